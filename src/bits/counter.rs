@@ -1,0 +1,111 @@
+//! Cells that count: 4, 8 or 16 bits, packed into words, lowest cell in the lowest bits.
+//!
+//! Counters saturate. One that has reached its maximum has lost count, so it is never changed again, neither up nor
+//! down: decrementing it could bring it to 0 while items still need it, a false negative (Fan, Cao, Almeida, Broder,
+//! "Summary Cache", 2000, §V: a 4-bit counter overflows with probability 1.37e-15 × m at the optimal load).
+
+use super::Writer;
+use crate::sync::AtomicU64;
+use crate::sync::Ordering::Relaxed;
+
+/// What a change did to one counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Value before.
+    pub before: u64,
+    /// Value after; the same when it was pinned at the maximum or at 0.
+    pub after: u64,
+}
+
+/// The largest value of a counter of `width` bits.
+#[inline(always)]
+pub const fn maximum(width: u32) -> u64 {
+    (1 << width) - 1
+}
+
+/// Word, shift and mask of counter `index`.
+#[inline(always)]
+fn locate(width: u32, index: usize) -> (usize, u32, u64) {
+    let per_word = (u64::BITS / width) as usize;
+    (index / per_word, (index % per_word) as u32 * width, maximum(width))
+}
+
+/// Value of counter `index`.
+#[inline(always)]
+pub fn get(words: &[AtomicU64], width: u32, index: usize) -> u64 {
+    let (word, shift, mask) = locate(width, index);
+    words[word].load(Relaxed) >> shift & mask
+}
+
+/// Adds 1 unless the counter is at its maximum.
+#[inline(always)]
+pub fn increment<W: Writer>(words: &[AtomicU64], width: u32, index: usize) -> Step {
+    let (word, shift, mask) = locate(width, index);
+    // The field is below its maximum, so the carry stays inside it.
+    let (old, changed) = W::update(&words[word], |w| (w >> shift & mask != mask).then(|| w + (1 << shift)));
+    let before = old >> shift & mask;
+    Step { before, after: before + u64::from(changed) }
+}
+
+/// Subtracts 1 unless the counter is 0 or at its maximum.
+#[inline(always)]
+pub fn decrement<W: Writer>(words: &[AtomicU64], width: u32, index: usize) -> Step {
+    let (word, shift, mask) = locate(width, index);
+    let (old, changed) = W::update(&words[word], |w| {
+        let value = w >> shift & mask;
+        (value != 0 && value != mask).then(|| w - (1 << shift))
+    });
+    let before = old >> shift & mask;
+    Step { before, after: before - u64::from(changed) }
+}
+
+/// Combines two words of counters cell by cell.
+pub fn zip(width: u32, a: u64, b: u64, combine: impl Fn(u64, u64) -> u64) -> u64 {
+    let mask = maximum(width);
+    (0..u64::BITS / width).map(|i| i * width).fold(0, |word, shift| {
+        word | combine(a >> shift & mask, b >> shift & mask).min(mask) << shift
+    })
+}
+
+/// How many counters of a word are not 0, and how many are at their maximum.
+pub fn census(width: u32, word: u64) -> (u32, u32) {
+    let mask = maximum(width);
+    (0..u64::BITS / width).map(|i| word >> (i * width) & mask).fold((0, 0), |(set, saturated), value| {
+        (set + u32::from(value != 0), saturated + u32::from(value == mask))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bits::{Shared, Single};
+
+    #[test]
+    fn counters_saturate_and_leave_their_neighbours_alone() {
+        for width in [4, 8, 16] {
+            let words: [AtomicU64; 2] = Default::default();
+            let index = (64 / width) as usize; // first of the second word
+            let max = maximum(width);
+            for value in 0..max {
+                assert_eq!(increment::<Shared>(&words, width, index), Step { before: value, after: value + 1 });
+            }
+            assert_eq!(increment::<Single>(&words, width, index), Step { before: max, after: max });
+            assert_eq!(decrement::<Shared>(&words, width, index), Step { before: max, after: max });
+            assert_eq!((words[0].load(Relaxed), words[1].load(Relaxed)), (0, max));
+            assert_eq!(get(&words, width, index), max);
+
+            increment::<Single>(&words, width, index + 1);
+            assert_eq!(decrement::<Shared>(&words, width, index + 1), Step { before: 1, after: 0 });
+            assert_eq!(decrement::<Single>(&words, width, index + 1), Step { before: 0, after: 0 });
+            assert_eq!(words[1].load(Relaxed), max);
+        }
+    }
+
+    #[test]
+    fn zip_and_census_see_every_cell() {
+        assert_eq!(zip(4, 0xF123, 0x1F11, |a, b| a + b), 0xFF34);
+        assert_eq!(zip(8, 0x01_80, 0x02_90, u64::min), 0x01_80);
+        assert_eq!(census(4, 0xF10F), (3, 2));
+        assert_eq!(census(16, 0xFFFF_0001_0000_0002), (3, 1));
+    }
+}

@@ -1,0 +1,85 @@
+//! Cells in atomic 64-bit words: single bits ([`bit`]) and packed saturating counters ([`counter`]).
+//!
+//! Both come in two forms through [`Writer`]: [`Shared`] for any number of writers, [`Single`] for the one thread that
+//! writes while others read. Every access is `Relaxed`: a cell is a word of its own, nothing else is published through
+//! it, and coherence of one location is all that "once set, seen as set" needs. Whoever hands the item from writer to
+//! reader (a channel, a reply on a socket) supplies the happens-before edge.
+
+pub mod bit;
+pub mod counter;
+
+use crate::sync::AtomicU64;
+use crate::sync::Ordering::Relaxed;
+
+/// How a word is changed.
+pub trait Writer {
+    /// Sets the bits of `mask` and returns the word as it was.
+    fn set(word: &AtomicU64, mask: u64) -> u64;
+
+    /// Replaces the word `w` by `change(w)` unless that is `None`; returns the word as it was, and whether it changed.
+    fn update(word: &AtomicU64, change: impl Fn(u64) -> Option<u64>) -> (u64, bool);
+
+    /// Adds to a tally.
+    fn tally(count: &AtomicU64, delta: i64);
+}
+
+/// Any number of writers: atomic read-modify-write. Setting bits is wait-free.
+pub struct Shared;
+
+impl Writer for Shared {
+    #[inline(always)]
+    fn set(word: &AtomicU64, mask: u64) -> u64 {
+        // A bit that is set already needs no exclusive cache line (RocksDB, DynamicBloom::AddHashConcurrently).
+        let old = word.load(Relaxed);
+        if old & mask == mask { old } else { word.fetch_or(mask, Relaxed) }
+    }
+
+    #[inline(always)]
+    fn update(word: &AtomicU64, change: impl Fn(u64) -> Option<u64>) -> (u64, bool) {
+        match word.fetch_update(Relaxed, Relaxed, change) {
+            Ok(old) => (old, true),
+            Err(old) => (old, false),
+        }
+    }
+
+    #[inline(always)]
+    fn tally(count: &AtomicU64, delta: i64) {
+        if delta != 0 {
+            count.fetch_add(delta as u64, Relaxed);
+        }
+    }
+}
+
+/// One writer, any number of readers: plain load and store. A second writer at the same time loses updates (and so
+/// makes false negatives), but nothing worse: it is a plain contract and not `unsafe`.
+pub struct Single;
+
+impl Writer for Single {
+    #[inline(always)]
+    fn set(word: &AtomicU64, mask: u64) -> u64 {
+        let old = word.load(Relaxed);
+        if old & mask != mask {
+            word.store(old | mask, Relaxed);
+        }
+        old
+    }
+
+    #[inline(always)]
+    fn update(word: &AtomicU64, change: impl Fn(u64) -> Option<u64>) -> (u64, bool) {
+        let old = word.load(Relaxed);
+        match change(old) {
+            Some(new) => {
+                word.store(new, Relaxed);
+                (old, true)
+            }
+            None => (old, false),
+        }
+    }
+
+    #[inline(always)]
+    fn tally(count: &AtomicU64, delta: i64) {
+        if delta != 0 {
+            count.store(count.load(Relaxed).wrapping_add(delta as u64), Relaxed);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Every refusal that a client can see, and its text: the one place where error replies are worded.
+//!
+//! What RedisBloom also refuses has RedisBloom's text to the byte, with or without `ERR` as it has it there. Clients
+//! match on these strings. What only Bloomery has says what was wrong and what would be right.
+
+use crate::error::Error;
+use crate::params::limits;
+use crate::wire::DecodeError;
+use std::fmt;
+
+/// Why a command was refused.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CommandError {
+    /// Too few or too many arguments; the server words it.
+    Arity,
+    /// The key holds something else.
+    WrongType,
+    /// There is no such key.
+    NotFound,
+    /// The key exists already.
+    Exists,
+    /// Not a number.
+    BadErrorRate,
+    /// Not in (0, 1).
+    ErrorRateRange,
+    /// In (0, 1), but below what can be promised.
+    ErrorRateTooSmall,
+    /// Not an integer.
+    BadCapacity,
+    /// An integer that cannot be a capacity.
+    CapacityRange,
+    /// EXPANSION without a value.
+    NoExpansion,
+    /// Not an integer.
+    BadExpansion,
+    /// Out of range.
+    ExpansionRange,
+    /// NONSCALING and EXPANSION.
+    NonscalingExpands,
+    /// An option of BF.INSERT that is malformed or out of range; the text is RedisBloom's for it.
+    BadInsertOption(&'static str),
+    /// BF.INFO with a field that does not exist.
+    BadInfoField,
+    /// An iterator that is not a number; BF.LOADCHUNK says ERR, BF.SCANDUMP does not.
+    BadIterator {
+        /// Whether the text begins with ERR.
+        prefixed: bool,
+    },
+    /// An option that the command does not have.
+    UnknownOption(String),
+    /// An option with a value that it does not take.
+    BadOption {
+        /// The option.
+        option: &'static str,
+        /// What would be right.
+        takes: &'static str,
+    },
+    /// Options that exclude each other, and why.
+    Exclusive(&'static str),
+    /// The key named by LIKE holds no filter.
+    LikeNotFound,
+    /// LIKE with other numbers than that filter has.
+    LikeDiffers {
+        /// Its error rate.
+        error_rate: f64,
+        /// Its capacity.
+        capacity: u64,
+    },
+    /// A filter of fixed size has no room for the item.
+    Full,
+    /// Growing failed while adding an item.
+    CannotGrow(Box<CommandError>),
+    /// The filter needs more memory than there is, or than it may have.
+    Memory {
+        /// Bytes needed.
+        bytes: u64,
+        /// The bound, where one is known, and its name.
+        bound: Option<(u64, &'static str)>,
+    },
+    /// The command needs a counting filter.
+    NotCounting,
+    /// The command needs a window.
+    NotWindow,
+    /// `AT` comes from a primary or an AOF only.
+    NotForClients,
+    /// Bytes that are not a filter.
+    BadData(Option<DecodeError>),
+    /// A chunk for a filter that is complete already, behind its end.
+    NoLink,
+    /// What the core refuses otherwise.
+    Core(Error),
+    /// The operating system gave no randomness for a seed.
+    NoRandomness,
+}
+
+impl fmt::Display for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CommandError::Arity => f.write_str("ERR wrong number of arguments"),
+            CommandError::WrongType => {
+                f.write_str("WRONGTYPE Operation against a key holding the wrong kind of value")
+            }
+            CommandError::NotFound => f.write_str("ERR not found"),
+            CommandError::Exists => f.write_str("ERR item exists"),
+            CommandError::BadErrorRate => f.write_str("ERR bad error rate"),
+            CommandError::ErrorRateRange => f.write_str("ERR error rate must be in the range (0.000000, 1.000000)"),
+            CommandError::ErrorRateTooSmall => {
+                write!(f, "ERR error rate must be at least {:e}", limits::MIN_ERROR_RATE)
+            }
+            CommandError::BadCapacity => f.write_str("ERR bad capacity"),
+            CommandError::CapacityRange => f.write_str("ERR capacity must be in the range [1, 1073741824]"),
+            CommandError::NoExpansion => f.write_str("ERR no expansion"),
+            CommandError::BadExpansion => f.write_str("ERR bad expansion"),
+            CommandError::ExpansionRange => f.write_str("ERR expansion must be in the range [0, 32768]"),
+            CommandError::NonscalingExpands => f.write_str("Nonscaling filters cannot expand"),
+            CommandError::BadInsertOption(text) => f.write_str(text),
+            CommandError::BadInfoField => f.write_str("Invalid information value"),
+            CommandError::BadIterator { prefixed } => {
+                f.write_str(if *prefixed { "ERR " } else { "" })?;
+                f.write_str("Second argument must be numeric")
+            }
+            CommandError::UnknownOption(option) => write!(f, "ERR unknown option '{option}'"),
+            CommandError::BadOption { option, takes } => write!(f, "ERR {option} takes {takes}"),
+            CommandError::Exclusive(why) => write!(f, "ERR {why}"),
+            CommandError::LikeNotFound => f.write_str("ERR LIKE names a key that holds no filter"),
+            CommandError::LikeDiffers { error_rate, capacity } => {
+                write!(f, "ERR the filter named by LIKE has error rate {error_rate} and capacity {capacity}; use those")
+            }
+            CommandError::Full => f.write_str("ERR non scaling filter is full"),
+            CommandError::CannotGrow(why) => write!(f, "ERR problem inserting into filter: {}", Bare(why)),
+            CommandError::Memory { bytes, bound } => {
+                write!(f, "ERR Insufficient memory to create filter: it takes {}", Size(*bytes))?;
+                match bound {
+                    Some((limit, name)) => write!(f, ", and {name} is {}", Size(*limit)),
+                    None => Ok(()),
+                }
+            }
+            CommandError::NotCounting => {
+                f.write_str("ERR not a counting filter; BF.RESERVE key error_rate capacity COUNTING makes one")
+            }
+            CommandError::NotWindow => {
+                f.write_str("ERR not a window; BF.RESERVE key error_rate capacity WINDOW generations makes one")
+            }
+            CommandError::NotForClients => f.write_str("ERR AT is for replication only; BF.ROTATE key rotates"),
+            CommandError::BadData(None) => f.write_str("ERR received bad data"),
+            CommandError::BadData(Some(why)) => write!(f, "ERR received bad data: {why}"),
+            CommandError::NoLink => f.write_str("ERR invalid offset - no link found"),
+            CommandError::Core(why) => write!(f, "ERR {why}"),
+            CommandError::NoRandomness => f.write_str("ERR the system gave no randomness for a seed; pass SEED"),
+        }
+    }
+}
+
+impl From<Error> for CommandError {
+    fn from(error: Error) -> CommandError {
+        match error {
+            Error::Full => CommandError::Full,
+            Error::OutOfMemory { bytes } => CommandError::Memory { bytes, bound: None },
+            Error::NotCounting => CommandError::NotCounting,
+            Error::NotWindow => CommandError::NotWindow,
+            Error::Exclusive(why) => CommandError::Exclusive(why),
+            other => CommandError::Core(other),
+        }
+    }
+}
+
+/// An error text without its leading `ERR `, for quoting inside another.
+struct Bare<'a>(&'a CommandError);
+
+impl fmt::Display for Bare<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.0.to_string();
+        f.write_str(text.strip_prefix("ERR ").unwrap_or(&text))
+    }
+}
+
+/// Bytes for people.
+struct Size(u64);
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 7] = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        let (mut value, mut unit) = (self.0 as f64, 0);
+        while value >= 1024.0 && unit < UNITS.len() - 1 {
+            value /= 1024.0;
+            unit += 1;
+        }
+        match UNITS.get(unit) {
+            Some(name) if unit == 0 => write!(f, "{} {name}", self.0),
+            Some(name) => write!(f, "{value:.1} {name}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts() {
+        let memory = CommandError::Memory { bytes: 120 << 40, bound: Some((23 << 30, "bf-max-filter-bytes")) };
+        assert_eq!(
+            memory.to_string(),
+            "ERR Insufficient memory to create filter: it takes 120.0 TiB, and bf-max-filter-bytes is 23.0 GiB"
+        );
+        assert_eq!(
+            CommandError::CannotGrow(Box::new(CommandError::Memory { bytes: 512, bound: None })).to_string(),
+            "ERR problem inserting into filter: Insufficient memory to create filter: it takes 512 bytes"
+        );
+    }
+}

@@ -1,0 +1,158 @@
+//! Commands that look at a filter as a whole.
+
+use super::error::CommandError;
+use super::options::{hash_name, layout_name};
+use super::reply::Reply;
+use super::{Access, Call, Key, current_generation};
+use crate::filter::{Filter, Layer};
+use crate::params::{Family, Overflow};
+use crate::sizing::Layout;
+
+/// `BF.CARD key`.
+pub(super) fn card<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let key = call.open(1, Access::Read);
+    Ok(key.filter()?.map_or(Reply::Integer(0), |filter| filter.items().into()))
+}
+
+/// `BF.INFO key [CAPACITY | SIZE | FILTERS | ITEMS | EXPANSION | FULL]`.
+pub(super) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    if call.len() > 3 {
+        return Err(CommandError::Arity);
+    }
+    let key = call.open(1, Access::Read);
+    let filter = key.filter()?.ok_or(CommandError::NotFound)?;
+    if call.len() == 2 {
+        return Ok(Reply::Map(FIELDS.iter().map(|(_, name, value)| (*name, value(filter))).collect()));
+    }
+    let field = call.arg(2);
+    if field.eq_ignore_ascii_case(b"FULL") {
+        return Ok(Reply::Map(full(call, filter)));
+    }
+    let (_, name, value) = FIELDS
+        .iter()
+        .find(|(word, ..)| field.eq_ignore_ascii_case(word.as_bytes()))
+        .ok_or(CommandError::BadInfoField)?;
+    Ok(Reply::Entry(name, Box::new(value(filter))))
+}
+
+type Field = (&'static str, &'static str, fn(&Filter) -> Reply);
+
+/// RedisBloom's five: the word that asks for it, its name, its value.
+const FIELDS: [Field; 5] = [
+    ("CAPACITY", "Capacity", |filter| filter.capacity().into()),
+    ("SIZE", "Size", |filter| (filter.allocated() as u64).into()),
+    ("FILTERS", "Number of filters", |filter| (filter.layers().len() as u64).into()),
+    ("ITEMS", "Number of items inserted", |filter| filter.items().into()),
+    ("EXPANSION", "Expansion rate", |filter| match filter.spec().family {
+        Family::Scaling { expansion, .. } => u64::from(expansion).into(),
+        _ => Reply::Null,
+    }),
+];
+
+/// Everything known. Nothing here depends on the size of the filter: all counts are kept as the cells change.
+fn full<'a, C: Call<'a>>(call: &C, filter: &Filter) -> Vec<(&'static str, Reply)> {
+    let spec = filter.spec();
+    let (kind, on_full) = match spec.family {
+        Family::Fixed(overflow) if spec.cell.counts() => ("counting", on_full(overflow)),
+        Family::Fixed(overflow) => ("fixed", on_full(overflow)),
+        Family::Scaling { .. } => ("scaling", "SCALE"),
+        Family::Window { overflow, .. } => ("window", on_full(overflow)),
+    };
+    let mut fields = vec![
+        ("Kind", Reply::from(kind)),
+        ("Origin", Reply::from("bloomery")),
+        ("Layout", Reply::from(layout_name(spec.layout))),
+        ("Hash", Reply::from(hash_name(spec.hash))),
+        ("Shards", u64::from(spec.shards).into()),
+        ("Bits per cell", u64::from(spec.cell.bits()).into()),
+        ("On full", Reply::from(on_full)),
+        ("Error rate", Reply::Double(spec.error_rate)),
+        ("Error rate now", Reply::Double(filter.rate_now())),
+        ("Capacity", filter.capacity().into()),
+        ("Number of items inserted", filter.items().into()),
+        ("Approximate number of items", filter.estimate().into()),
+        ("Number of filters", (filter.layers().len() as u64).into()),
+        ("Cells", filter.cells().into()),
+        ("Cells set", filter.ones().into()),
+        ("Fill", Reply::Double(filter.fill())),
+        ("Size", (filter.allocated() as u64).into()),
+    ];
+    match spec.family {
+        Family::Fixed(_) => {}
+        Family::Scaling { expansion, tightening } => {
+            fields.push(("Expansion rate", u64::from(expansion).into()));
+            fields.push(("Tightening ratio", tightening.ratio().map_or(Reply::Null, Reply::Double)));
+        }
+        Family::Window { generations, every_ms, .. } => {
+            fields.push(("Generations", u64::from(generations).into()));
+            fields.push(("Generation", current_generation(call, filter).into()));
+            fields.push(("Rotates every ms", if every_ms == 0 { Reply::Null } else { every_ms.into() }));
+            let next = filter.window().and_then(|window| window.schedule().next_in(call.now_ms()));
+            fields.push(("Next rotation in ms", next.map_or(Reply::Null, Reply::from)));
+        }
+    }
+    if spec.cell.counts() {
+        fields.push(("Saturated counters", filter.layers().iter().map(|layer| layer.saturated()).sum::<u64>().into()));
+    }
+    fields.push(("Layers", Reply::Array(layers(call, filter))));
+    fields
+}
+
+fn on_full(overflow: Overflow) -> &'static str {
+    match overflow {
+        Overflow::Error => "ERROR",
+        Overflow::Saturate => "SATURATE",
+    }
+}
+
+/// A map per layer: a chain's from oldest to newest, a window's living generations from newest to oldest.
+fn layers<'a, C: Call<'a>>(call: &C, filter: &Filter) -> Vec<Reply> {
+    match filter.window() {
+        None => filter.layers().iter().map(|layer| Reply::Map(describe(layer))).collect(),
+        Some(window) => window
+            .alive(current_generation(call, filter))
+            .map(|(age, layer)| {
+                let mut fields = vec![("Age", age.into())];
+                fields.extend(describe(layer));
+                Reply::Map(fields)
+            })
+            .collect(),
+    }
+}
+
+fn describe(layer: &Layer) -> Vec<(&'static str, Reply)> {
+    let layout = match layer.shape().layout {
+        Layout::Classic => "CLASSIC",
+        Layout::Blocked => "BLOCKED",
+    };
+    vec![
+        ("Layout", Reply::from(layout)),
+        ("Capacity", layer.capacity().into()),
+        ("Number of items inserted", layer.items().into()),
+        ("Error rate", Reply::Double(layer.error_rate())),
+        ("Error rate now", Reply::Double(layer.rate_now())),
+        ("Cells", layer.cells().into()),
+        ("Probes", u64::from(layer.probes()).into()),
+        ("Fill", Reply::Double(layer.fill())),
+    ]
+}
+
+/// `BF.DEBUG key`: RedisBloom's lines.
+pub(super) fn debug<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let key = call.open(1, Access::Read);
+    let filter = key.filter()?.ok_or(CommandError::NotFound)?;
+    let mut lines = vec![Reply::Bulk(format!("size:{}", filter.items()).into_bytes())];
+    for layer in filter.layers() {
+        let line = format!(
+            "bytes:{} bits:{} hashes:{} hashwidth:64 capacity:{} size:{} ratio:{}",
+            layer.bytes(),
+            layer.bytes() * 8,
+            layer.probes(),
+            layer.capacity(),
+            layer.items(),
+            layer.error_rate(),
+        );
+        lines.push(Reply::Bulk(line.into_bytes()));
+    }
+    Ok(Reply::Array(lines))
+}

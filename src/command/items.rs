@@ -1,0 +1,265 @@
+//! Commands on items: the hot path. Arguments are hashed in groups, the lines of a group are prefetched, then probed,
+//! so that the cache misses of a group overlap. Nothing is allocated per item.
+
+use super::error::CommandError;
+use super::reply::{Answer, Answers, Reply};
+use super::{Access, Call, Effect, Key, catch_up, create, current_generation};
+use crate::config::Settings;
+use crate::error::Error;
+use crate::filter::{Added, Filter};
+use crate::hash::ItemHash;
+use crate::params::Spec;
+use smallvec::SmallVec;
+use std::ops::{ControlFlow, Deref};
+
+/// Items whose cache misses are in flight at once: about as many as a core has line fill buffers (10–16).
+const GROUP: usize = 16;
+
+/// Argument of the first item, in all commands but INSERT.
+const FIRST_ITEM: usize = 2;
+
+/// Whether adding asks first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Always records the item.
+    Add,
+    /// Only what is absent.
+    AddIfAbsent,
+}
+
+/// `BF.EXISTS key item`, `BF.TEST key item`. A missing key and one of another type hold nothing, as in RedisBloom.
+#[inline(always)]
+pub(super) fn test<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let key = call.open(1, Access::Read);
+    let Ok(Some(filter)) = key.filter() else { return Ok(Reply::Bool(false)) };
+    let item = filter.hash(call.arg(FIRST_ITEM));
+    Ok(Reply::Bool(filter.contains_at(item, current_generation(call, filter))))
+}
+
+/// `BF.MEXISTS key item…`, `BF.MTEST key item…`.
+#[inline(always)]
+pub(super) fn test_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let key = call.open(1, Access::Read);
+    let count = call.len().saturating_sub(FIRST_ITEM);
+    let mut answers = Answers::default();
+    let Ok(Some(filter)) = key.filter() else {
+        answers.answers.resize(count, Answer::No);
+        return Ok(Reply::Answers(answers));
+    };
+    answers.answers.reserve(count);
+    let current = current_generation(call, filter);
+    for_each_item(call, &mut &*filter, FIRST_ITEM, |filter, _, item| {
+        answers.answers.push(yes(filter.contains_at(item, current)));
+        ControlFlow::Continue(())
+    });
+    Ok(Reply::Answers(answers))
+}
+
+/// Hashes the arguments from `first` on in groups, prefetches each group, and then visits it until told to stop.
+/// `filter` is a shared or an exclusive reference.
+#[inline(always)]
+fn for_each_item<'a, C: Call<'a>, F: Deref<Target = Filter>>(
+    call: &C,
+    filter: &mut F,
+    first: usize,
+    mut visit: impl FnMut(&mut F, u32, ItemHash) -> ControlFlow<()>,
+) {
+    let hasher = filter.hasher();
+    let mut group = [ItemHash::default(); GROUP];
+    let mut start = first;
+    while start < call.len() {
+        let end = (start + GROUP).min(call.len());
+        for (slot, index) in group.iter_mut().zip(start..end) {
+            *slot = hasher.hash(call.arg(index));
+            filter.prefetch(*slot);
+        }
+        for (item, index) in group.iter().zip(start..end) {
+            if visit(filter, index as u32, *item).is_break() {
+                return;
+            }
+        }
+        start = end;
+    }
+}
+
+#[inline(always)]
+fn yes(value: bool) -> Answer {
+    if value { Answer::Yes } else { Answer::No }
+}
+
+/// `BF.ADD key item`.
+#[inline(always)]
+pub(super) fn add<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    add_one(call, Mode::Add)
+}
+
+/// `BF.ADDNX key item`.
+pub(super) fn add_if_absent<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    add_one(call, Mode::AddIfAbsent)
+}
+
+#[inline(always)]
+fn add_one<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError> {
+    let mut key = call.open(1, Access::Write);
+    let filter = filter_to_add_to(call, &mut key)?;
+    let item = filter.hash(call.arg(FIRST_ITEM));
+    let Added { added, changed } = add_item(call, filter, item, mode)?;
+    if changed {
+        // The effect of an ADDNX that did something is an ADD.
+        call.replicate(if mode == Mode::Add { Effect::Verbatim } else { Effect::Items("ADD", &[FIRST_ITEM as u32]) });
+        call.changed("bf.add");
+    }
+    Ok(Reply::Bool(added))
+}
+
+/// `BF.MADD key item…`.
+#[inline(always)]
+pub(super) fn add_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let mut key = call.open(1, Access::Write);
+    let filter = filter_to_add_to(call, &mut key)?;
+    Ok(add_items(call, filter, FIRST_ITEM))
+}
+
+/// The filter in the key, brought up to the clock, or a new one with the configured defaults.
+#[inline(always)]
+fn filter_to_add_to<'k, 'a, C: Call<'a>>(call: &C, key: &'k mut C::Key) -> Result<&'k mut Filter, CommandError> {
+    if key.filter()?.is_none() {
+        create(call, key, default_spec(call)?, 0)?;
+    }
+    let filter = key.filter_mut()?.ok_or(CommandError::NotFound)?;
+    catch_up(call, filter)?;
+    Ok(filter)
+}
+
+/// The filter that an add to a missing key makes.
+pub(super) fn default_spec<'a, C: Call<'a>>(call: &C) -> Result<Spec, CommandError> {
+    let settings = call.settings();
+    let family = Settings::family_for(settings.expansion);
+    let spec = Spec { family, ..Spec::fixed(settings.initial_size, settings.error_rate) };
+    super::options::with_random_seed(spec)
+}
+
+/// Adds the arguments from `first` on, in order. The first item that finds a filter of fixed size full ends the
+/// command, with its error as the last answer (RedisBloom does so); where memory is refused the others go on.
+pub(super) fn add_items<'a, C: Call<'a>>(call: &C, filter: &mut Filter, first: usize) -> Reply {
+    let mut answers = Answers::default();
+    answers.answers.reserve(call.len().saturating_sub(first));
+    // Arguments that changed the filter. Usually all or none: only a mixture takes memory.
+    let mut changed: SmallVec<[u32; 64]> = SmallVec::new();
+    for_each_item(call, &mut &mut *filter, first, |filter, index, item| {
+        match add_item(call, filter, item, Mode::Add) {
+            Ok(done) => {
+                answers.answers.push(yes(done.added));
+                if done.changed {
+                    changed.push(index);
+                }
+            }
+            Err(error) => {
+                answers.answers.push(Answer::Refused);
+                let full = error == CommandError::Full;
+                answers.error = Some(error);
+                if full {
+                    return ControlFlow::Break(());
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    });
+    if !changed.is_empty() {
+        let all = first == FIRST_ITEM && changed.len() == call.len() - first;
+        call.replicate(if all { Effect::Verbatim } else { Effect::Items("MADD", &changed) });
+        call.changed("bf.add");
+    }
+    Reply::Answers(answers)
+}
+
+/// Adds one item, growing a chain within the limits of memory.
+#[inline(always)]
+fn add_item<'a, C: Call<'a>>(
+    call: &C,
+    filter: &mut Filter,
+    item: ItemHash,
+    mode: Mode,
+) -> Result<Added, CommandError> {
+    if mode == Mode::AddIfAbsent && filter.contains(item) {
+        return Ok(Added::default());
+    }
+    match filter.add_without_growth(item) {
+        Err(Error::Full) => grow_and_add(call, filter, item),
+        result => Ok(result?),
+    }
+}
+
+#[cold]
+fn grow_and_add<'a, C: Call<'a>>(call: &C, filter: &mut Filter, item: ItemHash) -> Result<Added, CommandError> {
+    let grown = (|| {
+        let Some(shape) = filter.next_shape()? else { return Err(CommandError::Full) };
+        if !call.obeys() {
+            call.admit(filter.bytes().saturating_add(shape.bytes()), shape.bytes())?;
+        }
+        filter.grow()?;
+        Ok(())
+    })();
+    match grown {
+        Ok(()) => Ok(filter.add_without_growth(item)?),
+        Err(CommandError::Full) => Err(CommandError::Full),
+        Err(why) => Err(CommandError::CannotGrow(Box::new(why))),
+    }
+}
+
+/// `BF.DEL key item`.
+pub(super) fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let mut key = call.open(1, Access::Write);
+    let Some(filter) = key.filter_mut()? else { return Ok(Reply::Bool(false)) };
+    let item = filter.hash(call.arg(FIRST_ITEM));
+    let removed = filter.remove(item)?;
+    if removed.changed {
+        call.replicate(Effect::Verbatim);
+        call.changed("bf.del");
+    }
+    Ok(Reply::Bool(removed.present))
+}
+
+/// `BF.MDEL key item…`.
+pub(super) fn delete_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let mut key = call.open(1, Access::Write);
+    let mut answers = Answers::default();
+    let Some(filter) = key.filter_mut()? else {
+        answers.answers.resize(call.len().saturating_sub(FIRST_ITEM), Answer::No);
+        return Ok(Reply::Answers(answers));
+    };
+    let mut changed: SmallVec<[u32; 64]> = SmallVec::new();
+    // Asked first, so that a filter that cannot delete refuses before anything has happened.
+    filter.count(ItemHash::default())?;
+    for_each_item(call, &mut &mut *filter, FIRST_ITEM, |filter, index, item| {
+        // Asked above: it counts.
+        let removed = filter.remove(item).unwrap_or_default();
+        answers.answers.push(yes(removed.present));
+        if removed.changed {
+            changed.push(index);
+        }
+        ControlFlow::Continue(())
+    });
+    if !changed.is_empty() {
+        let all = changed.len() == call.len() - FIRST_ITEM;
+        call.replicate(if all { Effect::Verbatim } else { Effect::Items("MDEL", &changed) });
+        call.changed("bf.del");
+    }
+    Ok(Reply::Answers(answers))
+}
+
+/// `BF.COUNT key item`.
+pub(super) fn count<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let key = call.open(1, Access::Read);
+    let Some(filter) = key.filter()? else { return Ok(Reply::Integer(0)) };
+    Ok(filter.count(filter.hash(call.arg(FIRST_ITEM)))?.into())
+}
+
+/// `BF.AGE key item`.
+pub(super) fn age<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let key = call.open(1, Access::Read);
+    let Some(filter) = key.filter()? else { return Ok(Reply::Integer(-1)) };
+    let window = filter.window().ok_or(CommandError::NotWindow)?;
+    let item = filter.hash(call.arg(FIRST_ITEM));
+    Ok(window.age(item, current_generation(call, filter)).map_or(Reply::Integer(-1), Reply::from))
+}

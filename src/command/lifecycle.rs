@@ -1,0 +1,92 @@
+//! Commands on whole filters.
+
+use super::error::CommandError;
+use super::options::{self, Insertion, Reservation};
+use super::reply::Reply;
+use super::{Access, Call, Effect, Key, catch_up, create, items};
+use crate::params::Family;
+
+/// `BF.RESERVE key error_rate capacity [option…]`.
+pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let Reservation { spec, since_ms } = options::reservation(call)?;
+    let mut key = call.open(1, Access::Write);
+    if key.filter()?.is_some() {
+        return Err(CommandError::Exists);
+    }
+    // A window without a period has no use for a time, and its replica should not get one.
+    let timed = matches!(spec.family, Family::Window { every_ms: 1.., .. });
+    let since_ms = if timed { since_ms.unwrap_or_else(|| call.now_ms()) } else { 0 };
+    create(call, &mut key, spec, since_ms)?;
+    Ok(Reply::Ok)
+}
+
+/// `BF.INSERT key [option…] ITEMS item…`.
+pub(super) fn insert<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let Insertion { spec, create: may_create, first_item } = options::insertion(call)?;
+    let mut key = call.open(1, Access::Write);
+    if key.filter()?.is_none() {
+        if !may_create {
+            return Err(CommandError::NotFound);
+        }
+        create(call, &mut key, options::with_random_seed(spec)?, 0)?;
+    }
+    let filter = key.filter_mut()?.ok_or(CommandError::NotFound)?;
+    catch_up(call, filter)?;
+    Ok(items::add_items(call, filter, first_item))
+}
+
+/// `BF.ROTATE key`, and from a primary or an AOF `BF.ROTATE key AT number [MANUAL]`.
+///
+/// Without AT it opens the generation after the current one, by the clock if the window has one, and the schedule
+/// moves along. With AT it opens that very generation; MANUAL says that it was a rotation by hand.
+pub(super) fn rotate<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let mut key = call.open(1, Access::Write);
+    let filter = key.filter_mut()?.ok_or(CommandError::NotFound)?;
+    let newest = filter.window().ok_or(CommandError::NotWindow)?.newest();
+    if call.len() > 2 {
+        let (number, by_hand) = replicated_rotation(call)?;
+        if number > newest {
+            let retired = if by_hand { filter.rotate(number)? } else { filter.advance(number)? };
+            call.retire(retired);
+            call.replicate(Effect::Verbatim);
+            call.changed("bf.rotate");
+        }
+        return Ok(Reply::Ok);
+    }
+    let current = if call.obeys() { newest } else { filter.generation_at(call.now_ms()) };
+    let number = current.saturating_add(1);
+    call.retire(filter.rotate(number)?);
+    let words = [&b"AT"[..], number.to_string().as_bytes(), b"MANUAL"].map(<[u8]>::to_vec);
+    call.replicate(Effect::Arguments("ROTATE", words.to_vec()));
+    call.changed("bf.rotate");
+    Ok(Reply::Ok)
+}
+
+/// Parses `AT number [MANUAL]`.
+fn replicated_rotation<'a, C: Call<'a>>(call: &C) -> Result<(u64, bool), CommandError> {
+    if !call.arg(2).eq_ignore_ascii_case(b"AT") || call.len() > 5 {
+        return Err(CommandError::Arity);
+    }
+    if !call.obeys() {
+        return Err(CommandError::NotForClients);
+    }
+    let takes = CommandError::BadOption { option: "AT", takes: "the number of a generation, and MANUAL or nothing" };
+    if call.len() == 3 || (call.len() == 5 && !call.arg(4).eq_ignore_ascii_case(b"MANUAL")) {
+        return Err(takes);
+    }
+    let number = options::integer(call.arg(3)).and_then(|number| u64::try_from(number).ok());
+    let number = number.filter(|number| *number <= 1 << 62).ok_or(takes)?;
+    Ok((number, call.len() == 5))
+}
+
+/// `BF.CLEAR key`.
+pub(super) fn clear<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let mut key = call.open(1, Access::Write);
+    let filter = key.filter_mut()?.ok_or(CommandError::NotFound)?;
+    if filter.ones() > 0 {
+        call.retire(filter.clear()?);
+        call.replicate(Effect::Verbatim);
+        call.changed("bf.clear");
+    }
+    Ok(Reply::Ok)
+}

@@ -1,0 +1,191 @@
+//! The commands: arguments in, reply and effects out. No server types, so that every rule here is tested without one.
+//!
+//! A command sees the server through [`Call`]: its arguments, the keys it may open, the clock, the configuration, and
+//! the three things it may cause besides its reply (replication, a keyspace event, freeing memory elsewhere).
+//!
+//! | file | commands |
+//! | --- | --- |
+//! | [`items`] | ADD, MADD, ADDNX, EXISTS, MEXISTS, TEST, MTEST, DEL, MDEL, COUNT, AGE, and the items of INSERT |
+//! | [`lifecycle`] | RESERVE, INSERT, ROTATE, CLEAR |
+//! | [`info`] | CARD, INFO, DEBUG |
+//! | [`transfer`] | SCANDUMP, LOADCHUNK |
+
+pub mod error;
+mod info;
+mod items;
+mod lifecycle;
+mod options;
+pub mod reply;
+pub mod table;
+mod transfer;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::CommandError;
+pub use reply::{Answer, Answers, Reply};
+pub use table::{Command, TABLE};
+pub use transfer::Loads;
+
+use crate::config::Settings;
+use crate::filter::{Filter, Layer};
+use crate::params::Spec;
+use std::sync::Arc;
+
+/// How a key is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// To look.
+    Read,
+    /// To change or create.
+    Write,
+}
+
+/// The key holds a value of another type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WrongType;
+
+impl From<WrongType> for CommandError {
+    fn from(_: WrongType) -> CommandError {
+        CommandError::WrongType
+    }
+}
+
+/// An opened key.
+pub trait Key {
+    /// The filter in it; `None` for a key that does not exist.
+    ///
+    /// # Errors
+    /// [`WrongType`].
+    fn filter(&self) -> Result<Option<&Filter>, WrongType>;
+
+    /// The same, to change.
+    ///
+    /// # Errors
+    /// [`WrongType`].
+    fn filter_mut(&mut self) -> Result<Option<&mut Filter>, WrongType>;
+
+    /// Puts a filter into a key that is empty.
+    fn create(&mut self, filter: Filter);
+}
+
+/// What is written to replicas and the AOF: effects, never requests.
+#[derive(Debug)]
+pub enum Effect<'e> {
+    /// The command as it came.
+    Verbatim,
+    /// The verb, applied to the key at argument 1 and the items at these arguments.
+    Items(&'static str, &'e [u32]),
+    /// The verb, applied to the key at argument 1, and further arguments.
+    Arguments(&'static str, Vec<Vec<u8>>),
+}
+
+/// A running command's view of the server. `'a` outlives the command.
+pub trait Call<'a> {
+    /// An opened key.
+    type Key: Key;
+
+    /// Number of arguments, with the command's name.
+    fn len(&self) -> usize;
+
+    /// Argument `index < len()`; 0 is the command's name, 1 the key.
+    fn arg(&self, index: usize) -> &'a [u8];
+
+    /// Opens the key named by argument `index`.
+    fn open(&self, index: usize, access: Access) -> Self::Key;
+
+    /// The configuration in force.
+    fn settings(&self) -> Settings;
+
+    /// Unix time in milliseconds.
+    fn now_ms(&self) -> u64;
+
+    /// Whether the command comes from a primary or an AOF, and so has been decided elsewhere: no clock, no limits.
+    fn obeys(&self) -> bool;
+
+    /// Whether the policy and the memory at hand allow a filter of `total` bytes that grows by `more`.
+    ///
+    /// # Errors
+    /// [`CommandError::Memory`].
+    fn admit(&self, total: u64, more: u64) -> Result<(), CommandError>;
+
+    /// Sends an effect to replicas and the AOF, behind those sent before.
+    fn replicate(&self, effect: Effect<'_>);
+
+    /// Says that the key at argument 1 was changed: to transactions that watch it, caches, and listeners to `event`.
+    fn changed(&self, event: &'static str);
+
+    /// Frees layers where it holds nobody up.
+    fn retire(&self, layers: Vec<Arc<Layer>>);
+
+    /// The filters that are being loaded in chunks, and the database that the command works on.
+    fn with_loads<R>(&self, work: impl FnOnce(&mut Loads, i32) -> R) -> R;
+}
+
+/// Runs a command.
+///
+/// # Errors
+/// Why it was refused; the keys are then as they were.
+#[inline(always)]
+pub fn run<'a, C: Call<'a>>(command: Command, call: &C) -> Result<Reply, CommandError> {
+    match command {
+        Command::Reserve => lifecycle::reserve(call),
+        Command::Insert => lifecycle::insert(call),
+        Command::Rotate => lifecycle::rotate(call),
+        Command::Clear => lifecycle::clear(call),
+        Command::Add => items::add(call),
+        Command::Madd => items::add_many(call),
+        Command::Addnx => items::add_if_absent(call),
+        Command::Exists | Command::Test => items::test(call),
+        Command::Mexists | Command::Mtest => items::test_many(call),
+        Command::Del => items::delete(call),
+        Command::Mdel => items::delete_many(call),
+        Command::Count => items::count(call),
+        Command::Age => items::age(call),
+        Command::Card => info::card(call),
+        Command::Info => info::info(call),
+        Command::Debug => info::debug(call),
+        Command::Scandump => transfer::scan_dump(call),
+        Command::Loadchunk => transfer::load_chunk(call),
+    }
+}
+
+/// Creates a filter in an opened, empty key, and replicates its creation with every parameter.
+fn create<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: Spec, since_ms: u64) -> Result<(), CommandError> {
+    if !call.obeys() {
+        let bytes = Filter::bytes_for(&spec)?;
+        call.admit(bytes, bytes)?;
+    }
+    let filter = Filter::new_since(spec, since_ms)?;
+    call.replicate(Effect::Arguments("RESERVE", options::creation(filter.spec(), since_ms)));
+    key.create(filter);
+    call.changed("bf.reserve");
+    Ok(())
+}
+
+/// The generation that a read sees: by the clock, unless nothing depends on it.
+#[inline(always)]
+fn current_generation<'a, C: Call<'a>>(call: &C, filter: &Filter) -> u64 {
+    match filter.window() {
+        None => 0,
+        Some(window) if window.schedule().every_ms == 0 => window.newest(),
+        Some(window) => window.number_at(call.now_ms()),
+    }
+}
+
+/// Brings a window up to the clock before a write, and replicates that before the write itself. On a replica and while
+/// an AOF is loaded the clock is not asked: the primary's rotations come along.
+#[inline(always)]
+fn catch_up<'a, C: Call<'a>>(call: &C, filter: &mut Filter) -> Result<(), CommandError> {
+    let Some(window) = filter.window() else { return Ok(()) };
+    if window.schedule().every_ms == 0 || call.obeys() {
+        return Ok(());
+    }
+    let number = window.number_at(call.now_ms());
+    if number > window.newest() {
+        call.retire(filter.advance(number)?);
+        call.replicate(Effect::Arguments("ROTATE", vec![b"AT".to_vec(), number.to_string().into_bytes()]));
+        call.changed("bf.rotate");
+    }
+    Ok(())
+}

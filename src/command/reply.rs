@@ -1,0 +1,64 @@
+//! What a command answers, before any protocol.
+
+use super::error::CommandError;
+use smallvec::SmallVec;
+
+/// A reply. RESP2 and RESP3 forms follow from it in one place, `module::reply`.
+#[derive(Debug, PartialEq)]
+pub enum Reply {
+    /// `+OK`
+    Ok,
+    /// An integer.
+    Integer(i64),
+    /// `:1`/`:0` in RESP2, a boolean in RESP3.
+    Bool(bool),
+    /// A bulk string with a number in RESP2, a double in RESP3.
+    Double(f64),
+    /// A bulk string.
+    Bulk(Vec<u8>),
+    /// A simple string, known at compile time: user data never goes into one.
+    Simple(&'static str),
+    /// Null.
+    Null,
+    /// An array.
+    Array(Vec<Reply>),
+    /// A flat array in RESP2, a map in RESP3; keys are simple strings.
+    Map(Vec<(&'static str, Reply)>),
+    /// One field of a map: an array of its value in RESP2, a map of one entry in RESP3.
+    Entry(&'static str, Box<Reply>),
+    /// One answer an item.
+    Answers(Answers),
+}
+
+/// The answer for one item of many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Answer {
+    /// No: absent, or not added.
+    No,
+    /// Yes.
+    Yes,
+    /// The error of [`Answers::error`].
+    Refused,
+}
+
+/// One answer an item, in order. Up to 64 take no allocation, more take one for all.
+#[derive(Debug, Default, PartialEq)]
+pub struct Answers {
+    /// The answers; shorter than the items when the first refusal ended the command.
+    pub answers: SmallVec<[Answer; 64]>,
+    /// What the refused ones were refused for.
+    pub error: Option<CommandError>,
+}
+
+impl From<&str> for Reply {
+    fn from(text: &str) -> Reply {
+        Reply::Bulk(text.as_bytes().to_vec())
+    }
+}
+
+impl From<u64> for Reply {
+    fn from(value: u64) -> Reply {
+        Reply::Integer(i64::try_from(value).unwrap_or(i64::MAX))
+    }
+}

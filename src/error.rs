@@ -1,0 +1,70 @@
+//! What can go wrong in the core. No server types and no reply texts: `command::error` chooses those.
+
+use std::fmt;
+
+/// Every way in which the core refuses a request. A refused request leaves the filter as it was.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Error {
+    /// The error rate is not a number in `(0, 1)`, or is below [`limits::MIN_ERROR_RATE`](crate::limits::MIN_ERROR_RATE).
+    ErrorRate(f64),
+    /// The capacity is 0 or above [`limits::MAX_CAPACITY`](crate::limits::MAX_CAPACITY).
+    Capacity(u64),
+    /// The number of shards is not a power of two in `1..=1024`.
+    Shards(u64),
+    /// The expansion is not in `1..=32768`.
+    Expansion(u64),
+    /// The tightening ratio is not in `(0, 1)`.
+    Tightening(f64),
+    /// The number of generations is not in `2..=64`.
+    Generations(u64),
+    /// The rotation period is 0, or the window's time does not fit in 63 bits.
+    Period(u64),
+    /// Two properties that exclude each other; the text says which and why.
+    Exclusive(&'static str),
+    /// No geometry within reason holds this error rate in this layout.
+    Unreachable {
+        /// The error rate asked of one layer.
+        error_rate: f64,
+    },
+    /// The allocator has no such amount of memory.
+    OutOfMemory {
+        /// The bytes that were asked for.
+        bytes: u64,
+    },
+    /// The filter holds as many items as it was made for, and may neither grow nor exceed its error rate.
+    Full,
+    /// A scaling filter has grown as often as it may.
+    TooManyLayers,
+    /// Two filters differ in shape, hash or seed, so their cells cannot be combined.
+    Mismatch,
+    /// The filter has no counters.
+    NotCounting,
+    /// The filter has no generations.
+    NotWindow,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Error::ErrorRate(p) => write!(f, "error rate {p} is not in [1e-12, 1)"),
+            Error::Capacity(n) => write!(f, "capacity {n} is not in [1, 2^48]"),
+            Error::Shards(n) => write!(f, "shards must be a power of two from 1 to 1024, not {n}"),
+            Error::Expansion(n) => write!(f, "expansion {n} is not in [1, 32768]"),
+            Error::Tightening(r) => write!(f, "tightening ratio {r} is not in (0, 1)"),
+            Error::Generations(n) => write!(f, "generations {n} is not in [2, 64]"),
+            Error::Period(ms) => write!(f, "a rotation period of {ms} ms cannot be scheduled"),
+            Error::Exclusive(why) => f.write_str(why),
+            Error::Unreachable { error_rate } => {
+                write!(f, "no reasonable size holds an error rate of {error_rate} in this layout")
+            }
+            Error::OutOfMemory { bytes } => write!(f, "no memory for {bytes} bytes"),
+            Error::Full => f.write_str("the filter is full"),
+            Error::TooManyLayers => f.write_str("the filter has grown as often as it may"),
+            Error::Mismatch => f.write_str("the filters differ in shape, hash or seed"),
+            Error::NotCounting => f.write_str("the filter has no counters"),
+            Error::NotWindow => f.write_str("the filter has no generations"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

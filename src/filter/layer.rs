@@ -1,0 +1,536 @@
+//! One fixed-size filter: shards × cells, with any number of readers and, through the plain methods, any number of
+//! writers. Every kind of filter is made of layers.
+//!
+//! Test and add are wait-free on bits; counters change by compare-and-swap. No method takes `&mut self`.
+
+use super::Added;
+use super::probe;
+use crate::bits::{Shared, Single, Writer, bit, counter};
+use crate::error::Error;
+use crate::hash::ItemHash;
+use crate::mem::Words;
+use crate::params::Cell;
+use crate::sizing::{Layout, Shape};
+use crate::sync::AtomicU64;
+use crate::sync::Ordering::Relaxed;
+use crossbeam_utils::CachePadded;
+
+/// Counts kept as cells change, so that fill and error rate cost nothing to know.
+#[derive(Default)]
+struct Tally {
+    /// Cells that are not 0.
+    set: AtomicU64,
+    /// Items added that were absent, less those deleted until absent; may dip below 0 while deletes race.
+    items: AtomicU64,
+    /// Counters at their maximum.
+    saturated: AtomicU64,
+}
+
+/// The tallies of a layer: inline where one writer and no counters make sharing impossible or cheap, else one per
+/// shard on cache lines of their own, because two writers on different shards must not meet on one line.
+enum Tallies {
+    Inline { set: AtomicU64, items: AtomicU64 },
+    Padded(Box<[CachePadded<Tally>]>),
+}
+
+/// What a write did to the cells of one item.
+#[derive(Clone, Copy, Default)]
+struct Change {
+    set: i64,
+    items: i64,
+    saturated: i64,
+}
+
+/// One fixed-size Bloom filter of bits or counters.
+///
+/// ```
+/// use bloomery::{Cell, HashKind, Layer, LayerSpec, Seed};
+///
+/// let layer = Layer::new(LayerSpec { cell: Cell::Counter4, ..LayerSpec::new(1000, 0.01) }.shape()?)?;
+/// let item = HashKind::Xxh3.hasher(Seed::default()).hash(b"ada");
+/// layer.insert(item);
+/// layer.insert(item);
+/// assert_eq!(layer.count(item), 2);
+/// assert!(layer.remove(item)?.present && layer.remove(item)?.present);
+/// assert!(!layer.contains(item));
+/// # Ok::<(), bloomery::Error>(())
+/// ```
+pub struct Layer {
+    capacity: u64,
+    error_rate: f64,
+    words: Words,
+    tallies: Tallies,
+    shards: u16,
+    probes: u8,
+    layout: Layout,
+    cell: Cell,
+}
+
+/// What a delete did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Removed {
+    /// The item tested present; an absent one is left alone.
+    pub present: bool,
+    /// Some counter changed; none does when all are saturated.
+    pub changed: bool,
+}
+
+impl Layer {
+    /// An empty layer. The memory is zeroed by the allocator and not touched, so this takes microseconds at any size.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    ///
+    /// # Panics
+    /// When `shape` fails [`Shape::check`].
+    pub fn new(shape: Shape) -> Result<Layer, Error> {
+        assert_eq!(shape.check(), Ok(()), "a shape is checked where it is read");
+        let words = Words::zeroed(shape.words())?;
+        let tallies = if shape.shards == 1 && !shape.cell.counts() {
+            Tallies::Inline { set: AtomicU64::new(0), items: AtomicU64::new(0) }
+        } else {
+            Tallies::Padded((0..shape.shards).map(|_| CachePadded::default()).collect())
+        };
+        Ok(Layer {
+            capacity: shape.capacity,
+            error_rate: shape.error_rate,
+            words,
+            tallies,
+            shards: shape.shards as u16,
+            probes: shape.probes as u8,
+            layout: shape.layout,
+            cell: shape.cell,
+        })
+    }
+
+    /// The geometry.
+    pub fn shape(&self) -> Shape {
+        Shape {
+            capacity: self.capacity,
+            error_rate: self.error_rate,
+            cells: self.cells(),
+            probes: self.probes.into(),
+            shards: self.shards.into(),
+            layout: self.layout,
+            cell: self.cell,
+        }
+    }
+
+    /// Whether the item may be in the layer: false is certain, true is wrong at the error rate.
+    #[inline]
+    pub fn contains(&self, item: ItemHash) -> bool {
+        match self.cell {
+            Cell::Bit => self.walk(item, bit::get),
+            cell => self.walk(item, |words, index| counter::get(words, cell.bits(), index) != 0),
+        }
+    }
+
+    /// Fetches the lines that a test or add of this item will touch; worth it some items ahead.
+    #[inline]
+    pub fn prefetch(&self, item: ItemHash) {
+        match self.layout {
+            Layout::Blocked => self.words.prefetch(self.block_start(item)),
+            Layout::Classic => {
+                let (start, len) = self.shard_range(item);
+                let per_word = u64::BITS / self.cell.bits();
+                let cells = len as u64 * u64::from(per_word);
+                for index in probe::classic(item, cells, self.probes.into()) {
+                    self.words.prefetch(start + index / per_word as usize);
+                }
+            }
+        }
+    }
+
+    /// Adds the item; any number of threads may do so at once. On counters it always counts, as in a multiset.
+    ///
+    /// Two threads that add the same new item at the same time may both be told that they added it, or neither that
+    /// it was there: every cell is decided by itself.
+    #[inline]
+    pub fn insert(&self, item: ItemHash) -> Added {
+        self.insert_as::<Shared>(item)
+    }
+
+    /// As [`insert`](Layer::insert) for the only thread that writes: no locked instruction. Readers may run beside it;
+    /// a second writer would lose updates.
+    #[inline]
+    pub fn insert_single_writer(&self, item: ItemHash) -> Added {
+        self.insert_as::<Single>(item)
+    }
+
+    /// Adds the item and says whether it was present before (test-and-add).
+    #[inline]
+    pub fn test_and_insert(&self, item: ItemHash) -> bool {
+        !self.insert(item).added
+    }
+
+    /// Adds the item only if it is absent, and says whether it was present (test-or-add).
+    #[inline]
+    pub fn test_or_insert(&self, item: ItemHash) -> bool {
+        self.contains(item) || self.test_and_insert(item)
+    }
+
+    #[inline(always)]
+    fn insert_as<W: Writer>(&self, item: ItemHash) -> Added {
+        let (mut change, mut changed) = (Change::default(), false);
+        match self.cell {
+            Cell::Bit => {
+                self.walk(item, |words, index| {
+                    change.set += i64::from(bit::set::<W>(words, index));
+                    true
+                });
+                changed = change.set != 0;
+            }
+            cell => {
+                let max = counter::maximum(cell.bits());
+                self.walk(item, |words, index| {
+                    let step = counter::increment::<W>(words, cell.bits(), index);
+                    change.set += i64::from(step.before == 0);
+                    change.saturated += i64::from(step.after == max && step.before != max);
+                    changed |= step.after != step.before;
+                    true
+                });
+            }
+        }
+        change.items = i64::from(change.set != 0);
+        self.tally::<W>(item, change);
+        Added { added: change.items != 0, changed }
+    }
+
+    /// Deletes one occurrence of the item; any number of threads may do so at once.
+    ///
+    /// An item that is certainly absent is left alone. Deleting an item that was never added, but tests positive,
+    /// takes from others what is theirs: the one way to make a false negative.
+    ///
+    /// # Errors
+    /// [`Error::NotCounting`] on bits.
+    pub fn remove(&self, item: ItemHash) -> Result<Removed, Error> {
+        self.remove_as::<Shared>(item)
+    }
+
+    /// As [`remove`](Layer::remove) for the only thread that writes.
+    ///
+    /// # Errors
+    /// [`Error::NotCounting`] on bits.
+    pub fn remove_single_writer(&self, item: ItemHash) -> Result<Removed, Error> {
+        self.remove_as::<Single>(item)
+    }
+
+    fn remove_as<W: Writer>(&self, item: ItemHash) -> Result<Removed, Error> {
+        if !self.cell.counts() {
+            return Err(Error::NotCounting);
+        }
+        if !self.contains(item) {
+            return Ok(Removed::default());
+        }
+        let (mut change, mut changed) = (Change::default(), false);
+        self.walk(item, |words, index| {
+            let step = counter::decrement::<W>(words, self.cell.bits(), index);
+            change.set -= i64::from(step.before != 0 && step.after == 0);
+            changed |= step.after != step.before;
+            true
+        });
+        change.items = -i64::from(change.set != 0);
+        self.tally::<W>(item, change);
+        Ok(Removed { present: true, changed })
+    }
+
+    /// How often the item was added, at most: the minimum of its counters. On bits 0 or 1.
+    pub fn count(&self, item: ItemHash) -> u64 {
+        let mut least = u64::MAX;
+        self.walk(item, |words, index| {
+            let value = match self.cell {
+                Cell::Bit => bit::get(words, index).into(),
+                cell => counter::get(words, cell.bits(), index),
+            };
+            least = least.min(value);
+            true
+        });
+        least
+    }
+
+    /// Empties the layer. An add that runs at the same time may be lost in part.
+    pub fn clear(&self) {
+        self.words.iter().for_each(|word| word.store(0, Relaxed));
+        self.recount();
+        self.set_items(0);
+    }
+
+    /// Makes this the union: OR of bits, saturating sum of counters. No item of either is lost.
+    ///
+    /// The number of items afterwards is the estimate from the fill, since the overlap is not known.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] unless both have the same geometry. That both use the same hash and seed is the caller's
+    /// duty; [`Filter::union`](crate::Filter::union) sees to it.
+    pub fn union(&self, other: &Layer) -> Result<(), Error> {
+        let (mine, theirs) = (self.items(), other.items());
+        self.combine(other, |a, b| a | b, |a, b| a + b)?;
+        self.set_items(self.estimate().clamp(mine.max(theirs), mine.saturating_add(theirs)));
+        Ok(())
+    }
+
+    /// Makes this the intersection: AND of bits, minimum of counters. Items of both stay; the error rate is at most
+    /// the larger of the two, but above that of a filter built from the common items.
+    ///
+    /// # Errors
+    /// As [`union`](Layer::union).
+    pub fn intersect(&self, other: &Layer) -> Result<(), Error> {
+        self.combine(other, |a, b| a & b, u64::min)?;
+        self.set_items(self.estimate().min(self.items()).min(other.items()));
+        Ok(())
+    }
+
+    fn combine(
+        &self,
+        other: &Layer,
+        bits: impl Fn(u64, u64) -> u64,
+        counters: impl Fn(u64, u64) -> u64,
+    ) -> Result<(), Error> {
+        if !self.is_congruent(other) {
+            return Err(Error::Mismatch);
+        }
+        for (mine, theirs) in self.words.iter().zip(other.words.iter()) {
+            let theirs = theirs.load(Relaxed);
+            Shared::update(mine, |word| {
+                let new = match self.cell {
+                    Cell::Bit => bits(word, theirs),
+                    cell => counter::zip(cell.bits(), word, theirs, &counters),
+                };
+                (new != word).then_some(new)
+            });
+        }
+        self.recount();
+        Ok(())
+    }
+
+    /// Whether the same item has the same cells in both.
+    pub fn is_congruent(&self, other: &Layer) -> bool {
+        (self.words.len(), self.shards, self.probes, self.layout, self.cell)
+            == (other.words.len(), other.shards, other.probes, other.layout, other.cell)
+    }
+
+    /// Whether both have the same geometry and the same cells.
+    pub fn equal(&self, other: &Layer) -> bool {
+        self.is_congruent(other)
+            && self.words.iter().zip(other.words.iter()).all(|(a, b)| a.load(Relaxed) == b.load(Relaxed))
+    }
+
+    /// A copy. Under concurrent adds it is consistent word by word: it holds every item whose add had returned.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn snapshot(&self) -> Result<Layer, Error> {
+        let copy = Layer::new(self.shape())?;
+        for (to, from) in copy.words.iter().zip(self.words.iter()) {
+            // Zero pages of the copy stay untouched.
+            let word = from.load(Relaxed);
+            if word != 0 {
+                to.store(word, Relaxed);
+            }
+        }
+        copy.recount();
+        copy.set_items(self.items());
+        Ok(copy)
+    }
+
+    /// Items that it is sized for.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Error rate that it is sized for.
+    pub fn error_rate(&self) -> f64 {
+        self.error_rate
+    }
+
+    /// Cells: m. For bits this is the capacity in bits.
+    pub fn cells(&self) -> u64 {
+        self.words.len() as u64 * u64::from(u64::BITS / self.cell.bits())
+    }
+
+    /// Probes of one item: k.
+    pub fn probes(&self) -> u32 {
+        self.probes.into()
+    }
+
+    /// Bits or counters.
+    pub fn cell(&self) -> Cell {
+        self.cell
+    }
+
+    /// Bytes of the cells.
+    pub fn bytes(&self) -> u64 {
+        self.words.len() as u64 * 8
+    }
+
+    /// Bytes of memory, with all overhead.
+    pub fn allocated(&self) -> usize {
+        let tallies = match &self.tallies {
+            Tallies::Inline { .. } => 0,
+            Tallies::Padded(shards) => size_of_val(&**shards),
+        };
+        size_of::<Layer>() + self.words.allocated() + tallies
+    }
+
+    /// Items added that were absent at the time, less those deleted.
+    pub fn items(&self) -> u64 {
+        match &self.tallies {
+            Tallies::Inline { items, .. } => items.load(Relaxed),
+            Tallies::Padded(shards) => sum(shards, |tally| &tally.items),
+        }
+    }
+
+    /// Cells that are not 0.
+    pub fn ones(&self) -> u64 {
+        match &self.tallies {
+            Tallies::Inline { set, .. } => set.load(Relaxed),
+            Tallies::Padded(shards) => sum(shards, |tally| &tally.set),
+        }
+    }
+
+    /// Counters that have reached their maximum and no longer count.
+    pub fn saturated(&self) -> u64 {
+        match &self.tallies {
+            Tallies::Inline { .. } => 0,
+            Tallies::Padded(shards) => sum(shards, |tally| &tally.saturated),
+        }
+    }
+
+    /// Fraction of cells that are not 0.
+    pub fn fill(&self) -> f64 {
+        self.ones() as f64 / self.cells() as f64
+    }
+
+    /// Number of distinct items, estimated from the fill (Swamidass–Baldi).
+    pub fn estimate(&self) -> u64 {
+        self.shape().items_at(self.fill()) as u64
+    }
+
+    /// The error rate that it has now, from its fill.
+    pub fn rate_now(&self) -> f64 {
+        self.shape().rate_now(self.fill())
+    }
+
+    /// Whether it holds as many items as it is sized for.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.items() >= self.capacity
+    }
+
+    /// Copies words from `first` on, little-endian, into `bytes`, a multiple of 8 long.
+    pub(crate) fn read_words(&self, first: usize, bytes: &mut [u8]) {
+        for (chunk, word) in bytes.chunks_exact_mut(8).zip(&self.words[first..]) {
+            chunk.copy_from_slice(&word.load(Relaxed).to_le_bytes());
+        }
+    }
+
+    /// The reverse of [`read_words`](Layer::read_words); [`recount`](Layer::recount) has to follow.
+    pub(crate) fn write_words(&self, first: usize, bytes: &[u8]) {
+        for (chunk, word) in bytes.chunks_exact(8).zip(&self.words[first..]) {
+            let value = u64::from_le_bytes(chunk.try_into().unwrap_or_default());
+            // A page of zeros stays untouched.
+            if value != 0 {
+                word.store(value, Relaxed);
+            }
+        }
+    }
+
+    /// Sets the number of items. Which shard an item fell into is not recorded, since only the sum is ever asked for.
+    pub(crate) fn set_items(&self, total: u64) {
+        match &self.tallies {
+            Tallies::Inline { items, .. } => items.store(total, Relaxed),
+            Tallies::Padded(shards) => {
+                for (index, tally) in shards.iter().enumerate() {
+                    tally.items.store(if index == 0 { total } else { 0 }, Relaxed);
+                }
+            }
+        }
+    }
+
+    /// Takes the tallies of cells anew from the cells.
+    pub(crate) fn recount(&self) {
+        let per_shard = self.words.len() / usize::from(self.shards);
+        for (index, words) in self.words.chunks_exact(per_shard).enumerate() {
+            let (set, saturated) = words.iter().fold((0, 0), |(set, saturated), word| {
+                let (s, max) = match (self.cell, word.load(Relaxed)) {
+                    (_, 0) => (0, 0),
+                    (Cell::Bit, word) => (word.count_ones(), 0),
+                    (cell, word) => counter::census(cell.bits(), word),
+                };
+                (set + u64::from(s), saturated + u64::from(max))
+            });
+            match &self.tallies {
+                Tallies::Inline { set: tally, .. } => tally.store(set, Relaxed),
+                Tallies::Padded(shards) => {
+                    shards[index].set.store(set, Relaxed);
+                    shards[index].saturated.store(saturated, Relaxed);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn tally<W: Writer>(&self, item: ItemHash, change: Change) {
+        match &self.tallies {
+            Tallies::Inline { set, items } => {
+                W::tally(set, change.set);
+                W::tally(items, change.items);
+            }
+            Tallies::Padded(shards) => {
+                let tally = &shards[item.shard(self.shards.into()) as usize];
+                W::tally(&tally.set, change.set);
+                W::tally(&tally.items, change.items);
+                W::tally(&tally.saturated, change.saturated);
+            }
+        }
+    }
+
+    /// First word and number of words of the item's shard.
+    #[inline(always)]
+    fn shard_range(&self, item: ItemHash) -> (usize, usize) {
+        if self.shards == 1 {
+            return (0, self.words.len());
+        }
+        let len = self.words.len() / usize::from(self.shards);
+        (item.shard(self.shards.into()) as usize * len, len)
+    }
+
+    /// First word of the item's block.
+    #[inline(always)]
+    fn block_start(&self, item: ItemHash) -> usize {
+        let (start, len) = self.shard_range(item);
+        start + probe::block(item, len / probe::BLOCK_WORDS) * probe::BLOCK_WORDS
+    }
+
+    /// Visits the item's cells as (words, index among their cells) until `visit` says false; whether none did.
+    #[inline(always)]
+    fn walk(&self, item: ItemHash, mut visit: impl FnMut(&[AtomicU64], usize) -> bool) -> bool {
+        let probes = u32::from(self.probes);
+        match self.layout {
+            Layout::Blocked => {
+                let start = self.block_start(item);
+                let Some(block) = self.words[start..].first_chunk::<{ probe::BLOCK_WORDS }>() else {
+                    unreachable!("a blocked shard is a whole number of blocks");
+                };
+                probe::in_block(item, self.cell.bits(), probes).all(|index| visit(block, index))
+            }
+            Layout::Classic => {
+                let (start, len) = self.shard_range(item);
+                let shard = &self.words[start..start + len];
+                let cells = len as u64 * u64::from(u64::BITS / self.cell.bits());
+                probe::classic(item, cells, probes).all(|index| visit(shard, index))
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Layer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Layer").field("shape", &self.shape()).field("ones", &self.ones()).finish_non_exhaustive()
+    }
+}
+
+fn sum(shards: &[CachePadded<Tally>], field: impl Fn(&Tally) -> &AtomicU64) -> u64 {
+    let total = shards.iter().fold(0u64, |total, tally| total.wrapping_add(field(tally).load(Relaxed)));
+    (total as i64).max(0) as u64
+}

@@ -1,0 +1,445 @@
+//! The filters: [`Layer`] is one fixed-size filter; [`Filter`] is what one key holds, made of layers.
+
+pub mod chain;
+pub mod layer;
+pub mod probe;
+pub mod window;
+
+pub use chain::Chain;
+pub use layer::{Layer, Removed};
+pub use window::{Schedule, Window};
+
+use crate::error::Error;
+use crate::hash::{Hasher, ItemHash};
+use crate::params::{Family, Overflow, Spec};
+use crate::sizing::Shape;
+use std::sync::Arc;
+
+/// What an add did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Added {
+    /// The item was absent before.
+    pub added: bool,
+    /// The filter is not as it was before. A window records an item anew, and counters count, though it was present.
+    pub changed: bool,
+}
+
+/// What a filter is made of.
+pub enum Body {
+    /// One layer of bits or counters.
+    Fixed(Arc<Layer>),
+    /// A chain that grows.
+    Chain(Chain),
+    /// A ring that rotates.
+    Window(Window),
+}
+
+impl Body {
+    fn layers(&self) -> &[Arc<Layer>] {
+        match self {
+            Body::Fixed(layer) => std::slice::from_ref(layer),
+            Body::Chain(chain) => chain.layers(),
+            Body::Window(window) => window.ring(),
+        }
+    }
+
+    /// The same body over other layers.
+    fn map(&self, layer: impl Fn(&Layer) -> Result<Layer, Error>) -> Result<Body, Error> {
+        let layers = self.layers().iter().map(|old| layer(old).map(Arc::new));
+        Ok(match self {
+            Body::Fixed(old) => Body::Fixed(Arc::new(layer(old)?)),
+            Body::Chain(_) => Body::Chain(Chain::from_layers(layers.collect::<Result<_, Error>>()?)),
+            Body::Window(window) => {
+                let ring = layers.collect::<Result<_, Error>>()?;
+                Body::Window(Window::from_parts(ring, window.newest(), window.schedule()))
+            }
+        })
+    }
+}
+
+/// A filter with its parameters: what one key holds.
+///
+/// Adds take `&mut self` because a chain may grow and a window may rotate. Readers in other threads work on a
+/// [`Reader`], which shares the cells; several writers share one [`Layer`].
+pub struct Filter {
+    spec: Spec,
+    body: Body,
+}
+
+impl Filter {
+    /// An empty filter. A window's first generation begins at Unix time 0.
+    ///
+    /// # Errors
+    /// What [`Spec::validate`] refuses, [`Error::Unreachable`], [`Error::OutOfMemory`].
+    pub fn new(spec: Spec) -> Result<Filter, Error> {
+        Filter::new_since(spec, 0)
+    }
+
+    /// An empty filter whose window, if it is one, begins its generation 0 at Unix time `since_ms`.
+    ///
+    /// # Errors
+    /// As [`new`](Filter::new).
+    pub fn new_since(spec: Spec, since_ms: u64) -> Result<Filter, Error> {
+        spec.validate()?;
+        let spec = Spec { seed: spec.seed.narrow(spec.hash), ..spec };
+        let body = match spec.family {
+            Family::Fixed(_) => Body::Fixed(Arc::new(Layer::new(spec.next_shape(&[])?)?)),
+            Family::Scaling { .. } => Body::Chain(Chain::new(&spec)?),
+            Family::Window { generations, every_ms, .. } => {
+                let schedule = Schedule { every_ms, since_ms, rotations: 0 };
+                Body::Window(Window::new(&spec, generations, schedule)?)
+            }
+        };
+        Ok(Filter { spec, body })
+    }
+
+    /// Bytes of cells that a new filter of this spec takes.
+    ///
+    /// # Errors
+    /// What [`Spec::validate`] refuses, [`Error::Unreachable`].
+    pub fn bytes_for(spec: &Spec) -> Result<u64, Error> {
+        spec.validate()?;
+        let layers = match spec.family {
+            Family::Window { generations, .. } => generations.into(),
+            _ => 1,
+        };
+        Ok(spec.next_shape(&[])?.bytes().saturating_mul(layers))
+    }
+
+    /// From parts that [`wire`](crate::wire) has validated.
+    pub(crate) fn from_parts(spec: Spec, body: Body) -> Filter {
+        Filter { spec, body }
+    }
+
+    /// The parameters.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// What it is made of.
+    pub fn body(&self) -> &Body {
+        &self.body
+    }
+
+    /// The window, if it is one.
+    pub fn window(&self) -> Option<&Window> {
+        match &self.body {
+            Body::Window(window) => Some(window),
+            _ => None,
+        }
+    }
+
+    /// The keyed hash function of this filter.
+    #[inline(always)]
+    pub fn hasher(&self) -> Hasher {
+        self.spec.hash.hasher(self.spec.seed)
+    }
+
+    /// Hashes an item for this filter.
+    #[inline]
+    pub fn hash(&self, item: &[u8]) -> ItemHash {
+        self.hasher().hash(item)
+    }
+
+    /// Fetches what a test or add of the item will touch first.
+    #[inline]
+    pub fn prefetch(&self, item: ItemHash) {
+        match &self.body {
+            Body::Fixed(layer) => layer.prefetch(item),
+            Body::Chain(_) | Body::Window(_) => self.layers().iter().for_each(|layer| layer.prefetch(item)),
+        }
+    }
+
+    /// Number of the generation that is current at `now_ms`; 0 for what is no window.
+    #[inline]
+    pub fn generation_at(&self, now_ms: u64) -> u64 {
+        self.window().map_or(0, |window| window.number_at(now_ms))
+    }
+
+    /// Whether the item may be in the filter, in a window as of its newest generation.
+    #[inline]
+    pub fn contains(&self, item: ItemHash) -> bool {
+        self.contains_at(item, self.window().map_or(0, Window::newest))
+    }
+
+    /// As [`contains`](Filter::contains), in a window as of generation `current`
+    /// (see [`generation_at`](Filter::generation_at)).
+    #[inline]
+    pub fn contains_at(&self, item: ItemHash, current: u64) -> bool {
+        match &self.body {
+            Body::Fixed(layer) => layer.contains(item),
+            Body::Chain(chain) => chain.contains(item),
+            Body::Window(window) => window.contains(item, current),
+        }
+    }
+
+    /// Adds the item, growing if need be. This is the only writer; readers may run beside it.
+    ///
+    /// A window records the item in its newest generation whether or not an older one has it; counters always count.
+    ///
+    /// # Errors
+    /// [`Error::Full`] for a new item where the filter may neither grow nor exceed its error rate, and what growing
+    /// may run into. An item that is present is never refused.
+    #[inline]
+    pub fn add(&mut self, item: ItemHash) -> Result<Added, Error> {
+        match self.add_without_growth(item) {
+            Err(Error::Full) if self.grow()? => self.add_without_growth(item),
+            result => result,
+        }
+    }
+
+    /// As [`add`](Filter::add), but a scaling filter whose newest layer is full refuses a new item, too.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    #[inline]
+    pub fn add_without_growth(&mut self, item: ItemHash) -> Result<Added, Error> {
+        match &self.body {
+            Body::Chain(chain) => {
+                if chain.contains(item) {
+                    return Ok(Added::default());
+                }
+                if chain.newest().is_full() {
+                    return Err(Error::Full);
+                }
+                Ok(chain.newest().insert_single_writer(item))
+            }
+            Body::Fixed(layer) => {
+                // On bits nothing happens to an item that is present; counters count.
+                self.refuse_if_full(layer, item)?;
+                Ok(layer.insert_single_writer(item))
+            }
+            Body::Window(window) => {
+                self.refuse_if_full(window.current(), item)?;
+                Ok(window.add(item))
+            }
+        }
+    }
+
+    #[inline]
+    fn refuse_if_full(&self, layer: &Layer, item: ItemHash) -> Result<(), Error> {
+        let overflow = match self.spec.family {
+            Family::Fixed(overflow) | Family::Window { overflow, .. } => overflow,
+            Family::Scaling { .. } => Overflow::Saturate,
+        };
+        if overflow == Overflow::Error && layer.is_full() && !layer.contains(item) { Err(Error::Full) } else { Ok(()) }
+    }
+
+    /// Shape of the layer that a scaling filter opens next; `None` for the other families, which do not grow.
+    ///
+    /// # Errors
+    /// [`Error::TooManyLayers`], [`Error::Unreachable`].
+    pub fn next_shape(&self) -> Result<Option<Shape>, Error> {
+        match &self.body {
+            Body::Chain(chain) => chain.next_shape(&self.spec).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Opens the next layer of a scaling filter; false, and nothing happens, for the other families.
+    ///
+    /// # Errors
+    /// [`Error::TooManyLayers`], [`Error::Unreachable`], [`Error::OutOfMemory`].
+    pub fn grow(&mut self) -> Result<bool, Error> {
+        match &mut self.body {
+            Body::Chain(chain) => chain.grow(&self.spec).map(|()| true),
+            _ => Ok(false),
+        }
+    }
+
+    /// Adds the item only if it is absent.
+    ///
+    /// # Errors
+    /// As [`add`](Filter::add).
+    #[inline]
+    pub fn add_if_absent(&mut self, item: ItemHash) -> Result<Added, Error> {
+        if self.contains(item) { Ok(Added::default()) } else { self.add(item) }
+    }
+
+    /// Deletes one occurrence of the item.
+    ///
+    /// # Errors
+    /// [`Error::NotCounting`].
+    pub fn remove(&mut self, item: ItemHash) -> Result<Removed, Error> {
+        self.counting()?.remove_single_writer(item)
+    }
+
+    /// How often the item was added, at most.
+    ///
+    /// # Errors
+    /// [`Error::NotCounting`].
+    pub fn count(&self, item: ItemHash) -> Result<u64, Error> {
+        Ok(self.counting()?.count(item))
+    }
+
+    fn counting(&self) -> Result<&Layer, Error> {
+        match &self.body {
+            Body::Fixed(layer) if layer.cell().counts() => Ok(layer),
+            _ => Err(Error::NotCounting),
+        }
+    }
+
+    /// Opens generation `number` of a window, dropping what is too old by then. Returns the dropped layers, which may
+    /// be large: their owner chooses the thread that frees them.
+    ///
+    /// # Errors
+    /// [`Error::NotWindow`]; [`Error::OutOfMemory`], and then nothing has changed.
+    pub fn advance(&mut self, number: u64) -> Result<Vec<Arc<Layer>>, Error> {
+        match &mut self.body {
+            Body::Window(window) => window.advance(number),
+            _ => Err(Error::NotWindow),
+        }
+    }
+
+    /// Opens generation `number` by hand: as [`advance`](Filter::advance), and the schedule moves along.
+    ///
+    /// # Errors
+    /// As [`advance`](Filter::advance).
+    pub fn rotate(&mut self, number: u64) -> Result<Vec<Arc<Layer>>, Error> {
+        let retired = self.advance(number)?;
+        if let Body::Window(window) = &mut self.body {
+            window.shift_schedule();
+        }
+        Ok(retired)
+    }
+
+    /// Empties the filter; parameters, seed and schedule stay. Returns the dropped layers.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], and then nothing has changed.
+    pub fn clear(&mut self) -> Result<Vec<Arc<Layer>>, Error> {
+        let body = match &self.body {
+            Body::Chain(_) => Body::Chain(Chain::new(&self.spec)?),
+            body => body.map(|layer| Layer::new(layer.shape()))?,
+        };
+        Ok(std::mem::replace(&mut self.body, body).layers().to_vec())
+    }
+
+    /// Whether items have the same cells in both, layer by layer.
+    pub fn is_congruent(&self, other: &Filter) -> bool {
+        (self.spec.hash, self.spec.seed) == (other.spec.hash, other.spec.seed)
+            && std::mem::discriminant(&self.body) == std::mem::discriminant(&other.body)
+            && self.layers().len() == other.layers().len()
+            && self.layers().iter().zip(other.layers()).all(|(a, b)| a.is_congruent(b))
+            && self.window().map(Window::newest) == other.window().map(Window::newest)
+    }
+
+    /// Makes this the union with a filter of the same hash, seed and shape. No item of either is lost.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`], and then nothing has changed.
+    pub fn union(&mut self, other: &Filter) -> Result<(), Error> {
+        if !self.is_congruent(other) {
+            return Err(Error::Mismatch);
+        }
+        self.layers().iter().zip(other.layers()).try_for_each(|(mine, theirs)| mine.union(theirs))
+    }
+
+    /// Makes this the intersection with a filter of the same hash, seed and shape. Items of both stay.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`], and then nothing has changed. A chain of several layers is refused too: an item may lie in
+    /// different layers of the two, and would be lost.
+    pub fn intersect(&mut self, other: &Filter) -> Result<(), Error> {
+        if !self.is_congruent(other) || (self.layers().len() > 1) {
+            return Err(Error::Mismatch);
+        }
+        self.layers().iter().zip(other.layers()).try_for_each(|(mine, theirs)| mine.intersect(theirs))
+    }
+
+    /// Whether both have the same hash, seed, shape and cells.
+    pub fn equal(&self, other: &Filter) -> bool {
+        self.is_congruent(other) && self.layers().iter().zip(other.layers()).all(|(a, b)| a.equal(b))
+    }
+
+    /// A copy that shares nothing. Under concurrent adds it is consistent word by word.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn snapshot(&self) -> Result<Filter, Error> {
+        Ok(Filter { spec: self.spec, body: self.body.map(|layer| layer.snapshot())? })
+    }
+
+    /// A handle for reading in another thread: it shares the cells, and sees adds to the layers that exist now.
+    pub fn reader(&self) -> Reader {
+        Reader { hasher: self.hasher(), layers: self.layers().to_vec() }
+    }
+
+    /// The layers: one, or a chain's from oldest to newest, or a window's in ring order.
+    pub fn layers(&self) -> &[Arc<Layer>] {
+        self.body.layers()
+    }
+
+    /// Items added that were absent at the time, less those deleted; in a window those of all generations, so an item
+    /// recorded in two counts twice.
+    pub fn items(&self) -> u64 {
+        self.layers().iter().map(|layer| layer.items()).sum()
+    }
+
+    /// Items that all layers together are sized for.
+    pub fn capacity(&self) -> u64 {
+        self.layers().iter().fold(0, |sum, layer| sum.saturating_add(layer.capacity()))
+    }
+
+    /// Number of distinct items, estimated from the fill (Swamidass–Baldi), layer by layer.
+    pub fn estimate(&self) -> u64 {
+        self.layers().iter().fold(0, |sum, layer| sum.saturating_add(layer.estimate()))
+    }
+
+    /// The error rate that the filter has now, from its fill: 1 − Π(1 − rate of a layer).
+    pub fn rate_now(&self) -> f64 {
+        1.0 - self.layers().iter().map(|layer| 1.0 - layer.rate_now()).product::<f64>()
+    }
+
+    /// Cells that are not 0.
+    pub fn ones(&self) -> u64 {
+        self.layers().iter().map(|layer| layer.ones()).sum()
+    }
+
+    /// Cells.
+    pub fn cells(&self) -> u64 {
+        self.layers().iter().map(|layer| layer.cells()).sum()
+    }
+
+    /// Fraction of cells that are not 0.
+    pub fn fill(&self) -> f64 {
+        self.ones() as f64 / self.cells() as f64
+    }
+
+    /// Bytes of the cells.
+    pub fn bytes(&self) -> u64 {
+        self.layers().iter().map(|layer| layer.bytes()).sum()
+    }
+
+    /// Bytes of memory, with all overhead.
+    pub fn allocated(&self) -> usize {
+        let lists = match &self.body {
+            Body::Fixed(_) => 0,
+            Body::Chain(chain) if chain.layers().len() == 1 => 0,
+            Body::Chain(_) | Body::Window(_) => size_of_val(self.layers()),
+        };
+        // An Arc puts two counts before the layer.
+        let counts = 2 * size_of::<usize>();
+        size_of::<Filter>() + lists + self.layers().iter().map(|layer| layer.allocated() + counts).sum::<usize>()
+    }
+}
+
+/// Reads a filter's layers from any thread, for as long as it likes: a key that is deleted or replaced meanwhile costs
+/// nothing but the last reference.
+#[derive(Clone)]
+pub struct Reader {
+    hasher: Hasher,
+    layers: Vec<Arc<Layer>>,
+}
+
+impl Reader {
+    /// Hashes an item for this filter.
+    pub fn hash(&self, item: &[u8]) -> ItemHash {
+        self.hasher.hash(item)
+    }
+
+    /// Whether the item may be in one of the layers.
+    pub fn contains(&self, item: ItemHash) -> bool {
+        self.layers.iter().any(|layer| layer.contains(item))
+    }
+}

@@ -1,0 +1,198 @@
+//! Bytes to 128 bits, once per item; every layer of a filter uses the same 128 bits.
+//!
+//! | bits | use |
+//! | --- | --- |
+//! | `low` 0..10 | shard |
+//! | `low` 10..64 | block, or base of the probe sequence over a CLASSIC shard |
+//! | `high` | probes inside the block, or stride of that sequence |
+//!
+//! Shard and position never share bits: a shard would otherwise use only part of its cells.
+
+use siphasher::sip128::{Hasher128, SipHasher13};
+use std::fmt;
+use std::hash::Hasher as _;
+use xxhash_rust::xxh3::xxh3_128_with_seed;
+
+/// Bits of `low` that choose the shard: enough for 1024.
+const SHARD_BITS: u32 = 10;
+
+/// The hash of one item.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ItemHash {
+    /// Low 64 bits of the 128.
+    pub low: u64,
+    /// High 64 bits.
+    pub high: u64,
+}
+
+impl ItemHash {
+    /// Index of one of `shards` shards, a power of two up to 1024.
+    #[inline(always)]
+    pub fn shard(self, shards: u32) -> u32 {
+        self.low as u32 & (shards - 1)
+    }
+
+    /// The bits that choose a position, without those of the shard.
+    #[inline(always)]
+    pub fn position(self) -> u64 {
+        self.low >> SHARD_BITS << SHARD_BITS
+    }
+}
+
+/// Maps 64 random bits onto `0..n` without a division (Lemire, "Fast Random Integer Generation in an Interval", 2019).
+#[inline(always)]
+pub(crate) fn fast_range(random: u64, n: u64) -> u64 {
+    ((u128::from(random) * u128::from(n)) >> 64) as u64
+}
+
+/// The hash functions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum HashKind {
+    /// XXH3-128 with a 64-bit seed: the fast one.
+    #[default]
+    Xxh3 = 1,
+    /// SipHash-1-3-128 with a 128-bit key: for items that an adversary picks. Whoever does not know the key cannot
+    /// find items that collide.
+    SipHash = 2,
+}
+
+impl HashKind {
+    /// The keyed function.
+    #[inline(always)]
+    pub fn hasher(self, seed: Seed) -> Hasher {
+        Hasher { kind: self, seed }
+    }
+
+    /// Bits of the seed that the function uses.
+    pub const fn seed_bits(self) -> u32 {
+        match self {
+            HashKind::Xxh3 => 64,
+            HashKind::SipHash => 128,
+        }
+    }
+}
+
+/// Key of the hash: 128 bits, of which XXH3 uses the low 64.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Seed {
+    /// Low 64 bits.
+    pub low: u64,
+    /// High 64 bits; 0 for XXH3.
+    pub high: u64,
+}
+
+impl Seed {
+    /// A seed that nobody can guess, as wide as `kind` uses.
+    ///
+    /// # Errors
+    /// The operating system's, when it has no randomness to give.
+    pub fn random(kind: HashKind) -> Result<Seed, getrandom::Error> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes)?;
+        Ok(Seed::from(u128::from_le_bytes(bytes)).narrow(kind))
+    }
+
+    /// The part of the seed that `kind` uses.
+    pub fn narrow(self, kind: HashKind) -> Seed {
+        match kind {
+            HashKind::Xxh3 => Seed { high: 0, ..self },
+            HashKind::SipHash => self,
+        }
+    }
+}
+
+impl From<u128> for Seed {
+    fn from(value: u128) -> Seed {
+        Seed { low: value as u64, high: (value >> 64) as u64 }
+    }
+}
+
+impl From<Seed> for u128 {
+    fn from(seed: Seed) -> u128 {
+        u128::from(seed.high) << 64 | u128::from(seed.low)
+    }
+}
+
+/// Hidden: the key of a SipHash filter is a secret, and logs are read by many.
+impl fmt::Debug for Seed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Seed(..)")
+    }
+}
+
+/// A hash function with its key.
+#[derive(Clone, Copy, Debug)]
+pub struct Hasher {
+    kind: HashKind,
+    seed: Seed,
+}
+
+impl Hasher {
+    /// Hashes one item.
+    #[inline]
+    pub fn hash(&self, item: &[u8]) -> ItemHash {
+        match self.kind {
+            HashKind::Xxh3 => {
+                let hash = xxh3_128_with_seed(item, self.seed.low);
+                ItemHash { low: hash as u64, high: (hash >> 64) as u64 }
+            }
+            HashKind::SipHash => {
+                let mut sip = SipHasher13::new_with_keys(self.seed.low, self.seed.high);
+                sip.write(item);
+                let hash = sip.finish128();
+                ItemHash { low: hash.h1, high: hash.h2 }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// XXH3 from the xxHash reference code (XXH3_128bits_withSeed, through Python's xxhash); SipHash from a program in
+    /// Python after the paper, which gives the published vectors of SipHash-2-4-128 when run with those rounds.
+    /// A change here would orphan every saved filter.
+    #[test]
+    fn pinned_vectors() {
+        let xxh3 = |seed: u64, item: &[u8]| {
+            let hash = HashKind::Xxh3.hasher(Seed { low: seed, high: 0 }).hash(item);
+            u128::from(hash.high) << 64 | u128::from(hash.low)
+        };
+        assert_eq!(xxh3(0, b""), 0x99aa06d3014798d86001c324468d497f);
+        assert_eq!(xxh3(0, b"bloomery"), XXH3_BLOOMERY_0);
+        assert_eq!(xxh3(0x0123456789abcdef, b"bloomery"), XXH3_BLOOMERY_SEEDED);
+        let key = Seed { low: 0x0706050403020100, high: 0x0f0e0d0c0b0a0908 };
+        let item: Vec<u8> = (0..15).collect();
+        let hash = HashKind::SipHash.hasher(key).hash(&item);
+        assert_eq!((hash.low, hash.high), SIP_15);
+    }
+
+    const XXH3_BLOOMERY_0: u128 = 0x0c70_3415_229c_1045_3067_7db7_ab3c_53a0;
+    const XXH3_BLOOMERY_SEEDED: u128 = 0xa9ac_d1e0_1cce_82e5_b3b2_c23b_83f6_d58a;
+    const SIP_15: (u64, u64) = (0x6c52_bdb2_0555_7ec1, 0x0901_7e1e_eccd_2129);
+
+    #[test]
+    fn shard_and_position_share_no_bit() {
+        let hash = ItemHash { low: u64::MAX, high: 0 };
+        assert_eq!(hash.shard(1024), 1023);
+        assert_eq!(hash.position() & 1023, 0);
+        assert_eq!(ItemHash { low: 1023, high: 0 }.position(), 0);
+    }
+
+    #[test]
+    fn fast_range_covers_its_interval() {
+        assert_eq!(fast_range(0, 10), 0);
+        assert_eq!(fast_range(u64::MAX, 10), 9);
+        assert_eq!(fast_range(1 << 63, 10), 5);
+    }
+
+    #[test]
+    fn a_seed_is_as_wide_as_its_hash_uses() {
+        let wide = Seed::from(u128::MAX);
+        assert_eq!(wide.narrow(HashKind::Xxh3).high, 0);
+        assert_eq!(u128::from(wide.narrow(HashKind::SipHash)), u128::MAX);
+        assert_ne!(Seed::random(HashKind::SipHash).unwrap(), Seed::random(HashKind::SipHash).unwrap());
+    }
+}

@@ -1,0 +1,143 @@
+//! The words of a filter: zeroed, fallible, aligned to a cache line. One of the few files with `unsafe`.
+//!
+//! * Zeroed through `alloc_zeroed`, which is `calloc`: reserving 1 GiB takes microseconds and touches no page.
+//! * Fallible: a request beyond memory is an error and never an abort.
+//! * Aligned to 64 bytes here and not by the allocator, because the server's promises 16 only, and `std` clears
+//!   over-aligned blocks by hand, which would touch every page.
+//!
+//! ```text
+//! base                      start, a multiple of 64
+//! │ 8..=64 bytes of padding │ len words …            │
+//! │        … base (8 bytes) │
+//! ```
+//! The eight bytes before `start` hold `base`. Blocks below [`ALIGNED_FROM`] have no padding: start = base.
+
+use crate::error::Error;
+use crate::sync::AtomicU64;
+use std::alloc::Layout;
+use std::ops::Deref;
+use std::ptr::NonNull;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// Words from which a block is aligned. Below 512 bytes the padding would cost more than the line that it saves.
+const ALIGNED_FROM: usize = 64;
+
+/// A fixed number of zero-initialised atomic words.
+pub(crate) struct Words {
+    start: NonNull<AtomicU64>,
+    len: usize,
+}
+
+// SAFETY: Words owns its block, and hands out only shared references to atomics.
+unsafe impl Send for Words {}
+// SAFETY: as above; AtomicU64 is Sync.
+unsafe impl Sync for Words {}
+
+impl Words {
+    /// Allocates `len > 0` zero words.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(crate) fn zeroed(len: u64) -> Result<Words, Error> {
+        let refused = Error::OutOfMemory { bytes: len.saturating_mul(8) };
+        let len = usize::try_from(len).map_err(|_| refused)?;
+        let layout = Words::layout(len).ok_or(refused)?;
+        // SAFETY: the layout's size is not 0 because len is not.
+        let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).ok_or(refused)?;
+        if len < ALIGNED_FROM {
+            return Ok(Words { start: base.cast(), len });
+        }
+        let padding = LINE - base.addr().get() % LINE;
+        let padding = if padding < 8 { padding + LINE } else { padding };
+        // SAFETY: padding ≤ LINE + 8 and the layout has that much room before `len` words.
+        let start: NonNull<AtomicU64> = unsafe { base.add(padding) }.cast();
+        // SAFETY: padding ≥ 8, so the word before `start` lies in the block; it is aligned because `start` is.
+        unsafe { start.cast::<NonNull<u8>>().sub(1).write(base) };
+        Ok(Words { start, len })
+    }
+
+    /// Layout of the whole block for `len` words.
+    fn layout(len: usize) -> Option<Layout> {
+        let padding = if len < ALIGNED_FROM { 0 } else { LINE + 8 };
+        let size = len.checked_mul(8)?.checked_add(padding)?;
+        if len == 0 { None } else { Layout::from_size_align(size, 8).ok() }
+    }
+
+    /// Bytes of the whole block.
+    pub(crate) fn allocated(&self) -> usize {
+        Words::layout(self.len).map_or(0, |layout| layout.size())
+    }
+
+    /// Asks the processor to fetch the line of word `index`; a hint that never faults.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, index: usize) {
+        debug_assert!(index < self.len);
+        let address = self.start.as_ptr().wrapping_add(index);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch of any address is allowed, and SSE is part of x86-64.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast())
+        };
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: PRFM of any address is a hint that neither faults nor writes.
+        unsafe {
+            std::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(nostack, preserves_flags, readonly))
+        };
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        let _ = address;
+    }
+}
+
+impl Deref for Words {
+    type Target = [AtomicU64];
+
+    #[inline(always)]
+    fn deref(&self) -> &[AtomicU64] {
+        // SAFETY: `start` points at `len` initialised words that live as long as self; zero is a valid AtomicU64.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Words {
+    fn drop(&mut self) {
+        let Some(layout) = Words::layout(self.len) else { return };
+        let base = if self.len < ALIGNED_FROM {
+            self.start.cast()
+        } else {
+            // SAFETY: `zeroed` wrote the base there.
+            unsafe { self.start.cast::<NonNull<u8>>().sub(1).read() }
+        };
+        // SAFETY: `base` came from alloc_zeroed with this very layout.
+        unsafe { std::alloc::dealloc(base.as_ptr(), layout) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::Ordering::Relaxed;
+
+    #[test]
+    fn zeroed_aligned_and_whole() {
+        for len in (1..200).chain([4095, 4096, 4097, 1 << 20]) {
+            let words = Words::zeroed(len).unwrap();
+            assert_eq!(words.len() as u64, len);
+            assert!(words.iter().all(|word| word.load(Relaxed) == 0));
+            words.iter().for_each(|word| word.store(u64::MAX, Relaxed));
+            words.prefetch(len as usize - 1);
+            let start = words.as_ptr().addr();
+            assert_eq!(start % if words.len() < ALIGNED_FROM { 8 } else { LINE }, 0);
+            assert!(words.allocated() - words.len() * 8 <= LINE + 8);
+        }
+    }
+
+    #[test]
+    fn a_request_beyond_memory_is_an_error() {
+        for len in [1 << 50, 1 << 60, 1 << 61, u64::MAX] {
+            assert!(matches!(Words::zeroed(len), Err(Error::OutOfMemory { .. })));
+        }
+        assert!(Words::zeroed(0).is_err());
+    }
+}

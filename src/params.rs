@@ -1,0 +1,225 @@
+//! What a filter is made of, as its user says it: [`Spec`]. The geometry that follows from it is in
+//! [`sizing`](crate::sizing).
+
+use crate::error::Error;
+use crate::hash::{HashKind, Seed};
+
+/// The bounds of every parameter. Nothing beyond them can be created, and nothing beyond them is loaded.
+pub mod limits {
+    /// Items of one layer: 2^48, where sizing in `f64` is still exact to the item.
+    pub const MAX_CAPACITY: u64 = 1 << 48;
+    /// The smallest error rate that can be promised. Below it the probes would need more bits than the hash has.
+    pub const MIN_ERROR_RATE: f64 = 1e-12;
+    /// The smallest error rate of one layer, where a tightening series stops: 66 probes.
+    pub const MIN_LAYER_ERROR_RATE: f64 = 1e-20;
+    /// Probes of one item in one layer.
+    pub const MAX_PROBES: u32 = 72;
+    /// Shards of one layer.
+    pub const MAX_SHARDS: u32 = 1024;
+    /// Layers of a scaling filter.
+    pub const MAX_LAYERS: usize = 4096;
+    /// Growth per layer of a scaling filter, as in RedisBloom.
+    pub const MAX_EXPANSION: u32 = 32_768;
+    /// Generations of a window.
+    pub const GENERATIONS: std::ops::RangeInclusive<u32> = 2..=64;
+    /// Bytes of the cells of one filter: 2^46, half of what a 64-bit process can address.
+    pub const MAX_BYTES: u64 = 1 << 46;
+}
+
+/// Where the probes of one item may fall, as asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum LayoutChoice {
+    /// BLOCKED where it costs at most 15 % more memory, else CLASSIC.
+    #[default]
+    Auto = 0,
+    /// All over the shard: the smallest memory.
+    Classic = 1,
+    /// Inside one 512-bit block: one cache miss an item.
+    Blocked = 2,
+}
+
+/// What one probe points at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Cell {
+    /// One bit: add and test.
+    #[default]
+    Bit = 1,
+    /// A saturating counter of 4 bits: add, test, delete and count to 15.
+    Counter4 = 4,
+    /// A saturating counter of 8 bits, to 255.
+    Counter8 = 8,
+    /// A saturating counter of 16 bits, to 65,535.
+    Counter16 = 16,
+}
+
+impl Cell {
+    /// Width in bits.
+    pub const fn bits(self) -> u32 {
+        self as u32
+    }
+
+    /// Whether items can be deleted.
+    pub const fn counts(self) -> bool {
+        !matches!(self, Cell::Bit)
+    }
+}
+
+/// What an add to a full filter of fixed size does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Overflow {
+    /// Refuse the item.
+    #[default]
+    Error = 0,
+    /// Accept it; the real error rate rises above the promise.
+    Saturate = 1,
+}
+
+/// How the layers of a scaling filter share its error rate.
+///
+/// [`Tightening::INVERSE_SQUARE`] spends it where the memory is (see [`sizing::chain_error_rate`](crate::sizing));
+/// a ratio r gives layer i the share (1−r)·rⁱ (Almeida et al., "Scalable Bloom Filters", 2007).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tightening(f64);
+
+impl Tightening {
+    /// Shares proportional to 1/(j+1)².
+    pub const INVERSE_SQUARE: Tightening = Tightening(0.0);
+
+    /// Geometric shares with ratio `ratio` in (0, 1).
+    ///
+    /// # Errors
+    /// [`Error::Tightening`] outside that range.
+    pub fn geometric(ratio: f64) -> Result<Tightening, Error> {
+        if ratio > 0.0 && ratio < 1.0 { Ok(Tightening(ratio)) } else { Err(Error::Tightening(ratio)) }
+    }
+
+    /// The geometric ratio, if that is the kind.
+    pub fn ratio(self) -> Option<f64> {
+        (self.0 != 0.0).then_some(self.0)
+    }
+}
+
+/// The three families of filters. They exclude each other: a window's generations and a counting filter's counters
+/// belong to one fixed geometry, and a chain cannot tell which of its layers an item should be deleted from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Family {
+    /// One layer of bits or counters.
+    Fixed(Overflow),
+    /// A chain of layers that grows when the newest is full.
+    Scaling {
+        /// Capacity of a layer over that of the one before it, `1..=32768`.
+        expansion: u32,
+        /// How the layers share the error rate.
+        tightening: Tightening,
+    },
+    /// A ring of generations, of which the oldest is dropped on rotation.
+    Window {
+        /// Generations that are alive at once, `2..=64`; the capacity is that of one of them.
+        generations: u8,
+        /// What an add to a full generation does.
+        overflow: Overflow,
+        /// Milliseconds between rotations by the clock; 0 when only rotated by hand.
+        every_ms: u64,
+    },
+}
+
+/// Everything that decides a filter's geometry and answers. Two filters of equal spec that saw the same operations
+/// are equal bit for bit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spec {
+    /// Items that the filter (a window: each generation; a chain: its first layer) is sized for.
+    pub capacity: u64,
+    /// The promise: the chance that an item never added tests positive, over the whole filter when full.
+    pub error_rate: f64,
+    /// Key of the hash.
+    pub seed: Seed,
+    /// Independent arrays per layer, a power of two in `1..=1024`.
+    pub shards: u32,
+    /// Hash function.
+    pub hash: HashKind,
+    /// Layout asked for.
+    pub layout: LayoutChoice,
+    /// Bits or counters.
+    pub cell: Cell,
+    /// Fixed, scaling or window.
+    pub family: Family,
+}
+
+impl Spec {
+    /// A filter of bits for `capacity` items that refuses more.
+    pub fn fixed(capacity: u64, error_rate: f64) -> Spec {
+        Spec {
+            capacity,
+            error_rate,
+            seed: Seed::default(),
+            shards: 1,
+            hash: HashKind::Xxh3,
+            layout: LayoutChoice::Auto,
+            cell: Cell::Bit,
+            family: Family::Fixed(Overflow::Error),
+        }
+    }
+
+    /// A filter with 4-bit counters, from which items can be deleted.
+    pub fn counting(capacity: u64, error_rate: f64) -> Spec {
+        Spec { cell: Cell::Counter4, ..Spec::fixed(capacity, error_rate) }
+    }
+
+    /// A filter that doubles when it is full.
+    pub fn scaling(capacity: u64, error_rate: f64) -> Spec {
+        let family = Family::Scaling { expansion: 2, tightening: Tightening::INVERSE_SQUARE };
+        Spec { family, ..Spec::fixed(capacity, error_rate) }
+    }
+
+    /// A window of `generations` generations for `capacity` items each, rotated by hand.
+    pub fn window(capacity: u64, error_rate: f64, generations: u8) -> Spec {
+        let family = Family::Window { generations, overflow: Overflow::Saturate, every_ms: 0 };
+        Spec { family, ..Spec::fixed(capacity, error_rate) }
+    }
+
+    /// Checks every bound of [`limits`].
+    ///
+    /// # Errors
+    /// The first parameter that is out of bounds, or two that exclude each other.
+    pub fn validate(&self) -> Result<(), Error> {
+        if !(limits::MIN_ERROR_RATE..1.0).contains(&self.error_rate) {
+            return Err(Error::ErrorRate(self.error_rate));
+        }
+        if !(1..=limits::MAX_CAPACITY).contains(&self.capacity) {
+            return Err(Error::Capacity(self.capacity));
+        }
+        if !self.shards.is_power_of_two() || self.shards > limits::MAX_SHARDS {
+            return Err(Error::Shards(self.shards.into()));
+        }
+        match self.family {
+            Family::Fixed(_) => {}
+            Family::Scaling { expansion, .. } => {
+                if !(1..=limits::MAX_EXPANSION).contains(&expansion) {
+                    return Err(Error::Expansion(expansion.into()));
+                }
+                if self.cell.counts() {
+                    return Err(Error::Exclusive(
+                        "a counting filter cannot scale: a delete could not tell which layer holds the item",
+                    ));
+                }
+            }
+            Family::Window { generations, every_ms, .. } => {
+                if !limits::GENERATIONS.contains(&generations.into()) {
+                    return Err(Error::Generations(generations.into()));
+                }
+                if every_ms > i64::MAX as u64 {
+                    return Err(Error::Period(every_ms));
+                }
+                if self.cell.counts() {
+                    return Err(Error::Exclusive(
+                        "a window cannot count: its items leave with their generation, not one by one",
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,364 @@
+//! From (capacity, error rate) to geometry and back.
+//!
+//! Sizing is exact about its promise: whole probes and whole words, the block penalty and the imbalance of shards (both
+//! through [`mixture_rate`]), and the sum over the layers of a chain or window are all inside the error rate.
+//!
+//! The function from parameters to geometry is part of the format: a primary and its replica each derive the layers of
+//! a growing filter. tests/sizing.rs pins it.
+
+use crate::error::Error;
+use crate::math::{self, mixture_rate};
+use crate::params::{Cell, Family, LayoutChoice, Spec, limits};
+
+/// Bits of a block: one cache line.
+pub const BLOCK_BITS: u32 = 512;
+
+/// BLOCKED is chosen by AUTO where it costs at most this factor in memory.
+const AUTO_PENALTY: f64 = 1.15;
+
+/// The same for a layer of a chain. Late layers have low error rates, where blocks cost most, and hold most of the
+/// memory: with 1.15 a chain grown from 100 to 10 M items takes 33.9 MB, with this 30.0 MB.
+const AUTO_PENALTY_IN_CHAIN: f64 = 1.10;
+
+/// Layers of a chain below this size share [`SMALL_SHARE`] of its error rate: they are cheap at any rate.
+const SMALL_BITS: f64 = (64 * 1024 * 8) as f64;
+
+/// See [`SMALL_BITS`].
+const SMALL_SHARE: f64 = 0.1;
+
+/// 6/π²: the shares 6/π²/(j+1)² sum to 1 (Basel).
+const BASEL: f64 = 0.607_927_101_854_026_6;
+
+/// Where the probes of one item fall.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Layout {
+    /// All over the shard.
+    Classic = 1,
+    /// Inside one block of 512 bits.
+    Blocked = 2,
+}
+
+/// What one layer is asked to be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LayerSpec {
+    /// Items at which the error rate is reached.
+    pub capacity: u64,
+    /// Error rate of this layer alone.
+    pub error_rate: f64,
+    /// Layout asked for.
+    pub layout: LayoutChoice,
+    /// Bits or counters.
+    pub cell: Cell,
+    /// Independent arrays, a power of two.
+    pub shards: u32,
+}
+
+/// The geometry of one layer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shape {
+    /// Items that it is sized for.
+    pub capacity: u64,
+    /// Error rate that it is sized for.
+    pub error_rate: f64,
+    /// Cells of all shards: m.
+    pub cells: u64,
+    /// Probes of one item: k.
+    pub probes: u32,
+    /// Independent arrays.
+    pub shards: u32,
+    /// Where the probes fall.
+    pub layout: Layout,
+    /// Bits or counters.
+    pub cell: Cell,
+}
+
+impl LayerSpec {
+    /// A single-shard layer of bits with the layout chosen by cost.
+    pub fn new(capacity: u64, error_rate: f64) -> LayerSpec {
+        LayerSpec { capacity, error_rate, layout: LayoutChoice::Auto, cell: Cell::Bit, shards: 1 }
+    }
+
+    /// The smallest shape that keeps the promise.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] when no size below [`limits::MAX_BYTES`] does.
+    pub fn shape(&self) -> Result<Shape, Error> {
+        self.shape_within(AUTO_PENALTY)
+    }
+
+    fn shape_within(&self, penalty: f64) -> Result<Shape, Error> {
+        match self.layout {
+            LayoutChoice::Classic => self.smallest(Layout::Classic),
+            LayoutChoice::Blocked => self.smallest(Layout::Blocked),
+            LayoutChoice::Auto => {
+                let classic = self.smallest(Layout::Classic)?;
+                match self.smallest(Layout::Blocked) {
+                    Ok(blocked) if blocked.cells as f64 <= penalty * classic.cells as f64 => Ok(blocked),
+                    _ => Ok(classic),
+                }
+            }
+        }
+    }
+
+    /// Tries every sensible number of probes, from the ideal log2(1/p) downwards (blocks want fewer).
+    fn smallest(&self, layout: Layout) -> Result<Shape, Error> {
+        let ideal = libm::ceil(-libm::log2(self.error_rate)).clamp(1.0, limits::MAX_PROBES as f64) as u32;
+        let mut best: Option<Shape> = None;
+        for probes in (1..=ideal).rev() {
+            match (self.smallest_with(layout, probes), best) {
+                (Some(shape), Some(smaller)) if shape.cells >= smaller.cells => break,
+                (Some(shape), _) => best = Some(shape),
+                (None, Some(_)) => break,
+                (None, None) => {}
+            }
+        }
+        best.ok_or(Error::Unreachable { error_rate: self.error_rate })
+    }
+
+    /// The fewest words (CLASSIC) or blocks (BLOCKED) a shard, by bisection: the rate falls as they grow.
+    fn smallest_with(&self, layout: Layout, probes: u32) -> Option<Shape> {
+        let unit = match layout {
+            Layout::Classic => u64::from(u64::BITS / self.cell.bits()),
+            Layout::Blocked => u64::from(BLOCK_BITS / self.cell.bits()),
+        };
+        let stride = unit * u64::from(self.shards);
+        let shape = |units: u64| Shape {
+            capacity: self.capacity,
+            error_rate: self.error_rate,
+            cells: units * stride,
+            probes,
+            shards: self.shards,
+            layout,
+            cell: self.cell,
+        };
+        let holds = |units: u64| shape(units).rate_at(self.capacity as f64) <= self.error_rate;
+        let most = limits::MAX_BYTES * 8 / u64::from(self.cell.bits()) / stride;
+        let textbook = self.capacity as f64 * -libm::log2(self.error_rate) / math::LN_2 / stride as f64;
+        let (mut low, mut high) = (0, (textbook as u64).clamp(1, most));
+        while !holds(high) {
+            if high == most {
+                return None;
+            }
+            low = high;
+            high = (high + high / 16 + 1).min(most);
+        }
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if holds(middle) { high = middle } else { low = middle }
+        }
+        Some(shape(high))
+    }
+}
+
+impl Shape {
+    /// Cells of one shard.
+    pub fn cells_per_shard(&self) -> u64 {
+        self.cells / u64::from(self.shards)
+    }
+
+    /// Words of all shards.
+    pub fn words(&self) -> u64 {
+        self.cells / u64::from(u64::BITS / self.cell.bits())
+    }
+
+    /// Bytes of the cells.
+    pub fn bytes(&self) -> u64 {
+        self.words() * 8
+    }
+
+    /// The ranges of [`math`]: how many there are, and the cells of each.
+    fn ranges(&self) -> (f64, f64) {
+        match self.layout {
+            Layout::Classic => (f64::from(self.shards), self.cells_per_shard() as f64),
+            Layout::Blocked => {
+                let block = u64::from(BLOCK_BITS / self.cell.bits());
+                ((self.cells / block) as f64, block as f64)
+            }
+        }
+    }
+
+    /// Error rate once it holds `items` distinct items.
+    pub fn rate_at(&self, items: f64) -> f64 {
+        let (ranges, cells) = self.ranges();
+        mixture_rate(ranges, cells, self.probes, items)
+    }
+
+    /// Distinct items behind a fraction `fill` of set cells (Swamidass–Baldi); infinite when all are set.
+    pub fn items_at(&self, fill: f64) -> f64 {
+        let (ranges, cells) = self.ranges();
+        math::estimate_items(ranges, cells, self.probes, fill)
+    }
+
+    /// Error rate behind a fraction `fill` of set cells: what the filter has *now*.
+    pub fn rate_now(&self, fill: f64) -> f64 {
+        if fill >= 1.0 { 1.0 } else { self.rate_at(self.items_at(fill)) }
+    }
+
+    /// Whether the numbers fit together, whoever wrote them: the gate for everything that was not computed here.
+    ///
+    /// # Errors
+    /// The name of the first field that does not fit.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let unit = match self.layout {
+            Layout::Classic => u64::from(u64::BITS / self.cell.bits()),
+            Layout::Blocked => u64::from(BLOCK_BITS / self.cell.bits()),
+        };
+        if !self.shards.is_power_of_two() || self.shards > limits::MAX_SHARDS {
+            return Err("shards");
+        }
+        if !(1..=limits::MAX_CAPACITY).contains(&self.capacity) {
+            return Err("capacity");
+        }
+        if !(self.error_rate > 0.0 && self.error_rate < 1.0) {
+            return Err("error rate");
+        }
+        if !(1..=limits::MAX_PROBES).contains(&self.probes) {
+            return Err("probes");
+        }
+        let most = limits::MAX_BYTES * 8 / u64::from(self.cell.bits());
+        if self.cells == 0 || self.cells > most || self.cells % (unit * u64::from(self.shards)) != 0 {
+            return Err("cells");
+        }
+        Ok(())
+    }
+}
+
+/// Whether a chain's layer of this capacity belongs to the large ones, at the promise `error_rate` of the chain.
+fn is_large(capacity: u64, error_rate: f64) -> bool {
+    capacity as f64 * -libm::log2(error_rate) / math::LN_2 >= SMALL_BITS
+}
+
+/// 6/π²/(j+1)².
+fn inverse_square(index: usize) -> f64 {
+    let rank = (index + 1) as f64;
+    BASEL / (rank * rank)
+}
+
+impl Spec {
+    /// Shape of the next layer of a filter of this spec, after layers of the capacities `so_far`.
+    ///
+    /// # Errors
+    /// As [`LayerSpec::shape`].
+    pub fn next_shape(&self, so_far: &[u64]) -> Result<Shape, Error> {
+        let penalty = match self.family {
+            Family::Scaling { .. } => AUTO_PENALTY_IN_CHAIN,
+            _ => AUTO_PENALTY,
+        };
+        self.next_layer(so_far).shape_within(penalty)
+    }
+
+    /// What that layer is asked to be.
+    ///
+    /// A chain spends its error rate where the memory is. Layers below 64 KiB share a tenth of it, large layers the
+    /// rest, each by 6/π²/(j+1)² with j counted inside its group; a chain that starts large gives all to the large.
+    fn next_layer(&self, so_far: &[u64]) -> LayerSpec {
+        let (capacity, error_rate) = match self.family {
+            Family::Fixed(_) => (self.capacity, self.error_rate),
+            Family::Window { generations, .. } => (self.capacity, self.error_rate / f64::from(generations)),
+            Family::Scaling { expansion, tightening } => {
+                let capacity = so_far.last().map_or(self.capacity, |last| {
+                    last.saturating_mul(expansion.into()).min(limits::MAX_CAPACITY)
+                });
+                let share = match tightening.ratio() {
+                    Some(ratio) => (1.0 - ratio) * math::power(ratio, so_far.len() as u32),
+                    None => {
+                        let large = so_far.iter().filter(|c| is_large(**c, self.error_rate)).count();
+                        match (is_large(capacity, self.error_rate), is_large(self.capacity, self.error_rate)) {
+                            (true, true) => inverse_square(large),
+                            (true, false) => (1.0 - SMALL_SHARE) * inverse_square(large),
+                            (false, _) => SMALL_SHARE * inverse_square(so_far.len()),
+                        }
+                    }
+                };
+                (capacity, (self.error_rate * share).max(limits::MIN_LAYER_ERROR_RATE))
+            }
+        };
+        LayerSpec { capacity, error_rate, layout: self.layout, cell: self.cell, shards: self.shards }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::params::Tightening;
+
+    fn bits_per_item(layout: LayoutChoice, error_rate: f64) -> f64 {
+        let shape = LayerSpec { layout, ..LayerSpec::new(10_000_000, error_rate) }.shape().unwrap();
+        shape.bytes() as f64 * 8.0 / 1e7
+    }
+
+    #[test]
+    fn memory_meets_the_published_figures() {
+        assert!(bits_per_item(LayoutChoice::Blocked, 0.01) <= 9.95);
+        assert!(bits_per_item(LayoutChoice::Blocked, 0.001) <= 15.6);
+        assert!(bits_per_item(LayoutChoice::Classic, 0.01) <= 9.62);
+        assert!(bits_per_item(LayoutChoice::Classic, 0.001) <= 14.42);
+    }
+
+    #[test]
+    fn one_word_or_block_less_would_break_the_promise() {
+        for cell in [Cell::Bit, Cell::Counter4, Cell::Counter16] {
+            for layout in [LayoutChoice::Classic, LayoutChoice::Blocked] {
+                for shards in [1, 8] {
+                    let spec = LayerSpec { capacity: 50_000, error_rate: 0.003, layout, cell, shards };
+                    let shape = spec.shape().unwrap();
+                    assert!(shape.check().is_ok());
+                    assert!(shape.rate_at(50_000.0) <= 0.003);
+                    let unit = if shape.layout == Layout::Classic { 64 } else { 512 } / u64::from(cell.bits());
+                    let less = Shape { cells: shape.cells - unit * u64::from(shards), ..shape };
+                    assert!(less.rate_at(50_000.0) > 0.003, "{spec:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_rate_now_follows_from_the_fill() {
+        for layout in [LayoutChoice::Classic, LayoutChoice::Blocked] {
+            let shape = LayerSpec { layout, shards: 4, ..LayerSpec::new(100_000, 0.01) }.shape().unwrap();
+            let (ranges, cells) = shape.ranges();
+            let fill = math::expected_fill(ranges, cells, shape.probes, 100_000.0);
+            assert!((shape.items_at(fill) / 100_000.0 - 1.0).abs() < 1e-6);
+            assert!((shape.rate_now(fill) / 0.01 - 1.0).abs() < 0.01);
+            assert_eq!(shape.rate_now(1.0), 1.0);
+        }
+    }
+
+    #[test]
+    fn a_chain_never_spends_more_than_its_error_rate() {
+        for (capacity, expansion) in [(100, 2), (100, 1), (1, 4), (10_000_000, 2), (10_000_000, 1)] {
+            for tightening in [Tightening::INVERSE_SQUARE, Tightening::geometric(0.5).unwrap()] {
+                let family = Family::Scaling { expansion, tightening };
+                let spec = Spec { family, ..Spec::scaling(capacity, 0.01) };
+                let (mut so_far, mut sum) = (Vec::new(), 0.0);
+                for _ in 0..300 {
+                    let layer = spec.next_layer(&so_far);
+                    sum += layer.error_rate;
+                    so_far.push(layer.capacity);
+                }
+                assert!(sum <= 0.01 + 1e-17, "{capacity} {expansion} {sum}");
+            }
+        }
+    }
+
+    #[test]
+    fn growing_from_the_default_costs_little_more_than_half_of_redisbloom() {
+        let spec = Spec::scaling(100, 0.01);
+        let (mut so_far, mut bytes) = (Vec::new(), 0);
+        while so_far.iter().sum::<u64>() < 10_000_000 {
+            let layer = spec.next_layer(&so_far);
+            bytes += spec.next_shape(&so_far).unwrap().bytes();
+            so_far.push(layer.capacity);
+        }
+        // RedisBloom halves the rate per layer and ends at 53.5 MB.
+        println!("{} layers, {bytes} bytes", so_far.len());
+        assert!((bytes as f64) < 0.6 * 53.5e6, "{bytes}");
+    }
+
+    #[test]
+    fn unreachable_is_an_error() {
+        let spec = LayerSpec { layout: LayoutChoice::Blocked, cell: Cell::Counter16, ..LayerSpec::new(1 << 47, 1e-12) };
+        assert_eq!(spec.shape(), Err(Error::Unreachable { error_rate: 1e-12 }));
+    }
+}

@@ -1,0 +1,50 @@
+//! A chunk: some cells of one layer, with the place they belong to.
+//!
+//! ```text
+//!  0  u64   offset in the body, a multiple of 8
+//!  8  u32   length of the data, a multiple of 8
+//! 12  u32   stamp of the head that it belongs to
+//! 16  u32   CRC-32C of bytes 0..16 and the data
+//! 20  data  words of cells, little-endian
+//! ```
+
+use super::{DecodeError, MAX_CHUNK, take};
+
+/// Bytes before the data.
+pub(super) const PREFIX: usize = 20;
+
+/// Writes the prefix of a chunk whose data stands behind [`PREFIX`] in `piece`.
+pub(super) fn seal(piece: &mut [u8], offset: u64, stamp: u32) {
+    let len = piece.len().saturating_sub(PREFIX) as u32;
+    let Some((prefix, data)) = piece.split_first_chunk_mut::<PREFIX>() else { return };
+    prefix[0..8].copy_from_slice(&offset.to_le_bytes());
+    prefix[8..12].copy_from_slice(&len.to_le_bytes());
+    prefix[12..16].copy_from_slice(&stamp.to_le_bytes());
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&prefix[..16]), data);
+    prefix[16..20].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Reads the prefix, checks length and checksum, and gives (offset, stamp, data).
+pub(super) fn open(piece: &[u8]) -> Result<(u64, u32, &[u8]), DecodeError> {
+    let wrong = DecodeError::Length("chunk");
+    let mut data = piece;
+    let offset = u64::from_le_bytes(take(&mut data).ok_or(wrong)?);
+    let len = u32::from_le_bytes(take(&mut data).ok_or(wrong)?);
+    let stamp = u32::from_le_bytes(take(&mut data).ok_or(wrong)?);
+    let crc = u32::from_le_bytes(take(&mut data).ok_or(wrong)?);
+    if usize::try_from(len) != Ok(data.len()) || data.is_empty() || data.len() > MAX_CHUNK || data.len() % 8 != 0 {
+        return Err(wrong);
+    }
+    let sealed = piece.get(..PREFIX - 4).ok_or(wrong)?;
+    if crc32c::crc32c_append(crc32c::crc32c(sealed), data) != crc {
+        return Err(DecodeError::Checksum("chunk"));
+    }
+    Ok((offset, stamp, data))
+}
+
+/// Length of the chunk that `bytes` begin with.
+pub(super) fn len(bytes: &[u8]) -> Result<usize, DecodeError> {
+    let wrong = DecodeError::Length("chunk");
+    let field = bytes.get(8..12).and_then(|field| field.first_chunk()).ok_or(wrong)?;
+    usize::try_from(u32::from_le_bytes(*field)).ok().and_then(|len| len.checked_add(PREFIX)).ok_or(wrong)
+}

@@ -1,0 +1,65 @@
+//! From a filter to pieces.
+
+use super::{CHUNK, chunk, head};
+use crate::filter::Filter;
+
+/// Writes a filter piece by piece. It keeps no position: any chunk can be asked for at any time, which is what a dump
+/// over several commands needs.
+pub struct Encoder<'a> {
+    filter: &'a Filter,
+    head: Vec<u8>,
+    stamp: u32,
+}
+
+impl<'a> Encoder<'a> {
+    /// Prepares to write `filter`.
+    pub fn new(filter: &'a Filter) -> Encoder<'a> {
+        let (head, stamp) = head::encode(filter);
+        Encoder { filter, head, stamp }
+    }
+
+    /// The first piece.
+    pub fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    /// Puts the chunk that begins at `offset` of the body into `piece` and returns the offset behind it, or `None` at
+    /// the end of the body and at offsets where no word begins. A chunk holds at most [`CHUNK`] bytes of one layer.
+    pub fn chunk(&self, offset: u64, piece: &mut Vec<u8>) -> Option<u64> {
+        if offset % 8 != 0 {
+            return None;
+        }
+        let mut start = 0;
+        let layer = self.filter.layers().iter().find(|layer| {
+            let holds = offset.checked_sub(start).is_some_and(|inside| inside < layer.bytes());
+            if !holds {
+                start += layer.bytes();
+            }
+            holds
+        })?;
+        let inside = offset - start;
+        let len = (layer.bytes() - inside).min(CHUNK as u64);
+        piece.clear();
+        piece.resize(chunk::PREFIX + len as usize, 0);
+        layer.read_words((inside / 8) as usize, piece.get_mut(chunk::PREFIX..)?);
+        chunk::seal(piece, offset, self.stamp);
+        Some(offset + len)
+    }
+
+    /// Hands every piece to `sink` in order.
+    pub fn pieces(&self, mut sink: impl FnMut(&[u8])) {
+        sink(&self.head);
+        let (mut offset, mut piece) = (0, Vec::new());
+        while let Some(next) = self.chunk(offset, &mut piece) {
+            sink(&piece);
+            offset = next;
+        }
+    }
+
+    /// All pieces in one vector, as in a file.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.pieces(|piece| bytes.extend_from_slice(piece));
+        bytes
+    }
+}

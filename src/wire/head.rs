@@ -1,0 +1,344 @@
+//! The head: an envelope read by hand, then the header, plain structs of fixed-size integers through bincode.
+//!
+//! ```text
+//!  0  "BLMY"           magic
+//!  4  u8               version, 1
+//!  5  u8               kind: 1 fixed, 2 chain, 3 window
+//!  6  u16              flags, 0
+//!  8  u32              length of the header
+//! 12  u64              length of the body: the bytes of all cells
+//! 20  u32              CRC-32C of bytes 0..20 and the header
+//! 24  header           FilterHeader, then a LayerHeader per layer
+//! ```
+
+use super::{DecodeError, MAGIC, VERSION, take};
+use crate::filter::{Body, Filter, Schedule};
+use crate::hash::{HashKind, Seed};
+use crate::params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limits};
+use crate::sizing::{Layout, Shape};
+use bincode::Options;
+use serde::{Deserialize, Serialize};
+
+/// Bytes before the header.
+const ENVELOPE: usize = 24;
+
+/// Bytes that one bincode struct may take; a bound against a hostile length, far above what the structs need.
+const BINCODE_LIMIT: u64 = 4096;
+
+/// The filter's parameters. Fields that its kind does not use are 0.
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
+struct FilterHeader {
+    capacity: u64,
+    error_rate: f64,
+    seed: [u64; 2],
+    hash: u8,
+    layout: u8,
+    cell: u8,
+    overflow: u8,
+    shards: u32,
+    expansion: u32,
+    generations: u32,
+    tightening: f64,
+    every_ms: u64,
+    since_ms: u64,
+    rotations: u64,
+    newest: u64,
+    layers: u32,
+    reserved: u32,
+}
+
+/// One layer. Cell width, shards and hash are the filter's.
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
+struct LayerHeader {
+    capacity: u64,
+    error_rate: f64,
+    cells: u64,
+    items: u64,
+    probes: u32,
+    layout: u32,
+}
+
+/// bincode 1.3 with everything pinned: fixed-size integers, little-endian, limited. Trailing bytes are checked by the
+/// caller, who reads several structs from one slice.
+fn codec() -> impl Options {
+    bincode::DefaultOptions::new()
+        .with_fixint_encoding()
+        .with_little_endian()
+        .with_limit(BINCODE_LIMIT)
+        .allow_trailing_bytes()
+}
+
+fn write<T: Serialize>(to: &mut Vec<u8>, value: &T) {
+    // Writing plain integers into a vector has no way to fail.
+    let _ = codec().serialize_into(to, value);
+}
+
+fn read<T: Serialize + for<'a> Deserialize<'a>>(from: &mut &[u8]) -> Result<T, DecodeError> {
+    let wrong = DecodeError::Length("header");
+    let value: T = codec().deserialize(from).map_err(|_| wrong)?;
+    // Plain structs of fixed-size integers: as long written as read.
+    let len = codec().serialized_size(&value).ok().and_then(|len| usize::try_from(len).ok()).ok_or(wrong)?;
+    *from = from.get(len..).ok_or(wrong)?;
+    Ok(value)
+}
+
+/// What a head says, validated: everything that is needed to build the filter but its cells.
+#[derive(Debug)]
+pub(super) struct Description {
+    pub(super) spec: Spec,
+    pub(super) schedule: Schedule,
+    pub(super) newest: u64,
+    pub(super) layers: Vec<LayerDescription>,
+    /// Identifies head and chunks of one dump, see [`stamp`].
+    pub(super) stamp: u32,
+    pub(super) body_len: u64,
+}
+
+/// One layer of a [`Description`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LayerDescription {
+    pub(super) shape: Shape,
+    pub(super) items: u64,
+}
+
+/// CRC-32C of the header with the numbers of items taken as 0: it changes with growth and rotation, but not with an
+/// add, so that a dump over several commands notices when its chunks no longer fit together.
+fn stamp(filter: &FilterHeader, layers: &[LayerHeader]) -> u32 {
+    let mut bytes = Vec::new();
+    write(&mut bytes, filter);
+    for layer in layers {
+        write(&mut bytes, &LayerHeader { items: 0, ..*layer });
+    }
+    crc32c::crc32c(&bytes)
+}
+
+fn headers(filter: &Filter) -> (u8, FilterHeader, Vec<LayerHeader>) {
+    let spec = filter.spec();
+    let mut header = FilterHeader {
+        capacity: spec.capacity,
+        error_rate: spec.error_rate,
+        seed: [spec.seed.low, spec.seed.high],
+        hash: spec.hash as u8,
+        layout: spec.layout as u8,
+        cell: spec.cell as u8,
+        shards: spec.shards,
+        layers: filter.layers().len() as u32,
+        ..FilterHeader::default()
+    };
+    match spec.family {
+        Family::Fixed(overflow) => header.overflow = overflow as u8,
+        Family::Scaling { expansion, tightening } => {
+            header.expansion = expansion;
+            header.tightening = tightening.ratio().unwrap_or(0.0);
+        }
+        Family::Window { generations, overflow, .. } => {
+            header.generations = generations.into();
+            header.overflow = overflow as u8;
+        }
+    }
+    let kind = match filter.body() {
+        Body::Fixed(_) => 1,
+        Body::Chain(_) => 2,
+        Body::Window(window) => {
+            let Schedule { every_ms, since_ms, rotations } = window.schedule();
+            (header.every_ms, header.since_ms, header.rotations) = (every_ms, since_ms, rotations);
+            header.newest = window.newest();
+            3
+        }
+    };
+    let layers = filter.layers().iter().map(|layer| LayerHeader {
+        capacity: layer.capacity(),
+        error_rate: layer.error_rate(),
+        cells: layer.cells(),
+        items: layer.items(),
+        probes: layer.probes(),
+        layout: layer.shape().layout as u32,
+    });
+    (kind, header, layers.collect())
+}
+
+/// The head of `filter`, and its stamp.
+pub(super) fn encode(filter: &Filter) -> (Vec<u8>, u32) {
+    let (kind, header, layers) = headers(filter);
+    let mut body = Vec::new();
+    write(&mut body, &header);
+    for layer in &layers {
+        write(&mut body, layer);
+    }
+    let mut head = Vec::with_capacity(ENVELOPE + body.len());
+    head.extend_from_slice(&MAGIC);
+    head.extend_from_slice(&[VERSION, kind, 0, 0]);
+    head.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    head.extend_from_slice(&filter.bytes().to_le_bytes());
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&head), &body);
+    head.extend_from_slice(&crc.to_le_bytes());
+    head.extend_from_slice(&body);
+    (head, stamp(&header, &layers))
+}
+
+/// Reads and validates a head: the one gate for whatever comes from outside.
+pub(super) fn decode(bytes: &[u8]) -> Result<Description, DecodeError> {
+    let short = DecodeError::Length("head");
+    let mut rest = bytes;
+    if take(&mut rest).ok_or(short)? != MAGIC {
+        return Err(DecodeError::Magic);
+    }
+    let [version, kind] = take(&mut rest).ok_or(short)?;
+    if version > VERSION {
+        return Err(DecodeError::Version(version));
+    }
+    let flags = u16::from_le_bytes(take(&mut rest).ok_or(short)?);
+    let header_len = u32::from_le_bytes(take(&mut rest).ok_or(short)?);
+    let body_len = u64::from_le_bytes(take(&mut rest).ok_or(short)?);
+    let crc = u32::from_le_bytes(take(&mut rest).ok_or(short)?);
+    if usize::try_from(header_len) != Ok(rest.len()) {
+        return Err(short);
+    }
+    let sealed = bytes.get(..ENVELOPE - 4).ok_or(short)?;
+    if crc32c::crc32c_append(crc32c::crc32c(sealed), rest) != crc {
+        return Err(DecodeError::Checksum("head"));
+    }
+    if version == 0 {
+        return Err(DecodeError::Field("version"));
+    }
+    if flags != 0 {
+        return Err(DecodeError::Field("flags"));
+    }
+    let header: FilterHeader = read(&mut rest)?;
+    let layers = read_layers(&mut rest, header.layers)?;
+    let description = describe(kind, &header, &layers)?;
+    if description.body_len != body_len {
+        return Err(DecodeError::Length("body"));
+    }
+    Ok(description)
+}
+
+/// Length of the head that `bytes` begin with.
+pub(super) fn len(bytes: &[u8]) -> Result<usize, DecodeError> {
+    let short = DecodeError::Length("head");
+    if !bytes.starts_with(&MAGIC) {
+        return Err(DecodeError::Magic);
+    }
+    let field = bytes.get(8..12).and_then(|field| field.first_chunk()).ok_or(short)?;
+    usize::try_from(u32::from_le_bytes(*field)).ok().and_then(|len| len.checked_add(ENVELOPE)).ok_or(short)
+}
+
+fn read_layers(rest: &mut &[u8], count: u32) -> Result<Vec<LayerHeader>, DecodeError> {
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    if count == 0 || count > limits::MAX_LAYERS {
+        return Err(DecodeError::Field("layers"));
+    }
+    let layers = (0..count).map(|_| read(rest)).collect::<Result<_, _>>()?;
+    if rest.is_empty() { Ok(layers) } else { Err(DecodeError::Length("header")) }
+}
+
+/// Turns the header into parameters, refusing every value that no command could have made.
+fn describe(kind: u8, header: &FilterHeader, layers: &[LayerHeader]) -> Result<Description, DecodeError> {
+    let field = DecodeError::Field;
+    let hash = match header.hash {
+        1 => HashKind::Xxh3,
+        2 => HashKind::SipHash,
+        _ => return Err(field("hash")),
+    };
+    let seed = Seed { low: header.seed[0], high: header.seed[1] };
+    if seed.narrow(hash) != seed {
+        return Err(field("seed"));
+    }
+    let layout = match header.layout {
+        0 => LayoutChoice::Auto,
+        1 => LayoutChoice::Classic,
+        2 => LayoutChoice::Blocked,
+        _ => return Err(field("layout")),
+    };
+    let cell = match header.cell {
+        1 => Cell::Bit,
+        4 => Cell::Counter4,
+        8 => Cell::Counter8,
+        16 => Cell::Counter16,
+        _ => return Err(field("cell")),
+    };
+    let overflow = match header.overflow {
+        0 => Overflow::Error,
+        1 => Overflow::Saturate,
+        _ => return Err(field("overflow")),
+    };
+    let tightening = match header.tightening {
+        0.0 => Tightening::INVERSE_SQUARE,
+        ratio => Tightening::geometric(ratio).map_err(|_| field("tightening"))?,
+    };
+    let (family, expected_layers) = match kind {
+        1 => (Family::Fixed(overflow), 1),
+        2 => (Family::Scaling { expansion: header.expansion, tightening }, header.layers),
+        3 => {
+            let generations = u8::try_from(header.generations).map_err(|_| field("generations"))?;
+            (Family::Window { generations, overflow, every_ms: header.every_ms }, header.generations)
+        }
+        _ => return Err(field("kind")),
+    };
+    let spec = Spec {
+        capacity: header.capacity,
+        error_rate: header.error_rate,
+        seed,
+        shards: header.shards,
+        hash,
+        layout,
+        cell,
+        family,
+    };
+    spec.validate().map_err(|_| field("parameters"))?;
+    if header.layers != expected_layers {
+        return Err(field("layers"));
+    }
+    // What a kind does not use is 0, so that there is one encoding of each filter.
+    let canonical = FilterHeader {
+        overflow: if kind == 2 { 0 } else { header.overflow },
+        expansion: if kind == 2 { header.expansion } else { 0 },
+        tightening: if kind == 2 { header.tightening } else { 0.0 },
+        generations: if kind == 3 { header.generations } else { 0 },
+        every_ms: if kind == 3 { header.every_ms } else { 0 },
+        since_ms: if kind == 3 { header.since_ms } else { 0 },
+        rotations: if kind == 3 { header.rotations } else { 0 },
+        newest: if kind == 3 { header.newest } else { 0 },
+        reserved: 0,
+        ..*header
+    };
+    if stamp(&canonical, &[]) != stamp(header, &[]) {
+        return Err(field("reserved"));
+    }
+    // No honest clock gets near these; with them no later sum can overflow.
+    let horizon = 1 << 62;
+    if header.newest > horizon || header.since_ms > horizon || header.rotations > horizon {
+        return Err(field("schedule"));
+    }
+    let mut body_len = 0u64;
+    let mut described = Vec::with_capacity(layers.len());
+    for (index, layer) in layers.iter().enumerate() {
+        let shape = Shape {
+            capacity: layer.capacity,
+            error_rate: layer.error_rate,
+            cells: layer.cells,
+            probes: layer.probes,
+            shards: header.shards,
+            layout: match layer.layout {
+                1 => Layout::Classic,
+                2 => Layout::Blocked,
+                _ => return Err(field("layer layout")),
+            },
+            cell,
+        };
+        shape.check().map_err(field)?;
+        let first = described.first().map_or(shape, |first: &LayerDescription| first.shape);
+        if (index == 0 && layer.capacity != header.capacity) || (kind == 3 && shape != first) {
+            return Err(field("layer"));
+        }
+        if layer.items > limits::MAX_CAPACITY {
+            return Err(field("items"));
+        }
+        body_len = body_len.checked_add(shape.bytes()).ok_or(field("cells"))?;
+        described.push(LayerDescription { shape, items: layer.items });
+    }
+    let schedule =
+        Schedule { every_ms: header.every_ms, since_ms: header.since_ms, rotations: header.rotations };
+    let stamp = stamp(header, layers);
+    Ok(Description { spec, schedule, newest: header.newest, layers: described, stamp, body_len })
+}
