@@ -107,7 +107,7 @@ fn add_one<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError>
     if changed {
         // The effect of an ADDNX that did something is an ADD.
         call.replicate(if mode == Mode::Add { Effect::Verbatim } else { Effect::Items("ADD", &[FIRST_ITEM as u32]) });
-        call.changed("bf.add");
+        call.changed(c"bf.add");
     }
     Ok(Reply::Bool(added))
 }
@@ -168,7 +168,7 @@ pub(super) fn add_items<'a, C: Call<'a>>(call: &C, filter: &mut Filter, first: u
     if !changed.is_empty() {
         let all = first == FIRST_ITEM && changed.len() == call.len() - first;
         call.replicate(if all { Effect::Verbatim } else { Effect::Items("MADD", &changed) });
-        call.changed("bf.add");
+        call.changed(c"bf.add");
     }
     Reply::Answers(answers)
 }
@@ -215,7 +215,7 @@ pub(super) fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let removed = filter.remove(item)?;
     if removed.changed {
         call.replicate(Effect::Verbatim);
-        call.changed("bf.del");
+        call.changed(c"bf.del");
     }
     Ok(Reply::Bool(removed.present))
 }
@@ -243,7 +243,7 @@ pub(super) fn delete_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandErr
     if !changed.is_empty() {
         let all = changed.len() == call.len() - FIRST_ITEM;
         call.replicate(if all { Effect::Verbatim } else { Effect::Items("MDEL", &changed) });
-        call.changed("bf.del");
+        call.changed(c"bf.del");
     }
     Ok(Reply::Answers(answers))
 }

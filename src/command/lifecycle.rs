@@ -49,7 +49,7 @@ pub(super) fn rotate<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
             let retired = if by_hand { filter.rotate(number)? } else { filter.advance(number)? };
             call.retire(retired);
             call.replicate(Effect::Verbatim);
-            call.changed("bf.rotate");
+            call.changed(c"bf.rotate");
         }
         return Ok(Reply::Ok);
     }
@@ -58,7 +58,7 @@ pub(super) fn rotate<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     call.retire(filter.rotate(number)?);
     let words = [&b"AT"[..], number.to_string().as_bytes(), b"MANUAL"].map(<[u8]>::to_vec);
     call.replicate(Effect::Arguments("ROTATE", words.to_vec()));
-    call.changed("bf.rotate");
+    call.changed(c"bf.rotate");
     Ok(Reply::Ok)
 }
 
@@ -86,7 +86,7 @@ pub(super) fn clear<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     if filter.ones() > 0 {
         call.retire(filter.clear()?);
         call.replicate(Effect::Verbatim);
-        call.changed("bf.clear");
+        call.changed(c"bf.clear");
     }
     Ok(Reply::Ok)
 }

@@ -25,11 +25,12 @@ mod tests;
 pub use error::CommandError;
 pub use reply::{Answer, Answers, Reply};
 pub use table::{Command, TABLE};
-pub use transfer::Loads;
+pub use transfer::{Loads, each_piece};
 
 use crate::config::Settings;
 use crate::filter::{Filter, Layer};
 use crate::params::Spec;
+use std::ffi::CStr;
 use std::sync::Arc;
 
 /// How a key is opened.
@@ -113,7 +114,7 @@ pub trait Call<'a> {
     fn replicate(&self, effect: Effect<'_>);
 
     /// Says that the key at argument 1 was changed: to transactions that watch it, caches, and listeners to `event`.
-    fn changed(&self, event: &'static str);
+    fn changed(&self, event: &'static CStr);
 
     /// Frees layers where it holds nobody up.
     fn retire(&self, layers: Vec<Arc<Layer>>);
@@ -159,7 +160,7 @@ fn create<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: Spec, since_ms: u64
     let filter = Filter::new_since(spec, since_ms)?;
     call.replicate(Effect::Arguments("RESERVE", options::creation(filter.spec(), since_ms)));
     key.create(filter);
-    call.changed("bf.reserve");
+    call.changed(c"bf.reserve");
     Ok(())
 }
 
@@ -185,7 +186,7 @@ fn catch_up<'a, C: Call<'a>>(call: &C, filter: &mut Filter) -> Result<(), Comman
     if number > window.newest() {
         call.retire(filter.advance(number)?);
         call.replicate(Effect::Arguments("ROTATE", vec![b"AT".to_vec(), number.to_string().into_bytes()]));
-        call.changed("bf.rotate");
+        call.changed(c"bf.rotate");
     }
     Ok(())
 }

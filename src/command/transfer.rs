@@ -81,7 +81,7 @@ pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandErro
         let filter = decoder.finish().map_err(|why| CommandError::BadData(Some(why)))?;
         replicate_pieces(call, &Encoder::new(&filter));
         key.create(filter);
-        call.changed("bf.load");
+        call.changed(c"bf.load");
     }
     Ok(Reply::Ok)
 }

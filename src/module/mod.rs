@@ -1,1 +1,18 @@
-//! x
+//! The server module: the only place that knows Redis and Valkey, and a thin one. If a rule can be wrong, it belongs
+//! below, where it is tested without a server.
+//!
+//! `unsafe` is confined to the files that speak to the server: `alloc`, `api`, `commands` (registration), `config`
+//! (registration), `data_type`, `load`, `log`.
+
+mod alloc;
+mod api;
+mod call;
+mod commands;
+mod config;
+mod data_type;
+mod guard;
+mod load;
+mod log;
+mod memory;
+mod reclaim;
+mod reply;

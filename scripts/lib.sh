@@ -1,0 +1,131 @@
+# shellcheck shell=bash
+# What the scripts of this folder share: where things are, how to speak, how to get what is missing.
+#
+# Sourced, never run. A script that sources it may count on `set -euo pipefail` and on being in the root of the
+# repository. All that the scripts fetch or make, cargo's target folder aside, is under .cache/: remove that folder and
+# you are back at a fresh clone.
+
+set -euo pipefail
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+CACHE=$ROOT/.cache
+cd "$ROOT"
+mkdir -p "$CACHE"
+
+# One place for the build, whatever the caller's environment says: redis.conf.example and the tests name it.
+export CARGO_TARGET_DIR=$ROOT/target
+# shellcheck disable=SC2034 # for the scripts that source this
+MODULE=$CARGO_TARGET_DIR/release/libbloomery.so
+
+# rustup puts cargo here, but only login shells have it on their PATH.
+[[ -d ${CARGO_HOME:-$HOME/.cargo}/bin ]] && PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
+
+# ---- speaking: progress and complaints go to stderr, so that stdout holds results alone ----------------------------
+
+say() { printf 'bloomery: %s\n' "$*" >&2; }
+
+die() {
+    say "$@"
+    exit 1
+}
+
+# quietly LOG COMMAND...: run it with its output in .cache/log/LOG.log, and show that file only if it fails.
+quietly() {
+    local log=$CACHE/log/$1.log status=0
+    shift
+    mkdir -p "${log%/*}"
+    "$@" >"$log" 2>&1 || status=$?
+    if ((status)); then
+        cat "$log" >&2
+        say "'$*' failed with status $status (its output, above, is in $log)"
+    fi
+    return "$status"
+}
+
+# usage SCRIPT: the comment at the head of a script is its manual.
+usage() { sed -n '2,/^$/ s/^# \{0,1\}//p' "$1"; }
+
+# ---- getting what is missing ---------------------------------------------------------------------------------------
+
+has() { command -v "$1" >/dev/null; }
+
+installed() { [[ $(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
+
+# need_packages PACKAGE...: install the Debian packages that are missing. Does nothing, quickly, when all are there.
+need_packages() {
+    local missing=() package
+    if ! has apt-get || ! has dpkg-query; then
+        die "this is not a Debian machine. Install what these Debian packages hold, then run this again: $*"
+    fi
+    for package; do
+        installed "$package" || missing+=("$package")
+    done
+    ((${#missing[@]})) || return 0
+    if ((EUID)); then
+        die "these packages are missing, and only root may install them: apt-get install ${missing[*]}"
+    fi
+    say "installing ${missing[*]}"
+    quietly apt without_services apt_install "${missing[@]}" || die "could not install ${missing[*]}"
+}
+
+# The package lists of a fresh machine are empty or old, but fetching them takes time: only when it is needed.
+apt_install() {
+    local install=(env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --no-install-recommends "$@")
+    "${install[@]}" || { apt-get update --quiet && "${install[@]}"; }
+}
+
+# without_services COMMAND...: run it while packages may not start the services they bring. Debian asks this one file;
+# one that is there already is the administrator's, and stays.
+without_services() {
+    local policy=/usr/sbin/policy-rc.d status=0
+    [[ -e $policy ]] && { "$@"; return; }
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod 755 "$policy"
+    "$@" || status=$?
+    rm -f "$policy"
+    return "$status"
+}
+
+need_rust() {
+    has cargo || die "cargo is missing. Install Rust from https://rustup.rs, then run this again."
+}
+
+# ---- building and running ------------------------------------------------------------------------------------------
+
+# bindgen, inside the redis-module crate, reads redismodule.h through libclang; the rest is what any Rust build needs.
+need_build_tools() {
+    need_rust
+    need_packages gcc libc6-dev libclang-dev
+}
+
+build_module() {
+    need_build_tools
+    cargo build --release --locked
+}
+
+# free_port [FROM]: print the first port from FROM on that nobody on this machine listens on.
+free_port() {
+    local port=${1:-$((20000 + RANDOM % 10000))}
+    # Opening a connection is the one test that bash has. In a subshell, so that a connection that succeeds is closed.
+    while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do
+        port=$((port + 1))
+    done
+    echo "$port"
+}
+
+# need_python: an environment of our own with what tests/requirements.txt pins. Sets PYTHON.
+need_python() {
+    local venv=$CACHE/venv wanted=$ROOT/tests/requirements.txt
+    PYTHON=$venv/bin/python
+    # The copy of the list is made last, so it also says that the environment is complete.
+    cmp --quiet "$wanted" "$venv/requirements.txt" && "$PYTHON" -c '' 2>/dev/null && return
+    python3 -c 'import ensurepip, venv' 2>/dev/null || need_packages python3 python3-venv
+    say "making a Python environment in ${venv#"$ROOT/"}"
+    rm -rf "$venv"
+    quietly venv make_venv "$venv" "$wanted" || die "could not make it"
+    cp "$wanted" "$venv/requirements.txt"
+}
+
+make_venv() {
+    python3 -m venv "$1" && "$1/bin/pip" install --disable-pip-version-check --requirement "$2"
+}

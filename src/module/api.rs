@@ -1,0 +1,347 @@
+//! The server's API as safe Rust: the one file that calls it on behalf of commands.
+//!
+//! Only what is here is used, so that this list is also the list of what a server must have. All of it exists since
+//! Redis 7.0; what came later is asked for with `Option` in `load`. Values carry the lifetime `'a` of the running
+//! command, and none of them is `Send`: the API belongs to the main thread.
+
+use super::data_type;
+use crate::command::{Access, WrongType};
+use crate::filter::Filter;
+use redis_module::raw;
+use std::ffi::{CStr, c_char, c_int, c_long, c_longlong};
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+
+/// Calls a function of the server's API.
+macro_rules! server {
+    ($function:ident($($argument:expr),* $(,)?)) => {
+        match raw::$function {
+            Some(function) => function($($argument),*),
+            None => unreachable!(concat!(stringify!($function), " is in every server since Redis 7.0")),
+        }
+    };
+}
+pub(super) use server;
+
+/// The context of a running command.
+#[derive(Clone, Copy)]
+pub(super) struct Context<'a> {
+    raw: NonNull<raw::RedisModuleCtx>,
+    command: PhantomData<&'a raw::RedisModuleCtx>,
+}
+
+/// A string that the server owns for the length of the command.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(super) struct Text<'a> {
+    raw: NonNull<raw::RedisModuleString>,
+    command: PhantomData<&'a raw::RedisModuleString>,
+}
+
+impl<'a> Context<'a> {
+    /// # Safety
+    /// `raw` is the context that the server passed to the running callback, and `'a` does not outlive that.
+    pub(super) unsafe fn new(raw: *mut raw::RedisModuleCtx) -> Option<Context<'a>> {
+        NonNull::new(raw).map(|raw| Context { raw, command: PhantomData })
+    }
+
+    pub(super) fn as_ptr(self) -> *mut raw::RedisModuleCtx {
+        self.raw.as_ptr()
+    }
+
+    /// `REDISMODULE_CTX_FLAGS_*`.
+    pub(super) fn flags(self) -> u32 {
+        // SAFETY: the context is valid.
+        unsafe { server!(RedisModule_GetContextFlags(self.as_ptr())) as u32 }
+    }
+
+    /// Number of the selected database.
+    pub(super) fn database(self) -> i32 {
+        // SAFETY: the context is valid.
+        unsafe { server!(RedisModule_GetSelectedDb(self.as_ptr())) }
+    }
+
+    /// Unix time in milliseconds: the server's cached clock where it has one (2 ns), else the system's (40 ns).
+    pub(super) fn now_ms(self) -> u64 {
+        // SAFETY: plain calls.
+        let ms = unsafe {
+            match raw::RedisModule_CachedMicroseconds {
+                Some(cached) => cached() / 1000,
+                None => server!(RedisModule_Milliseconds()),
+            }
+        };
+        u64::try_from(ms).unwrap_or(0)
+    }
+
+    #[inline]
+    pub(super) fn open(self, name: Text<'a>, access: Access) -> OpenKey<'a> {
+        let mode = match access {
+            Access::Read => raw::REDISMODULE_READ,
+            Access::Write => raw::REDISMODULE_READ | raw::REDISMODULE_WRITE,
+        };
+        // SAFETY: context and name are valid; the handle is closed once, by OpenKey's Drop.
+        let raw = unsafe { server!(RedisModule_OpenKey(self.as_ptr(), name.as_ptr(), mode as c_int)) };
+        OpenKey { raw: raw.cast(), command: PhantomData }
+    }
+
+    /// Sends the running command to replicas and the AOF as it came.
+    #[inline]
+    pub(super) fn replicate_verbatim(self) {
+        // SAFETY: the context is that of a command.
+        unsafe { server!(RedisModule_ReplicateVerbatim(self.as_ptr())) };
+    }
+
+    /// Sends a command to replicas and the AOF.
+    pub(super) fn replicate(self, name: &CStr, arguments: &[Text<'_>]) {
+        // SAFETY: format "v" takes a vector of strings and its length; Text is a transparent pointer to one.
+        unsafe {
+            let vector: *const *mut raw::RedisModuleString = arguments.as_ptr().cast();
+            server!(RedisModule_Replicate(self.as_ptr(), name.as_ptr(), c"v".as_ptr(), vector, arguments.len()));
+        }
+    }
+
+    /// Tells transactions, client-side caches and listeners that the key was changed.
+    #[inline]
+    pub(super) fn changed(self, key: Text<'a>, event: &CStr) {
+        // SAFETY: context, key and event are valid.
+        unsafe {
+            server!(RedisModule_SignalModifiedKey(self.as_ptr(), key.as_ptr()));
+            server!(RedisModule_NotifyKeyspaceEvent(
+                self.as_ptr(),
+                raw::REDISMODULE_NOTIFY_MODULE,
+                event.as_ptr(),
+                key.as_ptr()
+            ));
+        }
+    }
+
+    /// Unsigned fields of a section of INFO, in the order asked for; `None` where the server has no such field.
+    pub(super) fn info<const N: usize>(self, section: &CStr, fields: [&CStr; N]) -> [Option<u64>; N] {
+        // SAFETY: all strings are NUL-terminated, and the data is freed once.
+        unsafe {
+            let data = server!(RedisModule_GetServerInfo(self.as_ptr(), section.as_ptr()));
+            let values = fields.map(|field| {
+                let mut error: c_int = 0;
+                let value = server!(RedisModule_ServerInfoGetFieldUnsigned(data, field.as_ptr(), &mut error));
+                (error == raw::REDISMODULE_OK as c_int).then_some(value)
+            });
+            server!(RedisModule_FreeServerInfo(self.as_ptr(), data));
+            values
+        }
+    }
+
+    /// Whether a field of a section of INFO exists and has this value.
+    pub(super) fn info_is(self, section: &CStr, field: &CStr, value: &str) -> bool {
+        // SAFETY: as above; the field's text belongs to the data and is looked at before that is freed.
+        unsafe {
+            let data = server!(RedisModule_GetServerInfo(self.as_ptr(), section.as_ptr()));
+            let text = server!(RedisModule_ServerInfoGetFieldC(data, field.as_ptr()));
+            let equal = !text.is_null() && CStr::from_ptr(text).to_bytes() == value.as_bytes();
+            server!(RedisModule_FreeServerInfo(self.as_ptr(), data));
+            equal
+        }
+    }
+}
+
+/// Replies. Nothing that can fail comes behind the first of them: a half-written reply puts the client out of step.
+impl Context<'_> {
+    pub(super) fn reply_wrong_arity(self) {
+        // SAFETY: the context is that of a command.
+        unsafe { server!(RedisModule_WrongArity(self.as_ptr())) };
+    }
+
+    pub(super) fn reply_error(self, text: &str) {
+        let text = terminated(text);
+        // SAFETY: the text is NUL-terminated; it is sent as it is, not as a format.
+        unsafe { server!(RedisModule_ReplyWithError(self.as_ptr(), text.as_ptr().cast())) };
+    }
+
+    #[inline]
+    pub(super) fn reply_integer(self, value: i64) {
+        // SAFETY: the context is that of a command; so for all below.
+        unsafe { server!(RedisModule_ReplyWithLongLong(self.as_ptr(), value as c_longlong)) };
+    }
+
+    #[inline]
+    pub(super) fn reply_bool(self, value: bool) {
+        // SAFETY: as above.
+        unsafe { server!(RedisModule_ReplyWithBool(self.as_ptr(), value.into())) };
+    }
+
+    pub(super) fn reply_double(self, value: f64) {
+        // SAFETY: as above.
+        unsafe { server!(RedisModule_ReplyWithDouble(self.as_ptr(), value)) };
+    }
+
+    pub(super) fn reply_null(self) {
+        // SAFETY: as above.
+        unsafe { server!(RedisModule_ReplyWithNull(self.as_ptr())) };
+    }
+
+    pub(super) fn reply_bulk(self, bytes: &[u8]) {
+        // SAFETY: the server copies the bytes.
+        unsafe { server!(RedisModule_ReplyWithStringBuffer(self.as_ptr(), bytes.as_ptr().cast(), bytes.len())) };
+    }
+
+    /// A simple string; never user data, which may hold a line break.
+    pub(super) fn reply_simple(self, text: &'static str) {
+        let text = terminated(text);
+        // SAFETY: the text is NUL-terminated, and the server copies it.
+        unsafe { server!(RedisModule_ReplyWithSimpleString(self.as_ptr(), text.as_ptr().cast())) };
+    }
+
+    /// Announces `len` replies.
+    #[inline]
+    pub(super) fn reply_array(self, len: usize) {
+        // SAFETY: as above.
+        unsafe { server!(RedisModule_ReplyWithArray(self.as_ptr(), len as c_long)) };
+    }
+
+    /// Announces `len` pairs of replies; RESP2 gets a flat array.
+    pub(super) fn reply_map(self, len: usize) {
+        // SAFETY: as above.
+        unsafe { server!(RedisModule_ReplyWithMap(self.as_ptr(), len as c_long)) };
+    }
+}
+
+/// Text for C: cut at a NUL byte, if there is one.
+fn terminated(text: &str) -> Vec<u8> {
+    let mut bytes: Vec<u8> = text.bytes().take_while(|byte| *byte != 0).collect();
+    bytes.push(0);
+    bytes
+}
+
+impl<'a> Text<'a> {
+    /// The arguments of the running command.
+    ///
+    /// # Safety
+    /// `argv` and `argc` are those that the server passed to the running callback, and `'a` does not outlive that.
+    pub(super) unsafe fn arguments(argv: *mut *mut raw::RedisModuleString, argc: c_int) -> &'a [Text<'a>] {
+        let count = usize::try_from(argc).unwrap_or(0);
+        if argv.is_null() || count == 0 {
+            return &[];
+        }
+        // SAFETY: `count` non-null pointers; Text is a transparent non-null pointer.
+        unsafe { std::slice::from_raw_parts(argv.cast(), count) }
+    }
+
+    pub(super) fn as_ptr(self) -> *mut raw::RedisModuleString {
+        self.raw.as_ptr()
+    }
+
+    /// The bytes.
+    #[inline]
+    pub(super) fn bytes(self) -> &'a [u8] {
+        let mut len = 0;
+        // SAFETY: the string is valid for 'a, and nothing changes an argument's bytes while its command runs.
+        unsafe {
+            let start = server!(RedisModule_StringPtrLen(self.as_ptr(), &mut len));
+            if start.is_null() { &[] } else { std::slice::from_raw_parts(start.cast(), len) }
+        }
+    }
+}
+
+/// A string of our own.
+pub(super) struct OwnText {
+    raw: NonNull<raw::RedisModuleString>,
+}
+
+impl OwnText {
+    pub(super) fn new(bytes: &[u8]) -> OwnText {
+        // SAFETY: the server copies the bytes; without a context the string is ours to free.
+        let raw = unsafe { server!(RedisModule_CreateString(ptr::null_mut(), bytes.as_ptr().cast(), bytes.len())) };
+        match NonNull::new(raw) {
+            Some(raw) => OwnText { raw },
+            None => unreachable!("the server's allocator for strings does not fail"),
+        }
+    }
+
+    pub(super) fn as_text(&self) -> Text<'_> {
+        Text { raw: self.raw, command: PhantomData }
+    }
+
+    /// Takes a string that came from [`into_ptr`](OwnText::into_ptr); null gives `None`.
+    ///
+    /// # Safety
+    /// Nobody else owns the string.
+    pub(super) unsafe fn from_ptr(raw: *mut raw::RedisModuleString) -> Option<OwnText> {
+        NonNull::new(raw).map(|raw| OwnText { raw })
+    }
+
+    /// Gives the string to the server.
+    pub(super) fn into_ptr(self) -> *mut raw::RedisModuleString {
+        std::mem::ManuallyDrop::new(self).raw.as_ptr()
+    }
+}
+
+impl Drop for OwnText {
+    fn drop(&mut self) {
+        // SAFETY: the string is ours, and is freed once.
+        unsafe { server!(RedisModule_FreeString(ptr::null_mut(), self.raw.as_ptr())) };
+    }
+}
+
+/// An opened key. While it is open nobody else changes the value: commands run one at a time.
+pub(super) struct OpenKey<'a> {
+    /// Null for a key that does not exist and was opened for reading.
+    raw: *mut raw::RedisModuleKey,
+    command: PhantomData<&'a raw::RedisModuleKey>,
+}
+
+impl OpenKey<'_> {
+    /// The filter in the key, or null for an empty key.
+    #[inline]
+    fn value(&self) -> Result<*mut Filter, WrongType> {
+        if self.raw.is_null() {
+            return Ok(ptr::null_mut());
+        }
+        // SAFETY: the handle is open. For a key that holds no module value the type is null, which is not ours.
+        unsafe {
+            if server!(RedisModule_ModuleTypeGetType(self.raw)) == data_type::handle() {
+                return Ok(server!(RedisModule_ModuleTypeGetValue(self.raw)).cast());
+            }
+            if server!(RedisModule_KeyType(self.raw)) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int {
+                return Ok(ptr::null_mut());
+            }
+        }
+        Err(WrongType)
+    }
+}
+
+impl crate::command::Key for OpenKey<'_> {
+    #[inline]
+    fn filter(&self) -> Result<Option<&Filter>, WrongType> {
+        // SAFETY: a value of our type is a Filter that data_type made; it lives until the key is closed or replaced.
+        Ok(unsafe { self.value()?.as_ref() })
+    }
+
+    #[inline]
+    fn filter_mut(&mut self) -> Result<Option<&mut Filter>, WrongType> {
+        // SAFETY: as above; `&mut self` and one command at a time make it the only reference.
+        Ok(unsafe { self.value()?.as_mut() })
+    }
+
+    fn create(&mut self, filter: Filter) {
+        let value = Box::into_raw(Box::new(filter));
+        // SAFETY: the key is open for writing, and the server takes the value; if it does not, it is ours to free.
+        unsafe {
+            let set = server!(RedisModule_ModuleTypeSetValue(self.raw, data_type::handle(), value.cast()));
+            if set != raw::REDISMODULE_OK as c_int {
+                drop(Box::from_raw(value));
+            }
+        }
+    }
+}
+
+impl Drop for OpenKey<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the handle is open and closed once; null is allowed.
+        unsafe { server!(RedisModule_CloseKey(self.raw)) };
+    }
+}
+
+/// A pointer to C characters, or null.
+pub(super) fn pointer(text: Option<&CStr>) -> *const c_char {
+    text.map_or(ptr::null(), CStr::as_ptr)
+}

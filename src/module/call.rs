@@ -1,0 +1,88 @@
+//! A running command's view of the server: [`Call`] over the API.
+
+use super::api::{Context, OpenKey, OwnText, Text};
+use super::commands::names;
+use super::{config, memory, reclaim};
+use crate::command::{Access, Call, CommandError, Effect, Loads};
+use crate::config::Settings;
+use crate::filter::Layer;
+use redis_module::raw::{REDISMODULE_CTX_FLAGS_LOADING, REDISMODULE_CTX_FLAGS_REPLICATED};
+use std::ffi::CStr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The filters that are being loaded in chunks. Only the main thread takes the lock.
+static LOADS: Mutex<Option<Loads>> = Mutex::new(None);
+
+/// A command of a client, a primary or an AOF.
+pub(super) struct ServerCall<'a> {
+    pub(super) ctx: Context<'a>,
+    pub(super) arguments: &'a [Text<'a>],
+}
+
+impl<'a> Call<'a> for ServerCall<'a> {
+    type Key = OpenKey<'a>;
+
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.arguments.len()
+    }
+
+    #[inline(always)]
+    fn arg(&self, index: usize) -> &'a [u8] {
+        self.arguments[index].bytes()
+    }
+
+    #[inline(always)]
+    fn open(&self, index: usize, access: Access) -> OpenKey<'a> {
+        self.ctx.open(self.arguments[index], access)
+    }
+
+    fn settings(&self) -> Settings {
+        config::settings()
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.ctx.now_ms()
+    }
+
+    fn obeys(&self) -> bool {
+        self.ctx.flags() & (REDISMODULE_CTX_FLAGS_REPLICATED | REDISMODULE_CTX_FLAGS_LOADING) != 0
+    }
+
+    fn admit(&self, total: u64, more: u64) -> Result<(), CommandError> {
+        memory::admit(self.ctx, config::settings().max_filter_bytes, total, more)
+    }
+
+    #[inline]
+    fn replicate(&self, effect: Effect<'_>) {
+        let key = self.arguments[1];
+        match effect {
+            Effect::Verbatim => self.ctx.replicate_verbatim(),
+            Effect::Items(verb, indices) => {
+                let items = indices.iter().map(|index| self.arguments[*index as usize]);
+                let arguments: Vec<Text<'_>> = std::iter::once(key).chain(items).collect();
+                self.ctx.replicate(names().get(verb), &arguments);
+            }
+            Effect::Arguments(verb, words) => {
+                let own: Vec<OwnText> = words.iter().map(|word| OwnText::new(word)).collect();
+                let words = own.iter().map(OwnText::as_text);
+                let arguments: Vec<Text<'_>> = std::iter::once(key).chain(words).collect();
+                self.ctx.replicate(names().get(verb), &arguments);
+            }
+        }
+    }
+
+    #[inline]
+    fn changed(&self, event: &'static CStr) {
+        self.ctx.changed(self.arguments[1], event);
+    }
+
+    fn retire(&self, layers: Vec<Arc<Layer>>) {
+        reclaim::free(layers);
+    }
+
+    fn with_loads<R>(&self, work: impl FnOnce(&mut Loads, i32) -> R) -> R {
+        let mut loads = LOADS.lock().unwrap_or_else(PoisonError::into_inner);
+        work(loads.get_or_insert_default(), self.ctx.database())
+    }
+}

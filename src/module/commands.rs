@@ -1,0 +1,281 @@
+//! Registration of the commands, and the one entry through which the server calls each of them.
+
+use super::api::{Context, Text, pointer, server};
+use super::call::ServerCall;
+use super::{guard, reply};
+use crate::command::table::{Argument, ArgumentKind, Entry, KeyUse};
+use crate::command::{Command, TABLE, run};
+use redis_module::raw;
+use std::ffi::{CStr, CString, c_int};
+use std::ptr;
+use std::sync::OnceLock;
+
+/// The names under which the commands are registered.
+pub(super) struct Names {
+    names: Vec<CString>,
+}
+
+static NAMES: OnceLock<Names> = OnceLock::new();
+
+/// The names; empty before the module is loaded.
+pub(super) fn names() -> &'static Names {
+    NAMES.get_or_init(|| Names { names: Vec::new() })
+}
+
+impl Names {
+    /// Full name of a verb, in any case.
+    pub(super) fn get(&self, verb: &str) -> &CStr {
+        let index = TABLE.iter().position(|entry| entry.verb.eq_ignore_ascii_case(verb));
+        index.and_then(|index| self.names.get(index)).map_or(c"", CString::as_c_str)
+    }
+}
+
+type Callback = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
+
+/// One callback per row of the table, so that each command is compiled for itself.
+macro_rules! entries {
+    ($($index:literal)*) => { [$(entry::<$index>),*] };
+}
+
+const ENTRIES: [Callback; TABLE.len()] = entries!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19);
+
+/// The server calls command `INDEX` of the table.
+unsafe extern "C" fn entry<const INDEX: usize>(
+    ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: c_int,
+) -> c_int {
+    // SAFETY: the server passes the context and arguments of the running command; they are not kept beyond it.
+    let (Some(ctx), arguments) = (unsafe { (Context::new(ctx), Text::arguments(argv, argc)) }) else {
+        return raw::REDISMODULE_ERR as c_int;
+    };
+    let call = ServerCall { ctx, arguments };
+    guard::call(
+        // Keys are closed when `run` returns, and everything that can fail is done by then.
+        || reply::send(ctx, run(const { TABLE[INDEX].command }, &call)),
+        || ctx.reply_error("ERR internal error; the server's log says more"),
+    );
+    raw::REDISMODULE_OK as c_int
+}
+
+/// Registers every command as `prefix.verb`. The error names what the server refused.
+///
+/// # Safety
+/// `ctx` is the context of a running `RedisModule_OnLoad`.
+pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx, prefix: &str) -> Result<(), String> {
+    let full = |entry: &Entry| CString::new(format!("{prefix}.{}", entry.verb)).unwrap_or_default();
+    let names = NAMES.get_or_init(|| Names { names: TABLE.iter().map(full).collect() });
+    // SAFETY: the callback's contract is passed on.
+    let has_category = unsafe { add_category(ctx) };
+    for ((entry, callback), name) in TABLE.iter().zip(ENTRIES).zip(&names.names) {
+        let flags = CString::new(entry.flags).unwrap_or_default();
+        // SAFETY: all strings are NUL-terminated and copied by the server.
+        unsafe {
+            let created =
+                server!(RedisModule_CreateCommand(ctx, name.as_ptr(), Some(callback), flags.as_ptr(), 1, 1, 1));
+            if created != raw::REDISMODULE_OK as c_int {
+                return Err(format!(
+                    "the command {} is taken by another module; load with PREFIX name for commands name.ADD and so on",
+                    name.to_string_lossy()
+                ));
+            }
+            let command = server!(RedisModule_GetCommand(ctx, name.as_ptr()));
+            if !describe(command, entry) {
+                return Err(format!("the server refused the description of {}", name.to_string_lossy()));
+            }
+            if has_category {
+                categorize(command, entry);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Makes the ACL category `bloom`, where the server has categories of modules. That it exists is as good.
+///
+/// # Safety
+/// As for [`register`].
+unsafe fn add_category(ctx: *mut raw::RedisModuleCtx) -> bool {
+    // SAFETY: the category's name is NUL-terminated.
+    unsafe {
+        match raw::RedisModule_AddACLCategory {
+            Some(add) => {
+                add(ctx, c"bloom".as_ptr());
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// # Safety
+/// `command` is one of ours, while the module is being loaded.
+unsafe fn categorize(command: *mut raw::RedisModuleCommand, entry: &Entry) {
+    let categories = CString::new(entry.categories).unwrap_or_default();
+    // SAFETY: the text is NUL-terminated. One unknown word would refuse the whole; all of these exist.
+    unsafe {
+        if let Some(set) = raw::RedisModule_SetCommandACLCategories {
+            set(command, categories.as_ptr());
+        }
+    }
+}
+
+/// Strings and arrays that a description points at, for as long as the server reads it.
+#[derive(Default)]
+struct Arena {
+    texts: Vec<CString>,
+    arguments: Vec<Box<[raw::RedisModuleCommandArg]>>,
+}
+
+impl Arena {
+    fn text(&mut self, text: &str) -> *const std::ffi::c_char {
+        self.texts.push(CString::new(text).unwrap_or_default());
+        pointer(self.texts.last().map(CString::as_c_str))
+    }
+
+    /// A zero-terminated array of arguments.
+    fn arguments(&mut self, arguments: &[Argument], keys: usize) -> *mut raw::RedisModuleCommandArg {
+        let mut list: Vec<_> = arguments.iter().map(|argument| self.argument(argument, keys)).collect();
+        list.push(NO_ARGUMENT);
+        self.arguments.push(list.into_boxed_slice());
+        self.arguments.last_mut().map_or(ptr::null_mut(), |list| list.as_mut_ptr())
+    }
+
+    fn argument(&mut self, argument: &Argument, keys: usize) -> raw::RedisModuleCommandArg {
+        use raw as r;
+        let (kind, children) = match argument.kind {
+            ArgumentKind::Text => (r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING, None),
+            ArgumentKind::Integer => (r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER, None),
+            ArgumentKind::Double => (r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_DOUBLE, None),
+            ArgumentKind::Key => (r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY, None),
+            ArgumentKind::PureToken => (r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN, None),
+            ArgumentKind::OneOf(list) => (r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF, Some(list)),
+            ArgumentKind::Block(list) => (r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK, Some(list)),
+        };
+        let mut flags = raw::REDISMODULE_CMD_ARG_NONE;
+        if argument.optional {
+            flags |= raw::REDISMODULE_CMD_ARG_OPTIONAL;
+        }
+        if argument.multiple {
+            flags |= raw::REDISMODULE_CMD_ARG_MULTIPLE;
+        }
+        raw::RedisModuleCommandArg {
+            name: self.text(argument.name),
+            type_: kind,
+            // The key itself is spec 0, and LIKE's, the only other one, spec 1.
+            key_spec_index: if matches!(argument.kind, ArgumentKind::Key) { keys as c_int } else { -1 },
+            token: argument.token.map_or(ptr::null(), |token| self.text(token)),
+            flags: flags as c_int,
+            subargs: children.map_or(ptr::null_mut(), |list| self.arguments(list, keys)),
+            ..NO_ARGUMENT
+        }
+    }
+}
+
+const NO_ARGUMENT: raw::RedisModuleCommandArg = raw::RedisModuleCommandArg {
+    name: ptr::null(),
+    type_: 0,
+    key_spec_index: -1,
+    token: ptr::null(),
+    summary: ptr::null(),
+    since: ptr::null(),
+    flags: 0,
+    deprecated_since: ptr::null(),
+    subargs: ptr::null_mut(),
+    display_text: ptr::null(),
+};
+
+/// Tells the server about a command: arity, keys, documentation. Without it every command would need permission to
+/// read and write its key, and BF.EXISTS would be denied to users who may only read.
+///
+/// # Safety
+/// `command` is one of ours, while the module is being loaded.
+unsafe fn describe(command: *mut raw::RedisModuleCommand, entry: &Entry) -> bool {
+    let mut arena = Arena::default();
+    let mut specs = vec![spec_at_index(1, entry.key)];
+    if entry.command == Command::Reserve {
+        specs.push(spec_behind_word(c"LIKE", 4, KeyUse::Read));
+    }
+    specs.push(NO_SPEC);
+    let key = Argument { name: "key", token: None, kind: ArgumentKind::Key, optional: false, multiple: false };
+    let mut arguments = vec![raw::RedisModuleCommandArg { key_spec_index: 0, ..arena.argument(&key, 0) }];
+    arguments.extend(entry.arguments.iter().map(|argument| arena.argument(argument, 1)));
+    arguments.push(NO_ARGUMENT);
+    let version = raw::RedisModuleCommandInfoVersion {
+        version: 1,
+        sizeof_historyentry: size_of::<raw::RedisModuleCommandHistoryEntry>(),
+        sizeof_keyspec: size_of::<raw::RedisModuleCommandKeySpec>(),
+        sizeof_arg: size_of::<raw::RedisModuleCommandArg>(),
+    };
+    let info = raw::RedisModuleCommandInfo {
+        version: &version,
+        summary: arena.text(entry.summary),
+        complexity: arena.text(entry.complexity),
+        since: arena.text(entry.since),
+        history: ptr::null_mut(),
+        tips: ptr::null(),
+        arity: entry.arity,
+        key_specs: specs.as_mut_ptr(),
+        args: arguments.as_mut_ptr(),
+    };
+    // SAFETY: everything that `info` points at lives in this function, and the server copies it.
+    unsafe { server!(RedisModule_SetCommandInfo(command, &info)) == raw::REDISMODULE_OK as c_int }
+}
+
+fn flags(key: KeyUse) -> u64 {
+    (match key {
+        KeyUse::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
+        KeyUse::Insert => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_INSERT,
+        KeyUse::Update => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_UPDATE,
+        KeyUse::Delete => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_DELETE,
+    })
+    .into()
+}
+
+fn spec_at_index(index: c_int, key: KeyUse) -> raw::RedisModuleCommandKeySpec {
+    raw::RedisModuleCommandKeySpec {
+        flags: flags(key),
+        begin_search_type: raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX,
+        bs: raw::RedisModuleCommandKeySpec__bindgen_ty_1 {
+            index: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_1 { pos: index },
+        },
+        ..spec_of_one_key()
+    }
+}
+
+fn spec_behind_word(word: &'static CStr, from: c_int, key: KeyUse) -> raw::RedisModuleCommandKeySpec {
+    raw::RedisModuleCommandKeySpec {
+        flags: flags(key),
+        begin_search_type: raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_KEYWORD,
+        bs: raw::RedisModuleCommandKeySpec__bindgen_ty_1 {
+            keyword: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_2 {
+                keyword: word.as_ptr(),
+                startfrom: from,
+            },
+        },
+        ..spec_of_one_key()
+    }
+}
+
+fn spec_of_one_key() -> raw::RedisModuleCommandKeySpec {
+    raw::RedisModuleCommandKeySpec {
+        find_keys_type: raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE,
+        fk: raw::RedisModuleCommandKeySpec__bindgen_ty_2 {
+            range: raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 { lastkey: 0, keystep: 1, limit: 0 },
+        },
+        ..NO_SPEC
+    }
+}
+
+const NO_SPEC: raw::RedisModuleCommandKeySpec = raw::RedisModuleCommandKeySpec {
+    notes: ptr::null(),
+    flags: 0,
+    begin_search_type: raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INVALID,
+    bs: raw::RedisModuleCommandKeySpec__bindgen_ty_1 {
+        index: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_1 { pos: 0 },
+    },
+    find_keys_type: raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_OMITTED,
+    fk: raw::RedisModuleCommandKeySpec__bindgen_ty_2 {
+        range: raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 { lastkey: 0, keystep: 0, limit: 0 },
+    },
+};

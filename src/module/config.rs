@@ -1,0 +1,124 @@
+//! The module's options in the server's CONFIG, and as load arguments.
+//!
+//! Where the server lets a module have names without a prefix (Redis ≥ 8) they are RedisBloom's: `bf-error-rate`.
+//! Elsewhere the server puts the module's name before them: `bf.error-rate`.
+
+use super::api::{Context, OwnText, server};
+use super::guard;
+use crate::config::{OPTIONS, Settings};
+use redis_module::raw;
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+use std::sync::{PoisonError, RwLock};
+
+static SETTINGS: RwLock<Settings> = RwLock::new(Settings::DEFAULT);
+
+/// The values in force.
+pub(super) fn settings() -> Settings {
+    *SETTINGS.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Registers every option and takes the values of the configuration file.
+///
+/// # Safety
+/// `ctx` is the context of a running `RedisModule_OnLoad`.
+pub(super) unsafe fn register(ctx: Context<'_>, module: &str) -> Result<(), String> {
+    let own_names = takes_own_names(ctx);
+    for (index, option) in OPTIONS.iter().enumerate() {
+        let (name, flags) = if own_names {
+            (format!("{module}-{}", option.name), raw::REDISMODULE_CONFIG_UNPREFIXED)
+        } else {
+            (option.name.to_owned(), raw::REDISMODULE_CONFIG_DEFAULT)
+        };
+        let text = CString::new(name.as_str()).unwrap_or_default();
+        let default = CString::new((option.get)(&Settings::DEFAULT)).unwrap_or_default();
+        // SAFETY: the strings are copied; the private data is the option's index, not an address.
+        let registered = unsafe {
+            server!(RedisModule_RegisterStringConfig(
+                ctx.as_ptr(),
+                text.as_ptr(),
+                default.as_ptr(),
+                flags,
+                Some(get),
+                Some(set),
+                None,
+                ptr::without_provenance_mut(index),
+            ))
+        };
+        if registered != raw::REDISMODULE_OK as c_int {
+            return Err(format!("the server refused the option {name}"));
+        }
+    }
+    // SAFETY: every option is registered.
+    let loaded = unsafe { server!(RedisModule_LoadConfigs(ctx.as_ptr())) };
+    if loaded == raw::REDISMODULE_OK as c_int { Ok(()) } else { Err("the configuration was refused".to_owned()) }
+}
+
+/// Whether a module's options may have names without a prefix. Older servers refuse the flag and log that loudly, so
+/// it is not tried out; Valkey has not got it.
+fn takes_own_names(ctx: Context<'_>) -> bool {
+    // SAFETY: a plain call.
+    let version = unsafe { raw::RedisModule_GetServerVersion.map_or(0, |version| version()) };
+    version >= 0x0008_0000 && !ctx.info_is(c"server", c"server_name", "valkey")
+}
+
+/// Takes `NAME value` pairs of the load arguments.
+pub(super) fn take_arguments(arguments: &[(String, String)]) -> Result<(), String> {
+    for (name, value) in arguments {
+        let option = OPTIONS
+            .iter()
+            .find(|option| option.argument.eq_ignore_ascii_case(name) || option.name.eq_ignore_ascii_case(name))
+            .or_else(|| OPTIONS.iter().find(|option| name.strip_prefix("bf-") == Some(option.name)))
+            .ok_or_else(|| format!("Unrecognized option {name}"))?;
+        put(option, value).map_err(|why| format!("{name}: {why}"))?;
+    }
+    Ok(())
+}
+
+fn put(option: &crate::config::Option, value: &str) -> Result<(), String> {
+    let mut settings = SETTINGS.write().unwrap_or_else(PoisonError::into_inner);
+    (option.set)(&mut settings, value).map_err(|()| format!("takes {}", option.takes))
+}
+
+/// The string that the server was given last for each option: it copies it, but does not free it.
+static GIVEN: [AtomicPtr<raw::RedisModuleString>; OPTIONS.len()] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; OPTIONS.len()];
+
+unsafe extern "C" fn get(_name: *const c_char, index: *mut c_void) -> *mut raw::RedisModuleString {
+    let text = || {
+        let (option, given) = (OPTIONS.get(index.addr())?, GIVEN.get(index.addr())?);
+        let text = OwnText::new((option.get)(&settings()).as_bytes()).into_ptr();
+        // SAFETY: what lies there came from `into_ptr` above, and the server has copied it since.
+        drop(unsafe { OwnText::from_ptr(given.swap(text, Relaxed)) });
+        Some(text)
+    };
+    guard::call(text, || None).unwrap_or(ptr::null_mut())
+}
+
+unsafe extern "C" fn set(
+    _name: *const c_char,
+    value: *mut raw::RedisModuleString,
+    index: *mut c_void,
+    error: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    let mut value = [value];
+    // SAFETY: the server passes one string, valid for the length of the call.
+    let text = unsafe { super::api::Text::arguments(value.as_mut_ptr(), 1) };
+    let outcome = guard::call(
+        || {
+            let option = OPTIONS.get(index.addr()).ok_or("no such option")?;
+            let text = text.first().map_or(&b""[..], |text| text.bytes());
+            put(option, std::str::from_utf8(text).map_err(|_| format!("takes {}", option.takes))?)
+        },
+        || Err("internal error".to_owned()),
+    );
+    match outcome {
+        Ok(()) => raw::REDISMODULE_OK as c_int,
+        Err(why) => {
+            // SAFETY: the server takes the string.
+            unsafe { *error = OwnText::new(why.as_bytes()).into_ptr() };
+            raw::REDISMODULE_ERR as c_int
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Loading: what the server calls once, and everything that is told to it then.
+
+use super::api::{Context, Text, server};
+use super::{alloc, commands, config, data_type, guard, log};
+use redis_module::raw;
+use std::ffi::{CString, c_int};
+
+/// Name of the module and prefix of its commands, unless PREFIX gives another.
+const NAME: &str = "bf";
+
+/// Module versions are integers: 10_203 for 1.2.3.
+const MODULE_VERSION: c_int = 100;
+
+/// Valkey's option for atomic slot migration. The bit means other things elsewhere.
+const VALKEY_HANDLE_ATOMIC_SLOT_MIGRATION: u32 = 1 << 5;
+
+/// The server's entry. Fails with one line in the log that says why.
+///
+/// # Safety
+/// Only the server calls this, with the arguments of its module API.
+#[unsafe(no_mangle)]
+#[allow(unreachable_pub, reason = "the server finds it by its symbol")]
+pub unsafe extern "C" fn RedisModule_OnLoad(
+    ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: c_int,
+) -> c_int {
+    // SAFETY: the server passes a valid context; this binds the API and allocates nothing of ours.
+    unsafe { raw::Export_RedisModule_InitAPI(ctx) };
+    if !alloc::bind() {
+        return raw::REDISMODULE_ERR as c_int;
+    }
+    guard::install_hook();
+    // SAFETY: the server's own arguments, not kept beyond this call.
+    let load = || unsafe { load(ctx, Text::arguments(argv, argc)) };
+    match guard::call(load, || Err("internal error".to_owned())) {
+        Ok(()) => raw::REDISMODULE_OK as c_int,
+        Err(why) => {
+            log::warning(&format!("not loaded: {why}"));
+            raw::REDISMODULE_ERR as c_int
+        }
+    }
+}
+
+/// What the load arguments say.
+struct Arguments {
+    prefix: String,
+    options: Vec<(String, String)>,
+}
+
+fn parse(arguments: &[Text<'_>]) -> Result<Arguments, String> {
+    let words: Vec<String> =
+        arguments.iter().map(|argument| String::from_utf8_lossy(argument.bytes()).into_owned()).collect();
+    if words.len() % 2 != 0 {
+        return Err("Invalid number of arguments passed: they are pairs of a name and a value".to_owned());
+    }
+    let mut parsed = Arguments { prefix: NAME.to_owned(), options: Vec::new() };
+    for pair in words.chunks_exact(2) {
+        let [name, value] = pair else { continue };
+        if name.eq_ignore_ascii_case("PREFIX") {
+            let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+            if value.is_empty() || value.len() > 32 || !value.bytes().all(plain) {
+                return Err("PREFIX takes 1 to 32 letters, digits, - or _".to_owned());
+            }
+            parsed.prefix = value.to_ascii_lowercase();
+        } else {
+            parsed.options.push((name.clone(), value.clone()));
+        }
+    }
+    Ok(parsed)
+}
+
+/// # Safety
+/// `ctx` is the context of the running `RedisModule_OnLoad`, and the API is bound.
+unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<(), String> {
+    let Arguments { prefix, options } = parse(arguments)?;
+    let name = CString::new(prefix.as_str()).unwrap_or_default();
+    // SAFETY: the name is NUL-terminated and copied; the context is the caller's.
+    let context = unsafe {
+        if server!(RedisModule_IsModuleNameBusy(name.as_ptr())) != 0 {
+            return Err(format!(
+                "another module is loaded under the name {prefix} (RedisBloom, perhaps). Load with PREFIX name, and \
+                 the commands are name.ADD and so on"
+            ));
+        }
+        server!(RedisModule_SetModuleAttribs(ctx, name.as_ptr(), MODULE_VERSION, raw::REDISMODULE_APIVER_1 as c_int));
+        Context::new(ctx).ok_or("no context")?
+    };
+    // SAFETY: as above.
+    unsafe {
+        if !data_type::register(ctx) {
+            return Err("the data type bloomery1 is taken: is Bloomery loaded twice?".to_owned());
+        }
+        commands::register(ctx, &prefix)?;
+        config::register(context, &prefix)?;
+    }
+    // Arguments come last and so win over the configuration file.
+    config::take_arguments(&options)?;
+    let mut flags = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
+        | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED
+        | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD;
+    if context.info_is(c"server", c"server_name", "valkey") {
+        flags |= VALKEY_HANDLE_ATOMIC_SLOT_MIGRATION;
+    }
+    // SAFETY: a plain call.
+    unsafe { server!(RedisModule_SetModuleOptions(ctx, flags as c_int)) };
+    log::notice(&format!("{} loaded, commands {}.*", env!("CARGO_PKG_VERSION"), prefix.to_ascii_uppercase()));
+    Ok(())
+}

@@ -1,0 +1,35 @@
+//! Whether a filter may have the memory that it asks for. Allocation itself is fallible, but the system hands out
+//! address space that it has no memory for, and finds out when the pages are written: the server would be killed.
+
+use super::api::Context;
+use crate::command::CommandError;
+
+/// Below this many bytes only the configured limit is looked at: asking the server for its figures takes some 20 µs.
+const CHECKED_FROM: u64 = 1 << 20;
+
+/// Allows or refuses a filter of `total` bytes that grows by `more` of them now.
+pub(super) fn admit(ctx: Context<'_>, limit: u64, total: u64, more: u64) -> Result<(), CommandError> {
+    let refuse = |bytes, bound, name| Err(CommandError::Memory { bytes, bound: Some((bound, name)) });
+    if limit > 0 && total > limit {
+        return refuse(total, limit, "max-filter-bytes");
+    }
+    if more < CHECKED_FROM {
+        return Ok(());
+    }
+    let [system, maxmemory, used] = ctx.info(c"memory", [c"total_system_memory", c"maxmemory", c"used_memory"]);
+    if let Some(system) = system.filter(|system| *system > 0 && total > *system) {
+        return refuse(total, system, "the memory of this machine");
+    }
+    if let Some(maxmemory) = maxmemory.filter(|max| *max > 0) {
+        if total > maxmemory {
+            return refuse(total, maxmemory, "maxmemory");
+        }
+        // Under the other policies the server makes room by evicting other keys.
+        let evicts = !ctx.info_is(c"memory", c"maxmemory_policy", "noeviction");
+        let left = maxmemory.saturating_sub(used.unwrap_or(0));
+        if !evicts && more > left {
+            return refuse(more, left, "what maxmemory leaves");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! Replies in RESP2 and RESP3.
+
+use super::api::Context;
+use crate::command::{Answer, Answers, CommandError, Reply};
+use redis_module::raw::REDISMODULE_CTX_FLAGS_RESP3;
+
+/// Sends the outcome of a command.
+#[inline(always)]
+pub(super) fn send(ctx: Context<'_>, outcome: Result<Reply, CommandError>) {
+    match outcome {
+        Ok(Reply::Bool(value)) => ctx.reply_bool(value),
+        Ok(Reply::Answers(answers)) => send_answers(ctx, &answers),
+        Ok(reply) => send_reply(ctx, &reply),
+        Err(CommandError::Arity) => ctx.reply_wrong_arity(),
+        Err(error) => ctx.reply_error(&error.to_string()),
+    }
+}
+
+#[inline]
+fn send_answers(ctx: Context<'_>, Answers { answers, error }: &Answers) {
+    ctx.reply_array(answers.len());
+    let text = error.as_ref().map(ToString::to_string);
+    for answer in answers {
+        match answer {
+            Answer::No => ctx.reply_bool(false),
+            Answer::Yes => ctx.reply_bool(true),
+            Answer::Refused => ctx.reply_error(text.as_deref().unwrap_or_default()),
+        }
+    }
+}
+
+fn send_reply(ctx: Context<'_>, reply: &Reply) {
+    match reply {
+        Reply::Ok => ctx.reply_simple("OK"),
+        Reply::Integer(value) => ctx.reply_integer(*value),
+        Reply::Bool(value) => ctx.reply_bool(*value),
+        Reply::Double(value) if resp3(ctx) => ctx.reply_double(*value),
+        // The servers differ in how many digits they print; the shortest that reads back is the same everywhere.
+        Reply::Double(value) => ctx.reply_bulk(value.to_string().as_bytes()),
+        Reply::Bulk(bytes) => ctx.reply_bulk(bytes),
+        Reply::Simple(text) => ctx.reply_simple(text),
+        Reply::Null => ctx.reply_null(),
+        Reply::Array(replies) => {
+            ctx.reply_array(replies.len());
+            replies.iter().for_each(|reply| send_reply(ctx, reply));
+        }
+        Reply::Map(fields) => {
+            ctx.reply_map(fields.len());
+            for (name, value) in fields {
+                ctx.reply_simple(name);
+                send_reply(ctx, value);
+            }
+        }
+        Reply::Entry(name, value) => {
+            if resp3(ctx) {
+                ctx.reply_map(1);
+                ctx.reply_simple(name);
+            } else {
+                ctx.reply_array(1);
+            }
+            send_reply(ctx, value);
+        }
+        Reply::Answers(answers) => send_answers(ctx, answers),
+    }
+}
+
+fn resp3(ctx: Context<'_>) -> bool {
+    ctx.flags() & REDISMODULE_CTX_FLAGS_RESP3 != 0
+}
