@@ -79,7 +79,8 @@ pub const OPTIONS: &[Option] = &[
         takes: "a number from 0 to 32768, where 0 means filters that do not scale",
         get: |settings| settings.expansion.to_string(),
         set: |settings, text| {
-            settings.expansion = text.parse().ok().filter(|value| *value <= limits::MAX_EXPANSION).ok_or(())?;
+            settings.expansion =
+                text.parse().ok().filter(|value| *value <= limits::MAX_EXPANSION).ok_or(())?;
             Ok(())
         },
     },
@@ -131,7 +132,10 @@ mod tests {
 
     #[test]
     fn bytes_are_read_as_in_the_servers_configuration() {
-        assert_eq!(["4gb", "1kb", "2k", "17", "0"].map(bytes), [Some(4 << 30), Some(1024), Some(2000), Some(17), Some(0)]);
+        assert_eq!(
+            ["4gb", "1kb", "2k", "17", "0"].map(bytes),
+            [Some(4 << 30), Some(1024), Some(2000), Some(17), Some(0)]
+        );
         assert_eq!(["", "gb", "4tb", "4 gb", "99999999999gb"].map(bytes), [None; 5]);
     }
 }

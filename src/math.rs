@@ -144,7 +144,9 @@ mod tests {
 
     #[test]
     fn estimate_inverts_expected_fill() {
-        for (ranges, cells, probes) in [(1.0, 9_600.0, 7), (1954.0, 512.0, 7), (8.0, 1200.0, 10), (1.0, 64.0, 3)] {
+        for (ranges, cells, probes) in
+            [(1.0, 9_600.0, 7), (1954.0, 512.0, 7), (8.0, 1200.0, 10), (1.0, 64.0, 3)]
+        {
             for items in [1.0, 10.0, 500.0] {
                 let back = estimate_items(ranges, cells, probes, expected_fill(ranges, cells, probes, items));
                 assert!((back / items - 1.0).abs() < 1e-6, "{ranges} {cells} {probes} {items} {back}");

@@ -22,6 +22,10 @@ pub mod limits {
     pub const MAX_EXPANSION: u32 = 32_768;
     /// Generations of a window.
     pub const GENERATIONS: std::ops::RangeInclusive<u32> = 2..=64;
+    /// Unix time in milliseconds: no honest clock gets near it, and no sum of two overflows.
+    pub const MAX_TIME_MS: u64 = 1 << 62;
+    /// Number of a generation.
+    pub const MAX_GENERATION: u64 = 1 << 62;
     /// Bytes of the cells of one filter: 2^46, half of what a 64-bit process can address.
     pub const MAX_BYTES: u64 = 1 << 46;
 }

@@ -217,7 +217,7 @@ impl Shape {
             return Err("probes");
         }
         let most = limits::MAX_BYTES * 8 / u64::from(self.cell.bits());
-        if self.cells == 0 || self.cells > most || self.cells % (unit * u64::from(self.shards)) != 0 {
+        if self.cells == 0 || self.cells > most || !self.cells.is_multiple_of(unit * u64::from(self.shards)) {
             return Err("cells");
         }
         Ok(())
@@ -264,7 +264,8 @@ impl Spec {
                     Some(ratio) => (1.0 - ratio) * math::power(ratio, so_far.len() as u32),
                     None => {
                         let large = so_far.iter().filter(|c| is_large(**c, self.error_rate)).count();
-                        match (is_large(capacity, self.error_rate), is_large(self.capacity, self.error_rate)) {
+                        match (is_large(capacity, self.error_rate), is_large(self.capacity, self.error_rate))
+                        {
                             (true, true) => inverse_square(large),
                             (true, false) => (1.0 - SMALL_SHARE) * inverse_square(large),
                             (false, _) => SMALL_SHARE * inverse_square(so_far.len()),
@@ -305,7 +306,8 @@ mod tests {
                     let shape = spec.shape().unwrap();
                     assert!(shape.check().is_ok());
                     assert!(shape.rate_at(50_000.0) <= 0.003);
-                    let unit = if shape.layout == Layout::Classic { 64 } else { 512 } / u64::from(cell.bits());
+                    let unit =
+                        if shape.layout == Layout::Classic { 64 } else { 512 } / u64::from(cell.bits());
                     let less = Shape { cells: shape.cells - unit * u64::from(shards), ..shape };
                     assert!(less.rate_at(50_000.0) > 0.003, "{spec:?}");
                 }
@@ -358,7 +360,11 @@ mod tests {
 
     #[test]
     fn unreachable_is_an_error() {
-        let spec = LayerSpec { layout: LayoutChoice::Blocked, cell: Cell::Counter16, ..LayerSpec::new(1 << 47, 1e-12) };
+        let spec = LayerSpec {
+            layout: LayoutChoice::Blocked,
+            cell: Cell::Counter16,
+            ..LayerSpec::new(1 << 47, 1e-12)
+        };
         assert_eq!(spec.shape(), Err(Error::Unreachable { error_rate: 1e-12 }));
     }
 }

@@ -62,9 +62,9 @@ pub fn decrement<W: Writer>(words: &[AtomicU64], width: u32, index: usize) -> St
 /// Combines two words of counters cell by cell.
 pub fn zip(width: u32, a: u64, b: u64, combine: impl Fn(u64, u64) -> u64) -> u64 {
     let mask = maximum(width);
-    (0..u64::BITS / width).map(|i| i * width).fold(0, |word, shift| {
-        word | combine(a >> shift & mask, b >> shift & mask).min(mask) << shift
-    })
+    (0..u64::BITS / width)
+        .map(|i| i * width)
+        .fold(0, |word, shift| word | combine(a >> shift & mask, b >> shift & mask).min(mask) << shift)
 }
 
 /// How many counters of a word are not 0, and how many are at their maximum.
@@ -87,7 +87,10 @@ mod tests {
             let index = (64 / width) as usize; // first of the second word
             let max = maximum(width);
             for value in 0..max {
-                assert_eq!(increment::<Shared>(&words, width, index), Step { before: value, after: value + 1 });
+                assert_eq!(
+                    increment::<Shared>(&words, width, index),
+                    Step { before: value, after: value + 1 }
+                );
             }
             assert_eq!(increment::<Single>(&words, width, index), Step { before: max, after: max });
             assert_eq!(decrement::<Shared>(&words, width, index), Step { before: max, after: max });

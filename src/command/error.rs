@@ -103,7 +103,9 @@ impl fmt::Display for CommandError {
             CommandError::NotFound => f.write_str("ERR not found"),
             CommandError::Exists => f.write_str("ERR item exists"),
             CommandError::BadErrorRate => f.write_str("ERR bad error rate"),
-            CommandError::ErrorRateRange => f.write_str("ERR error rate must be in the range (0.000000, 1.000000)"),
+            CommandError::ErrorRateRange => {
+                f.write_str("ERR error rate must be in the range (0.000000, 1.000000)")
+            }
             CommandError::ErrorRateTooSmall => {
                 write!(f, "ERR error rate must be at least {:e}", limits::MIN_ERROR_RATE)
             }
@@ -124,7 +126,10 @@ impl fmt::Display for CommandError {
             CommandError::Exclusive(why) => write!(f, "ERR {why}"),
             CommandError::LikeNotFound => f.write_str("ERR LIKE names a key that holds no filter"),
             CommandError::LikeDiffers { error_rate, capacity } => {
-                write!(f, "ERR the filter named by LIKE has error rate {error_rate} and capacity {capacity}; use those")
+                write!(
+                    f,
+                    "ERR the filter named by LIKE has error rate {error_rate} and capacity {capacity}; use those"
+                )
             }
             CommandError::Full => f.write_str("ERR non scaling filter is full"),
             CommandError::CannotGrow(why) => write!(f, "ERR problem inserting into filter: {}", Bare(why)),
@@ -135,18 +140,22 @@ impl fmt::Display for CommandError {
                     None => Ok(()),
                 }
             }
-            CommandError::NotCounting => {
-                f.write_str("ERR not a counting filter; BF.RESERVE key error_rate capacity COUNTING makes one")
+            CommandError::NotCounting => f.write_str(
+                "ERR not a counting filter; BF.RESERVE key error_rate capacity COUNTING makes one",
+            ),
+            CommandError::NotWindow => f.write_str(
+                "ERR not a window; BF.RESERVE key error_rate capacity WINDOW generations makes one",
+            ),
+            CommandError::NotForClients => {
+                f.write_str("ERR AT is for replication only; BF.ROTATE key rotates")
             }
-            CommandError::NotWindow => {
-                f.write_str("ERR not a window; BF.RESERVE key error_rate capacity WINDOW generations makes one")
-            }
-            CommandError::NotForClients => f.write_str("ERR AT is for replication only; BF.ROTATE key rotates"),
             CommandError::BadData(None) => f.write_str("ERR received bad data"),
             CommandError::BadData(Some(why)) => write!(f, "ERR received bad data: {why}"),
             CommandError::NoLink => f.write_str("ERR invalid offset - no link found"),
             CommandError::Core(why) => write!(f, "ERR {why}"),
-            CommandError::NoRandomness => f.write_str("ERR the system gave no randomness for a seed; pass SEED"),
+            CommandError::NoRandomness => {
+                f.write_str("ERR the system gave no randomness for a seed; pass SEED")
+            }
         }
     }
 }
@@ -179,17 +188,18 @@ struct Size(u64);
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [&str; 7] = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-        let (mut value, mut unit) = (self.0 as f64, 0);
-        while value >= 1024.0 && unit < UNITS.len() - 1 {
+        let mut value = self.0 as f64;
+        for unit in ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"] {
+            if value < 1024.0 {
+                return if unit == "bytes" {
+                    write!(f, "{value} bytes")
+                } else {
+                    write!(f, "{value:.1} {unit}")
+                };
+            }
             value /= 1024.0;
-            unit += 1;
         }
-        match UNITS.get(unit) {
-            Some(name) if unit == 0 => write!(f, "{} {name}", self.0),
-            Some(name) => write!(f, "{value:.1} {name}"),
-            None => Ok(()),
-        }
+        write!(f, "{value:.1} EiB")
     }
 }
 
@@ -199,7 +209,8 @@ mod tests {
 
     #[test]
     fn texts() {
-        let memory = CommandError::Memory { bytes: 120 << 40, bound: Some((23 << 30, "bf-max-filter-bytes")) };
+        let memory =
+            CommandError::Memory { bytes: 120 << 40, bound: Some((23 << 30, "bf-max-filter-bytes")) };
         assert_eq!(
             memory.to_string(),
             "ERR Insufficient memory to create filter: it takes 120.0 TiB, and bf-max-filter-bytes is 23.0 GiB"

@@ -16,12 +16,12 @@ pub(super) fn card<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 
 /// `BF.INFO key [CAPACITY | SIZE | FILTERS | ITEMS | EXPANSION | FULL]`.
 pub(super) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    if call.len() > 3 {
+    if call.argc() > 3 {
         return Err(CommandError::Arity);
     }
     let key = call.open(1, Access::Read);
     let filter = key.filter()?.ok_or(CommandError::NotFound)?;
-    if call.len() == 2 {
+    if call.argc() == 2 {
         return Ok(Reply::Map(FIELDS.iter().map(|(_, name, value)| (*name, value(filter))).collect()));
     }
     let field = call.arg(2);
@@ -92,7 +92,10 @@ fn full<'a, C: Call<'a>>(call: &C, filter: &Filter) -> Vec<(&'static str, Reply)
         }
     }
     if spec.cell.counts() {
-        fields.push(("Saturated counters", filter.layers().iter().map(|layer| layer.saturated()).sum::<u64>().into()));
+        fields.push((
+            "Saturated counters",
+            filter.layers().iter().map(|layer| layer.saturated()).sum::<u64>().into(),
+        ));
     }
     fields.push(("Layers", Reply::Array(layers(call, filter))));
     fields
@@ -146,7 +149,7 @@ pub(super) fn debug<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         let line = format!(
             "bytes:{} bits:{} hashes:{} hashwidth:64 capacity:{} size:{} ratio:{}",
             layer.bytes(),
-            layer.bytes() * 8,
+            layer.bytes().saturating_mul(8),
             layer.probes(),
             layer.capacity(),
             layer.items(),

@@ -18,6 +18,9 @@ const GROUP: usize = 16;
 /// Argument of the first item, in all commands but INSERT.
 const FIRST_ITEM: usize = 2;
 
+/// Arguments that changed the filter: up to 64 take no allocation, more take one for all.
+type Indices = SmallVec<[usize; 64]>;
+
 /// Whether adding asks first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
@@ -40,7 +43,7 @@ pub(super) fn test<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 #[inline(always)]
 pub(super) fn test_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let key = call.open(1, Access::Read);
-    let count = call.len().saturating_sub(FIRST_ITEM);
+    let count = call.argc().saturating_sub(FIRST_ITEM);
     let mut answers = Answers::default();
     let Ok(Some(filter)) = key.filter() else {
         answers.answers.resize(count, Answer::No);
@@ -62,19 +65,19 @@ fn for_each_item<'a, C: Call<'a>, F: Deref<Target = Filter>>(
     call: &C,
     filter: &mut F,
     first: usize,
-    mut visit: impl FnMut(&mut F, u32, ItemHash) -> ControlFlow<()>,
+    mut visit: impl FnMut(&mut F, usize, ItemHash) -> ControlFlow<()>,
 ) {
     let hasher = filter.hasher();
     let mut group = [ItemHash::default(); GROUP];
     let mut start = first;
-    while start < call.len() {
-        let end = (start + GROUP).min(call.len());
+    while start < call.argc() {
+        let end = start.saturating_add(GROUP).min(call.argc());
         for (slot, index) in group.iter_mut().zip(start..end) {
             *slot = hasher.hash(call.arg(index));
             filter.prefetch(*slot);
         }
         for (item, index) in group.iter().zip(start..end) {
-            if visit(filter, index as u32, *item).is_break() {
+            if visit(filter, index, *item).is_break() {
                 return;
             }
         }
@@ -106,7 +109,11 @@ fn add_one<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError>
     let Added { added, changed } = add_item(call, filter, item, mode)?;
     if changed {
         // The effect of an ADDNX that did something is an ADD.
-        call.replicate(if mode == Mode::Add { Effect::Verbatim } else { Effect::Items("ADD", &[FIRST_ITEM as u32]) });
+        call.replicate(if mode == Mode::Add {
+            Effect::Verbatim
+        } else {
+            Effect::Items("ADD", &[FIRST_ITEM])
+        });
         call.changed(c"bf.add");
     }
     Ok(Reply::Bool(added))
@@ -122,7 +129,10 @@ pub(super) fn add_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>
 
 /// The filter in the key, brought up to the clock, or a new one with the configured defaults.
 #[inline(always)]
-fn filter_to_add_to<'k, 'a, C: Call<'a>>(call: &C, key: &'k mut C::Key) -> Result<&'k mut Filter, CommandError> {
+fn filter_to_add_to<'k, 'a, C: Call<'a>>(
+    call: &C,
+    key: &'k mut C::Key,
+) -> Result<&'k mut Filter, CommandError> {
     if key.filter()?.is_none() {
         create(call, key, default_spec(call)?, 0)?;
     }
@@ -143,9 +153,8 @@ pub(super) fn default_spec<'a, C: Call<'a>>(call: &C) -> Result<Spec, CommandErr
 /// command, with its error as the last answer (RedisBloom does so); where memory is refused the others go on.
 pub(super) fn add_items<'a, C: Call<'a>>(call: &C, filter: &mut Filter, first: usize) -> Reply {
     let mut answers = Answers::default();
-    answers.answers.reserve(call.len().saturating_sub(first));
-    // Arguments that changed the filter. Usually all or none: only a mixture takes memory.
-    let mut changed: SmallVec<[u32; 64]> = SmallVec::new();
+    answers.answers.reserve(call.argc().saturating_sub(first));
+    let mut changed = Indices::new();
     for_each_item(call, &mut &mut *filter, first, |filter, index, item| {
         match add_item(call, filter, item, Mode::Add) {
             Ok(done) => {
@@ -166,7 +175,7 @@ pub(super) fn add_items<'a, C: Call<'a>>(call: &C, filter: &mut Filter, first: u
         ControlFlow::Continue(())
     });
     if !changed.is_empty() {
-        let all = first == FIRST_ITEM && changed.len() == call.len() - first;
+        let all = first == FIRST_ITEM && changed.len() == call.argc().saturating_sub(first);
         call.replicate(if all { Effect::Verbatim } else { Effect::Items("MADD", &changed) });
         call.changed(c"bf.add");
     }
@@ -191,7 +200,11 @@ fn add_item<'a, C: Call<'a>>(
 }
 
 #[cold]
-fn grow_and_add<'a, C: Call<'a>>(call: &C, filter: &mut Filter, item: ItemHash) -> Result<Added, CommandError> {
+fn grow_and_add<'a, C: Call<'a>>(
+    call: &C,
+    filter: &mut Filter,
+    item: ItemHash,
+) -> Result<Added, CommandError> {
     let grown = (|| {
         let Some(shape) = filter.next_shape()? else { return Err(CommandError::Full) };
         if !call.obeys() {
@@ -225,10 +238,10 @@ pub(super) fn delete_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandErr
     let mut key = call.open(1, Access::Write);
     let mut answers = Answers::default();
     let Some(filter) = key.filter_mut()? else {
-        answers.answers.resize(call.len().saturating_sub(FIRST_ITEM), Answer::No);
+        answers.answers.resize(call.argc().saturating_sub(FIRST_ITEM), Answer::No);
         return Ok(Reply::Answers(answers));
     };
-    let mut changed: SmallVec<[u32; 64]> = SmallVec::new();
+    let mut changed = Indices::new();
     // Asked first, so that a filter that cannot delete refuses before anything has happened.
     filter.count(ItemHash::default())?;
     for_each_item(call, &mut &mut *filter, FIRST_ITEM, |filter, index, item| {
@@ -241,7 +254,7 @@ pub(super) fn delete_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandErr
         ControlFlow::Continue(())
     });
     if !changed.is_empty() {
-        let all = changed.len() == call.len() - FIRST_ITEM;
+        let all = changed.len() == call.argc().saturating_sub(FIRST_ITEM);
         call.replicate(if all { Effect::Verbatim } else { Effect::Items("MDEL", &changed) });
         call.changed(c"bf.del");
     }

@@ -4,7 +4,7 @@ use super::error::CommandError;
 use super::options::{self, Insertion, Reservation};
 use super::reply::Reply;
 use super::{Access, Call, Effect, Key, catch_up, create, items};
-use crate::params::Family;
+use crate::params::{Family, limits};
 
 /// `BF.RESERVE key error_rate capacity [option…]`.
 pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
@@ -43,7 +43,7 @@ pub(super) fn rotate<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
     let filter = key.filter_mut()?.ok_or(CommandError::NotFound)?;
     let newest = filter.window().ok_or(CommandError::NotWindow)?.newest();
-    if call.len() > 2 {
+    if call.argc() > 2 {
         let (number, by_hand) = replicated_rotation(call)?;
         if number > newest {
             let retired = if by_hand { filter.rotate(number)? } else { filter.advance(number)? };
@@ -64,19 +64,20 @@ pub(super) fn rotate<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 
 /// Parses `AT number [MANUAL]`.
 fn replicated_rotation<'a, C: Call<'a>>(call: &C) -> Result<(u64, bool), CommandError> {
-    if !call.arg(2).eq_ignore_ascii_case(b"AT") || call.len() > 5 {
+    if !call.arg(2).eq_ignore_ascii_case(b"AT") || call.argc() > 5 {
         return Err(CommandError::Arity);
     }
     if !call.obeys() {
         return Err(CommandError::NotForClients);
     }
-    let takes = CommandError::BadOption { option: "AT", takes: "the number of a generation, and MANUAL or nothing" };
-    if call.len() == 3 || (call.len() == 5 && !call.arg(4).eq_ignore_ascii_case(b"MANUAL")) {
+    let takes =
+        CommandError::BadOption { option: "AT", takes: "the number of a generation, and MANUAL or nothing" };
+    if call.argc() == 3 || (call.argc() == 5 && !call.arg(4).eq_ignore_ascii_case(b"MANUAL")) {
         return Err(takes);
     }
-    let number = options::integer(call.arg(3)).and_then(|number| u64::try_from(number).ok());
-    let number = number.filter(|number| *number <= 1 << 62).ok_or(takes)?;
-    Ok((number, call.len() == 5))
+    let number =
+        options::unsigned(call.arg(3)).filter(|number| *number <= limits::MAX_GENERATION).ok_or(takes)?;
+    Ok((number, call.argc() == 5))
 }
 
 /// `BF.CLEAR key`.

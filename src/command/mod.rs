@@ -10,6 +10,15 @@
 //! | [`info`] | CARD, INFO, DEBUG |
 //! | [`transfer`] | SCANDUMP, LOADCHUNK |
 
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation
+)]
+
 pub mod error;
 mod info;
 mod items;
@@ -18,9 +27,6 @@ mod options;
 pub mod reply;
 pub mod table;
 mod transfer;
-
-#[cfg(test)]
-mod tests;
 
 pub use error::CommandError;
 pub use reply::{Answer, Answers, Reply};
@@ -76,7 +82,7 @@ pub enum Effect<'e> {
     /// The command as it came.
     Verbatim,
     /// The verb, applied to the key at argument 1 and the items at these arguments.
-    Items(&'static str, &'e [u32]),
+    Items(&'static str, &'e [usize]),
     /// The verb, applied to the key at argument 1, and further arguments.
     Arguments(&'static str, Vec<Vec<u8>>),
 }
@@ -87,9 +93,9 @@ pub trait Call<'a> {
     type Key: Key;
 
     /// Number of arguments, with the command's name.
-    fn len(&self) -> usize;
+    fn argc(&self) -> usize;
 
-    /// Argument `index < len()`; 0 is the command's name, 1 the key.
+    /// Argument `index < argc()`; 0 is the command's name, 1 the key.
     fn arg(&self, index: usize) -> &'a [u8];
 
     /// Opens the key named by argument `index`.
@@ -152,7 +158,12 @@ pub fn run<'a, C: Call<'a>>(command: Command, call: &C) -> Result<Reply, Command
 }
 
 /// Creates a filter in an opened, empty key, and replicates its creation with every parameter.
-fn create<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: Spec, since_ms: u64) -> Result<(), CommandError> {
+fn create<'a, C: Call<'a>>(
+    call: &C,
+    key: &mut C::Key,
+    spec: Spec,
+    since_ms: u64,
+) -> Result<(), CommandError> {
     if !call.obeys() {
         let bytes = Filter::bytes_for(&spec)?;
         call.admit(bytes, bytes)?;

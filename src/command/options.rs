@@ -6,7 +6,6 @@
 use super::error::CommandError;
 use super::{Access, Call, Key};
 use crate::config::Settings;
-use crate::filter::Schedule;
 use crate::hash::{HashKind, Seed};
 use crate::params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limits};
 
@@ -26,14 +25,16 @@ pub(super) fn number(bytes: &[u8]) -> Option<f64> {
     std::str::from_utf8(bytes).ok()?.parse().ok().filter(|value: &f64| !value.is_nan())
 }
 
-fn unsigned(bytes: &[u8], takes: CommandError) -> Result<u64, CommandError> {
-    integer(bytes).and_then(|value| u64::try_from(value).ok()).ok_or(takes)
+/// An integer that is not negative.
+pub(super) fn unsigned(bytes: &[u8]) -> Option<u64> {
+    u64::try_from(integer(bytes)?).ok()
 }
 
 /// Bytes of a client in an error text: printable, and not longer than one wants to read.
 fn printable(bytes: &[u8]) -> String {
     const MOST: usize = 64;
-    let mut text = bytes.iter().take(MOST).flat_map(|byte| byte.escape_ascii()).map(char::from).collect::<String>();
+    let mut text =
+        bytes.iter().take(MOST).flat_map(|byte| byte.escape_ascii()).map(char::from).collect::<String>();
     if bytes.len() > MOST {
         text.push('…');
     }
@@ -123,92 +124,107 @@ pub(super) fn with_random_seed(spec: Spec) -> Result<Spec, CommandError> {
     Ok(Spec { seed, ..spec })
 }
 
+/// The arguments of a command, one after the other.
+struct Words<'c, C> {
+    call: &'c C,
+    next: usize,
+}
+
+impl<'a, C: Call<'a>> Words<'_, C> {
+    fn peek(&self) -> Option<&'a [u8]> {
+        (self.next < self.call.argc()).then(|| self.call.arg(self.next))
+    }
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let word = self.peek()?;
+        self.next = self.next.saturating_add(1);
+        Some(word)
+    }
+
+    /// The value of an option, read by `parse`; refused with what the option takes.
+    fn value<T>(
+        &mut self,
+        option: &'static str,
+        takes: &'static str,
+        parse: impl Fn(&'a [u8]) -> Option<T>,
+    ) -> Result<T, CommandError> {
+        self.next().and_then(parse).ok_or(bad(option, takes))
+    }
+}
+
 fn reserve_options<'a, C: Call<'a>>(call: &C) -> Result<ReserveOptions<'a>, CommandError> {
     let mut options = ReserveOptions::default();
-    let mut index = 4;
-    // The value behind the option, or the refusal when there is none.
-    let value = |index: &mut usize, missing: CommandError| {
-        *index += 1;
-        if *index < call.len() { Ok(call.arg(*index)) } else { Err(missing) }
-    };
-    while index < call.len() {
-        let word = call.arg(index);
-        if word.eq_ignore_ascii_case(b"EXPANSION") {
-            let text = value(&mut index, CommandError::NoExpansion)?;
-            options.expansion = Some(integer(text).ok_or(CommandError::BadExpansion)?);
-        } else if word.eq_ignore_ascii_case(b"NONSCALING") {
-            options.nonscaling = true;
-        } else if word.eq_ignore_ascii_case(b"COUNTING") {
-            // The width may be left out.
-            let width = if index + 1 < call.len() { integer(call.arg(index + 1)) } else { None };
-            options.counting = Some(match width {
-                None => Cell::Counter4,
-                Some(4) => Cell::Counter4,
-                Some(8) => Cell::Counter8,
-                Some(16) => Cell::Counter16,
-                Some(_) => return Err(bad("COUNTING", "4, 8 or 16 bits a counter")),
-            });
-            index += usize::from(width.is_some());
-        } else if word.eq_ignore_ascii_case(b"WINDOW") {
-            let takes = || bad("WINDOW", "2 to 64 generations");
-            let generations = unsigned(value(&mut index, takes())?, takes())?;
-            options.window = Some(
-                u8::try_from(generations)
-                    .ok()
-                    .filter(|count| limits::GENERATIONS.contains(&(*count).into()))
-                    .ok_or_else(takes)?,
-            );
-        } else if word.eq_ignore_ascii_case(b"EVERY") {
-            let takes = || bad("EVERY", "milliseconds between rotations, at least 1");
-            let every_ms = unsigned(value(&mut index, takes())?, takes())?;
-            options.every_ms = Some(every_ms).filter(|ms| *ms > 0);
-            options.every_ms.ok_or_else(takes)?;
-        } else if word.eq_ignore_ascii_case(b"SINCE") {
-            let takes = || bad("SINCE", "a Unix time in milliseconds");
-            let since = unsigned(value(&mut index, takes())?, takes())?;
-            options.since_ms = Some(since).filter(|ms| *ms <= MAX_SINCE);
-            options.since_ms.ok_or_else(takes)?;
-        } else if word.eq_ignore_ascii_case(b"SHARDS") {
-            let takes = || bad("SHARDS", "a power of two from 1 to 1024");
-            let shards = unsigned(value(&mut index, takes())?, takes())?;
-            options.shards = u32::try_from(shards)
-                .ok()
-                .filter(|shards| shards.is_power_of_two() && *shards <= limits::MAX_SHARDS);
-            options.shards.ok_or_else(takes)?;
-        } else if word.eq_ignore_ascii_case(b"LAYOUT") {
-            let takes = || bad("LAYOUT", "AUTO, BLOCKED or CLASSIC");
-            let name = value(&mut index, takes())?;
-            options.layout = one_of(name, &LAYOUTS).ok_or_else(takes)?;
-        } else if word.eq_ignore_ascii_case(b"HASH") {
-            let takes = || bad("HASH", "XXH3 or SIPHASH");
-            let name = value(&mut index, takes())?;
-            options.hash = one_of(name, &HASHES).ok_or_else(takes)?;
-        } else if word.eq_ignore_ascii_case(b"SEED") {
-            options.seed = Some(value(&mut index, bad("SEED", "hexadecimal digits"))?);
-        } else if word.eq_ignore_ascii_case(b"TIGHTENING") {
-            let takes = || bad("TIGHTENING", "a ratio between 0 and 1, both excluded");
-            let ratio = number(value(&mut index, takes())?).ok_or_else(takes)?;
-            options.tightening = Some(Tightening::geometric(ratio).map_err(|_| takes())?);
-        } else if word.eq_ignore_ascii_case(b"ONFULL") {
-            let takes = || bad("ONFULL", "ERROR, SATURATE or SCALE");
-            let name = value(&mut index, takes())?;
-            options.on_full = Some(one_of(name, &ON_FULL).ok_or_else(takes)?);
-        } else if word.eq_ignore_ascii_case(b"LIKE") {
-            value(&mut index, bad("LIKE", "the key of a filter"))?;
-            options.like = Some(index);
-            if call.len() != 6 {
-                return Err(CommandError::Exclusive("LIKE takes everything from the other filter, so no other options"));
+    let mut words = Words { call, next: 4 };
+    while let Some(word) = words.next() {
+        match word.to_ascii_uppercase().as_slice() {
+            b"EXPANSION" => {
+                let value = words.next().ok_or(CommandError::NoExpansion)?;
+                options.expansion = Some(integer(value).ok_or(CommandError::BadExpansion)?);
             }
-        } else {
-            return Err(CommandError::UnknownOption(printable(word)));
+            b"NONSCALING" => options.nonscaling = true,
+            b"COUNTING" => {
+                // The width may be left out.
+                let width = words.peek().and_then(integer);
+                options.counting = Some(match width {
+                    None | Some(4) => Cell::Counter4,
+                    Some(8) => Cell::Counter8,
+                    Some(16) => Cell::Counter16,
+                    Some(_) => return Err(bad("COUNTING", "4, 8 or 16 bits a counter")),
+                });
+                if width.is_some() {
+                    words.next();
+                }
+            }
+            b"WINDOW" => {
+                let generations = words.value("WINDOW", "2 to 64 generations", |value| {
+                    let generations = u32::try_from(integer(value)?).ok()?;
+                    limits::GENERATIONS.contains(&generations).then_some(generations)
+                });
+                options.window = u8::try_from(generations?).ok();
+            }
+            b"EVERY" => {
+                let takes = "milliseconds between rotations, at least 1";
+                options.every_ms =
+                    Some(words.value("EVERY", takes, |value| unsigned(value).filter(|ms| *ms > 0))?);
+            }
+            b"SINCE" => {
+                let plausible = |value| unsigned(value).filter(|ms| *ms <= limits::MAX_TIME_MS);
+                options.since_ms = Some(words.value("SINCE", "a Unix time in milliseconds", plausible)?);
+            }
+            b"SHARDS" => {
+                options.shards = Some(words.value("SHARDS", "a power of two from 1 to 1024", |value| {
+                    let shards = u32::try_from(integer(value)?).ok()?;
+                    (shards.is_power_of_two() && shards <= limits::MAX_SHARDS).then_some(shards)
+                })?);
+            }
+            b"LAYOUT" => {
+                options.layout = words.value("LAYOUT", "AUTO, BLOCKED or CLASSIC", one_of(&LAYOUTS))?
+            }
+            b"HASH" => options.hash = words.value("HASH", "XXH3 or SIPHASH", one_of(&HASHES))?,
+            b"SEED" => options.seed = Some(words.value("SEED", "hexadecimal digits", Some)?),
+            b"TIGHTENING" => {
+                let ratio = |value| Tightening::geometric(number(value)?).ok();
+                let takes = "a ratio between 0 and 1, both excluded";
+                options.tightening = Some(words.value("TIGHTENING", takes, ratio)?);
+            }
+            b"ONFULL" => {
+                options.on_full =
+                    Some(words.value("ONFULL", "ERROR, SATURATE or SCALE", one_of(&ON_FULL))?);
+            }
+            b"LIKE" => {
+                options.like = Some(words.next);
+                words.value("LIKE", "the key of a filter", Some)?;
+                if call.argc() != 6 {
+                    return Err(CommandError::Exclusive(
+                        "LIKE takes everything from the other filter, so no other options go with it",
+                    ));
+                }
+            }
+            _ => return Err(CommandError::UnknownOption(printable(word))),
         }
-        index += 1;
     }
     Ok(options)
 }
-
-/// The latest time that [`crate::wire`] takes as plausible.
-const MAX_SINCE: u64 = 1 << 62;
 
 const LAYOUTS: [(&str, LayoutChoice); 3] =
     [("AUTO", LayoutChoice::Auto), ("BLOCKED", LayoutChoice::Blocked), ("CLASSIC", LayoutChoice::Classic)];
@@ -218,8 +234,8 @@ const HASHES: [(&str, HashKind); 2] = [("XXH3", HashKind::Xxh3), ("SIPHASH", Has
 const ON_FULL: [(&str, OnFull); 3] =
     [("ERROR", OnFull::Error), ("SATURATE", OnFull::Saturate), ("SCALE", OnFull::Scale)];
 
-fn one_of<T: Copy>(word: &[u8], names: &[(&str, T)]) -> Option<T> {
-    names.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| *value)
+fn one_of<T: Copy>(names: &[(&str, T)]) -> impl Fn(&[u8]) -> Option<T> {
+    |word| names.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| *value)
 }
 
 /// The name of a value in one of the tables above.
@@ -259,8 +275,9 @@ fn family(options: &ReserveOptions<'_>, settings: Settings) -> Result<Family, Co
         ));
     }
     // EXPANSION 0 is RedisBloom's other way to say NONSCALING.
-    let asks_to_scale =
-        expansion.is_some_and(|e| e > 0) || options.tightening.is_some() || options.on_full == Some(OnFull::Scale);
+    let asks_to_scale = expansion.is_some_and(|e| e > 0)
+        || options.tightening.is_some()
+        || options.on_full == Some(OnFull::Scale);
     if asks_to_scale && options.counting.is_some() {
         return Err(CommandError::Exclusive(
             "a counting filter has a fixed capacity: a delete could not tell which layer holds the item, \
@@ -316,7 +333,9 @@ fn seed(hex: &[u8], hash: HashKind) -> Result<Seed, CommandError> {
     let digits = hash.seed_bits() as usize / 4;
     let text = std::str::from_utf8(hex)
         .ok()
-        .filter(|text| (1..=digits).contains(&text.len()) && text.bytes().all(|digit| digit.is_ascii_hexdigit()))
+        .filter(|text| {
+            (1..=digits).contains(&text.len()) && text.bytes().all(|digit| digit.is_ascii_hexdigit())
+        })
         .ok_or(bad("SEED", takes))?;
     u128::from_str_radix(text, 16).map(Seed::from).map_err(|_| bad("SEED", takes))
 }
@@ -357,7 +376,6 @@ pub(super) fn creation(spec: &Spec, since_ms: u64) -> Vec<Vec<u8>> {
             option("ONFULL", if overflow == Overflow::Error { "ERROR" } else { "SATURATE" }.to_owned());
             if every_ms > 0 {
                 option("EVERY", every_ms.to_string());
-                let Schedule { since_ms, .. } = Schedule { since_ms, ..Schedule::default() };
                 option("SINCE", since_ms.to_string());
             }
         }
@@ -386,38 +404,36 @@ pub(super) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Insertion, CommandE
     let settings = call.settings();
     let (mut rate, mut size) = (settings.error_rate, settings.initial_size);
     let (mut expansion, mut nonscaling, mut create) = (settings.expansion, false, true);
-    let mut index = 2;
-    let value = |index: &mut usize| {
-        *index += 1;
-        if *index < call.len() { Ok(call.arg(*index)) } else { Err(CommandError::Arity) }
-    };
-    while index < call.len() {
-        let word = call.arg(index);
-        if word.eq_ignore_ascii_case(b"ITEMS") {
-            index += 1;
-            break;
-        } else if word.eq_ignore_ascii_case(b"CAPACITY") {
-            size = capacity(value(&mut index)?).map_err(|_| CommandError::BadInsertOption("Bad capacity"))?;
-        } else if word.eq_ignore_ascii_case(b"ERROR") {
-            rate = error_rate(value(&mut index)?).map_err(|_| CommandError::BadInsertOption("Bad error rate"))?;
-        } else if word.eq_ignore_ascii_case(b"EXPANSION") {
-            expansion = integer(value(&mut index)?)
-                .and_then(|value| expansion_in_range(value).ok())
-                .ok_or(CommandError::BadInsertOption("Bad expansion"))?;
-        } else if word.eq_ignore_ascii_case(b"NOCREATE") {
-            create = false;
-        } else if word.eq_ignore_ascii_case(b"NONSCALING") {
-            nonscaling = true;
-        } else {
-            return Err(CommandError::BadInsertOption("Unknown argument received"));
+    let mut words = Words { call, next: 2 };
+    loop {
+        // Without ITEMS, or with an option that lacks its value, the arguments are too few.
+        let word = words.next().ok_or(CommandError::Arity)?;
+        let refuse = CommandError::BadInsertOption;
+        match word.to_ascii_uppercase().as_slice() {
+            b"ITEMS" => break,
+            b"CAPACITY" => {
+                size =
+                    capacity(words.next().ok_or(CommandError::Arity)?).map_err(|_| refuse("Bad capacity"))?;
+            }
+            b"ERROR" => {
+                rate = error_rate(words.next().ok_or(CommandError::Arity)?)
+                    .map_err(|_| refuse("Bad error rate"))?;
+            }
+            b"EXPANSION" => {
+                let value = integer(words.next().ok_or(CommandError::Arity)?);
+                let value = value.and_then(|value| expansion_in_range(value).ok());
+                expansion = value.ok_or(refuse("Bad expansion"))?;
+            }
+            b"NOCREATE" => create = false,
+            b"NONSCALING" => nonscaling = true,
+            _ => return Err(refuse("Unknown argument received")),
         }
-        index += 1;
     }
-    if index >= call.len() {
+    if words.peek().is_none() {
         return Err(CommandError::Arity);
     }
     let family = Settings::family_for(if nonscaling { 0 } else { expansion });
-    Ok(Insertion { spec: Spec { family, ..Spec::fixed(size, rate) }, create, first_item: index })
+    Ok(Insertion { spec: Spec { family, ..Spec::fixed(size, rate) }, create, first_item: words.next })
 }
 
 #[cfg(test)]
@@ -429,7 +445,9 @@ mod tests {
         for (text, value) in [("0", 0), ("-5", -5), ("100", 100), ("9223372036854775807", i64::MAX)] {
             assert_eq!(integer(text.as_bytes()), Some(value));
         }
-        for text in ["", "-", "+1", "01", "-0", " 1", "1 ", "1.5", "1e3", "0x10", "9223372036854775808", "abc"] {
+        for text in
+            ["", "-", "+1", "01", "-0", " 1", "1 ", "1.5", "1e3", "0x10", "9223372036854775808", "abc"]
+        {
             assert_eq!(integer(text.as_bytes()), None, "{text}");
         }
     }

@@ -111,7 +111,8 @@ const fn optional(argument: Argument) -> Argument {
 }
 
 const ITEM: &[Argument] = &[required("item", Text)];
-const ITEMS: &[Argument] = &[Argument { name: "item", token: None, kind: Text, optional: false, multiple: true }];
+const ITEMS: &[Argument] =
+    &[Argument { name: "item", token: None, kind: Text, optional: false, multiple: true }];
 
 const RESERVE: &[Argument] = &[
     required("error_rate", Double),
@@ -137,11 +138,19 @@ const RESERVE: &[Argument] = &[
         multiple: false,
     },
     option("shards", "SHARDS", Integer),
-    option("layout", "LAYOUT", OneOf(&[word("auto", "AUTO"), word("blocked", "BLOCKED"), word("classic", "CLASSIC")])),
+    option(
+        "layout",
+        "LAYOUT",
+        OneOf(&[word("auto", "AUTO"), word("blocked", "BLOCKED"), word("classic", "CLASSIC")]),
+    ),
     option("hash", "HASH", OneOf(&[word("xxh3", "XXH3"), word("siphash", "SIPHASH")])),
     option("seed", "SEED", Text),
     option("tightening", "TIGHTENING", Double),
-    option("onfull", "ONFULL", OneOf(&[word("error", "ERROR"), word("saturate", "SATURATE"), word("scale", "SCALE")])),
+    option(
+        "onfull",
+        "ONFULL",
+        OneOf(&[word("error", "ERROR"), word("saturate", "SATURATE"), word("scale", "SCALE")]),
+    ),
     option("like", "LIKE", Key),
 ];
 

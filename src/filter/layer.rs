@@ -418,15 +418,15 @@ impl Layer {
     }
 
     /// Copies words from `first` on, little-endian, into `bytes`, a multiple of 8 long.
-    pub(crate) fn read_words(&self, first: usize, bytes: &mut [u8]) {
-        for (chunk, word) in bytes.chunks_exact_mut(8).zip(&self.words[first..]) {
+    pub(crate) fn read_words(&self, first: u64, bytes: &mut [u8]) {
+        for (chunk, word) in bytes.chunks_exact_mut(8).zip(&self.words[first as usize..]) {
             chunk.copy_from_slice(&word.load(Relaxed).to_le_bytes());
         }
     }
 
     /// The reverse of [`read_words`](Layer::read_words); [`recount`](Layer::recount) has to follow.
-    pub(crate) fn write_words(&self, first: usize, bytes: &[u8]) {
-        for (chunk, word) in bytes.chunks_exact(8).zip(&self.words[first..]) {
+    pub(crate) fn write_words(&self, first: u64, bytes: &[u8]) {
+        for (chunk, word) in bytes.chunks_exact(8).zip(&self.words[first as usize..]) {
             let value = u64::from_le_bytes(chunk.try_into().unwrap_or_default());
             // A page of zeros stays untouched.
             if value != 0 {
@@ -526,7 +526,10 @@ impl Layer {
 
 impl std::fmt::Debug for Layer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Layer").field("shape", &self.shape()).field("ones", &self.ones()).finish_non_exhaustive()
+        f.debug_struct("Layer")
+            .field("shape", &self.shape())
+            .field("ones", &self.ones())
+            .finish_non_exhaustive()
     }
 }
 

@@ -30,8 +30,8 @@ pub enum Body {
     Fixed(Arc<Layer>),
     /// A chain that grows.
     Chain(Chain),
-    /// A ring that rotates.
-    Window(Window),
+    /// A ring that rotates; boxed, because it is large and the other kinds are many.
+    Window(Box<Window>),
 }
 
 impl Body {
@@ -51,7 +51,7 @@ impl Body {
             Body::Chain(_) => Body::Chain(Chain::from_layers(layers.collect::<Result<_, Error>>()?)),
             Body::Window(window) => {
                 let ring = layers.collect::<Result<_, Error>>()?;
-                Body::Window(Window::from_parts(ring, window.newest(), window.schedule()))
+                Body::Window(Box::new(Window::from_parts(ring, window.newest(), window.schedule())))
             }
         })
     }
@@ -87,7 +87,7 @@ impl Filter {
             Family::Scaling { .. } => Body::Chain(Chain::new(&spec)?),
             Family::Window { generations, every_ms, .. } => {
                 let schedule = Schedule { every_ms, since_ms, rotations: 0 };
-                Body::Window(Window::new(&spec, generations, schedule)?)
+                Body::Window(Box::new(Window::new(&spec, generations, schedule)?))
             }
         };
         Ok(Filter { spec, body })
@@ -222,7 +222,11 @@ impl Filter {
             Family::Fixed(overflow) | Family::Window { overflow, .. } => overflow,
             Family::Scaling { .. } => Overflow::Saturate,
         };
-        if overflow == Overflow::Error && layer.is_full() && !layer.contains(item) { Err(Error::Full) } else { Ok(()) }
+        if overflow == Overflow::Error && layer.is_full() && !layer.contains(item) {
+            Err(Error::Full)
+        } else {
+            Ok(())
+        }
     }
 
     /// Shape of the layer that a scaling filter opens next; `None` for the other families, which do not grow.
@@ -416,11 +420,14 @@ impl Filter {
         let lists = match &self.body {
             Body::Fixed(_) => 0,
             Body::Chain(chain) if chain.layers().len() == 1 => 0,
-            Body::Chain(_) | Body::Window(_) => size_of_val(self.layers()),
+            Body::Chain(_) => size_of_val(self.layers()),
+            Body::Window(window) => size_of_val(&**window) + size_of_val(self.layers()),
         };
         // An Arc puts two counts before the layer.
         let counts = 2 * size_of::<usize>();
-        size_of::<Filter>() + lists + self.layers().iter().map(|layer| layer.allocated() + counts).sum::<usize>()
+        size_of::<Filter>()
+            + lists
+            + self.layers().iter().map(|layer| layer.allocated() + counts).sum::<usize>()
     }
 }
 

@@ -137,7 +137,11 @@ impl Window {
             .map(|i| {
                 let old = &self.ring[self.slot(first + i)];
                 // An empty layer serves again; with 64 idle generations that saves 64 allocations.
-                if old.ones() == 0 { Ok(None) } else { Layer::new(old.shape()).map(|new| Some(Arc::new(new))) }
+                if old.ones() == 0 {
+                    Ok(None)
+                } else {
+                    Layer::new(old.shape()).map(|new| Some(Arc::new(new)))
+                }
             })
             .collect::<Result<Vec<_>, Error>>()?;
         let mut retired = Vec::new();

@@ -52,6 +52,7 @@ fn padded(layout: Layout) -> Option<usize> {
     layout.size().checked_add(layout.align())
 }
 
+#[allow(clippy::arithmetic_side_effects, reason = "a remainder is below its divisor, which is not 0")]
 /// Places an over-aligned block inside `base`, and notes `base` in the word before it.
 ///
 /// # Safety

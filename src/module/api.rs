@@ -12,6 +12,17 @@ use std::ffi::{CStr, c_char, c_int, c_long, c_longlong};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
+/// What the server's functions return.
+#[allow(clippy::cast_possible_truncation, reason = "they are 0 and 1")]
+pub(super) mod status {
+    use redis_module::raw;
+    use std::ffi::c_int;
+
+    pub(crate) const OK: c_int = raw::REDISMODULE_OK as c_int;
+    pub(crate) const ERR: c_int = raw::REDISMODULE_ERR as c_int;
+    pub(crate) const EMPTY: c_int = raw::REDISMODULE_KEYTYPE_EMPTY as c_int;
+}
+
 /// Calls a function of the server's API.
 macro_rules! server {
     ($function:ident($($argument:expr),* $(,)?)) => {
@@ -96,7 +107,13 @@ impl<'a> Context<'a> {
         // SAFETY: format "v" takes a vector of strings and its length; Text is a transparent pointer to one.
         unsafe {
             let vector: *const *mut raw::RedisModuleString = arguments.as_ptr().cast();
-            server!(RedisModule_Replicate(self.as_ptr(), name.as_ptr(), c"v".as_ptr(), vector, arguments.len()));
+            server!(RedisModule_Replicate(
+                self.as_ptr(),
+                name.as_ptr(),
+                c"v".as_ptr(),
+                vector,
+                arguments.len()
+            ));
         }
     }
 
@@ -123,7 +140,7 @@ impl<'a> Context<'a> {
             let values = fields.map(|field| {
                 let mut error: c_int = 0;
                 let value = server!(RedisModule_ServerInfoGetFieldUnsigned(data, field.as_ptr(), &mut error));
-                (error == raw::REDISMODULE_OK as c_int).then_some(value)
+                (error == status::OK).then_some(value)
             });
             server!(RedisModule_FreeServerInfo(self.as_ptr(), data));
             values
@@ -180,7 +197,9 @@ impl Context<'_> {
 
     pub(super) fn reply_bulk(self, bytes: &[u8]) {
         // SAFETY: the server copies the bytes.
-        unsafe { server!(RedisModule_ReplyWithStringBuffer(self.as_ptr(), bytes.as_ptr().cast(), bytes.len())) };
+        unsafe {
+            server!(RedisModule_ReplyWithStringBuffer(self.as_ptr(), bytes.as_ptr().cast(), bytes.len()))
+        };
     }
 
     /// A simple string; never user data, which may hold a line break.
@@ -249,7 +268,8 @@ pub(super) struct OwnText {
 impl OwnText {
     pub(super) fn new(bytes: &[u8]) -> OwnText {
         // SAFETY: the server copies the bytes; without a context the string is ours to free.
-        let raw = unsafe { server!(RedisModule_CreateString(ptr::null_mut(), bytes.as_ptr().cast(), bytes.len())) };
+        let raw =
+            unsafe { server!(RedisModule_CreateString(ptr::null_mut(), bytes.as_ptr().cast(), bytes.len())) };
         match NonNull::new(raw) {
             Some(raw) => OwnText { raw },
             None => unreachable!("the server's allocator for strings does not fail"),
@@ -300,7 +320,7 @@ impl OpenKey<'_> {
             if server!(RedisModule_ModuleTypeGetType(self.raw)) == data_type::handle() {
                 return Ok(server!(RedisModule_ModuleTypeGetValue(self.raw)).cast());
             }
-            if server!(RedisModule_KeyType(self.raw)) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int {
+            if server!(RedisModule_KeyType(self.raw)) == status::EMPTY {
                 return Ok(ptr::null_mut());
             }
         }
@@ -326,7 +346,7 @@ impl crate::command::Key for OpenKey<'_> {
         // SAFETY: the key is open for writing, and the server takes the value; if it does not, it is ours to free.
         unsafe {
             let set = server!(RedisModule_ModuleTypeSetValue(self.raw, data_type::handle(), value.cast()));
-            if set != raw::REDISMODULE_OK as c_int {
+            if set != status::OK {
                 drop(Box::from_raw(value));
             }
         }

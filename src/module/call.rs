@@ -19,22 +19,34 @@ pub(super) struct ServerCall<'a> {
     pub(super) arguments: &'a [Text<'a>],
 }
 
+impl<'a> ServerCall<'a> {
+    /// Argument `index`. The commands ask only for arguments that their arity promises or that they have counted.
+    #[inline(always)]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "a wrong index is a bug, which the guard turns into an error reply"
+    )]
+    fn text(&self, index: usize) -> Text<'a> {
+        self.arguments[index]
+    }
+}
+
 impl<'a> Call<'a> for ServerCall<'a> {
     type Key = OpenKey<'a>;
 
     #[inline(always)]
-    fn len(&self) -> usize {
+    fn argc(&self) -> usize {
         self.arguments.len()
     }
 
     #[inline(always)]
     fn arg(&self, index: usize) -> &'a [u8] {
-        self.arguments[index].bytes()
+        self.text(index).bytes()
     }
 
     #[inline(always)]
     fn open(&self, index: usize, access: Access) -> OpenKey<'a> {
-        self.ctx.open(self.arguments[index], access)
+        self.ctx.open(self.text(index), access)
     }
 
     fn settings(&self) -> Settings {
@@ -55,11 +67,11 @@ impl<'a> Call<'a> for ServerCall<'a> {
 
     #[inline]
     fn replicate(&self, effect: Effect<'_>) {
-        let key = self.arguments[1];
+        let key = self.text(1);
         match effect {
             Effect::Verbatim => self.ctx.replicate_verbatim(),
             Effect::Items(verb, indices) => {
-                let items = indices.iter().map(|index| self.arguments[*index as usize]);
+                let items = indices.iter().map(|index| self.text(*index));
                 let arguments: Vec<Text<'_>> = std::iter::once(key).chain(items).collect();
                 self.ctx.replicate(names().get(verb), &arguments);
             }
@@ -74,7 +86,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
 
     #[inline]
     fn changed(&self, event: &'static CStr) {
-        self.ctx.changed(self.arguments[1], event);
+        self.ctx.changed(self.text(1), event);
     }
 
     fn retire(&self, layers: Vec<Arc<Layer>>) {

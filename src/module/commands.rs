@@ -1,6 +1,6 @@
 //! Registration of the commands, and the one entry through which the server calls each of them.
 
-use super::api::{Context, Text, pointer, server};
+use super::api::{Context, Text, pointer, server, status};
 use super::call::ServerCall;
 use super::{guard, reply};
 use crate::command::table::{Argument, ArgumentKind, Entry, KeyUse};
@@ -30,7 +30,8 @@ impl Names {
     }
 }
 
-type Callback = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
+type Callback =
+    unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
 
 /// One callback per row of the table, so that each command is compiled for itself.
 macro_rules! entries {
@@ -38,6 +39,11 @@ macro_rules! entries {
 }
 
 const ENTRIES: [Callback; TABLE.len()] = entries!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19);
+
+#[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
+const fn command_at(index: usize) -> Command {
+    TABLE[index].command
+}
 
 /// The server calls command `INDEX` of the table.
 unsafe extern "C" fn entry<const INDEX: usize>(
@@ -47,15 +53,15 @@ unsafe extern "C" fn entry<const INDEX: usize>(
 ) -> c_int {
     // SAFETY: the server passes the context and arguments of the running command; they are not kept beyond it.
     let (Some(ctx), arguments) = (unsafe { (Context::new(ctx), Text::arguments(argv, argc)) }) else {
-        return raw::REDISMODULE_ERR as c_int;
+        return status::ERR;
     };
     let call = ServerCall { ctx, arguments };
     guard::call(
         // Keys are closed when `run` returns, and everything that can fail is done by then.
-        || reply::send(ctx, run(const { TABLE[INDEX].command }, &call)),
+        || reply::send(ctx, run(const { command_at(INDEX) }, &call)),
         || ctx.reply_error("ERR internal error; the server's log says more"),
     );
-    raw::REDISMODULE_OK as c_int
+    status::OK
 }
 
 /// Registers every command as `prefix.verb`. The error names what the server refused.
@@ -71,9 +77,16 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx, prefix: &str) -> Re
         let flags = CString::new(entry.flags).unwrap_or_default();
         // SAFETY: all strings are NUL-terminated and copied by the server.
         unsafe {
-            let created =
-                server!(RedisModule_CreateCommand(ctx, name.as_ptr(), Some(callback), flags.as_ptr(), 1, 1, 1));
-            if created != raw::REDISMODULE_OK as c_int {
+            let created = server!(RedisModule_CreateCommand(
+                ctx,
+                name.as_ptr(),
+                Some(callback),
+                flags.as_ptr(),
+                1,
+                1,
+                1
+            ));
+            if created != status::OK {
                 return Err(format!(
                     "the command {} is taken by another module; load with PREFIX name for commands name.ADD and so on",
                     name.to_string_lossy()
@@ -134,14 +147,14 @@ impl Arena {
     }
 
     /// A zero-terminated array of arguments.
-    fn arguments(&mut self, arguments: &[Argument], keys: usize) -> *mut raw::RedisModuleCommandArg {
-        let mut list: Vec<_> = arguments.iter().map(|argument| self.argument(argument, keys)).collect();
+    fn arguments(&mut self, arguments: &[Argument], key_spec: c_int) -> *mut raw::RedisModuleCommandArg {
+        let mut list: Vec<_> = arguments.iter().map(|argument| self.argument(argument, key_spec)).collect();
         list.push(NO_ARGUMENT);
         self.arguments.push(list.into_boxed_slice());
         self.arguments.last_mut().map_or(ptr::null_mut(), |list| list.as_mut_ptr())
     }
 
-    fn argument(&mut self, argument: &Argument, keys: usize) -> raw::RedisModuleCommandArg {
+    fn argument(&mut self, argument: &Argument, key_spec: c_int) -> raw::RedisModuleCommandArg {
         use raw as r;
         let (kind, children) = match argument.kind {
             ArgumentKind::Text => (r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING, None),
@@ -149,8 +162,12 @@ impl Arena {
             ArgumentKind::Double => (r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_DOUBLE, None),
             ArgumentKind::Key => (r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY, None),
             ArgumentKind::PureToken => (r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN, None),
-            ArgumentKind::OneOf(list) => (r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF, Some(list)),
-            ArgumentKind::Block(list) => (r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK, Some(list)),
+            ArgumentKind::OneOf(list) => {
+                (r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF, Some(list))
+            }
+            ArgumentKind::Block(list) => {
+                (r::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK, Some(list))
+            }
         };
         let mut flags = raw::REDISMODULE_CMD_ARG_NONE;
         if argument.optional {
@@ -162,11 +179,10 @@ impl Arena {
         raw::RedisModuleCommandArg {
             name: self.text(argument.name),
             type_: kind,
-            // The key itself is spec 0, and LIKE's, the only other one, spec 1.
-            key_spec_index: if matches!(argument.kind, ArgumentKind::Key) { keys as c_int } else { -1 },
+            key_spec_index: if matches!(argument.kind, ArgumentKind::Key) { key_spec } else { -1 },
             token: argument.token.map_or(ptr::null(), |token| self.text(token)),
             flags: flags as c_int,
-            subargs: children.map_or(ptr::null_mut(), |list| self.arguments(list, keys)),
+            subargs: children.map_or(ptr::null_mut(), |list| self.arguments(list, key_spec)),
             ..NO_ARGUMENT
         }
     }
@@ -197,8 +213,10 @@ unsafe fn describe(command: *mut raw::RedisModuleCommand, entry: &Entry) -> bool
         specs.push(spec_behind_word(c"LIKE", 4, KeyUse::Read));
     }
     specs.push(NO_SPEC);
-    let key = Argument { name: "key", token: None, kind: ArgumentKind::Key, optional: false, multiple: false };
-    let mut arguments = vec![raw::RedisModuleCommandArg { key_spec_index: 0, ..arena.argument(&key, 0) }];
+    let key =
+        Argument { name: "key", token: None, kind: ArgumentKind::Key, optional: false, multiple: false };
+    let mut arguments = vec![arena.argument(&key, 0)];
+    // The only other key is LIKE's, of the second spec.
     arguments.extend(entry.arguments.iter().map(|argument| arena.argument(argument, 1)));
     arguments.push(NO_ARGUMENT);
     let version = raw::RedisModuleCommandInfoVersion {
@@ -219,7 +237,7 @@ unsafe fn describe(command: *mut raw::RedisModuleCommand, entry: &Entry) -> bool
         args: arguments.as_mut_ptr(),
     };
     // SAFETY: everything that `info` points at lives in this function, and the server copies it.
-    unsafe { server!(RedisModule_SetCommandInfo(command, &info)) == raw::REDISMODULE_OK as c_int }
+    unsafe { server!(RedisModule_SetCommandInfo(command, &info)) == status::OK }
 }
 
 fn flags(key: KeyUse) -> u64 {
@@ -261,7 +279,11 @@ fn spec_of_one_key() -> raw::RedisModuleCommandKeySpec {
     raw::RedisModuleCommandKeySpec {
         find_keys_type: raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE,
         fk: raw::RedisModuleCommandKeySpec__bindgen_ty_2 {
-            range: raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 { lastkey: 0, keystep: 1, limit: 0 },
+            range: raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 {
+                lastkey: 0,
+                keystep: 1,
+                limit: 0,
+            },
         },
         ..NO_SPEC
     }
@@ -276,6 +298,10 @@ const NO_SPEC: raw::RedisModuleCommandKeySpec = raw::RedisModuleCommandKeySpec {
     },
     find_keys_type: raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_OMITTED,
     fk: raw::RedisModuleCommandKeySpec__bindgen_ty_2 {
-        range: raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 { lastkey: 0, keystep: 0, limit: 0 },
+        range: raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 {
+            lastkey: 0,
+            keystep: 0,
+            limit: 0,
+        },
     },
 };

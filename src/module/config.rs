@@ -3,7 +3,7 @@
 //! Where the server lets a module have names without a prefix (Redis ≥ 8) they are RedisBloom's: `bf-error-rate`.
 //! Elsewhere the server puts the module's name before them: `bf.error-rate`.
 
-use super::api::{Context, OwnText, server};
+use super::api::{Context, OwnText, Text, server, status};
 use super::guard;
 use crate::config::{OPTIONS, Settings};
 use redis_module::raw;
@@ -46,13 +46,13 @@ pub(super) unsafe fn register(ctx: Context<'_>, module: &str) -> Result<(), Stri
                 ptr::without_provenance_mut(index),
             ))
         };
-        if registered != raw::REDISMODULE_OK as c_int {
+        if registered != status::OK {
             return Err(format!("the server refused the option {name}"));
         }
     }
     // SAFETY: every option is registered.
     let loaded = unsafe { server!(RedisModule_LoadConfigs(ctx.as_ptr())) };
-    if loaded == raw::REDISMODULE_OK as c_int { Ok(()) } else { Err("the configuration was refused".to_owned()) }
+    if loaded == status::OK { Ok(()) } else { Err("the configuration was refused".to_owned()) }
 }
 
 /// Whether a module's options may have names without a prefix. Older servers refuse the flag and log that loudly, so
@@ -68,7 +68,9 @@ pub(super) fn take_arguments(arguments: &[(String, String)]) -> Result<(), Strin
     for (name, value) in arguments {
         let option = OPTIONS
             .iter()
-            .find(|option| option.argument.eq_ignore_ascii_case(name) || option.name.eq_ignore_ascii_case(name))
+            .find(|option| {
+                option.argument.eq_ignore_ascii_case(name) || option.name.eq_ignore_ascii_case(name)
+            })
             .or_else(|| OPTIONS.iter().find(|option| name.strip_prefix("bf-") == Some(option.name)))
             .ok_or_else(|| format!("Unrecognized option {name}"))?;
         put(option, value).map_err(|why| format!("{name}: {why}"))?;
@@ -104,7 +106,7 @@ unsafe extern "C" fn set(
 ) -> c_int {
     let mut value = [value];
     // SAFETY: the server passes one string, valid for the length of the call.
-    let text = unsafe { super::api::Text::arguments(value.as_mut_ptr(), 1) };
+    let text = unsafe { Text::arguments(value.as_mut_ptr(), 1) };
     let outcome = guard::call(
         || {
             let option = OPTIONS.get(index.addr()).ok_or("no such option")?;
@@ -114,11 +116,11 @@ unsafe extern "C" fn set(
         || Err("internal error".to_owned()),
     );
     match outcome {
-        Ok(()) => raw::REDISMODULE_OK as c_int,
+        Ok(()) => status::OK,
         Err(why) => {
             // SAFETY: the server takes the string.
             unsafe { *error = OwnText::new(why.as_bytes()).into_ptr() };
-            raw::REDISMODULE_ERR as c_int
+            status::ERR
         }
     }
 }

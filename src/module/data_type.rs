@@ -78,7 +78,11 @@ impl Piece {
         // SAFETY: the stream is valid; after an error the buffer must not be used, and is null.
         unsafe {
             let start = server!(RedisModule_LoadStringBuffer(io, &mut len));
-            if start.is_null() || server!(RedisModule_IsIOError(io)) != 0 { None } else { Some(Piece { start, len }) }
+            if start.is_null() || server!(RedisModule_IsIOError(io)) != 0 {
+                None
+            } else {
+                Some(Piece { start, len })
+            }
         }
     }
 
@@ -144,7 +148,11 @@ unsafe extern "C" fn rdb_save(io: *mut raw::RedisModuleIO, value: *mut c_void) {
 }
 
 /// Writes the filter as LOADCHUNK commands.
-unsafe extern "C" fn aof_rewrite(io: *mut raw::RedisModuleIO, key: *mut raw::RedisModuleString, value: *mut c_void) {
+unsafe extern "C" fn aof_rewrite(
+    io: *mut raw::RedisModuleIO,
+    key: *mut raw::RedisModuleString,
+    value: *mut c_void,
+) {
     guard::call(
         || {
             // SAFETY: the server passes a value of ours.
@@ -184,7 +192,9 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
             let filter = unsafe { filter(value) };
             Encoder::new(filter).pieces(|piece| {
                 // SAFETY: the digest is valid; the bytes are only read.
-                unsafe { server!(RedisModule_DigestAddStringBuffer(digest, piece.as_ptr().cast(), piece.len())) };
+                unsafe {
+                    server!(RedisModule_DigestAddStringBuffer(digest, piece.as_ptr().cast(), piece.len()))
+                };
             });
             // SAFETY: the digest is valid.
             unsafe { server!(RedisModule_DigestEndSequence(digest)) };

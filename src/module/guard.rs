@@ -25,8 +25,11 @@ pub(crate) fn call<R>(work: impl FnOnce() -> R, fallback: impl FnOnce() -> R) ->
 /// memory with another allocator than it came from (RTLD_DEEPBIND) and aborts.
 pub(crate) fn install_hook() {
     panic::set_hook(Box::new(|panic| {
-        let place = panic.location().map_or(String::new(), |place| format!(" at {}:{}", place.file(), place.line()));
+        let place =
+            panic.location().map_or(String::new(), |place| format!(" at {}:{}", place.file(), place.line()));
         let what = panic.payload_as_str().unwrap_or("no message");
-        log::warning(&format!("internal error{place}: {what}. Please report it; this command was not completed"));
+        log::warning(&format!(
+            "internal error{place}: {what}. Please report it; this command was not completed"
+        ));
     }));
 }

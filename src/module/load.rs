@@ -1,6 +1,6 @@
 //! Loading: what the server calls once, and everything that is told to it then.
 
-use super::api::{Context, Text, server};
+use super::api::{Context, Text, server, status};
 use super::{alloc, commands, config, data_type, guard, log};
 use redis_module::raw;
 use std::ffi::{CString, c_int};
@@ -28,16 +28,16 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     // SAFETY: the server passes a valid context; this binds the API and allocates nothing of ours.
     unsafe { raw::Export_RedisModule_InitAPI(ctx) };
     if !alloc::bind() {
-        return raw::REDISMODULE_ERR as c_int;
+        return status::ERR;
     }
     guard::install_hook();
     // SAFETY: the server's own arguments, not kept beyond this call.
     let load = || unsafe { load(ctx, Text::arguments(argv, argc)) };
     match guard::call(load, || Err("internal error".to_owned())) {
-        Ok(()) => raw::REDISMODULE_OK as c_int,
+        Ok(()) => status::OK,
         Err(why) => {
             log::warning(&format!("not loaded: {why}"));
-            raw::REDISMODULE_ERR as c_int
+            status::ERR
         }
     }
 }
@@ -51,7 +51,7 @@ struct Arguments {
 fn parse(arguments: &[Text<'_>]) -> Result<Arguments, String> {
     let words: Vec<String> =
         arguments.iter().map(|argument| String::from_utf8_lossy(argument.bytes()).into_owned()).collect();
-    if words.len() % 2 != 0 {
+    if !words.len().is_multiple_of(2) {
         return Err("Invalid number of arguments passed: they are pairs of a name and a value".to_owned());
     }
     let mut parsed = Arguments { prefix: NAME.to_owned(), options: Vec::new() };
@@ -83,7 +83,12 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
                  the commands are name.ADD and so on"
             ));
         }
-        server!(RedisModule_SetModuleAttribs(ctx, name.as_ptr(), MODULE_VERSION, raw::REDISMODULE_APIVER_1 as c_int));
+        server!(RedisModule_SetModuleAttribs(
+            ctx,
+            name.as_ptr(),
+            MODULE_VERSION,
+            raw::REDISMODULE_APIVER_1 as c_int
+        ));
         Context::new(ctx).ok_or("no context")?
     };
     // SAFETY: as above.

@@ -16,7 +16,8 @@ pub(super) fn admit(ctx: Context<'_>, limit: u64, total: u64, more: u64) -> Resu
     if more < CHECKED_FROM {
         return Ok(());
     }
-    let [system, maxmemory, used] = ctx.info(c"memory", [c"total_system_memory", c"maxmemory", c"used_memory"]);
+    let [system, maxmemory, used] =
+        ctx.info(c"memory", [c"total_system_memory", c"maxmemory", c"used_memory"]);
     if let Some(system) = system.filter(|system| *system > 0 && total > *system) {
         return refuse(total, system, "the memory of this machine");
     }

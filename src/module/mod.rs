@@ -4,6 +4,15 @@
 //! `unsafe` is confined to the files that speak to the server: `alloc`, `api`, `commands` (registration), `config`
 //! (registration), `data_type`, `load`, `log`.
 
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation
+)]
+
 mod alloc;
 mod api;
 mod call;

@@ -15,8 +15,8 @@ pub(super) const PREFIX: usize = 20;
 
 /// Writes the prefix of a chunk whose data stands behind [`PREFIX`] in `piece`.
 pub(super) fn seal(piece: &mut [u8], offset: u64, stamp: u32) {
-    let len = piece.len().saturating_sub(PREFIX) as u32;
     let Some((prefix, data)) = piece.split_first_chunk_mut::<PREFIX>() else { return };
+    let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
     prefix[0..8].copy_from_slice(&offset.to_le_bytes());
     prefix[8..12].copy_from_slice(&len.to_le_bytes());
     prefix[12..16].copy_from_slice(&stamp.to_le_bytes());
@@ -32,7 +32,11 @@ pub(super) fn open(piece: &[u8]) -> Result<(u64, u32, &[u8]), DecodeError> {
     let len = u32::from_le_bytes(take(&mut data).ok_or(wrong)?);
     let stamp = u32::from_le_bytes(take(&mut data).ok_or(wrong)?);
     let crc = u32::from_le_bytes(take(&mut data).ok_or(wrong)?);
-    if usize::try_from(len) != Ok(data.len()) || data.is_empty() || data.len() > MAX_CHUNK || data.len() % 8 != 0 {
+    if usize::try_from(len) != Ok(data.len())
+        || data.is_empty()
+        || data.len() > MAX_CHUNK
+        || !data.len().is_multiple_of(8)
+    {
         return Err(wrong);
     }
     let sealed = piece.get(..PREFIX - 4).ok_or(wrong)?;

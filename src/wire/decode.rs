@@ -68,13 +68,13 @@ impl Decoder {
             self.inside = 0;
         }
         let Some(layer) = self.layers.last() else { return Err(DecodeError::Length("body")) };
-        let end = self.inside + data.len() as u64;
+        let end = self.inside.saturating_add(data.len() as u64);
         if end > layer.bytes() {
             return Err(DecodeError::Length("chunk"));
         }
-        layer.write_words((self.inside / 8) as usize, data);
+        layer.write_words(self.inside / 8, data);
         self.inside = end;
-        self.offset += data.len() as u64;
+        self.offset = self.offset.saturating_add(data.len() as u64);
         Ok(())
     }
 
@@ -87,15 +87,18 @@ impl Decoder {
             return Err(DecodeError::Length("body"));
         }
         let Description { spec, schedule, newest, layers: described, .. } = self.description;
-        let counted = self.layers.into_iter().zip(described).map(|(layer, LayerDescription { items, .. })| {
-            layer.recount();
-            layer.set_items(items);
-            Arc::new(layer)
-        });
+        let counted =
+            self.layers.into_iter().zip(described).map(|(layer, LayerDescription { items, .. })| {
+                layer.recount();
+                layer.set_items(items);
+                Arc::new(layer)
+            });
         let body = match spec.family {
             Family::Fixed(_) => Body::Fixed(counted.last().ok_or(DecodeError::Length("body"))?),
             Family::Scaling { .. } => Body::Chain(Chain::from_layers(counted.collect())),
-            Family::Window { .. } => Body::Window(Window::from_parts(counted.collect(), newest, schedule)),
+            Family::Window { .. } => {
+                Body::Window(Box::new(Window::from_parts(counted.collect(), newest, schedule)))
+            }
         };
         Ok(Filter::from_parts(spec, body))
     }

@@ -26,24 +26,24 @@ impl<'a> Encoder<'a> {
     /// Puts the chunk that begins at `offset` of the body into `piece` and returns the offset behind it, or `None` at
     /// the end of the body and at offsets where no word begins. A chunk holds at most [`CHUNK`] bytes of one layer.
     pub fn chunk(&self, offset: u64, piece: &mut Vec<u8>) -> Option<u64> {
-        if offset % 8 != 0 {
+        if !offset.is_multiple_of(8) {
             return None;
         }
-        let mut start = 0;
-        let layer = self.filter.layers().iter().find(|layer| {
-            let holds = offset.checked_sub(start).is_some_and(|inside| inside < layer.bytes());
-            if !holds {
-                start += layer.bytes();
+        // The layer that holds the offset, and the offset inside it.
+        let mut inside = offset;
+        let layer = self.filter.layers().iter().find(|layer| match inside.checked_sub(layer.bytes()) {
+            Some(behind) => {
+                inside = behind;
+                false
             }
-            holds
+            None => true,
         })?;
-        let inside = offset - start;
-        let len = (layer.bytes() - inside).min(CHUNK as u64);
+        let len = layer.bytes().saturating_sub(inside).min(CHUNK as u64);
         piece.clear();
-        piece.resize(chunk::PREFIX + len as usize, 0);
-        layer.read_words((inside / 8) as usize, piece.get_mut(chunk::PREFIX..)?);
+        piece.resize(chunk::PREFIX.saturating_add(usize::try_from(len).ok()?), 0);
+        layer.read_words(inside / 8, piece.get_mut(chunk::PREFIX..)?);
         chunk::seal(piece, offset, self.stamp);
-        Some(offset + len)
+        offset.checked_add(len)
     }
 
     /// Hands every piece to `sink` in order.

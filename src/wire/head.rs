@@ -122,7 +122,7 @@ fn headers(filter: &Filter) -> (u8, FilterHeader, Vec<LayerHeader>) {
         layout: spec.layout as u8,
         cell: spec.cell as u8,
         shards: spec.shards,
-        layers: filter.layers().len() as u32,
+        layers: u32::try_from(filter.layers().len()).unwrap_or(u32::MAX),
         ..FilterHeader::default()
     };
     match spec.family {
@@ -165,10 +165,10 @@ pub(super) fn encode(filter: &Filter) -> (Vec<u8>, u32) {
     for layer in &layers {
         write(&mut body, layer);
     }
-    let mut head = Vec::with_capacity(ENVELOPE + body.len());
+    let mut head = Vec::new();
     head.extend_from_slice(&MAGIC);
     head.extend_from_slice(&[VERSION, kind, 0, 0]);
-    head.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    head.extend_from_slice(&u32::try_from(body.len()).unwrap_or(u32::MAX).to_le_bytes());
     head.extend_from_slice(&filter.bytes().to_le_bytes());
     let crc = crc32c::crc32c_append(crc32c::crc32c(&head), &body);
     head.extend_from_slice(&crc.to_le_bytes());
@@ -305,9 +305,10 @@ fn describe(kind: u8, header: &FilterHeader, layers: &[LayerHeader]) -> Result<D
     if stamp(&canonical, &[]) != stamp(header, &[]) {
         return Err(field("reserved"));
     }
-    // No honest clock gets near these; with them no later sum can overflow.
-    let horizon = 1 << 62;
-    if header.newest > horizon || header.since_ms > horizon || header.rotations > horizon {
+    if header.newest > limits::MAX_GENERATION
+        || header.rotations > limits::MAX_GENERATION
+        || header.since_ms > limits::MAX_TIME_MS
+    {
         return Err(field("schedule"));
     }
     let mut body_len = 0u64;

@@ -7,6 +7,15 @@
 //! Reading goes through one gate: [`Decoder::new`] validates the head as a whole before any cell is allocated, and
 //! geometry follows from validated parameters alone. The checksum detects accidents; safety comes from validation.
 
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation
+)]
+
 mod chunk;
 mod decode;
 mod encode;
@@ -64,7 +73,10 @@ impl fmt::Display for DecodeError {
             DecodeError::Length(part) => write!(f, "wrong length of the {part}"),
             DecodeError::Magic => f.write_str("not a Bloomery filter"),
             DecodeError::Version(version) => {
-                write!(f, "format version {version} is newer than {VERSION}, the newest that this module reads")
+                write!(
+                    f,
+                    "format version {version} is newer than {VERSION}, the newest that this module reads"
+                )
             }
             DecodeError::Checksum(part) => write!(f, "wrong checksum of the {part}"),
             DecodeError::Field(field) => write!(f, "impossible value of the field {field}"),
