@@ -82,7 +82,8 @@ impl LayerSpec {
     /// The smallest shape that keeps the promise.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] when no size below [`limits::MAX_BYTES`] does.
+    /// When no size up to [`limits::MAX_BYTES`] does: [`Error::OutOfMemory`] if there are too many items for that,
+    /// [`Error::Unreachable`] if the layout is what cannot.
     pub fn shape(&self) -> Result<Shape, Error> {
         self.shape_within(AUTO_PENALTY)
     }
@@ -113,7 +114,19 @@ impl LayerSpec {
                 (None, None) => {}
             }
         }
-        best.ok_or(Error::Unreachable { error_rate: self.error_rate })
+        best.ok_or_else(|| {
+            let bytes = self.textbook_cells() * f64::from(self.cell.bits()) / 8.0;
+            if bytes * 4.0 > limits::MAX_BYTES as f64 {
+                Error::OutOfMemory { bytes: bytes as u64 }
+            } else {
+                Error::Unreachable { error_rate: self.error_rate }
+            }
+        })
+    }
+
+    /// Cells of a classic filter without rounding: n·log2(1/p)/ln 2.
+    fn textbook_cells(&self) -> f64 {
+        self.capacity as f64 * -libm::log2(self.error_rate) / math::LN_2
     }
 
     /// The fewest words (CLASSIC) or blocks (BLOCKED) a shard, by bisection: the rate falls as they grow.
@@ -134,8 +147,7 @@ impl LayerSpec {
         };
         let holds = |units: u64| shape(units).rate_at(self.capacity as f64) <= self.error_rate;
         let most = limits::MAX_BYTES * 8 / u64::from(self.cell.bits()) / stride;
-        let textbook = self.capacity as f64 * -libm::log2(self.error_rate) / math::LN_2 / stride as f64;
-        let (mut low, mut high) = (0, (textbook as u64).clamp(1, most));
+        let (mut low, mut high) = (0, ((self.textbook_cells() / stride as f64) as u64).clamp(1, most));
         while !holds(high) {
             if high == most {
                 return None;
@@ -359,12 +371,13 @@ mod tests {
     }
 
     #[test]
-    fn unreachable_is_an_error() {
-        let spec = LayerSpec {
-            layout: LayoutChoice::Blocked,
-            cell: Cell::Counter16,
-            ..LayerSpec::new(1 << 47, 1e-12)
-        };
-        assert_eq!(spec.shape(), Err(Error::Unreachable { error_rate: 1e-12 }));
+    fn what_no_size_holds_is_an_error() {
+        // Half of what may be addressed, if it were not for 16-bit counters in blocks of 32.
+        let layer = LayerSpec { cell: Cell::Counter16, ..LayerSpec::new(1 << 36, 1e-12) };
+        assert!(layer.shape().is_ok());
+        let blocked = LayerSpec { layout: LayoutChoice::Blocked, ..layer };
+        assert_eq!(blocked.shape(), Err(Error::Unreachable { error_rate: 1e-12 }));
+        let many = LayerSpec::new(1 << 47, 0.01);
+        assert!(matches!(many.shape(), Err(Error::OutOfMemory { bytes }) if bytes > 1 << 47));
     }
 }

@@ -34,6 +34,7 @@ pub use table::{Command, TABLE};
 pub use transfer::{Loads, each_piece};
 
 use crate::config::Settings;
+use crate::error::Error;
 use crate::filter::{Filter, Layer};
 use crate::params::Spec;
 use std::ffi::CStr;
@@ -165,7 +166,11 @@ fn create<'a, C: Call<'a>>(
     since_ms: u64,
 ) -> Result<(), CommandError> {
     if !call.obeys() {
-        let bytes = Filter::bytes_for(&spec)?;
+        let bytes = match Filter::bytes_for(&spec) {
+            // Beyond every limit; this way the refusal names the one that matters here.
+            Err(Error::OutOfMemory { bytes }) => bytes,
+            bytes => bytes?,
+        };
         call.admit(bytes, bytes)?;
     }
     let filter = Filter::new_since(spec, since_ms)?;

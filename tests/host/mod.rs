@@ -1,0 +1,186 @@
+//! A server of one file, to run commands without one: keys in a map, effects and events in lists, a clock that stands
+//! still until it is set.
+
+#![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
+
+use bloomery::command::{Access, Call, CommandError, Effect, Key, Loads, Reply, TABLE, WrongType, run};
+use bloomery::config::Settings;
+use bloomery::{Filter, Layer};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ffi::CStr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A key's value.
+pub enum Value {
+    Filter(Filter),
+    Other,
+}
+
+/// The server. Keys are `Rc`s so that an opened key needs no borrow of the map.
+#[derive(Default)]
+pub struct Host {
+    pub keys: RefCell<BTreeMap<Vec<u8>, Rc<RefCell<Value>>>>,
+    pub settings: Cell<Settings>,
+    pub now_ms: Cell<u64>,
+    pub obeys: Cell<bool>,
+    /// Bytes that may still be admitted.
+    pub memory: Cell<Option<u64>>,
+    /// Commands for the replicas, as words.
+    pub replicated: RefCell<Vec<Vec<Vec<u8>>>>,
+    pub events: RefCell<Vec<&'static CStr>>,
+    pub retired: Cell<usize>,
+    loads: RefCell<Loads>,
+}
+
+/// One command.
+pub struct HostCall<'a> {
+    host: &'a Host,
+    arguments: &'a [&'a [u8]],
+}
+
+/// An opened key.
+pub struct HostKey<'a> {
+    host: &'a Host,
+    name: &'a [u8],
+    value: Option<Rc<RefCell<Value>>>,
+}
+
+impl Key for HostKey<'_> {
+    fn filter(&self) -> Result<Option<&Filter>, WrongType> {
+        let Some(value) = &self.value else { return Ok(None) };
+        // SAFETY: commands run one at a time and open each key once for writing, as on the server.
+        match unsafe { &*value.as_ptr() } {
+            Value::Filter(filter) => Ok(Some(filter)),
+            Value::Other => Err(WrongType),
+        }
+    }
+
+    fn filter_mut(&mut self) -> Result<Option<&mut Filter>, WrongType> {
+        let Some(value) = &self.value else { return Ok(None) };
+        // SAFETY: as above.
+        match unsafe { &mut *value.as_ptr() } {
+            Value::Filter(filter) => Ok(Some(filter)),
+            Value::Other => Err(WrongType),
+        }
+    }
+
+    fn create(&mut self, filter: Filter) {
+        let value = Rc::new(RefCell::new(Value::Filter(filter)));
+        self.host.keys.borrow_mut().insert(self.name.to_vec(), value.clone());
+        self.value = Some(value);
+    }
+}
+
+impl<'a> Call<'a> for HostCall<'a> {
+    type Key = HostKey<'a>;
+
+    fn argc(&self) -> usize {
+        self.arguments.len()
+    }
+
+    fn arg(&self, index: usize) -> &'a [u8] {
+        self.arguments[index]
+    }
+
+    fn open(&self, index: usize, _: Access) -> HostKey<'a> {
+        let name = self.arguments[index];
+        HostKey { host: self.host, name, value: self.host.keys.borrow().get(name).cloned() }
+    }
+
+    fn settings(&self) -> Settings {
+        self.host.settings.get()
+    }
+
+    fn now_ms(&self) -> u64 {
+        assert!(!self.host.obeys.get(), "a command that obeys has no business with the clock");
+        self.host.now_ms.get()
+    }
+
+    fn obeys(&self) -> bool {
+        self.host.obeys.get()
+    }
+
+    fn admit(&self, total: u64, _: u64) -> Result<(), CommandError> {
+        match self.host.memory.get() {
+            Some(limit) if total > limit => {
+                Err(CommandError::Memory { bytes: total, bound: Some((limit, "the test")) })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn replicate(&self, effect: Effect<'_>) {
+        let prefixed = |verb: &str| format!("BF.{verb}").into_bytes();
+        let words = match effect {
+            Effect::Verbatim => self.arguments.iter().map(|word| word.to_vec()).collect(),
+            Effect::Items(verb, indices) => {
+                let items = indices.iter().map(|index| self.arguments[*index].to_vec());
+                [prefixed(verb), self.arguments[1].to_vec()].into_iter().chain(items).collect()
+            }
+            Effect::Arguments(verb, words) => {
+                [prefixed(verb), self.arguments[1].to_vec()].into_iter().chain(words).collect()
+            }
+        };
+        self.host.replicated.borrow_mut().push(words);
+    }
+
+    fn changed(&self, event: &'static CStr) {
+        self.host.events.borrow_mut().push(event);
+    }
+
+    fn retire(&self, layers: Vec<Arc<Layer>>) {
+        self.host.retired.set(self.host.retired.get() + layers.len());
+    }
+
+    fn with_loads<R>(&self, work: impl FnOnce(&mut Loads, i32) -> R) -> R {
+        work(&mut self.host.loads.borrow_mut(), 0)
+    }
+}
+
+impl Host {
+    /// Runs a command given as words; the server's own arity check comes first.
+    pub fn run(&self, words: &[&[u8]]) -> Result<Reply, CommandError> {
+        let name = std::str::from_utf8(words[0]).unwrap().to_ascii_lowercase();
+        let entry =
+            TABLE.iter().find(|entry| name == format!("bf.{}", entry.verb)).expect("a command of the table");
+        let count = i32::try_from(words.len()).unwrap();
+        if if entry.arity > 0 { count != entry.arity } else { count < -entry.arity } {
+            return Err(CommandError::Arity);
+        }
+        run(entry.command, &HostCall { host: self, arguments: words })
+    }
+
+    /// Runs a line whose words are separated by blanks.
+    pub fn line(&self, line: &str) -> Result<Reply, CommandError> {
+        self.run(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>())
+    }
+
+    /// The reply to a line as one line of text: an error's text, or the reply's debug form.
+    pub fn text(&self, line: &str) -> String {
+        match self.line(line) {
+            Ok(reply) => format!("{reply:?}"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    /// What was replicated since the last call, as lines.
+    pub fn take_replicated(&self) -> Vec<String> {
+        let lines = self.replicated.take();
+        lines
+            .iter()
+            .map(|words| words.iter().map(|word| String::from_utf8_lossy(word)).collect::<Vec<_>>().join(" "))
+            .collect()
+    }
+
+    /// The wire form of a key, which equals that of another host when the filters are equal bit for bit.
+    pub fn dump(&self, key: &str) -> Vec<u8> {
+        let keys = self.keys.borrow();
+        let value = keys.get(key.as_bytes()).expect("the key exists").borrow();
+        match &*value {
+            Value::Filter(filter) => bloomery::wire::Encoder::new(filter).to_vec(),
+            Value::Other => panic!("{key} holds another type"),
+        }
+    }
+}
