@@ -13,12 +13,13 @@ use super::reply::Reply;
 use super::{Access, Call, Effect, Key};
 use crate::wire::{DecodeError, Decoder, Encoder, MAGIC};
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
-/// Loads that may wait at once. Each may hold a filter's memory, and clients that died leave theirs behind.
+/// Loads that may wait at once. Each may hold a filter's memory.
 const MAX_LOADS: usize = 64;
 
-/// A load that has not moved for this long makes room for another.
-const ABANDONED_MS: u64 = 60_000;
+/// A load that has not moved for this long is dropped when another begins: its client has gone.
+const ABANDONED: Duration = Duration::from_secs(300);
 
 /// Filters that are being loaded, by database and key.
 #[derive(Default)]
@@ -28,19 +29,18 @@ pub struct Loads {
 
 struct Load {
     decoder: Decoder,
-    moved_ms: u64,
+    /// The process's own clock: nothing that is replicated depends on it.
+    moved: Instant,
 }
 
 impl Loads {
-    /// Begins a load; one of the same key that had begun before is dropped.
-    fn begin(&mut self, key: (i32, Vec<u8>), decoder: Decoder, now_ms: u64) -> bool {
+    /// Begins a load; one of the same key that had begun before is dropped. False if too many wait.
+    fn begin(&mut self, key: (i32, Vec<u8>), decoder: Decoder) -> bool {
         self.waiting.remove(&key);
-        if self.waiting.len() >= MAX_LOADS {
-            self.waiting.retain(|_, load| now_ms.saturating_sub(load.moved_ms) < ABANDONED_MS);
-        }
+        self.waiting.retain(|_, load| load.moved.elapsed() < ABANDONED);
         let room = self.waiting.len() < MAX_LOADS;
         if room {
-            self.waiting.insert(key, Load { decoder, moved_ms: now_ms });
+            self.waiting.insert(key, Load { decoder, moved: Instant::now() });
         }
         room
     }
@@ -94,22 +94,21 @@ fn begin<'a, C: Call<'a>>(call: &C, head: &[u8]) -> Result<Option<Decoder>, Comm
     if !call.obeys() {
         call.admit(decoder.body_len(), decoder.body_len())?;
     }
-    let (key, now_ms) = (call.arg(1).to_vec(), call.now_ms());
-    if call.with_loads(|loads, database| loads.begin((database, key), decoder, now_ms)) {
+    let key = call.arg(1).to_vec();
+    if call.with_loads(|loads, database| loads.begin((database, key), decoder)) {
         Ok(None)
     } else {
-        Err(CommandError::Exclusive("too many filters are being loaded; finish those or wait a minute"))
+        Err(CommandError::Exclusive("too many filters are being loaded; finish those or wait five minutes"))
     }
 }
 
 /// Takes a chunk of a load that has begun; gives the decoder when it was the last.
 fn proceed<'a, C: Call<'a>>(call: &C, iterator: i64, chunk: &[u8]) -> Result<Option<Decoder>, CommandError> {
-    let now_ms = call.now_ms();
     call.with_loads(|loads, database| {
         let key = (database, call.arg(1).to_vec());
         let load = loads.waiting.get_mut(&key).ok_or(CommandError::NotFound)?;
         load.decoder.push(chunk).map_err(|why| CommandError::BadData(Some(why)))?;
-        load.moved_ms = now_ms;
+        load.moved = Instant::now();
         let end = load.decoder.offset().saturating_add(1);
         if u64::try_from(iterator) != Ok(end) {
             // The data has proved to be the next chunk; a wrong iterator means that the client mixes things up.

@@ -28,6 +28,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     // SAFETY: the server passes a valid context; this binds the API and allocates nothing of ours.
     unsafe { raw::Export_RedisModule_InitAPI(ctx) };
     if !alloc::bind() {
+        log::warning("not loaded: memory was allocated before the server's allocator was bound");
         return status::ERR;
     }
     guard::install_hook();
