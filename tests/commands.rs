@@ -286,3 +286,29 @@ fn a_replica_that_obeys_ends_equal() {
         }
     }
 }
+
+/// The room left is tracked, not added up each time; it must come out to the item, whatever was deleted meanwhile.
+#[test]
+fn fixed_filters_are_full_at_their_capacity_to_the_item() {
+    for options in
+        ["NONSCALING", "NONSCALING SHARDS 8", "NONSCALING SHARDS 1024 LAYOUT CLASSIC", "COUNTING 8 SHARDS 4"]
+    {
+        let host = Host::default();
+        host.line(&format!("BF.RESERVE f 0.000001 1000 {options}")).unwrap();
+        let mut held = 0;
+        for i in 0..1000 {
+            held += u32::from(host.line(&format!("BF.ADD f {i}")) == Ok(Reply::Bool(true)));
+        }
+        assert_eq!(held, 1000, "{options}");
+        assert_eq!(host.text("BF.ADD f new"), "ERR non scaling filter is full", "{options}");
+        if options.starts_with("COUNTING") {
+            for i in 0..10 {
+                host.line(&format!("BF.DEL f {i}")).unwrap();
+            }
+            for i in 0..10 {
+                assert_eq!(host.line(&format!("BF.ADD f new{i}")), Ok(Reply::Bool(true)));
+            }
+            assert_eq!(host.text("BF.ADD f more"), "ERR non scaling filter is full");
+        }
+    }
+}

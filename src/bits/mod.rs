@@ -21,6 +21,9 @@ pub trait Writer {
 
     /// Adds to a tally.
     fn tally(count: &AtomicU64, delta: i64);
+
+    /// Takes `items` new items off a lower bound of the room that is left, where 0 means that it is not known.
+    fn use_room(room: &AtomicU64, items: i64);
 }
 
 /// Any number of writers: atomic read-modify-write. Setting bits is wait-free.
@@ -46,6 +49,14 @@ impl Writer for Shared {
     fn tally(count: &AtomicU64, delta: i64) {
         if delta != 0 {
             count.fetch_add(delta as u64, Relaxed);
+        }
+    }
+
+    #[inline(always)]
+    fn use_room(room: &AtomicU64, _: i64) {
+        // Writers on different shards must not meet here, so they only say that it is no longer known.
+        if room.load(Relaxed) != 0 {
+            room.store(0, Relaxed);
         }
     }
 }
@@ -80,6 +91,13 @@ impl Writer for Single {
     fn tally(count: &AtomicU64, delta: i64) {
         if delta != 0 {
             count.store(count.load(Relaxed).wrapping_add(delta as u64), Relaxed);
+        }
+    }
+
+    #[inline(always)]
+    fn use_room(room: &AtomicU64, items: i64) {
+        if items > 0 {
+            room.store(room.load(Relaxed).saturating_sub(items as u64), Relaxed);
         }
     }
 }

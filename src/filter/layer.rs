@@ -26,11 +26,19 @@ struct Tally {
     saturated: AtomicU64,
 }
 
-/// The tallies of a layer: inline where one writer and no counters make sharing impossible or cheap, else one per
-/// shard on cache lines of their own, because two writers on different shards must not meet on one line.
+/// The tallies of a layer: inline for one shard of bits, which keeps small filters small, else one per shard on cache
+/// lines of their own, because two writers on different shards must not meet on one line.
 enum Tallies {
-    Inline { set: AtomicU64, items: AtomicU64 },
-    Padded(Box<[CachePadded<Tally>]>),
+    Inline {
+        set: AtomicU64,
+        items: AtomicU64,
+    },
+    Padded {
+        shards: Box<[CachePadded<Tally>]>,
+        /// New items that surely still fit, so that a single writer need not add up all shards to know whether the
+        /// layer is full; 0 when not known.
+        room: AtomicU64,
+    },
 }
 
 /// What a write did to the cells of one item.
@@ -89,7 +97,8 @@ impl Layer {
         let tallies = if shape.shards == 1 && !shape.cell.counts() {
             Tallies::Inline { set: AtomicU64::new(0), items: AtomicU64::new(0) }
         } else {
-            Tallies::Padded((0..shape.shards).map(|_| CachePadded::default()).collect())
+            let shards = (0..shape.shards).map(|_| CachePadded::default()).collect();
+            Tallies::Padded { shards, room: AtomicU64::new(0) }
         };
         Ok(Layer {
             capacity: shape.capacity,
@@ -367,7 +376,7 @@ impl Layer {
     pub fn allocated(&self) -> usize {
         let tallies = match &self.tallies {
             Tallies::Inline { .. } => 0,
-            Tallies::Padded(shards) => size_of_val(&**shards),
+            Tallies::Padded { shards, .. } => size_of_val(&**shards),
         };
         size_of::<Layer>() + self.words.allocated() + tallies
     }
@@ -376,7 +385,7 @@ impl Layer {
     pub fn items(&self) -> u64 {
         match &self.tallies {
             Tallies::Inline { items, .. } => items.load(Relaxed),
-            Tallies::Padded(shards) => sum(shards, |tally| &tally.items),
+            Tallies::Padded { shards, .. } => sum(shards, |tally| &tally.items),
         }
     }
 
@@ -384,7 +393,7 @@ impl Layer {
     pub fn ones(&self) -> u64 {
         match &self.tallies {
             Tallies::Inline { set, .. } => set.load(Relaxed),
-            Tallies::Padded(shards) => sum(shards, |tally| &tally.set),
+            Tallies::Padded { shards, .. } => sum(shards, |tally| &tally.set),
         }
     }
 
@@ -392,7 +401,7 @@ impl Layer {
     pub fn saturated(&self) -> u64 {
         match &self.tallies {
             Tallies::Inline { .. } => 0,
-            Tallies::Padded(shards) => sum(shards, |tally| &tally.saturated),
+            Tallies::Padded { shards, .. } => sum(shards, |tally| &tally.saturated),
         }
     }
 
@@ -414,7 +423,15 @@ impl Layer {
     /// Whether it holds as many items as it is sized for.
     #[inline]
     pub fn is_full(&self) -> bool {
-        self.items() >= self.capacity
+        match &self.tallies {
+            Tallies::Inline { items, .. } => items.load(Relaxed) >= self.capacity,
+            Tallies::Padded { room, .. } => {
+                if room.load(Relaxed) == 0 {
+                    room.store(self.capacity.saturating_sub(self.items()), Relaxed);
+                }
+                room.load(Relaxed) == 0
+            }
+        }
     }
 
     /// Copies words from `first` on, little-endian, into `bytes`, a multiple of 8 long.
@@ -439,7 +456,8 @@ impl Layer {
     pub(crate) fn set_items(&self, total: u64) {
         match &self.tallies {
             Tallies::Inline { items, .. } => items.store(total, Relaxed),
-            Tallies::Padded(shards) => {
+            Tallies::Padded { shards, room } => {
+                room.store(0, Relaxed);
                 for (index, tally) in shards.iter().enumerate() {
                     tally.items.store(if index == 0 { total } else { 0 }, Relaxed);
                 }
@@ -461,7 +479,7 @@ impl Layer {
             });
             match &self.tallies {
                 Tallies::Inline { set: tally, .. } => tally.store(set, Relaxed),
-                Tallies::Padded(shards) => {
+                Tallies::Padded { shards, .. } => {
                     shards[index].set.store(set, Relaxed);
                     shards[index].saturated.store(saturated, Relaxed);
                 }
@@ -476,7 +494,8 @@ impl Layer {
                 W::tally(set, change.set);
                 W::tally(items, change.items);
             }
-            Tallies::Padded(shards) => {
+            Tallies::Padded { shards, room } => {
+                W::use_room(room, change.items);
                 let tally = &shards[item.shard(self.shards.into()) as usize];
                 W::tally(&tally.set, change.set);
                 W::tally(&tally.items, change.items);
