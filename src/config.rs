@@ -54,7 +54,7 @@ pub const OPTIONS: &[Option] = &[
     Option {
         name: "error-rate",
         argument: "ERROR_RATE",
-        takes: "a number between 0 and 1, both excluded",
+        takes: "a number from 1e-12 to below 1",
         get: |settings| settings.error_rate.to_string(),
         set: |settings, text| {
             let rate = text.parse().ok().filter(|rate| (limits::MIN_ERROR_RATE..1.0).contains(rate));
@@ -65,7 +65,7 @@ pub const OPTIONS: &[Option] = &[
     Option {
         name: "initial-size",
         argument: "INITIAL_SIZE",
-        takes: "a number of items, at least 1",
+        takes: "a number of items from 1 to 281474976710656",
         get: |settings| settings.initial_size.to_string(),
         set: |settings, text| {
             let items = text.parse().ok().filter(|items| (1..=limits::MAX_CAPACITY).contains(items));

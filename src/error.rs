@@ -35,6 +35,8 @@ pub enum Error {
     Full,
     /// A scaling filter has grown as often as it may.
     TooManyLayers,
+    /// A window has come to [`limits::MAX_GENERATION`](crate::limits::MAX_GENERATION).
+    LastGeneration,
     /// Two filters differ in shape, hash or seed, so their cells cannot be combined.
     Mismatch,
     /// The filter has no counters.
@@ -60,6 +62,9 @@ impl fmt::Display for Error {
             Error::OutOfMemory { bytes } => write!(f, "no memory for {bytes} bytes"),
             Error::Full => f.write_str("the filter is full"),
             Error::TooManyLayers => f.write_str("the filter has grown as often as it may"),
+            Error::LastGeneration => {
+                f.write_str("the window has come to the last number of a generation, 2^62")
+            }
             Error::Mismatch => f.write_str("the filters differ in shape, hash or seed"),
             Error::NotCounting => f.write_str("the filter has no counters"),
             Error::NotWindow => f.write_str("the filter has no generations"),

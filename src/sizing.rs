@@ -82,13 +82,22 @@ impl LayerSpec {
     /// The smallest shape that keeps the promise.
     ///
     /// # Errors
-    /// When no size up to [`limits::MAX_BYTES`] does: [`Error::OutOfMemory`] if there are too many items for that,
+    /// The parameter that is out of range. When no size up to [`limits::MAX_BYTES`] does: [`Error::OutOfMemory`] if there are too many items for that,
     /// [`Error::Unreachable`] if the layout is what cannot.
     pub fn shape(&self) -> Result<Shape, Error> {
         self.shape_within(AUTO_PENALTY)
     }
 
     fn shape_within(&self, penalty: f64) -> Result<Shape, Error> {
+        if !(limits::MIN_LAYER_ERROR_RATE..1.0).contains(&self.error_rate) {
+            return Err(Error::ErrorRate(self.error_rate));
+        }
+        if !(1..=limits::MAX_CAPACITY).contains(&self.capacity) {
+            return Err(Error::Capacity(self.capacity));
+        }
+        if !self.shards.is_power_of_two() || self.shards > limits::MAX_SHARDS {
+            return Err(Error::Shards(self.shards.into()));
+        }
         match self.layout {
             LayoutChoice::Classic => self.smallest(Layout::Classic),
             LayoutChoice::Blocked => self.smallest(Layout::Blocked),

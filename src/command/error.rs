@@ -27,8 +27,10 @@ pub enum CommandError {
     ErrorRateTooSmall,
     /// Not an integer.
     BadCapacity,
-    /// An integer that cannot be a capacity.
+    /// An integer that cannot be a capacity; the text names RedisBloom's bound, though ours is memory.
     CapacityRange,
+    /// Beyond what sizing can compute with.
+    CapacityTooLarge,
     /// EXPANSION without a value.
     NoExpansion,
     /// Not an integer.
@@ -111,6 +113,9 @@ impl fmt::Display for CommandError {
             }
             CommandError::BadCapacity => f.write_str("ERR bad capacity"),
             CommandError::CapacityRange => f.write_str("ERR capacity must be in the range [1, 1073741824]"),
+            CommandError::CapacityTooLarge => {
+                write!(f, "ERR capacity must be at most {}", limits::MAX_CAPACITY)
+            }
             CommandError::NoExpansion => f.write_str("ERR no expansion"),
             CommandError::BadExpansion => f.write_str("ERR bad expansion"),
             CommandError::ExpansionRange => f.write_str("ERR expansion must be in the range [0, 32768]"),
@@ -209,11 +214,10 @@ mod tests {
 
     #[test]
     fn texts() {
-        let memory =
-            CommandError::Memory { bytes: 120 << 40, bound: Some((23 << 30, "bf-max-filter-bytes")) };
+        let memory = CommandError::Memory { bytes: 120 << 40, bound: Some((23 << 30, "max-filter-bytes")) };
         assert_eq!(
             memory.to_string(),
-            "ERR Insufficient memory to create filter: it takes 120.0 TiB, and bf-max-filter-bytes is 23.0 GiB"
+            "ERR Insufficient memory to create filter: it takes 120.0 TiB, and max-filter-bytes is 23.0 GiB"
         );
         assert_eq!(
             CommandError::CannotGrow(Box::new(CommandError::Memory { bytes: 512, bound: None })).to_string(),

@@ -84,7 +84,8 @@ fn replicated_rotation<'a, C: Call<'a>>(call: &C) -> Result<(u64, bool), Command
 pub(super) fn clear<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
     let filter = key.filter_mut()?.ok_or(CommandError::NotFound)?;
-    if filter.ones() > 0 {
+    // A count may outlive its cells where items were deleted that had never been added.
+    if filter.ones() > 0 || filter.items() > 0 {
         call.retire(filter.clear()?);
         call.replicate(Effect::Verbatim);
         call.changed(c"bf.clear");

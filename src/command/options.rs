@@ -53,10 +53,9 @@ fn error_rate(bytes: &[u8]) -> Result<f64, CommandError> {
 /// The capacity of BF.RESERVE. How large it may be is a matter of memory.
 fn capacity(bytes: &[u8]) -> Result<u64, CommandError> {
     let capacity = integer(bytes).ok_or(CommandError::BadCapacity)?;
-    u64::try_from(capacity)
-        .ok()
-        .filter(|capacity| (1..=limits::MAX_CAPACITY).contains(capacity))
-        .ok_or(CommandError::CapacityRange)
+    let capacity =
+        u64::try_from(capacity).ok().filter(|items| *items > 0).ok_or(CommandError::CapacityRange)?;
+    if capacity > limits::MAX_CAPACITY { Err(CommandError::CapacityTooLarge) } else { Ok(capacity) }
 }
 
 /// What BF.RESERVE is asked for.

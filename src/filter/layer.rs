@@ -97,8 +97,13 @@ impl Layer {
         let tallies = if shape.shards == 1 && !shape.cell.counts() {
             Tallies::Inline { set: AtomicU64::new(0), items: AtomicU64::new(0) }
         } else {
-            let shards = (0..shape.shards).map(|_| CachePadded::default()).collect();
-            Tallies::Padded { shards, room: AtomicU64::new(0) }
+            // 128 KiB for 1024 shards: as fallible as the cells.
+            let count = shape.shards as usize;
+            let refused = Error::OutOfMemory { bytes: (count * size_of::<CachePadded<Tally>>()) as u64 };
+            let mut shards: Vec<CachePadded<Tally>> = Vec::new();
+            shards.try_reserve_exact(count).map_err(|_| refused)?;
+            shards.resize_with(count, CachePadded::default);
+            Tallies::Padded { shards: shards.into_boxed_slice(), room: AtomicU64::new(0) }
         };
         Ok(Layer {
             capacity: shape.capacity,
@@ -238,7 +243,8 @@ impl Layer {
             changed |= step.after != step.before;
             true
         });
-        change.items = -i64::from(change.set != 0);
+        // An add that was a false positive was not counted, but its delete may empty a cell: never below 0.
+        change.items = -i64::from(change.set != 0 && self.items() > 0);
         self.tally::<W>(item, change);
         Ok(Removed { present: true, changed })
     }
@@ -421,8 +427,13 @@ impl Layer {
     }
 
     /// Whether it holds as many items as it is sized for.
-    #[inline]
     pub fn is_full(&self) -> bool {
+        self.items() >= self.capacity
+    }
+
+    /// As [`is_full`](Layer::is_full) for the only thread that writes, which need not add up the shards each time.
+    #[inline]
+    pub(crate) fn is_full_for_single_writer(&self) -> bool {
         match &self.tallies {
             Tallies::Inline { items, .. } => items.load(Relaxed) >= self.capacity,
             Tallies::Padded { room, .. } => {

@@ -11,7 +11,7 @@ pub use window::{Schedule, Window};
 
 use crate::error::Error;
 use crate::hash::{Hasher, ItemHash};
-use crate::params::{Family, Overflow, Spec};
+use crate::params::{Family, Overflow, Spec, limits};
 use crate::sizing::Shape;
 use std::sync::Arc;
 
@@ -81,6 +81,7 @@ impl Filter {
     /// As [`new`](Filter::new).
     pub fn new_since(spec: Spec, since_ms: u64) -> Result<Filter, Error> {
         spec.validate()?;
+        let since_ms = since_ms.min(limits::MAX_TIME_MS);
         let spec = Spec { seed: spec.seed.narrow(spec.hash), ..spec };
         let body = match spec.family {
             Family::Fixed(_) => Body::Fixed(Arc::new(Layer::new(spec.next_shape(&[])?)?)),
@@ -199,7 +200,7 @@ impl Filter {
                 if chain.contains(item) {
                     return Ok(Added::default());
                 }
-                if chain.newest().is_full() {
+                if chain.newest().is_full_for_single_writer() {
                     return Err(Error::Full);
                 }
                 Ok(chain.newest().insert_single_writer(item))
@@ -222,7 +223,7 @@ impl Filter {
             Family::Fixed(overflow) | Family::Window { overflow, .. } => overflow,
             Family::Scaling { .. } => Overflow::Saturate,
         };
-        if overflow == Overflow::Error && layer.is_full() && !layer.contains(item) {
+        if overflow == Overflow::Error && layer.is_full_for_single_writer() && !layer.contains(item) {
             Err(Error::Full)
         } else {
             Ok(())
@@ -342,8 +343,8 @@ impl Filter {
     /// Makes this the intersection with a filter of the same hash, seed and shape. Items of both stay.
     ///
     /// # Errors
-    /// [`Error::Mismatch`], and then nothing has changed. A chain of several layers is refused too: an item may lie in
-    /// different layers of the two, and would be lost.
+    /// [`Error::Mismatch`], and then nothing has changed. Filters of several layers, windows and grown chains, are refused
+    /// too: an item may lie in different layers of the two, and would be lost.
     pub fn intersect(&mut self, other: &Filter) -> Result<(), Error> {
         if !self.is_congruent(other) || (self.layers().len() > 1) {
             return Err(Error::Mismatch);
@@ -366,7 +367,11 @@ impl Filter {
 
     /// A handle for reading in another thread: it shares the cells, and sees adds to the layers that exist now.
     pub fn reader(&self) -> Reader {
-        Reader { hasher: self.hasher(), layers: self.layers().to_vec() }
+        Reader {
+            hasher: self.hasher(),
+            layers: self.layers().to_vec(),
+            newest: self.window().map(Window::newest),
+        }
     }
 
     /// The layers: one, or a chain's from oldest to newest, or a window's in ring order.
@@ -392,7 +397,8 @@ impl Filter {
 
     /// The error rate that the filter has now, from its fill: 1 − Π(1 − rate of a layer).
     pub fn rate_now(&self) -> f64 {
-        1.0 - self.layers().iter().map(|layer| 1.0 - layer.rate_now()).product::<f64>()
+        // As a sum of logarithms: the product would lose what is below 1e-16.
+        -libm::expm1(self.layers().iter().map(|layer| libm::log1p(-layer.rate_now())).sum())
     }
 
     /// Cells that are not 0.
@@ -437,6 +443,8 @@ impl Filter {
 pub struct Reader {
     hasher: Hasher,
     layers: Vec<Arc<Layer>>,
+    /// Number of the newest generation, of a window.
+    newest: Option<u64>,
 }
 
 impl Reader {
@@ -445,8 +453,19 @@ impl Reader {
         self.hasher.hash(item)
     }
 
-    /// Whether the item may be in one of the layers.
+    /// Whether the item may be in the filter, in a window as of the generation that was newest when the reader was
+    /// made.
     pub fn contains(&self, item: ItemHash) -> bool {
-        self.layers.iter().any(|layer| layer.contains(item))
+        self.contains_at(item, self.newest.unwrap_or(0))
+    }
+
+    /// As [`contains`](Reader::contains), in a window as of generation `current`.
+    pub fn contains_at(&self, item: ItemHash, current: u64) -> bool {
+        match self.newest {
+            None => self.layers.iter().any(|layer| layer.contains(item)),
+            Some(newest) => {
+                window::alive(&self.layers, newest, current).any(|(_, layer)| layer.contains(item))
+            }
+        }
     }
 }

@@ -10,7 +10,7 @@ use super::Added;
 use super::layer::Layer;
 use crate::error::Error;
 use crate::hash::ItemHash;
-use crate::params::Spec;
+use crate::params::{Spec, limits};
 use std::sync::Arc;
 
 /// When generations change.
@@ -30,7 +30,7 @@ impl Schedule {
     pub fn number_at(&self, now_ms: u64) -> u64 {
         // No period: only rotations by hand count.
         let elapsed = now_ms.saturating_sub(self.since_ms).checked_div(self.every_ms).unwrap_or(0);
-        self.rotations.saturating_add(elapsed)
+        self.rotations.saturating_add(elapsed).min(limits::MAX_GENERATION)
     }
 
     /// Milliseconds from `now_ms` to the next rotation by the clock.
@@ -91,13 +91,7 @@ impl Window {
     /// The generations alive when `current` is the current one, newest first, as (age, layer).
     #[inline]
     pub fn alive(&self, current: u64) -> impl Iterator<Item = (u64, &Arc<Layer>)> {
-        let span = self.ring.len() as u64;
-        let behind = current.saturating_sub(self.newest);
-        // Those opened so far, less those that are too old by now.
-        let count = span.min(self.newest.saturating_add(1)).min(span.saturating_sub(behind));
-        let newest = self.slot(self.newest);
-        let (older, younger) = (&self.ring[newest + 1..], &self.ring[..=newest]);
-        (behind..).zip(younger.iter().rev().chain(older.iter().rev()).take(count as usize))
+        alive(&self.ring, self.newest, current)
     }
 
     /// Whether some generation alive under `current` may hold the item.
@@ -129,6 +123,10 @@ impl Window {
     /// Makes `number` the newest generation, with fresh empty layers for all that were opened on the way, and returns
     /// the layers that were dropped. Nothing happens unless it is newer.
     pub(crate) fn advance(&mut self, number: u64) -> Result<Vec<Arc<Layer>>, Error> {
+        // What cannot be loaded again must not come about.
+        if number > limits::MAX_GENERATION {
+            return Err(Error::LastGeneration);
+        }
         let span = self.ring.len() as u64;
         let opened = number.saturating_sub(self.newest).min(span);
         let first = number - opened.saturating_sub(1);
@@ -156,8 +154,30 @@ impl Window {
 
     /// Counts a rotation by hand, which shifts the schedule by one.
     pub(crate) fn shift_schedule(&mut self) {
-        self.schedule.rotations = self.schedule.rotations.saturating_add(1);
+        self.schedule.rotations = (self.schedule.rotations + 1).min(limits::MAX_GENERATION);
     }
+}
+
+/// The layers of `ring`, whose newest generation is `newest`, that are alive when `current` is the current one: newest
+/// first, as (age, layer).
+#[inline]
+pub(crate) fn alive(
+    ring: &[Arc<Layer>],
+    newest: u64,
+    current: u64,
+) -> impl Iterator<Item = (u64, &Arc<Layer>)> {
+    let span = ring.len() as u64;
+    let behind = current.saturating_sub(newest);
+    // Those opened so far, less those that are too old by now.
+    let count = span.min(newest.saturating_add(1)).min(span.saturating_sub(behind));
+    let (younger, older) = ring.split_at((newest % span) as usize + 1);
+    younger
+        .iter()
+        .rev()
+        .chain(older.iter().rev())
+        .take(count as usize)
+        .zip(behind..)
+        .map(|(layer, age)| (age, layer))
 }
 
 #[cfg(test)]

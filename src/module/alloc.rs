@@ -32,10 +32,17 @@ const PROMISED: usize = 16;
 /// probed with one that gives up before they are asked for.
 const PROBED_FROM: usize = 1 << 20;
 
-/// Makes the server's allocator serve from now on. False if something was allocated before: then the server's memory
-/// limit would not see us, and the module must not load.
-pub(crate) fn bind() -> bool {
-    SOURCE.compare_exchange(UNDECIDED, SERVER, Relaxed, Relaxed).is_ok()
+/// Makes the server's allocator serve from now on.
+///
+/// # Errors
+/// Why the module must not load: it is loaded already (the same file is mapped only once), or something was allocated
+/// before, and the server's memory limit would not see us.
+pub(crate) fn bind() -> Result<(), &'static str> {
+    match SOURCE.compare_exchange(UNDECIDED, SERVER, Relaxed, Relaxed) {
+        Ok(_) => Ok(()),
+        Err(SERVER) => Err("this file is loaded already"),
+        Err(_) => Err("memory was allocated before the server's allocator was bound"),
+    }
 }
 
 #[inline(always)]

@@ -160,6 +160,21 @@ impl<'a> Context<'a> {
     }
 }
 
+/// Cluster routing: the server asks a command for its keys instead of running it.
+impl Context<'_> {
+    /// Whether that is what the server wants.
+    pub(super) fn is_asked_for_keys(self) -> bool {
+        // SAFETY: the context is valid.
+        unsafe { server!(RedisModule_IsKeysPositionRequest(self.as_ptr())) != 0 }
+    }
+
+    /// Names the argument at `position` as a key, with flags as in a key spec.
+    pub(super) fn key_at(self, position: c_int, flags: c_int) {
+        // SAFETY: the context is that of such a request.
+        unsafe { server!(RedisModule_KeyAtPosWithFlags(self.as_ptr(), position, flags)) };
+    }
+}
+
 /// Replies. Nothing that can fail comes behind the first of them: a half-written reply puts the client out of step.
 impl Context<'_> {
     pub(super) fn reply_wrong_arity(self) {

@@ -45,6 +45,28 @@ const fn command_at(index: usize) -> Command {
     TABLE[index].command
 }
 
+/// Whether a command has keys that only it can find. Cluster routing looks at a module's key specs by index alone, not
+/// at those behind a word; ACL and COMMAND GETKEYS do look at them.
+const fn names_its_keys(command: Command) -> bool {
+    matches!(command, Command::Reserve)
+}
+
+/// Names the key of BF.RESERVE, and LIKE's if there is one.
+fn name_keys(ctx: Context<'_>, arguments: &[Text<'_>]) {
+    ctx.key_at(1, flags(KeyUse::Insert));
+    let word = arguments
+        .iter()
+        .skip(OPTIONS_FROM.into())
+        .position(|word| word.bytes().eq_ignore_ascii_case(b"LIKE"));
+    let key = word.map(|word| word.saturating_add(OPTIONS_FROM.into()).saturating_add(1));
+    if let Some(key) = key.filter(|key| *key < arguments.len()).and_then(|key| c_int::try_from(key).ok()) {
+        ctx.key_at(key, flags(KeyUse::Read));
+    }
+}
+
+/// Argument of BF.RESERVE from which on its options stand.
+const OPTIONS_FROM: u8 = 4;
+
 /// The server calls command `INDEX` of the table.
 unsafe extern "C" fn entry<const INDEX: usize>(
     ctx: *mut raw::RedisModuleCtx,
@@ -56,6 +78,10 @@ unsafe extern "C" fn entry<const INDEX: usize>(
         return status::ERR;
     };
     let call = ServerCall { ctx, arguments };
+    if const { names_its_keys(command_at(INDEX)) } && ctx.is_asked_for_keys() {
+        guard::call(|| name_keys(ctx, arguments), || ());
+        return status::OK;
+    }
     guard::call(
         // Keys are closed when `run` returns, and everything that can fail is done by then.
         || reply::send(ctx, run(const { command_at(INDEX) }, &call)),
@@ -74,7 +100,8 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx, prefix: &str) -> Re
     // SAFETY: the callback's contract is passed on.
     let has_category = unsafe { add_category(ctx) };
     for ((entry, callback), name) in TABLE.iter().zip(ENTRIES).zip(&names.names) {
-        let flags = CString::new(entry.flags).unwrap_or_default();
+        let getkeys = if names_its_keys(entry.command) { " getkeys-api" } else { "" };
+        let flags = CString::new(format!("{}{getkeys}", entry.flags)).unwrap_or_default();
         // SAFETY: all strings are NUL-terminated and copied by the server.
         unsafe {
             let created = server!(RedisModule_CreateCommand(
@@ -210,7 +237,7 @@ unsafe fn describe(command: *mut raw::RedisModuleCommand, entry: &Entry) -> bool
     let mut arena = Arena::default();
     let mut specs = vec![spec_at_index(1, entry.key)];
     if entry.command == Command::Reserve {
-        specs.push(spec_behind_word(c"LIKE", 4, KeyUse::Read));
+        specs.push(spec_behind_word(c"LIKE", OPTIONS_FROM.into(), KeyUse::Read));
     }
     specs.push(NO_SPEC);
     let key =
@@ -240,19 +267,20 @@ unsafe fn describe(command: *mut raw::RedisModuleCommand, entry: &Entry) -> bool
     unsafe { server!(RedisModule_SetCommandInfo(command, &info)) == status::OK }
 }
 
-fn flags(key: KeyUse) -> u64 {
-    (match key {
+#[allow(clippy::cast_possible_wrap, reason = "flags of the lowest 11 bits")]
+fn flags(key: KeyUse) -> c_int {
+    let flags = match key {
         KeyUse::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
         KeyUse::Insert => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_INSERT,
         KeyUse::Update => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_UPDATE,
         KeyUse::Delete => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_DELETE,
-    })
-    .into()
+    };
+    flags as c_int
 }
 
 fn spec_at_index(index: c_int, key: KeyUse) -> raw::RedisModuleCommandKeySpec {
     raw::RedisModuleCommandKeySpec {
-        flags: flags(key),
+        flags: flags(key).unsigned_abs().into(),
         begin_search_type: raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX,
         bs: raw::RedisModuleCommandKeySpec__bindgen_ty_1 {
             index: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_1 { pos: index },
@@ -263,7 +291,7 @@ fn spec_at_index(index: c_int, key: KeyUse) -> raw::RedisModuleCommandKeySpec {
 
 fn spec_behind_word(word: &'static CStr, from: c_int, key: KeyUse) -> raw::RedisModuleCommandKeySpec {
     raw::RedisModuleCommandKeySpec {
-        flags: flags(key),
+        flags: flags(key).unsigned_abs().into(),
         begin_search_type: raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_KEYWORD,
         bs: raw::RedisModuleCommandKeySpec__bindgen_ty_1 {
             keyword: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_2 {

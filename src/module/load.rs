@@ -27,8 +27,8 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
 ) -> c_int {
     // SAFETY: the server passes a valid context; this binds the API and allocates nothing of ours.
     unsafe { raw::Export_RedisModule_InitAPI(ctx) };
-    if !alloc::bind() {
-        log::warning("not loaded: memory was allocated before the server's allocator was bound");
+    if let Err(why) = alloc::bind() {
+        log::warning(&format!("not loaded: {why}"));
         return status::ERR;
     }
     guard::install_hook();

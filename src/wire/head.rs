@@ -150,7 +150,8 @@ fn headers(filter: &Filter) -> (u8, FilterHeader, Vec<LayerHeader>) {
         capacity: layer.capacity(),
         error_rate: layer.error_rate(),
         cells: layer.cells(),
-        items: layer.items(),
+        // A count that was loaded at the bound goes no further.
+        items: layer.items().min(limits::MAX_CAPACITY),
         probes: layer.probes(),
         layout: layer.shape().layout as u32,
     });
@@ -263,7 +264,8 @@ fn describe(kind: u8, header: &FilterHeader, layers: &[LayerHeader]) -> Result<D
         _ => return Err(field("overflow")),
     };
     let tightening = match header.tightening {
-        0.0 => Tightening::INVERSE_SQUARE,
+        // By its bits: −0 is no other encoding of it.
+        ratio if ratio.to_bits() == 0 => Tightening::INVERSE_SQUARE,
         ratio => Tightening::geometric(ratio).map_err(|_| field("tightening"))?,
     };
     let (family, expected_layers) = match kind {

@@ -143,8 +143,8 @@ impl Host {
     /// Runs a command given as words; the server's own arity check comes first.
     pub fn run(&self, words: &[&[u8]]) -> Result<Reply, CommandError> {
         let name = std::str::from_utf8(words[0]).unwrap().to_ascii_lowercase();
-        let entry =
-            TABLE.iter().find(|entry| name == format!("bf.{}", entry.verb)).expect("a command of the table");
+        let verb = name.strip_prefix("bf.").expect("one of our commands");
+        let entry = TABLE.iter().find(|entry| entry.verb == verb).expect("a command of the table");
         let count = i32::try_from(words.len()).unwrap();
         if if entry.arity > 0 { count != entry.arity } else { count < -entry.arity } {
             return Err(CommandError::Arity);

@@ -82,7 +82,7 @@ def new_server(spec):
     made = []
 
     def make(**options):
-        made.append(Server(spec, **options))
+        made.append(Server(options.pop("spec", spec), **options))
         return made[-1]
 
     yield make

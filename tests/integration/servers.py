@@ -28,9 +28,12 @@ import time
 from pathlib import Path
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 ROOT = Path(__file__).resolve().parents[2]
-MODULE = ROOT / "target" / "release" / "libbloomery.so"
+# BLOOMERY_MODULE names another build: one with a sanitizer, or one with a planted bug that the tests must find.
+MODULE = Path(os.environ.get("BLOOMERY_MODULE") or ROOT / "target" / "release" / "libbloomery.so")
 SERVERS = ROOT / ".cache" / "servers"
 
 START_SECONDS = 30  # also the time a large dump may take to load
@@ -193,7 +196,8 @@ class Server:
 
     def client(self, protocol: int = 2, **options) -> redis.Redis:
         """A new client. Replies are bytes unless `decode_responses=True`."""
-        options = {"socket_timeout": 60, **options}
+        # No retries: a server that is gone is an answer, and a command that is sent twice is a wrong test.
+        options = {"socket_timeout": 60, "retry": Retry(NoBackoff(), 0), **options}
         return redis.Redis(host="127.0.0.1", port=self.port, protocol=protocol, **options)
 
     def command(self, *arguments):
@@ -238,8 +242,20 @@ class Server:
         replica = Server(options.pop("spec", self.spec), config=settings, **options)
         self.replicas.append(replica)
         if wait:
-            wait_for(lambda: replica.info("replication")["master_link_status"] == "up", "the replica to be in sync")
+            self.wait_until_online(replica)
         return replica
+
+    def wait_until_online(self, replica: "Server") -> None:
+        """Waits until the replica is in sync. It says so itself up to a second before it is sent what is written next."""
+
+        def online() -> bool:
+            if replica.info("replication")["master_link_status"] != "up":
+                return False
+            links = self.info("replication")
+            states = [link for name, link in links.items() if re.fullmatch(r"slave\d+", name)]
+            return any(link["port"] == replica.port and link["state"] == "online" for link in states)
+
+        wait_for(online, f"{replica} to be in sync")
 
     def wait_for_replicas(self) -> None:
         """Waits until every replica has applied everything that was written so far."""

@@ -76,6 +76,9 @@ def test_rewriting_keeps_what_matches(tmp_path):
         ("needs redis>=7.0", False),
         ("needs redis>=7.0.16", True),
         ("needs valkey>=8.1", False),
+        ("needs redis<8", False),
+        ("needs redis<7", True),
+        ("needs valkey<7", False),
     ],
 )
 def test_directives(tmp_path, directive, skipped):

@@ -20,6 +20,7 @@
       #! resp3                        redis-cli -3
       #! only valkey                  only on servers of this product
       #! needs redis>=7.2 valkey>=8.1 only on servers at least this new; a product that is not named will do
+      #! needs redis<8                only on servers older than this
       #! config maxmemory 100mb       CONFIG SET first, and set back afterwards
 
 `scripts/transcript FILE` runs one and prints it with the replies it really got, `--write` puts them into the file.
@@ -114,8 +115,9 @@ class Transcript:
                 return f"only for {' and '.join(arguments)}"
             if word == "needs":
                 for requirement in arguments:
-                    product, version = requirement.split(">=")
-                    if product == spec.product and spec.version < tuple(map(int, version.split("."))):
+                    product, relation, version = re.fullmatch(r"(\w+)(>=|<)([\d.]+)", requirement).groups()
+                    is_older = spec.version < tuple(map(int, version.split(".")))
+                    if product == spec.product and is_older == (relation == ">="):
                         return f"needs {requirement}"
             if word not in ("resp3", "only", "needs", "config"):
                 raise SyntaxError(f"{self}: unknown directive '#! {word}'")

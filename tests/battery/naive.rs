@@ -1,0 +1,230 @@
+//! The plainest possible filter: a list of numbers per layer, no packing, no atomics, no tallies kept. It follows the
+//! published format and none of the crate's code but the hash and the shapes, and says exactly what each answer is.
+
+use bloomery::{Added, Cell, Family, Filter, ItemHash, Layout, Overflow, Shape, Spec};
+
+/// One layer.
+#[derive(Clone)]
+pub(crate) struct NaiveLayer {
+    shape: Shape,
+    cells: Vec<u64>,
+    items: i64,
+}
+
+/// 2^64 / golden ratio.
+const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+
+fn mix(x: u64) -> u64 {
+    (x ^ (x >> 32)).wrapping_mul(GOLDEN)
+}
+
+/// `n` random values from 64 random bits, by the high half of the product.
+fn scale(random: u64, n: u64) -> u64 {
+    (u128::from(random) * u128::from(n) / (1 << 64)) as u64
+}
+
+/// Indices of the item's cells in a layer of this shape, in the order of its probes.
+pub(crate) fn cells_of(shape: &Shape, item: ItemHash) -> Vec<u64> {
+    let per_shard = shape.cells / u64::from(shape.shards);
+    let shard = item.low % u64::from(shape.shards);
+    let position = item.low / 1024 * 1024;
+    let width = u64::from(shape.cell.bits());
+    let in_shard = |probe: u64| match shape.layout {
+        Layout::Classic => {
+            let point = position.wrapping_add(probe.wrapping_mul(item.high | 1));
+            scale(mix(point), per_shard)
+        }
+        Layout::Blocked => {
+            let per_block = 512 / width;
+            let mut source = item.high;
+            for _ in 0..probe / 7 {
+                source = mix(source);
+            }
+            let field = source / (1 << (probe % 7 * 9)) % 512;
+            scale(position, per_shard / per_block) * per_block + field % per_block
+        }
+    };
+    (0..shape.probes.into()).map(|probe| shard * per_shard + in_shard(probe)).collect()
+}
+
+impl NaiveLayer {
+    fn new(shape: Shape) -> NaiveLayer {
+        NaiveLayer { shape, cells: vec![0; shape.cells as usize], items: 0 }
+    }
+
+    fn max(&self) -> u64 {
+        (1 << self.shape.cell.bits()) - 1
+    }
+
+    fn cells_of(&self, item: ItemHash) -> Vec<usize> {
+        cells_of(&self.shape, item).into_iter().map(|cell| cell as usize).collect()
+    }
+
+    pub(crate) fn count(&self, item: ItemHash) -> u64 {
+        self.cells_of(item).into_iter().map(|cell| self.cells[cell]).min().unwrap_or(0)
+    }
+
+    pub(crate) fn contains(&self, item: ItemHash) -> bool {
+        self.count(item) > 0
+    }
+
+    fn insert(&mut self, item: ItemHash) -> Added {
+        let (mut added, mut changed) = (false, false);
+        for cell in self.cells_of(item) {
+            added |= self.cells[cell] == 0;
+            changed |= self.cells[cell] < self.max();
+            self.cells[cell] = (self.cells[cell] + 1).min(self.max());
+        }
+        self.items += i64::from(added);
+        Added { added, changed }
+    }
+
+    /// (present, changed)
+    fn remove(&mut self, item: ItemHash) -> (bool, bool) {
+        if !self.contains(item) {
+            return (false, false);
+        }
+        let (mut emptied, mut changed) = (false, false);
+        for cell in self.cells_of(item) {
+            if self.cells[cell] == 0 || self.cells[cell] == self.max() {
+                continue;
+            }
+            self.cells[cell] -= 1;
+            emptied |= self.cells[cell] == 0;
+            changed = true;
+        }
+        self.items = (self.items - i64::from(emptied)).max(0);
+        (true, changed)
+    }
+
+    fn is_full(&self) -> bool {
+        self.items >= self.shape.capacity as i64
+    }
+}
+
+/// A filter.
+#[derive(Clone)]
+pub(crate) struct Naive {
+    spec: Spec,
+    layers: Vec<NaiveLayer>,
+    newest: u64,
+}
+
+impl Naive {
+    pub(crate) fn new(spec: Spec) -> Naive {
+        let first = NaiveLayer::new(spec.next_shape(&[]).expect("the filter itself could be made"));
+        let layers = match spec.family {
+            Family::Window { generations, .. } => vec![first; generations.into()],
+            _ => vec![first],
+        };
+        Naive { spec, layers, newest: 0 }
+    }
+
+    fn slot(&self, number: u64) -> usize {
+        (number % self.layers.len() as u64) as usize
+    }
+
+    fn is_window(&self) -> bool {
+        matches!(self.spec.family, Family::Window { .. })
+    }
+
+    pub(crate) fn newest(&self) -> u64 {
+        self.newest
+    }
+
+    /// Layer that takes the adds.
+    fn open(&mut self) -> &mut NaiveLayer {
+        let slot = if self.is_window() { self.slot(self.newest) } else { self.layers.len() - 1 };
+        &mut self.layers[slot]
+    }
+
+    pub(crate) fn contains(&self, item: ItemHash) -> bool {
+        self.layers.iter().any(|layer| layer.contains(item))
+    }
+
+    /// Age of the newest generation that has the item, among those alive when `current` is the current one.
+    pub(crate) fn age(&self, item: ItemHash, current: u64) -> Option<u64> {
+        let span = self.layers.len() as u64;
+        let oldest = (current + 1).saturating_sub(span);
+        let held =
+            |number: &u64| self.newest - number < span && self.layers[self.slot(*number)].contains(item);
+        (oldest..=self.newest).rev().find(held).map(|number| current - number)
+    }
+
+    /// `None` where the filter is full.
+    pub(crate) fn add(&mut self, item: ItemHash) -> Option<Added> {
+        let present = self.contains(item);
+        let overflow = match self.spec.family {
+            Family::Scaling { .. } if present => return Some(Added::default()),
+            Family::Scaling { .. } => {
+                if self.open().is_full() {
+                    let capacities: Vec<_> = self.layers.iter().map(|layer| layer.shape.capacity).collect();
+                    let shape = self.spec.next_shape(&capacities).expect("the filter itself could grow");
+                    self.layers.push(NaiveLayer::new(shape));
+                }
+                Overflow::Saturate
+            }
+            Family::Fixed(overflow) | Family::Window { overflow, .. } => overflow,
+        };
+        if overflow == Overflow::Error && self.open().is_full() && !self.open().contains(item) {
+            return None;
+        }
+        let done = self.open().insert(item);
+        // Bits of an item that is there are all set already; only a counter may change.
+        let changed = if self.spec.cell == Cell::Bit { done.added } else { done.changed };
+        Some(Added { added: done.added && !(present && self.is_window()), changed })
+    }
+
+    pub(crate) fn count(&self, item: ItemHash) -> u64 {
+        self.layers[0].count(item)
+    }
+
+    /// (present, changed)
+    pub(crate) fn remove(&mut self, item: ItemHash) -> (bool, bool) {
+        self.layers[0].remove(item)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        if matches!(self.spec.family, Family::Scaling { .. }) {
+            self.layers.truncate(1);
+        }
+        self.layers.iter_mut().for_each(|layer| *layer = NaiveLayer::new(layer.shape));
+    }
+
+    pub(crate) fn advance(&mut self, number: u64) {
+        while self.newest < number {
+            self.newest += 1;
+            let slot = self.slot(self.newest);
+            self.layers[slot] = NaiveLayer::new(self.layers[slot].shape);
+        }
+    }
+
+    /// Says where the filter differs, in whatever can be asked of it without an item.
+    pub(crate) fn differs(&self, filter: &Filter) -> Option<String> {
+        let layers = filter.layers();
+        if layers.len() != self.layers.len() {
+            return Some(format!("{} layers, not {}", layers.len(), self.layers.len()));
+        }
+        let newest = filter.window().map_or(0, |window| window.newest());
+        if newest != self.newest {
+            return Some(format!("newest generation {newest}, not {}", self.newest));
+        }
+        for (i, (layer, naive)) in layers.iter().zip(&self.layers).enumerate() {
+            let ones = naive.cells.iter().filter(|cell| **cell > 0).count() as u64;
+            let pinned = naive.cells.iter().filter(|cell| **cell == naive.max()).count() as u64;
+            // A bit at its maximum is no lost count.
+            let saturated = if naive.shape.cell == Cell::Bit { 0 } else { pinned };
+            let expected = (ones, saturated, naive.items.max(0) as u64);
+            let found = (layer.ones(), layer.saturated(), layer.items());
+            if found != expected {
+                return Some(format!("layer {i}: (ones, saturated, items) are {found:?}, not {expected:?}"));
+            }
+        }
+        None
+    }
+
+    /// All cells in the order of the format: layers, shards, cells.
+    pub(crate) fn cells(&self) -> impl Iterator<Item = u64> {
+        self.layers.iter().flat_map(|layer| layer.cells.iter().copied())
+    }
+}

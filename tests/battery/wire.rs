@@ -1,0 +1,92 @@
+//! The wire format taken apart and sealed again by hand, so that tests can lie to the decoder with true checksums.
+
+use bloomery::Filter;
+use bloomery::wire::Encoder;
+use std::ops::Range;
+
+/// Bytes of the envelope before the header.
+pub(crate) const ENVELOPE: usize = 24;
+/// Bytes of the filter's header.
+pub(crate) const FILTER_HEADER: usize = 96;
+/// Bytes of each layer's header.
+pub(crate) const LAYER_HEADER: usize = 40;
+/// Bytes of a chunk before its data.
+pub(crate) const CHUNK_PREFIX: usize = 20;
+
+/// The file of a filter.
+pub(crate) fn encode(filter: &Filter) -> Vec<u8> {
+    Encoder::new(filter).to_vec()
+}
+
+/// The cells of a filter as they are written, without anything around them.
+pub(crate) fn body(filter: &Filter) -> Vec<u8> {
+    let bytes = encode(filter);
+    pieces(&bytes).into_iter().skip(1).flat_map(|at| bytes[at][CHUNK_PREFIX..].to_vec()).collect()
+}
+
+/// The cells of a filter as numbers.
+pub(crate) fn cells(filter: &Filter) -> Vec<u64> {
+    let width = filter.spec().cell.bits() as usize;
+    let words =
+        body(filter).chunks_exact(8).map(|b| u64::from_le_bytes(b.try_into().unwrap())).collect::<Vec<_>>();
+    let cell = |word: &u64, i: usize| word >> (i * width) & (u64::MAX >> (64 - width));
+    words.iter().flat_map(|word| (0..64 / width).map(move |i| cell(word, i))).collect()
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
+}
+
+/// Where the pieces of a file lie: the head, then the chunks.
+pub(crate) fn pieces(bytes: &[u8]) -> Vec<Range<usize>> {
+    let head = ENVELOPE + u32_at(bytes, 8) as usize;
+    let (mut pieces, mut at, mut end) = (Vec::new(), 0, head);
+    loop {
+        pieces.push(at..end);
+        if end >= bytes.len() {
+            return pieces;
+        }
+        at = end;
+        end += CHUNK_PREFIX + u32_at(bytes, at + 8) as usize;
+    }
+}
+
+/// The stamp of a head: CRC-32C of its header with the numbers of items taken as 0.
+pub(crate) fn stamp(head: &[u8]) -> u32 {
+    let mut header = head[ENVELOPE..].to_vec();
+    for layer in (FILTER_HEADER..header.len()).step_by(LAYER_HEADER) {
+        let end = header.len().min(layer + 32);
+        header[(layer + 24).min(end)..end].fill(0);
+    }
+    crc32c::crc32c(&header)
+}
+
+/// Makes the checksum of a head true.
+pub(crate) fn seal_head(head: &mut [u8]) {
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&head[..20]), &head[ENVELOPE..]);
+    head[20..24].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Makes the checksum of a chunk true.
+pub(crate) fn seal_chunk(chunk: &mut [u8]) {
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&chunk[..16]), &chunk[CHUNK_PREFIX..]);
+    chunk[16..20].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Makes all checksums true, and the stamps those of the head. `at` says where the pieces lay before somebody changed
+/// lengths.
+pub(crate) fn seal(bytes: &mut [u8], at: &[Range<usize>]) {
+    let (head, chunks) = at.split_first().expect("a file has a head");
+    seal_head(&mut bytes[head.clone()]);
+    let stamp = stamp(&bytes[head.clone()]);
+    for chunk in chunks {
+        bytes[chunk.start + 12..chunk.start + 16].copy_from_slice(&stamp.to_le_bytes());
+        seal_chunk(&mut bytes[chunk.clone()]);
+    }
+}
+
+/// The same without touching the stamps: for changes to a stamp itself.
+pub(crate) fn seal_checksums(bytes: &mut [u8], at: &[Range<usize>]) {
+    seal_head(&mut bytes[at[0].clone()]);
+    at[1..].iter().for_each(|chunk| seal_chunk(&mut bytes[chunk.clone()]));
+}

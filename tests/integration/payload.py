@@ -1,0 +1,141 @@
+"""DUMP payloads taken apart and put together again, so that a test can change what it likes and repair the rest.
+
+A payload is an RDB value: the type byte, the module type's id, one string per piece, an end mark, and a footer of RDB
+version and checksum (which tests tell the server to skip). The pieces are those of the wire format: one head, then
+chunks, each with a CRC-32C of its own. Strings must not be compressed: `CONFIG SET rdbcompression no`.
+"""
+
+import dataclasses
+import struct
+
+STRING, END = 5, 0  # opcodes of a module's value
+
+ENVELOPE = 24  # bytes of the head before the header
+PREFIX = 20  # bytes of a chunk before the data
+
+# Fields of the head: name, struct format, offset. The layers' come once for each layer, behind the filter's.
+ENVELOPE_FIELDS = [
+    ("version", "B", 4),
+    ("kind", "B", 5),
+    ("flags", "H", 6),
+    ("header length", "I", 8),
+    ("body length", "Q", 12),
+]
+FILTER_FIELDS = [
+    ("capacity", "Q", 0), ("error rate", "d", 8), ("seed low", "Q", 16), ("seed high", "Q", 24), ("hash", "B", 32),
+    ("layout", "B", 33), ("cell", "B", 34), ("overflow", "B", 35), ("shards", "I", 36), ("expansion", "I", 40),
+    ("generations", "I", 44), ("tightening", "d", 48), ("every", "Q", 56), ("since", "Q", 64), ("rotations", "Q", 72),
+    ("newest", "Q", 80), ("layers", "I", 88), ("reserved", "I", 92),
+]  # fmt: skip
+FILTER_SIZE = 96
+LAYER_FIELDS = [
+    ("capacity", "Q", 0),
+    ("error rate", "d", 8),
+    ("cells", "Q", 16),
+    ("items", "Q", 24),
+    ("probes", "I", 32),
+    ("layout", "I", 36),
+]
+LAYER_SIZE = 40
+
+
+@dataclasses.dataclass
+class Payload:
+    start: bytes
+    pieces: list[bytes]
+    footer: bytes
+
+    @classmethod
+    def parse(cls, dump: bytes) -> "Payload":
+        body, footer = dump[:-10], dump[-10:]
+        _, at = read_length(body, 1)
+        start, pieces = body[:at], []
+        while body[at] == STRING:
+            length, at = read_length(body, at + 1)
+            pieces.append(body[at : at + length])
+            at += length
+        assert body[at:] == bytes([END]), "a string of the payload is compressed"
+        return cls(start, pieces, footer)
+
+    def dump(self) -> bytes:
+        strings = b"".join(bytes([STRING]) + write_length(len(piece)) + piece for piece in self.pieces)
+        return self.start + strings + bytes([END]) + self.footer
+
+    # ---- the head ---------------------------------------------------------------------------------------------------
+
+    def fields(self) -> list[tuple[str, str, int]]:
+        """Every field of the head: name, format, offset in the head."""
+        layers = (len(self.pieces[0]) - ENVELOPE - FILTER_SIZE) // LAYER_SIZE
+        fields = ENVELOPE_FIELDS + [(name, code, ENVELOPE + at) for name, code, at in FILTER_FIELDS]
+        for layer in range(layers):
+            start = ENVELOPE + FILTER_SIZE + layer * LAYER_SIZE
+            fields += [(f"layer {layer}: {name}", code, start + at) for name, code, at in LAYER_FIELDS]
+        return fields
+
+    def set(self, name: str, value) -> None:
+        code, at = next((code, at) for field, code, at in self.fields() if field == name)
+        head = bytearray(self.pieces[0])
+        struct.pack_into("<" + code, head, at, value)
+        self.pieces[0] = bytes(head)
+
+    def get(self, name: str):
+        code, at = next((code, at) for field, code, at in self.fields() if field == name)
+        return struct.unpack_from("<" + code, self.pieces[0], at)[0]
+
+    def seal(self) -> None:
+        """Makes all checksums right again, and the chunks' stamps of the head they belong to."""
+        head, *chunks = self.pieces
+        header = bytearray(head[ENVELOPE:])
+        head = head[: ENVELOPE - 4] + struct.pack("<I", crc32c(head[: ENVELOPE - 4] + header)) + header
+        for start in range(FILTER_SIZE, len(header) - LAYER_SIZE + 1, LAYER_SIZE):
+            header[start + 24 : start + 32] = bytes(8)  # the stamp does not depend on the numbers of items
+        stamp = struct.pack("<I", crc32c(bytes(header)))
+        self.pieces = [head, *(seal_chunk(chunk, stamp) for chunk in chunks)]
+
+
+def seal_chunk(chunk: bytes, stamp: bytes) -> bytes:
+    if len(chunk) < PREFIX:
+        return chunk
+    prefix = chunk[:12] + stamp
+    return prefix + struct.pack("<I", crc32c(prefix + chunk[PREFIX:])) + chunk[PREFIX:]
+
+
+def read_length(data: bytes, at: int) -> tuple[int, int]:
+    """A length of an RDB file, and where it ends."""
+    match data[at] >> 6:
+        case 0:
+            return data[at] & 63, at + 1
+        case 1:
+            return (data[at] & 63) << 8 | data[at + 1], at + 2
+    size = {0x80: 4, 0x81: 8}[data[at]]
+    return int.from_bytes(data[at + 1 : at + 1 + size], "big"), at + 1 + size
+
+
+def write_length(length: int) -> bytes:
+    if length < 64:
+        return bytes([length])
+    if length < 1 << 14:
+        return struct.pack(">H", 0x4000 | length)
+    return b"\x80" + struct.pack(">I", length)
+
+
+def _table() -> list[int]:
+    table = []
+    for value in range(256):
+        for _ in range(8):
+            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+        table.append(value)
+    return table
+
+
+TABLE = _table()
+
+
+def crc32c(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ TABLE[(crc ^ byte) & 255]
+    return crc ^ 0xFFFFFFFF
+
+
+assert crc32c(b"123456789") == 0xE3069283  # the check value of its definition

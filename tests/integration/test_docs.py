@@ -1,0 +1,232 @@
+"""The documentation, checked against real servers: every example runs; every command, option and error is there.
+
+Examples are fenced blocks in README.md and docs/COMMANDS.md with the language `redis-cli`, in the format of
+transcript.py. Each starts on an empty server. Words after the language are arguments of redis-cli: ```redis-cli -3.
+
+    .cache/venv/bin/python tests/integration/test_docs.py [--server NAME]
+
+puts the real replies into the examples, where they differ. Look at the difference before you keep it.
+"""
+
+import argparse
+import re
+import sys
+
+import pytest
+from servers import ROOT, Server, matrix
+from transcript import Exchange, Transcript
+
+README = ROOT / "README.md"
+COMMANDS = ROOT / "docs" / "COMMANDS.md"
+CONFIGURATION = ROOT / "redis.conf.example"
+
+FENCE = re.compile(r"```(\S*) *(.*)")
+
+
+class Example(Transcript):
+    """One fenced block. Its line numbers are those of the whole document, and so are the lines it shows."""
+
+    def __init__(self, path, first, last, arguments):
+        self.path = path
+        self.first = first
+        document = path.read_text().rstrip("\n").split("\n")
+        self.lines = [line if first <= index < last else "" for index, line in enumerate(document)]
+        self.directives = [["resp3"]] if "-3" in arguments else []
+        self.exchanges = []
+        self._parse()
+        self.lines = document
+
+
+def examples(path):
+    """The blocks of a document, in order."""
+    found, start, language, arguments = [], None, "", []
+    for index, line in enumerate(path.read_text().splitlines()):
+        if not (fence := FENCE.fullmatch(line)):
+            continue
+        if start is None:
+            start, language, arguments = index + 1, fence[1], fence[2].split()
+        else:
+            if language == "redis-cli":
+                found.append(Example(path, start, index, arguments))
+            start = None
+    return found
+
+
+@pytest.mark.parametrize(
+    "example", examples(README) + examples(COMMANDS), ids=lambda example: f"{example.path.name}:{example.first}"
+)
+def test_example(server, example):
+    assert example.exchanges, f"{example}:{example.first} holds no command"
+    if wrong := example.mismatches(example.run(server), server.spec.name):
+        pytest.fail(wrong, pytrace=False)
+
+
+# ---- commands -------------------------------------------------------------------------------------------------------
+
+
+def registered(server):
+    """The module's commands, as the server knows them."""
+    with server.client(decode_responses=True) as client:
+        return {name.upper() for name in client.execute_command("COMMAND LIST", "FILTERBY", "MODULE", "bf")}
+
+
+def sections():
+    """The text of each command's section in docs/COMMANDS.md."""
+    parts = re.split(r"^## (BF\.\w+)$", COMMANDS.read_text(), flags=re.M)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_every_command_has_a_section_and_a_row(server):
+    commands = registered(server)
+    rows = set(re.findall(r"^\| \[`(BF\.\w+)", README.read_text(), flags=re.M))
+    assert set(sections()) == commands
+    assert rows == commands
+
+
+def reply_as_map(reply):
+    """RESP2's flat arrays as the maps they stand for."""
+    return dict(zip(reply[::2], reply[1::2], strict=True))
+
+
+def tokens(arguments):
+    """Every literal word that COMMAND DOCS lists."""
+    for argument in map(reply_as_map, arguments):
+        if "token" in argument:
+            yield argument["token"]
+        yield from tokens(argument.get("arguments", []))
+
+
+def test_every_section_says_what_the_server_is_told(server):
+    with server.client(decode_responses=True) as client:
+        for name, text in sections().items():
+            _, docs = client.execute_command("COMMAND DOCS", name)
+            docs = reply_as_map(docs)
+            syntax = text.split("```")[1]
+            words = set(re.findall(r"[A-Z0-9]+", syntax))
+            missing = set(tokens(docs.get("arguments", []))) - words
+            assert not missing, f"{name}: COMMAND DOCS has {missing}, the syntax has not"
+            complexity = docs["complexity"].split(",")[0]
+            assert f"| complexity | {complexity}" in text, f"{name}: COMMAND DOCS says {complexity}"
+
+
+# ---- errors ---------------------------------------------------------------------------------------------------------
+
+# What the examples of errors start from, as docs/COMMANDS.md says above the first of them.
+KEYS = [
+    ["SET", "text", "hello"],
+    ["BF.RESERVE", "plain", "0.01", "100"],
+    ["BF.RESERVE", "full", "0.01", "1", "NONSCALING"],
+    ["BF.ADD", "full", "ada"],
+    ["BF.RESERVE", "counting", "0.01", "100", "COUNTING"],
+    ["BF.RESERVE", "window", "0.01", "100", "WINDOW", "4"],
+]
+
+ERROR_ROW = re.compile(r"\| `(?P<text>[^`]+)` \| `(?P<command>[^`]+)`.*")
+
+
+def errors():
+    """Every row of a table of errors: where it is, the text, the command that gives it."""
+    for number, line in enumerate(COMMANDS.read_text().splitlines(), 1):
+        if (row := ERROR_ROW.fullmatch(line)) and not row["text"].startswith("BF."):
+            yield number, row["text"], row["command"]
+
+
+@pytest.mark.parametrize("number, text, command", [pytest.param(*row, id=f"COMMANDS.md:{row[0]}") for row in errors()])
+def test_error(server, number, text, command):
+    for key in KEYS:
+        server.command(*key)
+    # An error of one item is the last line, behind the answers for the items before it.
+    *_, last = server.cli("--no-raw", *command.split()).rstrip("\n").split("\n")
+    _, error, actual = last.partition("(error) ")
+    assert error, f"docs/COMMANDS.md:{number}: {command} was not refused: {last}"
+    exchange = Exchange(command, number, number)
+    exchange.expected = [text]
+    assert exchange.matches([actual]), f"docs/COMMANDS.md:{number}: {command}: the server says: {actual}"
+
+
+# ---- options --------------------------------------------------------------------------------------------------------
+
+OPTION = re.compile(r"# (bf[-.][a-z-]+) (\S+)")
+SETTING = re.compile(r"(?:# )?([a-z][a-z-]+(?:-[a-z]+)*) ([A-Za-z0-9 ]+)")
+
+
+def options(separator):
+    """The options that the example configuration shows, with their defaults, in the spelling with this separator."""
+    rows = (OPTION.fullmatch(line) for line in CONFIGURATION.read_text().splitlines())
+    return {row[1]: row[2] for row in rows if row and row[1].startswith(f"bf{separator}")}
+
+
+def test_every_option_is_in_the_example_configuration(server):
+    with server.client(decode_responses=True) as client:
+        actual = client.config_get("bf*")
+    separator = next(iter(actual))[2]
+    assert options(separator) == actual
+    assert {name[3:] for name in options("-")} == {name[3:] for name in options(".")}
+
+
+def test_the_example_configuration_is_accepted_whole(new_server):
+    """All of its settings, those behind a # included, with the names of the options that this server knows."""
+    probe = new_server()
+    with probe.client(decode_responses=True) as client:
+        known = client.config_get("*")
+    settings = {}
+    for line in CONFIGURATION.read_text().splitlines():
+        row = SETTING.fullmatch(line)
+        if row and row[1] in known:
+            settings[row[1]] = row[2].split()
+        elif not line.startswith("#") and line.strip():
+            assert line == "loadmodule ./target/release/libbloomery.so"
+    assert len(settings) >= 10, f"only {', '.join(settings)} were recognized"
+    separator = next(name for name in known if name.startswith("bf"))[2]
+    server = new_server(config={**settings, **options(separator), "save": ""})
+    assert server.command("BF.ADD", "seen", "ada") == 1
+
+
+# ---- links ----------------------------------------------------------------------------------------------------------
+
+DOCUMENTS = sorted([README, ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(path):
+    def anchors(document):
+        headings = re.findall(r"^#+ (.+)$", re.sub(r"(?ms)^```.*?^```", "", document.read_text()), flags=re.M)
+        return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+    for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"(?ms)^```.*?^```", "", path.read_text())):
+        if target.startswith(("http:", "https:")):
+            continue
+        file, _, anchor = target.partition("#")
+        document = (path.parent / file) if file else path
+        assert document.exists(), f"{path.name}: {target}"
+        assert not anchor or anchor in anchors(document), f"{path.name}: {target}"
+
+
+# ---- the library ----------------------------------------------------------------------------------------------------
+
+
+def test_the_example_in_rust_is_the_one_that_is_compiled():
+    shown = re.search(r"^```rust\n(.*?)^```", README.read_text(), flags=re.M | re.S)[1]
+    documentation = re.findall(r"^//! ?(.*\n)", (ROOT / "src" / "lib.rs").read_text(), flags=re.M)
+    compiled = re.search(r"^```\n(.*?)^```", "".join(documentation), flags=re.M | re.S)[1]
+    assert shown == re.sub(r"(?m)^# .*\n", "", compiled)
+
+
+# ---- filling in -----------------------------------------------------------------------------------------------------
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Put the real replies into the examples of the documentation.")
+    parser.add_argument("--server", metavar="NAME", default="redis-7.0", help="the server to run them on")
+    name = parser.parse_args().server
+    with Server(next(spec for spec in matrix() if spec.name == name)) as server:
+        for path in (README, COMMANDS):
+            for place in reversed(range(len(examples(path)))):  # from the end, so that line numbers stay true
+                server.command("FLUSHALL")
+                example = examples(path)[place]
+                path.write_text("\n".join(example.with_replies(example.run(server))) + "\n")
+        server.check()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

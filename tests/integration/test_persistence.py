@@ -1,0 +1,220 @@
+"""A filter survives whatever a server does to keep its data, bit for bit.
+
+Every kind of filter in every state (`filters.KINDS`), through every way that a value can take out of a server's memory
+and back: the RDB file, the append-only file rewritten (as RDB and as commands) and not rewritten, DUMP and RESTORE,
+COPY, DEBUG RELOAD. Restarts are by kill -9, so nothing is saved on the way out that the test did not ask for.
+"""
+
+import random
+import time
+
+import pytest
+import redis
+from filters import KINDS, differences, make_all, members, pairs, portrait, portraits
+from servers import Server, wait_for
+from workload import Workload, digests
+
+APPEND_ONLY = {"appendonly": "yes", "appendfsync": "always", "auto-aof-rewrite-percentage": "0"}
+
+
+def must_be_equal(before, after):
+    if different := differences(before, after):
+        pytest.fail("not what it was:\n" + "\n".join(different), pytrace=False)
+
+
+@pytest.fixture(scope="module")
+def made(spec):
+    """A server that holds a filter of every kind in every state, and their portraits. Nobody changes them."""
+    with Server(spec) as server, server.client() as client:
+        keys = make_all(client)
+        yield server, client, portraits(client, keys)
+        server.check()
+
+
+def test_states_are_what_they_are_called(made):
+    """The states would prove little if a "grown" chain had one layer, or nothing was saturated."""
+    _, client, before = made
+    info = {key: seen["info"] for key, seen in before.items()}
+    for kind in KINDS:
+        if "grown" in kind.states:
+            assert info[f"{kind}/grown"][b"Number of filters"] >= 6
+        if "saturated" in kind.states:
+            assert info[f"{kind}/saturated"][b"Saturated counters"] > 0
+        if "rotated" in kind.states:
+            assert info[f"{kind}/rotated"][b"Generation"] >= 7
+        if "one" in kind.states:
+            assert client.execute_command("BF.EXISTS", f"{kind}/one", "member:0") == 1
+    assert info["saturate/overfull"][b"Error rate now"] > info["saturate/overfull"][b"Error rate"]
+    assert len({seen["digest"] for seen in before.values()}) == len(before)
+
+
+def test_dump_and_restore(made):
+    _, client, before = made
+    for key in before:
+        client.restore("restored", 0, client.dump(key), replace=True)
+        must_be_equal({key: before[key]}, {key: portrait(client, "restored")})
+
+
+def test_copy(made):
+    _, client, before = made
+    for key in before:
+        assert client.copy(key, "copied", replace=True)
+        must_be_equal({key: before[key]}, {key: portrait(client, "copied")})
+
+
+def test_a_copy_shares_nothing(server):
+    with server.client() as client:
+        keys = make_all(client)
+        for key in keys:
+            client.copy(key, f"{key}/copy")
+        before = portraits(client, keys)
+        for key in keys:
+            client.execute_command("BF.MADD", f"{key}/copy", *members(50, "only in the copy"))
+            if key.startswith("window"):
+                client.execute_command("BF.ROTATE", f"{key}/copy")
+            client.execute_command("BF.CLEAR", f"{key}/copy")
+        must_be_equal(before, portraits(client, keys))
+
+
+def test_reload(made):
+    _, client, before = made
+    assert client.execute_command("DEBUG", "RELOAD") == b"OK"
+    must_be_equal(before, portraits(client, before))
+
+
+def test_rename_move_and_expire(server):
+    with server.client() as client, server.client(db=1) as other:
+        keys = make_all(client)
+        before = portraits(client, keys)
+        for key in keys:
+            client.rename(key, "elsewhere")
+            client.move("elsewhere", 1)
+            other.expire("elsewhere", 1000)
+            assert 990 < other.ttl("elsewhere") <= 1000
+            other.persist("elsewhere")  # the server takes the time of expiry into the digest
+            must_be_equal({key: before[key]}, {key: portrait(other, "elsewhere")})
+            other.delete("elsewhere")
+
+
+@pytest.mark.parametrize("way", ["rdb", "aof", "aof rewritten as rdb", "aof rewritten as commands"])
+def test_restart(new_server, way):
+    server = new_server(config={} if way == "rdb" else APPEND_ONLY)
+    with server.client() as client:
+        preamble = "no" if way.endswith("commands") else "yes"
+        client.config_set("aof-use-rdb-preamble", preamble)
+        keys = make_all(client)
+        client.expireat(keys[0], int(time.time()) + 1000)
+        before = portraits(client, keys)
+        if way == "rdb":
+            client.save()
+        elif "rewritten" in way:
+            rewrite(server, client)
+    server.restart(kill=True)
+    with server.client() as client:
+        must_be_equal(before, portraits(client, keys))
+        assert 900 < client.ttl(keys[0]) <= 1000
+
+
+def rewrite(server, client):
+    def done():
+        return server.info("persistence")["aof_rewrite_in_progress"] == 0
+
+    wait_for(done, "an earlier rewrite to end")
+    client.bgrewriteaof()
+    wait_for(lambda: done() and not server.info("persistence")["aof_rewrite_scheduled"], "the rewrite to end")
+    assert server.info("persistence")["aof_last_bgrewrite_status"] == "ok"
+
+
+def test_a_restarted_filter_goes_on_as_before(new_server):
+    """Not only are the cells the same: what is done next has the same effect as without the restart."""
+    stays, restarts = new_server(), new_server()
+    with stays.client() as client:
+        keys = make_all(client)
+        with restarts.client() as other:
+            for key in keys:
+                other.restore(key, 0, client.dump(key))
+            other.save()
+    restarts.restart(kill=True)
+    with stays.client() as client, restarts.client() as other:
+        for key in keys:
+            for command in [
+                ["BF.MADD", key, *members(300, "after the restart")],
+                ["BF.ADDNX", key, "member:0"],
+                *([["BF.MDEL", key, "stuck", "back", "member:1"]] if key.startswith("counting") else []),
+                *([["BF.ROTATE", key], ["BF.ADD", key, "rotated:6"]] if key.startswith("window") else []),
+            ]:
+                assert answer(client, command) == answer(other, command), command
+        must_be_equal(portraits(client, keys), portraits(other, keys))
+
+
+def answer(client, command) -> str:
+    """The reply, or the refusal."""
+    try:
+        return repr(client.execute_command(*command))
+    except redis.ResponseError as error:
+        return repr(error)
+
+
+def test_a_window_keeps_its_schedule(new_server):
+    """Rotations by hand move a window's schedule along. A window that forgot them would not rotate for a while."""
+    server = new_server()
+    every = 400
+    with server.client() as client:
+
+        def generation(key: str) -> int:
+            return pairs(client.execute_command("BF.INFO", key, "FULL"))[b"Generation"]
+
+        client.execute_command("BF.RESERVE", "stays", 0.01, 100, "WINDOW", 3, "EVERY", every)
+        for _ in range(5):
+            client.execute_command("BF.ROTATE", "stays")
+        client.copy("stays", "copied")
+        client.restore("restored", 0, client.dump("stays"))
+        client.execute_command("DEBUG", "RELOAD")
+        before = generation("stays")
+        assert before >= 5
+        wait_for(lambda: generation("stays") > before, "the next rotation by the clock", seconds=3 * every / 1000)
+        assert generation("copied") == generation("restored") == generation("stays")
+
+
+@pytest.mark.parametrize("rewritten", [False, True], ids=["", "rewritten on the way"])
+def test_replay_of_random_commands(new_server, rewritten):
+    """The append-only file of thousands of random commands, replayed, is the same data, also as it goes on behind a rewrite."""
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    server = new_server(config=APPEND_ONLY | {"appendfsync": "no"})
+    with server.client() as client:
+        workload = Workload(seed)
+        workload.run(client, 1000)
+        if rewritten:
+            client.config_set("aof-use-rdb-preamble", "no")
+            client.bgrewriteaof()
+            workload.run(client, 1000)
+            rewrite(server, client)
+        workload.run(client, 1000)
+        before = digests(client)
+        assert len(before) > 20
+    server.restart(kill=True)
+    with server.client() as client:
+        assert digests(client) == before
+
+
+@pytest.mark.parametrize("way", ["rdb", "aof rewritten as commands"])
+def test_a_load_that_is_not_complete_is_not_saved(new_server, way):
+    """A client died between two BF.LOADCHUNKs: the key does not exist, before the restart and after it."""
+    server = new_server(config={} if way == "rdb" else APPEND_ONLY | {"aof-use-rdb-preamble": "no"})
+    with server.client() as client:
+        client.execute_command("BF.RESERVE", "source", 0.01, 3_000_000)
+        iterator, pieces = 0, []
+        while True:
+            iterator, piece = client.execute_command("BF.SCANDUMP", "source", iterator)
+            if not iterator:
+                break
+            pieces.append((iterator, piece))
+        assert len(pieces) > 3
+        for iterator, piece in pieces[:-1]:
+            assert client.execute_command("BF.LOADCHUNK", "target", iterator, piece) == b"OK"
+        assert client.exists("target") == 0
+        client.save() if way == "rdb" else rewrite(server, client)
+    server.restart(kill=True)
+    with server.client() as client:
+        assert client.keys() == [b"source"]

@@ -1,0 +1,352 @@
+//! Bytes that are not a filter: cut short, flipped, lied about, out of order. All are refused, or are a filter after all,
+//! and then one that keeps every law. The checksums detect accidents; a liar makes them true, and so do these tests.
+
+mod battery;
+
+use battery::golden::{RECIPES, bytes, item};
+use battery::{figures, wire};
+use bloomery::wire::{DecodeError, Decoder, Encoder, MAX_CHUNK};
+use bloomery::{Cell, Filter, ItemHash};
+
+/// Does everything to a filter that can be done to one. It may be full or saturated, but it must not panic, hang, lose
+/// an item or become unwritable.
+fn survives(mut filter: Filter, name: &str) {
+    let canonical = wire::encode(&filter);
+    let copy =
+        Decoder::read(&canonical).unwrap_or_else(|why| panic!("{name}: loaded, written, refused: {why}"));
+    assert_eq!(figures(&copy), figures(&filter), "{name}");
+    let hashes = [ItemHash::default(), filter.hash(&item(3)), filter.hash(b"stranger")];
+    for hash in hashes {
+        filter.prefetch(hash);
+        let before = filter.contains(hash);
+        if filter.add(hash).is_ok_and(|done| done.changed) {
+            assert!(filter.contains(hash), "{name}");
+        } else {
+            assert_eq!(filter.contains(hash), before, "{name}");
+        }
+        assert_eq!(filter.remove(hash).is_ok(), filter.spec().cell != Cell::Bit, "{name}");
+        let _ = filter.count(hash);
+    }
+    (1000..1020).for_each(|i| {
+        assert!(filter.add(filter.hash(&item(i))).is_ok() || filter.layers().len() == 1, "{name}")
+    });
+    let _ = (filter.estimate(), filter.rate_now(), filter.fill(), filter.next_shape().is_ok());
+    assert_eq!(filter.snapshot().unwrap().union(&filter), Ok(()), "{name}");
+    if let Some(window) = filter.window() {
+        let next = window.newest() + 1;
+        let _ = (
+            window.number_at(u64::MAX),
+            window.schedule().next_in(u64::MAX),
+            window.age(hashes[0], u64::MAX),
+        );
+        assert!(!filter.contains_at(hashes[1], u64::MAX), "{name}");
+        filter.rotate(next).unwrap();
+    }
+    let written = wire::encode(&filter);
+    let read =
+        Decoder::read(&written).unwrap_or_else(|why| panic!("{name}: changed, written, refused: {why}"));
+    assert_eq!(wire::encode(&read), written, "{name}");
+    filter.clear().unwrap();
+    assert_eq!((filter.ones(), filter.items()), (0, 0), "{name}");
+}
+
+/// What loads is written back as it was read: there is one encoding of each filter.
+fn refused_or_survives(bytes: &[u8], name: &str) -> bool {
+    match Decoder::read(bytes) {
+        Ok(filter) => {
+            assert!(wire::encode(&filter) == bytes, "{name}: loads, but is written otherwise");
+            survives(filter, name);
+            true
+        }
+        Err(why) => {
+            assert!(!why.to_string().is_empty());
+            false
+        }
+    }
+}
+
+/// The control without which the rest proves nothing.
+#[test]
+fn a_resealed_golden_loads() {
+    for (name, _) in RECIPES {
+        let golden = bytes(name);
+        let mut sealed = golden.clone();
+        wire::seal(&mut sealed, &wire::pieces(&golden));
+        assert!(sealed == golden, "{name}: these tests seal otherwise than the encoder");
+        assert!(refused_or_survives(&golden, name), "{name}");
+    }
+}
+
+#[test]
+fn every_truncation_is_refused() {
+    for (name, _) in RECIPES {
+        let golden = bytes(name);
+        for len in 0..golden.len() {
+            assert!(Decoder::read(&golden[..len]).is_err(), "{name} cut to {len}");
+        }
+        let head = wire::pieces(&golden)[0].end;
+        for len in 0..head {
+            assert!(Decoder::new(&golden[..len]).is_err(), "head of {name} cut to {len}");
+        }
+    }
+}
+
+#[test]
+fn trailing_bytes_are_refused() {
+    for (name, _) in RECIPES {
+        let golden = bytes(name);
+        let chunk = golden[wire::pieces(&golden)[1].clone()].to_vec();
+        for tail in [vec![0], vec![0; 8], vec![0; 100], chunk, golden.clone()] {
+            assert!(
+                Decoder::read(&[&golden[..], &tail].concat()).is_err(),
+                "{name} with {} bytes more",
+                tail.len()
+            );
+        }
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_refused() {
+    for (name, _) in RECIPES {
+        let mut golden = bytes(name);
+        for bit in 0..golden.len() * 8 {
+            golden[bit / 8] ^= 1 << (bit % 8);
+            assert!(Decoder::read(&golden).is_err(), "{name}, bit {bit}");
+            golden[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+}
+
+/// With the checksums and stamps made true again, only validation stands between a flipped bit and a bad filter.
+#[test]
+fn every_flipped_bit_under_a_true_checksum_is_refused_or_harmless() {
+    for (name, _) in RECIPES {
+        let golden = bytes(name);
+        let pieces = wire::pieces(&golden);
+        let (mut loaded, mut refused) = (0, 0);
+        for bit in 0..golden.len() * 8 {
+            let mut flipped = golden.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            wire::seal(&mut flipped, &pieces);
+            // The flip of a checksum or a stamp is undone by the seal.
+            if flipped != golden {
+                *if refused_or_survives(&flipped, name) { &mut loaded } else { &mut refused } += 1;
+            }
+        }
+        println!("{name}: {loaded} flips loaded, {refused} refused");
+        assert!(refused > 500, "{name}: the head alone has more bits than that to refuse");
+    }
+}
+
+/// As above, but a chunk's stamp stays what it was made: it belongs to no head.
+#[test]
+fn chunks_of_another_head_are_refused() {
+    for (name, _) in RECIPES {
+        let golden = bytes(name);
+        let pieces = wire::pieces(&golden);
+        for bit in 0..32 {
+            let mut flipped = golden.clone();
+            flipped[pieces[1].start + 12 + bit / 8] ^= 1 << (bit % 8);
+            wire::seal_checksums(&mut flipped, &pieces);
+            assert_eq!(Decoder::read(&flipped).err(), Some(DecodeError::Stranger), "{name}");
+        }
+    }
+}
+
+/// Every field of the head at the values where programs break.
+#[test]
+fn header_fields_at_their_edges_are_refused_or_harmless() {
+    let fields: &[(&str, usize, usize)] = &[
+        ("version", 4, 1),
+        ("kind", 5, 1),
+        ("flags", 6, 2),
+        ("header length", 8, 4),
+        ("body length", 12, 8),
+        ("capacity", 24, 8),
+        ("error rate", 32, 8),
+        ("seed low", 40, 8),
+        ("seed high", 48, 8),
+        ("hash", 56, 1),
+        ("layout", 57, 1),
+        ("cell", 58, 1),
+        ("overflow", 59, 1),
+        ("shards", 60, 4),
+        ("expansion", 64, 4),
+        ("generations", 68, 4),
+        ("tightening", 72, 8),
+        ("every", 80, 8),
+        ("since", 88, 8),
+        ("rotations", 96, 8),
+        ("newest", 104, 8),
+        ("layers", 112, 4),
+        ("reserved", 116, 4),
+        ("layer capacity", 120, 8),
+        ("layer error rate", 128, 8),
+        ("layer cells", 136, 8),
+        ("layer items", 144, 8),
+        ("layer probes", 152, 4),
+        ("layer layout", 156, 4),
+    ];
+    let floats =
+        [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0, f64::MIN_POSITIVE / 2.0, 5e-324, 1.0, -1.0, 2.0];
+    let numbers = [0, 1, 2, 3, 4, 5, 63, 64, 65, 72, 73, 255, 1024, 1025, 4096, 4097, 32_768, 32_769];
+    let powers = (8..64).flat_map(|power| [(1u64 << power) - 1, 1 << power, (1 << power) + 1]);
+    let values: Vec<u64> = floats
+        .map(f64::to_bits)
+        .into_iter()
+        .chain(numbers)
+        .chain(powers)
+        .chain([u64::MAX - 1, u64::MAX])
+        .collect();
+    for (name, _) in RECIPES {
+        let golden = bytes(name);
+        let pieces = wire::pieces(&golden);
+        for (field, at, len) in fields {
+            for value in &values {
+                let mut edge = golden.clone();
+                edge[*at..at + len].copy_from_slice(&value.to_le_bytes()[..*len]);
+                wire::seal(&mut edge, &pieces);
+                refused_or_survives(&edge, &format!("{name}, {field} = {value:#x}"));
+                // A body as long as the head now says would be: the head alone must be refused or sound.
+                if let Ok(decoder) = Decoder::new(&edge[pieces[0].clone()]) {
+                    assert!(decoder.finish().is_err(), "{name}, {field}: a head is no filter");
+                }
+            }
+        }
+    }
+}
+
+/// Geometry whose size in bytes overflows, or is more than any machine has, with a body length that agrees.
+#[test]
+fn heads_of_impossible_size_are_refused_or_ask_for_nothing() {
+    let golden = bytes("bits-classic");
+    let head_end = wire::pieces(&golden)[0].end;
+    for cells in (6..64).flat_map(|power| [1u64 << power, (1 << power) + 64, u64::MAX << power]) {
+        let mut head = golden[..head_end].to_vec();
+        head[136..144].copy_from_slice(&cells.to_le_bytes());
+        head[12..20].copy_from_slice(&(cells / 8).to_le_bytes());
+        wire::seal_head(&mut head);
+        let decoded = Decoder::new(&head);
+        // 2^46 bytes is the limit of a filter.
+        assert_eq!(decoded.is_ok(), cells <= 1 << 49 && cells % 64 == 0, "{cells}");
+        if let Ok(decoder) = decoded {
+            assert_eq!((decoder.body_len(), decoder.offset(), decoder.is_complete()), (cells / 8, 0, false));
+        }
+    }
+}
+
+fn pieces_of(name: &str) -> Vec<Vec<u8>> {
+    let golden = bytes(name);
+    wire::pieces(&golden).into_iter().map(|at| golden[at].to_vec()).collect()
+}
+
+/// A refused piece leaves the decoder as it was: the right one still fits.
+#[test]
+fn chunks_in_the_wrong_order_are_refused_and_do_no_harm() {
+    let pieces = pieces_of("chain-by-2");
+    let (head, chunks) = pieces.split_first().unwrap();
+    let stranger = &pieces_of("chain-tightening")[1];
+    assert!(chunks.len() >= 3);
+    let mut decoder = Decoder::new(head).unwrap();
+    for (i, chunk) in chunks.iter().enumerate() {
+        let offset = decoder.offset();
+        for (j, other) in chunks.iter().enumerate().filter(|(j, _)| *j != i) {
+            let found = u64::from_le_bytes(other[..8].try_into().unwrap());
+            let refused = decoder.push(other);
+            assert_eq!(refused, Err(DecodeError::Order { expected: offset, found }), "{j} instead of {i}");
+        }
+        assert_eq!(decoder.push(stranger), Err(DecodeError::Stranger));
+        assert_eq!(decoder.push(head).is_err(), decoder.push(&[]).is_err());
+        assert!(decoder.push(&chunk[..chunk.len() - 1]).is_err());
+        assert_eq!((decoder.offset(), decoder.is_complete()), (offset, false));
+        decoder.push(chunk).unwrap();
+    }
+    assert!(decoder.is_complete());
+    assert!(matches!(decoder.push(&chunks[0]), Err(DecodeError::Order { .. })));
+    let filter = decoder.finish().unwrap();
+    assert!(wire::encode(&filter) == bytes("chain-by-2"));
+}
+
+/// A chunk with an offset, and with a length, that only a liar would write.
+#[test]
+fn chunks_that_lie_about_their_place_are_refused() {
+    let pieces = pieces_of("chain-by-2");
+    let of_offset = |offset: u64| {
+        let mut chunk = pieces[1].clone();
+        chunk[..8].copy_from_slice(&offset.to_le_bytes());
+        wire::seal_chunk(&mut chunk);
+        chunk
+    };
+    let with_data = |len: usize| {
+        let mut chunk = pieces[1][..wire::CHUNK_PREFIX].to_vec();
+        chunk[8..12].copy_from_slice(&(len as u32).to_le_bytes());
+        chunk.resize(wire::CHUNK_PREFIX + len, 0xFF);
+        wire::seal_chunk(&mut chunk);
+        chunk
+    };
+    let first_layer = pieces[1].len() - wire::CHUNK_PREFIX;
+    let mut decoder = Decoder::new(&pieces[0]).unwrap();
+    for offset in [1, 8, 1 << 32, 1 << 63, u64::MAX] {
+        assert!(decoder.push(&of_offset(offset)).is_err());
+    }
+    // Empty, no whole word, beyond its layer, beyond what one chunk may hold.
+    for len in [0, 1, 7, 9, first_layer + 8, MAX_CHUNK + 8] {
+        assert!(decoder.push(&with_data(len)).is_err(), "{len}");
+        assert_eq!(decoder.offset(), 0);
+    }
+    // A layer in many small chunks is as good as in one.
+    for offset in (0..first_layer as u64).step_by(8) {
+        let mut word = with_data(8);
+        word[..8].copy_from_slice(&offset.to_le_bytes());
+        wire::seal_chunk(&mut word);
+        decoder.push(&word).unwrap();
+    }
+    assert_eq!(decoder.offset(), first_layer as u64);
+    pieces[2..].iter().for_each(|piece| decoder.push(piece).unwrap());
+    let filter = decoder.finish().unwrap();
+    assert_eq!(filter.layers()[0].ones(), filter.layers()[0].cells());
+}
+
+/// A dump over several commands, during which items are added: the chunks still fit, and hold at least what the head
+/// saw. After growth they do not.
+#[test]
+fn a_dump_notices_growth_and_not_adds() {
+    let golden = Decoder::read(&bytes("chain-by-2")).unwrap();
+    let mut filter = golden.snapshot().unwrap();
+    let mut decoder = Decoder::new(Encoder::new(&filter).head()).unwrap();
+    let mut piece = Vec::new();
+    let mut offset = Encoder::new(&filter).chunk(0, &mut piece).unwrap();
+    decoder.push(&piece).unwrap();
+    filter.add(filter.hash(b"added during the dump")).unwrap();
+    offset = Encoder::new(&filter).chunk(offset, &mut piece).unwrap();
+    decoder.push(&piece).unwrap();
+    filter.grow().unwrap();
+    Encoder::new(&filter).chunk(offset, &mut piece).unwrap();
+    assert_eq!(decoder.push(&piece), Err(DecodeError::Stranger));
+    assert!(golden.layers().len() > 2);
+}
+
+/// Bytes at random, with a head that begins well, never do more than be refused.
+#[test]
+fn noise_is_refused() {
+    use rand::{Rng, SeedableRng, rngs::StdRng};
+    let mut rng = StdRng::seed_from_u64(7);
+    let goldens: Vec<_> = RECIPES.iter().map(|(name, _)| bytes(name)).collect();
+    for _ in 0..20_000 {
+        let mut noise = goldens[rng.random_range(0..goldens.len())].clone();
+        let at = rng.random_range(0..noise.len());
+        let pieces = wire::pieces(&noise);
+        for _ in 0..rng.random_range(1..4) {
+            let i = (at + rng.random_range(0..16)).min(noise.len() - 1);
+            noise[i] = rng.random();
+        }
+        if rng.random_bool(0.1) {
+            noise.truncate(at);
+            assert!(Decoder::read(&noise).is_err());
+            continue;
+        }
+        wire::seal(&mut noise, &pieces);
+        refused_or_survives(&noise, "noise");
+    }
+}
