@@ -67,14 +67,14 @@ fn full<'a, C: Call<'a>>(call: &C, filter: &Filter) -> Vec<(&'static str, Reply)
         ("Bits per cell", u64::from(spec.cell.bits()).into()),
         ("On full", Reply::from(on_full)),
         ("Error rate", Reply::Double(spec.error_rate)),
-        ("Error rate now", Reply::Double(filter.rate_now())),
+        ("Error rate now", estimate(filter.rate_now())),
         ("Capacity", filter.capacity().into()),
         ("Number of items inserted", filter.items().into()),
         ("Approximate number of items", filter.estimate().into()),
         ("Number of filters", (filter.layers().len() as u64).into()),
         ("Cells", filter.cells().into()),
         ("Cells set", filter.ones().into()),
-        ("Fill", Reply::Double(filter.fill())),
+        ("Fill", estimate(filter.fill())),
         ("Size", (filter.allocated() as u64).into()),
     ];
     match spec.family {
@@ -99,6 +99,11 @@ fn full<'a, C: Call<'a>>(call: &C, filter: &Filter) -> Vec<(&'static str, Reply)
     }
     fields.push(("Layers", Reply::Array(layers(call, filter))));
     fields
+}
+
+/// A computed figure, to the six digits that mean something.
+fn estimate(value: f64) -> Reply {
+    Reply::Double(format!("{value:.5e}").parse().unwrap_or(value))
 }
 
 fn on_full(overflow: Overflow) -> &'static str {
@@ -133,10 +138,10 @@ fn describe(layer: &Layer) -> Vec<(&'static str, Reply)> {
         ("Capacity", layer.capacity().into()),
         ("Number of items inserted", layer.items().into()),
         ("Error rate", Reply::Double(layer.error_rate())),
-        ("Error rate now", Reply::Double(layer.rate_now())),
+        ("Error rate now", estimate(layer.rate_now())),
         ("Cells", layer.cells().into()),
         ("Probes", u64::from(layer.probes()).into()),
-        ("Fill", Reply::Double(layer.fill())),
+        ("Fill", estimate(layer.fill())),
     ]
 }
 

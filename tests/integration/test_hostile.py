@@ -224,6 +224,7 @@ def test_undamaged_payloads_load(bare):
         client.restore("copy", 0, dump, replace=True)
         digest = client.execute_command("DEBUG", "DIGEST-VALUE", name)
         assert client.execute_command("DEBUG", "DIGEST-VALUE", "copy") == digest
+    client.delete("copy")
 
 
 @dataclasses.dataclass
@@ -297,7 +298,9 @@ def test_a_count_of_items_at_its_edge(bare):
 
 
 def test_a_generation_at_its_edge(bare):
-    assert saved_after(bare, "window", "newest", 1 << 62, ["BF.ROTATE", "edge"])
+    assert saved_after(bare, "window", "newest", (1 << 62) - 1, ["BF.ROTATE", "edge"])
+    with pytest.raises(redis.ResponseError, match="the last number of a generation"):
+        saved_after(bare, "window", "newest", 1 << 62, ["BF.ROTATE", "edge"])
 
 
 def saved_after(bare, name: str, field: str, value: int, command: list) -> bool:
@@ -307,9 +310,14 @@ def saved_after(bare, name: str, field: str, value: int, command: list) -> bool:
     payload.set(field, value)
     payload.seal()
     client.restore("edge", 0, payload.dump(), replace=True)
-    client.execute_command(*command)
     try:
-        client.restore("edge", 0, client.dump("edge"), replace=True)
+        client.execute_command(*command)
+        dump = client.dump("edge")
+    except redis.ResponseError:
+        client.delete("edge")
+        raise
+    try:
+        client.restore("edge", 0, dump, replace=True)
     except redis.ResponseError:
         return False
     finally:

@@ -71,8 +71,8 @@ def test_arguments(new_server):
     [
         (["NOPE", "1"], "not loaded: Unrecognized option NOPE"),
         (["ERROR_RATE"], "not loaded: Invalid number of arguments passed: they are pairs of a name and a value"),
-        (["ERROR_RATE", "2"], "not loaded: ERROR_RATE: takes a number between 0 and 1, both excluded"),
-        (["INITIAL_SIZE", "0"], "not loaded: INITIAL_SIZE: takes a number of items, at least 1"),
+        (["ERROR_RATE", "2"], "not loaded: ERROR_RATE: takes a number from 1e-12 to below 1"),
+        (["INITIAL_SIZE", "0"], "not loaded: INITIAL_SIZE: takes a number of items from 1 to 281474976710656"),
         (["EXPANSION_FACTOR", "-1"], "not loaded: EXPANSION_FACTOR: takes a number from 0 to 32768"),
         (["MAX_FILTER_BYTES", "4 apples"], "not loaded: MAX_FILTER_BYTES: takes a number of bytes"),
         (["PREFIX", "a b"], "not loaded: PREFIX takes 1 to 32 letters, digits, - or _"),
