@@ -19,6 +19,8 @@ pub enum Error {
     Generations(u64),
     /// The rotation period is 0, or the window's time does not fit in 63 bits.
     Period(u64),
+    /// A parameter of a cuckoo filter is out of range; the text says which.
+    Cuckoo(&'static str),
     /// Two properties that exclude each other; the text says which and why.
     Exclusive(&'static str),
     /// No geometry within reason holds this error rate in this layout.
@@ -55,7 +57,7 @@ impl fmt::Display for Error {
             Error::Tightening(r) => write!(f, "tightening ratio {r} is not in (0, 1)"),
             Error::Generations(n) => write!(f, "generations {n} is not in [2, 64]"),
             Error::Period(ms) => write!(f, "a rotation period of {ms} ms cannot be scheduled"),
-            Error::Exclusive(why) => f.write_str(why),
+            Error::Cuckoo(why) | Error::Exclusive(why) => f.write_str(why),
             Error::Unreachable { error_rate } => {
                 write!(f, "no reasonable size holds an error rate of {error_rate} in this layout")
             }

@@ -59,6 +59,14 @@ pub fn decrement<W: Writer>(words: &[AtomicU64], width: u32, index: usize) -> St
     Step { before, after: before - u64::from(changed) }
 }
 
+/// Puts `value` into cell `index`. For the only thread that writes; readers may run beside it.
+#[inline(always)]
+pub fn store(words: &[AtomicU64], width: u32, index: usize, value: u64) {
+    let (word, shift, mask) = locate(width, index);
+    let old = words[word].load(Relaxed);
+    words[word].store(old & !(mask << shift) | (value & mask) << shift, Relaxed);
+}
+
 /// Combines two words of counters cell by cell.
 pub fn zip(width: u32, a: u64, b: u64, combine: impl Fn(u64, u64) -> u64) -> u64 {
     let mask = maximum(width);
@@ -102,6 +110,14 @@ mod tests {
             assert_eq!(decrement::<Single>(&words, width, index + 1), Step { before: 0, after: 0 });
             assert_eq!(words[1].load(Relaxed), max);
         }
+    }
+
+    #[test]
+    fn store_leaves_the_neighbours_alone() {
+        let words: [AtomicU64; 2] = [u64::MAX.into(), 0.into()];
+        store(&words, 8, 3, 0x5A);
+        store(&words, 16, 4, 0x1_2345);
+        assert_eq!((words[0].load(Relaxed), words[1].load(Relaxed)), (0xFFFF_FFFF_5AFF_FFFF, 0x2345));
     }
 
     #[test]

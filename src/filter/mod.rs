@@ -1,11 +1,14 @@
-//! The filters: [`Layer`] is one fixed-size filter; [`Filter`] is what one key holds, made of layers.
+//! The filters: [`Layer`] is one fixed-size Bloom filter; [`Filter`] is what one key holds, made of layers; [`Cuckoo`] is
+//! the other kind.
 
 pub mod chain;
+pub mod cuckoo;
 pub mod layer;
 pub mod probe;
 pub mod window;
 
 pub use chain::Chain;
+pub use cuckoo::{Cuckoo, CuckooHash, CuckooSpec};
 pub use layer::{Layer, Removed};
 pub use window::{Schedule, Window};
 
