@@ -35,8 +35,8 @@ impl Default for Settings {
     }
 }
 
-/// One option.
-pub struct Option {
+/// One option: how its text is read and written.
+pub struct Setting {
     /// Its name in CONFIG, behind the module's.
     pub name: &'static str,
     /// Its name as a load argument.
@@ -50,8 +50,8 @@ pub struct Option {
 }
 
 /// All options.
-pub const OPTIONS: &[Option] = &[
-    Option {
+pub const OPTIONS: &[Setting] = &[
+    Setting {
         name: "error-rate",
         argument: "ERROR_RATE",
         takes: "a number from 1e-12 to below 1",
@@ -62,7 +62,7 @@ pub const OPTIONS: &[Option] = &[
             Ok(())
         },
     },
-    Option {
+    Setting {
         name: "initial-size",
         argument: "INITIAL_SIZE",
         takes: "a number of items from 1 to 281474976710656",
@@ -73,7 +73,7 @@ pub const OPTIONS: &[Option] = &[
             Ok(())
         },
     },
-    Option {
+    Setting {
         name: "expansion-factor",
         argument: "EXPANSION_FACTOR",
         takes: "a number from 0 to 32768, where 0 means filters that do not scale",
@@ -84,7 +84,7 @@ pub const OPTIONS: &[Option] = &[
             Ok(())
         },
     },
-    Option {
+    Setting {
         name: "max-filter-bytes",
         argument: "MAX_FILTER_BYTES",
         takes: "a number of bytes, with kb, mb or gb if you like; 0 for as many as the machine has",
@@ -97,7 +97,7 @@ pub const OPTIONS: &[Option] = &[
 ];
 
 /// A number of bytes as in redis.conf: `kb` is 1024, `k` 1000, and so on.
-fn bytes(text: &str) -> std::option::Option<u64> {
+fn bytes(text: &str) -> Option<u64> {
     let text = text.to_ascii_lowercase();
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit: u64 = match &text[digits.len()..] {

@@ -16,8 +16,6 @@ pub enum Reply {
     Double(f64),
     /// A bulk string.
     Bulk(Vec<u8>),
-    /// A simple string, known at compile time: user data never goes into one.
-    Simple(&'static str),
     /// Null.
     Null,
     /// An array.

@@ -5,7 +5,7 @@
 
 use super::api::{Context, OwnText, Text, server, status};
 use super::guard;
-use crate::config::{OPTIONS, Settings};
+use crate::config::{OPTIONS, Setting, Settings};
 use redis_module::raw;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr;
@@ -78,7 +78,7 @@ pub(super) fn take_arguments(arguments: &[(String, String)]) -> Result<(), Strin
     Ok(())
 }
 
-fn put(option: &crate::config::Option, value: &str) -> Result<(), String> {
+fn put(option: &Setting, value: &str) -> Result<(), String> {
     let mut settings = SETTINGS.write().unwrap_or_else(PoisonError::into_inner);
     (option.set)(&mut settings, value).map_err(|()| format!("takes {}", option.takes))
 }

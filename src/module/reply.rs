@@ -38,7 +38,6 @@ fn send_reply(ctx: Context<'_>, reply: &Reply) {
         // The servers differ in how many digits they print; the shortest that reads back is the same everywhere.
         Reply::Double(value) => ctx.reply_bulk(value.to_string().as_bytes()),
         Reply::Bulk(bytes) => ctx.reply_bulk(bytes),
-        Reply::Simple(text) => ctx.reply_simple(text),
         Reply::Null => ctx.reply_null(),
         Reply::Array(replies) => {
             ctx.reply_array(replies.len());
