@@ -78,7 +78,8 @@ impl Filter {
         Filter::new_since(spec, 0)
     }
 
-    /// An empty filter whose window, if it is one, begins its generation 0 at Unix time `since_ms`.
+    /// An empty filter whose window, if it is one, begins its generation 0 at Unix time `since_ms`, or at
+    /// [`limits::MAX_TIME_MS`] if that is earlier.
     ///
     /// # Errors
     /// As [`new`](Filter::new).

@@ -1,7 +1,7 @@
 //! The server's API as safe Rust: the one file that calls it on behalf of commands.
 //!
-//! Only what is here is used, so that this list is also the list of what a server must have. All of it exists since
-//! Redis 7.0; what came later is asked for with `Option` in `load`. Values carry the lifetime `'a` of the running
+//! What goes through `server!`, here and where the module registers itself, exists in every server since Redis 7.0. What
+//! came later is looked for where it is used, and done without where it is missing. Values carry the lifetime `'a` of the running
 //! command, and none of them is `Send`: the API belongs to the main thread.
 
 use super::data_type;
@@ -12,7 +12,7 @@ use std::ffi::{CStr, c_char, c_int, c_long, c_longlong};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
-/// What the server's functions return.
+/// What the server's functions return: done or not, and the type of a key that does not exist.
 #[allow(clippy::cast_possible_truncation, reason = "they are 0 and 1")]
 pub(super) mod status {
     use redis_module::raw;

@@ -1,7 +1,7 @@
 //! A running command's view of the server: [`Call`] over the API.
 
 use super::api::{Context, OpenKey, OwnText, Text};
-use super::commands::names;
+use super::commands::name_of;
 use super::{config, memory, reclaim};
 use crate::command::{Access, Call, CommandError, Effect, Loads};
 use crate::config::Settings;
@@ -73,13 +73,13 @@ impl<'a> Call<'a> for ServerCall<'a> {
             Effect::Items(verb, indices) => {
                 let items = indices.iter().map(|index| self.text(*index));
                 let arguments: Vec<Text<'_>> = std::iter::once(key).chain(items).collect();
-                self.ctx.replicate(names().get(verb), &arguments);
+                self.ctx.replicate(name_of(verb), &arguments);
             }
             Effect::Arguments(verb, words) => {
                 let own: Vec<OwnText> = words.iter().map(|word| OwnText::new(word)).collect();
                 let words = own.iter().map(OwnText::as_text);
                 let arguments: Vec<Text<'_>> = std::iter::once(key).chain(words).collect();
-                self.ctx.replicate(names().get(verb), &arguments);
+                self.ctx.replicate(name_of(verb), &arguments);
             }
         }
     }

@@ -10,24 +10,14 @@ use std::ffi::{CStr, CString, c_int};
 use std::ptr;
 use std::sync::OnceLock;
 
-/// The names under which the commands are registered.
-pub(super) struct Names {
-    names: Vec<CString>,
-}
+/// The names under which the commands are registered, in the order of the table.
+static NAMES: OnceLock<Vec<CString>> = OnceLock::new();
 
-static NAMES: OnceLock<Names> = OnceLock::new();
-
-/// The names; empty before the module is loaded.
-pub(super) fn names() -> &'static Names {
-    NAMES.get_or_init(|| Names { names: Vec::new() })
-}
-
-impl Names {
-    /// Full name of a verb, in any case.
-    pub(super) fn get(&self, verb: &str) -> &CStr {
-        let index = TABLE.iter().position(|entry| entry.verb.eq_ignore_ascii_case(verb));
-        index.and_then(|index| self.names.get(index)).map_or(c"", CString::as_c_str)
-    }
+/// Name of the command with this verb, in any case.
+pub(super) fn name_of(verb: &str) -> &'static CStr {
+    let index = TABLE.iter().position(|entry| entry.verb.eq_ignore_ascii_case(verb));
+    let name = index.and_then(|index| NAMES.get()?.get(index));
+    name.map_or(c"", |name| name.as_c_str())
 }
 
 type Callback =
@@ -96,10 +86,10 @@ unsafe extern "C" fn entry<const INDEX: usize>(
 /// `ctx` is the context of a running `RedisModule_OnLoad`.
 pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx, prefix: &str) -> Result<(), String> {
     let full = |entry: &Entry| CString::new(format!("{prefix}.{}", entry.verb)).unwrap_or_default();
-    let names = NAMES.get_or_init(|| Names { names: TABLE.iter().map(full).collect() });
+    let names = NAMES.get_or_init(|| TABLE.iter().map(full).collect());
     // SAFETY: the callback's contract is passed on.
     let has_category = unsafe { add_category(ctx) };
-    for ((entry, callback), name) in TABLE.iter().zip(ENTRIES).zip(&names.names) {
+    for ((entry, callback), name) in TABLE.iter().zip(ENTRIES).zip(names) {
         let getkeys = if names_its_keys(entry.command) { " getkeys-api" } else { "" };
         let flags = CString::new(format!("{}{getkeys}", entry.flags)).unwrap_or_default();
         // SAFETY: all strings are NUL-terminated and copied by the server.

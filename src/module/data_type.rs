@@ -4,7 +4,7 @@
 //! (free); none takes a lock.
 
 use super::api::server;
-use super::commands::names;
+use super::commands::name_of;
 use super::{guard, log};
 use crate::command::each_piece;
 use crate::filter::Filter;
@@ -157,7 +157,7 @@ unsafe extern "C" fn aof_rewrite(
         || {
             // SAFETY: the server passes a value of ours.
             let filter = unsafe { filter(value) };
-            let command = names().get("loadchunk");
+            let command = name_of("loadchunk");
             each_piece(&Encoder::new(filter), |iterator, piece| {
                 let iterator = iterator as c_longlong;
                 // SAFETY: format "slb" takes a string, a long long, and bytes with their length.
