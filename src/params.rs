@@ -83,7 +83,7 @@ pub enum Overflow {
 
 /// How the layers of a scaling filter share its error rate.
 ///
-/// [`Tightening::INVERSE_SQUARE`] spends it where the memory is (see [`sizing::chain_error_rate`](crate::sizing));
+/// [`Tightening::INVERSE_SQUARE`] spends it where the memory is (see [`sizing`](crate::sizing));
 /// a ratio r gives layer i the share (1−r)·rⁱ (Almeida et al., "Scalable Bloom Filters", 2007).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tightening(f64);

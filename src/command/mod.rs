@@ -5,10 +5,10 @@
 //!
 //! | file | commands |
 //! | --- | --- |
-//! | [`items`] | ADD, MADD, ADDNX, EXISTS, MEXISTS, TEST, MTEST, DEL, MDEL, COUNT, AGE, and the items of INSERT |
-//! | [`lifecycle`] | RESERVE, INSERT, ROTATE, CLEAR |
-//! | [`info`] | CARD, INFO, DEBUG |
-//! | [`transfer`] | SCANDUMP, LOADCHUNK |
+//! | `items` | ADD, MADD, ADDNX, EXISTS, MEXISTS, TEST, MTEST, DEL, MDEL, COUNT, AGE, and the items of INSERT |
+//! | `lifecycle` | RESERVE, INSERT, ROTATE, CLEAR |
+//! | `info` | CARD, INFO, DEBUG |
+//! | `transfer` | SCANDUMP, LOADCHUNK |
 
 #![deny(
     clippy::unwrap_used,

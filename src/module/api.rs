@@ -72,7 +72,7 @@ impl<'a> Context<'a> {
         unsafe { server!(RedisModule_GetSelectedDb(self.as_ptr())) }
     }
 
-    /// Unix time in milliseconds: the server's cached clock where it has one (2 ns), else the system's (40 ns).
+    /// Unix time in milliseconds: the server's cached clock where it has one, else the system's.
     pub(super) fn now_ms(self) -> u64 {
         // SAFETY: plain calls.
         let ms = unsafe {

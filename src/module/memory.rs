@@ -4,7 +4,8 @@
 use super::api::Context;
 use crate::command::CommandError;
 
-/// Below this many bytes only the configured limit is looked at: asking the server for its figures takes some 20 µs.
+/// Below this many bytes only the configured limit is looked at: asking the server for its figures makes it write a
+/// section of INFO, which would be most of the cost of creating a small filter.
 const CHECKED_FROM: u64 = 1 << 20;
 
 /// Allows or refuses a filter of `total` bytes that grows by `more` of them now.
