@@ -1,6 +1,10 @@
 //! The options of the module: names, defaults, ranges. The server holds the texts; this says what they mean.
+//!
+//! RedisBloom's options have its names, defaults, ranges and refusals. A range may depend on another option, so that an
+//! add that creates a filter cannot fail for its defaults.
 
 use crate::params::{Family, Overflow, Tightening, limits};
+use std::ops::RangeInclusive;
 
 /// The values in force.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -11,14 +15,33 @@ pub struct Settings {
     pub initial_size: u64,
     /// Expansion of a filter that is created without one, 0 for a filter that does not scale.
     pub expansion: u32,
+    /// Slots of a bucket of a cuckoo filter that is created without that.
+    pub cuckoo_bucket_size: u8,
+    /// Capacity of a cuckoo filter that an add creates.
+    pub cuckoo_initial_size: u64,
+    /// Most moves to make room for one item, of a cuckoo filter that is created without that.
+    pub cuckoo_max_iterations: u16,
+    /// Expansion of a cuckoo filter that is created without one, 0 for a filter that does not grow.
+    pub cuckoo_expansion: u32,
+    /// Sub-filters that a cuckoo filter may grow to.
+    pub cuckoo_max_expansions: u32,
     /// Bytes of cells that one filter may have; 0 for as many as the machine has memory.
     pub max_filter_bytes: u64,
 }
 
 impl Settings {
     /// RedisBloom's defaults.
-    pub const DEFAULT: Settings =
-        Settings { error_rate: 0.01, initial_size: 100, expansion: 2, max_filter_bytes: 0 };
+    pub const DEFAULT: Settings = Settings {
+        error_rate: 0.01,
+        initial_size: 100,
+        expansion: 2,
+        cuckoo_bucket_size: 2,
+        cuckoo_initial_size: 1024,
+        cuckoo_max_iterations: 20,
+        cuckoo_expansion: 1,
+        cuckoo_max_expansions: 32,
+        max_filter_bytes: 0,
+    };
 
     /// The family that an expansion means: 0 does not scale, as in RedisBloom.
     pub fn family_for(expansion: u32) -> Family {
@@ -26,6 +49,16 @@ impl Settings {
             0 => Family::Fixed(Overflow::Error),
             expansion => Family::Scaling { expansion, tightening: Tightening::INVERSE_SQUARE },
         }
+    }
+
+    /// The largest bucket that goes twice into a cuckoo filter of the configured size.
+    pub fn max_bucket_size(&self) -> u8 {
+        u8::try_from(self.cuckoo_initial_size / 2).unwrap_or(u8::MAX)
+    }
+
+    /// Sub-filters that a cuckoo filter may grow to.
+    pub fn max_tables(&self) -> usize {
+        self.cuckoo_max_expansions as usize
     }
 }
 
@@ -35,63 +68,125 @@ impl Default for Settings {
     }
 }
 
+/// Why a text is no value of an option.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It is no number, or what else the option takes.
+    Invalid,
+    /// It is out of this range.
+    Range(String),
+}
+
+impl Refusal {
+    /// For the user of the option called `name`, in RedisBloom's words.
+    pub fn text(&self, name: &str) -> String {
+        match self {
+            Refusal::Invalid => format!("Invalid value for `{name}`"),
+            Refusal::Range(range) => format!("Value for `{name}` must be in the range {range}"),
+        }
+    }
+}
+
 /// One option: how its text is read and written.
 pub struct Setting {
-    /// Its name in CONFIG, behind the module's.
+    /// Its name in CONFIG; for those of Bloom filters what stands behind `bf-`.
     pub name: &'static str,
     /// Its name as a load argument.
     pub argument: &'static str,
-    /// What it takes, for error messages.
-    pub takes: &'static str,
     /// Reads its value as text.
     pub get: fn(&Settings) -> String,
-    /// Sets it from text; `Err` leaves it as it was.
-    pub set: fn(&mut Settings, &str) -> Result<(), ()>,
+    /// Sets it from text; an error leaves it as it was.
+    pub set: fn(&mut Settings, &str) -> Result<(), Refusal>,
 }
+
+/// An integer in a range.
+fn integer<T: TryFrom<i64>>(text: &str, range: RangeInclusive<i64>) -> Result<T, Refusal> {
+    let value: i64 = text.parse().map_err(|_| Refusal::Invalid)?;
+    let out = || Refusal::Range(format!("[{}, {}]", range.start(), range.end()));
+    if range.contains(&value) { T::try_from(value).map_err(|_| out()) } else { Err(out()) }
+}
+
+/// A number between 0 and 1.
+fn error_rate(text: &str) -> Result<f64, Refusal> {
+    let rate: f64 = text.parse().ok().filter(|rate: &f64| !rate.is_nan()).ok_or(Refusal::Invalid)?;
+    if !(rate > 0.0 && rate < 1.0) {
+        return Err(Refusal::Range("(0.000000, 1.000000)".to_owned()));
+    }
+    if rate < limits::MIN_ERROR_RATE {
+        return Err(Refusal::Range(format!("[{:e}, 1.000000)", limits::MIN_ERROR_RATE)));
+    }
+    Ok(rate)
+}
+
+/// RedisBloom's largest default capacity. What BF.RESERVE takes is a matter of memory.
+const MAX_INITIAL_SIZE: i64 = 1 << 30;
 
 /// All options.
 pub const OPTIONS: &[Setting] = &[
     Setting {
         name: "error-rate",
         argument: "ERROR_RATE",
-        takes: "a number from 1e-12 to below 1",
         get: |settings| settings.error_rate.to_string(),
-        set: |settings, text| {
-            let rate = text.parse().ok().filter(|rate| (limits::MIN_ERROR_RATE..1.0).contains(rate));
-            settings.error_rate = rate.ok_or(())?;
-            Ok(())
-        },
+        set: |settings, text| error_rate(text).map(|rate| settings.error_rate = rate),
     },
     Setting {
         name: "initial-size",
         argument: "INITIAL_SIZE",
-        takes: "a number of items from 1 to 281474976710656",
         get: |settings| settings.initial_size.to_string(),
-        set: |settings, text| {
-            let items = text.parse().ok().filter(|items| (1..=limits::MAX_CAPACITY).contains(items));
-            settings.initial_size = items.ok_or(())?;
-            Ok(())
-        },
+        set: |settings, text| integer(text, 1..=MAX_INITIAL_SIZE).map(|items| settings.initial_size = items),
     },
     Setting {
         name: "expansion-factor",
         argument: "EXPANSION_FACTOR",
-        takes: "a number from 0 to 32768, where 0 means filters that do not scale",
         get: |settings| settings.expansion.to_string(),
         set: |settings, text| {
-            settings.expansion =
-                text.parse().ok().filter(|value| *value <= limits::MAX_EXPANSION).ok_or(())?;
-            Ok(())
+            integer(text, 0..=limits::MAX_EXPANSION.into()).map(|factor| settings.expansion = factor)
         },
+    },
+    Setting {
+        name: "cf-bucket-size",
+        argument: "CF_BUCKET_SIZE",
+        get: |settings| settings.cuckoo_bucket_size.to_string(),
+        set: |settings, text| {
+            integer(text, 1..=settings.max_bucket_size().into())
+                .map(|slots| settings.cuckoo_bucket_size = slots)
+        },
+    },
+    Setting {
+        name: "cf-initial-size",
+        argument: "CF_INITIAL_SIZE",
+        get: |settings| settings.cuckoo_initial_size.to_string(),
+        set: |settings, text| {
+            integer(text, 2 * i64::from(settings.cuckoo_bucket_size)..=MAX_INITIAL_SIZE)
+                .map(|items| settings.cuckoo_initial_size = items)
+        },
+    },
+    Setting {
+        name: "cf-max-iterations",
+        argument: "CF_MAX_ITERATIONS",
+        get: |settings| settings.cuckoo_max_iterations.to_string(),
+        set: |settings, text| integer(text, 1..=65_535).map(|moves| settings.cuckoo_max_iterations = moves),
+    },
+    Setting {
+        name: "cf-expansion-factor",
+        argument: "CF_EXPANSION_FACTOR",
+        get: |settings| settings.cuckoo_expansion.to_string(),
+        set: |settings, text| {
+            integer(text, 0..=limits::MAX_EXPANSION.into()).map(|factor| settings.cuckoo_expansion = factor)
+        },
+    },
+    Setting {
+        name: "cf-max-expansions",
+        argument: "CF_MAX_EXPANSIONS",
+        get: |settings| settings.cuckoo_max_expansions.to_string(),
+        set: |settings, text| integer(text, 1..=65_536).map(|most| settings.cuckoo_max_expansions = most),
     },
     Setting {
         name: "max-filter-bytes",
         argument: "MAX_FILTER_BYTES",
-        takes: "a number of bytes, with kb, mb or gb if you like; 0 for as many as the machine has",
         get: |settings| settings.max_filter_bytes.to_string(),
         set: |settings, text| {
-            settings.max_filter_bytes = bytes(text).ok_or(())?;
-            Ok(())
+            bytes(text).map(|bytes| settings.max_filter_bytes = bytes).ok_or(Refusal::Invalid)
         },
     },
 ];
@@ -124,9 +219,30 @@ mod tests {
             let text = (option.get)(&settings);
             assert_eq!((option.set)(&mut settings, &text), Ok(()), "{}", option.name);
             for nonsense in ["", "x", "-1", "1.5x", "nan", "99999999999999999999999"] {
-                assert_eq!((option.set)(&mut settings, nonsense), Err(()), "{} {nonsense}", option.name);
+                assert!((option.set)(&mut settings, nonsense).is_err(), "{} {nonsense}", option.name);
             }
             assert_eq!(settings, Settings::DEFAULT);
+        }
+    }
+
+    #[test]
+    fn refusals_are_redisblooms() {
+        let refusal = |name: &str, text: &str| {
+            let option = OPTIONS.iter().find(|option| option.name == name).unwrap();
+            (option.set)(&mut Settings { cuckoo_initial_size: 100, ..Settings::DEFAULT }, text)
+                .unwrap_err()
+                .text(name)
+        };
+        for (name, text, expected) in [
+            ("error-rate", "x", "Invalid value for `error-rate`"),
+            ("error-rate", "1", "Value for `error-rate` must be in the range (0.000000, 1.000000)"),
+            ("error-rate", "1e-13", "Value for `error-rate` must be in the range [1e-12, 1.000000)"),
+            ("initial-size", "0", "Value for `initial-size` must be in the range [1, 1073741824]"),
+            ("cf-bucket-size", "51", "Value for `cf-bucket-size` must be in the range [1, 50]"),
+            ("cf-initial-size", "3", "Value for `cf-initial-size` must be in the range [4, 1073741824]"),
+            ("cf-max-expansions", "65537", "Value for `cf-max-expansions` must be in the range [1, 65536]"),
+        ] {
+            assert_eq!(refusal(name, text), expected);
         }
     }
 

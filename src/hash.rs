@@ -58,6 +58,11 @@ pub enum HashKind {
 }
 
 impl HashKind {
+    /// The hash of this number in the wire format.
+    pub(crate) fn from_number(number: u8) -> Option<HashKind> {
+        [HashKind::Xxh3, HashKind::SipHash].into_iter().find(|kind| *kind as u8 == number)
+    }
+
     /// The keyed function.
     #[inline(always)]
     pub fn hasher(self, seed: Seed) -> Hasher {

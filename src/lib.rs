@@ -58,7 +58,7 @@ pub mod wire;
 mod module;
 
 pub use error::Error;
-pub use filter::{Added, Cuckoo, CuckooSpec, Filter, Layer};
+pub use filter::{Added, Cuckoo, CuckooSpec, Filter, Layer, Value};
 pub use hash::{HashKind, Hasher, ItemHash, Seed};
 pub use params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limits};
 pub use sizing::{LayerSpec, Layout, Shape};

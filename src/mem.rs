@@ -14,6 +14,7 @@
 
 use crate::error::Error;
 use crate::sync::AtomicU64;
+use crate::sync::Ordering::Relaxed;
 use std::alloc::Layout;
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -70,6 +71,29 @@ impl Words {
         Words::layout(self.len).map_or(0, |layout| layout.size())
     }
 
+    /// Bytes of the words.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.len as u64 * 8
+    }
+
+    /// Copies words from `first` on, little-endian, into `bytes`, a multiple of 8 long.
+    pub(crate) fn read_bytes(&self, first: usize, bytes: &mut [u8]) {
+        for (chunk, word) in bytes.chunks_exact_mut(8).zip(&self[first..]) {
+            chunk.copy_from_slice(&word.load(Relaxed).to_le_bytes());
+        }
+    }
+
+    /// The reverse of [`read_bytes`](Words::read_bytes), into words that are 0.
+    pub(crate) fn write_bytes(&self, first: usize, bytes: &[u8]) {
+        for (chunk, word) in bytes.chunks_exact(8).zip(&self[first..]) {
+            let value = u64::from_le_bytes(chunk.try_into().unwrap_or_default());
+            // A page of zeros stays untouched.
+            if value != 0 {
+                word.store(value, Relaxed);
+            }
+        }
+    }
+
     /// Asks the processor to fetch the line of word `index`; a hint that never faults.
     #[inline(always)]
     pub(crate) fn prefetch(&self, index: usize) {
@@ -87,6 +111,12 @@ impl Words {
         };
         #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         let _ = address;
+    }
+}
+
+impl std::fmt::Debug for Words {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Words").field("len", &self.len).finish_non_exhaustive()
     }
 }
 
@@ -117,7 +147,6 @@ impl Drop for Words {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sync::Ordering::Relaxed;
 
     #[test]
     fn zeroed_aligned_and_whole() {

@@ -26,6 +26,8 @@ pub mod limits {
     pub const MAX_TIME_MS: u64 = 1 << 62;
     /// Number of a generation.
     pub const MAX_GENERATION: u64 = 1 << 62;
+    /// A number of events that is kept: deletes, moves. No server lives to see it.
+    pub const MAX_COUNT: u64 = 1 << 62;
     /// Bytes of the cells of one filter: 2^46, half of what a 64-bit process can address.
     pub const MAX_BYTES: u64 = 1 << 46;
 }

@@ -4,7 +4,7 @@ mod host;
 
 use bloomery::command::{Answer, CommandError, Reply};
 use bloomery::config::Settings;
-use host::{Host, Value};
+use host::{Content, Host};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::cell::RefCell;
@@ -48,7 +48,7 @@ fn an_add_creates_with_everything_spelt_out_and_replicates_only_what_changed() {
 #[test]
 fn a_refused_command_changes_and_replicates_nothing() {
     let host = Host::default();
-    host.keys.borrow_mut().insert(b"str".to_vec(), Rc::new(RefCell::new(Value::Other)));
+    host.keys.borrow_mut().insert(b"str".to_vec(), Rc::new(RefCell::new(Content::Other)));
     host.line("BF.RESERVE k 0.01 100").unwrap();
     host.take_replicated();
     let before = host.dump("k");
@@ -241,6 +241,7 @@ fn a_replica_that_obeys_ends_equal() {
             initial_size: 7,
             expansion: 0,
             max_filter_bytes: 1,
+            ..Settings::DEFAULT
         });
         replica.memory.set(Some(1));
         primary.now_ms.set(1_000_000);

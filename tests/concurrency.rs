@@ -4,7 +4,6 @@ mod battery;
 
 use battery::env;
 use battery::naive::cells_of;
-use bloomery::wire::Decoder;
 use bloomery::{Cell, Filter, HashKind, Hasher, ItemHash, Layer, LayerSpec, LayoutChoice, Seed, Spec};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -205,7 +204,7 @@ fn dumps_under_adds_hold_all_that_came_before() {
         });
         while !stop.load(Ordering::Acquire) {
             let before = done.load(Ordering::Acquire);
-            let copy = Decoder::read(&battery::wire::encode(&filter)).unwrap();
+            let copy = battery::wire::decode(&battery::wire::encode(&filter)).unwrap();
             assert!((0..before).all(|i| copy.contains(item(i))));
         }
     });

@@ -80,4 +80,15 @@ fn no_allocation_per_item() {
             assert!(many <= few + 1, "BF.MADD {key}: {few} for 10 items, {many} for 10,000");
         }
     }
+    // A cuckoo filter with room adds without moving anything, and moving is the one thing that allocates.
+    host.line("CF.RESERVE cuckoo 100000").unwrap();
+    let with = |verb: &'static str, items: &'static [String]| -> Vec<&[u8]> {
+        [verb.as_bytes(), b"cuckoo"].into_iter().chain(items.iter().map(|item| item.as_bytes())).collect()
+    };
+    let items: &'static [String] = items.leak();
+    let floor = allocations(&host, &with("CF.COUNT", &items[..1]));
+    assert_eq!(allocations(&host, &with("CF.EXISTS", &items[..1])), floor);
+    let few = allocations(&host, &with("CF.MEXISTS", &items[..10]));
+    let many = allocations(&host, &with("CF.MEXISTS", items));
+    assert!(many <= few + 1, "CF.MEXISTS: {few} for 10 items, {many} for 10,000");
 }

@@ -9,7 +9,6 @@ mod battery;
 
 use battery::naive::Naive;
 use battery::{env, figures, hash, kinds, refuses, seeded, wire};
-use bloomery::wire::Decoder;
 use bloomery::{Cell, Filter, Spec};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -115,7 +114,7 @@ impl Run {
         let before = figures(&self.filter);
         let copy = match how {
             0 => self.filter.snapshot().unwrap(),
-            _ => Decoder::read(&wire::encode(&self.filter)).unwrap(),
+            _ => wire::decode(&wire::encode(&self.filter)).unwrap(),
         };
         assert!(copy.equal(&self.filter));
         assert_eq!(figures(&copy), before);

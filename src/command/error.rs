@@ -39,8 +39,13 @@ pub enum CommandError {
     ExpansionRange,
     /// NONSCALING and EXPANSION.
     NonscalingExpands,
-    /// An option of BF.INSERT that is malformed or out of range; the text is RedisBloom's for it.
-    BadInsertOption(&'static str),
+    /// What RedisBloom also refuses, in its words, where they depend on nothing.
+    Worded(&'static str),
+    /// BUCKETSIZE of CF.RESERVE.
+    BucketSizeRange {
+        /// The most that is configured.
+        most: u8,
+    },
     /// BF.INFO with a field that does not exist.
     BadInfoField,
     /// An iterator that is not a number; BF.LOADCHUNK says ERR, BF.SCANDUMP does not.
@@ -85,8 +90,12 @@ pub enum CommandError {
     NotWindow,
     /// `AT` comes from a primary or an AOF only.
     NotForClients,
-    /// Bytes that are not a filter.
+    /// Bytes that are not a Bloom filter.
     BadData(Option<DecodeError>),
+    /// Bytes that are not the head of a cuckoo filter.
+    BadHeader(Option<DecodeError>),
+    /// Bytes that are not the next chunk of a cuckoo filter.
+    BadChunk(DecodeError),
     /// A chunk for a filter that is complete already, behind its end.
     NoLink,
     /// What the core refuses otherwise.
@@ -120,7 +129,10 @@ impl fmt::Display for CommandError {
             CommandError::BadExpansion => f.write_str("ERR bad expansion"),
             CommandError::ExpansionRange => f.write_str("ERR expansion must be in the range [0, 32768]"),
             CommandError::NonscalingExpands => f.write_str("Nonscaling filters cannot expand"),
-            CommandError::BadInsertOption(text) => f.write_str(text),
+            CommandError::Worded(text) => f.write_str(text),
+            CommandError::BucketSizeRange { most } => {
+                write!(f, "BUCKETSIZE: value must be in the range [1, {most}]")
+            }
             CommandError::BadInfoField => f.write_str("Invalid information value"),
             CommandError::BadIterator { prefixed } => {
                 f.write_str(if *prefixed { "ERR " } else { "" })?;
@@ -156,6 +168,9 @@ impl fmt::Display for CommandError {
             }
             CommandError::BadData(None) => f.write_str("ERR received bad data"),
             CommandError::BadData(Some(why)) => write!(f, "ERR received bad data: {why}"),
+            CommandError::BadHeader(None) => f.write_str("Invalid header"),
+            CommandError::BadHeader(Some(why)) => write!(f, "Invalid header: {why}"),
+            CommandError::BadChunk(why) => write!(f, "Couldn't load chunk!: {why}"),
             CommandError::NoLink => f.write_str("ERR invalid offset - no link found"),
             CommandError::Core(why) => write!(f, "ERR {why}"),
             CommandError::NoRandomness => {

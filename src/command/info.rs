@@ -1,7 +1,8 @@
-//! Commands that look at a filter as a whole.
+//! Commands that look at a Bloom filter as a whole.
 
 use super::error::CommandError;
-use super::options::{hash_name, layout_name};
+use super::options::bloom::layout_name;
+use super::options::hash_name;
 use super::reply::Reply;
 use super::{Access, Call, Key, current_generation};
 use crate::filter::{Filter, Layer};

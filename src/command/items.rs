@@ -3,7 +3,7 @@
 
 use super::error::CommandError;
 use super::reply::{Answer, Answers, Reply};
-use super::{Access, Call, Effect, Key, catch_up, create, current_generation};
+use super::{Access, Call, Command, Effect, Key, catch_up, create, current_generation};
 use crate::config::Settings;
 use crate::error::Error;
 use crate::filter::{Added, Filter};
@@ -112,7 +112,7 @@ fn add_one<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError>
         call.replicate(if mode == Mode::Add {
             Effect::Verbatim
         } else {
-            Effect::Items("ADD", &[FIRST_ITEM])
+            Effect::Items(Command::Add, &[FIRST_ITEM])
         });
         call.changed(c"bf.add");
     }
@@ -146,7 +146,7 @@ pub(super) fn default_spec<'a, C: Call<'a>>(call: &C) -> Result<Spec, CommandErr
     let settings = call.settings();
     let family = Settings::family_for(settings.expansion);
     let spec = Spec { family, ..Spec::fixed(settings.initial_size, settings.error_rate) };
-    super::options::with_random_seed(spec)
+    super::options::bloom::with_random_seed(spec)
 }
 
 /// Adds the arguments from `first` on, in order. The first item that finds a filter of fixed size full ends the
@@ -176,7 +176,7 @@ pub(super) fn add_items<'a, C: Call<'a>>(call: &C, filter: &mut Filter, first: u
     });
     if !changed.is_empty() {
         let all = first == FIRST_ITEM && changed.len() == call.argc().saturating_sub(first);
-        call.replicate(if all { Effect::Verbatim } else { Effect::Items("MADD", &changed) });
+        call.replicate(if all { Effect::Verbatim } else { Effect::Items(Command::Madd, &changed) });
         call.changed(c"bf.add");
     }
     Reply::Answers(answers)
@@ -255,7 +255,7 @@ pub(super) fn delete_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandErr
     });
     if !changed.is_empty() {
         let all = changed.len() == call.argc().saturating_sub(FIRST_ITEM);
-        call.replicate(if all { Effect::Verbatim } else { Effect::Items("MDEL", &changed) });
+        call.replicate(if all { Effect::Verbatim } else { Effect::Items(Command::Mdel, &changed) });
         call.changed(c"bf.del");
     }
     Ok(Reply::Answers(answers))

@@ -1,14 +1,15 @@
-//! Commands on whole filters.
+//! Commands on whole Bloom filters.
 
 use super::error::CommandError;
-use super::options::{self, Insertion, Reservation};
+use super::options;
+use super::options::bloom::{Insertion, Reservation, insertion, reservation, with_random_seed};
 use super::reply::Reply;
-use super::{Access, Call, Effect, Key, catch_up, create, items};
+use super::{Access, Call, Command, Effect, Key, catch_up, create, items};
 use crate::params::{Family, limits};
 
 /// `BF.RESERVE key error_rate capacity [option…]`.
 pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let Reservation { spec, since_ms } = options::reservation(call)?;
+    let Reservation { spec, since_ms } = reservation(call)?;
     let mut key = call.open(1, Access::Write);
     if key.filter()?.is_some() {
         return Err(CommandError::Exists);
@@ -22,13 +23,13 @@ pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
 
 /// `BF.INSERT key [option…] ITEMS item…`.
 pub(super) fn insert<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let Insertion { spec, create: may_create, first_item } = options::insertion(call)?;
+    let Insertion { spec, create: may_create, first_item } = insertion(call)?;
     let mut key = call.open(1, Access::Write);
     if key.filter()?.is_none() {
         if !may_create {
             return Err(CommandError::NotFound);
         }
-        create(call, &mut key, options::with_random_seed(spec)?, 0)?;
+        create(call, &mut key, with_random_seed(spec)?, 0)?;
     }
     let filter = key.filter_mut()?.ok_or(CommandError::NotFound)?;
     catch_up(call, filter)?;
@@ -47,7 +48,7 @@ pub(super) fn rotate<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         let (number, by_hand) = replicated_rotation(call)?;
         if number > newest {
             let retired = if by_hand { filter.rotate(number)? } else { filter.advance(number)? };
-            call.retire(retired);
+            call.retire(retired.into());
             call.replicate(Effect::Verbatim);
             call.changed(c"bf.rotate");
         }
@@ -55,9 +56,9 @@ pub(super) fn rotate<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     }
     let current = if call.obeys() { newest } else { filter.generation_at(call.now_ms()) };
     let number = current.saturating_add(1);
-    call.retire(filter.rotate(number)?);
+    call.retire(filter.rotate(number)?.into());
     let words = [&b"AT"[..], number.to_string().as_bytes(), b"MANUAL"].map(<[u8]>::to_vec);
-    call.replicate(Effect::Arguments("ROTATE", words.to_vec()));
+    call.replicate(Effect::Arguments(Command::Rotate, words.to_vec()));
     call.changed(c"bf.rotate");
     Ok(Reply::Ok)
 }
@@ -86,7 +87,7 @@ pub(super) fn clear<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let filter = key.filter_mut()?.ok_or(CommandError::NotFound)?;
     // A count may outlive its cells where items were deleted that had never been added.
     if filter.ones() > 0 || filter.items() > 0 {
-        call.retire(filter.clear()?);
+        call.retire(filter.clear()?.into());
         call.replicate(Effect::Verbatim);
         call.changed(c"bf.clear");
     }

@@ -5,10 +5,11 @@
 //!
 //! | file | commands |
 //! | --- | --- |
-//! | `items` | ADD, MADD, ADDNX, EXISTS, MEXISTS, TEST, MTEST, DEL, MDEL, COUNT, AGE, and the items of INSERT |
-//! | `lifecycle` | RESERVE, INSERT, ROTATE, CLEAR |
-//! | `info` | CARD, INFO, DEBUG |
-//! | `transfer` | SCANDUMP, LOADCHUNK |
+//! | `items` | BF.ADD, MADD, ADDNX, EXISTS, MEXISTS, TEST, MTEST, DEL, MDEL, COUNT, AGE, and the items of INSERT |
+//! | `lifecycle` | BF.RESERVE, INSERT, ROTATE, CLEAR |
+//! | `info` | BF.CARD, INFO, DEBUG |
+//! | `cuckoo` | CF.*, all but the next |
+//! | `transfer` | SCANDUMP, LOADCHUNK of both |
 
 #![deny(
     clippy::unwrap_used,
@@ -19,6 +20,7 @@
     clippy::cast_possible_truncation
 )]
 
+mod cuckoo;
 pub mod error;
 mod info;
 mod items;
@@ -30,15 +32,14 @@ mod transfer;
 
 pub use error::CommandError;
 pub use reply::{Answer, Answers, Reply};
-pub use table::{Command, TABLE};
-pub use transfer::{Loads, each_piece};
+pub use table::{Command, Namespace, TABLE};
+pub use transfer::{Loads, each_piece, load_command};
 
 use crate::config::Settings;
 use crate::error::Error;
-use crate::filter::{Filter, Layer};
+use crate::filter::{Cuckoo, Filter, Retired, Value};
 use crate::params::Spec;
 use std::ffi::CStr;
-use std::sync::Arc;
 
 /// How a key is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +50,7 @@ pub enum Access {
     Write,
 }
 
-/// The key holds a value of another type.
+/// The key holds a value of another type, or a filter of the other kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrongType;
 
@@ -61,20 +62,72 @@ impl From<WrongType> for CommandError {
 
 /// An opened key.
 pub trait Key {
-    /// The filter in it; `None` for a key that does not exist.
+    /// The filter in it, of either kind; `None` for a key that does not exist.
     ///
     /// # Errors
     /// [`WrongType`].
-    fn filter(&self) -> Result<Option<&Filter>, WrongType>;
+    fn value(&self) -> Result<Option<&Value>, WrongType>;
 
     /// The same, to change.
     ///
     /// # Errors
     /// [`WrongType`].
-    fn filter_mut(&mut self) -> Result<Option<&mut Filter>, WrongType>;
+    fn value_mut(&mut self) -> Result<Option<&mut Value>, WrongType>;
 
     /// Puts a filter into a key that is empty.
-    fn create(&mut self, filter: Filter);
+    fn create(&mut self, value: Value);
+
+    /// The Bloom filter in it.
+    ///
+    /// # Errors
+    /// [`WrongType`].
+    #[inline(always)]
+    fn filter(&self) -> Result<Option<&Filter>, WrongType> {
+        match self.value()? {
+            None => Ok(None),
+            Some(Value::Bloom(filter)) => Ok(Some(filter)),
+            Some(Value::Cuckoo(_)) => Err(WrongType),
+        }
+    }
+
+    /// The same, to change.
+    ///
+    /// # Errors
+    /// [`WrongType`].
+    #[inline(always)]
+    fn filter_mut(&mut self) -> Result<Option<&mut Filter>, WrongType> {
+        match self.value_mut()? {
+            None => Ok(None),
+            Some(Value::Bloom(filter)) => Ok(Some(filter)),
+            Some(Value::Cuckoo(_)) => Err(WrongType),
+        }
+    }
+
+    /// The cuckoo filter in it.
+    ///
+    /// # Errors
+    /// [`WrongType`].
+    #[inline(always)]
+    fn cuckoo(&self) -> Result<Option<&Cuckoo>, WrongType> {
+        match self.value()? {
+            None => Ok(None),
+            Some(Value::Cuckoo(filter)) => Ok(Some(filter)),
+            Some(Value::Bloom(_)) => Err(WrongType),
+        }
+    }
+
+    /// The same, to change.
+    ///
+    /// # Errors
+    /// [`WrongType`].
+    #[inline(always)]
+    fn cuckoo_mut(&mut self) -> Result<Option<&mut Cuckoo>, WrongType> {
+        match self.value_mut()? {
+            None => Ok(None),
+            Some(Value::Cuckoo(filter)) => Ok(Some(filter)),
+            Some(Value::Bloom(_)) => Err(WrongType),
+        }
+    }
 }
 
 /// What is written to replicas and the AOF: effects, never requests.
@@ -82,10 +135,10 @@ pub trait Key {
 pub enum Effect<'e> {
     /// The command as it came.
     Verbatim,
-    /// The verb, applied to the key at argument 1 and the items at these arguments.
-    Items(&'static str, &'e [usize]),
-    /// The verb, applied to the key at argument 1, and further arguments.
-    Arguments(&'static str, Vec<Vec<u8>>),
+    /// The command, applied to the key at argument 1 and the items at these arguments.
+    Items(Command, &'e [usize]),
+    /// The command, applied to the key at argument 1, and further arguments.
+    Arguments(Command, Vec<Vec<u8>>),
 }
 
 /// A running command's view of the server. `'a` outlives the command.
@@ -123,8 +176,8 @@ pub trait Call<'a> {
     /// Says that the key at argument 1 was changed: to transactions that watch it, caches, and listeners to `event`.
     fn changed(&self, event: &'static CStr);
 
-    /// Frees layers where it holds nobody up.
-    fn retire(&self, layers: Vec<Arc<Layer>>);
+    /// Frees parts of a filter where it holds nobody up.
+    fn retire(&self, dropped: Retired);
 
     /// The filters that are being loaded in chunks, and the database that the command works on.
     fn with_loads<R>(&self, work: impl FnOnce(&mut Loads, i32) -> R) -> R;
@@ -153,12 +206,26 @@ pub fn run<'a, C: Call<'a>>(command: Command, call: &C) -> Result<Reply, Command
         Command::Card => info::card(call),
         Command::Info => info::info(call),
         Command::Debug => info::debug(call),
-        Command::Scandump => transfer::scan_dump(call),
-        Command::Loadchunk => transfer::load_chunk(call),
+        Command::Scandump => transfer::scan_dump(call, Namespace::Bloom),
+        Command::Loadchunk => transfer::load_chunk(call, Namespace::Bloom),
+        Command::CfReserve => cuckoo::reserve(call),
+        Command::CfAdd => cuckoo::add(call, cuckoo::Mode::Add),
+        Command::CfAddnx => cuckoo::add(call, cuckoo::Mode::AddIfAbsent),
+        Command::CfInsert => cuckoo::insert(call, cuckoo::Mode::Add),
+        Command::CfInsertnx => cuckoo::insert(call, cuckoo::Mode::AddIfAbsent),
+        Command::CfExists => cuckoo::test(call),
+        Command::CfMexists => cuckoo::test_many(call),
+        Command::CfDel => cuckoo::delete(call),
+        Command::CfCount => cuckoo::count(call),
+        Command::CfCompact => cuckoo::compact(call),
+        Command::CfInfo => cuckoo::info(call),
+        Command::CfDebug => cuckoo::debug(call),
+        Command::CfScandump => transfer::scan_dump(call, Namespace::Cuckoo),
+        Command::CfLoadchunk => transfer::load_chunk(call, Namespace::Cuckoo),
     }
 }
 
-/// Creates a filter in an opened, empty key, and replicates its creation with every parameter.
+/// Creates a Bloom filter in an opened, empty key, and replicates its creation with every parameter.
 fn create<'a, C: Call<'a>>(
     call: &C,
     key: &mut C::Key,
@@ -174,8 +241,8 @@ fn create<'a, C: Call<'a>>(
         call.admit(bytes, bytes)?;
     }
     let filter = Filter::new_since(spec, since_ms)?;
-    call.replicate(Effect::Arguments("RESERVE", options::creation(filter.spec(), since_ms)));
-    key.create(filter);
+    call.replicate(Effect::Arguments(Command::Reserve, options::bloom::creation(filter.spec(), since_ms)));
+    key.create(Value::Bloom(filter));
     call.changed(c"bf.reserve");
     Ok(())
 }
@@ -200,8 +267,11 @@ fn catch_up<'a, C: Call<'a>>(call: &C, filter: &mut Filter) -> Result<(), Comman
     }
     let number = window.number_at(call.now_ms());
     if number > window.newest() {
-        call.retire(filter.advance(number)?);
-        call.replicate(Effect::Arguments("ROTATE", vec![b"AT".to_vec(), number.to_string().into_bytes()]));
+        call.retire(filter.advance(number)?.into());
+        call.replicate(Effect::Arguments(
+            Command::Rotate,
+            vec![b"AT".to_vec(), number.to_string().into_bytes()],
+        ));
         call.changed(c"bf.rotate");
     }
     Ok(())

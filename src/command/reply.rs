@@ -12,6 +12,8 @@ pub enum Reply {
     Integer(i64),
     /// `:1`/`:0` in RESP2, a boolean in RESP3.
     Bool(bool),
+    /// `:1`/`:-1` in RESP2, a boolean in RESP3: whether there was room.
+    Placed(bool),
     /// A bulk string with a number in RESP2, a double in RESP3.
     Double(f64),
     /// A bulk string.

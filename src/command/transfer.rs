@@ -1,4 +1,4 @@
-//! Filters in pieces: BF.SCANDUMP and BF.LOADCHUNK, in the wire format. AOF rewrite writes the same LOADCHUNKs.
+//! Filters in pieces: SCANDUMP and LOADCHUNK, in the wire format. AOF rewrite writes the same LOADCHUNKs.
 //!
 //! Iterators are RedisBloom's: 0 asks for the head, which comes with 1; 1 + n asks for the chunk at byte n of the body,
 //! which comes with 1 + the offset behind it; the end is 0 and an empty string. Each piece is loaded with the iterator
@@ -10,7 +10,8 @@
 use super::error::CommandError;
 use super::options::integer;
 use super::reply::Reply;
-use super::{Access, Call, Effect, Key};
+use super::{Access, Call, Command, Effect, Key, Namespace, WrongType};
+use crate::filter::ValueRef;
 use crate::wire::{DecodeError, Decoder, Encoder, MAGIC};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -46,51 +47,106 @@ impl Loads {
     }
 }
 
-/// `BF.SCANDUMP key iterator`.
-pub(super) fn scan_dump<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let key = call.open(1, Access::Read);
-    let filter = key.filter()?.ok_or(CommandError::NotFound)?;
-    let iterator = integer(call.arg(2)).ok_or(CommandError::BadIterator { prefixed: false })?;
-    let encoder = Encoder::new(filter);
-    let (next, piece) = match iterator {
-        0 => (1, encoder.head().to_vec()),
-        _ => {
-            let mut piece = Vec::new();
-            let offset = iterator.checked_sub(1).and_then(|offset| u64::try_from(offset).ok());
-            match offset.and_then(|offset| encoder.chunk(offset, &mut piece)) {
-                Some(end) => (end.saturating_add(1), piece),
-                None => (0, Vec::new()),
-            }
+/// Refusals of the two families: RedisBloom's words, and why.
+impl Namespace {
+    fn bad_iterator(self, loading: bool) -> CommandError {
+        match self {
+            Namespace::Bloom => CommandError::BadIterator { prefixed: loading },
+            Namespace::Cuckoo => CommandError::Worded("Invalid position"),
         }
-    };
-    Ok(Reply::Array(vec![next.into(), Reply::Bulk(piece)]))
+    }
+
+    fn bad_head(self, why: Option<DecodeError>) -> CommandError {
+        match self {
+            Namespace::Bloom => CommandError::BadData(why),
+            Namespace::Cuckoo => CommandError::BadHeader(why),
+        }
+    }
+
+    fn bad_chunk(self, why: DecodeError) -> CommandError {
+        match self {
+            Namespace::Bloom => CommandError::BadData(Some(why)),
+            Namespace::Cuckoo => CommandError::BadChunk(why),
+        }
+    }
+
+    /// The filter in a key, if it is of this family.
+    fn filter<K: Key>(self, key: &K) -> Result<Option<ValueRef<'_>>, WrongType> {
+        Ok(match self {
+            Namespace::Bloom => key.filter()?.map(ValueRef::from),
+            Namespace::Cuckoo => key.cuckoo()?.map(ValueRef::from),
+        })
+    }
 }
 
-/// `BF.LOADCHUNK key iterator data`.
-pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let iterator = integer(call.arg(2)).ok_or(CommandError::BadIterator { prefixed: true })?;
+/// `BF.SCANDUMP key iterator`, `CF.SCANDUMP key iterator`.
+pub(super) fn scan_dump<'a, C: Call<'a>>(call: &C, family: Namespace) -> Result<Reply, CommandError> {
+    let iterator = integer(call.arg(2)).ok_or(family.bad_iterator(false));
+    let key = call.open(1, Access::Read);
+    // RedisBloom looks at the iterator first for one family, and at the key for the other.
+    if family == Namespace::Cuckoo && !iterator.as_ref().is_ok_and(|iterator| *iterator >= 0) {
+        return Err(family.bad_iterator(false));
+    }
+    let encoder = Encoder::new(family.filter(&key)?.ok_or(CommandError::NotFound)?);
+    let iterator = iterator?;
+    if iterator == 0 {
+        return Ok(Reply::Array(vec![1u64.into(), Reply::Bulk(encoder.head().to_vec())]));
+    }
+    let mut piece = Vec::new();
+    let offset = iterator.checked_sub(1).and_then(|offset| u64::try_from(offset).ok());
+    Ok(Reply::Array(match (offset.and_then(|offset| encoder.chunk(offset, &mut piece)), family) {
+        (Some(end), _) => vec![end.saturating_add(1).into(), Reply::Bulk(piece)],
+        (None, Namespace::Bloom) => vec![0u64.into(), Reply::Bulk(Vec::new())],
+        (None, Namespace::Cuckoo) => vec![0u64.into(), Reply::Null],
+    }))
+}
+
+/// `BF.LOADCHUNK key iterator data`, `CF.LOADCHUNK key iterator data`.
+pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, family: Namespace) -> Result<Reply, CommandError> {
+    let iterator = integer(call.arg(2)).ok_or(family.bad_iterator(true))?;
+    if family == Namespace::Cuckoo && iterator <= 0 {
+        return Err(family.bad_iterator(true));
+    }
     let mut key = call.open(1, Access::Write);
-    if let Some(filter) = key.filter()? {
-        let end = filter.bytes().saturating_add(1);
-        let behind = iterator > 1 && u64::try_from(iterator).is_ok_and(|iterator| iterator > end);
-        return Err(if behind { CommandError::NoLink } else { CommandError::BadData(None) });
+    if let Some(filter) = family.filter(&key)? {
+        return Err(complete_already(family, iterator, filter.bytes()));
     }
     let data = call.arg(3);
-    let complete = if iterator == 1 { begin(call, data)? } else { proceed(call, iterator, data)? };
+    let complete =
+        if iterator == 1 { begin(call, family, data)? } else { proceed(call, family, iterator, data)? };
     if let Some(decoder) = complete {
-        let filter = decoder.finish().map_err(|why| CommandError::BadData(Some(why)))?;
-        replicate_pieces(call, &Encoder::new(&filter));
-        key.create(filter);
-        call.changed(c"bf.load");
+        let value = decoder.finish().map_err(|why| family.bad_chunk(why))?;
+        replicate_pieces(call, family, &Encoder::new(&value));
+        key.create(value);
+        call.changed(match family {
+            Namespace::Bloom => c"bf.load",
+            Namespace::Cuckoo => c"cf.load",
+        });
     }
     Ok(Reply::Ok)
 }
 
+/// Why a key that holds a filter takes no pieces.
+fn complete_already(family: Namespace, iterator: i64, bytes: u64) -> CommandError {
+    let end = bytes.saturating_add(1);
+    match family {
+        Namespace::Cuckoo if iterator == 1 => CommandError::Exists,
+        Namespace::Cuckoo => CommandError::BadChunk(DecodeError::Complete),
+        Namespace::Bloom if u64::try_from(iterator).is_ok_and(|iterator| iterator > end) => {
+            CommandError::NoLink
+        }
+        Namespace::Bloom => CommandError::BadData(None),
+    }
+}
+
 /// Takes the head. No filter is complete without a chunk.
-fn begin<'a, C: Call<'a>>(call: &C, head: &[u8]) -> Result<Option<Decoder>, CommandError> {
+fn begin<'a, C: Call<'a>>(call: &C, family: Namespace, head: &[u8]) -> Result<Option<Decoder>, CommandError> {
     // RedisBloom's words alone for what is no head at all.
-    let why = |error| CommandError::BadData(head.starts_with(&MAGIC).then_some(error));
+    let why = |error| family.bad_head(head.starts_with(&MAGIC).then_some(error));
     let decoder = Decoder::new(head).map_err(why)?;
+    if family_of(&decoder) != family {
+        return Err(family.bad_head(Some(DecodeError::OtherKind)));
+    }
     if !call.obeys() {
         call.admit(decoder.body_len(), decoder.body_len())?;
     }
@@ -102,19 +158,29 @@ fn begin<'a, C: Call<'a>>(call: &C, head: &[u8]) -> Result<Option<Decoder>, Comm
     }
 }
 
+fn family_of(decoder: &Decoder) -> Namespace {
+    if decoder.is_cuckoo() { Namespace::Cuckoo } else { Namespace::Bloom }
+}
+
 /// Takes a chunk of a load that has begun; gives the decoder when it was the last.
-fn proceed<'a, C: Call<'a>>(call: &C, iterator: i64, chunk: &[u8]) -> Result<Option<Decoder>, CommandError> {
+fn proceed<'a, C: Call<'a>>(
+    call: &C,
+    family: Namespace,
+    iterator: i64,
+    chunk: &[u8],
+) -> Result<Option<Decoder>, CommandError> {
     call.with_loads(|loads, database| {
         let key = (database, call.arg(1).to_vec());
-        let load = loads.waiting.get_mut(&key).ok_or(CommandError::NotFound)?;
-        load.decoder.push(chunk).map_err(|why| CommandError::BadData(Some(why)))?;
+        let load = loads.waiting.get_mut(&key).filter(|load| family_of(&load.decoder) == family);
+        let load = load.ok_or(CommandError::NotFound)?;
+        load.decoder.push(chunk).map_err(|why| family.bad_chunk(why))?;
         load.moved = Instant::now();
         let end = load.decoder.offset().saturating_add(1);
         if u64::try_from(iterator) != Ok(end) {
             // The data has proved to be the next chunk; a wrong iterator means that the client mixes things up.
             loads.waiting.remove(&key);
             let found = u64::try_from(iterator).unwrap_or(0);
-            return Err(CommandError::BadData(Some(DecodeError::Order { expected: end, found })));
+            return Err(family.bad_chunk(DecodeError::Order { expected: end, found }));
         }
         let complete = load.decoder.is_complete();
         Ok(if complete { loads.waiting.remove(&key).map(|load| load.decoder) } else { None })
@@ -122,14 +188,23 @@ fn proceed<'a, C: Call<'a>>(call: &C, iterator: i64, chunk: &[u8]) -> Result<Opt
 }
 
 /// Sends the whole filter to the replicas at once, so that one that joins in the middle of a load misses nothing.
-fn replicate_pieces<'a, C: Call<'a>>(call: &C, encoder: &Encoder<'_>) {
+fn replicate_pieces<'a, C: Call<'a>>(call: &C, family: Namespace, encoder: &Encoder<'_>) {
+    let command = load_command(family);
     each_piece(encoder, |iterator, piece| {
         let iterator = iterator.to_string().into_bytes();
-        call.replicate(Effect::Arguments("LOADCHUNK", vec![iterator, piece.to_vec()]));
+        call.replicate(Effect::Arguments(command, vec![iterator, piece.to_vec()]));
     });
 }
 
-/// Every piece with the iterator that BF.LOADCHUNK takes it with.
+/// The command that takes the pieces of a filter.
+pub fn load_command(family: Namespace) -> Command {
+    match family {
+        Namespace::Bloom => Command::Loadchunk,
+        Namespace::Cuckoo => Command::CfLoadchunk,
+    }
+}
+
+/// Every piece with the iterator that LOADCHUNK takes it with.
 pub fn each_piece(encoder: &Encoder<'_>, mut visit: impl FnMut(u64, &[u8])) {
     visit(1, encoder.head());
     let (mut offset, mut piece) = (0, Vec::new());

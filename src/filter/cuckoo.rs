@@ -1,6 +1,5 @@
 //! The cuckoo filter: fingerprints in buckets, so that items can be deleted without counters (Fan, Andersen, Kaminsky,
-//! Mitzenmacher, "Cuckoo Filter: Practically Better Than Bloom", CoNEXT 2014). Part of the library; no command uses it
-//! yet.
+//! Mitzenmacher, "Cuckoo Filter: Practically Better Than Bloom", CoNEXT 2014).
 //!
 //! A fingerprint is one byte, 1..=255, and lies in one of two buckets of which each is computed from the other and the
 //! fingerprint (partial-key hashing): `h mod n` and `(h xor fp·0x5bd1e995) mod n`, n a power of two. That is
@@ -21,6 +20,7 @@ use crate::error::Error;
 use crate::hash::{HashKind, Hasher, Seed};
 use crate::mem::Words;
 use crate::params::limits;
+use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -77,9 +77,19 @@ impl CuckooSpec {
         Ok(())
     }
 
+    /// The expansion that an expansion asked for comes to: the next power of two, up to 32768; 0 stays 0.
+    pub fn expansion_for(asked: u32) -> u16 {
+        if asked == 0 { 0 } else { asked.min(limits::MAX_EXPANSION).next_power_of_two() as u16 }
+    }
+
     /// Buckets of the first sub-filter.
     pub fn first_buckets(&self) -> u64 {
         (self.capacity / u64::from(self.bucket_size)).max(1).next_power_of_two()
+    }
+
+    /// Bytes of a sub-filter of so many buckets: its slots, rounded up to whole words.
+    pub fn bytes_of(&self, buckets: u64) -> u64 {
+        (buckets * u64::from(self.bucket_size)).next_multiple_of(8)
     }
 
     /// Buckets of sub-filter `index`; `None` beyond [`limits::MAX_BYTES`].
@@ -119,6 +129,23 @@ impl Table {
     fn new(buckets: u64, bucket_size: u8) -> Result<Table, Error> {
         let slots = buckets.checked_mul(bucket_size.into()).ok_or(Error::OutOfMemory { bytes: u64::MAX })?;
         Ok(Table { words: Words::zeroed(slots.div_ceil(8))?, buckets, bucket_size })
+    }
+
+    /// Its slots in words; those behind the last slot are 0.
+    pub(crate) fn words(&self) -> &Words {
+        &self.words
+    }
+
+    /// Whether the bytes behind the last slot are 0.
+    fn is_padded(&self) -> bool {
+        let slots = self.buckets as usize * usize::from(self.bucket_size);
+        (slots..self.words.len() * 8).all(|slot| self.get(slot) == 0)
+    }
+
+    /// Slots in use.
+    fn items(&self) -> u64 {
+        let in_use = |word: &AtomicU64| counter::census(SLOT_BITS, word.load(Relaxed)).0;
+        self.words.iter().map(|word| u64::from(in_use(word))).sum()
     }
 
     /// Number of buckets.
@@ -198,9 +225,9 @@ impl Table {
             .count() as u64
     }
 
-    /// Inserts by moving other fingerprints, at most `moves` of them and as few as possible; false if that does not
-    /// do, and then nothing has changed.
-    fn insert_by_moving(&self, item: CuckooHash, moves: u16) -> bool {
+    /// Inserts by moving other fingerprints, at most `most` of them and as few as possible, and says how many it was;
+    /// `None` if that does not do, and then nothing has changed.
+    fn insert_by_moving(&self, item: CuckooHash, most: u16) -> Option<u16> {
         // A slot to be vacated, and the index of the step that its fingerprint makes room for.
         struct Step {
             slot: usize,
@@ -225,9 +252,9 @@ impl Table {
                     (to, step) = (steps[index].slot, steps[index].parent);
                 }
                 self.set(to, item.fingerprint);
-                return true;
+                return Some(depth);
             }
-            if depth < moves && steps.len() < SEARCHED && other != bucket {
+            if depth < most && steps.len() < SEARCHED && other != bucket {
                 let parent = Some(next);
                 steps.extend(self.slots(other).map(|slot| Step {
                     slot,
@@ -238,7 +265,7 @@ impl Table {
             }
             next += 1;
         }
-        false
+        None
     }
 
     fn occupied(&self) -> impl Iterator<Item = (u64, usize, u8)> {
@@ -268,6 +295,7 @@ pub struct Cuckoo {
     tables: SmallVec<[Arc<Table>; 1]>,
     items: u64,
     deletes: u64,
+    moves: u64,
 }
 
 impl Cuckoo {
@@ -277,9 +305,29 @@ impl Cuckoo {
     /// What [`CuckooSpec::validate`] refuses, [`Error::OutOfMemory`].
     pub fn new(spec: CuckooSpec) -> Result<Cuckoo, Error> {
         spec.validate()?;
-        let mut filter = Cuckoo { spec, tables: SmallVec::new(), items: 0, deletes: 0 };
+        let spec = CuckooSpec { seed: spec.seed.narrow(spec.hash), ..spec };
+        let mut filter = Cuckoo { spec, tables: SmallVec::new(), items: 0, deletes: 0, moves: 0 };
         filter.grow()?;
         Ok(filter)
+    }
+
+    /// From parts that [`wire`](crate::wire) has validated but for the slots: buckets and words of each sub-filter.
+    ///
+    /// # Errors
+    /// [`Error::Cuckoo`] where bytes behind the last slot are set.
+    pub(crate) fn from_parts(
+        spec: CuckooSpec,
+        tables: impl Iterator<Item = (u64, Words)>,
+        deletes: u64,
+        moves: u64,
+    ) -> Result<Cuckoo, Error> {
+        let table = |(buckets, words)| Arc::new(Table { words, buckets, bucket_size: spec.bucket_size });
+        let tables: SmallVec<[Arc<Table>; 1]> = tables.map(table).collect();
+        if !tables.iter().all(|table| table.is_padded()) {
+            return Err(Error::Cuckoo("padding"));
+        }
+        let items = tables.iter().map(|table| table.items()).sum();
+        Ok(Cuckoo { spec, tables, items, deletes, moves })
     }
 
     /// The parameters.
@@ -300,6 +348,11 @@ impl Cuckoo {
     /// Items deleted since the last compaction.
     pub fn deletes(&self) -> u64 {
         self.deletes
+    }
+
+    /// Fingerprints moved so far: what was dumped of the slots before a move does not go with what is dumped behind it.
+    pub fn moves(&self) -> u64 {
+        self.moves
     }
 
     /// The keyed hash function.
@@ -328,13 +381,13 @@ impl Cuckoo {
     /// # Errors
     /// [`Error::Full`], and then nothing has changed.
     pub fn insert(&mut self, item: CuckooHash) -> Result<(), Error> {
-        let free = self.tables.iter().rev().any(|table| table.insert(item));
-        let newest = self.tables.last();
-        if free || newest.is_some_and(|table| table.insert_by_moving(item, self.spec.max_iterations)) {
-            self.items += 1;
-            return Ok(());
+        if !self.tables.iter().rev().any(|table| table.insert(item)) {
+            let moved =
+                self.tables.last().and_then(|table| table.insert_by_moving(item, self.spec.max_iterations));
+            self.moves += u64::from(moved.ok_or(Error::Full)?);
         }
-        Err(Error::Full)
+        self.items += 1;
+        Ok(())
     }
 
     /// Bytes of the sub-filter that [`grow`](Cuckoo::grow) would open; `None` if it cannot.
@@ -342,7 +395,7 @@ impl Cuckoo {
         if self.spec.expansion == 0 && !self.tables.is_empty() {
             return None;
         }
-        Some(self.spec.buckets_of(self.tables.len())? * u64::from(self.spec.bucket_size))
+        Some(self.spec.bytes_of(self.spec.buckets_of(self.tables.len())?))
     }
 
     /// Opens the next sub-filter.
@@ -358,22 +411,27 @@ impl Cuckoo {
         Ok(())
     }
 
-    /// Deletes one occurrence of the item; false if it is certainly absent. Compacts when a tenth has been deleted.
+    /// Deletes one occurrence of the item; false if it is certainly absent.
     pub fn remove(&mut self, item: CuckooHash) -> bool {
         let removed = self.tables.iter().rev().any(|table| table.remove(item));
         if removed {
             self.items = self.items.saturating_sub(1);
             self.deletes += 1;
-            if self.tables.len() > 1 && self.deletes as f64 > COMPACT_ABOVE * self.items as f64 {
-                self.compact(false);
-            }
         }
         removed
     }
 
+    /// Whether so much was deleted that it is time to [`compact`](Cuckoo::compact): a tenth of the items, and there are
+    /// several sub-filters.
+    pub fn is_sparse(&self) -> bool {
+        self.tables.len() > 1 && self.deletes as f64 > COMPACT_ABOVE * self.items as f64
+    }
+
     /// Moves fingerprints of newer sub-filters into free slots of older ones, and frees the newest while it is empty.
     /// `all` goes through every sub-filter, as CF.COMPACT does; without it the first that cannot be emptied ends it.
-    pub fn compact(&mut self, all: bool) {
+    /// Returns the sub-filters that it has dropped.
+    pub fn compact(&mut self, all: bool) -> Vec<Arc<Table>> {
+        let mut dropped = Vec::new();
         for index in (1..self.tables.len()).rev() {
             let (older, newer) = self.tables.split_at(index);
             let Some(table) = newer.first() else { break };
@@ -382,15 +440,21 @@ impl Cuckoo {
                 let other = bucket ^ (u64::from(fingerprint) * SPREAD);
                 let item = CuckooHash { first: bucket, second: other, fingerprint };
                 // Written before it is vacated.
-                if older.iter().any(|older| older.insert(item)) { table.set(slot, 0) } else { left += 1 }
+                if older.iter().any(|older| older.insert(item)) {
+                    table.set(slot, 0);
+                    self.moves += 1;
+                } else {
+                    left += 1;
+                }
             }
             if left == 0 && index + 1 == self.tables.len() {
-                self.tables.pop();
+                dropped.extend(self.tables.pop());
             } else if left > 0 && !all {
                 break;
             }
         }
         self.deletes = 0;
+        dropped
     }
 
     /// Bytes of memory, with all overhead.
@@ -480,8 +544,9 @@ mod tests {
             assert!(filter.remove(item));
             assert_eq!(filter.count(item), count);
         }
-        assert!(!filter.remove(item));
-        assert_eq!(filter.tables().len(), 1, "compacted");
+        assert!(!filter.remove(item) && filter.is_sparse());
+        assert_eq!(filter.compact(false).len(), 1);
+        assert_eq!((filter.tables().len(), filter.is_sparse()), (1, false));
     }
 
     #[test]

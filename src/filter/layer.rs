@@ -92,8 +92,22 @@ impl Layer {
     /// # Panics
     /// When `shape` fails [`Shape::check`].
     pub fn new(shape: Shape) -> Result<Layer, Error> {
+        Layer::with_words(shape, Words::zeroed(shape.words())?)
+    }
+
+    /// A layer of these cells, `shape.words()` of them; it holds `items`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(crate) fn from_words(shape: Shape, words: Words, items: u64) -> Result<Layer, Error> {
+        let layer = Layer::with_words(shape, words)?;
+        layer.recount();
+        layer.set_items(items);
+        Ok(layer)
+    }
+
+    fn with_words(shape: Shape, words: Words) -> Result<Layer, Error> {
         assert_eq!(shape.check(), Ok(()), "a shape is checked where it is read");
-        let words = Words::zeroed(shape.words())?;
         let tallies = if shape.shards == 1 && !shape.cell.counts() {
             Tallies::Inline { set: AtomicU64::new(0), items: AtomicU64::new(0) }
         } else {
@@ -445,26 +459,13 @@ impl Layer {
         }
     }
 
-    /// Copies words from `first` on, little-endian, into `bytes`, a multiple of 8 long.
-    pub(crate) fn read_words(&self, first: u64, bytes: &mut [u8]) {
-        for (chunk, word) in bytes.chunks_exact_mut(8).zip(&self.words[first as usize..]) {
-            chunk.copy_from_slice(&word.load(Relaxed).to_le_bytes());
-        }
-    }
-
-    /// The reverse of [`read_words`](Layer::read_words); [`recount`](Layer::recount) has to follow.
-    pub(crate) fn write_words(&self, first: u64, bytes: &[u8]) {
-        for (chunk, word) in bytes.chunks_exact(8).zip(&self.words[first as usize..]) {
-            let value = u64::from_le_bytes(chunk.try_into().unwrap_or_default());
-            // A page of zeros stays untouched.
-            if value != 0 {
-                word.store(value, Relaxed);
-            }
-        }
+    /// The cells, to be written out.
+    pub(crate) fn words(&self) -> &Words {
+        &self.words
     }
 
     /// Sets the number of items. Which shard an item fell into is not recorded, since only the sum is ever asked for.
-    pub(crate) fn set_items(&self, total: u64) {
+    fn set_items(&self, total: u64) {
         match &self.tallies {
             Tallies::Inline { items, .. } => items.store(total, Relaxed),
             Tallies::Padded { shards, room } => {
@@ -477,7 +478,7 @@ impl Layer {
     }
 
     /// Takes the tallies of cells anew from the cells.
-    pub(crate) fn recount(&self) {
+    fn recount(&self) {
         let per_shard = self.words.len() / usize::from(self.shards);
         for (index, words) in self.words.chunks_exact(per_shard).enumerate() {
             let (set, saturated) = words.iter().fold((0, 0), |(set, saturated), word| {

@@ -1,15 +1,17 @@
-//! The filters: [`Layer`] is one fixed-size Bloom filter; [`Filter`] is what one key holds, made of layers; [`Cuckoo`] is
-//! the other kind.
+//! The filters: [`Layer`] is one fixed-size Bloom filter, and [`Filter`] a Bloom filter of any family, made of layers.
+//! [`Cuckoo`] is the other kind. [`Value`] is what one key holds: either.
 
 pub mod chain;
 pub mod cuckoo;
 pub mod layer;
 pub mod probe;
+pub mod value;
 pub mod window;
 
 pub use chain::Chain;
-pub use cuckoo::{Cuckoo, CuckooHash, CuckooSpec};
+pub use cuckoo::{Cuckoo, CuckooHash, CuckooSpec, Table};
 pub use layer::{Layer, Removed};
+pub use value::{Retired, Value, ValueRef};
 pub use window::{Schedule, Window};
 
 use crate::error::Error;
@@ -60,7 +62,7 @@ impl Body {
     }
 }
 
-/// A filter with its parameters: what one key holds.
+/// A Bloom filter with its parameters.
 ///
 /// Adds take `&mut self` because a chain may grow and a window may rotate. Readers in other threads work on a
 /// [`Reader`], which shares the cells; several writers share one [`Layer`].

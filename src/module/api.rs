@@ -6,7 +6,7 @@
 
 use super::data_type;
 use crate::command::{Access, WrongType};
-use crate::filter::Filter;
+use crate::filter::Value;
 use redis_module::raw;
 use std::ffi::{CStr, c_char, c_int, c_long, c_longlong};
 use std::marker::PhantomData;
@@ -324,9 +324,9 @@ pub(super) struct OpenKey<'a> {
 }
 
 impl OpenKey<'_> {
-    /// The filter in the key, or null for an empty key.
+    /// The value in the key, or null for an empty key.
     #[inline]
-    fn value(&self) -> Result<*mut Filter, WrongType> {
+    fn pointer(&self) -> Result<*mut Value, WrongType> {
         if self.raw.is_null() {
             return Ok(ptr::null_mut());
         }
@@ -345,19 +345,19 @@ impl OpenKey<'_> {
 
 impl crate::command::Key for OpenKey<'_> {
     #[inline]
-    fn filter(&self) -> Result<Option<&Filter>, WrongType> {
-        // SAFETY: a value of our type is a Filter that data_type made; it lives until the key is closed or replaced.
-        Ok(unsafe { self.value()?.as_ref() })
+    fn value(&self) -> Result<Option<&Value>, WrongType> {
+        // SAFETY: what has our type is a Value that data_type made; it lives until the key is closed or replaced.
+        Ok(unsafe { self.pointer()?.as_ref() })
     }
 
     #[inline]
-    fn filter_mut(&mut self) -> Result<Option<&mut Filter>, WrongType> {
+    fn value_mut(&mut self) -> Result<Option<&mut Value>, WrongType> {
         // SAFETY: as above; `&mut self` and one command at a time make it the only reference.
-        Ok(unsafe { self.value()?.as_mut() })
+        Ok(unsafe { self.pointer()?.as_mut() })
     }
 
-    fn create(&mut self, filter: Filter) {
-        let value = Box::into_raw(Box::new(filter));
+    fn create(&mut self, value: Value) {
+        let value = Box::into_raw(Box::new(value));
         // SAFETY: the key is open for writing, and the server takes the value; if it does not, it is ours to free.
         unsafe {
             let set = server!(RedisModule_ModuleTypeSetValue(self.raw, data_type::handle(), value.cast()));

@@ -5,10 +5,10 @@ use super::commands::name_of;
 use super::{config, memory, reclaim};
 use crate::command::{Access, Call, CommandError, Effect, Loads};
 use crate::config::Settings;
-use crate::filter::Layer;
+use crate::filter::Retired;
 use redis_module::raw::{REDISMODULE_CTX_FLAGS_LOADING, REDISMODULE_CTX_FLAGS_REPLICATED};
 use std::ffi::CStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 /// The filters that are being loaded in chunks. Only the main thread takes the lock.
 static LOADS: Mutex<Option<Loads>> = Mutex::new(None);
@@ -70,16 +70,16 @@ impl<'a> Call<'a> for ServerCall<'a> {
         let key = self.text(1);
         match effect {
             Effect::Verbatim => self.ctx.replicate_verbatim(),
-            Effect::Items(verb, indices) => {
+            Effect::Items(command, indices) => {
                 let items = indices.iter().map(|index| self.text(*index));
                 let arguments: Vec<Text<'_>> = std::iter::once(key).chain(items).collect();
-                self.ctx.replicate(name_of(verb), &arguments);
+                self.ctx.replicate(name_of(command), &arguments);
             }
-            Effect::Arguments(verb, words) => {
+            Effect::Arguments(command, words) => {
                 let own: Vec<OwnText> = words.iter().map(|word| OwnText::new(word)).collect();
                 let words = own.iter().map(OwnText::as_text);
                 let arguments: Vec<Text<'_>> = std::iter::once(key).chain(words).collect();
-                self.ctx.replicate(name_of(verb), &arguments);
+                self.ctx.replicate(name_of(command), &arguments);
             }
         }
     }
@@ -89,8 +89,8 @@ impl<'a> Call<'a> for ServerCall<'a> {
         self.ctx.changed(self.text(1), event);
     }
 
-    fn retire(&self, layers: Vec<Arc<Layer>>) {
-        reclaim::free(layers);
+    fn retire(&self, dropped: Retired) {
+        reclaim::free(dropped);
     }
 
     fn with_loads<R>(&self, work: impl FnOnce(&mut Loads, i32) -> R) -> R {

@@ -13,9 +13,9 @@ use std::sync::OnceLock;
 /// The names under which the commands are registered, in the order of the table.
 static NAMES: OnceLock<Vec<CString>> = OnceLock::new();
 
-/// Name of the command with this verb, in any case.
-pub(super) fn name_of(verb: &str) -> &'static CStr {
-    let index = TABLE.iter().position(|entry| entry.verb.eq_ignore_ascii_case(verb));
+/// Name under which a command is registered.
+pub(super) fn name_of(command: Command) -> &'static CStr {
+    let index = TABLE.iter().position(|entry| entry.command == command);
     let name = index.and_then(|index| NAMES.get()?.get(index));
     name.map_or(c"", |name| name.as_c_str())
 }
@@ -28,7 +28,9 @@ macro_rules! entries {
     ($($index:literal)*) => { [$(entry::<$index>),*] };
 }
 
-const ENTRIES: [Callback; TABLE.len()] = entries!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19);
+const ENTRIES: [Callback; TABLE.len()] = entries!(
+    0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33
+);
 
 #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 const fn command_at(index: usize) -> Command {
@@ -80,16 +82,16 @@ unsafe extern "C" fn entry<const INDEX: usize>(
     status::OK
 }
 
-/// Registers every command as `prefix.verb`. The error names what the server refused.
+/// Registers every command. The error names what the server refused.
 ///
 /// # Safety
 /// `ctx` is the context of a running `RedisModule_OnLoad`.
 pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx, prefix: &str) -> Result<(), String> {
-    let full = |entry: &Entry| CString::new(format!("{prefix}.{}", entry.verb)).unwrap_or_default();
+    let full = |entry: &Entry| CString::new(entry.name(prefix)).unwrap_or_default();
     let names = NAMES.get_or_init(|| TABLE.iter().map(full).collect());
     // SAFETY: the callback's contract is passed on.
-    let has_category = unsafe { add_category(ctx) };
-    for ((entry, callback), name) in TABLE.iter().zip(ENTRIES).zip(names) {
+    let has_categories = unsafe { add_categories(ctx) };
+    for ((entry, callback), name) in TABLE.into_iter().zip(ENTRIES).zip(names) {
         let getkeys = if names_its_keys(entry.command) { " getkeys-api" } else { "" };
         let flags = CString::new(format!("{}{getkeys}", entry.flags)).unwrap_or_default();
         // SAFETY: all strings are NUL-terminated and copied by the server.
@@ -110,27 +112,28 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx, prefix: &str) -> Re
                 ));
             }
             let command = server!(RedisModule_GetCommand(ctx, name.as_ptr()));
-            if !describe(command, entry) {
+            if !describe(command, &entry) {
                 return Err(format!("the server refused the description of {}", name.to_string_lossy()));
             }
-            if has_category {
-                categorize(command, entry);
+            if has_categories {
+                categorize(command, &entry);
             }
         }
     }
     Ok(())
 }
 
-/// Makes the ACL category `bloom`, where the server has categories of modules. That it exists is as good.
+/// Makes the ACL categories `bloom` and `cuckoo`, where the server has categories of modules. That they exist is as good.
 ///
 /// # Safety
 /// As for [`register`].
-unsafe fn add_category(ctx: *mut raw::RedisModuleCtx) -> bool {
-    // SAFETY: the category's name is NUL-terminated.
+unsafe fn add_categories(ctx: *mut raw::RedisModuleCtx) -> bool {
+    // SAFETY: the categories' names are NUL-terminated.
     unsafe {
         match raw::RedisModule_AddACLCategory {
             Some(add) => {
                 add(ctx, c"bloom".as_ptr());
+                add(ctx, c"cuckoo".as_ptr());
                 true
             }
             None => false,

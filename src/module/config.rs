@@ -5,9 +5,9 @@
 
 use super::api::{Context, OwnText, Text, server, status};
 use super::guard;
-use crate::config::{OPTIONS, Setting, Settings};
+use crate::config::{OPTIONS, Refusal, Setting, Settings};
 use redis_module::raw;
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use std::sync::{PoisonError, RwLock};
@@ -27,7 +27,7 @@ pub(super) unsafe fn register(ctx: Context<'_>, module: &str) -> Result<(), Stri
     let own_names = takes_own_names(ctx);
     for (index, option) in OPTIONS.iter().enumerate() {
         let (name, flags) = if own_names {
-            (format!("{module}-{}", option.name), raw::REDISMODULE_CONFIG_UNPREFIXED)
+            (own_name(module, option), raw::REDISMODULE_CONFIG_UNPREFIXED)
         } else {
             (option.name.to_owned(), raw::REDISMODULE_CONFIG_DEFAULT)
         };
@@ -63,24 +63,34 @@ fn takes_own_names(ctx: Context<'_>) -> bool {
     version >= 0x0008_0000 && !ctx.info_is(c"server", c"server_name", "valkey")
 }
 
+/// An option's name where the server puts nothing before it: RedisBloom's, unless the module has another name.
+fn own_name(module: &str, option: &Setting) -> String {
+    if module == "bf" && option.name.starts_with("cf-") {
+        option.name.to_owned()
+    } else {
+        format!("{module}-{}", option.name)
+    }
+}
+
 /// Takes `NAME value` pairs of the load arguments.
 pub(super) fn take_arguments(arguments: &[(String, String)]) -> Result<(), String> {
     for (name, value) in arguments {
-        let option = OPTIONS
-            .iter()
-            .find(|option| {
-                option.argument.eq_ignore_ascii_case(name) || option.name.eq_ignore_ascii_case(name)
-            })
-            .or_else(|| OPTIONS.iter().find(|option| name.strip_prefix("bf-") == Some(option.name)))
-            .ok_or_else(|| format!("Unrecognized option {name}"))?;
-        put(option, value).map_err(|why| format!("{name}: {why}"))?;
+        let is_named = |option: &&Setting| {
+            [option.argument, option.name, &own_name("bf", option)]
+                .iter()
+                .any(|known| known.eq_ignore_ascii_case(name))
+        };
+        let option = OPTIONS.iter().find(is_named).ok_or_else(|| format!("Unrecognized option {name}"))?;
+        put(option, name, value.as_bytes())?;
     }
     Ok(())
 }
 
-fn put(option: &Setting, value: &str) -> Result<(), String> {
+/// Sets the option, which the user calls `name`.
+fn put(option: &Setting, name: &str, value: &[u8]) -> Result<(), String> {
     let mut settings = SETTINGS.write().unwrap_or_else(PoisonError::into_inner);
-    (option.set)(&mut settings, value).map_err(|()| format!("takes {}", option.takes))
+    let text = std::str::from_utf8(value).map_err(|_| Refusal::Invalid);
+    text.and_then(|text| (option.set)(&mut settings, text)).map_err(|refusal| refusal.text(name))
 }
 
 /// The string that the server was given last for each option: it copies it, but does not free it.
@@ -99,7 +109,7 @@ unsafe extern "C" fn get(_name: *const c_char, index: *mut c_void) -> *mut raw::
 }
 
 unsafe extern "C" fn set(
-    _name: *const c_char,
+    name: *const c_char,
     value: *mut raw::RedisModuleString,
     index: *mut c_void,
     error: *mut *mut raw::RedisModuleString,
@@ -107,11 +117,12 @@ unsafe extern "C" fn set(
     let mut value = [value];
     // SAFETY: the server passes one string, valid for the length of the call.
     let text = unsafe { Text::arguments(value.as_mut_ptr(), 1) };
+    // SAFETY: the server passes the option's name, NUL-terminated.
+    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
     let outcome = guard::call(
         || {
             let option = OPTIONS.get(index.addr()).ok_or("no such option")?;
-            let text = text.first().map_or(&b""[..], |text| text.bytes());
-            put(option, std::str::from_utf8(text).map_err(|_| format!("takes {}", option.takes))?)
+            put(option, &name, text.first().map_or(&b""[..], |text| text.bytes()))
         },
         || Err("internal error".to_owned()),
     );

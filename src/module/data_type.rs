@@ -1,13 +1,13 @@
 //! The data type `bloomery1`: what the server calls to save, load, copy, measure and free a filter.
 //!
-//! A value is a `Box<Filter>`. The callbacks may run in a forked child (save, rewrite) or on the lazy-free thread
+//! A value is a `Box<Value>`. The callbacks may run in a forked child (save, rewrite) or on the lazy-free thread
 //! (free); none takes a lock.
 
 use super::api::server;
 use super::commands::name_of;
 use super::{guard, log};
-use crate::command::each_piece;
-use crate::filter::Filter;
+use crate::command::{Namespace, each_piece, load_command};
+use crate::filter::Value;
 use crate::wire::{Decoder, Encoder, VERSION};
 use redis_module::raw;
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
@@ -115,7 +115,7 @@ unsafe extern "C" fn rdb_load(io: *mut raw::RedisModuleIO, encoding: c_int) -> *
         decoder.finish().map_err(|why| why.to_string())
     };
     match guard::call(load, || Err("internal error".to_owned())) {
-        Ok(filter) => Box::into_raw(Box::new(filter)).cast(),
+        Ok(value) => Box::into_raw(Box::new(value)).cast(),
         Err(why) => {
             log::warning(&format!("refused to load a filter: {why}"));
             ptr::null_mut()
@@ -123,13 +123,13 @@ unsafe extern "C" fn rdb_load(io: *mut raw::RedisModuleIO, encoding: c_int) -> *
     }
 }
 
-/// The filter behind a value.
+/// What a pointer of the server's points at.
 ///
 /// # Safety
 /// `value` is one of ours and alive for `'a`.
-unsafe fn filter<'a>(value: *const c_void) -> &'a Filter {
+unsafe fn read<'a>(value: *const c_void) -> &'a Value {
     // SAFETY: the caller's contract.
-    unsafe { &*value.cast::<Filter>() }
+    unsafe { &*value.cast::<Value>() }
 }
 
 /// Writes one string per piece of the wire format.
@@ -137,8 +137,8 @@ unsafe extern "C" fn rdb_save(io: *mut raw::RedisModuleIO, value: *mut c_void) {
     guard::call(
         || {
             // SAFETY: the server passes a value of ours.
-            let filter = unsafe { filter(value) };
-            Encoder::new(filter).pieces(|piece| {
+            let value = unsafe { read(value) };
+            Encoder::new(value).pieces(|piece| {
                 // SAFETY: the stream is valid, and the server copies the bytes.
                 unsafe { server!(RedisModule_SaveStringBuffer(io, piece.as_ptr().cast(), piece.len())) };
             });
@@ -156,9 +156,12 @@ unsafe extern "C" fn aof_rewrite(
     guard::call(
         || {
             // SAFETY: the server passes a value of ours.
-            let filter = unsafe { filter(value) };
-            let command = name_of("loadchunk");
-            each_piece(&Encoder::new(filter), |iterator, piece| {
+            let value = unsafe { read(value) };
+            let command = name_of(load_command(match value {
+                Value::Bloom(_) => Namespace::Bloom,
+                Value::Cuckoo(_) => Namespace::Cuckoo,
+            }));
+            each_piece(&Encoder::new(value), |iterator, piece| {
                 let iterator = iterator as c_longlong;
                 // SAFETY: format "slb" takes a string, a long long, and bytes with their length.
                 unsafe {
@@ -181,7 +184,7 @@ unsafe extern "C" fn aof_rewrite(
 
 unsafe extern "C" fn mem_usage(value: *const c_void) -> usize {
     // SAFETY: the server passes a value of ours.
-    guard::call(|| unsafe { filter(value) }.allocated(), || 0)
+    guard::call(|| unsafe { read(value) }.allocated(), || 0)
 }
 
 /// Feeds the wire form, so that equal digests mean equal files.
@@ -189,8 +192,8 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
     guard::call(
         || {
             // SAFETY: the server passes a value of ours.
-            let filter = unsafe { filter(value) };
-            Encoder::new(filter).pieces(|piece| {
+            let value = unsafe { read(value) };
+            Encoder::new(value).pieces(|piece| {
                 // SAFETY: the digest is valid; the bytes are only read.
                 unsafe {
                     server!(RedisModule_DigestAddStringBuffer(digest, piece.as_ptr().cast(), piece.len()))
@@ -206,12 +209,12 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
 /// May run on any thread.
 unsafe extern "C" fn free(value: *mut c_void) {
     // SAFETY: the server gives the value back, once.
-    guard::call(|| drop(unsafe { Box::from_raw(value.cast::<Filter>()) }), || ());
+    guard::call(|| drop(unsafe { Box::from_raw(value.cast::<Value>()) }), || ());
 }
 
 unsafe extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize {
     // SAFETY: the server passes a value of ours. 0 would mean "always on another thread".
-    guard::call(|| (unsafe { filter(value) }.allocated() / BYTES_PER_EFFORT).max(1), || 1)
+    guard::call(|| (unsafe { read(value) }.allocated() / BYTES_PER_EFFORT).max(1), || 1)
 }
 
 /// Null where there is no memory for a second one: COPY then fails and the server lives.
@@ -221,6 +224,6 @@ unsafe extern "C" fn copy(
     value: *const c_void,
 ) -> *mut c_void {
     // SAFETY: the server passes a value of ours.
-    let copy = || unsafe { filter(value) }.snapshot().ok();
-    guard::call(copy, || None).map_or(ptr::null_mut(), |filter| Box::into_raw(Box::new(filter)).cast())
+    let copy = || unsafe { read(value) }.snapshot().ok();
+    guard::call(copy, || None).map_or(ptr::null_mut(), |value| Box::into_raw(Box::new(value)).cast())
 }

@@ -1,21 +1,22 @@
-//! From pieces to a filter.
+//! From pieces to a value.
 
-use super::head::{self, Description, LayerDescription};
+use super::head::{self, Description};
 use super::{DecodeError, chunk};
-use crate::error::Error;
-use crate::filter::{Body, Chain, Filter, Layer, Window};
-use crate::params::Family;
-use std::sync::Arc;
+use crate::filter::Value;
+use crate::mem::Words;
 
-/// Builds a filter from its pieces, in order. Until [`finish`](Decoder::finish) there is no filter that anyone could
+/// Builds a value from its pieces, in order. Until [`finish`](Decoder::finish) there is no filter that anyone could
 /// ask, and a decoder that is dropped leaves nothing behind.
 #[derive(Debug)]
 pub struct Decoder {
     description: Description,
-    layers: Vec<Layer>,
+    /// Bytes of each array of cells.
+    lens: Vec<u64>,
+    /// The arrays that have begun.
+    arrays: Vec<Words>,
     /// Bytes of the body read so far.
     offset: u64,
-    /// Bytes of the newest layer in `layers` read so far.
+    /// Bytes of the newest array read so far.
     inside: u64,
 }
 
@@ -25,12 +26,20 @@ impl Decoder {
     /// # Errors
     /// What is wrong with the head.
     pub fn new(head: &[u8]) -> Result<Decoder, DecodeError> {
-        Ok(Decoder { description: head::decode(head)?, layers: Vec::new(), offset: 0, inside: 0 })
+        let description = head::decode(head)?;
+        let lens = description.arrays();
+        Ok(Decoder { description, lens, arrays: Vec::new(), offset: 0, inside: 0 })
+    }
+
+    /// Whether the pieces are those of a cuckoo filter, and not of a Bloom filter.
+    pub fn is_cuckoo(&self) -> bool {
+        matches!(self.description, Description::Cuckoo(_))
     }
 
     /// Bytes of cells that the filter will have.
     pub fn body_len(&self) -> u64 {
-        self.description.body_len
+        // The head's length of the body has been compared with this sum.
+        self.lens.iter().fold(0, |sum, len| sum.saturating_add(*len))
     }
 
     /// Bytes of cells read so far; chunks come in order.
@@ -40,74 +49,64 @@ impl Decoder {
 
     /// Whether every chunk has come.
     pub fn is_complete(&self) -> bool {
-        self.offset == self.description.body_len
+        self.arrays.len() == self.lens.len() && self.inside == self.current_len()
     }
 
-    /// Reads the next chunk. A layer's cells are allocated when its first chunk has proved sound, so that a head alone
-    /// cannot ask for memory.
+    /// Bytes of the newest array that has begun.
+    fn current_len(&self) -> u64 {
+        self.arrays.len().checked_sub(1).and_then(|index| self.lens.get(index)).copied().unwrap_or(0)
+    }
+
+    /// Reads the next chunk. An array is allocated when its first chunk has proved sound, so that a head alone cannot
+    /// ask for memory.
     ///
     /// # Errors
     /// What is wrong with the chunk; the decoder is as it was.
     pub fn push(&mut self, piece: &[u8]) -> Result<(), DecodeError> {
         let (offset, stamp, data) = chunk::open(piece)?;
-        if stamp != self.description.stamp {
+        if stamp != self.description.stamp() {
             return Err(DecodeError::Stranger);
         }
         if offset != self.offset || self.is_complete() {
             return Err(DecodeError::Order { expected: self.offset, found: offset });
         }
-        if self.layers.last().is_none_or(|layer| self.inside == layer.bytes()) {
-            let next = self.description.layers.get(self.layers.len()).ok_or(DecodeError::Length("body"))?;
-            if data.len() as u64 > next.shape.bytes() {
+        let len = data.len() as u64;
+        if self.inside == self.current_len() {
+            let next = *self.lens.get(self.arrays.len()).ok_or(DecodeError::Length("body"))?;
+            if len > next {
                 return Err(DecodeError::Length("chunk"));
             }
-            self.layers.push(Layer::new(next.shape).map_err(|error| match error {
-                Error::OutOfMemory { bytes } => DecodeError::OutOfMemory { bytes },
-                _ => DecodeError::Field("layer"),
-            })?);
+            self.arrays.push(Words::zeroed(next / 8)?);
             self.inside = 0;
         }
-        let Some(layer) = self.layers.last() else { return Err(DecodeError::Length("body")) };
-        let end = self.inside.saturating_add(data.len() as u64);
-        if end > layer.bytes() {
+        let end = self.inside.saturating_add(len);
+        if end > self.current_len() {
             return Err(DecodeError::Length("chunk"));
         }
-        layer.write_words(self.inside / 8, data);
+        let first = usize::try_from(self.inside / 8).map_err(|_| DecodeError::Length("body"))?;
+        self.arrays.last().ok_or(DecodeError::Length("body"))?.write_bytes(first, data);
         self.inside = end;
-        self.offset = self.offset.saturating_add(data.len() as u64);
+        self.offset = self.offset.saturating_add(len);
         Ok(())
     }
 
-    /// The finished filter.
+    /// The finished value.
     ///
     /// # Errors
-    /// [`DecodeError::Length`] while chunks are missing.
-    pub fn finish(self) -> Result<Filter, DecodeError> {
+    /// [`DecodeError::Length`] while chunks are missing; [`DecodeError::Field`] where cells are set that none of the
+    /// filter's operations sets.
+    pub fn finish(self) -> Result<Value, DecodeError> {
         if !self.is_complete() {
             return Err(DecodeError::Length("body"));
         }
-        let Description { spec, schedule, newest, layers: described, .. } = self.description;
-        let counted =
-            self.layers.into_iter().zip(described).map(|(layer, LayerDescription { items, .. })| {
-                layer.recount();
-                layer.set_items(items);
-                Arc::new(layer)
-            });
-        let body = match spec.family {
-            Family::Fixed(_) => Body::Fixed(counted.last().ok_or(DecodeError::Length("body"))?),
-            Family::Scaling { .. } => Body::Chain(Chain::from_layers(counted.collect())),
-            Family::Window { .. } => {
-                Body::Window(Box::new(Window::from_parts(counted.collect(), newest, schedule)))
-            }
-        };
-        Ok(Filter::from_parts(spec, body))
+        self.description.build(self.arrays)
     }
 
-    /// Reads a filter whose pieces stand one behind the other, as in a file.
+    /// Reads a value whose pieces stand one behind the other, as in a file.
     ///
     /// # Errors
     /// What is wrong with the bytes.
-    pub fn read(bytes: &[u8]) -> Result<Filter, DecodeError> {
+    pub fn read(bytes: &[u8]) -> Result<Value, DecodeError> {
         let head_len = head::len(bytes)?;
         let (head, mut rest) = bytes.split_at_checked(head_len).ok_or(DecodeError::Length("head"))?;
         let mut decoder = Decoder::new(head)?;

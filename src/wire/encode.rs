@@ -1,21 +1,22 @@
-//! From a filter to pieces.
+//! From a value to pieces.
 
 use super::{CHUNK, chunk, head};
-use crate::filter::Filter;
+use crate::filter::ValueRef;
 
-/// Writes a filter piece by piece. It keeps no position: any chunk can be asked for at any time, which is what a dump
+/// Writes a value piece by piece. It keeps no position: any chunk can be asked for at any time, which is what a dump
 /// over several commands needs.
 pub struct Encoder<'a> {
-    filter: &'a Filter,
+    value: ValueRef<'a>,
     head: Vec<u8>,
     stamp: u32,
 }
 
 impl<'a> Encoder<'a> {
-    /// Prepares to write `filter`.
-    pub fn new(filter: &'a Filter) -> Encoder<'a> {
-        let (head, stamp) = head::encode(filter);
-        Encoder { filter, head, stamp }
+    /// Prepares to write a filter of any kind.
+    pub fn new(value: impl Into<ValueRef<'a>>) -> Encoder<'a> {
+        let value = value.into();
+        let (head, stamp) = head::encode(value);
+        Encoder { value, head, stamp }
     }
 
     /// The first piece.
@@ -24,24 +25,25 @@ impl<'a> Encoder<'a> {
     }
 
     /// Puts the chunk that begins at `offset` of the body into `piece` and returns the offset behind it, or `None` at
-    /// the end of the body and at offsets where no word begins. A chunk holds at most [`CHUNK`] bytes of one layer.
+    /// the end of the body and at offsets where no word begins. A chunk holds at most [`CHUNK`] bytes of one layer or
+    /// sub-filter.
     pub fn chunk(&self, offset: u64, piece: &mut Vec<u8>) -> Option<u64> {
         if !offset.is_multiple_of(8) {
             return None;
         }
-        // The layer that holds the offset, and the offset inside it.
+        // The array that holds the offset, and the offset inside it.
         let mut inside = offset;
-        let layer = self.filter.layers().iter().find(|layer| match inside.checked_sub(layer.bytes()) {
+        let words = self.value.arrays().find(|words| match inside.checked_sub(words.bytes()) {
             Some(behind) => {
                 inside = behind;
                 false
             }
             None => true,
         })?;
-        let len = layer.bytes().saturating_sub(inside).min(CHUNK as u64);
+        let len = words.bytes().saturating_sub(inside).min(CHUNK as u64);
         piece.clear();
         piece.resize(chunk::PREFIX.saturating_add(usize::try_from(len).ok()?), 0);
-        layer.read_words(inside / 8, piece.get_mut(chunk::PREFIX..)?);
+        words.read_bytes(usize::try_from(inside / 8).ok()?, piece.get_mut(chunk::PREFIX..)?);
         chunk::seal(piece, offset, self.stamp);
         offset.checked_add(len)
     }

@@ -1,21 +1,20 @@
-//! The head: an envelope read by hand, then the header, plain structs of fixed-size integers through bincode.
+//! The head: an envelope read by hand, then the header of the kind, plain structs of fixed-size integers through
+//! bincode.
 //!
 //! ```text
 //!  0  "BLMY"           magic
 //!  4  u8               version, 1
-//!  5  u8               kind: 1 fixed, 2 chain, 3 window
+//!  5  u8               kind: 1 fixed, 2 chain, 3 window, 4 cuckoo
 //!  6  u16              flags, 0
 //!  8  u32              length of the header
 //! 12  u64              length of the body: the bytes of all cells
 //! 20  u32              CRC-32C of bytes 0..20 and the header
-//! 24  header           FilterHeader, then a LayerHeader per layer
+//! 24  header
 //! ```
 
-use super::{DecodeError, MAGIC, VERSION, take};
-use crate::filter::{Body, Filter, Schedule};
-use crate::hash::{HashKind, Seed};
-use crate::params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limits};
-use crate::sizing::{Layout, Shape};
+use super::{DecodeError, MAGIC, VERSION, bloom, cuckoo, take};
+use crate::filter::{Value, ValueRef};
+use crate::mem::Words;
 use bincode::Options;
 use serde::{Deserialize, Serialize};
 
@@ -24,39 +23,6 @@ const ENVELOPE: usize = 24;
 
 /// Bytes that one bincode struct may take; a bound against a hostile length, far above what the structs need.
 const BINCODE_LIMIT: u64 = 4096;
-
-/// The filter's parameters. Fields that its kind does not use are 0.
-#[derive(Clone, Copy, Default, Serialize, Deserialize)]
-struct FilterHeader {
-    capacity: u64,
-    error_rate: f64,
-    seed: [u64; 2],
-    hash: u8,
-    layout: u8,
-    cell: u8,
-    overflow: u8,
-    shards: u32,
-    expansion: u32,
-    generations: u32,
-    tightening: f64,
-    every_ms: u64,
-    since_ms: u64,
-    rotations: u64,
-    newest: u64,
-    layers: u32,
-    reserved: u32,
-}
-
-/// One layer. Cell width, shards and hash are the filter's.
-#[derive(Clone, Copy, Default, Serialize, Deserialize)]
-struct LayerHeader {
-    capacity: u64,
-    error_rate: f64,
-    cells: u64,
-    items: u64,
-    probes: u32,
-    layout: u32,
-}
 
 /// bincode 1.3 with everything pinned: fixed-size integers, little-endian, limited. Trailing bytes are checked by the
 /// caller, who reads several structs from one slice.
@@ -68,12 +34,12 @@ fn codec() -> impl Options {
         .allow_trailing_bytes()
 }
 
-fn write<T: Serialize>(to: &mut Vec<u8>, value: &T) {
+pub(super) fn write<T: Serialize>(to: &mut Vec<u8>, value: &T) {
     // Writing plain integers into a vector has no way to fail.
     let _ = codec().serialize_into(to, value);
 }
 
-fn read<T: Serialize + for<'a> Deserialize<'a>>(from: &mut &[u8]) -> Result<T, DecodeError> {
+pub(super) fn read<T: Serialize + for<'a> Deserialize<'a>>(from: &mut &[u8]) -> Result<T, DecodeError> {
     let wrong = DecodeError::Length("header");
     let value: T = codec().deserialize(from).map_err(|_| wrong)?;
     // Plain structs of fixed-size integers: as long written as read.
@@ -82,99 +48,62 @@ fn read<T: Serialize + for<'a> Deserialize<'a>>(from: &mut &[u8]) -> Result<T, D
     Ok(value)
 }
 
-/// What a head says, validated: everything that is needed to build the filter but its cells.
-#[derive(Debug)]
-pub(super) struct Description {
-    pub(super) spec: Spec,
-    pub(super) schedule: Schedule,
-    pub(super) newest: u64,
-    pub(super) layers: Vec<LayerDescription>,
-    /// Identifies head and chunks of one dump, see [`stamp`].
+/// The header of a kind, written.
+pub(super) struct Header {
+    pub(super) kind: u8,
+    pub(super) bytes: Vec<u8>,
+    /// Identifies head and chunks of one dump: a checksum of what must not change while it is taken.
     pub(super) stamp: u32,
-    pub(super) body_len: u64,
 }
 
-/// One layer of a [`Description`].
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LayerDescription {
-    pub(super) shape: Shape,
-    pub(super) items: u64,
+/// What a head says, validated: everything that is needed to build the value but its cells.
+#[derive(Debug)]
+pub(super) enum Description {
+    Bloom(bloom::Description),
+    Cuckoo(cuckoo::Description),
 }
 
-/// CRC-32C of the header with the numbers of items taken as 0: it changes with growth and rotation, but not with an
-/// add, so that a dump over several commands notices when its chunks no longer fit together.
-fn stamp(filter: &FilterHeader, layers: &[LayerHeader]) -> u32 {
-    let mut bytes = Vec::new();
-    write(&mut bytes, filter);
-    for layer in layers {
-        write(&mut bytes, &LayerHeader { items: 0, ..*layer });
+impl Description {
+    /// Identifies head and chunks of one dump.
+    pub(super) fn stamp(&self) -> u32 {
+        match self {
+            Description::Bloom(description) => description.stamp,
+            Description::Cuckoo(description) => description.stamp,
+        }
     }
-    crc32c::crc32c(&bytes)
+
+    /// Bytes of each array of cells, in the order of the body.
+    pub(super) fn arrays(&self) -> Vec<u64> {
+        match self {
+            Description::Bloom(description) => description.arrays().collect(),
+            Description::Cuckoo(description) => description.arrays().collect(),
+        }
+    }
+
+    /// The value, from all its arrays.
+    pub(super) fn build(self, arrays: Vec<Words>) -> Result<Value, DecodeError> {
+        match self {
+            Description::Bloom(description) => description.build(arrays),
+            Description::Cuckoo(description) => description.build(arrays),
+        }
+    }
 }
 
-fn headers(filter: &Filter) -> (u8, FilterHeader, Vec<LayerHeader>) {
-    let spec = filter.spec();
-    let mut header = FilterHeader {
-        capacity: spec.capacity,
-        error_rate: spec.error_rate,
-        seed: [spec.seed.low, spec.seed.high],
-        hash: spec.hash as u8,
-        layout: spec.layout as u8,
-        cell: spec.cell as u8,
-        shards: spec.shards,
-        layers: u32::try_from(filter.layers().len()).unwrap_or(u32::MAX),
-        ..FilterHeader::default()
+/// The head of a value, and its stamp.
+pub(super) fn encode(value: ValueRef<'_>) -> (Vec<u8>, u32) {
+    let Header { kind, bytes, stamp } = match value {
+        ValueRef::Bloom(filter) => bloom::encode(filter),
+        ValueRef::Cuckoo(filter) => cuckoo::encode(filter),
     };
-    match spec.family {
-        Family::Fixed(overflow) => header.overflow = overflow as u8,
-        Family::Scaling { expansion, tightening } => {
-            header.expansion = expansion;
-            header.tightening = tightening.ratio().unwrap_or(0.0);
-        }
-        Family::Window { generations, overflow, .. } => {
-            header.generations = generations.into();
-            header.overflow = overflow as u8;
-        }
-    }
-    let kind = match filter.body() {
-        Body::Fixed(_) => 1,
-        Body::Chain(_) => 2,
-        Body::Window(window) => {
-            let Schedule { every_ms, since_ms, rotations } = window.schedule();
-            (header.every_ms, header.since_ms, header.rotations) = (every_ms, since_ms, rotations);
-            header.newest = window.newest();
-            3
-        }
-    };
-    let layers = filter.layers().iter().map(|layer| LayerHeader {
-        capacity: layer.capacity(),
-        error_rate: layer.error_rate(),
-        cells: layer.cells(),
-        // A count that was loaded at the bound goes no further.
-        items: layer.items().min(limits::MAX_CAPACITY),
-        probes: layer.probes(),
-        layout: layer.shape().layout as u32,
-    });
-    (kind, header, layers.collect())
-}
-
-/// The head of `filter`, and its stamp.
-pub(super) fn encode(filter: &Filter) -> (Vec<u8>, u32) {
-    let (kind, header, layers) = headers(filter);
-    let mut body = Vec::new();
-    write(&mut body, &header);
-    for layer in &layers {
-        write(&mut body, layer);
-    }
     let mut head = Vec::new();
     head.extend_from_slice(&MAGIC);
     head.extend_from_slice(&[VERSION, kind, 0, 0]);
-    head.extend_from_slice(&u32::try_from(body.len()).unwrap_or(u32::MAX).to_le_bytes());
-    head.extend_from_slice(&filter.bytes().to_le_bytes());
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&head), &body);
+    head.extend_from_slice(&u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
+    head.extend_from_slice(&value.bytes().to_le_bytes());
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&head), &bytes);
     head.extend_from_slice(&crc.to_le_bytes());
-    head.extend_from_slice(&body);
-    (head, stamp(&header, &layers))
+    head.extend_from_slice(&bytes);
+    (head, stamp)
 }
 
 /// Reads and validates a head: the one gate for whatever comes from outside.
@@ -205,10 +134,13 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Description, DecodeError> {
     if flags != 0 {
         return Err(DecodeError::Field("flags"));
     }
-    let header: FilterHeader = read(&mut rest)?;
-    let layers = read_layers(&mut rest, header.layers)?;
-    let description = describe(kind, &header, &layers)?;
-    if description.body_len != body_len {
+    let description = match kind {
+        1..=3 => Description::Bloom(bloom::decode(kind, rest)?),
+        4 => Description::Cuckoo(cuckoo::decode(rest)?),
+        _ => return Err(DecodeError::Field("kind")),
+    };
+    let sum = description.arrays().into_iter().try_fold(0u64, u64::checked_add);
+    if sum != Some(body_len) {
         return Err(DecodeError::Length("body"));
     }
     Ok(description)
@@ -222,126 +154,4 @@ pub(super) fn len(bytes: &[u8]) -> Result<usize, DecodeError> {
     }
     let field = bytes.get(8..12).and_then(|field| field.first_chunk()).ok_or(short)?;
     usize::try_from(u32::from_le_bytes(*field)).ok().and_then(|len| len.checked_add(ENVELOPE)).ok_or(short)
-}
-
-fn read_layers(rest: &mut &[u8], count: u32) -> Result<Vec<LayerHeader>, DecodeError> {
-    let count = usize::try_from(count).unwrap_or(usize::MAX);
-    if count == 0 || count > limits::MAX_LAYERS {
-        return Err(DecodeError::Field("layers"));
-    }
-    let layers = (0..count).map(|_| read(rest)).collect::<Result<_, _>>()?;
-    if rest.is_empty() { Ok(layers) } else { Err(DecodeError::Length("header")) }
-}
-
-/// Turns the header into parameters, refusing every value that no command could have made.
-fn describe(kind: u8, header: &FilterHeader, layers: &[LayerHeader]) -> Result<Description, DecodeError> {
-    let field = DecodeError::Field;
-    let hash = match header.hash {
-        1 => HashKind::Xxh3,
-        2 => HashKind::SipHash,
-        _ => return Err(field("hash")),
-    };
-    let seed = Seed { low: header.seed[0], high: header.seed[1] };
-    if seed.narrow(hash) != seed {
-        return Err(field("seed"));
-    }
-    let layout = match header.layout {
-        0 => LayoutChoice::Auto,
-        1 => LayoutChoice::Classic,
-        2 => LayoutChoice::Blocked,
-        _ => return Err(field("layout")),
-    };
-    let cell = match header.cell {
-        1 => Cell::Bit,
-        4 => Cell::Counter4,
-        8 => Cell::Counter8,
-        16 => Cell::Counter16,
-        _ => return Err(field("cell")),
-    };
-    let overflow = match header.overflow {
-        0 => Overflow::Error,
-        1 => Overflow::Saturate,
-        _ => return Err(field("overflow")),
-    };
-    let tightening = match header.tightening {
-        // By its bits: −0 is no other encoding of it.
-        ratio if ratio.to_bits() == 0 => Tightening::INVERSE_SQUARE,
-        ratio => Tightening::geometric(ratio).map_err(|_| field("tightening"))?,
-    };
-    let (family, expected_layers) = match kind {
-        1 => (Family::Fixed(overflow), 1),
-        2 => (Family::Scaling { expansion: header.expansion, tightening }, header.layers),
-        3 => {
-            let generations = u8::try_from(header.generations).map_err(|_| field("generations"))?;
-            (Family::Window { generations, overflow, every_ms: header.every_ms }, header.generations)
-        }
-        _ => return Err(field("kind")),
-    };
-    let spec = Spec {
-        capacity: header.capacity,
-        error_rate: header.error_rate,
-        seed,
-        shards: header.shards,
-        hash,
-        layout,
-        cell,
-        family,
-    };
-    spec.validate().map_err(|_| field("parameters"))?;
-    if header.layers != expected_layers {
-        return Err(field("layers"));
-    }
-    // What a kind does not use is 0, so that there is one encoding of each filter.
-    let canonical = FilterHeader {
-        overflow: if kind == 2 { 0 } else { header.overflow },
-        expansion: if kind == 2 { header.expansion } else { 0 },
-        tightening: if kind == 2 { header.tightening } else { 0.0 },
-        generations: if kind == 3 { header.generations } else { 0 },
-        every_ms: if kind == 3 { header.every_ms } else { 0 },
-        since_ms: if kind == 3 { header.since_ms } else { 0 },
-        rotations: if kind == 3 { header.rotations } else { 0 },
-        newest: if kind == 3 { header.newest } else { 0 },
-        reserved: 0,
-        ..*header
-    };
-    if stamp(&canonical, &[]) != stamp(header, &[]) {
-        return Err(field("reserved"));
-    }
-    if header.newest > limits::MAX_GENERATION
-        || header.rotations > limits::MAX_GENERATION
-        || header.since_ms > limits::MAX_TIME_MS
-    {
-        return Err(field("schedule"));
-    }
-    let mut body_len = 0u64;
-    let mut described = Vec::with_capacity(layers.len());
-    for (index, layer) in layers.iter().enumerate() {
-        let shape = Shape {
-            capacity: layer.capacity,
-            error_rate: layer.error_rate,
-            cells: layer.cells,
-            probes: layer.probes,
-            shards: header.shards,
-            layout: match layer.layout {
-                1 => Layout::Classic,
-                2 => Layout::Blocked,
-                _ => return Err(field("layer layout")),
-            },
-            cell,
-        };
-        shape.check().map_err(field)?;
-        let first = described.first().map_or(shape, |first: &LayerDescription| first.shape);
-        if (index == 0 && layer.capacity != header.capacity) || (kind == 3 && shape != first) {
-            return Err(field("layer"));
-        }
-        if layer.items > limits::MAX_CAPACITY {
-            return Err(field("items"));
-        }
-        body_len = body_len.checked_add(shape.bytes()).ok_or(field("cells"))?;
-        described.push(LayerDescription { shape, items: layer.items });
-    }
-    let schedule =
-        Schedule { every_ms: header.every_ms, since_ms: header.since_ms, rotations: header.rotations };
-    let stamp = stamp(header, layers);
-    Ok(Description { spec, schedule, newest: header.newest, layers: described, stamp, body_len })
 }

@@ -16,7 +16,9 @@
     clippy::cast_possible_truncation
 )]
 
+mod bloom;
 mod chunk;
+mod cuckoo;
 mod decode;
 mod encode;
 mod head;
@@ -24,6 +26,7 @@ mod head;
 pub use decode::Decoder;
 pub use encode::Encoder;
 
+use crate::error::Error;
 use std::fmt;
 
 /// First bytes of every head.
@@ -60,6 +63,10 @@ pub enum DecodeError {
         /// Offset of the chunk that came.
         found: u64,
     },
+    /// A filter of the other kind: Bloom instead of cuckoo, or the other way round.
+    OtherKind,
+    /// There is nothing left to load.
+    Complete,
     /// No memory for the cells.
     OutOfMemory {
         /// Bytes asked for.
@@ -84,12 +91,27 @@ impl fmt::Display for DecodeError {
             DecodeError::Order { expected, found } => {
                 write!(f, "the chunk at offset {found} is not the next one, which is at offset {expected}")
             }
+            DecodeError::OtherKind => {
+                f.write_str("BF.LOADCHUNK takes Bloom filters and CF.LOADCHUNK takes cuckoo filters")
+            }
+            DecodeError::Complete => f.write_str("the filter is complete already"),
             DecodeError::OutOfMemory { bytes } => write!(f, "no memory for {bytes} bytes"),
         }
     }
 }
 
 impl std::error::Error for DecodeError {}
+
+/// What building a filter of validated parameters can still run into.
+impl From<Error> for DecodeError {
+    fn from(error: Error) -> DecodeError {
+        match error {
+            Error::OutOfMemory { bytes } => DecodeError::OutOfMemory { bytes },
+            Error::Cuckoo(field) => DecodeError::Field(field),
+            _ => DecodeError::Field("parameters"),
+        }
+    }
+}
 
 /// Takes `N` bytes off the front of `bytes`.
 fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {

@@ -2,7 +2,6 @@
 
 use super::naive::Naive;
 use super::{Case, add_all, figures, filled, hash, refuses, wire};
-use bloomery::wire::Decoder;
 use bloomery::{Added, Cell, Error, Filter, Spec};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -190,7 +189,7 @@ pub(crate) fn encoding_and_decoding_changes_nothing(spec: &Spec, case: &Case) ->
     let mut filter = Filter::new(*spec).unwrap();
     add_what_fits(&mut filter, &case.a);
     let bytes = wire::encode(&filter);
-    let copy = Decoder::read(&bytes).unwrap();
+    let copy = wire::decode(&bytes).unwrap();
     prop_assert!(copy.equal(&filter));
     prop_assert_eq!(figures(&copy), figures(&filter));
     prop_assert_eq!(copy.allocated(), filter.allocated());
@@ -219,7 +218,7 @@ pub(crate) fn a_decoded_copy_goes_on_alike(spec: &Spec, case: &Case) -> TestCase
             filter.rotate(next).unwrap();
         }
     }
-    let mut copy = Decoder::read(&wire::encode(&filter)).unwrap();
+    let mut copy = wire::decode(&wire::encode(&filter)).unwrap();
     for step in &case.b[case.b.len() / 2..] {
         for filter in [&mut filter, &mut copy] {
             let item = hash(filter, *step);

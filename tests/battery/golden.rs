@@ -1,11 +1,14 @@
 //! The recipes of the golden files: one small filter of every kind, in a state that says something. A recipe never changes;
 //! whoever needs another state adds one.
 
-use bloomery::{Cell, Family, Filter, HashKind, LayoutChoice, Overflow, Seed, Spec, Tightening};
+use bloomery::{Cell, Cuckoo, CuckooSpec, Family, Filter, HashKind, LayoutChoice, Overflow, Seed, Spec, Tightening, Value};
 use std::path::PathBuf;
 
 /// A golden file: its name, and the filter that it holds.
 pub(crate) type Recipe = (&'static str, fn() -> Filter);
+
+/// The same of a cuckoo filter.
+pub(crate) type CuckooRecipe = (&'static str, fn() -> Cuckoo);
 
 const SEED: u128 = 0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100;
 
@@ -66,7 +69,42 @@ fn rotated(spec: Spec, every_ms: u64) -> Filter {
     filter
 }
 
-/// All of them.
+/// A cuckoo filter that holds the items, grown as often as it takes.
+fn nested(spec: CuckooSpec, items: impl IntoIterator<Item = u32>) -> Cuckoo {
+    let mut filter = Cuckoo::new(CuckooSpec { seed: Seed::from(SEED), ..spec }).unwrap();
+    for i in items {
+        let item = filter.hash(&item(i));
+        while filter.insert(item).is_err() {
+            filter.grow().unwrap();
+        }
+    }
+    filter
+}
+
+/// Every slot in use, by items of which some were added several times.
+fn crammed(spec: CuckooSpec) -> Cuckoo {
+    let mut filter = nested(spec, [0, 0, 0, 0, 1, 1, 1, 2, 2]);
+    for i in 3..ASKED {
+        let _ = filter.insert(filter.hash(&item(i)));
+    }
+    filter
+}
+
+/// Some items deleted from a cuckoo filter that has grown, and not compacted since.
+fn thinned(mut filter: Cuckoo, items: impl IntoIterator<Item = u32>) -> Cuckoo {
+    for i in items {
+        assert!(filter.remove(filter.hash(&item(i))));
+    }
+    filter
+}
+
+/// Slots of a bucket and growth; the rest as by default.
+fn cuckoo(capacity: u64, bucket_size: u8, expansion: u16) -> CuckooSpec {
+    let (hash, seed) = (HashKind::Xxh3, Seed::default());
+    CuckooSpec { capacity, bucket_size, max_iterations: 20, expansion, hash, seed }
+}
+
+/// All Bloom filters.
 #[rustfmt::skip] // a table
 pub(crate) const RECIPES: &[Recipe] = &[
     ("bits-empty",            || make(Spec::fixed(100, 0.01))),
@@ -87,6 +125,28 @@ pub(crate) const RECIPES: &[Recipe] = &[
     ("window-timed-siphash",  || rotated(Spec { hash: HashKind::SipHash, ..Spec::fixed(100, 0.01) }, 60_000)),
 ];
 
+/// All cuckoo filters.
+#[rustfmt::skip] // a table
+pub(crate) const CUCKOOS: &[CuckooRecipe] = &[
+    ("cuckoo-empty",          || nested(cuckoo(1024, 2, 1), [])),
+    ("cuckoo-full",           || crammed(CuckooSpec { max_iterations: 500, ..cuckoo(128, 2, 0) })),
+    ("cuckoo-padded",         || thinned(nested(cuckoo(12, 3, 1), (0..100).chain(0..10)), 80..100)),
+    ("cuckoo-siphash",        || nested(CuckooSpec { hash: HashKind::SipHash, ..cuckoo(60, 4, 2) }, 0..150)),
+    ("cuckoo-wide",           || nested(cuckoo(510, 255, 32_768), (0..100).chain(0..100).chain([0; 200]))),
+];
+
+/// The names of all, and the filters that today's code makes.
+pub(crate) fn all() -> Vec<(&'static str, Value)> {
+    let bloom = RECIPES.iter().map(|(name, recipe)| (*name, Value::Bloom(recipe())));
+    let cuckoo = CUCKOOS.iter().map(|(name, recipe)| (*name, Value::Cuckoo(Box::new(recipe()))));
+    bloom.chain(cuckoo).collect()
+}
+
+/// The names of all.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    RECIPES.iter().map(|(name, _)| *name).chain(CUCKOOS.iter().map(|(name, _)| *name))
+}
+
 /// Where a file of tests/golden lies.
 pub(crate) fn path(name: &str, extension: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.{extension}"))
@@ -106,19 +166,38 @@ pub(crate) fn items() -> String {
 
 /// What the filter says of those items, as JSON for readers that are not ours: a 1 or 0 for each, its count where the
 /// filter counts, and in a window its age under the newest generation, −1 for none.
-pub(crate) fn answers(filter: &Filter) -> String {
-    let hashes: Vec<_> = (0..ASKED).map(|i| filter.hash(&item(i))).collect();
-    let contains: String = hashes.iter().map(|hash| if filter.contains(*hash) { '1' } else { '0' }).collect();
-    let counts: Result<Vec<_>, _> = hashes.iter().map(|hash| filter.count(*hash)).collect();
-    let ages = filter.window().map(|window| {
-        let age = |hash| window.age(hash, window.newest()).map_or(-1, |age| age as i64);
-        hashes.iter().map(|hash| age(*hash)).collect::<Vec<_>>()
-    });
+pub(crate) fn answers(value: &Value) -> String {
+    let digit = |contains| if contains { '1' } else { '0' };
+    let (items, ones, contains, counts, ages): (_, _, String, Option<Vec<u64>>, Option<Vec<i64>>) = match value {
+        Value::Bloom(filter) => {
+            let hashes: Vec<_> = (0..ASKED).map(|i| filter.hash(&item(i))).collect();
+            let ages = filter.window().map(|window| {
+                let age = |hash| window.age(hash, window.newest()).map_or(-1, |age| age as i64);
+                hashes.iter().map(|hash| age(*hash)).collect()
+            });
+            (
+                filter.items(),
+                filter.ones(),
+                hashes.iter().map(|hash| digit(filter.contains(*hash))).collect(),
+                hashes.iter().map(|hash| filter.count(*hash).ok()).collect(),
+                ages,
+            )
+        }
+        Value::Cuckoo(filter) => {
+            let hashes: Vec<_> = (0..ASKED).map(|i| filter.hash(&item(i))).collect();
+            (
+                filter.items(),
+                filter.items(),
+                hashes.iter().map(|hash| digit(filter.contains(*hash))).collect(),
+                Some(hashes.iter().map(|hash| filter.count(*hash)).collect()),
+                None,
+            )
+        }
+    };
+    let list = |numbers: Option<String>| numbers.unwrap_or("null".into());
     format!(
-        "{{\n\"items\": {},\n\"ones\": {},\n\"contains\": \"{contains}\",\n\"counts\": {},\n\"ages\": {}\n}}\n",
-        filter.items(),
-        filter.ones(),
-        counts.map_or("null".into(), |counts| format!("{counts:?}")),
-        ages.map_or("null".into(), |ages| format!("{ages:?}")),
+        "{{\n\"items\": {items},\n\"ones\": {ones},\n\"contains\": \"{contains}\",\n\"counts\": {},\n\"ages\": {}\n}}\n",
+        list(counts.map(|counts| format!("{counts:?}"))),
+        list(ages.map(|ages| format!("{ages:?}"))),
     )
 }

@@ -13,6 +13,7 @@ pub(crate) mod scaling;
 pub(crate) mod windows;
 pub(crate) mod wire;
 
+use bloomery::filter::ValueRef;
 use bloomery::{Filter, ItemHash, Overflow, Seed, Spec};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -95,6 +96,18 @@ pub(crate) fn figures(filter: &Filter) -> impl PartialEq + std::fmt::Debug + use
     let window = filter.window().map(|window| (window.newest(), window.schedule()));
     let counts = [filter.items(), filter.capacity(), filter.ones(), filter.cells(), filter.bytes()];
     (*filter.spec(), counts, filter.estimate(), filter.rate_now(), of_layers, window)
+}
+
+/// The same of a filter of any kind, cuckoo filters among them.
+pub(crate) fn portrait<'a>(filter: impl Into<ValueRef<'a>>) -> String {
+    match filter.into() {
+        ValueRef::Bloom(filter) => format!("{:?}", figures(filter)),
+        ValueRef::Cuckoo(filter) => {
+            let tables: Vec<_> = filter.tables().iter().map(|table| (table.buckets(), table.bytes())).collect();
+            let counts = [filter.items(), filter.deletes(), filter.moves(), filter.bytes()];
+            format!("{:?}", (filter.spec(), counts, tables, filter.next_bytes(), filter.is_sparse()))
+        }
+    }
 }
 
 /// A battery: for each kind, a module with one test per law of the groups it belongs to.

@@ -1,7 +1,8 @@
 //! The wire format taken apart and sealed again by hand, so that tests can lie to the decoder with true checksums.
 
 use bloomery::Filter;
-use bloomery::wire::Encoder;
+use bloomery::filter::ValueRef;
+use bloomery::wire::{DecodeError, Decoder, Encoder};
 use std::ops::Range;
 
 /// Bytes of the envelope before the header.
@@ -10,16 +11,25 @@ pub(crate) const ENVELOPE: usize = 24;
 pub(crate) const FILTER_HEADER: usize = 96;
 /// Bytes of each layer's header.
 pub(crate) const LAYER_HEADER: usize = 40;
+/// Where a cuckoo filter's head holds the number of deletes.
+pub(crate) const CUCKOO_DELETES: Range<usize> = 48..56;
+/// Number of the kind of cuckoo filters.
+pub(crate) const CUCKOO: u8 = 4;
 /// Bytes of a chunk before its data.
 pub(crate) const CHUNK_PREFIX: usize = 20;
 
 /// The file of a filter.
-pub(crate) fn encode(filter: &Filter) -> Vec<u8> {
+pub(crate) fn encode<'a>(filter: impl Into<ValueRef<'a>>) -> Vec<u8> {
     Encoder::new(filter).to_vec()
 }
 
+/// A Bloom filter from its file.
+pub(crate) fn decode(bytes: &[u8]) -> Result<Filter, DecodeError> {
+    Decoder::read(bytes).map(|value| value.into_bloom().expect("no cuckoo filter"))
+}
+
 /// The cells of a filter as they are written, without anything around them.
-pub(crate) fn body(filter: &Filter) -> Vec<u8> {
+pub(crate) fn body<'a>(filter: impl Into<ValueRef<'a>>) -> Vec<u8> {
     let bytes = encode(filter);
     pieces(&bytes).into_iter().skip(1).flat_map(|at| bytes[at][CHUNK_PREFIX..].to_vec()).collect()
 }
@@ -51,8 +61,13 @@ pub(crate) fn pieces(bytes: &[u8]) -> Vec<Range<usize>> {
     }
 }
 
-/// The stamp of a head: CRC-32C of its header with the numbers of items taken as 0.
+/// The stamp of a head: CRC-32C of its header with what adds and deletes change taken as 0.
 pub(crate) fn stamp(head: &[u8]) -> u32 {
+    if head[5] == CUCKOO {
+        let mut head = head.to_vec();
+        head[CUCKOO_DELETES].fill(0);
+        return crc32c::crc32c(&head[ENVELOPE..]);
+    }
     let mut header = head[ENVELOPE..].to_vec();
     for layer in (FILTER_HEADER..header.len()).step_by(LAYER_HEADER) {
         let end = header.len().min(layer + 32);

@@ -3,25 +3,27 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
-use bloomery::command::{Access, Call, CommandError, Effect, Key, Loads, Reply, TABLE, WrongType, run};
+use bloomery::command::table::Entry;
+use bloomery::command::{
+    Access, Call, Command, CommandError, Effect, Key, Loads, Namespace, Reply, TABLE, WrongType, run,
+};
 use bloomery::config::Settings;
-use bloomery::{Filter, Layer};
+use bloomery::filter::{Retired, Value};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::rc::Rc;
-use std::sync::Arc;
 
 /// A key's value.
-pub enum Value {
-    Filter(Filter),
+pub enum Content {
+    Filter(Value),
     Other,
 }
 
 /// The server. Keys are `Rc`s so that an opened key needs no borrow of the map.
 #[derive(Default)]
 pub struct Host {
-    pub keys: RefCell<BTreeMap<Vec<u8>, Rc<RefCell<Value>>>>,
+    pub keys: RefCell<BTreeMap<Vec<u8>, Rc<RefCell<Content>>>>,
     pub settings: Cell<Settings>,
     pub now_ms: Cell<u64>,
     pub obeys: Cell<bool>,
@@ -44,32 +46,32 @@ pub struct HostCall<'a> {
 pub struct HostKey<'a> {
     host: &'a Host,
     name: &'a [u8],
-    value: Option<Rc<RefCell<Value>>>,
+    value: Option<Rc<RefCell<Content>>>,
 }
 
 impl Key for HostKey<'_> {
-    fn filter(&self) -> Result<Option<&Filter>, WrongType> {
-        let Some(value) = &self.value else { return Ok(None) };
+    fn value(&self) -> Result<Option<&Value>, WrongType> {
+        let Some(content) = &self.value else { return Ok(None) };
         // SAFETY: commands run one at a time and open each key once for writing, as on the server.
-        match unsafe { &*value.as_ptr() } {
-            Value::Filter(filter) => Ok(Some(filter)),
-            Value::Other => Err(WrongType),
+        match unsafe { &*content.as_ptr() } {
+            Content::Filter(value) => Ok(Some(value)),
+            Content::Other => Err(WrongType),
         }
     }
 
-    fn filter_mut(&mut self) -> Result<Option<&mut Filter>, WrongType> {
-        let Some(value) = &self.value else { return Ok(None) };
+    fn value_mut(&mut self) -> Result<Option<&mut Value>, WrongType> {
+        let Some(content) = &self.value else { return Ok(None) };
         // SAFETY: as above.
-        match unsafe { &mut *value.as_ptr() } {
-            Value::Filter(filter) => Ok(Some(filter)),
-            Value::Other => Err(WrongType),
+        match unsafe { &mut *content.as_ptr() } {
+            Content::Filter(value) => Ok(Some(value)),
+            Content::Other => Err(WrongType),
         }
     }
 
-    fn create(&mut self, filter: Filter) {
-        let value = Rc::new(RefCell::new(Value::Filter(filter)));
-        self.host.keys.borrow_mut().insert(self.name.to_vec(), value.clone());
-        self.value = Some(value);
+    fn create(&mut self, value: Value) {
+        let content = Rc::new(RefCell::new(Content::Filter(value)));
+        self.host.keys.borrow_mut().insert(self.name.to_vec(), content.clone());
+        self.value = Some(content);
     }
 }
 
@@ -112,15 +114,18 @@ impl<'a> Call<'a> for HostCall<'a> {
     }
 
     fn replicate(&self, effect: Effect<'_>) {
-        let prefixed = |verb: &str| format!("BF.{verb}").into_bytes();
+        let name = |command: Command| {
+            let entry = TABLE.iter().find(|entry| entry.command == command).expect("it is in the table");
+            entry.name("bf").to_ascii_uppercase().into_bytes()
+        };
         let words = match effect {
             Effect::Verbatim => self.arguments.iter().map(|word| word.to_vec()).collect(),
-            Effect::Items(verb, indices) => {
+            Effect::Items(command, indices) => {
                 let items = indices.iter().map(|index| self.arguments[*index].to_vec());
-                [prefixed(verb), self.arguments[1].to_vec()].into_iter().chain(items).collect()
+                [name(command), self.arguments[1].to_vec()].into_iter().chain(items).collect()
             }
-            Effect::Arguments(verb, words) => {
-                [prefixed(verb), self.arguments[1].to_vec()].into_iter().chain(words).collect()
+            Effect::Arguments(command, words) => {
+                [name(command), self.arguments[1].to_vec()].into_iter().chain(words).collect()
             }
         };
         self.host.replicated.borrow_mut().push(words);
@@ -130,8 +135,8 @@ impl<'a> Call<'a> for HostCall<'a> {
         self.host.events.borrow_mut().push(event);
     }
 
-    fn retire(&self, layers: Vec<Arc<Layer>>) {
-        self.host.retired.set(self.host.retired.get() + layers.len());
+    fn retire(&self, dropped: Retired) {
+        self.host.retired.set(self.host.retired.get() + dropped.len());
     }
 
     fn with_loads<R>(&self, work: impl FnOnce(&mut Loads, i32) -> R) -> R {
@@ -143,8 +148,10 @@ impl Host {
     /// Runs a command given as words; the server's own arity check comes first.
     pub fn run(&self, words: &[&[u8]]) -> Result<Reply, CommandError> {
         let name = std::str::from_utf8(words[0]).unwrap().to_ascii_lowercase();
-        let verb = name.strip_prefix("bf.").expect("one of our commands");
-        let entry = TABLE.iter().find(|entry| entry.verb == verb).expect("a command of the table");
+        let (prefix, verb) = name.split_once('.').expect("one of our commands");
+        let namespace = if prefix == "cf" { Namespace::Cuckoo } else { Namespace::Bloom };
+        let is_meant = |entry: &&Entry| entry.namespace == namespace && entry.verb == verb;
+        let entry = TABLE.iter().find(is_meant).expect("a command of the table");
         let count = i32::try_from(words.len()).unwrap();
         if if entry.arity > 0 { count != entry.arity } else { count < -entry.arity } {
             return Err(CommandError::Arity);
@@ -179,8 +186,8 @@ impl Host {
         let keys = self.keys.borrow();
         let value = keys.get(key.as_bytes()).expect("the key exists").borrow();
         match &*value {
-            Value::Filter(filter) => bloomery::wire::Encoder::new(filter).to_vec(),
-            Value::Other => panic!("{key} holds another type"),
+            Content::Filter(value) => bloomery::wire::Encoder::new(value).to_vec(),
+            Content::Other => panic!("{key} holds another type"),
         }
     }
 }

@@ -1,45 +1,12 @@
-//! Parsing of options, and their canonical form for replication.
-//!
-//! Options are matched whole and by position. RedisBloom looks for them anywhere, the key included, and takes any word
-//! that begins alike; a key named `nonscaling` makes a non-scaling filter there.
+//! Options of BF.RESERVE and BF.INSERT.
 
-use super::error::CommandError;
-use super::{Access, Call, Key};
+use super::{HASHES, Words, bad, hash_name, integer, name_of, number, one_of, printable, seed, unsigned};
+use crate::command::error::CommandError;
+use crate::command::{Access, Call, Key};
 use crate::config::Settings;
-use crate::hash::{HashKind, Seed};
+use crate::hash::HashKind;
+use crate::hash::Seed;
 use crate::params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limits};
-
-/// An integer as the server reads them: no sign but `-`, no leading zeros, no blanks.
-pub(super) fn integer(bytes: &[u8]) -> Option<i64> {
-    let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
-    let canonical = match digits {
-        [b'0'] => bytes.len() == 1,
-        [b'1'..=b'9', rest @ ..] => rest.iter().all(u8::is_ascii_digit),
-        _ => false,
-    };
-    canonical.then(|| std::str::from_utf8(bytes).ok()?.parse().ok()).flatten()
-}
-
-/// A number; NaN is none.
-pub(super) fn number(bytes: &[u8]) -> Option<f64> {
-    std::str::from_utf8(bytes).ok()?.parse().ok().filter(|value: &f64| !value.is_nan())
-}
-
-/// An integer that is not negative.
-pub(super) fn unsigned(bytes: &[u8]) -> Option<u64> {
-    u64::try_from(integer(bytes)?).ok()
-}
-
-/// Bytes of a client in an error text: printable, and not longer than one wants to read.
-fn printable(bytes: &[u8]) -> String {
-    const MOST: usize = 64;
-    let mut text =
-        bytes.iter().take(MOST).flat_map(|byte| byte.escape_ascii()).map(char::from).collect::<String>();
-    if bytes.len() > MOST {
-        text.push('…');
-    }
-    text
-}
 
 /// The error rate of BF.RESERVE.
 fn error_rate(bytes: &[u8]) -> Result<f64, CommandError> {
@@ -59,10 +26,10 @@ fn capacity(bytes: &[u8]) -> Result<u64, CommandError> {
 }
 
 /// What BF.RESERVE is asked for.
-pub(super) struct Reservation {
-    pub(super) spec: Spec,
+pub(in crate::command) struct Reservation {
+    pub(in crate::command) spec: Spec,
     /// When a window's generation 0 begins, in Unix milliseconds; `None` for now.
-    pub(super) since_ms: Option<u64>,
+    pub(in crate::command) since_ms: Option<u64>,
 }
 
 /// The options of BF.RESERVE as they stand, before it is clear how they go together.
@@ -92,7 +59,7 @@ enum OnFull {
 }
 
 /// `BF.RESERVE key error_rate capacity [option…]`.
-pub(super) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Reservation, CommandError> {
+pub(in crate::command) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Reservation, CommandError> {
     let rate = error_rate(call.arg(2))?;
     let capacity = capacity(call.arg(3))?;
     let options = reserve_options(call)?;
@@ -118,37 +85,9 @@ pub(super) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Reservation, Comm
 }
 
 /// The same spec with a seed that nobody can guess.
-pub(super) fn with_random_seed(spec: Spec) -> Result<Spec, CommandError> {
+pub(in crate::command) fn with_random_seed(spec: Spec) -> Result<Spec, CommandError> {
     let seed = Seed::random(spec.hash).map_err(|_| CommandError::NoRandomness)?;
     Ok(Spec { seed, ..spec })
-}
-
-/// The arguments of a command, one after the other.
-struct Words<'c, C> {
-    call: &'c C,
-    next: usize,
-}
-
-impl<'a, C: Call<'a>> Words<'_, C> {
-    fn peek(&self) -> Option<&'a [u8]> {
-        (self.next < self.call.argc()).then(|| self.call.arg(self.next))
-    }
-
-    fn next(&mut self) -> Option<&'a [u8]> {
-        let word = self.peek()?;
-        self.next = self.next.saturating_add(1);
-        Some(word)
-    }
-
-    /// The value of an option, read by `parse`; refused with what the option takes.
-    fn value<T>(
-        &mut self,
-        option: &'static str,
-        takes: &'static str,
-        parse: impl Fn(&'a [u8]) -> Option<T>,
-    ) -> Result<T, CommandError> {
-        self.next().and_then(parse).ok_or(bad(option, takes))
-    }
 }
 
 fn reserve_options<'a, C: Call<'a>>(call: &C) -> Result<ReserveOptions<'a>, CommandError> {
@@ -228,32 +167,12 @@ fn reserve_options<'a, C: Call<'a>>(call: &C) -> Result<ReserveOptions<'a>, Comm
 const LAYOUTS: [(&str, LayoutChoice); 3] =
     [("AUTO", LayoutChoice::Auto), ("BLOCKED", LayoutChoice::Blocked), ("CLASSIC", LayoutChoice::Classic)];
 
-const HASHES: [(&str, HashKind); 2] = [("XXH3", HashKind::Xxh3), ("SIPHASH", HashKind::SipHash)];
-
 const ON_FULL: [(&str, OnFull); 3] =
     [("ERROR", OnFull::Error), ("SATURATE", OnFull::Saturate), ("SCALE", OnFull::Scale)];
 
-fn one_of<T: Copy>(names: &[(&str, T)]) -> impl Fn(&[u8]) -> Option<T> {
-    |word| names.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| *value)
-}
-
-/// The name of a value in one of the tables above.
-fn name_of<T: PartialEq>(value: T, names: &[(&'static str, T)]) -> &'static str {
-    names.iter().find(|(_, other)| *other == value).map_or("", |(name, _)| name)
-}
-
 /// Name of a layout choice, as BF.RESERVE takes it.
-pub(super) fn layout_name(layout: LayoutChoice) -> &'static str {
+pub(in crate::command) fn layout_name(layout: LayoutChoice) -> &'static str {
     name_of(layout, &LAYOUTS)
-}
-
-/// Name of a hash, as BF.RESERVE takes it.
-pub(super) fn hash_name(hash: HashKind) -> &'static str {
-    name_of(hash, &HASHES)
-}
-
-fn bad(option: &'static str, takes: &'static str) -> CommandError {
-    CommandError::BadOption { option, takes }
 }
 
 /// Which family the options mean.
@@ -324,21 +243,6 @@ fn expansion_in_range(value: i64) -> Result<u32, CommandError> {
     u32::try_from(value).ok().filter(|e| *e <= limits::MAX_EXPANSION).ok_or(CommandError::ExpansionRange)
 }
 
-fn seed(hex: &[u8], hash: HashKind) -> Result<Seed, CommandError> {
-    let takes = match hash {
-        HashKind::Xxh3 => "1 to 16 hexadecimal digits for XXH3",
-        HashKind::SipHash => "1 to 32 hexadecimal digits for SIPHASH",
-    };
-    let digits = hash.seed_bits() as usize / 4;
-    let text = std::str::from_utf8(hex)
-        .ok()
-        .filter(|text| {
-            (1..=digits).contains(&text.len()) && text.bytes().all(|digit| digit.is_ascii_hexdigit())
-        })
-        .ok_or(bad("SEED", takes))?;
-    u128::from_str_radix(text, 16).map(Seed::from).map_err(|_| bad("SEED", takes))
-}
-
 /// The spec of another filter, which the numbers given must agree with.
 fn like<'a, C: Call<'a>>(
     call: &C,
@@ -357,7 +261,7 @@ fn like<'a, C: Call<'a>>(
 }
 
 /// The arguments of BF.RESERVE behind the key that make a filter of this spec anywhere, whatever is configured there.
-pub(super) fn creation(spec: &Spec, since_ms: u64) -> Vec<Vec<u8>> {
+pub(in crate::command) fn creation(spec: &Spec, since_ms: u64) -> Vec<Vec<u8>> {
     let mut words = vec![spec.error_rate.to_string(), spec.capacity.to_string()];
     let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
     match spec.family {
@@ -390,16 +294,16 @@ pub(super) fn creation(spec: &Spec, since_ms: u64) -> Vec<Vec<u8>> {
 }
 
 /// What BF.INSERT is asked for.
-pub(super) struct Insertion {
-    pub(super) spec: Spec,
-    pub(super) create: bool,
+pub(in crate::command) struct Insertion {
+    pub(in crate::command) spec: Spec,
+    pub(in crate::command) create: bool,
     /// Argument of the first item.
-    pub(super) first_item: usize,
+    pub(in crate::command) first_item: usize,
 }
 
 /// `BF.INSERT key [CAPACITY c] [ERROR e] [EXPANSION x] [NOCREATE] [NONSCALING] ITEMS item…`. As in RedisBloom the last
 /// of equal options wins, and they are checked even where the key exists.
-pub(super) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Insertion, CommandError> {
+pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Insertion, CommandError> {
     let settings = call.settings();
     let (mut rate, mut size) = (settings.error_rate, settings.initial_size);
     let (mut expansion, mut nonscaling, mut create) = (settings.expansion, false, true);
@@ -407,7 +311,7 @@ pub(super) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Insertion, CommandE
     loop {
         // Without ITEMS, or with an option that lacks its value, the arguments are too few.
         let word = words.next().ok_or(CommandError::Arity)?;
-        let refuse = CommandError::BadInsertOption;
+        let refuse = CommandError::Worded;
         match word.to_ascii_uppercase().as_slice() {
             b"ITEMS" => break,
             b"CAPACITY" => {
@@ -440,18 +344,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn integers_are_read_as_the_server_reads_them() {
-        for (text, value) in [("0", 0), ("-5", -5), ("100", 100), ("9223372036854775807", i64::MAX)] {
-            assert_eq!(integer(text.as_bytes()), Some(value));
-        }
-        for text in
-            ["", "-", "+1", "01", "-0", " 1", "1 ", "1.5", "1e3", "0x10", "9223372036854775808", "abc"]
-        {
-            assert_eq!(integer(text.as_bytes()), None, "{text}");
-        }
-    }
-
-    #[test]
     fn error_rates_have_redisblooms_refusals() {
         assert_eq!(error_rate(b"1e-3"), Ok(0.001));
         for text in ["0", "1", "-1", "inf", "-inf"] {
@@ -461,11 +353,5 @@ mod tests {
             assert_eq!(error_rate(text.as_bytes()), Err(CommandError::BadErrorRate), "{text}");
         }
         assert_eq!(error_rate(b"1e-13"), Err(CommandError::ErrorRateTooSmall));
-    }
-
-    #[test]
-    fn what_a_client_sent_is_quoted_in_print() {
-        assert_eq!(printable(b"a\r\n%s\0\xff"), "a\\r\\n%s\\x00\\xff");
-        assert_eq!(printable(&[b'x'; 100]).chars().count(), 65);
     }
 }

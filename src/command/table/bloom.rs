@@ -1,118 +1,7 @@
-//! The table of commands: what the server is told about each, for COMMAND DOCS, ACL, cluster routing and arity.
+//! BF.*: commands on Bloom filters.
 
-/// The commands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "they are the commands' names")]
-pub enum Command {
-    Reserve,
-    Insert,
-    Add,
-    Madd,
-    Addnx,
-    Exists,
-    Mexists,
-    Test,
-    Mtest,
-    Del,
-    Mdel,
-    Count,
-    Rotate,
-    Age,
-    Clear,
-    Card,
-    Info,
-    Debug,
-    Scandump,
-    Loadchunk,
-}
-
-/// What a command does to its key: decides which key permissions (`%R~`, `%W~`) it needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyUse {
-    /// Looks only.
-    Read,
-    /// Adds without looking at what else is there.
-    Insert,
-    /// Changes what is there, or when it is dropped.
-    Update,
-    /// Deletes items.
-    Delete,
-}
-
-/// Everything the server is told about one command.
-#[derive(Debug)]
-pub struct Entry {
-    /// The command.
-    pub command: Command,
-    /// Its name behind the prefix, in lower case as in RedisBloom's arity errors.
-    pub verb: &'static str,
-    /// Number of arguments with the name; negative for a minimum.
-    pub arity: i32,
-    /// What it does to its key.
-    pub key: KeyUse,
-    /// Flags of the server's command table.
-    pub flags: &'static str,
-    /// ACL categories.
-    pub categories: &'static str,
-    /// One line for COMMAND DOCS.
-    pub summary: &'static str,
-    /// For COMMAND DOCS.
-    pub complexity: &'static str,
-    /// RedisBloom's version for its commands, Bloomery's for its own.
-    pub since: &'static str,
-    /// Arguments behind the key.
-    pub arguments: &'static [Argument],
-}
-
-/// An argument for COMMAND DOCS.
-#[derive(Debug)]
-pub struct Argument {
-    /// Its name.
-    pub name: &'static str,
-    /// The word before it, or the word that it is.
-    pub token: Option<&'static str>,
-    /// Its type.
-    pub kind: ArgumentKind,
-    /// May be left out.
-    pub optional: bool,
-    /// May be repeated.
-    pub multiple: bool,
-}
-
-/// Types of arguments.
-#[derive(Debug)]
-#[allow(missing_docs, reason = "they are the server's names")]
-pub enum ArgumentKind {
-    Text,
-    Integer,
-    Double,
-    Key,
-    PureToken,
-    OneOf(&'static [Argument]),
-    Block(&'static [Argument]),
-}
-
-use ArgumentKind::{Block, Double, Integer, Key, OneOf, PureToken, Text};
-
-const fn required(name: &'static str, kind: ArgumentKind) -> Argument {
-    Argument { name, token: None, kind, optional: false, multiple: false }
-}
-
-const fn option(name: &'static str, token: &'static str, kind: ArgumentKind) -> Argument {
-    Argument { name, token: Some(token), kind, optional: true, multiple: false }
-}
-
-const fn word(name: &'static str, token: &'static str) -> Argument {
-    Argument { name, token: Some(token), kind: PureToken, optional: false, multiple: false }
-}
-
-const fn optional(argument: Argument) -> Argument {
-    Argument { optional: true, ..argument }
-}
-
-const ITEM: &[Argument] = &[required("item", Text)];
-const ITEMS: &[Argument] =
-    &[Argument { name: "item", token: None, kind: Text, optional: false, multiple: true }];
+use super::ArgumentKind::{Block, Double, Integer, Key, OneOf, Text};
+use super::{Argument, Command, Entry, ITEM, ITEMS, KeyUse, Namespace, option, optional, required, word};
 
 const RESERVE: &[Argument] = &[
     required("error_rate", Double),
@@ -181,10 +70,11 @@ const INFO: &[Argument] = &[Argument {
 const O_K: &str = "O(k), where k is the number of probes of an item";
 const O_K_N: &str = "O(k * n), where k is the number of probes of an item and n is the number of items";
 
-/// All commands.
-pub const TABLE: &[Entry] = &[
+/// Commands on Bloom filters.
+pub(super) const TABLE: &[Entry] = &[
     Entry {
         command: Command::Reserve,
+        namespace: Namespace::Bloom,
         verb: "reserve",
         arity: -4,
         key: KeyUse::Insert,
@@ -197,6 +87,7 @@ pub const TABLE: &[Entry] = &[
     },
     Entry {
         command: Command::Add,
+        namespace: Namespace::Bloom,
         verb: "add",
         arity: 3,
         key: KeyUse::Insert,
@@ -209,6 +100,7 @@ pub const TABLE: &[Entry] = &[
     },
     Entry {
         command: Command::Madd,
+        namespace: Namespace::Bloom,
         verb: "madd",
         arity: -3,
         key: KeyUse::Insert,
@@ -221,6 +113,7 @@ pub const TABLE: &[Entry] = &[
     },
     Entry {
         command: Command::Addnx,
+        namespace: Namespace::Bloom,
         verb: "addnx",
         arity: 3,
         key: KeyUse::Insert,
@@ -233,6 +126,7 @@ pub const TABLE: &[Entry] = &[
     },
     Entry {
         command: Command::Insert,
+        namespace: Namespace::Bloom,
         verb: "insert",
         arity: -4,
         key: KeyUse::Insert,
@@ -245,6 +139,7 @@ pub const TABLE: &[Entry] = &[
     },
     Entry {
         command: Command::Exists,
+        namespace: Namespace::Bloom,
         verb: "exists",
         arity: 3,
         key: KeyUse::Read,
@@ -257,6 +152,7 @@ pub const TABLE: &[Entry] = &[
     },
     Entry {
         command: Command::Mexists,
+        namespace: Namespace::Bloom,
         verb: "mexists",
         arity: -3,
         key: KeyUse::Read,
@@ -269,6 +165,7 @@ pub const TABLE: &[Entry] = &[
     },
     Entry {
         command: Command::Test,
+        namespace: Namespace::Bloom,
         verb: "test",
         arity: 3,
         key: KeyUse::Read,
@@ -281,6 +178,7 @@ pub const TABLE: &[Entry] = &[
     },
     Entry {
         command: Command::Mtest,
+        namespace: Namespace::Bloom,
         verb: "mtest",
         arity: -3,
         key: KeyUse::Read,
@@ -293,6 +191,7 @@ pub const TABLE: &[Entry] = &[
     },
     Entry {
         command: Command::Del,
+        namespace: Namespace::Bloom,
         verb: "del",
         arity: 3,
         key: KeyUse::Delete,
@@ -305,6 +204,7 @@ pub const TABLE: &[Entry] = &[
     },
     Entry {
         command: Command::Mdel,
+        namespace: Namespace::Bloom,
         verb: "mdel",
         arity: -3,
         key: KeyUse::Delete,
@@ -317,6 +217,7 @@ pub const TABLE: &[Entry] = &[
     },
     Entry {
         command: Command::Count,
+        namespace: Namespace::Bloom,
         verb: "count",
         arity: 3,
         key: KeyUse::Read,
@@ -329,6 +230,7 @@ pub const TABLE: &[Entry] = &[
     },
     Entry {
         command: Command::Rotate,
+        namespace: Namespace::Bloom,
         verb: "rotate",
         arity: -2,
         key: KeyUse::Update,
@@ -341,6 +243,7 @@ pub const TABLE: &[Entry] = &[
     },
     Entry {
         command: Command::Age,
+        namespace: Namespace::Bloom,
         verb: "age",
         arity: 3,
         key: KeyUse::Read,
@@ -353,6 +256,7 @@ pub const TABLE: &[Entry] = &[
     },
     Entry {
         command: Command::Clear,
+        namespace: Namespace::Bloom,
         verb: "clear",
         arity: 2,
         key: KeyUse::Delete,
@@ -365,6 +269,7 @@ pub const TABLE: &[Entry] = &[
     },
     Entry {
         command: Command::Card,
+        namespace: Namespace::Bloom,
         verb: "card",
         arity: 2,
         key: KeyUse::Read,
@@ -377,6 +282,7 @@ pub const TABLE: &[Entry] = &[
     },
     Entry {
         command: Command::Info,
+        namespace: Namespace::Bloom,
         verb: "info",
         arity: -2,
         key: KeyUse::Read,
@@ -389,6 +295,7 @@ pub const TABLE: &[Entry] = &[
     },
     Entry {
         command: Command::Debug,
+        namespace: Namespace::Bloom,
         verb: "debug",
         arity: 2,
         key: KeyUse::Read,
@@ -401,6 +308,7 @@ pub const TABLE: &[Entry] = &[
     },
     Entry {
         command: Command::Scandump,
+        namespace: Namespace::Bloom,
         verb: "scandump",
         arity: 3,
         key: KeyUse::Read,
@@ -413,6 +321,7 @@ pub const TABLE: &[Entry] = &[
     },
     Entry {
         command: Command::Loadchunk,
+        namespace: Namespace::Bloom,
         verb: "loadchunk",
         arity: 4,
         key: KeyUse::Insert,

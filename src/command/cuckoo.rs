@@ -1,0 +1,237 @@
+//! CF.*: commands on cuckoo filters, but for SCANDUMP and LOADCHUNK.
+//!
+//! What a filter does depends on nothing but its own state, its items and their order, so that a replica that gets the
+//! adds and deletes which changed the primary grows, moves and compacts as that did.
+
+use super::error::CommandError;
+use super::options::cuckoo::{Insertion, creation, insertion, new_filter, reservation};
+use super::reply::{Answer, Answers, Reply};
+use super::table::Command;
+use super::{Access, Call, Effect, Key};
+use crate::error::Error;
+use crate::filter::{Cuckoo, CuckooHash, CuckooSpec, Value};
+
+/// Argument of the item, in all commands but INSERT.
+const ITEM: usize = 2;
+
+/// Whether adding asks first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// A multiset.
+    Add,
+    /// Only what is absent.
+    AddIfAbsent,
+}
+
+/// `CF.RESERVE key capacity [option…]`.
+pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let spec = reservation(call)?;
+    let mut key = call.open(1, Access::Write);
+    if key.cuckoo()?.is_some() {
+        return Err(CommandError::Exists);
+    }
+    create(call, &mut key, spec)?;
+    Ok(Reply::Ok)
+}
+
+/// Creates a filter in an opened, empty key, and replicates its creation with every parameter.
+fn create<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> Result<(), CommandError> {
+    if !call.obeys() {
+        let bytes = spec.buckets_of(0).map_or(u64::MAX, |buckets| spec.bytes_of(buckets));
+        call.admit(bytes, bytes)?;
+    }
+    let filter = Cuckoo::new(spec)?;
+    call.replicate(Effect::Arguments(Command::CfReserve, creation(filter.spec())));
+    key.create(Value::Cuckoo(Box::new(filter)));
+    call.changed(c"cf.reserve");
+    Ok(())
+}
+
+/// `CF.ADD key item`, `CF.ADDNX key item`.
+#[inline(always)]
+pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError> {
+    let mut key = call.open(1, Access::Write);
+    if key.cuckoo()?.is_none() {
+        create(call, &mut key, new_filter(call)?)?;
+    }
+    let filter = key.cuckoo_mut()?.ok_or(CommandError::NotFound)?;
+    let item = filter.hash(call.arg(ITEM));
+    let added = add_item(call, filter, item, mode)?;
+    if added {
+        call.replicate(if mode == Mode::Add {
+            Effect::Verbatim
+        } else {
+            Effect::Items(Command::CfAdd, &[ITEM])
+        });
+        call.changed(c"cf.add");
+    }
+    Ok(Reply::Bool(added))
+}
+
+/// `CF.INSERT key [option…] ITEMS item…`, `CF.INSERTNX …`.
+pub(super) fn insert<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError> {
+    let Insertion { capacity, create: may_create, first_item } = insertion(call)?;
+    let mut key = call.open(1, Access::Write);
+    if key.cuckoo()?.is_none() {
+        if !may_create {
+            return Err(CommandError::NotFound);
+        }
+        let spec = new_filter(call)?;
+        create(call, &mut key, CuckooSpec { capacity: capacity.unwrap_or(spec.capacity), ..spec })?;
+    }
+    let filter = key.cuckoo_mut()?.ok_or(CommandError::NotFound)?;
+    let mut added = Vec::new();
+    let replies = (first_item..call.argc()).map(|index| {
+        let outcome = add_item(call, filter, filter.hash(call.arg(index)), mode);
+        if outcome == Ok(true) {
+            added.push(call.arg(index).to_vec());
+        }
+        match (mode, outcome) {
+            (Mode::Add, outcome) => Reply::Placed(outcome.is_ok()),
+            (Mode::AddIfAbsent, Ok(added)) => Reply::Integer(added.into()),
+            (Mode::AddIfAbsent, Err(_)) => Reply::Integer(-1),
+        }
+    });
+    let replies = replies.collect();
+    if !added.is_empty() {
+        added.insert(0, b"ITEMS".to_vec());
+        call.replicate(Effect::Arguments(Command::CfInsert, added));
+        call.changed(c"cf.add");
+    }
+    Ok(Reply::Array(replies))
+}
+
+/// Adds one item, growing the filter within its limits.
+#[inline(always)]
+fn add_item<'a, C: Call<'a>>(
+    call: &C,
+    filter: &mut Cuckoo,
+    item: CuckooHash,
+    mode: Mode,
+) -> Result<bool, CommandError> {
+    if mode == Mode::AddIfAbsent && filter.contains(item) {
+        return Ok(false);
+    }
+    match filter.insert(item) {
+        Ok(()) => Ok(true),
+        Err(_) => grow_and_add(call, filter, item),
+    }
+}
+
+#[cold]
+fn grow_and_add<'a, C: Call<'a>>(
+    call: &C,
+    filter: &mut Cuckoo,
+    item: CuckooHash,
+) -> Result<bool, CommandError> {
+    const AT_LIMIT: CommandError = CommandError::Worded("Maximum expansions reached");
+    if filter.spec().expansion == 0 {
+        return Err(CommandError::Worded("Filter is full"));
+    }
+    let more = filter.next_bytes().ok_or(AT_LIMIT)?;
+    if !call.obeys() {
+        if filter.tables().len() >= call.settings().max_tables() {
+            return Err(AT_LIMIT);
+        }
+        call.admit(filter.bytes().saturating_add(more), more)?;
+    }
+    filter.grow().map_err(|error| match error {
+        Error::TooManyLayers => AT_LIMIT,
+        error => error.into(),
+    })?;
+    filter.insert(item)?;
+    Ok(true)
+}
+
+/// The filter to ask; a missing key and one of another type hold nothing, as in RedisBloom.
+#[inline(always)]
+fn asked<K: Key>(key: &K) -> Option<&Cuckoo> {
+    key.cuckoo().ok().flatten()
+}
+
+/// `CF.EXISTS key item`.
+#[inline(always)]
+pub(super) fn test<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let key = call.open(1, Access::Read);
+    let present = asked(&key).is_some_and(|filter| filter.contains(filter.hash(call.arg(ITEM))));
+    Ok(Reply::Bool(present))
+}
+
+/// `CF.MEXISTS key item…`.
+pub(super) fn test_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let key = call.open(1, Access::Read);
+    let filter = asked(&key);
+    let present = |index| filter.is_some_and(|filter| filter.contains(filter.hash(call.arg(index))));
+    let answers = (ITEM..call.argc()).map(|index| if present(index) { Answer::Yes } else { Answer::No });
+    Ok(Reply::Answers(Answers { answers: answers.collect(), error: None }))
+}
+
+/// `CF.COUNT key item`.
+pub(super) fn count<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let key = call.open(1, Access::Read);
+    Ok(asked(&key).map_or(0, |filter| filter.count(filter.hash(call.arg(ITEM)))).into())
+}
+
+/// `CF.DEL key item`. When a tenth of the items has gone from a filter that has grown, it is compacted.
+pub(super) fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let mut key = call.open(1, Access::Write);
+    let filter = key.cuckoo_mut().ok().flatten().ok_or(CommandError::Worded("Not found"))?;
+    let removed = filter.remove(filter.hash(call.arg(ITEM)));
+    if removed {
+        if filter.is_sparse() {
+            call.retire(filter.compact(false).into());
+        }
+        call.replicate(Effect::Verbatim);
+        call.changed(c"cf.del");
+    }
+    Ok(Reply::Bool(removed))
+}
+
+/// `CF.COMPACT key`.
+pub(super) fn compact<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let mut key = call.open(1, Access::Write);
+    let filter = key.cuckoo_mut().ok().flatten();
+    let filter = filter.ok_or(CommandError::Worded("Cuckoo filter was not found"))?;
+    let before = (filter.moves(), filter.deletes(), filter.tables().len());
+    call.retire(filter.compact(true).into());
+    if (filter.moves(), filter.deletes(), filter.tables().len()) != before {
+        call.replicate(Effect::Verbatim);
+        call.changed(c"cf.compact");
+    }
+    Ok(Reply::Ok)
+}
+
+/// `CF.INFO key`.
+pub(super) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let key = call.open(1, Access::Read);
+    let filter = key.cuckoo()?.ok_or(CommandError::NotFound)?;
+    let spec = filter.spec();
+    Ok(Reply::Map(vec![
+        ("Size", (filter.allocated() as u64).into()),
+        ("Number of buckets", spec.first_buckets().into()),
+        ("Number of filters", (filter.tables().len() as u64).into()),
+        ("Number of items inserted", filter.items().into()),
+        ("Number of items deleted", filter.deletes().into()),
+        ("Bucket size", u64::from(spec.bucket_size).into()),
+        ("Expansion rate", u64::from(spec.expansion).into()),
+        ("Max iterations", u64::from(spec.max_iterations).into()),
+    ]))
+}
+
+/// `CF.DEBUG key`: RedisBloom's line.
+pub(super) fn debug<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let key = call.open(1, Access::Read);
+    let filter = key.cuckoo()?.ok_or(CommandError::NotFound)?;
+    let spec = filter.spec();
+    let line = format!(
+        "bktsize:{} buckets:{} items:{} deletes:{} filters:{} max_iterations:{} expansion:{}",
+        spec.bucket_size,
+        spec.first_buckets(),
+        filter.items(),
+        filter.deletes(),
+        filter.tables().len(),
+        spec.max_iterations,
+        spec.expansion,
+    );
+    Ok(Reply::Bulk(line.into_bytes()))
+}

@@ -1,0 +1,146 @@
+//! Options of CF.RESERVE and CF.INSERT. Both put capacity and bucket size into the geometry: a sub-filter has the next
+//! power of two of buckets, and an expansion that is none is rounded up to one.
+
+use super::{HASHES, Words, hash_name, integer, one_of, printable, seed};
+use crate::command::Call;
+use crate::command::error::CommandError;
+use crate::config::Settings;
+use crate::filter::CuckooSpec;
+use crate::hash::{HashKind, Seed};
+use crate::params::limits;
+
+/// Refusals in RedisBloom's words.
+const fn refuse(text: &'static str) -> CommandError {
+    CommandError::Worded(text)
+}
+
+const BAD_CAPACITY: CommandError = refuse("Bad capacity");
+
+/// `CF.RESERVE key capacity [BUCKETSIZE b] [MAXITERATIONS m] [EXPANSION e] [HASH h] [SEED s]`.
+pub(in crate::command) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<CuckooSpec, CommandError> {
+    // All options have a value, so the arguments are an odd number with the command's name.
+    if call.argc().is_multiple_of(2) {
+        return Err(CommandError::Arity);
+    }
+    let capacity = integer(call.arg(2)).ok_or(BAD_CAPACITY)?;
+    let mut spec = default_spec(&call.settings());
+    let mut seed_digits = None;
+    let mut words = Words { call, next: 3 };
+    while let (Some(word), Some(value)) = (words.next(), words.next()) {
+        match word.to_ascii_uppercase().as_slice() {
+            b"BUCKETSIZE" => {
+                let slots = integer(value).ok_or(refuse("Couldn't parse BUCKETSIZE"))?;
+                let most = if call.obeys() { u8::MAX } else { call.settings().max_bucket_size() };
+                let slots = u8::try_from(slots).ok().filter(|slots| (1..=most).contains(slots));
+                spec.bucket_size = slots.ok_or(CommandError::BucketSizeRange { most })?;
+            }
+            b"MAXITERATIONS" => {
+                let moves = integer(value).ok_or(refuse("Couldn't parse MAXITERATIONS"))?;
+                spec.max_iterations = u16::try_from(moves)
+                    .ok()
+                    .filter(|moves| *moves > 0)
+                    .ok_or(refuse("MAXITERATIONS: value must be in the range [1, 65535]"))?;
+            }
+            b"EXPANSION" => {
+                let expansion = integer(value).ok_or(refuse("Couldn't parse EXPANSION"))?;
+                let expansion = u32::try_from(expansion).ok().filter(|e| *e <= limits::MAX_EXPANSION);
+                spec.expansion = CuckooSpec::expansion_for(
+                    expansion.ok_or(refuse("EXPANSION: value must be in the range [0, 32768]"))?,
+                );
+            }
+            b"HASH" => {
+                let takes = CommandError::BadOption { option: "HASH", takes: "XXH3 or SIPHASH" };
+                spec.hash = one_of(&HASHES)(value).ok_or(takes)?;
+            }
+            b"SEED" => seed_digits = Some(value),
+            _ => return Err(CommandError::UnknownOption(printable(word))),
+        }
+    }
+    spec.capacity = capacity_for(capacity, spec.bucket_size)
+        .ok_or(refuse("Capacity must be in the range [2 * BUCKETSIZE, 1073741824]"))?;
+    if spec.capacity > limits::MAX_CAPACITY {
+        return Err(CommandError::CapacityTooLarge);
+    }
+    match seed_digits {
+        Some(hex) => Ok(CuckooSpec { seed: seed(hex, spec.hash)?, ..spec }),
+        None => with_random_seed(spec),
+    }
+}
+
+/// Two buckets at least. How large it may be is a matter of memory.
+fn capacity_for(items: i64, bucket_size: u8) -> Option<u64> {
+    u64::try_from(items).ok().filter(|items| *items >= u64::from(bucket_size).saturating_mul(2))
+}
+
+/// The filter that an add to a missing key makes, but for the seed.
+fn default_spec(settings: &Settings) -> CuckooSpec {
+    CuckooSpec {
+        capacity: settings.cuckoo_initial_size,
+        bucket_size: settings.cuckoo_bucket_size,
+        max_iterations: settings.cuckoo_max_iterations,
+        expansion: CuckooSpec::expansion_for(settings.cuckoo_expansion),
+        hash: HashKind::default(),
+        seed: Seed::default(),
+    }
+}
+
+/// The filter that an add to a missing key makes.
+pub(in crate::command) fn new_filter<'a, C: Call<'a>>(call: &C) -> Result<CuckooSpec, CommandError> {
+    with_random_seed(default_spec(&call.settings()))
+}
+
+fn with_random_seed(spec: CuckooSpec) -> Result<CuckooSpec, CommandError> {
+    let seed = Seed::random(spec.hash).map_err(|_| CommandError::NoRandomness)?;
+    Ok(CuckooSpec { seed, ..spec })
+}
+
+/// The arguments of CF.RESERVE behind the key that make a filter of this spec anywhere, whatever is configured there.
+pub(in crate::command) fn creation(spec: &CuckooSpec) -> Vec<Vec<u8>> {
+    let options = [
+        ("BUCKETSIZE", spec.bucket_size.to_string()),
+        ("MAXITERATIONS", spec.max_iterations.to_string()),
+        ("EXPANSION", spec.expansion.to_string()),
+        ("HASH", hash_name(spec.hash).to_owned()),
+        ("SEED", format!("{:x}", u128::from(spec.seed))),
+    ];
+    let options = options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+    std::iter::once(spec.capacity.to_string()).chain(options).map(String::into_bytes).collect()
+}
+
+/// What CF.INSERT and CF.INSERTNX are asked for.
+pub(in crate::command) struct Insertion {
+    /// Of the filter that a missing key gets.
+    pub(in crate::command) capacity: Option<u64>,
+    pub(in crate::command) create: bool,
+    /// Argument of the first item.
+    pub(in crate::command) first_item: usize,
+}
+
+/// `CF.INSERT key [CAPACITY c] [NOCREATE] ITEMS item…`. Options are checked even where the key exists.
+pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Insertion, CommandError> {
+    let (mut capacity, mut create) = (None, true);
+    let mut words = Words { call, next: 2 };
+    loop {
+        // Without ITEMS, or with an option that lacks its value, the arguments are too few.
+        let word = words.next().ok_or(CommandError::Arity)?;
+        match word.to_ascii_uppercase().as_slice() {
+            b"ITEMS" => break,
+            b"CAPACITY" => {
+                let items = integer(words.next().ok_or(CommandError::Arity)?).ok_or(BAD_CAPACITY)?;
+                let items = capacity_for(items, call.settings().cuckoo_bucket_size);
+                capacity = Some(
+                    items.ok_or(refuse("Capacity must be in the range [cf-bucket-size * 2, 1073741824]"))?,
+                );
+            }
+            b"NOCREATE" => create = false,
+            _ => return Err(refuse("Unknown argument received")),
+        }
+    }
+    if words.peek().is_none() {
+        return Err(CommandError::Arity);
+    }
+    if capacity.is_some_and(|items| items > limits::MAX_CAPACITY) {
+        return Err(CommandError::CapacityTooLarge);
+    }
+    Ok(Insertion { capacity, create, first_item: words.next })
+}

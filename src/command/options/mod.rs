@@ -1,0 +1,129 @@
+//! Parsing of options, and their canonical form for replication.
+//!
+//! Options are matched whole and by position. RedisBloom looks for them anywhere, the key included, and takes any word
+//! that begins alike; a key named `nonscaling` makes a non-scaling filter there.
+
+pub(super) mod bloom;
+pub(super) mod cuckoo;
+
+use super::Call;
+use super::error::CommandError;
+use crate::hash::{HashKind, Seed};
+
+/// An integer as the server reads them: no sign but `-`, no leading zeros, no blanks.
+pub(super) fn integer(bytes: &[u8]) -> Option<i64> {
+    let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
+    let canonical = match digits {
+        [b'0'] => bytes.len() == 1,
+        [b'1'..=b'9', rest @ ..] => rest.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    canonical.then(|| std::str::from_utf8(bytes).ok()?.parse().ok()).flatten()
+}
+
+/// A number; NaN is none.
+pub(super) fn number(bytes: &[u8]) -> Option<f64> {
+    std::str::from_utf8(bytes).ok()?.parse().ok().filter(|value: &f64| !value.is_nan())
+}
+
+/// An integer that is not negative.
+pub(super) fn unsigned(bytes: &[u8]) -> Option<u64> {
+    u64::try_from(integer(bytes)?).ok()
+}
+
+/// Bytes of a client in an error text: printable, and not longer than one wants to read.
+fn printable(bytes: &[u8]) -> String {
+    const MOST: usize = 64;
+    let mut text =
+        bytes.iter().take(MOST).flat_map(|byte| byte.escape_ascii()).map(char::from).collect::<String>();
+    if bytes.len() > MOST {
+        text.push('…');
+    }
+    text
+}
+
+/// The arguments of a command, one after the other.
+struct Words<'c, C> {
+    call: &'c C,
+    next: usize,
+}
+
+impl<'a, C: Call<'a>> Words<'_, C> {
+    fn peek(&self) -> Option<&'a [u8]> {
+        (self.next < self.call.argc()).then(|| self.call.arg(self.next))
+    }
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let word = self.peek()?;
+        self.next = self.next.saturating_add(1);
+        Some(word)
+    }
+
+    /// The value of an option, read by `parse`; refused with what the option takes.
+    fn value<T>(
+        &mut self,
+        option: &'static str,
+        takes: &'static str,
+        parse: impl Fn(&'a [u8]) -> Option<T>,
+    ) -> Result<T, CommandError> {
+        self.next().and_then(parse).ok_or(bad(option, takes))
+    }
+}
+
+const HASHES: [(&str, HashKind); 2] = [("XXH3", HashKind::Xxh3), ("SIPHASH", HashKind::SipHash)];
+
+fn one_of<T: Copy>(names: &[(&str, T)]) -> impl Fn(&[u8]) -> Option<T> {
+    |word| names.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| *value)
+}
+
+/// The name of a value in one of the tables above.
+fn name_of<T: PartialEq>(value: T, names: &[(&'static str, T)]) -> &'static str {
+    names.iter().find(|(_, other)| *other == value).map_or("", |(name, _)| name)
+}
+
+/// Name of a hash, as BF.RESERVE and CF.RESERVE take it.
+pub(super) fn hash_name(hash: HashKind) -> &'static str {
+    name_of(hash, &HASHES)
+}
+
+fn bad(option: &'static str, takes: &'static str) -> CommandError {
+    CommandError::BadOption { option, takes }
+}
+
+fn seed(hex: &[u8], hash: HashKind) -> Result<Seed, CommandError> {
+    let takes = match hash {
+        HashKind::Xxh3 => "1 to 16 hexadecimal digits for XXH3",
+        HashKind::SipHash => "1 to 32 hexadecimal digits for SIPHASH",
+    };
+    let digits = hash.seed_bits() as usize / 4;
+    let text = std::str::from_utf8(hex)
+        .ok()
+        .filter(|text| {
+            (1..=digits).contains(&text.len()) && text.bytes().all(|digit| digit.is_ascii_hexdigit())
+        })
+        .ok_or(bad("SEED", takes))?;
+    u128::from_str_radix(text, 16).map(Seed::from).map_err(|_| bad("SEED", takes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_are_read_as_the_server_reads_them() {
+        for (text, value) in [("0", 0), ("-5", -5), ("100", 100), ("9223372036854775807", i64::MAX)] {
+            assert_eq!(integer(text.as_bytes()), Some(value));
+        }
+        for text in
+            ["", "-", "+1", "01", "-0", " 1", "1 ", "1.5", "1e3", "0x10", "9223372036854775808", "abc"]
+        {
+            assert_eq!(integer(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_a_client_sent_is_quoted_in_print() {
+        assert_eq!(printable(b"a\r\n%s\0\xff"), "a\\r\\n%s\\x00\\xff");
+        assert_eq!(printable(&[b'x'; 100]).chars().count(), 65);
+    }
+}

@@ -1,0 +1,168 @@
+//! The table of commands: what the server is told about each, for COMMAND DOCS, ACL, cluster routing and arity.
+
+mod bloom;
+mod cuckoo;
+
+use ArgumentKind::{PureToken, Text};
+
+/// The commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "they are the commands' names")]
+pub enum Command {
+    Reserve,
+    Insert,
+    Add,
+    Madd,
+    Addnx,
+    Exists,
+    Mexists,
+    Test,
+    Mtest,
+    Del,
+    Mdel,
+    Count,
+    Rotate,
+    Age,
+    Clear,
+    Card,
+    Info,
+    Debug,
+    Scandump,
+    Loadchunk,
+    CfReserve,
+    CfAdd,
+    CfAddnx,
+    CfInsert,
+    CfInsertnx,
+    CfExists,
+    CfMexists,
+    CfDel,
+    CfCount,
+    CfCompact,
+    CfInfo,
+    CfDebug,
+    CfScandump,
+    CfLoadchunk,
+}
+
+/// Which filters a command is for: the first part of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Namespace {
+    /// Bloom filters, `bf.`
+    Bloom,
+    /// Cuckoo filters, `cf.`
+    Cuckoo,
+}
+
+/// What a command does to its key: decides which key permissions (`%R~`, `%W~`) it needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyUse {
+    /// Looks only.
+    Read,
+    /// Adds without looking at what else is there.
+    Insert,
+    /// Changes what is there, or when it is dropped.
+    Update,
+    /// Deletes items.
+    Delete,
+}
+
+/// Everything the server is told about one command.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// The command.
+    pub command: Command,
+    /// The first part of its name.
+    pub namespace: Namespace,
+    /// Its name behind that, in lower case as in RedisBloom's arity errors.
+    pub verb: &'static str,
+    /// Number of arguments with the name; negative for a minimum.
+    pub arity: i32,
+    /// What it does to its key.
+    pub key: KeyUse,
+    /// Flags of the server's command table.
+    pub flags: &'static str,
+    /// ACL categories.
+    pub categories: &'static str,
+    /// One line for COMMAND DOCS.
+    pub summary: &'static str,
+    /// For COMMAND DOCS.
+    pub complexity: &'static str,
+    /// RedisBloom's version for its commands, Bloomery's for its own.
+    pub since: &'static str,
+    /// Arguments behind the key.
+    pub arguments: &'static [Argument],
+}
+
+/// An argument for COMMAND DOCS.
+#[derive(Debug)]
+pub struct Argument {
+    /// Its name.
+    pub name: &'static str,
+    /// The word before it, or the word that it is.
+    pub token: Option<&'static str>,
+    /// Its type.
+    pub kind: ArgumentKind,
+    /// May be left out.
+    pub optional: bool,
+    /// May be repeated.
+    pub multiple: bool,
+}
+
+/// Types of arguments.
+#[derive(Debug)]
+#[allow(missing_docs, reason = "they are the server's names")]
+pub enum ArgumentKind {
+    Text,
+    Integer,
+    Double,
+    Key,
+    PureToken,
+    OneOf(&'static [Argument]),
+    Block(&'static [Argument]),
+}
+
+impl Entry {
+    /// Full name of the command in a module with this prefix. The prefix `bf` has RedisBloom's names, `bf.add` and
+    /// `cf.add`; any other has `prefix.add` and `prefix.cf.add`.
+    pub fn name(&self, prefix: &str) -> String {
+        match self.namespace {
+            Namespace::Bloom => format!("{prefix}.{}", self.verb),
+            Namespace::Cuckoo if prefix == "bf" => format!("cf.{}", self.verb),
+            Namespace::Cuckoo => format!("{prefix}.cf.{}", self.verb),
+        }
+    }
+}
+
+/// Number of commands.
+const COUNT: usize = bloom::TABLE.len().saturating_add(cuckoo::TABLE.len());
+
+/// All commands.
+#[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
+pub const TABLE: [Entry; COUNT] = {
+    let mut table = [bloom::TABLE[0]; COUNT];
+    let (bloom, rest) = table.split_at_mut(bloom::TABLE.len());
+    bloom.copy_from_slice(bloom::TABLE);
+    rest.copy_from_slice(cuckoo::TABLE);
+    table
+};
+
+const fn required(name: &'static str, kind: ArgumentKind) -> Argument {
+    Argument { name, token: None, kind, optional: false, multiple: false }
+}
+
+const fn option(name: &'static str, token: &'static str, kind: ArgumentKind) -> Argument {
+    Argument { name, token: Some(token), kind, optional: true, multiple: false }
+}
+
+const fn word(name: &'static str, token: &'static str) -> Argument {
+    Argument { name, token: Some(token), kind: PureToken, optional: false, multiple: false }
+}
+
+const fn optional(argument: Argument) -> Argument {
+    Argument { optional: true, ..argument }
+}
+
+const ITEM: &[Argument] = &[required("item", Text)];
+const ITEMS: &[Argument] =
+    &[Argument { name: "item", token: None, kind: Text, optional: false, multiple: true }];

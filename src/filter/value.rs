@@ -1,0 +1,157 @@
+//! What one key holds: a Bloom filter of any family, or a cuckoo filter.
+
+use super::cuckoo::{Cuckoo, Table};
+use super::{Filter, Layer};
+use crate::error::Error;
+use crate::mem::Words;
+use std::sync::Arc;
+
+/// A filter of either kind.
+pub enum Value {
+    /// Fixed, scaling or a window; of bits or counters.
+    Bloom(Filter),
+    /// Fingerprints in buckets.
+    Cuckoo(Box<Cuckoo>),
+}
+
+/// A borrowed [`Value`].
+#[derive(Clone, Copy)]
+#[allow(missing_docs, reason = "they are those of Value")]
+pub enum ValueRef<'a> {
+    Bloom(&'a Filter),
+    Cuckoo(&'a Cuckoo),
+}
+
+impl<'a> From<&'a Filter> for ValueRef<'a> {
+    fn from(filter: &'a Filter) -> ValueRef<'a> {
+        ValueRef::Bloom(filter)
+    }
+}
+
+impl<'a> From<&'a Cuckoo> for ValueRef<'a> {
+    fn from(filter: &'a Cuckoo) -> ValueRef<'a> {
+        ValueRef::Cuckoo(filter)
+    }
+}
+
+impl<'a> From<&'a Value> for ValueRef<'a> {
+    fn from(value: &'a Value) -> ValueRef<'a> {
+        match value {
+            Value::Bloom(filter) => ValueRef::Bloom(filter),
+            Value::Cuckoo(filter) => ValueRef::Cuckoo(filter),
+        }
+    }
+}
+
+impl<'a> ValueRef<'a> {
+    /// Its arrays of cells: layers, or sub-filters.
+    pub(crate) fn arrays(self) -> impl Iterator<Item = &'a Words> {
+        let (layers, tables) = match self {
+            ValueRef::Bloom(filter) => (filter.layers(), &[][..]),
+            ValueRef::Cuckoo(filter) => (&[][..], filter.tables()),
+        };
+        layers.iter().map(|layer| layer.words()).chain(tables.iter().map(|table| table.words()))
+    }
+
+    /// Bytes of all cells.
+    pub fn bytes(self) -> u64 {
+        self.arrays().map(Words::bytes).sum()
+    }
+}
+
+impl Value {
+    /// The Bloom filter, if it is one.
+    pub fn into_bloom(self) -> Option<Filter> {
+        match self {
+            Value::Bloom(filter) => Some(filter),
+            Value::Cuckoo(_) => None,
+        }
+    }
+
+    /// The cuckoo filter, if it is one.
+    pub fn into_cuckoo(self) -> Option<Cuckoo> {
+        match self {
+            Value::Bloom(_) => None,
+            Value::Cuckoo(filter) => Some(*filter),
+        }
+    }
+
+    /// Bytes of all cells.
+    pub fn bytes(&self) -> u64 {
+        ValueRef::from(self).bytes()
+    }
+
+    /// Bytes of memory, with all overhead.
+    pub fn allocated(&self) -> usize {
+        match self {
+            Value::Bloom(filter) => filter.allocated(),
+            Value::Cuckoo(filter) => size_of::<Value>() + filter.allocated(),
+        }
+    }
+
+    /// A copy that shares nothing.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn snapshot(&self) -> Result<Value, Error> {
+        Ok(match self {
+            Value::Bloom(filter) => Value::Bloom(filter.snapshot()?),
+            Value::Cuckoo(filter) => Value::Cuckoo(Box::new(filter.snapshot()?)),
+        })
+    }
+}
+
+impl std::fmt::Debug for Value {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Value::Bloom(filter) => f.debug_tuple("Bloom").field(filter.spec()).finish_non_exhaustive(),
+            Value::Cuckoo(filter) => f.debug_tuple("Cuckoo").field(filter.spec()).finish_non_exhaustive(),
+        }
+    }
+}
+
+/// Parts of a filter that it has dropped. They may be large: their owner chooses the thread that frees them.
+pub enum Retired {
+    /// Layers of a Bloom filter.
+    Layers(Vec<Arc<Layer>>),
+    /// Sub-filters of a cuckoo filter.
+    Tables(Vec<Arc<Table>>),
+}
+
+impl From<Vec<Arc<Layer>>> for Retired {
+    fn from(layers: Vec<Arc<Layer>>) -> Retired {
+        Retired::Layers(layers)
+    }
+}
+
+impl From<Vec<Arc<Table>>> for Retired {
+    fn from(tables: Vec<Arc<Table>>) -> Retired {
+        Retired::Tables(tables)
+    }
+}
+
+impl Retired {
+    /// Number of parts.
+    pub fn len(&self) -> usize {
+        match self {
+            Retired::Layers(layers) => layers.len(),
+            Retired::Tables(tables) => tables.len(),
+        }
+    }
+
+    /// Whether nothing was dropped.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of their cells.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Retired::Layers(layers) => layers.iter().map(|layer| layer.bytes()).sum(),
+            Retired::Tables(tables) => tables.iter().map(|table| table.bytes()).sum(),
+        }
+    }
+}
+
+/// A Bloom filter takes no more than it would without the other kind.
+const _: () = assert!(size_of::<Value>() == size_of::<Filter>());

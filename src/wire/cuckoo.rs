@@ -1,0 +1,122 @@
+//! The header of cuckoo filters: kind 4. The number of items is that of the slots in use, and is not written.
+
+use super::DecodeError;
+use super::head::{Header, read, write};
+use crate::filter::{Cuckoo, CuckooSpec, Value};
+use crate::hash::{HashKind, Seed};
+use crate::mem::Words;
+use crate::params::limits;
+use serde::{Deserialize, Serialize};
+
+/// Number of the kind.
+const KIND: u8 = 4;
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct CuckooHeader {
+    capacity: u64,
+    seed: [u64; 2],
+    deletes: u64,
+    moves: u64,
+    hash: u8,
+    bucket_size: u8,
+    max_iterations: u16,
+    expansion: u16,
+    reserved: u16,
+    tables: u32,
+    reserved_too: u32,
+}
+
+/// What a header says, validated: everything that is needed to build the filter but its slots.
+#[derive(Debug)]
+pub(super) struct Description {
+    spec: CuckooSpec,
+    deletes: u64,
+    moves: u64,
+    buckets: Vec<u64>,
+    /// Identifies head and chunks of one dump, see [`stamp`].
+    pub(super) stamp: u32,
+}
+
+impl Description {
+    /// Bytes of each sub-filter, in whole words.
+    pub(super) fn arrays(&self) -> impl Iterator<Item = u64> {
+        self.buckets.iter().map(|buckets| self.spec.bytes_of(*buckets))
+    }
+
+    /// The filter, from the slots of all its sub-filters.
+    pub(super) fn build(self, arrays: Vec<Words>) -> Result<Value, DecodeError> {
+        let tables = self.buckets.into_iter().zip(arrays);
+        let filter = Cuckoo::from_parts(self.spec, tables, self.deletes, self.moves);
+        filter.map(|filter| Value::Cuckoo(Box::new(filter))).map_err(DecodeError::from)
+    }
+}
+
+/// CRC-32C of the header with the number of deletes taken as 0. It changes with growth, and with every fingerprint that
+/// is moved: one that went from a slot not yet dumped to one that was would be missing in the copy.
+fn stamp(header: &CuckooHeader) -> u32 {
+    let mut bytes = Vec::new();
+    write(&mut bytes, &CuckooHeader { deletes: 0, ..*header });
+    crc32c::crc32c(&bytes)
+}
+
+/// The header of `filter`.
+pub(super) fn encode(filter: &Cuckoo) -> Header {
+    let spec = filter.spec();
+    let header = CuckooHeader {
+        capacity: spec.capacity,
+        seed: [spec.seed.low, spec.seed.high],
+        deletes: filter.deletes(),
+        moves: filter.moves(),
+        hash: spec.hash as u8,
+        bucket_size: spec.bucket_size,
+        max_iterations: spec.max_iterations,
+        expansion: spec.expansion,
+        reserved: 0,
+        tables: u32::try_from(filter.tables().len()).unwrap_or(u32::MAX),
+        reserved_too: 0,
+    };
+    let mut bytes = Vec::new();
+    write(&mut bytes, &header);
+    Header { kind: KIND, bytes, stamp: stamp(&header) }
+}
+
+/// Reads and validates a header, refusing every value that no command could have made.
+pub(super) fn decode(mut rest: &[u8]) -> Result<Description, DecodeError> {
+    let field = DecodeError::Field;
+    let header: CuckooHeader = read(&mut rest)?;
+    if !rest.is_empty() {
+        return Err(DecodeError::Length("header"));
+    }
+    let hash = HashKind::from_number(header.hash).ok_or(field("hash"))?;
+    let seed = Seed { low: header.seed[0], high: header.seed[1] };
+    if seed.narrow(hash) != seed {
+        return Err(field("seed"));
+    }
+    let spec = CuckooSpec {
+        capacity: header.capacity,
+        bucket_size: header.bucket_size,
+        max_iterations: header.max_iterations,
+        expansion: header.expansion,
+        hash,
+        seed,
+    };
+    spec.validate().map_err(|_| field("parameters"))?;
+    if header.reserved != 0 || header.reserved_too != 0 {
+        return Err(field("reserved"));
+    }
+    if header.deletes > limits::MAX_COUNT || header.moves > limits::MAX_COUNT {
+        return Err(field("counts"));
+    }
+    let tables = usize::try_from(header.tables).unwrap_or(usize::MAX);
+    if tables == 0 || tables > limits::MAX_LAYERS || (tables > 1 && spec.expansion == 0) {
+        return Err(field("tables"));
+    }
+    let buckets = (0..tables).map(|index| spec.buckets_of(index)).collect::<Option<_>>();
+    Ok(Description {
+        spec,
+        deletes: header.deletes,
+        moves: header.moves,
+        buckets: buckets.ok_or(field("tables"))?,
+        stamp: stamp(&header),
+    })
+}
