@@ -129,3 +129,24 @@ need_python() {
 make_venv() {
     python3 -m venv "$1" && "$1/bin/pip" install --disable-pip-version-check --requirement "$2"
 }
+
+# need_node: node and npm, and in .cache/node the packages that tests/integration/node pins.
+need_node() {
+    local folder=$CACHE/node wanted=$ROOT/tests/integration/node
+    has_node || need_packages nodejs npm
+    has_node || die "node is older than 18.19. Install a newer one, then run this again."
+    # As in need_python, the copy that is made last also says that everything is there.
+    cmp --quiet "$wanted/package-lock.json" "$folder/installed.json" && return
+    say "installing packages for node in ${folder#"$ROOT/"}"
+    rm -rf "$folder"
+    quietly node make_node "$folder" "$wanted" || die "could not install them"
+    cp "$wanted/package-lock.json" "$folder/installed.json"
+}
+
+# 18.19 is the oldest that the packages run on, and Debian 12 has 18.20.
+has_node() { has npm && has node && printf 'v18.19\n%s\n' "$(node --version)" | sort --version-sort --check=quiet; }
+
+# Without the packages' own scripts: they are plain JavaScript, there is nothing to build.
+make_node() {
+    mkdir "$1" && cp "$2"/package{,-lock}.json "$1" && npm ci --prefix "$1" --ignore-scripts --no-audit --no-fund
+}

@@ -71,8 +71,10 @@ impl Default for Settings {
 /// Why a text is no value of an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is no number, or what else the option takes.
+    /// It is no number.
     Invalid,
+    /// It is not what the option takes.
+    Takes(&'static str),
     /// It is out of this range.
     Range(String),
 }
@@ -82,6 +84,7 @@ impl Refusal {
     pub fn text(&self, name: &str) -> String {
         match self {
             Refusal::Invalid => format!("Invalid value for `{name}`"),
+            Refusal::Takes(what) => format!("Invalid value for `{name}`: it takes {what}"),
             Refusal::Range(range) => format!("Value for `{name}` must be in the range {range}"),
         }
     }
@@ -186,7 +189,8 @@ pub const OPTIONS: &[Setting] = &[
         argument: "MAX_FILTER_BYTES",
         get: |settings| settings.max_filter_bytes.to_string(),
         set: |settings, text| {
-            bytes(text).map(|bytes| settings.max_filter_bytes = bytes).ok_or(Refusal::Invalid)
+            let takes = "a number of bytes, with kb, mb or gb if you like; 0 for as many as the machine has";
+            bytes(text).map(|bytes| settings.max_filter_bytes = bytes).ok_or(Refusal::Takes(takes))
         },
     },
 ];

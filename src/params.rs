@@ -18,6 +18,8 @@ pub mod limits {
     pub const MAX_SHARDS: u32 = 1024;
     /// Layers of a scaling filter.
     pub const MAX_LAYERS: usize = 4096;
+    /// Sub-filters of a cuckoo filter: what RedisBloom's configuration allows at most.
+    pub const MAX_TABLES: usize = 65_536;
     /// Growth per layer of a scaling filter, as in RedisBloom.
     pub const MAX_EXPANSION: u32 = 32_768;
     /// Generations of a window.

@@ -10,9 +10,10 @@
 
 mod battery;
 
-use battery::{figures, kinds, wire};
+use battery::{kinds, portrait, wire};
+use bloomery::filter::ValueRef;
 use bloomery::wire::{DecodeError, Decoder, Encoder};
-use bloomery::{Cell, Error, Filter, Spec};
+use bloomery::{Cell, Cuckoo, CuckooSpec, Error, Filter, HashKind, Seed, Spec, Value};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell as Local;
 
@@ -89,17 +90,20 @@ fn granting<T>(granted: u64, work: impl FnOnce() -> T) -> (T, bool) {
 
 /// Runs `work` on a copy of the same state with the first, the second … request refused, until none is. It says whether
 /// it was refused with an error; then nothing may have changed, and in no case may anything leak.
-fn refuse_each(name: &str, make: impl Fn() -> Filter, work: impl Fn(&mut Filter) -> Result<(), Error>) {
+fn refuse_each<T>(name: &str, make: impl Fn() -> T, work: impl Fn(&mut T) -> Result<(), Error>)
+where
+    for<'a> &'a T: Into<ValueRef<'a>>,
+{
+    let state = |filter: &T| (wire::encode(filter), portrait(filter));
     let mut refusals = 0;
     loop {
         let live = LIVE.get();
         let mut filter = make();
-        let before = (wire::encode(&filter), format!("{:?}", figures(&filter)));
+        let before = state(&filter);
         let (result, refused) = granting(refusals, || work(&mut filter));
         if refused {
             assert!(matches!(result, Err(Error::OutOfMemory { .. })), "{name}: {result:?}");
-            let after = (wire::encode(&filter), format!("{:?}", figures(&filter)));
-            assert!(after == before, "{name}: changed by a refusal");
+            assert!(state(&filter) == before, "{name}: changed by a refusal");
             // And it goes on as if nothing had been.
             assert_eq!(work(&mut filter), Ok(()), "{name}");
         } else {
@@ -123,22 +127,58 @@ fn filled(spec: Spec) -> Filter {
     filter
 }
 
-#[test]
-fn creating() {
-    for (name, kind) in kinds::ALL {
-        for granted in 0.. {
-            let live = LIVE.get();
-            let (result, refused) = granting(granted, || Filter::new(kind()));
-            assert_eq!(result.is_err(), refused, "{name}");
-            assert!(!refused || matches!(result, Err(Error::OutOfMemory { .. })), "{name}");
-            drop(result);
-            assert_eq!(LIVE.get(), live, "{name}: leaked");
-            if !refused {
-                assert!(granted > 0);
-                break;
-            }
+/// Cuckoo filters: without padding, with it, of large buckets, with blocks that are aligned.
+#[rustfmt::skip] // a table
+const CUCKOOS: &[(&str, CuckooSpec)] = &[
+    ("cuckoo",         CUCKOO),
+    ("cuckoo padded",  CuckooSpec { capacity: 12, bucket_size: 3, expansion: 1, ..CUCKOO }),
+    ("cuckoo wide",    CuckooSpec { capacity: 510, bucket_size: 255, hash: HashKind::SipHash, ..CUCKOO }),
+    ("cuckoo aligned", CuckooSpec { capacity: 1024, expansion: 4, ..CUCKOO }),
+];
+
+const CUCKOO: CuckooSpec = CuckooSpec {
+    capacity: 32,
+    bucket_size: 4,
+    max_iterations: 20,
+    expansion: 2,
+    hash: HashKind::Xxh3,
+    seed: Seed { low: 7, high: 0 },
+};
+
+/// Of three sub-filters, all of them full but for the newest, and some items deleted.
+fn nested(spec: CuckooSpec) -> Cuckoo {
+    let mut filter = Cuckoo::new(spec).unwrap();
+    let mut i = 0u32;
+    while filter.tables().len() < 3 || i.is_multiple_of(7) {
+        if filter.insert(filter.hash(&i.to_le_bytes())).is_err() {
+            filter.grow().unwrap();
+        }
+        i += 1;
+    }
+    (0..4u32).for_each(|i| assert!(filter.remove(filter.hash(&i.to_le_bytes()))));
+    filter
+}
+
+/// What a constructor does when memory is refused to it.
+fn refuse_to_create<T>(name: &str, create: impl Fn() -> Result<T, Error>) {
+    for granted in 0.. {
+        let live = LIVE.get();
+        let (result, refused) = granting(granted, &create);
+        assert_eq!(result.is_err(), refused, "{name}");
+        assert!(!refused || matches!(result, Err(Error::OutOfMemory { .. })), "{name}");
+        drop(result);
+        assert_eq!(LIVE.get(), live, "{name}: leaked");
+        if !refused {
+            assert!(granted > 0);
+            break;
         }
     }
+}
+
+#[test]
+fn creating() {
+    kinds::ALL.iter().for_each(|(name, kind)| refuse_to_create(name, || Filter::new(kind())));
+    CUCKOOS.iter().for_each(|(name, spec)| refuse_to_create(name, || Cuckoo::new(*spec)));
 }
 
 #[test]
@@ -161,6 +201,9 @@ fn growing() {
             Some(item) => filter.add(item).map(drop),
             None => unreachable!("no filter of bits has everything"),
         });
+    }
+    for (name, spec) in CUCKOOS {
+        refuse_each(name, || nested(*spec), Cuckoo::grow);
     }
 }
 
@@ -190,15 +233,24 @@ fn clearing_and_copying() {
         refuse_each(name, || filled(kind()), |filter| filter.clear().map(drop));
         refuse_each(name, || filled(kind()), |filter| filter.snapshot().map(drop));
     }
+    for (name, spec) in CUCKOOS {
+        refuse_each(name, || nested(*spec), |filter| filter.snapshot().map(drop));
+        refuse_each(
+            name,
+            || Value::Cuckoo(Box::new(nested(*spec))),
+            |value| value.snapshot().map(|copy| assert!(wire::encode(&copy) == wire::encode(&*value))),
+        );
+    }
 }
 
 #[test]
 fn decoding() {
-    for (name, kind) in kinds::ALL {
-        let bytes = wire::encode(&filled(kind()));
+    let bloom = kinds::ALL.iter().map(|(name, kind)| (name, wire::encode(&filled(kind()))));
+    let cuckoo = CUCKOOS.iter().map(|(name, spec)| (name, wire::encode(&nested(*spec))));
+    for (name, bytes) in bloom.chain(cuckoo) {
         for granted in 0.. {
             let live = LIVE.get();
-            let (result, refused) = granting(granted, || wire::decode(&bytes));
+            let (result, refused) = granting(granted, || Decoder::read(&bytes));
             match &result {
                 Ok(filter) => assert!(!refused && wire::encode(filter) == bytes, "{name}"),
                 Err(why) => {
@@ -248,6 +300,26 @@ fn a_head_alone_allocates_nothing() {
     assert!(LARGEST_INFALLIBLE.get() < 1024, "{} bytes", LARGEST_INFALLIBLE.get());
 }
 
+/// A cuckoo filter's head says in 80 bytes what its sub-filters are, be they 65,536, and a list of them is all it takes.
+#[test]
+fn a_head_of_many_sub_filters_allocates_their_list() {
+    let mut head = Encoder::new(&Cuckoo::new(CuckooSpec { expansion: 1, ..CUCKOO }).unwrap()).head().to_vec();
+    let (slots, tables) = (1u64 << 46, 65_536u32);
+    head[12..20].copy_from_slice(&(slots * u64::from(tables)).to_le_bytes());
+    head[24..32].copy_from_slice(&slots.to_le_bytes());
+    head[72..76].copy_from_slice(&tables.to_le_bytes());
+    wire::seal_head(&mut head);
+    let live = LIVE.get();
+    LARGEST_INFALLIBLE.set(0);
+    let decoder = Decoder::new(&head).unwrap();
+    assert_eq!(decoder.body_len(), slots * u64::from(tables));
+    // Two numbers for each: its buckets and its bytes.
+    assert!(LIVE.get() - live <= 2 * 8 * 65_536 + 1024, "{} bytes", LIVE.get() - live);
+    assert!(LARGEST_INFALLIBLE.get() <= 8 * 65_536, "{} bytes", LARGEST_INFALLIBLE.get());
+    drop(decoder);
+    assert_eq!(LIVE.get(), live);
+}
+
 /// One item costs no allocation, whatever the kind: adding what is there or new, asking, counting, deleting.
 #[test]
 fn items_allocate_nothing() {
@@ -274,6 +346,22 @@ fn items_allocate_nothing() {
         }
         assert_eq!(REQUESTS.get() - before, 0, "{name}");
     }
+    for (name, spec) in CUCKOOS {
+        let spec = CuckooSpec { capacity: 10_000, ..*spec };
+        let mut filter = nested(spec);
+        filter.compact(true);
+        filter.grow().unwrap();
+        let (before, moves) = (REQUESTS.get(), filter.moves());
+        for i in 0..200u32 {
+            let item = filter.hash(&i.to_le_bytes());
+            let count = filter.count(item);
+            filter.insert(item).unwrap();
+            assert!(filter.contains(item) && filter.count(item) > count);
+            assert!(filter.remove(item) && !filter.is_sparse());
+            let _ = (filter.items(), filter.bytes(), filter.allocated(), filter.next_bytes());
+        }
+        assert_eq!((REQUESTS.get() - before, filter.moves() - moves), (0, 0), "{name}");
+    }
 }
 
 /// What may abort is small: lists of layers, tallies of shards. Cells are not among it, however large the filter.
@@ -291,5 +379,23 @@ fn what_cannot_fail_is_small() {
         let copy = filter.snapshot().unwrap();
         assert!(LARGEST_INFALLIBLE.get() <= most, "{spec:?}: {} bytes", LARGEST_INFALLIBLE.get());
         drop((filter, copy));
+    }
+}
+
+/// A search for room lists the slots that it looks at, and looks at no more than some thousands, however large the filter
+/// and its buckets.
+#[test]
+fn a_search_for_room_is_small() {
+    for bucket_size in [1, 4, 255] {
+        let spec =
+            CuckooSpec { capacity: 1 << 16, bucket_size, max_iterations: u16::MAX, expansion: 0, ..CUCKOO };
+        let mut filter = Cuckoo::new(spec).unwrap();
+        let live = LIVE.get();
+        LARGEST_INFALLIBLE.set(0);
+        let refused =
+            (0..1u32 << 17).filter(|i| filter.insert(filter.hash(&i.to_le_bytes())).is_err()).count();
+        assert!(refused > 0 && filter.moves() > 0, "{bucket_size}: no search failed");
+        assert!(LARGEST_INFALLIBLE.get() <= 192 << 10, "{bucket_size}: {} bytes", LARGEST_INFALLIBLE.get());
+        assert_eq!(LIVE.get(), live, "{bucket_size}: leaked");
     }
 }

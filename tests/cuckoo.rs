@@ -2,7 +2,7 @@
 //! negative, and never fewer of an item than were added.
 
 use bloomery::wire::{Decoder, Encoder};
-use bloomery::{Cuckoo, CuckooSpec, HashKind, Seed};
+use bloomery::{Cuckoo, CuckooSpec, HashKind, Seed, limits};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
@@ -104,6 +104,15 @@ fn growth_ends_where_it_may_not_go_on() {
         (Some(1 << 34), None),
         "beyond every limit of memory"
     );
+
+    // What may be made can be saved and loaded, however often it has grown.
+    let spec = CuckooSpec { expansion: 1, ..spec };
+    let mut filter = Cuckoo::new(spec).unwrap();
+    while filter.grow().is_ok() {}
+    assert_eq!(filter.tables().len(), limits::MAX_TABLES);
+    let bytes = Encoder::new(&filter).to_vec();
+    assert_eq!(Decoder::read(&bytes).unwrap().into_cuckoo().unwrap().tables().len(), limits::MAX_TABLES);
+
     for refused in [
         CuckooSpec { capacity: 3, ..spec },
         CuckooSpec { bucket_size: 0, ..spec },

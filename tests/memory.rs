@@ -1,6 +1,7 @@
-//! What filters weigh: bits per item at the promised rate, the overhead of a small one, and the cost of growing.
+//! What filters weigh: bits per item at the promised rate, the overhead of a small one, the cost of growing, and what a
+//! filter that can delete costs either way, by counters or by fingerprints.
 
-use bloomery::{Cell, Filter, LayoutChoice, Spec};
+use bloomery::{Cell, Cuckoo, CuckooSpec, Filter, HashKind, LayoutChoice, Seed, Spec, Value};
 
 fn bits_per_item(capacity: u64, error_rate: f64, layout: LayoutChoice) -> f64 {
     let spec = Spec { layout, ..Spec::fixed(capacity, error_rate) };
@@ -42,6 +43,62 @@ fn an_empty_default_filter() {
     let filter = Filter::new(Spec::scaling(100, 0.01)).unwrap();
     println!("{} bytes, of which {} are cells", filter.allocated(), filter.bytes());
     assert!(filter.allocated() <= 400, "{}", filter.allocated());
+}
+
+/// The same of a cuckoo filter, with the slots for 1024 items.
+#[test]
+fn an_empty_default_cuckoo_filter() {
+    let value = Value::Cuckoo(Box::new(Cuckoo::new(cuckoo(1024, 2)).unwrap()));
+    println!("{} bytes, of which {} are slots", value.allocated(), value.bytes());
+    assert_eq!(value.bytes(), 1024);
+    assert!(value.allocated() <= 1024 + 300, "{}", value.allocated());
+}
+
+fn cuckoo(capacity: u64, bucket_size: u8) -> CuckooSpec {
+    let (hash, seed) = (HashKind::Xxh3, Seed::from(7));
+    CuckooSpec { capacity, bucket_size, max_iterations: 20, expansion: 1, hash, seed }
+}
+
+/// Fraction of items never added that test positive.
+fn measured(contains: impl Fn(&[u8]) -> bool) -> f64 {
+    let strangers = 1_000_000u32;
+    let hits = (0..strangers).filter(|i| contains(&(i | 1 << 31).to_le_bytes())).count();
+    hits as f64 / f64::from(strangers)
+}
+
+/// What a filter that can delete costs: fingerprints in buckets of two and four slots, as full as they get without
+/// growing, and counters for as many items at the same rate.
+#[test]
+fn a_deletable_item_in_a_cuckoo_filter_and_in_a_counting_one() {
+    let slots = 1u64 << 20;
+    let mut table = String::from("filter                     bits an item    error rate\n");
+    let mut row = |name: String, bits, rate| table += &format!("{name:26} {bits:11.2} {rate:13.4}\n");
+    for (bucket_size, load, most) in [(2, 0.84, 9.6), (4, 0.95, 8.5)] {
+        let items = (slots as f64 * load) as u32;
+        let mut filter = Cuckoo::new(cuckoo(slots, bucket_size)).unwrap();
+        (0..items).for_each(|i| filter.insert(filter.hash(&i.to_le_bytes())).unwrap());
+        let bits = filter.bytes() as f64 * 8.0 / f64::from(items);
+        let rate = measured(|item| filter.contains(filter.hash(item)));
+        row(format!("cuckoo, {bucket_size} slots, {:.0} % full", load * 100.0), bits, rate);
+        // An absent item meets that many fingerprints.
+        let expected = 1.0 - (1.0 - 1.0 / 255.0f64).powf(2.0 * f64::from(bucket_size) * load);
+        assert!((rate / expected - 1.0).abs() < 0.05, "{rate}, not {expected}");
+        assert!(bits <= most, "{bits}");
+
+        for layout in [LayoutChoice::Classic, LayoutChoice::Blocked] {
+            let mut counting =
+                Filter::new(Spec { layout, ..Spec::counting(items.into(), expected) }).unwrap();
+            for i in 0..items {
+                counting.add(counting.hash(&i.to_le_bytes())).unwrap();
+            }
+            let counted = counting.bytes() as f64 * 8.0 / f64::from(items);
+            let rate = measured(|item| counting.contains(counting.hash(item)));
+            row(format!("counting, {layout:?}"), counted, rate);
+            assert!(rate <= expected * 1.05, "{rate}, not {expected}");
+            assert!(counted > 3.0 * bits, "{counted} is less than three times {bits}");
+        }
+    }
+    print!("{table}");
 }
 
 /// What `allocated` says is the cells and little more, for large filters of every kind.

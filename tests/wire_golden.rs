@@ -7,8 +7,8 @@ mod battery;
 
 use battery::golden::{CUCKOOS, RECIPES, all, answers, bytes, item, items, path};
 use battery::{portrait, wire};
-use bloomery::{Cuckoo, Value};
 use bloomery::wire::{DecodeError, Decoder, Encoder, VERSION};
+use bloomery::{Cuckoo, Value};
 use std::fs;
 
 #[test]
@@ -82,7 +82,9 @@ fn the_golden_filters_are_in_interesting_states() {
     assert!(padded.moves() > 0);
     assert!(padded.tables().len() >= 8 && padded.tables().iter().all(|table| table.bytes() == 16));
     assert_eq!(counts(&made("cuckoo-siphash")).0, 3);
-    assert_eq!(made("cuckoo-wide").count(made("cuckoo-wide").hash(&item(0))), 202);
+    // 202 times, in two buckets that are one and the same.
+    let wide = made("cuckoo-wide");
+    assert_eq!(wide.count(wide.hash(&item(0))), 404);
     assert_eq!((item(8).len(), item(0).len(), item(1)), (296, 1, b"1".to_vec()));
 }
 

@@ -37,7 +37,7 @@ pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
 /// Creates a filter in an opened, empty key, and replicates its creation with every parameter.
 fn create<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> Result<(), CommandError> {
     if !call.obeys() {
-        let bytes = spec.buckets_of(0).map_or(u64::MAX, |buckets| spec.bytes_of(buckets));
+        let bytes = spec.bytes_of(spec.first_buckets());
         call.admit(bytes, bytes)?;
     }
     let filter = Cuckoo::new(spec)?;

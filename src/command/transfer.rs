@@ -207,9 +207,5 @@ pub fn load_command(family: Namespace) -> Command {
 /// Every piece with the iterator that LOADCHUNK takes it with.
 pub fn each_piece(encoder: &Encoder<'_>, mut visit: impl FnMut(u64, &[u8])) {
     visit(1, encoder.head());
-    let (mut offset, mut piece) = (0, Vec::new());
-    while let Some(end) = encoder.chunk(offset, &mut piece) {
-        visit(end.saturating_add(1), &piece);
-        offset = end;
-    }
+    encoder.chunks(|end, piece| visit(end.saturating_add(1), piece));
 }

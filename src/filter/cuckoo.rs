@@ -392,7 +392,8 @@ impl Cuckoo {
 
     /// Bytes of the sub-filter that [`grow`](Cuckoo::grow) would open; `None` if it cannot.
     pub fn next_bytes(&self) -> Option<u64> {
-        if self.spec.expansion == 0 && !self.tables.is_empty() {
+        let len = self.tables.len();
+        if len >= limits::MAX_TABLES || (self.spec.expansion == 0 && len > 0) {
             return None;
         }
         Some(self.spec.bytes_of(self.spec.buckets_of(self.tables.len())?))

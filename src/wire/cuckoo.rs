@@ -51,11 +51,12 @@ impl Description {
     }
 }
 
-/// CRC-32C of the header with the number of deletes taken as 0. It changes with growth, and with every fingerprint that
-/// is moved: one that went from a slot not yet dumped to one that was would be missing in the copy.
+/// CRC-32C of the header. It changes with growth, and with every fingerprint that is moved or deleted, but not with an
+/// add: what went from a slot not yet dumped to one that was would be missing in the copy. A delete can do that too,
+/// behind an add of the same item.
 fn stamp(header: &CuckooHeader) -> u32 {
     let mut bytes = Vec::new();
-    write(&mut bytes, &CuckooHeader { deletes: 0, ..*header });
+    write(&mut bytes, header);
     crc32c::crc32c(&bytes)
 }
 
@@ -65,8 +66,9 @@ pub(super) fn encode(filter: &Cuckoo) -> Header {
     let header = CuckooHeader {
         capacity: spec.capacity,
         seed: [spec.seed.low, spec.seed.high],
-        deletes: filter.deletes(),
-        moves: filter.moves(),
+        // Counts that were loaded at the bound go no further.
+        deletes: filter.deletes().min(limits::MAX_COUNT),
+        moves: filter.moves().min(limits::MAX_COUNT),
         hash: spec.hash as u8,
         bucket_size: spec.bucket_size,
         max_iterations: spec.max_iterations,
@@ -108,7 +110,7 @@ pub(super) fn decode(mut rest: &[u8]) -> Result<Description, DecodeError> {
         return Err(field("counts"));
     }
     let tables = usize::try_from(header.tables).unwrap_or(usize::MAX);
-    if tables == 0 || tables > limits::MAX_LAYERS || (tables > 1 && spec.expansion == 0) {
+    if tables == 0 || tables > limits::MAX_TABLES || (tables > 1 && spec.expansion == 0) {
         return Err(field("tables"));
     }
     let buckets = (0..tables).map(|index| spec.buckets_of(index)).collect::<Option<_>>();

@@ -2,6 +2,7 @@
 
 use super::{CHUNK, chunk, head};
 use crate::filter::ValueRef;
+use crate::mem::Words;
 
 /// Writes a value piece by piece. It keeps no position: any chunk can be asked for at any time, which is what a dump
 /// over several commands needs.
@@ -40,6 +41,11 @@ impl<'a> Encoder<'a> {
             }
             None => true,
         })?;
+        self.write(words, offset, inside, piece)
+    }
+
+    /// Puts the chunk at `offset` of the body, which is byte `inside` of `words`, into `piece`; returns the offset behind.
+    fn write(&self, words: &Words, offset: u64, inside: u64, piece: &mut Vec<u8>) -> Option<u64> {
         let len = words.bytes().saturating_sub(inside).min(CHUNK as u64);
         piece.clear();
         piece.resize(chunk::PREFIX.saturating_add(usize::try_from(len).ok()?), 0);
@@ -48,14 +54,27 @@ impl<'a> Encoder<'a> {
         offset.checked_add(len)
     }
 
+    /// Hands every chunk to `sink` in order, with the offset behind it.
+    pub fn chunks(&self, mut sink: impl FnMut(u64, &[u8])) {
+        let (mut start, mut piece) = (0u64, Vec::new());
+        for words in self.value.arrays() {
+            let end = start.saturating_add(words.bytes());
+            let mut offset = start;
+            while offset < end {
+                let Some(next) = self.write(words, offset, offset.saturating_sub(start), &mut piece) else {
+                    return;
+                };
+                sink(next, &piece);
+                offset = next;
+            }
+            start = end;
+        }
+    }
+
     /// Hands every piece to `sink` in order.
     pub fn pieces(&self, mut sink: impl FnMut(&[u8])) {
         sink(&self.head);
-        let (mut offset, mut piece) = (0, Vec::new());
-        while let Some(next) = self.chunk(offset, &mut piece) {
-            sink(&piece);
-            offset = next;
-        }
+        self.chunks(|_, piece| sink(piece));
     }
 
     /// All pieces in one vector, as in a file.

@@ -1,7 +1,9 @@
 //! The recipes of the golden files: one small filter of every kind, in a state that says something. A recipe never changes;
 //! whoever needs another state adds one.
 
-use bloomery::{Cell, Cuckoo, CuckooSpec, Family, Filter, HashKind, LayoutChoice, Overflow, Seed, Spec, Tightening, Value};
+use bloomery::{
+    Cell, Cuckoo, CuckooSpec, Family, Filter, HashKind, LayoutChoice, Overflow, Seed, Spec, Tightening, Value,
+};
 use std::path::PathBuf;
 
 /// A golden file: its name, and the filter that it holds.
@@ -131,7 +133,7 @@ pub(crate) const CUCKOOS: &[CuckooRecipe] = &[
     ("cuckoo-empty",          || nested(cuckoo(1024, 2, 1), [])),
     ("cuckoo-full",           || crammed(CuckooSpec { max_iterations: 500, ..cuckoo(128, 2, 0) })),
     ("cuckoo-padded",         || thinned(nested(cuckoo(12, 3, 1), (0..100).chain(0..10)), 80..100)),
-    ("cuckoo-siphash",        || nested(CuckooSpec { hash: HashKind::SipHash, ..cuckoo(60, 4, 2) }, 0..150)),
+    ("cuckoo-siphash",        || nested(CuckooSpec { hash: HashKind::SipHash, ..cuckoo(60, 4, 2) }, 0..300)),
     ("cuckoo-wide",           || nested(cuckoo(510, 255, 32_768), (0..100).chain(0..100).chain([0; 200]))),
 ];
 
@@ -164,40 +166,41 @@ pub(crate) fn items() -> String {
     format!("[\n{}\n]\n", items.join(",\n"))
 }
 
-/// What the filter says of those items, as JSON for readers that are not ours: a 1 or 0 for each, its count where the
+/// What a filter says of those items, as JSON for readers that are not ours: a 1 or 0 for each, its count where the
 /// filter counts, and in a window its age under the newest generation, −1 for none.
 pub(crate) fn answers(value: &Value) -> String {
-    let digit = |contains| if contains { '1' } else { '0' };
-    let (items, ones, contains, counts, ages): (_, _, String, Option<Vec<u64>>, Option<Vec<i64>>) = match value {
+    match value {
         Value::Bloom(filter) => {
             let hashes: Vec<_> = (0..ASKED).map(|i| filter.hash(&item(i))).collect();
+            let contains = hashes.iter().map(|hash| filter.contains(*hash)).collect();
+            let counts = hashes.iter().map(|hash| filter.count(*hash).ok()).collect();
             let ages = filter.window().map(|window| {
                 let age = |hash| window.age(hash, window.newest()).map_or(-1, |age| age as i64);
                 hashes.iter().map(|hash| age(*hash)).collect()
             });
-            (
-                filter.items(),
-                filter.ones(),
-                hashes.iter().map(|hash| digit(filter.contains(*hash))).collect(),
-                hashes.iter().map(|hash| filter.count(*hash).ok()).collect(),
-                ages,
-            )
+            json(filter.items(), filter.ones(), contains, counts, ages)
         }
         Value::Cuckoo(filter) => {
             let hashes: Vec<_> = (0..ASKED).map(|i| filter.hash(&item(i))).collect();
-            (
-                filter.items(),
-                filter.items(),
-                hashes.iter().map(|hash| digit(filter.contains(*hash))).collect(),
-                Some(hashes.iter().map(|hash| filter.count(*hash)).collect()),
-                None,
-            )
+            let contains = hashes.iter().map(|hash| filter.contains(*hash)).collect();
+            let counts = hashes.iter().map(|hash| filter.count(*hash)).collect();
+            // A slot in use is an item.
+            json(filter.items(), filter.items(), contains, Some(counts), None)
         }
-    };
-    let list = |numbers: Option<String>| numbers.unwrap_or("null".into());
+    }
+}
+
+fn json(
+    items: u64,
+    ones: u64,
+    contains: Vec<bool>,
+    counts: Option<Vec<u64>>,
+    ages: Option<Vec<i64>>,
+) -> String {
+    let contains: String = contains.into_iter().map(|present| if present { '1' } else { '0' }).collect();
     format!(
         "{{\n\"items\": {items},\n\"ones\": {ones},\n\"contains\": \"{contains}\",\n\"counts\": {},\n\"ages\": {}\n}}\n",
-        list(counts.map(|counts| format!("{counts:?}"))),
-        list(ages.map(|ages| format!("{ages:?}"))),
+        counts.map_or("null".into(), |counts| format!("{counts:?}")),
+        ages.map_or("null".into(), |ages| format!("{ages:?}")),
     )
 }

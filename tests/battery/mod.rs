@@ -103,7 +103,8 @@ pub(crate) fn portrait<'a>(filter: impl Into<ValueRef<'a>>) -> String {
     match filter.into() {
         ValueRef::Bloom(filter) => format!("{:?}", figures(filter)),
         ValueRef::Cuckoo(filter) => {
-            let tables: Vec<_> = filter.tables().iter().map(|table| (table.buckets(), table.bytes())).collect();
+            let tables: Vec<_> =
+                filter.tables().iter().map(|table| (table.buckets(), table.bytes())).collect();
             let counts = [filter.items(), filter.deletes(), filter.moves(), filter.bytes()];
             format!("{:?}", (filter.spec(), counts, tables, filter.next_bytes(), filter.is_sparse()))
         }

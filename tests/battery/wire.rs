@@ -11,8 +11,6 @@ pub(crate) const ENVELOPE: usize = 24;
 pub(crate) const FILTER_HEADER: usize = 96;
 /// Bytes of each layer's header.
 pub(crate) const LAYER_HEADER: usize = 40;
-/// Where a cuckoo filter's head holds the number of deletes.
-pub(crate) const CUCKOO_DELETES: Range<usize> = 48..56;
 /// Number of the kind of cuckoo filters.
 pub(crate) const CUCKOO: u8 = 4;
 /// Bytes of a chunk before its data.
@@ -61,11 +59,9 @@ pub(crate) fn pieces(bytes: &[u8]) -> Vec<Range<usize>> {
     }
 }
 
-/// The stamp of a head: CRC-32C of its header with what adds and deletes change taken as 0.
+/// The stamp of a head: CRC-32C of its header, of layers with the numbers of items taken as 0.
 pub(crate) fn stamp(head: &[u8]) -> u32 {
     if head[5] == CUCKOO {
-        let mut head = head.to_vec();
-        head[CUCKOO_DELETES].fill(0);
         return crc32c::crc32c(&head[ENVELOPE..]);
     }
     let mut header = head[ENVELOPE..].to_vec();

@@ -14,10 +14,11 @@ import xxhash
 
 MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
+SPREAD = 0x5BD1E995
 BLOCK_BITS = 512
 MAX_CHUNK = 16 << 20
 
-FIXED, CHAIN, WINDOW = 1, 2, 3
+FIXED, CHAIN, WINDOW, CUCKOO = 1, 2, 3, 4
 XXH3, SIPHASH = 1, 2
 CLASSIC, BLOCKED = 1, 2
 CELL_WIDTHS = (1, 4, 8, 16)
@@ -25,6 +26,7 @@ CELL_WIDTHS = (1, 4, 8, 16)
 ENVELOPE = struct.Struct("<4sBBHIQI")
 FILTER_HEADER = struct.Struct("<QdQQBBBBIIIdQQQQII")
 LAYER_HEADER = struct.Struct("<QdQQII")
+CUCKOO_HEADER = struct.Struct("<QQQQQBBHHHII")
 CHUNK_PREFIX = struct.Struct("<QIII")
 
 
@@ -168,11 +170,53 @@ class Layer:
         return sum(self.value(cell) > 0 for cell in range(self.cells))
 
 
-# ---- the file -------------------------------------------------------------------------------------------------------
+# ---- buckets --------------------------------------------------------------------------------------------------------
+
+
+def nest(low):
+    """Fingerprint of an item and its two buckets, which are to be taken modulo the number of buckets."""
+    fingerprint = low % 255 + 1
+    return fingerprint, low, low ^ fingerprint * SPREAD
 
 
 @dataclass
-class Filter:
+class Table:
+    """A sub-filter of a cuckoo filter."""
+
+    buckets: int
+    slots: int  # of each bucket
+    data: bytes = b""
+
+    @property
+    def bytes(self):
+        """Whole words of eight slots."""
+        return (self.buckets * self.slots + 7) // 8 * 8
+
+    def count(self, fingerprint, pair):
+        """Slots with the fingerprint in the two buckets; all of them twice where the two are one."""
+        buckets = [self.data[bucket % self.buckets * self.slots :][: self.slots] for bucket in pair]
+        return sum(bucket.count(fingerprint) for bucket in buckets)
+
+    def items(self):
+        return len(self.data) - self.data.count(0)
+
+
+# ---- the file -------------------------------------------------------------------------------------------------------
+
+
+class Hashing:
+    """What a filter of any kind does with an item first."""
+
+    def hash_item(self, item):
+        """128 bits as (low, high)."""
+        if self.hash == SIPHASH:
+            return siphash128(*self.seed, item)
+        digest = xxhash.xxh3_128_intdigest(item, seed=self.seed[0])
+        return digest & MASK, digest >> 64
+
+
+@dataclass
+class Filter(Hashing):
     kind: int
     capacity: int
     error_rate: float
@@ -190,13 +234,6 @@ class Filter:
     rotations: int
     newest: int
     layers: list = field(default_factory=list)
-
-    def hash_item(self, item):
-        """128 bits as (low, high)."""
-        if self.hash == SIPHASH:
-            return siphash128(*self.seed, item)
-        digest = xxhash.xxh3_128_intdigest(item, seed=self.seed[0])
-        return digest & MASK, digest >> 64
 
     def contains(self, item):
         low, high = self.hash_item(item)
@@ -227,6 +264,32 @@ class Filter:
         return sum(layer.items for layer in self.layers)
 
 
+@dataclass
+class Cuckoo(Hashing):
+    kind: int
+    capacity: int
+    seed: tuple
+    hash: int
+    slots: int
+    max_iterations: int
+    expansion: int
+    deletes: int
+    moves: int
+    layers: list = field(default_factory=list)  # its sub-filters
+
+    def count(self, item):
+        """How often the item was added, at most."""
+        fingerprint, *pair = nest(self.hash_item(item)[0])
+        return sum(table.count(fingerprint, pair) for table in self.layers)
+
+    def contains(self, item):
+        return self.count(item) > 0
+
+    def items(self):
+        """Slots in use."""
+        return sum(table.items() for table in self.layers)
+
+
 def read(data):
     """The filter in the bytes of a file."""
     filter_, body_len, stamp, rest = read_head(data)
@@ -238,6 +301,8 @@ def read(data):
     for layer in filter_.layers:
         layer.data = bytes(body[start : start + layer.bytes])
         start += layer.bytes
+        if filter_.kind == CUCKOO:
+            need(not any(layer.data[layer.buckets * layer.slots :]), "padding")
     return filter_
 
 
@@ -251,9 +316,42 @@ def read_head(data):
     need(len(header) == header_len, "the header is cut short")
     need(crc32c(head[:20] + header) == checksum, "checksum of the head")
     need(flags == 0, "flags")
-    need(header_len >= FILTER_HEADER.size, "the header is too short")
+    read_header = cuckoo_header if kind == CUCKOO else bloom_header
+    filter_, stamp = read_header(kind, header)
+    need(body_len == sum(layer.bytes for layer in filter_.layers), "length of the body")
+    return filter_, body_len, stamp, rest
+
+
+def cuckoo_header(kind, header):
+    need(len(header) == CUCKOO_HEADER.size, "length of the header")
+    fields = CUCKOO_HEADER.unpack(header)
+    capacity, seed_low, seed_high, deletes, moves, hash_, slots, max_iterations, expansion = fields[:9]
+    reserved, tables, reserved_too = fields[9:]
+    need(hash_ in (XXH3, SIPHASH), "hash")
+    need(hash_ == SIPHASH or seed_high == 0, "XXH3 has a seed of 64 bits")
+    need(slots >= 1 and max_iterations >= 1, "slots and iterations")
+    need(2 * slots <= capacity <= 1 << 48, "capacity")
+    need(expansion == 0 or expansion in {1 << i for i in range(16)}, "expansion")
+    need(max(deletes, moves) <= 1 << 62, "counts")
+    need(reserved == reserved_too == 0, "reserved")
+    need(1 <= tables <= (4096 if expansion else 1), "sub-filters")
+    filter_ = Cuckoo(
+        kind, capacity, (seed_low, seed_high), hash_, slots, max_iterations, expansion, deletes, moves
+    )  # fmt: skip
+    buckets = 1
+    while buckets < capacity // slots:
+        buckets *= 2
+    for _ in range(tables):
+        need(buckets * slots <= 1 << 46, "buckets")
+        filter_.layers.append(Table(buckets, slots))
+        buckets *= expansion
+    return filter_, crc32c(header)
+
+
+def bloom_header(kind, header):
+    need(len(header) >= FILTER_HEADER.size, "the header is too short")
     filter_, layer_count = filter_header(kind, header)
-    need(header_len == FILTER_HEADER.size + layer_count * LAYER_HEADER.size, "length of the header")
+    need(len(header) == FILTER_HEADER.size + layer_count * LAYER_HEADER.size, "length of the header")
     stamped = bytearray(header)
     for i in range(layer_count):
         at = FILTER_HEADER.size + i * LAYER_HEADER.size
@@ -266,8 +364,7 @@ def read_head(data):
     if kind == WINDOW:
         shapes = {(l.capacity, l.error_rate, l.cells, l.probes, l.layout) for l in filter_.layers}
         need(len(shapes) == 1, "generations of different shapes")
-    need(body_len == sum(layer.bytes for layer in filter_.layers), "length of the body")
-    return filter_, body_len, crc32c(stamped), rest
+    return filter_, crc32c(stamped)
 
 
 def filter_header(kind, header):
@@ -328,10 +425,10 @@ def main(path, *items):
         filter_ = read(file.read())
     print(filter_.__class__.__name__, {k: v for k, v in vars(filter_).items() if k not in ("layers", "seed")})
     for layer in filter_.layers:
-        print("  layer", {k: v for k, v in vars(layer).items() if k != "data"}, f"ones={layer.ones()}")
+        print("  layer", {k: v for k, v in vars(layer).items() if k != "data"}, f"bytes={layer.bytes}")
     for item in items:
         item = item.encode()
-        print(item, filter_.contains(item), filter_.count(item), filter_.age(item) if filter_.generations else "")
+        print(item, filter_.contains(item), filter_.count(item), filter_.age(item) if filter_.kind == WINDOW else "")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ import dataclasses
 import itertools
 import time
 
+import redis
+
 HOUR = 3_600_000
 
 # Fields of BF.INFO FULL that the clock changes.
@@ -27,8 +29,15 @@ class Kind:
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def family(self) -> str:
+        """The prefix of its commands."""
+        return "CF" if self.name.startswith("cuckoo") else "BF"
+
     def reservation(self, key: str) -> list:
-        return ["BF.RESERVE", key, self.error_rate, self.capacity, *self.options.format(since=mid_period()).split()]
+        promise = [self.error_rate] if self.family == "BF" else []
+        options = self.options.format(since=mid_period()).split()
+        return [f"{self.family}.RESERVE", key, *promise, self.capacity, *options]
 
 
 def mid_period() -> int:
@@ -39,6 +48,8 @@ def mid_period() -> int:
 CHAIN = ("empty", "one", "full", "grown")
 WINDOW = ("empty", "one", "full", "rotated")
 COUNTING = ("empty", "one", "full", "saturated")
+DELETED = ("empty", "one", "full", "deleted")
+COMPACTED = ("empty", "one", "full", "grown", "compacted")
 
 KINDS = [
     Kind("fixed", 500, "NONSCALING"),
@@ -57,11 +68,15 @@ KINDS = [
     Kind("window", 100, "WINDOW 4", WINDOW),
     Kind("window-strict", 100, "WINDOW 3 ONFULL ERROR HASH SIPHASH", WINDOW),
     Kind("window-every", 100, f"WINDOW 5 EVERY {24 * HOUR} SINCE {{since}}", WINDOW),
+    Kind("cuckoo", 500, "EXPANSION 0", DELETED),
+    Kind("cuckoo-siphash", 500, "BUCKETSIZE 4 HASH SIPHASH", DELETED),
+    Kind("cuckoo-widest", 2000, "BUCKETSIZE 255 EXPANSION 0", DELETED),
+    Kind("cuckoo-several-chunks", 3_000_000, "BUCKETSIZE 4", ("one",)),
+    Kind("cuckoo-constant", 20, "EXPANSION 1", COMPACTED),
+    Kind("cuckoo-scaling", 20, "BUCKETSIZE 4 MAXITERATIONS 500 EXPANSION 2 HASH SIPHASH", COMPACTED),
+    # Six slots at first, which is less than a word, and then twelve, which is no number of words either.
+    Kind("cuckoo-padded", 7, "BUCKETSIZE 3 MAXITERATIONS 1 EXPANSION 2", COMPACTED),
 ]
-
-
-def kind(name: str) -> Kind:
-    return next(kind for kind in KINDS if kind.name == name)
 
 
 def members(count: int, prefix: str = "member") -> list[str]:
@@ -73,10 +88,18 @@ class Grower:
 
     def __init__(self, client, kind: Kind, key: str):
         self.client, self.kind, self.key = client, kind, key
+        self.added: list[str] = []
 
     def add(self, items) -> None:
         for batch in batches(items, 1000):
-            self.client.execute_command("BF.MADD", self.key, *batch)
+            self.client.execute_command(*adding(self.kind.family, self.key, batch))
+            self.added += batch
+
+    def delete(self, items) -> None:
+        with self.client.pipeline(transaction=False) as pipeline:
+            for item in items:
+                pipeline.execute_command(f"{self.kind.family}.DEL", self.key, item)
+            assert set(pipeline.execute()) == {1}
 
     def empty(self) -> None:
         pass
@@ -92,11 +115,9 @@ class Grower:
 
     def grown(self) -> None:
         """Six layers or more."""
-        layers = 0
         for count in itertools.count(1):
             self.add(members(self.kind.capacity, f"grown:{count}"))
-            layers = self.client.execute_command("BF.INFO", self.key, "FILTERS")[0]
-            if layers >= 6:
+            if pairs(self.client.execute_command(f"{self.kind.family}.INFO", self.key))[b"Number of filters"] >= 6:
                 return
 
     def rotated(self) -> None:
@@ -113,6 +134,33 @@ class Grower:
         self.add(["stuck"] * (most + 2) + ["nearly"] * (most - 1) + ["back"] * 9)
         self.client.execute_command("BF.MDEL", self.key, *["back"] * 5, *["stuck"] * 5)
         self.full()
+
+    def deleted(self) -> None:
+        """Of one table, which deletions do not compact: their number stays."""
+        self.add(members(100) + ["back"] * 3)
+        self.delete(members(20) + ["back"] * 2)
+
+    def compacted(self) -> None:
+        """A quarter of what made it grow is left. Deletions compact now and then; the last time it was asked for."""
+        self.grown()
+        self.delete(item for number, item in enumerate(self.added) if number % 4)
+        self.client.execute_command("CF.COMPACT", self.key)
+
+
+def adding(family: str, key: str, items) -> list:
+    """The command that adds several items."""
+    return ["BF.MADD", key, *items] if family == "BF" else ["CF.INSERT", key, "ITEMS", *items]
+
+
+def family(client, key) -> str:
+    """The prefix of the commands that the filter takes."""
+    try:
+        client.execute_command("BF.INFO", key)
+    except redis.ResponseError as error:
+        if "WRONGTYPE" not in str(error):
+            raise
+        return "CF"
+    return "BF"
 
 
 def batches(items, size):
@@ -143,17 +191,20 @@ PROBES = [
 
 def portrait(client, key) -> dict:
     """All that can be seen of a filter. What it shows by the clock is left out."""
-    info = pairs(client.execute_command("BF.INFO", key, "FULL"))
-    answers = client.execute_command("BF.MEXISTS", key, *PROBES)
+    prefix = family(client, key)
+    bloom = prefix == "BF"
+    info = pairs(client.execute_command(f"{prefix}.INFO", key, *(["FULL"] if bloom else [])))
+    answers = client.execute_command(f"{prefix}.MEXISTS", key, *PROBES)
     seen = {
         "digest": client.execute_command("DEBUG", "DIGEST-VALUE", key)[0],
         "info": {name: value for name, value in info.items() if name not in CLOCKED},
-        "card": client.execute_command("BF.CARD", key),
-        "five": client.execute_command("BF.INFO", key),
-        "lines": client.execute_command("BF.DEBUG", key),
+        "lines": client.execute_command(f"{prefix}.DEBUG", key),
         "answers": bytes(map(int, answers)),
     }
-    per_item = {b"counting": "BF.COUNT", b"window": "BF.AGE"}.get(info[b"Kind"])
+    if bloom:
+        seen["card"] = client.execute_command("BF.CARD", key)
+        seen["five"] = client.execute_command("BF.INFO", key)
+    per_item = {b"counting": "BF.COUNT", b"window": "BF.AGE"}.get(info[b"Kind"]) if bloom else "CF.COUNT"
     if per_item:
         with client.pipeline(transaction=False) as pipeline:
             for item in PROBES[:1000]:
@@ -164,6 +215,22 @@ def portrait(client, key) -> dict:
 
 def portraits(client, keys) -> dict[str, dict]:
     return {key: portrait(client, key) for key in keys}
+
+
+def pieces(client, key, prefix: str) -> list[tuple[int, bytes]]:
+    """SCANDUMP from beginning to end: each piece with the iterator that it is loaded with."""
+    found = []
+    iterator, piece = client.execute_command(f"{prefix}.SCANDUMP", key, 0)
+    while iterator:
+        found.append((iterator, piece))
+        iterator, piece = client.execute_command(f"{prefix}.SCANDUMP", key, iterator)
+    assert not piece
+    return found
+
+
+def load_pieces(client, key, prefix: str, found) -> None:
+    for iterator, piece in found:
+        assert client.execute_command(f"{prefix}.LOADCHUNK", key, iterator, piece) == b"OK"
 
 
 def pairs(flat: list) -> dict:

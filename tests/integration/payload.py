@@ -13,7 +13,7 @@ STRING, END = 5, 0  # opcodes of a module's value
 ENVELOPE = 24  # bytes of the head before the header
 PREFIX = 20  # bytes of a chunk before the data
 
-# Fields of the head: name, struct format, offset. The layers' come once for each layer, behind the filter's.
+# Fields of the head: name, struct format, offset. Those of a layer come once for each layer, behind the filter's.
 ENVELOPE_FIELDS = [
     ("version", "B", 4),
     ("kind", "B", 5),
@@ -37,6 +37,12 @@ LAYER_FIELDS = [
     ("layout", "I", 36),
 ]
 LAYER_SIZE = 40
+CUCKOO = 4  # the kind; those below it are Bloom filters
+CUCKOO_FIELDS = [
+    ("capacity", "Q", 0), ("seed low", "Q", 8), ("seed high", "Q", 16), ("deletes", "Q", 24), ("moves", "Q", 32),
+    ("hash", "B", 40), ("bucket size", "B", 41), ("max iterations", "H", 42), ("expansion", "H", 44),
+    ("reserved", "H", 46), ("tables", "I", 48), ("reserved too", "I", 52),
+]  # fmt: skip
 
 
 @dataclasses.dataclass
@@ -65,12 +71,24 @@ class Payload:
 
     def fields(self) -> list[tuple[str, str, int]]:
         """Every field of the head: name, format, offset in the head."""
-        layers = (len(self.pieces[0]) - ENVELOPE - FILTER_SIZE) // LAYER_SIZE
-        fields = ENVELOPE_FIELDS + [(name, code, ENVELOPE + at) for name, code, at in FILTER_FIELDS]
-        for layer in range(layers):
-            start = ENVELOPE + FILTER_SIZE + layer * LAYER_SIZE
-            fields += [(f"layer {layer}: {name}", code, start + at) for name, code, at in LAYER_FIELDS]
-        return fields
+        head = self.pieces[0]
+        fields = ENVELOPE_FIELDS + [(name, code, ENVELOPE + at) for name, code, at in self.header_fields()]
+        # A head whose kind was changed may be too short for it.
+        return [(name, code, at) for name, code, at in fields if at + struct.calcsize("<" + code) <= len(head)]
+
+    def header_fields(self) -> list[tuple[str, str, int]]:
+        if self.kind == CUCKOO:
+            return CUCKOO_FIELDS
+        layers = range((len(self.pieces[0]) - ENVELOPE - FILTER_SIZE) // LAYER_SIZE)
+        return FILTER_FIELDS + [
+            (f"layer {layer}: {name}", code, FILTER_SIZE + layer * LAYER_SIZE + at)
+            for layer in layers
+            for name, code, at in LAYER_FIELDS
+        ]
+
+    @property
+    def kind(self) -> int:
+        return self.pieces[0][5]
 
     def set(self, name: str, value) -> None:
         code, at = next((code, at) for field, code, at in self.fields() if field == name)
@@ -87,8 +105,10 @@ class Payload:
         head, *chunks = self.pieces
         header = bytearray(head[ENVELOPE:])
         head = head[: ENVELOPE - 4] + struct.pack("<I", crc32c(head[: ENVELOPE - 4] + header)) + header
-        for start in range(FILTER_SIZE, len(header) - LAYER_SIZE + 1, LAYER_SIZE):
-            header[start + 24 : start + 32] = bytes(8)  # the stamp does not depend on the numbers of items
+        # The stamp does not depend on the numbers of items, which change while a filter is dumped.
+        counts = [] if self.kind == CUCKOO else range(FILTER_SIZE + 24, len(header) - 15, LAYER_SIZE)
+        for at in counts:
+            header[at : at + 8] = bytes(8)
         stamp = struct.pack("<I", crc32c(bytes(header)))
         self.pieces = [head, *(seal_chunk(chunk, stamp) for chunk in chunks)]
 

@@ -1,7 +1,8 @@
 """The documentation, checked against real servers: every example runs; every command, option and error is there.
 
-Examples are fenced blocks in README.md and docs/COMMANDS.md with the language `redis-cli`, in the format of
-transcript.py. Each starts on an empty server. Words after the language are arguments of redis-cli: ```redis-cli -3.
+Examples are fenced blocks in README.md, docs/COMMANDS.md and docs/COMPATIBILITY.md with the language `redis-cli`, in
+the format of transcript.py. Each starts on an empty server. Words after the language are arguments of redis-cli:
+```redis-cli -3.
 
     .cache/venv/bin/python tests/integration/test_docs.py [--server NAME]
 
@@ -18,7 +19,10 @@ from transcript import Exchange, Transcript
 
 README = ROOT / "README.md"
 COMMANDS = ROOT / "docs" / "COMMANDS.md"
+COMPATIBILITY = ROOT / "docs" / "COMPATIBILITY.md"
 CONFIGURATION = ROOT / "redis.conf.example"
+
+WITH_EXAMPLES = (README, COMMANDS, COMPATIBILITY)
 
 FENCE = re.compile(r"```(\S*) *(.*)")
 
@@ -53,7 +57,9 @@ def examples(path):
 
 
 @pytest.mark.parametrize(
-    "example", examples(README) + examples(COMMANDS), ids=lambda example: f"{example.path.name}:{example.first}"
+    "example",
+    [example for path in WITH_EXAMPLES for example in examples(path)],
+    ids=lambda example: f"{example.path.name}:{example.first}",
 )
 def test_example(server, example):
     assert example.exchanges, f"{example}:{example.first} holds no command"
@@ -72,13 +78,13 @@ def registered(server):
 
 def sections():
     """The text of each command's section in docs/COMMANDS.md."""
-    parts = re.split(r"^## (BF\.\w+)$", COMMANDS.read_text(), flags=re.M)
+    parts = re.split(r"^## ([BC]F\.\w+)$", COMMANDS.read_text(), flags=re.M)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def test_every_command_has_a_section_and_a_row(server):
     commands = registered(server)
-    rows = set(re.findall(r"^\| \[`(BF\.\w+)", README.read_text(), flags=re.M))
+    rows = set(re.findall(r"^\| \[`([BC]F\.\w+)", README.read_text(), flags=re.M))
     assert set(sections()) == commands
     assert rows == commands
 
@@ -119,6 +125,9 @@ KEYS = [
     ["BF.ADD", "full", "ada"],
     ["BF.RESERVE", "counting", "0.01", "100", "COUNTING"],
     ["BF.RESERVE", "window", "0.01", "100", "WINDOW", "4"],
+    ["CF.RESERVE", "cuckoo", "100"],
+    ["CF.RESERVE", "tight", "4", "EXPANSION", "0", "SEED", "1"],
+    ["CF.INSERT", "tight", "ITEMS", "bob", "bob", "bob", "bob"],
 ]
 
 ERROR_ROW = re.compile(r"\| `(?P<text>[^`]+)` \| `(?P<command>[^`]+)`.*")
@@ -146,22 +155,49 @@ def test_error(server, number, text, command):
 
 # ---- options --------------------------------------------------------------------------------------------------------
 
-OPTION = re.compile(r"# (bf[-.][a-z-]+) (\S+)")
+OPTION = re.compile(r"# (bf\.[a-z-]+|[bc]f-[a-z-]+) (\S+)")
+ARGUMENT = re.compile(r"# Load argument ([A-Z_]+)\.")
 SETTING = re.compile(r"(?:# )?([a-z][a-z-]+(?:-[a-z]+)*) ([A-Za-z0-9 ]+)")
 
 
-def options(separator):
-    """The options that the example configuration shows, with their defaults, in the spelling with this separator."""
+def options(names):
+    """The options that the example configuration shows with these names, and their defaults."""
     rows = (OPTION.fullmatch(line) for line in CONFIGURATION.read_text().splitlines())
-    return {row[1]: row[2] for row in rows if row and row[1].startswith(f"bf{separator}")}
+    return {row[1]: row[2] for row in rows if row and re.match(names, row[1])}
+
+
+PREFIXED, OWN_NAMES = r"bf\.", r"[bc]f-"  # Redis 8 lets a module choose
+
+
+def known_options(server):
+    """The module's options, as the server knows them, and what their names look like."""
+    with server.client(decode_responses=True) as client:
+        known = client.config_get("[bc]f[-.]*")
+    return known, PREFIXED if any("." in name for name in known) else OWN_NAMES
 
 
 def test_every_option_is_in_the_example_configuration(server):
-    with server.client(decode_responses=True) as client:
-        actual = client.config_get("bf*")
-    separator = next(iter(actual))[2]
-    assert options(separator) == actual
-    assert {name[3:] for name in options("-")} == {name[3:] for name in options(".")}
+    known, names = known_options(server)
+    assert options(names) == known
+    assert {name.removeprefix("bf.") for name in options(PREFIXED)} == {
+        name.removeprefix("bf-") for name in options(OWN_NAMES)
+    }
+
+
+def another_value(name):
+    """One that no option has by default."""
+    return "0.4" if "rate" in name.lower() else "3" if "bucket" in name.lower() else "8"
+
+
+def test_every_option_is_a_load_argument(new_server):
+    """In capitals, as the example configuration says, and by its names in CONFIG, on whichever server."""
+    known, _ = known_options(new_server())
+    words = [match[1] for match in map(ARGUMENT.match, CONFIGURATION.read_text().splitlines()) if match]
+    bare = [name.removeprefix("bf.") for name in options(PREFIXED)]
+    for spelled in (words, bare, options(OWN_NAMES)):
+        assert len(spelled) == len(known)
+        server = new_server(module_args=[word for name in spelled for word in (name, another_value(name))])
+        assert known_options(server)[0] == {name: another_value(name) for name in known}
 
 
 def test_the_example_configuration_is_accepted_whole(new_server):
@@ -177,9 +213,25 @@ def test_the_example_configuration_is_accepted_whole(new_server):
         elif not line.startswith("#") and line.strip():
             assert line == "loadmodule ./target/release/libbloomery.so"
     assert len(settings) >= 10, f"only {', '.join(settings)} were recognized"
-    separator = next(name for name in known if name.startswith("bf"))[2]
-    server = new_server(config={**settings, **options(separator), "save": ""})
+    _, names = known_options(probe)
+    server = new_server(config={**settings, **options(names), "save": ""})
     assert server.command("BF.ADD", "seen", "ada") == 1
+    assert server.command("CF.ADD", "kept", "ada") == 1
+
+
+# ---- compatibility --------------------------------------------------------------------------------------------------
+
+VERDICT = re.compile(r"^\| \[`([BC]F\.\w+)`\]\(COMMANDS\.md#\w+\) \| (\w+) \| (.*)\|$", flags=re.M)
+
+
+def test_every_command_has_a_verdict(server):
+    rows = VERDICT.findall(COMPATIBILITY.read_text())
+    verdicts = {name: verdict for name, verdict, _ in rows}
+    assert set(verdicts) == registered(server)
+    assert set(verdicts.values()) == {"same", "better", "differs", "extra"}
+    assert not [name for name, verdict, how in rows if verdict != "same" and not how.strip()]
+    redisblooms = {name for name, text in sections().items() if text.lstrip().startswith("*RedisBloom")}
+    assert {name for name, verdict in verdicts.items() if verdict != "extra"} == redisblooms
 
 
 # ---- links ----------------------------------------------------------------------------------------------------------
@@ -220,7 +272,7 @@ def main():
     parser.add_argument("--server", metavar="NAME", default="redis-7.0", help="the server to run them on")
     name = parser.parse_args().server
     with Server(next(spec for spec in matrix() if spec.name == name)) as server:
-        for path in (README, COMMANDS):
+        for path in WITH_EXAMPLES:
             for place in reversed(range(len(examples(path)))):  # from the end, so that line numbers stay true
                 server.command("FLUSHALL")
                 example = examples(path)[place]

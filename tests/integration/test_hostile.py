@@ -15,7 +15,9 @@ import time
 
 import pytest
 import redis
-from payload import Payload
+from filters import adding
+from payload import CUCKOO, Payload
+from payload import PREFIX as CHUNK_PREFIX
 from servers import Server
 
 COUNT = int(os.environ.get("BLOOMERY_HOSTILE") or 2000)
@@ -24,17 +26,21 @@ GROWTH = 64 << 20  # bytes of resident memory
 
 # Small, so that a damaged byte is likely to matter.
 SOURCES = {
-    "fixed": "0.01 50 NONSCALING",
-    "saturate": "0.05 50 ONFULL SATURATE HASH SIPHASH",
-    "blocked": "0.01 50 NONSCALING LAYOUT BLOCKED SHARDS 2",
-    "classic": "0.01 50 NONSCALING LAYOUT CLASSIC SHARDS 4",
-    "scaling": "0.05 5 EXPANSION 2",
-    "tightening": "0.05 5 EXPANSION 1 TIGHTENING 0.5",
-    "counting-4": "0.05 30 COUNTING",
-    "counting-8": "0.05 30 COUNTING 8",
-    "counting-16": "0.05 30 COUNTING 16",
-    "window": "0.05 20 WINDOW 3",
-    "window-every": "0.05 20 WINDOW 2 EVERY 100000 SINCE 1700000000000",
+    "fixed": "BF 0.01 50 NONSCALING",
+    "saturate": "BF 0.05 50 ONFULL SATURATE HASH SIPHASH",
+    "blocked": "BF 0.01 50 NONSCALING LAYOUT BLOCKED SHARDS 2",
+    "classic": "BF 0.01 50 NONSCALING LAYOUT CLASSIC SHARDS 4",
+    "scaling": "BF 0.05 5 EXPANSION 2",
+    "tightening": "BF 0.05 5 EXPANSION 1 TIGHTENING 0.5",
+    "counting-4": "BF 0.05 30 COUNTING",
+    "counting-8": "BF 0.05 30 COUNTING 8",
+    "counting-16": "BF 0.05 30 COUNTING 16",
+    "window": "BF 0.05 20 WINDOW 3",
+    "window-every": "BF 0.05 20 WINDOW 2 EVERY 100000 SINCE 1700000000000",
+    "cuckoo": "CF 30 EXPANSION 0",
+    "cuckoo-scaling": "CF 8 BUCKETSIZE 4 EXPANSION 2 HASH SIPHASH",
+    "cuckoo-constant": "CF 5 EXPANSION 1",
+    "cuckoo-padded": "CF 7 BUCKETSIZE 3 MAXITERATIONS 1",
 }
 
 EDGES = {
@@ -56,8 +62,9 @@ def bare(spec):
         client.execute_command("DEBUG", "SET-SKIP-CHECKSUM-VALIDATION", 1)
         dumps = {}
         for name, arguments in SOURCES.items():
-            client.execute_command("BF.RESERVE", name, *arguments.split())
-            client.execute_command("BF.MADD", name, *(f"item:{number}" for number in range(20)))
+            prefix, *words = arguments.split()
+            client.execute_command(f"{prefix}.RESERVE", name, *words)
+            client.execute_command(*adding(prefix, name, [f"item:{number}" for number in range(20)]))
             dumps[name] = client.dump(name)
         yield server, client, dumps
         server.check()
@@ -114,7 +121,7 @@ def edit_counts(payload: Payload, chance: random.Random) -> bytes:
     names = [
         name
         for name, *_ in payload.fields()
-        if name.endswith("items") or name in ("newest", "rotations", "since", "every")
+        if name.endswith("items") or name in ("newest", "rotations", "since", "every", "deletes", "moves")
     ]
     for name in chance.choices(names, k=2):
         most = 1 << 48 if name.endswith("items") else 1 << 62
@@ -170,7 +177,7 @@ DAMAGES = [
 # ---- what is done with it -------------------------------------------------------------------------------------------
 
 
-def random_commands(key: str, chance: random.Random, count: int = 20) -> list[list]:
+def random_commands(key: str, cuckoo: bool, chance: random.Random, count: int = 20) -> list[list]:
     def items(most):
         return [f"item:{chance.randrange(200)}" for _ in range(chance.randint(1, most))]
 
@@ -191,6 +198,24 @@ def random_commands(key: str, chance: random.Random, count: int = 20) -> list[li
         lambda: ["BF.CARD", key],
         lambda: ["BF.SCANDUMP", key, chance.choice([0, 1, 9, 1 << 62])],
         lambda: ["BF.RESERVE", "like", "0.05", "30", "LIKE", key],
+    ]
+    if cuckoo:
+        choices = [
+            lambda: ["CF.ADD", key, *items(1)],
+            lambda: ["CF.ADDNX", key, *items(1)],
+            lambda: ["CF.INSERT", key, "ITEMS", *items(60)],
+            lambda: ["CF.INSERTNX", key, "ITEMS", *items(10)],
+            lambda: ["CF.DEL", key, *items(1)],
+            lambda: ["CF.COUNT", key, *items(1)],
+            lambda: ["CF.EXISTS", key, *items(1)],
+            lambda: ["CF.MEXISTS", key, *items(40)],
+            lambda: ["CF.COMPACT", key],
+            lambda: ["CF.INFO", key],
+            lambda: ["CF.DEBUG", key],
+            lambda: ["CF.SCANDUMP", key, chance.choice([0, 1, 9, 1 << 62])],
+            chance.choice(choices),  # refused, or the answer of a key that is not there
+        ]
+    choices += [
         lambda: ["MEMORY", "USAGE", key],
         lambda: ["DEBUG", "DIGEST-VALUE", key],
     ]
@@ -269,7 +294,7 @@ def try_one(client, dump: bytes, chance: random.Random, outcome: Outcome, where:
         outcome.refused += 1
         return
     outcome.loaded += 1
-    replies = run(client, random_commands("hostile", chance))
+    replies = run(client, random_commands("hostile", Payload.parse(client.dump("hostile")).kind == CUCKOO, chance))
     assert not any("internal error" in str(reply) for reply in replies), where
     *copied, digests, _ = run(
         client,
@@ -293,6 +318,46 @@ def test_what_loads_can_be_saved_and_loaded_again(outcome):
     assert outcome.unsaved == []
 
 
+@pytest.mark.parametrize("size", [1 << 40, 1 << 46], ids=["1 TiB", "64 TiB"])
+@pytest.mark.parametrize(
+    "name, prefix, field, per_byte",
+    [("fixed", "BF", "layer 0: cells", 8), ("cuckoo", "CF", "capacity", 1)],
+    ids=["fixed", "cuckoo"],
+)
+def test_a_head_takes_no_memory(bare, name, prefix, field, per_byte, size):
+    """All that comes of a filter larger than the machine is the head, and a few of the cells."""
+    server, client, dumps = bare
+    payload = Payload.parse(dumps[name])
+    payload.set(field, size * per_byte)
+    payload.set("body length", size)
+    payload.seal()
+    before, started = resident(server), time.monotonic()
+    for again in range(10):
+        with pytest.raises(redis.ResponseError, match="Insufficient memory to create filter: it takes "):
+            client.execute_command(f"{prefix}.LOADCHUNK", f"edge:{again}", 1, payload.pieces[0])
+        with pytest.raises(redis.ResponseError, match="Bad data format"):
+            client.restore("edge", 0, payload.dump())
+    assert time.monotonic() - started < HANG_SECONDS
+    assert resident(server) - before < 1 << 20
+
+
+def test_bytes_behind_the_last_slot(bare):
+    """A table of six slots takes a word, of which two bytes are no slots, and must be 0."""
+    _, client, dumps = bare
+    for at, refused in [(5, False), (6, True), (7, True)]:
+        payload = Payload.parse(dumps["cuckoo-padded"])
+        cells = CHUNK_PREFIX + at
+        payload.pieces[1] = payload.pieces[1][:cells] + b"\1" + payload.pieces[1][cells + 1 :]
+        payload.seal()
+        client.delete("edge")
+        if refused:
+            with pytest.raises(redis.ResponseError, match="Bad data format"):
+                client.restore("edge", 0, payload.dump())
+        else:
+            client.restore("edge", 0, payload.dump())
+    client.delete("edge")
+
+
 def test_a_count_of_items_at_its_edge(bare):
     assert saved_after(bare, "saturate", "layer 0: items", 1 << 48, ["BF.MADD", "edge", *map(str, range(50))])
 
@@ -303,7 +368,27 @@ def test_a_generation_at_its_edge(bare):
         saved_after(bare, "window", "newest", 1 << 62, ["BF.ROTATE", "edge"])
 
 
-def saved_after(bare, name: str, field: str, value: int, command: list) -> bool:
+@pytest.mark.parametrize(
+    "name, field, commands",
+    [
+        ("cuckoo", "deletes", [["CF.DEL", "edge", "item:0"]]),
+        # What was deleted leaves room, into which others move up; what is added then moves others aside.
+        ("cuckoo-scaling", "moves", [["CF.DEL", "edge", f"item:{number}"] for number in range(10)]),
+        ("cuckoo-scaling", "moves", [["CF.ADD", "edge", f"more:{number}"] for number in range(200)]),
+    ],
+    ids=["deletes", "moves by compaction", "moves by adding"],
+)
+def test_a_count_of_a_cuckoo_filter_at_its_edge(bare, name, field, commands):
+    _, client, dumps = bare
+    # The control: without the edge, these commands do count.
+    client.restore("edge", 0, dumps[name], replace=True)
+    before = Payload.parse(client.dump("edge")).get(field)
+    run(client, commands)
+    assert Payload.parse(client.dump("edge")).get(field) > before
+    assert saved_after(bare, name, field, 1 << 62, *commands)
+
+
+def saved_after(bare, name: str, field: str, value: int, *commands: list) -> bool:
     """Whether a filter that has the value in the field can still be loaded when the command is through with it."""
     _, client, dumps = bare
     payload = Payload.parse(dumps[name])
@@ -311,7 +396,8 @@ def saved_after(bare, name: str, field: str, value: int, command: list) -> bool:
     payload.seal()
     client.restore("edge", 0, payload.dump(), replace=True)
     try:
-        client.execute_command(*command)
+        for command in commands:
+            client.execute_command(*command)
         dump = client.dump("edge")
     except redis.ResponseError:
         client.delete("edge")

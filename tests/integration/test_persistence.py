@@ -10,7 +10,20 @@ import time
 
 import pytest
 import redis
-from filters import KINDS, differences, make_all, members, pairs, portrait, portraits
+from filters import (
+    KINDS,
+    PROBES,
+    adding,
+    differences,
+    family,
+    load_pieces,
+    make_all,
+    members,
+    pairs,
+    pieces,
+    portrait,
+    portraits,
+)
 from servers import Server, wait_for
 from workload import Workload, digests
 
@@ -33,7 +46,7 @@ def made(spec):
 
 def test_states_are_what_they_are_called(made):
     """The states would prove little if a "grown" chain had one layer, or nothing was saturated."""
-    _, client, before = made
+    _, _, before = made
     info = {key: seen["info"] for key, seen in before.items()}
     for kind in KINDS:
         if "grown" in kind.states:
@@ -43,7 +56,14 @@ def test_states_are_what_they_are_called(made):
         if "rotated" in kind.states:
             assert info[f"{kind}/rotated"][b"Generation"] >= 7
         if "one" in kind.states:
-            assert client.execute_command("BF.EXISTS", f"{kind}/one", "member:0") == 1
+            assert before[f"{kind}/one"]["answers"][PROBES.index("member:0")] == 1
+        if "deleted" in kind.states:
+            assert info[f"{kind}/deleted"][b"Number of items deleted"] == 22
+        if "compacted" in kind.states:
+            grown, compacted = info[f"{kind}/grown"], info[f"{kind}/compacted"]
+            assert compacted[b"Number of filters"] < grown[b"Number of filters"]
+            assert 0 < compacted[b"Number of items inserted"] < grown[b"Number of items inserted"] / 2
+            assert compacted[b"Number of items deleted"] == 0
     assert info["saturate/overfull"][b"Error rate now"] > info["saturate/overfull"][b"Error rate"]
     assert len({seen["digest"] for seen in before.values()}) == len(before)
 
@@ -69,10 +89,15 @@ def test_a_copy_shares_nothing(server):
             client.copy(key, f"{key}/copy")
         before = portraits(client, keys)
         for key in keys:
-            client.execute_command("BF.MADD", f"{key}/copy", *members(50, "only in the copy"))
+            prefix, copy = family(client, key), f"{key}/copy"
+            client.execute_command(*adding(prefix, copy, members(50, "only in the copy")))
+            if prefix == "CF":
+                client.execute_command("CF.DEL", copy, "only in the copy:0")
+                client.execute_command("CF.COMPACT", copy)
+                continue
             if key.startswith("window"):
-                client.execute_command("BF.ROTATE", f"{key}/copy")
-            client.execute_command("BF.CLEAR", f"{key}/copy")
+                client.execute_command("BF.ROTATE", copy)
+            client.execute_command("BF.CLEAR", copy)
         must_be_equal(before, portraits(client, keys))
 
 
@@ -137,9 +162,11 @@ def test_a_restarted_filter_goes_on_as_before(new_server):
     restarts.restart(kill=True)
     with stays.client() as client, restarts.client() as other:
         for key in keys:
+            prefix = family(client, key)
             for command in [
-                ["BF.MADD", key, *members(300, "after the restart")],
-                ["BF.ADDNX", key, "member:0"],
+                adding(prefix, key, members(300, "after the restart")),
+                [f"{prefix}.ADDNX", key, "member:0"],
+                *([["CF.DEL", key, "after the restart:7"], ["CF.COMPACT", key]] if prefix == "CF" else []),
                 *([["BF.MDEL", key, "stuck", "back", "member:1"]] if key.startswith("counting") else []),
                 *([["BF.ROTATE", key], ["BF.ADD", key, "rotated:6"]] if key.startswith("window") else []),
             ]:
@@ -152,7 +179,7 @@ def answer(client, command) -> str:
     try:
         return repr(client.execute_command(*command))
     except redis.ResponseError as error:
-        return repr(error)
+        return str(error)
 
 
 def test_a_window_keeps_its_schedule(new_server):
@@ -198,23 +225,46 @@ def test_replay_of_random_commands(new_server, rewritten):
         assert digests(client) == before
 
 
-@pytest.mark.parametrize("way", ["rdb", "aof rewritten as commands"])
+@pytest.mark.parametrize("way", ["rdb", "aof", "aof rewritten as commands"])
 def test_a_load_that_is_not_complete_is_not_saved(new_server, way):
-    """A client died between two BF.LOADCHUNKs: the key does not exist, before the restart and after it."""
+    """Clients died in the middle of a load, early and late: nothing of it is there, before the restart and after it."""
     server = new_server(config={} if way == "rdb" else APPEND_ONLY | {"aof-use-rdb-preamble": "no"})
     with server.client() as client:
-        client.execute_command("BF.RESERVE", "source", 0.01, 3_000_000)
-        iterator, pieces = 0, []
-        while True:
-            iterator, piece = client.execute_command("BF.SCANDUMP", "source", iterator)
-            if not iterator:
-                break
-            pieces.append((iterator, piece))
-        assert len(pieces) > 3
-        for iterator, piece in pieces[:-1]:
-            assert client.execute_command("BF.LOADCHUNK", "target", iterator, piece) == b"OK"
-        assert client.exists("target") == 0
-        client.save() if way == "rdb" else rewrite(server, client)
+        sources = make_all(client, [kind for kind in KINDS if kind.name.endswith("several-chunks")])
+        parts = {key: pieces(client, key, family(client, key)) for key in sources}
+        for key, found in parts.items():
+            assert len(found) > 3
+            for count in range(1, len(found)):
+                with server.client() as loader:
+                    load_pieces(loader, f"{key}/{count}", family(client, key), found[:count])
+                    client.client_kill_filter(_id=loader.client_id())
+        assert sorted(client.keys()) == sorted(map(str.encode, sources))
+        before = portraits(client, sources)
+        if way == "rdb":
+            client.save()
+        elif way != "aof":
+            rewrite(server, client)
     server.restart(kill=True)
     with server.client() as client:
-        assert client.keys() == [b"source"]
+        assert sorted(client.keys()) == sorted(map(str.encode, sources))
+        must_be_equal(before, portraits(client, sources))
+        for key, found in parts.items():
+            prefix = family(client, key)
+            for count, part in enumerate(found[1:], 1):
+                assert answer(client, [f"{prefix}.LOADCHUNK", f"{key}/{count}", *part]) == "not found"
+            load_pieces(client, "anew", prefix, found)
+            must_be_equal({key: before[key]}, {key: portrait(client, "anew")})
+            client.delete("anew")
+
+
+def test_a_filter_of_more_tables_than_any(new_server):
+    """Whatever a filter may grow to is loaded again."""
+    server = new_server(module_args=["CF_MAX_EXPANSIONS", "65536"])
+    with server.client() as client:
+        client.execute_command("CF.RESERVE", "tables", 2, "BUCKETSIZE", 1, "EXPANSION", 1)
+        for _ in range(10):
+            client.execute_command(*adding("CF", "tables", ["the same"] * 1000))
+        info = pairs(client.execute_command("CF.INFO", "tables"))
+        assert info[b"Number of filters"] >= 4096
+        client.restore("restored", 0, client.dump("tables"))
+        must_be_equal({"": portrait(client, "tables")}, {"": portrait(client, "restored")})

@@ -13,14 +13,17 @@ import time
 import pytest
 import redis
 from appendonly import Effects
-from filters import differences, make_all, portraits
+from filters import KINDS, adding, differences, family, load_pieces, make_all, pieces, portrait, portraits
 from servers import matrix
 from workload import Workload, digests
 
 COMMANDS = 12_000
 
 # Nothing like the primary's, and too small for any filter: what a primary created is not for a replica to judge.
-ODD = ["ERROR_RATE", "0.2", "INITIAL_SIZE", "3", "EXPANSION_FACTOR", "0", "MAX_FILTER_BYTES", "1"]
+ODD = """
+    ERROR_RATE 0.2 INITIAL_SIZE 3 EXPANSION_FACTOR 0 MAX_FILTER_BYTES 1
+    CF_BUCKET_SIZE 7 CF_INITIAL_SIZE 20 CF_MAX_ITERATIONS 1 CF_EXPANSION_FACTOR 0 CF_MAX_EXPANSIONS 1
+""".split()
 ODDER = ["ERROR_RATE", "1e-9", "INITIAL_SIZE", "100000", "EXPANSION_FACTOR", "32768"]
 
 
@@ -86,6 +89,8 @@ def test_random_writes(new_server):
     print(verbs, workload.refused)
     for verb in "reserve add madd del mdel rotate clear loadchunk".split():
         assert verbs[f"bf.{verb}"] > 10
+    for verb in "reserve add insert del compact loadchunk".split():
+        assert verbs[f"cf.{verb}"] > 10
     assert sum(words[0] == b"bf.rotate" and len(words) == 4 for words in written) > 30, "hardly a rotation by the clock"
     assert len(workload.refused) > 10
 
@@ -108,6 +113,37 @@ def test_every_kind_grows_the_same(new_server):
         keys = make_all(client)
         primary.wait_for_replicas()
         assert differences(portraits(client, keys), portraits(other, keys)) == []
+
+
+def test_half_a_load_is_not_replicated(new_server):
+    """A replica that comes in the middle has the filter when the load is complete. One that takes over in the middle
+    knows of no load: the client has to begin anew."""
+    primary = new_server()
+    with primary.client() as client:
+        sources = make_all(client, [kind for kind in KINDS if kind.name.endswith("several-chunks")])
+        found = {key: pieces(client, key, family(client, key)) for key in sources}
+
+        def load(key: str, target: str, parts) -> None:
+            load_pieces(client, target, family(client, key), parts)
+
+        for key, parts in found.items():
+            load(key, f"{key}/complete", parts[:2])
+            load(key, f"{key}/half", parts[:2])
+        replica = primary.replica(module_args=ODD)
+        for key, parts in found.items():
+            load(key, f"{key}/complete", parts[2:])
+            load(key, f"{key}/half", parts[2:-1])
+        primary.wait_for_replicas()
+        expected = portraits(client, sources)
+    primary.kill()
+    with replica.client() as other:
+        other.execute_command("REPLICAOF", "NO", "ONE")
+        assert len(other.keys()) == 2 * len(sources)
+        assert differences(expected, portraits(other, sources)) == []
+        for key, parts in found.items():
+            assert differences({key: expected[key]}, {key: portrait(other, f"{key}/complete")}) == []
+            with pytest.raises(redis.ResponseError, match="not found"):
+                load_pieces(other, f"{key}/half", family(other, key), parts[-1:])
 
 
 def test_a_newer_server_replicates_an_older_one(spec, new_server):
@@ -193,6 +229,7 @@ def wire(new_server):
 def test_creation_carries_everything(wire):
     """Whoever creates a filter, by whatever command: what is written is a RESERVE with each parameter and the seed."""
     tail = "SHARDS 1 LAYOUT AUTO HASH XXH3 SEED "
+    cuckoo = "BUCKETSIZE 2 MAXITERATIONS 20 EXPANSION 1 HASH XXH3 SEED "
     created = {
         "BF.ADD a x": f"bf.reserve a 0.01 100 EXPANSION 2 {tail}",
         "BF.MADD b x y": f"bf.reserve b 0.01 100 EXPANSION 2 {tail}",
@@ -213,6 +250,18 @@ def test_creation_carries_everything(wire):
             f"bf.reserve l 0.1 10 WINDOW 3 ONFULL SATURATE EVERY 90000 SINCE 5 {tail}"
         ),
         "BF.RESERVE m 0.1 10 SEED 00BEEF": f"bf.reserve m 0.1 10 EXPANSION 2 {tail}beef",
+        "CF.ADD ca x": f"cf.reserve ca 1024 {cuckoo}",
+        "CF.ADDNX cb x": f"cf.reserve cb 1024 {cuckoo}",
+        "CF.INSERT cc ITEMS x y": f"cf.reserve cc 1024 {cuckoo}",
+        "CF.INSERTNX cd CAPACITY 70 ITEMS x y": f"cf.reserve cd 70 {cuckoo}",
+        "CF.RESERVE ce 10": f"cf.reserve ce 10 {cuckoo}",
+        "CF.RESERVE cf 30 BUCKETSIZE 4 EXPANSION 3": (
+            "cf.reserve cf 30 BUCKETSIZE 4 MAXITERATIONS 20 EXPANSION 4 HASH XXH3 SEED "
+        ),
+        "CF.RESERVE cg 30 MAXITERATIONS 7 EXPANSION 0 HASH SIPHASH": (
+            "cf.reserve cg 30 BUCKETSIZE 2 MAXITERATIONS 7 EXPANSION 0 HASH SIPHASH SEED "
+        ),
+        "CF.RESERVE ch 30 SEED 00BEEF": f"cf.reserve ch 30 {cuckoo}beef",
     }
     for command, expected in created.items():
         first, *_ = wire(command)
@@ -291,6 +340,54 @@ def test_only_effects_are_written(wire):
         assert wire(command) == effects, (command, wire.reply)
 
 
+def test_only_effects_on_cuckoo_filters_are_written(wire):
+    wire("CF.RESERVE cuckoo 100 SEED 1")
+    wire("CF.RESERVE small 2 BUCKETSIZE 1 EXPANSION 0 SEED 3")  # by which x has two buckets, and not twice the same
+    wire("BF.RESERVE bloom 0.01 100")
+    wire("SET text x")
+    for command, effects in [
+        ("CF.ADD cuckoo a", ["CF.ADD cuckoo a"]),
+        ("CF.ADD cuckoo a", ["CF.ADD cuckoo a"]),
+        ("CF.ADDNX cuckoo a", []),
+        ("CF.ADDNX cuckoo b", ["cf.add cuckoo b"]),
+        ("CF.INSERT cuckoo ITEMS a c a", ["cf.insert cuckoo ITEMS a c a"]),
+        ("CF.INSERT cuckoo CAPACITY 70 NOCREATE ITEMS c", ["cf.insert cuckoo ITEMS c"]),
+        ("CF.INSERTNX cuckoo ITEMS a d b d", ["cf.insert cuckoo ITEMS d"]),
+        ("CF.INSERTNX cuckoo ITEMS a d b", []),
+        ("CF.DEL cuckoo a", ["CF.DEL cuckoo a"]),
+        ("CF.DEL cuckoo never", []),
+        ("CF.COMPACT cuckoo", ["CF.COMPACT cuckoo"]),
+        ("CF.COMPACT cuckoo", []),
+        # One fits, the next does not.
+        ("CF.ADD small x", ["CF.ADD small x"]),
+        ("CF.INSERT small ITEMS x x x", ["cf.insert small ITEMS x"]),
+        ("CF.ADD small x", []),
+        ("CF.INSERT small ITEMS x x", []),
+        ("CF.RESERVE cuckoo 100", []),
+        ("CF.RESERVE new nonsense", []),
+        ("CF.RESERVE bloom 100", []),
+        ("CF.RESERVE text 100", []),
+        ("CF.ADD bloom a", []),
+        ("CF.INSERT text ITEMS a", []),
+        ("CF.INSERT new NOCREATE ITEMS a", []),
+        ("CF.INSERT new", []),
+        ("CF.DEL nokey a", []),
+        ("CF.DEL bloom a", []),
+        ("CF.COMPACT nokey", []),
+        ("BF.ADD cuckoo a", []),
+        ("BF.CLEAR cuckoo", []),
+        ("BF.RESERVE cuckoo 0.01 100", []),
+        ("CF.EXISTS cuckoo a", []),
+        ("CF.MEXISTS nokey a", []),
+        ("CF.COUNT cuckoo a", []),
+        ("CF.INFO cuckoo", []),
+        ("CF.DEBUG cuckoo", []),
+        ("CF.SCANDUMP cuckoo 0", []),
+        ("CF.LOADCHUNK new 1 nonsense", []),
+    ]:
+        assert wire(command) == effects, (command, wire.reply)
+
+
 def test_a_saturated_counter_writes_nothing(wire):
     wire("BF.RESERVE counting 0.01 100 COUNTING")
     for _ in range(15):
@@ -308,23 +405,26 @@ def test_rotation_by_the_clock_goes_before_the_write(wire):
     assert add == "BF.ADD window a"
 
 
-def test_a_chunked_load_is_written_when_it_is_complete(wire):
-    wire("BF.ADD source x")
+@pytest.mark.parametrize("prefix", ["BF", "CF"])
+def test_a_chunked_load_is_written_when_it_is_complete(wire, prefix):
+    wire(f"{prefix}.ADD source x")
     client = wire.client
-    _, head = client.execute_command("BF.SCANDUMP", "source", 0)
-    end, chunk = client.execute_command("BF.SCANDUMP", "source", 1)
-    client.execute_command("BF.LOADCHUNK", "target", 1, head)
+    (_, head), (end, chunk) = pieces(client, "source", prefix)
+    client.execute_command(f"{prefix}.LOADCHUNK", "target", 1, head)
     assert wire.effects.new() == []
-    client.execute_command("BF.LOADCHUNK", "target", end, chunk)
+    client.execute_command(f"{prefix}.LOADCHUNK", "target", end, chunk)
+    command = f"{prefix.lower()}.loadchunk".encode()
     assert wire.effects.new() == [
-        [b"bf.loadchunk", b"target", b"1", head],
-        [b"bf.loadchunk", b"target", str(end).encode(), chunk],
+        [command, b"target", b"1", head],
+        [command, b"target", str(end).encode(), chunk],
     ]
 
 
-def test_what_one_command_causes_is_one_transaction(wire):
+@pytest.mark.parametrize("prefix", ["BF", "CF"])
+def test_what_one_command_causes_is_one_transaction(wire, prefix):
     """A replica, or an append-only file cut short, has all of it or nothing."""
     wire("PING")
-    wire.client.execute_command("BF.MADD", "a", "x", "y")
+    wire.client.execute_command(*adding(prefix, "a", ["x", "y"]))
     around = [words[0].lower() for words in wire.effects.new(whole=True) if words[0].lower() != b"select"]
-    assert around == [b"multi", b"bf.reserve", b"bf.madd", b"exec"]
+    reserve, add = {"BF": (b"bf.reserve", b"bf.madd"), "CF": (b"cf.reserve", b"cf.insert")}[prefix]
+    assert around == [b"multi", reserve, add, b"exec"]

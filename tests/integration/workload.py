@@ -8,6 +8,7 @@ import collections
 import random
 
 import redis
+from filters import pieces
 
 # Runs each of its arguments' commands (a count, then that many words); a command that fails does not end the script.
 SCRIPT = """
@@ -20,20 +21,29 @@ end
 """
 
 ITEMS = [b"", b"\0", b"a\r\nb", b"%s%n%p", b"\xff\xfe\x80", *(f"item:{number}".encode() for number in range(400))]
-KEYS = [f"key:{number}" for number in range(36)]
+
+# Keys by the family whose commands go to them, most of the time.
+KEYS = {
+    "BF": [f"key:{number}" for number in range(36)],
+    "CF": [f"cuckoo:{number}" for number in range(12)],
+}
 
 # Keys that keep their kind of filter, so that deletes and rotations have something to work on.
 STEADY = {
-    "counting:4": "0.01 40 COUNTING",
-    "counting:8": "0.01 40 COUNTING 8 HASH SIPHASH",
-    "counting:16": "0.01 40 COUNTING 16 ONFULL SATURATE SEED 1",
-    "window:0": "0.01 30 WINDOW 3",
-    "window:1": "0.01 30 WINDOW 2 ONFULL ERROR EVERY 300",
-    "window:2": "0.01 30 WINDOW 4 EVERY 25 HASH SIPHASH",
+    "counting:4": "BF.RESERVE 0.01 40 COUNTING",
+    "counting:8": "BF.RESERVE 0.01 40 COUNTING 8 HASH SIPHASH",
+    "counting:16": "BF.RESERVE 0.01 40 COUNTING 16 ONFULL SATURATE SEED 1",
+    "window:0": "BF.RESERVE 0.01 30 WINDOW 3",
+    "window:1": "BF.RESERVE 0.01 30 WINDOW 2 ONFULL ERROR EVERY 300",
+    "window:2": "BF.RESERVE 0.01 30 WINDOW 4 EVERY 25 HASH SIPHASH",
+    "cuckoos:0": "CF.RESERVE 20",
+    "cuckoos:1": "CF.RESERVE 40 BUCKETSIZE 4 EXPANSION 2 HASH SIPHASH",
+    "cuckoos:2": "CF.RESERVE 100 BUCKETSIZE 3 MAXITERATIONS 200 EXPANSION 0 SEED 2",
 }
 
 # How a filter is reserved, right and wrong. Small ones, so that they fill up.
-RESERVATIONS = """
+RESERVATIONS = {
+    "BF": """
     0.01 30
     0.01 30 NONSCALING
     0.001 20 EXPANSION 1
@@ -54,17 +64,39 @@ RESERVATIONS = """
     0.01 30 WINDOW 65
     0.01 30 COUNTING WINDOW 3
     0.01 30 NONSENSE
-""".strip().splitlines()
+""",
+    "CF": """
+    20
+    30 EXPANSION 0
+    8 BUCKETSIZE 4 EXPANSION 4
+    7 BUCKETSIZE 3 MAXITERATIONS 1 EXPANSION 2
+    20 BUCKETSIZE 1 MAXITERATIONS 65535
+    30 EXPANSION 3 HASH SIPHASH
+    20 HASH XXH3 SEED abc123
+    40 BUCKETSIZE 8 MAXITERATIONS 100 EXPANSION 1 HASH SIPHASH SEED 0123456789abcdef0123456789abcdef
+    0
+    1
+    30 BUCKETSIZE 0
+    30 EXPANSION 32769
+    30 MAXITERATIONS 65536
+    30 NONSENSE 1
+    30 EXPANSION
+    many
+""",
+}
 
-INSERTIONS = [
-    "",
-    "CAPACITY 20",
-    "ERROR 0.2 CAPACITY 15",
-    "NONSCALING CAPACITY 10",
-    "EXPANSION 0",
-    "NOCREATE",
-    "ERROR 7",
-]
+INSERTIONS = {
+    "BF": [
+        "",
+        "CAPACITY 20",
+        "ERROR 0.2 CAPACITY 15",
+        "NONSCALING CAPACITY 10",
+        "EXPANSION 0",
+        "NOCREATE",
+        "ERROR 7",
+    ],
+    "CF": ["", "CAPACITY 20", "CAPACITY 4", "NOCREATE", "CAPACITY 0", "NONSENSE"],
+}
 
 
 class Workload:
@@ -85,7 +117,8 @@ class Workload:
         )
         for key, arguments in STEADY.items():
             if not client.exists(key):
-                client.execute_command("BF.RESERVE", key, *arguments.split())
+                command, *words = arguments.split()
+                client.execute_command(command, key, *words)
         for _ in range(count):
             try:
                 self.random.choice(steps)(client)
@@ -110,9 +143,10 @@ class Workload:
 
     def reserve(self, client) -> None:
         """Another kind of filter in place of the one that is there."""
-        key, arguments = self.key(), self.random.choice(RESERVATIONS)
+        family = self.family()
+        key = self.key(family)
         client.execute_command("DEL", key)
-        client.execute_command("BF.RESERVE", key, *arguments.split())
+        client.execute_command(f"{family}.RESERVE", key, *self.reservation(family))
 
     def transaction(self, client) -> None:
         with client.pipeline(transaction=True) as pipeline:
@@ -125,12 +159,12 @@ class Workload:
         for _ in range(self.random.randint(1, 6)):
             command = self.command()
             words += [len(command), *command]
-        keys = [*KEYS, *STEADY]
+        keys = [*KEYS["BF"], *KEYS["CF"], *STEADY]
         client.execute_command("EVAL", SCRIPT, len(keys), *keys, *words)
 
     def around(self, client) -> None:
         """What servers do with keys, whatever is in them."""
-        key, other = self.key(), self.key()
+        key, other = self.key(self.family()), self.key(self.family())
         choices = [
             ["DEL", key],
             ["UNLINK", key],
@@ -145,61 +179,80 @@ class Workload:
 
     def load(self, client) -> None:
         """SCANDUMP and LOADCHUNK, at times without the end."""
-        source, target = self.key(), self.key()
-        iterator, pieces = 0, []
-        while True:
-            iterator, piece = client.execute_command("BF.SCANDUMP", source, iterator)
-            if not iterator:
-                break
-            pieces.append((iterator, piece))
+        family = self.family()
+        source, target = self.key(family), self.key(family)
+        found = pieces(client, source, family)
         if self.random.random() < 0.2:
-            pieces.pop()
+            found.pop()
         if self.random.random() < 0.7:
             client.delete(target)
-        for iterator, piece in pieces:
-            self.did["BF.LOADCHUNK"] += 1
-            client.execute_command("BF.LOADCHUNK", target, iterator, piece)
+        if self.random.random() < 0.1:
+            family = self.family()
+        for iterator, piece in found:
+            self.did[f"{family}.LOADCHUNK"] += 1
+            client.execute_command(f"{family}.LOADCHUNK", target, iterator, piece)
 
     def restore(self, client) -> None:
-        if payload := client.dump(self.key()):
-            client.restore(self.key(), 0, payload, replace=True)
+        family = self.family()
+        if payload := client.dump(self.key(family)):
+            client.restore(self.key(family), 0, payload, replace=True)
 
     # ---- commands ---------------------------------------------------------------------------------------------------
 
-    def key(self) -> str:
-        # Some keys are popular, so that some filters live long enough to fill and grow.
-        return KEYS[min(self.random.randrange(len(KEYS)), self.random.randrange(len(KEYS)))]
+    def family(self) -> str:
+        return "CF" if self.random.random() < 0.3 else "BF"
 
-    def key_for(self, verb: str) -> str:
+    def key(self, family: str) -> str:
+        if self.random.random() < 0.05:
+            family = self.family()  # at times it is the other's
+        # Some keys are popular, so that some filters live long enough to fill and grow.
+        keys = KEYS[family]
+        return keys[min(self.random.randrange(len(keys)), self.random.randrange(len(keys)))]
+
+    def key_for(self, family: str, verb: str) -> str:
         steady = {"DEL": "counting", "MDEL": "counting", "COUNT": "counting", "ROTATE": "window", "AGE": "window"}
-        fitting = [key for key in STEADY if key.startswith(steady.get(verb, ""))]
-        return self.random.choice(fitting) if self.random.random() < (0.8 if verb in steady else 0.2) else self.key()
+        if family == "CF":
+            steady = {"DEL": "cuckoos", "COUNT": "cuckoos", "COMPACT": "cuckoos"}
+        fitting = [
+            key
+            for key, command in STEADY.items()
+            if command.startswith(family) and key.startswith(steady.get(verb, ""))
+        ]
+        chance = 0.8 if verb in steady else 0.2
+        return self.random.choice(fitting) if self.random.random() < chance else self.key(family)
 
     def items(self, most: int = 12) -> list[bytes]:
         return self.random.choices(ITEMS, k=self.random.randint(1, most))
 
+    def reservation(self, family: str) -> list[str]:
+        return self.random.choice(RESERVATIONS[family].strip().splitlines()).split()
+
     def command(self) -> list:
-        (verb,) = self.random.choices(list(WEIGHTS), list(WEIGHTS.values()))
-        key = self.key_for(verb)
+        (command,) = self.random.choices(list(WEIGHTS), list(WEIGHTS.values()))
+        family, verb = command.split(".")
+        key = self.key_for(family, verb)
         match verb:
             case "RESERVE":
-                arguments = self.random.choice(RESERVATIONS).split()
-                if self.random.random() < 0.1:
-                    arguments = ["0.01", "30", "LIKE", self.key()]
-            case "INSERT":
-                arguments = [*self.random.choice(INSERTIONS).split(), "ITEMS", *self.items()]
+                arguments = self.reservation(family)
+                if family == "BF" and self.random.random() < 0.1:
+                    arguments = ["0.01", "30", "LIKE", self.key(family)]
+            case "INSERT" | "INSERTNX":
+                arguments = [*self.random.choice(INSERTIONS[family]).split(), "ITEMS", *self.items()]
             case "MADD" | "MDEL" | "MEXISTS":
                 arguments = self.items()
-            case "ROTATE" | "CLEAR" | "INFO" | "CARD":
+            case "ROTATE" | "CLEAR" | "COMPACT" | "INFO" | "CARD" | "DEBUG":
                 arguments = []
             case _:
                 arguments = self.items(1)
-        return [f"BF.{verb}", key, *arguments]
+        return [command, key, *arguments]
 
 
 WEIGHTS = {
-    "ADD": 20, "MADD": 20, "ADDNX": 10, "INSERT": 8, "DEL": 10, "MDEL": 8, "RESERVE": 6, "ROTATE": 8, "CLEAR": 1,
-    "EXISTS": 2, "MEXISTS": 2, "INFO": 1, "CARD": 1, "COUNT": 1, "AGE": 1,
+    "BF.ADD": 20, "BF.MADD": 20, "BF.ADDNX": 10, "BF.INSERT": 8, "BF.DEL": 10, "BF.MDEL": 8, "BF.RESERVE": 6,
+    "BF.ROTATE": 8, "BF.CLEAR": 1, "BF.EXISTS": 2, "BF.MEXISTS": 2, "BF.INFO": 1, "BF.CARD": 1, "BF.COUNT": 1,
+    "BF.AGE": 1,
+    "CF.ADD": 12, "CF.ADDNX": 6, "CF.INSERT": 6, "CF.INSERTNX": 4, "CF.DEL": 16, "CF.COMPACT": 2, "CF.RESERVE": 4,
+    "CF.EXISTS": 1, "CF.MEXISTS": 1, "CF.COUNT": 1, "CF.INFO": 1, "CF.DEBUG": 1,
 }  # fmt: skip
 
 

@@ -1,0 +1,212 @@
+"""What the server knows of each command: its arguments, its flags, its keys, and so who may send it.
+
+The table is written from the documents and not taken from the module's own: a second opinion.
+"""
+
+import dataclasses
+
+import pytest
+import redis
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    name: str
+    arity: int  # with the name; negative for a minimum
+    flags: str
+    key: str  # what it does to its key
+    example: str  # arguments behind the key
+
+    @property
+    def family(self) -> str:
+        return {"BF": "bloom", "CF": "cuckoo"}[self.name[:2]]
+
+    @property
+    def reads(self) -> bool:
+        return self.key == "RO access"
+
+    def words(self, key: str = "key") -> list[str]:
+        return [self.name, key, *self.example.split()]
+
+
+COMMANDS = [
+    # What takes memory is refused when memory is short (denyoom). What writes and may take long is not fast: many
+    # items, a whole filter, an add to a cuckoo filter, which may move others. LIKE's key moves with its options.
+    Command("BF.RESERVE", -4, "write denyoom movablekeys", "RW insert", "0.01 100"),
+    Command("BF.INSERT", -4, "write denyoom", "RW insert", "ITEMS item"),
+    Command("BF.ADD", 3, "write denyoom fast", "RW insert", "item"),
+    Command("BF.MADD", -3, "write denyoom", "RW insert", "item item"),
+    Command("BF.ADDNX", 3, "write denyoom fast", "RW insert", "item"),
+    Command("BF.EXISTS", 3, "readonly fast", "RO access", "item"),
+    Command("BF.MEXISTS", -3, "readonly fast", "RO access", "item item"),
+    Command("BF.TEST", 3, "readonly fast", "RO access", "item"),
+    Command("BF.MTEST", -3, "readonly fast", "RO access", "item item"),
+    Command("BF.DEL", 3, "write fast", "RW delete", "item"),
+    Command("BF.MDEL", -3, "write", "RW delete", "item item"),
+    Command("BF.COUNT", 3, "readonly fast", "RO access", "item"),
+    Command("BF.ROTATE", -2, "write", "RW update", ""),
+    Command("BF.AGE", 3, "readonly fast", "RO access", "item"),
+    Command("BF.CLEAR", 2, "write", "RW delete", ""),
+    Command("BF.CARD", 2, "readonly fast", "RO access", ""),
+    Command("BF.INFO", -2, "readonly fast", "RO access", ""),
+    Command("BF.DEBUG", 2, "readonly fast", "RO access", ""),
+    Command("BF.SCANDUMP", 3, "readonly fast", "RO access", "0"),
+    Command("BF.LOADCHUNK", 4, "write denyoom", "RW insert", "1 data"),
+    Command("CF.RESERVE", -3, "write denyoom", "RW insert", "100"),
+    Command("CF.INSERT", -4, "write denyoom", "RW insert", "ITEMS item"),
+    Command("CF.INSERTNX", -4, "write denyoom", "RW insert", "ITEMS item"),
+    Command("CF.ADD", 3, "write denyoom", "RW insert", "item"),
+    Command("CF.ADDNX", 3, "write denyoom", "RW insert", "item"),
+    Command("CF.EXISTS", 3, "readonly fast", "RO access", "item"),
+    Command("CF.MEXISTS", -3, "readonly fast", "RO access", "item item"),
+    Command("CF.COUNT", 3, "readonly fast", "RO access", "item"),
+    Command("CF.DEL", 3, "write fast", "RW delete", "item"),
+    Command("CF.COMPACT", 2, "write", "RW update", ""),
+    Command("CF.INFO", 2, "readonly fast", "RO access", ""),
+    Command("CF.DEBUG", 2, "readonly fast", "RO access", ""),
+    Command("CF.SCANDUMP", 3, "readonly fast", "RO access", "0"),
+    Command("CF.LOADCHUNK", 4, "write denyoom", "RW insert", "1 data"),
+]
+ARITY, FLAGS, FIRST_KEY, LAST_KEY, STEP, CATEGORIES, KEYS = 1, 2, 3, 4, 5, 6, 8  # in a reply of COMMAND INFO
+
+
+def has_module_categories(spec) -> bool:
+    return spec.version >= {"redis": (7, 4), "valkey": (8,)}[spec.product]
+
+
+@pytest.fixture
+def client(server):
+    """Nobody but the default user is there before and after."""
+    with server.client(decode_responses=True) as client:
+        yield client
+        if others := set(client.acl_users()) - {"default"}:
+            client.acl_deluser(*others)
+
+
+@pytest.fixture
+def described(client) -> dict[Command, list]:
+    """What COMMAND INFO says of each command."""
+    # In one word: redis-py takes "COMMAND" apart, but not "COMMAND INFO".
+    replies = client.execute_command("COMMAND INFO", *(command.name for command in COMMANDS))
+    return dict(zip(COMMANDS, replies, strict=True))
+
+
+def may(client, user: str, words: list[str]) -> bool:
+    """Whether the user may send the command, which is not run."""
+    reply = client.execute_command("ACL DRYRUN", user, *words)
+    assert reply == "OK" or "has no permissions" in reply, reply
+    return reply == "OK"
+
+
+def allowed(client, user: str) -> set[str]:
+    return {command.name for command in COMMANDS if may(client, user, command.words())}
+
+
+def names(condition) -> set[str]:
+    return {command.name for command in COMMANDS if condition(command)}
+
+
+def test_the_table_holds_every_command(client):
+    assert {command.name.lower() for command in COMMANDS} == set(client.command_list(module="bf"))
+
+
+def test_arity_and_flags(described):
+    seen = {command.name: (reply[ARITY], set(reply[FLAGS])) for command, reply in described.items()}
+    assert seen == {command.name: (command.arity, {"module", *command.flags.split()}) for command in COMMANDS}
+
+
+def test_keys(described):
+    """Every command has one key, its first argument. BF.RESERVE may have another, which it reads."""
+
+    def key(flags: str, *begin) -> list:
+        one = ["type", "range", "spec", ["lastkey", 0, "keystep", 1, "limit", 0]]
+        return ["flags", flags.split(), "begin_search", [*begin], "find_keys", one]
+
+    first = ["type", "index", "spec", ["index", 1]]
+    like = key("RO access", "type", "keyword", "spec", ["keyword", "LIKE", "startfrom", 4])
+    for command, reply in described.items():
+        others = [like] if command.name == "BF.RESERVE" else []
+        assert reply[KEYS] == [key(command.key, *first), *others], command.name
+        assert (reply[FIRST_KEY], reply[LAST_KEY], reply[STEP]) == (1, 1, 1), command.name
+
+
+def test_a_command_needs_its_arguments(client):
+    """The server counts them before it asks who may send the command."""
+    client.acl_setuser("anybody", enabled=True, nopass=True, keys=["*"], commands=["+@all"])
+    for command in COMMANDS:
+        assert may(client, "anybody", command.words()), command.name
+        few, many = [command.name, "key"], [*command.words(), "more"]
+        wrong = [few[: abs(command.arity) - 1], many if command.arity > 0 else few[:1]]
+        for words in wrong:
+            with pytest.raises(redis.ResponseError, match="wrong number of arguments"):
+                client.execute_command("ACL DRYRUN", "anybody", *words)
+
+
+def test_who_may_read_a_key_may_look_at_its_filter(client):
+    client.execute_command("ACL SETUSER", "reader", "on", "nopass", "+@all", "%R~*")
+    assert allowed(client, "reader") == names(lambda command: command.reads)
+
+
+def test_who_may_write_a_key_may_change_its_filter_and_not_look_at_it(client):
+    client.execute_command("ACL SETUSER", "writer", "on", "nopass", "+@all", "%W~*")
+    assert allowed(client, "writer") == names(lambda command: not command.reads)
+
+
+def test_only_keys_that_were_granted(client):
+    client.execute_command("ACL SETUSER", "tenant", "on", "nopass", "+@all", "~mine:*")
+    for command in COMMANDS:
+        assert may(client, "tenant", command.words("mine:key")), command.name
+        assert not may(client, "tenant", command.words("yours:key")), command.name
+    like = ["BF.RESERVE", "mine:key", "0.01", "100", "LIKE"]
+    assert may(client, "tenant", [*like, "mine:other"])
+    assert not may(client, "tenant", [*like, "yours:other"])
+
+
+def test_the_key_behind_like_is_read(client):
+    client.execute_command("ACL SETUSER", "copier", "on", "nopass", "+@all", "%W~new", "%R~old")
+    assert may(client, "copier", ["BF.RESERVE", "new", "0.01", "100", "LIKE", "old"])
+    assert not may(client, "copier", ["BF.RESERVE", "old", "0.01", "100", "LIKE", "old"])
+    assert not may(client, "copier", ["BF.RESERVE", "new", "0.01", "100", "LIKE", "new"])
+
+
+@pytest.mark.parametrize("family", ["bloom", "cuckoo"])
+def test_a_category_holds_its_family(client, described, spec, family):
+    if not has_module_categories(spec):
+        assert family not in client.acl_cat()
+        assert not any(reply[CATEGORIES] for reply in described.values())
+        pytest.skip("the server has no categories of modules")
+    mine = names(lambda command: command.family == family)
+    assert {name.upper() for name in client.acl_cat(family)} == mine
+    client.execute_command("ACL SETUSER", "specialist", "on", "nopass", "~*", f"+@{family}")
+    assert allowed(client, "specialist") == mine
+    client.execute_command("ACL SETUSER", "everybody", "on", "nopass", "~*", "+@all", f"-@{family}")
+    assert allowed(client, "everybody") == names(lambda command: command.family != family)
+
+
+@pytest.mark.parametrize("category", ["read", "write"])
+def test_the_servers_own_categories(client, spec, category):
+    if not has_module_categories(spec):
+        pytest.skip("the server has no categories of commands of modules")
+    client.execute_command("ACL SETUSER", "member", "on", "nopass", "~*", f"+@{category}")
+    assert allowed(client, "member") == names(lambda command: command.reads == (category == "read"))
+
+
+def test_a_command_can_be_granted_by_its_name(client):
+    """On every server, with categories or without."""
+    for command in COMMANDS:
+        client.execute_command("ACL SETUSER", "one", "reset", "on", "nopass", "~*", f"+{command.name.lower()}")
+        assert allowed(client, "one") == {command.name}
+
+
+def test_what_is_not_permitted_is_not_done(client, server):
+    """Not only DRYRUN: the reader's own connection."""
+    client.execute_command("BF.RESERVE", "bloom", "0.01", "100", "COUNTING")
+    client.execute_command("CF.RESERVE", "cuckoo", "100")
+    client.execute_command("ACL SETUSER", "reader", "on", "nopass", "+@all", "%R~*")
+    with server.client(username="reader", password="any") as reader:
+        for command in COMMANDS:
+            if not command.reads:
+                with pytest.raises(redis.exceptions.NoPermissionError):
+                    reader.execute_command(*command.words(command.family))
+        assert reader.execute_command("BF.EXISTS", "bloom", "item") == 0
+        assert reader.execute_command("CF.EXISTS", "cuckoo", "item") == 0
