@@ -63,6 +63,7 @@ fn a_refused_command_changes_and_replicates_nothing() {
         ("BF.RESERVE n 0.01 100 EXPANSION 32769", "ERR expansion must be in the range [0, 32768]"),
         ("BF.RESERVE n 0.01 100 NONSCALING EXPANSION 2", "Nonscaling filters cannot expand"),
         ("BF.RESERVE n 0.01 100 ONFULL ERROR EXPANSION 2", "Nonscaling filters cannot expand"),
+        ("BF.RESERVE n 0.01 100 EXPANSION 0 TIGHTENING 0.5", "Nonscaling filters cannot expand"),
         ("BF.RESERVE n 0.01 100 COUNTING 5", "ERR COUNTING takes 4, 8 or 16 bits a counter"),
         ("BF.RESERVE n 0.01 100 WINDOW 1", "ERR WINDOW takes 2 to 64 generations"),
         (

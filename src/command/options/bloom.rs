@@ -221,8 +221,10 @@ fn family(options: &ReserveOptions<'_>, settings: Settings) -> Result<Family, Co
         || expansion == Some(0)
         || matches!(options.on_full, Some(OnFull::Error | OnFull::Saturate));
     let may_scale = expansion.or(Some(settings.expansion)).filter(|e| *e > 0);
+    if fixed && asks_to_scale {
+        return Err(CommandError::NonscalingExpands);
+    }
     match may_scale {
-        Some(_) if fixed && asks_to_scale => Err(CommandError::NonscalingExpands),
         Some(expansion) if !fixed => Ok(Family::Scaling {
             expansion,
             tightening: options.tightening.unwrap_or(Tightening::INVERSE_SQUARE),
