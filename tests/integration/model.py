@@ -1115,7 +1115,9 @@ class Model:
         if iterator is None:
             raise Refused("ERR Second argument must be numeric")
         if self.bloom(key):
-            raise Refused("ERR invalid offset - no link found" if iterator > 1 else "ERR received bad data")
+            if 9 < iterator < 1 << 20:
+                raise Refused("ERR <...>")  # where the filter ends is not known
+            raise Refused("ERR received bad data" if iterator <= 9 else "ERR invalid offset - no link found")
         if iterator == 1:
             why = ": wrong length of the head" if data.startswith(b"BLMY") else ""
             raise Refused(f"ERR received bad data{why}")
