@@ -21,6 +21,8 @@ pub enum Error {
     Period(u64),
     /// A parameter of a cuckoo filter is out of range; the text says which.
     Cuckoo(&'static str),
+    /// A field of another system's filter has a value that it cannot have; the text names the field.
+    Foreign(&'static str),
     /// Two properties that exclude each other; the text says which and why.
     Exclusive(&'static str),
     /// No geometry within reason holds this error rate in this layout.
@@ -58,6 +60,7 @@ impl fmt::Display for Error {
             Error::Generations(n) => write!(f, "generations {n} is not in [2, 64]"),
             Error::Period(ms) => write!(f, "a rotation period of {ms} ms cannot be scheduled"),
             Error::Cuckoo(why) | Error::Exclusive(why) => f.write_str(why),
+            Error::Foreign(field) => write!(f, "impossible value of the field {field}"),
             Error::Unreachable { error_rate } => {
                 write!(f, "no reasonable size holds an error rate of {error_rate} in this layout")
             }

@@ -49,6 +49,7 @@ pub mod filter;
 mod hash;
 pub mod math;
 mod mem;
+mod murmur;
 mod params;
 pub mod sizing;
 mod sync;

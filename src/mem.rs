@@ -71,6 +71,46 @@ impl Words {
         Words::layout(self.len).map_or(0, |layout| layout.size())
     }
 
+    /// Words that hold these bytes, little-endian; the last is filled up with 0.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Words, Error> {
+        let words = Words::zeroed(bytes.len().div_ceil(8) as u64)?;
+        words.or_bytes(0, bytes);
+        Ok(words)
+    }
+
+    /// The first `len` bytes.
+    pub(crate) fn to_bytes(&self, len: u64) -> Vec<u8> {
+        let mut bytes = vec![0; self.len * 8];
+        self.read_bytes(0, &mut bytes);
+        bytes.truncate(len as usize);
+        bytes
+    }
+
+    /// Sets the bits of `bytes`, which begin at byte `offset`. For the only thread that writes.
+    pub(crate) fn or_bytes(&self, offset: u64, bytes: &[u8]) {
+        let or = |word: &AtomicU64, bits: u64| {
+            if bits != 0 {
+                word.store(word.load(Relaxed) | bits, Relaxed);
+            }
+        };
+        // Up to the next word, then whole words.
+        let (first, skipped) = ((offset / 8) as usize, (offset % 8) as usize);
+        let (head, body) = bytes.split_at(if skipped == 0 { 0 } else { (8 - skipped).min(bytes.len()) });
+        let mut padded = [0; 8];
+        if !head.is_empty() {
+            padded[skipped..skipped + head.len()].copy_from_slice(head);
+            or(&self[first], u64::from_le_bytes(padded));
+        }
+        for (word, chunk) in self[first + usize::from(skipped > 0)..].iter().zip(body.chunks(8)) {
+            padded = [0; 8];
+            padded[..chunk.len()].copy_from_slice(chunk);
+            or(word, u64::from_le_bytes(padded));
+        }
+    }
+
     /// Bytes of the words.
     pub(crate) fn bytes(&self) -> u64 {
         self.len as u64 * 8

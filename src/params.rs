@@ -28,6 +28,12 @@ pub mod limits {
     pub const MAX_TIME_MS: u64 = 1 << 62;
     /// Number of a generation.
     pub const MAX_GENERATION: u64 = 1 << 62;
+    /// Probes of an item in another system's filter: bits-and-blooms bounds them by nothing.
+    pub const MAX_FOREIGN_PROBES: u32 = 10_000;
+    /// Links of another system's filter. RedisBloom's EXPANSION 1 makes thousands.
+    pub const MAX_FOREIGN_LINKS: usize = 1 << 20;
+    /// Probes of an item in all links together.
+    pub const MAX_FOREIGN_WORK: u64 = 1 << 22;
     /// A number of events that is kept: deletes, moves. No server lives to see it.
     pub const MAX_COUNT: u64 = 1 << 62;
     /// Bytes of the cells of one filter: 2^46, half of what a 64-bit process can address.

@@ -9,11 +9,16 @@
 #![cfg(not(feature = "module"))]
 
 mod battery;
+mod rdb;
 
-use battery::{kinds, portrait, wire};
-use bloomery::filter::ValueRef;
+use battery::{golden, kinds, portrait, wire};
+use bloomery::filter::foreign::Encoding;
+use bloomery::filter::{Foreign, Origin, ValueRef};
+use bloomery::wire::import::{self, bitmap};
+use bloomery::wire::redisbloom::{self, Loader};
 use bloomery::wire::{DecodeError, Decoder, Encoder};
 use bloomery::{Cell, Cuckoo, CuckooSpec, Error, Filter, HashKind, Seed, Spec, Value};
+use rdb::Fields;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell as Local;
 
@@ -141,6 +146,7 @@ const CUCKOO: CuckooSpec = CuckooSpec {
     bucket_size: 4,
     max_iterations: 20,
     expansion: 2,
+    origin: Origin::Bloomery,
     hash: HashKind::Xxh3,
     seed: Seed { low: 7, high: 0 },
 };
@@ -205,6 +211,11 @@ fn growing() {
     for (name, spec) in CUCKOOS {
         refuse_each(name, || nested(*spec), Cuckoo::grow);
     }
+    for (name, recipe) in golden::FOREIGN {
+        if recipe().next_link() != Ok(None) {
+            refuse_each(name, recipe, |filter| filter.grow().map(drop));
+        }
+    }
 }
 
 #[test]
@@ -241,30 +252,100 @@ fn clearing_and_copying() {
             |value| value.snapshot().map(|copy| assert!(wire::encode(&copy) == wire::encode(&*value))),
         );
     }
+    for (name, recipe) in golden::FOREIGN {
+        refuse_each(name, recipe, |filter| {
+            filter.snapshot().map(|copy| assert!(wire::encode(&copy) == wire::encode(&*filter)))
+        });
+    }
 }
 
 #[test]
 fn decoding() {
     let bloom = kinds::ALL.iter().map(|(name, kind)| (name, wire::encode(&filled(kind()))));
     let cuckoo = CUCKOOS.iter().map(|(name, spec)| (name, wire::encode(&nested(*spec))));
-    for (name, bytes) in bloom.chain(cuckoo) {
-        for granted in 0.. {
-            let live = LIVE.get();
-            let (result, refused) = granting(granted, || Decoder::read(&bytes));
-            match &result {
-                Ok(filter) => assert!(!refused && wire::encode(filter) == bytes, "{name}"),
-                Err(why) => {
-                    assert!(refused && matches!(why, DecodeError::OutOfMemory { .. }), "{name}: {why}")
-                }
-            }
-            drop(result);
-            assert_eq!(LIVE.get(), live, "{name}: leaked");
-            if !refused {
-                assert!(granted > 0);
-                break;
+    let foreign = golden::FOREIGN.iter().map(|(name, recipe)| (name, wire::encode(&recipe())));
+    for (name, bytes) in bloom.chain(cuckoo).chain(foreign) {
+        refuse_to_read(name, || Decoder::read(&bytes), |filter| wire::encode(filter) == bytes);
+    }
+}
+
+/// What a reader does when memory is refused to it; `is_right` looks at what it reads when it gets all.
+fn refuse_to_read<T>(name: &str, read: impl Fn() -> Result<T, DecodeError>, is_right: impl Fn(&T) -> bool) {
+    for granted in 0.. {
+        let live = LIVE.get();
+        let (result, refused) = granting(granted, &read);
+        match &result {
+            Ok(filter) => assert!(!refused && is_right(filter), "{name}"),
+            Err(why) => {
+                assert!(refused && matches!(why, DecodeError::OutOfMemory { .. }), "{name}: {why}")
             }
         }
+        drop(result);
+        assert_eq!(LIVE.get(), live, "{name}: leaked");
+        if !refused {
+            assert!(granted > 0, "{name} asked for no memory: the test proves nothing");
+            break;
+        }
     }
+}
+
+/// Other systems' data: files, fields and pieces.
+#[test]
+fn importing() {
+    let made = |name: &str| golden::FOREIGN.iter().find(|(other, _)| *other == name).unwrap().1();
+    let same = |name: &str| {
+        let bytes = wire::body(&made(name));
+        move |read: &Foreign| wire::body(read) == bytes
+    };
+    let of_words = |name: &str, head: &[u8]| {
+        let words = wire::body(&made(name));
+        let big = words.chunks(8).flat_map(|word| word.iter().rev().copied());
+        head.iter().copied().chain(big).collect::<Vec<u8>>()
+    };
+    let setbit = |name: &str, len: usize| {
+        wire::body(&made(name)).iter().take(len).map(|byte| byte.reverse_bits()).collect::<Vec<u8>>()
+    };
+    let bits = setbit("foreign-go-zero", 501);
+    refuse_to_read("go-zero", || bitmap::go_zero(4001, 14, &bits), same("foreign-go-zero"));
+    let bits = setbit("foreign-redisson", 360);
+    let redisson = || bitmap::redisson(2875, 7, Encoding::Kryo5, &bits);
+    refuse_to_read("redisson", redisson, same("foreign-redisson"));
+    let blob = of_words("foreign-bloom-v3", &[2875u64, 10, 2880].map(u64::to_be_bytes).concat());
+    refuse_to_read("bits-and-blooms", || import::bloom_v3(&blob), same("foreign-bloom-v3"));
+    let blob = of_words("foreign-guava", &[1, 7, 0, 0, 0, 40]);
+    refuse_to_read("guava", || import::guava(&blob, Encoding::Bytes), same("foreign-guava"));
+    let mut fields = Fields::default();
+    import::save_valkey_bloom(&mut fields, &made("foreign-valkey"));
+    let valkey = || import::load_valkey_bloom(&mut fields.clone(), 1);
+    refuse_to_read("valkey-bloom", valkey, same("foreign-valkey"));
+
+    for name in ["foreign-redisbloom", "foreign-redisbloom-1", "foreign-redisbloom-2"] {
+        let filter = made(name);
+        let mut fields = Fields::default();
+        redisbloom::save_bloom(&mut fields, &filter);
+        let same = |read: &Value| wire::body(read) == wire::body(&filter);
+        refuse_to_read(name, || redisbloom::load_bloom(&mut fields.clone(), 4), same);
+        refuse_to_read(name, || load_pieces(Loader::bloom, &Encoder::new(&filter)), same);
+    }
+    for name in ["cuckoo-redisbloom", "cuckoo-redisbloom-1"] {
+        let filter = golden::CUCKOOS.iter().find(|(other, _)| *other == name).unwrap().1();
+        let mut fields = Fields::default();
+        redisbloom::save_cuckoo(&mut fields, &filter);
+        let same = |read: &Value| wire::body(read) == wire::body(&filter);
+        refuse_to_read(name, || redisbloom::load_cuckoo(&mut fields.clone(), 4), same);
+        refuse_to_read(name, || load_pieces(Loader::cuckoo, &Encoder::new(&filter)), same);
+    }
+}
+
+fn load_pieces(
+    begin: fn(&[u8]) -> Result<Loader, DecodeError>,
+    encoder: &Encoder<'_>,
+) -> Result<Value, DecodeError> {
+    let mut loader = begin(encoder.head())?;
+    let mut pushed = Ok(());
+    encoder.chunks(|end, chunk| pushed = pushed.and_then(|()| loader.push(end, chunk)));
+    pushed?;
+    loader.finish()
 }
 
 /// A chunk for which there is no memory can be pushed again: the decoder is as it was.
@@ -282,6 +363,24 @@ fn a_chunk_that_found_no_memory_can_come_again() {
         decoder.push(piece).unwrap();
     }
     assert!(decoder.finish().unwrap().into_bloom().unwrap().equal(&filter));
+}
+
+/// The same of RedisBloom's pieces, which may come in any order.
+#[test]
+fn a_piece_of_redisblooms_that_found_no_memory_can_come_again() {
+    let filter = golden::FOREIGN.iter().find(|(name, _)| *name == "foreign-redisbloom").unwrap().1();
+    let encoder = Encoder::new(&filter);
+    let mut loader = Loader::bloom(encoder.head()).unwrap();
+    let mut links = 0;
+    encoder.chunks(|end, chunk| {
+        let (result, refused) = granting(0, || loader.push(end, chunk));
+        assert!(refused && matches!(result, Err(DecodeError::OutOfMemory { .. })));
+        assert!(!loader.is_complete());
+        loader.push(end, chunk).unwrap();
+        links += 1;
+    });
+    assert_eq!(links, filter.links().len());
+    assert!(wire::encode(&loader.finish().unwrap()) == wire::encode(&filter));
 }
 
 /// A head that asks for the largest filter there can be takes no more than itself.
@@ -361,6 +460,27 @@ fn items_allocate_nothing() {
             let _ = (filter.items(), filter.bytes(), filter.allocated(), filter.next_bytes());
         }
         assert_eq!((REQUESTS.get() - before, filter.moves() - moves), (0, 0), "{name}");
+    }
+}
+
+/// The same of other systems' filters, where the item's bytes are what they hash.
+#[test]
+fn items_of_other_systems_allocate_nothing() {
+    for (name, recipe) in golden::FOREIGN {
+        let mut filter = recipe();
+        if filter.encoding() != Encoding::Bytes {
+            continue;
+        }
+        while filter.grow() == Ok(true) && filter.links().last().unwrap().spec().capacity < 500 {}
+        let before = REQUESTS.get();
+        for i in 0..200u32 {
+            let item = i.to_le_bytes();
+            let present = filter.contains(&item);
+            assert_eq!(filter.add_without_growth(&item).unwrap().added, !present, "{name}");
+            let _ = (filter.items(), filter.estimate(), filter.rate_now(), filter.next_link());
+            let _ = (filter.bytes(), filter.allocated(), filter.capacity());
+        }
+        assert_eq!(REQUESTS.get() - before, 0, "{name}");
     }
 }
 

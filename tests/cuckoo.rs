@@ -1,6 +1,7 @@
 //! Cuckoo filters against an exact multiset, through eviction, growth, delete, compaction, copies and the wire format: never a false
 //! negative, and never fewer of an item than were added.
 
+use bloomery::filter::Origin;
 use bloomery::wire::{Decoder, Encoder};
 use bloomery::{Cuckoo, CuckooSpec, HashKind, Seed, limits};
 use rand::rngs::SmallRng;
@@ -25,6 +26,7 @@ fn spec(random: &mut SmallRng) -> CuckooSpec {
         expansion: 1 << random.random_range(0..3),
         hash: if random.random() { HashKind::Xxh3 } else { HashKind::SipHash },
         seed: Seed::from(random.random::<u128>()),
+        origin: Origin::Bloomery,
     }
 }
 
@@ -88,6 +90,7 @@ fn growth_ends_where_it_may_not_go_on() {
         bucket_size: 2,
         max_iterations: 20,
         expansion: 0,
+        origin: Origin::Bloomery,
         hash: HashKind::Xxh3,
         seed: Seed::default(),
     };

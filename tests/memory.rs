@@ -1,6 +1,7 @@
 //! What filters weigh: bits per item at the promised rate, the overhead of a small one, the cost of growing, and what a
 //! filter that can delete costs either way, by counters or by fingerprints.
 
+use bloomery::filter::Origin;
 use bloomery::{Cell, Cuckoo, CuckooSpec, Filter, HashKind, LayoutChoice, Seed, Spec, Value};
 
 fn bits_per_item(capacity: u64, error_rate: f64, layout: LayoutChoice) -> f64 {
@@ -56,7 +57,15 @@ fn an_empty_default_cuckoo_filter() {
 
 fn cuckoo(capacity: u64, bucket_size: u8) -> CuckooSpec {
     let (hash, seed) = (HashKind::Xxh3, Seed::from(7));
-    CuckooSpec { capacity, bucket_size, max_iterations: 20, expansion: 1, hash, seed }
+    CuckooSpec {
+        capacity,
+        bucket_size,
+        max_iterations: 20,
+        expansion: 1,
+        origin: Origin::Bloomery,
+        hash,
+        seed,
+    }
 }
 
 /// Fraction of items never added that test positive.

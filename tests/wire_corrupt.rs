@@ -5,8 +5,9 @@ mod battery;
 
 use battery::golden::{bytes, item, names};
 use battery::{figures, portrait, wire};
+use bloomery::filter::Foreign;
 use bloomery::wire::{DecodeError, Decoder, Encoder, MAX_CHUNK};
-use bloomery::{Cell, Cuckoo, Filter, ItemHash, Value, limits};
+use bloomery::{Added, Cell, Cuckoo, Error, Filter, ItemHash, Value, limits};
 
 /// Does everything to a filter that can be done to one. It may be full or saturated, but it must not panic, hang, lose
 /// an item or become unwritable.
@@ -94,6 +95,27 @@ fn cuckoo_survives(mut filter: Cuckoo, name: &str) {
     rereads(&filter);
 }
 
+/// The same for another system's filter.
+fn foreign_survives(mut filter: Foreign, name: &str) {
+    for i in 0..50 {
+        let item = item(i);
+        let before = filter.contains(&item);
+        let may_grow = matches!(filter.next_link(), Ok(Some(link)) if link.bytes <= 1 << 20);
+        let added = match filter.add_without_growth(&item) {
+            Err(Error::Full) if may_grow && filter.grow().is_ok() => filter.add_without_growth(&item),
+            added => added,
+        };
+        assert!(!before || added == Ok(Added::default()), "{name}");
+        assert!(added.is_err() || filter.contains(&item), "{name}");
+    }
+    let _ = (filter.items(), filter.capacity(), filter.estimate(), filter.rate_now(), filter.allocated());
+    let written = wire::encode(&filter.snapshot().unwrap());
+    assert!(written == wire::encode(&filter), "{name}");
+    let read =
+        Decoder::read(&written).unwrap_or_else(|why| panic!("{name}: changed, written, refused: {why}"));
+    assert!(wire::encode(&read) == written, "{name}");
+}
+
 /// What loads is written back as it was read: there is one encoding of each filter.
 fn refused_or_survives(bytes: &[u8], name: &str) -> bool {
     match Decoder::read(bytes) {
@@ -102,6 +124,7 @@ fn refused_or_survives(bytes: &[u8], name: &str) -> bool {
             match value {
                 Value::Bloom(filter) => survives(filter, name),
                 Value::Cuckoo(filter) => cuckoo_survives(*filter, name),
+                Value::Foreign(filter) => foreign_survives(*filter, name),
             }
             true
         }
@@ -226,6 +249,15 @@ const CUCKOO_FIELDS: &[Field] = &[
     ("reserved", 70, 2), ("tables", 72, 4), ("reserved too", 76, 4),
 ];
 
+#[rustfmt::skip] // a table
+const FOREIGN_FIELDS: &[Field] = &[
+    ("scheme", 24, 1), ("plan", 25, 1), ("random seed", 26, 1), ("encoding", 27, 1), ("links", 28, 4),
+    ("options", 32, 4), ("growth", 36, 4), ("seed", 40, 8), ("seed's end", 64, 8), ("error rate", 72, 8),
+    ("tightening", 80, 8), ("link modulus", 88, 8), ("link bits", 96, 8), ("link bytes", 104, 8),
+    ("link capacity", 112, 8), ("link items", 120, 8), ("link error rate", 128, 8),
+    ("link bits per item", 136, 8), ("link probes", 144, 4), ("link log2", 148, 4),
+];
+
 /// Every field of the head at the values where programs break.
 #[test]
 fn header_fields_at_their_edges_are_refused_or_harmless() {
@@ -243,7 +275,11 @@ fn header_fields_at_their_edges_are_refused_or_harmless() {
     for name in names() {
         let golden = bytes(name);
         let pieces = wire::pieces(&golden);
-        let of_kind = if golden[5] == wire::CUCKOO { CUCKOO_FIELDS } else { BLOOM_FIELDS };
+        let of_kind = match golden[5] {
+            wire::CUCKOO => CUCKOO_FIELDS,
+            wire::FOREIGN => FOREIGN_FIELDS,
+            _ => BLOOM_FIELDS,
+        };
         for (field, at, len) in ENVELOPE_FIELDS.iter().chain(of_kind) {
             for value in &values {
                 let mut edge = golden.clone();

@@ -117,7 +117,7 @@ fn a_newer_version_is_refused_with_a_clear_error() {
 #[test]
 fn chunks_can_begin_at_any_word() {
     for (name, filter) in all() {
-        let encoder = Encoder::new(&filter);
+        let encoder = Encoder::native(&filter);
         let body = wire::body(&filter);
         let mut piece = Vec::new();
         for offset in (0..filter.bytes()).step_by(8) {

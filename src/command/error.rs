@@ -15,6 +15,8 @@ pub enum CommandError {
     Arity,
     /// The key holds something else.
     WrongType,
+    /// The key holds another system's filter, and the command needs one of ours.
+    NotNative,
     /// There is no such key.
     NotFound,
     /// The key exists already.
@@ -73,6 +75,8 @@ pub enum CommandError {
         /// Its capacity.
         capacity: u64,
     },
+    /// An item that the filter's original cannot have, and what it takes.
+    BadItem(&'static str),
     /// A filter of fixed size has no room for the item.
     Full,
     /// Growing failed while adding an item.
@@ -111,6 +115,9 @@ impl fmt::Display for CommandError {
             CommandError::WrongType => {
                 f.write_str("WRONGTYPE Operation against a key holding the wrong kind of value")
             }
+            CommandError::NotNative => {
+                f.write_str("ERR the filter came from another system, whose filters take adds and tests only")
+            }
             CommandError::NotFound => f.write_str("ERR not found"),
             CommandError::Exists => f.write_str("ERR item exists"),
             CommandError::BadErrorRate => f.write_str("ERR bad error rate"),
@@ -148,6 +155,7 @@ impl fmt::Display for CommandError {
                     "ERR the filter named by LIKE has error rate {error_rate} and capacity {capacity}; use those"
                 )
             }
+            CommandError::BadItem(takes) => write!(f, "ERR the items of this filter are {takes}"),
             CommandError::Full => f.write_str("ERR non scaling filter is full"),
             CommandError::CannotGrow(why) => write!(f, "ERR problem inserting into filter: {}", Bare(why)),
             CommandError::Memory { bytes, bound } => {

@@ -4,7 +4,7 @@ use super::error::CommandError;
 use super::options::bloom::layout_name;
 use super::options::hash_name;
 use super::reply::Reply;
-use super::{Access, Call, Key, current_generation};
+use super::{Access, Call, Key, current_generation, foreign};
 use crate::filter::{Filter, Layer};
 use crate::params::{Family, Overflow};
 use crate::sizing::Layout;
@@ -12,6 +12,9 @@ use crate::sizing::Layout;
 /// `BF.CARD key`.
 pub(super) fn card<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let key = call.open(1, Access::Read);
+    if let Some(filter) = key.foreign() {
+        return Ok(filter.items().into());
+    }
     Ok(key.filter()?.map_or(Reply::Integer(0), |filter| filter.items().into()))
 }
 
@@ -21,19 +24,31 @@ pub(super) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         return Err(CommandError::Arity);
     }
     let key = call.open(1, Access::Read);
-    let filter = key.filter()?.ok_or(CommandError::NotFound)?;
+    let foreign = key.foreign();
+    let native = if foreign.is_some() { None } else { key.filter()? };
+    let value = |(word, _, value): &Field| match (native, foreign) {
+        (Some(filter), _) => Ok(value(filter)),
+        (None, Some(filter)) => Ok(foreign::field(filter, word)),
+        (None, None) => Err(CommandError::NotFound),
+    };
     if call.argc() == 2 {
-        return Ok(Reply::Map(FIELDS.iter().map(|(_, name, value)| (*name, value(filter))).collect()));
+        let fields = FIELDS.iter().map(|field| Ok((field.1, value(field)?)));
+        return Ok(Reply::Map(fields.collect::<Result<_, CommandError>>()?));
     }
-    let field = call.arg(2);
-    if field.eq_ignore_ascii_case(b"FULL") {
-        return Ok(Reply::Map(full(call, filter)));
+    let word = call.arg(2);
+    if word.eq_ignore_ascii_case(b"FULL") {
+        return Ok(Reply::Map(match (native, foreign) {
+            (Some(filter), _) => full(call, filter),
+            (None, Some(filter)) => foreign::full(filter),
+            (None, None) => return Err(CommandError::NotFound),
+        }));
     }
-    let (_, name, value) = FIELDS
-        .iter()
-        .find(|(word, ..)| field.eq_ignore_ascii_case(word.as_bytes()))
-        .ok_or(CommandError::BadInfoField)?;
-    Ok(Reply::Entry(name, Box::new(value(filter))))
+    let field = FIELDS.iter().find(|(known, ..)| word.eq_ignore_ascii_case(known.as_bytes()));
+    if native.is_none() && foreign.is_none() {
+        return Err(CommandError::NotFound);
+    }
+    let field = field.ok_or(CommandError::BadInfoField)?;
+    Ok(Reply::Entry(field.1, Box::new(value(field)?)))
 }
 
 type Field = (&'static str, &'static str, fn(&Filter) -> Reply);
@@ -149,6 +164,9 @@ fn describe(layer: &Layer) -> Vec<(&'static str, Reply)> {
 /// `BF.DEBUG key`: RedisBloom's lines.
 pub(super) fn debug<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let key = call.open(1, Access::Read);
+    if let Some(filter) = key.foreign() {
+        return Ok(foreign::debug(filter));
+    }
     let filter = key.filter()?.ok_or(CommandError::NotFound)?;
     let mut lines = vec![Reply::Bulk(format!("size:{}", filter.items()).into_bytes())];
     for layer in filter.layers() {
@@ -159,9 +177,51 @@ pub(super) fn debug<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
             layer.probes(),
             layer.capacity(),
             layer.items(),
-            layer.error_rate(),
+            general(layer.error_rate()),
         );
         lines.push(Reply::Bulk(line.into_bytes()));
     }
     Ok(Reply::Array(lines))
+}
+
+/// A number as C's `%g` writes it: six digits that mean something, no zeros behind them, and an exponent where the number
+/// is very small or large.
+pub(super) fn general(value: f64) -> String {
+    const DIGITS: i32 = 6;
+    let scientific = format!("{value:.5e}");
+    let Some((mantissa, exponent)) = scientific.split_once('e') else { return scientific };
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let trimmed = |text: &str| match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text.to_owned(),
+    };
+    if (-4..DIGITS).contains(&exponent) {
+        let behind = usize::try_from(DIGITS.saturating_sub(1).saturating_sub(exponent)).unwrap_or(0);
+        return trimmed(&format!("{value:.behind$}"));
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{}e{sign}{:02}", trimmed(mantissa), exponent.unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_as_c_does() {
+        for (value, text) in [
+            (0.01, "0.01"),
+            (0.000625, "0.000625"),
+            (0.00005, "5e-05"),
+            (0.000_123_456_789, "0.000123457"),
+            (1.25e-5, "1.25e-05"),
+            (6.1035e-105, "6.1035e-105"),
+            (0.5, "0.5"),
+            (1.0, "1"),
+            (1_234_567.0, "1.23457e+06"),
+            (123_456.0, "123456"),
+        ] {
+            assert_eq!(general(value), text);
+        }
+    }
 }

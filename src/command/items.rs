@@ -3,7 +3,7 @@
 
 use super::error::CommandError;
 use super::reply::{Answer, Answers, Reply};
-use super::{Access, Call, Command, Effect, Key, catch_up, create, current_generation};
+use super::{Access, Call, Command, Effect, Key, catch_up, create, current_generation, foreign};
 use crate::config::Settings;
 use crate::error::Error;
 use crate::filter::{Added, Filter};
@@ -34,7 +34,10 @@ pub(super) enum Mode {
 #[inline(always)]
 pub(super) fn test<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let key = call.open(1, Access::Read);
-    let Ok(Some(filter)) = key.filter() else { return Ok(Reply::Bool(false)) };
+    let Ok(Some(filter)) = key.filter() else {
+        let other = key.foreign().map(|filter| foreign::test(call, filter));
+        return Ok(other.unwrap_or(Reply::Bool(false)));
+    };
     let item = filter.hash(call.arg(FIRST_ITEM));
     Ok(Reply::Bool(filter.contains_at(item, current_generation(call, filter))))
 }
@@ -46,6 +49,9 @@ pub(super) fn test_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     let count = call.argc().saturating_sub(FIRST_ITEM);
     let mut answers = Answers::default();
     let Ok(Some(filter)) = key.filter() else {
+        if let Some(filter) = key.foreign() {
+            return Ok(foreign::test_many(call, filter));
+        }
         answers.answers.resize(count, Answer::No);
         return Ok(Reply::Answers(answers));
     };
@@ -104,7 +110,10 @@ pub(super) fn add_if_absent<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandE
 #[inline(always)]
 fn add_one<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
-    let filter = filter_to_add_to(call, &mut key)?;
+    let filter = match filter_to_add_to(call, &mut key) {
+        Err(CommandError::NotNative) => return foreign::add(call, &mut key, mode),
+        filter => filter?,
+    };
     let item = filter.hash(call.arg(FIRST_ITEM));
     let Added { added, changed } = add_item(call, filter, item, mode)?;
     if changed {
@@ -123,8 +132,10 @@ fn add_one<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError>
 #[inline(always)]
 pub(super) fn add_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
-    let filter = filter_to_add_to(call, &mut key)?;
-    Ok(add_items(call, filter, FIRST_ITEM))
+    match filter_to_add_to(call, &mut key) {
+        Err(CommandError::NotNative) => foreign::add_items(call, &mut key, FIRST_ITEM),
+        filter => Ok(add_items(call, filter?, FIRST_ITEM)),
+    }
 }
 
 /// The filter in the key, brought up to the clock, or a new one with the configured defaults.

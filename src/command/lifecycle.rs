@@ -4,15 +4,17 @@ use super::error::CommandError;
 use super::options;
 use super::options::bloom::{Insertion, Reservation, insertion, reservation, with_random_seed};
 use super::reply::Reply;
-use super::{Access, Call, Command, Effect, Key, catch_up, create, items};
+use super::{Access, Call, Command, Effect, Key, catch_up, create, foreign, items};
 use crate::params::{Family, limits};
 
 /// `BF.RESERVE key error_rate capacity [option…]`.
 pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let Reservation { spec, since_ms } = reservation(call)?;
     let mut key = call.open(1, Access::Write);
-    if key.filter()?.is_some() {
-        return Err(CommandError::Exists);
+    match key.filter() {
+        Ok(None) => {}
+        Ok(Some(_)) | Err(CommandError::NotNative) => return Err(CommandError::Exists),
+        Err(error) => return Err(error),
     }
     // A window without a period has no use for a time, and its replica should not get one.
     let timed = matches!(spec.family, Family::Window { every_ms: 1.., .. });
@@ -25,6 +27,9 @@ pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
 pub(super) fn insert<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let Insertion { spec, create: may_create, first_item } = insertion(call)?;
     let mut key = call.open(1, Access::Write);
+    if key.foreign().is_some() {
+        return foreign::add_items(call, &mut key, first_item);
+    }
     if key.filter()?.is_none() {
         if !may_create {
             return Err(CommandError::NotFound);

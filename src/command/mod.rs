@@ -8,7 +8,9 @@
 //! | `items` | BF.ADD, MADD, ADDNX, EXISTS, MEXISTS, TEST, MTEST, DEL, MDEL, COUNT, AGE, and the items of INSERT |
 //! | `lifecycle` | BF.RESERVE, INSERT, ROTATE, CLEAR |
 //! | `info` | BF.CARD, INFO, DEBUG |
+//! | `foreign` | what BF.* do with other systems' filters |
 //! | `cuckoo` | CF.*, all but the next |
+//! | `import` | BF.IMPORT, BF.LOAD |
 //! | `transfer` | SCANDUMP, LOADCHUNK of both |
 
 #![deny(
@@ -22,6 +24,8 @@
 
 mod cuckoo;
 pub mod error;
+mod foreign;
+mod import;
 mod info;
 mod items;
 mod lifecycle;
@@ -37,7 +41,7 @@ pub use transfer::{Loads, each_piece, load_command};
 
 use crate::config::Settings;
 use crate::error::Error;
-use crate::filter::{Cuckoo, Filter, Retired, Value};
+use crate::filter::{Cuckoo, Filter, Foreign, Retired, Value};
 use crate::params::Spec;
 use std::ffi::CStr;
 
@@ -77,55 +81,73 @@ pub trait Key {
     /// Puts a filter into a key that is empty.
     fn create(&mut self, value: Value);
 
-    /// The Bloom filter in it.
+    /// The Bloom filter in it, if that is one of ours.
     ///
     /// # Errors
-    /// [`WrongType`].
+    /// [`CommandError::WrongType`]; [`CommandError::NotNative`] for another system's.
     #[inline(always)]
-    fn filter(&self) -> Result<Option<&Filter>, WrongType> {
+    fn filter(&self) -> Result<Option<&Filter>, CommandError> {
         match self.value()? {
             None => Ok(None),
             Some(Value::Bloom(filter)) => Ok(Some(filter)),
-            Some(Value::Cuckoo(_)) => Err(WrongType),
+            Some(Value::Foreign(_)) => Err(CommandError::NotNative),
+            Some(Value::Cuckoo(_)) => Err(CommandError::WrongType),
         }
     }
 
     /// The same, to change.
     ///
     /// # Errors
-    /// [`WrongType`].
+    /// As [`filter`](Key::filter).
     #[inline(always)]
-    fn filter_mut(&mut self) -> Result<Option<&mut Filter>, WrongType> {
+    fn filter_mut(&mut self) -> Result<Option<&mut Filter>, CommandError> {
         match self.value_mut()? {
             None => Ok(None),
             Some(Value::Bloom(filter)) => Ok(Some(filter)),
-            Some(Value::Cuckoo(_)) => Err(WrongType),
+            Some(Value::Foreign(_)) => Err(CommandError::NotNative),
+            Some(Value::Cuckoo(_)) => Err(CommandError::WrongType),
         }
     }
 
     /// The cuckoo filter in it.
     ///
     /// # Errors
-    /// [`WrongType`].
+    /// [`CommandError::WrongType`].
     #[inline(always)]
-    fn cuckoo(&self) -> Result<Option<&Cuckoo>, WrongType> {
+    fn cuckoo(&self) -> Result<Option<&Cuckoo>, CommandError> {
         match self.value()? {
             None => Ok(None),
             Some(Value::Cuckoo(filter)) => Ok(Some(filter)),
-            Some(Value::Bloom(_)) => Err(WrongType),
+            Some(_) => Err(CommandError::WrongType),
         }
     }
 
     /// The same, to change.
     ///
     /// # Errors
-    /// [`WrongType`].
+    /// [`CommandError::WrongType`].
     #[inline(always)]
-    fn cuckoo_mut(&mut self) -> Result<Option<&mut Cuckoo>, WrongType> {
+    fn cuckoo_mut(&mut self) -> Result<Option<&mut Cuckoo>, CommandError> {
         match self.value_mut()? {
             None => Ok(None),
             Some(Value::Cuckoo(filter)) => Ok(Some(filter)),
-            Some(Value::Bloom(_)) => Err(WrongType),
+            Some(_) => Err(CommandError::WrongType),
+        }
+    }
+
+    /// The other system's filter in it, if it is one.
+    fn foreign(&self) -> Option<&Foreign> {
+        match self.value() {
+            Ok(Some(Value::Foreign(filter))) => Some(filter),
+            _ => None,
+        }
+    }
+
+    /// The same, to change.
+    fn foreign_mut(&mut self) -> Option<&mut Foreign> {
+        match self.value_mut() {
+            Ok(Some(Value::Foreign(filter))) => Some(filter),
+            _ => None,
         }
     }
 }
@@ -157,6 +179,18 @@ pub trait Call<'a> {
 
     /// The configuration in force.
     fn settings(&self) -> Settings;
+
+    /// Reads the string in the key named by argument `index`; a key that does not exist is an empty string.
+    ///
+    /// # Errors
+    /// [`CommandError::WrongType`].
+    fn string<R>(&self, index: usize, read: impl FnOnce(&[u8]) -> R) -> Result<R, CommandError>;
+
+    /// A field of the hash in the key named by argument `index`.
+    ///
+    /// # Errors
+    /// [`CommandError::WrongType`].
+    fn hash_field(&self, index: usize, field: &'static str) -> Result<Option<Vec<u8>>, CommandError>;
 
     /// Unix time in milliseconds.
     fn now_ms(&self) -> u64;
@@ -208,6 +242,8 @@ pub fn run<'a, C: Call<'a>>(command: Command, call: &C) -> Result<Reply, Command
         Command::Debug => info::debug(call),
         Command::Scandump => transfer::scan_dump(call, Namespace::Bloom),
         Command::Loadchunk => transfer::load_chunk(call, Namespace::Bloom),
+        Command::Import => import::import(call),
+        Command::Load => import::load(call),
         Command::CfReserve => cuckoo::reserve(call),
         Command::CfAdd => cuckoo::add(call, cuckoo::Mode::Add),
         Command::CfAddnx => cuckoo::add(call, cuckoo::Mode::AddIfAbsent),

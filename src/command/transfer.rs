@@ -10,8 +10,9 @@
 use super::error::CommandError;
 use super::options::integer;
 use super::reply::Reply;
-use super::{Access, Call, Command, Effect, Key, Namespace, WrongType};
-use crate::filter::ValueRef;
+use super::{Access, Call, Command, Effect, Key, Namespace};
+use crate::filter::{Value, ValueRef};
+use crate::wire::redisbloom::Loader;
 use crate::wire::{DecodeError, Decoder, Encoder, MAGIC};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -29,19 +30,98 @@ pub struct Loads {
 }
 
 struct Load {
-    decoder: Decoder,
+    pieces: Pieces,
     /// The process's own clock: nothing that is replicated depends on it.
     moved: Instant,
 }
 
+/// Pieces in the format that their head has.
+enum Pieces {
+    /// Ours.
+    Native(Decoder),
+    /// RedisBloom's.
+    RedisBloom(Loader),
+}
+
+impl Pieces {
+    /// Reads a head.
+    fn begin(family: Namespace, head: &[u8]) -> Result<Pieces, CommandError> {
+        if head.starts_with(&MAGIC) {
+            let decoder = Decoder::new(head).map_err(|why| family.bad_head(Some(why)))?;
+            if decoder.is_cuckoo() != (family == Namespace::Cuckoo) {
+                return Err(family.bad_head(Some(DecodeError::OtherKind)));
+            }
+            return Ok(Pieces::Native(decoder));
+        }
+        let loader = match family {
+            Namespace::Bloom => Loader::bloom(head),
+            Namespace::Cuckoo => Loader::cuckoo(head),
+        };
+        // RedisBloom's words alone for what is no head at all.
+        loader.map(Pieces::RedisBloom).map_err(|why| {
+            family.bad_head(if why == DecodeError::Length("header") { None } else { Some(why) })
+        })
+    }
+
+    fn family(&self) -> Namespace {
+        let is_cuckoo = match self {
+            Pieces::Native(decoder) => decoder.is_cuckoo(),
+            Pieces::RedisBloom(loader) => loader.is_cuckoo(),
+        };
+        if is_cuckoo { Namespace::Cuckoo } else { Namespace::Bloom }
+    }
+
+    fn body_len(&self) -> u64 {
+        match self {
+            Pieces::Native(decoder) => decoder.body_len(),
+            Pieces::RedisBloom(loader) => loader.body_len(),
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        match self {
+            Pieces::Native(decoder) => decoder.is_complete(),
+            Pieces::RedisBloom(loader) => loader.is_complete(),
+        }
+    }
+
+    /// Takes the chunk that came with an iterator. The error says whether the load is over.
+    fn push(&mut self, iterator: i64, chunk: &[u8]) -> Result<(), (DecodeError, bool)> {
+        let found = u64::try_from(iterator).unwrap_or(0);
+        match self {
+            Pieces::Native(decoder) => {
+                decoder.push(chunk).map_err(|why| (why, false))?;
+                let expected = decoder.offset().saturating_add(1);
+                if found == expected {
+                    Ok(())
+                } else {
+                    // The data has proved to be the next chunk; a wrong iterator means that the client mixes things up.
+                    Err((DecodeError::Order { expected, found }, true))
+                }
+            }
+            Pieces::RedisBloom(loader) => {
+                let end = found.checked_sub(1).ok_or((DecodeError::Field("iterator"), false))?;
+                loader.push(end, chunk).map_err(|why| (why, false))
+            }
+        }
+    }
+
+    fn finish(self) -> Result<Value, DecodeError> {
+        match self {
+            Pieces::Native(decoder) => decoder.finish(),
+            Pieces::RedisBloom(loader) => loader.finish(),
+        }
+    }
+}
+
 impl Loads {
     /// Begins a load; one of the same key that had begun before is dropped. False if too many wait.
-    fn begin(&mut self, key: (i32, Vec<u8>), decoder: Decoder) -> bool {
+    fn begin(&mut self, key: (i32, Vec<u8>), pieces: Pieces) -> bool {
         self.waiting.remove(&key);
         self.waiting.retain(|_, load| load.moved.elapsed() < ABANDONED);
         let room = self.waiting.len() < MAX_LOADS;
         if room {
-            self.waiting.insert(key, Load { decoder, moved: Instant::now() });
+            self.waiting.insert(key, Load { pieces, moved: Instant::now() });
         }
         room
     }
@@ -71,11 +151,14 @@ impl Namespace {
     }
 
     /// The filter in a key, if it is of this family.
-    fn filter<K: Key>(self, key: &K) -> Result<Option<ValueRef<'_>>, WrongType> {
-        Ok(match self {
-            Namespace::Bloom => key.filter()?.map(ValueRef::from),
-            Namespace::Cuckoo => key.cuckoo()?.map(ValueRef::from),
-        })
+    fn filter<K: Key>(self, key: &K) -> Result<Option<ValueRef<'_>>, CommandError> {
+        let value = key.value()?.map(ValueRef::from);
+        match (self, &value) {
+            (_, None)
+            | (Namespace::Bloom, Some(ValueRef::Bloom(_) | ValueRef::Foreign(_)))
+            | (Namespace::Cuckoo, Some(ValueRef::Cuckoo(_))) => Ok(value),
+            _ => Err(CommandError::WrongType),
+        }
     }
 }
 
@@ -112,10 +195,12 @@ pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, family: Namespace) -> Result
         return Err(complete_already(family, iterator, filter.bytes()));
     }
     let data = call.arg(3);
-    let complete =
-        if iterator == 1 { begin(call, family, data)? } else { proceed(call, family, iterator, data)? };
-    if let Some(decoder) = complete {
-        let value = decoder.finish().map_err(|why| family.bad_chunk(why))?;
+    // Versions of RedisBloom up to 2.2.6 wrote heads with iterator 0 into their append-only files.
+    let is_old_head = || iterator == 0 && family == Namespace::Bloom && Loader::bloom(data).is_ok();
+    let is_head = iterator == 1 || is_old_head();
+    let complete = if is_head { begin(call, family, data)? } else { proceed(call, family, iterator, data)? };
+    if let Some(pieces) = complete {
+        let value = pieces.finish().map_err(|why| family.bad_chunk(why))?;
         replicate_pieces(call, family, &Encoder::new(&value));
         key.create(value);
         call.changed(match family {
@@ -140,55 +225,44 @@ fn complete_already(family: Namespace, iterator: i64, bytes: u64) -> CommandErro
 }
 
 /// Takes the head. No filter is complete without a chunk.
-fn begin<'a, C: Call<'a>>(call: &C, family: Namespace, head: &[u8]) -> Result<Option<Decoder>, CommandError> {
-    // RedisBloom's words alone for what is no head at all.
-    let why = |error| family.bad_head(head.starts_with(&MAGIC).then_some(error));
-    let decoder = Decoder::new(head).map_err(why)?;
-    if family_of(&decoder) != family {
-        return Err(family.bad_head(Some(DecodeError::OtherKind)));
-    }
+fn begin<'a, C: Call<'a>>(call: &C, family: Namespace, head: &[u8]) -> Result<Option<Pieces>, CommandError> {
+    let pieces = Pieces::begin(family, head)?;
     if !call.obeys() {
-        call.admit(decoder.body_len(), decoder.body_len())?;
+        call.admit(pieces.body_len(), pieces.body_len())?;
     }
     let key = call.arg(1).to_vec();
-    if call.with_loads(|loads, database| loads.begin((database, key), decoder)) {
+    if call.with_loads(|loads, database| loads.begin((database, key), pieces)) {
         Ok(None)
     } else {
         Err(CommandError::Exclusive("too many filters are being loaded; finish those or wait five minutes"))
     }
 }
 
-fn family_of(decoder: &Decoder) -> Namespace {
-    if decoder.is_cuckoo() { Namespace::Cuckoo } else { Namespace::Bloom }
-}
-
-/// Takes a chunk of a load that has begun; gives the decoder when it was the last.
+/// Takes a chunk of a load that has begun; gives the pieces when it was the last.
 fn proceed<'a, C: Call<'a>>(
     call: &C,
     family: Namespace,
     iterator: i64,
     chunk: &[u8],
-) -> Result<Option<Decoder>, CommandError> {
+) -> Result<Option<Pieces>, CommandError> {
     call.with_loads(|loads, database| {
         let key = (database, call.arg(1).to_vec());
-        let load = loads.waiting.get_mut(&key).filter(|load| family_of(&load.decoder) == family);
+        let load = loads.waiting.get_mut(&key).filter(|load| load.pieces.family() == family);
         let load = load.ok_or(CommandError::NotFound)?;
-        load.decoder.push(chunk).map_err(|why| family.bad_chunk(why))?;
-        load.moved = Instant::now();
-        let end = load.decoder.offset().saturating_add(1);
-        if u64::try_from(iterator) != Ok(end) {
-            // The data has proved to be the next chunk; a wrong iterator means that the client mixes things up.
-            loads.waiting.remove(&key);
-            let found = u64::try_from(iterator).unwrap_or(0);
-            return Err(family.bad_chunk(DecodeError::Order { expected: end, found }));
+        if let Err((why, is_over)) = load.pieces.push(iterator, chunk) {
+            if is_over {
+                loads.waiting.remove(&key);
+            }
+            return Err(family.bad_chunk(why));
         }
-        let complete = load.decoder.is_complete();
-        Ok(if complete { loads.waiting.remove(&key).map(|load| load.decoder) } else { None })
+        load.moved = Instant::now();
+        let complete = load.pieces.is_complete();
+        Ok(if complete { loads.waiting.remove(&key).map(|load| load.pieces) } else { None })
     })
 }
 
 /// Sends the whole filter to the replicas at once, so that one that joins in the middle of a load misses nothing.
-fn replicate_pieces<'a, C: Call<'a>>(call: &C, family: Namespace, encoder: &Encoder<'_>) {
+pub(super) fn replicate_pieces<'a, C: Call<'a>>(call: &C, family: Namespace, encoder: &Encoder<'_>) {
     let command = load_command(family);
     each_piece(encoder, |iterator, piece| {
         let iterator = iterator.to_string().into_bytes();

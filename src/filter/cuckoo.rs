@@ -19,6 +19,7 @@ use crate::bits::counter;
 use crate::error::Error;
 use crate::hash::{HashKind, Hasher, Seed};
 use crate::mem::Words;
+use crate::murmur::{murmur2, murmur64a};
 use crate::params::limits;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
@@ -48,10 +49,25 @@ pub struct CuckooSpec {
     pub max_iterations: u16,
     /// Buckets of a sub-filter over those of the one before it, a power of two up to 32768; 0 for no growth.
     pub expansion: u16,
-    /// Hash function.
+    /// How an item's hash is made.
+    pub origin: Origin,
+    /// Hash function, of our own filters.
     pub hash: HashKind,
-    /// Key of the hash.
+    /// Key of that.
     pub seed: Seed,
+}
+
+/// Whose hash a filter has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// Ours, keyed.
+    #[default]
+    Bloomery,
+    /// RedisBloom's since 2.2.0: MurmurHash64A.
+    RedisBloom,
+    /// RedisBloom's before that: MurmurHash2, of which the highest byte is the fingerprint. RedisBloom itself no longer
+    /// finds the items of such a filter.
+    RedisBloom1,
 }
 
 impl CuckooSpec {
@@ -60,7 +76,9 @@ impl CuckooSpec {
     /// # Errors
     /// [`Error::Capacity`] or [`Error::Cuckoo`].
     pub fn validate(&self) -> Result<(), Error> {
-        if self.capacity < 2 * u64::from(self.bucket_size) || self.capacity > limits::MAX_CAPACITY {
+        // RedisBloom once made filters of one bucket.
+        let least = if self.origin == Origin::Bloomery { 2 } else { 1 };
+        if self.capacity < least * u64::from(self.bucket_size) || self.capacity > limits::MAX_CAPACITY {
             return Err(Error::Capacity(self.capacity));
         }
         if self.bucket_size == 0 {
@@ -87,9 +105,14 @@ impl CuckooSpec {
         (self.capacity / u64::from(self.bucket_size)).max(1).next_power_of_two()
     }
 
+    /// Slots of a sub-filter of so many buckets.
+    pub fn slots_of(&self, buckets: u64) -> u64 {
+        buckets * u64::from(self.bucket_size)
+    }
+
     /// Bytes of a sub-filter of so many buckets: its slots, rounded up to whole words.
     pub fn bytes_of(&self, buckets: u64) -> u64 {
-        (buckets * u64::from(self.bucket_size)).next_multiple_of(8)
+        self.slots_of(buckets).next_multiple_of(8)
     }
 
     /// Buckets of sub-filter `index`; `None` beyond [`limits::MAX_BYTES`].
@@ -115,6 +138,14 @@ impl CuckooHash {
     pub fn new(hash: u64) -> CuckooHash {
         let fingerprint = hash % FINGERPRINTS + 1;
         CuckooHash { first: hash, second: hash ^ (fingerprint * SPREAD), fingerprint: fingerprint as u8 }
+    }
+
+    /// From 32 bits of hash, as in RedisBloom before 2.2.0.
+    pub fn old(hash: u32) -> CuckooHash {
+        let fingerprint = if hash >> 24 == 0 { 7 } else { hash >> 24 } as u8;
+        let spread = (u64::from(fingerprint) * SPREAD) & u64::from(u32::MAX);
+        let first = u64::from(hash);
+        CuckooHash { first, second: first ^ spread, fingerprint }
     }
 }
 
@@ -361,8 +392,13 @@ impl Cuckoo {
     }
 
     /// Hashes an item for this filter.
+    #[inline]
     pub fn hash(&self, item: &[u8]) -> CuckooHash {
-        CuckooHash::new(self.hasher().hash(item).low)
+        match self.spec.origin {
+            Origin::Bloomery => CuckooHash::new(self.hasher().hash(item).low),
+            Origin::RedisBloom => CuckooHash::new(murmur64a(item, 0)),
+            Origin::RedisBloom1 => CuckooHash::old(murmur2(item, 0)),
+        }
     }
 
     /// Whether the item may be in the filter.
@@ -487,7 +523,15 @@ mod tests {
 
     fn spec(capacity: u64, bucket_size: u8, expansion: u16) -> CuckooSpec {
         let (hash, seed) = (HashKind::Xxh3, Seed::from(7));
-        CuckooSpec { capacity, bucket_size, max_iterations: 20, expansion, hash, seed }
+        CuckooSpec {
+            capacity,
+            bucket_size,
+            max_iterations: 20,
+            expansion,
+            origin: Origin::Bloomery,
+            hash,
+            seed,
+        }
     }
 
     #[test]

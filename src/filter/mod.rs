@@ -3,13 +3,15 @@
 
 pub mod chain;
 pub mod cuckoo;
+pub mod foreign;
 pub mod layer;
 pub mod probe;
 pub mod value;
 pub mod window;
 
 pub use chain::Chain;
-pub use cuckoo::{Cuckoo, CuckooHash, CuckooSpec, Table};
+pub use cuckoo::{Cuckoo, CuckooHash, CuckooSpec, Origin, Table};
+pub use foreign::Foreign;
 pub use layer::{Layer, Removed};
 pub use value::{Retired, Value, ValueRef};
 pub use window::{Schedule, Window};

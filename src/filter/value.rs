@@ -1,17 +1,20 @@
-//! What one key holds: a Bloom filter of any family, or a cuckoo filter.
+//! What one key holds: a Bloom filter of any family, a cuckoo filter, or another system's Bloom filter.
 
 use super::cuckoo::{Cuckoo, Table};
 use super::{Filter, Layer};
 use crate::error::Error;
+use crate::filter::foreign::Foreign;
 use crate::mem::Words;
 use std::sync::Arc;
 
-/// A filter of either kind.
+/// A filter of any kind.
 pub enum Value {
     /// Fixed, scaling or a window; of bits or counters.
     Bloom(Filter),
     /// Fingerprints in buckets.
     Cuckoo(Box<Cuckoo>),
+    /// Another system's Bloom filter.
+    Foreign(Box<Foreign>),
 }
 
 /// A borrowed [`Value`].
@@ -20,6 +23,7 @@ pub enum Value {
 pub enum ValueRef<'a> {
     Bloom(&'a Filter),
     Cuckoo(&'a Cuckoo),
+    Foreign(&'a Foreign),
 }
 
 impl<'a> From<&'a Filter> for ValueRef<'a> {
@@ -34,11 +38,18 @@ impl<'a> From<&'a Cuckoo> for ValueRef<'a> {
     }
 }
 
+impl<'a> From<&'a Foreign> for ValueRef<'a> {
+    fn from(filter: &'a Foreign) -> ValueRef<'a> {
+        ValueRef::Foreign(filter)
+    }
+}
+
 impl<'a> From<&'a Value> for ValueRef<'a> {
     fn from(value: &'a Value) -> ValueRef<'a> {
         match value {
             Value::Bloom(filter) => ValueRef::Bloom(filter),
             Value::Cuckoo(filter) => ValueRef::Cuckoo(filter),
+            Value::Foreign(filter) => ValueRef::Foreign(filter),
         }
     }
 }
@@ -46,11 +57,14 @@ impl<'a> From<&'a Value> for ValueRef<'a> {
 impl<'a> ValueRef<'a> {
     /// Its arrays of cells: layers, or sub-filters.
     pub(crate) fn arrays(self) -> impl Iterator<Item = &'a Words> {
-        let (layers, tables) = match self {
-            ValueRef::Bloom(filter) => (filter.layers(), &[][..]),
-            ValueRef::Cuckoo(filter) => (&[][..], filter.tables()),
+        let (layers, tables, links) = match self {
+            ValueRef::Bloom(filter) => (filter.layers(), &[][..], &[][..]),
+            ValueRef::Cuckoo(filter) => (&[][..], filter.tables(), &[][..]),
+            ValueRef::Foreign(filter) => (&[][..], &[][..], filter.links()),
         };
-        layers.iter().map(|layer| layer.words()).chain(tables.iter().map(|table| table.words()))
+        let layers = layers.iter().map(|layer| layer.words());
+        let tables = tables.iter().map(|table| table.words());
+        layers.chain(tables).chain(links.iter().map(|link| link.words()))
     }
 
     /// Bytes of all cells.
@@ -60,19 +74,27 @@ impl<'a> ValueRef<'a> {
 }
 
 impl Value {
-    /// The Bloom filter, if it is one.
+    /// The Bloom filter, if it is one of ours.
     pub fn into_bloom(self) -> Option<Filter> {
         match self {
             Value::Bloom(filter) => Some(filter),
-            Value::Cuckoo(_) => None,
+            _ => None,
         }
     }
 
     /// The cuckoo filter, if it is one.
     pub fn into_cuckoo(self) -> Option<Cuckoo> {
         match self {
-            Value::Bloom(_) => None,
             Value::Cuckoo(filter) => Some(*filter),
+            _ => None,
+        }
+    }
+
+    /// The other system's filter, if it is one.
+    pub fn into_foreign(self) -> Option<Foreign> {
+        match self {
+            Value::Foreign(filter) => Some(*filter),
+            _ => None,
         }
     }
 
@@ -86,6 +108,7 @@ impl Value {
         match self {
             Value::Bloom(filter) => filter.allocated(),
             Value::Cuckoo(filter) => size_of::<Value>() + filter.allocated(),
+            Value::Foreign(filter) => size_of::<Value>() + filter.allocated(),
         }
     }
 
@@ -97,6 +120,7 @@ impl Value {
         Ok(match self {
             Value::Bloom(filter) => Value::Bloom(filter.snapshot()?),
             Value::Cuckoo(filter) => Value::Cuckoo(Box::new(filter.snapshot()?)),
+            Value::Foreign(filter) => Value::Foreign(Box::new(filter.snapshot()?)),
         })
     }
 }
@@ -106,6 +130,7 @@ impl std::fmt::Debug for Value {
         match self {
             Value::Bloom(filter) => f.debug_tuple("Bloom").field(filter.spec()).finish_non_exhaustive(),
             Value::Cuckoo(filter) => f.debug_tuple("Cuckoo").field(filter.spec()).finish_non_exhaustive(),
+            Value::Foreign(filter) => f.debug_tuple("Foreign").field(filter).finish(),
         }
     }
 }

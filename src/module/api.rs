@@ -12,8 +12,8 @@ use std::ffi::{CStr, c_char, c_int, c_long, c_longlong};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
-/// What the server's functions return: done or not, and the type of a key that does not exist.
-#[allow(clippy::cast_possible_truncation, reason = "they are 0 and 1")]
+/// What the server's functions return: done or not, and types of keys.
+#[allow(clippy::cast_possible_truncation, reason = "they are small")]
 pub(super) mod status {
     use redis_module::raw;
     use std::ffi::c_int;
@@ -21,6 +21,8 @@ pub(super) mod status {
     pub(crate) const OK: c_int = raw::REDISMODULE_OK as c_int;
     pub(crate) const ERR: c_int = raw::REDISMODULE_ERR as c_int;
     pub(crate) const EMPTY: c_int = raw::REDISMODULE_KEYTYPE_EMPTY as c_int;
+    pub(crate) const STRING: c_int = raw::REDISMODULE_KEYTYPE_STRING as c_int;
+    pub(crate) const HASH: c_int = raw::REDISMODULE_KEYTYPE_HASH as c_int;
 }
 
 /// Calls a function of the server's API.
@@ -332,7 +334,7 @@ impl OpenKey<'_> {
         }
         // SAFETY: the handle is open. For a key that holds no module value the type is null, which is not ours.
         unsafe {
-            if server!(RedisModule_ModuleTypeGetType(self.raw)) == data_type::handle() {
+            if data_type::is_ours(server!(RedisModule_ModuleTypeGetType(self.raw))) {
                 return Ok(server!(RedisModule_ModuleTypeGetValue(self.raw)).cast());
             }
             if server!(RedisModule_KeyType(self.raw)) == status::EMPTY {
@@ -357,14 +359,67 @@ impl crate::command::Key for OpenKey<'_> {
     }
 
     fn create(&mut self, value: Value) {
+        let data_type = data_type::handle_for(&value);
         let value = Box::into_raw(Box::new(value));
         // SAFETY: the key is open for writing, and the server takes the value; if it does not, it is ours to free.
         unsafe {
-            let set = server!(RedisModule_ModuleTypeSetValue(self.raw, data_type::handle(), value.cast()));
+            let set = server!(RedisModule_ModuleTypeSetValue(self.raw, data_type, value.cast()));
             if set != status::OK {
                 drop(Box::from_raw(value));
             }
         }
+    }
+}
+
+/// Keys of the server's own types, which imports read.
+impl OpenKey<'_> {
+    /// The string in the key, read by `read`; a key that does not exist is an empty string.
+    pub(super) fn string<R>(&self, read: impl FnOnce(&[u8]) -> R) -> Result<R, WrongType> {
+        match self.server_type() {
+            status::EMPTY => Ok(read(&[])),
+            status::STRING => {
+                let mut len = 0;
+                // SAFETY: the handle is open; the bytes stay where they are until the key is written or closed.
+                let bytes = unsafe {
+                    let start =
+                        server!(RedisModule_StringDMA(self.raw, &mut len, raw::REDISMODULE_READ as c_int));
+                    if start.is_null() { &[] } else { std::slice::from_raw_parts(start.cast::<u8>(), len) }
+                };
+                Ok(read(bytes))
+            }
+            _ => Err(WrongType),
+        }
+    }
+
+    /// A field of the hash in the key.
+    pub(super) fn hash_field(&self, field: &CStr) -> Result<Option<Vec<u8>>, WrongType> {
+        match self.server_type() {
+            status::EMPTY => Ok(None),
+            status::HASH => {
+                let mut value: *mut raw::RedisModuleString = ptr::null_mut();
+                // SAFETY: with this flag the field is a C string; the list ends with null; the value is ours to free.
+                let value = unsafe {
+                    server!(RedisModule_HashGet(
+                        self.raw,
+                        raw::REDISMODULE_HASH_CFIELDS as c_int,
+                        field.as_ptr(),
+                        &mut value,
+                        ptr::null::<c_char>()
+                    ));
+                    OwnText::from_ptr(value)
+                };
+                Ok(value.map(|value| value.as_text().bytes().to_vec()))
+            }
+            _ => Err(WrongType),
+        }
+    }
+
+    fn server_type(&self) -> c_int {
+        if self.raw.is_null() {
+            return status::EMPTY;
+        }
+        // SAFETY: the handle is open.
+        unsafe { server!(RedisModule_KeyType(self.raw)) }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::command::{Access, Call, CommandError, Effect, Loads};
 use crate::config::Settings;
 use crate::filter::Retired;
 use redis_module::raw::{REDISMODULE_CTX_FLAGS_LOADING, REDISMODULE_CTX_FLAGS_REPLICATED};
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::sync::{Mutex, PoisonError};
 
 /// The filters that are being loaded in chunks. Only the main thread takes the lock.
@@ -51,6 +51,15 @@ impl<'a> Call<'a> for ServerCall<'a> {
 
     fn settings(&self) -> Settings {
         config::settings()
+    }
+
+    fn string<R>(&self, index: usize, read: impl FnOnce(&[u8]) -> R) -> Result<R, CommandError> {
+        Ok(self.open(index, Access::Read).string(read)?)
+    }
+
+    fn hash_field(&self, index: usize, field: &'static str) -> Result<Option<Vec<u8>>, CommandError> {
+        let field = CString::new(field).unwrap_or_default();
+        Ok(self.open(index, Access::Read).hash_field(&field)?)
     }
 
     fn now_ms(&self) -> u64 {

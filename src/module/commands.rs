@@ -3,7 +3,7 @@
 use super::api::{Context, Text, pointer, server, status};
 use super::call::ServerCall;
 use super::{guard, reply};
-use crate::command::table::{Argument, ArgumentKind, Entry, KeyUse};
+use crate::command::table::{Argument, ArgumentKind, Entry, KeyUse, MoreKeys};
 use crate::command::{Command, TABLE, run};
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_int};
@@ -29,7 +29,7 @@ macro_rules! entries {
 }
 
 const ENTRIES: [Callback; TABLE.len()] = entries!(
-    0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33
+    0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35
 );
 
 #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
@@ -39,25 +39,25 @@ const fn command_at(index: usize) -> Command {
 
 /// Whether a command has keys that only it can find. Cluster routing looks at a module's key specs by index alone, not
 /// at those behind a word; ACL and COMMAND GETKEYS do look at them.
-const fn names_its_keys(command: Command) -> bool {
-    matches!(command, Command::Reserve)
+#[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
+const fn names_its_keys(index: usize) -> bool {
+    !TABLE[index].more_keys.is_empty()
 }
 
-/// Names the key of BF.RESERVE, and LIKE's if there is one.
-fn name_keys(ctx: Context<'_>, arguments: &[Text<'_>]) {
-    ctx.key_at(1, flags(KeyUse::Insert));
-    let word = arguments
-        .iter()
-        .skip(OPTIONS_FROM.into())
-        .position(|word| word.bytes().eq_ignore_ascii_case(b"LIKE"));
-    let key = word.map(|word| word.saturating_add(OPTIONS_FROM.into()).saturating_add(1));
-    if let Some(key) = key.filter(|key| *key < arguments.len()).and_then(|key| c_int::try_from(key).ok()) {
-        ctx.key_at(key, flags(KeyUse::Read));
+/// Names the first key, and those behind words.
+fn name_keys(ctx: Context<'_>, entry: &Entry, arguments: &[Text<'_>]) {
+    ctx.key_at(1, flags(entry.key));
+    for more in entry.more_keys {
+        let from = usize::from(more.from);
+        let is_word = |text: &Text<'_>| text.bytes().eq_ignore_ascii_case(more.word.to_bytes());
+        let Some(word) = arguments.iter().skip(from).position(is_word) else { continue };
+        let first = word.saturating_add(from).saturating_add(1);
+        let last = first.saturating_add(more.count.into()).min(arguments.len());
+        for key in (first..last).filter_map(|key| c_int::try_from(key).ok()) {
+            ctx.key_at(key, flags(more.key));
+        }
     }
 }
-
-/// Argument of BF.RESERVE from which on its options stand.
-const OPTIONS_FROM: u8 = 4;
 
 /// The server calls command `INDEX` of the table.
 unsafe extern "C" fn entry<const INDEX: usize>(
@@ -70,8 +70,10 @@ unsafe extern "C" fn entry<const INDEX: usize>(
         return status::ERR;
     };
     let call = ServerCall { ctx, arguments };
-    if const { names_its_keys(command_at(INDEX)) } && ctx.is_asked_for_keys() {
-        guard::call(|| name_keys(ctx, arguments), || ());
+    if const { names_its_keys(INDEX) } && ctx.is_asked_for_keys() {
+        if let Some(entry) = TABLE.get(INDEX) {
+            guard::call(|| name_keys(ctx, entry, arguments), || ());
+        }
         return status::OK;
     }
     guard::call(
@@ -92,7 +94,7 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx, prefix: &str) -> Re
     // SAFETY: the callback's contract is passed on.
     let has_categories = unsafe { add_categories(ctx) };
     for ((entry, callback), name) in TABLE.into_iter().zip(ENTRIES).zip(names) {
-        let getkeys = if names_its_keys(entry.command) { " getkeys-api" } else { "" };
+        let getkeys = if entry.more_keys.is_empty() { "" } else { " getkeys-api" };
         let flags = CString::new(format!("{}{getkeys}", entry.flags)).unwrap_or_default();
         // SAFETY: all strings are NUL-terminated and copied by the server.
         unsafe {
@@ -229,14 +231,12 @@ const NO_ARGUMENT: raw::RedisModuleCommandArg = raw::RedisModuleCommandArg {
 unsafe fn describe(command: *mut raw::RedisModuleCommand, entry: &Entry) -> bool {
     let mut arena = Arena::default();
     let mut specs = vec![spec_at_index(1, entry.key)];
-    if entry.command == Command::Reserve {
-        specs.push(spec_behind_word(c"LIKE", OPTIONS_FROM.into(), KeyUse::Read));
-    }
+    specs.extend(entry.more_keys.iter().map(spec_behind_word));
     specs.push(NO_SPEC);
     let key =
         Argument { name: "key", token: None, kind: ArgumentKind::Key, optional: false, multiple: false };
     let mut arguments = vec![arena.argument(&key, 0)];
-    // The only other key is LIKE's, of the second spec.
+    // Every argument that is a key is said to be of the second spec; COMMAND DOCS shows no more than its index.
     arguments.extend(entry.arguments.iter().map(|argument| arena.argument(argument, 1)));
     arguments.push(NO_ARGUMENT);
     let version = raw::RedisModuleCommandInfoVersion {
@@ -282,18 +282,20 @@ fn spec_at_index(index: c_int, key: KeyUse) -> raw::RedisModuleCommandKeySpec {
     }
 }
 
-fn spec_behind_word(word: &'static CStr, from: c_int, key: KeyUse) -> raw::RedisModuleCommandKeySpec {
-    raw::RedisModuleCommandKeySpec {
-        flags: flags(key).unsigned_abs().into(),
+fn spec_behind_word(more: &MoreKeys) -> raw::RedisModuleCommandKeySpec {
+    let mut spec = raw::RedisModuleCommandKeySpec {
+        flags: flags(more.key).unsigned_abs().into(),
         begin_search_type: raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_KEYWORD,
         bs: raw::RedisModuleCommandKeySpec__bindgen_ty_1 {
             keyword: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_2 {
-                keyword: word.as_ptr(),
-                startfrom: from,
+                keyword: more.word.as_ptr(),
+                startfrom: more.from.into(),
             },
         },
         ..spec_of_one_key()
-    }
+    };
+    spec.fk.range.lastkey = c_int::from(more.count).saturating_sub(1);
+    spec
 }
 
 fn spec_of_one_key() -> raw::RedisModuleCommandKeySpec {

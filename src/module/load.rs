@@ -94,9 +94,7 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
     };
     // SAFETY: as above.
     unsafe {
-        if !data_type::register(ctx) {
-            return Err("the data type bloomery1 is taken: is Bloomery loaded twice?".to_owned());
-        }
+        data_type::register(ctx)?;
         commands::register(ctx, &prefix)?;
         config::register(context, &prefix)?;
     }

@@ -2,7 +2,7 @@
 
 use super::DecodeError;
 use super::head::{Header, read, write};
-use crate::filter::{Cuckoo, CuckooSpec, Value};
+use crate::filter::{Cuckoo, CuckooSpec, Origin, Value};
 use crate::hash::{HashKind, Seed};
 use crate::mem::Words;
 use crate::params::limits;
@@ -10,6 +10,10 @@ use serde::{Deserialize, Serialize};
 
 /// Number of the kind.
 const KIND: u8 = 4;
+
+/// Numbers of the hashes behind our own; they have no key.
+const REDISBLOOM: u8 = 3;
+const REDISBLOOM_1: u8 = 4;
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
 struct CuckooHeader {
@@ -69,7 +73,11 @@ pub(super) fn encode(filter: &Cuckoo) -> Header {
         // Counts that were loaded at the bound go no further.
         deletes: filter.deletes().min(limits::MAX_COUNT),
         moves: filter.moves().min(limits::MAX_COUNT),
-        hash: spec.hash as u8,
+        hash: match spec.origin {
+            Origin::Bloomery => spec.hash as u8,
+            Origin::RedisBloom => REDISBLOOM,
+            Origin::RedisBloom1 => REDISBLOOM_1,
+        },
         bucket_size: spec.bucket_size,
         max_iterations: spec.max_iterations,
         expansion: spec.expansion,
@@ -89,9 +97,13 @@ pub(super) fn decode(mut rest: &[u8]) -> Result<Description, DecodeError> {
     if !rest.is_empty() {
         return Err(DecodeError::Length("header"));
     }
-    let hash = HashKind::from_number(header.hash).ok_or(field("hash"))?;
+    let (origin, hash) = match header.hash {
+        REDISBLOOM => (Origin::RedisBloom, HashKind::default()),
+        REDISBLOOM_1 => (Origin::RedisBloom1, HashKind::default()),
+        number => (Origin::Bloomery, HashKind::from_number(number).ok_or(field("hash"))?),
+    };
     let seed = Seed { low: header.seed[0], high: header.seed[1] };
-    if seed.narrow(hash) != seed {
+    if seed.narrow(hash) != seed || (origin != Origin::Bloomery && seed != Seed::default()) {
         return Err(field("seed"));
     }
     let spec = CuckooSpec {
@@ -99,6 +111,7 @@ pub(super) fn decode(mut rest: &[u8]) -> Result<Description, DecodeError> {
         bucket_size: header.bucket_size,
         max_iterations: header.max_iterations,
         expansion: header.expansion,
+        origin,
         hash,
         seed,
     };

@@ -4,7 +4,7 @@
 //! ```text
 //!  0  "BLMY"           magic
 //!  4  u8               version, 1
-//!  5  u8               kind: 1 fixed, 2 chain, 3 window, 4 cuckoo
+//!  5  u8               kind: 1 fixed, 2 chain, 3 window, 4 cuckoo, 5 foreign
 //!  6  u16              flags, 0
 //!  8  u32              length of the header
 //! 12  u64              length of the body: the bytes of all cells
@@ -12,7 +12,7 @@
 //! 24  header
 //! ```
 
-use super::{DecodeError, MAGIC, VERSION, bloom, cuckoo, take};
+use super::{DecodeError, MAGIC, VERSION, bloom, cuckoo, foreign, take};
 use crate::filter::{Value, ValueRef};
 use crate::mem::Words;
 use bincode::Options;
@@ -61,6 +61,7 @@ pub(super) struct Header {
 pub(super) enum Description {
     Bloom(bloom::Description),
     Cuckoo(cuckoo::Description),
+    Foreign(foreign::Description),
 }
 
 impl Description {
@@ -69,6 +70,7 @@ impl Description {
         match self {
             Description::Bloom(description) => description.stamp,
             Description::Cuckoo(description) => description.stamp,
+            Description::Foreign(description) => description.stamp,
         }
     }
 
@@ -77,6 +79,7 @@ impl Description {
         match self {
             Description::Bloom(description) => description.arrays().collect(),
             Description::Cuckoo(description) => description.arrays().collect(),
+            Description::Foreign(description) => description.arrays().collect(),
         }
     }
 
@@ -85,6 +88,7 @@ impl Description {
         match self {
             Description::Bloom(description) => description.build(arrays),
             Description::Cuckoo(description) => description.build(arrays),
+            Description::Foreign(description) => description.build(arrays),
         }
     }
 }
@@ -94,6 +98,7 @@ pub(super) fn encode(value: ValueRef<'_>) -> (Vec<u8>, u32) {
     let Header { kind, bytes, stamp } = match value {
         ValueRef::Bloom(filter) => bloom::encode(filter),
         ValueRef::Cuckoo(filter) => cuckoo::encode(filter),
+        ValueRef::Foreign(filter) => foreign::encode(filter),
     };
     let mut head = Vec::new();
     head.extend_from_slice(&MAGIC);
@@ -137,6 +142,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Description, DecodeError> {
     let description = match kind {
         1..=3 => Description::Bloom(bloom::decode(kind, rest)?),
         4 => Description::Cuckoo(cuckoo::decode(rest)?),
+        5 => Description::Foreign(foreign::decode(rest)?),
         _ => return Err(DecodeError::Field("kind")),
     };
     let sum = description.arrays().into_iter().try_fold(0u64, u64::checked_add);

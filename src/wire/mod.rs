@@ -21,7 +21,10 @@ mod chunk;
 mod cuckoo;
 mod decode;
 mod encode;
+mod foreign;
 mod head;
+pub mod import;
+pub mod redisbloom;
 
 pub use decode::Decoder;
 pub use encode::Encoder;
@@ -107,7 +110,7 @@ impl From<Error> for DecodeError {
     fn from(error: Error) -> DecodeError {
         match error {
             Error::OutOfMemory { bytes } => DecodeError::OutOfMemory { bytes },
-            Error::Cuckoo(field) => DecodeError::Field(field),
+            Error::Cuckoo(field) | Error::Foreign(field) => DecodeError::Field(field),
             _ => DecodeError::Field("parameters"),
         }
     }

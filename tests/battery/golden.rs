@@ -1,6 +1,9 @@
 //! The recipes of the golden files: one small filter of every kind, in a state that says something. A recipe never changes;
 //! whoever needs another state adds one.
 
+use bloomery::filter::foreign::{Encoding, Growth, Link, LinkSpec, RedisBloomPlan, Scheme};
+use bloomery::filter::{Foreign, Origin};
+use bloomery::wire::import::{self, bitmap};
 use bloomery::{
     Cell, Cuckoo, CuckooSpec, Family, Filter, HashKind, LayoutChoice, Overflow, Seed, Spec, Tightening, Value,
 };
@@ -11,6 +14,9 @@ pub(crate) type Recipe = (&'static str, fn() -> Filter);
 
 /// The same of a cuckoo filter.
 pub(crate) type CuckooRecipe = (&'static str, fn() -> Cuckoo);
+
+/// The same of another system's filter.
+pub(crate) type ForeignRecipe = (&'static str, fn() -> Foreign);
 
 const SEED: u128 = 0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100;
 
@@ -103,7 +109,76 @@ fn thinned(mut filter: Cuckoo, items: impl IntoIterator<Item = u32>) -> Cuckoo {
 /// Slots of a bucket and growth; the rest as by default.
 fn cuckoo(capacity: u64, bucket_size: u8, expansion: u16) -> CuckooSpec {
     let (hash, seed) = (HashKind::Xxh3, Seed::default());
-    CuckooSpec { capacity, bucket_size, max_iterations: 20, expansion, hash, seed }
+    CuckooSpec { capacity, bucket_size, max_iterations: 20, expansion, origin: Origin::Bloomery, hash, seed }
+}
+
+/// With RedisBloom's hash, or the one that it had before 2.2.0.
+fn redisbloom_cuckoo(origin: Origin, bucket_size: u8, expansion: u16) -> CuckooSpec {
+    // Keyless, and of a capacity that its own encoding can say.
+    CuckooSpec { origin, capacity: 32 * u64::from(bucket_size), ..cuckoo(0, bucket_size, expansion) }
+}
+
+fn unkeyed(spec: CuckooSpec, items: impl IntoIterator<Item = u32>) -> Cuckoo {
+    let mut filter = Cuckoo::new(spec).unwrap();
+    for i in items {
+        let item = filter.hash(&item(i));
+        while filter.insert(item).is_err() {
+            filter.grow().unwrap();
+        }
+    }
+    filter
+}
+
+/// Another system's filter, empty when it comes, with those of the items that it can have.
+fn filled(filter: Result<Foreign, impl std::fmt::Debug>, items: std::ops::Range<u32>) -> Foreign {
+    let mut filter = filter.unwrap();
+    let encoding = filter.encoding();
+    for item in items.map(item).filter(|item| encoding.encode(item).is_some()) {
+        if filter.add_without_growth(&item).is_err() {
+            assert_eq!(filter.grow(), Ok(true));
+            filter.add_without_growth(&item).unwrap();
+        }
+    }
+    filter
+}
+
+/// A chain of RedisBloom's of which this is the first link.
+fn redisbloom_chain(
+    plan: RedisBloomPlan,
+    options: u32,
+    growth: u32,
+    link: LinkSpec,
+) -> Result<Foreign, bloomery::Error> {
+    let growth = Growth::RedisBloom { options, growth };
+    Foreign::new(Scheme::RedisBloom(plan), Encoding::Bytes, growth, vec![Link::empty(link)?])
+}
+
+/// A file of Guava's without items.
+fn guava(strategy: u8, encoding: Encoding) -> Result<Foreign, bloomery::wire::DecodeError> {
+    let mut blob = vec![strategy, 7, 0, 0, 0, 40];
+    blob.resize(6 + 40 * 8, 0);
+    import::guava(&blob, encoding)
+}
+
+/// A file of bits-and-blooms' without items, whose bitset has another length than the filter has bits.
+fn bloom_v3() -> Result<Foreign, bloomery::wire::DecodeError> {
+    let mut blob = [2875u64, 10, 2880].map(u64::to_be_bytes).concat();
+    blob.resize(24 + 45 * 8, 0);
+    import::bloom_v3(&blob)
+}
+
+/// A payload of valkey-bloom's with one filter of 50 items at 1 %, without any.
+fn valkey_bloom() -> Result<Foreign, bloomery::wire::DecodeError> {
+    let mut payload = vec![1, 2, 0, 0, 0];
+    payload.extend([0.01f64, 0.5].map(f64::to_le_bytes).concat());
+    payload.push(1);
+    payload.extend([1u64, 45 + 60].map(u64::to_le_bytes).concat());
+    payload.extend([1, 60, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0]);
+    payload.extend(SEED.to_le_bytes());
+    payload.extend((!SEED).to_le_bytes());
+    payload.resize(payload.len() + 60, 0);
+    payload.extend([0u64, 50].map(u64::to_le_bytes).concat());
+    import::valkey_bloom_payload(&payload)
 }
 
 /// All Bloom filters.
@@ -135,18 +210,62 @@ pub(crate) const CUCKOOS: &[CuckooRecipe] = &[
     ("cuckoo-padded",         || thinned(nested(cuckoo(12, 3, 1), (0..100).chain(0..10)), 80..100)),
     ("cuckoo-siphash",        || nested(CuckooSpec { hash: HashKind::SipHash, ..cuckoo(60, 4, 2) }, 0..300)),
     ("cuckoo-wide",           || nested(cuckoo(510, 255, 32_768), (0..100).chain(0..100).chain([0; 200]))),
+    ("cuckoo-redisbloom",     || thinned(unkeyed(redisbloom_cuckoo(Origin::RedisBloom, 2, 2), 0..200), 180..200)),
+    ("cuckoo-redisbloom-1",   || unkeyed(redisbloom_cuckoo(Origin::RedisBloom1, 2, 1), 0..150)),
 ];
+
+/// All filters of other systems.
+#[rustfmt::skip] // a table
+pub(crate) const FOREIGN: &[ForeignRecipe] = &[
+    ("foreign-go-zero",       || filled(bitmap::go_zero(4001, bitmap::GO_ZERO_PROBES, &[]), 0..150)),
+    ("foreign-redisson",      || filled(bitmap::redisson(2875, 7, Encoding::Kryo5, &[]), 0..300)),
+    ("foreign-redisson-json", || filled(bitmap::redisson(2875, 7, Encoding::Json, &[]), 0..300)),
+    ("foreign-bloom-v3",      || filled(bloom_v3(), 0..200)),
+    ("foreign-guava",         || filled(guava(1, Encoding::Bytes), 0..250)),
+    ("foreign-guava-utf16",   || filled(guava(1, Encoding::Utf16), 0..400)),
+    ("foreign-guava-32",      || filled(guava(0, Encoding::Bytes), 0..250)),
+    ("foreign-valkey",        || filled(valkey_bloom(), 0..130)),
+    ("foreign-redisbloom",    || filled(redisbloom_chain(RedisBloomPlan::Full, 5, 2, TODAYS_LINK), 0..200)),
+    ("foreign-redisbloom-2",  || filled(redisbloom_chain(RedisBloomPlan::FullOrCut, 4, 2, OLD_LINK), 0..250)),
+    ("foreign-redisbloom-1",  || filled(redisbloom_chain(RedisBloomPlan::Narrow, 0, 1, OLD_LINK), 0..250)),
+];
+
+/// What `BF.RESERVE key 0.01 30` makes.
+const TODAYS_LINK: LinkSpec = LinkSpec {
+    modulus: 384,
+    probes: 8,
+    capacity: 30,
+    error_rate: 0.005,
+    bits_per_item: 11.027_753_418_256_411,
+    bits: 384,
+    log2: 0,
+    bytes: 48,
+};
+
+/// The same of `BF.RESERVE key 0.01 100` in versions before 2.2.0, which rounded bits up to a power of two.
+const OLD_LINK: LinkSpec = LinkSpec {
+    modulus: 1024,
+    probes: 7,
+    capacity: 106,
+    error_rate: 0.01,
+    bits_per_item: 9.585_058_377_367_446,
+    bits: 1024,
+    log2: 10,
+    bytes: 128,
+};
 
 /// The names of all, and the filters that today's code makes.
 pub(crate) fn all() -> Vec<(&'static str, Value)> {
     let bloom = RECIPES.iter().map(|(name, recipe)| (*name, Value::Bloom(recipe())));
     let cuckoo = CUCKOOS.iter().map(|(name, recipe)| (*name, Value::Cuckoo(Box::new(recipe()))));
-    bloom.chain(cuckoo).collect()
+    let foreign = FOREIGN.iter().map(|(name, recipe)| (*name, Value::Foreign(Box::new(recipe()))));
+    bloom.chain(cuckoo).chain(foreign).collect()
 }
 
 /// The names of all.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    RECIPES.iter().map(|(name, _)| *name).chain(CUCKOOS.iter().map(|(name, _)| *name))
+    let ours = RECIPES.iter().map(|(name, _)| *name).chain(CUCKOOS.iter().map(|(name, _)| *name));
+    ours.chain(FOREIGN.iter().map(|(name, _)| *name))
 }
 
 /// Where a file of tests/golden lies.
@@ -186,6 +305,10 @@ pub(crate) fn answers(value: &Value) -> String {
             let counts = hashes.iter().map(|hash| filter.count(*hash)).collect();
             // A slot in use is an item.
             json(filter.items(), filter.items(), contains, Some(counts), None)
+        }
+        Value::Foreign(filter) => {
+            let contains = (0..ASKED).map(|i| filter.contains(&item(i))).collect();
+            json(filter.items(), filter.ones(), contains, None, None)
         }
     }
 }

@@ -108,6 +108,11 @@ pub(crate) fn portrait<'a>(filter: impl Into<ValueRef<'a>>) -> String {
             let counts = [filter.items(), filter.deletes(), filter.moves(), filter.bytes()];
             format!("{:?}", (filter.spec(), counts, tables, filter.next_bytes(), filter.is_sparse()))
         }
+        ValueRef::Foreign(filter) => {
+            let links: Vec<_> =
+                filter.links().iter().map(|link| (link.spec(), link.items(), link.ones())).collect();
+            format!("{:?}", (filter.scheme(), filter.encoding(), filter.growth(), links))
+        }
     }
 }
 

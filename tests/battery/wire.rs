@@ -13,12 +13,18 @@ pub(crate) const FILTER_HEADER: usize = 96;
 pub(crate) const LAYER_HEADER: usize = 40;
 /// Number of the kind of cuckoo filters.
 pub(crate) const CUCKOO: u8 = 4;
+/// Number of the kind of other systems' filters.
+pub(crate) const FOREIGN: u8 = 5;
+/// Bytes of such a filter's header.
+pub(crate) const FOREIGN_HEADER: usize = 64;
+/// Bytes of each link's header.
+pub(crate) const LINK_HEADER: usize = 64;
 /// Bytes of a chunk before its data.
 pub(crate) const CHUNK_PREFIX: usize = 20;
 
 /// The file of a filter.
 pub(crate) fn encode<'a>(filter: impl Into<ValueRef<'a>>) -> Vec<u8> {
-    Encoder::new(filter).to_vec()
+    Encoder::native(filter).to_vec()
 }
 
 /// A Bloom filter from its file.
@@ -59,15 +65,17 @@ pub(crate) fn pieces(bytes: &[u8]) -> Vec<Range<usize>> {
     }
 }
 
-/// The stamp of a head: CRC-32C of its header, of layers with the numbers of items taken as 0.
+/// The stamp of a head: CRC-32C of its header, of layers and links with the numbers of items taken as 0.
 pub(crate) fn stamp(head: &[u8]) -> u32 {
-    if head[5] == CUCKOO {
-        return crc32c::crc32c(&head[ENVELOPE..]);
-    }
+    let (first, len, items) = match head[5] {
+        CUCKOO => return crc32c::crc32c(&head[ENVELOPE..]),
+        FOREIGN => (FOREIGN_HEADER, LINK_HEADER, 32),
+        _ => (FILTER_HEADER, LAYER_HEADER, 24),
+    };
     let mut header = head[ENVELOPE..].to_vec();
-    for layer in (FILTER_HEADER..header.len()).step_by(LAYER_HEADER) {
-        let end = header.len().min(layer + 32);
-        header[(layer + 24).min(end)..end].fill(0);
+    for part in (first..header.len()).step_by(len) {
+        let end = header.len().min(part + items + 8);
+        header[(part + items).min(end)..end].fill(0);
     }
     crc32c::crc32c(&header)
 }

@@ -1,11 +1,13 @@
 """Reads filters of Bloomery from their bytes alone: a second implementation, written from the format and not from the
-code, with nothing but the standard library and an XXH3 that is not ours.
+code, with nothing but the standard library and an XXH3 that is not ours. Those of other systems are among them.
 
     python reader.py FILE [ITEM...]     prints what is in the file, and the answer for each item
 
 It is made to be read: slow, whole, and without a trick.
 """
 
+import math
+import re
 import struct
 import sys
 from dataclasses import dataclass, field
@@ -13,20 +15,28 @@ from dataclasses import dataclass, field
 import xxhash
 
 MASK = (1 << 64) - 1
+MASK32 = (1 << 32) - 1
+POSITIVE = MASK >> 1  # a Java long without its sign
 GOLDEN = 0x9E3779B97F4A7C15
 SPREAD = 0x5BD1E995
 BLOCK_BITS = 512
 MAX_CHUNK = 16 << 20
 
-FIXED, CHAIN, WINDOW, CUCKOO = 1, 2, 3, 4
+FIXED, CHAIN, WINDOW, CUCKOO, FOREIGN = 1, 2, 3, 4, 5
 XXH3, SIPHASH = 1, 2
+CUCKOO_REDISBLOOM, CUCKOO_REDISBLOOM_1 = 3, 4
 CLASSIC, BLOCKED = 1, 2
 CELL_WIDTHS = (1, 4, 8, 16)
+GO_ZERO, BLOOM_V3, GUAVA_64, GUAVA_32, REDISSON, REDISBLOOM, VALKEY_BLOOM = range(1, 8)
+FULL, FULL_OR_CUT, NARROW, NARROW_EITHER = range(4)
+BYTES, UTF16, LONG, INT, JSON, KRYO5 = range(6)
 
 ENVELOPE = struct.Struct("<4sBBHIQI")
 FILTER_HEADER = struct.Struct("<QdQQBBBBIIIdQQQQII")
 LAYER_HEADER = struct.Struct("<QdQQII")
 CUCKOO_HEADER = struct.Struct("<QQQQQBBHHHII")
+FOREIGN_HEADER = struct.Struct("<BBBBIII32sdd")
+LINK_HEADER = struct.Struct("<QQQQQddII")
 CHUNK_PREFIX = struct.Struct("<QIII")
 
 
@@ -64,11 +74,11 @@ def rotate(x, bits):
     return (x << bits | x >> 64 - bits) & MASK
 
 
-def siphash128(key_low, key_high, data, compress=1, finish=3):
-    """SipHash with 128 bits of output (Aumasson, Bernstein): two words, the first one first."""
+def siphash(key_low, key_high, data, mark=0, compress=1, finish=3):
+    """SipHash (Aumasson, Bernstein) up to where its output begins: the state, and what stirs it."""
     v = [
         key_low ^ 0x736F6D6570736575,
-        key_high ^ 0x646F72616E646F6D ^ 0xEE,
+        key_high ^ 0x646F72616E646F6D ^ mark,
         key_low ^ 0x6C7967656E657261,
         key_high ^ 0x7465646279746573,
     ]
@@ -93,12 +103,124 @@ def siphash128(key_low, key_high, data, compress=1, finish=3):
         v[3] ^= word
         rounds(compress)
         v[0] ^= word
-    v[2] ^= 0xEE
+    v[2] ^= mark or 0xFF
     rounds(finish)
+    return v, rounds
+
+
+def siphash64(key_low, key_high, data, compress=1, finish=3):
+    """SipHash with 64 bits of output."""
+    v, _ = siphash(key_low, key_high, data, 0, compress, finish)
+    return v[0] ^ v[1] ^ v[2] ^ v[3]
+
+
+def siphash128(key_low, key_high, data, compress=1, finish=3):
+    """SipHash with 128 bits of output: two words, the first one first."""
+    v, rounds = siphash(key_low, key_high, data, 0xEE, compress, finish)
     first = v[0] ^ v[1] ^ v[2] ^ v[3]
     v[1] ^= 0xDD
     rounds(finish)
     return first, v[0] ^ v[1] ^ v[2] ^ v[3]
+
+
+def murmur2(data, seed):
+    """MurmurHash2 (Appleby), 32 bits."""
+    h = seed ^ len(data) & MASK32
+    whole = len(data) - len(data) % 4
+    for (word,) in struct.iter_unpack("<I", data[:whole]):
+        word = word * SPREAD & MASK32
+        word = (word ^ word >> 24) * SPREAD & MASK32
+        h = h * SPREAD & MASK32 ^ word
+    if data[whole:]:
+        h = (h ^ int.from_bytes(data[whole:], "little")) * SPREAD & MASK32
+    h = (h ^ h >> 13) * SPREAD & MASK32
+    return h ^ h >> 15
+
+
+def murmur64a(data, seed):
+    """MurmurHash64A (Appleby)."""
+    m = 0xC6A4A7935BD1E995
+    h = seed ^ len(data) * m & MASK
+    whole = len(data) - len(data) % 8
+    for (word,) in struct.iter_unpack("<Q", data[:whole]):
+        word = word * m & MASK
+        h = (h ^ (word ^ word >> 47) * m & MASK) * m & MASK
+    if data[whole:]:
+        h = (h ^ int.from_bytes(data[whole:], "little")) * m & MASK
+    h = (h ^ h >> 47) * m & MASK
+    return h ^ h >> 47
+
+
+def murmur3(data):
+    """MurmurHash3 (Appleby) for 64-bit machines, seed 0: two words, the first one first."""
+    c1, c2 = 0x87C37B91114253D5, 0x4CF5AD432745937F
+    h1 = h2 = 0
+    whole = len(data) - len(data) % 16
+    for k1, k2 in struct.iter_unpack("<QQ", data[:whole]):
+        h1 ^= rotate(k1 * c1 & MASK, 31) * c2 & MASK
+        h1 = (rotate(h1, 27) + h2) * 5 + 0x52DCE729 & MASK
+        h2 ^= rotate(k2 * c2 & MASK, 33) * c1 & MASK
+        h2 = (rotate(h2, 31) + h1) * 5 + 0x38495AB5 & MASK
+    k1, k2 = struct.unpack("<QQ", data[whole:].ljust(16, b"\0"))
+    h1 ^= rotate(k1 * c1 & MASK, 31) * c2 & MASK
+    h2 ^= rotate(k2 * c2 & MASK, 33) * c1 & MASK
+
+    def finish(h):
+        h = (h ^ h >> 33) * 0xFF51AFD7ED558CCD & MASK
+        h = (h ^ h >> 33) * 0xC4CEB9FE1A85EC53 & MASK
+        return h ^ h >> 33
+
+    h1, h2 = h1 ^ len(data), h2 ^ len(data)
+    h1 = h1 + h2 & MASK
+    h2 = h2 + h1 & MASK
+    h1, h2 = finish(h1), finish(h2)
+    h1 = h1 + h2 & MASK
+    return h1, h2 + h1 & MASK
+
+
+def highwayhash128(key, data):
+    """HighwayHash (Alakuijala, Cox, Wassenberg) with 128 bits of output: two words, the first one first."""
+    mul0 = [0xDBE6D5D5FE4CCE2F, 0xA4093822299F31D0, 0x13198A2E03707344, 0x243F6A8885A308D3]
+    mul1 = [0x3BD39E10CB0EF593, 0xC0ACF169B5F18A8C, 0xBE5466CF34E90C6C, 0x452821E638D01377]
+    v0 = [mul ^ lane for mul, lane in zip(mul0, key, strict=True)]
+    v1 = [mul ^ rotate(lane, 32) for mul, lane in zip(mul1, key, strict=True)]
+
+    def zipper(low, high):
+        """Mixes the bytes of two lanes."""
+        source = struct.pack("<QQ", low, high)
+        return struct.unpack("<QQ", bytes(source[i] for i in (3, 12, 2, 5, 14, 1, 15, 0, 11, 4, 10, 13, 9, 6, 8, 7)))
+
+    def update(lanes):
+        for i in range(4):
+            v1[i] = v1[i] + mul0[i] + lanes[i] & MASK
+            mul0[i] ^= (v1[i] & MASK32) * (v0[i] >> 32)
+            v0[i] = v0[i] + mul1[i] & MASK
+            mul1[i] ^= (v0[i] & MASK32) * (v1[i] >> 32)
+        for to, source in ((v0, v1), (v1, v0)):
+            for i in (0, 2):
+                low, high = zipper(source[i], source[i + 1])
+                to[i], to[i + 1] = to[i] + low & MASK, to[i + 1] + high & MASK
+
+    whole = len(data) - len(data) % 32
+    for lanes in struct.iter_unpack("<4Q", data[:whole]):
+        update(lanes)
+    if rest := data[whole:]:
+        size = len(rest)
+        for i in range(4):
+            v0[i] = v0[i] + (size << 32 | size) & MASK
+            halves = (v1[i] & MASK32, v1[i] >> 32)
+            low, high = ((half << size | half >> 32 - size) & MASK32 for half in halves)
+            v1[i] = high << 32 | low
+        packet = bytearray(rest[: size & ~3].ljust(32, b"\0"))
+        behind = rest[size & ~3 :]
+        if size & 16:
+            packet[28:32] = rest[-4:]
+        elif behind:
+            packet[16:19] = behind[0], behind[len(behind) // 2], behind[-1]
+        update(struct.unpack("<4Q", packet))
+    for _ in range(6):
+        update([rotate(v0[i], 32) for i in (2, 3, 0, 1)])
+    return tuple(v0[i] + mul0[i] + v1[i + 2] + mul1[i + 2] & MASK for i in (0, 1))
 
 
 # ---- probes ---------------------------------------------------------------------------------------------------------
@@ -179,6 +301,12 @@ def nest(low):
     return fingerprint, low, low ^ fingerprint * SPREAD
 
 
+def old_nest(low):
+    """The same of RedisBloom's before 2.2.0."""
+    fingerprint = low >> 24 or 7
+    return fingerprint, low, low ^ fingerprint * SPREAD & MASK32
+
+
 @dataclass
 class Table:
     """A sub-filter of a cuckoo filter."""
@@ -199,6 +327,166 @@ class Table:
 
     def items(self):
         return len(self.data) - self.data.count(0)
+
+
+# ---- other systems' bits --------------------------------------------------------------------------------------------
+
+
+def encode(item, encoding):
+    """What the original hashed of an item; None for an item that it cannot have had."""
+    if encoding == BYTES:
+        return item
+    try:
+        text = item.decode()
+    except UnicodeDecodeError:
+        return None
+    if encoding in (LONG, INT):
+        width = 8 if encoding == LONG else 4
+        limit = 1 << 8 * width - 1
+        if not re.fullmatch("[+-]?[0-9]+", text) or not -limit <= int(text) < limit:
+            return None
+        return int(text).to_bytes(width, "little", signed=True)
+    return {UTF16: utf16, JSON: json, KRYO5: kryo5}[encoding](text)
+
+
+def utf16(text):
+    return text.encode("utf-16-le")
+
+
+def json(text):
+    """A string as Jackson writes it."""
+    named = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
+    escaped = (named.get(letter) or (f"\\u{ord(letter):04X}" if letter < " " else letter) for letter in text)
+    return f'"{"".join(escaped)}"'.encode()
+
+
+def kryo5(text):
+    """A string as Kryo 5 writes it, with its class."""
+    if text.isascii() and 2 <= len(text) <= 32:
+        return b"\3" + text[:-1].encode() + bytes([ord(text[-1]) | 0x80])
+    units = [unit for (unit,) in struct.iter_unpack("<H", utf16(text))]
+    length = len(units) + 1 if units else 1
+    # Six bits of the length, then seven at a time. The bit above them says whether more follow.
+    out = bytearray([0x80 | (0x40 if length > 0x3F else 0) | length & 0x3F])
+    length >>= 6
+    while length:
+        out.append((0x80 if length > 0x7F else 0) | length & 0x7F)
+        length >>= 7
+    for unit in units:
+        out += chr(unit).encode("utf-8", "surrogatepass")
+    return b"\3" + out
+
+
+def redisbloom_sums(plan, item):
+    """The pairs a, b of which a sequence a, a + b, a + 2b … is made, and the mask of its sums. Adds use the first."""
+    seed, narrow_seed = 0xC6A4A7935BD1E995, 0x9747B28C
+    a = murmur64a(item, seed)
+    full = a, murmur64a(item, a), MASK
+    a = murmur64a(item, seed & MASK32)
+    cut = a, murmur64a(item, a & MASK32), MASK
+    a = murmur2(item, narrow_seed)
+    narrow, wrapped = ((a, murmur2(item, a), mask) for mask in (MASK, MASK32))
+    return {
+        FULL: [full],
+        FULL_OR_CUT: [full, cut],
+        NARROW: [narrow],
+        NARROW_EITHER: [narrow, wrapped],
+    }[plan]
+
+
+def sequences(scheme, plan, seed, item, probes):
+    """Probe sequences of an item, before they are reduced to a link's bits. A member has one set entirely."""
+    if scheme == REDISBLOOM:
+        for a, b, mask in redisbloom_sums(plan, item):
+            yield (a + i * b & mask for i in range(probes))
+    elif scheme == VALKEY_BLOOM:
+        message = struct.pack("<Q", len(item)) + item
+        a, b = (siphash64(*struct.unpack("<QQ", key), message) for key in (seed[:16], seed[16:]))
+        yield (a if i == 0 else b if i == 1 else (a + i * b & MASK) % (2**64 - 59) for i in range(probes))
+    elif scheme == GO_ZERO:
+        yield (murmur3(item + bytes([i & 0xFF]))[0] for i in range(probes))
+    elif scheme == BLOOM_V3:
+        v = murmur3(item) + murmur3(item + b"\1")
+        yield (v[i % 2] + i * v[(2, 3, 3, 2)[i % 4]] & MASK for i in range(probes))
+    elif scheme == GUAVA_64:
+        a, b = murmur3(item)
+        yield (a + i * b & POSITIVE for i in range(probes))
+    elif scheme == GUAVA_32:
+        word = murmur3(item)[0]
+        sums = ((word & MASK32) + i * (word >> 32) & MASK32 for i in range(1, probes + 1))
+        yield (total ^ MASK32 if total >> 31 else total for total in sums)
+    else:
+        key = (0x9E3779B97F4A7C15, 0xF39CC0605CEDC834, 0x1082276BF3A27251, 0xF86C6A11D0C18E95)
+        a, b = highwayhash128(key, item)
+        yield ((i // 2 + 1) * a + (i + 1) // 2 * b & POSITIVE for i in range(probes))
+
+
+@dataclass
+class Link:
+    """A bit array of another system's filter."""
+
+    modulus: int
+    bits: int
+    length: int  # of its bytes in the original
+    capacity: int
+    items: int
+    error_rate: float
+    bits_per_item: float
+    probes: int
+    log2: int
+    data: bytes = b""
+
+    @property
+    def bytes(self):
+        """Whole words."""
+        return (self.length + 7) // 8 * 8
+
+    def check(self):
+        need(self.modulus >= 1 and self.log2 <= 63, "bits")
+        need(self.modulus <= 8 * self.length <= 8 << 46, "length of the bits")
+        need(1 <= self.probes <= 10_000, "number of hashes")
+        need(math.isfinite(self.error_rate) and self.error_rate > 0, "error rate")
+        need(math.isfinite(self.bits_per_item) and self.bits_per_item >= 0, "bits per item")
+
+    def holds(self, sequence):
+        return all(self.data[at >> 3] >> (at & 7) & 1 for at in (probe % self.modulus for probe in sequence))
+
+    def ones(self):
+        return sum(byte.bit_count() for byte in self.data)
+
+
+@dataclass
+class Foreign:
+    kind: int
+    scheme: int
+    plan: int
+    random_seed: int
+    encoding: int
+    options: int
+    growth: int
+    seed: bytes
+    error_rate: float
+    tightening: float
+    layers: list = field(default_factory=list)  # its links
+
+    def contains(self, item):
+        item = encode(item, self.encoding)
+        if item is None:
+            return False
+        return any(
+            link.holds(sequence)
+            for link in self.layers
+            for sequence in sequences(self.scheme, self.plan, self.seed, item, link.probes)
+        )
+
+    def count(self, _):
+        return None
+
+    def ones(self):
+        return sum(link.ones() for link in self.layers)
+
+    def items(self):
+        return sum(link.items for link in self.layers)
 
 
 # ---- the file -------------------------------------------------------------------------------------------------------
@@ -279,7 +567,12 @@ class Cuckoo(Hashing):
 
     def count(self, item):
         """How often the item was added, at most."""
-        fingerprint, *pair = nest(self.hash_item(item)[0])
+        if self.hash == CUCKOO_REDISBLOOM:
+            fingerprint, *pair = nest(murmur64a(item, 0))
+        elif self.hash == CUCKOO_REDISBLOOM_1:
+            fingerprint, *pair = old_nest(murmur2(item, 0))
+        else:
+            fingerprint, *pair = nest(self.hash_item(item)[0])
         return sum(table.count(fingerprint, pair) for table in self.layers)
 
     def contains(self, item):
@@ -316,7 +609,7 @@ def read_head(data):
     need(len(header) == header_len, "the header is cut short")
     need(crc32c(head[:20] + header) == checksum, "checksum of the head")
     need(flags == 0, "flags")
-    read_header = cuckoo_header if kind == CUCKOO else bloom_header
+    read_header = {CUCKOO: cuckoo_header, FOREIGN: foreign_header}.get(kind, bloom_header)
     filter_, stamp = read_header(kind, header)
     need(body_len == sum(layer.bytes for layer in filter_.layers), "length of the body")
     return filter_, body_len, stamp, rest
@@ -327,14 +620,16 @@ def cuckoo_header(kind, header):
     fields = CUCKOO_HEADER.unpack(header)
     capacity, seed_low, seed_high, deletes, moves, hash_, slots, max_iterations, expansion = fields[:9]
     reserved, tables, reserved_too = fields[9:]
-    need(hash_ in (XXH3, SIPHASH), "hash")
+    need(hash_ in (XXH3, SIPHASH, CUCKOO_REDISBLOOM, CUCKOO_REDISBLOOM_1), "hash")
     need(hash_ == SIPHASH or seed_high == 0, "XXH3 has a seed of 64 bits")
+    ours = hash_ in (XXH3, SIPHASH)
+    need(ours or seed_low == 0, "RedisBloom has no seed")
     need(slots >= 1 and max_iterations >= 1, "slots and iterations")
-    need(2 * slots <= capacity <= 1 << 48, "capacity")
+    need((2 if ours else 1) * slots <= capacity <= 1 << 48, "capacity")
     need(expansion == 0 or expansion in {1 << i for i in range(16)}, "expansion")
     need(max(deletes, moves) <= 1 << 62, "counts")
     need(reserved == reserved_too == 0, "reserved")
-    need(1 <= tables <= (4096 if expansion else 1), "sub-filters")
+    need(1 <= tables <= (65536 if expansion else 1), "sub-filters")
     filter_ = Cuckoo(
         kind, capacity, (seed_low, seed_high), hash_, slots, max_iterations, expansion, deletes, moves
     )  # fmt: skip
@@ -346,6 +641,35 @@ def cuckoo_header(kind, header):
         filter_.layers.append(Table(buckets, slots))
         buckets *= expansion
     return filter_, crc32c(header)
+
+
+def foreign_header(kind, header):
+    need(len(header) >= FOREIGN_HEADER.size, "the header is too short")
+    scheme, plan, random_seed, encoding, links, *others = FOREIGN_HEADER.unpack_from(header)
+    options, growth, seed, error_rate, tightening = others
+    need(len(header) == FOREIGN_HEADER.size + links * LINK_HEADER.size, "length of the header")
+    need(GO_ZERO <= scheme <= VALKEY_BLOOM, "scheme")
+    need(encoding <= KRYO5, "encoding")
+    need(1 <= links <= (1 << 20 if scheme >= REDISBLOOM else 1), "links")
+    if scheme == VALKEY_BLOOM:
+        need(0 < error_rate < 1 and 0 < tightening < 1 and random_seed <= 1, "growth")
+        need(plan == options == 0, "what valkey-bloom does not have")
+    else:
+        need(header[2] == 0 and header[16:64] == bytes(48), "what only valkey-bloom has")
+        need(plan <= NARROW_EITHER, "plan")
+        need(scheme == REDISBLOOM or plan == options == growth == 0, "what only chains have")
+    filter_ = Foreign(
+        kind, scheme, plan, random_seed, encoding, options, growth, seed, error_rate, tightening
+    )  # fmt: skip
+    stamped = bytearray(header)
+    for i in range(links):
+        at = FOREIGN_HEADER.size + i * LINK_HEADER.size
+        link = Link(*LINK_HEADER.unpack_from(header, at))
+        link.check()
+        filter_.layers.append(link)
+        stamped[at + 32 : at + 40] = bytes(8)  # the number of items
+    need(sum(link.probes for link in filter_.layers) <= 1 << 22, "probes of all links")
+    return filter_, crc32c(stamped)
 
 
 def bloom_header(kind, header):

@@ -17,6 +17,8 @@ use std::rc::Rc;
 /// A key's value.
 pub enum Content {
     Filter(Value),
+    String(Vec<u8>),
+    Hash(BTreeMap<&'static str, &'static str>),
     Other,
 }
 
@@ -55,7 +57,7 @@ impl Key for HostKey<'_> {
         // SAFETY: commands run one at a time and open each key once for writing, as on the server.
         match unsafe { &*content.as_ptr() } {
             Content::Filter(value) => Ok(Some(value)),
-            Content::Other => Err(WrongType),
+            _ => Err(WrongType),
         }
     }
 
@@ -64,7 +66,7 @@ impl Key for HostKey<'_> {
         // SAFETY: as above.
         match unsafe { &mut *content.as_ptr() } {
             Content::Filter(value) => Ok(Some(value)),
-            Content::Other => Err(WrongType),
+            _ => Err(WrongType),
         }
     }
 
@@ -93,6 +95,26 @@ impl<'a> Call<'a> for HostCall<'a> {
 
     fn settings(&self) -> Settings {
         self.host.settings.get()
+    }
+
+    fn string<R>(&self, index: usize, read: impl FnOnce(&[u8]) -> R) -> Result<R, CommandError> {
+        match self.host.keys.borrow().get(self.arguments[index]).map(|content| content.borrow()) {
+            None => Ok(read(&[])),
+            Some(content) => match &*content {
+                Content::String(bytes) => Ok(read(bytes)),
+                _ => Err(CommandError::WrongType),
+            },
+        }
+    }
+
+    fn hash_field(&self, index: usize, field: &'static str) -> Result<Option<Vec<u8>>, CommandError> {
+        match self.host.keys.borrow().get(self.arguments[index]).map(|content| content.borrow()) {
+            None => Ok(None),
+            Some(content) => match &*content {
+                Content::Hash(fields) => Ok(fields.get(field).map(|text| text.as_bytes().to_vec())),
+                _ => Err(CommandError::WrongType),
+            },
+        }
     }
 
     fn now_ms(&self) -> u64 {
@@ -187,7 +209,7 @@ impl Host {
         let value = keys.get(key.as_bytes()).expect("the key exists").borrow();
         match &*value {
             Content::Filter(value) => bloomery::wire::Encoder::new(value).to_vec(),
-            Content::Other => panic!("{key} holds another type"),
+            _ => panic!("{key} holds another type"),
         }
     }
 }

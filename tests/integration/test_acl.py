@@ -31,7 +31,7 @@ class Command:
 
 COMMANDS = [
     # What takes memory is refused when memory is short (denyoom). What writes and may take long is not fast: many
-    # items, a whole filter, an add to a cuckoo filter, which may move others. LIKE's key moves with its options.
+    # items, a whole filter, an add to a cuckoo filter, which may move others. Keys behind words move with them.
     Command("BF.RESERVE", -4, "write denyoom movablekeys", "RW insert", "0.01 100"),
     Command("BF.INSERT", -4, "write denyoom", "RW insert", "ITEMS item"),
     Command("BF.ADD", 3, "write denyoom fast", "RW insert", "item"),
@@ -52,6 +52,8 @@ COMMANDS = [
     Command("BF.DEBUG", 2, "readonly fast", "RO access", ""),
     Command("BF.SCANDUMP", 3, "readonly fast", "RO access", "0"),
     Command("BF.LOADCHUNK", 4, "write denyoom", "RW insert", "1 data"),
+    Command("BF.IMPORT", -4, "write denyoom movablekeys", "RW insert", "BLOOMV3 data"),
+    Command("BF.LOAD", 3, "write denyoom", "RW insert", "data"),
     Command("CF.RESERVE", -3, "write denyoom", "RW insert", "100"),
     Command("CF.INSERT", -4, "write denyoom", "RW insert", "ITEMS item"),
     Command("CF.INSERTNX", -4, "write denyoom", "RW insert", "ITEMS item"),
@@ -66,6 +68,13 @@ COMMANDS = [
     Command("CF.DEBUG", 2, "readonly fast", "RO access", ""),
     Command("CF.SCANDUMP", 3, "readonly fast", "RO access", "0"),
     Command("CF.LOADCHUNK", 4, "write denyoom", "RW insert", "1 data"),
+]
+# An import of each kind that has sources, from {1} into {0}.
+IMPORTS = [
+    ["BF.IMPORT", "{0}:key", "GOZERO", "{1}:source", "BITS", "1024"],
+    ["bf.import", "{0}:key", "gozero", "{1}:source", "bits", "1024"],
+    ["BF.IMPORT", "{0}:key", "REDISSON", "{1}:source", "{1}:config"],
+    ["bf.import", "{0}:key", "redisson", "{1}:source", "{1}:config", "codec", "json"],
 ]
 ARITY, FLAGS, FIRST_KEY, LAST_KEY, STEP, CATEGORIES, KEYS = 1, 2, 3, 4, 5, 6, 8  # in a reply of COMMAND INFO
 
@@ -116,17 +125,22 @@ def test_arity_and_flags(described):
 
 
 def test_keys(described):
-    """Every command has one key, its first argument. BF.RESERVE may have another, which it reads."""
+    """Every command has one key, its first argument. BF.RESERVE and BF.IMPORT may have others, which they read."""
 
-    def key(flags: str, *begin) -> list:
-        one = ["type", "range", "spec", ["lastkey", 0, "keystep", 1, "limit", 0]]
-        return ["flags", flags.split(), "begin_search", [*begin], "find_keys", one]
+    def key(flags: str, *begin, count=1) -> list:
+        keys = ["type", "range", "spec", ["lastkey", count - 1, "keystep", 1, "limit", 0]]
+        return ["flags", flags.split(), "begin_search", [*begin], "find_keys", keys]
+
+    def behind(word: str, start: int, count: int = 1) -> list:
+        return key("RO access", "type", "keyword", "spec", ["keyword", word, "startfrom", start], count=count)
 
     first = ["type", "index", "spec", ["index", 1]]
-    like = key("RO access", "type", "keyword", "spec", ["keyword", "LIKE", "startfrom", 4])
+    others = {
+        "BF.RESERVE": [behind("LIKE", 4)],
+        "BF.IMPORT": [behind("GOZERO", 2), behind("REDISSON", 2, count=2)],
+    }
     for command, reply in described.items():
-        others = [like] if command.name == "BF.RESERVE" else []
-        assert reply[KEYS] == [key(command.key, *first), *others], command.name
+        assert reply[KEYS] == [key(command.key, *first), *others.get(command.name, [])], command.name
         assert (reply[FIRST_KEY], reply[LAST_KEY], reply[STEP]) == (1, 1, 1), command.name
 
 
@@ -160,6 +174,9 @@ def test_only_keys_that_were_granted(client):
     like = ["BF.RESERVE", "mine:key", "0.01", "100", "LIKE"]
     assert may(client, "tenant", [*like, "mine:other"])
     assert not may(client, "tenant", [*like, "yours:other"])
+    for words in IMPORTS:
+        assert may(client, "tenant", [word.format("mine", "mine") for word in words])
+        assert not may(client, "tenant", [word.format("mine", "yours") for word in words])
 
 
 def test_the_key_behind_like_is_read(client):
@@ -167,6 +184,29 @@ def test_the_key_behind_like_is_read(client):
     assert may(client, "copier", ["BF.RESERVE", "new", "0.01", "100", "LIKE", "old"])
     assert not may(client, "copier", ["BF.RESERVE", "old", "0.01", "100", "LIKE", "old"])
     assert not may(client, "copier", ["BF.RESERVE", "new", "0.01", "100", "LIKE", "new"])
+
+
+def test_the_sources_of_an_import_are_read(client):
+    """Each of them, whatever the case of the words, and not written to."""
+    client.execute_command("ACL SETUSER", "mover", "on", "nopass", "+@all", "%W~new:*", "%R~old:*")
+    for words in IMPORTS:
+        assert may(client, "mover", [word.format("new", "old") for word in words])
+        assert not may(client, "mover", [word.format("old", "old") for word in words])
+        assert not may(client, "mover", [word.format("new", "new") for word in words])
+    assert may(client, "mover", ["BF.IMPORT", "new:key", "REDISSON", "old:source", "old:config"])
+    assert not may(client, "mover", ["BF.IMPORT", "new:key", "REDISSON", "old:source", "secret"])
+    assert not may(client, "mover", ["BF.IMPORT", "new:key", "REDISSON", "secret", "old:config"])
+
+
+def test_what_the_keys_of_an_import_are(client):
+    for words, sources in [
+        (["GOZERO", "a", "BITS", "8"], ["a"]),
+        (["REDISSON", "a", "b", "CODEC", "JSON"], ["a", "b"]),
+        (["BLOOMV3", "a"], []),
+        (["GUAVA", "a", "FUNNEL", "LONG"], []),
+    ]:
+        keys = client.execute_command("COMMAND GETKEYS", "BF.IMPORT", "key", *words)
+        assert keys == ["key", *sources], words
 
 
 @pytest.mark.parametrize("family", ["bloom", "cuckoo"])

@@ -1,8 +1,8 @@
 """The documentation, checked against real servers: every example runs; every command, option and error is there.
 
-Examples are fenced blocks in README.md, docs/COMMANDS.md and docs/COMPATIBILITY.md with the language `redis-cli`, in
-the format of transcript.py. Each starts on an empty server. Words after the language are arguments of redis-cli:
-```redis-cli -3.
+Examples are fenced blocks in README.md, docs/COMMANDS.md, docs/COMPATIBILITY.md and docs/MOVING.md with the language
+`redis-cli`, in the format of transcript.py. Each starts on an empty server. Words after the language are arguments of
+redis-cli: ```redis-cli -3.
 
     .cache/venv/bin/python tests/integration/test_docs.py [--server NAME]
 
@@ -20,9 +20,10 @@ from transcript import Exchange, Transcript
 README = ROOT / "README.md"
 COMMANDS = ROOT / "docs" / "COMMANDS.md"
 COMPATIBILITY = ROOT / "docs" / "COMPATIBILITY.md"
+MOVING = ROOT / "docs" / "MOVING.md"
 CONFIGURATION = ROOT / "redis.conf.example"
 
-WITH_EXAMPLES = (README, COMMANDS, COMPATIBILITY)
+WITH_EXAMPLES = (README, COMMANDS, COMPATIBILITY, MOVING)
 
 FENCE = re.compile(r"```(\S*) *(.*)")
 
@@ -128,6 +129,7 @@ KEYS = [
     ["CF.RESERVE", "cuckoo", "100"],
     ["CF.RESERVE", "tight", "4", "EXPANSION", "0", "SEED", "1"],
     ["CF.INSERT", "tight", "ITEMS", "bob", "bob", "bob", "bob"],
+    ["BF.IMPORT", "foreign", "GOZERO", "text", "BITS", "40"],
 ]
 
 ERROR_ROW = re.compile(r"\| `(?P<text>[^`]+)` \| `(?P<command>[^`]+)`.*")

@@ -5,7 +5,7 @@ use super::{HASHES, Words, hash_name, integer, one_of, printable, seed};
 use crate::command::Call;
 use crate::command::error::CommandError;
 use crate::config::Settings;
-use crate::filter::CuckooSpec;
+use crate::filter::{CuckooSpec, Origin};
 use crate::hash::{HashKind, Seed};
 use crate::params::limits;
 
@@ -79,6 +79,7 @@ fn default_spec(settings: &Settings) -> CuckooSpec {
         bucket_size: settings.cuckoo_bucket_size,
         max_iterations: settings.cuckoo_max_iterations,
         expansion: CuckooSpec::expansion_for(settings.cuckoo_expansion),
+        origin: Origin::Bloomery,
         hash: HashKind::default(),
         seed: Seed::default(),
     }

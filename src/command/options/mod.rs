@@ -32,7 +32,7 @@ pub(super) fn unsigned(bytes: &[u8]) -> Option<u64> {
 }
 
 /// Bytes of a client in an error text: printable, and not longer than one wants to read.
-fn printable(bytes: &[u8]) -> String {
+pub(super) fn printable(bytes: &[u8]) -> String {
     const MOST: usize = 64;
     let mut text =
         bytes.iter().take(MOST).flat_map(|byte| byte.escape_ascii()).map(char::from).collect::<String>();
@@ -43,9 +43,9 @@ fn printable(bytes: &[u8]) -> String {
 }
 
 /// The arguments of a command, one after the other.
-struct Words<'c, C> {
-    call: &'c C,
-    next: usize,
+pub(super) struct Words<'c, C> {
+    pub(super) call: &'c C,
+    pub(super) next: usize,
 }
 
 impl<'a, C: Call<'a>> Words<'_, C> {
@@ -53,14 +53,14 @@ impl<'a, C: Call<'a>> Words<'_, C> {
         (self.next < self.call.argc()).then(|| self.call.arg(self.next))
     }
 
-    fn next(&mut self) -> Option<&'a [u8]> {
+    pub(super) fn next(&mut self) -> Option<&'a [u8]> {
         let word = self.peek()?;
         self.next = self.next.saturating_add(1);
         Some(word)
     }
 
     /// The value of an option, read by `parse`; refused with what the option takes.
-    fn value<T>(
+    pub(super) fn value<T>(
         &mut self,
         option: &'static str,
         takes: &'static str,
@@ -72,7 +72,7 @@ impl<'a, C: Call<'a>> Words<'_, C> {
 
 const HASHES: [(&str, HashKind); 2] = [("XXH3", HashKind::Xxh3), ("SIPHASH", HashKind::SipHash)];
 
-fn one_of<T: Copy>(names: &[(&str, T)]) -> impl Fn(&[u8]) -> Option<T> {
+pub(super) fn one_of<T: Copy>(names: &[(&str, T)]) -> impl Fn(&[u8]) -> Option<T> {
     |word| names.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| *value)
 }
 
@@ -86,7 +86,7 @@ pub(super) fn hash_name(hash: HashKind) -> &'static str {
     name_of(hash, &HASHES)
 }
 
-fn bad(option: &'static str, takes: &'static str) -> CommandError {
+pub(super) fn bad(option: &'static str, takes: &'static str) -> CommandError {
     CommandError::BadOption { option, takes }
 }
 

@@ -1,7 +1,9 @@
 //! BF.*: commands on Bloom filters.
 
 use super::ArgumentKind::{Block, Double, Integer, Key, OneOf, Text};
-use super::{Argument, Command, Entry, ITEM, ITEMS, KeyUse, Namespace, option, optional, required, word};
+use super::{
+    Argument, Command, Entry, ITEM, ITEMS, KeyUse, MoreKeys, Namespace, option, optional, required, word,
+};
 
 const RESERVE: &[Argument] = &[
     required("error_rate", Double),
@@ -67,6 +69,58 @@ const INFO: &[Argument] = &[Argument {
     multiple: false,
 }];
 
+const IMPORT: &[Argument] = &[required(
+    "format",
+    OneOf(&[
+        Argument {
+            name: "gozero",
+            token: None,
+            kind: Block(&[
+                Argument { optional: false, ..option("source", "GOZERO", Key) },
+                Argument { optional: false, ..option("bits", "BITS", Integer) },
+                option("maps", "MAPS", Integer),
+            ]),
+            optional: false,
+            multiple: false,
+        },
+        Argument {
+            name: "redisson",
+            token: None,
+            kind: Block(&[
+                Argument { optional: false, ..option("source", "REDISSON", Key) },
+                required("config", Key),
+                option(
+                    "codec",
+                    "CODEC",
+                    OneOf(&[word("string", "STRING"), word("json", "JSON"), word("kryo5", "KRYO5")]),
+                ),
+            ]),
+            optional: false,
+            multiple: false,
+        },
+        Argument { optional: false, ..option("blob", "BLOOMV3", Text) },
+        Argument {
+            name: "guava",
+            token: None,
+            kind: Block(&[
+                Argument { optional: false, ..option("blob", "GUAVA", Text) },
+                option(
+                    "funnel",
+                    "FUNNEL",
+                    OneOf(&[
+                        word("bytes", "BYTES"),
+                        word("utf16", "UTF16"),
+                        word("long", "LONG"),
+                        word("int", "INT"),
+                    ]),
+                ),
+            ]),
+            optional: false,
+            multiple: false,
+        },
+    ]),
+)];
+
 const O_K: &str = "O(k), where k is the number of probes of an item";
 const O_K_N: &str = "O(k * n), where k is the number of probes of an item and n is the number of items";
 
@@ -84,6 +138,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: "O(1)",
         since: "1.0.0",
         arguments: RESERVE,
+        more_keys: &[MoreKeys { word: c"LIKE", from: 4, count: 1, key: KeyUse::Read }],
     },
     Entry {
         command: Command::Add,
@@ -97,6 +152,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: O_K,
         since: "1.0.0",
         arguments: ITEM,
+        more_keys: &[],
     },
     Entry {
         command: Command::Madd,
@@ -110,6 +166,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: O_K_N,
         since: "1.0.0",
         arguments: ITEMS,
+        more_keys: &[],
     },
     Entry {
         command: Command::Addnx,
@@ -123,6 +180,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: O_K,
         since: "0.1.0",
         arguments: ITEM,
+        more_keys: &[],
     },
     Entry {
         command: Command::Insert,
@@ -136,6 +194,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: O_K_N,
         since: "1.0.0",
         arguments: INSERT,
+        more_keys: &[],
     },
     Entry {
         command: Command::Exists,
@@ -149,6 +208,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: O_K,
         since: "1.0.0",
         arguments: ITEM,
+        more_keys: &[],
     },
     Entry {
         command: Command::Mexists,
@@ -162,6 +222,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: O_K_N,
         since: "1.0.0",
         arguments: ITEMS,
+        more_keys: &[],
     },
     Entry {
         command: Command::Test,
@@ -175,6 +236,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: O_K,
         since: "0.1.0",
         arguments: ITEM,
+        more_keys: &[],
     },
     Entry {
         command: Command::Mtest,
@@ -188,6 +250,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: O_K_N,
         since: "0.1.0",
         arguments: ITEMS,
+        more_keys: &[],
     },
     Entry {
         command: Command::Del,
@@ -201,6 +264,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: O_K,
         since: "0.1.0",
         arguments: ITEM,
+        more_keys: &[],
     },
     Entry {
         command: Command::Mdel,
@@ -214,6 +278,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: O_K_N,
         since: "0.1.0",
         arguments: ITEMS,
+        more_keys: &[],
     },
     Entry {
         command: Command::Count,
@@ -227,6 +292,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: O_K,
         since: "0.1.0",
         arguments: ITEM,
+        more_keys: &[],
     },
     Entry {
         command: Command::Rotate,
@@ -240,6 +306,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: "O(1)",
         since: "0.1.0",
         arguments: &[],
+        more_keys: &[],
     },
     Entry {
         command: Command::Age,
@@ -253,6 +320,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: O_K,
         since: "0.1.0",
         arguments: ITEM,
+        more_keys: &[],
     },
     Entry {
         command: Command::Clear,
@@ -266,6 +334,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: "O(1)",
         since: "0.1.0",
         arguments: &[],
+        more_keys: &[],
     },
     Entry {
         command: Command::Card,
@@ -279,6 +348,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: "O(1)",
         since: "2.4.4",
         arguments: &[],
+        more_keys: &[],
     },
     Entry {
         command: Command::Info,
@@ -292,6 +362,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: "O(1)",
         since: "1.0.0",
         arguments: INFO,
+        more_keys: &[],
     },
     Entry {
         command: Command::Debug,
@@ -305,6 +376,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: "O(n), where n is the number of layers",
         since: "1.0.0",
         arguments: &[],
+        more_keys: &[],
     },
     Entry {
         command: Command::Scandump,
@@ -318,6 +390,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: "O(n), where n is the length of the piece",
         since: "1.0.0",
         arguments: &[required("iterator", Integer)],
+        more_keys: &[],
     },
     Entry {
         command: Command::Loadchunk,
@@ -331,5 +404,37 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: "O(n), where n is the length of the piece",
         since: "1.0.0",
         arguments: &[required("iterator", Integer), required("data", Text)],
+        more_keys: &[],
+    },
+    Entry {
+        command: Command::Import,
+        namespace: Namespace::Bloom,
+        verb: "import",
+        arity: -4,
+        key: KeyUse::Insert,
+        flags: "write deny-oom",
+        categories: "write bloom",
+        summary: "Makes a filter from another system's data, which then answers as the original",
+        complexity: "O(n), where n is the length of the data",
+        since: "0.1.0",
+        arguments: IMPORT,
+        more_keys: &[
+            MoreKeys { word: c"GOZERO", from: 2, count: 1, key: KeyUse::Read },
+            MoreKeys { word: c"REDISSON", from: 2, count: 2, key: KeyUse::Read },
+        ],
+    },
+    Entry {
+        command: Command::Load,
+        namespace: Namespace::Bloom,
+        verb: "load",
+        arity: 3,
+        key: KeyUse::Insert,
+        flags: "write deny-oom",
+        categories: "write bloom",
+        summary: "Restores a filter from what valkey-bloom writes into an append-only file",
+        complexity: "O(n), where n is the length of the data",
+        since: "0.1.0",
+        arguments: &[required("data", Text)],
+        more_keys: &[],
     },
 ];

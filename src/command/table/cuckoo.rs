@@ -36,6 +36,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: "O(1)",
         since: "1.0.0",
         arguments: RESERVE,
+        more_keys: &[],
     },
     Entry {
         command: Command::CfAdd,
@@ -49,6 +50,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: O_N,
         since: "1.0.0",
         arguments: ITEM,
+        more_keys: &[],
     },
     Entry {
         command: Command::CfAddnx,
@@ -62,6 +64,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: O_N,
         since: "1.0.0",
         arguments: ITEM,
+        more_keys: &[],
     },
     Entry {
         command: Command::CfInsert,
@@ -75,6 +78,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: O_N_M,
         since: "1.0.0",
         arguments: INSERT,
+        more_keys: &[],
     },
     Entry {
         command: Command::CfInsertnx,
@@ -88,6 +92,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: O_N_M,
         since: "1.0.0",
         arguments: INSERT,
+        more_keys: &[],
     },
     Entry {
         command: Command::CfExists,
@@ -101,6 +106,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: O_N,
         since: "1.0.0",
         arguments: ITEM,
+        more_keys: &[],
     },
     Entry {
         command: Command::CfMexists,
@@ -114,6 +120,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: O_N_M,
         since: "1.0.0",
         arguments: ITEMS,
+        more_keys: &[],
     },
     Entry {
         command: Command::CfDel,
@@ -127,6 +134,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: O_N,
         since: "1.0.0",
         arguments: ITEM,
+        more_keys: &[],
     },
     Entry {
         command: Command::CfCount,
@@ -140,6 +148,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: O_N,
         since: "1.0.0",
         arguments: ITEM,
+        more_keys: &[],
     },
     Entry {
         command: Command::CfCompact,
@@ -153,6 +162,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: "O(n), where n is the number of slots",
         since: "1.0.0",
         arguments: &[],
+        more_keys: &[],
     },
     Entry {
         command: Command::CfInfo,
@@ -166,6 +176,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: "O(1)",
         since: "1.0.0",
         arguments: &[],
+        more_keys: &[],
     },
     Entry {
         command: Command::CfDebug,
@@ -179,6 +190,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: "O(1)",
         since: "1.0.0",
         arguments: &[],
+        more_keys: &[],
     },
     Entry {
         command: Command::CfScandump,
@@ -192,6 +204,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: O_PIECE,
         since: "1.0.0",
         arguments: &[required("iterator", Integer)],
+        more_keys: &[],
     },
     Entry {
         command: Command::CfLoadchunk,
@@ -205,5 +218,6 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: O_PIECE,
         since: "1.0.0",
         arguments: &[required("iterator", Integer), required("data", Text)],
+        more_keys: &[],
     },
 ];

@@ -29,6 +29,8 @@ pub enum Command {
     Debug,
     Scandump,
     Loadchunk,
+    Import,
+    Load,
     CfReserve,
     CfAdd,
     CfAddnx,
@@ -92,6 +94,21 @@ pub struct Entry {
     pub since: &'static str,
     /// Arguments behind the key.
     pub arguments: &'static [Argument],
+    /// Keys behind the first.
+    pub more_keys: &'static [MoreKeys],
+}
+
+/// Keys that stand behind a word.
+#[derive(Debug)]
+pub struct MoreKeys {
+    /// The word.
+    pub word: &'static std::ffi::CStr,
+    /// Argument from which on the word is looked for.
+    pub from: u8,
+    /// How many keys.
+    pub count: u8,
+    /// What the command does to them.
+    pub key: KeyUse,
 }
 
 /// An argument for COMMAND DOCS.

@@ -1,0 +1,17 @@
+//! Guava's files, with every funnel that can be named.
+
+#![no_main]
+
+use bloomery::Value;
+use bloomery::filter::foreign::Encoding;
+use bloomery::wire::import;
+use bloomery_fuzz::survives;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| {
+    for encoding in [Encoding::Bytes, Encoding::Utf16, Encoding::Long, Encoding::Int] {
+        if let Ok(filter) = import::guava(input, encoding) {
+            survives(Value::Foreign(Box::new(filter)));
+        }
+    }
+});

@@ -1,0 +1,16 @@
+//! valkey-bloom's payload of BF.LOAD, and the fields of its type.
+
+#![no_main]
+
+use bloomery::Value;
+use bloomery::wire::import;
+use bloomery_fuzz::{Input, survives};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| {
+    for filter in [import::valkey_bloom_payload(input), import::load_valkey_bloom(&mut Input(input), 1)] {
+        if let Ok(filter) = filter {
+            survives(Value::Foreign(Box::new(filter)));
+        }
+    }
+});

@@ -1,0 +1,27 @@
+//! Our own format. A checksum would keep the fuzzer out, so they are made true: what is left is validation.
+
+#![no_main]
+
+use bloomery::wire::{Decoder, Encoder};
+use bloomery_fuzz::{Input, sealed, survives};
+use libfuzzer_sys::fuzz_target;
+
+fn run(input: &[u8]) -> Option<()> {
+    // As it is: heads, lengths and checksums.
+    if let Ok(value) = Decoder::read(input) {
+        survives(value);
+    }
+    let mut input = Input(input);
+    let kind = input.byte()? % 8;
+    let body_len = u64::from(u16::from_le_bytes([input.byte()?, input.byte()?]));
+    let file = sealed(kind, input.string()?, body_len, input.0)?;
+    let value = Decoder::read(&file).ok()?;
+    let written = Encoder::native(&value).to_vec();
+    assert!(Decoder::read(&written).is_ok());
+    survives(value);
+    Some(())
+}
+
+fuzz_target!(|input: &[u8]| {
+    let _ = run(input);
+});

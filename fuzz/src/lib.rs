@@ -1,0 +1,258 @@
+//! What the targets share: input taken apart, and what a filter must be able to do.
+
+use bloomery::filter::foreign::Scheme;
+use bloomery::filter::{Foreign, Origin};
+use bloomery::wire::redisbloom::{self, Loader, Sink, Source};
+use bloomery::wire::{DecodeError, Decoder, Encoder, import};
+use bloomery::{Cuckoo, Error, Filter, Value};
+
+/// Bytes of cells beyond which a filter is none of the fuzzer's business: it would be slow, and no different.
+pub const LARGE: u64 = 1 << 16;
+
+/// Input, from the front. Numbers are 8 bytes long, and a string has its length before it.
+pub struct Input<'a>(pub &'a [u8]);
+
+impl<'a> Input<'a> {
+    pub fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    pub fn byte(&mut self) -> Option<u8> {
+        self.take(1).map(|bytes| bytes[0])
+    }
+
+    pub fn word(&mut self) -> Option<u64> {
+        self.take(8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes)
+    }
+
+    pub fn string(&mut self) -> Option<&'a [u8]> {
+        let len = self.take(2)?;
+        self.take(u16::from_le_bytes([len[0], len[1]]).into())
+    }
+}
+
+impl Source for Input<'_> {
+    fn unsigned(&mut self) -> Option<u64> {
+        self.word()
+    }
+
+    fn double(&mut self) -> Option<f64> {
+        self.word().map(f64::from_bits)
+    }
+
+    fn string<R>(&mut self, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        Input::string(self).map(read)
+    }
+}
+
+/// Fields that were written, to be read again. Each is its own kind; strings are kept apart.
+#[derive(Default)]
+struct Fields {
+    numbers: Vec<u64>,
+    strings: Vec<Vec<u8>>,
+}
+
+impl Sink for Fields {
+    fn unsigned(&mut self, value: u64) {
+        self.numbers.push(value);
+    }
+
+    fn double(&mut self, value: f64) {
+        self.numbers.push(value.to_bits());
+    }
+
+    fn string(&mut self, bytes: &[u8]) {
+        self.strings.push(bytes.to_vec());
+    }
+}
+
+/// The same from the front; numbers and strings never change places.
+struct Written {
+    numbers: std::vec::IntoIter<u64>,
+    strings: std::vec::IntoIter<Vec<u8>>,
+}
+
+impl Source for Written {
+    fn unsigned(&mut self) -> Option<u64> {
+        self.numbers.next()
+    }
+
+    fn double(&mut self) -> Option<f64> {
+        self.numbers.next().map(f64::from_bits)
+    }
+
+    fn string<R>(&mut self, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        self.strings.next().map(|bytes| read(&bytes))
+    }
+}
+
+/// Saves the value in the encoding of its system, and loads it.
+fn restarted(value: &Value) -> Result<Value, DecodeError> {
+    let mut fields = Fields::default();
+    match value {
+        Value::Foreign(filter) if matches!(filter.scheme(), Scheme::RedisBloom(_)) => {
+            redisbloom::save_bloom(&mut fields, filter);
+        }
+        Value::Foreign(filter) if matches!(filter.scheme(), Scheme::ValkeyBloom { .. }) => {
+            import::save_valkey_bloom(&mut fields, filter);
+        }
+        Value::Cuckoo(filter) if filter.spec().origin != Origin::Bloomery => {
+            redisbloom::save_cuckoo(&mut fields, filter);
+        }
+        other => return Decoder::read(&Encoder::native(other).to_vec()),
+    }
+    let mut written = Written { numbers: fields.numbers.into_iter(), strings: fields.strings.into_iter() };
+    match value {
+        Value::Cuckoo(_) => redisbloom::load_cuckoo(&mut written, redisbloom::ENCODING),
+        Value::Foreign(filter) if matches!(filter.scheme(), Scheme::ValkeyBloom { .. }) => {
+            import::load_valkey_bloom(&mut written, 1).map(|filter| Value::Foreign(Box::new(filter)))
+        }
+        _ => redisbloom::load_bloom(&mut written, redisbloom::ENCODING),
+    }
+}
+
+fn replicated(value: &Value) -> Result<Value, DecodeError> {
+    let encoder = Encoder::new(value);
+    if encoder.head().starts_with(b"BLMY") {
+        return Decoder::read(&encoder.to_vec());
+    }
+    let begin = if matches!(value, Value::Cuckoo(_)) { Loader::cuckoo } else { Loader::bloom };
+    let mut loader = begin(encoder.head())?;
+    let mut pushed = Ok(());
+    encoder.chunks(|end, chunk| pushed = pushed.and_then(|()| loader.push(end, chunk)));
+    pushed.and_then(|()| loader.finish())
+}
+
+/// Does everything to a filter that can be done to one.
+pub fn survives(value: Value) {
+    if value.bytes() > LARGE {
+        return;
+    }
+    comes_back(&value);
+    let value = match value {
+        Value::Foreign(filter) => Value::Foreign(Box::new(added(*filter))),
+        Value::Cuckoo(filter) => Value::Cuckoo(Box::new(inserted(*filter))),
+        Value::Bloom(filter) => Value::Bloom(used(filter)),
+    };
+    comes_back(&value.snapshot().unwrap());
+}
+
+/// Whatever writes the filter writes what is read again.
+fn comes_back(value: &Value) {
+    let native = Encoder::native(value).to_vec();
+    let read = Decoder::read(&native).expect("it was written");
+    assert!(Encoder::native(&read).to_vec() == native, "written otherwise than read");
+    let once = Encoder::native(&restarted(value).expect("it was saved")).to_vec();
+    let again = Encoder::native(&restarted(value).expect("it was saved")).to_vec();
+    assert!(again == once, "saved otherwise than loaded");
+    replicated(value).expect("it was sent");
+}
+
+fn items() -> impl Iterator<Item = Vec<u8>> {
+    (0..12u32).map(|i| (i * i).to_string().into_bytes())
+}
+
+fn added(mut filter: Foreign) -> Foreign {
+    for item in items() {
+        let before = filter.contains(&item);
+        let may_grow = matches!(filter.next_link(), Ok(Some(link)) if link.bytes <= LARGE);
+        let added = match filter.add_without_growth(&item) {
+            Err(Error::Full) if may_grow => {
+                assert_eq!(filter.grow(), Ok(true));
+                filter.add_without_growth(&item).expect("a new link has room").added
+            }
+            Err(Error::Full) => continue,
+            added => added.expect("a number is an item of every encoding").added,
+        };
+        assert!(added != before && filter.contains(&item));
+    }
+    let rate = filter.rate_now();
+    assert!((0.0..=1.0).contains(&rate), "{rate}");
+    let _ = (filter.items(), filter.estimate(), filter.allocated());
+    filter
+}
+
+fn inserted(mut filter: Cuckoo) -> Cuckoo {
+    for item in items() {
+        let hash = filter.hash(&item);
+        let may_grow = filter.next_bytes().is_some_and(|bytes| bytes <= LARGE);
+        if filter.insert(hash).is_err() {
+            if !may_grow {
+                continue;
+            }
+            filter.grow().unwrap();
+            filter.insert(hash).expect("a new sub-filter has room");
+        }
+        assert!(filter.contains(hash) && filter.count(hash) > 0);
+    }
+    let removed = items().filter(|item| filter.remove(filter.hash(item))).count();
+    assert!(removed as u64 <= filter.deletes());
+    let before = filter.items();
+    filter.compact(true);
+    assert_eq!(filter.items(), before);
+    filter
+}
+
+fn used(mut filter: Filter) -> Filter {
+    for item in items() {
+        let hash = filter.hash(&item);
+        if filter.next_shape().ok().flatten().is_none_or(|shape| shape.bytes() <= LARGE)
+            && filter.add(hash).is_ok_and(|done| done.changed)
+        {
+            assert!(filter.contains(hash));
+        }
+        let _ = (filter.count(hash), filter.remove(hash));
+    }
+    let _ = (filter.estimate(), filter.rate_now(), filter.allocated());
+    filter
+}
+
+/// Bytes before the header of a head.
+const ENVELOPE: usize = 24;
+
+/// A file of our format: a header of this kind, a body of this length, and everything that a checksum is on made true.
+/// `None` if the head is refused, or the body would be large.
+pub fn sealed(kind: u8, header: &[u8], body_len: u64, cells: &[u8]) -> Option<Vec<u8>> {
+    let mut file = b"BLMY\x01".to_vec();
+    file.extend([kind, 0, 0]);
+    file.extend(u32::try_from(header.len()).ok()?.to_le_bytes());
+    file.extend(body_len.to_le_bytes());
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&file), header);
+    file.extend(crc.to_le_bytes());
+    file.extend(header);
+    if Decoder::new(&file).ok()?.body_len() > LARGE {
+        return None;
+    }
+    // Word by word: no chunk goes over the end of an array.
+    let stamp = stamp(kind, &file[ENVELOPE..]).to_le_bytes();
+    for (offset, i) in (0..body_len).step_by(8).zip(0..) {
+        let mut chunk = offset.to_le_bytes().to_vec();
+        chunk.extend(8u32.to_le_bytes());
+        chunk.extend(stamp);
+        let cells = cells.chunks(8).nth(i).unwrap_or(&[]);
+        let mut data = [0; 8];
+        data[..cells.len()].copy_from_slice(cells);
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&chunk), &data);
+        chunk.extend(crc.to_le_bytes());
+        chunk.extend(data);
+        file.extend(chunk);
+    }
+    Some(file)
+}
+
+/// CRC-32C of a header with the numbers of items taken as 0.
+fn stamp(kind: u8, header: &[u8]) -> u32 {
+    // Where the first part begins that has one, its length, and where in it the number is.
+    let (first, len, at) = match kind {
+        4 => return crc32c::crc32c(header),
+        5 => (64, 64, 32),
+        _ => (96, 40, 24),
+    };
+    let mut header = header.to_vec();
+    for part in header.get_mut(first..).into_iter().flat_map(|parts| parts.chunks_exact_mut(len)) {
+        part[at..at + 8].fill(0);
+    }
+    crc32c::crc32c(&header)
+}

@@ -1,0 +1,274 @@
+//! One bit array of another system's filter.
+
+use super::redisbloom::NO_ROUND;
+use super::scheme::Probe;
+use crate::error::Error;
+use crate::math;
+use crate::mem::Words;
+use crate::params::limits;
+use crate::sync::Ordering::Relaxed;
+
+/// Geometry of a link, as its file has it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinkSpec {
+    /// Bits that a probe may fall on.
+    pub modulus: u64,
+    /// Probes of an item.
+    pub probes: u32,
+    /// Items that it is made for; of a bitmap, the items at which half of its bits are set.
+    pub capacity: u64,
+    /// Its error rate at that.
+    pub error_rate: f64,
+    /// RedisBloom: bits per item.
+    pub bits_per_item: f64,
+    /// RedisBloom: the number of bits as it is written, which is not always that of the modulus.
+    pub bits: u64,
+    /// RedisBloom: binary logarithm of the modulus where that is a power of two by construction, else 0.
+    pub log2: u8,
+    /// Length of the bit array in the file.
+    pub bytes: u64,
+}
+
+impl LinkSpec {
+    /// A bitmap of `bits` bits.
+    pub fn bitmap(bits: u64, probes: u32) -> LinkSpec {
+        let capacity = (bits as f64 / f64::from(probes.max(1)) * std::f64::consts::LN_2) as u64;
+        LinkSpec {
+            modulus: bits,
+            probes,
+            capacity: capacity.max(1),
+            error_rate: math::power(0.5, probes).max(f64::MIN_POSITIVE),
+            bits_per_item: 0.0,
+            bits,
+            log2: 0,
+            bytes: bits.div_ceil(8),
+        }
+    }
+
+    /// As RedisBloom makes a link since 2.2.0, with its constants; `None` where that cannot be.
+    pub(super) fn redisbloom(capacity: u64, error_rate: f64, options: u32) -> Option<LinkSpec> {
+        #[allow(clippy::approx_constant, reason = "RedisBloom's, with its digits")]
+        const LN_2: f64 = 0.693_147_180_559_945;
+        const LN_2_SQUARED: f64 = 0.480_453_013_918_201;
+        let bits_per_item = (libm::log(error_rate) / LN_2_SQUARED).abs();
+        let probes = (LN_2 * bits_per_item).ceil();
+        let wanted = capacity as f64 * bits_per_item;
+        if !(probes >= 1.0 && probes <= f64::from(limits::MAX_FOREIGN_PROBES))
+            || wanted >= limits::MAX_BYTES as f64 * 8.0
+        {
+            return None;
+        }
+        let (log2, capacity, least) = if options & NO_ROUND != 0 {
+            (0, capacity, (wanted as u64).max(1))
+        } else {
+            // The bits that rounding up adds are put to use.
+            let log2 = libm::log2(wanted).max(0.0) as u8 + 1;
+            let spare = (libm::exp2(log2.into()) - wanted).trunc() / bits_per_item;
+            (log2, capacity.checked_add(spare as u64)?, 1 << log2)
+        };
+        let bytes = least.div_ceil(64) * 8;
+        Some(LinkSpec {
+            modulus: if log2 > 0 { 1 << log2 } else { bytes * 8 },
+            probes: probes as u32,
+            capacity,
+            error_rate,
+            bits_per_item,
+            bits: bytes * 8,
+            log2,
+            bytes,
+        })
+    }
+
+    /// As valkey-bloom makes a link; `None` where that cannot be.
+    pub(super) fn valkey_bloom(capacity: u64, error_rate: f64) -> Option<LinkSpec> {
+        use std::f64::consts::LN_2;
+        // Capacities are signed there, and a rate below the smallest normal number is refused.
+        if i64::try_from(capacity).is_err() || error_rate < f64::MIN_POSITIVE {
+            return None;
+        }
+        let items = capacity as f64;
+        let bytes = (items * libm::log(error_rate) / (-8.0 * LN_2 * LN_2)).ceil();
+        if !(bytes >= 1.0 && bytes <= limits::MAX_BYTES as f64) {
+            return None;
+        }
+        let probes = libm::round(8.0 * bytes / items * LN_2).max(1.0);
+        let bytes = bytes as u64;
+        Some(LinkSpec { capacity, error_rate, bytes, ..LinkSpec::bitmap(bytes * 8, probes as u32) })
+    }
+
+    /// What no filter has, by name.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`] with the name of the field.
+    pub fn validate(&self) -> Result<(), Error> {
+        let refuse = |field| Err(Error::Foreign(field));
+        if self.modulus == 0 || self.log2 > 63 {
+            return refuse("bits");
+        }
+        if self.bytes > limits::MAX_BYTES || self.modulus.div_ceil(8) > self.bytes {
+            return refuse("length of the bits");
+        }
+        if !(1..=limits::MAX_FOREIGN_PROBES).contains(&self.probes) {
+            return refuse("number of hashes");
+        }
+        if !(self.error_rate.is_finite() && self.error_rate > 0.0) {
+            return refuse("error rate");
+        }
+        if !(self.bits_per_item.is_finite() && self.bits_per_item >= 0.0) {
+            return refuse("bits per item");
+        }
+        Ok(())
+    }
+
+    /// Words that hold the bits.
+    fn words(&self) -> u64 {
+        self.bytes.div_ceil(8)
+    }
+}
+
+/// In which order a file has its bits. Ours is the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BitOrder {
+    /// Bit p in byte p/8, from the lowest up.
+    Lowest,
+    /// Bit p in byte p/8, from the highest down, as SETBIT has it.
+    Highest,
+    /// In words of 64 bits, from the lowest up, each word with its highest byte first.
+    BigEndianWords,
+}
+
+/// A bit array and what it holds.
+#[derive(Debug)]
+pub struct Link {
+    spec: LinkSpec,
+    items: u64,
+    ones: u64,
+    words: Words,
+}
+
+impl Link {
+    /// A link without items.
+    ///
+    /// # Errors
+    /// What [`LinkSpec::validate`] refuses, [`Error::OutOfMemory`].
+    pub fn empty(spec: LinkSpec) -> Result<Link, Error> {
+        spec.validate()?;
+        Ok(Link { spec, items: 0, ones: 0, words: Words::zeroed(spec.words())? })
+    }
+
+    /// A link with these bits, of which those that are missing are 0. Without a number of items it is estimated.
+    ///
+    /// # Errors
+    /// What [`LinkSpec::validate`] refuses, [`Error::OutOfMemory`]; [`Error::Foreign`] for more bits than it has.
+    pub fn with_bits(
+        spec: LinkSpec,
+        items: Option<u64>,
+        order: BitOrder,
+        bits: &[u8],
+    ) -> Result<Link, Error> {
+        let mut link = Link::empty(spec)?;
+        if bits.len() as u64 > spec.bytes.next_multiple_of(8) {
+            return Err(Error::Foreign("length of the bits"));
+        }
+        for (word, bytes) in link.words.iter().zip(bits.chunks(8)) {
+            let mut padded = [0; 8];
+            padded[..bytes.len()].copy_from_slice(bytes);
+            let value = match order {
+                BitOrder::Lowest => u64::from_le_bytes(padded),
+                BitOrder::Highest => u64::from_le_bytes(padded.map(u8::reverse_bits)),
+                BitOrder::BigEndianWords => u64::from_be_bytes(padded),
+            };
+            // A page of zeros stays untouched, and bits that are missing are not looked at.
+            if value != 0 {
+                word.store(value, Relaxed);
+                link.ones += u64::from(value.count_ones());
+            }
+        }
+        link.items = items.unwrap_or_else(|| link.estimate());
+        Ok(link)
+    }
+
+    /// A link of these words.
+    ///
+    /// # Errors
+    /// What [`LinkSpec::validate`] refuses; [`Error::Foreign`] for another number of words than it has.
+    pub(crate) fn from_words(spec: LinkSpec, items: u64, words: Words) -> Result<Link, Error> {
+        spec.validate()?;
+        if words.len() as u64 != spec.words() {
+            return Err(Error::Foreign("length of the bits"));
+        }
+        let ones = words.iter().map(|word| u64::from(word.load(Relaxed).count_ones())).sum();
+        Ok(Link { spec, items, ones, words })
+    }
+
+    /// Its geometry.
+    pub fn spec(&self) -> &LinkSpec {
+        &self.spec
+    }
+
+    /// Items, as the original counts.
+    pub fn items(&self) -> u64 {
+        self.items
+    }
+
+    /// Bits that are set.
+    pub fn ones(&self) -> u64 {
+        self.ones
+    }
+
+    /// Its bits.
+    pub(crate) fn words(&self) -> &Words {
+        &self.words
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.items >= self.spec.capacity
+    }
+
+    /// Whether all bits of the probe are set.
+    #[inline]
+    pub(super) fn holds(&self, probe: &Probe) -> bool {
+        (0..self.spec.probes).all(|i| {
+            let bit = probe.position(i, self.spec.modulus);
+            self.words[(bit / 64) as usize].load(Relaxed) >> (bit % 64) & 1 == 1
+        })
+    }
+
+    /// Sets all bits of the probe, and counts the item.
+    pub(super) fn add(&mut self, probe: &Probe) {
+        for i in 0..self.spec.probes {
+            let bit = probe.position(i, self.spec.modulus);
+            let word = &self.words[(bit / 64) as usize];
+            let (old, mask) = (word.load(Relaxed), 1 << (bit % 64));
+            if old & mask == 0 {
+                word.store(old | mask, Relaxed);
+                self.ones += 1;
+            }
+        }
+        self.items = self.items.saturating_add(1);
+    }
+
+    /// Number of distinct items, estimated from the fill.
+    pub fn estimate(&self) -> u64 {
+        let bits = self.spec.modulus as f64;
+        math::estimate_items(1.0, bits, self.spec.probes, self.fill()).round() as u64
+    }
+
+    /// The chance that an absent item has all its bits set.
+    pub fn rate_now(&self) -> f64 {
+        math::power(self.fill(), self.spec.probes)
+    }
+
+    /// Fraction of bits that are set. A file may have set bits behind the last that a probe can fall on.
+    pub fn fill(&self) -> f64 {
+        (self.ones as f64 / self.spec.modulus as f64).min(1.0)
+    }
+
+    pub(super) fn snapshot(&self) -> Result<Link, Error> {
+        let words = Words::zeroed(self.words.len() as u64)?;
+        for (to, from) in words.iter().zip(self.words.iter()) {
+            to.store(from.load(Relaxed), Relaxed);
+        }
+        Ok(Link { words, ..*self })
+    }
+}

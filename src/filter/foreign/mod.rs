@@ -1,0 +1,263 @@
+//! Filters as other systems made them, kept bit for bit: they answer as the original did, false positives included, and
+//! take further items by the original's rules. No member of the original is ever missed, because no bit is moved.
+//!
+//! A [`Foreign`] filter is a chain of links, bit arrays with a modulus and a number of probes; most systems have one. Its
+//! [`Scheme`] says where an item's bits lie, its [`Growth`] what happens when it is full.
+
+pub mod link;
+pub mod scheme;
+
+pub use link::{BitOrder, Link, LinkSpec};
+pub use scheme::{Encoding, Probe, RedisBloomPlan, Scheme};
+
+use crate::error::Error;
+use crate::filter::Added;
+use crate::math;
+use crate::params::limits;
+use smallvec::SmallVec;
+
+/// Flags of a RedisBloom chain.
+pub mod redisbloom {
+    /// The number of bits is not rounded up to a power of two.
+    pub const NO_ROUND: u32 = 1;
+    /// Hashes of 64 bits.
+    pub const FORCE_64: u32 = 4;
+    /// Fixed capacity.
+    pub const NO_SCALING: u32 = 8;
+}
+
+/// What a filter does when it is full.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Growth {
+    /// It has no capacity, and takes every item.
+    Bitmap,
+    /// A link of `growth` times the capacity and half the error rate, unless the options forbid it.
+    RedisBloom {
+        /// Flags of [`redisbloom`], kept as they came.
+        options: u32,
+        /// Expansion as it came; 0 means 2 where scaling is allowed.
+        growth: u32,
+    },
+    /// A link of `expansion` times the capacity and `tightening` times the error rate; 0 forbids it.
+    ValkeyBloom {
+        /// Expansion.
+        expansion: u32,
+        /// Error rate of the first link.
+        error_rate: f64,
+        /// Ratio of the error rates of links that follow each other.
+        tightening: f64,
+        /// Whether the seed was made for this filter.
+        is_seed_random: bool,
+    },
+}
+
+/// Another system's filter.
+#[derive(Debug)]
+pub struct Foreign {
+    scheme: Scheme,
+    encoding: Encoding,
+    growth: Growth,
+    links: Vec<Link>,
+}
+
+impl Foreign {
+    /// From parts that were read and validated.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`] without a link, or with a scheme that does not go with the growth.
+    pub fn new(
+        scheme: Scheme,
+        encoding: Encoding,
+        growth: Growth,
+        links: Vec<Link>,
+    ) -> Result<Foreign, Error> {
+        let fits = match growth {
+            Growth::RedisBloom { .. } => matches!(scheme, Scheme::RedisBloom(_)),
+            Growth::ValkeyBloom { .. } => matches!(scheme, Scheme::ValkeyBloom { .. }),
+            Growth::Bitmap => {
+                links.len() == 1 && !matches!(scheme, Scheme::RedisBloom(_) | Scheme::ValkeyBloom { .. })
+            }
+        };
+        let filter = Foreign { scheme, encoding, growth, links };
+        if !fits
+            || filter.links.is_empty()
+            || filter.links.len() > limits::MAX_FOREIGN_LINKS
+            || filter.work() > limits::MAX_FOREIGN_WORK
+        {
+            return Err(Error::Foreign("links"));
+        }
+        Ok(filter)
+    }
+
+    /// Probes of an item in all links. A test may ask every one: bytes from outside must not make it take seconds.
+    fn work(&self) -> u64 {
+        self.links.iter().map(|link| u64::from(link.spec().probes)).sum()
+    }
+
+    /// Where an item's bits lie.
+    pub fn scheme(&self) -> &Scheme {
+        &self.scheme
+    }
+
+    /// What the original hashed of an item.
+    pub fn encoding(&self) -> Encoding {
+        self.encoding
+    }
+
+    /// What it does when it is full.
+    pub fn growth(&self) -> Growth {
+        self.growth
+    }
+
+    /// From oldest to newest.
+    pub fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    /// Name of the system that it comes from.
+    pub fn origin(&self) -> &'static str {
+        match self.scheme {
+            Scheme::RedisBloom(_) => "redisbloom",
+            Scheme::ValkeyBloom { .. } => "valkey-bloom",
+            Scheme::GoZero => "go-zero",
+            Scheme::BloomV3 => "bits-and-blooms",
+            Scheme::GuavaMitz64 | Scheme::GuavaMitz32 => "guava",
+            Scheme::Redisson => "redisson",
+        }
+    }
+
+    /// The item's probes; `None` for an item that the original cannot have had.
+    fn probes(&self, item: &[u8]) -> Option<SmallVec<[Probe; 2]>> {
+        let item = self.encoding.encode(item)?;
+        Some(self.scheme.probes(&item, self.links.last().map_or(0, |link| link.spec().probes)))
+    }
+
+    /// Whether the item may be in the filter.
+    pub fn contains(&self, item: &[u8]) -> bool {
+        self.probes(item).is_some_and(|probes| self.holds(&probes))
+    }
+
+    fn holds(&self, probes: &[Probe]) -> bool {
+        self.links.iter().rev().any(|link| probes.iter().any(|probe| link.holds(probe)))
+    }
+
+    /// Adds the item without opening a link.
+    ///
+    /// # Errors
+    /// [`Error::Full`], and then nothing has changed: see [`grow`](Foreign::grow). [`Error::Foreign`] for an item that the
+    /// original cannot have.
+    pub fn add_without_growth(&mut self, item: &[u8]) -> Result<Added, Error> {
+        let probes = self.probes(item).ok_or(Error::Foreign("item"))?;
+        if self.holds(&probes) {
+            return Ok(Added::default());
+        }
+        let (Some(last), Some(probe)) = (self.links.last_mut(), probes.first()) else {
+            return Err(Error::Foreign("links"));
+        };
+        if self.growth != Growth::Bitmap && last.is_full() {
+            return Err(Error::Full);
+        }
+        last.add(probe);
+        Ok(Added { added: true, changed: true })
+    }
+
+    /// The link that [`grow`](Foreign::grow) would open; `None` for a filter of fixed capacity.
+    ///
+    /// # Errors
+    /// [`Error::TooManyLayers`] where capacity or error rate can go no further.
+    pub fn next_link(&self) -> Result<Option<LinkSpec>, Error> {
+        let Some(last) = self.links.last().map(Link::spec) else { return Ok(None) };
+        if self.links.len() >= limits::MAX_FOREIGN_LINKS {
+            return Err(Error::TooManyLayers);
+        }
+        let spec = match self.growth {
+            Growth::Bitmap => return Ok(None),
+            Growth::RedisBloom { options, .. } if options & redisbloom::NO_SCALING != 0 => return Ok(None),
+            Growth::ValkeyBloom { expansion: 0, .. } => return Ok(None),
+            Growth::RedisBloom { options, growth } => {
+                // Chains that went through an old LOADCHUNK have lost their growth.
+                let growth = if growth == 0 { 2 } else { growth };
+                // A link for no items would be full at once, and so would all that follow it.
+                let capacity = last.capacity.max(1).checked_mul(growth.into());
+                LinkSpec::redisbloom(capacity.ok_or(Error::TooManyLayers)?, last.error_rate * 0.5, options)
+            }
+            Growth::ValkeyBloom { expansion, error_rate, tightening, .. } => {
+                let capacity = last.capacity.checked_mul(expansion.into());
+                let index = u32::try_from(self.links.len()).unwrap_or(u32::MAX);
+                let error_rate = error_rate * math::power(tightening, index);
+                LinkSpec::valkey_bloom(capacity.ok_or(Error::TooManyLayers)?, error_rate)
+            }
+        };
+        // What no one would load again must not come to be.
+        let fits = |spec: &LinkSpec| self.work() + u64::from(spec.probes) <= limits::MAX_FOREIGN_WORK;
+        Ok(Some(spec.filter(fits).ok_or(Error::TooManyLayers)?))
+    }
+
+    /// Opens the next link; false, and nothing happens, for a filter of fixed capacity.
+    ///
+    /// # Errors
+    /// As [`next_link`](Foreign::next_link), [`Error::OutOfMemory`].
+    pub fn grow(&mut self) -> Result<bool, Error> {
+        let Some(spec) = self.next_link()? else { return Ok(false) };
+        self.links.push(Link::empty(spec)?);
+        Ok(true)
+    }
+
+    /// Items that were added, as the original counts: not those that tested positive. Of a bitmap, whose original does
+    /// not count, the number that its fill suggested when it was read, and those added since.
+    pub fn items(&self) -> u64 {
+        self.links.iter().fold(0, |sum, link| sum.saturating_add(link.items()))
+    }
+
+    /// Items that it is sized for.
+    pub fn capacity(&self) -> u64 {
+        self.links.iter().fold(0, |sum, link| sum.saturating_add(link.spec().capacity))
+    }
+
+    /// Bits that are set.
+    pub fn ones(&self) -> u64 {
+        self.links.iter().map(Link::ones).sum()
+    }
+
+    /// Bits.
+    pub fn cells(&self) -> u64 {
+        self.links.iter().fold(0, |sum, link| sum.saturating_add(link.spec().modulus))
+    }
+
+    /// Fraction of the bits that are set. A file may have set bits behind the last that a probe can fall on.
+    pub fn fill(&self) -> f64 {
+        (self.ones() as f64 / self.cells() as f64).min(1.0)
+    }
+
+    /// Number of distinct items, estimated from the fill.
+    pub fn estimate(&self) -> u64 {
+        self.links.iter().fold(0, |sum, link| sum.saturating_add(link.estimate()))
+    }
+
+    /// The error rate that the filter has now, from its fill: 1 − Π(1 − rate of a link).
+    pub fn rate_now(&self) -> f64 {
+        // Where two ways of placing bits are asked, an absent item has two chances.
+        let ways = self.scheme.probes(b"", 0).len() as f64;
+        -libm::expm1(self.links.iter().map(|link| ways * libm::log1p(-link.rate_now())).sum())
+    }
+
+    /// Bytes of the bits.
+    pub fn bytes(&self) -> u64 {
+        self.links.iter().map(|link| link.words().bytes()).sum()
+    }
+
+    /// Bytes of memory, with all overhead.
+    pub fn allocated(&self) -> usize {
+        let links = self.links.iter().map(|link| size_of::<Link>() + link.words().allocated());
+        size_of::<Foreign>() + links.sum::<usize>()
+    }
+
+    /// A copy that shares nothing.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn snapshot(&self) -> Result<Foreign, Error> {
+        let links = self.links.iter().map(Link::snapshot).collect::<Result<_, _>>()?;
+        Ok(Foreign { links, ..*self })
+    }
+}

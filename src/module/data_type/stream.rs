@@ -1,0 +1,91 @@
+//! The RDB stream of a running load or save, as fields.
+
+use crate::module::api::server;
+use crate::wire::redisbloom::{Sink, Source};
+use redis_module::raw;
+use std::ffi::c_char;
+use std::ptr;
+
+/// The stream that the server passed to a callback.
+pub(super) struct Stream {
+    io: *mut raw::RedisModuleIO,
+}
+
+impl Stream {
+    /// # Safety
+    /// `io` is the stream of the running callback, and this does not outlive it.
+    pub(super) unsafe fn new(io: *mut raw::RedisModuleIO) -> Stream {
+        Stream { io }
+    }
+
+    /// The value, unless the stream has ended or holds something else there.
+    fn checked<T>(&self, value: T) -> Option<T> {
+        // SAFETY: the stream is valid.
+        (unsafe { server!(RedisModule_IsIOError(self.io)) } == 0).then_some(value)
+    }
+}
+
+impl Source for Stream {
+    fn unsigned(&mut self) -> Option<u64> {
+        // SAFETY: the stream is valid; after an error it gives 0.
+        let value = unsafe { server!(RedisModule_LoadUnsigned(self.io)) };
+        self.checked(value)
+    }
+
+    fn double(&mut self) -> Option<f64> {
+        // SAFETY: as above.
+        let value = unsafe { server!(RedisModule_LoadDouble(self.io)) };
+        self.checked(value)
+    }
+
+    fn string<R>(&mut self, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        let mut len = 0;
+        // SAFETY: the stream is valid; after an error the buffer must not be used, and is null.
+        let start = unsafe { server!(RedisModule_LoadStringBuffer(self.io, &mut len)) };
+        let string = Loaded { start, len };
+        self.checked(())?;
+        Some(read(string.bytes()?))
+    }
+}
+
+impl Sink for Stream {
+    fn unsigned(&mut self, value: u64) {
+        // SAFETY: the stream is valid.
+        unsafe { server!(RedisModule_SaveUnsigned(self.io, value)) };
+    }
+
+    fn double(&mut self, value: f64) {
+        // SAFETY: the stream is valid.
+        unsafe { server!(RedisModule_SaveDouble(self.io, value)) };
+    }
+
+    fn string(&mut self, bytes: &[u8]) {
+        // SAFETY: the stream is valid, and the server copies the bytes.
+        unsafe { server!(RedisModule_SaveStringBuffer(self.io, bytes.as_ptr().cast(), bytes.len())) };
+    }
+}
+
+/// A string of the stream, freed when dropped.
+struct Loaded {
+    start: *mut c_char,
+    len: usize,
+}
+
+impl Loaded {
+    fn bytes(&self) -> Option<&[u8]> {
+        if self.start.is_null() {
+            return None;
+        }
+        // SAFETY: the buffer is ours, `len` bytes long.
+        Some(unsafe { std::slice::from_raw_parts(self.start.cast(), self.len) })
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        if !ptr::eq(self.start, ptr::null()) {
+            // SAFETY: LoadStringBuffer gave it to us.
+            unsafe { server!(RedisModule_Free(self.start.cast())) };
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The Murmur hashes of Austin Appleby, by which other systems' filters find their bits: MurmurHash2, MurmurHash64A and
+//! MurmurHash3 x64-128. Nothing of our own uses them: they are not keyed, so anyone can make items that collide.
+
+/// MurmurHash64A: 64 bits, 8-byte blocks.
+pub(crate) fn murmur64a(bytes: &[u8], seed: u64) -> u64 {
+    const M: u64 = 0xc6a4_a793_5bd1_e995;
+    let mut hash = seed ^ (bytes.len() as u64).wrapping_mul(M);
+    let blocks = bytes.chunks_exact(8);
+    let tail = blocks.remainder();
+    for block in blocks {
+        let mut k = word(block).wrapping_mul(M);
+        k = (k ^ k >> 47).wrapping_mul(M);
+        hash = (hash ^ k).wrapping_mul(M);
+    }
+    if !tail.is_empty() {
+        hash = (hash ^ word(tail)).wrapping_mul(M);
+    }
+    hash = (hash ^ hash >> 47).wrapping_mul(M);
+    hash ^ hash >> 47
+}
+
+/// MurmurHash2: 32 bits, 4-byte blocks.
+pub(crate) fn murmur2(bytes: &[u8], seed: u32) -> u32 {
+    const M: u32 = 0x5bd1_e995;
+    let mut hash = seed ^ bytes.len() as u32;
+    let blocks = bytes.chunks_exact(4);
+    let tail = blocks.remainder();
+    for block in blocks {
+        let mut k = (word(block) as u32).wrapping_mul(M);
+        k = (k ^ k >> 24).wrapping_mul(M);
+        hash = hash.wrapping_mul(M) ^ k;
+    }
+    if !tail.is_empty() {
+        hash = (hash ^ word(tail) as u32).wrapping_mul(M);
+    }
+    hash = (hash ^ hash >> 13).wrapping_mul(M);
+    hash ^ hash >> 15
+}
+
+/// MurmurHash3 x64-128 with seed 0 of `bytes` followed by `suffix`, as two words.
+pub(crate) fn murmur3(bytes: &[u8], suffix: Option<u8>) -> [u64; 2] {
+    const C1: u64 = 0x87c3_7b91_1142_53d5;
+    const C2: u64 = 0x4cf5_ad43_2745_937f;
+    let mix1 = |k: u64| k.wrapping_mul(C1).rotate_left(31).wrapping_mul(C2);
+    let mix2 = |k: u64| k.wrapping_mul(C2).rotate_left(33).wrapping_mul(C1);
+    let (mut h1, mut h2) = (0u64, 0u64);
+    let mut add = |block: &[u8; 16]| {
+        h1 ^= mix1(word(&block[..8]));
+        h1 = h1.rotate_left(27).wrapping_add(h2).wrapping_mul(5).wrapping_add(0x52dc_e729);
+        h2 ^= mix2(word(&block[8..]));
+        h2 = h2.rotate_left(31).wrapping_add(h1).wrapping_mul(5).wrapping_add(0x3849_5ab5);
+    };
+    let (blocks, rest) = bytes.as_chunks::<16>();
+    blocks.iter().for_each(&mut add);
+    // The suffix may complete the last block.
+    let mut last = [0; 16];
+    last[..rest.len()].copy_from_slice(rest);
+    let mut tail = rest.len();
+    if let Some(byte) = suffix {
+        last[tail] = byte;
+        tail += 1;
+    }
+    if tail == 16 {
+        add(&last);
+        (last, tail) = ([0; 16], 0);
+    }
+    // A tail of zeros mixes to 0, so its length need not be looked at.
+    debug_assert!(last[tail..].iter().all(|byte| *byte == 0));
+    h1 ^= mix1(word(&last[..8]));
+    h2 ^= mix2(word(&last[8..]));
+    let len = bytes.len() as u64 + u64::from(suffix.is_some());
+    (h1, h2) = (h1 ^ len, h2 ^ len);
+    h1 = h1.wrapping_add(h2);
+    h2 = h2.wrapping_add(h1);
+    (h1, h2) = (finish(h1), finish(h2));
+    h1 = h1.wrapping_add(h2);
+    [h1, h2.wrapping_add(h1)]
+}
+
+/// MurmurHash3's last mixing of a word.
+fn finish(mut k: u64) -> u64 {
+    k = (k ^ k >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    k = (k ^ k >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    k ^ k >> 33
+}
+
+/// Up to 8 bytes, little-endian.
+fn word(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// From RedisBloom, v2.0.1 and v1.1.0 of it for the old seeds, and from the Go package of bits-and-blooms.
+    #[test]
+    fn pinned_vectors() {
+        const SEED: u64 = 0xc6a4_a793_5bd1_e995;
+        for (item, a, b) in [
+            (&b"hello"[..], 0x5ba5_b8a5_9803_e699, 0xa7d4_51d5_88a0_c2a4),
+            (b"foo", 0x822b_4f99_b121_f10d, 0x9d63_d52a_557f_61c2),
+            (b"", 0x1ab1_1ea5_a7b2_c56e, 0xbbdd_cb5a_b56d_d547),
+            (b"0123456789abcdef", 0x7339_7e4f_b095_abef, 0x357e_078c_4cda_6880),
+        ] {
+            assert_eq!((murmur64a(item, SEED), murmur64a(item, a)), (a, b));
+        }
+        assert_eq!(murmur64a(b"hello", 0), 0x1e68_d17c_457b_f117);
+        assert_eq!(murmur2(b"hello", 0x9747_b28c), 0x7f1d_dbbd);
+        assert_eq!(murmur2(b"hello", 0x7f1d_dbbd), 0xed99_9d2d);
+        assert_eq!(murmur2(b"foo", 0x9747_b28c), 0x23a2_56d0);
+        assert_eq!(murmur2(b"hello", 0), 0xe561_29cb);
+        assert_eq!(murmur3(b"hello", None), [0xcbd8_a7b3_41bd_9b02, 0x5b1e_906a_48ae_1d19]);
+        assert_eq!(murmur3(b"hello", Some(1)), [0xb8ea_181a_11c6_bf22, 0x5e83_9703_b348_769c]);
+    }
+
+    #[test]
+    fn a_suffix_is_one_byte_more() {
+        for len in 0..50u8 {
+            let bytes: Vec<u8> = (0..len).collect();
+            assert_eq!(murmur3(&bytes, Some(7)), murmur3(&[&bytes[..], &[7]].concat(), None), "{len}");
+        }
+    }
+}

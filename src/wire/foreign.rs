@@ -1,0 +1,260 @@
+//! The header of other systems' filters: kind 5.
+
+use super::head::{Header, read, write};
+use super::{DecodeError, import, redisbloom};
+use crate::error::Error;
+use crate::filter::Value;
+use crate::filter::foreign::{Encoding, Foreign, Growth, Link, LinkSpec, RedisBloomPlan, Scheme};
+use crate::mem::Words;
+use crate::params::limits;
+use serde::{Deserialize, Serialize};
+
+/// Number of the kind.
+const KIND: u8 = 5;
+
+/// Fields that the scheme does not use are 0.
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
+struct ForeignHeader {
+    scheme: u8,
+    /// RedisBloom.
+    plan: u8,
+    /// valkey-bloom: 1 if the seed was made for the filter.
+    random_seed: u8,
+    encoding: u8,
+    links: u32,
+    /// RedisBloom.
+    options: u32,
+    /// RedisBloom, valkey-bloom.
+    growth: u32,
+    /// valkey-bloom.
+    seed: [u8; 32],
+    error_rate: f64,
+    tightening: f64,
+}
+
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
+struct LinkHeader {
+    modulus: u64,
+    bits: u64,
+    bytes: u64,
+    capacity: u64,
+    items: u64,
+    error_rate: f64,
+    bits_per_item: f64,
+    probes: u32,
+    log2: u32,
+}
+
+impl LinkHeader {
+    fn new(spec: &LinkSpec, items: u64) -> LinkHeader {
+        let LinkSpec { modulus, bits, bytes, capacity, error_rate, bits_per_item, probes, log2 } = *spec;
+        LinkHeader {
+            modulus,
+            bits,
+            bytes,
+            capacity,
+            items,
+            error_rate,
+            bits_per_item,
+            probes,
+            log2: log2.into(),
+        }
+    }
+}
+
+/// Bytes of a part of the header. What has equal bytes is equal; numbers may be so without, as 0 and −0 are.
+fn written<T: Serialize>(part: &T) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write(&mut bytes, part);
+    bytes
+}
+
+/// Numbers of the schemes, from 1.
+const SCHEMES: [Scheme; 5] =
+    [Scheme::GoZero, Scheme::BloomV3, Scheme::GuavaMitz64, Scheme::GuavaMitz32, Scheme::Redisson];
+const REDISBLOOM: u8 = 6;
+const VALKEY_BLOOM: u8 = 7;
+
+/// What a header says, validated: everything that is needed to build the filter but its bits.
+#[derive(Debug)]
+pub(super) struct Description {
+    scheme: Scheme,
+    encoding: Encoding,
+    growth: Growth,
+    links: Vec<(LinkSpec, u64)>,
+    /// Identifies head and chunks of one dump, see [`stamp`].
+    pub(super) stamp: u32,
+}
+
+impl Description {
+    /// Bytes of each link, in whole words.
+    pub(super) fn arrays(&self) -> impl Iterator<Item = u64> {
+        self.links.iter().map(|(spec, _)| spec.bytes.next_multiple_of(8))
+    }
+
+    /// The filter, from the bits of all its links.
+    pub(super) fn build(self, arrays: Vec<Words>) -> Result<Value, DecodeError> {
+        let links = self.links.into_iter().zip(arrays);
+        let links = links.map(|((spec, items), words)| Link::from_words(spec, items, words));
+        let filter = links
+            .collect::<Result<_, Error>>()
+            .and_then(|links| Foreign::new(self.scheme, self.encoding, self.growth, links));
+        Ok(Value::Foreign(Box::new(filter?)))
+    }
+}
+
+/// CRC-32C of the header with the numbers of items taken as 0: it changes with growth, but not with an add.
+fn stamp(header: &ForeignHeader, links: &[LinkHeader]) -> u32 {
+    let mut bytes = Vec::new();
+    write(&mut bytes, header);
+    for link in links {
+        write(&mut bytes, &LinkHeader { items: 0, ..*link });
+    }
+    crc32c::crc32c(&bytes)
+}
+
+/// The header of `filter`.
+pub(super) fn encode(filter: &Foreign) -> Header {
+    let mut header = ForeignHeader {
+        encoding: filter.encoding() as u8,
+        links: u32::try_from(filter.links().len()).unwrap_or(u32::MAX),
+        ..ForeignHeader::default()
+    };
+    match filter.scheme() {
+        Scheme::RedisBloom(plan) => (header.scheme, header.plan) = (REDISBLOOM, *plan as u8),
+        Scheme::ValkeyBloom { seed } => (header.scheme, header.seed) = (VALKEY_BLOOM, *seed),
+        scheme => {
+            let index = SCHEMES.iter().position(|other| other == scheme).unwrap_or(0);
+            header.scheme = u8::try_from(index).unwrap_or(0).saturating_add(1);
+        }
+    }
+    match filter.growth() {
+        Growth::Bitmap => {}
+        Growth::RedisBloom { options, growth } => (header.options, header.growth) = (options, growth),
+        Growth::ValkeyBloom { expansion, error_rate, tightening, is_seed_random } => {
+            header.growth = expansion;
+            (header.error_rate, header.tightening) = (error_rate, tightening);
+            header.random_seed = is_seed_random.into();
+        }
+    }
+    let links: Vec<LinkHeader> =
+        filter.links().iter().map(|link| LinkHeader::new(link.spec(), link.items())).collect();
+    let mut bytes = Vec::new();
+    write(&mut bytes, &header);
+    links.iter().for_each(|link| write(&mut bytes, link));
+    Header { kind: KIND, bytes, stamp: stamp(&header, &links) }
+}
+
+/// Reads and validates a header.
+pub(super) fn decode(mut rest: &[u8]) -> Result<Description, DecodeError> {
+    let field = DecodeError::Field;
+    let header: ForeignHeader = read(&mut rest)?;
+    let ForeignHeader { scheme, encoding, links, .. } = header;
+    let blank = ForeignHeader { scheme, encoding, links, ..ForeignHeader::default() };
+    let encoding = Encoding::ALL.iter().map(|(_, known)| *known).find(|known| *known as u8 == encoding);
+    let (scheme, growth, used) = match header.scheme {
+        REDISBLOOM => {
+            let plan = RedisBloomPlan::from_number(header.plan).ok_or(field("plan"))?;
+            let growth = Growth::RedisBloom { options: header.options, growth: header.growth };
+            let used =
+                ForeignHeader { plan: header.plan, options: header.options, growth: header.growth, ..blank };
+            (Scheme::RedisBloom(plan), growth, used)
+        }
+        VALKEY_BLOOM => {
+            let ForeignHeader { random_seed, growth, seed, error_rate, tightening, .. } = header;
+            let ratio = |value: f64| value > 0.0 && value < 1.0;
+            if !ratio(error_rate) || !ratio(tightening) || random_seed > 1 {
+                return Err(field("growth"));
+            }
+            let is_seed_random = random_seed == 1;
+            let used = ForeignHeader { random_seed, growth, seed, error_rate, tightening, ..blank };
+            let growth = Growth::ValkeyBloom { expansion: growth, error_rate, tightening, is_seed_random };
+            (Scheme::ValkeyBloom { seed }, growth, used)
+        }
+        number => {
+            let index = number.checked_sub(1).map(usize::from);
+            let scheme = index.and_then(|index| SCHEMES.get(index)).ok_or(field("scheme"))?;
+            (*scheme, Growth::Bitmap, blank)
+        }
+    };
+    // What a scheme does not use is 0, so that there is one encoding of each filter.
+    if written(&header) != written(&used) {
+        return Err(field("reserved"));
+    }
+    let encoding = encoding.filter(|encoding| encodings(&scheme).contains(encoding));
+    let encoding = encoding.ok_or(field("encoding"))?;
+    let count = usize::try_from(header.links).unwrap_or(usize::MAX);
+    if count == 0 || count > limits::MAX_FOREIGN_LINKS || (growth == Growth::Bitmap && count > 1) {
+        return Err(field("links"));
+    }
+    // Links are read one by one, and their bytes run out before memory does.
+    let links: Vec<LinkHeader> = (0..count).map(|_| read(&mut rest)).collect::<Result<_, _>>()?;
+    if !rest.is_empty() {
+        return Err(DecodeError::Length("header"));
+    }
+    let described = links.iter().enumerate().map(|(index, link)| {
+        let spec = LinkSpec {
+            modulus: link.modulus,
+            probes: link.probes,
+            capacity: link.capacity,
+            error_rate: link.error_rate,
+            bits_per_item: link.bits_per_item,
+            bits: link.bits,
+            log2: u8::try_from(link.log2).map_err(|_| field("bits"))?,
+            bytes: link.bytes,
+        };
+        spec.validate()?;
+        // Of valkey-bloom's links all but the newest are full.
+        let is_full = link.items == link.capacity || index.saturating_add(1) == count;
+        let home = at_home(&scheme, growth, index, &spec, link.items)?;
+        if written(&LinkHeader::new(&home, link.items)) != written(link)
+            || (matches!(growth, Growth::ValkeyBloom { .. }) && !is_full)
+        {
+            return Err(field("links"));
+        }
+        Ok((spec, link.items))
+    });
+    let described: Vec<_> = described.collect::<Result<_, DecodeError>>()?;
+    if let (Scheme::RedisBloom(plan), Growth::RedisBloom { options, .. }) = (&scheme, growth) {
+        let specs: Vec<_> = described.iter().map(|(spec, _)| *spec).collect();
+        if *plan != redisbloom::plan(options, &specs) {
+            return Err(field("plan"));
+        }
+    }
+    Ok(Description { scheme, encoding, growth, links: described, stamp: stamp(&header, &links) })
+}
+
+/// What the items of a system's filters may be.
+fn encodings(scheme: &Scheme) -> &'static [Encoding] {
+    match scheme {
+        Scheme::GuavaMitz64 | Scheme::GuavaMitz32 => {
+            &[Encoding::Bytes, Encoding::Utf16, Encoding::Long, Encoding::Int]
+        }
+        Scheme::Redisson => &[Encoding::Bytes, Encoding::Json, Encoding::Kryo5],
+        _ => &[Encoding::Bytes],
+    }
+}
+
+/// The link as it will be when it has been written in its system's own encoding, which a server may do at any time, and
+/// read from there: that has fewer fields than ours, and other limits.
+fn at_home(
+    scheme: &Scheme,
+    growth: Growth,
+    index: usize,
+    spec: &LinkSpec,
+    items: u64,
+) -> Result<LinkSpec, DecodeError> {
+    let most = match (scheme, growth) {
+        (_, Growth::RedisBloom { .. }) => return redisbloom::spec_at_home(spec, items),
+        (_, Growth::ValkeyBloom { error_rate, tightening, .. }) => {
+            return import::spec_at_home(index, error_rate, tightening, spec, items);
+        }
+        (Scheme::GoZero, _) => 256,
+        (Scheme::GuavaMitz64 | Scheme::GuavaMitz32, _) => 255,
+        _ => limits::MAX_FOREIGN_PROBES,
+    };
+    if spec.probes > most {
+        return Err(DecodeError::Field("number of hashes"));
+    }
+    Ok(LinkSpec { bytes: spec.bytes, ..LinkSpec::bitmap(spec.modulus, spec.probes) })
+}

@@ -1,0 +1,43 @@
+//! bits-and-blooms/bloom, v2 and v3: three numbers and the words of a bitset.
+//!
+//! ```text
+//!  0  u64 BE   bits m
+//!  8  u64 BE   probes k
+//! 16  u64      length L of the bitset in bits, usually m
+//! 24  u64 …    words, bit p in word p/64 from the lowest up
+//! ```
+//! Length and words are big-endian, unless the program that wrote them had called `bitset.LittleEndian()`.
+
+use super::super::{DecodeError, take};
+use crate::filter::foreign::{BitOrder, Encoding, Foreign, Growth, Link, LinkSpec, Scheme};
+use crate::params::limits;
+
+/// Reads what `WriteTo` and `MarshalBinary` write.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn bloom_v3(blob: &[u8]) -> Result<Foreign, DecodeError> {
+    let short = DecodeError::Length("bloom filter");
+    let mut rest = blob;
+    let bits = u64::from_be_bytes(take(&mut rest).ok_or(short)?);
+    let probes = u64::from_be_bytes(take(&mut rest).ok_or(short)?);
+    let length: [u8; 8] = take(&mut rest).ok_or(short)?;
+    let is_length = |length: &u64| length.div_ceil(64).checked_mul(8) == Some(rest.len() as u64);
+    let (length, order) = match u64::from_be_bytes(length) {
+        length if is_length(&length) => (length, BitOrder::BigEndianWords),
+        _ => (u64::from_le_bytes(length), BitOrder::Lowest),
+    };
+    if !is_length(&length) {
+        return Err(DecodeError::Length("bitset"));
+    }
+    let probes = u32::try_from(probes).ok().filter(|k| (1..=limits::MAX_FOREIGN_PROBES).contains(k));
+    let probes = probes.ok_or(DecodeError::Field("k"))?;
+    // A probe behind the bitset finds a bit that is not set. Far behind it there is no filter, only a lie.
+    if bits == 0 || bits > length.saturating_add(64).saturating_mul(2) {
+        return Err(DecodeError::Field("m"));
+    }
+    let held = bits.max(length).div_ceil(64).saturating_mul(8);
+    let spec = LinkSpec { bytes: held, ..LinkSpec::bitmap(bits, probes) };
+    let link = Link::with_bits(spec, None, order, rest)?;
+    Ok(Foreign::new(Scheme::BloomV3, Encoding::Bytes, Growth::Bitmap, vec![link])?)
+}

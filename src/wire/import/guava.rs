@@ -1,0 +1,42 @@
+//! Guava's `BloomFilter.writeTo`.
+//!
+//! ```text
+//! 0  u8       strategy: 0 MURMUR128_MITZ_32, 1 MURMUR128_MITZ_64
+//! 1  u8       probes
+//! 2  u32 BE   number of words
+//! 6  u64 BE … words, bit p in word p/64 from the lowest up
+//! ```
+
+use super::super::{DecodeError, take};
+use crate::filter::foreign::{BitOrder, Encoding, Foreign, Growth, Link, LinkSpec, Scheme};
+
+/// Reads what `writeTo` writes. The file does not say which funnel the items went through; `encoding` does.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn guava(blob: &[u8], encoding: Encoding) -> Result<Foreign, DecodeError> {
+    let short = DecodeError::Length("bloom filter");
+    // What java.io.ObjectOutputStream begins with.
+    if blob.starts_with(&[0xac, 0xed, 0, 5]) {
+        return Err(DecodeError::Field(
+            "strategy: this is Java's serialization; BloomFilter.writeTo is wanted",
+        ));
+    }
+    let mut rest = blob;
+    let [strategy, probes] = take(&mut rest).ok_or(short)?;
+    let words = u32::from_be_bytes(take(&mut rest).ok_or(short)?);
+    let scheme = match strategy {
+        0 => Scheme::GuavaMitz32,
+        1 => Scheme::GuavaMitz64,
+        _ => return Err(DecodeError::Field("strategy")),
+    };
+    if words == 0 || u64::from(words).saturating_mul(8) != rest.len() as u64 {
+        return Err(DecodeError::Length("words"));
+    }
+    if probes == 0 {
+        return Err(DecodeError::Field("number of hashes"));
+    }
+    let spec = LinkSpec::bitmap(u64::from(words).saturating_mul(64), probes.into());
+    let link = Link::with_bits(spec, None, BitOrder::BigEndianWords, rest)?;
+    Ok(Foreign::new(scheme, encoding, Growth::Bitmap, vec![link])?)
+}

@@ -1,0 +1,179 @@
+//! The fields of RDB files and DUMP payloads, in all their versions.
+
+use super::super::DecodeError;
+use super::{OLD_HASH, RawCuckoo, RawLink, plan};
+use crate::filter::foreign::{Encoding, Foreign, Growth, Link, Scheme};
+use crate::filter::{Cuckoo, Origin, Value};
+use crate::mem::Words;
+
+/// Where fields come from. `None` where they end or are of another type.
+pub trait Source {
+    /// An integer.
+    fn unsigned(&mut self) -> Option<u64>;
+    /// A number.
+    fn double(&mut self) -> Option<f64>;
+    /// A string, read by `read`.
+    fn string<R>(&mut self, read: impl FnOnce(&[u8]) -> R) -> Option<R>;
+}
+
+/// Where fields go.
+pub trait Sink {
+    /// An integer.
+    fn unsigned(&mut self, value: u64);
+    /// A number.
+    fn double(&mut self, value: f64);
+    /// A string.
+    fn string(&mut self, bytes: &[u8]);
+}
+
+const END: DecodeError = DecodeError::Length("payload");
+
+/// Growth of chains from before there was a field for it.
+const OLD_GROWTH: u32 = 2;
+
+/// Reads a Bloom filter of the type `MBbloom--`.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn load_bloom(from: &mut impl Source, encoding: u32) -> Result<Value, DecodeError> {
+    let field = DecodeError::Field;
+    // Encoding 2 is that of a few weeks between two releases, with a hash of its own.
+    if encoding > super::ENCODING || encoding == 2 {
+        return Err(field("encoding version"));
+    }
+    // The number of items is that of the links.
+    from.unsigned().ok_or(END)?;
+    let count = from.unsigned().ok_or(END)?;
+    let mut small = |present: bool, otherwise: u32, name| match present {
+        true => from.unsigned().ok_or(END).and_then(|value| u32::try_from(value).map_err(|_| field(name))),
+        false => Ok(otherwise),
+    };
+    let options = small(encoding >= 3, 0, "options")?;
+    let growth = small(encoding >= 4, OLD_GROWTH, "growth")?;
+    let mut links = Vec::new();
+    // The payload ends before memory does: each link takes some of it.
+    for _ in 0..count {
+        links.push(load_link(from, encoding)?);
+    }
+    let specs: Vec<_> = links.iter().map(|link| *link.spec()).collect();
+    let scheme = Scheme::RedisBloom(plan(options, &specs));
+    let growth = Growth::RedisBloom { options, growth };
+    Ok(Value::Foreign(Box::new(Foreign::new(scheme, Encoding::Bytes, growth, links)?)))
+}
+
+fn load_link(from: &mut impl Source, encoding: u32) -> Result<Link, DecodeError> {
+    let capacity = from.unsigned().ok_or(END)?;
+    let error_rate = from.double().ok_or(END)?;
+    let hashes = from.unsigned().ok_or(END)?;
+    let bits_per_item = from.double().ok_or(END)?;
+    let (bits, log2) = if encoding >= 1 {
+        (from.unsigned().ok_or(END)?, from.unsigned().ok_or(END)?)
+    } else {
+        (truncated(capacity as f64 * bits_per_item), 0)
+    };
+    // The number of items comes behind the bits.
+    let raw =
+        |bytes, items| RawLink { bytes, bits, items, error_rate, bits_per_item, hashes, capacity, log2 };
+    let words = from.string(|bytes| {
+        let spec = raw(bytes.len() as u64, 0).spec()?;
+        Ok::<_, DecodeError>((spec, Words::from_bytes(bytes)?))
+    });
+    let (spec, words) = words.ok_or(END)??;
+    let items = from.unsigned().ok_or(END)?;
+    Ok(Link::from_words(spec, items, words)?)
+}
+
+/// As C converts a double to an integer, where that is defined.
+fn truncated(value: f64) -> u64 {
+    #[allow(clippy::cast_possible_truncation, reason = "Rust saturates, and validation sees to the rest")]
+    let integer = value as u64;
+    integer
+}
+
+/// Writes a Bloom filter that came from RedisBloom.
+pub fn save_bloom(to: &mut impl Sink, filter: &Foreign) {
+    let (options, growth) = match filter.growth() {
+        Growth::RedisBloom { options, growth } => (options, growth),
+        _ => (0, 0),
+    };
+    to.unsigned(filter.items());
+    to.unsigned(filter.links().len() as u64);
+    to.unsigned(options.into());
+    to.unsigned(growth.into());
+    for link in filter.links() {
+        let spec = link.spec();
+        to.unsigned(spec.capacity);
+        to.double(spec.error_rate);
+        to.unsigned(spec.probes.into());
+        to.double(spec.bits_per_item);
+        to.unsigned(spec.bits);
+        to.unsigned(spec.log2.into());
+        to.string(&link.words().to_bytes(spec.bytes));
+        to.unsigned(link.items());
+    }
+}
+
+/// Reads a cuckoo filter of the type `MBbloomCF`.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn load_cuckoo(from: &mut impl Source, encoding: u32) -> Result<Value, DecodeError> {
+    if !matches!(encoding, 1 | 3 | 4) {
+        return Err(DecodeError::Field("encoding version"));
+    }
+    let filters = from.unsigned().ok_or(END)?;
+    let buckets = from.unsigned().ok_or(END)?;
+    // The number of items is that of the slots in use.
+    from.unsigned().ok_or(END)?;
+    let is_old = encoding < 4;
+    // What was compiled in before there were fields for it.
+    let mut next = |otherwise| if is_old { Ok(otherwise) } else { from.unsigned().ok_or(END) };
+    let raw = RawCuckoo {
+        filters,
+        buckets,
+        deletes: next(OLD_HASH)?,
+        bucket_size: next(2)?,
+        max_iterations: next(500)?,
+        expansion: next(1)?,
+    };
+    let (spec, sizes) = raw.spec(raw.origin())?;
+    let mut arrays = Vec::new();
+    for buckets in &sizes {
+        if !is_old && from.unsigned().ok_or(END)? != *buckets {
+            return Err(DecodeError::Field("number of buckets"));
+        }
+        let slots = spec.slots_of(*buckets);
+        let words =
+            from.string(
+                |bytes| {
+                    if bytes.len() as u64 == slots { Ok(Words::from_bytes(bytes)?) } else { Err(END) }
+                },
+            );
+        arrays.push(words.ok_or(END)??);
+    }
+    let tables = sizes.into_iter().zip(arrays);
+    let filter = Cuckoo::from_parts(spec, tables, raw.deletes & !OLD_HASH, 0)?;
+    Ok(Value::Cuckoo(Box::new(filter)))
+}
+
+/// Number of deletes, with the mark of the old hash.
+pub(super) fn marked_deletes(filter: &Cuckoo) -> u64 {
+    let mark = if filter.spec().origin == Origin::RedisBloom1 { OLD_HASH } else { 0 };
+    filter.deletes() | mark
+}
+
+/// Writes a cuckoo filter that came from RedisBloom.
+pub fn save_cuckoo(to: &mut impl Sink, filter: &Cuckoo) {
+    let spec = filter.spec();
+    to.unsigned(filter.tables().len() as u64);
+    to.unsigned(spec.first_buckets());
+    to.unsigned(filter.items());
+    to.unsigned(marked_deletes(filter));
+    to.unsigned(spec.bucket_size.into());
+    to.unsigned(spec.max_iterations.into());
+    to.unsigned(spec.expansion.into());
+    for table in filter.tables() {
+        to.unsigned(table.buckets());
+        to.string(&table.words().to_bytes(spec.slots_of(table.buckets())));
+    }
+}
