@@ -25,6 +25,10 @@ pub struct Settings {
     pub cuckoo_expansion: u32,
     /// Sub-filters that a cuckoo filter may grow to.
     pub cuckoo_max_expansions: u32,
+    /// Threads that work beside the main thread; `None` for as many as the machine has cores beside that one.
+    pub threads: Option<usize>,
+    /// Items from which on BF.BULKTEST keeps its client waiting instead of the server.
+    pub offload_min_items: u64,
     /// Bytes of cells that one filter may have; 0 for as many as the machine has memory.
     pub max_filter_bytes: u64,
 }
@@ -40,6 +44,8 @@ impl Settings {
         cuckoo_max_iterations: 20,
         cuckoo_expansion: 1,
         cuckoo_max_expansions: 32,
+        threads: None,
+        offload_min_items: 16_384,
         max_filter_bytes: 0,
     };
 
@@ -121,6 +127,9 @@ fn error_rate(text: &str) -> Result<f64, Refusal> {
     Ok(rate)
 }
 
+/// Most threads beside the main thread.
+pub const MAX_THREADS: usize = 8;
+
 /// RedisBloom's largest default capacity. What BF.RESERVE takes is a matter of memory.
 const MAX_INITIAL_SIZE: i64 = 1 << 30;
 
@@ -183,6 +192,22 @@ pub const OPTIONS: &[Setting] = &[
         argument: "CF_MAX_EXPANSIONS",
         get: |settings| settings.cuckoo_max_expansions.to_string(),
         set: |settings, text| integer(text, 1..=65_536).map(|most| settings.cuckoo_max_expansions = most),
+    },
+    Setting {
+        name: "threads",
+        argument: "THREADS",
+        get: |settings| settings.threads.map_or("auto".to_owned(), |threads| threads.to_string()),
+        set: |settings, text| {
+            let number = || integer(text, 0..=MAX_THREADS as i64).map(Some);
+            let threads = if text.eq_ignore_ascii_case("auto") { Ok(None) } else { number() };
+            threads.map(|threads| settings.threads = threads)
+        },
+    },
+    Setting {
+        name: "offload-min-items",
+        argument: "OFFLOAD_MIN_ITEMS",
+        get: |settings| settings.offload_min_items.to_string(),
+        set: |settings, text| integer(text, 1..=i64::MAX).map(|items| settings.offload_min_items = items),
     },
     Setting {
         name: "max-filter-bytes",

@@ -51,6 +51,7 @@ pub mod math;
 mod mem;
 mod murmur;
 mod params;
+pub mod pool;
 pub mod sizing;
 mod sync;
 pub mod wire;

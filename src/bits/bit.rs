@@ -4,6 +4,16 @@ use super::Writer;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 
+/// The numbers of the bits that are set in a mask.
+#[inline(always)]
+pub fn ones(mut mask: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let index = (mask != 0).then(|| mask.trailing_zeros() as usize);
+        mask &= mask.wrapping_sub(1);
+        index
+    })
+}
+
 /// Whether cell `index` is set.
 #[inline(always)]
 pub fn get(words: &[AtomicU64], index: usize) -> bool {
@@ -15,6 +25,13 @@ pub fn get(words: &[AtomicU64], index: usize) -> bool {
 pub fn set<W: Writer>(words: &[AtomicU64], index: usize) -> bool {
     let mask = 1 << (index % 64);
     W::set(&words[index / 64], mask) & mask == 0
+}
+
+/// As [`set`], in a line that is about to be written anyway.
+#[inline(always)]
+pub fn set_in_dirty_line<W: Writer>(words: &[AtomicU64], index: usize) -> bool {
+    let mask = 1 << (index % 64);
+    W::set_in_dirty_line(&words[index / 64], mask) & mask == 0
 }
 
 #[cfg(test)]

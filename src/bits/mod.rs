@@ -1,7 +1,7 @@
 //! Cells in atomic 64-bit words: single bits ([`bit`]) and packed saturating counters ([`counter`]).
 //!
-//! Both come in two forms through [`Writer`]: [`Shared`] for any number of writers, [`Single`] for the one thread that
-//! writes while others read. Every access is `Relaxed`: a cell is a word of its own, nothing else is published through
+//! Both come in three forms through [`Writer`]: [`Shared`] for any number of writers, [`Single`] for the one thread that
+//! writes while others read, [`PerShard`] for threads that have the shards divided among them. Every access is `Relaxed`: a cell is a word of its own, nothing else is published through
 //! it, and coherence of one location is all that "once set, seen as set" needs. Whoever hands the item from writer to
 //! reader (a channel, a reply on a socket) supplies the happens-before edge.
 
@@ -13,8 +13,14 @@ use crate::sync::Ordering::Relaxed;
 
 /// How a word is changed.
 pub trait Writer {
-    /// Sets the bits of `mask` and returns the word as it was.
+    /// Sets the bits of `mask` and returns the word as it was. A word that has them already is not written, so that its
+    /// line is not made dirty.
     fn set(word: &AtomicU64, mask: u64) -> u64;
+
+    /// As [`set`](Writer::set), for a line that is about to be written anyway: without a branch where that is cheaper.
+    fn set_in_dirty_line(word: &AtomicU64, mask: u64) -> u64 {
+        Self::set(word, mask)
+    }
 
     /// Replaces the word `w` by `change(w)` unless that is `None`; returns the word as it was, and whether it changed.
     fn update(word: &AtomicU64, change: impl Fn(u64) -> Option<u64>) -> (u64, bool);
@@ -76,6 +82,14 @@ impl Writer for Single {
     }
 
     #[inline(always)]
+    fn set_in_dirty_line(word: &AtomicU64, mask: u64) -> u64 {
+        // Half of the bits are set already, in no order that a branch predictor could learn.
+        let old = word.load(Relaxed);
+        word.store(old | mask, Relaxed);
+        old
+    }
+
+    #[inline(always)]
     fn update(word: &AtomicU64, change: impl Fn(u64) -> Option<u64>) -> (u64, bool) {
         let old = word.load(Relaxed);
         match change(old) {
@@ -99,5 +113,36 @@ impl Writer for Single {
         if items > 0 {
             room.store(room.load(Relaxed).saturating_sub(items as u64), Relaxed);
         }
+    }
+}
+
+/// Several writers, each on shards of its own: one writer to the cells and tallies of a shard, any number to what the
+/// shards have in common.
+pub struct PerShard;
+
+impl Writer for PerShard {
+    #[inline(always)]
+    fn set(word: &AtomicU64, mask: u64) -> u64 {
+        Single::set(word, mask)
+    }
+
+    #[inline(always)]
+    fn set_in_dirty_line(word: &AtomicU64, mask: u64) -> u64 {
+        Single::set_in_dirty_line(word, mask)
+    }
+
+    #[inline(always)]
+    fn update(word: &AtomicU64, change: impl Fn(u64) -> Option<u64>) -> (u64, bool) {
+        Single::update(word, change)
+    }
+
+    #[inline(always)]
+    fn tally(count: &AtomicU64, delta: i64) {
+        Single::tally(count, delta);
+    }
+
+    #[inline(always)]
+    fn use_room(room: &AtomicU64, items: i64) {
+        Shared::use_room(room, items);
     }
 }

@@ -77,6 +77,24 @@ pub enum CommandError {
     },
     /// An item that the filter's original cannot have, and what it takes.
     BadItem(&'static str),
+    /// The bytes of BULKADD or BULKTEST end in the middle of an item.
+    BadBlob {
+        /// Number of the item, from 0.
+        item: usize,
+        /// Bytes that it takes.
+        needed: usize,
+        /// Bytes that are left.
+        left: usize,
+    },
+    /// An item of BULKADD was refused; those before it went in.
+    Stopped {
+        /// Items that went in.
+        done: usize,
+        /// Items in all.
+        of: usize,
+        /// What the first of the others was refused for.
+        why: Box<CommandError>,
+    },
     /// A filter of fixed size has no room for the item.
     Full,
     /// Growing failed while adding an item.
@@ -106,6 +124,8 @@ pub enum CommandError {
     Core(Error),
     /// The operating system gave no randomness for a seed.
     NoRandomness,
+    /// A panic.
+    Internal,
 }
 
 impl fmt::Display for CommandError {
@@ -156,6 +176,10 @@ impl fmt::Display for CommandError {
                 )
             }
             CommandError::BadItem(takes) => write!(f, "ERR the items of this filter are {takes}"),
+            CommandError::BadBlob { item, needed, left } => {
+                write!(f, "ERR the items end early: item {item} takes {needed} bytes, and {left} are left")
+            }
+            CommandError::Stopped { done, of, why } => write!(f, "{why}; {done} of {of} items went in"),
             CommandError::Full => f.write_str("ERR non scaling filter is full"),
             CommandError::CannotGrow(why) => write!(f, "ERR problem inserting into filter: {}", Bare(why)),
             CommandError::Memory { bytes, bound } => {
@@ -184,6 +208,7 @@ impl fmt::Display for CommandError {
             CommandError::NoRandomness => {
                 f.write_str("ERR the system gave no randomness for a seed; pass SEED")
             }
+            CommandError::Internal => f.write_str("ERR internal error; the server's log says more"),
         }
     }
 }

@@ -80,7 +80,11 @@ pub(super) fn add_items<'a, C: Call<'a>>(
 }
 
 /// Adds one item, opening a link within the limits of memory.
-fn add_item<'a, C: Call<'a>>(call: &C, filter: &mut Foreign, item: &[u8]) -> Result<Added, CommandError> {
+pub(super) fn add_item<'a, C: Call<'a>>(
+    call: &C,
+    filter: &mut Foreign,
+    item: &[u8],
+) -> Result<Added, CommandError> {
     match filter.add_without_growth(item) {
         Err(Error::Full) => {}
         Err(Error::Foreign("item")) => return Err(CommandError::BadItem(takes(filter.encoding()))),

@@ -1,19 +1,16 @@
-//! Commands on items: the hot path. Arguments are hashed in groups, the lines of a group are prefetched, then probed,
-//! so that the cache misses of a group overlap. Nothing is allocated per item.
+//! Commands on items: the hot path. Arguments go through the filter in groups, and nothing is allocated per item.
 
 use super::error::CommandError;
 use super::reply::{Answer, Answers, Reply};
 use super::{Access, Call, Command, Effect, Key, catch_up, create, current_generation, foreign};
 use crate::config::Settings;
 use crate::error::Error;
+use crate::filter::batch::for_each_group;
 use crate::filter::{Added, Filter};
 use crate::hash::ItemHash;
 use crate::params::Spec;
 use smallvec::SmallVec;
-use std::ops::{ControlFlow, Deref};
-
-/// Items whose cache misses are in flight at once: about as many as a core has line fill buffers (10–16).
-const GROUP: usize = 16;
+use std::ops::ControlFlow;
 
 /// Argument of the first item, in all commands but INSERT.
 const FIRST_ITEM: usize = 2;
@@ -57,38 +54,32 @@ pub(super) fn test_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     };
     answers.answers.reserve(count);
     let current = current_generation(call, filter);
-    for_each_item(call, &mut &*filter, FIRST_ITEM, |filter, _, item| {
-        answers.answers.push(yes(filter.contains_at(item, current)));
+    for_each_group(&mut &*filter, arguments(call, FIRST_ITEM), |filter, group| {
+        let found = filter.contains_many(group, current);
+        answers.answers.extend((0..group.len()).map(|index| yes(found >> index & 1 == 1)));
         ControlFlow::Continue(())
     });
     Ok(Reply::Answers(answers))
 }
 
-/// Hashes the arguments from `first` on in groups, prefetches each group, and then visits it until told to stop.
-/// `filter` is a shared or an exclusive reference.
+/// The arguments from `first` on.
 #[inline(always)]
-fn for_each_item<'a, C: Call<'a>, F: Deref<Target = Filter>>(
+fn arguments<'a, C: Call<'a>>(call: &C, first: usize) -> impl Iterator<Item = &'a [u8]> {
+    (first..call.argc()).map(|index| call.arg(index))
+}
+
+/// Visits the arguments from `first` on, in order, until told to stop.
+#[inline(always)]
+fn for_each_item<'a, C: Call<'a>>(
     call: &C,
-    filter: &mut F,
+    filter: &mut Filter,
     first: usize,
-    mut visit: impl FnMut(&mut F, usize, ItemHash) -> ControlFlow<()>,
+    mut visit: impl FnMut(&mut Filter, usize, ItemHash) -> ControlFlow<()>,
 ) {
-    let hasher = filter.hasher();
-    let mut group = [ItemHash::default(); GROUP];
-    let mut start = first;
-    while start < call.argc() {
-        let end = start.saturating_add(GROUP).min(call.argc());
-        for (slot, index) in group.iter_mut().zip(start..end) {
-            *slot = hasher.hash(call.arg(index));
-            filter.prefetch(*slot);
-        }
-        for (item, index) in group.iter().zip(start..end) {
-            if visit(filter, index, *item).is_break() {
-                return;
-            }
-        }
-        start = end;
-    }
+    let mut indices = first..;
+    for_each_group(&mut &mut *filter, arguments(call, first), |filter, group| {
+        group.iter().zip(indices.by_ref()).try_for_each(|(item, index)| visit(filter, index, *item))
+    });
 }
 
 #[inline(always)]
@@ -115,7 +106,10 @@ fn add_one<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError>
         filter => filter?,
     };
     let item = filter.hash(call.arg(FIRST_ITEM));
-    let Added { added, changed } = add_item(call, filter, item, mode)?;
+    if mode == Mode::AddIfAbsent && filter.contains(item) {
+        return Ok(Reply::Bool(false));
+    }
+    let Added { added, changed } = add_item(call, filter, item)?;
     if changed {
         // The effect of an ADDNX that did something is an ADD.
         call.replicate(if mode == Mode::Add {
@@ -140,7 +134,7 @@ pub(super) fn add_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>
 
 /// The filter in the key, brought up to the clock, or a new one with the configured defaults.
 #[inline(always)]
-fn filter_to_add_to<'k, 'a, C: Call<'a>>(
+pub(super) fn filter_to_add_to<'k, 'a, C: Call<'a>>(
     call: &C,
     key: &'k mut C::Key,
 ) -> Result<&'k mut Filter, CommandError> {
@@ -166,8 +160,8 @@ pub(super) fn add_items<'a, C: Call<'a>>(call: &C, filter: &mut Filter, first: u
     let mut answers = Answers::default();
     answers.answers.reserve(call.argc().saturating_sub(first));
     let mut changed = Indices::new();
-    for_each_item(call, &mut &mut *filter, first, |filter, index, item| {
-        match add_item(call, filter, item, Mode::Add) {
+    for_each_item(call, filter, first, |filter, index, item| {
+        match add_item(call, filter, item) {
             Ok(done) => {
                 answers.answers.push(yes(done.added));
                 if done.changed {
@@ -195,15 +189,11 @@ pub(super) fn add_items<'a, C: Call<'a>>(call: &C, filter: &mut Filter, first: u
 
 /// Adds one item, growing a chain within the limits of memory.
 #[inline(always)]
-fn add_item<'a, C: Call<'a>>(
+pub(super) fn add_item<'a, C: Call<'a>>(
     call: &C,
     filter: &mut Filter,
     item: ItemHash,
-    mode: Mode,
 ) -> Result<Added, CommandError> {
-    if mode == Mode::AddIfAbsent && filter.contains(item) {
-        return Ok(Added::default());
-    }
     match filter.add_without_growth(item) {
         Err(Error::Full) => grow_and_add(call, filter, item),
         result => Ok(result?),
@@ -255,7 +245,7 @@ pub(super) fn delete_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandErr
     let mut changed = Indices::new();
     // Asked first, so that a filter that cannot delete refuses before anything has happened.
     filter.count(ItemHash::default())?;
-    for_each_item(call, &mut &mut *filter, FIRST_ITEM, |filter, index, item| {
+    for_each_item(call, filter, FIRST_ITEM, |filter, index, item| {
         // Asked above: it counts.
         let removed = filter.remove(item).unwrap_or_default();
         answers.answers.push(yes(removed.present));

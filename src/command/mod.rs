@@ -5,6 +5,7 @@
 //!
 //! | file | commands |
 //! | --- | --- |
+//! | `bulk` | BF.BULKADD, BULKTEST |
 //! | `items` | BF.ADD, MADD, ADDNX, EXISTS, MEXISTS, TEST, MTEST, DEL, MDEL, COUNT, AGE, and the items of INSERT |
 //! | `lifecycle` | BF.RESERVE, INSERT, ROTATE, CLEAR |
 //! | `info` | BF.CARD, INFO, DEBUG |
@@ -22,6 +23,7 @@
     clippy::cast_possible_truncation
 )]
 
+mod bulk;
 mod cuckoo;
 pub mod error;
 mod foreign;
@@ -163,6 +165,9 @@ pub enum Effect<'e> {
     Arguments(Command, Vec<Vec<u8>>),
 }
 
+/// Runs tasks 0 to n − 1, each once, on as many threads as there are, and returns when all are done.
+pub type Fork<'f> = dyn Fn(usize, &(dyn Fn(usize) + Sync)) + 'f;
+
 /// A running command's view of the server. `'a` outlives the command.
 pub trait Call<'a> {
     /// An opened key.
@@ -213,6 +218,20 @@ pub trait Call<'a> {
     /// Frees parts of a filter where it holds nobody up.
     fn retire(&self, dropped: Retired);
 
+    /// Threads that [`fork`](Call::fork) may use, this one included.
+    fn threads(&self) -> usize;
+
+    /// Runs tasks 0 to `tasks` − 1, each once, on this thread and on those of the pool, and returns when all are done.
+    fn fork(&self, tasks: usize, task: &(dyn Fn(usize) + Sync));
+
+    /// Answers with what `work` makes of the argument, while other clients are served if the server allows it: then the
+    /// reply is [`Reply::Later`].
+    fn offload(
+        &self,
+        argument: usize,
+        work: impl FnOnce(&[u8], &Fork<'_>) -> Reply + Send + 'static,
+    ) -> Reply;
+
     /// The filters that are being loaded in chunks, and the database that the command works on.
     fn with_loads<R>(&self, work: impl FnOnce(&mut Loads, i32) -> R) -> R;
 }
@@ -242,6 +261,8 @@ pub fn run<'a, C: Call<'a>>(command: Command, call: &C) -> Result<Reply, Command
         Command::Debug => info::debug(call),
         Command::Scandump => transfer::scan_dump(call, Namespace::Bloom),
         Command::Loadchunk => transfer::load_chunk(call, Namespace::Bloom),
+        Command::Bulkadd => bulk::add(call),
+        Command::Bulktest => bulk::test(call),
         Command::Import => import::import(call),
         Command::Load => import::load(call),
         Command::CfReserve => cuckoo::reserve(call),

@@ -28,6 +28,8 @@ pub enum Reply {
     Entry(&'static str, Box<Reply>),
     /// One answer an item.
     Answers(Answers),
+    /// Comes when the pool has it ([`Call::offload`](super::Call::offload)).
+    Later,
 }
 
 /// The answer for one item of many.

@@ -41,6 +41,12 @@ impl Chain {
         self.layers.iter().rev().any(|layer| layer.contains(item))
     }
 
+    /// Whether some layer but the newest may hold the item.
+    #[inline]
+    pub(crate) fn older_contain(&self, item: ItemHash) -> bool {
+        self.layers.iter().rev().skip(1).any(|layer| layer.contains(item))
+    }
+
     /// Shape of the layer that an add to the full chain would open.
     pub(crate) fn next_shape(&self, spec: &Spec) -> Result<Shape, Error> {
         if self.layers.len() >= limits::MAX_LAYERS {

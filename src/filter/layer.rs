@@ -5,7 +5,7 @@
 
 use super::Added;
 use super::probe;
-use crate::bits::{Shared, Single, Writer, bit, counter};
+use crate::bits::{PerShard, Shared, Single, Writer, bit, counter};
 use crate::error::Error;
 use crate::hash::ItemHash;
 use crate::mem::Words;
@@ -72,6 +72,36 @@ pub struct Layer {
     probes: u8,
     layout: Layout,
     cell: Cell,
+}
+
+/// An expression with the layer's number of probes as the constant `K`, or 0 if that is not one of the usual. Error rates
+/// down to 0.5 % take up to seven probes, which one word of hash has; with their number known they need no loop, and a
+/// test takes half the time.
+macro_rules! with_probes {
+    ($layer:expr, $K:ident => $value:expr) => {
+        match $layer.probes {
+            4 => {
+                const $K: u32 = 4;
+                $value
+            }
+            5 => {
+                const $K: u32 = 5;
+                $value
+            }
+            6 => {
+                const $K: u32 = 6;
+                $value
+            }
+            7 => {
+                const $K: u32 = 7;
+                $value
+            }
+            _ => {
+                const $K: u32 = 0;
+                $value
+            }
+        }
+    };
 }
 
 /// What a delete did.
@@ -147,10 +177,57 @@ impl Layer {
     /// Whether the item may be in the layer: false is certain, true is wrong at the error rate.
     #[inline]
     pub fn contains(&self, item: ItemHash) -> bool {
-        match self.cell {
-            Cell::Bit => self.walk(item, bit::get),
-            cell => self.walk(item, |words, index| counter::get(words, cell.bits(), index) != 0),
+        match (self.cell, self.layout) {
+            (Cell::Bit, Layout::Blocked) => with_probes!(self, K => self.block_contains::<K>(item)),
+            (Cell::Bit, Layout::Classic) => self.walk(item, bit::get),
+            (cell, _) => self.walk(item, |words, index| counter::get(words, cell.bits(), index) != 0),
         }
+    }
+
+    /// Which of the items may be in the layer, of those that `asked` has a bit for: bit i for item i, up to 64.
+    ///
+    /// For items whose lines were [prefetched](Layer::prefetch).
+    #[inline]
+    pub fn contains_many(&self, items: &[ItemHash], asked: u64) -> u64 {
+        let asked = asked & u64::MAX.checked_shr(64 - items.len() as u32).unwrap_or(0);
+        match (self.cell, self.layout) {
+            (Cell::Bit, Layout::Blocked) => {
+                with_probes!(self, K => each(items, asked, |item| self.block_contains::<K>(item)))
+            }
+            _ => each(items, asked, |item| self.contains(item)),
+        }
+    }
+
+    /// [`contains`](Layer::contains) in a block of bits, without a branch on what is found there: mispredicting one costs
+    /// more than all probes in a line that is at hand.
+    #[inline(always)]
+    fn block_contains<const K: u32>(&self, item: ItemHash) -> bool {
+        let block = self.block(item);
+        let mut all = true;
+        for index in probe::in_block(item, 1, self.probes_or::<K>()) {
+            all &= bit::get(block, index);
+        }
+        all
+    }
+
+    /// Sets the item's bits in its block, and says how many were not set.
+    ///
+    /// Not inlined: beside [`block_contains`](Layer::block_contains) the compiler keeps what both compute, and runs out of
+    /// registers.
+    #[inline(never)]
+    fn block_set<W: Writer>(&self, item: ItemHash) -> i64 {
+        let block = self.block(item);
+        let mut set = 0;
+        for index in probe::in_block(item, 1, self.probes.into()) {
+            set += i64::from(bit::set_in_dirty_line::<W>(block, index));
+        }
+        set
+    }
+
+    /// The number of probes, which is `K` unless that is 0.
+    #[inline(always)]
+    fn probes_or<const K: u32>(&self) -> u32 {
+        if K == 0 { self.probes.into() } else { K }
     }
 
     /// Fetches the lines that a test or add of this item will touch; worth it some items ahead.
@@ -185,6 +262,13 @@ impl Layer {
         self.insert_as::<Single>(item)
     }
 
+    /// As [`insert_single_writer`](Layer::insert_single_writer) for the only thread that writes to the item's
+    /// [shard](ItemHash::shard). Others may write to other shards.
+    #[inline]
+    pub fn insert_in_own_shard(&self, item: ItemHash) -> Added {
+        self.insert_as::<PerShard>(item)
+    }
+
     /// Adds the item and says whether it was present before (test-and-add).
     #[inline]
     pub fn test_and_insert(&self, item: ItemHash) -> bool {
@@ -201,6 +285,13 @@ impl Layer {
     fn insert_as<W: Writer>(&self, item: ItemHash) -> Added {
         let (mut change, mut changed) = (Change::default(), false);
         match self.cell {
+            Cell::Bit if self.layout == Layout::Blocked => {
+                // A block that has all bits stays clean.
+                if !self.contains(item) {
+                    change.set = self.block_set::<W>(item);
+                }
+                changed = change.set != 0;
+            }
             Cell::Bit => {
                 self.walk(item, |words, index| {
                     change.set += i64::from(bit::set::<W>(words, index));
@@ -377,6 +468,11 @@ impl Layer {
         self.words.len() as u64 * u64::from(u64::BITS / self.cell.bits())
     }
 
+    /// Number of shards.
+    pub fn shards(&self) -> u32 {
+        self.shards.into()
+    }
+
     /// Probes of one item: k.
     pub fn probes(&self) -> u32 {
         self.probes.into()
@@ -526,6 +622,15 @@ impl Layer {
         (item.shard(self.shards.into()) as usize * len, len)
     }
 
+    /// The item's block.
+    #[inline(always)]
+    fn block(&self, item: ItemHash) -> &[AtomicU64; probe::BLOCK_WORDS] {
+        let Some(block) = self.words[self.block_start(item)..].first_chunk() else {
+            unreachable!("a blocked shard is a whole number of blocks");
+        };
+        block
+    }
+
     /// First word of the item's block.
     #[inline(always)]
     fn block_start(&self, item: ItemHash) -> usize {
@@ -539,10 +644,7 @@ impl Layer {
         let probes = u32::from(self.probes);
         match self.layout {
             Layout::Blocked => {
-                let start = self.block_start(item);
-                let Some(block) = self.words[start..].first_chunk::<{ probe::BLOCK_WORDS }>() else {
-                    unreachable!("a blocked shard is a whole number of blocks");
-                };
+                let block = self.block(item);
                 probe::in_block(item, self.cell.bits(), probes).all(|index| visit(block, index))
             }
             Layout::Classic => {
@@ -562,6 +664,18 @@ impl std::fmt::Debug for Layer {
             .field("ones", &self.ones())
             .finish_non_exhaustive()
     }
+}
+
+/// Which of the items `test` holds for, of those that `asked` has a bit for.
+#[inline(always)]
+fn each(items: &[ItemHash], mut asked: u64, test: impl Fn(ItemHash) -> bool) -> u64 {
+    let mut found = 0;
+    while asked != 0 {
+        let index = asked.trailing_zeros();
+        found |= u64::from(test(items[index as usize])) << index;
+        asked &= asked - 1;
+    }
+    found
 }
 
 fn sum(shards: &[CachePadded<Tally>], field: impl Fn(&Tally) -> &AtomicU64) -> u64 {

@@ -1,6 +1,7 @@
 //! The filters: [`Layer`] is one fixed-size Bloom filter, and [`Filter`] a Bloom filter of any family, made of layers.
 //! [`Cuckoo`] is the other kind. [`Value`] is what one key holds: either.
 
+pub mod batch;
 pub mod chain;
 pub mod cuckoo;
 pub mod foreign;
@@ -16,6 +17,7 @@ pub use layer::{Layer, Removed};
 pub use value::{Retired, Value, ValueRef};
 pub use window::{Schedule, Window};
 
+use crate::bits::bit;
 use crate::error::Error;
 use crate::hash::{Hasher, ItemHash};
 use crate::params::{Family, Overflow, Spec, limits};
@@ -150,12 +152,13 @@ impl Filter {
         self.hasher().hash(item)
     }
 
-    /// Fetches what a test or add of the item will touch first.
+    /// Fetches what a test or add of the item will touch first: its lines in the newest layer.
     #[inline]
     pub fn prefetch(&self, item: ItemHash) {
         match &self.body {
             Body::Fixed(layer) => layer.prefetch(item),
-            Body::Chain(_) | Body::Window(_) => self.layers().iter().for_each(|layer| layer.prefetch(item)),
+            Body::Chain(chain) => chain.newest().prefetch(item),
+            Body::Window(window) => window.current().prefetch(item),
         }
     }
 
@@ -182,6 +185,18 @@ impl Filter {
         }
     }
 
+    /// Which of up to 64 items may be in the filter: bit i for item i. In a window as of generation `current`.
+    ///
+    /// For items that were [prefetched](Filter::prefetch): see [`Layer::contains_many`].
+    #[inline]
+    pub fn contains_many(&self, items: &[ItemHash], current: u64) -> u64 {
+        match &self.body {
+            Body::Fixed(layer) => layer.contains_many(items, u64::MAX),
+            Body::Chain(chain) => contains_many(chain.layers().iter().rev(), items),
+            Body::Window(window) => contains_many(window.alive(current).map(|(_, layer)| layer), items),
+        }
+    }
+
     /// Adds the item, growing if need be. This is the only writer; readers may run beside it.
     ///
     /// A window records the item in its newest generation whether or not an older one has it; counters always count.
@@ -205,13 +220,14 @@ impl Filter {
     pub fn add_without_growth(&mut self, item: ItemHash) -> Result<Added, Error> {
         match &self.body {
             Body::Chain(chain) => {
-                if chain.contains(item) {
+                let newest = chain.newest();
+                if chain.older_contain(item) {
                     return Ok(Added::default());
                 }
-                if chain.newest().is_full_for_single_writer() {
-                    return Err(Error::Full);
+                if newest.is_full_for_single_writer() {
+                    return if newest.contains(item) { Ok(Added::default()) } else { Err(Error::Full) };
                 }
-                Ok(chain.newest().insert_single_writer(item))
+                Ok(newest.insert_single_writer(item))
             }
             Body::Fixed(layer) => {
                 // On bits nothing happens to an item that is present; counters count.
@@ -220,8 +236,31 @@ impl Filter {
             }
             Body::Window(window) => {
                 self.refuse_if_full(window.current(), item)?;
-                Ok(window.add(item))
+                Ok(window.add(item, Layer::insert_single_writer))
             }
+        }
+    }
+
+    /// Among how many shards the adds of this many items may be divided: the layer that takes them has so many, and
+    /// room for all. 1 where one thread has to add them in order.
+    pub fn shards_for(&self, items: u64) -> u32 {
+        let layer = match &self.body {
+            Body::Fixed(layer) => layer,
+            Body::Chain(chain) => chain.newest(),
+            Body::Window(window) => window.current(),
+        };
+        if layer.capacity().saturating_sub(layer.items()) >= items { layer.shards() } else { 1 }
+    }
+
+    /// Adds an item that surely has room, by the only thread that writes to the item's shard of those of
+    /// [`shards_for`](Filter::shards_for). Others may write to other shards.
+    #[inline]
+    pub fn add_in_own_shard(&self, item: ItemHash) -> Added {
+        match &self.body {
+            Body::Fixed(layer) => layer.insert_in_own_shard(item),
+            Body::Chain(chain) if chain.older_contain(item) => Added::default(),
+            Body::Chain(chain) => chain.newest().insert_in_own_shard(item),
+            Body::Window(window) => window.add(item, Layer::insert_in_own_shard),
         }
     }
 
@@ -445,6 +484,23 @@ impl Filter {
     }
 }
 
+/// Which of up to 64 items some layer may hold. The lines of the first layer have been asked for; those of each further
+/// one are while the one before it is tested, for the items that have not been found by then.
+#[inline]
+fn contains_many<'l>(layers: impl Iterator<Item = &'l Arc<Layer>>, items: &[ItemHash]) -> u64 {
+    let mut layers = layers.peekable();
+    let mut asked = u64::MAX.checked_shr(64 - items.len() as u32).unwrap_or(0);
+    let mut found = 0;
+    while let (Some(layer), true) = (layers.next(), asked != 0) {
+        if let Some(next) = layers.peek() {
+            bit::ones(asked).for_each(|index| next.prefetch(items[index]));
+        }
+        found |= layer.contains_many(items, asked);
+        asked &= !found;
+    }
+    found
+}
+
 /// Reads a filter's layers from any thread, for as long as it likes: a key that is deleted or replaced meanwhile costs
 /// nothing but the last reference.
 #[derive(Clone)]
@@ -456,6 +512,11 @@ pub struct Reader {
 }
 
 impl Reader {
+    /// The keyed hash function of this filter.
+    pub fn hasher(&self) -> Hasher {
+        self.hasher
+    }
+
     /// Hashes an item for this filter.
     pub fn hash(&self, item: &[u8]) -> ItemHash {
         self.hasher.hash(item)
@@ -465,6 +526,26 @@ impl Reader {
     /// made.
     pub fn contains(&self, item: ItemHash) -> bool {
         self.contains_at(item, self.newest.unwrap_or(0))
+    }
+
+    /// Fetches what a test of the item will touch first, as [`Filter::prefetch`] does.
+    pub fn prefetch(&self, item: ItemHash) {
+        match self.newest {
+            None => self.layers.last(),
+            Some(newest) => window::alive(&self.layers, newest, newest).next().map(|(_, layer)| layer),
+        }
+        .inspect(|layer| layer.prefetch(item));
+    }
+
+    /// Which of up to 64 items may be in the filter, as [`Filter::contains_many`] says.
+    pub fn contains_many(&self, items: &[ItemHash], current: u64) -> u64 {
+        match self.newest {
+            None => contains_many(self.layers.iter().rev(), items),
+            Some(newest) => {
+                let alive = window::alive(&self.layers, newest, current);
+                contains_many(alive.map(|(_, layer)| layer), items)
+            }
+        }
     }
 
     /// As [`contains`](Reader::contains), in a window as of generation `current`.

@@ -37,14 +37,16 @@ pub fn block(item: ItemHash, blocks: usize) -> usize {
 pub fn in_block(item: ItemHash, width: u32, probes: u32) -> impl Iterator<Item = usize> {
     let mask = u64::from(BLOCK_BITS / width) - 1;
     let mut source = item.high;
-    let mut fields = source;
-    (0..probes).map(move |i| {
-        if i != 0 && i % FIELDS == 0 {
+    let (mut fields, mut left) = (source, FIELDS);
+    (0..probes).map(move |_| {
+        // Counted down: a division by seven for each probe took a third of the time of a test.
+        if left == 0 {
             source = mix(source);
-            fields = source;
+            (fields, left) = (source, FIELDS);
         }
         let index = fields & mask;
         fields >>= FIELD;
+        left -= 1;
         index as usize
     })
 }

@@ -114,9 +114,9 @@ impl Window {
     /// Records the item in the newest generation. `added` says that no generation had it, `changed` that this one
     /// had not.
     #[inline]
-    pub(crate) fn add(&self, item: ItemHash) -> Added {
+    pub(crate) fn add(&self, item: ItemHash, insert: impl Fn(&Layer, ItemHash) -> Added) -> Added {
         let elsewhere = self.contains(item, self.newest);
-        let Added { added, changed } = self.current().insert_single_writer(item);
+        let Added { added, changed } = insert(self.current(), item);
         Added { added: added && !elsewhere, changed }
     }
 

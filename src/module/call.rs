@@ -2,8 +2,8 @@
 
 use super::api::{Context, OpenKey, OwnText, Text};
 use super::commands::name_of;
-use super::{config, memory, reclaim};
-use crate::command::{Access, Call, CommandError, Effect, Loads};
+use super::{config, memory, offload, reclaim};
+use crate::command::{Access, Call, CommandError, Effect, Fork, Loads, Reply};
 use crate::config::Settings;
 use crate::filter::Retired;
 use redis_module::raw::{REDISMODULE_CTX_FLAGS_LOADING, REDISMODULE_CTX_FLAGS_REPLICATED};
@@ -100,6 +100,23 @@ impl<'a> Call<'a> for ServerCall<'a> {
 
     fn retire(&self, dropped: Retired) {
         reclaim::free(dropped);
+    }
+
+    fn threads(&self) -> usize {
+        offload::threads()
+    }
+
+    fn fork(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        offload::fork(tasks, task);
+    }
+
+    fn offload(
+        &self,
+        argument: usize,
+        work: impl FnOnce(&[u8], &Fork<'_>) -> Reply + Send + 'static,
+    ) -> Reply {
+        offload::offload(self.ctx, self.text(argument), work)
+            .unwrap_or_else(|work| work(self.arg(argument), &offload::fork))
     }
 
     fn with_loads<R>(&self, work: impl FnOnce(&mut Loads, i32) -> R) -> R {

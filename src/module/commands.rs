@@ -4,7 +4,7 @@ use super::api::{Context, Text, pointer, server, status};
 use super::call::ServerCall;
 use super::{guard, reply};
 use crate::command::table::{Argument, ArgumentKind, Entry, KeyUse, MoreKeys};
-use crate::command::{Command, TABLE, run};
+use crate::command::{Command, CommandError, TABLE, run};
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_int};
 use std::ptr;
@@ -29,7 +29,7 @@ macro_rules! entries {
 }
 
 const ENTRIES: [Callback; TABLE.len()] = entries!(
-    0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35
+    0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37
 );
 
 #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
@@ -79,7 +79,7 @@ unsafe extern "C" fn entry<const INDEX: usize>(
     guard::call(
         // Keys are closed when `run` returns, and everything that can fail is done by then.
         || reply::send(ctx, run(const { command_at(INDEX) }, &call)),
-        || ctx.reply_error("ERR internal error; the server's log says more"),
+        || reply::send(ctx, Err(CommandError::Internal)),
     );
     status::OK
 }

@@ -4,7 +4,7 @@
 //! Elsewhere the server puts the module's name before them: `bf.error-rate`.
 
 use super::api::{Context, OwnText, Text, server, status};
-use super::guard;
+use super::{guard, offload};
 use crate::config::{OPTIONS, Refusal, Setting, Settings};
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -88,9 +88,11 @@ pub(super) fn take_arguments(arguments: &[(String, String)]) -> Result<(), Strin
 
 /// Sets the option, which the user calls `name`.
 fn put(option: &Setting, name: &str, value: &[u8]) -> Result<(), String> {
-    let mut settings = SETTINGS.write().unwrap_or_else(PoisonError::into_inner);
     let text = std::str::from_utf8(value).map_err(|_| Refusal::Invalid);
-    text.and_then(|text| (option.set)(&mut settings, text)).map_err(|refusal| refusal.text(name))
+    let set = |text| (option.set)(&mut SETTINGS.write().unwrap_or_else(PoisonError::into_inner), text);
+    text.and_then(set).map_err(|refusal| refusal.text(name))?;
+    offload::resize();
+    Ok(())
 }
 
 /// The string that the server was given last for each option: it copies it, but does not free it.

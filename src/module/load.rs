@@ -1,7 +1,7 @@
 //! Loading: what the server calls once, and everything that is told to it then.
 
 use super::api::{Context, Text, server, status};
-use super::{alloc, commands, config, data_type, guard, log};
+use super::{alloc, commands, config, data_type, guard, log, offload};
 use redis_module::raw;
 use std::ffi::{CString, c_int};
 
@@ -97,6 +97,7 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
         data_type::register(ctx)?;
         commands::register(ctx, &prefix)?;
         config::register(context, &prefix)?;
+        offload::join_at_shutdown(ctx);
     }
     // Arguments come last and so win over the configuration file.
     config::take_arguments(&options)?;

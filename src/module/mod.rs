@@ -2,7 +2,7 @@
 //! below, where it is tested without a server.
 //!
 //! `unsafe` is confined to the files that speak to the server: `alloc`, `api`, `commands` (registration), `config`
-//! (registration), `data_type`, `load`, `log`.
+//! (registration), `data_type`, `load`, `log`, `offload`.
 
 #![deny(
     clippy::unwrap_used,
@@ -23,5 +23,6 @@ mod guard;
 mod load;
 mod log;
 mod memory;
+mod offload;
 mod reclaim;
 mod reply;

@@ -62,6 +62,7 @@ fn send_reply(ctx: Context<'_>, reply: &Reply) {
             send_reply(ctx, value);
         }
         Reply::Answers(answers) => send_answers(ctx, answers),
+        Reply::Later => {}
     }
 }
 

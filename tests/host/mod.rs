@@ -5,7 +5,7 @@
 
 use bloomery::command::table::Entry;
 use bloomery::command::{
-    Access, Call, Command, CommandError, Effect, Key, Loads, Namespace, Reply, TABLE, WrongType, run,
+    Access, Call, Command, CommandError, Effect, Fork, Key, Loads, Namespace, Reply, TABLE, WrongType, run,
 };
 use bloomery::config::Settings;
 use bloomery::filter::{Retired, Value};
@@ -35,6 +35,10 @@ pub struct Host {
     pub replicated: RefCell<Vec<Vec<Vec<u8>>>>,
     pub events: RefCell<Vec<&'static CStr>>,
     pub retired: Cell<usize>,
+    /// Threads beside this one.
+    pub workers: Cell<usize>,
+    /// Commands that were ready to wait for the pool.
+    pub offloaded: Cell<usize>,
     loads: RefCell<Loads>,
 }
 
@@ -159,6 +163,30 @@ impl<'a> Call<'a> for HostCall<'a> {
 
     fn retire(&self, dropped: Retired) {
         self.host.retired.set(self.host.retired.get() + dropped.len());
+    }
+
+    fn threads(&self) -> usize {
+        self.host.workers.get() + 1
+    }
+
+    fn fork(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        if self.host.workers.get() == 0 {
+            return (0..tasks).for_each(task);
+        }
+        std::thread::scope(|scope| (0..tasks).for_each(|index| drop(scope.spawn(move || task(index)))));
+    }
+
+    fn offload(
+        &self,
+        argument: usize,
+        work: impl FnOnce(&[u8], &Fork<'_>) -> Reply + Send + 'static,
+    ) -> Reply {
+        self.host.offloaded.set(self.host.offloaded.get() + 1);
+        // In another thread, where nothing of this one's can be used.
+        let bytes = self.arguments[argument].to_vec();
+        std::thread::scope(|scope| {
+            scope.spawn(|| work(&bytes, &|tasks, task| (0..tasks).for_each(task))).join().unwrap()
+        })
     }
 
     fn with_loads<R>(&self, work: impl FnOnce(&mut Loads, i32) -> R) -> R {

@@ -121,6 +121,24 @@ const IMPORT: &[Argument] = &[required(
     ]),
 )];
 
+/// Items in one string.
+const BLOB: Argument = required(
+    "items",
+    OneOf(&[
+        Argument {
+            name: "fixed",
+            token: None,
+            kind: Block(&[
+                Argument { optional: false, ..option("width", "FIXED", Integer) },
+                required("blob", Text),
+            ]),
+            optional: false,
+            multiple: false,
+        },
+        Argument { optional: false, ..option("prefixed", "PREFIXED", Text) },
+    ]),
+);
+
 const O_K: &str = "O(k), where k is the number of probes of an item";
 const O_K_N: &str = "O(k * n), where k is the number of probes of an item and n is the number of items";
 
@@ -376,6 +394,34 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: "O(n), where n is the number of layers",
         since: "1.0.0",
         arguments: &[],
+        more_keys: &[],
+    },
+    Entry {
+        command: Command::Bulkadd,
+        namespace: Namespace::Bloom,
+        verb: "bulkadd",
+        arity: -4,
+        key: KeyUse::Insert,
+        flags: "write deny-oom",
+        categories: "write bloom",
+        summary: "Adds the items of one string, and creates a filter if the key does not exist",
+        complexity: O_K_N,
+        since: "0.1.0",
+        arguments: &[BLOB],
+        more_keys: &[],
+    },
+    Entry {
+        command: Command::Bulktest,
+        namespace: Namespace::Bloom,
+        verb: "bulktest",
+        arity: -4,
+        key: KeyUse::Read,
+        flags: "readonly",
+        categories: "read bloom",
+        summary: "Tests the items of one string, and answers with one bit for each",
+        complexity: O_K_N,
+        since: "0.1.0",
+        arguments: &[BLOB, optional(word("count", "COUNT"))],
         more_keys: &[],
     },
     Entry {

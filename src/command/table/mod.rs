@@ -27,6 +27,8 @@ pub enum Command {
     Card,
     Info,
     Debug,
+    Bulkadd,
+    Bulktest,
     Scandump,
     Loadchunk,
     Import,

@@ -1,0 +1,76 @@
+//! Items in groups: hashed, their lines asked for, and only then probed, so that the cache misses of a group overlap.
+//! One item after the other would wait for memory each time.
+
+use super::{Filter, Reader};
+use crate::hash::{Hasher, ItemHash};
+use std::ops::{ControlFlow, Deref};
+
+/// Items of a group: a mask of answers is one word. A core has 10 to 16 misses under way at once, and enough behind them
+/// to keep it so.
+pub const GROUP: usize = 64;
+
+/// What items are looked up in.
+pub trait Probed {
+    /// The keyed hash function.
+    fn hasher(&self) -> Hasher;
+
+    /// Asks for the lines that a test or add of the item will touch first.
+    fn prefetch(&self, item: ItemHash);
+}
+
+impl Probed for Filter {
+    #[inline(always)]
+    fn hasher(&self) -> Hasher {
+        Filter::hasher(self)
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, item: ItemHash) {
+        Filter::prefetch(self, item);
+    }
+}
+
+impl Probed for Reader {
+    #[inline(always)]
+    fn hasher(&self) -> Hasher {
+        Reader::hasher(self)
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, item: ItemHash) {
+        Reader::prefetch(self, item);
+    }
+}
+
+/// Hashes the items in groups of up to [`GROUP`], asks for the lines of each, and visits it, until told to stop.
+/// `filter` is a shared or an exclusive reference, which `visit` gets back.
+#[inline(always)]
+pub fn for_each_group<'i, F: Deref<Target: Probed>>(
+    filter: &mut F,
+    items: impl Iterator<Item = &'i [u8]>,
+    visit: impl FnMut(&mut F, &[ItemHash]) -> ControlFlow<()>,
+) {
+    let hasher = filter.hasher();
+    for_each_hashed_group(filter, items.map(|item| hasher.hash(item)), visit);
+}
+
+/// As [`for_each_group`], of items that are hashed as the iterator moves on.
+#[inline(always)]
+pub fn for_each_hashed_group<F: Deref<Target: Probed>>(
+    filter: &mut F,
+    mut items: impl Iterator<Item = ItemHash>,
+    mut visit: impl FnMut(&mut F, &[ItemHash]) -> ControlFlow<()>,
+) {
+    let mut group = [ItemHash::default(); GROUP];
+    loop {
+        let mut len = 0;
+        for (slot, item) in group.iter_mut().zip(items.by_ref()) {
+            *slot = item;
+            filter.prefetch(*slot);
+            len += 1;
+        }
+        if len == 0 || visit(filter, &group[..len]).is_break() || len < GROUP {
+            return;
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The pool in loom's hands, which tries every interleaving with up to `LOOM_MAX_PREEMPTIONS` (2) preemptions:
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" cargo test --release --no-default-features --lib pool::model
+//! ```
+//!
+//! A wake-up that is lost shows as a deadlock, or as threads that never end. In the models nobody spins: everybody
+//! sleeps as soon as may be, which is the harder case.
+
+use super::{Job, Pool};
+use loom::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use loom::thread;
+use std::sync::Arc;
+
+fn explore(model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(2));
+    builder.check(model);
+}
+
+fn pool(workers: usize) -> Pool {
+    let pool = Pool::new();
+    pool.resize(workers);
+    pool
+}
+
+fn marks(tasks: usize) -> Vec<AtomicUsize> {
+    (0..tasks).map(|_| AtomicUsize::new(0)).collect()
+}
+
+/// `with_mut` is for one who is alone with the atomic; loom objects if a task's access did not happen before.
+fn assert_once(mut marks: Vec<AtomicUsize>) {
+    marks.iter_mut().for_each(|mark| mark.with_mut(|mark| assert_eq!(*mark, 1)));
+}
+
+/// Hand-over and completion: what the tasks wrote is there for the caller.
+#[test]
+fn every_task_runs_once_and_before_the_caller_returns() {
+    explore(|| {
+        let pool = pool(2);
+        let marks = marks(3);
+        pool.fork_join(3, &|index| _ = marks[index].fetch_add(1, Relaxed));
+        assert_once(marks);
+    });
+}
+
+/// The second fork finds workers at work, falling asleep or asleep, and a late unpark from the first may be about.
+#[test]
+fn forks_follow_each_other() {
+    explore(|| {
+        let pool = pool(1);
+        for _ in 0..2 {
+            let marks = marks(2);
+            pool.fork_join(2, &|index| _ = marks[index].fetch_add(1, Relaxed));
+            assert_once(marks);
+        }
+    });
+}
+
+/// Nothing but the job wakes the main thread, and nothing but the pool runs the job.
+#[test]
+fn no_submitted_job_is_slept_over() {
+    explore(|| {
+        let pool = pool(2);
+        for _ in 0..2 {
+            run_one(&pool);
+        }
+        assert_eq!(pool.figures().panics, 0); // loom's own complaints are panics, and a job's are caught
+    });
+}
+
+/// The worker that was to take the job may be the one that leaves.
+#[test]
+fn no_job_is_slept_over_while_the_pool_shrinks() {
+    explore(|| {
+        let pool = pool(2);
+        run_one(&pool);
+        pool.resize(1);
+        run_one(&pool);
+        assert_eq!(pool.figures().panics, 0);
+    });
+}
+
+fn run_one(pool: &Pool) {
+    let (done, main) = (Arc::new(AtomicUsize::new(0)), thread::current());
+    let job: Job = Box::new({
+        let done = Arc::clone(&done);
+        move || {
+            done.fetch_add(1, Relaxed);
+            main.unpark();
+        }
+    });
+    assert!(pool.submit(job).is_ok());
+    while done.load(Relaxed) == 0 {
+        thread::park();
+    }
+}
+
+/// A job that is taken has run when shutdown returns; one that is not comes back; after shutdown all come back.
+#[test]
+fn shutdown_runs_a_job_or_never_takes_it() {
+    explore(|| {
+        let pool = Arc::new(pool(1));
+        assert!(pool.submit(Box::new(|| ())).is_ok());
+        let ran = Arc::new(AtomicUsize::new(0));
+        let submitter = thread::spawn({
+            let (pool, ran) = (Arc::clone(&pool), Arc::clone(&ran));
+            move || {
+                let job: Job = Box::new(move || _ = ran.fetch_add(1, Relaxed));
+                pool.submit(job).is_ok()
+            }
+        });
+        pool.shutdown();
+        let figures = pool.figures();
+        assert_eq!((figures.workers, figures.queued, figures.running), (0, 0, 0));
+        let ran = ran.load(Relaxed);
+        assert!(pool.submit(Box::new(|| unreachable!())).is_err());
+        assert_eq!(ran, usize::from(submitter.join().unwrap()));
+    });
+}

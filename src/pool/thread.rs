@@ -1,0 +1,46 @@
+//! How a worker is started: named, and with no signal of the process's delivered to it.
+
+use crate::sync::thread::{Builder, JoinHandle};
+use std::io;
+
+/// Starts worker `number`.
+pub(super) fn spawn(number: u64, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    without_signals(|| Builder::new().name(format!("bloomery-{number}")).spawn(work))
+}
+
+/// Whether joining a thread would not wait. loom cannot tell.
+pub(super) fn is_finished(thread: &JoinHandle<()>) -> bool {
+    #[cfg(all(loom, test))]
+    return (|_| false)(thread);
+    #[cfg(not(all(loom, test)))]
+    thread.is_finished()
+}
+
+/// A thread inherits the mask of the one that starts it; one that masked signals for itself would be open to them at
+/// first. Faults stay open: they belong to the thread that makes them, and blocked they would kill the process without
+/// the report that its handler writes.
+#[cfg(unix)]
+fn without_signals<R>(start: impl FnOnce() -> R) -> R {
+    use std::mem::MaybeUninit;
+    use std::ptr;
+    let (mut blocked, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: the calls get sets to write to and to read, and `blocked` is filled before it is read.
+    unsafe {
+        libc::sigfillset(blocked.as_mut_ptr());
+        for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT] {
+            libc::sigdelset(blocked.as_mut_ptr(), fault);
+        }
+        if libc::pthread_sigmask(libc::SIG_SETMASK, blocked.as_ptr(), before.as_mut_ptr()) != 0 {
+            return start();
+        }
+    }
+    let started = start();
+    // SAFETY: the call above succeeded, and so wrote `before`.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
+    started
+}
+
+#[cfg(not(unix))]
+fn without_signals<R>(start: impl FnOnce() -> R) -> R {
+    start()
+}
