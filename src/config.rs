@@ -29,6 +29,8 @@ pub struct Settings {
     pub threads: Option<usize>,
     /// Items from which on BF.BULKTEST keeps its client waiting instead of the server.
     pub offload_min_items: u64,
+    /// Whether filters of 2 MiB and more ask for huge pages.
+    pub huge_pages: bool,
     /// Bytes of cells that one filter may have; 0 for as many as the machine has memory.
     pub max_filter_bytes: u64,
 }
@@ -46,6 +48,7 @@ impl Settings {
         cuckoo_max_expansions: 32,
         threads: None,
         offload_min_items: 16_384,
+        huge_pages: false,
         max_filter_bytes: 0,
     };
 
@@ -208,6 +211,19 @@ pub const OPTIONS: &[Setting] = &[
         argument: "OFFLOAD_MIN_ITEMS",
         get: |settings| settings.offload_min_items.to_string(),
         set: |settings, text| integer(text, 1..=i64::MAX).map(|items| settings.offload_min_items = items),
+    },
+    Setting {
+        name: "huge-pages",
+        argument: "HUGE_PAGES",
+        get: |settings| if settings.huge_pages { "yes" } else { "no" }.to_owned(),
+        set: |settings, text| {
+            settings.huge_pages = match text.to_ascii_lowercase().as_str() {
+                "yes" => true,
+                "no" => false,
+                _ => return Err(Refusal::Takes("yes or no")),
+            };
+            Ok(())
+        },
     },
     Setting {
         name: "max-filter-bytes",

@@ -577,14 +577,16 @@ impl Layer {
     fn recount(&self) {
         let per_shard = self.words.len() / usize::from(self.shards);
         for (index, words) in self.words.chunks_exact(per_shard).enumerate() {
-            let (set, saturated) = words.iter().fold((0, 0), |(set, saturated), word| {
-                let (s, max) = match (self.cell, word.load(Relaxed)) {
-                    (_, 0) => (0, 0),
-                    (Cell::Bit, word) => (word.count_ones(), 0),
-                    (cell, word) => counter::census(cell.bits(), word),
-                };
-                (set + u64::from(s), saturated + u64::from(max))
-            });
+            let (set, saturated) = match self.cell {
+                Cell::Bit => (Words::ones(words), 0),
+                cell => words.iter().fold((0, 0), |(set, saturated), word| match word.load(Relaxed) {
+                    0 => (set, saturated),
+                    word => {
+                        let (some, most) = counter::census(cell.bits(), word);
+                        (set + u64::from(some), saturated + u64::from(most))
+                    }
+                }),
+            };
             match &self.tallies {
                 Tallies::Inline { set: tally, .. } => tally.store(set, Relaxed),
                 Tallies::Padded { shards, .. } => {

@@ -99,7 +99,8 @@ impl<'a> Call<'a> for ServerCall<'a> {
     }
 
     fn retire(&self, dropped: Retired) {
-        reclaim::free(dropped);
+        let bytes = dropped.bytes();
+        reclaim::free(dropped, bytes);
     }
 
     fn threads(&self) -> usize {

@@ -6,6 +6,7 @@
 use super::api::{Context, OwnText, Text, server, status};
 use super::{guard, offload};
 use crate::config::{OPTIONS, Refusal, Setting, Settings};
+use crate::use_huge_pages;
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
@@ -91,8 +92,14 @@ fn put(option: &Setting, name: &str, value: &[u8]) -> Result<(), String> {
     let text = std::str::from_utf8(value).map_err(|_| Refusal::Invalid);
     let set = |text| (option.set)(&mut SETTINGS.write().unwrap_or_else(PoisonError::into_inner), text);
     text.and_then(set).map_err(|refusal| refusal.text(name))?;
-    offload::resize();
+    take_effect();
     Ok(())
+}
+
+/// Tells those who keep a setting for themselves.
+fn take_effect() {
+    offload::resize();
+    use_huge_pages(settings().huge_pages);
 }
 
 /// The string that the server was given last for each option: it copies it, but does not free it.

@@ -8,7 +8,7 @@ mod stream;
 
 use super::api::server;
 use super::commands::name_of;
-use super::{guard, log};
+use super::{guard, log, reclaim};
 use crate::command::{Namespace, each_piece, load_command};
 use crate::filter::foreign::Scheme;
 use crate::filter::{Origin, Value};
@@ -307,8 +307,13 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
 
 /// May run on any thread.
 unsafe extern "C" fn free(value: *mut c_void) {
-    // SAFETY: the server gives the value back, once.
-    guard::call(|| drop(unsafe { Box::from_raw(value.cast::<Value>()) }), || ());
+    let free = || {
+        // SAFETY: the server gives the value back, once.
+        let value = unsafe { Box::from_raw(value.cast::<Value>()) };
+        let bytes = value.bytes();
+        reclaim::free(value, bytes);
+    };
+    guard::call(free, || ());
 }
 
 unsafe extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize {
