@@ -62,6 +62,5 @@ mod module;
 pub use error::Error;
 pub use filter::{Added, Cuckoo, CuckooSpec, Filter, Layer, Value};
 pub use hash::{HashKind, Hasher, ItemHash, Seed};
-pub use mem::use_huge_pages;
 pub use params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limits};
 pub use sizing::{LayerSpec, Layout, Shape};

@@ -9,11 +9,10 @@ use super::{Access, Call, Command, Effect, Fork, Key, WrongType, current_generat
 use crate::filter::batch::{GROUP, Probed, for_each_group, for_each_hashed_group};
 use crate::filter::{Added, Filter, Foreign, Value};
 use crate::hash::ItemHash;
-use crate::sync::AtomicU64;
-use crate::sync::Ordering::Relaxed;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// Items of one task of a fork: about 100 µs of work, against the microsecond that it takes to share it.
 const PART: usize = 64 * GROUP;

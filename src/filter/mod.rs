@@ -10,6 +10,7 @@ pub mod probe;
 pub mod value;
 pub mod window;
 
+pub use crate::mem::use_huge_pages;
 pub use chain::Chain;
 pub use cuckoo::{Cuckoo, CuckooHash, CuckooSpec, Origin, Table};
 pub use foreign::Foreign;

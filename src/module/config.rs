@@ -6,7 +6,7 @@
 use super::api::{Context, OwnText, Text, server, status};
 use super::{guard, offload};
 use crate::config::{OPTIONS, Refusal, Setting, Settings};
-use crate::use_huge_pages;
+use crate::filter::use_huge_pages;
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
