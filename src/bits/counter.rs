@@ -77,10 +77,11 @@ pub fn zip(width: u32, a: u64, b: u64, combine: impl Fn(u64, u64) -> u64) -> u64
 
 /// How many counters of a word are not 0, and how many are at their maximum.
 pub fn census(width: u32, word: u64) -> (u32, u32) {
-    let mask = maximum(width);
-    (0..u64::BITS / width).map(|i| word >> (i * width) & mask).fold((0, 0), |(set, saturated), value| {
-        (set + u32::from(value != 0), saturated + u32::from(value == mask))
-    })
+    // The highest bit of each counter: u64::MAX / maximum has the lowest.
+    let high = (u64::MAX / maximum(width)) << (width - 1);
+    // All fields at once: the bits below the highest carry into it unless they are 0.
+    let some = |word: u64| ((word & !high).wrapping_add(!high) | word) & high;
+    (some(word).count_ones(), u64::BITS / width - some(!word).count_ones())
 }
 
 #[cfg(test)]
