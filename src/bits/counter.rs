@@ -26,8 +26,9 @@ pub const fn maximum(width: u32) -> u64 {
 /// Word, shift and mask of counter `index`.
 #[inline(always)]
 fn locate(width: u32, index: usize) -> (usize, u32, u64) {
-    let per_word = (u64::BITS / width) as usize;
-    (index / per_word, (index % per_word) as u32 * width, maximum(width))
+    // A power of two, which the compiler does not know: shifts instead of two divisions for each probe.
+    let log2 = width.trailing_zeros();
+    (index >> (u64::BITS.trailing_zeros() - log2), (index as u32) << log2 & (u64::BITS - 1), maximum(width))
 }
 
 /// Value of counter `index`.

@@ -6,7 +6,7 @@ use super::{Access, Call, Command, Effect, Key, catch_up, create, current_genera
 use crate::config::Settings;
 use crate::error::Error;
 use crate::filter::batch::for_each_group;
-use crate::filter::{Added, Filter};
+use crate::filter::{Added, Filter, Value};
 use crate::hash::ItemHash;
 use crate::params::Spec;
 use smallvec::SmallVec;
@@ -36,6 +36,9 @@ pub(super) fn test<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         return Ok(other.unwrap_or(Reply::Bool(false)));
     };
     let item = filter.hash(call.arg(FIRST_ITEM));
+    filter.prefetch(item);
+    // Closing the key takes 25 ns, in which the line comes closer.
+    let Some(Value::Bloom(filter)) = call.close(key) else { return Ok(Reply::Bool(false)) };
     Ok(Reply::Bool(filter.contains_at(item, current_generation(call, filter))))
 }
 

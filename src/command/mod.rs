@@ -182,6 +182,9 @@ pub trait Call<'a> {
     /// Opens the key named by argument `index`.
     fn open(&self, index: usize, access: Access) -> Self::Key;
 
+    /// Closes a key that was opened to look; its value stays for the rest of the command.
+    fn close(&self, key: Self::Key) -> Option<&'a Value>;
+
     /// The configuration in force.
     fn settings(&self) -> Settings;
 

@@ -345,6 +345,18 @@ impl OpenKey<'_> {
     }
 }
 
+impl<'a> OpenKey<'a> {
+    /// Closes the key and keeps the value.
+    #[inline]
+    pub(super) fn close(self) -> Option<&'a Value> {
+        let value = self.pointer().ok()?;
+        drop(self);
+        // SAFETY: what has our type is a Value that data_type made. Nobody else runs before the command is over, and a
+        // command that closes a key in this way does not change it.
+        unsafe { value.as_ref() }
+    }
+}
+
 impl crate::command::Key for OpenKey<'_> {
     #[inline]
     fn value(&self) -> Result<Option<&Value>, WrongType> {

@@ -5,7 +5,7 @@ use super::commands::name_of;
 use super::{config, memory, offload, reclaim};
 use crate::command::{Access, Call, CommandError, Effect, Fork, Loads, Reply};
 use crate::config::Settings;
-use crate::filter::Retired;
+use crate::filter::{Retired, Value};
 use redis_module::raw::{REDISMODULE_CTX_FLAGS_LOADING, REDISMODULE_CTX_FLAGS_REPLICATED};
 use std::ffi::{CStr, CString};
 use std::sync::{Mutex, PoisonError};
@@ -47,6 +47,11 @@ impl<'a> Call<'a> for ServerCall<'a> {
     #[inline(always)]
     fn open(&self, index: usize, access: Access) -> OpenKey<'a> {
         self.ctx.open(self.text(index), access)
+    }
+
+    #[inline(always)]
+    fn close(&self, key: OpenKey<'a>) -> Option<&'a Value> {
+        key.close()
     }
 
     fn settings(&self) -> Settings {

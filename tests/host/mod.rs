@@ -97,6 +97,14 @@ impl<'a> Call<'a> for HostCall<'a> {
         HostKey { host: self.host, name, value: self.host.keys.borrow().get(name).cloned() }
     }
 
+    fn close(&self, key: HostKey<'a>) -> Option<&'a Value> {
+        // SAFETY: as in `value`; the map holds the content until the next command.
+        match unsafe { &*key.value?.as_ptr() } {
+            Content::Filter(value) => Some(value),
+            _ => None,
+        }
+    }
+
     fn settings(&self) -> Settings {
         self.host.settings.get()
     }
