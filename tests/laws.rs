@@ -4,6 +4,8 @@
 
 mod battery;
 
+use bloomery::{Cell, HashKind, Layer, LayerSpec, LayoutChoice, Seed, Shape};
+
 battery::battery! {
     bits_auto: every, bits, unordered;
     bits_classic: every, bits, unordered;
@@ -36,4 +38,38 @@ battery::battery! {
     window_siphash: every, bits, window;
     window_timed: every, bits, window;
     window_refusing: every, full;
+}
+
+/// The usual numbers of probes have code of their own, for one item and for many. A count takes the plain way over all
+/// cells of an item, whatever their number, and of bits it is 0 or 1.
+#[test]
+fn every_number_of_probes_gives_the_plain_answers() {
+    let hasher = HashKind::Xxh3.hasher(Seed::from(5));
+    let hashes: Vec<_> = (0..4096u32).map(|item| hasher.hash(&item.to_le_bytes())).collect();
+    for (layout, cell, shards) in [
+        (LayoutChoice::Blocked, Cell::Bit, 1),
+        (LayoutChoice::Blocked, Cell::Bit, 4),
+        (LayoutChoice::Classic, Cell::Bit, 1),
+        (LayoutChoice::Classic, Cell::Bit, 4),
+        (LayoutChoice::Blocked, Cell::Counter4, 2),
+        (LayoutChoice::Classic, Cell::Counter8, 1),
+    ] {
+        for probes in 1..=20 {
+            let spec = LayerSpec { layout, cell, shards, ..LayerSpec::new(1000, 0.02) };
+            let layer = Layer::new(Shape { probes, ..spec.shape().unwrap() }).unwrap();
+            // Filled so far that absent items find many of their cells, and some find all.
+            let added = (13_000 / probes as usize).min(1000);
+            hashes.iter().take(added).for_each(|item| _ = layer.insert(*item));
+            let plain: Vec<_> = hashes.iter().map(|item| layer.count(*item) > 0).collect();
+            let found = plain.iter().filter(|yes| **yes).count();
+            assert!((added + 10..4000).contains(&found), "{spec:?} {probes}: {found} of {added}");
+            for (items, plain) in hashes.chunks(64).zip(plain.chunks(64)) {
+                let many = layer.contains_many(items, u64::MAX);
+                for (index, (item, yes)) in items.iter().zip(plain).enumerate() {
+                    assert_eq!(layer.contains(*item), *yes, "{spec:?} {probes}");
+                    assert_eq!(many >> index & 1 == 1, *yes, "{spec:?} {probes}");
+                }
+            }
+        }
+    }
 }

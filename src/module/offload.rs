@@ -50,14 +50,19 @@ unsafe impl Send for Retained {}
 
 impl Retained {
     fn new(ctx: Context<'_>, text: Text<'_>) -> Option<Retained> {
-        let bytes: *const [u8] = text.bytes();
         // SAFETY: context and string are those of the running command.
-        unsafe { server!(RedisModule_RetainString(ctx.as_ptr(), text.as_ptr())) };
+        unsafe {
+            server!(RedisModule_RetainString(ctx.as_ptr(), text.as_ptr()));
+            // A large argument may lie in a network buffer that is far larger. The server reallocates one that was
+            // retained when its command returns; it finds nothing to do if that has been done here, in time.
+            server!(RedisModule_TrimStringAllocation(text.as_ptr()));
+        }
+        let bytes: *const [u8] = text.bytes();
         NonNull::new(text.as_ptr()).map(|text| Retained { text, bytes })
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: the string is retained, and a string that more than one holds is not changed by the server.
+        // SAFETY: the string is retained, and the server neither changes nor moves one that is, once it is trimmed.
         unsafe { &*self.bytes }
     }
 

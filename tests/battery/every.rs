@@ -2,7 +2,8 @@
 
 use super::naive::Naive;
 use super::{Case, add_all, figures, filled, hash, refuses, wire};
-use bloomery::{Added, Cell, Error, Filter, Spec};
+use bloomery::filter::Window;
+use bloomery::{Added, Cell, Error, Filter, ItemHash, Spec};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
@@ -181,6 +182,42 @@ pub(crate) fn a_reader_answers_the_same(spec: &Spec, case: &Case) -> TestCaseRes
         (0..240).map(|item| hash(&filter, item)).map(|item| (item, reader.contains(item))).unzip();
     drop(filter);
     prop_assert_eq!(hashes.into_iter().map(|item| reader.contains(item)).collect::<Vec<_>>(), answers);
+    Ok(())
+}
+
+/// Many at a time get the answers that one at a time gets: of the filter, of its reader, of each layer for those asked
+/// about; in a window as of any generation, those by which some or all of the others are dead among them.
+pub(crate) fn many_at_a_time_are_answered_as_one_by_one(spec: &Spec, case: &Case) -> TestCaseResult {
+    let mut filter = Filter::new(*spec).unwrap();
+    // In a window the halves of the list lie in different generations.
+    for items in case.a.chunks(case.a.len().div_ceil(2).max(1)) {
+        if let Some(newest) = filter.window().map(Window::newest) {
+            filter.advance(newest + 1).unwrap();
+        }
+        add_what_fits(&mut filter, items);
+    }
+    let newest = filter.window().map_or(0, Window::newest);
+    let reader = filter.reader();
+    let hashes: Vec<_> = (0..240).map(|item| hash(&filter, item)).collect();
+    let mask = |test: &dyn Fn(ItemHash) -> bool, items: &[ItemHash]| {
+        items.iter().enumerate().fold(0, |mask, (index, item)| mask | u64::from(test(*item)) << index)
+    };
+    // As many items as the case has, up to a full group; the seed asks about some of them.
+    for len in [0, 1, case.b.len() % 64, 63, 64] {
+        let items = &hashes[case.b.len()..case.b.len() + len];
+        items.iter().for_each(|item| filter.prefetch(*item));
+        for current in (0..8).map(|ahead| newest + ahead) {
+            let expected = mask(&|item| filter.contains_at(item, current), items);
+            prop_assert_eq!(filter.contains_many(items, current), expected, "{} as of {}", len, current);
+            prop_assert_eq!(reader.contains_many(items, current), expected, "{} as of {}", len, current);
+        }
+        for layer in filter.layers() {
+            let expected = mask(&|item| layer.contains(item), items);
+            for asked in [0, 1, u64::MAX, case.seed, case.seed >> 7] {
+                prop_assert_eq!(layer.contains_many(items, asked), expected & asked, "{} {:x}", len, asked);
+            }
+        }
+    }
     Ok(())
 }
 

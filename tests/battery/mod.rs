@@ -134,6 +134,7 @@ macro_rules! battery {
         equal_means_equal_cells,
         a_snapshot_is_equal_and_independent,
         a_reader_answers_the_same,
+        many_at_a_time_are_answered_as_one_by_one,
         encoding_and_decoding_changes_nothing,
         a_decoded_copy_goes_on_alike,
         tallies_equal_a_recount,
