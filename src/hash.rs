@@ -137,6 +137,12 @@ impl Hasher {
     /// Hashes one item.
     #[inline]
     pub fn hash(&self, item: &[u8]) -> ItemHash {
+        self.hash_in_loop(item)
+    }
+
+    /// As [`hash`](Hasher::hash), inlined where many items are hashed: the call would take as long as the hash.
+    #[inline(always)]
+    pub(crate) fn hash_in_loop(&self, item: &[u8]) -> ItemHash {
         match self.kind {
             HashKind::Xxh3 => {
                 let hash = xxh3_128_with_seed(item, self.seed.low);

@@ -1,7 +1,7 @@
 //! Items in groups: hashed, their lines asked for, and only then probed, so that the cache misses of a group overlap.
 //! One item after the other would wait for memory each time.
 
-use super::{Filter, Reader};
+use super::{Filter, Layer, Reader};
 use crate::hash::{Hasher, ItemHash};
 use std::ops::{ControlFlow, Deref};
 
@@ -14,8 +14,8 @@ pub trait Probed {
     /// The keyed hash function.
     fn hasher(&self) -> Hasher;
 
-    /// Asks for the lines that a test or add of the item will touch first.
-    fn prefetch(&self, item: ItemHash);
+    /// The layer that a test or add of an item touches first.
+    fn first(&self) -> &Layer;
 }
 
 impl Probed for Filter {
@@ -25,8 +25,8 @@ impl Probed for Filter {
     }
 
     #[inline(always)]
-    fn prefetch(&self, item: ItemHash) {
-        Filter::prefetch(self, item);
+    fn first(&self) -> &Layer {
+        self.newest_layer()
     }
 }
 
@@ -37,8 +37,8 @@ impl Probed for Reader {
     }
 
     #[inline(always)]
-    fn prefetch(&self, item: ItemHash) {
-        Reader::prefetch(self, item);
+    fn first(&self) -> &Layer {
+        self.newest_layer()
     }
 }
 
@@ -51,7 +51,7 @@ pub fn for_each_group<'i, F: Deref<Target: Probed>>(
     visit: impl FnMut(&mut F, &[ItemHash]) -> ControlFlow<()>,
 ) {
     let hasher = filter.hasher();
-    for_each_hashed_group(filter, items.map(|item| hasher.hash(item)), visit);
+    for_each_hashed_group(filter, items.map(|item| hasher.hash_in_loop(item)), visit);
 }
 
 /// As [`for_each_group`], of items that are hashed as the iterator moves on.
@@ -64,9 +64,10 @@ pub fn for_each_hashed_group<F: Deref<Target: Probed>>(
     let mut group = [ItemHash::default(); GROUP];
     loop {
         let mut len = 0;
+        let first = filter.first();
         for (slot, item) in group.iter_mut().zip(items.by_ref()) {
             *slot = item;
-            filter.prefetch(*slot);
+            first.prefetch(item);
             len += 1;
         }
         if len == 0 || visit(filter, &group[..len]).is_break() || len < GROUP {

@@ -156,10 +156,16 @@ impl Filter {
     /// Fetches what a test or add of the item will touch first: its lines in the newest layer.
     #[inline]
     pub fn prefetch(&self, item: ItemHash) {
+        self.newest_layer().prefetch(item);
+    }
+
+    /// The layer that takes the adds, and that a test asks first.
+    #[inline]
+    pub fn newest_layer(&self) -> &Layer {
         match &self.body {
-            Body::Fixed(layer) => layer.prefetch(item),
-            Body::Chain(chain) => chain.newest().prefetch(item),
-            Body::Window(window) => window.current().prefetch(item),
+            Body::Fixed(layer) => layer,
+            Body::Chain(chain) => chain.newest(),
+            Body::Window(window) => window.current(),
         }
     }
 
@@ -245,11 +251,7 @@ impl Filter {
     /// Among how many shards the adds of this many items may be divided: the layer that takes them has so many, and
     /// room for all. 1 where one thread has to add them in order.
     pub fn shards_for(&self, items: u64) -> u32 {
-        let layer = match &self.body {
-            Body::Fixed(layer) => layer,
-            Body::Chain(chain) => chain.newest(),
-            Body::Window(window) => window.current(),
-        };
+        let layer = self.newest_layer();
         if layer.capacity().saturating_sub(layer.items()) >= items { layer.shards() } else { 1 }
     }
 
@@ -531,11 +533,16 @@ impl Reader {
 
     /// Fetches what a test of the item will touch first, as [`Filter::prefetch`] does.
     pub fn prefetch(&self, item: ItemHash) {
-        match self.newest {
-            None => self.layers.last(),
-            Some(newest) => window::alive(&self.layers, newest, newest).next().map(|(_, layer)| layer),
-        }
-        .inspect(|layer| layer.prefetch(item));
+        self.newest_layer().prefetch(item);
+    }
+
+    fn newest_layer(&self) -> &Layer {
+        let newest = match self.newest {
+            None => self.layers.len() - 1,
+            // Generation n lies in slot n mod G.
+            Some(newest) => (newest % self.layers.len() as u64) as usize,
+        };
+        &self.layers[newest]
     }
 
     /// Which of up to 64 items may be in the filter, as [`Filter::contains_many`] says.
