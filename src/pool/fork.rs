@@ -4,8 +4,8 @@
 use super::{lock, spin};
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::{AtomicUsize, Mutex, thread};
-use crossbeam_utils::CachePadded;
 use std::any::Any;
+use std::hint::spin_loop;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -15,16 +15,16 @@ pub(super) struct Fork {
     task: *const (dyn Fn(usize) + Sync),
     tasks: usize,
     /// The next index to claim; never more than `tasks`.
-    next: CachePadded<AtomicUsize>,
+    next: AtomicUsize,
     /// How many tasks have ended.
-    ended: CachePadded<AtomicUsize>,
+    ended: AtomicUsize,
     /// What the first task that panicked panicked with.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     caller: thread::Thread,
 }
 
 // SAFETY: of the fields only `task` is not Send. It points at a Sync, so it may be called from any thread, as long as
-// it is there: see `help`.
+// it is there: see `run`.
 unsafe impl Send for Fork {}
 // SAFETY: as above.
 unsafe impl Sync for Fork {}
@@ -41,8 +41,8 @@ impl Fork {
         let fork = Arc::new(Fork {
             task,
             tasks,
-            next: CachePadded::new(AtomicUsize::new(0)),
-            ended: CachePadded::new(AtomicUsize::new(0)),
+            next: AtomicUsize::new(0),
+            ended: AtomicUsize::new(0),
             panic: Mutex::new(None),
             caller: thread::current(),
         });
@@ -80,7 +80,7 @@ impl Fork {
             }
             ran += 1;
         }
-        // Release: what the tasks wrote is there for the caller, who acquires the count (`wait`), or had it before.
+        // Release: the caller acquires the count (`wait`), and with it what the tasks wrote.
         ran > 0 && self.ended.fetch_add(ran, Release) + ran == self.tasks
     }
 
@@ -93,7 +93,7 @@ impl Fork {
     /// Waits until all tasks have ended. Those that have not are being run at this moment.
     fn wait(&self) {
         let ended = || self.ended.load(Acquire) == self.tasks;
-        if !spin(ended) {
+        if !spin(ended, spin_loop) {
             while !ended() {
                 thread::park(); // may return early: an earlier fork's last helper may unpark late
             }
