@@ -68,18 +68,42 @@ pub fn store(words: &[AtomicU64], width: u32, index: usize, value: u64) {
     words[word].store(old & !(mask << shift) | (value & mask) << shift, Relaxed);
 }
 
-/// Combines two words of counters cell by cell.
-pub fn zip(width: u32, a: u64, b: u64, combine: impl Fn(u64, u64) -> u64) -> u64 {
-    let mask = maximum(width);
-    (0..u64::BITS / width)
-        .map(|i| i * width)
-        .fold(0, |word, shift| word | combine(a >> shift & mask, b >> shift & mask).min(mask) << shift)
+/// The highest bit of each counter: u64::MAX / maximum has the lowest.
+#[inline(always)]
+const fn highest(width: u32) -> u64 {
+    (u64::MAX / maximum(width)) << (width - 1)
+}
+
+/// Adds two words of counters, each pair up to the maximum. One that is at its maximum stays there.
+#[inline(always)]
+pub fn saturating_sum(width: u32, a: u64, b: u64) -> u64 {
+    let high = highest(width);
+    // Without the highest bits nothing is carried into a neighbour; they are put back without a carry.
+    let sum = ((a & !high) + (b & !high)) ^ ((a ^ b) & high);
+    let carried = ((a & b) | ((a | b) & !sum)) & high;
+    sum | whole(width, carried)
+}
+
+/// The smaller of each pair of counters.
+#[inline(always)]
+pub fn minimum(width: u32, a: u64, b: u64) -> u64 {
+    let high = highest(width);
+    // The highest bit that is lent to each counter pays for the difference of the others; the rest is as it decides.
+    let difference = (a | high) - (b & !high);
+    let not_less = whole(width, ((a & !b) | (!(a ^ b) & difference)) & high);
+    (b & not_less) | (a & !not_less)
+}
+
+/// All bits of the counters whose highest bit is in `marks`.
+#[inline(always)]
+fn whole(width: u32, marks: u64) -> u64 {
+    (marks >> (width - 1)) * maximum(width)
 }
 
 /// How many counters of a word are not 0, and how many are at their maximum.
+#[inline(always)]
 pub fn census(width: u32, word: u64) -> (u32, u32) {
-    // The highest bit of each counter: u64::MAX / maximum has the lowest.
-    let high = (u64::MAX / maximum(width)) << (width - 1);
+    let high = highest(width);
     // All fields at once: the bits below the highest carry into it unless they are 0.
     let some = |word: u64| ((word & !high).wrapping_add(!high) | word) & high;
     (some(word).count_ones(), u64::BITS / width - some(!word).count_ones())
@@ -123,10 +147,31 @@ mod tests {
     }
 
     #[test]
-    fn zip_and_census_see_every_cell() {
-        assert_eq!(zip(4, 0xF123, 0x1F11, |a, b| a + b), 0xFF34);
-        assert_eq!(zip(8, 0x01_80, 0x02_90, u64::min), 0x01_80);
+    fn words_are_combined_counter_by_counter() {
+        assert_eq!(saturating_sum(4, 0xF123, 0x1F11), 0xFF34);
+        assert_eq!(minimum(8, 0x01_80, 0x02_90), 0x01_80);
         assert_eq!(census(4, 0xF10F), (3, 2));
         assert_eq!(census(16, 0xFFFF_0001_0000_0002), (3, 1));
+        // Each value beside each: one of a pair in every counter, between neighbours that are full or empty.
+        for width in [4, 8, 16] {
+            let most = maximum(width);
+            let values = |step: usize| (0..=most).step_by(step).chain(most - 2..=most);
+            let step = if width == 16 { 251 } else { 1 };
+            for (a, b) in values(step).flat_map(|a| values(step).map(move |b| (a, b))) {
+                for (shift, around) in (0..64).step_by(width as usize).flat_map(|s| [(s, 0), (s, u64::MAX)]) {
+                    let place = |value: u64| around & !(most << shift) | value << shift;
+                    let (sum, least) =
+                        (saturating_sum(width, place(a), place(b)), minimum(width, place(a), place(b)));
+                    assert_eq!(
+                        (sum, least),
+                        (place((a + b).min(most)), place(a.min(b))),
+                        "{width} {a} {b} {shift}"
+                    );
+                    let others = if around == 0 { 0 } else { 64 / width - 1 };
+                    let counted = (u32::from(a > 0) + others, u32::from(a == most) + others);
+                    assert_eq!(census(width, place(a)), counted);
+                }
+            }
+        }
     }
 }

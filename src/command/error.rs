@@ -120,6 +120,25 @@ pub enum CommandError {
     BadChunk(DecodeError),
     /// A chunk for a filter that is complete already, behind its end.
     NoLink,
+    /// Filters that do not go together: a source, and what it differs in.
+    Unlike {
+        /// The source's key, in print.
+        source: String,
+        /// What differs.
+        what: &'static str,
+    },
+    /// A window that is at a generation which the destination has not come to.
+    Ahead {
+        /// The source's key, in print.
+        source: String,
+    },
+    /// An intersection that would lose items.
+    SeveralLayers {
+        /// The source's key, in print.
+        source: String,
+    },
+    /// A counting filter that is named twice.
+    CountedTwice,
     /// What the core refuses otherwise.
     Core(Error),
     /// The operating system gave no randomness for a seed.
@@ -204,6 +223,22 @@ impl fmt::Display for CommandError {
             CommandError::BadHeader(Some(why)) => write!(f, "Invalid header: {why}"),
             CommandError::BadChunk(why) => write!(f, "Couldn't load chunk!: {why}"),
             CommandError::NoLink => f.write_str("ERR invalid offset - no link found"),
+            CommandError::Unlike { source, what } => write!(
+                f,
+                "ERR the filter in '{source}' has another {what}; BF.RESERVE key error_rate capacity LIKE other \
+                 makes filters that go together"
+            ),
+            CommandError::Ahead { source } => {
+                write!(f, "ERR the window in '{source}' is ahead; BF.ROTATE brings the destination along")
+            }
+            CommandError::SeveralLayers { source } => write!(
+                f,
+                "ERR the filter in '{source}' is a window or has grown, and its items may lie in other layers than \
+                 the same items of another filter: an intersection would lose them"
+            ),
+            CommandError::CountedTwice => {
+                f.write_str("ERR a counting filter would be counted twice; name each key once")
+            }
             CommandError::Core(why) => write!(f, "ERR {why}"),
             CommandError::NoRandomness => {
                 f.write_str("ERR the system gave no randomness for a seed; pass SEED")

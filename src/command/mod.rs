@@ -5,6 +5,7 @@
 //!
 //! | file | commands |
 //! | --- | --- |
+//! | `algebra` | BF.MERGE, INTERSECT, EQUAL |
 //! | `bulk` | BF.BULKADD, BULKTEST |
 //! | `items` | BF.ADD, MADD, ADDNX, EXISTS, MEXISTS, TEST, MTEST, DEL, MDEL, COUNT, AGE, and the items of INSERT |
 //! | `lifecycle` | BF.RESERVE, INSERT, ROTATE, CLEAR |
@@ -23,6 +24,7 @@
     clippy::cast_possible_truncation
 )]
 
+mod algebra;
 mod bulk;
 mod cuckoo;
 pub mod error;
@@ -36,6 +38,7 @@ pub mod reply;
 pub mod table;
 mod transfer;
 
+pub use crate::filter::Fork;
 pub use error::CommandError;
 pub use reply::{Answer, Answers, Reply};
 pub use table::{Command, Namespace, TABLE};
@@ -80,7 +83,7 @@ pub trait Key {
     /// [`WrongType`].
     fn value_mut(&mut self) -> Result<Option<&mut Value>, WrongType>;
 
-    /// Puts a filter into a key that is empty.
+    /// Puts a filter into the key, in the place of what it held; a time to live that it had is gone.
     fn create(&mut self, value: Value);
 
     /// The Bloom filter in it, if that is one of ours.
@@ -164,9 +167,6 @@ pub enum Effect<'e> {
     /// The command, applied to the key at argument 1, and further arguments.
     Arguments(Command, Vec<Vec<u8>>),
 }
-
-/// Runs tasks 0 to n − 1, each once, on as many threads as there are, and returns when all are done.
-pub type Fork<'f> = dyn Fn(usize, &(dyn Fn(usize) + Sync)) + 'f;
 
 /// A running command's view of the server. `'a` outlives the command.
 pub trait Call<'a> {
@@ -266,6 +266,9 @@ pub fn run<'a, C: Call<'a>>(command: Command, call: &C) -> Result<Reply, Command
         Command::Loadchunk => transfer::load_chunk(call, Namespace::Bloom),
         Command::Bulkadd => bulk::add(call),
         Command::Bulktest => bulk::test(call),
+        Command::Merge => algebra::merge(call),
+        Command::Intersect => algebra::intersect(call),
+        Command::Equal => algebra::equal(call),
         Command::Import => import::import(call),
         Command::Load => import::load(call),
         Command::CfReserve => cuckoo::reserve(call),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// A layer list: one inline, because most chains never grow.
 pub(crate) type Layers = SmallVec<[Arc<Layer>; 1]>;
 
-/// Layers from oldest to newest; never empty.
+/// Layers from oldest to newest; never empty. Those that a merge took in stand before the newest.
 pub struct Chain {
     layers: Layers,
 }
@@ -60,6 +60,11 @@ impl Chain {
         let layer = Layer::new(self.next_shape(spec)?)?;
         self.layers.push(Arc::new(layer));
         Ok(())
+    }
+
+    /// Takes in layers that were filled elsewhere. Adds go on where they did, and so does growth.
+    pub(crate) fn insert_before_newest(&mut self, layers: Vec<Arc<Layer>>) {
+        self.layers.insert_many(self.layers.len() - 1, layers);
     }
 
     /// The layer that takes the adds.

@@ -3,8 +3,8 @@
 //!
 //! Test and add are wait-free on bits; counters change by compare-and-swap. No method takes `&mut self`.
 
-use super::Added;
-use super::probe;
+use super::algebra::{Fork, all, alone, in_parts};
+use super::{Added, probe};
 use crate::bits::{PerShard, Shared, Single, Writer, bit, counter};
 use crate::error::Error;
 use crate::hash::ItemHash;
@@ -14,6 +14,7 @@ use crate::sizing::{Layout, Shape};
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 use crossbeam_utils::CachePadded;
+use std::ops::Range;
 
 /// Counts kept as cells change, so that fill and error rate cost nothing to know.
 #[derive(Default)]
@@ -393,10 +394,29 @@ impl Layer {
     /// [`Error::Mismatch`] unless both have the same geometry. That both use the same hash and seed is the caller's
     /// duty; [`Filter::union`](crate::Filter::union) sees to it.
     pub fn union(&self, other: &Layer) -> Result<(), Error> {
+        self.union_as::<Shared>(other, &alone).map(drop)
+    }
+
+    /// As [`union`](Layer::union) for the only thread that writes, which has the threads of `fork` help. Says whether
+    /// anything changed.
+    ///
+    /// # Errors
+    /// As [`union`](Layer::union).
+    pub fn union_single_writer(&self, other: &Layer, fork: &Fork<'_>) -> Result<bool, Error> {
+        self.union_as::<Single>(other, fork)
+    }
+
+    fn union_as<W: Writer>(&self, other: &Layer, fork: &Fork<'_>) -> Result<bool, Error> {
         let (mine, theirs) = (self.items(), other.items());
-        self.combine(other, |a, b| a | b, |a, b| a + b)?;
-        self.set_items(self.estimate().clamp(mine.max(theirs), mine.saturating_add(theirs)));
-        Ok(())
+        let width = self.cell.bits();
+        let changed = match self.cell {
+            Cell::Bit => self.combine::<W>(other, fork, |a, b| a | b),
+            _ => self.combine::<W>(other, fork, |a, b| counter::saturating_sum(width, a, b)),
+        }?;
+        let (least, most) = (mine.max(theirs), mine.saturating_add(theirs));
+        let items = if changed { self.estimate().clamp(least, most) } else { least };
+        self.set_items(items);
+        Ok(changed || items != mine)
     }
 
     /// Makes this the intersection: AND of bits, minimum of counters. Items of both stay; the error rate is at most
@@ -405,32 +425,51 @@ impl Layer {
     /// # Errors
     /// As [`union`](Layer::union).
     pub fn intersect(&self, other: &Layer) -> Result<(), Error> {
-        self.combine(other, |a, b| a & b, u64::min)?;
+        self.intersect_as::<Shared>(other, &alone)
+    }
+
+    /// As [`intersect`](Layer::intersect) for the only thread that writes, which has the threads of `fork` help.
+    ///
+    /// # Errors
+    /// As [`union`](Layer::union).
+    pub fn intersect_single_writer(&self, other: &Layer, fork: &Fork<'_>) -> Result<(), Error> {
+        self.intersect_as::<Single>(other, fork)
+    }
+
+    fn intersect_as<W: Writer>(&self, other: &Layer, fork: &Fork<'_>) -> Result<(), Error> {
+        let width = self.cell.bits();
+        match self.cell {
+            Cell::Bit => self.combine::<W>(other, fork, |a, b| a & b),
+            _ => self.combine::<W>(other, fork, |a, b| counter::minimum(width, a, b)),
+        }?;
         self.set_items(self.estimate().min(self.items()).min(other.items()));
         Ok(())
     }
 
-    fn combine(
+    /// Replaces each word by what `combined` makes of it and the other's. Says whether one changed; those that do not are
+    /// not written, so that their pages stay clean.
+    fn combine<W: Writer>(
         &self,
         other: &Layer,
-        bits: impl Fn(u64, u64) -> u64,
-        counters: impl Fn(u64, u64) -> u64,
-    ) -> Result<(), Error> {
+        fork: &Fork<'_>,
+        combined: impl Fn(u64, u64) -> u64 + Sync,
+    ) -> Result<bool, Error> {
         if !self.is_congruent(other) {
             return Err(Error::Mismatch);
         }
-        for (mine, theirs) in self.words.iter().zip(other.words.iter()) {
-            let theirs = theirs.load(Relaxed);
-            Shared::update(mine, |word| {
-                let new = match self.cell {
-                    Cell::Bit => bits(word, theirs),
-                    cell => counter::zip(cell.bits(), word, theirs, &counters),
-                };
-                (new != word).then_some(new)
-            });
-        }
-        self.recount();
-        Ok(())
+        let changed = AtomicU64::new(0);
+        self.recount_behind(fork, |range| {
+            let mut any = false;
+            for (mine, theirs) in self.words[range.clone()].iter().zip(&other.words[range]) {
+                let theirs = theirs.load(Relaxed);
+                let new = |word| Some(combined(word, theirs)).filter(|new| *new != word);
+                any |= W::update(mine, new).1;
+            }
+            if any {
+                changed.store(1, Relaxed);
+            }
+        });
+        Ok(changed.into_inner() != 0)
     }
 
     /// Whether the same item has the same cells in both.
@@ -441,8 +480,17 @@ impl Layer {
 
     /// Whether both have the same geometry and the same cells.
     pub fn equal(&self, other: &Layer) -> bool {
-        self.is_congruent(other)
-            && self.words.iter().zip(other.words.iter()).all(|(a, b)| a.load(Relaxed) == b.load(Relaxed))
+        self.equal_in(other, &alone)
+    }
+
+    /// As [`equal`](Layer::equal), on the threads of `fork`.
+    pub(super) fn equal_in(&self, other: &Layer, fork: &Fork<'_>) -> bool {
+        self.is_congruent(other) && all(&self.words, &other.words, fork, |mine, theirs| mine == theirs)
+    }
+
+    /// Whether the other one has the same geometry, and of bits none that this has not.
+    pub(super) fn covers(&self, other: &Layer, fork: &Fork<'_>) -> bool {
+        self.is_congruent(other) && all(&self.words, &other.words, fork, |mine, theirs| theirs & !mine == 0)
     }
 
     /// A copy. Under concurrent adds it is consistent word by word: it holds every item whose add had returned.
@@ -450,15 +498,24 @@ impl Layer {
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub fn snapshot(&self) -> Result<Layer, Error> {
+        self.copy(&alone)
+    }
+
+    /// As [`snapshot`](Layer::snapshot), on the threads of `fork`.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn copy(&self, fork: &Fork<'_>) -> Result<Layer, Error> {
         let copy = Layer::new(self.shape())?;
-        for (to, from) in copy.words.iter().zip(self.words.iter()) {
-            // Zero pages of the copy stay untouched.
-            let word = from.load(Relaxed);
-            if word != 0 {
-                to.store(word, Relaxed);
+        copy.recount_behind(fork, |range| {
+            for (to, from) in copy.words[range.clone()].iter().zip(&self.words[range]) {
+                // Zero pages of the copy stay untouched.
+                let word = from.load(Relaxed);
+                if word != 0 {
+                    to.store(word, Relaxed);
+                }
             }
-        }
-        copy.recount();
+        });
         copy.set_items(self.items());
         Ok(copy)
     }
@@ -585,24 +642,50 @@ impl Layer {
 
     /// Takes the tallies of cells anew from the cells.
     fn recount(&self) {
+        self.recount_behind(&alone, |_| ());
+    }
+
+    /// Has the words visited in ranges, and takes the tallies of cells anew: of each range while it is in the cache.
+    fn recount_behind(&self, fork: &Fork<'_>, visit: impl Fn(Range<usize>) + Sync) {
+        /// Words of a range: 32 KiB.
+        const RANGE: usize = 4096;
         let per_shard = self.words.len() / usize::from(self.shards);
-        for (index, words) in self.words.chunks_exact(per_shard).enumerate() {
-            let (set, saturated) = match self.cell {
-                Cell::Bit => (Words::ones(words), 0),
-                cell => words.iter().fold((0, 0), |(set, saturated), word| match word.load(Relaxed) {
-                    0 => (set, saturated),
-                    word => {
-                        let (some, most) = counter::census(cell.bits(), word);
+        match &self.tallies {
+            Tallies::Inline { set, .. } => set.store(0, Relaxed),
+            Tallies::Padded { shards, .. } => shards.iter().for_each(|tally| {
+                tally.set.store(0, Relaxed);
+                tally.saturated.store(0, Relaxed);
+            }),
+        }
+        in_parts(self.words.len(), fork, |part| {
+            let mut start = part.start;
+            while start < part.end {
+                let shard = start / per_shard;
+                let end = part.end.min((shard + 1) * per_shard).min(start + RANGE);
+                visit(start..end);
+                self.count_words(shard, &self.words[start..end]);
+                start = end;
+            }
+        });
+    }
+
+    /// Adds the cells in these words to the tally of their shard.
+    fn count_words(&self, shard: usize, words: &[AtomicU64]) {
+        match &self.tallies {
+            Tallies::Inline { set, .. } => {
+                set.fetch_add(Words::ones(words), Relaxed);
+            }
+            Tallies::Padded { shards, .. } => {
+                let tally = &shards[shard];
+                let (set, saturated) = match self.cell {
+                    Cell::Bit => (Words::ones(words), 0),
+                    cell => words.iter().fold((0, 0), |(set, saturated), word| {
+                        let (some, most) = counter::census(cell.bits(), word.load(Relaxed));
                         (set + u64::from(some), saturated + u64::from(most))
-                    }
-                }),
-            };
-            match &self.tallies {
-                Tallies::Inline { set: tally, .. } => tally.store(set, Relaxed),
-                Tallies::Padded { shards, .. } => {
-                    shards[index].set.store(set, Relaxed);
-                    shards[index].saturated.store(saturated, Relaxed);
-                }
+                    }),
+                };
+                tally.set.fetch_add(set, Relaxed);
+                tally.saturated.fetch_add(saturated, Relaxed);
             }
         }
     }

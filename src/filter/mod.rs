@@ -1,6 +1,7 @@
 //! The filters: [`Layer`] is one fixed-size Bloom filter, and [`Filter`] a Bloom filter of any family, made of layers.
 //! [`Cuckoo`] is the other kind. [`Value`] is what one key holds: either.
 
+pub mod algebra;
 pub mod batch;
 pub mod chain;
 pub mod cuckoo;
@@ -11,6 +12,7 @@ pub mod value;
 pub mod window;
 
 pub use crate::mem::use_huge_pages;
+pub use algebra::Fork;
 pub use chain::Chain;
 pub use cuckoo::{Cuckoo, CuckooHash, CuckooSpec, Origin, Table};
 pub use foreign::Foreign;
@@ -370,49 +372,20 @@ impl Filter {
         Ok(std::mem::replace(&mut self.body, body).layers().to_vec())
     }
 
-    /// Whether items have the same cells in both, layer by layer.
-    pub fn is_congruent(&self, other: &Filter) -> bool {
-        (self.spec.hash, self.spec.seed) == (other.spec.hash, other.spec.seed)
-            && std::mem::discriminant(&self.body) == std::mem::discriminant(&other.body)
-            && self.layers().len() == other.layers().len()
-            && self.layers().iter().zip(other.layers()).all(|(a, b)| a.is_congruent(b))
-            && self.window().map(Window::newest) == other.window().map(Window::newest)
-    }
-
-    /// Makes this the union with a filter of the same hash, seed and shape. No item of either is lost.
-    ///
-    /// # Errors
-    /// [`Error::Mismatch`], and then nothing has changed.
-    pub fn union(&mut self, other: &Filter) -> Result<(), Error> {
-        if !self.is_congruent(other) {
-            return Err(Error::Mismatch);
-        }
-        self.layers().iter().zip(other.layers()).try_for_each(|(mine, theirs)| mine.union(theirs))
-    }
-
-    /// Makes this the intersection with a filter of the same hash, seed and shape. Items of both stay.
-    ///
-    /// # Errors
-    /// [`Error::Mismatch`], and then nothing has changed. Filters of several layers, windows and grown chains, are refused
-    /// too: an item may lie in different layers of the two, and would be lost.
-    pub fn intersect(&mut self, other: &Filter) -> Result<(), Error> {
-        if !self.is_congruent(other) || (self.layers().len() > 1) {
-            return Err(Error::Mismatch);
-        }
-        self.layers().iter().zip(other.layers()).try_for_each(|(mine, theirs)| mine.intersect(theirs))
-    }
-
-    /// Whether both have the same hash, seed, shape and cells.
-    pub fn equal(&self, other: &Filter) -> bool {
-        self.is_congruent(other) && self.layers().iter().zip(other.layers()).all(|(a, b)| a.equal(b))
-    }
-
     /// A copy that shares nothing. Under concurrent adds it is consistent word by word.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub fn snapshot(&self) -> Result<Filter, Error> {
-        Ok(Filter { spec: self.spec, body: self.body.map(|layer| layer.snapshot())? })
+        self.copy(&algebra::alone)
+    }
+
+    /// As [`snapshot`](Filter::snapshot), on the threads of `fork`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn copy(&self, fork: &Fork<'_>) -> Result<Filter, Error> {
+        Ok(Filter { spec: self.spec, body: self.body.map(|layer| layer.copy(fork))? })
     }
 
     /// A handle for reading in another thread: it shares the cells, and sees adds to the layers that exist now.

@@ -29,7 +29,7 @@ macro_rules! entries {
 }
 
 const ENTRIES: [Callback; TABLE.len()] = entries!(
-    0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37
+    0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40
 );
 
 #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
@@ -41,20 +41,21 @@ const fn command_at(index: usize) -> Command {
 /// at those behind a word; ACL and COMMAND GETKEYS do look at them.
 #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 const fn names_its_keys(index: usize) -> bool {
-    !TABLE[index].more_keys.is_empty()
+    matches!(TABLE[index].more_keys, [MoreKeys::Behind { .. }, ..])
 }
 
 /// Names the first key, and those behind words.
 fn name_keys(ctx: Context<'_>, entry: &Entry, arguments: &[Text<'_>]) {
     ctx.key_at(1, flags(entry.key));
     for more in entry.more_keys {
-        let from = usize::from(more.from);
-        let is_word = |text: &Text<'_>| text.bytes().eq_ignore_ascii_case(more.word.to_bytes());
+        let MoreKeys::Behind { word, from, count } = more else { continue };
+        let from = usize::from(*from);
+        let is_word = |text: &Text<'_>| text.bytes().eq_ignore_ascii_case(word.to_bytes());
         let Some(word) = arguments.iter().skip(from).position(is_word) else { continue };
         let first = word.saturating_add(from).saturating_add(1);
-        let last = first.saturating_add(more.count.into()).min(arguments.len());
+        let last = first.saturating_add(usize::from(*count)).min(arguments.len());
         for key in (first..last).filter_map(|key| c_int::try_from(key).ok()) {
-            ctx.key_at(key, flags(more.key));
+            ctx.key_at(key, flags(KeyUse::Read));
         }
     }
 }
@@ -93,8 +94,8 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx, prefix: &str) -> Re
     let names = NAMES.get_or_init(|| TABLE.iter().map(full).collect());
     // SAFETY: the callback's contract is passed on.
     let has_categories = unsafe { add_categories(ctx) };
-    for ((entry, callback), name) in TABLE.into_iter().zip(ENTRIES).zip(names) {
-        let getkeys = if entry.more_keys.is_empty() { "" } else { " getkeys-api" };
+    for (index, ((entry, callback), name)) in TABLE.into_iter().zip(ENTRIES).zip(names).enumerate() {
+        let getkeys = if names_its_keys(index) { " getkeys-api" } else { "" };
         let flags = CString::new(format!("{}{getkeys}", entry.flags)).unwrap_or_default();
         // SAFETY: all strings are NUL-terminated and copied by the server.
         unsafe {
@@ -231,7 +232,7 @@ const NO_ARGUMENT: raw::RedisModuleCommandArg = raw::RedisModuleCommandArg {
 unsafe fn describe(command: *mut raw::RedisModuleCommand, entry: &Entry) -> bool {
     let mut arena = Arena::default();
     let mut specs = vec![spec_at_index(1, entry.key)];
-    specs.extend(entry.more_keys.iter().map(spec_behind_word));
+    specs.extend(entry.more_keys.iter().map(spec_of_more));
     specs.push(NO_SPEC);
     let key =
         Argument { name: "key", token: None, kind: ArgumentKind::Key, optional: false, multiple: false };
@@ -265,6 +266,7 @@ fn flags(key: KeyUse) -> c_int {
     let flags = match key {
         KeyUse::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
         KeyUse::Insert => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_INSERT,
+        KeyUse::Overwrite => raw::REDISMODULE_CMD_KEY_OW | raw::REDISMODULE_CMD_KEY_UPDATE,
         KeyUse::Update => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_UPDATE,
         KeyUse::Delete => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_DELETE,
     };
@@ -282,20 +284,29 @@ fn spec_at_index(index: c_int, key: KeyUse) -> raw::RedisModuleCommandKeySpec {
     }
 }
 
-fn spec_behind_word(more: &MoreKeys) -> raw::RedisModuleCommandKeySpec {
-    let mut spec = raw::RedisModuleCommandKeySpec {
-        flags: flags(more.key).unsigned_abs().into(),
-        begin_search_type: raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_KEYWORD,
-        bs: raw::RedisModuleCommandKeySpec__bindgen_ty_1 {
-            keyword: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_2 {
-                keyword: more.word.as_ptr(),
-                startfrom: more.from.into(),
-            },
-        },
-        ..spec_of_one_key()
-    };
-    spec.fk.range.lastkey = c_int::from(more.count).saturating_sub(1);
-    spec
+fn spec_of_more(more: &MoreKeys) -> raw::RedisModuleCommandKeySpec {
+    match *more {
+        MoreKeys::Rest => {
+            let mut spec = spec_at_index(2, KeyUse::Read);
+            spec.fk.range.lastkey = -1;
+            spec
+        }
+        MoreKeys::Behind { word, from, count } => {
+            let mut spec = raw::RedisModuleCommandKeySpec {
+                flags: flags(KeyUse::Read).unsigned_abs().into(),
+                begin_search_type: raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_KEYWORD,
+                bs: raw::RedisModuleCommandKeySpec__bindgen_ty_1 {
+                    keyword: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_2 {
+                        keyword: word.as_ptr(),
+                        startfrom: from.into(),
+                    },
+                },
+                ..spec_of_one_key()
+            };
+            spec.fk.range.lastkey = c_int::from(count).saturating_sub(1);
+            spec
+        }
+    }
 }
 
 fn spec_of_one_key() -> raw::RedisModuleCommandKeySpec {

@@ -244,8 +244,12 @@ fn describe(kind: u8, header: &FilterHeader, layers: &[LayerHeader]) -> Result<D
     {
         return Err(field("schedule"));
     }
+    // Not always the first: those that a merge took into a chain of one layer stand before that.
+    if !layers.iter().any(|layer| layer.capacity == header.capacity) {
+        return Err(field("layer"));
+    }
     let mut described = Vec::with_capacity(layers.len());
-    for (index, layer) in layers.iter().enumerate() {
+    for layer in layers {
         let shape = Shape {
             capacity: layer.capacity,
             error_rate: layer.error_rate,
@@ -261,7 +265,7 @@ fn describe(kind: u8, header: &FilterHeader, layers: &[LayerHeader]) -> Result<D
         };
         shape.check().map_err(field)?;
         let first = described.first().map_or(shape, |first: &LayerDescription| first.shape);
-        if (index == 0 && layer.capacity != header.capacity) || (kind == 3 && shape != first) {
+        if kind == 3 && shape != first {
             return Err(field("layer"));
         }
         if layer.items > limits::MAX_CAPACITY {

@@ -683,8 +683,7 @@ def bloom_header(kind, header):
         layer.check()
         filter_.layers.append(layer)
         stamped[at + 24 : at + 32] = bytes(8)  # the number of items
-    first = filter_.layers[0]
-    need(first.capacity == filter_.capacity, "capacity of the first layer")
+    need(any(layer.capacity == filter_.capacity for layer in filter_.layers), "capacity of the first layer")
     if kind == WINDOW:
         shapes = {(l.capacity, l.error_rate, l.cells, l.probes, l.layout) for l in filter_.layers}
         need(len(shapes) == 1, "generations of different shapes")

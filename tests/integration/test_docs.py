@@ -188,7 +188,10 @@ def test_every_option_is_in_the_example_configuration(server):
 
 def another_value(name):
     """One that no option has by default."""
-    return "0.4" if "rate" in name.lower() else "3" if "bucket" in name.lower() else "8"
+    for part, value in (("rate", "0.4"), ("bucket", "3"), ("pages", "yes")):
+        if part in name.lower():
+            return value
+    return "8"
 
 
 def test_every_option_is_a_load_argument(new_server):

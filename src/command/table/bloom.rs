@@ -139,6 +139,10 @@ const BLOB: Argument = required(
     ]),
 );
 
+/// Keys of other filters.
+const SOURCES: &[Argument] = &[Argument { multiple: true, ..required("source", Key) }];
+
+const O_CELLS: &str = "O(n), where n is the number of bytes of all filters named";
 const O_K: &str = "O(k), where k is the number of probes of an item";
 const O_K_N: &str = "O(k * n), where k is the number of probes of an item and n is the number of items";
 
@@ -156,7 +160,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: "O(1)",
         since: "1.0.0",
         arguments: RESERVE,
-        more_keys: &[MoreKeys { word: c"LIKE", from: 4, count: 1, key: KeyUse::Read }],
+        more_keys: &[MoreKeys::Behind { word: c"LIKE", from: 4, count: 1 }],
     },
     Entry {
         command: Command::Add,
@@ -425,6 +429,48 @@ pub(super) const TABLE: &[Entry] = &[
         more_keys: &[],
     },
     Entry {
+        command: Command::Merge,
+        namespace: Namespace::Bloom,
+        verb: "merge",
+        arity: -3,
+        key: KeyUse::Insert,
+        flags: "write deny-oom",
+        categories: "write bloom",
+        summary: "Adds the items of Bloom filters to a Bloom filter, creating it if needed",
+        complexity: O_CELLS,
+        since: "0.1.0",
+        arguments: SOURCES,
+        more_keys: &[MoreKeys::Rest],
+    },
+    Entry {
+        command: Command::Intersect,
+        namespace: Namespace::Bloom,
+        verb: "intersect",
+        arity: -4,
+        key: KeyUse::Overwrite,
+        flags: "write deny-oom",
+        categories: "write bloom",
+        summary: "Stores the intersection of Bloom filters",
+        complexity: O_CELLS,
+        since: "0.1.0",
+        arguments: SOURCES,
+        more_keys: &[MoreKeys::Rest],
+    },
+    Entry {
+        command: Command::Equal,
+        namespace: Namespace::Bloom,
+        verb: "equal",
+        arity: 3,
+        key: KeyUse::Read,
+        flags: "readonly",
+        categories: "read bloom",
+        summary: "Tests whether two Bloom filters give every item the same answer",
+        complexity: O_CELLS,
+        since: "0.1.0",
+        arguments: &[required("other", Key)],
+        more_keys: &[MoreKeys::Rest],
+    },
+    Entry {
         command: Command::Scandump,
         namespace: Namespace::Bloom,
         verb: "scandump",
@@ -465,8 +511,8 @@ pub(super) const TABLE: &[Entry] = &[
         since: "0.1.0",
         arguments: IMPORT,
         more_keys: &[
-            MoreKeys { word: c"GOZERO", from: 2, count: 1, key: KeyUse::Read },
-            MoreKeys { word: c"REDISSON", from: 2, count: 2, key: KeyUse::Read },
+            MoreKeys::Behind { word: c"GOZERO", from: 2, count: 1 },
+            MoreKeys::Behind { word: c"REDISSON", from: 2, count: 2 },
         ],
     },
     Entry {

@@ -29,6 +29,9 @@ pub enum Command {
     Debug,
     Bulkadd,
     Bulktest,
+    Merge,
+    Intersect,
+    Equal,
     Scandump,
     Loadchunk,
     Import,
@@ -67,6 +70,8 @@ pub enum KeyUse {
     Insert,
     /// Changes what is there, or when it is dropped.
     Update,
+    /// Replaces what is there.
+    Overwrite,
     /// Deletes items.
     Delete,
 }
@@ -100,17 +105,20 @@ pub struct Entry {
     pub more_keys: &'static [MoreKeys],
 }
 
-/// Keys that stand behind a word.
+/// Keys behind the first. The command looks at them, and no more.
 #[derive(Debug)]
-pub struct MoreKeys {
-    /// The word.
-    pub word: &'static std::ffi::CStr,
-    /// Argument from which on the word is looked for.
-    pub from: u8,
-    /// How many keys.
-    pub count: u8,
-    /// What the command does to them.
-    pub key: KeyUse,
+pub enum MoreKeys {
+    /// All arguments behind the first key.
+    Rest,
+    /// Keys that stand behind a word.
+    Behind {
+        /// The word.
+        word: &'static std::ffi::CStr,
+        /// Argument from which on the word is looked for.
+        from: u8,
+        /// How many keys.
+        count: u8,
+    },
 }
 
 /// An argument for COMMAND DOCS.

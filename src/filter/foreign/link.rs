@@ -3,9 +3,11 @@
 use super::redisbloom::NO_ROUND;
 use super::scheme::Probe;
 use crate::error::Error;
+use crate::filter::algebra::{Fork, all, in_parts};
 use crate::math;
 use crate::mem::Words;
 use crate::params::limits;
+use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 
 /// Geometry of a link, as its file has it.
@@ -246,6 +248,43 @@ impl Link {
             }
         }
         self.items = self.items.saturating_add(1);
+    }
+
+    /// Takes in the bits of a link of the same geometry, and says whether that changed anything.
+    ///
+    /// The original counts items that were absent, which nobody knows of a union: it is estimated, between what is sure
+    /// and what is possible, and where a number of items means that the link is full, it is not above that.
+    pub(super) fn union(&mut self, other: &Link, is_bounded: bool, fork: &Fork<'_>) -> bool {
+        let ones = AtomicU64::new(0);
+        in_parts(self.words.len(), fork, |part| {
+            let words = &self.words[part.clone()];
+            for (mine, theirs) in words.iter().zip(&other.words[part]) {
+                let (old, theirs) = (mine.load(Relaxed), theirs.load(Relaxed));
+                // A page that does not change stays clean.
+                if theirs & !old != 0 {
+                    mine.store(old | theirs, Relaxed);
+                }
+            }
+            ones.fetch_add(Words::ones(words), Relaxed);
+        });
+        let before = (self.ones, self.items);
+        let least = self.items.max(other.items);
+        self.ones = ones.into_inner();
+        self.items = if self.ones == before.0 {
+            least
+        } else {
+            let most = if is_bounded { self.spec.capacity } else { u64::MAX };
+            let most = most.min(self.items.saturating_add(other.items)).max(least);
+            self.estimate().clamp(least, most)
+        };
+        before != (self.ones, self.items)
+    }
+
+    /// Whether both have the same bits in the same places.
+    pub(super) fn equal_in(&self, other: &Link, fork: &Fork<'_>) -> bool {
+        (self.spec.modulus, self.spec.probes, self.words.len())
+            == (other.spec.modulus, other.spec.probes, other.words.len())
+            && all(&self.words, &other.words, fork, |mine, theirs| mine == theirs)
     }
 
     /// Number of distinct items, estimated from the fill.

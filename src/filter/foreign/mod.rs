@@ -11,7 +11,7 @@ pub use link::{BitOrder, Link, LinkSpec};
 pub use scheme::{Encoding, Probe, RedisBloomPlan, Scheme};
 
 use crate::error::Error;
-use crate::filter::Added;
+use crate::filter::{Added, Fork};
 use crate::math;
 use crate::params::limits;
 use smallvec::SmallVec;
@@ -201,6 +201,35 @@ impl Foreign {
         let Some(spec) = self.next_link()? else { return Ok(false) };
         self.links.push(Link::empty(spec)?);
         Ok(true)
+    }
+
+    /// What the two differ in that decides which bits an item has, or how they grow; `None` if nothing.
+    pub fn difference(&self, other: &Foreign) -> Option<&'static str> {
+        let specs = |filter: &Foreign| filter.links.iter().map(|link| *link.spec()).collect::<Vec<_>>();
+        let seeded = matches!(self.scheme, Scheme::ValkeyBloom { .. });
+        [
+            ("origin", self.origin() != other.origin()),
+            (if seeded { "seed" } else { "hash" }, self.scheme != other.scheme),
+            ("encoding of items", self.encoding != other.encoding),
+            ("growth", self.growth != other.growth),
+            ("shape", specs(self) != specs(other)),
+        ]
+        .into_iter()
+        .find_map(|(what, differs)| differs.then_some(what))
+    }
+
+    /// Makes this the union with a filter that does not [differ](Foreign::difference), link by link. Says whether that
+    /// changed anything.
+    pub(super) fn union(&mut self, other: &Foreign, fork: &Fork<'_>) -> bool {
+        let is_bounded = self.growth != Growth::Bitmap;
+        let links = self.links.iter_mut().zip(&other.links);
+        links.fold(false, |changed, (mine, theirs)| mine.union(theirs, is_bounded, fork) | changed)
+    }
+
+    /// Whether both give every item the same answer: the same bits in the same places.
+    pub(super) fn equal_in(&self, other: &Foreign, fork: &Fork<'_>) -> bool {
+        (self.scheme, self.encoding, self.links.len()) == (other.scheme, other.encoding, other.links.len())
+            && self.links.iter().zip(&other.links).all(|(mine, theirs)| mine.equal_in(theirs, fork))
     }
 
     /// Items that were added, as the original counts: not those that tested positive. Of a bitmap, whose original does

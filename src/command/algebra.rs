@@ -1,0 +1,181 @@
+//! BF.MERGE, BF.INTERSECT, BF.EQUAL: commands on several filters. All of them are looked at before anything changes.
+
+use super::error::CommandError;
+use super::options::printable;
+use super::reply::Reply;
+use super::{Access, Call, Effect, Fork, Key, catch_up, current_generation};
+use crate::filter::algebra::{Union, Unlike};
+use crate::filter::{Filter, Value, Window};
+
+/// Argument of the first source.
+const FIRST_SOURCE: usize = 2;
+
+/// The sources of a command, each key once.
+struct Sources<K> {
+    /// Arguments that name them, and the keys; not the destination's.
+    keys: Vec<(usize, K)>,
+    /// Whether the destination is one of them.
+    has_destination: bool,
+    /// Whether some key is named twice, be it as the destination.
+    repeated: bool,
+}
+
+impl<K: Key> Sources<K> {
+    fn open<'a, C: Call<'a, Key = K>>(call: &C) -> Sources<K> {
+        let mut sources = Sources { keys: Vec::new(), has_destination: false, repeated: false };
+        for index in FIRST_SOURCE..call.argc() {
+            let name = call.arg(index);
+            let is_destination = name == call.arg(1);
+            let is_new = !is_destination && sources.keys.iter().all(|(other, _)| call.arg(*other) != name);
+            sources.has_destination |= is_destination;
+            sources.repeated |= !is_new;
+            if is_new {
+                sources.keys.push((index, call.open(index, Access::Read)));
+            }
+        }
+        sources
+    }
+
+    /// What the keys hold. All of them must exist.
+    fn values(&self) -> Result<Vec<&Value>, CommandError> {
+        self.keys.iter().map(|(_, key)| bloom(key)?.ok_or(CommandError::NotFound)).collect()
+    }
+}
+
+/// The Bloom filter in a key, ours or another system's.
+fn bloom(key: &impl Key) -> Result<Option<&Value>, CommandError> {
+    match key.value()? {
+        Some(Value::Cuckoo(_)) => Err(CommandError::WrongType),
+        value => Ok(value),
+    }
+}
+
+/// Why the filter that argument `index` names was refused.
+fn refused<'a, C: Call<'a>>(call: &C, index: usize, why: Unlike) -> CommandError {
+    let source = printable(call.arg(index));
+    match why {
+        Unlike::Differs(what) => CommandError::Unlike { source, what },
+        Unlike::Ahead => CommandError::Ahead { source },
+        Unlike::Layers => CommandError::SeveralLayers { source },
+        Unlike::TooManyLayers => CommandError::Core(crate::error::Error::TooManyLayers),
+    }
+}
+
+fn window(value: &Value) -> Option<&Window> {
+    match value {
+        Value::Bloom(filter) => filter.window(),
+        _ => None,
+    }
+}
+
+fn counts(value: &Value) -> bool {
+    matches!(value, Value::Bloom(filter) if filter.spec().cell.counts())
+}
+
+/// `BF.MERGE destination source [source…]`: the destination becomes the union.
+///
+/// What it becomes depends on the filters alone, so the command itself is replicated.
+pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let fork: &Fork<'_> = &|tasks, task| call.fork(tasks, task);
+    let mut key = call.open(1, Access::Write);
+    let sources = Sources::open(call);
+    let values = sources.values()?;
+    let existing = bloom(&key)?;
+    if existing.is_none() && sources.has_destination {
+        return Err(CommandError::NotFound);
+    }
+    // A missing destination begins as a copy of the first source.
+    let copied = usize::from(existing.is_none());
+    let Some(base) = existing.or(values.first().copied()) else { return Err(CommandError::NotFound) };
+    if sources.repeated && counts(base) {
+        return Err(CommandError::CountedTwice);
+    }
+    let others = values.get(copied..).unwrap_or_default();
+    // The copy of a window is as new as the newest source, whatever the clock says: a replica comes to the same.
+    let number = match (existing, base) {
+        (None, _) => values.iter().filter_map(|value| window(value)).map(Window::newest).max().unwrap_or(0),
+        (_, Value::Bloom(filter)) if !call.obeys() => current_generation(call, filter),
+        _ => window(base).map_or(0, Window::newest),
+    };
+    let union = Union::plan(base, number, others, fork).map_err(|(source, why)| {
+        let argument = sources.keys.get(source.saturating_add(copied)).map_or(1, |(index, _)| *index);
+        refused(call, argument, why)
+    })?;
+    let grows = union.bytes();
+    if !call.obeys() {
+        let total = base.bytes().saturating_add(grows);
+        let more = if existing.is_none() { total } else { grows };
+        if more > 0 {
+            call.admit(total, more)?;
+        }
+    }
+    let changed = if existing.is_none() {
+        let mut made = base.copy(fork)?;
+        if let Value::Bloom(filter) = &mut made
+            && filter.window().is_some()
+        {
+            call.retire(filter.advance(number)?.into());
+        }
+        union.apply(&mut made, fork)?;
+        key.create(made);
+        true
+    } else {
+        let destination = key.value_mut()?.ok_or(CommandError::NotFound)?;
+        if let Value::Bloom(filter) = destination {
+            catch_up(call, filter)?;
+        }
+        union.apply(destination, fork)?
+    };
+    if changed {
+        call.replicate(Effect::Verbatim);
+        call.changed(c"bf.merge");
+    }
+    Ok(Reply::Ok)
+}
+
+/// `BF.INTERSECT destination source source…`: the destination is replaced, as by SINTERSTORE.
+pub(super) fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let fork: &Fork<'_> = &|tasks, task| call.fork(tasks, task);
+    let mut key = call.open(1, Access::Write);
+    bloom(&key)?;
+    let sources = Sources::open(call);
+    let mut filters: Vec<(usize, &Filter)> = Vec::new();
+    for (index, source) in &sources.keys {
+        filters.push((*index, source.filter()?.ok_or(CommandError::NotFound)?));
+    }
+    if sources.has_destination {
+        filters.push((1, key.filter()?.ok_or(CommandError::NotFound)?));
+        // The parameters are those of the source that is named first.
+        if call.arg(FIRST_SOURCE) == call.arg(1) {
+            filters.rotate_right(1);
+        }
+    }
+    let Some(((first_index, first), others)) = filters.split_first() else {
+        return Err(CommandError::NotFound);
+    };
+    first.check_intersection(first).map_err(|why| refused(call, *first_index, why))?;
+    for (index, other) in others {
+        first.check_intersection(other).map_err(|why| refused(call, *index, why))?;
+    }
+    if !call.obeys() {
+        call.admit(first.bytes(), first.bytes())?;
+    }
+    let others: Vec<&Filter> = others.iter().map(|(_, filter)| *filter).collect();
+    let result = first.intersection(&others, fork)?;
+    key.create(Value::Bloom(result));
+    call.replicate(Effect::Verbatim);
+    call.changed(c"bf.intersect");
+    Ok(Reply::Ok)
+}
+
+/// `BF.EQUAL key other`.
+pub(super) fn equal<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let (key, other) = (call.open(1, Access::Read), call.open(FIRST_SOURCE, Access::Read));
+    let (Some(a), Some(b)) = (bloom(&key)?, bloom(&other)?) else { return Err(CommandError::NotFound) };
+    let generation = |value: &Value| match value {
+        Value::Bloom(filter) => current_generation(call, filter),
+        _ => 0,
+    };
+    let fork: &Fork<'_> = &|tasks, task| call.fork(tasks, task);
+    Ok(Reply::Bool(a.equal_at(b, [generation(a), generation(b)], fork)))
+}
