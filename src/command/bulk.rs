@@ -2,12 +2,12 @@
 //! ns) and every reply (20 ns); a string of a thousand items costs it little more than one item.
 
 use super::error::CommandError;
-use super::items::{add_item, filter_to_add_to};
+use super::items::{add_each, filter_to_add_to};
 use super::options::{Words, bad, unsigned};
 use super::reply::Reply;
 use super::{Access, Call, Command, Effect, Fork, Key, WrongType, current_generation, foreign};
 use crate::filter::batch::{GROUP, Probed, for_each_group, for_each_hashed_group};
-use crate::filter::{Added, Filter, Foreign, Value};
+use crate::filter::{Added, Filter, Foreign, Layer, Value};
 use crate::hash::ItemHash;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
@@ -180,7 +180,7 @@ fn bitmap<F: Probed + Sync>(
     let bitmap = Bitmap::none(blob.len);
     fork(blob.parts(), &|part| {
         let mut words = bitmap.words.chunks(PART / GROUP).nth(part).unwrap_or_default().iter();
-        for_each_group(&mut &*filter, blob.items_from(part).take(PART), |filter, items| {
+        for_each_group(&mut &*filter, Layer::prefetch, blob.items_from(part).take(PART), |filter, items| {
             if let Some(word) = words.next() {
                 word.store(group(filter, items), Relaxed);
             }
@@ -302,9 +302,7 @@ fn add_to<'a, C: Call<'a>>(call: &C, filter: &mut Filter, blob: &Blob<'_>) -> Ou
         return add_by_shard(call, filter, shards, blob);
     }
     let mut outcome = Outcome::default();
-    for_each_group(&mut &mut *filter, blob.items(), |filter, items| {
-        items.iter().try_for_each(|item| outcome.note(add_item(call, filter, *item)))
-    });
+    add_each(call, filter, blob.items(), |result| outcome.note(result));
     outcome
 }
 
@@ -320,7 +318,7 @@ fn add_by_shard<'a, C: Call<'a>>(call: &C, filter: &Filter, shards: u32, blob: &
         let owner = |shard: u32| shard.wrapping_mul(tasks) >> shards.trailing_zeros();
         let own = hashes.filter(|item| owner(item.shard(shards)) as usize == task);
         let (mut new, mut any) = (0u64, false);
-        for_each_hashed_group(&mut &*filter, own, |filter, items| {
+        for_each_hashed_group(&mut &*filter, Layer::prefetch_all, own, |filter, items| {
             for item in items {
                 let done = filter.add_in_own_shard(*item);
                 new = new.wrapping_add(done.added.into());

@@ -42,22 +42,25 @@ impl Probed for Reader {
     }
 }
 
-/// Hashes the items in groups of up to [`GROUP`], asks for the lines of each, and visits it, until told to stop.
-/// `filter` is a shared or an exclusive reference, which `visit` gets back.
+/// Hashes the items in groups of up to [`GROUP`], asks for the lines of each by `prefetch`, which is
+/// [`Layer::prefetch`] or [`Layer::prefetch_all`], and visits it, until told to stop. `filter` is a shared or an exclusive
+/// reference, which `visit` gets back.
 #[inline(always)]
 pub fn for_each_group<'i, F: Deref<Target: Probed>>(
     filter: &mut F,
+    prefetch: impl Fn(&Layer, ItemHash),
     items: impl Iterator<Item = &'i [u8]>,
     visit: impl FnMut(&mut F, &[ItemHash]) -> ControlFlow<()>,
 ) {
     let hasher = filter.hasher();
-    for_each_hashed_group(filter, items.map(|item| hasher.hash_in_loop(item)), visit);
+    for_each_hashed_group(filter, prefetch, items.map(|item| hasher.hash_in_loop(item)), visit);
 }
 
 /// As [`for_each_group`], of items that are hashed as the iterator moves on.
 #[inline(always)]
 pub fn for_each_hashed_group<F: Deref<Target: Probed>>(
     filter: &mut F,
+    prefetch: impl Fn(&Layer, ItemHash),
     mut items: impl Iterator<Item = ItemHash>,
     mut visit: impl FnMut(&mut F, &[ItemHash]) -> ControlFlow<()>,
 ) {
@@ -67,7 +70,7 @@ pub fn for_each_hashed_group<F: Deref<Target: Probed>>(
         let first = filter.first();
         for (slot, item) in group.iter_mut().zip(items.by_ref()) {
             *slot = item;
-            first.prefetch(item);
+            prefetch(first, item);
             len += 1;
         }
         if len == 0 || visit(filter, &group[..len]).is_break() || len < GROUP {

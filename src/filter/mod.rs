@@ -228,11 +228,31 @@ impl Filter {
     #[inline]
     pub fn add_without_growth(&mut self, item: ItemHash) -> Result<Added, Error> {
         match &self.body {
+            Body::Chain(chain) if chain.older_contain(item) => Ok(Added::default()),
+            _ => self.add_to_newest(item),
+        }
+    }
+
+    /// Which of up to 64 items need not be added, because a chain of several layers may hold them: bit i for item i.
+    #[inline]
+    pub fn known(&self, items: &[ItemHash]) -> u64 {
+        match &self.body {
+            Body::Chain(chain) if chain.layers().len() > 1 => {
+                contains_many(chain.layers().iter().rev(), items)
+            }
+            _ => 0,
+        }
+    }
+
+    /// As [`add_without_growth`](Filter::add_without_growth), of an item that no older layer of a chain holds.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    #[inline]
+    pub fn add_to_newest(&mut self, item: ItemHash) -> Result<Added, Error> {
+        match &self.body {
             Body::Chain(chain) => {
                 let newest = chain.newest();
-                if chain.older_contain(item) {
-                    return Ok(Added::default());
-                }
                 if newest.is_full_for_single_writer() {
                     return if newest.contains(item) { Ok(Added::default()) } else { Err(Error::Full) };
                 }
