@@ -427,7 +427,7 @@ impl Layer {
             _ => self.combine::<W>(other, fork, |a, b| counter::saturating_sum(width, a, b)),
         }?;
         let (least, most) = (mine.max(theirs), mine.saturating_add(theirs));
-        let items = if changed { self.estimate().clamp(least, most) } else { least };
+        let items = if changed { self.nearest_estimate().clamp(least, most) } else { least };
         self.set_items(items);
         Ok(changed || items != mine)
     }
@@ -455,7 +455,7 @@ impl Layer {
             Cell::Bit => self.combine::<W>(other, fork, |a, b| a & b),
             _ => self.combine::<W>(other, fork, |a, b| counter::minimum(width, a, b)),
         }?;
-        self.set_items(self.estimate().min(self.items()).min(other.items()));
+        self.set_items(self.nearest_estimate().min(self.items()).min(other.items()));
         Ok(())
     }
 
@@ -609,6 +609,11 @@ impl Layer {
     /// Number of distinct items, estimated from the fill (Swamidass–Baldi).
     pub fn estimate(&self) -> u64 {
         self.shape().items_at(self.fill()) as u64
+    }
+
+    /// The [`estimate`](Layer::estimate), rounded: where it becomes the number of items, cutting off would be seen.
+    fn nearest_estimate(&self) -> u64 {
+        self.shape().items_at(self.fill()).round() as u64
     }
 
     /// The error rate that it has now, from its fill.
