@@ -490,7 +490,7 @@ fn a_refused_command_changes_nothing() {
         ("BF.INTERSECT plain plain grown".into(), several("grown")),
         (
             "BF.INTERSECT plain guava guava".into(),
-            "ERR the filter came from another system, whose filters take adds and tests only".into(),
+            "ERR the filter came from another system, whose filters take adds, tests and merges only".into(),
         ),
         ("BF.INTERSECT missing plain missing".into(), "ERR not found".into()),
         ("BF.EQUAL plain missing".into(), "ERR not found".into()),

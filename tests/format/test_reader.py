@@ -172,7 +172,6 @@ POSITIONS = [
     (reader.REDISBLOOM, reader.FULL_OR_CUT, b"hello", 1024, "113 151 189 227 265 303 341"),
     (reader.REDISBLOOM, reader.NARROW, b"hello", 1024, "113 234 414 535 715 836 957"),
     (reader.REDISBLOOM, reader.NARROW, b"foo", 1 << 14, "803 2424 4045 5840 7461 9082 10703 12324 13945 15566"),
-    (reader.REDISBLOOM, reader.NARROW_WRAPPED, b"hello", 958, "14 33 327 346 640 659 953"),
     (reader.REDISBLOOM, reader.NARROW_EITHER, b"hello", 958, "14 33 327 346 640 659 953"),
     (reader.REDISBLOOM, reader.NARROW_EITHER, b"hello", 958, "33 208 383 469 644 730 905"),
     (reader.VALKEY_BLOOM, FIXED_SEED, b"hello", 960, "953 573 179 752 365 938 551"),

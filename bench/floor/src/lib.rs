@@ -1,0 +1,311 @@
+//! The floor: commands of the same shape as Bloomery's that do no filter work. Same arguments and flags, the
+//! key opened and its type checked, the same reply, and for those that add the same news of a changed key.
+//! What they cost is what the server itself charges, and what no filter can go below.
+//!
+//! ```text
+//! FLOOR.RESERVE key                  creates the key
+//! FLOOR.EXISTS key item              yes or no          FLOOR.ADD key item            the same, as a write
+//! FLOOR.MEXISTS key item [item ...]  as many answers    FLOOR.MADD key item [item ...]
+//! FLOOR.BULKTEST key FIXED width blob  a bitmap         FLOOR.BULKADD key FIXED width blob  a number
+//! ```
+//!
+//! Every second answer is yes. Nothing is allocated but by the server.
+
+use redis_module::raw;
+use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+const OK: c_int = raw::REDISMODULE_OK as c_int;
+const ERR: c_int = raw::REDISMODULE_ERR as c_int;
+
+/// The type of the keys. Set once, when the module is loaded.
+static TYPE: AtomicPtr<raw::RedisModuleType> = AtomicPtr::new(ptr::null_mut());
+
+/// Answers to a blob: bytes enough for a million items of a byte.
+static BITMAP: [u8; 1 << 20] = [0xaa; 1 << 20];
+
+/// Calls a function of the server's API.
+macro_rules! server {
+    ($function:ident($($argument:expr),* $(,)?)) => {
+        match raw::$function {
+            Some(function) => function($($argument),*),
+            None => missing(),
+        }
+    };
+}
+
+/// Every function used here is in every server since Redis 7.0.
+#[cold]
+fn missing() -> ! {
+    std::process::abort()
+}
+
+type Context = *mut raw::RedisModuleCtx;
+type Arguments = *mut *mut raw::RedisModuleString;
+type Command = unsafe extern "C" fn(Context, Arguments, c_int) -> c_int;
+
+/// Name, flags, code. The flags are those of Bloomery's command of the same shape.
+const COMMANDS: [(&CStr, &CStr, Command); 7] = [
+    (c"FLOOR.RESERVE", c"write deny-oom", reserve),
+    (c"FLOOR.EXISTS", c"readonly fast", exists),
+    (c"FLOOR.ADD", c"write deny-oom fast", add),
+    (c"FLOOR.MEXISTS", c"readonly fast", exists_many),
+    (c"FLOOR.MADD", c"write deny-oom", add_many),
+    (c"FLOOR.BULKTEST", c"readonly", bulk_test),
+    (c"FLOOR.BULKADD", c"write deny-oom", bulk_add),
+];
+
+/// The server's entry.
+///
+/// # Safety
+/// Only the server calls this, with the arguments of its module API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn RedisModule_OnLoad(ctx: Context, _argv: Arguments, _argc: c_int) -> c_int {
+    let mut methods = raw::RedisModuleTypeMethods {
+        version: 1,
+        rdb_load: Some(load),
+        rdb_save: Some(save),
+        aof_rewrite: Some(rewrite),
+        mem_usage: None,
+        digest: None,
+        free: Some(free),
+        aux_load: None,
+        aux_save: None,
+        aux_save_triggers: 0,
+        free_effort: None,
+        unlink: None,
+        copy: None,
+        defrag: None,
+        mem_usage2: None,
+        free_effort2: None,
+        unlink2: None,
+        copy2: None,
+        aux_save2: None,
+    };
+    // SAFETY: the server's own context; names are NUL-terminated and copied.
+    unsafe {
+        raw::Export_RedisModule_InitAPI(ctx);
+        server!(RedisModule_SetModuleAttribs(ctx, c"floor".as_ptr(), 1, raw::REDISMODULE_APIVER_1 as c_int));
+        let created = server!(RedisModule_CreateDataType(ctx, c"bf-floor1".as_ptr(), 0, &mut methods));
+        TYPE.store(created, Relaxed);
+        for (name, flags, command) in COMMANDS {
+            let (name, flags) = (name.as_ptr(), flags.as_ptr());
+            if server!(RedisModule_CreateCommand(ctx, name, Some(command), flags, 1, 1, 1)) != OK {
+                return ERR;
+            }
+        }
+        // As Bloomery: a write says itself that the key was changed.
+        let options = raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED;
+        server!(RedisModule_SetModuleOptions(ctx, options as c_int));
+    }
+    if created_type().is_null() { ERR } else { OK }
+}
+
+fn created_type() -> *mut raw::RedisModuleType {
+    TYPE.load(Relaxed)
+}
+
+unsafe extern "C" fn reserve(ctx: Context, argv: Arguments, argc: c_int) -> c_int {
+    // SAFETY: context and arguments are those of the running command, of which there are `argc`.
+    unsafe {
+        if argc != 2 {
+            return server!(RedisModule_WrongArity(ctx));
+        }
+        let mode = raw::REDISMODULE_READ | raw::REDISMODULE_WRITE;
+        let key = server!(RedisModule_OpenKey(ctx, *argv.add(1), mode as c_int)).cast();
+        let value = server!(RedisModule_Alloc(1));
+        server!(RedisModule_ModuleTypeSetValue(key, created_type(), value));
+        server!(RedisModule_CloseKey(key));
+        server!(RedisModule_ReplyWithSimpleString(ctx, c"OK".as_ptr()))
+    }
+}
+
+/// Opens the key of a command and looks at what it holds.
+///
+/// # Safety
+/// Context and arguments are those of the running command, which has a key.
+#[inline(always)]
+unsafe fn visit(ctx: Context, argv: Arguments, mode: u32) -> bool {
+    // SAFETY: the handle is closed once, here.
+    unsafe {
+        let key = server!(RedisModule_OpenKey(ctx, *argv.add(1), mode as c_int)).cast();
+        let ours = server!(RedisModule_ModuleTypeGetType(key)) == created_type()
+            && !server!(RedisModule_ModuleTypeGetValue(key)).is_null();
+        server!(RedisModule_CloseKey(key));
+        ours
+    }
+}
+
+/// What a command does that changed its key.
+///
+/// # Safety
+/// As [`visit`].
+#[inline(always)]
+unsafe fn changed(ctx: Context, argv: Arguments) {
+    // SAFETY: as above; the event's name is NUL-terminated.
+    unsafe {
+        server!(RedisModule_ReplicateVerbatim(ctx));
+        server!(RedisModule_SignalModifiedKey(ctx, *argv.add(1)));
+        let (class, event) = (raw::REDISMODULE_NOTIFY_MODULE, c"floor.add");
+        server!(RedisModule_NotifyKeyspaceEvent(ctx, class, event.as_ptr(), *argv.add(1)));
+    }
+}
+
+/// An item's argument has to be looked at by any command; this is that much.
+///
+/// # Safety
+/// `item` is an argument of the running command.
+#[inline(always)]
+unsafe fn length(item: *mut raw::RedisModuleString) -> (*const c_char, usize) {
+    let mut length = 0;
+    // SAFETY: the caller's.
+    let bytes = unsafe { server!(RedisModule_StringPtrLen(item, &mut length)) };
+    (bytes, length)
+}
+
+/// One item.
+#[inline(always)]
+unsafe fn one(ctx: Context, argv: Arguments, argc: c_int, write: bool) -> c_int {
+    // SAFETY: as for every command: `argc` arguments, and the context of the call.
+    unsafe {
+        if argc != 3 {
+            return server!(RedisModule_WrongArity(ctx));
+        }
+        if !visit(ctx, argv, mode(write)) {
+            return wrong_type(ctx);
+        }
+        let (_, length) = length(*argv.add(2));
+        if write {
+            changed(ctx, argv);
+        }
+        server!(RedisModule_ReplyWithBool(ctx, (length & 1) as c_int))
+    }
+}
+
+/// Several items, an array of answers.
+#[inline(always)]
+unsafe fn many(ctx: Context, argv: Arguments, argc: c_int, write: bool) -> c_int {
+    // SAFETY: as above.
+    unsafe {
+        if argc < 3 {
+            return server!(RedisModule_WrongArity(ctx));
+        }
+        if !visit(ctx, argv, mode(write)) {
+            return wrong_type(ctx);
+        }
+        if write {
+            changed(ctx, argv);
+        }
+        server!(RedisModule_ReplyWithArray(ctx, (argc - 2).into()));
+        for index in 2..argc {
+            server!(RedisModule_ReplyWithBool(ctx, index & 1));
+        }
+        OK
+    }
+}
+
+/// A blob of items of one width: `None` after an error reply.
+#[inline(always)]
+unsafe fn items_of_blob(ctx: Context, argv: Arguments, argc: c_int, write: bool) -> Option<usize> {
+    // SAFETY: as above.
+    unsafe {
+        if argc != 5 {
+            refuse(ctx, c"ERR FLOOR.BULK* key FIXED width blob");
+            return None;
+        }
+        if !visit(ctx, argv, mode(write)) {
+            wrong_type(ctx);
+            return None;
+        }
+        let mut width: c_longlong = 0;
+        let parsed = string_to_integer(*argv.add(3), &mut width);
+        let (_, bytes) = length(*argv.add(4));
+        match usize::try_from(width) {
+            Ok(width @ 1..) if parsed == OK && bytes / width <= BITMAP.len() * 8 => Some(bytes / width),
+            _ => {
+                refuse(ctx, c"ERR bad width or too many items");
+                None
+            }
+        }
+    }
+}
+
+unsafe fn string_to_integer(text: *const raw::RedisModuleString, into: &mut c_longlong) -> c_int {
+    // SAFETY: the text is an argument of the running command.
+    unsafe { server!(RedisModule_StringToLongLong(text, into)) }
+}
+
+unsafe fn refuse(ctx: Context, text: &CStr) -> c_int {
+    // SAFETY: NUL-terminated, and sent as it is.
+    unsafe { server!(RedisModule_ReplyWithError(ctx, text.as_ptr())) }
+}
+
+unsafe fn wrong_type(ctx: Context) -> c_int {
+    // SAFETY: the caller's context.
+    unsafe { refuse(ctx, c"WRONGTYPE not a key of FLOOR.RESERVE") }
+}
+
+const fn mode(write: bool) -> u32 {
+    raw::REDISMODULE_READ | if write { raw::REDISMODULE_WRITE } else { 0 }
+}
+
+unsafe extern "C" fn exists(ctx: Context, argv: Arguments, argc: c_int) -> c_int {
+    // SAFETY: passed on as it came; so in the four below.
+    unsafe { one(ctx, argv, argc, false) }
+}
+
+unsafe extern "C" fn add(ctx: Context, argv: Arguments, argc: c_int) -> c_int {
+    // SAFETY: as above.
+    unsafe { one(ctx, argv, argc, true) }
+}
+
+unsafe extern "C" fn exists_many(ctx: Context, argv: Arguments, argc: c_int) -> c_int {
+    // SAFETY: as above.
+    unsafe { many(ctx, argv, argc, false) }
+}
+
+unsafe extern "C" fn add_many(ctx: Context, argv: Arguments, argc: c_int) -> c_int {
+    // SAFETY: as above.
+    unsafe { many(ctx, argv, argc, true) }
+}
+
+unsafe extern "C" fn bulk_test(ctx: Context, argv: Arguments, argc: c_int) -> c_int {
+    // SAFETY: as above; the bitmap is long enough, as was checked.
+    unsafe {
+        let Some(items) = items_of_blob(ctx, argv, argc, false) else { return OK };
+        server!(RedisModule_ReplyWithStringBuffer(ctx, BITMAP.as_ptr().cast(), items.div_ceil(8)))
+    }
+}
+
+unsafe extern "C" fn bulk_add(ctx: Context, argv: Arguments, argc: c_int) -> c_int {
+    // SAFETY: as above.
+    unsafe {
+        let Some(items) = items_of_blob(ctx, argv, argc, true) else { return OK };
+        changed(ctx, argv);
+        server!(RedisModule_ReplyWithLongLong(ctx, items as c_longlong))
+    }
+}
+
+// A value is a byte that says nothing.
+
+unsafe extern "C" fn free(value: *mut c_void) {
+    // SAFETY: made by `reserve` or `load`, and freed once.
+    unsafe { server!(RedisModule_Free(value)) }
+}
+
+unsafe extern "C" fn load(_from: *mut raw::RedisModuleIO, _version: c_int) -> *mut c_void {
+    // SAFETY: a plain call.
+    unsafe { server!(RedisModule_Alloc(1)) }
+}
+
+unsafe extern "C" fn save(_to: *mut raw::RedisModuleIO, _value: *mut c_void) {}
+
+unsafe extern "C" fn rewrite(
+    to: *mut raw::RedisModuleIO,
+    key: *mut raw::RedisModuleString,
+    _value: *mut c_void,
+) {
+    // SAFETY: format "s" takes one string.
+    unsafe { server!(RedisModule_EmitAOF(to, c"FLOOR.RESERVE".as_ptr(), c"s".as_ptr(), key)) }
+}

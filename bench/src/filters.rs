@@ -1,0 +1,116 @@
+//! Full filters, quickly: filled with the library and loaded into the server piece by piece.
+
+use crate::items::{self, item};
+use crate::server::{Server, query};
+use anyhow::{Result, ensure};
+use bloomery::wire::Encoder;
+use bloomery::{Filter, ItemHash, Layer, LayoutChoice, Spec};
+use std::ops::Range;
+
+/// Items whose cache misses overlap.
+pub const GROUP: usize = 16;
+
+/// A filter of fixed size.
+pub fn fixed(capacity: u64, error_rate: f64, layout: LayoutChoice) -> Spec {
+    Spec { layout, ..Spec::fixed(capacity, error_rate) }
+}
+
+/// The capacity at which a filter of this spec takes `bytes`, but not more.
+pub fn capacity_for(spec: Spec, bytes: u64) -> Result<u64> {
+    let (mut fits, mut exceeds) = (1u64, bytes.max(2) * 8);
+    while exceeds - fits > 1 {
+        let middle = fits.midpoint(exceeds);
+        if Filter::bytes_for(&Spec { capacity: middle, ..spec })? <= bytes {
+            fits = middle;
+        } else {
+            exceeds = middle;
+        }
+    }
+    Ok(fits)
+}
+
+/// Adds the items of these numbers to a layer.
+pub fn fill<const W: usize>(filter: &Filter, layer: &Layer, numbers: Range<u64>) {
+    let mut start = numbers.start;
+    while start < numbers.end {
+        let end = (start + GROUP as u64).min(numbers.end);
+        let mut group = [ItemHash::default(); GROUP];
+        for (slot, number) in group.iter_mut().zip(start..end) {
+            *slot = filter.hash(&item::<W>(number));
+            layer.prefetch(*slot);
+        }
+        for hash in &group[..(end - start) as usize] {
+            layer.insert_single_writer(*hash);
+        }
+        start = end;
+    }
+}
+
+/// Makes a filter of one layer that holds the items of the numbers below `items`.
+pub fn filled<const W: usize>(spec: Spec, items: u64) -> Result<Filter> {
+    let filter = Filter::new(spec)?;
+    fill::<W>(&filter, &filter.layers()[0], 0..items);
+    Ok(filter)
+}
+
+/// Puts the filter at `key`.
+pub fn load(server: &Server, key: &str, filter: &Filter) -> Result<()> {
+    let mut client = server.client()?;
+    let encoder = Encoder::new(filter);
+    let mut send = |iterator: u64, piece: &[u8]| -> redis::RedisResult<()> {
+        redis::cmd("BF.LOADCHUNK").arg(key).arg(iterator).arg(piece).query(&mut client)
+    };
+    send(1, encoder.head())?;
+    let mut result = Ok(());
+    encoder.chunks(|offset, piece| {
+        if result.is_ok() {
+            result = send(offset + 1, piece);
+        }
+    });
+    Ok(result?)
+}
+
+/// As [`filled`], at `key` of the server.
+pub fn serve<const W: usize>(server: &Server, key: &str, spec: Spec, items: u64) -> Result<()> {
+    load(server, key, &filled::<W>(spec, items)?)
+}
+
+/// Sends the items of these numbers with a command that adds, 1000 at a time.
+pub fn send(server: &Server, command: &str, key: &str, numbers: Range<u64>) -> Result<()> {
+    let mut connection = server.connect()?;
+    for start in numbers.clone().step_by(100_000) {
+        let part: Vec<u64> = (start..(start + 100_000).min(numbers.end)).collect();
+        let said = connection.run(&items::commands(command, key, &part, 1000))?;
+        ensure!(said.error.is_none(), "{command}: {said:?}");
+    }
+    Ok(())
+}
+
+/// Makes the key of the floor's commands.
+pub fn floor(server: &Server) -> Result<()> {
+    query(&mut server.client()?, &["FLOOR.RESERVE", "floor"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capacities_fit_their_bytes() {
+        for layout in [LayoutChoice::Blocked, LayoutChoice::Classic] {
+            let spec = fixed(1, 0.01, layout);
+            let capacity = capacity_for(spec, 1 << 20).expect("a capacity");
+            let bytes = |capacity| Filter::bytes_for(&Spec { capacity, ..spec }).expect("a size");
+            assert!(bytes(capacity) <= 1 << 20 && bytes(capacity + 1) > 1 << 20);
+        }
+    }
+
+    #[test]
+    fn what_is_filled_holds_its_items() {
+        let filter = filled::<16>(fixed(1000, 0.01, LayoutChoice::Auto), 1000).expect("a filter");
+        assert!((0..1000).all(|number| filter.contains(filter.hash(&item::<16>(number)))));
+        let strangers =
+            (1000..2000).filter(|number| filter.contains(filter.hash(&item::<16>(*number)))).count();
+        assert!(strangers < 50);
+    }
+}

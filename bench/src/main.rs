@@ -1,0 +1,128 @@
+//! Measures Bloomery: every row of its scoreboard, and the plots. Run it by `scripts/bench`, which builds
+//! what it needs.
+
+mod clock;
+mod filters;
+mod items;
+mod measure;
+mod plots;
+mod probe;
+mod report;
+mod rows;
+mod scenario;
+mod server;
+mod table;
+mod wire;
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+use report::Report;
+use server::Launch;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Measures Bloomery against what the server itself costs, and against the other ways of doing it.
+#[derive(Parser)]
+#[command(about, long_about = None)]
+struct Arguments {
+    /// Server, as `scripts/servers` names it.
+    #[arg(long, default_value = "redis-8.0")]
+    server: String,
+    /// Rounds that count; each runs every side once.
+    #[arg(long, default_value_t = 5)]
+    rounds: u64,
+    /// Small filters and few items: to see that it works, not to learn anything.
+    #[arg(long)]
+    quick: bool,
+    /// Only these scenarios, or those that measure these rows.
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    only: Vec<String>,
+    /// Lists scenarios and rows.
+    #[arg(long)]
+    list: bool,
+    /// Writes the figures of the scoreboard to this file.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Folder for the plots: docs/benchmarks, or target/bench/plots of a quick run.
+    #[arg(long, value_name = "DIR")]
+    plots: Option<PathBuf>,
+    /// Bloomery's module.
+    #[arg(long, env = "BLOOMERY_MODULE", default_value = "target/release/libbloomery.so")]
+    module: PathBuf,
+    /// The module of the floor's commands.
+    #[arg(long, env = "BLOOMERY_FLOOR", default_value = "target/bench/release/libbloomery_floor.so")]
+    floor: PathBuf,
+}
+
+/// Sizes of a run.
+#[derive(Clone, Copy)]
+struct Scale {
+    /// Items of the filter that is called "10 M".
+    items: u64,
+    /// Commands of one item in a round.
+    singles: u64,
+    /// Items in a round of commands of 1000.
+    many: u64,
+    /// Items in a round of bulk tests.
+    bulk: u64,
+    /// Bytes of the filter that is called "1 GiB".
+    large: u64,
+}
+
+impl Scale {
+    const FULL: Scale =
+        Scale { items: 10_000_000, singles: 200_000, many: 500_000, bulk: 4_000_000, large: 1 << 30 };
+    const QUICK: Scale =
+        Scale { items: 200_000, singles: 5_000, many: 10_000, bulk: 100_000, large: 16 << 20 };
+}
+
+/// What every scenario gets.
+struct Bench {
+    launch: Launch,
+    rounds: u64,
+    scale: Scale,
+    plots: PathBuf,
+    report: Report,
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    if arguments.list {
+        for scenario in scenario::ALL {
+            println!("{:12} {}", scenario.name, scenario.rows.join(" "));
+        }
+        return Ok(());
+    }
+    let wanted = |scenario: &scenario::Scenario| {
+        let named = |name: &String| *name == scenario.name || scenario.rows.contains(&name.as_str());
+        arguments.only.is_empty() || arguments.only.iter().any(named)
+    };
+    let known =
+        |name: &String| scenario::ALL.iter().any(|s| *name == s.name || s.rows.contains(&name.as_str()));
+    ensure!(arguments.only.iter().all(known), "unknown name; --list shows them");
+    ensure!(arguments.rounds > 0, "no rounds");
+    let mut bench = Bench {
+        launch: Launch::find(&arguments.server, &[&arguments.floor, &arguments.module])?,
+        rounds: arguments.rounds,
+        scale: if arguments.quick { Scale::QUICK } else { Scale::FULL },
+        plots: arguments.plots.unwrap_or_else(|| {
+            PathBuf::from(if arguments.quick { "target/bench/plots" } else { "docs/benchmarks" })
+        }),
+        report: Report::default(),
+    };
+    println!(
+        "{}, {} rounds{}",
+        bench.launch.name,
+        bench.rounds,
+        if arguments.quick { ", quick" } else { "" }
+    );
+    std::fs::create_dir_all(&bench.plots)?;
+    server::pin(server::CLIENT_CORE)?;
+    for scenario in scenario::ALL.iter().filter(|scenario| wanted(scenario)) {
+        let started = Instant::now();
+        (scenario.run)(&mut bench)?;
+        println!("\n[{}: {:.0} s]", scenario.name, started.elapsed().as_secs_f64());
+    }
+    bench.report.print();
+    arguments.json.map_or(Ok(()), |path| bench.report.save(&path))
+}

@@ -1,0 +1,125 @@
+//! The method. Both sides of a comparison run in turn, in every round, on the same server; what counts is the
+//! server's CPU time for an item, and of a ratio the median over the rounds, with the smallest and the
+//! largest beside it.
+
+use crate::server::Server;
+use crate::wire::{Batch, Connection, Tally};
+use anyhow::{Result, bail};
+use serde::Serialize;
+
+/// A figure with its spread.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Spread {
+    /// In the middle of the rounds.
+    pub median: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// Of one value for each round.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Spread {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        let middle = values.len() / 2;
+        let median = if values.len().is_multiple_of(2) {
+            (values[middle - 1] + values[middle]) / 2.0
+        } else {
+            values[middle]
+        };
+        Spread { median, min: values[0], max: values[values.len() - 1] }
+    }
+
+    /// Of a figure that does not vary.
+    pub fn exact(value: f64) -> Spread {
+        Spread { median: value, min: value, max: value }
+    }
+}
+
+/// Values of one side, in the order of the rounds.
+#[derive(Clone, Debug)]
+pub struct Series(pub Vec<f64>);
+
+impl Series {
+    /// With its spread.
+    pub fn spread(&self) -> Spread {
+        Spread::of(self.0.iter().copied())
+    }
+
+    /// This over the other, round by round.
+    pub fn over(&self, other: &Series) -> Spread {
+        Spread::of(self.0.iter().zip(&other.0).map(|(mine, theirs)| mine / theirs))
+    }
+}
+
+/// Whether the replies to a batch are what they must be.
+type Check<'a> = Box<dyn Fn(&Batch, &Tally) -> bool + 'a>;
+
+/// One side of a comparison.
+pub struct Side<'a> {
+    /// What it does.
+    pub name: String,
+    batch: Box<dyn FnMut(u64) -> Batch + 'a>,
+    check: Check<'a>,
+}
+
+impl<'a> Side<'a> {
+    /// A side that sends `batch(round)` in each round.
+    pub fn new(name: impl Into<String>, batch: impl FnMut(u64) -> Batch + 'a) -> Side<'a> {
+        Side { name: name.into(), batch: Box::new(batch), check: Box::new(|_, _| true) }
+    }
+
+    /// What the replies must be for the figure to mean anything.
+    pub fn expect(self, check: impl Fn(&Batch, &Tally) -> bool + 'a) -> Side<'a> {
+        Side { check: Box::new(check), ..self }
+    }
+}
+
+/// Runs all sides in each of `rounds` rounds; one before them warms up and is not counted. Gives nanoseconds
+/// of server CPU time an item, for each side in the order of the list.
+pub fn alternate(server: &Server, rounds: u64, sides: &mut [Side<'_>]) -> Result<Vec<Series>> {
+    let mut connection = server.connect()?;
+    let mut series = vec![Series(Vec::new()); sides.len()];
+    for round in 0..=rounds {
+        for turn in 0..sides.len() {
+            // Each round begins with another side, and every second one goes backwards.
+            let step = if round % 2 == 0 { turn } else { sides.len() - 1 - turn };
+            let index = (step + round as usize) % sides.len();
+            let side = &mut sides[index];
+            let batch = (side.batch)(round);
+            let (ns, tally) = cost(server, &mut connection, &batch)?;
+            if let Some(error) = tally.error {
+                bail!("{}: {error}", side.name);
+            }
+            if !(side.check)(&batch, &tally) {
+                bail!("{}: {} of {} answers are yes, which cannot be", side.name, tally.yes, batch.items);
+            }
+            if round > 0 {
+                series[index].0.push(ns / batch.items as f64);
+            }
+        }
+    }
+    Ok(series)
+}
+
+/// Nanoseconds of server CPU time that a batch takes.
+pub fn cost(server: &Server, connection: &mut Connection, batch: &Batch) -> Result<(f64, Tally)> {
+    let before = server.cpu_ns()?;
+    let tally = connection.run(batch)?;
+    Ok(((server.cpu_ns()? - before) as f64, tally))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_of_the_rounds() {
+        let (mine, theirs) = (Series(vec![2.0, 9.0, 4.0]), Series(vec![1.0, 3.0, 4.0]));
+        let ratio = mine.over(&theirs);
+        assert_eq!((ratio.median, ratio.min, ratio.max), (2.0, 1.0, 3.0));
+        assert_eq!(Spread::of([4.0, 1.0]).median, 2.5);
+    }
+}

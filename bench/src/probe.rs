@@ -1,0 +1,71 @@
+//! A client beside the load: sends one command after another, and keeps how long each took.
+
+use crate::server::Server;
+use crate::wire::{Batch, Connection};
+use anyhow::{Result, anyhow, bail};
+use hdrhistogram::Histogram;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Latencies in nanoseconds, to three digits, up to a minute.
+pub type Latencies = Histogram<u64>;
+
+/// The client, on a thread of its own.
+pub struct Probe {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Result<Latencies>>,
+}
+
+impl Probe {
+    /// Starts it; it sends `words` with `pause` between a reply and the next command.
+    pub fn start(server: &Server, words: &[&str], pause: Duration) -> Result<Probe> {
+        let mut batch = Batch::default();
+        batch.push(words, 1);
+        let mut requests = std::iter::repeat_with(move || batch.clone());
+        Probe::of(server, pause, move || requests.next().unwrap_or_default())
+    }
+
+    /// As [`start`](Probe::start), with commands that `next` makes.
+    pub fn of(
+        server: &Server,
+        pause: Duration,
+        next: impl FnMut() -> Batch + Send + 'static,
+    ) -> Result<Probe> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (connection, seen) = (server.connect()?, stop.clone());
+        let thread = std::thread::spawn(move || probe(connection, pause, next, &seen));
+        Ok(Probe { stop, thread })
+    }
+
+    /// Ends it.
+    pub fn stop(self) -> Result<Latencies> {
+        self.stop.store(true, Relaxed);
+        self.thread.join().map_err(|_| anyhow!("the probing thread panicked"))?
+    }
+}
+
+fn probe(
+    mut connection: Connection,
+    pause: Duration,
+    mut next: impl FnMut() -> Batch,
+    stop: &AtomicBool,
+) -> Result<Latencies> {
+    crate::server::hurry();
+    let mut latencies = Latencies::new_with_bounds(1, 60_000_000_000, 3)?;
+    while !stop.load(Relaxed) {
+        let batch = next();
+        let start = Instant::now();
+        let tally = connection.round_trip(&batch)?;
+        let taken = start.elapsed().as_nanos() as u64;
+        if let Some(error) = tally.error {
+            bail!("a probe got {error}");
+        }
+        // A command that takes long keeps the ones behind it from being sent; they count as if they had
+        // waited.
+        latencies.record_correct(taken.max(1), pause.as_nanos() as u64)?;
+        std::thread::sleep(pause);
+    }
+    Ok(latencies)
+}

@@ -1,0 +1,64 @@
+//! What was measured.
+
+use crate::measure::Spread;
+use crate::rows::{Row, row};
+use crate::{rows, table};
+use anyhow::Result;
+use serde_json::json;
+use std::path::Path;
+
+/// A figure of the scoreboard.
+pub struct Measured {
+    /// Which.
+    pub row: &'static Row,
+    /// What it is, or why it could not be measured.
+    pub figure: Result<Spread, String>,
+}
+
+/// The figures so far, in the order in which they were measured.
+#[derive(Default)]
+pub struct Report {
+    measured: Vec<Measured>,
+}
+
+impl Report {
+    /// Notes the figure of a row.
+    pub fn record(&mut self, id: &str, figure: Spread) {
+        self.measured.push(Measured { row: row(id), figure: Ok(figure) });
+    }
+
+    /// Notes that rows could not be measured.
+    pub fn unavailable(&mut self, ids: &[&str], why: &str) {
+        self.measured.extend(ids.iter().map(|id| Measured { row: row(id), figure: Err(why.to_owned()) }));
+    }
+
+    /// Prints the scoreboard.
+    pub fn print(&self) {
+        table::scoreboard(rows::Section::Speed, &self.measured);
+        table::scoreboard(rows::Section::Memory, &self.measured);
+    }
+
+    /// Writes all figures to a file.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let rows: Vec<_> = self
+            .measured
+            .iter()
+            .map(|Measured { row, figure }| {
+                let (kind, target) = match row.bound {
+                    rows::Bound::AtMost(value) => ("at most", value),
+                    rows::Bound::AtLeast(value) => ("at least", value),
+                };
+                json!({
+                    "id": row.id,
+                    "figure": row.figure,
+                    "unit": row.unit,
+                    "target": { kind: target },
+                    "measured": figure.as_ref().ok(),
+                    "unavailable": figure.as_ref().err(),
+                    "holds": figure.as_ref().ok().map(|figure| row.bound.holds(figure.median)),
+                })
+            })
+            .collect();
+        Ok(std::fs::write(path, serde_json::to_string_pretty(&rows)? + "\n")?)
+    }
+}

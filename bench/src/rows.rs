@@ -1,0 +1,96 @@
+//! The figures that Bloomery is held to, as data. What is measured is compared with them, and nothing else is
+//! fixed.
+
+/// On which side of its target a figure should be.
+#[derive(Clone, Copy)]
+pub enum Bound {
+    /// A cost.
+    AtMost(f64),
+    /// A gain.
+    AtLeast(f64),
+}
+
+/// Which of the two tables a row stands in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Section {
+    /// Time.
+    Speed,
+    /// Space.
+    Memory,
+}
+
+/// One figure.
+pub struct Row {
+    /// Name for `--only` and in files.
+    pub id: &'static str,
+    /// Its table.
+    pub section: Section,
+    /// What it is the figure of.
+    pub figure: &'static str,
+    /// What one of it means.
+    pub unit: &'static str,
+    /// What it should be.
+    pub bound: Bound,
+}
+
+impl Bound {
+    /// Whether a figure keeps it.
+    pub fn holds(self, figure: f64) -> bool {
+        match self {
+            Bound::AtMost(most) => figure <= most,
+            Bound::AtLeast(least) => figure >= least,
+        }
+    }
+}
+
+/// RedisBloom's memory for a filter that grew from 100 to 10 million items at 1 %, in bytes: what a row is
+/// relative to.
+pub const REDISBLOOM_GROWN: f64 = 53.5e6;
+
+const fn speed(id: &'static str, figure: &'static str, unit: &'static str, bound: Bound) -> Row {
+    Row { id, section: Section::Speed, figure, unit, bound }
+}
+
+const fn memory(id: &'static str, figure: &'static str, unit: &'static str, bound: Bound) -> Row {
+    Row { id, section: Section::Memory, figure, unit, bound }
+}
+
+use Bound::{AtLeast, AtMost};
+
+/// Every row.
+pub const ROWS: &[Row] = &[
+    speed("exists", "EXISTS, one item", "× floor", AtMost(1.10)),
+    speed("test", "TEST, one item", "× floor", AtMost(1.10)),
+    speed("add", "ADD, one item", "× floor", AtMost(1.15)),
+    speed("mexists", "MEXISTS, 1000 items, 10 M filter at 1 %", "× floor", AtMost(1.20)),
+    speed("mexists-large", "MEXISTS, 1000 items, 1 GiB filter", "× floor", AtMost(1.35)),
+    speed("madd", "MADD, 1000 items, 10 M filter", "× floor", AtMost(1.30)),
+    speed("bulktest", "BULKTEST FIXED 16, 64 KiB blobs, 10 M filter", "ns an item", AtMost(15.0)),
+    speed("bulktest-floor", "the same", "× MEXISTS floor", AtMost(1.0 / 6.0)),
+    speed("bulkadd", "BULKADD FIXED 16, the same", "ns an item", AtMost(25.0)),
+    speed("counting-add", "counting ADD, 1000 items", "× floor", AtMost(1.5)),
+    speed("counting-del", "counting DEL, 1000 items", "× floor", AtMost(1.5)),
+    speed("window", "window of 8 generations, MTEST of 1000", "× floor", AtMost(2.0)),
+    speed("gozero-one", "faster than go-zero's Lua, one item a command", "×", AtLeast(15.0)),
+    speed("gozero-many", "the same, 1000 items a command", "×", AtLeast(80.0)),
+    speed("gozero-bulk", "the same, bulk", "×", AtLeast(500.0)),
+    speed("reserve", "BF.RESERVE of 1 GiB holds the main thread", "ms", AtMost(1.0)),
+    speed("unlink", "UNLINK of it", "ms", AtMost(1.0)),
+    speed("others", "other clients' p99 during a bulk test of 1 M, 1 GiB CLASSIC", "× idle", AtMost(2.0)),
+    speed("bgsave", "BGSAVE of a 1 GiB filter, rate", "× string's", AtLeast(0.8)),
+    speed("load", "loading it, rate", "× string's", AtLeast(0.8)),
+    speed("core", "core: batched blocked test, 128 MiB", "ns an item", AtMost(25.0)),
+    speed("core-fastbloom", "core: faster than crate fastbloom's AtomicBloomFilter", "×", AtLeast(3.0)),
+    speed("core-threads", "core: 2 threads adding to one sharded filter", "× one", AtLeast(1.8)),
+    memory("blocked-1", "BLOCKED at 1 %", "bits an item", AtMost(9.95)),
+    memory("blocked-01", "BLOCKED at 0.1 %", "bits an item", AtMost(15.6)),
+    memory("classic-1", "CLASSIC at 1 %", "bits an item", AtMost(9.62)),
+    memory("classic-01", "CLASSIC at 0.1 %", "bits an item", AtMost(14.42)),
+    memory("grown", "grown from 100 to 10 M items, at 1 %", "× RedisBloom's", AtMost(0.6)),
+    memory("empty", "an empty default filter, all its overhead", "bytes", AtMost(400.0)),
+];
+
+/// The row of that name.
+pub fn row(id: &str) -> &'static Row {
+    ROWS.iter().find(|row| row.id == id).expect("rows are named by constants of this program")
+}

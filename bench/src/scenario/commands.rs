@@ -1,0 +1,177 @@
+//! Commands that take each item as an argument, beside the floor's.
+
+use crate::filters::{self, fixed};
+use crate::items::{self, Fresh, Mix, WIDTH};
+use crate::measure::{Series, Side, alternate};
+use crate::server::{SERVER_CORE, Server};
+use crate::wire::{Batch, Tally};
+use crate::{Bench, table};
+use anyhow::Result;
+use bloomery::LayoutChoice::Auto;
+use fastrand::Rng;
+
+/// Error rate of the filters.
+const RATE: f64 = 0.01;
+
+/// Items of a command that takes several.
+pub const GROUP: usize = 1000;
+
+/// Items of a filter that the processor's caches hold: what the same command costs without a cache miss.
+const SMALL: u64 = 20_000;
+
+/// Most items that a large filter is filled with before it is tested: enough to touch every page of 1 GiB,
+/// and a test's cache misses do not depend on the fill.
+const LARGE_FILL: u64 = 100_000_000;
+
+/// Whether the answers can be those of a filter of our error rate: no member is missed, and few others are
+/// found.
+pub fn plausible(mix: Mix) -> impl Fn(&Batch, &Tally) -> bool {
+    move |batch, tally| {
+        let share = tally.yes as f64 / batch.items as f64;
+        match mix {
+            Mix::Present => tally.yes == batch.items,
+            Mix::Absent => share < 5.0 * RATE,
+            Mix::Half => (0.4..0.6).contains(&share),
+        }
+    }
+}
+
+/// Whether nearly every item was new.
+pub fn mostly_new(batch: &Batch, tally: &Tally) -> bool {
+    tally.yes as f64 > 0.9 * batch.items as f64
+}
+
+/// Numbers to test in a round: every side gets the same.
+pub fn numbers(mix: Mix, round: u64, count: u64, added: u64) -> Vec<u64> {
+    mix.numbers(count, added, &mut Rng::with_seed(round))
+}
+
+/// A side that sends `name key` with items of the mix.
+fn test_side(
+    name: &'static str,
+    key: &'static str,
+    mix: Mix,
+    count: u64,
+    added: u64,
+    group: usize,
+) -> Side<'static> {
+    Side::new(format!("{name}, {}", mix.name()), move |round| {
+        items::commands(name, key, &numbers(mix, round, count, added), group)
+    })
+}
+
+/// A side of the filter itself.
+fn filter_side(name: &'static str, mix: Mix, count: u64, added: u64, group: usize) -> Side<'static> {
+    test_side(name, "filter", mix, count, added, group).expect(plausible(mix))
+}
+
+/// Runs the floor and the sides; prints them; gives the floor's series and theirs.
+fn against_floor<'a>(
+    bench: &Bench,
+    server: &Server,
+    title: &str,
+    floor: Side<'a>,
+    sides: Vec<Side<'a>>,
+) -> Result<(Series, Vec<Series>)> {
+    let mut all = vec![floor];
+    all.extend(sides);
+    let mut series = alternate(server, bench.rounds, &mut all)?;
+    table::sides(title, 0, all.iter().map(|side| side.name.as_str()), &series);
+    let floor = series.remove(0);
+    Ok((floor, series))
+}
+
+/// One item a command.
+pub fn single(bench: &mut Bench) -> Result<()> {
+    let (capacity, count) = (bench.scale.items, bench.scale.singles);
+    let server = bench.launch.start(Some(SERVER_CORE), &[])?;
+    filters::floor(&server)?;
+    filters::serve::<WIDTH>(&server, "filter", fixed(capacity, RATE, Auto), capacity)?;
+    filters::serve::<WIDTH>(&server, "small", fixed(SMALL, RATE, Auto), SMALL)?;
+    let mut tests: Vec<Side<'_>> = Mix::ALL
+        .into_iter()
+        .flat_map(|mix| ["BF.EXISTS", "BF.TEST"].map(|name| filter_side(name, mix, count, capacity, 1)))
+        .collect();
+    tests.push(Side::new(format!("BF.EXISTS, half present, of {SMALL} items"), |round| {
+        items::commands("BF.EXISTS", "small", &numbers(Mix::Half, round, count, SMALL), 1)
+    }));
+    let floor = test_side("FLOOR.EXISTS", "floor", Mix::Half, count, capacity, 1);
+    let (floor, series) = against_floor(bench, &server, "Test, one item a command", floor, tests)?;
+    bench.report.record("exists", series[0].over(&floor));
+    bench.report.record("test", series[1].over(&floor));
+
+    let (floor, added) = adds(bench, &server, "Add, one item a command", "FLOOR.ADD", "BF.ADD", count, 1)?;
+    bench.report.record("add", added.over(&floor));
+    Ok(())
+}
+
+/// 1000 items a command.
+pub fn many(bench: &mut Bench) -> Result<()> {
+    let (capacity, count) = (bench.scale.items, bench.scale.many);
+    let server = bench.launch.start(Some(SERVER_CORE), &[])?;
+    filters::floor(&server)?;
+    filters::serve::<WIDTH>(&server, "filter", fixed(capacity, RATE, Auto), capacity)?;
+    let (floor, series) = tests_of_many(bench, &server, "Test, 1000 items a command", count, capacity)?;
+    bench.report.record("mexists", series[0].over(&floor));
+
+    let title = "Add, 1000 items a command";
+    let (floor, added) = adds(bench, &server, title, "FLOOR.MADD", "BF.MADD", count, GROUP)?;
+    bench.report.record("madd", added.over(&floor));
+    Ok(())
+}
+
+/// 1000 items a command on a filter far beyond the caches.
+pub fn large(bench: &mut Bench) -> Result<()> {
+    let spec = fixed(1, RATE, Auto);
+    let capacity = filters::capacity_for(spec, bench.scale.large)?;
+    let items = capacity.min(LARGE_FILL);
+    let server = bench.launch.start(Some(SERVER_CORE), &[])?;
+    filters::floor(&server)?;
+    filters::serve::<WIDTH>(&server, "filter", fixed(capacity, RATE, Auto), items)?;
+    let title = format!(
+        "Test, 1000 items a command, filter of {} MiB for {} M items that holds {} M",
+        bench.scale.large >> 20,
+        capacity / 1_000_000,
+        items / 1_000_000
+    );
+    let (floor, series) = tests_of_many(bench, &server, &title, bench.scale.many, items)?;
+    bench.report.record("mexists-large", series[0].over(&floor));
+    Ok(())
+}
+
+fn tests_of_many(
+    bench: &Bench,
+    server: &Server,
+    title: &str,
+    count: u64,
+    added: u64,
+) -> Result<(Series, Vec<Series>)> {
+    let tests = Mix::ALL.map(|mix| filter_side("BF.MEXISTS", mix, count, added, GROUP));
+    let floor = test_side("FLOOR.MEXISTS", "floor", Mix::Half, count, added, GROUP);
+    against_floor(bench, server, title, floor, tests.into())
+}
+
+/// Adds new items to a filter that is half full. Gives the floor's series and the filter's.
+fn adds(
+    bench: &Bench,
+    server: &Server,
+    title: &str,
+    floor: &'static str,
+    add: &'static str,
+    count: u64,
+    group: usize,
+) -> Result<(Series, Series)> {
+    let capacity = bench.scale.items;
+    filters::serve::<WIDTH>(server, "adds", fixed(capacity, RATE, Auto), capacity / 2)?;
+    let mut fresh = Fresh(capacity / 2..capacity);
+    let (mut same, count) = (fresh.clone(), fresh.share(count, bench.rounds));
+    let commands = move |name, key, numbers: Vec<u64>| items::commands(name, key, &numbers, group);
+    let floor = Side::new(format!("{floor}, absent"), move |_| commands(floor, "floor", same.take(count)));
+    let new = Side::new(format!("{add}, absent"), move |_| commands(add, "adds", fresh.take(count)));
+    let old = Side::new(format!("{add}, present"), move |round| {
+        commands(add, "adds", numbers(Mix::Present, round, count, capacity / 2))
+    });
+    let sides = vec![new.expect(mostly_new), old.expect(|_, tally| tally.yes == 0)];
+    let (floor, mut series) = against_floor(bench, server, title, floor, sides)?;
+    Ok((floor, series.swap_remove(0)))
+}

@@ -1,0 +1,172 @@
+//! The library without a server. `cargo bench` in this folder looks closer.
+
+use crate::clock::cpu_ns;
+use crate::filters::{self, GROUP, fixed};
+use crate::items::{BULK_WIDTH, Mix, item};
+use crate::measure::{Series, Spread};
+use crate::server::{CLIENT_CORE, SERVER_CORE, pin};
+use crate::{Bench, table};
+use anyhow::{Result, anyhow};
+use bloomery::{Filter, ItemHash, LayoutChoice, Spec};
+use fastbloom::AtomicBloomFilter;
+use fastrand::Rng;
+use xxhash_rust::xxh3::xxh3_64;
+
+type Item = [u8; BULK_WIDTH];
+
+/// Tests of a round.
+const TESTS: u64 = 2_000_000;
+
+/// Items that each thread adds in a round.
+const ADDS: u64 = 2_000_000;
+
+/// Shards of the filter that two threads add to.
+const SHARDS: u32 = 64;
+
+pub fn run(bench: &mut Bench) -> Result<()> {
+    tests(bench)?;
+    threads(bench)
+}
+
+/// One after the other.
+pub fn test_each(filter: &Filter, items: &[Item]) -> u64 {
+    items.iter().filter(|item| filter.contains(filter.hash(*item))).count() as u64
+}
+
+/// In groups, whose cache misses overlap: as the server does it.
+pub fn test_in_groups(filter: &Filter, items: &[Item]) -> u64 {
+    let mut yes = 0;
+    for group in items.chunks(GROUP) {
+        let mut hashes = [ItemHash::default(); GROUP];
+        for (hash, item) in hashes.iter_mut().zip(group) {
+            *hash = filter.hash(item);
+            filter.prefetch(*hash);
+        }
+        yes += hashes[..group.len()].iter().filter(|hash| filter.contains(**hash)).count();
+    }
+    yes as u64
+}
+
+fn tests(bench: &mut Bench) -> Result<()> {
+    let bytes = bench.scale.large / 8;
+    let spec = fixed(1, 0.01, LayoutChoice::Blocked);
+    let capacity = filters::capacity_for(spec, bytes)?;
+    let filter = filters::filled::<BULK_WIDTH>(Spec { capacity, ..spec }, capacity)?;
+    let classic = fixed(1, 0.01, LayoutChoice::Classic);
+    let classic = Spec { capacity: filters::capacity_for(classic, bytes)?, ..classic };
+    let classic = filters::filled::<BULK_WIDTH>(classic, capacity)?;
+    // The same bits and items; once as it comes, with SipHash, and once with our hash.
+    let new = || AtomicBloomFilter::with_num_bits(bytes as usize * 8);
+    let fastbloom = new().expected_items(capacity as usize);
+    let fastbloom_xxh3 = new().expected_items(capacity as usize);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Not on this thread's core.
+            let _ = pin(SERVER_CORE);
+            (0..capacity).for_each(|number| {
+                fastbloom.insert(&item::<BULK_WIDTH>(number)[..]);
+            });
+        });
+        (0..capacity).for_each(|number| {
+            fastbloom_xxh3.insert_hash(xxh3_64(&item::<BULK_WIDTH>(number)));
+        });
+    });
+    type Test<'a> = Box<dyn Fn(&[Item]) -> u64 + 'a>;
+    let sides: [(&str, Test<'_>); 6] = [
+        ("BLOCKED, in groups", Box::new(|items| test_in_groups(&filter, items))),
+        ("BLOCKED, one by one", Box::new(|items| test_each(&filter, items))),
+        ("CLASSIC, in groups", Box::new(|items| test_in_groups(&classic, items))),
+        ("CLASSIC, one by one", Box::new(|items| test_each(&classic, items))),
+        (
+            "fastbloom, as it comes",
+            Box::new(|items| items.iter().filter(|item| fastbloom.contains(&item[..])).count() as u64),
+        ),
+        (
+            "fastbloom, with XXH3",
+            Box::new(|items| {
+                items.iter().filter(|item| fastbloom_xxh3.contains_hash(xxh3_64(*item))).count() as u64
+            }),
+        ),
+    ];
+    let mut series = vec![Series(Vec::new()); sides.len()];
+    for round in 0..=bench.rounds {
+        let numbers = Mix::Half.numbers(TESTS, capacity, &mut Rng::with_seed(round));
+        let items: Vec<Item> = numbers.into_iter().map(item).collect();
+        for ((_, test), series) in sides.iter().zip(&mut series) {
+            let (ns, _) = cpu_ns(|| test(&items))?;
+            if round > 0 {
+                series.0.push(ns / TESTS as f64);
+            }
+        }
+    }
+    let lines: Vec<Vec<String>> = sides
+        .iter()
+        .zip(&series)
+        .map(|((name, _), figures)| {
+            vec![
+                (*name).to_owned(),
+                table::spread(&figures.spread()),
+                table::spread(&figures.over(&series[0])),
+            ]
+        })
+        .collect();
+    let title = format!("Core: test, half present, {} MiB, filled with {capacity} items", bytes >> 20);
+    table::print(&title, &["", "ns an item", "over the first"], &lines);
+    bench.report.record("core", series[0].spread());
+    bench.report.record("core-fastbloom", series[4].over(&series[0]));
+    Ok(())
+}
+
+/// Two threads that add at the same time, beside one that adds alone. In CPU time: that each thread has a
+/// core is the machine's business, that they do not slow each other down is ours.
+fn threads(bench: &mut Bench) -> Result<()> {
+    let adds = ADDS.min(bench.scale.items);
+    let capacity = 2 * adds * (bench.rounds + 1);
+    let layout = LayoutChoice::Blocked;
+    let spec = Spec { shards: SHARDS, ..fixed(capacity, 0.01, layout) };
+    let (alone, together) = (Filter::new(spec)?, Filter::new(spec)?);
+    let (mut one, mut two) = (Vec::new(), Vec::new());
+    for round in 0..=bench.rounds {
+        let start = 2 * adds * round;
+        let of_one = add_on(&alone, CLIENT_CORE, start, adds)?;
+        let of_two = std::thread::scope(|scope| -> Result<f64> {
+            let other = scope.spawn(|| add_on(&together, SERVER_CORE, start, adds));
+            let mine = add_on(&together, CLIENT_CORE, start + adds, adds)?;
+            let other = other.join().map_err(|_| anyhow!("a thread that adds panicked"))??;
+            Ok((mine + other) / 2.0)
+        })?;
+        if round > 0 {
+            one.push(of_one);
+            two.push(of_two);
+        }
+    }
+    let (one, two) = (Series(one), Series(two));
+    let line = |name: &str, series: &Series| vec![name.to_owned(), table::spread(&series.spread())];
+    let title = format!("Core: adds to one filter of {SHARDS} shards");
+    table::print(&title, &["threads", "ns an item, of each"], &[line("1", &one), line("2", &two)]);
+    let rate = one.over(&two);
+    let twice = |figure: f64| 2.0 * figure;
+    let rate = Spread { median: twice(rate.median), min: twice(rate.min), max: twice(rate.max) };
+    bench.report.record("core-threads", rate);
+    Ok(())
+}
+
+/// Nanoseconds an item of adding `adds` items, on a core.
+fn add_on(filter: &Filter, core: usize, start: u64, adds: u64) -> Result<f64> {
+    pin(core)?;
+    let items: Vec<Item> = (start..start + adds).map(item).collect();
+    let layer = &filter.layers()[0];
+    let (ns, _) = cpu_ns(|| {
+        for group in items.chunks(GROUP) {
+            let mut hashes = [ItemHash::default(); GROUP];
+            for (hash, item) in hashes.iter_mut().zip(group) {
+                *hash = filter.hash(item);
+                layer.prefetch(*hash);
+            }
+            hashes[..group.len()].iter().for_each(|hash| {
+                layer.insert(*hash);
+            });
+        }
+    })?;
+    Ok(ns / adds as f64)
+}

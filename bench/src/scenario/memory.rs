@@ -1,0 +1,50 @@
+//! Memory, as the server reports it.
+
+use crate::filters;
+use crate::items::WIDTH;
+use crate::measure::Spread;
+use crate::rows::REDISBLOOM_GROWN;
+use crate::server::{SERVER_CORE, Server};
+use crate::{Bench, table};
+use anyhow::{Context, Result};
+
+pub fn run(bench: &mut Bench) -> Result<()> {
+    let server = bench.launch.start(Some(SERVER_CORE), &[])?;
+    let capacity = bench.scale.items;
+    let mut lines = Vec::new();
+    for (layout, rate, id) in [
+        ("BLOCKED", "0.01", "blocked-1"),
+        ("BLOCKED", "0.001", "blocked-01"),
+        ("CLASSIC", "0.01", "classic-1"),
+        ("CLASSIC", "0.001", "classic-01"),
+    ] {
+        let key = format!("{layout} at {rate}");
+        let capacity = capacity.to_string();
+        server.query::<()>(&["BF.RESERVE", &key, rate, &capacity, "NONSCALING", "LAYOUT", layout])?;
+        let bytes = size(&server, &key)?;
+        bench.report.record(id, Spread::exact(bytes * 8.0 / capacity.parse::<f64>()?));
+        lines.push(vec![format!("{key}, {capacity} items"), format!("{bytes}")]);
+    }
+    server.query::<()>(&["BF.RESERVE", "empty", "0.01", "100"])?;
+    let empty: f64 = server.query(&["MEMORY", "USAGE", "empty"])?;
+    bench.report.record("empty", Spread::exact(empty));
+    lines.push(vec!["empty".to_owned(), format!("{empty}")]);
+
+    server.query::<()>(&["BF.RESERVE", "grown", "0.01", "100"])?;
+    filters::send(&server, "BF.MADD", "grown", 0..capacity)?;
+    let grown: f64 = server.query(&["MEMORY", "USAGE", "grown"])?;
+    let full_size = capacity == crate::Scale::FULL.items;
+    match full_size {
+        true => bench.report.record("grown", Spread::exact(grown / REDISBLOOM_GROWN)),
+        false => bench.report.unavailable(&["grown"], "not at this size"),
+    }
+    lines.push(vec![format!("grown from 100 to {capacity} items of {WIDTH} bytes"), format!("{grown}")]);
+    table::print("Memory", &["filter", "bytes"], &lines);
+    Ok(())
+}
+
+/// Bytes of a filter with all its overhead, as BF.INFO says.
+fn size(server: &Server, key: &str) -> Result<f64> {
+    let reply: Vec<redis::Value> = server.query(&["BF.INFO", key, "SIZE"])?;
+    redis::from_redis_value(reply.into_iter().next_back().context("BF.INFO says nothing")?).context("BF.INFO")
+}

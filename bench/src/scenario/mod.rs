@@ -1,0 +1,62 @@
+//! What is measured: one file for each subject.
+
+mod bulk;
+mod commands;
+mod core;
+mod counting;
+mod gozero;
+mod held;
+mod kinds;
+mod latency;
+mod memory;
+mod others;
+mod persistence;
+mod sweeps;
+mod window;
+
+use crate::Bench;
+use anyhow::Result;
+
+/// A subject.
+pub struct Scenario {
+    /// Name for `--only`.
+    pub name: &'static str,
+    /// Rows of the scoreboard that it measures.
+    pub rows: &'static [&'static str],
+    /// Measures them.
+    pub run: fn(&mut Bench) -> Result<()>,
+}
+
+const fn scenario(
+    name: &'static str,
+    rows: &'static [&'static str],
+    run: fn(&mut Bench) -> Result<()>,
+) -> Scenario {
+    Scenario { name, rows, run }
+}
+
+/// All of them.
+pub const ALL: &[Scenario] = &[
+    scenario("single", &["exists", "test", "add"], commands::single),
+    scenario("many", &["mexists", "madd"], commands::many),
+    scenario("large", &["mexists-large"], commands::large),
+    scenario("bulk", &["bulktest", "bulktest-floor", "bulkadd"], bulk::run),
+    scenario("counting", &["counting-add", "counting-del"], counting::run),
+    scenario("window", &["window"], window::run),
+    scenario("gozero", &["gozero-one", "gozero-many", "gozero-bulk"], gozero::run),
+    scenario("held", &["reserve", "unlink"], held::run),
+    scenario("others", &["others"], others::run),
+    scenario("persistence", &["bgsave", "load"], persistence::run),
+    scenario("core", &["core", "core-fastbloom", "core-threads"], core::run),
+    scenario(
+        "memory",
+        &["blocked-1", "blocked-01", "classic-1", "classic-01", "grown", "empty"],
+        memory::run,
+    ),
+    scenario("plot-size", &[], sweeps::size),
+    scenario("plot-items", &[], sweeps::group),
+    scenario("plot-probes", &[], sweeps::probes),
+    scenario("plot-memory", &[], sweeps::memory),
+    scenario("plot-latency", &[], latency::run),
+    scenario("plot-kinds", &[], kinds::run),
+];

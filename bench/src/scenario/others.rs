@@ -1,0 +1,84 @@
+//! What other clients notice of a large bulk test.
+//!
+//! One client pings every half millisecond, first alone, then while another sends tests of a million items
+//! one after the other. The server may use every core, as its pool does.
+
+use super::commands::numbers;
+use crate::filters::{self, fixed};
+use crate::items::{self, BULK_WIDTH, Mix};
+use crate::measure::Spread;
+use crate::probe::{Latencies, Probe};
+use crate::server::Server;
+use crate::{Bench, table};
+use anyhow::{Result, bail};
+use bloomery::LayoutChoice::Classic;
+use std::time::{Duration, Instant};
+
+/// Between two probes.
+const PAUSE: Duration = Duration::from_micros(500);
+
+/// Most items that the filter is filled with: its pages are touched, and a test of a CLASSIC filter fetches
+/// all the lines of an item whatever the fill.
+const FILL: u64 = 100_000_000;
+
+pub fn run(bench: &mut Bench) -> Result<()> {
+    let server = bench.launch.start(None, &[])?;
+    if !server.knows("BF.BULKTEST")? {
+        bench.report.unavailable(&["others"], "not available");
+        return Ok(());
+    }
+    let capacity = filters::capacity_for(fixed(1, 0.01, Classic), bench.scale.large)?;
+    let added = capacity.min(FILL);
+    filters::serve::<BULK_WIDTH>(&server, "filter", fixed(capacity, 0.01, Classic), added)?;
+    let items = bench.scale.bulk / 4;
+    let each = Duration::from_millis(if bench.scale.large < 1 << 30 { 100 } else { 2000 });
+    let test =
+        items::bulk_commands("BF.BULKTEST", "filter", &numbers(Mix::Half, 1, items, added), items as usize);
+
+    let (mut ratios, mut lines) = (Vec::new(), Vec::new());
+    for round in 1..=bench.rounds {
+        let idle = probed(&server, || {
+            std::thread::sleep(each);
+            Ok(())
+        })?;
+        let mut tests = 0;
+        let loaded = probed(&server, || {
+            let mut connection = server.connect()?;
+            let started = Instant::now();
+            while started.elapsed() < each {
+                if let Some(error) = connection.run(&test)?.error {
+                    bail!("BF.BULKTEST: {error}");
+                }
+                tests += 1;
+            }
+            Ok(())
+        })?;
+        ratios.push(p99(&loaded) / p99(&idle));
+        let ms = |ns: f64| table::number(ns / 1e6);
+        lines.push(vec![
+            round.to_string(),
+            ms(p99(&idle)),
+            ms(p99(&loaded)),
+            ms(idle.max() as f64),
+            ms(loaded.max() as f64),
+            tests.to_string(),
+        ]);
+    }
+    table::print(
+        &format!("PING of another client, ms, during bulk tests of {items} items"),
+        &["round", "idle p99", "loaded p99", "idle max", "loaded max", "tests"],
+        &lines,
+    );
+    bench.report.record("others", Spread::of(ratios));
+    Ok(())
+}
+
+fn probed(server: &Server, work: impl FnOnce() -> Result<()>) -> Result<Latencies> {
+    let probe = Probe::start(server, &["PING"], PAUSE)?;
+    work()?;
+    probe.stop()
+}
+
+fn p99(latencies: &Latencies) -> f64 {
+    latencies.value_at_quantile(0.99) as f64
+}

@@ -1,0 +1,78 @@
+//! Saving and loading, beside a plain string of as many bytes: two servers with the same settings, one key
+//! each, in turn. In CPU time of the server and of its child: how fast the disk is, and what else the machine
+//! does, is no property of a filter.
+
+use crate::filters::{self, fixed};
+use crate::items::WIDTH;
+use crate::measure::{Series, Spread};
+use crate::server::{Server, query};
+use crate::{Bench, table};
+use anyhow::{Result, ensure};
+use bloomery::LayoutChoice::Auto;
+use fastrand::Rng;
+use std::time::Duration;
+
+pub fn run(bench: &mut Bench) -> Result<()> {
+    let bytes = bench.scale.large;
+    // Full: half of its bits are set.
+    let capacity = filters::capacity_for(fixed(1, 0.01, Auto), bytes)?;
+    // Without compression: trying to compress what cannot be is most of the time of both, and would hide the
+    // rest.
+    let settings = [("rdbcompression", "no")];
+    let with_filter = bench.launch.start(None, &settings)?;
+    filters::serve::<WIDTH>(&with_filter, "filter", fixed(capacity, 0.01, Auto), capacity)?;
+    let with_string = bench.launch.start(None, &settings)?;
+    let mut string = vec![0; bytes as usize];
+    Rng::with_seed(1).fill(&mut string);
+    redis::cmd("SET").arg("string").arg(string).query::<()>(&mut with_string.client()?)?;
+
+    let servers = [&with_string, &with_filter];
+    let mut saves = [Series(Vec::new()), Series(Vec::new())];
+    let mut loads = saves.clone();
+    for round in 0..bench.rounds {
+        for turn in 0..2 {
+            let side = (turn + round as usize) % 2;
+            saves[side].0.push(save(servers[side])?);
+            loads[side].0.push(load(servers[side])?);
+        }
+    }
+    let line = |name: &str, series: &Series| vec![name.to_owned(), table::spread(&series.spread())];
+    table::print(
+        &format!("{} MiB", bytes >> 20),
+        &["", "seconds of CPU time"],
+        &[
+            line("BGSAVE, string", &saves[0]),
+            line("BGSAVE, filter", &saves[1]),
+            line("load, string", &loads[0]),
+            line("load, filter", &loads[1]),
+        ],
+    );
+    // Rates are the inverse of times.
+    let rate = |series: &[Series; 2]| -> Spread { series[0].over(&series[1]) };
+    bench.report.record("bgsave", rate(&saves));
+    bench.report.record("load", rate(&loads));
+    Ok(())
+}
+
+/// Seconds of CPU time of a BGSAVE's child.
+fn save(server: &Server) -> Result<f64> {
+    let used = || -> Result<f64> {
+        let of = |field| -> Result<f64> { Ok(server.info("cpu", field)?.parse()?) };
+        Ok(of("used_cpu_sys_children")? + of("used_cpu_user_children")?)
+    };
+    let before = used()?;
+    query::<()>(&mut server.client()?, &["BGSAVE"])?;
+    while server.info("persistence", "rdb_bgsave_in_progress")? != "0" {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let status = server.info("persistence", "rdb_last_bgsave_status")?;
+    ensure!(status == "ok", "BGSAVE failed:\n{}", server.log());
+    Ok(used()? - before)
+}
+
+/// Seconds of the server's CPU time to drop everything and load the file again.
+fn load(server: &Server) -> Result<f64> {
+    let before = server.cpu_ns()?;
+    query::<()>(&mut server.client()?, &["DEBUG", "RELOAD", "NOSAVE"])?;
+    Ok((server.cpu_ns()? - before) as f64 / 1e9)
+}
