@@ -176,15 +176,17 @@ impl Words {
         }
     }
 
-    /// The reverse of [`read_bytes`](Words::read_bytes), into words that are 0.
-    pub(crate) fn write_bytes(&self, first: usize, bytes: &[u8]) {
-        for (chunk, word) in bytes.chunks_exact(8).zip(&self[first..]) {
+    /// The reverse of [`read_bytes`](Words::read_bytes), into words that are 0. Returns the number of ones.
+    pub(crate) fn write_bytes(&self, first: usize, bytes: &[u8]) -> u64 {
+        let words = &self[first..first + bytes.len() / 8];
+        for (chunk, word) in bytes.chunks_exact(8).zip(words) {
             let value = u64::from_le_bytes(chunk.try_into().unwrap_or_default());
             // A page of zeros stays untouched.
             if value != 0 {
                 word.store(value, Relaxed);
             }
         }
+        Words::ones(words)
     }
 
     /// Asks the processor to fetch the line of word `index`; a hint that never faults.

@@ -20,7 +20,8 @@ use std::rc::Rc;
 const YES: Result<Reply, CommandError> = Ok(Reply::Bool(true));
 const NO: Result<Reply, CommandError> = Ok(Reply::Bool(false));
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
-const NOT_NATIVE: &str = "ERR the filter came from another system, whose filters take adds, tests and merges only";
+const NOT_NATIVE: &str =
+    "ERR the filter came from another system, whose filters take adds, tests and merges only";
 
 /// valkey-bloom's payload of a filter for 10 items that holds `hello`.
 const PAYLOAD: &str = "01 02000000 7b14ae47e17a843f 000000000000e03f 00 0100000000000000 3900000000000000 01 \

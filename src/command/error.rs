@@ -154,9 +154,9 @@ impl fmt::Display for CommandError {
             CommandError::WrongType => {
                 f.write_str("WRONGTYPE Operation against a key holding the wrong kind of value")
             }
-            CommandError::NotNative => {
-                f.write_str("ERR the filter came from another system, whose filters take adds, tests and merges only")
-            }
+            CommandError::NotNative => f.write_str(
+                "ERR the filter came from another system, whose filters take adds, tests and merges only",
+            ),
             CommandError::NotFound => f.write_str("ERR not found"),
             CommandError::Exists => f.write_str("ERR item exists"),
             CommandError::BadErrorRate => f.write_str("ERR bad error rate"),

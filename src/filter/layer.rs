@@ -126,13 +126,17 @@ impl Layer {
         Layer::with_words(shape, Words::zeroed(shape.words())?)
     }
 
-    /// A layer of these cells, `shape.words()` of them; it holds `items`.
+    /// A layer of these cells, `shape.words()` of them with so many `ones`; it holds `items`.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
-    pub(crate) fn from_words(shape: Shape, words: Words, items: u64) -> Result<Layer, Error> {
+    pub(crate) fn from_words(shape: Shape, words: Words, items: u64, ones: u64) -> Result<Layer, Error> {
         let layer = Layer::with_words(shape, words)?;
-        layer.recount();
+        match &layer.tallies {
+            Tallies::Inline { set, .. } => set.store(ones, Relaxed),
+            // By shard, and of counters those at their maximum.
+            Tallies::Padded { .. } => layer.recount(),
+        }
         layer.set_items(items);
         Ok(layer)
     }

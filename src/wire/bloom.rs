@@ -1,10 +1,10 @@
 //! The header of Bloom filters: kinds 1 fixed, 2 chain, 3 window.
 
 use super::DecodeError;
+use super::decode::Filled;
 use super::head::{Header, read, write};
 use crate::filter::{Body, Chain, Filter, Layer, Schedule, Value, Window};
 use crate::hash::{HashKind, Seed};
-use crate::mem::Words;
 use crate::params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limits};
 use crate::sizing::{Layout, Shape};
 use serde::{Deserialize, Serialize};
@@ -68,10 +68,13 @@ impl Description {
     }
 
     /// The filter, from the cells of all its layers.
-    pub(super) fn build(self, arrays: Vec<Words>) -> Result<Value, DecodeError> {
-        let layers = self.layers.into_iter().zip(arrays).map(|(LayerDescription { shape, items }, words)| {
-            Layer::from_words(shape, words, items).map(Arc::new).map_err(DecodeError::from)
-        });
+    pub(super) fn build(self, arrays: Vec<Filled>) -> Result<Value, DecodeError> {
+        let layers =
+            self.layers.into_iter().zip(arrays).map(|(LayerDescription { shape, items }, filled)| {
+                Layer::from_words(shape, filled.words, items, filled.ones)
+                    .map(Arc::new)
+                    .map_err(DecodeError::from)
+            });
         let body = match self.spec.family {
             Family::Fixed(_) => Body::Fixed(layers.last().ok_or(DecodeError::Length("body"))??),
             Family::Scaling { .. } => Body::Chain(Chain::from_layers(layers.collect::<Result<_, _>>()?)),

@@ -1,10 +1,10 @@
 //! The header of cuckoo filters: kind 4. The number of items is that of the slots in use, and is not written.
 
 use super::DecodeError;
+use super::decode::Filled;
 use super::head::{Header, read, write};
 use crate::filter::{Cuckoo, CuckooSpec, Origin, Value};
 use crate::hash::{HashKind, Seed};
-use crate::mem::Words;
 use crate::params::limits;
 use serde::{Deserialize, Serialize};
 
@@ -48,8 +48,8 @@ impl Description {
     }
 
     /// The filter, from the slots of all its sub-filters.
-    pub(super) fn build(self, arrays: Vec<Words>) -> Result<Value, DecodeError> {
-        let tables = self.buckets.into_iter().zip(arrays);
+    pub(super) fn build(self, arrays: Vec<Filled>) -> Result<Value, DecodeError> {
+        let tables = self.buckets.into_iter().zip(arrays.into_iter().map(|filled| filled.words));
         let filter = Cuckoo::from_parts(self.spec, tables, self.deletes, self.moves);
         filter.map(|filter| Value::Cuckoo(Box::new(filter))).map_err(DecodeError::from)
     }

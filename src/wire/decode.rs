@@ -13,11 +13,19 @@ pub struct Decoder {
     /// Bytes of each array of cells.
     lens: Vec<u64>,
     /// The arrays that have begun.
-    arrays: Vec<Words>,
+    arrays: Vec<Filled>,
     /// Bytes of the body read so far.
     offset: u64,
     /// Bytes of the newest array read so far.
     inside: u64,
+}
+
+/// An array of cells that is being filled.
+#[derive(Debug)]
+pub(super) struct Filled {
+    pub(super) words: Words,
+    /// Ones, counted chunk by chunk while each is in the cache: counting them at the end would read all again.
+    pub(super) ones: u64,
 }
 
 impl Decoder {
@@ -76,7 +84,7 @@ impl Decoder {
             if len > next {
                 return Err(DecodeError::Length("chunk"));
             }
-            self.arrays.push(Words::zeroed(next / 8)?);
+            self.arrays.push(Filled { words: Words::zeroed(next / 8)?, ones: 0 });
             self.inside = 0;
         }
         let end = self.inside.saturating_add(len);
@@ -84,7 +92,8 @@ impl Decoder {
             return Err(DecodeError::Length("chunk"));
         }
         let first = usize::try_from(self.inside / 8).map_err(|_| DecodeError::Length("body"))?;
-        self.arrays.last().ok_or(DecodeError::Length("body"))?.write_bytes(first, data);
+        let array = self.arrays.last_mut().ok_or(DecodeError::Length("body"))?;
+        array.ones = array.ones.saturating_add(array.words.write_bytes(first, data));
         self.inside = end;
         self.offset = self.offset.saturating_add(len);
         Ok(())

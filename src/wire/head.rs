@@ -12,9 +12,9 @@
 //! 24  header
 //! ```
 
+use super::decode::Filled;
 use super::{DecodeError, MAGIC, VERSION, bloom, cuckoo, foreign, take};
 use crate::filter::{Value, ValueRef};
-use crate::mem::Words;
 use bincode::Options;
 use serde::{Deserialize, Serialize};
 
@@ -84,7 +84,7 @@ impl Description {
     }
 
     /// The value, from all its arrays.
-    pub(super) fn build(self, arrays: Vec<Words>) -> Result<Value, DecodeError> {
+    pub(super) fn build(self, arrays: Vec<Filled>) -> Result<Value, DecodeError> {
         match self {
             Description::Bloom(description) => description.build(arrays),
             Description::Cuckoo(description) => description.build(arrays),

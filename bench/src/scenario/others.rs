@@ -9,6 +9,7 @@ use crate::items::{self, BULK_WIDTH, Mix};
 use crate::measure::Spread;
 use crate::probe::{Latencies, Probe};
 use crate::server::Server;
+use crate::wire::Batch;
 use crate::{Bench, table};
 use anyhow::{Result, bail};
 use bloomery::LayoutChoice::Classic;
@@ -32,8 +33,25 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     filters::serve::<BULK_WIDTH>(&server, "filter", fixed(capacity, 0.01, Classic), added)?;
     let items = bench.scale.bulk / 4;
     let each = Duration::from_millis(if bench.scale.large < 1 << 30 { 100 } else { 2000 });
-    let test =
-        items::bulk_commands("BF.BULKTEST", "filter", &numbers(Mix::Half, 1, items, added), items as usize);
+    let numbers = numbers(Mix::Half, 1, items, added);
+    let test = items::bulk_commands("BF.BULKTEST", "filter", &numbers, items as usize);
+    // What the server itself takes to receive as much and to answer it.
+    let floor = items::bulk_commands("FLOOR.BULKTEST", "floor", &numbers, items as usize);
+    let under = |request: &Batch| {
+        let mut sent = 0;
+        let latencies = probed(&server, || {
+            let mut connection = server.connect()?;
+            let started = Instant::now();
+            while started.elapsed() < each {
+                if let Some(error) = connection.run(request)?.error {
+                    bail!("a bulk test: {error}");
+                }
+                sent += 1;
+            }
+            Ok(())
+        })?;
+        Ok((latencies, sent))
+    };
 
     let (mut ratios, mut lines) = (Vec::new(), Vec::new());
     for round in 1..=bench.rounds {
@@ -41,32 +59,26 @@ pub fn run(bench: &mut Bench) -> Result<()> {
             std::thread::sleep(each);
             Ok(())
         })?;
-        let mut tests = 0;
-        let loaded = probed(&server, || {
-            let mut connection = server.connect()?;
-            let started = Instant::now();
-            while started.elapsed() < each {
-                if let Some(error) = connection.run(&test)?.error {
-                    bail!("BF.BULKTEST: {error}");
-                }
-                tests += 1;
-            }
-            Ok(())
-        })?;
+        let (floored, _) = under(&floor)?;
+        let (loaded, tests) = under(&test)?;
         ratios.push(p99(&loaded) / p99(&idle));
         let ms = |ns: f64| table::number(ns / 1e6);
         lines.push(vec![
             round.to_string(),
             ms(p99(&idle)),
+            ms(p99(&floored)),
             ms(p99(&loaded)),
             ms(idle.max() as f64),
+            ms(floored.max() as f64),
             ms(loaded.max() as f64),
             tests.to_string(),
         ]);
     }
     table::print(
-        &format!("PING of another client, ms, during bulk tests of {items} items"),
-        &["round", "idle p99", "loaded p99", "idle max", "loaded max", "tests"],
+        &format!(
+            "PING of another client, ms, during bulk tests of {items} items, and FLOOR.BULKTEST of as many"
+        ),
+        &["round", "idle p99", "floor p99", "loaded p99", "idle max", "floor max", "loaded max", "tests"],
         &lines,
     );
     bench.report.record("others", Spread::of(ratios));
