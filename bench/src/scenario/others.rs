@@ -36,8 +36,9 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let numbers = numbers(Mix::Half, 1, items, added);
     let test = items::bulk_commands("BF.BULKTEST", "filter", &numbers, items as usize);
     // What the server itself takes to receive as much and to answer it.
+    filters::floor(&server)?;
     let floor = items::bulk_commands("FLOOR.BULKTEST", "floor", &numbers, items as usize);
-    let under = |request: &Batch| {
+    let under = |request: &Batch| -> Result<(Latencies, u32)> {
         let mut sent = 0;
         let latencies = probed(&server, || {
             let mut connection = server.connect()?;
