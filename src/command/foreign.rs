@@ -3,10 +3,9 @@
 
 use super::error::CommandError;
 use super::info::general;
-use super::items::Mode;
-use super::reply::{Answer, Answers, Reply};
-use super::table::Command;
-use super::{Call, Effect, Key};
+use super::items::{Adds, Mode, added_one, yes};
+use super::reply::{Answers, Reply};
+use super::{Call, Key};
 use crate::error::Error;
 use crate::filter::foreign::redisbloom::{FORCE_64, NO_SCALING};
 use crate::filter::foreign::{Encoding, Growth};
@@ -22,28 +21,15 @@ pub(super) fn test<'a, C: Call<'a>>(call: &C, filter: &Foreign) -> Reply {
 
 /// `BF.MEXISTS key item…`, `BF.MTEST key item…`.
 pub(super) fn test_many<'a, C: Call<'a>>(call: &C, filter: &Foreign) -> Reply {
-    let answers = (FIRST_ITEM..call.argc()).map(|index| answer(filter.contains(call.arg(index))));
+    let answers = (FIRST_ITEM..call.argc()).map(|index| yes(filter.contains(call.arg(index))));
     Reply::Answers(Answers { answers: answers.collect(), error: None })
-}
-
-fn answer(yes: bool) -> Answer {
-    if yes { Answer::Yes } else { Answer::No }
 }
 
 /// `BF.ADD key item`, `BF.ADDNX key item`: they are the same here, because no original counts an item twice.
 #[cold]
 pub(super) fn add<'a, C: Call<'a>>(call: &C, key: &mut C::Key, mode: Mode) -> Result<Reply, CommandError> {
     let filter = key.foreign_mut().ok_or(CommandError::NotFound)?;
-    let Added { added, changed } = add_item(call, filter, call.arg(FIRST_ITEM))?;
-    if changed {
-        call.replicate(if mode == Mode::Add {
-            Effect::Verbatim
-        } else {
-            Effect::Items(Command::Add, &[FIRST_ITEM])
-        });
-        call.changed(c"bf.add");
-    }
-    Ok(Reply::Bool(added))
+    Ok(added_one(call, mode, add_item(call, filter, call.arg(FIRST_ITEM))?))
 }
 
 /// Adds the arguments from `first` on, as `items::add_items` does.
@@ -54,29 +40,9 @@ pub(super) fn add_items<'a, C: Call<'a>>(
     first: usize,
 ) -> Result<Reply, CommandError> {
     let filter = key.foreign_mut().ok_or(CommandError::NotFound)?;
-    let mut answers = Answers::default();
-    let mut changed = Vec::new();
-    for index in first..call.argc() {
-        match add_item(call, filter, call.arg(index)) {
-            Ok(done) => {
-                answers.answers.push(answer(done.added));
-                changed.extend(done.changed.then_some(index));
-            }
-            Err(error) => {
-                answers.answers.push(Answer::Refused);
-                let full = error == CommandError::Full;
-                answers.error = Some(error);
-                if full {
-                    break;
-                }
-            }
-        }
-    }
-    if !changed.is_empty() {
-        call.replicate(Effect::Items(Command::Madd, &changed));
-        call.changed(c"bf.add");
-    }
-    Ok(Reply::Answers(answers))
+    let mut adds = Adds::new(call, first);
+    let _ = (first..call.argc()).try_for_each(|index| adds.note(add_item(call, filter, call.arg(index))));
+    Ok(adds.finish(call))
 }
 
 /// Adds one item, opening a link within the limits of memory.
