@@ -5,7 +5,8 @@ use std::fmt;
 /// Every way in which the core refuses a request. A refused request leaves the filter as it was.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Error {
-    /// The error rate is not a number in `(0, 1)`, or is below [`limits::MIN_ERROR_RATE`](crate::limits::MIN_ERROR_RATE).
+    /// The error rate is not a number in `(0, 1)`, or is below
+    /// [`limits::MIN_ERROR_RATE`](crate::limits::MIN_ERROR_RATE).
     ErrorRate(f64),
     /// The capacity is 0 or above [`limits::MAX_CAPACITY`](crate::limits::MAX_CAPACITY).
     Capacity(u64),

@@ -1,9 +1,10 @@
 //! Cells in atomic 64-bit words: single bits ([`bit`]) and packed saturating counters ([`counter`]).
 //!
-//! Both come in three forms through [`Writer`]: [`Shared`] for any number of writers, [`Single`] for the one thread that
-//! writes while others read, [`PerShard`] for threads that have the shards divided among them. Every access is `Relaxed`: a cell is a word of its own, nothing else is published through
-//! it, and coherence of one location is all that "once set, seen as set" needs. Whoever hands the item from writer to
-//! reader (a channel, a reply on a socket) supplies the happens-before edge.
+//! Both come in three forms through [`Writer`]: [`Shared`] for any number of writers, [`Single`] for the one thread
+//! that writes while others read, [`PerShard`] for threads that have the shards divided among them. Every access is
+//! `Relaxed`: a cell is a word of its own, nothing else is published through it, and coherence of one location is all
+//! that "once set, seen as set" needs. Whoever hands the item from writer to reader (a channel, a reply on a socket)
+//! supplies the happens-before edge.
 
 pub mod bit;
 pub mod counter;

@@ -36,7 +36,8 @@ pub(super) fn load<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     create(call, import::valkey_bloom_payload(call.arg(2)).map_err(refused)?)
 }
 
-/// Puts the filter into the key, which must be empty. What is replicated is the filter, whatever is at the source there.
+/// Puts the filter into the key, which must be empty. What is replicated is the filter, whatever is at the source
+/// there.
 fn create<'a, C: Call<'a>>(call: &C, filter: Foreign) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
     if key.value()?.is_some() {

@@ -184,8 +184,8 @@ pub(super) fn debug<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     Ok(Reply::Array(lines))
 }
 
-/// A number as C's `%g` writes it: six digits that mean something, no zeros behind them, and an exponent where the number
-/// is very small or large.
+/// A number as C's `%g` writes it: six digits that mean something, no zeros behind them, and an exponent where the
+/// number is very small or large.
 pub(super) fn general(value: f64) -> String {
     const DIGITS: i32 = 6;
     let scientific = format!("{value:.5e}");

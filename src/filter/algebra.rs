@@ -1,5 +1,5 @@
-//! Set algebra on whole filters: union, intersection, equality. It goes word by word, and so on as many threads as there
-//! are. An operation is checked as a whole before it changes anything.
+//! Set algebra on whole filters: union, intersection, equality. It goes word by word, and so on as many threads as
+//! there are. An operation is checked as a whole before it changes anything.
 
 use super::{Body, Filter, Layer, Value, Window};
 use crate::error::Error;
@@ -69,7 +69,8 @@ impl Filter {
         .find_map(|(what, differs)| differs.then_some(what))
     }
 
-    /// What the two differ in that decides which cells an item has; of windows, also which generation. `None` if nothing.
+    /// What the two differ in that decides which cells an item has; of windows, also which generation. `None` if
+    /// nothing.
     pub fn difference(&self, other: &Filter) -> Option<&'static str> {
         let schedule = |filter: &Filter| {
             let schedule = filter.window().map(Window::schedule)?;
@@ -111,8 +112,8 @@ impl Filter {
     /// Makes this the intersection with a filter of the same hash, seed and shape. Items of both stay.
     ///
     /// # Errors
-    /// [`Error::Mismatch`], and then nothing has changed. Filters of several layers, windows and grown chains, are refused
-    /// too: an item may lie in different layers of the two, and would be lost.
+    /// [`Error::Mismatch`], and then nothing has changed. Filters of several layers, windows and grown chains, are
+    /// refused too: an item may lie in different layers of the two, and would be lost.
     pub fn intersect(&mut self, other: &Filter) -> Result<(), Error> {
         if !self.is_congruent(other) || (self.layers().len() > 1) {
             return Err(Error::Mismatch);
@@ -125,8 +126,8 @@ impl Filter {
         self.is_congruent(other) && self.layers().iter().zip(other.layers()).all(|(a, b)| a.equal(b))
     }
 
-    /// Whether both give every item the same answer and always will, given the same adds: the same hash, seed, shape and
-    /// cells. Windows are taken as of these generations, in which one that has not been opened yet is empty.
+    /// Whether both give every item the same answer and always will, given the same adds: the same hash, seed, shape
+    /// and cells. Windows are taken as of these generations, in which one that has not been opened yet is empty.
     pub fn equal_at(&self, other: &Filter, generations: [u64; 2], fork: &Fork<'_>) -> bool {
         if self.difference(other).is_some() {
             return false;
@@ -185,8 +186,8 @@ impl Filter {
 }
 
 impl Value {
-    /// Whether both give every item the same answer, as [`Filter::equal_at`] says. Cuckoo filters have no equals: where a
-    /// fingerprint lies depends on the order of adds.
+    /// Whether both give every item the same answer, as [`Filter::equal_at`] says. Cuckoo filters have no equals: where
+    /// a fingerprint lies depends on the order of adds.
     pub fn equal_at(&self, other: &Value, generations: [u64; 2], fork: &Fork<'_>) -> bool {
         match (self, other) {
             (Value::Bloom(a), Value::Bloom(b)) => a.equal_at(b, generations, fork),

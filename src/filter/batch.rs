@@ -5,8 +5,8 @@ use super::{Filter, Layer, Reader};
 use crate::hash::{Hasher, ItemHash};
 use std::ops::{ControlFlow, Deref};
 
-/// Items of a group: a mask of answers is one word. A core has 10 to 16 misses under way at once, and enough behind them
-/// to keep it so.
+/// Items of a group: a mask of answers is one word. A core has 10 to 16 misses under way at once, and enough behind
+/// them to keep it so.
 pub const GROUP: usize = 64;
 
 /// What items are looked up in.
@@ -43,8 +43,8 @@ impl Probed for Reader {
 }
 
 /// Hashes the items in groups of up to [`GROUP`], asks for the lines of each by `prefetch`, which is
-/// [`Layer::prefetch`] or [`Layer::prefetch_all`], and visits it, until told to stop. `filter` is a shared or an exclusive
-/// reference, which `visit` gets back.
+/// [`Layer::prefetch`] or [`Layer::prefetch_all`], and visits it, until told to stop. `filter` is a shared or an
+/// exclusive reference, which `visit` gets back.
 #[inline(always)]
 pub fn for_each_group<'i, F: Deref<Target: Probed>>(
     filter: &mut F,

@@ -75,9 +75,9 @@ pub struct Layer {
     cell: Cell,
 }
 
-/// An expression with the layer's number of probes as the constant `K`, or 0 if that is not one of the usual. Error rates
-/// down to 0.5 % take up to seven probes, which one word of hash has; with their number known they need no loop, and a
-/// test takes half the time.
+/// An expression with the layer's number of probes as the constant `K`, or 0 if that is not one of the usual. Error
+/// rates down to 0.5 % take up to seven probes, which one word of hash has; with their number known they need no loop,
+/// and a test takes half the time.
 macro_rules! with_probes {
     ($layer:expr, $K:ident => $value:expr) => {
         match $layer.probes {
@@ -203,8 +203,8 @@ impl Layer {
         }
     }
 
-    /// [`contains`](Layer::contains) in a block of bits, without a branch on what is found there: mispredicting one costs
-    /// more than all probes in a line that is at hand.
+    /// [`contains`](Layer::contains) in a block of bits, without a branch on what is found there: mispredicting one
+    /// costs more than all probes in a line that is at hand.
     #[inline(always)]
     fn block_contains<const K: u32>(&self, item: ItemHash) -> bool {
         let block = self.block(item);
@@ -227,8 +227,8 @@ impl Layer {
 
     /// Sets the item's bits in its block, and says how many were not set.
     ///
-    /// Not inlined: beside [`block_contains`](Layer::block_contains) the compiler keeps what both compute, and runs out of
-    /// registers.
+    /// Not inlined: beside [`block_contains`](Layer::block_contains) the compiler keeps what both compute, and runs out
+    /// of registers.
     #[inline(never)]
     fn block_set<W: Writer>(&self, item: ItemHash) -> i64 {
         let block = self.block(item);
@@ -246,8 +246,8 @@ impl Layer {
     }
 
     /// Fetches the lines that a test of this item will touch first; worth it some items ahead. In a CLASSIC layer those
-    /// of two probes, which tell most items that are absent: on 1 GiB a test of one takes 41 ns with two, 66 with four and
-    /// 133 with all seven, and one of an item that is present takes 140 in any case.
+    /// of two probes, which tell most items that are absent: on 1 GiB a test of one takes 41 ns with two, 66 with four
+    /// and 133 with all seven, and one of an item that is present takes 140 in any case.
     #[inline]
     pub fn prefetch(&self, item: ItemHash) {
         self.prefetch_probes(item, 2);
@@ -463,8 +463,8 @@ impl Layer {
         Ok(())
     }
 
-    /// Replaces each word by what `combined` makes of it and the other's. Says whether one changed; those that do not are
-    /// not written, so that their pages stay clean.
+    /// Replaces each word by what `combined` makes of it and the other's. Says whether one changed; those that do not
+    /// are not written, so that their pages stay clean.
     fn combine<W: Writer>(
         &self,
         other: &Layer,

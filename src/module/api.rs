@@ -1,8 +1,8 @@
 //! The server's API as safe Rust: the one file that calls it on behalf of commands.
 //!
-//! What goes through `server!`, here and where the module registers itself, exists in every server since Redis 7.0. What
-//! came later is looked for where it is used, and done without where it is missing. Values carry the lifetime `'a` of the running
-//! command, and none of them is `Send`: the API belongs to the main thread.
+//! What goes through `server!`, here and where the module registers itself, exists in every server since Redis 7.0.
+//! What came later is looked for where it is used, and done without where it is missing. Values carry the lifetime `'a`
+//! of the running command, and none of them is `Send`: the API belongs to the main thread.
 
 use super::data_type;
 use crate::command::{Access, WrongType};

@@ -126,7 +126,8 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx, prefix: &str) -> Re
     Ok(())
 }
 
-/// Makes the ACL categories `bloom` and `cuckoo`, where the server has categories of modules. That they exist is as good.
+/// Makes the ACL categories `bloom` and `cuckoo`, where the server has categories of modules. That they exist is as
+/// good.
 ///
 /// # Safety
 /// As for [`register`].

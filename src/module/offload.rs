@@ -1,9 +1,9 @@
 //! The worker pool, and clients that wait for it.
 //!
 //! A worker never touches what belongs to the main thread: not the key, whose layers it holds by references of its own,
-//! so that whatever happens to the key meanwhile (DEL, FLUSHALL, RENAME, SWAPDB) costs nothing but the last of them; not
-//! the context; and not the reference counts of strings, which are not atomic. It reads the bytes of an argument that the
-//! main thread retained, unblocks the client, and the main thread replies and releases the argument.
+//! so that whatever happens to the key meanwhile (DEL, FLUSHALL, RENAME, SWAPDB) costs nothing but the last of them;
+//! not the context; and not the reference counts of strings, which are not atomic. It reads the bytes of an argument
+//! that the main thread retained, unblocks the client, and the main thread replies and releases the argument.
 
 use super::api::{Context, Text, server, status};
 use super::{config, guard, log, reply};
@@ -23,8 +23,8 @@ fn workers() -> usize {
     config::settings().threads.unwrap_or_else(|| cores_but_one().min(MAX_THREADS))
 }
 
-/// Takes the configured number of threads. They are started at first use: if the module's loading failed after they were
-/// started, its code would be unmapped under them.
+/// Takes the configured number of threads. They are started at first use: if the module's loading failed after they
+/// were started, its code would be unmapped under them.
 pub(super) fn resize() {
     POOL.resize(workers());
 }
@@ -143,7 +143,8 @@ unsafe extern "C" fn answer(
     _argv: *mut *mut raw::RedisModuleString,
     _argc: c_int,
 ) -> c_int {
-    // SAFETY: the context is valid for this call, and the private data is the box of `unblock`, which `free` takes later.
+    // SAFETY: the context is valid for this call, and the private data is the box of `unblock`, which `free` takes
+    // later.
     let (ctx, done) = unsafe {
         let done: *mut Done = server!(RedisModule_GetBlockedClientPrivateData(ctx)).cast();
         (Context::new(ctx), done.as_mut())

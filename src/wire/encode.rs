@@ -61,8 +61,8 @@ impl<'a> Encoder<'a> {
     }
 
     /// Puts the chunk that begins at `offset` of the body into `piece` and returns the offset behind it, or `None` at
-    /// the end of the body and, in our format, at offsets where no word begins. A chunk holds at most [`CHUNK`] bytes of
-    /// one array, in RedisBloom's format [`redisbloom::MAX_PIECE`].
+    /// the end of the body and, in our format, at offsets where no word begins. A chunk holds at most [`CHUNK`] bytes
+    /// of one array, in RedisBloom's format [`redisbloom::MAX_PIECE`].
     pub fn chunk(&self, offset: u64, piece: &mut Vec<u8>) -> Option<u64> {
         if matches!(self.format, Format::Native { .. }) && !offset.is_multiple_of(8) {
             return None;
@@ -79,7 +79,8 @@ impl<'a> Encoder<'a> {
         self.write(array, offset, inside, piece)
     }
 
-    /// Puts the chunk at `offset` of the body, which is byte `inside` of `array`, into `piece`; returns the offset behind.
+    /// Puts the chunk at `offset` of the body, which is byte `inside` of `array`, into `piece`; returns the offset
+    /// behind.
     fn write(&self, array: Array<'_>, offset: u64, inside: u64, piece: &mut Vec<u8>) -> Option<u64> {
         let (prefix, most) = match self.format {
             Format::Native { .. } => (chunk::PREFIX, CHUNK as u64),

@@ -1,8 +1,8 @@
 //! Filters as other systems made them, kept bit for bit: they answer as the original did, false positives included, and
 //! take further items by the original's rules. No member of the original is ever missed, because no bit is moved.
 //!
-//! A [`Foreign`] filter is a chain of links, bit arrays with a modulus and a number of probes; most systems have one. Its
-//! [`Scheme`] says where an item's bits lie, its [`Growth`] what happens when it is full.
+//! A [`Foreign`] filter is a chain of links, bit arrays with a modulus and a number of probes; most systems have one.
+//! Its [`Scheme`] says where an item's bits lie, its [`Growth`] what happens when it is full.
 
 pub mod link;
 pub mod scheme;
@@ -144,8 +144,8 @@ impl Foreign {
     /// Adds the item without opening a link.
     ///
     /// # Errors
-    /// [`Error::Full`], and then nothing has changed: see [`grow`](Foreign::grow). [`Error::Foreign`] for an item that the
-    /// original cannot have.
+    /// [`Error::Full`], and then nothing has changed: see [`grow`](Foreign::grow). [`Error::Foreign`] for an item that
+    /// the original cannot have.
     pub fn add_without_growth(&mut self, item: &[u8]) -> Result<Added, Error> {
         let probes = self.probes(item).ok_or(Error::Foreign("item"))?;
         if self.holds(&probes) {

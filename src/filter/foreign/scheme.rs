@@ -92,8 +92,8 @@ fn json(text: &str) -> Vec<u8> {
     json.into_bytes()
 }
 
-/// A string as Kryo 5 writes it behind its class number: short ASCII with the last byte marked, else the number of UTF-16
-/// units plus one, and each unit in one to three bytes.
+/// A string as Kryo 5 writes it behind its class number: short ASCII with the last byte marked, else the number of
+/// UTF-16 units plus one, and each unit in one to three bytes.
 fn kryo5(text: &str) -> Vec<u8> {
     const STRING: u8 = 3;
     let mut bytes = vec![STRING];

@@ -1,8 +1,8 @@
 //! The data types: what the server calls to save, load, copy, measure and free a filter.
 //!
-//! `bloomery1` holds whatever has no other home. A filter that came from RedisBloom or valkey-bloom stays of their type, in
-//! their encoding, so that it can go back; see [`Home`]. A value is a `Box<Value>` in all of them. The callbacks may run in
-//! a forked child (save, rewrite) or on the lazy-free thread (free); none takes a lock.
+//! `bloomery1` holds whatever has no other home. A filter that came from RedisBloom or valkey-bloom stays of their
+//! type, in their encoding, so that it can go back; see [`Home`]. A value is a `Box<Value>` in all of them. The
+//! callbacks may run in a forked child (save, rewrite) or on the lazy-free thread (free); none takes a lock.
 
 mod stream;
 

@@ -57,8 +57,8 @@ enum Description {
     Cuckoo { spec: CuckooSpec, buckets: Vec<u64>, deletes: u64 },
 }
 
-/// Builds a filter from a header and chunks, which may come in any order and repeat each other; it is complete when they
-/// cover all bits.
+/// Builds a filter from a header and chunks, which may come in any order and repeat each other; it is complete when
+/// they cover all bits.
 #[derive(Debug)]
 pub struct Loader {
     description: Description,

@@ -1,7 +1,8 @@
-//! RedisBloom's own encodings of its Bloom and cuckoo filters, read and written, so that data moves in and out without a
-//! rebuild: the fields of RDB files and DUMP payloads, and the headers and chunks of SCANDUMP.
+//! RedisBloom's own encodings of its Bloom and cuckoo filters, read and written, so that data moves in and out without
+//! a rebuild: the fields of RDB files and DUMP payloads, and the headers and chunks of SCANDUMP.
 //!
-//! Every version is read, 1.0 to today; what is written is today's. A filter that came from there stays one, bit for bit.
+//! Every version is read, 1.0 to today; what is written is today's. A filter that came from there stays one, bit for
+//! bit.
 
 mod chunks;
 mod fields;
@@ -41,8 +42,8 @@ impl RawLink {
         let log2 = u8::try_from(self.log2).ok().filter(|log2| *log2 < 64).ok_or(field("n2"))?;
         let modulus = if log2 > 0 { 1 << log2 } else { self.bits };
         let hashes = u32::try_from(self.hashes).ok().filter(|_| self.hashes <= MAX_HASHES);
-        // Filters made before 2.2.0 have no number of bits, and today's RedisBloom refuses them for that. The one that it
-        // gives a link of the same length heals them on the way back.
+        // Filters made before 2.2.0 have no number of bits, and today's RedisBloom refuses them for that. The one that
+        // it gives a link of the same length heals them on the way back.
         let bits = if self.bits == 0 { self.bytes.saturating_mul(8) } else { self.bits };
         let spec = LinkSpec {
             modulus,
@@ -92,8 +93,8 @@ struct RawCuckoo {
     expansion: u64,
 }
 
-/// Of the number of deletes: says that the filter has the hash of versions before 2.2.0, which the encoding has no place
-/// for. RedisBloom takes the number as it is, and misses the items of such a filter with or without it.
+/// Of the number of deletes: says that the filter has the hash of versions before 2.2.0, which the encoding has no
+/// place for. RedisBloom takes the number as it is, and misses the items of such a filter with or without it.
 const OLD_HASH: u64 = 1 << 63;
 
 impl RawCuckoo {
