@@ -1,0 +1,72 @@
+"""What the long suites share: their options, their seed, and the line with the figure.
+
+A suite is a function that takes a server of the matrix and the options, does its work `count` times, raises what went
+wrong (AssertionError, ServerFailed, …), and returns its figure in words. `run` calls it for every server:
+
+    $ scripts/kill9 --server redis-8.0 --count 200
+    row 15: redis-8.0: 200 kills, 51,233 acknowledged adds, 0 lost (seed 1, 251 s)
+
+A failure says which server and which seed, and the command that repeats it. Servers, portraits of filters and random
+commands are those of the integration tests.
+"""
+
+import argparse
+import sys
+import time
+import traceback
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
+
+from servers import MODULE, Server, matrix  # noqa: E402, F401 (Server is for the suites)
+
+
+def options(name: str, description: str, count: int, unit: str) -> argparse.ArgumentParser:
+    """The options of every suite; one may add its own."""
+    parser = argparse.ArgumentParser(
+        prog=f"scripts/{name}", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = [spec.name for spec in matrix()]
+    parser.add_argument(
+        "--server", action="append", choices=names, help="this server of the matrix only (may be repeated)"
+    )
+    parser.add_argument("--count", type=int, default=count, metavar="N", help=f"{unit} for each server ({count:,})")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of all that is random (1)")
+    return parser
+
+
+def run(row: str, suite, parser: argparse.ArgumentParser) -> None:
+    """Runs `suite(spec, arguments)` for every chosen server, prints its figures, and exits with 1 if it failed."""
+    arguments = parser.parse_args()
+    if not MODULE.exists():
+        parser.error(f"{MODULE} is missing; run cargo build --release")
+    specs = [spec for spec in matrix() if not arguments.server or spec.name in arguments.server]
+    if not specs:
+        parser.error("there are no servers to test against; run scripts/servers")
+    failed = False
+    for spec in specs:
+        started = time.monotonic()
+        try:
+            figure, verdict = suite(spec, arguments), ""
+        except Exception:
+            traceback.print_exc()
+            print(f"to repeat it: {again(parser, arguments, spec)}", file=sys.stderr)
+            figure, verdict, failed = "see above", "FAILED: ", True
+        seconds = time.monotonic() - started
+        print(f"row {row}: {spec}: {verdict}{figure} (seed {arguments.seed}, {seconds:.0f} s)", flush=True)
+    sys.exit(failed)
+
+
+def again(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spec) -> str:
+    """The command that does the same again, on one server."""
+    words = [parser.prog, "--server", spec.name]
+    for name, value in vars(arguments).items():
+        if name != "server" and value not in (None, False):
+            words += [f"--{name.replace('_', '-')}"] + ([] if value is True else [str(value)])
+    return " ".join(words)
+
+
+def progress(done: int, count: int, what: str) -> None:
+    """Says on a terminal how far it is; in a pipe, nothing."""
+    if sys.stderr.isatty():
+        print(f"\r{done:,} of {count:,} {what}", end="" if done < count else "\n", file=sys.stderr, flush=True)
