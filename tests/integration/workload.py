@@ -9,6 +9,7 @@ import random
 
 import redis
 from filters import pieces
+from foreign import Bitmap, ValkeyBloomChain, Value, guava_64, redisbloom_2017, sealed
 
 # Runs each of its arguments' commands (a count, then that many words); a command that fails does not end the script.
 SCRIPT = """
@@ -39,6 +40,16 @@ STEADY = {
     "cuckoos:0": "CF.RESERVE 20",
     "cuckoos:1": "CF.RESERVE 40 BUCKETSIZE 4 EXPANSION 2 HASH SIPHASH",
     "cuckoos:2": "CF.RESERVE 100 BUCKETSIZE 3 MAXITERATIONS 200 EXPANSION 0 SEED 2",
+    "bulk:0": "BF.RESERVE 0.01 60000 SHARDS 8 ONFULL SATURATE",
+    # Those of a kind go together: BF.MERGE, BF.INTERSECT.
+    "twin:fixed:0": "BF.RESERVE 0.01 60 ONFULL SATURATE SEED 7",
+    "twin:fixed:1": "BF.RESERVE 0.01 60 ONFULL SATURATE SEED 7",
+    "twin:fixed:2": "BF.RESERVE 0.01 60 ONFULL SATURATE SEED 7",
+    "twin:chain": "BF.RESERVE 0.05 20 SEED 7",
+    "twin:counting:0": "BF.RESERVE 0.01 40 COUNTING ONFULL SATURATE SEED 7",
+    "twin:counting:1": "BF.RESERVE 0.01 40 COUNTING ONFULL SATURATE SEED 7",
+    "twin:window:0": "BF.RESERVE 0.01 40 WINDOW 3 EVERY 60 SINCE 1700000000000 SEED 7",
+    "twin:window:1": "BF.RESERVE 0.01 40 WINDOW 3 EVERY 60 SINCE 1700000000000 SEED 7",
 }
 
 # How a filter is reserved, right and wrong. Small ones, so that they fill up.
@@ -98,30 +109,62 @@ INSERTIONS = {
     "CF": ["", "CAPACITY 20", "CAPACITY 4", "NOCREATE", "CAPACITY 0", "NONSENSE"],
 }
 
+# What BF.IMPORT reads from keys: a bitmap, and Redisson's configuration.
+BITS = 2048
+SOURCES = {"bitmap": "SETBIT 99 1", "config": f"HSET size {BITS} hashIterations 5"}
+
+
+def _arrivals() -> dict[str, list[list]]:
+    """By command, what brings in another system's filter: the words behind the key."""
+    members = ITEMS[5:65]
+    guava = Bitmap(guava_64, 640, 5, members)
+    header = b"".join(number.to_bytes(8, "big") for number in (640, 5, 640))
+    valkey = ValkeyBloomChain(20, 0.05, 0.5, 2, bytes(range(32)))
+    for item in members:
+        valkey.add(item.decode())
+    old = bytes(Bitmap(redisbloom_2017, 958, 7, members).links[0].bits)
+    chain = Value("MBbloom--", 0, [len(members), 1, 100, 0.01, 7, 9.585058378055, old, len(members)])
+    cuckoo = Value("MBbloomCF", 3, [1, 512, 1, bytes(1024)])
+    return {
+        "BF.IMPORT": [
+            ["GOZERO", "bitmap", "BITS", BITS, "MAPS", 5],
+            ["REDISSON", "bitmap", "config", "CODEC", "JSON"],
+            ["BLOOMV3", header + guava.big_endian_words()],
+            ["GUAVA", guava.guava(1)],
+            ["GUAVA", b"no filter"],
+            ["GOZERO", "bitmap", "BITS", 8],
+        ],
+        "BF.LOAD": [[valkey.payload()], [valkey.payload()[:-1]]],
+        # 10 is the RDB version of the oldest server.
+        "RESTORE": [[0, sealed(value.dump(), 10), "REPLACE"] for value in (chain, cuckoo)],
+    }
+
 
 class Workload:
     """The same seed gives the same commands, but for what follows from the data and the time."""
 
     def __init__(self, seed: int):
         self.random = random.Random(seed)
+        self.arrivals = _arrivals()
+        self.steps = (
+            [self.one] * 10
+            + [self.reserve] * 2
+            + [self.transaction, self.script, self.around, self.around, self.load, self.restore]
+            + [self.bring_in, self.begin_anew]
+        )
         self.refused: collections.Counter[str] = collections.Counter()
         self.did: collections.Counter[str] = collections.Counter()
 
     # ---- running ----------------------------------------------------------------------------------------------------
 
     def run(self, client, count: int) -> None:
-        steps = (
-            [self.one] * 10
-            + [self.reserve] * 2
-            + [self.transaction, self.script, self.around, self.around, self.load, self.restore]
-        )
-        for key, arguments in STEADY.items():
+        for key, arguments in (STEADY | SOURCES).items():
             if not client.exists(key):
                 command, *words = arguments.split()
                 client.execute_command(command, key, *words)
         for _ in range(count):
             try:
-                self.random.choice(steps)(client)
+                self.random.choice(self.steps)(client)
             except redis.ResponseError as error:
                 self.refused[" ".join(str(error).split()[:3])] += 1
         self.settle(client)
@@ -136,7 +179,6 @@ class Workload:
 
     def one(self, client) -> None:
         command = self.command()
-        self.did[command[0]] += 1
         for reply in _elements(client.execute_command(*command)):
             if isinstance(reply, redis.ResponseError):
                 self.refused["in an array: " + " ".join(str(reply).split()[:3])] += 1
@@ -192,6 +234,21 @@ class Workload:
             self.did[f"{family}.LOADCHUNK"] += 1
             client.execute_command(f"{family}.LOADCHUNK", target, iterator, piece)
 
+    def bring_in(self, client) -> None:
+        """Another system's filter."""
+        client.setbit("bitmap", self.random.randrange(BITS), 1)
+        command = self.random.choice(list(self.arrivals))
+        key = self.key("BF")
+        client.delete(key)
+        client.execute_command(command, key, *self.random.choice(self.arrivals[command]))
+
+    def begin_anew(self, client) -> None:
+        """A filter that goes together with others as it was at first: it may have become an intersection of some."""
+        key = self.random.choice([key for key in STEADY if key.startswith("twin")])
+        client.delete(key)
+        command, *words = STEADY[key].split()
+        client.execute_command(command, key, *words)
+
     def restore(self, client) -> None:
         family = self.family()
         if payload := client.dump(self.key(family)):
@@ -211,6 +268,7 @@ class Workload:
 
     def key_for(self, family: str, verb: str) -> str:
         steady = {"DEL": "counting", "MDEL": "counting", "COUNT": "counting", "ROTATE": "window", "AGE": "window"}
+        steady |= {"MERGE": "twin", "INTERSECT": "twin", "EQUAL": "twin"}
         if family == "CF":
             steady = {"DEL": "cuckoos", "COUNT": "cuckoos", "COMPACT": "cuckoos"}
         fitting = [
@@ -218,8 +276,14 @@ class Workload:
             for key, command in STEADY.items()
             if command.startswith(family) and key.startswith(steady.get(verb, ""))
         ]
-        chance = 0.8 if verb in steady else 0.2
+        chance = 0.8 if verb in steady else 0.4
         return self.random.choice(fitting) if self.random.random() < chance else self.key(family)
+
+    def twin_of(self, key: str) -> str:
+        """Most of the time a filter that goes together with this one."""
+        kind = "twin:fixed" if key == "twin:chain" else key.rpartition(":")[0]
+        twins = [twin for twin in STEADY if twin.startswith("twin") and twin.startswith(kind)]
+        return self.random.choice(twins) if twins and self.random.random() < 0.9 else self.key_for("BF", "MERGE")
 
     def items(self, most: int = 12) -> list[bytes]:
         return self.random.choices(ITEMS, k=self.random.randint(1, most))
@@ -227,10 +291,23 @@ class Workload:
     def reservation(self, family: str) -> list[str]:
         return self.random.choice(RESERVATIONS[family].strip().splitlines()).split()
 
+    def blob(self) -> list:
+        """The items of a bulk command, at times so many that threads share them, and at times cut short."""
+        if self.random.random() < 0.05:
+            return ["FIXED", 2, self.random.randbytes(2 * 5000)]
+        if self.random.random() < 0.5:
+            blob = b"".join(item for item in self.items(100) if len(item) == 8)
+            form = ["FIXED", 8]
+        else:
+            blob = b"".join(len(item).to_bytes(4, "little") + item for item in self.items(100))
+            form = ["PREFIXED"]
+        return [*form, blob[:-1] if self.random.random() < 0.05 else blob]
+
     def command(self) -> list:
         (command,) = self.random.choices(list(WEIGHTS), list(WEIGHTS.values()))
         family, verb = command.split(".")
         key = self.key_for(family, verb)
+        self.did[command] += 1
         match verb:
             case "RESERVE":
                 arguments = self.reservation(family)
@@ -240,6 +317,15 @@ class Workload:
                 arguments = [*self.random.choice(INSERTIONS[family]).split(), "ITEMS", *self.items()]
             case "MADD" | "MDEL" | "MEXISTS":
                 arguments = self.items()
+            case "BULKADD" | "BULKTEST":
+                arguments = self.blob()
+            case "MERGE" | "INTERSECT":
+                fewest = 1 if verb == "MERGE" else 2
+                arguments = [self.twin_of(key) for _ in range(self.random.randint(fewest, 3))]
+            case "EQUAL":
+                arguments = [self.twin_of(key)]
+            case "IMPORT" | "LOAD":
+                arguments = self.random.choice(self.arrivals[command])
             case "ROTATE" | "CLEAR" | "COMPACT" | "INFO" | "CARD" | "DEBUG":
                 arguments = []
             case _:
@@ -249,8 +335,9 @@ class Workload:
 
 WEIGHTS = {
     "BF.ADD": 20, "BF.MADD": 20, "BF.ADDNX": 10, "BF.INSERT": 8, "BF.DEL": 10, "BF.MDEL": 8, "BF.RESERVE": 6,
-    "BF.ROTATE": 8, "BF.CLEAR": 1, "BF.EXISTS": 2, "BF.MEXISTS": 2, "BF.INFO": 1, "BF.CARD": 1, "BF.COUNT": 1,
-    "BF.AGE": 1,
+    "BF.ROTATE": 8, "BF.CLEAR": 3, "BF.EXISTS": 2, "BF.MEXISTS": 2, "BF.INFO": 1, "BF.CARD": 1, "BF.COUNT": 1,
+    "BF.AGE": 1, "BF.BULKADD": 12, "BF.BULKTEST": 2, "BF.MERGE": 8, "BF.INTERSECT": 4, "BF.EQUAL": 2, "BF.IMPORT": 2,
+    "BF.LOAD": 2,
     "CF.ADD": 12, "CF.ADDNX": 6, "CF.INSERT": 6, "CF.INSERTNX": 4, "CF.DEL": 16, "CF.COMPACT": 2, "CF.RESERVE": 4,
     "CF.EXISTS": 1, "CF.MEXISTS": 1, "CF.COUNT": 1, "CF.INFO": 1, "CF.DEBUG": 1,
 }  # fmt: skip
