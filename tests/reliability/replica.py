@@ -1,7 +1,7 @@
 """Row 18: replicas stay equal to their primary, bit for bit, whatever befalls the links, the servers and their roles.
 
 Three servers in a chain, primary, replica, replica of the replica, each configured unlike the others. Rounds of random
-commands; each round suffers one thing (`Drill`): cut links, a paused replica, a backlog that is too small, a killed
+commands; each round suffers one thing (`Chain`): cut links, a paused replica, a backlog that is too small, a killed
 replica, a promotion in good order, FAILOVER, a killed primary. Promotions turn the chain round, so every server is in
 every place. After each round all three have caught up and must be equal, and have every acknowledged item (`Ledger`);
 no replica may have answered its primary with an error, by which it would be dead.
@@ -16,7 +16,7 @@ import time
 
 import redis
 import suite
-from filters import batches, pairs
+from filters import pairs
 from servers import Server, Spec, matrix, wait_for
 from suite import progress
 from workload import Workload, digests
@@ -37,6 +37,13 @@ REPLICA_LIMITS = ["MAX_FILTER_BYTES", "1"], {"maxmemory": "1mb", "maxmemory-poli
 LIMITS = {True: {"max-filter-bytes": "128kb", "maxmemory": "0"}, False: {"max-filter-bytes": "1", "maxmemory": "1mb"}}
 
 BACKLOG, TINY_BACKLOG = "64mb", "16kb"
+
+SYNC_OPTIONS = {
+    "repl-diskless-sync": ["yes", "no"],
+    "repl-diskless-load": ["disabled", "on-empty-db", "flush-before-load", "swapdb"],
+    "repl-rdb-channel": ["yes", "no"],
+    "dual-channel-replication-enabled": ["yes", "no"],
+}
 
 WRITES = [
     *(f"bf.{verb}" for verb in "reserve insert add madd addnx bulkadd del mdel rotate clear merge intersect".split()),
@@ -117,11 +124,11 @@ class Ledger:
     def check(self, server: Server) -> None:
         with server.client() as client:
             for key, items in self.certain.items():
-                family = "CF" if "cuckoo" in key else "BF"
-                for batch in batches(items, 1000):
-                    answers = client.execute_command(f"{family}.MEXISTS", key, *batch)
-                    lost = [item for item, answer in zip(batch, answers, strict=True) if not answer]
-                    assert not lost, f"{server}: {key} has lost {lost[:5]}"
+                if "cuckoo" in key:
+                    present = sum(client.execute_command("CF.MEXISTS", key, *items))
+                else:
+                    present = client.execute_command("BF.BULKTEST", key, "FIXED", 8, b"".join(items), "COUNT")
+                assert present == len(items), f"{server}: {key} has lost {len(items) - present} of {len(items)} items"
             if self.window:
                 answers = client.execute_command("BF.MEXISTS", WINDOW, *(item for _, item in self.window))
                 # Those that were in the window to the end.
@@ -131,7 +138,7 @@ class Ledger:
                 self.window = [(at, item) for at, item in self.window if at > oldest]
 
 
-class Drill:
+class Chain:
     """A chain of servers, and what may befall it. `servers[0]` is the primary, each other the replica of the one before.
 
     One round is `run_round`; the methods of `TROUBLES` are given `write`, which writes a part of the round.
@@ -155,7 +162,7 @@ class Drill:
         with self.primary.client() as client:
             client.execute_command("BF.RESERVE", WINDOW, 0.0001, 5000, "WINDOW", GENERATIONS, "EVERY", EVERY)
 
-    def __enter__(self) -> "Drill":
+    def __enter__(self) -> "Chain":
         return self
 
     def __exit__(self, *_) -> None:
@@ -213,7 +220,8 @@ class Drill:
             with self.primary.client() as client:
                 self.workload.run(client, max(1, int(commands * share)))
 
-        self.sync_in_some_way()
+        for server in self.servers:
+            sync_in_some_way(server, self.random)
         trouble(self, write)
         self.catch_up()
         self.ledger.settle()
@@ -238,16 +246,6 @@ class Drill:
             assert "== CRITICAL ==" not in server.log(), server.explain("met an error")
         self.totals["checks"] += 1
         self.totals["keys"] += len(expected)
-
-    def sync_in_some_way(self) -> None:
-        """How the next full resync is done."""
-        for server in self.servers:
-            configure(server, "repl-diskless-sync", self.random.choice(["yes", "no"]))
-            configure(server, "repl-diskless-load", self.random.choice(["disabled", "on-empty-db", "swapdb"]))
-            # A connection of its own for the RDB file, where the server has that.
-            for name in ("repl-rdb-channel", "dual-channel-replication-enabled"):
-                with contextlib.suppress(redis.ResponseError):
-                    configure(server, name, self.random.choice(["yes", "no"]))
 
     # ---- what befalls it --------------------------------------------------------------------------------------------
 
@@ -355,8 +353,8 @@ class Drill:
         return self.random.choice(list(itertools.pairwise(self.servers)))
 
 
-TROUBLES = [Drill.nothing, Drill.cut_links, Drill.pause_a_replica, Drill.outrun_a_replica, Drill.kill_a_replica]
-PROMOTIONS = [Drill.promote, Drill.fail_over, Drill.kill_the_primary]
+TROUBLES = [Chain.nothing, Chain.cut_links, Chain.pause_a_replica, Chain.outrun_a_replica, Chain.kill_a_replica]
+PROMOTIONS = [Chain.promote, Chain.fail_over, Chain.kill_the_primary]
 
 # Of those in INFO commandstats, the ones that were carried out.
 CALLS = {"calls": 1, "failed_calls": -1, "rejected_calls": -1}
@@ -364,6 +362,13 @@ CALLS = {"calls": 1, "failed_calls": -1, "rejected_calls": -1}
 
 def configure(server: Server, name: str, value: str) -> None:
     server.command("CONFIG", "SET", name, value)
+
+
+def sync_in_some_way(server: Server, chance: random.Random) -> None:
+    """Chooses how its next full resync is done: how a primary sends, how a replica takes, on how many connections."""
+    for name, values in SYNC_OPTIONS.items():
+        with contextlib.suppress(redis.ResponseError):  # not every server has every option and value
+            configure(server, name, chance.choice(values))
 
 
 def limit(server: Server, is_primary: bool) -> None:
@@ -392,41 +397,41 @@ def generation(client) -> int:
     return pairs(client.execute_command("BF.INFO", WINDOW, "FULL"))[b"Generation"]
 
 
-def troubles(drill: Drill):
+def troubles(chain: Chain):
     """All of them in random order, again and again."""
     while True:
-        every = TROUBLES + (PROMOTIONS if drill.turns_round else [])
-        yield from drill.random.sample(every, len(every))
+        every = TROUBLES + (PROMOTIONS if chain.turns_round else [])
+        yield from chain.random.sample(every, len(every))
 
 
 def replica(spec: Spec, arguments) -> str:
     other = next((other for other in matrix() if other.name == arguments.replica), spec)
-    with Drill([spec, other, other], arguments.seed) as drill:
+    with Chain([spec, other, other], arguments.seed) as chain:
         rounds = max(len(TROUBLES + PROMOTIONS), arguments.count // COMMANDS_OF_A_ROUND)
-        for number, trouble in enumerate(itertools.islice(troubles(drill), rounds), 1):
+        for number, trouble in enumerate(itertools.islice(troubles(chain), rounds), 1):
             try:
-                drill.run_round(trouble, arguments.count // rounds)
+                chain.run_round(trouble, arguments.count // rounds)
             except Exception as error:
                 error.add_note(f"in round {number} of {rounds}, {trouble.__name__}")
                 raise
             progress(number, rounds, f"rounds, {trouble.__name__}")
-        if not drill.turns_round:
-            drill.run_round(Drill.kill_the_primary, COMMANDS_OF_A_ROUND)
-        for server in drill.servers:
-            drill.count(server)
-        return figure(drill, arguments.count, "" if other is spec else f" replicated by {other}")
+        if not chain.turns_round:
+            chain.run_round(Chain.kill_the_primary, COMMANDS_OF_A_ROUND)
+        for server in chain.servers:
+            chain.count(server)
+        return figure(chain, arguments.count, "" if other is spec else f" replicated by {other}")
 
 
-def figure(drill: Drill, commands: int, by: str) -> str:
-    totals = drill.totals
+def figure(chain: Chain, commands: int, by: str) -> str:
+    totals = chain.totals
     # It would show little if little had happened.
     assert not [name for name in WRITES if not totals[name]], "some command was never carried out"
-    assert len(drill.workload.refused) > 10
+    assert len(chain.workload.refused) > 10
     assert totals["full"] >= 3 and totals["partial"] >= 1 and totals["failovers"] >= 1
     return (
         f"{commands:,} commands{by}, {totals['full']} full and {totals['partial']} partial resyncs, "
         f"{totals['failovers']} failovers, {totals['checks']} comparisons of three servers, {totals['keys']:,} digests "
-        f"equal, {drill.ledger.settled:,} acknowledged items, 0 lost, 0 errors on replicas"
+        f"equal, {chain.ledger.settled:,} acknowledged items, 0 lost, 0 errors on replicas"
     )
 
 
