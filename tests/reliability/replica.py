@@ -139,9 +139,9 @@ class Ledger:
 
 
 class Chain:
-    """A chain of servers, and what may befall it. `servers[0]` is the primary, each other the replica of the one before.
+    """Servers, and what may befall them. `servers[0]` is the primary, each other is the replica of the one before.
 
-    One round is `run_round`; the methods of `TROUBLES` are given `write`, which writes a part of the round.
+    One round is `run_round`; the methods in TROUBLES and PROMOTIONS are given `write`, which writes part of a round.
     """
 
     def __init__(self, specs: list[Spec], seed: int):
@@ -238,8 +238,8 @@ class Chain:
             with replica.client() as client:
                 found = digests(client)
             keys = sorted(expected.keys() | found.keys())
-            different = {key: (expected.get(key), found.get(key)) for key in keys if expected.get(key) != found.get(key)}
-            assert not different, f"{replica} is not as {self.primary}: {different}"
+            unlike = {key: (expected.get(key), found.get(key)) for key in keys if expected.get(key) != found.get(key)}
+            assert not unlike, f"{replica} is not as {self.primary}: {unlike}"
             assert replica.info("stats")["unexpected_error_replies"] == 0
         for server in self.servers:
             server.check()
@@ -316,7 +316,7 @@ class Chain:
         write(0.5)
 
     def kill_the_primary(self, write) -> None:
-        """What a replica has confirmed is there; what it has not may be lost. The dead comes back empty, as the last."""
+        """What a replica has confirmed is there; what it has not may be lost. The dead comes back empty, as last."""
         write(0.2)
         with self.primary.client() as client:
             self.workload.run(client, 200)
