@@ -430,7 +430,7 @@ def figure(chain: Chain, commands: int, by: str) -> str:
     assert totals["full"] >= 3 and totals["partial"] >= 1 and totals["failovers"] >= 1
     return (
         f"{commands:,} commands{by}, {totals['full']} full and {totals['partial']} partial resyncs, "
-        f"{totals['failovers']} failovers, {totals['checks']} comparisons of three servers, {totals['keys']:,} digests "
+        f"{totals['failovers']} failovers, {totals['checks']} comparisons, {totals['keys']:,} digests "
         f"equal, {chain.ledger.settled:,} acknowledged items, 0 lost, 0 errors on replicas"
     )
 
