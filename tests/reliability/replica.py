@@ -17,7 +17,7 @@ import time
 import redis
 import suite
 from filters import pairs
-from servers import Server, Spec, matrix, wait_for
+from servers import Server, ServerFailed, Spec, matrix, wait_for
 from suite import progress
 from workload import Workload, digests
 
@@ -212,6 +212,14 @@ class Chain:
         for name in WRITES:
             seen = commands.get(f"cmdstat_{name}", {})
             self.totals[name] += sum(seen.get(part, 0) * sign for part, sign in CALLS.items())
+
+    def explain(self, error: Exception) -> None:
+        """What looks like a lost connection may be a replica that panicked over what its primary sent."""
+        for server in self.made:
+            try:
+                server.check()
+            except ServerFailed as failure:
+                error.add_note(str(failure))
 
     # ---- a round ----------------------------------------------------------------------------------------------------
 
@@ -413,6 +421,7 @@ def replica(spec: Spec, arguments) -> str:
                 chain.run_round(trouble, arguments.count // rounds)
             except Exception as error:
                 error.add_note(f"in round {number} of {rounds}, {trouble.__name__}")
+                chain.explain(error)
                 raise
             progress(number, rounds, f"rounds, {trouble.__name__}")
         if not chain.turns_round:
