@@ -79,28 +79,38 @@ pub struct Layer {
 /// rates down to 0.5 % take up to seven probes, which one word of hash has; with their number known they need no loop,
 /// and a test takes half the time.
 macro_rules! with_probes {
+    ($number:literal, $K:ident => $value:expr) => {{
+        const $K: usize = $number;
+        $value
+    }};
     ($layer:expr, $K:ident => $value:expr) => {
         match $layer.probes {
-            4 => {
-                const $K: u32 = 4;
+            4 => with_probes!(4, $K => $value),
+            5 => with_probes!(5, $K => $value),
+            6 => with_probes!(6, $K => $value),
+            7 => with_probes!(7, $K => $value),
+            _ => with_probes!(0, $K => $value),
+        }
+    };
+}
+
+/// An expression with the width of the layer's counters as the constant `WIDTH`: shifts and masks known to the compiler.
+macro_rules! with_width {
+    ($layer:expr, $WIDTH:ident => $value:expr) => {
+        match $layer.cell {
+            Cell::Counter4 => {
+                const $WIDTH: u32 = 4;
                 $value
             }
-            5 => {
-                const $K: u32 = 5;
+            Cell::Counter8 => {
+                const $WIDTH: u32 = 8;
                 $value
             }
-            6 => {
-                const $K: u32 = 6;
+            Cell::Counter16 => {
+                const $WIDTH: u32 = 16;
                 $value
             }
-            7 => {
-                const $K: u32 = 7;
-                $value
-            }
-            _ => {
-                const $K: u32 = 0;
-                $value
-            }
+            Cell::Bit => unreachable!("bits are no counters"),
         }
     };
 }
@@ -185,8 +195,25 @@ impl Layer {
         match (self.cell, self.layout) {
             (Cell::Bit, Layout::Blocked) => with_probes!(self, K => self.block_contains::<K>(item)),
             (Cell::Bit, Layout::Classic) => self.walk(item, bit::get),
+            (_, Layout::Blocked) => {
+                with_width!(self, WIDTH => with_probes!(self, K => self.block_counts::<WIDTH, K>(item)))
+            }
             (cell, _) => self.walk(item, |words, index| counter::get(words, cell.bits(), index) != 0),
         }
+    }
+
+    /// As [`block_contains`](Layer::block_contains), in a block of counters.
+    #[inline(always)]
+    fn block_counts<const WIDTH: u32, const K: usize>(&self, item: ItemHash) -> bool {
+        let block = self.block(item);
+        if K == 0 {
+            return self.walk_as::<0>(item, WIDTH, |block, index| counter::get(block, WIDTH, index) != 0);
+        }
+        let mut all = true;
+        for index in probe::first_in_block::<K>(item, WIDTH) {
+            all &= counter::get(block, WIDTH, index) != 0;
+        }
+        all
     }
 
     /// Which of the items may be in the layer, of those that `asked` has a bit for: bit i for item i, up to 64.
@@ -199,6 +226,11 @@ impl Layer {
             (Cell::Bit, Layout::Blocked) => {
                 with_probes!(self, K => each(items, asked, |item| self.block_contains::<K>(item)))
             }
+            (_, Layout::Blocked) => {
+                with_width!(self, WIDTH => with_probes!(self, K => {
+                    each(items, asked, |item| self.block_counts::<WIDTH, K>(item))
+                }))
+            }
             _ => each(items, asked, |item| self.contains(item)),
         }
     }
@@ -206,20 +238,17 @@ impl Layer {
     /// [`contains`](Layer::contains) in a block of bits, without a branch on what is found there: mispredicting one
     /// costs more than all probes in a line that is at hand.
     #[inline(always)]
-    fn block_contains<const K: u32>(&self, item: ItemHash) -> bool {
+    fn block_contains<const K: usize>(&self, item: ItemHash) -> bool {
         let block = self.block(item);
-        let mut probes = probe::in_block(item, 1, self.probes_or::<K>());
-        let mut all = true;
-        if K == 0 {
-            // Of many probes four say no to most that are absent, as nearly all items are in most layers.
-            for index in probes.by_ref().take(4) {
-                all &= bit::get(block, index);
-            }
-            if !all {
-                return false;
-            }
+        if K != 0 {
+            return all_set(block, probe::first_in_block::<K>(item, 1));
         }
-        for index in probes {
+        // Of many probes four say no to most that are absent, as nearly all items are in most layers.
+        if self.probes > 4 && !all_set(block, probe::first_in_block::<4>(item, 1)) {
+            return false;
+        }
+        let mut all = true;
+        for index in probe::in_block(item, 1, self.probes.into()) {
             all &= bit::get(block, index);
         }
         all
@@ -230,19 +259,17 @@ impl Layer {
     /// Not inlined: beside [`block_contains`](Layer::block_contains) the compiler keeps what both compute, and runs out
     /// of registers.
     #[inline(never)]
-    fn block_set<W: Writer>(&self, item: ItemHash) -> i64 {
+    fn block_set<W: Writer, const K: usize>(&self, item: ItemHash) -> i64 {
         let block = self.block(item);
-        let mut set = 0;
-        for index in probe::in_block(item, 1, self.probes.into()) {
-            set += i64::from(bit::set_in_dirty_line::<W>(block, index));
+        let set = |index| i64::from(bit::set_in_dirty_line::<W>(block, index));
+        if K == 0 {
+            return probe::in_block(item, 1, self.probes.into()).map(set).sum();
         }
-        set
-    }
-
-    /// The number of probes, which is `K` unless that is 0.
-    #[inline(always)]
-    fn probes_or<const K: u32>(&self) -> u32 {
-        if K == 0 { self.probes.into() } else { K }
+        let mut new = 0;
+        for index in probe::first_in_block::<K>(item, 1) {
+            new += set(index);
+        }
+        new
     }
 
     /// Fetches the lines that a test of this item will touch first; worth it some items ahead. In a CLASSIC layer those
@@ -316,7 +343,7 @@ impl Layer {
             Cell::Bit if self.layout == Layout::Blocked => {
                 // A block that has all bits stays clean.
                 if !self.contains(item) {
-                    change.set = self.block_set::<W>(item);
+                    change.set = with_probes!(self, K => self.block_set::<W, K>(item));
                 }
                 changed = change.set != 0;
             }
@@ -327,15 +354,17 @@ impl Layer {
                 });
                 changed = change.set != 0;
             }
-            cell => {
-                let max = counter::maximum(cell.bits());
-                self.walk(item, |words, index| {
-                    let step = counter::increment::<W>(words, cell.bits(), index);
-                    change.set += i64::from(step.before == 0);
-                    change.saturated += i64::from(step.after == max && step.before != max);
-                    changed |= step.after != step.before;
-                    true
-                });
+            _ => {
+                with_width!(self, WIDTH => with_probes!(self, K => {
+                    self.walk_as::<K>(item, WIDTH, |words, index| {
+                        let max = counter::maximum(WIDTH);
+                        let step = counter::increment::<W>(words, WIDTH, index);
+                        change.set += i64::from(step.before == 0);
+                        change.saturated += i64::from(step.after == max && step.before != max);
+                        changed |= step.after != step.before;
+                        true
+                    });
+                }));
             }
         }
         change.items = i64::from(change.set != 0);
@@ -370,12 +399,14 @@ impl Layer {
             return Ok(Removed::default());
         }
         let (mut change, mut changed) = (Change::default(), false);
-        self.walk(item, |words, index| {
-            let step = counter::decrement::<W>(words, self.cell.bits(), index);
-            change.set -= i64::from(step.before != 0 && step.after == 0);
-            changed |= step.after != step.before;
-            true
-        });
+        with_width!(self, WIDTH => with_probes!(self, K => {
+            self.walk_as::<K>(item, WIDTH, |words, index| {
+                let step = counter::decrement::<W>(words, WIDTH, index);
+                change.set -= i64::from(step.before != 0 && step.after == 0);
+                changed |= step.after != step.before;
+                true
+            });
+        }));
         // An add that was a false positive was not counted, but its delete may empty a cell: never below 0.
         change.items = -i64::from(change.set != 0 && self.items() > 0);
         self.tally::<W>(item, change);
@@ -757,17 +788,32 @@ impl Layer {
 
     /// Visits the item's cells as (words, index among their cells) until `visit` says false; whether none did.
     #[inline(always)]
-    fn walk(&self, item: ItemHash, mut visit: impl FnMut(&[AtomicU64], usize) -> bool) -> bool {
-        let probes = u32::from(self.probes);
+    fn walk(&self, item: ItemHash, visit: impl FnMut(&[AtomicU64], usize) -> bool) -> bool {
+        self.walk_as::<0>(item, self.cell.bits(), visit)
+    }
+
+    /// [`walk`](Layer::walk) over `K` cells of `width` bits.
+    #[inline(always)]
+    fn walk_as<const K: usize>(
+        &self,
+        item: ItemHash,
+        width: u32,
+        mut visit: impl FnMut(&[AtomicU64], usize) -> bool,
+    ) -> bool {
+        let probes = self.probes.into();
         match self.layout {
+            Layout::Blocked if K == 0 => {
+                let block = self.block(item);
+                probe::in_block(item, width, probes).all(|index| visit(block, index))
+            }
             Layout::Blocked => {
                 let block = self.block(item);
-                probe::in_block(item, self.cell.bits(), probes).all(|index| visit(block, index))
+                probe::first_in_block::<K>(item, width).into_iter().all(|index| visit(block, index))
             }
             Layout::Classic => {
                 let (start, len) = self.shard_range(item);
                 let shard = &self.words[start..start + len];
-                let cells = len as u64 * u64::from(u64::BITS / self.cell.bits());
+                let cells = len as u64 * u64::from(u64::BITS / width);
                 probe::classic(item, cells, probes).all(|index| visit(shard, index))
             }
         }
@@ -781,6 +827,17 @@ impl std::fmt::Debug for Layer {
             .field("ones", &self.ones())
             .finish_non_exhaustive()
     }
+}
+
+/// Whether all of these bits are set.
+#[inline(always)]
+fn all_set<const K: usize>(block: &[AtomicU64; probe::BLOCK_WORDS], probes: [usize; K]) -> bool {
+    // In the lowest bit of a word: of booleans the compiler makes a branch for each, half of which are mispredicted.
+    let mut all = 1;
+    for index in probes {
+        all &= block[index / 64].load(Relaxed) >> (index % 64);
+    }
+    all == 1
 }
 
 /// Which of the items `test` holds for, of those that `asked` has a bit for.

@@ -51,6 +51,14 @@ pub fn in_block(item: ItemHash, width: u32, probes: u32) -> impl Iterator<Item =
     })
 }
 
+/// The first `K` of them, up to the seven that need no mixing.
+#[inline(always)]
+pub fn first_in_block<const K: usize>(item: ItemHash, width: u32) -> [usize; K] {
+    const { assert!(K <= FIELDS as usize) };
+    let mask = u64::from(BLOCK_BITS / width) - 1;
+    std::array::from_fn(|i| (item.high >> (FIELD * i as u32) & mask) as usize)
+}
+
 /// The item's cells among `cells` of its shard: `mix(position + i·(high | 1))` spread over them.
 #[inline(always)]
 pub fn classic(item: ItemHash, cells: u64, probes: u32) -> impl Iterator<Item = usize> {
@@ -76,6 +84,10 @@ mod tests {
         let blocked: Vec<_> = in_block(ITEM, 1, 9).collect();
         assert_eq!(blocked, [16, 25, 405, 270, 425, 229, 507, 296, 137]);
         assert_eq!(in_block(ITEM, 4, 3).collect::<Vec<_>>(), [16, 25, 21]);
+        assert_eq!(
+            (&first_in_block::<7>(ITEM, 1)[..], first_in_block(ITEM, 4)),
+            (&blocked[..7], [16, 25, 21])
+        );
         assert_eq!(classic(ITEM, 1_000_000, 3).collect::<Vec<_>>(), [894_195, 811_560, 236_397]);
     }
 
