@@ -7,8 +7,8 @@ use bloomery::wire::Encoder;
 use bloomery::{Filter, ItemHash, Layer, LayoutChoice, Spec};
 use std::ops::Range;
 
-/// Items whose cache misses overlap.
-pub const GROUP: usize = 16;
+/// Items whose cache misses overlap: as many as in the server.
+pub const GROUP: usize = 64;
 
 /// A filter of fixed size.
 pub fn fixed(capacity: u64, error_rate: f64, layout: LayoutChoice) -> Spec {
@@ -89,6 +89,13 @@ pub fn send(server: &Server, command: &str, key: &str, numbers: Range<u64>) -> R
 /// Makes the key of the floor's commands.
 pub fn floor(server: &Server) -> Result<()> {
     query(&mut server.client()?, &["FLOOR.RESERVE", "floor"])
+}
+
+/// Makes the key `lines` of those that touch a cache line, or several, for each item: as large as a filter of this
+/// spec.
+pub fn lines(server: &Server, spec: Spec, each: u8) -> Result<()> {
+    let bytes = Filter::bytes_for(&spec)?;
+    query(&mut server.client()?, &["FLOOR.RESERVE", "lines", &bytes.to_string(), &each.to_string()])
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ pub struct Measured {
     pub row: &'static Row,
     /// What it is, or why it could not be measured.
     pub figure: Result<Spread, String>,
+    /// What it is for the least that a filter can do with an item: hash it and touch a cache line.
+    pub least: Option<Spread>,
 }
 
 /// The figures so far, in the order in which they were measured.
@@ -24,12 +26,18 @@ pub struct Report {
 impl Report {
     /// Notes the figure of a row.
     pub fn record(&mut self, id: &str, figure: Spread) {
-        self.measured.push(Measured { row: row(id), figure: Ok(figure) });
+        self.measured.push(Measured { row: row(id), figure: Ok(figure), least: None });
+    }
+
+    /// As [`record`](Report::record), beside the figure of the least that a filter can do.
+    pub fn record_beside(&mut self, id: &str, figure: Spread, least: Spread) {
+        self.measured.push(Measured { row: row(id), figure: Ok(figure), least: Some(least) });
     }
 
     /// Notes that rows could not be measured.
     pub fn unavailable(&mut self, ids: &[&str], why: &str) {
-        self.measured.extend(ids.iter().map(|id| Measured { row: row(id), figure: Err(why.to_owned()) }));
+        let measured = |id: &&str| Measured { row: row(id), figure: Err(why.to_owned()), least: None };
+        self.measured.extend(ids.iter().map(measured));
     }
 
     /// Prints the scoreboard.
@@ -43,7 +51,7 @@ impl Report {
         let rows: Vec<_> = self
             .measured
             .iter()
-            .map(|Measured { row, figure }| {
+            .map(|Measured { row, figure, least }| {
                 let (kind, target) = match row.bound {
                     rows::Bound::AtMost(value) => ("at most", value),
                     rows::Bound::AtLeast(value) => ("at least", value),
@@ -54,6 +62,7 @@ impl Report {
                     "unit": row.unit,
                     "target": { kind: target },
                     "measured": figure.as_ref().ok(),
+                    "least": least,
                     "unavailable": figure.as_ref().err(),
                     "holds": figure.as_ref().ok().map(|figure| row.bound.holds(figure.median)),
                 })

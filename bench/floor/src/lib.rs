@@ -3,13 +3,17 @@
 //! What they cost is what the server itself charges, and what no filter can go below.
 //!
 //! ```text
-//! FLOOR.RESERVE key                  creates the key
+//! FLOOR.RESERVE key [bytes [lines]]    creates the key
 //! FLOOR.EXISTS key item              yes or no          FLOOR.ADD key item            the same, as a write
 //! FLOOR.MEXISTS key item [item ...]  as many answers    FLOOR.MADD key item [item ...]
 //! FLOOR.BULKTEST key FIXED width blob  a bitmap         FLOOR.BULKADD key FIXED width blob  a number
 //! ```
 //!
 //! Every second answer is yes. Nothing is allocated but by the server.
+//!
+//! And the least that a filter can do, whatever it is: `FLOOR.TOUCH`, `MTOUCH`, `BULKTOUCH` hash each item and read one
+//! cache line of the key, or as many as are given, which `FLOOR.RESERVE key bytes` makes as large as a filter; `FLOOR.MARK`, `MMARK` and
+//! `BULKMARK` write to it.
 
 use redis_module::raw;
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
@@ -30,10 +34,14 @@ macro_rules! server {
     ($function:ident($($argument:expr),* $(,)?)) => {
         match raw::$function {
             Some(function) => function($($argument),*),
-            None => missing(),
+            None => $crate::missing(),
         }
     };
 }
+
+mod lines; // behind the macro, which it uses
+
+use lines::Lines;
 
 /// Every function used here is in every server since Redis 7.0.
 #[cold]
@@ -46,7 +54,7 @@ type Arguments = *mut *mut raw::RedisModuleString;
 type Command = unsafe extern "C" fn(Context, Arguments, c_int) -> c_int;
 
 /// Name, flags, code. The flags are those of Bloomery's command of the same shape.
-const COMMANDS: [(&CStr, &CStr, Command); 7] = [
+const COMMANDS: [(&CStr, &CStr, Command); 13] = [
     (c"FLOOR.RESERVE", c"write deny-oom", reserve),
     (c"FLOOR.EXISTS", c"readonly fast", exists),
     (c"FLOOR.ADD", c"write deny-oom fast", add),
@@ -54,6 +62,12 @@ const COMMANDS: [(&CStr, &CStr, Command); 7] = [
     (c"FLOOR.MADD", c"write deny-oom", add_many),
     (c"FLOOR.BULKTEST", c"readonly", bulk_test),
     (c"FLOOR.BULKADD", c"write deny-oom", bulk_add),
+    (c"FLOOR.TOUCH", c"readonly fast", touch),
+    (c"FLOOR.MARK", c"write deny-oom fast", mark),
+    (c"FLOOR.MTOUCH", c"readonly fast", touch_many),
+    (c"FLOOR.MMARK", c"write deny-oom", mark_many),
+    (c"FLOOR.BULKTOUCH", c"readonly", bulk_touch),
+    (c"FLOOR.BULKMARK", c"write deny-oom", bulk_mark),
 ];
 
 /// The server's entry.
@@ -109,12 +123,24 @@ fn created_type() -> *mut raw::RedisModuleType {
 unsafe extern "C" fn reserve(ctx: Context, argv: Arguments, argc: c_int) -> c_int {
     // SAFETY: context and arguments are those of the running command, of which there are `argc`.
     unsafe {
-        if argc != 2 {
+        // Bytes, and lines an item.
+        let mut sizes: [c_longlong; 2] = [0, 1];
+        if !(2..=4).contains(&argc) {
             return server!(RedisModule_WrongArity(ctx));
         }
+        for (size, index) in sizes.iter_mut().zip(2..argc as usize) {
+            if string_to_integer(*argv.add(index), size) != OK {
+                return refuse(ctx, c"ERR FLOOR.RESERVE key [bytes [lines of each item]]");
+            }
+        }
+        let [bytes, each] = sizes;
         let mode = raw::REDISMODULE_READ | raw::REDISMODULE_WRITE;
         let key = server!(RedisModule_OpenKey(ctx, *argv.add(1), mode as c_int)).cast();
-        let value = server!(RedisModule_Alloc(1));
+        let value = Box::into_raw(Box::new(Lines::new(
+            usize::try_from(bytes).unwrap_or(0),
+            u64::try_from(each).unwrap_or(1),
+        )))
+        .cast();
         server!(RedisModule_ModuleTypeSetValue(key, created_type(), value));
         server!(RedisModule_CloseKey(key));
         server!(RedisModule_ReplyWithSimpleString(ctx, c"OK".as_ptr()))
@@ -287,16 +313,122 @@ unsafe extern "C" fn bulk_add(ctx: Context, argv: Arguments, argc: c_int) -> c_i
     }
 }
 
-// A value is a byte that says nothing.
+/// Opens the key of a command, and gives its lines.
+///
+/// # Safety
+/// As [`visit`]. The lines are used by this command only, which nothing interrupts.
+#[inline(always)]
+unsafe fn lines<'a>(ctx: Context, argv: Arguments, write: bool) -> Option<&'a Lines> {
+    // SAFETY: the handle is closed once, here; a key of our type has a value that `reserve` or `load` made.
+    unsafe {
+        let key = server!(RedisModule_OpenKey(ctx, *argv.add(1), mode(write) as c_int)).cast();
+        let ours = server!(RedisModule_ModuleTypeGetType(key)) == created_type();
+        let value: *mut Lines = server!(RedisModule_ModuleTypeGetValue(key)).cast();
+        server!(RedisModule_CloseKey(key));
+        if ours { value.as_ref() } else { None }
+    }
+}
+
+/// One item, whose line is touched.
+#[inline(always)]
+unsafe fn touch_one(ctx: Context, argv: Arguments, argc: c_int, write: bool) -> c_int {
+    // SAFETY: as above.
+    unsafe {
+        if argc != 3 {
+            return server!(RedisModule_WrongArity(ctx));
+        }
+        let Some(lines) = lines(ctx, argv, write) else { return wrong_type(ctx) };
+        let found = lines.touch_one(lines::bytes(*argv.add(2)), write);
+        if write {
+            changed(ctx, argv);
+        }
+        lines::reply(ctx, found)
+    }
+}
+
+/// Several items, whose lines are touched.
+#[inline(always)]
+unsafe fn touch_items(ctx: Context, argv: Arguments, argc: c_int, write: bool) -> c_int {
+    // SAFETY: as above.
+    unsafe {
+        if argc < 3 {
+            return server!(RedisModule_WrongArity(ctx));
+        }
+        let Some(lines) = lines(ctx, argv, write) else { return wrong_type(ctx) };
+        if write {
+            changed(ctx, argv);
+        }
+        server!(RedisModule_ReplyWithArray(ctx, (argc - 2).into()));
+        let items = (2..argc as usize).map(|index| lines::bytes(*argv.add(index)));
+        lines.touch_all(items, write, |found| {
+            lines::reply(ctx, found);
+        });
+        OK
+    }
+}
+
+/// A blob of items of one width, whose lines are touched. Gives the number of those that were found.
+#[inline(always)]
+unsafe fn touch_blob(ctx: Context, argv: Arguments, argc: c_int, write: bool) -> Option<(usize, usize)> {
+    // SAFETY: as above.
+    unsafe {
+        let items = items_of_blob(ctx, argv, argc, write)?;
+        let lines = lines(ctx, argv, write)?;
+        let blob = lines::bytes(*argv.add(4));
+        let mut found = 0;
+        lines.touch_all(blob.chunks_exact(blob.len() / items.max(1)), write, |yes| found += usize::from(yes));
+        Some((items, found))
+    }
+}
+
+unsafe extern "C" fn touch(ctx: Context, argv: Arguments, argc: c_int) -> c_int {
+    // SAFETY: passed on as it came; so in the five below.
+    unsafe { touch_one(ctx, argv, argc, false) }
+}
+
+unsafe extern "C" fn mark(ctx: Context, argv: Arguments, argc: c_int) -> c_int {
+    // SAFETY: as above.
+    unsafe { touch_one(ctx, argv, argc, true) }
+}
+
+unsafe extern "C" fn touch_many(ctx: Context, argv: Arguments, argc: c_int) -> c_int {
+    // SAFETY: as above.
+    unsafe { touch_items(ctx, argv, argc, false) }
+}
+
+unsafe extern "C" fn mark_many(ctx: Context, argv: Arguments, argc: c_int) -> c_int {
+    // SAFETY: as above.
+    unsafe { touch_items(ctx, argv, argc, true) }
+}
+
+unsafe extern "C" fn bulk_touch(ctx: Context, argv: Arguments, argc: c_int) -> c_int {
+    // SAFETY: as above; the bitmap is long enough, as was checked.
+    unsafe {
+        let Some((items, found)) = touch_blob(ctx, argv, argc, false) else { return OK };
+        // What was found must matter, or the compiler would not look for it.
+        let start = BITMAP.as_ptr().add(found & 1);
+        server!(RedisModule_ReplyWithStringBuffer(ctx, start.cast(), items.div_ceil(8).min(BITMAP.len() - 1)))
+    }
+}
+
+unsafe extern "C" fn bulk_mark(ctx: Context, argv: Arguments, argc: c_int) -> c_int {
+    // SAFETY: as above.
+    unsafe {
+        let Some((_, found)) = touch_blob(ctx, argv, argc, true) else { return OK };
+        changed(ctx, argv);
+        server!(RedisModule_ReplyWithLongLong(ctx, found as c_longlong))
+    }
+}
+
+// A value that is loaded has no lines to speak of.
 
 unsafe extern "C" fn free(value: *mut c_void) {
     // SAFETY: made by `reserve` or `load`, and freed once.
-    unsafe { server!(RedisModule_Free(value)) }
+    drop(unsafe { Box::from_raw(value.cast::<Lines>()) });
 }
 
 unsafe extern "C" fn load(_from: *mut raw::RedisModuleIO, _version: c_int) -> *mut c_void {
-    // SAFETY: a plain call.
-    unsafe { server!(RedisModule_Alloc(1)) }
+    Box::into_raw(Box::new(Lines::new(0, 1))).cast()
 }
 
 unsafe extern "C" fn save(_to: *mut raw::RedisModuleIO, _value: *mut c_void) {}

@@ -23,6 +23,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     }
     filters::floor(&server)?;
     filters::serve::<BULK_WIDTH>(&server, "filter", fixed(capacity, RATE, Auto), capacity)?;
+    filters::lines(&server, fixed(capacity, RATE, Auto), 1)?;
     let test = |mix: Mix, blob: usize| {
         let name = format!("BF.BULKTEST, {}, {} KiB", mix.name(), (blob * BULK_WIDTH) >> 10);
         Side::new(name, move |round| {
@@ -43,16 +44,22 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         test(Mix::Present, BLOB),
         test(Mix::Absent, BLOB),
         test(Mix::Half, 16 * BLOB),
+        Side::new("FLOOR.BULKTOUCH, 64 KiB", |round| {
+            let numbers = numbers(Mix::Half, round, count, capacity);
+            items::bulk_commands("FLOOR.BULKTOUCH", "lines", &numbers, BLOB)
+        }),
     ];
     let series = alternate(&server, bench.rounds, &mut sides)?;
     table::sides("Bulk test", 0, sides.iter().map(|side| side.name.as_str()), &series);
     drop(sides);
-    bench.report.record("bulktest", series[2].spread());
-    bench.report.record("bulktest-floor", series[2].over(&series[0]));
+    let (floor, least, tested) = (&series[0], &series[6], &series[2]);
+    bench.report.record_beside("bulktest", tested.spread(), least.spread());
+    bench.report.record_beside("bulktest-floor", tested.over(floor), least.over(floor));
 
     filters::serve::<BULK_WIDTH>(&server, "adds", fixed(capacity, RATE, Auto), capacity / 2)?;
     let mut fresh = Fresh(capacity / 2..capacity);
-    let (mut same, count) = (fresh.clone(), fresh.share(count, bench.rounds));
+    let count = fresh.share(count, bench.rounds);
+    let (mut same, mut marked) = (fresh.clone(), fresh.clone());
     let mut sides = [
         Side::new("FLOOR.BULKADD, 64 KiB", |_| {
             items::bulk_commands("FLOOR.BULKADD", "floor", &same.take(count), BLOB)
@@ -66,9 +73,12 @@ pub fn run(bench: &mut Bench) -> Result<()> {
             items::bulk_commands("BF.BULKADD", "adds", &numbers, BLOB)
         })
         .expect(|_, tally| tally.yes == 0),
+        Side::new("FLOOR.BULKMARK, absent, 64 KiB", |_| {
+            items::bulk_commands("FLOOR.BULKMARK", "lines", &marked.take(count), BLOB)
+        }),
     ];
     let series = alternate(&server, bench.rounds, &mut sides)?;
     table::sides("Bulk add", 0, sides.iter().map(|side| side.name.as_str()), &series);
-    bench.report.record("bulkadd", series[1].spread());
+    bench.report.record_beside("bulkadd", series[1].spread(), series[3].spread());
     Ok(())
 }

@@ -87,6 +87,7 @@ pub fn single(bench: &mut Bench) -> Result<()> {
     let server = bench.launch.start(Some(SERVER_CORE), &[])?;
     filters::floor(&server)?;
     filters::serve::<WIDTH>(&server, "filter", fixed(capacity, RATE, Auto), capacity)?;
+    filters::lines(&server, fixed(capacity, RATE, Auto), 1)?;
     filters::serve::<WIDTH>(&server, "small", fixed(SMALL, RATE, Auto), SMALL)?;
     let mut tests: Vec<Side<'_>> = Mix::ALL
         .into_iter()
@@ -95,13 +96,16 @@ pub fn single(bench: &mut Bench) -> Result<()> {
     tests.push(Side::new(format!("BF.EXISTS, half present, of {SMALL} items"), |round| {
         items::commands("BF.EXISTS", "small", &numbers(Mix::Half, round, count, SMALL), 1)
     }));
+    tests.push(test_side("FLOOR.TOUCH", "lines", Mix::Half, count, capacity, 1));
     let floor = test_side("FLOOR.EXISTS", "floor", Mix::Half, count, capacity, 1);
     let (floor, series) = against_floor(bench, &server, "Test, one item a command", floor, tests)?;
-    bench.report.record("exists", series[0].over(&floor));
-    bench.report.record("test", series[1].over(&floor));
+    let least = series[series.len() - 1].over(&floor);
+    bench.report.record_beside("exists", series[0].over(&floor), least);
+    bench.report.record_beside("test", series[1].over(&floor), least);
 
-    let (floor, added) = adds(bench, &server, "Add, one item a command", "FLOOR.ADD", "BF.ADD", count, 1)?;
-    bench.report.record("add", added.over(&floor));
+    let names = ["FLOOR.ADD", "FLOOR.MARK", "BF.ADD"];
+    let [floor, least, added] = adds(bench, &server, "Add, one item a command", names, count, 1)?;
+    bench.report.record_beside("add", added.over(&floor), least.over(&floor));
     Ok(())
 }
 
@@ -111,12 +115,14 @@ pub fn many(bench: &mut Bench) -> Result<()> {
     let server = bench.launch.start(Some(SERVER_CORE), &[])?;
     filters::floor(&server)?;
     filters::serve::<WIDTH>(&server, "filter", fixed(capacity, RATE, Auto), capacity)?;
-    let (floor, series) = tests_of_many(bench, &server, "Test, 1000 items a command", count, capacity)?;
-    bench.report.record("mexists", series[0].over(&floor));
+    filters::lines(&server, fixed(capacity, RATE, Auto), 1)?;
+    let [floor, least, tested] =
+        tests_of_many(bench, &server, "Test, 1000 items a command", count, capacity)?;
+    bench.report.record_beside("mexists", tested.over(&floor), least.over(&floor));
 
-    let title = "Add, 1000 items a command";
-    let (floor, added) = adds(bench, &server, title, "FLOOR.MADD", "BF.MADD", count, GROUP)?;
-    bench.report.record("madd", added.over(&floor));
+    let (title, names) = ("Add, 1000 items a command", ["FLOOR.MADD", "FLOOR.MMARK", "BF.MADD"]);
+    let [floor, least, added] = adds(bench, &server, title, names, count, GROUP)?;
+    bench.report.record_beside("madd", added.over(&floor), least.over(&floor));
     Ok(())
 }
 
@@ -134,44 +140,47 @@ pub fn large(bench: &mut Bench) -> Result<()> {
         capacity / 1_000_000,
         items / 1_000_000
     );
-    let (floor, series) = tests_of_many(bench, &server, &title, bench.scale.many, items)?;
-    bench.report.record("mexists-large", series[0].over(&floor));
+    filters::lines(&server, fixed(capacity, RATE, Auto), 1)?;
+    let [floor, least, tested] = tests_of_many(bench, &server, &title, bench.scale.many, items)?;
+    bench.report.record_beside("mexists-large", tested.over(&floor), least.over(&floor));
     Ok(())
 }
 
-fn tests_of_many(
-    bench: &Bench,
-    server: &Server,
-    title: &str,
-    count: u64,
-    added: u64,
-) -> Result<(Series, Vec<Series>)> {
-    let tests = Mix::ALL.map(|mix| filter_side("BF.MEXISTS", mix, count, added, GROUP));
+/// Gives the series of the floor, of the least that a filter can do, and of the filter.
+fn tests_of_many(bench: &Bench, server: &Server, title: &str, count: u64, added: u64) -> Result<[Series; 3]> {
     let floor = test_side("FLOOR.MEXISTS", "floor", Mix::Half, count, added, GROUP);
-    against_floor(bench, server, title, floor, tests.into())
+    let mut tests = vec![test_side("FLOOR.MTOUCH", "lines", Mix::Half, count, added, GROUP)];
+    tests.extend(Mix::ALL.map(|mix| filter_side("BF.MEXISTS", mix, count, added, GROUP)));
+    let (floor, mut series) = against_floor(bench, server, title, floor, tests)?;
+    let least = series.remove(0);
+    Ok([floor, least, series.remove(0)])
 }
 
-/// Adds new items to a filter that is half full. Gives the floor's series and the filter's.
+/// Adds new items to a filter that is half full, by the commands `names` of the floor, of the least that a filter can do,
+/// and of the filter. Gives their series.
 fn adds(
     bench: &Bench,
     server: &Server,
     title: &str,
-    floor: &'static str,
-    add: &'static str,
+    names: [&'static str; 3],
     count: u64,
     group: usize,
-) -> Result<(Series, Series)> {
+) -> Result<[Series; 3]> {
+    let [floor, mark, add] = names;
     let capacity = bench.scale.items;
     filters::serve::<WIDTH>(server, "adds", fixed(capacity, RATE, Auto), capacity / 2)?;
     let mut fresh = Fresh(capacity / 2..capacity);
-    let (mut same, count) = (fresh.clone(), fresh.share(count, bench.rounds));
+    let count = fresh.share(count, bench.rounds);
+    let (mut same, mut marked) = (fresh.clone(), fresh.clone());
     let commands = move |name, key, numbers: Vec<u64>| items::commands(name, key, &numbers, group);
     let floor = Side::new(format!("{floor}, absent"), move |_| commands(floor, "floor", same.take(count)));
     let new = Side::new(format!("{add}, absent"), move |_| commands(add, "adds", fresh.take(count)));
     let old = Side::new(format!("{add}, present"), move |round| {
         commands(add, "adds", numbers(Mix::Present, round, count, capacity / 2))
     });
-    let sides = vec![new.expect(mostly_new), old.expect(|_, tally| tally.yes == 0)];
+    let least = Side::new(format!("{mark}, absent"), move |_| commands(mark, "lines", marked.take(count)));
+    let sides = vec![least, new.expect(mostly_new), old.expect(|_, tally| tally.yes == 0)];
     let (floor, mut series) = against_floor(bench, server, title, floor, sides)?;
-    Ok((floor, series.swap_remove(0)))
+    let least = series.remove(0);
+    Ok([floor, least, series.remove(0)])
 }

@@ -15,8 +15,10 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     filters::floor(&server)?;
     let spec = Spec { cell: Cell::Counter4, ..fixed(capacity, 0.01, LayoutChoice::Auto) };
     filters::serve::<WIDTH>(&server, "filter", spec, capacity / 2)?;
+    filters::lines(&server, spec, 1)?;
     let mut floor = Fresh(capacity / 2..capacity);
     let count = floor.share(count, bench.rounds);
+    let mut marked = floor.clone();
     let (mut adds, mut deletes) = (floor.clone(), Fresh(0..capacity / 2));
     let mut sides = [
         Side::new("FLOOR.MADD", |_| items::commands("FLOOR.MADD", "floor", &floor.take(count), GROUP)),
@@ -24,11 +26,13 @@ pub fn run(bench: &mut Bench) -> Result<()> {
             .expect(mostly_new),
         Side::new("BF.MDEL, present", |_| items::commands("BF.MDEL", "filter", &deletes.take(count), GROUP))
             .expect(|batch, tally| tally.yes == batch.items),
+        Side::new("FLOOR.MMARK", |_| items::commands("FLOOR.MMARK", "lines", &marked.take(count), GROUP)),
     ];
     let series = alternate(&server, bench.rounds, &mut sides)?;
     let title = "Counting filter of 4 bits, 1000 items a command";
     table::sides(title, 0, sides.iter().map(|side| side.name.as_str()), &series);
-    bench.report.record("counting-add", series[1].over(&series[0]));
-    bench.report.record("counting-del", series[2].over(&series[0]));
+    let least = series[3].over(&series[0]);
+    bench.report.record_beside("counting-add", series[1].over(&series[0]), least);
+    bench.report.record_beside("counting-del", series[2].over(&series[0]), least);
     Ok(())
 }

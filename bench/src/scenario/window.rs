@@ -17,21 +17,26 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let server = bench.launch.start(Some(SERVER_CORE), &[])?;
     filters::floor(&server)?;
     filters::load(&server, "filter", &full(each)?)?;
+    filters::lines(&server, Spec::window(each, 0.01, GENERATIONS), GENERATIONS)?;
     let test = |mix: Mix| {
         Side::new(format!("BF.MTEST, {}", mix.name()), move |round| {
             items::commands("BF.MTEST", "filter", &numbers(mix, round, count, items), GROUP)
         })
         .expect(plausible(mix))
     };
-    let mut sides = vec![Side::new("FLOOR.MEXISTS", |round| {
-        items::commands("FLOOR.MEXISTS", "floor", &numbers(Mix::Half, round, count, items), GROUP)
-    })];
+    let floor = |name: &'static str, key: &'static str| {
+        Side::new(name, move |round| {
+            items::commands(name, key, &numbers(Mix::Half, round, count, items), GROUP)
+        })
+    };
+    let mut sides = vec![floor("FLOOR.MEXISTS", "floor"), floor("FLOOR.MTOUCH", "lines")];
     sides.extend(Mix::ALL.map(test));
     let series = alternate(&server, bench.rounds, &mut sides)?;
     let title =
         format!("Window of {GENERATIONS} generations of {each} items, all full, 1000 items a command");
     table::sides(&title, 0, sides.iter().map(|side| side.name.as_str()), &series);
-    bench.report.record("window", series[1].over(&series[0]));
+    let least = series[1].over(&series[0]);
+    bench.report.record_beside("window", series[2].over(&series[0]), least);
     Ok(())
 }
 

@@ -1,0 +1,124 @@
+//! The least that a filter can do with an item: hash it, and look at one cache line. What a command with that costs over
+//! the floor is memory and the hash; what Bloomery's costs over it is Bloomery.
+
+use redis_module::raw;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use xxhash_rust::xxh3::xxh3_128_with_seed;
+
+/// Words of a cache line.
+const LINE: usize = 8;
+
+/// Items that are hashed, and their lines asked for, before the first is looked at: as many as in Bloomery.
+pub const GROUP: usize = 64;
+
+/// The memory behind a key: cache lines, as many as a filter of that size has.
+pub struct Lines {
+    lines: Vec<[AtomicU64; LINE]>,
+    /// Lines that are looked at for each item, one after the other, as the layers of a window are.
+    each: u64,
+}
+
+impl Lines {
+    /// As many lines as fit into so many bytes. Every page is written to: those that are not are all the same.
+    pub fn new(bytes: usize, each: u64) -> Lines {
+        let line = |index| [(); LINE].map(|()| AtomicU64::new(index));
+        let count = (bytes / size_of::<[AtomicU64; LINE]>()).max(1) as u64;
+        Lines { lines: (0..count).map(line).collect(), each: each.max(1) }
+    }
+
+    #[inline(always)]
+    fn hash(item: &[u8]) -> u128 {
+        xxh3_128_with_seed(item, 1)
+    }
+
+    /// The `turn`th line of an item.
+    #[inline(always)]
+    fn line(&self, hash: u128, turn: u64) -> usize {
+        let position = (hash as u64).wrapping_mul(2 * turn + 1);
+        (u128::from(position) * self.lines.len() as u128 >> 64) as usize
+    }
+
+    /// Asks for a line.
+    #[inline(always)]
+    fn ask(&self, hash: u128, turn: u64) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch never faults, and the line is one of these.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(self.lines.as_ptr().add(self.line(hash, turn)).cast());
+        }
+    }
+
+    /// Looks at a bit of a line; if `write`, sets it.
+    #[inline(always)]
+    fn touch(&self, hash: u128, turn: u64, write: bool) -> bool {
+        let (word, bit) = (&self.lines[self.line(hash, turn)][0], 1 << (hash >> 64 & 63));
+        let old = word.load(Relaxed);
+        if write {
+            word.store(old | bit, Relaxed);
+        }
+        old & bit != 0
+    }
+
+    /// Touches the lines of one item.
+    #[inline(always)]
+    pub fn touch_one(&self, item: &[u8], write: bool) -> bool {
+        let hash = Lines::hash(item);
+        (0..self.each).fold(false, |found, turn| found | self.touch(hash, turn, write))
+    }
+
+    /// Touches the lines of items in groups, and gives the answers in their order.
+    #[inline(always)]
+    pub fn touch_all<'i>(
+        &self,
+        mut items: impl Iterator<Item = &'i [u8]>,
+        write: bool,
+        mut answer: impl FnMut(bool),
+    ) {
+        let mut group = [(0, false); GROUP];
+        loop {
+            let mut asked = 0;
+            for (slot, item) in group.iter_mut().zip(items.by_ref()) {
+                *slot = (Lines::hash(item), false);
+                self.ask(slot.0, 0);
+                asked += 1;
+            }
+            let group = &mut group[..asked];
+            for turn in 0..self.each {
+                if turn + 1 < self.each {
+                    group.iter().for_each(|(hash, _)| self.ask(*hash, turn + 1));
+                }
+                group.iter_mut().for_each(|(hash, found)| *found |= self.touch(*hash, turn, write));
+            }
+            group.iter().for_each(|(_, found)| answer(*found));
+            if asked < GROUP {
+                return;
+            }
+        }
+    }
+}
+
+/// The bytes of an argument.
+///
+/// # Safety
+/// `item` is an argument of the running command, and the bytes are not used beyond it.
+#[inline(always)]
+pub unsafe fn bytes<'a>(item: *mut raw::RedisModuleString) -> &'a [u8] {
+    let mut length = 0;
+    // SAFETY: the server gives the start and the number of the bytes of a string that it holds.
+    unsafe {
+        let start = server!(RedisModule_StringPtrLen(item, &mut length));
+        std::slice::from_raw_parts(start.cast(), length)
+    }
+}
+
+/// An answer.
+///
+/// # Safety
+/// The context is that of the running command.
+#[inline(always)]
+pub unsafe fn reply(ctx: *mut raw::RedisModuleCtx, answer: bool) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { server!(RedisModule_ReplyWithBool(ctx, answer.into())) }
+}
