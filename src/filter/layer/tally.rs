@@ -1,0 +1,207 @@
+//! Counts that are kept as cells change.
+
+use super::Layer;
+use crate::bits::{Writer, counter};
+use crate::error::Error;
+use crate::filter::algebra::{Fork, alone, in_parts};
+use crate::hash::ItemHash;
+use crate::mem::Words;
+use crate::params::Cell;
+use crate::sizing::Shape;
+use crate::sync::AtomicU64;
+use crate::sync::Ordering::Relaxed;
+use crossbeam_utils::CachePadded;
+use std::ops::Range;
+
+/// Counts kept as cells change, so that fill and error rate cost nothing to know.
+#[derive(Default)]
+struct Tally {
+    /// Cells that are not 0.
+    set: AtomicU64,
+    /// Items added that were absent, less those deleted until absent; may dip below 0 while deletes race.
+    items: AtomicU64,
+    /// Counters at their maximum.
+    saturated: AtomicU64,
+}
+
+/// The tallies of a layer: inline for one shard of bits, which keeps small filters small, else one per shard on cache
+/// lines of their own, because two writers on different shards must not meet on one line.
+pub(super) enum Tallies {
+    Inline {
+        set: AtomicU64,
+        items: AtomicU64,
+    },
+    Padded {
+        shards: Box<[CachePadded<Tally>]>,
+        /// New items that surely still fit, so that a single writer need not add up all shards to know whether the
+        /// layer is full; 0 when not known.
+        room: AtomicU64,
+    },
+}
+
+impl Tallies {
+    /// For an empty layer.
+    pub fn new(shape: Shape) -> Result<Tallies, Error> {
+        if shape.shards == 1 && !shape.cell.counts() {
+            return Ok(Tallies::Inline { set: AtomicU64::new(0), items: AtomicU64::new(0) });
+        }
+        // 128 KiB for 1024 shards: as fallible as the cells.
+        let count = shape.shards as usize;
+        let refused = Error::OutOfMemory { bytes: (count * size_of::<CachePadded<Tally>>()) as u64 };
+        let mut shards: Vec<CachePadded<Tally>> = Vec::new();
+        shards.try_reserve_exact(count).map_err(|_| refused)?;
+        shards.resize_with(count, CachePadded::default);
+        Ok(Tallies::Padded { shards: shards.into_boxed_slice(), room: AtomicU64::new(0) })
+    }
+
+    /// Bytes of memory beside those of the layer itself.
+    pub fn allocated(&self) -> usize {
+        match self {
+            Tallies::Inline { .. } => 0,
+            Tallies::Padded { shards, .. } => size_of_val(&**shards),
+        }
+    }
+}
+
+/// What a write did to the cells of one item.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Change {
+    pub set: i64,
+    pub items: i64,
+    pub saturated: i64,
+}
+
+impl Layer {
+    /// Items added that were absent at the time, less those deleted.
+    pub fn items(&self) -> u64 {
+        match &self.tallies {
+            Tallies::Inline { items, .. } => items.load(Relaxed),
+            Tallies::Padded { shards, .. } => sum(shards, |tally| &tally.items),
+        }
+    }
+
+    /// Cells that are not 0.
+    pub fn ones(&self) -> u64 {
+        match &self.tallies {
+            Tallies::Inline { set, .. } => set.load(Relaxed),
+            Tallies::Padded { shards, .. } => sum(shards, |tally| &tally.set),
+        }
+    }
+
+    /// Counters that have reached their maximum and no longer count.
+    pub fn saturated(&self) -> u64 {
+        match &self.tallies {
+            Tallies::Inline { .. } => 0,
+            Tallies::Padded { shards, .. } => sum(shards, |tally| &tally.saturated),
+        }
+    }
+
+    /// As [`is_full`](Layer::is_full) for the only thread that writes, which need not add up the shards each time.
+    #[inline]
+    pub(crate) fn is_full_for_single_writer(&self) -> bool {
+        match &self.tallies {
+            Tallies::Inline { items, .. } => items.load(Relaxed) >= self.capacity,
+            Tallies::Padded { room, .. } => {
+                if room.load(Relaxed) == 0 {
+                    room.store(self.capacity.saturating_sub(self.items()), Relaxed);
+                }
+                room.load(Relaxed) == 0
+            }
+        }
+    }
+
+    /// Sets the counts for cells that came from elsewhere: so many `ones`, and so many `items`.
+    pub(super) fn set_tallies(&self, ones: u64, items: u64) {
+        match &self.tallies {
+            Tallies::Inline { set, .. } => set.store(ones, Relaxed),
+            // By shard, and of counters those at their maximum.
+            Tallies::Padded { .. } => self.recount(),
+        }
+        self.set_items(items);
+    }
+
+    /// Sets the number of items. Which shard an item fell into is not recorded, since only the sum is ever asked for.
+    pub(super) fn set_items(&self, total: u64) {
+        match &self.tallies {
+            Tallies::Inline { items, .. } => items.store(total, Relaxed),
+            Tallies::Padded { shards, room } => {
+                room.store(0, Relaxed);
+                for (index, tally) in shards.iter().enumerate() {
+                    tally.items.store(if index == 0 { total } else { 0 }, Relaxed);
+                }
+            }
+        }
+    }
+
+    /// Takes the tallies of cells anew from the cells.
+    pub(super) fn recount(&self) {
+        self.recount_behind(&alone, |_| ());
+    }
+
+    /// Has the words visited in ranges, and takes the tallies of cells anew: of each range while it is in the cache.
+    pub(super) fn recount_behind(&self, fork: &Fork<'_>, visit: impl Fn(Range<usize>) + Sync) {
+        /// Words of a range: 32 KiB.
+        const RANGE: usize = 4096;
+        let per_shard = self.words.len() / usize::from(self.shards);
+        match &self.tallies {
+            Tallies::Inline { set, .. } => set.store(0, Relaxed),
+            Tallies::Padded { shards, .. } => shards.iter().for_each(|tally| {
+                tally.set.store(0, Relaxed);
+                tally.saturated.store(0, Relaxed);
+            }),
+        }
+        in_parts(self.words.len(), fork, |part| {
+            let mut start = part.start;
+            while start < part.end {
+                let shard = start / per_shard;
+                let end = part.end.min((shard + 1) * per_shard).min(start + RANGE);
+                visit(start..end);
+                self.count_words(shard, &self.words[start..end]);
+                start = end;
+            }
+        });
+    }
+
+    /// Adds the cells in these words to the tally of their shard.
+    fn count_words(&self, shard: usize, words: &[AtomicU64]) {
+        match &self.tallies {
+            Tallies::Inline { set, .. } => {
+                set.fetch_add(Words::ones(words), Relaxed);
+            }
+            Tallies::Padded { shards, .. } => {
+                let tally = &shards[shard];
+                let (set, saturated) = match self.cell {
+                    Cell::Bit => (Words::ones(words), 0),
+                    cell => words.iter().fold((0, 0), |(set, saturated), word| {
+                        let (some, most) = counter::census(cell.bits(), word.load(Relaxed));
+                        (set + u64::from(some), saturated + u64::from(most))
+                    }),
+                };
+                tally.set.fetch_add(set, Relaxed);
+                tally.saturated.fetch_add(saturated, Relaxed);
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn tally<W: Writer>(&self, item: ItemHash, change: Change) {
+        match &self.tallies {
+            Tallies::Inline { set, items } => {
+                W::tally(set, change.set);
+                W::tally(items, change.items);
+            }
+            Tallies::Padded { shards, room } => {
+                W::use_room(room, change.items);
+                let tally = &shards[item.shard(self.shards.into()) as usize];
+                W::tally(&tally.set, change.set);
+                W::tally(&tally.items, change.items);
+                W::tally(&tally.saturated, change.saturated);
+            }
+        }
+    }
+}
+
+fn sum(shards: &[CachePadded<Tally>], field: impl Fn(&Tally) -> &AtomicU64) -> u64 {
+    let total = shards.iter().fold(0u64, |total, tally| total.wrapping_add(field(tally).load(Relaxed)));
+    (total as i64).max(0) as u64
+}
