@@ -230,6 +230,22 @@ fn a_filter_moves_in_pieces_and_becomes_a_key_with_the_last() {
     assert_eq!(host.text("BF.LOADCHUNK copy 1 BLMY"), "ERR received bad data");
 }
 
+/// A primary, or the node that a slot comes from, cannot wait until clients have finished theirs.
+#[test]
+fn loads_that_wait_do_not_keep_out_what_must_be_obeyed() {
+    let host = Host::default();
+    host.line("BF.RESERVE source 0.01 100").unwrap();
+    let Ok(Reply::Array(reply)) = host.line("BF.SCANDUMP source 0") else { panic!() };
+    let [_, Reply::Bulk(head)] = &reply[..] else { panic!() };
+    let begin = |key: &str| host.run(&[b"BF.LOADCHUNK", key.as_bytes(), b"1", head]);
+    for number in 0..64 {
+        assert_eq!(begin(&number.to_string()), Ok(Reply::Ok));
+    }
+    assert!(begin("one more").is_err());
+    host.obeys.set(true);
+    assert_eq!(begin("one more"), Ok(Reply::Ok));
+}
+
 /// Random commands on a primary, their effects on a replica with another configuration: equal bit for bit.
 #[test]
 fn a_replica_that_obeys_ends_equal() {

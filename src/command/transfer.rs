@@ -115,11 +115,12 @@ impl Pieces {
 }
 
 impl Loads {
-    /// Begins a load; one of the same key that had begun before is dropped. False if too many wait.
-    fn begin(&mut self, key: (i32, Vec<u8>), pieces: Pieces) -> bool {
+    /// Begins a load; one of the same key that had begun before is dropped. False if too many wait, unless the load has
+    /// to be obeyed: a primary, or the node that a slot comes from, sends its pieces without a break and cannot wait.
+    fn begin(&mut self, key: (i32, Vec<u8>), pieces: Pieces, obeys: bool) -> bool {
         self.waiting.remove(&key);
         self.waiting.retain(|_, load| load.moved.elapsed() < ABANDONED);
-        let room = self.waiting.len() < MAX_LOADS;
+        let room = obeys || self.waiting.len() < MAX_LOADS;
         if room {
             self.waiting.insert(key, Load { pieces, moved: Instant::now() });
         }
@@ -227,11 +228,12 @@ fn complete_already(family: Namespace, iterator: i64, bytes: u64) -> CommandErro
 /// Takes the head. No filter is complete without a chunk.
 fn begin<'a, C: Call<'a>>(call: &C, family: Namespace, head: &[u8]) -> Result<Option<Pieces>, CommandError> {
     let pieces = Pieces::begin(family, head)?;
-    if !call.obeys() {
+    let obeys = call.obeys();
+    if !obeys {
         call.admit(pieces.body_len(), pieces.body_len())?;
     }
     let key = call.arg(1).to_vec();
-    if call.with_loads(|loads, database| loads.begin((database, key), pieces)) {
+    if call.with_loads(|loads, database| loads.begin((database, key), pieces, obeys)) {
         Ok(None)
     } else {
         Err(CommandError::Exclusive("too many filters are being loaded; finish those or wait five minutes"))
