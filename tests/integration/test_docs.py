@@ -241,7 +241,7 @@ def test_every_command_has_a_verdict(server):
 
 # ---- links ----------------------------------------------------------------------------------------------------------
 
-DOCUMENTS = sorted([README, ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
+DOCUMENTS = sorted([README, ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *(ROOT / "docs").glob("*.md")])
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
