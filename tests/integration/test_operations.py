@@ -111,6 +111,19 @@ def test_freeing_holds_nobody_up(new_server, way):
         assert pings.longest < SLOW
 
 
+def test_unlink_counts_the_effort(server):
+    """Servers free on another thread what takes some effort, and count it."""
+    with server.client() as client:
+        client.config_resetstat()
+        client.execute_command("BF.RESERVE", "small", 0.01, 1000)
+        client.execute_command("BF.RESERVE", "large", 0.01, 1_000_000)
+        client.execute_command("CF.RESERVE", "cuckoo", 1_000_000)
+        client.unlink("small")
+        assert client.info("memory")["lazyfreed_objects"] == 0
+        client.unlink("large", "cuckoo")
+        wait_for(lambda: client.info("memory")["lazyfreed_objects"] == 2, "both to be freed")
+
+
 def test_max_filter_bytes(server):
     name = option(server.spec, "max-filter-bytes")
     with server.client() as client, server.configured({name: "20kb"}):

@@ -101,6 +101,28 @@ def test_a_copy_shares_nothing(server):
         must_be_equal(before, portraits(client, keys))
 
 
+def test_digests_tell_filters_apart(server):
+    """All that is said of equal digests is worth nothing if those of other filters are equal, too."""
+    plain = "BF.RESERVE {} 0.01 1000 NONSCALING SEED 1"
+    makings = [
+        [plain],
+        ["BF.RESERVE {} 0.01 1000 NONSCALING SEED 2"],
+        ["BF.RESERVE {} 0.01 1000 NONSCALING SEED 1 ONFULL SATURATE"],
+        ["BF.RESERVE {} 0.01 1000 NONSCALING SEED 1 HASH SIPHASH"],
+        [plain, "BF.ADD {} a"],
+        [plain, "BF.ADD {} b"],
+        ["CF.RESERVE {} 1000 SEED 1"],
+        ["CF.RESERVE {} 1000 SEED 1", "CF.ADD {} a"],
+        ["CF.RESERVE {} 1000 SEED 1", "CF.ADD {} b"],
+    ]
+    with server.client() as client:
+        for number, commands in enumerate(makings):
+            for command in commands:
+                client.execute_command(*command.format(number).split())
+        seen = client.execute_command("DEBUG", "DIGEST-VALUE", *range(len(makings)))
+        assert len(set(seen)) == len(makings), seen
+
+
 def test_reload(made):
     _, client, before = made
     assert client.execute_command("DEBUG", "RELOAD") == b"OK"
