@@ -1,0 +1,103 @@
+"""The parts of scripts/release that are no shell: the licences, and the trial in real servers."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+TEXT = re.compile(r"(licen[cs]e|copying|notice|unlicense)", re.IGNORECASE)
+
+# Packages without a text of their own: where it is instead.
+ELSEWHERE = {"redis-module-common": "redis-module"}
+
+RULE = "-" * 80
+
+
+def linked(source: Path, target: str) -> list[dict]:
+    """The packages whose code is in the module, in the order of their names. Not those that only run at build time."""
+    metadata = json.loads(
+        subprocess.run(
+            ["cargo", "metadata", "--locked", "--format-version=1", f"--filter-platform={target}"],
+            cwd=source,
+            check=True,
+            stdout=subprocess.PIPE,
+        ).stdout
+    )
+    packages = {package["id"]: package for package in metadata["packages"]}
+    nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
+
+    def is_macro(package: dict) -> bool:
+        return any("proc-macro" in target["kind"] for target in package["targets"])
+
+    root = metadata["resolve"]["root"]
+    seen, waiting = set(), [root]
+    while waiting:
+        identity = waiting.pop()
+        if identity in seen or is_macro(packages[identity]):
+            continue
+        seen.add(identity)
+        for dependency in nodes[identity]["deps"]:
+            if any(kind["kind"] is None for kind in dependency["dep_kinds"]):
+                waiting.append(dependency["pkg"])
+    return sorted((packages[identity] for identity in seen - {root}), key=lambda p: (p["name"], p["version"]))
+
+
+def texts(package: dict, others: dict[str, dict]) -> list[tuple[str, str]]:
+    """The files of a package that say its licence, and what is in them."""
+    folder = Path(package["manifest_path"]).parent
+    found = [file for file in sorted(folder.iterdir()) if file.is_file() and TEXT.match(file.name)]
+    if not found and (other := ELSEWHERE.get(package["name"])):
+        return texts(others[other], others)
+    if not found and package["license"] == "MIT":
+        # The licence asks for its own words, which are always the same, and for the holder.
+        ours = (ROOT / "LICENSE-MIT").read_text()
+        holder = f"Copyright (c) {', '.join(package['authors']) or 'the authors of ' + package['name']}\n"
+        return [("MIT", re.sub(r"(?m)^Copyright .*\n", lambda _: holder, ours, count=1))]
+    if not found:
+        sys.exit(f"{package['name']} {package['version']} comes without the text of its licence")
+    return [(file.name, file.read_text(errors="replace")) for file in found]
+
+
+def licences(source: Path, target: str) -> None:
+    """Prints the licences of all that is linked into the module."""
+    packages = linked(source, target)
+    others = {package["name"]: package for package in packages}
+    print(
+        f"libbloomery.so has code of these {len(packages)} packages in it, and of Rust's standard library, whose licences"
+        "\nare in RUST-LIBRARY-LICENSES.html.\n"
+    )
+    for package in packages:
+        print(f"{package['name']} {package['version']}: {package['license']}")
+    for package in packages:
+        print(f"\n{RULE}\n{package['name']} {package['version']}: {package['license']}\n{package['repository']}\n{RULE}")
+        for name, text in texts(package, others):
+            print(f"\n[{name}]\n\n{text.strip()}")
+
+
+def smoke() -> None:
+    """Loads the module that BLOOMERY_MODULE names in every server of the matrix, adds items, and restarts."""
+    sys.path.insert(0, str(ROOT / "tests" / "integration"))
+    from servers import Server, matrix
+
+    for spec in matrix():
+        with Server(spec, config={"appendonly": "yes", "appendfsync": "always"}) as server:
+            for family in ("BF", "CF"):
+                assert server.command(f"{family}.ADD", family, "ada") == 1
+            server.restart(kill=True)
+            for family in ("BF", "CF"):
+                assert server.command(f"{family}.EXISTS", family, "ada") == 1
+            server.check()
+            print(f"loaded in {spec} ({'.'.join(map(str, spec.version))}): items added, and there after a restart")
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["licences", source, target]:
+            licences(Path(source), target)
+        case ["smoke"]:
+            smoke()
+        case _:
+            sys.exit(__doc__)
