@@ -66,6 +66,7 @@ fn a_refused_command_changes_and_replicates_nothing() {
         ("BF.RESERVE n 0.01 100 EXPANSION 0 TIGHTENING 0.5", "Nonscaling filters cannot expand"),
         ("BF.RESERVE n 0.01 100 COUNTING 5", "ERR COUNTING takes 4, 8 or 16 bits a counter"),
         ("BF.RESERVE n 0.01 100 WINDOW 1", "ERR WINDOW takes 2 to 64 generations"),
+        ("BF.RESERVE n 0.01 100 WINDOW 258", "ERR WINDOW takes 2 to 64 generations"),
         (
             "BF.RESERVE n 0.01 100 WINDOW 2 EVERY 0",
             "ERR EVERY takes milliseconds between rotations, at least 1",
@@ -115,6 +116,12 @@ fn a_full_filter_ends_the_reply_at_the_first_item_it_refuses() {
     assert_eq!(answers(host.line("BF.INSERT n ITEMS a b c d d")), [NO, NO, NO, REFUSED]);
     assert_eq!(host.text("BF.ADD n d"), "ERR non scaling filter is full");
     assert_eq!(host.take_replicated(), [""; 0]);
+
+    // Only what went in before it: a replica that refused the others would answer its primary with an error.
+    host.line("BF.RESERVE p 0.001 3 NONSCALING").unwrap();
+    host.take_replicated();
+    assert_eq!(answers(host.line("BF.MADD p a b c d e")), [YES, YES, YES, REFUSED]);
+    assert_eq!(host.take_replicated(), ["BF.MADD p a b c"]);
 
     host.line("BF.RESERVE s 0.001 3 ONFULL SATURATE").unwrap();
     assert_eq!(answers(host.line("BF.MADD s a b c d e")), [YES; 5]);

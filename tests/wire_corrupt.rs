@@ -295,6 +295,38 @@ fn header_fields_at_their_edges_are_refused_or_harmless() {
     }
 }
 
+/// Parameters that no command makes are refused when they are loaded, too, even where they would do no harm at once: a
+/// chain may be loaded today and grow tomorrow.
+#[test]
+fn parameters_that_no_command_makes_are_refused() {
+    let rates = [0.0, -0.0, 5e-324, 1.0, 2.0, -1.0, f64::INFINITY, f64::NAN].map(f64::to_bits);
+    let ratios = [-0.0, 1.0, 1.5, 2.0, -0.5, f64::INFINITY, f64::NAN].map(f64::to_bits);
+    let cases: [(&str, &str, &[u64]); 11] = [
+        ("bits-classic", "capacity", &[0, (1 << 48) + 1, u64::MAX]),
+        ("bits-classic", "error rate", &rates),
+        ("bits-classic", "hash", &[0, 3, 255]),
+        ("bits-classic", "layout", &[3, 255]),
+        ("bits-classic", "cell", &[0, 2, 3, 5, 32]),
+        ("bits-classic", "overflow", &[2, 255]),
+        ("bits-classic", "shards", &[0, 3, 2048, u64::MAX]),
+        ("bits-classic", "reserved", &[1]),
+        ("chain-tightening", "tightening", &ratios),
+        ("chain-tightening", "expansion", &[0, 32_769, u64::MAX]),
+        ("window-rotated", "generations", &[0, 1, 65, 258, u64::MAX]),
+    ];
+    for (name, field, values) in cases {
+        let (_, at, len) = BLOOM_FIELDS.iter().find(|(known, ..)| *known == field).unwrap();
+        let golden = bytes(name);
+        let pieces = wire::pieces(&golden);
+        for value in values {
+            let mut odd = golden.clone();
+            odd[*at..at + len].copy_from_slice(&value.to_le_bytes()[..*len]);
+            wire::seal(&mut odd, &pieces);
+            assert!(Decoder::read(&odd).is_err(), "{name}, {field} = {value:#x}");
+        }
+    }
+}
+
 /// Geometry whose size in bytes overflows, or is more than any machine has, with a body length that agrees.
 #[test]
 fn heads_of_impossible_size_are_refused_or_ask_for_nothing() {
