@@ -15,7 +15,7 @@ use std::ops::Range;
 
 /// Counts kept as cells change, so that fill and error rate cost nothing to know.
 #[derive(Default)]
-struct Tally {
+pub(super) struct Tally {
     /// Cells that are not 0.
     set: AtomicU64,
     /// Items added that were absent, less those deleted until absent; may dip below 0 while deletes race.
@@ -41,7 +41,7 @@ pub(super) enum Tallies {
 
 impl Tallies {
     /// For an empty layer.
-    pub fn new(shape: Shape) -> Result<Tallies, Error> {
+    pub(super) fn new(shape: Shape) -> Result<Tallies, Error> {
         if shape.shards == 1 && !shape.cell.counts() {
             return Ok(Tallies::Inline { set: AtomicU64::new(0), items: AtomicU64::new(0) });
         }
@@ -55,7 +55,7 @@ impl Tallies {
     }
 
     /// Bytes of memory beside those of the layer itself.
-    pub fn allocated(&self) -> usize {
+    pub(super) fn allocated(&self) -> usize {
         match self {
             Tallies::Inline { .. } => 0,
             Tallies::Padded { shards, .. } => size_of_val(&**shards),
