@@ -43,6 +43,18 @@ CUCKOO_FIELDS = [
     ("hash", "B", 40), ("bucket size", "B", 41), ("max iterations", "H", 42), ("expansion", "H", 44),
     ("reserved", "H", 46), ("tables", "I", 48), ("reserved too", "I", 52),
 ]  # fmt: skip
+FOREIGN = 5  # another system's Bloom filter
+FOREIGN_FIELDS = [
+    ("scheme", "B", 0), ("plan", "B", 1), ("random seed", "B", 2), ("encoding", "B", 3), ("links", "I", 4),
+    ("options", "I", 8), ("growth", "I", 12), ("seed", "Q", 16), ("seed's end", "Q", 40), ("error rate", "d", 48),
+    ("tightening", "d", 56),
+]  # fmt: skip
+FOREIGN_SIZE = 64
+LINK_FIELDS = [
+    ("modulus", "Q", 0), ("bits", "Q", 8), ("bytes", "Q", 16), ("capacity", "Q", 24), ("items", "Q", 32),
+    ("error rate", "d", 40), ("bits per item", "d", 48), ("probes", "I", 56), ("log2", "I", 60),
+]  # fmt: skip
+LINK_SIZE = 64
 
 
 @dataclasses.dataclass
@@ -79,12 +91,23 @@ class Payload:
     def header_fields(self) -> list[tuple[str, str, int]]:
         if self.kind == CUCKOO:
             return CUCKOO_FIELDS
-        layers = range((len(self.pieces[0]) - ENVELOPE - FILTER_SIZE) // LAYER_SIZE)
-        return FILTER_FIELDS + [
-            (f"layer {layer}: {name}", code, FILTER_SIZE + layer * LAYER_SIZE + at)
-            for layer in layers
-            for name, code, at in LAYER_FIELDS
+        fields, of_part, word = FILTER_FIELDS, LAYER_FIELDS, "layer"
+        if self.kind == FOREIGN:
+            fields, of_part, word = FOREIGN_FIELDS, LINK_FIELDS, "link"
+        return fields + [
+            (f"{word} {number}: {name}", code, start + at)
+            for number, start in enumerate(self.parts())
+            for name, code, at in of_part
         ]
+
+    def parts(self) -> range:
+        """Where in the header the layers or links begin, which a cuckoo filter does not have."""
+        length = len(self.pieces[0]) - ENVELOPE
+        if self.kind == CUCKOO:
+            return range(0)
+        if self.kind == FOREIGN:
+            return range(FOREIGN_SIZE, length - LINK_SIZE + 1, LINK_SIZE)
+        return range(FILTER_SIZE, length - LAYER_SIZE + 1, LAYER_SIZE)
 
     @property
     def kind(self) -> int:
@@ -106,9 +129,9 @@ class Payload:
         header = bytearray(head[ENVELOPE:])
         head = head[: ENVELOPE - 4] + struct.pack("<I", crc32c(head[: ENVELOPE - 4] + header)) + header
         # The stamp does not depend on the numbers of items, which change while a filter is dumped.
-        counts = [] if self.kind == CUCKOO else range(FILTER_SIZE + 24, len(header) - 15, LAYER_SIZE)
-        for at in counts:
-            header[at : at + 8] = bytes(8)
+        items = 32 if self.kind == FOREIGN else 24
+        for part in self.parts():
+            header[part + items : part + items + 8] = bytes(8)
         stamp = struct.pack("<I", crc32c(bytes(header)))
         self.pieces = [head, *(seal_chunk(chunk, stamp) for chunk in chunks)]
 
