@@ -260,6 +260,29 @@ fn adds_replicate_what_changed() {
     }
 }
 
+/// RedisBloom's head begins with the number of items. What it says is no reason to take it for a head of ours: a replica,
+/// or whoever replays an append-only file, would lose the filter.
+#[test]
+fn a_number_of_items_that_is_our_magic() {
+    let host = Host::default();
+    let mut head = hex(REDISBLOOM);
+    let chunk = hex("0020008010004000");
+    for (high, key) in
+        [(0u32, "none"), (1, "version"), (u32::from_le_bytes([1, 5, 0, 0]), "version and kind")]
+    {
+        let items = u64::from(high) << 32 | u64::from(u32::from_le_bytes(*b"BLMY"));
+        head[..8].copy_from_slice(&items.to_le_bytes());
+        head[36..44].copy_from_slice(&items.to_le_bytes());
+        assert_eq!(host.run(&[b"BF.LOADCHUNK", key.as_bytes(), b"1", &head]), Ok(Reply::Ok), "{key}");
+        assert_eq!(host.run(&[b"BF.LOADCHUNK", key.as_bytes(), b"9", &chunk]), Ok(Reply::Ok), "{key}");
+        let (dumped, replica) = (host.dump(key), Host::default());
+        for words in host.replicated.take() {
+            replica.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
+        }
+        assert!(replica.dump(key) == dumped, "{key}");
+    }
+}
+
 /// RedisBloom's replies about RedisBloom's filter.
 #[test]
 fn info_of_redisblooms_filter_is_its_own() {

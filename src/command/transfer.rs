@@ -46,19 +46,22 @@ enum Pieces {
 impl Pieces {
     /// Reads a head.
     fn begin(family: Namespace, head: &[u8]) -> Result<Pieces, CommandError> {
-        if head.starts_with(&MAGIC) {
+        let theirs = match family {
+            Namespace::Bloom => Loader::bloom(head),
+            Namespace::Cuckoo => Loader::cuckoo(head),
+        };
+        // RedisBloom's begins with a number of items, which may be our magic. No head has the length of both: ours has 24
+        // bytes and as many as the u32 at byte 8 says; RedisBloom's has 38, or 46, or 16 or 20 and 49 or 53 times as
+        // many as that number.
+        if theirs.is_err() && head.starts_with(&MAGIC) {
             let decoder = Decoder::new(head).map_err(|why| family.bad_head(Some(why)))?;
             if decoder.is_cuckoo() != (family == Namespace::Cuckoo) {
                 return Err(family.bad_head(Some(DecodeError::OtherKind)));
             }
             return Ok(Pieces::Native(decoder));
         }
-        let loader = match family {
-            Namespace::Bloom => Loader::bloom(head),
-            Namespace::Cuckoo => Loader::cuckoo(head),
-        };
         // RedisBloom's words alone for what is no head at all.
-        loader.map(Pieces::RedisBloom).map_err(|why| {
+        theirs.map(Pieces::RedisBloom).map_err(|why| {
             family.bad_head(if why == DecodeError::Length("header") { None } else { Some(why) })
         })
     }
