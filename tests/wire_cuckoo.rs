@@ -158,6 +158,23 @@ fn what_no_command_could_have_made_is_refused() {
     }
 }
 
+/// RedisBloom's hashes have no key: a filter that was asked for with one is the same as without, and can be read again.
+#[test]
+fn a_key_that_the_hash_does_not_have_is_left_out() {
+    for origin in [Origin::RedisBloom, Origin::RedisBloom1] {
+        let bare = CuckooSpec {
+            origin,
+            seed: Seed::default(),
+            hash: HashKind::default(),
+            ..*made("cuckoo-full").spec()
+        };
+        let keyed = CuckooSpec { seed: Seed::from(7), hash: HashKind::SipHash, ..bare };
+        let filter = Cuckoo::new(keyed).unwrap();
+        assert_eq!(*filter.spec(), bare);
+        assert_eq!(read(&wire::encode(&filter)).unwrap().spec(), filter.spec());
+    }
+}
+
 /// A filter of one sub-filter in three chunks, of which so many per cent are full; and how many items that took.
 fn of_three_chunks(percent: u64) -> (Cuckoo, u32) {
     let slots = 3 * CHUNK as u64;

@@ -336,7 +336,11 @@ impl Cuckoo {
     /// What [`CuckooSpec::validate`] refuses, [`Error::OutOfMemory`].
     pub fn new(spec: CuckooSpec) -> Result<Cuckoo, Error> {
         spec.validate()?;
-        let spec = CuckooSpec { seed: spec.seed.narrow(spec.hash), ..spec };
+        let spec = match spec.origin {
+            Origin::Bloomery => CuckooSpec { seed: spec.seed.narrow(spec.hash), ..spec },
+            // Their hashes have no key, and neither format has a place for one.
+            _ => CuckooSpec { hash: HashKind::default(), seed: Seed::default(), ..spec },
+        };
         let mut filter = Cuckoo { spec, tables: SmallVec::new(), items: 0, deletes: 0, moves: 0 };
         filter.grow()?;
         Ok(filter)
