@@ -1,5 +1,7 @@
 //! What the targets share: input taken apart, and what a filter must be able to do.
 
+pub mod made;
+
 use bloomery::filter::foreign::Scheme;
 use bloomery::filter::{Foreign, Origin};
 use bloomery::wire::redisbloom::{self, Loader, Sink, Source};
@@ -115,11 +117,9 @@ fn restarted(value: &Value) -> Result<Value, DecodeError> {
 
 fn replicated(value: &Value) -> Result<Value, DecodeError> {
     let encoder = Encoder::new(value);
-    if encoder.head().starts_with(b"BLMY") {
-        return Decoder::read(&encoder.to_vec());
-    }
-    let begin = if matches!(value, Value::Cuckoo(_)) { Loader::cuckoo } else { Loader::bloom };
-    let mut loader = begin(encoder.head())?;
+    // As LOADCHUNK does: RedisBloom's number of items may be our magic.
+    let theirs = if matches!(value, Value::Cuckoo(_)) { Loader::cuckoo } else { Loader::bloom };
+    let Ok(mut loader) = theirs(encoder.head()) else { return Decoder::read(&encoder.to_vec()) };
     let mut pushed = Ok(());
     encoder.chunks(|end, chunk| pushed = pushed.and_then(|()| loader.push(end, chunk)));
     pushed.and_then(|()| loader.finish())
@@ -228,18 +228,30 @@ pub fn sealed(kind: u8, header: &[u8], body_len: u64, cells: &[u8]) -> Option<Ve
     // Word by word: no chunk goes over the end of an array.
     let stamp = stamp(kind, &file[ENVELOPE..]).to_le_bytes();
     for (offset, i) in (0..body_len).step_by(8).zip(0..) {
-        let mut chunk = offset.to_le_bytes().to_vec();
-        chunk.extend(8u32.to_le_bytes());
-        chunk.extend(stamp);
         let cells = cells.chunks(8).nth(i).unwrap_or(&[]);
         let mut data = [0; 8];
         data[..cells.len()].copy_from_slice(cells);
-        let crc = crc32c::crc32c_append(crc32c::crc32c(&chunk), &data);
-        chunk.extend(crc.to_le_bytes());
-        chunk.extend(data);
-        file.extend(chunk);
+        file.extend(sealed_chunk(offset, &stamp, &data));
     }
     Some(file)
+}
+
+/// A chunk of our format as several, each of up to `cut` bytes of data.
+pub fn resealed(chunk: &[u8], cut: usize) -> Vec<Vec<u8>> {
+    let (prefix, data) = chunk.split_at(20);
+    let offset = u64::from_le_bytes(prefix[..8].try_into().expect("8 bytes"));
+    let parts = (offset..).step_by(cut).zip(data.chunks(cut));
+    parts.map(|(offset, data)| sealed_chunk(offset, &prefix[12..16], data)).collect()
+}
+
+fn sealed_chunk(offset: u64, stamp: &[u8], data: &[u8]) -> Vec<u8> {
+    let mut chunk = offset.to_le_bytes().to_vec();
+    chunk.extend((data.len() as u32).to_le_bytes());
+    chunk.extend(stamp);
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&chunk), data);
+    chunk.extend(crc.to_le_bytes());
+    chunk.extend(data);
+    chunk
 }
 
 /// CRC-32C of a header with the numbers of items taken as 0.

@@ -1,0 +1,130 @@
+//! Commands of any words: names, options, numbers, items in one string. Whatever they make is written and read again.
+
+#![no_main]
+
+#[path = "../../tests/host/mod.rs"]
+mod host;
+
+use bloomery::command::TABLE;
+use bloomery::wire::{Decoder, Encoder};
+use bloomery_fuzz::{Input, LARGE};
+use host::{Content, Host};
+use libfuzzer_sys::fuzz_target;
+use std::collections::BTreeMap;
+
+/// Words that a fuzzer would be long in finding.
+const WORDS: &[&str] = &[
+    "a",
+    "b",
+    "source",
+    "config",
+    "0",
+    "1",
+    "2",
+    "3",
+    "8",
+    "9",
+    "64",
+    "100",
+    "1000",
+    "-1",
+    "0.01",
+    "0.5",
+    "1e-12",
+    "4611686018427387904",
+    "9223372036854775807",
+    "ITEMS",
+    "CAPACITY",
+    "ERROR",
+    "EXPANSION",
+    "NOCREATE",
+    "NONSCALING",
+    "COUNTING",
+    "WINDOW",
+    "EVERY",
+    "SINCE",
+    "SHARDS",
+    "LAYOUT",
+    "AUTO",
+    "BLOCKED",
+    "CLASSIC",
+    "HASH",
+    "XXH3",
+    "SIPHASH",
+    "SEED",
+    "ff",
+    "TIGHTENING",
+    "ONFULL",
+    "SATURATE",
+    "SCALE",
+    "LIKE",
+    "BUCKETSIZE",
+    "MAXITERATIONS",
+    "FIXED",
+    "PREFIXED",
+    "COUNT",
+    "FULL",
+    "AT",
+    "GOZERO",
+    "BITS",
+    "MAPS",
+    "REDISSON",
+    "CODEC",
+    "STRING",
+    "JSON",
+    "KRYO5",
+    "BLOOMV3",
+    "GUAVA",
+    "FUNNEL",
+    "BYTES",
+    "UTF16",
+    "LONG",
+    "INT",
+];
+
+/// A word as the input says: one of those above, or bytes.
+fn word<'a>(input: &mut Input<'a>) -> Option<&'a [u8]> {
+    let choice = usize::from(input.byte()?);
+    match choice.checked_sub(128) {
+        Some(index) => Some(WORDS[index % WORDS.len()].as_bytes()),
+        None => input.take(choice.min(input.0.len())),
+    }
+}
+
+fn run(input: &[u8]) -> Option<()> {
+    let mut input = Input(input);
+    let host = Host::default();
+    host.memory.set(Some(LARGE));
+    host.now_ms.set(1_700_000_000_000);
+    let put = |key: &str, content| {
+        host.keys.borrow_mut().insert(key.into(), std::rc::Rc::new(std::cell::RefCell::new(content)));
+    };
+    put("source", Content::String(b"hello".to_vec()));
+    put("config", Content::Hash(BTreeMap::from([("size", "100"), ("hashIterations", "5")])));
+    while let (Some(command), Some(count)) = (input.byte(), input.byte()) {
+        let name = TABLE[usize::from(command) % TABLE.len()].name("bf");
+        let mut words = vec![name.as_bytes()];
+        // Mostly the same key, else few commands would meet a filter.
+        words.push(if count & 7 == 0 { word(&mut input)? } else { b"a" });
+        for _ in 0..count >> 3 {
+            words.push(word(&mut input)?);
+        }
+        match host.run(&words) {
+            Ok(_) => {}
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+        host.replicated.take();
+    }
+    for content in host.keys.borrow().values() {
+        if let Content::Filter(value) = &*content.borrow() {
+            let written = Encoder::native(value).to_vec();
+            let read = Decoder::read(&written).expect("a command made it");
+            assert!(Encoder::native(&read).to_vec() == written);
+        }
+    }
+    Some(())
+}
+
+fuzz_target!(|input: &[u8]| {
+    let _ = run(input);
+});

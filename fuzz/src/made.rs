@@ -1,0 +1,111 @@
+//! Filters of our own, of every kind, as the input says; and the items that go into them.
+
+use crate::{Input, LARGE};
+use bloomery::filter::Origin;
+use bloomery::{
+    Cell, Cuckoo, CuckooSpec, Family, Filter, HashKind, LayoutChoice, Overflow, Seed, Spec, Tightening, Value,
+};
+
+/// Items that an input may name.
+pub const ITEMS: u8 = 64;
+
+/// An item of any length up to some hundred bytes.
+pub fn item(number: u8) -> Vec<u8> {
+    let number = number % ITEMS;
+    vec![number; usize::from(number) * usize::from(number) / 10 + 1]
+}
+
+/// An empty Bloom filter, or `None` where the input ends or asks for too much.
+pub fn bloom(input: &mut Input) -> Option<Filter> {
+    let [kind, capacity, rate, options, more] = input.take(5)?.try_into().ok()?;
+    let overflow = if options & 1 == 0 { Overflow::Error } else { Overflow::Saturate };
+    let (cell, family) = match kind % 5 {
+        0 => (Cell::Bit, Family::Fixed(overflow)),
+        1 => (
+            [Cell::Counter4, Cell::Counter8, Cell::Counter16][usize::from(more) % 3],
+            Family::Fixed(overflow),
+        ),
+        2 => (Cell::Bit, Family::Window { generations: more % 63 + 2, overflow, every_ms: u64::from(kind) }),
+        3 => (Cell::Bit, scaling(more, Tightening::INVERSE_SQUARE)),
+        _ => (Cell::Bit, scaling(more, Tightening::geometric(f64::from(rate).mul_add(0.003, 0.1)).ok()?)),
+    };
+    let spec = Spec {
+        capacity: u64::from(capacity) + 1,
+        error_rate: 0.5f64.powi(i32::from(rate % 40) + 1),
+        seed: seed(kind, more),
+        shards: 1 << (options >> 1 & 3),
+        hash: if options >> 3 & 1 == 0 { HashKind::Xxh3 } else { HashKind::SipHash },
+        layout: [LayoutChoice::Auto, LayoutChoice::Classic, LayoutChoice::Blocked]
+            [usize::from(options >> 4) % 3],
+        cell,
+        family,
+    };
+    Filter::bytes_for(&spec).ok().filter(|bytes| *bytes <= LARGE)?;
+    Some(Filter::new(spec).expect("a filter of this size was promised"))
+}
+
+fn scaling(expansion: u8, tightening: Tightening) -> Family {
+    Family::Scaling { expansion: u32::from(expansion % 8) + 1, tightening }
+}
+
+fn seed(one: u8, other: u8) -> Seed {
+    Seed::from(u128::from(one) << 64 | u128::from(other))
+}
+
+/// An empty cuckoo filter, as [`bloom`].
+pub fn cuckoo(input: &mut Input) -> Option<Cuckoo> {
+    let [capacity, bucket_size, iterations, expansion, options] = input.take(5)?.try_into().ok()?;
+    let spec = CuckooSpec {
+        capacity: u64::from(capacity) + 1,
+        bucket_size,
+        max_iterations: u16::from(iterations) + 1,
+        expansion: [0, 1, 2, 4][usize::from(expansion) % 4],
+        origin: [Origin::Bloomery, Origin::RedisBloom, Origin::RedisBloom1][usize::from(options >> 1) % 3],
+        hash: if options & 1 == 0 { HashKind::Xxh3 } else { HashKind::SipHash },
+        seed: seed(options, iterations),
+    };
+    spec.validate().ok()?;
+    Some(Cuckoo::new(spec).expect("it is small"))
+}
+
+/// Either, filled with what the input says.
+pub fn value(input: &mut Input) -> Option<Value> {
+    if input.byte()? % 3 == 0 {
+        let mut filter = cuckoo(input)?;
+        while let Some(number) = input.byte() {
+            let _ = insert(&mut filter, &item(number));
+        }
+        return Some(Value::Cuckoo(Box::new(filter)));
+    }
+    let mut filter = bloom(input)?;
+    while let Some(number) = input.byte() {
+        if may_grow(&filter) {
+            let _ = filter.add(filter.hash(&item(number)));
+        }
+        if number > 250
+            && let Some(newest) = filter.window().map(|window| window.newest())
+        {
+            filter.rotate(newest + 1).expect("a generation of this size was there before");
+        }
+    }
+    Some(Value::Bloom(filter))
+}
+
+/// Whether an add is none that makes a large layer.
+pub fn may_grow(filter: &Filter) -> bool {
+    filter.next_shape().ok().flatten().is_none_or(|shape| filter.bytes() + shape.bytes() <= LARGE)
+}
+
+/// Adds to a cuckoo filter, growing if need be and if it stays small; whether the item went in.
+pub fn insert(filter: &mut Cuckoo, item: &[u8]) -> bool {
+    let hash = filter.hash(item);
+    if filter.insert(hash).is_ok() {
+        return true;
+    }
+    let may_grow = filter.next_bytes().is_some_and(|bytes| filter.bytes() + bytes <= LARGE);
+    if may_grow {
+        filter.grow().expect("a small sub-filter");
+        filter.insert(hash).expect("a new sub-filter has room");
+    }
+    may_grow
+}
