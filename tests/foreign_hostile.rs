@@ -7,6 +7,7 @@
 #![cfg(not(feature = "module"))]
 
 mod battery;
+mod book;
 mod rdb;
 
 use battery::{env, golden, portrait, wire};
@@ -16,64 +17,11 @@ use bloomery::wire::import::{self, bitmap};
 use bloomery::wire::redisbloom::{self, Loader};
 use bloomery::wire::{DecodeError, Decoder, Encoder};
 use bloomery::{Added, Cuckoo, Error, Value};
+use book::weighed;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rdb::{Field, Fields};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::time::{Duration, Instant};
-
-/// The system's allocator with a book for each thread: what is allocated, and the most that ever was.
-struct Book;
-
-thread_local! {
-    static LIVE: Cell<i64> = const { Cell::new(0) };
-    static MOST: Cell<i64> = const { Cell::new(0) };
-}
-
-fn note(bytes: i64) {
-    LIVE.set(LIVE.get() + bytes);
-    MOST.set(MOST.get().max(LIVE.get()));
-}
-
-// SAFETY: every method hands on to the system's allocator; the book is in thread-locals without destructors, so keeping
-// it allocates nothing.
-unsafe impl GlobalAlloc for Book {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note(layout.size() as i64);
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        note(layout.size() as i64);
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        note(size as i64 - layout.size() as i64);
-        // SAFETY: the caller's promise.
-        unsafe { System.realloc(block, layout, size) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        note(-(layout.size() as i64));
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
-#[global_allocator]
-static BOOK: Book = Book;
-
-/// Runs `work`; its result, and the most bytes that it held at once.
-fn weighed<T>(work: impl FnOnce() -> T) -> (T, i64) {
-    let before = LIVE.get();
-    MOST.set(before);
-    let result = work();
-    (result, MOST.get() - before)
-}
 
 // ---- what a filter must be able to do --------------------------------------------------------------------------------
 
@@ -103,11 +51,9 @@ fn restarted(value: &Value) -> Result<Value, DecodeError> {
 /// The same through the pieces that go to replicas and into a rewritten AOF.
 fn replicated(value: &Value) -> Result<Value, DecodeError> {
     let encoder = Encoder::new(value);
-    if encoder.head().starts_with(b"BLMY") {
-        return Decoder::read(&encoder.to_vec());
-    }
-    let loader = if matches!(value, Value::Cuckoo(_)) { Loader::cuckoo } else { Loader::bloom };
-    let mut loader = loader(encoder.head())?;
+    // As LOADCHUNK does: RedisBloom's number of items may be our magic.
+    let theirs = if matches!(value, Value::Cuckoo(_)) { Loader::cuckoo } else { Loader::bloom };
+    let Ok(mut loader) = theirs(encoder.head()) else { return Decoder::read(&encoder.to_vec()) };
     let mut pushed = Ok(());
     encoder.chunks(|end, chunk| pushed = pushed.and_then(|()| loader.push(end, chunk)));
     pushed.and_then(|()| loader.finish())
@@ -244,24 +190,39 @@ fn edge(random: &mut SmallRng) -> u64 {
     }
 }
 
+const ODD: [f64; 14] = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    2.0,
+    1e300,
+    5e-324,
+    f64::MIN_POSITIVE,
+    f64::NAN,
+    f64::INFINITY,
+    f64::NEG_INFINITY,
+    0.999_999_999_999_999_9,
+    1e-12,
+];
+
 fn odd_double(random: &mut SmallRng) -> f64 {
-    const ODD: [f64; 14] = [
-        0.0,
-        -0.0,
-        1.0,
-        -1.0,
-        0.5,
-        2.0,
-        1e300,
-        5e-324,
-        f64::MIN_POSITIVE,
-        f64::NAN,
-        f64::INFINITY,
-        f64::NEG_INFINITY,
-        0.999_999_999_999_999_9,
-        1e-12,
-    ];
     if random.random() { ODD[random.random_range(0..ODD.len())] } else { f64::from_bits(random.random()) }
+}
+
+/// The field at all edges that there are for its kind.
+fn edges_of(field: &Field) -> Vec<Field> {
+    let powers = (0..64).map(|power| 1u64 << power);
+    let numbers = powers.flat_map(|power| [power - 1, power, power + 1]).chain([u64::MAX - 1, u64::MAX]);
+    match field {
+        Field::Unsigned(_) => numbers.map(Field::Unsigned).collect(),
+        Field::Double(_) => ODD.into_iter().map(Field::Double).collect(),
+        Field::String(bytes) => {
+            let lens = [0, 1, 7, 8, bytes.len() - 1, bytes.len() + 1, bytes.len() + 8];
+            lens.map(|len| Field::String(bytes.iter().copied().cycle().take(len).collect())).to_vec()
+        }
+    }
 }
 
 /// Flips bits, writes numbers that matter in either byte order, cuts, stretches.
@@ -379,6 +340,22 @@ fn throw_fields(
     read: impl Fn(&mut Fields) -> Result<Value, DecodeError>,
 ) {
     throw(name, samples, overhead, len_of, mutate_fields, |mut fields| read(&mut fields));
+    // And each field at every edge, the others being right.
+    for (sample, index) in
+        samples.iter().flat_map(|sample| (0..sample.0.len()).map(move |index| (sample, index)))
+    {
+        for edge in edges_of(&sample.0[index]) {
+            let what = format!("{name}, field {index} is {edge:?}");
+            let mut fields = sample.clone();
+            fields.0[index] = edge;
+            let allowed = 16 * len_of(&fields) as i64 + overhead;
+            let (result, bytes) = weighed(|| read(&mut fields));
+            assert!(bytes <= allowed, "{what}: took {bytes} bytes, and {allowed} at most were justified");
+            if let Ok(value) = result {
+                survives(value, &what);
+            }
+        }
+    }
 }
 
 fn boxed(filter: Foreign) -> Value {

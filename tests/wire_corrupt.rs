@@ -1,13 +1,18 @@
 //! Bytes that are not a filter: cut short, flipped, lied about, out of order. All are refused, or are a filter after all,
 //! and then one that keeps every law. The checksums detect accidents; a liar makes them true, and so do these tests.
 
+// With the module the crate has an allocator of its own.
+#![cfg(not(feature = "module"))]
+
 mod battery;
+mod book;
 
 use battery::golden::{bytes, item, names};
 use battery::{figures, portrait, wire};
 use bloomery::filter::Foreign;
 use bloomery::wire::{DecodeError, Decoder, Encoder, MAX_CHUNK};
 use bloomery::{Added, Cell, Cuckoo, Error, Filter, ItemHash, Value, limits};
+use book::weighed;
 
 /// Does everything to a filter that can be done to one. It may be full or saturated, but it must not panic, hang, lose
 /// an item or become unwritable.
@@ -258,7 +263,18 @@ const FOREIGN_FIELDS: &[Field] = &[
     ("link bits per item", 136, 8), ("link probes", 144, 4), ("link log2", 148, 4),
 ];
 
-/// Every field of the head at the values where programs break.
+/// Bytes that a decoder may take beside the body that a head declares. The sizes of a cuckoo filter's sub-filters are a
+/// list, made of their number alone, which is bounded.
+fn overhead(head: &[u8]) -> u64 {
+    let tables = match head[5] {
+        wire::CUCKOO => u32::from_le_bytes(head[72..76].try_into().unwrap()).into(),
+        _ => 0,
+    };
+    (64 << 10) + 24 * u64::min(tables, limits::MAX_TABLES as u64)
+}
+
+/// Every field of the head at the values where programs break. What is refused asks for no more memory than the head
+/// declares, and what loads has it.
 #[test]
 fn header_fields_at_their_edges_are_refused_or_harmless() {
     let floats =
@@ -285,10 +301,19 @@ fn header_fields_at_their_edges_are_refused_or_harmless() {
                 let mut edge = golden.clone();
                 edge[*at..at + len].copy_from_slice(&value.to_le_bytes()[..*len]);
                 wire::seal(&mut edge, &pieces);
-                refused_or_survives(&edge, &format!("{name}, {field} = {value:#x}"));
+                let what = format!("{name}, {field} = {value:#x}");
+                let declared = u64::from_le_bytes(edge[12..20].try_into().unwrap());
+                let (_, taken) = weighed(|| Decoder::read(&edge));
+                assert!(
+                    taken as u64 <= declared.saturating_add(overhead(&edge)),
+                    "{what} takes {taken} bytes"
+                );
+                refused_or_survives(&edge, &what);
                 // A body as long as the head now says would be: the head alone must be refused or sound.
-                if let Ok(decoder) = Decoder::new(&edge[pieces[0].clone()]) {
-                    assert!(decoder.finish().is_err(), "{name}, {field}: a head is no filter");
+                let (decoder, taken) = weighed(|| Decoder::new(&edge[pieces[0].clone()]));
+                assert!(taken as u64 <= overhead(&edge), "{what}: the head alone takes {taken} bytes");
+                if let Ok(decoder) = decoder {
+                    assert!(decoder.finish().is_err(), "{what}: a head is no filter");
                 }
             }
         }
