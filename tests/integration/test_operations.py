@@ -4,6 +4,8 @@ Each refusal must say what was wrong and leave the key as it was, and nothing th
 for long. Times are measured generously: they tell a lazy free from a blocking one, not fast from faster.
 """
 
+import socket
+import struct
 import threading
 import time
 
@@ -325,6 +327,7 @@ ODD = [b"", b"\0", b"\0\0%s", b"%s%n%p%x%x", b"a\r\nb", b"\r\n$5\r\n", b"\xff\xf
 
 
 OPTIONS = "EXPANSION COUNTING WINDOW EVERY SINCE SHARDS LAYOUT HASH SEED TIGHTENING ONFULL LIKE".split()
+CUCKOO_OPTIONS = "BUCKETSIZE MAXITERATIONS EXPANSION HASH SEED".split()
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
@@ -335,6 +338,8 @@ def test_odd_bytes_everywhere(server, protocol):
         client.execute_command("BF.RESERVE", "filter", 0.01, 100)
         client.execute_command("BF.RESERVE", "counting", 0.01, 100, "COUNTING")
         client.execute_command("BF.RESERVE", "window", 0.01, 100, "WINDOW", 2)
+        client.execute_command("CF.RESERVE", "cuckoo", 100)
+        client.execute_command("BF.IMPORT", "foreign", "GOZERO", "none", "BITS", 1000)
 
         def step(*command):
             with client.pipeline(transaction=False) as pipeline:
@@ -345,7 +350,7 @@ def test_odd_bytes_everywhere(server, protocol):
             return reply
 
         for odd in ODD:
-            for key in [odd, "filter", "counting", "window", "text", "missing"]:
+            for key in [odd, "filter", "counting", "window", "cuckoo", "foreign", "text", "missing"]:
                 for verb in ["ADD", "ADDNX", "EXISTS", "TEST", "DEL", "COUNT", "AGE"]:
                     step(f"BF.{verb}", key, odd)
                 for verb in ["MADD", "MEXISTS", "MTEST", "MDEL"]:
@@ -369,11 +374,95 @@ def test_odd_bytes_everywhere(server, protocol):
                     step("BF.RESERVE", key, *words)
                 for name in OPTIONS:
                     step("BF.RESERVE", key, 0.01, 100, name, odd)
+                for verb in ["BULKADD", "BULKTEST"]:
+                    step(f"BF.{verb}", key, odd, odd)
+                    step(f"BF.{verb}", key, "FIXED", odd, odd)
+                    step(f"BF.{verb}", key, "FIXED", max(len(odd), 1), odd)
+                    step(f"BF.{verb}", key, "PREFIXED", odd)
+                    step(f"BF.{verb}", key, "PREFIXED", struct.pack("<I", len(odd)) + odd)
+                step("BF.BULKTEST", key, "FIXED", 1, odd, odd)
+                for verb in ["MERGE", "INTERSECT"]:
+                    step(f"BF.{verb}", key, odd)
+                    step(f"BF.{verb}", odd, key, odd)
+                    step(f"BF.{verb}", key, "filter", odd)
+                step("BF.EQUAL", key, odd)
+                step("BF.EQUAL", odd, key)
+                step("BF.LOAD", key, odd)
+                step("BF.IMPORT", key, odd, odd)
+                for words in [
+                    ["GOZERO", odd, "BITS", odd],
+                    ["GOZERO", odd, odd, 1],
+                    ["GOZERO", "text", "BITS", 9, odd, odd],
+                    ["REDISSON", odd, odd],
+                    ["REDISSON", "text", odd, "CODEC", odd],
+                    ["BLOOMV3", odd],
+                    ["GUAVA", odd],
+                    ["GUAVA", odd, "FUNNEL", odd],
+                    ["GUAVA", odd, odd, odd],
+                ]:
+                    step("BF.IMPORT", key, *words)
+                for verb in ["ADD", "ADDNX", "EXISTS", "COUNT", "DEL"]:
+                    step(f"CF.{verb}", key, odd)
+                step("CF.MEXISTS", key, odd, b"a", odd)
+                for verb in ["COMPACT", "INFO", "DEBUG"]:
+                    step(f"CF.{verb}", key)
+                for verb in ["INSERT", "INSERTNX"]:
+                    step(f"CF.{verb}", key, odd, "ITEMS", odd)
+                    step(f"CF.{verb}", key, "CAPACITY", odd, "ITEMS", odd)
+                    step(f"CF.{verb}", key, "ITEMS", odd, b"a", odd)
+                step("CF.SCANDUMP", key, odd)
+                for words in [[odd, odd], [1, odd], [1, b"BLMY" + odd], [9, odd]]:
+                    step("CF.LOADCHUNK", key, *words)
+                step("CF.RESERVE", key, odd)
+                for name in CUCKOO_OPTIONS:
+                    step("CF.RESERVE", key, 100, name, odd)
             # And it is an item like any other.
             client.execute_command("DEL", "fresh")
             assert step("BF.ADD", "fresh", odd) == 1
             assert step("BF.EXISTS", "fresh", odd) == 1
             assert step("BF.ADD", "fresh", odd + b"\0") == 1
+
+
+LONGEST = 512 << 20  # bytes of an argument that a server takes unless told otherwise
+
+
+def test_the_longest_argument(new_server):
+    """As key, as item, as option, as data: an answer, and then the next command's."""
+    server, piece = new_server(), bytes(1 << 20)
+    for words in [
+        ["BF.ADD", "key", None],
+        ["BF.EXISTS", "key", None],
+        ["BF.ADD", None, "item"],
+        ["BF.RESERVE", "new", "0.01", "100", None],
+        ["BF.RESERVE", "new", "0.01", "100", "SEED", None],
+        ["BF.BULKADD", "key", "PREFIXED", None],
+        ["BF.BULKTEST", "key", "FIXED", str(LONGEST), None],
+        ["BF.LOADCHUNK", "new", "1", None],
+        ["BF.LOAD", "new", None],
+        ["BF.IMPORT", "new", "GUAVA", None],
+        ["CF.ADD", "cuckoo", None],
+    ]:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=120) as connection:
+            connection.sendall(b"*%d\r\n" % len(words))
+            for word in words:
+                if word is not None:
+                    connection.sendall(b"$%d\r\n%s\r\n" % (len(word), word.encode()))
+                    continue
+                connection.sendall(b"$%d\r\n" % LONGEST)
+                for _ in range(LONGEST // len(piece)):
+                    connection.sendall(piece)
+                connection.sendall(b"\r\n")
+            connection.sendall(b"*1\r\n$4\r\nPING\r\n")
+            replies = b""
+            while not replies.endswith(b"+PONG\r\n"):
+                received = connection.recv(1 << 16)
+                assert received, words
+                replies += received
+        # One reply before that of PING, and not a long one: what is refused is not repeated in full.
+        assert replies[:1] in b":-$" and len(replies) < 300, words
+    with server.client() as client:
+        assert client.exists("new") == 0
+        client.flushall()
 
 
 def test_log_lines_from_hostile_bytes_are_harmless(server):
