@@ -234,6 +234,16 @@ pub const OPTIONS: &[Setting] = &[
             bytes(text).map(|bytes| settings.max_filter_bytes = bytes).ok_or(Refusal::Takes(takes))
         },
     },
+    #[cfg(failpoints)]
+    Setting {
+        name: "failpoint",
+        argument: "FAILPOINT",
+        get: |_| crate::failpoint::armed(),
+        set: |_, text| {
+            crate::failpoint::arm(text);
+            Ok(())
+        },
+    },
 ];
 
 /// A number of bytes as in redis.conf: `kb` is 1024, `k` 1000, and so on.

@@ -45,10 +45,13 @@ pub mod bits;
 pub mod command;
 pub mod config;
 mod error;
+#[cfg(failpoints)]
+mod failpoint;
 pub mod filter;
 mod hash;
 pub mod math;
 mod mem;
+mod metrics;
 mod murmur;
 mod params;
 pub mod pool;

@@ -13,6 +13,7 @@
 //! The eight bytes before `start` hold `base`. Blocks below [`ALIGNED_FROM`] have no padding: start = base.
 
 use crate::error::Error;
+use crate::metrics::CELL_BYTES;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 use std::alloc::Layout;
@@ -57,6 +58,7 @@ impl Words {
         let layout = Words::layout(len).ok_or(refused)?;
         // SAFETY: the layout's size is not 0 because len is not.
         let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).ok_or(refused)?;
+        CELL_BYTES.add(len as u64 * 8);
         if len < ALIGNED_FROM {
             return Ok(Words { start: base.cast(), len });
         }
@@ -236,6 +238,7 @@ impl Drop for Words {
         };
         // SAFETY: `base` came from alloc_zeroed with this very layout.
         unsafe { std::alloc::dealloc(base.as_ptr(), layout) };
+        CELL_BYTES.sub(self.bytes());
     }
 }
 

@@ -9,6 +9,7 @@ use super::{Access, Call, Command, Effect, Fork, Key, WrongType, current_generat
 use crate::filter::batch::{GROUP, Probed, for_each_group, for_each_hashed_group};
 use crate::filter::{Added, Filter, Foreign, Layer, Value};
 use crate::hash::ItemHash;
+use crate::metrics::OFFLOADED_ITEMS;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
@@ -229,6 +230,7 @@ pub(super) fn test<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
                 let (reader, form, len) = (filter.reader(), blob.form, blob.len);
                 return Ok(call.offload(argument, move |bytes, fork| {
                     let blob = Blob { bytes, form, len };
+                    OFFLOADED_ITEMS.add(len as u64);
                     bitmap(&blob, &reader, fork, |reader, items| reader.contains_many(items, current))
                         .reply(counted)
                 }));

@@ -147,6 +147,14 @@ pub enum CommandError {
     Internal,
 }
 
+impl CommandError {
+    /// Whether it refuses bytes that were to become a filter.
+    pub fn is_of_payload(&self) -> bool {
+        use CommandError::{BadChunk, BadData, BadHeader, NoLink};
+        matches!(self, BadData(_) | BadHeader(_) | BadChunk(_) | NoLink)
+    }
+}
+
 impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

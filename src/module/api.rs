@@ -372,12 +372,12 @@ impl crate::command::Key for OpenKey<'_> {
 
     fn create(&mut self, value: Value) {
         let data_type = data_type::handle_for(&value);
-        let value = Box::into_raw(Box::new(value));
+        let value = data_type::give(value);
         // SAFETY: the key is open for writing, and the server takes the value; if it does not, it is ours to free.
         unsafe {
-            let set = server!(RedisModule_ModuleTypeSetValue(self.raw, data_type, value.cast()));
+            let set = server!(RedisModule_ModuleTypeSetValue(self.raw, data_type, value));
             if set != status::OK {
-                drop(Box::from_raw(value));
+                drop(data_type::take(value));
             }
         }
     }

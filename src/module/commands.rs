@@ -2,6 +2,7 @@
 
 use super::api::{Context, Text, pointer, server, status};
 use super::call::ServerCall;
+use super::info::PAYLOADS_REFUSED;
 use super::{guard, reply};
 use crate::command::table::{Argument, ArgumentKind, Entry, KeyUse, MoreKeys};
 use crate::command::{Command, CommandError, TABLE, run};
@@ -73,16 +74,30 @@ unsafe extern "C" fn entry<const INDEX: usize>(
     let call = ServerCall { ctx, arguments };
     if const { names_its_keys(INDEX) } && ctx.is_asked_for_keys() {
         if let Some(entry) = TABLE.get(INDEX) {
-            guard::call(|| name_keys(ctx, entry, arguments), || ());
+            guard::call("keys", || name_keys(ctx, entry, arguments), || ());
         }
         return status::OK;
     }
     guard::call(
+        "command",
         // Keys are closed when `run` returns, and everything that can fail is done by then.
-        || reply::send(ctx, run(const { command_at(INDEX) }, &call)),
+        || {
+            let outcome = run(const { command_at(INDEX) }, &call);
+            if let Err(why) = &outcome {
+                count_refusal(why);
+            }
+            reply::send(ctx, outcome);
+        },
         || reply::send(ctx, Err(CommandError::Internal)),
     );
     status::OK
+}
+
+#[cold]
+fn count_refusal(why: &CommandError) {
+    if why.is_of_payload() {
+        PAYLOADS_REFUSED.add(1);
+    }
 }
 
 /// Registers every command. The error names what the server refused.

@@ -114,7 +114,7 @@ unsafe extern "C" fn get(_name: *const c_char, index: *mut c_void) -> *mut raw::
         drop(unsafe { OwnText::from_ptr(given.swap(text, Relaxed)) });
         Some(text)
     };
-    guard::call(text, || None).unwrap_or(ptr::null_mut())
+    guard::call("option-get", text, || None).unwrap_or(ptr::null_mut())
 }
 
 unsafe extern "C" fn set(
@@ -129,6 +129,7 @@ unsafe extern "C" fn set(
     // SAFETY: the server passes the option's name, NUL-terminated.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
     let outcome = guard::call(
+        "option-set",
         || {
             let option = OPTIONS.get(index.addr()).ok_or("no such option")?;
             put(option, &name, text.first().map_or(&b""[..], |text| text.bytes()))

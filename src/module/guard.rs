@@ -3,19 +3,25 @@
 //! A panic that leaves an `extern "C"` function aborts the server. Behind the guard it costs one command.
 
 use super::log;
+use crate::metrics::Counter;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Panics caught since the module was loaded.
-static CAUGHT: AtomicU64 = AtomicU64::new(0);
+pub(super) static CAUGHT: Counter = Counter::new();
 
-/// Runs `work`, or gives `fallback` if it panics.
+/// Runs `work`, or gives `fallback` if it panics. `place` is what scripts/panics calls it.
 #[inline(always)]
-pub(crate) fn call<R>(work: impl FnOnce() -> R, fallback: impl FnOnce() -> R) -> R {
+#[cfg_attr(not(failpoints), allow(unused_variables))]
+pub(crate) fn call<R>(place: &'static str, work: impl FnOnce() -> R, fallback: impl FnOnce() -> R) -> R {
+    let work = || {
+        #[cfg(failpoints)]
+        crate::failpoint::hit(place);
+        work()
+    };
     match panic::catch_unwind(AssertUnwindSafe(work)) {
         Ok(result) => result,
         Err(_) => {
-            CAUGHT.fetch_add(1, Relaxed);
+            CAUGHT.add(1);
             fallback()
         }
     }

@@ -1,7 +1,7 @@
 //! Loading: what the server calls once, and everything that is told to it then.
 
 use super::api::{Context, Text, server, status};
-use super::{alloc, commands, config, data_type, guard, log, offload};
+use super::{alloc, commands, config, data_type, guard, info, log, offload};
 use redis_module::raw;
 use std::ffi::{CString, c_int};
 
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     guard::install_hook();
     // SAFETY: the server's own arguments, not kept beyond this call.
     let load = || unsafe { load(ctx, Text::arguments(argv, argc)) };
-    match guard::call(load, || Err("internal error".to_owned())) {
+    match guard::call("onload", load, || Err("internal error".to_owned())) {
         Ok(()) => status::OK,
         Err(why) => {
             log::warning(&format!("not loaded: {why}"));
@@ -97,6 +97,7 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
         data_type::register(ctx)?;
         commands::register(ctx, &prefix)?;
         config::register(context, &prefix)?;
+        info::register(ctx);
         offload::join_at_shutdown(ctx);
     }
     // Arguments come last and so win over the configuration file.

@@ -2,7 +2,7 @@
 //! below, where it is tested without a server.
 //!
 //! `unsafe` is confined to the files that speak to the server: `alloc`, `api`, `commands` (registration), `config`
-//! (registration), `data_type`, `load`, `log`, `offload`.
+//! (registration), `data_type`, `info`, `load`, `log`, `offload`.
 
 #![deny(
     clippy::unwrap_used,
@@ -20,6 +20,7 @@ mod commands;
 mod config;
 mod data_type;
 mod guard;
+mod info;
 mod load;
 mod log;
 mod memory;

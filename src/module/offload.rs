@@ -9,13 +9,22 @@ use super::api::{Context, Text, server, status};
 use super::{config, guard, log, reply};
 use crate::command::{CommandError, Fork, Reply};
 use crate::config::MAX_THREADS;
-use crate::pool::Pool;
+use crate::metrics::{Gauge, Hold};
+use crate::pool::{Figures, Pool};
 use redis_module::raw;
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
 use std::thread::available_parallelism;
 
 static POOL: Pool = Pool::new();
+
+/// Clients that wait for a worker.
+pub(super) static CLIENTS_WAITING: Gauge = Gauge::new();
+
+/// What the pool does and has done.
+pub(super) fn figures() -> Figures {
+    POOL.figures()
+}
 
 /// Threads beside the main thread, as configured.
 fn workers() -> usize {
@@ -83,6 +92,7 @@ unsafe impl Send for Blocked {}
 struct Done {
     reply: Result<Reply, CommandError>,
     argument: Retained,
+    _waits: Hold,
 }
 
 impl Blocked {
@@ -125,10 +135,11 @@ where
     // Valkey ≥ 8.1 gives no handle for a client that cannot wait, and then nothing has been replied.
     let Some(client) = Blocked::new(ctx) else { return Err(work) };
     let Some(argument) = Retained::new(ctx, text) else { unreachable!("an argument is no null pointer") };
+    let waits = CLIENTS_WAITING.hold(1);
     let job = Box::new(move || {
         client.started();
-        let reply = guard::call(|| Ok(work(argument.bytes(), &fork)), || Err(CommandError::Internal));
-        client.unblock(Done { reply, argument });
+        let reply = guard::call("job", || Ok(work(argument.bytes(), &fork)), || Err(CommandError::Internal));
+        client.unblock(Done { reply, argument, _waits: waits });
     });
     // A pool that has lost its threads gives the job back; the client is blocked by now, and unblocked by the job.
     if let Err(job) = POOL.submit(job) {
@@ -151,7 +162,7 @@ unsafe extern "C" fn answer(
     };
     if let (Some(ctx), Some(done)) = (ctx, done) {
         let reply = std::mem::replace(&mut done.reply, Ok(Reply::Later));
-        guard::call(|| reply::send(ctx, reply), || reply::send(ctx, Err(CommandError::Internal)));
+        guard::call("answer", || reply::send(ctx, reply), || reply::send(ctx, Err(CommandError::Internal)));
     }
     status::OK
 }
@@ -163,7 +174,7 @@ unsafe extern "C" fn free(_ctx: *mut raw::RedisModuleCtx, done: *mut c_void) {
     }
     // SAFETY: the box of `unblock`, passed here once.
     let done: Box<Done> = unsafe { Box::from_raw(done.cast()) };
-    guard::call(|| done.argument.release(), || ());
+    guard::call("release", || done.argument.release(), || ());
 }
 
 /// Joins the workers when the server shuts down: it ends by `exit`, under which no thread of ours may be running.
@@ -184,5 +195,5 @@ unsafe extern "C" fn shut_down(
     _subevent: u64,
     _data: *mut c_void,
 ) {
-    guard::call(|| POOL.shutdown(), || ());
+    guard::call("shutdown", || POOL.shutdown(), || ());
 }

@@ -3,6 +3,7 @@
 //!
 //! Until the thread has come to it, the memory counts as used: what UNLINK does at any size, DEL does here at this one.
 
+use crate::metrics::Gauge;
 use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
 
@@ -10,6 +11,9 @@ use std::sync::mpsc::{Sender, channel};
 const LARGE: u64 = 8 << 20;
 
 type Garbage = Box<dyn Send>;
+
+/// Bytes that the thread has still to free.
+pub(super) static WAITING_BYTES: Gauge = Gauge::new();
 
 /// The way to the thread; `None` if it could not be started.
 static RECLAIMER: OnceLock<Option<Sender<Garbage>>> = OnceLock::new();
@@ -27,6 +31,6 @@ pub(crate) fn free(garbage: impl Send + 'static, bytes: u64) {
     });
     if let Some(reclaimer) = reclaimer {
         // A dead thread gives it back, and it is freed here.
-        drop(reclaimer.send(Box::new(garbage)));
+        drop(reclaimer.send(Box::new((garbage, WAITING_BYTES.hold(bytes)))));
     }
 }

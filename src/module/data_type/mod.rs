@@ -8,6 +8,7 @@ mod stream;
 
 use super::api::server;
 use super::commands::name_of;
+use super::info::{PAYLOADS_REFUSED, filters_like};
 use super::{guard, log, reclaim};
 use crate::command::{Namespace, each_piece, load_command};
 use crate::filter::foreign::Scheme;
@@ -153,11 +154,29 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), Strin
     Ok(())
 }
 
+/// Gives a value to the server, which calls [`free`] for it once. Meanwhile it is counted.
+pub(super) fn give(value: Value) -> *mut c_void {
+    filters_like(&value).add(1);
+    Box::into_raw(Box::new(value)).cast()
+}
+
+/// Takes a value back.
+///
+/// # Safety
+/// It came from [`give`], and is taken back once.
+pub(super) unsafe fn take(value: *mut c_void) -> Box<Value> {
+    // SAFETY: the caller's contract.
+    let value = unsafe { Box::from_raw(value.cast::<Value>()) };
+    filters_like(&value).sub(1);
+    value
+}
+
 /// Runs a load. Null makes the server refuse the file or payload; nothing is left behind.
 fn load(work: impl FnOnce() -> Result<Value, String>) -> *mut c_void {
-    match guard::call(work, || Err("internal error".to_owned())) {
-        Ok(value) => Box::into_raw(Box::new(value)).cast(),
+    match guard::call("load", work, || Err("internal error".to_owned())) {
+        Ok(value) => give(value),
         Err(why) => {
+            PAYLOADS_REFUSED.add(1);
             log::warning(&format!("refused to load a filter: {why}"));
             ptr::null_mut()
         }
@@ -217,6 +236,7 @@ unsafe fn read<'a>(value: *const c_void) -> &'a Value {
 /// Writes one string per piece of the wire format.
 unsafe extern "C" fn save_native(io: *mut raw::RedisModuleIO, value: *mut c_void) {
     guard::call(
+        "save",
         || {
             // SAFETY: the server passes its stream and a value of ours.
             let (mut stream, value) = unsafe { (Stream::new(io), read(value)) };
@@ -229,6 +249,7 @@ unsafe extern "C" fn save_native(io: *mut raw::RedisModuleIO, value: *mut c_void
 /// Writes the fields of the original's type.
 unsafe extern "C" fn save_foreign(io: *mut raw::RedisModuleIO, value: *mut c_void) {
     guard::call(
+        "save",
         || {
             // SAFETY: as above.
             let (mut stream, value) = unsafe { (Stream::new(io), read(value)) };
@@ -253,6 +274,7 @@ unsafe extern "C" fn aof_rewrite(
     value: *mut c_void,
 ) {
     guard::call(
+        "rewrite",
         || {
             // SAFETY: the server passes a value of ours.
             let value = unsafe { read(value) };
@@ -283,12 +305,13 @@ unsafe extern "C" fn aof_rewrite(
 
 unsafe extern "C" fn mem_usage(value: *const c_void) -> usize {
     // SAFETY: the server passes a value of ours.
-    guard::call(|| unsafe { read(value) }.allocated(), || 0)
+    guard::call("mem-usage", || unsafe { read(value) }.allocated(), || 0)
 }
 
 /// Feeds the wire form, so that equal digests mean equal files.
 unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
     guard::call(
+        "digest",
         || {
             // SAFETY: the server passes a value of ours.
             let value = unsafe { read(value) };
@@ -309,16 +332,16 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
 unsafe extern "C" fn free(value: *mut c_void) {
     let free = || {
         // SAFETY: the server gives the value back, once.
-        let value = unsafe { Box::from_raw(value.cast::<Value>()) };
+        let value = unsafe { take(value) };
         let bytes = value.bytes();
         reclaim::free(value, bytes);
     };
-    guard::call(free, || ());
+    guard::call("free", free, || ());
 }
 
 unsafe extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize {
     // SAFETY: the server passes a value of ours. 0 would mean "always on another thread".
-    guard::call(|| (unsafe { read(value) }.allocated() / BYTES_PER_EFFORT).max(1), || 1)
+    guard::call("free-effort", || (unsafe { read(value) }.allocated() / BYTES_PER_EFFORT).max(1), || 1)
 }
 
 /// Null where there is no memory for a second one: COPY then fails and the server lives.
@@ -329,5 +352,5 @@ unsafe extern "C" fn copy(
 ) -> *mut c_void {
     // SAFETY: the server passes a value of ours.
     let copy = || unsafe { read(value) }.snapshot().ok();
-    guard::call(copy, || None).map_or(ptr::null_mut(), |value| Box::into_raw(Box::new(value)).cast())
+    guard::call("copy", copy, || None).map_or(ptr::null_mut(), give)
 }

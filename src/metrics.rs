@@ -1,0 +1,99 @@
+//! Figures for the operator: what there is, and what has happened. The module shows them in INFO.
+//!
+//! Each is one relaxed atomic, read for itself. They change where memory is taken or given back and where something is
+//! refused: no command on items that finds room for them touches one.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Bytes of the cells of all filters: of those in keys, of those that are being loaded or copied, and of those that are
+/// gone and still to be freed.
+pub(crate) static CELL_BYTES: Gauge = Gauge::new();
+
+/// Loads by LOADCHUNK that wait for their next chunk, and the bytes of cells that they will have.
+pub(crate) static LOADS: Gauge = Gauge::new();
+/// See [`LOADS`].
+pub(crate) static LOAD_BYTES: Gauge = Gauge::new();
+
+/// Items that workers have tested while their client waited.
+pub(crate) static OFFLOADED_ITEMS: Counter = Counter::new();
+
+/// Something that rises.
+#[derive(Debug)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) const fn new() -> Counter {
+        Counter(AtomicU64::new(0))
+    }
+
+    pub(crate) fn add(&self, amount: u64) {
+        self.0.fetch_add(amount, Relaxed);
+    }
+
+    #[cfg_attr(not(feature = "module"), allow(dead_code, reason = "it is INFO that reads it"))]
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// Something that rises and falls.
+#[derive(Debug)]
+pub(crate) struct Gauge(AtomicU64);
+
+impl Gauge {
+    pub(crate) const fn new() -> Gauge {
+        Gauge(AtomicU64::new(0))
+    }
+
+    pub(crate) fn add(&self, amount: u64) {
+        self.0.fetch_add(amount, Relaxed);
+    }
+
+    /// Takes away what was added before.
+    pub(crate) fn sub(&self, amount: u64) {
+        self.0.fetch_sub(amount, Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    /// Adds an amount for as long as the [`Hold`] lives.
+    pub(crate) fn hold(&'static self, amount: u64) -> Hold {
+        self.add(amount);
+        Hold { gauge: self, amount }
+    }
+}
+
+/// An amount in a [`Gauge`]; dropping it takes the amount away again, on whatever path that happens.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    gauge: &'static Gauge,
+    amount: u64,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.gauge.sub(self.amount);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hold_is_in_its_gauge_while_it_lives() {
+        static GAUGE: Gauge = Gauge::new();
+        let first = GAUGE.hold(3);
+        let second = GAUGE.hold(4);
+        assert_eq!(GAUGE.get(), 7);
+        drop(first);
+        assert_eq!(GAUGE.get(), 4);
+        drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _held = second;
+            panic!("on purpose");
+        })));
+        assert_eq!(GAUGE.get(), 0);
+    }
+}

@@ -1,0 +1,121 @@
+//! The module's sections of INFO: `INFO bf`, and each with `INFO bf_filters` and so on. The server puts the module's
+//! name before every name here.
+
+use super::api::{server, status};
+use super::{guard, log, offload, reclaim};
+use crate::filter::Value;
+use crate::metrics::{self, Counter, Gauge};
+use crate::params::Family;
+use redis_module::raw;
+use std::ffi::{CStr, c_int};
+
+/// Filters that the server has, of each kind: those in keys, and those that it has still to give back.
+struct Filters {
+    fixed: Gauge,
+    scaling: Gauge,
+    counting: Gauge,
+    window: Gauge,
+    cuckoo: Gauge,
+    foreign: Gauge,
+}
+
+static FILTERS: Filters = Filters {
+    fixed: Gauge::new(),
+    scaling: Gauge::new(),
+    counting: Gauge::new(),
+    window: Gauge::new(),
+    cuckoo: Gauge::new(),
+    foreign: Gauge::new(),
+};
+
+/// Payloads that RESTORE, RDB files, LOADCHUNK, BF.IMPORT and BF.LOAD brought, and that were refused.
+pub(super) static PAYLOADS_REFUSED: Counter = Counter::new();
+
+/// Where filters of this kind are counted. A filter stays of its kind.
+pub(super) fn filters_like(value: &Value) -> &'static Gauge {
+    match value {
+        Value::Bloom(filter) => match filter.spec().family {
+            _ if filter.spec().cell.counts() => &FILTERS.counting,
+            Family::Fixed(_) => &FILTERS.fixed,
+            Family::Scaling { .. } => &FILTERS.scaling,
+            Family::Window { .. } => &FILTERS.window,
+        },
+        Value::Cuckoo(_) => &FILTERS.cuckoo,
+        Value::Foreign(_) => &FILTERS.foreign,
+    }
+}
+
+type Field = (&'static CStr, fn() -> u64);
+
+/// The sections and their fields. They read atomics and nothing else: the server also asks from the handler of a
+/// signal, when it reports a crash.
+const SECTIONS: [(&CStr, &[Field]); 4] = [
+    (
+        c"filters",
+        &[
+            (c"fixed_filters", || FILTERS.fixed.get()),
+            (c"scaling_filters", || FILTERS.scaling.get()),
+            (c"counting_filters", || FILTERS.counting.get()),
+            (c"window_filters", || FILTERS.window.get()),
+            (c"cuckoo_filters", || FILTERS.cuckoo.get()),
+            (c"foreign_filters", || FILTERS.foreign.get()),
+        ],
+    ),
+    (
+        c"memory",
+        &[
+            (c"cell_bytes", || metrics::CELL_BYTES.get()),
+            (c"freeing_bytes", || reclaim::WAITING_BYTES.get()),
+            (c"loads", || metrics::LOADS.get()),
+            (c"load_bytes", || metrics::LOAD_BYTES.get()),
+        ],
+    ),
+    (
+        c"pool",
+        &[
+            (c"pool_threads", || offload::figures().workers),
+            (c"pool_forks", || offload::figures().forks),
+            (c"pool_jobs", || offload::figures().jobs),
+            (c"pool_jobs_running", || offload::figures().running),
+            (c"pool_jobs_queued", || offload::figures().queued),
+            (c"offloaded_items", || metrics::OFFLOADED_ITEMS.get()),
+            (c"clients_waiting", || offload::CLIENTS_WAITING.get()),
+        ],
+    ),
+    (
+        c"errors",
+        &[
+            (c"payloads_refused", || PAYLOADS_REFUSED.get()),
+            (c"panics", || guard::CAUGHT.get().saturating_add(offload::figures().panics)),
+        ],
+    ),
+];
+
+/// Makes the server ask for the sections.
+///
+/// # Safety
+/// `ctx` is the context of a running `RedisModule_OnLoad`.
+pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx) {
+    // SAFETY: the context is the caller's, and the callback lives as long as the module, which is never unloaded.
+    if unsafe { server!(RedisModule_RegisterInfoFunc(ctx, Some(report))) } != status::OK {
+        log::warning("the server takes no section of INFO");
+    }
+}
+
+unsafe extern "C" fn report(info: *mut raw::RedisModuleInfoCtx, _for_crash_report: c_int) {
+    let report = || {
+        for (section, fields) in SECTIONS {
+            // SAFETY: the server's context; the names are NUL-terminated and copied. Fields go into the section that
+            // was added last, and one that nobody asked for is refused.
+            unsafe {
+                if server!(RedisModule_InfoAddSection(info, section.as_ptr())) != status::OK {
+                    continue;
+                }
+                for (name, value) in fields {
+                    server!(RedisModule_InfoAddFieldULongLong(info, name.as_ptr(), value()));
+                }
+            }
+        }
+    };
+    guard::call("info", report, || ());
+}
