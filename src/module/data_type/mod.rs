@@ -233,6 +233,18 @@ unsafe fn read<'a>(value: *const c_void) -> &'a Value {
     unsafe { &*value.cast::<Value>() }
 }
 
+/// What has been written of a value cannot be read. A child that writes a file ends here, as one that found the disk
+/// full: the server says so, and keeps the last good file.
+fn give_up_saving() {
+    // SAFETY: plain calls; without a context the server gives the flags of the process. A child ends by _exit.
+    unsafe {
+        let flags = server!(RedisModule_GetContextFlags(ptr::null_mut())).unsigned_abs();
+        if flags & raw::REDISMODULE_CTX_FLAGS_IS_CHILD != 0 {
+            libc::_exit(1);
+        }
+    }
+}
+
 /// Writes one string per piece of the wire format.
 unsafe extern "C" fn save_native(io: *mut raw::RedisModuleIO, value: *mut c_void) {
     guard::call(
@@ -242,7 +254,7 @@ unsafe extern "C" fn save_native(io: *mut raw::RedisModuleIO, value: *mut c_void
             let (mut stream, value) = unsafe { (Stream::new(io), read(value)) };
             Encoder::native(value).pieces(|piece| Sink::string(&mut stream, piece));
         },
-        || (),
+        give_up_saving,
     );
 }
 
@@ -263,7 +275,7 @@ unsafe extern "C" fn save_foreign(io: *mut raw::RedisModuleIO, value: *mut c_voi
                 Value::Bloom(_) => {}
             }
         },
-        || (),
+        give_up_saving,
     );
 }
 
@@ -299,7 +311,7 @@ unsafe extern "C" fn aof_rewrite(
                 }
             });
         },
-        || (),
+        give_up_saving,
     );
 }
 
