@@ -11,13 +11,14 @@ use super::error::CommandError;
 use super::options::integer;
 use super::reply::Reply;
 use super::{Access, Call, Command, Effect, Key, Namespace};
-use crate::filter::{Value, ValueRef};
+use crate::filter::{Retired, Value, ValueRef};
+use crate::metrics::{self, Hold};
 use crate::wire::redisbloom::Loader;
 use crate::wire::{DecodeError, Decoder, Encoder, MAGIC};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Loads that may wait at once. Each may hold a filter's memory.
+/// Loads that may wait at once. Each may hold a filter's memory; all together are allowed no more than one filter.
 const MAX_LOADS: usize = 64;
 
 /// A load that has not moved for this long is dropped when another begins: its client has gone.
@@ -33,6 +34,18 @@ struct Load {
     pieces: Pieces,
     /// The process's own clock: nothing that is replicated depends on it.
     moved: Instant,
+    _counted: [Hold; 2],
+}
+
+impl Load {
+    fn new(pieces: Pieces) -> Load {
+        let counted = [metrics::LOADS.hold(1), metrics::LOAD_BYTES.hold(pieces.body_len())];
+        Load { pieces, moved: Instant::now(), _counted: counted }
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.moved.elapsed() >= ABANDONED
+    }
 }
 
 /// Pieces in the format that their head has.
@@ -81,6 +94,13 @@ impl Pieces {
         }
     }
 
+    fn unallocated(&self) -> u64 {
+        match self {
+            Pieces::Native(decoder) => decoder.unallocated(),
+            Pieces::RedisBloom(loader) => loader.unallocated(),
+        }
+    }
+
     fn is_complete(&self) -> bool {
         match self {
             Pieces::Native(decoder) => decoder.is_complete(),
@@ -118,17 +138,38 @@ impl Pieces {
 }
 
 impl Loads {
-    /// Begins a load; one of the same key that had begun before is dropped. False if too many wait, unless the load has
-    /// to be obeyed: a primary, or the node that a slot comes from, sends its pieces without a break and cannot wait.
-    fn begin(&mut self, key: (i32, Vec<u8>), pieces: Pieces, obeys: bool) -> bool {
-        self.waiting.remove(&key);
-        self.waiting.retain(|_, load| load.moved.elapsed() < ABANDONED);
-        let room = obeys || self.waiting.len() < MAX_LOADS;
-        if room {
-            self.waiting.insert(key, Load { pieces, moved: Instant::now() });
-        }
-        room
+    /// Begins a load, and gives back one of the same key that had begun before.
+    fn begin(&mut self, key: (i32, Vec<u8>), pieces: Pieces) -> Option<Load> {
+        self.waiting.insert(key, Load::new(pieces))
     }
+
+    /// Number of loads beside that of `key`, bytes of cells that they will have, and bytes that they have yet to take.
+    fn others(&self, key: &(i32, Vec<u8>)) -> (usize, u64, u64) {
+        let others = self.waiting.iter().filter(|(other, _)| *other != key);
+        others.fold((0, 0, 0), |(count, bytes, missing), (_, load)| {
+            let Load { pieces, .. } = load;
+            (
+                count.saturating_add(1),
+                pieces.body_len().saturating_add(bytes),
+                pieces.unallocated().saturating_add(missing),
+            )
+        })
+    }
+
+    fn drop_abandoned(&mut self) -> Retired {
+        retired(self.waiting.extract_if(|_, load| load.is_abandoned()))
+    }
+
+    /// Gives up the loads into this database, or into all.
+    pub fn flush(&mut self, database: Option<i32>) -> Retired {
+        retired(self.waiting.extract_if(|(own, _), _| database.is_none_or(|database| *own == database)))
+    }
+}
+
+fn retired(loads: impl Iterator<Item = ((i32, Vec<u8>), Load)>) -> Retired {
+    let loads: Vec<Load> = loads.map(|(_, load)| load).collect();
+    let bytes = loads.iter().fold(0u64, |sum, load| sum.saturating_add(load.pieces.body_len()));
+    Retired::Other(Box::new(loads), bytes)
 }
 
 /// Refusals of the two families: RedisBloom's words, and why.
@@ -230,17 +271,25 @@ fn complete_already(family: Namespace, iterator: i64, bytes: u64) -> CommandErro
 
 /// Takes the head. No filter is complete without a chunk.
 fn begin<'a, C: Call<'a>>(call: &C, family: Namespace, head: &[u8]) -> Result<Option<Pieces>, CommandError> {
+    const TOO_MANY: CommandError =
+        CommandError::Exclusive("too many filters are being loaded; finish those or wait five minutes");
     let pieces = Pieces::begin(family, head)?;
-    let obeys = call.obeys();
-    if !obeys {
-        call.admit(pieces.body_len(), pieces.body_len())?;
+    call.retire(call.with_loads(|loads, _| loads.drop_abandoned()));
+    // From a primary, from an AOF and from the node that a slot comes from, all pieces of a filter come at once; what
+    // clients began here is no reason to refuse them.
+    if !call.obeys() {
+        let bytes = pieces.body_len();
+        call.admit(bytes, bytes)?;
+        let (count, total, missing) =
+            call.with_loads(|loads, database| loads.others(&(database, call.arg(1).to_vec())));
+        let together = call.admit(total.saturating_add(bytes), missing.saturating_add(bytes));
+        if count >= MAX_LOADS || together.is_err() {
+            return Err(TOO_MANY);
+        }
     }
-    let key = call.arg(1).to_vec();
-    if call.with_loads(|loads, database| loads.begin((database, key), pieces, obeys)) {
-        Ok(None)
-    } else {
-        Err(CommandError::Exclusive("too many filters are being loaded; finish those or wait five minutes"))
-    }
+    let replaced = call.with_loads(|loads, database| loads.begin((database, call.arg(1).to_vec()), pieces));
+    call.retire(retired(replaced.map(|load| ((0, Vec::new()), load)).into_iter()));
+    Ok(None)
 }
 
 /// Takes a chunk of a load that has begun; gives the pieces when it was the last.

@@ -141,6 +141,8 @@ pub enum Retired {
     Layers(Vec<Arc<Layer>>),
     /// Sub-filters of a cuckoo filter.
     Tables(Vec<Arc<Table>>),
+    /// Whatever else has cells, and how many bytes of them: a filter that was being loaded.
+    Other(Box<dyn Send>, u64),
 }
 
 impl From<Vec<Arc<Layer>>> for Retired {
@@ -161,6 +163,7 @@ impl Retired {
         match self {
             Retired::Layers(layers) => layers.len(),
             Retired::Tables(tables) => tables.len(),
+            Retired::Other(..) => 1,
         }
     }
 
@@ -174,6 +177,7 @@ impl Retired {
         match self {
             Retired::Layers(layers) => layers.iter().map(|layer| layer.bytes()).sum(),
             Retired::Tables(tables) => tables.iter().map(|table| table.bytes()).sum(),
+            Retired::Other(_, bytes) => *bytes,
         }
     }
 }

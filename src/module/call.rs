@@ -13,6 +13,15 @@ use std::sync::{Mutex, PoisonError};
 /// The filters that are being loaded in chunks. Only the main thread takes the lock.
 static LOADS: Mutex<Option<Loads>> = Mutex::new(None);
 
+/// Gives up the loads into a database, or into all: its keys have been flushed.
+pub(super) fn flush_loads(database: Option<i32>) {
+    let mut loads = LOADS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(dropped) = loads.as_mut().map(|loads| loads.flush(database)) {
+        let bytes = dropped.bytes();
+        reclaim::free(dropped, bytes);
+    }
+}
+
 /// A command of a client, a primary or an AOF.
 pub(super) struct ServerCall<'a> {
     pub(super) ctx: Context<'a>,
@@ -46,7 +55,10 @@ impl<'a> Call<'a> for ServerCall<'a> {
 
     #[inline(always)]
     fn open(&self, index: usize, access: Access) -> OpenKey<'a> {
-        self.ctx.open(self.text(index), access)
+        let key = self.ctx.open(self.text(index), access);
+        #[cfg(failpoints)]
+        crate::failpoint::hit("open");
+        key
     }
 
     #[inline(always)]

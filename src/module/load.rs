@@ -1,9 +1,9 @@
 //! Loading: what the server calls once, and everything that is told to it then.
 
 use super::api::{Context, Text, server, status};
-use super::{alloc, commands, config, data_type, guard, info, log, offload};
+use super::{alloc, call, commands, config, data_type, guard, info, log, offload};
 use redis_module::raw;
-use std::ffi::{CString, c_int};
+use std::ffi::{CString, c_int, c_void};
 
 /// Name of the module and prefix of its commands, unless PREFIX gives another.
 const NAME: &str = "bf";
@@ -71,6 +71,34 @@ fn parse(arguments: &[Text<'_>]) -> Result<Arguments, String> {
     Ok(parsed)
 }
 
+/// Has the server say when keys are flushed: filters that are being loaded belong to the keys that are gone.
+///
+/// # Safety
+/// `ctx` is the context of the running `RedisModule_OnLoad`, and the API is bound.
+unsafe fn flush_loads_with_keys(ctx: *mut raw::RedisModuleCtx) {
+    let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_FLUSHDB, dataver: 1 };
+    // SAFETY: the context is the caller's, and the callback lives as long as the module, which is never unloaded.
+    if unsafe { server!(RedisModule_SubscribeToServerEvent(ctx, event, Some(flushed))) } != status::OK {
+        log::warning("the server does not say when keys are flushed; loads in chunks go on then");
+    }
+}
+
+unsafe extern "C" fn flushed(
+    _ctx: *mut raw::RedisModuleCtx,
+    _event: raw::RedisModuleEvent,
+    subevent: u64,
+    data: *mut c_void,
+) {
+    if subevent != u64::from(raw::REDISMODULE_SUBEVENT_FLUSHDB_END) {
+        return;
+    }
+    // SAFETY: with this event comes this struct, valid for the call.
+    let info = unsafe { data.cast::<raw::RedisModuleFlushInfo>().as_ref() };
+    // -1 stands for all databases.
+    let database = info.map(|info| info.dbnum).filter(|database| *database >= 0);
+    guard::call("flush", || call::flush_loads(database), || ());
+}
+
 /// # Safety
 /// `ctx` is the context of the running `RedisModule_OnLoad`, and the API is bound.
 unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<(), String> {
@@ -99,6 +127,7 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
         config::register(context, &prefix)?;
         info::register(ctx);
         offload::join_at_shutdown(ctx);
+        flush_loads_with_keys(ctx);
     }
     // Arguments come last and so win over the configuration file.
     config::take_arguments(&options)?;

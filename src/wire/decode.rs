@@ -50,6 +50,11 @@ impl Decoder {
         self.lens.iter().fold(0, |sum, len| sum.saturating_add(*len))
     }
 
+    /// Bytes of cells that have not been allocated yet.
+    pub fn unallocated(&self) -> u64 {
+        self.lens.iter().skip(self.arrays.len()).fold(0, |sum, len| sum.saturating_add(*len))
+    }
+
     /// Bytes of cells read so far; chunks come in order.
     pub fn offset(&self) -> u64 {
         self.offset

@@ -162,6 +162,12 @@ impl Loader {
         self.lens.iter().fold(0, |sum, len| sum.saturating_add(*len))
     }
 
+    /// Bytes of bit arrays that have not been allocated yet.
+    pub fn unallocated(&self) -> u64 {
+        let missing = self.lens.iter().zip(&self.arrays).filter(|(_, array)| array.is_none());
+        missing.fold(0, |sum, (len, _)| sum.saturating_add(*len))
+    }
+
     /// Whether everything has come.
     pub fn is_complete(&self) -> bool {
         self.covered == [(0, self.body_len())]
