@@ -33,6 +33,8 @@ pub struct Settings {
     pub huge_pages: bool,
     /// Bytes of cells that one filter may have; 0 for as many as the machine has memory.
     pub max_filter_bytes: u64,
+    /// Items that one command may have, from [`MIN_ITEMS_LIMIT`] on; 0 for as many as the server takes.
+    pub max_items_per_command: u64,
 }
 
 impl Settings {
@@ -50,6 +52,7 @@ impl Settings {
         offload_min_items: 16_384,
         huge_pages: false,
         max_filter_bytes: 0,
+        max_items_per_command: 0,
     };
 
     /// The family that an expansion means: 0 does not scale, as in RedisBloom.
@@ -132,6 +135,9 @@ fn error_rate(text: &str) -> Result<f64, Refusal> {
 
 /// Most threads beside the main thread.
 pub const MAX_THREADS: usize = 8;
+
+/// The smallest limit on the items of a command. What has fewer is not counted.
+pub const MIN_ITEMS_LIMIT: i64 = 1000;
 
 /// RedisBloom's largest default capacity. What BF.RESERVE takes is a matter of memory.
 const MAX_INITIAL_SIZE: i64 = 1 << 30;
@@ -232,6 +238,15 @@ pub const OPTIONS: &[Setting] = &[
         set: |settings, text| {
             let takes = "a number of bytes, with kb, mb or gb if you like; 0 for as many as the machine has";
             bytes(text).map(|bytes| settings.max_filter_bytes = bytes).ok_or(Refusal::Takes(takes))
+        },
+    },
+    Setting {
+        name: "max-items-per-command",
+        argument: "MAX_ITEMS_PER_COMMAND",
+        get: |settings| settings.max_items_per_command.to_string(),
+        set: |settings, text| {
+            let items = if text == "0" { Ok(0) } else { integer(text, MIN_ITEMS_LIMIT..=i64::MAX) };
+            items.map(|items| settings.max_items_per_command = items)
         },
     },
     #[cfg(failpoints)]

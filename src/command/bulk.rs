@@ -5,7 +5,7 @@ use super::error::CommandError;
 use super::items::{add_each, filter_to_add_to};
 use super::options::{Words, bad, unsigned};
 use super::reply::Reply;
-use super::{Access, Call, Command, Effect, Fork, Key, WrongType, current_generation, foreign};
+use super::{Access, Call, Command, Effect, Fork, Key, WrongType, current_generation, foreign, limit_items};
 use crate::filter::batch::{GROUP, Probed, for_each_group, for_each_hashed_group};
 use crate::filter::{Added, Filter, Foreign, Layer, Value};
 use crate::hash::ItemHash;
@@ -42,17 +42,18 @@ impl<'a> Blob<'a> {
     fn parse<C: Call<'a>>(call: &C) -> Result<(Blob<'a>, usize), CommandError> {
         let mut words = Words { call, next: FORM };
         let form = words.next().unwrap_or_default();
+        let whole = |blob: Blob<'a>, argument| limit_items(call, blob.len).map(|()| (blob, argument));
         if form.eq_ignore_ascii_case(b"FIXED") {
             let takes = "the number of bytes of each item, 1 or more";
             let positive = |word| NonZeroUsize::new(usize::try_from(unsigned(word)?).ok()?);
             let width = words.value("FIXED", takes, positive)?;
             let argument = words.next;
             let bytes = words.next().ok_or(CommandError::Arity)?;
-            Ok((Blob::fixed(bytes, width)?, argument))
+            whole(Blob::fixed(bytes, width)?, argument)
         } else if form.eq_ignore_ascii_case(b"PREFIXED") {
             let argument = words.next;
             let bytes = words.next().ok_or(CommandError::Arity)?;
-            Ok((Blob::prefixed(bytes)?, argument))
+            whole(Blob::prefixed(bytes)?, argument)
         } else {
             Err(bad("the argument behind the key", "FIXED width, or PREFIXED"))
         }

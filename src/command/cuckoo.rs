@@ -7,7 +7,7 @@ use super::error::CommandError;
 use super::options::cuckoo::{Insertion, creation, insertion, new_filter, reservation};
 use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
-use super::{Access, Call, Effect, Key};
+use super::{Access, Call, Effect, Key, limit_items};
 use crate::error::Error;
 use crate::filter::{Cuckoo, CuckooHash, CuckooSpec, Value};
 
@@ -71,6 +71,7 @@ pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, Comman
 /// `CF.INSERT key [option…] ITEMS item…`, `CF.INSERTNX …`.
 pub(super) fn insert<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError> {
     let Insertion { capacity, create: may_create, first_item } = insertion(call)?;
+    limit_items(call, call.argc().saturating_sub(first_item))?;
     let mut key = call.open(1, Access::Write);
     if key.cuckoo()?.is_none() {
         if !may_create {
@@ -159,6 +160,7 @@ pub(super) fn test<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 
 /// `CF.MEXISTS key item…`.
 pub(super) fn test_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    limit_items(call, call.argc().saturating_sub(ITEM))?;
     let key = call.open(1, Access::Read);
     let filter = asked(&key);
     let present = |index| filter.is_some_and(|filter| filter.contains(filter.hash(call.arg(index))));

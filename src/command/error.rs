@@ -95,6 +95,13 @@ pub enum CommandError {
         /// What the first of the others was refused for.
         why: Box<CommandError>,
     },
+    /// More items than one command may have.
+    TooManyItems {
+        /// Items of the command.
+        items: u64,
+        /// The limit.
+        most: u64,
+    },
     /// A filter of fixed size has no room for the item.
     Full,
     /// Growing failed while adding an item.
@@ -194,6 +201,9 @@ impl fmt::Display for CommandError {
             }
             CommandError::UnknownOption(option) => write!(f, "ERR unknown option '{option}'"),
             CommandError::BadOption { option, takes } => write!(f, "ERR {option} takes {takes}"),
+            CommandError::TooManyItems { items, most } => {
+                write!(f, "ERR the command has {items} items, and max-items-per-command is {most}")
+            }
             CommandError::Exclusive(why) => write!(f, "ERR {why}"),
             CommandError::LikeNotFound => f.write_str("ERR LIKE names a key that holds no filter"),
             CommandError::LikeDiffers { error_rate, capacity } => {

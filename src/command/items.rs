@@ -2,7 +2,7 @@
 
 use super::error::CommandError;
 use super::reply::{Answer, Answers, Reply};
-use super::{Access, Call, Command, Effect, Key, catch_up, create, current_generation, foreign};
+use super::{Access, Call, Command, Effect, Key, catch_up, create, current_generation, foreign, limit_items};
 use crate::config::Settings;
 use crate::error::Error;
 use crate::filter::batch::for_each_group;
@@ -45,8 +45,9 @@ pub(super) fn test<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 /// `BF.MEXISTS key item…`, `BF.MTEST key item…`.
 #[inline(always)]
 pub(super) fn test_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let key = call.open(1, Access::Read);
     let count = call.argc().saturating_sub(FIRST_ITEM);
+    limit_items(call, count)?;
+    let key = call.open(1, Access::Read);
     let mut answers = Answers::default();
     let Ok(Some(filter)) = key.filter() else {
         if let Some(filter) = key.foreign() {
@@ -133,6 +134,7 @@ pub(super) fn added_one<'a, C: Call<'a>>(call: &C, mode: Mode, Added { added, ch
 /// `BF.MADD key item…`.
 #[inline(always)]
 pub(super) fn add_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    limit_items(call, call.argc().saturating_sub(FIRST_ITEM))?;
     let mut key = call.open(1, Access::Write);
     match filter_to_add_to(call, &mut key) {
         Err(CommandError::NotNative) => foreign::add_items(call, &mut key, FIRST_ITEM),
@@ -299,6 +301,7 @@ pub(super) fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 
 /// `BF.MDEL key item…`.
 pub(super) fn delete_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    limit_items(call, call.argc().saturating_sub(FIRST_ITEM))?;
     let mut key = call.open(1, Access::Write);
     let mut answers = Answers::default();
     let Some(filter) = key.filter_mut()? else {

@@ -4,7 +4,7 @@ use super::error::CommandError;
 use super::options;
 use super::options::bloom::{Insertion, Reservation, insertion, reservation, with_random_seed};
 use super::reply::Reply;
-use super::{Access, Call, Command, Effect, Key, catch_up, create, foreign, items};
+use super::{Access, Call, Command, Effect, Key, catch_up, create, foreign, items, limit_items};
 use crate::params::{Family, limits};
 
 /// `BF.RESERVE key error_rate capacity [option…]`.
@@ -26,6 +26,7 @@ pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
 /// `BF.INSERT key [option…] ITEMS item…`.
 pub(super) fn insert<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let Insertion { spec, create: may_create, first_item } = insertion(call)?;
+    limit_items(call, call.argc().saturating_sub(first_item))?;
     let mut key = call.open(1, Access::Write);
     if key.foreign().is_some() {
         return foreign::add_items(call, &mut key, first_item);

@@ -44,7 +44,7 @@ pub use reply::{Answer, Answers, Reply};
 pub use table::{Command, Namespace, TABLE};
 pub use transfer::{Loads, each_piece, load_command};
 
-use crate::config::Settings;
+use crate::config::{MIN_ITEMS_LIMIT, Settings};
 use crate::error::Error;
 use crate::filter::{Cuckoo, Filter, Foreign, Retired, Value};
 use crate::params::Spec;
@@ -286,6 +286,21 @@ pub fn run<'a, C: Call<'a>>(command: Command, call: &C) -> Result<Reply, Command
         Command::CfScandump => transfer::scan_dump(call, Namespace::Cuckoo),
         Command::CfLoadchunk => transfer::load_chunk(call, Namespace::Cuckoo),
     }
+}
+
+/// Refuses a command with more items than one may have: nobody else is served while it runs.
+#[inline(always)]
+fn limit_items<'a, C: Call<'a>>(call: &C, items: usize) -> Result<(), CommandError> {
+    if items as u64 > MIN_ITEMS_LIMIT.unsigned_abs() { limit_many(call, items as u64) } else { Ok(()) }
+}
+
+#[cold]
+fn limit_many<'a, C: Call<'a>>(call: &C, items: u64) -> Result<(), CommandError> {
+    let most = call.settings().max_items_per_command;
+    if most == 0 || items <= most || call.obeys() {
+        return Ok(());
+    }
+    Err(CommandError::TooManyItems { items, most })
 }
 
 /// Creates a Bloom filter in an opened, empty key, and replicates its creation with every parameter.

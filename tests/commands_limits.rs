@@ -1,0 +1,119 @@
+//! What one client may ask for: the items of a command, and filters that are being loaded.
+
+mod host;
+
+use bloomery::command::{Reply, TABLE};
+use bloomery::config::Settings;
+use host::Host;
+
+/// A command with so many items.
+fn with_items(command: &str, count: usize) -> Vec<Vec<u8>> {
+    let mut words: Vec<Vec<u8>> = command.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+    if command.contains("PREFIXED") {
+        words.push([1, 0, 0, 0, b'x'].repeat(count));
+    } else if command.contains("FIXED") {
+        words.push(vec![b'x'; count]);
+    } else {
+        words.extend((0..count).map(|item| item.to_string().into_bytes()));
+    }
+    words
+}
+
+const MANY: [&str; 12] = [
+    "BF.MADD k",
+    "BF.INSERT k ITEMS",
+    "BF.MEXISTS k",
+    "BF.MTEST k",
+    "BF.MDEL k",
+    "BF.BULKADD k FIXED 1",
+    "BF.BULKADD k PREFIXED",
+    "BF.BULKTEST k FIXED 1",
+    "BF.BULKTEST k PREFIXED",
+    "CF.INSERT c ITEMS",
+    "CF.INSERTNX c ITEMS",
+    "CF.MEXISTS c",
+];
+
+#[test]
+fn every_command_with_items_is_limited() {
+    let limited = Settings { max_items_per_command: 1000, ..Settings::DEFAULT };
+    for command in MANY {
+        let run = |host: &Host, count| {
+            let words = with_items(command, count);
+            host.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>())
+        };
+        let host = Host::default();
+        host.settings.set(limited);
+        let why = run(&host, 1001).unwrap_err().to_string();
+        assert_eq!(why, "ERR the command has 1001 items, and max-items-per-command is 1000", "{command}");
+        assert!(host.keys.borrow().is_empty() && host.take_replicated().is_empty());
+        assert!(run(&host, 1000).is_ok(), "{command}");
+
+        // What a primary sends has been allowed there, and without a limit all is.
+        let replica = Host::default();
+        replica.settings.set(limited);
+        replica.obeys.set(true);
+        assert!(run(&replica, 1001).is_ok(), "{command}");
+        assert!(run(&Host::default(), 5000).is_ok(), "{command}");
+    }
+}
+
+/// The list above has every command that takes several items.
+#[test]
+fn no_command_with_items_is_forgotten() {
+    for entry in TABLE {
+        let takes_many = entry.arguments.iter().any(|argument| {
+            let name = argument.name;
+            argument.multiple && name == "item" || name == "blob" || name == "items"
+        });
+        let name = entry.name("bf").to_ascii_uppercase();
+        let listed = MANY.iter().any(|command| command.split(' ').next() == Some(&name));
+        assert!(!takes_many || listed, "{name}");
+    }
+}
+
+/// The head of an empty filter of 1 MiB or so.
+fn head() -> Vec<u8> {
+    let host = Host::default();
+    host.line("BF.RESERVE k 0.01 700000").unwrap();
+    match host.line("BF.SCANDUMP k 0") {
+        Ok(Reply::Array(reply)) => match &reply[..] {
+            [_, Reply::Bulk(head)] => head.clone(),
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+const TOO_MANY: &str = "ERR too many filters are being loaded; finish those or wait five minutes";
+
+fn begin(host: &Host, key: &str) -> Result<Reply, String> {
+    host.run(&[b"BF.LOADCHUNK", key.as_bytes(), b"1", &head()]).map_err(|why| why.to_string())
+}
+
+#[test]
+fn loads_that_wait_are_limited_in_number() {
+    let host = Host::default();
+    for load in 0..64 {
+        begin(&host, &format!("k{load}")).unwrap();
+    }
+    assert_eq!(begin(&host, "one more"), Err(TOO_MANY.to_owned()));
+    begin(&host, "k7").unwrap(); // takes the place of the one that it begins anew
+    // A primary sends all pieces of a filter at once; a replica that refused them would drift.
+    host.obeys.set(true);
+    begin(&host, "one more").unwrap();
+}
+
+#[test]
+fn loads_that_wait_have_the_memory_of_one_filter() {
+    let host = Host::default();
+    host.memory.set(Some(3 << 20));
+    for key in ["a", "b", "c"] {
+        begin(&host, key).unwrap();
+    }
+    assert_eq!(begin(&host, "d"), Err(TOO_MANY.to_owned()));
+    begin(&host, "a").unwrap();
+    host.memory.set(Some(1 << 10));
+    let why = begin(&host, "a").unwrap_err();
+    assert!(why.starts_with("ERR Insufficient memory to create filter: it takes "), "{why}");
+}
