@@ -54,6 +54,7 @@ impl Gauge {
         self.0.fetch_sub(amount, Relaxed);
     }
 
+    #[cfg_attr(not(feature = "module"), allow(dead_code, reason = "it is INFO that reads it"))]
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
