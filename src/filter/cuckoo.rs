@@ -38,6 +38,9 @@ const SLOT_BITS: u32 = 8;
 /// Part of the items that may have been deleted before a filter of several sub-filters is compacted by itself.
 const COMPACT_ABOVE: f64 = 0.1;
 
+/// Bytes of the largest filter that is compacted by itself: up to a tenth of a second.
+const COMPACT_UP_TO: u64 = 16 << 20;
+
 /// What a cuckoo filter is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CuckooSpec {
@@ -463,9 +466,10 @@ impl Cuckoo {
     }
 
     /// Whether so much was deleted that it is time to [`compact`](Cuckoo::compact): a tenth of the items, and there are
-    /// several sub-filters.
+    /// several sub-filters. Not of a large filter, where that takes seconds, and a delete is no place for it.
     pub fn is_sparse(&self) -> bool {
-        self.tables.len() > 1 && self.deletes as f64 > COMPACT_ABOVE * self.items as f64
+        let deleted = self.deletes as f64 > COMPACT_ABOVE * self.items as f64;
+        self.tables.len() > 1 && deleted && self.bytes() <= COMPACT_UP_TO
     }
 
     /// Moves fingerprints of newer sub-filters into free slots of older ones, and frees the newest while it is empty.
