@@ -258,3 +258,55 @@ def test_what_is_not_permitted_is_not_done(client, server):
                     reader.execute_command(*command.words(command.family))
         assert reader.execute_command("BF.EXISTS", "bloom", "item") == 0
         assert reader.execute_command("CF.EXISTS", "cuckoo", "item") == 0
+
+
+# Commands as they are sent, with the key that each changes as {w} and those that it looks at as {r}.
+KEYED = [
+    *(command.words("{r}" if command.reads else "{w}") for command in COMMANDS if command.name not in SEVERAL),
+    ["BF.RESERVE", "{w}", "0.01", "100", "like", "{r}"],
+    ["BF.RESERVE", "{w}", "0.01", "100", "NONSCALING", "LIKE", "{r}"],
+    ["BF.BULKADD", "{w}", "PREFIXED", "\1\0\0\0a"],
+    ["BF.BULKTEST", "{r}", "PREFIXED", "\1\0\0\0a", "COUNT"],
+    ["BF.MERGE", "{w}", "{r}"],
+    ["BF.MERGE", "{w}", "{r}", "{r}"],
+    ["BF.INTERSECT", "{w}", "{r}", "{r}"],
+    ["BF.EQUAL", "{r}", "{r}"],
+    *([word.replace("{0}:key", "{w}").replace("{1}:source", "{r}").replace("{1}:config", "{r}") for word in words]
+      for words in IMPORTS),
+]  # fmt: skip
+ALLOWED = {"{w}": "w:{}", "{r}": "r:{}"}
+
+
+@pytest.mark.parametrize("words", KEYED, ids=lambda words: "-".join(words[:1] + words[2:4]).replace("\0", ""))
+def test_each_key_of_a_command_needs_its_own_permission(client, server, words):
+    """On the user's own connection. One key at a time is replaced by one that may only be read, only be written, or
+    neither; then the command is refused, and no key has changed."""
+    client.execute_command("ACL SETUSER", "tenant", "reset", "on", "nopass", "+@all", "%W~w:*", "%R~r:*")
+    for place in "wrn":
+        client.execute_command("BF.RESERVE", f"{place}:bf", "0.01", "100", "SEED", "1")
+        client.execute_command("CF.RESERVE", f"{place}:cf", "100", "SEED", "1")
+        client.set(f"{place}:text", "x" * 128)
+    family = words[0][:2].lower()
+    name = "text" if words[0].upper() == "BF.IMPORT" else family
+
+    def named(wrong=None, place=None) -> list[str]:
+        """With the key at argument `wrong` elsewhere."""
+        right = [ALLOWED.get(word, word).format(name if word == "{r}" else family) for word in words]
+        return [f"{place}:{name}" if index == wrong else word for index, word in enumerate(right)]
+
+    def state():
+        return {key: client.execute_command("DEBUG", "DIGEST-VALUE", key) for key in client.keys()}
+
+    before = state()
+    with server.client(username="tenant", password="any") as tenant:
+        for index, word in enumerate(words):
+            for place in {"{w}": "rn", "{r}": "wn"}.get(word, ""):
+                with pytest.raises(redis.exceptions.NoPermissionError):
+                    tenant.execute_command(*named(index, place))
+                assert state() == before
+        try:
+            tenant.execute_command(*named())
+        except redis.exceptions.NoPermissionError:
+            raise
+        except redis.ResponseError:
+            pass  # permitted, and refused for what is in the keys
