@@ -1,6 +1,7 @@
 """How long each command holds the main thread: see scripts/latency."""
 
 import dataclasses
+import functools
 import random
 import struct
 import time
@@ -98,7 +99,7 @@ class Bench:
         clock.run(size, "BF.RESERVE", "big", 0.01, self.capacity, "NONSCALING")
         self.fill("big")
         for command in ["BF.ADD", "BF.ADDNX", "BF.EXISTS", "BF.TEST"]:
-            for item in self.items[:100]:
+            for item in self.items[:20]:
                 clock.run(size, command, "big", item)
         for command in ["BF.MADD", "BF.MEXISTS", "BF.MTEST"]:
             clock.run(many, command, "big", *self.items)
@@ -128,7 +129,7 @@ class Bench:
         clock, size = self.clock, f"{self.mib} MiB"
         clock.quietly("BF.RESERVE", "counts", 0.01, self.capacity // 5, "COUNTING")
         clock.quietly("BF.MADD", "counts", *self.items)
-        for item in self.items[:100]:
+        for item in self.items[:20]:
             clock.run(size, "BF.COUNT", "counts", item)
             clock.run(size, "BF.DEL", "counts", item)
         clock.run(f"{len(self.items):,} items", "BF.MDEL", "counts", *self.items)
@@ -137,7 +138,7 @@ class Bench:
         clock, size = self.clock, f"{self.mib} MiB in 2 generations"
         clock.quietly("BF.RESERVE", "window", 0.01, int(self.capacity * 0.42), "WINDOW", 2)
         self.fill("window")
-        for item in self.items[:100]:
+        for item in self.items[:20]:
             clock.run(size, "BF.AGE", "window", item)
         clock.run(size, "BF.ROTATE", "window")
         self.fill("window")
@@ -149,10 +150,14 @@ class Bench:
         clock.quietly("BF.RESERVE", "source", 0.01, self.capacity, "NONSCALING")
         self.fill("source")
         iterator, piece = clock.run("the head", "BF.SCANDUMP", "source", 0)
+        found = []
         while iterator:
-            end = iterator > self.bytes * 0.999
-            clock.run("the last piece" if end else "a piece", "BF.LOADCHUNK", "target", iterator, piece)
-            iterator, piece = clock.run("a piece", "BF.SCANDUMP", "source", iterator)
+            found.append((iterator, piece))
+            scan = clock.quietly if len(found) > 5 else functools.partial(clock.run, "a piece")
+            iterator, piece = scan("BF.SCANDUMP", "source", iterator)
+        for iterator, piece in found[:-1]:
+            clock.quietly("BF.LOADCHUNK", "target", iterator, piece)
+        clock.run(f"the last piece of {size}", "BF.LOADCHUNK", "target", *found[-1])
 
     def imports(self) -> None:
         clock = self.clock
@@ -171,7 +176,7 @@ class Bench:
         for command in ["CF.INSERT", "CF.INSERTNX"]:
             clock.run(many, command, "cuckoo", "ITEMS", *self.items)
         clock.run(many, "CF.MEXISTS", "cuckoo", *self.items)
-        for item in self.items[:100]:
+        for item in self.items[:20]:
             for command in ["CF.ADD", "CF.ADDNX", "CF.EXISTS", "CF.COUNT"]:
                 clock.run(size, command, "cuckoo", item)
         for command in ["CF.INFO", "CF.DEBUG"]:
@@ -193,9 +198,9 @@ class Bench:
         part = len(sparse[0])
         head = struct.pack("<QQQQHHH", table // 4, table // 4, table, 2, 4, 20, 1)
         clock.run("the head", "CF.LOADCHUNK", key, 1, head)
-        for end in range(part, 2 * table + 1, part):
-            piece = sparse[end > table]
-            clock.run("the last piece" if end == 2 * table else "a piece", "CF.LOADCHUNK", key, end + 1, piece)
+        for end in range(part, 2 * table, part):
+            clock.quietly("CF.LOADCHUNK", key, end + 1, sparse[end > table])
+        clock.run(f"the last piece of {self.mib} MiB", "CF.LOADCHUNK", key, 2 * table + 1, sparse[1])
         clock.run("a piece", "CF.SCANDUMP", key, 1)
 
     def part(self, fill: float) -> bytes:
