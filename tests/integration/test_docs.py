@@ -188,7 +188,7 @@ def test_every_option_is_in_the_example_configuration(server):
 
 def another_value(name):
     """One that no option has by default."""
-    for part, value in (("rate", "0.4"), ("bucket", "3"), ("pages", "yes")):
+    for part, value in (("rate", "0.4"), ("bucket", "3"), ("pages", "yes"), ("per", "5000")):
         if part in name.lower():
             return value
     return "8"
