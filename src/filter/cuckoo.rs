@@ -38,8 +38,8 @@ const SLOT_BITS: u32 = 8;
 /// Part of the items that may have been deleted before a filter of several sub-filters is compacted by itself.
 const COMPACT_ABOVE: f64 = 0.1;
 
-/// Bytes of the largest filter that is compacted by itself: up to a tenth of a second.
-const COMPACT_UP_TO: u64 = 16 << 20;
+/// Bytes of the largest filter that is compacted by itself: where most moves, it takes 15 ms for each MiB.
+const COMPACT_UP_TO: u64 = 4 << 20;
 
 /// What a cuckoo filter is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

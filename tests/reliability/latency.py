@@ -20,7 +20,7 @@ ARGUMENTS = 1_000_000  # most arguments of one command, about
 SHORT = 0.1
 LONG = {
     "BF.MADD", "BF.INSERT", "BF.MEXISTS", "BF.MTEST", "BF.MDEL", "BF.BULKADD", "BF.BULKTEST", "CF.INSERT",
-    "CF.INSERTNX", "CF.MEXISTS", "BF.MERGE", "BF.INTERSECT", "BF.EQUAL", "BF.IMPORT", "BF.LOAD", "CF.COMPACT", "CF.DEL",
+    "CF.INSERTNX", "CF.MEXISTS", "BF.MERGE", "BF.INTERSECT", "BF.EQUAL", "BF.IMPORT", "BF.LOAD", "CF.COMPACT",
     "BF.LOADCHUNK", "CF.LOADCHUNK",
 }  # fmt: skip
 
@@ -182,31 +182,31 @@ class Bench:
         for command in ["CF.INFO", "CF.DEBUG"]:
             clock.run(size, command, "cuckoo")
         clock.quietly("UNLINK", "cuckoo")
-        for key in ["compacts", "deletes"]:
-            self.two_tables(key)
-            if key == "compacts":
-                clock.run(f"{size} in 2 sub-filters", "CF.COMPACT", key)
-            else:  # the last of as many deletions as make it compact by itself
-                item = next(item for item in self.items if clock.quietly("CF.EXISTS", key, item))
-                clock.run(f"{size} in 2 sub-filters, and it compacts", "CF.DEL", key, item)
-            clock.quietly("UNLINK", key)
+        self.two_tables("large", self.bytes)
+        clock.run(f"{size} in 2 sub-filters", "CF.COMPACT", "large")
+        clock.quietly("UNLINK", "large")
+        for mib in [4, self.mib]:  # the largest that compacts by itself, and one that does not
+            self.two_tables("deletes", mib * MIB)
+            item = next(item for item in self.items if clock.quietly("CF.EXISTS", "deletes", item))
+            clock.run(f"{mib} MiB in 2 sub-filters, due for compaction", "CF.DEL", "deletes", item)
+            clock.quietly("UNLINK", "deletes")
 
-    def two_tables(self, key: str) -> None:
+    def two_tables(self, key: str, size: int) -> None:
         """A cuckoo filter of two sub-filters, the older a quarter full, the newer half, and due for compaction."""
-        clock, table = self.clock, self.bytes // 2
-        sparse = [self.part(0.25), self.part(0.5)]
+        clock, table = self.clock, size // 2
+        sparse = [self.part(0.25, table), self.part(0.5, table)]
         part = len(sparse[0])
         head = struct.pack("<QQQQHHH", table // 4, table // 4, table, 2, 4, 20, 1)
         clock.run("the head", "CF.LOADCHUNK", key, 1, head)
         for end in range(part, 2 * table, part):
             clock.quietly("CF.LOADCHUNK", key, end + 1, sparse[end > table])
-        clock.run(f"the last piece of {self.mib} MiB", "CF.LOADCHUNK", key, 2 * table + 1, sparse[1])
+        clock.run(f"the last piece of {size // MIB} MiB", "CF.LOADCHUNK", key, 2 * table + 1, sparse[1])
         clock.run("a piece", "CF.SCANDUMP", key, 1)
 
-    def part(self, fill: float) -> bytes:
+    def part(self, fill: float, most_bytes: int) -> bytes:
         """Slots, some of them full."""
         most = int(256 * fill)
-        return self.random.randbytes(min(16 * MIB, self.bytes // 2)).translate(
+        return self.random.randbytes(min(16 * MIB, most_bytes)).translate(
             bytes(1 + byte * 254 // most if byte < most else 0 for byte in range(256))
         )
 
