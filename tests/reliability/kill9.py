@@ -1,0 +1,104 @@
+"""kill -9 under `appendfsync always`: what was acknowledged is there after the restart (row 15).
+
+Four clients write to filters of every kind, with transactions and pipelines, while two more have the worker pool busy
+with offloaded tests and the server rewrites its append-only file as it grows. At a random moment the server is killed,
+and started again on what it left. The expected state says what must be there; see expected.py. Then it is killed once
+more, at rest: the second restart must find what the first one found, digest by digest.
+
+The page cache survives a killed process. So this is about writing before answering, and about loading; not about a
+loss of power.
+"""
+
+import contextlib
+import random
+import threading
+import time
+
+import redis
+from suite import Server, options, progress, run
+from workload import digests
+
+from expected import every_kind, stock_sets
+
+MEMBERS = b"".join(b"%08d" % number for number in range(20_000))
+
+
+def kill9(spec, arguments) -> str:
+    chance = random.Random(arguments.seed)
+    control = arguments.control
+    writers = (stock_sets if control else every_kind)(arguments.seed)
+    tests = []
+    config = {"appendonly": "yes", "appendfsync": "always", "auto-aof-rewrite-min-size": "2mb"}
+    module = {"module": None} if control else {"module_args": ["THREADS", 2, "OFFLOAD_MIN_ITEMS", 5000]}
+    with Server(spec, config=config, **module) as server:
+        if not control:
+            server.command("BF.RESERVE", "tested", 0.001, 20_000, "NONSCALING")
+            server.command("BF.BULKADD", "tested", "FIXED", 8, MEMBERS)
+        for number in range(arguments.count):
+            with traffic(server, writers, [] if control else [tests, tests]):
+                time.sleep(chance.uniform(0.02, 1.5))
+                server.kill()
+            server.config["aof-use-rdb-preamble"] = chance.choice(["yes", "no"])
+            server.start()
+            with server.client() as client:
+                for writer in writers:
+                    writer.settle(client)
+                before = digests(client)
+            server.restart(kill=True)
+            with server.client() as client:
+                assert digests(client) == before, "a second restart found other data"
+            progress(number + 1, arguments.count, "kills")
+        server.check()
+        rewrites = server.log().count("Background AOF rewrite finished successfully")
+    kept, dropped = sum(writer.kept for writer in writers), sum(writer.dropped for writer in writers)
+    return (
+        f"{'control, SADD without the module: ' if control else ''}{arguments.count} kills, "
+        f"{sum(writer.units for writer in writers):,} acknowledged commands and transactions with "
+        f"{sum(writer.adds for writer in writers):,} adds, 0 lost; of {kept + dropped} without an answer {kept} were "
+        f"there, whole; {rewrites} rewrites" + ("" if control else f", {len(tests):,} offloaded tests")
+    )
+
+
+@contextlib.contextmanager
+def traffic(server, writers, testers):
+    """Clients that write and test until the server is gone. What one of them finds wrong is raised at the end."""
+    failures = []
+
+    def guarded(work, *arguments):
+        try:
+            with server.client() as client:
+                work(client, *arguments)
+        except Exception as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=guarded, args=[lambda client, w=w: w.write(client)]) for w in writers]
+    threads += [threading.Thread(target=guarded, args=[test_members, tests]) for tests in testers]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        server.kill()
+        for thread in threads:
+            thread.join()
+    if failures:
+        raise failures[0]
+
+
+def test_members(client, tests: list) -> None:
+    """Offloaded tests of members alone, until the server is gone."""
+    with contextlib.suppress(redis.ConnectionError):
+        while True:
+            assert client.execute_command("BF.BULKTEST", "tested", "FIXED", 8, MEMBERS, "COUNT") == 20_000
+            tests.append(1)
+            time.sleep(0.01)
+
+
+def main() -> None:
+    parser = options("kill9", __doc__, 200, "kills")
+    parser.add_argument("--control", action="store_true", help="SADD, on the servers without the module")
+    run("15", kill9, parser)
+
+
+if __name__ == "__main__":
+    main()
