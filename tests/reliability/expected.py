@@ -9,6 +9,7 @@ Error rates are so small that a filter is the set of its items. Where they canno
 nothing is said of strangers.
 """
 
+import contextlib
 import math
 import random
 import time
@@ -81,8 +82,8 @@ class Writer:
 
     def write(self, client: redis.Redis) -> None:
         """Sends commands, a few at a time, until the server is gone."""
-        connection = client.connection_pool.get_connection()
-        try:
+        with contextlib.suppress(redis.ConnectionError):
+            connection = client.connection_pool.get_connection()
             while True:
                 self.pending = self.next_units()
                 now = time.time() * 1000
@@ -100,10 +101,6 @@ class Writer:
                     unit.apply(time.time() * 1000)
                     self.adds += unit.adds
                     self.units += 1
-        except redis.ConnectionError:
-            pass
-        finally:
-            connection.disconnect()
 
     def next_units(self) -> list[Unit]:
         """Of keys that differ, since a command follows from what is acknowledged."""
@@ -384,14 +381,14 @@ class ClockedWindow(Track):
             add = self.added.get(item)
             if there and add is None:
                 wrong.append(f"{item} should not be there")
-            elif there and self.generation(before) >= self.generation(add.done) + self.generations:
+            elif there and self.generation(before - self.slack) >= self.generation(add.done) + self.generations:
                 wrong.append(f"{item} should have gone")
-            elif add and not there and self.generation(after) < self.generation(add.sent) + self.generations:
+            elif add and not there and self.generation(after) < self.generation(add.sent - self.slack) + self.generations:
                 wrong.append(f"{item} is missing")
         return wrong
 
     def generation(self, at: float) -> int:
-        return int(at - self.slack) // self.every
+        return int(at) // self.every
 
 
 class StockSet(Track):
