@@ -80,11 +80,11 @@ class Writer:
         self.next_item += count
         return [b"%08d" % item for item in range(self.next_item - count, self.next_item)]
 
-    def write(self, client: redis.Redis) -> None:
-        """Sends commands, a few at a time, until the server is gone."""
+    def write(self, client: redis.Redis, go_on: Callable[[], bool]) -> None:
+        """Sends commands, a few at a time, as long as it shall and until the server is gone."""
         with contextlib.suppress(redis.ConnectionError):
             connection = client.connection_pool.get_connection()
-            while True:
+            while go_on():
                 self.pending = self.next_units()
                 now = time.time() * 1000
                 requests = [words for unit in self.pending for words in unit.requests]
@@ -101,6 +101,7 @@ class Writer:
                     unit.apply(time.time() * 1000)
                     self.adds += unit.adds
                     self.units += 1
+            client.connection_pool.release(connection)
 
     def next_units(self) -> list[Unit]:
         """Of keys that differ, since a command follows from what is acknowledged."""

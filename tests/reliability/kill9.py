@@ -10,6 +10,7 @@ loss of power.
 """
 
 import contextlib
+import functools
 import random
 import threading
 import time
@@ -74,35 +75,35 @@ def start(server) -> None:
 
 
 @contextlib.contextmanager
-def traffic(server, writers, testers):
-    """Clients that write and test until the server is gone. What one of them finds wrong is raised at the end."""
-    failures = []
+def traffic(server, writers, testers=()):
+    """Clients that write and test until the block ends, or the server. What one finds wrong is raised at the end."""
+    failures, over = [], threading.Event()
 
-    def guarded(work, *arguments):
+    def client(work) -> None:
         try:
             with server.client() as client:
-                work(client, *arguments)
+                work(client, lambda: not over.is_set())
         except Exception as failure:
             failures.append(failure)
 
-    threads = [threading.Thread(target=guarded, args=[lambda client, w=w: w.write(client)]) for w in writers]
-    threads += [threading.Thread(target=guarded, args=[test_members, tests]) for tests in testers]
+    works = [writer.write for writer in writers] + [functools.partial(test_members, tests) for tests in testers]
+    threads = [threading.Thread(target=client, args=[work]) for work in works]
     for thread in threads:
         thread.start()
     try:
         yield
     finally:
-        server.kill()
+        over.set()
         for thread in threads:
             thread.join()
     if failures:
         raise failures[0]
 
 
-def test_members(client, tests: list) -> None:
-    """Offloaded tests of members alone, until the server is gone."""
+def test_members(tests: list, client, go_on) -> None:
+    """Offloaded tests of members alone."""
     with contextlib.suppress(redis.ConnectionError):
-        while True:
+        while go_on():
             assert client.execute_command("BF.BULKTEST", "tested", "FIXED", 8, MEMBERS, "COUNT") == 20_000
             tests.append(1)
             time.sleep(0.01)
