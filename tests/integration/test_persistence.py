@@ -2,7 +2,8 @@
 
 Every kind of filter in every state (`filters.KINDS`), through every way that a value can take out of a server's memory
 and back: the RDB file, the append-only file rewritten (as RDB and as commands) and not rewritten, DUMP and RESTORE,
-COPY, DEBUG RELOAD. Restarts are by kill -9, so nothing is saved on the way out that the test did not ask for.
+COPY, DEBUG RELOAD, DEBUG LOADAOF. Restarts are by kill -9, so nothing is saved on the way out that the test did not ask
+for.
 """
 
 import random
@@ -156,6 +157,9 @@ def test_restart(new_server, way):
             client.save()
         elif "rewritten" in way:
             rewrite(server, client)
+        if way != "rdb":
+            assert client.execute_command("DEBUG", "LOADAOF") == b"OK"
+            must_be_equal(before, portraits(client, keys))
     server.restart(kill=True)
     with server.client() as client:
         must_be_equal(before, portraits(client, keys))
