@@ -111,7 +111,8 @@ class Traffic:
                 thread.join()
 
     def whole(self) -> None:
-        """Commands on several filters, in a transaction at times."""
+        """Commands on several filters, in a transaction at times. What they make stays until the next time."""
+        self.client.delete("left", "right", "both", "common")
         self.do("BF.RESERVE", "left", 0.01, 5000, *self.chance.choice([["NONSCALING"], ["COUNTING"], ["WINDOW", 3]]))
         self.do("BF.RESERVE", "right", 0.01, 5000, "LIKE", "left")
         kind = pairs(self.do("BF.INFO", "left", "FULL"))[b"Kind"]
@@ -122,18 +123,17 @@ class Traffic:
             pipeline.execute_command("BF.MERGE", "both", "left", "right")
             pipeline.execute_command("BF.EQUAL", "both", "left")
             if kind != b"window":
-                pipeline.execute_command("BF.INTERSECT", "both", "left", "right")
+                pipeline.execute_command("BF.INTERSECT", "common", "left", "right")
             pipeline.execute()
-        self.client.delete("left", "right", "both")
 
     def foreign(self) -> None:
-        """Other systems' filters: they come, grow, move and go."""
+        """Other systems' filters: they come, grow and move. The last stays until the next time."""
         for make in (redisbloom_chain, valkey_bloom_chain, go_zero_bitmap):
+            self.client.delete("foreign", "moved")
             self.do(*make("foreign"))
             self.do("BF.BULKADD", "foreign", "FIXED", 8, BLOB[: 8 * 2000])
             load_pieces(self.client, "moved", "BF", pieces(self.client, "foreign", "BF"))
             assert self.do("BF.CARD", "moved") == self.do("BF.CARD", "foreign")
-            self.client.delete("foreign", "moved")
 
     def once(self) -> None:
         """What nothing else here calls."""
