@@ -231,7 +231,7 @@ def test_a_window_keeps_its_schedule(new_server):
 
 @pytest.mark.parametrize("rewritten", [False, True], ids=["", "rewritten on the way"])
 def test_replay_of_random_commands(new_server, rewritten):
-    """The append-only file of thousands of random commands, replayed, is the same data, also as it goes on behind a rewrite."""
+    """The append-only file of thousands of random commands, replayed, is the same data, also where it was rewritten."""
     seed = random.randrange(1 << 32)
     print("seed", seed)
     server = new_server(config=APPEND_ONLY | {"appendfsync": "no"})

@@ -21,7 +21,7 @@ import redis
 from filters import pairs
 from foreign import Link, RedisBloomChain, ValkeyBloomChain, Value, sealed
 
-WIDTH = 8  # digits of an item
+WIDTH = 12  # digits of an item
 RATE = "1e-9"
 RDB_VERSION = 10  # of the oldest server, so that all of them take the payloads
 
@@ -32,7 +32,7 @@ class Lost(AssertionError):
 
 @dataclass
 class Command:
-    """A command, and what it does to the expected state. When it is carried out lies between `sent` and `done`, in ms."""
+    """A command, and what it does to the expected state. It is carried out between `sent` and `done`, in ms."""
 
     words: list
     effect: Callable[["Command"], None]
@@ -71,14 +71,14 @@ class Writer:
         self.pending: list[Unit] = []
         self.adds = self.units = 0  # acknowledged
         self.kept = self.dropped = 0  # pending units that a crash left, and that it did not
-        self.next_item = number * 10**7
+        self.next_item = number * 10**10
         for track in tracks:
             track.writer = self
 
     def fresh(self, count: int) -> list[bytes]:
         """Items that were never used."""
         self.next_item += count
-        return [b"%08d" % item for item in range(self.next_item - count, self.next_item)]
+        return [b"%0*d" % (WIDTH, item) for item in range(self.next_item - count, self.next_item)]
 
     def write(self, client: redis.Redis, go_on: Callable[[], bool]) -> None:
         """Sends commands, a few at a time, as long as it shall and until the server is gone."""
@@ -237,7 +237,7 @@ class Members(Track):
 
 
 class Foreign(Members):
-    """Another system's filter. Their hashes give one stranger in some thousands away, whatever error rate is promised."""
+    """Another system's filter. Small ones say yes to one stranger in some thousands, whatever their error rate is."""
 
     ours = False
 
@@ -303,7 +303,7 @@ class Cuckoo(Counting):
 
     def compare(self, seen):
         counts, total = seen
-        wrong = [f"{item} is there {counts[item]} times, not {n}" for item, n in self.counts.items() if counts[item] < n]
+        wrong = [f"{item}: {counts[item]}, and not {n}" for item, n in self.counts.items() if counts[item] < n]
         if total != self.counts.total():
             wrong.append(f"{total} items, and not {self.counts.total()}")
         return wrong
@@ -372,8 +372,8 @@ class ClockedWindow(Track):
 
     def look(self, client):
         before = time.time() * 1000
-        found = dict(zip(self.used, client.execute_command("BF.MEXISTS", self.key, *self.used or ["none"]), strict=False))
-        return before, found, time.time() * 1000
+        found = client.execute_command("BF.MEXISTS", self.key, *self.used) if self.used else []
+        return before, dict(zip(self.used, found, strict=True)), time.time() * 1000
 
     def compare(self, seen):
         before, found, after = seen
@@ -382,14 +382,18 @@ class ClockedWindow(Track):
             add = self.added.get(item)
             if there and add is None:
                 wrong.append(f"{item} should not be there")
-            elif there and self.generation(before - self.slack) >= self.generation(add.done) + self.generations:
+            elif there and self.generation(before - self.slack) >= self.end(add.done):
                 wrong.append(f"{item} should have gone")
-            elif add and not there and self.generation(after) < self.generation(add.sent - self.slack) + self.generations:
+            elif add and not there and self.generation(after) < self.end(add.sent - self.slack):
                 wrong.append(f"{item} is missing")
         return wrong
 
     def generation(self, at: float) -> int:
         return int(at) // self.every
+
+    def end(self, added: float) -> int:
+        """The first generation that does not know an item that was added then."""
+        return self.generation(added) + self.generations
 
 
 class StockSet(Track):

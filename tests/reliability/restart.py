@@ -1,7 +1,7 @@
 """Restarts from what was left half done (row 16).
 
-Kills: kill -9 of a server, of its child, or of both, in the middle of BGSAVE, of BGREWRITEAOF, and of a full sync, where
-it may also be the replica. Keys are saved and loaded slowly, so that the middle is long, and clients write meanwhile.
+Kills: kill -9 of a server, of its children, or of both, in the middle of BGSAVE, of BGREWRITEAOF, and of a full sync,
+where it may also be the replica. Keys are saved and loaded slowly, so that the middle is long; clients write meanwhile.
 After a snapshot that was cut off the server has the snapshot before it, or all of this one; after a rewrite everything
 that was acknowledged; after a sync the replica comes to equal its primary.
 
@@ -191,20 +191,16 @@ def cut_all(spec, arguments) -> str:
             for number, cut in enumerate(cuts):
                 whole, expected = [(end, state) for end, state in ends if end <= cut][-1]
                 for tolerant in ("yes", "no"):
-                    sizes = []
-                    for server, folder in ((with_module, ours), (without, stock)):
-                        refused = not starts(server, folder, name, cut, tolerant)
-                        refusals += refused
-                        if refused:
-                            assert tolerant == "no" and "Unexpected end of file" in server.log()[-2000:], server.log_tail()
-                            repair(server)
-                            start(server)
-                        sizes.append((refused, (server.directory / "appendonlydir" / name).stat().st_size))
-                    assert sizes[0] == sizes[1], f"cut at byte {cut}: {sizes[0]}, and a stock server {sizes[1]}"
+                    outcome = brought_up(with_module, ours, name, cut, tolerant)
+                    control = brought_up(without, stock, name, cut, tolerant)
+                    assert outcome == control, f"cut at byte {cut}: {outcome}, and a stock server {control}"
                     assert state(with_module) == expected, f"cut at byte {cut}: not what was there after byte {whole}"
                     assert without.command("DBSIZE") == counts[whole], f"the control, cut at byte {cut}"
+                    refused, _ = outcome
+                    refusals += refused
                 progress(number + 1, len(cuts), "cuts")
-    return f"{len(cuts)} cuts within the last {ends[-1][0] - ends[0][0]} bytes: {refusals // 2} refused until repaired, as stock"
+    length = ends[-1][0] - ends[0][0]
+    return f"{len(cuts)} cuts in the last {length} bytes, {refusals} refused until repaired, all as stock"
 
 
 def record(spec, folder: Path) -> tuple[str, list[tuple[int, dict]]]:
@@ -245,7 +241,7 @@ def last_commands(client) -> list[list[list]]:
 
 
 def imitate(spec, ours: Path, folder: Path) -> dict[int, int]:
-    """Writes a file with a SET in the place of each command of ours, as long as that. Keys by the end of the last SET."""
+    """Writes a file with a SET in the place of each command of ours, of its length. How many keys there are by then."""
     with Server(spec, config=APPEND_ONLY, module=None) as server:
         file = rewritten(server)
         server.kill()
@@ -287,19 +283,23 @@ def rewritten(server) -> Path:
     return file
 
 
-def starts(server, folder: Path, name: str, cut: int, tolerant: str) -> bool:
-    """Whether the server starts on the first bytes of that file."""
+def brought_up(server, folder: Path, name: str, cut: int, tolerant: str) -> tuple[bool, int]:
+    """Starts the server on so many bytes of that file. Whether it refused until a repair, and the bytes of it then."""
     server.kill()
     target = server.directory / "appendonlydir"
     shutil.rmtree(target)
     shutil.copytree(folder, target)
     os.truncate(target / name, cut)
     server.config["aof-load-truncated"] = tolerant
+    refused = False
     try:
         start(server)
     except ServerFailed:
-        return False
-    return True
+        refused = True
+        assert tolerant == "no" and "Unexpected end of file" in server.log()[-2000:], server.log_tail()
+        repair(server)
+        start(server)
+    return refused, (target / name).stat().st_size
 
 
 def repair(server) -> None:

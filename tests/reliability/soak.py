@@ -204,8 +204,8 @@ def soak(spec, arguments) -> str:
     slope, error = fitted([(at, rss) for at, rss, _ in late])
     used_slope, used_error = fitted([(at, used) for at, _, used in late])
     figure = (
-        f"{len(samples)} samples in {samples[-1][0] * 60:.0f} min, {sum(traffic.workload.did.values()):,} random commands; "
-        f"resident {late[0][1]:.1f} to {late[-1][1]:.1f} MiB, slope {slope:+.2f} ± {error:.2f} MiB/h (standard error); "
+        f"{len(samples)} samples in {samples[-1][0] * 60:.0f} min, {sum(traffic.workload.did.values()):,} random "
+        f"commands; resident {late[0][1]:.1f} to {late[-1][1]:.1f} MiB, slope {slope:+.2f} ± {error:.2f} MiB/h; "
         f"used {used_slope:+.2f} ± {used_error:.2f} MiB/h; empty {left:,} bytes, {left / warm - 1:+.2%}; replica equal"
     )
     assert slope - 2 * error < BOUND, figure
@@ -218,14 +218,15 @@ def watch(traffic, replica, count: int, share: float) -> list[tuple[float, float
     while len(samples) < count:
         began = time.monotonic()
         traffic.round()
+        time.sleep(min(PERIOD, (time.monotonic() - began) * (1 / share - 1)))
         now = time.monotonic()
         if now - started >= PERIOD * (len(samples) + 1):
+            traffic.do("MEMORY", "PURGE")  # else what the allocator keeps of filters that are gone would hide a leak
             memory = traffic.client.info("memory")
             samples.append(((now - started) / 3600, memory["used_memory_rss"] / 2**20, memory["used_memory"] / 2**20))
             progress(len(samples), count, "samples")
             if len(samples) % 30 == 0:
                 traffic.compare(replica)
-        time.sleep(min(PERIOD, (now - began) * (1 / share - 1)))
     return samples
 
 
