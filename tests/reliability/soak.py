@@ -20,7 +20,6 @@ import redis
 from suite import Server, options, progress, run  # isort: skip (it knows where the others are)
 from expected import go_zero_bitmap, redisbloom_chain, valkey_bloom_chain
 from filters import load_pieces, pairs, pieces
-from servers import wait_for
 from workload import KEYS, STEADY, Workload, digests
 
 PERIOD = 10  # seconds from sample to sample
@@ -163,21 +162,35 @@ class Traffic:
         assert not differing, f"the replica's {differing} are not the primary's"
 
     def empty(self) -> None:
-        """No keys, and no loads by LOADCHUNK that wait for their end: one that is complete takes the place of each."""
-        self.do("FLUSHALL", "SYNC")
-        for command in ("BF.RESERVE", "CF.RESERVE"):
-            self.do(command, "tiny", *[0.1] * (command[0] == "B"), 4)
-            found = pieces(self.client, "tiny", command[:2])
-            for key in [*KEYS["BF"], *KEYS["CF"], *STEADY]:
-                load_pieces(self.client, key, command[:2], found)
-                self.client.delete(key)
-            self.client.delete("tiny")
+        """No keys, and no loads by LOADCHUNK that wait for their end: one that comes to it takes the place of each.
 
-    def used(self) -> int:
-        """Memory but for the buffers of clients, replicas and the append-only file, which come and go."""
-        memory = self.client.info("memory")
-        buffers = ("mem_clients_normal", "mem_clients_slaves", "mem_replication_backlog", "mem_aof_buffer")
-        return memory["used_memory"] - sum(memory[name] for name in buffers)
+        All of them wait at once, so that the table that they wait in has its full size whenever this is over.
+        """
+        self.do("FLUSHALL", "SYNC")
+        self.do("CF.RESERVE", "tiny", 4)
+        head, *rest = pieces(self.client, "tiny", "CF")
+        keys = [*KEYS["BF"], *KEYS["CF"], *STEADY]
+        for part in ([head], rest):
+            for key in keys:
+                load_pieces(self.client, key, "CF", part)
+        self.client.delete(*keys, "tiny")
+
+    def used(self, replica) -> int:
+        """The memory of the empty server, at rest and without its replica.
+
+        Buffers of clients, of the log and of replication come and go, and the server counts them now and then only:
+        the least of some seconds is what is in use without them.
+        """
+        self.empty()
+        replica.command("REPLICAOF", "NO", "ONE")
+        least = []
+        for _ in range(8):
+            time.sleep(1)
+            memory = self.client.info("memory")
+            buffers = ("mem_clients_normal", "mem_clients_slaves", "mem_replication_backlog", "mem_aof_buffer")
+            least.append(memory["used_memory"] - sum(memory[name] for name in buffers))
+        replica.command("REPLICAOF", "127.0.0.1", self.server.port)
+        return min(least)
 
 
 def soak(spec, arguments) -> str:
@@ -188,16 +201,11 @@ def soak(spec, arguments) -> str:
         # Warm: each thing a few times, then nothing.
         for _ in range(4):
             traffic.every_step()
-        traffic.empty()
-        time.sleep(3)
-        warm = min(traffic.used() for _ in range(3))
+        warm = traffic.used(replica)
         samples = watch(traffic, replica, arguments.count, arguments.share)
         traffic.compare(replica)
         must_have_called_every_command(traffic.client)
-        traffic.empty()
-        with contextlib.suppress(AssertionError):
-            wait_for(lambda: traffic.used() <= warm * BACK, "the memory to come back", seconds=60)
-        left = traffic.used()
+        left = traffic.used(replica)
         assert left <= warm * BACK, f"{left:,} bytes are used with all keys gone, and {warm:,} were before"
         server.check()
     late = samples[len(samples) // 3 :]
