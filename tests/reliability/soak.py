@@ -184,7 +184,7 @@ class Traffic:
         self.empty()
         replica.command("REPLICAOF", "NO", "ONE")
         least = []
-        for _ in range(8):
+        for _ in range(5):
             time.sleep(1)
             memory = self.client.info("memory")
             buffers = ("mem_clients_normal", "mem_clients_slaves", "mem_replication_backlog", "mem_aof_buffer")
