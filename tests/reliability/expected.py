@@ -9,6 +9,7 @@ Error rates are so small that a filter is the set of its items. Where they canno
 nothing is said of strangers.
 """
 
+import abc
 import contextlib
 import math
 import random
@@ -133,7 +134,7 @@ class Writer:
 # ---- keys -----------------------------------------------------------------------------------------------------------
 
 
-class Track:
+class Track(abc.ABC):
     """A key: the commands that it is made by, filled, and deleted by when it has had its items, and what it holds."""
 
     writer: Writer
@@ -181,10 +182,21 @@ class Track:
             return [f"{self.key} should {'' if self.exists else 'not '}exist"]
         return [f"{self.key}: {line}" for line in self.compare(seen)] if self.exists else []
 
-    def empty(self) -> None: ...
-    def change(self) -> Command: ...
-    def look(self, client): ...
-    def compare(self, seen) -> list[str]: ...
+    @abc.abstractmethod
+    def empty(self) -> None:
+        """The expected state of a key without items."""
+
+    @abc.abstractmethod
+    def change(self) -> Command:
+        """Something to do to a key that exists."""
+
+    @abc.abstractmethod
+    def look(self, client):
+        """What the server says of a key that exists."""
+
+    @abc.abstractmethod
+    def compare(self, seen) -> list[str]:
+        """What is wrong with that."""
 
 
 def unequal(expected: dict, seen: dict) -> list[str]:
