@@ -37,7 +37,9 @@ LOAD_SLOWLY = {"key-load-delay": 10_000}
 
 
 def restart(spec, arguments) -> str:
-    return f"{kill_all(spec, arguments)}; {cut_all(spec, arguments)}"
+    kills = kill_all(spec, arguments) if arguments.count else "no kills"
+    cuts = cut_all(spec, arguments) if arguments.cuts != 0 else "no cuts"
+    return f"{kills}; {cuts}"
 
 
 # ---- kills ----------------------------------------------------------------------------------------------------------
@@ -314,7 +316,7 @@ def repair(server) -> None:
 
 def main() -> None:
     parser = options("restart", __doc__, 100, "kills")
-    parser.add_argument("--cuts", type=int, metavar="N", help="at N of the bytes, at random (at all of them)")
+    parser.add_argument("--cuts", type=int, metavar="N", help="at N of the bytes, at random; 0 for none (at all of them)")
     run("16", restart, parser)
 
 
