@@ -230,6 +230,7 @@ def watch(traffic, replica, count: int, share: float) -> list[tuple[float, float
         now = time.monotonic()
         if now - started >= PERIOD * (len(samples) + 1):
             traffic.do("MEMORY", "PURGE")  # else what the allocator keeps of filters that are gone would hide a leak
+            time.sleep(0.3)  # the server looks at its resident memory ten times a second
             memory = traffic.client.info("memory")
             samples.append(((now - started) / 3600, memory["used_memory_rss"] / 2**20, memory["used_memory"] / 2**20))
             progress(len(samples), count, "samples")
