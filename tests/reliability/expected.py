@@ -466,7 +466,7 @@ def every_kind(seed: int) -> list[Writer]:
         Window("window", most=800),
         ClockedWindow("clocked window", most=800),
         ClockedWindow("clocked window siphash", "HASH", "SIPHASH", most=800),
-        Cuckoo("cuckoo", ["CF.RESERVE", 50, "EXPANSION", 1], most=600),
+        Cuckoo("cuckoo", ["CF.RESERVE", 20, "EXPANSION", 1], most=600),
         Cuckoo("cuckoo of fixed size", ["CF.RESERVE", 4000, "BUCKETSIZE", 4, "EXPANSION", 0], most=600),
         Foreign("redisbloom", redisbloom_chain),
         Foreign("valkey-bloom", valkey_bloom_chain),

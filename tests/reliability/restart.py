@@ -59,12 +59,12 @@ def kill_all(spec, arguments) -> str:
 def snapshot(spec, seed: str, chance: random.Random) -> bool:
     with Server(spec, config=SAVE_SLOWLY, module_args=MODULE_ARGS) as server:
         writers = every_kind(seed)
-        write(server, writers, 10)
+        write(server, writers, 25)
         server.command("CONFIG", "SET", "rdb-key-save-delay", 0)
         server.command("SAVE")
         server.command("CONFIG", "SET", "rdb-key-save-delay", SAVE_SLOWLY["rdb-key-save-delay"])
         last = state(server)
-        write(server, writers, 10)
+        write(server, writers, 25)
         this = state(server)
         assert this != last
         server.command("BGSAVE")
@@ -82,7 +82,7 @@ def rewrite(spec, seed: str, chance: random.Random) -> bool:
     preamble = {"aof-use-rdb-preamble": chance.choice(["yes", "no"])}
     with Server(spec, config=APPEND_ONLY | SAVE_SLOWLY | preamble, module_args=MODULE_ARGS) as server:
         writers = every_kind(seed)
-        write(server, writers, 10)
+        write(server, writers, 25)
 
         def busy() -> int:
             return server.info("persistence")["aof_rewrite_in_progress"]
@@ -114,7 +114,7 @@ def full_sync(spec, seed: str, chance: random.Random) -> bool:
         replica = Server(spec, config=LOAD_SLOWLY | load, module_args=MODULE_ARGS)
         primary.replicas.append(replica)
         writers = every_kind(seed)
-        write(primary, writers, 10)
+        write(primary, writers, 25)
 
         def busy() -> bool:
             return replica.info("replication")["master_link_status"] != "up"
