@@ -20,7 +20,7 @@ import redis
 from suite import Server, options, progress, run  # isort: skip (it knows where the others are)
 from expected import go_zero_bitmap, redisbloom_chain, valkey_bloom_chain
 from filters import load_pieces, pairs, pieces
-from workload import KEYS, STEADY, Workload, digests
+from workload import Workload, digests
 
 PERIOD = 10  # seconds from sample to sample
 BOUND = 1.0  # MiB/h
@@ -161,27 +161,13 @@ class Traffic:
         differing = [key for key in ours | theirs if ours.get(key) != theirs.get(key)]
         assert not differing, f"the replica's {differing} are not the primary's"
 
-    def empty(self) -> None:
-        """No keys, and no loads by LOADCHUNK that wait for their end: one that comes to it takes the place of each.
-
-        All of them wait at once, so that the table that they wait in has its full size whenever this is over.
-        """
-        self.do("FLUSHALL", "SYNC")
-        self.do("CF.RESERVE", "tiny", 4)
-        head, *rest = pieces(self.client, "tiny", "CF")
-        keys = [*KEYS["BF"], *KEYS["CF"], *STEADY]
-        for part in ([head], rest):
-            for key in keys:
-                load_pieces(self.client, key, "CF", part)
-        self.client.delete(*keys, "tiny")
-
     def used(self, replica) -> int:
         """The memory of the empty server, at rest and without its replica.
 
         Buffers of clients, of the log and of replication come and go, and the server counts them now and then only:
         the least of some seconds is what is in use without them.
         """
-        self.empty()
+        self.do("FLUSHALL", "SYNC")
         replica.command("REPLICAOF", "NO", "ONE")
         least = []
         for _ in range(5):
