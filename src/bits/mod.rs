@@ -11,6 +11,8 @@ pub mod counter;
 
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
+// Not of the models: it is no part of what they are about.
+use std::sync::atomic::AtomicUsize;
 
 /// How a word is changed.
 pub trait Writer {
@@ -28,6 +30,9 @@ pub trait Writer {
 
     /// Adds to a tally.
     fn tally(count: &AtomicU64, delta: i64);
+
+    /// Which of the tallies to add to, of which there are as many as shards; only their sum is ever asked for.
+    fn own_tally(shard: usize, shards: usize) -> usize;
 
     /// Takes `items` new items off a lower bound of the room that is left, where 0 means that it is not known.
     fn use_room(room: &AtomicU64, items: i64);
@@ -60,12 +65,26 @@ impl Writer for Shared {
     }
 
     #[inline(always)]
+    fn own_tally(_: usize, shards: usize) -> usize {
+        // One that no other thread writes to, as long as there are not more threads than shards.
+        thread_number() % shards
+    }
+
+    #[inline(always)]
     fn use_room(room: &AtomicU64, _: i64) {
         // Writers on different shards must not meet here, so they only say that it is no longer known.
         if room.load(Relaxed) != 0 {
             room.store(0, Relaxed);
         }
     }
+}
+
+/// A number of the thread that runs: 0, 1, 2, … in the order in which threads ask for the first time.
+#[inline]
+fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static NUMBER: usize = NEXT.fetch_add(1, Relaxed));
+    NUMBER.with(|number| *number)
 }
 
 /// One writer, any number of readers: plain load and store. A second writer at the same time loses updates (and so
@@ -110,6 +129,11 @@ impl Writer for Single {
     }
 
     #[inline(always)]
+    fn own_tally(_: usize, _: usize) -> usize {
+        0
+    }
+
+    #[inline(always)]
     fn use_room(room: &AtomicU64, items: i64) {
         if items > 0 {
             room.store(room.load(Relaxed).saturating_sub(items as u64), Relaxed);
@@ -140,6 +164,11 @@ impl Writer for PerShard {
     #[inline(always)]
     fn tally(count: &AtomicU64, delta: i64) {
         Single::tally(count, delta);
+    }
+
+    #[inline(always)]
+    fn own_tally(shard: usize, _: usize) -> usize {
+        shard
     }
 
     #[inline(always)]

@@ -24,8 +24,8 @@ pub(super) struct Tally {
     saturated: AtomicU64,
 }
 
-/// The tallies of a layer: inline for one shard of bits, which keeps small filters small, else one per shard on cache
-/// lines of their own, because two writers on different shards must not meet on one line.
+/// The tallies of a layer: inline for one shard of bits, which keeps small filters small, else as many as shards, on
+/// cache lines of their own, because two writers must not meet on one line.
 pub(super) enum Tallies {
     Inline {
         set: AtomicU64,
@@ -192,7 +192,7 @@ impl Layer {
             }
             Tallies::Padded { shards, room } => {
                 W::use_room(room, change.items);
-                let tally = &shards[item.shard(self.shards.into()) as usize];
+                let tally = &shards[W::own_tally(item.shard(self.shards.into()) as usize, shards.len())];
                 W::tally(&tally.set, change.set);
                 W::tally(&tally.items, change.items);
                 W::tally(&tally.saturated, change.saturated);
