@@ -61,7 +61,7 @@ def again(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spec) 
     """The command that does the same again, on one server."""
     words = [parser.prog, "--server", spec.name]
     for name, value in vars(arguments).items():
-        if name != "server" and value not in (None, False):
+        if name != "server" and value is not None and value is not False:
             words += [f"--{name.replace('_', '-')}"] + ([] if value is True else [str(value)])
     return " ".join(words)
 
