@@ -366,6 +366,9 @@ def test_restart(new_server, moved, way):
             client.save()
         elif "rewritten" in way:
             rewrite(server, client)
+        if way != "rdb":
+            assert client.execute_command("DEBUG", "LOADAOF") == b"OK"
+            must_be_equal(before, portraits(client))
     server.restart(kill=True)
     with server.client() as client:
         must_be_equal(before, portraits(client))
