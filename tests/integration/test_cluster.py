@@ -161,18 +161,17 @@ def test_loads_of_clients_do_not_keep_a_slot_out(cluster, client):
 
 
 def test_loads_of_clients_do_not_keep_replication_out(new_server):
-    """A primary that loads of clients wait in becomes a replica, and loads what its primary has loaded."""
-    former, primary = new_server(), new_server()
-    with loads_under_way(former), primary.client() as client:
-        former.command("REPLICAOF", "127.0.0.1", primary.port)
-        primary.replicas.append(former)
-        primary.wait_until_online(former)
+    """A replica that clients may write to, and in which their loads wait, loads what its primary has loaded."""
+    primary, replica = new_server(), new_server(config={"replica-read-only": "no"})
+    replica.command("REPLICAOF", "127.0.0.1", primary.port)
+    primary.replicas.append(replica)
+    primary.wait_until_online(replica)
+    with loads_under_way(replica), primary.client() as client:
         client.execute_command("BF.RESERVE", "source", 0.01, 1000)
         client.execute_command("BF.MADD", "source", "ada", "bob")
         load_pieces(client, "target", "BF", pieces(client, "source", "BF"))
         primary.wait_for_replicas()
-        assert former.command("BF.MEXISTS", "target", "ada", "bob") == [1, 1]
-        former.command("REPLICAOF", "NO", "ONE")
+        assert replica.command("BF.MEXISTS", "target", "ada", "bob") == [1, 1]
 
 
 # ---- other configurations, clocks -----------------------------------------------------------------------------------

@@ -552,16 +552,22 @@ def test_another_client_creates_the_key(transfer, server, creation):
     transfer.load_rest(0)
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["DEL target", "UNLINK target", "FLUSHALL", "FLUSHALL ASYNC", "FLUSHDB", "SAVE", "DEBUG RELOAD", "SCRIPT FLUSH"],
-)
+@pytest.mark.parametrize("command", ["DEL target", "UNLINK target", "SAVE", "SCRIPT FLUSH"])
 def test_commands_in_the_middle(transfer, command):
     """There is no key that they could delete or save: the load goes on."""
     transfer.load(0, 1)
     transfer.client.execute_command(*command.split())
     assert not transfer.client.exists("target")
     transfer.load_rest(2)
+
+
+@pytest.mark.parametrize("command", ["FLUSHALL", "FLUSHALL ASYNC", "FLUSHDB", "DEBUG RELOAD"])
+def test_commands_that_empty_the_database(transfer, command):
+    """What is on its way goes with the keys, and may begin anew."""
+    transfer.load(0, 1)
+    transfer.client.execute_command(*command.split())
+    assert transfer.refused(*transfer.pieces[2]).endswith("not found")
+    transfer.load_rest(0)
 
 
 def test_a_client_that_is_killed(transfer, server):
