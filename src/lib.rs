@@ -49,6 +49,8 @@ mod error;
 mod failpoint;
 pub mod filter;
 mod hash;
+#[cfg(any(feature = "module", test))]
+mod latch;
 pub mod math;
 mod mem;
 mod metrics;

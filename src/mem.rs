@@ -52,6 +52,7 @@ impl Words {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
+    #[cfg(not(all(loom, test)))]
     pub(crate) fn zeroed(len: u64) -> Result<Words, Error> {
         let refused = Error::OutOfMemory { bytes: len.saturating_mul(8) };
         let len = usize::try_from(len).map_err(|_| refused)?;
@@ -75,7 +76,15 @@ impl Words {
         Ok(words)
     }
 
+    /// loom's atomics are larger than a word and made one by one; which of them belong together stays the same.
+    #[cfg(all(loom, test))]
+    pub(crate) fn zeroed(len: u64) -> Result<Words, Error> {
+        let words: Box<[AtomicU64]> = (0..len).map(|_| AtomicU64::new(0)).collect();
+        Ok(Words { start: NonNull::from(Box::leak(words)).cast(), len: len as usize })
+    }
+
     /// Asks the kernel for huge pages under the whole ones of the block. A hint: it may not follow it.
+    #[cfg(not(all(loom, test)))]
     fn advise_huge_pages(&self) {
         #[cfg(target_os = "linux")]
         {
@@ -227,6 +236,15 @@ impl Deref for Words {
     }
 }
 
+#[cfg(all(loom, test))]
+impl Drop for Words {
+    fn drop(&mut self) {
+        // SAFETY: `zeroed` leaked a box of these words, and nobody has them any more.
+        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.start.as_ptr(), self.len)) });
+    }
+}
+
+#[cfg(not(all(loom, test)))]
 impl Drop for Words {
     fn drop(&mut self) {
         let Some(layout) = Words::layout(self.len) else { return };

@@ -1,16 +1,34 @@
-//! The one door to atomics, locks and threads, so that loom can stand in for `std` in the models of `pool`.
-
-/// Always `std`'s: filters carve their words out of zeroed memory, which loom's atomics cannot be.
-pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
+//! The one door to atomics, locks and threads, so that loom can stand in for `std` in the models of this crate
+//! (`model.rs` of each part).
 
 // Unit tests only: loom is a development dependency, and an ordinary build never sees it.
 #[cfg(all(loom, test))]
 pub(crate) use loom::{
-    sync::{Condvar, Mutex, MutexGuard, atomic::AtomicUsize},
+    sync::{
+        Condvar, Mutex, MutexGuard,
+        atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering},
+    },
     thread,
 };
+#[cfg(all(not(all(loom, test)), any(feature = "module", test)))]
+pub(crate) use std::sync::atomic::AtomicU8;
 #[cfg(not(all(loom, test)))]
 pub(crate) use std::{
-    sync::{Condvar, Mutex, MutexGuard, atomic::AtomicUsize},
+    sync::{
+        Condvar, Mutex, MutexGuard,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
     thread,
 };
+
+/// Tries every interleaving of a model's threads with up to `LOOM_MAX_PREEMPTIONS` (2) preemptions:
+///
+/// ```text
+/// RUSTFLAGS="--cfg loom" cargo test --release --no-default-features --lib model
+/// ```
+#[cfg(all(loom, test))]
+pub(crate) fn explore(model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(2));
+    builder.check(model);
+}

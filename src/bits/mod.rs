@@ -8,6 +8,8 @@
 
 pub mod bit;
 pub mod counter;
+#[cfg(all(loom, test))]
+mod model;
 
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;

@@ -18,7 +18,8 @@ pub fn alone(tasks: usize, task: &(dyn Fn(usize) + Sync)) {
 }
 
 /// Words of one task: 8 MiB, which take about a millisecond. Fewer are not worth another thread.
-const PART: usize = 1 << 20;
+/// One in a model, whose layers have a few words.
+const PART: usize = if cfg!(all(loom, test)) { 1 } else { 1 << 20 };
 
 /// Visits ranges of `words` words, each word once, on the threads of `fork`.
 pub(super) fn in_parts(words: usize, fork: &Fork<'_>, visit: impl Fn(Range<usize>) + Sync) {

@@ -7,6 +7,8 @@ pub mod chain;
 pub mod cuckoo;
 pub mod foreign;
 pub mod layer;
+#[cfg(all(loom, test))]
+mod model;
 pub mod probe;
 pub mod value;
 pub mod window;

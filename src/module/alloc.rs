@@ -7,10 +7,10 @@
 //! Why not the allocator of redis-module: it clears zeroed memory by hand, which touches every page of a 1 GiB filter
 //! (480 ms instead of 50 µs), fakes alignment, and aborts without a server.
 
+use crate::latch::Latch;
 use redis_module::raw;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// The global allocator of everything that links the `module` feature.
 pub(crate) struct ModuleAllocator;
@@ -18,12 +18,8 @@ pub(crate) struct ModuleAllocator;
 #[global_allocator]
 static GLOBAL: ModuleAllocator = ModuleAllocator;
 
-const UNDECIDED: u8 = 0;
-const SYSTEM: u8 = 1;
-const SERVER: u8 = 2;
-
-/// Which allocator serves. Relaxed: one byte, decided on the main thread before there are others.
-static SOURCE: AtomicU8 = AtomicU8::new(UNDECIDED);
+/// Which allocator serves.
+static SOURCE: Latch = Latch::new();
 
 /// Alignment that the server's allocator promises.
 const PROMISED: usize = 16;
@@ -35,23 +31,9 @@ const PROBED_FROM: usize = 1 << 20;
 /// Makes the server's allocator serve from now on.
 ///
 /// # Errors
-/// Why the module must not load: it is loaded already (the same file is mapped only once), or something was allocated
-/// before, and the server's memory limit would not see us.
+/// As [`Latch::bind`]: the module must not load.
 pub(crate) fn bind() -> Result<(), &'static str> {
-    match SOURCE.compare_exchange(UNDECIDED, SERVER, Relaxed, Relaxed) {
-        Ok(_) => Ok(()),
-        Err(SERVER) => Err("this file is loaded already"),
-        Err(_) => Err("memory was allocated before the server's allocator was bound"),
-    }
-}
-
-#[inline(always)]
-fn server_serves() -> bool {
-    match SOURCE.load(Relaxed) {
-        SERVER => true,
-        SYSTEM => false,
-        _ => SOURCE.compare_exchange(UNDECIDED, SYSTEM, Relaxed, Relaxed) == Err(SERVER),
-    }
+    SOURCE.bind()
 }
 
 /// Size of the block that holds `layout` at any base: room to align and to note the base.
@@ -81,7 +63,7 @@ unsafe fn align(base: *mut u8, layout: Layout) -> *mut u8 {
 unsafe impl GlobalAlloc for ModuleAllocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if !server_serves() {
+        if !SOURCE.server_serves() {
             // SAFETY: the caller's contract is System's.
             return unsafe { System.alloc(layout) };
         }
@@ -96,7 +78,7 @@ unsafe impl GlobalAlloc for ModuleAllocator {
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if !server_serves() {
+        if !SOURCE.server_serves() {
             // SAFETY: the caller's contract is System's.
             return unsafe { System.alloc_zeroed(layout) };
         }
@@ -111,7 +93,7 @@ unsafe impl GlobalAlloc for ModuleAllocator {
 
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        if !server_serves() {
+        if !SOURCE.server_serves() {
             // SAFETY: the block is System's, because SOURCE never changes.
             return unsafe { System.dealloc(block, layout) };
         }
@@ -126,7 +108,7 @@ unsafe impl GlobalAlloc for ModuleAllocator {
 
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        if !server_serves() {
+        if !SOURCE.server_serves() {
             // SAFETY: the block is System's.
             return unsafe { System.realloc(block, layout, size) };
         }

@@ -1,22 +1,13 @@
-//! The pool in loom's hands, which tries every interleaving with up to `LOOM_MAX_PREEMPTIONS` (2) preemptions:
-//!
-//! ```text
-//! RUSTFLAGS="--cfg loom" cargo test --release --no-default-features --lib pool::model
-//! ```
+//! The pool in loom's hands.
 //!
 //! A wake-up that is lost shows as a deadlock, or as threads that never end. In the models nobody spins: everybody
 //! sleeps as soon as may be, which is the harder case.
 
 use super::{Job, Pool};
+use crate::sync::explore;
 use loom::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use loom::thread;
 use std::sync::Arc;
-
-fn explore(model: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(2));
-    builder.check(model);
-}
 
 fn pool(workers: usize) -> Pool {
     let pool = Pool::new();

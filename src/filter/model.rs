@@ -1,0 +1,179 @@
+//! Layers, windows and unions in loom's hands: the code that a server runs, on filters of a word or two.
+
+use super::{Filter, Layer};
+use crate::hash::ItemHash;
+use crate::params::{Cell, LayoutChoice, Spec};
+use crate::pool::Pool;
+use crate::sizing::LayerSpec;
+use crate::sync::{Ordering::Relaxed, explore, thread};
+use std::sync::Arc;
+
+/// Two items with a cell of a one-word layer in common, of different shards.
+const ADA: ItemHash = ItemHash { low: 0x0123_4567_89ab_cc00, high: 0xfedc_ba98_7654_3210 };
+const BOB: ItemHash = ItemHash { low: 0x0123_4567_89ab_cc01, high: 0x0246_8ace_1357_9bdf };
+
+/// The smallest layer: one word for each shard.
+fn layer(cell: Cell, shards: u32) -> Layer {
+    let spec = LayerSpec {
+        capacity: u64::from(shards),
+        error_rate: 0.4,
+        layout: LayoutChoice::Classic,
+        cell,
+        shards,
+    };
+    let layer = Layer::new(spec.shape().unwrap()).unwrap();
+    assert!(layer.words().len() == shards as usize && layer.probes() <= 2);
+    layer
+}
+
+/// The tallies are those of the cells.
+fn assert_tallied(layer: &Layer) {
+    let copy = layer.snapshot().unwrap();
+    assert_eq!((layer.ones(), layer.saturated()), (copy.ones(), copy.saturated()));
+}
+
+/// Two threads add, a third asks: what it has found it finds ever after, nothing is lost, and the first is told so.
+#[test]
+fn adds_lose_nothing() {
+    for cell in [Cell::Bit, Cell::Counter4] {
+        explore(move || {
+            let layer = Arc::new(layer(cell, 1));
+            let writers = [ADA, BOB].map(|item| {
+                let layer = Arc::clone(&layer);
+                thread::spawn(move || layer.insert(item).added)
+            });
+            let found = layer.contains(ADA);
+            assert!(!found || layer.contains(ADA));
+            let added: u64 = writers.map(|writer| u64::from(writer.join().unwrap())).iter().sum();
+            assert!(layer.contains(ADA) && layer.contains(BOB));
+            assert_eq!(layer.items(), added);
+            assert_tallied(&layer);
+        });
+    }
+}
+
+/// What was added stays while its neighbour is deleted.
+#[test]
+fn a_delete_takes_nobody_elses() {
+    explore(|| {
+        let layer = Arc::new(layer(Cell::Counter8, 1));
+        layer.insert(BOB);
+        let threads = [
+            thread::spawn({
+                let layer = Arc::clone(&layer);
+                move || _ = layer.insert(ADA)
+            }),
+            thread::spawn({
+                let layer = Arc::clone(&layer);
+                move || assert!(layer.remove(BOB).unwrap().present)
+            }),
+        ];
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(layer.count(ADA), 1);
+        assert_tallied(&layer);
+    });
+}
+
+/// Two threads with a shard each, by plain loads and stores: what the shards have in common loses nothing either.
+#[test]
+fn writers_of_their_own_shards_do_not_meet() {
+    for cell in [Cell::Bit, Cell::Counter4] {
+        explore(move || {
+            let layer = Arc::new(layer(cell, 2));
+            let writers = [ADA, BOB].map(|item| {
+                let layer = Arc::clone(&layer);
+                thread::spawn(move || assert!(layer.insert_in_own_shard(item).added))
+            });
+            let found = layer.contains(ADA);
+            assert!(!found || layer.contains(ADA));
+            writers.into_iter().for_each(|writer| writer.join().unwrap());
+            assert!(layer.contains(ADA) && layer.contains(BOB) && layer.is_full_for_single_writer());
+            assert_eq!(layer.items(), 2);
+            assert_tallied(&layer);
+        });
+    }
+}
+
+fn window() -> Filter {
+    let spec = Spec { layout: LayoutChoice::Classic, ..Spec::window(1, 0.5, 2) };
+    Filter::new(spec).unwrap()
+}
+
+/// A writer who holds the layer of generation 0 adds while the window goes on: the item is there until as many
+/// generations have come as there are, and a reader that has found it finds it again.
+#[test]
+fn an_item_survives_the_rotations_that_it_was_promised() {
+    explore(|| {
+        let mut filter = window();
+        let (layer, reader) = (Arc::clone(filter.window().unwrap().current()), filter.reader());
+        let writer = thread::spawn(move || _ = layer.insert(ADA));
+        let asker = thread::spawn(move || assert!(!reader.contains(ADA) || reader.contains(ADA)));
+        assert_eq!(filter.advance(1).unwrap().len(), 0);
+        filter.add(BOB).unwrap();
+        [writer, asker].into_iter().for_each(|thread| thread.join().unwrap());
+        assert!(filter.contains(ADA) && filter.contains(BOB));
+        assert_eq!(filter.window().unwrap().age(ADA, 1), Some(1));
+        // Now both are dropped, each in its turn.
+        assert_eq!(filter.advance(2).unwrap().len(), 1);
+        assert!(!filter.contains(ADA) && filter.contains(BOB));
+        assert_eq!(filter.advance(3).unwrap().len(), 1);
+        assert!(!filter.contains(BOB));
+    });
+}
+
+/// The same of a writer who is so slow that the ring comes round: an empty layer serves again, and whether this one
+/// was empty is decided while he writes to it. The window has the item if and only if it has kept the layer.
+#[test]
+fn a_slow_writer_adds_to_a_layer_that_is_kept_or_dropped_whole() {
+    explore(|| {
+        let mut filter = window();
+        let layer = Arc::clone(filter.window().unwrap().current());
+        let writer = thread::spawn({
+            let layer = Arc::clone(&layer);
+            move || _ = layer.insert(ADA)
+        });
+        let kept = filter.advance(2).unwrap().is_empty();
+        writer.join().unwrap();
+        assert_eq!(kept, Arc::ptr_eq(&layer, filter.window().unwrap().current()));
+        assert_eq!(filter.contains(ADA), kept);
+        assert!(layer.contains(ADA));
+        assert_tallied(&layer);
+    });
+}
+
+/// A union beside an add to the same layer: no item of either is lost.
+#[test]
+fn a_union_beside_an_add_loses_nothing() {
+    for cell in [Cell::Bit, Cell::Counter4] {
+        explore(move || {
+            let (mine, theirs) = (Arc::new(layer(cell, 1)), layer(cell, 1));
+            theirs.insert(BOB);
+            let writer = thread::spawn({
+                let mine = Arc::clone(&mine);
+                move || _ = mine.insert(ADA)
+            });
+            mine.union(&theirs).unwrap();
+            assert!(mine.contains(BOB));
+            writer.join().unwrap();
+            assert!(mine.contains(ADA) && mine.contains(BOB));
+        });
+    }
+}
+
+/// The union of two layers, shard by shard, on the caller and a worker of the pool: all words, and the tallies.
+#[test]
+fn a_union_of_shards_on_several_threads_is_whole() {
+    for cell in [Cell::Bit, Cell::Counter4] {
+        explore(move || {
+            let pool = Pool::new();
+            pool.resize(1);
+            let (mine, theirs) = (layer(cell, 2), layer(cell, 2));
+            mine.insert(ADA);
+            theirs.insert(BOB);
+            let changed = mine.union_single_writer(&theirs, &|tasks, task| pool.fork_join(tasks, task));
+            assert!(changed.unwrap() && mine.contains(ADA) && mine.contains(BOB));
+            assert_tallied(&mine);
+            assert!(mine.words().iter().all(|word| word.load(Relaxed) != 0));
+        });
+    }
+}

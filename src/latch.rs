@@ -1,0 +1,91 @@
+//! Who serves memory: decided once, for good. The allocator of `module`, which must ask at every allocation, keeps its
+//! rule here, where it is tested without a server.
+
+use crate::sync::AtomicU8;
+use crate::sync::Ordering::Relaxed;
+
+const UNDECIDED: u8 = 0;
+const SYSTEM: u8 = 1;
+const SERVER: u8 = 2;
+
+/// Decided by the first who asks, for the system, or by [`bind`](Latch::bind), for the server; whichever comes first.
+///
+/// Relaxed: the one byte is all there is to see, and what the server's allocator needs was there before.
+pub(crate) struct Latch(AtomicU8);
+
+impl Latch {
+    #[cfg(not(all(loom, test)))]
+    pub(crate) const fn new() -> Latch {
+        Latch(AtomicU8::new(UNDECIDED))
+    }
+
+    /// loom's atomics are not made by constant functions.
+    #[cfg(all(loom, test))]
+    pub(crate) fn new() -> Latch {
+        Latch(AtomicU8::new(UNDECIDED))
+    }
+
+    /// Makes the server serve from now on.
+    ///
+    /// # Errors
+    /// Why the module must not load: it is loaded already (the same file is mapped only once), or something was
+    /// allocated before, and the server's memory limit would not see us.
+    pub(crate) fn bind(&self) -> Result<(), &'static str> {
+        match self.0.compare_exchange(UNDECIDED, SERVER, Relaxed, Relaxed) {
+            Ok(_) => Ok(()),
+            Err(SERVER) => Err("this file is loaded already"),
+            Err(_) => Err("memory was allocated before the server's allocator was bound"),
+        }
+    }
+
+    /// Whether the server serves. From the first answer on, all are the same.
+    #[inline(always)]
+    pub(crate) fn server_serves(&self) -> bool {
+        match self.0.load(Relaxed) {
+            SERVER => true,
+            SYSTEM => false,
+            _ => self.0.compare_exchange(UNDECIDED, SYSTEM, Relaxed, Relaxed) == Err(SERVER),
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_first_decides() {
+        let latch = Latch::new();
+        assert_eq!(latch.bind(), Ok(()));
+        assert!(latch.server_serves());
+        assert_eq!(latch.bind(), Err("this file is loaded already"));
+        let latch = Latch::new();
+        assert!(!latch.server_serves());
+        assert!(latch.bind().unwrap_err().starts_with("memory was allocated before"));
+        assert!(!latch.server_serves());
+    }
+}
+
+#[cfg(all(loom, test))]
+mod model {
+    use super::*;
+    use crate::sync::{explore, thread};
+    use std::sync::Arc;
+
+    /// Threads that allocate while the module is loaded: all of them get the same answer, each time, and loading
+    /// succeeds only if it is the server. Memory that came from one never goes back to the other.
+    #[test]
+    fn all_get_the_same_answer() {
+        explore(|| {
+            let latch = Arc::new(Latch::new());
+            let askers = [(); 2].map(|()| {
+                let latch = Arc::clone(&latch);
+                thread::spawn(move || [latch.server_serves(), latch.server_serves()])
+            });
+            let bound = latch.bind().is_ok();
+            assert_eq!(latch.server_serves(), bound);
+            askers.into_iter().for_each(|asker| assert_eq!(asker.join().unwrap(), [bound; 2]));
+            assert!(latch.bind().is_err());
+        });
+    }
+}
