@@ -1,6 +1,10 @@
 //! The one door to atomics, locks and threads, so that loom can stand in for `std` in the models of this crate
 //! (`model.rs` of each part).
 
+/// Always `std`'s: a number that is shown, and that nothing is decided by. A model need not try what each thread sees
+/// of it, which would multiply the executions.
+pub(crate) use std::sync::atomic::AtomicU64 as Figure;
+
 // Unit tests only: loom is a development dependency, and an ordinary build never sees it.
 #[cfg(all(loom, test))]
 pub(crate) use loom::{

@@ -4,6 +4,7 @@ mod battery;
 
 use battery::env;
 use battery::naive::cells_of;
+use bloomery::filter::Reader;
 use bloomery::{Cell, Filter, HashKind, Hasher, ItemHash, Layer, LayerSpec, LayoutChoice, Seed, Spec};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -137,7 +138,7 @@ fn readers_never_miss_what_they_were_handed() {
     ];
     for spec in specs {
         let mut filter = Filter::new(spec).unwrap();
-        let (to_reader, from_writer) = mpsc::sync_channel::<(ItemHash, Option<bloomery::filter::Reader>)>(64);
+        let (to_reader, from_writer) = mpsc::sync_channel::<(ItemHash, Option<Reader>)>(64);
         thread::scope(|scope| {
             scope.spawn(move || {
                 let mut reader = None;
@@ -226,5 +227,96 @@ fn union_of_layers_filled_apart_is_the_layer_filled_together() {
         rest.iter().for_each(|layer| first.union(layer).unwrap());
         assert!(first.equal(&together), "{:?}", together.shape());
         assert_eq!((first.ones(), first.saturated()), (together.ones(), together.saturated()));
+    }
+}
+
+/// Operations of each of the threads below; a race detector is given a million, or ten.
+fn operations() -> u32 {
+    env("BLOOMERY_OPERATIONS", 10_000) as u32
+}
+
+/// Threads below: more than there are cores, so that they are interrupted anywhere.
+const MANY: u32 = 8;
+
+/// Eight threads add, ask, delete and count what they like in each kind of layer, with no order between them. What each
+/// added and did not delete is there at the end, and the tallies are those of the cells.
+#[test]
+fn eight_threads_do_anything_at_once() {
+    const OWN: u32 = 500;
+    for layer in layers() {
+        let hasher = hasher();
+        thread::scope(|scope| {
+            for thread in 0..MANY {
+                let (layer, hasher) = (&layer, &hasher);
+                scope.spawn(move || {
+                    // Each type of cell has four layers, which share its operations.
+                    for i in 0..operations() / 4 {
+                        // Four threads at a time have the same items.
+                        let mine = item(hasher, thread % 2, i % OWN);
+                        match i % 4 {
+                            0 if layer.cell().counts() && i >= OWN => _ = layer.remove(mine).unwrap(),
+                            1 => _ = (layer.contains(mine), layer.count(mine)),
+                            2 => _ = (layer.items(), layer.ones(), layer.is_full(), layer.rate_now()),
+                            _ => _ = layer.insert(mine),
+                        }
+                    }
+                    layer.insert(item(hasher, 2 + thread, 0));
+                });
+            }
+        });
+        let copy = layer.snapshot().unwrap();
+        assert_eq!((layer.ones(), layer.saturated()), (copy.ones(), copy.saturated()), "{:?}", layer.shape());
+        if !layer.cell().counts() {
+            assert!((0..MANY).all(|thread| layer.contains(item(&hasher, 2 + thread, 0))));
+        }
+    }
+}
+
+/// One thread adds, rotates and clears, as the server's does; seven ask readers that are given to them now and then, of
+/// the same filter as it was and as it is. What a reader knew when it was made it knows until it is dropped.
+#[test]
+fn seven_readers_beside_one_writer() {
+    let specs = [
+        Spec { layout: LayoutChoice::Classic, ..Spec::fixed(1 << 16, 0.01) },
+        Spec { layout: LayoutChoice::Blocked, shards: 8, ..Spec::fixed(1 << 16, 0.01) },
+        Spec::counting(1 << 16, 0.01),
+        Spec::scaling(100, 0.01),
+        Spec::window(1000, 0.01, 4),
+    ];
+    for spec in specs {
+        let mut filter = Filter::new(spec).unwrap();
+        thread::scope(|scope| {
+            let readers: Vec<_> = (1..MANY)
+                .map(|_| {
+                    let (give, given) = mpsc::sync_channel::<(Reader, u32)>(1);
+                    scope.spawn(move || {
+                        for (reader, last) in given {
+                            for i in 0..25 {
+                                let known = reader.hash(&last.to_le_bytes());
+                                assert!(reader.contains(known), "{spec:?}: {last}");
+                                let other = reader.hash(&i32::to_le_bytes(-i));
+                                reader.prefetch(other);
+                                _ = (reader.contains(other), reader.contains_many(&[known, other], 0));
+                            }
+                        }
+                    });
+                    give
+                })
+                .collect();
+            for i in 0..operations() {
+                let item = filter.hash(&i.to_le_bytes());
+                filter.add(item).unwrap();
+                for reader in readers.iter().filter(|_| i % 100 == 0) {
+                    reader.send((filter.reader(), i)).unwrap();
+                }
+                // After the hand-over: readers keep what is dropped here.
+                if filter.window().is_some() && i % 64 == 0 {
+                    drop(filter.advance(u64::from(i / 64)).unwrap());
+                }
+                if i % 10_000 == 9_999 {
+                    drop(filter.clear().unwrap());
+                }
+            }
+        });
     }
 }

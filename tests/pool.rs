@@ -316,6 +316,27 @@ fn the_last_workers_empty_the_queue() {
     assert_eq!(ran.load(Relaxed), 10);
 }
 
+/// Pools that come and go, each with some work: 10,000 of them under a race detector.
+#[test]
+fn pools_start_and_stop() {
+    let rounds = std::env::var("BLOOMERY_POOLS").map_or(300, |rounds| rounds.parse().unwrap());
+    for round in 0..rounds {
+        let (pool, ran) = (pool(1 + round % MAX_WORKERS), Arc::new(AtomicUsize::new(0)));
+        submit(&pool, {
+            let ran = Arc::clone(&ran);
+            move || _ = ran.fetch_add(1, Relaxed)
+        });
+        pool.fork_join(4, &|_| _ = ran.fetch_add(1, Relaxed));
+        // Every other one is dropped without being told.
+        if round % 2 == 0 {
+            pool.shutdown();
+            assert_eq!(pool.figures().workers, 0);
+        }
+        drop(pool);
+        assert_eq!(ran.load(Relaxed), 5, "round {round}");
+    }
+}
+
 /// The server's signal handlers run on its own threads; a fault of a worker is still reported by the server.
 #[cfg(target_os = "linux")]
 #[test]

@@ -16,7 +16,7 @@ mod model;
 mod thread;
 
 use crate::sync::Ordering::Relaxed;
-use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard};
+use crate::sync::{Condvar, Figure, Mutex, MutexGuard};
 use fork::Fork;
 use std::collections::VecDeque;
 use std::hint::spin_loop;
@@ -154,7 +154,7 @@ struct Shared {
     /// Where workers sleep.
     work: Condvar,
     /// Changes whenever there may be something to do. For those who spin; nothing is read on the strength of it.
-    news: AtomicU64,
+    news: Figure,
     figures: Counters,
 }
 
@@ -177,12 +177,12 @@ struct State {
 
 #[derive(Default)]
 struct Counters {
-    workers: AtomicU64,
-    queued: AtomicU64,
-    running: AtomicU64,
-    jobs: AtomicU64,
-    forks: AtomicU64,
-    panics: AtomicU64,
+    workers: Figure,
+    queued: Figure,
+    running: Figure,
+    jobs: Figure,
+    forks: Figure,
+    panics: Figure,
 }
 
 /// What a worker does next.
