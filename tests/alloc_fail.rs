@@ -9,15 +9,18 @@
 #![cfg(not(feature = "module"))]
 
 mod battery;
+mod host;
 mod rdb;
 
 use battery::{golden, kinds, portrait, wire};
+use bloomery::filter::algebra::{Union, alone};
 use bloomery::filter::foreign::Encoding;
 use bloomery::filter::{Foreign, Origin, ValueRef};
 use bloomery::wire::import::{self, bitmap};
 use bloomery::wire::redisbloom::{self, Loader};
 use bloomery::wire::{DecodeError, Decoder, Encoder};
 use bloomery::{Cell, Cuckoo, CuckooSpec, Error, Filter, HashKind, Seed, Spec, Value};
+use host::Host;
 use rdb::Fields;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell as Local;
@@ -256,6 +259,96 @@ fn clearing_and_copying() {
         refuse_each(name, recipe, |filter| {
             filter.snapshot().map(|copy| assert!(wire::encode(&copy) == wire::encode(&*filter)))
         });
+    }
+}
+
+/// Set algebra: a copy on which it is carried out, the intersection, and the layers of another chain that are taken in.
+#[test]
+fn combining() {
+    for (name, kind) in kinds::ALL {
+        let value = || Value::Bloom(filled(kind()));
+        refuse_each(name, value, |value| value.copy(&alone).map(drop));
+        let other = filled(kind());
+        if filled(kind()).check_intersection(&other).is_ok() {
+            refuse_each(name, || filled(kind()), |filter| filter.intersection(&[&other], &alone).map(drop));
+        }
+    }
+    // Layers of another chain, of shapes that this one has not.
+    let (mine, theirs) = (kinds::scaling_classic, || Spec { capacity: 700, ..kinds::scaling_classic() });
+    let larger = Value::Bloom(filled(theirs()));
+    refuse_each(
+        "union",
+        || Value::Bloom(filled(mine())),
+        |value| {
+            let union = Union::plan(value, 0, &[&larger], &alone).map_err(|why| panic!("{why:?}"))?;
+            union.apply(value, &alone).map(|changed| assert!(changed))
+        },
+    );
+}
+
+/// Commands that make a filter or may make one grow, each behind what must be there before.
+#[rustfmt::skip] // a table
+const COMMANDS: &[(&[&str], &str)] = &[
+    (&[], "BF.RESERVE key 0.01 100 SHARDS 2 SEED 1"),
+    (&[], "BF.RESERVE key 0.01 100 WINDOW 4 SEED 1"),
+    (&[], "CF.RESERVE key 100 SEED 1"),
+    (&[CHAIN], "BF.MADD key {items}"),
+    (&[CHAIN], "BF.INSERT key ITEMS {items}"),
+    (&[CHAIN], "BF.BULKADD key FIXED 3 {blob}"),
+    (&["BF.RESERVE key 0.01 9 WINDOW 2 SEED 1", "BF.ADD key a", "BF.ROTATE key", "BF.ADD key b"], "BF.ROTATE key"),
+    (&[WINDOW, "BF.MADD key a b c", "BF.ROTATE key", "BF.MADD key d"], "BF.CLEAR key"),
+    (&[CHAIN, "BF.MADD key {items}"], "BF.CLEAR key"),
+    (&[CHAIN, "BF.RESERVE other 0.1 90 SEED 1", "BF.MADD other {items}"], "BF.MERGE key other"),
+    (&[CHAIN, "BF.MADD key a b"], "BF.MERGE new key"),
+    (&[FIXED, "BF.MADD key a b"], "BF.INTERSECT new key key"),
+    (&["CF.RESERVE key 8 SEED 1", "CF.INSERT key ITEMS 100 101 102 103 104 105 106 107"], "CF.ADD key 108"),
+];
+
+const CHAIN: &str = "BF.RESERVE key 0.1 10 EXPANSION 2 SEED 1";
+const WINDOW: &str = "BF.RESERVE key 0.01 100 WINDOW 4 SEED 1";
+const FIXED: &str = "BF.RESERVE key 0.01 100 NONSCALING SEED 1";
+
+/// Every command says that it was refused, in its reply or in that of an item, and what had gone in is in; asked again
+/// it ends as if nothing had been. Those that do one thing have done nothing.
+#[test]
+fn commands() {
+    let items: Vec<String> = (100..160).map(|i| i.to_string()).collect();
+    let fill = |line: &str| line.replace("{items}", &items.join(" ")).replace("{blob}", &items.concat());
+    let contents = |host: &Host| {
+        let keys: Vec<_> = host.keys.borrow().keys().cloned().collect();
+        let dump = |key: Vec<u8>| host.dump(std::str::from_utf8(&key).unwrap());
+        keys.into_iter().map(|key| (key.clone(), dump(key))).collect::<Vec<_>>()
+    };
+    let prepared = |before: &[&str]| {
+        let host = Host::default();
+        before.iter().for_each(|line| drop(host.line(&fill(line)).unwrap()));
+        host
+    };
+    for (before, line) in COMMANDS {
+        let command = fill(line);
+        let whole = prepared(before);
+        assert!(!whole.text(&command).contains("memory"), "{line}");
+        let (whole, mut refusals) = (contents(&whole), 0);
+        loop {
+            let live = LIVE.get();
+            let host = prepared(before);
+            let was = contents(&host);
+            let (reply, refused) = granting(refusals, || host.text(&command));
+            assert_eq!(reply.to_lowercase().contains("memory"), refused, "{line}: {reply}");
+            if refused {
+                let many = line.contains("{items}") || line.contains("{blob}");
+                assert!(many || contents(&host) == was, "{line}: changed by a refusal");
+                host.text(&command);
+            }
+            assert!(contents(&host) == whole, "{line}: otherwise than in one go, after {refusals}");
+            drop((host, was, reply));
+            assert_eq!(LIVE.get(), live, "{line}: leaked");
+            if !refused {
+                break;
+            }
+            refusals += 1;
+        }
+        assert!(refusals > 0, "{line} asked for no memory: the test proves nothing");
     }
 }
 
