@@ -12,8 +12,9 @@
 //! fingerprints can tell.
 //!
 //! Making room searches breadth-first for the shortest chain of moves and carries it out from the free slot backwards:
-//! each fingerprint is written to its new place before it leaves the old one. A search that fails has changed nothing,
-//! and no reader ever misses an item that is on the move.
+//! each fingerprint is written to its new place before it leaves the old one. A search that fails has changed nothing.
+//! A reader in another thread could miss an item on the move, by looking at its new place before the write and at the old
+//! one after it; there is none, since adds take `&mut self`.
 
 use crate::bits::counter;
 use crate::error::Error;
