@@ -116,7 +116,8 @@ mod tests {
 
     #[test]
     fn counters_saturate_and_leave_their_neighbours_alone() {
-        for width in [4, 8, 16] {
+        let widths: &[u32] = if cfg!(miri) { &[4] } else { &[4, 8, 16] };
+        for &width in widths {
             let words: [AtomicU64; 2] = Default::default();
             let index = (64 / width) as usize; // first of the second word
             let max = maximum(width);

@@ -23,7 +23,7 @@ pub(super) fn is_finished(_: &JoinHandle<()>) -> bool {
 /// A thread inherits the mask of the one that starts it; one that masked signals for itself would be open to them at
 /// first. Faults stay open: they belong to the thread that makes them, and blocked they would kill the process without
 /// the report that its handler writes.
-#[cfg(unix)]
+#[cfg(all(unix, not(miri)))]
 fn without_signals<R>(start: impl FnOnce() -> R) -> R {
     use std::mem::MaybeUninit;
     use std::ptr;
@@ -44,7 +44,8 @@ fn without_signals<R>(start: impl FnOnce() -> R) -> R {
     started
 }
 
-#[cfg(not(unix))]
+/// Miri has no signals either.
+#[cfg(any(not(unix), miri))]
 fn without_signals<R>(start: impl FnOnce() -> R) -> R {
     start()
 }
