@@ -236,7 +236,8 @@ class Suite:
                     client.restore("again", 0, client.dump(key), replace=True)
 
     def starts(self, server, where: str) -> bool:
-        """Starts it. A file that is refused ends it in good order, by exit and not by a signal."""
+        """Starts it. A file that is refused ends it in good order, by exit and not by a signal; but of a key that is in
+        it twice the server itself makes a panic, whatever the key's type."""
         logged = len(server.log())
         try:
             try:
@@ -246,6 +247,8 @@ class Suite:
                     raise
                 server.wait_until_ready()  # the machine may have stood still
         except ServerFailed as error:
+            if "RDB has duplicated key" in server.log()[logged:]:
+                return False
             # Redis checks the file before it ends, with 0 where only the module found something.
             assert server.process.returncode >= 0 and not FATAL.search(server.log()[logged:]), f"{error}\n{where}"
             return False
