@@ -13,6 +13,7 @@
 //! The eight bytes before `start` hold `base`. Blocks below [`ALIGNED_FROM`] have no padding: start = base.
 
 use crate::error::Error;
+#[cfg(not(all(loom, test)))]
 use crate::metrics::CELL_BYTES;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;

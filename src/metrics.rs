@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Bytes of the cells of all filters: of those in keys, of those that are being loaded or copied, and of those that are
 /// gone and still to be freed.
+#[cfg_attr(all(loom, test), allow(dead_code, reason = "the words of models are not counted"))]
 pub(crate) static CELL_BYTES: Gauge = Gauge::new();
 
 /// Loads by LOADCHUNK that wait for their next chunk, and the bytes of cells that they will have.

@@ -89,7 +89,7 @@ unsafe extern "C" fn flushed(
     subevent: u64,
     data: *mut c_void,
 ) {
-    if subevent != u64::from(raw::REDISMODULE_SUBEVENT_FLUSHDB_END) {
+    if subevent != raw::REDISMODULE_SUBEVENT_FLUSHDB_END {
         return;
     }
     // SAFETY: with this event comes this struct, valid for the call.
