@@ -12,8 +12,8 @@
 //! Every second answer is yes. Nothing is allocated but by the server.
 //!
 //! And the least that a filter can do, whatever it is: `FLOOR.TOUCH`, `MTOUCH`, `BULKTOUCH` hash each item and read one
-//! cache line of the key, or as many as are given, which `FLOOR.RESERVE key bytes` makes as large as a filter; `FLOOR.MARK`, `MMARK` and
-//! `BULKMARK` write to it.
+//! cache line of the key, or as many as are given, which `FLOOR.RESERVE key bytes` makes as large as a filter;
+//! `FLOOR.MARK`, `MMARK` and `BULKMARK` write to it.
 
 use redis_module::raw;
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
