@@ -259,6 +259,20 @@ def test_links_lead_somewhere(path):
         assert not anchor or anchor in anchors(document), f"{path.name}: {target}"
 
 
+def test_tests_that_security_rests_on_exist():
+    """The last table of SECURITY.md names what proves each rule, and the planted bugs that show it can fail."""
+    rows = re.findall(r"^\| .* \| .* \| (.*) \| (.*) \|$", (ROOT / "SECURITY.md").read_text(), flags=re.M)
+    rows = rows[2:]  # below the head
+    assert rows
+    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("*") if path.suffix in (".rs", ".py"))
+    for named, planted in rows:
+        for name in re.findall(r"`([^`]+)`", named):
+            file = ROOT / name if "/" in name else ROOT / "tests" / "integration" / name
+            assert file.exists() or f" {name}(" in tests, f"there is no {name}"
+        for number in planted.split(", "):
+            assert list((ROOT / "tests" / "drill").glob(f"{number}*.patch")), f"there is no planted bug {number}"
+
+
 # ---- the library ----------------------------------------------------------------------------------------------------
 
 
