@@ -245,8 +245,9 @@ pub const OPTIONS: &[Setting] = &[
         argument: "MAX_ITEMS_PER_COMMAND",
         get: |settings| settings.max_items_per_command.to_string(),
         set: |settings, text| {
+            let takes = Refusal::Takes("0 for no limit, or a number from 1000 on");
             let items = if text == "0" { Ok(0) } else { integer(text, MIN_ITEMS_LIMIT..=i64::MAX) };
-            items.map(|items| settings.max_items_per_command = items)
+            items.map(|items| settings.max_items_per_command = items).map_err(|_| takes)
         },
     },
     #[cfg(failpoints)]
@@ -311,6 +312,11 @@ mod tests {
             ("cf-bucket-size", "51", "Value for `cf-bucket-size` must be in the range [1, 50]"),
             ("cf-initial-size", "3", "Value for `cf-initial-size` must be in the range [4, 1073741824]"),
             ("cf-max-expansions", "65537", "Value for `cf-max-expansions` must be in the range [1, 65536]"),
+            (
+                "max-items-per-command",
+                "999",
+                "Invalid value for `max-items-per-command`: it takes 0 for no limit, or a number from 1000 on",
+            ),
         ] {
             assert_eq!(refusal(name, text), expected);
         }
