@@ -172,6 +172,12 @@ impl Bitmap {
         self.words.iter().map(|word| u64::from(word.load(Relaxed).count_ones())).sum()
     }
 
+    /// How many answers are yes, and how many no.
+    fn answers(&self) -> (u64, u64) {
+        let yes = self.ones();
+        (yes, (self.len as u64).saturating_sub(yes))
+    }
+
     /// In the order of GETBIT: the first item is the highest bit of the first byte.
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.words.len().saturating_mul(size_of::<u64>()));
@@ -241,22 +247,31 @@ pub(super) fn test<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         None => Ok(Bitmap::none(blob.len).reply(counted)),
         Some(Value::Cuckoo(_)) => Err(WrongType.into()),
         Some(Value::Foreign(filter)) => {
-            Ok(foreign_bitmap(&blob, filter, &|tasks, task| call.fork(tasks, task)).reply(counted))
+            let bitmap = foreign_bitmap(&blob, filter, &|tasks, task| call.fork(tasks, task));
+            let (yes, no) = bitmap.answers();
+            filter.usage().tested(yes, no);
+            Ok(bitmap.reply(counted))
         }
         Some(Value::Bloom(filter)) => {
             let current = current_generation(call, filter);
             if blob.len as u64 >= call.settings().offload_min_items {
                 let (reader, form, len) = (filter.reader(), blob.form, blob.len);
+                let usage = filter.usage().elsewhere();
                 return Ok(call.offload(argument, move |bytes, fork| {
                     let blob = Blob { bytes, form, len };
                     OFFLOADED_ITEMS.add(len as u64);
-                    bitmap(&blob, &reader, fork, |reader, items| reader.contains_many(items, current))
-                        .reply(counted)
+                    let bitmap =
+                        bitmap(&blob, &reader, fork, |reader, items| reader.contains_many(items, current));
+                    let (yes, no) = bitmap.answers();
+                    usage.tested(yes, no);
+                    bitmap.reply(counted)
                 }));
             }
             let fork: &Fork<'_> = &|tasks, task| call.fork(tasks, task);
-            Ok(bitmap(&blob, filter, fork, |filter, items| filter.contains_many(items, current))
-                .reply(counted))
+            let bitmap = bitmap(&blob, filter, fork, |filter, items| filter.contains_many(items, current));
+            let (yes, no) = bitmap.answers();
+            filter.usage().tested(yes, no);
+            Ok(bitmap.reply(counted))
         }
     }
 }
@@ -320,10 +335,13 @@ impl Outcome {
 fn add_to<'a, C: Call<'a>>(call: &C, filter: &mut Filter, blob: &Blob<'_>) -> Outcome {
     let shards = filter.shards_for(blob.len as u64);
     if shards > 1 && blob.parts() > 1 && call.threads() > 1 {
-        return add_by_shard(call, filter, shards, blob);
+        let outcome = add_by_shard(call, filter, shards, blob);
+        filter.usage().added(outcome.done as u64);
+        return outcome;
     }
     let mut outcome = Outcome::default();
     add_each(call, filter, blob.items(), |result| outcome.note(result));
+    filter.usage().added(outcome.done as u64);
     outcome
 }
 
@@ -360,6 +378,7 @@ fn add_to_foreign<'a, C: Call<'a>>(call: &C, key: &mut C::Key, blob: &Blob<'_>) 
         None => outcome.refused = Some(CommandError::NotFound),
         Some(filter) => {
             let _ = blob.items().try_for_each(|item| outcome.note(foreign::add_item(call, filter, item)));
+            filter.usage().added(outcome.done as u64);
         }
     }
     outcome

@@ -2,10 +2,10 @@
 //! each system hashes in its own way; a filter of our own is faster.
 
 use super::error::CommandError;
-use super::info::general;
+use super::info::{estimate, general, lines};
 use super::items::{Adds, Mode, added_one, yes};
 use super::reply::{Answers, Reply};
-use super::{Call, Key};
+use super::{Call, Key, advice, feedback};
 use crate::error::Error;
 use crate::filter::foreign::redisbloom::{FORCE_64, NO_SCALING};
 use crate::filter::foreign::{Encoding, Growth};
@@ -16,12 +16,18 @@ const FIRST_ITEM: usize = 2;
 
 /// `BF.EXISTS key item`, `BF.TEST key item`.
 pub(super) fn test<'a, C: Call<'a>>(call: &C, filter: &Foreign) -> Reply {
-    Reply::Bool(filter.contains(call.arg(FIRST_ITEM)))
+    let found = filter.contains(call.arg(FIRST_ITEM));
+    filter.usage().answered(found);
+    Reply::Bool(found)
 }
 
 /// `BF.MEXISTS key item…`, `BF.MTEST key item…`.
 pub(super) fn test_many<'a, C: Call<'a>>(call: &C, filter: &Foreign) -> Reply {
-    let answers = (FIRST_ITEM..call.argc()).map(|index| yes(filter.contains(call.arg(index))));
+    let answers = (FIRST_ITEM..call.argc()).map(|index| {
+        let found = filter.contains(call.arg(index));
+        filter.usage().answered(found);
+        yes(found)
+    });
     Reply::Answers(Answers { answers: answers.collect(), error: None })
 }
 
@@ -29,7 +35,9 @@ pub(super) fn test_many<'a, C: Call<'a>>(call: &C, filter: &Foreign) -> Reply {
 #[cold]
 pub(super) fn add<'a, C: Call<'a>>(call: &C, key: &mut C::Key, mode: Mode) -> Result<Reply, CommandError> {
     let filter = key.foreign_mut().ok_or(CommandError::NotFound)?;
-    Ok(added_one(call, mode, add_item(call, filter, call.arg(FIRST_ITEM))?))
+    let done = add_item(call, filter, call.arg(FIRST_ITEM))?;
+    filter.usage().added(1);
+    Ok(added_one(call, mode, done))
 }
 
 /// Adds the arguments from `first` on, as `items::add_items` does.
@@ -42,6 +50,7 @@ pub(super) fn add_items<'a, C: Call<'a>>(
     let filter = key.foreign_mut().ok_or(CommandError::NotFound)?;
     let mut adds = Adds::new(call, first);
     let _ = (first..call.argc()).try_for_each(|index| adds.note(add_item(call, filter, call.arg(index))));
+    filter.usage().added(adds.accepted());
     Ok(adds.finish(call))
 }
 
@@ -100,10 +109,9 @@ fn expansion(filter: &Foreign) -> Option<u32> {
 }
 
 /// BF.INFO FULL.
-pub(super) fn full(filter: &Foreign) -> Vec<(&'static str, Reply)> {
+pub(super) fn full<'a, C: Call<'a>>(call: &C, filter: &Foreign) -> Vec<(&'static str, Reply)> {
     let encoding = Encoding::ALL.iter().find(|(_, known)| *known == filter.encoding());
     let kind = if expansion(filter).is_some() { "scaling" } else { "fixed" };
-    let estimate = |value: f64| Reply::Double(format!("{value:.5e}").parse().unwrap_or(value));
     let links = filter.links().iter().map(|link| {
         let spec = link.spec();
         Reply::Map(vec![
@@ -116,10 +124,11 @@ pub(super) fn full(filter: &Foreign) -> Vec<(&'static str, Reply)> {
             ("Fill", estimate(link.fill())),
         ])
     });
-    vec![
+    let mut fields = vec![
         ("Kind", Reply::from(kind)),
         ("Origin", Reply::from(filter.origin())),
         ("Items are", encoding.map_or(Reply::Null, |(name, _)| Reply::from(*name))),
+        ("Error rate", filter.error_rate().map_or(Reply::Null, estimate)),
         ("Error rate now", estimate(filter.rate_now())),
         ("Capacity", filter.capacity().into()),
         ("Number of items inserted", filter.items().into()),
@@ -129,9 +138,13 @@ pub(super) fn full(filter: &Foreign) -> Vec<(&'static str, Reply)> {
         ("Cells set", filter.ones().into()),
         ("Fill", estimate(filter.fill())),
         ("Size", (filter.allocated() as u64).into()),
+        ("Memory", (filter.allocated() as u64).into()),
         ("Expansion rate", expansion(filter).map_or(Reply::Null, |expansion| u64::from(expansion).into())),
-        ("Layers", Reply::Array(links.collect())),
-    ]
+    ];
+    fields.extend(feedback::fields(filter.usage(), call.now_ms()));
+    fields.push(("Advice", lines(advice::on_foreign(filter, call.now_ms()))));
+    fields.push(("Layers", Reply::Array(links.collect())));
+    fields
 }
 
 /// `BF.DEBUG key`: RedisBloom's lines.

@@ -4,7 +4,7 @@ use super::error::CommandError;
 use super::options::bloom::layout_name;
 use super::options::hash_name;
 use super::reply::Reply;
-use super::{Access, Call, Key, current_generation, foreign};
+use super::{Access, Call, Key, advice, current_generation, feedback, foreign};
 use crate::filter::{Filter, Layer};
 use crate::params::{Family, Overflow};
 use crate::sizing::Layout;
@@ -39,7 +39,7 @@ pub(super) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     if word.eq_ignore_ascii_case(b"FULL") {
         return Ok(Reply::Map(match (native, foreign) {
             (Some(filter), _) => full(call, filter),
-            (None, Some(filter)) => foreign::full(filter),
+            (None, Some(filter)) => foreign::full(call, filter),
             (None, None) => return Err(CommandError::NotFound),
         }));
     }
@@ -92,6 +92,7 @@ fn full<'a, C: Call<'a>>(call: &C, filter: &Filter) -> Vec<(&'static str, Reply)
         ("Cells set", filter.ones().into()),
         ("Fill", estimate(filter.fill())),
         ("Size", (filter.allocated() as u64).into()),
+        ("Memory", (filter.allocated() as u64).into()),
     ];
     match spec.family {
         Family::Fixed(_) => {}
@@ -113,12 +114,19 @@ fn full<'a, C: Call<'a>>(call: &C, filter: &Filter) -> Vec<(&'static str, Reply)
             filter.layers().iter().map(|layer| layer.saturated()).sum::<u64>().into(),
         ));
     }
+    fields.extend(feedback::fields(filter.usage(), call.now_ms()));
+    fields.push(("Advice", lines(advice::on_filter(filter, call.now_ms()))));
     fields.push(("Layers", Reply::Array(layers(call, filter))));
     fields
 }
 
+/// Lines of advice as a reply.
+pub(super) fn lines(lines: Vec<String>) -> Reply {
+    Reply::Array(lines.into_iter().map(|line| Reply::Bulk(line.into_bytes())).collect())
+}
+
 /// A computed figure, to the six digits that mean something.
-fn estimate(value: f64) -> Reply {
+pub(super) fn estimate(value: f64) -> Reply {
     Reply::Double(format!("{value:.5e}").parse().unwrap_or(value))
 }
 

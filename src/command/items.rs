@@ -39,7 +39,9 @@ pub(super) fn test<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     filter.prefetch(item);
     // Closing the key takes 25 ns, in which the line comes closer: 0.98 of the whole command.
     let Some(Value::Bloom(filter)) = call.close(key) else { return Ok(Reply::Bool(false)) };
-    Ok(Reply::Bool(filter.contains_at(item, current_generation(call, filter))))
+    let found = filter.contains_at(item, current_generation(call, filter));
+    filter.usage().answered(found);
+    Ok(Reply::Bool(found))
 }
 
 /// `BF.MEXISTS key item…`, `BF.MTEST key item…`.
@@ -58,11 +60,14 @@ pub(super) fn test_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     };
     answers.answers.reserve(count);
     let current = current_generation(call, filter);
+    let mut yeses = 0u64;
     for_each_group(&mut &*filter, Layer::prefetch, arguments(call, FIRST_ITEM), |filter, group| {
         let found = filter.contains_many(group, current);
+        yeses = yeses.wrapping_add(found.count_ones().into());
         answers.answers.extend((0..group.len()).map(|index| yes(found >> index & 1 == 1)));
         ControlFlow::Continue(())
     });
+    filter.usage().tested(yeses, (count as u64).wrapping_sub(yeses));
     Ok(Reply::Answers(answers))
 }
 
@@ -110,10 +115,12 @@ fn add_one<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError>
         filter => filter?,
     };
     let item = filter.hash(call.arg(FIRST_ITEM));
-    if mode == Mode::AddIfAbsent && filter.contains(item) {
-        return Ok(Reply::Bool(false));
-    }
-    Ok(added_one(call, mode, add_item(call, filter, item)?))
+    let done = match mode {
+        Mode::AddIfAbsent if filter.contains(item) => Added::default(),
+        _ => add_item(call, filter, item)?,
+    };
+    filter.usage().added(1);
+    Ok(added_one(call, mode, done))
 }
 
 /// Replicates the add of one item, if it changed something, and answers.
@@ -168,6 +175,7 @@ pub(super) fn default_spec<'a, C: Call<'a>>(call: &C) -> Result<Spec, CommandErr
 pub(super) fn add_items<'a, C: Call<'a>>(call: &C, filter: &mut Filter, first: usize) -> Reply {
     let mut adds = Adds::new(call, first);
     add_each(call, filter, arguments(call, first), |result| adds.note(result));
+    filter.usage().added(adds.accepted());
     adds.finish(call)
 }
 
@@ -208,6 +216,14 @@ impl Adds {
         }
         self.next = self.next.saturating_add(1);
         ControlFlow::Continue(())
+    }
+
+    /// Items that were not refused.
+    pub(super) fn accepted(&self) -> u64 {
+        let is_refused = |answer: &&Answer| matches!(answer, Answer::Refused);
+        let refused =
+            self.answers.error.as_ref().map_or(0, |_| self.answers.answers.iter().filter(is_refused).count());
+        self.answers.answers.len().saturating_sub(refused) as u64
     }
 
     /// Replicates the items that changed something, and answers.
@@ -292,6 +308,7 @@ pub(super) fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let Some(filter) = key.filter_mut()? else { return Ok(Reply::Bool(false)) };
     let item = filter.hash(call.arg(FIRST_ITEM));
     let removed = filter.remove(item)?;
+    filter.usage().deleted(removed.present.into());
     if removed.changed {
         call.replicate(Effect::Verbatim);
         call.changed(c"bf.del");
@@ -314,6 +331,7 @@ pub(super) fn delete_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandErr
     for_each_item(call, filter, FIRST_ITEM, |filter, index, item| {
         // Asked above: it counts.
         let removed = filter.remove(item).unwrap_or_default();
+        filter.usage().deleted(removed.present.into());
         answers.answers.push(yes(removed.present));
         if removed.changed {
             changed.push(index);

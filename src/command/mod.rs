@@ -5,10 +5,12 @@
 //!
 //! | file | commands |
 //! | --- | --- |
+//! | `advice` | what BF.INFO FULL advises |
 //! | `algebra` | BF.MERGE, INTERSECT, EQUAL |
 //! | `bulk` | BF.BULKADD, BULKTEST |
 //! | `items` | BF.ADD, MADD, ADDNX, EXISTS, MEXISTS, TEST, MTEST, DEL, MDEL, COUNT, AGE, and the items of INSERT |
 //! | `lifecycle` | BF.RESERVE, INSERT, ROTATE, CLEAR |
+//! | `feedback` | BF.FEEDBACK |
 //! | `info` | BF.CARD, INFO, DEBUG |
 //! | `foreign` | what BF.* do with other systems' filters |
 //! | `cuckoo` | CF.*, all but the next |
@@ -24,10 +26,12 @@
     clippy::cast_possible_truncation
 )]
 
+mod advice;
 mod algebra;
 mod bulk;
 mod cuckoo;
 pub mod error;
+mod feedback;
 mod foreign;
 mod import;
 mod info;
@@ -262,6 +266,7 @@ pub fn run<'a, C: Call<'a>>(command: Command, call: &C) -> Result<Reply, Command
         Command::Card => info::card(call),
         Command::Info => info::info(call),
         Command::Debug => info::debug(call),
+        Command::Feedback => feedback::feedback(call),
         Command::Scandump => transfer::scan_dump(call, Namespace::Bloom),
         Command::Loadchunk => transfer::load_chunk(call, Namespace::Bloom),
         Command::Bulkadd => bulk::add(call),

@@ -10,6 +10,7 @@ pub mod layer;
 #[cfg(all(loom, test))]
 mod model;
 pub mod probe;
+pub mod usage;
 pub mod value;
 pub mod window;
 
@@ -19,6 +20,7 @@ pub use chain::Chain;
 pub use cuckoo::{Cuckoo, CuckooHash, CuckooSpec, Origin, Table};
 pub use foreign::Foreign;
 pub use layer::{Layer, Removed};
+pub use usage::Usage;
 pub use value::{Retired, Value, ValueRef};
 pub use window::{Schedule, Window};
 
@@ -78,6 +80,7 @@ impl Body {
 pub struct Filter {
     spec: Spec,
     body: Body,
+    usage: Usage,
 }
 
 impl Filter {
@@ -106,7 +109,7 @@ impl Filter {
                 Body::Window(Box::new(Window::new(&spec, generations, schedule)?))
             }
         };
-        Ok(Filter { spec, body })
+        Ok(Filter::from_parts(spec, body))
     }
 
     /// Bytes of cells that a new filter of this spec takes.
@@ -124,12 +127,18 @@ impl Filter {
 
     /// From parts that [`wire`](crate::wire) has validated.
     pub(crate) fn from_parts(spec: Spec, body: Body) -> Filter {
-        Filter { spec, body }
+        Filter { spec, body, usage: Usage::default() }
     }
 
     /// The parameters.
     pub fn spec(&self) -> &Spec {
         &self.spec
+    }
+
+    /// What this server has been asked of it.
+    #[inline(always)]
+    pub fn usage(&self) -> &Usage {
+        &self.usage
     }
 
     /// What it is made of.
@@ -407,7 +416,7 @@ impl Filter {
     /// # Errors
     /// As there.
     pub fn copy(&self, fork: &Fork<'_>) -> Result<Filter, Error> {
-        Ok(Filter { spec: self.spec, body: self.body.map(|layer| layer.copy(fork))? })
+        Ok(Filter::from_parts(self.spec, self.body.map(|layer| layer.copy(fork))?))
     }
 
     /// A handle for reading in another thread: it shares the cells, and sees adds to the layers that exist now.
@@ -478,6 +487,7 @@ impl Filter {
         let counts = 2 * size_of::<usize>();
         size_of::<Filter>()
             + lists
+            + self.usage.allocated()
             + self.layers().iter().map(|layer| layer.allocated() + counts).sum::<usize>()
     }
 }

@@ -11,6 +11,7 @@ use redis_module::raw;
 use std::ffi::{CStr, c_char, c_int, c_long, c_longlong};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
+use std::time::Duration;
 
 /// What the server's functions return: done or not, and types of keys.
 #[allow(clippy::cast_possible_truncation, reason = "they are small")]
@@ -35,6 +36,14 @@ macro_rules! server {
     };
 }
 pub(super) use server;
+
+/// Tells the server's latency monitor that something took so long; it keeps what is above its threshold, if it is on.
+#[cold]
+pub(super) fn add_latency(event: &CStr, took: Duration) {
+    let ms = c_longlong::try_from(took.as_millis()).unwrap_or(c_longlong::MAX);
+    // SAFETY: the name is NUL-terminated, and the server copies it.
+    unsafe { server!(RedisModule_LatencyAddSample(event.as_ptr(), ms)) };
+}
 
 /// The context of a running command.
 #[derive(Clone, Copy)]

@@ -70,6 +70,8 @@ OK = Simple("OK")
 NUMBER = Wire(b":<n>\r\n")
 BYTES = Wire(b"$<n>\r\n<...>\r\n")
 FIGURE = Double(None)
+LINES = Wire(b"*<n>\r\n<...>")
+NO_FEEDBACK = Map([("Checked", 0), ("False", 0), ("Share false", None), ("Observed error rate", None)])
 WRONGTYPE = Error("WRONGTYPE Operation against a key holding the wrong kind of value")
 
 MASKS = {b"<n>": rb"\d+", b"<f>": rb"(?:[-+.\deE]+|inf)", b"<...>": rb".*"}
@@ -1066,6 +1068,7 @@ class Model:
             ("Cells set", NUMBER),
             ("Fill", FIGURE),
             ("Size", NUMBER),
+            ("Memory", NUMBER),
         ])  # fmt: skip
         if spec.kind == "scaling":
             tightening = None if spec.tightening is None else Double(spec.tightening)
@@ -1079,6 +1082,12 @@ class Model:
             ]
         if spec.kind == "counting":
             fields.append(("Saturated counters", NUMBER))
+        # tests/commands_feedback.rs is about what these say.
+        fields += [
+            *((name, NUMBER) for name in ("Tests answered yes", "Tests answered no", "Adds", "Deletes")),
+            ("Feedback", Map((span, NO_FEEDBACK) for span in ("Minute", "Hour", "Life"))),
+            ("Advice", LINES),
+        ]
         fields.append(("Layers", [self.layer_info(*layer) for layer in filter_.alive()]))
         return fields
 

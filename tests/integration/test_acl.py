@@ -52,6 +52,7 @@ COMMANDS = [
     Command("BF.CARD", 2, "readonly fast", "RO access", ""),
     Command("BF.INFO", -2, "readonly fast", "RO access", ""),
     Command("BF.DEBUG", 2, "readonly fast", "RO access", ""),
+    Command("BF.FEEDBACK", 4, "readonly fast", "RO access", "1 0"),
     Command("BF.MERGE", -3, "write denyoom", "RW insert", "{key}"),
     Command("BF.INTERSECT", -4, "write denyoom", "OW update", "{key} {key}"),
     Command("BF.EQUAL", 3, "readonly", "RO access", "{key}"),

@@ -22,7 +22,7 @@ from collections.abc import Callable
 import pytest
 import redis
 from appendonly import Effects
-from filters import batches, load_pieces, pairs, pieces
+from filters import NOT_ITS_OWN, batches, load_pieces, pairs, pieces
 from foreign import (
     Bitmap,
     Full,
@@ -256,11 +256,12 @@ def move_all_in(client) -> None:
 def portrait(client, key: str, arrival: Arrival) -> dict:
     """All that can be seen of a filter."""
     prefix = arrival.family
+    info = pairs(client.execute_command(f"{prefix}.INFO", key, *(["FULL"] if prefix == "BF" else [])))
     return {
         "type": client.type(key),
         "digest": client.execute_command("DEBUG", "DIGEST-VALUE", key)[0],
         "answers": arrival.answers(client, key),
-        "info": client.execute_command(f"{prefix}.INFO", key, *(["FULL"] if prefix == "BF" else [])),
+        "info": {name: value for name, value in info.items() if name not in NOT_ITS_OWN},
         "lines": client.execute_command(f"{prefix}.DEBUG", key),
     }
 

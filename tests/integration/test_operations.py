@@ -249,6 +249,7 @@ WRITES = [
     ("BF.CARD plain", []),
     ("BF.INFO plain FULL", []),
     ("BF.DEBUG plain", []),
+    ("BF.FEEDBACK plain 1 0", []),
     ("BF.SCANDUMP plain 0", []),
 ]
 

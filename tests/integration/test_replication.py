@@ -334,6 +334,7 @@ def test_only_effects_are_written(wire):
         ("BF.COUNT counting x", []),
         ("BF.AGE window a", []),
         ("BF.DEBUG plain", []),
+        ("BF.FEEDBACK plain 1 0", []),
         ("BF.SCANDUMP plain 0", []),
         ("BF.LOADCHUNK new 1 nonsense", []),
     ]:

@@ -27,6 +27,7 @@ pub enum Command {
     Card,
     Info,
     Debug,
+    Feedback,
     Bulkadd,
     Bulktest,
     Merge,

@@ -11,7 +11,7 @@ pub use link::{BitOrder, Link, LinkSpec};
 pub use scheme::{Encoding, Probe, RedisBloomPlan, Scheme};
 
 use crate::error::Error;
-use crate::filter::{Added, Fork};
+use crate::filter::{Added, Fork, Usage};
 use crate::math;
 use crate::params::limits;
 use smallvec::SmallVec;
@@ -58,6 +58,7 @@ pub struct Foreign {
     encoding: Encoding,
     growth: Growth,
     links: Vec<Link>,
+    usage: Usage,
 }
 
 impl Foreign {
@@ -78,7 +79,7 @@ impl Foreign {
                 links.len() == 1 && !matches!(scheme, Scheme::RedisBloom(_) | Scheme::ValkeyBloom { .. })
             }
         };
-        let filter = Foreign { scheme, encoding, growth, links };
+        let filter = Foreign { scheme, encoding, growth, links, usage: Usage::default() };
         if !fits
             || filter.links.is_empty()
             || filter.links.len() > limits::MAX_FOREIGN_LINKS
@@ -107,6 +108,11 @@ impl Foreign {
     /// What it does when it is full.
     pub fn growth(&self) -> Growth {
         self.growth
+    }
+
+    /// What this server has been asked of it.
+    pub fn usage(&self) -> &Usage {
+        &self.usage
     }
 
     /// From oldest to newest.
@@ -270,6 +276,12 @@ impl Foreign {
         -libm::expm1(self.links.iter().map(|link| ways * libm::log1p(-link.rate_now())).sum())
     }
 
+    /// The error rate that it was made for: 1 − Π(1 − promise of a link); `None` of a bitmap, which knows no promise.
+    pub fn error_rate(&self) -> Option<f64> {
+        let misses = self.links.iter().map(|link| libm::log1p(-link.spec().error_rate));
+        (self.growth != Growth::Bitmap).then(|| -libm::expm1(misses.sum()))
+    }
+
     /// Bytes of the bits.
     pub fn bytes(&self) -> u64 {
         self.links.iter().map(|link| link.words().bytes()).sum()
@@ -278,7 +290,7 @@ impl Foreign {
     /// Bytes of memory, with all overhead.
     pub fn allocated(&self) -> usize {
         let links = self.links.iter().map(|link| size_of::<Link>() + link.words().allocated());
-        size_of::<Foreign>() + links.sum::<usize>()
+        size_of::<Foreign>() + self.usage.allocated() + links.sum::<usize>()
     }
 
     /// A copy that shares nothing.
@@ -287,6 +299,6 @@ impl Foreign {
     /// [`Error::OutOfMemory`].
     pub fn snapshot(&self) -> Result<Foreign, Error> {
         let links = self.links.iter().map(Link::snapshot).collect::<Result<_, _>>()?;
-        Ok(Foreign { links, ..*self })
+        Ok(Foreign { links, usage: Usage::default(), ..*self })
     }
 }
