@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn old_reports_leave_the_minute_and_the_hour() {
         let usage = Usage::default();
-        let start = 1_000_000_000;
+        let start = 1_000_000 * MINUTE;
         // Every 10 seconds for three hours: 100 tests of absent items, of which 2 get a "yes", and 1 in the last hour.
         let hours_3 = 3 * 60 * MINUTE;
         for at in (0..hours_3).step_by(10_000) {
