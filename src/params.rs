@@ -28,6 +28,8 @@ pub mod limits {
     pub const MAX_TIME_MS: u64 = 1 << 62;
     /// Number of a generation.
     pub const MAX_GENERATION: u64 = 1 << 62;
+    /// Largest number of deletes that a rebuild counts.
+    pub const MAX_DELETES_MISSED: u64 = 1 << 62;
     /// Probes of an item in another system's filter: bits-and-blooms bounds them by nothing.
     pub const MAX_FOREIGN_PROBES: u32 = 10_000;
     /// Links of another system's filter. RedisBloom's EXPANSION 1 makes thousands.
@@ -186,6 +188,16 @@ impl Spec {
     pub fn scaling(capacity: u64, error_rate: f64) -> Spec {
         let family = Family::Scaling { expansion: 2, tightening: Tightening::INVERSE_SQUARE };
         Spec { family, ..Spec::fixed(capacity, error_rate) }
+    }
+
+    /// What people call such a filter.
+    pub fn kind(&self) -> &'static str {
+        match self.family {
+            Family::Fixed(_) if self.cell.counts() => "counting",
+            Family::Fixed(_) => "fixed",
+            Family::Scaling { .. } => "scaling",
+            Family::Window { .. } => "window",
+        }
     }
 
     /// A window of `generations` generations for `capacity` items each, rotated by hand.

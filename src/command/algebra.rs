@@ -42,12 +42,17 @@ impl<K: Key> Sources<K> {
     }
 }
 
-/// The Bloom filter in a key, ours or another system's.
+/// The Bloom filter in a key, ours or another system's; of one that is being rebuilt, the live one.
 fn bloom(key: &impl Key) -> Result<Option<&Value>, CommandError> {
     match key.value()? {
         Some(Value::Cuckoo(_)) => Err(CommandError::WrongType),
-        value => Ok(value),
+        value => Ok(value.map(Value::live)),
     }
+}
+
+/// Refuses a destination that is being rebuilt: its shadow would miss the items.
+fn refuse_rebuild(key: &impl Key) -> Result<(), CommandError> {
+    key.rebuild().map_or(Ok(()), |_| Err(CommandError::Rebuilding))
 }
 
 /// Why the filter that argument `index` names was refused.
@@ -78,6 +83,7 @@ fn counts(value: &Value) -> bool {
 pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let fork: &Fork<'_> = &|tasks, task| call.fork(tasks, task);
     let mut key = call.open(1, Access::Write);
+    refuse_rebuild(&key)?;
     let sources = Sources::open(call);
     let values = sources.values()?;
     let existing = bloom(&key)?;
@@ -138,6 +144,7 @@ pub(super) fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     let fork: &Fork<'_> = &|tasks, task| call.fork(tasks, task);
     let mut key = call.open(1, Access::Write);
     bloom(&key)?;
+    refuse_rebuild(&key)?;
     let sources = Sources::open(call);
     let mut filters: Vec<(usize, &Filter)> = Vec::new();
     for (index, source) in &sources.keys {

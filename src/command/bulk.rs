@@ -5,7 +5,9 @@ use super::error::CommandError;
 use super::items::{add_each, filter_to_add_to};
 use super::options::{Words, bad, unsigned};
 use super::reply::Reply;
-use super::{Access, Call, Command, Effect, Fork, Key, WrongType, current_generation, foreign, limit_items};
+use super::{
+    Access, Call, Command, Effect, Fork, Key, WrongType, current_generation, double, foreign, limit_items,
+};
 use crate::filter::batch::{GROUP, Probed, for_each_group, for_each_hashed_group};
 use crate::filter::{Added, Filter, Foreign, Layer, Value};
 use crate::hash::ItemHash;
@@ -19,6 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 const PART: usize = 64 * GROUP;
 
 /// How the items of a blob are told apart.
+#[derive(Clone)]
 enum Form {
     /// Each has as many bytes.
     Fixed { width: NonZeroUsize },
@@ -101,12 +104,18 @@ impl<'a> Blob<'a> {
         self.items_from(0)
     }
 
-    /// The arguments of a command that has only the first `count` items.
-    fn first(&self, count: usize) -> Vec<Vec<u8>> {
+    /// The first `count` items.
+    fn first(&self, count: usize) -> Blob<'a> {
         let mut items = self.items();
         items.by_ref().take(count).for_each(drop);
         let bytes = self.bytes.len().saturating_sub(items.rest.len());
-        let bytes = self.bytes.get(..bytes).unwrap_or_default().to_vec();
+        let bytes = self.bytes.get(..bytes).unwrap_or_default();
+        Blob { bytes, form: self.form.clone(), len: count }
+    }
+
+    /// The arguments of a command that has these items.
+    fn arguments(&self) -> Vec<Vec<u8>> {
+        let bytes = self.bytes.to_vec();
         match &self.form {
             Form::Fixed { width } => vec![b"FIXED".to_vec(), width.to_string().into_bytes(), bytes],
             Form::Prefixed { .. } => vec![b"PREFIXED".to_vec(), bytes],
@@ -243,9 +252,9 @@ pub(super) fn test<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         _ => return Err(CommandError::Arity),
     };
     let key = call.open(1, Access::Read);
-    match key.value()? {
+    match key.value()?.map(Value::live) {
         None => Ok(Bitmap::none(blob.len).reply(counted)),
-        Some(Value::Cuckoo(_)) => Err(WrongType.into()),
+        Some(Value::Cuckoo(_) | Value::Rebuild(_)) => Err(WrongType.into()),
         Some(Value::Foreign(filter)) => {
             let bitmap = foreign_bitmap(&blob, filter, &|tasks, task| call.fork(tasks, task));
             let (yes, no) = bitmap.answers();
@@ -284,14 +293,27 @@ pub(super) fn add<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     }
     let mut key = call.open(1, Access::Write);
     let outcome = match filter_to_add_to(call, &mut key) {
-        Err(CommandError::NotNative) => add_to_foreign(call, &mut key, &blob),
-        filter => add_to(call, filter?, &blob),
+        Err(CommandError::NotNative) => match key.foreign_mut() {
+            None => return Err(CommandError::NotFound),
+            Some(filter) => {
+                let outcome = add_to_foreign(call, filter, &blob);
+                filter.usage().added(outcome.done as u64);
+                outcome
+            }
+        },
+        Err(CommandError::Rebuilding) => add_to_both(call, &mut key, &blob)?,
+        filter => {
+            let filter = filter?;
+            let outcome = add_to(call, filter, &blob, 0);
+            filter.usage().added(outcome.done as u64);
+            outcome
+        }
     };
     if outcome.changed {
         // Those behind a refused item did not go in.
         call.replicate(match &outcome.refused {
             None => Effect::Verbatim,
-            Some(_) => Effect::Arguments(Command::Bulkadd, blob.first(outcome.done)),
+            Some(_) => Effect::Arguments(Command::Bulkadd, blob.first(outcome.done).arguments()),
         });
         call.changed(c"bf.add");
     }
@@ -332,16 +354,13 @@ impl Outcome {
 }
 
 #[inline]
-fn add_to<'a, C: Call<'a>>(call: &C, filter: &mut Filter, blob: &Blob<'_>) -> Outcome {
+fn add_to<'a, C: Call<'a>>(call: &C, filter: &mut Filter, blob: &Blob<'_>, beside: u64) -> Outcome {
     let shards = filter.shards_for(blob.len as u64);
     if shards > 1 && blob.parts() > 1 && call.threads() > 1 {
-        let outcome = add_by_shard(call, filter, shards, blob);
-        filter.usage().added(outcome.done as u64);
-        return outcome;
+        return add_by_shard(call, filter, shards, blob);
     }
     let mut outcome = Outcome::default();
-    add_each(call, filter, blob.items(), |result| outcome.note(result));
-    filter.usage().added(outcome.done as u64);
+    add_each(call, filter, blob.items(), beside, |result| outcome.note(result));
     outcome
 }
 
@@ -372,14 +391,33 @@ fn add_by_shard<'a, C: Call<'a>>(call: &C, filter: &Filter, shards: u32, blob: &
 }
 
 #[cold]
-fn add_to_foreign<'a, C: Call<'a>>(call: &C, key: &mut C::Key, blob: &Blob<'_>) -> Outcome {
+fn add_to_foreign<'a, C: Call<'a>>(call: &C, filter: &mut Foreign, blob: &Blob<'_>) -> Outcome {
     let mut outcome = Outcome::default();
-    match key.foreign_mut() {
-        None => outcome.refused = Some(CommandError::NotFound),
-        Some(filter) => {
-            let _ = blob.items().try_for_each(|item| outcome.note(foreign::add_item(call, filter, item)));
-            filter.usage().added(outcome.done as u64);
-        }
-    }
+    let _ = blob.items().try_for_each(|item| outcome.note(foreign::add_item(call, filter, item)));
     outcome
+}
+
+/// Adds the items to a filter that is being rebuilt, and those that were not refused to its shadow.
+#[cold]
+fn add_to_both<'a, C: Call<'a>>(
+    call: &C,
+    key: &mut C::Key,
+    blob: &Blob<'_>,
+) -> Result<Outcome, CommandError> {
+    double::catch_up(call, key)?;
+    let rebuild = key.rebuild_mut().ok_or(CommandError::NotFound)?;
+    let mut outcome = match rebuild.live_mut() {
+        Value::Bloom(filter) => add_to(call, filter, blob, 0),
+        Value::Foreign(filter) => add_to_foreign(call, filter, blob),
+        Value::Cuckoo(_) | Value::Rebuild(_) => return Err(WrongType.into()),
+    };
+    double::count_adds(rebuild, outcome.done as u64);
+    let beside = rebuild.live().bytes();
+    let accepted = outcome.refused.as_ref().map(|_| blob.first(outcome.done));
+    let shadow = add_to(call, rebuild.shadow_mut(), accepted.as_ref().unwrap_or(blob), beside);
+    match shadow.refused {
+        None => outcome.changed |= shadow.changed,
+        Some(why) => double::give_up(call, key, &why),
+    }
+    Ok(outcome)
 }

@@ -117,6 +117,12 @@ pub enum CommandError {
     NotCounting,
     /// The command needs a window.
     NotWindow,
+    /// The filter has a shadow, which the command would not reach.
+    Rebuilding,
+    /// The filter has no shadow; what ended the last one, if that ended by itself.
+    NotRebuilding(Option<String>),
+    /// The server uses more memory than it may.
+    OutOfMemory,
     /// `AT` comes from a primary or an AOF only.
     NotForClients,
     /// Bytes that are not a Bloom filter.
@@ -232,6 +238,20 @@ impl fmt::Display for CommandError {
             CommandError::NotWindow => f.write_str(
                 "ERR not a window; BF.RESERVE key error_rate capacity WINDOW generations makes one",
             ),
+            CommandError::Rebuilding => f.write_str(
+                "ERR the filter is being rebuilt; BF.REBUILD key COMMIT or BF.REBUILD key ABORT ends that first",
+            ),
+            CommandError::NotRebuilding(ended) => {
+                f.write_str("ERR no rebuild is running; BF.REBUILD key BEGIN begins one")?;
+                match ended {
+                    Some(why) => write!(f, ". The last one ended because its shadow took no more: {why}"),
+                    None => Ok(()),
+                }
+            }
+            // The server's own words.
+            CommandError::OutOfMemory => {
+                f.write_str("OOM command not allowed when used memory > 'maxmemory'.")
+            }
             CommandError::NotForClients => {
                 f.write_str("ERR AT is for replication only; BF.ROTATE key rotates")
             }
@@ -280,7 +300,7 @@ impl From<Error> for CommandError {
 }
 
 /// An error text without its leading `ERR `, for quoting inside another.
-struct Bare<'a>(&'a CommandError);
+pub(super) struct Bare<'a>(pub(super) &'a CommandError);
 
 impl fmt::Display for Bare<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,7 +4,7 @@ use super::error::CommandError;
 use super::info::estimate;
 use super::options::{bad, unsigned};
 use super::reply::Reply;
-use super::{Access, Call, Key};
+use super::{Access, Call, Key, WrongType};
 use crate::filter::Usage;
 use crate::filter::usage::Span;
 
@@ -15,10 +15,7 @@ pub(super) fn feedback<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>
     let takes = "the number of those that were false, at most the number checked";
     let wrong = unsigned(call.arg(3)).filter(|wrong| *wrong <= checked).ok_or(bad("false", takes))?;
     let key = call.open(1, Access::Read);
-    let usage = match key.foreign() {
-        Some(filter) => filter.usage(),
-        None => key.filter()?.ok_or(CommandError::NotFound)?.usage(),
-    };
+    let usage = key.value()?.ok_or(CommandError::NotFound)?.usage().ok_or(WrongType)?;
     usage.report(call.now_ms(), checked, wrong);
     Ok(Reply::Ok)
 }

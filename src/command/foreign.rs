@@ -100,7 +100,7 @@ pub(super) fn field(filter: &Foreign, word: &str) -> Reply {
     }
 }
 
-fn expansion(filter: &Foreign) -> Option<u32> {
+pub(super) fn expansion(filter: &Foreign) -> Option<u32> {
     match filter.growth() {
         Growth::RedisBloom { options, growth } if options & NO_SCALING == 0 => Some(growth),
         Growth::ValkeyBloom { expansion, .. } if expansion > 0 => Some(expansion),

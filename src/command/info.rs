@@ -4,7 +4,7 @@ use super::error::CommandError;
 use super::options::bloom::layout_name;
 use super::options::hash_name;
 use super::reply::Reply;
-use super::{Access, Call, Key, advice, current_generation, feedback, foreign};
+use super::{Access, Call, Key, advice, current_generation, feedback, foreign, rebuild};
 use crate::filter::{Filter, Layer};
 use crate::params::{Family, Overflow};
 use crate::sizing::Layout;
@@ -37,11 +37,14 @@ pub(super) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     }
     let word = call.arg(2);
     if word.eq_ignore_ascii_case(b"FULL") {
-        return Ok(Reply::Map(match (native, foreign) {
+        let mut fields = match (native, foreign) {
             (Some(filter), _) => full(call, filter),
             (None, Some(filter)) => foreign::full(call, filter),
             (None, None) => return Err(CommandError::NotFound),
-        }));
+        };
+        let rebuild = key.rebuild().map(|rebuild| Reply::Map(rebuild::figures(rebuild)));
+        fields.push(("Rebuild", rebuild.unwrap_or(Reply::Null)));
+        return Ok(Reply::Map(fields));
     }
     let field = FIELDS.iter().find(|(known, ..)| word.eq_ignore_ascii_case(known.as_bytes()));
     if native.is_none() && foreign.is_none() {
@@ -68,14 +71,12 @@ const FIELDS: [Field; 5] = [
 /// Everything known. Nothing here depends on the size of the filter: all counts are kept as the cells change.
 fn full<'a, C: Call<'a>>(call: &C, filter: &Filter) -> Vec<(&'static str, Reply)> {
     let spec = filter.spec();
-    let (kind, on_full) = match spec.family {
-        Family::Fixed(overflow) if spec.cell.counts() => ("counting", on_full(overflow)),
-        Family::Fixed(overflow) => ("fixed", on_full(overflow)),
-        Family::Scaling { .. } => ("scaling", "SCALE"),
-        Family::Window { overflow, .. } => ("window", on_full(overflow)),
+    let on_full = match spec.family {
+        Family::Fixed(overflow) | Family::Window { overflow, .. } => on_full(overflow),
+        Family::Scaling { .. } => "SCALE",
     };
     let mut fields = vec![
-        ("Kind", Reply::from(kind)),
+        ("Kind", Reply::from(spec.kind())),
         ("Origin", Reply::from("bloomery")),
         ("Layout", Reply::from(layout_name(spec.layout))),
         ("Hash", Reply::from(hash_name(spec.hash))),

@@ -2,7 +2,9 @@
 
 use super::error::CommandError;
 use super::reply::{Answer, Answers, Reply};
-use super::{Access, Call, Command, Effect, Key, catch_up, create, current_generation, foreign, limit_items};
+use super::{
+    Access, Call, Command, Effect, Key, catch_up, create, current_generation, double, foreign, limit_items,
+};
 use crate::config::Settings;
 use crate::error::Error;
 use crate::filter::batch::for_each_group;
@@ -16,7 +18,7 @@ use std::ops::ControlFlow;
 const FIRST_ITEM: usize = 2;
 
 /// Arguments that changed the filter: up to 64 take no allocation, more take one for all.
-type Indices = SmallVec<[usize; 64]>;
+pub(super) type Indices = SmallVec<[usize; 64]>;
 
 /// Whether adding asks first.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -38,7 +40,14 @@ pub(super) fn test<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let item = filter.hash(call.arg(FIRST_ITEM));
     filter.prefetch(item);
     // Closing the key takes 25 ns, in which the line comes closer: 0.98 of the whole command.
-    let Some(Value::Bloom(filter)) = call.close(key) else { return Ok(Reply::Bool(false)) };
+    let filter = match call.close(key) {
+        Some(Value::Bloom(filter)) => filter,
+        Some(Value::Rebuild(rebuild)) => match rebuild.live() {
+            Value::Bloom(filter) => filter,
+            _ => return Ok(Reply::Bool(false)),
+        },
+        _ => return Ok(Reply::Bool(false)),
+    };
     let found = filter.contains_at(item, current_generation(call, filter));
     filter.usage().answered(found);
     Ok(Reply::Bool(found))
@@ -73,7 +82,7 @@ pub(super) fn test_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
 
 /// The arguments from `first` on.
 #[inline(always)]
-fn arguments<'a, C: Call<'a>>(call: &C, first: usize) -> impl Iterator<Item = &'a [u8]> {
+pub(super) fn arguments<'a, C: Call<'a>>(call: &C, first: usize) -> impl Iterator<Item = &'a [u8]> {
     (first..call.argc()).map(|index| call.arg(index))
 }
 
@@ -112,12 +121,13 @@ fn add_one<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError>
     let mut key = call.open(1, Access::Write);
     let filter = match filter_to_add_to(call, &mut key) {
         Err(CommandError::NotNative) => return foreign::add(call, &mut key, mode),
+        Err(CommandError::Rebuilding) => return double::add(call, &mut key, mode),
         filter => filter?,
     };
     let item = filter.hash(call.arg(FIRST_ITEM));
     let done = match mode {
         Mode::AddIfAbsent if filter.contains(item) => Added::default(),
-        _ => add_item(call, filter, item)?,
+        _ => add_item(call, filter, item, 0)?,
     };
     filter.usage().added(1);
     Ok(added_one(call, mode, done))
@@ -145,17 +155,21 @@ pub(super) fn add_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>
     let mut key = call.open(1, Access::Write);
     match filter_to_add_to(call, &mut key) {
         Err(CommandError::NotNative) => foreign::add_items(call, &mut key, FIRST_ITEM),
+        Err(CommandError::Rebuilding) => double::add_items(call, &mut key, FIRST_ITEM),
         filter => Ok(add_items(call, filter?, FIRST_ITEM)),
     }
 }
 
 /// The filter in the key, brought up to the clock, or a new one with the configured defaults.
+///
+/// # Errors
+/// [`CommandError::NotNative`] and [`CommandError::Rebuilding`] say which other code adds to what is there.
 #[inline(always)]
 pub(super) fn filter_to_add_to<'k, 'a, C: Call<'a>>(
     call: &C,
     key: &'k mut C::Key,
 ) -> Result<&'k mut Filter, CommandError> {
-    if key.filter()?.is_none() {
+    if key.filter_mut()?.is_none() {
         create(call, key, default_spec(call)?, 0)?;
     }
     let filter = key.filter_mut()?.ok_or(CommandError::NotFound)?;
@@ -174,7 +188,7 @@ pub(super) fn default_spec<'a, C: Call<'a>>(call: &C) -> Result<Spec, CommandErr
 /// Adds the arguments from `first` on, in order.
 pub(super) fn add_items<'a, C: Call<'a>>(call: &C, filter: &mut Filter, first: usize) -> Reply {
     let mut adds = Adds::new(call, first);
-    add_each(call, filter, arguments(call, first), |result| adds.note(result));
+    add_each(call, filter, arguments(call, first), 0, |result| adds.note(result));
     filter.usage().added(adds.accepted());
     adds.finish(call)
 }
@@ -218,12 +232,25 @@ impl Adds {
         ControlFlow::Continue(())
     }
 
-    /// Items that were not refused.
+    /// How many items were not refused.
     pub(super) fn accepted(&self) -> u64 {
-        let is_refused = |answer: &&Answer| matches!(answer, Answer::Refused);
-        let refused =
-            self.answers.error.as_ref().map_or(0, |_| self.answers.answers.iter().filter(is_refused).count());
-        self.answers.answers.len().saturating_sub(refused) as u64
+        match self.answers.error {
+            None => self.answers.answers.len() as u64,
+            Some(_) => self.accepted_arguments().len() as u64,
+        }
+    }
+
+    /// The arguments that were not refused, in order.
+    pub(super) fn accepted_arguments(&self) -> Indices {
+        let answers = (self.first..).zip(&self.answers.answers);
+        answers.filter(|(_, answer)| **answer != Answer::Refused).map(|(index, _)| index).collect()
+    }
+
+    /// Notes arguments, in order, that changed something else.
+    pub(super) fn also_changed(&mut self, others: &[usize]) {
+        self.changed.extend_from_slice(others);
+        self.changed.sort_unstable();
+        self.changed.dedup();
     }
 
     /// Replicates the items that changed something, and answers.
@@ -242,12 +269,14 @@ impl Adds {
     }
 }
 
-/// Adds items in order, growing as [`add_item`] does, and tells `visit` what became of each until told to stop.
+/// Adds items in order, growing as [`add_item`] does, and tells `visit` what became of each until told to stop. `beside`
+/// are the bytes of another filter that counts together with this one.
 #[inline(always)]
 pub(super) fn add_each<'a, 'i, C: Call<'a>>(
     call: &C,
     filter: &mut Filter,
     items: impl Iterator<Item = &'i [u8]>,
+    beside: u64,
     mut visit: impl FnMut(Result<Added, CommandError>) -> ControlFlow<()>,
 ) {
     for_each_group(&mut &mut *filter, Layer::prefetch_all, items, |filter, group| {
@@ -261,12 +290,12 @@ pub(super) fn add_each<'a, 'i, C: Call<'a>>(
                 Ok(Added::default())
             } else if filter.layers().len() == layers {
                 match filter.add_to_newest(*item) {
-                    Err(Error::Full) => grow_and_add(call, filter, *item),
+                    Err(Error::Full) => grow_and_add(call, filter, *item, beside),
                     result => result.map_err(CommandError::from),
                 }
             } else {
                 // It has grown: what was the newest layer then has been asked for nothing.
-                add_item(call, filter, *item)
+                add_item(call, filter, *item, beside)
             })
         })
     });
@@ -274,9 +303,14 @@ pub(super) fn add_each<'a, 'i, C: Call<'a>>(
 
 /// Adds one item, growing a chain within the limits of memory.
 #[inline(always)]
-fn add_item<'a, C: Call<'a>>(call: &C, filter: &mut Filter, item: ItemHash) -> Result<Added, CommandError> {
+pub(super) fn add_item<'a, C: Call<'a>>(
+    call: &C,
+    filter: &mut Filter,
+    item: ItemHash,
+    beside: u64,
+) -> Result<Added, CommandError> {
     match filter.add_without_growth(item) {
-        Err(Error::Full) => grow_and_add(call, filter, item),
+        Err(Error::Full) => grow_and_add(call, filter, item, beside),
         result => Ok(result?),
     }
 }
@@ -286,11 +320,13 @@ fn grow_and_add<'a, C: Call<'a>>(
     call: &C,
     filter: &mut Filter,
     item: ItemHash,
+    beside: u64,
 ) -> Result<Added, CommandError> {
     let grown = (|| {
         let Some(shape) = filter.next_shape()? else { return Err(CommandError::Full) };
         if !call.obeys() {
-            call.admit(filter.bytes().saturating_add(shape.bytes()), shape.bytes())?;
+            let total = filter.bytes().saturating_add(shape.bytes()).saturating_add(beside);
+            call.admit(total, shape.bytes())?;
         }
         filter.grow()?;
         Ok(())
@@ -305,11 +341,12 @@ fn grow_and_add<'a, C: Call<'a>>(
 /// `BF.DEL key item`.
 pub(super) fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
-    let Some(filter) = key.filter_mut()? else { return Ok(Reply::Bool(false)) };
+    let Some(filter) = key.live_mut()? else { return Ok(Reply::Bool(false)) };
     let item = filter.hash(call.arg(FIRST_ITEM));
     let removed = filter.remove(item)?;
     filter.usage().deleted(removed.present.into());
     if removed.changed {
+        double::count_deletes(&mut key, 1);
         call.replicate(Effect::Verbatim);
         call.changed(c"bf.del");
     }
@@ -321,7 +358,7 @@ pub(super) fn delete_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandErr
     limit_items(call, call.argc().saturating_sub(FIRST_ITEM))?;
     let mut key = call.open(1, Access::Write);
     let mut answers = Answers::default();
-    let Some(filter) = key.filter_mut()? else {
+    let Some(filter) = key.live_mut()? else {
         answers.answers.resize(call.argc().saturating_sub(FIRST_ITEM), Answer::No);
         return Ok(Reply::Answers(answers));
     };
@@ -339,6 +376,7 @@ pub(super) fn delete_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandErr
         ControlFlow::Continue(())
     });
     if !changed.is_empty() {
+        double::count_deletes(&mut key, changed.len());
         let all = changed.len() == call.argc().saturating_sub(FIRST_ITEM);
         call.replicate(if all { Effect::Verbatim } else { Effect::Items(Command::Mdel, &changed) });
         call.changed(c"bf.del");

@@ -4,7 +4,7 @@ use super::error::CommandError;
 use super::options;
 use super::options::bloom::{Insertion, Reservation, insertion, reservation, with_random_seed};
 use super::reply::Reply;
-use super::{Access, Call, Command, Effect, Key, catch_up, create, foreign, items, limit_items};
+use super::{Access, Call, Command, Effect, Key, catch_up, create, double, foreign, items, limit_items};
 use crate::params::{Family, limits};
 
 /// `BF.RESERVE key error_rate capacity [option…]`.
@@ -28,6 +28,9 @@ pub(super) fn insert<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let Insertion { spec, create: may_create, first_item } = insertion(call)?;
     limit_items(call, call.argc().saturating_sub(first_item))?;
     let mut key = call.open(1, Access::Write);
+    if key.rebuild().is_some() {
+        return double::add_items(call, &mut key, first_item);
+    }
     if key.foreign().is_some() {
         return foreign::add_items(call, &mut key, first_item);
     }
@@ -48,25 +51,44 @@ pub(super) fn insert<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 /// moves along. With AT it opens that very generation; MANUAL says that it was a rotation by hand.
 pub(super) fn rotate<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
-    let filter = key.filter_mut()?.ok_or(CommandError::NotFound)?;
-    let newest = filter.window().ok_or(CommandError::NotWindow)?.newest();
+    let window = match key.rebuild() {
+        // The shadow of what is no window may be one, and follows the primary's clock.
+        Some(rebuild) if call.obeys() => rebuild.window(),
+        _ => key.filter()?.ok_or(CommandError::NotFound)?.window(),
+    };
+    let window = window.ok_or(CommandError::NotWindow)?;
+    let newest = window.newest();
     if call.argc() > 2 {
         let (number, by_hand) = replicated_rotation(call)?;
         if number > newest {
-            let retired = if by_hand { filter.rotate(number)? } else { filter.advance(number)? };
-            call.retire(retired.into());
+            open_generation(call, &mut key, number, by_hand)?;
             call.replicate(Effect::Verbatim);
             call.changed(c"bf.rotate");
         }
         return Ok(Reply::Ok);
     }
-    let current = if call.obeys() { newest } else { filter.generation_at(call.now_ms()) };
+    let current = if call.obeys() { newest } else { window.number_at(call.now_ms()) };
     let number = current.saturating_add(1);
-    call.retire(filter.rotate(number)?.into());
+    open_generation(call, &mut key, number, true)?;
     let words = [&b"AT"[..], number.to_string().as_bytes(), b"MANUAL"].map(<[u8]>::to_vec);
     call.replicate(Effect::Arguments(Command::Rotate, words.to_vec()));
     call.changed(c"bf.rotate");
     Ok(Reply::Ok)
+}
+
+fn open_generation<'a, C: Call<'a>>(
+    call: &C,
+    key: &mut C::Key,
+    number: u64,
+    by_hand: bool,
+) -> Result<(), CommandError> {
+    if key.rebuild().is_some() {
+        return double::open_generation(call, key, number, by_hand);
+    }
+    let filter = key.filter_mut()?.ok_or(CommandError::NotFound)?;
+    let retired = if by_hand { filter.rotate(number)? } else { filter.advance(number)? };
+    call.retire(retired.into());
+    Ok(())
 }
 
 /// Parses `AT number [MANUAL]`.
@@ -90,6 +112,9 @@ fn replicated_rotation<'a, C: Call<'a>>(call: &C) -> Result<(u64, bool), Command
 /// `BF.CLEAR key`.
 pub(super) fn clear<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
+    if key.rebuild().is_some() {
+        return double::clear(call, &mut key);
+    }
     let filter = key.filter_mut()?.ok_or(CommandError::NotFound)?;
     // A count may outlive its cells where items were deleted that had never been added.
     if filter.ones() > 0 || filter.items() > 0 {

@@ -13,6 +13,8 @@
 //! | `feedback` | BF.FEEDBACK |
 //! | `info` | BF.CARD, INFO, DEBUG |
 //! | `foreign` | what BF.* do with other systems' filters |
+//! | `rebuild` | BF.REBUILD |
+//! | `double` | what the other BF.* do with a filter that is being rebuilt |
 //! | `cuckoo` | CF.*, all but the next |
 //! | `import` | BF.IMPORT, BF.LOAD |
 //! | `transfer` | SCANDUMP, LOADCHUNK of both |
@@ -30,6 +32,7 @@ mod advice;
 mod algebra;
 mod bulk;
 mod cuckoo;
+mod double;
 pub mod error;
 mod feedback;
 mod foreign;
@@ -38,19 +41,21 @@ mod info;
 mod items;
 mod lifecycle;
 mod options;
+mod rebuild;
 pub mod reply;
 pub mod table;
 mod transfer;
 
 pub use crate::filter::Fork;
 pub use error::CommandError;
+pub use rebuild::Ended;
 pub use reply::{Answer, Answers, Reply};
 pub use table::{Command, Namespace, TABLE};
 pub use transfer::{Loads, each_piece, load_command};
 
 use crate::config::{MIN_ITEMS_LIMIT, Settings};
 use crate::error::Error;
-use crate::filter::{Cuckoo, Filter, Foreign, Retired, Value};
+use crate::filter::{Cuckoo, Filter, Foreign, Rebuild, Retired, Value};
 use crate::params::Spec;
 use std::ffi::CStr;
 
@@ -90,7 +95,11 @@ pub trait Key {
     /// Puts a filter into the key, in the place of what it held; a time to live that it had is gone.
     fn create(&mut self, value: Value);
 
-    /// The Bloom filter in it, if that is one of ours.
+    /// Changes the value into one of another kind, where it is; the time to live stays. `None` for a key that holds
+    /// none.
+    fn convert<R>(&mut self, change: impl FnOnce(&mut Value) -> R) -> Option<R>;
+
+    /// The Bloom filter in it, if that is one of ours. Of one that is being rebuilt, the live one.
     ///
     /// # Errors
     /// [`CommandError::WrongType`]; [`CommandError::NotNative`] for another system's.
@@ -99,15 +108,14 @@ pub trait Key {
         match self.value()? {
             None => Ok(None),
             Some(Value::Bloom(filter)) => Ok(Some(filter)),
-            Some(Value::Foreign(_)) => Err(CommandError::NotNative),
-            Some(Value::Cuckoo(_)) => Err(CommandError::WrongType),
+            Some(other) => live(other).map(Some),
         }
     }
 
     /// The same, to change.
     ///
     /// # Errors
-    /// As [`filter`](Key::filter).
+    /// As [`filter`](Key::filter); [`CommandError::Rebuilding`] for a filter with a shadow, which would miss the change.
     #[inline(always)]
     fn filter_mut(&mut self) -> Result<Option<&mut Filter>, CommandError> {
         match self.value_mut()? {
@@ -115,6 +123,31 @@ pub trait Key {
             Some(Value::Bloom(filter)) => Ok(Some(filter)),
             Some(Value::Foreign(_)) => Err(CommandError::NotNative),
             Some(Value::Cuckoo(_)) => Err(CommandError::WrongType),
+            Some(Value::Rebuild(_)) => Err(CommandError::Rebuilding),
+        }
+    }
+
+    /// The Bloom filter in it to change, whether or not a shadow will miss the change.
+    ///
+    /// # Errors
+    /// As [`filter`](Key::filter).
+    fn live_mut(&mut self) -> Result<Option<&mut Filter>, CommandError> {
+        match self.value_mut()? {
+            None => Ok(None),
+            Some(value) => live_mut(value).map(Some),
+        }
+    }
+
+    /// The rebuild that is running.
+    fn rebuild(&self) -> Option<&Rebuild> {
+        self.value().ok()??.rebuild()
+    }
+
+    /// The same, to change.
+    fn rebuild_mut(&mut self) -> Option<&mut Rebuild> {
+        match self.value_mut() {
+            Ok(Some(Value::Rebuild(rebuild))) => Some(rebuild),
+            _ => None,
         }
     }
 
@@ -144,20 +177,40 @@ pub trait Key {
         }
     }
 
-    /// The other system's filter in it, if it is one.
+    /// The other system's filter in it, if it is one, also while it is being rebuilt.
     fn foreign(&self) -> Option<&Foreign> {
-        match self.value() {
-            Ok(Some(Value::Foreign(filter))) => Some(filter),
+        match self.value().ok()??.live() {
+            Value::Foreign(filter) => Some(filter),
             _ => None,
         }
     }
 
-    /// The same, to change.
+    /// The same, to change; none with a shadow, which would miss the change.
     fn foreign_mut(&mut self) -> Option<&mut Foreign> {
         match self.value_mut() {
             Ok(Some(Value::Foreign(filter))) => Some(filter),
             _ => None,
         }
+    }
+}
+
+/// The filter of ours that answers tests.
+#[cold]
+fn live(value: &Value) -> Result<&Filter, CommandError> {
+    match value.live() {
+        Value::Bloom(filter) => Ok(filter),
+        Value::Foreign(_) => Err(CommandError::NotNative),
+        Value::Cuckoo(_) | Value::Rebuild(_) => Err(CommandError::WrongType),
+    }
+}
+
+/// The same, to change.
+fn live_mut(value: &mut Value) -> Result<&mut Filter, CommandError> {
+    match value {
+        Value::Bloom(filter) => Ok(filter),
+        Value::Foreign(_) => Err(CommandError::NotNative),
+        Value::Cuckoo(_) => Err(CommandError::WrongType),
+        Value::Rebuild(rebuild) => live_mut(rebuild.live_mut()),
     }
 }
 
@@ -239,6 +292,15 @@ pub trait Call<'a> {
         work: impl FnOnce(&[u8], &Fork<'_>) -> Reply + Send + 'static,
     ) -> Reply;
 
+    /// Whether the server uses more memory than it may, so that commands that need more are refused.
+    fn is_out_of_memory(&self) -> bool;
+
+    /// Writes a line into the server's log.
+    fn log(&self, line: &str);
+
+    /// The rebuilds that ended by themselves, and the database that the command works on.
+    fn with_ended<R>(&self, work: impl FnOnce(&mut Ended, i32) -> R) -> R;
+
     /// The filters that are being loaded in chunks, and the database that the command works on.
     fn with_loads<R>(&self, work: impl FnOnce(&mut Loads, i32) -> R) -> R;
 }
@@ -276,6 +338,7 @@ pub fn run<'a, C: Call<'a>>(command: Command, call: &C) -> Result<Reply, Command
         Command::Equal => algebra::equal(call),
         Command::Import => import::import(call),
         Command::Load => import::load(call),
+        Command::Rebuild => rebuild::rebuild(call),
         Command::CfReserve => cuckoo::reserve(call),
         Command::CfAdd => cuckoo::add(call, cuckoo::Mode::Add),
         Command::CfAddnx => cuckoo::add(call, cuckoo::Mode::AddIfAbsent),
@@ -316,11 +379,7 @@ fn create<'a, C: Call<'a>>(
     since_ms: u64,
 ) -> Result<(), CommandError> {
     if !call.obeys() {
-        let bytes = match Filter::bytes_for(&spec) {
-            // Beyond every limit; this way the refusal names the one that matters here.
-            Err(Error::OutOfMemory { bytes }) => bytes,
-            bytes => bytes?,
-        };
+        let bytes = bytes_for(&spec)?;
         call.admit(bytes, bytes)?;
     }
     let filter = Filter::new_since(spec, since_ms)?;
@@ -328,6 +387,15 @@ fn create<'a, C: Call<'a>>(
     key.create(Value::Bloom(filter));
     call.changed(c"bf.reserve");
     Ok(())
+}
+
+/// Bytes of cells that a new filter of this spec takes.
+fn bytes_for(spec: &Spec) -> Result<u64, CommandError> {
+    Ok(match Filter::bytes_for(spec) {
+        // Beyond every limit; this way the refusal names the one that matters here.
+        Err(Error::OutOfMemory { bytes }) => bytes,
+        bytes => bytes?,
+    })
 }
 
 /// The generation that a read sees: by the clock, unless nothing depends on it.

@@ -195,9 +195,9 @@ impl Namespace {
         }
     }
 
-    /// The filter in a key, if it is of this family.
+    /// The filter in a key, if it is of this family; of one that is being rebuilt, the live one.
     fn filter<K: Key>(self, key: &K) -> Result<Option<ValueRef<'_>>, CommandError> {
-        let value = key.value()?.map(ValueRef::from);
+        let value = key.value()?.map(Value::live).map(ValueRef::from);
         match (self, &value) {
             (_, None)
             | (Namespace::Bloom, Some(ValueRef::Bloom(_) | ValueRef::Foreign(_)))

@@ -1,5 +1,5 @@
 //! The filters: [`Layer`] is one fixed-size Bloom filter, and [`Filter`] a Bloom filter of any family, made of layers.
-//! [`Cuckoo`] is the other kind. [`Value`] is what one key holds: either.
+//! [`Cuckoo`] is the other kind. [`Value`] is what one key holds: either, or a [`Rebuild`].
 
 pub mod algebra;
 pub mod batch;
@@ -10,6 +10,7 @@ pub mod layer;
 #[cfg(all(loom, test))]
 mod model;
 pub mod probe;
+pub mod rebuild;
 pub mod usage;
 pub mod value;
 pub mod window;
@@ -20,6 +21,7 @@ pub use chain::Chain;
 pub use cuckoo::{Cuckoo, CuckooHash, CuckooSpec, Origin, Table};
 pub use foreign::Foreign;
 pub use layer::{Layer, Removed};
+pub use rebuild::Rebuild;
 pub use usage::Usage;
 pub use value::{Retired, Value, ValueRef};
 pub use window::{Schedule, Window};

@@ -1,7 +1,9 @@
-//! What one key holds: a Bloom filter of any family, a cuckoo filter, or another system's Bloom filter.
+//! What one key holds: a Bloom filter of any family, a cuckoo filter, another system's Bloom filter, or a filter that
+//! is being rebuilt.
 
 use super::cuckoo::{Cuckoo, Table};
-use super::{Filter, Layer};
+use super::rebuild::Rebuild;
+use super::{Filter, Layer, Usage};
 use crate::error::Error;
 use crate::filter::foreign::Foreign;
 use crate::mem::Words;
@@ -15,6 +17,8 @@ pub enum Value {
     Cuckoo(Box<Cuckoo>),
     /// Another system's Bloom filter.
     Foreign(Box<Foreign>),
+    /// A filter that is being rebuilt, and its shadow.
+    Rebuild(Box<Rebuild>),
 }
 
 /// A borrowed [`Value`].
@@ -24,6 +28,7 @@ pub enum ValueRef<'a> {
     Bloom(&'a Filter),
     Cuckoo(&'a Cuckoo),
     Foreign(&'a Foreign),
+    Rebuild(&'a Rebuild),
 }
 
 impl<'a> From<&'a Filter> for ValueRef<'a> {
@@ -50,21 +55,28 @@ impl<'a> From<&'a Value> for ValueRef<'a> {
             Value::Bloom(filter) => ValueRef::Bloom(filter),
             Value::Cuckoo(filter) => ValueRef::Cuckoo(filter),
             Value::Foreign(filter) => ValueRef::Foreign(filter),
+            Value::Rebuild(rebuild) => ValueRef::Rebuild(rebuild),
         }
     }
 }
 
 impl<'a> ValueRef<'a> {
-    /// Its arrays of cells: layers, or sub-filters.
+    /// Its arrays of cells: layers, sub-filters or links; behind those of a live filter the layers of its shadow.
     pub(crate) fn arrays(self) -> impl Iterator<Item = &'a Words> {
-        let (layers, tables, links) = match self {
+        let (value, shadow) = match self {
+            ValueRef::Rebuild(rebuild) => (rebuild.live().into(), rebuild.shadow().layers()),
+            value => (value, &[][..]),
+        };
+        let (layers, tables, links) = match value {
             ValueRef::Bloom(filter) => (filter.layers(), &[][..], &[][..]),
             ValueRef::Cuckoo(filter) => (&[][..], filter.tables(), &[][..]),
             ValueRef::Foreign(filter) => (&[][..], &[][..], filter.links()),
+            // A filter has one shadow at most.
+            ValueRef::Rebuild(_) => (&[][..], &[][..], &[][..]),
         };
-        let layers = layers.iter().map(|layer| layer.words());
+        let words = |layers: &'a [Arc<Layer>]| layers.iter().map(|layer| layer.words());
         let tables = tables.iter().map(|table| table.words());
-        layers.chain(tables).chain(links.iter().map(|link| link.words()))
+        words(layers).chain(tables).chain(links.iter().map(|link| link.words())).chain(words(shadow))
     }
 
     /// Bytes of all cells.
@@ -98,6 +110,16 @@ impl Value {
         }
     }
 
+    /// What this server has been asked of the filter, of one that is being rebuilt the live one; `None` of a cuckoo
+    /// filter, which does not count that.
+    pub fn usage(&self) -> Option<&Usage> {
+        match self.live() {
+            Value::Bloom(filter) => Some(filter.usage()),
+            Value::Foreign(filter) => Some(filter.usage()),
+            Value::Cuckoo(_) | Value::Rebuild(_) => None,
+        }
+    }
+
     /// Bytes of all cells.
     pub fn bytes(&self) -> u64 {
         ValueRef::from(self).bytes()
@@ -109,6 +131,7 @@ impl Value {
             Value::Bloom(filter) => filter.allocated(),
             Value::Cuckoo(filter) => size_of::<Value>() + filter.allocated(),
             Value::Foreign(filter) => size_of::<Value>() + filter.allocated(),
+            Value::Rebuild(rebuild) => rebuild.allocated(),
         }
     }
 
@@ -121,7 +144,14 @@ impl Value {
             Value::Bloom(filter) => Value::Bloom(filter.snapshot()?),
             Value::Cuckoo(filter) => Value::Cuckoo(Box::new(filter.snapshot()?)),
             Value::Foreign(filter) => Value::Foreign(Box::new(filter.snapshot()?)),
+            Value::Rebuild(rebuild) => Value::Rebuild(Box::new(rebuild.snapshot()?)),
         })
+    }
+
+    /// Takes the value out of its place; what is left there has no bit and no item, and must be replaced.
+    #[must_use]
+    pub fn take(&mut self) -> Value {
+        std::mem::replace(self, Value::Foreign(Box::new(Foreign::nothing())))
     }
 }
 
@@ -131,6 +161,9 @@ impl std::fmt::Debug for Value {
             Value::Bloom(filter) => f.debug_tuple("Bloom").field(filter.spec()).finish_non_exhaustive(),
             Value::Cuckoo(filter) => f.debug_tuple("Cuckoo").field(filter.spec()).finish_non_exhaustive(),
             Value::Foreign(filter) => f.debug_tuple("Foreign").field(filter).finish(),
+            Value::Rebuild(rebuild) => {
+                f.debug_tuple("Rebuild").field(rebuild.live()).field(rebuild.shadow().spec()).finish()
+            }
         }
     }
 }
@@ -141,7 +174,7 @@ pub enum Retired {
     Layers(Vec<Arc<Layer>>),
     /// Sub-filters of a cuckoo filter.
     Tables(Vec<Arc<Table>>),
-    /// Whatever else has cells, and how many bytes of them: a filter that was being loaded.
+    /// Whatever else has cells, and how many bytes of them: a filter that was being loaded or rebuilt.
     Other(Box<dyn Send>, u64),
 }
 
@@ -154,6 +187,13 @@ impl From<Vec<Arc<Layer>>> for Retired {
 impl From<Vec<Arc<Table>>> for Retired {
     fn from(tables: Vec<Arc<Table>>) -> Retired {
         Retired::Tables(tables)
+    }
+}
+
+impl From<Value> for Retired {
+    fn from(value: Value) -> Retired {
+        let bytes = value.bytes();
+        Retired::Other(Box::new(value), bytes)
     }
 }
 

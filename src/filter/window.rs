@@ -152,6 +152,11 @@ impl Window {
         Ok(retired)
     }
 
+    /// For a window that is empty: goes on at the generation of another, by its schedule.
+    pub(super) fn keep_step(&mut self, other: &Window) {
+        (self.newest, self.schedule) = (other.newest, other.schedule);
+    }
+
     /// Counts a rotation by hand, which shifts the schedule by one.
     pub(crate) fn shift_schedule(&mut self) {
         self.schedule.rotations = (self.schedule.rotations + 1).min(limits::MAX_GENERATION);

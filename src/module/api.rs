@@ -390,6 +390,26 @@ impl crate::command::Key for OpenKey<'_> {
             }
         }
     }
+
+    fn convert<R>(&mut self, change: impl FnOnce(&mut Value) -> R) -> Option<R> {
+        let raw = self.raw;
+        let value = self.value_mut().ok()??;
+        let result = data_type::change(value, change);
+        let data_type = data_type::handle_for(value);
+        // SAFETY: the key is open for writing. What moves leaves an empty value behind, which the server frees when it
+        // takes the new one. That also ends the time to live, which therefore is read before and set again.
+        unsafe {
+            if server!(RedisModule_ModuleTypeGetType(raw)) != data_type {
+                let expires = server!(RedisModule_GetAbsExpire(raw));
+                let moved = data_type::change(value, Value::take);
+                self.create(moved);
+                if expires != raw::REDISMODULE_NO_EXPIRE.into() {
+                    server!(RedisModule_SetAbsExpire(raw, expires));
+                }
+            }
+        }
+        Some(result)
+    }
 }
 
 /// Keys of the server's own types, which imports read.

@@ -2,16 +2,21 @@
 
 use super::api::{Context, OpenKey, OwnText, Text};
 use super::commands::name_of;
-use super::{config, memory, offload, reclaim};
-use crate::command::{Access, Call, CommandError, Effect, Fork, Loads, Reply};
+use super::{config, log, memory, offload, reclaim};
+use crate::command::{Access, Call, CommandError, Effect, Ended, Fork, Loads, Reply};
 use crate::config::Settings;
 use crate::filter::{Retired, Value};
-use redis_module::raw::{REDISMODULE_CTX_FLAGS_LOADING, REDISMODULE_CTX_FLAGS_REPLICATED};
+use redis_module::raw::{
+    REDISMODULE_CTX_FLAGS_LOADING, REDISMODULE_CTX_FLAGS_OOM, REDISMODULE_CTX_FLAGS_REPLICATED,
+};
 use std::ffi::{CStr, CString};
 use std::sync::{Mutex, PoisonError};
 
 /// The filters that are being loaded in chunks. Only the main thread takes the lock.
 static LOADS: Mutex<Option<Loads>> = Mutex::new(None);
+
+/// The rebuilds that ended by themselves. Only the main thread takes the lock.
+static ENDED: Mutex<Option<Ended>> = Mutex::new(None);
 
 /// Gives up the loads into a database, or into all: its keys have been flushed.
 pub(super) fn flush_loads(database: Option<i32>) {
@@ -19,6 +24,9 @@ pub(super) fn flush_loads(database: Option<i32>) {
     if let Some(dropped) = loads.as_mut().map(|loads| loads.flush(database)) {
         let bytes = dropped.bytes();
         reclaim::free(dropped, bytes);
+    }
+    if let Some(ended) = ENDED.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        ended.flush(database);
     }
 }
 
@@ -135,6 +143,19 @@ impl<'a> Call<'a> for ServerCall<'a> {
     ) -> Reply {
         offload::offload(self.ctx, self.text(argument), work)
             .unwrap_or_else(|work| work(self.arg(argument), &offload::fork))
+    }
+
+    fn is_out_of_memory(&self) -> bool {
+        self.ctx.flags() & REDISMODULE_CTX_FLAGS_OOM != 0
+    }
+
+    fn log(&self, line: &str) {
+        log::warning(line);
+    }
+
+    fn with_ended<R>(&self, work: impl FnOnce(&mut Ended, i32) -> R) -> R {
+        let mut ended = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
+        work(ended.get_or_insert_default(), self.ctx.database())
     }
 
     fn with_loads<R>(&self, work: impl FnOnce(&mut Loads, i32) -> R) -> R {

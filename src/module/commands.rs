@@ -31,7 +31,7 @@ macro_rules! entries {
 }
 
 const ENTRIES: [Callback; TABLE.len()] = entries!(
-    0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41
+    0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42
 );
 
 #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]

@@ -31,9 +31,9 @@ static FILTERS: Filters = Filters {
 /// Payloads that RESTORE, RDB files, LOADCHUNK, BF.IMPORT and BF.LOAD brought, and that were refused.
 pub(super) static PAYLOADS_REFUSED: Counter = Counter::new();
 
-/// Where filters of this kind are counted. A filter stays of its kind.
+/// Where filters of this kind are counted: one that is being rebuilt, as its live filter.
 pub(super) fn filters_like(value: &Value) -> &'static Gauge {
-    match value {
+    match value.live() {
         Value::Bloom(filter) => match filter.spec().family {
             _ if filter.spec().cell.counts() => &FILTERS.counting,
             Family::Fixed(_) => &FILTERS.fixed,
@@ -41,7 +41,8 @@ pub(super) fn filters_like(value: &Value) -> &'static Gauge {
             Family::Window { .. } => &FILTERS.window,
         },
         Value::Cuckoo(_) => &FILTERS.cuckoo,
-        Value::Foreign(_) => &FILTERS.foreign,
+        // No filter is rebuilt inside a rebuild.
+        Value::Foreign(_) | Value::Rebuild(_) => &FILTERS.foreign,
     }
 }
 

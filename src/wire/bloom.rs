@@ -62,6 +62,17 @@ struct LayerDescription {
 }
 
 impl Description {
+    /// When its generations change, and the number of the newest, of a window.
+    pub(super) fn schedule(&self) -> Option<(Schedule, u64)> {
+        let is_window = matches!(self.spec.family, Family::Window { .. });
+        is_window.then_some((self.schedule, self.newest))
+    }
+
+    /// Whether its cells are counters.
+    pub(super) fn counts(&self) -> bool {
+        self.spec.cell.counts()
+    }
+
     /// Bytes of the cells of each layer.
     pub(super) fn arrays(&self) -> impl Iterator<Item = u64> {
         self.layers.iter().map(|layer| layer.shape.bytes())

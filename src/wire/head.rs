@@ -4,7 +4,7 @@
 //! ```text
 //!  0  "BLMY"           magic
 //!  4  u8               version, 1
-//!  5  u8               kind: 1 fixed, 2 chain, 3 window, 4 cuckoo, 5 foreign
+//!  5  u8               kind: 1 fixed, 2 chain, 3 window, 4 cuckoo, 5 foreign, 6 rebuild
 //!  6  u16              flags, 0
 //!  8  u32              length of the header
 //! 12  u64              length of the body: the bytes of all cells
@@ -13,7 +13,7 @@
 //! ```
 
 use super::decode::Filled;
-use super::{DecodeError, MAGIC, VERSION, bloom, cuckoo, foreign, take};
+use super::{DecodeError, MAGIC, VERSION, bloom, cuckoo, foreign, rebuild, take};
 use crate::filter::{Value, ValueRef};
 use bincode::Options;
 use serde::{Deserialize, Serialize};
@@ -62,6 +62,7 @@ pub(super) enum Description {
     Bloom(bloom::Description),
     Cuckoo(cuckoo::Description),
     Foreign(foreign::Description),
+    Rebuild(Box<rebuild::Description>),
 }
 
 impl Description {
@@ -71,6 +72,7 @@ impl Description {
             Description::Bloom(description) => description.stamp,
             Description::Cuckoo(description) => description.stamp,
             Description::Foreign(description) => description.stamp,
+            Description::Rebuild(description) => description.stamp(),
         }
     }
 
@@ -80,6 +82,7 @@ impl Description {
             Description::Bloom(description) => description.arrays().collect(),
             Description::Cuckoo(description) => description.arrays().collect(),
             Description::Foreign(description) => description.arrays().collect(),
+            Description::Rebuild(description) => description.arrays(),
         }
     }
 
@@ -89,17 +92,24 @@ impl Description {
             Description::Bloom(description) => description.build(arrays),
             Description::Cuckoo(description) => description.build(arrays),
             Description::Foreign(description) => description.build(arrays),
+            Description::Rebuild(description) => description.build(arrays),
         }
+    }
+}
+
+/// The header of a value.
+pub(super) fn header(value: ValueRef<'_>) -> Header {
+    match value {
+        ValueRef::Bloom(filter) => bloom::encode(filter),
+        ValueRef::Cuckoo(filter) => cuckoo::encode(filter),
+        ValueRef::Foreign(filter) => foreign::encode(filter),
+        ValueRef::Rebuild(rebuild) => rebuild::encode(rebuild),
     }
 }
 
 /// The head of a value, and its stamp.
 pub(super) fn encode(value: ValueRef<'_>) -> (Vec<u8>, u32) {
-    let Header { kind, bytes, stamp } = match value {
-        ValueRef::Bloom(filter) => bloom::encode(filter),
-        ValueRef::Cuckoo(filter) => cuckoo::encode(filter),
-        ValueRef::Foreign(filter) => foreign::encode(filter),
-    };
+    let Header { kind, bytes, stamp } = header(value);
     let mut head = Vec::new();
     head.extend_from_slice(&MAGIC);
     head.extend_from_slice(&[VERSION, kind, 0, 0]);
@@ -139,17 +149,23 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Description, DecodeError> {
     if flags != 0 {
         return Err(DecodeError::Field("flags"));
     }
-    let description = match kind {
-        1..=3 => Description::Bloom(bloom::decode(kind, rest)?),
-        4 => Description::Cuckoo(cuckoo::decode(rest)?),
-        5 => Description::Foreign(foreign::decode(rest)?),
-        _ => return Err(DecodeError::Field("kind")),
-    };
+    let description = describe(kind, rest)?;
     let sum = description.arrays().into_iter().try_fold(0u64, u64::checked_add);
     if sum != Some(body_len) {
         return Err(DecodeError::Length("body"));
     }
     Ok(description)
+}
+
+/// Reads and validates the header of a kind.
+pub(super) fn describe(kind: u8, header: &[u8]) -> Result<Description, DecodeError> {
+    Ok(match kind {
+        1..=3 => Description::Bloom(bloom::decode(kind, header)?),
+        4 => Description::Cuckoo(cuckoo::decode(header)?),
+        5 => Description::Foreign(foreign::decode(header)?),
+        rebuild::KIND => Description::Rebuild(Box::new(rebuild::decode(header)?)),
+        _ => return Err(DecodeError::Field("kind")),
+    })
 }
 
 /// Length of the head that `bytes` begin with.

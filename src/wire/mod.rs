@@ -24,6 +24,7 @@ mod encode;
 mod foreign;
 mod head;
 pub mod import;
+mod rebuild;
 pub mod redisbloom;
 
 pub use decode::Decoder;

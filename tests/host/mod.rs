@@ -5,7 +5,8 @@
 
 use bloomery::command::table::Entry;
 use bloomery::command::{
-    Access, Call, Command, CommandError, Effect, Fork, Key, Loads, Namespace, Reply, TABLE, WrongType, run,
+    Access, Call, Command, CommandError, Effect, Ended, Fork, Key, Loads, Namespace, Reply, TABLE, WrongType,
+    run,
 };
 use bloomery::config::Settings;
 use bloomery::filter::{Retired, Value};
@@ -40,6 +41,10 @@ pub struct Host {
     /// Commands that were ready to wait for the pool.
     pub offloaded: Cell<usize>,
     loads: RefCell<Loads>,
+    ended: RefCell<Ended>,
+    /// Lines of the log.
+    pub log: RefCell<Vec<String>>,
+    pub is_out_of_memory: Cell<bool>,
 }
 
 /// One command.
@@ -78,6 +83,10 @@ impl Key for HostKey<'_> {
         let content = Rc::new(RefCell::new(Content::Filter(value)));
         self.host.keys.borrow_mut().insert(self.name.to_vec(), content.clone());
         self.value = Some(content);
+    }
+
+    fn convert<R>(&mut self, change: impl FnOnce(&mut Value) -> R) -> Option<R> {
+        self.value_mut().unwrap().map(change)
     }
 }
 
@@ -195,6 +204,18 @@ impl<'a> Call<'a> for HostCall<'a> {
         std::thread::scope(|scope| {
             scope.spawn(|| work(&bytes, &|tasks, task| (0..tasks).for_each(task))).join().unwrap()
         })
+    }
+
+    fn is_out_of_memory(&self) -> bool {
+        self.host.is_out_of_memory.get()
+    }
+
+    fn log(&self, line: &str) {
+        self.host.log.borrow_mut().push(line.to_owned());
+    }
+
+    fn with_ended<R>(&self, work: impl FnOnce(&mut Ended, i32) -> R) -> R {
+        work(&mut self.host.ended.borrow_mut(), 0)
     }
 
     fn with_loads<R>(&self, work: impl FnOnce(&mut Loads, i32) -> R) -> R {

@@ -1,9 +1,11 @@
-//! Options of BF.RESERVE and BF.INSERT.
+//! Options of BF.RESERVE, BF.INSERT and BF.REBUILD.
 
 use super::{HASHES, Words, bad, hash_name, integer, name_of, number, one_of, printable, seed, unsigned};
 use crate::command::error::CommandError;
-use crate::command::{Access, Call, Key};
+use crate::command::{Access, Call, Key, foreign};
 use crate::config::Settings;
+use crate::filter::foreign::Growth;
+use crate::filter::{Filter, Foreign, Value, Window};
 use crate::hash::HashKind;
 use crate::hash::Seed;
 use crate::params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limits};
@@ -42,8 +44,8 @@ struct ReserveOptions<'a> {
     every_ms: Option<u64>,
     since_ms: Option<u64>,
     shards: Option<u32>,
-    layout: LayoutChoice,
-    hash: HashKind,
+    layout: Option<LayoutChoice>,
+    hash: Option<HashKind>,
     seed: Option<&'a [u8]>,
     tightening: Option<Tightening>,
     on_full: Option<OnFull>,
@@ -62,7 +64,7 @@ enum OnFull {
 pub(in crate::command) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Reservation, CommandError> {
     let rate = error_rate(call.arg(2))?;
     let capacity = capacity(call.arg(3))?;
-    let options = reserve_options(call)?;
+    let options = reserve_options(Words { call, next: 4 }, |_, _| Ok(false))?;
     if let Some(index) = options.like {
         return like(call, index, rate, capacity);
     }
@@ -72,16 +74,19 @@ pub(in crate::command) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Reser
         error_rate: rate,
         seed: Seed::default(),
         shards: options.shards.unwrap_or(1),
-        hash: options.hash,
-        layout: options.layout,
+        hash: options.hash.unwrap_or_default(),
+        layout: options.layout.unwrap_or_default(),
         cell: options.counting.unwrap_or(Cell::Bit),
         family,
     };
-    let spec = match options.seed {
-        Some(hex) => Spec { seed: seed(hex, spec.hash)?, ..spec },
-        None => with_random_seed(spec)?,
-    };
-    Ok(Reservation { spec, since_ms: options.since_ms })
+    Ok(Reservation { spec: with_seed(spec, options.seed)?, since_ms: options.since_ms })
+}
+
+fn with_seed(spec: Spec, hex: Option<&[u8]>) -> Result<Spec, CommandError> {
+    match hex {
+        Some(hex) => Ok(Spec { seed: seed(hex, spec.hash)?, ..spec }),
+        None => with_random_seed(spec),
+    }
 }
 
 /// The same spec with a seed that nobody can guess.
@@ -90,11 +95,15 @@ pub(in crate::command) fn with_random_seed(spec: Spec) -> Result<Spec, CommandEr
     Ok(Spec { seed, ..spec })
 }
 
-fn reserve_options<'a, C: Call<'a>>(call: &C) -> Result<ReserveOptions<'a>, CommandError> {
+/// Reads the options; `own` is asked first, and takes those that the command has beside them.
+fn reserve_options<'a, 'c, C: Call<'a>>(
+    mut words: Words<'c, C>,
+    mut own: impl FnMut(&[u8], &mut Words<'c, C>) -> Result<bool, CommandError>,
+) -> Result<ReserveOptions<'a>, CommandError> {
     let mut options = ReserveOptions::default();
-    let mut words = Words { call, next: 4 };
     while let Some(word) = words.next() {
         match word.to_ascii_uppercase().as_slice() {
+            word if own(word, &mut words)? => {}
             b"EXPANSION" => {
                 let value = words.next().ok_or(CommandError::NoExpansion)?;
                 options.expansion = Some(integer(value).ok_or(CommandError::BadExpansion)?);
@@ -136,9 +145,9 @@ fn reserve_options<'a, C: Call<'a>>(call: &C) -> Result<ReserveOptions<'a>, Comm
                 })?);
             }
             b"LAYOUT" => {
-                options.layout = words.value("LAYOUT", "AUTO, BLOCKED or CLASSIC", one_of(&LAYOUTS))?
+                options.layout = Some(words.value("LAYOUT", "AUTO, BLOCKED or CLASSIC", one_of(&LAYOUTS))?);
             }
-            b"HASH" => options.hash = words.value("HASH", "XXH3 or SIPHASH", one_of(&HASHES))?,
+            b"HASH" => options.hash = Some(words.value("HASH", "XXH3 or SIPHASH", one_of(&HASHES))?),
             b"SEED" => options.seed = Some(words.value("SEED", "hexadecimal digits", Some)?),
             b"TIGHTENING" => {
                 let ratio = |value| Tightening::geometric(number(value)?).ok();
@@ -152,7 +161,7 @@ fn reserve_options<'a, C: Call<'a>>(call: &C) -> Result<ReserveOptions<'a>, Comm
             b"LIKE" => {
                 options.like = Some(words.next);
                 words.value("LIKE", "the key of a filter", Some)?;
-                if call.argc() != 6 {
+                if words.call.argc() != 6 {
                     return Err(CommandError::Exclusive(
                         "LIKE takes everything from the other filter, so no other options go with it",
                     ));
@@ -173,6 +182,114 @@ const ON_FULL: [(&str, OnFull); 3] =
 /// Name of a layout choice, as BF.RESERVE takes it.
 pub(in crate::command) fn layout_name(layout: LayoutChoice) -> &'static str {
     name_of(layout, &LAYOUTS)
+}
+
+impl ReserveOptions<'_> {
+    /// Whether one of them says what kind of filter is meant.
+    fn name_a_kind(&self) -> bool {
+        self.expansion.is_some()
+            || self.nonscaling
+            || self.counting.is_some()
+            || self.window.is_some()
+            || self.every_ms.is_some()
+            || self.since_ms.is_some()
+            || self.tightening.is_some()
+            || self.on_full.is_some()
+    }
+}
+
+/// `BF.REBUILD key BEGIN [CAPACITY c] [ERROR e] [option…]`: what the shadow of this filter is to be. What the options
+/// leave open stays as it is, as far as it is known, and the capacity becomes that which has turned out to be needed.
+pub(in crate::command) fn shadow<'a, C: Call<'a>>(
+    call: &C,
+    live: &Value,
+) -> Result<Reservation, CommandError> {
+    let (mut rate, mut size) = (None, None);
+    let options = reserve_options(Words { call, next: 3 }, |word, words| {
+        match word {
+            b"ERROR" => rate = Some(error_rate(words.next().ok_or(CommandError::BadErrorRate)?)?),
+            b"CAPACITY" => size = Some(capacity(words.next().ok_or(CommandError::BadCapacity)?)?),
+            b"LIKE" => {
+                return Err(CommandError::Exclusive("a rebuild begins with the options of its own filter"));
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    let settings = call.settings();
+    let known = match live.live() {
+        Value::Bloom(filter) => Spec { capacity: needed(filter), ..*filter.spec() },
+        Value::Foreign(filter) => of_foreign(filter, settings),
+        Value::Cuckoo(_) | Value::Rebuild(_) => return Err(CommandError::WrongType),
+    };
+    let is_named = options.name_a_kind();
+    let spec = Spec {
+        capacity: size.unwrap_or(known.capacity),
+        error_rate: rate.unwrap_or(known.error_rate),
+        seed: Seed::default(),
+        shards: options.shards.unwrap_or(known.shards),
+        hash: options.hash.unwrap_or(known.hash),
+        layout: options.layout.unwrap_or(known.layout),
+        cell: if is_named { options.counting.unwrap_or(Cell::Bit) } else { known.cell },
+        family: if is_named { family(&options, settings)? } else { known.family },
+    };
+    let window = match live.live() {
+        Value::Bloom(filter) => filter.window(),
+        _ => None,
+    };
+    if let (Family::Window { .. }, Some(window)) = (spec.family, window) {
+        keep_schedule(&options, window)?;
+    }
+    Ok(Reservation { spec: with_seed(spec, options.seed)?, since_ms: options.since_ms })
+}
+
+/// Refuses a schedule that is not the window's own.
+fn keep_schedule(options: &ReserveOptions<'_>, window: &Window) -> Result<(), CommandError> {
+    let schedule = window.schedule();
+    let differs = |given: Option<u64>, own| given.is_some_and(|given| given != own);
+    if differs(options.every_ms, schedule.every_ms) || differs(options.since_ms, schedule.since_ms) {
+        return Err(CommandError::Exclusive(
+            "a window and its shadow rotate together, so a rebuild keeps EVERY and SINCE; leave them out",
+        ));
+    }
+    Ok(())
+}
+
+/// The capacity that a filter should have had: its own, or the number of its items where there are more.
+fn needed(filter: &Filter) -> u64 {
+    match filter.window() {
+        // The capacity of a window is that of a generation.
+        Some(window) => window
+            .ring()
+            .iter()
+            .map(|layer| at_least(layer.capacity(), layer.items(), layer.estimate()))
+            .fold(1, u64::max),
+        None => at_least(filter.capacity(), filter.items(), filter.estimate()),
+    }
+}
+
+fn at_least(capacity: u64, items: u64, estimate: u64) -> u64 {
+    let needed = if items > capacity { items.max(estimate) } else { capacity };
+    needed.clamp(1, limits::MAX_CAPACITY)
+}
+
+/// The filter of ours that comes closest to another system's.
+fn of_foreign(filter: &Foreign, settings: Settings) -> Spec {
+    let capacity = at_least(filter.capacity(), filter.items(), filter.estimate());
+    // A bitmap was promised nothing: the rate that it has when it is half full, at the capacity that it is said to have.
+    let half_full = || filter.links().first().map_or(0.5, |link| link.spec().error_rate);
+    let error_rate = filter.error_rate().unwrap_or_else(half_full).clamp(limits::MIN_ERROR_RATE, 0.5);
+    let takes_all = filter.growth() == Growth::Bitmap;
+    let family = match foreign::expansion(filter) {
+        // RedisBloom's 0 is its default where a chain may grow.
+        Some(0) => Settings::family_for(2),
+        Some(expansion) => Settings::family_for(expansion.min(limits::MAX_EXPANSION)),
+        // A filter that refuses nothing must not begin to.
+        None if takes_all && settings.expansion == 0 => Settings::family_for(Settings::default().expansion),
+        None if takes_all => Settings::family_for(settings.expansion),
+        None => Family::Fixed(Overflow::Error),
+    };
+    Spec { family, ..Spec::fixed(capacity, error_rate) }
 }
 
 /// Which family the options mean.

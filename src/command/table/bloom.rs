@@ -121,6 +121,25 @@ const IMPORT: &[Argument] = &[required(
     ]),
 )];
 
+const REBUILD: &[Argument] = &[
+    Argument {
+        name: "begin",
+        token: None,
+        kind: Block(&[
+            word("begin", "BEGIN"),
+            option("capacity", "CAPACITY", Integer),
+            option("error", "ERROR", Double),
+            Argument { multiple: true, ..optional(required("option", Text)) },
+        ]),
+        optional: false,
+        multiple: false,
+    },
+    Argument { name: "item", token: Some("ADD"), kind: Text, optional: false, multiple: true },
+    word("commit", "COMMIT"),
+    word("abort", "ABORT"),
+    word("status", "STATUS"),
+];
+
 /// Items in one string.
 const BLOB: Argument = required(
     "items",
@@ -541,6 +560,21 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: "O(n), where n is the length of the data",
         since: "0.1.0",
         arguments: &[required("data", Text)],
+        more_keys: &[],
+    },
+    Entry {
+        command: Command::Rebuild,
+        namespace: Namespace::Bloom,
+        verb: "rebuild",
+        arity: -3,
+        key: KeyUse::Update,
+        // No deny-oom: COMMIT and ABORT are what gives memory back. BEGIN and ADD ask for themselves.
+        flags: "write",
+        categories: "write bloom",
+        summary: "Builds a filter anew beside one that goes on serving, and puts it in its place",
+        complexity: "O(1), ADD O(k * n), where k is the number of probes of an item and n is the number of items",
+        since: "0.1.0",
+        arguments: &[required("action", OneOf(REBUILD))],
         more_keys: &[],
     },
 ];

@@ -37,6 +37,7 @@ pub enum Command {
     Loadchunk,
     Import,
     Load,
+    Rebuild,
     CfReserve,
     CfAdd,
     CfAddnx,

@@ -90,6 +90,17 @@ impl Foreign {
         Ok(filter)
     }
 
+    /// A filter without links, which holds nothing and takes nothing: where a value has been taken from.
+    pub(super) fn nothing() -> Foreign {
+        Foreign {
+            scheme: Scheme::GoZero,
+            encoding: Encoding::Bytes,
+            growth: Growth::Bitmap,
+            links: Vec::new(),
+            usage: Usage::default(),
+        }
+    }
+
     /// Probes of an item in all links. A test may ask every one: bytes from outside must not make it take seconds.
     fn work(&self) -> u64 {
         self.links.iter().map(|link| u64::from(link.spec().probes)).sum()
@@ -249,6 +260,18 @@ impl Foreign {
         self.links.iter().fold(0, |sum, link| sum.saturating_add(link.spec().capacity))
     }
 
+    /// The error rate that it was asked to keep, over all its links; `None` of a bitmap, which was asked for none.
+    pub fn error_rate(&self) -> Option<f64> {
+        let first = self.links.first()?.spec().error_rate;
+        match self.growth {
+            Growth::Bitmap => None,
+            // The links of a chain have half of it, a quarter and so on.
+            Growth::RedisBloom { options, .. } if options & redisbloom::NO_SCALING == 0 => Some(first * 2.0),
+            Growth::RedisBloom { .. } => Some(first),
+            Growth::ValkeyBloom { error_rate, .. } => Some(error_rate),
+        }
+    }
+
     /// Bits that are set.
     pub fn ones(&self) -> u64 {
         self.links.iter().map(Link::ones).sum()
@@ -274,12 +297,6 @@ impl Foreign {
         // Where two ways of placing bits are asked, an absent item has two chances.
         let ways = self.scheme.probes(b"", 0).len() as f64;
         -libm::expm1(self.links.iter().map(|link| ways * libm::log1p(-link.rate_now())).sum())
-    }
-
-    /// The error rate that it was made for: 1 − Π(1 − promise of a link); `None` of a bitmap, which knows no promise.
-    pub fn error_rate(&self) -> Option<f64> {
-        let misses = self.links.iter().map(|link| libm::log1p(-link.spec().error_rate));
-        (self.growth != Growth::Bitmap).then(|| -libm::expm1(misses.sum()))
     }
 
     /// Bytes of the bits.

@@ -72,6 +72,7 @@ impl Home {
     }
 
     fn of(value: &Value) -> Home {
+        // One that is being rebuilt is ours, wherever it came from: no other system's encoding has room for a shadow.
         match value {
             Value::Cuckoo(filter) if filter.spec().origin != Origin::Bloomery => Home::RedisBloomCuckoo,
             Value::Foreign(filter) => match filter.scheme() {
@@ -169,6 +170,15 @@ pub(super) unsafe fn take(value: *mut c_void) -> Box<Value> {
     let value = unsafe { Box::from_raw(value.cast::<Value>()) };
     filters_like(&value).sub(1);
     value
+}
+
+/// Changes a value that the server has, which may be of another kind from then on, and is counted as such.
+pub(super) fn change<R>(value: &mut Value, change: impl FnOnce(&mut Value) -> R) -> R {
+    let before = filters_like(value);
+    let result = change(value);
+    before.sub(1);
+    filters_like(value).add(1);
+    result
 }
 
 /// Runs a load. Null makes the server refuse the file or payload; nothing is left behind.
@@ -271,8 +281,8 @@ unsafe extern "C" fn save_foreign(io: *mut raw::RedisModuleIO, value: *mut c_voi
                 }
                 Value::Foreign(filter) => redisbloom::save_bloom(&mut stream, filter),
                 Value::Cuckoo(filter) => redisbloom::save_cuckoo(&mut stream, filter),
-                // No filter of ours is of such a type.
-                Value::Bloom(_) => {}
+                // No filter of ours is of such a type, and none that is being rebuilt.
+                Value::Bloom(_) | Value::Rebuild(_) => {}
             }
         },
         give_up_saving,
@@ -291,7 +301,7 @@ unsafe extern "C" fn aof_rewrite(
             // SAFETY: the server passes a value of ours.
             let value = unsafe { read(value) };
             let command = name_of(load_command(match value {
-                Value::Bloom(_) | Value::Foreign(_) => Namespace::Bloom,
+                Value::Bloom(_) | Value::Foreign(_) | Value::Rebuild(_) => Namespace::Bloom,
                 Value::Cuckoo(_) => Namespace::Cuckoo,
             }));
             each_piece(&Encoder::new(value), |iterator, piece| {
