@@ -121,6 +121,25 @@ fn foreign_survives(mut filter: Foreign, name: &str) {
     assert!(wire::encode(&read) == written, "{name}");
 }
 
+/// The same of a filter that is being rebuilt: both of its filters, and whatever it ends as.
+fn rebuild_survives(value: Value, name: &str) {
+    let Some(rebuild) = value.rebuild() else { panic!("{name}: it is being rebuilt") };
+    survives(rebuild.shadow().snapshot().unwrap(), name);
+    match rebuild.live().snapshot().unwrap() {
+        Value::Bloom(filter) => survives(filter, name),
+        Value::Foreign(filter) => foreign_survives(*filter, name),
+        Value::Cuckoo(_) | Value::Rebuild(_) => panic!("{name}: no filter to be rebuilt"),
+    }
+    for end in [Value::commit_rebuild, Value::abort_rebuild] {
+        let mut ended = value.snapshot().unwrap();
+        assert!(wire::encode(&ended) == wire::encode(&value), "{name}: a copy differs");
+        assert_eq!(ended.bytes(), value.bytes(), "{name}");
+        let dropped = end(&mut ended).unwrap();
+        assert_eq!(ended.bytes() + dropped.bytes(), value.bytes(), "{name}");
+        assert!(refused_or_survives(&wire::encode(&ended), name), "{name}: ended, written, refused");
+    }
+}
+
 /// What loads is written back as it was read: there is one encoding of each filter.
 fn refused_or_survives(bytes: &[u8], name: &str) -> bool {
     match Decoder::read(bytes) {
@@ -130,6 +149,7 @@ fn refused_or_survives(bytes: &[u8], name: &str) -> bool {
                 Value::Bloom(filter) => survives(filter, name),
                 Value::Cuckoo(filter) => cuckoo_survives(*filter, name),
                 Value::Foreign(filter) => foreign_survives(*filter, name),
+                value @ Value::Rebuild(_) => rebuild_survives(value, name),
             }
             true
         }
@@ -263,6 +283,12 @@ const FOREIGN_FIELDS: &[Field] = &[
     ("link bits per item", 136, 8), ("link probes", 144, 4), ("link log2", 148, 4),
 ];
 
+#[rustfmt::skip] // a table
+const REBUILD_FIELDS: &[Field] = &[
+    ("deletes missed", 24, 8), ("length of the live header", 32, 4), ("live kind", 36, 1), ("shadow kind", 37, 1),
+    ("reserved", 38, 2),
+];
+
 /// Bytes that a decoder may take beside the body that a head declares. The sizes of a cuckoo filter's sub-filters are a
 /// list, made of their number alone, which is bounded.
 fn overhead(head: &[u8]) -> u64 {
@@ -294,6 +320,7 @@ fn header_fields_at_their_edges_are_refused_or_harmless() {
         let of_kind = match golden[5] {
             wire::CUCKOO => CUCKOO_FIELDS,
             wire::FOREIGN => FOREIGN_FIELDS,
+            wire::REBUILD => REBUILD_FIELDS,
             _ => BLOOM_FIELDS,
         };
         for (field, at, len) in ENVELOPE_FIELDS.iter().chain(of_kind) {

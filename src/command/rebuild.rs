@@ -67,6 +67,7 @@ fn begin<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     }
     let live = key.filter().ok().flatten().and_then(Filter::window);
     let made = made.in_step_with(live);
+    let since_ms = made.window().map_or(0, |window| window.schedule().since_ms);
     let words = creation(made.spec(), since_ms);
     key.convert(|value| value.begin_rebuild(made)).ok_or(CommandError::NotFound)??;
     call.replicate(Effect::Arguments(Command::Rebuild, in_words(words)));

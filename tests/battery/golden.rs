@@ -2,7 +2,7 @@
 //! whoever needs another state adds one.
 
 use bloomery::filter::foreign::{Encoding, Growth, Link, LinkSpec, RedisBloomPlan, Scheme};
-use bloomery::filter::{Foreign, Origin};
+use bloomery::filter::{Foreign, Origin, Rebuild};
 use bloomery::wire::import::{self, bitmap};
 use bloomery::{
     Cell, Cuckoo, CuckooSpec, Family, Filter, HashKind, LayoutChoice, Overflow, Seed, Spec, Tightening, Value,
@@ -17,6 +17,9 @@ pub(crate) type CuckooRecipe = (&'static str, fn() -> Cuckoo);
 
 /// The same of another system's filter.
 pub(crate) type ForeignRecipe = (&'static str, fn() -> Foreign);
+
+/// The same of a filter that is being rebuilt.
+pub(crate) type RebuildRecipe = (&'static str, fn() -> Rebuild);
 
 const SEED: u128 = 0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100;
 
@@ -230,6 +233,28 @@ pub(crate) const FOREIGN: &[ForeignRecipe] = &[
     ("foreign-redisbloom-1",  || filled(redisbloom_chain(RedisBloomPlan::Narrow, 0, 1, OLD_LINK), 0..250)),
 ];
 
+/// All filters that are being rebuilt.
+#[rustfmt::skip] // a table
+pub(crate) const REBUILDS: &[RebuildRecipe] = &[
+    ("rebuild-counting",      || rebuilt(Value::Bloom(counted(Spec::counting(80, 0.01))), with(Spec::counting(100, 0.01), 90), 20)),
+    ("rebuild-chain",         || rebuilt(Value::Bloom(grown(2, Tightening::INVERSE_SQUARE, Spec::fixed(50, 0.01), 300)), with(Spec::fixed(400, 0.001), 200), 0)),
+    ("rebuild-windows",       || {
+        let live = rotated(Spec::fixed(100, 0.01), 60_000);
+        let family = Family::Window { generations: 3, overflow: Overflow::Saturate, every_ms: 60_000 };
+        let mut shadow = make(Spec { family, ..Spec::fixed(150, 0.01) }).in_step_with(live.window());
+        add(&mut shadow, 180..240);
+        rebuilt(Value::Bloom(live), shadow, 0)
+    }),
+    ("rebuild-redisbloom",    || {
+        let live = filled(redisbloom_chain(RedisBloomPlan::Full, 5, 2, TODAYS_LINK), 0..200);
+        rebuilt(Value::Foreign(Box::new(live)), grown(2, Tightening::INVERSE_SQUARE, Spec::fixed(90, 0.01), 100), 0)
+    }),
+];
+
+fn rebuilt(live: Value, shadow: Filter, deletes_missed: u64) -> Rebuild {
+    Rebuild::new(live, shadow, deletes_missed).unwrap()
+}
+
 /// What `BF.RESERVE key 0.01 30` makes.
 const TODAYS_LINK: LinkSpec = LinkSpec {
     modulus: 384,
@@ -259,13 +284,15 @@ pub(crate) fn all() -> Vec<(&'static str, Value)> {
     let bloom = RECIPES.iter().map(|(name, recipe)| (*name, Value::Bloom(recipe())));
     let cuckoo = CUCKOOS.iter().map(|(name, recipe)| (*name, Value::Cuckoo(Box::new(recipe()))));
     let foreign = FOREIGN.iter().map(|(name, recipe)| (*name, Value::Foreign(Box::new(recipe()))));
-    bloom.chain(cuckoo).chain(foreign).collect()
+    let rebuild = REBUILDS.iter().map(|(name, recipe)| (*name, Value::Rebuild(Box::new(recipe()))));
+    bloom.chain(cuckoo).chain(foreign).chain(rebuild).collect()
 }
 
 /// The names of all.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     let ours = RECIPES.iter().map(|(name, _)| *name).chain(CUCKOOS.iter().map(|(name, _)| *name));
-    ours.chain(FOREIGN.iter().map(|(name, _)| *name))
+    let ours = ours.chain(FOREIGN.iter().map(|(name, _)| *name));
+    ours.chain(REBUILDS.iter().map(|(name, _)| *name))
 }
 
 /// Where a file of tests/golden lies.
@@ -286,7 +313,8 @@ pub(crate) fn items() -> String {
 }
 
 /// What a filter says of those items, as JSON for readers that are not ours: a 1 or 0 for each, its count where the
-/// filter counts, and in a window its age under the newest generation, −1 for none.
+/// filter counts, and in a window its age under the newest generation, −1 for none. Of one that is being rebuilt what the
+/// live filter says, and beside that its shadow.
 pub(crate) fn answers(value: &Value) -> String {
     match value {
         Value::Bloom(filter) => {
@@ -309,6 +337,12 @@ pub(crate) fn answers(value: &Value) -> String {
         Value::Foreign(filter) => {
             let contains = (0..ASKED).map(|i| filter.contains(&item(i))).collect();
             json(filter.items(), filter.ones(), contains, None, None)
+        }
+        Value::Rebuild(rebuild) => {
+            let live = answers(rebuild.live());
+            let shadow = answers(&Value::Bloom(rebuild.shadow().snapshot().unwrap()));
+            let live = live.strip_suffix("\n}\n").expect("an object");
+            format!("{live},\n\"deletes missed\": {},\n\"shadow\": {shadow}}}\n", rebuild.deletes_missed())
         }
     }
 }

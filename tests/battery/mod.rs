@@ -113,6 +113,10 @@ pub(crate) fn portrait<'a>(filter: impl Into<ValueRef<'a>>) -> String {
                 filter.links().iter().map(|link| (link.spec(), link.items(), link.ones())).collect();
             format!("{:?}", (filter.scheme(), filter.encoding(), filter.growth(), links))
         }
+        ValueRef::Rebuild(rebuild) => {
+            let shadow = figures(rebuild.shadow());
+            format!("{} {shadow:?} {}", portrait(rebuild.live()), rebuild.deletes_missed())
+        }
     }
 }
 

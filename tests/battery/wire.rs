@@ -19,6 +19,10 @@ pub(crate) const FOREIGN: u8 = 5;
 pub(crate) const FOREIGN_HEADER: usize = 64;
 /// Bytes of each link's header.
 pub(crate) const LINK_HEADER: usize = 64;
+/// Number of the kind of filters that are being rebuilt.
+pub(crate) const REBUILD: u8 = 6;
+/// Bytes of such a filter's own header, before those of the two filters.
+pub(crate) const REBUILD_HEADER: usize = 16;
 /// Bytes of a chunk before its data.
 pub(crate) const CHUNK_PREFIX: usize = 20;
 
@@ -65,14 +69,27 @@ pub(crate) fn pieces(bytes: &[u8]) -> Vec<Range<usize>> {
     }
 }
 
-/// The stamp of a head: CRC-32C of its header, of layers and links with the numbers of items taken as 0.
+/// The stamp of a head: CRC-32C of its header, of layers and links with the numbers of items taken as 0; of a filter
+/// that is being rebuilt, CRC-32C of the stamps of both.
 pub(crate) fn stamp(head: &[u8]) -> u32 {
-    let (first, len, items) = match head[5] {
-        CUCKOO => return crc32c::crc32c(&head[ENVELOPE..]),
+    stamp_of(head[5], &head[ENVELOPE..])
+}
+
+fn stamp_of(kind: u8, header: &[u8]) -> u32 {
+    let (first, len, items) = match kind {
+        REBUILD => {
+            let filters = header.get(REBUILD_HEADER..).unwrap_or_default();
+            let live_len = header.get(8..12).map_or(0, |_| u32_at(header, 8) as usize);
+            let (live, shadow) = filters.split_at(live_len.min(filters.len()));
+            let kind = |at: usize| header.get(at).copied().unwrap_or(0).min(FOREIGN);
+            let stamps = [stamp_of(kind(12), live), stamp_of(kind(13), shadow)];
+            return crc32c::crc32c(&stamps.map(u32::to_le_bytes).concat());
+        }
+        CUCKOO => return crc32c::crc32c(header),
         FOREIGN => (FOREIGN_HEADER, LINK_HEADER, 32),
         _ => (FILTER_HEADER, LAYER_HEADER, 24),
     };
-    let mut header = head[ENVELOPE..].to_vec();
+    let mut header = header.to_vec();
     for part in (first..header.len()).step_by(len) {
         let end = header.len().min(part + items + 8);
         header[(part + items).min(end)..end].fill(0);
