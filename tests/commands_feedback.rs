@@ -305,3 +305,18 @@ fn advice_on_an_observed_rate_far_above_the_promise() {
     host.now_ms.set(host.now_ms.get() + 2 * 3_600_000);
     assert!(advice(&host, "k").is_empty());
 }
+
+#[test]
+fn a_filter_that_is_rebuilt_counts_once_and_its_successor_anew() {
+    let host = Host::default();
+    lines(&host, &["BF.RESERVE k 0.001 100", "BF.MADD k a b", "BF.REBUILD k BEGIN"]);
+    lines(&host, &["BF.ADD k c", "BF.ADDNX k c", "BF.MADD k d e", "BF.REBUILD k ADD a b"]);
+    run(&host, &[b"BF.BULKADD", b"k", b"FIXED", b"1", b"fg"]);
+    lines(&host, &["BF.EXISTS k a", "BF.MEXISTS k x y", "BF.FEEDBACK k 1 0"]);
+    run(&host, &[b"BF.BULKTEST", b"k", b"FIXED", b"1", b"az"]);
+    assert_eq!(usage(&host, "k"), [2, 3, 8, 0]);
+    assert_eq!(feedback(&host, "k")[2][0], Reply::Integer(1));
+    lines(&host, &["BF.REBUILD k COMMIT", "BF.EXISTS k a"]);
+    assert_eq!(usage(&host, "k"), [1, 0, 0, 0]);
+    assert_eq!(feedback(&host, "k")[2][0], Reply::Integer(0));
+}
