@@ -22,7 +22,7 @@ SPREAD = 0x5BD1E995
 BLOCK_BITS = 512
 MAX_CHUNK = 16 << 20
 
-FIXED, CHAIN, WINDOW, CUCKOO, FOREIGN = 1, 2, 3, 4, 5
+FIXED, CHAIN, WINDOW, CUCKOO, FOREIGN, REBUILD = 1, 2, 3, 4, 5, 6
 XXH3, SIPHASH = 1, 2
 CUCKOO_REDISBLOOM, CUCKOO_REDISBLOOM_1 = 3, 4
 CLASSIC, BLOCKED = 1, 2
@@ -37,6 +37,7 @@ LAYER_HEADER = struct.Struct("<QdQQII")
 CUCKOO_HEADER = struct.Struct("<QQQQQBBHHHII")
 FOREIGN_HEADER = struct.Struct("<BBBBIII32sdd")
 LINK_HEADER = struct.Struct("<QQQQQddII")
+REBUILD_HEADER = struct.Struct("<QIBBH")
 CHUNK_PREFIX = struct.Struct("<QIII")
 
 
@@ -583,6 +584,26 @@ class Cuckoo(Hashing):
         return sum(table.items() for table in self.layers)
 
 
+@dataclass
+class Rebuild:
+    """A filter that is being rebuilt: the live one, which answers, and its shadow."""
+
+    kind: int
+    live: object
+    shadow: Filter
+    deletes_missed: int
+
+    @property
+    def layers(self):
+        return self.live.layers + self.shadow.layers
+
+    def contains(self, item):
+        return self.live.contains(item)
+
+    def count(self, item):
+        return self.live.count(item)
+
+
 def read(data):
     """The filter in the bytes of a file."""
     filter_, body_len, stamp, rest = read_head(data)
@@ -609,10 +630,32 @@ def read_head(data):
     need(len(header) == header_len, "the header is cut short")
     need(crc32c(head[:20] + header) == checksum, "checksum of the head")
     need(flags == 0, "flags")
-    read_header = {CUCKOO: cuckoo_header, FOREIGN: foreign_header}.get(kind, bloom_header)
     filter_, stamp = read_header(kind, header)
     need(body_len == sum(layer.bytes for layer in filter_.layers), "length of the body")
     return filter_, body_len, stamp, rest
+
+
+def read_header(kind, header):
+    """The filter without its cells, and the stamp."""
+    readers = {CUCKOO: cuckoo_header, FOREIGN: foreign_header, REBUILD: rebuild_header}
+    return readers.get(kind, bloom_header)(kind, header)
+
+
+def rebuild_header(kind, header):
+    need(len(header) >= REBUILD_HEADER.size, "the header is too short")
+    deletes_missed, live_length, live_kind, shadow_kind, reserved = REBUILD_HEADER.unpack_from(header)
+    need(live_kind in (FIXED, CHAIN, WINDOW, FOREIGN), "kind of the live filter")
+    need(shadow_kind in (FIXED, CHAIN, WINDOW), "kind of the shadow")
+    need(reserved == 0, "reserved")
+    headers = header[REBUILD_HEADER.size :]
+    live, live_stamp = read_header(live_kind, headers[:live_length])
+    shadow, shadow_stamp = read_header(shadow_kind, headers[live_length:])
+    counts = live_kind == FIXED and live.width > 1
+    need(deletes_missed <= (1 << 62 if counts else 0), "deletes missed")
+    if live_kind == shadow_kind == WINDOW:
+        times = [(f.every_ms, f.since_ms, f.rotations, f.newest) for f in (live, shadow)]
+        need(times[0] == times[1], "schedule of the shadow")
+    return Rebuild(kind, live, shadow, deletes_missed), crc32c(struct.pack("<II", live_stamp, shadow_stamp))
 
 
 def cuckoo_header(kind, header):
@@ -746,7 +789,8 @@ def read_chunk(rest, filter_, body, stamp):
 def main(path, *items):
     with open(path, "rb") as file:
         filter_ = read(file.read())
-    print(filter_.__class__.__name__, {k: v for k, v in vars(filter_).items() if k not in ("layers", "seed")})
+    hidden = ("layers", "seed", "live", "shadow")
+    print(filter_.__class__.__name__, {k: v for k, v in vars(filter_).items() if k not in hidden})
     for layer in filter_.layers:
         print("  layer", {k: v for k, v in vars(layer).items() if k != "data"}, f"bytes={layer.bytes}")
     for item in items:

@@ -23,7 +23,9 @@ def golden(request):
 
 def test_there_are_files_of_every_kind():
     every = [reader.read(path.read_bytes()) for path in FILES]
-    assert {f.kind for f in every} == {reader.FIXED, reader.CHAIN, reader.WINDOW, reader.CUCKOO, reader.FOREIGN}
+    plain = {reader.FIXED, reader.CHAIN, reader.WINDOW, reader.CUCKOO, reader.FOREIGN}
+    assert {f.kind for f in every} == plain | {reader.REBUILD}
+    assert {f.live.kind for f in every if f.kind == reader.REBUILD} == plain - {reader.CUCKOO}
     cuckoo = [f for f in every if f.kind == reader.CUCKOO]
     redisblooms = {reader.CUCKOO_REDISBLOOM, reader.CUCKOO_REDISBLOOM_1}
     assert {f.hash for f in cuckoo} == {reader.XXH3, reader.SIPHASH} | redisblooms
@@ -46,6 +48,15 @@ def test_there_are_files_of_every_kind():
 def test_answers(golden):
     data, says = golden
     filter_ = reader.read(data)
+    if filter_.kind == reader.REBUILD:
+        assert filter_.deletes_missed == says["deletes missed"]
+        assert [filter_.contains(item) for item in ITEMS] == [filter_.live.contains(item) for item in ITEMS]
+        check_answers(filter_.shadow, says["shadow"])
+        filter_ = filter_.live
+    check_answers(filter_, says)
+
+
+def check_answers(filter_, says):
     assert "".join(str(int(filter_.contains(item))) for item in ITEMS) == says["contains"]
     assert filter_.items() == says["items"]
     if filter_.kind != reader.CUCKOO:

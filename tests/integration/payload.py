@@ -55,6 +55,15 @@ LINK_FIELDS = [
     ("error rate", "d", 40), ("bits per item", "d", 48), ("probes", "I", 56), ("log2", "I", 60),
 ]  # fmt: skip
 LINK_SIZE = 64
+REBUILD = 6  # a filter that is being rebuilt: behind these fields the headers of the live filter and of its shadow
+REBUILD_FIELDS = [
+    ("deletes missed", "Q", 0),
+    ("live length", "I", 8),
+    ("live kind", "B", 12),
+    ("shadow kind", "B", 13),
+    ("rebuild reserved", "H", 14),
+]
+REBUILD_SIZE = 16
 
 
 @dataclasses.dataclass
@@ -89,25 +98,7 @@ class Payload:
         return [(name, code, at) for name, code, at in fields if at + struct.calcsize("<" + code) <= len(head)]
 
     def header_fields(self) -> list[tuple[str, str, int]]:
-        if self.kind == CUCKOO:
-            return CUCKOO_FIELDS
-        fields, of_part, word = FILTER_FIELDS, LAYER_FIELDS, "layer"
-        if self.kind == FOREIGN:
-            fields, of_part, word = FOREIGN_FIELDS, LINK_FIELDS, "link"
-        return fields + [
-            (f"{word} {number}: {name}", code, start + at)
-            for number, start in enumerate(self.parts())
-            for name, code, at in of_part
-        ]
-
-    def parts(self) -> range:
-        """Where in the header the layers or links begin, which a cuckoo filter does not have."""
-        length = len(self.pieces[0]) - ENVELOPE
-        if self.kind == CUCKOO:
-            return range(0)
-        if self.kind == FOREIGN:
-            return range(FOREIGN_SIZE, length - LINK_SIZE + 1, LINK_SIZE)
-        return range(FILTER_SIZE, length - LAYER_SIZE + 1, LAYER_SIZE)
+        return header_fields(self.kind, self.pieces[0][ENVELOPE:])
 
     @property
     def kind(self) -> int:
@@ -128,12 +119,59 @@ class Payload:
         head, *chunks = self.pieces
         header = bytearray(head[ENVELOPE:])
         head = head[: ENVELOPE - 4] + struct.pack("<I", crc32c(head[: ENVELOPE - 4] + header)) + header
-        # The stamp does not depend on the numbers of items, which change while a filter is dumped.
-        items = 32 if self.kind == FOREIGN else 24
-        for part in self.parts():
-            header[part + items : part + items + 8] = bytes(8)
-        stamp = struct.pack("<I", crc32c(bytes(header)))
+        stamp = struct.pack("<I", stamp_of(self.kind, bytes(header)))
         self.pieces = [head, *(seal_chunk(chunk, stamp) for chunk in chunks)]
+
+
+def both(header: bytes) -> list[tuple[str, int, int, bytes]]:
+    """The filters inside the header of one that is being rebuilt: name, place, kind, header."""
+    own = header[:REBUILD_SIZE].ljust(REBUILD_SIZE, b"\0")
+    _, length, live, shadow, _ = struct.unpack("<QIBBH", own)
+    middle = min(REBUILD_SIZE + length, len(header))
+    # A rebuild inside a rebuild is refused, whatever is in it.
+    kinds = [kind if kind != REBUILD else 0 for kind in (live, shadow)]
+    return [
+        ("live", REBUILD_SIZE, kinds[0], header[REBUILD_SIZE:middle]),
+        ("shadow", middle, kinds[1], header[middle:]),
+    ]
+
+
+def header_fields(kind: int, header: bytes) -> list[tuple[str, str, int]]:
+    if kind == CUCKOO:
+        return CUCKOO_FIELDS
+    if kind == REBUILD:
+        return REBUILD_FIELDS + [
+            (f"{word} {name}", code, start + at)
+            for word, start, inner, part in both(header)
+            for name, code, at in header_fields(inner, part)
+        ]
+    fields, of_part, word = FILTER_FIELDS, LAYER_FIELDS, "layer"
+    if kind == FOREIGN:
+        fields, of_part, word = FOREIGN_FIELDS, LINK_FIELDS, "link"
+    return fields + [
+        (f"{word} {number}: {name}", code, start + at)
+        for number, start in enumerate(parts(kind, len(header)))
+        for name, code, at in of_part
+    ]
+
+
+def parts(kind: int, length: int) -> range:
+    """Where in the header the layers or links begin, which a cuckoo filter does not have."""
+    if kind == CUCKOO:
+        return range(0)
+    if kind == FOREIGN:
+        return range(FOREIGN_SIZE, length - LINK_SIZE + 1, LINK_SIZE)
+    return range(FILTER_SIZE, length - LAYER_SIZE + 1, LAYER_SIZE)
+
+
+def stamp_of(kind: int, header: bytes) -> int:
+    """The stamp does not depend on the numbers of items, which change while a filter is dumped."""
+    if kind == REBUILD:
+        return crc32c(b"".join(struct.pack("<I", stamp_of(inner, part)) for _, _, inner, part in both(header)))
+    header, items = bytearray(header), 32 if kind == FOREIGN else 24
+    for part in parts(kind, len(header)):
+        header[part + items : part + items + 8] = bytes(8)
+    return crc32c(bytes(header))
 
 
 def seal_chunk(chunk: bytes, stamp: bytes) -> bytes:

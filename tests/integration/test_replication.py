@@ -87,7 +87,7 @@ def test_random_writes(new_server):
     written = effects.new()
     verbs = collections.Counter(words[0].lower().decode() for words in written)
     print(verbs, workload.refused)
-    for verb in "reserve add madd bulkadd del mdel rotate clear merge intersect loadchunk".split():
+    for verb in "reserve add madd bulkadd del mdel rotate clear merge intersect loadchunk rebuild".split():
         assert verbs[f"bf.{verb}"] > 10
     for verb in "reserve add insert del compact loadchunk".split():
         assert verbs[f"cf.{verb}"] > 10

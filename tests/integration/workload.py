@@ -96,6 +96,22 @@ RESERVATIONS = {
 """,
 }
 
+# How a rebuild begins, right and wrong. Some shadows are too small for what is added to the live filter.
+REBUILDS = """
+    BEGIN
+    BEGIN
+    BEGIN CAPACITY 60
+    BEGIN ERROR 0.001
+    BEGIN CAPACITY 4 NONSCALING
+    BEGIN COUNTING 8
+    BEGIN WINDOW 4
+    BEGIN WINDOW 3 EVERY 40
+    BEGIN EXPANSION 2 HASH SIPHASH SHARDS 2
+    BEGIN SEED 7
+    BEGIN CAPACITY 0
+    BEGIN NONSENSE
+"""
+
 INSERTIONS = {
     "BF": [
         "",
@@ -319,6 +335,9 @@ class Workload:
                 arguments = self.items()
             case "BULKADD" | "BULKTEST":
                 arguments = self.blob()
+            case "REBUILD":
+                begin = self.random.choice(REBUILDS.strip().splitlines()).split()
+                arguments = self.random.choice([begin, begin, ["ADD", *self.items()], ["COMMIT"], ["ABORT"], ["STATUS"]])
             case "MERGE" | "INTERSECT":
                 fewest = 1 if verb == "MERGE" else 2
                 arguments = [self.twin_of(key) for _ in range(self.random.randint(fewest, 3))]
@@ -337,7 +356,7 @@ WEIGHTS = {
     "BF.ADD": 20, "BF.MADD": 20, "BF.ADDNX": 10, "BF.INSERT": 8, "BF.DEL": 10, "BF.MDEL": 8, "BF.RESERVE": 6,
     "BF.ROTATE": 8, "BF.CLEAR": 3, "BF.EXISTS": 2, "BF.MEXISTS": 2, "BF.INFO": 1, "BF.CARD": 1, "BF.COUNT": 1,
     "BF.AGE": 1, "BF.BULKADD": 12, "BF.BULKTEST": 2, "BF.MERGE": 8, "BF.INTERSECT": 4, "BF.EQUAL": 2, "BF.IMPORT": 2,
-    "BF.LOAD": 2,
+    "BF.LOAD": 2, "BF.REBUILD": 14,
     "CF.ADD": 12, "CF.ADDNX": 6, "CF.INSERT": 6, "CF.INSERTNX": 4, "CF.DEL": 16, "CF.COMPACT": 2, "CF.RESERVE": 4,
     "CF.EXISTS": 1, "CF.MEXISTS": 1, "CF.COUNT": 1, "CF.INFO": 1, "CF.DEBUG": 1,
 }  # fmt: skip

@@ -40,10 +40,25 @@ def sources(client) -> dict[str, bytes]:
         assert client.execute_command(*command) == b"OK"
         client.execute_command(*adding("BF", name, ITEMS))
         made.append(name)
+    made += rebuilding(client, made)
     dumps = {name: client.dump(name) for name in made}
     dumps |= {name: sealed(value, OLDEST) for name, value in values().items()}
     client.flushall()
     return {name: dump for name, dump in dumps.items() if len(dump) <= LARGEST}
+
+
+def rebuilding(client, made: list[str]) -> list[str]:
+    """Copies of some of them, each with a shadow that holds some items."""
+    keys = []
+    for name in ["fixed/full", "scaling/grown", "counting-4/full", "window-every/rotated", "go-zero", "guava/UTF16"]:
+        assert name in made, name
+        key = f"rebuilding {name}"
+        client.copy(name, key)
+        assert client.execute_command("BF.REBUILD", key, "BEGIN", "CAPACITY", 200, "SEED", 7) == b"OK"
+        client.execute_command("BF.REBUILD", key, "ADD", *ITEMS)
+        keys.append(key)
+    client.execute_command("BF.DEL", "rebuilding counting-4/full", "member:1")
+    return keys
 
 
 def seeded(kind):
@@ -179,7 +194,7 @@ def counts(payload: Payload, chance: random.Random, dumps: dict) -> None:
     names = [
         name
         for name, *_ in payload.fields()
-        if name.endswith("items") or name in ("newest", "rotations", "since", "every", "deletes", "moves")
+        if name.endswith("items") or name in ("newest", "rotations", "since", "every", "deletes", "moves", "deletes missed")
     ]
     for name in chance.choices(names, k=2):
         most = 1 << 48 if name.endswith("items") else 1 << 62

@@ -47,7 +47,7 @@ SYNC_OPTIONS = {
 
 WRITES = [
     *(f"bf.{verb}" for verb in "reserve insert add madd addnx bulkadd del mdel rotate clear merge intersect".split()),
-    *("bf.loadchunk", "bf.import", "bf.load"),
+    *("bf.loadchunk", "bf.import", "bf.load", "bf.rebuild"),
     *(f"cf.{verb}" for verb in "reserve add addnx insert insertnx del compact loadchunk".split()),
 ]
 
