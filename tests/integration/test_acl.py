@@ -56,6 +56,7 @@ COMMANDS = [
     Command("BF.MERGE", -3, "write denyoom", "RW insert", "{key}"),
     Command("BF.INTERSECT", -4, "write denyoom", "OW update", "{key} {key}"),
     Command("BF.EQUAL", 3, "readonly", "RO access", "{key}"),
+    Command("BF.REBUILD", -3, "write", "RW update", "STATUS"),
     Command("BF.SCANDUMP", 3, "readonly fast", "RO access", "0"),
     Command("BF.LOADCHUNK", 4, "write denyoom", "RW insert", "1 data"),
     Command("BF.IMPORT", -4, "write denyoom movablekeys", "RW insert", "BLOOMV3 data"),

@@ -130,6 +130,8 @@ KEYS = [
     ["CF.RESERVE", "tight", "4", "EXPANSION", "0", "SEED", "1"],
     ["CF.INSERT", "tight", "ITEMS", "bob", "bob", "bob", "bob"],
     ["BF.IMPORT", "foreign", "GOZERO", "text", "BITS", "40"],
+    ["BF.RESERVE", "rebuilding", "0.01", "100"],
+    ["BF.REBUILD", "rebuilding", "BEGIN", "CAPACITY", "1", "NONSCALING"],
 ]
 
 ERROR_ROW = re.compile(r"\| `(?P<text>[^`]+)` \| `(?P<command>[^`]+)`.*")
