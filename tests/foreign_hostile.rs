@@ -72,7 +72,7 @@ fn survives(value: Value, name: &str) {
             let _ = (filter.items(), filter.capacity(), filter.estimate(), filter.allocated());
         }
         Value::Cuckoo(filter) => drop((filter.items(), filter.is_sparse(), filter.allocated())),
-        Value::Bloom(_) => panic!("{name}: it came from another system"),
+        Value::Bloom(_) | Value::Rebuild(_) => panic!("{name}: it came from another system"),
     }
     comes_back(&value, name);
     let (value, members) = match value {
@@ -84,7 +84,7 @@ fn survives(value: Value, name: &str) {
             let (filter, members) = inserted(*filter, name);
             (Value::Cuckoo(Box::new(filter)), members)
         }
-        Value::Bloom(_) => unreachable!("refused above"),
+        Value::Bloom(_) | Value::Rebuild(_) => unreachable!("refused above"),
     };
     let copy = value.snapshot().unwrap();
     assert_eq!(portrait(&copy), portrait(&value), "{name}");
@@ -92,7 +92,7 @@ fn survives(value: Value, name: &str) {
         let holds = |item: &Vec<u8>| match &other {
             Value::Foreign(filter) => filter.contains(item),
             Value::Cuckoo(filter) => filter.contains(filter.hash(item)),
-            Value::Bloom(_) => false,
+            Value::Bloom(_) | Value::Rebuild(_) => false,
         };
         assert!(members.iter().all(holds), "{name}: an item was lost on the way");
     }

@@ -364,7 +364,7 @@ fn save(value: &Value) -> Fields {
     match value {
         Value::Foreign(filter) => redisbloom::save_bloom(&mut fields, filter),
         Value::Cuckoo(filter) => redisbloom::save_cuckoo(&mut fields, filter),
-        Value::Bloom(_) => panic!("not from RedisBloom"),
+        Value::Bloom(_) | Value::Rebuild(_) => panic!("not from RedisBloom"),
     }
     fields
 }
@@ -373,7 +373,7 @@ fn contains(value: &Value, item: &[u8]) -> bool {
     match value {
         Value::Foreign(filter) => filter.contains(item),
         Value::Cuckoo(filter) => filter.contains(filter.hash(item)),
-        Value::Bloom(_) => panic!("not from RedisBloom"),
+        Value::Bloom(_) | Value::Rebuild(_) => panic!("not from RedisBloom"),
     }
 }
 
@@ -414,7 +414,7 @@ fn redisblooms_filters_answer_as_it_does() {
                 assert_eq!((filter.items(), filter.tables().len()), (inserted, filters));
                 assert_eq!(filter.spec().origin, Origin::RedisBloom);
             }
-            Value::Bloom(_) => panic!(),
+            Value::Bloom(_) | Value::Rebuild(_) => panic!(),
         }
     }
 }

@@ -135,6 +135,16 @@ pub fn survives(value: Value) {
         Value::Foreign(filter) => Value::Foreign(Box::new(added(*filter))),
         Value::Cuckoo(filter) => Value::Cuckoo(Box::new(inserted(*filter))),
         Value::Bloom(filter) => Value::Bloom(used(filter)),
+        // Both of its filters, and either end.
+        value @ Value::Rebuild(_) => {
+            for end in [Value::commit_rebuild, Value::abort_rebuild] {
+                let mut ended = value.snapshot().unwrap();
+                let dropped = end(&mut ended).expect("it is being rebuilt");
+                assert_eq!(ended.bytes() + dropped.bytes(), value.bytes());
+                survives(ended);
+            }
+            value
+        }
     };
     comes_back(&value.snapshot().unwrap());
 }
@@ -254,8 +264,15 @@ fn sealed_chunk(offset: u64, stamp: &[u8], data: &[u8]) -> Vec<u8> {
     chunk
 }
 
-/// CRC-32C of a header with the numbers of items taken as 0.
+/// CRC-32C of a header with the numbers of items taken as 0; of a filter that is being rebuilt, of both stamps.
 fn stamp(kind: u8, header: &[u8]) -> u32 {
+    if let (6, Some((own, filters))) = (kind, header.split_at_checked(16)) {
+        let live_len = u32::from_le_bytes(own[8..12].try_into().expect("4 bytes")) as usize;
+        let (live, shadow) = filters.split_at(live_len.min(filters.len()));
+        // No rebuild is inside another; that is refused before it comes to stamps.
+        let stamps = [stamp(own[12].min(5), live), stamp(own[13].min(5), shadow)];
+        return crc32c::crc32c(&stamps.map(u32::to_le_bytes).concat());
+    }
     // Where the first part begins that has one, its length, and where in it the number is.
     let (first, len, at) = match kind {
         4 => return crc32c::crc32c(header),

@@ -68,9 +68,10 @@ pub fn cuckoo(input: &mut Input) -> Option<Cuckoo> {
     Some(Cuckoo::new(spec).expect("it is small"))
 }
 
-/// Either, filled with what the input says.
+/// Either, filled with what the input says; or a Bloom filter that is being rebuilt.
 pub fn value(input: &mut Input) -> Option<Value> {
-    if input.byte()? % 3 == 0 {
+    let kind = input.byte()?;
+    if kind % 3 == 0 {
         let mut filter = cuckoo(input)?;
         while let Some(number) = input.byte() {
             let _ = insert(&mut filter, &item(number));
@@ -78,6 +79,7 @@ pub fn value(input: &mut Input) -> Option<Value> {
         return Some(Value::Cuckoo(Box::new(filter)));
     }
     let mut filter = bloom(input)?;
+    let shadow = if kind % 3 == 1 { None } else { bloom(input) };
     while let Some(number) = input.byte() {
         if may_grow(&filter) {
             let _ = filter.add(filter.hash(&item(number)));
@@ -88,7 +90,12 @@ pub fn value(input: &mut Input) -> Option<Value> {
             filter.rotate(newest + 1).expect("a generation of this size was there before");
         }
     }
-    Some(Value::Bloom(filter))
+    let shadow = shadow.map(|shadow| shadow.in_step_with(filter.window()));
+    let mut value = Value::Bloom(filter);
+    if let Some(shadow) = shadow {
+        value.begin_rebuild(shadow).expect("they keep step");
+    }
+    Some(value)
 }
 
 /// Whether an add is none that makes a large layer.
