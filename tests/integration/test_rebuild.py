@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 import redis
-from filters import KINDS, PROBES, Grower, differences, pairs, portrait
+from filters import KINDS, PROBES, Grower, differences, pairs, portrait, portraits
 from foreign import Value, sealed
 from servers import wait_for
 from test_moving_in import OLDEST, ORIGINALS, valkey_bloom_chain
@@ -17,7 +17,7 @@ NOT_RUNNING = "no rebuild is running"
 
 
 def begin_all(client) -> list[str]:
-    """A filter of every kind and of other systems, each with a shadow in which some items are, and some deletes missed."""
+    """A filter of every kind and of other systems, each with a shadow that has some items and has missed some deletes."""
     keys = []
     for kind in BLOOM:
         key = f"{kind.name}/rebuilding"
@@ -96,10 +96,15 @@ def test_replicas_see_every_phase(new_server):
     with primary.client() as client, replica.client() as other:
         keys = begin_all(client)
         primary.wait_for_replicas()
-        # Who writes nothing asks BF.INFO.
-        rebuilds = lambda client: {key: pairs(client.execute_command("BF.INFO", key, "FULL"))[b"Rebuild"] for key in keys}
+
+        def rebuilds(client) -> dict:
+            """Who writes nothing asks BF.INFO."""
+            return {key: pairs(client.execute_command("BF.INFO", key, "FULL"))[b"Rebuild"] for key in keys}
+
+        def equal(server) -> bool:
+            return differences(portraits(client, keys), portraits(server, keys)) == []
+
         assert rebuilds(client) == rebuilds(other) and all(rebuilds(client).values())
-        equal = lambda server: differences(*({key: portrait(c, key) for key in keys} for c in (client, server))) == []
         assert equal(other)
         late = primary.replica()
         with late.client() as joined:
@@ -189,12 +194,9 @@ def test_memory(new_server):
         assert status(client, "k") == {b"Status": b"none"}
         client.execute_command("BF.REBUILD", "k", "BEGIN")
         client.config_set("maxmemory", "1mb")
-        for words in (["ADD", "a"], ["COMMIT"]):
-            if words[0] == "ADD":
-                with pytest.raises(redis.ResponseError, match="OOM|used memory > 'maxmemory'"):
-                    client.execute_command("BF.REBUILD", "k", *words)
-            else:
-                assert client.execute_command("BF.REBUILD", "k", *words) == b"OK"
+        with pytest.raises(redis.ResponseError, match="used memory > 'maxmemory'"):
+            client.execute_command("BF.REBUILD", "k", "ADD", "a")
+        assert client.execute_command("BF.REBUILD", "k", "COMMIT") == b"OK"
         with pytest.raises(redis.ResponseError, match="used memory > 'maxmemory'"):
             client.execute_command("BF.REBUILD", "k", "BEGIN", "CAPACITY", 10)
 
@@ -220,11 +222,9 @@ def test_a_rebuild_that_cannot_follow_ends(new_server):
         server.wait_for_replicas()
         with replica.client() as other:
             assert differences({"k": portrait(client, "seen:%s")}, {"k": portrait(other, "seen:%s")}) == []
-        before = portrait(client, "seen:%s")
         client.flushall()
         client.execute_command("BF.RESERVE", "seen:%s", 0.01, 100)
         assert status(client, "seen:%s") == {b"Status": b"none"}
-        assert before["answers"] is not None
     server.restart(kill=True)
     assert server.command("EXISTS", "seen:%s") == 1
 
@@ -269,8 +269,8 @@ def test_permissions(server):
         assert client.execute_command("COMMAND GETKEYS", "BF.REBUILD", "k", "ADD", "LIKE", "other") == ["k"]
 
 
-def test_another_module_has_redisblooms_type(server):
-    """An abort gives the filter back bit for bit, whoever looks; and a committed one can be moved by DUMP."""
+def test_an_abort_gives_the_filter_back_bit_for_bit(server):
+    """Also when the key has been away, as a payload, in between."""
     with server.client() as client:
         client.restore("k", 0, sealed(Value.parse(ORIGINALS[b"bf:empty"]).dump(), OLDEST))
         dump = client.dump("k")

@@ -337,7 +337,8 @@ class Workload:
                 arguments = self.blob()
             case "REBUILD":
                 begin = self.random.choice(REBUILDS.strip().splitlines()).split()
-                arguments = self.random.choice([begin, begin, ["ADD", *self.items()], ["COMMIT"], ["ABORT"], ["STATUS"]])
+                others = [["ADD", *self.items()], ["COMMIT"], ["ABORT"], ["STATUS"]]
+                arguments = self.random.choice([begin, begin, *others])
             case "MERGE" | "INTERSECT":
                 fewest = 1 if verb == "MERGE" else 2
                 arguments = [self.twin_of(key) for _ in range(self.random.randint(fewest, 3))]

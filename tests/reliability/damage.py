@@ -194,7 +194,8 @@ def counts(payload: Payload, chance: random.Random, dumps: dict) -> None:
     names = [
         name
         for name, *_ in payload.fields()
-        if name.endswith("items") or name in ("newest", "rotations", "since", "every", "deletes", "moves", "deletes missed")
+        if name.endswith("items")
+        or name in ("newest", "rotations", "since", "every", "deletes", "moves", "deletes missed")
     ]
     for name in chance.choices(names, k=2):
         most = 1 << 48 if name.endswith("items") else 1 << 62

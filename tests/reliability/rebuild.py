@@ -202,7 +202,8 @@ class Round:
 
 
 def same(expected: dict, found: dict) -> None:
-    assert expected == found, f"they differ in {[key for key in expected | found if expected.get(key) != found.get(key)]}"
+    different = [key for key in expected | found if expected.get(key) != found.get(key)]
+    assert not different, f"they differ in {different}"
 
 
 def killed(spec, count: int, chance: random.Random, rounds: list) -> None:
@@ -275,9 +276,9 @@ def rebuild(spec, arguments) -> str:
     failed_over(spec, arguments.count - kills, chance, rounds)
     items = sum(len(round_.source.acknowledged) for round_ in rounds)
     open_ends = sum(round_.sent != round_.done for round_ in rounds)
+    phases = len({round_.point for round_ in rounds})
     return (
-        f"{kills} kills and {arguments.count - kills} failovers in {len({round_.point for round_ in rounds})} phases of "
-        f"rebuilds, {items:,} acknowledged items, 0 lost; {open_ends} while a word of the rebuild was on its way"
+        f"{kills} kills and {arguments.count - kills} failovers in {phases} phases of rebuilds, {items:,} acknowledged items, 0 lost; {open_ends} while a word of the rebuild was on its way"
     )
 
 
