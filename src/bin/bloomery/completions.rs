@@ -1,0 +1,26 @@
+//! `bloomery completions`: scripts that complete the command line in a shell.
+
+use crate::error::Outcome;
+use clap::CommandFactory;
+use clap_complete::Shell;
+use std::io::Write;
+
+/// Print a script that completes `bloomery` in your shell.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  bloomery completions bash > ~/.local/share/bash-completion/completions/bloomery
+  bloomery completions zsh > ~/.zfunc/_bloomery         # a folder of your fpath
+  bloomery completions fish > ~/.config/fish/completions/bloomery.fish")]
+pub(crate) struct Options {
+    /// The shell
+    shell: Shell,
+}
+
+/// Prints the script.
+pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
+    let mut script = Vec::new();
+    clap_complete::generate(options.shell, &mut crate::Arguments::command(), "bloomery", &mut script);
+    std::io::stdout().write_all(&script)?;
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,93 @@
+//! How a subcommand ends: the exit codes that `bloomery --help` lists.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+/// The end of a subcommand that did what it was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It is done, or the answer is yes: 0.
+    Done,
+    /// The answer is no: 1.
+    No,
+    /// The user stopped it: 130, as shells have it for SIGINT.
+    Interrupted,
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> ExitCode {
+        ExitCode::from(match outcome {
+            Outcome::Done => 0,
+            Outcome::No => 1,
+            Outcome::Interrupted => 130,
+        })
+    }
+}
+
+/// What went wrong decides the exit code. An error that is none of these is the server's or the network's if the Redis
+/// client reported it, a file's if the operating system did, and otherwise one of the data.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The data is damaged, or is not what it should be: 1.
+    Data(String),
+    /// The command line asks for what cannot be: 2.
+    Usage(String),
+    /// The server refused, or replied what it should not: 3.
+    Server(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Failure::Data(text) | Failure::Usage(text) | Failure::Server(text)) = self;
+        f.write_str(text)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Exit code of an error.
+pub(crate) fn code(error: &anyhow::Error) -> u8 {
+    error
+        .chain()
+        .find_map(|cause| match cause.downcast_ref::<Failure>() {
+            Some(Failure::Data(_)) => Some(1),
+            Some(Failure::Usage(_)) => Some(2),
+            Some(Failure::Server(_)) => Some(3),
+            None if cause.is::<redis::RedisError>() => Some(3),
+            None if cause.is::<io::Error>() => Some(2),
+            None => None,
+        })
+        .unwrap_or(1)
+}
+
+/// Says on stderr what went wrong, each cause behind what it prevented. A pipe that its reader closed is no error of
+/// ours: `bloomery … | head` ends in silence.
+pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
+    let closed = |cause: &(dyn std::error::Error + 'static)| {
+        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    };
+    if error.chain().any(closed) && !error.chain().any(|cause| cause.is::<redis::RedisError>()) {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("bloomery: {error:#}");
+    ExitCode::from(code(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+
+    #[test]
+    fn the_innermost_known_cause_decides() {
+        let wrapped = |failure| anyhow::Error::new(failure).context("loading names.txt");
+        assert_eq!(code(&wrapped(Failure::Data("damaged".into()))), 1);
+        assert_eq!(code(&wrapped(Failure::Usage("no such option".into()))), 2);
+        assert_eq!(code(&wrapped(Failure::Server("refused".into()))), 3);
+        let missing = std::fs::read("/nonexistent").context("reading").unwrap_err();
+        assert_eq!(code(&missing), 2);
+        let refused = redis::RedisError::from((redis::ErrorKind::Io, "connection refused"));
+        assert_eq!(code(&anyhow::Error::new(refused).context("connecting")), 3);
+    }
+}

@@ -1,0 +1,42 @@
+//! `bloomery`: plans, fills, moves, looks at and watches the filters of the module from a command line.
+//!
+//! A subcommand is a file (or a folder) here: its options, and `run`. What they share is in [`connect`] (servers),
+//! [`info`] and [`scan`] (what a server knows of its filters), [`output`] and [`error`].
+
+#![allow(dead_code)] // while subcommands are still to come
+
+mod completions;
+mod connect;
+mod error;
+mod info;
+mod output;
+mod scan;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Bloom and cuckoo filters in Redis and Valkey, from the command line.
+///
+/// Exit codes: 0 it is done, or the answer is yes. 1 the answer is no, or the data is damaged. 2 the command line or a
+/// file is not usable. 3 the server refused, or could not be reached. 130 interrupted.
+#[derive(Parser)]
+#[command(name = "bloomery", version, arg_required_else_help = true, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Completions(completions::Options),
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Completions(options) => completions::run(&options),
+    };
+    match result {
+        Ok(outcome) => outcome.into(),
+        Err(error) => error::report(&error),
+    }
+}
