@@ -10,6 +10,8 @@ mod connect;
 mod error;
 mod info;
 mod output;
+mod plan;
+mod reserve;
 mod scan;
 
 use clap::{Parser, Subcommand};
@@ -28,11 +30,13 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Plan(plan::Options),
     Completions(completions::Options),
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
+        Command::Plan(options) => plan::run(&options),
         Command::Completions(options) => completions::run(&options),
     };
     match result {
