@@ -5,12 +5,15 @@
 
 #![allow(dead_code)] // while subcommands are still to come
 
+mod build;
 mod completions;
 mod connect;
 mod error;
 mod info;
+mod items;
 mod output;
 mod plan;
+mod progress;
 mod reserve;
 mod scan;
 
@@ -31,12 +34,14 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Plan(plan::Options),
+    Build(build::Options),
     Completions(completions::Options),
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Plan(options) => plan::run(&options),
+        Command::Build(options) => build::run(&options),
         Command::Completions(options) => completions::run(&options),
     };
     match result {

@@ -194,12 +194,15 @@ fn draw_on(
         area.draw_text(&line.name, &style, (left + width + 8, y))?;
         lowest = y;
     }
-    for (line, colour) in points.iter().zip(COLOURS.iter().skip(lines.len())) {
+    // Names of points on alternate sides: they lie close together.
+    let sides = [HPos::Left, HPos::Right].into_iter().cycle();
+    for ((line, colour), side) in points.iter().zip(COLOURS.iter().skip(lines.len())).zip(sides) {
         for &point in &line.points {
             let (x, y) = at(point);
             area.draw(&Circle::new((x, y), 5, colour.filled()))?;
-            let style = ("sans-serif", 14).into_font().color(colour).pos(Pos::new(HPos::Right, VPos::Bottom));
-            area.draw_text(&line.name, &style, (x - 6, y - 6))?;
+            let style = ("sans-serif", 14).into_font().color(colour).pos(Pos::new(side, VPos::Bottom));
+            let away = if matches!(side, HPos::Left) { 6 } else { -6 };
+            area.draw_text(&line.name, &style, (x + away, y - 6))?;
         }
     }
     area.present()?;

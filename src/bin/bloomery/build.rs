@@ -1,0 +1,219 @@
+//! `bloomery build`: a filter file from items, without a server.
+
+use crate::error::{Failure, Outcome};
+use crate::items::{Input, Limits, items_of};
+use crate::output::{self, bytes, count};
+use crate::progress::{self, Progress};
+use crate::reserve::{Reserve, Wanted};
+use anyhow::Context;
+use bloomery::filter::CuckooHash;
+use bloomery::wire::Encoder;
+use bloomery::{Cuckoo, Error, Filter, Value};
+use serde::Serialize;
+use std::fs::{File, Permissions};
+use std::io::{BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use tempfile::NamedTempFile;
+
+/// Make a filter file from items, without a server. `bloomery push` puts it into one.
+///
+/// The input may be larger than memory; the filter itself is held in memory while it is made. The file appears under
+/// its name only when it is whole.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  bloomery build words.bloom /usr/share/dict/words -n 200k -e 0.1%
+  zcat urls.gz | bloomery build urls.bloom -n 100M -e 1% --nonscaling
+  bloomery build ids.bloom users.csv --column id -n 5M -e 1%
+  bloomery inspect words.bloom")]
+pub(crate) struct Options {
+    /// The filter file to make
+    #[arg(value_name = "FILTER")]
+    output: PathBuf,
+
+    #[command(flatten)]
+    input: Input,
+
+    #[command(flatten)]
+    reserve: Reserve,
+
+    #[command(flatten)]
+    progress: progress::Options,
+
+    /// Replace the file if it exists
+    #[arg(long)]
+    replace: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Items at a time: for the progress to move, and an interruption to be noticed.
+const BATCH: Limits = Limits { items: 65_536, bytes: 1 << 20 };
+
+#[derive(Serialize)]
+struct Report {
+    file: PathBuf,
+    items_read: u64,
+    items_added: u64,
+    blank_lines: u64,
+    file_bytes: u64,
+    seconds: f64,
+}
+
+/// A filter that is being made.
+enum Builder {
+    Bloom(Filter),
+    Cuckoo(Cuckoo),
+}
+
+impl Builder {
+    fn new(wanted: &Wanted) -> Result<Builder, Error> {
+        Ok(match wanted {
+            // A window's first generation begins now, as it does in a server.
+            Wanted::Bloom(spec) => {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                Builder::Bloom(Filter::new_since(*spec, u64::try_from(now.as_millis()).unwrap_or(0))?)
+            }
+            Wanted::Cuckoo(spec) => Builder::Cuckoo(Cuckoo::new(*spec)?),
+        })
+    }
+
+    /// Whether the item was absent before.
+    fn add(&mut self, item: &[u8]) -> Result<bool, Error> {
+        match self {
+            Builder::Bloom(filter) => {
+                let hash = filter.hash(item);
+                filter.add(hash).map(|added| added.added)
+            }
+            Builder::Cuckoo(filter) => {
+                let hash: CuckooHash = filter.hash(item);
+                loop {
+                    match filter.insert(hash) {
+                        Err(Error::Full) if filter.spec().expansion > 0 => filter.grow()?,
+                        result => return result.map(|()| true),
+                    }
+                }
+            }
+        }
+    }
+
+    fn finish(self) -> Value {
+        match self {
+            Builder::Bloom(filter) => Value::Bloom(filter),
+            Builder::Cuckoo(filter) => Value::Cuckoo(Box::new(filter)),
+        }
+    }
+}
+
+/// Builds.
+pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
+    let started = Instant::now();
+    let wanted = options.reserve.wanted()?;
+    let mut items = options.input.open(0)?;
+    let file = temporary(&options.output, options.replace)?;
+    let mut builder = Builder::new(&wanted).map_err(|error| Failure::Usage(error.to_string()))?;
+    let mut progress = Progress::new(&options.progress, options.input.len(), 0);
+    let interrupted = progress::interrupted()?;
+    let (mut read, mut added, mut blank) = (0u64, 0u64, 0u64);
+    while let Some(batch) = items.next_batch(BATCH)? {
+        for item in items_of(&batch.blob) {
+            match builder.add(item) {
+                Ok(new) => added += u64::from(new),
+                Err(error) => {
+                    let text = format!(
+                        "{error}, at item {} of {}; no file was made. A larger --capacity, or a scaling filter, takes more",
+                        count(read + 1),
+                        options.input.name()
+                    );
+                    return Err(Failure::Data(text).into());
+                }
+            }
+            read += 1;
+        }
+        blank += batch.blank;
+        progress.at(batch.end, read);
+        if interrupted.is_set() {
+            progress.finish();
+            eprintln!("bloomery: interrupted; no file was made");
+            return Ok(Outcome::Interrupted);
+        }
+    }
+    progress.finish();
+    let file_bytes = write(file, &options.output, options.replace, &builder.finish())?;
+    let report = Report {
+        file: options.output.clone(),
+        items_read: read,
+        items_added: added,
+        blank_lines: blank,
+        file_bytes,
+        seconds: started.elapsed().as_secs_f64(),
+    };
+    if options.json {
+        output::json(&report)?;
+    } else {
+        writeln!(
+            std::io::stdout(),
+            "{}: {} of {} items were new, {}",
+            options.output.display(),
+            count(added),
+            count(read),
+            bytes(file_bytes)
+        )?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// A file that becomes `path` when it is whole: in the same folder, so that it can be renamed. Gone if the program ends
+/// before.
+pub(crate) fn temporary(path: &Path, replace: bool) -> anyhow::Result<NamedTempFile> {
+    if !replace && path.exists() {
+        return Err(Failure::Usage(format!("{} exists; --replace overwrites it", path.display())).into());
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    tempfile::Builder::new()
+        .prefix(".bloomery-")
+        // As readable as any new file; tempfile's own default is for secrets.
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(folder)
+        .with_context(|| format!("cannot write into {}", folder.display()))
+}
+
+/// Gives the file its name once all of it is on the disk.
+pub(crate) fn keep(file: NamedTempFile, path: &Path, replace: bool) -> anyhow::Result<()> {
+    let cannot = || format!("cannot write {}", path.display());
+    if let Ok(replaced) = std::fs::metadata(path) {
+        file.as_file().set_permissions(replaced.permissions()).with_context(cannot)?;
+    }
+    file.as_file().sync_all().with_context(cannot)?;
+    if replace {
+        file.persist(path).map_err(|error| error.error).with_context(cannot)?;
+    } else {
+        file.persist_noclobber(path).map_err(|error| error.error).with_context(cannot)?;
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder).and_then(|folder| folder.sync_all()).with_context(cannot)
+}
+
+fn write(file: NamedTempFile, path: &Path, replace: bool, value: &Value) -> anyhow::Result<u64> {
+    let encoder = Encoder::new(value);
+    let (mut written, mut failed) = (0u64, None);
+    {
+        let mut out = BufWriter::with_capacity(1 << 16, file.as_file());
+        encoder.pieces(|piece| {
+            if failed.is_none() {
+                failed = out.write_all(piece).err();
+                written += piece.len() as u64;
+            }
+        });
+        failed = failed.or(out.flush().err());
+    }
+    if let Some(error) = failed {
+        return Err(error).with_context(|| format!("cannot write {}", path.display()));
+    }
+    keep(file, path, replace)?;
+    Ok(written)
+}

@@ -1,0 +1,146 @@
+//! How far a long task is: a bar on a terminal, a line now and then elsewhere, both on stderr.
+
+use crate::output::count;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Whether and how often.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Progress")]
+pub(crate) struct Options {
+    /// Say nothing on the way
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// Seconds between lines of progress where stderr is no terminal
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = parse_interval)]
+    interval: f64,
+}
+
+fn parse_interval(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|seconds| (0.1..=86_400.0).contains(seconds))
+        .ok_or("it takes 0.1 to 86400 seconds".into())
+}
+
+/// A task under way.
+pub(crate) struct Progress {
+    how: How,
+    /// Bytes of the whole task, if they are known.
+    length: Option<u64>,
+    /// Bytes that were done before.
+    from: u64,
+    started: Instant,
+    position: u64,
+    items: u64,
+}
+
+enum How {
+    Bar(ProgressBar),
+    Lines { every: Duration, next: Instant },
+    Silent,
+}
+
+impl Progress {
+    /// A task of so many bytes, of which `from` were done before.
+    pub(crate) fn new(options: &Options, length: Option<u64>, from: u64) -> Progress {
+        let started = Instant::now();
+        let how = if options.quiet {
+            How::Silent
+        } else if std::io::stderr().is_terminal() {
+            How::Bar(bar(length, from))
+        } else {
+            let every = Duration::from_secs_f64(options.interval);
+            How::Lines { every, next: started + every }
+        };
+        Progress { how, length, from, started, position: from, items: 0 }
+    }
+
+    /// Bytes that are done, and items.
+    pub(crate) fn at(&mut self, position: u64, items: u64) {
+        (self.position, self.items) = (position, items);
+        let now = Instant::now();
+        match &mut self.how {
+            How::Silent => {}
+            How::Bar(bar) => {
+                let rate = items as f64 / self.started.elapsed().as_secs_f64().max(0.001);
+                bar.set_message(format!("{} items, {}/s", count(items), count(rate as u64)));
+                bar.set_position(position);
+            }
+            How::Lines { every, next } => {
+                if now >= *next {
+                    *next = now + *every;
+                    eprintln!("bloomery: {}", self.line());
+                }
+            }
+        }
+    }
+
+    /// `1,234,567 items, 12 %, 456,789/s, 20 s left`
+    fn line(&self) -> String {
+        let seconds = self.started.elapsed().as_secs_f64().max(0.001);
+        let mut text = format!("{} items", count(self.items));
+        let rate = count((self.items as f64 / seconds) as u64);
+        match self.length {
+            Some(length) if length > 0 => {
+                let done = self.position as f64 / length as f64;
+                let speed = self.position.saturating_sub(self.from) as f64 / seconds;
+                let left = length.saturating_sub(self.position) as f64 / speed.max(1.0);
+                text.push_str(&format!(", {:.0} %, {rate}/s, {left:.0} s left", done * 100.0));
+            }
+            _ => text.push_str(&format!(", {rate}/s")),
+        }
+        text
+    }
+
+    /// The end, of whatever kind.
+    pub(crate) fn finish(&self) {
+        if let How::Bar(bar) = &self.how {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn bar(length: Option<u64>, from: u64) -> ProgressBar {
+    let target = ProgressDrawTarget::stderr_with_hz(10);
+    let (bar, template) = match length {
+        Some(length) => (
+            ProgressBar::with_draw_target(Some(length), target),
+            "{bar:30} {percent:>3} %  {msg}  {bytes_per_sec}  {eta} left",
+        ),
+        None => (ProgressBar::with_draw_target(None, target), "{spinner} {bytes}  {msg}  {elapsed}"),
+    };
+    // The templates are ours, and good.
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.set_position(from);
+    bar.reset_eta();
+    bar
+}
+
+/// Set when the user asks to stop (SIGINT, SIGTERM). A second time ends the program at once.
+#[derive(Clone)]
+pub(crate) struct Interrupted(Arc<AtomicBool>);
+
+impl Interrupted {
+    /// Whether they did.
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+}
+
+/// Begins to listen for it.
+pub(crate) fn interrupted() -> std::io::Result<Interrupted> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // In this order: the first signal finds the flag unset, sets it, and does not end the program.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag))?;
+        signal_hook::flag::register(signal, Arc::clone(&flag))?;
+    }
+    Ok(Interrupted(flag))
+}
