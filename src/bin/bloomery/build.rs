@@ -3,7 +3,7 @@
 use crate::error::{Failure, Outcome};
 use crate::items::{Input, Limits, items_of};
 use crate::output::{self, bytes, count};
-use crate::progress::{self, Progress};
+use crate::progress::{self, Pace, Progress};
 use crate::reserve::{Reserve, Wanted};
 use anyhow::Context;
 use bloomery::filter::CuckooHash;
@@ -33,15 +33,6 @@ pub(crate) struct Options {
     #[arg(value_name = "FILTER")]
     output: PathBuf,
 
-    #[command(flatten)]
-    input: Input,
-
-    #[command(flatten)]
-    reserve: Reserve,
-
-    #[command(flatten)]
-    progress: progress::Options,
-
     /// Replace the file if it exists
     #[arg(long)]
     replace: bool,
@@ -49,6 +40,15 @@ pub(crate) struct Options {
     /// Print JSON
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    input: Input,
+
+    #[command(flatten)]
+    reserve: Reserve,
+
+    #[command(flatten)]
+    pace: Pace,
 }
 
 /// Items at a time: for the progress to move, and an interruption to be noticed.
@@ -116,7 +116,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let mut items = options.input.open(0)?;
     let file = temporary(&options.output, options.replace)?;
     let mut builder = Builder::new(&wanted).map_err(|error| Failure::Usage(error.to_string()))?;
-    let mut progress = Progress::new(&options.progress, options.input.len(), 0);
+    let mut progress = Progress::new(&options.pace, options.input.len(), 0);
     let interrupted = progress::interrupted()?;
     let (mut read, mut added, mut blank) = (0u64, 0u64, 0u64);
     while let Some(batch) = items.next_batch(BATCH)? {

@@ -49,3 +49,14 @@ fn main() -> ExitCode {
         Err(error) => error::report(&error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Whether and how often.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Progress")]
-pub(crate) struct Options {
+pub(crate) struct Pace {
     /// Say nothing on the way
     #[arg(short, long)]
     quiet: bool,
@@ -47,14 +47,14 @@ enum How {
 
 impl Progress {
     /// A task of so many bytes, of which `from` were done before.
-    pub(crate) fn new(options: &Options, length: Option<u64>, from: u64) -> Progress {
+    pub(crate) fn new(pace: &Pace, length: Option<u64>, from: u64) -> Progress {
         let started = Instant::now();
-        let how = if options.quiet {
+        let how = if pace.quiet {
             How::Silent
         } else if std::io::stderr().is_terminal() {
             How::Bar(bar(length, from))
         } else {
-            let every = Duration::from_secs_f64(options.interval);
+            let every = Duration::from_secs_f64(pace.interval);
             How::Lines { every, next: started + every }
         };
         Progress { how, length, from, started, position: from, items: 0 }

@@ -21,9 +21,6 @@ Examples:
   bloomery plan -n 10M -e 1% --svg memory.svg
   bloomery plan -n 10M -e 1% --json | jq '.kinds[] | {kind, memory_bytes}'")]
 pub(crate) struct Options {
-    #[command(flatten)]
-    reserve: Reserve,
-
     /// Growth of a scaling filter that is shown: up to so many times the capacity
     #[arg(long, value_name = "TIMES", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     grow: u64,
@@ -39,6 +36,9 @@ pub(crate) struct Options {
     /// Print JSON
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    reserve: Reserve,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
