@@ -1,6 +1,7 @@
 //! `bloomery build`: a filter file from items, without a server.
 
 use crate::error::{Failure, Outcome};
+use crate::files::{keep, temporary};
 use crate::items::{Input, Limits, items_of};
 use crate::output::{self, bytes, count};
 use crate::progress::{self, Pace, Progress};
@@ -10,9 +11,7 @@ use bloomery::filter::CuckooHash;
 use bloomery::wire::Encoder;
 use bloomery::{Cuckoo, Error, Filter, Value};
 use serde::Serialize;
-use std::fs::{File, Permissions};
 use std::io::{BufWriter, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tempfile::NamedTempFile;
@@ -165,37 +164,6 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         )?;
     }
     Ok(Outcome::Done)
-}
-
-/// A file that becomes `path` when it is whole: in the same folder, so that it can be renamed. Gone if the program ends
-/// before.
-pub(crate) fn temporary(path: &Path, replace: bool) -> anyhow::Result<NamedTempFile> {
-    if !replace && path.exists() {
-        return Err(Failure::Usage(format!("{} exists; --replace overwrites it", path.display())).into());
-    }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    tempfile::Builder::new()
-        .prefix(".bloomery-")
-        // As readable as any new file; tempfile's own default is for secrets.
-        .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(folder)
-        .with_context(|| format!("cannot write into {}", folder.display()))
-}
-
-/// Gives the file its name once all of it is on the disk.
-pub(crate) fn keep(file: NamedTempFile, path: &Path, replace: bool) -> anyhow::Result<()> {
-    let cannot = || format!("cannot write {}", path.display());
-    if let Ok(replaced) = std::fs::metadata(path) {
-        file.as_file().set_permissions(replaced.permissions()).with_context(cannot)?;
-    }
-    file.as_file().sync_all().with_context(cannot)?;
-    if replace {
-        file.persist(path).map_err(|error| error.error).with_context(cannot)?;
-    } else {
-        file.persist_noclobber(path).map_err(|error| error.error).with_context(cannot)?;
-    }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder).and_then(|folder| folder.sync_all()).with_context(cannot)
 }
 
 fn write(file: NamedTempFile, path: &Path, replace: bool, value: &Value) -> anyhow::Result<u64> {

@@ -24,11 +24,11 @@ pub(crate) struct Server {
     url: Option<String>,
 
     /// Host name or address [default: 127.0.0.1]
-    #[arg(short = 'H', long, conflicts_with = "url")]
+    #[arg(short = 'H', long)]
     host: Option<String>,
 
     /// Port [default: 6379]
-    #[arg(short, long, conflicts_with = "url")]
+    #[arg(short, long)]
     port: Option<u16>,
 
     /// ACL user
@@ -174,11 +174,25 @@ impl Server {
                 .into_connection_info()
                 // The address may hold a password: it is not repeated.
                 .map_err(|error| Failure::Usage(format!("--url is no address of a server: {error}")))?,
-            None => {
-                let host = self.host.clone().unwrap_or_else(|| "127.0.0.1".into());
-                (host, self.port.unwrap_or(6379)).into_connection_info()?
-            }
+            None => ("127.0.0.1", 6379).into_connection_info()?,
         };
+        let host = |host: String| self.host.clone().unwrap_or(host);
+        let address = match given.addr().clone() {
+            ConnectionAddr::Tcp(at, port) => ConnectionAddr::Tcp(host(at), self.port.unwrap_or(port)),
+            ConnectionAddr::TcpTls { host: at, port, insecure, tls_params } => ConnectionAddr::TcpTls {
+                host: host(at),
+                port: self.port.unwrap_or(port),
+                insecure,
+                tls_params,
+            },
+            _ if self.host.is_some() || self.port.is_some() => {
+                return Err(
+                    Failure::Usage("--host and --port do not go with a unix:// address".into()).into()
+                );
+            }
+            address => address,
+        };
+        let given = given.set_addr(address);
         let mut settings: RedisConnectionInfo = given.redis_settings().clone();
         if let Some(user) = &self.user {
             settings = settings.set_username(user);
@@ -326,7 +340,9 @@ mod tests {
         let error = info(&["--url", "http://ada:secret@example.org"]).unwrap_err();
         assert_eq!(crate::error::code(&error), 2);
         assert!(!format!("{error:#}").contains("secret"));
-        assert!(info(&["--url", "redis://x", "--host", "y"]).is_err());
+        let moved = info(&["--url", "redis://example.org:7000", "--host", "y"]).unwrap();
+        assert_eq!(moved.addr().to_string(), "y:7000");
+        assert!(info(&["--url", "unix:///run/redis.sock", "-p", "7000"]).is_err());
         assert!(info(&["--cert", "x"]).is_err());
     }
 

@@ -70,8 +70,30 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     if error.chain().any(closed) && !error.chain().any(|cause| cause.is::<redis::RedisError>()) {
         return ExitCode::SUCCESS;
     }
-    eprintln!("bloomery: {error:#}");
+    eprintln!("bloomery: {}", text(error));
     ExitCode::from(code(error))
+}
+
+/// The causes, outermost first. What lies beneath an error of the Redis client repeats it.
+fn text(error: &anyhow::Error) -> String {
+    let mut parts = Vec::new();
+    for cause in error.chain() {
+        if let Some(error) = cause.downcast_ref::<redis::RedisError>() {
+            parts.push(server_text(error));
+            break;
+        }
+        parts.push(cause.to_string());
+    }
+    parts.join(": ")
+}
+
+/// What the server said, in its words; or what the client did.
+pub(crate) fn server_text(error: &redis::RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (Some("ResponseError" | "ERR"), Some(detail)) => format!("ERR {detail}"),
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        _ => error.to_string(),
+    }
 }
 
 #[cfg(test)]

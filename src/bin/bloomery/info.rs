@@ -171,6 +171,23 @@ pub(crate) fn fetch(
     Ok(all)
 }
 
+/// Asks for one key, of whatever kind; `None` if there is no such key.
+pub(crate) fn describe(server: &mut impl ConnectionLike, key: &[u8]) -> RedisResult<Option<FilterInfo>> {
+    let mut bloom = named("BF.INFO", key);
+    bloom.arg("FULL");
+    let refused = match bloom.query::<Value>(server) {
+        Ok(reply) => return Ok(Some(FilterInfo::from_reply(&reply))),
+        Err(error) if error.is_io_error() => return Err(error),
+        Err(error) => error,
+    };
+    match named("CF.INFO", key).query::<Value>(server) {
+        Ok(reply) => Ok(Some(FilterInfo::from_reply(&reply))),
+        Err(error) if error.is_io_error() => Err(error),
+        Err(_) if refused.to_string().contains("not found") => Ok(None),
+        Err(_) => Err(refused),
+    }
+}
+
 /// Keys that are asked for in one round trip.
 const BATCH: usize = 256;
 

@@ -16,7 +16,7 @@ const BUFFER: usize = 1 << 18;
 #[command(next_help_heading = "Items")]
 pub(crate) struct Input {
     /// File with an item per line; - is stdin
-    #[arg(default_value = "-", value_name = "FILE")]
+    #[arg(default_value = "-", value_name = "FILE", help_heading = "Arguments")]
     pub(crate) file: PathBuf,
 
     /// The file is CSV: take the items from this column, a name or a number from 1
@@ -98,6 +98,16 @@ impl Batch {
         self.blob.extend_from_slice(item);
         self.items += 1;
         Ok(())
+    }
+
+    /// Drops the first items, which were loaded before.
+    pub(crate) fn drop_first(&mut self, count: u64) {
+        let dropped: usize = items_of(&self.blob)
+            .take(usize::try_from(count).unwrap_or(usize::MAX))
+            .map(|item| size_of::<u32>() + item.len())
+            .sum();
+        self.blob.drain(..dropped);
+        self.items = self.items.saturating_sub(count);
     }
 
     fn is_full(&self, limits: Limits) -> bool {

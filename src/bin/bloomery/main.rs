@@ -9,8 +9,10 @@ mod build;
 mod completions;
 mod connect;
 mod error;
+mod files;
 mod info;
 mod items;
+mod load;
 mod output;
 mod plan;
 mod progress;
@@ -35,6 +37,7 @@ struct Arguments {
 enum Command {
     Plan(plan::Options),
     Build(build::Options),
+    Load(load::Options),
     Completions(completions::Options),
 }
 
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Plan(options) => plan::run(&options),
         Command::Build(options) => build::run(&options),
+        Command::Load(options) => load::run(&options),
         Command::Completions(options) => completions::run(&options),
     };
     match result {

@@ -132,6 +132,11 @@ impl Interrupted {
     pub(crate) fn is_set(&self) -> bool {
         self.0.load(Relaxed)
     }
+
+    /// Stops all that listens, as the user would.
+    pub(crate) fn set(&self) {
+        self.0.store(true, Relaxed);
+    }
 }
 
 /// Begins to listen for it.

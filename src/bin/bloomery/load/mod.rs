@@ -1,0 +1,335 @@
+//! `bloomery load`: items from a file into a filter on a server, by bulk commands.
+//!
+//! One thread reads batches, others send them, and the main thread keeps the account: a load that ends early knows up to
+//! which byte of the input every item is in the filter.
+
+mod send;
+mod state;
+
+use crate::connect::Server;
+use crate::error::{Failure, Outcome};
+use crate::info;
+use crate::items::{Batch, Input, Items, Limits};
+use crate::output::{self, count, key};
+use crate::progress::{self, Interrupted, Pace, Progress};
+use crate::reserve::Reserve;
+use anyhow::Context;
+use send::{Answer, How, Sender};
+use serde::Serialize;
+use state::{Account, State};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Add the items of a file, of stdin or of a CSV column to a filter on a server.
+///
+/// The filter must exist, or is made as --capacity and --error-rate say. Lines are items without their ends, LF or CR LF;
+/// empty lines are left out and counted.
+///
+/// Items of a Bloom filter may be sent twice without harm. In a counting and in a cuckoo filter each add counts: there
+/// --resume keeps its account in a key beside the filter, in the same step as the items, so that none is added twice
+/// and none is missed, whatever is interrupted.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  bloomery load users ids.txt -n 10M -e 1%            # makes the filter, and fills it
+  zcat urls.gz | bloomery load urls                   # into one that exists
+  bloomery load emails users.csv --column email --resume emails.state
+  bloomery load users ids.txt --rebuild               # backfills what BF.REBUILD users BEGIN began")]
+pub(crate) struct Options {
+    /// The filter's key
+    key: String,
+
+    /// Keep the account of the load in this file, and go on from there if it exists
+    #[arg(long, value_name = "STATE")]
+    resume: Option<PathBuf>,
+
+    /// Connections that send at the same time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    connections: u8,
+
+    /// Items in one command, at most
+    #[arg(long, value_name = "ITEMS", default_value_t = 32_768, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    batch: u64,
+
+    /// Backfill the rebuild of this filter that is under way (BF.REBUILD key ADD)
+    #[arg(long)]
+    rebuild: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    input: Input,
+
+    #[command(flatten)]
+    reserve: Reserve,
+
+    #[command(flatten)]
+    pace: Pace,
+
+    #[command(flatten)]
+    server: Server,
+}
+
+/// Bytes of one command, at most: what a server handles in some milliseconds.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// How often a connection that waits for items looks whether the user has stopped the load.
+const LISTEN_EVERY: Duration = Duration::from_millis(100);
+
+/// How often the account is written.
+const SAVE_EVERY: Duration = Duration::from_secs(1);
+
+#[derive(Serialize)]
+struct Report {
+    key: String,
+    items_read: u64,
+    items_new: u64,
+    blank_lines: u64,
+    input_bytes: u64,
+    resumed_from: u64,
+    seconds: f64,
+}
+
+/// Loads.
+pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
+    let started = Instant::now();
+    let interrupted = progress::interrupted()?;
+    let sender = prepare(options)?;
+    let state = begin(options, &sender)?;
+    let from = state.offset;
+    let items = options.input.open(from)?;
+    let progress = Progress::new(&options.pace, options.input.len(), from);
+    let mut load = Load {
+        account: Account::new(state),
+        progress,
+        save_to: options.resume.as_deref().filter(|_| !sender.is_exact()),
+        saved: Instant::now(),
+    };
+    let stopped = load.run(options, &sender, items, &interrupted);
+    load.progress.finish();
+    load.save()?;
+    let state = load.account.into_state();
+    match stopped {
+        Err(error) => Err(error.context(how_to_go_on(options, &state))),
+        Ok(()) if interrupted.is_set() => {
+            eprintln!("bloomery: interrupted: {}", how_to_go_on(options, &state));
+            Ok(Outcome::Interrupted)
+        }
+        Ok(()) => {
+            sender.forget()?;
+            report(options, &state, from, started.elapsed())
+        }
+    }
+}
+
+/// Connects, makes the filter if that is asked for, and finds out how to send to it.
+fn prepare(options: &Options) -> anyhow::Result<Sender> {
+    let mut connection = options.server.connect()?;
+    let key = options.key.as_bytes();
+    let mut filter = info::describe(&mut connection, key)?;
+    if options.reserve.is_given() {
+        let wanted = options.reserve.wanted()?;
+        if filter.is_some() {
+            eprintln!("bloomery: {} exists: adding to it as it is", output::key(key));
+        } else {
+            let words = options.reserve.command(&wanted, &options.key);
+            let mut command = redis::cmd(&words[0]);
+            command.arg(&words[1..]);
+            command.query::<()>(&mut connection).context("cannot make the filter")?;
+            filter = info::describe(&mut connection, key)?;
+        }
+    }
+    let Some(filter) = filter else {
+        let text = format!("there is no filter {}; --capacity and --error-rate make one", output::key(key));
+        return Err(Failure::Usage(text).into());
+    };
+    let how = match (filter.kind.as_str(), options.rebuild) {
+        ("cuckoo", true) => {
+            return Err(
+                Failure::Usage("--rebuild is for Bloom filters; this is a cuckoo filter".into()).into()
+            );
+        }
+        ("cuckoo", false) => How::Cuckoo,
+        (_, true) => How::Rebuild,
+        (_, false) => How::Bulk,
+    };
+    // Where each add counts, none may be repeated.
+    let exact = options.resume.is_some() && matches!(filter.kind.as_str(), "counting" | "cuckoo");
+    if exact && options.connections > 1 {
+        let text =
+            "--resume of a counting or a cuckoo filter takes one connection: batches have to come in order";
+        return Err(Failure::Usage(text.into()).into());
+    }
+    Ok(Sender::new(options.server.clone(), key, how, exact))
+}
+
+/// Where to begin.
+fn begin(options: &Options, sender: &Sender) -> anyhow::Result<State> {
+    let fresh = State::new(key(options.key.as_bytes()), options.input.name(), options.input.form());
+    let Some(path) = &options.resume else { return Ok(fresh) };
+    let found = if sender.is_exact() { sender.account()? } else { State::read(path)? };
+    let Some(found) = found else { return Ok(fresh) };
+    found.is_of(&fresh)?;
+    eprintln!("bloomery: going on behind byte {}, {} items are in", found.offset, count(found.items));
+    Ok(found)
+}
+
+fn how_to_go_on(options: &Options, state: &State) -> String {
+    let State { offset, skip, items, .. } = state;
+    let name = options.input.name();
+    let mut so_far = format!("{} items are in: all before byte {offset} of {name}", count(*items));
+    if *skip > 0 {
+        so_far.push_str(&format!(", and {} behind it", count(*skip)));
+    }
+    match options.resume {
+        Some(_) => format!("{so_far}; the same command goes on from there"),
+        None => format!("{so_far}; with --resume STATE a load can go on from where it ended"),
+    }
+}
+
+fn report(options: &Options, state: &State, from: u64, took: Duration) -> anyhow::Result<Outcome> {
+    let report = Report {
+        key: key(options.key.as_bytes()),
+        items_read: state.items,
+        items_new: state.new,
+        blank_lines: state.blank,
+        input_bytes: state.offset,
+        resumed_from: from,
+        seconds: took.as_secs_f64(),
+    };
+    if options.json {
+        output::json(&report)?;
+        return Ok(Outcome::Done);
+    }
+    let mut text = format!(
+        "{}: {} items in, {} of them new",
+        report.key,
+        count(report.items_read),
+        count(report.items_new)
+    );
+    if report.blank_lines > 0 {
+        text.push_str(&format!(", {} empty lines left out", count(report.blank_lines)));
+    }
+    writeln!(std::io::stdout(), "{text}, in {:.1} s", report.seconds)?;
+    Ok(Outcome::Done)
+}
+
+/// A load under way.
+struct Load<'o> {
+    account: Account,
+    progress: Progress,
+    /// The file of the account.
+    save_to: Option<&'o Path>,
+    saved: Instant,
+}
+
+impl Load<'_> {
+    /// Sends all batches, until the end, an error, or an interruption.
+    fn run(
+        &mut self,
+        options: &Options,
+        sender: &Sender,
+        items: Items,
+        interrupted: &Interrupted,
+    ) -> anyhow::Result<()> {
+        let limits = Limits { items: sender.most_items(options.batch), bytes: BATCH_BYTES };
+        let workers = usize::from(options.connections);
+        // One batch waits for each connection: reading and sending overlap, and memory stays bounded.
+        let (to_send, batches) = mpsc::sync_channel(workers);
+        let (to_account, answers) = mpsc::channel();
+        let batches = Arc::new(Mutex::new(batches));
+        let skip = self.account.state().skip;
+        let stop = interrupted.clone();
+        // Not waited for: it may hang on a pipe in which nothing comes.
+        std::thread::spawn(move || read(items, limits, skip, &to_send, &stop));
+        std::thread::scope(|scope| {
+            for _ in 0..workers {
+                let (batches, to_account) = (Arc::clone(&batches), to_account.clone());
+                let before = self.account.state().clone();
+                scope.spawn(move || {
+                    let result = work(sender, &batches, before, &to_account, interrupted);
+                    if let Err(error) = result {
+                        let _ = to_account.send(Err(error));
+                    }
+                });
+            }
+            // Only the threads hold on to it: when they end, so do the answers.
+            drop(to_account);
+            let mut result = Ok(());
+            for answer in answers {
+                match answer {
+                    Ok(answer) => {
+                        if let Some(refused) = self.account.add(&answer) {
+                            result = result.and(Err(refused));
+                        }
+                        self.progress.at(self.account.state().offset, self.account.state().items);
+                        if self.saved.elapsed() >= SAVE_EVERY {
+                            result = result.and(self.save());
+                        }
+                    }
+                    Err(error) => result = result.and(Err(error)),
+                }
+                if result.is_err() {
+                    interrupted.set();
+                }
+            }
+            result
+        })
+    }
+
+    fn save(&mut self) -> anyhow::Result<()> {
+        self.saved = Instant::now();
+        self.save_to.map_or(Ok(()), |path| self.account.state().write(path))
+    }
+}
+
+/// A batch, or why there are no more.
+type Read = anyhow::Result<Batch>;
+
+/// Reads batches until the end, or until nobody wants them.
+fn read(mut items: Items, limits: Limits, mut skip: u64, to_send: &SyncSender<Read>, stop: &Interrupted) {
+    while let Some(read) = items.next_batch(limits).transpose() {
+        let failed = read.is_err();
+        let read = read.map(|mut batch| {
+            // The first items of the first batch may have been taken before.
+            let dropped = skip.min(batch.items);
+            batch.drop_first(dropped);
+            skip -= dropped;
+            batch
+        });
+        if stop.is_set() || to_send.send(read).is_err() || failed {
+            return;
+        }
+    }
+}
+
+/// Sends batches over one connection until there are no more, one is refused, or the user stops it.
+fn work(
+    sender: &Sender,
+    batches: &Mutex<Receiver<Read>>,
+    before: State,
+    to_account: &mpsc::Sender<anyhow::Result<Answer>>,
+    interrupted: &Interrupted,
+) -> anyhow::Result<()> {
+    let mut connection = sender.connect()?;
+    let mut exact = Account::new(before);
+    while !interrupted.is_set() {
+        let next = batches.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(LISTEN_EVERY);
+        let batch = match next {
+            Ok(batch) => batch?,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => break,
+        };
+        let answer = sender.send(&mut connection, batch, &mut exact)?;
+        let refused = answer.refused.is_some();
+        if to_account.send(Ok(answer)).is_err() || refused {
+            break;
+        }
+    }
+    Ok(())
+}
