@@ -123,7 +123,7 @@ fn bar(length: Option<u64>, from: u64) -> ProgressBar {
     bar
 }
 
-/// Set when the user asks to stop (SIGINT, SIGTERM). A second time ends the program at once.
+/// Set when the user asks to stop (SIGINT, SIGTERM): what is under way is brought to an end first.
 #[derive(Clone)]
 pub(crate) struct Interrupted(Arc<AtomicBool>);
 
@@ -143,8 +143,6 @@ impl Interrupted {
 pub(crate) fn interrupted() -> std::io::Result<Interrupted> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // In this order: the first signal finds the flag unset, sets it, and does not end the program.
-        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag))?;
         signal_hook::flag::register(signal, Arc::clone(&flag))?;
     }
     Ok(Interrupted(flag))
