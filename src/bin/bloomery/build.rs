@@ -167,7 +167,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
 }
 
 fn write(file: NamedTempFile, path: &Path, replace: bool, value: &Value) -> anyhow::Result<u64> {
-    let encoder = Encoder::new(value);
+    let encoder = Encoder::native(value);
     let (mut written, mut failed) = (0u64, None);
     {
         let mut out = BufWriter::with_capacity(1 << 16, file.as_file());

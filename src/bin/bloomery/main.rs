@@ -14,8 +14,11 @@ mod info;
 mod items;
 mod load;
 mod output;
+mod pieces;
 mod plan;
 mod progress;
+mod pull;
+mod push;
 mod reserve;
 mod scan;
 
@@ -38,6 +41,8 @@ enum Command {
     Plan(plan::Options),
     Build(build::Options),
     Load(load::Options),
+    Push(push::Options),
+    Pull(pull::Options),
     Completions(completions::Options),
 }
 
@@ -46,6 +51,8 @@ fn main() -> ExitCode {
         Command::Plan(options) => plan::run(&options),
         Command::Build(options) => build::run(&options),
         Command::Load(options) => load::run(&options),
+        Command::Push(options) => push::run(&options),
+        Command::Pull(options) => pull::run(&options),
         Command::Completions(options) => completions::run(&options),
     };
     match result {

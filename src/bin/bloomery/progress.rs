@@ -1,6 +1,6 @@
 //! How far a long task is: a bar on a terminal, a line now and then elsewhere, both on stderr.
 
-use crate::output::count;
+use crate::output::{bytes, count};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -68,7 +68,9 @@ impl Progress {
             How::Silent => {}
             How::Bar(bar) => {
                 let rate = items as f64 / self.started.elapsed().as_secs_f64().max(0.001);
-                bar.set_message(format!("{} items, {}/s", count(items), count(rate as u64)));
+                if items > 0 {
+                    bar.set_message(format!("{} items, {}/s", count(items), count(rate as u64)));
+                }
                 bar.set_position(position);
             }
             How::Lines { every, next } => {
@@ -83,8 +85,14 @@ impl Progress {
     /// `1,234,567 items, 12 %, 456,789/s, 20 s left`
     fn line(&self) -> String {
         let seconds = self.started.elapsed().as_secs_f64().max(0.001);
-        let mut text = format!("{} items", count(self.items));
-        let rate = count((self.items as f64 / seconds) as u64);
+        let (mut text, rate) = match self.items {
+            // A transfer knows bytes alone.
+            0 => (
+                bytes(self.position),
+                bytes((self.position.saturating_sub(self.from) as f64 / seconds) as u64),
+            ),
+            items => (format!("{} items", count(items)), count((items as f64 / seconds) as u64)),
+        };
         match self.length {
             Some(length) if length > 0 => {
                 let done = self.position as f64 / length as f64;

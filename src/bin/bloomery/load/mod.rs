@@ -6,6 +6,8 @@
 mod send;
 mod state;
 
+pub(crate) use send::tag;
+
 use crate::connect::Server;
 use crate::error::{Failure, Outcome};
 use crate::info;

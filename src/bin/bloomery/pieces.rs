@@ -1,0 +1,164 @@
+//! A filter file, piece by piece: one head, then chunks, as docs/FORMAT.md describes them.
+
+use crate::error::Failure;
+use crate::items::open_file;
+use anyhow::Context;
+use bloomery::Value;
+use bloomery::wire::{DecodeError, Decoder, MAGIC, MAX_CHUNK};
+use std::io::{BufReader, Read};
+use std::path::Path;
+
+/// Bytes of a head's envelope, and of what stands before the data of a chunk.
+const ENVELOPE: usize = 24;
+const PREFIX: usize = 20;
+
+/// The length of what follows stands at the same place in both.
+const LENGTH: std::ops::Range<usize> = 8..12;
+
+/// Bytes of the largest head: that of a filter with a million links takes 64 bytes for each.
+const MAX_HEAD: usize = 128 << 20;
+
+/// One piece.
+pub(crate) struct Piece {
+    /// Where it begins in the file.
+    pub(crate) at: u64,
+    /// All of it.
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Piece {
+    /// The iterator that LOADCHUNK takes it with: 1 for the head, 1 + the offset behind the chunk for others.
+    pub(crate) fn iterator(&self) -> u64 {
+        let offset = self.bytes.first_chunk().map_or(0, |offset| u64::from_le_bytes(*offset));
+        if self.at == 0 {
+            1
+        } else {
+            offset.saturating_add((self.bytes.len() - PREFIX) as u64).saturating_add(1)
+        }
+    }
+}
+
+/// The pieces of a file, from first to last.
+pub(crate) struct Pieces<R> {
+    source: R,
+    at: u64,
+}
+
+impl<R: Read> Pieces<R> {
+    /// Of bytes that begin with a head.
+    pub(crate) fn new(source: R) -> Pieces<R> {
+        Pieces { source, at: 0 }
+    }
+
+    /// The next one; `None` at the end of the file.
+    pub(crate) fn next(&mut self) -> anyhow::Result<Option<Piece>> {
+        let (part, prefix, most) =
+            if self.at == 0 { ("head", ENVELOPE, MAX_HEAD) } else { ("chunk", PREFIX, MAX_CHUNK) };
+        let mut bytes = vec![0; prefix];
+        let read = fill(&mut self.source, &mut bytes)?;
+        if read == 0 && self.at > 0 {
+            return Ok(None);
+        }
+        if self.at == 0 && !bytes.starts_with(&MAGIC) {
+            return Err(damaged(0, DecodeError::Magic));
+        }
+        let length = bytes[LENGTH].try_into().map_or(0, u32::from_le_bytes) as usize;
+        if read < prefix || length > most {
+            return Err(damaged(self.at, DecodeError::Length(part)));
+        }
+        bytes.resize(prefix + length, 0);
+        if fill(&mut self.source, &mut bytes[prefix..])? < length {
+            return Err(damaged(self.at, DecodeError::Length(part)));
+        }
+        let piece = Piece { at: self.at, bytes };
+        self.at += piece.bytes.len() as u64;
+        Ok(Some(piece))
+    }
+}
+
+/// What is wrong, and where.
+pub(crate) fn damaged(at: u64, error: DecodeError) -> anyhow::Error {
+    Failure::Data(format!("at byte {at}: {error}")).into()
+}
+
+/// Fills the buffer as far as the source reaches.
+fn fill(source: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
+    let mut read = 0;
+    while read < buffer.len() {
+        match source.read(&mut buffer[read..]) {
+            Ok(0) => break,
+            Ok(more) => read += more,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(read)
+}
+
+/// Reads a filter, and checks all of it.
+pub(crate) fn read_value(source: impl Read) -> anyhow::Result<Value> {
+    let mut pieces = Pieces::new(source);
+    let head = pieces.next()?.ok_or_else(|| damaged(0, DecodeError::Length("head")))?;
+    let mut decoder = Decoder::new(&head.bytes).map_err(|error| damaged(0, error))?;
+    while let Some(piece) = pieces.next()? {
+        decoder.push(&piece.bytes).map_err(|error| damaged(piece.at, error))?;
+    }
+    let end = pieces.at;
+    decoder.finish().map_err(|error| damaged(end, error))
+}
+
+/// Reads the filter of a file.
+pub(crate) fn read_file(path: &Path) -> anyhow::Result<Value> {
+    let file = open_file(path)?;
+    read_value(BufReader::with_capacity(1 << 18, file))
+        .with_context(|| format!("{} is not a whole filter", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bloomery::wire::Encoder;
+    use bloomery::{Filter, Spec};
+
+    fn file() -> Vec<u8> {
+        // Two chunks: more than a MiB of cells.
+        Encoder::new(&Filter::new(Spec::fixed(1_000_000, 0.001)).unwrap()).to_vec()
+    }
+
+    #[test]
+    fn pieces_are_those_of_the_encoder() {
+        let filter = Filter::new(Spec::fixed(1_000_000, 0.001)).unwrap();
+        let encoder = Encoder::new(&filter);
+        let mut wanted = vec![(1, encoder.head().to_vec())];
+        encoder.chunks(|end, chunk| wanted.push((end + 1, chunk.to_vec())));
+        let bytes = file();
+        let mut pieces = Pieces::new(bytes.as_slice());
+        let found: Vec<_> = std::iter::from_fn(|| pieces.next().unwrap())
+            .map(|piece| (piece.iterator(), piece.bytes))
+            .collect();
+        assert_eq!(found, wanted);
+        assert!(found.len() > 2);
+    }
+
+    #[test]
+    fn damage_is_found_and_its_place_named() {
+        let bytes = file();
+        assert!(read_value(bytes.as_slice()).is_ok());
+        let second = 24 + 136;
+        let third = second + 20 + (1 << 20);
+        for (place, text) in
+            [(0, "at byte 0: not a"), (30, "at byte 0: wrong checksum"), (third + 100, "at byte 1048756: ")]
+        {
+            let mut damaged = bytes.clone();
+            damaged[place] ^= 1;
+            let error = read_value(damaged.as_slice()).unwrap_err();
+            assert!(error.to_string().starts_with(text), "{error}");
+            assert_eq!(crate::error::code(&error), 1);
+        }
+        for length in [0, 10, 24, second, second + 10, third, bytes.len() - 1] {
+            assert!(read_value(&bytes[..length]).is_err(), "{length}");
+        }
+        assert!(read_value([bytes.as_slice(), b"x"].concat().as_slice()).is_err());
+        assert!(read_value([bytes.as_slice(), &bytes].concat().as_slice()).is_err());
+    }
+}
