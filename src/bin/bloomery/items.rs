@@ -21,26 +21,26 @@ pub(crate) struct Input {
 
     /// The file is CSV: take the items from this column, a name or a number from 1
     #[arg(long, value_name = "COLUMN")]
-    column: Option<String>,
+    pub(crate) column: Option<String>,
 
     /// What parts the columns: one character, or tab [default: ,]
     #[arg(long, value_name = "CHAR", requires = "column", value_parser = parse_delimiter)]
-    delimiter: Option<u8>,
+    pub(crate) delimiter: Option<u8>,
 
     /// The first line of the CSV file has the names of the columns; a column that is named implies it
     #[arg(long, requires = "column")]
-    header: bool,
+    pub(crate) header: bool,
 
     /// Items end with a NUL byte instead of a newline, as `find -print0` writes them
     #[arg(short = '0', long, conflicts_with = "column")]
-    null: bool,
+    pub(crate) null: bool,
 
     /// Take empty lines as items; they are left out otherwise
     #[arg(long)]
-    keep_blank: bool,
+    pub(crate) keep_blank: bool,
 }
 
-fn parse_delimiter(text: &str) -> Result<u8, String> {
+pub(crate) fn parse_delimiter(text: &str) -> Result<u8, String> {
     match text.as_bytes() {
         b"tab" | b"\\t" => Ok(b'\t'),
         [byte] if byte.is_ascii() => Ok(*byte),

@@ -21,6 +21,7 @@ mod pull;
 mod push;
 mod reserve;
 mod scan;
+mod test;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -43,6 +44,7 @@ enum Command {
     Load(load::Options),
     Push(push::Options),
     Pull(pull::Options),
+    Test(test::Options),
     Completions(completions::Options),
 }
 
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
         Command::Load(options) => load::run(&options),
         Command::Push(options) => push::run(&options),
         Command::Pull(options) => pull::run(&options),
+        Command::Test(options) => test::run(&options),
         Command::Completions(options) => completions::run(&options),
     };
     match result {
