@@ -321,8 +321,14 @@ fn layer(fields: Fields<'_>) -> LayerInfo {
     }
 }
 
-/// CF.INFO gives the number of buckets of the first sub-filter; sub-filter i has expansion^i times as many. A test
-/// looks at two buckets of each sub-filter, and 255 fingerprints exist (0 marks a free slot).
+/// Error rate of a cuckoo filter: an absent item matches each of the fingerprints in two buckets of every sub-filter
+/// with a chance of 1/255.
+pub(crate) fn cuckoo_rate(bucket_size: u64, sub_filters: u64, fill: f64) -> f64 {
+    let seen = 2.0 * bucket_size as f64 * sub_filters as f64 * fill;
+    1.0 - (1.0 - 1.0 / 255.0f64).powf(seen)
+}
+
+/// CF.INFO gives the number of buckets of the first sub-filter; sub-filter i has expansion^i times as many.
 fn cuckoo(fields: Fields<'_>) -> FilterInfo {
     let filters = fields.number("Number of filters").unwrap_or(1);
     let buckets = fields.number("Number of buckets").unwrap_or_default();
@@ -336,15 +342,11 @@ fn cuckoo(fields: Fields<'_>) -> FilterInfo {
         next = next.saturating_mul(expansion.max(1));
     }
     let fill = items as f64 / (slots as f64).max(1.0);
-    let rate_at = |fill: f64| {
-        let fingerprints_seen = 2.0 * bucket_size as f64 * filters as f64 * fill;
-        1.0 - (1.0 - 1.0 / 255.0f64).powf(fingerprints_seen)
-    };
     FilterInfo {
         kind: "cuckoo".into(),
         origin: fields.text("Origin").unwrap_or_default(),
-        error_rate: Some(rate_at(1.0)),
-        error_rate_now: Some(rate_at(fill)),
+        error_rate: Some(cuckoo_rate(bucket_size, filters, 1.0)),
+        error_rate_now: Some(cuckoo_rate(bucket_size, filters, fill)),
         capacity: Some(slots),
         items,
         filters,

@@ -412,7 +412,9 @@ mod tests {
         for (index, batch) in batches.iter().enumerate() {
             assert_eq!(read(batch.end), batches[index + 1..], "from {}", batch.end);
         }
-        assert_eq!(batches.last().map_or(0, |batch| batch.end), content.len() as u64);
+        // A CSV reader stops within CR LF.
+        let end = batches.last().map_or(0, |batch| batch.end) as usize;
+        assert!(matches!(&content[end..], b"" | b"\n"), "{end}");
         let text = |item: &[u8]| String::from_utf8_lossy(item).into_owned();
         batches.iter().flat_map(|batch| items_of(&batch.blob).map(text).collect::<Vec<_>>()).collect()
     }

@@ -11,6 +11,7 @@ mod connect;
 mod error;
 mod files;
 mod info;
+mod inspect;
 mod items;
 mod load;
 mod output;
@@ -44,6 +45,7 @@ enum Command {
     Load(load::Options),
     Push(push::Options),
     Pull(pull::Options),
+    Inspect(inspect::Options),
     Test(test::Options),
     Completions(completions::Options),
 }
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Command::Load(options) => load::run(&options),
         Command::Push(options) => push::run(&options),
         Command::Pull(options) => pull::run(&options),
+        Command::Inspect(options) => inspect::run(&options),
         Command::Test(options) => test::run(&options),
         Command::Completions(options) => completions::run(&options),
     };

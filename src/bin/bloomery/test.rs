@@ -4,7 +4,7 @@ use crate::connect::Server;
 use crate::error::{Failure, Outcome};
 use crate::info;
 use crate::items::{self, Input, Items, Limits, items_of};
-use crate::output::{self, count, key};
+use crate::output::{count, key};
 use crate::pieces;
 use anyhow::Context;
 use bloomery::Value;

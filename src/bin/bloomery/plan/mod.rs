@@ -3,6 +3,7 @@
 mod chart;
 
 use crate::error::{Failure, Outcome};
+use crate::info::cuckoo_rate;
 use crate::output::{self, Table, bytes, count, percent};
 use crate::reserve::{Reserve, Wanted, command};
 use anyhow::Context;
@@ -289,8 +290,7 @@ fn cuckoo(spec: &CuckooSpec, items: u64) -> Cost {
         capacity: items,
         memory_bytes,
         bits_per_item: memory_bytes as f64 * 8.0 / items as f64,
-        // An absent item matches each of the fingerprints in its two buckets with a chance of 1/255.
-        error_rate: 1.0 - (1.0 - 1.0 / 255.0f64).powf(f64::from(seen) * fill),
+        error_rate: cuckoo_rate(spec.bucket_size.into(), 1, fill),
         cells: slots,
         bits_per_cell: 8,
         probes: seen,
@@ -313,9 +313,12 @@ fn roomy_cuckoo(items: u64, bucket_size: u8, load: f64, like: &Spec) -> CuckooSp
         hash: like.hash,
         seed: like.seed,
     };
+    let slots = |spec: &CuckooSpec| spec.slots_of(spec.first_buckets());
+    let has_room = |spec: &CuckooSpec| items as f64 <= load * slots(spec) as f64;
+    // Buckets are a power of two: most capacities leave room enough, and twice the slots always do.
     let tight = spec(items);
-    let slots = tight.slots_of(tight.first_buckets());
-    if items as f64 <= load * slots as f64 { tight } else { spec((items as f64 / load).ceil() as u64) }
+    let candidates = [tight, spec((items as f64 / load).ceil() as u64)];
+    candidates.into_iter().find(has_room).unwrap_or_else(|| spec(2 * slots(&tight)))
 }
 
 /// Every kind for the items and the error rate of this filter.
