@@ -85,11 +85,6 @@ pub(crate) struct Node {
 }
 
 impl Server {
-    /// Whether it is a cluster.
-    pub(crate) fn is_cluster(&self) -> bool {
-        self.cluster
-    }
-
     /// Connects.
     pub(crate) fn connect(&self) -> anyhow::Result<Connection> {
         let info = self.info()?;
@@ -224,17 +219,6 @@ impl Server {
         };
         let root_cert = self.cacert.as_ref().map(read).transpose()?;
         Ok((client_tls.is_some() || root_cert.is_some()).then_some(TlsCertificates { client_tls, root_cert }))
-    }
-}
-
-impl Connection {
-    /// Limits how long a reply may take.
-    #[allow(dead_code)] // for subcommands that wait for long commands
-    pub(crate) fn set_timeout(&self, timeout: Duration) -> RedisResult<()> {
-        match self {
-            Connection::One(connection) => connection.set_read_timeout(Some(timeout)),
-            Connection::Cluster(connection) => connection.set_read_timeout(Some(timeout)),
-        }
     }
 }
 

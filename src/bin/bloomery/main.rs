@@ -3,8 +3,6 @@
 //! A subcommand is a file (or a folder) here: its options, and `run`. What they share is in [`connect`] (servers),
 //! [`info`] and [`scan`] (what a server knows of its filters), [`output`] and [`error`].
 
-#![allow(dead_code)] // while subcommands are still to come
-
 mod build;
 mod completions;
 mod connect;
@@ -23,6 +21,7 @@ mod push;
 mod reserve;
 mod scan;
 mod test;
+mod top;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -47,6 +46,7 @@ enum Command {
     Pull(pull::Options),
     Inspect(inspect::Options),
     Test(test::Options),
+    Top(top::Options),
     Completions(completions::Options),
 }
 
@@ -59,6 +59,7 @@ fn main() -> ExitCode {
         Command::Pull(options) => pull::run(&options),
         Command::Inspect(options) => inspect::run(&options),
         Command::Test(options) => test::run(&options),
+        Command::Top(options) => top::run(&options),
         Command::Completions(options) => completions::run(&options),
     };
     match result {

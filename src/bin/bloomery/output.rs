@@ -55,11 +55,6 @@ impl Table {
         }
         text
     }
-
-    /// Prints it.
-    pub(crate) fn print(&self) -> io::Result<()> {
-        io::stdout().lock().write_all(self.render().as_bytes())
-    }
 }
 
 /// Bytes in units of 1024, three digits: `11.4 MiB`.
