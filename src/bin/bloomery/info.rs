@@ -107,6 +107,8 @@ pub(crate) struct Observed {
 pub(crate) struct Rebuild {
     /// `running`.
     pub(crate) status: String,
+    /// Of the new filter.
+    pub(crate) kind: Option<String>,
     /// Items that the new filter is sized for.
     pub(crate) capacity: Option<u64>,
     /// Its promise.
@@ -297,6 +299,7 @@ fn observed(spans: Fields<'_>, name: &str) -> Observed {
 fn rebuild(fields: Fields<'_>) -> Rebuild {
     Rebuild {
         status: fields.text("Status").unwrap_or_default(),
+        kind: fields.text("Kind"),
         capacity: fields.number("Capacity"),
         error_rate: fields.double("Error rate"),
         items: fields.number("Number of items inserted"),

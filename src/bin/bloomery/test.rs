@@ -265,5 +265,6 @@ fn holds(value: &Value, item: &[u8], now_ms: u64) -> bool {
         Value::Cuckoo(filter) => filter.contains(filter.hash(item)),
         // Other systems' items may have a form, as integers have; what has another is not in the filter.
         Value::Foreign(filter) => filter.contains(item),
+        Value::Rebuild(rebuild) => holds(rebuild.live(), item, now_ms),
     }
 }

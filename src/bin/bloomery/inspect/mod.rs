@@ -3,7 +3,7 @@
 mod rdb;
 
 use crate::error::{Failure, Outcome};
-use crate::info::{FilterInfo, LayerInfo};
+use crate::info::{FilterInfo, LayerInfo, Rebuild};
 use crate::items::open_file;
 use crate::output::{self, Table, bytes, count, key, percent};
 use crate::pieces;
@@ -253,6 +253,11 @@ fn print_one(out: &mut impl Write, entry: &Entry) -> anyhow::Result<()> {
         }
     }
     line("layers", filter.filters.to_string())?;
+    if let Some(rebuild) = &filter.rebuild {
+        let figure = |figure: Option<u64>| figure.map_or("-".into(), count);
+        let (items, capacity) = (figure(rebuild.items), figure(rebuild.capacity));
+        line("being rebuilt", format!("{items} of {capacity} items are in its successor"))?;
+    }
     line("whole", "yes".into())?;
     Ok(())
 }
@@ -262,12 +267,10 @@ pub(crate) fn describe(value: &Value) -> FilterInfo {
     match value {
         Value::Bloom(filter) => {
             let spec = filter.spec();
-            let on_full = |overflow| if overflow == Overflow::Error { "ERROR" } else { "SATURATE" };
-            let (kind, when_full) = match spec.family {
-                Family::Fixed(overflow) if spec.cell.counts() => ("counting", on_full(overflow)),
-                Family::Fixed(overflow) => ("fixed", on_full(overflow)),
-                Family::Scaling { .. } => ("scaling", "SCALE"),
-                Family::Window { overflow, .. } => ("window", on_full(overflow)),
+            let on_full = match spec.family {
+                Family::Scaling { .. } => "SCALE",
+                Family::Fixed(Overflow::Error) | Family::Window { overflow: Overflow::Error, .. } => "ERROR",
+                Family::Fixed(_) | Family::Window { .. } => "SATURATE",
             };
             let layer = |layer: &std::sync::Arc<bloomery::Layer>| LayerInfo {
                 age: None,
@@ -288,13 +291,13 @@ pub(crate) fn describe(value: &Value) -> FilterInfo {
                 LayoutChoice::Classic => "CLASSIC",
             };
             FilterInfo {
-                kind: kind.into(),
+                kind: spec.kind().into(),
                 origin: "bloomery".into(),
                 layout: Some(layout.into()),
                 hash: Some(hash(spec.hash)),
                 shards: Some(spec.shards.into()),
                 bits_per_cell: Some(spec.cell.bits().into()),
-                on_full: Some(when_full.into()),
+                on_full: Some(on_full.into()),
                 error_rate: Some(spec.error_rate),
                 error_rate_now: Some(filter.rate_now()),
                 capacity: Some(filter.capacity()),
@@ -358,6 +361,21 @@ pub(crate) fn describe(value: &Value) -> FilterInfo {
                 layers: filter.links().iter().map(layer).collect(),
                 ..FilterInfo::default()
             }
+        }
+        Value::Rebuild(both) => {
+            let shadow = both.shadow();
+            let rebuild = Rebuild {
+                status: "running".into(),
+                kind: Some(shadow.spec().kind().into()),
+                capacity: Some(shadow.capacity()),
+                error_rate: Some(shadow.spec().error_rate),
+                items: Some(shadow.items()),
+                fill: Some(shadow.fill()),
+                size: Some(shadow.bytes()),
+                error_rate_now: Some(shadow.rate_now()),
+                deletes_missed: Some(both.deletes_missed()),
+            };
+            FilterInfo { rebuild: Some(rebuild), ..describe(both.live()) }
         }
     }
 }

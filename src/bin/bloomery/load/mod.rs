@@ -90,7 +90,8 @@ const SAVE_EVERY: Duration = Duration::from_secs(1);
 struct Report {
     key: String,
     items_read: u64,
-    items_new: u64,
+    /// Those that were absent before; a backfill does not tell.
+    items_new: Option<u64>,
     blank_lines: u64,
     input_bytes: u64,
     resumed_from: u64,
@@ -161,7 +162,11 @@ fn prepare(options: &Options) -> anyhow::Result<Sender> {
         (_, false) => How::Bulk,
     };
     // Where each add counts, none may be repeated.
-    let exact = options.resume.is_some() && matches!(filter.kind.as_str(), "counting" | "cuckoo");
+    let filled = match (&filter.rebuild, options.rebuild) {
+        (Some(rebuild), true) => rebuild.kind.as_deref().unwrap_or(&filter.kind),
+        _ => &filter.kind,
+    };
+    let exact = options.resume.is_some() && matches!(filled, "counting" | "cuckoo");
     if exact && options.connections > 1 {
         let text =
             "--resume of a counting or a cuckoo filter takes one connection: batches have to come in order";
@@ -198,7 +203,7 @@ fn report(options: &Options, state: &State, from: u64, took: Duration) -> anyhow
     let report = Report {
         key: key(options.key.as_bytes()),
         items_read: state.items,
-        items_new: state.new,
+        items_new: (!options.rebuild).then_some(state.new),
         blank_lines: state.blank,
         input_bytes: state.offset,
         resumed_from: from,
