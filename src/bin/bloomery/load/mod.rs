@@ -213,12 +213,10 @@ fn report(options: &Options, state: &State, from: u64, took: Duration) -> anyhow
         output::json(&report)?;
         return Ok(Outcome::Done);
     }
-    let mut text = format!(
-        "{}: {} items in, {} of them new",
-        report.key,
-        count(report.items_read),
-        count(report.items_new)
-    );
+    let mut text = format!("{}: {} items in", report.key, count(report.items_read));
+    if let Some(new) = report.items_new {
+        text.push_str(&format!(", {} of them new", count(new)));
+    }
     if report.blank_lines > 0 {
         text.push_str(&format!(", {} empty lines left out", count(report.blank_lines)));
     }
