@@ -1,0 +1,69 @@
+# shellcheck shell=bash
+# Programs of Debian packages, without installing anything.
+#
+# Sourced behind lib.sh. A package and the libraries it needs are fetched from the Debian mirror this machine uses,
+# checked with its keys, and unpacked into a folder of their own: no chroot, and nothing on the machine changes. apt
+# resolves the dependencies against an empty package status, so the C library comes too, and the programs run by their
+# own dynamic loader, on any host.
+
+# The mirror this machine uses, whatever it is.
+known_mirror() {
+    apt-get indextargets --format "\$(REPO_URI)" 'Created-By: Packages' 'Label: Debian' | awk 'NR == 1'
+}
+
+debian_mirror() {
+    local mirror
+    mirror=$(known_mirror)
+    # A fresh machine has no package lists yet, and apt reads the label there. Fetching them needs root.
+    [[ -n $mirror ]] || { quietly apt-update apt-get update && mirror=$(known_mirror); }
+    [[ -n $mirror ]] || { say "apt knows no Debian mirror on this machine" && return 1; }
+    echo "$mirror"
+}
+
+# download SUITE DIR PACKAGE...: the packages and all they depend on, into DIR/archives.
+download() {
+    local suite=$1 dir=$2 keyring mirror
+    shift 2
+    mirror=$(debian_mirror) || return
+    for keyring in /usr/share/keyrings/debian-archive-keyring.{pgp,gpg}; do
+        [[ -e $keyring ]] && break
+    done
+    mkdir -p "$dir"/{lists,archives}/partial
+    : >"$dir/status"
+    echo "deb [signed-by=$keyring] $mirror $suite main" >"$dir/sources.list"
+    local apt=(
+        apt-get --quiet --yes
+        -o Dir::Etc::SourceList="$dir/sources.list" -o Dir::Etc::SourceParts=/dev/null
+        -o Dir::State::Lists="$dir/lists" -o Dir::State::Status="$dir/status"
+        -o Dir::Cache="$dir" -o Dir::Cache::Archives="$dir/archives"
+        -o APT::Sandbox::User=root -o Acquire::Languages=none
+        -o APT::Update::Error-Mode=any
+    )
+    "${apt[@]}" update && "${apt[@]}" install --download-only --no-install-recommends "$@"
+}
+
+# unpack DIR PACKAGEFILE...: programs and libraries alone. Older packages still use /lib, which is a link nowadays.
+unpack() {
+    local dir=$1 file
+    shift
+    mkdir -p "$dir/usr/lib"
+    ln -s usr/lib "$dir/lib"
+    for file; do
+        dpkg-deb --fsys-tarfile "$file" |
+            tar --extract --directory "$dir" --keep-directory-symlink --no-same-owner \
+                --exclude './usr/share' --exclude './etc' --exclude './var'
+    done
+}
+
+# launcher DIR NAME PROGRAM: DIR/NAME starts PROGRAM of the tree by the tree's own loader. The servers are the same
+# file as their check-rdb tool and look at argv[0] to know what they are.
+launcher() {
+    local lib
+    lib=$(cd "$1" && echo usr/lib/*-linux-gnu)
+    cat >"$1/$2" <<-LAUNCHER
+		#!/bin/sh
+		tree=\$(dirname "\$(readlink -f "\$0")")
+		exec "\$tree"/$lib/ld-linux-*.so.? --argv0 $2 --library-path "\$tree/$lib" "\$tree/usr/bin/$3" "\$@"
+	LAUNCHER
+    chmod 755 "$1/$2"
+}
