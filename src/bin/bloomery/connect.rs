@@ -15,8 +15,14 @@ use std::time::Duration;
 /// How long a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long a reply may take if the user does not say. Commands on many items, or on large filters, take seconds.
+const REPLY_TIMEOUT: u64 = 60;
+
+/// The same for a scrape: Prometheus gives up after 10 s, and an exporter that waits has no figures of other servers.
+const SCRAPE_TIMEOUT: u64 = 3;
+
 /// Which server, and as whom.
-#[derive(clap::Args, Clone, Debug)]
+#[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct Server {
     /// redis://, rediss:// (TLS) or unix:// address; the options below override its parts
@@ -63,9 +69,9 @@ pub(crate) struct Server {
     #[arg(long)]
     cluster: bool,
 
-    /// Seconds to wait for a reply
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
-    timeout: u64,
+    /// Seconds to wait for a reply [default: 60; exporter: 3]
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u64>,
 }
 
 /// A connection to one server, or to the cluster: commands go to the node that holds their key.
@@ -92,13 +98,10 @@ impl Server {
             return Ok(Connection::One(self.open(info)?));
         }
         let address = info.addr().to_string();
-        if info.redis_settings().db() != 0 {
-            return Err(Failure::Usage("a cluster has only database 0".into()).into());
-        }
         let tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
         let mut builder = ClusterClient::builder([info])
-            .connection_timeout(CONNECT_TIMEOUT)
-            .response_timeout(Duration::from_secs(self.timeout));
+            .connection_timeout(self.connect_timeout())
+            .response_timeout(self.reply_timeout());
         if tls {
             builder = builder.tls(TlsMode::Secure);
             if let Some(certificates) = self.certificates()? {
@@ -114,25 +117,39 @@ impl Server {
 
     /// Connects to every server that holds keys: the server, or each primary of the cluster.
     pub(crate) fn nodes(&self) -> anyhow::Result<Vec<Node>> {
-        let info = self.info()?;
-        let address = info.addr().to_string();
-        let mut first = self.open(info.clone())?;
+        let open = |info: ConnectionInfo| {
+            Ok(Node { address: info.addr().to_string(), connection: self.open(info)? })
+        };
+        self.primaries(&[])?.into_iter().map(open).collect()
+    }
+
+    /// The servers that hold keys, without a connection to each: the server, or the primaries of the cluster. Those
+    /// that are `known` are asked if the one that the user named does not answer.
+    pub(crate) fn primaries(&self, known: &[ConnectionInfo]) -> anyhow::Result<Vec<ConnectionInfo>> {
+        let named = self.info()?;
         if !self.cluster {
-            return Ok(vec![Node { address, connection: first }]);
+            return Ok(vec![named]);
         }
-        let slots: Value = redis::cmd("CLUSTER").arg("SLOTS").query(&mut first)?;
+        let mut answer = self.ask_for_primaries(&named);
+        for other in known {
+            if answer.is_err() {
+                answer = self.ask_for_primaries(other).or(answer);
+            }
+        }
+        answer
+    }
+
+    fn ask_for_primaries(&self, info: &ConnectionInfo) -> anyhow::Result<Vec<ConnectionInfo>> {
+        let slots: Value = redis::cmd("CLUSTER")
+            .arg("SLOTS")
+            .query(&mut self.open(info.clone())?)
+            .with_context(|| format!("asking {} for the nodes of its cluster", info.addr()))?;
         let default_host = match info.addr() {
             ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
             _ => "127.0.0.1".to_owned(),
         };
-        primaries(&slots, &default_host)
-            .into_iter()
-            .map(|(host, port)| {
-                let address = format!("{host}:{port}");
-                let connection = self.open(info.clone().set_addr(self.at(&info, host, port)))?;
-                Ok(Node { address, connection })
-            })
-            .collect()
+        let at = |(host, port)| info.clone().set_addr(self.at(info, host, port));
+        Ok(primaries(&slots, &default_host).into_iter().map(at).collect())
     }
 
     /// Address of another node, reached in the same way.
@@ -145,7 +162,8 @@ impl Server {
         }
     }
 
-    fn open(&self, info: ConnectionInfo) -> anyhow::Result<redis::Connection> {
+    /// Connects to one of the servers that [`primaries`](Server::primaries) names.
+    pub(crate) fn open(&self, info: ConnectionInfo) -> anyhow::Result<redis::Connection> {
         let address = info.addr().to_string();
         let tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
         let client = match (tls, self.certificates()?) {
@@ -153,12 +171,31 @@ impl Server {
             _ => redis::Client::open(info),
         };
         let connection = client
-            .and_then(|client| client.get_connection_with_timeout(CONNECT_TIMEOUT))
+            .and_then(|client| client.get_connection_with_timeout(self.connect_timeout()))
             .with_context(|| format!("cannot connect to {address}"))?;
-        let timeout = Some(Duration::from_secs(self.timeout.max(1)));
+        let timeout = Some(self.reply_timeout());
         connection.set_read_timeout(timeout)?;
         connection.set_write_timeout(timeout)?;
         Ok(connection)
+    }
+
+    /// These options, for one who asks often and for little.
+    pub(crate) fn for_scrapes(self) -> Server {
+        Server { timeout: self.timeout.or(Some(SCRAPE_TIMEOUT)), ..self }
+    }
+
+    fn reply_timeout(&self) -> Duration {
+        Duration::from_secs(self.timeout.unwrap_or(REPLY_TIMEOUT).max(1))
+    }
+
+    fn connect_timeout(&self) -> Duration {
+        CONNECT_TIMEOUT.min(self.reply_timeout())
+    }
+
+    /// The URL, and what overrides it; files that it needs are there.
+    pub(crate) fn address(&self) -> anyhow::Result<ConnectionInfo> {
+        self.certificates()?;
+        self.info()
     }
 
     /// The URL, and what overrides it.
@@ -205,6 +242,9 @@ impl Server {
             }
             address => address,
         };
+        if self.cluster && settings.db() != 0 {
+            return Err(Failure::Usage("a cluster has only database 0".into()).into());
+        }
         Ok(given.set_addr(address).set_redis_settings(settings))
     }
 

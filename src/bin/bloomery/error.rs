@@ -75,7 +75,7 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
 }
 
 /// The causes, outermost first. What lies beneath an error of the Redis client repeats it.
-fn text(error: &anyhow::Error) -> String {
+pub(crate) fn text(error: &anyhow::Error) -> String {
     let mut parts = Vec::new();
     for cause in error.chain() {
         if let Some(error) = cause.downcast_ref::<redis::RedisError>() {
@@ -94,6 +94,11 @@ pub(crate) fn server_text(error: &redis::RedisError) -> String {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         _ => error.to_string(),
     }
+}
+
+/// Says on stderr what a program that goes on has to say.
+pub(crate) fn note(text: &str) {
+    eprintln!("bloomery: {text}");
 }
 
 #[cfg(test)]

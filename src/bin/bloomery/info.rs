@@ -158,15 +158,14 @@ pub(crate) fn fetch(
     for keys in keys.chunks(BATCH) {
         let mut replies = ask(server, keys.iter().map(|key| (key, command(key))))?;
         // A key of Bloomery's type may hold a cuckoo filter, which only CF.INFO describes.
-        let other: Vec<usize> = (0..keys.len())
-            .filter(|&index| keys[index].key_type == KeyType::Bloomery && replies[index].is_err())
-            .collect();
+        let is_other = |reply: &RedisResult<FilterInfo>| {
+            reply.as_ref().is_err_and(|error| error.code() == Some("WRONGTYPE"))
+        };
+        let other: Vec<usize> = (0..keys.len()).filter(|&index| is_other(&replies[index])).collect();
         let cuckoo =
             ask(server, other.iter().map(|&index| (&keys[index], named("CF.INFO", &keys[index].name))))?;
         for (index, reply) in other.into_iter().zip(cuckoo) {
-            if reply.is_ok() {
-                replies[index] = reply;
-            }
+            replies[index] = reply;
         }
         all.extend(replies);
     }

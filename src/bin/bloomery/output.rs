@@ -107,7 +107,9 @@ pub(crate) fn key(name: &[u8]) -> String {
     let mut text = String::new();
     for chunk in name.utf8_chunks() {
         for character in chunk.valid().chars() {
-            if character.is_control() {
+            if character == '\\' {
+                text.push_str("\\\\"); // or a name that has \x.. in it would look like another
+            } else if character.is_control() {
                 text.extend(character.to_string().bytes().map(|byte| format!("\\x{byte:02x}")));
             } else {
                 text.push(character);
@@ -150,5 +152,6 @@ mod tests {
     fn keys_that_are_no_text_are_escaped() {
         assert_eq!(key("größe".as_bytes()), "größe");
         assert_eq!(key(b"a\x00\xffb\n"), "a\\x00\\xffb\\x0a");
+        assert_eq!(key(br"\xff"), r"\\xff");
     }
 }
