@@ -7,6 +7,7 @@ mod build;
 mod completions;
 mod connect;
 mod error;
+mod exporter;
 mod files;
 mod info;
 mod inspect;
@@ -47,6 +48,7 @@ enum Command {
     Inspect(inspect::Options),
     Test(test::Options),
     Top(top::Options),
+    Exporter(exporter::Options),
     Completions(completions::Options),
 }
 
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         Command::Inspect(options) => inspect::run(&options),
         Command::Test(options) => test::run(&options),
         Command::Top(options) => top::run(&options),
+        Command::Exporter(options) => exporter::run(options),
         Command::Completions(options) => completions::run(&options),
     };
     match result {
