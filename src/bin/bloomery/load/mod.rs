@@ -31,8 +31,8 @@ use std::time::{Duration, Instant};
 /// empty lines are left out and counted.
 ///
 /// Items of a Bloom filter may be sent twice without harm. In a counting and in a cuckoo filter each add counts: there
-/// --resume keeps its account in a key beside the filter, in the same step as the items, so that none is added twice
-/// and none is missed, whatever is interrupted.
+/// --resume keeps its account in a key beside the filter, in the same step as the items, and in its file once all are in:
+/// none is added twice and none is missed, whatever is interrupted.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -124,7 +124,11 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
             Ok(Outcome::Interrupted)
         }
         Ok(()) => {
-            sender.forget()?;
+            if let (Some(path), true) = (&options.resume, sender.is_exact()) {
+                // First the file: at every moment one of the two knows that all items are in.
+                state.write(path)?;
+                sender.forget()?;
+            }
             report(options, &state, from, started.elapsed())
         }
     }
@@ -179,7 +183,8 @@ fn prepare(options: &Options) -> anyhow::Result<Sender> {
 fn begin(options: &Options, sender: &Sender) -> anyhow::Result<State> {
     let fresh = State::new(key(options.key.as_bytes()), options.input.name(), options.input.form());
     let Some(path) = &options.resume else { return Ok(fresh) };
-    let found = if sender.is_exact() { sender.account()? } else { State::read(path)? };
+    let on_server = if sender.is_exact() { sender.account()? } else { None };
+    let found = on_server.map_or_else(|| State::read(path), |state| Ok(Some(state)))?;
     let Some(found) = found else { return Ok(fresh) };
     found.is_of(&fresh)?;
     eprintln!("bloomery: going on behind byte {}, {} items are in", found.offset, count(found.items));

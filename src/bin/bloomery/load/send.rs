@@ -99,10 +99,7 @@ impl Sender {
 
     /// Removes it: the load is complete.
     pub(super) fn forget(&self) -> anyhow::Result<()> {
-        if self.exact {
-            redis::cmd("DEL").arg(self.account_key()).query::<()>(&mut self.connect()?)?;
-        }
-        Ok(())
+        Ok(redis::cmd("DEL").arg(self.account_key()).query::<()>(&mut self.connect()?)?)
     }
 
     /// Sends a batch. An error is one of the connection, and what became of the batch is unknown.
