@@ -181,13 +181,14 @@ def test_each_add_counts_once_whatever_is_interrupted(server, port, tmp_path, li
 
 def test_a_load_that_was_interrupted_goes_on(server, port, tmp_path):
     path, state = tmp_path / "many.txt", tmp_path / "state"
-    path.write_text("".join(f"{number}\n" for number in range(400_000)))
+    path.write_text("".join(f"{number}\n" for number in range(1_000_000)))
     words = ["load", "users", path, "--resume", state, "--batch", "500"]
-    server.command("BF.RESERVE", "users", "0.01", "400000")
+    server.command("BF.RESERVE", "users", "0.01", "1000000")
     process = subprocess.Popen(
         command(*words, "--interval", "0.1", port=port), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    time.sleep(0.25)
+    first = process.stderr.readline()
+    assert re.match(r"bloomery: [\d,]+ items, ", first), first
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == INTERRUPTED, errors
@@ -200,7 +201,7 @@ def test_a_load_that_was_interrupted_goes_on(server, port, tmp_path):
     assert all(present(server, "users", before[-1000:]))
     _, errors = run(*words, port=port)
     assert f"going on behind byte {kept['offset']}" in errors
-    assert all(present(server, "users", range(0, 400_000, 37)))
+    assert all(present(server, "users", range(0, 1_000_000, 97)))
     # A file that has grown is gone on with, and nothing else is sent.
     with path.open("a") as file:
         file.write("appended\n")

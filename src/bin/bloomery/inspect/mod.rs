@@ -117,6 +117,8 @@ fn inspect(path: &Path) -> anyhow::Result<Report> {
             }
             Err(error) => report.error = Some(damage(error)?),
         }
+        // A server writes its keys in no order.
+        report.filters.sort_by(|a, b| (a.database, &a.key).cmp(&(b.database, &b.key)));
     } else {
         report.format = "dump";
         let mut all = Vec::new();
