@@ -201,8 +201,9 @@ fn draw_on(
             let (x, y) = at(point);
             area.draw(&Circle::new((x, y), 5, colour.filled()))?;
             let style = ("sans-serif", 14).into_font().color(colour).pos(Pos::new(side, VPos::Bottom));
-            let away = if matches!(side, HPos::Left) { 6 } else { -6 };
-            area.draw_text(&line.name, &style, (x + away, y - 6))?;
+            // To the right the lines rise: further above.
+            let (across, up) = if matches!(side, HPos::Left) { (2, 20) } else { (-6, 6) };
+            area.draw_text(&line.name, &style, (x + across, y - up))?;
         }
     }
     area.present()?;

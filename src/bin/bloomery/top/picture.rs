@@ -9,7 +9,7 @@ use ratatui::style::{Color, Modifier};
 use std::fmt::Write;
 
 /// Columns and lines of the terminal.
-const SIZE: (u16, u16) = (144, 22);
+const SIZE: (u16, u16) = (144, 17);
 
 /// Pixels of a cell.
 const CELL: (f32, f32) = (8.4, 18.0);
