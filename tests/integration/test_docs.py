@@ -1,8 +1,8 @@
 """The documentation, checked against real servers: every example runs; every command, option and error is there.
 
-Examples are fenced blocks in README.md, docs/COMMANDS.md, docs/COMPATIBILITY.md and docs/MOVING.md with the language
-`redis-cli`, in the format of transcript.py. Each starts on an empty server. Words after the language are arguments of
-redis-cli: ```redis-cli -3.
+Examples are fenced blocks in README.md, docs/COMMANDS.md, docs/COMPATIBILITY.md, docs/MOVING.md and the guides with
+the language `redis-cli`, in the format of transcript.py. Each starts on an empty server. Words after the language are
+arguments of redis-cli: ```redis-cli -3. What a guide types into a shell is run by test_guides.py.
 
     .cache/venv/bin/python tests/integration/test_docs.py [--server NAME]
 
@@ -23,7 +23,9 @@ COMPATIBILITY = ROOT / "docs" / "COMPATIBILITY.md"
 MOVING = ROOT / "docs" / "MOVING.md"
 CONFIGURATION = ROOT / "redis.conf.example"
 
-WITH_EXAMPLES = (README, COMMANDS, COMPATIBILITY, MOVING)
+GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
+
+WITH_EXAMPLES = (README, COMMANDS, COMPATIBILITY, MOVING, *GUIDES)
 
 FENCE = re.compile(r"```(\S*) *(.*)")
 
@@ -243,7 +245,7 @@ def test_every_command_has_a_verdict(server):
 
 # ---- links ----------------------------------------------------------------------------------------------------------
 
-DOCUMENTS = sorted([README, ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *(ROOT / "docs").glob("*.md")])
+DOCUMENTS = sorted([README, ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md")])
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
