@@ -16,7 +16,9 @@ import pytest
 import redis
 from clusters import Cluster, cluster_info, key_slot, looks, migrate, migrates_atomically, own_slots, tag_in
 from filters import KINDS, Grower, load_pieces, make_all, pairs, pieces
-from servers import ROOT, Server, redis_cli, wait_for
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+from servers import MODULE, ROOT, Server, free_port, redis_cli, wait_for
 from test_docs import examples
 from test_loading import option
 from test_moving_in import move_all_in
@@ -520,6 +522,34 @@ def test_the_spread_filter_of_the_guide(cluster, monkeypatch):
     assert checked == 4
 
 
+def test_the_commands_of_the_guide_start_nodes(spec, tmp_path):
+    """With other ports, and the programs of the test."""
+    ports = [free_port() for _ in range(6)]
+    start, *_ = guide("sh")
+    script = re.sub(r"\b700(\d)\b", lambda match: str(ports[int(match[1]) - 1]), start)
+    script = script.replace("redis-server", str(spec.program)).replace("/path/to/libbloomery.so", str(MODULE))
+    clients = [redis.Redis(port=port, retry=Retry(NoBackoff(), 0)) for port in ports]
+
+    def answers(client) -> bool:
+        try:
+            return client.ping()
+        except redis.ConnectionError:
+            return False
+
+    try:
+        subprocess.run(["bash", "-ec", script], cwd=tmp_path, stdout=subprocess.DEVNULL, timeout=60, check=True)
+        for client in clients:
+            wait_for(lambda client=client: answers(client), "a node to start")
+            assert client.info("cluster")["cluster_enabled"] == 1
+            assert client.execute_command("COMMAND LIST", "FILTERBY", "MODULE", "bf")
+    finally:
+        for client in clients:
+            try:
+                client.shutdown(nosave=True)
+            except redis.ConnectionError:
+                pass  # it is not running
+
+
 def test_the_commands_of_the_guide_make_and_reshard_a_cluster(spec):
     """Those for a shell, with other ports: six nodes become a cluster, filters move, the cluster is well."""
     with Cluster(spec, joined=False) as cluster:
@@ -532,7 +562,7 @@ def test_the_commands_of_the_guide_make_and_reshard_a_cluster(spec):
             assert done.returncode == 0, f"{script}\n{done.stdout}{done.stderr}"
             return done.stdout
 
-        create, reshard, check = guide("sh")
+        _, create, reshard, check = guide("sh")
         run(create)
         cluster.wait_until_ok()
         with cluster.client() as client:
