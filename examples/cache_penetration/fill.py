@@ -1,0 +1,63 @@
+"""Fills the filter from the store, the first time and at every rebuild, while the service runs.
+
+    python3 examples/cache_penetration/fill.py users.db
+
+Adds of the service go on meanwhile, to both filters, so none is lost; tests are answered by the old one until the new
+one is complete.
+"""
+
+import argparse
+import os
+import sys
+
+import redis
+from guard import ERROR_RATE, FILTER, READY, connect
+from store import Store
+
+TIMEOUT_SECONDS = 10  # nobody waits for this
+
+class Implausible(Exception):
+    """The store has so few users that it is likelier to be the wrong one."""
+
+
+def fill(store: Store, client: redis.Redis, *, seed: str | None = None, shrinks_to: float = 0.5) -> None:
+    count, before = store.count(), client.execute_command("BF.CARD", FILTER)
+    if count < before * shrinks_to:  # a filter of an empty table would say no to everybody
+        raise Implausible(f"the store has {count} users, and the filter has {before}; --shrinks-to allows that")
+    capacity = max(1000, int(1.2 * count))  # with those who come until the next rebuild
+    if not client.exists(FILTER):
+        client.delete(READY)  # of a filter that is gone
+        client.execute_command("BF.RESERVE", FILTER, ERROR_RATE, capacity)
+    seeded = ["SEED", seed] if seed else []  # else one is drawn
+    client.execute_command("BF.REBUILD", FILTER, "BEGIN", "CAPACITY", capacity, *seeded)
+    try:
+        # Behind BEGIN. A user who is stored from now on is added to both filters; one who was stored before is in the
+        # store, and comes now.
+        for ids in store.all_ids():
+            client.execute_command("BF.REBUILD", FILTER, "ADD", *ids)
+    except BaseException:
+        client.execute_command("BF.REBUILD", FILTER, "ABORT")  # the old one stays, as if nothing had been
+        raise
+    client.execute_command("BF.REBUILD", FILTER, "COMMIT")
+    client.set(READY, "yes")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Fill the filter from the store.")
+    parser.add_argument("database", help="the file of SQLite")
+    parser.add_argument("--redis", default=os.environ.get("REDIS_URL", "redis://127.0.0.1:6379"), metavar="URL")
+    parser.add_argument(
+        "--shrinks-to", type=float, default=0.5, metavar="PART", help="the least part of the users of last time (0.5)"
+    )
+    parser.add_argument("--seed", help="the key of the filter's hash, for a demonstration that can be repeated")
+    arguments = parser.parse_args()
+    store, client = Store(arguments.database), connect(arguments.redis, timeout=TIMEOUT_SECONDS)
+    try:
+        fill(store, client, seed=arguments.seed, shrinks_to=arguments.shrinks_to)
+    except (Implausible, redis.RedisError) as error:
+        sys.exit(f"the filter is as it was: {error}")
+    print(f"{store.count()} users in the store, {client.execute_command('BF.CARD', FILTER)} in the filter")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""A cache, and a Bloom filter before the store: what the filter says no to never reaches the store.
+
+Whatever goes wrong with the filter, the answer is "perhaps": the guard fails open, and the store is asked.
+"""
+
+import json
+import threading
+import time
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+ERROR_RATE = 0.01
+CACHE_SECONDS = 60
+TIMEOUT_SECONDS = 0.1  # longer than any answer takes, and far shorter than a query is worth
+PAUSE_SECONDS = 1.0  # after a failure, before the server is tried again
+REPORT_EVERY = 100  # answers of the store, for one BF.FEEDBACK
+
+# Both keys have the tag {users}, so that in a cluster they are in one slot and one command may name both.
+FILTER = "{users}:filter"
+READY = "{users}:ready"  # set when every user of the store is in the filter; fill.py does that
+
+
+def connect(url: str, *, timeout: float = TIMEOUT_SECONDS) -> redis.Redis:
+    """No retries: to ask the store is better than to ask again."""
+    return redis.Redis.from_url(url, decode_responses=True, socket_timeout=timeout, retry=Retry(NoBackoff(), 0))
+
+
+class Guard:
+    def __init__(self, client: redis.Redis, *, filtered: bool = True):
+        self.client = client
+        self.filtered = filtered
+        self.paused_until = 0.0
+        self.lock = threading.Lock()
+        self.checked = self.false = 0
+
+    def ask(self, user: str) -> tuple[dict | None, bool | None]:
+        """The cached user, or None; and what the filter says: False (certainly not there), True, or None (unknown)."""
+        if time.monotonic() < self.paused_until:
+            return None, None
+        try:
+            with self.client.pipeline(transaction=False) as pipeline:  # one round trip
+                pipeline.get(_cached(user))
+                # A filter that is missing, or not yet filled, says no to everything. Only a full one may be believed.
+                pipeline.exists(FILTER, READY)
+                pipeline.execute_command("BF.EXISTS", FILTER, user)
+                cached, keys, maybe = pipeline.execute()
+        except redis.RedisError:
+            self._pause()
+            return None, None
+        believed = self.filtered and keys == 2
+        return cached and json.loads(cached), bool(maybe) if believed else None
+
+    def add(self, users: list[str]) -> bool:
+        """Whether they are in the filter now. NOCREATE: a filter that is gone must not come back without its items."""
+        try:
+            self.client.execute_command("BF.INSERT", FILTER, "NOCREATE", "ITEMS", *users)
+        except redis.RedisError:
+            return False
+        return True
+
+    def cache(self, user: dict) -> None:
+        self._try("SET", _cached(user["id"]), json.dumps(user), "EX", CACHE_SECONDS)
+
+    def forget(self, user: str) -> None:
+        self._try("UNLINK", _cached(user))
+
+    def report(self, *, was_false: bool) -> None:
+        """The store has answered after a yes of the filter. The server keeps the statistics, in BF.INFO FULL."""
+        with self.lock:
+            self.checked += 1
+            self.false += was_false
+            if self.checked < REPORT_EVERY:
+                return
+            checked, false, self.checked, self.false = self.checked, self.false, 0, 0
+        self._try("BF.FEEDBACK", FILTER, checked, false)
+
+    def _try(self, *command) -> None:
+        if time.monotonic() >= self.paused_until:
+            try:
+                self.client.execute_command(*command)
+            except redis.ResponseError:
+                pass  # refused, as at maxmemory: nothing that an answer to the client depends on
+            except redis.RedisError:
+                self._pause()
+
+    def _pause(self) -> None:
+        """A server that hangs would otherwise cost every request the timeout."""
+        self.paused_until = time.monotonic() + PAUSE_SECONDS
+
+
+def _cached(user: str) -> str:
+    return f"user:{user}"
