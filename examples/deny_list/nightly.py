@@ -1,0 +1,74 @@
+"""Rebuilds a deny list from a file, while it is in use, and swaps it in at once if the file is plausible.
+
+    python3 examples/deny_list/nightly.py blocked.txt
+
+The file has one entry in a line. Entries that have left the file have left the filter afterwards. What is added to the
+filter while this runs is in the new one too; but it belongs into the file, or the next run drops it. The filter that
+was is kept for a day as `deny:previous`.
+"""
+
+import argparse
+import itertools
+import os
+import sys
+
+import redis
+
+KEY, PREVIOUS = "{deny}", "{deny}:previous"  # of one slot, for COPY in a cluster
+ERROR_RATE = 1e-6  # of a million innocents one is taken for an entry
+SPARE = 1.2  # room for what is added until the next run
+BATCH = 1000
+KEEP_SECONDS = 24 * 3600
+
+
+class Implausible(Exception):
+    """The file is not what a deny list of today would be."""
+
+
+def entries(path: str):
+    with open(path, encoding="utf-8") as file:
+        yield from filter(None, map(str.strip, file))
+
+
+def rebuild(client: redis.Redis, path: str, *, shrinks_to: float, seed: str | None = None) -> int:
+    count = sum(1 for _ in entries(path))
+    before = client.execute_command("BF.CARD", KEY)  # 0 if there is no filter yet
+    if count < before * shrinks_to:
+        raise Implausible(f"{path} has {count} entries, and the filter has {before}; --shrinks-to allows that")
+    capacity = max(1000, int(count * SPARE))
+    if client.copy(KEY, PREVIOUS, replace=True):
+        client.expire(PREVIOUS, KEEP_SECONDS)
+    else:
+        client.execute_command("BF.RESERVE", KEY, ERROR_RATE, capacity)
+    seeded = ["SEED", seed] if seed else []  # else one is drawn
+    client.execute_command("BF.REBUILD", KEY, "BEGIN", "CAPACITY", capacity, "ERROR", ERROR_RATE, *seeded)
+    try:
+        lines = entries(path)
+        while batch := list(itertools.islice(lines, BATCH)):
+            client.execute_command("BF.REBUILD", KEY, "ADD", *batch)
+    except BaseException:
+        client.execute_command("BF.REBUILD", KEY, "ABORT")  # the old filter stays in use
+        raise
+    client.execute_command("BF.REBUILD", KEY, "COMMIT")
+    return client.execute_command("BF.CARD", KEY)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Rebuild a deny list from a file, while it is in use.")
+    parser.add_argument("file", help="one entry in a line")
+    parser.add_argument("--redis", default=os.environ.get("REDIS_URL", "redis://127.0.0.1:6379"), metavar="URL")
+    parser.add_argument(
+        "--shrinks-to", type=float, default=0.8, metavar="PART", help="the least part of yesterday's entries (0.8)"
+    )
+    parser.add_argument("--seed", help="the key of the filter's hash, for a demonstration that can be repeated")
+    arguments = parser.parse_args()
+    client = redis.Redis.from_url(arguments.redis, decode_responses=True)
+    try:
+        items = rebuild(client, arguments.file, shrinks_to=arguments.shrinks_to, seed=arguments.seed)
+    except (Implausible, OSError, UnicodeDecodeError, redis.RedisError) as error:
+        sys.exit(f"the deny list is as it was: {error}")
+    print(f"the deny list has {items} entries")
+
+
+if __name__ == "__main__":
+    main()
