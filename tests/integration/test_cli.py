@@ -179,6 +179,24 @@ def test_each_add_counts_once_whatever_is_interrupted(server, port, tmp_path, li
     assert min(counts) == 1 and sum(number > 1 for number in counts) <= 3, counts
 
 
+def test_a_full_counting_filter_is_gone_on_with_item_by_item(server, port, tmp_path):
+    """Taken in part, by a batch of one size, and gone on with by smaller ones, among empty lines: each item counts once."""
+    path, state = tmp_path / "items.txt", tmp_path / "state"
+    path.write_text("".join(f"{number}\n" for number in range(60)) + "\n" * 50 + "".join(f"{n}\n" for n in range(60, 90)))
+    server.command("BF.RESERVE", "stock", "0.000001", "40", "COUNTING", "8")
+    run("load", "stock", path, "--resume", state, "--batch", "50", port=port, status=SERVER)
+    # Room is made, as one would by deleting: what was taken stays taken.
+    for number in range(40):
+        assert server.command("BF.COUNT", "stock", number) == 1
+        server.command("BF.DEL", "stock", number)
+    run("load", "stock", path, "--resume", state, "--batch", "7", port=port, status=SERVER)
+    assert [server.command("BF.COUNT", "stock", number) for number in range(90)] == [0] * 40 + [1] * 40 + [0] * 10
+    for number in range(40, 80):
+        server.command("BF.DEL", "stock", number)
+    run("load", "stock", path, "--resume", state, "--batch", "1", port=port)
+    assert [server.command("BF.COUNT", "stock", number) for number in range(90)] == [0] * 80 + [1] * 10
+
+
 def test_a_load_that_was_interrupted_goes_on(server, port, tmp_path):
     path, state = tmp_path / "many.txt", tmp_path / "state"
     path.write_text("".join(f"{number}\n" for number in range(1_000_000)))

@@ -55,6 +55,8 @@ pub(crate) struct Batch {
     pub(crate) blob: Vec<u8>,
     /// Items in the blob.
     pub(crate) items: u64,
+    /// Items that stood before these, and were dropped.
+    pub(crate) dropped: u64,
     /// Empty lines that were left out.
     pub(crate) blank: u64,
     /// Where it begins in the input, in bytes.
@@ -102,12 +104,13 @@ impl Batch {
 
     /// Drops the first items, which were loaded before.
     pub(crate) fn drop_first(&mut self, count: u64) {
+        self.dropped = count.min(self.items);
         let dropped: usize = items_of(&self.blob)
             .take(usize::try_from(count).unwrap_or(usize::MAX))
             .map(|item| size_of::<u32>() + item.len())
             .sum();
         self.blob.drain(..dropped);
-        self.items = self.items.saturating_sub(count);
+        self.items -= self.dropped;
     }
 
     fn is_full(&self, limits: Limits) -> bool {

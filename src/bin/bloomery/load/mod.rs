@@ -307,9 +307,8 @@ fn read(mut items: Items, limits: Limits, mut skip: u64, to_send: &SyncSender<Re
         let failed = read.is_err();
         let read = read.map(|mut batch| {
             // The first items of the first batch may have been taken before.
-            let dropped = skip.min(batch.items);
-            batch.drop_first(dropped);
-            skip -= dropped;
+            batch.drop_first(skip);
+            skip -= batch.dropped;
             batch
         });
         if stop.is_set() || to_send.send(read).is_err() || failed {

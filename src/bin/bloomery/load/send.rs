@@ -29,6 +29,8 @@ pub(super) struct Answer {
     pub(super) end: u64,
     /// Empty lines in it.
     pub(super) blank: u64,
+    /// Items in front that had been taken before.
+    pub(super) dropped: u64,
     /// Items that were taken: all, or the first ones.
     pub(super) done: u64,
     /// Those that were absent before.
@@ -102,7 +104,7 @@ impl Sender {
         Ok(redis::cmd("DEL").arg(self.account_key()).query::<()>(&mut self.connect()?)?)
     }
 
-    /// Sends a batch. An error is one of the connection, and what became of the batch is unknown.
+    /// Sends a batch; `account` is that of this connection alone. An error is one of the connection, and what became of the batch is unknown.
     pub(super) fn send(
         &self,
         connection: &mut Connection,
@@ -113,11 +115,13 @@ impl Sender {
             start: batch.start,
             end: batch.end,
             blank: batch.blank,
+            dropped: batch.dropped,
             done: batch.items,
             new: 0,
             refused: None,
         };
         if batch.items == 0 {
+            account.add(&answer);
             return Ok(answer);
         }
         let command =
@@ -130,9 +134,7 @@ impl Sender {
                 answer.refused = Some(server_text(&error));
             }
         }
-        if self.exact {
-            account.add(&answer);
-        }
+        account.add(&answer);
         Ok(answer)
     }
 

@@ -108,7 +108,7 @@ impl Account {
             }
             self.state.blank += next.blank;
             self.state.offset = next.end;
-            self.state.skip = 0;
+            self.state.skip = self.state.skip.saturating_sub(next.dropped);
         }
         None
     }
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     fn answer(start: u64, end: u64) -> Answer {
-        Answer { start, end, blank: 1, done: end - start, new: 1, refused: None }
+        Answer { start, end, blank: 1, dropped: 0, done: end - start, new: 1, refused: None }
     }
 
     fn fresh() -> State {
@@ -142,6 +142,15 @@ mod tests {
         let part = Answer { done: 3, refused: Some("full".into()), ..answer(10, 20) };
         assert_eq!(account.add(&part).unwrap().to_string(), "full");
         assert_eq!((account.state().offset, account.state().skip, account.state().items), (10, 5, 3));
+    }
+
+    #[test]
+    fn items_that_were_taken_before_may_fill_several_smaller_batches() {
+        let mut account = Account::new(State { skip: 5, offset: 10, ..fresh() });
+        account.add(&Answer { done: 0, dropped: 3, ..answer(10, 20) });
+        assert_eq!((account.state().offset, account.state().skip, account.state().items), (20, 2, 0));
+        account.add(&Answer { done: 1, dropped: 2, ..answer(20, 30) });
+        assert_eq!((account.state().offset, account.state().skip, account.state().items), (30, 0, 1));
     }
 
     #[test]
