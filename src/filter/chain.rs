@@ -9,67 +9,95 @@ use crate::sizing::Shape;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// A layer list: one inline, because most chains never grow.
-pub(crate) type Layers = SmallVec<[Arc<Layer>; 1]>;
-
 /// Layers from oldest to newest; never empty. Those that a merge took in stand before the newest.
-pub struct Chain {
-    layers: Layers,
+pub struct Chain(Layers);
+
+/// One layer inline, because most chains never grow. In 24 bytes, which leave room for what else a filter may be.
+enum Layers {
+    One(Arc<Layer>),
+    Several(Vec<Arc<Layer>>),
+}
+
+impl Layers {
+    /// All of them, to change. What is left is empty, and must be replaced.
+    fn take(&mut self) -> Vec<Arc<Layer>> {
+        match std::mem::replace(self, Layers::Several(Vec::new())) {
+            Layers::One(layer) => vec![layer],
+            Layers::Several(layers) => layers,
+        }
+    }
 }
 
 impl Chain {
     pub(crate) fn new(spec: &Spec) -> Result<Chain, Error> {
-        let mut chain = Chain { layers: Layers::new() };
-        chain.grow(spec)?;
-        Ok(chain)
+        Ok(Chain(Layers::One(Arc::new(Layer::new(spec.next_shape(&[])?)?))))
     }
 
-    pub(crate) fn from_layers(layers: Layers) -> Chain {
+    pub(crate) fn from_layers(mut layers: Vec<Arc<Layer>>) -> Chain {
         assert!(!layers.is_empty(), "a chain has a first layer");
-        Chain { layers }
+        match (layers.pop(), layers.is_empty()) {
+            (Some(only), true) => Chain(Layers::One(only)),
+            (newest, _) => {
+                layers.extend(newest);
+                Chain(Layers::Several(layers))
+            }
+        }
     }
 
     /// Layers from oldest to newest.
+    #[inline]
     pub fn layers(&self) -> &[Arc<Layer>] {
-        &self.layers
+        match &self.0 {
+            Layers::One(layer) => std::slice::from_ref(layer),
+            Layers::Several(layers) => layers,
+        }
     }
 
     /// Whether some layer may hold the item.
     #[inline]
     pub fn contains(&self, item: ItemHash) -> bool {
         // The newest layers are the largest and hold most items.
-        self.layers.iter().rev().any(|layer| layer.contains(item))
+        self.layers().iter().rev().any(|layer| layer.contains(item))
     }
 
     /// Whether some layer but the newest may hold the item.
     #[inline]
     pub(crate) fn older_contain(&self, item: ItemHash) -> bool {
-        self.layers.iter().rev().skip(1).any(|layer| layer.contains(item))
+        self.layers().iter().rev().skip(1).any(|layer| layer.contains(item))
     }
 
     /// Shape of the layer that an add to the full chain would open.
     pub(crate) fn next_shape(&self, spec: &Spec) -> Result<Shape, Error> {
-        if self.layers.len() >= limits::MAX_LAYERS {
+        if self.layers().len() >= limits::MAX_LAYERS {
             return Err(Error::TooManyLayers);
         }
-        let capacities: SmallVec<[u64; 32]> = self.layers.iter().map(|layer| layer.capacity()).collect();
+        let capacities: SmallVec<[u64; 32]> = self.layers().iter().map(|layer| layer.capacity()).collect();
         spec.next_shape(&capacities)
     }
 
     pub(crate) fn grow(&mut self, spec: &Spec) -> Result<(), Error> {
         let layer = Layer::new(self.next_shape(spec)?)?;
-        self.layers.push(Arc::new(layer));
+        let mut layers = self.0.take();
+        layers.push(Arc::new(layer));
+        self.0 = Layers::Several(layers);
         Ok(())
     }
 
     /// Takes in layers that were filled elsewhere. Adds go on where they did, and so does growth.
     pub(crate) fn insert_before_newest(&mut self, layers: Vec<Arc<Layer>>) {
-        self.layers.insert_many(self.layers.len() - 1, layers);
+        let mut all = self.0.take();
+        let newest = all.pop();
+        all.extend(layers);
+        all.extend(newest);
+        self.0 = Layers::Several(all);
     }
 
     /// The layer that takes the adds.
     #[inline]
     pub fn newest(&self) -> &Arc<Layer> {
-        &self.layers[self.layers.len() - 1]
+        match &self.0 {
+            Layers::One(layer) => layer,
+            Layers::Several(layers) => &layers[layers.len() - 1],
+        }
     }
 }

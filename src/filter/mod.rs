@@ -31,6 +31,7 @@ use crate::error::Error;
 use crate::hash::{Hasher, ItemHash};
 use crate::params::{Family, Overflow, Spec, limits};
 use crate::sizing::Shape;
+use once_cell::race::OnceBox;
 use std::sync::Arc;
 
 /// What an add did.
@@ -82,7 +83,8 @@ impl Body {
 pub struct Filter {
     spec: Spec,
     body: Body,
-    usage: Usage,
+    /// Made at the first command that counts: of many small filters most may lie idle.
+    usage: OnceBox<Usage>,
 }
 
 impl Filter {
@@ -129,7 +131,7 @@ impl Filter {
 
     /// From parts that [`wire`](crate::wire) has validated.
     pub(crate) fn from_parts(spec: Spec, body: Body) -> Filter {
-        Filter { spec, body, usage: Usage::default() }
+        Filter { spec, body, usage: OnceBox::new() }
     }
 
     /// The parameters.
@@ -140,7 +142,7 @@ impl Filter {
     /// What this server has been asked of it.
     #[inline(always)]
     pub fn usage(&self) -> &Usage {
-        &self.usage
+        self.usage.get_or_init(Box::default)
     }
 
     /// What it is made of.
@@ -489,7 +491,7 @@ impl Filter {
         let counts = 2 * size_of::<usize>();
         size_of::<Filter>()
             + lists
-            + self.usage.allocated()
+            + self.usage.get().map_or(0, |usage| size_of::<Usage>() + usage.allocated())
             + self.layers().iter().map(|layer| layer.allocated() + counts).sum::<usize>()
     }
 }
