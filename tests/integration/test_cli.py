@@ -375,6 +375,8 @@ def test_redisblooms_filters_travel(server, port, tmp_path):
     assert server.command("TYPE", "again") == b"MBbloom--"
     assert present(server, "again", ["user:42", "user:43"]) == [1, 0]
     assert "redisbloom" in run("inspect", path)[0]
+    watched = as_json("top", "--once", "-i", "0.1", "--sort", "key", port=port)["filters"]
+    assert [(row["key"], row["info"]["origin"]) for row in watched] == [("again", "redisbloom"), ("moved", "redisbloom")]
     assert run("test", "--filter", path, "user:42")[0] == "yes user:42\n"
 
 
