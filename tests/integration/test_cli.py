@@ -3,6 +3,7 @@
 BLOOMERY_CLI names another build of it than target/release/bloomery.
 """
 
+import contextlib
 import fcntl
 import json
 import os
@@ -115,7 +116,9 @@ def test_completions(shell):
 
 def test_every_command_has_help_with_examples():
     out, _ = run("--help")
-    for name in re.findall(r"^  ([a-z]+) ", out, flags=re.M):
+    names = re.findall(r"^  ([a-z]+) ", out.split("Commands:")[1].split("Options:")[0], flags=re.M)
+    assert len(names) >= 10
+    for name in names:
         if name != "help":
             text, _ = run(name, "--help")
             assert "Examples:" in text and f"bloomery {name}" in text, name
@@ -240,6 +243,25 @@ def test_progress_is_lines_in_a_pipe(port, server, tmp_path):
     assert re.search(r"^bloomery: [\d,]+ items, \d+ %, [\d,]+/s, \d+ s left$", errors, flags=re.M), errors
     _, errors = run("load", "users", path, "-q", port=port)
     assert errors == ""
+
+
+def test_progress_is_a_bar_on_a_terminal(port, server, tmp_path):
+    server.command("BF.RESERVE", "users", "0.01", "1000000")
+    path = tmp_path / "many.txt"
+    path.write_text("".join(f"{number}\n" for number in range(300_000)))
+    terminal, stderr = pty.openpty()
+    fcntl.ioctl(stderr, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
+    words = command("load", "users", path, "--batch", "200", port=port)
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=stderr, text=True)
+    os.close(stderr)
+    seen = b""
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while more := os.read(terminal, 65536):
+            seen += more
+    os.close(terminal)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == DONE and "300,000 items in" in out
+    assert re.search(rb"\d+ %  [\d,]+ items, [\d,]+/s  [\d.]+ [KM]iB/s  \S+ left", seen), seen
 
 
 def test_a_full_filter_ends_the_load_and_says_where(server, port, lines):

@@ -4,6 +4,7 @@
 
 use crate::error::Failure;
 use anyhow::Context;
+use clap::builder::Resettable;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ const BUFFER: usize = 1 << 18;
 #[command(next_help_heading = "Items")]
 pub(crate) struct Input {
     /// File with an item per line; - is stdin
-    #[arg(default_value = "-", value_name = "FILE", help_heading = "Arguments")]
+    #[arg(default_value = "-", value_name = "FILE", help_heading = Resettable::Reset)]
     pub(crate) file: PathBuf,
 
     /// The file is CSV: take the items from this column, a name or a number from 1

@@ -27,12 +27,23 @@ mod top;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
+const EXIT_CODES: &str = "\
+Exit codes:
+    0  it is done, or the answer is yes
+    1  the answer is no, or the data is damaged
+    2  the command line, or a file that it names, is not usable
+    3  the server refused, or could not be reached
+  130  interrupted
+
+Examples:
+  bloomery plan -n 10M -e 1%                    # what will it cost?
+  bloomery load users ids.txt -n 10M -e 1%      # make it and fill it
+  bloomery test users ada                       # is it in?
+  bloomery top                                  # how are they all?";
+
 /// Bloom and cuckoo filters in Redis and Valkey, from the command line.
-///
-/// Exit codes: 0 it is done, or the answer is yes. 1 the answer is no, or the data is damaged. 2 the command line or a
-/// file is not usable. 3 the server refused, or could not be reached. 130 interrupted.
 #[derive(Parser)]
-#[command(name = "bloomery", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(name = "bloomery", version, arg_required_else_help = true, max_term_width = 100, after_help = EXIT_CODES)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
