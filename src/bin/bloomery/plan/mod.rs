@@ -63,6 +63,8 @@ struct Cost {
     command: String,
     /// Items that all layers are sized for.
     capacity: u64,
+    /// Items that surely find room in what the memory is.
+    room: u64,
     memory_bytes: u64,
     bits_per_item: f64,
     /// When it is full.
@@ -133,12 +135,15 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
 
 fn print(plan: &Plan) -> anyhow::Result<()> {
     let filter = &plan.filter;
-    let mut text = format!("{} filter for {} items\n\n", capitalised(&filter.kind), count(filter.capacity));
+    let mut text = format!("{} for {} items\n\n", in_words(&filter.kind), count(filter.capacity));
     let mut line = |name: &str, value: String| text.push_str(&format!("  {name:<14}{value}\n"));
     line("memory", format!("{}, {:.2} bits per item", bytes(filter.memory_bytes), filter.bits_per_item));
     line("error rate", format!("{} when full", percent(filter.error_rate)));
     line("a test", format!("{}, {} {}", lines(filter.cache_lines), probes(filter), place(filter)));
     line("when full", filter.when_full.into());
+    if filter.room < filter.capacity {
+        line("room", format!("for about {} items, and then it is full", count(filter.room)));
+    }
     line("make it", filter.command.clone());
     if !plan.growth.is_empty() {
         text.push_str("\nAs it grows\n\n");
@@ -192,9 +197,14 @@ fn print(plan: &Plan) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn capitalised(text: &str) -> String {
-    let article = if text.starts_with(['a', 'e', 'i', 'o', 'u']) { "An" } else { "A" };
-    format!("{article} {text}")
+/// `counting 8` as the beginning of a sentence.
+fn in_words(kind: &str) -> String {
+    match kind.split_once(' ') {
+        Some(("counting", bits)) => format!("A counting filter with {bits} bits a counter"),
+        Some(("window", generations)) => format!("A window of {generations} generations"),
+        Some(("cuckoo", slots)) => format!("A cuckoo filter with {slots} slots a bucket"),
+        _ => format!("A {kind} filter"),
+    }
 }
 
 fn lines(number: u64) -> String {
@@ -253,6 +263,7 @@ fn bloom(spec: &Spec) -> anyhow::Result<Cost> {
         kind,
         command: command(&Wanted::Bloom(*spec), "KEY").join(" "),
         capacity,
+        room: capacity,
         memory_bytes,
         bits_per_item: memory_bytes as f64 * 8.0 / capacity as f64,
         error_rate: 1.0 - (1.0 - one).powi(i32::try_from(layers).unwrap_or(i32::MAX)),
@@ -288,6 +299,7 @@ fn cuckoo(spec: &CuckooSpec, items: u64) -> Cost {
         kind: format!("cuckoo {}", spec.bucket_size),
         command: command(&Wanted::Cuckoo(*spec), "KEY").join(" "),
         capacity: items,
+        room: items.min((load(spec.bucket_size) * slots as f64) as u64),
         memory_bytes,
         bits_per_item: memory_bytes as f64 * 8.0 / items as f64,
         error_rate: cuckoo_rate(spec.bucket_size.into(), 1, fill),
@@ -299,6 +311,15 @@ fn cuckoo(spec: &CuckooSpec, items: u64) -> Cost {
         cache_lines: 2,
         deletes: true,
         when_full: if spec.expansion == 0 { "refuses new items" } else { "grows by a sub-filter" },
+    }
+}
+
+/// How full buckets of so many slots get: larger ones at least as full as those of four; of one slot, half.
+fn load(bucket_size: u8) -> f64 {
+    match bucket_size {
+        1 => 0.5,
+        2 | 3 => CUCKOO_LOADS[0].1,
+        _ => CUCKOO_LOADS[1].1,
     }
 }
 
@@ -413,6 +434,22 @@ mod tests {
     }
 
     #[test]
+    fn the_room_of_a_cuckoo_filter_is_found() {
+        let like = Spec::fixed(1, 0.1);
+        for (slots, load) in CUCKOO_LOADS {
+            // Tight: a capacity that is all but all of its slots.
+            let spec = CuckooSpec { capacity: 1 << 14, ..roomy_cuckoo(1 << 14, slots, load, &like) };
+            let cost = cuckoo(&spec, spec.capacity);
+            assert!(cost.room < spec.capacity);
+            let mut real = bloomery::Cuckoo::new(CuckooSpec { expansion: 0, ..spec }).unwrap();
+            for item in 0..cost.room {
+                let hash = real.hash(&item.to_le_bytes());
+                assert!(real.insert(hash).is_ok(), "{item} of {}", cost.room);
+            }
+        }
+    }
+
+    #[test]
     fn growth_is_that_of_a_filter_that_grew() {
         let spec = Spec::scaling(1000, 0.01);
         let steps = growth(&Wanted::Bloom(spec), 10).unwrap();
@@ -431,6 +468,7 @@ mod tests {
             for (slots, load) in CUCKOO_LOADS {
                 let spec = roomy_cuckoo(items, slots, load, &Spec::fixed(1, 0.1));
                 assert!(items as f64 <= load * spec.slots_of(spec.first_buckets()) as f64, "{items} {slots}");
+                assert_eq!(cuckoo(&spec, items).room, items);
             }
         }
     }
