@@ -1,4 +1,4 @@
-"""BF.REBUILD under live adds: whenever a server is lost, no acknowledged item is (row "rebuild").
+"""BF.REBUILD under live adds: whenever a server is lost, no acknowledged item is (row 34).
 
 Three clients add to a filter, each item to the source of truth first, while a fourth begins a rebuild, backfills from
 the source of truth, and commits or aborts. At a point that walks through every phase the server is killed by kill -9:
@@ -283,7 +283,7 @@ def rebuild(spec, arguments) -> str:
 
 
 def main() -> None:
-    run("rebuild", rebuild, options("rebuild", __doc__, 400, "kills and failovers"))
+    run("34", rebuild, options("rebuild", __doc__, 400, "kills and failovers"))
 
 
 if __name__ == "__main__":
