@@ -2,7 +2,7 @@
 
 Examples are fenced blocks in README.md, docs/COMMANDS.md, docs/COMPATIBILITY.md, docs/MOVING.md and the guides with
 the language `redis-cli`, in the format of transcript.py. Each starts on an empty server. Words after the language are
-arguments of redis-cli: ```redis-cli -3. What a guide types into a shell is run by test_guides.py.
+arguments of redis-cli: ```redis-cli -3. What documents type into a shell is run by test_console.py.
 
     .cache/venv/bin/python tests/integration/test_docs.py [--server NAME]
 

@@ -1,30 +1,11 @@
-"""The guides, typed in: each command of their `console` blocks runs in a shell, and prints what the guide shows.
+"""What the guides say of failures, tried on the programs of examples/. Their commands are run by test_console.py."""
 
-The blocks of a guide are one session, in its order, on a server that is empty at first, in an empty folder that has
-examples/ as a fresh clone has. In them are commands behind `$ `, which go on behind `> `, as in a terminal, and below
-each what it prints, with the wildcards of transcript.py: `<n>`, `<...>`, and `...` for any lines. Fenced blocks of the
-language `redis-cli` are run by test_docs.py, as those of all documents. What the guides say of failures is below.
-
-    .cache/venv/bin/python tests/integration/test_guides.py [--server NAME] [FILE...]
-
-puts what is really printed into the guides, where it differs. Look at the difference before you keep it.
-"""
-
-import argparse
 import concurrent.futures
-import os
-import re
-import secrets
-import signal
-import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
 
 import pytest
-from servers import ROOT, Server, free_port, matrix, redis_cli, wait_for
-from transcript import Exchange, Transcript
+from servers import ROOT, wait_for
 
 sys.path += [str(ROOT / "examples" / name) for name in ("cache_penetration", "deny_list")]
 import nightly  # noqa: E402
@@ -32,107 +13,6 @@ from fill import Implausible, fill  # noqa: E402
 from guard import FILTER, READY, Guard, connect  # noqa: E402
 from service import Users  # noqa: E402
 from store import Store  # noqa: E402
-
-GUIDES = sorted(path for path in (ROOT / "docs" / "guides").glob("*.md") if "```console" in path.read_text())
-CLI = Path(os.environ.get("BLOOMERY_CLI") or ROOT / "target" / "release" / "bloomery")
-
-PROMPT, CONTINUED = "$ ", "> "
-GUIDE_PORT = "8000"  # where guides start services; the test takes a free one
-SECONDS = 120  # for all commands of a guide
-
-# What stands for the programs that a guide names. On a terminal redis-cli shows a reply otherwise than in a pipe; here
-# it is never on a terminal, so it is told, unless it is in a pipe.
-STAND_INS = {
-    "redis-cli": '[ -p /dev/stdout ] || set -- --no-raw "$@"\nexec "{redis_cli}" -p {port} "$@"',
-    "python3": 'exec "{python}" "$@"',
-    "bloomery": 'exec "{bloomery}" "$@"',
-}
-
-
-class Session(Transcript):
-    """All `console` blocks of a guide."""
-
-    def _parse(self) -> None:
-        inside, reading, index = False, None, 0
-        while index < len(self.lines):
-            line = self.lines[index]
-            if line.startswith("```"):
-                inside, reading = line == "```console", None
-            elif inside and line.startswith(PROMPT):
-                first, command = index, line.removeprefix(PROMPT)
-                while self.lines[index + 1].startswith(CONTINUED):
-                    index += 1
-                    command += "\n" + self.lines[index].removeprefix(CONTINUED)
-                reading = Exchange(command, first, index + 1)
-                self.exchanges.append(reading)
-            elif inside:
-                if reading is None:
-                    raise SyntaxError(f"{self}:{index + 1}: output without a command")
-                reading.expected.append(line.rstrip())
-                reading.reply_end = index + 1
-            index += 1
-
-    def run(self, server: Server) -> list[list[str]]:
-        """What each command printed, stderr included, and how it ended unless that was well."""
-        with tempfile.TemporaryDirectory(prefix="bloomery-guide-") as folder:
-            home, token, port = Path(folder), secrets.token_hex(8), str(free_port())
-            (home / "examples").symlink_to(ROOT / "examples")
-            commands = [re.sub(rf"\b{GUIDE_PORT}\b", port, exchange.command) for exchange in self.exchanges]
-            mark = f"printf '\\n{token} %d\\n' $?"
-            text = "".join(f"{{ {command}\n}} </dev/null 2>&1\n{mark}\n" for command in commands)
-            (home / ".script").write_text(text)
-            with open(home / ".output", "w+") as output:
-                self._shell(server, home, output)
-                output.seek(0)
-                printed = output.read().replace(f":{port}", f":{GUIDE_PORT}").replace(f":{server.port}", ":6379")
-        *parts, rest = re.split(rf"\n{token} (\d+)\n", printed)
-        if len(parts) != 2 * len(self.exchanges):
-            done = len(parts) // 2
-            pytest.fail(f"{self}:{self.exchanges[done].first + 1}: the session ended here\n{rest}", pytrace=False)
-        return [_lines(said, int(status)) for said, status in zip(parts[::2], parts[1::2], strict=True)]
-
-    def _shell(self, server: Server, home: Path, output) -> None:
-        (home / ".bin").mkdir()
-        for name, script in STAND_INS.items():
-            program = home / ".bin" / name
-            script = script.format(redis_cli=redis_cli(), port=server.port, python=sys.executable, bloomery=CLI)
-            program.write_text(f"#!/bin/sh\n{script}\n")
-            program.chmod(0o755)
-        url = f"redis://127.0.0.1:{server.port}"
-        environment = {
-            "PATH": f"{home}/.bin:{os.environ['PATH']}",
-            "HOME": str(home),
-            "LC_ALL": "C.UTF-8",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "REDIS_URL": f"{url}?socket_timeout=10",  # patient: the machine may be busy with other tests
-            "BLOOMERY_URL": url,
-            "REDISCLI_RCFILE": os.devnull,
-        }
-        shell = subprocess.Popen(
-            ["bash", ".script"], cwd=home, env=environment, stdout=output, stderr=output, start_new_session=True
-        )
-        try:
-            shell.wait(SECONDS)
-        except subprocess.TimeoutExpired:
-            pass  # what it printed says where
-        finally:
-            try:
-                os.killpg(shell.pid, signal.SIGKILL)  # with all that the guide left running
-            except ProcessLookupError:
-                pass
-            shell.wait()
-
-
-def _lines(said: str, status: int) -> list[str]:
-    lines = [line.rstrip() for line in said.rstrip("\n").split("\n")] if said.strip() else []
-    return lines + ([f"(status {status})"] if status else [])
-
-
-@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.name)
-def test_guide(server, guide):
-    session = Session(guide)
-    if wrong := session.mismatches(session.run(server), server.spec.name):
-        pytest.fail(wrong, pytrace=False)
 
 
 # ---- what the guide on cache penetration says of failures ------------------------------------------------------------
@@ -267,20 +147,3 @@ def test_a_deny_list_that_cannot_be_read_leaves_the_filter_as_it_was(server, tmp
 
 
 # ---- filling in -----------------------------------------------------------------------------------------------------
-
-
-def main():
-    parser = argparse.ArgumentParser(description="Put what is really printed into the guides.")
-    parser.add_argument("file", type=Path, nargs="*", default=GUIDES)
-    parser.add_argument("--server", metavar="NAME", default="redis-7.0", help="the server to run them on")
-    arguments = parser.parse_args()
-    with Server(next(spec for spec in matrix() if spec.name == arguments.server)) as server:
-        for path in arguments.file:
-            server.command("FLUSHALL")
-            session = Session(path.resolve())
-            path.write_text("\n".join(session.with_replies(session.run(server))) + "\n")
-        server.check()
-
-
-if __name__ == "__main__":
-    sys.exit(main())
