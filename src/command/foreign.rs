@@ -109,7 +109,7 @@ pub(super) fn expansion(filter: &Foreign) -> Option<u32> {
 }
 
 /// BF.INFO FULL.
-pub(super) fn full<'a, C: Call<'a>>(call: &C, filter: &Foreign) -> Vec<(&'static str, Reply)> {
+pub(super) fn full<'a, C: Call<'a>>(call: &C, filter: &Foreign, memory: u64) -> Vec<(&'static str, Reply)> {
     let encoding = Encoding::ALL.iter().find(|(_, known)| *known == filter.encoding());
     let kind = if expansion(filter).is_some() { "scaling" } else { "fixed" };
     let links = filter.links().iter().map(|link| {
@@ -138,7 +138,7 @@ pub(super) fn full<'a, C: Call<'a>>(call: &C, filter: &Foreign) -> Vec<(&'static
         ("Cells set", filter.ones().into()),
         ("Fill", estimate(filter.fill())),
         ("Size", (filter.allocated() as u64).into()),
-        ("Memory", (filter.allocated() as u64).into()),
+        ("Memory", memory.into()),
         ("Expansion rate", expansion(filter).map_or(Reply::Null, |expansion| u64::from(expansion).into())),
     ];
     fields.extend(feedback::fields(filter.usage(), call.now_ms()));

@@ -5,7 +5,7 @@ use super::options::bloom::layout_name;
 use super::options::hash_name;
 use super::reply::Reply;
 use super::{Access, Call, Key, advice, current_generation, feedback, foreign, rebuild};
-use crate::filter::{Filter, Layer};
+use crate::filter::{Filter, Layer, Value};
 use crate::params::{Family, Overflow};
 use crate::sizing::Layout;
 
@@ -37,9 +37,10 @@ pub(super) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     }
     let word = call.arg(2);
     if word.eq_ignore_ascii_case(b"FULL") {
+        let memory = key.value()?.map_or(0, Value::allocated) as u64;
         let mut fields = match (native, foreign) {
-            (Some(filter), _) => full(call, filter),
-            (None, Some(filter)) => foreign::full(call, filter),
+            (Some(filter), _) => full(call, filter, memory),
+            (None, Some(filter)) => foreign::full(call, filter, memory),
             (None, None) => return Err(CommandError::NotFound),
         };
         let rebuild = key.rebuild().map(|rebuild| Reply::Map(rebuild::figures(rebuild)));
@@ -69,7 +70,7 @@ const FIELDS: [Field; 5] = [
 ];
 
 /// Everything known. Nothing here depends on the size of the filter: all counts are kept as the cells change.
-fn full<'a, C: Call<'a>>(call: &C, filter: &Filter) -> Vec<(&'static str, Reply)> {
+fn full<'a, C: Call<'a>>(call: &C, filter: &Filter, memory: u64) -> Vec<(&'static str, Reply)> {
     let spec = filter.spec();
     let on_full = match spec.family {
         Family::Fixed(overflow) | Family::Window { overflow, .. } => on_full(overflow),
@@ -93,7 +94,7 @@ fn full<'a, C: Call<'a>>(call: &C, filter: &Filter) -> Vec<(&'static str, Reply)
         ("Cells set", filter.ones().into()),
         ("Fill", estimate(filter.fill())),
         ("Size", (filter.allocated() as u64).into()),
-        ("Memory", (filter.allocated() as u64).into()),
+        ("Memory", memory.into()),
     ];
     match spec.family {
         Family::Fixed(_) => {}

@@ -479,7 +479,13 @@ impl Filter {
         self.layers().iter().map(|layer| layer.bytes()).sum()
     }
 
-    /// Bytes of memory, with all overhead.
+    /// Bytes of memory of what has been counted of its use: none until something is.
+    pub fn usage_allocated(&self) -> usize {
+        self.usage.get().map_or(0, |usage| size_of::<Usage>() + usage.allocated())
+    }
+
+    /// Bytes of memory, with all overhead; without what has been counted of its use, so that filters that are alike
+    /// have one size.
     pub fn allocated(&self) -> usize {
         let lists = match &self.body {
             Body::Fixed(_) => 0,
@@ -491,7 +497,6 @@ impl Filter {
         let counts = 2 * size_of::<usize>();
         size_of::<Filter>()
             + lists
-            + self.usage.get().map_or(0, |usage| size_of::<Usage>() + usage.allocated())
             + self.layers().iter().map(|layer| layer.allocated() + counts).sum::<usize>()
     }
 }

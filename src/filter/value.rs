@@ -125,12 +125,12 @@ impl Value {
         ValueRef::from(self).bytes()
     }
 
-    /// Bytes of memory, with all overhead.
+    /// Bytes of memory, with all overhead, and with what has been counted of its use.
     pub fn allocated(&self) -> usize {
         match self {
-            Value::Bloom(filter) => filter.allocated(),
+            Value::Bloom(filter) => filter.allocated() + filter.usage_allocated(),
             Value::Cuckoo(filter) => size_of::<Value>() + filter.allocated(),
-            Value::Foreign(filter) => size_of::<Value>() + filter.allocated(),
+            Value::Foreign(filter) => size_of::<Value>() + filter.allocated() + filter.usage().allocated(),
             Value::Rebuild(rebuild) => rebuild.allocated(),
         }
     }

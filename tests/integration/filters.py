@@ -15,7 +15,7 @@ HOUR = 3_600_000
 # Fields of BF.INFO FULL that are not the filter's own: the clock changes one, and the others count what this server was
 # asked of it since it has it in memory.
 NOT_ITS_OWN = {
-    *(b"Next rotation in ms", b"Size", b"Memory"),
+    *(b"Next rotation in ms", b"Memory"),
     *(b"Tests answered yes", b"Tests answered no", b"Adds", b"Deletes", b"Feedback"),
 }
 

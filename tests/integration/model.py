@@ -1089,6 +1089,7 @@ class Model:
             ("Advice", LINES),
         ]
         fields.append(("Layers", [self.layer_info(*layer) for layer in filter_.alive()]))
+        fields.append(("Rebuild", None))
         return fields
 
     def layer_info(self, age, items, size) -> Map:

@@ -307,7 +307,7 @@ impl Foreign {
     /// Bytes of memory, with all overhead.
     pub fn allocated(&self) -> usize {
         let links = self.links.iter().map(|link| size_of::<Link>() + link.words().allocated());
-        size_of::<Foreign>() + self.usage.allocated() + links.sum::<usize>()
+        size_of::<Foreign>() + links.sum::<usize>()
     }
 
     /// A copy that shares nothing.
