@@ -74,7 +74,8 @@ def test_a_head_takes_no_memory(bare, name, prefix, field, per_byte, size):
         with pytest.raises(redis.ResponseError, match="Bad data format"):
             client.restore("edge", 0, payload.dump())
     assert time.monotonic() - started < HANG_SECONDS
-    assert resident(server) - before < 1 << 20
+    # An allocator takes pages by the MiB.
+    assert resident(server) - before < 2 << 20
 
 
 def test_bytes_behind_the_last_slot(bare):
