@@ -203,7 +203,8 @@ def test_a_full_counting_filter_is_gone_on_with_item_by_item(server, port, tmp_p
 def test_a_load_that_was_interrupted_goes_on(server, port, tmp_path):
     path, state = tmp_path / "many.txt", tmp_path / "state"
     path.write_text("".join(f"{number}\n" for number in range(1_000_000)))
-    words = ["load", "users", path, "--resume", state, "--batch", "500"]
+    # 20,000 commands: long enough to be interrupted on any machine.
+    words = ["load", "users", path, "--resume", state, "--batch", "50"]
     server.command("BF.RESERVE", "users", "0.01", "1000000")
     process = subprocess.Popen(
         command(*words, "--interval", "0.1", port=port), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
