@@ -320,3 +320,13 @@ fn a_filter_that_is_rebuilt_counts_once_and_its_successor_anew() {
     assert_eq!(usage(&host, "k"), [1, 0, 0, 0]);
     assert_eq!(feedback(&host, "k")[2][0], Reply::Integer(0));
 }
+
+#[test]
+fn to_look_at_a_filter_costs_it_no_memory() {
+    let host = Host::default();
+    lines(&host, &["BF.RESERVE k 0.01 100"]);
+    let idle = number(&host, "k", "Memory");
+    assert_eq!([number(&host, "k", "Memory"), number(&host, "k", "Size")], [idle, idle]);
+    lines(&host, &["BF.EXISTS k a"]);
+    assert!(number(&host, "k", "Memory") > idle && number(&host, "k", "Size") == idle);
+}

@@ -60,8 +60,8 @@ fn no_allocation_per_item() {
         let items: &'static [String] = items.clone().leak();
         // Looking up the key is all that BF.CARD does.
         let floor = allocations(&host, &with("BF.CARD", &[]));
-        // The first command that counts makes the counts.
-        allocations(&host, &with("BF.EXISTS", &items[..1]));
+        // The first command that counts makes the counts, and nothing else.
+        assert_eq!(allocations(&host, &with("BF.EXISTS", &items[..1])), floor + 1, "{key}");
         for verb in ["BF.EXISTS", "BF.TEST"] {
             assert_eq!(allocations(&host, &with(verb, &items[..1])), floor, "{verb} {key}");
         }

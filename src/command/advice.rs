@@ -35,7 +35,7 @@ pub(super) fn on_filter(filter: &Filter, now_ms: u64) -> Vec<String> {
     let facts = Facts {
         promise: Some(spec.error_rate),
         rate_now: filter.rate_now(),
-        observed: filter.usage().observed(now_ms, Span::Hour),
+        observed: filter.usage_so_far().observed(now_ms, Span::Hour),
     };
     let (items, capacity) = (filter.items(), filter.capacity());
     let room = rebuild(items.max(filter.estimate()));

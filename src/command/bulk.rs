@@ -295,20 +295,14 @@ pub(super) fn add<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let outcome = match filter_to_add_to(call, &mut key) {
         Err(CommandError::NotNative) => match key.foreign_mut() {
             None => return Err(CommandError::NotFound),
-            Some(filter) => {
-                let outcome = add_to_foreign(call, filter, &blob);
-                filter.usage().added(outcome.done as u64);
-                outcome
-            }
+            Some(filter) => add_to_foreign(call, filter, &blob),
         },
         Err(CommandError::Rebuilding) => add_to_both(call, &mut key, &blob)?,
-        filter => {
-            let filter = filter?;
-            let outcome = add_to(call, filter, &blob, 0);
-            filter.usage().added(outcome.done as u64);
-            outcome
-        }
+        filter => add_to(call, filter?, &blob, 0),
     };
+    if let Some(usage) = key.value()?.and_then(Value::usage) {
+        usage.added(outcome.done as u64);
+    }
     if outcome.changed {
         // Those behind a refused item did not go in.
         call.replicate(match &outcome.refused {
@@ -411,7 +405,6 @@ fn add_to_both<'a, C: Call<'a>>(
         Value::Foreign(filter) => add_to_foreign(call, filter, blob),
         Value::Cuckoo(_) | Value::Rebuild(_) => return Err(WrongType.into()),
     };
-    double::count_adds(rebuild, outcome.done as u64);
     let beside = rebuild.live().bytes();
     let accepted = outcome.refused.as_ref().map(|_| blob.first(outcome.done));
     let shadow = add_to(call, rebuild.shadow_mut(), accepted.as_ref().unwrap_or(blob), beside);

@@ -90,7 +90,7 @@ pub(super) fn add_items<'a, C: Call<'a>>(
 }
 
 /// Counts adds that the live filter accepted; the shadow counts none until it takes its place.
-pub(super) fn count_adds(rebuild: &Rebuild, items: u64) {
+fn count_adds(rebuild: &Rebuild, items: u64) {
     if let Some(usage) = rebuild.live().usage() {
         usage.added(items);
     }

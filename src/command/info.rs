@@ -116,7 +116,7 @@ fn full<'a, C: Call<'a>>(call: &C, filter: &Filter, memory: u64) -> Vec<(&'stati
             filter.layers().iter().map(|layer| layer.saturated()).sum::<u64>().into(),
         ));
     }
-    fields.extend(feedback::fields(filter.usage(), call.now_ms()));
+    fields.extend(feedback::fields(filter.usage_so_far(), call.now_ms()));
     fields.push(("Advice", lines(advice::on_filter(filter, call.now_ms()))));
     fields.push(("Layers", Reply::Array(layers(call, filter))));
     fields

@@ -139,7 +139,12 @@ impl Filter {
         &self.spec
     }
 
-    /// What this server has been asked of it.
+    /// What this server has been asked of it, to look at.
+    pub fn usage_so_far(&self) -> &Usage {
+        self.usage.get().unwrap_or(&usage::NONE)
+    }
+
+    /// The same, to count in.
     #[inline(always)]
     pub fn usage(&self) -> &Usage {
         self.usage.get_or_init(Box::default)

@@ -23,6 +23,15 @@ pub struct Usage {
     more: OnceLock<Arc<More>>,
 }
 
+/// That of a filter that nobody has used: to look at one must not cost it memory.
+pub(super) static NONE: Usage = Usage {
+    yes: AtomicU64::new(0),
+    no: AtomicU64::new(0),
+    adds: AtomicU64::new(0),
+    deletes: AtomicU64::new(0),
+    more: OnceLock::new(),
+};
+
 /// What is counted on other threads, and what was reported.
 #[derive(Debug, Default)]
 pub struct More {

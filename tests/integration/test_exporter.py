@@ -107,8 +107,7 @@ def test_every_filter_has_the_figures_of_its_info(server):
         assert sum(totals.values()) == len(keys)
         assert totals["cuckoo"] == sum(key.startswith("cuckoo") for key in keys)
         sizes = sum(seen.get("Memory", seen["Size"]) for seen in infos.values())
-        # The totals are those of the last search: a filter that was first used since weighs its counts more.
-        assert 0 <= sizes - sum(samples["bloom_filters_memory_bytes"].values()) <= 64 * len(keys)
+        assert sum(samples["bloom_filters_memory_bytes"].values()) == sizes
         cells = client.info("bf")["bf_cell_bytes"]
         assert one(samples, "bloom_server_cell_bytes", node=address(server)) == cells
         assert one(samples, "bloom_server_filters", kind="foreign") == 1
