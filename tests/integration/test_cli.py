@@ -236,6 +236,32 @@ def test_a_load_that_was_interrupted_goes_on(server, port, tmp_path):
     assert "another input" in errors
 
 
+def test_who_interrupts_waits_for_the_command_under_way_and_who_insists_does_not(server, port, tmp_path):
+    path = tmp_path / "many.txt"
+    path.write_text("".join(f"{number}\n" for number in range(1_000_000)))
+    words = ["load", "users", path, "--batch", "50", "--interval", "0.1"]
+    server.command("BF.RESERVE", "users", "0.01", "1000000")
+    for insists in (False, True):
+        process = subprocess.Popen(
+            command(*words, port=port), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert " items, " in process.stderr.readline()
+        server.command("CLIENT", "PAUSE", "60000", "WRITE")
+        time.sleep(0.2)  # it waits for a reply by now
+        process.send_signal(signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.3)
+        if insists:
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=5)
+            server.command("CLIENT", "UNPAUSE")
+        else:
+            server.command("CLIENT", "UNPAUSE")
+            _, errors = process.communicate(timeout=5)
+            assert "interrupted: " in errors
+        assert process.returncode == INTERRUPTED, errors
+
+
 def test_progress_is_lines_in_a_pipe(port, server, tmp_path):
     server.command("BF.RESERVE", "users", "0.01", "1000000")
     path = tmp_path / "many.txt"

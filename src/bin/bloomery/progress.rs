@@ -1,8 +1,10 @@
 //! How far a long task is: a bar on a terminal, a line now and then elsewhere, both on stderr.
 
+use crate::error::Outcome;
 use crate::output::{bytes, count};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::IsTerminal;
+use nix::sys::signal::{SigSet, Signal};
+use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -147,11 +149,22 @@ impl Interrupted {
     }
 }
 
-/// Begins to listen for it.
-pub(crate) fn interrupted() -> std::io::Result<Interrupted> {
-    let flag = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&flag))?;
-    }
-    Ok(Interrupted(flag))
+/// Begins to listen for it. Who asks a second time does not want to wait: the process ends there and then.
+///
+/// The signals are blocked in this thread and in those that it starts, and another waits for them. A handler would break
+/// off reads that have a timeout, even one with SA_RESTART (signal(7)), and so the reply to a command under way.
+pub(crate) fn interrupted() -> io::Result<Interrupted> {
+    let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
+    signals.thread_block()?;
+    let interrupted = Interrupted(Arc::new(AtomicBool::new(false)));
+    let listening = interrupted.clone();
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        if signals.wait().is_ok() {
+            listening.set();
+            if signals.wait().is_ok() {
+                std::process::exit(Outcome::Interrupted.code().into());
+            }
+        }
+    })?;
+    Ok(interrupted)
 }
