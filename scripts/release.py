@@ -16,11 +16,11 @@ ELSEWHERE = {"redis-module-common": "redis-module"}
 RULE = "-" * 80
 
 
-def linked(source: Path, target: str) -> list[dict]:
-    """The packages whose code is in the module, in the order of their names. Not those that only run at build time."""
+def linked(source: Path, target: str, *features: str) -> list[dict]:
+    """The packages whose code is in what is built, in the order of their names. Not those that only run at build time."""
     metadata = json.loads(
         subprocess.run(
-            ["cargo", "metadata", "--locked", "--format-version=1", f"--filter-platform={target}"],
+            ["cargo", "metadata", "--locked", "--format-version=1", f"--filter-platform={target}", *features],
             cwd=source,
             check=True,
             stdout=subprocess.PIPE,
@@ -51,7 +51,7 @@ def texts(package: dict, others: dict[str, dict]) -> list[tuple[str, str]]:
     found = [file for file in sorted(folder.iterdir()) if file.is_file() and TEXT.match(file.name)]
     if not found and (other := ELSEWHERE.get(package["name"])):
         return texts(others[other], others)
-    if not found and package["license"] == "MIT":
+    if not found and "MIT" in re.split(r" OR |/", package["license"]):
         # The licence asks for its own words, which are always the same, and for the holder.
         ours = (ROOT / "LICENSE-MIT").read_text()
         holder = f"Copyright (c) {', '.join(package['authors']) or 'the authors of ' + package['name']}\n"
@@ -62,23 +62,28 @@ def texts(package: dict, others: dict[str, dict]) -> list[tuple[str, str]]:
 
 
 def licences(source: Path, target: str) -> None:
-    """Prints the licences of all that is linked into the module."""
-    packages = linked(source, target)
+    """Prints the licences of all that is linked into the module and into the program."""
+    module = {package["id"]: package for package in linked(source, target)}
+    program = {package["id"]: package for package in linked(source, target, "--no-default-features", "--features=cli")}
+    packages = sorted((module | program).values(), key=lambda package: (package["name"], package["version"]))
     others = {package["name"]: package for package in packages}
     print(
-        f"libbloomery.so has code of these {len(packages)} packages in it, and of Rust's standard library, whose licences"
-        "\nare in RUST-LIBRARY-LICENSES.html.\n"
+        "Code of these packages is in the module libbloomery.so (m) or in the program bloomery (p), and of Rust's standard"
+        "\nlibrary, whose licences are in RUST-LIBRARY-LICENSES.html.\n"
     )
     for package in packages:
-        print(f"{package['name']} {package['version']}: {package['license']}")
+        where = "m" * (package["id"] in module) + "p" * (package["id"] in program)
+        print(f"{where:2} {package['name']} {package['version']}: {package['license']}")
     for package in packages:
         print(f"\n{RULE}\n{package['name']} {package['version']}: {package['license']}\n{package['repository']}\n{RULE}")
         for name, text in texts(package, others):
             print(f"\n[{name}]\n\n{text.strip()}")
 
 
-def smoke() -> None:
-    """Loads the module that BLOOMERY_MODULE names in every server of the matrix, adds items, and restarts."""
+def smoke(program: Path) -> None:
+    """Loads the module that BLOOMERY_MODULE names in every server of the matrix, adds items, also by the program, and
+    restarts.
+    """
     sys.path.insert(0, str(ROOT / "tests" / "integration"))
     from servers import Server, matrix
 
@@ -86,9 +91,12 @@ def smoke() -> None:
         with Server(spec, config={"appendonly": "yes", "appendfsync": "always"}) as server:
             for family in ("BF", "CF"):
                 assert server.command(f"{family}.ADD", family, "ada") == 1
+            load = [program, "load", "BF", "--port", str(server.port)]
+            subprocess.run(load, input=b"grace\n", stdout=subprocess.DEVNULL, check=True)
             server.restart(kill=True)
             for family in ("BF", "CF"):
                 assert server.command(f"{family}.EXISTS", family, "ada") == 1
+            assert server.command("BF.EXISTS", "BF", "grace") == 1
             server.check()
             print(f"loaded in {spec} ({'.'.join(map(str, spec.version))}): items added, and there after a restart")
 
@@ -97,7 +105,7 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["licences", source, target]:
             licences(Path(source), target)
-        case ["smoke"]:
-            smoke()
+        case ["smoke", program]:
+            smoke(Path(program))
         case _:
             sys.exit(__doc__)
