@@ -12,11 +12,10 @@ loss of power.
 import contextlib
 import functools
 import random
-import threading
 import time
 
 import redis
-from suite import Server, options, progress, run  # isort: skip (it knows where the others are)
+from suite import Server, clients, options, progress, run  # isort: skip (it knows where the others are)
 from expected import every_kind, stock_sets
 from servers import ServerFailed, free_port
 from workload import digests
@@ -74,30 +73,11 @@ def start(server) -> None:
     raise ServerFailed(f"{server} finds no port")
 
 
-@contextlib.contextmanager
 def traffic(server, writers, testers=()):
-    """Clients that write and test until the block ends, or the server. What one finds wrong is raised at the end."""
-    failures, over = [], threading.Event()
-
-    def client(work) -> None:
-        try:
-            with server.client() as client:
-                work(client, lambda: not over.is_set())
-        except Exception as failure:
-            failures.append(failure)
-
-    works = [writer.write for writer in writers] + [functools.partial(test_members, tests) for tests in testers]
-    threads = [threading.Thread(target=client, args=[work]) for work in works]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
-    if failures:
-        raise failures[0]
+    """Clients that write and test until the block ends, or the server."""
+    return clients(
+        server, [writer.write for writer in writers] + [functools.partial(test_members, tests) for tests in testers]
+    )
 
 
 def test_members(tests: list, client, go_on) -> None:

@@ -10,13 +10,14 @@ restart, must agree on everything, bit for bit.
 """
 
 import contextlib
+import functools
 import itertools
 import random
 import threading
 import time
 
 import redis
-from suite import Server, options, progress, run  # isort: skip (it knows where the others are)
+from suite import Server, clients, options, progress, run  # isort: skip (it knows where the others are)
 from filters import pairs
 from foreign import Value, sealed
 from kill9 import start
@@ -82,9 +83,9 @@ class Round:
 
     # ---- live adds --------------------------------------------------------------------------------------------------
 
-    def add(self, server, over: threading.Event, chance: random.Random) -> None:
-        with server.client() as client, contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
-            while not over.is_set():
+    def add(self, chance: random.Random, client, go_on) -> None:
+        with contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
+            while go_on():
                 items = self.source.new(chance.choice([1, 1, 1, 5]))
                 match chance.randrange(4):
                     case 0:
@@ -100,27 +101,8 @@ class Round:
                 with self.source.lock:
                     self.source.acknowledged += items
 
-    @contextlib.contextmanager
     def adding(self, server):
-        failures, over = [], threading.Event()
-
-        def adder(seed: int) -> None:
-            try:
-                self.add(server, over, random.Random(seed))
-            except Exception as failure:
-                failures.append(failure)
-
-        threads = [threading.Thread(target=adder, args=[self.chance.random()]) for _ in range(ADDERS)]
-        for thread in threads:
-            thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            for thread in threads:
-                thread.join()
-        if failures:
-            raise failures[0]
+        return clients(server, [functools.partial(self.add, random.Random(self.chance.random())) for _ in range(ADDERS)])
 
     # ---- the rebuild ------------------------------------------------------------------------------------------------
 

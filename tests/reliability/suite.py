@@ -11,7 +11,9 @@ commands are those of the integration tests.
 """
 
 import argparse
+import contextlib
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -64,6 +66,33 @@ def again(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spec) 
         if name != "server" and value is not None and value is not False:
             words += [f"--{name.replace('_', '-')}"] + ([] if value is True else [str(value)])
     return " ".join(words)
+
+
+@contextlib.contextmanager
+def clients(server: Server, works: list):
+    """Clients that work until the block ends, or the server: each is a function of a client and of `go_on`, which says
+    when it is over. What one of them finds wrong is raised at the end.
+    """
+    failures, over = [], threading.Event()
+
+    def client(work) -> None:
+        try:
+            with server.client() as client:
+                work(client, lambda: not over.is_set())
+        except Exception as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=client, args=[work]) for work in works]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    if failures:
+        raise failures[0]
 
 
 def progress(done: int, count: int, what: str) -> None:
