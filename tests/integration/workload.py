@@ -29,7 +29,7 @@ KEYS = {
     "CF": [f"cuckoo:{number}" for number in range(12)],
 }
 
-# Keys that keep their kind of filter, so that deletes and rotations have something to work on.
+# Keys that have their kind of filter most of the time, so that deletes and rotations have something to work on.
 STEADY = {
     "counting:4": "BF.RESERVE 0.01 40 COUNTING",
     "counting:8": "BF.RESERVE 0.01 40 COUNTING 8 HASH SIPHASH",
@@ -259,8 +259,8 @@ class Workload:
         client.execute_command(command, key, *self.random.choice(self.arrivals[command]))
 
     def begin_anew(self, client) -> None:
-        """A filter that goes together with others as it was at first: it may have become an intersection of some."""
-        key = self.random.choice([key for key in STEADY if key.startswith("twin")])
+        """A Bloom filter as it was at first: it may have become an intersection, or of another kind by a rebuild."""
+        key = self.random.choice([key for key, command in STEADY.items() if command.startswith("BF")])
         client.delete(key)
         command, *words = STEADY[key].split()
         client.execute_command(command, key, *words)

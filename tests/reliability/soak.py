@@ -135,12 +135,16 @@ class Traffic:
             assert self.do("BF.CARD", "moved") == self.do("BF.CARD", "foreign")
 
     def once(self) -> None:
-        """What nothing else here calls."""
-        self.do("BF.TEST", "window:0", "ada")
-        self.do("BF.MTEST", "window:0", "ada", "bob")
-        self.do("BF.AGE", "window:0", "ada")
-        self.do("BF.DEBUG", "window:0")
-        self.do("CF.SCANDUMP", "cuckoos:0", 0)
+        """What nothing else here calls, on filters of its own: a rebuild may have made those of the workload others."""
+        self.do("BF.RESERVE", "aging", 0.01, 30, "WINDOW", 3)
+        self.do("BF.ADD", "aging", "ada")
+        self.do("BF.TEST", "aging", "ada")
+        self.do("BF.MTEST", "aging", "ada", "bob")
+        self.do("BF.AGE", "aging", "ada")
+        self.do("BF.DEBUG", "aging")
+        self.do("CF.ADD", "pieces", "ada")
+        self.do("CF.SCANDUMP", "pieces", 0)
+        self.client.delete("aging", "pieces")
 
     def save(self) -> None:
         """A snapshot, or a rewrite; refused while the other is under way."""
