@@ -73,10 +73,10 @@ impl Filter {
     /// What the two differ in that decides which cells an item has; of windows, also which generation. `None` if
     /// nothing.
     pub fn difference(&self, other: &Filter) -> Option<&'static str> {
+        // Without a period the numbers mean rotations by hand, whenever the window began.
         let schedule = |filter: &Filter| {
-            let schedule = filter.window().map(Window::schedule)?;
-            // Without a period the numbers mean rotations by hand, whenever the window began.
-            Some((schedule.every_ms, if schedule.every_ms == 0 { 0 } else { schedule.since_ms }))
+            let schedule = filter.window().map(Window::schedule).filter(|schedule| schedule.every_ms > 0);
+            schedule.map_or((0, 0), |schedule| (schedule.every_ms, schedule.since_ms))
         };
         self.difference_of_cells(other).or_else(|| {
             let layers = || self.layers().iter().zip(other.layers());

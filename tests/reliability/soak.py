@@ -159,6 +159,7 @@ class Traffic:
 
     def compare(self, replica) -> None:
         self.server.wait_until_online(replica)
+        self.whole()  # the last thing: a full resync behind it would mend what was not replicated
         self.server.wait_for_replicas()
         with replica.client() as other:
             ours, theirs = digests(self.client), digests(other)
