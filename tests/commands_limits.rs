@@ -1,4 +1,4 @@
-//! What one client may ask for: the items of a command, and filters that are being loaded.
+//! What one client may ask for: the items of a command, the numbers of a reservation, and filters that are being loaded.
 
 mod host;
 
@@ -70,6 +70,22 @@ fn no_command_with_items_is_forgotten() {
         let listed = MANY.iter().any(|command| command.split(' ').next() == Some(&name));
         assert!(!takes_many || listed, "{name}");
     }
+}
+
+#[test]
+fn rates_and_capacities_are_taken_up_to_their_bounds() {
+    let host = Host::default();
+    let why = |words: &str| {
+        let reply = host.line(&format!("BF.RESERVE k {words}"));
+        host.keys.borrow_mut().clear();
+        reply.err().map(|why| why.to_string())
+    };
+    assert_eq!(why("1e-12 100"), None);
+    assert_eq!(why("9.9e-13 100"), Some("ERR error rate must be at least 1e-12".into()));
+    let most = bloomery::limits::MAX_CAPACITY;
+    let memory = why(&format!("0.01 {most}")).unwrap();
+    assert!(memory.starts_with("ERR Insufficient memory to create filter: it takes "), "{memory}");
+    assert_eq!(why(&format!("0.01 {}", most + 1)), Some(format!("ERR capacity must be at most {most}")));
 }
 
 /// The head of an empty filter of 1 MiB or so.
