@@ -46,6 +46,26 @@ fn an_add_creates_with_everything_spelt_out_and_replicates_only_what_changed() {
 }
 
 #[test]
+fn a_clear_of_an_empty_filter_is_no_write() {
+    for kind in ["NONSCALING", "EXPANSION 2", "COUNTING", "WINDOW 3"] {
+        let host = Host::default();
+        host.line(&format!("BF.RESERVE k 0.01 100 {kind}")).unwrap();
+        for before in ["BF.EXISTS k ada", "BF.ADD k ada"] {
+            host.line(before).unwrap();
+            host.line("BF.CLEAR k").unwrap();
+            host.take_replicated();
+            host.events.take();
+            assert_eq!(host.line("BF.CLEAR k"), Ok(Reply::Ok), "{kind}");
+            assert!(host.take_replicated().is_empty() && host.events.take().is_empty(), "{kind}");
+        }
+        host.line("BF.ADD k ada").unwrap();
+        host.take_replicated();
+        assert_eq!(host.line("BF.CLEAR k"), Ok(Reply::Ok), "{kind}");
+        assert_eq!(host.take_replicated(), ["BF.CLEAR k"], "{kind}");
+    }
+}
+
+#[test]
 fn a_refused_command_changes_and_replicates_nothing() {
     let host = Host::default();
     host.keys.borrow_mut().insert(b"str".to_vec(), Rc::new(RefCell::new(Content::Other)));
