@@ -5,10 +5,10 @@
 //! the default feature `module` it is also `libbloomery.so`, which Redis and Valkey load with `MODULE LOAD`.
 //!
 //! ```
-//! use bloomery::{Filter, Spec};
+//! use bloomery::{Bloom, Spec};
 //!
 //! // One million items at an error rate of 1 %, growing when it is full.
-//! let mut seen = Filter::new(Spec::scaling(1_000_000, 0.01))?;
+//! let mut seen = Bloom::new(Spec::scaling(1_000_000, 0.01))?;
 //! let ada = seen.hash(b"ada");
 //! assert!(seen.add(ada)?.added);
 //! assert!(seen.contains(ada));
@@ -65,7 +65,7 @@ pub mod wire;
 mod module;
 
 pub use error::Error;
-pub use filter::{Added, Cuckoo, CuckooSpec, Filter, Layer, Value};
+pub use filter::{Added, Bloom, Cuckoo, CuckooSpec, Filter, Layer};
 pub use hash::{HashKind, Hasher, ItemHash, Seed};
 pub use params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limits};
 pub use sizing::{LayerSpec, Layout, Shape};

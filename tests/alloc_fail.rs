@@ -15,11 +15,11 @@ mod rdb;
 use battery::{golden, kinds, portrait, wire};
 use bloomery::filter::algebra::{Union, alone};
 use bloomery::filter::foreign::Encoding;
-use bloomery::filter::{Foreign, Origin, ValueRef};
+use bloomery::filter::{FilterRef, Foreign, Origin};
 use bloomery::wire::import::{self, bitmap};
 use bloomery::wire::redisbloom::{self, Loader};
 use bloomery::wire::{DecodeError, Decoder, Encoder};
-use bloomery::{Cell, Cuckoo, CuckooSpec, Error, Filter, HashKind, Seed, Spec, Value};
+use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, Error, Filter, HashKind, Seed, Spec};
 use host::Host;
 use rdb::Fields;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -100,7 +100,7 @@ fn granting<T>(granted: u64, work: impl FnOnce() -> T) -> (T, bool) {
 /// it was refused with an error; then nothing may have changed, and in no case may anything leak.
 fn refuse_each<T>(name: &str, make: impl Fn() -> T, work: impl Fn(&mut T) -> Result<(), Error>)
 where
-    for<'a> &'a T: Into<ValueRef<'a>>,
+    for<'a> &'a T: Into<FilterRef<'a>>,
 {
     let state = |filter: &T| (wire::encode(filter), portrait(filter));
     let mut refusals = 0;
@@ -127,8 +127,8 @@ where
     assert!(refusals > 0, "{name} asked for no memory: the test proves nothing");
 }
 
-fn filled(spec: Spec) -> Filter {
-    let mut filter = Filter::new(spec).unwrap();
+fn filled(spec: Spec) -> Bloom {
+    let mut filter = Bloom::new(spec).unwrap();
     for i in 0..40u16 {
         filter.add(filter.hash(&i.to_le_bytes())).unwrap();
     }
@@ -186,7 +186,7 @@ fn refuse_to_create<T>(name: &str, create: impl Fn() -> Result<T, Error>) {
 
 #[test]
 fn creating() {
-    kinds::ALL.iter().for_each(|(name, kind)| refuse_to_create(name, || Filter::new(kind())));
+    kinds::ALL.iter().for_each(|(name, kind)| refuse_to_create(name, || Bloom::new(kind())));
     CUCKOOS.iter().for_each(|(name, spec)| refuse_to_create(name, || Cuckoo::new(*spec)));
 }
 
@@ -205,7 +205,7 @@ fn growing() {
             filter
         };
         let stranger =
-            |filter: &Filter| (0u64..).map(|i| filter.hash(&i.to_le_bytes())).find(|i| !filter.contains(*i));
+            |filter: &Bloom| (0u64..).map(|i| filter.hash(&i.to_le_bytes())).find(|i| !filter.contains(*i));
         refuse_each(name, full, |filter| match stranger(filter) {
             Some(item) => filter.add(item).map(drop),
             None => unreachable!("no filter of bits has everything"),
@@ -251,7 +251,7 @@ fn clearing_and_copying() {
         refuse_each(name, || nested(*spec), |filter| filter.snapshot().map(drop));
         refuse_each(
             name,
-            || Value::Cuckoo(Box::new(nested(*spec))),
+            || Filter::Cuckoo(Box::new(nested(*spec))),
             |value| value.snapshot().map(|copy| assert!(wire::encode(&copy) == wire::encode(&*value))),
         );
     }
@@ -266,7 +266,7 @@ fn clearing_and_copying() {
 #[test]
 fn combining() {
     for (name, kind) in kinds::ALL {
-        let value = || Value::Bloom(filled(kind()));
+        let value = || Filter::Bloom(filled(kind()));
         refuse_each(name, value, |value| value.copy(&alone).map(drop));
         let other = filled(kind());
         if filled(kind()).check_intersection(&other).is_ok() {
@@ -275,10 +275,10 @@ fn combining() {
     }
     // Layers of another chain, of shapes that this one has not.
     let (mine, theirs) = (kinds::scaling_classic, || Spec { capacity: 700, ..kinds::scaling_classic() });
-    let larger = Value::Bloom(filled(theirs()));
+    let larger = Filter::Bloom(filled(theirs()));
     refuse_each(
         "union",
-        || Value::Bloom(filled(mine())),
+        || Filter::Bloom(filled(mine())),
         |value| {
             let union = Union::plan(value, 0, &[&larger], &alone).map_err(|why| panic!("{why:?}"))?;
             union.apply(value, &alone).map(|changed| assert!(changed))
@@ -416,7 +416,7 @@ fn importing() {
         let filter = made(name);
         let mut fields = Fields::default();
         redisbloom::save_bloom(&mut fields, &filter);
-        let same = |read: &Value| wire::body(read) == wire::body(&filter);
+        let same = |read: &Filter| wire::body(read) == wire::body(&filter);
         refuse_to_read(name, || redisbloom::load_bloom(&mut fields.clone(), 4), same);
         refuse_to_read(name, || load_pieces(Loader::bloom, &Encoder::new(&filter)), same);
     }
@@ -424,7 +424,7 @@ fn importing() {
         let filter = golden::CUCKOOS.iter().find(|(other, _)| *other == name).unwrap().1();
         let mut fields = Fields::default();
         redisbloom::save_cuckoo(&mut fields, &filter);
-        let same = |read: &Value| wire::body(read) == wire::body(&filter);
+        let same = |read: &Filter| wire::body(read) == wire::body(&filter);
         refuse_to_read(name, || redisbloom::load_cuckoo(&mut fields.clone(), 4), same);
         refuse_to_read(name, || load_pieces(Loader::cuckoo, &Encoder::new(&filter)), same);
     }
@@ -433,7 +433,7 @@ fn importing() {
 fn load_pieces(
     begin: fn(&[u8]) -> Result<Loader, DecodeError>,
     encoder: &Encoder<'_>,
-) -> Result<Value, DecodeError> {
+) -> Result<Filter, DecodeError> {
     let mut loader = begin(encoder.head())?;
     let mut pushed = Ok(());
     encoder.chunks(|end, chunk| pushed = pushed.and_then(|()| loader.push(end, chunk)));
@@ -479,7 +479,7 @@ fn a_piece_of_redisblooms_that_found_no_memory_can_come_again() {
 /// A head that asks for the largest filter there can be takes no more than itself.
 #[test]
 fn a_head_alone_allocates_nothing() {
-    let mut head = Encoder::new(&Filter::new(Spec::fixed(100, 0.01)).unwrap()).head().to_vec();
+    let mut head = Encoder::new(&Bloom::new(Spec::fixed(100, 0.01)).unwrap()).head().to_vec();
     let cells = 1u64 << 49; // 2^46 bytes
     head[136..144].copy_from_slice(&cells.to_le_bytes());
     head[12..20].copy_from_slice(&(cells / 8).to_le_bytes());
@@ -587,7 +587,7 @@ fn what_cannot_fail_is_small() {
     ];
     for (spec, most) in specs {
         LARGEST_INFALLIBLE.set(0);
-        let mut filter = Filter::new(spec).unwrap();
+        let mut filter = Bloom::new(spec).unwrap();
         filter.clear().unwrap();
         let copy = filter.snapshot().unwrap();
         assert!(LARGEST_INFALLIBLE.get() <= most, "{spec:?}: {} bytes", LARGEST_INFALLIBLE.get());

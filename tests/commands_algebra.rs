@@ -6,7 +6,7 @@ mod host;
 
 use battery::golden;
 use bloomery::command::{CommandError, Reply};
-use bloomery::filter::{Filter, Foreign, Value};
+use bloomery::filter::{Bloom, Filter, Foreign};
 use bloomery::wire::{Decoder, Encoder};
 use bloomery::{Family, Spec, Tightening};
 use host::{Content, Host};
@@ -30,7 +30,7 @@ fn foreign(recipe: &str) -> Foreign {
 }
 
 fn put_foreign(host: &Host, key: &str, recipe: &str) {
-    put(host, key, Content::Filter(Value::Foreign(Box::new(foreign(recipe)))));
+    put(host, key, Content::Filter(Filter::Foreign(Box::new(foreign(recipe)))));
 }
 
 fn copy(host: &Host, key: &str) -> Content {
@@ -571,9 +571,9 @@ fn memory_is_asked_for_before_anything_changes() {
 }
 
 /// A chain of layers of the same capacity, each with items.
-fn chain(capacity: u64, layers: usize) -> Filter {
+fn chain(capacity: u64, layers: usize) -> Bloom {
     let family = Family::Scaling { expansion: 1, tightening: Tightening::INVERSE_SQUARE };
-    let mut filter = Filter::new(Spec { family, ..Spec::scaling(capacity, 0.01) }).unwrap();
+    let mut filter = Bloom::new(Spec { family, ..Spec::scaling(capacity, 0.01) }).unwrap();
     for item in 0u32.. {
         if filter.layers().len() == layers {
             break;
@@ -586,9 +586,9 @@ fn chain(capacity: u64, layers: usize) -> Filter {
 #[test]
 fn a_chain_takes_no_more_layers_than_it_may_have() {
     let host = Host::default();
-    put(&host, "a", Content::Filter(Value::Bloom(chain(100, 2))));
-    put(&host, "b", Content::Filter(Value::Bloom(chain(3, 2000))));
-    put(&host, "c", Content::Filter(Value::Bloom(chain(7, 2100))));
+    put(&host, "a", Content::Filter(Filter::Bloom(chain(100, 2))));
+    put(&host, "b", Content::Filter(Filter::Bloom(chain(3, 2000))));
+    put(&host, "c", Content::Filter(Filter::Bloom(chain(7, 2100))));
     assert_eq!(host.line("BF.MERGE a b"), OK);
     let before = dumps(&host);
     assert_eq!(host.text("BF.MERGE a c"), "ERR the filter has grown as often as it may");

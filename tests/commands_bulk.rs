@@ -7,7 +7,7 @@ mod host;
 use battery::golden;
 use bloomery::command::{Answer, CommandError, Reply};
 use bloomery::config::Settings;
-use bloomery::filter::Value;
+use bloomery::filter::Filter;
 use host::{Content, Host};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -255,7 +255,7 @@ fn filters_of_other_systems() {
                 let (plain, bulk) = (Host::default(), Host::default());
                 for host in [&plain, &bulk] {
                     host.workers.set(workers);
-                    put(host, "k", Content::Filter(Value::Foreign(Box::new(make()))));
+                    put(host, "k", Content::Filter(Filter::Foreign(Box::new(make()))));
                 }
                 let (added, asked) = (&numbers[..size.min(400)], &numbers[..size]);
                 let Ok(Reply::Answers(answers)) = run(&plain, &["BF.MADD", "k"], added) else {
@@ -284,7 +284,7 @@ fn filters_of_other_systems() {
                 assert_eq!(run(&bulk, &["BF.BULKTEST", "k"], &arguments), Ok(Reply::Integer(ones)), "{case}");
 
                 let replica = Host::default();
-                put(&replica, "k", Content::Filter(Value::Foreign(Box::new(make()))));
+                put(&replica, "k", Content::Filter(Filter::Foreign(Box::new(make()))));
                 obey(&bulk, &replica);
                 assert_eq!(replica.dump("k"), bulk.dump("k"), "{case}");
             }
@@ -297,7 +297,7 @@ fn filters_of_other_systems() {
 fn an_item_that_the_original_cannot_have() {
     let host = Host::default();
     let make = golden::FOREIGN.iter().find(|(name, _)| *name == "foreign-guava-utf16").expect("a recipe").1;
-    put(&host, "k", Content::Filter(Value::Foreign(Box::new(make()))));
+    put(&host, "k", Content::Filter(Filter::Foreign(Box::new(make()))));
     let items = [b"ada".to_vec(), b"\xff".to_vec(), b"grace".to_vec()];
     let reply = run(&host, &["BF.BULKADD", "k", "PREFIXED"], &[prefixed(&items)]);
     assert_eq!(text(&reply), "ERR the items of this filter are text in UTF-8; 1 of 3 items went in");

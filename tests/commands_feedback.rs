@@ -7,7 +7,7 @@ mod host;
 use battery::golden;
 use bloomery::command::Reply;
 use bloomery::config::Settings;
-use bloomery::filter::Value;
+use bloomery::filter::Filter;
 use host::{Content, Host};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -139,7 +139,7 @@ fn a_copy_begins_anew_and_a_cleared_filter_goes_on() {
 fn other_systems_filters_are_counted_too() {
     for (name, recipe) in golden::FOREIGN {
         let host = Host::default();
-        let filter = Content::Filter(Value::Foreign(Box::new(recipe())));
+        let filter = Content::Filter(Filter::Foreign(Box::new(recipe())));
         host.keys.borrow_mut().insert(b"k".to_vec(), Rc::new(RefCell::new(filter)));
         lines(&host, &["BF.MADD k 17 18", "BF.ADD k 19"]);
         lines(&host, &["BF.EXISTS k 17", "BF.MEXISTS k 18 19"]);

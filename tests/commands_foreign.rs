@@ -7,7 +7,7 @@ mod rdb;
 
 use battery::golden;
 use bloomery::command::{Answer, CommandError, Reply};
-use bloomery::filter::Value;
+use bloomery::filter::Filter;
 use bloomery::wire::Encoder;
 use host::{Content, Host};
 use rand::rngs::SmallRng;
@@ -40,7 +40,7 @@ fn put(host: &Host, key: &str, content: Content) {
 
 fn put_foreign(host: &Host, key: &str, recipe: &str) {
     let filter = golden::FOREIGN.iter().find(|(name, _)| *name == recipe).expect("a recipe").1();
-    put(host, key, Content::Filter(Value::Foreign(Box::new(filter))));
+    put(host, key, Content::Filter(Filter::Foreign(Box::new(filter))));
 }
 
 /// What SETBIT makes of these bits.

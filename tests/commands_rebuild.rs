@@ -6,7 +6,7 @@ mod host;
 
 use battery::golden;
 use bloomery::command::{CommandError, Reply};
-use bloomery::filter::Value;
+use bloomery::filter::Filter;
 use bloomery::wire::{Decoder, Encoder};
 use host::{Content, Host};
 use std::cell::RefCell;
@@ -69,7 +69,7 @@ fn must_survive_the_wire(host: &Host, key: &str) {
     assert_eq!(read.rebuild().is_some(), value.rebuild().is_some());
 }
 
-fn put(host: &Host, key: &str, value: Value) {
+fn put(host: &Host, key: &str, value: Filter) {
     host.keys.borrow_mut().insert(key.into(), Rc::new(RefCell::new(Content::Filter(value))));
 }
 
@@ -456,8 +456,8 @@ fn other_systems_filters_are_rebuilt_into_ours() {
     for (name, make) in golden::FOREIGN {
         let pair = Pair::new();
         let host = &pair.primary;
-        put(host, "k", Value::Foreign(Box::new(make())));
-        put(&pair.replica, "k", Value::Foreign(Box::new(make())));
+        put(host, "k", Filter::Foreign(Box::new(make())));
+        put(&pair.replica, "k", Filter::Foreign(Box::new(make())));
         let origin = full(host, "k", "Origin");
         // A number is an item that each of them can have.
         let before = host.line("BF.EXISTS k 1234567");
@@ -481,7 +481,7 @@ fn other_systems_filters_are_rebuilt_into_ours() {
             assert_eq!(host.line(&format!("BF.EXISTS k {item}")), YES, "{name}: {item}");
         }
         // And back, where it is aborted.
-        put(host, "k", Value::Foreign(Box::new(make())));
+        put(host, "k", Filter::Foreign(Box::new(make())));
         let dump = host.dump("k");
         host.line("BF.REBUILD k BEGIN COUNTING").unwrap();
         host.line("BF.REBUILD k ABORT").unwrap();
@@ -496,7 +496,7 @@ fn bad_input_is_refused_with_what_would_be_right() {
     assert_eq!(host.text("BF.REBUILD k STATUS"), "ERR not found");
     assert_eq!(host.text("BF.REBUILD k COMMIT"), "ERR not found");
     host.line("CF.RESERVE c 100").unwrap();
-    put(&host, "c2", Value::Cuckoo(Box::new(golden::CUCKOOS[0].1())));
+    put(&host, "c2", Filter::Cuckoo(Box::new(golden::CUCKOOS[0].1())));
     host.line("BF.RESERVE k 0.01 100 NONSCALING").unwrap();
     let wrong = "WRONGTYPE Operation against a key holding the wrong kind of value";
     for line in ["BEGIN", "ADD x", "COMMIT", "ABORT", "STATUS"] {

@@ -5,7 +5,7 @@ mod battery;
 use battery::env;
 use battery::naive::cells_of;
 use bloomery::filter::Reader;
-use bloomery::{Cell, Filter, HashKind, Hasher, ItemHash, Layer, LayerSpec, LayoutChoice, Seed, Spec};
+use bloomery::{Bloom, Cell, HashKind, Hasher, ItemHash, Layer, LayerSpec, LayoutChoice, Seed, Spec};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
@@ -137,7 +137,7 @@ fn readers_never_miss_what_they_were_handed() {
         Spec::window(1 << 20, 0.01, 4),
     ];
     for spec in specs {
-        let mut filter = Filter::new(spec).unwrap();
+        let mut filter = Bloom::new(spec).unwrap();
         let (to_reader, from_writer) = mpsc::sync_channel::<(ItemHash, Option<Reader>)>(64);
         thread::scope(|scope| {
             scope.spawn(move || {
@@ -192,7 +192,7 @@ fn copies_under_adds_hold_all_that_came_before() {
 /// The same through the layers of a filter and the wire: a BGSAVE without a fork.
 #[test]
 fn dumps_under_adds_hold_all_that_came_before() {
-    let filter = Filter::new(Spec { shards: 4, ..Spec::counting(50_000, 0.01) }).unwrap();
+    let filter = Bloom::new(Spec { shards: 4, ..Spec::counting(50_000, 0.01) }).unwrap();
     let (layer, stop, done) = (&filter.layers()[0], AtomicBool::new(false), AtomicU32::new(0));
     let item = |i: u32| filter.hash(&i.to_le_bytes());
     thread::scope(|scope| {
@@ -284,7 +284,7 @@ fn seven_readers_beside_one_writer() {
         Spec::window(1000, 0.01, 4),
     ];
     for spec in specs {
-        let mut filter = Filter::new(spec).unwrap();
+        let mut filter = Bloom::new(spec).unwrap();
         thread::scope(|scope| {
             let readers: Vec<_> = (1..MANY)
                 .map(|_| {

@@ -13,7 +13,7 @@ mod battery;
 
 use battery::env;
 use battery::keys::{Keys, Writer, split_mix};
-use bloomery::{Cell, Family, Filter, HashKind, ItemHash, LayoutChoice, Overflow, Seed, Spec, Tightening};
+use bloomery::{Bloom, Cell, Family, HashKind, ItemHash, LayoutChoice, Overflow, Seed, Spec, Tightening};
 
 const RATES: [f64; 4] = [0.1, 0.01, 0.001, 1e-4];
 
@@ -95,7 +95,7 @@ impl Gates {
 
 /// The rate that the model predicts for a filter to which so many different items were added. What a layer counts as
 /// its items leaves out those that were false positives when they came, so it serves only where nothing else is known.
-fn predicted(filter: &Filter, added: u64) -> f64 {
+fn predicted(filter: &Bloom, added: u64) -> f64 {
     let missed = filter.layers().iter().map(|layer| {
         let items = match filter.spec().family {
             Family::Fixed(_) => added,
@@ -114,13 +114,13 @@ fn measure(
     keys: Keys,
     filters: u64,
     questions: u64,
-    fill: impl Fn(&mut Filter, &mut Writer) -> u64,
+    fill: impl Fn(&mut Bloom, &mut Writer) -> u64,
 ) -> Measured {
     let mut measured = Measured::default();
     let mut writer = Writer::new(keys);
     for number in 0..filters {
         let seed = Seed { low: split_mix(number), high: split_mix(!number) };
-        let mut filter = Filter::new(Spec { seed, ..spec }).unwrap();
+        let mut filter = Bloom::new(Spec { seed, ..spec }).unwrap();
         let first = fill(&mut filter, &mut writer);
         let last = if keys == Keys::Byte { 256 } else { first + questions / filters };
         let hits = (first..last).filter(|i| filter.contains(filter.hash(writer.key(*i)))).count();
@@ -131,12 +131,12 @@ fn measure(
     measured
 }
 
-fn add(filter: &mut Filter, writer: &mut Writer, key: u64) {
+fn add(filter: &mut Bloom, writer: &mut Writer, key: u64) {
     filter.add(filter.hash(writer.key(key))).unwrap();
 }
 
 /// Adds `capacity` different keys.
-fn to_capacity(filter: &mut Filter, writer: &mut Writer) -> u64 {
+fn to_capacity(filter: &mut Bloom, writer: &mut Writer) -> u64 {
     let capacity = filter.spec().capacity;
     (0..capacity).for_each(|i| add(filter, writer, i));
     capacity
@@ -247,7 +247,7 @@ fn the_model_holds_at_every_fill() {
     for layout in LAYOUTS {
         for rate in [0.1, 0.01, 0.001] {
             for percent in [50, 200, 400] {
-                let fill = |filter: &mut Filter, writer: &mut Writer| {
+                let fill = |filter: &mut Bloom, writer: &mut Writer| {
                     let items = filter.spec().capacity * percent / 100;
                     (0..items).for_each(|i| add(filter, writer, i));
                     items
@@ -264,7 +264,7 @@ fn the_model_holds_at_every_fill() {
 }
 
 /// Fills a chain until it has grown so often and its newest layer is full.
-fn to_growth(growths: usize) -> impl Fn(&mut Filter, &mut Writer) -> u64 {
+fn to_growth(growths: usize) -> impl Fn(&mut Bloom, &mut Writer) -> u64 {
     move |filter, writer| {
         let mut i = 0;
         loop {
@@ -314,7 +314,7 @@ fn windows_with_all_generations_full() {
             [(2, 500, 200), (4, 1000, 100), (64, 1000, 8), (8, 100_000, 1)]
         {
             for rate in [0.1, 0.01, 0.001] {
-                let fill = |filter: &mut Filter, writer: &mut Writer| {
+                let fill = |filter: &mut Bloom, writer: &mut Writer| {
                     let mut next = 0;
                     for number in 0..u64::from(generations) {
                         filter.advance(number).unwrap();
@@ -338,7 +338,7 @@ fn windows_with_all_generations_full() {
 #[test]
 fn filters_that_refuse_when_full() {
     let mut gates = Gates::default();
-    let until_full = |filter: &mut Filter, writer: &mut Writer| {
+    let until_full = |filter: &mut Bloom, writer: &mut Writer| {
         (0..).find(|i| filter.add(filter.hash(writer.key(*i))).is_err()).unwrap()
     };
     for layout in LAYOUTS {
@@ -359,7 +359,7 @@ fn the_rate_now_and_the_estimate_agree_with_the_truth() {
         for shards in [1, 8] {
             for (rate, percent) in [(0.1, 100), (0.01, 30), (0.01, 100), (0.001, 100), (0.001, 200)] {
                 let spec = Spec { shards, ..fixed(200_000, rate, layout) };
-                let mut filter = Filter::new(spec).unwrap();
+                let mut filter = Bloom::new(spec).unwrap();
                 let mut writer = Writer::new(Keys::Uuid);
                 let items = spec.capacity * percent / 100;
                 (0..items).for_each(|i| add(&mut filter, &mut writer, i));

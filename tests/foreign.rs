@@ -9,7 +9,7 @@ use bloomery::filter::foreign::{LinkSpec, RedisBloomPlan, Scheme};
 use bloomery::filter::{Foreign, Origin};
 use bloomery::wire::redisbloom::{self, Loader};
 use bloomery::wire::{DecodeError, Decoder, Encoder, import};
-use bloomery::{Added, Cuckoo, Error, Value, limits};
+use bloomery::{Added, Cuckoo, Error, Filter, limits};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rdb::{Dump, Field, Fields, hex};
@@ -956,6 +956,6 @@ fn a_full_filter_of_fixed_capacity_refuses() {
         assert_eq!(filter.grow(), Ok(false));
         assert_eq!(filter.add_without_growth(&0u32.to_le_bytes()), Ok(Added::default()), "it is there");
         assert!(Encoder::native(&filter).to_vec() == before);
-        assert!(matches!(Decoder::read(&before), Ok(Value::Foreign(_))));
+        assert!(matches!(Decoder::read(&before), Ok(Filter::Foreign(_))));
     }
 }

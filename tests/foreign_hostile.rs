@@ -16,7 +16,7 @@ use bloomery::filter::{Foreign, Origin};
 use bloomery::wire::import::{self, bitmap};
 use bloomery::wire::redisbloom::{self, Loader};
 use bloomery::wire::{DecodeError, Decoder, Encoder};
-use bloomery::{Added, Cuckoo, Error, Value};
+use bloomery::{Added, Cuckoo, Error, Filter};
 use book::weighed;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -26,21 +26,21 @@ use std::time::{Duration, Instant};
 // ---- what a filter must be able to do --------------------------------------------------------------------------------
 
 /// Saves the value as a server does, in the encoding of its system, and loads it.
-fn restarted(value: &Value) -> Result<Value, DecodeError> {
+fn restarted(value: &Filter) -> Result<Filter, DecodeError> {
     let mut fields = Fields::default();
     match value {
-        Value::Foreign(filter) => match filter.scheme() {
+        Filter::Foreign(filter) => match filter.scheme() {
             Scheme::RedisBloom(_) => {
                 redisbloom::save_bloom(&mut fields, filter);
                 redisbloom::load_bloom(&mut fields, redisbloom::ENCODING)
             }
             Scheme::ValkeyBloom { .. } => {
                 import::save_valkey_bloom(&mut fields, filter);
-                import::load_valkey_bloom(&mut fields, 1).map(|filter| Value::Foreign(Box::new(filter)))
+                import::load_valkey_bloom(&mut fields, 1).map(|filter| Filter::Foreign(Box::new(filter)))
             }
             _ => Decoder::read(&Encoder::new(value).to_vec()),
         },
-        Value::Cuckoo(filter) if filter.spec().origin != Origin::Bloomery => {
+        Filter::Cuckoo(filter) if filter.spec().origin != Origin::Bloomery => {
             redisbloom::save_cuckoo(&mut fields, filter);
             redisbloom::load_cuckoo(&mut fields, redisbloom::ENCODING)
         }
@@ -49,10 +49,10 @@ fn restarted(value: &Value) -> Result<Value, DecodeError> {
 }
 
 /// The same through the pieces that go to replicas and into a rewritten AOF.
-fn replicated(value: &Value) -> Result<Value, DecodeError> {
+fn replicated(value: &Filter) -> Result<Filter, DecodeError> {
     let encoder = Encoder::new(value);
     // As LOADCHUNK does: RedisBloom's number of items may be our magic.
-    let theirs = if matches!(value, Value::Cuckoo(_)) { Loader::cuckoo } else { Loader::bloom };
+    let theirs = if matches!(value, Filter::Cuckoo(_)) { Loader::cuckoo } else { Loader::bloom };
     let Ok(mut loader) = theirs(encoder.head()) else { return Decoder::read(&encoder.to_vec()) };
     let mut pushed = Ok(());
     encoder.chunks(|end, chunk| pushed = pushed.and_then(|()| loader.push(end, chunk)));
@@ -65,41 +65,41 @@ fn item(i: u32) -> Vec<u8> {
 }
 
 /// Does everything to a filter that can be done to one.
-fn survives(value: Value, name: &str) {
+fn survives(value: Filter, name: &str) {
     match &value {
-        Value::Foreign(filter) => {
+        Filter::Foreign(filter) => {
             assert!(filter.rate_now() <= 1.0 && filter.rate_now() >= 0.0, "{name}: {}", filter.rate_now());
             let _ = (filter.items(), filter.capacity(), filter.estimate(), filter.allocated());
         }
-        Value::Cuckoo(filter) => drop((filter.items(), filter.is_sparse(), filter.allocated())),
-        Value::Bloom(_) | Value::Rebuild(_) => panic!("{name}: it came from another system"),
+        Filter::Cuckoo(filter) => drop((filter.items(), filter.is_sparse(), filter.allocated())),
+        Filter::Bloom(_) | Filter::Rebuild(_) => panic!("{name}: it came from another system"),
     }
     comes_back(&value, name);
     let (value, members) = match value {
-        Value::Foreign(filter) => {
+        Filter::Foreign(filter) => {
             let (filter, members) = added(*filter, name);
-            (Value::Foreign(Box::new(filter)), members)
+            (Filter::Foreign(Box::new(filter)), members)
         }
-        Value::Cuckoo(filter) => {
+        Filter::Cuckoo(filter) => {
             let (filter, members) = inserted(*filter, name);
-            (Value::Cuckoo(Box::new(filter)), members)
+            (Filter::Cuckoo(Box::new(filter)), members)
         }
-        Value::Bloom(_) | Value::Rebuild(_) => unreachable!("refused above"),
+        Filter::Bloom(_) | Filter::Rebuild(_) => unreachable!("refused above"),
     };
     let copy = value.snapshot().unwrap();
     assert_eq!(portrait(&copy), portrait(&value), "{name}");
     for other in [copy, comes_back(&value, name)] {
         let holds = |item: &Vec<u8>| match &other {
-            Value::Foreign(filter) => filter.contains(item),
-            Value::Cuckoo(filter) => filter.contains(filter.hash(item)),
-            Value::Bloom(_) | Value::Rebuild(_) => false,
+            Filter::Foreign(filter) => filter.contains(item),
+            Filter::Cuckoo(filter) => filter.contains(filter.hash(item)),
+            Filter::Bloom(_) | Filter::Rebuild(_) => false,
         };
         assert!(members.iter().all(holds), "{name}: an item was lost on the way");
     }
 }
 
 /// Whatever writes the filter writes what is read again: our format, its system's, the pieces. Gives what a restart gives.
-fn comes_back(value: &Value, name: &str) -> Value {
+fn comes_back(value: &Filter, name: &str) -> Filter {
     let refused = |why| panic!("{name}: written, refused: {why}");
     let native = Encoder::native(value).to_vec();
     let read = Decoder::read(&native).unwrap_or_else(refused);
@@ -110,10 +110,10 @@ fn comes_back(value: &Value, name: &str) -> Value {
     let copy = replicated(value).unwrap_or_else(refused);
     assert_eq!(portrait(&copy), portrait(&once), "{name}: a replica has another filter than a restart");
     match (value, &once) {
-        (Value::Foreign(_), _) => {
+        (Filter::Foreign(_), _) => {
             assert_eq!(portrait(&once), portrait(value), "{name}: other than it was saved");
         }
-        (Value::Cuckoo(before), Value::Cuckoo(after)) => {
+        (Filter::Cuckoo(before), Filter::Cuckoo(after)) => {
             assert_eq!(
                 (before.items(), before.deletes(), wire::body(&**before)),
                 (after.items(), after.deletes(), wire::body(&**after)),
@@ -296,7 +296,7 @@ fn throw<T: Clone>(
     overhead: i64,
     len: impl Fn(&T) -> usize,
     mutate: impl Fn(&mut T, &mut SmallRng),
-    read: impl Fn(T) -> Result<Value, DecodeError>,
+    read: impl Fn(T) -> Result<Filter, DecodeError>,
 ) {
     // The control without which the rest proves nothing.
     for sample in samples {
@@ -329,7 +329,7 @@ fn throw<T: Clone>(
     assert!(slowest < Duration::from_secs(5), "{name}: {slowest:?}");
 }
 
-fn throw_bytes(name: &str, samples: &[Vec<u8>], read: impl Fn(&[u8]) -> Result<Value, DecodeError>) {
+fn throw_bytes(name: &str, samples: &[Vec<u8>], read: impl Fn(&[u8]) -> Result<Filter, DecodeError>) {
     throw(name, samples, 4096, Vec::len, mutate_bytes, |bytes| read(&bytes));
 }
 
@@ -337,7 +337,7 @@ fn throw_fields(
     name: &str,
     samples: &[Fields],
     overhead: i64,
-    read: impl Fn(&mut Fields) -> Result<Value, DecodeError>,
+    read: impl Fn(&mut Fields) -> Result<Filter, DecodeError>,
 ) {
     throw(name, samples, overhead, len_of, mutate_fields, |mut fields| read(&mut fields));
     // And each field at every edge, the others being right.
@@ -358,8 +358,8 @@ fn throw_fields(
     }
 }
 
-fn boxed(filter: Foreign) -> Value {
-    Value::Foreign(Box::new(filter))
+fn boxed(filter: Foreign) -> Filter {
+    Filter::Foreign(Box::new(filter))
 }
 
 // ---- samples ---------------------------------------------------------------------------------------------------------
@@ -450,7 +450,7 @@ fn redisblooms_cuckoo_fields() {
 /// Head, then chunks with the iterators that come with them.
 type Pieces = (Vec<u8>, Vec<(u64, Vec<u8>)>);
 
-fn pieces(value: &Value) -> Pieces {
+fn pieces(value: &Filter) -> Pieces {
     let encoder = Encoder::new(value);
     let mut chunks = Vec::new();
     encoder.chunks(|end, chunk| chunks.push((end, chunk.to_vec())));
@@ -469,7 +469,10 @@ fn mutate_pieces((head, chunks): &mut Pieces, random: &mut SmallRng) {
     }
 }
 
-fn load_pieces(loader: Result<Loader, DecodeError>, chunks: &[(u64, Vec<u8>)]) -> Result<Value, DecodeError> {
+fn load_pieces(
+    loader: Result<Loader, DecodeError>,
+    chunks: &[(u64, Vec<u8>)],
+) -> Result<Filter, DecodeError> {
     let mut loader = loader?;
     // A server asks whether there is memory for so many bytes before it takes a chunk.
     let bytes: usize = chunks.iter().map(|(_, chunk)| chunk.len()).sum();
@@ -490,7 +493,7 @@ fn redisblooms_pieces() {
         load_pieces(Loader::bloom(&head), &chunks)
     });
     let cuckoos = ["cuckoo-redisbloom", "cuckoo-redisbloom-1"];
-    let cuckoos = cuckoos.map(|name| pieces(&Value::Cuckoo(Box::new(cuckoo_recipe(name)))));
+    let cuckoos = cuckoos.map(|name| pieces(&Filter::Cuckoo(Box::new(cuckoo_recipe(name)))));
     throw("redisbloom cuckoo pieces", &cuckoos, SUB_FILTERS, len, mutate_pieces, |(head, chunks)| {
         load_pieces(Loader::cuckoo(&head), &chunks)
     });

@@ -12,7 +12,7 @@ use bloomery::filter::{Foreign, Origin};
 use bloomery::wire::import::{self, bitmap};
 use bloomery::wire::redisbloom::{self, Loader, MAX_PIECE};
 use bloomery::wire::{DecodeError, Decoder, Encoder};
-use bloomery::{Added, Value};
+use bloomery::{Added, Filter};
 use rdb::{Dump, Fields, hex, numbered};
 use serde_json::Value as Json;
 use std::collections::HashMap;
@@ -348,7 +348,7 @@ fn redisblooms() -> Vec<(Json, Vec<Dump>)> {
     manifest.into_iter().map(with_dumps).collect()
 }
 
-fn load(dump: &Dump) -> Value {
+fn load(dump: &Dump) -> Filter {
     let mut fields = dump.fields.clone();
     let value = match dump.name.as_str() {
         "MBbloom--" => redisbloom::load_bloom(&mut fields, dump.encoding),
@@ -359,21 +359,21 @@ fn load(dump: &Dump) -> Value {
     value.unwrap()
 }
 
-fn save(value: &Value) -> Fields {
+fn save(value: &Filter) -> Fields {
     let mut fields = Fields::default();
     match value {
-        Value::Foreign(filter) => redisbloom::save_bloom(&mut fields, filter),
-        Value::Cuckoo(filter) => redisbloom::save_cuckoo(&mut fields, filter),
-        Value::Bloom(_) | Value::Rebuild(_) => panic!("not from RedisBloom"),
+        Filter::Foreign(filter) => redisbloom::save_bloom(&mut fields, filter),
+        Filter::Cuckoo(filter) => redisbloom::save_cuckoo(&mut fields, filter),
+        Filter::Bloom(_) | Filter::Rebuild(_) => panic!("not from RedisBloom"),
     }
     fields
 }
 
-fn contains(value: &Value, item: &[u8]) -> bool {
+fn contains(value: &Filter, item: &[u8]) -> bool {
     match value {
-        Value::Foreign(filter) => filter.contains(item),
-        Value::Cuckoo(filter) => filter.contains(filter.hash(item)),
-        Value::Bloom(_) | Value::Rebuild(_) => panic!("not from RedisBloom"),
+        Filter::Foreign(filter) => filter.contains(item),
+        Filter::Cuckoo(filter) => filter.contains(filter.hash(item)),
+        Filter::Bloom(_) | Filter::Rebuild(_) => panic!("not from RedisBloom"),
     }
 }
 
@@ -406,15 +406,15 @@ fn redisblooms_filters_answer_as_it_does() {
         let inserted = number(&manifest["info"]["Number of items inserted"]);
         let filters = number(&manifest["info"]["Number of filters"]) as usize;
         match &value {
-            Value::Foreign(filter) => {
+            Filter::Foreign(filter) => {
                 assert_eq!((filter.items(), filter.links().len()), (inserted, filters));
                 assert_eq!(filter.capacity(), number(&manifest["info"]["Capacity"]));
             }
-            Value::Cuckoo(filter) => {
+            Filter::Cuckoo(filter) => {
                 assert_eq!((filter.items(), filter.tables().len()), (inserted, filters));
                 assert_eq!(filter.spec().origin, Origin::RedisBloom);
             }
-            Value::Bloom(_) | Value::Rebuild(_) => panic!(),
+            Filter::Bloom(_) | Filter::Rebuild(_) => panic!(),
         }
     }
 }
@@ -423,7 +423,7 @@ fn redisblooms_filters_answer_as_it_does() {
 #[test]
 fn adds_end_in_redisblooms_bytes() {
     for (manifest, of_key) in redisblooms() {
-        let Value::Foreign(recorded) = load(&of_key[0]) else { continue };
+        let Filter::Foreign(recorded) = load(&of_key[0]) else { continue };
         // Its first link, emptied.
         let mut fields = of_key[0].fields.clone();
         fields.0[0] = rdb::Field::Unsigned(0);
@@ -461,7 +461,7 @@ fn redisblooms_pieces_are_its_own() {
             dumped += 1;
         }
         let loader = || match &value {
-            Value::Cuckoo(_) => Loader::cuckoo(encoder.head()),
+            Filter::Cuckoo(_) => Loader::cuckoo(encoder.head()),
             _ => Loader::bloom(encoder.head()),
         };
         let chunks = &pieces[1..];

@@ -2,11 +2,11 @@
 //! filter that can delete costs either way, by counters or by fingerprints.
 
 use bloomery::filter::Origin;
-use bloomery::{Cell, Cuckoo, CuckooSpec, Filter, HashKind, LayoutChoice, Seed, Spec, Value};
+use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, Filter, HashKind, LayoutChoice, Seed, Spec};
 
 fn bits_per_item(capacity: u64, error_rate: f64, layout: LayoutChoice) -> f64 {
     let spec = Spec { layout, ..Spec::fixed(capacity, error_rate) };
-    Filter::bytes_for(&spec).unwrap() as f64 * 8.0 / capacity as f64
+    Bloom::bytes_for(&spec).unwrap() as f64 * 8.0 / capacity as f64
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn bits_per_item_at_the_promised_rate() {
 fn counters_cost_their_width() {
     for (cell, width) in [(Cell::Counter4, 4.0), (Cell::Counter8, 8.0), (Cell::Counter16, 16.0)] {
         let spec = Spec { cell, layout: LayoutChoice::Classic, ..Spec::fixed(1_000_000, 0.01) };
-        let bits = Filter::bytes_for(&spec).unwrap() as f64 * 8.0 / 1e6;
+        let bits = Bloom::bytes_for(&spec).unwrap() as f64 * 8.0 / 1e6;
         assert!(bits <= 9.62 * width, "{cell:?}: {bits}");
     }
 }
@@ -41,7 +41,7 @@ fn counters_cost_their_width() {
 /// A server with a million small keys pays this a million times: the filter with the default options, without its cells.
 #[test]
 fn an_empty_default_filter() {
-    let filter = Filter::new(Spec::scaling(100, 0.01)).unwrap();
+    let filter = Bloom::new(Spec::scaling(100, 0.01)).unwrap();
     println!("{} bytes, of which {} are cells", filter.allocated(), filter.bytes());
     assert!(filter.allocated() <= 400, "{}", filter.allocated());
 }
@@ -49,7 +49,7 @@ fn an_empty_default_filter() {
 /// The same of a cuckoo filter, with the slots for 1024 items.
 #[test]
 fn an_empty_default_cuckoo_filter() {
-    let value = Value::Cuckoo(Box::new(Cuckoo::new(cuckoo(1024, 2)).unwrap()));
+    let value = Filter::Cuckoo(Box::new(Cuckoo::new(cuckoo(1024, 2)).unwrap()));
     println!("{} bytes, of which {} are slots", value.allocated(), value.bytes());
     assert_eq!(value.bytes(), 1024);
     assert!(value.allocated() <= 1024 + 300, "{}", value.allocated());
@@ -95,8 +95,7 @@ fn a_deletable_item_in_a_cuckoo_filter_and_in_a_counting_one() {
         assert!(bits <= most, "{bits}");
 
         for layout in [LayoutChoice::Classic, LayoutChoice::Blocked] {
-            let mut counting =
-                Filter::new(Spec { layout, ..Spec::counting(items.into(), expected) }).unwrap();
+            let mut counting = Bloom::new(Spec { layout, ..Spec::counting(items.into(), expected) }).unwrap();
             for i in 0..items {
                 counting.add(counting.hash(&i.to_le_bytes())).unwrap();
             }
@@ -115,8 +114,8 @@ fn a_deletable_item_in_a_cuckoo_filter_and_in_a_counting_one() {
 fn large_filters_have_no_overhead_to_speak_of() {
     let specs = [Spec::fixed(100_000, 0.01), Spec::counting(100_000, 0.01), Spec::window(100_000, 0.01, 8)];
     for spec in specs {
-        let filter = Filter::new(spec).unwrap();
-        assert_eq!(filter.bytes(), Filter::bytes_for(&spec).unwrap());
+        let filter = Bloom::new(spec).unwrap();
+        assert_eq!(filter.bytes(), Bloom::bytes_for(&spec).unwrap());
         let overhead = filter.allocated() as f64 / filter.bytes() as f64 - 1.0;
         assert!((0.0..0.005).contains(&overhead), "{overhead}");
     }
@@ -125,7 +124,7 @@ fn large_filters_have_no_overhead_to_speak_of() {
 /// From the default capacity of 100 to 10 million items at 1 %, against 53.5 MB when every layer halves its rate.
 #[test]
 fn growing_from_the_default_capacity() {
-    let mut filter = Filter::new(Spec::scaling(100, 0.01)).unwrap();
+    let mut filter = Bloom::new(Spec::scaling(100, 0.01)).unwrap();
     while filter.capacity() < 10_000_000 {
         filter.grow().unwrap();
     }

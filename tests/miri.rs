@@ -8,7 +8,7 @@ use bloomery::filter::Origin;
 use bloomery::filter::algebra::{Union, alone};
 use bloomery::pool::Pool;
 use bloomery::wire::Decoder;
-use bloomery::{Cell, Cuckoo, CuckooSpec, Filter, HashKind, Layer, LayerSpec, LayoutChoice, Seed, Value};
+use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, Filter, HashKind, Layer, LayerSpec, LayoutChoice, Seed};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
@@ -18,7 +18,7 @@ use std::thread;
 #[test]
 fn every_kind_of_filter() {
     for (name, kind) in kinds::ALL {
-        let mut filter = Filter::new(kind()).unwrap();
+        let mut filter = Bloom::new(kind()).unwrap();
         for i in 0..8u32 {
             let item = filter.hash(&i.to_le_bytes());
             filter.prefetch(item);
@@ -31,8 +31,8 @@ fn every_kind_of_filter() {
         let copy = filter.snapshot().unwrap();
         let bytes = wire::encode(&copy);
         assert!(wire::decode(&bytes).unwrap().equal(&filter), "{name}");
-        let mut value = Value::Bloom(copy);
-        let source = Value::Bloom(filter);
+        let mut value = Filter::Bloom(copy);
+        let source = Filter::Bloom(filter);
         let union = Union::plan(&value, 100, &[&source], &alone).unwrap();
         union.apply(&mut value, &alone).unwrap();
         let mut filter = value.into_bloom().unwrap();
@@ -89,7 +89,7 @@ fn foreign_filters() {
 #[test]
 fn damaged_bytes() {
     for kind in [kinds::bits_blocked_sharded as fn() -> _, kinds::bits_classic] {
-        let mut filter = Filter::new(kind()).unwrap();
+        let mut filter = Bloom::new(kind()).unwrap();
         filter.add(filter.hash(b"ada")).unwrap();
         let bytes = wire::encode(&filter);
         for at in (0..bytes.len()).step_by(31) {

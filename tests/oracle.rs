@@ -9,7 +9,7 @@ mod battery;
 
 use battery::naive::Naive;
 use battery::{env, figures, hash, kinds, refuses, seeded, wire};
-use bloomery::{Cell, Filter, Spec};
+use bloomery::{Bloom, Cell, Spec};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::HashMap;
@@ -30,14 +30,14 @@ struct Truth {
 
 struct Run {
     spec: Spec,
-    filter: Filter,
+    filter: Bloom,
     naive: Naive,
     truth: HashMap<u16, Truth>,
 }
 
 impl Run {
     fn new(spec: Spec) -> Run {
-        Run { spec, filter: Filter::new(spec).unwrap(), naive: Naive::new(spec), truth: HashMap::new() }
+        Run { spec, filter: Bloom::new(spec).unwrap(), naive: Naive::new(spec), truth: HashMap::new() }
     }
 
     fn counts(&self) -> bool {

@@ -11,12 +11,12 @@ use battery::golden::{bytes, item, names};
 use battery::{figures, portrait, wire};
 use bloomery::filter::Foreign;
 use bloomery::wire::{DecodeError, Decoder, Encoder, MAX_CHUNK};
-use bloomery::{Added, Cell, Cuckoo, Error, Filter, ItemHash, Value, limits};
+use bloomery::{Added, Bloom, Cell, Cuckoo, Error, Filter, ItemHash, limits};
 use book::weighed;
 
 /// Does everything to a filter that can be done to one. It may be full or saturated, but it must not panic, hang, lose
 /// an item or become unwritable.
-fn survives(mut filter: Filter, name: &str) {
+fn survives(mut filter: Bloom, name: &str) {
     let canonical = wire::encode(&filter);
     let copy =
         wire::decode(&canonical).unwrap_or_else(|why| panic!("{name}: loaded, written, refused: {why}"));
@@ -122,15 +122,15 @@ fn foreign_survives(mut filter: Foreign, name: &str) {
 }
 
 /// The same of a filter that is being rebuilt: both of its filters, and whatever it ends as.
-fn rebuild_survives(value: Value, name: &str) {
+fn rebuild_survives(value: Filter, name: &str) {
     let Some(rebuild) = value.rebuild() else { panic!("{name}: it is being rebuilt") };
     survives(rebuild.shadow().snapshot().unwrap(), name);
     match rebuild.live().snapshot().unwrap() {
-        Value::Bloom(filter) => survives(filter, name),
-        Value::Foreign(filter) => foreign_survives(*filter, name),
-        Value::Cuckoo(_) | Value::Rebuild(_) => panic!("{name}: no filter to be rebuilt"),
+        Filter::Bloom(filter) => survives(filter, name),
+        Filter::Foreign(filter) => foreign_survives(*filter, name),
+        Filter::Cuckoo(_) | Filter::Rebuild(_) => panic!("{name}: no filter to be rebuilt"),
     }
-    for end in [Value::commit_rebuild, Value::abort_rebuild] {
+    for end in [Filter::commit_rebuild, Filter::abort_rebuild] {
         let mut ended = value.snapshot().unwrap();
         assert!(wire::encode(&ended) == wire::encode(&value), "{name}: a copy differs");
         assert_eq!(ended.bytes(), value.bytes(), "{name}");
@@ -146,10 +146,10 @@ fn refused_or_survives(bytes: &[u8], name: &str) -> bool {
         Ok(value) => {
             assert!(wire::encode(&value) == bytes, "{name}: loads, but is written otherwise");
             match value {
-                Value::Bloom(filter) => survives(filter, name),
-                Value::Cuckoo(filter) => cuckoo_survives(*filter, name),
-                Value::Foreign(filter) => foreign_survives(*filter, name),
-                value @ Value::Rebuild(_) => rebuild_survives(value, name),
+                Filter::Bloom(filter) => survives(filter, name),
+                Filter::Cuckoo(filter) => cuckoo_survives(*filter, name),
+                Filter::Foreign(filter) => foreign_survives(*filter, name),
+                value @ Filter::Rebuild(_) => rebuild_survives(value, name),
             }
             true
         }

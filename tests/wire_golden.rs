@@ -8,7 +8,7 @@ mod battery;
 use battery::golden::{CUCKOOS, RECIPES, all, answers, bytes, item, items, path};
 use battery::{portrait, wire};
 use bloomery::wire::{DecodeError, Decoder, Encoder, VERSION};
-use bloomery::{Cuckoo, Value};
+use bloomery::{Cuckoo, Filter};
 use std::fs;
 
 #[test]
@@ -44,7 +44,7 @@ fn filters_are_written_as_ever() {
 fn filters_are_read_as_ever() {
     for (name, made) in all() {
         let read = Decoder::read(&bytes(name)).unwrap();
-        if let (Value::Bloom(read), Value::Bloom(made)) = (&read, &made) {
+        if let (Filter::Bloom(read), Filter::Bloom(made)) = (&read, &made) {
             assert!(read.equal(made), "{name}");
         }
         assert_eq!(portrait(&read), portrait(&made), "{name}");

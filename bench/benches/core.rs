@@ -6,7 +6,7 @@
 //! the other half: the first time round they are new.
 
 use bloomery::filter::Origin;
-use bloomery::{Cell, Cuckoo, CuckooSpec, Filter, HashKind, ItemHash, LayoutChoice, Seed, Spec};
+use bloomery::{Cell, Cuckoo, CuckooSpec, Bloom, HashKind, ItemHash, LayoutChoice, Seed, Spec};
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
@@ -50,7 +50,7 @@ fn adds(capacity: u64) -> Vec<Vec<Item>> {
 }
 
 /// Every kind of Bloom filter, half full.
-fn kinds(capacity: u64) -> Vec<(&'static str, Filter)> {
+fn kinds(capacity: u64) -> Vec<(&'static str, Bloom)> {
     let fixed = |layout| Spec { layout, ..Spec::fixed(capacity, RATE) };
     let specs = [
         ("blocked", fixed(LayoutChoice::Blocked)),
@@ -61,7 +61,7 @@ fn kinds(capacity: u64) -> Vec<(&'static str, Filter)> {
         ("window", Spec::window(capacity / 8, RATE, 8)),
     ];
     let half_full = |spec: Spec| {
-        let mut filter = Filter::new(spec).expect("memory for the filter");
+        let mut filter = Bloom::new(spec).expect("memory for the filter");
         for number in 0..capacity / 2 {
             // A window turns with every eighth of the items, as a clock would turn it.
             if let Some(newest) = filter.window().map(bloomery::filter::Window::newest)
@@ -90,7 +90,7 @@ fn cycle(
     });
 }
 
-fn hashes(filter: &Filter, items: &[Item]) -> [ItemHash; GROUP] {
+fn hashes(filter: &Bloom, items: &[Item]) -> [ItemHash; GROUP] {
     let mut hashes = [ItemHash::default(); GROUP];
     for (hash, item) in hashes.iter_mut().zip(items) {
         *hash = filter.hash(item);

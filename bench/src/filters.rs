@@ -4,7 +4,7 @@ use crate::items::{self, item};
 use crate::server::{Server, query};
 use anyhow::{Result, ensure};
 use bloomery::wire::Encoder;
-use bloomery::{Filter, ItemHash, Layer, LayoutChoice, Spec};
+use bloomery::{Bloom, ItemHash, Layer, LayoutChoice, Spec};
 use std::ops::Range;
 
 /// Items whose cache misses overlap: as many as in the server.
@@ -20,7 +20,7 @@ pub fn capacity_for(spec: Spec, bytes: u64) -> Result<u64> {
     let (mut fits, mut exceeds) = (1u64, bytes.max(2) * 8);
     while exceeds - fits > 1 {
         let middle = fits.midpoint(exceeds);
-        if Filter::bytes_for(&Spec { capacity: middle, ..spec })? <= bytes {
+        if Bloom::bytes_for(&Spec { capacity: middle, ..spec })? <= bytes {
             fits = middle;
         } else {
             exceeds = middle;
@@ -30,7 +30,7 @@ pub fn capacity_for(spec: Spec, bytes: u64) -> Result<u64> {
 }
 
 /// Adds the items of these numbers to a layer.
-pub fn fill<const W: usize>(filter: &Filter, layer: &Layer, numbers: Range<u64>) {
+pub fn fill<const W: usize>(filter: &Bloom, layer: &Layer, numbers: Range<u64>) {
     let mut start = numbers.start;
     while start < numbers.end {
         let end = (start + GROUP as u64).min(numbers.end);
@@ -47,14 +47,14 @@ pub fn fill<const W: usize>(filter: &Filter, layer: &Layer, numbers: Range<u64>)
 }
 
 /// Makes a filter of one layer that holds the items of the numbers below `items`.
-pub fn filled<const W: usize>(spec: Spec, items: u64) -> Result<Filter> {
-    let filter = Filter::new(spec)?;
+pub fn filled<const W: usize>(spec: Spec, items: u64) -> Result<Bloom> {
+    let filter = Bloom::new(spec)?;
     fill::<W>(&filter, &filter.layers()[0], 0..items);
     Ok(filter)
 }
 
 /// Puts the filter at `key`.
-pub fn load(server: &Server, key: &str, filter: &Filter) -> Result<()> {
+pub fn load(server: &Server, key: &str, filter: &Bloom) -> Result<()> {
     let mut client = server.client()?;
     let encoder = Encoder::new(filter);
     let mut send = |iterator: u64, piece: &[u8]| -> redis::RedisResult<()> {
@@ -94,7 +94,7 @@ pub fn floor(server: &Server) -> Result<()> {
 /// Makes the key `lines` of those that touch a cache line, or several, for each item: as large as a filter of this
 /// spec.
 pub fn lines(server: &Server, spec: Spec, each: u8) -> Result<()> {
-    let bytes = Filter::bytes_for(&spec)?;
+    let bytes = Bloom::bytes_for(&spec)?;
     query(&mut server.client()?, &["FLOOR.RESERVE", "lines", &bytes.to_string(), &each.to_string()])
 }
 
@@ -107,7 +107,7 @@ mod tests {
         for layout in [LayoutChoice::Blocked, LayoutChoice::Classic] {
             let spec = fixed(1, 0.01, layout);
             let capacity = capacity_for(spec, 1 << 20).expect("a capacity");
-            let bytes = |capacity| Filter::bytes_for(&Spec { capacity, ..spec }).expect("a size");
+            let bytes = |capacity| Bloom::bytes_for(&Spec { capacity, ..spec }).expect("a size");
             assert!(bytes(capacity) <= 1 << 20 && bytes(capacity + 1) > 1 << 20);
         }
     }

@@ -5,14 +5,14 @@
 #[path = "../../tests/host/mod.rs"]
 mod host;
 
-use bloomery::Value;
+use bloomery::Filter;
 use bloomery::command::{Answer, Reply};
 use bloomery_fuzz::{Input, LARGE, made};
 use host::{Content, Host};
 use libfuzzer_sys::fuzz_target;
 
 /// A host with a copy of the filter under the key `a`.
-fn host(value: &Value) -> Host {
+fn host(value: &Filter) -> Host {
     let host = Host::default();
     host.memory.set(Some(LARGE));
     let value = Content::Filter(value.snapshot().expect("it is small"));
@@ -22,7 +22,7 @@ fn host(value: &Value) -> Host {
 
 fn run(input: &[u8]) -> Option<()> {
     let mut input = Input(input);
-    let filter = Value::Bloom(made::bloom(&mut input)?);
+    let filter = Filter::Bloom(made::bloom(&mut input)?);
     let items: Vec<_> = input.0.iter().map(|number| made::item(*number)).collect();
     if items.is_empty() {
         return None;

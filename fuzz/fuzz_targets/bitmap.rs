@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use bloomery::Value;
+use bloomery::Filter;
 use bloomery::filter::foreign::Encoding;
 use bloomery::wire::import::bitmap;
 use bloomery_fuzz::{Input, LARGE, survives};
@@ -17,7 +17,7 @@ fn run(input: &[u8]) -> Option<()> {
     for filter in [bitmap::go_zero(bits, probes, input.0), bitmap::redisson(bits, probes, encoding, input.0)]
     {
         if let Ok(filter) = filter {
-            survives(Value::Foreign(Box::new(filter)));
+            survives(Filter::Foreign(Box::new(filter)));
         }
     }
     Some(())

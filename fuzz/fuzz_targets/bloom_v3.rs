@@ -2,13 +2,13 @@
 
 #![no_main]
 
-use bloomery::Value;
+use bloomery::Filter;
 use bloomery::wire::import;
 use bloomery_fuzz::survives;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
     if let Ok(filter) = import::bloom_v3(input) {
-        survives(Value::Foreign(Box::new(filter)));
+        survives(Filter::Foreign(Box::new(filter)));
     }
 });

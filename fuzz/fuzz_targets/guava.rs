@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use bloomery::Value;
+use bloomery::Filter;
 use bloomery::filter::foreign::Encoding;
 use bloomery::wire::import;
 use bloomery_fuzz::survives;
@@ -11,7 +11,7 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|input: &[u8]| {
     for encoding in [Encoding::Bytes, Encoding::Utf16, Encoding::Long, Encoding::Int] {
         if let Ok(filter) = import::guava(input, encoding) {
-            survives(Value::Foreign(Box::new(filter)));
+            survives(Filter::Foreign(Box::new(filter)));
         }
     }
 });

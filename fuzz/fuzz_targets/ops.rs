@@ -3,7 +3,7 @@
 #![no_main]
 
 use bloomery::wire::{Decoder, Encoder};
-use bloomery::{Cell, Filter};
+use bloomery::{Cell, Bloom};
 use bloomery_fuzz::made::{self, ITEMS, insert, item, may_grow};
 use bloomery_fuzz::{Input, LARGE};
 use libfuzzer_sys::fuzz_target;
@@ -55,7 +55,7 @@ fn bloom(input: &mut Input) -> Option<()> {
     Some(())
 }
 
-fn must_have(filter: &Filter, number: u8, known: Known) {
+fn must_have(filter: &Bloom, number: u8, known: Known) {
     let generations = filter.layers().len() as u64;
     let alive = filter.window().is_none_or(|window| window.newest() - known.generation < generations);
     if known.count == 0 || !alive {

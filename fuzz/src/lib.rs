@@ -6,7 +6,7 @@ use bloomery::filter::foreign::Scheme;
 use bloomery::filter::{Foreign, Origin};
 use bloomery::wire::redisbloom::{self, Loader, Sink, Source};
 use bloomery::wire::{DecodeError, Decoder, Encoder, import};
-use bloomery::{Cuckoo, Error, Filter, Value};
+use bloomery::{Cuckoo, Error, Bloom, Filter};
 
 /// Bytes of cells beyond which a filter is none of the fuzzer's business: it would be slow, and no different.
 pub const LARGE: u64 = 1 << 16;
@@ -91,34 +91,34 @@ impl Source for Written {
 }
 
 /// Saves the value in the encoding of its system, and loads it.
-fn restarted(value: &Value) -> Result<Value, DecodeError> {
+fn restarted(value: &Filter) -> Result<Filter, DecodeError> {
     let mut fields = Fields::default();
     match value {
-        Value::Foreign(filter) if matches!(filter.scheme(), Scheme::RedisBloom(_)) => {
+        Filter::Foreign(filter) if matches!(filter.scheme(), Scheme::RedisBloom(_)) => {
             redisbloom::save_bloom(&mut fields, filter);
         }
-        Value::Foreign(filter) if matches!(filter.scheme(), Scheme::ValkeyBloom { .. }) => {
+        Filter::Foreign(filter) if matches!(filter.scheme(), Scheme::ValkeyBloom { .. }) => {
             import::save_valkey_bloom(&mut fields, filter);
         }
-        Value::Cuckoo(filter) if filter.spec().origin != Origin::Bloomery => {
+        Filter::Cuckoo(filter) if filter.spec().origin != Origin::Bloomery => {
             redisbloom::save_cuckoo(&mut fields, filter);
         }
         other => return Decoder::read(&Encoder::native(other).to_vec()),
     }
     let mut written = Written { numbers: fields.numbers.into_iter(), strings: fields.strings.into_iter() };
     match value {
-        Value::Cuckoo(_) => redisbloom::load_cuckoo(&mut written, redisbloom::ENCODING),
-        Value::Foreign(filter) if matches!(filter.scheme(), Scheme::ValkeyBloom { .. }) => {
-            import::load_valkey_bloom(&mut written, 1).map(|filter| Value::Foreign(Box::new(filter)))
+        Filter::Cuckoo(_) => redisbloom::load_cuckoo(&mut written, redisbloom::ENCODING),
+        Filter::Foreign(filter) if matches!(filter.scheme(), Scheme::ValkeyBloom { .. }) => {
+            import::load_valkey_bloom(&mut written, 1).map(|filter| Filter::Foreign(Box::new(filter)))
         }
         _ => redisbloom::load_bloom(&mut written, redisbloom::ENCODING),
     }
 }
 
-fn replicated(value: &Value) -> Result<Value, DecodeError> {
+fn replicated(value: &Filter) -> Result<Filter, DecodeError> {
     let encoder = Encoder::new(value);
     // As LOADCHUNK does: RedisBloom's number of items may be our magic.
-    let theirs = if matches!(value, Value::Cuckoo(_)) { Loader::cuckoo } else { Loader::bloom };
+    let theirs = if matches!(value, Filter::Cuckoo(_)) { Loader::cuckoo } else { Loader::bloom };
     let Ok(mut loader) = theirs(encoder.head()) else { return Decoder::read(&encoder.to_vec()) };
     let mut pushed = Ok(());
     encoder.chunks(|end, chunk| pushed = pushed.and_then(|()| loader.push(end, chunk)));
@@ -126,18 +126,18 @@ fn replicated(value: &Value) -> Result<Value, DecodeError> {
 }
 
 /// Does everything to a filter that can be done to one.
-pub fn survives(value: Value) {
+pub fn survives(value: Filter) {
     if value.bytes() > LARGE {
         return;
     }
     comes_back(&value);
     let value = match value {
-        Value::Foreign(filter) => Value::Foreign(Box::new(added(*filter))),
-        Value::Cuckoo(filter) => Value::Cuckoo(Box::new(inserted(*filter))),
-        Value::Bloom(filter) => Value::Bloom(used(filter)),
+        Filter::Foreign(filter) => Filter::Foreign(Box::new(added(*filter))),
+        Filter::Cuckoo(filter) => Filter::Cuckoo(Box::new(inserted(*filter))),
+        Filter::Bloom(filter) => Filter::Bloom(used(filter)),
         // Both of its filters, and either end.
-        value @ Value::Rebuild(_) => {
-            for end in [Value::commit_rebuild, Value::abort_rebuild] {
+        value @ Filter::Rebuild(_) => {
+            for end in [Filter::commit_rebuild, Filter::abort_rebuild] {
                 let mut ended = value.snapshot().unwrap();
                 let dropped = end(&mut ended).expect("it is being rebuilt");
                 assert_eq!(ended.bytes() + dropped.bytes(), value.bytes());
@@ -150,7 +150,7 @@ pub fn survives(value: Value) {
 }
 
 /// Whatever writes the filter writes what is read again.
-fn comes_back(value: &Value) {
+fn comes_back(value: &Filter) {
     let native = Encoder::native(value).to_vec();
     let read = Decoder::read(&native).expect("it was written");
     assert!(Encoder::native(&read).to_vec() == native, "written otherwise than read");
@@ -205,7 +205,7 @@ fn inserted(mut filter: Cuckoo) -> Cuckoo {
     filter
 }
 
-fn used(mut filter: Filter) -> Filter {
+fn used(mut filter: Bloom) -> Bloom {
     for item in items() {
         let hash = filter.hash(&item);
         if filter.next_shape().ok().flatten().is_none_or(|shape| shape.bytes() <= LARGE)

@@ -3,7 +3,7 @@
 use crate::{Input, LARGE};
 use bloomery::filter::Origin;
 use bloomery::{
-    Cell, Cuckoo, CuckooSpec, Family, Filter, HashKind, LayoutChoice, Overflow, Seed, Spec, Tightening, Value,
+    Cell, Cuckoo, CuckooSpec, Family, Bloom, HashKind, LayoutChoice, Overflow, Seed, Spec, Tightening, Filter,
 };
 
 /// Items that an input may name.
@@ -16,7 +16,7 @@ pub fn item(number: u8) -> Vec<u8> {
 }
 
 /// An empty Bloom filter, or `None` where the input ends or asks for too much.
-pub fn bloom(input: &mut Input) -> Option<Filter> {
+pub fn bloom(input: &mut Input) -> Option<Bloom> {
     let [kind, capacity, rate, options, more] = input.take(5)?.try_into().ok()?;
     let overflow = if options & 1 == 0 { Overflow::Error } else { Overflow::Saturate };
     let (cell, family) = match kind % 5 {
@@ -40,8 +40,8 @@ pub fn bloom(input: &mut Input) -> Option<Filter> {
         cell,
         family,
     };
-    Filter::bytes_for(&spec).ok().filter(|bytes| *bytes <= LARGE)?;
-    Some(Filter::new(spec).expect("a filter of this size was promised"))
+    Bloom::bytes_for(&spec).ok().filter(|bytes| *bytes <= LARGE)?;
+    Some(Bloom::new(spec).expect("a filter of this size was promised"))
 }
 
 fn scaling(expansion: u8, tightening: Tightening) -> Family {
@@ -69,14 +69,14 @@ pub fn cuckoo(input: &mut Input) -> Option<Cuckoo> {
 }
 
 /// Either, filled with what the input says; or a Bloom filter that is being rebuilt.
-pub fn value(input: &mut Input) -> Option<Value> {
+pub fn value(input: &mut Input) -> Option<Filter> {
     let kind = input.byte()?;
     if kind % 3 == 0 {
         let mut filter = cuckoo(input)?;
         while let Some(number) = input.byte() {
             let _ = insert(&mut filter, &item(number));
         }
-        return Some(Value::Cuckoo(Box::new(filter)));
+        return Some(Filter::Cuckoo(Box::new(filter)));
     }
     let mut filter = bloom(input)?;
     let shadow = if kind % 3 == 1 { None } else { bloom(input) };
@@ -91,7 +91,7 @@ pub fn value(input: &mut Input) -> Option<Value> {
         }
     }
     let shadow = shadow.map(|shadow| shadow.in_step_with(filter.window()));
-    let mut value = Value::Bloom(filter);
+    let mut value = Filter::Bloom(filter);
     if let Some(shadow) = shadow {
         value.begin_rebuild(shadow).expect("they keep step");
     }
@@ -99,7 +99,7 @@ pub fn value(input: &mut Input) -> Option<Value> {
 }
 
 /// Whether an add is none that makes a large layer.
-pub fn may_grow(filter: &Filter) -> bool {
+pub fn may_grow(filter: &Bloom) -> bool {
     filter.next_shape().ok().flatten().is_none_or(|shape| filter.bytes() + shape.bytes() <= LARGE)
 }
 

@@ -11,9 +11,9 @@ use crate::sync::Ordering::Relaxed;
 /// What a change did to one counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Value before.
+    /// Filter before.
     pub before: u64,
-    /// Value after; the same when it was pinned at the maximum or at 0.
+    /// Filter after; the same when it was pinned at the maximum or at 0.
     pub after: u64,
 }
 
@@ -31,7 +31,7 @@ fn locate(width: u32, index: usize) -> (usize, u32, u64) {
     (index >> (u64::BITS.trailing_zeros() - log2), (index as u32) << log2 & (u64::BITS - 1), maximum(width))
 }
 
-/// Value of counter `index`.
+/// Filter of counter `index`.
 #[inline(always)]
 pub fn get(words: &[AtomicU64], width: u32, index: usize) -> u64 {
     let (word, shift, mask) = locate(width, index);

@@ -2,7 +2,7 @@
 
 use super::info::general;
 use crate::filter::usage::{Observed, Span};
-use crate::filter::{Filter, Foreign};
+use crate::filter::{Bloom, Foreign};
 use crate::params::{Family, Overflow};
 
 /// From so many layers on a chain is worth rebuilding: one of expansion 2 has then grown to 255 times its first
@@ -30,7 +30,7 @@ struct Facts {
 }
 
 /// About one of our filters.
-pub(super) fn on_filter(filter: &Filter, now_ms: u64) -> Vec<String> {
+pub(super) fn on_filter(filter: &Bloom, now_ms: u64) -> Vec<String> {
     let spec = filter.spec();
     let facts = Facts {
         promise: Some(spec.error_rate),

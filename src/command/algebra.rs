@@ -5,7 +5,7 @@ use super::options::printable;
 use super::reply::Reply;
 use super::{Access, Call, Effect, Fork, Key, catch_up, current_generation};
 use crate::filter::algebra::{Union, Unlike};
-use crate::filter::{Filter, Value, Window};
+use crate::filter::{Bloom, Filter, Window};
 
 /// Argument of the first source.
 const FIRST_SOURCE: usize = 2;
@@ -37,16 +37,16 @@ impl<K: Key> Sources<K> {
     }
 
     /// What the keys hold. All of them must exist.
-    fn values(&self) -> Result<Vec<&Value>, CommandError> {
+    fn values(&self) -> Result<Vec<&Filter>, CommandError> {
         self.keys.iter().map(|(_, key)| bloom(key)?.ok_or(CommandError::NotFound)).collect()
     }
 }
 
 /// The Bloom filter in a key, ours or another system's; of one that is being rebuilt, the live one.
-fn bloom(key: &impl Key) -> Result<Option<&Value>, CommandError> {
+fn bloom(key: &impl Key) -> Result<Option<&Filter>, CommandError> {
     match key.value()? {
-        Some(Value::Cuckoo(_)) => Err(CommandError::WrongType),
-        value => Ok(value.map(Value::live)),
+        Some(Filter::Cuckoo(_)) => Err(CommandError::WrongType),
+        value => Ok(value.map(Filter::live)),
     }
 }
 
@@ -66,15 +66,15 @@ fn refused<'a, C: Call<'a>>(call: &C, index: usize, why: Unlike) -> CommandError
     }
 }
 
-fn window(value: &Value) -> Option<&Window> {
+fn window(value: &Filter) -> Option<&Window> {
     match value {
-        Value::Bloom(filter) => filter.window(),
+        Filter::Bloom(filter) => filter.window(),
         _ => None,
     }
 }
 
-fn counts(value: &Value) -> bool {
-    matches!(value, Value::Bloom(filter) if filter.spec().cell.counts())
+fn counts(value: &Filter) -> bool {
+    matches!(value, Filter::Bloom(filter) if filter.spec().cell.counts())
 }
 
 /// `BF.MERGE destination source [source…]`: the destination becomes the union.
@@ -100,7 +100,7 @@ pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     // The copy of a window is as new as the newest source, whatever the clock says: a replica comes to the same.
     let number = match (existing, base) {
         (None, _) => values.iter().filter_map(|value| window(value)).map(Window::newest).max().unwrap_or(0),
-        (_, Value::Bloom(filter)) if !call.obeys() => current_generation(call, filter),
+        (_, Filter::Bloom(filter)) if !call.obeys() => current_generation(call, filter),
         _ => window(base).map_or(0, Window::newest),
     };
     let union = Union::plan(base, number, others, fork).map_err(|(source, why)| {
@@ -117,7 +117,7 @@ pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     }
     let changed = if existing.is_none() {
         let mut made = base.copy(fork)?;
-        if let Value::Bloom(filter) = &mut made
+        if let Filter::Bloom(filter) = &mut made
             && filter.window().is_some()
         {
             call.retire(filter.advance(number)?.into());
@@ -127,7 +127,7 @@ pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         true
     } else {
         let destination = key.value_mut()?.ok_or(CommandError::NotFound)?;
-        if let Value::Bloom(filter) = destination {
+        if let Filter::Bloom(filter) = destination {
             catch_up(call, filter)?;
         }
         union.apply(destination, fork)?
@@ -146,7 +146,7 @@ pub(super) fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     bloom(&key)?;
     refuse_rebuild(&key)?;
     let sources = Sources::open(call);
-    let mut filters: Vec<(usize, &Filter)> = Vec::new();
+    let mut filters: Vec<(usize, &Bloom)> = Vec::new();
     for (index, source) in &sources.keys {
         filters.push((*index, source.filter()?.ok_or(CommandError::NotFound)?));
     }
@@ -167,9 +167,9 @@ pub(super) fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     if !call.obeys() {
         call.admit(first.bytes(), first.bytes())?;
     }
-    let others: Vec<&Filter> = others.iter().map(|(_, filter)| *filter).collect();
+    let others: Vec<&Bloom> = others.iter().map(|(_, filter)| *filter).collect();
     let result = first.intersection(&others, fork)?;
-    key.create(Value::Bloom(result));
+    key.create(Filter::Bloom(result));
     call.replicate(Effect::Verbatim);
     call.changed(c"bf.intersect");
     Ok(Reply::Ok)
@@ -179,8 +179,8 @@ pub(super) fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
 pub(super) fn equal<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let (key, other) = (call.open(1, Access::Read), call.open(FIRST_SOURCE, Access::Read));
     let (Some(a), Some(b)) = (bloom(&key)?, bloom(&other)?) else { return Err(CommandError::NotFound) };
-    let generation = |value: &Value| match value {
-        Value::Bloom(filter) => current_generation(call, filter),
+    let generation = |value: &Filter| match value {
+        Filter::Bloom(filter) => current_generation(call, filter),
         _ => 0,
     };
     let fork: &Fork<'_> = &|tasks, task| call.fork(tasks, task);

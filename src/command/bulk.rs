@@ -9,7 +9,7 @@ use super::{
     Access, Call, Command, Effect, Fork, Key, WrongType, current_generation, double, foreign, limit_items,
 };
 use crate::filter::batch::{GROUP, Probed, for_each_group, for_each_hashed_group};
-use crate::filter::{Added, Filter, Foreign, Layer, Value};
+use crate::filter::{Added, Bloom, Filter, Foreign, Layer};
 use crate::hash::ItemHash;
 use crate::metrics::OFFLOADED_ITEMS;
 use std::num::NonZeroUsize;
@@ -252,16 +252,16 @@ pub(super) fn test<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         _ => return Err(CommandError::Arity),
     };
     let key = call.open(1, Access::Read);
-    match key.value()?.map(Value::live) {
+    match key.value()?.map(Filter::live) {
         None => Ok(Bitmap::none(blob.len).reply(counted)),
-        Some(Value::Cuckoo(_) | Value::Rebuild(_)) => Err(WrongType.into()),
-        Some(Value::Foreign(filter)) => {
+        Some(Filter::Cuckoo(_) | Filter::Rebuild(_)) => Err(WrongType.into()),
+        Some(Filter::Foreign(filter)) => {
             let bitmap = foreign_bitmap(&blob, filter, &|tasks, task| call.fork(tasks, task));
             let (yes, no) = bitmap.answers();
             filter.usage().tested(yes, no);
             Ok(bitmap.reply(counted))
         }
-        Some(Value::Bloom(filter)) => {
+        Some(Filter::Bloom(filter)) => {
             let current = current_generation(call, filter);
             if blob.len as u64 >= call.settings().offload_min_items {
                 let (reader, form, len) = (filter.reader(), blob.form, blob.len);
@@ -300,7 +300,7 @@ pub(super) fn add<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         Err(CommandError::Rebuilding) => add_to_both(call, &mut key, &blob)?,
         filter => add_to(call, filter?, &blob, 0),
     };
-    if let Some(usage) = key.value()?.and_then(Value::usage) {
+    if let Some(usage) = key.value()?.and_then(Filter::usage) {
         usage.added(outcome.done as u64);
     }
     if outcome.changed {
@@ -348,7 +348,7 @@ impl Outcome {
 }
 
 #[inline]
-fn add_to<'a, C: Call<'a>>(call: &C, filter: &mut Filter, blob: &Blob<'_>, beside: u64) -> Outcome {
+fn add_to<'a, C: Call<'a>>(call: &C, filter: &mut Bloom, blob: &Blob<'_>, beside: u64) -> Outcome {
     let shards = filter.shards_for(blob.len as u64);
     if shards > 1 && blob.parts() > 1 && call.threads() > 1 {
         return add_by_shard(call, filter, shards, blob);
@@ -360,7 +360,7 @@ fn add_to<'a, C: Call<'a>>(call: &C, filter: &mut Filter, blob: &Blob<'_>, besid
 
 /// Adds the items on several threads, each those of its own shards: items that are alike have one shard, and stay in
 /// order. Each thread hashes all items, which is a fifth of the work of adding them and needs no memory.
-fn add_by_shard<'a, C: Call<'a>>(call: &C, filter: &Filter, shards: u32, blob: &Blob<'_>) -> Outcome {
+fn add_by_shard<'a, C: Call<'a>>(call: &C, filter: &Bloom, shards: u32, blob: &Blob<'_>) -> Outcome {
     let tasks = u32::try_from(call.threads()).unwrap_or(u32::MAX).min(shards);
     let (added, changed) = (AtomicU64::new(0), AtomicBool::new(false));
     call.fork(tasks as usize, &|task| {
@@ -401,9 +401,9 @@ fn add_to_both<'a, C: Call<'a>>(
     double::catch_up(call, key)?;
     let rebuild = key.rebuild_mut().ok_or(CommandError::NotFound)?;
     let mut outcome = match rebuild.live_mut() {
-        Value::Bloom(filter) => add_to(call, filter, blob, 0),
-        Value::Foreign(filter) => add_to_foreign(call, filter, blob),
-        Value::Cuckoo(_) | Value::Rebuild(_) => return Err(WrongType.into()),
+        Filter::Bloom(filter) => add_to(call, filter, blob, 0),
+        Filter::Foreign(filter) => add_to_foreign(call, filter, blob),
+        Filter::Cuckoo(_) | Filter::Rebuild(_) => return Err(WrongType.into()),
     };
     let beside = rebuild.live().bytes();
     let accepted = outcome.refused.as_ref().map(|_| blob.first(outcome.done));

@@ -9,7 +9,7 @@ use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
 use super::{Access, Call, Effect, Key, limit_items};
 use crate::error::Error;
-use crate::filter::{Cuckoo, CuckooHash, CuckooSpec, Value};
+use crate::filter::{Cuckoo, CuckooHash, CuckooSpec, Filter};
 
 /// Argument of the item, in all commands but INSERT.
 const ITEM: usize = 2;
@@ -42,7 +42,7 @@ fn create<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> Resu
     }
     let filter = Cuckoo::new(spec)?;
     call.replicate(Effect::Arguments(Command::CfReserve, creation(filter.spec())));
-    key.create(Value::Cuckoo(Box::new(filter)));
+    key.create(Filter::Cuckoo(Box::new(filter)));
     call.changed(c"cf.reserve");
     Ok(())
 }

@@ -9,7 +9,7 @@ use super::options::printable;
 use super::reply::Reply;
 use super::{Call, Command, Effect, Key};
 use crate::error::Error;
-use crate::filter::{Added, Filter, Layer, Rebuild, Value};
+use crate::filter::{Added, Bloom, Filter, Layer, Rebuild};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -28,9 +28,9 @@ pub(super) fn add<'a, C: Call<'a>>(call: &C, key: &mut C::Key, mode: Mode) -> Re
     let item = call.arg(ITEM);
     // A filter refuses before it changes, and what it refuses the shadow never sees.
     let live = match rebuild.live_mut() {
-        Value::Bloom(filter) => add_to(call, filter, item, mode, 0)?,
-        Value::Foreign(filter) => foreign::add_item(call, filter, item)?,
-        Value::Cuckoo(_) | Value::Rebuild(_) => return Err(CommandError::WrongType),
+        Filter::Bloom(filter) => add_to(call, filter, item, mode, 0)?,
+        Filter::Foreign(filter) => foreign::add_item(call, filter, item)?,
+        Filter::Cuckoo(_) | Filter::Rebuild(_) => return Err(CommandError::WrongType),
     };
     count_adds(rebuild, 1);
     let beside = rebuild.live().bytes();
@@ -48,7 +48,7 @@ pub(super) fn add<'a, C: Call<'a>>(call: &C, key: &mut C::Key, mode: Mode) -> Re
 
 fn add_to<'a, C: Call<'a>>(
     call: &C,
-    filter: &mut Filter,
+    filter: &mut Bloom,
     item: &[u8],
     mode: Mode,
     beside: u64,
@@ -71,14 +71,14 @@ pub(super) fn add_items<'a, C: Call<'a>>(
     let rebuild = rebuild_in(key)?;
     let mut adds = Adds::new(call, first);
     match rebuild.live_mut() {
-        Value::Bloom(filter) => {
+        Filter::Bloom(filter) => {
             add_each(call, filter, arguments(call, first), 0, |result| adds.note(result));
         }
-        Value::Foreign(filter) => {
+        Filter::Foreign(filter) => {
             let mut items = arguments(call, first);
             let _ = items.try_for_each(|item| adds.note(foreign::add_item(call, filter, item)));
         }
-        Value::Cuckoo(_) | Value::Rebuild(_) => return Err(CommandError::WrongType),
+        Filter::Cuckoo(_) | Filter::Rebuild(_) => return Err(CommandError::WrongType),
     }
     count_adds(rebuild, adds.accepted());
     let backfill = add_to_shadow(call, rebuild, &adds.accepted_arguments());
@@ -156,7 +156,7 @@ pub(super) fn open_generation<'a, C: Call<'a>>(
     number: u64,
     by_hand: bool,
 ) -> Result<(), CommandError> {
-    let open = |filter: &mut Filter| -> Result<Vec<Arc<Layer>>, Error> {
+    let open = |filter: &mut Bloom| -> Result<Vec<Arc<Layer>>, Error> {
         match filter.window() {
             None => Ok(Vec::new()),
             Some(_) if by_hand => filter.rotate(number),
@@ -164,7 +164,7 @@ pub(super) fn open_generation<'a, C: Call<'a>>(
         }
     };
     let rebuild = rebuild_in(key)?;
-    if let Value::Bloom(filter) = rebuild.live_mut() {
+    if let Filter::Bloom(filter) = rebuild.live_mut() {
         call.retire(open(filter)?.into());
     }
     match open(rebuild.shadow_mut()) {
@@ -177,17 +177,17 @@ pub(super) fn open_generation<'a, C: Call<'a>>(
 /// `BF.CLEAR key`.
 pub(super) fn clear<'a, C: Call<'a>>(call: &C, key: &mut C::Key) -> Result<Reply, CommandError> {
     let rebuild = rebuild_in(key)?;
-    let is_used = |filter: &Filter| filter.ones() > 0 || filter.items() > 0;
+    let is_used = |filter: &Bloom| filter.ones() > 0 || filter.items() > 0;
     let live = match rebuild.live_mut() {
-        Value::Bloom(filter) => filter,
-        Value::Foreign(_) => return Err(CommandError::NotNative),
-        Value::Cuckoo(_) | Value::Rebuild(_) => return Err(CommandError::WrongType),
+        Filter::Bloom(filter) => filter,
+        Filter::Foreign(_) => return Err(CommandError::NotNative),
+        Filter::Cuckoo(_) | Filter::Rebuild(_) => return Err(CommandError::WrongType),
     };
     let live_is_used = is_used(live);
     if !live_is_used && !is_used(rebuild.shadow()) && rebuild.deletes_missed() == 0 {
         return Ok(Reply::Ok);
     }
-    if let Value::Bloom(filter) = rebuild.live_mut() {
+    if let Filter::Bloom(filter) = rebuild.live_mut() {
         call.retire(filter.clear()?.into());
     }
     rebuild.forget_deletes();
@@ -205,7 +205,7 @@ pub(super) fn clear<'a, C: Call<'a>>(call: &C, key: &mut C::Key) -> Result<Reply
 #[cold]
 pub(super) fn give_up<'a, C: Call<'a>>(call: &C, key: &mut C::Key, why: &CommandError) {
     let why = Bare(why).to_string();
-    if let Some(shadow) = key.convert(Value::abort_rebuild).flatten() {
+    if let Some(shadow) = key.convert(Filter::abort_rebuild).flatten() {
         call.retire(shadow.into());
     }
     call.replicate(Effect::Arguments(Command::Rebuild, vec![b"ABORT".to_vec()]));

@@ -6,7 +6,7 @@ use super::reply::Reply;
 use super::transfer::replicate_pieces;
 use super::{Access, Call, Key, Namespace};
 use crate::filter::foreign::Encoding;
-use crate::filter::{Foreign, Value};
+use crate::filter::{Filter, Foreign};
 use crate::params::limits;
 use crate::wire::import::{self, bitmap};
 use crate::wire::{DecodeError, Encoder};
@@ -46,7 +46,7 @@ fn create<'a, C: Call<'a>>(call: &C, filter: Foreign) -> Result<Reply, CommandEr
     if !call.obeys() {
         call.admit(filter.bytes(), filter.bytes())?;
     }
-    let value = Value::Foreign(Box::new(filter));
+    let value = Filter::Foreign(Box::new(filter));
     replicate_pieces(call, Namespace::Bloom, &Encoder::new(&value));
     key.create(value);
     call.changed(c"bf.import");

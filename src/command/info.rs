@@ -5,7 +5,7 @@ use super::options::bloom::layout_name;
 use super::options::hash_name;
 use super::reply::Reply;
 use super::{Access, Call, Key, advice, current_generation, feedback, foreign, rebuild};
-use crate::filter::{Filter, Layer, Value};
+use crate::filter::{Bloom, Filter, Layer};
 use crate::params::{Family, Overflow};
 use crate::sizing::Layout;
 
@@ -37,7 +37,7 @@ pub(super) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     }
     let word = call.arg(2);
     if word.eq_ignore_ascii_case(b"FULL") {
-        let memory = key.value()?.map_or(0, Value::allocated) as u64;
+        let memory = key.value()?.map_or(0, Filter::allocated) as u64;
         let mut fields = match (native, foreign) {
             (Some(filter), _) => full(call, filter, memory),
             (None, Some(filter)) => foreign::full(call, filter, memory),
@@ -55,7 +55,7 @@ pub(super) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     Ok(Reply::Entry(field.1, Box::new(value(field)?)))
 }
 
-type Field = (&'static str, &'static str, fn(&Filter) -> Reply);
+type Field = (&'static str, &'static str, fn(&Bloom) -> Reply);
 
 /// RedisBloom's five: the word that asks for it, its name, its value.
 const FIELDS: [Field; 5] = [
@@ -70,7 +70,7 @@ const FIELDS: [Field; 5] = [
 ];
 
 /// Everything known. Nothing here depends on the size of the filter: all counts are kept as the cells change.
-fn full<'a, C: Call<'a>>(call: &C, filter: &Filter, memory: u64) -> Vec<(&'static str, Reply)> {
+fn full<'a, C: Call<'a>>(call: &C, filter: &Bloom, memory: u64) -> Vec<(&'static str, Reply)> {
     let spec = filter.spec();
     let on_full = match spec.family {
         Family::Fixed(overflow) | Family::Window { overflow, .. } => on_full(overflow),
@@ -140,7 +140,7 @@ fn on_full(overflow: Overflow) -> &'static str {
 }
 
 /// A map per layer: a chain's from oldest to newest, a window's living generations from newest to oldest.
-fn layers<'a, C: Call<'a>>(call: &C, filter: &Filter) -> Vec<Reply> {
+fn layers<'a, C: Call<'a>>(call: &C, filter: &Bloom) -> Vec<Reply> {
     match filter.window() {
         None => filter.layers().iter().map(|layer| Reply::Map(describe(layer))).collect(),
         Some(window) => window

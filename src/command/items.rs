@@ -8,7 +8,7 @@ use super::{
 use crate::config::Settings;
 use crate::error::Error;
 use crate::filter::batch::for_each_group;
-use crate::filter::{Added, Filter, Layer, Value};
+use crate::filter::{Added, Bloom, Filter, Layer};
 use crate::hash::ItemHash;
 use crate::params::Spec;
 use smallvec::SmallVec;
@@ -41,9 +41,9 @@ pub(super) fn test<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     filter.prefetch(item);
     // Closing the key takes 25 ns, in which the line comes closer: 0.98 of the whole command.
     let filter = match call.close(key) {
-        Some(Value::Bloom(filter)) => filter,
-        Some(Value::Rebuild(rebuild)) => match rebuild.live() {
-            Value::Bloom(filter) => filter,
+        Some(Filter::Bloom(filter)) => filter,
+        Some(Filter::Rebuild(rebuild)) => match rebuild.live() {
+            Filter::Bloom(filter) => filter,
             _ => return Ok(Reply::Bool(false)),
         },
         _ => return Ok(Reply::Bool(false)),
@@ -90,9 +90,9 @@ pub(super) fn arguments<'a, C: Call<'a>>(call: &C, first: usize) -> impl Iterato
 #[inline(always)]
 fn for_each_item<'a, C: Call<'a>>(
     call: &C,
-    filter: &mut Filter,
+    filter: &mut Bloom,
     first: usize,
-    mut visit: impl FnMut(&mut Filter, usize, ItemHash) -> ControlFlow<()>,
+    mut visit: impl FnMut(&mut Bloom, usize, ItemHash) -> ControlFlow<()>,
 ) {
     let mut indices = first..;
     for_each_group(&mut &mut *filter, Layer::prefetch_all, arguments(call, first), |filter, group| {
@@ -168,7 +168,7 @@ pub(super) fn add_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>
 pub(super) fn filter_to_add_to<'k, 'a, C: Call<'a>>(
     call: &C,
     key: &'k mut C::Key,
-) -> Result<&'k mut Filter, CommandError> {
+) -> Result<&'k mut Bloom, CommandError> {
     if key.filter_mut()?.is_none() {
         create(call, key, default_spec(call)?, 0)?;
     }
@@ -186,7 +186,7 @@ pub(super) fn default_spec<'a, C: Call<'a>>(call: &C) -> Result<Spec, CommandErr
 }
 
 /// Adds the arguments from `first` on, in order.
-pub(super) fn add_items<'a, C: Call<'a>>(call: &C, filter: &mut Filter, first: usize) -> Reply {
+pub(super) fn add_items<'a, C: Call<'a>>(call: &C, filter: &mut Bloom, first: usize) -> Reply {
     let mut adds = Adds::new(call, first);
     add_each(call, filter, arguments(call, first), 0, |result| adds.note(result));
     filter.usage().added(adds.accepted());
@@ -274,7 +274,7 @@ impl Adds {
 #[inline(always)]
 pub(super) fn add_each<'a, 'i, C: Call<'a>>(
     call: &C,
-    filter: &mut Filter,
+    filter: &mut Bloom,
     items: impl Iterator<Item = &'i [u8]>,
     beside: u64,
     mut visit: impl FnMut(Result<Added, CommandError>) -> ControlFlow<()>,
@@ -305,7 +305,7 @@ pub(super) fn add_each<'a, 'i, C: Call<'a>>(
 #[inline(always)]
 pub(super) fn add_item<'a, C: Call<'a>>(
     call: &C,
-    filter: &mut Filter,
+    filter: &mut Bloom,
     item: ItemHash,
     beside: u64,
 ) -> Result<Added, CommandError> {
@@ -318,7 +318,7 @@ pub(super) fn add_item<'a, C: Call<'a>>(
 #[cold]
 fn grow_and_add<'a, C: Call<'a>>(
     call: &C,
-    filter: &mut Filter,
+    filter: &mut Bloom,
     item: ItemHash,
     beside: u64,
 ) -> Result<Added, CommandError> {

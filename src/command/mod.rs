@@ -55,7 +55,7 @@ pub use transfer::{Loads, each_piece, load_command};
 
 use crate::config::{MIN_ITEMS_LIMIT, Settings};
 use crate::error::Error;
-use crate::filter::{Cuckoo, Filter, Foreign, Rebuild, Retired, Value};
+use crate::filter::{Bloom, Cuckoo, Filter, Foreign, Rebuild, Retired};
 use crate::params::Spec;
 use std::ffi::CStr;
 
@@ -84,30 +84,30 @@ pub trait Key {
     ///
     /// # Errors
     /// [`WrongType`].
-    fn value(&self) -> Result<Option<&Value>, WrongType>;
+    fn value(&self) -> Result<Option<&Filter>, WrongType>;
 
     /// The same, to change.
     ///
     /// # Errors
     /// [`WrongType`].
-    fn value_mut(&mut self) -> Result<Option<&mut Value>, WrongType>;
+    fn value_mut(&mut self) -> Result<Option<&mut Filter>, WrongType>;
 
     /// Puts a filter into the key, in the place of what it held; a time to live that it had is gone.
-    fn create(&mut self, value: Value);
+    fn create(&mut self, value: Filter);
 
     /// Changes the value into one of another kind, where it is; the time to live stays. `None` for a key that holds
     /// none.
-    fn convert<R>(&mut self, change: impl FnOnce(&mut Value) -> R) -> Option<R>;
+    fn convert<R>(&mut self, change: impl FnOnce(&mut Filter) -> R) -> Option<R>;
 
     /// The Bloom filter in it, if that is one of ours. Of one that is being rebuilt, the live one.
     ///
     /// # Errors
     /// [`CommandError::WrongType`]; [`CommandError::NotNative`] for another system's.
     #[inline(always)]
-    fn filter(&self) -> Result<Option<&Filter>, CommandError> {
+    fn filter(&self) -> Result<Option<&Bloom>, CommandError> {
         match self.value()? {
             None => Ok(None),
-            Some(Value::Bloom(filter)) => Ok(Some(filter)),
+            Some(Filter::Bloom(filter)) => Ok(Some(filter)),
             Some(other) => live(other).map(Some),
         }
     }
@@ -117,13 +117,13 @@ pub trait Key {
     /// # Errors
     /// As [`filter`](Key::filter); [`CommandError::Rebuilding`] for a filter with a shadow, which would miss the change.
     #[inline(always)]
-    fn filter_mut(&mut self) -> Result<Option<&mut Filter>, CommandError> {
+    fn filter_mut(&mut self) -> Result<Option<&mut Bloom>, CommandError> {
         match self.value_mut()? {
             None => Ok(None),
-            Some(Value::Bloom(filter)) => Ok(Some(filter)),
-            Some(Value::Foreign(_)) => Err(CommandError::NotNative),
-            Some(Value::Cuckoo(_)) => Err(CommandError::WrongType),
-            Some(Value::Rebuild(_)) => Err(CommandError::Rebuilding),
+            Some(Filter::Bloom(filter)) => Ok(Some(filter)),
+            Some(Filter::Foreign(_)) => Err(CommandError::NotNative),
+            Some(Filter::Cuckoo(_)) => Err(CommandError::WrongType),
+            Some(Filter::Rebuild(_)) => Err(CommandError::Rebuilding),
         }
     }
 
@@ -131,7 +131,7 @@ pub trait Key {
     ///
     /// # Errors
     /// As [`filter`](Key::filter).
-    fn live_mut(&mut self) -> Result<Option<&mut Filter>, CommandError> {
+    fn live_mut(&mut self) -> Result<Option<&mut Bloom>, CommandError> {
         match self.value_mut()? {
             None => Ok(None),
             Some(value) => live_mut(value).map(Some),
@@ -146,7 +146,7 @@ pub trait Key {
     /// The same, to change.
     fn rebuild_mut(&mut self) -> Option<&mut Rebuild> {
         match self.value_mut() {
-            Ok(Some(Value::Rebuild(rebuild))) => Some(rebuild),
+            Ok(Some(Filter::Rebuild(rebuild))) => Some(rebuild),
             _ => None,
         }
     }
@@ -159,7 +159,7 @@ pub trait Key {
     fn cuckoo(&self) -> Result<Option<&Cuckoo>, CommandError> {
         match self.value()? {
             None => Ok(None),
-            Some(Value::Cuckoo(filter)) => Ok(Some(filter)),
+            Some(Filter::Cuckoo(filter)) => Ok(Some(filter)),
             Some(_) => Err(CommandError::WrongType),
         }
     }
@@ -172,7 +172,7 @@ pub trait Key {
     fn cuckoo_mut(&mut self) -> Result<Option<&mut Cuckoo>, CommandError> {
         match self.value_mut()? {
             None => Ok(None),
-            Some(Value::Cuckoo(filter)) => Ok(Some(filter)),
+            Some(Filter::Cuckoo(filter)) => Ok(Some(filter)),
             Some(_) => Err(CommandError::WrongType),
         }
     }
@@ -180,7 +180,7 @@ pub trait Key {
     /// The other system's filter in it, if it is one, also while it is being rebuilt.
     fn foreign(&self) -> Option<&Foreign> {
         match self.value().ok()??.live() {
-            Value::Foreign(filter) => Some(filter),
+            Filter::Foreign(filter) => Some(filter),
             _ => None,
         }
     }
@@ -188,7 +188,7 @@ pub trait Key {
     /// The same, to change; none with a shadow, which would miss the change.
     fn foreign_mut(&mut self) -> Option<&mut Foreign> {
         match self.value_mut() {
-            Ok(Some(Value::Foreign(filter))) => Some(filter),
+            Ok(Some(Filter::Foreign(filter))) => Some(filter),
             _ => None,
         }
     }
@@ -196,21 +196,21 @@ pub trait Key {
 
 /// The filter of ours that answers tests.
 #[cold]
-fn live(value: &Value) -> Result<&Filter, CommandError> {
+fn live(value: &Filter) -> Result<&Bloom, CommandError> {
     match value.live() {
-        Value::Bloom(filter) => Ok(filter),
-        Value::Foreign(_) => Err(CommandError::NotNative),
-        Value::Cuckoo(_) | Value::Rebuild(_) => Err(CommandError::WrongType),
+        Filter::Bloom(filter) => Ok(filter),
+        Filter::Foreign(_) => Err(CommandError::NotNative),
+        Filter::Cuckoo(_) | Filter::Rebuild(_) => Err(CommandError::WrongType),
     }
 }
 
 /// The same, to change.
-fn live_mut(value: &mut Value) -> Result<&mut Filter, CommandError> {
+fn live_mut(value: &mut Filter) -> Result<&mut Bloom, CommandError> {
     match value {
-        Value::Bloom(filter) => Ok(filter),
-        Value::Foreign(_) => Err(CommandError::NotNative),
-        Value::Cuckoo(_) => Err(CommandError::WrongType),
-        Value::Rebuild(rebuild) => live_mut(rebuild.live_mut()),
+        Filter::Bloom(filter) => Ok(filter),
+        Filter::Foreign(_) => Err(CommandError::NotNative),
+        Filter::Cuckoo(_) => Err(CommandError::WrongType),
+        Filter::Rebuild(rebuild) => live_mut(rebuild.live_mut()),
     }
 }
 
@@ -240,7 +240,7 @@ pub trait Call<'a> {
     fn open(&self, index: usize, access: Access) -> Self::Key;
 
     /// Closes a key that was opened to look; its value stays for the rest of the command.
-    fn close(&self, key: Self::Key) -> Option<&'a Value>;
+    fn close(&self, key: Self::Key) -> Option<&'a Filter>;
 
     /// The configuration in force.
     fn settings(&self) -> Settings;
@@ -382,16 +382,16 @@ fn create<'a, C: Call<'a>>(
         let bytes = bytes_for(&spec)?;
         call.admit(bytes, bytes)?;
     }
-    let filter = Filter::new_since(spec, since_ms)?;
+    let filter = Bloom::new_since(spec, since_ms)?;
     call.replicate(Effect::Arguments(Command::Reserve, options::bloom::creation(filter.spec(), since_ms)));
-    key.create(Value::Bloom(filter));
+    key.create(Filter::Bloom(filter));
     call.changed(c"bf.reserve");
     Ok(())
 }
 
 /// Bytes of cells that a new filter of this spec takes.
 fn bytes_for(spec: &Spec) -> Result<u64, CommandError> {
-    Ok(match Filter::bytes_for(spec) {
+    Ok(match Bloom::bytes_for(spec) {
         // Beyond every limit; this way the refusal names the one that matters here.
         Err(Error::OutOfMemory { bytes }) => bytes,
         bytes => bytes?,
@@ -400,7 +400,7 @@ fn bytes_for(spec: &Spec) -> Result<u64, CommandError> {
 
 /// The generation that a read sees: by the clock, unless nothing depends on it.
 #[inline(always)]
-fn current_generation<'a, C: Call<'a>>(call: &C, filter: &Filter) -> u64 {
+fn current_generation<'a, C: Call<'a>>(call: &C, filter: &Bloom) -> u64 {
     match filter.window() {
         None => 0,
         Some(window) if window.schedule().every_ms == 0 => window.newest(),
@@ -411,7 +411,7 @@ fn current_generation<'a, C: Call<'a>>(call: &C, filter: &Filter) -> u64 {
 /// Brings a window up to the clock before a write, and replicates that before the write itself. On a replica and while
 /// an AOF is loaded the clock is not asked: the primary's rotations come along.
 #[inline(always)]
-fn catch_up<'a, C: Call<'a>>(call: &C, filter: &mut Filter) -> Result<(), CommandError> {
+fn catch_up<'a, C: Call<'a>>(call: &C, filter: &mut Bloom) -> Result<(), CommandError> {
     let Some(window) = filter.window() else { return Ok(()) };
     if window.schedule().every_ms == 0 || call.obeys() {
         return Ok(());

@@ -6,7 +6,7 @@ use super::options::bad;
 use super::options::bloom::{Reservation, creation, shadow};
 use super::reply::Reply;
 use super::{Access, Call, Command, Effect, Key, bytes_for, limit_items};
-use crate::filter::{Filter, Rebuild, Value};
+use crate::filter::{Bloom, Filter, Rebuild};
 use crate::params::Family;
 use std::collections::VecDeque;
 
@@ -20,18 +20,18 @@ pub(super) fn rebuild<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
         b"BEGIN" => begin(call),
         b"ADD" if call.argc() == FIRST_ITEM => Err(CommandError::Arity),
         b"ADD" => add(call),
-        b"COMMIT" => alone().and_then(|()| end(call, c"bf.rebuild.commit", Value::commit_rebuild)),
-        b"ABORT" => alone().and_then(|()| end(call, c"bf.rebuild.abort", Value::abort_rebuild)),
+        b"COMMIT" => alone().and_then(|()| end(call, c"bf.rebuild.commit", Filter::commit_rebuild)),
+        b"ABORT" => alone().and_then(|()| end(call, c"bf.rebuild.abort", Filter::abort_rebuild)),
         b"STATUS" => alone().and_then(|()| status(call)),
         _ => Err(bad("BF.REBUILD", "BEGIN, ADD, COMMIT, ABORT or STATUS behind the key")),
     }
 }
 
 /// The Bloom filter in the key, ours or another system's, with or without a shadow.
-fn bloom(key: &impl Key) -> Result<&Value, CommandError> {
+fn bloom(key: &impl Key) -> Result<&Filter, CommandError> {
     match key.value()? {
         None => Err(CommandError::NotFound),
-        Some(Value::Cuckoo(_)) => Err(CommandError::WrongType),
+        Some(Filter::Cuckoo(_)) => Err(CommandError::WrongType),
         Some(value) => Ok(value),
     }
 }
@@ -59,13 +59,13 @@ fn begin<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         Family::Window { every_ms: 1.., .. } => since_ms.unwrap_or_else(|| call.now_ms()),
         _ => 0,
     };
-    let made = Filter::new_since(spec, since_ms)?;
-    if let Value::Bloom(_) = value
+    let made = Bloom::new_since(spec, since_ms)?;
+    if let Filter::Bloom(_) = value
         && let Some(filter) = key.filter_mut()?
     {
         super::catch_up(call, filter)?;
     }
-    let live = key.filter().ok().flatten().and_then(Filter::window);
+    let live = key.filter().ok().flatten().and_then(Bloom::window);
     let made = made.in_step_with(live);
     let since_ms = made.window().map_or(0, |window| window.schedule().since_ms);
     let words = creation(made.spec(), since_ms);
@@ -118,7 +118,7 @@ fn add<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 fn end<'a, C: Call<'a>>(
     call: &C,
     event: &'static std::ffi::CStr,
-    end: impl FnOnce(&mut Value) -> Option<Value>,
+    end: impl FnOnce(&mut Filter) -> Option<Filter>,
 ) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
     bloom(&key)?;

@@ -11,7 +11,7 @@ use super::error::CommandError;
 use super::options::integer;
 use super::reply::Reply;
 use super::{Access, Call, Command, Effect, Key, Namespace};
-use crate::filter::{Retired, Value, ValueRef};
+use crate::filter::{Filter, FilterRef, Retired};
 use crate::metrics::{self, Hold};
 use crate::wire::redisbloom::Loader;
 use crate::wire::{DecodeError, Decoder, Encoder, MAGIC};
@@ -129,7 +129,7 @@ impl Pieces {
         }
     }
 
-    fn finish(self) -> Result<Value, DecodeError> {
+    fn finish(self) -> Result<Filter, DecodeError> {
         match self {
             Pieces::Native(decoder) => decoder.finish(),
             Pieces::RedisBloom(loader) => loader.finish(),
@@ -196,12 +196,12 @@ impl Namespace {
     }
 
     /// The filter in a key, if it is of this family; of one that is being rebuilt, the live one.
-    fn filter<K: Key>(self, key: &K) -> Result<Option<ValueRef<'_>>, CommandError> {
-        let value = key.value()?.map(Value::live).map(ValueRef::from);
+    fn filter<K: Key>(self, key: &K) -> Result<Option<FilterRef<'_>>, CommandError> {
+        let value = key.value()?.map(Filter::live).map(FilterRef::from);
         match (self, &value) {
             (_, None)
-            | (Namespace::Bloom, Some(ValueRef::Bloom(_) | ValueRef::Foreign(_)))
-            | (Namespace::Cuckoo, Some(ValueRef::Cuckoo(_))) => Ok(value),
+            | (Namespace::Bloom, Some(FilterRef::Bloom(_) | FilterRef::Foreign(_)))
+            | (Namespace::Cuckoo, Some(FilterRef::Cuckoo(_))) => Ok(value),
             _ => Err(CommandError::WrongType),
         }
     }

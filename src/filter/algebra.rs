@@ -1,7 +1,7 @@
 //! Set algebra on whole filters: union, intersection, equality. It goes word by word, and so on as many threads as
 //! there are. An operation is checked as a whole before it changes anything.
 
-use super::{Body, Filter, Layer, Value, Window};
+use super::{Bloom, Body, Filter, Layer, Window};
 use crate::error::Error;
 use crate::params::limits;
 use crate::sync::AtomicU64;
@@ -56,9 +56,9 @@ pub enum Unlike {
     TooManyLayers,
 }
 
-impl Filter {
+impl Bloom {
     /// What the two differ in that decides which cells an item has within a layer.
-    fn difference_of_cells(&self, other: &Filter) -> Option<&'static str> {
+    fn difference_of_cells(&self, other: &Bloom) -> Option<&'static str> {
         let (a, b) = (&self.spec, &other.spec);
         [
             ("hash", a.hash != b.hash),
@@ -72,9 +72,9 @@ impl Filter {
 
     /// What the two differ in that decides which cells an item has; of windows, also which generation. `None` if
     /// nothing.
-    pub fn difference(&self, other: &Filter) -> Option<&'static str> {
+    pub fn difference(&self, other: &Bloom) -> Option<&'static str> {
         // Without a period the numbers mean rotations by hand, whenever the window began.
-        let schedule = |filter: &Filter| {
+        let schedule = |filter: &Bloom| {
             let schedule = filter.window().map(Window::schedule).filter(|schedule| schedule.every_ms > 0);
             schedule.map_or((0, 0), |schedule| (schedule.every_ms, schedule.since_ms))
         };
@@ -94,7 +94,7 @@ impl Filter {
     }
 
     /// Whether items have the same cells in both, layer by layer.
-    pub fn is_congruent(&self, other: &Filter) -> bool {
+    pub fn is_congruent(&self, other: &Bloom) -> bool {
         self.difference(other).is_none()
             && self.window().map(Window::newest) == other.window().map(Window::newest)
     }
@@ -103,7 +103,7 @@ impl Filter {
     ///
     /// # Errors
     /// [`Error::Mismatch`], and then nothing has changed.
-    pub fn union(&mut self, other: &Filter) -> Result<(), Error> {
+    pub fn union(&mut self, other: &Bloom) -> Result<(), Error> {
         if !self.is_congruent(other) {
             return Err(Error::Mismatch);
         }
@@ -115,7 +115,7 @@ impl Filter {
     /// # Errors
     /// [`Error::Mismatch`], and then nothing has changed. Filters of several layers, windows and grown chains, are
     /// refused too: an item may lie in different layers of the two, and would be lost.
-    pub fn intersect(&mut self, other: &Filter) -> Result<(), Error> {
+    pub fn intersect(&mut self, other: &Bloom) -> Result<(), Error> {
         if !self.is_congruent(other) || (self.layers().len() > 1) {
             return Err(Error::Mismatch);
         }
@@ -123,13 +123,13 @@ impl Filter {
     }
 
     /// Whether both have the same hash, seed, shape and cells.
-    pub fn equal(&self, other: &Filter) -> bool {
+    pub fn equal(&self, other: &Bloom) -> bool {
         self.is_congruent(other) && self.layers().iter().zip(other.layers()).all(|(a, b)| a.equal(b))
     }
 
     /// Whether both give every item the same answer and always will, given the same adds: the same hash, seed, shape
     /// and cells. Windows are taken as of these generations, in which one that has not been opened yet is empty.
-    pub fn equal_at(&self, other: &Filter, generations: [u64; 2], fork: &Fork<'_>) -> bool {
+    pub fn equal_at(&self, other: &Bloom, generations: [u64; 2], fork: &Fork<'_>) -> bool {
         if self.difference(other).is_some() {
             return false;
         }
@@ -146,7 +146,7 @@ impl Filter {
     }
 
     /// The layers that go together: all in order, or of windows the generations alive in this one, by number.
-    fn pairs<'f>(&'f self, other: &'f Filter) -> Vec<(&'f Layer, &'f Layer)> {
+    fn pairs<'f>(&'f self, other: &'f Bloom) -> Vec<(&'f Layer, &'f Layer)> {
         match (self.window(), other.window()) {
             (Some(mine), Some(theirs)) => {
                 let alive: Vec<_> = mine.alive(mine.newest()).map(|(_, layer)| &**layer).collect();
@@ -157,13 +157,13 @@ impl Filter {
         }
     }
 
-    /// Whether an [`intersection`](Filter::intersection) with the other loses no common item.
+    /// Whether an [`intersection`](Bloom::intersection) with the other loses no common item.
     ///
     /// # Errors
     /// Why it would.
-    pub fn check_intersection(&self, other: &Filter) -> Result<(), Unlike> {
+    pub fn check_intersection(&self, other: &Bloom) -> Result<(), Unlike> {
         let has_one_layer =
-            |filter: &Filter| filter.layers().len() == 1 && !matches!(filter.body, Body::Window(_));
+            |filter: &Bloom| filter.layers().len() == 1 && !matches!(filter.body, Body::Window(_));
         if !has_one_layer(self) || !has_one_layer(other) {
             return Err(Unlike::Layers);
         }
@@ -171,11 +171,11 @@ impl Filter {
     }
 
     /// A new filter with this one's parameters and the items that are in all, which were
-    /// [checked](Filter::check_intersection).
+    /// [checked](Bloom::check_intersection).
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::Mismatch`].
-    pub fn intersection(&self, others: &[&Filter], fork: &Fork<'_>) -> Result<Filter, Error> {
+    pub fn intersection(&self, others: &[&Bloom], fork: &Fork<'_>) -> Result<Bloom, Error> {
         let result = self.copy(fork)?;
         for other in others {
             for (mine, theirs) in result.pairs(other) {
@@ -186,13 +186,13 @@ impl Filter {
     }
 }
 
-impl Value {
-    /// Whether both give every item the same answer, as [`Filter::equal_at`] says. Cuckoo filters have no equals: where
+impl Filter {
+    /// Whether both give every item the same answer, as [`Bloom::equal_at`] says. Cuckoo filters have no equals: where
     /// a fingerprint lies depends on the order of adds.
-    pub fn equal_at(&self, other: &Value, generations: [u64; 2], fork: &Fork<'_>) -> bool {
+    pub fn equal_at(&self, other: &Filter, generations: [u64; 2], fork: &Fork<'_>) -> bool {
         match (self, other) {
-            (Value::Bloom(a), Value::Bloom(b)) => a.equal_at(b, generations, fork),
-            (Value::Foreign(a), Value::Foreign(b)) => a.equal_in(b, fork),
+            (Filter::Bloom(a), Filter::Bloom(b)) => a.equal_at(b, generations, fork),
+            (Filter::Foreign(a), Filter::Foreign(b)) => a.equal_in(b, fork),
             _ => false,
         }
     }
@@ -201,9 +201,9 @@ impl Value {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
-    pub fn copy(&self, fork: &Fork<'_>) -> Result<Value, Error> {
+    pub fn copy(&self, fork: &Fork<'_>) -> Result<Filter, Error> {
         match self {
-            Value::Bloom(filter) => Ok(Value::Bloom(filter.copy(fork)?)),
+            Filter::Bloom(filter) => Ok(Filter::Bloom(filter.copy(fork)?)),
             other => other.snapshot(),
         }
     }
@@ -213,7 +213,7 @@ impl Value {
 #[derive(Default)]
 pub struct Union<'s> {
     /// Sources of the same shape, whose cells are added to those of the destination.
-    alike: Vec<&'s Value>,
+    alike: Vec<&'s Filter>,
     /// Layers of other sources, copies of which go into the destination's chain.
     layers: Vec<&'s Layer>,
 }
@@ -224,9 +224,9 @@ impl<'s> Union<'s> {
     /// # Errors
     /// The first source that does not go together with it, and why.
     pub fn plan(
-        base: &Value,
+        base: &Filter,
         number: u64,
-        sources: &[&'s Value],
+        sources: &[&'s Filter],
         fork: &Fork<'_>,
     ) -> Result<Union<'s>, (usize, Unlike)> {
         let mut union = Union::default();
@@ -241,14 +241,14 @@ impl<'s> Union<'s> {
     #[inline(never)]
     fn include(
         &mut self,
-        base: &Value,
+        base: &Filter,
         number: u64,
-        source: &'s Value,
+        source: &'s Filter,
         fork: &Fork<'_>,
     ) -> Result<(), Unlike> {
         let (base, filter) = match (base, source) {
-            (Value::Bloom(base), Value::Bloom(filter)) => (base, filter),
-            (Value::Foreign(base), Value::Foreign(filter)) => {
+            (Filter::Bloom(base), Filter::Bloom(filter)) => (base, filter),
+            (Filter::Foreign(base), Filter::Foreign(filter)) => {
                 self.alike.push(source);
                 return base.difference(filter).map_or(Ok(()), |what| Err(Unlike::Differs(what)));
             }
@@ -289,22 +289,22 @@ impl<'s> Union<'s> {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], and then nothing has changed.
-    pub fn apply(&self, destination: &mut Value, fork: &Fork<'_>) -> Result<bool, Error> {
+    pub fn apply(&self, destination: &mut Filter, fork: &Fork<'_>) -> Result<bool, Error> {
         let copies = self.layers.iter().map(|layer| layer.copy(fork).map(Arc::new));
         let copies = copies.collect::<Result<Vec<_>, Error>>()?;
         let mut changed = !copies.is_empty();
         for source in &self.alike {
             match (&mut *destination, source) {
-                (Value::Bloom(mine), Value::Bloom(theirs)) => {
+                (Filter::Bloom(mine), Filter::Bloom(theirs)) => {
                     for (mine, theirs) in mine.pairs(theirs) {
                         changed |= theirs.ones() > 0 && mine.union_single_writer(theirs, fork)?;
                     }
                 }
-                (Value::Foreign(mine), Value::Foreign(theirs)) => changed |= mine.union(theirs, fork),
+                (Filter::Foreign(mine), Filter::Foreign(theirs)) => changed |= mine.union(theirs, fork),
                 _ => return Err(Error::Mismatch),
             }
         }
-        if let Value::Bloom(Filter { body: Body::Chain(chain), .. }) = destination {
+        if let Filter::Bloom(Bloom { body: Body::Chain(chain), .. }) = destination {
             chain.insert_before_newest(copies);
         }
         Ok(changed)

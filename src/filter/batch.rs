@@ -1,7 +1,7 @@
 //! Items in groups: hashed, their lines asked for, and only then probed, so that the cache misses of a group overlap.
 //! One item after the other would wait for memory each time.
 
-use super::{Filter, Layer, Reader};
+use super::{Bloom, Layer, Reader};
 use crate::hash::{Hasher, ItemHash};
 use std::ops::{ControlFlow, Deref};
 
@@ -18,10 +18,10 @@ pub trait Probed {
     fn first(&self) -> &Layer;
 }
 
-impl Probed for Filter {
+impl Probed for Bloom {
     #[inline(always)]
     fn hasher(&self) -> Hasher {
-        Filter::hasher(self)
+        Bloom::hasher(self)
     }
 
     #[inline(always)]

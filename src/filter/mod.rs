@@ -1,5 +1,5 @@
-//! The filters: [`Layer`] is one fixed-size Bloom filter, and [`Filter`] a Bloom filter of any family, made of layers.
-//! [`Cuckoo`] is the other kind. [`Value`] is what one key holds: either, or a [`Rebuild`].
+//! The filters: [`Layer`] is one fixed-size Bloom filter, and [`Bloom`] a Bloom filter of any family, made of layers.
+//! [`Cuckoo`] is the other kind. [`Filter`] is what one key holds: either, or a [`Rebuild`].
 
 pub mod algebra;
 pub mod batch;
@@ -23,7 +23,7 @@ pub use foreign::Foreign;
 pub use layer::{Layer, Removed};
 pub use rebuild::Rebuild;
 pub use usage::Usage;
-pub use value::{Retired, Value, ValueRef};
+pub use value::{Filter, FilterRef, Retired};
 pub use window::{Schedule, Window};
 
 use crate::bits::bit;
@@ -80,28 +80,28 @@ impl Body {
 ///
 /// Adds take `&mut self` because a chain may grow and a window may rotate. Readers in other threads work on a
 /// [`Reader`], which shares the cells; several writers share one [`Layer`].
-pub struct Filter {
+pub struct Bloom {
     spec: Spec,
     body: Body,
     /// Made at the first command that counts: of many small filters most may lie idle.
     usage: OnceBox<Usage>,
 }
 
-impl Filter {
+impl Bloom {
     /// An empty filter. A window's first generation begins at Unix time 0.
     ///
     /// # Errors
     /// What [`Spec::validate`] refuses, [`Error::Unreachable`], [`Error::OutOfMemory`].
-    pub fn new(spec: Spec) -> Result<Filter, Error> {
-        Filter::new_since(spec, 0)
+    pub fn new(spec: Spec) -> Result<Bloom, Error> {
+        Bloom::new_since(spec, 0)
     }
 
     /// An empty filter whose window, if it is one, begins its generation 0 at Unix time `since_ms`, or at
     /// [`limits::MAX_TIME_MS`] if that is earlier.
     ///
     /// # Errors
-    /// As [`new`](Filter::new).
-    pub fn new_since(spec: Spec, since_ms: u64) -> Result<Filter, Error> {
+    /// As [`new`](Bloom::new).
+    pub fn new_since(spec: Spec, since_ms: u64) -> Result<Bloom, Error> {
         spec.validate()?;
         let since_ms = since_ms.min(limits::MAX_TIME_MS);
         let spec = Spec { seed: spec.seed.narrow(spec.hash), ..spec };
@@ -113,7 +113,7 @@ impl Filter {
                 Body::Window(Box::new(Window::new(&spec, generations, schedule)?))
             }
         };
-        Ok(Filter::from_parts(spec, body))
+        Ok(Bloom::from_parts(spec, body))
     }
 
     /// Bytes of cells that a new filter of this spec takes.
@@ -130,8 +130,8 @@ impl Filter {
     }
 
     /// From parts that [`wire`](crate::wire) has validated.
-    pub(crate) fn from_parts(spec: Spec, body: Body) -> Filter {
-        Filter { spec, body, usage: OnceBox::new() }
+    pub(crate) fn from_parts(spec: Spec, body: Body) -> Bloom {
+        Bloom { spec, body, usage: OnceBox::new() }
     }
 
     /// The parameters.
@@ -203,8 +203,8 @@ impl Filter {
         self.contains_at(item, self.window().map_or(0, Window::newest))
     }
 
-    /// As [`contains`](Filter::contains), in a window as of generation `current`
-    /// (see [`generation_at`](Filter::generation_at)).
+    /// As [`contains`](Bloom::contains), in a window as of generation `current`
+    /// (see [`generation_at`](Bloom::generation_at)).
     #[inline]
     pub fn contains_at(&self, item: ItemHash, current: u64) -> bool {
         match &self.body {
@@ -216,7 +216,7 @@ impl Filter {
 
     /// Which of up to 64 items may be in the filter: bit i for item i. In a window as of generation `current`.
     ///
-    /// For items that were [prefetched](Filter::prefetch): see [`Layer::contains_many`].
+    /// For items that were [prefetched](Bloom::prefetch): see [`Layer::contains_many`].
     #[inline]
     pub fn contains_many(&self, items: &[ItemHash], current: u64) -> u64 {
         match &self.body {
@@ -241,7 +241,7 @@ impl Filter {
         }
     }
 
-    /// As [`add`](Filter::add), but a scaling filter whose newest layer is full refuses a new item, too.
+    /// As [`add`](Bloom::add), but a scaling filter whose newest layer is full refuses a new item, too.
     ///
     /// # Errors
     /// [`Error::Full`].
@@ -264,7 +264,7 @@ impl Filter {
         }
     }
 
-    /// As [`add_without_growth`](Filter::add_without_growth), of an item that no older layer of a chain holds.
+    /// As [`add_without_growth`](Bloom::add_without_growth), of an item that no older layer of a chain holds.
     ///
     /// # Errors
     /// [`Error::Full`].
@@ -298,7 +298,7 @@ impl Filter {
     }
 
     /// Adds an item that surely has room, by the only thread that writes to the item's shard of those of
-    /// [`shards_for`](Filter::shards_for). Others may write to other shards.
+    /// [`shards_for`](Bloom::shards_for). Others may write to other shards.
     #[inline]
     pub fn add_in_own_shard(&self, item: ItemHash) -> Added {
         match &self.body {
@@ -347,7 +347,7 @@ impl Filter {
     /// Adds the item only if it is absent.
     ///
     /// # Errors
-    /// As [`add`](Filter::add).
+    /// As [`add`](Bloom::add).
     #[inline]
     pub fn add_if_absent(&mut self, item: ItemHash) -> Result<Added, Error> {
         if self.contains(item) { Ok(Added::default()) } else { self.add(item) }
@@ -388,10 +388,10 @@ impl Filter {
         }
     }
 
-    /// Opens generation `number` by hand: as [`advance`](Filter::advance), and the schedule moves along.
+    /// Opens generation `number` by hand: as [`advance`](Bloom::advance), and the schedule moves along.
     ///
     /// # Errors
-    /// As [`advance`](Filter::advance).
+    /// As [`advance`](Bloom::advance).
     pub fn rotate(&mut self, number: u64) -> Result<Vec<Arc<Layer>>, Error> {
         let retired = self.advance(number)?;
         if let Body::Window(window) = &mut self.body {
@@ -416,16 +416,16 @@ impl Filter {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
-    pub fn snapshot(&self) -> Result<Filter, Error> {
+    pub fn snapshot(&self) -> Result<Bloom, Error> {
         self.copy(&algebra::alone)
     }
 
-    /// As [`snapshot`](Filter::snapshot), on the threads of `fork`.
+    /// As [`snapshot`](Bloom::snapshot), on the threads of `fork`.
     ///
     /// # Errors
     /// As there.
-    pub fn copy(&self, fork: &Fork<'_>) -> Result<Filter, Error> {
-        Ok(Filter::from_parts(self.spec, self.body.map(|layer| layer.copy(fork))?))
+    pub fn copy(&self, fork: &Fork<'_>) -> Result<Bloom, Error> {
+        Ok(Bloom::from_parts(self.spec, self.body.map(|layer| layer.copy(fork))?))
     }
 
     /// A handle for reading in another thread: it shares the cells, and sees adds to the layers that exist now.
@@ -500,7 +500,7 @@ impl Filter {
         };
         // An Arc puts two counts before the layer.
         let counts = 2 * size_of::<usize>();
-        size_of::<Filter>()
+        size_of::<Bloom>()
             + lists
             + self.layers().iter().map(|layer| layer.allocated() + counts).sum::<usize>()
     }
@@ -550,7 +550,7 @@ impl Reader {
         self.contains_at(item, self.newest.unwrap_or(0))
     }
 
-    /// Fetches what a test of the item will touch first, as [`Filter::prefetch`] does.
+    /// Fetches what a test of the item will touch first, as [`Bloom::prefetch`] does.
     pub fn prefetch(&self, item: ItemHash) {
         self.newest_layer().prefetch(item);
     }
@@ -564,7 +564,7 @@ impl Reader {
         &self.layers[newest]
     }
 
-    /// Which of up to 64 items may be in the filter, as [`Filter::contains_many`] says.
+    /// Which of up to 64 items may be in the filter, as [`Bloom::contains_many`] says.
     pub fn contains_many(&self, items: &[ItemHash], current: u64) -> u64 {
         match self.newest {
             None => contains_many(self.layers.iter().rev(), items),

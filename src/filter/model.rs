@@ -1,6 +1,6 @@
 //! Layers, windows and unions in loom's hands: the code that a server runs, on filters of a word or two.
 
-use super::{Filter, Layer};
+use super::{Bloom, Layer};
 use crate::hash::ItemHash;
 use crate::params::{Cell, LayoutChoice, Spec};
 use crate::pool::Pool;
@@ -94,9 +94,9 @@ fn writers_of_their_own_shards_do_not_meet() {
     }
 }
 
-fn window() -> Filter {
+fn window() -> Bloom {
     let spec = Spec { layout: LayoutChoice::Classic, ..Spec::window(1, 0.5, 2) };
-    Filter::new(spec).unwrap()
+    Bloom::new(spec).unwrap()
 }
 
 /// A writer who holds the layer of generation 0 adds while the window goes on: the item is there until as many

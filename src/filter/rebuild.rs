@@ -6,15 +6,15 @@
 //! deleting it would take cells away that others need. A rebuild loses no item, and keeps at most those that were
 //! deleted meanwhile.
 
-use super::{Body, Filter, Value, Window};
+use super::{Bloom, Body, Filter, Window};
 use crate::error::Error;
 use crate::params::{Family, limits};
 
 /// The live filter and its shadow.
 pub struct Rebuild {
     /// Of ours, or another system's.
-    live: Value,
-    shadow: Filter,
+    live: Filter,
+    shadow: Bloom,
     deletes_missed: u64,
 }
 
@@ -27,27 +27,27 @@ impl Rebuild {
     /// # Errors
     /// [`Error::Exclusive`] for a cuckoo filter, for a filter that is being rebuilt already, and for two windows that
     /// do not rotate together.
-    pub fn new(live: Value, shadow: Filter, deletes_missed: u64) -> Result<Rebuild, Error> {
+    pub fn new(live: Filter, shadow: Bloom, deletes_missed: u64) -> Result<Rebuild, Error> {
         check(&live, &shadow).map(|()| Rebuild { live, shadow, deletes_missed })
     }
 
     /// The filter that answers tests.
-    pub fn live(&self) -> &Value {
+    pub fn live(&self) -> &Filter {
         &self.live
     }
 
     /// The same, to change. A filter of another kind must not be put there.
-    pub(crate) fn live_mut(&mut self) -> &mut Value {
+    pub(crate) fn live_mut(&mut self) -> &mut Filter {
         &mut self.live
     }
 
     /// The filter that is being built.
-    pub fn shadow(&self) -> &Filter {
+    pub fn shadow(&self) -> &Bloom {
         &self.shadow
     }
 
     /// The same, to change.
-    pub(crate) fn shadow_mut(&mut self) -> &mut Filter {
+    pub(crate) fn shadow_mut(&mut self) -> &mut Bloom {
         &mut self.shadow
     }
 
@@ -74,7 +74,7 @@ impl Rebuild {
     /// Bytes of memory, with all overhead.
     pub fn allocated(&self) -> usize {
         // The value that points here, and this; less the two filters, which count themselves.
-        let own = size_of::<Value>() + size_of::<Rebuild>() - size_of::<Value>() - size_of::<Filter>();
+        let own = size_of::<Filter>() + size_of::<Rebuild>() - size_of::<Filter>() - size_of::<Bloom>();
         own + self.live.allocated() + self.shadow.allocated()
     }
 
@@ -88,11 +88,11 @@ impl Rebuild {
     }
 }
 
-fn check(live: &Value, shadow: &Filter) -> Result<(), Error> {
+fn check(live: &Filter, shadow: &Bloom) -> Result<(), Error> {
     match live {
-        Value::Cuckoo(_) => Err(Error::Exclusive("a cuckoo filter has no shadow")),
-        Value::Rebuild(_) => Err(Error::Exclusive("a filter has one shadow at most")),
-        Value::Bloom(_) | Value::Foreign(_) => {
+        Filter::Cuckoo(_) => Err(Error::Exclusive("a cuckoo filter has no shadow")),
+        Filter::Rebuild(_) => Err(Error::Exclusive("a filter has one shadow at most")),
+        Filter::Bloom(_) | Filter::Foreign(_) => {
             let times = |window: &Window| (window.schedule(), window.newest());
             match (window(live), shadow.window()) {
                 (Some(live), Some(shadow)) if times(live) != times(shadow) => Err(SCHEDULES),
@@ -102,18 +102,18 @@ fn check(live: &Value, shadow: &Filter) -> Result<(), Error> {
     }
 }
 
-fn window(value: &Value) -> Option<&Window> {
+fn window(value: &Filter) -> Option<&Window> {
     match value {
-        Value::Bloom(filter) => filter.window(),
+        Filter::Bloom(filter) => filter.window(),
         _ => None,
     }
 }
 
-impl Filter {
+impl Bloom {
     /// Lets an empty window go on at the generation of another, by its schedule. Nothing happens to other filters, or
     /// where `live` is none.
     #[must_use]
-    pub fn in_step_with(mut self, live: Option<&Window>) -> Filter {
+    pub fn in_step_with(mut self, live: Option<&Window>) -> Bloom {
         if let (Body::Window(window), Some(live)) = (&mut self.body, live) {
             window.keep_step(live);
             if let Family::Window { every_ms, .. } = &mut self.spec.family {
@@ -124,12 +124,12 @@ impl Filter {
     }
 }
 
-impl Value {
+impl Filter {
     /// The filter that answers tests: of one that is being rebuilt the live one, else the filter itself.
     #[inline]
-    pub fn live(&self) -> &Value {
+    pub fn live(&self) -> &Filter {
         match self {
-            Value::Rebuild(rebuild) => &rebuild.live,
+            Filter::Rebuild(rebuild) => &rebuild.live,
             other => other,
         }
     }
@@ -137,7 +137,7 @@ impl Value {
     /// The rebuild, if one is running.
     pub fn rebuild(&self) -> Option<&Rebuild> {
         match self {
-            Value::Rebuild(rebuild) => Some(rebuild),
+            Filter::Rebuild(rebuild) => Some(rebuild),
             _ => None,
         }
     }
@@ -146,15 +146,15 @@ impl Value {
     ///
     /// # Errors
     /// As [`Rebuild::new`], and then nothing has changed.
-    pub fn begin_rebuild(&mut self, shadow: Filter) -> Result<(), Error> {
+    pub fn begin_rebuild(&mut self, shadow: Bloom) -> Result<(), Error> {
         check(self, &shadow)?;
-        *self = Value::Rebuild(Box::new(Rebuild { live: self.take(), shadow, deletes_missed: 0 }));
+        *self = Filter::Rebuild(Box::new(Rebuild { live: self.take(), shadow, deletes_missed: 0 }));
         Ok(())
     }
 
     /// Ends a rebuild, with the shadow in the place of the live filter. Gives that back; `None`, and nothing happens,
     /// if no rebuild is running.
-    pub fn commit_rebuild(&mut self) -> Option<Value> {
+    pub fn commit_rebuild(&mut self) -> Option<Filter> {
         let (live, shadow) = self.take_apart()?;
         *self = shadow;
         Some(live)
@@ -162,18 +162,18 @@ impl Value {
 
     /// Ends a rebuild, with the live filter as it is. Gives the shadow back; `None`, and nothing happens, if no rebuild
     /// is running.
-    pub fn abort_rebuild(&mut self) -> Option<Value> {
+    pub fn abort_rebuild(&mut self) -> Option<Filter> {
         let (live, shadow) = self.take_apart()?;
         *self = live;
         Some(shadow)
     }
 
     /// The live filter and the shadow; what is left must be replaced.
-    fn take_apart(&mut self) -> Option<(Value, Value)> {
-        let Value::Rebuild(rebuild) = self else { return None };
+    fn take_apart(&mut self) -> Option<(Filter, Filter)> {
+        let Filter::Rebuild(rebuild) = self else { return None };
         let live = rebuild.live.take();
-        let Value::Rebuild(rebuild) = self.take() else { return None };
-        Some((live, Value::Bloom(rebuild.shadow)))
+        let Filter::Rebuild(rebuild) = self.take() else { return None };
+        Some((live, Filter::Bloom(rebuild.shadow)))
     }
 }
 
@@ -182,23 +182,23 @@ mod tests {
     use super::*;
     use crate::params::{Overflow, Spec};
 
-    fn filter(items: &[&str]) -> Filter {
-        let mut filter = Filter::new(Spec::fixed(100, 0.01)).unwrap();
+    fn filter(items: &[&str]) -> Bloom {
+        let mut filter = Bloom::new(Spec::fixed(100, 0.01)).unwrap();
         for item in items {
             filter.add(filter.hash(item.as_bytes())).unwrap();
         }
         filter
     }
 
-    fn has(value: &Value, item: &str) -> bool {
-        let Value::Bloom(filter) = value.live() else { panic!("a filter of ours") };
+    fn has(value: &Filter, item: &str) -> bool {
+        let Filter::Bloom(filter) = value.live() else { panic!("a filter of ours") };
         filter.contains(filter.hash(item.as_bytes()))
     }
 
     #[test]
     fn a_commit_swaps_and_an_abort_restores() {
         for commit in [true, false] {
-            let mut value = Value::Bloom(filter(&["old"]));
+            let mut value = Filter::Bloom(filter(&["old"]));
             let alone = value.allocated();
             assert!(value.commit_rebuild().is_none() && value.abort_rebuild().is_none());
             value.begin_rebuild(filter(&["new"])).unwrap();
@@ -221,10 +221,10 @@ mod tests {
             family: Family::Window { generations, overflow: Overflow::Saturate, every_ms },
             ..Spec::fixed(10, 0.01)
         };
-        let mut live = Filter::new_since(spec(3, 1000), 500).unwrap();
+        let mut live = Bloom::new_since(spec(3, 1000), 500).unwrap();
         live.rotate(7).unwrap();
-        let other = Filter::new_since(spec(5, 1000), 500).unwrap();
-        let mut value = Value::Bloom(live.snapshot().unwrap());
+        let other = Bloom::new_since(spec(5, 1000), 500).unwrap();
+        let mut value = Filter::Bloom(live.snapshot().unwrap());
         assert!(value.begin_rebuild(other.snapshot().unwrap()).is_err());
         let shadow = other.in_step_with(live.window());
         let window = shadow.window().unwrap();

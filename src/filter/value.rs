@@ -3,16 +3,16 @@
 
 use super::cuckoo::{Cuckoo, Table};
 use super::rebuild::Rebuild;
-use super::{Filter, Layer, Usage};
+use super::{Bloom, Layer, Usage};
 use crate::error::Error;
 use crate::filter::foreign::Foreign;
 use crate::mem::Words;
 use std::sync::Arc;
 
 /// A filter of any kind.
-pub enum Value {
+pub enum Filter {
     /// Fixed, scaling or a window; of bits or counters.
-    Bloom(Filter),
+    Bloom(Bloom),
     /// Fingerprints in buckets.
     Cuckoo(Box<Cuckoo>),
     /// Another system's Bloom filter.
@@ -21,58 +21,58 @@ pub enum Value {
     Rebuild(Box<Rebuild>),
 }
 
-/// A borrowed [`Value`].
+/// A borrowed [`Filter`].
 #[derive(Clone, Copy)]
-#[allow(missing_docs, reason = "they are those of Value")]
-pub enum ValueRef<'a> {
-    Bloom(&'a Filter),
+#[allow(missing_docs, reason = "they are those of Filter")]
+pub enum FilterRef<'a> {
+    Bloom(&'a Bloom),
     Cuckoo(&'a Cuckoo),
     Foreign(&'a Foreign),
     Rebuild(&'a Rebuild),
 }
 
-impl<'a> From<&'a Filter> for ValueRef<'a> {
-    fn from(filter: &'a Filter) -> ValueRef<'a> {
-        ValueRef::Bloom(filter)
+impl<'a> From<&'a Bloom> for FilterRef<'a> {
+    fn from(filter: &'a Bloom) -> FilterRef<'a> {
+        FilterRef::Bloom(filter)
     }
 }
 
-impl<'a> From<&'a Cuckoo> for ValueRef<'a> {
-    fn from(filter: &'a Cuckoo) -> ValueRef<'a> {
-        ValueRef::Cuckoo(filter)
+impl<'a> From<&'a Cuckoo> for FilterRef<'a> {
+    fn from(filter: &'a Cuckoo) -> FilterRef<'a> {
+        FilterRef::Cuckoo(filter)
     }
 }
 
-impl<'a> From<&'a Foreign> for ValueRef<'a> {
-    fn from(filter: &'a Foreign) -> ValueRef<'a> {
-        ValueRef::Foreign(filter)
+impl<'a> From<&'a Foreign> for FilterRef<'a> {
+    fn from(filter: &'a Foreign) -> FilterRef<'a> {
+        FilterRef::Foreign(filter)
     }
 }
 
-impl<'a> From<&'a Value> for ValueRef<'a> {
-    fn from(value: &'a Value) -> ValueRef<'a> {
+impl<'a> From<&'a Filter> for FilterRef<'a> {
+    fn from(value: &'a Filter) -> FilterRef<'a> {
         match value {
-            Value::Bloom(filter) => ValueRef::Bloom(filter),
-            Value::Cuckoo(filter) => ValueRef::Cuckoo(filter),
-            Value::Foreign(filter) => ValueRef::Foreign(filter),
-            Value::Rebuild(rebuild) => ValueRef::Rebuild(rebuild),
+            Filter::Bloom(filter) => FilterRef::Bloom(filter),
+            Filter::Cuckoo(filter) => FilterRef::Cuckoo(filter),
+            Filter::Foreign(filter) => FilterRef::Foreign(filter),
+            Filter::Rebuild(rebuild) => FilterRef::Rebuild(rebuild),
         }
     }
 }
 
-impl<'a> ValueRef<'a> {
+impl<'a> FilterRef<'a> {
     /// Its arrays of cells: layers, sub-filters or links; behind those of a live filter the layers of its shadow.
     pub(crate) fn arrays(self) -> impl Iterator<Item = &'a Words> {
         let (value, shadow) = match self {
-            ValueRef::Rebuild(rebuild) => (rebuild.live().into(), rebuild.shadow().layers()),
+            FilterRef::Rebuild(rebuild) => (rebuild.live().into(), rebuild.shadow().layers()),
             value => (value, &[][..]),
         };
         let (layers, tables, links) = match value {
-            ValueRef::Bloom(filter) => (filter.layers(), &[][..], &[][..]),
-            ValueRef::Cuckoo(filter) => (&[][..], filter.tables(), &[][..]),
-            ValueRef::Foreign(filter) => (&[][..], &[][..], filter.links()),
+            FilterRef::Bloom(filter) => (filter.layers(), &[][..], &[][..]),
+            FilterRef::Cuckoo(filter) => (&[][..], filter.tables(), &[][..]),
+            FilterRef::Foreign(filter) => (&[][..], &[][..], filter.links()),
             // A filter has one shadow at most.
-            ValueRef::Rebuild(_) => (&[][..], &[][..], &[][..]),
+            FilterRef::Rebuild(_) => (&[][..], &[][..], &[][..]),
         };
         let words = |layers: &'a [Arc<Layer>]| layers.iter().map(|layer| layer.words());
         let tables = tables.iter().map(|table| table.words());
@@ -85,11 +85,11 @@ impl<'a> ValueRef<'a> {
     }
 }
 
-impl Value {
+impl Filter {
     /// The Bloom filter, if it is one of ours.
-    pub fn into_bloom(self) -> Option<Filter> {
+    pub fn into_bloom(self) -> Option<Bloom> {
         match self {
-            Value::Bloom(filter) => Some(filter),
+            Filter::Bloom(filter) => Some(filter),
             _ => None,
         }
     }
@@ -97,7 +97,7 @@ impl Value {
     /// The cuckoo filter, if it is one.
     pub fn into_cuckoo(self) -> Option<Cuckoo> {
         match self {
-            Value::Cuckoo(filter) => Some(*filter),
+            Filter::Cuckoo(filter) => Some(*filter),
             _ => None,
         }
     }
@@ -105,7 +105,7 @@ impl Value {
     /// The other system's filter, if it is one.
     pub fn into_foreign(self) -> Option<Foreign> {
         match self {
-            Value::Foreign(filter) => Some(*filter),
+            Filter::Foreign(filter) => Some(*filter),
             _ => None,
         }
     }
@@ -114,24 +114,24 @@ impl Value {
     /// filter, which does not count that.
     pub fn usage(&self) -> Option<&Usage> {
         match self.live() {
-            Value::Bloom(filter) => Some(filter.usage()),
-            Value::Foreign(filter) => Some(filter.usage()),
-            Value::Cuckoo(_) | Value::Rebuild(_) => None,
+            Filter::Bloom(filter) => Some(filter.usage()),
+            Filter::Foreign(filter) => Some(filter.usage()),
+            Filter::Cuckoo(_) | Filter::Rebuild(_) => None,
         }
     }
 
     /// Bytes of all cells.
     pub fn bytes(&self) -> u64 {
-        ValueRef::from(self).bytes()
+        FilterRef::from(self).bytes()
     }
 
     /// Bytes of memory, with all overhead, and with what has been counted of its use.
     pub fn allocated(&self) -> usize {
         match self {
-            Value::Bloom(filter) => filter.allocated() + filter.usage_allocated(),
-            Value::Cuckoo(filter) => size_of::<Value>() + filter.allocated(),
-            Value::Foreign(filter) => size_of::<Value>() + filter.allocated() + filter.usage().allocated(),
-            Value::Rebuild(rebuild) => rebuild.allocated(),
+            Filter::Bloom(filter) => filter.allocated() + filter.usage_allocated(),
+            Filter::Cuckoo(filter) => size_of::<Filter>() + filter.allocated(),
+            Filter::Foreign(filter) => size_of::<Filter>() + filter.allocated() + filter.usage().allocated(),
+            Filter::Rebuild(rebuild) => rebuild.allocated(),
         }
     }
 
@@ -139,29 +139,29 @@ impl Value {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
-    pub fn snapshot(&self) -> Result<Value, Error> {
+    pub fn snapshot(&self) -> Result<Filter, Error> {
         Ok(match self {
-            Value::Bloom(filter) => Value::Bloom(filter.snapshot()?),
-            Value::Cuckoo(filter) => Value::Cuckoo(Box::new(filter.snapshot()?)),
-            Value::Foreign(filter) => Value::Foreign(Box::new(filter.snapshot()?)),
-            Value::Rebuild(rebuild) => Value::Rebuild(Box::new(rebuild.snapshot()?)),
+            Filter::Bloom(filter) => Filter::Bloom(filter.snapshot()?),
+            Filter::Cuckoo(filter) => Filter::Cuckoo(Box::new(filter.snapshot()?)),
+            Filter::Foreign(filter) => Filter::Foreign(Box::new(filter.snapshot()?)),
+            Filter::Rebuild(rebuild) => Filter::Rebuild(Box::new(rebuild.snapshot()?)),
         })
     }
 
     /// Takes the value out of its place; what is left there has no bit and no item, and must be replaced.
     #[must_use]
-    pub fn take(&mut self) -> Value {
-        std::mem::replace(self, Value::Foreign(Box::new(Foreign::nothing())))
+    pub fn take(&mut self) -> Filter {
+        std::mem::replace(self, Filter::Foreign(Box::new(Foreign::nothing())))
     }
 }
 
-impl std::fmt::Debug for Value {
+impl std::fmt::Debug for Filter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Value::Bloom(filter) => f.debug_tuple("Bloom").field(filter.spec()).finish_non_exhaustive(),
-            Value::Cuckoo(filter) => f.debug_tuple("Cuckoo").field(filter.spec()).finish_non_exhaustive(),
-            Value::Foreign(filter) => f.debug_tuple("Foreign").field(filter).finish(),
-            Value::Rebuild(rebuild) => {
+            Filter::Bloom(filter) => f.debug_tuple("Bloom").field(filter.spec()).finish_non_exhaustive(),
+            Filter::Cuckoo(filter) => f.debug_tuple("Cuckoo").field(filter.spec()).finish_non_exhaustive(),
+            Filter::Foreign(filter) => f.debug_tuple("Foreign").field(filter).finish(),
+            Filter::Rebuild(rebuild) => {
                 f.debug_tuple("Rebuild").field(rebuild.live()).field(rebuild.shadow().spec()).finish()
             }
         }
@@ -190,8 +190,8 @@ impl From<Vec<Arc<Table>>> for Retired {
     }
 }
 
-impl From<Value> for Retired {
-    fn from(value: Value) -> Retired {
+impl From<Filter> for Retired {
+    fn from(value: Filter) -> Retired {
         let bytes = value.bytes();
         Retired::Other(Box::new(value), bytes)
     }
@@ -223,4 +223,4 @@ impl Retired {
 }
 
 /// A Bloom filter takes no more than it would without the other kind.
-const _: () = assert!(size_of::<Value>() == size_of::<Filter>());
+const _: () = assert!(size_of::<Filter>() == size_of::<Bloom>());

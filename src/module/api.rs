@@ -6,7 +6,7 @@
 
 use super::data_type;
 use crate::command::{Access, WrongType};
-use crate::filter::Value;
+use crate::filter::Filter;
 use redis_module::raw;
 use std::ffi::{CStr, c_char, c_int, c_long, c_longlong};
 use std::marker::PhantomData;
@@ -337,7 +337,7 @@ pub(super) struct OpenKey<'a> {
 impl OpenKey<'_> {
     /// The value in the key, or null for an empty key.
     #[inline]
-    fn pointer(&self) -> Result<*mut Value, WrongType> {
+    fn pointer(&self) -> Result<*mut Filter, WrongType> {
         if self.raw.is_null() {
             return Ok(ptr::null_mut());
         }
@@ -357,10 +357,10 @@ impl OpenKey<'_> {
 impl<'a> OpenKey<'a> {
     /// Closes the key and keeps the value.
     #[inline]
-    pub(super) fn close(self) -> Option<&'a Value> {
+    pub(super) fn close(self) -> Option<&'a Filter> {
         let value = self.pointer().ok()?;
         drop(self);
-        // SAFETY: what has our type is a Value that data_type made. Nobody else runs before the command is over, and a
+        // SAFETY: what has our type is a Filter that data_type made. Nobody else runs before the command is over, and a
         // command that closes a key in this way does not change it.
         unsafe { value.as_ref() }
     }
@@ -368,18 +368,18 @@ impl<'a> OpenKey<'a> {
 
 impl crate::command::Key for OpenKey<'_> {
     #[inline]
-    fn value(&self) -> Result<Option<&Value>, WrongType> {
-        // SAFETY: what has our type is a Value that data_type made; it lives until the key is closed or replaced.
+    fn value(&self) -> Result<Option<&Filter>, WrongType> {
+        // SAFETY: what has our type is a Filter that data_type made; it lives until the key is closed or replaced.
         Ok(unsafe { self.pointer()?.as_ref() })
     }
 
     #[inline]
-    fn value_mut(&mut self) -> Result<Option<&mut Value>, WrongType> {
+    fn value_mut(&mut self) -> Result<Option<&mut Filter>, WrongType> {
         // SAFETY: as above; `&mut self` and one command at a time make it the only reference.
         Ok(unsafe { self.pointer()?.as_mut() })
     }
 
-    fn create(&mut self, value: Value) {
+    fn create(&mut self, value: Filter) {
         let data_type = data_type::handle_for(&value);
         let value = data_type::give(value);
         // SAFETY: the key is open for writing, and the server takes the value; if it does not, it is ours to free.
@@ -391,7 +391,7 @@ impl crate::command::Key for OpenKey<'_> {
         }
     }
 
-    fn convert<R>(&mut self, change: impl FnOnce(&mut Value) -> R) -> Option<R> {
+    fn convert<R>(&mut self, change: impl FnOnce(&mut Filter) -> R) -> Option<R> {
         let raw = self.raw;
         let value = self.value_mut().ok()??;
         let result = data_type::change(value, change);
@@ -401,7 +401,7 @@ impl crate::command::Key for OpenKey<'_> {
         unsafe {
             if server!(RedisModule_ModuleTypeGetType(raw)) != data_type {
                 let expires = server!(RedisModule_GetAbsExpire(raw));
-                let moved = data_type::change(value, Value::take);
+                let moved = data_type::change(value, Filter::take);
                 self.create(moved);
                 if expires != raw::REDISMODULE_NO_EXPIRE.into() {
                     server!(RedisModule_SetAbsExpire(raw, expires));

@@ -5,7 +5,7 @@ use super::commands::name_of;
 use super::{config, log, memory, offload, reclaim};
 use crate::command::{Access, Call, CommandError, Effect, Ended, Fork, Loads, Reply};
 use crate::config::Settings;
-use crate::filter::{Retired, Value};
+use crate::filter::{Filter, Retired};
 use redis_module::raw::{
     REDISMODULE_CTX_FLAGS_LOADING, REDISMODULE_CTX_FLAGS_OOM, REDISMODULE_CTX_FLAGS_REPLICATED,
 };
@@ -70,7 +70,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
     }
 
     #[inline(always)]
-    fn close(&self, key: OpenKey<'a>) -> Option<&'a Value> {
+    fn close(&self, key: OpenKey<'a>) -> Option<&'a Filter> {
         key.close()
     }
 

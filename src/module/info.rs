@@ -3,7 +3,7 @@
 
 use super::api::{server, status};
 use super::{guard, log, offload, reclaim};
-use crate::filter::Value;
+use crate::filter::Filter;
 use crate::metrics::{self, Counter, Gauge};
 use crate::params::Family;
 use redis_module::raw;
@@ -32,17 +32,17 @@ static FILTERS: Filters = Filters {
 pub(super) static PAYLOADS_REFUSED: Counter = Counter::new();
 
 /// Where filters of this kind are counted: one that is being rebuilt, as its live filter.
-pub(super) fn filters_like(value: &Value) -> &'static Gauge {
+pub(super) fn filters_like(value: &Filter) -> &'static Gauge {
     match value.live() {
-        Value::Bloom(filter) => match filter.spec().family {
+        Filter::Bloom(filter) => match filter.spec().family {
             _ if filter.spec().cell.counts() => &FILTERS.counting,
             Family::Fixed(_) => &FILTERS.fixed,
             Family::Scaling { .. } => &FILTERS.scaling,
             Family::Window { .. } => &FILTERS.window,
         },
-        Value::Cuckoo(_) => &FILTERS.cuckoo,
+        Filter::Cuckoo(_) => &FILTERS.cuckoo,
         // No filter is rebuilt inside a rebuild.
-        Value::Foreign(_) | Value::Rebuild(_) => &FILTERS.foreign,
+        Filter::Foreign(_) | Filter::Rebuild(_) => &FILTERS.foreign,
     }
 }
 

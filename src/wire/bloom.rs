@@ -3,7 +3,7 @@
 use super::DecodeError;
 use super::decode::Filled;
 use super::head::{Header, read, write};
-use crate::filter::{Body, Chain, Filter, Layer, Schedule, Value, Window};
+use crate::filter::{Bloom, Body, Chain, Filter, Layer, Schedule, Window};
 use crate::hash::{HashKind, Seed};
 use crate::params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limits};
 use crate::sizing::{Layout, Shape};
@@ -79,7 +79,7 @@ impl Description {
     }
 
     /// The filter, from the cells of all its layers.
-    pub(super) fn build(self, arrays: Vec<Filled>) -> Result<Value, DecodeError> {
+    pub(super) fn build(self, arrays: Vec<Filled>) -> Result<Filter, DecodeError> {
         let layers =
             self.layers.into_iter().zip(arrays).map(|(LayerDescription { shape, items }, filled)| {
                 Layer::from_words(shape, filled.words, items, filled.ones)
@@ -94,7 +94,7 @@ impl Description {
                 Body::Window(Box::new(Window::from_parts(ring, self.newest, self.schedule)))
             }
         };
-        Ok(Value::Bloom(Filter::from_parts(self.spec, body)))
+        Ok(Filter::Bloom(Bloom::from_parts(self.spec, body)))
     }
 }
 
@@ -109,7 +109,7 @@ fn stamp(filter: &FilterHeader, layers: &[LayerHeader]) -> u32 {
     crc32c::crc32c(&bytes)
 }
 
-fn headers(filter: &Filter) -> (u8, FilterHeader, Vec<LayerHeader>) {
+fn headers(filter: &Bloom) -> (u8, FilterHeader, Vec<LayerHeader>) {
     let spec = filter.spec();
     let mut header = FilterHeader {
         capacity: spec.capacity,
@@ -156,7 +156,7 @@ fn headers(filter: &Filter) -> (u8, FilterHeader, Vec<LayerHeader>) {
 }
 
 /// The header of `filter`.
-pub(super) fn encode(filter: &Filter) -> Header {
+pub(super) fn encode(filter: &Bloom) -> Header {
     let (kind, header, layers) = headers(filter);
     let mut bytes = Vec::new();
     write(&mut bytes, &header);

@@ -3,7 +3,7 @@
 use super::DecodeError;
 use super::decode::Filled;
 use super::head::{Header, read, write};
-use crate::filter::{Cuckoo, CuckooSpec, Origin, Value};
+use crate::filter::{Cuckoo, CuckooSpec, Filter, Origin};
 use crate::hash::{HashKind, Seed};
 use crate::params::limits;
 use serde::{Deserialize, Serialize};
@@ -48,10 +48,10 @@ impl Description {
     }
 
     /// The filter, from the slots of all its sub-filters.
-    pub(super) fn build(self, arrays: Vec<Filled>) -> Result<Value, DecodeError> {
+    pub(super) fn build(self, arrays: Vec<Filled>) -> Result<Filter, DecodeError> {
         let tables = self.buckets.into_iter().zip(arrays.into_iter().map(|filled| filled.words));
         let filter = Cuckoo::from_parts(self.spec, tables, self.deletes, self.moves);
-        filter.map(|filter| Value::Cuckoo(Box::new(filter))).map_err(DecodeError::from)
+        filter.map(|filter| Filter::Cuckoo(Box::new(filter))).map_err(DecodeError::from)
     }
 }
 

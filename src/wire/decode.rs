@@ -2,7 +2,7 @@
 
 use super::head::{self, Description};
 use super::{DecodeError, chunk};
-use crate::filter::Value;
+use crate::filter::Filter;
 use crate::mem::Words;
 
 /// Builds a value from its pieces, in order. Until [`finish`](Decoder::finish) there is no filter that anyone could
@@ -109,7 +109,7 @@ impl Decoder {
     /// # Errors
     /// [`DecodeError::Length`] while chunks are missing; [`DecodeError::Field`] where cells are set that none of the
     /// filter's operations sets.
-    pub fn finish(self) -> Result<Value, DecodeError> {
+    pub fn finish(self) -> Result<Filter, DecodeError> {
         if !self.is_complete() {
             return Err(DecodeError::Length("body"));
         }
@@ -120,7 +120,7 @@ impl Decoder {
     ///
     /// # Errors
     /// What is wrong with the bytes.
-    pub fn read(bytes: &[u8]) -> Result<Value, DecodeError> {
+    pub fn read(bytes: &[u8]) -> Result<Filter, DecodeError> {
         let head_len = head::len(bytes)?;
         let (head, mut rest) = bytes.split_at_checked(head_len).ok_or(DecodeError::Length("head"))?;
         let mut decoder = Decoder::new(head)?;

@@ -2,7 +2,7 @@
 
 use super::{CHUNK, chunk, head, redisbloom};
 use crate::filter::foreign::Scheme;
-use crate::filter::{Origin, ValueRef};
+use crate::filter::{FilterRef, Origin};
 use crate::mem::Words;
 
 /// Writes a value piece by piece. It keeps no position: any chunk can be asked for at any time, which is what a dump
@@ -10,7 +10,7 @@ use crate::mem::Words;
 ///
 /// What came from RedisBloom is written as RedisBloom writes it, unless [`native`](Encoder::native) is asked for.
 pub struct Encoder<'a> {
-    value: ValueRef<'a>,
+    value: FilterRef<'a>,
     head: Vec<u8>,
     format: Format,
 }
@@ -34,13 +34,13 @@ struct Array<'a> {
 
 impl<'a> Encoder<'a> {
     /// Prepares to write a filter of any kind, in the format of its origin.
-    pub fn new(value: impl Into<ValueRef<'a>>) -> Encoder<'a> {
+    pub fn new(value: impl Into<FilterRef<'a>>) -> Encoder<'a> {
         let value = value.into();
         let head = match value {
-            ValueRef::Foreign(filter) if matches!(filter.scheme(), Scheme::RedisBloom(_)) => {
+            FilterRef::Foreign(filter) if matches!(filter.scheme(), Scheme::RedisBloom(_)) => {
                 redisbloom::bloom_head(filter)
             }
-            ValueRef::Cuckoo(filter) if filter.spec().origin != Origin::Bloomery => {
+            FilterRef::Cuckoo(filter) if filter.spec().origin != Origin::Bloomery => {
                 redisbloom::cuckoo_head(filter)
             }
             _ => return Encoder::native(value),
@@ -49,7 +49,7 @@ impl<'a> Encoder<'a> {
     }
 
     /// Prepares to write a filter of any kind in our format.
-    pub fn native(value: impl Into<ValueRef<'a>>) -> Encoder<'a> {
+    pub fn native(value: impl Into<FilterRef<'a>>) -> Encoder<'a> {
         let value = value.into();
         let (head, stamp) = head::encode(value);
         Encoder { value, head, format: Format::Native { stamp } }
@@ -129,10 +129,10 @@ impl<'a> Encoder<'a> {
         let (value, format) = (self.value, self.format);
         value.arrays().enumerate().map(move |(index, words)| {
             let bytes = match (format, value) {
-                (Format::RedisBloom, ValueRef::Foreign(filter)) => {
+                (Format::RedisBloom, FilterRef::Foreign(filter)) => {
                     filter.links().get(index).map(|link| link.spec().bytes)
                 }
-                (Format::RedisBloom, ValueRef::Cuckoo(filter)) => {
+                (Format::RedisBloom, FilterRef::Cuckoo(filter)) => {
                     filter.tables().get(index).map(|table| filter.spec().slots_of(table.buckets()))
                 }
                 _ => None,

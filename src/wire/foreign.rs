@@ -4,7 +4,7 @@ use super::decode::Filled;
 use super::head::{Header, read, write};
 use super::{DecodeError, import, redisbloom};
 use crate::error::Error;
-use crate::filter::Value;
+use crate::filter::Filter;
 use crate::filter::foreign::{Encoding, Foreign, Growth, Link, LinkSpec, RedisBloomPlan, Scheme};
 use crate::params::limits;
 use serde::{Deserialize, Serialize};
@@ -93,13 +93,13 @@ impl Description {
     }
 
     /// The filter, from the bits of all its links.
-    pub(super) fn build(self, arrays: Vec<Filled>) -> Result<Value, DecodeError> {
+    pub(super) fn build(self, arrays: Vec<Filled>) -> Result<Filter, DecodeError> {
         let links = self.links.into_iter().zip(arrays);
         let links = links.map(|((spec, items), filled)| Link::from_words(spec, items, filled.words));
         let filter = links
             .collect::<Result<_, Error>>()
             .and_then(|links| Foreign::new(self.scheme, self.encoding, self.growth, links));
-        Ok(Value::Foreign(Box::new(filter?)))
+        Ok(Filter::Foreign(Box::new(filter?)))
     }
 }
 

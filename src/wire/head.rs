@@ -14,7 +14,7 @@
 
 use super::decode::Filled;
 use super::{DecodeError, MAGIC, VERSION, bloom, cuckoo, foreign, rebuild, take};
-use crate::filter::{Value, ValueRef};
+use crate::filter::{Filter, FilterRef};
 use bincode::Options;
 use serde::{Deserialize, Serialize};
 
@@ -87,7 +87,7 @@ impl Description {
     }
 
     /// The value, from all its arrays.
-    pub(super) fn build(self, arrays: Vec<Filled>) -> Result<Value, DecodeError> {
+    pub(super) fn build(self, arrays: Vec<Filled>) -> Result<Filter, DecodeError> {
         match self {
             Description::Bloom(description) => description.build(arrays),
             Description::Cuckoo(description) => description.build(arrays),
@@ -98,17 +98,17 @@ impl Description {
 }
 
 /// The header of a value.
-pub(super) fn header(value: ValueRef<'_>) -> Header {
+pub(super) fn header(value: FilterRef<'_>) -> Header {
     match value {
-        ValueRef::Bloom(filter) => bloom::encode(filter),
-        ValueRef::Cuckoo(filter) => cuckoo::encode(filter),
-        ValueRef::Foreign(filter) => foreign::encode(filter),
-        ValueRef::Rebuild(rebuild) => rebuild::encode(rebuild),
+        FilterRef::Bloom(filter) => bloom::encode(filter),
+        FilterRef::Cuckoo(filter) => cuckoo::encode(filter),
+        FilterRef::Foreign(filter) => foreign::encode(filter),
+        FilterRef::Rebuild(rebuild) => rebuild::encode(rebuild),
     }
 }
 
 /// The head of a value, and its stamp.
-pub(super) fn encode(value: ValueRef<'_>) -> (Vec<u8>, u32) {
+pub(super) fn encode(value: FilterRef<'_>) -> (Vec<u8>, u32) {
     let Header { kind, bytes, stamp } = header(value);
     let mut head = Vec::new();
     head.extend_from_slice(&MAGIC);

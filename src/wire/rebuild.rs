@@ -4,7 +4,7 @@
 use super::decode::Filled;
 use super::head::{self, Header, header, read, write};
 use super::{DecodeError, bloom};
-use crate::filter::{Rebuild, Value};
+use crate::filter::{Filter, Rebuild};
 use crate::params::limits;
 use serde::{Deserialize, Serialize};
 
@@ -43,7 +43,7 @@ impl Description {
     }
 
     /// Both filters, from all their arrays.
-    pub(super) fn build(self, mut arrays: Vec<Filled>) -> Result<Value, DecodeError> {
+    pub(super) fn build(self, mut arrays: Vec<Filled>) -> Result<Filter, DecodeError> {
         let live = self.live.arrays().len();
         if arrays.len() < live {
             return Err(DecodeError::Length("body"));
@@ -51,7 +51,7 @@ impl Description {
         let shadow = self.shadow.build(arrays.split_off(live))?;
         let shadow = shadow.into_bloom().ok_or(DecodeError::Field("kind of the shadow"))?;
         let rebuild = Rebuild::new(self.live.build(arrays)?, shadow, self.deletes_missed)?;
-        Ok(Value::Rebuild(Box::new(rebuild)))
+        Ok(Filter::Rebuild(Box::new(rebuild)))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::naive::Naive;
 use super::{Case, add_all, filled, hash, wire};
-use bloomery::{Filter, Spec};
+use bloomery::{Bloom, Spec};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use std::collections::HashMap;
@@ -44,7 +44,7 @@ pub(crate) fn counts_of_a_sparse_filter_are_exact(spec: &Spec, case: &Case) -> T
     // 24 items in a filter for 4000 at 1e-9: that one of them is a false positive among the others, or counted too
     // high, does not happen in a million cases.
     let spec = Spec { capacity: 4000, error_rate: 1e-9, layout: bloomery::LayoutChoice::Classic, ..*spec };
-    let mut filter = Filter::new(spec).unwrap();
+    let mut filter = Bloom::new(spec).unwrap();
     let items: Vec<_> = case.a.iter().map(|item| item % 24).collect();
     add_all(&mut filter, &items);
     let counts = tally(&items);
@@ -101,7 +101,7 @@ pub(crate) fn counters_saturate_and_stay_there(spec: &Spec, case: &Case) -> Test
     if maximum(spec) > 255 && !case.seed.is_multiple_of(64) {
         return Ok(());
     }
-    let (mut filter, mut naive) = (Filter::new(*spec).unwrap(), Naive::new(*spec));
+    let (mut filter, mut naive) = (Bloom::new(*spec).unwrap(), Naive::new(*spec));
     let item = hash(&filter, *first);
     let max = maximum(spec);
     for n in 1..=max + 2 {
@@ -113,7 +113,7 @@ pub(crate) fn counters_saturate_and_stay_there(spec: &Spec, case: &Case) -> Test
     prop_assert!(!filter.add(item).unwrap().changed);
     // Every counter of this item is pinned: whatever is done, it stays.
     let pinned =
-        |filter: &Filter| -> Vec<bool> { wire::cells(filter).iter().map(|cell| *cell == max).collect() };
+        |filter: &Bloom| -> Vec<bool> { wire::cells(filter).iter().map(|cell| *cell == max).collect() };
     let at_first = pinned(&filter);
     prop_assert_eq!(filter.layers()[0].saturated(), at_first.iter().filter(|pinned| **pinned).count() as u64);
     prop_assert_eq!(filter.ones(), filter.layers()[0].saturated());

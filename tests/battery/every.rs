@@ -3,18 +3,18 @@
 use super::naive::Naive;
 use super::{Case, add_all, figures, filled, hash, refuses, wire};
 use bloomery::filter::Window;
-use bloomery::{Added, Cell, Error, Filter, ItemHash, Spec};
+use bloomery::{Added, Bloom, Cell, Error, ItemHash, Spec};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
 /// Adds what the filter takes: all but new items of a full filter that refuses them.
-fn add_what_fits(filter: &mut Filter, items: &[u16]) -> Vec<u16> {
+fn add_what_fits(filter: &mut Bloom, items: &[u16]) -> Vec<u16> {
     let taken = |item: &&u16| filter.add(hash(filter, **item)).is_ok();
     items.iter().filter(taken).copied().collect()
 }
 
 /// Brings two chains to the same number of layers, without which they cannot be combined.
-fn align(a: &mut Filter, b: &mut Filter) {
+fn align(a: &mut Bloom, b: &mut Bloom) {
     while a.layers().len() < b.layers().len() {
         a.grow().unwrap();
     }
@@ -25,7 +25,7 @@ fn align(a: &mut Filter, b: &mut Filter) {
 
 /// What was added is there, and every answer to an add agrees with the test before it.
 pub(crate) fn no_false_negative(spec: &Spec, case: &Case) -> TestCaseResult {
-    let mut filter = Filter::new(*spec).unwrap();
+    let mut filter = Bloom::new(*spec).unwrap();
     for item in &case.a {
         let item = hash(&filter, *item);
         let before = filter.contains(item);
@@ -37,7 +37,7 @@ pub(crate) fn no_false_negative(spec: &Spec, case: &Case) -> TestCaseResult {
             Err(why) => prop_assert!(refuses(spec) && !before && why == Error::Full, "{}", why),
         }
     }
-    let mut filter = Filter::new(*spec).unwrap();
+    let mut filter = Bloom::new(*spec).unwrap();
     for item in add_what_fits(&mut filter, &case.a) {
         prop_assert!(filter.contains(hash(&filter, item)));
     }
@@ -46,7 +46,7 @@ pub(crate) fn no_false_negative(spec: &Spec, case: &Case) -> TestCaseResult {
 
 /// A second add says so; bits stay as they are, and counters change only while they can.
 pub(crate) fn a_duplicate_adds_nothing(spec: &Spec, case: &Case) -> TestCaseResult {
-    let mut filter = Filter::new(*spec).unwrap();
+    let mut filter = Bloom::new(*spec).unwrap();
     for item in add_what_fits(&mut filter, &case.a) {
         let item = hash(&filter, item);
         let (before, items) = (wire::body(&filter), filter.items());
@@ -63,10 +63,10 @@ pub(crate) fn a_duplicate_adds_nothing(spec: &Spec, case: &Case) -> TestCaseResu
 
 /// Afterwards the filter is as one that never held anything.
 pub(crate) fn clear_empties(spec: &Spec, case: &Case) -> TestCaseResult {
-    let mut filter = Filter::new(*spec).unwrap();
+    let mut filter = Bloom::new(*spec).unwrap();
     add_what_fits(&mut filter, &case.a);
     filter.clear().unwrap();
-    let fresh = Filter::new(*spec).unwrap();
+    let fresh = Bloom::new(*spec).unwrap();
     prop_assert_eq!(figures(&filter), figures(&fresh));
     prop_assert_eq!(wire::encode(&filter), wire::encode(&fresh));
     prop_assert!(case.a.iter().all(|item| !filter.contains(hash(&filter, *item))));
@@ -80,7 +80,7 @@ pub(crate) fn clear_empties(spec: &Spec, case: &Case) -> TestCaseResult {
 
 /// The union has the items of both, and its number of items lies between what is sure and what is possible.
 pub(crate) fn union_is_a_superset(spec: &Spec, case: &Case) -> TestCaseResult {
-    let (mut a, mut b) = (Filter::new(*spec).unwrap(), Filter::new(*spec).unwrap());
+    let (mut a, mut b) = (Bloom::new(*spec).unwrap(), Bloom::new(*spec).unwrap());
     let (in_a, in_b) = (add_what_fits(&mut a, &case.a), add_what_fits(&mut b, &case.b));
     if a.layers().len() != b.layers().len() {
         let before = wire::encode(&a);
@@ -104,7 +104,7 @@ pub(crate) fn union_is_a_superset(spec: &Spec, case: &Case) -> TestCaseResult {
 
 /// The intersection has the common items and nothing that only one of the two admitted to.
 pub(crate) fn intersection_keeps_the_common(spec: &Spec, case: &Case) -> TestCaseResult {
-    let (mut a, mut b) = (Filter::new(*spec).unwrap(), Filter::new(*spec).unwrap());
+    let (mut a, mut b) = (Bloom::new(*spec).unwrap(), Bloom::new(*spec).unwrap());
     let (in_a, in_b) = (add_what_fits(&mut a, &case.a), add_what_fits(&mut b, &case.b));
     align(&mut a, &mut b);
     let before = a.snapshot().unwrap();
@@ -130,14 +130,14 @@ pub(crate) fn intersection_keeps_the_common(spec: &Spec, case: &Case) -> TestCas
 
 /// `equal` says what the cells say, and congruence what hash, seed and shape say.
 pub(crate) fn equal_means_equal_cells(spec: &Spec, case: &Case) -> TestCaseResult {
-    let (mut a, mut b) = (Filter::new(*spec).unwrap(), Filter::new(*spec).unwrap());
+    let (mut a, mut b) = (Bloom::new(*spec).unwrap(), Bloom::new(*spec).unwrap());
     add_what_fits(&mut a, &case.a);
     add_what_fits(&mut b, &case.a);
     prop_assert!(a.equal(&b) && b.equal(&a));
     add_what_fits(&mut b, &case.b);
     prop_assert_eq!(a.equal(&b), wire::body(&a) == wire::body(&b));
-    let stranger = Filter::new(super::seeded(spec, !case.seed)).unwrap();
-    prop_assert!(!stranger.is_congruent(&Filter::new(*spec).unwrap()));
+    let stranger = Bloom::new(super::seeded(spec, !case.seed)).unwrap();
+    prop_assert!(!stranger.is_congruent(&Bloom::new(*spec).unwrap()));
     let before = wire::encode(&a);
     prop_assert_eq!(a.union(&stranger), Err(Error::Mismatch));
     prop_assert_eq!(a.intersect(&stranger), Err(Error::Mismatch));
@@ -147,7 +147,7 @@ pub(crate) fn equal_means_equal_cells(spec: &Spec, case: &Case) -> TestCaseResul
 
 /// A copy is the same in all figures and cells, and neither sees what happens to the other.
 pub(crate) fn a_snapshot_is_equal_and_independent(spec: &Spec, case: &Case) -> TestCaseResult {
-    let mut filter = Filter::new(*spec).unwrap();
+    let mut filter = Bloom::new(*spec).unwrap();
     add_what_fits(&mut filter, &case.a);
     let mut copy = filter.snapshot().unwrap();
     prop_assert!(copy.equal(&filter));
@@ -164,7 +164,7 @@ pub(crate) fn a_snapshot_is_equal_and_independent(spec: &Spec, case: &Case) -> T
 
 /// A reader says what the filter says, of what was added before it was made and of what is added to those layers after.
 pub(crate) fn a_reader_answers_the_same(spec: &Spec, case: &Case) -> TestCaseResult {
-    let mut filter = Filter::new(*spec).unwrap();
+    let mut filter = Bloom::new(*spec).unwrap();
     add_what_fits(&mut filter, &case.a);
     let reader = filter.reader();
     for item in 0..240 {
@@ -188,7 +188,7 @@ pub(crate) fn a_reader_answers_the_same(spec: &Spec, case: &Case) -> TestCaseRes
 /// Many at a time get the answers that one at a time gets: of the filter, of its reader, of each layer for those asked
 /// about; in a window as of any generation, those by which some or all of the others are dead among them.
 pub(crate) fn many_at_a_time_are_answered_as_one_by_one(spec: &Spec, case: &Case) -> TestCaseResult {
-    let mut filter = Filter::new(*spec).unwrap();
+    let mut filter = Bloom::new(*spec).unwrap();
     // In a window the halves of the list lie in different generations.
     for items in case.a.chunks(case.a.len().div_ceil(2).max(1)) {
         if let Some(newest) = filter.window().map(Window::newest) {
@@ -223,7 +223,7 @@ pub(crate) fn many_at_a_time_are_answered_as_one_by_one(spec: &Spec, case: &Case
 
 /// Bytes give back the filter that they were made of: cells, parameters, every figure, and the same bytes.
 pub(crate) fn encoding_and_decoding_changes_nothing(spec: &Spec, case: &Case) -> TestCaseResult {
-    let mut filter = Filter::new(*spec).unwrap();
+    let mut filter = Bloom::new(*spec).unwrap();
     add_what_fits(&mut filter, &case.a);
     let bytes = wire::encode(&filter);
     let copy = wire::decode(&bytes).unwrap();
@@ -236,7 +236,7 @@ pub(crate) fn encoding_and_decoding_changes_nothing(spec: &Spec, case: &Case) ->
 
 /// A replica that began from the bytes stays equal to its primary, whatever comes: adds, deletes, rotations.
 pub(crate) fn a_decoded_copy_goes_on_alike(spec: &Spec, case: &Case) -> TestCaseResult {
-    let mut filter = Filter::new(*spec).unwrap();
+    let mut filter = Bloom::new(*spec).unwrap();
     let added = add_what_fits(&mut filter, &case.a);
     if spec.cell != Cell::Bit && case.seed.is_multiple_of(4) {
         // Emptied again in another order, which need not take the number of items back to 0.
@@ -276,7 +276,7 @@ pub(crate) fn a_decoded_copy_goes_on_alike(spec: &Spec, case: &Case) -> TestCase
 
 /// The counts that are kept as cells change are those of the cells, and the cells are those of the plainest model.
 pub(crate) fn tallies_equal_a_recount(spec: &Spec, case: &Case) -> TestCaseResult {
-    let (mut filter, mut naive) = (Filter::new(*spec).unwrap(), Naive::new(*spec));
+    let (mut filter, mut naive) = (Bloom::new(*spec).unwrap(), Naive::new(*spec));
     for (i, step) in case.a.iter().chain(&case.b).enumerate() {
         let item = hash(&filter, *step);
         if spec.cell != Cell::Bit && step % 4 == 0 {
@@ -298,7 +298,7 @@ pub(crate) fn tallies_equal_a_recount(spec: &Spec, case: &Case) -> TestCaseResul
 
 /// ADDNX: an item that is there is left alone, one that is not is added as ever.
 pub(crate) fn add_if_absent_adds_what_is_absent(spec: &Spec, case: &Case) -> TestCaseResult {
-    let mut filter = Filter::new(*spec).unwrap();
+    let mut filter = Bloom::new(*spec).unwrap();
     for item in &case.a {
         let item = hash(&filter, *item);
         let (present, before) = (filter.contains(item), wire::encode(&filter));
@@ -316,7 +316,7 @@ pub(crate) fn add_if_absent_adds_what_is_absent(spec: &Spec, case: &Case) -> Tes
 
 /// A hint is a hint.
 pub(crate) fn prefetch_changes_nothing(spec: &Spec, case: &Case) -> TestCaseResult {
-    let mut filter = Filter::new(*spec).unwrap();
+    let mut filter = Bloom::new(*spec).unwrap();
     add_what_fits(&mut filter, &case.a);
     let before = wire::encode(&filter);
     case.b.iter().for_each(|item| filter.prefetch(hash(&filter, *item)));
@@ -342,7 +342,7 @@ pub(crate) fn sets_of_bits_know_no_order(spec: &Spec, case: &Case) -> TestCaseRe
     let forwards = filled(spec, &case.a);
     let mut backwards: Vec<_> = case.a.iter().rev().copied().collect();
     backwards.extend(&case.a);
-    let mut other = Filter::new(*spec).unwrap();
+    let mut other = Bloom::new(*spec).unwrap();
     add_all(&mut other, &backwards);
     prop_assert!(other.equal(&forwards));
     Ok(())
@@ -350,7 +350,7 @@ pub(crate) fn sets_of_bits_know_no_order(spec: &Spec, case: &Case) -> TestCaseRe
 
 /// The error rate is kept by refusing what is new, and only that.
 pub(crate) fn a_full_filter_refuses_new_items_only(spec: &Spec, case: &Case) -> TestCaseResult {
-    let mut filter = Filter::new(*spec).unwrap();
+    let mut filter = Bloom::new(*spec).unwrap();
     for item in case.a.iter().chain(&case.b) {
         let item = hash(&filter, *item);
         let newest = filter.window().map_or(&filter.layers()[0], |window| window.current());

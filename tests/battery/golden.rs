@@ -5,12 +5,12 @@ use bloomery::filter::foreign::{Encoding, Growth, Link, LinkSpec, RedisBloomPlan
 use bloomery::filter::{Foreign, Origin, Rebuild};
 use bloomery::wire::import::{self, bitmap};
 use bloomery::{
-    Cell, Cuckoo, CuckooSpec, Family, Filter, HashKind, LayoutChoice, Overflow, Seed, Spec, Tightening, Value,
+    Bloom, Cell, Cuckoo, CuckooSpec, Family, Filter, HashKind, LayoutChoice, Overflow, Seed, Spec, Tightening,
 };
 use std::path::PathBuf;
 
 /// A golden file: its name, and the filter that it holds.
-pub(crate) type Recipe = (&'static str, fn() -> Filter);
+pub(crate) type Recipe = (&'static str, fn() -> Bloom);
 
 /// The same of a cuckoo filter.
 pub(crate) type CuckooRecipe = (&'static str, fn() -> Cuckoo);
@@ -23,8 +23,8 @@ pub(crate) type RebuildRecipe = (&'static str, fn() -> Rebuild);
 
 const SEED: u128 = 0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100;
 
-fn make(spec: Spec) -> Filter {
-    Filter::new(Spec { seed: Seed::from(SEED), ..spec }).unwrap()
+fn make(spec: Spec) -> Bloom {
+    Bloom::new(Spec { seed: Seed::from(SEED), ..spec }).unwrap()
 }
 
 /// Item `i`. Most are short; every eighth is one of up to 300 bytes, so that every branch of the hashes is taken.
@@ -39,20 +39,20 @@ pub(crate) fn item(i: u32) -> Vec<u8> {
 const ASKED: u32 = 600;
 
 /// Adds items by number.
-fn add(filter: &mut Filter, items: impl IntoIterator<Item = u32>) {
+fn add(filter: &mut Bloom, items: impl IntoIterator<Item = u32>) {
     for i in items {
         filter.add(filter.hash(&item(i))).unwrap();
     }
 }
 
-fn with(spec: Spec, items: u32) -> Filter {
+fn with(spec: Spec, items: u32) -> Bloom {
     let mut filter = make(spec);
     add(&mut filter, 0..items);
     filter
 }
 
 /// Counts of 1 to 20 for the first items, some deleted again; four-bit counters lose count at 15.
-fn counted(spec: Spec) -> Filter {
+fn counted(spec: Spec) -> Bloom {
     let mut filter = make(Spec { family: Family::Fixed(Overflow::Saturate), ..spec });
     (0..20).for_each(|i| add(&mut filter, std::iter::repeat_n(i, i as usize + 1)));
     add(&mut filter, 20..80);
@@ -61,16 +61,16 @@ fn counted(spec: Spec) -> Filter {
 }
 
 /// A chain of layers, the last of them begun.
-fn grown(expansion: u32, tightening: Tightening, spec: Spec, items: u32) -> Filter {
+fn grown(expansion: u32, tightening: Tightening, spec: Spec, items: u32) -> Bloom {
     with(Spec { family: Family::Scaling { expansion, tightening }, ..spec }, items)
 }
 
 /// Thirty items in each of several generations, of which some have been dropped.
-fn rotated(spec: Spec, every_ms: u64) -> Filter {
+fn rotated(spec: Spec, every_ms: u64) -> Bloom {
     let generations = 4;
     let family = Family::Window { generations, overflow: Overflow::Saturate, every_ms };
     let spec = Spec { family, seed: Seed::from(SEED), ..spec };
-    let mut filter = Filter::new_since(spec, 1_700_000_000_000 * every_ms.min(1)).unwrap();
+    let mut filter = Bloom::new_since(spec, 1_700_000_000_000 * every_ms.min(1)).unwrap();
     for number in [0, 1, 2, 3, 5, 6] {
         // By the clock or by hand: the number of the generation is not the number of rotations by hand.
         let by_clock = number % 5 == 0;
@@ -236,22 +236,22 @@ pub(crate) const FOREIGN: &[ForeignRecipe] = &[
 /// All filters that are being rebuilt.
 #[rustfmt::skip] // a table
 pub(crate) const REBUILDS: &[RebuildRecipe] = &[
-    ("rebuild-counting",      || rebuilt(Value::Bloom(counted(Spec::counting(80, 0.01))), with(Spec::counting(100, 0.01), 90), 20)),
-    ("rebuild-chain",         || rebuilt(Value::Bloom(grown(2, Tightening::INVERSE_SQUARE, Spec::fixed(50, 0.01), 300)), with(Spec::fixed(400, 0.001), 200), 0)),
+    ("rebuild-counting",      || rebuilt(Filter::Bloom(counted(Spec::counting(80, 0.01))), with(Spec::counting(100, 0.01), 90), 20)),
+    ("rebuild-chain",         || rebuilt(Filter::Bloom(grown(2, Tightening::INVERSE_SQUARE, Spec::fixed(50, 0.01), 300)), with(Spec::fixed(400, 0.001), 200), 0)),
     ("rebuild-windows",       || {
         let live = rotated(Spec::fixed(100, 0.01), 60_000);
         let family = Family::Window { generations: 3, overflow: Overflow::Saturate, every_ms: 60_000 };
         let mut shadow = make(Spec { family, ..Spec::fixed(150, 0.01) }).in_step_with(live.window());
         add(&mut shadow, 180..240);
-        rebuilt(Value::Bloom(live), shadow, 0)
+        rebuilt(Filter::Bloom(live), shadow, 0)
     }),
     ("rebuild-redisbloom",    || {
         let live = filled(redisbloom_chain(RedisBloomPlan::Full, 5, 2, TODAYS_LINK), 0..200);
-        rebuilt(Value::Foreign(Box::new(live)), grown(2, Tightening::INVERSE_SQUARE, Spec::fixed(90, 0.01), 100), 0)
+        rebuilt(Filter::Foreign(Box::new(live)), grown(2, Tightening::INVERSE_SQUARE, Spec::fixed(90, 0.01), 100), 0)
     }),
 ];
 
-fn rebuilt(live: Value, shadow: Filter, deletes_missed: u64) -> Rebuild {
+fn rebuilt(live: Filter, shadow: Bloom, deletes_missed: u64) -> Rebuild {
     Rebuild::new(live, shadow, deletes_missed).unwrap()
 }
 
@@ -280,11 +280,11 @@ const OLD_LINK: LinkSpec = LinkSpec {
 };
 
 /// The names of all, and the filters that today's code makes.
-pub(crate) fn all() -> Vec<(&'static str, Value)> {
-    let bloom = RECIPES.iter().map(|(name, recipe)| (*name, Value::Bloom(recipe())));
-    let cuckoo = CUCKOOS.iter().map(|(name, recipe)| (*name, Value::Cuckoo(Box::new(recipe()))));
-    let foreign = FOREIGN.iter().map(|(name, recipe)| (*name, Value::Foreign(Box::new(recipe()))));
-    let rebuild = REBUILDS.iter().map(|(name, recipe)| (*name, Value::Rebuild(Box::new(recipe()))));
+pub(crate) fn all() -> Vec<(&'static str, Filter)> {
+    let bloom = RECIPES.iter().map(|(name, recipe)| (*name, Filter::Bloom(recipe())));
+    let cuckoo = CUCKOOS.iter().map(|(name, recipe)| (*name, Filter::Cuckoo(Box::new(recipe()))));
+    let foreign = FOREIGN.iter().map(|(name, recipe)| (*name, Filter::Foreign(Box::new(recipe()))));
+    let rebuild = REBUILDS.iter().map(|(name, recipe)| (*name, Filter::Rebuild(Box::new(recipe()))));
     bloom.chain(cuckoo).chain(foreign).chain(rebuild).collect()
 }
 
@@ -315,9 +315,9 @@ pub(crate) fn items() -> String {
 /// What a filter says of those items, as JSON for readers that are not ours: a 1 or 0 for each, its count where the
 /// filter counts, and in a window its age under the newest generation, −1 for none. Of one that is being rebuilt what the
 /// live filter says, and beside that its shadow.
-pub(crate) fn answers(value: &Value) -> String {
+pub(crate) fn answers(value: &Filter) -> String {
     match value {
-        Value::Bloom(filter) => {
+        Filter::Bloom(filter) => {
             let hashes: Vec<_> = (0..ASKED).map(|i| filter.hash(&item(i))).collect();
             let contains = hashes.iter().map(|hash| filter.contains(*hash)).collect();
             let counts = hashes.iter().map(|hash| filter.count(*hash).ok()).collect();
@@ -327,20 +327,20 @@ pub(crate) fn answers(value: &Value) -> String {
             });
             json(filter.items(), filter.ones(), contains, counts, ages)
         }
-        Value::Cuckoo(filter) => {
+        Filter::Cuckoo(filter) => {
             let hashes: Vec<_> = (0..ASKED).map(|i| filter.hash(&item(i))).collect();
             let contains = hashes.iter().map(|hash| filter.contains(*hash)).collect();
             let counts = hashes.iter().map(|hash| filter.count(*hash)).collect();
             // A slot in use is an item.
             json(filter.items(), filter.items(), contains, Some(counts), None)
         }
-        Value::Foreign(filter) => {
+        Filter::Foreign(filter) => {
             let contains = (0..ASKED).map(|i| filter.contains(&item(i))).collect();
             json(filter.items(), filter.ones(), contains, None, None)
         }
-        Value::Rebuild(rebuild) => {
+        Filter::Rebuild(rebuild) => {
             let live = answers(rebuild.live());
-            let shadow = answers(&Value::Bloom(rebuild.shadow().snapshot().unwrap()));
+            let shadow = answers(&Filter::Bloom(rebuild.shadow().snapshot().unwrap()));
             let live = live.strip_suffix("\n}\n").expect("an object");
             format!("{live},\n\"deletes missed\": {},\n\"shadow\": {shadow}}}\n", rebuild.deletes_missed())
         }

@@ -13,8 +13,8 @@ pub(crate) mod scaling;
 pub(crate) mod windows;
 pub(crate) mod wire;
 
-use bloomery::filter::ValueRef;
-use bloomery::{Filter, ItemHash, Overflow, Seed, Spec};
+use bloomery::filter::FilterRef;
+use bloomery::{Bloom, ItemHash, Overflow, Seed, Spec};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseResult, TestRunner};
@@ -60,22 +60,22 @@ pub(crate) fn seeded(spec: &Spec, seed: u64) -> Spec {
 
 /// The hash of a small item: two bytes and as many again as make lengths of 2 to 20, for both hashes treat them
 /// differently.
-pub(crate) fn hash(filter: &Filter, item: u16) -> ItemHash {
+pub(crate) fn hash(filter: &Bloom, item: u16) -> ItemHash {
     let mut bytes = [0xA5; 20];
     bytes[..2].copy_from_slice(&item.to_le_bytes());
     filter.hash(&bytes[..2 + usize::from(item % 19)])
 }
 
 /// Adds the items, growing where the kind grows.
-pub(crate) fn add_all(filter: &mut Filter, items: &[u16]) {
+pub(crate) fn add_all(filter: &mut Bloom, items: &[u16]) {
     for item in items {
         filter.add(hash(filter, *item)).expect("this kind refuses nothing");
     }
 }
 
 /// A filter that holds the items.
-pub(crate) fn filled(spec: &Spec, items: &[u16]) -> Filter {
-    let mut filter = Filter::new(*spec).expect("every kind can be made");
+pub(crate) fn filled(spec: &Spec, items: &[u16]) -> Bloom {
+    let mut filter = Bloom::new(*spec).expect("every kind can be made");
     add_all(&mut filter, items);
     filter
 }
@@ -90,7 +90,7 @@ pub(crate) fn refuses(spec: &Spec) -> bool {
 }
 
 /// The INFO figures: all that a filter says about itself.
-pub(crate) fn figures(filter: &Filter) -> impl PartialEq + std::fmt::Debug + use<> {
+pub(crate) fn figures(filter: &Bloom) -> impl PartialEq + std::fmt::Debug + use<> {
     let layers = filter.layers();
     let of_layers: Vec<_> = layers.iter().map(|l| (l.shape(), l.items(), l.ones(), l.saturated())).collect();
     let window = filter.window().map(|window| (window.newest(), window.schedule()));
@@ -99,21 +99,21 @@ pub(crate) fn figures(filter: &Filter) -> impl PartialEq + std::fmt::Debug + use
 }
 
 /// The same of a filter of any kind, cuckoo filters among them.
-pub(crate) fn portrait<'a>(filter: impl Into<ValueRef<'a>>) -> String {
+pub(crate) fn portrait<'a>(filter: impl Into<FilterRef<'a>>) -> String {
     match filter.into() {
-        ValueRef::Bloom(filter) => format!("{:?}", figures(filter)),
-        ValueRef::Cuckoo(filter) => {
+        FilterRef::Bloom(filter) => format!("{:?}", figures(filter)),
+        FilterRef::Cuckoo(filter) => {
             let tables: Vec<_> =
                 filter.tables().iter().map(|table| (table.buckets(), table.bytes())).collect();
             let counts = [filter.items(), filter.deletes(), filter.moves(), filter.bytes()];
             format!("{:?}", (filter.spec(), counts, tables, filter.next_bytes(), filter.is_sparse()))
         }
-        ValueRef::Foreign(filter) => {
+        FilterRef::Foreign(filter) => {
             let links: Vec<_> =
                 filter.links().iter().map(|link| (link.spec(), link.items(), link.ones())).collect();
             format!("{:?}", (filter.scheme(), filter.encoding(), filter.growth(), links))
         }
-        ValueRef::Rebuild(rebuild) => {
+        FilterRef::Rebuild(rebuild) => {
             let shadow = figures(rebuild.shadow());
             format!("{} {shadow:?} {}", portrait(rebuild.live()), rebuild.deletes_missed())
         }

@@ -1,7 +1,7 @@
 //! The plainest possible filter: a list of numbers per layer, no packing, no atomics, no tallies kept. It follows the
 //! published format and none of the crate's code but the hash and the shapes, and says exactly what each answer is.
 
-use bloomery::{Added, Cell, Family, Filter, ItemHash, Layout, Overflow, Shape, Spec};
+use bloomery::{Added, Bloom, Cell, Family, ItemHash, Layout, Overflow, Shape, Spec};
 
 /// One layer.
 #[derive(Clone)]
@@ -200,7 +200,7 @@ impl Naive {
     }
 
     /// Says where the filter differs, in whatever can be asked of it without an item.
-    pub(crate) fn differs(&self, filter: &Filter) -> Option<String> {
+    pub(crate) fn differs(&self, filter: &Bloom) -> Option<String> {
         let layers = filter.layers();
         if layers.len() != self.layers.len() {
             return Some(format!("{} layers, not {}", layers.len(), self.layers.len()));

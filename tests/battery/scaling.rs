@@ -1,7 +1,7 @@
 //! Laws of filters that grow.
 
 use super::{Case, filled, hash, wire};
-use bloomery::{Added, Error, Family, Filter, Spec};
+use bloomery::{Added, Bloom, Error, Family, Spec};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
@@ -26,7 +26,7 @@ pub(crate) fn layers_follow_the_spec(spec: &Spec, case: &Case) -> TestCaseResult
 
 /// Growth comes with the first new item that finds the newest layer full, and not before.
 pub(crate) fn a_layer_is_opened_when_the_newest_is_full(spec: &Spec, case: &Case) -> TestCaseResult {
-    let mut filter = Filter::new(*spec).unwrap();
+    let mut filter = Bloom::new(*spec).unwrap();
     for item in case.a.iter().chain(&case.b) {
         let item = hash(&filter, *item);
         let newest = filter.layers().last().unwrap();
@@ -42,8 +42,8 @@ pub(crate) fn a_layer_is_opened_when_the_newest_is_full(spec: &Spec, case: &Case
 
 /// The road for a caller who has to ask for memory first.
 pub(crate) fn without_growth_a_full_chain_refuses(spec: &Spec, case: &Case) -> TestCaseResult {
-    let mut filter = Filter::new(*spec).unwrap();
-    let mut growing = Filter::new(*spec).unwrap();
+    let mut filter = Bloom::new(*spec).unwrap();
+    let mut growing = Bloom::new(*spec).unwrap();
     for item in &case.a {
         let item = hash(&filter, *item);
         let (present, before) = (filter.contains(item), wire::encode(&filter));
@@ -67,7 +67,7 @@ pub(crate) fn without_growth_a_full_chain_refuses(spec: &Spec, case: &Case) -> T
 pub(crate) fn growing_keeps_every_answer(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = filled(spec, &case.a);
     let answers =
-        |filter: &Filter| -> Vec<bool> { (0..240).map(|i| filter.contains(hash(filter, i))).collect() };
+        |filter: &Bloom| -> Vec<bool> { (0..240).map(|i| filter.contains(hash(filter, i))).collect() };
     let (before, items) = (answers(&filter), filter.items());
     for _ in 0..case.b.len() % 4 {
         prop_assert!(filter.grow().unwrap());

@@ -2,7 +2,7 @@
 
 use super::{Case, add_all, filled, hash, wire};
 use bloomery::filter::{Schedule, Window};
-use bloomery::{Error, Family, Filter, Spec};
+use bloomery::{Bloom, Error, Family, Spec};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ fn generations(spec: &Spec) -> u64 {
     generations.into()
 }
 
-fn ring(filter: &Filter) -> &Window {
+fn ring(filter: &Bloom) -> &Window {
     filter.window().expect("a window")
 }
 
@@ -27,7 +27,7 @@ fn batches(case: &Case) -> impl Iterator<Item = (&[u16], u64)> {
 }
 
 /// Whether an item that the filter should not have is there all the same, in which case laws about absence say nothing.
-fn is_false_positive(filter: &Filter, item: u16, newest_add: u64, current: u64) -> bool {
+fn is_false_positive(filter: &Bloom, item: u16, newest_add: u64, current: u64) -> bool {
     let dead = |age: u64| current - age != newest_add;
     ring(filter).alive(current).any(|(age, layer)| dead(age) && layer.contains(hash(filter, item)))
 }
@@ -35,7 +35,7 @@ fn is_false_positive(filter: &Filter, item: u16, newest_add: u64, current: u64) 
 /// An item is there for G−1 rotations after its last add, and after G it is gone.
 pub(crate) fn an_item_lives_for_its_generations(spec: &Spec, case: &Case) -> TestCaseResult {
     let span = generations(spec);
-    let mut filter = Filter::new(*spec).unwrap();
+    let mut filter = Bloom::new(*spec).unwrap();
     let mut added_in: HashMap<u16, u64> = HashMap::new();
     for (items, skip) in batches(case) {
         add_all(&mut filter, items);
@@ -60,7 +60,7 @@ pub(crate) fn an_item_lives_for_its_generations(spec: &Spec, case: &Case) -> Tes
 /// The age is the number of generations since the last add, or less for a false positive, and an ADD makes it 0.
 pub(crate) fn ages_count_generations(spec: &Spec, case: &Case) -> TestCaseResult {
     let span = generations(spec);
-    let mut filter = Filter::new(*spec).unwrap();
+    let mut filter = Bloom::new(*spec).unwrap();
     let mut added_in: HashMap<u16, u64> = HashMap::new();
     for (items, skip) in batches(case) {
         add_all(&mut filter, items);
@@ -85,7 +85,7 @@ pub(crate) fn ages_count_generations(spec: &Spec, case: &Case) -> TestCaseResult
 /// ADDNX does not renew: the item leaves G rotations after the add that found it absent.
 pub(crate) fn add_if_absent_counts_from_the_first_add(spec: &Spec, case: &Case) -> TestCaseResult {
     let span = generations(spec);
-    let mut filter = Filter::new(*spec).unwrap();
+    let mut filter = Bloom::new(*spec).unwrap();
     let Some(item) = case.a.first() else { return Ok(()) };
     let item = hash(&filter, *item);
     prop_assert!(filter.add_if_absent(item).unwrap().added);
@@ -108,7 +108,7 @@ pub(crate) fn add_if_absent_counts_from_the_first_add(spec: &Spec, case: &Case) 
 
 /// Skipping n numbers is n single rotations, at any distance.
 pub(crate) fn skipping_generations_drops_those_between(spec: &Spec, case: &Case) -> TestCaseResult {
-    let (mut leaping, mut walking) = (Filter::new(*spec).unwrap(), Filter::new(*spec).unwrap());
+    let (mut leaping, mut walking) = (Bloom::new(*spec).unwrap(), Bloom::new(*spec).unwrap());
     for (items, skip) in batches(case) {
         add_all(&mut leaping, items);
         add_all(&mut walking, items);
@@ -128,7 +128,7 @@ pub(crate) fn skipping_generations_drops_those_between(spec: &Spec, case: &Case)
 
 /// A read under a later generation answers as if the rotations had been done, however long the window was idle.
 pub(crate) fn reads_ignore_what_the_clock_has_dropped(spec: &Spec, case: &Case) -> TestCaseResult {
-    let mut filter = Filter::new(*spec).unwrap();
+    let mut filter = Bloom::new(*spec).unwrap();
     for (items, skip) in batches(case) {
         add_all(&mut filter, items);
         filter.advance(ring(&filter).newest() + skip).unwrap();
@@ -155,7 +155,7 @@ pub(crate) fn reads_ignore_what_the_clock_has_dropped(spec: &Spec, case: &Case) 
 /// Time before the present generation is the present generation.
 pub(crate) fn a_clock_that_steps_back_changes_nothing(spec: &Spec, case: &Case) -> TestCaseResult {
     let since = 1_000_000 + case.seed % 1_000_000;
-    let mut filter = Filter::new_since(*spec, since).unwrap();
+    let mut filter = Bloom::new_since(*spec, since).unwrap();
     let every = ring(&filter).schedule().every_ms;
     let mut latest = 0;
     for step in case.a.iter().chain(&case.b) {
@@ -185,7 +185,7 @@ pub(crate) fn a_clock_that_steps_back_changes_nothing(spec: &Spec, case: &Case) 
 
 /// After a rotation by hand the clock's next rotation comes on time, and opens the generation after.
 pub(crate) fn a_rotation_by_hand_shifts_the_schedule(spec: &Spec, case: &Case) -> TestCaseResult {
-    let mut filter = Filter::new_since(*spec, 5000).unwrap();
+    let mut filter = Bloom::new_since(*spec, 5000).unwrap();
     let Schedule { every_ms, .. } = ring(&filter).schedule();
     let (mut now, mut by_hand) = (5000, 0);
     for step in &case.b {
@@ -213,7 +213,7 @@ pub(crate) fn dropped_layers_are_handed_over(spec: &Spec, case: &Case) -> TestCa
     let retired = filter.advance(span).unwrap();
     prop_assert_eq!(retired.iter().map(|layer| layer.ones()).sum::<u64>(), ones);
     prop_assert_eq!(retired.len(), usize::from(ones > 0));
-    let fixed = Filter::new(Spec::fixed(10, 0.1)).unwrap().advance(1);
+    let fixed = Bloom::new(Spec::fixed(10, 0.1)).unwrap().advance(1);
     prop_assert_eq!(fixed.err(), Some(Error::NotWindow));
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The wire format taken apart and sealed again by hand, so that tests can lie to the decoder with true checksums.
 
-use bloomery::Filter;
-use bloomery::filter::ValueRef;
+use bloomery::Bloom;
+use bloomery::filter::FilterRef;
 use bloomery::wire::{DecodeError, Decoder, Encoder};
 use std::ops::Range;
 
@@ -27,23 +27,23 @@ pub(crate) const REBUILD_HEADER: usize = 16;
 pub(crate) const CHUNK_PREFIX: usize = 20;
 
 /// The file of a filter.
-pub(crate) fn encode<'a>(filter: impl Into<ValueRef<'a>>) -> Vec<u8> {
+pub(crate) fn encode<'a>(filter: impl Into<FilterRef<'a>>) -> Vec<u8> {
     Encoder::native(filter).to_vec()
 }
 
 /// A Bloom filter from its file.
-pub(crate) fn decode(bytes: &[u8]) -> Result<Filter, DecodeError> {
+pub(crate) fn decode(bytes: &[u8]) -> Result<Bloom, DecodeError> {
     Decoder::read(bytes).map(|value| value.into_bloom().expect("no cuckoo filter"))
 }
 
 /// The cells of a filter as they are written, without anything around them.
-pub(crate) fn body<'a>(filter: impl Into<ValueRef<'a>>) -> Vec<u8> {
+pub(crate) fn body<'a>(filter: impl Into<FilterRef<'a>>) -> Vec<u8> {
     let bytes = encode(filter);
     pieces(&bytes).into_iter().skip(1).flat_map(|at| bytes[at][CHUNK_PREFIX..].to_vec()).collect()
 }
 
 /// The cells of a filter as numbers.
-pub(crate) fn cells(filter: &Filter) -> Vec<u64> {
+pub(crate) fn cells(filter: &Bloom) -> Vec<u64> {
     let width = filter.spec().cell.bits() as usize;
     let words =
         body(filter).chunks_exact(8).map(|b| u64::from_le_bytes(b.try_into().unwrap())).collect::<Vec<_>>();

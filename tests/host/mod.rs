@@ -9,7 +9,7 @@ use bloomery::command::{
     run,
 };
 use bloomery::config::Settings;
-use bloomery::filter::{Retired, Value};
+use bloomery::filter::{Filter, Retired};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -17,7 +17,7 @@ use std::rc::Rc;
 
 /// A key's value.
 pub enum Content {
-    Filter(Value),
+    Filter(Filter),
     String(Vec<u8>),
     Hash(BTreeMap<&'static str, &'static str>),
     Other,
@@ -61,7 +61,7 @@ pub struct HostKey<'a> {
 }
 
 impl Key for HostKey<'_> {
-    fn value(&self) -> Result<Option<&Value>, WrongType> {
+    fn value(&self) -> Result<Option<&Filter>, WrongType> {
         let Some(content) = &self.value else { return Ok(None) };
         // SAFETY: commands run one at a time and open each key once for writing, as on the server.
         match unsafe { &*content.as_ptr() } {
@@ -70,7 +70,7 @@ impl Key for HostKey<'_> {
         }
     }
 
-    fn value_mut(&mut self) -> Result<Option<&mut Value>, WrongType> {
+    fn value_mut(&mut self) -> Result<Option<&mut Filter>, WrongType> {
         let Some(content) = &self.value else { return Ok(None) };
         // SAFETY: as above.
         match unsafe { &mut *content.as_ptr() } {
@@ -79,13 +79,13 @@ impl Key for HostKey<'_> {
         }
     }
 
-    fn create(&mut self, value: Value) {
+    fn create(&mut self, value: Filter) {
         let content = Rc::new(RefCell::new(Content::Filter(value)));
         self.host.keys.borrow_mut().insert(self.name.to_vec(), content.clone());
         self.value = Some(content);
     }
 
-    fn convert<R>(&mut self, change: impl FnOnce(&mut Value) -> R) -> Option<R> {
+    fn convert<R>(&mut self, change: impl FnOnce(&mut Filter) -> R) -> Option<R> {
         self.value_mut().unwrap().map(change)
     }
 }
@@ -106,7 +106,7 @@ impl<'a> Call<'a> for HostCall<'a> {
         HostKey { host: self.host, name, value: self.host.keys.borrow().get(name).cloned() }
     }
 
-    fn close(&self, key: HostKey<'a>) -> Option<&'a Value> {
+    fn close(&self, key: HostKey<'a>) -> Option<&'a Filter> {
         // SAFETY: as in `value`; the map holds the content until the next command.
         match unsafe { &*key.value?.as_ptr() } {
             Content::Filter(value) => Some(value),

@@ -7,7 +7,7 @@ use crate::measure::{Series, Spread};
 use crate::server::{CLIENT_CORE, SERVER_CORE, pin};
 use crate::{Bench, table};
 use anyhow::{Result, anyhow};
-use bloomery::{Filter, ItemHash, LayoutChoice, Spec};
+use bloomery::{Bloom, ItemHash, LayoutChoice, Spec};
 use fastbloom::AtomicBloomFilter;
 use fastrand::Rng;
 use xxhash_rust::xxh3::xxh3_64;
@@ -29,12 +29,12 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 }
 
 /// One after the other.
-pub fn test_each(filter: &Filter, items: &[Item]) -> u64 {
+pub fn test_each(filter: &Bloom, items: &[Item]) -> u64 {
     items.iter().filter(|item| filter.contains(filter.hash(*item))).count() as u64
 }
 
 /// In groups, whose cache misses overlap: as the server does it.
-pub fn test_in_groups(filter: &Filter, items: &[Item]) -> u64 {
+pub fn test_in_groups(filter: &Bloom, items: &[Item]) -> u64 {
     let mut yes = 0;
     for group in items.chunks(GROUP) {
         let mut hashes = [ItemHash::default(); GROUP];
@@ -125,13 +125,13 @@ fn threads(bench: &mut Bench) -> Result<()> {
     let numbers = 2 * adds * (bench.rounds + 1);
     let spec = Spec { shards: SHARDS, ..fixed(2 * numbers, 0.01, LayoutChoice::Blocked) };
     // Half full, with other items: a page that is touched for the first time costs more than all adds to it.
-    let filter = || -> Result<Filter> {
-        let filter = Filter::new(spec)?;
+    let filter = || -> Result<Bloom> {
+        let filter = Bloom::new(spec)?;
         filters::fill::<BULK_WIDTH>(&filter, &filter.layers()[0], numbers..2 * numbers);
         Ok(filter)
     };
     let (alone, together, apart) = (filter()?, filter()?, [filter()?, filter()?]);
-    let at_once = |mine: &Filter, theirs: &Filter, start: u64| {
+    let at_once = |mine: &Bloom, theirs: &Bloom, start: u64| {
         std::thread::scope(|scope| -> Result<f64> {
             let other = scope.spawn(|| add_on(theirs, SERVER_CORE, start, adds));
             let mine = add_on(mine, CLIENT_CORE, start + adds, adds)?;
@@ -168,7 +168,7 @@ fn threads(bench: &mut Bench) -> Result<()> {
 }
 
 /// Nanoseconds an item of adding `adds` items, on a core.
-fn add_on(filter: &Filter, core: usize, start: u64, adds: u64) -> Result<f64> {
+fn add_on(filter: &Bloom, core: usize, start: u64, adds: u64) -> Result<f64> {
     pin(core)?;
     let items: Vec<Item> = (start..start + adds).map(item).collect();
     let layer = &filter.layers()[0];

@@ -221,7 +221,7 @@ pub fn memory(bench: &mut Bench) -> Result<()> {
         let exact = crate::measure::Spread::exact;
         lines[0].points.push((rate, exact(-rate.log2() / std::f64::consts::LN_2)));
         for (line, layout) in lines[1..].iter_mut().zip([Classic, Blocked]) {
-            let bytes = bloomery::Filter::bytes_for(&fixed(capacity, rate, layout))?;
+            let bytes = bloomery::Bloom::bytes_for(&fixed(capacity, rate, layout))?;
             line.points.push((rate, exact(bytes as f64 * 8.0 / capacity as f64)));
         }
     }

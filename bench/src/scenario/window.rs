@@ -7,7 +7,7 @@ use crate::measure::{Side, alternate};
 use crate::server::SERVER_CORE;
 use crate::{Bench, table};
 use anyhow::Result;
-use bloomery::{Filter, Spec};
+use bloomery::{Bloom, Spec};
 
 const GENERATIONS: u8 = 8;
 
@@ -41,8 +41,8 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 }
 
 /// A window whose generations are all full.
-pub fn full(each: u64) -> Result<Filter> {
-    let mut filter = Filter::new(Spec::window(each, 0.01, GENERATIONS))?;
+pub fn full(each: u64) -> Result<Bloom> {
+    let mut filter = Bloom::new(Spec::window(each, 0.01, GENERATIONS))?;
     for generation in 0..u64::from(GENERATIONS) {
         filter.advance(generation)?;
         let layer = filter.window().map(|window| window.current().clone());

@@ -5,7 +5,7 @@ use crate::command::error::CommandError;
 use crate::command::{Access, Call, Key, foreign};
 use crate::config::Settings;
 use crate::filter::foreign::Growth;
-use crate::filter::{Filter, Foreign, Value, Window};
+use crate::filter::{Bloom, Filter, Foreign, Window};
 use crate::hash::HashKind;
 use crate::hash::Seed;
 use crate::params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limits};
@@ -202,7 +202,7 @@ impl ReserveOptions<'_> {
 /// leave open stays as it is, as far as it is known, and the capacity becomes that which has turned out to be needed.
 pub(in crate::command) fn shadow<'a, C: Call<'a>>(
     call: &C,
-    live: &Value,
+    live: &Filter,
 ) -> Result<Reservation, CommandError> {
     let (mut rate, mut size) = (None, None);
     let options = reserve_options(Words { call, next: 3 }, |word, words| {
@@ -218,9 +218,9 @@ pub(in crate::command) fn shadow<'a, C: Call<'a>>(
     })?;
     let settings = call.settings();
     let known = match live.live() {
-        Value::Bloom(filter) => Spec { capacity: needed(filter), ..*filter.spec() },
-        Value::Foreign(filter) => of_foreign(filter, settings),
-        Value::Cuckoo(_) | Value::Rebuild(_) => return Err(CommandError::WrongType),
+        Filter::Bloom(filter) => Spec { capacity: needed(filter), ..*filter.spec() },
+        Filter::Foreign(filter) => of_foreign(filter, settings),
+        Filter::Cuckoo(_) | Filter::Rebuild(_) => return Err(CommandError::WrongType),
     };
     let is_named = options.name_a_kind();
     let spec = Spec {
@@ -234,7 +234,7 @@ pub(in crate::command) fn shadow<'a, C: Call<'a>>(
         family: if is_named { family(&options, settings)? } else { known.family },
     };
     let window = match live.live() {
-        Value::Bloom(filter) => filter.window(),
+        Filter::Bloom(filter) => filter.window(),
         _ => None,
     };
     if let (Family::Window { .. }, Some(window)) = (spec.family, window) {
@@ -256,7 +256,7 @@ fn keep_schedule(options: &ReserveOptions<'_>, window: &Window) -> Result<(), Co
 }
 
 /// The capacity that a filter should have had: its own, or the number of its items where there are more.
-fn needed(filter: &Filter) -> u64 {
+fn needed(filter: &Bloom) -> u64 {
     match filter.window() {
         // The capacity of a window is that of a generation.
         Some(window) => window

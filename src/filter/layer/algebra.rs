@@ -15,7 +15,7 @@ impl Layer {
     ///
     /// # Errors
     /// [`Error::Mismatch`] unless both have the same geometry. That both use the same hash and seed is the caller's
-    /// duty; [`Filter::union`](crate::Filter::union) sees to it.
+    /// duty; [`Bloom::union`](crate::Bloom::union) sees to it.
     pub fn union(&self, other: &Layer) -> Result<(), Error> {
         self.union_as::<Shared>(other, &alone).map(drop)
     }

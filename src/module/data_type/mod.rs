@@ -1,7 +1,7 @@
 //! The data types: what the server calls to save, load, copy, measure and free a filter.
 //!
 //! `bloomery1` holds whatever has no other home. A filter that came from RedisBloom or valkey-bloom stays of their
-//! type, in their encoding, so that it can go back; see [`Home`]. A value is a `Box<Value>` in all of them. The
+//! type, in their encoding, so that it can go back; see [`Home`]. A value is a `Box<Filter>` in all of them. The
 //! callbacks may run in a forked child (save, rewrite) or on the lazy-free thread (free); none takes a lock.
 
 mod stream;
@@ -12,7 +12,7 @@ use super::info::{PAYLOADS_REFUSED, filters_like};
 use super::{guard, log, reclaim};
 use crate::command::{Namespace, each_piece, load_command};
 use crate::filter::foreign::Scheme;
-use crate::filter::{Origin, Value};
+use crate::filter::{Filter, Origin};
 use crate::wire::redisbloom::{self, Sink, Source};
 use crate::wire::{Decoder, Encoder, VERSION, import};
 use redis_module::raw;
@@ -71,11 +71,11 @@ impl Home {
         }
     }
 
-    fn of(value: &Value) -> Home {
+    fn of(value: &Filter) -> Home {
         // One that is being rebuilt is ours, wherever it came from: no other system's encoding has room for a shadow.
         match value {
-            Value::Cuckoo(filter) if filter.spec().origin != Origin::Bloomery => Home::RedisBloomCuckoo,
-            Value::Foreign(filter) => match filter.scheme() {
+            Filter::Cuckoo(filter) if filter.spec().origin != Origin::Bloomery => Home::RedisBloomCuckoo,
+            Filter::Foreign(filter) => match filter.scheme() {
                 Scheme::RedisBloom(_) => Home::RedisBloom,
                 Scheme::ValkeyBloom { .. } => Home::ValkeyBloom,
                 _ => Home::Native,
@@ -101,7 +101,7 @@ pub(super) fn is_ours(other: *mut raw::RedisModuleType) -> bool {
 }
 
 /// The type of a key for this value. What has lost its home to another module lives with ours.
-pub(super) fn handle_for(value: &Value) -> *mut raw::RedisModuleType {
+pub(super) fn handle_for(value: &Filter) -> *mut raw::RedisModuleType {
     let [native, ..] = &HANDLES;
     let home = HANDLES.get(Home::of(value) as usize).map_or(ptr::null_mut(), |handle| handle.load(Relaxed));
     if home.is_null() { native.load(Relaxed) } else { home }
@@ -156,7 +156,7 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), Strin
 }
 
 /// Gives a value to the server, which calls [`free`] for it once. Meanwhile it is counted.
-pub(super) fn give(value: Value) -> *mut c_void {
+pub(super) fn give(value: Filter) -> *mut c_void {
     filters_like(&value).add(1);
     Box::into_raw(Box::new(value)).cast()
 }
@@ -165,15 +165,15 @@ pub(super) fn give(value: Value) -> *mut c_void {
 ///
 /// # Safety
 /// It came from [`give`], and is taken back once.
-pub(super) unsafe fn take(value: *mut c_void) -> Box<Value> {
+pub(super) unsafe fn take(value: *mut c_void) -> Box<Filter> {
     // SAFETY: the caller's contract.
-    let value = unsafe { Box::from_raw(value.cast::<Value>()) };
+    let value = unsafe { Box::from_raw(value.cast::<Filter>()) };
     filters_like(&value).sub(1);
     value
 }
 
 /// Changes a value that the server has, which may be of another kind from then on, and is counted as such.
-pub(super) fn change<R>(value: &mut Value, change: impl FnOnce(&mut Value) -> R) -> R {
+pub(super) fn change<R>(value: &mut Filter, change: impl FnOnce(&mut Filter) -> R) -> R {
     let before = filters_like(value);
     let result = change(value);
     before.sub(1);
@@ -182,7 +182,7 @@ pub(super) fn change<R>(value: &mut Value, change: impl FnOnce(&mut Value) -> R)
 }
 
 /// Runs a load. Null makes the server refuse the file or payload; nothing is left behind.
-fn load(work: impl FnOnce() -> Result<Value, String>) -> *mut c_void {
+fn load(work: impl FnOnce() -> Result<Filter, String>) -> *mut c_void {
     match guard::call("load", work, || Err("internal error".to_owned())) {
         Ok(value) => give(value),
         Err(why) => {
@@ -230,7 +230,7 @@ unsafe extern "C" fn load_valkey_bloom(io: *mut raw::RedisModuleIO, encoding: c_
     let mut stream = unsafe { Stream::new(io) };
     load(|| {
         let filter = import::load_valkey_bloom(&mut stream, encoding.unsigned_abs());
-        filter.map(|filter| Value::Foreign(Box::new(filter))).map_err(|why| why.to_string())
+        filter.map(|filter| Filter::Foreign(Box::new(filter))).map_err(|why| why.to_string())
     })
 }
 
@@ -238,9 +238,9 @@ unsafe extern "C" fn load_valkey_bloom(io: *mut raw::RedisModuleIO, encoding: c_
 ///
 /// # Safety
 /// `value` is one of ours and alive for `'a`.
-unsafe fn read<'a>(value: *const c_void) -> &'a Value {
+unsafe fn read<'a>(value: *const c_void) -> &'a Filter {
     // SAFETY: the caller's contract.
-    unsafe { &*value.cast::<Value>() }
+    unsafe { &*value.cast::<Filter>() }
 }
 
 /// What has been written of a value cannot be read. A child that writes a file ends here, as one that found the disk
@@ -276,13 +276,13 @@ unsafe extern "C" fn save_foreign(io: *mut raw::RedisModuleIO, value: *mut c_voi
             // SAFETY: as above.
             let (mut stream, value) = unsafe { (Stream::new(io), read(value)) };
             match value {
-                Value::Foreign(filter) if matches!(filter.scheme(), Scheme::ValkeyBloom { .. }) => {
+                Filter::Foreign(filter) if matches!(filter.scheme(), Scheme::ValkeyBloom { .. }) => {
                     import::save_valkey_bloom(&mut stream, filter);
                 }
-                Value::Foreign(filter) => redisbloom::save_bloom(&mut stream, filter),
-                Value::Cuckoo(filter) => redisbloom::save_cuckoo(&mut stream, filter),
+                Filter::Foreign(filter) => redisbloom::save_bloom(&mut stream, filter),
+                Filter::Cuckoo(filter) => redisbloom::save_cuckoo(&mut stream, filter),
                 // No filter of ours is of such a type, and none that is being rebuilt.
-                Value::Bloom(_) | Value::Rebuild(_) => {}
+                Filter::Bloom(_) | Filter::Rebuild(_) => {}
             }
         },
         give_up_saving,
@@ -301,8 +301,8 @@ unsafe extern "C" fn aof_rewrite(
             // SAFETY: the server passes a value of ours.
             let value = unsafe { read(value) };
             let command = name_of(load_command(match value {
-                Value::Bloom(_) | Value::Foreign(_) | Value::Rebuild(_) => Namespace::Bloom,
-                Value::Cuckoo(_) => Namespace::Cuckoo,
+                Filter::Bloom(_) | Filter::Foreign(_) | Filter::Rebuild(_) => Namespace::Bloom,
+                Filter::Cuckoo(_) => Namespace::Cuckoo,
             }));
             each_piece(&Encoder::new(value), |iterator, piece| {
                 let iterator = iterator as c_longlong;

@@ -5,7 +5,7 @@ use super::super::{DecodeError, take};
 use super::fields::marked_deletes;
 use super::{RawCuckoo, RawLink, plan};
 use crate::filter::foreign::{Encoding, Foreign, Growth, Link, LinkSpec, Scheme};
-use crate::filter::{Cuckoo, CuckooSpec, Value};
+use crate::filter::{Cuckoo, CuckooSpec, Filter};
 use crate::mem::Words;
 
 /// Bytes of the largest chunk.
@@ -225,7 +225,7 @@ impl Loader {
     ///
     /// # Errors
     /// [`DecodeError::Length`] while something is missing.
-    pub fn finish(self) -> Result<Value, DecodeError> {
+    pub fn finish(self) -> Result<Filter, DecodeError> {
         if !self.is_complete() {
             return Err(DecodeError::Length("body"));
         }
@@ -239,11 +239,11 @@ impl Loader {
                 let links = links.map(|((spec, items), words)| Link::from_words(spec, items, words));
                 let growth = Growth::RedisBloom { options, growth };
                 let filter = Foreign::new(scheme, Encoding::Bytes, growth, links.collect::<Result<_, _>>()?);
-                Value::Foreign(Box::new(filter?))
+                Filter::Foreign(Box::new(filter?))
             }
             Description::Cuckoo { spec, buckets, deletes } => {
                 let filter = Cuckoo::from_parts(spec, buckets.into_iter().zip(arrays), deletes, 0)?;
-                Value::Cuckoo(Box::new(filter))
+                Filter::Cuckoo(Box::new(filter))
             }
         })
     }

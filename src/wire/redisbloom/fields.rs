@@ -3,7 +3,7 @@
 use super::super::DecodeError;
 use super::{OLD_HASH, RawCuckoo, RawLink, plan};
 use crate::filter::foreign::{Encoding, Foreign, Growth, Link, Scheme};
-use crate::filter::{Cuckoo, Origin, Value};
+use crate::filter::{Cuckoo, Filter, Origin};
 use crate::mem::Words;
 
 /// Where fields come from. `None` where they end or are of another type.
@@ -35,7 +35,7 @@ const OLD_GROWTH: u32 = 2;
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn load_bloom(from: &mut impl Source, encoding: u32) -> Result<Value, DecodeError> {
+pub fn load_bloom(from: &mut impl Source, encoding: u32) -> Result<Filter, DecodeError> {
     let field = DecodeError::Field;
     // Encoding 2 is that of a few weeks between two releases, with a hash of its own.
     if encoding > super::ENCODING || encoding == 2 {
@@ -58,7 +58,7 @@ pub fn load_bloom(from: &mut impl Source, encoding: u32) -> Result<Value, Decode
     let specs: Vec<_> = links.iter().map(|link| *link.spec()).collect();
     let scheme = Scheme::RedisBloom(plan(options, &specs));
     let growth = Growth::RedisBloom { options, growth };
-    Ok(Value::Foreign(Box::new(Foreign::new(scheme, Encoding::Bytes, growth, links)?)))
+    Ok(Filter::Foreign(Box::new(Foreign::new(scheme, Encoding::Bytes, growth, links)?)))
 }
 
 fn load_link(from: &mut impl Source, encoding: u32) -> Result<Link, DecodeError> {
@@ -117,7 +117,7 @@ pub fn save_bloom(to: &mut impl Sink, filter: &Foreign) {
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn load_cuckoo(from: &mut impl Source, encoding: u32) -> Result<Value, DecodeError> {
+pub fn load_cuckoo(from: &mut impl Source, encoding: u32) -> Result<Filter, DecodeError> {
     if !matches!(encoding, 1 | 3 | 4) {
         return Err(DecodeError::Field("encoding version"));
     }
@@ -153,7 +153,7 @@ pub fn load_cuckoo(from: &mut impl Source, encoding: u32) -> Result<Value, Decod
     }
     let tables = sizes.into_iter().zip(arrays);
     let filter = Cuckoo::from_parts(spec, tables, raw.deletes & !OLD_HASH, 0)?;
-    Ok(Value::Cuckoo(Box::new(filter)))
+    Ok(Filter::Cuckoo(Box::new(filter)))
 }
 
 /// Number of deletes, with the mark of the old hash.

@@ -3,7 +3,7 @@
 use crate::error::Failure;
 use crate::items::open_file;
 use anyhow::Context;
-use bloomery::Value;
+use bloomery::Filter;
 use bloomery::wire::{DecodeError, Decoder, MAGIC, MAX_CHUNK};
 use std::io::{BufReader, Read};
 use std::path::Path;
@@ -96,7 +96,7 @@ fn fill(source: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
 }
 
 /// Reads a filter, and checks all of it.
-pub(crate) fn read_value(source: impl Read) -> anyhow::Result<Value> {
+pub(crate) fn read_value(source: impl Read) -> anyhow::Result<Filter> {
     let mut pieces = Pieces::new(source);
     let head = pieces.next()?.ok_or_else(|| damaged(0, DecodeError::Length("head")))?;
     let mut decoder = Decoder::new(&head.bytes).map_err(|error| damaged(0, error))?;
@@ -108,7 +108,7 @@ pub(crate) fn read_value(source: impl Read) -> anyhow::Result<Value> {
 }
 
 /// Reads the filter of a file.
-pub(crate) fn read_file(path: &Path) -> anyhow::Result<Value> {
+pub(crate) fn read_file(path: &Path) -> anyhow::Result<Filter> {
     let file = open_file(path)?;
     read_value(BufReader::with_capacity(1 << 18, file))
         .with_context(|| format!("{} is not a whole filter", path.display()))
@@ -118,16 +118,16 @@ pub(crate) fn read_file(path: &Path) -> anyhow::Result<Value> {
 mod tests {
     use super::*;
     use bloomery::wire::Encoder;
-    use bloomery::{Filter, Spec};
+    use bloomery::{Bloom, Spec};
 
     fn file() -> Vec<u8> {
         // Two chunks: more than a MiB of cells.
-        Encoder::new(&Filter::new(Spec::fixed(1_000_000, 0.001)).unwrap()).to_vec()
+        Encoder::new(&Bloom::new(Spec::fixed(1_000_000, 0.001)).unwrap()).to_vec()
     }
 
     #[test]
     fn pieces_are_those_of_the_encoder() {
-        let filter = Filter::new(Spec::fixed(1_000_000, 0.001)).unwrap();
+        let filter = Bloom::new(Spec::fixed(1_000_000, 0.001)).unwrap();
         let encoder = Encoder::new(&filter);
         let mut wanted = vec![(1, encoder.head().to_vec())];
         encoder.chunks(|end, chunk| wanted.push((end + 1, chunk.to_vec())));

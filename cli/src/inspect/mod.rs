@@ -9,7 +9,7 @@ use crate::output::{self, Table, bytes, count, key, percent};
 use crate::pieces;
 use anyhow::Context;
 use bloomery::filter::Origin;
-use bloomery::{Family, HashKind, Layout, LayoutChoice, Overflow, Value};
+use bloomery::{Family, Filter, HashKind, Layout, LayoutChoice, Overflow};
 use serde::Serialize;
 use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -265,9 +265,9 @@ fn print_one(out: &mut impl Write, entry: &Entry) -> anyhow::Result<()> {
 }
 
 /// What a server would say of it. `size` has the bytes of the cells.
-pub(crate) fn describe(value: &Value) -> FilterInfo {
+pub(crate) fn describe(value: &Filter) -> FilterInfo {
     match value {
-        Value::Bloom(filter) => {
+        Filter::Bloom(filter) => {
             let spec = filter.spec();
             let on_full = match spec.family {
                 Family::Scaling { .. } => "SCALE",
@@ -314,7 +314,7 @@ pub(crate) fn describe(value: &Value) -> FilterInfo {
                 ..FilterInfo::default()
             }
         }
-        Value::Cuckoo(filter) => {
+        Filter::Cuckoo(filter) => {
             let spec = filter.spec();
             let slots = filter.tables().iter().map(|table| spec.slots_of(table.buckets())).sum::<u64>();
             let fill = filter.items() as f64 / (slots as f64).max(1.0);
@@ -337,7 +337,7 @@ pub(crate) fn describe(value: &Value) -> FilterInfo {
                 ..FilterInfo::default()
             }
         }
-        Value::Foreign(filter) => {
+        Filter::Foreign(filter) => {
             let layer = |link: &bloomery::filter::foreign::Link| LayerInfo {
                 capacity: Some(link.spec().capacity),
                 items: link.items(),
@@ -364,7 +364,7 @@ pub(crate) fn describe(value: &Value) -> FilterInfo {
                 ..FilterInfo::default()
             }
         }
-        Value::Rebuild(both) => {
+        Filter::Rebuild(both) => {
             let shadow = both.shadow();
             let rebuild = Rebuild {
                 status: "running".into(),

@@ -9,7 +9,7 @@ use crate::reserve::{Reserve, Wanted};
 use anyhow::Context;
 use bloomery::filter::CuckooHash;
 use bloomery::wire::Encoder;
-use bloomery::{Cuckoo, Error, Filter, Value};
+use bloomery::{Bloom, Cuckoo, Error, Filter};
 use serde::Serialize;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -65,7 +65,7 @@ struct Report {
 
 /// A filter that is being made.
 enum Builder {
-    Bloom(Filter),
+    Bloom(Bloom),
     Cuckoo(Cuckoo),
 }
 
@@ -75,7 +75,7 @@ impl Builder {
             // A window's first generation begins now, as it does in a server.
             Wanted::Bloom(spec) => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                Builder::Bloom(Filter::new_since(*spec, u64::try_from(now.as_millis()).unwrap_or(0))?)
+                Builder::Bloom(Bloom::new_since(*spec, u64::try_from(now.as_millis()).unwrap_or(0))?)
             }
             Wanted::Cuckoo(spec) => Builder::Cuckoo(Cuckoo::new(*spec)?),
         })
@@ -100,10 +100,10 @@ impl Builder {
         }
     }
 
-    fn finish(self) -> Value {
+    fn finish(self) -> Filter {
         match self {
-            Builder::Bloom(filter) => Value::Bloom(filter),
-            Builder::Cuckoo(filter) => Value::Cuckoo(Box::new(filter)),
+            Builder::Bloom(filter) => Filter::Bloom(filter),
+            Builder::Cuckoo(filter) => Filter::Cuckoo(Box::new(filter)),
         }
     }
 }
@@ -166,7 +166,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn write(file: NamedTempFile, path: &Path, replace: bool, value: &Value) -> anyhow::Result<u64> {
+fn write(file: NamedTempFile, path: &Path, replace: bool, value: &Filter) -> anyhow::Result<u64> {
     let encoder = Encoder::native(value);
     let (mut written, mut failed) = (0u64, None);
     {

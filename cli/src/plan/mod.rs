@@ -407,7 +407,7 @@ fn growth(wanted: &Wanted, times: u64) -> anyhow::Result<Vec<Growth>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bloomery::{Filter, Value};
+    use bloomery::{Bloom, Filter};
 
     #[test]
     fn the_costs_are_those_of_real_filters() {
@@ -417,7 +417,7 @@ mod tests {
             (Spec::window(10_000, 0.01, 5), "window 5"),
         ] {
             let cost = bloom(&spec).unwrap();
-            let real = Filter::new(spec).unwrap();
+            let real = Bloom::new(spec).unwrap();
             assert_eq!(
                 (cost.kind.as_str(), cost.memory_bytes, cost.cells),
                 (kind, real.bytes(), real.cells())
@@ -430,7 +430,7 @@ mod tests {
         }
         let spec = roomy_cuckoo(10_000, 4, 0.95, &Spec::fixed(1, 0.1));
         let real = bloomery::Cuckoo::new(spec).unwrap();
-        assert_eq!(cuckoo(&spec, 10_000).memory_bytes, Value::Cuckoo(Box::new(real)).bytes());
+        assert_eq!(cuckoo(&spec, 10_000).memory_bytes, Filter::Cuckoo(Box::new(real)).bytes());
     }
 
     #[test]
@@ -453,7 +453,7 @@ mod tests {
     fn growth_is_that_of_a_filter_that_grew() {
         let spec = Spec::scaling(1000, 0.01);
         let steps = growth(&Wanted::Bloom(spec), 10).unwrap();
-        let mut real = Filter::new(spec).unwrap();
+        let mut real = Bloom::new(spec).unwrap();
         for step in &steps {
             assert_eq!((step.capacity, step.memory_bytes), (real.capacity(), real.bytes()));
             assert!(step.error_rate <= 0.01);

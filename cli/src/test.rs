@@ -7,7 +7,7 @@ use crate::items::{self, Input, Items, Limits, items_of};
 use crate::output::{count, key};
 use crate::pieces;
 use anyhow::Context;
-use bloomery::Value;
+use bloomery::Filter;
 use serde::Serialize;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -113,9 +113,9 @@ struct Answer<'i> {
 }
 
 /// Where the answers come from.
-enum Filter {
+enum Bloom {
     Server { connection: Box<crate::connect::Connection>, key: Vec<u8>, is_cuckoo: bool },
-    File { value: Box<Value>, now_ms: u64 },
+    File { value: Box<Filter>, now_ms: u64 },
 }
 
 /// Tests.
@@ -178,13 +178,13 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
 }
 
 /// The filter, and the items among the arguments.
-fn open(options: &Options) -> anyhow::Result<(Filter, Vec<String>)> {
+fn open(options: &Options) -> anyhow::Result<(Bloom, Vec<String>)> {
     if let Some(path) = &options.filter {
         let value = Box::new(pieces::read_file(path)?);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         return Ok((
-            Filter::File { value, now_ms },
+            Bloom::File { value, now_ms },
             options.key.iter().chain(&options.items).cloned().collect(),
         ));
     }
@@ -193,7 +193,7 @@ fn open(options: &Options) -> anyhow::Result<(Filter, Vec<String>)> {
     let filter = info::describe(&mut *connection, &name)?
         .ok_or_else(|| Failure::Data(format!("there is no filter {}", key(&name))))?;
     let is_cuckoo = filter.kind == "cuckoo";
-    Ok((Filter::Server { connection, key: name, is_cuckoo }, options.items.clone()))
+    Ok((Bloom::Server { connection, key: name, is_cuckoo }, options.items.clone()))
 }
 
 impl From {
@@ -226,14 +226,14 @@ impl Source {
     }
 }
 
-impl Filter {
+impl Bloom {
     /// An answer for each item of the blob.
     fn test(&mut self, blob: &[u8]) -> anyhow::Result<Vec<bool>> {
         match self {
-            Filter::File { value, now_ms } => {
+            Bloom::File { value, now_ms } => {
                 Ok(items_of(blob).map(|item| holds(value, item, *now_ms)).collect())
             }
-            Filter::Server { connection, key, is_cuckoo: false } => {
+            Bloom::Server { connection, key, is_cuckoo: false } => {
                 let bitmap: Vec<u8> = redis::cmd("BF.BULKTEST")
                     .arg(&*key)
                     .arg("PREFIXED")
@@ -244,7 +244,7 @@ impl Filter {
                     |index: usize| bitmap.get(index / 8).is_some_and(|byte| byte >> (7 - index % 8) & 1 == 1);
                 Ok((0..items_of(blob).count()).map(bit).collect())
             }
-            Filter::Server { connection, key, is_cuckoo: true } => {
+            Bloom::Server { connection, key, is_cuckoo: true } => {
                 let items: Vec<&[u8]> = items_of(blob).collect();
                 let mut answers = Vec::with_capacity(items.len());
                 for items in items.chunks(MOST_ARGUMENTS) {
@@ -259,12 +259,12 @@ impl Filter {
 }
 
 /// Whether the filter holds the item, in a window as of now.
-fn holds(value: &Value, item: &[u8], now_ms: u64) -> bool {
+fn holds(value: &Filter, item: &[u8], now_ms: u64) -> bool {
     match value {
-        Value::Bloom(filter) => filter.contains_at(filter.hash(item), filter.generation_at(now_ms)),
-        Value::Cuckoo(filter) => filter.contains(filter.hash(item)),
+        Filter::Bloom(filter) => filter.contains_at(filter.hash(item), filter.generation_at(now_ms)),
+        Filter::Cuckoo(filter) => filter.contains(filter.hash(item)),
         // Other systems' items may have a form, as integers have; what has another is not in the filter.
-        Value::Foreign(filter) => filter.contains(item),
-        Value::Rebuild(rebuild) => holds(rebuild.live(), item, now_ms),
+        Filter::Foreign(filter) => filter.contains(item),
+        Filter::Rebuild(rebuild) => holds(rebuild.live(), item, now_ms),
     }
 }

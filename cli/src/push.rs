@@ -9,7 +9,7 @@ use crate::pieces::{Pieces, read_file};
 use crate::progress::{self, Pace, Progress};
 use crate::scan::KeyType;
 use anyhow::Context;
-use bloomery::{HashKind, Seed, Value};
+use bloomery::{Filter, HashKind, Seed};
 use serde::Serialize;
 use std::io::{BufReader, Write};
 use std::path::PathBuf;
@@ -85,7 +85,7 @@ struct Report {
 pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let started = Instant::now();
     let value = read_file(&options.file)?;
-    let load = if matches!(value, Value::Cuckoo(_)) { "CF.LOADCHUNK" } else { "BF.LOADCHUNK" };
+    let load = if matches!(value, Filter::Cuckoo(_)) { "CF.LOADCHUNK" } else { "BF.LOADCHUNK" };
     // Its cells are not needed any more.
     drop(value);
     let length = std::fs::metadata(&options.file).map(|metadata| metadata.len()).ok();

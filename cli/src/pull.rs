@@ -8,7 +8,7 @@ use crate::output::{self, bytes, key};
 use crate::progress::{self, Interrupted, Pace, Progress};
 use crate::push::temporary_key;
 use anyhow::Context;
-use bloomery::Value;
+use bloomery::Filter;
 use bloomery::wire::redisbloom::Loader;
 use bloomery::wire::{DecodeError, Decoder, Encoder, MAGIC};
 use serde::Serialize;
@@ -234,7 +234,7 @@ impl Receiver {
     }
 
     /// The filter, if it has yet to be written.
-    fn finish(self) -> Result<Option<Value>, DecodeError> {
+    fn finish(self) -> Result<Option<Filter>, DecodeError> {
         match self {
             Receiver::Native(decoder) => decoder.finish().map(|_| None),
             Receiver::RedisBloom(loader) => loader.finish().map(Some),
@@ -242,7 +242,7 @@ impl Receiver {
     }
 }
 
-fn write_native(value: &Value, mut out: impl Write) -> anyhow::Result<u64> {
+fn write_native(value: &Filter, mut out: impl Write) -> anyhow::Result<u64> {
     let (mut length, mut failed) = (0, None);
     Encoder::native(value).pieces(|piece| {
         if failed.is_none() {

@@ -5,7 +5,7 @@
 
 use crate::error::Failure;
 use crate::scan::KeyType;
-use bloomery::Value;
+use bloomery::Filter;
 use bloomery::wire::redisbloom::{Source, load_bloom, load_cuckoo};
 use bloomery::wire::{DecodeError, Decoder, import};
 use crc::{CRC_64_REDIS, Crc, Digest, Table};
@@ -59,7 +59,7 @@ pub(super) struct Found {
     /// Unix time in milliseconds.
     pub(super) expires_ms: Option<u64>,
     pub(super) key_type: KeyType,
-    pub(super) value: Result<Value, DecodeError>,
+    pub(super) value: Result<Filter, DecodeError>,
 }
 
 /// What a file says of itself.
@@ -370,7 +370,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// The value of a module, behind its type byte: a filter, or `None` and it is skipped.
-    fn module_value(&mut self) -> anyhow::Result<Option<(KeyType, Result<Value, DecodeError>)>> {
+    fn module_value(&mut self) -> anyhow::Result<Option<(KeyType, Result<Filter, DecodeError>)>> {
         let id = self.length()?;
         let symbol = |place: u32| SYMBOLS[(id >> (10 + 6 * place) & 63) as usize];
         let name: Vec<u8> = (0..9).rev().map(symbol).collect();
@@ -470,13 +470,13 @@ impl<R: Read> Source for Fields<'_, R> {
 }
 
 /// A filter from its fields, as the module reads them.
-fn load(fields: &mut impl Source, key_type: KeyType, encoding: u32) -> Result<Value, DecodeError> {
+fn load(fields: &mut impl Source, key_type: KeyType, encoding: u32) -> Result<Filter, DecodeError> {
     const END: DecodeError = DecodeError::Length("payload");
     match key_type {
         KeyType::RedisBloom => load_bloom(fields, encoding),
         KeyType::RedisBloomCuckoo => load_cuckoo(fields, encoding),
         KeyType::ValkeyBloom => {
-            import::load_valkey_bloom(fields, encoding).map(|filter| Value::Foreign(Box::new(filter)))
+            import::load_valkey_bloom(fields, encoding).map(|filter| Filter::Foreign(Box::new(filter)))
         }
         KeyType::Bloomery => {
             if encoding > u32::from(bloomery::wire::VERSION) {
