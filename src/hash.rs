@@ -8,6 +8,7 @@
 //!
 //! Shard and position never share bits: a shard would otherwise use only part of its cells.
 
+use crate::spelling::spelling;
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::fmt;
 use std::hash::Hasher as _;
@@ -57,10 +58,12 @@ pub enum HashKind {
     SipHash = 2,
 }
 
+spelling!(pub HashKind { Xxh3 = "XXH3", SipHash = "SIPHASH" });
+
 impl HashKind {
     /// The hash of this number in the wire format.
     pub(crate) fn from_number(number: u8) -> Option<HashKind> {
-        [HashKind::Xxh3, HashKind::SipHash].into_iter().find(|kind| *kind as u8 == number)
+        HashKind::ALL.iter().copied().find(|kind| *kind as u8 == number)
     }
 
     /// The keyed function.

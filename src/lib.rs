@@ -55,9 +55,11 @@ pub mod math;
 mod mem;
 mod metrics;
 mod murmur;
+mod parallel;
 mod params;
 pub mod pool;
 pub mod sizing;
+mod spelling;
 mod sync;
 pub mod wire;
 

@@ -3,6 +3,7 @@
 
 use crate::error::Error;
 use crate::hash::{HashKind, Seed};
+use crate::spelling::spelling;
 
 /// The bounds of every parameter. Nothing beyond them can be created, and nothing beyond them is loaded.
 pub mod limits {
@@ -55,6 +56,8 @@ pub enum LayoutChoice {
     Blocked = 2,
 }
 
+spelling!(pub LayoutChoice { Auto = "AUTO", Blocked = "BLOCKED", Classic = "CLASSIC" });
+
 /// What one probe points at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
@@ -92,6 +95,8 @@ pub enum Overflow {
     /// Accept it; the real error rate rises above the promise.
     Saturate = 1,
 }
+
+spelling!(pub Overflow { Error = "ERROR", Saturate = "SATURATE" });
 
 /// How the layers of a scaling filter share its error rate.
 ///
@@ -188,6 +193,22 @@ impl Spec {
     pub fn scaling(capacity: u64, error_rate: f64) -> Spec {
         let family = Family::Scaling { expansion: 2, tightening: Tightening::INVERSE_SQUARE };
         Spec { family, ..Spec::fixed(capacity, error_rate) }
+    }
+
+    /// By what the capacity grows from layer to layer; `None` if the capacity is fixed.
+    pub fn expansion(&self) -> Option<u32> {
+        match self.family {
+            Family::Scaling { expansion, .. } => Some(expansion),
+            _ => None,
+        }
+    }
+
+    /// What happens to a new item when the filter is full, as BF.RESERVE's ONFULL spells it: ERROR, SATURATE or SCALE.
+    pub fn on_full(&self) -> &'static str {
+        match self.family {
+            Family::Fixed(overflow) | Family::Window { overflow, .. } => overflow.as_str(),
+            Family::Scaling { .. } => "SCALE",
+        }
     }
 
     /// What people call such a filter.

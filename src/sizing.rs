@@ -9,6 +9,7 @@
 use crate::error::Error;
 use crate::math::{self, mixture_rate};
 use crate::params::{Cell, Family, LayoutChoice, Spec, limits};
+use crate::spelling::spelling;
 
 /// Bits of a block: one cache line.
 pub const BLOCK_BITS: u32 = 512;
@@ -38,6 +39,8 @@ pub enum Layout {
     /// Inside one block of 512 bits.
     Blocked = 2,
 }
+
+spelling!(pub Layout { Classic = "CLASSIC", Blocked = "BLOCKED" });
 
 /// What one layer is asked to be.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,20 +1,21 @@
 //! Cells in atomic 64-bit words: single bits ([`bit`]) and packed saturating counters ([`counter`]).
 //!
 //! Both come in three forms through [`Writer`]: [`Shared`] for any number of writers, [`Single`] for the one thread
-//! that writes while others read, [`PerShard`] for threads that have the shards divided among them. Every access is
+//! that writes while others read, [`PerShard`] for threads that divide the shards among them. Every access is
 //! `Relaxed`: a cell is a word of its own, nothing else is published through it, and coherence of one location is all
 //! that "once set, seen as set" needs. Whoever hands the item from writer to reader (a channel, a reply on a socket)
 //! supplies the happens-before edge.
 
 pub mod bit;
 pub mod counter;
+mod hits;
 #[cfg(all(loom, test))]
 mod model;
 
+pub use hits::Hits;
+
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
-// Not of the models: it is no part of what they are about.
-use std::sync::atomic::AtomicUsize;
 
 /// How a word is changed.
 pub trait Writer {
@@ -29,15 +30,6 @@ pub trait Writer {
 
     /// Replaces the word `w` by `change(w)` unless that is `None`; returns the word as it was, and whether it changed.
     fn update(word: &AtomicU64, change: impl Fn(u64) -> Option<u64>) -> (u64, bool);
-
-    /// Adds to a tally.
-    fn tally(count: &AtomicU64, delta: i64);
-
-    /// Which of the tallies to add to, of which there are as many as shards; only their sum is ever asked for.
-    fn own_tally(shard: usize, shards: usize) -> usize;
-
-    /// Takes `items` new items off a lower bound of the room that is left, where 0 means that it is not known.
-    fn use_room(room: &AtomicU64, items: i64);
 }
 
 /// Any number of writers: atomic read-modify-write. Setting bits is wait-free.
@@ -58,35 +50,6 @@ impl Writer for Shared {
             Err(old) => (old, false),
         }
     }
-
-    #[inline(always)]
-    fn tally(count: &AtomicU64, delta: i64) {
-        if delta != 0 {
-            count.fetch_add(delta as u64, Relaxed);
-        }
-    }
-
-    #[inline(always)]
-    fn own_tally(_: usize, shards: usize) -> usize {
-        // One that no other thread writes to, as long as there are not more threads than shards.
-        thread_number() % shards
-    }
-
-    #[inline(always)]
-    fn use_room(room: &AtomicU64, _: i64) {
-        // Writers on different shards must not meet here, so they only say that it is no longer known.
-        if room.load(Relaxed) != 0 {
-            room.store(0, Relaxed);
-        }
-    }
-}
-
-/// A number of the thread that runs: 0, 1, 2, … in the order in which threads ask for the first time.
-#[inline]
-fn thread_number() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local!(static NUMBER: usize = NEXT.fetch_add(1, Relaxed));
-    NUMBER.with(|number| *number)
 }
 
 /// One writer, any number of readers: plain load and store. A second writer at the same time loses updates (and so
@@ -122,29 +85,9 @@ impl Writer for Single {
             None => (old, false),
         }
     }
-
-    #[inline(always)]
-    fn tally(count: &AtomicU64, delta: i64) {
-        if delta != 0 {
-            count.store(count.load(Relaxed).wrapping_add(delta as u64), Relaxed);
-        }
-    }
-
-    #[inline(always)]
-    fn own_tally(_: usize, _: usize) -> usize {
-        0
-    }
-
-    #[inline(always)]
-    fn use_room(room: &AtomicU64, items: i64) {
-        if items > 0 {
-            room.store(room.load(Relaxed).saturating_sub(items as u64), Relaxed);
-        }
-    }
 }
 
-/// Several writers, each on shards of its own: one writer to the cells and tallies of a shard, any number to what the
-/// shards have in common.
+/// Several writers, each on shards of its own: one writer for the cells of a shard.
 pub struct PerShard;
 
 impl Writer for PerShard {
@@ -161,20 +104,5 @@ impl Writer for PerShard {
     #[inline(always)]
     fn update(word: &AtomicU64, change: impl Fn(u64) -> Option<u64>) -> (u64, bool) {
         Single::update(word, change)
-    }
-
-    #[inline(always)]
-    fn tally(count: &AtomicU64, delta: i64) {
-        Single::tally(count, delta);
-    }
-
-    #[inline(always)]
-    fn own_tally(shard: usize, _: usize) -> usize {
-        shard
-    }
-
-    #[inline(always)]
-    fn use_room(room: &AtomicU64, items: i64) {
-        Shared::use_room(room, items);
     }
 }

@@ -1,11 +1,14 @@
 //! BF.MERGE, BF.INTERSECT, BF.EQUAL: commands on several filters. All of them are looked at before anything changes.
 
+use super::call::{Access, Call, Effect, Key};
 use super::error::CommandError;
 use super::options::printable;
 use super::reply::Reply;
-use super::{Access, Call, Effect, Fork, Key, catch_up, current_generation};
-use crate::filter::algebra::{Union, Unlike};
-use crate::filter::{Bloom, Filter, Window};
+use super::test::current_generation;
+use super::write::{catch_up, rebuild_in};
+use crate::error::Error;
+use crate::filter::{Bloom, Incompatible, Live, LiveRef, Target, Union, Window};
+use crate::parallel::ParallelFor;
 
 /// Argument of the first source.
 const FIRST_SOURCE: usize = 2;
@@ -37,73 +40,61 @@ impl<K: Key> Sources<K> {
     }
 
     /// What the keys hold. All of them must exist.
-    fn values(&self) -> Result<Vec<&Filter>, CommandError> {
-        self.keys.iter().map(|(_, key)| bloom(key)?.ok_or(CommandError::NotFound)).collect()
-    }
-}
-
-/// The Bloom filter in a key, ours or another system's; of one that is being rebuilt, the live one.
-fn bloom(key: &impl Key) -> Result<Option<&Filter>, CommandError> {
-    match key.value()? {
-        Some(Filter::Cuckoo(_)) => Err(CommandError::WrongType),
-        value => Ok(value.map(Filter::live)),
+    fn filters(&self) -> Result<Vec<LiveRef<'_>>, CommandError> {
+        self.keys.iter().map(|(_, key)| key.bloom()?.ok_or(CommandError::NotFound)).collect()
     }
 }
 
 /// Refuses a destination that is being rebuilt: its shadow would miss the items.
 fn refuse_rebuild(key: &impl Key) -> Result<(), CommandError> {
-    key.rebuild().map_or(Ok(()), |_| Err(CommandError::Rebuilding))
+    rebuild_in(key).map_or(Ok(()), |_| Err(CommandError::Rebuilding))
 }
 
 /// Why the filter that argument `index` names was refused.
-fn refused<'a, C: Call<'a>>(call: &C, index: usize, why: Unlike) -> CommandError {
+fn refused<'a, C: Call<'a>>(call: &C, index: usize, why: Incompatible) -> CommandError {
     let source = printable(call.arg(index));
     match why {
-        Unlike::Differs(what) => CommandError::Unlike { source, what },
-        Unlike::Ahead => CommandError::Ahead { source },
-        Unlike::Layers => CommandError::SeveralLayers { source },
-        Unlike::TooManyLayers => CommandError::Core(crate::error::Error::TooManyLayers),
+        Incompatible::Differs(what) => CommandError::Incompatible { source, what },
+        Incompatible::Ahead => CommandError::Ahead { source },
+        Incompatible::Layers => CommandError::SeveralLayers { source },
+        Incompatible::TooManyLayers => CommandError::Core(Error::TooManyLayers),
     }
 }
 
-fn window(value: &Filter) -> Option<&Window> {
-    match value {
-        Filter::Bloom(filter) => filter.window(),
-        _ => None,
-    }
-}
-
-fn counts(value: &Filter) -> bool {
-    matches!(value, Filter::Bloom(filter) if filter.spec().cell.counts())
+fn counts(filter: LiveRef<'_>) -> bool {
+    filter.bloom().is_some_and(|filter| filter.spec().cell.counts())
 }
 
 /// `BF.MERGE destination source [source…]`: the destination becomes the union.
 ///
 /// What it becomes depends on the filters alone, so the command itself is replicated.
 pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let fork: &Fork<'_> = &|tasks, task| call.fork(tasks, task);
+    let parallel: &ParallelFor<'_> = &|tasks, task| call.parallel(tasks, task);
     let mut key = call.open(1, Access::Write);
     refuse_rebuild(&key)?;
     let sources = Sources::open(call);
-    let values = sources.values()?;
-    let existing = bloom(&key)?;
+    let filters = sources.filters()?;
+    let existing = key.bloom()?;
     if existing.is_none() && sources.has_destination {
         return Err(CommandError::NotFound);
     }
     // A missing destination begins as a copy of the first source.
     let copied = usize::from(existing.is_none());
-    let Some(base) = existing.or(values.first().copied()) else { return Err(CommandError::NotFound) };
+    let Some(base) = existing.or(filters.first().copied()) else { return Err(CommandError::NotFound) };
     if sources.repeated && counts(base) {
         return Err(CommandError::CountedTwice);
     }
-    let others = values.get(copied..).unwrap_or_default();
+    let others = filters.get(copied..).unwrap_or_default();
     // The copy of a window is as new as the newest source, whatever the clock says: a replica comes to the same.
-    let number = match (existing, base) {
-        (None, _) => values.iter().filter_map(|value| window(value)).map(Window::newest).max().unwrap_or(0),
-        (_, Filter::Bloom(filter)) if !call.obeys() => current_generation(call, filter),
-        _ => window(base).map_or(0, Window::newest),
+    let number = match (existing, base.bloom()) {
+        (None, _) => {
+            let windows = filters.iter().filter_map(|filter| filter.window());
+            windows.map(Window::newest).max().unwrap_or(0)
+        }
+        (_, Some(filter)) if !call.obeys() => current_generation(call, filter),
+        _ => base.window().map_or(0, Window::newest),
     };
-    let union = Union::plan(base, number, others, fork).map_err(|(source, why)| {
+    let union = Union::plan(base, number, others, parallel).map_err(|(source, why)| {
         let argument = sources.keys.get(source.saturating_add(copied)).map_or(1, |(index, _)| *index);
         refused(call, argument, why)
     })?;
@@ -116,21 +107,22 @@ pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         }
     }
     let changed = if existing.is_none() {
-        let mut made = base.copy(fork)?;
-        if let Filter::Bloom(filter) = &mut made
+        let mut made = base.copy(parallel)?;
+        if let Live::Bloom(filter) = &mut made
             && filter.window().is_some()
         {
-            call.retire(filter.advance(number)?.into());
+            call.discard(filter.advance(number)?.into());
         }
-        union.apply(&mut made, fork)?;
-        key.create(made);
+        union.apply(made.as_mut(), parallel)?;
+        key.create(made.into());
         true
     } else {
-        let destination = key.value_mut()?.ok_or(CommandError::NotFound)?;
-        if let Filter::Bloom(filter) = destination {
-            catch_up(call, filter)?;
+        catch_up(call, &mut key)?;
+        match key.target()? {
+            Some(Target::One(destination)) => union.apply(destination, parallel)?,
+            Some(Target::Both(_)) => return Err(CommandError::Rebuilding),
+            None => return Err(CommandError::NotFound),
         }
-        union.apply(destination, fork)?
     };
     if changed {
         call.replicate(Effect::Verbatim);
@@ -141,17 +133,17 @@ pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 
 /// `BF.INTERSECT destination source source…`: the destination is replaced, as by SINTERSTORE.
 pub(super) fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let fork: &Fork<'_> = &|tasks, task| call.fork(tasks, task);
+    let parallel: &ParallelFor<'_> = &|tasks, task| call.parallel(tasks, task);
     let mut key = call.open(1, Access::Write);
-    bloom(&key)?;
+    key.bloom()?;
     refuse_rebuild(&key)?;
     let sources = Sources::open(call);
     let mut filters: Vec<(usize, &Bloom)> = Vec::new();
     for (index, source) in &sources.keys {
-        filters.push((*index, source.filter()?.ok_or(CommandError::NotFound)?));
+        filters.push((*index, native(source)?));
     }
     if sources.has_destination {
-        filters.push((1, key.filter()?.ok_or(CommandError::NotFound)?));
+        filters.push((1, native(&key)?));
         // The parameters are those of the source that is named first.
         if call.arg(FIRST_SOURCE) == call.arg(1) {
             filters.rotate_right(1);
@@ -168,21 +160,26 @@ pub(super) fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
         call.admit(first.bytes(), first.bytes())?;
     }
     let others: Vec<&Bloom> = others.iter().map(|(_, filter)| *filter).collect();
-    let result = first.intersection(&others, fork)?;
-    key.create(Filter::Bloom(result));
+    let result = first.intersection(&others, parallel)?;
+    key.create(result.into());
     call.replicate(Effect::Verbatim);
     call.changed(c"bf.intersect");
     Ok(Reply::Ok)
 }
 
+/// The filter of ours in a key.
+fn native(key: &impl Key) -> Result<&Bloom, CommandError> {
+    key.bloom()?.ok_or(CommandError::NotFound)?.bloom().ok_or(CommandError::NotNative)
+}
+
 /// `BF.EQUAL key other`.
 pub(super) fn equal<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let (key, other) = (call.open(1, Access::Read), call.open(FIRST_SOURCE, Access::Read));
-    let (Some(a), Some(b)) = (bloom(&key)?, bloom(&other)?) else { return Err(CommandError::NotFound) };
-    let generation = |value: &Filter| match value {
-        Filter::Bloom(filter) => current_generation(call, filter),
-        _ => 0,
+    let (Some(a), Some(b)) = (key.bloom()?, other.bloom()?) else { return Err(CommandError::NotFound) };
+    let generation = |filter: LiveRef<'_>| match filter.bloom() {
+        Some(filter) => current_generation(call, filter),
+        None => 0,
     };
-    let fork: &Fork<'_> = &|tasks, task| call.fork(tasks, task);
-    Ok(Reply::Bool(a.equal_at(b, [generation(a), generation(b)], fork)))
+    let parallel: &ParallelFor<'_> = &|tasks, task| call.parallel(tasks, task);
+    Ok(Reply::Bool(a.equal_at(b, [generation(a), generation(b)], parallel)))
 }

@@ -3,25 +3,16 @@
 //! What a filter does depends on nothing but its own state, its items and their order, so that a replica that gets the
 //! adds and deletes which changed the primary grows, moves and compacts as that did.
 
+use super::call::{Access, Call, Effect, Key};
 use super::error::CommandError;
 use super::options::cuckoo::{Insertion, creation, insertion, new_filter, reservation};
 use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
-use super::{Access, Call, Effect, Key, limit_items};
-use crate::error::Error;
-use crate::filter::{Cuckoo, CuckooHash, CuckooSpec, Filter};
+use super::write::{Mode, add_one, limit_items};
+use crate::filter::{Cuckoo, CuckooHash, CuckooSpec};
 
 /// Argument of the item, in all commands but INSERT.
 const ITEM: usize = 2;
-
-/// Whether adding asks first.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode {
-    /// A multiset.
-    Add,
-    /// Only what is absent.
-    AddIfAbsent,
-}
 
 /// `CF.RESERVE key capacity [option…]`.
 pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
@@ -42,7 +33,7 @@ fn create<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> Resu
     }
     let filter = Cuckoo::new(spec)?;
     call.replicate(Effect::Arguments(Command::CfReserve, creation(filter.spec())));
-    key.create(Filter::Cuckoo(Box::new(filter)));
+    key.create(filter.into());
     call.changed(c"cf.reserve");
     Ok(())
 }
@@ -88,7 +79,7 @@ pub(super) fn insert<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, Com
             added.push(call.arg(index).to_vec());
         }
         match (mode, outcome) {
-            (Mode::Add, outcome) => Reply::Placed(outcome.is_ok()),
+            (Mode::Add, outcome) => Reply::Inserted(outcome.is_ok()),
             (Mode::AddIfAbsent, Ok(added)) => Reply::Integer(added.into()),
             (Mode::AddIfAbsent, Err(_)) => Reply::Integer(-1),
         }
@@ -113,35 +104,7 @@ fn add_item<'a, C: Call<'a>>(
     if mode == Mode::AddIfAbsent && filter.contains(item) {
         return Ok(false);
     }
-    match filter.insert(item) {
-        Ok(()) => Ok(true),
-        Err(_) => grow_and_add(call, filter, item),
-    }
-}
-
-#[cold]
-fn grow_and_add<'a, C: Call<'a>>(
-    call: &C,
-    filter: &mut Cuckoo,
-    item: CuckooHash,
-) -> Result<bool, CommandError> {
-    const AT_LIMIT: CommandError = CommandError::Worded("Maximum expansions reached");
-    if filter.spec().expansion == 0 {
-        return Err(CommandError::Worded("Filter is full"));
-    }
-    let more = filter.next_bytes().ok_or(AT_LIMIT)?;
-    if !call.obeys() {
-        if filter.tables().len() >= call.settings().max_tables() {
-            return Err(AT_LIMIT);
-        }
-        call.admit(filter.bytes().saturating_add(more), more)?;
-    }
-    filter.grow().map_err(|error| match error {
-        Error::TooManyLayers => AT_LIMIT,
-        error => error.into(),
-    })?;
-    filter.insert(item)?;
-    Ok(true)
+    add_one(call, filter, item, 0).map(|done| done.added)
 }
 
 /// The filter to ask; a missing key and one of another type hold nothing, as in RedisBloom.
@@ -164,7 +127,7 @@ pub(super) fn test_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     let key = call.open(1, Access::Read);
     let filter = asked(&key);
     let present = |index| filter.is_some_and(|filter| filter.contains(filter.hash(call.arg(index))));
-    let answers = (ITEM..call.argc()).map(|index| if present(index) { Answer::Yes } else { Answer::No });
+    let answers = (ITEM..call.argc()).map(|index| Answer::from(present(index)));
     Ok(Reply::Answers(Answers { answers: answers.collect(), error: None }))
 }
 
@@ -177,11 +140,11 @@ pub(super) fn count<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 /// `CF.DEL key item`. When a tenth of the items has gone from a filter that has grown, it is compacted.
 pub(super) fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
-    let filter = key.cuckoo_mut().ok().flatten().ok_or(CommandError::Worded("Not found"))?;
+    let filter = key.cuckoo_mut().ok().flatten().ok_or(CommandError::RedisBloom("Not found"))?;
     let removed = filter.remove(filter.hash(call.arg(ITEM)));
     if removed {
         if filter.is_sparse() {
-            call.retire(filter.compact(false).into());
+            call.discard(filter.compact(false).into());
         }
         call.replicate(Effect::Verbatim);
         call.changed(c"cf.del");
@@ -193,9 +156,9 @@ pub(super) fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 pub(super) fn compact<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
     let filter = key.cuckoo_mut().ok().flatten();
-    let filter = filter.ok_or(CommandError::Worded("Cuckoo filter was not found"))?;
+    let filter = filter.ok_or(CommandError::RedisBloom("Cuckoo filter was not found"))?;
     let before = (filter.moves(), filter.deletes(), filter.tables().len());
-    call.retire(filter.compact(true).into());
+    call.discard(filter.compact(true).into());
     if (filter.moves(), filter.deletes(), filter.tables().len()) != before {
         call.replicate(Effect::Verbatim);
         call.changed(c"cf.compact");

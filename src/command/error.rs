@@ -41,8 +41,8 @@ pub enum CommandError {
     ExpansionRange,
     /// NONSCALING and EXPANSION.
     NonscalingExpands,
-    /// What RedisBloom also refuses, in its words, where they depend on nothing.
-    Worded(&'static str),
+    /// A refusal in RedisBloom's words, where they depend on nothing.
+    RedisBloom(&'static str),
     /// BUCKETSIZE of CF.RESERVE.
     BucketSizeRange {
         /// The most that is configured.
@@ -133,8 +133,8 @@ pub enum CommandError {
     BadChunk(DecodeError),
     /// A chunk for a filter that is complete already, behind its end.
     NoLink,
-    /// Filters that do not go together: a source, and what it differs in.
-    Unlike {
+    /// Filters that don't go together: a source, and what it differs in.
+    Incompatible {
         /// The source's key, in print.
         source: String,
         /// What differs.
@@ -196,7 +196,7 @@ impl fmt::Display for CommandError {
             CommandError::BadExpansion => f.write_str("ERR bad expansion"),
             CommandError::ExpansionRange => f.write_str("ERR expansion must be in the range [0, 32768]"),
             CommandError::NonscalingExpands => f.write_str("Nonscaling filters cannot expand"),
-            CommandError::Worded(text) => f.write_str(text),
+            CommandError::RedisBloom(text) => f.write_str(text),
             CommandError::BucketSizeRange { most } => {
                 write!(f, "BUCKETSIZE: value must be in the range [1, {most}]")
             }
@@ -224,7 +224,7 @@ impl fmt::Display for CommandError {
             }
             CommandError::Stopped { done, of, why } => write!(f, "{why}; {done} of {of} items went in"),
             CommandError::Full => f.write_str("ERR non scaling filter is full"),
-            CommandError::CannotGrow(why) => write!(f, "ERR problem inserting into filter: {}", Bare(why)),
+            CommandError::CannotGrow(why) => write!(f, "ERR problem inserting into filter: {}", WithoutPrefix(why)),
             CommandError::Memory { bytes, bound } => {
                 write!(f, "ERR Insufficient memory to create filter: it takes {}", Size(*bytes))?;
                 match bound {
@@ -261,7 +261,7 @@ impl fmt::Display for CommandError {
             CommandError::BadHeader(Some(why)) => write!(f, "Invalid header: {why}"),
             CommandError::BadChunk(why) => write!(f, "Couldn't load chunk!: {why}"),
             CommandError::NoLink => f.write_str("ERR invalid offset - no link found"),
-            CommandError::Unlike { source, what } => write!(
+            CommandError::Incompatible { source, what } => write!(
                 f,
                 "ERR the filter in '{source}' has another {what}; BF.RESERVE key error_rate capacity LIKE other \
                  makes filters that go together"
@@ -300,9 +300,9 @@ impl From<Error> for CommandError {
 }
 
 /// An error text without its leading `ERR `, for quoting inside another.
-pub(super) struct Bare<'a>(pub(super) &'a CommandError);
+pub(super) struct WithoutPrefix<'a>(pub(super) &'a CommandError);
 
-impl fmt::Display for Bare<'_> {
+impl fmt::Display for WithoutPrefix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.0.to_string();
         f.write_str(text.strip_prefix("ERR ").unwrap_or(&text))

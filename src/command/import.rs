@@ -1,12 +1,13 @@
 //! BF.IMPORT and BF.LOAD: filters from other systems' data.
 
+use super::call::{Access, Call, Key};
 use super::error::CommandError;
-use super::options::{Words, bad, one_of, printable, unsigned};
+use super::options::{Arguments, bad, choice, printable, unsigned};
 use super::reply::Reply;
+use super::table::Namespace;
 use super::transfer::replicate_pieces;
-use super::{Access, Call, Key, Namespace};
+use crate::filter::Foreign;
 use crate::filter::foreign::Encoding;
-use crate::filter::{Filter, Foreign};
 use crate::params::limits;
 use crate::wire::import::{self, bitmap};
 use crate::wire::{DecodeError, Encoder};
@@ -40,15 +41,14 @@ pub(super) fn load<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 /// there.
 fn create<'a, C: Call<'a>>(call: &C, filter: Foreign) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
-    if key.value()?.is_some() {
+    if key.filter()?.is_some() {
         return Err(CommandError::Exists);
     }
     if !call.obeys() {
         call.admit(filter.bytes(), filter.bytes())?;
     }
-    let value = Filter::Foreign(Box::new(filter));
-    replicate_pieces(call, Namespace::Bloom, &Encoder::new(&value));
-    key.create(value);
+    replicate_pieces(call, Namespace::Bloom, &Encoder::new(&filter));
+    key.create(filter.into());
     call.changed(c"bf.import");
     Ok(Reply::Ok)
 }
@@ -66,7 +66,7 @@ fn refused(why: DecodeError) -> CommandError {
 fn go_zero<'a, C: Call<'a>>(call: &C) -> Result<Foreign, CommandError> {
     let mut bits = None;
     let mut maps = bitmap::GO_ZERO_PROBES;
-    let mut words = Words { call, next: 4 };
+    let mut words = Arguments { call, next: 4 };
     while let Some(word) = words.next() {
         match word.to_ascii_uppercase().as_slice() {
             b"BITS" => {
@@ -92,18 +92,20 @@ fn go_zero<'a, C: Call<'a>>(call: &C) -> Result<Foreign, CommandError> {
 }
 
 fn redisson<'a, C: Call<'a>>(call: &C) -> Result<Foreign, CommandError> {
-    const CODECS: [(&str, Encoding); 3] =
-        [("STRING", Encoding::Bytes), ("JSON", Encoding::Json), ("KRYO5", Encoding::Kryo5)];
+    let codec = |word: &[u8]| match word.to_ascii_uppercase().as_slice() {
+        b"STRING" => Some(Encoding::Bytes),
+        _ => choice(word).filter(|encoding| matches!(encoding, Encoding::Json | Encoding::Kryo5)),
+    };
     if call.argc() < 5 {
         return Err(CommandError::Arity);
     }
     let mut encoding = Encoding::Bytes;
-    let mut words = Words { call, next: 5 };
+    let mut words = Arguments { call, next: 5 };
     while let Some(word) = words.next() {
         if !word.eq_ignore_ascii_case(b"CODEC") {
             return Err(CommandError::UnknownOption(printable(word)));
         }
-        encoding = words.value("CODEC", "STRING, JSON or KRYO5", one_of(&CODECS))?;
+        encoding = words.value("CODEC", "STRING, JSON or KRYO5", codec)?;
     }
     let number = |field: &'static str| {
         let text = call.hash_field(4, field)?;
@@ -116,19 +118,15 @@ fn redisson<'a, C: Call<'a>>(call: &C) -> Result<Foreign, CommandError> {
 }
 
 fn guava<'a, C: Call<'a>>(call: &C) -> Result<Foreign, CommandError> {
-    const FUNNELS: [(&str, Encoding); 4] = [
-        ("BYTES", Encoding::Bytes),
-        ("UTF16", Encoding::Utf16),
-        ("LONG", Encoding::Long),
-        ("INT", Encoding::Int),
-    ];
+    let funnel =
+        |word: &[u8]| choice(word).filter(|encoding| !matches!(encoding, Encoding::Json | Encoding::Kryo5));
     let mut encoding = Encoding::Bytes;
-    let mut words = Words { call, next: 4 };
+    let mut words = Arguments { call, next: 4 };
     while let Some(word) = words.next() {
         if !word.eq_ignore_ascii_case(b"FUNNEL") {
             return Err(CommandError::UnknownOption(printable(word)));
         }
-        encoding = words.value("FUNNEL", "BYTES, UTF16, LONG or INT", one_of(&FUNNELS))?;
+        encoding = words.value("FUNNEL", "BYTES, UTF16, LONG or INT", funnel)?;
     }
     import::guava(call.arg(3), encoding).map_err(refused)
 }

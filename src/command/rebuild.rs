@@ -1,14 +1,16 @@
-//! BF.REBUILD: a filter is built anew beside the one that goes on serving, and takes its place in one step.
+//! BF.REBUILD: a filter is built from scratch beside the one that goes on serving, and takes its place in one step.
 
-use super::double::{ToShadow, add_to_shadow, catch_up};
+use super::add::{Backfill, backfill};
+use super::call::{Access, Call, Effect, Key};
+use super::describe::rebuild_fields;
 use super::error::CommandError;
 use super::options::bad;
 use super::options::bloom::{Reservation, creation, shadow};
 use super::reply::Reply;
-use super::{Access, Call, Command, Effect, Key, bytes_for, limit_items};
-use crate::filter::{Bloom, Filter, Rebuild};
+use super::table::Command;
+use super::write::{bytes_for, catch_up, limit_items, rebuild_in};
+use crate::filter::{Bloom, Filter, Garbage, Target};
 use crate::params::Family;
-use std::collections::VecDeque;
 
 /// Argument of the first item of ADD.
 const FIRST_ITEM: usize = 3;
@@ -20,19 +22,10 @@ pub(super) fn rebuild<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
         b"BEGIN" => begin(call),
         b"ADD" if call.argc() == FIRST_ITEM => Err(CommandError::Arity),
         b"ADD" => add(call),
-        b"COMMIT" => alone().and_then(|()| end(call, c"bf.rebuild.commit", Filter::commit_rebuild)),
-        b"ABORT" => alone().and_then(|()| end(call, c"bf.rebuild.abort", Filter::abort_rebuild)),
+        b"COMMIT" => alone().and_then(|()| commit(call)),
+        b"ABORT" => alone().and_then(|()| abort(call)),
         b"STATUS" => alone().and_then(|()| status(call)),
         _ => Err(bad("BF.REBUILD", "BEGIN, ADD, COMMIT, ABORT or STATUS behind the key")),
-    }
-}
-
-/// The Bloom filter in the key, ours or another system's, with or without a shadow.
-fn bloom(key: &impl Key) -> Result<&Filter, CommandError> {
-    match key.value()? {
-        None => Err(CommandError::NotFound),
-        Some(Filter::Cuckoo(_)) => Err(CommandError::WrongType),
-        Some(value) => Ok(value),
     }
 }
 
@@ -45,14 +38,14 @@ fn refuse_without_memory<'a, C: Call<'a>>(call: &C) -> Result<(), CommandError> 
 fn begin<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     refuse_without_memory(call)?;
     let mut key = call.open(1, Access::Write);
-    let value = bloom(&key)?;
-    if value.rebuild().is_some() {
+    let live = key.bloom()?.ok_or(CommandError::NotFound)?;
+    if rebuild_in(&key).is_some() {
         return Err(CommandError::Rebuilding);
     }
-    let Reservation { spec, since_ms } = shadow(call, value)?;
+    let Reservation { spec, since_ms } = shadow(call, live)?;
     if !call.obeys() {
         let bytes = bytes_for(&spec)?;
-        call.admit(value.bytes().saturating_add(bytes), bytes)?;
+        call.admit(live.bytes().saturating_add(bytes), bytes)?;
     }
     // A window without a period has no use for a time.
     let since_ms = match spec.family {
@@ -60,19 +53,14 @@ fn begin<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         _ => 0,
     };
     let made = Bloom::new_since(spec, since_ms)?;
-    if let Filter::Bloom(_) = value
-        && let Some(filter) = key.filter_mut()?
-    {
-        super::catch_up(call, filter)?;
-    }
-    let live = key.filter().ok().flatten().and_then(Bloom::window);
-    let made = made.in_step_with(live);
+    catch_up(call, &mut key)?;
+    let made = made.in_step_with(key.bloom()?.and_then(|live| live.window()));
     let since_ms = made.window().map_or(0, |window| window.schedule().since_ms);
     let words = creation(made.spec(), since_ms);
-    key.convert(|value| value.begin_rebuild(made)).ok_or(CommandError::NotFound)??;
+    key.convert(|filter| filter.begin_rebuild(made)).ok_or(CommandError::NotFound)??;
     call.replicate(Effect::Arguments(Command::Rebuild, in_words(words)));
     call.changed(c"bf.rebuild.begin");
-    call.with_ended(|ended, database| ended.forget(database, call.arg(1)));
+    call.with_aborted_rebuilds(|aborted, database| aborted.forget(database, call.arg(1)));
     Ok(Reply::Ok)
 }
 
@@ -93,14 +81,14 @@ fn add<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     limit_items(call, count)?;
     refuse_without_memory(call)?;
     let mut key = call.open(1, Access::Write);
-    if bloom(&key)?.rebuild().is_none() {
+    key.bloom()?.ok_or(CommandError::NotFound)?;
+    if rebuild_in(&key).is_none() {
         return Err(not_rebuilding(call));
     }
     catch_up(call, &mut key)?;
-    // Where it cannot rotate along, the rebuild has just ended.
-    let Some(rebuild) = key.rebuild_mut() else { return Err(not_rebuilding(call)) };
-    let all: Vec<usize> = (FIRST_ITEM..call.argc()).collect();
-    let ToShadow { changed, done, refused } = add_to_shadow(call, rebuild, &all);
+    // If the shadow could not rotate along, the rebuild has just ended.
+    let Some(Target::Both(rebuild)) = key.target()? else { return Err(not_rebuilding(call)) };
+    let Backfill { changed, done, refused } = backfill(call, rebuild, FIRST_ITEM);
     if !changed.is_empty() {
         // With the word ADD, which stands before the items.
         let words: Vec<usize> = std::iter::once(FIRST_ITEM.saturating_sub(1)).chain(changed).collect();
@@ -114,16 +102,23 @@ fn add<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     }
 }
 
-/// COMMIT and ABORT.
+fn commit<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    end(call, c"bf.rebuild.commit", |filter| filter.commit_rebuild().map(Garbage::from))
+}
+
+fn abort<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    end(call, c"bf.rebuild.abort", |filter| filter.abort_rebuild().map(Garbage::from))
+}
+
 fn end<'a, C: Call<'a>>(
     call: &C,
     event: &'static std::ffi::CStr,
-    end: impl FnOnce(&mut Filter) -> Option<Filter>,
+    end: impl FnOnce(&mut Filter) -> Option<Garbage>,
 ) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
-    bloom(&key)?;
+    key.bloom()?.ok_or(CommandError::NotFound)?;
     let dropped = key.convert(end).flatten().ok_or_else(|| not_rebuilding(call))?;
-    call.retire(dropped.into());
+    call.discard(dropped);
     call.replicate(Effect::Verbatim);
     call.changed(event);
     Ok(Reply::Ok)
@@ -131,68 +126,19 @@ fn end<'a, C: Call<'a>>(
 
 fn status<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let key = call.open(1, Access::Read);
-    if let Some(rebuild) = bloom(&key)?.rebuild() {
-        return Ok(Reply::Map(figures(rebuild)));
+    key.bloom()?.ok_or(CommandError::NotFound)?;
+    if let Some(rebuild) = rebuild_in(&key) {
+        return Ok(Reply::Map(rebuild_fields(&rebuild.summary())));
     }
-    let ended = call.with_ended(|ended, database| ended.reason(database, call.arg(1)));
+    let why = call.with_aborted_rebuilds(|aborted, database| aborted.reason(database, call.arg(1)));
     let mut fields = vec![("Status", Reply::from("none"))];
-    fields.extend(ended.map(|why| ("Ended because", Reply::from(why.as_str()))));
+    fields.extend(why.map(|why| ("Ended because", Reply::from(why.as_str()))));
     Ok(Reply::Map(fields))
-}
-
-/// What is known of a rebuild that is running. All of it is kept as the cells change.
-pub(super) fn figures(rebuild: &Rebuild) -> Vec<(&'static str, Reply)> {
-    let shadow = rebuild.shadow();
-    let estimate = |value: f64| Reply::Double(format!("{value:.5e}").parse().unwrap_or(value));
-    vec![
-        ("Status", Reply::from("running")),
-        ("Kind", Reply::from(shadow.spec().kind())),
-        ("Capacity", shadow.capacity().into()),
-        ("Error rate", Reply::Double(shadow.spec().error_rate)),
-        ("Error rate now", estimate(shadow.rate_now())),
-        ("Number of items inserted", shadow.items().into()),
-        ("Approximate number of items", shadow.estimate().into()),
-        ("Number of filters", (shadow.layers().len() as u64).into()),
-        ("Fill", estimate(shadow.fill())),
-        ("Size", (shadow.allocated() as u64).into()),
-        ("Deletes missed", rebuild.deletes_missed().into()),
-    ]
 }
 
 /// Why there is nothing to add to, commit or abort.
 fn not_rebuilding<'a, C: Call<'a>>(call: &C) -> CommandError {
-    CommandError::NotRebuilding(call.with_ended(|ended, database| ended.reason(database, call.arg(1))))
-}
-
-/// Rebuilds that ended by themselves, and why: the last few, for clients that come to commit.
-#[derive(Default)]
-pub struct Ended {
-    last: VecDeque<(i32, Vec<u8>, String)>,
-}
-
-/// How many are remembered.
-const REMEMBERED: usize = 64;
-
-impl Ended {
-    pub(super) fn note(&mut self, database: i32, key: &[u8], why: String) {
-        self.forget(database, key);
-        self.last.truncate(REMEMBERED.saturating_sub(1));
-        self.last.push_front((database, key.to_vec(), why));
-    }
-
-    /// Forgets a key: a new rebuild begins.
-    fn forget(&mut self, database: i32, key: &[u8]) {
-        self.last.retain(|(other, name, _)| (*other, name.as_slice()) != (database, key));
-    }
-
-    fn reason(&self, database: i32, key: &[u8]) -> Option<String> {
-        let mut last = self.last.iter();
-        last.find(|(other, name, _)| (*other, name.as_slice()) == (database, key))
-            .map(|(.., why)| why.clone())
-    }
-
-    /// Forgets the keys of this database, or all: they have been flushed.
-    pub fn flush(&mut self, database: Option<i32>) {
-        self.last.retain(|(own, ..)| database.is_some_and(|database| *own != database));
-    }
+    CommandError::NotRebuilding(
+        call.with_aborted_rebuilds(|aborted, database| aborted.reason(database, call.arg(1))),
+    )
 }

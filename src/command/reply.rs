@@ -13,7 +13,7 @@ pub enum Reply {
     /// `:1`/`:0` in RESP2, a boolean in RESP3.
     Bool(bool),
     /// `:1`/`:-1` in RESP2, a boolean in RESP3: whether there was room.
-    Placed(bool),
+    Inserted(bool),
     /// A bulk string with a number in RESP2, a double in RESP3.
     Double(f64),
     /// A bulk string.
@@ -42,6 +42,13 @@ pub enum Answer {
     Yes,
     /// The error of [`Answers::error`].
     Refused,
+}
+
+impl From<bool> for Answer {
+    #[inline(always)]
+    fn from(yes: bool) -> Answer {
+        if yes { Answer::Yes } else { Answer::No }
+    }
 }
 
 /// One answer an item, in order. Up to 64 take no allocation, more take one for all.

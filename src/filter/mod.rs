@@ -1,587 +1,386 @@
-//! The filters: [`Layer`] is one fixed-size Bloom filter, and [`Bloom`] a Bloom filter of any family, made of layers.
-//! [`Cuckoo`] is the other kind. [`Filter`] is what one key holds: either, or a [`Rebuild`].
+//! The filters. [`Filter`] is what one key holds: a [`Bloom`] filter of any family, a [`Cuckoo`] filter, another
+//! system's Bloom filter, or a [`Rebuild`] of a Bloom filter.
 
-pub mod algebra;
-pub mod batch;
-pub mod chain;
+mod algebra;
+pub mod bloom;
+mod change;
 pub mod cuckoo;
 pub mod foreign;
-pub mod layer;
-#[cfg(all(loom, test))]
-mod model;
-pub mod probe;
-pub mod rebuild;
-pub mod usage;
-pub mod value;
-pub mod window;
+mod garbage;
+mod grow;
+mod incompatible;
+mod live;
+mod rebuild;
+mod summary;
+pub(crate) mod usage;
 
-pub use crate::mem::use_huge_pages;
-pub use algebra::Fork;
-pub use chain::Chain;
-pub use cuckoo::{Cuckoo, CuckooHash, CuckooSpec, Origin, Table};
+pub use algebra::Union;
+pub use bloom::{Bloom, Body, Chain, Layer, Reader, Schedule, Window};
+pub use change::{Added, Removed};
+pub use cuckoo::{Cuckoo, CuckooHash, CuckooSpec, Origin};
 pub use foreign::Foreign;
-pub use layer::{Layer, Removed};
+pub use garbage::Garbage;
+pub use grow::Grow;
+pub use incompatible::Incompatible;
+pub use live::{Live, LiveMut, LiveRef};
 pub use rebuild::Rebuild;
-pub use usage::Usage;
-pub use value::{Filter, FilterRef, Retired};
-pub use window::{Schedule, Window};
+pub use summary::{LayerSummary, RebuildSummary, Summary, WindowSummary};
 
-use crate::bits::bit;
 use crate::error::Error;
-use crate::hash::{Hasher, ItemHash};
-use crate::params::{Family, Overflow, Spec, limits};
-use crate::sizing::Shape;
-use once_cell::race::OnceBox;
+use crate::mem::Words;
 use std::sync::Arc;
 
-/// What an add did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Added {
-    /// The item was absent before.
-    pub added: bool,
-    /// The filter is not as it was before. A window records an item anew, and counters count, though it was present.
-    pub changed: bool,
+/// A filter of any kind.
+pub enum Filter {
+    /// Fixed, scaling or a window; of bits or counters.
+    Bloom(Bloom),
+    /// Another system's Bloom filter.
+    Foreign(Box<Foreign>),
+    /// Fingerprints in buckets.
+    Cuckoo(Box<Cuckoo>),
+    /// A Bloom filter that is being rebuilt, and its shadow.
+    Rebuild(Box<Rebuild>),
 }
 
-/// What a filter is made of.
-pub enum Body {
-    /// One layer of bits or counters.
-    Fixed(Arc<Layer>),
-    /// A chain that grows.
-    Chain(Chain),
-    /// A ring that rotates; boxed, because it is large and the other kinds are many.
-    Window(Box<Window>),
+/// A borrowed [`Filter`].
+#[derive(Clone, Copy)]
+#[allow(missing_docs, reason = "they are those of Filter")]
+pub enum FilterRef<'a> {
+    Bloom(&'a Bloom),
+    Foreign(&'a Foreign),
+    Cuckoo(&'a Cuckoo),
+    Rebuild(&'a Rebuild),
 }
 
-impl Body {
-    fn layers(&self) -> &[Arc<Layer>] {
+/// What an add to a Bloom filter goes to.
+pub enum Target<'a> {
+    /// The filter.
+    One(LiveMut<'a>),
+    /// The live filter and its shadow.
+    Both(&'a mut Rebuild),
+}
+
+impl Target<'_> {
+    /// The usage counters, during a rebuild those of the live filter.
+    #[inline(always)]
+    pub(crate) fn usage(&self) -> &usage::Usage {
         match self {
-            Body::Fixed(layer) => std::slice::from_ref(layer),
-            Body::Chain(chain) => chain.layers(),
-            Body::Window(window) => window.ring(),
+            Target::One(LiveMut::Bloom(filter)) => filter.usage(),
+            Target::One(LiveMut::Foreign(filter)) => filter.usage(),
+            Target::Both(rebuild) => rebuild.live().usage(),
+        }
+    }
+}
+
+/// A Bloom filter takes no more than it would without the other kinds: 1 million small ones may live in a server.
+const _: () = assert!(size_of::<Filter>() == size_of::<Bloom>());
+
+impl Filter {
+    /// The Bloom filter that answers tests: during a rebuild the live one. `None` for a cuckoo filter.
+    #[inline(always)]
+    pub fn live(&self) -> Option<LiveRef<'_>> {
+        match self {
+            Filter::Bloom(filter) => Some(LiveRef::Bloom(filter)),
+            Filter::Foreign(filter) => Some(LiveRef::Foreign(filter)),
+            Filter::Rebuild(rebuild) => Some(rebuild.live()),
+            Filter::Cuckoo(_) => None,
         }
     }
 
-    /// The same body over other layers.
-    fn map(&self, layer: impl Fn(&Layer) -> Result<Layer, Error>) -> Result<Body, Error> {
-        let layers = self.layers().iter().map(|old| layer(old).map(Arc::new));
-        Ok(match self {
-            Body::Fixed(old) => Body::Fixed(Arc::new(layer(old)?)),
-            Body::Chain(_) => Body::Chain(Chain::from_layers(layers.collect::<Result<_, Error>>()?)),
-            Body::Window(window) => {
-                let ring = layers.collect::<Result<_, Error>>()?;
-                Body::Window(Box::new(Window::from_parts(ring, window.newest(), window.schedule())))
-            }
-        })
-    }
-}
-
-/// A Bloom filter with its parameters.
-///
-/// Adds take `&mut self` because a chain may grow and a window may rotate. Readers in other threads work on a
-/// [`Reader`], which shares the cells; several writers share one [`Layer`].
-pub struct Bloom {
-    spec: Spec,
-    body: Body,
-    /// Made at the first command that counts: of many small filters most may lie idle.
-    usage: OnceBox<Usage>,
-}
-
-impl Bloom {
-    /// An empty filter. A window's first generation begins at Unix time 0.
-    ///
-    /// # Errors
-    /// What [`Spec::validate`] refuses, [`Error::Unreachable`], [`Error::OutOfMemory`].
-    pub fn new(spec: Spec) -> Result<Bloom, Error> {
-        Bloom::new_since(spec, 0)
-    }
-
-    /// An empty filter whose window, if it is one, begins its generation 0 at Unix time `since_ms`, or at
-    /// [`limits::MAX_TIME_MS`] if that is earlier.
-    ///
-    /// # Errors
-    /// As [`new`](Bloom::new).
-    pub fn new_since(spec: Spec, since_ms: u64) -> Result<Bloom, Error> {
-        spec.validate()?;
-        let since_ms = since_ms.min(limits::MAX_TIME_MS);
-        let spec = Spec { seed: spec.seed.narrow(spec.hash), ..spec };
-        let body = match spec.family {
-            Family::Fixed(_) => Body::Fixed(Arc::new(Layer::new(spec.next_shape(&[])?)?)),
-            Family::Scaling { .. } => Body::Chain(Chain::new(&spec)?),
-            Family::Window { generations, every_ms, .. } => {
-                let schedule = Schedule { every_ms, since_ms, rotations: 0 };
-                Body::Window(Box::new(Window::new(&spec, generations, schedule)?))
-            }
-        };
-        Ok(Bloom::from_parts(spec, body))
-    }
-
-    /// Bytes of cells that a new filter of this spec takes.
-    ///
-    /// # Errors
-    /// What [`Spec::validate`] refuses, [`Error::Unreachable`].
-    pub fn bytes_for(spec: &Spec) -> Result<u64, Error> {
-        spec.validate()?;
-        let layers = match spec.family {
-            Family::Window { generations, .. } => generations.into(),
-            _ => 1,
-        };
-        Ok(spec.next_shape(&[])?.bytes().saturating_mul(layers))
-    }
-
-    /// From parts that [`wire`](crate::wire) has validated.
-    pub(crate) fn from_parts(spec: Spec, body: Body) -> Bloom {
-        Bloom { spec, body, usage: OnceBox::new() }
-    }
-
-    /// The parameters.
-    pub fn spec(&self) -> &Spec {
-        &self.spec
-    }
-
-    /// What this server has been asked of it, to look at.
-    pub fn usage_so_far(&self) -> &Usage {
-        self.usage.get().unwrap_or(&usage::NONE)
-    }
-
-    /// The same, to count in.
+    /// What an add goes to; `None` for a cuckoo filter.
     #[inline(always)]
-    pub fn usage(&self) -> &Usage {
-        self.usage.get_or_init(Box::default)
+    pub fn target(&mut self) -> Option<Target<'_>> {
+        match self {
+            Filter::Bloom(filter) => Some(Target::One(LiveMut::Bloom(filter))),
+            Filter::Foreign(filter) => Some(Target::One(LiveMut::Foreign(filter))),
+            Filter::Rebuild(rebuild) => Some(Target::Both(rebuild)),
+            Filter::Cuckoo(_) => None,
+        }
     }
 
-    /// What it is made of.
-    pub fn body(&self) -> &Body {
-        &self.body
-    }
-
-    /// The window, if it is one.
-    pub fn window(&self) -> Option<&Window> {
-        match &self.body {
-            Body::Window(window) => Some(window),
+    /// The cuckoo filter, if it is one.
+    #[inline(always)]
+    pub fn cuckoo(&self) -> Option<&Cuckoo> {
+        match self {
+            Filter::Cuckoo(filter) => Some(filter),
             _ => None,
         }
     }
 
-    /// The keyed hash function of this filter.
-    #[inline(always)]
-    pub fn hasher(&self) -> Hasher {
-        self.spec.hash.hasher(self.spec.seed)
-    }
-
-    /// Hashes an item for this filter.
-    #[inline]
-    pub fn hash(&self, item: &[u8]) -> ItemHash {
-        self.hasher().hash(item)
-    }
-
-    /// Fetches what a test or add of the item will touch first: its lines in the newest layer.
-    #[inline]
-    pub fn prefetch(&self, item: ItemHash) {
-        self.newest_layer().prefetch(item);
-    }
-
-    /// The layer that takes the adds, and that a test asks first.
-    #[inline]
-    pub fn newest_layer(&self) -> &Layer {
-        match &self.body {
-            Body::Fixed(layer) => layer,
-            Body::Chain(chain) => chain.newest(),
-            Body::Window(window) => window.current(),
+    /// The rebuild, if one is running.
+    pub fn rebuild(&self) -> Option<&Rebuild> {
+        match self {
+            Filter::Rebuild(rebuild) => Some(rebuild),
+            _ => None,
         }
     }
 
-    /// Number of the generation that is current at `now_ms`; 0 for what is no window.
-    #[inline]
-    pub fn generation_at(&self, now_ms: u64) -> u64 {
-        self.window().map_or(0, |window| window.number_at(now_ms))
-    }
-
-    /// Whether the item may be in the filter, in a window as of its newest generation.
-    #[inline]
-    pub fn contains(&self, item: ItemHash) -> bool {
-        self.contains_at(item, self.window().map_or(0, Window::newest))
-    }
-
-    /// As [`contains`](Bloom::contains), in a window as of generation `current`
-    /// (see [`generation_at`](Bloom::generation_at)).
-    #[inline]
-    pub fn contains_at(&self, item: ItemHash, current: u64) -> bool {
-        match &self.body {
-            Body::Fixed(layer) => layer.contains(item),
-            Body::Chain(chain) => chain.contains(item),
-            Body::Window(window) => window.contains(item, current),
+    /// The Bloom filter, if it is one of ours that is not being rebuilt.
+    pub fn into_bloom(self) -> Option<Bloom> {
+        match self {
+            Filter::Bloom(filter) => Some(filter),
+            _ => None,
         }
     }
 
-    /// Which of up to 64 items may be in the filter: bit i for item i. In a window as of generation `current`.
-    ///
-    /// For items that were [prefetched](Bloom::prefetch): see [`Layer::contains_many`].
-    #[inline]
-    pub fn contains_many(&self, items: &[ItemHash], current: u64) -> u64 {
-        match &self.body {
-            Body::Fixed(layer) => layer.contains_many(items, u64::MAX),
-            Body::Chain(chain) => contains_many(chain.layers().iter().rev(), items),
-            Body::Window(window) => contains_many(window.alive(current).map(|(_, layer)| layer), items),
+    /// The other system's filter, if it is one that is not being rebuilt.
+    pub fn into_foreign(self) -> Option<Foreign> {
+        match self {
+            Filter::Foreign(filter) => Some(*filter),
+            _ => None,
         }
     }
 
-    /// Adds the item, growing if need be. This is the only writer; readers may run beside it.
-    ///
-    /// A window records the item in its newest generation whether or not an older one has it; counters always count.
-    ///
-    /// # Errors
-    /// [`Error::Full`] for a new item where the filter may neither grow nor exceed its error rate, and what growing
-    /// may run into. An item that is present is never refused.
-    #[inline]
-    pub fn add(&mut self, item: ItemHash) -> Result<Added, Error> {
-        match self.add_without_growth(item) {
-            Err(Error::Full) if self.grow()? => self.add_without_growth(item),
-            result => result,
+    /// The cuckoo filter, if it is one.
+    pub fn into_cuckoo(self) -> Option<Cuckoo> {
+        match self {
+            Filter::Cuckoo(filter) => Some(*filter),
+            _ => None,
         }
     }
 
-    /// As [`add`](Bloom::add), but a scaling filter whose newest layer is full refuses a new item, too.
-    ///
-    /// # Errors
-    /// [`Error::Full`].
-    #[inline]
-    pub fn add_without_growth(&mut self, item: ItemHash) -> Result<Added, Error> {
-        match &self.body {
-            Body::Chain(chain) if chain.older_contain(item) => Ok(Added::default()),
-            _ => self.add_to_newest(item),
+    /// The Bloom filter, ours or another system's, if it is one that is not being rebuilt.
+    pub(crate) fn into_live(self) -> Option<Live> {
+        match self {
+            Filter::Bloom(filter) => Some(Live::Bloom(filter)),
+            Filter::Foreign(filter) => Some(Live::Foreign(filter)),
+            Filter::Cuckoo(_) | Filter::Rebuild(_) => None,
         }
     }
 
-    /// Which of up to 64 items need not be added, because a chain of several layers may hold them: bit i for item i.
-    #[inline]
-    pub fn known(&self, items: &[ItemHash]) -> u64 {
-        match &self.body {
-            Body::Chain(chain) if chain.layers().len() > 1 => {
-                contains_many(chain.layers().iter().rev(), items)
-            }
-            _ => 0,
+    /// Bytes of all cells.
+    pub fn bytes(&self) -> u64 {
+        FilterRef::from(self).bytes()
+    }
+
+    /// Bytes of memory, with all overhead and its usage counters.
+    pub fn allocated(&self) -> usize {
+        match self {
+            Filter::Bloom(filter) => filter.allocated() + filter.usage_allocated(),
+            Filter::Foreign(filter) => size_of::<Filter>() + filter.allocated() + filter.usage().allocated(),
+            Filter::Cuckoo(filter) => size_of::<Filter>() + filter.allocated(),
+            Filter::Rebuild(rebuild) => rebuild.allocated(),
         }
     }
 
-    /// As [`add_without_growth`](Bloom::add_without_growth), of an item that no older layer of a chain holds.
-    ///
-    /// # Errors
-    /// [`Error::Full`].
-    #[inline]
-    pub fn add_to_newest(&mut self, item: ItemHash) -> Result<Added, Error> {
-        match &self.body {
-            Body::Chain(chain) => {
-                let newest = chain.newest();
-                if newest.is_full_for_single_writer() {
-                    return if newest.contains(item) { Ok(Added::default()) } else { Err(Error::Full) };
-                }
-                Ok(newest.insert_single_writer(item))
-            }
-            Body::Fixed(layer) => {
-                // On bits nothing happens to an item that is present; counters count.
-                self.refuse_if_full(layer, item)?;
-                Ok(layer.insert_single_writer(item))
-            }
-            Body::Window(window) => {
-                self.refuse_if_full(window.current(), item)?;
-                Ok(window.add(item, Layer::insert_single_writer))
-            }
-        }
-    }
-
-    /// Among how many shards the adds of this many items may be divided: the layer that takes them has so many, and
-    /// room for all. 1 where one thread has to add them in order.
-    pub fn shards_for(&self, items: u64) -> u32 {
-        let layer = self.newest_layer();
-        if layer.capacity().saturating_sub(layer.items()) >= items { layer.shards() } else { 1 }
-    }
-
-    /// Adds an item that surely has room, by the only thread that writes to the item's shard of those of
-    /// [`shards_for`](Bloom::shards_for). Others may write to other shards.
-    #[inline]
-    pub fn add_in_own_shard(&self, item: ItemHash) -> Added {
-        match &self.body {
-            Body::Fixed(layer) => layer.insert_in_own_shard(item),
-            Body::Chain(chain) if chain.older_contain(item) => Added::default(),
-            Body::Chain(chain) => chain.newest().insert_in_own_shard(item),
-            Body::Window(window) => window.add(item, Layer::insert_in_own_shard),
-        }
-    }
-
-    #[inline]
-    fn refuse_if_full(&self, layer: &Layer, item: ItemHash) -> Result<(), Error> {
-        let overflow = match self.spec.family {
-            Family::Fixed(overflow) | Family::Window { overflow, .. } => overflow,
-            Family::Scaling { .. } => Overflow::Saturate,
-        };
-        if overflow == Overflow::Error && layer.is_full_for_single_writer() && !layer.contains(item) {
-            Err(Error::Full)
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Shape of the layer that a scaling filter opens next; `None` for the other families, which do not grow.
-    ///
-    /// # Errors
-    /// [`Error::TooManyLayers`], [`Error::Unreachable`].
-    pub fn next_shape(&self) -> Result<Option<Shape>, Error> {
-        match &self.body {
-            Body::Chain(chain) => chain.next_shape(&self.spec).map(Some),
-            _ => Ok(None),
-        }
-    }
-
-    /// Opens the next layer of a scaling filter; false, and nothing happens, for the other families.
-    ///
-    /// # Errors
-    /// [`Error::TooManyLayers`], [`Error::Unreachable`], [`Error::OutOfMemory`].
-    pub fn grow(&mut self) -> Result<bool, Error> {
-        match &mut self.body {
-            Body::Chain(chain) => chain.grow(&self.spec).map(|()| true),
-            _ => Ok(false),
-        }
-    }
-
-    /// Adds the item only if it is absent.
-    ///
-    /// # Errors
-    /// As [`add`](Bloom::add).
-    #[inline]
-    pub fn add_if_absent(&mut self, item: ItemHash) -> Result<Added, Error> {
-        if self.contains(item) { Ok(Added::default()) } else { self.add(item) }
-    }
-
-    /// Deletes one occurrence of the item.
-    ///
-    /// # Errors
-    /// [`Error::NotCounting`].
-    pub fn remove(&mut self, item: ItemHash) -> Result<Removed, Error> {
-        self.counting()?.remove_single_writer(item)
-    }
-
-    /// How often the item was added, at most.
-    ///
-    /// # Errors
-    /// [`Error::NotCounting`].
-    pub fn count(&self, item: ItemHash) -> Result<u64, Error> {
-        Ok(self.counting()?.count(item))
-    }
-
-    fn counting(&self) -> Result<&Layer, Error> {
-        match &self.body {
-            Body::Fixed(layer) if layer.cell().counts() => Ok(layer),
-            _ => Err(Error::NotCounting),
-        }
-    }
-
-    /// Opens generation `number` of a window, dropping what is too old by then. Returns the dropped layers, which may
-    /// be large: their owner chooses the thread that frees them.
-    ///
-    /// # Errors
-    /// [`Error::NotWindow`]; [`Error::OutOfMemory`], and then nothing has changed.
-    pub fn advance(&mut self, number: u64) -> Result<Vec<Arc<Layer>>, Error> {
-        match &mut self.body {
-            Body::Window(window) => window.advance(number),
-            _ => Err(Error::NotWindow),
-        }
-    }
-
-    /// Opens generation `number` by hand: as [`advance`](Bloom::advance), and the schedule moves along.
-    ///
-    /// # Errors
-    /// As [`advance`](Bloom::advance).
-    pub fn rotate(&mut self, number: u64) -> Result<Vec<Arc<Layer>>, Error> {
-        let retired = self.advance(number)?;
-        if let Body::Window(window) = &mut self.body {
-            window.shift_schedule();
-        }
-        Ok(retired)
-    }
-
-    /// Empties the filter; parameters, seed and schedule stay. Returns the dropped layers.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`], and then nothing has changed.
-    pub fn clear(&mut self) -> Result<Vec<Arc<Layer>>, Error> {
-        let body = match &self.body {
-            Body::Chain(_) => Body::Chain(Chain::new(&self.spec)?),
-            body => body.map(|layer| Layer::new(layer.shape()))?,
-        };
-        Ok(std::mem::replace(&mut self.body, body).layers().to_vec())
-    }
-
-    /// A copy that shares nothing. Under concurrent adds it is consistent word by word.
+    /// A copy that shares nothing.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
-    pub fn snapshot(&self) -> Result<Bloom, Error> {
-        self.copy(&algebra::alone)
+    pub fn snapshot(&self) -> Result<Filter, Error> {
+        Ok(match self {
+            Filter::Bloom(filter) => Filter::Bloom(filter.snapshot()?),
+            Filter::Foreign(filter) => Filter::Foreign(Box::new(filter.snapshot()?)),
+            Filter::Cuckoo(filter) => Filter::Cuckoo(Box::new(filter.snapshot()?)),
+            Filter::Rebuild(rebuild) => Filter::Rebuild(Box::new(rebuild.snapshot()?)),
+        })
     }
 
-    /// As [`snapshot`](Bloom::snapshot), on the threads of `fork`.
+    /// Begins a rebuild: puts this shadow beside the filter.
     ///
     /// # Errors
-    /// As there.
-    pub fn copy(&self, fork: &Fork<'_>) -> Result<Bloom, Error> {
-        Ok(Bloom::from_parts(self.spec, self.body.map(|layer| layer.copy(fork))?))
-    }
-
-    /// A handle for reading in another thread: it shares the cells, and sees adds to the layers that exist now.
-    pub fn reader(&self) -> Reader {
-        Reader {
-            hasher: self.hasher(),
-            layers: self.layers().to_vec(),
-            newest: self.window().map(Window::newest),
+    /// As [`Rebuild::check`], and [`Error::Exclusive`] for a cuckoo filter and for one that is being rebuilt. Then
+    /// nothing has changed.
+    pub fn begin_rebuild(&mut self, shadow: Bloom) -> Result<(), Error> {
+        match self {
+            Filter::Bloom(filter) => Rebuild::check(LiveRef::Bloom(filter), &shadow)?,
+            Filter::Foreign(filter) => Rebuild::check(LiveRef::Foreign(filter), &shadow)?,
+            Filter::Cuckoo(_) => return Err(Error::Exclusive("a cuckoo filter has no shadow")),
+            Filter::Rebuild(_) => return Err(Error::Exclusive("a filter has one shadow at most")),
         }
-    }
-
-    /// The layers: one, or a chain's from oldest to newest, or a window's in ring order.
-    pub fn layers(&self) -> &[Arc<Layer>] {
-        self.body.layers()
-    }
-
-    /// Items added that were absent at the time, less those deleted; in a window those of all generations, so an item
-    /// recorded in two counts twice.
-    pub fn items(&self) -> u64 {
-        self.layers().iter().map(|layer| layer.items()).sum()
-    }
-
-    /// Items that all layers together are sized for.
-    pub fn capacity(&self) -> u64 {
-        self.layers().iter().fold(0, |sum, layer| sum.saturating_add(layer.capacity()))
-    }
-
-    /// Number of distinct items, estimated from the fill (Swamidass–Baldi), layer by layer.
-    pub fn estimate(&self) -> u64 {
-        self.layers().iter().fold(0, |sum, layer| sum.saturating_add(layer.estimate()))
-    }
-
-    /// The error rate that the filter has now, from its fill: 1 − Π(1 − rate of a layer).
-    pub fn rate_now(&self) -> f64 {
-        // As a sum of logarithms: the product would lose what is below 1e-16.
-        -libm::expm1(self.layers().iter().map(|layer| libm::log1p(-layer.rate_now())).sum())
-    }
-
-    /// Cells that are not 0.
-    pub fn ones(&self) -> u64 {
-        self.layers().iter().map(|layer| layer.ones()).sum()
-    }
-
-    /// Cells.
-    pub fn cells(&self) -> u64 {
-        self.layers().iter().map(|layer| layer.cells()).sum()
-    }
-
-    /// Fraction of cells that are not 0.
-    pub fn fill(&self) -> f64 {
-        self.ones() as f64 / self.cells() as f64
-    }
-
-    /// Bytes of the cells.
-    pub fn bytes(&self) -> u64 {
-        self.layers().iter().map(|layer| layer.bytes()).sum()
-    }
-
-    /// Bytes of memory of what has been counted of its use: none until something is.
-    pub fn usage_allocated(&self) -> usize {
-        self.usage.get().map_or(0, |usage| size_of::<Usage>() + usage.allocated())
-    }
-
-    /// Bytes of memory, with all overhead; without what has been counted of its use, so that filters that are alike
-    /// have one size.
-    pub fn allocated(&self) -> usize {
-        let lists = match &self.body {
-            Body::Fixed(_) => 0,
-            Body::Chain(chain) if chain.layers().len() == 1 => 0,
-            Body::Chain(_) => size_of_val(self.layers()),
-            Body::Window(window) => size_of_val(&**window) + size_of_val(self.layers()),
-        };
-        // An Arc puts two counts before the layer.
-        let counts = 2 * size_of::<usize>();
-        size_of::<Bloom>()
-            + lists
-            + self.layers().iter().map(|layer| layer.allocated() + counts).sum::<usize>()
-    }
-}
-
-/// Which of up to 64 items some layer may hold. The lines of the first layer have been asked for; those of each further
-/// one are while the one before it is tested, for the items that have not been found by then.
-#[inline]
-fn contains_many<'l>(layers: impl Iterator<Item = &'l Arc<Layer>>, items: &[ItemHash]) -> u64 {
-    let mut layers = layers.peekable();
-    let mut asked = u64::MAX.checked_shr(64 - items.len() as u32).unwrap_or(0);
-    let mut found = 0;
-    while let (Some(layer), true) = (layers.next(), asked != 0) {
-        if let Some(next) = layers.peek() {
-            bit::ones(asked).for_each(|index| next.prefetch(items[index]));
+        if let Some(live) = self.take().into_live() {
+            *self = Filter::Rebuild(Box::new(Rebuild::new(live, shadow, 0)?));
         }
-        found |= layer.contains_many(items, asked);
-        asked &= !found;
-    }
-    found
-}
-
-/// Reads a filter's layers from any thread, for as long as it likes: a key that is deleted or replaced meanwhile costs
-/// nothing but the last reference.
-#[derive(Clone)]
-pub struct Reader {
-    hasher: Hasher,
-    layers: Vec<Arc<Layer>>,
-    /// Number of the newest generation, of a window.
-    newest: Option<u64>,
-}
-
-impl Reader {
-    /// The keyed hash function of this filter.
-    pub fn hasher(&self) -> Hasher {
-        self.hasher
+        Ok(())
     }
 
-    /// Hashes an item for this filter.
-    pub fn hash(&self, item: &[u8]) -> ItemHash {
-        self.hasher.hash(item)
+    /// Ends a rebuild, with the shadow in the place of the live filter, which is returned. Returns `None`, and does
+    /// nothing, if no rebuild is running.
+    pub fn commit_rebuild(&mut self) -> Option<Live> {
+        let (live, shadow) = self.take_rebuild()?.into_parts();
+        *self = Filter::Bloom(shadow);
+        Some(live)
     }
 
-    /// Whether the item may be in the filter, in a window as of the generation that was newest when the reader was
-    /// made.
-    pub fn contains(&self, item: ItemHash) -> bool {
-        self.contains_at(item, self.newest.unwrap_or(0))
+    /// Ends a rebuild, with the live filter as it is. Returns the shadow; returns `None`, and does nothing, if no
+    /// rebuild is running.
+    pub fn abort_rebuild(&mut self) -> Option<Bloom> {
+        let (live, shadow) = self.take_rebuild()?.into_parts();
+        *self = live.into();
+        Some(shadow)
     }
 
-    /// Fetches what a test of the item will touch first, as [`Bloom::prefetch`] does.
-    pub fn prefetch(&self, item: ItemHash) {
-        self.newest_layer().prefetch(item);
-    }
-
-    fn newest_layer(&self) -> &Layer {
-        let newest = match self.newest {
-            None => self.layers.len() - 1,
-            // Generation n lies in slot n mod G.
-            Some(newest) => (newest % self.layers.len() as u64) as usize,
-        };
-        &self.layers[newest]
-    }
-
-    /// Which of up to 64 items may be in the filter, as [`Bloom::contains_many`] says.
-    pub fn contains_many(&self, items: &[ItemHash], current: u64) -> u64 {
-        match self.newest {
-            None => contains_many(self.layers.iter().rev(), items),
-            Some(newest) => {
-                let alive = window::alive(&self.layers, newest, current);
-                contains_many(alive.map(|(_, layer)| layer), items)
+    /// Takes a rebuild out of its place, which must be filled again.
+    fn take_rebuild(&mut self) -> Option<Rebuild> {
+        match self.take() {
+            Filter::Rebuild(rebuild) => Some(*rebuild),
+            other => {
+                *self = other;
+                None
             }
         }
     }
 
-    /// As [`contains`](Reader::contains), in a window as of generation `current`.
-    pub fn contains_at(&self, item: ItemHash, current: u64) -> bool {
-        match self.newest {
-            None => self.layers.iter().any(|layer| layer.contains(item)),
-            Some(newest) => {
-                window::alive(&self.layers, newest, current).any(|(_, layer)| layer.contains(item))
-            }
+    /// Takes the filter out of its place, which must be filled again: what is left has no bit and no item.
+    pub(crate) fn take(&mut self) -> Filter {
+        std::mem::replace(self, Filter::Foreign(Box::new(Foreign::nothing())))
+    }
+}
+
+impl<'a> FilterRef<'a> {
+    /// Its arrays of cells: layers, links or sub-filters; during a rebuild those of the live filter, then the shadow's.
+    pub(crate) fn arrays(self) -> impl Iterator<Item = &'a Words> {
+        let (layers, links, tables, shadow) = match self {
+            FilterRef::Bloom(filter) => (filter.layers(), &[][..], &[][..], &[][..]),
+            FilterRef::Foreign(filter) => (&[][..], filter.links(), &[][..], &[][..]),
+            FilterRef::Cuckoo(filter) => (&[][..], &[][..], filter.tables(), &[][..]),
+            FilterRef::Rebuild(rebuild) => match rebuild.live() {
+                LiveRef::Bloom(filter) => (filter.layers(), &[][..], &[][..], rebuild.shadow().layers()),
+                LiveRef::Foreign(filter) => (&[][..], filter.links(), &[][..], rebuild.shadow().layers()),
+            },
+        };
+        let words = |layers: &'a [Arc<Layer>]| layers.iter().map(|layer| layer.words());
+        let links = links.iter().map(|link| link.words());
+        let tables = tables.iter().map(|table| table.words());
+        words(layers).chain(links).chain(tables).chain(words(shadow))
+    }
+
+    /// Bytes of all cells.
+    pub fn bytes(self) -> u64 {
+        self.arrays().map(Words::bytes).sum()
+    }
+}
+
+impl From<Live> for Filter {
+    fn from(live: Live) -> Filter {
+        match live {
+            Live::Bloom(filter) => Filter::Bloom(filter),
+            Live::Foreign(filter) => Filter::Foreign(filter),
         }
+    }
+}
+
+impl From<Bloom> for Filter {
+    fn from(filter: Bloom) -> Filter {
+        Filter::Bloom(filter)
+    }
+}
+
+impl From<Foreign> for Filter {
+    fn from(filter: Foreign) -> Filter {
+        Filter::Foreign(Box::new(filter))
+    }
+}
+
+impl From<Cuckoo> for Filter {
+    fn from(filter: Cuckoo) -> Filter {
+        Filter::Cuckoo(Box::new(filter))
+    }
+}
+
+impl<'a> From<&'a Bloom> for FilterRef<'a> {
+    fn from(filter: &'a Bloom) -> FilterRef<'a> {
+        FilterRef::Bloom(filter)
+    }
+}
+
+impl<'a> From<&'a Foreign> for FilterRef<'a> {
+    fn from(filter: &'a Foreign) -> FilterRef<'a> {
+        FilterRef::Foreign(filter)
+    }
+}
+
+impl<'a> From<&'a Cuckoo> for FilterRef<'a> {
+    fn from(filter: &'a Cuckoo) -> FilterRef<'a> {
+        FilterRef::Cuckoo(filter)
+    }
+}
+
+impl<'a> From<LiveRef<'a>> for FilterRef<'a> {
+    fn from(filter: LiveRef<'a>) -> FilterRef<'a> {
+        match filter {
+            LiveRef::Bloom(filter) => FilterRef::Bloom(filter),
+            LiveRef::Foreign(filter) => FilterRef::Foreign(filter),
+        }
+    }
+}
+
+impl<'a> From<&'a Filter> for FilterRef<'a> {
+    fn from(filter: &'a Filter) -> FilterRef<'a> {
+        match filter {
+            Filter::Bloom(filter) => FilterRef::Bloom(filter),
+            Filter::Foreign(filter) => FilterRef::Foreign(filter),
+            Filter::Cuckoo(filter) => FilterRef::Cuckoo(filter),
+            Filter::Rebuild(rebuild) => FilterRef::Rebuild(rebuild),
+        }
+    }
+}
+
+impl std::fmt::Debug for Filter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Filter::Bloom(filter) => filter.fmt(f),
+            Filter::Foreign(filter) => filter.fmt(f),
+            Filter::Cuckoo(filter) => filter.fmt(f),
+            Filter::Rebuild(rebuild) => rebuild.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::params::{Family, Overflow, Spec};
+
+    fn filter(items: &[&str]) -> Bloom {
+        let mut filter = Bloom::new(Spec::fixed(100, 0.01)).unwrap();
+        for item in items {
+            filter.add(filter.hash(item.as_bytes())).unwrap();
+        }
+        filter
+    }
+
+    fn has(filter: &Filter, item: &str) -> bool {
+        let filter = filter.live().and_then(LiveRef::bloom).expect("a filter of ours");
+        filter.contains(filter.hash(item.as_bytes()))
+    }
+
+    #[test]
+    fn a_commit_swaps_and_an_abort_restores() {
+        for commit in [true, false] {
+            let mut value = Filter::Bloom(filter(&["old"]));
+            let alone = value.allocated();
+            assert!(value.commit_rebuild().is_none() && value.abort_rebuild().is_none());
+            value.begin_rebuild(filter(&["new"])).unwrap();
+            assert!(value.allocated() > 2 * alone && value.bytes() == 2 * value.live().unwrap().bytes());
+            assert!(has(&value, "old") && !has(&value, "new") && value.rebuild().is_some());
+            // A second one would hide the first.
+            assert!(matches!(value.begin_rebuild(filter(&[])), Err(Error::Exclusive(_))));
+            let copy = value.snapshot().unwrap();
+            let dropped = if commit { value.commit_rebuild() } else { value.abort_rebuild() }.unwrap();
+            let dropped = Filter::from(dropped);
+            let (kept, gone) = if commit { ("new", "old") } else { ("old", "new") };
+            assert!(has(&value, kept) && !has(&value, gone) && has(&dropped, gone));
+            assert!(value.rebuild().is_none() && value.allocated() == alone);
+            assert!(has(&copy, "old") && copy.rebuild().is_some(), "it shares nothing");
+        }
+    }
+
+    #[test]
+    fn windows_keep_step() {
+        let spec = |generations, every_ms| Spec {
+            family: Family::Window { generations, overflow: Overflow::Saturate, every_ms },
+            ..Spec::fixed(10, 0.01)
+        };
+        let mut live = Bloom::new_since(spec(3, 1000), 500).unwrap();
+        live.rotate(7).unwrap();
+        let other = Bloom::new_since(spec(5, 1000), 500).unwrap();
+        let mut value = Filter::Bloom(live.snapshot().unwrap());
+        assert!(value.begin_rebuild(other.snapshot().unwrap()).is_err());
+        let shadow = other.in_step_with(live.window());
+        let window = shadow.window().unwrap();
+        assert_eq!((window.newest(), window.ring().len()), (7, 5));
+        assert_eq!(window.schedule(), live.window().unwrap().schedule());
+        value.begin_rebuild(shadow).unwrap();
     }
 }

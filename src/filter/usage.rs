@@ -12,15 +12,15 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 /// What was asked of one filter.
 ///
 /// One thread writes, that of the server's commands: counting costs it a load and a store. Tests on other threads are
-/// counted apart, see [`Usage::elsewhere`].
+/// counted apart, see [`Usage::off_main_thread`].
 #[derive(Debug, Default)]
-pub struct Usage {
+pub(crate) struct Usage {
     yes: AtomicU64,
     no: AtomicU64,
     adds: AtomicU64,
     deletes: AtomicU64,
-    /// What few filters have: most are tested by the main thread, and nobody reports on them.
-    more: OnceLock<Arc<More>>,
+    /// Few filters need it: most are tested by the main thread, and nobody reports on them.
+    shared: OnceLock<Arc<SharedUsage>>,
 }
 
 /// That of a filter that nobody has used: to look at one must not cost it memory.
@@ -29,12 +29,12 @@ pub(super) static NONE: Usage = Usage {
     no: AtomicU64::new(0),
     adds: AtomicU64::new(0),
     deletes: AtomicU64::new(0),
-    more: OnceLock::new(),
+    shared: OnceLock::new(),
 };
 
 /// What is counted on other threads, and what was reported.
 #[derive(Debug, Default)]
-pub struct More {
+pub(crate) struct SharedUsage {
     yes: AtomicU64,
     no: AtomicU64,
     feedback: Mutex<Feedback>,
@@ -42,47 +42,47 @@ pub struct More {
 
 /// Answers that a filter gave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tests {
+pub(crate) struct Tests {
     /// "May be in the filter".
-    pub yes: u64,
+    pub(crate) yes: u64,
     /// "Is not in the filter".
-    pub no: u64,
+    pub(crate) no: u64,
 }
 
 impl Usage {
     /// Counts answers. To be called by one thread at a time.
     #[inline(always)]
-    pub fn tested(&self, yes: u64, no: u64) {
+    pub(crate) fn tested(&self, yes: u64, no: u64) {
         count(&self.yes, yes);
         count(&self.no, no);
     }
 
     /// Counts one answer, as [`tested`](Usage::tested) does.
     #[inline(always)]
-    pub fn answered(&self, yes: bool) {
+    pub(crate) fn answered(&self, yes: bool) {
         count(if yes { &self.yes } else { &self.no }, 1);
     }
 
     /// Counts items that were to be added and were not refused, whether or not the filter had them. To be called by
     /// one thread at a time.
     #[inline(always)]
-    pub fn added(&self, items: u64) {
+    pub(crate) fn added(&self, items: u64) {
         count(&self.adds, items);
     }
 
     /// Counts items that were deleted. To be called by one thread at a time.
-    pub fn deleted(&self, items: u64) {
+    pub(crate) fn deleted(&self, items: u64) {
         count(&self.deletes, items);
     }
 
     /// Where a thread that reads the filter beside the server's counts its answers.
-    pub fn elsewhere(&self) -> Arc<More> {
-        Arc::clone(self.more.get_or_init(Arc::default))
+    pub(crate) fn off_main_thread(&self) -> Arc<SharedUsage> {
+        Arc::clone(self.shared.get_or_init(Arc::default))
     }
 
     /// The answers so far.
-    pub fn tests(&self) -> Tests {
-        let more = self.more.get();
+    pub(crate) fn tests(&self) -> Tests {
+        let more = self.shared.get();
         let sum = |own: &AtomicU64, more: Option<&AtomicU64>| {
             own.load(Relaxed).saturating_add(more.map_or(0, |more| more.load(Relaxed)))
         };
@@ -93,39 +93,39 @@ impl Usage {
     }
 
     /// Items that were to be added and were not refused.
-    pub fn adds(&self) -> u64 {
+    pub(crate) fn adds(&self) -> u64 {
         self.adds.load(Relaxed)
     }
 
     /// Items that were deleted.
-    pub fn deletes(&self) -> u64 {
+    pub(crate) fn deletes(&self) -> u64 {
         self.deletes.load(Relaxed)
     }
 
     /// Takes a report at Unix time `now_ms`: of `checked` answers "yes", `wrong` were false.
-    pub fn report(&self, now_ms: u64, checked: u64, wrong: u64) {
+    pub(crate) fn report(&self, now_ms: u64, checked: u64, wrong: u64) {
         let tests = self.tests();
-        self.more.get_or_init(Arc::default).feedback().report(now_ms, tests, checked, wrong);
+        self.shared.get_or_init(Arc::default).feedback().report(now_ms, tests, checked, wrong);
     }
 
     /// What the reports of the `span` before `now_ms` say.
-    pub fn observed(&self, now_ms: u64, span: Span) -> Observed {
-        self.more.get().map_or(Observed::default(), |more| more.feedback().over(now_ms, span))
+    pub(crate) fn observed(&self, now_ms: u64, span: Span) -> Observed {
+        self.shared.get().map_or(Observed::default(), |more| more.feedback().over(now_ms, span))
     }
 
     /// Bytes of memory beside those of the filter.
-    pub fn allocated(&self) -> usize {
-        self.more.get().map_or(0, |more| {
+    pub(crate) fn allocated(&self) -> usize {
+        self.shared.get().map_or(0, |more| {
             let feedback = more.feedback();
             let marks = feedback.minute.capacity() + feedback.hour.capacity();
-            2 * size_of::<usize>() + size_of::<More>() + marks * size_of::<Mark>()
+            2 * size_of::<usize>() + size_of::<SharedUsage>() + marks * size_of::<Mark>()
         })
     }
 }
 
-impl More {
+impl SharedUsage {
     /// Counts answers, beside any other thread.
-    pub fn tested(&self, yes: u64, no: u64) {
+    pub(crate) fn tested(&self, yes: u64, no: u64) {
         self.yes.fetch_add(yes, Relaxed);
         self.no.fetch_add(no, Relaxed);
     }
@@ -142,7 +142,7 @@ fn count(counter: &AtomicU64, amount: u64) {
 
 /// A time that reports are looked at over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Span {
+pub(crate) enum Span {
     /// The last minute.
     Minute,
     /// The last hour.
@@ -153,24 +153,24 @@ pub enum Span {
 
 /// What reports say.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Observed {
+pub(crate) struct Observed {
     /// Answers "yes" that were checked.
-    pub checked: u64,
+    pub(crate) checked: u64,
     /// Those of them that were false.
-    pub wrong: u64,
+    pub(crate) wrong: u64,
     /// Tests that the reports are about: those since the report before the first of them.
     pub tests: Tests,
 }
 
 impl Observed {
     /// Share of false answers among those checked; `None` where none was.
-    pub fn share_wrong(&self) -> Option<f64> {
+    pub(crate) fn share_wrong(&self) -> Option<f64> {
         (self.checked > 0).then(|| self.wrong as f64 / self.checked as f64)
     }
 
     /// The error rate: tests of absent items that were answered "yes". Where only some answers were checked, the others
     /// are taken to be false as often. `None` where no answer was checked, or none of the tests was made here.
-    pub fn error_rate(&self) -> Option<f64> {
+    pub(crate) fn error_rate(&self) -> Option<f64> {
         let false_positives = self.share_wrong()? * self.tests.yes as f64;
         let absent = false_positives + self.tests.no as f64;
         (self.tests.yes > 0 && absent > 0.0).then(|| false_positives / absent)

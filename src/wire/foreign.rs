@@ -151,7 +151,7 @@ pub(super) fn decode(mut rest: &[u8]) -> Result<Description, DecodeError> {
     let header: ForeignHeader = read(&mut rest)?;
     let ForeignHeader { scheme, encoding, links, .. } = header;
     let blank = ForeignHeader { scheme, encoding, links, ..ForeignHeader::default() };
-    let encoding = Encoding::ALL.iter().map(|(_, known)| *known).find(|known| *known as u8 == encoding);
+    let encoding = Encoding::ALL.iter().copied().find(|known| *known as u8 == encoding);
     let (scheme, growth, used) = match header.scheme {
         REDISBLOOM => {
             let plan = RedisBloomPlan::from_number(header.plan).ok_or(field("plan"))?;

@@ -50,7 +50,9 @@ impl Description {
         }
         let shadow = self.shadow.build(arrays.split_off(live))?;
         let shadow = shadow.into_bloom().ok_or(DecodeError::Field("kind of the shadow"))?;
-        let rebuild = Rebuild::new(self.live.build(arrays)?, shadow, self.deletes_missed)?;
+        let live =
+            self.live.build(arrays)?.into_live().ok_or(DecodeError::Field("kind of the live filter"))?;
+        let rebuild = Rebuild::new(live, shadow, self.deletes_missed)?;
         Ok(Filter::Rebuild(Box::new(rebuild)))
     }
 }

@@ -1,14 +1,14 @@
 //! Options of BF.RESERVE, BF.INSERT and BF.REBUILD.
 
-use super::{HASHES, Words, bad, hash_name, integer, name_of, number, one_of, printable, seed, unsigned};
+use super::{Arguments, bad, choice, integer, number, printable, seed, unsigned};
+use crate::command::call::{Access, Call, Key};
 use crate::command::error::CommandError;
-use crate::command::{Access, Call, Key, foreign};
 use crate::config::Settings;
 use crate::filter::foreign::Growth;
-use crate::filter::{Bloom, Filter, Foreign, Window};
-use crate::hash::HashKind;
-use crate::hash::Seed;
+use crate::filter::{Bloom, Foreign, LiveRef, Window};
+use crate::hash::{HashKind, Seed};
 use crate::params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limits};
+use crate::spelling::spelling;
 
 /// The error rate of BF.RESERVE.
 fn error_rate(bytes: &[u8]) -> Result<f64, CommandError> {
@@ -60,11 +60,13 @@ enum OnFull {
     Scale,
 }
 
+spelling!(OnFull { Error = "ERROR", Saturate = "SATURATE", Scale = "SCALE" });
+
 /// `BF.RESERVE key error_rate capacity [option…]`.
 pub(in crate::command) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Reservation, CommandError> {
     let rate = error_rate(call.arg(2))?;
     let capacity = capacity(call.arg(3))?;
-    let options = reserve_options(Words { call, next: 4 }, |_, _| Ok(false))?;
+    let options = reserve_options(Arguments { call, next: 4 }, |_, _| Ok(false))?;
     if let Some(index) = options.like {
         return like(call, index, rate, capacity);
     }
@@ -89,6 +91,13 @@ fn with_seed(spec: Spec, hex: Option<&[u8]>) -> Result<Spec, CommandError> {
     }
 }
 
+/// The filter that an add to a missing key makes.
+pub(in crate::command) fn new_filter<'a, C: Call<'a>>(call: &C) -> Result<Spec, CommandError> {
+    let settings = call.settings();
+    let family = Settings::family_for(settings.expansion);
+    with_random_seed(Spec { family, ..Spec::fixed(settings.initial_size, settings.error_rate) })
+}
+
 /// The same spec with a seed that nobody can guess.
 pub(in crate::command) fn with_random_seed(spec: Spec) -> Result<Spec, CommandError> {
     let seed = Seed::random(spec.hash).map_err(|_| CommandError::NoRandomness)?;
@@ -97,8 +106,8 @@ pub(in crate::command) fn with_random_seed(spec: Spec) -> Result<Spec, CommandEr
 
 /// Reads the options; `own` is asked first, and takes those that the command has beside them.
 fn reserve_options<'a, 'c, C: Call<'a>>(
-    mut words: Words<'c, C>,
-    mut own: impl FnMut(&[u8], &mut Words<'c, C>) -> Result<bool, CommandError>,
+    mut words: Arguments<'c, C>,
+    mut own: impl FnMut(&[u8], &mut Arguments<'c, C>) -> Result<bool, CommandError>,
 ) -> Result<ReserveOptions<'a>, CommandError> {
     let mut options = ReserveOptions::default();
     while let Some(word) = words.next() {
@@ -145,9 +154,9 @@ fn reserve_options<'a, 'c, C: Call<'a>>(
                 })?);
             }
             b"LAYOUT" => {
-                options.layout = Some(words.value("LAYOUT", "AUTO, BLOCKED or CLASSIC", one_of(&LAYOUTS))?);
+                options.layout = Some(words.value("LAYOUT", "AUTO, BLOCKED or CLASSIC", choice)?);
             }
-            b"HASH" => options.hash = Some(words.value("HASH", "XXH3 or SIPHASH", one_of(&HASHES))?),
+            b"HASH" => options.hash = Some(words.value("HASH", "XXH3 or SIPHASH", choice)?),
             b"SEED" => options.seed = Some(words.value("SEED", "hexadecimal digits", Some)?),
             b"TIGHTENING" => {
                 let ratio = |value| Tightening::geometric(number(value)?).ok();
@@ -155,8 +164,7 @@ fn reserve_options<'a, 'c, C: Call<'a>>(
                 options.tightening = Some(words.value("TIGHTENING", takes, ratio)?);
             }
             b"ONFULL" => {
-                options.on_full =
-                    Some(words.value("ONFULL", "ERROR, SATURATE or SCALE", one_of(&ON_FULL))?);
+                options.on_full = Some(words.value("ONFULL", "ERROR, SATURATE or SCALE", choice)?);
             }
             b"LIKE" => {
                 options.like = Some(words.next);
@@ -171,17 +179,6 @@ fn reserve_options<'a, 'c, C: Call<'a>>(
         }
     }
     Ok(options)
-}
-
-const LAYOUTS: [(&str, LayoutChoice); 3] =
-    [("AUTO", LayoutChoice::Auto), ("BLOCKED", LayoutChoice::Blocked), ("CLASSIC", LayoutChoice::Classic)];
-
-const ON_FULL: [(&str, OnFull); 3] =
-    [("ERROR", OnFull::Error), ("SATURATE", OnFull::Saturate), ("SCALE", OnFull::Scale)];
-
-/// Name of a layout choice, as BF.RESERVE takes it.
-pub(in crate::command) fn layout_name(layout: LayoutChoice) -> &'static str {
-    name_of(layout, &LAYOUTS)
 }
 
 impl ReserveOptions<'_> {
@@ -202,10 +199,10 @@ impl ReserveOptions<'_> {
 /// leave open stays as it is, as far as it is known, and the capacity becomes that which has turned out to be needed.
 pub(in crate::command) fn shadow<'a, C: Call<'a>>(
     call: &C,
-    live: &Filter,
+    live: LiveRef<'_>,
 ) -> Result<Reservation, CommandError> {
     let (mut rate, mut size) = (None, None);
-    let options = reserve_options(Words { call, next: 3 }, |word, words| {
+    let options = reserve_options(Arguments { call, next: 3 }, |word, words| {
         match word {
             b"ERROR" => rate = Some(error_rate(words.next().ok_or(CommandError::BadErrorRate)?)?),
             b"CAPACITY" => size = Some(capacity(words.next().ok_or(CommandError::BadCapacity)?)?),
@@ -217,10 +214,9 @@ pub(in crate::command) fn shadow<'a, C: Call<'a>>(
         Ok(true)
     })?;
     let settings = call.settings();
-    let known = match live.live() {
-        Filter::Bloom(filter) => Spec { capacity: needed(filter), ..*filter.spec() },
-        Filter::Foreign(filter) => of_foreign(filter, settings),
-        Filter::Cuckoo(_) | Filter::Rebuild(_) => return Err(CommandError::WrongType),
+    let known = match live {
+        LiveRef::Bloom(filter) => Spec { capacity: needed(filter), ..*filter.spec() },
+        LiveRef::Foreign(filter) => of_foreign(filter, settings),
     };
     let is_named = options.name_a_kind();
     let spec = Spec {
@@ -233,11 +229,7 @@ pub(in crate::command) fn shadow<'a, C: Call<'a>>(
         cell: if is_named { options.counting.unwrap_or(Cell::Bit) } else { known.cell },
         family: if is_named { family(&options, settings)? } else { known.family },
     };
-    let window = match live.live() {
-        Filter::Bloom(filter) => filter.window(),
-        _ => None,
-    };
-    if let (Family::Window { .. }, Some(window)) = (spec.family, window) {
+    if let (Family::Window { .. }, Some(window)) = (spec.family, live.window()) {
         keep_schedule(&options, window)?;
     }
     Ok(Reservation { spec: with_seed(spec, options.seed)?, since_ms: options.since_ms })
@@ -280,7 +272,7 @@ fn of_foreign(filter: &Foreign, settings: Settings) -> Spec {
     let half_full = || filter.links().first().map_or(0.5, |link| link.spec().error_rate);
     let error_rate = filter.error_rate().unwrap_or_else(half_full).clamp(limits::MIN_ERROR_RATE, 0.5);
     let takes_all = filter.growth() == Growth::Bitmap;
-    let family = match foreign::expansion(filter) {
+    let family = match filter.expansion() {
         // RedisBloom's 0 is its default where a chain may grow.
         Some(0) => Settings::family_for(2),
         Some(expansion) => Settings::family_for(expansion.min(limits::MAX_EXPANSION)),
@@ -370,7 +362,7 @@ fn like<'a, C: Call<'a>>(
     capacity: u64,
 ) -> Result<Reservation, CommandError> {
     let key = call.open(index, Access::Read);
-    let other = key.filter()?.ok_or(CommandError::LikeNotFound)?;
+    let other = key.bloom()?.ok_or(CommandError::LikeNotFound)?.bloom().ok_or(CommandError::NotNative)?;
     let spec = *other.spec();
     if (spec.error_rate, spec.capacity) != (error_rate, capacity) {
         return Err(CommandError::LikeDiffers { error_rate: spec.error_rate, capacity: spec.capacity });
@@ -385,7 +377,7 @@ pub(in crate::command) fn creation(spec: &Spec, since_ms: u64) -> Vec<Vec<u8>> {
     let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
     match spec.family {
         Family::Fixed(overflow) => {
-            option("ONFULL", if overflow == Overflow::Error { "ERROR" } else { "SATURATE" }.to_owned());
+            option("ONFULL", overflow.to_string());
         }
         Family::Scaling { expansion, tightening } => {
             option("EXPANSION", expansion.to_string());
@@ -395,7 +387,7 @@ pub(in crate::command) fn creation(spec: &Spec, since_ms: u64) -> Vec<Vec<u8>> {
         }
         Family::Window { generations, overflow, every_ms } => {
             option("WINDOW", generations.to_string());
-            option("ONFULL", if overflow == Overflow::Error { "ERROR" } else { "SATURATE" }.to_owned());
+            option("ONFULL", overflow.to_string());
             if every_ms > 0 {
                 option("EVERY", every_ms.to_string());
                 option("SINCE", since_ms.to_string());
@@ -406,8 +398,8 @@ pub(in crate::command) fn creation(spec: &Spec, since_ms: u64) -> Vec<Vec<u8>> {
         option("COUNTING", spec.cell.bits().to_string());
     }
     option("SHARDS", spec.shards.to_string());
-    option("LAYOUT", layout_name(spec.layout).to_owned());
-    option("HASH", hash_name(spec.hash).to_owned());
+    option("LAYOUT", spec.layout.to_string());
+    option("HASH", spec.hash.to_string());
     option("SEED", format!("{:x}", u128::from(spec.seed)));
     words.into_iter().map(String::into_bytes).collect()
 }
@@ -426,11 +418,11 @@ pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Inserti
     let settings = call.settings();
     let (mut rate, mut size) = (settings.error_rate, settings.initial_size);
     let (mut expansion, mut nonscaling, mut create) = (settings.expansion, false, true);
-    let mut words = Words { call, next: 2 };
+    let mut words = Arguments { call, next: 2 };
     loop {
         // Without ITEMS, or with an option that lacks its value, the arguments are too few.
         let word = words.next().ok_or(CommandError::Arity)?;
-        let refuse = CommandError::Worded;
+        let refuse = CommandError::RedisBloom;
         match word.to_ascii_uppercase().as_slice() {
             b"ITEMS" => break,
             b"CAPACITY" => {

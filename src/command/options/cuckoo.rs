@@ -1,8 +1,8 @@
 //! Options of CF.RESERVE and CF.INSERT. Both put capacity and bucket size into the geometry: a sub-filter has the next
 //! power of two of buckets, and an expansion that is none is rounded up to one.
 
-use super::{HASHES, Words, hash_name, integer, one_of, printable, seed};
-use crate::command::Call;
+use super::{Arguments, choice, integer, printable, seed};
+use crate::command::call::Call;
 use crate::command::error::CommandError;
 use crate::config::Settings;
 use crate::filter::{CuckooSpec, Origin};
@@ -11,7 +11,7 @@ use crate::params::limits;
 
 /// Refusals in RedisBloom's words.
 const fn refuse(text: &'static str) -> CommandError {
-    CommandError::Worded(text)
+    CommandError::RedisBloom(text)
 }
 
 const BAD_CAPACITY: CommandError = refuse("Bad capacity");
@@ -25,7 +25,7 @@ pub(in crate::command) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Cucko
     let capacity = integer(call.arg(2)).ok_or(BAD_CAPACITY)?;
     let mut spec = default_spec(&call.settings());
     let mut seed_digits = None;
-    let mut words = Words { call, next: 3 };
+    let mut words = Arguments { call, next: 3 };
     while let (Some(word), Some(value)) = (words.next(), words.next()) {
         match word.to_ascii_uppercase().as_slice() {
             b"BUCKETSIZE" => {
@@ -50,7 +50,7 @@ pub(in crate::command) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Cucko
             }
             b"HASH" => {
                 let takes = CommandError::BadOption { option: "HASH", takes: "XXH3 or SIPHASH" };
-                spec.hash = one_of(&HASHES)(value).ok_or(takes)?;
+                spec.hash = choice(value).ok_or(takes)?;
             }
             b"SEED" => seed_digits = Some(value),
             _ => return Err(CommandError::UnknownOption(printable(word))),
@@ -101,7 +101,7 @@ pub(in crate::command) fn creation(spec: &CuckooSpec) -> Vec<Vec<u8>> {
         ("BUCKETSIZE", spec.bucket_size.to_string()),
         ("MAXITERATIONS", spec.max_iterations.to_string()),
         ("EXPANSION", spec.expansion.to_string()),
-        ("HASH", hash_name(spec.hash).to_owned()),
+        ("HASH", spec.hash.to_string()),
         ("SEED", format!("{:x}", u128::from(spec.seed))),
     ];
     let options = options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
@@ -120,7 +120,7 @@ pub(in crate::command) struct Insertion {
 /// `CF.INSERT key [CAPACITY c] [NOCREATE] ITEMS item…`. Options are checked even where the key exists.
 pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Insertion, CommandError> {
     let (mut capacity, mut create) = (None, true);
-    let mut words = Words { call, next: 2 };
+    let mut words = Arguments { call, next: 2 };
     loop {
         // Without ITEMS, or with an option that lacks its value, the arguments are too few.
         let word = words.next().ok_or(CommandError::Arity)?;

@@ -6,9 +6,10 @@
 pub(super) mod bloom;
 pub(super) mod cuckoo;
 
-use super::Call;
+use super::call::Call;
 use super::error::CommandError;
 use crate::hash::{HashKind, Seed};
+use std::str::FromStr;
 
 /// An integer as the server reads them: no sign but `-`, no leading zeros, no blanks.
 pub(super) fn integer(bytes: &[u8]) -> Option<i64> {
@@ -31,7 +32,7 @@ pub(super) fn unsigned(bytes: &[u8]) -> Option<u64> {
     u64::try_from(integer(bytes)?).ok()
 }
 
-/// Bytes of a client in an error text: printable, and not longer than one wants to read.
+/// Bytes of a client in an error text: printable, and short.
 pub(super) fn printable(bytes: &[u8]) -> String {
     const MOST: usize = 64;
     let mut text =
@@ -43,12 +44,12 @@ pub(super) fn printable(bytes: &[u8]) -> String {
 }
 
 /// The arguments of a command, one after the other.
-pub(super) struct Words<'c, C> {
+pub(super) struct Arguments<'c, C> {
     pub(super) call: &'c C,
     pub(super) next: usize,
 }
 
-impl<'a, C: Call<'a>> Words<'_, C> {
+impl<'a, C: Call<'a>> Arguments<'_, C> {
     fn peek(&self) -> Option<&'a [u8]> {
         (self.next < self.call.argc()).then(|| self.call.arg(self.next))
     }
@@ -70,20 +71,9 @@ impl<'a, C: Call<'a>> Words<'_, C> {
     }
 }
 
-const HASHES: [(&str, HashKind); 2] = [("XXH3", HashKind::Xxh3), ("SIPHASH", HashKind::SipHash)];
-
-pub(super) fn one_of<T: Copy>(names: &[(&str, T)]) -> impl Fn(&[u8]) -> Option<T> {
-    |word| names.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| *value)
-}
-
-/// The name of a value in one of the tables above.
-fn name_of<T: PartialEq>(value: T, names: &[(&'static str, T)]) -> &'static str {
-    names.iter().find(|(_, other)| *other == value).map_or("", |(name, _)| name)
-}
-
-/// Name of a hash, as BF.RESERVE and CF.RESERVE take it.
-pub(super) fn hash_name(hash: HashKind) -> &'static str {
-    name_of(hash, &HASHES)
+/// The choice that a word names, whatever the case of its letters.
+pub(super) fn choice<T: FromStr>(word: &[u8]) -> Option<T> {
+    std::str::from_utf8(word).ok()?.parse().ok()
 }
 
 pub(super) fn bad(option: &'static str, takes: &'static str) -> CommandError {

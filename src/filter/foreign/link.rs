@@ -3,9 +3,9 @@
 use super::redisbloom::NO_ROUND;
 use super::scheme::Probe;
 use crate::error::Error;
-use crate::filter::algebra::{Fork, all, in_parts};
 use crate::math;
 use crate::mem::Words;
+use crate::parallel::{ParallelFor, all_pairs, in_parts};
 use crate::params::limits;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
@@ -254,9 +254,9 @@ impl Link {
     ///
     /// The original counts items that were absent, which nobody knows of a union: it is estimated, between what is sure
     /// and what is possible, and where a number of items means that the link is full, it is not above that.
-    pub(super) fn union(&mut self, other: &Link, is_bounded: bool, fork: &Fork<'_>) -> bool {
+    pub(super) fn union(&mut self, other: &Link, is_bounded: bool, parallel: &ParallelFor<'_>) -> bool {
         let ones = AtomicU64::new(0);
-        in_parts(self.words.len(), fork, |part| {
+        in_parts(self.words.len(), parallel, |part| {
             let words = &self.words[part.clone()];
             for (mine, theirs) in words.iter().zip(&other.words[part]) {
                 let (old, theirs) = (mine.load(Relaxed), theirs.load(Relaxed));
@@ -281,10 +281,10 @@ impl Link {
     }
 
     /// Whether both have the same bits in the same places.
-    pub(super) fn equal_in(&self, other: &Link, fork: &Fork<'_>) -> bool {
+    pub(super) fn equal_in(&self, other: &Link, parallel: &ParallelFor<'_>) -> bool {
         (self.spec.modulus, self.spec.probes, self.words.len())
             == (other.spec.modulus, other.spec.probes, other.words.len())
-            && all(&self.words, &other.words, fork, |mine, theirs| mine == theirs)
+            && all_pairs(&self.words, &other.words, parallel, |mine, theirs| mine == theirs)
     }
 
     /// Number of distinct items, estimated from the fill.

@@ -4,27 +4,22 @@
 //! A [`Foreign`] filter is a chain of links, bit arrays with a modulus and a number of probes; most systems have one.
 //! Its [`Scheme`] says where an item's bits lie, its [`Growth`] what happens when it is full.
 
-pub mod link;
-pub mod scheme;
+mod encoding;
+mod link;
+pub mod redisbloom;
+mod scheme;
 
+pub use encoding::Encoding;
 pub use link::{BitOrder, Link, LinkSpec};
-pub use scheme::{Encoding, Probe, RedisBloomPlan, Scheme};
+pub use scheme::{Probe, RedisBloomPlan, Scheme};
 
+use super::change::Added;
+use super::usage::Usage;
 use crate::error::Error;
-use crate::filter::{Added, Fork, Usage};
 use crate::math;
+use crate::parallel::ParallelFor;
 use crate::params::limits;
 use smallvec::SmallVec;
-
-/// Flags of a RedisBloom chain.
-pub mod redisbloom {
-    /// The number of bits is not rounded up to a power of two.
-    pub const NO_ROUND: u32 = 1;
-    /// Hashes of 64 bits.
-    pub const FORCE_64: u32 = 4;
-    /// Fixed capacity.
-    pub const NO_SCALING: u32 = 8;
-}
 
 /// What a filter does when it is full.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -90,7 +85,7 @@ impl Foreign {
         Ok(filter)
     }
 
-    /// A filter without links, which holds nothing and takes nothing: where a value has been taken from.
+    /// A filter without links, which holds nothing and takes nothing: a placeholder.
     pub(super) fn nothing() -> Foreign {
         Foreign {
             scheme: Scheme::GoZero,
@@ -121,8 +116,8 @@ impl Foreign {
         self.growth
     }
 
-    /// What this server has been asked of it.
-    pub fn usage(&self) -> &Usage {
+    /// Its usage counters.
+    pub(crate) fn usage(&self) -> &Usage {
         &self.usage
     }
 
@@ -158,12 +153,12 @@ impl Foreign {
         self.links.iter().rev().any(|link| probes.iter().any(|probe| link.holds(probe)))
     }
 
-    /// Adds the item without opening a link.
+    /// Adds the item without adding a link.
     ///
     /// # Errors
     /// [`Error::Full`], and then nothing has changed: see [`grow`](Foreign::grow). [`Error::Foreign`] for an item that
     /// the original cannot have.
-    pub fn add_without_growth(&mut self, item: &[u8]) -> Result<Added, Error> {
+    pub fn try_add(&mut self, item: &[u8]) -> Result<Added, Error> {
         let probes = self.probes(item).ok_or(Error::Foreign("item"))?;
         if self.holds(&probes) {
             return Ok(Added::default());
@@ -210,7 +205,16 @@ impl Foreign {
         Ok(Some(spec.filter(fits).ok_or(Error::TooManyLayers)?))
     }
 
-    /// Opens the next link; false, and nothing happens, for a filter of fixed capacity.
+    /// By what the capacity grows from link to link; `None` if the capacity is fixed.
+    pub fn expansion(&self) -> Option<u32> {
+        match self.growth {
+            Growth::RedisBloom { options, growth } if options & redisbloom::NO_SCALING == 0 => Some(growth),
+            Growth::ValkeyBloom { expansion, .. } if expansion > 0 => Some(expansion),
+            _ => None,
+        }
+    }
+
+    /// Adds the next link. Returns false, and does nothing, for a filter of fixed capacity.
     ///
     /// # Errors
     /// As [`next_link`](Foreign::next_link), [`Error::OutOfMemory`].
@@ -237,16 +241,16 @@ impl Foreign {
 
     /// Makes this the union with a filter that does not [differ](Foreign::difference), link by link. Says whether that
     /// changed anything.
-    pub(super) fn union(&mut self, other: &Foreign, fork: &Fork<'_>) -> bool {
+    pub(super) fn union(&mut self, other: &Foreign, parallel: &ParallelFor<'_>) -> bool {
         let is_bounded = self.growth != Growth::Bitmap;
         let links = self.links.iter_mut().zip(&other.links);
-        links.fold(false, |changed, (mine, theirs)| mine.union(theirs, is_bounded, fork) | changed)
+        links.fold(false, |changed, (mine, theirs)| mine.union(theirs, is_bounded, parallel) | changed)
     }
 
     /// Whether both give every item the same answer: the same bits in the same places.
-    pub(super) fn equal_in(&self, other: &Foreign, fork: &Fork<'_>) -> bool {
+    pub(super) fn equal_in(&self, other: &Foreign, parallel: &ParallelFor<'_>) -> bool {
         (self.scheme, self.encoding, self.links.len()) == (other.scheme, other.encoding, other.links.len())
-            && self.links.iter().zip(&other.links).all(|(mine, theirs)| mine.equal_in(theirs, fork))
+            && self.links.iter().zip(&other.links).all(|(mine, theirs)| mine.equal_in(theirs, parallel))
     }
 
     /// Items that were added, as the original counts: not those that tested positive. Of a bitmap, whose original does

@@ -3,7 +3,6 @@
 use crate::murmur::{murmur2, murmur3, murmur64a};
 use siphasher::sip::SipHasher13;
 use smallvec::SmallVec;
-use std::borrow::Cow;
 use std::hash::Hasher as _;
 
 /// How a system finds the bits of an item. Hashes and positions are theirs, to the bit.
@@ -26,109 +25,6 @@ pub enum Scheme {
     GuavaMitz32,
     /// Redisson since 3.6, with HighwayHash.
     Redisson,
-}
-
-/// What the original hashed of an item, where that is not the item's bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Encoding {
-    /// The bytes.
-    #[default]
-    Bytes = 0,
-    /// Text in UTF-16, little-endian: Guava's unencodedCharsFunnel.
-    Utf16 = 1,
-    /// A decimal number as 8 bytes, little-endian: Guava's longFunnel.
-    Long = 2,
-    /// A decimal number as 4 bytes, little-endian: Guava's integerFunnel.
-    Int = 3,
-    /// Text in quotation marks: a string by Redisson's JSON codec.
-    Json = 4,
-    /// A string by Redisson's Kryo5 codec.
-    Kryo5 = 5,
-}
-
-impl Encoding {
-    /// All of them, with the names that BF.IMPORT takes.
-    pub const ALL: [(&'static str, Encoding); 6] = [
-        ("BYTES", Encoding::Bytes),
-        ("UTF16", Encoding::Utf16),
-        ("LONG", Encoding::Long),
-        ("INT", Encoding::Int),
-        ("JSON", Encoding::Json),
-        ("KRYO5", Encoding::Kryo5),
-    ];
-
-    /// What the original hashed; `None` for an item that it cannot have had, such as a word where it had numbers.
-    pub fn encode(self, item: &[u8]) -> Option<Cow<'_, [u8]>> {
-        let text = || std::str::from_utf8(item).ok();
-        Some(match self {
-            Encoding::Bytes => Cow::Borrowed(item),
-            Encoding::Utf16 => Cow::Owned(text()?.encode_utf16().flat_map(u16::to_le_bytes).collect()),
-            Encoding::Long => Cow::Owned(text()?.parse::<i64>().ok()?.to_le_bytes().to_vec()),
-            Encoding::Int => Cow::Owned(text()?.parse::<i32>().ok()?.to_le_bytes().to_vec()),
-            Encoding::Json => Cow::Owned(json(text()?)),
-            Encoding::Kryo5 => Cow::Owned(kryo5(text()?)),
-        })
-    }
-}
-
-/// A string as Jackson writes it: quotation mark, backslash and control characters are escaped, all else stands.
-fn json(text: &str) -> Vec<u8> {
-    let mut json = String::from('"');
-    for character in text.chars() {
-        match character {
-            '"' => json.push_str("\\\""),
-            '\\' => json.push_str("\\\\"),
-            '\n' => json.push_str("\\n"),
-            '\r' => json.push_str("\\r"),
-            '\t' => json.push_str("\\t"),
-            '\u{8}' => json.push_str("\\b"),
-            '\u{c}' => json.push_str("\\f"),
-            control if control < ' ' => json.push_str(&format!("\\u{:04X}", u32::from(control))),
-            other => json.push(other),
-        }
-    }
-    json.push('"');
-    json.into_bytes()
-}
-
-/// A string as Kryo 5 writes it behind its class number: short ASCII with the last byte marked, else the number of
-/// UTF-16 units plus one, and each unit in one to three bytes.
-fn kryo5(text: &str) -> Vec<u8> {
-    const STRING: u8 = 3;
-    let mut bytes = vec![STRING];
-    if text.is_empty() {
-        bytes.push(0x81);
-        return bytes;
-    }
-    if text.is_ascii() && (2..=32).contains(&text.len()) {
-        bytes.extend_from_slice(text.as_bytes());
-        if let Some(last) = bytes.last_mut() {
-            *last |= 0x80;
-        }
-        return bytes;
-    }
-    let units: Vec<u16> = text.encode_utf16().collect();
-    let mut rest = units.len() + 1;
-    // The first byte holds six bits, the others seven.
-    bytes.push(0x80 | (rest & 0x3f) as u8 | if rest > 0x3f { 0x40 } else { 0 });
-    rest >>= 6;
-    while rest > 0 {
-        bytes.push((rest & 0x7f) as u8 | if rest > 0x7f { 0x80 } else { 0 });
-        rest >>= 7;
-    }
-    for unit in units {
-        match unit {
-            0..0x80 => bytes.push(unit as u8),
-            0x80..0x800 => bytes.extend([0xc0 | (unit >> 6) as u8, 0x80 | (unit & 0x3f) as u8]),
-            _ => bytes.extend([
-                0xe0 | (unit >> 12) as u8,
-                0x80 | (unit >> 6 & 0x3f) as u8,
-                0x80 | (unit & 0x3f) as u8,
-            ]),
-        }
-    }
-    bytes
 }
 
 /// Which of RedisBloom's hashes a chain may have been made with. Where its bytes do not tell, both are asked: a test
@@ -300,23 +196,6 @@ mod tests {
 
     fn positions_of(probe: &Probe, probes: u32, modulus: u64) -> Vec<u64> {
         (0..probes).map(|i| probe.position(i, modulus)).collect()
-    }
-
-    #[test]
-    fn items_are_encoded_as_the_originals_do() {
-        let encode = |encoding: Encoding, item: &str| encoding.encode(item.as_bytes()).map(Cow::into_owned);
-        assert_eq!(encode(Encoding::Utf16, "hé"), Some(b"h\0\xe9\0".to_vec()));
-        assert_eq!(encode(Encoding::Long, "-2"), Some([&[0xfe][..], &[0xff; 7]].concat()));
-        assert_eq!(
-            (encode(Encoding::Int, "42"), encode(Encoding::Int, "x")),
-            (Some(vec![42, 0, 0, 0]), None)
-        );
-        assert_eq!(Encoding::Utf16.encode(b"\xff"), None);
-        assert_eq!(encode(Encoding::Json, "a\"b\n"), Some(br#""a\"b\n""#.to_vec()));
-        assert_eq!(encode(Encoding::Kryo5, "hello"), Some(b"\x03hell\xef".to_vec()));
-        assert_eq!(encode(Encoding::Kryo5, ""), Some(b"\x03\x81".to_vec()));
-        assert_eq!(encode(Encoding::Kryo5, "x"), Some(b"\x03\x82x".to_vec()));
-        assert_eq!(encode(Encoding::Kryo5, "é!"), Some(b"\x03\x83\xc3\xa9!".to_vec()));
     }
 
     /// Recorded from the running originals.

@@ -16,313 +16,25 @@
 //! A reader in another thread could miss an item on the move, by looking at its new place before the write and at the old
 //! one after it; there is none, since adds take `&mut self`.
 
-use crate::bits::counter;
+mod spec;
+mod table;
+
+pub use spec::{CuckooSpec, Origin};
+pub use table::{CuckooHash, Table};
+
 use crate::error::Error;
 use crate::hash::{HashKind, Hasher, Seed};
 use crate::mem::Words;
 use crate::murmur::{murmur2, murmur64a};
 use crate::params::limits;
-use crate::sync::AtomicU64;
-use crate::sync::Ordering::Relaxed;
 use smallvec::SmallVec;
 use std::sync::Arc;
-
-/// Multiplier of a fingerprint in the second bucket's index: MurmurHash2's, as in RedisBloom.
-const SPREAD: u64 = 0x5bd1_e995;
-
-/// Distinct fingerprints: a byte without 0, which marks a free slot.
-const FINGERPRINTS: u64 = 255;
-
-/// Bits of a slot.
-const SLOT_BITS: u32 = 8;
 
 /// Part of the items that may have been deleted before a filter of several sub-filters is compacted by itself.
 const COMPACT_ABOVE: f64 = 0.1;
 
 /// Bytes of the largest filter that is compacted by itself: where most moves, it takes 15 ms for each MiB.
 const COMPACT_UP_TO: u64 = 4 << 20;
-
-/// What a cuckoo filter is made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CuckooSpec {
-    /// Items that the first sub-filter is sized for.
-    pub capacity: u64,
-    /// Slots of a bucket, `1..=255`.
-    pub bucket_size: u8,
-    /// Fingerprints that may be moved to make room for one, `1..=65535`.
-    pub max_iterations: u16,
-    /// Buckets of a sub-filter over those of the one before it, a power of two up to 32768; 0 for no growth.
-    pub expansion: u16,
-    /// How an item's hash is made.
-    pub origin: Origin,
-    /// Hash function, of our own filters.
-    pub hash: HashKind,
-    /// Key of that.
-    pub seed: Seed,
-}
-
-/// Whose hash a filter has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Origin {
-    /// Ours, keyed.
-    #[default]
-    Bloomery,
-    /// RedisBloom's since 2.2.0: MurmurHash64A.
-    RedisBloom,
-    /// RedisBloom's before that: MurmurHash2, of which the highest byte is the fingerprint. RedisBloom itself no longer
-    /// finds the items of such a filter.
-    RedisBloom1,
-}
-
-impl CuckooSpec {
-    /// Checks every bound.
-    ///
-    /// # Errors
-    /// [`Error::Capacity`] or [`Error::Cuckoo`].
-    pub fn validate(&self) -> Result<(), Error> {
-        // RedisBloom once made filters of one bucket.
-        let least = if self.origin == Origin::Bloomery { 2 } else { 1 };
-        if self.capacity < least * u64::from(self.bucket_size) || self.capacity > limits::MAX_CAPACITY {
-            return Err(Error::Capacity(self.capacity));
-        }
-        if self.bucket_size == 0 {
-            return Err(Error::Cuckoo("a bucket has 1 to 255 slots"));
-        }
-        if self.max_iterations == 0 {
-            return Err(Error::Cuckoo("making room takes 1 to 65535 moves"));
-        }
-        if self.expansion != 0
-            && (!self.expansion.is_power_of_two() || u32::from(self.expansion) > limits::MAX_EXPANSION)
-        {
-            return Err(Error::Cuckoo("the expansion is 0 or a power of two up to 32768"));
-        }
-        Ok(())
-    }
-
-    /// The expansion that an expansion asked for comes to: the next power of two, up to 32768; 0 stays 0.
-    pub fn expansion_for(asked: u32) -> u16 {
-        if asked == 0 { 0 } else { asked.min(limits::MAX_EXPANSION).next_power_of_two() as u16 }
-    }
-
-    /// Buckets of the first sub-filter.
-    pub fn first_buckets(&self) -> u64 {
-        (self.capacity / u64::from(self.bucket_size)).max(1).next_power_of_two()
-    }
-
-    /// Slots of a sub-filter of so many buckets.
-    pub fn slots_of(&self, buckets: u64) -> u64 {
-        buckets * u64::from(self.bucket_size)
-    }
-
-    /// Bytes of a sub-filter of so many buckets: its slots, rounded up to whole words.
-    pub fn bytes_of(&self, buckets: u64) -> u64 {
-        self.slots_of(buckets).next_multiple_of(8)
-    }
-
-    /// Buckets of sub-filter `index`; `None` beyond [`limits::MAX_BYTES`].
-    pub fn buckets_of(&self, index: usize) -> Option<u64> {
-        let factor = u64::from(self.expansion.max(1)).checked_pow(u32::try_from(index).ok()?)?;
-        let buckets = self.first_buckets().checked_mul(factor)?;
-        let bytes = buckets.checked_mul(self.bucket_size.into())?;
-        (bytes <= limits::MAX_BYTES).then_some(buckets)
-    }
-}
-
-/// The part of an item's hash that a cuckoo filter uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CuckooHash {
-    first: u64,
-    second: u64,
-    fingerprint: u8,
-}
-
-impl CuckooHash {
-    /// From 64 bits of hash.
-    #[inline]
-    pub fn new(hash: u64) -> CuckooHash {
-        let fingerprint = hash % FINGERPRINTS + 1;
-        CuckooHash { first: hash, second: hash ^ (fingerprint * SPREAD), fingerprint: fingerprint as u8 }
-    }
-
-    /// From 32 bits of hash, as in RedisBloom before 2.2.0.
-    pub fn old(hash: u32) -> CuckooHash {
-        let fingerprint = if hash >> 24 == 0 { 7 } else { hash >> 24 } as u8;
-        let spread = (u64::from(fingerprint) * SPREAD) & u64::from(u32::MAX);
-        let first = u64::from(hash);
-        CuckooHash { first, second: first ^ spread, fingerprint }
-    }
-}
-
-/// One sub-filter: `buckets` buckets, a power of two, one byte a slot.
-pub struct Table {
-    words: Words,
-    buckets: u64,
-    bucket_size: u8,
-}
-
-impl Table {
-    fn new(buckets: u64, bucket_size: u8) -> Result<Table, Error> {
-        let slots = buckets.checked_mul(bucket_size.into()).ok_or(Error::OutOfMemory { bytes: u64::MAX })?;
-        Ok(Table { words: Words::zeroed(slots.div_ceil(8))?, buckets, bucket_size })
-    }
-
-    /// Its slots in words; those behind the last slot are 0.
-    pub(crate) fn words(&self) -> &Words {
-        &self.words
-    }
-
-    /// Whether the bytes behind the last slot are 0.
-    fn is_padded(&self) -> bool {
-        let slots = self.buckets as usize * usize::from(self.bucket_size);
-        (slots..self.words.len() * 8).all(|slot| self.get(slot) == 0)
-    }
-
-    /// Slots in use.
-    fn items(&self) -> u64 {
-        let in_use = |word: &AtomicU64| counter::census(SLOT_BITS, word.load(Relaxed)).0;
-        self.words.iter().map(|word| u64::from(in_use(word))).sum()
-    }
-
-    /// Number of buckets.
-    pub fn buckets(&self) -> u64 {
-        self.buckets
-    }
-
-    /// Bytes of the slots.
-    pub fn bytes(&self) -> u64 {
-        self.words.len() as u64 * 8
-    }
-
-    /// Indices of a bucket's slots.
-    #[inline(always)]
-    fn slots(&self, bucket: u64) -> std::ops::Range<usize> {
-        let first = bucket as usize * usize::from(self.bucket_size);
-        first..first + usize::from(self.bucket_size)
-    }
-
-    #[inline(always)]
-    fn get(&self, slot: usize) -> u8 {
-        counter::get(&self.words, SLOT_BITS, slot) as u8
-    }
-
-    #[inline(always)]
-    fn set(&self, slot: usize, fingerprint: u8) {
-        counter::store(&self.words, SLOT_BITS, slot, fingerprint.into());
-    }
-
-    /// The item's two buckets; one and the same now and then.
-    #[inline(always)]
-    fn pair(&self, item: CuckooHash) -> [u64; 2] {
-        [item.first & (self.buckets - 1), item.second & (self.buckets - 1)]
-    }
-
-    /// The other bucket of a fingerprint that lies in `bucket`.
-    #[inline(always)]
-    fn other(&self, bucket: u64, fingerprint: u8) -> u64 {
-        (bucket ^ (u64::from(fingerprint) * SPREAD)) & (self.buckets - 1)
-    }
-
-    /// First slot of the item's buckets that holds `wanted`.
-    #[inline]
-    fn find(&self, item: CuckooHash, wanted: u8) -> Option<usize> {
-        self.pair(item)
-            .into_iter()
-            .flat_map(|bucket| self.slots(bucket))
-            .find(|slot| self.get(*slot) == wanted)
-    }
-
-    fn contains(&self, item: CuckooHash) -> bool {
-        self.find(item, item.fingerprint).is_some()
-    }
-
-    fn insert(&self, item: CuckooHash) -> bool {
-        let free = self.find(item, 0);
-        if let Some(slot) = free {
-            self.set(slot, item.fingerprint);
-        }
-        free.is_some()
-    }
-
-    fn remove(&self, item: CuckooHash) -> bool {
-        let slot = self.find(item, item.fingerprint);
-        if let Some(slot) = slot {
-            self.set(slot, 0);
-        }
-        slot.is_some()
-    }
-
-    /// As RedisBloom counts: a bucket twice when it is both of the item's buckets.
-    fn count(&self, item: CuckooHash) -> u64 {
-        let buckets = self.pair(item).into_iter();
-        buckets
-            .flat_map(|bucket| self.slots(bucket))
-            .filter(|slot| self.get(*slot) == item.fingerprint)
-            .count() as u64
-    }
-
-    /// Inserts by moving other fingerprints, at most `most` of them and as few as possible, and says how many it was;
-    /// `None` if that does not do, and then nothing has changed.
-    fn insert_by_moving(&self, item: CuckooHash, most: u16) -> Option<u16> {
-        // A slot to be vacated, and the index of the step that its fingerprint makes room for.
-        struct Step {
-            slot: usize,
-            bucket: u64,
-            parent: Option<usize>,
-            depth: u16,
-        }
-        let mut steps: Vec<Step> = Vec::new();
-        let [first, second] = self.pair(item);
-        for bucket in std::iter::once(first).chain((first != second).then_some(second)) {
-            steps.extend(self.slots(bucket).map(|slot| Step { slot, bucket, parent: None, depth: 1 }));
-        }
-        let mut next = 0;
-        while next < steps.len() {
-            let Step { slot, bucket, depth, .. } = steps[next];
-            let other = self.other(bucket, self.get(slot));
-            if let Some(free) = self.slots(other).find(|slot| self.get(*slot) == 0) {
-                // From the free slot backwards: write, then vacate.
-                let (mut to, mut step) = (free, Some(next));
-                while let Some(index) = step {
-                    self.set(to, self.get(steps[index].slot));
-                    (to, step) = (steps[index].slot, steps[index].parent);
-                }
-                self.set(to, item.fingerprint);
-                return Some(depth);
-            }
-            if depth < most && steps.len() < SEARCHED && other != bucket {
-                let parent = Some(next);
-                steps.extend(self.slots(other).map(|slot| Step {
-                    slot,
-                    bucket: other,
-                    parent,
-                    depth: depth + 1,
-                }));
-            }
-            next += 1;
-        }
-        None
-    }
-
-    fn occupied(&self) -> impl Iterator<Item = (u64, usize, u8)> {
-        (0..self.buckets).flat_map(|bucket| self.slots(bucket).map(move |slot| (bucket, slot))).filter_map(
-            |(bucket, slot)| match self.get(slot) {
-                0 => None,
-                fingerprint => Some((bucket, slot, fingerprint)),
-            },
-        )
-    }
-
-    fn snapshot(&self) -> Result<Table, Error> {
-        let copy = Table::new(self.buckets, self.bucket_size)?;
-        for (to, from) in copy.words.iter().zip(self.words.iter()) {
-            to.store(from.load(Relaxed), Relaxed);
-        }
-        Ok(copy)
-    }
-}
-
-/// Slots that a search for room looks at, at most: 0.97 of four-slot buckets are full before it gives up.
-const SEARCHED: usize = 2048;
 
 /// A cuckoo filter: sub-filters from oldest to newest.
 pub struct Cuckoo {
@@ -360,7 +72,7 @@ impl Cuckoo {
         deletes: u64,
         moves: u64,
     ) -> Result<Cuckoo, Error> {
-        let table = |(buckets, words)| Arc::new(Table { words, buckets, bucket_size: spec.bucket_size });
+        let table = |(buckets, words)| Arc::new(Table::from_words(words, buckets, spec.bucket_size));
         let tables: SmallVec<[Arc<Table>; 1]> = tables.map(table).collect();
         if !tables.iter().all(|table| table.is_padded()) {
             return Err(Error::Cuckoo("padding"));
@@ -483,8 +195,7 @@ impl Cuckoo {
             let Some(table) = newer.first() else { break };
             let mut left = 0u64;
             for (bucket, slot, fingerprint) in table.occupied() {
-                let other = bucket ^ (u64::from(fingerprint) * SPREAD);
-                let item = CuckooHash { first: bucket, second: other, fingerprint };
+                let item = CuckooHash::found_in(bucket, fingerprint);
                 // Written before it is vacated.
                 if older.iter().any(|older| older.insert(item)) {
                     table.set(slot, 0);
@@ -505,9 +216,26 @@ impl Cuckoo {
 
     /// Bytes of memory, with all overhead.
     pub fn allocated(&self) -> usize {
-        let tables = self.tables.iter().map(|table| size_of::<Table>() + 16 + table.words.allocated());
+        let tables = self.tables.iter().map(|table| size_of::<Table>() + 16 + table.words().allocated());
         let list = if self.tables.len() > 1 { size_of_val(&*self.tables) } else { 0 };
         size_of::<Cuckoo>() + list + tables.sum::<usize>()
+    }
+
+    /// Slots of all sub-filters.
+    pub fn slots(&self) -> u64 {
+        self.tables.iter().map(|table| self.spec.slots_of(table.buckets())).sum()
+    }
+
+    /// Fraction of the slots that are in use.
+    pub fn fill(&self) -> f64 {
+        self.items as f64 / self.slots() as f64
+    }
+
+    /// The error rate when this fraction of the slots is in use: an absent item matches each fingerprint in its two
+    /// buckets of every sub-filter with a chance of 1/255.
+    pub fn rate_at(&self, fill: f64) -> f64 {
+        let seen = 2.0 * f64::from(self.spec.bucket_size) * self.tables.len() as f64 * fill;
+        -libm::expm1(seen * libm::log1p(-1.0 / table::FINGERPRINTS as f64))
     }
 
     /// Bytes of all slots.
@@ -523,6 +251,12 @@ impl Cuckoo {
         let tables =
             self.tables.iter().map(|table| table.snapshot().map(Arc::new)).collect::<Result<_, Error>>()?;
         Ok(Cuckoo { tables, ..*self })
+    }
+}
+
+impl std::fmt::Debug for Cuckoo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cuckoo").field("spec", &self.spec).field("items", &self.items).finish_non_exhaustive()
     }
 }
 
@@ -549,19 +283,6 @@ mod tests {
             [(1024, 2, 512), (1000, 4, 256), (7, 3, 2), (5, 2, 2), (1025, 2, 512)]
         {
             assert_eq!(spec(capacity, bucket_size, 1).first_buckets(), buckets);
-        }
-    }
-
-    /// Vectors recorded from RedisBloom, whose hash is MurmurHash64A with seed 0: the hashes are given here.
-    #[test]
-    fn derivation_is_redisblooms() {
-        let table = Table::new(512, 2).unwrap();
-        for (hash, fingerprint, first, second) in
-            [(0x1e68d17c457bf117, 159, 279, 156), (0xcdde38358fd25b01, 217, 257, 76), (0, 1, 0, 405)]
-        {
-            let item = CuckooHash::new(hash);
-            assert_eq!((item.fingerprint, table.pair(item)), (fingerprint, [first, second]));
-            assert_eq!([table.other(first, fingerprint), table.other(second, fingerprint)], [second, first]);
         }
     }
 

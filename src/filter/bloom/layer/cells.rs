@@ -1,10 +1,11 @@
 //! What a test, an add and a delete do to the cells of an item.
 
 use super::Layer;
-use super::tally::Change;
-use crate::bits::{PerShard, Shared, Single, Writer, bit, counter};
+use super::tally::{Change, TallyWriter};
+use crate::bits::{Hits, PerShard, Shared, Single, bit, counter};
 use crate::error::Error;
-use crate::filter::{Added, probe};
+use crate::filter::bloom::probe;
+use crate::filter::change::{Added, Removed};
 use crate::hash::ItemHash;
 use crate::params::Cell;
 use crate::sizing::Layout;
@@ -51,15 +52,6 @@ macro_rules! with_width {
     };
 }
 
-/// What a delete did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Removed {
-    /// The item tested present; an absent one is left alone.
-    pub present: bool,
-    /// Some counter changed; none does when all are saturated.
-    pub changed: bool,
-}
-
 impl Layer {
     /// Whether the item may be in the layer: false is certain, true is wrong at the error rate.
     #[inline]
@@ -88,12 +80,12 @@ impl Layer {
         all
     }
 
-    /// Which of the items may be in the layer, of those that `asked` has a bit for: bit i for item i, up to 64.
+    /// Which of up to 64 items may be in the layer, of those that `asked` names.
     ///
     /// For items whose lines were [prefetched](Layer::prefetch).
     #[inline]
-    pub fn contains_many(&self, items: &[ItemHash], asked: u64) -> u64 {
-        let asked = asked & u64::MAX.checked_shr(64 - items.len() as u32).unwrap_or(0);
+    pub fn contains_many(&self, items: &[ItemHash], asked: Hits) -> Hits {
+        let asked = asked & Hits::first(items.len());
         match (self.cell, self.layout) {
             (Cell::Bit, Layout::Blocked) => {
                 with_probes!(self, K => each(items, asked, |item| self.block_contains::<K>(item)))
@@ -107,8 +99,8 @@ impl Layer {
         }
     }
 
-    /// [`contains`](Layer::contains) in a block of bits, without a branch on what is found there: mispredicting one
-    /// costs more than all probes in a line that is at hand.
+    /// [`contains`](Layer::contains) in a block of bits, without a branch on the bits: a misprediction costs more than
+    /// all probes in a line that is in the cache.
     #[inline(always)]
     fn block_contains<const K: usize>(&self, item: ItemHash) -> bool {
         let block = self.block(item);
@@ -131,7 +123,7 @@ impl Layer {
     /// Not inlined: beside [`block_contains`](Layer::block_contains) the compiler keeps what both compute, and runs out
     /// of registers.
     #[inline(never)]
-    fn block_set<W: Writer, const K: usize>(&self, item: ItemHash) -> i64 {
+    fn block_set<W: TallyWriter, const K: usize>(&self, item: ItemHash) -> i64 {
         let block = self.block(item);
         let set = |index| i64::from(bit::set_in_dirty_line::<W>(block, index));
         if K == 0 {
@@ -209,7 +201,7 @@ impl Layer {
     }
 
     #[inline(always)]
-    fn insert_as<W: Writer>(&self, item: ItemHash) -> Added {
+    fn insert_as<W: TallyWriter>(&self, item: ItemHash) -> Added {
         let (mut change, mut changed) = (Change::default(), false);
         match self.cell {
             Cell::Bit if self.layout == Layout::Blocked => {
@@ -263,7 +255,7 @@ impl Layer {
         self.remove_as::<Single>(item)
     }
 
-    fn remove_as<W: Writer>(&self, item: ItemHash) -> Result<Removed, Error> {
+    fn remove_as<W: TallyWriter>(&self, item: ItemHash) -> Result<Removed, Error> {
         if !self.cell.counts() {
             return Err(Error::NotCounting);
         }
@@ -370,14 +362,8 @@ fn all_set<const K: usize>(block: &[AtomicU64; probe::BLOCK_WORDS], probes: [usi
     all == 1
 }
 
-/// Which of the items `test` holds for, of those that `asked` has a bit for.
+/// Which of the items `test` holds for, of those that `asked` names.
 #[inline(always)]
-fn each(items: &[ItemHash], mut asked: u64, test: impl Fn(ItemHash) -> bool) -> u64 {
-    let mut found = 0;
-    while asked != 0 {
-        let index = asked.trailing_zeros();
-        found |= u64::from(test(items[index as usize])) << index;
-        asked &= asked - 1;
-    }
-    found
+fn each(items: &[ItemHash], asked: Hits, test: impl Fn(ItemHash) -> bool) -> Hits {
+    asked.fold(Hits::default(), |found, index| found.with(index, test(items[index])))
 }

@@ -1,22 +1,20 @@
 //! BF.FEEDBACK, and what BF.INFO FULL says of how a filter is used.
 
-use super::error::CommandError;
-use super::info::estimate;
-use super::options::{bad, unsigned};
-use super::reply::Reply;
-use super::{Access, Call, Key, WrongType};
-use crate::filter::Usage;
-use crate::filter::usage::Span;
+use super::number::estimate;
+use crate::command::call::{Access, Call, Key};
+use crate::command::error::CommandError;
+use crate::command::options::{bad, unsigned};
+use crate::command::reply::Reply;
+use crate::filter::usage::{Span, Usage};
 
 /// `BF.FEEDBACK key checked false`: of `checked` answers "yes", `false` were wrong.
-pub(super) fn feedback<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+pub(in crate::command) fn feedback<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let takes = "the number of answers \"yes\" that were checked";
     let checked = unsigned(call.arg(2)).ok_or(bad("checked", takes))?;
     let takes = "the number of those that were false, at most the number checked";
     let wrong = unsigned(call.arg(3)).filter(|wrong| *wrong <= checked).ok_or(bad("false", takes))?;
     let key = call.open(1, Access::Read);
-    let usage = key.value()?.ok_or(CommandError::NotFound)?.usage().ok_or(WrongType)?;
-    usage.report(call.now_ms(), checked, wrong);
+    key.bloom()?.ok_or(CommandError::NotFound)?.usage().report(call.now_ms(), checked, wrong);
     Ok(Reply::Ok)
 }
 
@@ -26,13 +24,13 @@ pub(super) fn fields(usage: &Usage, now_ms: u64) -> [(&'static str, Reply); 5] {
     let spans = [("Minute", Span::Minute), ("Hour", Span::Hour), ("Life", Span::Life)];
     let spans = spans.map(|(name, span)| {
         let observed = usage.observed(now_ms, span);
-        let figures = vec![
+        let numbers = vec![
             ("Checked", observed.checked.into()),
             ("False", observed.wrong.into()),
             ("Share false", observed.share_wrong().map_or(Reply::Null, estimate)),
             ("Observed error rate", observed.error_rate().map_or(Reply::Null, estimate)),
         ];
-        (name, Reply::Map(figures))
+        (name, Reply::Map(numbers))
     });
     [
         ("Tests answered yes", tests.yes.into()),

@@ -1,9 +1,10 @@
 //! Union, intersection, equality and copies of layers.
 
 use super::Layer;
-use crate::bits::{Shared, Single, Writer, counter};
+use super::tally::TallyWriter;
+use crate::bits::{Shared, Single, counter};
 use crate::error::Error;
-use crate::filter::algebra::{Fork, all, alone};
+use crate::parallel::{ParallelFor, all_pairs, alone};
 use crate::params::Cell;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
@@ -20,21 +21,21 @@ impl Layer {
         self.union_as::<Shared>(other, &alone).map(drop)
     }
 
-    /// As [`union`](Layer::union) for the only thread that writes, which has the threads of `fork` help. Says whether
+    /// As [`union`](Layer::union) for the only thread that writes, which has the threads of `parallel` help. Says whether
     /// anything changed.
     ///
     /// # Errors
     /// As [`union`](Layer::union).
-    pub fn union_single_writer(&self, other: &Layer, fork: &Fork<'_>) -> Result<bool, Error> {
-        self.union_as::<Single>(other, fork)
+    pub fn union_single_writer(&self, other: &Layer, parallel: &ParallelFor<'_>) -> Result<bool, Error> {
+        self.union_as::<Single>(other, parallel)
     }
 
-    fn union_as<W: Writer>(&self, other: &Layer, fork: &Fork<'_>) -> Result<bool, Error> {
+    fn union_as<W: TallyWriter>(&self, other: &Layer, parallel: &ParallelFor<'_>) -> Result<bool, Error> {
         let (mine, theirs) = (self.items(), other.items());
         let width = self.cell.bits();
         let changed = match self.cell {
-            Cell::Bit => self.combine::<W>(other, fork, |a, b| a | b),
-            _ => self.combine::<W>(other, fork, |a, b| counter::saturating_sum(width, a, b)),
+            Cell::Bit => self.combine::<W>(other, parallel, |a, b| a | b),
+            _ => self.combine::<W>(other, parallel, |a, b| counter::saturating_sum(width, a, b)),
         }?;
         let (least, most) = (mine.max(theirs), mine.saturating_add(theirs));
         let items = if changed { self.nearest_estimate().clamp(least, most) } else { least };
@@ -51,19 +52,19 @@ impl Layer {
         self.intersect_as::<Shared>(other, &alone)
     }
 
-    /// As [`intersect`](Layer::intersect) for the only thread that writes, which has the threads of `fork` help.
+    /// As [`intersect`](Layer::intersect) for the only thread that writes, which has the threads of `parallel` help.
     ///
     /// # Errors
     /// As [`union`](Layer::union).
-    pub fn intersect_single_writer(&self, other: &Layer, fork: &Fork<'_>) -> Result<(), Error> {
-        self.intersect_as::<Single>(other, fork)
+    pub fn intersect_single_writer(&self, other: &Layer, parallel: &ParallelFor<'_>) -> Result<(), Error> {
+        self.intersect_as::<Single>(other, parallel)
     }
 
-    fn intersect_as<W: Writer>(&self, other: &Layer, fork: &Fork<'_>) -> Result<(), Error> {
+    fn intersect_as<W: TallyWriter>(&self, other: &Layer, parallel: &ParallelFor<'_>) -> Result<(), Error> {
         let width = self.cell.bits();
         match self.cell {
-            Cell::Bit => self.combine::<W>(other, fork, |a, b| a & b),
-            _ => self.combine::<W>(other, fork, |a, b| counter::minimum(width, a, b)),
+            Cell::Bit => self.combine::<W>(other, parallel, |a, b| a & b),
+            _ => self.combine::<W>(other, parallel, |a, b| counter::minimum(width, a, b)),
         }?;
         self.set_items(self.nearest_estimate().min(self.items()).min(other.items()));
         Ok(())
@@ -71,17 +72,17 @@ impl Layer {
 
     /// Replaces each word by what `combined` makes of it and the other's. Says whether one changed; those that do not
     /// are not written, so that their pages stay clean.
-    fn combine<W: Writer>(
+    fn combine<W: TallyWriter>(
         &self,
         other: &Layer,
-        fork: &Fork<'_>,
+        parallel: &ParallelFor<'_>,
         combined: impl Fn(u64, u64) -> u64 + Sync,
     ) -> Result<bool, Error> {
         if !self.is_congruent(other) {
             return Err(Error::Mismatch);
         }
         let changed = AtomicU64::new(0);
-        self.recount_behind(fork, |range| {
+        self.recount_after(parallel, |range| {
             let mut any = false;
             for (mine, theirs) in self.words[range.clone()].iter().zip(&other.words[range]) {
                 let theirs = theirs.load(Relaxed);
@@ -100,14 +101,16 @@ impl Layer {
         self.equal_in(other, &alone)
     }
 
-    /// As [`equal`](Layer::equal), on the threads of `fork`.
-    pub(in crate::filter) fn equal_in(&self, other: &Layer, fork: &Fork<'_>) -> bool {
-        self.is_congruent(other) && all(&self.words, &other.words, fork, |mine, theirs| mine == theirs)
+    /// As [`equal`](Layer::equal), on the threads of `parallel`.
+    pub(crate) fn equal_in(&self, other: &Layer, parallel: &ParallelFor<'_>) -> bool {
+        self.is_congruent(other)
+            && all_pairs(&self.words, &other.words, parallel, |mine, theirs| mine == theirs)
     }
 
     /// Whether the other one has the same geometry, and of bits none that this has not.
-    pub(in crate::filter) fn covers(&self, other: &Layer, fork: &Fork<'_>) -> bool {
-        self.is_congruent(other) && all(&self.words, &other.words, fork, |mine, theirs| theirs & !mine == 0)
+    pub(crate) fn covers(&self, other: &Layer, parallel: &ParallelFor<'_>) -> bool {
+        self.is_congruent(other)
+            && all_pairs(&self.words, &other.words, parallel, |mine, theirs| theirs & !mine == 0)
     }
 
     /// A copy. Under concurrent adds it is consistent word by word: it holds every item whose add had returned.
@@ -118,13 +121,13 @@ impl Layer {
         self.copy(&alone)
     }
 
-    /// As [`snapshot`](Layer::snapshot), on the threads of `fork`.
+    /// As [`snapshot`](Layer::snapshot), on the threads of `parallel`.
     ///
     /// # Errors
     /// As there.
-    pub(in crate::filter) fn copy(&self, fork: &Fork<'_>) -> Result<Layer, Error> {
+    pub(crate) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Layer, Error> {
         let copy = Layer::new(self.shape())?;
-        copy.recount_behind(fork, |range| {
+        copy.recount_after(parallel, |range| {
             for (to, from) in copy.words[range.clone()].iter().zip(&self.words[range]) {
                 // Zero pages of the copy stay untouched.
                 let word = from.load(Relaxed);

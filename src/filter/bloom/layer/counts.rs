@@ -1,75 +1,16 @@
-//! Counts that are kept as cells change.
+//! The tallies of a layer, kept and taken.
 
 use super::Layer;
-use crate::bits::{Writer, counter};
-use crate::error::Error;
-use crate::filter::algebra::{Fork, alone, in_parts};
+use super::tally::{Change, Tallies, Tally, TallyWriter};
+use crate::bits::counter;
 use crate::hash::ItemHash;
 use crate::mem::Words;
+use crate::parallel::{ParallelFor, alone, in_parts};
 use crate::params::Cell;
-use crate::sizing::Shape;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 use crossbeam_utils::CachePadded;
 use std::ops::Range;
-
-/// Counts kept as cells change, so that fill and error rate cost nothing to know.
-#[derive(Default)]
-pub(super) struct Tally {
-    /// Cells that are not 0.
-    set: AtomicU64,
-    /// Items added that were absent, less those deleted until absent; may dip below 0 while deletes race.
-    items: AtomicU64,
-    /// Counters at their maximum.
-    saturated: AtomicU64,
-}
-
-/// The tallies of a layer: inline for one shard of bits, which keeps small filters small, else as many as shards, on
-/// cache lines of their own, because two writers must not meet on one line.
-pub(super) enum Tallies {
-    Inline {
-        set: AtomicU64,
-        items: AtomicU64,
-    },
-    Padded {
-        shards: Box<[CachePadded<Tally>]>,
-        /// New items that surely still fit, so that a single writer need not add up all shards to know whether the
-        /// layer is full; 0 when not known.
-        room: AtomicU64,
-    },
-}
-
-impl Tallies {
-    /// For an empty layer.
-    pub(super) fn new(shape: Shape) -> Result<Tallies, Error> {
-        if shape.shards == 1 && !shape.cell.counts() {
-            return Ok(Tallies::Inline { set: AtomicU64::new(0), items: AtomicU64::new(0) });
-        }
-        // 128 KiB for 1024 shards: as fallible as the cells.
-        let count = shape.shards as usize;
-        let refused = Error::OutOfMemory { bytes: (count * size_of::<CachePadded<Tally>>()) as u64 };
-        let mut shards: Vec<CachePadded<Tally>> = Vec::new();
-        shards.try_reserve_exact(count).map_err(|_| refused)?;
-        shards.resize_with(count, CachePadded::default);
-        Ok(Tallies::Padded { shards: shards.into_boxed_slice(), room: AtomicU64::new(0) })
-    }
-
-    /// Bytes of memory beside those of the layer itself.
-    pub(super) fn allocated(&self) -> usize {
-        match self {
-            Tallies::Inline { .. } => 0,
-            Tallies::Padded { shards, .. } => size_of_val(&**shards),
-        }
-    }
-}
-
-/// What a write did to the cells of one item.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Change {
-    pub set: i64,
-    pub items: i64,
-    pub saturated: i64,
-}
 
 impl Layer {
     /// Items added that were absent at the time, less those deleted.
@@ -96,7 +37,7 @@ impl Layer {
         }
     }
 
-    /// As [`is_full`](Layer::is_full) for the only thread that writes, which need not add up the shards each time.
+    /// As [`is_full`](Layer::is_full) for the only thread that writes, which doesn't add up the shards each time.
     #[inline]
     pub(crate) fn is_full_for_single_writer(&self) -> bool {
         match &self.tallies {
@@ -110,17 +51,17 @@ impl Layer {
         }
     }
 
-    /// Sets the counts for cells that came from elsewhere: so many `ones`, and so many `items`.
+    /// Sets the counts for cells that came from elsewhere.
     pub(super) fn set_tallies(&self, ones: u64, items: u64) {
         match &self.tallies {
             Tallies::Inline { set, .. } => set.store(ones, Relaxed),
-            // By shard, and of counters those at their maximum.
+            // The counts by shard, and the saturated counters, are not known.
             Tallies::Padded { .. } => self.recount(),
         }
         self.set_items(items);
     }
 
-    /// Sets the number of items. Which shard an item fell into is not recorded, since only the sum is ever asked for.
+    /// Sets the number of items. Only the sum over the shards is ever read, so the first one gets it all.
     pub(super) fn set_items(&self, total: u64) {
         match &self.tallies {
             Tallies::Inline { items, .. } => items.store(total, Relaxed),
@@ -133,13 +74,13 @@ impl Layer {
         }
     }
 
-    /// Takes the tallies of cells anew from the cells.
+    /// Counts the cells again.
     pub(super) fn recount(&self) {
-        self.recount_behind(&alone, |_| ());
+        self.recount_after(&alone, |_| ());
     }
 
-    /// Has the words visited in ranges, and takes the tallies of cells anew: of each range while it is in the cache.
-    pub(super) fn recount_behind(&self, fork: &Fork<'_>, visit: impl Fn(Range<usize>) + Sync) {
+    /// Has the words visited in ranges, and counts the cells again: those of each range while it is in the cache.
+    pub(super) fn recount_after(&self, parallel: &ParallelFor<'_>, visit: impl Fn(Range<usize>) + Sync) {
         /// Words of a range: 32 KiB.
         const RANGE: usize = 4096;
         let per_shard = self.words.len() / usize::from(self.shards);
@@ -150,7 +91,7 @@ impl Layer {
                 tally.saturated.store(0, Relaxed);
             }),
         }
-        in_parts(self.words.len(), fork, |part| {
+        in_parts(self.words.len(), parallel, |part| {
             let mut start = part.start;
             while start < part.end {
                 let shard = start / per_shard;
@@ -184,7 +125,7 @@ impl Layer {
     }
 
     #[inline(always)]
-    pub(super) fn tally<W: Writer>(&self, item: ItemHash, change: Change) {
+    pub(super) fn tally<W: TallyWriter>(&self, item: ItemHash, change: Change) {
         match &self.tallies {
             Tallies::Inline { set, items } => {
                 W::tally(set, change.set);

@@ -1,13 +1,15 @@
-//! Items in groups: hashed, their lines asked for, and only then probed, so that the cache misses of a group overlap.
-//! One item after the other would wait for memory each time.
+//! Items in groups: hashed, their lines prefetched, and only then probed, so that the cache misses of a group overlap.
+//! Item by item, each would wait for memory.
 
-use super::{Bloom, Layer, Reader};
+use super::Bloom;
+use super::layer::Layer;
+use super::reader::Reader;
+use crate::bits::Hits;
 use crate::hash::{Hasher, ItemHash};
 use std::ops::{ControlFlow, Deref};
 
-/// Items of a group: a mask of answers is one word. A core has 10 to 16 misses under way at once, and enough behind
-/// them to keep it so.
-pub const GROUP: usize = 64;
+/// Items of a group: one [`Hits`] has the answers. A core has 10 to 16 misses in flight at once; a group keeps it busy.
+pub const GROUP: usize = Hits::MAX;
 
 /// What items are looked up in.
 pub trait Probed {
@@ -16,6 +18,9 @@ pub trait Probed {
 
     /// The layer that a test or add of an item touches first.
     fn first(&self) -> &Layer;
+
+    /// Which of up to 64 items it may hold, in a window as of generation `current`.
+    fn contains_many(&self, items: &[ItemHash], current: u64) -> Hits;
 }
 
 impl Probed for Bloom {
@@ -28,6 +33,11 @@ impl Probed for Bloom {
     fn first(&self) -> &Layer {
         self.newest_layer()
     }
+
+    #[inline(always)]
+    fn contains_many(&self, items: &[ItemHash], current: u64) -> Hits {
+        Bloom::contains_many(self, items, current)
+    }
 }
 
 impl Probed for Reader {
@@ -39,6 +49,11 @@ impl Probed for Reader {
     #[inline(always)]
     fn first(&self) -> &Layer {
         self.newest_layer()
+    }
+
+    #[inline(always)]
+    fn contains_many(&self, items: &[ItemHash], current: u64) -> Hits {
+        Reader::contains_many(self, items, current)
     }
 }
 

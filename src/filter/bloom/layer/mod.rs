@@ -5,9 +5,8 @@
 
 mod algebra;
 mod cells;
+mod counts;
 mod tally;
-
-pub use cells::Removed;
 
 use crate::error::Error;
 use crate::mem::Words;

@@ -1,0 +1,113 @@
+//! Answers for a group of up to 64 items, in one word.
+
+use std::ops::{BitAnd, BitOr, BitOrAssign, Not};
+
+/// For which of up to 64 items the answer is yes: bit i for item i. Iterates over their indices, lowest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hits(pub u64);
+
+impl Hits {
+    /// Items that one `Hits` has answers for.
+    pub const MAX: usize = u64::BITS as usize;
+
+    /// Yes for the first `len` items, up to [`Hits::MAX`].
+    #[inline]
+    pub fn first(len: usize) -> Hits {
+        Hits(u64::MAX.checked_shr((Hits::MAX - len.min(Hits::MAX)) as u32).unwrap_or(0))
+    }
+
+    /// The answer for item `index`, which is below [`Hits::MAX`].
+    #[inline(always)]
+    pub fn has(self, index: usize) -> bool {
+        self.0 >> index & 1 == 1
+    }
+
+    /// The same answers, and for item `index`, which is below [`Hits::MAX`], also yes if `hit`.
+    #[inline(always)]
+    #[must_use]
+    pub fn with(self, index: usize, hit: bool) -> Hits {
+        Hits(self.0 | u64::from(hit) << index)
+    }
+
+    /// Number of items with the answer yes.
+    #[inline(always)]
+    pub fn count(self) -> u32 {
+        self.0.count_ones()
+    }
+
+    /// Whether no item has the answer yes.
+    #[inline(always)]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl Iterator for Hits {
+    type Item = usize;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<usize> {
+        if self.0 == 0 {
+            return None;
+        }
+        let index = self.0.trailing_zeros() as usize;
+        // Clears the lowest one: 0b1100 & 0b1011 = 0b1000.
+        self.0 &= self.0 - 1;
+        Some(index)
+    }
+}
+
+impl BitAnd for Hits {
+    type Output = Hits;
+
+    #[inline(always)]
+    fn bitand(self, other: Hits) -> Hits {
+        Hits(self.0 & other.0)
+    }
+}
+
+impl BitOr for Hits {
+    type Output = Hits;
+
+    #[inline(always)]
+    fn bitor(self, other: Hits) -> Hits {
+        Hits(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for Hits {
+    #[inline(always)]
+    fn bitor_assign(&mut self, other: Hits) {
+        self.0 |= other.0;
+    }
+}
+
+impl Not for Hits {
+    type Output = Hits;
+
+    #[inline(always)]
+    fn not(self) -> Hits {
+        Hits(!self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_of_a_group() {
+        assert_eq!(Hits::first(0), Hits(0));
+        assert_eq!(Hits::first(3), Hits(0b111));
+        assert_eq!(Hits::first(64), Hits(u64::MAX));
+        assert_eq!(Hits::first(65), Hits(u64::MAX));
+    }
+
+    #[test]
+    fn iteration_gives_the_indices_of_the_ones() {
+        let hits = Hits(0).with(0, true).with(5, true).with(6, false).with(63, true);
+        assert_eq!(hits.collect::<Vec<_>>(), [0, 5, 63]);
+        assert_eq!((hits.count(), hits.has(5), hits.has(6), hits.is_empty()), (3, true, false, false));
+        assert_eq!((hits & !Hits(1)).collect::<Vec<_>>(), [5, 63]);
+    }
+}

@@ -1,0 +1,440 @@
+//! Commands that add: ADD, ADDNX, MADD, INSERT, BULKADD, and what BF.REBUILD backfills. The hot path: items go through the
+//! filter in groups, and nothing is allocated per item.
+//!
+//! While a filter is being rebuilt, each item goes to the live filter, and to the shadow if the live one has not refused
+//! it. Replies are the live filter's. If the shadow refuses an item, the rebuild ends: that is no business of a client
+//! that adds.
+
+use super::blob::Blob;
+use super::call::{Access, Call, Effect, Key};
+use super::error::CommandError;
+use super::options::bloom::{Insertion, insertion, new_filter, with_random_seed};
+use super::reply::{Answer, Answers, Reply};
+use super::table::Command;
+use super::write::{
+    Mode, add_one, catch_up, catch_up_to, create, give_up, grow_and_add, limit_items, overdue,
+};
+use crate::error::Error;
+use crate::filter::bloom::batch::{GROUP, for_each_group, for_each_hashed_group};
+use crate::filter::foreign::Encoding;
+use crate::filter::{Added, Bloom, Foreign, Layer, Live, LiveMut, Rebuild, Target};
+use smallvec::SmallVec;
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+/// Argument of the first item, in all commands but INSERT.
+const FIRST_ITEM: usize = 2;
+
+/// What became of an item.
+type Outcome = Result<Added, CommandError>;
+
+// ---- one item ------------------------------------------------------------------------------------------------------
+
+/// `BF.ADD key item`, `BF.ADDNX key item`.
+#[inline(always)]
+pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError> {
+    let mut key = call.open(1, Access::Write);
+    let Target::One(LiveMut::Bloom(filter)) = target_or_new(call, &mut key)? else {
+        return add_slowly(call, &mut key, mode);
+    };
+    let item = filter.hash(call.arg(FIRST_ITEM));
+    let done = match mode {
+        Mode::AddIfAbsent if filter.contains(item) => Added::default(),
+        _ => add_one(call, filter, item, 0)?,
+    };
+    filter.usage().added(1);
+    if done.changed {
+        // The effect of an ADDNX that did something is an ADD.
+        call.replicate(match mode {
+            Mode::Add => Effect::Verbatim,
+            Mode::AddIfAbsent => Effect::Items(Command::Add, &[FIRST_ITEM]),
+        });
+        call.changed(c"bf.add");
+    }
+    Ok(Reply::Bool(done.added))
+}
+
+/// The same for another system's filter, and for a filter that is being rebuilt.
+#[cold]
+fn add_slowly<'a, C: Call<'a>>(call: &C, key: &mut C::Key, mode: Mode) -> Result<Reply, CommandError> {
+    let mut target = key.target()?.ok_or(CommandError::NotFound)?;
+    let mut outcome = Ok(Added::default());
+    let item = std::iter::once(call.arg(FIRST_ITEM));
+    let lost = add_each(call, &mut target, item, mode, |result| {
+        outcome = result;
+        ControlFlow::Continue(())
+    });
+    let Added { added, changed } = outcome?;
+    target.usage().added(1);
+    let is_rebuilt = matches!(target, Target::Both(_));
+    if let Some(why) = lost {
+        give_up(call, key, &why);
+    }
+    if changed {
+        call.replicate(match mode {
+            // During a rebuild an ADDNX stays one: what the live filter has, the shadow may lack.
+            Mode::AddIfAbsent if !is_rebuilt => Effect::Items(Command::Add, &[FIRST_ITEM]),
+            _ => Effect::Verbatim,
+        });
+        call.changed(c"bf.add");
+    }
+    Ok(Reply::Bool(added))
+}
+
+/// What is in the key to add to, brought up to the clock, or a new filter with the configured defaults.
+#[inline(always)]
+fn target_or_new<'k, 'a, C: Call<'a>>(call: &C, key: &'k mut C::Key) -> Result<Target<'k>, CommandError> {
+    match key.filter()?.map(|filter| overdue(call, filter)) {
+        None => create(call, key, new_filter(call)?, 0)?,
+        Some(None) => {}
+        Some(Some(number)) => catch_up_to(call, key, number)?,
+    }
+    key.target()?.ok_or(CommandError::NotFound)
+}
+
+// ---- many items ----------------------------------------------------------------------------------------------------
+
+/// `BF.MADD key item…`.
+#[inline(always)]
+pub(super) fn add_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    limit_items(call, call.argc().saturating_sub(FIRST_ITEM))?;
+    let mut key = call.open(1, Access::Write);
+    target_or_new(call, &mut key)?;
+    add_arguments(call, &mut key, FIRST_ITEM)
+}
+
+/// `BF.INSERT key [option…] ITEMS item…`.
+pub(super) fn insert<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let Insertion { spec, create: may_create, first_item } = insertion(call)?;
+    limit_items(call, call.argc().saturating_sub(first_item))?;
+    let mut key = call.open(1, Access::Write);
+    if key.bloom()?.is_none() {
+        if !may_create {
+            return Err(CommandError::NotFound);
+        }
+        create(call, &mut key, with_random_seed(spec)?, 0)?;
+    }
+    catch_up(call, &mut key)?;
+    add_arguments(call, &mut key, first_item)
+}
+
+/// Adds the arguments from `first` on, in order.
+fn add_arguments<'a, C: Call<'a>>(call: &C, key: &mut C::Key, first: usize) -> Result<Reply, CommandError> {
+    let mut target = key.target()?.ok_or(CommandError::NotFound)?;
+    let mut adds = Adds::new(call, first);
+    let items = (first..call.argc()).map(|index| call.arg(index));
+    let lost = add_each(call, &mut target, items, Mode::Add, |outcome| adds.note(outcome));
+    target.usage().added(adds.accepted());
+    if let Some(why) = lost {
+        give_up(call, key, &why);
+    }
+    adds.replicate(call);
+    Ok(Reply::Answers(adds.answers))
+}
+
+/// What became of a command's arguments, noted in their order.
+struct Adds {
+    answers: Answers,
+    /// Arguments that changed the filter: up to 64 take no allocation, more take one for all.
+    changed: SmallVec<[usize; 64]>,
+    first: usize,
+    next: usize,
+}
+
+impl Adds {
+    /// For the arguments from `first` on.
+    fn new<'a, C: Call<'a>>(call: &C, first: usize) -> Adds {
+        let mut answers = Answers::default();
+        answers.answers.reserve(call.argc().saturating_sub(first));
+        Adds { answers, changed: SmallVec::new(), first, next: first }
+    }
+
+    /// Notes what became of the next item. The first that finds a filter of fixed size full ends the command, with its
+    /// error as the last answer (RedisBloom does so); where memory is refused the others go on.
+    #[inline(always)]
+    fn note(&mut self, outcome: Outcome) -> ControlFlow<()> {
+        match outcome {
+            Ok(Added { added, changed }) => {
+                self.answers.answers.push(Answer::from(added));
+                self.changed.extend(changed.then_some(self.next));
+            }
+            Err(error) => {
+                self.answers.answers.push(Answer::Refused);
+                let full = error == CommandError::Full;
+                self.answers.error = Some(error);
+                if full {
+                    return ControlFlow::Break(());
+                }
+            }
+        }
+        self.next = self.next.saturating_add(1);
+        ControlFlow::Continue(())
+    }
+
+    /// How many items were not refused.
+    fn accepted(&self) -> u64 {
+        let answers = &self.answers.answers;
+        match self.answers.error {
+            None => answers.len() as u64,
+            Some(_) => answers.iter().filter(|answer| **answer != Answer::Refused).count() as u64,
+        }
+    }
+
+    /// Replicates the items that changed something.
+    fn replicate<'a, C: Call<'a>>(&self, call: &C) {
+        if self.changed.is_empty() {
+            return;
+        }
+        let all = self.changed.len() == call.argc().saturating_sub(self.first);
+        call.replicate(match all && self.first == FIRST_ITEM {
+            true => Effect::Verbatim,
+            false => Effect::Items(Command::Madd, &self.changed),
+        });
+        call.changed(c"bf.add");
+    }
+}
+
+// ---- the items of one string ---------------------------------------------------------------------------------------
+
+/// `BF.BULKADD key FIXED width blob`, `BF.BULKADD key PREFIXED blob`: adds the items in order.
+pub(super) fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let (blob, argument) = Blob::parse(call)?;
+    if call.argc() != argument.saturating_add(1) {
+        return Err(CommandError::Arity);
+    }
+    let mut key = call.open(1, Access::Write);
+    let mut target = target_or_new(call, &mut key)?;
+    let mut sums = Sums::default();
+    let lost = match &mut target {
+        Target::One(LiveMut::Bloom(filter)) if shards(call, filter, &blob) > 1 => {
+            sums = add_by_shard(call, filter, &blob);
+            None
+        }
+        target => add_each(call, target, blob.items(), Mode::Add, |outcome| sums.note(outcome)),
+    };
+    target.usage().added(sums.done as u64);
+    if let Some(why) = lost {
+        give_up(call, &mut key, &why);
+    }
+    if sums.changed {
+        // The items after a refused one did not go in.
+        call.replicate(match &sums.refused {
+            None => Effect::Verbatim,
+            Some(_) => Effect::Arguments(Command::Bulkadd, blob.first(sums.done).arguments()),
+        });
+        call.changed(c"bf.add");
+    }
+    match sums.refused {
+        None => Ok(sums.added.into()),
+        Some(why) => Err(CommandError::Stopped { done: sums.done, of: blob.len(), why: Box::new(why) }),
+    }
+}
+
+/// What became of items that stop at the first refusal.
+#[derive(Default)]
+struct Sums {
+    /// Items that were absent before.
+    added: u64,
+    /// Items before the first that was refused.
+    done: usize,
+    changed: bool,
+    refused: Option<CommandError>,
+}
+
+impl Sums {
+    /// Notes what became of the next item.
+    #[inline(always)]
+    fn note(&mut self, outcome: Outcome) -> ControlFlow<()> {
+        match outcome {
+            Ok(Added { added, changed }) => {
+                self.added = self.added.saturating_add(added.into());
+                self.changed |= changed;
+                self.done = self.done.saturating_add(1);
+                ControlFlow::Continue(())
+            }
+            Err(why) => {
+                self.refused = Some(why);
+                ControlFlow::Break(())
+            }
+        }
+    }
+}
+
+/// Among how many shards the adds of these items are divided.
+fn shards<'a, C: Call<'a>>(call: &C, filter: &Bloom, blob: &Blob<'_>) -> u32 {
+    if blob.parts() > 1 && call.threads() > 1 { filter.shards_for(blob.len() as u64) } else { 1 }
+}
+
+/// Adds the items on several threads, each those of its own shards: equal items have one shard, and stay in order. Each
+/// thread hashes all items, which is a fifth of the work of adding them and needs no memory.
+fn add_by_shard<'a, C: Call<'a>>(call: &C, filter: &Bloom, blob: &Blob<'_>) -> Sums {
+    let shards = filter.newest_layer().shards();
+    let tasks = u32::try_from(call.threads()).unwrap_or(u32::MAX).min(shards);
+    let (added, changed) = (AtomicU64::new(0), AtomicBool::new(false));
+    call.parallel(tasks as usize, &|task| {
+        let hasher = filter.hasher();
+        let hashes = blob.items().map(|item| hasher.hash(item));
+        // Each task has a range of the shards, whose number is a power of two.
+        let owner = |shard: u32| shard.wrapping_mul(tasks) >> shards.trailing_zeros();
+        let own = hashes.filter(|item| owner(item.shard(shards)) as usize == task);
+        let (mut new, mut any) = (0u64, false);
+        for_each_hashed_group(&mut &*filter, Layer::prefetch_all, own, |filter, items| {
+            for item in items {
+                let done = filter.add_in_own_shard(*item);
+                new = new.wrapping_add(done.added.into());
+                any |= done.changed;
+            }
+            ControlFlow::Continue(())
+        });
+        added.fetch_add(new, Relaxed);
+        changed.fetch_or(any, Relaxed);
+    });
+    Sums { added: added.into_inner(), done: blob.len(), changed: changed.into_inner(), refused: None }
+}
+
+// ---- into each kind of filter --------------------------------------------------------------------------------------
+
+/// Adds items in order and tells `note` what became of each, until told to stop. Returns why the shadow of a filter that
+/// is being rebuilt could not follow; then the rebuild has to [end](give_up).
+#[inline(always)]
+fn add_each<'a, 'i, C: Call<'a>>(
+    call: &C,
+    target: &mut Target<'_>,
+    mut items: impl Iterator<Item = &'i [u8]>,
+    mode: Mode,
+    mut note: impl FnMut(Outcome) -> ControlFlow<()>,
+) -> Option<CommandError> {
+    match target {
+        Target::One(LiveMut::Bloom(filter)) => add_to_bloom(call, filter, items, 0, note),
+        Target::One(LiveMut::Foreign(filter)) => {
+            let _ = items.try_for_each(|item| note(add_to_foreign(call, filter, item)));
+        }
+        Target::Both(rebuild) => return add_to_both(call, rebuild, &mut items, mode, &mut note),
+    }
+    None
+}
+
+/// Adds items to a filter of ours in groups. `beside` are the bytes of another filter in the same key.
+#[inline(always)]
+fn add_to_bloom<'a, 'i, C: Call<'a>>(
+    call: &C,
+    filter: &mut Bloom,
+    items: impl Iterator<Item = &'i [u8]>,
+    beside: u64,
+    mut note: impl FnMut(Outcome) -> ControlFlow<()>,
+) {
+    for_each_group(&mut &mut *filter, Layer::prefetch_all, items, |filter, group| {
+        let layers = filter.layers().len();
+        // All layers are asked for a whole group: a chain that has grown to 5 million items from 100 has sixteen.
+        let known = filter.known(group);
+        group.iter().enumerate().try_for_each(|(index, item)| {
+            note(if known.has(index) {
+                Ok(Added::default())
+            } else if filter.layers().len() == layers {
+                match filter.add_to_newest(*item) {
+                    Err(Error::Full) => grow_and_add(call, &mut **filter, *item, beside),
+                    result => result.map_err(CommandError::from),
+                }
+            } else {
+                // The filter has grown since the group was looked up, and the then newest layer has not been asked.
+                add_one(call, &mut **filter, *item, beside)
+            })
+        })
+    });
+}
+
+/// Adds one item to another system's filter. ADD and ADDNX are the same here: no original counts an item twice.
+fn add_to_foreign<'a, C: Call<'a>>(call: &C, filter: &mut Foreign, item: &[u8]) -> Outcome {
+    add_one(call, filter, item, 0).map_err(|why| match why {
+        CommandError::Core(Error::Foreign("item")) => CommandError::BadItem(match filter.encoding() {
+            Encoding::Bytes => "bytes",
+            Encoding::Utf16 | Encoding::Json | Encoding::Kryo5 => "text in UTF-8",
+            Encoding::Long => "integers of 64 bits",
+            Encoding::Int => "integers of 32 bits",
+        }),
+        why => why,
+    })
+}
+
+/// Adds items to a filter that is being rebuilt, as [`add_each`] does. What both did is noted as one.
+#[cold]
+fn add_to_both<'a, 'i, C: Call<'a>>(
+    call: &C,
+    rebuild: &mut Rebuild,
+    items: &mut dyn Iterator<Item = &'i [u8]>,
+    mode: Mode,
+    note: &mut dyn FnMut(Outcome) -> ControlFlow<()>,
+) -> Option<CommandError> {
+    let (live, shadow) = rebuild.both_mut();
+    let mut lost = None;
+    loop {
+        let group: SmallVec<[&[u8]; GROUP]> = items.take(GROUP).collect();
+        for item in &group {
+            if let Live::Bloom(filter) = live {
+                filter.newest_layer().prefetch_all(filter.hash(item));
+            }
+            shadow.newest_layer().prefetch_all(shadow.hash(item));
+        }
+        for item in &group {
+            let mut outcome = match live {
+                Live::Bloom(filter) => add_or_skip(call, filter, item, mode, 0),
+                Live::Foreign(filter) => add_to_foreign(call, filter, item),
+            };
+            if let (Ok(done), None) = (&mut outcome, &lost) {
+                match add_or_skip(call, shadow, item, mode, live.as_ref().bytes()) {
+                    Ok(Added { changed, .. }) => done.changed |= changed,
+                    Err(why) => lost = Some(why),
+                }
+            }
+            if note(outcome).is_break() {
+                return lost;
+            }
+        }
+        if group.len() < GROUP {
+            return lost;
+        }
+    }
+}
+
+/// Adds one item, unless it is present and only absent ones are to be added.
+fn add_or_skip<'a, C: Call<'a>>(
+    call: &C,
+    filter: &mut Bloom,
+    item: &[u8],
+    mode: Mode,
+    beside: u64,
+) -> Outcome {
+    let item = filter.hash(item);
+    match mode {
+        Mode::AddIfAbsent if filter.contains(item) => Ok(Added::default()),
+        _ => add_one(call, filter, item, beside),
+    }
+}
+
+// ---- backfilling ---------------------------------------------------------------------------------------------------
+
+/// What became of the items that a rebuild was backfilled with.
+pub(super) struct Backfill {
+    /// Arguments that changed the shadow.
+    pub(super) changed: SmallVec<[usize; 64]>,
+    /// Items that went in.
+    pub(super) done: usize,
+    /// Why the one after those was refused.
+    pub(super) refused: Option<CommandError>,
+}
+
+/// Adds the arguments from `first` on to the shadow alone, up to the first that it refuses.
+pub(super) fn backfill<'a, C: Call<'a>>(call: &C, rebuild: &mut Rebuild, first: usize) -> Backfill {
+    let (live, shadow) = rebuild.both_mut();
+    let (mut adds, items) = (Adds::new(call, first), (first..call.argc()).map(|index| call.arg(index)));
+    add_to_bloom(call, shadow, items, live.as_ref().bytes(), |outcome| {
+        let refused = outcome.is_err();
+        match adds.note(outcome) {
+            ControlFlow::Continue(()) if !refused => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(()),
+        }
+    });
+    let done = usize::try_from(adds.accepted()).unwrap_or(usize::MAX);
+    Backfill { changed: adds.changed, done, refused: adds.answers.error }
+}

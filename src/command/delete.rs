@@ -1,0 +1,83 @@
+//! BF.DEL and MDEL. During a rebuild deletes go to the live filter alone, and the rebuild counts those it misses.
+
+use super::call::{Access, Call, Effect, Key};
+use super::error::CommandError;
+use super::reply::{Answer, Answers, Reply};
+use super::table::Command;
+use super::write::limit_items;
+use crate::filter::bloom::batch::for_each_group;
+use crate::filter::{Bloom, Layer, Live, LiveMut, Target};
+use crate::hash::ItemHash;
+use smallvec::SmallVec;
+use std::ops::ControlFlow;
+
+/// Argument of the first item.
+const FIRST_ITEM: usize = 2;
+
+/// The filter of ours to delete from.
+fn live(target: Target<'_>) -> Result<&mut Bloom, CommandError> {
+    match target {
+        Target::One(LiveMut::Bloom(filter)) => Ok(filter),
+        Target::One(LiveMut::Foreign(_)) => Err(CommandError::NotNative),
+        Target::Both(rebuild) => match rebuild.both_mut() {
+            (Live::Bloom(filter), _) => Ok(filter),
+            (Live::Foreign(_), _) => Err(CommandError::NotNative),
+        },
+    }
+}
+
+/// Counts deletes that changed the live filter, if the filter is being rebuilt.
+fn count_missed(key: &mut impl Key, deletes: usize) {
+    if let Ok(Some(Target::Both(rebuild))) = key.target() {
+        rebuild.count_deletes(deletes as u64);
+    }
+}
+
+/// `BF.DEL key item`.
+pub(super) fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let mut key = call.open(1, Access::Write);
+    let Some(target) = key.target()? else { return Ok(Reply::Bool(false)) };
+    let filter = live(target)?;
+    let removed = filter.remove(filter.hash(call.arg(FIRST_ITEM)))?;
+    filter.usage().deleted(removed.present.into());
+    if removed.changed {
+        count_missed(&mut key, 1);
+        call.replicate(Effect::Verbatim);
+        call.changed(c"bf.del");
+    }
+    Ok(Reply::Bool(removed.present))
+}
+
+/// `BF.MDEL key item…`.
+pub(super) fn delete_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let count = call.argc().saturating_sub(FIRST_ITEM);
+    limit_items(call, count)?;
+    let mut key = call.open(1, Access::Write);
+    let mut answers = Answers::default();
+    let Some(target) = key.target()? else {
+        answers.answers.resize(count, Answer::No);
+        return Ok(Reply::Answers(answers));
+    };
+    let mut filter = live(target)?;
+    // Asked first, so that a filter that cannot delete refuses before anything has happened.
+    filter.count(ItemHash::default())?;
+    let mut changed: SmallVec<[usize; 64]> = SmallVec::new();
+    let mut indices = FIRST_ITEM..;
+    let items = (FIRST_ITEM..call.argc()).map(|index| call.arg(index));
+    for_each_group(&mut filter, Layer::prefetch_all, items, |filter, group| {
+        for (item, index) in group.iter().zip(indices.by_ref()) {
+            let removed = filter.remove(*item).unwrap_or_default();
+            filter.usage().deleted(removed.present.into());
+            answers.answers.push(Answer::from(removed.present));
+            changed.extend(removed.changed.then_some(index));
+        }
+        ControlFlow::Continue(())
+    });
+    if !changed.is_empty() {
+        count_missed(&mut key, changed.len());
+        let all = changed.len() == count;
+        call.replicate(if all { Effect::Verbatim } else { Effect::Items(Command::Mdel, &changed) });
+        call.changed(c"bf.del");
+    }
+    Ok(Reply::Answers(answers))
+}

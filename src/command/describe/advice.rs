@@ -1,0 +1,98 @@
+//! What is wrong with a filter, in words: each line begins with what is wrong, gives the numbers, and ends with what to do.
+
+use super::number::general;
+use crate::filter::Summary;
+use crate::filter::usage::{Observed, Span};
+
+/// From 8 layers on a chain is worth rebuilding: with expansion 2 it has then grown to 255 times its first capacity, and
+/// a test of an absent item asks all of them.
+const MANY_LAYERS: u64 = 8;
+
+/// An observed error rate this many times the promise is an incident: at 1%, a filter has it at 1.5 times its capacity.
+const FAR_ABOVE: f64 = 5.0;
+
+/// False answers that a rate must rest on: with 20 its standard deviation is a fifth.
+const ENOUGH_FALSE: u64 = 20;
+
+/// Above this share of the counters in use, saturated ones are no longer an accident.
+const SATURATING: f64 = 0.01;
+
+/// Fills vary: a filter at its capacity is a few percent above or below its promise.
+const TOLERANCE: f64 = 1.5;
+
+/// The time over which the observed error rate is taken.
+pub(super) const SPAN: Span = Span::Hour;
+
+/// About a Bloom filter, ours or another system's.
+pub(super) fn on(summary: &Summary, observed: Observed) -> Vec<String> {
+    let (items, capacity) = (summary.items, summary.capacity);
+    let needed = items.max(summary.estimate.unwrap_or(0));
+    let room = rebuild(needed);
+    // What is full of a window is its newest generation.
+    let full = match (summary.window, summary.layers.first(), summary.on_full) {
+        (Some(_), None, _) => None,
+        (Some(_), Some(newest), Some("ERROR")) => (newest.items >= newest.capacity).then(|| {
+            format!("full: the current generation holds {} items and refuses new ones; rotate", newest.items)
+        }),
+        (Some(_), Some(newest), _) => (newest.items > newest.capacity).then(|| {
+            format!(
+                "over capacity: the current generation holds {} items of {}; rotate more often, or {}",
+                newest.items,
+                newest.capacity,
+                rebuild(newest.items)
+            )
+        }),
+        (None, _, Some("ERROR")) => (items >= capacity)
+            .then(|| format!("full: it holds {items} items of {capacity} and refuses new ones; {room}")),
+        (None, _, Some("SCALE")) => None,
+        (None, _, Some(_)) => {
+            (items > capacity).then(|| format!("over capacity: it holds {items} items of {capacity}; {room}"))
+        }
+        // Another system's count of items may be an estimate.
+        (None, _, None) => (needed > capacity)
+            .then(|| format!("over capacity: it holds about {needed} items of {capacity}; {room}")),
+    };
+    let mut advice = Vec::from_iter(full);
+    let is_chain = summary.window.is_none();
+    if let (true, layers @ MANY_LAYERS..) = (is_chain, summary.arrays) {
+        advice.push(format!("many layers: a test of an absent item asks {layers} of them; {room}"));
+    }
+    let (saturated, in_use) = (summary.saturated.unwrap_or(0), summary.cells_set);
+    if saturated as f64 > SATURATING * in_use as f64 {
+        advice.push(format!(
+            "saturating: {saturated} of {in_use} counters in use have stopped counting, and deletes do not reach them; \
+             wider counters, or a larger capacity, keep them apart"
+        ));
+    }
+    if let Some(promise) = summary.error_rate {
+        on_rates(&mut advice, promise, summary.error_rate_now, observed, &room);
+    }
+    advice
+}
+
+/// Adds what follows from the rates.
+fn on_rates(advice: &mut Vec<String>, promise: f64, rate_now: f64, observed: Observed, room: &str) {
+    if advice.is_empty() && rate_now > TOLERANCE * promise {
+        advice.push(format!(
+            "fuller than promised: the error rate is {} now, and {} was promised; {room}",
+            general(rate_now),
+            general(promise)
+        ));
+    }
+    if let Some(rate) = observed.error_rate().filter(|rate| *rate > FAR_ABOVE * promise)
+        && observed.wrong >= ENOUGH_FALSE
+    {
+        advice.push(format!(
+            "observed error rate far above the promise: {} in the last hour, and {} was promised; if the fill \
+             does not explain it, the same false answers are asked for again and again, or somebody picks items: \
+             see HASH SIPHASH",
+            general(rate),
+            general(promise)
+        ));
+    }
+}
+
+/// How to get a filter with room for what there is, and as much again.
+fn rebuild(items: u64) -> String {
+    format!("BF.REBUILD key BEGIN CAPACITY {} makes room", items.max(1).saturating_mul(2))
+}

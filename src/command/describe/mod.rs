@@ -1,0 +1,188 @@
+//! Commands that look at a Bloom filter as a whole: BF.CARD, INFO, DEBUG.
+
+mod advice;
+mod number;
+mod usage;
+
+pub(super) use usage::feedback;
+
+use super::call::{Access, Call, Key};
+use super::error::CommandError;
+use super::reply::Reply;
+use crate::filter::foreign::Growth;
+use crate::filter::foreign::redisbloom::FORCE_64;
+use crate::filter::{LayerSummary, LiveRef, RebuildSummary, Summary};
+use number::{estimate, general};
+
+/// Fields of a map, in order.
+type Fields = Vec<(&'static str, Reply)>;
+
+/// `BF.CARD key`.
+pub(super) fn card<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let key = call.open(1, Access::Read);
+    Ok(key.bloom()?.map_or(Reply::Integer(0), |filter| filter.items().into()))
+}
+
+/// `BF.INFO key [CAPACITY | SIZE | FILTERS | ITEMS | EXPANSION | FULL]`.
+pub(super) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    if call.argc() > 3 {
+        return Err(CommandError::Arity);
+    }
+    let key = call.open(1, Access::Read);
+    let live = key.bloom()?.ok_or(CommandError::NotFound)?;
+    if call.argc() == 2 {
+        return Ok(Reply::Map(FIELDS.iter().map(|(_, name, value)| (*name, value(live))).collect()));
+    }
+    let word = call.arg(2);
+    if word.eq_ignore_ascii_case(b"FULL") {
+        let filter = key.filter()?.ok_or(CommandError::NotFound)?;
+        let summary = filter.summary(call.now_ms());
+        return Ok(Reply::Map(full(&summary, live, filter.allocated() as u64, call.now_ms())));
+    }
+    let field = FIELDS.iter().find(|(known, ..)| word.eq_ignore_ascii_case(known.as_bytes()));
+    let (_, name, value) = field.ok_or(CommandError::BadInfoField)?;
+    Ok(Reply::Entry(name, Box::new(value(live))))
+}
+
+/// The word that asks for a field, its name, its value.
+type Field = (&'static str, &'static str, fn(LiveRef<'_>) -> Reply);
+
+/// RedisBloom's five.
+const FIELDS: [Field; 5] = [
+    ("CAPACITY", "Capacity", |filter| filter.capacity().into()),
+    ("SIZE", "Size", |filter| (filter.allocated() as u64).into()),
+    ("FILTERS", "Number of filters", |filter| (filter.arrays() as u64).into()),
+    ("ITEMS", "Number of items inserted", |filter| filter.items().into()),
+    ("EXPANSION", "Expansion rate", |filter| or_null(filter.expansion())),
+];
+
+fn or_null(number: Option<impl Into<u64>>) -> Reply {
+    number.map_or(Reply::Null, |number| Reply::from(number.into()))
+}
+
+/// Everything known.
+fn full(summary: &Summary, live: LiveRef<'_>, memory: u64, now_ms: u64) -> Fields {
+    let mut fields = vec![("Kind", summary.kind.into()), ("Origin", summary.origin.into())];
+    let words = [
+        ("Items are", summary.encoding.map(|encoding| encoding.as_str())),
+        ("Layout", summary.layout.map(|layout| layout.as_str())),
+        ("Hash", summary.hash.map(|hash| hash.as_str())),
+    ];
+    fields.extend(words.into_iter().filter_map(|(name, word)| Some((name, Reply::from(word?)))));
+    let numbers = [("Shards", summary.shards), ("Bits per cell", summary.bits_per_cell)];
+    fields.extend(numbers.into_iter().filter_map(|(name, number)| Some((name, u64::from(number?).into()))));
+    fields.extend(summary.on_full.map(|on_full| ("On full", on_full.into())));
+    fields.extend([
+        ("Error rate", promise(summary, live)),
+        ("Error rate now", estimate(summary.error_rate_now)),
+        ("Capacity", summary.capacity.into()),
+        ("Number of items inserted", summary.items.into()),
+        ("Approximate number of items", or_null(summary.estimate)),
+        ("Number of filters", summary.arrays.into()),
+        ("Cells", summary.cells.into()),
+        ("Cells set", summary.cells_set.into()),
+        ("Fill", estimate(summary.fill)),
+        ("Size", summary.allocated.into()),
+        ("Memory", memory.into()),
+    ]);
+    match live {
+        LiveRef::Foreign(_) => fields.push(("Expansion rate", or_null(summary.expansion))),
+        LiveRef::Bloom(_) if summary.expansion.is_some() => fields.extend([
+            ("Expansion rate", or_null(summary.expansion)),
+            ("Tightening ratio", summary.tightening.map_or(Reply::Null, Reply::Double)),
+        ]),
+        LiveRef::Bloom(_) => {}
+    }
+    if let Some(window) = &summary.window {
+        fields.extend([
+            ("Generations", u64::from(window.generations).into()),
+            ("Generation", window.current.into()),
+            ("Rotates every ms", or_null((window.every_ms > 0).then_some(window.every_ms))),
+            ("Next rotation in ms", or_null(window.next_rotation_ms)),
+        ]);
+    }
+    fields.extend(summary.saturated.map(|counters| ("Saturated counters", counters.into())));
+    let usage = live.usage_so_far();
+    fields.extend(usage::fields(usage, now_ms));
+    let advice = advice::on(summary, usage.observed(now_ms, advice::SPAN)).into_iter();
+    fields.push(("Advice", Reply::Array(advice.map(|line| line.as_str().into()).collect())));
+    fields.push(("Layers", Reply::Array(summary.layers.iter().map(layer).collect())));
+    let rebuild = summary.rebuild.as_ref().map(|rebuild| Reply::Map(rebuild_fields(rebuild)));
+    fields.push(("Rebuild", rebuild.unwrap_or(Reply::Null)));
+    fields
+}
+
+/// The error rate that was asked for, as it was asked for; another system's may be computed from those of its links.
+fn promise(summary: &Summary, live: LiveRef<'_>) -> Reply {
+    match (summary.error_rate, live) {
+        (None, _) => Reply::Null,
+        (Some(rate), LiveRef::Bloom(_)) => Reply::Double(rate),
+        (Some(rate), LiveRef::Foreign(_)) => estimate(rate),
+    }
+}
+
+fn layer(layer: &LayerSummary) -> Reply {
+    let mut fields = Vec::new();
+    fields.extend(layer.age.map(|age| ("Age", age.into())));
+    fields.extend(layer.layout.map(|layout| ("Layout", layout.as_str().into())));
+    // A layer of ours was asked for its error rate; that of a link is computed.
+    let error_rate =
+        if layer.layout.is_some() { Reply::Double(layer.error_rate) } else { estimate(layer.error_rate) };
+    fields.extend([
+        ("Capacity", layer.capacity.into()),
+        ("Number of items inserted", layer.items.into()),
+        ("Error rate", error_rate),
+        ("Error rate now", estimate(layer.error_rate_now)),
+        ("Cells", layer.cells.into()),
+        ("Probes", u64::from(layer.probes).into()),
+        ("Fill", estimate(layer.fill)),
+    ]);
+    Reply::Map(fields)
+}
+
+/// What is known of a rebuild that is running.
+pub(super) fn rebuild_fields(rebuild: &RebuildSummary) -> Fields {
+    vec![
+        ("Status", "running".into()),
+        ("Kind", rebuild.kind.into()),
+        ("Capacity", rebuild.capacity.into()),
+        ("Error rate", Reply::Double(rebuild.error_rate)),
+        ("Error rate now", estimate(rebuild.error_rate_now)),
+        ("Number of items inserted", rebuild.items.into()),
+        ("Approximate number of items", rebuild.estimate.into()),
+        ("Number of filters", rebuild.layers.into()),
+        ("Fill", estimate(rebuild.fill)),
+        ("Size", rebuild.allocated.into()),
+        ("Deletes missed", rebuild.deletes_missed.into()),
+    ]
+}
+
+/// `BF.DEBUG key`: RedisBloom's lines.
+pub(super) fn debug<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let key = call.open(1, Access::Read);
+    let live = key.bloom()?.ok_or(CommandError::NotFound)?;
+    let line = |bytes: u64, bits: u64, hashes: u32, width: u32, capacity: u64, size: u64, ratio: f64| {
+        let ratio = general(ratio);
+        format!(
+            "bytes:{bytes} bits:{bits} hashes:{hashes} hashwidth:{width} capacity:{capacity} size:{size} ratio:{ratio}"
+        )
+    };
+    let mut lines = vec![format!("size:{}", live.items())];
+    match live {
+        LiveRef::Bloom(filter) => lines.extend(filter.layers().iter().map(|one| {
+            let bits = one.bytes().saturating_mul(8);
+            line(one.bytes(), bits, one.probes(), 64, one.capacity(), one.items(), one.error_rate())
+        })),
+        LiveRef::Foreign(filter) => {
+            let width = match filter.growth() {
+                Growth::RedisBloom { options, .. } if options & FORCE_64 == 0 => 32,
+                _ => 64,
+            };
+            lines.extend(filter.links().iter().map(|link| {
+                let spec = link.spec();
+                line(spec.bytes, spec.bits, spec.probes, width, spec.capacity, link.items(), spec.error_rate)
+            }));
+        }
+    }
+    Ok(Reply::Array(lines.into_iter().map(|line| line.as_str().into()).collect()))
+}

@@ -1,0 +1,50 @@
+//! How computed numbers are written.
+
+use crate::command::reply::Reply;
+
+/// A computed number, to the six digits that mean something.
+pub(super) fn estimate(value: f64) -> Reply {
+    Reply::Double(format!("{value:.5e}").parse().unwrap_or(value))
+}
+
+/// A number as C's `%g` writes it: six digits that mean something, no trailing zeros, and an exponent if the number is
+/// very small or large.
+pub(super) fn general(value: f64) -> String {
+    const DIGITS: i32 = 6;
+    let scientific = format!("{value:.5e}");
+    let Some((mantissa, exponent)) = scientific.split_once('e') else { return scientific };
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let trimmed = |text: &str| match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text.to_owned(),
+    };
+    if (-4..DIGITS).contains(&exponent) {
+        let decimals = usize::try_from(DIGITS.saturating_sub(1).saturating_sub(exponent)).unwrap_or(0);
+        return trimmed(&format!("{value:.decimals$}"));
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{}e{sign}{:02}", trimmed(mantissa), exponent.unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_as_c_does() {
+        for (value, text) in [
+            (0.01, "0.01"),
+            (0.000625, "0.000625"),
+            (0.00005, "5e-05"),
+            (0.000_123_456_789, "0.000123457"),
+            (1.25e-5, "1.25e-05"),
+            (6.1035e-105, "6.1035e-105"),
+            (0.5, "0.5"),
+            (1.0, "1"),
+            (1_234_567.0, "1.23457e+06"),
+            (123_456.0, "123456"),
+        ] {
+            assert_eq!(general(value), text);
+        }
+    }
+}

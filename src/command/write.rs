@@ -1,0 +1,260 @@
+//! What commands that write have in common: limits, creating, catching up with the clock, growing, and the end of a
+//! rebuild whose shadow cannot follow.
+
+use super::call::{Call, Effect, Key};
+use super::error::{CommandError, WithoutPrefix};
+use super::options;
+use super::options::printable;
+use super::table::Command;
+use crate::config::{MIN_ITEMS_LIMIT, Settings};
+use crate::error::Error;
+use crate::filter::{Added, Bloom, Cuckoo, Filter, Foreign, Grow, Live, LiveMut, Rebuild, Target};
+use crate::params::Spec;
+
+/// Whether adding asks first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Always records the item.
+    Add,
+    /// Only what is absent.
+    AddIfAbsent,
+}
+
+/// Refuses a command with more items than one may have: nobody else is served while it runs.
+#[inline(always)]
+pub(super) fn limit_items<'a, C: Call<'a>>(call: &C, items: usize) -> Result<(), CommandError> {
+    if items as u64 > MIN_ITEMS_LIMIT.unsigned_abs() { limit_many(call, items as u64) } else { Ok(()) }
+}
+
+#[cold]
+fn limit_many<'a, C: Call<'a>>(call: &C, items: u64) -> Result<(), CommandError> {
+    let most = call.settings().max_items_per_command;
+    if most == 0 || items <= most || call.obeys() {
+        return Ok(());
+    }
+    Err(CommandError::TooManyItems { items, most })
+}
+
+// ---- creating ------------------------------------------------------------------------------------------------------
+
+/// Creates a Bloom filter in an opened, empty key, and replicates its creation with every parameter.
+pub(super) fn create<'a, C: Call<'a>>(
+    call: &C,
+    key: &mut C::Key,
+    spec: Spec,
+    since_ms: u64,
+) -> Result<(), CommandError> {
+    if !call.obeys() {
+        let bytes = bytes_for(&spec)?;
+        call.admit(bytes, bytes)?;
+    }
+    let filter = Bloom::new_since(spec, since_ms)?;
+    call.replicate(Effect::Arguments(Command::Reserve, options::bloom::creation(filter.spec(), since_ms)));
+    key.create(filter.into());
+    call.changed(c"bf.reserve");
+    Ok(())
+}
+
+/// Bytes of cells that a new filter of this spec takes.
+pub(super) fn bytes_for(spec: &Spec) -> Result<u64, CommandError> {
+    Ok(match Bloom::bytes_for(spec) {
+        // Beyond every limit; this way the refusal names the one that matters here.
+        Err(Error::OutOfMemory { bytes }) => bytes,
+        bytes => bytes?,
+    })
+}
+
+// ---- generations ---------------------------------------------------------------------------------------------------
+
+/// Brings the windows in a key up to the clock before a write, and replicates that before the write itself.
+#[inline(always)]
+pub(super) fn catch_up<'a, C: Call<'a>>(call: &C, key: &mut C::Key) -> Result<(), CommandError> {
+    match key.filter()?.and_then(|filter| overdue(call, filter)) {
+        None => Ok(()),
+        Some(number) => catch_up_to(call, key, number),
+    }
+}
+
+/// The generation that the clock has come to, if the filter is behind it. On a replica and while an AOF is loaded the
+/// clock is not asked: the primary's rotations come along.
+#[inline(always)]
+pub(super) fn overdue<'a, C: Call<'a>>(call: &C, filter: &Filter) -> Option<u64> {
+    let window = match filter {
+        Filter::Bloom(filter) => filter.window(),
+        Filter::Rebuild(rebuild) => rebuild.window(),
+        Filter::Foreign(_) | Filter::Cuckoo(_) => None,
+    }?;
+    if window.schedule().every_ms == 0 || call.obeys() {
+        return None;
+    }
+    let number = window.number_at(call.now_ms());
+    (number > window.newest()).then_some(number)
+}
+
+/// Opens an [`overdue`] generation.
+#[cold]
+pub(super) fn catch_up_to<'a, C: Call<'a>>(
+    call: &C,
+    key: &mut C::Key,
+    number: u64,
+) -> Result<(), CommandError> {
+    open_generation(call, key, number, false)?;
+    let words = vec![b"AT".to_vec(), number.to_string().into_bytes()];
+    call.replicate(Effect::Arguments(Command::Rotate, words));
+    call.changed(c"bf.rotate");
+    Ok(())
+}
+
+/// Opens generation `number` of the filter in a key, and of its shadow, as far as they are windows.
+pub(super) fn open_generation<'a, C: Call<'a>>(
+    call: &C,
+    key: &mut C::Key,
+    number: u64,
+    by_hand: bool,
+) -> Result<(), CommandError> {
+    on_each(call, key, |filter| match filter.window() {
+        None => Ok(Vec::new()),
+        Some(_) if by_hand => filter.rotate(number),
+        Some(_) => filter.advance(number),
+    })
+}
+
+/// Does something to the filter of ours in a key, then to its shadow, and frees what they drop. If the filter refuses,
+/// nothing has changed; if the shadow cannot follow, the rebuild ends.
+pub(super) fn on_each<'a, C: Call<'a>, G: Into<crate::filter::Garbage>>(
+    call: &C,
+    key: &mut C::Key,
+    mut work: impl FnMut(&mut Bloom) -> Result<G, Error>,
+) -> Result<(), CommandError> {
+    let mut run = |filter: &mut Bloom| work(filter).map(|dropped| call.discard(dropped.into()));
+    let lost = match key.target()? {
+        Some(Target::One(LiveMut::Bloom(filter))) => {
+            run(filter)?;
+            None
+        }
+        Some(Target::Both(rebuild)) => {
+            let (live, shadow) = rebuild.both_mut();
+            if let Live::Bloom(filter) = live {
+                run(filter)?;
+            }
+            run(shadow).err()
+        }
+        Some(Target::One(LiveMut::Foreign(_))) | None => None,
+    };
+    if let Some(why) = lost {
+        give_up(call, key, &why.into());
+    }
+    Ok(())
+}
+
+// ---- growing -------------------------------------------------------------------------------------------------------
+
+/// What a namespace adds to growing: limits of its own, and its words for a refusal.
+pub(super) trait GrowInServer: Grow {
+    /// Whether the configuration allows the filter to grow.
+    ///
+    /// # Errors
+    /// Why not.
+    fn may_grow(&self, settings: &Settings) -> Result<(), CommandError>;
+
+    /// How a refusal is worded.
+    fn refusal(why: CommandError) -> CommandError;
+}
+
+impl GrowInServer for Bloom {
+    fn may_grow(&self, _: &Settings) -> Result<(), CommandError> {
+        Ok(())
+    }
+
+    fn refusal(why: CommandError) -> CommandError {
+        match why {
+            CommandError::Full => CommandError::Full,
+            why => CommandError::CannotGrow(Box::new(why)),
+        }
+    }
+}
+
+impl GrowInServer for Foreign {
+    fn may_grow(&self, _: &Settings) -> Result<(), CommandError> {
+        Ok(())
+    }
+
+    fn refusal(why: CommandError) -> CommandError {
+        Bloom::refusal(why)
+    }
+}
+
+impl GrowInServer for Cuckoo {
+    fn may_grow(&self, settings: &Settings) -> Result<(), CommandError> {
+        if self.tables().len() < settings.max_tables() { Ok(()) } else { Err(Error::TooManyLayers.into()) }
+    }
+
+    fn refusal(why: CommandError) -> CommandError {
+        match why {
+            CommandError::Full => CommandError::RedisBloom("Filter is full"),
+            CommandError::Core(Error::TooManyLayers) => {
+                CommandError::RedisBloom("Maximum expansions reached")
+            }
+            why => why,
+        }
+    }
+}
+
+/// Adds one item, growing the filter within the limits of memory. `beside` are the bytes of another filter in the same
+/// key.
+#[inline(always)]
+pub(super) fn add_one<'a, C: Call<'a>, F: GrowInServer>(
+    call: &C,
+    filter: &mut F,
+    item: F::Item<'_>,
+    beside: u64,
+) -> Result<Added, CommandError> {
+    match filter.try_add(item) {
+        Err(Error::Full) => grow_and_add(call, filter, item, beside),
+        result => Ok(result?),
+    }
+}
+
+/// Adds an item for which there is no room.
+#[cold]
+pub(super) fn grow_and_add<'a, C: Call<'a>, F: GrowInServer>(
+    call: &C,
+    filter: &mut F,
+    item: F::Item<'_>,
+    beside: u64,
+) -> Result<Added, CommandError> {
+    grow(call, filter, beside).map_err(F::refusal)?;
+    Ok(filter.try_add(item)?)
+}
+
+fn grow<'a, C: Call<'a>, F: GrowInServer>(call: &C, filter: &mut F, beside: u64) -> Result<(), CommandError> {
+    let Some(more) = filter.next_bytes()? else { return Err(CommandError::Full) };
+    if !call.obeys() {
+        filter.may_grow(&call.settings())?;
+        call.admit(filter.bytes().saturating_add(more).saturating_add(beside), more)?;
+    }
+    filter.grow()?;
+    Ok(())
+}
+
+// ---- rebuilds ------------------------------------------------------------------------------------------------------
+
+/// The rebuild that is running in a key.
+pub(super) fn rebuild_in(key: &impl Key) -> Option<&Rebuild> {
+    key.filter().ok()??.rebuild()
+}
+
+/// Ends a rebuild whose shadow cannot follow, and says so: to replicas before the effect of the command that it could
+/// not follow, to listeners, in the log, and to whoever asks for it later.
+#[cold]
+pub(super) fn give_up<'a, C: Call<'a>>(call: &C, key: &mut C::Key, why: &CommandError) {
+    let why = WithoutPrefix(why).to_string();
+    if let Some(shadow) = key.convert(Filter::abort_rebuild).flatten() {
+        call.discard(shadow.into());
+    }
+    call.replicate(Effect::Arguments(Command::Rebuild, vec![b"ABORT".to_vec()]));
+    call.changed(c"bf.rebuild.abort");
+    let name = printable(call.arg(1));
+    call.log(&format!("the rebuild of the filter in '{name}' has ended: its shadow took no more: {why}"));
+    call.with_aborted_rebuilds(|aborted, database| aborted.note(database, call.arg(1), why));
+}

@@ -1,0 +1,149 @@
+//! Counts that change along with the cells, so that fill and error rate cost nothing to know.
+
+use crate::bits::{PerShard, Shared, Single, Writer};
+use crate::error::Error;
+use crate::sizing::Shape;
+use crate::sync::AtomicU64;
+use crate::sync::Ordering::Relaxed;
+use crossbeam_utils::CachePadded;
+// Not loom's: the numbers of threads are no part of what the models are about.
+use std::sync::atomic::AtomicUsize;
+
+/// The counts of one shard.
+#[derive(Default)]
+pub(super) struct Tally {
+    /// Cells that are not 0.
+    pub(super) set: AtomicU64,
+    /// Items added that were absent, less those deleted until absent. Dips below 0 while deletes race.
+    pub(super) items: AtomicU64,
+    /// Counters at their maximum.
+    pub(super) saturated: AtomicU64,
+}
+
+/// The tallies of a layer: inline for one shard of bits, which keeps small filters small; otherwise one per shard, each
+/// on its own cache line, so that two writers never share a line.
+pub(super) enum Tallies {
+    Inline {
+        set: AtomicU64,
+        items: AtomicU64,
+    },
+    Padded {
+        shards: Box<[CachePadded<Tally>]>,
+        /// New items that still fit for sure, so that a single writer knows whether the layer is full without adding up
+        /// all shards; 0 if unknown.
+        room: AtomicU64,
+    },
+}
+
+impl Tallies {
+    /// For an empty layer.
+    pub(super) fn new(shape: Shape) -> Result<Tallies, Error> {
+        if shape.shards == 1 && !shape.cell.counts() {
+            return Ok(Tallies::Inline { set: AtomicU64::new(0), items: AtomicU64::new(0) });
+        }
+        // 128 KiB for 1024 shards: as fallible as the cells.
+        let count = shape.shards as usize;
+        let refused = Error::OutOfMemory { bytes: (count * size_of::<CachePadded<Tally>>()) as u64 };
+        let mut shards: Vec<CachePadded<Tally>> = Vec::new();
+        shards.try_reserve_exact(count).map_err(|_| refused)?;
+        shards.resize_with(count, CachePadded::default);
+        Ok(Tallies::Padded { shards: shards.into_boxed_slice(), room: AtomicU64::new(0) })
+    }
+
+    /// Bytes of memory beside those of the layer itself.
+    pub(super) fn allocated(&self) -> usize {
+        match self {
+            Tallies::Inline { .. } => 0,
+            Tallies::Padded { shards, .. } => size_of_val(&**shards),
+        }
+    }
+}
+
+/// What a write did to the cells of one item.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Change {
+    pub set: i64,
+    pub items: i64,
+    pub saturated: i64,
+}
+
+/// How a [`Writer`] counts.
+pub(super) trait TallyWriter: Writer {
+    /// Adds to a count.
+    fn tally(count: &AtomicU64, delta: i64);
+
+    /// Which of the `shards` tallies to add to. Only their sum is ever read.
+    fn own_tally(shard: usize, shards: usize) -> usize;
+
+    /// Takes `items` new items off the room that is left.
+    fn use_room(room: &AtomicU64, items: i64);
+}
+
+impl TallyWriter for Shared {
+    #[inline(always)]
+    fn tally(count: &AtomicU64, delta: i64) {
+        if delta != 0 {
+            count.fetch_add(delta as u64, Relaxed);
+        }
+    }
+
+    #[inline(always)]
+    fn own_tally(_: usize, shards: usize) -> usize {
+        // No other thread writes to it, as long as there are not more threads than shards.
+        thread_number() % shards
+    }
+
+    #[inline(always)]
+    fn use_room(room: &AtomicU64, _: i64) {
+        // Writers on different shards must not meet here, so they only make it unknown.
+        if room.load(Relaxed) != 0 {
+            room.store(0, Relaxed);
+        }
+    }
+}
+
+impl TallyWriter for Single {
+    #[inline(always)]
+    fn tally(count: &AtomicU64, delta: i64) {
+        if delta != 0 {
+            count.store(count.load(Relaxed).wrapping_add(delta as u64), Relaxed);
+        }
+    }
+
+    #[inline(always)]
+    fn own_tally(_: usize, _: usize) -> usize {
+        0
+    }
+
+    #[inline(always)]
+    fn use_room(room: &AtomicU64, items: i64) {
+        if items > 0 {
+            room.store(room.load(Relaxed).saturating_sub(items as u64), Relaxed);
+        }
+    }
+}
+
+impl TallyWriter for PerShard {
+    #[inline(always)]
+    fn tally(count: &AtomicU64, delta: i64) {
+        Single::tally(count, delta);
+    }
+
+    #[inline(always)]
+    fn own_tally(shard: usize, _: usize) -> usize {
+        shard
+    }
+
+    #[inline(always)]
+    fn use_room(room: &AtomicU64, items: i64) {
+        Shared::use_room(room, items);
+    }
+}
+
+/// The number of this thread: 0, 1, 2, … in the order in which threads first ask for one.
+#[inline]
+fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static NUMBER: usize = NEXT.fetch_add(1, Relaxed));
+    NUMBER.with(|number| *number)
+}

@@ -1,0 +1,515 @@
+//! A Bloom filter of any family, made of [`Layer`]s: one of fixed size, a [`Chain`] that grows, or a [`Window`] of
+//! generations.
+
+pub(crate) mod algebra;
+pub mod batch;
+mod chain;
+pub mod layer;
+mod layers;
+#[cfg(all(loom, test))]
+mod model;
+pub mod probe;
+mod reader;
+mod window;
+
+pub use chain::Chain;
+pub use layer::Layer;
+pub use reader::Reader;
+pub use window::{Schedule, Window};
+
+use super::change::{Added, Removed};
+use super::usage::{self, Usage};
+use crate::bits::Hits;
+use crate::error::Error;
+use crate::hash::{Hasher, ItemHash};
+use crate::parallel::{ParallelFor, alone};
+use crate::params::{Family, Overflow, Spec, limits};
+use crate::sizing::Shape;
+use layers::contains_many;
+use once_cell::race::OnceBox;
+use std::sync::Arc;
+
+/// What a filter is made of.
+pub enum Body {
+    /// One layer of bits or counters.
+    Fixed(Arc<Layer>),
+    /// A chain that grows.
+    Chain(Chain),
+    /// A ring that rotates; boxed, because it is large and the other kinds are many.
+    Window(Box<Window>),
+}
+
+impl Body {
+    fn layers(&self) -> &[Arc<Layer>] {
+        match self {
+            Body::Fixed(layer) => std::slice::from_ref(layer),
+            Body::Chain(chain) => chain.layers(),
+            Body::Window(window) => window.ring(),
+        }
+    }
+
+    /// The same body over other layers.
+    fn map(&self, layer: impl Fn(&Layer) -> Result<Layer, Error>) -> Result<Body, Error> {
+        let layers = self.layers().iter().map(|old| layer(old).map(Arc::new));
+        Ok(match self {
+            Body::Fixed(old) => Body::Fixed(Arc::new(layer(old)?)),
+            Body::Chain(_) => Body::Chain(Chain::from_layers(layers.collect::<Result<_, Error>>()?)),
+            Body::Window(window) => {
+                let ring = layers.collect::<Result<_, Error>>()?;
+                Body::Window(Box::new(Window::from_parts(ring, window.newest(), window.schedule())))
+            }
+        })
+    }
+}
+
+/// A Bloom filter with its parameters.
+///
+/// Adds take `&mut self` because a chain may grow and a window may rotate. Readers in other threads work on a
+/// [`Reader`], which shares the cells; several writers share one [`Layer`].
+pub struct Bloom {
+    spec: Spec,
+    body: Body,
+    /// Made at the first command that counts: of many small filters most may lie idle.
+    usage: OnceBox<Usage>,
+}
+
+impl Bloom {
+    /// An empty filter. A window's first generation begins at Unix time 0.
+    ///
+    /// # Errors
+    /// What [`Spec::validate`] refuses, [`Error::Unreachable`], [`Error::OutOfMemory`].
+    pub fn new(spec: Spec) -> Result<Bloom, Error> {
+        Bloom::new_since(spec, 0)
+    }
+
+    /// An empty filter whose window, if it is one, begins its generation 0 at Unix time `since_ms`, or at
+    /// [`limits::MAX_TIME_MS`] if that is earlier.
+    ///
+    /// # Errors
+    /// As [`new`](Bloom::new).
+    pub fn new_since(spec: Spec, since_ms: u64) -> Result<Bloom, Error> {
+        spec.validate()?;
+        let since_ms = since_ms.min(limits::MAX_TIME_MS);
+        let spec = Spec { seed: spec.seed.narrow(spec.hash), ..spec };
+        let body = match spec.family {
+            Family::Fixed(_) => Body::Fixed(Arc::new(Layer::new(spec.next_shape(&[])?)?)),
+            Family::Scaling { .. } => Body::Chain(Chain::new(&spec)?),
+            Family::Window { generations, every_ms, .. } => {
+                let schedule = Schedule { every_ms, since_ms, rotations: 0 };
+                Body::Window(Box::new(Window::new(&spec, generations, schedule)?))
+            }
+        };
+        Ok(Bloom::from_parts(spec, body))
+    }
+
+    /// Bytes of cells that a new filter of this spec takes.
+    ///
+    /// # Errors
+    /// What [`Spec::validate`] refuses, [`Error::Unreachable`].
+    pub fn bytes_for(spec: &Spec) -> Result<u64, Error> {
+        spec.validate()?;
+        let layers = match spec.family {
+            Family::Window { generations, .. } => generations.into(),
+            _ => 1,
+        };
+        Ok(spec.next_shape(&[])?.bytes().saturating_mul(layers))
+    }
+
+    /// From parts that [`wire`](crate::wire) has validated.
+    pub(crate) fn from_parts(spec: Spec, body: Body) -> Bloom {
+        Bloom { spec, body, usage: OnceBox::new() }
+    }
+
+    /// The parameters.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// Its usage counters, to look at.
+    pub(crate) fn usage_so_far(&self) -> &Usage {
+        self.usage.get().unwrap_or(&usage::NONE)
+    }
+
+    /// Its usage counters, to count in.
+    #[inline(always)]
+    pub(crate) fn usage(&self) -> &Usage {
+        self.usage.get_or_init(Box::default)
+    }
+
+    /// What it is made of.
+    pub fn body(&self) -> &Body {
+        &self.body
+    }
+
+    /// The window, if it is one.
+    pub fn window(&self) -> Option<&Window> {
+        match &self.body {
+            Body::Window(window) => Some(window),
+            _ => None,
+        }
+    }
+
+    /// The keyed hash function of this filter.
+    #[inline(always)]
+    pub fn hasher(&self) -> Hasher {
+        self.spec.hash.hasher(self.spec.seed)
+    }
+
+    /// Hashes an item for this filter.
+    #[inline]
+    pub fn hash(&self, item: &[u8]) -> ItemHash {
+        self.hasher().hash(item)
+    }
+
+    /// Fetches what a test or add of the item will touch first: its lines in the newest layer.
+    #[inline]
+    pub fn prefetch(&self, item: ItemHash) {
+        self.newest_layer().prefetch(item);
+    }
+
+    /// The layer that takes the adds, and that a test asks first.
+    #[inline]
+    pub fn newest_layer(&self) -> &Layer {
+        match &self.body {
+            Body::Fixed(layer) => layer,
+            Body::Chain(chain) => chain.newest(),
+            Body::Window(window) => window.current(),
+        }
+    }
+
+    /// Number of the generation that is current at `now_ms`; 0 if the filter has no window.
+    #[inline]
+    pub fn generation_at(&self, now_ms: u64) -> u64 {
+        self.window().map_or(0, |window| window.number_at(now_ms))
+    }
+
+    /// Whether the item may be in the filter, in a window as of its newest generation.
+    #[inline]
+    pub fn contains(&self, item: ItemHash) -> bool {
+        self.contains_at(item, self.window().map_or(0, Window::newest))
+    }
+
+    /// As [`contains`](Bloom::contains), in a window as of generation `current`
+    /// (see [`generation_at`](Bloom::generation_at)).
+    #[inline]
+    pub fn contains_at(&self, item: ItemHash, current: u64) -> bool {
+        match &self.body {
+            Body::Fixed(layer) => layer.contains(item),
+            Body::Chain(chain) => chain.contains(item),
+            Body::Window(window) => window.contains(item, current),
+        }
+    }
+
+    /// Which of up to 64 items may be in the filter, in a window as of generation `current`.
+    ///
+    /// For items that were [prefetched](Bloom::prefetch).
+    #[inline]
+    pub fn contains_many(&self, items: &[ItemHash], current: u64) -> Hits {
+        match &self.body {
+            Body::Fixed(layer) => layer.contains_many(items, Hits::first(items.len())),
+            Body::Chain(chain) => contains_many(chain.layers().iter().rev(), items),
+            Body::Window(window) => contains_many(window.alive(current).map(|(_, layer)| layer), items),
+        }
+    }
+
+    /// Adds the item, growing if need be. This is the only writer; readers may run beside it.
+    ///
+    /// A window records the item in its newest generation whether or not an older one has it; counters always count.
+    ///
+    /// # Errors
+    /// [`Error::Full`] for a new item where the filter may neither grow nor exceed its error rate, and what growing
+    /// may run into. An item that is present is never refused.
+    #[inline]
+    pub fn add(&mut self, item: ItemHash) -> Result<Added, Error> {
+        match self.try_add(item) {
+            Err(Error::Full) if self.grow()? => self.try_add(item),
+            result => result,
+        }
+    }
+
+    /// As [`add`](Bloom::add), but without growing: a scaling filter whose newest layer is full also refuses a new item.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    #[inline]
+    pub fn try_add(&mut self, item: ItemHash) -> Result<Added, Error> {
+        match &self.body {
+            Body::Chain(chain) if chain.older_contain(item) => Ok(Added::default()),
+            _ => self.add_to_newest(item),
+        }
+    }
+
+    /// Which of up to 64 items a chain of several layers may hold already. Adding those would change nothing.
+    #[inline]
+    pub(crate) fn known(&self, items: &[ItemHash]) -> Hits {
+        match &self.body {
+            Body::Chain(chain) if chain.layers().len() > 1 => {
+                contains_many(chain.layers().iter().rev(), items)
+            }
+            _ => Hits::default(),
+        }
+    }
+
+    /// As [`try_add`](Bloom::try_add), for an item that no older layer of a chain holds.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    #[inline]
+    pub(crate) fn add_to_newest(&mut self, item: ItemHash) -> Result<Added, Error> {
+        match &self.body {
+            Body::Chain(chain) => {
+                let newest = chain.newest();
+                if newest.is_full_for_single_writer() {
+                    return if newest.contains(item) { Ok(Added::default()) } else { Err(Error::Full) };
+                }
+                Ok(newest.insert_single_writer(item))
+            }
+            Body::Fixed(layer) => {
+                // On bits nothing happens to an item that is present; counters count.
+                self.refuse_if_full(layer, item)?;
+                Ok(layer.insert_single_writer(item))
+            }
+            Body::Window(window) => {
+                self.refuse_if_full(window.current(), item)?;
+                Ok(window.add(item, Layer::insert_single_writer))
+            }
+        }
+    }
+
+    /// Number of shards that can add `items` in parallel: the newest layer's shard count if all of them fit, else 1.
+    pub(crate) fn shards_for(&self, items: u64) -> u32 {
+        let layer = self.newest_layer();
+        if layer.capacity().saturating_sub(layer.items()) >= items { layer.shards() } else { 1 }
+    }
+
+    /// Adds an item for which [`shards_for`](Bloom::shards_for) found room. This is the only thread that writes to the
+    /// item's shard; others may write to other shards.
+    #[inline]
+    pub(crate) fn add_in_own_shard(&self, item: ItemHash) -> Added {
+        match &self.body {
+            Body::Fixed(layer) => layer.insert_in_own_shard(item),
+            Body::Chain(chain) if chain.older_contain(item) => Added::default(),
+            Body::Chain(chain) => chain.newest().insert_in_own_shard(item),
+            Body::Window(window) => window.add(item, Layer::insert_in_own_shard),
+        }
+    }
+
+    #[inline]
+    fn refuse_if_full(&self, layer: &Layer, item: ItemHash) -> Result<(), Error> {
+        let overflow = match self.spec.family {
+            Family::Fixed(overflow) | Family::Window { overflow, .. } => overflow,
+            Family::Scaling { .. } => Overflow::Saturate,
+        };
+        if overflow == Overflow::Error && layer.is_full_for_single_writer() && !layer.contains(item) {
+            Err(Error::Full)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Shape of the layer that a scaling filter adds next; `None` for the other families, which don't grow.
+    ///
+    /// # Errors
+    /// [`Error::TooManyLayers`], [`Error::Unreachable`].
+    pub fn next_shape(&self) -> Result<Option<Shape>, Error> {
+        match &self.body {
+            Body::Chain(chain) => chain.next_shape(&self.spec).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Adds the next layer of a scaling filter. Returns false, and does nothing, for the other families.
+    ///
+    /// # Errors
+    /// [`Error::TooManyLayers`], [`Error::Unreachable`], [`Error::OutOfMemory`].
+    pub fn grow(&mut self) -> Result<bool, Error> {
+        match &mut self.body {
+            Body::Chain(chain) => chain.grow(&self.spec).map(|()| true),
+            _ => Ok(false),
+        }
+    }
+
+    /// Adds the item only if it is absent.
+    ///
+    /// # Errors
+    /// As [`add`](Bloom::add).
+    #[inline]
+    pub fn add_if_absent(&mut self, item: ItemHash) -> Result<Added, Error> {
+        if self.contains(item) { Ok(Added::default()) } else { self.add(item) }
+    }
+
+    /// Deletes one occurrence of the item.
+    ///
+    /// # Errors
+    /// [`Error::NotCounting`].
+    pub fn remove(&mut self, item: ItemHash) -> Result<Removed, Error> {
+        self.counting()?.remove_single_writer(item)
+    }
+
+    /// How often the item was added, at most.
+    ///
+    /// # Errors
+    /// [`Error::NotCounting`].
+    pub fn count(&self, item: ItemHash) -> Result<u64, Error> {
+        Ok(self.counting()?.count(item))
+    }
+
+    fn counting(&self) -> Result<&Layer, Error> {
+        match &self.body {
+            Body::Fixed(layer) if layer.cell().counts() => Ok(layer),
+            _ => Err(Error::NotCounting),
+        }
+    }
+
+    /// Opens generation `number` of a window, dropping what is too old by then. Returns the dropped layers, which may
+    /// be large: their owner chooses the thread that frees them.
+    ///
+    /// # Errors
+    /// [`Error::NotWindow`]; [`Error::OutOfMemory`], and then nothing has changed.
+    pub fn advance(&mut self, number: u64) -> Result<Vec<Arc<Layer>>, Error> {
+        match &mut self.body {
+            Body::Window(window) => window.advance(number),
+            _ => Err(Error::NotWindow),
+        }
+    }
+
+    /// Opens generation `number` by hand: as [`advance`](Bloom::advance), and the schedule moves along.
+    ///
+    /// # Errors
+    /// As [`advance`](Bloom::advance).
+    pub fn rotate(&mut self, number: u64) -> Result<Vec<Arc<Layer>>, Error> {
+        let retired = self.advance(number)?;
+        if let Body::Window(window) = &mut self.body {
+            window.shift_schedule();
+        }
+        Ok(retired)
+    }
+
+    /// Lets an empty window continue at the generation of another, by its schedule. Nothing happens to other filters, or
+    /// if `live` is `None`.
+    #[must_use]
+    pub fn in_step_with(mut self, live: Option<&Window>) -> Bloom {
+        if let (Body::Window(window), Some(live)) = (&mut self.body, live) {
+            window.keep_step(live);
+            if let Family::Window { every_ms, .. } = &mut self.spec.family {
+                *every_ms = live.schedule().every_ms;
+            }
+        }
+        self
+    }
+
+    /// Empties the filter; parameters, seed and schedule stay. Returns the dropped layers.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], and then nothing has changed.
+    pub fn clear(&mut self) -> Result<Vec<Arc<Layer>>, Error> {
+        let body = match &self.body {
+            Body::Chain(_) => Body::Chain(Chain::new(&self.spec)?),
+            body => body.map(|layer| Layer::new(layer.shape()))?,
+        };
+        Ok(std::mem::replace(&mut self.body, body).layers().to_vec())
+    }
+
+    /// A copy that shares nothing. Under concurrent adds it is consistent word by word.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn snapshot(&self) -> Result<Bloom, Error> {
+        self.copy(&alone)
+    }
+
+    /// As [`snapshot`](Bloom::snapshot), on the threads of `parallel`.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Bloom, Error> {
+        Ok(Bloom::from_parts(self.spec, self.body.map(|layer| layer.copy(parallel))?))
+    }
+
+    /// A handle for reading in another thread: it shares the cells, and sees adds to the layers that exist now.
+    pub fn reader(&self) -> Reader {
+        Reader::new(self.hasher(), self.layers().to_vec(), self.window().map(Window::newest))
+    }
+
+    /// The layers: one, or a chain's from oldest to newest, or a window's in ring order.
+    pub fn layers(&self) -> &[Arc<Layer>] {
+        self.body.layers()
+    }
+
+    /// Items added that were absent at the time, less those deleted; in a window those of all generations, so an item
+    /// recorded in two counts twice.
+    pub fn items(&self) -> u64 {
+        self.layers().iter().map(|layer| layer.items()).sum()
+    }
+
+    /// Items that all layers together are sized for.
+    pub fn capacity(&self) -> u64 {
+        self.layers().iter().fold(0, |sum, layer| sum.saturating_add(layer.capacity()))
+    }
+
+    /// Number of distinct items, estimated from the fill (Swamidass–Baldi), layer by layer.
+    pub fn estimate(&self) -> u64 {
+        self.layers().iter().fold(0, |sum, layer| sum.saturating_add(layer.estimate()))
+    }
+
+    /// The error rate that the filter has now, from its fill: 1 − Π(1 − rate of a layer).
+    pub fn rate_now(&self) -> f64 {
+        // As a sum of logarithms: the product would lose what is below 1e-16.
+        -libm::expm1(self.layers().iter().map(|layer| libm::log1p(-layer.rate_now())).sum())
+    }
+
+    /// Counters that have reached their maximum and no longer count.
+    pub fn saturated(&self) -> u64 {
+        self.layers().iter().map(|layer| layer.saturated()).sum()
+    }
+
+    /// Cells that are not 0.
+    pub fn ones(&self) -> u64 {
+        self.layers().iter().map(|layer| layer.ones()).sum()
+    }
+
+    /// Cells.
+    pub fn cells(&self) -> u64 {
+        self.layers().iter().map(|layer| layer.cells()).sum()
+    }
+
+    /// Fraction of cells that are not 0.
+    pub fn fill(&self) -> f64 {
+        self.ones() as f64 / self.cells() as f64
+    }
+
+    /// Bytes of the cells.
+    pub fn bytes(&self) -> u64 {
+        self.layers().iter().map(|layer| layer.bytes()).sum()
+    }
+
+    /// Bytes of memory of its usage counters: none until something is counted.
+    pub(crate) fn usage_allocated(&self) -> usize {
+        self.usage.get().map_or(0, |usage| size_of::<Usage>() + usage.allocated())
+    }
+
+    /// Bytes of memory, with all overhead; without what has been counted of its use, so that filters that are alike
+    /// have one size.
+    pub fn allocated(&self) -> usize {
+        let lists = match &self.body {
+            Body::Fixed(_) => 0,
+            Body::Chain(chain) if chain.layers().len() == 1 => 0,
+            Body::Chain(_) => size_of_val(self.layers()),
+            Body::Window(window) => size_of_val(&**window) + size_of_val(self.layers()),
+        };
+        // An Arc puts two counts before the layer.
+        let counts = 2 * size_of::<usize>();
+        size_of::<Bloom>()
+            + lists
+            + self.layers().iter().map(|layer| layer.allocated() + counts).sum::<usize>()
+    }
+}
+
+impl std::fmt::Debug for Bloom {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bloom")
+            .field("spec", &self.spec)
+            .field("items", &self.items())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,77 @@
+//! A filter's cells in the hands of another thread.
+
+use super::layer::Layer;
+use super::layers::contains_many;
+use super::window;
+use crate::bits::Hits;
+use crate::hash::{Hasher, ItemHash};
+use std::sync::Arc;
+
+/// Reads a filter's layers from any thread, for as long as it likes: the layers live until the last reader is gone, even
+/// if the filter is dropped.
+#[derive(Clone)]
+pub struct Reader {
+    hasher: Hasher,
+    layers: Vec<Arc<Layer>>,
+    /// Number of the newest generation, of a window.
+    newest: Option<u64>,
+}
+
+impl Reader {
+    /// Of these layers, in the order in which their filter has them.
+    pub(super) fn new(hasher: Hasher, layers: Vec<Arc<Layer>>, newest: Option<u64>) -> Reader {
+        Reader { hasher, layers, newest }
+    }
+
+    /// The keyed hash function of this filter.
+    pub fn hasher(&self) -> Hasher {
+        self.hasher
+    }
+
+    /// Hashes an item for this filter.
+    pub fn hash(&self, item: &[u8]) -> ItemHash {
+        self.hasher.hash(item)
+    }
+
+    /// Whether the item may be in the filter, in a window as of the generation that was newest when the reader was
+    /// made.
+    pub fn contains(&self, item: ItemHash) -> bool {
+        self.contains_at(item, self.newest.unwrap_or(0))
+    }
+
+    /// Fetches what a test of the item will touch first, as [`Bloom::prefetch`] does.
+    pub fn prefetch(&self, item: ItemHash) {
+        self.newest_layer().prefetch(item);
+    }
+
+    /// The layer that a test asks first.
+    pub(super) fn newest_layer(&self) -> &Layer {
+        let newest = match self.newest {
+            None => self.layers.len() - 1,
+            // Generation n lies in slot n mod G.
+            Some(newest) => (newest % self.layers.len() as u64) as usize,
+        };
+        &self.layers[newest]
+    }
+
+    /// Which of up to 64 items may be in the filter, as of generation `current` if it is a window.
+    pub fn contains_many(&self, items: &[ItemHash], current: u64) -> Hits {
+        match self.newest {
+            None => contains_many(self.layers.iter().rev(), items),
+            Some(newest) => {
+                let alive = window::alive(&self.layers, newest, current);
+                contains_many(alive.map(|(_, layer)| layer), items)
+            }
+        }
+    }
+
+    /// As [`contains`](Reader::contains), in a window as of generation `current`.
+    pub fn contains_at(&self, item: ItemHash, current: u64) -> bool {
+        match self.newest {
+            None => self.layers.iter().any(|layer| layer.contains(item)),
+            Some(newest) => {
+                window::alive(&self.layers, newest, current).any(|(_, layer)| layer.contains(item))
+            }
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What a cuckoo filter is asked to be, and the sizes that follow.
+
+use crate::error::Error;
+use crate::hash::{HashKind, Seed};
+use crate::params::limits;
+
+/// What a cuckoo filter is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CuckooSpec {
+    /// Items that the first sub-filter is sized for.
+    pub capacity: u64,
+    /// Slots of a bucket, `1..=255`.
+    pub bucket_size: u8,
+    /// Fingerprints that may be moved to make room for one, `1..=65535`.
+    pub max_iterations: u16,
+    /// Buckets of a sub-filter over those of the one before it, a power of two up to 32768; 0 for no growth.
+    pub expansion: u16,
+    /// How an item's hash is made.
+    pub origin: Origin,
+    /// Hash function, of our own filters.
+    pub hash: HashKind,
+    /// Key of that.
+    pub seed: Seed,
+}
+
+/// Whose hash a filter has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// Ours, keyed.
+    #[default]
+    Bloomery,
+    /// RedisBloom's since 2.2.0: MurmurHash64A.
+    RedisBloom,
+    /// RedisBloom's before that: MurmurHash2, of which the highest byte is the fingerprint. RedisBloom itself no longer
+    /// finds the items of such a filter.
+    RedisBloom1,
+}
+
+impl CuckooSpec {
+    /// Checks every bound.
+    ///
+    /// # Errors
+    /// [`Error::Capacity`] or [`Error::Cuckoo`].
+    pub fn validate(&self) -> Result<(), Error> {
+        // RedisBloom once made filters of one bucket.
+        let least = if self.origin == Origin::Bloomery { 2 } else { 1 };
+        if self.capacity < least * u64::from(self.bucket_size) || self.capacity > limits::MAX_CAPACITY {
+            return Err(Error::Capacity(self.capacity));
+        }
+        if self.bucket_size == 0 {
+            return Err(Error::Cuckoo("a bucket has 1 to 255 slots"));
+        }
+        if self.max_iterations == 0 {
+            return Err(Error::Cuckoo("making room takes 1 to 65535 moves"));
+        }
+        if self.expansion != 0
+            && (!self.expansion.is_power_of_two() || u32::from(self.expansion) > limits::MAX_EXPANSION)
+        {
+            return Err(Error::Cuckoo("the expansion is 0 or a power of two up to 32768"));
+        }
+        Ok(())
+    }
+
+    /// The expansion that an expansion asked for comes to: the next power of two, up to 32768; 0 stays 0.
+    pub fn expansion_for(asked: u32) -> u16 {
+        if asked == 0 { 0 } else { asked.min(limits::MAX_EXPANSION).next_power_of_two() as u16 }
+    }
+
+    /// Buckets of the first sub-filter.
+    pub fn first_buckets(&self) -> u64 {
+        (self.capacity / u64::from(self.bucket_size)).max(1).next_power_of_two()
+    }
+
+    /// Slots of a sub-filter of so many buckets.
+    pub fn slots_of(&self, buckets: u64) -> u64 {
+        buckets * u64::from(self.bucket_size)
+    }
+
+    /// Bytes of a sub-filter of so many buckets: its slots, rounded up to whole words.
+    pub fn bytes_of(&self, buckets: u64) -> u64 {
+        self.slots_of(buckets).next_multiple_of(8)
+    }
+
+    /// Buckets of sub-filter `index`; `None` beyond [`limits::MAX_BYTES`].
+    pub fn buckets_of(&self, index: usize) -> Option<u64> {
+        let factor = u64::from(self.expansion.max(1)).checked_pow(u32::try_from(index).ok()?)?;
+        let buckets = self.first_buckets().checked_mul(factor)?;
+        let bytes = buckets.checked_mul(self.bucket_size.into())?;
+        (bytes <= limits::MAX_BYTES).then_some(buckets)
+    }
+}

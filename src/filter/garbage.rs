@@ -1,0 +1,62 @@
+//! What a filter has dropped, on its way to be freed.
+
+use super::bloom::{Bloom, Layer};
+use super::cuckoo::Table;
+use super::live::Live;
+use std::sync::Arc;
+
+/// Parts of a filter that it has dropped. They may be large: their owner chooses the thread that frees them.
+pub enum Garbage {
+    /// Layers of a Bloom filter.
+    Layers(Vec<Arc<Layer>>),
+    /// Sub-filters of a cuckoo filter.
+    Tables(Vec<Arc<Table>>),
+    /// Anything else with cells, and their bytes: a filter that was being loaded or rebuilt.
+    Other(Box<dyn Send>, u64),
+}
+
+impl From<Vec<Arc<Layer>>> for Garbage {
+    fn from(layers: Vec<Arc<Layer>>) -> Garbage {
+        Garbage::Layers(layers)
+    }
+}
+
+impl From<Vec<Arc<Table>>> for Garbage {
+    fn from(tables: Vec<Arc<Table>>) -> Garbage {
+        Garbage::Tables(tables)
+    }
+}
+
+impl From<Bloom> for Garbage {
+    fn from(filter: Bloom) -> Garbage {
+        let bytes = filter.bytes();
+        Garbage::Other(Box::new(filter), bytes)
+    }
+}
+
+impl From<Live> for Garbage {
+    fn from(filter: Live) -> Garbage {
+        let bytes = filter.as_ref().bytes();
+        Garbage::Other(Box::new(filter), bytes)
+    }
+}
+
+impl Garbage {
+    /// Whether there is nothing to free.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Garbage::Layers(layers) => layers.is_empty(),
+            Garbage::Tables(tables) => tables.is_empty(),
+            Garbage::Other(..) => false,
+        }
+    }
+
+    /// Bytes of their cells.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Garbage::Layers(layers) => layers.iter().map(|layer| layer.bytes()).sum(),
+            Garbage::Tables(tables) => tables.iter().map(|table| table.bytes()).sum(),
+            Garbage::Other(_, bytes) => *bytes,
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What all filters that take items have in common: they add an item if there is room, and may make room by growing.
+
+use super::bloom::Bloom;
+use super::change::Added;
+use super::cuckoo::{Cuckoo, CuckooHash};
+use super::foreign::Foreign;
+use crate::error::Error;
+use crate::hash::ItemHash;
+
+/// A filter that may grow by an array of cells: a layer, a link or a sub-filter. Adding and growing are apart, so that
+/// a server can look at its memory in between.
+pub trait Grow {
+    /// The form in which the filter takes an item.
+    type Item<'i>: Copy;
+
+    /// Adds the item to the arrays there are.
+    ///
+    /// # Errors
+    /// [`Error::Full`] if there is no room; then nothing has changed, and [`grow`](Grow::grow) may help. Whatever else
+    /// the filter refuses.
+    fn try_add(&mut self, item: Self::Item<'_>) -> Result<Added, Error>;
+
+    /// Bytes of the array that [`grow`](Grow::grow) would add; `None` if the filter has a fixed capacity.
+    ///
+    /// # Errors
+    /// [`Error::TooManyLayers`], [`Error::Unreachable`].
+    fn next_bytes(&self) -> Result<Option<u64>, Error>;
+
+    /// Adds the next array. Returns false, and does nothing, if the filter has a fixed capacity.
+    ///
+    /// # Errors
+    /// As [`next_bytes`](Grow::next_bytes), and [`Error::OutOfMemory`].
+    fn grow(&mut self) -> Result<bool, Error>;
+
+    /// Bytes of all cells.
+    fn bytes(&self) -> u64;
+}
+
+impl Grow for Bloom {
+    type Item<'i> = ItemHash;
+
+    #[inline(always)]
+    fn try_add(&mut self, item: ItemHash) -> Result<Added, Error> {
+        Bloom::try_add(self, item)
+    }
+
+    fn next_bytes(&self) -> Result<Option<u64>, Error> {
+        Ok(self.next_shape()?.map(|shape| shape.bytes()))
+    }
+
+    fn grow(&mut self) -> Result<bool, Error> {
+        Bloom::grow(self)
+    }
+
+    fn bytes(&self) -> u64 {
+        Bloom::bytes(self)
+    }
+}
+
+impl Grow for Foreign {
+    type Item<'i> = &'i [u8];
+
+    fn try_add(&mut self, item: &[u8]) -> Result<Added, Error> {
+        Foreign::try_add(self, item)
+    }
+
+    fn next_bytes(&self) -> Result<Option<u64>, Error> {
+        Ok(self.next_link()?.map(|link| link.bytes))
+    }
+
+    fn grow(&mut self) -> Result<bool, Error> {
+        Foreign::grow(self)
+    }
+
+    fn bytes(&self) -> u64 {
+        Foreign::bytes(self)
+    }
+}
+
+impl Grow for Cuckoo {
+    type Item<'i> = CuckooHash;
+
+    #[inline(always)]
+    fn try_add(&mut self, item: CuckooHash) -> Result<Added, Error> {
+        self.insert(item).map(|()| Added { added: true, changed: true })
+    }
+
+    fn next_bytes(&self) -> Result<Option<u64>, Error> {
+        if self.spec().expansion == 0 {
+            return Ok(None);
+        }
+        Cuckoo::next_bytes(self).ok_or(Error::TooManyLayers).map(Some)
+    }
+
+    fn grow(&mut self) -> Result<bool, Error> {
+        Cuckoo::grow(self).map(|()| true)
+    }
+
+    fn bytes(&self) -> u64 {
+        Cuckoo::bytes(self)
+    }
+}

@@ -1,0 +1,14 @@
+//! Why two filters cannot be combined.
+
+/// Why two filters cannot be combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Incompatible {
+    /// They differ in what the text names, so that an item has other cells in one than in the other.
+    Differs(&'static str),
+    /// The source is a window at a generation that the destination has not reached.
+    Ahead,
+    /// An intersection of more than one layer: an item may lie in different layers of the two, and would be lost.
+    Layers,
+    /// The chain would have more layers than [`MAX_LAYERS`](crate::limits::MAX_LAYERS).
+    TooManyLayers,
+}

@@ -1,0 +1,307 @@
+//! All that is known of a filter, as plain data. BF.INFO and the program's `inspect` read it.
+
+use super::bloom::{Bloom, Layer};
+use super::cuckoo::{Cuckoo, Origin};
+use super::foreign::{Encoding, Foreign, Link};
+use super::rebuild::Rebuild;
+use super::{Filter, FilterRef};
+use crate::hash::HashKind;
+use crate::params::{Family, LayoutChoice};
+use crate::sizing::Layout;
+
+/// All that is known of a filter. Nothing here takes a walk over its cells: counts change along with the cells.
+///
+/// `None` means that filters of this kind have no such thing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// `fixed`, `counting`, `scaling`, `window` or `cuckoo`.
+    pub kind: &'static str,
+    /// The system that made it: `bloomery`, `redisbloom`, `go-zero`, …
+    pub origin: &'static str,
+    /// Layout that was asked for.
+    pub layout: Option<LayoutChoice>,
+    /// Hash function.
+    pub hash: Option<HashKind>,
+    /// What another system hashed of an item.
+    pub encoding: Option<Encoding>,
+    /// Independent arrays per layer.
+    pub shards: Option<u32>,
+    /// 1, or the width of a counter.
+    pub bits_per_cell: Option<u32>,
+    /// `ERROR`, `SATURATE` or `SCALE`.
+    pub on_full: Option<&'static str>,
+    /// The promise. For a cuckoo filter: the rate when every slot is in use.
+    pub error_rate: Option<f64>,
+    /// The rate at the present fill.
+    pub error_rate_now: f64,
+    /// Items that it is sized for. For a cuckoo filter: its slots.
+    pub capacity: u64,
+    /// Items added that were absent at the time, less those deleted.
+    pub items: u64,
+    /// Number of distinct items, estimated from the fill.
+    pub estimate: Option<u64>,
+    /// Cells: bits, counters or slots.
+    pub cells: u64,
+    /// Cells that are not 0.
+    pub cells_set: u64,
+    /// Their fraction.
+    pub fill: f64,
+    /// Bytes of the cells.
+    pub bytes: u64,
+    /// Bytes of memory with all overhead, without a shadow and usage counters, so that filters that are alike have one
+    /// size.
+    pub allocated: u64,
+    /// By what the capacity grows from one layer, link or sub-filter to the next.
+    pub expansion: Option<u32>,
+    /// Ratio of the error rates of layers that follow each other; `None` also for inverse squares.
+    pub tightening: Option<f64>,
+    /// The generations of a window.
+    pub window: Option<WindowSummary>,
+    /// Counters that have reached their maximum and no longer count.
+    pub saturated: Option<u64>,
+    /// Number of layers, links or sub-filters.
+    pub arrays: u64,
+    /// Layers from oldest to newest, links, or the living generations of a window from newest to oldest. Sub-filters of
+    /// a cuckoo filter have no entries.
+    pub layers: Vec<LayerSummary>,
+    /// The rebuild that is running.
+    pub rebuild: Option<RebuildSummary>,
+}
+
+/// The generations of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowSummary {
+    /// How many are alive at once.
+    pub generations: u32,
+    /// Number of the current one.
+    pub current: u64,
+    /// Milliseconds between rotations by the clock; 0 for none.
+    pub every_ms: u64,
+    /// Milliseconds to the next one.
+    pub next_rotation_ms: Option<u64>,
+}
+
+/// A layer of a chain, a generation of a window, or a link of another system's filter.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LayerSummary {
+    /// In a window: 0 is the current generation.
+    pub age: Option<u64>,
+    /// Where its probes fall; `None` for a link.
+    pub layout: Option<Layout>,
+    /// Items that it is sized for.
+    pub capacity: u64,
+    /// Items in it.
+    pub items: u64,
+    /// The rate that it is sized for.
+    pub error_rate: f64,
+    /// The rate at the present fill.
+    pub error_rate_now: f64,
+    /// Cells.
+    pub cells: u64,
+    /// Probes of an item.
+    pub probes: u32,
+    /// Fraction of the cells that are not 0.
+    pub fill: f64,
+}
+
+/// A rebuild that is running.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RebuildSummary {
+    /// Kind of the shadow.
+    pub kind: &'static str,
+    /// Items that the shadow is sized for.
+    pub capacity: u64,
+    /// Its promise.
+    pub error_rate: f64,
+    /// Its rate at the present fill.
+    pub error_rate_now: f64,
+    /// Items in it.
+    pub items: u64,
+    /// Number of distinct items in it, estimated from the fill.
+    pub estimate: u64,
+    /// Its layers.
+    pub layers: u64,
+    /// Fraction of its cells that are not 0.
+    pub fill: f64,
+    /// Bytes of its cells.
+    pub bytes: u64,
+    /// Bytes of its memory, with all overhead.
+    pub allocated: u64,
+    /// Deletes that it could not follow.
+    pub deletes_missed: u64,
+}
+
+impl Filter {
+    /// All that is known of it at Unix time `now_ms`, on which a window's generations depend.
+    pub fn summary(&self, now_ms: u64) -> Summary {
+        FilterRef::from(self).summary(now_ms)
+    }
+}
+
+impl FilterRef<'_> {
+    /// All that is known of it at Unix time `now_ms`.
+    pub fn summary(self, now_ms: u64) -> Summary {
+        match self {
+            FilterRef::Bloom(filter) => bloom(filter, now_ms),
+            FilterRef::Foreign(filter) => foreign(filter),
+            FilterRef::Cuckoo(filter) => cuckoo(filter),
+            FilterRef::Rebuild(running) => Summary {
+                rebuild: Some(running.summary()),
+                ..FilterRef::from(running.live()).summary(now_ms)
+            },
+        }
+    }
+}
+
+fn bloom(filter: &Bloom, now_ms: u64) -> Summary {
+    let spec = filter.spec();
+    let window = filter.window().map(|window| WindowSummary {
+        generations: window.ring().len() as u32,
+        current: window.number_at(now_ms),
+        every_ms: window.schedule().every_ms,
+        next_rotation_ms: window.schedule().next_in(now_ms),
+    });
+    let layers = match filter.window() {
+        None => filter.layers().iter().map(|one| layer(one, None)).collect(),
+        Some(window) => {
+            window.alive(window.number_at(now_ms)).map(|(age, one)| layer(one, Some(age))).collect()
+        }
+    };
+    Summary {
+        kind: spec.kind(),
+        origin: "bloomery",
+        layout: Some(spec.layout),
+        hash: Some(spec.hash),
+        encoding: None,
+        shards: Some(spec.shards),
+        bits_per_cell: Some(spec.cell.bits()),
+        on_full: Some(spec.on_full()),
+        error_rate: Some(spec.error_rate),
+        error_rate_now: filter.rate_now(),
+        capacity: filter.capacity(),
+        items: filter.items(),
+        estimate: Some(filter.estimate()),
+        cells: filter.cells(),
+        cells_set: filter.ones(),
+        fill: filter.fill(),
+        bytes: filter.bytes(),
+        allocated: filter.allocated() as u64,
+        expansion: spec.expansion(),
+        tightening: match spec.family {
+            Family::Scaling { tightening, .. } => tightening.ratio(),
+            _ => None,
+        },
+        window,
+        saturated: spec.cell.counts().then(|| filter.saturated()),
+        arrays: filter.layers().len() as u64,
+        layers,
+        rebuild: None,
+    }
+}
+
+fn layer(layer: &Layer, age: Option<u64>) -> LayerSummary {
+    LayerSummary {
+        age,
+        layout: Some(layer.shape().layout),
+        capacity: layer.capacity(),
+        items: layer.items(),
+        error_rate: layer.error_rate(),
+        error_rate_now: layer.rate_now(),
+        cells: layer.cells(),
+        probes: layer.probes(),
+        fill: layer.fill(),
+    }
+}
+
+fn foreign(filter: &Foreign) -> Summary {
+    let link = |link: &Link| LayerSummary {
+        age: None,
+        layout: None,
+        capacity: link.spec().capacity,
+        items: link.items(),
+        error_rate: link.spec().error_rate,
+        error_rate_now: link.rate_now(),
+        cells: link.spec().modulus,
+        probes: link.spec().probes,
+        fill: link.fill(),
+    };
+    Summary {
+        kind: if filter.expansion().is_some() { "scaling" } else { "fixed" },
+        origin: filter.origin(),
+        layout: None,
+        hash: None,
+        encoding: Some(filter.encoding()),
+        shards: None,
+        bits_per_cell: None,
+        on_full: None,
+        error_rate: filter.error_rate(),
+        error_rate_now: filter.rate_now(),
+        capacity: filter.capacity(),
+        items: filter.items(),
+        estimate: Some(filter.estimate()),
+        cells: filter.cells(),
+        cells_set: filter.ones(),
+        fill: filter.fill(),
+        bytes: filter.bytes(),
+        allocated: filter.allocated() as u64,
+        expansion: filter.expansion(),
+        tightening: None,
+        window: None,
+        saturated: None,
+        arrays: filter.links().len() as u64,
+        layers: filter.links().iter().map(link).collect(),
+        rebuild: None,
+    }
+}
+
+fn cuckoo(filter: &Cuckoo) -> Summary {
+    let spec = filter.spec();
+    let is_ours = spec.origin == Origin::Bloomery;
+    Summary {
+        kind: "cuckoo",
+        origin: if is_ours { "bloomery" } else { "redisbloom" },
+        layout: None,
+        hash: is_ours.then_some(spec.hash),
+        encoding: None,
+        shards: None,
+        bits_per_cell: None,
+        on_full: None,
+        error_rate: Some(filter.rate_at(1.0)),
+        error_rate_now: filter.rate_at(filter.fill()),
+        capacity: filter.slots(),
+        items: filter.items(),
+        estimate: None,
+        cells: filter.slots(),
+        cells_set: filter.items(),
+        fill: filter.fill(),
+        bytes: filter.bytes(),
+        allocated: filter.allocated() as u64,
+        expansion: Some(spec.expansion.into()),
+        tightening: None,
+        window: None,
+        saturated: None,
+        arrays: filter.tables().len() as u64,
+        layers: Vec::new(),
+        rebuild: None,
+    }
+}
+
+impl Rebuild {
+    /// All that is known of the shadow.
+    pub fn summary(&self) -> RebuildSummary {
+        let shadow = self.shadow();
+        RebuildSummary {
+            kind: shadow.spec().kind(),
+            capacity: shadow.capacity(),
+            error_rate: shadow.spec().error_rate,
+            error_rate_now: shadow.rate_now(),
+            items: shadow.items(),
+            estimate: shadow.estimate(),
+            layers: shadow.layers().len() as u64,
+            fill: shadow.fill(),
+            bytes: shadow.bytes(),
+            allocated: shadow.allocated() as u64,
+            deletes_missed: self.deletes_missed(),
+        }
+    }
+}

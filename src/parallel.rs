@@ -1,0 +1,40 @@
+//! Work in parts, on as many threads as the caller has. The callers are the pool in a server, and one thread elsewhere.
+
+use crate::sync::AtomicU64;
+use crate::sync::Ordering::Relaxed;
+use std::ops::Range;
+
+/// A parallel for: runs tasks 0 to n − 1, each once, on as many threads as there are, and returns when all are done.
+pub type ParallelFor<'f> = dyn Fn(usize, &(dyn Fn(usize) + Sync)) + 'f;
+
+/// The [`ParallelFor`] of one thread.
+pub fn alone(tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+    (0..tasks).for_each(task);
+}
+
+/// Words of one task: 8 MiB, which take about a millisecond. Fewer are not worth another thread.
+/// One in a model, whose layers have a few words.
+const PART: usize = if cfg!(all(loom, test)) { 1 } else { 1 << 20 };
+
+/// Visits ranges of `words` words, each word once.
+pub(crate) fn in_parts(words: usize, parallel: &ParallelFor<'_>, visit: impl Fn(Range<usize>) + Sync) {
+    parallel(words.div_ceil(PART), &|part| visit(part * PART..words.min((part + 1) * PART)));
+}
+
+/// Whether `holds` is true for every pair of words. After the first pair for which it is false, no thread begins
+/// another part.
+pub(crate) fn all_pairs(
+    a: &[AtomicU64],
+    b: &[AtomicU64],
+    parallel: &ParallelFor<'_>,
+    holds: impl Fn(u64, u64) -> bool + Sync,
+) -> bool {
+    let failed = AtomicU64::new(0);
+    in_parts(a.len(), parallel, |part| {
+        let mut pairs = a[part.clone()].iter().zip(&b[part]);
+        if failed.load(Relaxed) == 0 && !pairs.all(|(a, b)| holds(a.load(Relaxed), b.load(Relaxed))) {
+            failed.store(1, Relaxed);
+        }
+    });
+    failed.into_inner() == 0
+}

@@ -1,0 +1,53 @@
+//! The words for choices: each is spelled once, here by its type, and read and written alike by commands, replies, the
+//! program and its files.
+
+use std::fmt;
+
+/// A word that names no choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownChoice {
+    /// The words that do.
+    pub choices: &'static [&'static str],
+}
+
+impl fmt::Display for UnknownChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "expected one of {}", self.choices.join(", "))
+    }
+}
+
+impl std::error::Error for UnknownChoice {}
+
+/// Gives an enum its words: `as_str`, `Display` and, whatever the case of the letters, `FromStr`.
+macro_rules! spelling {
+    ($visible:vis $type:ident { $($variant:ident = $word:literal),+ $(,)? }) => {
+        impl $type {
+            /// Every choice, in the order in which they are listed to users.
+            $visible const ALL: &'static [$type] = &[$($type::$variant),+];
+
+            /// The word for it.
+            $visible const fn as_str(self) -> &'static str {
+                match self {
+                    $($type::$variant => $word),+
+                }
+            }
+        }
+
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl std::str::FromStr for $type {
+            type Err = $crate::spelling::UnknownChoice;
+
+            fn from_str(word: &str) -> Result<$type, Self::Err> {
+                let known = $type::ALL.iter().copied().find(|choice| choice.as_str().eq_ignore_ascii_case(word));
+                known.ok_or($crate::spelling::UnknownChoice { choices: &[$($word),+] })
+            }
+        }
+    };
+}
+
+pub(crate) use spelling;
