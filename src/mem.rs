@@ -18,7 +18,7 @@ use crate::metrics::CELL_BYTES;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 use std::alloc::Layout;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicBool;
 
@@ -201,6 +201,28 @@ impl Words {
         Words::ones(words)
     }
 
+    /// A copy, word by word. A page of zeros stays untouched, so the copy of a sparse filter takes no more memory than
+    /// the filter.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(crate) fn copy(&self) -> Result<Words, Error> {
+        let copy = Words::zeroed(self.len as u64)?;
+        copy.copy_range(self, 0..self.len);
+        Ok(copy)
+    }
+
+    /// Copies a range of another block's words, for those who divide a [`copy`](Words::copy) among threads, to the
+    /// same place in this block, where the words are 0.
+    pub(crate) fn copy_range(&self, from: &Words, range: Range<usize>) {
+        for (to, from) in self[range.clone()].iter().zip(&from[range]) {
+            let word = from.load(Relaxed);
+            if word != 0 {
+                to.store(word, Relaxed);
+            }
+        }
+    }
+
     /// Asks the processor to fetch the line of word `index`; a hint that never faults.
     #[inline(always)]
     pub(crate) fn prefetch(&self, index: usize) {
@@ -278,6 +300,41 @@ mod tests {
             assert_eq!(start % if words.len() < ALIGNED_FROM { 8 } else { LINE }, 0);
             assert!(words.allocated() - words.len() * 8 <= LINE + 8);
         }
+    }
+
+    #[test]
+    fn a_copy_has_the_same_words() {
+        for len in [1, 63, 64, 1000] {
+            let words = Words::zeroed(len).unwrap();
+            for (index, word) in words.iter().enumerate().step_by(3) {
+                word.store(index as u64 + 1, Relaxed);
+            }
+            let values = |words: &Words| words.iter().map(|word| word.load(Relaxed)).collect::<Vec<_>>();
+            assert_eq!(values(&words.copy().unwrap()), values(&words));
+        }
+    }
+
+    /// A block of 64 MiB, 16,384 pages, with one word set. Copying it may touch one huge page, which is 512 pages.
+    #[test]
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn the_copy_of_sparse_words_is_sparse() {
+        const PAGE: usize = 4096;
+        let words = Words::zeroed(8 << 20).unwrap();
+        words[12_345].store(1, Relaxed);
+        let copy = words.copy().unwrap();
+        let start = copy.as_ptr().addr().next_multiple_of(PAGE);
+        let mut pages = vec![0u8; (copy.len() * 8 - PAGE) / PAGE];
+        // SAFETY: the range is whole pages inside the block, and `pages` has one byte for each of them.
+        let status = unsafe {
+            libc::mincore(
+                copy.as_ptr().with_addr(start).cast_mut().cast(),
+                pages.len() * PAGE,
+                pages.as_mut_ptr(),
+            )
+        };
+        assert_eq!(status, 0);
+        let touched = pages.iter().filter(|page| **page & 1 == 1).count();
+        assert!(touched <= 512, "{touched} pages");
     }
 
     #[test]
