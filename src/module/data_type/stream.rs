@@ -1,7 +1,7 @@
 //! The RDB stream of a running load or save, as fields.
 
 use crate::module::api::server;
-use crate::wire::redisbloom::{Sink, Source};
+use crate::wire::{Sink, Source};
 use redis_module::raw;
 use std::ffi::c_char;
 use std::ptr;
