@@ -1,8 +1,9 @@
 //! A running command's view of the server: [`Call`] over the API.
 
 use super::api::{Context, OpenKey, OwnText, Text};
-use super::commands::name_of;
-use super::{config, log, memory, offload, reclaim};
+use super::names::name_of;
+use super::settings::settings;
+use super::{log, memory, offload, reclaim};
 use crate::command::{Access, Call, CommandError, Effect, Ended, Fork, Loads, Reply};
 use crate::config::Settings;
 use crate::filter::{Filter, Retired};
@@ -18,7 +19,7 @@ static LOADS: Mutex<Option<Loads>> = Mutex::new(None);
 /// The rebuilds that ended by themselves. Only the main thread takes the lock.
 static ENDED: Mutex<Option<Ended>> = Mutex::new(None);
 
-/// Gives up the loads into a database, or into all: its keys have been flushed.
+/// Gives up the loads into a database, or into all databases, whose keys have been flushed.
 pub(super) fn flush_loads(database: Option<i32>) {
     let mut loads = LOADS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(dropped) = loads.as_mut().map(|loads| loads.flush(database)) {
@@ -37,7 +38,7 @@ pub(super) struct ServerCall<'a> {
 }
 
 impl<'a> ServerCall<'a> {
-    /// Argument `index`. The commands ask only for arguments that their arity promises or that they have counted.
+    /// Argument `index`. Commands use only arguments that their arity guarantees or that they have counted.
     #[inline(always)]
     #[allow(
         clippy::indexing_slicing,
@@ -75,7 +76,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
     }
 
     fn settings(&self) -> Settings {
-        config::settings()
+        settings()
     }
 
     fn string<R>(&self, index: usize, read: impl FnOnce(&[u8]) -> R) -> Result<R, CommandError> {
@@ -96,7 +97,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
     }
 
     fn admit(&self, total: u64, more: u64) -> Result<(), CommandError> {
-        memory::admit(self.ctx, config::settings().max_filter_bytes, total, more)
+        memory::admit(self.ctx, settings().max_filter_bytes, total, more)
     }
 
     #[inline]
