@@ -1,5 +1,5 @@
-//! Who serves memory: decided once, for good. The allocator of `module`, which must ask at every allocation, keeps its
-//! rule here, where it is tested without a server.
+//! Which allocator is used: decided once, for good. `module`'s allocator asks at every allocation. The rule is here, where
+//! it is tested without a server.
 
 use crate::sync::AtomicU8;
 use crate::sync::Ordering::Relaxed;
@@ -8,9 +8,9 @@ const UNDECIDED: u8 = 0;
 const SYSTEM: u8 = 1;
 const SERVER: u8 = 2;
 
-/// Decided by the first who asks, for the system, or by [`bind`](Latch::bind), for the server; whichever comes first.
+/// The first question decides for the system, [`bind`](Latch::bind) for the server. Whichever comes first counts.
 ///
-/// Relaxed: the one byte is all there is to see, and what the server's allocator needs was there before.
+/// Relaxed: no other data depends on this byte. What the server's allocator needs was there before.
 pub(crate) struct Latch(AtomicU8);
 
 impl Latch {
@@ -19,17 +19,17 @@ impl Latch {
         Latch(AtomicU8::new(UNDECIDED))
     }
 
-    /// loom's atomics are not made by constant functions.
+    /// loom's atomics have no constant constructor.
     #[cfg(all(loom, test))]
     pub(crate) fn new() -> Latch {
         Latch(AtomicU8::new(UNDECIDED))
     }
 
-    /// Makes the server serve from now on.
+    /// Decides for the server.
     ///
     /// # Errors
-    /// Why the module must not load: it is loaded already (the same file is mapped only once), or something was
-    /// allocated before, and the server's memory limit would not see us.
+    /// Why the module must not load. Either it is loaded already (the same file is mapped only once), or memory was
+    /// allocated before, which the server's memory limit would miss.
     pub(crate) fn bind(&self) -> Result<(), &'static str> {
         match self.0.compare_exchange(UNDECIDED, SERVER, Relaxed, Relaxed) {
             Ok(_) => Ok(()),
@@ -38,7 +38,7 @@ impl Latch {
         }
     }
 
-    /// Whether the server serves. From the first answer on, all are the same.
+    /// Whether the server's allocator is used. All answers are the same.
     #[inline(always)]
     pub(crate) fn server_serves(&self) -> bool {
         match self.0.load(Relaxed) {
@@ -72,8 +72,8 @@ mod model {
     use crate::sync::{explore, thread};
     use std::sync::Arc;
 
-    /// Threads that allocate while the module is loaded: all of them get the same answer, each time, and loading
-    /// succeeds only if it is the server. Memory that came from one never goes back to the other.
+    /// Threads that allocate while the module is being loaded always get the same answer. Loading succeeds only if the
+    /// answer is the server. So memory never returns to the wrong allocator.
     #[test]
     fn all_get_the_same_answer() {
         explore(|| {

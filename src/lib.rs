@@ -40,10 +40,23 @@
 //! `command` (argv in, reply out) → `wire` (bytes in and out) → `filter` → `bits`. `scripts/layers` checks it.
 
 #![deny(clippy::undocumented_unsafe_blocks)]
+#![cfg_attr(
+    not(any(feature = "module", feature = "internals")),
+    allow(dead_code, unused_imports, reason = "only commands use it, which the plain library does not have")
+)]
 
-pub mod bits;
-pub mod command;
-pub mod config;
+#[cfg(any(feature = "module", feature = "internals", test))]
+#[allow(unreachable_pub, reason = "tests outside the crate reach it through `internals`")]
+mod command;
+#[cfg(any(feature = "module", feature = "internals", test))]
+#[allow(unreachable_pub, reason = "tests outside the crate reach it through `internals`")]
+mod config;
+#[cfg(any(feature = "module", feature = "internals", test))]
+#[allow(unreachable_pub, reason = "tests outside the crate reach it through `internals`")]
+mod pool;
+
+#[allow(unreachable_pub, reason = "tests outside the crate reach it through `internals`")]
+mod bits;
 mod error;
 #[cfg(failpoints)]
 mod failpoint;
@@ -51,13 +64,15 @@ pub mod filter;
 mod hash;
 #[cfg(any(feature = "module", test))]
 mod latch;
-pub mod math;
+#[allow(unreachable_pub, reason = "tests outside the crate reach it through `internals`")]
+mod math;
+#[allow(unreachable_pub, reason = "tests outside the crate reach it through `internals`")]
 mod mem;
 mod metrics;
 mod murmur;
+#[allow(unreachable_pub, reason = "tests outside the crate reach it through `internals`")]
 mod parallel;
 mod params;
-pub mod pool;
 pub mod sizing;
 mod spelling;
 mod sync;
@@ -66,8 +81,32 @@ pub mod wire;
 #[cfg(feature = "module")]
 mod module;
 
+/// What the tests, the benchmarks and the fuzz targets of this repository look at. It has no stability at all.
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod internals {
+    pub use crate::parallel::{ParallelFor, alone};
+
+    pub mod bits {
+        pub use crate::bits::*;
+    }
+    pub mod command {
+        pub use crate::command::*;
+    }
+    pub mod config {
+        pub use crate::config::*;
+    }
+    pub mod math {
+        pub use crate::math::*;
+    }
+    pub mod pool {
+        pub use crate::pool::*;
+    }
+}
+
 pub use error::Error;
-pub use filter::{Added, Bloom, Cuckoo, CuckooSpec, Filter, Layer};
+pub use filter::{Added, Bloom, Cuckoo, CuckooSpec, Filter, Layer, Removed};
 pub use hash::{HashKind, Hasher, ItemHash, Seed};
 pub use params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limits};
 pub use sizing::{LayerSpec, Layout, Shape};
+pub use spelling::UnknownChoice;

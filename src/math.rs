@@ -100,6 +100,7 @@ pub fn mixture_rate(ranges: f64, cells: f64, probes: u32, items: f64) -> f64 {
 
 /// Expected fraction of set cells when `ranges` ranges of `cells` cells hold `items` items: the inverse of
 /// [`estimate_items`].
+#[cfg(test)]
 pub fn expected_fill(ranges: f64, cells: f64, probes: u32, items: f64) -> f64 {
     -libm::expm1(items * ln_item_miss(ranges, cells, probes))
 }

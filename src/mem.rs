@@ -1,8 +1,8 @@
 //! The words of a filter: zeroed, fallible, aligned to a cache line. One of the few files with `unsafe`.
 //!
-//! * Zeroed through `alloc_zeroed`, which is `calloc`: reserving 1 GiB takes microseconds and touches no page.
-//! * Fallible: a request beyond memory is an error and never an abort.
-//! * Aligned to 64 bytes here and not by the allocator, because the server's promises 16 only, and `std` clears
+//! * Zeroed by `alloc_zeroed`, which is `calloc`: allocating 1 GiB takes microseconds and touches no page.
+//! * Fallible: a request for too much memory is an error and never an abort.
+//! * Aligned to 64 bytes here rather than by the allocator. The server's allocator guarantees only 16, and `std` clears
 //!   over-aligned blocks by hand, which would touch every page.
 //!
 //! ```text
@@ -18,22 +18,24 @@ use crate::metrics::CELL_BYTES;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 use std::alloc::Layout;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicBool;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Words from which a block is aligned. Below 512 bytes the padding would cost more than the line that it saves.
+/// The fewest words of a block that is aligned. In blocks below 512 bytes, the padding would cost more than the cache
+/// line that it saves.
 const ALIGNED_FROM: usize = 64;
 
 /// Whether large blocks ask for huge pages.
 static HUGE_PAGES: AtomicBool = AtomicBool::new(false);
 
-/// Says whether blocks from now on ask for huge pages: the probes of a large filter then miss the TLB less often, and a
-/// page that is written while a child saves costs a copy of 2 MiB instead of 4 KiB.
-pub fn use_huge_pages(wanted: bool) {
+/// Sets whether blocks ask for huge pages from now on. With huge pages, probes of a large filter miss the TLB less often,
+/// but writing to a page while a child saves copies 2 MiB instead of 4 KiB.
+#[cfg(any(feature = "module", test))]
+pub(crate) fn use_huge_pages(wanted: bool) {
     HUGE_PAGES.store(wanted, Relaxed);
 }
 
@@ -58,7 +60,7 @@ impl Words {
         let refused = Error::OutOfMemory { bytes: len.saturating_mul(8) };
         let len = usize::try_from(len).map_err(|_| refused)?;
         let layout = Words::layout(len).ok_or(refused)?;
-        // SAFETY: the layout's size is not 0 because len is not.
+        // SAFETY: the layout's size isn't 0 because `len` isn't.
         let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).ok_or(refused)?;
         CELL_BYTES.add(len as u64 * 8);
         if len < ALIGNED_FROM {
@@ -77,14 +79,14 @@ impl Words {
         Ok(words)
     }
 
-    /// loom's atomics are larger than a word and made one by one; which of them belong together stays the same.
+    /// loom's atomics are larger than a word, and are made one by one.
     #[cfg(all(loom, test))]
     pub(crate) fn zeroed(len: u64) -> Result<Words, Error> {
         let words: Box<[AtomicU64]> = (0..len).map(|_| AtomicU64::new(0)).collect();
         Ok(Words { start: NonNull::from(Box::leak(words)).cast(), len: len as usize })
     }
 
-    /// Asks the kernel for huge pages under the whole ones of the block. A hint: it may not follow it.
+    /// Asks the kernel to use huge pages for the whole huge pages in the block. It is a hint that the kernel may ignore.
     #[cfg(not(all(loom, test)))]
     fn advise_huge_pages(&self) {
         #[cfg(target_os = "linux")]
@@ -94,7 +96,7 @@ impl Words {
             let first = address.next_multiple_of(PAGE) - address;
             let len = (self.len * 8).saturating_sub(first) / PAGE * PAGE;
             if len > 0 {
-                // SAFETY: the range is whole pages inside the block, and the advice does not change what they hold.
+                // SAFETY: the range is whole pages inside the block, and the advice doesn't change their contents.
                 unsafe {
                     let start = self.start.as_ptr().cast::<u8>().add(first);
                     libc::madvise(start.cast(), len, libc::MADV_HUGEPAGE);
@@ -115,7 +117,7 @@ impl Words {
         Words::layout(self.len).map_or(0, |layout| layout.size())
     }
 
-    /// Words that hold these bytes, little-endian; the last is filled up with 0.
+    /// Words with these bytes, little-endian. The last word is padded with zeros.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -133,7 +135,7 @@ impl Words {
         bytes
     }
 
-    /// Sets the bits of `bytes`, which begin at byte `offset`. For the only thread that writes.
+    /// Sets the bits of `bytes` from byte `offset` on. Only one thread may write.
     pub(crate) fn or_bytes(&self, offset: u64, bytes: &[u8]) {
         let or = |word: &AtomicU64, bits: u64| {
             if bits != 0 {
@@ -155,8 +157,8 @@ impl Words {
         }
     }
 
-    /// Number of ones in these words: 8 GB/s with the instruction for it, which is no part of the x86-64 baseline, and
-    /// a third of that without.
+    /// Number of ones in these words. It runs at 8 GB/s with the `popcnt` instruction, which isn't part of the x86-64
+    /// baseline, and at a third of that without.
     pub(crate) fn ones(words: &[AtomicU64]) -> u64 {
         #[inline(always)]
         fn count(words: &[AtomicU64]) -> u64 {
@@ -188,7 +190,7 @@ impl Words {
         }
     }
 
-    /// The reverse of [`read_bytes`](Words::read_bytes), into words that are 0. Returns the number of ones.
+    /// The reverse of [`read_bytes`](Words::read_bytes). The words must be 0. Returns the number of ones.
     pub(crate) fn write_bytes(&self, first: usize, bytes: &[u8]) -> u64 {
         let words = &self[first..first + bytes.len() / 8];
         for (chunk, word) in bytes.chunks_exact(8).zip(words) {
@@ -201,7 +203,29 @@ impl Words {
         Words::ones(words)
     }
 
-    /// Asks the processor to fetch the line of word `index`; a hint that never faults.
+    /// A copy, word by word. A page of zeros stays untouched, so the copy of a sparse filter takes no more memory than
+    /// the filter.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(crate) fn copy(&self) -> Result<Words, Error> {
+        let copy = Words::zeroed(self.len as u64)?;
+        copy.copy_range(self, 0..self.len);
+        Ok(copy)
+    }
+
+    /// Copies a range of another block's words, for those who divide a [`copy`](Words::copy) among threads, to the
+    /// same place in this block, where the words are 0.
+    pub(crate) fn copy_range(&self, from: &Words, range: Range<usize>) {
+        for (to, from) in self[range.clone()].iter().zip(&from[range]) {
+            let word = from.load(Relaxed);
+            if word != 0 {
+                to.store(word, Relaxed);
+            }
+        }
+    }
+
+    /// Asks the processor to fetch the cache line of word `index`. A hint that never faults.
     #[inline(always)]
     pub(crate) fn prefetch(&self, index: usize) {
         debug_assert!(index < self.len);
@@ -232,7 +256,7 @@ impl Deref for Words {
 
     #[inline(always)]
     fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: `start` points at `len` initialised words that live as long as self; zero is a valid AtomicU64.
+        // SAFETY: `start` points at `len` initialised words that live as long as self. Zero is a valid AtomicU64.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -240,7 +264,7 @@ impl Deref for Words {
 #[cfg(all(loom, test))]
 impl Drop for Words {
     fn drop(&mut self) {
-        // SAFETY: `zeroed` leaked a box of these words, and nobody has them any more.
+        // SAFETY: `zeroed` leaked a box of these words, and nothing refers to them any more.
         drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.start.as_ptr(), self.len)) });
     }
 }
@@ -255,7 +279,7 @@ impl Drop for Words {
             // SAFETY: `zeroed` wrote the base there.
             unsafe { self.start.cast::<NonNull<u8>>().sub(1).read() }
         };
-        // SAFETY: `base` came from alloc_zeroed with this very layout.
+        // SAFETY: `base` came from alloc_zeroed with this layout.
         unsafe { std::alloc::dealloc(base.as_ptr(), layout) };
         CELL_BYTES.sub(self.bytes());
     }
@@ -281,7 +305,42 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "Miri gives up where an allocator would say no")]
+    fn a_copy_has_the_same_words() {
+        for len in [1, 63, 64, 1000] {
+            let words = Words::zeroed(len).unwrap();
+            for (index, word) in words.iter().enumerate().step_by(3) {
+                word.store(index as u64 + 1, Relaxed);
+            }
+            let values = |words: &Words| words.iter().map(|word| word.load(Relaxed)).collect::<Vec<_>>();
+            assert_eq!(values(&words.copy().unwrap()), values(&words));
+        }
+    }
+
+    /// A block of 64 MiB, 16,384 pages, with one word set. Copying it may touch one huge page, which is 512 pages.
+    #[test]
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn the_copy_of_sparse_words_is_sparse() {
+        const PAGE: usize = 4096;
+        let words = Words::zeroed(8 << 20).unwrap();
+        words[12_345].store(1, Relaxed);
+        let copy = words.copy().unwrap();
+        let start = copy.as_ptr().addr().next_multiple_of(PAGE);
+        let mut pages = vec![0u8; (copy.len() * 8 - PAGE) / PAGE];
+        // SAFETY: the range is whole pages inside the block, and `pages` has one byte for each of them.
+        let status = unsafe {
+            libc::mincore(
+                copy.as_ptr().with_addr(start).cast_mut().cast(),
+                pages.len() * PAGE,
+                pages.as_mut_ptr(),
+            )
+        };
+        assert_eq!(status, 0);
+        let touched = pages.iter().filter(|page| **page & 1 == 1).count();
+        assert!(touched <= 512, "{touched} pages");
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri aborts where an allocator would return null")]
     fn a_request_beyond_memory_is_an_error() {
         for len in [1 << 50, 1 << 60, 1 << 61, u64::MAX] {
             assert!(matches!(Words::zeroed(len), Err(Error::OutOfMemory { .. })));

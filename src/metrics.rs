@@ -1,22 +1,61 @@
-//! Figures for the operator: what there is, and what has happened. The module shows them in INFO.
+//! Metrics for the operator: what there is, and what has happened. The module shows them in INFO.
 //!
-//! Each is one relaxed atomic, read for itself. They change where memory is taken or given back and where something is
-//! refused: no command on items that finds room for them touches one.
+//! Each is one relaxed atomic, read on its own. They change when memory is allocated or freed and when something is
+//! refused. No command that adds or tests items touches one, unless a filter has to grow.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Bytes of the cells of all filters: of those in keys, of those that are being loaded or copied, and of those that are
-/// gone and still to be freed.
+/// Bytes of the cells of all filters: those in keys, those that are being loaded or copied, and those that are deleted
+/// but not freed yet.
 #[cfg_attr(all(loom, test), allow(dead_code, reason = "the words of models are not counted"))]
 pub(crate) static CELL_BYTES: Gauge = Gauge::new();
 
-/// Loads by LOADCHUNK that wait for their next chunk, and the bytes of cells that they will have.
+/// Loads by LOADCHUNK that wait for their next chunk.
 pub(crate) static LOADS: Gauge = Gauge::new();
-/// See [`LOADS`].
+
+/// Bytes of cells that the filters of these [`LOADS`] will have.
 pub(crate) static LOAD_BYTES: Gauge = Gauge::new();
 
 /// Items that workers have tested while their client waited.
 pub(crate) static OFFLOADED_ITEMS: Counter = Counter::new();
+
+/// Numbers of filters, by kind: those in keys, and those that are deleted but not freed yet.
+#[cfg(feature = "module")]
+pub(crate) struct Filters {
+    pub(crate) fixed: Gauge,
+    pub(crate) scaling: Gauge,
+    pub(crate) counting: Gauge,
+    pub(crate) window: Gauge,
+    pub(crate) cuckoo: Gauge,
+    pub(crate) foreign: Gauge,
+}
+
+/// See [`Filters`].
+#[cfg(feature = "module")]
+pub(crate) static FILTERS: Filters = Filters {
+    fixed: Gauge::new(),
+    scaling: Gauge::new(),
+    counting: Gauge::new(),
+    window: Gauge::new(),
+    cuckoo: Gauge::new(),
+    foreign: Gauge::new(),
+};
+
+/// Payloads of RESTORE, RDB files, LOADCHUNK, BF.IMPORT and BF.LOAD that were refused.
+#[cfg(feature = "module")]
+pub(crate) static PAYLOADS_REFUSED: Counter = Counter::new();
+
+/// Bytes that the reclaiming thread has still to free.
+#[cfg(feature = "module")]
+pub(crate) static FREEING_BYTES: Gauge = Gauge::new();
+
+/// Clients that wait for a worker.
+#[cfg(feature = "module")]
+pub(crate) static CLIENTS_WAITING: Gauge = Gauge::new();
+
+/// Panics caught by the guard. The worker pool counts its own.
+#[cfg(feature = "module")]
+pub(crate) static PANICS: Counter = Counter::new();
 
 /// Something that rises.
 #[derive(Debug)]
@@ -67,7 +106,7 @@ impl Gauge {
     }
 }
 
-/// An amount in a [`Gauge`]; dropping it takes the amount away again, on whatever path that happens.
+/// An amount in a [`Gauge`], until it is dropped. Dropping takes the amount away again on every path, panics included.
 #[derive(Debug)]
 pub(crate) struct Hold {
     gauge: &'static Gauge,

@@ -244,7 +244,7 @@ fn chunks_of_another_head_are_refused() {
             let mut flipped = golden.clone();
             flipped[pieces[1].start + 12 + bit / 8] ^= 1 << (bit % 8);
             wire::seal_checksums(&mut flipped, &pieces);
-            assert_eq!(Decoder::read(&flipped).err(), Some(DecodeError::Stranger), "{name}");
+            assert_eq!(Decoder::read(&flipped).err(), Some(DecodeError::StampMismatch), "{name}");
         }
     }
 }
@@ -423,7 +423,7 @@ fn chunks_in_the_wrong_order_of(name: &str, other: &str) {
             let refused = decoder.push(other);
             assert_eq!(refused, Err(DecodeError::Order { expected: offset, found }), "{j} instead of {i}");
         }
-        assert_eq!(decoder.push(stranger), Err(DecodeError::Stranger));
+        assert_eq!(decoder.push(stranger), Err(DecodeError::StampMismatch));
         assert_eq!(decoder.push(head).is_err(), decoder.push(&[]).is_err());
         assert!(decoder.push(&chunk[..chunk.len() - 1]).is_err());
         assert_eq!((decoder.offset(), decoder.is_complete()), (offset, false));
@@ -489,7 +489,7 @@ fn a_dump_notices_growth_and_not_adds() {
     decoder.push(&piece).unwrap();
     filter.grow().unwrap();
     Encoder::new(&filter).chunk(offset, &mut piece).unwrap();
-    assert_eq!(decoder.push(&piece), Err(DecodeError::Stranger));
+    assert_eq!(decoder.push(&piece), Err(DecodeError::StampMismatch));
     assert!(golden.layers().len() > 2);
 }
 

@@ -254,7 +254,7 @@ fn a_dump_during_which_an_item_was_deleted_is_refused() {
         }
     };
     let refused = dump(&mut filter, false, |filter| again(filter, 1));
-    assert_eq!(refused.err(), Some(DecodeError::Stranger));
+    assert_eq!(refused.err(), Some(DecodeError::StampMismatch));
     // Refused for good reason.
     let copy = dump(&mut filter, true, |filter| again(filter, items)).unwrap();
     assert!((0..items).all(|i| has(&filter, i)));
@@ -275,7 +275,7 @@ fn a_dump_during_which_a_fingerprint_was_moved_is_refused() {
     assert!(filter.moves() > 0);
     let mut next = items;
     let refused = dump(&mut filter, false, |filter| move_one(filter, &mut next));
-    assert_eq!(refused.err(), Some(DecodeError::Stranger));
+    assert_eq!(refused.err(), Some(DecodeError::StampMismatch));
     // Once they are moved, they may be dumped.
     let copy = dump(&mut filter, false, |_| ()).unwrap();
     assert!(wire::encode(&copy) == wire::encode(&filter));
@@ -303,7 +303,7 @@ fn a_dump_during_which_the_filter_grew_or_was_compacted_is_refused() {
         assert!(!filter.compact(true).is_empty());
         assert_eq!((filter.items(), filter.moves()), (0, moves));
     };
-    let (stranger, incomplete) = (DecodeError::Stranger, DecodeError::Length("body"));
+    let (stranger, incomplete) = (DecodeError::StampMismatch, DecodeError::Length("body"));
     for (disturb, why) in [(grow, stranger), (compact, stranger), (empty, incomplete)] {
         let mut filter = made("cuckoo-siphash");
         let mut calls = 0;

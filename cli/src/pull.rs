@@ -180,7 +180,7 @@ fn once(
             break;
         }
         match receiver.push(after, &piece) {
-            Err(DecodeError::Stranger | DecodeError::Order { .. } | DecodeError::Length(_)) => {
+            Err(DecodeError::StampMismatch | DecodeError::Order { .. } | DecodeError::Length(_)) => {
                 return Ok(Pulled::Changed);
             }
             result => {

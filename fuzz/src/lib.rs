@@ -4,8 +4,8 @@ pub mod made;
 
 use bloomery::filter::foreign::Scheme;
 use bloomery::filter::{Foreign, Origin};
-use bloomery::wire::redisbloom::{self, Loader, Sink, Source};
-use bloomery::wire::{DecodeError, Decoder, Encoder, import};
+use bloomery::wire::redisbloom::{self, Loader};
+use bloomery::wire::{DecodeError, Decoder, Encoder, Sink, Source, import};
 use bloomery::{Cuckoo, Error, Bloom, Filter};
 
 /// Bytes of cells beyond which a filter is none of the fuzzer's business: it would be slow, and no different.

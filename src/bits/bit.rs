@@ -4,16 +4,6 @@ use super::Writer;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 
-/// The numbers of the bits that are set in a mask.
-#[inline(always)]
-pub fn ones(mut mask: u64) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let index = (mask != 0).then(|| mask.trailing_zeros() as usize);
-        mask &= mask.wrapping_sub(1);
-        index
-    })
-}
-
 /// Whether cell `index` is set.
 #[inline(always)]
 pub fn get(words: &[AtomicU64], index: usize) -> bool {

@@ -44,7 +44,7 @@ mod loads;
 mod options;
 mod rebuild;
 mod reply;
-mod table;
+pub mod table;
 mod test;
 mod transfer;
 mod window;
@@ -55,7 +55,7 @@ pub use call::{Access, Call, Effect, Key, WrongType};
 pub use error::CommandError;
 pub use loads::Loads;
 pub use reply::{Answer, Answers, Reply};
-pub use table::{Argument, ArgumentKind, Command, Entry, KeyUse, MoreKeys, Namespace, TABLE};
+pub use table::{Command, Namespace, TABLE};
 pub use transfer::{each_piece, load_command};
 
 use write::Mode;

@@ -357,8 +357,11 @@ mod tests {
             // A second one would hide the first.
             assert!(matches!(value.begin_rebuild(filter(&[])), Err(Error::Exclusive(_))));
             let copy = value.snapshot().unwrap();
-            let dropped = if commit { value.commit_rebuild() } else { value.abort_rebuild() }.unwrap();
-            let dropped = Filter::from(dropped);
+            let dropped = match commit {
+                true => value.commit_rebuild().map(Filter::from),
+                false => value.abort_rebuild().map(Filter::from),
+            };
+            let dropped = dropped.unwrap();
             let (kept, gone) = if commit { ("new", "old") } else { ("old", "new") };
             assert!(has(&value, kept) && !has(&value, gone) && has(&dropped, gone));
             assert!(value.rebuild().is_none() && value.allocated() == alone);

@@ -261,7 +261,7 @@ mod tests {
         usage.answered(true);
         usage.answered(false);
         usage.tested(10, 20);
-        let elsewhere = usage.elsewhere();
+        let elsewhere = usage.off_main_thread();
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| (0..1000).for_each(|_| elsewhere.tested(1, 2)));

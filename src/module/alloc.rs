@@ -1,34 +1,34 @@
 //! The allocator of the module: the server's, so that `maxmemory` and `MEMORY USAGE` see every byte.
 //!
-//! The crate is also a library and a test binary, where no server is. Which allocator serves is decided once, by the
-//! first allocation or by [`bind`], whichever comes first, and never changes: memory always returns to where it came
-//! from. When the server loads the module, `bind` comes first, because nothing runs before `RedisModule_OnLoad`.
+//! The crate is also a library and a test binary, which have no server. The first allocation or [`bind`], whichever comes
+//! first, decides which allocator is used. That never changes, so memory always returns to where it came from. When the
+//! server loads the module, `bind` comes first, because nothing runs before `RedisModule_OnLoad`.
 //!
-//! Why not the allocator of redis-module: it clears zeroed memory by hand, which touches every page of a 1 GiB filter
-//! (480 ms instead of 50 µs), fakes alignment, and aborts without a server.
+//! The allocator of redis-module isn't used because it clears zeroed memory by hand, which touches every page of a 1 GiB
+//! filter (480 ms instead of 50 µs), fakes alignment, and aborts without a server.
 
 use crate::latch::Latch;
 use redis_module::raw;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;
 
-/// The global allocator of everything that links the `module` feature.
+/// The global allocator of every program that links the `module` feature.
 pub(crate) struct ModuleAllocator;
 
 #[global_allocator]
 static GLOBAL: ModuleAllocator = ModuleAllocator;
 
-/// Which allocator serves.
+/// Which allocator is used.
 static SOURCE: Latch = Latch::new();
 
 /// Alignment that the server's allocator promises.
 const PROMISED: usize = 16;
 
-/// Servers before Redis 7.4 have no call that allocates zeroed memory or gives up. There, blocks from this size on are
-/// probed with one that gives up before they are asked for.
+/// Servers before Redis 7.4 have no call that allocates zeroed memory and returns on failure. There, blocks of at least
+/// this size are tried first with a call that does return, and freed again.
 const PROBED_FROM: usize = 1 << 20;
 
-/// Makes the server's allocator serve from now on.
+/// Uses the server's allocator from now on.
 ///
 /// # Errors
 /// As [`Latch::bind`]: the module must not load.
@@ -36,7 +36,7 @@ pub(crate) fn bind() -> Result<(), &'static str> {
     SOURCE.bind()
 }
 
-/// Size of the block that holds `layout` at any base: room to align and to note the base.
+/// Size of a block that has room for `layout` at any base address, and for a note of that address.
 fn padded(layout: Layout) -> Option<usize> {
     layout.size().checked_add(layout.align())
 }
@@ -58,8 +58,8 @@ unsafe fn align(base: *mut u8, layout: Layout) -> *mut u8 {
     }
 }
 
-// SAFETY: every block comes from one allocator, as SOURCE never changes once decided, and goes back to it with the
-// layout it was made with. Sizes are at least those asked for; null is returned where there is no memory.
+// SAFETY: every block goes back to the allocator that it came from, with the layout that it was made with, as SOURCE
+// never changes once decided. Blocks are at least as large as asked for. Null is returned if there is no memory.
 unsafe impl GlobalAlloc for ModuleAllocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -97,7 +97,7 @@ unsafe impl GlobalAlloc for ModuleAllocator {
             // SAFETY: the block is System's, because SOURCE never changes.
             return unsafe { System.dealloc(block, layout) };
         }
-        // SAFETY: the block is the server's; an over-aligned one has its base in the word before it.
+        // SAFETY: the block is the server's. An over-aligned one has its base in the word before it.
         unsafe {
             let base = if layout.align() <= PROMISED { block } else { block.cast::<*mut u8>().sub(1).read() };
             if let Some(free) = raw::RedisModule_Free {
@@ -112,7 +112,7 @@ unsafe impl GlobalAlloc for ModuleAllocator {
             // SAFETY: the block is System's.
             return unsafe { System.realloc(block, layout, size) };
         }
-        // SAFETY: the block is the server's, its layout and the size are the caller's contract.
+        // SAFETY: the block is the server's. Its layout and the size are the caller's contract.
         unsafe {
             if layout.align() <= PROMISED {
                 match (raw::RedisModule_TryRealloc, raw::RedisModule_Realloc) {
@@ -141,7 +141,7 @@ unsafe fn try_alloc(size: usize) -> *mut u8 {
 /// # Safety
 /// As for [`try_alloc`].
 unsafe fn try_calloc(size: usize) -> *mut u8 {
-    // SAFETY: plain calls; the probe goes back to where it came from, untouched.
+    // SAFETY: plain calls. The trial block goes back untouched to where it came from.
     unsafe {
         if let Some(calloc) = raw::RedisModule_TryCalloc {
             return calloc(1, size).cast();

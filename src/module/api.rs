@@ -1,10 +1,10 @@
 //! The server's API as safe Rust: the one file that calls it on behalf of commands.
 //!
-//! What goes through `server!`, here and where the module registers itself, exists in every server since Redis 7.0.
-//! What came later is looked for where it is used, and done without where it is missing. Values carry the lifetime `'a`
-//! of the running command, and none of them is `Send`: the API belongs to the main thread.
+//! Values carry the lifetime `'a` of the running command, and none of them is `Send`: the API belongs to the main
+//! thread.
 
 use super::data_type;
+use super::server::{server, status};
 use crate::command::{Access, WrongType};
 use crate::filter::Filter;
 use redis_module::raw;
@@ -13,31 +13,8 @@ use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
-/// What the server's functions return: done or not, and types of keys.
-#[allow(clippy::cast_possible_truncation, reason = "they are small")]
-pub(super) mod status {
-    use redis_module::raw;
-    use std::ffi::c_int;
-
-    pub(crate) const OK: c_int = raw::REDISMODULE_OK as c_int;
-    pub(crate) const ERR: c_int = raw::REDISMODULE_ERR as c_int;
-    pub(crate) const EMPTY: c_int = raw::REDISMODULE_KEYTYPE_EMPTY as c_int;
-    pub(crate) const STRING: c_int = raw::REDISMODULE_KEYTYPE_STRING as c_int;
-    pub(crate) const HASH: c_int = raw::REDISMODULE_KEYTYPE_HASH as c_int;
-}
-
-/// Calls a function of the server's API.
-macro_rules! server {
-    ($function:ident($($argument:expr),* $(,)?)) => {
-        match raw::$function {
-            Some(function) => function($($argument),*),
-            None => unreachable!(concat!(stringify!($function), " is in every server since Redis 7.0")),
-        }
-    };
-}
-pub(super) use server;
-
-/// Tells the server's latency monitor that something took so long; it keeps what is above its threshold, if it is on.
+/// Reports a duration to the server's latency monitor. The monitor keeps it if it is on and the duration is above its
+/// threshold.
 #[cold]
 pub(super) fn add_latency(event: &CStr, took: Duration) {
     let ms = c_longlong::try_from(took.as_millis()).unwrap_or(c_longlong::MAX);
@@ -52,7 +29,7 @@ pub(super) struct Context<'a> {
     command: PhantomData<&'a raw::RedisModuleCtx>,
 }
 
-/// A string that the server owns for the length of the command.
+/// A string that the server owns while the command runs.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(super) struct Text<'a> {
@@ -62,7 +39,7 @@ pub(super) struct Text<'a> {
 
 impl<'a> Context<'a> {
     /// # Safety
-    /// `raw` is the context that the server passed to the running callback, and `'a` does not outlive that.
+    /// `raw` is the context that the server passed to the running callback, and `'a` doesn't outlive that callback.
     pub(super) unsafe fn new(raw: *mut raw::RedisModuleCtx) -> Option<Context<'a>> {
         NonNull::new(raw).map(|raw| Context { raw, command: PhantomData })
     }
@@ -83,7 +60,7 @@ impl<'a> Context<'a> {
         unsafe { server!(RedisModule_GetSelectedDb(self.as_ptr())) }
     }
 
-    /// Unix time in milliseconds: the server's cached clock where it has one, else the system's.
+    /// Unix time in milliseconds: from the server's cached clock if it has one, else the system's.
     pub(super) fn now_ms(self) -> u64 {
         // SAFETY: plain calls.
         let ms = unsafe {
@@ -106,7 +83,7 @@ impl<'a> Context<'a> {
         OpenKey { raw: raw.cast(), command: PhantomData }
     }
 
-    /// Sends the running command to replicas and the AOF as it came.
+    /// Sends the running command, unchanged, to replicas and the AOF.
     #[inline]
     pub(super) fn replicate_verbatim(self) {
         // SAFETY: the context is that of a command.
@@ -143,7 +120,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Unsigned fields of a section of INFO, in the order asked for; `None` where the server has no such field.
+    /// Unsigned fields of a section of INFO, in the given order. `None` if the server has no such field.
     pub(super) fn info<const N: usize>(self, section: &CStr, fields: [&CStr; N]) -> [Option<u64>; N] {
         // SAFETY: all strings are NUL-terminated, and the data is freed once.
         unsafe {
@@ -160,7 +137,7 @@ impl<'a> Context<'a> {
 
     /// Whether a field of a section of INFO exists and has this value.
     pub(super) fn info_is(self, section: &CStr, field: &CStr, value: &str) -> bool {
-        // SAFETY: as above; the field's text belongs to the data and is looked at before that is freed.
+        // SAFETY: as above; the field's text belongs to the data, and is read before the data is freed.
         unsafe {
             let data = server!(RedisModule_GetServerInfo(self.as_ptr(), section.as_ptr()));
             let text = server!(RedisModule_ServerInfoGetFieldC(data, field.as_ptr()));
@@ -171,9 +148,9 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Cluster routing: the server asks a command for its keys instead of running it.
+/// Cluster routing: the server may ask a command for its keys instead of running it.
 impl Context<'_> {
-    /// Whether that is what the server wants.
+    /// Whether the server wants the keys.
     pub(super) fn is_asked_for_keys(self) -> bool {
         // SAFETY: the context is valid.
         unsafe { server!(RedisModule_IsKeysPositionRequest(self.as_ptr())) != 0 }
@@ -186,7 +163,7 @@ impl Context<'_> {
     }
 }
 
-/// Replies. Nothing that can fail comes behind the first of them: a half-written reply puts the client out of step.
+/// Replies. After the first of them nothing may fail: a half-written reply would put the client out of step.
 impl Context<'_> {
     pub(super) fn reply_wrong_arity(self) {
         // SAFETY: the context is that of a command.
@@ -228,7 +205,7 @@ impl Context<'_> {
         };
     }
 
-    /// A simple string; never user data, which may hold a line break.
+    /// A simple string. Never user data, which may contain a line break.
     pub(super) fn reply_simple(self, text: &'static str) {
         let text = terminated(text);
         // SAFETY: the text is NUL-terminated, and the server copies it.
@@ -242,14 +219,14 @@ impl Context<'_> {
         unsafe { server!(RedisModule_ReplyWithArray(self.as_ptr(), len as c_long)) };
     }
 
-    /// Announces `len` pairs of replies; RESP2 gets a flat array.
+    /// Announces `len` pairs of replies. RESP2 gets a flat array.
     pub(super) fn reply_map(self, len: usize) {
         // SAFETY: as above.
         unsafe { server!(RedisModule_ReplyWithMap(self.as_ptr(), len as c_long)) };
     }
 }
 
-/// Text for C: cut at a NUL byte, if there is one.
+/// Text for C, cut at the first NUL byte.
 fn terminated(text: &str) -> Vec<u8> {
     let mut bytes: Vec<u8> = text.bytes().take_while(|byte| *byte != 0).collect();
     bytes.push(0);
@@ -260,7 +237,7 @@ impl<'a> Text<'a> {
     /// The arguments of the running command.
     ///
     /// # Safety
-    /// `argv` and `argc` are those that the server passed to the running callback, and `'a` does not outlive that.
+    /// The server passed `argv` and `argc` to the running callback, and `'a` doesn't outlive that callback.
     pub(super) unsafe fn arguments(argv: *mut *mut raw::RedisModuleString, argc: c_int) -> &'a [Text<'a>] {
         let count = usize::try_from(argc).unwrap_or(0);
         if argv.is_null() || count == 0 {
@@ -306,7 +283,7 @@ impl OwnText {
         Text { raw: self.raw, command: PhantomData }
     }
 
-    /// Takes a string that came from [`into_ptr`](OwnText::into_ptr); null gives `None`.
+    /// Takes back a string from [`into_ptr`](OwnText::into_ptr). `None` for null.
     ///
     /// # Safety
     /// Nobody else owns the string.
@@ -327,9 +304,9 @@ impl Drop for OwnText {
     }
 }
 
-/// An opened key. While it is open nobody else changes the value: commands run one at a time.
+/// An open key. Nobody else changes the value while it is open: commands run one at a time.
 pub(super) struct OpenKey<'a> {
-    /// Null for a key that does not exist and was opened for reading.
+    /// Null for a key that doesn't exist and was opened for reading.
     raw: *mut raw::RedisModuleKey,
     command: PhantomData<&'a raw::RedisModuleKey>,
 }
@@ -341,7 +318,7 @@ impl OpenKey<'_> {
         if self.raw.is_null() {
             return Ok(ptr::null_mut());
         }
-        // SAFETY: the handle is open. For a key that holds no module value the type is null, which is not ours.
+        // SAFETY: the handle is open. For a key without a module's value the type is null, which isn't ours.
         unsafe {
             if data_type::is_ours(server!(RedisModule_ModuleTypeGetType(self.raw))) {
                 return Ok(server!(RedisModule_ModuleTypeGetValue(self.raw)).cast());
@@ -360,21 +337,21 @@ impl<'a> OpenKey<'a> {
     pub(super) fn close(self) -> Option<&'a Filter> {
         let value = self.pointer().ok()?;
         drop(self);
-        // SAFETY: what has our type is a Filter that data_type made. Nobody else runs before the command is over, and a
-        // command that closes a key in this way does not change it.
+        // SAFETY: a value of our type is a Filter that data_type made. Nothing else runs before the command is over, and a
+        // command that closes a key in this way doesn't change it.
         unsafe { value.as_ref() }
     }
 }
 
 impl crate::command::Key for OpenKey<'_> {
     #[inline]
-    fn value(&self) -> Result<Option<&Filter>, WrongType> {
-        // SAFETY: what has our type is a Filter that data_type made; it lives until the key is closed or replaced.
+    fn filter(&self) -> Result<Option<&Filter>, WrongType> {
+        // SAFETY: a value of our type is a Filter that data_type made. It lives until the key is closed or replaced.
         Ok(unsafe { self.pointer()?.as_ref() })
     }
 
     #[inline]
-    fn value_mut(&mut self) -> Result<Option<&mut Filter>, WrongType> {
+    fn filter_mut(&mut self) -> Result<Option<&mut Filter>, WrongType> {
         // SAFETY: as above; `&mut self` and one command at a time make it the only reference.
         Ok(unsafe { self.pointer()?.as_mut() })
     }
@@ -382,7 +359,7 @@ impl crate::command::Key for OpenKey<'_> {
     fn create(&mut self, value: Filter) {
         let data_type = data_type::handle_for(&value);
         let value = data_type::give(value);
-        // SAFETY: the key is open for writing, and the server takes the value; if it does not, it is ours to free.
+        // SAFETY: the key is open for writing, and the server takes the value. If it doesn't, we free it.
         unsafe {
             let set = server!(RedisModule_ModuleTypeSetValue(self.raw, data_type, value));
             if set != status::OK {
@@ -393,11 +370,11 @@ impl crate::command::Key for OpenKey<'_> {
 
     fn convert<R>(&mut self, change: impl FnOnce(&mut Filter) -> R) -> Option<R> {
         let raw = self.raw;
-        let value = self.value_mut().ok()??;
+        let value = self.filter_mut().ok()??;
         let result = data_type::change(value, change);
         let data_type = data_type::handle_for(value);
-        // SAFETY: the key is open for writing. What moves leaves an empty value behind, which the server frees when it
-        // takes the new one. That also ends the time to live, which therefore is read before and set again.
+        // SAFETY: the key is open for writing. Moving the value out leaves an empty one, which the server frees when it
+        // takes the new one. That also deletes the time to live, so it is read before and set again.
         unsafe {
             if server!(RedisModule_ModuleTypeGetType(raw)) != data_type {
                 let expires = server!(RedisModule_GetAbsExpire(raw));
@@ -412,15 +389,15 @@ impl crate::command::Key for OpenKey<'_> {
     }
 }
 
-/// Keys of the server's own types, which imports read.
+/// Keys of the server's own types, for imports.
 impl OpenKey<'_> {
-    /// The string in the key, read by `read`; a key that does not exist is an empty string.
+    /// The string in the key, as `read` makes of it. A key that doesn't exist is an empty string.
     pub(super) fn string<R>(&self, read: impl FnOnce(&[u8]) -> R) -> Result<R, WrongType> {
         match self.server_type() {
             status::EMPTY => Ok(read(&[])),
             status::STRING => {
                 let mut len = 0;
-                // SAFETY: the handle is open; the bytes stay where they are until the key is written or closed.
+                // SAFETY: the handle is open. The bytes stay where they are until the key is written or closed.
                 let bytes = unsafe {
                     let start =
                         server!(RedisModule_StringDMA(self.raw, &mut len, raw::REDISMODULE_READ as c_int));
@@ -438,7 +415,7 @@ impl OpenKey<'_> {
             status::EMPTY => Ok(None),
             status::HASH => {
                 let mut value: *mut raw::RedisModuleString = ptr::null_mut();
-                // SAFETY: with this flag the field is a C string; the list ends with null; the value is ours to free.
+                // SAFETY: with this flag the field is a C string. The list ends with null, and we free the value.
                 let value = unsafe {
                     server!(RedisModule_HashGet(
                         self.raw,

@@ -1,11 +1,13 @@
 //! A running command's view of the server: [`Call`] over the API.
 
 use super::api::{Context, OpenKey, OwnText, Text};
-use super::commands::name_of;
-use super::{config, log, memory, offload, reclaim};
-use crate::command::{Access, Call, CommandError, Effect, Ended, Fork, Loads, Reply};
+use super::names::name_of;
+use super::settings::settings;
+use super::{log, memory, offload, reclaim};
+use crate::command::{AbortedRebuilds, Access, Call, CommandError, Effect, Loads, Reply};
 use crate::config::Settings;
-use crate::filter::{Filter, Retired};
+use crate::filter::{Filter, Garbage};
+use crate::parallel::ParallelFor;
 use redis_module::raw::{
     REDISMODULE_CTX_FLAGS_LOADING, REDISMODULE_CTX_FLAGS_OOM, REDISMODULE_CTX_FLAGS_REPLICATED,
 };
@@ -15,18 +17,18 @@ use std::sync::{Mutex, PoisonError};
 /// The filters that are being loaded in chunks. Only the main thread takes the lock.
 static LOADS: Mutex<Option<Loads>> = Mutex::new(None);
 
-/// The rebuilds that ended by themselves. Only the main thread takes the lock.
-static ENDED: Mutex<Option<Ended>> = Mutex::new(None);
+/// The rebuilds that aborted by themselves. Only the main thread takes the lock.
+static ABORTED: Mutex<Option<AbortedRebuilds>> = Mutex::new(None);
 
-/// Gives up the loads into a database, or into all: its keys have been flushed.
+/// Gives up the loads into a database, or into all databases, whose keys have been flushed.
 pub(super) fn flush_loads(database: Option<i32>) {
     let mut loads = LOADS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(dropped) = loads.as_mut().map(|loads| loads.flush(database)) {
         let bytes = dropped.bytes();
         reclaim::free(dropped, bytes);
     }
-    if let Some(ended) = ENDED.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
-        ended.flush(database);
+    if let Some(aborted) = ABORTED.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        aborted.flush(database);
     }
 }
 
@@ -37,7 +39,7 @@ pub(super) struct ServerCall<'a> {
 }
 
 impl<'a> ServerCall<'a> {
-    /// Argument `index`. The commands ask only for arguments that their arity promises or that they have counted.
+    /// Argument `index`. Commands use only arguments that their arity guarantees or that they have counted.
     #[inline(always)]
     #[allow(
         clippy::indexing_slicing,
@@ -75,7 +77,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
     }
 
     fn settings(&self) -> Settings {
-        config::settings()
+        settings()
     }
 
     fn string<R>(&self, index: usize, read: impl FnOnce(&[u8]) -> R) -> Result<R, CommandError> {
@@ -96,7 +98,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
     }
 
     fn admit(&self, total: u64, more: u64) -> Result<(), CommandError> {
-        memory::admit(self.ctx, config::settings().max_filter_bytes, total, more)
+        memory::admit(self.ctx, settings().max_filter_bytes, total, more)
     }
 
     #[inline]
@@ -123,7 +125,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
         self.ctx.changed(self.text(1), event);
     }
 
-    fn retire(&self, dropped: Retired) {
+    fn discard(&self, dropped: Garbage) {
         let bytes = dropped.bytes();
         reclaim::free(dropped, bytes);
     }
@@ -132,14 +134,14 @@ impl<'a> Call<'a> for ServerCall<'a> {
         offload::threads()
     }
 
-    fn fork(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+    fn parallel(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
         offload::fork(tasks, task);
     }
 
     fn offload(
         &self,
         argument: usize,
-        work: impl FnOnce(&[u8], &Fork<'_>) -> Reply + Send + 'static,
+        work: impl FnOnce(&[u8], &ParallelFor<'_>) -> Reply + Send + 'static,
     ) -> Reply {
         offload::offload(self.ctx, self.text(argument), work)
             .unwrap_or_else(|work| work(self.arg(argument), &offload::fork))
@@ -153,9 +155,9 @@ impl<'a> Call<'a> for ServerCall<'a> {
         log::warning(line);
     }
 
-    fn with_ended<R>(&self, work: impl FnOnce(&mut Ended, i32) -> R) -> R {
-        let mut ended = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
-        work(ended.get_or_insert_default(), self.ctx.database())
+    fn with_aborted_rebuilds<R>(&self, work: impl FnOnce(&mut AbortedRebuilds, i32) -> R) -> R {
+        let mut aborted = ABORTED.lock().unwrap_or_else(PoisonError::into_inner);
+        work(aborted.get_or_insert_default(), self.ctx.database())
     }
 
     fn with_loads<R>(&self, work: impl FnOnce(&mut Loads, i32) -> R) -> R {

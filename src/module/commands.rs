@@ -1,52 +1,51 @@
 //! Registration of the commands, and the one entry through which the server calls each of them.
 
-use super::api::{Context, Text, add_latency, pointer, server, status};
+use super::api::{Context, Text, add_latency, pointer};
 use super::call::ServerCall;
-use super::info::PAYLOADS_REFUSED;
+use super::names::{self, name_of};
+use super::server::{server, status};
 use super::{guard, reply};
-use crate::command::table::{Argument, ArgumentKind, Entry, KeyUse, MoreKeys};
+use crate::command::table::{Argument, ArgumentKind, Entry, KeyUse, MoreKeys, for_each_command};
 use crate::command::{Command, CommandError, Reply, TABLE, run};
+use crate::metrics::PAYLOADS_REFUSED;
 use redis_module::raw;
-use std::ffi::{CStr, CString, c_int};
+use std::ffi::{CString, c_int};
 use std::ptr;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
-
-/// The names under which the commands are registered, in the order of the table.
-static NAMES: OnceLock<Vec<CString>> = OnceLock::new();
-
-/// Name under which a command is registered.
-pub(super) fn name_of(command: Command) -> &'static CStr {
-    let index = TABLE.iter().position(|entry| entry.command == command);
-    let name = index.and_then(|index| NAMES.get()?.get(index));
-    name.map_or(c"", |name| name.as_c_str())
-}
 
 type Callback =
     unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
 
-/// One callback per row of the table, so that each command is compiled for itself.
+/// A callback for each command, so that each is compiled by itself.
 macro_rules! entries {
-    ($($index:literal)*) => { [$(entry::<$index>),*] };
+    ($($command:ident)*) => { [$((Command::$command, entry::<{ row_of(Command::$command) }>)),*] };
 }
 
-const ENTRIES: [Callback; TABLE.len()] = entries!(
-    0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42
-);
+const ENTRIES: [(Command, Callback); TABLE.len()] = for_each_command!(entries);
+
+/// The row of the table that describes a command.
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "evaluated by the compiler")]
+const fn row_of(command: Command) -> usize {
+    let mut row = 0;
+    while TABLE[row].command as usize != command as usize {
+        row += 1;
+    }
+    row
+}
 
 #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 const fn command_at(index: usize) -> Command {
     TABLE[index].command
 }
 
-/// Whether a command has keys that only it can find. Cluster routing looks at a module's key specs by index alone, not
-/// at those behind a word; ACL and COMMAND GETKEYS do look at them.
+/// Whether a command has keys that only it can find. Cluster routing uses only those of a module's key specs that have an
+/// index, not those that follow a word. ACL and COMMAND GETKEYS use both.
 #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 const fn names_its_keys(index: usize) -> bool {
     matches!(TABLE[index].more_keys, [MoreKeys::Behind { .. }, ..])
 }
 
-/// Whether the server is told that a command takes no time to speak of. To look at the clock would be a good part of it.
+/// Whether the table says that a command is fast. Reading the clock would be a good part of its time.
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "evaluated by the compiler")]
 const fn is_fast(index: usize) -> bool {
     let (flags, word) = (TABLE[index].flags.as_bytes(), b"fast");
@@ -64,8 +63,8 @@ const fn is_fast(index: usize) -> bool {
     false
 }
 
-/// Runs a command, and names one that held the server in LATENCY: the server's own event `command` does not say which
-/// it was.
+/// Runs a command. If it held the server for a millisecond, reports it to LATENCY by name: the server's own event
+/// `command` doesn't say which command it was.
 #[inline(always)]
 fn run_watched<const INDEX: usize>(call: &ServerCall<'_>) -> Result<Reply, CommandError> {
     let command = const { command_at(INDEX) };
@@ -81,7 +80,7 @@ fn run_watched<const INDEX: usize>(call: &ServerCall<'_>) -> Result<Reply, Comma
     outcome
 }
 
-/// Names the first key, and those behind words.
+/// Names the first key, and those that follow words.
 fn name_keys(ctx: Context<'_>, entry: &Entry, arguments: &[Text<'_>]) {
     ctx.key_at(1, flags(entry.key));
     for more in entry.more_keys {
@@ -103,7 +102,7 @@ unsafe extern "C" fn entry<const INDEX: usize>(
     argv: *mut *mut raw::RedisModuleString,
     argc: c_int,
 ) -> c_int {
-    // SAFETY: the server passes the context and arguments of the running command; they are not kept beyond it.
+    // SAFETY: the server passes the context and arguments of the running command. Neither is kept beyond it.
     let (Some(ctx), arguments) = (unsafe { (Context::new(ctx), Text::arguments(argv, argc)) }) else {
         return status::ERR;
     };
@@ -116,7 +115,7 @@ unsafe extern "C" fn entry<const INDEX: usize>(
     }
     guard::call(
         "command",
-        // Keys are closed when `run` returns, and everything that can fail is done by then.
+        // When `run` returns, keys are closed and everything that can fail is done.
         || {
             let outcome = run_watched::<INDEX>(&call);
             if let Err(why) = &outcome {
@@ -141,24 +140,17 @@ fn count_refusal(why: &CommandError) {
 /// # Safety
 /// `ctx` is the context of a running `RedisModule_OnLoad`.
 pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx, prefix: &str) -> Result<(), String> {
-    let full = |entry: &Entry| CString::new(entry.name(prefix)).unwrap_or_default();
-    let names = NAMES.get_or_init(|| TABLE.iter().map(full).collect());
     // SAFETY: the callback's contract is passed on.
     let has_categories = unsafe { add_categories(ctx) };
-    for (index, ((entry, callback), name)) in TABLE.into_iter().zip(ENTRIES).zip(names).enumerate() {
+    for (index, (entry, name)) in TABLE.into_iter().zip(names::decide(prefix)).enumerate() {
+        let callback =
+            ENTRIES.iter().find(|(command, _)| *command == entry.command).map(|(_, callback)| *callback);
         let getkeys = if names_its_keys(index) { " getkeys-api" } else { "" };
         let flags = CString::new(format!("{}{getkeys}", entry.flags)).unwrap_or_default();
         // SAFETY: all strings are NUL-terminated and copied by the server.
         unsafe {
-            let created = server!(RedisModule_CreateCommand(
-                ctx,
-                name.as_ptr(),
-                Some(callback),
-                flags.as_ptr(),
-                1,
-                1,
-                1
-            ));
+            let created =
+                server!(RedisModule_CreateCommand(ctx, name.as_ptr(), callback, flags.as_ptr(), 1, 1, 1));
             if created != status::OK {
                 return Err(format!(
                     "the command {} is taken by another module; load with PREFIX name for commands name.ADD and so on",
@@ -177,8 +169,8 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx, prefix: &str) -> Re
     Ok(())
 }
 
-/// Makes the ACL categories `bloom` and `cuckoo`, where the server has categories of modules. That they exist is as
-/// good.
+/// Creates the ACL categories `bloom` and `cuckoo`, if the server lets modules have categories. It isn't an error if
+/// they exist already.
 ///
 /// # Safety
 /// As for [`register`].
@@ -200,7 +192,7 @@ unsafe fn add_categories(ctx: *mut raw::RedisModuleCtx) -> bool {
 /// `command` is one of ours, while the module is being loaded.
 unsafe fn categorize(command: *mut raw::RedisModuleCommand, entry: &Entry) {
     let categories = CString::new(entry.categories).unwrap_or_default();
-    // SAFETY: the text is NUL-terminated. One unknown word would refuse the whole; all of these exist.
+    // SAFETY: the text is NUL-terminated. The server would refuse all categories if it didn't know one of them.
     unsafe {
         if let Some(set) = raw::RedisModule_SetCommandACLCategories {
             set(command, categories.as_ptr());
@@ -208,7 +200,7 @@ unsafe fn categorize(command: *mut raw::RedisModuleCommand, entry: &Entry) {
     }
 }
 
-/// Strings and arrays that a description points at, for as long as the server reads it.
+/// Owns the strings and arrays at which a description points while the server reads it.
 #[derive(Default)]
 struct Arena {
     texts: Vec<CString>,
@@ -277,7 +269,7 @@ const NO_ARGUMENT: raw::RedisModuleCommandArg = raw::RedisModuleCommandArg {
 };
 
 /// Tells the server about a command: arity, keys, documentation. Without it every command would need permission to
-/// read and write its key, and BF.EXISTS would be denied to users who may only read.
+/// read and write its key, and users who may only read could not call BF.EXISTS.
 ///
 /// # Safety
 /// `command` is one of ours, while the module is being loaded.
@@ -289,7 +281,7 @@ unsafe fn describe(command: *mut raw::RedisModuleCommand, entry: &Entry) -> bool
     let key =
         Argument { name: "key", token: None, kind: ArgumentKind::Key, optional: false, multiple: false };
     let mut arguments = vec![arena.argument(&key, 0)];
-    // Every argument that is a key is said to be of the second spec; COMMAND DOCS shows no more than its index.
+    // Every argument that is a key claims the second spec. COMMAND DOCS shows only the index.
     arguments.extend(entry.arguments.iter().map(|argument| arena.argument(argument, 1)));
     arguments.push(NO_ARGUMENT);
     let version = raw::RedisModuleCommandInfoVersion {

@@ -1,26 +1,21 @@
 //! The module's options in the server's CONFIG, and as load arguments.
 //!
-//! Where the server lets a module have names without a prefix (Redis ≥ 8) they are RedisBloom's: `bf-error-rate`.
-//! Elsewhere the server puts the module's name before them: `bf.error-rate`.
+//! If the server lets a module have names without a prefix (Redis ≥ 8), they are RedisBloom's: `bf-error-rate`.
+//! Otherwise the server puts the module's name before them: `bf.error-rate`.
 
-use super::api::{Context, OwnText, Text, server, status};
+use super::api::{Context, OwnText, Text};
+use super::names::DEFAULT_PREFIX;
+use super::server::{server, status};
+use super::settings::{self, settings};
 use super::{guard, offload};
 use crate::config::{OPTIONS, Refusal, Setting, Settings};
-use crate::filter::use_huge_pages;
+use crate::mem::use_huge_pages;
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
-use std::sync::{PoisonError, RwLock};
 
-static SETTINGS: RwLock<Settings> = RwLock::new(Settings::DEFAULT);
-
-/// The values in force.
-pub(super) fn settings() -> Settings {
-    *SETTINGS.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Registers every option and takes the values of the configuration file.
+/// Registers every option and applies the values of the configuration file.
 ///
 /// # Safety
 /// `ctx` is the context of a running `RedisModule_OnLoad`.
@@ -34,7 +29,7 @@ pub(super) unsafe fn register(ctx: Context<'_>, module: &str) -> Result<(), Stri
         };
         let text = CString::new(name.as_str()).unwrap_or_default();
         let default = CString::new((option.get)(&Settings::DEFAULT)).unwrap_or_default();
-        // SAFETY: the strings are copied; the private data is the option's index, not an address.
+        // SAFETY: the server copies the strings. The private data is the option's index, not an address.
         let registered = unsafe {
             server!(RedisModule_RegisterStringConfig(
                 ctx.as_ptr(),
@@ -56,28 +51,28 @@ pub(super) unsafe fn register(ctx: Context<'_>, module: &str) -> Result<(), Stri
     if loaded == status::OK { Ok(()) } else { Err("the configuration was refused".to_owned()) }
 }
 
-/// Whether a module's options may have names without a prefix. Older servers refuse the flag and log that loudly, so
-/// it is not tried out; Valkey has not got it.
+/// Whether a module's options may have names without a prefix. Valkey has no such flag. Older servers refuse it and log a
+/// warning, so it isn't tried there.
 fn takes_own_names(ctx: Context<'_>) -> bool {
     // SAFETY: a plain call.
     let version = unsafe { raw::RedisModule_GetServerVersion.map_or(0, |version| version()) };
     version >= 0x0008_0000 && !ctx.info_is(c"server", c"server_name", "valkey")
 }
 
-/// An option's name where the server puts nothing before it: RedisBloom's, unless the module has another name.
+/// An option's name if the server puts nothing before it: RedisBloom's, unless the module has another name.
 fn own_name(module: &str, option: &Setting) -> String {
-    if module == "bf" && option.name.starts_with("cf-") {
+    if module == DEFAULT_PREFIX && option.name.starts_with("cf-") {
         option.name.to_owned()
     } else {
         format!("{module}-{}", option.name)
     }
 }
 
-/// Takes `NAME value` pairs of the load arguments.
+/// Applies `NAME value` pairs of the load arguments.
 pub(super) fn take_arguments(arguments: &[(String, String)]) -> Result<(), String> {
     for (name, value) in arguments {
         let is_named = |option: &&Setting| {
-            [option.argument, option.name, &own_name("bf", option)]
+            [option.argument, option.name, &own_name(DEFAULT_PREFIX, option)]
                 .iter()
                 .any(|known| known.eq_ignore_ascii_case(name))
         };
@@ -87,22 +82,22 @@ pub(super) fn take_arguments(arguments: &[(String, String)]) -> Result<(), Strin
     Ok(())
 }
 
-/// Sets the option, which the user calls `name`.
+/// Sets an option. `name` is what the user called it.
 fn put(option: &Setting, name: &str, value: &[u8]) -> Result<(), String> {
     let text = std::str::from_utf8(value).map_err(|_| Refusal::Invalid);
-    let set = |text| (option.set)(&mut SETTINGS.write().unwrap_or_else(PoisonError::into_inner), text);
+    let set = |text| settings::change(|settings| (option.set)(settings, text));
     text.and_then(set).map_err(|refusal| refusal.text(name))?;
     take_effect();
     Ok(())
 }
 
-/// Tells those who keep a setting for themselves.
+/// Passes settings on to those that keep a copy.
 fn take_effect() {
     offload::resize();
     use_huge_pages(settings().huge_pages);
 }
 
-/// The string that the server was given last for each option: it copies it, but does not free it.
+/// The string that the server was given last for each option. The server copies it, but doesn't free it.
 static GIVEN: [AtomicPtr<raw::RedisModuleString>; OPTIONS.len()] =
     [const { AtomicPtr::new(ptr::null_mut()) }; OPTIONS.len()];
 
@@ -110,7 +105,7 @@ unsafe extern "C" fn get(_name: *const c_char, index: *mut c_void) -> *mut raw::
     let text = || {
         let (option, given) = (OPTIONS.get(index.addr())?, GIVEN.get(index.addr())?);
         let text = OwnText::new((option.get)(&settings()).as_bytes()).into_ptr();
-        // SAFETY: what lies there came from `into_ptr` above, and the server has copied it since.
+        // SAFETY: the old string came from `into_ptr` above, and the server has copied it since.
         drop(unsafe { OwnText::from_ptr(given.swap(text, Relaxed)) });
         Some(text)
     };
@@ -124,7 +119,7 @@ unsafe extern "C" fn set(
     error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
     let mut value = [value];
-    // SAFETY: the server passes one string, valid for the length of the call.
+    // SAFETY: the server passes one string, valid during the call.
     let text = unsafe { Text::arguments(value.as_mut_ptr(), 1) };
     // SAFETY: the server passes the option's name, NUL-terminated.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();

@@ -1,15 +1,12 @@
 //! The panic guard: every call from the server into the module passes through [`call`].
 //!
-//! A panic that leaves an `extern "C"` function aborts the server. Behind the guard it costs one command.
+//! A panic that leaves an `extern "C"` function aborts the server. The guard turns it into one failed command.
 
 use super::log;
-use crate::metrics::Counter;
+use crate::metrics::PANICS;
 use std::panic::{self, AssertUnwindSafe};
 
-/// Panics caught since the module was loaded.
-pub(super) static CAUGHT: Counter = Counter::new();
-
-/// Runs `work`, or gives `fallback` if it panics. `place` is what scripts/panics calls it.
+/// Runs `work`. If that panics, runs `fallback`. `place` is the name by which scripts/panics plants a panic here.
 #[inline(always)]
 #[cfg_attr(not(failpoints), allow(unused_variables))]
 pub(crate) fn call<R>(place: &'static str, work: impl FnOnce() -> R, fallback: impl FnOnce() -> R) -> R {
@@ -21,14 +18,14 @@ pub(crate) fn call<R>(place: &'static str, work: impl FnOnce() -> R, fallback: i
     match panic::catch_unwind(AssertUnwindSafe(work)) {
         Ok(result) => result,
         Err(_) => {
-            CAUGHT.add(1);
+            PANICS.add(1);
             fallback()
         }
     }
 }
 
-/// Sends panic messages to the server's log. The default hook may print a backtrace, which on Valkey ≥ 8.1 frees
-/// memory with another allocator than it came from (RTLD_DEEPBIND) and aborts.
+/// Sends panic messages to the server's log. The default hook may print a backtrace, which aborts on Valkey ≥ 8.1:
+/// it would free memory with a different allocator than the one it came from (RTLD_DEEPBIND).
 pub(crate) fn install_hook() {
     panic::set_hook(Box::new(|panic| {
         let place =

@@ -1,55 +1,16 @@
-//! The module's sections of INFO: `INFO bf`, and each with `INFO bf_filters` and so on. The server puts the module's
+//! The module's sections of INFO: all with `INFO bf`, one with `INFO bf_filters` and so on. The server puts the module's
 //! name before every name here.
 
-use super::api::{server, status};
-use super::{guard, log, offload, reclaim};
-use crate::filter::Filter;
-use crate::metrics::{self, Counter, Gauge};
-use crate::params::Family;
+use super::server::{server, status};
+use super::{guard, log, offload};
+use crate::metrics::{self, FILTERS};
 use redis_module::raw;
 use std::ffi::{CStr, c_int};
 
-/// Filters that the server has, of each kind: those in keys, and those that it has still to give back.
-struct Filters {
-    fixed: Gauge,
-    scaling: Gauge,
-    counting: Gauge,
-    window: Gauge,
-    cuckoo: Gauge,
-    foreign: Gauge,
-}
-
-static FILTERS: Filters = Filters {
-    fixed: Gauge::new(),
-    scaling: Gauge::new(),
-    counting: Gauge::new(),
-    window: Gauge::new(),
-    cuckoo: Gauge::new(),
-    foreign: Gauge::new(),
-};
-
-/// Payloads that RESTORE, RDB files, LOADCHUNK, BF.IMPORT and BF.LOAD brought, and that were refused.
-pub(super) static PAYLOADS_REFUSED: Counter = Counter::new();
-
-/// Where filters of this kind are counted: one that is being rebuilt, as its live filter.
-pub(super) fn filters_like(value: &Filter) -> &'static Gauge {
-    match value.live() {
-        Filter::Bloom(filter) => match filter.spec().family {
-            _ if filter.spec().cell.counts() => &FILTERS.counting,
-            Family::Fixed(_) => &FILTERS.fixed,
-            Family::Scaling { .. } => &FILTERS.scaling,
-            Family::Window { .. } => &FILTERS.window,
-        },
-        Filter::Cuckoo(_) => &FILTERS.cuckoo,
-        // No filter is rebuilt inside a rebuild.
-        Filter::Foreign(_) | Filter::Rebuild(_) => &FILTERS.foreign,
-    }
-}
-
 type Field = (&'static CStr, fn() -> u64);
 
-/// The sections and their fields. They read atomics and nothing else: the server also asks from the handler of a
-/// signal, when it reports a crash.
+/// The sections and their fields. They only read atomics, because the server also asks for them from a signal handler
+/// when it reports a crash.
 const SECTIONS: [(&CStr, &[Field]); 4] = [
     (
         c"filters",
@@ -66,7 +27,7 @@ const SECTIONS: [(&CStr, &[Field]); 4] = [
         c"memory",
         &[
             (c"cell_bytes", || metrics::CELL_BYTES.get()),
-            (c"freeing_bytes", || reclaim::WAITING_BYTES.get()),
+            (c"freeing_bytes", || metrics::FREEING_BYTES.get()),
             (c"loads", || metrics::LOADS.get()),
             (c"load_bytes", || metrics::LOAD_BYTES.get()),
         ],
@@ -80,14 +41,14 @@ const SECTIONS: [(&CStr, &[Field]); 4] = [
             (c"pool_jobs_running", || offload::figures().running),
             (c"pool_jobs_queued", || offload::figures().queued),
             (c"offloaded_items", || metrics::OFFLOADED_ITEMS.get()),
-            (c"clients_waiting", || offload::CLIENTS_WAITING.get()),
+            (c"clients_waiting", || metrics::CLIENTS_WAITING.get()),
         ],
     ),
     (
         c"errors",
         &[
-            (c"payloads_refused", || PAYLOADS_REFUSED.get()),
-            (c"panics", || guard::CAUGHT.get().saturating_add(offload::figures().panics)),
+            (c"payloads_refused", || metrics::PAYLOADS_REFUSED.get()),
+            (c"panics", || metrics::PANICS.get().saturating_add(offload::figures().panics)),
         ],
     ),
 ];

@@ -1,20 +1,29 @@
-//! Loading: what the server calls once, and everything that is told to it then.
+//! Loading: the function that the server calls once, and everything that it registers.
 
-use super::api::{Context, Text, server, status};
+use super::api::{Context, Text};
+use super::names::DEFAULT_PREFIX;
+use super::server::{server, status};
 use super::{alloc, call, commands, config, data_type, guard, info, log, offload};
 use redis_module::raw;
 use std::ffi::{CString, c_int, c_void};
 
-/// Name of the module and prefix of its commands, unless PREFIX gives another.
-const NAME: &str = "bf";
+/// The version as the server wants it, an integer: 10_203 for 1.2.3.
+#[allow(clippy::arithmetic_side_effects, reason = "evaluated by the compiler")]
+const MODULE_VERSION: c_int = version_part(env!("CARGO_PKG_VERSION_MAJOR")) * 10_000
+    + version_part(env!("CARGO_PKG_VERSION_MINOR")) * 100
+    + version_part(env!("CARGO_PKG_VERSION_PATCH"));
 
-/// Module versions are integers: 10_203 for 1.2.3.
-const MODULE_VERSION: c_int = 100;
+const fn version_part(text: &str) -> c_int {
+    match c_int::from_str_radix(text, 10) {
+        Ok(part) => part,
+        Err(_) => unreachable!(),
+    }
+}
 
 /// Valkey's option for atomic slot migration. The bit means other things elsewhere.
 const VALKEY_HANDLE_ATOMIC_SLOT_MIGRATION: u32 = 1 << 5;
 
-/// The server's entry. Fails with one line in the log that says why.
+/// Where the server enters the module. If loading fails, one line in the log says why.
 ///
 /// # Safety
 /// Only the server calls this, with the arguments of its module API.
@@ -25,14 +34,14 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     argv: *mut *mut raw::RedisModuleString,
     argc: c_int,
 ) -> c_int {
-    // SAFETY: the server passes a valid context; this binds the API and allocates nothing of ours.
+    // SAFETY: the server passes a valid context. This binds the API and allocates nothing of ours.
     unsafe { raw::Export_RedisModule_InitAPI(ctx) };
     if let Err(why) = alloc::bind() {
         log::warning(&format!("not loaded: {why}"));
         return status::ERR;
     }
     guard::install_hook();
-    // SAFETY: the server's own arguments, not kept beyond this call.
+    // SAFETY: the server's own arguments. They aren't kept beyond this call.
     let load = || unsafe { load(ctx, Text::arguments(argv, argc)) };
     match guard::call("onload", load, || Err("internal error".to_owned())) {
         Ok(()) => status::OK,
@@ -55,7 +64,7 @@ fn parse(arguments: &[Text<'_>]) -> Result<Arguments, String> {
     if !words.len().is_multiple_of(2) {
         return Err("Invalid number of arguments passed: they are pairs of a name and a value".to_owned());
     }
-    let mut parsed = Arguments { prefix: NAME.to_owned(), options: Vec::new() };
+    let mut parsed = Arguments { prefix: DEFAULT_PREFIX.to_owned(), options: Vec::new() };
     for pair in words.chunks_exact(2) {
         let [name, value] = pair else { continue };
         if name.eq_ignore_ascii_case("PREFIX") {
@@ -71,7 +80,7 @@ fn parse(arguments: &[Text<'_>]) -> Result<Arguments, String> {
     Ok(parsed)
 }
 
-/// Has the server say when keys are flushed: filters that are being loaded belong to the keys that are gone.
+/// Subscribes to flushes: loads in progress belong to the keys that were flushed, and end with them.
 ///
 /// # Safety
 /// `ctx` is the context of the running `RedisModule_OnLoad`, and the API is bound.
@@ -92,9 +101,9 @@ unsafe extern "C" fn flushed(
     if subevent != raw::REDISMODULE_SUBEVENT_FLUSHDB_END {
         return;
     }
-    // SAFETY: with this event comes this struct, valid for the call.
+    // SAFETY: the server passes this struct with this event, valid during the call.
     let info = unsafe { data.cast::<raw::RedisModuleFlushInfo>().as_ref() };
-    // -1 stands for all databases.
+    // -1 means all databases.
     let database = info.map(|info| info.dbnum).filter(|database| *database >= 0);
     guard::call("flush", || call::flush_loads(database), || ());
 }
@@ -104,7 +113,7 @@ unsafe extern "C" fn flushed(
 unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<(), String> {
     let Arguments { prefix, options } = parse(arguments)?;
     let name = CString::new(prefix.as_str()).unwrap_or_default();
-    // SAFETY: the name is NUL-terminated and copied; the context is the caller's.
+    // SAFETY: the name is NUL-terminated, and the server copies it. The context is the caller's.
     let context = unsafe {
         if server!(RedisModule_IsModuleNameBusy(name.as_ptr())) != 0 {
             return Err(format!(
@@ -129,7 +138,7 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
         offload::join_at_shutdown(ctx);
         flush_loads_with_keys(ctx);
     }
-    // Arguments come last and so win over the configuration file.
+    // Arguments come last, so they override the configuration file.
     config::take_arguments(&options)?;
     let mut flags = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
         | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED

@@ -1,20 +1,20 @@
-//! The only door to the server's log. The server takes a printf format, and logging text as one has crashed servers
-//! (`%s` in a key name); here text is only ever an argument.
+//! The only way to the server's log. The server expects a printf format. Modules that passed text as the format have
+//! crashed servers (`%s` in a key name), so here text is always an argument.
 
 use redis_module::raw;
 use std::ffi::CString;
 
-/// How much it matters.
+/// How important a line is.
 #[derive(Clone, Copy)]
 pub(crate) enum Level {
     Notice,
     Warning,
 }
 
-/// Longest line; the server cuts at 1024.
+/// Bytes of the longest line. The server cuts lines at 1024.
 const MOST: usize = 900;
 
-/// Writes a line. From any thread; does nothing without a server.
+/// Writes a line, from any thread. Does nothing without a server.
 pub(crate) fn line(level: Level, text: &str) {
     let level = match level {
         Level::Notice => c"notice",

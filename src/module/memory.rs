@@ -1,14 +1,14 @@
-//! Whether a filter may have the memory that it asks for. Allocation itself is fallible, but the system hands out
-//! address space that it has no memory for, and finds out when the pages are written: the server would be killed.
+//! Whether a filter may have the memory that it asks for. Allocation can fail, but the system also hands out address
+//! space for which it has no memory, and kills the server when the pages are written.
 
 use super::api::Context;
 use crate::command::CommandError;
 
-/// Below this many bytes only the configured limit is looked at: asking the server for its figures makes it write a
-/// section of INFO, which would be most of the cost of creating a small filter.
+/// For fewer bytes only the configured limit is checked. To tell how much memory there is, the server writes a section
+/// of INFO, which would be most of the cost of creating a small filter.
 const CHECKED_FROM: u64 = 1 << 20;
 
-/// Allows or refuses a filter of `total` bytes that grows by `more` of them now.
+/// Allows or refuses `more` bytes to a filter that will then have `total` bytes.
 pub(super) fn admit(ctx: Context<'_>, limit: u64, total: u64, more: u64) -> Result<(), CommandError> {
     let refuse = |bytes, bound, name| Err(CommandError::Memory { bytes, bound: Some((bound, name)) });
     if limit > 0 && total > limit {

@@ -1,8 +1,8 @@
-//! The server module: the only place that knows Redis and Valkey, and a thin one. If a rule can be wrong, it belongs
-//! below, where it is tested without a server.
+//! The server module: the only place that knows Redis and Valkey. It is thin on purpose: whatever can be wrong belongs in
+//! a layer below, where it is tested without a server.
 //!
-//! `unsafe` is confined to the files that speak to the server: `alloc`, `api`, `commands` (registration), `config`
-//! (registration), `data_type`, `info`, `load`, `log`, `offload`.
+//! `unsafe` is confined to the files that call the server or are called by it: `alloc`, `api`, `commands`
+//! (registration), `config` (registration), `data_type`, `info`, `load`, `log`, `offload`.
 
 #![deny(
     clippy::unwrap_used,
@@ -24,6 +24,9 @@ mod info;
 mod load;
 mod log;
 mod memory;
+mod names;
 mod offload;
 mod reclaim;
 mod reply;
+mod server;
+mod settings;

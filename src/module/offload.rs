@@ -1,15 +1,18 @@
 //! The worker pool, and clients that wait for it.
 //!
-//! A worker never touches what belongs to the main thread: not the key, whose layers it holds by references of its own,
-//! so that whatever happens to the key meanwhile (DEL, FLUSHALL, RENAME, SWAPDB) costs nothing but the last of them;
-//! not the context; and not the reference counts of strings, which are not atomic. It reads the bytes of an argument
-//! that the main thread retained, unblocks the client, and the main thread replies and releases the argument.
+//! A worker never touches what belongs to the main thread: not the key, not the context, and not the reference counts of
+//! strings, which aren't atomic. It has its own references to the filter's layers, so anything may happen to the key
+//! meanwhile (DEL, FLUSHALL, RENAME, SWAPDB); the last reference frees them. It reads the bytes of an argument that the
+//! main thread has retained and unblocks the client. Then the main thread replies and releases the argument.
 
-use super::api::{Context, Text, server, status};
-use super::{config, guard, log, reply};
-use crate::command::{CommandError, Fork, Reply};
+use super::api::{Context, Text};
+use super::server::{server, status};
+use super::settings::settings;
+use super::{guard, log, reply};
+use crate::command::{CommandError, Reply};
 use crate::config::MAX_THREADS;
-use crate::metrics::{Gauge, Hold};
+use crate::metrics::{CLIENTS_WAITING, Hold};
+use crate::parallel::ParallelFor;
 use crate::pool::{Figures, Pool};
 use redis_module::raw;
 use std::ffi::{c_int, c_void};
@@ -18,43 +21,40 @@ use std::thread::available_parallelism;
 
 static POOL: Pool = Pool::new();
 
-/// Clients that wait for a worker.
-pub(super) static CLIENTS_WAITING: Gauge = Gauge::new();
-
-/// What the pool does and has done.
+/// What the pool is doing and has done.
 pub(super) fn figures() -> Figures {
     POOL.figures()
 }
 
-/// Threads beside the main thread, as configured.
+/// Threads besides the main thread, as configured.
 fn workers() -> usize {
     let cores_but_one = || available_parallelism().map_or(0, |cores| cores.get().saturating_sub(1));
-    config::settings().threads.unwrap_or_else(|| cores_but_one().min(MAX_THREADS))
+    settings().threads.unwrap_or_else(|| cores_but_one().min(MAX_THREADS))
 }
 
-/// Takes the configured number of threads. They are started at first use: if the module's loading failed after they
-/// were started, its code would be unmapped under them.
+/// Applies the configured number of threads. They are started at first use: if loading the module failed after they were
+/// started, the server would unmap the code that they run.
 pub(super) fn resize() {
     POOL.resize(workers());
 }
 
-/// Threads that [`fork`] may use, the caller included.
+/// Threads that [`fork`] may use, including the caller.
 pub(super) fn threads() -> usize {
     workers().saturating_add(1)
 }
 
-/// Runs tasks on the caller and on the pool.
+/// Runs tasks on the calling thread and on the pool.
 pub(super) fn fork(tasks: usize, task: &(dyn Fn(usize) + Sync)) {
     POOL.fork_join(tasks, task);
 }
 
-/// An argument of a command, kept beyond it.
+/// An argument of a command that outlives the command.
 struct Retained {
     text: NonNull<raw::RedisModuleString>,
     bytes: *const [u8],
 }
 
-// SAFETY: only the main thread retains and releases the string; others read bytes that nobody writes.
+// SAFETY: only the main thread retains and releases the string. Others read bytes that nobody writes.
 unsafe impl Send for Retained {}
 
 impl Retained {
@@ -62,8 +62,9 @@ impl Retained {
         // SAFETY: context and string are those of the running command.
         unsafe {
             server!(RedisModule_RetainString(ctx.as_ptr(), text.as_ptr()));
-            // A large argument may lie in a network buffer that is far larger. The server reallocates one that was
-            // retained when its command returns; it finds nothing to do if that has been done here, in time.
+            // A large argument may be part of a far larger network buffer. When the command returns, the server moves
+            // such a retained argument to a buffer of its own. Doing that here, before the address is taken, leaves it
+            // nothing to move.
             server!(RedisModule_TrimStringAllocation(text.as_ptr()));
         }
         let bytes: *const [u8] = text.bytes();
@@ -71,7 +72,7 @@ impl Retained {
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: the string is retained, and the server neither changes nor moves one that is, once it is trimmed.
+        // SAFETY: the string is retained and trimmed. The server neither changes nor moves such a string.
         unsafe { &*self.bytes }
     }
 
@@ -85,7 +86,7 @@ impl Retained {
 /// A client that waits.
 struct Blocked(NonNull<raw::RedisModuleBlockedClient>);
 
-// SAFETY: the two functions that are called with it from a worker are documented as safe there.
+// SAFETY: the server documents the functions that a worker calls with it as thread-safe.
 unsafe impl Send for Blocked {}
 
 /// What a worker leaves to the main thread.
@@ -97,13 +98,13 @@ struct Done {
 
 impl Blocked {
     fn new(ctx: Context<'_>) -> Option<Blocked> {
-        // SAFETY: the context is that of the running command; null for a client that cannot wait.
+        // SAFETY: the context is that of the running command. Null for a client that cannot wait.
         let raw =
             unsafe { server!(RedisModule_BlockClient(ctx.as_ptr(), Some(answer), None, Some(free), 0)) };
         NonNull::new(raw).map(Blocked)
     }
 
-    /// For a worker: counts the time since as the command's.
+    /// For a worker: from now on, time counts as the command's.
     fn started(&self) {
         // SAFETY: the client is blocked by us.
         unsafe {
@@ -114,7 +115,7 @@ impl Blocked {
     /// For a worker: hands the reply to the main thread.
     fn unblock(self, done: Done) {
         let done: *mut c_void = Box::into_raw(Box::new(done)).cast();
-        // SAFETY: the client is blocked by us and unblocked once; `free` takes the box.
+        // SAFETY: the client is blocked by us and unblocked once. `free` takes the box.
         unsafe {
             server!(RedisModule_BlockedClientMeasureTimeEnd(self.0.as_ptr()));
             server!(RedisModule_UnblockClient(self.0.as_ptr(), done));
@@ -122,26 +123,28 @@ impl Blocked {
     }
 }
 
-/// Answers a command with what a worker makes of an argument. Gives `work` back where its client cannot wait: in
-/// transactions and scripts, while an AOF is loaded, or without workers.
+/// Answers a command with what a worker makes of an argument. Returns `work` if the client cannot wait: in transactions
+/// and scripts, while an AOF is loaded, or without workers.
 pub(super) fn offload<W>(ctx: Context<'_>, text: Text<'_>, work: W) -> Result<Reply, W>
 where
-    W: FnOnce(&[u8], &Fork<'_>) -> Reply + Send + 'static,
+    W: FnOnce(&[u8], &ParallelFor<'_>) -> Reply + Send + 'static,
 {
     let denied = raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING | raw::REDISMODULE_CTX_FLAGS_LOADING;
     if workers() == 0 || ctx.flags() & denied != 0 {
         return Err(work);
     }
-    // Valkey ≥ 8.1 gives no handle for a client that cannot wait, and then nothing has been replied.
+    // For a client that cannot wait, Valkey ≥ 8.1 returns no handle, and hasn't replied anything.
     let Some(client) = Blocked::new(ctx) else { return Err(work) };
-    let Some(argument) = Retained::new(ctx, text) else { unreachable!("an argument is no null pointer") };
+    let Some(argument) = Retained::new(ctx, text) else {
+        unreachable!("an argument is never a null pointer")
+    };
     let waits = CLIENTS_WAITING.hold(1);
     let job = Box::new(move || {
         client.started();
         let reply = guard::call("job", || Ok(work(argument.bytes(), &fork)), || Err(CommandError::Internal));
         client.unblock(Done { reply, argument, _waits: waits });
     });
-    // A pool that has lost its threads gives the job back; the client is blocked by now, and unblocked by the job.
+    // A pool that has lost its threads returns the job. The client is blocked by now, so the job has to unblock it.
     if let Err(job) = POOL.submit(job) {
         job();
     }
@@ -154,8 +157,7 @@ unsafe extern "C" fn answer(
     _argv: *mut *mut raw::RedisModuleString,
     _argc: c_int,
 ) -> c_int {
-    // SAFETY: the context is valid for this call, and the private data is the box of `unblock`, which `free` takes
-    // later.
+    // SAFETY: the context is valid for this call. The private data is the box of `unblock`, which `free` takes later.
     let (ctx, done) = unsafe {
         let done: *mut Done = server!(RedisModule_GetBlockedClientPrivateData(ctx)).cast();
         (Context::new(ctx), done.as_mut())
@@ -177,7 +179,7 @@ unsafe extern "C" fn free(_ctx: *mut raw::RedisModuleCtx, done: *mut c_void) {
     guard::call("release", || done.argument.release(), || ());
 }
 
-/// Joins the workers when the server shuts down: it ends by `exit`, under which no thread of ours may be running.
+/// Joins the workers when the server shuts down. The server ends by `exit`, and none of our threads may run by then.
 ///
 /// # Safety
 /// `ctx` is the context of a running `RedisModule_OnLoad`.

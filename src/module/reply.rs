@@ -34,10 +34,11 @@ fn send_reply(ctx: Context<'_>, reply: &Reply) {
         Reply::Ok => ctx.reply_simple("OK"),
         Reply::Integer(value) => ctx.reply_integer(*value),
         Reply::Bool(value) => ctx.reply_bool(*value),
-        Reply::Placed(value) if resp3(ctx) => ctx.reply_bool(*value),
-        Reply::Placed(value) => ctx.reply_integer(if *value { 1 } else { -1 }),
+        Reply::Inserted(value) if resp3(ctx) => ctx.reply_bool(*value),
+        Reply::Inserted(value) => ctx.reply_integer(if *value { 1 } else { -1 }),
         Reply::Double(value) if resp3(ctx) => ctx.reply_double(*value),
-        // The servers differ in how many digits they print; the shortest that reads back is the same everywhere.
+        // Servers differ in how many digits they print. The shortest text that reads back as the same number is the same
+        // everywhere.
         Reply::Double(value) => ctx.reply_bulk(value.to_string().as_bytes()),
         Reply::Bulk(bytes) => ctx.reply_bulk(bytes),
         Reply::Null => ctx.reply_null(),

@@ -1,44 +1,73 @@
 //! Threads for two kinds of work: [`Pool::fork_join`] splits work that the caller waits for, [`Pool::submit`] queues a
 //! job that nobody waits for. It knows neither filters nor a server.
 //!
-//! * Nothing here depends on a worker being there, or free. A caller runs its own fork-join and is merely helped; a job
-//!   that no worker can take is given back.
+//! * Nothing depends on a worker being free, or existing. A caller runs its own tasks, and workers only help. A job that
+//!   no worker can run is returned.
 //! * Threads start at first use. [`Pool::shutdown`] joins them all.
-//! * A worker with nothing to do spins for a few microseconds, and then sleeps until it is woken.
-//! * In a child of `fork` no worker runs, and a lock may be held for ever: a child must not call a pool.
+//! * A child process, as BGSAVE forks it, has no workers, and a lock may stay locked there forever. A child must not call
+//!   a pool.
 //!
-//! One lock guards what there is to do and who is idle, so that a wake-up cannot be lost between the two. It is held
-//! for a few instructions, or to start threads, and never while a task or a job runs.
+//! # How workers are woken
+//!
+//! An idle worker first *spins*: for 5 µs it watches for news. Then it *sleeps* on a condition variable. A worker that
+//! spins begins a task 7 µs sooner than one that sleeps, and waking it costs the caller nothing. In `Shared`:
+//!
+//! | field | what | who changes it |
+//! | --- | --- | --- |
+//! | `state` | one lock around what there is to do (`scopes`, `queue`) and who is idle (`spinning`, `sleeping`) | whoever holds the lock |
+//! | `news` | a counter outside the lock | whoever posts work, under the lock, after posting it |
+//! | `work` | the condition variable of the sleepers | |
+//!
+//! Whoever posts work takes the lock, adds the work, increments `news`, reads how many workers are spinning and sleeping,
+//! and releases the lock. The spinning ones see the news by themselves. If they are fewer than the tasks, the poster
+//! notifies sleepers for the rest.
+//!
+//! A worker takes the lock and looks for work (`take`). If there is none, it counts itself as spinning, reads `news`,
+//! releases the lock and watches `news`. Then it takes the lock again, no longer counts as spinning, and **looks for work
+//! a second time**, whether or not it saw any news. Only if there is still none does it count itself as sleeping and wait
+//! on the condition variable, which releases the lock in the same step.
+//!
+//! No wake-up is lost, because work is posted under the same lock, at one of three times:
+//!
+//! 1. Before the first look, or before the second: that look finds it. A poster that counts a worker as spinning need not
+//!    notify it for this reason: a spinning worker always looks once more before it sleeps.
+//! 2. After the worker has gone to sleep: the poster finds it counted in `sleeping`, and notifies it. Between the second
+//!    look and the wait the lock isn't released, so nothing can be posted in between.
+//! 3. While the worker runs other work: it looks again when that ends.
+//!
+//! `news` only makes a worker look sooner. It orders nothing, so it is relaxed. A worker that misses news spins to the
+//! end and then finds the work under the lock. One that sees news but finds the work taken by another goes to sleep.
+//!
+//! A caller that waits for its last tasks is woken by `unpark`, see `scope.rs`. The models in `model.rs` try all of this
+//! without spinning, which is the harder case: a lost wake-up is a deadlock there.
+//!
+//! The lock is held for a few instructions, or to start threads, and never while a task or a job runs.
 
-mod fork;
 #[cfg(all(loom, test))]
 mod model;
+mod scope;
 mod thread;
+mod wait;
 
 use crate::sync::Ordering::Relaxed;
 use crate::sync::{Condvar, Figure, Mutex, MutexGuard};
-use fork::Fork;
+use scope::Scope;
 use std::collections::VecDeque;
-use std::hint::spin_loop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use wait::{lock, spin};
 
-/// Workers that a pool has at most, beside the callers.
+/// The most workers of a pool. Callers come on top.
 pub const MAX_WORKERS: usize = 8;
-
-/// How long an idle worker, and a caller whose tasks are all taken, look for news before they sleep: about what waking
-/// them would cost. A task was begun by a worker after 1.2 µs if the worker was spinning, and after 8 µs if it slept.
-const SPIN: Duration = Duration::from_micros(5);
 
 /// Work that nobody waits for.
 pub type Job = Box<dyn FnOnce() + Send>;
 
-/// A pool of threads; see the [module](self). At first it has no workers.
+/// A pool of threads; see the [module](self).
 #[derive(Default)]
 pub struct Pool(OnceLock<Arc<Shared>>);
 
-/// What a pool has done and is doing.
+/// Metrics: what a pool is doing and has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Threads.
@@ -47,11 +76,11 @@ pub struct Figures {
     pub queued: u64,
     /// Jobs that a worker is running.
     pub running: u64,
-    /// Jobs that have ended, those that panicked among them.
+    /// Jobs that have ended, including those that panicked.
     pub jobs: u64,
-    /// Fork-joins that were open to workers.
+    /// Fork-joins that were offered to workers.
     pub forks: u64,
-    /// Jobs that panicked. The panic of a task is its caller's.
+    /// Jobs that panicked. The panic of a task goes to its caller instead.
     pub panics: u64,
 }
 
@@ -61,8 +90,9 @@ impl Pool {
         Pool(OnceLock::new())
     }
 
-    /// Sets the number of workers, up to [`MAX_WORKERS`]. More are started at the next use. Fewer: those that are idle
-    /// leave now, the others when they have ended what they do; with none left, when the queue is empty.
+    /// Sets the number of workers, up to [`MAX_WORKERS`]. Additional workers are started at the next use. Superfluous ones
+    /// leave now if they are idle, else when they have finished their work. If none are to remain, they finish the queue
+    /// first.
     pub fn resize(&self, workers: usize) {
         let shared = self.shared();
         let mut state = shared.lock();
@@ -76,23 +106,23 @@ impl Pool {
         }
     }
 
-    /// Runs `task(0..tasks)`, each index exactly once, on the caller and on idle workers; returns when all have ended.
+    /// Runs `task(0..tasks)`, each index exactly once, on the caller and on idle workers. Returns when all have ended.
     /// The caller waits only for tasks that a worker has begun. A task may call `fork_join` itself.
     ///
     /// # Panics
-    /// With the panic of a task, when all others have ended.
+    /// If a task panics, with its panic, when all others have ended.
     pub fn fork_join(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
         match tasks {
             0 => {}
             1 => task(0),
-            _ => Fork::join(tasks, task, |fork| self.shared().post(fork, tasks)),
+            _ => Scope::join(tasks, task, |scope| self.shared().post(scope, tasks)),
         }
     }
 
-    /// Queues a job. Fork-joins go before it. If it panics, that is counted, and the worker lives on.
+    /// Queues a job. Fork-joins have priority over it. If it panics, the panic is counted and the worker continues.
     ///
     /// # Errors
-    /// The job, if there is no worker to run it: the pool has none, could not start one, or is shut down.
+    /// Returns the job if there is no worker to run it: the pool has none, could not start one, or is shut down.
     pub fn submit(&self, job: Job) -> Result<(), Job> {
         let shared = self.shared();
         let mut state = shared.lock();
@@ -107,8 +137,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Ends the pool for good: runs the jobs that are queued to their end, and joins all threads. Afterwards `submit`
-    /// gives jobs back, and `fork_join` runs on the caller. Not to be called from a task or a job, which it waits for.
+    /// Ends the pool for good: finishes the queued jobs and joins all threads. Afterwards `submit` returns jobs, and
+    /// `fork_join` runs on the caller alone. A task or a job must not call it: it would wait for itself.
     pub fn shutdown(&self) {
         let shared = self.shared();
         let mut state = shared.lock();
@@ -120,7 +150,7 @@ impl Pool {
         }
     }
 
-    /// The figures, each of them read for itself, without a lock.
+    /// The metrics, each read on its own, without a lock.
     pub fn figures(&self) -> Figures {
         let Some(shared) = self.0.get() else { return Figures::default() };
         let Counters { workers, queued, running, jobs, forks, panics } = &shared.figures;
@@ -153,23 +183,23 @@ struct Shared {
     state: Mutex<State>,
     /// Where workers sleep.
     work: Condvar,
-    /// Changes whenever there may be something to do. For those who spin; nothing is read on the strength of it.
+    /// Changes whenever there may be something to do. Only those that spin read it, and it orders nothing.
     news: Figure,
     figures: Counters,
 }
 
 #[derive(Default)]
 struct State {
-    /// The fork-joins under way, and some that have been.
-    forks: Vec<Arc<Fork>>,
+    /// The fork-joins under way, and some that have ended.
+    scopes: Vec<Arc<Scope>>,
     queue: VecDeque<Job>,
     threads: Vec<crate::sync::thread::JoinHandle<()>>,
-    /// How many workers there shall be, and how many there are. No jobs are taken while none are wanted.
+    /// How many workers there should be, and how many there are. While none are wanted, jobs are refused.
     wanted: usize,
     alive: usize,
-    /// Workers that have ever been started, for their names.
+    /// The number of workers started so far, for their names.
     started: u64,
-    /// Workers that look for work and will take the lock once more before they sleep; and those that sleep.
+    /// Workers that watch for news and will look for work once more before they sleep, and workers that sleep.
     spinning: usize,
     sleeping: usize,
     closed: bool,
@@ -187,7 +217,7 @@ struct Counters {
 
 /// What a worker does next.
 enum Work {
-    Fork(Arc<Fork>),
+    Help(Arc<Scope>),
     Job(Job),
     Leave,
 }
@@ -197,7 +227,7 @@ impl Shared {
         lock(&self.state)
     }
 
-    /// Starts the workers that are missing. A system that refuses one is not asked again before the next `resize`.
+    /// Starts missing workers. If the system refuses one, there is no further attempt before the next `resize`.
     fn start(self: &Arc<Shared>, state: &mut State) {
         while state.alive < state.wanted {
             let shared = Arc::clone(self);
@@ -212,25 +242,25 @@ impl Shared {
         }
     }
 
-    /// Opens a fork to the workers, if there are any.
-    fn post(self: &Arc<Shared>, fork: &Arc<Fork>, tasks: usize) {
+    /// Offers the tasks of a scope to the workers, if there are any.
+    fn post(self: &Arc<Shared>, scope: &Arc<Scope>, tasks: usize) {
         let mut state = self.lock();
         self.start(&mut state);
-        // The caller leaves its fork behind, instead of taking the lock again to remove it.
-        state.forks.retain(|fork| fork.is_open());
-        if state.wanted == 0 || state.forks.try_reserve(1).is_err() {
+        // Callers leave their scopes here, instead of taking the lock again to remove them.
+        state.scopes.retain(|scope| scope.is_open());
+        if state.wanted == 0 || state.scopes.try_reserve(1).is_err() {
             return;
         }
-        state.forks.push(Arc::clone(fork));
+        state.scopes.push(Arc::clone(scope));
         self.figures.forks.fetch_add(1, Relaxed);
         self.wake(state, tasks - 1);
     }
 
-    /// Sees to it that `helpers` idle workers, or all, look at the state as it is now.
+    /// Makes `helpers` idle workers, or all if there are fewer, look for work.
     fn wake(&self, state: MutexGuard<'_, State>, helpers: usize) {
         self.news.fetch_add(1, Relaxed);
         let (sleeping, needed) = (state.sleeping, helpers.saturating_sub(state.spinning));
-        drop(state); // or those who wake would wait for it
+        drop(state); // or those that wake up would wait for the lock
         if needed >= sleeping && sleeping > 0 {
             self.work.notify_all();
         } else {
@@ -242,7 +272,7 @@ impl Shared {
     fn serve(&self) {
         loop {
             match self.next() {
-                Work::Fork(fork) => fork.help(),
+                Work::Help(scope) => scope.help(),
                 Work::Job(job) => self.run(job),
                 Work::Leave => return,
             }
@@ -258,7 +288,7 @@ impl Shared {
             state.spinning += 1;
             let seen = self.news.load(Relaxed);
             drop(state);
-            // Yields meanwhile: the caller that it has just helped may be waiting for this very processor.
+            // Yields the processor now and then: the caller that it has just helped may be waiting for it.
             spin(|| self.news.load(Relaxed) != seen, std::thread::yield_now);
             state = self.lock();
             state.spinning -= 1;
@@ -272,15 +302,15 @@ impl Shared {
     }
 
     fn take(&self, state: &mut State) -> Option<Work> {
-        // The last to leave leave no job behind.
+        // If all are to leave, the queue is finished first.
         if state.alive > state.wanted && (state.wanted > 0 || state.queue.is_empty()) {
             state.alive -= 1;
             self.figures.workers.store(state.alive as u64, Relaxed);
             return Some(Work::Leave);
         }
-        // Before jobs: somebody waits for it.
-        if let Some(fork) = state.forks.iter().find(|fork| fork.is_open()) {
-            return Some(Work::Fork(Arc::clone(fork)));
+        // Before jobs, because a caller waits for it.
+        if let Some(scope) = state.scopes.iter().find(|scope| scope.is_open()) {
+            return Some(Work::Help(Arc::clone(scope)));
         }
         let job = state.queue.pop_front()?;
         self.figures.queued.store(state.queue.len() as u64, Relaxed);
@@ -295,26 +325,4 @@ impl Shared {
         self.figures.running.fetch_sub(1, Relaxed);
         self.figures.jobs.fetch_add(1, Relaxed);
     }
-}
-
-/// No code that may panic runs under these locks, so what they guard is whole in any case.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Looks for news for a while, with a `pause` now and then; says whether there are any. Not in a model, where time does
-/// not pass.
-fn spin(news: impl Fn() -> bool, pause: fn()) -> bool {
-    let end = (!cfg!(all(loom, test))).then(|| Instant::now() + SPIN);
-    while end.is_some_and(|end| Instant::now() < end) {
-        // The clock costs about as much as a pause, and is asked seldom.
-        for _ in 0..8 {
-            if news() {
-                return true;
-            }
-            spin_loop();
-        }
-        pause();
-    }
-    news()
 }

@@ -1,7 +1,7 @@
-//! The pool in loom's hands.
+//! The pool under loom.
 //!
-//! A wake-up that is lost shows as a deadlock, or as threads that never end. In the models nobody spins: everybody
-//! sleeps as soon as may be, which is the harder case.
+//! A lost wake-up shows as a deadlock, or as threads that never end. In the models nobody spins: every thread sleeps as
+//! soon as it can, which is the harder case.
 
 use super::{Job, Pool};
 use crate::sync::explore;
@@ -19,12 +19,12 @@ fn marks(tasks: usize) -> Vec<AtomicUsize> {
     (0..tasks).map(|_| AtomicUsize::new(0)).collect()
 }
 
-/// `with_mut` is for one who is alone with the atomic; loom objects if a task's access did not happen before.
+/// `with_mut` needs exclusive access: loom objects if a task's access didn't happen before.
 fn assert_once(mut marks: Vec<AtomicUsize>) {
     marks.iter_mut().for_each(|mark| mark.with_mut(|mark| assert_eq!(*mark, 1)));
 }
 
-/// Hand-over and completion: what the tasks wrote is there for the caller.
+/// Hand-over and completion: the caller sees what the tasks wrote.
 #[test]
 fn every_task_runs_once_and_before_the_caller_returns() {
     explore(|| {
@@ -35,9 +35,9 @@ fn every_task_runs_once_and_before_the_caller_returns() {
     });
 }
 
-/// The second fork finds workers at work, falling asleep or asleep, and a late unpark from the first may be about.
+/// The second scope finds workers busy, falling asleep or asleep. A late unpark of the first may still come.
 #[test]
-fn forks_follow_each_other() {
+fn scopes_follow_each_other() {
     explore(|| {
         let pool = pool(1);
         for _ in 0..2 {
@@ -48,7 +48,7 @@ fn forks_follow_each_other() {
     });
 }
 
-/// Nothing but the job wakes the main thread, and nothing but the pool runs the job.
+/// Only the job wakes the main thread, and only the pool runs the job.
 #[test]
 fn no_submitted_job_is_slept_over() {
     explore(|| {
@@ -56,7 +56,7 @@ fn no_submitted_job_is_slept_over() {
         for _ in 0..2 {
             run_one(&pool);
         }
-        assert_eq!(pool.figures().panics, 0); // loom's own complaints are panics, and a job's are caught
+        assert_eq!(pool.figures().panics, 0); // loom reports with panics, and the pool catches those of a job
     });
 }
 
@@ -87,7 +87,8 @@ fn run_one(pool: &Pool) {
     }
 }
 
-/// A job that is taken has run when shutdown returns; one that is not comes back; after shutdown all come back.
+/// When shutdown returns, a job that was accepted has run, and one that wasn't has been returned. After shutdown all are
+/// returned.
 #[test]
 fn shutdown_runs_a_job_or_never_takes_it() {
     explore(|| {

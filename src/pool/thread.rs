@@ -1,4 +1,4 @@
-//! How a worker is started: named, and with no signal of the process's delivered to it.
+//! How a worker is started: with a name, and with the signals of the process blocked.
 
 use crate::sync::thread::{Builder, JoinHandle};
 use std::io;
@@ -8,7 +8,7 @@ pub(super) fn spawn(number: u64, work: impl FnOnce() + Send + 'static) -> io::Re
     without_signals(|| Builder::new().name(format!("bloomery-{number}")).spawn(work))
 }
 
-/// Whether joining a thread would not wait.
+/// Whether joining a thread would return at once.
 #[cfg(not(all(loom, test)))]
 pub(super) fn is_finished(thread: &JoinHandle<()>) -> bool {
     thread.is_finished()
@@ -20,9 +20,9 @@ pub(super) fn is_finished(_: &JoinHandle<()>) -> bool {
     false
 }
 
-/// A thread inherits the mask of the one that starts it; one that masked signals for itself would be open to them at
-/// first. Faults stay open: they belong to the thread that makes them, and blocked they would kill the process without
-/// the report that its handler writes.
+/// A thread inherits the signal mask of the thread that starts it. If it blocked signals by itself, some could arrive
+/// before that. Faults stay unblocked: they go to the thread that causes them, and if they were blocked, they would kill
+/// the process without the report that its handler writes.
 #[cfg(all(unix, not(miri)))]
 fn without_signals<R>(start: impl FnOnce() -> R) -> R {
     use std::mem::MaybeUninit;

@@ -1,19 +1,21 @@
-//! A chunk: some cells of one layer, with the place they belong to.
+//! A chunk: some cells of one array, and where they belong.
 //!
 //! ```text
 //!  0  u64   offset in the body, a multiple of 8
 //!  8  u32   length of the data, a multiple of 8
-//! 12  u32   stamp of the head that it belongs to
+//! 12  u32   stamp of the head to which it belongs
 //! 16  u32   CRC-32C of bytes 0..16 and the data
 //! 20  data  words of cells, little-endian
 //! ```
 
-use super::{DecodeError, MAX_CHUNK, take};
+use super::codec::take;
+use super::error::DecodeError;
+use super::format::MAX_CHUNK;
 
 /// Bytes before the data.
 pub(super) const PREFIX: usize = 20;
 
-/// Writes the prefix of a chunk whose data stands behind [`PREFIX`] in `piece`.
+/// Fills in the prefix of a chunk, the first [`PREFIX`] bytes of `piece`. The data follows it already.
 pub(super) fn seal(piece: &mut [u8], offset: u64, stamp: u32) {
     let Some((prefix, data)) = piece.split_first_chunk_mut::<PREFIX>() else { return };
     let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
@@ -24,7 +26,7 @@ pub(super) fn seal(piece: &mut [u8], offset: u64, stamp: u32) {
     prefix[16..20].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Reads the prefix, checks length and checksum, and gives (offset, stamp, data).
+/// Reads the prefix and checks length and checksum. Returns offset, stamp and data.
 pub(super) fn open(piece: &[u8]) -> Result<(u64, u32, &[u8]), DecodeError> {
     let wrong = DecodeError::Length("chunk");
     let mut data = piece;
@@ -46,7 +48,7 @@ pub(super) fn open(piece: &[u8]) -> Result<(u64, u32, &[u8]), DecodeError> {
     Ok((offset, stamp, data))
 }
 
-/// Length of the chunk that `bytes` begin with.
+/// Length of the chunk at the start of `bytes`.
 pub(super) fn len(bytes: &[u8]) -> Result<usize, DecodeError> {
     let wrong = DecodeError::Length("chunk");
     let field = bytes.get(8..12).and_then(|field| field.first_chunk()).ok_or(wrong)?;

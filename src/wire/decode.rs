@@ -1,15 +1,35 @@
-//! From pieces to a value.
+//! From pieces to a filter.
 
-use super::head::{self, Description};
-use super::{DecodeError, chunk};
+use super::codec::Filled;
+use super::error::DecodeError;
+use super::kind::Head;
+use super::{chunk, head};
 use crate::filter::Filter;
 use crate::mem::Words;
 
-/// Builds a value from its pieces, in order. Until [`finish`](Decoder::finish) there is no filter that anyone could
-/// ask, and a decoder that is dropped leaves nothing behind.
+/// Builds a filter from its pieces, in order. There is no filter before [`finish`](Decoder::finish), and dropping a
+/// decoder frees everything.
+///
+/// ```
+/// use bloomery::wire::{Decoder, Encoder};
+/// use bloomery::{Bloom, Spec};
+///
+/// let filter = Bloom::new(Spec::fixed(1000, 0.01))?;
+/// let mut pieces = Vec::new();
+/// Encoder::new(&filter).pieces(|piece| pieces.push(piece.to_vec()));
+///
+/// let [head, chunks @ ..] = &pieces[..] else { unreachable!("the head is always there") };
+/// let mut decoder = Decoder::new(head)?;
+/// for chunk in chunks {
+///     decoder.push(chunk)?;
+/// }
+/// assert!(decoder.is_complete());
+/// assert!(decoder.finish()?.into_bloom().is_some());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Decoder {
-    description: Description,
+    head: Head,
     /// Bytes of each array of cells.
     lens: Vec<u64>,
     /// The arrays that have begun.
@@ -20,33 +40,25 @@ pub struct Decoder {
     inside: u64,
 }
 
-/// An array of cells that is being filled.
-#[derive(Debug)]
-pub(super) struct Filled {
-    pub(super) words: Words,
-    /// Ones, counted chunk by chunk while each is in the cache: counting them at the end would read all again.
-    pub(super) ones: u64,
-}
-
 impl Decoder {
-    /// Reads the head. Allocates nothing but what the head itself takes.
+    /// Reads the head. Allocates no cells.
     ///
     /// # Errors
     /// What is wrong with the head.
     pub fn new(head: &[u8]) -> Result<Decoder, DecodeError> {
-        let description = head::decode(head)?;
-        let lens = description.arrays();
-        Ok(Decoder { description, lens, arrays: Vec::new(), offset: 0, inside: 0 })
+        let head = head::decode(head)?;
+        let lens = head.arrays();
+        Ok(Decoder { head, lens, arrays: Vec::new(), offset: 0, inside: 0 })
     }
 
-    /// Whether the pieces are those of a cuckoo filter, and not of a Bloom filter.
+    /// Whether the pieces belong to a cuckoo filter rather than a Bloom filter.
     pub fn is_cuckoo(&self) -> bool {
-        matches!(self.description, Description::Cuckoo(_))
+        matches!(self.head, Head::Cuckoo(_))
     }
 
     /// Bytes of cells that the filter will have.
     pub fn body_len(&self) -> u64 {
-        // The head's length of the body has been compared with this sum.
+        // Equals the body length in the head, which was compared with this sum.
         self.lens.iter().fold(0, |sum, len| sum.saturating_add(*len))
     }
 
@@ -55,30 +67,30 @@ impl Decoder {
         self.lens.iter().skip(self.arrays.len()).fold(0, |sum, len| sum.saturating_add(*len))
     }
 
-    /// Bytes of cells read so far; chunks come in order.
+    /// Bytes of cells read so far. Chunks come in order.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Whether every chunk has come.
+    /// Whether every chunk has been read.
     pub fn is_complete(&self) -> bool {
         self.arrays.len() == self.lens.len() && self.inside == self.current_len()
     }
 
-    /// Bytes of the newest array that has begun.
+    /// Bytes of the array that is being filled.
     fn current_len(&self) -> u64 {
         self.arrays.len().checked_sub(1).and_then(|index| self.lens.get(index)).copied().unwrap_or(0)
     }
 
-    /// Reads the next chunk. An array is allocated when its first chunk has proved sound, so that a head alone cannot
+    /// Reads the next chunk. An array is allocated once its first chunk has been checked, so that a head alone cannot
     /// ask for memory.
     ///
     /// # Errors
-    /// What is wrong with the chunk; the decoder is as it was.
+    /// What is wrong with the chunk. The decoder is unchanged then.
     pub fn push(&mut self, piece: &[u8]) -> Result<(), DecodeError> {
         let (offset, stamp, data) = chunk::open(piece)?;
-        if stamp != self.description.stamp() {
-            return Err(DecodeError::Stranger);
+        if stamp != self.head.stamp() {
+            return Err(DecodeError::StampMismatch);
         }
         if offset != self.offset || self.is_complete() {
             return Err(DecodeError::Order { expected: self.offset, found: offset });
@@ -104,19 +116,19 @@ impl Decoder {
         Ok(())
     }
 
-    /// The finished value.
+    /// The finished filter.
     ///
     /// # Errors
-    /// [`DecodeError::Length`] while chunks are missing; [`DecodeError::Field`] where cells are set that none of the
-    /// filter's operations sets.
+    /// [`DecodeError::Length`] if chunks are missing, [`DecodeError::Field`] if cells are set that no operation of the
+    /// filter sets.
     pub fn finish(self) -> Result<Filter, DecodeError> {
         if !self.is_complete() {
             return Err(DecodeError::Length("body"));
         }
-        self.description.build(self.arrays)
+        self.head.build(self.arrays)
     }
 
-    /// Reads a value whose pieces stand one behind the other, as in a file.
+    /// Reads a filter whose pieces follow each other, as in a file.
     ///
     /// # Errors
     /// What is wrong with the bytes.
@@ -126,9 +138,9 @@ impl Decoder {
         let mut decoder = Decoder::new(head)?;
         while !decoder.is_complete() {
             let piece_len = chunk::len(rest)?;
-            let (piece, behind) = rest.split_at_checked(piece_len).ok_or(DecodeError::Length("chunk"))?;
+            let (piece, next) = rest.split_at_checked(piece_len).ok_or(DecodeError::Length("chunk"))?;
             decoder.push(piece)?;
-            rest = behind;
+            rest = next;
         }
         if rest.is_empty() { decoder.finish() } else { Err(DecodeError::Length("body")) }
     }

@@ -1,31 +1,50 @@
-//! From a value to pieces.
+//! From a filter to pieces.
 
-use super::{CHUNK, chunk, head, redisbloom};
+use super::format::CHUNK;
+use super::{chunk, head, redisbloom};
 use crate::filter::foreign::Scheme;
 use crate::filter::{FilterRef, Origin};
 use crate::mem::Words;
 
-/// Writes a value piece by piece. It keeps no position: any chunk can be asked for at any time, which is what a dump
-/// over several commands needs.
+/// Writes a filter piece by piece. It has no position of its own: a caller can ask for any chunk at any time, as a dump
+/// over several commands does.
 ///
-/// What came from RedisBloom is written as RedisBloom writes it, unless [`native`](Encoder::native) is asked for.
+/// Filters from RedisBloom are written as RedisBloom writes them, unless [`native`](Encoder::native) is used.
+///
+/// ```
+/// use bloomery::wire::{Decoder, Encoder, MAGIC};
+/// use bloomery::{Bloom, Spec};
+///
+/// let filter = Bloom::new(Spec::scaling(1000, 0.01))?;
+/// let encoder = Encoder::new(&filter);
+/// assert!(encoder.head().starts_with(&MAGIC));
+///
+/// // Each chunk says where the next one begins.
+/// let (mut bytes, mut piece, mut offset) = (encoder.head().to_vec(), Vec::new(), 0);
+/// while let Some(next) = encoder.chunk(offset, &mut piece) {
+///     bytes.extend_from_slice(&piece);
+///     offset = next;
+/// }
+/// assert_eq!(bytes, encoder.to_vec());
+/// # Ok::<(), bloomery::Error>(())
+/// ```
 pub struct Encoder<'a> {
-    value: FilterRef<'a>,
+    filter: FilterRef<'a>,
     head: Vec<u8>,
     format: Format,
 }
 
-/// Whose pieces.
+/// Whose format the pieces have.
 #[derive(Clone, Copy)]
 enum Format {
-    /// Ours; each chunk carries the stamp.
+    /// Ours. Each chunk carries the stamp.
     Native {
         stamp: u32,
     },
     RedisBloom,
 }
 
-/// An array of cells, and how many bytes of it are written.
+/// An array of cells, and how many of its bytes are written.
 #[derive(Clone, Copy)]
 struct Array<'a> {
     words: &'a Words,
@@ -34,25 +53,25 @@ struct Array<'a> {
 
 impl<'a> Encoder<'a> {
     /// Prepares to write a filter of any kind, in the format of its origin.
-    pub fn new(value: impl Into<FilterRef<'a>>) -> Encoder<'a> {
-        let value = value.into();
-        let head = match value {
+    pub fn new(filter: impl Into<FilterRef<'a>>) -> Encoder<'a> {
+        let filter = filter.into();
+        let head = match filter {
             FilterRef::Foreign(filter) if matches!(filter.scheme(), Scheme::RedisBloom(_)) => {
                 redisbloom::bloom_head(filter)
             }
             FilterRef::Cuckoo(filter) if filter.spec().origin != Origin::Bloomery => {
                 redisbloom::cuckoo_head(filter)
             }
-            _ => return Encoder::native(value),
+            _ => return Encoder::native(filter),
         };
-        Encoder { value, head, format: Format::RedisBloom }
+        Encoder { filter, head, format: Format::RedisBloom }
     }
 
     /// Prepares to write a filter of any kind in our format.
-    pub fn native(value: impl Into<FilterRef<'a>>) -> Encoder<'a> {
-        let value = value.into();
-        let (head, stamp) = head::encode(value);
-        Encoder { value, head, format: Format::Native { stamp } }
+    pub fn native(filter: impl Into<FilterRef<'a>>) -> Encoder<'a> {
+        let filter = filter.into();
+        let (head, stamp) = head::encode(filter);
+        Encoder { filter, head, format: Format::Native { stamp } }
     }
 
     /// The first piece.
@@ -60,9 +79,9 @@ impl<'a> Encoder<'a> {
         &self.head
     }
 
-    /// Puts the chunk that begins at `offset` of the body into `piece` and returns the offset behind it, or `None` at
-    /// the end of the body and, in our format, at offsets where no word begins. A chunk holds at most [`CHUNK`] bytes
-    /// of one array, in RedisBloom's format [`redisbloom::MAX_PIECE`].
+    /// Puts the chunk that begins at `offset` of the body into `piece` and returns the offset of the next one. Returns
+    /// `None` at the end of the body and, in our format, if `offset` isn't a multiple of 8. A chunk has at most
+    /// [`CHUNK`] bytes of one array, in RedisBloom's format [`redisbloom::MAX_PIECE`].
     pub fn chunk(&self, offset: u64, piece: &mut Vec<u8>) -> Option<u64> {
         if matches!(self.format, Format::Native { .. }) && !offset.is_multiple_of(8) {
             return None;
@@ -70,8 +89,8 @@ impl<'a> Encoder<'a> {
         // The array that holds the offset, and the offset inside it.
         let mut inside = offset;
         let array = self.arrays().find(|array| match inside.checked_sub(array.bytes) {
-            Some(behind) => {
-                inside = behind;
+            Some(rest) => {
+                inside = rest;
                 false
             }
             None => true,
@@ -79,15 +98,15 @@ impl<'a> Encoder<'a> {
         self.write(array, offset, inside, piece)
     }
 
-    /// Puts the chunk at `offset` of the body, which is byte `inside` of `array`, into `piece`; returns the offset
-    /// behind.
+    /// Puts the chunk at `offset` of the body, which is byte `inside` of `array`, into `piece`. Returns the offset of
+    /// the next one.
     fn write(&self, array: Array<'_>, offset: u64, inside: u64, piece: &mut Vec<u8>) -> Option<u64> {
         let (prefix, most) = match self.format {
             Format::Native { .. } => (chunk::PREFIX, CHUNK as u64),
             Format::RedisBloom => (0, redisbloom::MAX_PIECE),
         };
         let len = array.bytes.saturating_sub(inside).min(most);
-        // Words are read whole; what is before the offset in the first of them, and behind the end in the last, goes.
+        // Words are read whole. Bytes of the first word before the offset, and of the last after the end, are removed.
         let skipped = usize::try_from(inside % 8).ok()?;
         let end = usize::try_from(len).ok()?.checked_add(skipped)?;
         piece.clear();
@@ -101,7 +120,7 @@ impl<'a> Encoder<'a> {
         offset.checked_add(len)
     }
 
-    /// Hands every chunk to `sink` in order, with the offset behind it.
+    /// Hands every chunk to `sink` in order, with the offset of the next one.
     pub fn chunks(&self, mut sink: impl FnMut(u64, &[u8])) {
         let (mut start, mut piece) = (0u64, Vec::new());
         for array in self.arrays() {
@@ -126,9 +145,9 @@ impl<'a> Encoder<'a> {
 
     /// The arrays as they are written.
     fn arrays(&self) -> impl Iterator<Item = Array<'a>> {
-        let (value, format) = (self.value, self.format);
-        value.arrays().enumerate().map(move |(index, words)| {
-            let bytes = match (format, value) {
+        let (filter, format) = (self.filter, self.format);
+        filter.arrays().enumerate().map(move |(index, words)| {
+            let bytes = match (format, filter) {
                 (Format::RedisBloom, FilterRef::Foreign(filter)) => {
                     filter.links().get(index).map(|link| link.spec().bytes)
                 }

@@ -3,7 +3,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
-use bloomery::wire::redisbloom::{Sink, Source};
+use bloomery::wire::{Sink, Source};
 use std::collections::VecDeque;
 
 /// One field.

@@ -6,8 +6,8 @@
 use crate::error::Failure;
 use crate::scan::KeyType;
 use bloomery::Filter;
-use bloomery::wire::redisbloom::{Source, load_bloom, load_cuckoo};
-use bloomery::wire::{DecodeError, Decoder, import};
+use bloomery::wire::redisbloom::{load_bloom, load_cuckoo};
+use bloomery::wire::{DecodeError, Decoder, Source, import};
 use crc::{CRC_64_REDIS, Crc, Digest, Table};
 use std::io::{ErrorKind, Read};
 

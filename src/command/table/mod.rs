@@ -5,53 +5,28 @@ mod cuckoo;
 
 use ArgumentKind::{PureToken, Text};
 
-/// The commands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "they are the commands' names")]
-pub enum Command {
-    Reserve,
-    Insert,
-    Add,
-    Madd,
-    Addnx,
-    Exists,
-    Mexists,
-    Test,
-    Mtest,
-    Del,
-    Mdel,
-    Count,
-    Rotate,
-    Age,
-    Clear,
-    Card,
-    Info,
-    Debug,
-    Feedback,
-    Bulkadd,
-    Bulktest,
-    Merge,
-    Intersect,
-    Equal,
-    Scandump,
-    Loadchunk,
-    Import,
-    Load,
-    Rebuild,
-    CfReserve,
-    CfAdd,
-    CfAddnx,
-    CfInsert,
-    CfInsertnx,
-    CfExists,
-    CfMexists,
-    CfDel,
-    CfCount,
-    CfCompact,
-    CfInfo,
-    CfDebug,
-    CfScandump,
-    CfLoadchunk,
+/// Defines the commands, and `for_each_command!(then)`, which passes all of them to the macro `then`.
+macro_rules! commands {
+    ($($command:ident)*) => {
+        /// The commands.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "they are the commands' names")]
+        pub enum Command { $($command),* }
+
+        #[cfg(feature = "module")]
+        macro_rules! for_each_command {
+            ($then:ident) => { $then!($($command)*) };
+        }
+        #[cfg(feature = "module")]
+        pub(crate) use for_each_command;
+    };
+}
+
+commands! {
+    Reserve Insert Add Madd Addnx Exists Mexists Test Mtest Del Mdel Count Rotate Age Clear Card
+    Info Debug Feedback Bulkadd Bulktest Merge Intersect Equal Scandump Loadchunk Import Load
+    Rebuild CfReserve CfAdd CfAddnx CfInsert CfInsertnx CfExists CfMexists CfDel CfCount CfCompact
+    CfInfo CfDebug CfScandump CfLoadchunk
 }
 
 /// Which filters a command is for: the first part of its name.

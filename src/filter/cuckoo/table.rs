@@ -214,11 +214,7 @@ impl Table {
     }
 
     pub(super) fn snapshot(&self) -> Result<Table, Error> {
-        let copy = Table::new(self.buckets, self.bucket_size)?;
-        for (to, from) in copy.words.iter().zip(self.words.iter()) {
-            to.store(from.load(Relaxed), Relaxed);
-        }
-        Ok(copy)
+        Ok(Table { words: self.words.copy()?, ..*self })
     }
 }
 

@@ -304,10 +304,6 @@ impl Link {
     }
 
     pub(super) fn snapshot(&self) -> Result<Link, Error> {
-        let words = Words::zeroed(self.words.len() as u64)?;
-        for (to, from) in words.iter().zip(self.words.iter()) {
-            to.store(from.load(Relaxed), Relaxed);
-        }
-        Ok(Link { words, ..*self })
+        Ok(Link { words: self.words.copy()?, ..*self })
     }
 }

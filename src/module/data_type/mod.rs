@@ -1,86 +1,87 @@
 //! The data types: what the server calls to save, load, copy, measure and free a filter.
 //!
-//! `bloomery1` holds whatever has no other home. A filter that came from RedisBloom or valkey-bloom stays of their
-//! type, in their encoding, so that it can go back; see [`Home`]. A value is a `Box<Filter>` in all of them. The
-//! callbacks may run in a forked child (save, rewrite) or on the lazy-free thread (free); none takes a lock.
+//! Filters from RedisBloom or valkey-bloom keep the type and the encoding that they had there, so that they can go back.
+//! All others are of our own type `bloomery1`; see [`DataType`]. A value of any of the types is a `Box<Filter>`. The
+//! callbacks may run in a forked child (save, rewrite) or on the lazy-free thread (free). None takes a lock.
 
 mod stream;
 
-use super::api::server;
-use super::commands::name_of;
-use super::info::{PAYLOADS_REFUSED, filters_like};
+use super::names::name_of;
+use super::server::server;
 use super::{guard, log, reclaim};
 use crate::command::{Namespace, each_piece, load_command};
 use crate::filter::foreign::Scheme;
-use crate::filter::{Filter, Origin};
-use crate::wire::redisbloom::{self, Sink, Source};
-use crate::wire::{Decoder, Encoder, VERSION, import};
+use crate::filter::{Filter, LiveRef, Origin};
+use crate::metrics::{FILTERS, Gauge, PAYLOADS_REFUSED};
+use crate::params::Family;
+use crate::wire::{Decoder, Encoder, Sink, Source, VERSION, import, redisbloom};
 use redis_module::raw;
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use stream::Stream;
 
-/// Bytes whose freeing the server counts as one unit of effort; from 64 units on it frees on another thread.
+/// Bytes that we call one unit of effort to free. The server frees values of more than 64 units on another thread.
 const BYTES_PER_EFFORT: usize = 4096;
 
-/// The data types, each known in RDB files by nine characters of 64.
+/// The data types. RDB files identify each by a name of nine characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Home {
+enum DataType {
     Native,
     RedisBloom,
     RedisBloomCuckoo,
     ValkeyBloom,
 }
 
-impl Home {
-    const ALL: [Home; 4] = [Home::Native, Home::RedisBloom, Home::RedisBloomCuckoo, Home::ValkeyBloom];
+impl DataType {
+    const ALL: [DataType; 4] =
+        [DataType::Native, DataType::RedisBloom, DataType::RedisBloomCuckoo, DataType::ValkeyBloom];
 
     fn name(self) -> &'static CStr {
         match self {
-            Home::Native => c"bloomery1",
-            Home::RedisBloom => c"MBbloom--",
-            Home::RedisBloomCuckoo => c"MBbloomCF",
-            Home::ValkeyBloom => c"bloomfltr",
+            DataType::Native => c"bloomery1",
+            DataType::RedisBloom => c"MBbloom--",
+            DataType::RedisBloomCuckoo => c"MBbloomCF",
+            DataType::ValkeyBloom => c"bloomfltr",
         }
     }
 
-    /// The encoding that is written, and the newest that is read.
+    /// The version of the encoding that is written, and the newest that is read.
     fn encoding(self) -> c_int {
         match self {
-            Home::Native => VERSION.into(),
+            DataType::Native => VERSION.into(),
             #[allow(clippy::cast_possible_wrap, reason = "it is 4")]
-            Home::RedisBloom | Home::RedisBloomCuckoo => redisbloom::ENCODING as c_int,
-            Home::ValkeyBloom => 1,
+            DataType::RedisBloom | DataType::RedisBloomCuckoo => redisbloom::ENCODING as c_int,
+            DataType::ValkeyBloom => 1,
         }
     }
 
     fn load(self) -> Load {
         match self {
-            Home::Native => load_native,
-            Home::RedisBloom => load_redisbloom,
-            Home::RedisBloomCuckoo => load_redisbloom_cuckoo,
-            Home::ValkeyBloom => load_valkey_bloom,
+            DataType::Native => load_native,
+            DataType::RedisBloom => load_redisbloom,
+            DataType::RedisBloomCuckoo => load_redisbloom_cuckoo,
+            DataType::ValkeyBloom => load_valkey_bloom,
         }
     }
 
     fn save(self) -> Save {
         match self {
-            Home::Native => save_native,
-            Home::RedisBloom | Home::RedisBloomCuckoo | Home::ValkeyBloom => save_foreign,
+            DataType::Native => save_native,
+            DataType::RedisBloom | DataType::RedisBloomCuckoo | DataType::ValkeyBloom => save_foreign,
         }
     }
 
-    fn of(value: &Filter) -> Home {
-        // One that is being rebuilt is ours, wherever it came from: no other system's encoding has room for a shadow.
+    fn of(value: &Filter) -> DataType {
+        // A filter that is being rebuilt is ours, wherever it came from: no other system's encoding has a shadow.
         match value {
-            Filter::Cuckoo(filter) if filter.spec().origin != Origin::Bloomery => Home::RedisBloomCuckoo,
+            Filter::Cuckoo(filter) if filter.spec().origin != Origin::Bloomery => DataType::RedisBloomCuckoo,
             Filter::Foreign(filter) => match filter.scheme() {
-                Scheme::RedisBloom(_) => Home::RedisBloom,
-                Scheme::ValkeyBloom { .. } => Home::ValkeyBloom,
-                _ => Home::Native,
+                Scheme::RedisBloom(_) => DataType::RedisBloom,
+                Scheme::ValkeyBloom { .. } => DataType::ValkeyBloom,
+                _ => DataType::Native,
             },
-            _ => Home::Native,
+            _ => DataType::Native,
         }
     }
 }
@@ -88,62 +89,68 @@ impl Home {
 type Load = unsafe extern "C" fn(*mut raw::RedisModuleIO, c_int) -> *mut c_void;
 type Save = unsafe extern "C" fn(*mut raw::RedisModuleIO, *mut c_void);
 
-/// The types as the server knows them, in the order of [`Home::ALL`]; null for one that another module has. Relaxed:
-/// written once, before any command can run.
-static HANDLES: [AtomicPtr<raw::RedisModuleType>; Home::ALL.len()] =
-    [const { AtomicPtr::new(ptr::null_mut()) }; Home::ALL.len()];
+/// The server's handles of the types, in the order of [`DataType::ALL`]. Null for a type that another module has.
+/// Relaxed: written once, before any command can run.
+static HANDLES: [AtomicPtr<raw::RedisModuleType>; DataType::ALL.len()] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; DataType::ALL.len()];
 
 /// Whether a type is one of ours.
 #[inline(always)]
 pub(super) fn is_ours(other: *mut raw::RedisModuleType) -> bool {
-    // The first is by far the most frequent.
+    // The first is by far the most common.
     !other.is_null() && HANDLES.iter().any(|handle| handle.load(Relaxed) == other)
 }
 
-/// The type of a key for this value. What has lost its home to another module lives with ours.
+/// The type of a key with this value: ours, if another module has the value's own type.
 pub(super) fn handle_for(value: &Filter) -> *mut raw::RedisModuleType {
     let [native, ..] = &HANDLES;
-    let home = HANDLES.get(Home::of(value) as usize).map_or(ptr::null_mut(), |handle| handle.load(Relaxed));
-    if home.is_null() { native.load(Relaxed) } else { home }
+    let own =
+        HANDLES.get(DataType::of(value) as usize).map_or(ptr::null_mut(), |handle| handle.load(Relaxed));
+    if own.is_null() { native.load(Relaxed) } else { own }
 }
 
-/// Registers the types; the error names our own if the server refuses it. That another module has one of the others is
-/// said in the log: its data then goes there.
+/// Registers the types. It is an error if the server refuses our own. If another module has one of the others, that
+/// module loads its data, and the log says so.
 ///
 /// # Safety
 /// `ctx` is the context of a running `RedisModule_OnLoad`.
 pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), String> {
-    for (home, handle) in Home::ALL.into_iter().zip(&HANDLES) {
+    for (data_type, handle) in DataType::ALL.into_iter().zip(&HANDLES) {
         let mut methods = raw::RedisModuleTypeMethods {
             version: raw::REDISMODULE_TYPE_METHOD_VERSION.into(),
-            rdb_load: Some(home.load()),
-            rdb_save: Some(home.save()),
+            rdb_load: Some(data_type.load()),
+            rdb_save: Some(data_type.save()),
             aof_rewrite: Some(aof_rewrite),
             mem_usage: Some(mem_usage),
             digest: Some(digest),
             free: Some(free),
+            // All that is saved belongs to a key.
             aux_load: None,
             aux_save: None,
+            aux_save2: None,
             aux_save_triggers: 0,
             free_effort: Some(free_effort),
+            // Nothing outside the key refers to its value, so unlinking it has no further work.
             unlink: None,
             copy: Some(copy),
+            // No server that the tests can run has the allocator that defragmentation needs; see docs/DESIGN.md.
             defrag: None,
+            // These differ from those above in getting the key's name and database, which no filter needs.
             mem_usage2: None,
             free_effort2: None,
             unlink2: None,
             copy2: None,
-            aux_save2: None,
         };
-        let name = home.name();
+        let name = data_type.name();
         // SAFETY: the server copies the methods.
-        let registered =
-            unsafe { server!(RedisModule_CreateDataType(ctx, name.as_ptr(), home.encoding(), &mut methods)) };
+        let registered = unsafe {
+            server!(RedisModule_CreateDataType(ctx, name.as_ptr(), data_type.encoding(), &mut methods))
+        };
         handle.store(registered, Relaxed);
         let name = name.to_string_lossy();
-        match (registered.is_null(), home) {
+        match (registered.is_null(), data_type) {
             (false, _) => {}
-            (true, Home::Native) => {
+            (true, DataType::Native) => {
                 return Err(format!("the data type {name} is taken: is Bloomery loaded twice?"));
             }
             (true, _) => log::notice(&format!(
@@ -155,9 +162,23 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), Strin
     Ok(())
 }
 
-/// Gives a value to the server, which calls [`free`] for it once. Meanwhile it is counted.
+/// Where filters of this kind are counted. A filter that is being rebuilt counts as its live filter.
+fn gauge_of(filter: &Filter) -> &'static Gauge {
+    match filter.live() {
+        None => &FILTERS.cuckoo,
+        Some(LiveRef::Foreign(_)) => &FILTERS.foreign,
+        Some(LiveRef::Bloom(filter)) => match filter.spec().family {
+            _ if filter.spec().cell.counts() => &FILTERS.counting,
+            Family::Fixed(_) => &FILTERS.fixed,
+            Family::Scaling { .. } => &FILTERS.scaling,
+            Family::Window { .. } => &FILTERS.window,
+        },
+    }
+}
+
+/// Gives a value to the server, which calls [`free`] for it once. It is counted until then.
 pub(super) fn give(value: Filter) -> *mut c_void {
-    filters_like(&value).add(1);
+    gauge_of(&value).add(1);
     Box::into_raw(Box::new(value)).cast()
 }
 
@@ -168,20 +189,20 @@ pub(super) fn give(value: Filter) -> *mut c_void {
 pub(super) unsafe fn take(value: *mut c_void) -> Box<Filter> {
     // SAFETY: the caller's contract.
     let value = unsafe { Box::from_raw(value.cast::<Filter>()) };
-    filters_like(&value).sub(1);
+    gauge_of(&value).sub(1);
     value
 }
 
-/// Changes a value that the server has, which may be of another kind from then on, and is counted as such.
+/// Changes a value that the server has. If the change turns it into another kind, it is counted as that kind.
 pub(super) fn change<R>(value: &mut Filter, change: impl FnOnce(&mut Filter) -> R) -> R {
-    let before = filters_like(value);
+    let before = gauge_of(value);
     let result = change(value);
     before.sub(1);
-    filters_like(value).add(1);
+    gauge_of(value).add(1);
     result
 }
 
-/// Runs a load. Null makes the server refuse the file or payload; nothing is left behind.
+/// Runs a load. If it returns null, the server refuses the file or payload. Nothing remains in memory then.
 fn load(work: impl FnOnce() -> Result<Filter, String>) -> *mut c_void {
     match guard::call("load", work, || Err("internal error".to_owned())) {
         Ok(value) => give(value),
@@ -196,7 +217,7 @@ fn load(work: impl FnOnce() -> Result<Filter, String>) -> *mut c_void {
 /// Reads what [`save_native`] wrote.
 unsafe extern "C" fn load_native(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut c_void {
     load(|| {
-        if encoding > Home::Native.encoding() {
+        if encoding > DataType::Native.encoding() {
             return Err(format!("encoding version {encoding} is newer than {VERSION}"));
         }
         // SAFETY: `io` is the stream that the server passed in.
@@ -234,7 +255,7 @@ unsafe extern "C" fn load_valkey_bloom(io: *mut raw::RedisModuleIO, encoding: c_
     })
 }
 
-/// What a pointer of the server's points at.
+/// The filter at which one of the server's pointers points.
 ///
 /// # Safety
 /// `value` is one of ours and alive for `'a`.
@@ -243,10 +264,10 @@ unsafe fn read<'a>(value: *const c_void) -> &'a Filter {
     unsafe { &*value.cast::<Filter>() }
 }
 
-/// What has been written of a value cannot be read. A child that writes a file ends here, as one that found the disk
-/// full: the server says so, and keeps the last good file.
+/// Called when saving has panicked, so that what was written of the value cannot be read. A child that writes a file ends
+/// here, like one that finds the disk full: the server reports it and keeps the last good file.
 fn give_up_saving() {
-    // SAFETY: plain calls; without a context the server gives the flags of the process. A child ends by _exit.
+    // SAFETY: plain calls. Without a context the server returns the flags of the process. A child ends by _exit.
     unsafe {
         let flags = server!(RedisModule_GetContextFlags(ptr::null_mut())).unsigned_abs();
         if flags & raw::REDISMODULE_CTX_FLAGS_IS_CHILD != 0 {
@@ -281,7 +302,7 @@ unsafe extern "C" fn save_foreign(io: *mut raw::RedisModuleIO, value: *mut c_voi
                 }
                 Filter::Foreign(filter) => redisbloom::save_bloom(&mut stream, filter),
                 Filter::Cuckoo(filter) => redisbloom::save_cuckoo(&mut stream, filter),
-                // No filter of ours is of such a type, and none that is being rebuilt.
+                // `DataType::of` gives these our own type.
                 Filter::Bloom(_) | Filter::Rebuild(_) => {}
             }
         },
@@ -338,7 +359,7 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
             // SAFETY: the server passes a value of ours.
             let value = unsafe { read(value) };
             Encoder::new(value).pieces(|piece| {
-                // SAFETY: the digest is valid; the bytes are only read.
+                // SAFETY: the digest is valid, and the bytes are only read.
                 unsafe {
                     server!(RedisModule_DigestAddStringBuffer(digest, piece.as_ptr().cast(), piece.len()))
                 };
@@ -366,7 +387,7 @@ unsafe extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *cons
     guard::call("free-effort", || (unsafe { read(value) }.allocated() / BYTES_PER_EFFORT).max(1), || 1)
 }
 
-/// Null where there is no memory for a second one: COPY then fails and the server lives.
+/// Returns null if there is no memory for a second filter. COPY then fails, and the server keeps running.
 unsafe extern "C" fn copy(
     _from: *mut raw::RedisModuleString,
     _to: *mut raw::RedisModuleString,

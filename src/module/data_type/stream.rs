@@ -1,7 +1,7 @@
 //! The RDB stream of a running load or save, as fields.
 
-use crate::module::api::server;
-use crate::wire::redisbloom::{Sink, Source};
+use crate::module::server::server;
+use crate::wire::{Sink, Source};
 use redis_module::raw;
 use std::ffi::c_char;
 use std::ptr;
@@ -13,12 +13,12 @@ pub(super) struct Stream {
 
 impl Stream {
     /// # Safety
-    /// `io` is the stream of the running callback, and this does not outlive it.
+    /// `io` is the stream of the running callback, and the `Stream` doesn't outlive that callback.
     pub(super) unsafe fn new(io: *mut raw::RedisModuleIO) -> Stream {
         Stream { io }
     }
 
-    /// The value, unless the stream has ended or holds something else there.
+    /// The value, unless the stream has ended or has a field of another type there.
     fn checked<T>(&self, value: T) -> Option<T> {
         // SAFETY: the stream is valid.
         (unsafe { server!(RedisModule_IsIOError(self.io)) } == 0).then_some(value)
@@ -27,7 +27,7 @@ impl Stream {
 
 impl Source for Stream {
     fn unsigned(&mut self) -> Option<u64> {
-        // SAFETY: the stream is valid; after an error it gives 0.
+        // SAFETY: the stream is valid. After an error it returns 0.
         let value = unsafe { server!(RedisModule_LoadUnsigned(self.io)) };
         self.checked(value)
     }
@@ -40,7 +40,7 @@ impl Source for Stream {
 
     fn string<R>(&mut self, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let mut len = 0;
-        // SAFETY: the stream is valid; after an error the buffer must not be used, and is null.
+        // SAFETY: the stream is valid. After an error the buffer is null.
         let start = unsafe { server!(RedisModule_LoadStringBuffer(self.io, &mut len)) };
         let string = Loaded { start, len };
         self.checked(())?;

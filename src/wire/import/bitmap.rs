@@ -1,19 +1,19 @@
-//! Bitmaps that were filled with SETBIT: the string has no header, so everything else is said by whoever imports it. A
-//! string is as long as its last set bit needs, so one that is short only has zeros missing.
+//! Bitmaps that were filled with SETBIT. The string has no header, so the caller gives all parameters. It ends with its
+//! last set bit: what a short string lacks are zeros.
 
-use super::super::DecodeError;
 use crate::filter::foreign::{BitOrder, Encoding, Foreign, Growth, Link, LinkSpec, Scheme};
 use crate::params::limits;
+use crate::wire::error::DecodeError;
 
-/// Probes that go-zero has always made.
+/// The number of probes in every release of go-zero.
 pub const GO_ZERO_PROBES: u32 = 14;
 
 /// go-zero's filter of `bits` bits.
 ///
 /// # Errors
-/// [`DecodeError::Field`] for numbers that no such filter has, [`DecodeError::Length`] for a string that is too long.
+/// [`DecodeError::Field`] for parameters that no such filter has, [`DecodeError::Length`] for a string that is too long.
 pub fn go_zero(bits: u64, probes: u32, bitmap: &[u8]) -> Result<Foreign, DecodeError> {
-    // The probe's number is one byte of what is hashed.
+    // What is hashed contains the number of the probe, as one byte.
     if probes == 0 || probes > 256 {
         return Err(DecodeError::Field("MAPS"));
     }

@@ -6,11 +6,12 @@
 //! 16  u64      length L of the bitset in bits, usually m
 //! 24  u64 …    words, bit p in word p/64 from the lowest up
 //! ```
-//! Length and words are big-endian, unless the program that wrote them had called `bitset.LittleEndian()`.
+//! Length and words are big-endian, unless the program that wrote them called `bitset.LittleEndian()`.
 
-use super::super::{DecodeError, take};
 use crate::filter::foreign::{BitOrder, Encoding, Foreign, Growth, Link, LinkSpec, Scheme};
 use crate::params::limits;
+use crate::wire::codec::take;
+use crate::wire::error::DecodeError;
 
 /// Reads what `WriteTo` and `MarshalBinary` write.
 ///
@@ -32,7 +33,7 @@ pub fn bloom_v3(blob: &[u8]) -> Result<Foreign, DecodeError> {
     }
     let probes = u32::try_from(probes).ok().filter(|k| (1..=limits::MAX_FOREIGN_PROBES).contains(k));
     let probes = probes.ok_or(DecodeError::Field("k"))?;
-    // A probe behind the bitset finds a bit that is not set. Far behind it there is no filter, only a lie.
+    // A probe past the end of the bitset finds a bit that isn't set. A length that is far too short isn't a filter's.
     if bits == 0 || bits > length.saturating_add(64).saturating_mul(2) {
         return Err(DecodeError::Field("m"));
     }

@@ -7,16 +7,17 @@
 //! 6  u64 BE … words, bit p in word p/64 from the lowest up
 //! ```
 
-use super::super::{DecodeError, take};
 use crate::filter::foreign::{BitOrder, Encoding, Foreign, Growth, Link, LinkSpec, Scheme};
+use crate::wire::codec::take;
+use crate::wire::error::DecodeError;
 
-/// Reads what `writeTo` writes. The file does not say which funnel the items went through; `encoding` does.
+/// Reads what `writeTo` writes. The file doesn't say which funnel the items went through, so `encoding` does.
 ///
 /// # Errors
 /// What is wrong with it.
 pub fn guava(blob: &[u8], encoding: Encoding) -> Result<Foreign, DecodeError> {
     let short = DecodeError::Length("bloom filter");
-    // What java.io.ObjectOutputStream begins with.
+    // The first bytes of a java.io.ObjectOutputStream.
     if blob.starts_with(&[0xac, 0xed, 0, 5]) {
         return Err(DecodeError::Field(
             "strategy: this is Java's serialization; BloomFilter.writeTo is wanted",

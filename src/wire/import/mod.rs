@@ -1,8 +1,8 @@
-//! Files and values of other systems, read into filters that answer as the originals do.
+//! Reads other systems' files and values into filters that answer as the originals do.
 //!
-//! | file | of |
+//! | module | reads |
 //! | --- | --- |
-//! | `bitmap` | go-zero and Redisson: a string of bits, and numbers that stand elsewhere |
+//! | `bitmap` | go-zero and Redisson: a string of bits, with parameters kept elsewhere |
 //! | `bloom_v3` | bits-and-blooms/bloom v2 and v3: `WriteTo`, `MarshalBinary` |
 //! | `guava` | Guava: `writeTo` |
 //! | `valkey_bloom` | valkey-bloom: its RDB fields, and the payload of its BF.LOAD |
@@ -12,10 +12,9 @@ mod bloom_v3;
 mod guava;
 mod valkey_bloom;
 
-pub(super) use valkey_bloom::spec_at_home;
-
 pub use bloom_v3::bloom_v3;
 pub use guava::guava;
+pub(super) use valkey_bloom::spec_at_home;
 pub use valkey_bloom::{
     load as load_valkey_bloom, payload as valkey_bloom_payload, save as save_valkey_bloom,
 };

@@ -10,20 +10,21 @@
 //! 45  bitmap, from the lowest bit up
 //! ```
 
-use super::super::redisbloom::{Sink, Source};
-use super::super::{DecodeError, take};
 use crate::filter::foreign::{BitOrder, Encoding, Foreign, Growth, Link, LinkSpec, Scheme};
 use crate::math;
+use crate::wire::codec::take;
+use crate::wire::error::DecodeError;
+use crate::wire::stream::{Sink, Source};
 
-/// Version of the blob, and of the payload.
+/// The version of the blob, and of the payload.
 const VERSION: u8 = 1;
 
-/// Probes that a blob may ask for; its sizing never comes near it.
+/// The most probes of a blob. valkey-bloom's sizing never comes near it.
 const MAX_PROBES: u32 = 2048;
 
 const END: DecodeError = DecodeError::Length("payload");
 
-/// What stands before the filters.
+/// What precedes the filters.
 struct Chain {
     expansion: u32,
     error_rate: f64,
@@ -31,7 +32,7 @@ struct Chain {
     is_seed_random: bool,
 }
 
-/// Error rate of a filter, by its place.
+/// The error rate of filter `index`.
 fn rate_of(index: usize, error_rate: f64, tightening: f64) -> f64 {
     let power = u32::try_from(index).unwrap_or(u32::MAX);
     (error_rate * math::power(tightening, power)).max(f64::MIN_POSITIVE)
@@ -61,7 +62,7 @@ impl Chain {
     }
 }
 
-/// Reads a blob; `items` is `None` for a filter that is full.
+/// Reads a blob. `items` is `None` for a filter that is full.
 fn filter(
     blob: &[u8],
     error_rate: f64,
@@ -105,7 +106,7 @@ fn link_spec(
     Ok(LinkSpec { capacity, error_rate, ..LinkSpec::bitmap(bits, probes) })
 }
 
-/// What the fields say of link `index`, if they can say what `spec` does.
+/// What the fields say of link `index`, if they can express what `spec` says.
 pub(in crate::wire) fn spec_at_home(
     index: usize,
     error_rate: f64,
@@ -172,7 +173,7 @@ pub fn save(to: &mut impl Sink, filter: &Foreign) {
     }
 }
 
-/// Reads the payload of BF.LOAD, as its AOF files hold it. Bytes behind it are ignored, as there.
+/// Reads the payload of BF.LOAD, as in valkey-bloom's AOF files. Bytes after it are ignored, as valkey-bloom does.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -193,11 +194,11 @@ pub fn payload(bytes: &[u8]) -> Result<Foreign, DecodeError> {
     let mut filters = Vec::new();
     for index in 0..count {
         let len = usize::try_from(word(&mut rest)?).map_err(|_| END)?;
-        let (blob, behind) = rest.split_at_checked(len).ok_or(END)?;
-        rest = behind;
+        let (blob, next) = rest.split_at_checked(len).ok_or(END)?;
+        rest = next;
         let items = word(&mut rest)?;
         let capacity = word(&mut rest)?;
-        // The fields have no place for the items of a filter that is not the newest: it is full.
+        // The RDB fields have the number of items only for the newest filter. All others are full.
         let is_last = index.checked_add(1) == Some(count);
         let items = if is_last { Some(items) } else { None };
         filters.push(filter(blob, chain.rate_of(filters.len()), capacity, items)?);

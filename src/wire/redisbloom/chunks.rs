@@ -1,17 +1,17 @@
-//! The headers and chunks of SCANDUMP and LOADCHUNK. A chunk is bytes of the bit arrays, laid end to end, and carries
-//! neither its place nor a checksum: its place is the iterator that comes with it.
+//! The headers and chunks of SCANDUMP and LOADCHUNK. A chunk is bytes of the bit arrays, laid end to end. It contains
+//! neither its position nor a checksum: the iterator that comes with it gives the position.
 
-use super::super::{DecodeError, take};
-use super::fields::marked_deletes;
-use super::{RawCuckoo, RawLink, plan};
+use super::raw::{OLD_HASH, RawCuckoo, RawLink, marked_deletes, plan};
 use crate::filter::foreign::{Encoding, Foreign, Growth, Link, LinkSpec, Scheme};
 use crate::filter::{Cuckoo, CuckooSpec, Filter};
 use crate::mem::Words;
+use crate::wire::codec::take;
+use crate::wire::error::DecodeError;
 
-/// Bytes of the largest chunk.
+/// The most bytes in one chunk.
 pub const MAX_PIECE: u64 = 16 << 20;
 
-/// Header of a Bloom filter, as since 2.2.1.
+/// The header of a Bloom filter, as RedisBloom writes it since 2.2.1.
 pub(in crate::wire) fn bloom_head(filter: &Foreign) -> Vec<u8> {
     let (options, growth) = match filter.growth() {
         Growth::RedisBloom { options, growth } => (options, growth),
@@ -36,7 +36,7 @@ pub(in crate::wire) fn bloom_head(filter: &Foreign) -> Vec<u8> {
     head
 }
 
-/// Header of a cuckoo filter, as since 2.2.11.
+/// The header of a cuckoo filter, as RedisBloom writes it since 2.2.11.
 pub(in crate::wire) fn cuckoo_head(filter: &Cuckoo) -> Vec<u8> {
     let spec = filter.spec();
     let mut head = Vec::new();
@@ -52,37 +52,37 @@ pub(in crate::wire) fn cuckoo_head(filter: &Cuckoo) -> Vec<u8> {
 
 /// What a header says.
 #[derive(Debug)]
-enum Description {
+enum DumpHead {
     Bloom { options: u32, growth: u32, links: Vec<(LinkSpec, u64)> },
     Cuckoo { spec: CuckooSpec, buckets: Vec<u64>, deletes: u64 },
 }
 
-/// Builds a filter from a header and chunks, which may come in any order and repeat each other; it is complete when
-/// they cover all bits.
+/// Builds a filter from a header and chunks. Chunks may come in any order, overlap and repeat. The filter is complete
+/// when they cover all bits.
 #[derive(Debug)]
 pub struct Loader {
-    description: Description,
+    head: DumpHead,
     /// Bytes of each bit array.
     lens: Vec<u64>,
-    /// The arrays, allocated as their first chunk comes.
+    /// The arrays, each allocated with its first chunk.
     arrays: Vec<Option<Words>>,
-    /// What has come: ranges of the body, apart and in order.
+    /// What has been loaded: ranges of the body in order, with gaps between them.
     covered: Vec<(u64, u64)>,
 }
 
 impl Loader {
-    /// Reads a header of a Bloom filter, of any of three generations that differ in length.
+    /// Reads the header of a Bloom filter. It has had three forms, which differ in length.
     ///
     /// # Errors
     /// What is wrong with it.
     pub fn bloom(head: &[u8]) -> Result<Loader, DecodeError> {
         let short = DecodeError::Length("header");
         let mut rest = head;
-        // The number of items is that of the links.
+        // The number of items: the links have it too.
         let _: [u8; 8] = take(&mut rest).ok_or(short)?;
         let count = u32::from_le_bytes(take(&mut rest).ok_or(short)?);
         let options = u32::from_le_bytes(take(&mut rest).ok_or(short)?);
-        // (bytes before the links, bytes of a link): 2.2.1 and later, 2.2.0, and before.
+        // (bytes before the links, bytes of a link): since 2.2.1, in 2.2.0, before 2.2.0.
         let generations = [(20u64, 53u64), (20, 49), (16, 49)];
         let len = |(fixed, link): (u64, u64)| link.checked_mul(count.into())?.checked_add(fixed);
         let is_it = |generation: &(u64, u64)| len(*generation) == Some(head.len() as u64);
@@ -113,16 +113,16 @@ impl Loader {
             links.push((raw.spec()?, raw.items));
         }
         let lens = links.iter().map(|(spec, _)| spec.bytes).collect();
-        Loader::new(Description::Bloom { options, growth, links }, lens)
+        Loader::new(DumpHead::Bloom { options, growth, links }, lens)
     }
 
-    /// Reads a header of a cuckoo filter.
+    /// Reads the header of a cuckoo filter.
     ///
     /// # Errors
     /// What is wrong with it.
     pub fn cuckoo(head: &[u8]) -> Result<Loader, DecodeError> {
         let short = DecodeError::Length("header");
-        // Versions 2.2.0 to 2.2.10 wrote an address behind it.
+        // Versions 2.2.0 to 2.2.10 wrote an address after it.
         if head.len() != 38 && head.len() != 46 {
             return Err(short);
         }
@@ -140,21 +140,21 @@ impl Loader {
         };
         let (spec, buckets) = raw.spec(raw.origin())?;
         let lens = buckets.iter().map(|buckets| spec.slots_of(*buckets)).collect();
-        let deletes = deletes & !super::OLD_HASH;
-        Loader::new(Description::Cuckoo { spec, buckets, deletes }, lens)
+        let deletes = deletes & !OLD_HASH;
+        Loader::new(DumpHead::Cuckoo { spec, buckets, deletes }, lens)
     }
 
-    fn new(description: Description, lens: Vec<u64>) -> Result<Loader, DecodeError> {
+    fn new(head: DumpHead, lens: Vec<u64>) -> Result<Loader, DecodeError> {
         if lens.is_empty() || lens.iter().try_fold(0u64, |sum, len| sum.checked_add(*len)).is_none() {
             return Err(DecodeError::Field("links"));
         }
         let arrays = lens.iter().map(|_| None).collect();
-        Ok(Loader { description, lens, arrays, covered: Vec::new() })
+        Ok(Loader { head, lens, arrays, covered: Vec::new() })
     }
 
-    /// Whether the header is that of a cuckoo filter.
+    /// Whether the filter is a cuckoo filter.
     pub fn is_cuckoo(&self) -> bool {
-        matches!(self.description, Description::Cuckoo { .. })
+        matches!(self.head, DumpHead::Cuckoo { .. })
     }
 
     /// Bytes of all bit arrays.
@@ -168,15 +168,15 @@ impl Loader {
         missing.fold(0, |sum, (len, _)| sum.saturating_add(*len))
     }
 
-    /// Whether everything has come.
+    /// Whether everything has been loaded.
     pub fn is_complete(&self) -> bool {
         self.covered == [(0, self.body_len())]
     }
 
-    /// Takes the chunk that ends at byte `end` of the body. Bits are added to those that have come, never cleared.
+    /// Loads the chunk that ends at byte `end` of the body. It sets bits and never clears any.
     ///
     /// # Errors
-    /// What is wrong with the chunk; nothing has changed then.
+    /// What is wrong with the chunk. The loader is unchanged then.
     pub fn push(&mut self, end: u64, chunk: &[u8]) -> Result<(), DecodeError> {
         let wrong = DecodeError::Field("iterator");
         let len = chunk.len() as u64;
@@ -184,11 +184,11 @@ impl Loader {
         if len == 0 || len > MAX_PIECE {
             return Err(DecodeError::Length("chunk"));
         }
-        // The array that it lies in, wholly.
+        // The array that contains the whole chunk.
         let mut inside = start;
         let index = self.lens.iter().position(|len| match inside.checked_sub(*len) {
-            Some(behind) => {
-                inside = behind;
+            Some(rest) => {
+                inside = rest;
                 false
             }
             None => true,
@@ -209,7 +209,7 @@ impl Loader {
     }
 
     fn cover(&mut self, mut start: u64, mut end: u64) {
-        // What it touches or overlaps becomes one with it.
+        // Merges it with the ranges that it touches or overlaps.
         self.covered.retain(|(from, to)| {
             let apart = *to < start || *from > end;
             if !apart {
@@ -224,15 +224,15 @@ impl Loader {
     /// The finished filter.
     ///
     /// # Errors
-    /// [`DecodeError::Length`] while something is missing.
+    /// [`DecodeError::Length`] if something is missing.
     pub fn finish(self) -> Result<Filter, DecodeError> {
         if !self.is_complete() {
             return Err(DecodeError::Length("body"));
         }
         let arrays = self.arrays.into_iter().map(|words| words.ok_or(DecodeError::Length("body")));
         let arrays: Vec<Words> = arrays.collect::<Result<_, _>>()?;
-        Ok(match self.description {
-            Description::Bloom { options, growth, links } => {
+        Ok(match self.head {
+            DumpHead::Bloom { options, growth, links } => {
                 let specs: Vec<_> = links.iter().map(|(spec, _)| *spec).collect();
                 let scheme = Scheme::RedisBloom(plan(options, &specs));
                 let links = links.into_iter().zip(arrays);
@@ -241,7 +241,7 @@ impl Loader {
                 let filter = Foreign::new(scheme, Encoding::Bytes, growth, links.collect::<Result<_, _>>()?);
                 Filter::Foreign(Box::new(filter?))
             }
-            Description::Cuckoo { spec, buckets, deletes } => {
+            DumpHead::Cuckoo { spec, buckets, deletes } => {
                 let filter = Cuckoo::from_parts(spec, buckets.into_iter().zip(arrays), deletes, 0)?;
                 Filter::Cuckoo(Box::new(filter))
             }

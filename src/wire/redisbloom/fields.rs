@@ -1,34 +1,18 @@
 //! The fields of RDB files and DUMP payloads, in all their versions.
 
-use super::super::DecodeError;
-use super::{OLD_HASH, RawCuckoo, RawLink, plan};
+use super::raw::{OLD_HASH, RawCuckoo, RawLink, marked_deletes, plan};
 use crate::filter::foreign::{Encoding, Foreign, Growth, Link, Scheme};
-use crate::filter::{Cuckoo, Filter, Origin};
+use crate::filter::{Cuckoo, Filter};
 use crate::mem::Words;
+use crate::wire::error::DecodeError;
+use crate::wire::stream::{Sink, Source};
 
-/// Where fields come from. `None` where they end or are of another type.
-pub trait Source {
-    /// An integer.
-    fn unsigned(&mut self) -> Option<u64>;
-    /// A number.
-    fn double(&mut self) -> Option<f64>;
-    /// A string, read by `read`.
-    fn string<R>(&mut self, read: impl FnOnce(&[u8]) -> R) -> Option<R>;
-}
-
-/// Where fields go.
-pub trait Sink {
-    /// An integer.
-    fn unsigned(&mut self, value: u64);
-    /// A number.
-    fn double(&mut self, value: f64);
-    /// A string.
-    fn string(&mut self, bytes: &[u8]);
-}
+/// The version of the encoding that is written, and the newest that is read.
+pub const ENCODING: u32 = 4;
 
 const END: DecodeError = DecodeError::Length("payload");
 
-/// Growth of chains from before there was a field for it.
+/// The growth of chains that were written before it had a field.
 const OLD_GROWTH: u32 = 2;
 
 /// Reads a Bloom filter of the type `MBbloom--`.
@@ -37,11 +21,11 @@ const OLD_GROWTH: u32 = 2;
 /// What is wrong with it.
 pub fn load_bloom(from: &mut impl Source, encoding: u32) -> Result<Filter, DecodeError> {
     let field = DecodeError::Field;
-    // Encoding 2 is that of a few weeks between two releases, with a hash of its own.
-    if encoding > super::ENCODING || encoding == 2 {
+    // Encoding 2 existed for a few weeks between two releases, with a hash of its own.
+    if encoding > ENCODING || encoding == 2 {
         return Err(field("encoding version"));
     }
-    // The number of items is that of the links.
+    // The number of items: the links have it too.
     from.unsigned().ok_or(END)?;
     let count = from.unsigned().ok_or(END)?;
     let mut small = |present: bool, otherwise: u32, name| match present {
@@ -51,7 +35,7 @@ pub fn load_bloom(from: &mut impl Source, encoding: u32) -> Result<Filter, Decod
     let options = small(encoding >= 3, 0, "options")?;
     let growth = small(encoding >= 4, OLD_GROWTH, "growth")?;
     let mut links = Vec::new();
-    // The payload ends before memory does: each link takes some of it.
+    // A hostile count is harmless: each link is read from the payload, which ends first.
     for _ in 0..count {
         links.push(load_link(from, encoding)?);
     }
@@ -71,7 +55,7 @@ fn load_link(from: &mut impl Source, encoding: u32) -> Result<Link, DecodeError>
     } else {
         (truncated(capacity as f64 * bits_per_item), 0)
     };
-    // The number of items comes behind the bits.
+    // The number of items follows the bits.
     let raw =
         |bytes, items| RawLink { bytes, bits, items, error_rate, bits_per_item, hashes, capacity, log2 };
     let words = from.string(|bytes| {
@@ -83,9 +67,9 @@ fn load_link(from: &mut impl Source, encoding: u32) -> Result<Link, DecodeError>
     Ok(Link::from_words(spec, items, words)?)
 }
 
-/// As C converts a double to an integer, where that is defined.
+/// Converts a double to an integer as C does, where C defines it.
 fn truncated(value: f64) -> u64 {
-    #[allow(clippy::cast_possible_truncation, reason = "Rust saturates, and validation sees to the rest")]
+    #[allow(clippy::cast_possible_truncation, reason = "Rust saturates, and validation checks the result")]
     let integer = value as u64;
     integer
 }
@@ -154,12 +138,6 @@ pub fn load_cuckoo(from: &mut impl Source, encoding: u32) -> Result<Filter, Deco
     let tables = sizes.into_iter().zip(arrays);
     let filter = Cuckoo::from_parts(spec, tables, raw.deletes & !OLD_HASH, 0)?;
     Ok(Filter::Cuckoo(Box::new(filter)))
-}
-
-/// Number of deletes, with the mark of the old hash.
-pub(super) fn marked_deletes(filter: &Cuckoo) -> u64 {
-    let mark = if filter.spec().origin == Origin::RedisBloom1 { OLD_HASH } else { 0 };
-    filter.deletes() | mark
 }
 
 /// Writes a cuckoo filter that came from RedisBloom.

@@ -127,15 +127,7 @@ impl Layer {
     /// As there.
     pub(crate) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Layer, Error> {
         let copy = Layer::new(self.shape())?;
-        copy.recount_after(parallel, |range| {
-            for (to, from) in copy.words[range.clone()].iter().zip(&self.words[range]) {
-                // Zero pages of the copy stay untouched.
-                let word = from.load(Relaxed);
-                if word != 0 {
-                    to.store(word, Relaxed);
-                }
-            }
-        });
+        copy.recount_after(parallel, |range| copy.words.copy_range(&self.words, range));
         copy.set_items(self.items());
         Ok(copy)
     }

@@ -1,18 +1,14 @@
-//! The header of other systems' filters: kind 5.
+//! The header of other systems' Bloom filters.
 
-use super::decode::Filled;
-use super::head::{Header, read, write};
-use super::{DecodeError, import, redisbloom};
 use crate::error::Error;
-use crate::filter::Filter;
 use crate::filter::foreign::{Encoding, Foreign, Growth, Link, LinkSpec, RedisBloomPlan, Scheme};
 use crate::params::limits;
+use crate::wire::codec::{Filled, Header, Kind, read, write, written};
+use crate::wire::error::DecodeError;
+use crate::wire::{import, redisbloom};
 use serde::{Deserialize, Serialize};
 
-/// Number of the kind.
-const KIND: u8 = 5;
-
-/// Fields that the scheme does not use are 0.
+/// The filter's parameters. Fields that its scheme doesn't use are 0.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
 struct ForeignHeader {
     scheme: u8,
@@ -62,51 +58,41 @@ impl LinkHeader {
     }
 }
 
-/// Bytes of a part of the header. What has equal bytes is equal; numbers may be so without, as 0 and −0 are.
-fn written<T: Serialize>(part: &T) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    write(&mut bytes, part);
-    bytes
-}
-
 /// Numbers of the schemes, from 1.
 const SCHEMES: [Scheme; 5] =
     [Scheme::GoZero, Scheme::BloomV3, Scheme::GuavaMitz64, Scheme::GuavaMitz32, Scheme::Redisson];
 const REDISBLOOM: u8 = 6;
 const VALKEY_BLOOM: u8 = 7;
 
-/// What a header says, validated: everything that is needed to build the filter but its bits.
+/// What a header says, validated: everything that building the filter needs, except its bits.
 #[derive(Debug)]
-pub(super) struct Description {
+pub(in crate::wire) struct ForeignHead {
     scheme: Scheme,
     encoding: Encoding,
     growth: Growth,
     links: Vec<(LinkSpec, u64)>,
-    /// Identifies head and chunks of one dump, see [`stamp`].
+    /// Identifies the head and the chunks of one dump, see [`stamp`].
     pub(super) stamp: u32,
 }
 
-impl Description {
+impl ForeignHead {
     /// Bytes of each link, in whole words.
     pub(super) fn arrays(&self) -> impl Iterator<Item = u64> {
         self.links.iter().map(|(spec, _)| spec.bytes.next_multiple_of(8))
     }
 
     /// The filter, from the bits of all its links.
-    pub(super) fn build(self, arrays: Vec<Filled>) -> Result<Filter, DecodeError> {
+    pub(super) fn build(self, arrays: Vec<Filled>) -> Result<Foreign, DecodeError> {
         let links = self.links.into_iter().zip(arrays);
         let links = links.map(|((spec, items), filled)| Link::from_words(spec, items, filled.words));
-        let filter = links
-            .collect::<Result<_, Error>>()
-            .and_then(|links| Foreign::new(self.scheme, self.encoding, self.growth, links));
-        Ok(Filter::Foreign(Box::new(filter?)))
+        let links = links.collect::<Result<_, Error>>()?;
+        Ok(Foreign::new(self.scheme, self.encoding, self.growth, links)?)
     }
 }
 
-/// CRC-32C of the header with the numbers of items taken as 0: it changes with growth, but not with an add.
+/// CRC-32C of the header with every number of items set to 0. It changes when the filter grows, but not with an add.
 fn stamp(header: &ForeignHeader, links: &[LinkHeader]) -> u32 {
-    let mut bytes = Vec::new();
-    write(&mut bytes, header);
+    let mut bytes = written(header);
     for link in links {
         write(&mut bytes, &LinkHeader { items: 0, ..*link });
     }
@@ -139,14 +125,13 @@ pub(super) fn encode(filter: &Foreign) -> Header {
     }
     let links: Vec<LinkHeader> =
         filter.links().iter().map(|link| LinkHeader::new(link.spec(), link.items())).collect();
-    let mut bytes = Vec::new();
-    write(&mut bytes, &header);
+    let mut bytes = written(&header);
     links.iter().for_each(|link| write(&mut bytes, link));
-    Header { kind: KIND, bytes, stamp: stamp(&header, &links) }
+    Header { kind: Kind::Foreign, bytes, stamp: stamp(&header, &links) }
 }
 
 /// Reads and validates a header.
-pub(super) fn decode(mut rest: &[u8]) -> Result<Description, DecodeError> {
+pub(super) fn decode(mut rest: &[u8]) -> Result<ForeignHead, DecodeError> {
     let field = DecodeError::Field;
     let header: ForeignHeader = read(&mut rest)?;
     let ForeignHeader { scheme, encoding, links, .. } = header;
@@ -177,7 +162,7 @@ pub(super) fn decode(mut rest: &[u8]) -> Result<Description, DecodeError> {
             (*scheme, Growth::Bitmap, blank)
         }
     };
-    // What a scheme does not use is 0, so that there is one encoding of each filter.
+    // What a scheme doesn't use is 0, so that every filter has one encoding.
     if written(&header) != written(&used) {
         return Err(field("reserved"));
     }
@@ -187,7 +172,7 @@ pub(super) fn decode(mut rest: &[u8]) -> Result<Description, DecodeError> {
     if count == 0 || count > limits::MAX_FOREIGN_LINKS || (growth == Growth::Bitmap && count > 1) {
         return Err(field("links"));
     }
-    // Links are read one by one, and their bytes run out before memory does.
+    // Links are read one by one. A hostile count runs out of bytes before it has used much memory.
     let links: Vec<LinkHeader> = (0..count).map(|_| read(&mut rest)).collect::<Result<_, _>>()?;
     if !rest.is_empty() {
         return Err(DecodeError::Length("header"));
@@ -204,7 +189,7 @@ pub(super) fn decode(mut rest: &[u8]) -> Result<Description, DecodeError> {
             bytes: link.bytes,
         };
         spec.validate()?;
-        // Of valkey-bloom's links all but the newest are full.
+        // All of valkey-bloom's links but the newest are full.
         let is_full = link.items == link.capacity || index.saturating_add(1) == count;
         let home = at_home(&scheme, growth, index, &spec, link.items)?;
         if written(&LinkHeader::new(&home, link.items)) != written(link)
@@ -221,10 +206,10 @@ pub(super) fn decode(mut rest: &[u8]) -> Result<Description, DecodeError> {
             return Err(field("plan"));
         }
     }
-    Ok(Description { scheme, encoding, growth, links: described, stamp: stamp(&header, &links) })
+    Ok(ForeignHead { scheme, encoding, growth, links: described, stamp: stamp(&header, &links) })
 }
 
-/// What the items of a system's filters may be.
+/// The encodings of items that a system's filters may have.
 fn encodings(scheme: &Scheme) -> &'static [Encoding] {
     match scheme {
         Scheme::GuavaMitz64 | Scheme::GuavaMitz32 => {
@@ -235,8 +220,8 @@ fn encodings(scheme: &Scheme) -> &'static [Encoding] {
     }
 }
 
-/// The link as it will be when it has been written in its system's own encoding, which a server may do at any time, and
-/// read from there: that has fewer fields than ours, and other limits.
+/// The link as it will be after it has been written in its system's own encoding, which a server may do at any time, and
+/// read back. That encoding has fewer fields than ours, and other limits.
 fn at_home(
     scheme: &Scheme,
     growth: Growth,

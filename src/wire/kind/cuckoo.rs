@@ -1,17 +1,13 @@
-//! The header of cuckoo filters: kind 4. The number of items is that of the slots in use, and is not written.
+//! The header of cuckoo filters. The number of items isn't written: it is the number of slots in use.
 
-use super::DecodeError;
-use super::decode::Filled;
-use super::head::{Header, read, write};
-use crate::filter::{Cuckoo, CuckooSpec, Filter, Origin};
+use crate::filter::{Cuckoo, CuckooSpec, Origin};
 use crate::hash::{HashKind, Seed};
 use crate::params::limits;
+use crate::wire::codec::{Filled, Header, Kind, read, written};
+use crate::wire::error::DecodeError;
 use serde::{Deserialize, Serialize};
 
-/// Number of the kind.
-const KIND: u8 = 4;
-
-/// Numbers of the hashes behind our own; they have no key.
+/// Numbers of the hashes that follow our own. They have no key.
 const REDISBLOOM: u8 = 3;
 const REDISBLOOM_1: u8 = 4;
 
@@ -30,38 +26,35 @@ struct CuckooHeader {
     reserved_too: u32,
 }
 
-/// What a header says, validated: everything that is needed to build the filter but its slots.
+/// What a header says, validated: everything that building the filter needs, except its slots.
 #[derive(Debug)]
-pub(super) struct Description {
+pub(in crate::wire) struct CuckooHead {
     spec: CuckooSpec,
     deletes: u64,
     moves: u64,
     buckets: Vec<u64>,
-    /// Identifies head and chunks of one dump, see [`stamp`].
+    /// Identifies the head and the chunks of one dump, see [`stamp`].
     pub(super) stamp: u32,
 }
 
-impl Description {
+impl CuckooHead {
     /// Bytes of each sub-filter, in whole words.
     pub(super) fn arrays(&self) -> impl Iterator<Item = u64> {
         self.buckets.iter().map(|buckets| self.spec.bytes_of(*buckets))
     }
 
     /// The filter, from the slots of all its sub-filters.
-    pub(super) fn build(self, arrays: Vec<Filled>) -> Result<Filter, DecodeError> {
+    pub(super) fn build(self, arrays: Vec<Filled>) -> Result<Cuckoo, DecodeError> {
         let tables = self.buckets.into_iter().zip(arrays.into_iter().map(|filled| filled.words));
-        let filter = Cuckoo::from_parts(self.spec, tables, self.deletes, self.moves);
-        filter.map(|filter| Filter::Cuckoo(Box::new(filter))).map_err(DecodeError::from)
+        Ok(Cuckoo::from_parts(self.spec, tables, self.deletes, self.moves)?)
     }
 }
 
-/// CRC-32C of the header. It changes with growth, and with every fingerprint that is moved or deleted, but not with an
-/// add: what went from a slot not yet dumped to one that was would be missing in the copy. A delete can do that too,
-/// behind an add of the same item.
+/// CRC-32C of the header. It changes when the filter grows and when a fingerprint is moved or deleted, but not with an
+/// add. If a fingerprint moved from a slot that isn't dumped yet to one that is, the copy would miss it. A delete that
+/// follows an add of the same item can have the same effect.
 fn stamp(header: &CuckooHeader) -> u32 {
-    let mut bytes = Vec::new();
-    write(&mut bytes, header);
-    crc32c::crc32c(&bytes)
+    crc32c::crc32c(&written(header))
 }
 
 /// The header of `filter`.
@@ -70,7 +63,7 @@ pub(super) fn encode(filter: &Cuckoo) -> Header {
     let header = CuckooHeader {
         capacity: spec.capacity,
         seed: [spec.seed.low, spec.seed.high],
-        // Counts that were loaded at the bound go no further.
+        // Readers accept no more. Counts that were loaded at the bound may have grown since.
         deletes: filter.deletes().min(limits::MAX_COUNT),
         moves: filter.moves().min(limits::MAX_COUNT),
         hash: match spec.origin {
@@ -85,13 +78,11 @@ pub(super) fn encode(filter: &Cuckoo) -> Header {
         tables: u32::try_from(filter.tables().len()).unwrap_or(u32::MAX),
         reserved_too: 0,
     };
-    let mut bytes = Vec::new();
-    write(&mut bytes, &header);
-    Header { kind: KIND, bytes, stamp: stamp(&header) }
+    Header { kind: Kind::Cuckoo, bytes: written(&header), stamp: stamp(&header) }
 }
 
-/// Reads and validates a header, refusing every value that no command could have made.
-pub(super) fn decode(mut rest: &[u8]) -> Result<Description, DecodeError> {
+/// Reads and validates a header. Refuses every value that no command could have made.
+pub(super) fn decode(mut rest: &[u8]) -> Result<CuckooHead, DecodeError> {
     let field = DecodeError::Field;
     let header: CuckooHeader = read(&mut rest)?;
     if !rest.is_empty() {
@@ -127,7 +118,7 @@ pub(super) fn decode(mut rest: &[u8]) -> Result<Description, DecodeError> {
         return Err(field("tables"));
     }
     let buckets = (0..tables).map(|index| spec.buckets_of(index)).collect::<Option<_>>();
-    Ok(Description {
+    Ok(CuckooHead {
         spec,
         deletes: header.deletes,
         moves: header.moves,

@@ -1,16 +1,15 @@
-//! The header of Bloom filters: kinds 1 fixed, 2 chain, 3 window.
+//! The header of Bloom filters: kinds fixed, chain and window.
 
-use super::DecodeError;
-use super::decode::Filled;
-use super::head::{Header, read, write};
-use crate::filter::{Bloom, Body, Chain, Filter, Layer, Schedule, Window};
+use crate::filter::{Bloom, Body, Chain, Layer, Schedule, Window};
 use crate::hash::{HashKind, Seed};
 use crate::params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limits};
 use crate::sizing::{Layout, Shape};
+use crate::wire::codec::{Filled, Header, Kind, read, write, written};
+use crate::wire::error::DecodeError;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// The filter's parameters. Fields that its kind does not use are 0.
+/// The filter's parameters. Fields that its kind doesn't use are 0.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
 struct FilterHeader {
     capacity: u64,
@@ -32,7 +31,7 @@ struct FilterHeader {
     reserved: u32,
 }
 
-/// One layer. Cell width, shards and hash are the filter's.
+/// One layer. Its cell width, shards and hash are the filter's.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
 struct LayerHeader {
     capacity: u64,
@@ -43,32 +42,32 @@ struct LayerHeader {
     layout: u32,
 }
 
-/// What a header says, validated: everything that is needed to build the filter but its cells.
+/// What a header says, validated: everything that building the filter needs, except its cells.
 #[derive(Debug)]
-pub(super) struct Description {
+pub(in crate::wire) struct BloomHead {
     spec: Spec,
     schedule: Schedule,
     newest: u64,
-    layers: Vec<LayerDescription>,
-    /// Identifies head and chunks of one dump, see [`stamp`].
+    layers: Vec<LayerHead>,
+    /// Identifies the head and the chunks of one dump, see [`stamp`].
     pub(super) stamp: u32,
 }
 
-/// One layer of a [`Description`].
+/// One layer of a [`BloomHead`].
 #[derive(Clone, Copy, Debug)]
-struct LayerDescription {
+struct LayerHead {
     shape: Shape,
     items: u64,
 }
 
-impl Description {
-    /// When its generations change, and the number of the newest, of a window.
+impl BloomHead {
+    /// For a window: when its generations change, and the number of the newest.
     pub(super) fn schedule(&self) -> Option<(Schedule, u64)> {
         let is_window = matches!(self.spec.family, Family::Window { .. });
         is_window.then_some((self.schedule, self.newest))
     }
 
-    /// Whether its cells are counters.
+    /// Whether the cells are counters.
     pub(super) fn counts(&self) -> bool {
         self.spec.cell.counts()
     }
@@ -79,13 +78,12 @@ impl Description {
     }
 
     /// The filter, from the cells of all its layers.
-    pub(super) fn build(self, arrays: Vec<Filled>) -> Result<Filter, DecodeError> {
-        let layers =
-            self.layers.into_iter().zip(arrays).map(|(LayerDescription { shape, items }, filled)| {
-                Layer::from_words(shape, filled.words, items, filled.ones)
-                    .map(Arc::new)
-                    .map_err(DecodeError::from)
-            });
+    pub(super) fn build(self, arrays: Vec<Filled>) -> Result<Bloom, DecodeError> {
+        let layers = self.layers.into_iter().zip(arrays).map(|(LayerHead { shape, items }, filled)| {
+            Layer::from_words(shape, filled.words, items, filled.ones)
+                .map(Arc::new)
+                .map_err(DecodeError::from)
+        });
         let body = match self.spec.family {
             Family::Fixed(_) => Body::Fixed(layers.last().ok_or(DecodeError::Length("body"))??),
             Family::Scaling { .. } => Body::Chain(Chain::from_layers(layers.collect::<Result<_, _>>()?)),
@@ -94,22 +92,21 @@ impl Description {
                 Body::Window(Box::new(Window::from_parts(ring, self.newest, self.schedule)))
             }
         };
-        Ok(Filter::Bloom(Bloom::from_parts(self.spec, body)))
+        Ok(Bloom::from_parts(self.spec, body))
     }
 }
 
-/// CRC-32C of the header with the numbers of items taken as 0: it changes with growth and rotation, but not with an
-/// add, so that a dump over several commands notices when its chunks no longer fit together.
+/// CRC-32C of the header with every number of items set to 0. It changes when the filter grows or rotates, but not
+/// with an add. A dump over several commands notices by it when its chunks no longer fit together.
 fn stamp(filter: &FilterHeader, layers: &[LayerHeader]) -> u32 {
-    let mut bytes = Vec::new();
-    write(&mut bytes, filter);
+    let mut bytes = written(filter);
     for layer in layers {
         write(&mut bytes, &LayerHeader { items: 0, ..*layer });
     }
     crc32c::crc32c(&bytes)
 }
 
-fn headers(filter: &Bloom) -> (u8, FilterHeader, Vec<LayerHeader>) {
+fn headers(filter: &Bloom) -> (Kind, FilterHeader, Vec<LayerHeader>) {
     let spec = filter.spec();
     let mut header = FilterHeader {
         capacity: spec.capacity,
@@ -134,20 +131,20 @@ fn headers(filter: &Bloom) -> (u8, FilterHeader, Vec<LayerHeader>) {
         }
     }
     let kind = match filter.body() {
-        Body::Fixed(_) => 1,
-        Body::Chain(_) => 2,
+        Body::Fixed(_) => Kind::Fixed,
+        Body::Chain(_) => Kind::Chain,
         Body::Window(window) => {
             let Schedule { every_ms, since_ms, rotations } = window.schedule();
             (header.every_ms, header.since_ms, header.rotations) = (every_ms, since_ms, rotations);
             header.newest = window.newest();
-            3
+            Kind::Window
         }
     };
     let layers = filter.layers().iter().map(|layer| LayerHeader {
         capacity: layer.capacity(),
         error_rate: layer.error_rate(),
         cells: layer.cells(),
-        // A count that was loaded at the bound goes no further.
+        // Readers accept no more. A count that was loaded at the bound may have grown since.
         items: layer.items().min(limits::MAX_CAPACITY),
         probes: layer.probes(),
         layout: layer.shape().layout as u32,
@@ -158,8 +155,7 @@ fn headers(filter: &Bloom) -> (u8, FilterHeader, Vec<LayerHeader>) {
 /// The header of `filter`.
 pub(super) fn encode(filter: &Bloom) -> Header {
     let (kind, header, layers) = headers(filter);
-    let mut bytes = Vec::new();
-    write(&mut bytes, &header);
+    let mut bytes = written(&header);
     for layer in &layers {
         write(&mut bytes, layer);
     }
@@ -167,10 +163,10 @@ pub(super) fn encode(filter: &Bloom) -> Header {
 }
 
 /// Reads and validates a header.
-pub(super) fn decode(kind: u8, mut rest: &[u8]) -> Result<Description, DecodeError> {
+pub(super) fn decode(kind: Kind, mut rest: &[u8]) -> Result<BloomHead, DecodeError> {
     let header: FilterHeader = read(&mut rest)?;
     let layers = read_layers(&mut rest, header.layers)?;
-    describe(kind, &header, &layers)
+    validate(kind, &header, &layers)
 }
 
 fn read_layers(rest: &mut &[u8], count: u32) -> Result<Vec<LayerHeader>, DecodeError> {
@@ -182,8 +178,8 @@ fn read_layers(rest: &mut &[u8], count: u32) -> Result<Vec<LayerHeader>, DecodeE
     if rest.is_empty() { Ok(layers) } else { Err(DecodeError::Length("header")) }
 }
 
-/// Turns the header into parameters, refusing every value that no command could have made.
-fn describe(kind: u8, header: &FilterHeader, layers: &[LayerHeader]) -> Result<Description, DecodeError> {
+/// Turns the header into parameters, and refuses every value that no command could have made.
+fn validate(kind: Kind, header: &FilterHeader, layers: &[LayerHeader]) -> Result<BloomHead, DecodeError> {
     let field = DecodeError::Field;
     let hash = HashKind::from_number(header.hash).ok_or(field("hash"))?;
     let seed = Seed { low: header.seed[0], high: header.seed[1] };
@@ -209,18 +205,18 @@ fn describe(kind: u8, header: &FilterHeader, layers: &[LayerHeader]) -> Result<D
         _ => return Err(field("overflow")),
     };
     let tightening = match header.tightening {
-        // By its bits: −0 is no other encoding of it.
+        // By its bits, so that −0 isn't a second encoding of 0.
         ratio if ratio.to_bits() == 0 => Tightening::INVERSE_SQUARE,
         ratio => Tightening::geometric(ratio).map_err(|_| field("tightening"))?,
     };
     let (family, expected_layers) = match kind {
-        1 => (Family::Fixed(overflow), 1),
-        2 => (Family::Scaling { expansion: header.expansion, tightening }, header.layers),
-        3 => {
+        Kind::Fixed => (Family::Fixed(overflow), 1),
+        Kind::Chain => (Family::Scaling { expansion: header.expansion, tightening }, header.layers),
+        Kind::Window => {
             let generations = u8::try_from(header.generations).map_err(|_| field("generations"))?;
             (Family::Window { generations, overflow, every_ms: header.every_ms }, header.generations)
         }
-        _ => return Err(field("kind")),
+        Kind::Cuckoo | Kind::Foreign | Kind::Rebuild => return Err(field("kind")),
     };
     let spec = Spec {
         capacity: header.capacity,
@@ -236,20 +232,22 @@ fn describe(kind: u8, header: &FilterHeader, layers: &[LayerHeader]) -> Result<D
     if header.layers != expected_layers {
         return Err(field("layers"));
     }
-    // What a kind does not use is 0, so that there is one encoding of each filter.
+    // What a kind doesn't use is 0, so that every filter has one encoding.
+    let is_chain = kind == Kind::Chain;
+    let is_window = kind == Kind::Window;
     let canonical = FilterHeader {
-        overflow: if kind == 2 { 0 } else { header.overflow },
-        expansion: if kind == 2 { header.expansion } else { 0 },
-        tightening: if kind == 2 { header.tightening } else { 0.0 },
-        generations: if kind == 3 { header.generations } else { 0 },
-        every_ms: if kind == 3 { header.every_ms } else { 0 },
-        since_ms: if kind == 3 { header.since_ms } else { 0 },
-        rotations: if kind == 3 { header.rotations } else { 0 },
-        newest: if kind == 3 { header.newest } else { 0 },
+        overflow: if is_chain { 0 } else { header.overflow },
+        expansion: if is_chain { header.expansion } else { 0 },
+        tightening: if is_chain { header.tightening } else { 0.0 },
+        generations: if is_window { header.generations } else { 0 },
+        every_ms: if is_window { header.every_ms } else { 0 },
+        since_ms: if is_window { header.since_ms } else { 0 },
+        rotations: if is_window { header.rotations } else { 0 },
+        newest: if is_window { header.newest } else { 0 },
         reserved: 0,
         ..*header
     };
-    if stamp(&canonical, &[]) != stamp(header, &[]) {
+    if written(&canonical) != written(header) {
         return Err(field("reserved"));
     }
     if header.newest > limits::MAX_GENERATION
@@ -258,11 +256,11 @@ fn describe(kind: u8, header: &FilterHeader, layers: &[LayerHeader]) -> Result<D
     {
         return Err(field("schedule"));
     }
-    // Not always the first: those that a merge took into a chain of one layer stand before that.
+    // Not always the first: a merge into a chain of one layer puts the other chain's layers before it.
     if !layers.iter().any(|layer| layer.capacity == header.capacity) {
         return Err(field("layer"));
     }
-    let mut described = Vec::with_capacity(layers.len());
+    let mut heads = Vec::with_capacity(layers.len());
     for layer in layers {
         let shape = Shape {
             capacity: layer.capacity,
@@ -278,17 +276,17 @@ fn describe(kind: u8, header: &FilterHeader, layers: &[LayerHeader]) -> Result<D
             cell,
         };
         shape.check().map_err(field)?;
-        let first = described.first().map_or(shape, |first: &LayerDescription| first.shape);
-        if kind == 3 && shape != first {
+        let first = heads.first().map_or(shape, |first: &LayerHead| first.shape);
+        if is_window && shape != first {
             return Err(field("layer"));
         }
         if layer.items > limits::MAX_CAPACITY {
             return Err(field("items"));
         }
-        described.push(LayerDescription { shape, items: layer.items });
+        heads.push(LayerHead { shape, items: layer.items });
     }
     let schedule =
         Schedule { every_ms: header.every_ms, since_ms: header.since_ms, rotations: header.rotations };
     let stamp = stamp(header, layers);
-    Ok(Description { spec, schedule, newest: header.newest, layers: described, stamp })
+    Ok(BloomHead { spec, schedule, newest: header.newest, layers: heads, stamp })
 }

@@ -1,7 +1,7 @@
-//! One fork-join: a task that is run for each index, by the caller and by whoever comes to help. The task is borrowed
-//! from the caller's stack; that a helper never touches it after the caller has returned is the one unsafe part.
+//! One fork-join: a task that runs once for each index, on the caller and on helpers. The task is borrowed from the
+//! caller's stack. The one unsafe part is that no helper may use it after the caller has returned.
 
-use super::{lock, spin};
+use super::wait::{lock, spin};
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::{AtomicUsize, Mutex, thread};
 use std::any::Any;
@@ -10,35 +10,34 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-/// Shared, because a helper may look at `next` when the caller has long returned. The task it may not look at then.
-pub(super) struct Fork {
+/// Shared, because a helper may read `next` long after the caller has returned. It must not use the task then.
+pub(super) struct Scope {
     task: *const (dyn Fn(usize) + Sync),
     tasks: usize,
     /// The next index to claim; never more than `tasks`.
     next: AtomicUsize,
-    /// How many tasks have ended.
+    /// The number of tasks that have ended.
     ended: AtomicUsize,
-    /// What the first task that panicked panicked with.
+    /// The first panic of a task.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     caller: thread::Thread,
 }
 
-// SAFETY: of the fields only `task` is not Send. It points at a Sync, so it may be called from any thread, as long as
-// it is there: see `run`.
-unsafe impl Send for Fork {}
+// SAFETY: only the field `task` isn't Send. It points at a Sync, so any thread may call it while it exists; see `run`.
+unsafe impl Send for Scope {}
 // SAFETY: as above.
-unsafe impl Sync for Fork {}
+unsafe impl Sync for Scope {}
 
-impl Fork {
-    /// Runs `task(0..tasks)`, each index once, and returns when all have ended, or resumes the first panic then.
-    /// `post` shows the fork to those who may help.
-    pub(super) fn join(tasks: usize, task: &(dyn Fn(usize) + Sync), post: impl FnOnce(&Arc<Fork>)) {
+impl Scope {
+    /// Runs `task(0..tasks)`, each index once. When all have ended, returns or resumes the first panic. `post` passes the
+    /// scope to those that may help.
+    pub(super) fn join(tasks: usize, task: &(dyn Fn(usize) + Sync), post: impl FnOnce(&Arc<Scope>)) {
         let task: *const (dyn Fn(usize) + Sync + '_) = task;
-        // SAFETY: pointers that differ in nothing but the lifetime of what they point at.
+        // SAFETY: the types differ only in the lifetime of what the pointer points at.
         let task = unsafe {
             mem::transmute::<*const (dyn Fn(usize) + Sync + '_), *const (dyn Fn(usize) + Sync)>(task)
         };
-        let fork = Arc::new(Fork {
+        let scope = Arc::new(Scope {
             task,
             tasks,
             next: AtomicUsize::new(0),
@@ -46,10 +45,10 @@ impl Fork {
             panic: Mutex::new(None),
             caller: thread::current(),
         });
-        let joined = Joined(&fork);
-        post(&fork);
+        let joined = Joined(&scope);
+        post(&scope);
         drop(joined);
-        let panic = lock(&fork.panic).take();
+        let panic = lock(&scope.panic).take();
         if let Some(panic) = panic {
             resume_unwind(panic);
         }
@@ -60,49 +59,49 @@ impl Fork {
         self.next.load(Relaxed) < self.tasks
     }
 
-    /// Runs tasks until none is left to claim, and wakes the caller if the last one to end was among them.
+    /// Runs tasks until none is left to claim. Wakes the caller if the last task to end was one of them.
     pub(super) fn help(&self) {
         if self.run() {
             self.caller.unpark();
         }
     }
 
-    /// Runs tasks until none is left to claim, and says whether the last one to end was among them.
+    /// Runs tasks until none is left to claim. Returns whether the last task to end was one of them.
     fn run(&self) -> bool {
         let mut ran = 0;
         while let Some(index) = self.claim() {
             // SAFETY: the caller is still in `join`, which borrows the task: it leaves (`Joined`) only when `tasks`
-            // tasks have ended. Each index is claimed once, and counted as ended below, after the call. So the count
-            // stays short by one at least while this one, claimed and not yet counted, runs.
+            // tasks have ended. Each index is claimed once, and counted as ended below, after the call. So while this
+            // one is claimed and not yet counted, the count is at least one short.
             let task = unsafe { &*self.task };
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task(index))) {
                 lock(&self.panic).get_or_insert(panic);
             }
             ran += 1;
         }
-        // Release: the caller acquires the count (`wait`), and with it what the tasks wrote.
+        // Release: the caller acquires the count in `wait`, and with it what the tasks wrote.
         ran > 0 && self.ended.fetch_add(ran, Release) + ran == self.tasks
     }
 
-    /// Not an unconditional addition, which could wrap and hand out an index twice. Relaxed: what a task reads was
-    /// handed over with the fork, by a lock.
+    /// Not an unconditional addition, which could wrap and give out an index twice. Relaxed: the lock with which the scope
+    /// was posted has published what a task reads.
     fn claim(&self) -> Option<usize> {
         self.next.fetch_update(Relaxed, Relaxed, |next| (next < self.tasks).then_some(next + 1)).ok()
     }
 
-    /// Waits until all tasks have ended. Those that have not are being run at this moment.
+    /// Waits until all tasks have ended. Those that haven't are running now.
     fn wait(&self) {
         let ended = || self.ended.load(Acquire) == self.tasks;
         if !spin(ended, spin_loop) {
             while !ended() {
-                thread::park(); // may return early: an earlier fork's last helper may unpark late
+                thread::park(); // may return early: the last helper of an earlier scope may unpark late
             }
         }
     }
 }
 
-/// The caller's duty to stay until all tasks have ended, also when it unwinds.
-struct Joined<'a>(&'a Fork);
+/// Keeps the caller until all tasks have ended, even if it unwinds.
+struct Joined<'a>(&'a Scope);
 
 impl Drop for Joined<'_> {
     fn drop(&mut self) {

@@ -1,0 +1,88 @@
+//! What the headers of all kinds have in common: the numbers of the kinds, and how plain structs become bytes.
+
+use super::error::DecodeError;
+use crate::mem::Words;
+use bincode::Options;
+use serde::{Deserialize, Serialize};
+
+/// Kinds of filters, by their number in the head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A Bloom filter of one layer.
+    Fixed = 1,
+    /// A Bloom filter of a chain of layers.
+    Chain = 2,
+    /// A Bloom filter of a ring of generations.
+    Window = 3,
+    Cuckoo = 4,
+    /// Another system's Bloom filter.
+    Foreign = 5,
+    /// A filter that is being rebuilt, and its shadow.
+    Rebuild = 6,
+}
+
+impl Kind {
+    pub(super) fn from_number(number: u8) -> Option<Kind> {
+        use Kind::{Chain, Cuckoo, Fixed, Foreign, Rebuild, Window};
+        [Fixed, Chain, Window, Cuckoo, Foreign, Rebuild].into_iter().find(|kind| *kind as u8 == number)
+    }
+}
+
+/// The header of a filter, as written.
+pub(super) struct Header {
+    pub(super) kind: Kind,
+    pub(super) bytes: Vec<u8>,
+    /// Identifies the head and the chunks of one dump: a checksum of what must not change during it.
+    pub(super) stamp: u32,
+}
+
+/// An array of cells that is being filled.
+#[derive(Debug)]
+pub(super) struct Filled {
+    pub(super) words: Words,
+    /// Ones, counted chunk by chunk while each is in the cache. Counting them at the end would read everything again.
+    pub(super) ones: u64,
+}
+
+/// The most bytes that one bincode struct may need. A bound against hostile lengths, far above what ours need.
+const BINCODE_LIMIT: u64 = 4096;
+
+/// bincode 1.3 with everything pinned: fixed-size integers, little-endian, limited. The caller reads several structs
+/// from one slice and checks for trailing bytes itself.
+fn codec() -> impl Options {
+    bincode::DefaultOptions::new()
+        .with_fixint_encoding()
+        .with_little_endian()
+        .with_limit(BINCODE_LIMIT)
+        .allow_trailing_bytes()
+}
+
+/// Appends a struct.
+pub(super) fn write<T: Serialize>(to: &mut Vec<u8>, value: &T) {
+    // Writing plain integers into a vector cannot fail.
+    let _ = codec().serialize_into(to, value);
+}
+
+/// The bytes of a struct. Structs are compared by these: as numbers, 0 and −0 would be equal.
+pub(super) fn written<T: Serialize>(value: &T) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write(&mut bytes, value);
+    bytes
+}
+
+/// Reads a struct off the front of `from`.
+pub(super) fn read<T: Serialize + for<'a> Deserialize<'a>>(from: &mut &[u8]) -> Result<T, DecodeError> {
+    let wrong = DecodeError::Length("header");
+    let value: T = codec().deserialize(from).map_err(|_| wrong)?;
+    // Plain structs of fixed-size integers are as long written as read.
+    let len = codec().serialized_size(&value).ok().and_then(|len| usize::try_from(len).ok()).ok_or(wrong)?;
+    *from = from.get(len..).ok_or(wrong)?;
+    Ok(value)
+}
+
+/// Takes `N` bytes off the front of `bytes`.
+pub(super) fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+    let (first, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    Some(*first)
+}

@@ -1,0 +1,79 @@
+//! Why bytes aren't a filter.
+
+use super::format::VERSION;
+use crate::error::Error;
+use std::fmt;
+
+/// Why bytes aren't a filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecodeError {
+    /// The bytes end before the named part does, or continue after it.
+    Length(&'static str),
+    /// Not the magic bytes of this format.
+    Magic,
+    /// Written by a newer version.
+    Version(u8),
+    /// The checksum of the named part is wrong.
+    Checksum(&'static str),
+    /// The named field has a value that no filter has.
+    Field(&'static str),
+    /// The chunk belongs to another head, or the filter changed its shape during the dump.
+    StampMismatch,
+    /// The chunk isn't the one that comes next.
+    Order {
+        /// Offset of the chunk that comes next.
+        expected: u64,
+        /// Offset of the chunk that came.
+        found: u64,
+    },
+    /// A cuckoo filter where a Bloom filter was expected, or the other way round.
+    OtherKind,
+    /// Every chunk has been loaded already.
+    Complete,
+    /// No memory for the cells.
+    OutOfMemory {
+        /// Bytes asked for.
+        bytes: u64,
+    },
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            DecodeError::Length(part) => write!(f, "wrong length of the {part}"),
+            DecodeError::Magic => f.write_str("not a Bloomery filter"),
+            DecodeError::Version(version) => {
+                write!(
+                    f,
+                    "format version {version} is newer than {VERSION}, the newest that this module reads"
+                )
+            }
+            DecodeError::Checksum(part) => write!(f, "wrong checksum of the {part}"),
+            DecodeError::Field(field) => write!(f, "impossible value of the field {field}"),
+            DecodeError::StampMismatch => {
+                f.write_str("the chunk does not belong to the header that was loaded")
+            }
+            DecodeError::Order { expected, found } => {
+                write!(f, "the chunk at offset {found} is not the next one, which is at offset {expected}")
+            }
+            DecodeError::OtherKind => {
+                f.write_str("BF.LOADCHUNK takes Bloom filters and CF.LOADCHUNK takes cuckoo filters")
+            }
+            DecodeError::Complete => f.write_str("the filter is complete already"),
+            DecodeError::OutOfMemory { bytes } => write!(f, "no memory for {bytes} bytes"),
+        }
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+/// Why a filter could not be built from validated parameters.
+impl From<Error> for DecodeError {
+    fn from(error: Error) -> DecodeError {
+        match error {
+            Error::OutOfMemory { bytes } => DecodeError::OutOfMemory { bytes },
+            Error::Cuckoo(field) | Error::Foreign(field) => DecodeError::Field(field),
+            _ => DecodeError::Field("parameters"),
+        }
+    }
+}

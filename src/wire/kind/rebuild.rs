@@ -1,0 +1,142 @@
+//! The header of a filter that is being rebuilt. After its own fields come the headers of the live filter and of its
+//! shadow, each as in a head of its own. The body is the cells of the live filter, then those of the shadow.
+
+use super::bloom::{self, BloomHead};
+use super::foreign::{self, ForeignHead};
+use crate::filter::{Live, LiveRef, Rebuild};
+use crate::params::limits;
+use crate::wire::codec::{Filled, Header, Kind, read, written};
+use crate::wire::error::DecodeError;
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct OwnHeader {
+    deletes_missed: u64,
+    /// Length of the live filter's header. The rest is the shadow's.
+    live_len: u32,
+    live_kind: u8,
+    shadow_kind: u8,
+    reserved: u16,
+}
+
+/// What a header says, validated: everything that building both filters needs, except their cells.
+#[derive(Debug)]
+pub(in crate::wire) struct RebuildHead {
+    live: LiveHead,
+    shadow: BloomHead,
+    deletes_missed: u64,
+}
+
+/// The kinds of filters that can be rebuilt: not cuckoo filters, and not a filter that is being rebuilt already.
+#[derive(Debug)]
+enum LiveHead {
+    Bloom(BloomHead),
+    Foreign(ForeignHead),
+}
+
+impl LiveHead {
+    fn stamp(&self) -> u32 {
+        match self {
+            LiveHead::Bloom(head) => head.stamp,
+            LiveHead::Foreign(head) => head.stamp,
+        }
+    }
+
+    fn arrays(&self) -> Vec<u64> {
+        match self {
+            LiveHead::Bloom(head) => head.arrays().collect(),
+            LiveHead::Foreign(head) => head.arrays().collect(),
+        }
+    }
+
+    fn build(self, arrays: Vec<Filled>) -> Result<Live, DecodeError> {
+        Ok(match self {
+            LiveHead::Bloom(head) => Live::Bloom(head.build(arrays)?),
+            LiveHead::Foreign(head) => Live::Foreign(Box::new(head.build(arrays)?)),
+        })
+    }
+}
+
+impl RebuildHead {
+    /// Identifies the head and the chunks of one dump.
+    pub(super) fn stamp(&self) -> u32 {
+        stamp(self.live.stamp(), self.shadow.stamp)
+    }
+
+    /// Bytes of each array of cells, in the order of the body.
+    pub(super) fn arrays(&self) -> Vec<u64> {
+        let mut arrays = self.live.arrays();
+        arrays.extend(self.shadow.arrays());
+        arrays
+    }
+
+    /// Both filters, from all their arrays.
+    pub(super) fn build(self, mut arrays: Vec<Filled>) -> Result<Rebuild, DecodeError> {
+        let live = self.live.arrays().len();
+        if arrays.len() < live {
+            return Err(DecodeError::Length("body"));
+        }
+        let shadow = self.shadow.build(arrays.split_off(live))?;
+        Ok(Rebuild::new(self.live.build(arrays)?, shadow, self.deletes_missed)?)
+    }
+}
+
+/// CRC-32C of both stamps. It changes when one of them does.
+fn stamp(live: u32, shadow: u32) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&live.to_le_bytes()), &shadow.to_le_bytes())
+}
+
+/// The header of a filter that is being rebuilt.
+pub(super) fn encode(rebuild: &Rebuild) -> Header {
+    let live = match rebuild.live() {
+        LiveRef::Bloom(live) => bloom::encode(live),
+        LiveRef::Foreign(live) => foreign::encode(live),
+    };
+    let shadow = bloom::encode(rebuild.shadow());
+    let mut bytes = written(&OwnHeader {
+        deletes_missed: rebuild.deletes_missed(),
+        live_len: u32::try_from(live.bytes.len()).unwrap_or(u32::MAX),
+        live_kind: live.kind as u8,
+        shadow_kind: shadow.kind as u8,
+        reserved: 0,
+    });
+    bytes.extend_from_slice(&live.bytes);
+    bytes.extend_from_slice(&shadow.bytes);
+    Header { kind: Kind::Rebuild, bytes, stamp: stamp(live.stamp, shadow.stamp) }
+}
+
+/// Reads and validates a header.
+pub(super) fn decode(mut rest: &[u8]) -> Result<RebuildHead, DecodeError> {
+    use Kind::{Chain, Fixed, Foreign, Window};
+    let field = DecodeError::Field;
+    let own: OwnHeader = read(&mut rest)?;
+    if own.reserved != 0 {
+        return Err(field("reserved"));
+    }
+    let live_len = usize::try_from(own.live_len).map_err(|_| DecodeError::Length("header"))?;
+    let (live, shadow) = rest.split_at_checked(live_len).ok_or(DecodeError::Length("header"))?;
+    let live_kind = Kind::from_number(own.live_kind);
+    let Some(live_kind @ (Fixed | Chain | Window | Foreign)) = live_kind else {
+        return Err(field("kind of the live filter"));
+    };
+    let Some(shadow_kind @ (Fixed | Chain | Window)) = Kind::from_number(own.shadow_kind) else {
+        return Err(field("kind of the shadow"));
+    };
+    let live = match live_kind {
+        Foreign => LiveHead::Foreign(foreign::decode(live)?),
+        kind => LiveHead::Bloom(bloom::decode(kind, live)?),
+    };
+    let shadow = bloom::decode(shadow_kind, shadow)?;
+    let (counts, schedule) = match &live {
+        LiveHead::Bloom(live) => (live.counts(), live.schedule()),
+        LiveHead::Foreign(_) => (false, None),
+    };
+    // Only counting filters delete.
+    if own.deletes_missed > if counts { limits::MAX_DELETES_MISSED } else { 0 } {
+        return Err(field("deletes missed"));
+    }
+    if schedule.is_some() && shadow.schedule().is_some() && schedule != shadow.schedule() {
+        return Err(field("schedule of the shadow"));
+    }
+    Ok(RebuildHead { live, shadow, deletes_missed: own.deletes_missed })
+}

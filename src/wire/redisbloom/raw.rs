@@ -1,0 +1,130 @@
+//! What the two encodings of RedisBloom have in common: their numbers, checked.
+
+use crate::filter::foreign::redisbloom::{FORCE_64, NO_ROUND};
+use crate::filter::foreign::{LinkSpec, RedisBloomPlan};
+use crate::filter::{Cuckoo, CuckooSpec, Origin};
+use crate::hash::{HashKind, Seed};
+use crate::params::limits;
+use crate::wire::error::DecodeError;
+
+/// The most probes of an item. No error rate that fits in a double needs more.
+const MAX_HASHES: u64 = 1100;
+
+/// A link as both encodings have it.
+pub(super) struct RawLink {
+    pub(super) bytes: u64,
+    pub(super) bits: u64,
+    pub(super) items: u64,
+    pub(super) error_rate: f64,
+    pub(super) bits_per_item: f64,
+    pub(super) hashes: u64,
+    pub(super) capacity: u64,
+    pub(super) log2: u64,
+}
+
+impl RawLink {
+    /// The link, if there can be one like it.
+    pub(super) fn spec(&self) -> Result<LinkSpec, DecodeError> {
+        let field = DecodeError::Field;
+        let log2 = u8::try_from(self.log2).ok().filter(|log2| *log2 < 64).ok_or(field("n2"))?;
+        let modulus = if log2 > 0 { 1 << log2 } else { self.bits };
+        let hashes = u32::try_from(self.hashes).ok().filter(|_| self.hashes <= MAX_HASHES);
+        // Filters made before 2.2.0 have no number of bits, and today's RedisBloom refuses them for that. We write the
+        // number that it gives a link of the same length, so that it accepts them.
+        let bits = if self.bits == 0 { self.bytes.saturating_mul(8) } else { self.bits };
+        let spec = LinkSpec {
+            modulus,
+            probes: hashes.ok_or(field("hashes"))?,
+            capacity: self.capacity,
+            error_rate: self.error_rate,
+            bits_per_item: self.bits_per_item,
+            bits,
+            log2,
+            bytes: self.bytes,
+        };
+        spec.validate()?;
+        Ok(spec)
+    }
+}
+
+/// What the fields say of a link, if they can express what `spec` says.
+pub(in crate::wire) fn spec_at_home(spec: &LinkSpec, items: u64) -> Result<LinkSpec, DecodeError> {
+    let LinkSpec { probes, capacity, error_rate, bits_per_item, bits, log2, bytes, .. } = *spec;
+    let (hashes, log2) = (probes.into(), log2.into());
+    RawLink { bytes, bits, items, error_rate, bits_per_item, hashes, capacity, log2 }.spec()
+}
+
+/// Which hashes a chain has.
+///
+/// This doesn't depend on the encoding of a file: RedisBloom saves a file of version 1.1.0 in today's encoding, and the
+/// bits in it stay where they are.
+pub(in crate::wire) fn plan(options: u32, links: &[LinkSpec]) -> RedisBloomPlan {
+    // If the modulus divides 2^32, it doesn't matter whether a sum wraps there.
+    let divides = |link: &LinkSpec| (1..=32).contains(&link.log2);
+    if options & FORCE_64 != 0 {
+        if options & NO_ROUND != 0 { RedisBloomPlan::Full } else { RedisBloomPlan::FullOrCut }
+    } else if links.iter().all(divides) {
+        RedisBloomPlan::Narrow
+    } else {
+        RedisBloomPlan::NarrowEither
+    }
+}
+
+/// A bit of the number of deletes. It marks a filter that has the hash of versions before 2.2.0, for which the encoding
+/// has no field. RedisBloom uses the number as it is, and misses the items of such a filter with or without the mark.
+pub(super) const OLD_HASH: u64 = 1 << 63;
+
+/// Parameters of a cuckoo filter as both encodings have them.
+pub(super) struct RawCuckoo {
+    pub(super) filters: u64,
+    pub(super) buckets: u64,
+    pub(super) deletes: u64,
+    pub(super) bucket_size: u64,
+    pub(super) max_iterations: u64,
+    pub(super) expansion: u64,
+}
+
+impl RawCuckoo {
+    /// The parameters, and the number of buckets of each sub-filter.
+    pub(super) fn spec(&self, origin: Origin) -> Result<(CuckooSpec, Vec<u64>), DecodeError> {
+        let field = DecodeError::Field;
+        let bucket_size = u8::try_from(self.bucket_size).ok().filter(|slots| *slots > 0);
+        let bucket_size = bucket_size.ok_or(field("bucket size"))?;
+        // A hash of 32 bits cannot reach more buckets.
+        let most = if origin == Origin::RedisBloom1 { 1 << 32 } else { u64::MAX };
+        if !self.buckets.is_power_of_two() || self.buckets > most {
+            return Err(field("number of buckets"));
+        }
+        let capacity = self.buckets.checked_mul(bucket_size.into()).ok_or(field("number of buckets"))?;
+        let spec = CuckooSpec {
+            capacity,
+            bucket_size,
+            max_iterations: u16::try_from(self.max_iterations).map_err(|_| field("max iterations"))?.max(1),
+            expansion: u16::try_from(self.expansion).map_err(|_| field("expansion"))?,
+            origin,
+            hash: HashKind::default(),
+            seed: Seed::default(),
+        };
+        spec.validate().map_err(|_| field("parameters"))?;
+        let filters = usize::try_from(self.filters).unwrap_or(usize::MAX);
+        if filters == 0 || filters > limits::MAX_TABLES || (filters > 1 && spec.expansion == 0) {
+            return Err(field("number of filters"));
+        }
+        if self.deletes & !OLD_HASH > limits::MAX_COUNT {
+            return Err(field("number of deletes"));
+        }
+        let buckets = (0..filters).map(|index| spec.buckets_of(index)).collect::<Option<_>>();
+        Ok((spec, buckets.ok_or(field("number of buckets"))?))
+    }
+
+    /// Which hash the filter has.
+    pub(super) fn origin(&self) -> Origin {
+        if self.deletes & OLD_HASH == 0 { Origin::RedisBloom } else { Origin::RedisBloom1 }
+    }
+}
+
+/// The number of deletes, with the mark of the old hash.
+pub(super) fn marked_deletes(filter: &Cuckoo) -> u64 {
+    let mark = if filter.spec().origin == Origin::RedisBloom1 { OLD_HASH } else { 0 };
+    filter.deletes() | mark
+}

@@ -1,0 +1,21 @@
+//! Fields of a stream, as RDB files have them: what loads and saves filters in other systems' encodings.
+
+/// Where fields come from. Each call returns `None` at the end of the stream, or if the next field has another type.
+pub trait Source {
+    /// The next field, an integer.
+    fn unsigned(&mut self) -> Option<u64>;
+    /// The next field, a floating-point number.
+    fn double(&mut self) -> Option<f64>;
+    /// The next field, a string, as `read` makes of it.
+    fn string<R>(&mut self, read: impl FnOnce(&[u8]) -> R) -> Option<R>;
+}
+
+/// Where fields go.
+pub trait Sink {
+    /// Appends an integer.
+    fn unsigned(&mut self, value: u64);
+    /// Appends a floating-point number.
+    fn double(&mut self, value: f64);
+    /// Appends a string.
+    fn string(&mut self, bytes: &[u8]);
+}
