@@ -34,7 +34,7 @@ static HUGE_PAGES: AtomicBool = AtomicBool::new(false);
 
 /// Sets whether blocks ask for huge pages from now on. With huge pages, probes of a large filter miss the TLB less often,
 /// but writing to a page while a child saves copies 2 MiB instead of 4 KiB.
-#[cfg(any(feature = "module", test))]
+#[cfg(feature = "module")]
 pub(crate) fn use_huge_pages(wanted: bool) {
     HUGE_PAGES.store(wanted, Relaxed);
 }
