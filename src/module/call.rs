@@ -16,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 /// The filters that are being loaded in chunks. Only the main thread takes the lock.
 static LOADS: Mutex<Option<Loads>> = Mutex::new(None);
 
-/// The rebuilds that ended by themselves. Only the main thread takes the lock.
+/// The rebuilds that ended on their own. Only the main thread takes the lock.
 static ENDED: Mutex<Option<Ended>> = Mutex::new(None);
 
 /// Gives up the loads into a database, or into all databases, whose keys have been flushed.
