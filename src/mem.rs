@@ -203,7 +203,7 @@ impl Words {
         Words::ones(words)
     }
 
-    /// A copy, word by word. A page of zeros stays untouched, so the copy of a sparse filter takes no more memory than
+    /// A copy, word by word. A page of zeros stays untouched, so the copy of a sparse filter needs no more memory than
     /// the filter.
     ///
     /// # Errors

@@ -172,13 +172,13 @@ impl Context<'_> {
 
     pub(super) fn reply_error(self, text: &str) {
         let text = terminated(text);
-        // SAFETY: the text is NUL-terminated; it is sent as it is, not as a format.
+        // SAFETY: the text is NUL-terminated. The server sends it as it is and doesn't use it as a format.
         unsafe { server!(RedisModule_ReplyWithError(self.as_ptr(), text.as_ptr().cast())) };
     }
 
     #[inline]
     pub(super) fn reply_integer(self, value: i64) {
-        // SAFETY: the context is that of a command; so for all below.
+        // SAFETY: the context is that of a command.
         unsafe { server!(RedisModule_ReplyWithLongLong(self.as_ptr(), value as c_longlong)) };
     }
 
@@ -270,7 +270,7 @@ pub(super) struct OwnText {
 
 impl OwnText {
     pub(super) fn new(bytes: &[u8]) -> OwnText {
-        // SAFETY: the server copies the bytes; without a context the string is ours to free.
+        // SAFETY: the server copies the bytes. A string made without a context is ours to free.
         let raw =
             unsafe { server!(RedisModule_CreateString(ptr::null_mut(), bytes.as_ptr().cast(), bytes.len())) };
         match NonNull::new(raw) {

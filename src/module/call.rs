@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 /// The filters that are being loaded in chunks. Only the main thread takes the lock.
 static LOADS: Mutex<Option<Loads>> = Mutex::new(None);
 
-/// The rebuilds that aborted by themselves. Only the main thread takes the lock.
+/// The rebuilds that ended on their own. Only the main thread takes the lock.
 static ABORTED: Mutex<Option<AbortedRebuilds>> = Mutex::new(None);
 
 /// Gives up the loads into a database, or into all databases, whose keys have been flushed.

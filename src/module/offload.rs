@@ -2,7 +2,7 @@
 //!
 //! A worker never touches what belongs to the main thread: not the key, not the context, and not the reference counts of
 //! strings, which aren't atomic. It has its own references to the filter's layers, so anything may happen to the key
-//! meanwhile (DEL, FLUSHALL, RENAME, SWAPDB); the last reference frees them. It reads the bytes of an argument that the
+//! meanwhile (DEL, FLUSHALL, RENAME, SWAPDB). The last reference frees them. It reads the bytes of an argument that the
 //! main thread has retained and unblocks the client. Then the main thread replies and releases the argument.
 
 use super::api::{Context, Text};

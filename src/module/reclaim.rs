@@ -1,7 +1,7 @@
 //! Frees large filters on a thread of its own. Returning 1 GiB of touched pages to the system takes 90 to 200 ms, for
 //! which the main thread would stall.
 //!
-//! The memory counts as used until the thread has freed it. UNLINK does the same at any size; here DEL does it too, for
+//! The memory counts as used until the thread has freed it. UNLINK does the same at any size. Here DEL does it too, for
 //! large filters.
 
 use crate::metrics::FREEING_BYTES;

@@ -10,17 +10,17 @@
 //! # How workers are woken
 //!
 //! An idle worker first *spins*: for 5 µs it watches for news. Then it *sleeps* on a condition variable. A worker that
-//! spins begins a task 7 µs sooner than one that sleeps, and waking it costs the caller nothing. In `Shared`:
+//! spins begins a task about 7 µs sooner than one that sleeps, and waking it costs the caller nothing. In `Shared`:
 //!
 //! | field | what | who changes it |
 //! | --- | --- | --- |
-//! | `state` | one lock around what there is to do (`scopes`, `queue`) and who is idle (`spinning`, `sleeping`) | whoever holds the lock |
-//! | `news` | a counter outside the lock | whoever posts work, under the lock, after posting it |
+//! | `state` | one lock around what there is to do (`scopes`, `queue`) and who is idle (`spinning`, `sleeping`) | the thread that holds the lock |
+//! | `news` | a counter outside the lock | a thread that posts work, under the lock, after posting it |
 //! | `work` | the condition variable of the sleepers | |
 //!
-//! Whoever posts work takes the lock, adds the work, increments `news`, reads how many workers are spinning and sleeping,
-//! and releases the lock. The spinning ones see the news by themselves. If they are fewer than the tasks, the poster
-//! notifies sleepers for the rest.
+//! A thread that posts work takes the lock, adds the work, increments `news`, reads how many workers are spinning and
+//! sleeping, and releases the lock. The spinning workers see the news by themselves. If there are fewer of them than
+//! tasks, the poster notifies sleepers for the rest.
 //!
 //! A worker takes the lock and looks for work (`take`). If there is none, it counts itself as spinning, reads `news`,
 //! releases the lock and watches `news`. Then it takes the lock again, no longer counts as spinning, and **looks for work
@@ -29,8 +29,8 @@
 //!
 //! No wake-up is lost, because work is posted under the same lock, at one of three times:
 //!
-//! 1. Before the first look, or before the second: that look finds it. A poster that counts a worker as spinning need not
-//!    notify it for this reason: a spinning worker always looks once more before it sleeps.
+//! 1. Before the first look, or before the second: that look finds it. This is why a poster need not notify workers that
+//!    are spinning: they always look once more before they sleep.
 //! 2. After the worker has gone to sleep: the poster finds it counted in `sleeping`, and notifies it. Between the second
 //!    look and the wait the lock isn't released, so nothing can be posted in between.
 //! 3. While the worker runs other work: it looks again when that ends.

@@ -2,10 +2,10 @@
 //!
 //! docs/FORMAT.md describes it byte by byte. tests/format/reader.py answers membership questions from it without a
 //! line of this code. A filter is written as *pieces*: one head, then chunks of its cells. Every piece carries its own
-//! checksum. Each medium keeps the pieces apart in its own way; a file simply concatenates them.
+//! checksum. Each medium separates the pieces in its own way. A file simply concatenates them.
 //!
 //! Reading goes through one gate: [`Decoder::new`] validates the whole head before any cell is allocated, and the
-//! geometry follows from validated parameters alone. The checksum detects accidents; safety comes from validation.
+//! geometry follows from validated parameters alone. The checksum detects accidents. Safety comes from validation.
 //!
 //! ```
 //! use bloomery::wire::{Decoder, Encoder};

@@ -97,7 +97,7 @@ impl BloomHead {
 }
 
 /// CRC-32C of the header with every number of items set to 0. It changes when the filter grows or rotates, but not
-/// with an add. A dump over several commands notices by it when its chunks no longer fit together.
+/// with an add. So a dump over several commands notices when its chunks no longer fit together.
 fn stamp(filter: &FilterHeader, layers: &[LayerHeader]) -> u32 {
     let mut bytes = written(filter);
     for layer in layers {

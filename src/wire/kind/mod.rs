@@ -1,5 +1,5 @@
-//! The header of each kind of filter: written, read and validated. A file per kind, with its structs in the order in
-//! which they are written.
+//! The header of each kind of filter: written, read and validated. One file has both the
+//! writer and the reader, with the structs in the order in which they are written.
 
 mod bloom;
 mod cuckoo;

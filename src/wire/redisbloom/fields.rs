@@ -107,10 +107,10 @@ pub fn load_cuckoo(from: &mut impl Source, encoding: u32) -> Result<Filter, Deco
     }
     let filters = from.unsigned().ok_or(END)?;
     let buckets = from.unsigned().ok_or(END)?;
-    // The number of items is that of the slots in use.
+    // The number of items: the slots in use give it too.
     from.unsigned().ok_or(END)?;
     let is_old = encoding < 4;
-    // What was compiled in before there were fields for it.
+    // Before these had fields, they were constants of the program.
     let mut next = |otherwise| if is_old { Ok(otherwise) } else { from.unsigned().ok_or(END) };
     let raw = RawCuckoo {
         filters,
