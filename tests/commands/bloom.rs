@@ -1,10 +1,8 @@
 //! Commands without a server: replies, what they replicate, and that a replica which obeys ends bit for bit equal.
 
-mod host;
-
-use bloomery::command::{Answer, CommandError, Reply};
-use bloomery::config::Settings;
-use host::{Content, Host};
+use crate::support::fake_server::{Content, FakeServer};
+use crate::support::internals::command::{Answer, CommandError, Reply};
+use crate::support::internals::config::Settings;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::cell::RefCell;
@@ -23,55 +21,55 @@ const REFUSED: u8 = Answer::Refused as u8;
 
 #[test]
 fn an_add_creates_with_everything_spelt_out_and_replicates_only_what_changed() {
-    let host = Host::default();
-    host.settings.set(Settings { error_rate: 0.001, initial_size: 50, expansion: 4, ..Settings::DEFAULT });
-    assert_eq!(host.line("BF.ADD k ada"), Ok(Reply::Bool(true)));
-    let sent = host.take_replicated();
+    let server = FakeServer::default();
+    server.settings.set(Settings { error_rate: 0.001, initial_size: 50, expansion: 4, ..Settings::DEFAULT });
+    assert_eq!(server.line("BF.ADD k ada"), Ok(Reply::Bool(true)));
+    let sent = server.take_replicated();
     assert!(
         sent[0].starts_with("BF.RESERVE k 0.001 50 EXPANSION 4 SHARDS 1 LAYOUT AUTO HASH XXH3 SEED "),
         "{sent:?}"
     );
     assert_eq!(sent[1..], ["BF.ADD k ada"]);
 
-    assert_eq!(host.line("BF.ADD k ada"), Ok(Reply::Bool(false)));
-    assert_eq!(answers(host.line("BF.MADD k ada bob ada cleo bob")), [NO, YES, NO, YES, NO]);
-    assert_eq!(host.take_replicated(), ["BF.MADD k bob cleo"]);
-    assert_eq!(answers(host.line("BF.MADD k dora eve")), [YES, YES]);
-    assert_eq!(host.take_replicated(), ["BF.MADD k dora eve"]);
-    assert_eq!(answers(host.line("BF.INSERT k CAPACITY 9 ITEMS dora fay")), [NO, YES]);
-    assert_eq!(host.take_replicated(), ["BF.MADD k fay"]);
-    assert_eq!(host.line("BF.ADDNX k gil"), Ok(Reply::Bool(true)));
-    assert_eq!(host.line("BF.ADDNX k gil"), Ok(Reply::Bool(false)));
-    assert_eq!(host.take_replicated(), ["BF.ADD k gil"]);
+    assert_eq!(server.line("BF.ADD k ada"), Ok(Reply::Bool(false)));
+    assert_eq!(answers(server.line("BF.MADD k ada bob ada cleo bob")), [NO, YES, NO, YES, NO]);
+    assert_eq!(server.take_replicated(), ["BF.MADD k bob cleo"]);
+    assert_eq!(answers(server.line("BF.MADD k dora eve")), [YES, YES]);
+    assert_eq!(server.take_replicated(), ["BF.MADD k dora eve"]);
+    assert_eq!(answers(server.line("BF.INSERT k CAPACITY 9 ITEMS dora fay")), [NO, YES]);
+    assert_eq!(server.take_replicated(), ["BF.MADD k fay"]);
+    assert_eq!(server.line("BF.ADDNX k gil"), Ok(Reply::Bool(true)));
+    assert_eq!(server.line("BF.ADDNX k gil"), Ok(Reply::Bool(false)));
+    assert_eq!(server.take_replicated(), ["BF.ADD k gil"]);
 }
 
 #[test]
 fn a_clear_of_an_empty_filter_is_no_write() {
     for kind in ["NONSCALING", "EXPANSION 2", "COUNTING", "WINDOW 3"] {
-        let host = Host::default();
-        host.line(&format!("BF.RESERVE k 0.01 100 {kind}")).unwrap();
+        let server = FakeServer::default();
+        server.line(&format!("BF.RESERVE k 0.01 100 {kind}")).unwrap();
         for before in ["BF.EXISTS k ada", "BF.ADD k ada"] {
-            host.line(before).unwrap();
-            host.line("BF.CLEAR k").unwrap();
-            host.take_replicated();
-            host.events.take();
-            assert_eq!(host.line("BF.CLEAR k"), Ok(Reply::Ok), "{kind}");
-            assert!(host.take_replicated().is_empty() && host.events.take().is_empty(), "{kind}");
+            server.line(before).unwrap();
+            server.line("BF.CLEAR k").unwrap();
+            server.take_replicated();
+            server.events.take();
+            assert_eq!(server.line("BF.CLEAR k"), Ok(Reply::Ok), "{kind}");
+            assert!(server.take_replicated().is_empty() && server.events.take().is_empty(), "{kind}");
         }
-        host.line("BF.ADD k ada").unwrap();
-        host.take_replicated();
-        assert_eq!(host.line("BF.CLEAR k"), Ok(Reply::Ok), "{kind}");
-        assert_eq!(host.take_replicated(), ["BF.CLEAR k"], "{kind}");
+        server.line("BF.ADD k ada").unwrap();
+        server.take_replicated();
+        assert_eq!(server.line("BF.CLEAR k"), Ok(Reply::Ok), "{kind}");
+        assert_eq!(server.take_replicated(), ["BF.CLEAR k"], "{kind}");
     }
 }
 
 #[test]
 fn a_refused_command_changes_and_replicates_nothing() {
-    let host = Host::default();
-    host.keys.borrow_mut().insert(b"str".to_vec(), Rc::new(RefCell::new(Content::Other)));
-    host.line("BF.RESERVE k 0.01 100").unwrap();
-    host.take_replicated();
-    let before = host.dump("k");
+    let server = FakeServer::default();
+    server.keys.borrow_mut().insert(b"str".to_vec(), Rc::new(RefCell::new(Content::Other)));
+    server.line("BF.RESERVE k 0.01 100").unwrap();
+    server.take_replicated();
+    let before = server.dump("k");
     for (line, error) in [
         ("BF.RESERVE k 0.01 100", "ERR item exists"),
         ("BF.RESERVE str 0.01 100", "WRONGTYPE Operation against a key holding the wrong kind of value"),
@@ -120,156 +118,160 @@ fn a_refused_command_changes_and_replicates_nothing() {
         ("BF.LOADCHUNK n x abc", "ERR Second argument must be numeric"),
         ("BF.SCANDUMP k x", "Second argument must be numeric"),
     ] {
-        assert_eq!(host.text(line), error, "{line}");
-        assert_eq!(host.take_replicated(), [""; 0], "{line}");
+        assert_eq!(server.text(line), error, "{line}");
+        assert_eq!(server.take_replicated(), [""; 0], "{line}");
     }
-    assert_eq!(host.dump("k"), before);
-    assert_eq!(host.keys.borrow().len(), 2);
+    assert_eq!(server.dump("k"), before);
+    assert_eq!(server.keys.borrow().len(), 2);
 }
 
 #[test]
 fn a_full_filter_ends_the_reply_at_the_first_item_it_refuses() {
-    let host = Host::default();
-    host.line("BF.RESERVE n 0.001 3 NONSCALING").unwrap();
-    assert_eq!(answers(host.line("BF.MADD n a b c")), [YES, YES, YES]);
-    host.take_replicated();
-    assert_eq!(answers(host.line("BF.INSERT n ITEMS a b c d d")), [NO, NO, NO, REFUSED]);
-    assert_eq!(host.text("BF.ADD n d"), "ERR non scaling filter is full");
-    assert_eq!(host.take_replicated(), [""; 0]);
+    let server = FakeServer::default();
+    server.line("BF.RESERVE n 0.001 3 NONSCALING").unwrap();
+    assert_eq!(answers(server.line("BF.MADD n a b c")), [YES, YES, YES]);
+    server.take_replicated();
+    assert_eq!(answers(server.line("BF.INSERT n ITEMS a b c d d")), [NO, NO, NO, REFUSED]);
+    assert_eq!(server.text("BF.ADD n d"), "ERR non scaling filter is full");
+    assert_eq!(server.take_replicated(), [""; 0]);
 
     // Only what went in before it: a replica that refused the others would answer its primary with an error.
-    host.line("BF.RESERVE p 0.001 3 NONSCALING").unwrap();
-    host.take_replicated();
-    assert_eq!(answers(host.line("BF.MADD p a b c d e")), [YES, YES, YES, REFUSED]);
-    assert_eq!(host.take_replicated(), ["BF.MADD p a b c"]);
+    server.line("BF.RESERVE p 0.001 3 NONSCALING").unwrap();
+    server.take_replicated();
+    assert_eq!(answers(server.line("BF.MADD p a b c d e")), [YES, YES, YES, REFUSED]);
+    assert_eq!(server.take_replicated(), ["BF.MADD p a b c"]);
 
-    host.line("BF.RESERVE s 0.001 3 ONFULL SATURATE").unwrap();
-    assert_eq!(answers(host.line("BF.MADD s a b c d e")), [YES; 5]);
+    server.line("BF.RESERVE s 0.001 3 ONFULL SATURATE").unwrap();
+    assert_eq!(answers(server.line("BF.MADD s a b c d e")), [YES; 5]);
 }
 
 #[test]
 fn growth_beyond_memory_is_refused_item_by_item_and_keeps_the_filter() {
-    let host = Host::default();
-    host.line("BF.RESERVE s 0.01 10").unwrap();
+    let server = FakeServer::default();
+    server.line("BF.RESERVE s 0.01 10").unwrap();
     let items: Vec<String> = (0..10).map(|i| i.to_string()).collect();
-    assert_eq!(answers(host.line(&format!("BF.MADD s {}", items.join(" ")))), [YES; 10]);
-    host.memory.set(Some(16));
-    host.take_replicated();
-    assert_eq!(answers(host.line("BF.MADD s x 3 y")), [REFUSED, NO, REFUSED]);
-    assert_eq!(host.take_replicated(), [""; 0]);
-    let text = host.text("BF.ADD s x");
+    assert_eq!(answers(server.line(&format!("BF.MADD s {}", items.join(" ")))), [YES; 10]);
+    server.memory.set(Some(16));
+    server.take_replicated();
+    assert_eq!(answers(server.line("BF.MADD s x 3 y")), [REFUSED, NO, REFUSED]);
+    assert_eq!(server.take_replicated(), [""; 0]);
+    let text = server.text("BF.ADD s x");
     assert!(
         text.starts_with("ERR problem inserting into filter: Insufficient memory to create filter: it takes")
     );
-    host.memory.set(None);
-    assert_eq!(host.line("BF.ADD s x"), Ok(Reply::Bool(true)));
+    server.memory.set(None);
+    assert_eq!(server.line("BF.ADD s x"), Ok(Reply::Bool(true)));
 }
 
 #[test]
 fn the_clock_rotates_a_window_before_a_write_and_reads_see_it_at_once() {
-    let host = Host::default();
-    host.now_ms.set(10_000);
-    host.line("BF.RESERVE w 0.01 100 WINDOW 3 EVERY 1000").unwrap();
-    assert!(host.take_replicated()[0].contains("WINDOW 3 ONFULL SATURATE EVERY 1000 SINCE 10000"));
-    host.line("BF.ADD w old").unwrap();
-    host.take_replicated();
+    let server = FakeServer::default();
+    server.now_ms.set(10_000);
+    server.line("BF.RESERVE w 0.01 100 WINDOW 3 EVERY 1000").unwrap();
+    assert!(server.take_replicated()[0].contains("WINDOW 3 ONFULL SATURATE EVERY 1000 SINCE 10000"));
+    server.line("BF.ADD w old").unwrap();
+    server.take_replicated();
 
-    host.now_ms.set(12_999);
-    assert_eq!(host.line("BF.AGE w old"), Ok(Reply::Integer(2)));
-    host.now_ms.set(13_000);
+    server.now_ms.set(12_999);
+    assert_eq!(server.line("BF.AGE w old"), Ok(Reply::Integer(2)));
+    server.now_ms.set(13_000);
     assert_eq!(
-        host.line("BF.TEST w old"),
+        server.line("BF.TEST w old"),
         Ok(Reply::Bool(false)),
         "nothing has been written, yet it is gone"
     );
-    assert_eq!(host.take_replicated(), [""; 0], "reads replicate nothing");
+    assert_eq!(server.take_replicated(), [""; 0], "reads replicate nothing");
 
-    assert_eq!(host.line("BF.ADD w old"), Ok(Reply::Bool(true)));
-    assert_eq!(host.take_replicated(), ["BF.ROTATE w AT 3", "BF.ADD w old"]);
-    host.line("BF.ROTATE w").unwrap();
-    assert_eq!(host.take_replicated(), ["BF.ROTATE w AT 4 MANUAL"]);
-    assert_eq!(host.line("BF.AGE w old"), Ok(Reply::Integer(1)));
-    host.now_ms.set(14_000);
+    assert_eq!(server.line("BF.ADD w old"), Ok(Reply::Bool(true)));
+    assert_eq!(server.take_replicated(), ["BF.ROTATE w AT 3", "BF.ADD w old"]);
+    server.line("BF.ROTATE w").unwrap();
+    assert_eq!(server.take_replicated(), ["BF.ROTATE w AT 4 MANUAL"]);
+    assert_eq!(server.line("BF.AGE w old"), Ok(Reply::Integer(1)));
+    server.now_ms.set(14_000);
     assert_eq!(
-        host.line("BF.AGE w old"),
+        server.line("BF.AGE w old"),
         Ok(Reply::Integer(2)),
         "the schedule has moved along with the hand"
     );
-    assert_eq!(host.text("BF.ROTATE w AT 9"), "ERR AT is for replication only; BF.ROTATE key rotates");
+    assert_eq!(server.text("BF.ROTATE w AT 9"), "ERR AT is for replication only; BF.ROTATE key rotates");
 }
 
 #[test]
 fn an_add_renews_an_item_of_a_window_and_addnx_does_not() {
-    let host = Host::default();
-    host.line("BF.RESERVE w 0.001 100 WINDOW 3").unwrap();
+    let server = FakeServer::default();
+    server.line("BF.RESERVE w 0.001 100 WINDOW 3").unwrap();
     for key in ["renewed", "first"] {
-        host.line(&format!("BF.ADD w {key}")).unwrap();
+        server.line(&format!("BF.ADD w {key}")).unwrap();
     }
-    host.line("BF.ROTATE w").unwrap();
-    assert_eq!(host.line("BF.ADD w renewed"), Ok(Reply::Bool(false)));
-    assert_eq!(host.line("BF.ADDNX w first"), Ok(Reply::Bool(false)));
-    host.line("BF.ROTATE w").unwrap();
-    host.line("BF.ROTATE w").unwrap();
-    assert_eq!(answers(host.line("BF.MTEST w renewed first")), [YES, NO]);
+    server.line("BF.ROTATE w").unwrap();
+    assert_eq!(server.line("BF.ADD w renewed"), Ok(Reply::Bool(false)));
+    assert_eq!(server.line("BF.ADDNX w first"), Ok(Reply::Bool(false)));
+    server.line("BF.ROTATE w").unwrap();
+    server.line("BF.ROTATE w").unwrap();
+    assert_eq!(answers(server.line("BF.MTEST w renewed first")), [YES, NO]);
 }
 
 #[test]
 fn counting_is_a_multiset_and_a_saturated_counter_stays() {
-    let host = Host::default();
-    host.line("BF.RESERVE c 0.001 100 COUNTING").unwrap();
-    assert_eq!(host.line("BF.ADD c a"), Ok(Reply::Bool(true)));
-    assert_eq!(host.line("BF.ADD c a"), Ok(Reply::Bool(false)));
-    assert_eq!(host.line("BF.COUNT c a"), Ok(Reply::Integer(2)));
-    assert_eq!(answers(host.line("BF.MDEL c a a a b")), [YES, YES, NO, NO]);
-    assert_eq!(host.take_replicated()[1..], ["BF.ADD c a", "BF.ADD c a", "BF.MDEL c a a"]);
+    let server = FakeServer::default();
+    server.line("BF.RESERVE c 0.001 100 COUNTING").unwrap();
+    assert_eq!(server.line("BF.ADD c a"), Ok(Reply::Bool(true)));
+    assert_eq!(server.line("BF.ADD c a"), Ok(Reply::Bool(false)));
+    assert_eq!(server.line("BF.COUNT c a"), Ok(Reply::Integer(2)));
+    assert_eq!(answers(server.line("BF.MDEL c a a a b")), [YES, YES, NO, NO]);
+    assert_eq!(server.take_replicated()[1..], ["BF.ADD c a", "BF.ADD c a", "BF.MDEL c a a"]);
     for _ in 0..20 {
-        host.line("BF.ADD c x").unwrap();
+        server.line("BF.ADD c x").unwrap();
     }
-    host.take_replicated();
-    assert_eq!(host.line("BF.COUNT c x"), Ok(Reply::Integer(15)));
-    assert_eq!(host.line("BF.DEL c x"), Ok(Reply::Bool(true)));
-    assert_eq!(host.line("BF.COUNT c x"), Ok(Reply::Integer(15)));
-    assert_eq!(host.take_replicated(), [""; 0], "nothing moved");
+    server.take_replicated();
+    assert_eq!(server.line("BF.COUNT c x"), Ok(Reply::Integer(15)));
+    assert_eq!(server.line("BF.DEL c x"), Ok(Reply::Bool(true)));
+    assert_eq!(server.line("BF.COUNT c x"), Ok(Reply::Integer(15)));
+    assert_eq!(server.take_replicated(), [""; 0], "nothing moved");
 }
 
 #[test]
 fn a_filter_moves_in_pieces_and_becomes_a_key_with_the_last() {
-    let host = Host::default();
-    host.line("BF.RESERVE source 0.001 200000 LAYOUT CLASSIC SHARDS 4").unwrap();
+    let server = FakeServer::default();
+    server.line("BF.RESERVE source 0.001 200000 LAYOUT CLASSIC SHARDS 4").unwrap();
     for i in 0..5000 {
-        host.line(&format!("BF.ADD source {i}")).unwrap();
+        server.line(&format!("BF.ADD source {i}")).unwrap();
     }
-    host.take_replicated();
+    server.take_replicated();
     let (mut iterator, mut pieces) = (0, 0);
     loop {
-        let Ok(Reply::Array(reply)) = host.line(&format!("BF.SCANDUMP source {iterator}")) else { panic!() };
+        let Ok(Reply::Array(reply)) = server.line(&format!("BF.SCANDUMP source {iterator}")) else {
+            panic!()
+        };
         let [Reply::Integer(next), Reply::Bulk(piece)] = &reply[..] else { panic!() };
         if *next == 0 {
             break;
         }
-        assert!(host.line("BF.EXISTS copy 1") == Ok(Reply::Bool(false)) && host.take_replicated().is_empty());
+        assert!(
+            server.line("BF.EXISTS copy 1") == Ok(Reply::Bool(false)) && server.take_replicated().is_empty()
+        );
         let next_text = next.to_string();
-        assert_eq!(host.run(&[b"BF.LOADCHUNK", b"copy", next_text.as_bytes(), piece]), Ok(Reply::Ok));
+        assert_eq!(server.run(&[b"BF.LOADCHUNK", b"copy", next_text.as_bytes(), piece]), Ok(Reply::Ok));
         (iterator, pieces) = (*next, pieces + 1);
     }
-    assert_eq!(host.dump("copy"), host.dump("source"));
-    assert_eq!(host.replicated.take().len(), pieces, "every piece, at once");
-    assert_eq!(host.text("BF.LOADCHUNK copy 1 BLMY"), "ERR received bad data");
+    assert_eq!(server.dump("copy"), server.dump("source"));
+    assert_eq!(server.replicated.take().len(), pieces, "every piece, at once");
+    assert_eq!(server.text("BF.LOADCHUNK copy 1 BLMY"), "ERR received bad data");
 }
 
 /// A primary, or the node that a slot comes from, cannot wait until clients have finished theirs.
 #[test]
 fn loads_that_wait_do_not_keep_out_what_must_be_obeyed() {
-    let host = Host::default();
-    host.line("BF.RESERVE source 0.01 100").unwrap();
-    let Ok(Reply::Array(reply)) = host.line("BF.SCANDUMP source 0") else { panic!() };
+    let server = FakeServer::default();
+    server.line("BF.RESERVE source 0.01 100").unwrap();
+    let Ok(Reply::Array(reply)) = server.line("BF.SCANDUMP source 0") else { panic!() };
     let [_, Reply::Bulk(head)] = &reply[..] else { panic!() };
-    let begin = |key: &str| host.run(&[b"BF.LOADCHUNK", key.as_bytes(), b"1", head]);
+    let begin = |key: &str| server.run(&[b"BF.LOADCHUNK", key.as_bytes(), b"1", head]);
     for number in 0..64 {
         assert_eq!(begin(&number.to_string()), Ok(Reply::Ok));
     }
     assert!(begin("one more").is_err());
-    host.obeys.set(true);
+    server.obeys.set(true);
     assert_eq!(begin("one more"), Ok(Reply::Ok));
 }
 
@@ -278,7 +280,7 @@ fn loads_that_wait_do_not_keep_out_what_must_be_obeyed() {
 fn a_replica_that_obeys_ends_equal() {
     for seed in 0..40 {
         let mut random = SmallRng::seed_from_u64(seed);
-        let (primary, replica) = (Host::default(), Host::default());
+        let (primary, replica) = (FakeServer::default(), FakeServer::default());
         replica.obeys.set(true);
         replica.settings.set(Settings {
             error_rate: 0.2,
@@ -338,22 +340,22 @@ fn fixed_filters_are_full_at_their_capacity_to_the_item() {
     for options in
         ["NONSCALING", "NONSCALING SHARDS 8", "NONSCALING SHARDS 1024 LAYOUT CLASSIC", "COUNTING 8 SHARDS 4"]
     {
-        let host = Host::default();
-        host.line(&format!("BF.RESERVE f 0.000001 1000 {options}")).unwrap();
+        let server = FakeServer::default();
+        server.line(&format!("BF.RESERVE f 0.000001 1000 {options}")).unwrap();
         let mut held = 0;
         for i in 0..1000 {
-            held += u32::from(host.line(&format!("BF.ADD f {i}")) == Ok(Reply::Bool(true)));
+            held += u32::from(server.line(&format!("BF.ADD f {i}")) == Ok(Reply::Bool(true)));
         }
         assert_eq!(held, 1000, "{options}");
-        assert_eq!(host.text("BF.ADD f new"), "ERR non scaling filter is full", "{options}");
+        assert_eq!(server.text("BF.ADD f new"), "ERR non scaling filter is full", "{options}");
         if options.starts_with("COUNTING") {
             for i in 0..10 {
-                host.line(&format!("BF.DEL f {i}")).unwrap();
+                server.line(&format!("BF.DEL f {i}")).unwrap();
             }
             for i in 0..10 {
-                assert_eq!(host.line(&format!("BF.ADD f new{i}")), Ok(Reply::Bool(true)));
+                assert_eq!(server.line(&format!("BF.ADD f new{i}")), Ok(Reply::Bool(true)));
             }
-            assert_eq!(host.text("BF.ADD f more"), "ERR non scaling filter is full");
+            assert_eq!(server.text("BF.ADD f more"), "ERR non scaling filter is full");
         }
     }
 }

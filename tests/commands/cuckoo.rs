@@ -1,10 +1,8 @@
 //! CF.* without a server: refusals, what is replicated, and that a replica which obeys ends bit for bit equal.
 
-mod host;
-
-use bloomery::command::{Answer, CommandError, Reply};
-use bloomery::config::Settings;
-use host::{Content, Host};
+use crate::support::fake_server::{Content, FakeServer};
+use crate::support::internals::command::{Answer, CommandError, Reply};
+use crate::support::internals::config::Settings;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::cell::RefCell;
@@ -23,46 +21,46 @@ fn integers(values: &[i64]) -> Result<Reply, CommandError> {
 
 #[test]
 fn an_add_creates_with_everything_spelt_out_and_replicates_only_what_changed() {
-    let host = Host::default();
-    host.settings.set(Settings {
+    let server = FakeServer::default();
+    server.settings.set(Settings {
         cuckoo_bucket_size: 4,
         cuckoo_initial_size: 100,
         cuckoo_max_iterations: 7,
         cuckoo_expansion: 3,
         ..Settings::DEFAULT
     });
-    assert_eq!(host.line("CF.ADD k ada"), YES);
-    let sent = host.take_replicated();
+    assert_eq!(server.line("CF.ADD k ada"), YES);
+    let sent = server.take_replicated();
     let creation = "CF.RESERVE k 100 BUCKETSIZE 4 MAXITERATIONS 7 EXPANSION 4 HASH XXH3 SEED ";
     assert!(sent[0].starts_with(creation), "{sent:?}");
     assert_eq!(sent[1..], ["CF.ADD k ada"]);
 
-    assert_eq!(host.line("CF.ADD k ada"), YES, "a multiset");
-    assert_eq!(host.line("CF.ADDNX k ada"), NO);
-    assert_eq!(host.line("CF.ADDNX k bob"), YES);
-    assert_eq!(host.take_replicated(), ["CF.ADD k ada", "CF.ADD k bob"]);
-    assert_eq!(host.line("CF.INSERT k CAPACITY 9 ITEMS cid cid"), placed(&[true, true]));
-    assert_eq!(host.line("CF.INSERTNX k NOCREATE ITEMS cid dora dora"), integers(&[0, 1, 0]));
-    assert_eq!(host.take_replicated(), ["CF.INSERT k ITEMS cid cid", "CF.INSERT k ITEMS dora"]);
-    assert_eq!(host.line("CF.COUNT k cid"), Ok(Reply::Integer(2)));
-    let Ok(Reply::Answers(answers)) = host.line("CF.MEXISTS k ada nobody cid") else { panic!() };
+    assert_eq!(server.line("CF.ADD k ada"), YES, "a multiset");
+    assert_eq!(server.line("CF.ADDNX k ada"), NO);
+    assert_eq!(server.line("CF.ADDNX k bob"), YES);
+    assert_eq!(server.take_replicated(), ["CF.ADD k ada", "CF.ADD k bob"]);
+    assert_eq!(server.line("CF.INSERT k CAPACITY 9 ITEMS cid cid"), placed(&[true, true]));
+    assert_eq!(server.line("CF.INSERTNX k NOCREATE ITEMS cid dora dora"), integers(&[0, 1, 0]));
+    assert_eq!(server.take_replicated(), ["CF.INSERT k ITEMS cid cid", "CF.INSERT k ITEMS dora"]);
+    assert_eq!(server.line("CF.COUNT k cid"), Ok(Reply::Integer(2)));
+    let Ok(Reply::Answers(answers)) = server.line("CF.MEXISTS k ada nobody cid") else { panic!() };
     assert_eq!(answers.answers[..], [Answer::Yes, Answer::No, Answer::Yes]);
 
-    assert_eq!((host.line("CF.DEL k cid"), host.line("CF.DEL k nobody")), (YES, NO));
-    assert_eq!(host.take_replicated(), ["CF.DEL k cid"]);
-    assert_eq!(host.line("CF.COMPACT k"), Ok(Reply::Ok));
-    assert_eq!(host.line("CF.COMPACT k"), Ok(Reply::Ok));
-    assert_eq!(host.take_replicated(), ["CF.COMPACT k"], "the second has nothing to do");
+    assert_eq!((server.line("CF.DEL k cid"), server.line("CF.DEL k nobody")), (YES, NO));
+    assert_eq!(server.take_replicated(), ["CF.DEL k cid"]);
+    assert_eq!(server.line("CF.COMPACT k"), Ok(Reply::Ok));
+    assert_eq!(server.line("CF.COMPACT k"), Ok(Reply::Ok));
+    assert_eq!(server.take_replicated(), ["CF.COMPACT k"], "the second has nothing to do");
 }
 
 #[test]
 fn a_refused_command_changes_and_replicates_nothing() {
-    let host = Host::default();
-    host.keys.borrow_mut().insert(b"str".to_vec(), Rc::new(RefCell::new(Content::Other)));
-    host.line("CF.RESERVE k 8 SEED 1").unwrap();
-    host.line("BF.RESERVE bloom 0.01 100 SEED 1").unwrap();
-    host.take_replicated();
-    let before = host.dump("k");
+    let server = FakeServer::default();
+    server.keys.borrow_mut().insert(b"str".to_vec(), Rc::new(RefCell::new(Content::Other)));
+    server.line("CF.RESERVE k 8 SEED 1").unwrap();
+    server.line("BF.RESERVE bloom 0.01 100 SEED 1").unwrap();
+    server.take_replicated();
+    let before = server.dump("k");
     const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
     for (line, error) in [
         ("CF.RESERVE k 8", "ERR item exists"),
@@ -109,58 +107,58 @@ fn a_refused_command_changes_and_replicates_nothing() {
         ("CF.LOADCHUNK k 9 abc", "Couldn't load chunk!: the filter is complete already"),
         ("CF.LOADCHUNK bloom 1 abc", WRONG_TYPE),
     ] {
-        assert_eq!(host.text(line), error, "{line}");
-        assert_eq!(host.take_replicated(), [""; 0], "{line}");
+        assert_eq!(server.text(line), error, "{line}");
+        assert_eq!(server.take_replicated(), [""; 0], "{line}");
     }
-    assert_eq!((host.line("CF.EXISTS bloom a"), host.line("BF.EXISTS k a")), (NO, NO));
-    assert_eq!(host.dump("k"), before);
-    assert_eq!(host.keys.borrow().len(), 3);
+    assert_eq!((server.line("CF.EXISTS bloom a"), server.line("BF.EXISTS k a")), (NO, NO));
+    assert_eq!(server.dump("k"), before);
+    assert_eq!(server.keys.borrow().len(), 3);
 }
 
 /// RedisBloom refuses every add to a filter that has grown as often as it may, though slots are free. Here an add fails
 /// when there is no room for it.
 #[test]
 fn a_filter_is_full_when_it_has_no_room() {
-    let host = Host::default();
-    host.line("CF.RESERVE fixed 4 EXPANSION 0 SEED 1").unwrap();
+    let server = FakeServer::default();
+    server.line("CF.RESERVE fixed 4 EXPANSION 0 SEED 1").unwrap();
     for _ in 0..4 {
         // Equal fingerprints lie in the same two buckets: four slots.
-        let _ = host.line("CF.ADD fixed same");
+        let _ = server.line("CF.ADD fixed same");
     }
-    assert_eq!(host.text("CF.ADD fixed same"), "Filter is full");
-    assert_eq!(host.line("CF.INSERT fixed ITEMS same same"), placed(&[false, false]));
-    assert_eq!(host.line("CF.INSERTNX fixed ITEMS same"), integers(&[0]));
+    assert_eq!(server.text("CF.ADD fixed same"), "Filter is full");
+    assert_eq!(server.line("CF.INSERT fixed ITEMS same same"), placed(&[false, false]));
+    assert_eq!(server.line("CF.INSERTNX fixed ITEMS same"), integers(&[0]));
 
-    host.settings.set(Settings { cuckoo_max_expansions: 2, ..Settings::DEFAULT });
-    host.line("CF.RESERVE twice 4 SEED 1").unwrap();
-    while host.line("CF.ADD twice same") == YES {}
-    assert_eq!(host.text("CF.ADD twice same"), "Maximum expansions reached");
-    assert_eq!(host.line("CF.DEL twice same"), YES);
-    assert_eq!(host.line("CF.ADD twice same"), YES, "a slot is free again");
+    server.settings.set(Settings { cuckoo_max_expansions: 2, ..Settings::DEFAULT });
+    server.line("CF.RESERVE twice 4 SEED 1").unwrap();
+    while server.line("CF.ADD twice same") == YES {}
+    assert_eq!(server.text("CF.ADD twice same"), "Maximum expansions reached");
+    assert_eq!(server.line("CF.DEL twice same"), YES);
+    assert_eq!(server.line("CF.ADD twice same"), YES, "a slot is free again");
 
-    host.settings.set(Settings::DEFAULT);
-    host.memory.set(Some(8));
-    host.take_replicated();
-    assert!(host.text("CF.ADD twice same").starts_with("ERR Insufficient memory"));
-    assert_eq!(host.line("CF.INSERT twice ITEMS same"), placed(&[false]));
-    assert_eq!(host.take_replicated(), [""; 0]);
-    host.memory.set(None);
-    assert_eq!(host.line("CF.ADD twice same"), YES);
+    server.settings.set(Settings::DEFAULT);
+    server.memory.set(Some(8));
+    server.take_replicated();
+    assert!(server.text("CF.ADD twice same").starts_with("ERR Insufficient memory"));
+    assert_eq!(server.line("CF.INSERT twice ITEMS same"), placed(&[false]));
+    assert_eq!(server.take_replicated(), [""; 0]);
+    server.memory.set(None);
+    assert_eq!(server.line("CF.ADD twice same"), YES);
 }
 
 #[test]
 fn a_filter_moves_in_pieces_and_becomes_a_key_with_the_last() {
-    let host = Host::default();
-    host.line("CF.RESERVE source 3000000 BUCKETSIZE 3 EXPANSION 1").unwrap();
-    host.line("CF.RESERVE empty 1000").unwrap();
+    let server = FakeServer::default();
+    server.line("CF.RESERVE source 3000000 BUCKETSIZE 3 EXPANSION 1").unwrap();
+    server.line("CF.RESERVE empty 1000").unwrap();
     for i in 0..5000 {
-        host.line(&format!("CF.ADD source {i}")).unwrap();
+        server.line(&format!("CF.ADD source {i}")).unwrap();
     }
     for source in ["source", "empty"] {
-        host.take_replicated();
+        server.take_replicated();
         let (mut iterator, mut pieces) = (0, 0);
         loop {
-            let Ok(Reply::Array(reply)) = host.line(&format!("CF.SCANDUMP {source} {iterator}")) else {
+            let Ok(Reply::Array(reply)) = server.line(&format!("CF.SCANDUMP {source} {iterator}")) else {
                 panic!()
             };
             let [Reply::Integer(next), piece] = &reply[..] else { panic!() };
@@ -168,16 +166,16 @@ fn a_filter_moves_in_pieces_and_becomes_a_key_with_the_last() {
                 assert_eq!((*next, piece), (0, &Reply::Null));
                 break;
             };
-            assert!(host.line("CF.EXISTS copy 1") == NO && host.take_replicated().is_empty());
+            assert!(server.line("CF.EXISTS copy 1") == NO && server.take_replicated().is_empty());
             let text = next.to_string();
             // The other family's command takes none of them.
-            assert!(host.run(&[b"BF.LOADCHUNK", b"copy", text.as_bytes(), piece]).is_err());
-            assert_eq!(host.run(&[b"CF.LOADCHUNK", b"copy", text.as_bytes(), piece]), Ok(Reply::Ok));
+            assert!(server.run(&[b"BF.LOADCHUNK", b"copy", text.as_bytes(), piece]).is_err());
+            assert_eq!(server.run(&[b"CF.LOADCHUNK", b"copy", text.as_bytes(), piece]), Ok(Reply::Ok));
             (iterator, pieces) = (*next, pieces + 1);
         }
-        assert_eq!(host.dump("copy"), host.dump(source));
-        assert_eq!(host.replicated.take().len(), pieces, "every piece, at once");
-        host.keys.borrow_mut().remove(&b"copy"[..]);
+        assert_eq!(server.dump("copy"), server.dump(source));
+        assert_eq!(server.replicated.take().len(), pieces, "every piece, at once");
+        server.keys.borrow_mut().remove(&b"copy"[..]);
     }
 }
 
@@ -187,7 +185,7 @@ fn a_replica_that_obeys_ends_equal() {
     let (mut grown, mut compacted) = (0, 0);
     for seed in 0..40 {
         let mut random = SmallRng::seed_from_u64(seed);
-        let (primary, replica) = (Host::default(), Host::default());
+        let (primary, replica) = (FakeServer::default(), FakeServer::default());
         primary.settings.set(Settings { cuckoo_max_expansions: 6, ..Settings::DEFAULT });
         replica.obeys.set(true);
         replica.settings.set(Settings {

@@ -1,18 +1,14 @@
 //! BF.IMPORT, BF.LOAD and what the other commands do with filters of other systems, without a server: replies, refusals,
 //! effects, and that a replica which obeys ends equal.
 
-mod battery;
-mod host;
-mod rdb;
-
-use battery::golden;
-use bloomery::command::{Answer, CommandError, Reply};
+use crate::support::fake_server::{Content, FakeServer};
+use crate::support::golden;
+use crate::support::internals::command::{Answer, CommandError, Reply};
+use crate::support::rdb::hex;
 use bloomery::filter::Filter;
 use bloomery::wire::Encoder;
-use host::{Content, Host};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use rdb::hex;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -34,13 +30,13 @@ const BLOOM_V3: &str = "0000000000000030 0000000000000004 0000000000000030 00000
 const REDISBLOOM: &str = "0100000000000000 01000000 05000000 02000000 0800000000000000 4000000000000000 \
     0100000000000000 9a9999999999b93f 88168ac58c2b1340 04000000 0300000000000000 00";
 
-fn put(host: &Host, key: &str, content: Content) {
-    host.keys.borrow_mut().insert(key.into(), Rc::new(RefCell::new(content)));
+fn put(server: &FakeServer, key: &str, content: Content) {
+    server.keys.borrow_mut().insert(key.into(), Rc::new(RefCell::new(content)));
 }
 
-fn put_foreign(host: &Host, key: &str, recipe: &str) {
+fn put_foreign(server: &FakeServer, key: &str, recipe: &str) {
     let filter = golden::FOREIGN.iter().find(|(name, _)| *name == recipe).expect("a recipe").1();
-    put(host, key, Content::Filter(Filter::Foreign(Box::new(filter))));
+    put(server, key, Content::Filter(Filter::Foreign(Box::new(filter))));
 }
 
 /// What SETBIT makes of these bits.
@@ -55,14 +51,14 @@ const REDISSON_HELLO: [usize; 7] = [635, 186, 859, 410, 125, 634, 349];
 const REDISSON_KRYO5_HELLO: [usize; 7] = [634, 655, 369, 390, 104, 125, 797];
 
 /// A server with a bitmap of go-zero's, two of Redisson's and their configuration, and a key of another type.
-fn sources() -> Host {
-    let host = Host::default();
-    put(&host, "bitmap", bitmap(&GO_ZERO_HELLO));
-    put(&host, "text", bitmap(&REDISSON_HELLO));
-    put(&host, "kryo", bitmap(&REDISSON_KRYO5_HELLO));
-    put(&host, "{text}:config", Content::Hash(BTreeMap::from([("size", "958"), ("hashIterations", "7")])));
-    put(&host, "other", Content::Other);
-    host
+fn sources() -> FakeServer {
+    let server = FakeServer::default();
+    put(&server, "bitmap", bitmap(&GO_ZERO_HELLO));
+    put(&server, "text", bitmap(&REDISSON_HELLO));
+    put(&server, "kryo", bitmap(&REDISSON_KRYO5_HELLO));
+    put(&server, "{text}:config", Content::Hash(BTreeMap::from([("size", "958"), ("hashIterations", "7")])));
+    put(&server, "other", Content::Other);
+    server
 }
 
 /// The origin that BF.INFO names, a member, and the command.
@@ -70,7 +66,7 @@ type Import<'a> = (&'static str, &'static [u8], &'a [&'a [u8]]);
 
 #[test]
 fn an_import_answers_as_the_original_and_replicates_the_filter() {
-    let host = sources();
+    let server = sources();
     let (guava, bloom_v3, payload) = (hex(GUAVA), hex(BLOOM_V3), hex(PAYLOAD));
     #[rustfmt::skip] // a table
     let imports: [Import<'_>; 9] = [
@@ -85,56 +81,56 @@ fn an_import_answers_as_the_original_and_replicates_the_filter() {
         ("valkey-bloom", b"hello", &[b"BF.LOAD", b"k", &payload]),
     ];
     for (origin, member, words) in imports {
-        assert_eq!(host.run(words), Ok(Reply::Ok), "{origin}");
-        assert_eq!(host.run(&[b"BF.EXISTS", b"k", member]), YES, "{origin}");
-        assert_eq!(host.run(&[b"BF.TEST", b"k", b"stranger"]), NO);
-        let Ok(Reply::Map(info)) = host.line("BF.INFO k FULL") else { panic!() };
+        assert_eq!(server.run(words), Ok(Reply::Ok), "{origin}");
+        assert_eq!(server.run(&[b"BF.EXISTS", b"k", member]), YES, "{origin}");
+        assert_eq!(server.run(&[b"BF.TEST", b"k", b"stranger"]), NO);
+        let Ok(Reply::Map(info)) = server.line("BF.INFO k FULL") else { panic!() };
         assert!(info.contains(&("Origin", Reply::from(origin))), "{info:?}");
         assert!(info.contains(&("Number of items inserted", Reply::Integer(1))), "{info:?}");
-        assert_eq!(host.line("BF.CARD k"), Ok(Reply::Integer(1)));
-        assert_eq!(host.events.take(), [c"bf.import"]);
+        assert_eq!(server.line("BF.CARD k"), Ok(Reply::Integer(1)));
+        assert_eq!(server.events.take(), [c"bf.import"]);
 
         // What a replica is sent is the filter itself, whatever it has in the keys that were read here.
-        let replica = Host::default();
+        let replica = FakeServer::default();
         replica.obeys.set(true);
         replica.memory.set(Some(1));
-        let sent = host.replicated.take();
+        let sent = server.replicated.take();
         assert!(sent.iter().all(|words| words[0] == b"BF.LOADCHUNK" && words[1] == b"k"));
         for words in &sent {
             let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
             assert_eq!(replica.run(&words), Ok(Reply::Ok));
         }
-        assert_eq!(replica.dump("k"), host.dump("k"), "{origin}");
-        host.keys.borrow_mut().remove(&b"k"[..]);
+        assert_eq!(replica.dump("k"), server.dump("k"), "{origin}");
+        server.keys.borrow_mut().remove(&b"k"[..]);
     }
 }
 
 #[test]
 fn a_refused_import_makes_nothing_and_replicates_nothing() {
-    let host = sources();
-    host.line("BF.RESERVE taken 0.01 100").unwrap();
-    put_foreign(&host, "foreign", "foreign-go-zero");
-    put(&host, "{no}:config", Content::Hash(BTreeMap::from([("size", "958")])));
-    put(&host, "{bad}:config", Content::Hash(BTreeMap::from([("size", "many"), ("hashIterations", "7")])));
+    let server = sources();
+    server.line("BF.RESERVE taken 0.01 100").unwrap();
+    put_foreign(&server, "foreign", "foreign-go-zero");
+    put(&server, "{no}:config", Content::Hash(BTreeMap::from([("size", "958")])));
+    put(&server, "{bad}:config", Content::Hash(BTreeMap::from([("size", "many"), ("hashIterations", "7")])));
     put(
-        &host,
+        &server,
         "{much}:config",
         Content::Hash(BTreeMap::from([("size", "958"), ("hashIterations", "4294967296")])),
     );
     put(
-        &host,
+        &server,
         "{vast}:config",
         Content::Hash(BTreeMap::from([("size", "8796093022208"), ("hashIterations", "7")])),
     );
-    host.take_replicated();
-    host.events.take();
-    let keys = host.keys.borrow().len();
+    server.take_replicated();
+    server.events.take();
+    let keys = server.keys.borrow().len();
     let bad = |why: &str| format!("ERR received bad data: {why}");
     let arity = "ERR wrong number of arguments".to_owned();
     let bits = "ERR BITS takes the number of bits that the filter was made with".to_owned();
     let maps = "ERR MAPS takes the number of hashes, from 1 to 256".to_owned();
     let format = "ERR BF.IMPORT takes GOZERO, REDISSON, BLOOMV3 or GUAVA behind the key".to_owned();
-    host.memory.set(Some(1 << 20));
+    server.memory.set(Some(1 << 20));
     for (line, error) in [
         ("BF.IMPORT n GOZERO", arity.clone()),
         ("BF.IMPORT n NONSENSE x", format.clone()),
@@ -193,11 +189,11 @@ fn a_refused_import_makes_nothing_and_replicates_nothing() {
         ("CF.SCANDUMP foreign 0", WRONG_TYPE.into()),
         ("BF.LOADCHUNK foreign 1 x", "ERR received bad data".into()),
     ] {
-        assert_eq!(host.text(line), error, "{line}");
-        assert_eq!(host.take_replicated(), [""; 0], "{line}");
+        assert_eq!(server.text(line), error, "{line}");
+        assert_eq!(server.take_replicated(), [""; 0], "{line}");
     }
-    assert_eq!((host.line("CF.EXISTS foreign 1"), host.keys.borrow().len()), (NO, keys));
-    assert_eq!(host.events.take().len(), 0);
+    assert_eq!((server.line("CF.EXISTS foreign 1"), server.keys.borrow().len()), (NO, keys));
+    assert_eq!(server.events.take().len(), 0);
 
     // A size is a number that somebody wrote: whether there is memory for it is asked before any is taken.
     for line in [
@@ -205,58 +201,60 @@ fn a_refused_import_makes_nothing_and_replicates_nothing() {
         "BF.IMPORT n REDISSON text {vast}:config",
         "BF.IMPORT n GOZERO missing BITS 8796093022208",
     ] {
-        let refused = host.text(line);
+        let refused = server.text(line);
         assert!(refused.starts_with("ERR Insufficient memory"), "{refused}");
         assert!(refused.contains("the test is"), "it was tried: {refused}");
     }
-    host.memory.set(Some(8));
+    server.memory.set(Some(8));
     for words in [[&b"BF.IMPORT"[..], b"n", b"GUAVA"], [b"BF.IMPORT", b"n", b"BLOOMV3"]] {
         let blob = hex(if words[2] == b"GUAVA" { &GUAVA[..28] } else { BLOOM_V3 });
-        assert_eq!(host.run(&[&words[..], &[&blob]].concat()), Ok(Reply::Ok), "8 bytes are allowed");
-        host.keys.borrow_mut().remove(&b"n"[..]);
+        assert_eq!(server.run(&[&words[..], &[&blob]].concat()), Ok(Reply::Ok), "8 bytes are allowed");
+        server.keys.borrow_mut().remove(&b"n"[..]);
     }
-    let refused = host.run(&[b"BF.LOAD", b"n", &hex(PAYLOAD)]).unwrap_err().to_string();
+    let refused = server.run(&[b"BF.LOAD", b"n", &hex(PAYLOAD)]).unwrap_err().to_string();
     assert!(refused.starts_with("ERR Insufficient memory"), "{refused}");
 }
 
 /// Adds, and what of them goes to replicas.
 #[test]
 fn adds_replicate_what_changed() {
-    let host = Host::default();
-    put_foreign(&host, "k", "foreign-redisson");
-    assert_eq!((host.line("BF.ADD k new"), host.line("BF.ADD k new")), (YES, NO));
-    assert_eq!((host.line("BF.ADDNX k newer"), host.line("BF.ADDNX k newer")), (YES, NO));
-    assert_eq!(host.take_replicated(), ["BF.ADD k new", "BF.ADD k newer"]);
-    let Ok(Reply::Answers(answers)) = host.line("BF.MADD k new a b a") else { panic!() };
+    let server = FakeServer::default();
+    put_foreign(&server, "k", "foreign-redisson");
+    assert_eq!((server.line("BF.ADD k new"), server.line("BF.ADD k new")), (YES, NO));
+    assert_eq!((server.line("BF.ADDNX k newer"), server.line("BF.ADDNX k newer")), (YES, NO));
+    assert_eq!(server.take_replicated(), ["BF.ADD k new", "BF.ADD k newer"]);
+    let Ok(Reply::Answers(answers)) = server.line("BF.MADD k new a b a") else { panic!() };
     assert_eq!(answers.answers[..], [Answer::No, Answer::Yes, Answer::Yes, Answer::No]);
-    assert_eq!(host.take_replicated(), ["BF.MADD k a b"]);
-    let Ok(Reply::Answers(answers)) = host.line("BF.INSERT k CAPACITY 7 NOCREATE ITEMS a c") else {
+    assert_eq!(server.take_replicated(), ["BF.MADD k a b"]);
+    let Ok(Reply::Answers(answers)) = server.line("BF.INSERT k CAPACITY 7 NOCREATE ITEMS a c") else {
         panic!()
     };
     assert_eq!(answers.answers[..], [Answer::No, Answer::Yes]);
-    assert_eq!(host.take_replicated(), ["BF.MADD k c"]);
-    let Ok(Reply::Answers(answers)) = host.line("BF.MEXISTS k a d c") else { panic!() };
+    assert_eq!(server.take_replicated(), ["BF.MADD k c"]);
+    let Ok(Reply::Answers(answers)) = server.line("BF.MEXISTS k a d c") else { panic!() };
     assert_eq!(answers.answers[..], [Answer::Yes, Answer::No, Answer::Yes]);
-    assert_eq!(host.take_replicated(), [""; 0]);
-    assert_eq!(host.events.take(), [c"bf.add"; 4]);
+    assert_eq!(server.take_replicated(), [""; 0]);
+    assert_eq!(server.events.take(), [c"bf.add"; 4]);
 
     // One item that the original cannot have had does not keep the others out.
-    let Ok(Reply::Answers(answers)) = host.run(&[b"BF.MADD", b"k", b"d", b"\xff", b"e"]) else { panic!() };
+    let Ok(Reply::Answers(answers)) = server.run(&[b"BF.MADD", b"k", b"d", b"\xff", b"e"]) else { panic!() };
     assert_eq!(answers.answers[..], [Answer::Yes, Answer::Refused, Answer::Yes]);
     assert_eq!(answers.error.unwrap().to_string(), "ERR the items of this filter are text in UTF-8");
-    assert_eq!(host.take_replicated(), ["BF.MADD k d e"]);
-    assert_eq!(host.run(&[b"BF.EXISTS", b"k", b"\xff"]), NO);
-    let refused = host.run(&[b"BF.ADD", b"k", b"\xff"]).unwrap_err().to_string();
+    assert_eq!(server.take_replicated(), ["BF.MADD k d e"]);
+    assert_eq!(server.run(&[b"BF.EXISTS", b"k", b"\xff"]), NO);
+    let refused = server.run(&[b"BF.ADD", b"k", b"\xff"]).unwrap_err().to_string();
     assert_eq!(refused, "ERR the items of this filter are text in UTF-8");
     let blob = hex(GUAVA);
     for (funnel, item, takes) in
         [("LONG", "9223372036854775808", "integers of 64 bits"), ("INT", "2147483648", "integers of 32 bits")]
     {
-        host.run(&[b"BF.IMPORT", funnel.as_bytes(), b"GUAVA", &blob, b"FUNNEL", funnel.as_bytes()]).unwrap();
-        let text = host.text(&format!("BF.ADD {funnel} {item}"));
+        server
+            .run(&[b"BF.IMPORT", funnel.as_bytes(), b"GUAVA", &blob, b"FUNNEL", funnel.as_bytes()])
+            .unwrap();
+        let text = server.text(&format!("BF.ADD {funnel} {item}"));
         assert_eq!(text, format!("ERR the items of this filter are {takes}"));
-        assert_eq!(host.line(&format!("BF.ADD {funnel} -7")), YES);
-        assert_eq!(host.line(&format!("BF.EXISTS {funnel} -7")), YES);
+        assert_eq!(server.line(&format!("BF.ADD {funnel} -7")), YES);
+        assert_eq!(server.line(&format!("BF.EXISTS {funnel} -7")), YES);
     }
 }
 
@@ -264,7 +262,7 @@ fn adds_replicate_what_changed() {
 /// or whoever replays an append-only file, would lose the filter.
 #[test]
 fn a_number_of_items_that_is_our_magic() {
-    let host = Host::default();
+    let server = FakeServer::default();
     let mut head = hex(REDISBLOOM);
     let chunk = hex("0020008010004000");
     for (high, key) in
@@ -273,10 +271,10 @@ fn a_number_of_items_that_is_our_magic() {
         let items = u64::from(high) << 32 | u64::from(u32::from_le_bytes(*b"BLMY"));
         head[..8].copy_from_slice(&items.to_le_bytes());
         head[36..44].copy_from_slice(&items.to_le_bytes());
-        assert_eq!(host.run(&[b"BF.LOADCHUNK", key.as_bytes(), b"1", &head]), Ok(Reply::Ok), "{key}");
-        assert_eq!(host.run(&[b"BF.LOADCHUNK", key.as_bytes(), b"9", &chunk]), Ok(Reply::Ok), "{key}");
-        let (dumped, replica) = (host.dump(key), Host::default());
-        for words in host.replicated.take() {
+        assert_eq!(server.run(&[b"BF.LOADCHUNK", key.as_bytes(), b"1", &head]), Ok(Reply::Ok), "{key}");
+        assert_eq!(server.run(&[b"BF.LOADCHUNK", key.as_bytes(), b"9", &chunk]), Ok(Reply::Ok), "{key}");
+        let (dumped, replica) = (server.dump(key), FakeServer::default());
+        for words in server.replicated.take() {
             replica.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
         }
         assert!(replica.dump(key) == dumped, "{key}");
@@ -286,25 +284,25 @@ fn a_number_of_items_that_is_our_magic() {
 /// RedisBloom's replies about RedisBloom's filter.
 #[test]
 fn info_of_redisblooms_filter_is_its_own() {
-    let host = Host::default();
+    let server = FakeServer::default();
     let head = hex(REDISBLOOM);
-    assert_eq!(host.run(&[b"BF.LOADCHUNK", b"k", b"1", &head]), Ok(Reply::Ok));
-    assert_eq!(host.line("BF.EXISTS k user:42"), NO, "nobody sees half a filter");
-    assert_eq!(host.run(&[b"BF.LOADCHUNK", b"k", b"9", &hex("0020008010004000")]), Ok(Reply::Ok));
-    assert_eq!(host.line("BF.EXISTS k user:42"), YES);
-    let Ok(Reply::Map(info)) = host.line("BF.INFO k") else { panic!() };
+    assert_eq!(server.run(&[b"BF.LOADCHUNK", b"k", b"1", &head]), Ok(Reply::Ok));
+    assert_eq!(server.line("BF.EXISTS k user:42"), NO, "nobody sees half a filter");
+    assert_eq!(server.run(&[b"BF.LOADCHUNK", b"k", b"9", &hex("0020008010004000")]), Ok(Reply::Ok));
+    assert_eq!(server.line("BF.EXISTS k user:42"), YES);
+    let Ok(Reply::Map(info)) = server.line("BF.INFO k") else { panic!() };
     let info: BTreeMap<_, _> = info.into_iter().collect();
     assert_eq!(info["Capacity"], Reply::Integer(3));
     assert_eq!(info["Number of filters"], Reply::Integer(1));
     assert_eq!(info["Number of items inserted"], Reply::Integer(1));
     assert_eq!(info["Expansion rate"], Reply::Integer(2));
     assert_eq!(
-        host.line("BF.INFO k ITEMS"),
+        server.line("BF.INFO k ITEMS"),
         Ok(Reply::Entry("Number of items inserted", Box::new(Reply::Integer(1))))
     );
     let line = |text: &str| Reply::Bulk(text.as_bytes().to_vec());
     assert_eq!(
-        host.line("BF.DEBUG k"),
+        server.line("BF.DEBUG k"),
         Ok(Reply::Array(vec![
             line("size:1"),
             line("bytes:8 bits:64 hashes:4 hashwidth:64 capacity:3 size:1 ratio:0.1")
@@ -312,23 +310,26 @@ fn info_of_redisblooms_filter_is_its_own() {
     );
     // SCANDUMP gives back what LOADCHUNK took.
     assert_eq!(
-        host.line("BF.SCANDUMP k 0"),
+        server.line("BF.SCANDUMP k 0"),
         Ok(Reply::Array(vec![Reply::Integer(1), Reply::Bulk(head.clone())]))
     );
     assert_eq!(
-        host.line("BF.SCANDUMP k 1"),
+        server.line("BF.SCANDUMP k 1"),
         Ok(Reply::Array(vec![Reply::Integer(9), Reply::Bulk(hex("0020008010004000"))]))
     );
-    assert_eq!(host.line("BF.SCANDUMP k 9"), Ok(Reply::Array(vec![Reply::Integer(0), Reply::Bulk(vec![])])));
-    let sent = host.replicated.take();
+    assert_eq!(
+        server.line("BF.SCANDUMP k 9"),
+        Ok(Reply::Array(vec![Reply::Integer(0), Reply::Bulk(vec![])]))
+    );
+    let sent = server.replicated.take();
     assert_eq!(sent.len(), 2);
     assert_eq!(sent[0][2..], [b"1".to_vec(), head.clone()]);
     assert_eq!(sent[1][2..], [b"9".to_vec(), hex("0020008010004000")]);
 
     // Versions up to 2.2.6 wrote the head with iterator 0 into their append-only files.
-    assert_eq!(host.run(&[b"BF.LOADCHUNK", b"old", b"0", &head]), Ok(Reply::Ok));
-    assert_eq!(host.run(&[b"BF.LOADCHUNK", b"old", b"9", &hex("0020008010004000")]), Ok(Reply::Ok));
-    assert_eq!(host.dump("old"), host.dump("k"));
+    assert_eq!(server.run(&[b"BF.LOADCHUNK", b"old", b"0", &head]), Ok(Reply::Ok));
+    assert_eq!(server.run(&[b"BF.LOADCHUNK", b"old", b"9", &hex("0020008010004000")]), Ok(Reply::Ok));
+    assert_eq!(server.dump("old"), server.dump("k"));
     for (iterator, data, error) in [
         ("0", "ff", "ERR not found"),
         ("1", "ff", "ERR received bad data"),
@@ -336,30 +337,30 @@ fn info_of_redisblooms_filter_is_its_own() {
         ("-1", "ff", "ERR not found"),
         ("x", "ff", "ERR Second argument must be numeric"),
     ] {
-        let refused = host.run(&[b"BF.LOADCHUNK", b"n", iterator.as_bytes(), &hex(data)]);
+        let refused = server.run(&[b"BF.LOADCHUNK", b"n", iterator.as_bytes(), &hex(data)]);
         assert_eq!(refused.unwrap_err().to_string(), error, "{iterator}");
     }
-    host.run(&[b"BF.LOADCHUNK", b"n", b"1", &head]).unwrap();
+    server.run(&[b"BF.LOADCHUNK", b"n", b"1", &head]).unwrap();
     for (iterator, data) in [("0", "ff"), ("9", ""), ("9", "ffffffffffffffffff"), ("10", "ff"), ("2", "ffff")]
     {
-        let refused = host.run(&[b"BF.LOADCHUNK", b"n", iterator.as_bytes(), &hex(data)]).unwrap_err();
+        let refused = server.run(&[b"BF.LOADCHUNK", b"n", iterator.as_bytes(), &hex(data)]).unwrap_err();
         assert!(refused.to_string().starts_with("ERR received bad data: "), "{iterator}: {refused}");
     }
-    assert!(host.run(&[b"CF.LOADCHUNK", b"n", b"9", &hex("00")]).is_err());
+    assert!(server.run(&[b"CF.LOADCHUNK", b"n", b"9", &hex("00")]).is_err());
     // In any order.
-    host.run(&[b"BF.LOADCHUNK", b"n", b"9", &hex("10004000")]).unwrap();
-    host.run(&[b"BF.LOADCHUNK", b"n", b"5", &hex("00200080")]).unwrap();
-    assert_eq!(host.dump("n"), host.dump("k"));
+    server.run(&[b"BF.LOADCHUNK", b"n", b"9", &hex("10004000")]).unwrap();
+    server.run(&[b"BF.LOADCHUNK", b"n", b"5", &hex("00200080")]).unwrap();
+    assert_eq!(server.dump("n"), server.dump("k"));
 }
 
 /// All that BF.INFO FULL says is about the bits that a probe can fall on, though a file may have others behind them.
 #[test]
 fn a_fill_is_at_most_1() {
-    let host = Host::default();
+    let server = FakeServer::default();
     // A filter of 48 bits in a bitset of 128, all of them set.
     let blob = [hex("0000000000000030 0000000000000004 0000000000000080"), vec![0xFF; 16]].concat();
-    host.run(&[b"BF.IMPORT", b"k", b"BLOOMV3", &blob]).unwrap();
-    let Ok(Reply::Map(info)) = host.line("BF.INFO k FULL") else { panic!() };
+    server.run(&[b"BF.IMPORT", b"k", b"BLOOMV3", &blob]).unwrap();
+    let Ok(Reply::Map(info)) = server.line("BF.INFO k FULL") else { panic!() };
     let info: BTreeMap<_, _> = info.into_iter().collect();
     assert_eq!((&info["Fill"], &info["Error rate now"]), (&Reply::Double(1.0), &Reply::Double(1.0)));
     let Reply::Array(layers) = &info["Layers"] else { panic!() };
@@ -370,62 +371,62 @@ fn a_fill_is_at_most_1() {
 /// Growth asks for memory first; a refusal leaves the filter as it was, and what has room goes on.
 #[test]
 fn growth_is_refused_where_there_is_no_memory() {
-    let host = Host::default();
-    put_foreign(&host, "k", "foreign-redisbloom");
+    let server = FakeServer::default();
+    put_foreign(&server, "k", "foreign-redisbloom");
     let mut i = 0;
-    let size = || host.text("BF.INFO k FILTERS");
+    let size = || server.text("BF.INFO k FILTERS");
     let filters = size();
     while size() == filters {
-        host.line(&format!("BF.ADD k member:{i}")).unwrap();
+        server.line(&format!("BF.ADD k member:{i}")).unwrap();
         i += 1;
     }
     let full = loop {
-        let before = host.dump("k");
-        host.memory.set(Some(8));
-        let refused = host.text(&format!("BF.ADD k other:{i}"));
-        host.memory.set(None);
+        let before = server.dump("k");
+        server.memory.set(Some(8));
+        let refused = server.text(&format!("BF.ADD k other:{i}"));
+        server.memory.set(None);
         if refused.starts_with("ERR problem inserting into filter: ") {
             assert!(refused.contains("Insufficient memory"), "{refused}");
-            assert_eq!(host.dump("k"), before);
+            assert_eq!(server.dump("k"), before);
             break i;
         }
         i += 1;
     };
-    host.take_replicated();
-    host.memory.set(Some(8));
-    let Ok(Reply::Answers(answers)) = host.line(&format!("BF.MADD k other:{full} member:0")) else {
+    server.take_replicated();
+    server.memory.set(Some(8));
+    let Ok(Reply::Answers(answers)) = server.line(&format!("BF.MADD k other:{full} member:0")) else {
         panic!()
     };
     assert_eq!(answers.answers[..], [Answer::Refused, Answer::No]);
-    assert_eq!(host.take_replicated(), [""; 0]);
-    host.memory.set(None);
-    assert_eq!(host.line(&format!("BF.ADD k other:{full}")), YES);
-    assert_eq!(host.take_replicated(), [format!("BF.ADD k other:{full}")]);
+    assert_eq!(server.take_replicated(), [""; 0]);
+    server.memory.set(None);
+    assert_eq!(server.line(&format!("BF.ADD k other:{full}")), YES);
+    assert_eq!(server.take_replicated(), [format!("BF.ADD k other:{full}")]);
 
     // One of fixed capacity ends the command.
     let mut fixed = hex(REDISBLOOM);
     fixed[..8].fill(0);
     fixed[12] |= 8;
     fixed[36..44].fill(0);
-    host.run(&[b"BF.LOADCHUNK", b"fixed", b"1", &fixed]).unwrap();
-    host.run(&[b"BF.LOADCHUNK", b"fixed", b"9", &[0; 8]]).unwrap();
-    let Ok(Reply::Answers(answers)) = host.line("BF.MADD fixed a b c d e f") else { panic!() };
+    server.run(&[b"BF.LOADCHUNK", b"fixed", b"1", &fixed]).unwrap();
+    server.run(&[b"BF.LOADCHUNK", b"fixed", b"9", &[0; 8]]).unwrap();
+    let Ok(Reply::Answers(answers)) = server.line("BF.MADD fixed a b c d e f") else { panic!() };
     assert_eq!(answers.answers[..], [Answer::Yes, Answer::Yes, Answer::Yes, Answer::Refused]);
     assert_eq!(answers.error.unwrap().to_string(), "ERR non scaling filter is full");
-    assert_eq!(host.text("BF.ADD fixed d"), "ERR non scaling filter is full");
-    assert_eq!(host.line("BF.ADD fixed a"), NO, "it is there");
-    assert_eq!(host.text("BF.INFO fixed EXPANSION"), "Entry(\"Expansion rate\", Null)");
+    assert_eq!(server.text("BF.ADD fixed d"), "ERR non scaling filter is full");
+    assert_eq!(server.line("BF.ADD fixed a"), NO, "it is there");
+    assert_eq!(server.text("BF.INFO fixed EXPANSION"), "Entry(\"Expansion rate\", Null)");
 }
 
 /// Every kind of filter moves in pieces, by SCANDUMP and LOADCHUNK, and becomes a key with the last.
 #[test]
 fn filters_move_in_pieces() {
     for (recipe, _) in golden::FOREIGN {
-        let host = Host::default();
-        put_foreign(&host, "source", recipe);
+        let server = FakeServer::default();
+        put_foreign(&server, "source", recipe);
         let (mut iterator, mut pieces) = (0, 0);
         loop {
-            let Ok(Reply::Array(reply)) = host.line(&format!("BF.SCANDUMP source {iterator}")) else {
+            let Ok(Reply::Array(reply)) = server.line(&format!("BF.SCANDUMP source {iterator}")) else {
                 panic!()
             };
             let [Reply::Integer(next), Reply::Bulk(piece)] = &reply[..] else { panic!() };
@@ -433,18 +434,18 @@ fn filters_move_in_pieces() {
                 assert!(piece.is_empty());
                 break;
             }
-            assert!(!host.keys.borrow().contains_key(&b"copy"[..]), "{recipe}: too early");
+            assert!(!server.keys.borrow().contains_key(&b"copy"[..]), "{recipe}: too early");
             let text = next.to_string();
-            assert!(host.run(&[b"CF.LOADCHUNK", b"copy", text.as_bytes(), piece]).is_err());
+            assert!(server.run(&[b"CF.LOADCHUNK", b"copy", text.as_bytes(), piece]).is_err());
             assert_eq!(
-                host.run(&[b"BF.LOADCHUNK", b"copy", text.as_bytes(), piece]),
+                server.run(&[b"BF.LOADCHUNK", b"copy", text.as_bytes(), piece]),
                 Ok(Reply::Ok),
                 "{recipe}"
             );
             (iterator, pieces) = (*next, pieces + 1);
         }
-        assert_eq!(host.dump("copy"), host.dump("source"), "{recipe}");
-        assert_eq!(host.replicated.take().len(), pieces, "{recipe}: every piece, at once");
+        assert_eq!(server.dump("copy"), server.dump("source"), "{recipe}");
+        assert_eq!(server.replicated.take().len(), pieces, "{recipe}: every piece, at once");
     }
 }
 
@@ -454,10 +455,10 @@ fn a_replica_that_obeys_ends_equal() {
     let mut grown = 0;
     for seed in 0..30 {
         let mut random = SmallRng::seed_from_u64(seed);
-        let (primary, replica) = (sources(), Host::default());
+        let (primary, replica) = (sources(), FakeServer::default());
         replica.obeys.set(true);
         replica.memory.set(Some(1));
-        let obey = |primary: &Host| {
+        let obey = |primary: &FakeServer| {
             for effect in primary.replicated.take() {
                 let words: Vec<&[u8]> = effect.iter().map(Vec::as_slice).collect();
                 replica.run(&words).unwrap_or_else(|error| panic!("seed {seed}: {effect:?}: {error}"));

@@ -1,10 +1,8 @@
 //! What one client may ask for: the items of a command, the numbers of a reservation, and filters that are being loaded.
 
-mod host;
-
-use bloomery::command::{Reply, TABLE};
-use bloomery::config::Settings;
-use host::Host;
+use crate::support::fake_server::FakeServer;
+use crate::support::internals::command::{Reply, TABLE};
+use crate::support::internals::config::Settings;
 
 /// A command with so many items.
 fn with_items(command: &str, count: usize) -> Vec<Vec<u8>> {
@@ -38,23 +36,23 @@ const MANY: [&str; 12] = [
 fn every_command_with_items_is_limited() {
     let limited = Settings { max_items_per_command: 1000, ..Settings::DEFAULT };
     for command in MANY {
-        let run = |host: &Host, count| {
+        let run = |server: &FakeServer, count| {
             let words = with_items(command, count);
-            host.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>())
+            server.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>())
         };
-        let host = Host::default();
-        host.settings.set(limited);
-        let why = run(&host, 1001).unwrap_err().to_string();
+        let server = FakeServer::default();
+        server.settings.set(limited);
+        let why = run(&server, 1001).unwrap_err().to_string();
         assert_eq!(why, "ERR the command has 1001 items, and max-items-per-command is 1000", "{command}");
-        assert!(host.keys.borrow().is_empty() && host.take_replicated().is_empty());
-        assert!(run(&host, 1000).is_ok(), "{command}");
+        assert!(server.keys.borrow().is_empty() && server.take_replicated().is_empty());
+        assert!(run(&server, 1000).is_ok(), "{command}");
 
         // What a primary sends has been allowed there, and without a limit all is.
-        let replica = Host::default();
+        let replica = FakeServer::default();
         replica.settings.set(limited);
         replica.obeys.set(true);
         assert!(run(&replica, 1001).is_ok(), "{command}");
-        assert!(run(&Host::default(), 5000).is_ok(), "{command}");
+        assert!(run(&FakeServer::default(), 5000).is_ok(), "{command}");
     }
 }
 
@@ -74,10 +72,10 @@ fn no_command_with_items_is_forgotten() {
 
 #[test]
 fn rates_and_capacities_are_taken_up_to_their_bounds() {
-    let host = Host::default();
+    let server = FakeServer::default();
     let why = |words: &str| {
-        let reply = host.line(&format!("BF.RESERVE k {words}"));
-        host.keys.borrow_mut().clear();
+        let reply = server.line(&format!("BF.RESERVE k {words}"));
+        server.keys.borrow_mut().clear();
         reply.err().map(|why| why.to_string())
     };
     assert_eq!(why("1e-12 100"), None);
@@ -90,9 +88,9 @@ fn rates_and_capacities_are_taken_up_to_their_bounds() {
 
 /// The head of an empty filter of 1 MiB or so.
 fn head() -> Vec<u8> {
-    let host = Host::default();
-    host.line("BF.RESERVE k 0.01 700000").unwrap();
-    match host.line("BF.SCANDUMP k 0") {
+    let server = FakeServer::default();
+    server.line("BF.RESERVE k 0.01 700000").unwrap();
+    match server.line("BF.SCANDUMP k 0") {
         Ok(Reply::Array(reply)) => match &reply[..] {
             [_, Reply::Bulk(head)] => head.clone(),
             other => panic!("{other:?}"),
@@ -103,33 +101,33 @@ fn head() -> Vec<u8> {
 
 const TOO_MANY: &str = "ERR too many filters are being loaded; finish those or wait five minutes";
 
-fn begin(host: &Host, key: &str) -> Result<Reply, String> {
-    host.run(&[b"BF.LOADCHUNK", key.as_bytes(), b"1", &head()]).map_err(|why| why.to_string())
+fn begin(server: &FakeServer, key: &str) -> Result<Reply, String> {
+    server.run(&[b"BF.LOADCHUNK", key.as_bytes(), b"1", &head()]).map_err(|why| why.to_string())
 }
 
 #[test]
 fn loads_that_wait_are_limited_in_number() {
-    let host = Host::default();
+    let server = FakeServer::default();
     for load in 0..64 {
-        begin(&host, &format!("k{load}")).unwrap();
+        begin(&server, &format!("k{load}")).unwrap();
     }
-    assert_eq!(begin(&host, "one more"), Err(TOO_MANY.to_owned()));
-    begin(&host, "k7").unwrap(); // takes the place of the one that it begins anew
+    assert_eq!(begin(&server, "one more"), Err(TOO_MANY.to_owned()));
+    begin(&server, "k7").unwrap(); // takes the place of the one that it begins anew
     // A primary sends all pieces of a filter at once; a replica that refused them would drift.
-    host.obeys.set(true);
-    begin(&host, "one more").unwrap();
+    server.obeys.set(true);
+    begin(&server, "one more").unwrap();
 }
 
 #[test]
 fn loads_that_wait_have_the_memory_of_one_filter() {
-    let host = Host::default();
-    host.memory.set(Some(3 << 20));
+    let server = FakeServer::default();
+    server.memory.set(Some(3 << 20));
     for key in ["a", "b", "c"] {
-        begin(&host, key).unwrap();
+        begin(&server, key).unwrap();
     }
-    assert_eq!(begin(&host, "d"), Err(TOO_MANY.to_owned()));
-    begin(&host, "a").unwrap();
-    host.memory.set(Some(1 << 10));
-    let why = begin(&host, "a").unwrap_err();
+    assert_eq!(begin(&server, "d"), Err(TOO_MANY.to_owned()));
+    begin(&server, "a").unwrap();
+    server.memory.set(Some(1 << 10));
+    let why = begin(&server, "a").unwrap_err();
     assert!(why.starts_with("ERR Insufficient memory to create filter: it takes "), "{why}");
 }

@@ -3,24 +3,17 @@
 //!
 //! MUTATIONS sets the number of payloads per importer (10,000).
 
-// With the module the crate has an allocator of its own.
-#![cfg(not(feature = "module"))]
-
-mod battery;
-mod book;
-mod rdb;
-
-use battery::{env, golden, portrait, wire};
+use crate::support::alloc_counter::weighed;
+use crate::support::rdb::{Field, Fields};
+use crate::support::{describe, env, golden, wire};
 use bloomery::filter::foreign::{Encoding, Scheme};
 use bloomery::filter::{Foreign, Origin};
 use bloomery::wire::import::{self, bitmap};
 use bloomery::wire::redisbloom::{self, Loader};
 use bloomery::wire::{DecodeError, Decoder, Encoder};
 use bloomery::{Added, Cuckoo, Error, Filter};
-use book::weighed;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use rdb::{Field, Fields};
 use std::time::{Duration, Instant};
 
 // ---- what a filter must be able to do --------------------------------------------------------------------------------
@@ -87,7 +80,7 @@ fn survives(value: Filter, name: &str) {
         Filter::Bloom(_) | Filter::Rebuild(_) => unreachable!("refused above"),
     };
     let copy = value.snapshot().unwrap();
-    assert_eq!(portrait(&copy), portrait(&value), "{name}");
+    assert_eq!(describe(&copy), describe(&value), "{name}");
     for other in [copy, comes_back(&value, name)] {
         let holds = |item: &Vec<u8>| match &other {
             Filter::Foreign(filter) => filter.contains(item),
@@ -106,12 +99,12 @@ fn comes_back(value: &Filter, name: &str) -> Filter {
     assert!(Encoder::native(&read).to_vec() == native, "{name}: written otherwise than read");
     let once = restarted(value).unwrap_or_else(refused);
     let again = restarted(&once).unwrap_or_else(refused);
-    assert_eq!(portrait(&again), portrait(&once), "{name}");
+    assert_eq!(describe(&again), describe(&once), "{name}");
     let copy = replicated(value).unwrap_or_else(refused);
-    assert_eq!(portrait(&copy), portrait(&once), "{name}: a replica has another filter than a restart");
+    assert_eq!(describe(&copy), describe(&once), "{name}: a replica has another filter than a restart");
     match (value, &once) {
         (Filter::Foreign(_), _) => {
-            assert_eq!(portrait(&once), portrait(value), "{name}: other than it was saved");
+            assert_eq!(describe(&once), describe(value), "{name}: other than it was saved");
         }
         (Filter::Cuckoo(before), Filter::Cuckoo(after)) => {
             assert_eq!(

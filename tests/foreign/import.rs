@@ -1,19 +1,16 @@
 //! Filters of other systems' files: go-zero, bits-and-blooms, Guava, Redisson. Vectors and fixtures were made by the
 //! originals; whatever they answered, an import answers, false positives included.
 
-mod battery;
-mod rdb;
-
+use crate::support::rdb::{self, Dump, Fields, hex, numbered};
+use crate::support::wire;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
-use battery::wire;
 use bloomery::filter::foreign::Encoding;
 use bloomery::filter::{Foreign, Origin};
 use bloomery::wire::import::{self, bitmap};
 use bloomery::wire::redisbloom::{self, Loader, MAX_PIECE};
 use bloomery::wire::{DecodeError, Decoder, Encoder};
 use bloomery::{Added, Filter};
-use rdb::{Dump, Fields, hex, numbered};
 use serde_json::Value as Json;
 use std::collections::HashMap;
 use std::path::PathBuf;

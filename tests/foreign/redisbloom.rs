@@ -3,8 +3,7 @@
 //!
 //! Vectors were recorded from the originals in all the versions that are named.
 
-mod rdb;
-
+use crate::support::rdb::{Dump, Field, Fields, hex};
 use bloomery::filter::foreign::{LinkSpec, RedisBloomPlan, Scheme};
 use bloomery::filter::{Foreign, Origin};
 use bloomery::wire::redisbloom::{self, Loader};
@@ -12,7 +11,6 @@ use bloomery::wire::{DecodeError, Decoder, Encoder, import};
 use bloomery::{Added, Cuckoo, Error, Filter, limits};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use rdb::{Dump, Field, Fields, hex};
 use std::collections::HashSet;
 
 /// Options of a chain since 2.2.0, of one from 1.1.1 to 2.0.3, and of one before that.

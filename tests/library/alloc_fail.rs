@@ -1,18 +1,16 @@
 //! Memory that is refused, and memory that is not asked for.
 //!
-//! The cells of a filter come from `alloc_zeroed`, and for them the crate promises an error instead of an abort. This
-//! binary's allocator refuses the Nth such request, for every N, in each operation that makes or grows a filter: the
+//! The cells of a filter come from `alloc_zeroed`, and for them the crate promises an error instead of an abort. The
+//! tests' allocator refuses the Nth such request, for every N, in each operation that makes or grows a filter: the
 //! answer must be an error, the filter unchanged, and nothing leaked. Lists, heads and pieces come from `alloc` and
 //! `realloc` through `Vec` and `Box`, which abort; those are counted and bounded here instead.
 
-// With the module the crate has an allocator of its own.
-#![cfg(not(feature = "module"))]
-
-mod battery;
-mod host;
-mod rdb;
-
-use battery::{golden, kinds, portrait, wire};
+use crate::support::alloc_counter::{
+    forget_largest_infallible, granting, largest_infallible, live, requests,
+};
+use crate::support::fake_server::FakeServer;
+use crate::support::rdb::Fields;
+use crate::support::{describe, golden, kinds, wire};
 use bloomery::filter::algebra::{Union, alone};
 use bloomery::filter::foreign::Encoding;
 use bloomery::filter::{FilterRef, Foreign, Origin};
@@ -20,92 +18,16 @@ use bloomery::wire::import::{self, bitmap};
 use bloomery::wire::redisbloom::{self, Loader};
 use bloomery::wire::{DecodeError, Decoder, Encoder};
 use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, Error, Filter, HashKind, Seed, Spec};
-use host::Host;
-use rdb::Fields;
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell as Local;
-
-/// The system's allocator with a book for each thread: tests run side by side.
-struct Book;
-
-thread_local! {
-    /// Requests for zeroed memory still to be granted.
-    static GRANTED: Local<u64> = const { Local::new(u64::MAX) };
-    /// Whether one was refused.
-    static REFUSED: Local<bool> = const { Local::new(false) };
-    /// Requests of any kind.
-    static REQUESTS: Local<u64> = const { Local::new(0) };
-    /// Bytes allocated and not freed.
-    static LIVE: Local<i64> = const { Local::new(0) };
-    /// The largest request for which there is no error.
-    static LARGEST_INFALLIBLE: Local<usize> = const { Local::new(0) };
-}
-
-fn note(bytes: i64) {
-    LIVE.set(LIVE.get() + bytes);
-    REQUESTS.set(REQUESTS.get() + u64::from(bytes > 0));
-}
-
-// SAFETY: every method hands on to the system's allocator, or refuses, which is allowed; the book is in thread-locals
-// without destructors, so keeping it allocates nothing.
-unsafe impl GlobalAlloc for Book {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note(layout.size() as i64);
-        LARGEST_INFALLIBLE.set(LARGEST_INFALLIBLE.get().max(layout.size()));
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        let Some(left) = GRANTED.get().checked_sub(1) else {
-            REFUSED.set(true);
-            return std::ptr::null_mut();
-        };
-        if GRANTED.get() != u64::MAX {
-            GRANTED.set(left);
-        }
-        note(layout.size() as i64);
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        note(size as i64);
-        note(-(layout.size() as i64));
-        LARGEST_INFALLIBLE.set(LARGEST_INFALLIBLE.get().max(size));
-        // SAFETY: the caller's promise.
-        unsafe { System.realloc(block, layout, size) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        note(-(layout.size() as i64));
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
-#[global_allocator]
-static BOOK: Book = Book;
-
-/// Runs `work` while only `granted` requests for zeroed memory are met, and says whether one was refused.
-fn granting<T>(granted: u64, work: impl FnOnce() -> T) -> (T, bool) {
-    REFUSED.set(false);
-    GRANTED.set(granted);
-    let result = work();
-    GRANTED.set(u64::MAX);
-    (result, REFUSED.get())
-}
-
 /// Runs `work` on a copy of the same state with the first, the second … request refused, until none is. It says whether
 /// it was refused with an error; then nothing may have changed, and in no case may anything leak.
 fn refuse_each<T>(name: &str, make: impl Fn() -> T, work: impl Fn(&mut T) -> Result<(), Error>)
 where
     for<'a> &'a T: Into<FilterRef<'a>>,
 {
-    let state = |filter: &T| (wire::encode(filter), portrait(filter));
+    let state = |filter: &T| (wire::encode(filter), describe(filter));
     let mut refusals = 0;
     loop {
-        let live = LIVE.get();
+        let at_first = live();
         let mut filter = make();
         let before = state(&filter);
         let (result, refused) = granting(refusals, || work(&mut filter));
@@ -118,7 +40,7 @@ where
             assert_eq!(result, Ok(()), "{name}");
         }
         drop((filter, before));
-        assert_eq!(LIVE.get(), live, "{name}: leaked");
+        assert_eq!(live(), at_first, "{name}: leaked");
         if !refused {
             break;
         }
@@ -171,12 +93,12 @@ fn nested(spec: CuckooSpec) -> Cuckoo {
 /// What a constructor does when memory is refused to it.
 fn refuse_to_create<T>(name: &str, create: impl Fn() -> Result<T, Error>) {
     for granted in 0.. {
-        let live = LIVE.get();
+        let at_first = live();
         let (result, refused) = granting(granted, &create);
         assert_eq!(result.is_err(), refused, "{name}");
         assert!(!refused || matches!(result, Err(Error::OutOfMemory { .. })), "{name}");
         drop(result);
-        assert_eq!(LIVE.get(), live, "{name}: leaked");
+        assert_eq!(live(), at_first, "{name}: leaked");
         if !refused {
             assert!(granted > 0);
             break;
@@ -314,15 +236,15 @@ const FIXED: &str = "BF.RESERVE key 0.01 100 NONSCALING SEED 1";
 fn commands() {
     let items: Vec<String> = (100..160).map(|i| i.to_string()).collect();
     let fill = |line: &str| line.replace("{items}", &items.join(" ")).replace("{blob}", &items.concat());
-    let contents = |host: &Host| {
-        let keys: Vec<_> = host.keys.borrow().keys().cloned().collect();
-        let dump = |key: Vec<u8>| host.dump(std::str::from_utf8(&key).unwrap());
+    let contents = |server: &FakeServer| {
+        let keys: Vec<_> = server.keys.borrow().keys().cloned().collect();
+        let dump = |key: Vec<u8>| server.dump(std::str::from_utf8(&key).unwrap());
         keys.into_iter().map(|key| (key.clone(), dump(key))).collect::<Vec<_>>()
     };
     let prepared = |before: &[&str]| {
-        let host = Host::default();
-        before.iter().for_each(|line| drop(host.line(&fill(line)).unwrap()));
-        host
+        let server = FakeServer::default();
+        before.iter().for_each(|line| drop(server.line(&fill(line)).unwrap()));
+        server
     };
     for (before, line) in COMMANDS {
         let command = fill(line);
@@ -330,19 +252,19 @@ fn commands() {
         assert!(!whole.text(&command).contains("memory"), "{line}");
         let (whole, mut refusals) = (contents(&whole), 0);
         loop {
-            let live = LIVE.get();
-            let host = prepared(before);
-            let was = contents(&host);
-            let (reply, refused) = granting(refusals, || host.text(&command));
+            let at_first = live();
+            let server = prepared(before);
+            let was = contents(&server);
+            let (reply, refused) = granting(refusals, || server.text(&command));
             assert_eq!(reply.to_lowercase().contains("memory"), refused, "{line}: {reply}");
             if refused {
                 let many = line.contains("{items}") || line.contains("{blob}");
-                assert!(many || contents(&host) == was, "{line}: changed by a refusal");
-                host.text(&command);
+                assert!(many || contents(&server) == was, "{line}: changed by a refusal");
+                server.text(&command);
             }
-            assert!(contents(&host) == whole, "{line}: otherwise than in one go, after {refusals}");
-            drop((host, was, reply));
-            assert_eq!(LIVE.get(), live, "{line}: leaked");
+            assert!(contents(&server) == whole, "{line}: otherwise than in one go, after {refusals}");
+            drop((server, was, reply));
+            assert_eq!(live(), at_first, "{line}: leaked");
             if !refused {
                 break;
             }
@@ -365,7 +287,7 @@ fn decoding() {
 /// What a reader does when memory is refused to it; `is_right` looks at what it reads when it gets all.
 fn refuse_to_read<T>(name: &str, read: impl Fn() -> Result<T, DecodeError>, is_right: impl Fn(&T) -> bool) {
     for granted in 0.. {
-        let live = LIVE.get();
+        let at_first = live();
         let (result, refused) = granting(granted, &read);
         match &result {
             Ok(filter) => assert!(!refused && is_right(filter), "{name}"),
@@ -374,7 +296,7 @@ fn refuse_to_read<T>(name: &str, read: impl Fn() -> Result<T, DecodeError>, is_r
             }
         }
         drop(result);
-        assert_eq!(LIVE.get(), live, "{name}: leaked");
+        assert_eq!(live(), at_first, "{name}: leaked");
         if !refused {
             assert!(granted > 0, "{name} asked for no memory: the test proves nothing");
             break;
@@ -484,12 +406,12 @@ fn a_head_alone_allocates_nothing() {
     head[136..144].copy_from_slice(&cells.to_le_bytes());
     head[12..20].copy_from_slice(&(cells / 8).to_le_bytes());
     wire::seal_head(&mut head);
-    let live = LIVE.get();
-    LARGEST_INFALLIBLE.set(0);
+    let at_first = live();
+    forget_largest_infallible();
     let decoder = Decoder::new(&head).unwrap();
     assert_eq!(decoder.body_len(), 1 << 46);
-    assert!(LIVE.get() - live < 1024, "{} bytes", LIVE.get() - live);
-    assert!(LARGEST_INFALLIBLE.get() < 1024, "{} bytes", LARGEST_INFALLIBLE.get());
+    assert!(live() - at_first < 1024, "{} bytes", live() - at_first);
+    assert!(largest_infallible() < 1024, "{} bytes", largest_infallible());
 }
 
 /// A cuckoo filter's head says in 80 bytes what its sub-filters are, be they 65,536, and a list of them is all it takes.
@@ -501,15 +423,15 @@ fn a_head_of_many_sub_filters_allocates_their_list() {
     head[24..32].copy_from_slice(&slots.to_le_bytes());
     head[72..76].copy_from_slice(&tables.to_le_bytes());
     wire::seal_head(&mut head);
-    let live = LIVE.get();
-    LARGEST_INFALLIBLE.set(0);
+    let at_first = live();
+    forget_largest_infallible();
     let decoder = Decoder::new(&head).unwrap();
     assert_eq!(decoder.body_len(), slots * u64::from(tables));
     // Two numbers for each: its buckets and its bytes.
-    assert!(LIVE.get() - live <= 2 * 8 * 65_536 + 1024, "{} bytes", LIVE.get() - live);
-    assert!(LARGEST_INFALLIBLE.get() <= 8 * 65_536, "{} bytes", LARGEST_INFALLIBLE.get());
+    assert!(live() - at_first <= 2 * 8 * 65_536 + 1024, "{} bytes", live() - at_first);
+    assert!(largest_infallible() <= 8 * 65_536, "{} bytes", largest_infallible());
     drop(decoder);
-    assert_eq!(LIVE.get(), live);
+    assert_eq!(live(), at_first);
 }
 
 /// One item costs no allocation, whatever the kind: adding what is there or new, asking, counting, deleting.
@@ -518,7 +440,7 @@ fn items_allocate_nothing() {
     for (name, kind) in kinds::ALL {
         let mut filter = filled(Spec { capacity: 10_000, ..kind() });
         let reader = filter.reader();
-        let before = REQUESTS.get();
+        let before = requests();
         for i in 0..200u16 {
             let item = filter.hash(&i.to_le_bytes());
             filter.prefetch(item);
@@ -536,14 +458,14 @@ fn items_allocate_nothing() {
             let _ = (filter.items(), filter.ones(), filter.fill(), filter.estimate(), filter.rate_now());
             let _ = (filter.bytes(), filter.allocated(), filter.capacity());
         }
-        assert_eq!(REQUESTS.get() - before, 0, "{name}");
+        assert_eq!(requests() - before, 0, "{name}");
     }
     for (name, spec) in CUCKOOS {
         let spec = CuckooSpec { capacity: 10_000, ..*spec };
         let mut filter = nested(spec);
         filter.compact(true);
         filter.grow().unwrap();
-        let (before, moves) = (REQUESTS.get(), filter.moves());
+        let (before, moves) = (requests(), filter.moves());
         for i in 0..200u32 {
             let item = filter.hash(&i.to_le_bytes());
             let count = filter.count(item);
@@ -552,7 +474,7 @@ fn items_allocate_nothing() {
             assert!(filter.remove(item) && !filter.is_sparse());
             let _ = (filter.items(), filter.bytes(), filter.allocated(), filter.next_bytes());
         }
-        assert_eq!((REQUESTS.get() - before, filter.moves() - moves), (0, 0), "{name}");
+        assert_eq!((requests() - before, filter.moves() - moves), (0, 0), "{name}");
     }
 }
 
@@ -565,7 +487,7 @@ fn items_of_other_systems_allocate_nothing() {
             continue;
         }
         while filter.grow() == Ok(true) && filter.links().last().unwrap().spec().capacity < 500 {}
-        let before = REQUESTS.get();
+        let before = requests();
         for i in 0..200u32 {
             let item = i.to_le_bytes();
             let present = filter.contains(&item);
@@ -573,7 +495,7 @@ fn items_of_other_systems_allocate_nothing() {
             let _ = (filter.items(), filter.estimate(), filter.rate_now(), filter.next_link());
             let _ = (filter.bytes(), filter.allocated(), filter.capacity());
         }
-        assert_eq!(REQUESTS.get() - before, 0, "{name}");
+        assert_eq!(requests() - before, 0, "{name}");
     }
 }
 
@@ -586,11 +508,11 @@ fn what_cannot_fail_is_small() {
         (Spec::window(1_000_000, 0.01, 64), 64 * 24),
     ];
     for (spec, most) in specs {
-        LARGEST_INFALLIBLE.set(0);
+        forget_largest_infallible();
         let mut filter = Bloom::new(spec).unwrap();
         filter.clear().unwrap();
         let copy = filter.snapshot().unwrap();
-        assert!(LARGEST_INFALLIBLE.get() <= most, "{spec:?}: {} bytes", LARGEST_INFALLIBLE.get());
+        assert!(largest_infallible() <= most, "{spec:?}: {} bytes", largest_infallible());
         drop((filter, copy));
     }
 }
@@ -603,12 +525,12 @@ fn a_search_for_room_is_small() {
         let spec =
             CuckooSpec { capacity: 1 << 16, bucket_size, max_iterations: u16::MAX, expansion: 0, ..CUCKOO };
         let mut filter = Cuckoo::new(spec).unwrap();
-        let live = LIVE.get();
-        LARGEST_INFALLIBLE.set(0);
+        let at_first = live();
+        forget_largest_infallible();
         let refused =
             (0..1u32 << 17).filter(|i| filter.insert(filter.hash(&i.to_le_bytes())).is_err()).count();
         assert!(refused > 0 && filter.moves() > 0, "{bucket_size}: no search failed");
-        assert!(LARGEST_INFALLIBLE.get() <= 192 << 10, "{bucket_size}: {} bytes", LARGEST_INFALLIBLE.get());
-        assert_eq!(LIVE.get(), live, "{bucket_size}: leaked");
+        assert!(largest_infallible() <= 192 << 10, "{bucket_size}: {} bytes", largest_infallible());
+        assert_eq!(live(), at_first, "{bucket_size}: leaked");
     }
 }

@@ -1,9 +1,7 @@
 //! Threads on one filter: what was promised about lost items, tallies, readers and copies under concurrent adds.
 
-mod battery;
-
-use battery::env;
-use battery::naive::cells_of;
+use crate::support::env;
+use crate::support::naive::cells_of;
 use bloomery::filter::Reader;
 use bloomery::{Bloom, Cell, HashKind, Hasher, ItemHash, Layer, LayerSpec, LayoutChoice, Seed, Spec};
 use std::collections::HashMap;
@@ -205,7 +203,7 @@ fn dumps_under_adds_hold_all_that_came_before() {
         });
         while !stop.load(Ordering::Acquire) {
             let before = done.load(Ordering::Acquire);
-            let copy = battery::wire::decode(&battery::wire::encode(&filter)).unwrap();
+            let copy = crate::support::wire::decode(&crate::support::wire::encode(&filter)).unwrap();
             assert!((0..before).all(|i| copy.contains(item(i))));
         }
     });

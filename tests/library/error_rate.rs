@@ -9,10 +9,8 @@
 //! filter of 100 items is luckier than another. Seeds are fixed, so that a gate says the same today and tomorrow.
 //! BLOOMERY_SCALE=10 asks ten times as many questions.
 
-mod battery;
-
-use battery::env;
-use battery::keys::{Keys, Writer, split_mix};
+use crate::support::env;
+use crate::support::keys::{Keys, Writer, split_mix};
 use bloomery::{Bloom, Cell, Family, HashKind, ItemHash, LayoutChoice, Overflow, Seed, Spec, Tightening};
 
 const RATES: [f64; 4] = [0.1, 0.01, 0.001, 1e-4];

@@ -1,12 +1,10 @@
 //! What the library does with memory, once, in small: for scripts/miri, which interprets it, ten thousand times slower.
 //! The tests of answers and figures are elsewhere.
 
-mod battery;
-
-use battery::{kinds, wire};
+use crate::support::internals::pool::Pool;
+use crate::support::{kinds, wire};
 use bloomery::filter::Origin;
 use bloomery::filter::algebra::{Union, alone};
-use bloomery::pool::Pool;
 use bloomery::wire::Decoder;
 use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, Filter, HashKind, Layer, LayerSpec, LayoutChoice, Seed};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -73,10 +71,10 @@ fn cuckoo_filters() {
 #[test]
 fn foreign_filters() {
     for bytes in [
-        &include_bytes!("golden/foreign-redisbloom.bin")[..],
-        include_bytes!("golden/foreign-guava-32.bin"),
-        include_bytes!("golden/foreign-redisson.bin"),
-        include_bytes!("golden/foreign-valkey.bin"),
+        &include_bytes!("../golden/foreign-redisbloom.bin")[..],
+        include_bytes!("../golden/foreign-guava-32.bin"),
+        include_bytes!("../golden/foreign-redisson.bin"),
+        include_bytes!("../golden/foreign-valkey.bin"),
     ] {
         let mut filter = Decoder::read(bytes).unwrap().into_foreign().unwrap();
         assert!(wire::encode(&filter) == bytes);

@@ -1,14 +1,12 @@
 //! Random sequences of operations against two models at once: the truth (which items were added, how often, in which
-//! generation), which a filter may exceed but never fall short of, and the plainest filter ([`battery::naive`]), which
+//! generation), which a filter may exceed but never fall short of, and the plainest filter ([`crate::support::naive`]), which
 //! it has to equal in every answer and every figure.
 //!
 //! BLOOMERY_SEQUENCES=1000000 runs more of them. A failure prints the seed that repeats it:
 //! `BLOOMERY_SEED=… BLOOMERY_SEQUENCES=1 cargo test --test oracle`.
 
-mod battery;
-
-use battery::naive::Naive;
-use battery::{env, figures, hash, kinds, refuses, seeded, wire};
+use crate::support::naive::Naive;
+use crate::support::{env, hash, kinds, refuses, seeded, summary, wire};
 use bloomery::{Bloom, Cell, Spec};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -111,13 +109,13 @@ impl Run {
 
     /// Any of the ways to go on with another filter that is the same.
     fn replace(&mut self, how: u32) {
-        let before = figures(&self.filter);
+        let before = summary(&self.filter);
         let copy = match how {
             0 => self.filter.snapshot().unwrap(),
             _ => wire::decode(&wire::encode(&self.filter)).unwrap(),
         };
         assert!(copy.equal(&self.filter));
-        assert_eq!(figures(&copy), before);
+        assert_eq!(summary(&copy), before);
         self.filter = copy;
     }
 

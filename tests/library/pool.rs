@@ -2,7 +2,7 @@
 //! What no test can try, every interleaving, is left to the models in src/pool. All atomics here are relaxed: that their
 //! values are there in time is the pool's doing.
 
-use bloomery::pool::{Figures, Job, MAX_WORKERS, Pool};
+use crate::support::internals::pool::{Figures, Job, MAX_WORKERS, Pool};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Barrier, mpsc};

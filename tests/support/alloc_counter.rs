@@ -1,58 +1,109 @@
-//! What a piece of code allocates, for tests that bound it. The binary that includes this has its allocator.
-
-#![allow(unreachable_pub, reason = "each test uses its part")]
+//! An allocator that counts, and that can refuse zeroed memory: for each thread, since tests run side by side.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// The system's allocator with a book for each thread: what is allocated, and the most that ever was.
-struct Book;
+struct AllocCounter;
+
+#[global_allocator]
+static ALLOCATOR: AllocCounter = AllocCounter;
 
 thread_local! {
+    /// Bytes allocated and not freed.
     static LIVE: Cell<i64> = const { Cell::new(0) };
+    /// The most that `LIVE` ever was, or has been since a measurement began.
     static MOST: Cell<i64> = const { Cell::new(0) };
+    static REQUESTS: Cell<u64> = const { Cell::new(0) };
+    static LARGEST_INFALLIBLE: Cell<usize> = const { Cell::new(0) };
+    /// Requests for zeroed memory still to be granted.
+    static GRANTED: Cell<u64> = const { Cell::new(u64::MAX) };
+    static REFUSED: Cell<bool> = const { Cell::new(false) };
 }
 
-fn note(bytes: i64) {
+fn change(bytes: i64) {
     LIVE.set(LIVE.get() + bytes);
     MOST.set(MOST.get().max(LIVE.get()));
 }
 
-// SAFETY: every method hands on to the system's allocator; the book is in thread-locals without destructors, so keeping
-// it allocates nothing.
-unsafe impl GlobalAlloc for Book {
+fn request(bytes: i64) {
+    REQUESTS.set(REQUESTS.get() + 1);
+    change(bytes);
+}
+
+fn infallible(size: usize) {
+    LARGEST_INFALLIBLE.set(LARGEST_INFALLIBLE.get().max(size));
+}
+
+// SAFETY: every method calls the system's allocator, or refuses, which is allowed. The counts are thread-locals without
+// destructors, so counting allocates nothing.
+unsafe impl GlobalAlloc for AllocCounter {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note(layout.size() as i64);
+        request(layout.size() as i64);
+        infallible(layout.size());
         // SAFETY: the caller's promise.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        note(layout.size() as i64);
+        let Some(left) = GRANTED.get().checked_sub(1) else {
+            REFUSED.set(true);
+            return std::ptr::null_mut();
+        };
+        if GRANTED.get() != u64::MAX {
+            GRANTED.set(left);
+        }
+        request(layout.size() as i64);
         // SAFETY: the caller's promise.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        note(size as i64 - layout.size() as i64);
+        request(size as i64 - layout.size() as i64);
+        infallible(size);
         // SAFETY: the caller's promise.
         unsafe { System.realloc(block, layout, size) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        note(-(layout.size() as i64));
+        change(-(layout.size() as i64));
         // SAFETY: the caller's promise.
         unsafe { System.dealloc(block, layout) }
     }
 }
 
-#[global_allocator]
-static BOOK: Book = Book;
+/// Bytes that this thread has allocated and not freed.
+pub(crate) fn live() -> i64 {
+    LIVE.get()
+}
+
+/// Allocations and reallocations of this thread until now.
+pub(crate) fn requests() -> u64 {
+    REQUESTS.get()
+}
 
 /// Runs `work`; its result, and the most bytes that it held at once.
-pub fn weighed<T>(work: impl FnOnce() -> T) -> (T, i64) {
+pub(crate) fn weighed<T>(work: impl FnOnce() -> T) -> (T, i64) {
     let before = LIVE.get();
     MOST.set(before);
     let result = work();
     (result, MOST.get() - before)
+}
+
+/// Runs `work` while only `granted` requests for zeroed memory are met, and says whether one was refused.
+pub(crate) fn granting<T>(granted: u64, work: impl FnOnce() -> T) -> (T, bool) {
+    REFUSED.set(false);
+    GRANTED.set(granted);
+    let result = work();
+    GRANTED.set(u64::MAX);
+    (result, REFUSED.get())
+}
+
+/// Starts [`largest_infallible`] again.
+pub(crate) fn forget_largest_infallible() {
+    LARGEST_INFALLIBLE.set(0);
+}
+
+/// The largest request that would have aborted the process, had it failed: one that wasn't for zeroed memory.
+pub(crate) fn largest_infallible() -> usize {
+    LARGEST_INFALLIBLE.get()
 }

@@ -1,14 +1,12 @@
 //! A server of one file, to run commands without one: keys in a map, effects and events in lists, a clock that stands
 //! still until it is set.
 
-#![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
-
-use bloomery::command::table::Entry;
-use bloomery::command::{
+use super::internals::command::table::Entry;
+use super::internals::command::{
     Access, Call, Command, CommandError, Effect, Ended, Fork, Key, Loads, Namespace, Reply, TABLE, WrongType,
     run,
 };
-use bloomery::config::Settings;
+use super::internals::config::Settings;
 use bloomery::filter::{Filter, Retired};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -16,7 +14,7 @@ use std::ffi::CStr;
 use std::rc::Rc;
 
 /// A key's value.
-pub enum Content {
+pub(crate) enum Content {
     Filter(Filter),
     String(Vec<u8>),
     Hash(BTreeMap<&'static str, &'static str>),
@@ -25,42 +23,42 @@ pub enum Content {
 
 /// The server. Keys are `Rc`s so that an opened key needs no borrow of the map.
 #[derive(Default)]
-pub struct Host {
-    pub keys: RefCell<BTreeMap<Vec<u8>, Rc<RefCell<Content>>>>,
-    pub settings: Cell<Settings>,
-    pub now_ms: Cell<u64>,
-    pub obeys: Cell<bool>,
+pub(crate) struct FakeServer {
+    pub(crate) keys: RefCell<BTreeMap<Vec<u8>, Rc<RefCell<Content>>>>,
+    pub(crate) settings: Cell<Settings>,
+    pub(crate) now_ms: Cell<u64>,
+    pub(crate) obeys: Cell<bool>,
     /// Bytes that may still be admitted.
-    pub memory: Cell<Option<u64>>,
+    pub(crate) memory: Cell<Option<u64>>,
     /// Commands for the replicas, as words.
-    pub replicated: RefCell<Vec<Vec<Vec<u8>>>>,
-    pub events: RefCell<Vec<&'static CStr>>,
-    pub retired: Cell<usize>,
+    pub(crate) replicated: RefCell<Vec<Vec<Vec<u8>>>>,
+    pub(crate) events: RefCell<Vec<&'static CStr>>,
+    pub(crate) retired: Cell<usize>,
     /// Threads beside this one.
-    pub workers: Cell<usize>,
+    pub(crate) workers: Cell<usize>,
     /// Commands that were ready to wait for the pool.
-    pub offloaded: Cell<usize>,
+    pub(crate) offloaded: Cell<usize>,
     loads: RefCell<Loads>,
     ended: RefCell<Ended>,
     /// Lines of the log.
-    pub log: RefCell<Vec<String>>,
-    pub is_out_of_memory: Cell<bool>,
+    pub(crate) log: RefCell<Vec<String>>,
+    pub(crate) is_out_of_memory: Cell<bool>,
 }
 
 /// One command.
-pub struct HostCall<'a> {
-    host: &'a Host,
+pub(crate) struct FakeCall<'a> {
+    server: &'a FakeServer,
     arguments: &'a [&'a [u8]],
 }
 
 /// An opened key.
-pub struct HostKey<'a> {
-    host: &'a Host,
+pub(crate) struct FakeKey<'a> {
+    server: &'a FakeServer,
     name: &'a [u8],
     value: Option<Rc<RefCell<Content>>>,
 }
 
-impl Key for HostKey<'_> {
+impl Key for FakeKey<'_> {
     fn value(&self) -> Result<Option<&Filter>, WrongType> {
         let Some(content) = &self.value else { return Ok(None) };
         // SAFETY: commands run one at a time and open each key once for writing, as on the server.
@@ -81,7 +79,7 @@ impl Key for HostKey<'_> {
 
     fn create(&mut self, value: Filter) {
         let content = Rc::new(RefCell::new(Content::Filter(value)));
-        self.host.keys.borrow_mut().insert(self.name.to_vec(), content.clone());
+        self.server.keys.borrow_mut().insert(self.name.to_vec(), content.clone());
         self.value = Some(content);
     }
 
@@ -90,8 +88,8 @@ impl Key for HostKey<'_> {
     }
 }
 
-impl<'a> Call<'a> for HostCall<'a> {
-    type Key = HostKey<'a>;
+impl<'a> Call<'a> for FakeCall<'a> {
+    type Key = FakeKey<'a>;
 
     fn argc(&self) -> usize {
         self.arguments.len()
@@ -101,12 +99,12 @@ impl<'a> Call<'a> for HostCall<'a> {
         self.arguments[index]
     }
 
-    fn open(&self, index: usize, _: Access) -> HostKey<'a> {
+    fn open(&self, index: usize, _: Access) -> FakeKey<'a> {
         let name = self.arguments[index];
-        HostKey { host: self.host, name, value: self.host.keys.borrow().get(name).cloned() }
+        FakeKey { server: self.server, name, value: self.server.keys.borrow().get(name).cloned() }
     }
 
-    fn close(&self, key: HostKey<'a>) -> Option<&'a Filter> {
+    fn close(&self, key: FakeKey<'a>) -> Option<&'a Filter> {
         // SAFETY: as in `value`; the map holds the content until the next command.
         match unsafe { &*key.value?.as_ptr() } {
             Content::Filter(value) => Some(value),
@@ -115,11 +113,11 @@ impl<'a> Call<'a> for HostCall<'a> {
     }
 
     fn settings(&self) -> Settings {
-        self.host.settings.get()
+        self.server.settings.get()
     }
 
     fn string<R>(&self, index: usize, read: impl FnOnce(&[u8]) -> R) -> Result<R, CommandError> {
-        match self.host.keys.borrow().get(self.arguments[index]).map(|content| content.borrow()) {
+        match self.server.keys.borrow().get(self.arguments[index]).map(|content| content.borrow()) {
             None => Ok(read(&[])),
             Some(content) => match &*content {
                 Content::String(bytes) => Ok(read(bytes)),
@@ -129,7 +127,7 @@ impl<'a> Call<'a> for HostCall<'a> {
     }
 
     fn hash_field(&self, index: usize, field: &'static str) -> Result<Option<Vec<u8>>, CommandError> {
-        match self.host.keys.borrow().get(self.arguments[index]).map(|content| content.borrow()) {
+        match self.server.keys.borrow().get(self.arguments[index]).map(|content| content.borrow()) {
             None => Ok(None),
             Some(content) => match &*content {
                 Content::Hash(fields) => Ok(fields.get(field).map(|text| text.as_bytes().to_vec())),
@@ -139,16 +137,16 @@ impl<'a> Call<'a> for HostCall<'a> {
     }
 
     fn now_ms(&self) -> u64 {
-        assert!(!self.host.obeys.get(), "a command that obeys has no business with the clock");
-        self.host.now_ms.get()
+        assert!(!self.server.obeys.get(), "a command that obeys has no business with the clock");
+        self.server.now_ms.get()
     }
 
     fn obeys(&self) -> bool {
-        self.host.obeys.get()
+        self.server.obeys.get()
     }
 
     fn admit(&self, total: u64, _: u64) -> Result<(), CommandError> {
-        match self.host.memory.get() {
+        match self.server.memory.get() {
             Some(limit) if total > limit => {
                 Err(CommandError::Memory { bytes: total, bound: Some((limit, "the test")) })
             }
@@ -171,23 +169,23 @@ impl<'a> Call<'a> for HostCall<'a> {
                 [name(command), self.arguments[1].to_vec()].into_iter().chain(words).collect()
             }
         };
-        self.host.replicated.borrow_mut().push(words);
+        self.server.replicated.borrow_mut().push(words);
     }
 
     fn changed(&self, event: &'static CStr) {
-        self.host.events.borrow_mut().push(event);
+        self.server.events.borrow_mut().push(event);
     }
 
     fn retire(&self, dropped: Retired) {
-        self.host.retired.set(self.host.retired.get() + dropped.len());
+        self.server.retired.set(self.server.retired.get() + dropped.len());
     }
 
     fn threads(&self) -> usize {
-        self.host.workers.get() + 1
+        self.server.workers.get() + 1
     }
 
     fn fork(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
-        if self.host.workers.get() == 0 {
+        if self.server.workers.get() == 0 {
             return (0..tasks).for_each(task);
         }
         std::thread::scope(|scope| (0..tasks).for_each(|index| drop(scope.spawn(move || task(index)))));
@@ -198,7 +196,7 @@ impl<'a> Call<'a> for HostCall<'a> {
         argument: usize,
         work: impl FnOnce(&[u8], &Fork<'_>) -> Reply + Send + 'static,
     ) -> Reply {
-        self.host.offloaded.set(self.host.offloaded.get() + 1);
+        self.server.offloaded.set(self.server.offloaded.get() + 1);
         // In another thread, where nothing of this one's can be used.
         let bytes = self.arguments[argument].to_vec();
         std::thread::scope(|scope| {
@@ -207,25 +205,25 @@ impl<'a> Call<'a> for HostCall<'a> {
     }
 
     fn is_out_of_memory(&self) -> bool {
-        self.host.is_out_of_memory.get()
+        self.server.is_out_of_memory.get()
     }
 
     fn log(&self, line: &str) {
-        self.host.log.borrow_mut().push(line.to_owned());
+        self.server.log.borrow_mut().push(line.to_owned());
     }
 
     fn with_ended<R>(&self, work: impl FnOnce(&mut Ended, i32) -> R) -> R {
-        work(&mut self.host.ended.borrow_mut(), 0)
+        work(&mut self.server.ended.borrow_mut(), 0)
     }
 
     fn with_loads<R>(&self, work: impl FnOnce(&mut Loads, i32) -> R) -> R {
-        work(&mut self.host.loads.borrow_mut(), 0)
+        work(&mut self.server.loads.borrow_mut(), 0)
     }
 }
 
-impl Host {
+impl FakeServer {
     /// Runs a command given as words; the server's own arity check comes first.
-    pub fn run(&self, words: &[&[u8]]) -> Result<Reply, CommandError> {
+    pub(crate) fn run(&self, words: &[&[u8]]) -> Result<Reply, CommandError> {
         let name = std::str::from_utf8(words[0]).unwrap().to_ascii_lowercase();
         let (prefix, verb) = name.split_once('.').expect("one of our commands");
         let namespace = if prefix == "cf" { Namespace::Cuckoo } else { Namespace::Bloom };
@@ -235,16 +233,16 @@ impl Host {
         if if entry.arity > 0 { count != entry.arity } else { count < -entry.arity } {
             return Err(CommandError::Arity);
         }
-        run(entry.command, &HostCall { host: self, arguments: words })
+        run(entry.command, &FakeCall { server: self, arguments: words })
     }
 
     /// Runs a line whose words are separated by blanks.
-    pub fn line(&self, line: &str) -> Result<Reply, CommandError> {
+    pub(crate) fn line(&self, line: &str) -> Result<Reply, CommandError> {
         self.run(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>())
     }
 
     /// The reply to a line as one line of text: an error's text, or the reply's debug form.
-    pub fn text(&self, line: &str) -> String {
+    pub(crate) fn text(&self, line: &str) -> String {
         match self.line(line) {
             Ok(reply) => format!("{reply:?}"),
             Err(error) => error.to_string(),
@@ -252,7 +250,7 @@ impl Host {
     }
 
     /// What was replicated since the last call, as lines.
-    pub fn take_replicated(&self) -> Vec<String> {
+    pub(crate) fn take_replicated(&self) -> Vec<String> {
         let lines = self.replicated.take();
         lines
             .iter()
@@ -260,8 +258,8 @@ impl Host {
             .collect()
     }
 
-    /// The wire form of a key, which equals that of another host when the filters are equal bit for bit.
-    pub fn dump(&self, key: &str) -> Vec<u8> {
+    /// The wire form of a key, which equals that of another server when the filters are equal bit for bit.
+    pub(crate) fn dump(&self, key: &str) -> Vec<u8> {
         let keys = self.keys.borrow();
         let value = keys.get(key.as_bytes()).expect("the key exists").borrow();
         match &*value {

@@ -1,14 +1,12 @@
 //! Values of modules as RDB files and DUMP payloads have them, read and written without a server: an id, then fields, each
 //! with its type before it.
 
-#![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
-
 use bloomery::wire::redisbloom::{Sink, Source};
 use std::collections::VecDeque;
 
 /// One field.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Field {
+pub(crate) enum Field {
     Unsigned(u64),
     Double(f64),
     String(Vec<u8>),
@@ -18,7 +16,7 @@ use Field::{Double, String as Text, Unsigned};
 
 /// The fields of a value, in order; what is read leaves it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Fields(pub VecDeque<Field>);
+pub(crate) struct Fields(pub(crate) VecDeque<Field>);
 
 impl<const N: usize> From<[Field; N]> for Fields {
     fn from(fields: [Field; N]) -> Fields {
@@ -65,10 +63,10 @@ impl Sink for Fields {
 
 /// A value with its type.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Dump {
-    pub name: String,
-    pub encoding: u32,
-    pub fields: Fields,
+pub(crate) struct Dump {
+    pub(crate) name: String,
+    pub(crate) encoding: u32,
+    pub(crate) fields: Fields,
 }
 
 /// Characters of the names of types, six bits each.
@@ -83,7 +81,7 @@ const STRING: u64 = 5;
 
 impl Dump {
     /// A DUMP payload, whose checksum must be right.
-    pub fn read(payload: &[u8]) -> Dump {
+    pub(crate) fn read(payload: &[u8]) -> Dump {
         let (value, footer) = payload.split_at(payload.len() - 10);
         let crc = u64::from_le_bytes(footer[2..].try_into().unwrap());
         assert_eq!(crc64(&payload[..payload.len() - 8]), crc, "the checksum of the payload");
@@ -95,7 +93,7 @@ impl Dump {
     }
 
     /// The payload as a server of this RDB version writes it.
-    pub fn write(&self, version: u16) -> Vec<u8> {
+    pub(crate) fn write(&self, version: u16) -> Vec<u8> {
         let symbol = |name: u8| SYMBOLS.iter().position(|symbol| *symbol == name).unwrap() as u64;
         let id =
             self.name.bytes().fold(0, |id, name| id << 6 | symbol(name)) << 10 | u64::from(self.encoding);
@@ -126,7 +124,7 @@ impl Dump {
 }
 
 /// The module values of an RDB file, with their keys.
-pub fn read_file(bytes: &[u8]) -> Vec<(String, Dump)> {
+pub(crate) fn read_file(bytes: &[u8]) -> Vec<(String, Dump)> {
     const AUX: u8 = 0xFA;
     const RESIZE: u8 = 0xFB;
     const DATABASE: u8 = 0xFE;
@@ -283,13 +281,13 @@ fn crc64(bytes: &[u8]) -> u64 {
 }
 
 /// Bytes from hexadecimal digits; blanks are left out.
-pub fn hex(digits: &str) -> Vec<u8> {
+pub(crate) fn hex(digits: &str) -> Vec<u8> {
     let digits: Vec<u8> = digits.bytes().filter(u8::is_ascii_hexdigit).collect();
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
     digits.chunks(2).map(byte).collect()
 }
 
 /// Items by number, as the fixtures have them.
-pub fn numbered(prefix: &str, number: u64) -> Vec<u8> {
+pub(crate) fn numbered(prefix: &str, number: u64) -> Vec<u8> {
     format!("{prefix}:{number}").into_bytes()
 }

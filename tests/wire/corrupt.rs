@@ -1,18 +1,12 @@
 //! Bytes that are not a filter: cut short, flipped, lied about, out of order. All are refused, or are a filter after all,
 //! and then one that keeps every law. The checksums detect accidents; a liar makes them true, and so do these tests.
 
-// With the module the crate has an allocator of its own.
-#![cfg(not(feature = "module"))]
-
-mod battery;
-mod book;
-
-use battery::golden::{bytes, item, names};
-use battery::{figures, portrait, wire};
+use crate::support::alloc_counter::weighed;
+use crate::support::golden::{bytes, item, names};
+use crate::support::{describe, summary, wire};
 use bloomery::filter::Foreign;
 use bloomery::wire::{DecodeError, Decoder, Encoder, MAX_CHUNK};
 use bloomery::{Added, Bloom, Cell, Cuckoo, Error, Filter, ItemHash, limits};
-use book::weighed;
 
 /// Does everything to a filter that can be done to one. It may be full or saturated, but it must not panic, hang, lose
 /// an item or become unwritable.
@@ -20,7 +14,7 @@ fn survives(mut filter: Bloom, name: &str) {
     let canonical = wire::encode(&filter);
     let copy =
         wire::decode(&canonical).unwrap_or_else(|why| panic!("{name}: loaded, written, refused: {why}"));
-    assert_eq!(figures(&copy), figures(&filter), "{name}");
+    assert_eq!(summary(&copy), summary(&filter), "{name}");
     let hashes = [ItemHash::default(), filter.hash(&item(3)), filter.hash(b"stranger")];
     for hash in hashes {
         filter.prefetch(hash);
@@ -61,7 +55,7 @@ fn cuckoo_survives(mut filter: Cuckoo, name: &str) {
     let canonical = wire::encode(&filter);
     let copy =
         Decoder::read(&canonical).unwrap_or_else(|why| panic!("{name}: loaded, written, refused: {why}"));
-    assert_eq!(portrait(&copy), portrait(&filter), "{name}");
+    assert_eq!(describe(&copy), describe(&filter), "{name}");
     let hashes: Vec<_> = (1000..1020).map(|i| filter.hash(&item(i))).collect();
     for hash in &hashes {
         let (items, count) = (filter.items(), filter.count(*hash));

@@ -1,10 +1,8 @@
 //! What only cuckoo filters have on the wire: padding behind the slots, sizes that follow from the parameters, and a
 //! stamp that notices fingerprints on the move. What they share with the others is in wire_golden and wire_corrupt.
 
-mod battery;
-
-use battery::golden::{CUCKOOS, bytes, item};
-use battery::wire;
+use crate::support::golden::{CUCKOOS, bytes, item};
+use crate::support::wire;
 use bloomery::filter::Origin;
 use bloomery::wire::{CHUNK, DecodeError, Decoder, Encoder};
 use bloomery::{Cuckoo, CuckooSpec, HashKind, Seed};

@@ -3,10 +3,8 @@
 //! `BLOOMERY_BLESS=1 cargo test --test wire_golden` writes files that are missing, and never changes one that is there:
 //! a file that no longer fits is a broken format, not an old file.
 
-mod battery;
-
-use battery::golden::{CUCKOOS, RECIPES, all, answers, bytes, item, items, path};
-use battery::{portrait, wire};
+use crate::support::golden::{CUCKOOS, RECIPES, all, answers, bytes, item, items, path};
+use crate::support::{describe, wire};
 use bloomery::wire::{DecodeError, Decoder, Encoder, VERSION};
 use bloomery::{Cuckoo, Filter};
 use std::fs;
@@ -47,7 +45,7 @@ fn filters_are_read_as_ever() {
         if let (Filter::Bloom(read), Filter::Bloom(made)) = (&read, &made) {
             assert!(read.equal(made), "{name}");
         }
-        assert_eq!(portrait(&read), portrait(&made), "{name}");
+        assert_eq!(describe(&read), describe(&made), "{name}");
         assert!(wire::encode(&read) == bytes(name), "{name}: written otherwise than read");
         let json = fs::read_to_string(path(name, "json")).unwrap();
         assert!(answers(&read) == json, "{name}: other answers");

@@ -1,7 +1,8 @@
 //! Laws of filters that count.
 
-use super::naive::Naive;
-use super::{Case, add_all, filled, hash, wire};
+use super::Case;
+use crate::support::naive::Naive;
+use crate::support::{add_all, filled, hash, refuses, wire};
 use bloomery::{Bloom, Spec};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -20,7 +21,7 @@ fn tally(items: &[u16]) -> HashMap<u16, u64> {
 
 /// Filters of these kinds take a case's list whole.
 fn taken(spec: &Spec, items: &[u16]) -> Vec<u16> {
-    let room = if super::refuses(spec) { spec.capacity as usize } else { usize::MAX };
+    let room = if refuses(spec) { spec.capacity as usize } else { usize::MAX };
     items.iter().take(room).copied().collect()
 }
 

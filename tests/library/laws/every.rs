@@ -1,7 +1,8 @@
 //! Laws of every kind of filter, and those of bits.
 
-use super::naive::Naive;
-use super::{Case, add_all, figures, filled, hash, refuses, wire};
+use super::Case;
+use crate::support::naive::Naive;
+use crate::support::{add_all, filled, hash, refuses, seeded, summary, wire};
 use bloomery::filter::Window;
 use bloomery::{Added, Bloom, Cell, Error, ItemHash, Spec};
 use proptest::prelude::*;
@@ -67,7 +68,7 @@ pub(crate) fn clear_empties(spec: &Spec, case: &Case) -> TestCaseResult {
     add_what_fits(&mut filter, &case.a);
     filter.clear().unwrap();
     let fresh = Bloom::new(*spec).unwrap();
-    prop_assert_eq!(figures(&filter), figures(&fresh));
+    prop_assert_eq!(summary(&filter), summary(&fresh));
     prop_assert_eq!(wire::encode(&filter), wire::encode(&fresh));
     prop_assert!(case.a.iter().all(|item| !filter.contains(hash(&filter, *item))));
     // And it works on as such.
@@ -136,7 +137,7 @@ pub(crate) fn equal_means_equal_cells(spec: &Spec, case: &Case) -> TestCaseResul
     prop_assert!(a.equal(&b) && b.equal(&a));
     add_what_fits(&mut b, &case.b);
     prop_assert_eq!(a.equal(&b), wire::body(&a) == wire::body(&b));
-    let stranger = Bloom::new(super::seeded(spec, !case.seed)).unwrap();
+    let stranger = Bloom::new(seeded(spec, !case.seed)).unwrap();
     prop_assert!(!stranger.is_congruent(&Bloom::new(*spec).unwrap()));
     let before = wire::encode(&a);
     prop_assert_eq!(a.union(&stranger), Err(Error::Mismatch));
@@ -151,7 +152,7 @@ pub(crate) fn a_snapshot_is_equal_and_independent(spec: &Spec, case: &Case) -> T
     add_what_fits(&mut filter, &case.a);
     let mut copy = filter.snapshot().unwrap();
     prop_assert!(copy.equal(&filter));
-    prop_assert_eq!(figures(&copy), figures(&filter));
+    prop_assert_eq!(summary(&copy), summary(&filter));
     let before = wire::encode(&filter);
     prop_assert_eq!(&wire::encode(&copy), &before);
     add_what_fits(&mut copy, &case.b);
@@ -228,7 +229,7 @@ pub(crate) fn encoding_and_decoding_changes_nothing(spec: &Spec, case: &Case) ->
     let bytes = wire::encode(&filter);
     let copy = wire::decode(&bytes).unwrap();
     prop_assert!(copy.equal(&filter));
-    prop_assert_eq!(figures(&copy), figures(&filter));
+    prop_assert_eq!(summary(&copy), summary(&filter));
     prop_assert_eq!(copy.allocated(), filter.allocated());
     prop_assert_eq!(wire::encode(&copy), bytes);
     Ok(())
@@ -268,7 +269,7 @@ pub(crate) fn a_decoded_copy_goes_on_alike(spec: &Spec, case: &Case) -> TestCase
                 _ => drop(filter.add(item)),
             }
         }
-        prop_assert_eq!(figures(&copy), figures(&filter));
+        prop_assert_eq!(summary(&copy), summary(&filter));
     }
     prop_assert_eq!(wire::encode(&copy), wire::encode(&filter));
     Ok(())

@@ -1,6 +1,7 @@
 //! Laws of filters that grow.
 
-use super::{Case, filled, hash, wire};
+use super::Case;
+use crate::support::{filled, hash, wire};
 use bloomery::{Added, Bloom, Error, Family, Spec};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;

@@ -1,6 +1,7 @@
 //! Laws of rotating filters. Throughout, G is the number of generations.
 
-use super::{Case, add_all, filled, hash, wire};
+use super::Case;
+use crate::support::{add_all, filled, hash, wire};
 use bloomery::filter::{Schedule, Window};
 use bloomery::{Bloom, Error, Family, Spec};
 use proptest::prelude::*;
