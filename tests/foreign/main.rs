@@ -3,7 +3,15 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod bits_and_blooms;
+mod every_system;
+mod go_zero;
+mod guava;
 #[cfg(not(feature = "module"))] // it counts allocations
 mod hostile;
-mod import;
+mod recorded;
 mod redisbloom;
+mod redisbloom_cuckoo;
+mod redisbloom_recorded;
+mod redisson;
+mod valkey_bloom;
