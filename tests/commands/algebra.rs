@@ -1,16 +1,15 @@
 //! BF.MERGE, BF.INTERSECT and BF.EQUAL without a server: what they make of every kind, what they refuse with nothing
 //! changed, what they replicate, and that a replica which obeys ends equal.
 
+use super::pair::{Pair, add, dumps, found, must_survive_the_wire};
 use crate::support::fake_server::{Content, FakeServer};
 use crate::support::golden;
 use crate::support::internals::command::{CommandError, Reply};
-use bloomery::filter::{Bloom, Filter, Foreign};
-use bloomery::wire::{Decoder, Encoder};
+use crate::support::kinds::RESERVE_OPTIONS;
+use bloomery::filter::Bloom;
 use bloomery::{Family, Spec, Tightening};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use std::cell::RefCell;
-use std::rc::Rc;
 
 const OK: Result<Reply, CommandError> = Ok(Reply::Ok);
 const YES: Result<Reply, CommandError> = Ok(Reply::Bool(true));
@@ -18,96 +17,20 @@ const NO: Result<Reply, CommandError> = Ok(Reply::Bool(false));
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 const LIKE: &str = "BF.RESERVE key error_rate capacity LIKE other makes filters that go together";
 
-fn put(server: &FakeServer, key: &str, content: Content) {
-    server.keys.borrow_mut().insert(key.into(), Rc::new(RefCell::new(content)));
-}
-
-fn foreign(recipe: &str) -> Foreign {
-    golden::FOREIGN.iter().find(|(name, _)| *name == recipe).expect("a recipe").1()
-}
-
-fn put_foreign(server: &FakeServer, key: &str, recipe: &str) {
-    put(server, key, Content::Filter(Filter::Foreign(Box::new(foreign(recipe)))));
-}
-
-fn copy(server: &FakeServer, key: &str) -> Content {
-    match &*server.keys.borrow()[key.as_bytes()].borrow() {
-        Content::Filter(value) => Content::Filter(value.snapshot().unwrap()),
-        _ => panic!("{key} holds another type"),
-    }
-}
-
-/// What the key holds, written and read again, is the same.
-fn must_survive_the_wire(server: &FakeServer, key: &str) {
-    let Content::Filter(value) = copy(server, key) else { return };
-    let bytes = Encoder::native(&value).to_vec();
-    let read = Decoder::read(&bytes).unwrap_or_else(|why| panic!("{key}: {why}"));
-    assert_eq!(Encoder::native(&read).to_vec(), bytes, "{key}");
-}
-
-fn add(server: &FakeServer, key: &str, prefix: &str, count: usize) {
-    for item in 0..count {
-        server.line(&format!("BF.ADD {key} {prefix}{item}")).unwrap();
-    }
-}
-
-/// How many of these items test positive.
-fn found(server: &FakeServer, key: &str, prefix: &str, count: usize) -> usize {
-    (0..count).filter(|item| server.line(&format!("BF.EXISTS {key} {prefix}{item}")) == YES).count()
-}
-
 fn field(server: &FakeServer, key: &str, name: &str) -> Reply {
     let Ok(Reply::Map(fields)) = server.line(&format!("BF.INFO {key} FULL")) else { panic!() };
     fields.into_iter().find(|(field, _)| *field == name).expect("a field").1
 }
 
-fn dumps(server: &FakeServer) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let keys: Vec<Vec<u8>> = server.keys.borrow().keys().cloned().collect();
-    let is_filter = |key: &Vec<u8>| matches!(&*server.keys.borrow()[key].borrow(), Content::Filter(_));
-    let dump = |key: Vec<u8>| (key.clone(), server.dump(std::str::from_utf8(&key).unwrap()));
-    keys.into_iter().filter(is_filter).map(dump).collect()
+/// Items for a filter of capacity 200: enough that a chain with EXPANSION 1 has grown.
+fn items_for(options: &str) -> usize {
+    if options.starts_with("EXPANSION 1") { 250 } else { 50 }
 }
-
-/// A primary whose effects a replica obeys.
-#[derive(Default)]
-struct Pair {
-    primary: FakeServer,
-    replica: FakeServer,
-}
-
-impl Pair {
-    fn new() -> Pair {
-        let pair = Pair::default();
-        pair.replica.obeys.set(true);
-        pair.replica.memory.set(Some(1));
-        pair
-    }
-
-    fn follow(&self) {
-        for effect in self.primary.replicated.take() {
-            let words: Vec<&[u8]> = effect.iter().map(Vec::as_slice).collect();
-            self.replica.run(&words).unwrap_or_else(|error| panic!("{effect:?}: {error}"));
-        }
-        assert_eq!(dumps(&self.primary), dumps(&self.replica));
-    }
-}
-
-/// Options of BF.RESERVE, and how many items make what is tested.
-const SHAPES: [(&str, usize); 9] = [
-    ("NONSCALING", 50),
-    ("NONSCALING LAYOUT CLASSIC HASH SIPHASH SEED 7", 50),
-    ("NONSCALING LAYOUT BLOCKED SHARDS 8", 50),
-    ("EXPANSION 2", 50),
-    ("EXPANSION 1 TIGHTENING 0.5", 250),
-    ("COUNTING", 50),
-    ("COUNTING 8 SHARDS 4", 50),
-    ("COUNTING 16", 50),
-    ("WINDOW 3", 50),
-];
 
 #[test]
 fn a_union_has_the_items_of_all_and_replicas_come_to_the_same() {
-    for (options, count) in SHAPES {
+    for options in RESERVE_OPTIONS {
+        let count = items_for(options);
         for workers in [0, 3] {
             let pair = Pair::new();
             let server = &pair.primary;
@@ -267,7 +190,7 @@ fn windows_merge_generation_by_generation() {
 
 #[test]
 fn an_intersection_keeps_the_common_items_and_replaces_the_destination() {
-    for (options, _) in SHAPES.into_iter().filter(|(options, _)| !options.contains("WINDOW")) {
+    for options in RESERVE_OPTIONS.into_iter().filter(|options| !options.contains("WINDOW")) {
         let pair = Pair::new();
         let server = &pair.primary;
         server.workers.set(2);
@@ -313,7 +236,8 @@ fn counters_of_an_intersection_are_the_smaller_ones() {
 #[test]
 fn equal_is_what_answers_alike() {
     let server = FakeServer::default();
-    for (options, count) in SHAPES {
+    for options in RESERVE_OPTIONS {
+        let count = items_for(options);
         server.line(&format!("BF.RESERVE a 0.001 200 {options}")).unwrap();
         server.line("BF.RESERVE b 0.001 200 LIKE a").unwrap();
         assert_eq!(server.line("BF.EQUAL a b"), YES, "{options}");
@@ -357,27 +281,27 @@ fn other_systems_filters_merge_with_their_like() {
     for (recipe, _) in golden::FOREIGN {
         let pair = Pair::new();
         for server in [&pair.primary, &pair.replica] {
-            put_foreign(server, "a", recipe);
-            put_foreign(server, "b", recipe);
+            server.put("a", golden::foreign(recipe));
+            server.put("b", golden::foreign(recipe));
         }
         let server = &pair.primary;
         assert_eq!(server.line("BF.EQUAL a b"), YES, "{recipe}");
-        let number = matches!(foreign(recipe).encoding() as u8, 2 | 3);
+        let number = matches!(golden::foreign(recipe).encoding() as u8, 2 | 3);
         let item = |item: u32| if number { item.to_string() } else { format!("merged{item}") };
         // As many as go in without a new link.
         let mut new = Vec::new();
         for number in 0..3 {
             let links = field(server, "b", "Number of filters");
-            let before = copy(server, "b");
+            let before = server.copy("b");
             let _ = server.line(&format!("BF.ADD b {}", item(1000 + number)));
             if field(server, "b", "Number of filters") != links {
-                put(server, "b", before);
+                server.put("b", before);
                 break;
             }
             new.push(item(1000 + number));
         }
         server.take_replicated();
-        put(&pair.replica, "b", copy(server, "b"));
+        pair.replica.put("b", server.copy("b"));
         let (Ok(Reply::Integer(mine)), Ok(Reply::Integer(theirs))) =
             (server.line("BF.CARD a"), server.line("BF.CARD b"))
         else {
@@ -404,13 +328,13 @@ fn links_that_are_full_are_no_fuller_by_a_merge() {
     for recipe in ["foreign-valkey", "foreign-redisbloom"] {
         let server = FakeServer::default();
         for key in ["a", "b"] {
-            put_foreign(&server, key, recipe);
+            server.put(key, golden::foreign(recipe));
             let links = field(&server, key, "Number of filters");
             for item in 0.. {
-                let before = copy(&server, key);
+                let before = server.copy(key);
                 server.line(&format!("BF.ADD {key} {key}{item}")).unwrap();
                 if field(&server, key, "Number of filters") != links {
-                    put(&server, key, before);
+                    server.put(key, before);
                     break;
                 }
             }
@@ -427,7 +351,7 @@ fn links_that_are_full_are_no_fuller_by_a_merge() {
 
 /// Filters of every kind that does not go together with `plain`.
 fn strangers(server: &FakeServer) {
-    put(server, "text", Content::Other);
+    server.put("text", Content::Other);
     for line in [
         "BF.RESERVE plain 0.01 100 SEED 1 NONSCALING",
         "BF.RESERVE seed 0.01 100 SEED 2 NONSCALING",
@@ -448,8 +372,8 @@ fn strangers(server: &FakeServer) {
     }
     add(server, "grown", "g", 10);
     add(server, "plain", "p", 10);
-    put_foreign(server, "guava", "foreign-guava");
-    put_foreign(server, "gozero", "foreign-go-zero");
+    server.put("guava", golden::foreign("foreign-guava"));
+    server.put("gozero", golden::foreign("foreign-go-zero"));
 }
 
 #[test]
@@ -524,8 +448,8 @@ fn a_refused_command_changes_nothing() {
     }
     server.line("BF.RESERVE plain2 0.01 100 LIKE plain").unwrap();
     add(&server, "plain2", "other", 10);
-    let before = [before, vec![(b"plain2".to_vec(), server.dump("plain2"))]].concat();
-    let sorted = |mut dumps: Vec<(Vec<u8>, Vec<u8>)>| {
+    let before = [before, vec![("plain2".to_owned(), server.dump("plain2"))]].concat();
+    let sorted = |mut dumps: Vec<(String, Vec<u8>)>| {
         dumps.sort();
         dumps
     };
@@ -586,9 +510,9 @@ fn chain(capacity: u64, layers: usize) -> Bloom {
 #[test]
 fn a_chain_takes_no_more_layers_than_it_may_have() {
     let server = FakeServer::default();
-    put(&server, "a", Content::Filter(Filter::Bloom(chain(100, 2))));
-    put(&server, "b", Content::Filter(Filter::Bloom(chain(3, 2000))));
-    put(&server, "c", Content::Filter(Filter::Bloom(chain(7, 2100))));
+    server.put("a", chain(100, 2));
+    server.put("b", chain(3, 2000));
+    server.put("c", chain(7, 2100));
     assert_eq!(server.line("BF.MERGE a b"), OK);
     let before = dumps(&server);
     assert_eq!(server.text("BF.MERGE a c"), "ERR the filter has grown as often as it may");

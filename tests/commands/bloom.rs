@@ -5,8 +5,6 @@ use crate::support::internals::command::{Answer, CommandError, Reply};
 use crate::support::internals::config::Settings;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use std::cell::RefCell;
-use std::rc::Rc;
 
 fn answers(reply: Result<Reply, CommandError>) -> Vec<u8> {
     match reply {
@@ -66,7 +64,7 @@ fn a_clear_of_an_empty_filter_is_no_write() {
 #[test]
 fn a_refused_command_changes_and_replicates_nothing() {
     let server = FakeServer::default();
-    server.keys.borrow_mut().insert(b"str".to_vec(), Rc::new(RefCell::new(Content::Other)));
+    server.put("str", Content::Other);
     server.line("BF.RESERVE k 0.01 100").unwrap();
     server.take_replicated();
     let before = server.dump("k");

@@ -5,9 +5,6 @@ use crate::support::fake_server::{Content, FakeServer};
 use crate::support::golden;
 use crate::support::internals::command::{Answer, CommandError, Reply};
 use crate::support::internals::config::Settings;
-use bloomery::filter::Filter;
-use std::cell::RefCell;
-use std::rc::Rc;
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
@@ -107,10 +104,6 @@ fn bits(reply: Result<Reply, CommandError>) -> (Vec<u8>, i64) {
 /// The same of the filter in `k`, for a command that the server would refuse without items.
 fn bits_of(server: &FakeServer, command: &str, items: &[Vec<u8>]) -> (Vec<u8>, i64) {
     if items.is_empty() { (Vec::new(), 0) } else { bits(run(server, &[command, "k"], items)) }
-}
-
-fn put(server: &FakeServer, key: &str, content: Content) {
-    server.keys.borrow_mut().insert(key.into(), Rc::new(RefCell::new(content)));
 }
 
 /// Sends what was replicated to a server that obeys.
@@ -252,7 +245,7 @@ fn filters_of_other_systems() {
                 let (plain, bulk) = (FakeServer::default(), FakeServer::default());
                 for server in [&plain, &bulk] {
                     server.workers.set(workers);
-                    put(server, "k", Content::Filter(Filter::Foreign(Box::new(make()))));
+                    server.put("k", make());
                 }
                 let (added, asked) = (&numbers[..size.min(400)], &numbers[..size]);
                 let Ok(Reply::Answers(answers)) = run(&plain, &["BF.MADD", "k"], added) else {
@@ -281,7 +274,7 @@ fn filters_of_other_systems() {
                 assert_eq!(run(&bulk, &["BF.BULKTEST", "k"], &arguments), Ok(Reply::Integer(ones)), "{case}");
 
                 let replica = FakeServer::default();
-                put(&replica, "k", Content::Filter(Filter::Foreign(Box::new(make()))));
+                replica.put("k", make());
                 obey(&bulk, &replica);
                 assert_eq!(replica.dump("k"), bulk.dump("k"), "{case}");
             }
@@ -294,7 +287,7 @@ fn filters_of_other_systems() {
 fn an_item_that_the_original_cannot_have() {
     let server = FakeServer::default();
     let make = golden::FOREIGN.iter().find(|(name, _)| *name == "foreign-guava-utf16").expect("a recipe").1;
-    put(&server, "k", Content::Filter(Filter::Foreign(Box::new(make()))));
+    server.put("k", make());
     let items = [b"ada".to_vec(), b"\xff".to_vec(), b"grace".to_vec()];
     let reply = run(&server, &["BF.BULKADD", "k", "PREFIXED"], &[prefixed(&items)]);
     assert_eq!(text(&reply), "ERR the items of this filter are text in UTF-8; 1 of 3 items went in");
@@ -365,7 +358,7 @@ fn what_changed_nothing_is_not_replicated() {
 #[test]
 fn a_refused_command_changes_and_replicates_nothing() {
     let server = server(0, "0.01 100 SEED 1");
-    put(&server, "text", Content::String(b"x".to_vec()));
+    server.put("text", Content::String(b"x".to_vec()));
     server.line("CF.ADD cuckoo a").unwrap();
     server.take_replicated();
     server.events.take();

@@ -5,8 +5,6 @@ use crate::support::internals::command::{Answer, CommandError, Reply};
 use crate::support::internals::config::Settings;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use std::cell::RefCell;
-use std::rc::Rc;
 
 const YES: Result<Reply, CommandError> = Ok(Reply::Bool(true));
 const NO: Result<Reply, CommandError> = Ok(Reply::Bool(false));
@@ -56,7 +54,7 @@ fn an_add_creates_with_everything_spelt_out_and_replicates_only_what_changed() {
 #[test]
 fn a_refused_command_changes_and_replicates_nothing() {
     let server = FakeServer::default();
-    server.keys.borrow_mut().insert(b"str".to_vec(), Rc::new(RefCell::new(Content::Other)));
+    server.put("str", Content::Other);
     server.line("CF.RESERVE k 8 SEED 1").unwrap();
     server.line("BF.RESERVE bloom 0.01 100 SEED 1").unwrap();
     server.take_replicated();

@@ -1,13 +1,10 @@
 //! What BF.INFO FULL says of how a filter is used: tests by their answer, adds, deletes, what BF.FEEDBACK reported, and
 //! the advice that follows.
 
-use crate::support::fake_server::{Content, FakeServer};
+use crate::support::fake_server::FakeServer;
 use crate::support::golden;
 use crate::support::internals::command::Reply;
 use crate::support::internals::config::Settings;
-use bloomery::filter::Filter;
-use std::cell::RefCell;
-use std::rc::Rc;
 
 fn field(server: &FakeServer, key: &str, name: &str) -> Reply {
     let Ok(Reply::Map(fields)) = server.line(&format!("BF.INFO {key} FULL")) else { panic!("{key}") };
@@ -124,11 +121,7 @@ fn a_copy_begins_anew_and_a_cleared_filter_goes_on() {
     let server = FakeServer::default();
     lines(&server, &["BF.ADD k a", "BF.EXISTS k a", "BF.CLEAR k"]);
     assert_eq!(usage(&server, "k"), [1, 0, 1, 0]);
-    let copy = match &*server.keys.borrow()[&b"k"[..]].borrow() {
-        Content::Filter(value) => value.snapshot().expect("memory"),
-        _ => panic!(),
-    };
-    server.keys.borrow_mut().insert(b"copy".to_vec(), Rc::new(RefCell::new(Content::Filter(copy))));
+    server.put("copy", server.copy("k"));
     assert_eq!(usage(&server, "copy"), [0, 0, 0, 0]);
 }
 
@@ -136,8 +129,7 @@ fn a_copy_begins_anew_and_a_cleared_filter_goes_on() {
 fn other_systems_filters_are_counted_too() {
     for (name, recipe) in golden::FOREIGN {
         let server = FakeServer::default();
-        let filter = Content::Filter(Filter::Foreign(Box::new(recipe())));
-        server.keys.borrow_mut().insert(b"k".to_vec(), Rc::new(RefCell::new(filter)));
+        server.put("k", recipe());
         lines(&server, &["BF.MADD k 17 18", "BF.ADD k 19"]);
         lines(&server, &["BF.EXISTS k 17", "BF.MEXISTS k 18 19"]);
         run(&server, &[b"BF.BULKTEST", b"k", b"FIXED", b"2", b"1718"]);

@@ -5,13 +5,10 @@ use crate::support::fake_server::{Content, FakeServer};
 use crate::support::golden;
 use crate::support::internals::command::{Answer, CommandError, Reply};
 use crate::support::rdb::hex;
-use bloomery::filter::Filter;
 use bloomery::wire::Encoder;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 const YES: Result<Reply, CommandError> = Ok(Reply::Bool(true));
 const NO: Result<Reply, CommandError> = Ok(Reply::Bool(false));
@@ -30,15 +27,6 @@ const BLOOM_V3: &str = "0000000000000030 0000000000000004 0000000000000030 00000
 const REDISBLOOM: &str = "0100000000000000 01000000 05000000 02000000 0800000000000000 4000000000000000 \
     0100000000000000 9a9999999999b93f 88168ac58c2b1340 04000000 0300000000000000 00";
 
-fn put(server: &FakeServer, key: &str, content: Content) {
-    server.keys.borrow_mut().insert(key.into(), Rc::new(RefCell::new(content)));
-}
-
-fn put_foreign(server: &FakeServer, key: &str, recipe: &str) {
-    let filter = golden::FOREIGN.iter().find(|(name, _)| *name == recipe).expect("a recipe").1();
-    put(server, key, Content::Filter(Filter::Foreign(Box::new(filter))));
-}
-
 /// What SETBIT makes of these bits.
 fn bitmap(bits: &[usize]) -> Content {
     let mut bytes = vec![0; bits.iter().max().map_or(0, |most| most / 8 + 1)];
@@ -53,11 +41,11 @@ const REDISSON_KRYO5_HELLO: [usize; 7] = [634, 655, 369, 390, 104, 125, 797];
 /// A server with a bitmap of go-zero's, two of Redisson's and their configuration, and a key of another type.
 fn sources() -> FakeServer {
     let server = FakeServer::default();
-    put(&server, "bitmap", bitmap(&GO_ZERO_HELLO));
-    put(&server, "text", bitmap(&REDISSON_HELLO));
-    put(&server, "kryo", bitmap(&REDISSON_KRYO5_HELLO));
-    put(&server, "{text}:config", Content::Hash(BTreeMap::from([("size", "958"), ("hashIterations", "7")])));
-    put(&server, "other", Content::Other);
+    server.put("bitmap", bitmap(&GO_ZERO_HELLO));
+    server.put("text", bitmap(&REDISSON_HELLO));
+    server.put("kryo", bitmap(&REDISSON_KRYO5_HELLO));
+    server.put("{text}:config", Content::Hash(BTreeMap::from([("size", "958"), ("hashIterations", "7")])));
+    server.put("other", Content::Other);
     server
 }
 
@@ -109,16 +97,14 @@ fn an_import_answers_as_the_original_and_replicates_the_filter() {
 fn a_refused_import_makes_nothing_and_replicates_nothing() {
     let server = sources();
     server.line("BF.RESERVE taken 0.01 100").unwrap();
-    put_foreign(&server, "foreign", "foreign-go-zero");
-    put(&server, "{no}:config", Content::Hash(BTreeMap::from([("size", "958")])));
-    put(&server, "{bad}:config", Content::Hash(BTreeMap::from([("size", "many"), ("hashIterations", "7")])));
-    put(
-        &server,
+    server.put("foreign", golden::foreign("foreign-go-zero"));
+    server.put("{no}:config", Content::Hash(BTreeMap::from([("size", "958")])));
+    server.put("{bad}:config", Content::Hash(BTreeMap::from([("size", "many"), ("hashIterations", "7")])));
+    server.put(
         "{much}:config",
         Content::Hash(BTreeMap::from([("size", "958"), ("hashIterations", "4294967296")])),
     );
-    put(
-        &server,
+    server.put(
         "{vast}:config",
         Content::Hash(BTreeMap::from([("size", "8796093022208"), ("hashIterations", "7")])),
     );
@@ -219,7 +205,7 @@ fn a_refused_import_makes_nothing_and_replicates_nothing() {
 #[test]
 fn adds_replicate_what_changed() {
     let server = FakeServer::default();
-    put_foreign(&server, "k", "foreign-redisson");
+    server.put("k", golden::foreign("foreign-redisson"));
     assert_eq!((server.line("BF.ADD k new"), server.line("BF.ADD k new")), (YES, NO));
     assert_eq!((server.line("BF.ADDNX k newer"), server.line("BF.ADDNX k newer")), (YES, NO));
     assert_eq!(server.take_replicated(), ["BF.ADD k new", "BF.ADD k newer"]);
@@ -372,7 +358,7 @@ fn a_fill_is_at_most_1() {
 #[test]
 fn growth_is_refused_where_there_is_no_memory() {
     let server = FakeServer::default();
-    put_foreign(&server, "k", "foreign-redisbloom");
+    server.put("k", golden::foreign("foreign-redisbloom"));
     let mut i = 0;
     let size = || server.text("BF.INFO k FILTERS");
     let filters = size();
@@ -423,7 +409,7 @@ fn growth_is_refused_where_there_is_no_memory() {
 fn filters_move_in_pieces() {
     for (recipe, _) in golden::FOREIGN {
         let server = FakeServer::default();
-        put_foreign(&server, "source", recipe);
+        server.put("source", golden::foreign(recipe));
         let (mut iterator, mut pieces) = (0, 0);
         loop {
             let Ok(Reply::Array(reply)) = server.line(&format!("BF.SCANDUMP source {iterator}")) else {
@@ -468,7 +454,7 @@ fn a_replica_that_obeys_ends_equal() {
         primary.line("BF.IMPORT zero GOZERO bitmap BITS 1024").unwrap();
         primary.run(&[b"BF.LOAD", b"valkey", &hex(PAYLOAD)]).unwrap();
         for (recipe, _) in golden::FOREIGN {
-            put_foreign(&primary, "source", recipe);
+            primary.put("source", golden::foreign(recipe));
             let mut pieces = Vec::new();
             if let Content::Filter(value) = &*primary.keys.borrow()[&b"source"[..]].borrow() {
                 let encoder = Encoder::new(value);

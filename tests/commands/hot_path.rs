@@ -2,6 +2,7 @@
 
 use crate::support::alloc_counter::requests;
 use crate::support::fake_server::FakeServer;
+
 /// Allocations of one run of a command. The server's own are the same for every number of items.
 fn allocations(server: &FakeServer, words: &[&[u8]]) -> u64 {
     server.replicated.borrow_mut().reserve(10);

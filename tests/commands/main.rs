@@ -12,4 +12,5 @@ mod foreign;
 #[cfg(not(feature = "module"))] // it counts allocations
 mod hot_path;
 mod limits;
+mod pair;
 mod rebuild;

@@ -1,13 +1,11 @@
 //! BF.REBUILD without a server: what goes to the live filter and what to its shadow, what is replicated, that a replica
 //! ends equal bit for bit in every phase, that both survive the wire, and what is refused with nothing changed.
 
-use crate::support::fake_server::{Content, FakeServer};
+use super::pair::{Pair, add, found};
+use crate::support::fake_server::FakeServer;
 use crate::support::golden;
 use crate::support::internals::command::{CommandError, Reply};
-use bloomery::filter::Filter;
-use bloomery::wire::{Decoder, Encoder};
-use std::cell::RefCell;
-use std::rc::Rc;
+use crate::support::kinds::RESERVE_OPTIONS;
 
 const OK: Result<Reply, CommandError> = Ok(Reply::Ok);
 const YES: Result<Reply, CommandError> = Ok(Reply::Bool(true));
@@ -15,71 +13,6 @@ const NO: Result<Reply, CommandError> = Ok(Reply::Bool(false));
 const RUNNING: &str =
     "ERR the filter is being rebuilt; BF.REBUILD key COMMIT or BF.REBUILD key ABORT ends that first";
 const NONE: &str = "ERR no rebuild is running; BF.REBUILD key BEGIN begins one";
-
-/// A primary whose effects a replica obeys.
-struct Pair {
-    primary: FakeServer,
-    replica: FakeServer,
-}
-
-impl Pair {
-    fn new() -> Pair {
-        let pair = Pair { primary: FakeServer::default(), replica: FakeServer::default() };
-        pair.replica.obeys.set(true);
-        // A replica asks neither for memory nor for its limits.
-        pair.replica.memory.set(Some(1));
-        pair.replica.is_out_of_memory.set(true);
-        pair
-    }
-
-    /// Lets the replica follow, and compares every key bit for bit, the shadows included. Gives what was sent.
-    fn follow(&self) -> Vec<String> {
-        let effects = self.primary.replicated.take();
-        for effect in &effects {
-            let words: Vec<&[u8]> = effect.iter().map(Vec::as_slice).collect();
-            self.replica
-                .run(&words)
-                .unwrap_or_else(|error| panic!("{}: {error}", lines(&effects).join("\n")));
-        }
-        let keys: Vec<Vec<u8>> = self.primary.keys.borrow().keys().cloned().collect();
-        for key in keys {
-            let key = std::str::from_utf8(&key).unwrap();
-            assert!(self.primary.dump(key) == self.replica.dump(key), "{key}: {:?}", lines(&effects));
-            must_survive_the_wire(&self.primary, key);
-        }
-        lines(&effects)
-    }
-}
-
-fn lines(effects: &[Vec<Vec<u8>>]) -> Vec<String> {
-    let line = |words: &Vec<Vec<u8>>| String::from_utf8_lossy(&words.join(&b' ')).into_owned();
-    effects.iter().map(line).collect()
-}
-
-/// What the key holds, written and read again, is the same.
-fn must_survive_the_wire(server: &FakeServer, key: &str) {
-    let keys = server.keys.borrow();
-    let Content::Filter(value) = &*keys[key.as_bytes()].borrow() else { return };
-    let bytes = Encoder::native(value).to_vec();
-    let read = Decoder::read(&bytes).unwrap_or_else(|why| panic!("{key}: {why}"));
-    assert!(Encoder::native(&read).to_vec() == bytes, "{key}");
-    assert_eq!(read.rebuild().is_some(), value.rebuild().is_some());
-}
-
-fn put(server: &FakeServer, key: &str, value: Filter) {
-    server.keys.borrow_mut().insert(key.into(), Rc::new(RefCell::new(Content::Filter(value))));
-}
-
-fn add(server: &FakeServer, key: &str, prefix: &str, count: usize) {
-    for item in 0..count {
-        server.line(&format!("BF.ADD {key} {prefix}{item}")).unwrap();
-    }
-}
-
-/// How many of these items test positive.
-fn found(server: &FakeServer, key: &str, prefix: &str, count: usize) -> usize {
-    (0..count).filter(|item| server.line(&format!("BF.EXISTS {key} {prefix}{item}")) == YES).count()
-}
 
 fn status(server: &FakeServer, key: &str, name: &str) -> Reply {
     let Ok(Reply::Map(fields)) = server.line(&format!("BF.REBUILD {key} STATUS")) else { panic!() };
@@ -91,22 +24,9 @@ fn full(server: &FakeServer, key: &str, name: &str) -> Reply {
     fields.into_iter().find(|(field, _)| *field == name).map_or(Reply::Null, |(_, value)| value)
 }
 
-/// Options of BF.RESERVE for every family of our own.
-const SHAPES: [&str; 9] = [
-    "NONSCALING",
-    "NONSCALING LAYOUT CLASSIC HASH SIPHASH SEED 7",
-    "ONFULL SATURATE SHARDS 4",
-    "EXPANSION 2",
-    "EXPANSION 1 TIGHTENING 0.5",
-    "COUNTING",
-    "COUNTING 8 SHARDS 4",
-    "WINDOW 3",
-    "WINDOW 3 EVERY 1000",
-];
-
 #[test]
 fn every_family_is_rebuilt_and_replicas_agree_in_every_phase() {
-    for options in SHAPES {
+    for options in RESERVE_OPTIONS {
         let pair = Pair::new();
         let server = &pair.primary;
         server.now_ms.set(10_000);
@@ -453,8 +373,8 @@ fn other_systems_filters_are_rebuilt_into_ours() {
     for (name, make) in golden::FOREIGN {
         let pair = Pair::new();
         let server = &pair.primary;
-        put(server, "k", Filter::Foreign(Box::new(make())));
-        put(&pair.replica, "k", Filter::Foreign(Box::new(make())));
+        server.put("k", make());
+        pair.replica.put("k", make());
         let origin = full(server, "k", "Origin");
         // A number is an item that each of them can have.
         let before = server.line("BF.EXISTS k 1234567");
@@ -478,7 +398,7 @@ fn other_systems_filters_are_rebuilt_into_ours() {
             assert_eq!(server.line(&format!("BF.EXISTS k {item}")), YES, "{name}: {item}");
         }
         // And back, where it is aborted.
-        put(server, "k", Filter::Foreign(Box::new(make())));
+        server.put("k", make());
         let dump = server.dump("k");
         server.line("BF.REBUILD k BEGIN COUNTING").unwrap();
         server.line("BF.REBUILD k ABORT").unwrap();
@@ -493,7 +413,7 @@ fn bad_input_is_refused_with_what_would_be_right() {
     assert_eq!(server.text("BF.REBUILD k STATUS"), "ERR not found");
     assert_eq!(server.text("BF.REBUILD k COMMIT"), "ERR not found");
     server.line("CF.RESERVE c 100").unwrap();
-    put(&server, "c2", Filter::Cuckoo(Box::new(golden::CUCKOOS[0].1())));
+    server.put("c2", golden::CUCKOOS[0].1());
     server.line("BF.RESERVE k 0.01 100 NONSCALING").unwrap();
     let wrong = "WRONGTYPE Operation against a key holding the wrong kind of value";
     for line in ["BEGIN", "ADD x", "COMMIT", "ABORT", "STATUS"] {

@@ -357,20 +357,12 @@ fn boxed(filter: Foreign) -> Filter {
 
 // ---- samples ---------------------------------------------------------------------------------------------------------
 
-fn recipe(name: &str) -> Foreign {
-    golden::FOREIGN.iter().find(|(other, _)| *other == name).unwrap_or_else(|| panic!("{name}")).1()
-}
-
-fn cuckoo_recipe(name: &str) -> Cuckoo {
-    golden::CUCKOOS.iter().find(|(other, _)| *other == name).unwrap_or_else(|| panic!("{name}")).1()
-}
-
 const CHAINS: [&str; 3] = ["foreign-redisbloom", "foreign-redisbloom-1", "foreign-redisbloom-2"];
 
 fn saved_chains() -> Vec<Fields> {
     let save = |name: &&str| {
         let mut fields = Fields::default();
-        redisbloom::save_bloom(&mut fields, &recipe(name));
+        redisbloom::save_bloom(&mut fields, &golden::foreign(name));
         fields
     };
     CHAINS.iter().map(save).collect()
@@ -419,7 +411,7 @@ const SUB_FILTERS: i64 = 4 << 20;
 fn redisblooms_cuckoo_fields() {
     let save = |name: &str| {
         let mut fields = Fields::default();
-        redisbloom::save_cuckoo(&mut fields, &cuckoo_recipe(name));
+        redisbloom::save_cuckoo(&mut fields, &golden::cuckoo(name));
         fields
     };
     let samples = [save("cuckoo-redisbloom"), save("cuckoo-redisbloom-1")];
@@ -479,14 +471,14 @@ fn load_pieces(
 
 #[test]
 fn redisblooms_pieces() {
-    let chains: Vec<_> = CHAINS.iter().map(|name| pieces(&boxed(recipe(name)))).collect();
+    let chains: Vec<_> = CHAINS.iter().map(|name| pieces(&boxed(golden::foreign(name)))).collect();
     let len =
         |(head, chunks): &Pieces| head.len() + chunks.iter().map(|(_, chunk)| chunk.len()).sum::<usize>();
     throw("redisbloom pieces", &chains, 4096, len, mutate_pieces, |(head, chunks)| {
         load_pieces(Loader::bloom(&head), &chunks)
     });
     let cuckoos = ["cuckoo-redisbloom", "cuckoo-redisbloom-1"];
-    let cuckoos = cuckoos.map(|name| pieces(&Filter::Cuckoo(Box::new(cuckoo_recipe(name)))));
+    let cuckoos = cuckoos.map(|name| pieces(&Filter::Cuckoo(Box::new(golden::cuckoo(name)))));
     throw("redisbloom cuckoo pieces", &cuckoos, SUB_FILTERS, len, mutate_pieces, |(head, chunks)| {
         load_pieces(Loader::cuckoo(&head), &chunks)
     });
@@ -495,7 +487,7 @@ fn redisblooms_pieces() {
 #[test]
 fn valkeys_fields() {
     let mut fields = Fields::default();
-    import::save_valkey_bloom(&mut fields, &recipe("foreign-valkey"));
+    import::save_valkey_bloom(&mut fields, &golden::foreign("foreign-valkey"));
     throw_fields("valkey fields", &[fields], 4096, |fields| import::load_valkey_bloom(fields, 1).map(boxed));
 }
 
@@ -526,14 +518,14 @@ fn valkey_payload(filter: &Foreign) -> Vec<u8> {
 
 #[test]
 fn valkeys_payload() {
-    let payload = valkey_payload(&recipe("foreign-valkey"));
+    let payload = valkey_payload(&golden::foreign("foreign-valkey"));
     throw_bytes("valkey payload", &[payload], |bytes| import::valkey_bloom_payload(bytes).map(boxed));
 }
 
 #[test]
 fn bits_and_blooms_files() {
     let file = |name: &str, bits: u64, probes: u64, length: u64| {
-        let words = wire::body(&recipe(name));
+        let words = wire::body(&golden::foreign(name));
         let big = words.chunks(8).flat_map(|word| word.iter().rev().copied());
         [bits, probes, length].map(u64::to_be_bytes).concat().into_iter().chain(big).collect::<Vec<u8>>()
     };
@@ -547,7 +539,7 @@ fn bits_and_blooms_files() {
 #[test]
 fn guavas_files() {
     let file = |name: &str, strategy: u8| {
-        let words = wire::body(&recipe(name));
+        let words = wire::body(&golden::foreign(name));
         let big = words.chunks(8).flat_map(|word| word.iter().rev().copied());
         [strategy, 7, 0, 0, 0, 40].into_iter().chain(big).collect::<Vec<u8>>()
     };
@@ -571,7 +563,7 @@ fn bitmaps() {
     };
     let len = |(bits, _, bytes): &Bitmap| bytes.len() + bits.div_ceil(8).min(1 << 24) as usize;
     let sample = |name: &str, bits, probes| -> Bitmap {
-        (bits, probes, wire::body(&recipe(name)).iter().map(|byte| byte.reverse_bits()).collect())
+        (bits, probes, wire::body(&golden::foreign(name)).iter().map(|byte| byte.reverse_bits()).collect())
     };
     let within_memory = |bits: u64| if bits > 1 << 23 { Err(DecodeError::Field("bits")) } else { Ok(()) };
     let mut go_zero = sample("foreign-go-zero", 4001, 14);
@@ -679,7 +671,7 @@ fn unused_fields_are_compared_and_not_their_checksums() {
     const POLYNOMIAL: u64 = 1 << 32 | 0x1EDC_6F41;
     // The highest coefficient comes first, which is the lowest bit of the first byte.
     let pattern = (POLYNOMIAL.reverse_bits() >> 31).to_le_bytes();
-    let mut file = wire::encode(&recipe("foreign-go-zero"));
+    let mut file = wire::encode(&golden::foreign("foreign-go-zero"));
     let before = crc32c::crc32c(&file);
     let seed = wire::ENVELOPE + 16;
     file[seed..seed + 8].iter_mut().zip(pattern).for_each(|(byte, bits)| *byte ^= bits);

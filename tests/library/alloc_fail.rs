@@ -307,18 +307,21 @@ fn refuse_to_read<T>(name: &str, read: impl Fn() -> Result<T, DecodeError>, is_r
 /// Other systems' data: files, fields and pieces.
 #[test]
 fn importing() {
-    let made = |name: &str| golden::FOREIGN.iter().find(|(other, _)| *other == name).unwrap().1();
     let same = |name: &str| {
-        let bytes = wire::body(&made(name));
+        let bytes = wire::body(&golden::foreign(name));
         move |read: &Foreign| wire::body(read) == bytes
     };
     let of_words = |name: &str, head: &[u8]| {
-        let words = wire::body(&made(name));
+        let words = wire::body(&golden::foreign(name));
         let big = words.chunks(8).flat_map(|word| word.iter().rev().copied());
         head.iter().copied().chain(big).collect::<Vec<u8>>()
     };
     let setbit = |name: &str, len: usize| {
-        wire::body(&made(name)).iter().take(len).map(|byte| byte.reverse_bits()).collect::<Vec<u8>>()
+        wire::body(&golden::foreign(name))
+            .iter()
+            .take(len)
+            .map(|byte| byte.reverse_bits())
+            .collect::<Vec<u8>>()
     };
     let bits = setbit("foreign-go-zero", 501);
     refuse_to_read("go-zero", || bitmap::go_zero(4001, 14, &bits), same("foreign-go-zero"));
@@ -330,12 +333,12 @@ fn importing() {
     let blob = of_words("foreign-guava", &[1, 7, 0, 0, 0, 40]);
     refuse_to_read("guava", || import::guava(&blob, Encoding::Bytes), same("foreign-guava"));
     let mut fields = Fields::default();
-    import::save_valkey_bloom(&mut fields, &made("foreign-valkey"));
+    import::save_valkey_bloom(&mut fields, &golden::foreign("foreign-valkey"));
     let valkey = || import::load_valkey_bloom(&mut fields.clone(), 1);
     refuse_to_read("valkey-bloom", valkey, same("foreign-valkey"));
 
     for name in ["foreign-redisbloom", "foreign-redisbloom-1", "foreign-redisbloom-2"] {
-        let filter = made(name);
+        let filter = golden::foreign(name);
         let mut fields = Fields::default();
         redisbloom::save_bloom(&mut fields, &filter);
         let same = |read: &Filter| wire::body(read) == wire::body(&filter);
@@ -343,7 +346,7 @@ fn importing() {
         refuse_to_read(name, || load_pieces(Loader::bloom, &Encoder::new(&filter)), same);
     }
     for name in ["cuckoo-redisbloom", "cuckoo-redisbloom-1"] {
-        let filter = golden::CUCKOOS.iter().find(|(other, _)| *other == name).unwrap().1();
+        let filter = golden::cuckoo(name);
         let mut fields = Fields::default();
         redisbloom::save_cuckoo(&mut fields, &filter);
         let same = |read: &Filter| wire::body(read) == wire::body(&filter);
@@ -383,7 +386,7 @@ fn a_chunk_that_found_no_memory_can_come_again() {
 /// The same of RedisBloom's pieces, which may come in any order.
 #[test]
 fn a_piece_of_redisblooms_that_found_no_memory_can_come_again() {
-    let filter = golden::FOREIGN.iter().find(|(name, _)| *name == "foreign-redisbloom").unwrap().1();
+    let filter = golden::foreign("foreign-redisbloom");
     let encoder = Encoder::new(&filter);
     let mut loader = Loader::bloom(encoder.head()).unwrap();
     let mut links = 0;

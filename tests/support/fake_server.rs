@@ -7,7 +7,7 @@ use super::internals::command::{
     run,
 };
 use super::internals::config::Settings;
-use bloomery::filter::{Filter, Retired};
+use bloomery::filter::{Bloom, Cuckoo, Filter, Foreign, Retired};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -19,6 +19,30 @@ pub(crate) enum Content {
     String(Vec<u8>),
     Hash(BTreeMap<&'static str, &'static str>),
     Other,
+}
+
+impl From<Filter> for Content {
+    fn from(filter: Filter) -> Content {
+        Content::Filter(filter)
+    }
+}
+
+impl From<Bloom> for Content {
+    fn from(filter: Bloom) -> Content {
+        Content::Filter(Filter::Bloom(filter))
+    }
+}
+
+impl From<Cuckoo> for Content {
+    fn from(filter: Cuckoo) -> Content {
+        Content::Filter(Filter::Cuckoo(Box::new(filter)))
+    }
+}
+
+impl From<Foreign> for Content {
+    fn from(filter: Foreign) -> Content {
+        Content::Filter(Filter::Foreign(Box::new(filter)))
+    }
 }
 
 /// The server. Keys are `Rc`s so that an opened key needs no borrow of the map.
@@ -78,7 +102,7 @@ impl Key for FakeKey<'_> {
     }
 
     fn create(&mut self, value: Filter) {
-        let content = Rc::new(RefCell::new(Content::Filter(value)));
+        let content = Rc::new(RefCell::new(value.into()));
         self.server.keys.borrow_mut().insert(self.name.to_vec(), content.clone());
         self.value = Some(content);
     }
@@ -222,6 +246,19 @@ impl<'a> Call<'a> for FakeCall<'a> {
 }
 
 impl FakeServer {
+    /// Sets a key, whatever was there.
+    pub(crate) fn put(&self, key: &str, content: impl Into<Content>) {
+        self.keys.borrow_mut().insert(key.into(), Rc::new(RefCell::new(content.into())));
+    }
+
+    /// A copy of the filter in a key.
+    pub(crate) fn copy(&self, key: &str) -> Filter {
+        match &*self.keys.borrow()[key.as_bytes()].borrow() {
+            Content::Filter(filter) => filter.snapshot().unwrap(),
+            _ => panic!("{key} holds another type"),
+        }
+    }
+
     /// Runs a command given as words; the server's own arity check comes first.
     pub(crate) fn run(&self, words: &[&[u8]]) -> Result<Reply, CommandError> {
         let name = std::str::from_utf8(words[0]).unwrap().to_ascii_lowercase();

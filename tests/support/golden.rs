@@ -110,7 +110,7 @@ fn thinned(mut filter: Cuckoo, items: impl IntoIterator<Item = u32>) -> Cuckoo {
 }
 
 /// Slots of a bucket and growth; the rest as by default.
-fn cuckoo(capacity: u64, bucket_size: u8, expansion: u16) -> CuckooSpec {
+fn cuckoo_spec(capacity: u64, bucket_size: u8, expansion: u16) -> CuckooSpec {
     let (hash, seed) = (HashKind::Xxh3, Seed::default());
     CuckooSpec { capacity, bucket_size, max_iterations: 20, expansion, origin: Origin::Bloomery, hash, seed }
 }
@@ -118,7 +118,7 @@ fn cuckoo(capacity: u64, bucket_size: u8, expansion: u16) -> CuckooSpec {
 /// With RedisBloom's hash, or the one that it had before 2.2.0.
 fn redisbloom_cuckoo(origin: Origin, bucket_size: u8, expansion: u16) -> CuckooSpec {
     // Keyless, and of a capacity that its own encoding can say.
-    CuckooSpec { origin, capacity: 32 * u64::from(bucket_size), ..cuckoo(0, bucket_size, expansion) }
+    CuckooSpec { origin, capacity: 32 * u64::from(bucket_size), ..cuckoo_spec(0, bucket_size, expansion) }
 }
 
 fn unkeyed(spec: CuckooSpec, items: impl IntoIterator<Item = u32>) -> Cuckoo {
@@ -208,11 +208,11 @@ pub(crate) const RECIPES: &[Recipe] = &[
 /// All cuckoo filters.
 #[rustfmt::skip] // a table
 pub(crate) const CUCKOOS: &[CuckooRecipe] = &[
-    ("cuckoo-empty",          || nested(cuckoo(1024, 2, 1), [])),
-    ("cuckoo-full",           || crammed(CuckooSpec { max_iterations: 500, ..cuckoo(128, 2, 0) })),
-    ("cuckoo-padded",         || thinned(nested(cuckoo(12, 3, 1), (0..100).chain(0..10)), 80..100)),
-    ("cuckoo-siphash",        || nested(CuckooSpec { hash: HashKind::SipHash, ..cuckoo(60, 4, 2) }, 0..300)),
-    ("cuckoo-wide",           || nested(cuckoo(510, 255, 32_768), (0..100).chain(0..100).chain([0; 200]))),
+    ("cuckoo-empty",          || nested(cuckoo_spec(1024, 2, 1), [])),
+    ("cuckoo-full",           || crammed(CuckooSpec { max_iterations: 500, ..cuckoo_spec(128, 2, 0) })),
+    ("cuckoo-padded",         || thinned(nested(cuckoo_spec(12, 3, 1), (0..100).chain(0..10)), 80..100)),
+    ("cuckoo-siphash",        || nested(CuckooSpec { hash: HashKind::SipHash, ..cuckoo_spec(60, 4, 2) }, 0..300)),
+    ("cuckoo-wide",           || nested(cuckoo_spec(510, 255, 32_768), (0..100).chain(0..100).chain([0; 200]))),
     ("cuckoo-redisbloom",     || thinned(unkeyed(redisbloom_cuckoo(Origin::RedisBloom, 2, 2), 0..200), 180..200)),
     ("cuckoo-redisbloom-1",   || unkeyed(redisbloom_cuckoo(Origin::RedisBloom1, 2, 1), 0..150)),
 ];
@@ -278,6 +278,21 @@ const OLD_LINK: LinkSpec = LinkSpec {
     log2: 10,
     bytes: 128,
 };
+
+/// The Bloom filter of this name.
+pub(crate) fn bloom(name: &str) -> Bloom {
+    RECIPES.iter().find(|(other, _)| *other == name).unwrap_or_else(|| panic!("{name}")).1()
+}
+
+/// The cuckoo filter of this name.
+pub(crate) fn cuckoo(name: &str) -> Cuckoo {
+    CUCKOOS.iter().find(|(other, _)| *other == name).unwrap_or_else(|| panic!("{name}")).1()
+}
+
+/// The other system's filter of this name.
+pub(crate) fn foreign(name: &str) -> Foreign {
+    FOREIGN.iter().find(|(other, _)| *other == name).unwrap_or_else(|| panic!("{name}")).1()
+}
 
 /// The names of all, and the filters that today's code makes.
 pub(crate) fn all() -> Vec<(&'static str, Filter)> {

@@ -87,3 +87,18 @@ fn refusing_window() -> Spec {
     let family = Family::Window { generations: 3, overflow: Overflow::Error, every_ms: 0 };
     Spec { family, ..window(Auto, 3, 0) }
 }
+
+/// Options of BF.RESERVE for every family.
+pub(crate) const RESERVE_OPTIONS: [&str; 11] = [
+    "NONSCALING",
+    "NONSCALING LAYOUT CLASSIC HASH SIPHASH SEED 7",
+    "NONSCALING LAYOUT BLOCKED SHARDS 8",
+    "ONFULL SATURATE SHARDS 4",
+    "EXPANSION 2",
+    "EXPANSION 1 TIGHTENING 0.5",
+    "COUNTING",
+    "COUNTING 8 SHARDS 4",
+    "COUNTING 16",
+    "WINDOW 3",
+    "WINDOW 3 EVERY 1000",
+];

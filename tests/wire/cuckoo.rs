@@ -1,15 +1,11 @@
 //! What only cuckoo filters have on the wire: padding behind the slots, sizes that follow from the parameters, and a
 //! stamp that notices fingerprints on the move. What they share with the others is in wire_golden and wire_corrupt.
 
-use crate::support::golden::{CUCKOOS, bytes, item};
+use crate::support::golden::{bytes, cuckoo, item};
 use crate::support::wire;
 use bloomery::filter::Origin;
 use bloomery::wire::{CHUNK, DecodeError, Decoder, Encoder};
 use bloomery::{Cuckoo, CuckooSpec, HashKind, Seed};
-
-fn made(name: &str) -> Cuckoo {
-    CUCKOOS.iter().find(|(other, _)| *other == name).unwrap().1()
-}
 
 fn read(bytes: &[u8]) -> Result<Cuckoo, DecodeError> {
     Decoder::read(bytes).map(|value| value.into_cuckoo().unwrap())
@@ -164,7 +160,7 @@ fn a_key_that_the_hash_does_not_have_is_left_out() {
             origin,
             seed: Seed::default(),
             hash: HashKind::default(),
-            ..*made("cuckoo-full").spec()
+            ..*cuckoo("cuckoo-full").spec()
         };
         let keyed = CuckooSpec { seed: Seed::from(7), hash: HashKind::SipHash, ..bare };
         let filter = Cuckoo::new(keyed).unwrap();
@@ -303,7 +299,7 @@ fn a_dump_during_which_the_filter_grew_or_was_compacted_is_refused() {
     };
     let (stranger, incomplete) = (DecodeError::Stranger, DecodeError::Length("body"));
     for (disturb, why) in [(grow, stranger), (compact, stranger), (empty, incomplete)] {
-        let mut filter = made("cuckoo-siphash");
+        let mut filter = cuckoo("cuckoo-siphash");
         let mut calls = 0;
         let refused = dump(&mut filter, false, |filter| {
             calls += 1;

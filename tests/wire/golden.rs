@@ -3,7 +3,7 @@
 //! `BLOOMERY_BLESS=1 cargo test --test wire_golden` writes files that are missing, and never changes one that is there:
 //! a file that no longer fits is a broken format, not an old file.
 
-use crate::support::golden::{CUCKOOS, RECIPES, all, answers, bytes, item, items, path};
+use crate::support::golden::{all, answers, bloom, bytes, cuckoo, item, items, path};
 use crate::support::{describe, wire};
 use bloomery::wire::{DecodeError, Decoder, Encoder, VERSION};
 use bloomery::{Cuckoo, Filter};
@@ -60,28 +60,26 @@ fn filters_are_read_as_ever() {
 /// The recipes cover what they claim to.
 #[test]
 fn the_golden_filters_are_in_interesting_states() {
-    let made = |name: &str| RECIPES.iter().find(|(other, _)| *other == name).unwrap().1();
-    assert!(made("counter4-classic").layers()[0].saturated() > 0);
-    assert!(made("counter4-blocked").layers()[0].saturated() > 0);
-    assert!(made("chain-by-2").layers().len() == 4);
-    assert!(made("chain-by-1-sharded").layers().len() >= 4);
-    assert!(made("chain-tightening").layers().len() == 3);
-    let window = made("window-rotated");
+    assert!(bloom("counter4-classic").layers()[0].saturated() > 0);
+    assert!(bloom("counter4-blocked").layers()[0].saturated() > 0);
+    assert!(bloom("chain-by-2").layers().len() == 4);
+    assert!(bloom("chain-by-1-sharded").layers().len() >= 4);
+    assert!(bloom("chain-tightening").layers().len() == 3);
+    let window = bloom("window-rotated");
     let window = window.window().unwrap();
     assert_eq!((window.newest(), window.schedule().rotations), (6, 4));
     let ages: Vec<_> = window.alive(6).map(|(age, layer)| (age, layer.items() > 0)).collect();
     assert_eq!(ages, [(0, true), (1, true), (2, false), (3, true)]);
-    let made = |name: &str| CUCKOOS.iter().find(|(other, _)| *other == name).unwrap().1();
     let counts = |filter: &Cuckoo| (filter.tables().len(), filter.items(), filter.deletes());
-    assert_eq!(counts(&made("cuckoo-full")), (1, 128, 0));
-    assert!(made("cuckoo-full").moves() > 0);
-    let padded = made("cuckoo-padded");
+    assert_eq!(counts(&cuckoo("cuckoo-full")), (1, 128, 0));
+    assert!(cuckoo("cuckoo-full").moves() > 0);
+    let padded = cuckoo("cuckoo-padded");
     assert_eq!((counts(&padded).1, counts(&padded).2), (90, 20));
     assert!(padded.moves() > 0);
     assert!(padded.tables().len() >= 8 && padded.tables().iter().all(|table| table.bytes() == 16));
-    assert_eq!(counts(&made("cuckoo-siphash")).0, 3);
+    assert_eq!(counts(&cuckoo("cuckoo-siphash")).0, 3);
     // 202 times, in two buckets that are one and the same.
-    let wide = made("cuckoo-wide");
+    let wide = cuckoo("cuckoo-wide");
     assert_eq!(wide.count(wide.hash(&item(0))), 404);
     assert_eq!((item(8).len(), item(0).len(), item(1)), (296, 1, b"1".to_vec()));
 }
