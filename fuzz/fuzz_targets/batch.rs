@@ -2,21 +2,24 @@
 
 #![no_main]
 
-#[path = "../../tests/server/mod.rs"]
-mod server;
+#[allow(dead_code, reason = "tests use more of it")]
+#[path = "../../tests/support/fake_server.rs"]
+mod fake_server;
+#[allow(unused_imports)]
+#[path = "../../tests/support/internals.rs"]
+mod internals;
 
 use bloomery::Filter;
-use bloomery::command::{Answer, Reply};
 use bloomery_fuzz::{Input, LARGE, made};
-use server::{Content, FakeServer};
+use fake_server::FakeServer;
+use internals::command::{Answer, Reply};
 use libfuzzer_sys::fuzz_target;
 
 /// A server with a copy of the filter under the key `a`.
 fn server(value: &Filter) -> FakeServer {
     let server = FakeServer::default();
     server.memory.set(Some(LARGE));
-    let value = Content::Filter(value.snapshot().expect("it is small"));
-    server.keys.borrow_mut().insert(b"a".to_vec(), std::rc::Rc::new(std::cell::RefCell::new(value)));
+    server.put("a", value.snapshot().expect("it is small"));
     server
 }
 

@@ -2,13 +2,17 @@
 
 #![no_main]
 
-#[path = "../../tests/server/mod.rs"]
-mod server;
+#[allow(dead_code, reason = "tests use more of it")]
+#[path = "../../tests/support/fake_server.rs"]
+mod fake_server;
+#[allow(unused_imports)]
+#[path = "../../tests/support/internals.rs"]
+mod internals;
 
-use bloomery::command::TABLE;
 use bloomery::wire::{Decoder, Encoder};
 use bloomery_fuzz::{Input, LARGE};
-use server::{Content, FakeServer};
+use fake_server::{Content, FakeServer};
+use internals::command::TABLE;
 use libfuzzer_sys::fuzz_target;
 use std::collections::BTreeMap;
 
@@ -96,11 +100,8 @@ fn run(input: &[u8]) -> Option<()> {
     let server = FakeServer::default();
     server.memory.set(Some(LARGE));
     server.now_ms.set(1_700_000_000_000);
-    let put = |key: &str, content| {
-        server.keys.borrow_mut().insert(key.into(), std::rc::Rc::new(std::cell::RefCell::new(content)));
-    };
-    put("source", Content::String(b"hello".to_vec()));
-    put("config", Content::Hash(BTreeMap::from([("size", "100"), ("hashIterations", "5")])));
+    server.put("source", Content::String(b"hello".to_vec()));
+    server.put("config", Content::Hash(BTreeMap::from([("size", "100"), ("hashIterations", "5")])));
     while let (Some(command), Some(count)) = (input.byte(), input.byte()) {
         let name = TABLE[usize::from(command) % TABLE.len()].name("bf");
         let mut words = vec![name.as_bytes()];

@@ -6,7 +6,7 @@ use bloomery::filter::foreign::Scheme;
 use bloomery::filter::{Foreign, Origin};
 use bloomery::wire::redisbloom::{self, Loader, Sink, Source};
 use bloomery::wire::{DecodeError, Decoder, Encoder, import};
-use bloomery::{Cuckoo, Error, Bloom, Filter};
+use bloomery::{Bloom, Cuckoo, Error, Filter};
 
 /// Bytes of cells beyond which a filter is none of the fuzzer's business: it would be slow, and no different.
 pub const LARGE: u64 = 1 << 16;

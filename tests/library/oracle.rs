@@ -3,7 +3,7 @@
 //! it has to equal in every answer and every figure.
 //!
 //! BLOOMERY_SEQUENCES=1000000 runs more of them. A failure prints the seed that repeats it:
-//! `BLOOMERY_SEED=… BLOOMERY_SEQUENCES=1 cargo test --test oracle`.
+//! `BLOOMERY_SEED=… BLOOMERY_SEQUENCES=1 cargo test --test library oracle::`.
 
 use crate::support::naive::Naive;
 use crate::support::{env, hash, kinds, refuses, seeded, summary, wire};

@@ -1,7 +1,7 @@
 //! Sizing is part of the format: a primary, its replica and tomorrow's version each derive the layers of a growing
 //! filter, and must derive the same. Whoever changes a row here changes the format.
 //!
-//! `cargo test --test sizing -- --nocapture` prints the table as it is now.
+//! `cargo test --test library sizing:: -- --nocapture` prints the table as it is now.
 
 use bloomery::Cell::{self, Bit, Counter4, Counter8, Counter16};
 use bloomery::LayoutChoice::{self, Auto, Blocked, Classic};

@@ -1,6 +1,6 @@
 //! Golden bytes: every kind of filter in a file, read and written alike by every version from now on.
 //!
-//! `BLOOMERY_BLESS=1 cargo test --test wire_golden` writes files that are missing, and never changes one that is there:
+//! `BLOOMERY_BLESS=1 cargo test --test wire golden::bless` writes files that are missing, and never changes one that is there:
 //! a file that no longer fits is a broken format, not an old file.
 
 use crate::support::golden::{all, answers, bloom, bytes, cuckoo, item, items, path};
