@@ -104,6 +104,7 @@ pub mod internals {
     }
 }
 
+pub use bits::Hits;
 pub use error::Error;
 pub use filter::{Added, Bloom, Cuckoo, CuckooSpec, Filter, Layer, Removed};
 pub use hash::{HashKind, Hasher, ItemHash, Seed};

@@ -52,7 +52,7 @@ fn range_rate(empty: f64, draws: f64, cells: f64, probes: u32) -> f64 {
 /// Error rate of `ranges` equal ranges of `cells` cells each that together hold `items` items with `probes` probes.
 ///
 /// Units: cells per range, items in all. Exact up to the second-order term of `range_rate`; against simulation
-/// within 1 % for p ≥ 1e-4 (tests/error_rate.rs).
+/// within 1 % for p ≥ 1e-4 (tests/library/error_rate.rs).
 pub fn mixture_rate(ranges: f64, cells: f64, probes: u32, items: f64) -> f64 {
     let k = f64::from(probes);
     let ln_empty = k * ln_miss(cells);

@@ -4,7 +4,7 @@
 //! through [`mixture_rate`]), and the sum over the layers of a chain or window are all inside the error rate.
 //!
 //! The function from parameters to geometry is part of the format: a primary and its replica each derive the layers of
-//! a growing filter. tests/sizing.rs pins it.
+//! a growing filter. tests/library/sizing.rs pins it.
 
 use crate::error::Error;
 use crate::math::{self, mixture_rate};

@@ -2,22 +2,25 @@
 
 #![no_main]
 
-#[path = "../../tests/host/mod.rs"]
-mod host;
+#[allow(dead_code, reason = "tests use more of it")]
+#[path = "../../tests/support/fake_server.rs"]
+mod fake_server;
+#[allow(unused_imports)]
+#[path = "../../tests/support/internals.rs"]
+mod internals;
 
 use bloomery::Filter;
-use bloomery::command::{Answer, Reply};
 use bloomery_fuzz::{Input, LARGE, made};
-use host::{Content, Host};
+use fake_server::FakeServer;
+use internals::command::{Answer, Reply};
 use libfuzzer_sys::fuzz_target;
 
-/// A host with a copy of the filter under the key `a`.
-fn host(value: &Filter) -> Host {
-    let host = Host::default();
-    host.memory.set(Some(LARGE));
-    let value = Content::Filter(value.snapshot().expect("it is small"));
-    host.keys.borrow_mut().insert(b"a".to_vec(), std::rc::Rc::new(std::cell::RefCell::new(value)));
-    host
+/// A server with a copy of the filter under the key `a`.
+fn server(value: &Filter) -> FakeServer {
+    let server = FakeServer::default();
+    server.memory.set(Some(LARGE));
+    server.put("a", value.snapshot().expect("it is small"));
+    server
 }
 
 fn run(input: &[u8]) -> Option<()> {
@@ -27,7 +30,7 @@ fn run(input: &[u8]) -> Option<()> {
     if items.is_empty() {
         return None;
     }
-    let (single, many, bulk) = (host(&filter), host(&filter), host(&filter));
+    let (single, many, bulk) = (server(&filter), server(&filter), server(&filter));
     // One after the other, up to the first that is refused, at which BF.BULKADD stops.
     let added = items.iter().take_while(|item| single.run(&[b"BF.ADD", b"a", item]).is_ok()).count();
     let items = &items[..added];

@@ -3,7 +3,7 @@
 #![no_main]
 
 use bloomery::wire::{Decoder, Encoder};
-use bloomery::{Cell, Bloom};
+use bloomery::{Bloom, Cell};
 use bloomery_fuzz::made::{self, ITEMS, insert, item, may_grow};
 use bloomery_fuzz::{Input, LARGE};
 use libfuzzer_sys::fuzz_target;

@@ -2,13 +2,17 @@
 
 #![no_main]
 
-#[path = "../../tests/host/mod.rs"]
-mod host;
+#[allow(dead_code, reason = "tests use more of it")]
+#[path = "../../tests/support/fake_server.rs"]
+mod fake_server;
+#[allow(unused_imports)]
+#[path = "../../tests/support/internals.rs"]
+mod internals;
 
-use bloomery::command::TABLE;
 use bloomery::wire::{Decoder, Encoder};
 use bloomery_fuzz::{Input, LARGE};
-use host::{Content, Host};
+use fake_server::{Content, FakeServer};
+use internals::command::TABLE;
 use libfuzzer_sys::fuzz_target;
 use std::collections::BTreeMap;
 
@@ -93,14 +97,11 @@ fn word<'a>(input: &mut Input<'a>) -> Option<&'a [u8]> {
 
 fn run(input: &[u8]) -> Option<()> {
     let mut input = Input(input);
-    let host = Host::default();
-    host.memory.set(Some(LARGE));
-    host.now_ms.set(1_700_000_000_000);
-    let put = |key: &str, content| {
-        host.keys.borrow_mut().insert(key.into(), std::rc::Rc::new(std::cell::RefCell::new(content)));
-    };
-    put("source", Content::String(b"hello".to_vec()));
-    put("config", Content::Hash(BTreeMap::from([("size", "100"), ("hashIterations", "5")])));
+    let server = FakeServer::default();
+    server.memory.set(Some(LARGE));
+    server.now_ms.set(1_700_000_000_000);
+    server.put("source", Content::String(b"hello".to_vec()));
+    server.put("config", Content::Hash(BTreeMap::from([("size", "100"), ("hashIterations", "5")])));
     while let (Some(command), Some(count)) = (input.byte(), input.byte()) {
         let name = TABLE[usize::from(command) % TABLE.len()].name("bf");
         let mut words = vec![name.as_bytes()];
@@ -109,13 +110,13 @@ fn run(input: &[u8]) -> Option<()> {
         for _ in 0..count >> 3 {
             words.push(word(&mut input)?);
         }
-        match host.run(&words) {
+        match server.run(&words) {
             Ok(_) => {}
             Err(error) => assert!(!error.to_string().is_empty()),
         }
-        host.replicated.take();
+        server.replicated.take();
     }
-    for content in host.keys.borrow().values() {
+    for content in server.keys.borrow().values() {
         if let Content::Filter(value) = &*content.borrow() {
             let written = Encoder::native(value).to_vec();
             let read = Decoder::read(&written).expect("a command made it");

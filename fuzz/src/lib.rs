@@ -6,7 +6,7 @@ use bloomery::filter::foreign::Scheme;
 use bloomery::filter::{Foreign, Origin};
 use bloomery::wire::redisbloom::{self, Loader};
 use bloomery::wire::{DecodeError, Decoder, Encoder, Sink, Source, import};
-use bloomery::{Cuckoo, Error, Bloom, Filter};
+use bloomery::{Bloom, Cuckoo, Error, Filter};
 
 /// Bytes of cells beyond which a filter is none of the fuzzer's business: it would be slow, and no different.
 pub const LARGE: u64 = 1 << 16;
@@ -168,10 +168,10 @@ fn added(mut filter: Foreign) -> Foreign {
     for item in items() {
         let before = filter.contains(&item);
         let may_grow = matches!(filter.next_link(), Ok(Some(link)) if link.bytes <= LARGE);
-        let added = match filter.add_without_growth(&item) {
+        let added = match filter.try_add(&item) {
             Err(Error::Full) if may_grow => {
                 assert_eq!(filter.grow(), Ok(true));
-                filter.add_without_growth(&item).expect("a new link has room").added
+                filter.try_add(&item).expect("a new link has room").added
             }
             Err(Error::Full) => continue,
             added => added.expect("a number is an item of every encoding").added,

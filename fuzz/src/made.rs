@@ -3,7 +3,7 @@
 use crate::{Input, LARGE};
 use bloomery::filter::Origin;
 use bloomery::{
-    Cell, Cuckoo, CuckooSpec, Family, Bloom, HashKind, LayoutChoice, Overflow, Seed, Spec, Tightening, Filter,
+    Bloom, Cell, Cuckoo, CuckooSpec, Family, Filter, HashKind, LayoutChoice, Overflow, Seed, Spec, Tightening,
 };
 
 /// Items that an input may name.

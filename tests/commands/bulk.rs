@@ -1,0 +1,507 @@
+//! BF.BULKADD and BF.BULKTEST without a server: replies, refusals, effects, and that they do what BF.MADD and
+//! BF.MEXISTS do, for every kind of filter, on one thread and on several.
+
+use crate::support::fake_server::{Content, FakeServer};
+use crate::support::golden;
+use crate::support::internals::command::{Answer, CommandError, Reply};
+use crate::support::internals::config::Settings;
+
+const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+
+/// Around a group of 64 items, around a task of 64 groups, and beyond what is left to the pool.
+const SIZES: [usize; 9] = [0, 1, 63, 64, 65, 4095, 4096, 4097, 20_000];
+
+/// Arguments of BF.RESERVE for each kind; the seed is fixed, so that filters can be compared.
+const KINDS: &[&str] = &[
+    "0.01 30000 NONSCALING SEED 1",
+    "0.01 30000 NONSCALING HASH SIPHASH SEED 1",
+    "0.0001 30000 NONSCALING LAYOUT CLASSIC SEED 1",
+    "0.1 9000 ONFULL SATURATE SEED 1",
+    "0.02 100 SEED 1",
+    "0.02 3000 EXPANSION 1 TIGHTENING 0.5 HASH SIPHASH SEED 1",
+    "0.01 30000 COUNTING 8 SEED 1",
+    "0.01 30000 WINDOW 3 SEED 1",
+    "0.01 30000 NONSCALING SHARDS 8 SEED 1",
+    "0.01 30000 NONSCALING SHARDS 2 LAYOUT CLASSIC HASH SIPHASH SEED 1",
+    "0.02 6000 SHARDS 4 SEED 1",
+    "0.01 30000 COUNTING 4 SHARDS 4 SEED 1",
+    "0.01 30000 WINDOW 3 SHARDS 16 SEED 1",
+    "0.1 9000 ONFULL SATURATE SHARDS 1024 SEED 1",
+];
+
+/// How the items of a blob are told apart.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    Fixed,
+    Prefixed,
+}
+
+impl Form {
+    /// An item: in the one form all are as long, in the other the lengths differ, and one is 0.
+    fn item(self, number: usize) -> Vec<u8> {
+        let digits = format!("{number:011}");
+        match self {
+            Form::Fixed => digits.into_bytes(),
+            Form::Prefixed if number == 0 => Vec::new(),
+            Form::Prefixed => [digits.into_bytes(), vec![b'x'; number % 29]].concat(),
+        }
+    }
+
+    /// The arguments for these items.
+    fn arguments(self, items: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        match self {
+            Form::Fixed => {
+                let width = items.first().map_or(11, Vec::len);
+                assert!(items.iter().all(|item| item.len() == width));
+                vec![b"FIXED".to_vec(), width.to_string().into_bytes(), items.concat()]
+            }
+            Form::Prefixed => vec![b"PREFIXED".to_vec(), prefixed(items)],
+        }
+    }
+}
+
+fn prefixed(items: &[Vec<u8>]) -> Vec<u8> {
+    let with_length = |item: &Vec<u8>| [&u32::try_from(item.len()).unwrap().to_le_bytes()[..], item].concat();
+    items.iter().flat_map(with_length).collect()
+}
+
+/// Every third item is there several times, near and far from its first.
+fn items(form: Form, count: usize) -> Vec<Vec<u8>> {
+    (0..count).map(|index| form.item(if index % 3 == 2 { index / 7 } else { index })).collect()
+}
+
+fn run(server: &FakeServer, words: &[&str], arguments: &[Vec<u8>]) -> Result<Reply, CommandError> {
+    let words = words.iter().map(|word| word.as_bytes());
+    server.run(&words.chain(arguments.iter().map(Vec::as_slice)).collect::<Vec<_>>())
+}
+
+fn text(reply: &Result<Reply, CommandError>) -> String {
+    reply.as_ref().map_or_else(ToString::to_string, |reply| format!("{reply:?}"))
+}
+
+/// A server with `workers` threads beside the main thread, and a filter.
+fn server(workers: usize, kind: &str) -> FakeServer {
+    let server = FakeServer::default();
+    server.workers.set(workers);
+    server.line(&format!("BF.RESERVE k {kind}")).unwrap();
+    server.take_replicated();
+    server.events.take();
+    server
+}
+
+/// The answers of BF.MADD and BF.MEXISTS as bits in the order of GETBIT, and how many are yes.
+fn bits(reply: Result<Reply, CommandError>) -> (Vec<u8>, i64) {
+    let Ok(Reply::Answers(answers)) = reply else { panic!("{reply:?}") };
+    let mut bytes = vec![0; answers.answers.len().div_ceil(8)];
+    let mut ones = 0;
+    for (index, _) in answers.answers.iter().enumerate().filter(|(_, answer)| **answer == Answer::Yes) {
+        bytes[index / 8] |= 0x80 >> (index % 8);
+        ones += 1;
+    }
+    (bytes, ones)
+}
+
+/// The same of the filter in `k`, for a command that the server would refuse without items.
+fn bits_of(server: &FakeServer, command: &str, items: &[Vec<u8>]) -> (Vec<u8>, i64) {
+    if items.is_empty() { (Vec::new(), 0) } else { bits(run(server, &[command, "k"], items)) }
+}
+
+/// Sends what was replicated to a server that obeys.
+fn obey(primary: &FakeServer, replica: &FakeServer) {
+    replica.obeys.set(true);
+    for words in primary.replicated.take() {
+        replica.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
+    }
+}
+
+// ---- equal to one item after the other ------------------------------------------------------------------------------
+
+#[test]
+fn adds_are_those_of_madd_and_tests_those_of_mexists() {
+    for kind in KINDS {
+        for form in [Form::Fixed, Form::Prefixed] {
+            for size in SIZES {
+                let (added, asked) = (items(form, size), items(form, 2 * size));
+                let plain = server(0, kind);
+                let (_, new) = bits_of(&plain, "BF.MADD", &added);
+                let (expected, ones) = bits_of(&plain, "BF.MEXISTS", &asked);
+                for workers in [0, 3] {
+                    let case = format!("{kind} {form:?} {size} {workers}");
+                    let server = server(workers, kind);
+                    let arguments = form.arguments(&added);
+                    assert_eq!(
+                        run(&server, &["BF.BULKADD", "k"], &arguments),
+                        Ok(Reply::Integer(new)),
+                        "{case}"
+                    );
+                    assert_eq!(server.dump("k"), plain.dump("k"), "{case}");
+                    assert_eq!(server.replicated.borrow().len(), usize::from(size > 0), "{case}");
+                    assert_eq!(server.events.take().len(), usize::from(size > 0), "{case}");
+
+                    let mut arguments = form.arguments(&asked);
+                    let bitmap = run(&server, &["BF.BULKTEST", "k"], &arguments);
+                    assert_eq!(bitmap, Ok(Reply::Bulk(expected.clone())), "{case}");
+                    arguments.push(b"count".to_vec());
+                    let counted = run(&server, &["BF.BULKTEST", "k"], &arguments);
+                    assert_eq!(counted, Ok(Reply::Integer(ones)), "{case}");
+                    assert_eq!(server.dump("k"), plain.dump("k"), "{case}");
+
+                    let replica = self::server(workers, kind);
+                    obey(&server, &replica);
+                    assert_eq!(replica.dump("k"), server.dump("k"), "{case}");
+                }
+            }
+        }
+    }
+}
+
+/// Later blobs find a filter that has something in it: layers that are older, generations, counters.
+#[test]
+fn blob_after_blob() {
+    for kind in KINDS {
+        let (plain, bulk) = (server(0, kind), server(3, kind));
+        for round in 0..4 {
+            let items: Vec<_> = (0..5000).map(|index| Form::Prefixed.item(index + round * 2500)).collect();
+            let (_, new) = bits(run(&plain, &["BF.MADD", "k"], &items));
+            let reply = run(&bulk, &["BF.BULKADD", "k", "PREFIXED"], &[prefixed(&items)]);
+            assert_eq!(reply, Ok(Reply::Integer(new)), "{kind} {round}");
+            assert_eq!(bulk.dump("k"), plain.dump("k"), "{kind} {round}");
+            if kind.contains("WINDOW") {
+                [&plain, &bulk].iter().for_each(|server| _ = server.line("BF.ROTATE k").unwrap());
+            }
+        }
+    }
+}
+
+/// Every item twice in a row, and all of them again. A lost update, or an item that two threads add, would show as
+/// another dump or another count.
+#[test]
+fn parallel_adds_are_sequential_ones_bit_for_bit() {
+    for kind in KINDS.iter().filter(|kind| kind.contains("30000") && kind.contains("SHARDS")) {
+        let items: Vec<_> = (0..20_000).map(|index| Form::Fixed.item(index / 2)).collect();
+        let arguments = Form::Fixed.arguments(&items);
+        let sequential = server(0, kind);
+        let new = run(&sequential, &["BF.BULKADD", "k"], &arguments).unwrap();
+        for workers in [1, 2, 3, 7, 8] {
+            let server = server(workers, kind);
+            for round in 0..5 {
+                let reply = run(&server, &["BF.BULKADD", "k"], &arguments).unwrap();
+                let expected = if round == 0 { integer(&new) } else { 0 };
+                assert_eq!(integer(&reply), expected, "{kind} {workers} {round}");
+                if round == 0 {
+                    assert_eq!(server.dump("k"), sequential.dump("k"), "{kind} {workers}");
+                }
+            }
+        }
+    }
+}
+
+fn integer(reply: &Reply) -> i64 {
+    match reply {
+        Reply::Integer(value) => *value,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// In a window by the clock, both as of now: generations that are too old are not asked, and not added to.
+#[test]
+fn windows_go_by_the_clock() {
+    for workers in [0, 3] {
+        let server = server(workers, "0.0001 30000 WINDOW 2 EVERY 1000 SINCE 0 SHARDS 4 SEED 1");
+        let test = |from: usize| {
+            let items: Vec<_> = (from..from + 20_000).map(|index| Form::Fixed.item(index)).collect();
+            let arguments = [Form::Fixed.arguments(&items), vec![b"COUNT".to_vec()]].concat();
+            integer(&run(&server, &["BF.BULKTEST", "k"], &arguments).unwrap())
+        };
+        let add = |from: usize, count: usize| {
+            let items: Vec<_> = (from..from + count).map(|index| Form::Fixed.item(index)).collect();
+            integer(&run(&server, &["BF.BULKADD", "k"], &Form::Fixed.arguments(&items)).unwrap())
+        };
+        assert_eq!(add(0, 5000), 5000);
+        server.now_ms.set(1500);
+        assert_eq!(test(0), 5000);
+        assert_eq!(add(3000, 5000), 3000); // 2000 of them are in the generation before
+        assert!(server.take_replicated()[1].starts_with("BF.ROTATE k AT 1"));
+        server.now_ms.set(2500);
+        assert_eq!(test(0), 5000, "the first generation is gone, and no write has dropped it yet");
+        server.now_ms.set(3500);
+        assert_eq!(test(0), 0);
+    }
+}
+
+// ---- filters of other systems ---------------------------------------------------------------------------------------
+
+/// Integers as text: whatever the original takes.
+fn numbers(range: std::ops::Range<usize>) -> Vec<Vec<u8>> {
+    range.map(|number| number.to_string().into_bytes()).collect()
+}
+
+#[test]
+fn filters_of_other_systems() {
+    for (name, make) in golden::FOREIGN {
+        for (form, numbers) in [(Form::Fixed, numbers(10_000..30_000)), (Form::Prefixed, numbers(0..9000))] {
+            for (size, workers) in [(1, 0), (65, 3), (4097, 0), (9000, 3)] {
+                let case = format!("{name} {form:?} {size} {workers}");
+                let (plain, bulk) = (FakeServer::default(), FakeServer::default());
+                for server in [&plain, &bulk] {
+                    server.workers.set(workers);
+                    server.put("k", make());
+                }
+                let (added, asked) = (&numbers[..size.min(400)], &numbers[..size]);
+                let Ok(Reply::Answers(answers)) = run(&plain, &["BF.MADD", "k"], added) else {
+                    panic!("{case}")
+                };
+                let new = answers.answers.iter().filter(|answer| **answer == Answer::Yes).count() as i64;
+                let reply = run(&bulk, &["BF.BULKADD", "k"], &form.arguments(added));
+                match answers.error {
+                    None => assert_eq!(reply, Ok(Reply::Integer(new)), "{case}"),
+                    // The last answer is the refusal.
+                    Some(why) => assert_eq!(
+                        text(&reply),
+                        format!("{why}; {} of {} items went in", answers.answers.len() - 1, added.len()),
+                        "{case}"
+                    ),
+                }
+                assert_eq!(bulk.dump("k"), plain.dump("k"), "{case}");
+                let (expected, ones) = bits(run(&plain, &["BF.MEXISTS", "k"], asked));
+                let arguments = form.arguments(asked);
+                assert_eq!(
+                    run(&bulk, &["BF.BULKTEST", "k"], &arguments),
+                    Ok(Reply::Bulk(expected)),
+                    "{case}"
+                );
+                let arguments = [arguments, vec![b"COUNT".to_vec()]].concat();
+                assert_eq!(run(&bulk, &["BF.BULKTEST", "k"], &arguments), Ok(Reply::Integer(ones)), "{case}");
+
+                let replica = FakeServer::default();
+                replica.put("k", make());
+                obey(&bulk, &replica);
+                assert_eq!(replica.dump("k"), bulk.dump("k"), "{case}");
+            }
+        }
+    }
+}
+
+/// An item that the original cannot have ends the command; those before it are in.
+#[test]
+fn an_item_that_the_original_cannot_have() {
+    let server = FakeServer::default();
+    let make = golden::FOREIGN.iter().find(|(name, _)| *name == "foreign-guava-utf16").expect("a recipe").1;
+    server.put("k", make());
+    let items = [b"ada".to_vec(), b"\xff".to_vec(), b"grace".to_vec()];
+    let reply = run(&server, &["BF.BULKADD", "k", "PREFIXED"], &[prefixed(&items)]);
+    assert_eq!(text(&reply), "ERR the items of this filter are text in UTF-8; 1 of 3 items went in");
+    let sent = server.replicated.take();
+    assert_eq!(sent, [[&b"BF.BULKADD"[..], b"k", b"PREFIXED", &prefixed(&items[..1])].map(<[u8]>::to_vec)]);
+    assert_eq!(text(&run(&server, &["BF.BULKTEST", "k", "PREFIXED"], &[prefixed(&items)])), "Bulk([128])");
+}
+
+// ---- replies --------------------------------------------------------------------------------------------------------
+
+#[test]
+fn the_bitmap_is_in_the_order_of_getbit() {
+    let server = server(0, "0.000001 100 SEED 1");
+    assert_eq!(server.text("BF.BULKADD k FIXED 1 abc"), "Integer(3)");
+    assert_eq!(server.text("BF.BULKADD k FIXED 1 abcd"), "Integer(1)");
+    assert_eq!(server.text("BF.BULKTEST k FIXED 1 axxxxxxb"), format!("Bulk([{}])", 0b1000_0001));
+    assert_eq!(
+        server.text("BF.BULKTEST k FIXED 1 xbcxxxxxxxa"),
+        format!("Bulk([{}, {}])", 0b0110_0000, 0b0010_0000)
+    );
+    assert_eq!(server.text("BF.BULKTEST k fixed 2 abcdab"), "Bulk([0])");
+    assert_eq!(server.text("BF.BULKTEST k FIXED 1 xbcxxxxxxxa COUNT"), "Integer(3)");
+}
+
+#[test]
+fn a_missing_key_is_created_by_an_add_and_holds_nothing_for_a_test() {
+    let server = FakeServer::default();
+    assert_eq!(server.text("BF.BULKTEST k FIXED 3 adabob"), "Bulk([0])");
+    assert_eq!(server.text("BF.BULKTEST k FIXED 3 adabob COUNT"), "Integer(0)");
+    assert_eq!(server.text("BF.BULKTEST k FIXED 1 abcdefghi"), "Bulk([0, 0])");
+    assert!(server.keys.borrow().is_empty());
+    assert_eq!(server.text("BF.BULKADD k FIXED 3 adabobada"), "Integer(2)");
+    let sent = server.take_replicated();
+    assert!(sent[0].starts_with("BF.RESERVE k 0.01 100 EXPANSION 2 "), "{sent:?}");
+    assert_eq!(sent[1..], ["BF.BULKADD k FIXED 3 adabobada"]);
+    assert_eq!(server.events.take(), [c"bf.reserve", c"bf.add"]);
+    assert_eq!(server.text("BF.BULKTEST k FIXED 3 bobeveada"), "Bulk([160])");
+    // No items: a filter is made all the same, as by every add.
+    assert_eq!(server.text("BF.BULKADD other FIXED 3 "), "Integer(0)");
+    assert_eq!(server.take_replicated().len(), 1);
+    assert_eq!(server.events.take(), [c"bf.reserve"]);
+}
+
+#[test]
+fn what_changed_nothing_is_not_replicated() {
+    let server = server(0, "0.001 100 SEED 1");
+    assert_eq!(server.text("BF.BULKADD k FIXED 1 ab"), "Integer(2)");
+    assert_eq!(server.take_replicated(), ["BF.BULKADD k FIXED 1 ab"]);
+    server.events.take();
+    assert_eq!(server.text("BF.BULKADD k FIXED 1 ba"), "Integer(0)");
+    assert_eq!(server.text("BF.BULKADD k FIXED 1 "), "Integer(0)");
+    assert_eq!(server.text("BF.BULKTEST k FIXED 1 ba"), "Bulk([192])");
+    assert_eq!(server.take_replicated(), [""; 0]);
+    assert_eq!(server.events.take(), [c""; 0]);
+    // Counters count what is there already, and a window records it anew.
+    for kind in ["0.001 100 COUNTING", "0.001 100 WINDOW 2"] {
+        let server = self::server(0, kind);
+        server.line("BF.ADD k a").unwrap();
+        if kind.contains("WINDOW") {
+            server.line("BF.ROTATE k").unwrap();
+        }
+        server.take_replicated();
+        assert_eq!(server.text("BF.BULKADD k FIXED 1 a"), "Integer(0)", "{kind}");
+        assert_eq!(server.take_replicated(), ["BF.BULKADD k FIXED 1 a"], "{kind}");
+    }
+}
+
+#[test]
+fn a_refused_command_changes_and_replicates_nothing() {
+    let server = server(0, "0.01 100 SEED 1");
+    server.put("text", Content::String(b"x".to_vec()));
+    server.line("CF.ADD cuckoo a").unwrap();
+    server.take_replicated();
+    server.events.take();
+    let before = server.dump("k");
+    let arity = "ERR wrong number of arguments";
+    let form = "ERR the argument behind the key takes FIXED width, or PREFIXED";
+    let width = "ERR FIXED takes the number of bytes of each item, 1 or more";
+    let count = "ERR the argument behind the items takes COUNT, or nothing";
+    for (arguments, both) in [
+        ("k", arity),
+        ("k FIXED", arity),
+        ("k PREFIXED", arity),
+        ("k FIXED 3", arity),
+        ("k FIXED 3 adabob COUNT more", arity),
+        ("k abc abc", form),
+        ("k  abc", form),
+        ("k FIXED 0 abc", width),
+        ("k FIXED -1 abc", width),
+        ("k FIXED 1.5 abc", width),
+        ("k FIXED x abc", width),
+        ("k FIXED 01 abc", width),
+        ("k FIXED 99999999999999999999 abc", width),
+        ("k FIXED 3 adabo", "ERR the items end early: item 1 takes 3 bytes, and 2 are left"),
+        (
+            "k FIXED 9223372036854775807 a",
+            "ERR the items end early: item 0 takes 9223372036854775807 bytes, and 1 are left",
+        ),
+        ("k PREFIXED abc", "ERR the items end early: item 0 takes 4 bytes, and 3 are left"),
+        ("missing FIXED 3 ad", "ERR the items end early: item 0 takes 3 bytes, and 2 are left"),
+        ("text FIXED 3 ada", WRONG_TYPE),
+        ("cuckoo FIXED 3 ada", WRONG_TYPE),
+        ("cuckoo PREFIXED ", WRONG_TYPE),
+    ] {
+        for command in ["BF.BULKADD", "BF.BULKTEST"] {
+            assert_eq!(server.text(&format!("{command} {arguments}")), both, "{command} {arguments}");
+        }
+    }
+    assert_eq!(server.text("BF.BULKADD k FIXED 3 ada COUNT"), arity);
+    assert_eq!(server.text("BF.BULKTEST k FIXED 3 ada BITS"), count);
+    assert_eq!(server.text("BF.BULKTEST k FIXED 3 ada "), count);
+    let words: Vec<_> = ["ada", "grace"].map(|item| item.as_bytes().to_vec()).to_vec();
+    let whole = prefixed(&words);
+    for (len, error) in [
+        (3, "item 0 takes 4 bytes, and 3 are left"),
+        (6, "item 0 takes 7 bytes, and 6 are left"),
+        (8, "item 1 takes 4 bytes, and 1 are left"),
+        (15, "item 1 takes 9 bytes, and 8 are left"),
+    ] {
+        for command in ["BF.BULKADD", "BF.BULKTEST"] {
+            let reply = run(&server, &[command, "k", "PREFIXED"], &[whole[..len].to_vec()]);
+            assert_eq!(text(&reply), format!("ERR the items end early: {error}"));
+        }
+    }
+    // A length that no memory has.
+    let reply = run(&server, &["BF.BULKTEST", "k", "PREFIXED"], &[[&[0xff; 4][..], b"ada"].concat()]);
+    assert_eq!(text(&reply), "ERR the items end early: item 0 takes 4294967299 bytes, and 7 are left");
+
+    assert_eq!(server.take_replicated(), [""; 0]);
+    assert_eq!(server.events.take(), [c""; 0]);
+    assert_eq!(server.dump("k"), before);
+    assert_eq!(server.keys.borrow().len(), 3);
+}
+
+// ---- a filter that refuses ------------------------------------------------------------------------------------------
+
+#[test]
+fn a_full_filter_says_how_many_went_in() {
+    for (kind, workers) in [
+        ("NONSCALING", 0),
+        ("NONSCALING", 3),
+        ("NONSCALING SHARDS 4", 3),
+        ("WINDOW 2 ONFULL ERROR SHARDS 4", 3),
+    ] {
+        let kind = format!("0.0001 6000 {kind} SEED 1");
+        for form in [Form::Fixed, Form::Prefixed] {
+            let server = server(workers, &kind);
+            let items: Vec<_> = (0..8000).map(|index| form.item(index)).collect();
+            let reply = run(&server, &["BF.BULKADD", "k"], &form.arguments(&items));
+            // False positives find room in a full filter, so the first refusal may come a little later.
+            let Err(CommandError::Stopped { done, of: 8000, .. }) = reply else { panic!("{reply:?}") };
+            assert!((6000..6010).contains(&done), "{done}");
+            assert_eq!(text(&reply), format!("ERR non scaling filter is full; {done} of 8000 items went in"));
+
+            // Exactly those are replicated, and are here.
+            let sent = server.replicated.take();
+            let words =
+                [&[b"BF.BULKADD".to_vec(), b"k".to_vec()], &form.arguments(&items[..done])[..]].concat();
+            assert_eq!(sent, [words]);
+            server.replicated.replace(sent);
+            let replica = self::server(workers, &kind);
+            obey(&server, &replica);
+            assert_eq!(replica.dump("k"), server.dump("k"));
+            let plain = self::server(0, &kind);
+            bits(run(&plain, &["BF.MADD", "k"], &items[..done]));
+            assert_eq!(plain.dump("k"), server.dump("k"));
+            assert_eq!(server.events.take(), [c"bf.add"]);
+
+            // Once more: nothing changes. What is there is not refused, wherever it stands.
+            let again = run(&server, &["BF.BULKADD", "k"], &form.arguments(&items));
+            assert_eq!(again, reply);
+            let known = run(&server, &["BF.BULKADD", "k"], &form.arguments(&items[..done]));
+            assert_eq!(known, Ok(Reply::Integer(0)));
+            assert_eq!(server.take_replicated(), [""; 0]);
+            assert_eq!(server.events.take(), [c""; 0]);
+        }
+    }
+}
+
+/// Unlike BF.MADD, which tries the items behind it, so that a number says what went in.
+#[test]
+fn growth_beyond_memory_ends_the_command() {
+    let server = server(0, "0.01 10 SEED 1");
+    server.memory.set(Some(100));
+    let items: Vec<_> = (0..500).map(|index| Form::Fixed.item(index)).collect();
+    let reply = run(&server, &["BF.BULKADD", "k"], &Form::Fixed.arguments(&items));
+    let Err(CommandError::Stopped { done, of: 500, .. }) = &reply else { panic!("{reply:?}") };
+    assert!(*done >= 10);
+    let expected = format!("; {done} of 500 items went in");
+    assert!(text(&reply).starts_with("ERR problem inserting into filter: Insufficient memory"), "{reply:?}");
+    assert!(text(&reply).ends_with(&expected), "{reply:?}");
+    let (_, ones) = bits(run(&server, &["BF.MEXISTS", "k"], &items[..*done]));
+    assert_eq!(ones as usize, *done);
+    let replica = self::server(0, "0.01 10 SEED 1");
+    replica.memory.set(Some(0));
+    obey(&server, &replica);
+    assert_eq!(replica.dump("k"), server.dump("k"));
+}
+
+// ---- where it runs --------------------------------------------------------------------------------------------------
+
+#[test]
+fn only_large_tests_are_left_to_the_pool() {
+    let server = server(3, "0.01 100 SEED 1");
+    server.settings.set(Settings { offload_min_items: 100, ..Settings::DEFAULT });
+    for (form, workers) in [(Form::Fixed, 3), (Form::Prefixed, 0)] {
+        server.workers.set(workers);
+        for (count, offloaded) in [(0, 0), (99, 0), (100, 1), (101, 1)] {
+            server.offloaded.set(0);
+            run(&server, &["BF.BULKTEST", "k"], &form.arguments(&items(form, count))).unwrap();
+            assert_eq!(server.offloaded.get(), offloaded, "{count}");
+            run(&server, &["BF.BULKADD", "k"], &form.arguments(&items(form, count))).unwrap();
+            run(&server, &["BF.BULKTEST", "missing"], &form.arguments(&items(form, count))).unwrap();
+            assert_eq!(server.offloaded.get(), offloaded, "{count}");
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! CF.* without a server: refusals, what is replicated, and that a replica which obeys ends bit for bit equal.
+
+use crate::support::fake_server::{Content, FakeServer};
+use crate::support::internals::command::{Answer, CommandError, Reply};
+use crate::support::internals::config::Settings;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+const YES: Result<Reply, CommandError> = Ok(Reply::Bool(true));
+const NO: Result<Reply, CommandError> = Ok(Reply::Bool(false));
+
+fn placed(answers: &[bool]) -> Result<Reply, CommandError> {
+    Ok(Reply::Array(answers.iter().map(|placed| Reply::Inserted(*placed)).collect()))
+}
+
+fn integers(values: &[i64]) -> Result<Reply, CommandError> {
+    Ok(Reply::Array(values.iter().map(|value| Reply::Integer(*value)).collect()))
+}
+
+#[test]
+fn an_add_creates_with_everything_spelt_out_and_replicates_only_what_changed() {
+    let server = FakeServer::default();
+    server.settings.set(Settings {
+        cuckoo_bucket_size: 4,
+        cuckoo_initial_size: 100,
+        cuckoo_max_iterations: 7,
+        cuckoo_expansion: 3,
+        ..Settings::DEFAULT
+    });
+    assert_eq!(server.line("CF.ADD k ada"), YES);
+    let sent = server.take_replicated();
+    let creation = "CF.RESERVE k 100 BUCKETSIZE 4 MAXITERATIONS 7 EXPANSION 4 HASH XXH3 SEED ";
+    assert!(sent[0].starts_with(creation), "{sent:?}");
+    assert_eq!(sent[1..], ["CF.ADD k ada"]);
+
+    assert_eq!(server.line("CF.ADD k ada"), YES, "a multiset");
+    assert_eq!(server.line("CF.ADDNX k ada"), NO);
+    assert_eq!(server.line("CF.ADDNX k bob"), YES);
+    assert_eq!(server.take_replicated(), ["CF.ADD k ada", "CF.ADD k bob"]);
+    assert_eq!(server.line("CF.INSERT k CAPACITY 9 ITEMS cid cid"), placed(&[true, true]));
+    assert_eq!(server.line("CF.INSERTNX k NOCREATE ITEMS cid dora dora"), integers(&[0, 1, 0]));
+    assert_eq!(server.take_replicated(), ["CF.INSERT k ITEMS cid cid", "CF.INSERT k ITEMS dora"]);
+    assert_eq!(server.line("CF.COUNT k cid"), Ok(Reply::Integer(2)));
+    let Ok(Reply::Answers(answers)) = server.line("CF.MEXISTS k ada nobody cid") else { panic!() };
+    assert_eq!(answers.answers[..], [Answer::Yes, Answer::No, Answer::Yes]);
+
+    assert_eq!((server.line("CF.DEL k cid"), server.line("CF.DEL k nobody")), (YES, NO));
+    assert_eq!(server.take_replicated(), ["CF.DEL k cid"]);
+    assert_eq!(server.line("CF.COMPACT k"), Ok(Reply::Ok));
+    assert_eq!(server.line("CF.COMPACT k"), Ok(Reply::Ok));
+    assert_eq!(server.take_replicated(), ["CF.COMPACT k"], "the second has nothing to do");
+}
+
+#[test]
+fn a_refused_command_changes_and_replicates_nothing() {
+    let server = FakeServer::default();
+    server.put("str", Content::Other);
+    server.line("CF.RESERVE k 8 SEED 1").unwrap();
+    server.line("BF.RESERVE bloom 0.01 100 SEED 1").unwrap();
+    server.take_replicated();
+    let before = server.dump("k");
+    const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+    for (line, error) in [
+        ("CF.RESERVE k 8", "ERR item exists"),
+        ("CF.RESERVE str 8", WRONG_TYPE),
+        ("CF.RESERVE bloom 8", WRONG_TYPE),
+        ("BF.RESERVE k 0.01 8", WRONG_TYPE),
+        ("BF.ADD k a", WRONG_TYPE),
+        ("BF.RESERVE n 0.01 8 LIKE k", WRONG_TYPE),
+        ("CF.RESERVE n x", "Bad capacity"),
+        ("CF.RESERVE n 3", "Capacity must be in the range [2 * BUCKETSIZE, 1073741824]"),
+        ("CF.RESERVE n 8 BUCKETSIZE 5", "Capacity must be in the range [2 * BUCKETSIZE, 1073741824]"),
+        ("CF.RESERVE n 281474976710657", "ERR capacity must be at most 281474976710656"),
+        ("CF.RESERVE n 8 BUCKETSIZE 256", "BUCKETSIZE: value must be in the range [1, 255]"),
+        // Within the range, if only the lowest bits are looked at.
+        ("CF.RESERVE n 8 BUCKETSIZE 258", "BUCKETSIZE: value must be in the range [1, 255]"),
+        ("CF.RESERVE n 8 MAXITERATIONS 65537", "MAXITERATIONS: value must be in the range [1, 65535]"),
+        ("CF.RESERVE n 8 EXPANSION 4294967298", "EXPANSION: value must be in the range [0, 32768]"),
+        ("CF.RESERVE n 8 BUCKETSIZE", "ERR wrong number of arguments"),
+        ("CF.RESERVE n 8 MAXITERATIONS 0", "MAXITERATIONS: value must be in the range [1, 65535]"),
+        ("CF.RESERVE n 8 EXPANSION -1", "EXPANSION: value must be in the range [0, 32768]"),
+        ("CF.RESERVE n 8 EXPANSION two", "Couldn't parse EXPANSION"),
+        ("CF.RESERVE n 8 HASH MD5", "ERR HASH takes XXH3 or SIPHASH"),
+        ("CF.RESERVE n 8 SEED xyz", "ERR SEED takes 1 to 16 hexadecimal digits for XXH3"),
+        ("CF.RESERVE n 8 NONSENSE 1", "ERR unknown option 'NONSENSE'"),
+        ("CF.INSERT n NOCREATE ITEMS a", "ERR not found"),
+        ("CF.INSERT n CAPACITY x ITEMS a", "Bad capacity"),
+        ("CF.INSERT n CAPACITY 3 ITEMS a", "Capacity must be in the range [cf-bucket-size * 2, 1073741824]"),
+        ("CF.INSERT n WHAT 1 ITEMS a", "Unknown argument received"),
+        ("CF.INSERT n NOCREATE ITEMS", "ERR wrong number of arguments"),
+        ("CF.INSERT bloom ITEMS a", WRONG_TYPE),
+        ("CF.DEL n a", "Not found"),
+        ("CF.DEL bloom a", "Not found"),
+        ("CF.COMPACT n", "Cuckoo filter was not found"),
+        ("CF.INFO n", "ERR not found"),
+        ("CF.DEBUG bloom", WRONG_TYPE),
+        ("CF.SCANDUMP k x", "Invalid position"),
+        ("CF.SCANDUMP n -1", "Invalid position"),
+        ("CF.SCANDUMP n 0", "ERR not found"),
+        ("CF.LOADCHUNK n 0 abc", "Invalid position"),
+        ("CF.LOADCHUNK n 1 abc", "Invalid header"),
+        ("CF.LOADCHUNK n 1 BLMY", "Invalid header: wrong length of the head"),
+        ("CF.LOADCHUNK n 9 abc", "ERR not found"),
+        ("CF.LOADCHUNK k 1 abc", "ERR item exists"),
+        ("CF.LOADCHUNK k 9 abc", "Couldn't load chunk!: the filter is complete already"),
+        ("CF.LOADCHUNK bloom 1 abc", WRONG_TYPE),
+    ] {
+        assert_eq!(server.text(line), error, "{line}");
+        assert_eq!(server.take_replicated(), [""; 0], "{line}");
+    }
+    assert_eq!((server.line("CF.EXISTS bloom a"), server.line("BF.EXISTS k a")), (NO, NO));
+    assert_eq!(server.dump("k"), before);
+    assert_eq!(server.keys.borrow().len(), 3);
+}
+
+/// RedisBloom refuses every add to a filter that has grown as often as it may, though slots are free. Here an add fails
+/// when there is no room for it.
+#[test]
+fn a_filter_is_full_when_it_has_no_room() {
+    let server = FakeServer::default();
+    server.line("CF.RESERVE fixed 4 EXPANSION 0 SEED 1").unwrap();
+    for _ in 0..4 {
+        // Equal fingerprints lie in the same two buckets: four slots.
+        let _ = server.line("CF.ADD fixed same");
+    }
+    assert_eq!(server.text("CF.ADD fixed same"), "Filter is full");
+    assert_eq!(server.line("CF.INSERT fixed ITEMS same same"), placed(&[false, false]));
+    assert_eq!(server.line("CF.INSERTNX fixed ITEMS same"), integers(&[0]));
+
+    server.settings.set(Settings { cuckoo_max_expansions: 2, ..Settings::DEFAULT });
+    server.line("CF.RESERVE twice 4 SEED 1").unwrap();
+    while server.line("CF.ADD twice same") == YES {}
+    assert_eq!(server.text("CF.ADD twice same"), "Maximum expansions reached");
+    assert_eq!(server.line("CF.DEL twice same"), YES);
+    assert_eq!(server.line("CF.ADD twice same"), YES, "a slot is free again");
+
+    server.settings.set(Settings::DEFAULT);
+    server.memory.set(Some(8));
+    server.take_replicated();
+    assert!(server.text("CF.ADD twice same").starts_with("ERR Insufficient memory"));
+    assert_eq!(server.line("CF.INSERT twice ITEMS same"), placed(&[false]));
+    assert_eq!(server.take_replicated(), [""; 0]);
+    server.memory.set(None);
+    assert_eq!(server.line("CF.ADD twice same"), YES);
+}
+
+#[test]
+fn a_filter_moves_in_pieces_and_becomes_a_key_with_the_last() {
+    let server = FakeServer::default();
+    server.line("CF.RESERVE source 3000000 BUCKETSIZE 3 EXPANSION 1").unwrap();
+    server.line("CF.RESERVE empty 1000").unwrap();
+    for i in 0..5000 {
+        server.line(&format!("CF.ADD source {i}")).unwrap();
+    }
+    for source in ["source", "empty"] {
+        server.take_replicated();
+        let (mut iterator, mut pieces) = (0, 0);
+        loop {
+            let Ok(Reply::Array(reply)) = server.line(&format!("CF.SCANDUMP {source} {iterator}")) else {
+                panic!()
+            };
+            let [Reply::Integer(next), piece] = &reply[..] else { panic!() };
+            let Reply::Bulk(piece) = piece else {
+                assert_eq!((*next, piece), (0, &Reply::Null));
+                break;
+            };
+            assert!(server.line("CF.EXISTS copy 1") == NO && server.take_replicated().is_empty());
+            let text = next.to_string();
+            // The other family's command takes none of them.
+            assert!(server.run(&[b"BF.LOADCHUNK", b"copy", text.as_bytes(), piece]).is_err());
+            assert_eq!(server.run(&[b"CF.LOADCHUNK", b"copy", text.as_bytes(), piece]), Ok(Reply::Ok));
+            (iterator, pieces) = (*next, pieces + 1);
+        }
+        assert_eq!(server.dump("copy"), server.dump(source));
+        assert_eq!(server.replicated.take().len(), pieces, "every piece, at once");
+        server.keys.borrow_mut().remove(&b"copy"[..]);
+    }
+}
+
+/// Random commands on a primary, their effects on a replica with another configuration: equal bit for bit.
+#[test]
+fn a_replica_that_obeys_ends_equal() {
+    let (mut grown, mut compacted) = (0, 0);
+    for seed in 0..40 {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let (primary, replica) = (FakeServer::default(), FakeServer::default());
+        primary.settings.set(Settings { cuckoo_max_expansions: 6, ..Settings::DEFAULT });
+        replica.obeys.set(true);
+        replica.settings.set(Settings {
+            cuckoo_bucket_size: 5,
+            cuckoo_initial_size: 10,
+            cuckoo_max_iterations: 1,
+            cuckoo_expansion: 0,
+            cuckoo_max_expansions: 1,
+            max_filter_bytes: 1,
+            ..Settings::DEFAULT
+        });
+        replica.memory.set(Some(1));
+        for reserve in [
+            "small 8",
+            "wide 60 BUCKETSIZE 20 EXPANSION 2",
+            "fixed 60 BUCKETSIZE 4 EXPANSION 0 HASH SIPHASH",
+            "odd 40 BUCKETSIZE 3 MAXITERATIONS 3 EXPANSION 1",
+        ] {
+            primary.line(&format!("CF.RESERVE {reserve}")).unwrap();
+        }
+        let keys = ["small", "wide", "fixed", "odd", "auto"];
+        for step in 0..600 {
+            let key = keys[random.random_range(0..keys.len())];
+            let deletes = if step < 300 { 2 } else { 8 };
+            let verb = match random.random_range(0..12) {
+                choice if choice < deletes => "DEL",
+                8 => "INSERT",
+                9 => "INSERTNX",
+                10 => "ADDNX",
+                11 if random.random_range(0..10) == 0 => "COMPACT",
+                _ => "ADD",
+            };
+            let count = if verb.starts_with("INSERT") { random.random_range(1..20) } else { 1 };
+            let mut words = vec![format!("CF.{verb}"), key.to_owned()];
+            if verb.starts_with("INSERT") {
+                words.extend(["CAPACITY", "50", "ITEMS"].map(str::to_owned));
+            }
+            if verb != "COMPACT" {
+                words.extend((0..count).map(|_| random.random_range(0..60).to_string()));
+            }
+            let _ = primary.line(&words.join(" "));
+            for effect in primary.replicated.take() {
+                let words: Vec<&[u8]> = effect.iter().map(Vec::as_slice).collect();
+                replica.run(&words).unwrap_or_else(|error| panic!("seed {seed}: {effect:?}: {error}"));
+            }
+            if step == 300 {
+                let Ok(Reply::Map(info)) = primary.line("CF.INFO small") else { panic!() };
+                grown += i32::from(info[2] != ("Number of filters", Reply::Integer(1)));
+            }
+        }
+        compacted += primary.retired.get();
+        for key in keys.into_iter().filter(|key| primary.keys.borrow().contains_key(key.as_bytes())) {
+            assert_eq!(primary.dump(key), replica.dump(key), "seed {seed}, {key}");
+        }
+    }
+    assert!(grown > 20 && compacted > 5, "it would show little otherwise: {grown} {compacted}");
+}

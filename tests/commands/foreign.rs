@@ -1,0 +1,501 @@
+//! BF.IMPORT, BF.LOAD and what the other commands do with filters of other systems, without a server: replies, refusals,
+//! effects, and that a replica which obeys ends equal.
+
+use crate::support::fake_server::{Content, FakeServer};
+use crate::support::golden;
+use crate::support::internals::command::{Answer, CommandError, Reply};
+use crate::support::rdb::hex;
+use bloomery::wire::Encoder;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
+
+const YES: Result<Reply, CommandError> = Ok(Reply::Bool(true));
+const NO: Result<Reply, CommandError> = Ok(Reply::Bool(false));
+const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+const NOT_NATIVE: &str =
+    "ERR the filter came from another system, whose filters take adds, tests and merges only";
+
+/// valkey-bloom's payload of a filter for 10 items that holds `hello`.
+const PAYLOAD: &str = "01 02000000 7b14ae47e17a843f 000000000000e03f 00 0100000000000000 3900000000000000 01 \
+    0c00000000000000 07000000 590ff522ea7811daa714d8093b3e7bd91d898a733e988887307f97cd28073383 \
+    000000000000000080240922 0100000000000000 0a00000000000000";
+/// Guava's file, and that of bits-and-blooms, that hold `user:42`.
+const GUAVA: &str = "0103000000010000010400000020";
+const BLOOM_V3: &str = "0000000000000030 0000000000000004 0000000000000030 0000000109020000";
+/// SCANDUMP of RedisBloom's filter that holds `user:42`.
+const REDISBLOOM: &str = "0100000000000000 01000000 05000000 02000000 0800000000000000 4000000000000000 \
+    0100000000000000 9a9999999999b93f 88168ac58c2b1340 04000000 0300000000000000 00";
+
+/// What SETBIT makes of these bits.
+fn bitmap(bits: &[usize]) -> Content {
+    let mut bytes = vec![0; bits.iter().max().map_or(0, |most| most / 8 + 1)];
+    bits.iter().for_each(|bit| bytes[bit / 8] |= 0x80 >> (bit % 8));
+    Content::String(bytes)
+}
+
+const GO_ZERO_HELLO: [usize; 14] = [307, 802, 866, 915, 983, 770, 138, 576, 596, 224, 781, 153, 819, 373];
+const REDISSON_HELLO: [usize; 7] = [635, 186, 859, 410, 125, 634, 349];
+const REDISSON_KRYO5_HELLO: [usize; 7] = [634, 655, 369, 390, 104, 125, 797];
+
+/// A server with a bitmap of go-zero's, two of Redisson's and their configuration, and a key of another type.
+fn sources() -> FakeServer {
+    let server = FakeServer::default();
+    server.put("bitmap", bitmap(&GO_ZERO_HELLO));
+    server.put("text", bitmap(&REDISSON_HELLO));
+    server.put("kryo", bitmap(&REDISSON_KRYO5_HELLO));
+    server.put("{text}:config", Content::Hash(BTreeMap::from([("size", "958"), ("hashIterations", "7")])));
+    server.put("other", Content::Other);
+    server
+}
+
+/// The origin that BF.INFO names, a member, and the command.
+type Import<'a> = (&'static str, &'static [u8], &'a [&'a [u8]]);
+
+#[test]
+fn an_import_answers_as_the_original_and_replicates_the_filter() {
+    let server = sources();
+    let (guava, bloom_v3, payload) = (hex(GUAVA), hex(BLOOM_V3), hex(PAYLOAD));
+    #[rustfmt::skip] // a table
+    let imports: [Import<'_>; 9] = [
+        ("go-zero", b"hello", &[b"BF.IMPORT", b"k", b"GOZERO", b"bitmap", b"BITS", b"1024"]),
+        ("go-zero", b"hello", &[b"bf.import", b"k", b"gozero", b"bitmap", b"maps", b"14", b"bits", b"1024"]),
+        ("redisson", b"hello", &[b"BF.IMPORT", b"k", b"REDISSON", b"text", b"{text}:config"]),
+        ("redisson", b"hello", &[b"BF.IMPORT", b"k", b"REDISSON", b"text", b"{text}:config", b"CODEC", b"string"]),
+        ("redisson", b"hello", &[b"BF.IMPORT", b"k", b"REDISSON", b"kryo", b"{text}:config", b"CODEC", b"KRYO5"]),
+        ("guava", b"user:42", &[b"BF.IMPORT", b"k", b"GUAVA", &guava]),
+        ("guava", b"user:42", &[b"BF.IMPORT", b"k", b"GUAVA", &guava, b"FUNNEL", b"bytes"]),
+        ("bits-and-blooms", b"user:42", &[b"BF.IMPORT", b"k", b"BLOOMV3", &bloom_v3]),
+        ("valkey-bloom", b"hello", &[b"BF.LOAD", b"k", &payload]),
+    ];
+    for (origin, member, words) in imports {
+        assert_eq!(server.run(words), Ok(Reply::Ok), "{origin}");
+        assert_eq!(server.run(&[b"BF.EXISTS", b"k", member]), YES, "{origin}");
+        assert_eq!(server.run(&[b"BF.TEST", b"k", b"stranger"]), NO);
+        let Ok(Reply::Map(info)) = server.line("BF.INFO k FULL") else { panic!() };
+        assert!(info.contains(&("Origin", Reply::from(origin))), "{info:?}");
+        assert!(info.contains(&("Number of items inserted", Reply::Integer(1))), "{info:?}");
+        assert_eq!(server.line("BF.CARD k"), Ok(Reply::Integer(1)));
+        assert_eq!(server.events.take(), [c"bf.import"]);
+
+        // What a replica is sent is the filter itself, whatever it has in the keys that were read here.
+        let replica = FakeServer::default();
+        replica.obeys.set(true);
+        replica.memory.set(Some(1));
+        let sent = server.replicated.take();
+        assert!(sent.iter().all(|words| words[0] == b"BF.LOADCHUNK" && words[1] == b"k"));
+        for words in &sent {
+            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            assert_eq!(replica.run(&words), Ok(Reply::Ok));
+        }
+        assert_eq!(replica.dump("k"), server.dump("k"), "{origin}");
+        server.keys.borrow_mut().remove(&b"k"[..]);
+    }
+}
+
+#[test]
+fn a_refused_import_makes_nothing_and_replicates_nothing() {
+    let server = sources();
+    server.line("BF.RESERVE taken 0.01 100").unwrap();
+    server.put("foreign", golden::foreign("foreign-go-zero"));
+    server.put("{no}:config", Content::Hash(BTreeMap::from([("size", "958")])));
+    server.put("{bad}:config", Content::Hash(BTreeMap::from([("size", "many"), ("hashIterations", "7")])));
+    server.put(
+        "{much}:config",
+        Content::Hash(BTreeMap::from([("size", "958"), ("hashIterations", "4294967296")])),
+    );
+    server.put(
+        "{vast}:config",
+        Content::Hash(BTreeMap::from([("size", "8796093022208"), ("hashIterations", "7")])),
+    );
+    server.take_replicated();
+    server.events.take();
+    let keys = server.keys.borrow().len();
+    let bad = |why: &str| format!("ERR received bad data: {why}");
+    let arity = "ERR wrong number of arguments".to_owned();
+    let bits = "ERR BITS takes the number of bits that the filter was made with".to_owned();
+    let maps = "ERR MAPS takes the number of hashes, from 1 to 256".to_owned();
+    let format = "ERR BF.IMPORT takes GOZERO, REDISSON, BLOOMV3 or GUAVA behind the key".to_owned();
+    server.memory.set(Some(1 << 20));
+    for (line, error) in [
+        ("BF.IMPORT n GOZERO", arity.clone()),
+        ("BF.IMPORT n NONSENSE x", format.clone()),
+        ("BF.IMPORT n FUNNEL x", format),
+        (
+            "BF.IMPORT n GOZERO bitmap",
+            "ERR GOZERO takes a key and BITS, the number of bits that the filter was made with".into(),
+        ),
+        ("BF.IMPORT n GOZERO bitmap BITS", bits.clone()),
+        ("BF.IMPORT n GOZERO bitmap BITS 0", bits.clone()),
+        ("BF.IMPORT n GOZERO bitmap BITS -1", bits.clone()),
+        ("BF.IMPORT n GOZERO bitmap BITS 1e3", bits.clone()),
+        ("BF.IMPORT n GOZERO bitmap BITS 9223372036854775807", bits),
+        ("BF.IMPORT n GOZERO bitmap BITS 1024 MAPS 0", maps.clone()),
+        ("BF.IMPORT n GOZERO bitmap BITS 1024 MAPS 257", maps),
+        ("BF.IMPORT n GOZERO bitmap BITS 1024 EXTRA 1", "ERR unknown option 'EXTRA'".into()),
+        (
+            "BF.IMPORT n GOZERO bitmap BITS 976",
+            bad("wrong length of the bitmap: it has more bits than the filter"),
+        ),
+        ("BF.IMPORT n GOZERO taken BITS 1024", WRONG_TYPE.into()),
+        ("BF.IMPORT n GOZERO other BITS 1024", WRONG_TYPE.into()),
+        ("BF.IMPORT n REDISSON text", arity.clone()),
+        ("BF.IMPORT n REDISSON text {text}:config CODEC", "ERR CODEC takes STRING, JSON or KRYO5".into()),
+        ("BF.IMPORT n REDISSON text {text}:config CODEC FST", "ERR CODEC takes STRING, JSON or KRYO5".into()),
+        ("BF.IMPORT n REDISSON text {text}:config BITS 3", "ERR unknown option 'BITS'".into()),
+        ("BF.IMPORT n REDISSON text missing", bad("impossible value of the field size")),
+        ("BF.IMPORT n REDISSON text {no}:config", bad("impossible value of the field hashIterations")),
+        ("BF.IMPORT n REDISSON text {bad}:config", bad("impossible value of the field size")),
+        ("BF.IMPORT n REDISSON text {much}:config", bad("impossible value of the field number of hashes")),
+        ("BF.IMPORT n REDISSON text bitmap", WRONG_TYPE.into()),
+        ("BF.IMPORT n REDISSON {text}:config {text}:config", WRONG_TYPE.into()),
+        ("BF.IMPORT n BLOOMV3 x y", arity.clone()),
+        ("BF.IMPORT n BLOOMV3 x", bad("wrong length of the bloom filter")),
+        ("BF.IMPORT n GUAVA x", bad("wrong length of the bloom filter")),
+        ("BF.IMPORT n GUAVA xxxxxxxxxxxxxx", bad("impossible value of the field strategy")),
+        ("BF.IMPORT n GUAVA x FUNNEL FLOAT", "ERR FUNNEL takes BYTES, UTF16, LONG or INT".into()),
+        ("BF.IMPORT n GUAVA x y", "ERR unknown option 'y'".into()),
+        ("BF.LOAD n", arity.clone()),
+        ("BF.LOAD n x", bad("impossible value of the field version")),
+        ("BF.LOAD n \u{1}", bad("wrong length of the payload")),
+        ("BF.IMPORT taken GOZERO bitmap BITS 1024", "ERR item exists".into()),
+        ("BF.IMPORT foreign GOZERO bitmap BITS 1024", "ERR item exists".into()),
+        ("BF.IMPORT other GOZERO bitmap BITS 1024", WRONG_TYPE.into()),
+        ("BF.IMPORT bitmap GOZERO bitmap BITS 1024", WRONG_TYPE.into()),
+        ("BF.RESERVE foreign 0.01 100", "ERR item exists".into()),
+        ("BF.DEL foreign a", NOT_NATIVE.into()),
+        ("BF.MDEL foreign a b", NOT_NATIVE.into()),
+        ("BF.COUNT foreign a", NOT_NATIVE.into()),
+        ("BF.AGE foreign a", NOT_NATIVE.into()),
+        ("BF.CLEAR foreign", NOT_NATIVE.into()),
+        ("BF.ROTATE foreign", NOT_NATIVE.into()),
+        ("BF.RESERVE n 0.01 100 LIKE foreign", NOT_NATIVE.into()),
+        ("BF.INFO foreign NONSENSE", "Invalid information value".into()),
+        ("CF.ADD foreign a", WRONG_TYPE.into()),
+        ("CF.SCANDUMP foreign 0", WRONG_TYPE.into()),
+        ("BF.LOADCHUNK foreign 1 x", "ERR received bad data".into()),
+    ] {
+        assert_eq!(server.text(line), error, "{line}");
+        assert_eq!(server.take_replicated(), [""; 0], "{line}");
+    }
+    assert_eq!((server.line("CF.EXISTS foreign 1"), server.keys.borrow().len()), (NO, keys));
+    assert_eq!(server.events.take().len(), 0);
+
+    // A size is a number that somebody wrote: whether there is memory for it is asked before any is taken.
+    for line in [
+        "BF.IMPORT n GOZERO bitmap BITS 8796093022208",
+        "BF.IMPORT n REDISSON text {vast}:config",
+        "BF.IMPORT n GOZERO missing BITS 8796093022208",
+    ] {
+        let refused = server.text(line);
+        assert!(refused.starts_with("ERR Insufficient memory"), "{refused}");
+        assert!(refused.contains("the test is"), "it was tried: {refused}");
+    }
+    server.memory.set(Some(8));
+    for words in [[&b"BF.IMPORT"[..], b"n", b"GUAVA"], [b"BF.IMPORT", b"n", b"BLOOMV3"]] {
+        let blob = hex(if words[2] == b"GUAVA" { &GUAVA[..28] } else { BLOOM_V3 });
+        assert_eq!(server.run(&[&words[..], &[&blob]].concat()), Ok(Reply::Ok), "8 bytes are allowed");
+        server.keys.borrow_mut().remove(&b"n"[..]);
+    }
+    let refused = server.run(&[b"BF.LOAD", b"n", &hex(PAYLOAD)]).unwrap_err().to_string();
+    assert!(refused.starts_with("ERR Insufficient memory"), "{refused}");
+}
+
+/// Adds, and what of them goes to replicas.
+#[test]
+fn adds_replicate_what_changed() {
+    let server = FakeServer::default();
+    server.put("k", golden::foreign("foreign-redisson"));
+    assert_eq!((server.line("BF.ADD k new"), server.line("BF.ADD k new")), (YES, NO));
+    assert_eq!((server.line("BF.ADDNX k newer"), server.line("BF.ADDNX k newer")), (YES, NO));
+    assert_eq!(server.take_replicated(), ["BF.ADD k new", "BF.ADD k newer"]);
+    let Ok(Reply::Answers(answers)) = server.line("BF.MADD k new a b a") else { panic!() };
+    assert_eq!(answers.answers[..], [Answer::No, Answer::Yes, Answer::Yes, Answer::No]);
+    assert_eq!(server.take_replicated(), ["BF.MADD k a b"]);
+    let Ok(Reply::Answers(answers)) = server.line("BF.INSERT k CAPACITY 7 NOCREATE ITEMS a c") else {
+        panic!()
+    };
+    assert_eq!(answers.answers[..], [Answer::No, Answer::Yes]);
+    assert_eq!(server.take_replicated(), ["BF.MADD k c"]);
+    let Ok(Reply::Answers(answers)) = server.line("BF.MEXISTS k a d c") else { panic!() };
+    assert_eq!(answers.answers[..], [Answer::Yes, Answer::No, Answer::Yes]);
+    assert_eq!(server.take_replicated(), [""; 0]);
+    assert_eq!(server.events.take(), [c"bf.add"; 4]);
+
+    // One item that the original cannot have had does not keep the others out.
+    let Ok(Reply::Answers(answers)) = server.run(&[b"BF.MADD", b"k", b"d", b"\xff", b"e"]) else { panic!() };
+    assert_eq!(answers.answers[..], [Answer::Yes, Answer::Refused, Answer::Yes]);
+    assert_eq!(answers.error.unwrap().to_string(), "ERR the items of this filter are text in UTF-8");
+    assert_eq!(server.take_replicated(), ["BF.MADD k d e"]);
+    assert_eq!(server.run(&[b"BF.EXISTS", b"k", b"\xff"]), NO);
+    let refused = server.run(&[b"BF.ADD", b"k", b"\xff"]).unwrap_err().to_string();
+    assert_eq!(refused, "ERR the items of this filter are text in UTF-8");
+    let blob = hex(GUAVA);
+    for (funnel, item, takes) in
+        [("LONG", "9223372036854775808", "integers of 64 bits"), ("INT", "2147483648", "integers of 32 bits")]
+    {
+        server
+            .run(&[b"BF.IMPORT", funnel.as_bytes(), b"GUAVA", &blob, b"FUNNEL", funnel.as_bytes()])
+            .unwrap();
+        let text = server.text(&format!("BF.ADD {funnel} {item}"));
+        assert_eq!(text, format!("ERR the items of this filter are {takes}"));
+        assert_eq!(server.line(&format!("BF.ADD {funnel} -7")), YES);
+        assert_eq!(server.line(&format!("BF.EXISTS {funnel} -7")), YES);
+    }
+}
+
+/// RedisBloom's head begins with the number of items. What it says is no reason to take it for a head of ours: a replica,
+/// or whoever replays an append-only file, would lose the filter.
+#[test]
+fn a_number_of_items_that_is_our_magic() {
+    let server = FakeServer::default();
+    let mut head = hex(REDISBLOOM);
+    let chunk = hex("0020008010004000");
+    for (high, key) in
+        [(0u32, "none"), (1, "version"), (u32::from_le_bytes([1, 5, 0, 0]), "version and kind")]
+    {
+        let items = u64::from(high) << 32 | u64::from(u32::from_le_bytes(*b"BLMY"));
+        head[..8].copy_from_slice(&items.to_le_bytes());
+        head[36..44].copy_from_slice(&items.to_le_bytes());
+        assert_eq!(server.run(&[b"BF.LOADCHUNK", key.as_bytes(), b"1", &head]), Ok(Reply::Ok), "{key}");
+        assert_eq!(server.run(&[b"BF.LOADCHUNK", key.as_bytes(), b"9", &chunk]), Ok(Reply::Ok), "{key}");
+        let (dumped, replica) = (server.dump(key), FakeServer::default());
+        for words in server.replicated.take() {
+            replica.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
+        }
+        assert!(replica.dump(key) == dumped, "{key}");
+    }
+}
+
+/// RedisBloom's replies about RedisBloom's filter.
+#[test]
+fn info_of_redisblooms_filter_is_its_own() {
+    let server = FakeServer::default();
+    let head = hex(REDISBLOOM);
+    assert_eq!(server.run(&[b"BF.LOADCHUNK", b"k", b"1", &head]), Ok(Reply::Ok));
+    assert_eq!(server.line("BF.EXISTS k user:42"), NO, "nobody sees half a filter");
+    assert_eq!(server.run(&[b"BF.LOADCHUNK", b"k", b"9", &hex("0020008010004000")]), Ok(Reply::Ok));
+    assert_eq!(server.line("BF.EXISTS k user:42"), YES);
+    let Ok(Reply::Map(info)) = server.line("BF.INFO k") else { panic!() };
+    let info: BTreeMap<_, _> = info.into_iter().collect();
+    assert_eq!(info["Capacity"], Reply::Integer(3));
+    assert_eq!(info["Number of filters"], Reply::Integer(1));
+    assert_eq!(info["Number of items inserted"], Reply::Integer(1));
+    assert_eq!(info["Expansion rate"], Reply::Integer(2));
+    assert_eq!(
+        server.line("BF.INFO k ITEMS"),
+        Ok(Reply::Entry("Number of items inserted", Box::new(Reply::Integer(1))))
+    );
+    let line = |text: &str| Reply::Bulk(text.as_bytes().to_vec());
+    assert_eq!(
+        server.line("BF.DEBUG k"),
+        Ok(Reply::Array(vec![
+            line("size:1"),
+            line("bytes:8 bits:64 hashes:4 hashwidth:64 capacity:3 size:1 ratio:0.1")
+        ]))
+    );
+    // SCANDUMP gives back what LOADCHUNK took.
+    assert_eq!(
+        server.line("BF.SCANDUMP k 0"),
+        Ok(Reply::Array(vec![Reply::Integer(1), Reply::Bulk(head.clone())]))
+    );
+    assert_eq!(
+        server.line("BF.SCANDUMP k 1"),
+        Ok(Reply::Array(vec![Reply::Integer(9), Reply::Bulk(hex("0020008010004000"))]))
+    );
+    assert_eq!(
+        server.line("BF.SCANDUMP k 9"),
+        Ok(Reply::Array(vec![Reply::Integer(0), Reply::Bulk(vec![])]))
+    );
+    let sent = server.replicated.take();
+    assert_eq!(sent.len(), 2);
+    assert_eq!(sent[0][2..], [b"1".to_vec(), head.clone()]);
+    assert_eq!(sent[1][2..], [b"9".to_vec(), hex("0020008010004000")]);
+
+    // Versions up to 2.2.6 wrote the head with iterator 0 into their append-only files.
+    assert_eq!(server.run(&[b"BF.LOADCHUNK", b"old", b"0", &head]), Ok(Reply::Ok));
+    assert_eq!(server.run(&[b"BF.LOADCHUNK", b"old", b"9", &hex("0020008010004000")]), Ok(Reply::Ok));
+    assert_eq!(server.dump("old"), server.dump("k"));
+    for (iterator, data, error) in [
+        ("0", "ff", "ERR not found"),
+        ("1", "ff", "ERR received bad data"),
+        ("9", "ff", "ERR not found"),
+        ("-1", "ff", "ERR not found"),
+        ("x", "ff", "ERR Second argument must be numeric"),
+    ] {
+        let refused = server.run(&[b"BF.LOADCHUNK", b"n", iterator.as_bytes(), &hex(data)]);
+        assert_eq!(refused.unwrap_err().to_string(), error, "{iterator}");
+    }
+    server.run(&[b"BF.LOADCHUNK", b"n", b"1", &head]).unwrap();
+    for (iterator, data) in [("0", "ff"), ("9", ""), ("9", "ffffffffffffffffff"), ("10", "ff"), ("2", "ffff")]
+    {
+        let refused = server.run(&[b"BF.LOADCHUNK", b"n", iterator.as_bytes(), &hex(data)]).unwrap_err();
+        assert!(refused.to_string().starts_with("ERR received bad data: "), "{iterator}: {refused}");
+    }
+    assert!(server.run(&[b"CF.LOADCHUNK", b"n", b"9", &hex("00")]).is_err());
+    // In any order.
+    server.run(&[b"BF.LOADCHUNK", b"n", b"9", &hex("10004000")]).unwrap();
+    server.run(&[b"BF.LOADCHUNK", b"n", b"5", &hex("00200080")]).unwrap();
+    assert_eq!(server.dump("n"), server.dump("k"));
+}
+
+/// All that BF.INFO FULL says is about the bits that a probe can fall on, though a file may have others behind them.
+#[test]
+fn a_fill_is_at_most_1() {
+    let server = FakeServer::default();
+    // A filter of 48 bits in a bitset of 128, all of them set.
+    let blob = [hex("0000000000000030 0000000000000004 0000000000000080"), vec![0xFF; 16]].concat();
+    server.run(&[b"BF.IMPORT", b"k", b"BLOOMV3", &blob]).unwrap();
+    let Ok(Reply::Map(info)) = server.line("BF.INFO k FULL") else { panic!() };
+    let info: BTreeMap<_, _> = info.into_iter().collect();
+    assert_eq!((&info["Fill"], &info["Error rate now"]), (&Reply::Double(1.0), &Reply::Double(1.0)));
+    let Reply::Array(layers) = &info["Layers"] else { panic!() };
+    let Reply::Map(layer) = &layers[0] else { panic!() };
+    assert!(layer.contains(&("Fill", Reply::Double(1.0))), "{layer:?}");
+}
+
+/// Growth asks for memory first; a refusal leaves the filter as it was, and what has room goes on.
+#[test]
+fn growth_is_refused_where_there_is_no_memory() {
+    let server = FakeServer::default();
+    server.put("k", golden::foreign("foreign-redisbloom"));
+    let mut i = 0;
+    let size = || server.text("BF.INFO k FILTERS");
+    let filters = size();
+    while size() == filters {
+        server.line(&format!("BF.ADD k member:{i}")).unwrap();
+        i += 1;
+    }
+    let full = loop {
+        let before = server.dump("k");
+        server.memory.set(Some(8));
+        let refused = server.text(&format!("BF.ADD k other:{i}"));
+        server.memory.set(None);
+        if refused.starts_with("ERR problem inserting into filter: ") {
+            assert!(refused.contains("Insufficient memory"), "{refused}");
+            assert_eq!(server.dump("k"), before);
+            break i;
+        }
+        i += 1;
+    };
+    server.take_replicated();
+    server.memory.set(Some(8));
+    let Ok(Reply::Answers(answers)) = server.line(&format!("BF.MADD k other:{full} member:0")) else {
+        panic!()
+    };
+    assert_eq!(answers.answers[..], [Answer::Refused, Answer::No]);
+    assert_eq!(server.take_replicated(), [""; 0]);
+    server.memory.set(None);
+    assert_eq!(server.line(&format!("BF.ADD k other:{full}")), YES);
+    assert_eq!(server.take_replicated(), [format!("BF.ADD k other:{full}")]);
+
+    // One of fixed capacity ends the command.
+    let mut fixed = hex(REDISBLOOM);
+    fixed[..8].fill(0);
+    fixed[12] |= 8;
+    fixed[36..44].fill(0);
+    server.run(&[b"BF.LOADCHUNK", b"fixed", b"1", &fixed]).unwrap();
+    server.run(&[b"BF.LOADCHUNK", b"fixed", b"9", &[0; 8]]).unwrap();
+    let Ok(Reply::Answers(answers)) = server.line("BF.MADD fixed a b c d e f") else { panic!() };
+    assert_eq!(answers.answers[..], [Answer::Yes, Answer::Yes, Answer::Yes, Answer::Refused]);
+    assert_eq!(answers.error.unwrap().to_string(), "ERR non scaling filter is full");
+    assert_eq!(server.text("BF.ADD fixed d"), "ERR non scaling filter is full");
+    assert_eq!(server.line("BF.ADD fixed a"), NO, "it is there");
+    assert_eq!(server.text("BF.INFO fixed EXPANSION"), "Entry(\"Expansion rate\", Null)");
+}
+
+/// Every kind of filter moves in pieces, by SCANDUMP and LOADCHUNK, and becomes a key with the last.
+#[test]
+fn filters_move_in_pieces() {
+    for (recipe, _) in golden::FOREIGN {
+        let server = FakeServer::default();
+        server.put("source", golden::foreign(recipe));
+        let (mut iterator, mut pieces) = (0, 0);
+        loop {
+            let Ok(Reply::Array(reply)) = server.line(&format!("BF.SCANDUMP source {iterator}")) else {
+                panic!()
+            };
+            let [Reply::Integer(next), Reply::Bulk(piece)] = &reply[..] else { panic!() };
+            if *next == 0 {
+                assert!(piece.is_empty());
+                break;
+            }
+            assert!(!server.keys.borrow().contains_key(&b"copy"[..]), "{recipe}: too early");
+            let text = next.to_string();
+            assert!(server.run(&[b"CF.LOADCHUNK", b"copy", text.as_bytes(), piece]).is_err());
+            assert_eq!(
+                server.run(&[b"BF.LOADCHUNK", b"copy", text.as_bytes(), piece]),
+                Ok(Reply::Ok),
+                "{recipe}"
+            );
+            (iterator, pieces) = (*next, pieces + 1);
+        }
+        assert_eq!(server.dump("copy"), server.dump("source"), "{recipe}");
+        assert_eq!(server.replicated.take().len(), pieces, "{recipe}: every piece, at once");
+    }
+}
+
+/// Random commands on a primary, their effects on a replica with another configuration and no memory: equal bit for bit.
+#[test]
+fn a_replica_that_obeys_ends_equal() {
+    let mut grown = 0;
+    for seed in 0..30 {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let (primary, replica) = (sources(), FakeServer::default());
+        replica.obeys.set(true);
+        replica.memory.set(Some(1));
+        let obey = |primary: &FakeServer| {
+            for effect in primary.replicated.take() {
+                let words: Vec<&[u8]> = effect.iter().map(Vec::as_slice).collect();
+                replica.run(&words).unwrap_or_else(|error| panic!("seed {seed}: {effect:?}: {error}"));
+            }
+        };
+        let mut keys = vec!["zero", "valkey", "native"];
+        primary.line("BF.IMPORT zero GOZERO bitmap BITS 1024").unwrap();
+        primary.run(&[b"BF.LOAD", b"valkey", &hex(PAYLOAD)]).unwrap();
+        for (recipe, _) in golden::FOREIGN {
+            primary.put("source", golden::foreign(recipe));
+            let mut pieces = Vec::new();
+            if let Content::Filter(value) = &*primary.keys.borrow()[&b"source"[..]].borrow() {
+                let encoder = Encoder::new(value);
+                pieces.push((1, encoder.head().to_vec()));
+                encoder.chunks(|end, chunk| pieces.push((end + 1, chunk.to_vec())));
+            }
+            for (iterator, piece) in pieces {
+                let iterator = iterator.to_string();
+                primary.run(&[b"BF.LOADCHUNK", recipe.as_bytes(), iterator.as_bytes(), &piece]).unwrap();
+            }
+            keys.push(recipe);
+        }
+        obey(&primary);
+        let before: Vec<_> = keys.iter().map(|key| primary.text(&format!("BF.INFO {key} FILTERS"))).collect();
+        for _ in 0..400 {
+            let key = keys[random.random_range(0..keys.len())];
+            let verb = ["ADD", "ADDNX", "MADD", "INSERT", "DEL", "MEXISTS"][random.random_range(0..6)];
+            let count =
+                if matches!(verb, "MADD" | "INSERT" | "MEXISTS") { random.random_range(1..20) } else { 1 };
+            let mut words = vec![format!("BF.{verb}").into_bytes(), key.into()];
+            if verb == "INSERT" {
+                words.push(b"ITEMS".to_vec());
+            }
+            for _ in 0..count {
+                let number: u16 = random.random_range(0..2000);
+                // Some are no text.
+                words.push(if random.random_bool(0.1) {
+                    vec![0xFF; 3]
+                } else {
+                    number.to_string().into_bytes()
+                });
+            }
+            primary.memory.set(random.random_bool(0.1).then_some(8));
+            let _ = primary.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>());
+            obey(&primary);
+        }
+        let after: Vec<_> = keys.iter().map(|key| primary.text(&format!("BF.INFO {key} FILTERS"))).collect();
+        grown += before.iter().zip(&after).filter(|(before, after)| before != after).count();
+        for key in keys.into_iter().filter(|key| primary.keys.borrow().contains_key(key.as_bytes())) {
+            assert_eq!(primary.dump(key), replica.dump(key), "seed {seed}, {key}");
+        }
+    }
+    assert!(grown > 60, "it would show little otherwise: {grown}");
+}

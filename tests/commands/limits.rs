@@ -1,0 +1,133 @@
+//! What one client may ask for: the items of a command, the numbers of a reservation, and filters that are being loaded.
+
+use crate::support::fake_server::FakeServer;
+use crate::support::internals::command::{Reply, TABLE};
+use crate::support::internals::config::Settings;
+
+/// A command with so many items.
+fn with_items(command: &str, count: usize) -> Vec<Vec<u8>> {
+    let mut words: Vec<Vec<u8>> = command.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+    if command.contains("PREFIXED") {
+        words.push([1, 0, 0, 0, b'x'].repeat(count));
+    } else if command.contains("FIXED") {
+        words.push(vec![b'x'; count]);
+    } else {
+        words.extend((0..count).map(|item| item.to_string().into_bytes()));
+    }
+    words
+}
+
+const MANY: [&str; 12] = [
+    "BF.MADD k",
+    "BF.INSERT k ITEMS",
+    "BF.MEXISTS k",
+    "BF.MTEST k",
+    "BF.MDEL k",
+    "BF.BULKADD k FIXED 1",
+    "BF.BULKADD k PREFIXED",
+    "BF.BULKTEST k FIXED 1",
+    "BF.BULKTEST k PREFIXED",
+    "CF.INSERT c ITEMS",
+    "CF.INSERTNX c ITEMS",
+    "CF.MEXISTS c",
+];
+
+#[test]
+fn every_command_with_items_is_limited() {
+    let limited = Settings { max_items_per_command: 1000, ..Settings::DEFAULT };
+    for command in MANY {
+        let run = |server: &FakeServer, count| {
+            let words = with_items(command, count);
+            server.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>())
+        };
+        let server = FakeServer::default();
+        server.settings.set(limited);
+        let why = run(&server, 1001).unwrap_err().to_string();
+        assert_eq!(why, "ERR the command has 1001 items, and max-items-per-command is 1000", "{command}");
+        assert!(server.keys.borrow().is_empty() && server.take_replicated().is_empty());
+        assert!(run(&server, 1000).is_ok(), "{command}");
+
+        // What a primary sends has been allowed there, and without a limit all is.
+        let replica = FakeServer::default();
+        replica.settings.set(limited);
+        replica.obeys.set(true);
+        assert!(run(&replica, 1001).is_ok(), "{command}");
+        assert!(run(&FakeServer::default(), 5000).is_ok(), "{command}");
+    }
+}
+
+/// The list above has every command that takes several items.
+#[test]
+fn no_command_with_items_is_forgotten() {
+    for entry in TABLE {
+        let takes_many = entry.arguments.iter().any(|argument| {
+            let name = argument.name;
+            argument.multiple && name == "item" || name == "blob" || name == "items"
+        });
+        let name = entry.name("bf").to_ascii_uppercase();
+        let listed = MANY.iter().any(|command| command.split(' ').next() == Some(&name));
+        assert!(!takes_many || listed, "{name}");
+    }
+}
+
+#[test]
+fn rates_and_capacities_are_taken_up_to_their_bounds() {
+    let server = FakeServer::default();
+    let why = |words: &str| {
+        let reply = server.line(&format!("BF.RESERVE k {words}"));
+        server.keys.borrow_mut().clear();
+        reply.err().map(|why| why.to_string())
+    };
+    assert_eq!(why("1e-12 100"), None);
+    assert_eq!(why("9.9e-13 100"), Some("ERR error rate must be at least 1e-12".into()));
+    let most = bloomery::limits::MAX_CAPACITY;
+    let memory = why(&format!("0.01 {most}")).unwrap();
+    assert!(memory.starts_with("ERR Insufficient memory to create filter: it takes "), "{memory}");
+    assert_eq!(why(&format!("0.01 {}", most + 1)), Some(format!("ERR capacity must be at most {most}")));
+}
+
+/// The head of an empty filter of 1 MiB or so.
+fn head() -> Vec<u8> {
+    let server = FakeServer::default();
+    server.line("BF.RESERVE k 0.01 700000").unwrap();
+    match server.line("BF.SCANDUMP k 0") {
+        Ok(Reply::Array(reply)) => match &reply[..] {
+            [_, Reply::Bulk(head)] => head.clone(),
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+const TOO_MANY: &str = "ERR too many filters are being loaded; finish those or wait five minutes";
+
+fn begin(server: &FakeServer, key: &str) -> Result<Reply, String> {
+    server.run(&[b"BF.LOADCHUNK", key.as_bytes(), b"1", &head()]).map_err(|why| why.to_string())
+}
+
+#[test]
+fn loads_that_wait_are_limited_in_number() {
+    let server = FakeServer::default();
+    for load in 0..64 {
+        begin(&server, &format!("k{load}")).unwrap();
+    }
+    assert_eq!(begin(&server, "one more"), Err(TOO_MANY.to_owned()));
+    begin(&server, "k7").unwrap(); // takes the place of the one that it begins anew
+    // A primary sends all pieces of a filter at once; a replica that refused them would drift.
+    server.obeys.set(true);
+    begin(&server, "one more").unwrap();
+}
+
+#[test]
+fn loads_that_wait_have_the_memory_of_one_filter() {
+    let server = FakeServer::default();
+    server.memory.set(Some(3 << 20));
+    for key in ["a", "b", "c"] {
+        begin(&server, key).unwrap();
+    }
+    assert_eq!(begin(&server, "d"), Err(TOO_MANY.to_owned()));
+    begin(&server, "a").unwrap();
+    server.memory.set(Some(1 << 10));
+    let why = begin(&server, "a").unwrap_err();
+    assert!(why.starts_with("ERR Insufficient memory to create filter: it takes "), "{why}");
+}

@@ -1,0 +1,16 @@
+//! Commands without a server: replies, refusals, what they replicate, and that a replica that obeys ends equal.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod algebra;
+mod bloom;
+mod bulk;
+mod cuckoo;
+mod feedback;
+mod foreign;
+#[cfg(not(feature = "module"))] // it counts allocations
+mod hot_path;
+mod limits;
+mod pair;
+mod rebuild;

@@ -1,0 +1,67 @@
+//! A primary whose effects a replica obeys.
+
+use crate::support::fake_server::{Content, FakeServer};
+use crate::support::internals::command::Reply;
+use bloomery::wire::{Decoder, Encoder};
+
+pub(crate) struct Pair {
+    pub(crate) primary: FakeServer,
+    pub(crate) replica: FakeServer,
+}
+
+impl Pair {
+    pub(crate) fn new() -> Pair {
+        let pair = Pair { primary: FakeServer::default(), replica: FakeServer::default() };
+        pair.replica.obeys.set(true);
+        // A replica asks neither for memory nor for its limits.
+        pair.replica.memory.set(Some(1));
+        pair.replica.is_out_of_memory.set(true);
+        pair
+    }
+
+    /// Lets the replica follow, and compares every key bit for bit, the shadows of rebuilds
+    /// included. Gives what was sent.
+    pub(crate) fn follow(&self) -> Vec<String> {
+        let effects = self.primary.replicated.take();
+        let line = |words: &Vec<Vec<u8>>| String::from_utf8_lossy(&words.join(&b' ')).into_owned();
+        let lines: Vec<String> = effects.iter().map(line).collect();
+        for effect in &effects {
+            let words: Vec<&[u8]> = effect.iter().map(Vec::as_slice).collect();
+            self.replica.run(&words).unwrap_or_else(|error| panic!("{}: {error}", lines.join("\n")));
+        }
+        let expected = dumps(&self.primary);
+        assert!(expected == dumps(&self.replica), "{lines:?}");
+        expected.iter().for_each(|(key, _)| must_survive_the_wire(&self.primary, key));
+        lines
+    }
+}
+
+/// The wire forms of all filters, with their keys.
+pub(crate) fn dumps(server: &FakeServer) -> Vec<(String, Vec<u8>)> {
+    let keys = server.keys.borrow();
+    let filters = keys.iter().filter(|(_, content)| matches!(&*content.borrow(), Content::Filter(_)));
+    let names = filters.map(|(key, _)| String::from_utf8(key.clone()).expect("a name"));
+    names.map(|key| (key.clone(), server.dump(&key))).collect()
+}
+
+/// What the key holds, written and read again, is the same.
+pub(crate) fn must_survive_the_wire(server: &FakeServer, key: &str) {
+    let filter = server.copy(key);
+    let bytes = Encoder::native(&filter).to_vec();
+    let read = Decoder::read(&bytes).unwrap_or_else(|why| panic!("{key}: {why}"));
+    assert!(Encoder::native(&read).to_vec() == bytes, "{key}");
+    assert_eq!(read.rebuild().is_some(), filter.rebuild().is_some());
+}
+
+/// Adds `prefix0`, `prefix1`, …
+pub(crate) fn add(server: &FakeServer, key: &str, prefix: &str, count: usize) {
+    for item in 0..count {
+        server.line(&format!("BF.ADD {key} {prefix}{item}")).unwrap();
+    }
+}
+
+/// How many of these items test positive.
+pub(crate) fn found(server: &FakeServer, key: &str, prefix: &str, count: usize) -> usize {
+    let yes = |item: &usize| server.line(&format!("BF.EXISTS {key} {prefix}{item}")) == Ok(Reply::Bool(true));
+    (0..count).filter(yes).count()
+}

@@ -1,0 +1,470 @@
+//! BF.REBUILD without a server: what goes to the live filter and what to its shadow, what is replicated, that a replica
+//! ends equal bit for bit in every phase, that both survive the wire, and what is refused with nothing changed.
+
+use super::pair::{Pair, add, found};
+use crate::support::fake_server::FakeServer;
+use crate::support::golden;
+use crate::support::internals::command::{CommandError, Reply};
+use crate::support::kinds::RESERVE_OPTIONS;
+
+const OK: Result<Reply, CommandError> = Ok(Reply::Ok);
+const YES: Result<Reply, CommandError> = Ok(Reply::Bool(true));
+const NO: Result<Reply, CommandError> = Ok(Reply::Bool(false));
+const RUNNING: &str =
+    "ERR the filter is being rebuilt; BF.REBUILD key COMMIT or BF.REBUILD key ABORT ends that first";
+const NONE: &str = "ERR no rebuild is running; BF.REBUILD key BEGIN begins one";
+
+fn status(server: &FakeServer, key: &str, name: &str) -> Reply {
+    let Ok(Reply::Map(fields)) = server.line(&format!("BF.REBUILD {key} STATUS")) else { panic!() };
+    fields.into_iter().find(|(field, _)| *field == name).map_or(Reply::Null, |(_, value)| value)
+}
+
+fn full(server: &FakeServer, key: &str, name: &str) -> Reply {
+    let Ok(Reply::Map(fields)) = server.line(&format!("BF.INFO {key} FULL")) else { panic!() };
+    fields.into_iter().find(|(field, _)| *field == name).map_or(Reply::Null, |(_, value)| value)
+}
+
+#[test]
+fn every_family_is_rebuilt_and_replicas_agree_in_every_phase() {
+    for options in RESERVE_OPTIONS {
+        let pair = Pair::new();
+        let server = &pair.primary;
+        server.now_ms.set(10_000);
+        server.line(&format!("BF.RESERVE k 0.001 500 {options}")).unwrap();
+        add(server, "k", "old", 50);
+        add(server, "k", "gone", 50);
+        pair.follow();
+        server.events.take();
+        assert_eq!(server.line("BF.REBUILD k BEGIN"), OK, "{options}");
+        assert_eq!(server.events.take(), [c"bf.rebuild.begin"]);
+        let sent = pair.follow();
+        assert!(sent[0].starts_with("BF.REBUILD k BEGIN ERROR 0.001 CAPACITY 500 "), "{sent:?}");
+        // The live filter answers, and nobody else.
+        assert_eq!(found(server, "k", "old", 50), 50);
+        assert_eq!(status(server, "k", "Number of items inserted"), Reply::Integer(0));
+        assert_eq!(status(server, "k", "Kind"), full(server, "k", "Kind"));
+        // Adds go to both, also those of items that the live filter has.
+        add(server, "k", "new", 30);
+        server.line("BF.MADD k new30 new31 old0").unwrap();
+        server.line("BF.INSERT k ITEMS new32 old1").unwrap();
+        server.line("BF.ADDNX k new33").unwrap();
+        server.line("BF.ADDNX k old2").unwrap();
+        server.run(&[b"BF.BULKADD", b"k", b"FIXED", b"4", b"new4old3"]).unwrap();
+        assert_eq!(status(server, "k", "Number of items inserted"), Reply::Integer(38), "{options}");
+        pair.follow();
+        // Backfilling goes to the shadow alone.
+        let live = full(server, "k", "Cells set");
+        assert_eq!(server.line("BF.REBUILD k ADD old4 old5 back1"), OK);
+        assert_eq!(server.events.take().last(), Some(&c"bf.rebuild.add"));
+        assert_eq!(full(server, "k", "Cells set"), live);
+        assert_eq!(pair.follow(), ["BF.REBUILD k ADD old4 old5 back1"]);
+        for item in 6..50 {
+            server.line(&format!("BF.REBUILD k ADD old{item}")).unwrap();
+        }
+        pair.follow();
+        assert_eq!(server.line("BF.REBUILD k COMMIT"), OK);
+        assert_eq!(server.events.take().last(), Some(&c"bf.rebuild.commit"));
+        assert_eq!(pair.follow(), ["BF.REBUILD k COMMIT"]);
+        assert!(server.retired.get() > 0);
+        // All that was added or backfilled, and nothing else.
+        assert_eq!(found(server, "k", "old", 50), 50, "{options}");
+        assert_eq!(found(server, "k", "new", 34), 34);
+        assert_eq!(found(server, "k", "back", 2), 1);
+        assert!(found(server, "k", "gone", 50) < 5, "{options}");
+        assert_eq!(server.text("BF.REBUILD k COMMIT"), NONE);
+        add(server, "k", "later", 3);
+        pair.follow();
+    }
+}
+
+#[test]
+fn an_abort_leaves_the_live_filter_as_it_is() {
+    let pair = Pair::new();
+    let server = &pair.primary;
+    server.line("BF.RESERVE k 0.01 100").unwrap();
+    server.line("BF.REBUILD k BEGIN CAPACITY 1000000").unwrap();
+    add(server, "k", "a", 20);
+    pair.follow();
+    assert_eq!(server.line("BF.REBUILD k ABORT"), OK);
+    assert_eq!(server.events.take().last(), Some(&c"bf.rebuild.abort"));
+    assert_eq!(pair.follow(), ["BF.REBUILD k ABORT"]);
+    assert_eq!(found(server, "k", "a", 20), 20);
+    assert_eq!(full(server, "k", "Capacity"), Reply::Integer(100));
+    assert_eq!(status(server, "k", "Status"), Reply::from("none"));
+    for verb in ["ADD x", "COMMIT", "ABORT"] {
+        assert_eq!(server.text(&format!("BF.REBUILD k {verb}")), NONE);
+    }
+    assert!(server.replicated.take().is_empty());
+}
+
+#[test]
+fn a_rebuild_may_change_every_parameter_and_defaults_to_what_was_needed() {
+    let pair = Pair::new();
+    let server = &pair.primary;
+    // A filter that takes all, with three times as many items as it was made for.
+    server.line("BF.RESERVE k 0.01 100 ONFULL SATURATE LAYOUT CLASSIC").unwrap();
+    add(server, "k", "a", 300);
+    server.line("BF.REBUILD k BEGIN").unwrap();
+    let Reply::Integer(capacity) = status(server, "k", "Capacity") else { panic!() };
+    assert!((250..400).contains(&capacity), "{capacity}");
+    let sent = pair.follow().pop().unwrap();
+    assert!(sent.contains("ONFULL SATURATE") && sent.contains("LAYOUT CLASSIC"), "{sent}");
+    server.line("BF.REBUILD k ABORT").unwrap();
+    // A chain becomes one layer of what all of its layers hold.
+    server.line("BF.RESERVE chain 0.01 50 EXPANSION 1").unwrap();
+    add(server, "chain", "a", 180);
+    server.line("BF.REBUILD chain BEGIN").unwrap();
+    assert_eq!(status(server, "chain", "Capacity"), Reply::Integer(200));
+    assert_eq!(status(server, "chain", "Number of filters"), Reply::Integer(1));
+    for (options, kind, field, value) in [
+        ("ERROR 0.5 CAPACITY 7", "fixed", "Capacity", Reply::Integer(7)),
+        ("COUNTING 8", "counting", "Bits per cell", Reply::Integer(8)),
+        ("WINDOW 4 EVERY 500", "window", "Rotates every ms", Reply::Integer(500)),
+        ("EXPANSION 3", "scaling", "Expansion rate", Reply::Integer(3)),
+        ("NONSCALING", "fixed", "Hash", Reply::from("XXH3")),
+        ("SHARDS 4 HASH SIPHASH LAYOUT BLOCKED", "fixed", "Shards", Reply::Integer(4)),
+    ] {
+        server.line("BF.RESERVE x 0.01 100 NONSCALING").unwrap();
+        server.line("BF.ADD x before").unwrap();
+        assert_eq!(server.line(&format!("BF.REBUILD x BEGIN {options}")), OK, "{options}");
+        pair.follow();
+        server.now_ms.set(server.now_ms.get() + 700);
+        server.line("BF.ADD x y").unwrap();
+        pair.follow();
+        server.line("BF.REBUILD x COMMIT").unwrap();
+        pair.follow();
+        assert_eq!(server.line("BF.EXISTS x y"), YES);
+        assert_eq!(server.line("BF.EXISTS x before"), NO);
+        assert_eq!((full(server, "x", "Kind"), full(server, "x", field)), (Reply::from(kind), value));
+        [server, &pair.replica].iter().for_each(|server| drop(server.keys.borrow_mut().remove(&b"x"[..])));
+    }
+}
+
+#[test]
+fn what_the_live_filter_refuses_the_shadow_never_sees() {
+    let pair = Pair::new();
+    let server = &pair.primary;
+    server.line("BF.RESERVE k 0.001 5 NONSCALING").unwrap();
+    server.line("BF.REBUILD k BEGIN CAPACITY 100").unwrap();
+    let Ok(Reply::Answers(answers)) = server.line("BF.MADD k a b c d e f g") else { panic!() };
+    assert_eq!((answers.answers.len(), answers.error), (6, Some(CommandError::Full)));
+    assert_eq!(server.line("BF.ADD k h"), Err(CommandError::Full));
+    assert!(server.run(&[b"BF.BULKADD", b"k", b"FIXED", b"1", b"axb"]).is_err());
+    assert_eq!(status(server, "k", "Number of items inserted"), Reply::Integer(5));
+    let sent = pair.follow();
+    assert_eq!(sent.last().unwrap(), "BF.MADD k a b c d e");
+    // One that the live filter has, by whatever way, goes in.
+    server.line("BF.REBUILD k ABORT").unwrap();
+    server.line("BF.REBUILD k BEGIN CAPACITY 100").unwrap();
+    assert!(server.run(&[b"BF.BULKADD", b"k", b"FIXED", b"1", b"abx"]).is_err());
+    assert_eq!(status(server, "k", "Number of items inserted"), Reply::Integer(2));
+    assert_eq!(pair.follow().pop().unwrap(), "BF.BULKADD k FIXED 1 ab");
+    // It changed the shadow alone, and is replicated for that.
+    assert_eq!(server.line("BF.ADD k c"), NO);
+    assert_eq!(pair.follow(), ["BF.ADD k c"]);
+    // Now it changes neither.
+    assert_eq!(server.line("BF.ADD k c"), NO);
+    assert!(pair.follow().is_empty());
+}
+
+#[test]
+fn an_addnx_counts_once_in_either_filter() {
+    let pair = Pair::new();
+    let server = &pair.primary;
+    server.line("BF.RESERVE k 0.0001 100 COUNTING").unwrap();
+    server.line("BF.ADD k a").unwrap();
+    server.line("BF.REBUILD k BEGIN").unwrap();
+    assert_eq!(server.line("BF.ADDNX k a"), NO);
+    assert_eq!(server.line("BF.ADDNX k a"), NO);
+    assert_eq!(server.line("BF.ADDNX k b"), YES);
+    let sent = pair.follow();
+    assert_eq!(sent[sent.len() - 2..], ["BF.ADDNX k a", "BF.ADDNX k b"]);
+    assert_eq!(server.line("BF.COUNT k a"), Ok(Reply::Integer(1)));
+    server.line("BF.REBUILD k COMMIT").unwrap();
+    assert_eq!(server.line("BF.COUNT k a"), Ok(Reply::Integer(1)));
+    assert_eq!(server.line("BF.COUNT k b"), Ok(Reply::Integer(1)));
+}
+
+#[test]
+fn deletes_go_to_the_live_filter_and_are_counted() {
+    let pair = Pair::new();
+    let server = &pair.primary;
+    server.line("BF.RESERVE k 0.0001 100 COUNTING").unwrap();
+    add(server, "k", "a", 20);
+    server.line("BF.DEL k a19").unwrap();
+    server.line("BF.REBUILD k BEGIN").unwrap();
+    (0..19).for_each(|item| drop(server.line(&format!("BF.REBUILD k ADD a{item}")).unwrap()));
+    assert_eq!(server.line("BF.DEL k a0"), YES);
+    assert_eq!(server.line("BF.DEL k never"), NO);
+    server.line("BF.MDEL k a1 never a2").unwrap();
+    assert_eq!(status(server, "k", "Deletes missed"), Reply::Integer(3));
+    pair.follow();
+    assert_eq!(found(server, "k", "a", 20), 16);
+    server.line("BF.REBUILD k COMMIT").unwrap();
+    pair.follow();
+    // Those deleted meanwhile stay; no other is lost.
+    assert_eq!(found(server, "k", "a", 20), 19);
+}
+
+#[test]
+fn a_live_add_never_fails_because_of_the_shadow() {
+    let cases: [&[&str]; 4] = [&["BF.ADD k i4"], &["BF.MADD k i4 i5"], &["BF.INSERT k ITEMS i4 i5"], &[]];
+    for commands in cases {
+        let pair = Pair::new();
+        let server = &pair.primary;
+        server.line("BF.RESERVE k 0.01 100").unwrap();
+        server.line("BF.REBUILD k BEGIN CAPACITY 4 NONSCALING").unwrap();
+        add(server, "k", "i", 4);
+        pair.follow();
+        server.events.take();
+        if commands.is_empty() {
+            server.run(&[b"BF.BULKADD", b"k", b"FIXED", b"2", b"i4i5"]).unwrap();
+        }
+        commands.iter().for_each(|line| drop(server.line(line).unwrap()));
+        assert_eq!(found(server, "k", "i", 5), 5);
+        let sent = pair.follow();
+        assert_eq!(sent[0], "BF.REBUILD k ABORT");
+        assert_eq!(sent.len(), 2, "{sent:?}");
+        assert_eq!(server.events.take(), [c"bf.rebuild.abort", c"bf.add"]);
+        assert_eq!(
+            server.log.take(),
+            [
+                "the rebuild of the filter in 'k' has ended: its shadow took no more: non scaling filter is full"
+            ]
+        );
+        assert_eq!(
+            server.text("BF.REBUILD k COMMIT"),
+            format!("{NONE}. The last one ended because its shadow took no more: non scaling filter is full")
+        );
+        assert_eq!(status(server, "k", "Status"), Reply::from("none"));
+        assert_eq!(status(server, "k", "AbortedRebuilds because"), Reply::from("non scaling filter is full"));
+        // The next one begins with a clean sheet.
+        server.line("BF.REBUILD k BEGIN").unwrap();
+        server.line("BF.REBUILD k ABORT").unwrap();
+        assert_eq!(server.text("BF.REBUILD k ABORT"), NONE);
+    }
+}
+
+#[test]
+fn memory_is_asked_for_both_filters_together() {
+    let server = FakeServer::default();
+    server.line("BF.RESERVE k 0.01 1000 EXPANSION 1").unwrap();
+    add(&server, "k", "a", 10);
+    let Reply::Integer(size) = full(&server, "k", "Cells") else { panic!() };
+    let bytes = size as u64 / 8;
+    // Room for one, not for two.
+    server.memory.set(Some(bytes + bytes / 2));
+    assert!(server.text("BF.REBUILD k BEGIN").contains("Insufficient memory"));
+    assert_eq!(status(&server, "k", "Status"), Reply::from("none"));
+    // Room for two, and not for a shadow that grows: a backfill says so, and the rebuild stays.
+    server.memory.set(Some(2 * bytes + bytes / 2));
+    server.line("BF.REBUILD k BEGIN").unwrap();
+    let mut words = vec!["BF.REBUILD".to_owned(), "k".into(), "ADD".into()];
+    words.extend((0..2000).map(|item| format!("b{item}")));
+    let words: Vec<&[u8]> = words.iter().map(String::as_bytes).collect();
+    let error = server.run(&words).unwrap_err().to_string();
+    assert!(
+        error.contains("problem inserting into filter") && error.ends_with("of 2000 items went in"),
+        "{error}"
+    );
+    let Reply::Integer(items) = status(&server, "k", "Number of items inserted") else { panic!() };
+    assert!((900..=1000).contains(&items));
+    // An add ends it, and is not refused.
+    assert_eq!(server.line("BF.ADD k new"), YES);
+    assert_eq!(status(&server, "k", "Status"), Reply::from("none"));
+    server.is_out_of_memory.set(true);
+    let oom = "OOM command not allowed when used memory > 'maxmemory'.";
+    assert_eq!(server.text("BF.REBUILD k BEGIN"), oom);
+    server.is_out_of_memory.set(false);
+    server.line("BF.REBUILD k BEGIN CAPACITY 10").unwrap();
+    server.is_out_of_memory.set(true);
+    assert_eq!(server.text("BF.REBUILD k ADD a"), oom);
+    assert_eq!(server.line("BF.REBUILD k COMMIT"), OK);
+}
+
+#[test]
+fn windows_rotate_together() {
+    let pair = Pair::new();
+    let server = &pair.primary;
+    server.now_ms.set(1000);
+    server.line("BF.RESERVE k 0.001 100 WINDOW 3 EVERY 1000").unwrap();
+    server.now_ms.set(4500);
+    // The clock has moved since: that comes first.
+    server.line("BF.REBUILD k BEGIN WINDOW 5").unwrap();
+    let sent = pair.follow();
+    assert_eq!(sent[1], "BF.ROTATE k AT 3");
+    assert!(sent[2].contains("WINDOW 5") && sent[2].contains("EVERY 1000 SINCE"), "{sent:?}");
+    server.line("BF.ADD k a").unwrap();
+    server.now_ms.set(5500);
+    server.line("BF.ADD k b").unwrap();
+    server.line("BF.ROTATE k").unwrap();
+    let sent = pair.follow();
+    assert_eq!(sent, ["BF.ADD k a", "BF.ROTATE k AT 4", "BF.ADD k b", "BF.ROTATE k AT 5 MANUAL"]);
+    server.now_ms.set(6500);
+    server.line("BF.REBUILD k ADD c").unwrap();
+    assert_eq!(pair.follow(), ["BF.ROTATE k AT 6", "BF.REBUILD k ADD c"]);
+    let age = |server: &FakeServer, item: &str| server.line(&format!("BF.AGE k {item}")).unwrap();
+    assert_eq!([age(server, "a"), age(server, "b"), age(server, "c")], [-1, 2, -1].map(Reply::Integer));
+    server.line("BF.REBUILD k COMMIT").unwrap();
+    pair.follow();
+    assert_eq!([age(server, "a"), age(server, "b"), age(server, "c")], [3, 2, 0].map(Reply::Integer));
+    assert_eq!(full(server, "k", "Generation"), Reply::Integer(6));
+    // Nothing that the two could disagree on.
+    for options in ["WINDOW 3 EVERY 2000", "WINDOW 3 EVERY 1000 SINCE 5"] {
+        let text = server.text(&format!("BF.REBUILD k BEGIN {options}"));
+        assert!(text.contains("a window and its shadow rotate together"), "{text}");
+    }
+}
+
+#[test]
+fn what_would_pass_the_shadow_by_is_refused_and_sources_are_the_live_filter() {
+    let server = FakeServer::default();
+    server.line("BF.RESERVE k 0.01 100 NONSCALING").unwrap();
+    server.line("BF.ADD k live").unwrap();
+    for key in ["like", "other"] {
+        server.line(&format!("BF.RESERVE {key} 0.01 100 LIKE k")).unwrap();
+    }
+    server.line("BF.ADD like live").unwrap();
+    server.line("BF.REBUILD k BEGIN").unwrap();
+    server.line("BF.REBUILD k ADD shadow").unwrap();
+    server.replicated.take();
+    for line in [
+        "BF.REBUILD k BEGIN",
+        "BF.MERGE k other",
+        "BF.MERGE k k other",
+        "BF.INTERSECT k like other",
+        "BF.INTERSECT k k other",
+    ] {
+        assert_eq!(server.text(line), RUNNING, "{line}");
+    }
+    assert_eq!(server.text("BF.RESERVE k 0.01 100"), "ERR item exists");
+    assert_eq!(server.text("BF.IMPORT k BLOOMV3 x"), server.text("BF.IMPORT like BLOOMV3 x"));
+    assert!(server.text("BF.LOADCHUNK k 1 x").starts_with("ERR received bad data"));
+    assert!(server.replicated.take().is_empty() && server.events.take().last() == Some(&c"bf.rebuild.add"));
+    // As a source, and for whoever reads, it is the live filter.
+    assert_eq!(server.line("BF.EQUAL k like"), YES);
+    assert_eq!(server.line("BF.EQUAL like k"), YES);
+    assert_eq!(server.line("BF.SCANDUMP k 0"), server.line("BF.SCANDUMP like 0"));
+    assert_eq!(server.line("BF.MERGE other k"), OK);
+    assert_eq!(server.line("BF.INTERSECT both k like"), OK);
+    assert_eq!(server.line("BF.RESERVE third 0.01 100 LIKE k"), OK);
+    for key in ["other", "both"] {
+        assert_eq!(server.line(&format!("BF.EXISTS {key} live")), YES);
+        assert_eq!(server.line(&format!("BF.EXISTS {key} shadow")), NO);
+    }
+    assert_eq!(server.line("BF.MERGE new k"), OK);
+    assert_eq!(status(&server, "new", "Status"), Reply::from("none"));
+    // BF.CLEAR reaches both, and the rebuild goes on.
+    assert_eq!(server.line("BF.CLEAR k"), OK);
+    assert_eq!(status(&server, "k", "Number of items inserted"), Reply::Integer(0));
+    assert_eq!(server.line("BF.EXISTS k live"), NO);
+    server.replicated.take();
+    assert_eq!(server.line("BF.CLEAR k"), OK);
+    assert!(server.replicated.take().is_empty(), "nothing was left to clear");
+    server.line("BF.REBUILD k ADD shadow").unwrap();
+    server.replicated.take();
+    assert_eq!(server.line("BF.CLEAR k"), OK);
+    assert_eq!(server.take_replicated(), ["BF.CLEAR k"]);
+}
+
+/// Every kind of another system's filter becomes one of ours, with its items backfilled.
+#[test]
+fn other_systems_filters_are_rebuilt_into_ours() {
+    for (name, make) in golden::FOREIGN {
+        let pair = Pair::new();
+        let server = &pair.primary;
+        server.put("k", make());
+        pair.replica.put("k", make());
+        let origin = full(server, "k", "Origin");
+        // A number is an item that each of them can have.
+        let before = server.line("BF.EXISTS k 1234567");
+        assert_eq!(server.line("BF.REBUILD k BEGIN"), OK, "{name}");
+        let sent = pair.follow().pop().unwrap();
+        let grows = sent.contains("EXPANSION");
+        assert!(grows || sent.contains("ONFULL ERROR"), "{sent}");
+        assert_eq!(full(server, "k", "Origin"), origin, "the live one answers");
+        assert_eq!(server.line("BF.EXISTS k 1234567"), before);
+        let refused = server.line("BF.ADD k 42").is_err();
+        server.line("BF.MADD k 43 44").unwrap();
+        server.run(&[b"BF.BULKADD", b"k", b"FIXED", b"2", b"4546"]).ok();
+        server.line("BF.REBUILD k ADD 1234567 47").unwrap();
+        pair.follow();
+        assert_eq!(server.text("BF.CLEAR k"), server.text("BF.DEL k x"));
+        server.line("BF.REBUILD k COMMIT").unwrap();
+        pair.follow();
+        assert_eq!(full(server, "k", "Origin"), Reply::from("bloomery"));
+        for item in ["1234567", "47"].iter().chain(["42", "43", "44", "45", "46"].iter().filter(|_| !refused))
+        {
+            assert_eq!(server.line(&format!("BF.EXISTS k {item}")), YES, "{name}: {item}");
+        }
+        // And back, where it is aborted.
+        server.put("k", make());
+        let dump = server.dump("k");
+        server.line("BF.REBUILD k BEGIN COUNTING").unwrap();
+        server.line("BF.REBUILD k ABORT").unwrap();
+        assert!(server.dump("k") == dump, "{name}");
+    }
+}
+
+#[test]
+fn bad_input_is_refused_with_what_would_be_right() {
+    let server = FakeServer::default();
+    assert_eq!(server.text("BF.REBUILD k BEGIN"), "ERR not found");
+    assert_eq!(server.text("BF.REBUILD k STATUS"), "ERR not found");
+    assert_eq!(server.text("BF.REBUILD k COMMIT"), "ERR not found");
+    server.line("CF.RESERVE c 100").unwrap();
+    server.put("c2", golden::CUCKOOS[0].1());
+    server.line("BF.RESERVE k 0.01 100 NONSCALING").unwrap();
+    let wrong = "WRONGTYPE Operation against a key holding the wrong kind of value";
+    for line in ["BEGIN", "ADD x", "COMMIT", "ABORT", "STATUS"] {
+        assert_eq!(server.text(&format!("BF.REBUILD c {line}")), wrong, "{line}");
+    }
+    server.replicated.take();
+    for (rest, text) in [
+        ("START", "ERR BF.REBUILD takes BEGIN, ADD, COMMIT, ABORT or STATUS behind the key"),
+        ("ADD", "ERR wrong number of arguments"),
+        ("COMMIT now", "ERR wrong number of arguments"),
+        ("ABORT now", "ERR wrong number of arguments"),
+        ("STATUS now", "ERR wrong number of arguments"),
+        ("BEGIN CAPACITY", "ERR bad capacity"),
+        ("BEGIN CAPACITY none", "ERR bad capacity"),
+        ("BEGIN CAPACITY 0", "ERR capacity must be in the range [1, 1073741824]"),
+        ("BEGIN ERROR", "ERR bad error rate"),
+        ("BEGIN ERROR 2", "ERR error rate must be in the range (0.000000, 1.000000)"),
+        ("BEGIN NOW", "ERR unknown option 'NOW'"),
+        ("BEGIN LIKE k", "ERR a rebuild begins with the options of its own filter"),
+        ("BEGIN EVERY 5", "ERR EVERY belongs to WINDOW generations"),
+        ("BEGIN SHARDS 3", "ERR SHARDS takes a power of two from 1 to 1024"),
+    ] {
+        assert_eq!(server.text(&format!("BF.REBUILD k {rest}")), text);
+    }
+    assert!(server.replicated.take().is_empty());
+    assert_eq!(status(&server, "k", "Status"), Reply::from("none"));
+    assert_eq!(full(&server, "k", "Rebuild"), Reply::Null);
+    server.line("BF.REBUILD k BEGIN").unwrap();
+    let Reply::Map(fields) = full(&server, "k", "Rebuild") else { panic!() };
+    assert_eq!(Ok(Reply::Map(fields)), server.line("BF.REBUILD k STATUS"));
+    // A cuckoo command sees no cuckoo filter.
+    assert_eq!(server.text("CF.ADD k x"), wrong);
+}
+
+/// BF.BULKADD on several threads makes of both filters what one thread makes.
+#[test]
+fn bulk_adds_in_parallel_reach_both() {
+    let bytes: Vec<u8> = (0..20_000u32).flat_map(u32::to_le_bytes).collect();
+    let mut dumps = Vec::new();
+    for workers in [0, 3] {
+        let server = FakeServer::default();
+        server.workers.set(workers);
+        server.line("BF.RESERVE k 0.01 50000 NONSCALING SHARDS 8 SEED 1").unwrap();
+        server.line("BF.REBUILD k BEGIN SEED 2").unwrap();
+        let added = server.run(&[b"BF.BULKADD", b"k", b"FIXED", b"4", &bytes]).unwrap();
+        let Reply::Integer(added) = added else { panic!() };
+        assert!(added > 19_800);
+        dumps.push(server.dump("k"));
+        server.line("BF.REBUILD k COMMIT").unwrap();
+        let all = server.run(&[b"BF.BULKTEST", b"k", b"FIXED", b"4", &bytes, b"COUNT"]);
+        assert_eq!(all, Ok(Reply::Integer(20_000)));
+    }
+    assert!(dumps[0] == dumps[1]);
+}

@@ -1,0 +1,17 @@
+//! Filters of other systems: read, written and grown as their originals do it, and refused if they are damaged.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bits_and_blooms;
+mod every_system;
+mod go_zero;
+mod guava;
+#[cfg(not(feature = "module"))] // it counts allocations
+mod hostile;
+mod recorded;
+mod redisbloom;
+mod redisbloom_cuckoo;
+mod redisbloom_recorded;
+mod redisson;
+mod valkey_bloom;

@@ -1,0 +1,368 @@
+//! Laws of every kind of filter, and those of bits.
+
+use super::Case;
+use crate::support::naive::Naive;
+use crate::support::{add_all, filled, hash, refuses, seeded, summary, wire};
+use bloomery::filter::Window;
+use bloomery::{Added, Bloom, Cell, Error, Hits, ItemHash, Spec};
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+
+/// Adds what the filter takes: all but new items of a full filter that refuses them.
+fn add_what_fits(filter: &mut Bloom, items: &[u16]) -> Vec<u16> {
+    let taken = |item: &&u16| filter.add(hash(filter, **item)).is_ok();
+    items.iter().filter(taken).copied().collect()
+}
+
+/// Brings two chains to the same number of layers, without which they cannot be combined.
+fn align(a: &mut Bloom, b: &mut Bloom) {
+    while a.layers().len() < b.layers().len() {
+        a.grow().unwrap();
+    }
+    while b.layers().len() < a.layers().len() {
+        b.grow().unwrap();
+    }
+}
+
+/// What was added is there, and every answer to an add agrees with the test before it.
+pub(crate) fn no_false_negative(spec: &Spec, case: &Case) -> TestCaseResult {
+    let mut filter = Bloom::new(*spec).unwrap();
+    for item in &case.a {
+        let item = hash(&filter, *item);
+        let before = filter.contains(item);
+        match filter.add(item) {
+            Ok(Added { added, .. }) => {
+                prop_assert_eq!(added, !before);
+                prop_assert!(filter.contains(item));
+            }
+            Err(why) => prop_assert!(refuses(spec) && !before && why == Error::Full, "{}", why),
+        }
+    }
+    let mut filter = Bloom::new(*spec).unwrap();
+    for item in add_what_fits(&mut filter, &case.a) {
+        prop_assert!(filter.contains(hash(&filter, item)));
+    }
+    Ok(())
+}
+
+/// A second add says so; bits stay as they are, and counters change only while they can.
+pub(crate) fn a_duplicate_adds_nothing(spec: &Spec, case: &Case) -> TestCaseResult {
+    let mut filter = Bloom::new(*spec).unwrap();
+    for item in add_what_fits(&mut filter, &case.a) {
+        let item = hash(&filter, item);
+        let (before, items) = (wire::body(&filter), filter.items());
+        let again = filter.add(item).unwrap();
+        prop_assert!(!again.added);
+        prop_assert_eq!(filter.items(), items);
+        prop_assert_eq!(again.changed, wire::body(&filter) != before);
+        if spec.cell == Cell::Bit {
+            prop_assert!(!again.changed);
+        }
+    }
+    Ok(())
+}
+
+/// Afterwards the filter is as one that never held anything.
+pub(crate) fn clear_empties(spec: &Spec, case: &Case) -> TestCaseResult {
+    let mut filter = Bloom::new(*spec).unwrap();
+    add_what_fits(&mut filter, &case.a);
+    filter.clear().unwrap();
+    let fresh = Bloom::new(*spec).unwrap();
+    prop_assert_eq!(summary(&filter), summary(&fresh));
+    prop_assert_eq!(wire::encode(&filter), wire::encode(&fresh));
+    prop_assert!(case.a.iter().all(|item| !filter.contains(hash(&filter, *item))));
+    // And it works on as such.
+    let (mut filter, mut fresh) = (filter, fresh);
+    add_what_fits(&mut filter, &case.b);
+    add_what_fits(&mut fresh, &case.b);
+    prop_assert_eq!(wire::encode(&filter), wire::encode(&fresh));
+    Ok(())
+}
+
+/// The union has the items of both, and its number of items lies between what is sure and what is possible.
+pub(crate) fn union_is_a_superset(spec: &Spec, case: &Case) -> TestCaseResult {
+    let (mut a, mut b) = (Bloom::new(*spec).unwrap(), Bloom::new(*spec).unwrap());
+    let (in_a, in_b) = (add_what_fits(&mut a, &case.a), add_what_fits(&mut b, &case.b));
+    if a.layers().len() != b.layers().len() {
+        let before = wire::encode(&a);
+        prop_assert_eq!(a.union(&b), Err(Error::Mismatch));
+        prop_assert_eq!(wire::encode(&a), before);
+        align(&mut a, &mut b);
+    }
+    let other = wire::encode(&b);
+    let (mine, theirs) = (a.items(), b.items());
+    a.union(&b).unwrap();
+    for item in in_a.iter().chain(&in_b) {
+        prop_assert!(a.contains(hash(&a, *item)));
+    }
+    prop_assert!((mine.max(theirs)..=mine + theirs).contains(&a.items()));
+    prop_assert_eq!(wire::encode(&b), other);
+    let union = wire::body(&a);
+    a.union(&b).unwrap();
+    prop_assert!(spec.cell != Cell::Bit || wire::body(&a) == union, "union with a part changes nothing");
+    Ok(())
+}
+
+/// The intersection has the common items and nothing that only one of the two admitted to.
+pub(crate) fn intersection_keeps_the_common(spec: &Spec, case: &Case) -> TestCaseResult {
+    let (mut a, mut b) = (Bloom::new(*spec).unwrap(), Bloom::new(*spec).unwrap());
+    let (in_a, in_b) = (add_what_fits(&mut a, &case.a), add_what_fits(&mut b, &case.b));
+    align(&mut a, &mut b);
+    let before = a.snapshot().unwrap();
+    if a.layers().len() > 1 {
+        // An item may lie in different layers of the two, and would be lost.
+        prop_assert_eq!(a.intersect(&b), Err(Error::Mismatch));
+        prop_assert!(a.equal(&before));
+        return Ok(());
+    }
+    a.intersect(&b).unwrap();
+    for item in 0..240 {
+        let item_hash = hash(&a, item);
+        if in_a.contains(&item) && in_b.contains(&item) {
+            prop_assert!(a.contains(item_hash));
+        }
+        if a.contains(item_hash) {
+            prop_assert!(before.contains(item_hash) && b.contains(item_hash));
+        }
+    }
+    prop_assert!(a.items() <= before.items().min(b.items()));
+    Ok(())
+}
+
+/// `equal` says what the cells say, and congruence what hash, seed and shape say.
+pub(crate) fn equal_means_equal_cells(spec: &Spec, case: &Case) -> TestCaseResult {
+    let (mut a, mut b) = (Bloom::new(*spec).unwrap(), Bloom::new(*spec).unwrap());
+    add_what_fits(&mut a, &case.a);
+    add_what_fits(&mut b, &case.a);
+    prop_assert!(a.equal(&b) && b.equal(&a));
+    add_what_fits(&mut b, &case.b);
+    prop_assert_eq!(a.equal(&b), wire::body(&a) == wire::body(&b));
+    let stranger = Bloom::new(seeded(spec, !case.seed)).unwrap();
+    prop_assert!(!stranger.is_congruent(&Bloom::new(*spec).unwrap()));
+    let before = wire::encode(&a);
+    prop_assert_eq!(a.union(&stranger), Err(Error::Mismatch));
+    prop_assert_eq!(a.intersect(&stranger), Err(Error::Mismatch));
+    prop_assert_eq!(wire::encode(&a), before);
+    Ok(())
+}
+
+/// A copy is the same in all figures and cells, and neither sees what happens to the other.
+pub(crate) fn a_snapshot_is_equal_and_independent(spec: &Spec, case: &Case) -> TestCaseResult {
+    let mut filter = Bloom::new(*spec).unwrap();
+    add_what_fits(&mut filter, &case.a);
+    let mut copy = filter.snapshot().unwrap();
+    prop_assert!(copy.equal(&filter));
+    prop_assert_eq!(summary(&copy), summary(&filter));
+    let before = wire::encode(&filter);
+    prop_assert_eq!(&wire::encode(&copy), &before);
+    add_what_fits(&mut copy, &case.b);
+    prop_assert_eq!(&wire::encode(&filter), &before);
+    let after = wire::encode(&copy);
+    filter.clear().unwrap();
+    prop_assert_eq!(wire::encode(&copy), after);
+    Ok(())
+}
+
+/// A reader says what the filter says, of what was added before it was made and of what is added to those layers after.
+pub(crate) fn a_reader_answers_the_same(spec: &Spec, case: &Case) -> TestCaseResult {
+    let mut filter = Bloom::new(*spec).unwrap();
+    add_what_fits(&mut filter, &case.a);
+    let reader = filter.reader();
+    for item in 0..240 {
+        let item = hash(&filter, item);
+        prop_assert_eq!(reader.contains(item), filter.contains(item));
+    }
+    prop_assert_eq!(reader.hash(b"item"), filter.hash(b"item"));
+    let layers = filter.layers().len();
+    let added = add_what_fits(&mut filter, &case.b);
+    if filter.layers().len() == layers {
+        prop_assert!(added.iter().all(|item| reader.contains(hash(&filter, *item))));
+    }
+    // The key is gone; the reader reads on.
+    let (hashes, answers): (Vec<_>, Vec<_>) =
+        (0..240).map(|item| hash(&filter, item)).map(|item| (item, reader.contains(item))).unzip();
+    drop(filter);
+    prop_assert_eq!(hashes.into_iter().map(|item| reader.contains(item)).collect::<Vec<_>>(), answers);
+    Ok(())
+}
+
+/// Many at a time get the answers that one at a time gets: of the filter, of its reader, of each layer for those asked
+/// about; in a window as of any generation, those by which some or all of the others are dead among them.
+pub(crate) fn many_at_a_time_are_answered_as_one_by_one(spec: &Spec, case: &Case) -> TestCaseResult {
+    let mut filter = Bloom::new(*spec).unwrap();
+    // In a window the halves of the list lie in different generations.
+    for items in case.a.chunks(case.a.len().div_ceil(2).max(1)) {
+        if let Some(newest) = filter.window().map(Window::newest) {
+            filter.advance(newest + 1).unwrap();
+        }
+        add_what_fits(&mut filter, items);
+    }
+    let newest = filter.window().map_or(0, Window::newest);
+    let reader = filter.reader();
+    let hashes: Vec<_> = (0..240).map(|item| hash(&filter, item)).collect();
+    let mask = |test: &dyn Fn(ItemHash) -> bool, items: &[ItemHash]| {
+        items.iter().enumerate().fold(Hits(0), |hits, (index, item)| hits.with(index, test(*item)))
+    };
+    // As many items as the case has, up to a full group; the seed asks about some of them.
+    for len in [0, 1, case.b.len() % 64, 63, 64] {
+        let items = &hashes[case.b.len()..case.b.len() + len];
+        items.iter().for_each(|item| filter.prefetch(*item));
+        for current in (0..8).map(|ahead| newest + ahead) {
+            let expected = mask(&|item| filter.contains_at(item, current), items);
+            prop_assert_eq!(filter.contains_many(items, current), expected, "{} as of {}", len, current);
+            prop_assert_eq!(reader.contains_many(items, current), expected, "{} as of {}", len, current);
+        }
+        for layer in filter.layers() {
+            let expected = mask(&|item| layer.contains(item), items);
+            for asked in [0, 1, u64::MAX, case.seed, case.seed >> 7].map(Hits) {
+                prop_assert_eq!(layer.contains_many(items, asked), expected & asked, "{} {:?}", len, asked);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Bytes give back the filter that they were made of: cells, parameters, every figure, and the same bytes.
+pub(crate) fn encoding_and_decoding_changes_nothing(spec: &Spec, case: &Case) -> TestCaseResult {
+    let mut filter = Bloom::new(*spec).unwrap();
+    add_what_fits(&mut filter, &case.a);
+    let bytes = wire::encode(&filter);
+    let copy = wire::decode(&bytes).unwrap();
+    prop_assert!(copy.equal(&filter));
+    prop_assert_eq!(summary(&copy), summary(&filter));
+    prop_assert_eq!(copy.allocated(), filter.allocated());
+    prop_assert_eq!(wire::encode(&copy), bytes);
+    Ok(())
+}
+
+/// A replica that began from the bytes stays equal to its primary, whatever comes: adds, deletes, rotations.
+pub(crate) fn a_decoded_copy_goes_on_alike(spec: &Spec, case: &Case) -> TestCaseResult {
+    let mut filter = Bloom::new(*spec).unwrap();
+    let added = add_what_fits(&mut filter, &case.a);
+    if spec.cell != Cell::Bit && case.seed.is_multiple_of(4) {
+        // Emptied again in another order, which need not take the number of items back to 0.
+        let mut emptied = added.clone();
+        emptied.sort_unstable();
+        for item in emptied {
+            prop_assert!(filter.remove(hash(&filter, item)).unwrap().present);
+        }
+    }
+    for step in &case.b[..case.b.len() / 2] {
+        if spec.cell != Cell::Bit {
+            // Also of items that were never added and test positive: forbidden, but it happens.
+            let _ = filter.remove(hash(&filter, *step)).unwrap();
+        } else if let (Some(window), 0) = (filter.window(), step % 8) {
+            let next = window.newest() + 1 + u64::from(step / 100);
+            filter.rotate(next).unwrap();
+        }
+    }
+    let mut copy = wire::decode(&wire::encode(&filter)).unwrap();
+    for step in &case.b[case.b.len() / 2..] {
+        for filter in [&mut filter, &mut copy] {
+            let item = hash(filter, *step);
+            match step % 3 {
+                0 if spec.cell != Cell::Bit => drop(filter.remove(item)),
+                0 if filter.window().is_some() => {
+                    let next = filter.window().map_or(0, |window| window.newest()) + 1;
+                    filter.advance(next).unwrap();
+                }
+                _ => drop(filter.add(item)),
+            }
+        }
+        prop_assert_eq!(summary(&copy), summary(&filter));
+    }
+    prop_assert_eq!(wire::encode(&copy), wire::encode(&filter));
+    Ok(())
+}
+
+/// The counts that are kept as cells change are those of the cells, and the cells are those of the plainest model.
+pub(crate) fn tallies_equal_a_recount(spec: &Spec, case: &Case) -> TestCaseResult {
+    let (mut filter, mut naive) = (Bloom::new(*spec).unwrap(), Naive::new(*spec));
+    for (i, step) in case.a.iter().chain(&case.b).enumerate() {
+        let item = hash(&filter, *step);
+        if spec.cell != Cell::Bit && step % 4 == 0 {
+            let removed = filter.remove(item).unwrap();
+            prop_assert_eq!((removed.present, removed.changed), naive.remove(item));
+        } else if filter.window().is_some() && step % 16 == 0 {
+            filter.advance(naive.newest() + 1).unwrap();
+            naive.advance(naive.newest() + 1);
+        } else {
+            prop_assert_eq!(filter.add(item).ok(), naive.add(item));
+        }
+        prop_assert_eq!(naive.differs(&filter), None, "after step {}", i);
+    }
+    prop_assert_eq!(wire::cells(&filter), naive.cells().collect::<Vec<_>>());
+    prop_assert_eq!(filter.ones(), filter.layers().iter().map(|layer| layer.ones()).sum::<u64>());
+    prop_assert_eq!(filter.fill(), filter.ones() as f64 / filter.cells() as f64);
+    Ok(())
+}
+
+/// ADDNX: an item that is there is left alone, one that is not is added as ever.
+pub(crate) fn add_if_absent_adds_what_is_absent(spec: &Spec, case: &Case) -> TestCaseResult {
+    let mut filter = Bloom::new(*spec).unwrap();
+    for item in &case.a {
+        let item = hash(&filter, *item);
+        let (present, before) = (filter.contains(item), wire::encode(&filter));
+        match filter.add_if_absent(item) {
+            Ok(done) => {
+                prop_assert_eq!(done, Added { added: !present, changed: !present });
+                prop_assert_eq!(wire::encode(&filter) == before, present);
+                prop_assert!(filter.contains(item));
+            }
+            Err(why) => prop_assert!(refuses(spec) && !present && why == Error::Full),
+        }
+    }
+    Ok(())
+}
+
+/// A hint is a hint.
+pub(crate) fn prefetch_changes_nothing(spec: &Spec, case: &Case) -> TestCaseResult {
+    let mut filter = Bloom::new(*spec).unwrap();
+    add_what_fits(&mut filter, &case.a);
+    let before = wire::encode(&filter);
+    case.b.iter().for_each(|item| filter.prefetch(hash(&filter, *item)));
+    prop_assert_eq!(wire::encode(&filter), before);
+    Ok(())
+}
+
+/// What a filter of bits cannot do it refuses, and stays as it was.
+pub(crate) fn bits_neither_count_nor_delete(spec: &Spec, case: &Case) -> TestCaseResult {
+    let mut filter = filled(spec, &case.a);
+    let before = wire::encode(&filter);
+    for item in case.a.iter().chain(&case.b) {
+        let item = hash(&filter, *item);
+        prop_assert_eq!(filter.remove(item), Err(Error::NotCounting));
+        prop_assert_eq!(filter.count(item), Err(Error::NotCounting));
+    }
+    prop_assert_eq!(wire::encode(&filter), before);
+    Ok(())
+}
+
+/// One layer of bits is a set: neither order nor repetition shows.
+pub(crate) fn sets_of_bits_know_no_order(spec: &Spec, case: &Case) -> TestCaseResult {
+    let forwards = filled(spec, &case.a);
+    let mut backwards: Vec<_> = case.a.iter().rev().copied().collect();
+    backwards.extend(&case.a);
+    let mut other = Bloom::new(*spec).unwrap();
+    add_all(&mut other, &backwards);
+    prop_assert!(other.equal(&forwards));
+    Ok(())
+}
+
+/// The error rate is kept by refusing what is new, and only that.
+pub(crate) fn a_full_filter_refuses_new_items_only(spec: &Spec, case: &Case) -> TestCaseResult {
+    let mut filter = Bloom::new(*spec).unwrap();
+    for item in case.a.iter().chain(&case.b) {
+        let item = hash(&filter, *item);
+        let newest = filter.window().map_or(&filter.layers()[0], |window| window.current());
+        let (full, there) = (newest.items() >= spec.capacity, newest.contains(item));
+        let before = wire::encode(&filter);
+        let result = filter.add(item);
+        prop_assert_eq!(result == Err(Error::Full), full && !there);
+        if result.is_err() {
+            prop_assert_eq!(wire::encode(&filter), before);
+        }
+    }
+    prop_assert!(filter.items() <= filter.capacity());
+    Ok(())
+}

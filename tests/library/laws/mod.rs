@@ -1,0 +1,174 @@
+//! Every law for every kind of filter: a table of kinds and the groups of laws that each has to keep.
+//!
+//! PROPTEST_CASES sets the number of cases per law (1000), PROPTEST_RNG_SEED repeats a run.
+
+mod counting;
+mod every;
+mod scaling;
+mod windows;
+
+use crate::support::{kinds, seeded};
+use bloomery::{Cell, HashKind, Hits, Layer, LayerSpec, LayoutChoice, Seed, Shape, Spec};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestCaseResult, TestRunner};
+
+/// What a law is tried on: two lists of items, which overlap, and a seed that places them.
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    pub(crate) a: Vec<u16>,
+    pub(crate) b: Vec<u16>,
+    pub(crate) seed: u64,
+}
+
+/// A law that every filter of a spec keeps.
+pub(crate) type Law = fn(&Spec, &Case) -> TestCaseResult;
+
+/// Tries a law on random cases; PROPTEST_CASES says how many and PROPTEST_RNG_SEED which. A failure prints the smallest
+/// case found, so nothing is kept in files.
+pub(crate) fn hold(law: Law, spec: &Spec) {
+    let default = Config::default();
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { default.cases } else { 1000 };
+    let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..default });
+    // Few enough items that lists overlap and repeat, enough that a filter of 60 is filled twice over.
+    let items = || vec(0u16..240, 0..120);
+    let case = (items(), items(), any::<u64>()).prop_map(|(a, b, seed)| Case { a, b, seed });
+    if let Err(why) = runner.run(&case, |case| law(&seeded(spec, case.seed), &case)) {
+        panic!("{why}");
+    }
+}
+
+/// For each kind, a module with one test per law of the groups that it belongs to.
+macro_rules! laws {
+    ($($kind:ident: $($group:ident),+;)+) => {
+        $(mod $kind {
+            use super::{hold, kinds};
+
+            $(laws!(@$group $kind);)+
+        })+
+    };
+    (@every $kind:ident) => { laws!(@laws $kind every:
+        no_false_negative,
+        a_duplicate_adds_nothing,
+        clear_empties,
+        union_is_a_superset,
+        intersection_keeps_the_common,
+        equal_means_equal_cells,
+        a_snapshot_is_equal_and_independent,
+        a_reader_answers_the_same,
+        many_at_a_time_are_answered_as_one_by_one,
+        encoding_and_decoding_changes_nothing,
+        a_decoded_copy_goes_on_alike,
+        tallies_equal_a_recount,
+        add_if_absent_adds_what_is_absent,
+        prefetch_changes_nothing,
+    ); };
+    (@bits $kind:ident) => { laws!(@laws $kind every:
+        bits_neither_count_nor_delete,
+    ); };
+    (@unordered $kind:ident) => { laws!(@laws $kind every:
+        sets_of_bits_know_no_order,
+    ); };
+    (@full $kind:ident) => { laws!(@laws $kind every:
+        a_full_filter_refuses_new_items_only,
+    ); };
+    (@counting $kind:ident) => { laws!(@laws $kind counting:
+        counts_are_upper_bounds,
+        counts_of_a_sparse_filter_are_exact,
+        a_removed_item_is_absent_or_a_false_positive,
+        removing_what_was_added_keeps_the_rest,
+        counters_saturate_and_stay_there,
+        an_absent_item_is_left_alone,
+        the_union_adds_counts_up,
+    ); };
+    (@scaling $kind:ident) => { laws!(@laws $kind scaling:
+        layers_follow_the_spec,
+        a_layer_is_opened_when_the_newest_is_full,
+        without_growth_a_full_chain_refuses,
+        growing_keeps_every_answer,
+    ); };
+    (@window $kind:ident) => { laws!(@laws $kind windows:
+        an_item_lives_for_its_generations,
+        ages_count_generations,
+        add_if_absent_counts_from_the_first_add,
+        skipping_generations_drops_those_between,
+        reads_ignore_what_the_clock_has_dropped,
+        a_clock_that_steps_back_changes_nothing,
+        a_rotation_by_hand_shifts_the_schedule,
+        dropped_layers_are_handed_over,
+    ); };
+    (@laws $kind:ident $group:ident: $($law:ident,)+) => {
+        $(#[test]
+        fn $law() {
+            hold(super::$group::$law, &kinds::$kind());
+        })+
+    };
+}
+
+laws! {
+    bits_auto: every, bits, unordered;
+    bits_classic: every, bits, unordered;
+    bits_blocked: every, bits, unordered;
+    bits_classic_sharded: every, bits, unordered;
+    bits_blocked_sharded: every, bits, unordered;
+    bits_classic_siphash: every, bits, unordered;
+    bits_blocked_siphash: every, bits, unordered;
+    bits_refusing: every, full;
+    counter4_classic: every, counting;
+    counter4_blocked: every, counting;
+    counter8_classic: every, counting;
+    counter8_blocked: every, counting;
+    counter16_classic: every, counting;
+    counter16_blocked: every, counting;
+    counter4_classic_sharded: every, counting;
+    counter8_blocked_sharded: every, counting;
+    counter4_refusing: every, full;
+    scaling_classic: every, bits, scaling;
+    scaling_blocked: every, bits, scaling;
+    scaling_by_1: every, bits, scaling;
+    scaling_by_4: every, bits, scaling;
+    scaling_from_1: every, bits, scaling;
+    scaling_tightening: every, bits, scaling;
+    scaling_tightening_blocked: every, bits, scaling;
+    scaling_sharded_siphash: every, bits, scaling;
+    window_classic: every, bits, window;
+    window_blocked: every, bits, window;
+    window_sharded: every, bits, window;
+    window_siphash: every, bits, window;
+    window_timed: every, bits, window;
+    window_refusing: every, full;
+}
+
+/// The usual numbers of probes have code of their own, for one item and for many. A count takes the plain way over all
+/// cells of an item, whatever their number, and of bits it is 0 or 1.
+#[test]
+fn every_number_of_probes_gives_the_plain_answers() {
+    let hasher = HashKind::Xxh3.hasher(Seed::from(5));
+    let hashes: Vec<_> = (0..4096u32).map(|item| hasher.hash(&item.to_le_bytes())).collect();
+    for (layout, cell, shards) in [
+        (LayoutChoice::Blocked, Cell::Bit, 1),
+        (LayoutChoice::Blocked, Cell::Bit, 4),
+        (LayoutChoice::Classic, Cell::Bit, 1),
+        (LayoutChoice::Classic, Cell::Bit, 4),
+        (LayoutChoice::Blocked, Cell::Counter4, 2),
+        (LayoutChoice::Classic, Cell::Counter8, 1),
+    ] {
+        for probes in 1..=20 {
+            let spec = LayerSpec { layout, cell, shards, ..LayerSpec::new(1000, 0.02) };
+            let layer = Layer::new(Shape { probes, ..spec.shape().unwrap() }).unwrap();
+            // Filled so far that absent items find many of their cells, and some find all.
+            let added = (13_000 / probes as usize).min(1000);
+            hashes.iter().take(added).for_each(|item| _ = layer.insert(*item));
+            let plain: Vec<_> = hashes.iter().map(|item| layer.count(*item) > 0).collect();
+            let found = plain.iter().filter(|yes| **yes).count();
+            assert!((added + 10..4000).contains(&found), "{spec:?} {probes}: {found} of {added}");
+            for (items, plain) in hashes.chunks(64).zip(plain.chunks(64)) {
+                let many = layer.contains_many(items, Hits(u64::MAX));
+                for (index, (item, yes)) in items.iter().zip(plain).enumerate() {
+                    assert_eq!(layer.contains(*item), *yes, "{spec:?} {probes}");
+                    assert_eq!(many.has(index), *yes, "{spec:?} {probes}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Laws of filters that grow.
+
+use super::Case;
+use crate::support::{filled, hash, wire};
+use bloomery::{Added, Bloom, Error, Family, Spec};
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+
+/// Every layer has the shape that the spec and the layers before it ask for, the capacities grow by the expansion, and
+/// the error rates of all layers stay inside the promise.
+pub(crate) fn layers_follow_the_spec(spec: &Spec, case: &Case) -> TestCaseResult {
+    let filter = filled(spec, &case.a);
+    let Family::Scaling { expansion, .. } = spec.family else { unreachable!("a scaling spec") };
+    let mut capacities = Vec::new();
+    let mut promised = 0.0;
+    for (i, layer) in filter.layers().iter().enumerate() {
+        prop_assert_eq!(layer.shape(), spec.next_shape(&capacities).unwrap());
+        prop_assert_eq!(layer.capacity(), spec.capacity * u64::from(expansion).pow(i as u32));
+        capacities.push(layer.capacity());
+        promised += layer.error_rate();
+    }
+    prop_assert!(promised <= spec.error_rate);
+    prop_assert_eq!(filter.capacity(), capacities.iter().sum::<u64>());
+    prop_assert_eq!(filter.next_shape().unwrap(), Some(spec.next_shape(&capacities).unwrap()));
+    Ok(())
+}
+
+/// Growth comes with the first new item that finds the newest layer full, and not before.
+pub(crate) fn a_layer_is_opened_when_the_newest_is_full(spec: &Spec, case: &Case) -> TestCaseResult {
+    let mut filter = Bloom::new(*spec).unwrap();
+    for item in case.a.iter().chain(&case.b) {
+        let item = hash(&filter, *item);
+        let newest = filter.layers().last().unwrap();
+        let (layers, full) = (filter.layers().len(), newest.items() == newest.capacity());
+        let expected = layers + usize::from(full && !filter.contains(item));
+        filter.add(item).unwrap();
+        prop_assert_eq!(filter.layers().len(), expected);
+        let (_, older) = filter.layers().split_last().unwrap();
+        prop_assert!(older.iter().all(|layer| layer.items() == layer.capacity()));
+    }
+    Ok(())
+}
+
+/// The road for a caller who has to ask for memory first.
+pub(crate) fn without_growth_a_full_chain_refuses(spec: &Spec, case: &Case) -> TestCaseResult {
+    let mut filter = Bloom::new(*spec).unwrap();
+    let mut growing = Bloom::new(*spec).unwrap();
+    for item in &case.a {
+        let item = hash(&filter, *item);
+        let (present, before) = (filter.contains(item), wire::encode(&filter));
+        match filter.try_add(item) {
+            Ok(done) => prop_assert_eq!(done, Added { added: !present, changed: !present }),
+            Err(why) => {
+                prop_assert_eq!(why, Error::Full);
+                prop_assert!(!present && filter.layers().last().unwrap().is_full());
+                prop_assert_eq!(wire::encode(&filter), before);
+                prop_assert_eq!(filter.grow(), Ok(true));
+                prop_assert!(filter.try_add(item).unwrap().added);
+            }
+        }
+        growing.add(item).unwrap();
+    }
+    prop_assert_eq!(wire::encode(&filter), wire::encode(&growing));
+    Ok(())
+}
+
+/// A new layer is empty: nothing that was absent becomes present, nor the other way round.
+pub(crate) fn growing_keeps_every_answer(spec: &Spec, case: &Case) -> TestCaseResult {
+    let mut filter = filled(spec, &case.a);
+    let answers =
+        |filter: &Bloom| -> Vec<bool> { (0..240).map(|i| filter.contains(hash(filter, i))).collect() };
+    let (before, items) = (answers(&filter), filter.items());
+    for _ in 0..case.b.len() % 4 {
+        prop_assert!(filter.grow().unwrap());
+    }
+    prop_assert_eq!(answers(&filter), before);
+    prop_assert_eq!(filter.items(), items);
+    Ok(())
+}

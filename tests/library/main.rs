@@ -1,0 +1,16 @@
+//! The library: what filters answer, promise, weigh and survive.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+#[cfg(not(feature = "module"))] // it counts allocations
+mod alloc_fail;
+mod concurrency;
+mod cuckoo;
+mod error_rate;
+mod laws;
+mod memory;
+mod miri;
+mod oracle;
+mod pool;
+mod sizing;

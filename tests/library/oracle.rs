@@ -1,0 +1,184 @@
+//! Random sequences of operations against two models at once: the truth (which items were added, how often, in which
+//! generation), which a filter may exceed but never fall short of, and the plainest filter ([`crate::support::naive`]), which
+//! it has to equal in every answer and every figure.
+//!
+//! BLOOMERY_SEQUENCES=1000000 runs more of them. A failure prints the seed that repeats it:
+//! `BLOOMERY_SEED=… BLOOMERY_SEQUENCES=1 cargo test --test library oracle::`.
+
+use crate::support::naive::Naive;
+use crate::support::{env, hash, kinds, refuses, seeded, summary, wire};
+use bloomery::{Bloom, Cell, Spec};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+/// Operations of one sequence.
+const STEPS: u32 = 200;
+
+/// Items that a sequence draws from.
+const UNIVERSE: u16 = 240;
+
+/// What a filter must not forget: for each item, in how many adds it is held, and the generation of the last.
+#[derive(Clone, Copy, Default)]
+struct Truth {
+    count: u64,
+    last: u64,
+}
+
+struct Run {
+    spec: Spec,
+    filter: Bloom,
+    naive: Naive,
+    truth: HashMap<u16, Truth>,
+}
+
+impl Run {
+    fn new(spec: Spec) -> Run {
+        Run { spec, filter: Bloom::new(spec).unwrap(), naive: Naive::new(spec), truth: HashMap::new() }
+    }
+
+    fn counts(&self) -> bool {
+        self.spec.cell != Cell::Bit
+    }
+
+    fn newest(&self) -> u64 {
+        self.filter.window().map_or(0, |window| window.newest())
+    }
+
+    /// Whether the filter has no excuse for denying the item.
+    fn must_have(&self, item: u16) -> bool {
+        let alive = |truth: &&Truth| match self.filter.window() {
+            Some(window) => window.newest() - truth.last < window.ring().len() as u64,
+            None => true,
+        };
+        self.truth.get(&item).filter(alive).is_some_and(|truth| truth.count > 0)
+    }
+
+    fn ask(&self, item: u16) {
+        let item_hash = hash(&self.filter, item);
+        let found = self.filter.contains(item_hash);
+        assert!(found || !self.must_have(item), "false negative: {item}");
+        let newest = self.newest();
+        match self.filter.window() {
+            Some(window) => {
+                assert_eq!(found, self.naive.age(item_hash, newest).is_some());
+                for current in [newest, newest + 1, newest + 7] {
+                    assert_eq!(window.age(item_hash, current), self.naive.age(item_hash, current));
+                    let there = self.naive.age(item_hash, current).is_some();
+                    assert_eq!(self.filter.contains_at(item_hash, current), there);
+                }
+            }
+            None => assert_eq!(found, self.naive.contains(item_hash)),
+        }
+        if self.counts() {
+            let count = self.filter.count(item_hash).unwrap();
+            assert_eq!(count, self.naive.count(item_hash));
+            let most = (1 << self.spec.cell.bits()) - 1;
+            let truth = self.truth.get(&item).map_or(0, |truth| truth.count);
+            assert!(count >= truth.min(most), "counted {count} of {truth}");
+        }
+    }
+
+    fn add(&mut self, item: u16, if_absent: bool) {
+        let item_hash = hash(&self.filter, item);
+        if if_absent && self.filter.contains(item_hash) {
+            assert!(!self.filter.add_if_absent(item_hash).unwrap().changed);
+            return;
+        }
+        let expected = self.naive.add(item_hash);
+        let found = if if_absent { self.filter.add_if_absent(item_hash) } else { self.filter.add(item_hash) };
+        assert_eq!(found.ok(), expected, "add {item}");
+        assert!(expected.is_some() || refuses(&self.spec));
+        if expected.is_some() {
+            let last = self.newest();
+            let truth = self.truth.entry(item).or_default();
+            *truth = Truth { count: truth.count + 1, last };
+        }
+    }
+
+    /// Deletes what was added; deleting anything else is against the rules.
+    fn remove(&mut self, item: u16) {
+        let Some(truth) = self.truth.get_mut(&item).filter(|truth| truth.count > 0) else { return };
+        truth.count -= 1;
+        let item = hash(&self.filter, item);
+        let removed = self.filter.remove(item).unwrap();
+        assert_eq!((removed.present, removed.changed), self.naive.remove(item));
+        assert!(removed.present);
+    }
+
+    /// Any of the ways to go on with another filter that is the same.
+    fn replace(&mut self, how: u32) {
+        let before = summary(&self.filter);
+        let copy = match how {
+            0 => self.filter.snapshot().unwrap(),
+            _ => wire::decode(&wire::encode(&self.filter)).unwrap(),
+        };
+        assert!(copy.equal(&self.filter));
+        assert_eq!(summary(&copy), before);
+        self.filter = copy;
+    }
+
+    fn step(&mut self, rng: &mut StdRng) {
+        // A few items come often, so that counters climb; the others seldom.
+        let item = if rng.random_bool(0.3) { rng.random_range(0..4) } else { rng.random_range(0..UNIVERSE) };
+        match rng.random_range(0..100) {
+            0..45 => self.add(item, false),
+            45..55 => self.add(item, true),
+            55..75 if self.counts() => self.remove(item),
+            55..60 if self.filter.window().is_some() => {
+                let skip = if rng.random_bool(0.8) { 1 } else { rng.random_range(0..10) };
+                let number = self.newest() + skip;
+                let by_hand = rng.random_bool(0.5);
+                let opened = if by_hand { self.filter.rotate(number) } else { self.filter.advance(number) };
+                opened.unwrap();
+                self.naive.advance(number);
+            }
+            97 => self.replace(rng.random_range(0..2)),
+            98 if rng.random_bool(0.2) => {
+                self.filter.clear().unwrap();
+                self.naive.clear();
+                self.truth.clear();
+            }
+            _ => {}
+        }
+        self.ask(item);
+        self.ask(rng.random_range(0..UNIVERSE));
+        assert_eq!(self.naive.differs(&self.filter), None);
+    }
+}
+
+/// One sequence: everything about it follows from its seed.
+fn sequence(seed: u64) {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let (_, kind) = kinds::ALL[rng.random_range(0..kinds::ALL.len())];
+    let capacity = [1, 5, 20, 60, 150][rng.random_range(0..5)];
+    let error_rate = [0.3, 0.05, 0.001, 1e-6][rng.random_range(0..4)];
+    let mut run = Run::new(seeded(&Spec { capacity, error_rate, ..kind() }, rng.random()));
+    for _ in 0..STEPS {
+        run.step(&mut rng);
+    }
+    // At the end everything is asked once more, and the cells are compared one by one.
+    (0..UNIVERSE).for_each(|item| run.ask(item));
+    assert_eq!(wire::cells(&run.filter), run.naive.cells().collect::<Vec<_>>());
+}
+
+#[test]
+fn random_sequences_equal_the_models() {
+    let sequences = env("BLOOMERY_SEQUENCES", 10_000);
+    let first = env("BLOOMERY_SEED", 1);
+    println!("{sequences} sequences of {STEPS} operations from seed {first}");
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64).min(sequences);
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            scope.spawn(move || {
+                for seed in (first + thread..first + sequences).step_by(threads as usize) {
+                    if let Err(why) = catch_unwind(AssertUnwindSafe(|| sequence(seed))) {
+                        eprintln!("repeat with BLOOMERY_SEED={seed} BLOOMERY_SEQUENCES=1");
+                        resume_unwind(why);
+                    }
+                }
+            });
+        }
+    });
+}

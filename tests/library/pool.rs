@@ -1,0 +1,374 @@
+//! The worker pool: every task and every job exactly once, whatever the workers do, and no thread after shutdown.
+//! What no test can try, every interleaving, is left to the models in src/pool. All atomics here are relaxed: that their
+//! values are there in time is the pool's doing.
+
+use crate::support::internals::pool::{Figures, Job, MAX_WORKERS, Pool};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Barrier, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+fn pool(workers: usize) -> Pool {
+    let pool = Pool::new();
+    pool.resize(workers);
+    pool
+}
+
+fn counts(tasks: usize) -> Vec<AtomicU32> {
+    (0..tasks).map(|_| AtomicU32::new(0)).collect()
+}
+
+fn assert_each(counts: &[AtomicU32], times: u32) {
+    for (index, count) in counts.iter().enumerate() {
+        assert_eq!(count.load(Relaxed), times, "task {index} of {}", counts.len());
+    }
+}
+
+/// Waits for what other threads are about to do.
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < end, "still not: {what}");
+        thread::yield_now();
+    }
+}
+
+fn submit(pool: &Pool, job: impl FnOnce() + Send + 'static) {
+    assert!(pool.submit(Box::new(job)).is_ok());
+}
+
+/// Takes a worker until the sender is dropped; returns when it has it.
+fn occupy(pool: &Pool) -> mpsc::Sender<()> {
+    let (release, released) = mpsc::channel::<()>();
+    let (begin, begun) = mpsc::channel();
+    submit(pool, move || {
+        begin.send(()).unwrap();
+        _ = released.recv();
+    });
+    begun.recv().unwrap();
+    release
+}
+
+#[test]
+fn every_index_runs_exactly_once() {
+    for workers in 0..=4 {
+        let pool = pool(workers);
+        for tasks in [0, 1, 7, 10_000] {
+            for _ in 0..20 {
+                let counts = counts(tasks);
+                pool.fork_join(tasks, &|index| _ = counts[index].fetch_add(1, Relaxed));
+                assert_each(&counts, 1);
+            }
+        }
+    }
+}
+
+/// The pool serves as a static, and threads start at first use.
+#[test]
+fn a_static_pool_starts_at_first_use() {
+    static POOL: Pool = Pool::new();
+    assert_eq!(POOL.figures(), Figures::default());
+    POOL.resize(100);
+    assert_eq!(POOL.figures().workers, 0);
+    POOL.fork_join(2, &|_| ());
+    assert_eq!(POOL.figures().workers, MAX_WORKERS as u64);
+    POOL.shutdown();
+    assert_eq!(POOL.figures().workers, 0);
+}
+
+/// Two tasks that wait for each other end only if a worker takes one of them.
+#[test]
+fn workers_help() {
+    let pool = pool(3);
+    for _ in 0..1000 {
+        let all = Barrier::new(4);
+        pool.fork_join(4, &|_| _ = all.wait());
+        // Now and then with workers that sleep.
+        if rand::random_ratio(1, 20) {
+            thread::sleep(Duration::from_micros(200));
+        }
+    }
+}
+
+#[test]
+fn nested_forks_end() {
+    let pool = pool(2);
+    let counts = counts(6 * 6 * 6);
+    for _ in 0..200 {
+        pool.fork_join(6, &|i| {
+            pool.fork_join(6, &|j| {
+                pool.fork_join(6, &|k| _ = counts[(i * 6 + j) * 6 + k].fetch_add(1, Relaxed))
+            });
+        });
+    }
+    assert_each(&counts, 200);
+}
+
+#[test]
+fn a_caller_does_not_wait_for_a_busy_worker() {
+    let pool = pool(1);
+    let busy = occupy(&pool);
+    let counts = counts(100);
+    pool.fork_join(100, &|index| _ = counts[index].fetch_add(1, Relaxed));
+    assert_each(&counts, 1);
+    assert_eq!(pool.figures().running, 1);
+    drop(busy);
+}
+
+/// Somebody waits for a fork-join, so the worker takes it up before the job that was queued earlier.
+#[test]
+fn forks_go_before_jobs() {
+    let pool = pool(1);
+    let busy = occupy(&pool);
+    let job_ran = Arc::new(AtomicBool::new(false));
+    submit(&pool, {
+        let job_ran = Arc::clone(&job_ran);
+        move || job_ran.store(true, Relaxed)
+    });
+    let (busy, both) = (std::sync::Mutex::new(Some(busy)), Barrier::new(2));
+    pool.fork_join(2, &|_| {
+        drop(busy.lock().unwrap().take());
+        both.wait(); // the other task is the worker's
+        assert!(!job_ran.load(Relaxed));
+        both.wait();
+    });
+    eventually("the job ran", || job_ran.load(Relaxed));
+}
+
+#[test]
+fn a_panic_in_a_task_is_the_callers_when_all_others_have_ended() {
+    for workers in 0..=2 {
+        let pool = pool(workers);
+        for guilty in [0, 50, 99] {
+            let counts = counts(100);
+            let panic = catch_unwind(AssertUnwindSafe(|| {
+                pool.fork_join(100, &|index| {
+                    thread::sleep(Duration::from_micros(10));
+                    counts[index].fetch_add(1, Relaxed);
+                    assert!(index != guilty, "on purpose");
+                });
+            }));
+            assert!(panic.unwrap_err().downcast_ref::<&str>().unwrap().contains("on purpose"));
+            assert_each(&counts, 1);
+        }
+        assert_eq!(pool.figures().panics, 0);
+        assert_eq!(pool.figures().workers, workers as u64);
+    }
+}
+
+#[test]
+fn a_panic_in_a_job_is_counted_and_the_worker_lives_on() {
+    let pool = pool(1);
+    let (send, receive) = mpsc::channel();
+    for i in 0..10 {
+        let send = send.clone();
+        submit(&pool, move || {
+            assert!(i % 2 == 0, "on purpose");
+            send.send((i, thread::current().id())).unwrap();
+        });
+    }
+    drop(send);
+    let ran: Vec<_> = receive.into_iter().collect();
+    assert_eq!(ran.iter().map(|(i, _)| *i).collect::<Vec<_>>(), [0, 2, 4, 6, 8]);
+    assert!(ran.iter().all(|(_, worker)| *worker == ran[0].1));
+    pool.shutdown();
+    assert_eq!(pool.figures(), Figures { jobs: 10, panics: 5, ..Figures::default() });
+}
+
+#[test]
+fn without_workers_jobs_come_back_and_run_here() {
+    for pool in [pool(0), {
+        let shut = pool(2);
+        shut.shutdown();
+        shut.resize(2);
+        shut
+    }] {
+        let ran = Arc::new(AtomicUsize::new(0));
+        let job: Job = Box::new({
+            let ran = Arc::clone(&ran);
+            move || _ = ran.fetch_add(1, Relaxed)
+        });
+        pool.submit(job).expect_err("no worker")();
+        assert_eq!(ran.load(Relaxed), 1);
+        let here = thread::current().id();
+        pool.fork_join(10, &|_| assert_eq!(thread::current().id(), here));
+        assert_eq!(pool.figures(), Figures::default());
+    }
+}
+
+/// Every job that was taken has run when shutdown returns, and every other came back.
+#[test]
+fn jobs_submitted_during_shutdown_run_or_come_back() {
+    for round in 0..200 {
+        let pool = pool(1 + round % 3);
+        let (ran, refused) = (Arc::new(AtomicUsize::new(0)), AtomicUsize::new(0));
+        let job = || -> Job {
+            let ran = Arc::clone(&ran);
+            Box::new(move || _ = ran.fetch_add(1, Relaxed))
+        };
+        let start = Barrier::new(3);
+        thread::scope(|scope| {
+            let submitters: Vec<_> = (0..2)
+                .map(|_| {
+                    scope.spawn(|| {
+                        start.wait();
+                        (0..100)
+                            .for_each(|_| _ = pool.submit(job()).map_err(|_| refused.fetch_add(1, Relaxed)));
+                    })
+                })
+                .collect();
+            start.wait();
+            (0..round).for_each(|_| std::hint::spin_loop());
+            pool.shutdown();
+            assert_eq!(pool.figures().workers, 0);
+            assert_eq!(
+                pool.figures().jobs,
+                ran.load(Relaxed) as u64,
+                "a job ran after shutdown or not at all"
+            );
+            submitters.into_iter().for_each(|submitter| submitter.join().unwrap());
+        });
+        assert_eq!(ran.load(Relaxed) + refused.load(Relaxed), 200);
+    }
+}
+
+/// What is queued is run, by the workers, before they end; a second shutdown has nothing to do.
+#[test]
+fn shutdown_runs_what_is_queued_and_may_be_repeated() {
+    let pool = pool(2);
+    let ran = Arc::new(AtomicUsize::new(0));
+    let busy = [occupy(&pool), occupy(&pool)];
+    for _ in 0..100 {
+        let ran = Arc::clone(&ran);
+        submit(&pool, move || _ = ran.fetch_add(1, Relaxed));
+    }
+    assert_eq!(pool.figures(), Figures { workers: 2, queued: 100, running: 2, ..Figures::default() });
+    drop(busy);
+    pool.shutdown();
+    assert_eq!(ran.load(Relaxed), 100);
+    pool.shutdown();
+    assert_eq!(pool.figures(), Figures { jobs: 102, ..Figures::default() });
+}
+
+#[test]
+fn many_forks_from_two_threads_at_once() {
+    let pool = pool(2);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for round in 0..10_000 {
+                    let tasks = 2 + round % 9;
+                    let counts = counts(tasks);
+                    pool.fork_join(tasks, &|index| {
+                        counts[index].fetch_add(1, Relaxed);
+                        (0..20).for_each(|_| std::hint::spin_loop()); // time for the workers to take a share
+                    });
+                    assert_each(&counts, 1);
+                }
+            });
+        }
+    });
+    assert_eq!(pool.figures(), Figures { workers: 2, forks: 20_000, ..Figures::default() });
+}
+
+/// Jobs, forks and changes of size at once: none of the jobs is lost or slept over.
+#[test]
+fn sizes_change_under_load() {
+    let pool = pool(1);
+    let (ran, run_here) = (Arc::new(AtomicUsize::new(0)), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| (0..2000).for_each(|round| pool.resize(round % 5)));
+        scope.spawn(|| (0..2000).for_each(|_| pool.fork_join(4, &|_| std::hint::spin_loop())));
+        for _ in 0..5000 {
+            let ran = Arc::clone(&ran);
+            if let Err(job) = pool.submit(Box::new(move || _ = ran.fetch_add(1, Relaxed))) {
+                run_here.fetch_add(1, Relaxed);
+                job();
+            }
+        }
+    });
+    eventually("all jobs ran", || ran.load(Relaxed) == 5000);
+    pool.resize(3);
+    pool.fork_join(2, &|_| ());
+    thread::sleep(Duration::from_millis(5)); // asleep, they have to be told
+    pool.resize(1);
+    eventually("the others left", || pool.figures().workers == 1);
+    pool.shutdown();
+    assert_eq!(pool.figures().jobs, 5000 - run_here.load(Relaxed) as u64);
+}
+
+/// Fewer workers: the queue of a pool that is left without any is still run.
+#[test]
+fn the_last_workers_empty_the_queue() {
+    let pool = pool(1);
+    let busy = occupy(&pool);
+    let ran = Arc::new(AtomicUsize::new(0));
+    for _ in 0..10 {
+        let ran = Arc::clone(&ran);
+        submit(&pool, move || _ = ran.fetch_add(1, Relaxed));
+    }
+    pool.resize(0);
+    assert!(pool.submit(Box::new(|| ())).is_err());
+    drop(busy);
+    eventually("the worker left", || pool.figures().workers == 0);
+    pool.shutdown();
+    assert_eq!(ran.load(Relaxed), 10);
+}
+
+/// Pools that come and go, each with some work: 10,000 of them under a race detector.
+#[test]
+fn pools_start_and_stop() {
+    let rounds = std::env::var("BLOOMERY_POOLS").map_or(300, |rounds| rounds.parse().unwrap());
+    for round in 0..rounds {
+        let (pool, ran) = (pool(1 + round % MAX_WORKERS), Arc::new(AtomicUsize::new(0)));
+        submit(&pool, {
+            let ran = Arc::clone(&ran);
+            move || _ = ran.fetch_add(1, Relaxed)
+        });
+        pool.fork_join(4, &|_| _ = ran.fetch_add(1, Relaxed));
+        // Every other one is dropped without being told.
+        if round % 2 == 0 {
+            pool.shutdown();
+            assert_eq!(pool.figures().workers, 0);
+        }
+        drop(pool);
+        assert_eq!(ran.load(Relaxed), 5, "round {round}");
+    }
+}
+
+/// The server's signal handlers run on its own threads; a fault of a worker is still reported by the server.
+#[cfg(target_os = "linux")]
+#[test]
+fn workers_are_named_block_signals_use_no_cpu_and_end() {
+    /// A bit mask in a thread's status, without the bits of `SIGKILL` and `SIGSTOP` and those that glibc keeps.
+    fn blocked(status: &str) -> u64 {
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+        u64::from_str_radix(mask.trim(), 16).unwrap() & 0x7fff_ffff & !(1 << 8 | 1 << 18)
+    }
+    let (send, receive) = mpsc::channel();
+    let (pool, here) = (pool(1), blocked(&std::fs::read_to_string("/proc/thread-self/status").unwrap()));
+    submit(&pool, move || send.send(std::fs::read_link("/proc/thread-self").unwrap()).unwrap());
+    let worker = std::path::Path::new("/proc").join(receive.recv().unwrap());
+    let read = |file| std::fs::read_to_string(worker.join(file)).unwrap();
+    assert_eq!(read("comm"), "bloomery-1\n");
+    // SEGV 11, BUS 7, FPE 8, ILL 4, TRAP 5, ABRT 6
+    let faults = [11, 7, 8, 4, 5, 6].map(|signal: u32| 1 << (signal - 1)).iter().sum::<u64>();
+    assert_eq!(blocked(&read("status")), 0x7fff_ffff & !(1 << 8 | 1 << 18) & !faults);
+    assert_eq!(
+        blocked(&std::fs::read_to_string("/proc/thread-self/status").unwrap()),
+        here,
+        "the caller's mask"
+    );
+
+    // It spins for microseconds only, and asleep it is not even scheduled.
+    eventually("it sleeps", || read("status").contains("State:\tS"));
+    let before = read("schedstat");
+    let spent: u64 = before.split(' ').next().unwrap().parse().unwrap();
+    assert!(spent < 20_000_000, "{spent} ns for one job");
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!(read("schedstat"), before);
+
+    pool.shutdown();
+    assert!(!worker.exists());
+}

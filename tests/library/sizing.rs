@@ -1,0 +1,121 @@
+//! Sizing is part of the format: a primary, its replica and tomorrow's version each derive the layers of a growing
+//! filter, and must derive the same. Whoever changes a row here changes the format.
+//!
+//! `cargo test --test library sizing:: -- --nocapture` prints the table as it is now.
+
+use bloomery::Cell::{self, Bit, Counter4, Counter8, Counter16};
+use bloomery::LayoutChoice::{self, Auto, Blocked, Classic};
+use bloomery::{Family, LayerSpec, Layout, Spec, Tightening};
+
+/// capacity, error rate, layout, cell, shards → cells, probes, layout
+type Row = (u64, f64, LayoutChoice, Cell, u32, u64, u32, Layout);
+
+#[rustfmt::skip] // a table
+const LAYERS: &[Row] = &[
+    (1, 0.1, Classic, Bit, 1, 64, 4, Layout::Classic),
+    (1, 0.1, Blocked, Bit, 1, 512, 4, Layout::Blocked),
+    (1, 0.01, Classic, Bit, 1, 64, 7, Layout::Classic),
+    (1, 0.01, Blocked, Bit, 1, 512, 7, Layout::Blocked),
+    (1, 0.001, Classic, Bit, 1, 64, 10, Layout::Classic),
+    (1, 0.001, Blocked, Bit, 1, 512, 10, Layout::Blocked),
+    (1, 0.0001, Classic, Bit, 1, 64, 14, Layout::Classic),
+    (1, 0.0001, Blocked, Bit, 1, 512, 14, Layout::Blocked),
+    (100, 0.01, Classic, Bit, 1, 1024, 7, Layout::Classic),
+    (100, 0.01, Blocked, Bit, 1, 1024, 7, Layout::Blocked),
+    (100, 0.001, Classic, Bit, 1, 1472, 10, Layout::Classic),
+    (100, 0.001, Blocked, Bit, 1, 1536, 10, Layout::Blocked),
+    (100, 0.0001, Classic, Bit, 1, 1984, 14, Layout::Classic),
+    (100, 0.0001, Blocked, Bit, 1, 2560, 14, Layout::Blocked),
+    (10_000, 0.01, Classic, Bit, 1, 95_936, 7, Layout::Classic),
+    (10_000, 0.01, Blocked, Bit, 1, 99_328, 7, Layout::Blocked),
+    (10_000, 0.001, Classic, Bit, 1, 143_808, 10, Layout::Classic),
+    (10_000, 0.001, Blocked, Bit, 1, 155_648, 9, Layout::Blocked),
+    (10_000, 0.0001, Classic, Bit, 1, 191_744, 13, Layout::Classic),
+    (10_000, 0.0001, Blocked, Bit, 1, 220_672, 12, Layout::Blocked),
+    (1_000_000, 0.1, Classic, Bit, 1, 4_808_384, 3, Layout::Classic),
+    (1_000_000, 0.1, Blocked, Bit, 1, 4_835_840, 3, Layout::Blocked),
+    (1_000_000, 0.01, Classic, Bit, 1, 9_592_960, 7, Layout::Classic),
+    (1_000_000, 0.01, Blocked, Bit, 1, 9_918_464, 6, Layout::Blocked),
+    (1_000_000, 0.001, Classic, Bit, 1, 14_377_664, 10, Layout::Classic),
+    (1_000_000, 0.001, Blocked, Bit, 1, 15_545_344, 9, Layout::Blocked),
+    (1_000_000, 0.0001, Classic, Bit, 1, 19_172_992, 13, Layout::Classic),
+    (1_000_000, 0.0001, Blocked, Bit, 1, 22_029_312, 12, Layout::Blocked),
+    (100_000_000, 0.1, Classic, Bit, 1, 480_832_768, 3, Layout::Classic),
+    (100_000_000, 0.1, Blocked, Bit, 1, 483_579_392, 3, Layout::Blocked),
+    (100_000_000, 0.01, Classic, Bit, 1, 959_295_488, 7, Layout::Classic),
+    (100_000_000, 0.01, Blocked, Bit, 1, 991_803_904, 6, Layout::Blocked),
+    (100_000_000, 0.001, Classic, Bit, 1, 1_437_763_968, 10, Layout::Classic),
+    (100_000_000, 0.001, Blocked, Bit, 1, 1_554_537_984, 9, Layout::Blocked),
+    (100_000_000, 0.0001, Classic, Bit, 1, 1_917_295_488, 13, Layout::Classic),
+    (100_000_000, 0.0001, Blocked, Bit, 1, 2_202_918_400, 12, Layout::Blocked),
+    (1_000_000, 0.01, Auto, Bit, 1, 9_918_464, 6, Layout::Blocked),
+    (1_000_000, 1e-6, Auto, Bit, 1, 28_755_328, 20, Layout::Classic),
+    (1_000_000, 1e-12, Auto, Bit, 1, 57_510_592, 40, Layout::Classic),
+    (50_000, 0.01, Classic, Counter4, 1, 479_664, 7, Layout::Classic),
+    (50_000, 0.01, Blocked, Counter4, 1, 542_464, 6, Layout::Blocked),
+    (50_000, 0.01, Classic, Counter8, 1, 479_656, 7, Layout::Classic),
+    (50_000, 0.01, Blocked, Counter8, 1, 607_232, 5, Layout::Blocked),
+    (50_000, 0.01, Classic, Counter16, 1, 479_652, 7, Layout::Classic),
+    (50_000, 0.01, Blocked, Counter16, 1, 738_176, 5, Layout::Blocked),
+    (100_000, 0.01, Classic, Bit, 2, 959_360, 7, Layout::Classic),
+    (100_000, 0.01, Blocked, Bit, 2, 992_256, 6, Layout::Blocked),
+    (100_000, 0.01, Classic, Bit, 16, 960_512, 7, Layout::Classic),
+    (100_000, 0.01, Blocked, Bit, 16, 999_424, 7, Layout::Blocked),
+    (100_000, 0.01, Classic, Bit, 1024, 983_040, 7, Layout::Classic),
+    (100_000, 0.01, Blocked, Bit, 1024, 1_048_576, 7, Layout::Blocked),
+    (100_000, 0.001, Auto, Counter4, 64, 1_440_768, 10, Layout::Classic),
+];
+
+/// first capacity, error rate, expansion, tightening ratio (0: inverse square) → (capacity, cells, probes) by layer
+type ChainRow = (u64, f64, u32, f64, &'static [(u64, u64, u32)]);
+
+#[rustfmt::skip] // a table
+const CHAINS: &[ChainRow] = &[
+    (100, 0.01, 2, 0.0, &[(100, 1600, 11), (200, 3712, 13), (400, 8000, 14), (800, 16_960, 15), (1600, 35_392, 15), (3200, 73_216, 16), (6400, 150_528, 16), (12_800, 308_160, 17), (25_600, 628_800, 17), (51_200, 1_280_128, 17), (102_400, 1_159_168, 7), (204_800, 3_017_728, 9), (409_600, 6_907_392, 10), (819_200, 13_614_848, 12), (1_638_400, 28_738_944, 12), (3_276_800, 59_972_864, 13), (6_553_600, 124_132_608, 13), (13_107_200, 255_640_448, 14)]),
+    (100, 0.01, 1, 0.0, &[(100, 1600, 11), (100, 1856, 13), (100, 2048, 14), (100, 2176, 15), (100, 2240, 16), (100, 2304, 16)]),
+    (1000, 0.001, 4, 0.0, &[(1000, 20_224, 14), (4000, 92_416, 16), (16_000, 396_544, 17), (64_000, 1_097_728, 10), (256_000, 4_740_928, 13), (1_024_000, 20_691_008, 14), (4_096_000, 87_672_256, 15), (16_384_000, 366_007_232, 15)]),
+    (1_000_000, 0.01, 2, 0.0, &[(1_000_000, 11_065_856, 7), (2_000_000, 28_933_632, 9), (4_000_000, 66_338_304, 10), (8_000_000, 131_176_512, 11), (16_000_000, 277_130_048, 12)]),
+    (100, 0.01, 2, 0.5, &[(100, 1152, 8), (200, 2560, 9), (400, 6144, 10), (800, 12_352, 11), (1600, 26_944, 12), (3200, 58_432, 13), (6400, 126_016, 14), (12_800, 270_528, 15), (25_600, 577_920, 16), (51_200, 1_229_632, 17)]),
+    (10, 0.1, 10, 0.85, &[(10, 128, 7), (100, 1024, 7), (1000, 9728, 6), (10_000, 101_376, 7), (100_000, 1_048_064, 7), (1_000_000, 10_852_864, 7), (10_000_000, 112_371_200, 7)]),
+];
+
+#[test]
+fn layers_are_sized_as_ever() {
+    for &(capacity, error_rate, layout, cell, shards, cells, probes, resolved) in LAYERS {
+        let spec = LayerSpec { capacity, error_rate, layout, cell, shards };
+        let shape = spec.shape().unwrap();
+        println!(
+            "    ({capacity}, {error_rate:?}, {layout:?}, {cell:?}, {shards}, {}, {}, Layout::{:?}),",
+            shape.cells, shape.probes, shape.layout
+        );
+        assert_eq!((shape.cells, shape.probes, shape.layout), (cells, probes, resolved), "{spec:?}");
+        assert_eq!(shape.check(), Ok(()));
+    }
+}
+
+#[test]
+fn chains_grow_as_ever() {
+    for &(capacity, error_rate, expansion, ratio, layers) in CHAINS {
+        let tightening = Tightening::geometric(ratio).unwrap_or(Tightening::INVERSE_SQUARE);
+        let family = Family::Scaling { expansion, tightening };
+        let spec = Spec { family, ..Spec::fixed(capacity, error_rate) };
+        let (mut capacities, mut found) = (Vec::new(), Vec::new());
+        for _ in layers {
+            let shape = spec.next_shape(&capacities).unwrap();
+            capacities.push(shape.capacity);
+            found.push((shape.capacity, shape.cells, shape.probes));
+        }
+        println!("    ({capacity}, {error_rate:?}, {expansion}, {ratio:?}, &{found:?}),");
+        assert_eq!(found, layers, "{spec:?}");
+    }
+}
+
+/// Each generation of a window has its share of the promise.
+#[test]
+fn a_window_divides_its_promise() {
+    for generations in [2, 4, 64] {
+        let shape = Spec::window(10_000, 0.01, generations).next_shape(&[]).unwrap();
+        let share = 0.01 / f64::from(generations);
+        assert_eq!(shape, LayerSpec::new(10_000, share).shape().unwrap());
+    }
+}

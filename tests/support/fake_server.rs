@@ -1,0 +1,313 @@
+//! A server of one file, to run commands without one: keys in a map, effects and events in lists, a clock that stands
+//! still until it is set.
+
+use super::internals::ParallelFor;
+use super::internals::command::table::Entry;
+use super::internals::command::{
+    AbortedRebuilds, Access, Call, Command, CommandError, Effect, Key, Loads, Namespace, Reply, TABLE,
+    WrongType, run,
+};
+use super::internals::config::Settings;
+use bloomery::filter::{Bloom, Cuckoo, Filter, Foreign, Garbage};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ffi::CStr;
+use std::rc::Rc;
+
+/// A key's value.
+pub(crate) enum Content {
+    Filter(Filter),
+    String(Vec<u8>),
+    Hash(BTreeMap<&'static str, &'static str>),
+    Other,
+}
+
+impl From<Filter> for Content {
+    fn from(filter: Filter) -> Content {
+        Content::Filter(filter)
+    }
+}
+
+impl From<Bloom> for Content {
+    fn from(filter: Bloom) -> Content {
+        Content::Filter(Filter::Bloom(filter))
+    }
+}
+
+impl From<Cuckoo> for Content {
+    fn from(filter: Cuckoo) -> Content {
+        Content::Filter(Filter::Cuckoo(Box::new(filter)))
+    }
+}
+
+impl From<Foreign> for Content {
+    fn from(filter: Foreign) -> Content {
+        Content::Filter(Filter::Foreign(Box::new(filter)))
+    }
+}
+
+/// The server. Keys are `Rc`s so that an opened key needs no borrow of the map.
+#[derive(Default)]
+pub(crate) struct FakeServer {
+    pub(crate) keys: RefCell<BTreeMap<Vec<u8>, Rc<RefCell<Content>>>>,
+    pub(crate) settings: Cell<Settings>,
+    pub(crate) now_ms: Cell<u64>,
+    pub(crate) obeys: Cell<bool>,
+    /// Bytes that may still be admitted.
+    pub(crate) memory: Cell<Option<u64>>,
+    /// Commands for the replicas, as words.
+    pub(crate) replicated: RefCell<Vec<Vec<Vec<u8>>>>,
+    pub(crate) events: RefCell<Vec<&'static CStr>>,
+    pub(crate) retired: Cell<usize>,
+    /// Threads beside this one.
+    pub(crate) workers: Cell<usize>,
+    /// Commands that were ready to wait for the pool.
+    pub(crate) offloaded: Cell<usize>,
+    loads: RefCell<Loads>,
+    ended: RefCell<AbortedRebuilds>,
+    /// Lines of the log.
+    pub(crate) log: RefCell<Vec<String>>,
+    pub(crate) is_out_of_memory: Cell<bool>,
+}
+
+/// One command.
+pub(crate) struct FakeCall<'a> {
+    server: &'a FakeServer,
+    arguments: &'a [&'a [u8]],
+}
+
+/// An opened key.
+pub(crate) struct FakeKey<'a> {
+    server: &'a FakeServer,
+    name: &'a [u8],
+    value: Option<Rc<RefCell<Content>>>,
+}
+
+impl Key for FakeKey<'_> {
+    fn filter(&self) -> Result<Option<&Filter>, WrongType> {
+        let Some(content) = &self.value else { return Ok(None) };
+        // SAFETY: commands run one at a time and open each key once for writing, as on the server.
+        match unsafe { &*content.as_ptr() } {
+            Content::Filter(value) => Ok(Some(value)),
+            _ => Err(WrongType),
+        }
+    }
+
+    fn filter_mut(&mut self) -> Result<Option<&mut Filter>, WrongType> {
+        let Some(content) = &self.value else { return Ok(None) };
+        // SAFETY: as above.
+        match unsafe { &mut *content.as_ptr() } {
+            Content::Filter(value) => Ok(Some(value)),
+            _ => Err(WrongType),
+        }
+    }
+
+    fn create(&mut self, value: Filter) {
+        let content = Rc::new(RefCell::new(value.into()));
+        self.server.keys.borrow_mut().insert(self.name.to_vec(), content.clone());
+        self.value = Some(content);
+    }
+
+    fn convert<R>(&mut self, change: impl FnOnce(&mut Filter) -> R) -> Option<R> {
+        self.filter_mut().unwrap().map(change)
+    }
+}
+
+impl<'a> Call<'a> for FakeCall<'a> {
+    type Key = FakeKey<'a>;
+
+    fn argc(&self) -> usize {
+        self.arguments.len()
+    }
+
+    fn arg(&self, index: usize) -> &'a [u8] {
+        self.arguments[index]
+    }
+
+    fn open(&self, index: usize, _: Access) -> FakeKey<'a> {
+        let name = self.arguments[index];
+        FakeKey { server: self.server, name, value: self.server.keys.borrow().get(name).cloned() }
+    }
+
+    fn close(&self, key: FakeKey<'a>) -> Option<&'a Filter> {
+        // SAFETY: as in `value`; the map holds the content until the next command.
+        match unsafe { &*key.value?.as_ptr() } {
+            Content::Filter(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    fn settings(&self) -> Settings {
+        self.server.settings.get()
+    }
+
+    fn string<R>(&self, index: usize, read: impl FnOnce(&[u8]) -> R) -> Result<R, CommandError> {
+        match self.server.keys.borrow().get(self.arguments[index]).map(|content| content.borrow()) {
+            None => Ok(read(&[])),
+            Some(content) => match &*content {
+                Content::String(bytes) => Ok(read(bytes)),
+                _ => Err(CommandError::WrongType),
+            },
+        }
+    }
+
+    fn hash_field(&self, index: usize, field: &'static str) -> Result<Option<Vec<u8>>, CommandError> {
+        match self.server.keys.borrow().get(self.arguments[index]).map(|content| content.borrow()) {
+            None => Ok(None),
+            Some(content) => match &*content {
+                Content::Hash(fields) => Ok(fields.get(field).map(|text| text.as_bytes().to_vec())),
+                _ => Err(CommandError::WrongType),
+            },
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        assert!(!self.server.obeys.get(), "a command that obeys has no business with the clock");
+        self.server.now_ms.get()
+    }
+
+    fn obeys(&self) -> bool {
+        self.server.obeys.get()
+    }
+
+    fn admit(&self, total: u64, _: u64) -> Result<(), CommandError> {
+        match self.server.memory.get() {
+            Some(limit) if total > limit => {
+                Err(CommandError::Memory { bytes: total, bound: Some((limit, "the test")) })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn replicate(&self, effect: Effect<'_>) {
+        let name = |command: Command| {
+            let entry = TABLE.iter().find(|entry| entry.command == command).expect("it is in the table");
+            entry.name("bf").to_ascii_uppercase().into_bytes()
+        };
+        let words = match effect {
+            Effect::Verbatim => self.arguments.iter().map(|word| word.to_vec()).collect(),
+            Effect::Items(command, indices) => {
+                let items = indices.iter().map(|index| self.arguments[*index].to_vec());
+                [name(command), self.arguments[1].to_vec()].into_iter().chain(items).collect()
+            }
+            Effect::Arguments(command, words) => {
+                [name(command), self.arguments[1].to_vec()].into_iter().chain(words).collect()
+            }
+        };
+        self.server.replicated.borrow_mut().push(words);
+    }
+
+    fn changed(&self, event: &'static CStr) {
+        self.server.events.borrow_mut().push(event);
+    }
+
+    fn discard(&self, dropped: Garbage) {
+        let parts = match dropped {
+            Garbage::Layers(layers) => layers.len(),
+            Garbage::Tables(tables) => tables.len(),
+            Garbage::Other(..) => 1,
+        };
+        self.server.retired.set(self.server.retired.get() + parts);
+    }
+
+    fn threads(&self) -> usize {
+        self.server.workers.get() + 1
+    }
+
+    fn parallel(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        if self.server.workers.get() == 0 {
+            return (0..tasks).for_each(task);
+        }
+        std::thread::scope(|scope| (0..tasks).for_each(|index| drop(scope.spawn(move || task(index)))));
+    }
+
+    fn offload(
+        &self,
+        argument: usize,
+        work: impl FnOnce(&[u8], &ParallelFor<'_>) -> Reply + Send + 'static,
+    ) -> Reply {
+        self.server.offloaded.set(self.server.offloaded.get() + 1);
+        // In another thread, where nothing of this one's can be used.
+        let bytes = self.arguments[argument].to_vec();
+        std::thread::scope(|scope| {
+            scope.spawn(|| work(&bytes, &|tasks, task| (0..tasks).for_each(task))).join().unwrap()
+        })
+    }
+
+    fn is_out_of_memory(&self) -> bool {
+        self.server.is_out_of_memory.get()
+    }
+
+    fn log(&self, line: &str) {
+        self.server.log.borrow_mut().push(line.to_owned());
+    }
+
+    fn with_aborted_rebuilds<R>(&self, work: impl FnOnce(&mut AbortedRebuilds, i32) -> R) -> R {
+        work(&mut self.server.ended.borrow_mut(), 0)
+    }
+
+    fn with_loads<R>(&self, work: impl FnOnce(&mut Loads, i32) -> R) -> R {
+        work(&mut self.server.loads.borrow_mut(), 0)
+    }
+}
+
+impl FakeServer {
+    /// Sets a key, whatever was there.
+    pub(crate) fn put(&self, key: &str, content: impl Into<Content>) {
+        self.keys.borrow_mut().insert(key.into(), Rc::new(RefCell::new(content.into())));
+    }
+
+    /// A copy of the filter in a key.
+    pub(crate) fn copy(&self, key: &str) -> Filter {
+        match &*self.keys.borrow()[key.as_bytes()].borrow() {
+            Content::Filter(filter) => filter.snapshot().unwrap(),
+            _ => panic!("{key} holds another type"),
+        }
+    }
+
+    /// Runs a command given as words; the server's own arity check comes first.
+    pub(crate) fn run(&self, words: &[&[u8]]) -> Result<Reply, CommandError> {
+        let name = std::str::from_utf8(words[0]).unwrap().to_ascii_lowercase();
+        let (prefix, verb) = name.split_once('.').expect("one of our commands");
+        let namespace = if prefix == "cf" { Namespace::Cuckoo } else { Namespace::Bloom };
+        let is_meant = |entry: &&Entry| entry.namespace == namespace && entry.verb == verb;
+        let entry = TABLE.iter().find(is_meant).expect("a command of the table");
+        let count = i32::try_from(words.len()).unwrap();
+        if if entry.arity > 0 { count != entry.arity } else { count < -entry.arity } {
+            return Err(CommandError::Arity);
+        }
+        run(entry.command, &FakeCall { server: self, arguments: words })
+    }
+
+    /// Runs a line whose words are separated by blanks.
+    pub(crate) fn line(&self, line: &str) -> Result<Reply, CommandError> {
+        self.run(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>())
+    }
+
+    /// The reply to a line as one line of text: an error's text, or the reply's debug form.
+    pub(crate) fn text(&self, line: &str) -> String {
+        match self.line(line) {
+            Ok(reply) => format!("{reply:?}"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    /// What was replicated since the last call, as lines.
+    pub(crate) fn take_replicated(&self) -> Vec<String> {
+        let lines = self.replicated.take();
+        lines
+            .iter()
+            .map(|words| words.iter().map(|word| String::from_utf8_lossy(word)).collect::<Vec<_>>().join(" "))
+            .collect()
+    }
+
+    /// The wire form of a key, which equals that of another server when the filters are equal bit for bit.
+    pub(crate) fn dump(&self, key: &str) -> Vec<u8> {
+        let keys = self.keys.borrow();
+        let value = keys.get(key.as_bytes()).expect("the key exists").borrow();
+        match &*value {
+            Content::Filter(value) => bloomery::wire::Encoder::new(value).to_vec(),
+            _ => panic!("{key} holds another type"),
+        }
+    }
+}

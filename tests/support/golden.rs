@@ -1,0 +1,377 @@
+//! The recipes of the golden files: one small filter of every kind, in a state that says something. A recipe never changes;
+//! whoever needs another state adds one.
+
+use bloomery::filter::foreign::{Encoding, Growth, Link, LinkSpec, RedisBloomPlan, Scheme};
+use bloomery::filter::{FilterRef, Foreign, Live, Origin, Rebuild};
+use bloomery::wire::import::{self, bitmap};
+use bloomery::{
+    Bloom, Cell, Cuckoo, CuckooSpec, Family, Filter, HashKind, LayoutChoice, Overflow, Seed, Spec, Tightening,
+};
+use std::path::PathBuf;
+
+/// A golden file: its name, and the filter that it holds.
+pub(crate) type Recipe = (&'static str, fn() -> Bloom);
+
+/// The same of a cuckoo filter.
+pub(crate) type CuckooRecipe = (&'static str, fn() -> Cuckoo);
+
+/// The same of another system's filter.
+pub(crate) type ForeignRecipe = (&'static str, fn() -> Foreign);
+
+/// The same of a filter that is being rebuilt.
+pub(crate) type RebuildRecipe = (&'static str, fn() -> Rebuild);
+
+const SEED: u128 = 0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100;
+
+fn make(spec: Spec) -> Bloom {
+    Bloom::new(Spec { seed: Seed::from(SEED), ..spec }).unwrap()
+}
+
+/// Item `i`. Most are short; every eighth is one of up to 300 bytes, so that every branch of the hashes is taken.
+pub(crate) fn item(i: u32) -> Vec<u8> {
+    let len = if i.is_multiple_of(8) { i as usize * 37 % 300 } else { i as usize % 21 };
+    let mut item = format!("{i}").into_bytes();
+    item.resize(len.max(item.len()), (i % 251) as u8);
+    item
+}
+
+/// Items that every golden filter is asked for: members and strangers.
+const ASKED: u32 = 600;
+
+/// Adds items by number.
+fn add(filter: &mut Bloom, items: impl IntoIterator<Item = u32>) {
+    for i in items {
+        filter.add(filter.hash(&item(i))).unwrap();
+    }
+}
+
+fn with(spec: Spec, items: u32) -> Bloom {
+    let mut filter = make(spec);
+    add(&mut filter, 0..items);
+    filter
+}
+
+/// Counts of 1 to 20 for the first items, some deleted again; four-bit counters lose count at 15.
+fn counted(spec: Spec) -> Bloom {
+    let mut filter = make(Spec { family: Family::Fixed(Overflow::Saturate), ..spec });
+    (0..20).for_each(|i| add(&mut filter, std::iter::repeat_n(i, i as usize + 1)));
+    add(&mut filter, 20..80);
+    (60..80).for_each(|i| assert!(filter.remove(filter.hash(&item(i))).unwrap().present));
+    filter
+}
+
+/// A chain of layers, the last of them begun.
+fn grown(expansion: u32, tightening: Tightening, spec: Spec, items: u32) -> Bloom {
+    with(Spec { family: Family::Scaling { expansion, tightening }, ..spec }, items)
+}
+
+/// Thirty items in each of several generations, of which some have been dropped.
+fn rotated(spec: Spec, every_ms: u64) -> Bloom {
+    let generations = 4;
+    let family = Family::Window { generations, overflow: Overflow::Saturate, every_ms };
+    let spec = Spec { family, seed: Seed::from(SEED), ..spec };
+    let mut filter = Bloom::new_since(spec, 1_700_000_000_000 * every_ms.min(1)).unwrap();
+    for number in [0, 1, 2, 3, 5, 6] {
+        // By the clock or by hand: the number of the generation is not the number of rotations by hand.
+        let by_clock = number % 5 == 0;
+        if by_clock { filter.advance(number) } else { filter.rotate(number) }.unwrap();
+        add(&mut filter, number as u32 * 30..number as u32 * 30 + 40);
+    }
+    filter
+}
+
+/// A cuckoo filter that holds the items, grown as often as it takes.
+fn nested(spec: CuckooSpec, items: impl IntoIterator<Item = u32>) -> Cuckoo {
+    let mut filter = Cuckoo::new(CuckooSpec { seed: Seed::from(SEED), ..spec }).unwrap();
+    for i in items {
+        let item = filter.hash(&item(i));
+        while filter.insert(item).is_err() {
+            filter.grow().unwrap();
+        }
+    }
+    filter
+}
+
+/// Every slot in use, by items of which some were added several times.
+fn crammed(spec: CuckooSpec) -> Cuckoo {
+    let mut filter = nested(spec, [0, 0, 0, 0, 1, 1, 1, 2, 2]);
+    for i in 3..ASKED {
+        let _ = filter.insert(filter.hash(&item(i)));
+    }
+    filter
+}
+
+/// Some items deleted from a cuckoo filter that has grown, and not compacted since.
+fn thinned(mut filter: Cuckoo, items: impl IntoIterator<Item = u32>) -> Cuckoo {
+    for i in items {
+        assert!(filter.remove(filter.hash(&item(i))));
+    }
+    filter
+}
+
+/// Slots of a bucket and growth; the rest as by default.
+fn cuckoo_spec(capacity: u64, bucket_size: u8, expansion: u16) -> CuckooSpec {
+    let (hash, seed) = (HashKind::Xxh3, Seed::default());
+    CuckooSpec { capacity, bucket_size, max_iterations: 20, expansion, origin: Origin::Bloomery, hash, seed }
+}
+
+/// With RedisBloom's hash, or the one that it had before 2.2.0.
+fn redisbloom_cuckoo(origin: Origin, bucket_size: u8, expansion: u16) -> CuckooSpec {
+    // Keyless, and of a capacity that its own encoding can say.
+    CuckooSpec { origin, capacity: 32 * u64::from(bucket_size), ..cuckoo_spec(0, bucket_size, expansion) }
+}
+
+fn unkeyed(spec: CuckooSpec, items: impl IntoIterator<Item = u32>) -> Cuckoo {
+    let mut filter = Cuckoo::new(spec).unwrap();
+    for i in items {
+        let item = filter.hash(&item(i));
+        while filter.insert(item).is_err() {
+            filter.grow().unwrap();
+        }
+    }
+    filter
+}
+
+/// Another system's filter, empty when it comes, with those of the items that it can have.
+fn filled(filter: Result<Foreign, impl std::fmt::Debug>, items: std::ops::Range<u32>) -> Foreign {
+    let mut filter = filter.unwrap();
+    let encoding = filter.encoding();
+    for item in items.map(item).filter(|item| encoding.encode(item).is_some()) {
+        if filter.try_add(&item).is_err() {
+            assert_eq!(filter.grow(), Ok(true));
+            filter.try_add(&item).unwrap();
+        }
+    }
+    filter
+}
+
+/// A chain of RedisBloom's of which this is the first link.
+fn redisbloom_chain(
+    plan: RedisBloomPlan,
+    options: u32,
+    growth: u32,
+    link: LinkSpec,
+) -> Result<Foreign, bloomery::Error> {
+    let growth = Growth::RedisBloom { options, growth };
+    Foreign::new(Scheme::RedisBloom(plan), Encoding::Bytes, growth, vec![Link::empty(link)?])
+}
+
+/// A file of Guava's without items.
+fn guava(strategy: u8, encoding: Encoding) -> Result<Foreign, bloomery::wire::DecodeError> {
+    let mut blob = vec![strategy, 7, 0, 0, 0, 40];
+    blob.resize(6 + 40 * 8, 0);
+    import::guava(&blob, encoding)
+}
+
+/// A file of bits-and-blooms' without items, whose bitset has another length than the filter has bits.
+fn bloom_v3() -> Result<Foreign, bloomery::wire::DecodeError> {
+    let mut blob = [2875u64, 10, 2880].map(u64::to_be_bytes).concat();
+    blob.resize(24 + 45 * 8, 0);
+    import::bloom_v3(&blob)
+}
+
+/// A payload of valkey-bloom's with one filter of 50 items at 1 %, without any.
+fn valkey_bloom() -> Result<Foreign, bloomery::wire::DecodeError> {
+    let mut payload = vec![1, 2, 0, 0, 0];
+    payload.extend([0.01f64, 0.5].map(f64::to_le_bytes).concat());
+    payload.push(1);
+    payload.extend([1u64, 45 + 60].map(u64::to_le_bytes).concat());
+    payload.extend([1, 60, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0]);
+    payload.extend(SEED.to_le_bytes());
+    payload.extend((!SEED).to_le_bytes());
+    payload.resize(payload.len() + 60, 0);
+    payload.extend([0u64, 50].map(u64::to_le_bytes).concat());
+    import::valkey_bloom_payload(&payload)
+}
+
+/// All Bloom filters.
+#[rustfmt::skip] // a table
+pub(crate) const RECIPES: &[Recipe] = &[
+    ("bits-empty",            || make(Spec::fixed(100, 0.01))),
+    ("bits-classic",          || with(Spec { layout: LayoutChoice::Classic, ..Spec::fixed(200, 0.01) }, 200)),
+    ("bits-blocked",          || with(Spec { layout: LayoutChoice::Blocked, ..Spec::fixed(200, 0.0001) }, 200)),
+    ("bits-classic-sharded",  || with(Spec { layout: LayoutChoice::Classic, shards: 8, ..Spec::fixed(400, 0.001) }, 200)),
+    ("bits-blocked-sharded",  || with(Spec { layout: LayoutChoice::Blocked, shards: 4, ..Spec::fixed(400, 0.01) }, 400)),
+    ("bits-siphash",          || with(Spec { hash: HashKind::SipHash, ..Spec::fixed(200, 0.01) }, 200)),
+    ("bits-saturated",        || with(Spec { family: Family::Fixed(Overflow::Saturate), ..Spec::fixed(40, 0.1) }, 120)),
+    ("counter4-classic",      || counted(Spec { layout: LayoutChoice::Classic, ..Spec::counting(80, 0.01) })),
+    ("counter4-blocked",      || counted(Spec { layout: LayoutChoice::Blocked, shards: 2, ..Spec::counting(80, 0.01) })),
+    ("counter8-siphash",      || counted(Spec { cell: Cell::Counter8, hash: HashKind::SipHash, ..Spec::fixed(80, 0.01) })),
+    ("counter16-blocked",     || counted(Spec { cell: Cell::Counter16, layout: LayoutChoice::Blocked, ..Spec::fixed(80, 0.1) })),
+    ("chain-by-2",            || grown(2, Tightening::INVERSE_SQUARE, Spec::fixed(50, 0.01), 500)),
+    ("chain-by-1-sharded",    || grown(1, Tightening::INVERSE_SQUARE, Spec { shards: 2, ..Spec::fixed(50, 0.01) }, 220)),
+    ("chain-tightening",      || grown(3, Tightening::geometric(0.5).unwrap(), Spec { layout: LayoutChoice::Classic, ..Spec::fixed(40, 0.001) }, 300)),
+    ("window-rotated",        || rotated(Spec::fixed(100, 0.01), 0)),
+    ("window-timed-siphash",  || rotated(Spec { hash: HashKind::SipHash, ..Spec::fixed(100, 0.01) }, 60_000)),
+];
+
+/// All cuckoo filters.
+#[rustfmt::skip] // a table
+pub(crate) const CUCKOOS: &[CuckooRecipe] = &[
+    ("cuckoo-empty",          || nested(cuckoo_spec(1024, 2, 1), [])),
+    ("cuckoo-full",           || crammed(CuckooSpec { max_iterations: 500, ..cuckoo_spec(128, 2, 0) })),
+    ("cuckoo-padded",         || thinned(nested(cuckoo_spec(12, 3, 1), (0..100).chain(0..10)), 80..100)),
+    ("cuckoo-siphash",        || nested(CuckooSpec { hash: HashKind::SipHash, ..cuckoo_spec(60, 4, 2) }, 0..300)),
+    ("cuckoo-wide",           || nested(cuckoo_spec(510, 255, 32_768), (0..100).chain(0..100).chain([0; 200]))),
+    ("cuckoo-redisbloom",     || thinned(unkeyed(redisbloom_cuckoo(Origin::RedisBloom, 2, 2), 0..200), 180..200)),
+    ("cuckoo-redisbloom-1",   || unkeyed(redisbloom_cuckoo(Origin::RedisBloom1, 2, 1), 0..150)),
+];
+
+/// All filters of other systems.
+#[rustfmt::skip] // a table
+pub(crate) const FOREIGN: &[ForeignRecipe] = &[
+    ("foreign-go-zero",       || filled(bitmap::go_zero(4001, bitmap::GO_ZERO_PROBES, &[]), 0..150)),
+    ("foreign-redisson",      || filled(bitmap::redisson(2875, 7, Encoding::Kryo5, &[]), 0..300)),
+    ("foreign-redisson-json", || filled(bitmap::redisson(2875, 7, Encoding::Json, &[]), 0..300)),
+    ("foreign-bloom-v3",      || filled(bloom_v3(), 0..200)),
+    ("foreign-guava",         || filled(guava(1, Encoding::Bytes), 0..250)),
+    ("foreign-guava-utf16",   || filled(guava(1, Encoding::Utf16), 0..400)),
+    ("foreign-guava-32",      || filled(guava(0, Encoding::Bytes), 0..250)),
+    ("foreign-valkey",        || filled(valkey_bloom(), 0..130)),
+    ("foreign-redisbloom",    || filled(redisbloom_chain(RedisBloomPlan::Full, 5, 2, TODAYS_LINK), 0..200)),
+    ("foreign-redisbloom-2",  || filled(redisbloom_chain(RedisBloomPlan::FullOrCut, 4, 2, OLD_LINK), 0..250)),
+    ("foreign-redisbloom-1",  || filled(redisbloom_chain(RedisBloomPlan::Narrow, 0, 1, OLD_LINK), 0..250)),
+];
+
+/// All filters that are being rebuilt.
+#[rustfmt::skip] // a table
+pub(crate) const REBUILDS: &[RebuildRecipe] = &[
+    ("rebuild-counting",      || rebuilt(Live::Bloom(counted(Spec::counting(80, 0.01))), with(Spec::counting(100, 0.01), 90), 20)),
+    ("rebuild-chain",         || rebuilt(Live::Bloom(grown(2, Tightening::INVERSE_SQUARE, Spec::fixed(50, 0.01), 300)), with(Spec::fixed(400, 0.001), 200), 0)),
+    ("rebuild-windows",       || {
+        let live = rotated(Spec::fixed(100, 0.01), 60_000);
+        let family = Family::Window { generations: 3, overflow: Overflow::Saturate, every_ms: 60_000 };
+        let mut shadow = make(Spec { family, ..Spec::fixed(150, 0.01) }).in_step_with(live.window());
+        add(&mut shadow, 180..240);
+        rebuilt(Live::Bloom(live), shadow, 0)
+    }),
+    ("rebuild-redisbloom",    || {
+        let live = filled(redisbloom_chain(RedisBloomPlan::Full, 5, 2, TODAYS_LINK), 0..200);
+        rebuilt(Live::Foreign(Box::new(live)), grown(2, Tightening::INVERSE_SQUARE, Spec::fixed(90, 0.01), 100), 0)
+    }),
+];
+
+fn rebuilt(live: Live, shadow: Bloom, deletes_missed: u64) -> Rebuild {
+    Rebuild::new(live, shadow, deletes_missed).unwrap()
+}
+
+/// What `BF.RESERVE key 0.01 30` makes.
+const TODAYS_LINK: LinkSpec = LinkSpec {
+    modulus: 384,
+    probes: 8,
+    capacity: 30,
+    error_rate: 0.005,
+    bits_per_item: 11.027_753_418_256_411,
+    bits: 384,
+    log2: 0,
+    bytes: 48,
+};
+
+/// The same of `BF.RESERVE key 0.01 100` in versions before 2.2.0, which rounded bits up to a power of two.
+const OLD_LINK: LinkSpec = LinkSpec {
+    modulus: 1024,
+    probes: 7,
+    capacity: 106,
+    error_rate: 0.01,
+    bits_per_item: 9.585_058_377_367_446,
+    bits: 1024,
+    log2: 10,
+    bytes: 128,
+};
+
+/// The Bloom filter of this name.
+pub(crate) fn bloom(name: &str) -> Bloom {
+    RECIPES.iter().find(|(other, _)| *other == name).unwrap_or_else(|| panic!("{name}")).1()
+}
+
+/// The cuckoo filter of this name.
+pub(crate) fn cuckoo(name: &str) -> Cuckoo {
+    CUCKOOS.iter().find(|(other, _)| *other == name).unwrap_or_else(|| panic!("{name}")).1()
+}
+
+/// The other system's filter of this name.
+pub(crate) fn foreign(name: &str) -> Foreign {
+    FOREIGN.iter().find(|(other, _)| *other == name).unwrap_or_else(|| panic!("{name}")).1()
+}
+
+/// The names of all, and the filters that today's code makes.
+pub(crate) fn all() -> Vec<(&'static str, Filter)> {
+    let bloom = RECIPES.iter().map(|(name, recipe)| (*name, Filter::Bloom(recipe())));
+    let cuckoo = CUCKOOS.iter().map(|(name, recipe)| (*name, Filter::Cuckoo(Box::new(recipe()))));
+    let foreign = FOREIGN.iter().map(|(name, recipe)| (*name, Filter::Foreign(Box::new(recipe()))));
+    let rebuild = REBUILDS.iter().map(|(name, recipe)| (*name, Filter::Rebuild(Box::new(recipe()))));
+    bloom.chain(cuckoo).chain(foreign).chain(rebuild).collect()
+}
+
+/// The names of all.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    let ours = RECIPES.iter().map(|(name, _)| *name).chain(CUCKOOS.iter().map(|(name, _)| *name));
+    let ours = ours.chain(FOREIGN.iter().map(|(name, _)| *name));
+    ours.chain(REBUILDS.iter().map(|(name, _)| *name))
+}
+
+/// Where a file of tests/golden lies.
+pub(crate) fn path(name: &str, extension: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.{extension}"))
+}
+
+/// The golden bytes as they are in the repository.
+pub(crate) fn bytes(name: &str) -> Vec<u8> {
+    std::fs::read(path(name, "bin")).unwrap_or_else(|why| panic!("{name}: {why}; BLOOMERY_BLESS=1 writes it"))
+}
+
+/// The items that the answers are about, as JSON: hexadecimal, in order.
+pub(crate) fn items() -> String {
+    let hex = |item: Vec<u8>| item.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let items: Vec<_> = (0..ASKED).map(|i| format!("\"{}\"", hex(item(i)))).collect();
+    format!("[\n{}\n]\n", items.join(",\n"))
+}
+
+/// What a filter says of those items, as JSON for readers that are not ours: a 1 or 0 for each, its count where the
+/// filter counts, and in a window its age under the newest generation, −1 for none. Of one that is being rebuilt what the
+/// live filter says, and beside that its shadow.
+pub(crate) fn answers<'f>(filter: impl Into<FilterRef<'f>>) -> String {
+    match filter.into() {
+        FilterRef::Bloom(filter) => {
+            let hashes: Vec<_> = (0..ASKED).map(|i| filter.hash(&item(i))).collect();
+            let contains = hashes.iter().map(|hash| filter.contains(*hash)).collect();
+            let counts = hashes.iter().map(|hash| filter.count(*hash).ok()).collect();
+            let ages = filter.window().map(|window| {
+                let age = |hash| window.age(hash, window.newest()).map_or(-1, |age| age as i64);
+                hashes.iter().map(|hash| age(*hash)).collect()
+            });
+            json(filter.items(), filter.ones(), contains, counts, ages)
+        }
+        FilterRef::Cuckoo(filter) => {
+            let hashes: Vec<_> = (0..ASKED).map(|i| filter.hash(&item(i))).collect();
+            let contains = hashes.iter().map(|hash| filter.contains(*hash)).collect();
+            let counts = hashes.iter().map(|hash| filter.count(*hash)).collect();
+            // A slot in use is an item.
+            json(filter.items(), filter.items(), contains, Some(counts), None)
+        }
+        FilterRef::Foreign(filter) => {
+            let contains = (0..ASKED).map(|i| filter.contains(&item(i))).collect();
+            json(filter.items(), filter.ones(), contains, None, None)
+        }
+        FilterRef::Rebuild(rebuild) => {
+            let (live, shadow) = (answers(rebuild.live()), answers(rebuild.shadow()));
+            let live = live.strip_suffix("\n}\n").expect("an object");
+            format!("{live},\n\"deletes missed\": {},\n\"shadow\": {shadow}}}\n", rebuild.deletes_missed())
+        }
+    }
+}
+
+fn json(
+    items: u64,
+    ones: u64,
+    contains: Vec<bool>,
+    counts: Option<Vec<u64>>,
+    ages: Option<Vec<i64>>,
+) -> String {
+    let contains: String = contains.into_iter().map(|present| if present { '1' } else { '0' }).collect();
+    format!(
+        "{{\n\"items\": {items},\n\"ones\": {ones},\n\"contains\": \"{contains}\",\n\"counts\": {},\n\"ages\": {}\n}}\n",
+        counts.map_or("null".into(), |counts| format!("{counts:?}")),
+        ages.map_or("null".into(), |ages| format!("{ages:?}")),
+    )
+}

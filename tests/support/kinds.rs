@@ -1,0 +1,104 @@
+//! Every kind of filter, small enough to be filled thousands of times: family × layout × cell × shards × hash.
+
+use Cell::{Counter4, Counter8, Counter16};
+use HashKind::SipHash;
+use LayoutChoice::{Auto, Blocked, Classic};
+use bloomery::{Cell, Family, HashKind, LayoutChoice, Overflow, Spec, Tightening};
+
+/// Items that a filter of these kinds is sized for. The laws add up to four times as many.
+const CAPACITY: u64 = 60;
+
+/// High enough that false positives happen in every case, so that the laws are tried on them too.
+const ERROR_RATE: f64 = 0.02;
+
+const INVERSE_SQUARE: Tightening = Tightening::INVERSE_SQUARE;
+
+const SATURATE: Family = Family::Fixed(Overflow::Saturate);
+
+fn fixed(layout: LayoutChoice) -> Spec {
+    Spec { layout, family: SATURATE, ..Spec::fixed(CAPACITY, ERROR_RATE) }
+}
+
+fn counting(layout: LayoutChoice, cell: Cell) -> Spec {
+    Spec { cell, ..fixed(layout) }
+}
+
+fn scaling(layout: LayoutChoice, capacity: u64, expansion: u32, tightening: Tightening) -> Spec {
+    Spec { layout, family: Family::Scaling { expansion, tightening }, ..Spec::fixed(capacity, ERROR_RATE) }
+}
+
+fn window(layout: LayoutChoice, generations: u8, every_ms: u64) -> Spec {
+    let family = Family::Window { generations, overflow: Overflow::Saturate, every_ms };
+    Spec { layout, family, ..Spec::fixed(CAPACITY, ERROR_RATE) }
+}
+
+fn halving() -> Tightening {
+    Tightening::geometric(0.5).expect("0.5 is a ratio")
+}
+
+/// One function per kind, and a list of all.
+macro_rules! kinds {
+    ($($name:ident: $spec:expr;)+) => {
+        $(pub(crate) fn $name() -> Spec {
+            $spec
+        })+
+
+        /// Every kind with its name.
+        pub(crate) const ALL: &[(&str, fn() -> Spec)] = &[$((stringify!($name), $name)),+];
+    };
+}
+
+#[rustfmt::skip] // a table
+kinds! {
+    bits_auto:                   fixed(Auto);
+    bits_classic:                fixed(Classic);
+    bits_blocked:                fixed(Blocked);
+    bits_classic_sharded:        Spec { shards: 8, ..fixed(Classic) };
+    bits_blocked_sharded:        Spec { shards: 4, ..fixed(Blocked) };
+    bits_classic_siphash:        Spec { hash: SipHash, ..fixed(Classic) };
+    bits_blocked_siphash:        Spec { hash: SipHash, shards: 2, ..fixed(Blocked) };
+    bits_refusing:               Spec { family: Family::Fixed(Overflow::Error), ..fixed(Auto) };
+    counter4_classic:            counting(Classic, Counter4);
+    counter4_blocked:            counting(Blocked, Counter4);
+    counter8_classic:            counting(Classic, Counter8);
+    counter8_blocked:            counting(Blocked, Counter8);
+    counter16_classic:           counting(Classic, Counter16);
+    counter16_blocked:           counting(Blocked, Counter16);
+    counter4_classic_sharded:    Spec { shards: 8, ..counting(Classic, Counter4) };
+    counter8_blocked_sharded:    Spec { shards: 4, hash: SipHash, ..counting(Blocked, Counter8) };
+    counter4_refusing:           Spec { family: Family::Fixed(Overflow::Error), ..counting(Auto, Counter4) };
+    scaling_classic:             scaling(Classic, 10, 2, INVERSE_SQUARE);
+    scaling_blocked:             scaling(Blocked, 10, 2, INVERSE_SQUARE);
+    scaling_by_1:                scaling(Auto, 12, 1, INVERSE_SQUARE);
+    scaling_by_4:                scaling(Auto, 5, 4, INVERSE_SQUARE);
+    scaling_from_1:              scaling(Auto, 1, 3, INVERSE_SQUARE);
+    scaling_tightening:          scaling(Classic, 10, 2, halving());
+    scaling_tightening_blocked:  scaling(Blocked, 10, 1, halving());
+    scaling_sharded_siphash:     Spec { shards: 4, hash: SipHash, ..scaling(Auto, 10, 2, INVERSE_SQUARE) };
+    window_classic:              window(Classic, 3, 0);
+    window_blocked:              window(Blocked, 4, 0);
+    window_sharded:              Spec { shards: 2, ..window(Classic, 2, 0) };
+    window_siphash:              Spec { hash: SipHash, ..window(Auto, 5, 0) };
+    window_timed:                window(Auto, 3, 1000);
+    window_refusing:             refusing_window();
+}
+
+fn refusing_window() -> Spec {
+    let family = Family::Window { generations: 3, overflow: Overflow::Error, every_ms: 0 };
+    Spec { family, ..window(Auto, 3, 0) }
+}
+
+/// Options of BF.RESERVE for every family.
+pub(crate) const RESERVE_OPTIONS: [&str; 11] = [
+    "NONSCALING",
+    "NONSCALING LAYOUT CLASSIC HASH SIPHASH SEED 7",
+    "NONSCALING LAYOUT BLOCKED SHARDS 8",
+    "ONFULL SATURATE SHARDS 4",
+    "EXPANSION 2",
+    "EXPANSION 1 TIGHTENING 0.5",
+    "COUNTING",
+    "COUNTING 8 SHARDS 4",
+    "COUNTING 16",
+    "WINDOW 3",
+    "WINDOW 3 EVERY 1000",
+];

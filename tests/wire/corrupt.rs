@@ -1,0 +1,513 @@
+//! Bytes that are not a filter: cut short, flipped, lied about, out of order. All are refused, or are a filter after all,
+//! and then one that keeps every law. The checksums detect accidents; a liar makes them true, and so do these tests.
+
+use crate::support::alloc_counter::weighed;
+use crate::support::golden::{bytes, item, names};
+use crate::support::{describe, summary, wire};
+use bloomery::filter::{Foreign, Live};
+use bloomery::wire::{DecodeError, Decoder, Encoder, MAX_CHUNK};
+use bloomery::{Added, Bloom, Cell, Cuckoo, Error, Filter, ItemHash, limits};
+
+/// Does everything to a filter that can be done to one. It may be full or saturated, but it must not panic, hang, lose
+/// an item or become unwritable.
+fn survives(mut filter: Bloom, name: &str) {
+    let canonical = wire::encode(&filter);
+    let copy =
+        wire::decode(&canonical).unwrap_or_else(|why| panic!("{name}: loaded, written, refused: {why}"));
+    assert_eq!(summary(&copy), summary(&filter), "{name}");
+    let hashes = [ItemHash::default(), filter.hash(&item(3)), filter.hash(b"stranger")];
+    for hash in hashes {
+        filter.prefetch(hash);
+        let before = filter.contains(hash);
+        if filter.add(hash).is_ok_and(|done| done.changed) {
+            assert!(filter.contains(hash), "{name}");
+        } else {
+            assert_eq!(filter.contains(hash), before, "{name}");
+        }
+        assert_eq!(filter.remove(hash).is_ok(), filter.spec().cell != Cell::Bit, "{name}");
+        let _ = filter.count(hash);
+    }
+    (1000..1020).for_each(|i| {
+        assert!(filter.add(filter.hash(&item(i))).is_ok() || filter.layers().len() == 1, "{name}")
+    });
+    let _ = (filter.estimate(), filter.rate_now(), filter.fill(), filter.next_shape().is_ok());
+    assert_eq!(filter.snapshot().unwrap().union(&filter), Ok(()), "{name}");
+    if let Some(window) = filter.window() {
+        let next = window.newest() + 1;
+        let _ = (
+            window.number_at(u64::MAX),
+            window.schedule().next_in(u64::MAX),
+            window.age(hashes[0], u64::MAX),
+        );
+        assert!(!filter.contains_at(hashes[1], u64::MAX), "{name}");
+        assert_eq!(filter.rotate(next).is_ok(), next <= limits::MAX_GENERATION, "{name}");
+    }
+    let written = wire::encode(&filter);
+    let read =
+        wire::decode(&written).unwrap_or_else(|why| panic!("{name}: changed, written, refused: {why}"));
+    assert_eq!(wire::encode(&read), written, "{name}");
+    filter.clear().unwrap();
+    assert_eq!((filter.ones(), filter.items()), (0, 0), "{name}");
+}
+
+/// The same of a cuckoo filter.
+fn cuckoo_survives(mut filter: Cuckoo, name: &str) {
+    let canonical = wire::encode(&filter);
+    let copy =
+        Decoder::read(&canonical).unwrap_or_else(|why| panic!("{name}: loaded, written, refused: {why}"));
+    assert_eq!(describe(&copy), describe(&filter), "{name}");
+    let hashes: Vec<_> = (1000..1020).map(|i| filter.hash(&item(i))).collect();
+    for hash in &hashes {
+        let (items, count) = (filter.items(), filter.count(*hash));
+        assert_eq!(filter.contains(*hash), count > 0, "{name}");
+        // Tables of many megabytes are none of this test's business.
+        let may_grow = filter.next_bytes().is_some_and(|bytes| bytes <= 1 << 20);
+        if filter.insert(*hash).is_ok() || (may_grow && filter.grow().is_ok() && filter.insert(*hash).is_ok())
+        {
+            assert!(filter.contains(*hash) && filter.count(*hash) > count, "{name}");
+            assert_eq!(filter.items(), items + 1, "{name}");
+        } else {
+            assert!(!may_grow, "{name}: no room in a new sub-filter");
+            assert_eq!((filter.items(), filter.count(*hash)), (items, count), "{name}");
+        }
+    }
+    let written = wire::encode(&filter.snapshot().unwrap());
+    assert!(written == wire::encode(&filter), "{name}");
+    for hash in &hashes {
+        let (items, present) = (filter.items(), filter.contains(*hash));
+        assert_eq!(filter.remove(*hash), present, "{name}");
+        assert_eq!(filter.items(), items - u64::from(present), "{name}");
+    }
+    let _ = (filter.is_sparse(), filter.allocated());
+    let items = filter.items();
+    let rereads = |filter: &Cuckoo| {
+        let written = wire::encode(filter);
+        let read =
+            Decoder::read(&written).unwrap_or_else(|why| panic!("{name}: changed, written, refused: {why}"));
+        assert!(wire::encode(&read) == written, "{name}");
+    };
+    rereads(&filter);
+    // In two steps: the first ends where a sub-filter cannot be emptied.
+    filter.compact(false);
+    filter.compact(true);
+    assert_eq!((filter.items(), filter.deletes()), (items, 0), "{name}");
+    rereads(&filter);
+}
+
+/// The same for another system's filter.
+fn foreign_survives(mut filter: Foreign, name: &str) {
+    for i in 0..50 {
+        let item = item(i);
+        let before = filter.contains(&item);
+        let may_grow = matches!(filter.next_link(), Ok(Some(link)) if link.bytes <= 1 << 20);
+        let added = match filter.try_add(&item) {
+            Err(Error::Full) if may_grow && filter.grow().is_ok() => filter.try_add(&item),
+            added => added,
+        };
+        assert!(!before || added == Ok(Added::default()), "{name}");
+        assert!(added.is_err() || filter.contains(&item), "{name}");
+    }
+    let _ = (filter.items(), filter.capacity(), filter.estimate(), filter.rate_now(), filter.allocated());
+    let written = wire::encode(&filter.snapshot().unwrap());
+    assert!(written == wire::encode(&filter), "{name}");
+    let read =
+        Decoder::read(&written).unwrap_or_else(|why| panic!("{name}: changed, written, refused: {why}"));
+    assert!(wire::encode(&read) == written, "{name}");
+}
+
+/// The same of a filter that is being rebuilt: both of its filters, and whatever it ends as.
+fn rebuild_survives(value: Filter, name: &str) {
+    let Some(rebuild) = value.rebuild() else { panic!("{name}: it is being rebuilt") };
+    survives(rebuild.shadow().snapshot().unwrap(), name);
+    match rebuild.live().snapshot().unwrap() {
+        Live::Bloom(filter) => survives(filter, name),
+        Live::Foreign(filter) => foreign_survives(*filter, name),
+    }
+    let commit = |filter: &mut Filter| filter.commit_rebuild().map(Filter::from);
+    let abort = |filter: &mut Filter| filter.abort_rebuild().map(Filter::from);
+    for end in [commit, abort] {
+        let mut ended = value.snapshot().unwrap();
+        assert!(wire::encode(&ended) == wire::encode(&value), "{name}: a copy differs");
+        assert_eq!(ended.bytes(), value.bytes(), "{name}");
+        let dropped = end(&mut ended).unwrap();
+        assert_eq!(ended.bytes() + dropped.bytes(), value.bytes(), "{name}");
+        assert!(refused_or_survives(&wire::encode(&ended), name), "{name}: ended, written, refused");
+    }
+}
+
+/// What loads is written back as it was read: there is one encoding of each filter.
+fn refused_or_survives(bytes: &[u8], name: &str) -> bool {
+    match Decoder::read(bytes) {
+        Ok(value) => {
+            assert!(wire::encode(&value) == bytes, "{name}: loads, but is written otherwise");
+            match value {
+                Filter::Bloom(filter) => survives(filter, name),
+                Filter::Cuckoo(filter) => cuckoo_survives(*filter, name),
+                Filter::Foreign(filter) => foreign_survives(*filter, name),
+                value @ Filter::Rebuild(_) => rebuild_survives(value, name),
+            }
+            true
+        }
+        Err(why) => {
+            assert!(!why.to_string().is_empty());
+            false
+        }
+    }
+}
+
+/// The control without which the rest proves nothing.
+#[test]
+fn a_resealed_golden_loads() {
+    for name in names() {
+        let golden = bytes(name);
+        let mut sealed = golden.clone();
+        wire::seal(&mut sealed, &wire::pieces(&golden));
+        assert!(sealed == golden, "{name}: these tests seal otherwise than the encoder");
+        assert!(refused_or_survives(&golden, name), "{name}");
+    }
+}
+
+#[test]
+fn every_truncation_is_refused() {
+    for name in names() {
+        let golden = bytes(name);
+        for len in 0..golden.len() {
+            assert!(Decoder::read(&golden[..len]).is_err(), "{name} cut to {len}");
+        }
+        let head = wire::pieces(&golden)[0].end;
+        for len in 0..head {
+            assert!(Decoder::new(&golden[..len]).is_err(), "head of {name} cut to {len}");
+        }
+    }
+}
+
+#[test]
+fn trailing_bytes_are_refused() {
+    for name in names() {
+        let golden = bytes(name);
+        let chunk = golden[wire::pieces(&golden)[1].clone()].to_vec();
+        for tail in [vec![0], vec![0; 8], vec![0; 100], chunk, golden.clone()] {
+            assert!(
+                Decoder::read(&[&golden[..], &tail].concat()).is_err(),
+                "{name} with {} bytes more",
+                tail.len()
+            );
+        }
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_refused() {
+    for name in names() {
+        let mut golden = bytes(name);
+        for bit in 0..golden.len() * 8 {
+            golden[bit / 8] ^= 1 << (bit % 8);
+            assert!(Decoder::read(&golden).is_err(), "{name}, bit {bit}");
+            golden[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+}
+
+/// With the checksums and stamps made true again, only validation stands between a flipped bit and a bad filter.
+#[test]
+fn every_flipped_bit_under_a_true_checksum_is_refused_or_harmless() {
+    for name in names() {
+        let golden = bytes(name);
+        let pieces = wire::pieces(&golden);
+        let (mut loaded, mut refused) = (0, 0);
+        for bit in 0..golden.len() * 8 {
+            let mut flipped = golden.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            wire::seal(&mut flipped, &pieces);
+            // The flip of a checksum or a stamp is undone by the seal.
+            if flipped != golden {
+                *if refused_or_survives(&flipped, name) { &mut loaded } else { &mut refused } += 1;
+            }
+        }
+        println!("{name}: {loaded} flips loaded, {refused} refused");
+        assert!(refused > 400, "{name}: the head alone has more bits than that to refuse");
+    }
+}
+
+/// As above, but a chunk's stamp stays what it was made: it belongs to no head.
+#[test]
+fn chunks_of_another_head_are_refused() {
+    for name in names() {
+        let golden = bytes(name);
+        let pieces = wire::pieces(&golden);
+        for bit in 0..32 {
+            let mut flipped = golden.clone();
+            flipped[pieces[1].start + 12 + bit / 8] ^= 1 << (bit % 8);
+            wire::seal_checksums(&mut flipped, &pieces);
+            assert_eq!(Decoder::read(&flipped).err(), Some(DecodeError::StampMismatch), "{name}");
+        }
+    }
+}
+
+/// A field of a head: its name, where it begins, and its bytes.
+type Field = (&'static str, usize, usize);
+
+#[rustfmt::skip] // a table
+const ENVELOPE_FIELDS: &[Field] = &[
+    ("version", 4, 1), ("kind", 5, 1), ("flags", 6, 2), ("header length", 8, 4), ("body length", 12, 8),
+];
+
+#[rustfmt::skip] // a table
+const BLOOM_FIELDS: &[Field] = &[
+    ("capacity", 24, 8), ("error rate", 32, 8), ("seed low", 40, 8), ("seed high", 48, 8), ("hash", 56, 1),
+    ("layout", 57, 1), ("cell", 58, 1), ("overflow", 59, 1), ("shards", 60, 4), ("expansion", 64, 4),
+    ("generations", 68, 4), ("tightening", 72, 8), ("every", 80, 8), ("since", 88, 8), ("rotations", 96, 8),
+    ("newest", 104, 8), ("layers", 112, 4), ("reserved", 116, 4), ("layer capacity", 120, 8),
+    ("layer error rate", 128, 8), ("layer cells", 136, 8), ("layer items", 144, 8), ("layer probes", 152, 4),
+    ("layer layout", 156, 4),
+];
+
+#[rustfmt::skip] // a table
+const CUCKOO_FIELDS: &[Field] = &[
+    ("capacity", 24, 8), ("seed low", 32, 8), ("seed high", 40, 8), ("deletes", 48, 8), ("moves", 56, 8),
+    ("hash", 64, 1), ("bucket size", 65, 1), ("max iterations", 66, 2), ("expansion", 68, 2),
+    ("reserved", 70, 2), ("tables", 72, 4), ("reserved too", 76, 4),
+];
+
+#[rustfmt::skip] // a table
+const FOREIGN_FIELDS: &[Field] = &[
+    ("scheme", 24, 1), ("plan", 25, 1), ("random seed", 26, 1), ("encoding", 27, 1), ("links", 28, 4),
+    ("options", 32, 4), ("growth", 36, 4), ("seed", 40, 8), ("seed's end", 64, 8), ("error rate", 72, 8),
+    ("tightening", 80, 8), ("link modulus", 88, 8), ("link bits", 96, 8), ("link bytes", 104, 8),
+    ("link capacity", 112, 8), ("link items", 120, 8), ("link error rate", 128, 8),
+    ("link bits per item", 136, 8), ("link probes", 144, 4), ("link log2", 148, 4),
+];
+
+#[rustfmt::skip] // a table
+const REBUILD_FIELDS: &[Field] = &[
+    ("deletes missed", 24, 8), ("length of the live header", 32, 4), ("live kind", 36, 1), ("shadow kind", 37, 1),
+    ("reserved", 38, 2),
+];
+
+/// Bytes that a decoder may take beside the body that a head declares. The sizes of a cuckoo filter's sub-filters are a
+/// list, made of their number alone, which is bounded.
+fn overhead(head: &[u8]) -> u64 {
+    let tables = match head[5] {
+        wire::CUCKOO => u32::from_le_bytes(head[72..76].try_into().unwrap()).into(),
+        _ => 0,
+    };
+    (64 << 10) + 24 * u64::min(tables, limits::MAX_TABLES as u64)
+}
+
+/// Every field of the head at the values where programs break. What is refused asks for no more memory than the head
+/// declares, and what loads has it.
+#[test]
+fn header_fields_at_their_edges_are_refused_or_harmless() {
+    let floats =
+        [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0, f64::MIN_POSITIVE / 2.0, 5e-324, 1.0, -1.0, 2.0];
+    let numbers = [0, 1, 2, 3, 4, 5, 63, 64, 65, 72, 73, 255, 1024, 1025, 4096, 4097, 32_768, 32_769];
+    let powers = (8..64).flat_map(|power| [(1u64 << power) - 1, 1 << power, (1 << power) + 1]);
+    let values: Vec<u64> = floats
+        .map(f64::to_bits)
+        .into_iter()
+        .chain(numbers)
+        .chain(powers)
+        .chain([u64::MAX - 1, u64::MAX])
+        .collect();
+    for name in names() {
+        let golden = bytes(name);
+        let pieces = wire::pieces(&golden);
+        let of_kind = match golden[5] {
+            wire::CUCKOO => CUCKOO_FIELDS,
+            wire::FOREIGN => FOREIGN_FIELDS,
+            wire::REBUILD => REBUILD_FIELDS,
+            _ => BLOOM_FIELDS,
+        };
+        for (field, at, len) in ENVELOPE_FIELDS.iter().chain(of_kind) {
+            for value in &values {
+                let mut edge = golden.clone();
+                edge[*at..at + len].copy_from_slice(&value.to_le_bytes()[..*len]);
+                wire::seal(&mut edge, &pieces);
+                let what = format!("{name}, {field} = {value:#x}");
+                let declared = u64::from_le_bytes(edge[12..20].try_into().unwrap());
+                let (_, taken) = weighed(|| Decoder::read(&edge));
+                assert!(
+                    taken as u64 <= declared.saturating_add(overhead(&edge)),
+                    "{what} takes {taken} bytes"
+                );
+                refused_or_survives(&edge, &what);
+                // A body as long as the head now says would be: the head alone must be refused or sound.
+                let (decoder, taken) = weighed(|| Decoder::new(&edge[pieces[0].clone()]));
+                assert!(taken as u64 <= overhead(&edge), "{what}: the head alone takes {taken} bytes");
+                if let Ok(decoder) = decoder {
+                    assert!(decoder.finish().is_err(), "{what}: a head is no filter");
+                }
+            }
+        }
+    }
+}
+
+/// Parameters that no command makes are refused when they are loaded, too, even where they would do no harm at once: a
+/// chain may be loaded today and grow tomorrow.
+#[test]
+fn parameters_that_no_command_makes_are_refused() {
+    let rates = [0.0, -0.0, 5e-324, 1.0, 2.0, -1.0, f64::INFINITY, f64::NAN].map(f64::to_bits);
+    let ratios = [-0.0, 1.0, 1.5, 2.0, -0.5, f64::INFINITY, f64::NAN].map(f64::to_bits);
+    let cases: [(&str, &str, &[u64]); 11] = [
+        ("bits-classic", "capacity", &[0, (1 << 48) + 1, u64::MAX]),
+        ("bits-classic", "error rate", &rates),
+        ("bits-classic", "hash", &[0, 3, 255]),
+        ("bits-classic", "layout", &[3, 255]),
+        ("bits-classic", "cell", &[0, 2, 3, 5, 32]),
+        ("bits-classic", "overflow", &[2, 255]),
+        ("bits-classic", "shards", &[0, 3, 2048, u64::MAX]),
+        ("bits-classic", "reserved", &[1]),
+        ("chain-tightening", "tightening", &ratios),
+        ("chain-tightening", "expansion", &[0, 32_769, u64::MAX]),
+        ("window-rotated", "generations", &[0, 1, 65, 258, u64::MAX]),
+    ];
+    for (name, field, values) in cases {
+        let (_, at, len) = BLOOM_FIELDS.iter().find(|(known, ..)| *known == field).unwrap();
+        let golden = bytes(name);
+        let pieces = wire::pieces(&golden);
+        for value in values {
+            let mut odd = golden.clone();
+            odd[*at..at + len].copy_from_slice(&value.to_le_bytes()[..*len]);
+            wire::seal(&mut odd, &pieces);
+            assert!(Decoder::read(&odd).is_err(), "{name}, {field} = {value:#x}");
+        }
+    }
+}
+
+/// Geometry whose size in bytes overflows, or is more than any machine has, with a body length that agrees.
+#[test]
+fn heads_of_impossible_size_are_refused_or_ask_for_nothing() {
+    let golden = bytes("bits-classic");
+    let head_end = wire::pieces(&golden)[0].end;
+    for cells in (6..64).flat_map(|power| [1u64 << power, (1 << power) + 64, u64::MAX << power]) {
+        let mut head = golden[..head_end].to_vec();
+        head[136..144].copy_from_slice(&cells.to_le_bytes());
+        head[12..20].copy_from_slice(&(cells / 8).to_le_bytes());
+        wire::seal_head(&mut head);
+        let decoded = Decoder::new(&head);
+        // 2^46 bytes is the limit of a filter.
+        assert_eq!(decoded.is_ok(), cells <= 1 << 49 && cells % 64 == 0, "{cells}");
+        if let Ok(decoder) = decoded {
+            assert_eq!((decoder.body_len(), decoder.offset(), decoder.is_complete()), (cells / 8, 0, false));
+        }
+    }
+}
+
+fn pieces_of(name: &str) -> Vec<Vec<u8>> {
+    let golden = bytes(name);
+    wire::pieces(&golden).into_iter().map(|at| golden[at].to_vec()).collect()
+}
+
+/// A refused piece leaves the decoder as it was: the right one still fits.
+#[test]
+fn chunks_in_the_wrong_order_are_refused_and_do_no_harm() {
+    chunks_in_the_wrong_order_of("chain-by-2", "chain-tightening");
+    chunks_in_the_wrong_order_of("cuckoo-siphash", "cuckoo-full");
+}
+
+fn chunks_in_the_wrong_order_of(name: &str, other: &str) {
+    let pieces = pieces_of(name);
+    let (head, chunks) = pieces.split_first().unwrap();
+    let stranger = &pieces_of(other)[1];
+    assert!(chunks.len() >= 3);
+    let mut decoder = Decoder::new(head).unwrap();
+    for (i, chunk) in chunks.iter().enumerate() {
+        let offset = decoder.offset();
+        for (j, other) in chunks.iter().enumerate().filter(|(j, _)| *j != i) {
+            let found = u64::from_le_bytes(other[..8].try_into().unwrap());
+            let refused = decoder.push(other);
+            assert_eq!(refused, Err(DecodeError::Order { expected: offset, found }), "{j} instead of {i}");
+        }
+        assert_eq!(decoder.push(stranger), Err(DecodeError::StampMismatch));
+        assert_eq!(decoder.push(head).is_err(), decoder.push(&[]).is_err());
+        assert!(decoder.push(&chunk[..chunk.len() - 1]).is_err());
+        assert_eq!((decoder.offset(), decoder.is_complete()), (offset, false));
+        decoder.push(chunk).unwrap();
+    }
+    assert!(decoder.is_complete());
+    assert!(matches!(decoder.push(&chunks[0]), Err(DecodeError::Order { .. })));
+    assert!(wire::encode(&decoder.finish().unwrap()) == bytes(name));
+}
+
+/// A chunk with an offset, and with a length, that only a liar would write.
+#[test]
+fn chunks_that_lie_about_their_place_are_refused() {
+    let pieces = pieces_of("chain-by-2");
+    let of_offset = |offset: u64| {
+        let mut chunk = pieces[1].clone();
+        chunk[..8].copy_from_slice(&offset.to_le_bytes());
+        wire::seal_chunk(&mut chunk);
+        chunk
+    };
+    let with_data = |len: usize| {
+        let mut chunk = pieces[1][..wire::CHUNK_PREFIX].to_vec();
+        chunk[8..12].copy_from_slice(&(len as u32).to_le_bytes());
+        chunk.resize(wire::CHUNK_PREFIX + len, 0xFF);
+        wire::seal_chunk(&mut chunk);
+        chunk
+    };
+    let first_layer = pieces[1].len() - wire::CHUNK_PREFIX;
+    let mut decoder = Decoder::new(&pieces[0]).unwrap();
+    for offset in [1, 8, 1 << 32, 1 << 63, u64::MAX] {
+        assert!(decoder.push(&of_offset(offset)).is_err());
+    }
+    // Empty, no whole word, beyond its layer, beyond what one chunk may hold.
+    for len in [0, 1, 7, 9, first_layer + 8, MAX_CHUNK + 8] {
+        assert!(decoder.push(&with_data(len)).is_err(), "{len}");
+        assert_eq!(decoder.offset(), 0);
+    }
+    // A layer in many small chunks is as good as in one.
+    for offset in (0..first_layer as u64).step_by(8) {
+        let mut word = with_data(8);
+        word[..8].copy_from_slice(&offset.to_le_bytes());
+        wire::seal_chunk(&mut word);
+        decoder.push(&word).unwrap();
+    }
+    assert_eq!(decoder.offset(), first_layer as u64);
+    pieces[2..].iter().for_each(|piece| decoder.push(piece).unwrap());
+    let filter = decoder.finish().unwrap().into_bloom().unwrap();
+    assert_eq!(filter.layers()[0].ones(), filter.layers()[0].cells());
+}
+
+/// A dump over several commands, during which items are added: the chunks still fit, and hold at least what the head
+/// saw. After growth they do not.
+#[test]
+fn a_dump_notices_growth_and_not_adds() {
+    let golden = wire::decode(&bytes("chain-by-2")).unwrap();
+    let mut filter = golden.snapshot().unwrap();
+    let mut decoder = Decoder::new(Encoder::new(&filter).head()).unwrap();
+    let mut piece = Vec::new();
+    let mut offset = Encoder::new(&filter).chunk(0, &mut piece).unwrap();
+    decoder.push(&piece).unwrap();
+    filter.add(filter.hash(b"added during the dump")).unwrap();
+    offset = Encoder::new(&filter).chunk(offset, &mut piece).unwrap();
+    decoder.push(&piece).unwrap();
+    filter.grow().unwrap();
+    Encoder::new(&filter).chunk(offset, &mut piece).unwrap();
+    assert_eq!(decoder.push(&piece), Err(DecodeError::StampMismatch));
+    assert!(golden.layers().len() > 2);
+}
+
+/// Bytes at random, with a head that begins well, never do more than be refused.
+#[test]
+fn noise_is_refused() {
+    use rand::{Rng, SeedableRng, rngs::StdRng};
+    let mut rng = StdRng::seed_from_u64(7);
+    let goldens: Vec<_> = names().map(bytes).collect();
+    for _ in 0..20_000 {
+        let mut noise = goldens[rng.random_range(0..goldens.len())].clone();
+        let at = rng.random_range(0..noise.len());
+        let pieces = wire::pieces(&noise);
+        for _ in 0..rng.random_range(1..4) {
+            let i = (at + rng.random_range(0..16)).min(noise.len() - 1);
+            noise[i] = rng.random();
+        }
+        if rng.random_bool(0.1) {
+            noise.truncate(at);
+            assert!(Decoder::read(&noise).is_err());
+            continue;
+        }
+        wire::seal(&mut noise, &pieces);
+        refused_or_survives(&noise, "noise");
+    }
+}

@@ -1,0 +1,9 @@
+//! The wire format: files that every version must read and write alike, and bytes that it must refuse.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+#[cfg(not(feature = "module"))] // it counts allocations
+mod corrupt;
+mod cuckoo;
+mod golden;
