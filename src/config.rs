@@ -97,7 +97,7 @@ impl Refusal {
         match self {
             Refusal::Invalid => format!("Invalid value for `{name}`"),
             Refusal::Takes(what) => format!("Invalid value for `{name}`: it takes {what}"),
-            Refusal::Range(range) => format!("Filter for `{name}` must be in the range {range}"),
+            Refusal::Range(range) => format!("Value for `{name}` must be in the range {range}"),
         }
     }
 }
@@ -306,12 +306,12 @@ mod tests {
         };
         for (name, text, expected) in [
             ("error-rate", "x", "Invalid value for `error-rate`"),
-            ("error-rate", "1", "Filter for `error-rate` must be in the range (0.000000, 1.000000)"),
-            ("error-rate", "1e-13", "Filter for `error-rate` must be in the range [1e-12, 1.000000)"),
-            ("initial-size", "0", "Filter for `initial-size` must be in the range [1, 1073741824]"),
-            ("cf-bucket-size", "51", "Filter for `cf-bucket-size` must be in the range [1, 50]"),
-            ("cf-initial-size", "3", "Filter for `cf-initial-size` must be in the range [4, 1073741824]"),
-            ("cf-max-expansions", "65537", "Filter for `cf-max-expansions` must be in the range [1, 65536]"),
+            ("error-rate", "1", "Value for `error-rate` must be in the range (0.000000, 1.000000)"),
+            ("error-rate", "1e-13", "Value for `error-rate` must be in the range [1e-12, 1.000000)"),
+            ("initial-size", "0", "Value for `initial-size` must be in the range [1, 1073741824]"),
+            ("cf-bucket-size", "51", "Value for `cf-bucket-size` must be in the range [1, 50]"),
+            ("cf-initial-size", "3", "Value for `cf-initial-size` must be in the range [4, 1073741824]"),
+            ("cf-max-expansions", "65537", "Value for `cf-max-expansions` must be in the range [1, 65536]"),
             (
                 "max-items-per-command",
                 "999",
