@@ -11,7 +11,9 @@
 
 use crate::support::env;
 use crate::support::keys::{Keys, Writer, split_mix};
-use bloomery::{Bloom, Cell, Family, HashKind, ItemHash, LayoutChoice, Overflow, Seed, Spec, Tightening};
+use bloomery::{
+    Bloom, Cell, Family, HashKind, ItemHash, Layer, LayoutChoice, Overflow, Seed, Shape, Spec, Tightening,
+};
 
 const RATES: [f64; 4] = [0.1, 0.01, 0.001, 1e-4];
 
@@ -91,18 +93,20 @@ impl Gates {
     }
 }
 
-/// The rate that the model predicts for a filter to which so many different items were added. What a layer counts as
-/// its items leaves out those that were false positives when they came, so it serves only where nothing else is known.
-fn predicted(filter: &Bloom, added: u64) -> f64 {
-    let missed = filter.layers().iter().map(|layer| {
-        let items = match filter.spec().family {
-            Family::Fixed(_) => added,
-            Family::Window { generations, .. } => added / u64::from(generations),
-            Family::Scaling { .. } => layer.items(),
-        };
-        1.0 - layer.shape().rate_at(items as f64)
-    });
-    1.0 - missed.product::<f64>()
+/// The shape of each layer, and how many different items were added to it. What a layer counts as its items leaves out
+/// those that were false positives when they came, so it serves only where nothing else is known.
+fn loads(filter: &Bloom, added: u64) -> Vec<(Shape, u64)> {
+    let items = |layer: &Layer| match filter.spec().family {
+        Family::Fixed(_) => added,
+        Family::Window { generations, .. } => added / u64::from(generations),
+        Family::Scaling { .. } => layer.items(),
+    };
+    filter.layers().iter().map(|layer| (layer.shape(), items(layer))).collect()
+}
+
+/// The rate that the model predicts.
+fn predicted(loads: &[(Shape, u64)]) -> f64 {
+    1.0 - loads.iter().map(|(shape, items)| 1.0 - shape.rate_at(*items as f64)).product::<f64>()
 }
 
 /// Asks each of several filters, made from one spec with different seeds and filled by `fill`, which adds keys from
@@ -116,6 +120,8 @@ fn measure(
 ) -> Measured {
     let mut measured = Measured::default();
     let mut writer = Writer::new(keys);
+    // Most filters of one spec have the same loads, and the model is slow.
+    let (mut model, mut rate) = (Vec::new(), 0.0);
     for number in 0..filters {
         let seed = Seed { low: split_mix(number), high: split_mix(!number) };
         let mut filter = Bloom::new(Spec { seed, ..spec }).unwrap();
@@ -124,7 +130,12 @@ fn measure(
         let hits = (first..last).filter(|i| filter.contains(filter.hash(writer.key(*i)))).count();
         measured.hits.push(hits as u64);
         measured.asked += last - first;
-        measured.predicted += predicted(&filter, first) / filters as f64;
+        let loads = loads(&filter, first);
+        if loads != model {
+            rate = predicted(&loads);
+            model = loads;
+        }
+        measured.predicted += rate / filters as f64;
     }
     measured
 }
