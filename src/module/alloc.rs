@@ -4,8 +4,8 @@
 //! comes first, decides which allocator is used. That never changes, so memory always returns to where it came from.
 //! When the server loads the module, `bind` comes first, because nothing runs before `RedisModule_OnLoad`.
 //!
-//! The allocator of redis-module isn't used because it clears zeroed memory by hand, which touches every page of a 1
-//! GiB filter (480 ms instead of 50 µs), fakes alignment, and aborts without a server.
+//! The allocator of redis-module isn't used because it clears zeroed memory by hand, which touches every page of a
+//! 1 GiB filter (480 ms instead of 50 µs), fakes alignment, and aborts without a server.
 
 use crate::latch::Latch;
 use redis_module::raw;
