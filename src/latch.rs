@@ -1,5 +1,5 @@
-//! Which allocator is used: decided once, for good. `module`'s allocator asks at every allocation. The rule is here, where
-//! it is tested without a server.
+//! Which allocator is used: decided once, for good. `module`'s allocator asks at every allocation. The rule is here,
+//! where it is tested without a server.
 
 use crate::sync::AtomicU8;
 use crate::sync::Ordering::Relaxed;

@@ -32,8 +32,8 @@ const ALIGNED_FROM: usize = 64;
 /// Whether large blocks ask for huge pages.
 static HUGE_PAGES: AtomicBool = AtomicBool::new(false);
 
-/// Sets whether blocks ask for huge pages from now on. With huge pages, probes of a large filter miss the TLB less often,
-/// but writing to a page while a child saves copies 2 MiB instead of 4 KiB.
+/// Sets whether blocks ask for huge pages from now on. With huge pages, probes of a large filter miss the TLB less
+/// often, but writing to a page while a child saves copies 2 MiB instead of 4 KiB.
 #[cfg(feature = "module")]
 pub(crate) fn use_huge_pages(wanted: bool) {
     HUGE_PAGES.store(wanted, Relaxed);
@@ -86,7 +86,8 @@ impl Words {
         Ok(Words { start: NonNull::from(Box::leak(words)).cast(), len: len as usize })
     }
 
-    /// Asks the kernel to use huge pages for the whole huge pages in the block. It is a hint that the kernel may ignore.
+    /// Asks the kernel to use huge pages for the whole huge pages in the block. It is a hint that the kernel may
+    /// ignore.
     #[cfg(not(all(loom, test)))]
     fn advise_huge_pages(&self) {
         #[cfg(target_os = "linux")]

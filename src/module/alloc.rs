@@ -1,11 +1,11 @@
 //! The allocator of the module: the server's, so that `maxmemory` and `MEMORY USAGE` see every byte.
 //!
-//! The crate is also a library and a test binary, which have no server. The first allocation or [`bind`], whichever comes
-//! first, decides which allocator is used. That never changes, so memory always returns to where it came from. When the
-//! server loads the module, `bind` comes first, because nothing runs before `RedisModule_OnLoad`.
+//! The crate is also a library and a test binary, which have no server. The first allocation or [`bind`], whichever
+//! comes first, decides which allocator is used. That never changes, so memory always returns to where it came from.
+//! When the server loads the module, `bind` comes first, because nothing runs before `RedisModule_OnLoad`.
 //!
-//! The allocator of redis-module isn't used because it clears zeroed memory by hand, which touches every page of a 1 GiB
-//! filter (480 ms instead of 50 µs), fakes alignment, and aborts without a server.
+//! The allocator of redis-module isn't used because it clears zeroed memory by hand, which touches every page of a
+//! 1 GiB filter (480 ms instead of 50 µs), fakes alignment, and aborts without a server.
 
 use crate::latch::Latch;
 use redis_module::raw;

@@ -337,8 +337,8 @@ impl<'a> OpenKey<'a> {
     pub(super) fn close(self) -> Option<&'a Filter> {
         let value = self.pointer().ok()?;
         drop(self);
-        // SAFETY: a value of our type is a Filter that data_type made. Nothing else runs before the command is over, and a
-        // command that closes a key in this way doesn't change it.
+        // SAFETY: a value of our type is a Filter that data_type made. Nothing else runs before the command is over,
+        // and a command that closes a key in this way doesn't change it.
         unsafe { value.as_ref() }
     }
 }

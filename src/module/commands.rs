@@ -38,8 +38,8 @@ const fn command_at(index: usize) -> Command {
     TABLE[index].command
 }
 
-/// Whether a command has keys that only it can find. Cluster routing uses only those of a module's key specs that have an
-/// index, not those that follow a word. ACL and COMMAND GETKEYS use both.
+/// Whether a command has keys that only it can find. Cluster routing uses only those of a module's key specs that have
+/// an index, not those that follow a word. ACL and COMMAND GETKEYS use both.
 #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 const fn names_its_keys(index: usize) -> bool {
     matches!(TABLE[index].more_keys, [MoreKeys::Behind { .. }, ..])

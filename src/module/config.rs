@@ -51,8 +51,8 @@ pub(super) unsafe fn register(ctx: Context<'_>, module: &str) -> Result<(), Stri
     if loaded == status::OK { Ok(()) } else { Err("the configuration was refused".to_owned()) }
 }
 
-/// Whether a module's options may have names without a prefix. Valkey has no such flag. Older servers refuse it and log a
-/// warning, so it isn't tried there.
+/// Whether a module's options may have names without a prefix. Valkey has no such flag. Older servers refuse it and log
+/// a warning, so it isn't tried there.
 fn takes_own_names(ctx: Context<'_>) -> bool {
     // SAFETY: a plain call.
     let version = unsafe { raw::RedisModule_GetServerVersion.map_or(0, |version| version()) };

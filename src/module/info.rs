@@ -1,5 +1,5 @@
-//! The module's sections of INFO: all with `INFO bf`, one with `INFO bf_filters` and so on. The server puts the module's
-//! name before every name here.
+//! The module's sections of INFO: all with `INFO bf`, one with `INFO bf_filters` and so on. The server puts the
+//! module's name before every name here.
 
 use super::server::{server, status};
 use super::{guard, log, offload};

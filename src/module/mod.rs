@@ -1,5 +1,5 @@
-//! The server module: the only place that knows Redis and Valkey. It is thin on purpose: whatever can be wrong belongs in
-//! a layer below, where it is tested without a server.
+//! The server module: the only place that knows Redis and Valkey. It is thin on purpose: whatever can be wrong belongs
+//! in a layer below, where it is tested without a server.
 //!
 //! `unsafe` is confined to the files that call the server or are called by it: `alloc`, `api`, `commands`
 //! (registration), `config` (registration), `data_type`, `info`, `load`, `log`, `offload`.

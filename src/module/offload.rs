@@ -1,7 +1,7 @@
 //! The worker pool, and clients that wait for it.
 //!
-//! A worker never touches what belongs to the main thread: not the key, not the context, and not the reference counts of
-//! strings, which aren't atomic. It has its own references to the filter's layers, so anything may happen to the key
+//! A worker never touches what belongs to the main thread: not the key, not the context, and not the reference counts
+//! of strings, which aren't atomic. It has its own references to the filter's layers, so anything may happen to the key
 //! meanwhile (DEL, FLUSHALL, RENAME, SWAPDB). The last reference frees them. It reads the bytes of an argument that the
 //! main thread has retained and unblocks the client. Then the main thread replies and releases the argument.
 
@@ -32,8 +32,8 @@ fn workers() -> usize {
     settings().threads.unwrap_or_else(|| cores_but_one().min(MAX_THREADS))
 }
 
-/// Applies the configured number of threads. They are started at first use: if loading the module failed after they were
-/// started, the server would unmap the code that they run.
+/// Applies the configured number of threads. They are started at first use: if loading the module failed after they
+/// were started, the server would unmap the code that they run.
 pub(super) fn resize() {
     POOL.resize(workers());
 }

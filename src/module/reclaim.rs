@@ -21,8 +21,8 @@ pub(crate) fn free(garbage: impl Send + 'static, bytes: u64) {
     if bytes < LARGE {
         return;
     }
-    // Started at first use, not when the module is loaded: if loading failed later, the server would unmap the code that
-    // the thread runs.
+    // Started at first use, not when the module is loaded: if loading failed later, the server would unmap the code
+    // that the thread runs.
     let reclaimer = RECLAIMER.get_or_init(|| {
         let (sender, receiver) = channel::<Garbage>();
         let thread = std::thread::Builder::new().name("bloomery-free".into());

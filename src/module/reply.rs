@@ -37,8 +37,8 @@ fn send_reply(ctx: Context<'_>, reply: &Reply) {
         Reply::Inserted(value) if resp3(ctx) => ctx.reply_bool(*value),
         Reply::Inserted(value) => ctx.reply_integer(if *value { 1 } else { -1 }),
         Reply::Double(value) if resp3(ctx) => ctx.reply_double(*value),
-        // Servers differ in how many digits they print. The shortest text that reads back as the same number is the same
-        // everywhere.
+        // Servers differ in how many digits they print. The shortest text that reads back as the same number is the
+        // same everywhere.
         Reply::Double(value) => ctx.reply_bulk(value.to_string().as_bytes()),
         Reply::Bulk(bytes) => ctx.reply_bulk(bytes),
         Reply::Null => ctx.reply_null(),

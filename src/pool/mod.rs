@@ -23,9 +23,9 @@
 //! tasks, the poster notifies sleepers for the rest.
 //!
 //! A worker takes the lock and looks for work (`take`). If there is none, it counts itself as spinning, reads `news`,
-//! releases the lock and watches `news`. Then it takes the lock again, no longer counts as spinning, and **looks for work
-//! a second time**, whether or not it saw any news. Only if there is still none does it count itself as sleeping and wait
-//! on the condition variable, which releases the lock in the same step.
+//! releases the lock and watches `news`. Then it takes the lock again, no longer counts as spinning, and **looks for
+//! work a second time**, whether or not it saw any news. Only if there is still none does it count itself as sleeping
+//! and wait on the condition variable, which releases the lock in the same step.
 //!
 //! No wake-up is lost, because work is posted under the same lock, at one of three times:
 //!
@@ -38,8 +38,8 @@
 //! `news` only makes a worker look sooner. It orders nothing, so it is relaxed. A worker that misses news spins to the
 //! end and then finds the work under the lock. One that sees news but finds the work taken by another goes to sleep.
 //!
-//! A caller that waits for its last tasks is woken by `unpark`, see `scope.rs`. The models in `model.rs` try all of this
-//! without spinning, which is the harder case: a lost wake-up is a deadlock there.
+//! A caller that waits for its last tasks is woken by `unpark`, see `scope.rs`. The models in `model.rs` try all of
+//! this without spinning, which is the harder case: a lost wake-up is a deadlock there.
 //!
 //! The lock is held for a few instructions, or to start threads, and never while a task or a job runs.
 
@@ -90,9 +90,9 @@ impl Pool {
         Pool(OnceLock::new())
     }
 
-    /// Sets the number of workers, up to [`MAX_WORKERS`]. Additional workers are started at the next use. Superfluous ones
-    /// leave now if they are idle, else when they have finished their work. If none are to remain, they finish the queue
-    /// first.
+    /// Sets the number of workers, up to [`MAX_WORKERS`]. Additional workers are started at the next use. Superfluous
+    /// ones leave now if they are idle, else when they have finished their work. If none are to remain, they finish the
+    /// queue first.
     pub fn resize(&self, workers: usize) {
         let shared = self.shared();
         let mut state = shared.lock();

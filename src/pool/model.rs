@@ -87,8 +87,8 @@ fn run_one(pool: &Pool) {
     }
 }
 
-/// When shutdown returns, a job that was accepted has run, and one that wasn't has been returned. After shutdown all are
-/// returned.
+/// When shutdown returns, a job that was accepted has run, and one that wasn't has been returned. After shutdown all
+/// are returned.
 #[test]
 fn shutdown_runs_a_job_or_never_takes_it() {
     explore(|| {

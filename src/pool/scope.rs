@@ -29,8 +29,8 @@ unsafe impl Send for Scope {}
 unsafe impl Sync for Scope {}
 
 impl Scope {
-    /// Runs `task(0..tasks)`, each index once. When all have ended, returns or resumes the first panic. `post` passes the
-    /// scope to those that may help.
+    /// Runs `task(0..tasks)`, each index once. When all have ended, returns or resumes the first panic. `post` passes
+    /// the scope to those that may help.
     pub(super) fn join(tasks: usize, task: &(dyn Fn(usize) + Sync), post: impl FnOnce(&Arc<Scope>)) {
         let task: *const (dyn Fn(usize) + Sync + '_) = task;
         // SAFETY: the types differ only in the lifetime of what the pointer points at.
@@ -83,8 +83,8 @@ impl Scope {
         ran > 0 && self.ended.fetch_add(ran, Release) + ran == self.tasks
     }
 
-    /// Not an unconditional addition, which could wrap and give out an index twice. Relaxed: the lock with which the scope
-    /// was posted has published what a task reads.
+    /// Not an unconditional addition, which could wrap and give out an index twice. Relaxed: the lock with which the
+    /// scope was posted has published what a task reads.
     fn claim(&self) -> Option<usize> {
         self.next.fetch_update(Relaxed, Relaxed, |next| (next < self.tasks).then_some(next + 1)).ok()
     }

@@ -21,8 +21,8 @@ pub(super) fn is_finished(_: &JoinHandle<()>) -> bool {
 }
 
 /// A thread inherits the signal mask of the thread that starts it. If it blocked signals by itself, some could arrive
-/// before that. Faults stay unblocked: they go to the thread that causes them, and if they were blocked, they would kill
-/// the process without the report that its handler writes.
+/// before that. Faults stay unblocked: they go to the thread that causes them, and if they were blocked, they would
+/// kill the process without the report that its handler writes.
 #[cfg(all(unix, not(miri)))]
 fn without_signals<R>(start: impl FnOnce() -> R) -> R {
     use std::mem::MaybeUninit;

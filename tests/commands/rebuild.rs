@@ -237,7 +237,7 @@ fn a_live_add_never_fails_because_of_the_shadow() {
             format!("{NONE}. The last one ended because its shadow took no more: non scaling filter is full")
         );
         assert_eq!(status(server, "k", "Status"), Reply::from("none"));
-        assert_eq!(status(server, "k", "AbortedRebuilds because"), Reply::from("non scaling filter is full"));
+        assert_eq!(status(server, "k", "Ended because"), Reply::from("non scaling filter is full"));
         // The next one begins with a clean sheet.
         server.line("BF.REBUILD k BEGIN").unwrap();
         server.line("BF.REBUILD k ABORT").unwrap();

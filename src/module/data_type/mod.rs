@@ -1,8 +1,8 @@
 //! The data types: what the server calls to save, load, copy, measure and free a filter.
 //!
-//! Filters from RedisBloom or valkey-bloom keep the type and the encoding that they had there, so that they can go back.
-//! All others are of our own type `bloomery1`; see [`DataType`]. A value of any of the types is a `Box<Filter>`. The
-//! callbacks may run in a forked child (save, rewrite) or on the lazy-free thread (free). None takes a lock.
+//! Filters from RedisBloom or valkey-bloom keep the type and the encoding that they had there, so that they can go
+//! back. All others are of our own type `bloomery1`; see [`DataType`]. A value of any of the types is a `Box<Filter>`.
+//! The callbacks may run in a forked child (save, rewrite) or on the lazy-free thread (free). None takes a lock.
 
 mod stream;
 
@@ -264,8 +264,8 @@ unsafe fn read<'a>(value: *const c_void) -> &'a Filter {
     unsafe { &*value.cast::<Filter>() }
 }
 
-/// Called when saving has panicked, so that what was written of the value cannot be read. A child that writes a file ends
-/// here, like one that finds the disk full: the server reports it and keeps the last good file.
+/// Called when saving has panicked, so that what was written of the value cannot be read. A child that writes a file
+/// ends here, like one that finds the disk full: the server reports it and keeps the last good file.
 fn give_up_saving() {
     // SAFETY: plain calls. Without a context the server returns the flags of the process. A child ends by _exit.
     unsafe {

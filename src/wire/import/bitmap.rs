@@ -11,7 +11,8 @@ pub const GO_ZERO_PROBES: u32 = 14;
 /// go-zero's filter of `bits` bits.
 ///
 /// # Errors
-/// [`DecodeError::Field`] for parameters that no such filter has, [`DecodeError::Length`] for a string that is too long.
+/// [`DecodeError::Field`] for parameters that no such filter has, [`DecodeError::Length`] for a string that is too
+/// long.
 pub fn go_zero(bits: u64, probes: u32, bitmap: &[u8]) -> Result<Foreign, DecodeError> {
     // What is hashed contains the number of the probe, as one byte.
     if probes == 0 || probes > 256 {

@@ -1,7 +1,8 @@
 //! RedisBloom's own encodings of its Bloom and cuckoo filters, read and written, so that data moves in and out without
 //! a rebuild: the fields of RDB files and DUMP payloads, and the headers and chunks of SCANDUMP.
 //!
-//! Every version since 1.0 is read, and the newest is written. A filter that came from RedisBloom stays one, bit for bit.
+//! Every version since 1.0 is read, and the newest is written. A filter that came from RedisBloom stays one, bit for
+//! bit.
 
 mod chunks;
 mod fields;
