@@ -63,6 +63,14 @@ impl HashKind {
         [HashKind::Xxh3, HashKind::SipHash].into_iter().find(|kind| *kind as u8 == number)
     }
 
+    /// The name, as BF.RESERVE and BF.INFO spell it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            HashKind::Xxh3 => "XXH3",
+            HashKind::SipHash => "SIPHASH",
+        }
+    }
+
     /// The keyed function.
     #[inline(always)]
     pub fn hasher(self, seed: Seed) -> Hasher {

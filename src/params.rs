@@ -55,6 +55,17 @@ pub enum LayoutChoice {
     Blocked = 2,
 }
 
+impl LayoutChoice {
+    /// The name, as BF.RESERVE and BF.INFO spell it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            LayoutChoice::Auto => "AUTO",
+            LayoutChoice::Classic => "CLASSIC",
+            LayoutChoice::Blocked => "BLOCKED",
+        }
+    }
+}
+
 /// What one probe points at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
@@ -91,6 +102,16 @@ pub enum Overflow {
     Error = 0,
     /// Accept it; the real error rate rises above the promise.
     Saturate = 1,
+}
+
+impl Overflow {
+    /// The name, as BF.RESERVE and BF.INFO spell it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Overflow::Error => "ERROR",
+            Overflow::Saturate => "SATURATE",
+        }
+    }
 }
 
 /// How the layers of a scaling filter share its error rate.

@@ -39,6 +39,16 @@ pub enum Layout {
     Blocked = 2,
 }
 
+impl Layout {
+    /// The name, as BF.INFO spells it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Layout::Classic => "CLASSIC",
+            Layout::Blocked => "BLOCKED",
+        }
+    }
+}
+
 /// What one layer is asked to be.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerSpec {
