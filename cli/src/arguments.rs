@@ -2,7 +2,8 @@
 
 use bloomery::limits;
 
-/// A count: digits, optionally separated by `_` or `,`, and optionally a unit: k, M, G or T for 10^3, 10^6, 10^9, 10^12.
+/// A count: digits, optionally separated by `_` or `,`, and optionally a unit: k, M, G or T for 10^3, 10^6, 10^9,
+/// 10^12.
 pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is not a number: write 1000000, 1_000_000, 1M or 1.5M");
     let (digits, unit) = match text.char_indices().next_back() {

@@ -31,8 +31,8 @@ impl From<Outcome> for ExitCode {
     }
 }
 
-/// What failed, which decides the exit code. Other errors count as `Server` if they come from the Redis client, as `Usage`
-/// if they come from the operating system (a file), and as `Data` otherwise.
+/// What failed, which decides the exit code. Other errors count as `Server` if they come from the Redis client, as
+/// `Usage` if they come from the operating system (a file), and as `Data` otherwise.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The data is damaged or not what was expected: exit code 1.
@@ -80,7 +80,8 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(code(error))
 }
 
-/// The error and its causes, outermost first. The causes of an error of the Redis client repeat it, so they are left out.
+/// The error and its causes, outermost first. The causes of an error of the Redis client repeat it, so they are left
+/// out.
 pub(crate) fn text(error: &anyhow::Error) -> String {
     let mut parts = Vec::new();
     for cause in error.chain() {

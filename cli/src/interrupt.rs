@@ -25,7 +25,8 @@ impl Interrupted {
 /// Starts to listen for the signals. A second signal ends the process at once.
 ///
 /// This thread and those it starts block the signals, and a thread of its own waits for them. A signal handler would
-/// interrupt reads that have a timeout, even with SA_RESTART (signal(7)), and with them the reply to the command in flight.
+/// interrupt reads that have a timeout, even with SA_RESTART (signal(7)), and with them the reply to the command in
+/// flight.
 pub(crate) fn listen() -> io::Result<Interrupted> {
     let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
     signals.thread_block()?;

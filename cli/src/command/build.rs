@@ -20,7 +20,8 @@ use tempfile::NamedTempFile;
 
 /// Build a filter file from items, without a server. `bloomery push` uploads it.
 ///
-/// The input may be larger than memory, but the filter must fit in memory. The file gets its name only when it is complete.
+/// The input may be larger than memory, but the filter must fit in memory. The file gets its name only when it is
+/// complete.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -22,9 +22,9 @@ use tempfile::NamedTempFile;
 
 /// Download a filter from a server to a file.
 ///
-/// The filter may be in use. Items added during the download may or may not be in the file. If the filter grows, rotates
-/// or (a cuckoo filter) moves fingerprints, the download starts again. With --snapshot, the server first copies the filter
-/// atomically. The file gets its name only when it is complete and has been checked.
+/// The filter may be in use. Items added during the download may or may not be in the file. If the filter grows,
+/// rotates or (a cuckoo filter) moves fingerprints, the download starts again. With --snapshot, the server first copies
+/// the filter atomically. The file gets its name only when it is complete and has been checked.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -17,9 +17,9 @@ use std::time::Instant;
 
 /// Upload a filter file to a server, and replace the key atomically.
 ///
-/// The program checks the file, uploads it to a temporary key in the same slot, and renames that to KEY when the upload is
-/// complete. Until then, the old filter serves. Items added to the old filter during the upload are not in the new one. The
-/// key keeps its time to live.
+/// The program checks the file, uploads it to a temporary key in the same slot, and renames that to KEY when the upload
+/// is complete. Until then, the old filter serves. Items added to the old filter during the upload are not in the new
+/// one. The key keeps its time to live.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -16,8 +16,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Test items against a filter on a server, or in a filter file.
 ///
-/// Prints "yes" or "no" before each item. "yes" may be a false positive, at the error rate of the filter; "no" is certain.
-/// With one item, the exit code is the answer, as with grep: 0 for yes, 1 for no.
+/// Prints "yes" or "no" before each item. "yes" may be a false positive, at the error rate of the filter; "no" is
+/// certain. With one item, the exit code is the answer, as with grep: 0 for yes, 1 for no.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -237,8 +237,8 @@ impl Reserve {
         }
     }
 
-    /// The words of the command that creates this filter. They include the seed only if the user gave one: without it, the
-    /// server chooses its own.
+    /// The words of the command that creates this filter. They include the seed only if the user gave one: without it,
+    /// the server chooses its own.
     pub(crate) fn command(&self, wanted: &Wanted, key: &str) -> Vec<String> {
         let mut words = command(wanted, key);
         if let Some(seed) = &self.seed {

@@ -123,8 +123,8 @@ impl Server {
         self.primaries(&[])?.into_iter().map(open).collect()
     }
 
-    /// The addresses of the servers that hold keys: the server, or the primaries of the cluster. If the node that the user
-    /// named doesn't answer, this asks the `known` ones.
+    /// The addresses of the servers that hold keys: the server, or the primaries of the cluster. If the node that the
+    /// user named doesn't answer, this asks the `known` ones.
     pub(crate) fn primaries(&self, known: &[ConnectionInfo]) -> anyhow::Result<Vec<ConnectionInfo>> {
         let named = self.info()?;
         if !self.cluster {
@@ -312,8 +312,8 @@ impl ConnectionLike for Connection {
     }
 }
 
-/// The primaries in a reply to CLUSTER SLOTS, without duplicates. A node that doesn't know its own address leaves it empty;
-/// it is the one that was asked.
+/// The primaries in a reply to CLUSTER SLOTS, without duplicates. A node that doesn't know its own address leaves it
+/// empty; it is the one that was asked.
 fn primaries(slots: &Value, asked: &str) -> Vec<(String, u16)> {
     let mut found = Vec::new();
     for range in slots.as_sequence().unwrap_or_default() {

@@ -1,4 +1,5 @@
-//! Finds the keys that hold filters, in slices, so that a search over the whole keyspace never blocks the server for long.
+//! Finds the keys that hold filters, in slices, so that a search over the whole keyspace never blocks the server for
+//! long.
 
 use super::key::{FilterKey, KeyType};
 use redis::{ConnectionLike, RedisResult, Value};

@@ -1,7 +1,7 @@
 //! Formats what the servers replied as metrics, in the text format of OpenMetrics.
 //!
-//! The tables here define every metric: name, type, help, and source. docs/MONITORING.md lists the same names, which a test
-//! compares. A value that a filter doesn't have yields no sample, because 0 would be a claim.
+//! The tables here define every metric: name, type, help, and source. docs/MONITORING.md lists the same names, which a
+//! test compares. A value that a filter doesn't have yields no sample, because 0 would be a claim.
 
 use super::snapshot::{NodeReading, Snapshot};
 use crate::filter::info::{Feedback, FilterInfo, Observed};
@@ -46,7 +46,8 @@ fn life(info: &FilterInfo, count: fn(&Observed) -> u64) -> Vec<(Extra, f64)> {
     number(info.feedback.as_ref().map(|feedback| count(&feedback.life)))
 }
 
-/// The cell of a cuckoo filter is a slot of one byte. Filters of other systems don't report the width: their cells are bits.
+/// The cell of a cuckoo filter is a slot of one byte. Filters of other systems don't report the width: their cells are
+/// bits.
 fn capacity_bits(info: &FilterInfo) -> Option<u64> {
     let default = if info.kind == "cuckoo" { 8 } else { 1 };
     Some(info.cells?.saturating_mul(info.bits_per_cell.unwrap_or(default)))
@@ -375,8 +376,8 @@ impl Snapshot {
         page.family("bloom_filter", Info, "Properties of a filter, as labels: always 1.", about)
     }
 
-    /// The labels of every metric of a filter. They don't include the node, so that a filter that moves within a cluster keeps
-    /// its labels. To Prometheus, a missing label is an empty one: `db` is left out if it is 0.
+    /// The labels of every metric of a filter. They don't include the node, so that a filter that moves within a
+    /// cluster keeps its labels. To Prometheus, a missing label is an empty one: `db` is left out if it is 0.
     fn labels(&self, key: &FilterKey, info: &FilterInfo) -> Labels {
         let mut labels = vec![("key", output::key(&key.name)), ("kind", info.kind.clone())];
         if self.db != 0 {

@@ -1,9 +1,9 @@
 //! `bloomery exporter`: metrics of filters, for Prometheus.
 //!
-//! Two tasks run concurrently. A [`survey`] searches the keyspace in the background, in slices, and decides which filters
-//! get metrics of their own. A [`scrape`] answers a request for /metrics: it asks the servers about those filters, and
-//! [`metrics`] formats the reply. The cost of a scrape is therefore proportional to its labels, not to the keyspace.
-//! [`http`] is the endpoint.
+//! Two tasks run concurrently. A [`survey`] searches the keyspace in the background, in slices, and decides which
+//! filters get metrics of their own. A [`scrape`] answers a request for /metrics: it asks the servers about those
+//! filters, and [`metrics`] formats the reply. The cost of a scrape is therefore proportional to its labels, not to the
+//! keyspace. [`http`] is the endpoint.
 
 mod http;
 mod metrics;

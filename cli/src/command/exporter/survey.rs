@@ -13,7 +13,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-/// After each step, the search pauses for this multiple of the step's duration, so it uses at most a fifth of a server's time.
+/// After each step, the search pauses for this multiple of the step's duration, so it uses at most a fifth of a
+/// server's time.
 const REST: u32 = 4;
 
 /// Minimum time between two searches, however often one is requested.

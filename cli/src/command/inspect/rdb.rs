@@ -213,7 +213,8 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    /// Reads the magic: `REDIS` and four digits, or `VALKEY` and three. Returns whether it is Valkey's, and the version.
+    /// Reads the magic: `REDIS` and four digits, or `VALKEY` and three. Returns whether it is Valkey's, and the
+    /// version.
     fn magic(&mut self) -> anyhow::Result<(bool, u32)> {
         let magic: [u8; 9] = self.array()?;
         let (is_valkey, digits) = match &magic {

@@ -1,7 +1,7 @@
 //! `bloomery load`: adds items from a file to a filter on a server, in bulk commands.
 //!
-//! One thread reads batches, others send them, and the main thread keeps the account: if the load ends early, the account
-//! says up to which byte of the input every item is in the filter.
+//! One thread reads batches, others send them, and the main thread keeps the account: if the load ends early, the
+//! account says up to which byte of the input every item is in the filter.
 
 mod account;
 mod send;
@@ -28,12 +28,12 @@ use std::time::{Duration, Instant};
 
 /// Add items from a file, stdin or a CSV column to a filter on a server.
 ///
-/// If the filter doesn't exist, --capacity and --error-rate create it. Each line is an item, without its line end (LF or
-/// CR LF). Empty lines are skipped and counted.
+/// If the filter doesn't exist, --capacity and --error-rate create it. Each line is an item, without its line end (LF
+/// or CR LF). Empty lines are skipped and counted.
 ///
-/// Sending an item to a Bloom filter twice does no harm. Counting and cuckoo filters count every add. For these, --resume
-/// keeps its account in a key next to the filter, and updates it atomically with the items; when the load is complete, the
-/// account moves to the file. No item is added twice or missed, wherever the load is interrupted.
+/// Sending an item to a Bloom filter twice does no harm. Counting and cuckoo filters count every add. For these,
+/// --resume keeps its account in a key next to the filter, and updates it atomically with the items; when the load is
+/// complete, the account moves to the file. No item is added twice or missed, wherever the load is interrupted.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -22,8 +22,8 @@ pub(super) enum How {
     Cuckoo,
 }
 
-/// Runs a command and, atomically with it, saves the account: the one before the batch if the server took only the first
-/// items, else the one after it.
+/// Runs a command and, atomically with it, saves the account: the one before the batch if the server took only the
+/// first items, else the one after it.
 ///
 /// KEYS: the filter, the account. ARGV: the account before, the account after, the command, its other arguments.
 const EXACT: &str = "\
@@ -87,8 +87,8 @@ impl Sender {
         Ok(redis::cmd("DEL").arg(self.account_key()).query::<()>(&mut self.connect()?)?)
     }
 
-    /// Sends a batch. `account` is the account of this connection only. After an error (of the connection), it is unknown
-    /// whether the server took the batch.
+    /// Sends a batch. `account` is the account of this connection only. After an error (of the connection), it is
+    /// unknown whether the server took the batch.
     pub(super) fn send(
         &self,
         connection: &mut Connection,
@@ -178,8 +178,8 @@ fn is(answer: &Value, wanted: i64) -> bool {
     }
 }
 
-/// How many items of the batch the server added before it refused one: `… 3 of 5 items went in`. `None` if it refused the
-/// whole command or the connection broke; then the error ends the load.
+/// How many items of the batch the server added before it refused one: `… 3 of 5 items went in`. `None` if it refused
+/// the whole command or the connection broke; then the error ends the load.
 fn taken(error: &RedisError) -> Option<u64> {
     let text = error.to_string();
     let (before, _) = text.split_once(" items went in")?;

@@ -87,7 +87,7 @@ impl Watched {
             let rate = |count: Option<u64>, then: fn(&Counts) -> u64| {
                 let before = before?;
                 let seconds = (now - before.at).as_secs_f64();
-                // Counts begin anew when a filter is replaced.
+                // Counts start at 0 again when a filter is replaced.
                 Some(count?.saturating_sub(then(before)) as f64 / seconds.max(0.001))
             };
             let (tests, adds) = (info.tests(), info.adds);

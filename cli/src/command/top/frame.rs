@@ -13,7 +13,8 @@ use ratatui::widgets::{Block, Cell, Paragraph, Row as TableRow, Table, TableStat
 /// Width of the bar that shows how full a filter is, in cells.
 const BAR: usize = 8;
 
-/// From this fill on, the bar is yellow: a fixed filter is nearly full, and others will grow or exceed their error rate.
+/// From this fill on, the bar is yellow: a fixed filter is nearly full, and others will grow or exceed their error
+/// rate.
 const NEARLY_FULL: f64 = 0.9;
 
 /// Background of the selected row: a dark grey of the 256 colours, on which all others are legible.
