@@ -42,7 +42,8 @@ def linked(source: Path, target: str, package: str, *features: str) -> list[dict
         for dependency in nodes[identity]["deps"]:
             if any(kind["kind"] is None for kind in dependency["dep_kinds"]):
                 waiting.append(dependency["pkg"])
-    return sorted((packages[identity] for identity in seen - {root}), key=lambda p: (p["name"], p["version"]))
+    others = seen.difference(metadata["workspace_members"])
+    return sorted((packages[identity] for identity in others), key=lambda p: (p["name"], p["version"]))
 
 
 def texts(package: dict, others: dict[str, dict]) -> list[tuple[str, str]]:
