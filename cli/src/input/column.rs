@@ -36,7 +36,7 @@ pub(super) struct Column {
 }
 
 impl Column {
-    /// Opens the file, reads its header, and goes on at `offset`.
+    /// Opens the file, reads its header, and continues at `offset`.
     pub(super) fn open(path: &Path, form: Csv<'_>, offset: u64) -> anyhow::Result<Column> {
         let name = name(path);
         let number = form.column.parse::<usize>().ok();

@@ -103,7 +103,7 @@ mod tests {
         (file, line.input)
     }
 
-    /// All items; and every batch's end is a place to go on from.
+    /// Reads all items, and checks that reading can continue at the end of every batch.
     fn all(content: &[u8], options: &[&str]) -> Vec<String> {
         let (_file, input) = input(content, options);
         let read = |offset| {

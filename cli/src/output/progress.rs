@@ -19,7 +19,7 @@ pub(crate) struct Pace {
     interval: f64,
 }
 
-/// A task under way.
+/// A task in progress.
 pub(crate) struct Progress {
     how: How,
     /// Bytes of the whole task, if known.

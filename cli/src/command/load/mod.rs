@@ -137,11 +137,12 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
 
 /// Connects, creates the filter if requested, and chooses the command to send items with.
 fn prepare(options: &Options) -> anyhow::Result<Sender> {
+    // Mistakes in the options show before anything is sent.
+    let wanted = options.reserve.is_given().then(|| options.reserve.wanted()).transpose()?;
     let mut connection = options.server.connect()?;
     let key = options.key.as_bytes();
     let mut filter = info::describe(&mut connection, key)?;
-    if options.reserve.is_given() {
-        let wanted = options.reserve.wanted()?;
+    if let Some(wanted) = wanted {
         if filter.is_some() {
             eprintln!("bloomery: {} exists already; its options stay as they are", output::key(key));
         } else {
