@@ -16,12 +16,12 @@ ELSEWHERE = {"redis-module-common": "redis-module"}
 RULE = "-" * 80
 
 
-def linked(source: Path, target: str, *features: str) -> list[dict]:
-    """The packages whose code is in what is built, in the order of their names. Not those that only run at build time."""
+def linked(source: Path, target: str, package: str, *features: str) -> list[dict]:
+    """The packages whose code is in what `package` builds, sorted by name, without those that only run at build time."""
     metadata = json.loads(
         subprocess.run(
             ["cargo", "metadata", "--locked", "--format-version=1", f"--filter-platform={target}", *features],
-            cwd=source,
+            cwd=source / package,
             check=True,
             stdout=subprocess.PIPE,
         ).stdout
@@ -42,7 +42,8 @@ def linked(source: Path, target: str, *features: str) -> list[dict]:
         for dependency in nodes[identity]["deps"]:
             if any(kind["kind"] is None for kind in dependency["dep_kinds"]):
                 waiting.append(dependency["pkg"])
-    return sorted((packages[identity] for identity in seen - {root}), key=lambda p: (p["name"], p["version"]))
+    others = seen.difference(metadata["workspace_members"])
+    return sorted((packages[identity] for identity in others), key=lambda p: (p["name"], p["version"]))
 
 
 def texts(package: dict, others: dict[str, dict]) -> list[tuple[str, str]]:
@@ -63,8 +64,8 @@ def texts(package: dict, others: dict[str, dict]) -> list[tuple[str, str]]:
 
 def licences(source: Path, target: str) -> None:
     """Prints the licences of all that is linked into the module and into the program."""
-    module = {package["id"]: package for package in linked(source, target)}
-    program = {package["id"]: package for package in linked(source, target, "--no-default-features", "--features=cli")}
+    module = {package["id"]: package for package in linked(source, target, "module")}
+    program = {package["id"]: package for package in linked(source, target, "cli", "--no-default-features")}
     packages = sorted((module | program).values(), key=lambda package: (package["name"], package["version"]))
     others = {package["name"]: package for package in packages}
     print(

@@ -1,17 +1,17 @@
-//! How a subcommand ends: the exit codes that `bloomery --help` lists.
+//! How a subcommand ends: outcomes, failures, and the exit codes that `bloomery --help` lists.
 
 use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-/// The end of a subcommand that did what it was asked.
+/// How a subcommand that didn't fail ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It is done, or the answer is yes: 0.
+    /// Success, or the answer is yes: exit code 0.
     Done,
-    /// The answer is no: 1.
+    /// The answer is no: exit code 1.
     No,
-    /// The user stopped it: 130, as shells have it for SIGINT.
+    /// The user interrupted it: exit code 130, as shells report SIGINT.
     Interrupted,
 }
 
@@ -31,15 +31,15 @@ impl From<Outcome> for ExitCode {
     }
 }
 
-/// What went wrong decides the exit code. An error that is none of these is the server's or the network's if the Redis
-/// client reported it, a file's if the operating system did, and otherwise one of the data.
+/// What failed, which decides the exit code. Other errors count as `Server` if they come from the Redis client, as
+/// `Usage` if they come from the operating system (a file), and as `Data` otherwise.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The data is damaged, or is not what it should be: 1.
+    /// The data is damaged or not what was expected: exit code 1.
     Data(String),
-    /// The command line asks for what cannot be: 2.
+    /// The command line is not usable: exit code 2.
     Usage(String),
-    /// The server refused, or replied what it should not: 3.
+    /// The server refused, or its reply makes no sense: exit code 3.
     Server(String),
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Exit code of an error.
+/// The exit code for an error.
 pub(crate) fn code(error: &anyhow::Error) -> u8 {
     error
         .chain()
@@ -67,8 +67,8 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
         .unwrap_or(1)
 }
 
-/// Says on stderr what went wrong, each cause behind what it prevented. A pipe that its reader closed is no error of
-/// ours: `bloomery … | head` ends in silence.
+/// Prints the error and its causes on stderr. A pipe that its reader closed isn't an error: `bloomery … | head` ends
+/// silently.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     let closed = |cause: &(dyn std::error::Error + 'static)| {
         cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
@@ -80,7 +80,8 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(code(error))
 }
 
-/// The causes, outermost first. What lies beneath an error of the Redis client repeats it.
+/// The error and its causes, outermost first. The causes of an error of the Redis client repeat it, so they are left
+/// out.
 pub(crate) fn text(error: &anyhow::Error) -> String {
     let mut parts = Vec::new();
     for cause in error.chain() {
@@ -93,7 +94,7 @@ pub(crate) fn text(error: &anyhow::Error) -> String {
     parts.join(": ")
 }
 
-/// What the server said, in its words; or what the client did.
+/// The error in the words of the server, or of the client if the server didn't reply.
 pub(crate) fn server_text(error: &redis::RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some("ResponseError" | "ERR"), Some(detail)) => format!("ERR {detail}"),
@@ -102,7 +103,7 @@ pub(crate) fn server_text(error: &redis::RedisError) -> String {
     }
 }
 
-/// Says on stderr what a program that goes on has to say.
+/// Prints a message on stderr; the program goes on.
 pub(crate) fn note(text: &str) {
     eprintln!("bloomery: {text}");
 }

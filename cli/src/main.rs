@@ -1,47 +1,35 @@
-//! `bloomery`: plans, fills, moves, looks at and watches the filters of the module from a command line.
+//! `bloomery`: plan, fill, move, inspect and monitor filters from the command line.
 //!
-//! A subcommand is a file (or a folder) here: its options, and `run`. What they share is in [`connect`] (servers),
-//! [`info`] and [`scan`] (what a server knows of its filters), [`output`] and [`error`].
+//! cli/README.md has the layout of the sources.
 
-mod build;
-mod completions;
-mod connect;
+mod arguments;
+mod command;
 mod error;
-mod exporter;
-mod files;
-mod info;
-mod inspect;
-mod items;
-mod load;
+mod filter;
+mod input;
+mod interrupt;
 mod output;
-mod pieces;
-mod plan;
-mod progress;
-mod pull;
-mod push;
-mod reserve;
-mod scan;
-mod test;
-mod top;
+mod server;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use command::{build, completions, exporter, inspect, load, plan, pull, push, test, top};
 use std::process::ExitCode;
 
 const EXIT_CODES: &str = "\
 Exit codes:
-    0  it is done, or the answer is yes
+    0  success, or the answer is yes
     1  the answer is no, or the data is damaged
-    2  the command line, or a file that it names, is not usable
-    3  the server refused, or could not be reached
+    2  the command line, or a file it names, is not usable
+    3  the server refused the command, or could not be reached
   130  interrupted
 
 Examples:
-  bloomery plan -n 10M -e 1%                    # what will it cost?
-  bloomery load users ids.txt -n 10M -e 1%      # make it and fill it
-  bloomery test users ada                       # is it in?
-  bloomery top                                  # how are they all?";
+  bloomery plan -n 10M -e 1%                    # estimate the cost
+  bloomery load users ids.txt -n 10M -e 1%      # create and fill a filter
+  bloomery test users ada                       # test an item
+  bloomery top                                  # monitor all filters";
 
-/// Bloom and cuckoo filters in Redis and Valkey, from the command line.
+/// Work with Bloom and cuckoo filters in Redis and Valkey from the command line.
 #[derive(Parser)]
 #[command(name = "bloomery", version, arg_required_else_help = true, max_term_width = 100, after_help = EXIT_CODES)]
 struct Arguments {
@@ -74,7 +62,7 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::Top(options) => top::run(&options),
         Command::Exporter(options) => exporter::run(options),
-        Command::Completions(options) => completions::run(&options),
+        Command::Completions(options) => completions::run(&options, &mut Arguments::command()),
     };
     match result {
         Ok(outcome) => outcome.into(),
@@ -85,7 +73,6 @@ fn main() -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -23,7 +23,7 @@ from pathlib import Path
 from servers import ROOT, _die_with_parent, free_port, wait_for
 
 # BLOOMERY_CLI names another build.
-PROGRAM = Path(os.environ.get("BLOOMERY_CLI") or ROOT / "target" / "release" / "bloomery")
+PROGRAM = Path(os.environ.get("BLOOMERY_CLI") or ROOT / "target" / "debug" / "bloomery")
 PROMTOOL = ROOT / ".cache" / "prometheus" / "promtool"
 OPS = ROOT / "ops"
 
@@ -32,7 +32,7 @@ STOP_SECONDS = 10
 
 def must_exist() -> None:
     """Says what to run if something is missing."""
-    assert PROGRAM.exists(), f"{PROGRAM} is missing; run cargo build --release --features cli"
+    assert PROGRAM.exists(), f"{PROGRAM} is missing; run cargo build -p bloomery-cli"
     assert PROMTOOL.exists(), f"{PROMTOOL} is missing; run scripts/prometheus"
 
 

@@ -9,7 +9,7 @@ from servers import free_port
 from test_cli import CLI, DONE, SERVER, as_json, run
 
 pytestmark = pytest.mark.skipif(
-    not CLI.exists(), reason=f"{CLI} is missing; run cargo build --release --features cli"
+    not CLI.exists(), reason=f"{CLI} is missing; run cargo build -p bloomery-cli"
 )
 
 NAMES = ["users", "{tag}:users", "orders", "carts", "seen", "stock"]

@@ -245,13 +245,13 @@ def test_a_server_that_is_killed_and_comes_back(any_server):
         any_server.kill()
         wait_for(lambda: exporter.value("bloom_up", node=address(any_server)) == 0, "it to be seen as down")
         assert exporter.get("/-/healthy")[0] == 200
-        assert "no figures from" in exporter.log()
+        assert "no metrics from" in exporter.log()
         any_server.start()
         with any_server.client() as client:
             client.execute_command("BF.ADD", "users", "ada")
             wait_for(lambda: exporter.value("bloom_up", node=address(any_server)) == 1, "it to be seen as up")
             assert exporter.wait_for_filters(1)["bloom_items"]
-        assert exporter.log().count("no figures from") <= 3, "once per reason"
+        assert exporter.log().count("no metrics from") <= 3, "once per reason"
         assert "answers again" in exporter.log()
 
 

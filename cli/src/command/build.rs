@@ -1,0 +1,177 @@
+//! `bloomery build`: makes a filter file from items, without a server.
+
+use crate::error::{Failure, Outcome};
+use crate::filter::file;
+use crate::filter::options::Reserve;
+use crate::filter::wanted::Wanted;
+use crate::input::{Input, Limits, items_of};
+use crate::interrupt;
+use crate::output::file::{keep, temporary};
+use crate::output::progress::{Pace, Progress};
+use crate::output::{self, bytes, count};
+use anyhow::Context;
+use bloomery::filter::CuckooHash;
+use bloomery::{Bloom, Cuckoo, Error, Filter};
+use serde::Serialize;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use tempfile::NamedTempFile;
+
+/// Build a filter file from items, without a server. `bloomery push` uploads it.
+///
+/// The input may be larger than memory, but the filter must fit in memory. The file gets its name only when it is
+/// complete.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  bloomery build words.bloom /usr/share/dict/words -n 200k -e 0.1%
+  zcat urls.gz | bloomery build urls.bloom -n 100M -e 1% --nonscaling
+  bloomery build ids.bloom users.csv --column id -n 5M -e 1%
+  bloomery inspect words.bloom")]
+pub(crate) struct Options {
+    /// The filter file to write
+    #[arg(value_name = "FILTER")]
+    output: PathBuf,
+
+    /// Replace the file if it exists
+    #[arg(long)]
+    replace: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    input: Input,
+
+    #[command(flatten)]
+    reserve: Reserve,
+
+    #[command(flatten)]
+    pace: Pace,
+}
+
+/// Items between two progress reports and checks for an interruption.
+const BATCH: Limits = Limits { items: 65_536, bytes: 1 << 20 };
+
+#[derive(Serialize)]
+struct Report {
+    file: PathBuf,
+    items_read: u64,
+    items_added: u64,
+    blank_lines: u64,
+    file_bytes: u64,
+    seconds: f64,
+}
+
+/// A filter being built.
+enum Builder {
+    Bloom(Bloom),
+    Cuckoo(Cuckoo),
+}
+
+impl Builder {
+    fn new(wanted: &Wanted) -> Result<Builder, Error> {
+        Ok(match wanted {
+            // The first generation of a window starts now, as in a server.
+            Wanted::Bloom(spec) => {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                Builder::Bloom(Bloom::new_since(*spec, u64::try_from(now.as_millis()).unwrap_or(0))?)
+            }
+            Wanted::Cuckoo(spec) => Builder::Cuckoo(Cuckoo::new(*spec)?),
+        })
+    }
+
+    /// Whether the item was absent before.
+    fn add(&mut self, item: &[u8]) -> Result<bool, Error> {
+        match self {
+            Builder::Bloom(filter) => {
+                let hash = filter.hash(item);
+                filter.add(hash).map(|added| added.added)
+            }
+            Builder::Cuckoo(filter) => {
+                let hash: CuckooHash = filter.hash(item);
+                loop {
+                    match filter.insert(hash) {
+                        Err(Error::Full) if filter.spec().expansion > 0 => filter.grow()?,
+                        result => return result.map(|()| true),
+                    }
+                }
+            }
+        }
+    }
+
+    fn finish(self) -> Filter {
+        match self {
+            Builder::Bloom(filter) => Filter::Bloom(filter),
+            Builder::Cuckoo(filter) => Filter::Cuckoo(Box::new(filter)),
+        }
+    }
+}
+
+/// Builds the filter, and writes it unless interrupted.
+pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
+    let started = Instant::now();
+    let wanted = options.reserve.wanted()?;
+    let mut items = options.input.open(0)?;
+    let file = temporary(&options.output, options.replace)?;
+    let mut builder = Builder::new(&wanted).map_err(|error| Failure::Usage(error.to_string()))?;
+    let mut progress = Progress::new(&options.pace, options.input.len(), 0);
+    let interrupted = interrupt::listen()?;
+    let (mut read, mut added, mut blank) = (0u64, 0u64, 0u64);
+    while let Some(batch) = items.next_batch(BATCH)? {
+        for item in items_of(&batch.blob) {
+            match builder.add(item) {
+                Ok(new) => added += u64::from(new),
+                Err(error) => {
+                    let text = format!(
+                        "{error}, at item {} of {}; no file was written. Use a larger --capacity or a scaling filter",
+                        count(read + 1),
+                        options.input.name()
+                    );
+                    return Err(Failure::Data(text).into());
+                }
+            }
+            read += 1;
+        }
+        blank += batch.blank;
+        progress.at(batch.end, read);
+        if interrupted.is_set() {
+            progress.finish();
+            eprintln!("bloomery: interrupted; no file was written");
+            return Ok(Outcome::Interrupted);
+        }
+    }
+    progress.finish();
+    let file_bytes = write(file, &options.output, options.replace, &builder.finish())?;
+    let report = Report {
+        file: options.output.clone(),
+        items_read: read,
+        items_added: added,
+        blank_lines: blank,
+        file_bytes,
+        seconds: started.elapsed().as_secs_f64(),
+    };
+    if options.json {
+        output::json(&report)?;
+    } else {
+        writeln!(
+            std::io::stdout(),
+            "{}: {} of {} items were new, {}",
+            options.output.display(),
+            count(added),
+            count(read),
+            bytes(file_bytes)
+        )?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// Writes the filter, and gives the file its name; returns the bytes written.
+fn write(file: NamedTempFile, path: &Path, replace: bool, filter: &Filter) -> anyhow::Result<u64> {
+    let written = file::write(filter, BufWriter::with_capacity(1 << 16, file.as_file()))
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    keep(file, path, replace)?;
+    Ok(written)
+}

@@ -1,0 +1,105 @@
+//! The endpoint: /metrics, /-/healthy, and a start page.
+
+use super::scrape::Scraper;
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+/// Maximum number of connections. Prometheus keeps one or two.
+const CONNECTIONS: usize = 64;
+
+/// How long a client may take to send a request, or stay idle.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// How long the program waits for requests in flight when it ends.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+
+const TEXT: &str = "text/plain; charset=utf-8";
+/// Prometheus accepts this format since 2.5.
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+const PAGE: &str = "<!doctype html>
+<html lang=\"en\"><meta charset=\"utf-8\"><title>bloomery exporter</title>
+<h1>bloomery exporter</h1>
+<p>Metrics of the Bloom and cuckoo filters of a Redis or Valkey server, for Prometheus.</p>
+<ul><li><a href=\"/metrics\">/metrics</a>: the metrics
+<li><a href=\"/-/healthy\">/-/healthy</a>: whether the exporter runs</ul>
+";
+
+/// Answers requests until `stop`, then finishes those in flight.
+pub(super) async fn serve(listener: TcpListener, scraper: Arc<Scraper>, stop: impl Future<Output = ()>) {
+    let connections = Arc::new(Semaphore::new(CONNECTIONS));
+    let graceful = GracefulShutdown::new();
+    let mut stop = std::pin::pin!(stop);
+    loop {
+        let accepted = async {
+            // The semaphore is never closed.
+            let permit = connections.clone().acquire_owned().await;
+            (permit, listener.accept().await)
+        };
+        let (permit, accepted) = tokio::select! {
+            accepted = accepted => accepted,
+            () = &mut stop => break,
+        };
+        let Ok((stream, _)) = accepted else {
+            // The client has disconnected, or the process is out of file descriptors: retry a little later.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        let scraper = scraper.clone();
+        let connection = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(REQUEST_TIMEOUT)
+            .serve_connection(
+                TokioIo::new(stream),
+                service_fn(move |request| answer(request, scraper.clone())),
+            );
+        let connection = graceful.watch(connection);
+        tokio::spawn(async move {
+            let _ = connection.await; // a client that disconnects isn't an error
+            drop(permit);
+        });
+    }
+    drop(listener);
+    let _ = tokio::time::timeout(END_TIMEOUT, graceful.shutdown()).await;
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    scraper: Arc<Scraper>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let mut refusal =
+            response(StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET and HEAD are allowed\n".into());
+        refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return Ok(refusal);
+    }
+    Ok(match request.uri().path() {
+        "/metrics" => match tokio::task::spawn_blocking(move || scraper.text()).await {
+            Ok(text) => response(StatusCode::OK, OPENMETRICS, text.as_ref().clone()),
+            Err(_) => {
+                response(StatusCode::INTERNAL_SERVER_ERROR, TEXT, "the scrape failed; see the log\n".into())
+            }
+        },
+        "/-/healthy" => response(StatusCode::OK, TEXT, "bloomery exporter is healthy\n".into()),
+        "/" => response(StatusCode::OK, "text/html; charset=utf-8", PAGE.into()),
+        _ => response(StatusCode::NOT_FOUND, TEXT, "not found; the metrics are at /metrics\n".into()),
+    })
+}
+
+fn response(status: StatusCode, content_type: &'static str, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}

@@ -1,0 +1,93 @@
+//! `bloomery exporter`: metrics of filters, for Prometheus.
+//!
+//! Two tasks run concurrently. A [`survey`] searches the keyspace in the background, in slices, and decides which
+//! filters get metrics of their own. A [`scrape`] answers a request for /metrics: it asks the servers about those
+//! filters, and [`metrics`] formats the reply. The cost of a scrape is therefore proportional to its labels, not to the
+//! keyspace. [`http`] is the endpoint.
+
+mod http;
+mod metrics;
+mod scrape;
+mod snapshot;
+mod survey;
+
+use crate::error::{self, Outcome};
+use crate::server::connection::Server;
+use anyhow::Context;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Export metrics of filters to Prometheus
+///
+/// The metrics are at http://127.0.0.1:19747/metrics. docs/MONITORING.md explains each of them, an ACL user with the
+/// minimum of permissions, and how to run the exporter as a service. ops/ has alert rules and a dashboard.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  bloomery exporter
+  bloomery exporter --url redis://cache.example:6379 --user exporter --keys 'seen:*'
+  bloomery exporter --cluster --host node1.example --listen 0.0.0.0:19747")]
+pub(crate) struct Options {
+    /// Address and port to listen on; anyone who can connect to it can read key names
+    // Exporters register ports from 9100 to 9999. All of these are taken, so the default is outside the range.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:19747")]
+    listen: SocketAddr,
+
+    /// Export filters whose keys match this pattern, as in KEYS; may be repeated
+    #[arg(long, value_name = "PATTERN", default_value = "*")]
+    keys: Vec<String>,
+
+    /// Export per-filter metrics for at most N filters, largest first; totals include all filters
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    max_filters: usize,
+
+    /// Seconds between searches of the keyspace for filters
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
+    interval: u64,
+
+    #[command(flatten)]
+    server: Server,
+}
+
+/// Serves until SIGTERM or SIGINT. A server that is down is reported in a metric, and doesn't end the program.
+pub(crate) fn run(options: Options) -> anyhow::Result<Outcome> {
+    let server = options.server.for_scrapes();
+    let first = server.address()?; // mistakes in the options show before anything starts
+    let survey = Arc::new(survey::Board::new(first));
+    survey::start(
+        server.clone(),
+        survey::Limits {
+            patterns: options.keys,
+            max_filters: options.max_filters,
+            interval: Duration::from_secs(options.interval),
+        },
+        survey.clone(),
+    )
+    .context("cannot start a thread")?;
+    let scraper = Arc::new(scrape::Scraper::new(server, survey));
+
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let listener = TcpListener::bind(options.listen).await.with_context(|| {
+            format!("cannot listen on {}; use --listen to choose another address", options.listen)
+        })?;
+        error::note(&format!("metrics are at http://{}/metrics", listener.local_addr()?));
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let stop = async {
+            tokio::select! {
+                _ = terminate.recv() => (),
+                _ = interrupt.recv() => (),
+            }
+        };
+        http::serve(listener, scraper, stop).await;
+        anyhow::Ok(())
+    })?;
+    // Doesn't wait for a scrape that is still waiting for a server.
+    runtime.shutdown_background();
+    error::note("ended");
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,169 @@
+//! One scrape: asks the servers about the filters that the survey selected.
+
+use super::metrics;
+use super::snapshot::{NodeReading, Snapshot};
+use super::survey::Board;
+use crate::error;
+use crate::filter::info::FilterInfo;
+use crate::server::connection::Server;
+use crate::server::info;
+use crate::server::key::FilterKey;
+use anyhow::Context;
+use redis::{ConnectionInfo, ErrorKind, ServerErrorKind};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Requests that arrive within this time get the same page.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// Asks the servers at most once per [`FRESH`], however many clients request the page.
+pub(super) struct Scraper {
+    server: Server,
+    board: Arc<Board>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Connections by address. A server that didn't answer last time has none.
+    connections: HashMap<String, redis::Connection>,
+    /// Why a server didn't answer, by address, so that each reason is logged once.
+    down: HashMap<String, String>,
+    scrapes: u64,
+    last: Option<(Instant, Arc<String>)>,
+}
+
+impl Scraper {
+    pub(super) fn new(server: Server, board: Arc<Board>) -> Scraper {
+        Scraper { server, board, state: Mutex::default() }
+    }
+
+    /// Returns the page.
+    pub(super) fn text(&self) -> Arc<String> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((when, text)) = &state.last
+            && when.elapsed() < FRESH
+        {
+            return text.clone();
+        }
+        let text = Arc::new(metrics::text(self.scrape(&mut state)));
+        state.last = Some((Instant::now(), text.clone()));
+        text
+    }
+
+    fn scrape(&self, state: &mut State) -> Snapshot {
+        let start = Instant::now();
+        let survey = self.board.latest();
+        let mut keys = vec![Vec::new(); survey.nodes.len()];
+        for (node, key) in &survey.watched {
+            keys[*node].push(key.clone());
+        }
+        let mut connections = std::mem::take(&mut state.connections);
+        // In parallel, so that a server that hangs doesn't delay the others.
+        let readings: Vec<(String, anyhow::Result<Reading>)> = thread::scope(|scope| {
+            let readers: Vec<_> = survey
+                .nodes
+                .iter()
+                .zip(keys)
+                .map(|(node, keys)| {
+                    let address = node.addr().to_string();
+                    let connection = connections.remove(&address);
+                    (address, scope.spawn(move || self.read(node, connection, keys)))
+                })
+                .collect();
+            let join = |reader: thread::ScopedJoinHandle<'_, _>| {
+                reader
+                    .join()
+                    .unwrap_or_else(|_| Err(anyhow::anyhow!("the thread that reads its metrics panicked")))
+            };
+            readers.into_iter().map(|(address, reader)| (address, join(reader))).collect()
+        });
+        let nodes =
+            readings.into_iter().map(|(address, reading)| self.note(state, address, reading)).collect();
+        state.scrapes += 1;
+        let db = survey.nodes.first().map_or(0, |node| node.redis_settings().db());
+        Snapshot { nodes, survey, db, scrapes: state.scrapes, seconds: start.elapsed().as_secs_f64() }
+    }
+
+    /// Asks one server.
+    fn read(
+        &self,
+        node: &ConnectionInfo,
+        connection: Option<redis::Connection>,
+        keys: Vec<FilterKey>,
+    ) -> anyhow::Result<Reading> {
+        let mut connection = match connection {
+            Some(connection) => connection,
+            None => self.server.open(node.clone())?,
+        };
+        let text: String = redis::cmd("INFO").arg("bf").query(&mut connection).context("INFO bf")?;
+        let totals = totals(&text);
+        anyhow::ensure!(!totals.is_empty(), "the server runs without the module bf");
+        let infos = info::fetch(&mut connection, &keys).context("BF.INFO")?;
+        let moved = infos.iter().any(|info| {
+            info.as_ref().is_err_and(|error| error.kind() == ErrorKind::Server(ServerErrorKind::Moved))
+        });
+        // A filter that is gone or no longer readable is left out; the next survey will notice.
+        let filters = keys.into_iter().zip(infos).filter_map(|(key, info)| Some((key, info.ok()?))).collect();
+        Ok(Reading { connection, totals, filters, moved })
+    }
+
+    /// Keeps the connection, and logs changes. If the survey is out of date, requests a new one.
+    fn note(&self, state: &mut State, address: String, reading: anyhow::Result<Reading>) -> NodeReading {
+        match reading {
+            Ok(reading) => {
+                let back = state.down.remove(&address).is_some();
+                if back {
+                    error::note(&format!("{address} answers again"));
+                }
+                if back || reading.moved {
+                    self.board.want();
+                }
+                state.connections.insert(address.clone(), reading.connection);
+                NodeReading { address, totals: Some(reading.totals), filters: reading.filters }
+            }
+            Err(error) => {
+                let why = error::text(&error);
+                if state.down.get(&address) != Some(&why) {
+                    error::note(&format!("no metrics from {address}: {why}"));
+                    self.board.want(); // another node may have replaced it
+                    state.down.insert(address.clone(), why);
+                }
+                NodeReading { address, totals: None, filters: Vec::new() }
+            }
+        }
+    }
+}
+
+struct Reading {
+    connection: redis::Connection,
+    totals: BTreeMap<String, u64>,
+    filters: Vec<(FilterKey, FilterInfo)>,
+    /// A key has moved since the survey.
+    moved: bool,
+}
+
+/// Parses the numbers of `INFO bf`, whose names start with the name of the module.
+fn totals(info: &str) -> BTreeMap<String, u64> {
+    info.lines()
+        .filter_map(|line| line.strip_prefix("bf_")?.split_once(':'))
+        .filter_map(|(name, value)| Some((name.to_owned(), value.trim().parse().ok()?)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_of_info_are_read_and_nothing_else() {
+        let info = "# bf_filters\r\nbf_fixed_filters:3\r\nbf_text:x\r\nother:9\r\n\r\n# bf_memory\r\nbf_cell_bytes:40\r\n";
+        assert_eq!(
+            totals(info),
+            [("cell_bytes", 40), ("fixed_filters", 3)].map(|(n, v)| (n.to_owned(), v)).into()
+        );
+        assert!(totals("").is_empty());
+    }
+}

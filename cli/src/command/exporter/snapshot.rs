@@ -1,0 +1,27 @@
+//! What a scrape read from the servers.
+
+use super::survey::Survey;
+use crate::filter::info::FilterInfo;
+use crate::server::key::FilterKey;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What one scrape read.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    pub(super) nodes: Vec<NodeReading>,
+    pub(super) survey: Arc<Survey>,
+    /// Number of the database, a label of filters outside database 0.
+    pub(super) db: i64,
+    pub(super) scrapes: u64,
+    pub(super) seconds: f64,
+}
+
+/// What one server replied.
+#[derive(Debug)]
+pub(super) struct NodeReading {
+    pub(super) address: String,
+    /// The numbers of `INFO bf`, names without prefix; `None` if the server is down.
+    pub(super) totals: Option<BTreeMap<String, u64>>,
+    pub(super) filters: Vec<(FilterKey, FilterInfo)>,
+}

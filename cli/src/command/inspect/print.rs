@@ -1,0 +1,109 @@
+//! Prints a report for people.
+
+use super::report::{Entry, Report};
+use crate::output::{Table, bytes, count, percent};
+use std::io::Write;
+
+pub(super) fn print(report: &Report) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    let path = report.file.display();
+    let version = report.version.map_or(String::new(), |version| format!(", version {version}"));
+    let filters = report.filters.len();
+    match report.format {
+        "rdb" => {
+            let server = report.server.as_ref().map_or(String::new(), |server| format!(" by {server}"));
+            write!(out, "{path}: RDB file{version}{server}")?;
+            if let Some(keys) = report.keys {
+                write!(out, "; {} keys, {} of them filters", count(keys), count(filters as u64))?;
+                write!(
+                    out,
+                    "; {}",
+                    if report.checksum { "its checksum is correct" } else { "it has no checksum" }
+                )?;
+            }
+            writeln!(out)?;
+        }
+        "dump" => writeln!(
+            out,
+            "{path}: DUMP payload{}; its checksum is correct",
+            version.replace("version", "RDB version")
+        )?,
+        _ => writeln!(out, "{path}: filter file{version}")?,
+    }
+    if let Some(error) = &report.error {
+        writeln!(out, "DAMAGED {error}")?;
+    }
+    if filters == 1 && report.format != "rdb" {
+        return report.filters.iter().try_for_each(|entry| print_one(&mut out, entry));
+    }
+    if filters > 0 {
+        writeln!(out)?;
+        out.write_all(table(&report.filters).render().as_bytes())?;
+    }
+    Ok(())
+}
+
+pub(super) fn table(entries: &[Entry]) -> Table {
+    let several = entries.iter().any(|entry| entry.database.unwrap_or(0) > 0);
+    let columns =
+        ["key", "kind", "origin", ">items", ">capacity", ">fill", ">error rate", ">now", ">cells", ">layers"];
+    let mut table = Table::new(&columns);
+    for entry in entries {
+        let name = entry.key.clone().unwrap_or_default();
+        let name = if several { format!("{}:{name}", entry.database.unwrap_or(0)) } else { name };
+        let Some(filter) = &entry.filter else {
+            let error = entry.error.as_deref().unwrap_or_default();
+            table.row([name, format!("DAMAGED at byte {}: {error}", entry.at_byte)]);
+            continue;
+        };
+        let maybe = |rate: Option<f64>| rate.map_or("-".into(), percent);
+        table.row([
+            name,
+            filter.kind.clone(),
+            filter.origin.clone(),
+            count(filter.items),
+            filter.capacity.map_or("-".into(), count),
+            maybe(filter.fill),
+            maybe(filter.error_rate),
+            maybe(filter.error_rate_now),
+            bytes(filter.size),
+            filter.filters.to_string(),
+        ]);
+    }
+    table
+}
+
+pub(super) fn print_one(out: &mut impl Write, entry: &Entry) -> anyhow::Result<()> {
+    let Some(filter) = &entry.filter else {
+        writeln!(out, "DAMAGED {}", entry.error.as_deref().unwrap_or_default())?;
+        return Ok(());
+    };
+    let mut line = |name: &str, value: String| writeln!(out, "  {name:<16}{value}");
+    line("kind", format!("{}, {}", filter.kind, filter.origin))?;
+    let capacity = filter.capacity.map_or(String::new(), |capacity| format!(" of {}", count(capacity)));
+    line("items", format!("{}{capacity}", count(filter.items)))?;
+    if let Some(approximate) = filter.approximate_items {
+        line("estimated", count(approximate))?;
+    }
+    if let (Some(rate), Some(now)) = (filter.error_rate, filter.error_rate_now) {
+        line("error rate", format!("{} promised, {} now", percent(rate), percent(now)))?;
+    }
+    if let Some(fill) = filter.fill {
+        line("fill", percent(fill))?;
+    }
+    line("cells", bytes(filter.size))?;
+    for (name, value) in [("layout", &filter.layout), ("hash", &filter.hash), ("when full", &filter.on_full)]
+    {
+        if let Some(value) = value {
+            line(name, value.clone())?;
+        }
+    }
+    line("layers", filter.filters.to_string())?;
+    if let Some(rebuild) = &filter.rebuild {
+        let number = |number: Option<u64>| number.map_or("-".into(), count);
+        let (items, capacity) = (number(rebuild.items), number(rebuild.capacity));
+        line("being rebuilt", format!("{items} of {capacity} items are in the new filter"))?;
+    }
+    line("intact", "yes".into())?;
+    Ok(())
+}

@@ -1,0 +1,583 @@
+//! Reads RDB files and DUMP payloads of Redis up to 8.2 and Valkey up to 9.1 sequentially: loads filters, and skips
+//! everything else.
+//!
+//! A value that can't be skipped safely ends the walk with an error, never with a guess.
+
+use super::lzf::unpack;
+use crate::error::Failure;
+use crate::server::key::KeyType;
+use bloomery::Filter;
+use bloomery::wire::redisbloom::{load_bloom, load_cuckoo};
+use bloomery::wire::{DecodeError, Decoder, Source, import};
+use crc::{CRC_64_REDIS, Crc, Digest, Table};
+use std::io::{ErrorKind, Read};
+
+/// The checksum at the end of a file or payload, over all bytes before it.
+static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
+
+/// Characters of the names of module types, six bits each.
+const SYMBOLS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// The newest versions whose types and operations are supported: Redis 8.2 writes 12, Valkey 9.1 writes 80.
+const NEWEST_REDIS: u32 = 12;
+const NEWEST_VALKEY: u32 = 80;
+
+/// Operations before and between keys.
+mod operation {
+    pub(super) const SLOT_IMPORT: u8 = 243;
+    pub(super) const SLOT_INFO: u8 = 244;
+    pub(super) const FUNCTION: u8 = 245;
+    pub(super) const MODULE_AUX: u8 = 247;
+    pub(super) const IDLE: u8 = 248;
+    pub(super) const FREQUENCY: u8 = 249;
+    pub(super) const AUX: u8 = 250;
+    pub(super) const SIZES: u8 = 251;
+    pub(super) const EXPIRE_MS: u8 = 252;
+    pub(super) const EXPIRE_S: u8 = 253;
+    pub(super) const DATABASE: u8 = 254;
+    pub(super) const END: u8 = 255;
+}
+
+/// The type byte of a module value.
+const MODULE: u8 = 7;
+
+/// Types of the fields of a module value.
+mod field {
+    pub(super) const END: u64 = 0;
+    pub(super) const SIGNED: u64 = 1;
+    pub(super) const UNSIGNED: u64 = 2;
+    pub(super) const FLOAT: u64 = 3;
+    pub(super) const DOUBLE: u64 = 4;
+    pub(super) const STRING: u64 = 5;
+}
+
+/// A filter found in the file.
+pub(super) struct Found {
+    /// Where its value starts.
+    pub(super) at: u64,
+    pub(super) database: u64,
+    pub(super) key: Vec<u8>,
+    /// Unix time in milliseconds.
+    pub(super) expires_ms: Option<u64>,
+    pub(super) key_type: KeyType,
+    pub(super) value: Result<Filter, DecodeError>,
+}
+
+/// What a file says about itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct File {
+    /// Version of the format.
+    pub(super) version: u32,
+    /// Name and version of the server that wrote the file.
+    pub(super) server: String,
+    /// Number of keys of all types.
+    pub(super) keys: u64,
+    /// Whether the file has a checksum; if so, it is correct.
+    pub(super) checked: bool,
+}
+
+/// Walks over a file, and calls `found` for every filter.
+pub(super) fn walk(source: impl Read, mut found: impl FnMut(Found)) -> anyhow::Result<File> {
+    let mut reader = Reader::new(source);
+    let (is_valkey, version) = reader.magic()?;
+    let mut file = File { version, ..File::default() };
+    let (mut database, mut expires_ms) = (0, None);
+    let (mut product, mut product_version) = (String::new(), String::new());
+    loop {
+        let at = reader.at;
+        match reader.byte()? {
+            operation::AUX => {
+                let (name, value) = (reader.string()?, reader.string()?);
+                let value = || String::from_utf8_lossy(&value).into_owned();
+                match name.as_slice() {
+                    b"redis-ver" => (product, product_version) = ("Redis".into(), value()),
+                    b"valkey-ver" => (product, product_version) = ("Valkey".into(), value()),
+                    _ => {}
+                }
+            }
+            operation::DATABASE => database = reader.length()?,
+            operation::SIZES => reader.lengths(2)?,
+            operation::EXPIRE_S => {
+                expires_ms = Some(u64::from(u32::from_le_bytes(reader.array()?)).saturating_mul(1000));
+            }
+            operation::EXPIRE_MS => expires_ms = Some(u64::from_le_bytes(reader.array()?)),
+            operation::FREQUENCY => drop(reader.byte()?),
+            operation::IDLE => reader.lengths(1)?,
+            operation::MODULE_AUX => {
+                // The id of the module, and the time of writing.
+                reader.lengths(3)?;
+                reader.skip_fields()?;
+            }
+            operation::FUNCTION => reader.skip_string()?,
+            operation::SLOT_INFO => reader.lengths(3)?,
+            operation::SLOT_IMPORT if is_valkey => {
+                reader.skip_string()?;
+                let ranges = reader.length()?;
+                (0..ranges).try_for_each(|_| reader.lengths(2))?;
+            }
+            operation::END => {
+                file.server = format!("{product} {product_version}").trim().to_owned();
+                file.checked = version >= 5 && reader.checksum()?;
+                reader.end()?;
+                return Ok(file);
+            }
+            kind => {
+                let key = reader.string()?;
+                file.keys += 1;
+                let expires_ms = expires_ms.take();
+                if kind == MODULE {
+                    let value_at = reader.at;
+                    if let Some((key_type, value)) = reader.module_value()? {
+                        found(Found { at: value_at, database, key, expires_ms, key_type, value });
+                    }
+                } else {
+                    reader.skip_value(kind, is_valkey, at)?;
+                }
+            }
+        }
+    }
+}
+
+/// Reads a DUMP payload; `None` if it isn't one, or is of another type of key.
+pub(super) fn payload(bytes: &[u8]) -> anyhow::Result<Option<(u16, Found)>> {
+    let Some((value, footer)) = bytes.split_last_chunk::<10>() else { return Ok(None) };
+    let (version, checksum) = (u16::from_le_bytes([footer[0], footer[1]]), &footer[2..]);
+    if CRC.checksum(&bytes[..bytes.len() - 8]).to_le_bytes() != checksum || value.first() != Some(&MODULE) {
+        return Ok(None);
+    }
+    let mut reader = Reader::new(value);
+    reader.byte()?;
+    let Some((key_type, value)) = reader.module_value()? else { return Ok(None) };
+    reader.end()?;
+    let found = Found { at: 1, database: 0, key: Vec::new(), expires_ms: None, key_type, value };
+    Ok(Some((version, found)))
+}
+
+/// Reads sequentially; keeps the position and the checksum.
+struct Reader<R> {
+    source: R,
+    at: u64,
+    digest: Digest<'static, u64, Table<16>>,
+    /// The type of a field whose value hasn't been read.
+    pending: Option<u64>,
+}
+
+fn wrong(at: u64, what: impl std::fmt::Display) -> anyhow::Error {
+    Failure::Data(format!("at byte {at}: {what}")).into()
+}
+
+impl<R: Read> Reader<R> {
+    fn new(source: R) -> Reader<R> {
+        Reader { source, at: 0, digest: CRC.digest(), pending: None }
+    }
+
+    fn fill(&mut self, buffer: &mut [u8]) -> anyhow::Result<()> {
+        self.source.read_exact(buffer).map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => wrong(self.at, "the file ends early"),
+            _ => error.into(),
+        })?;
+        self.digest.update(buffer);
+        self.at += buffer.len() as u64;
+        Ok(())
+    }
+
+    fn array<const N: usize>(&mut self) -> anyhow::Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.fill(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn byte(&mut self) -> anyhow::Result<u8> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    /// Reads `length` bytes, in steps, so that a damaged length can't allocate more than the file has.
+    fn bytes(&mut self, length: u64) -> anyhow::Result<Vec<u8>> {
+        const STEP: u64 = 1 << 20;
+        let mut bytes = Vec::new();
+        while (bytes.len() as u64) < length {
+            let from = bytes.len();
+            bytes.resize(from + (length - from as u64).min(STEP) as usize, 0);
+            self.fill(&mut bytes[from..])?;
+        }
+        Ok(bytes)
+    }
+
+    fn skip(&mut self, mut length: u64) -> anyhow::Result<()> {
+        let mut buffer = [0; 1 << 13];
+        while length > 0 {
+            let step = length.min(buffer.len() as u64);
+            self.fill(&mut buffer[..step as usize])?;
+            length -= step;
+        }
+        Ok(())
+    }
+
+    /// Reads the magic: `REDIS` and four digits, or `VALKEY` and three. Returns whether it is Valkey's, and the
+    /// version.
+    fn magic(&mut self) -> anyhow::Result<(bool, u32)> {
+        let magic: [u8; 9] = self.array()?;
+        let (is_valkey, digits) = match &magic {
+            [b'R', b'E', b'D', b'I', b'S', digits @ ..] => (false, digits.as_slice()),
+            [b'V', b'A', b'L', b'K', b'E', b'Y', digits @ ..] => (true, digits.as_slice()),
+            _ => return Err(wrong(0, "not an RDB file")),
+        };
+        let version = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
+        let version = version.ok_or_else(|| wrong(0, "not an RDB file: it has no version"))?;
+        let newest = if is_valkey { NEWEST_VALKEY } else { NEWEST_REDIS };
+        if version > newest {
+            eprintln!(
+                "bloomery: RDB version {version} is newer than {newest}; reading ends at the first unknown type"
+            );
+        }
+        Ok((is_valkey, version))
+    }
+
+    /// Reads a length; `Err` is a special encoding of a string.
+    fn length_or_form(&mut self) -> anyhow::Result<Result<u64, u8>> {
+        let at = self.at;
+        let first = self.byte()?;
+        Ok(Ok(match (first >> 6, first) {
+            (0, _) => first.into(),
+            (1, _) => u64::from(first & 0x3f) << 8 | u64::from(self.byte()?),
+            (2, 0x80) => u32::from_be_bytes(self.array()?).into(),
+            (2, 0x81) => u64::from_be_bytes(self.array()?),
+            (3, _) => return Ok(Err(first & 0x3f)),
+            _ => return Err(wrong(at, format_args!("no length begins with {first:#04x}"))),
+        }))
+    }
+
+    fn length(&mut self) -> anyhow::Result<u64> {
+        let at = self.at;
+        self.length_or_form()?
+            .map_err(|form| wrong(at, format_args!("a length, not the form {form} of a string")))
+    }
+
+    fn lengths(&mut self, count: u64) -> anyhow::Result<()> {
+        (0..count).try_for_each(|_| self.length().map(drop))
+    }
+
+    fn string(&mut self) -> anyhow::Result<Vec<u8>> {
+        let at = self.at;
+        match self.length_or_form()? {
+            Ok(length) => self.bytes(length),
+            Err(0) => Ok(i8::from_le_bytes(self.array()?).to_string().into_bytes()),
+            Err(1) => Ok(i16::from_le_bytes(self.array()?).to_string().into_bytes()),
+            Err(2) => Ok(i32::from_le_bytes(self.array()?).to_string().into_bytes()),
+            Err(3) => {
+                let (packed, length) = (self.length()?, self.length()?);
+                let packed = self.bytes(packed)?;
+                unpack(&packed, length).ok_or_else(|| wrong(at, "a compressed string is damaged"))
+            }
+            Err(form) => Err(wrong(at, format_args!("no string has the form {form}"))),
+        }
+    }
+
+    fn skip_string(&mut self) -> anyhow::Result<()> {
+        let at = self.at;
+        match self.length_or_form()? {
+            Ok(length) => self.skip(length),
+            Err(form @ 0..=2) => self.skip(1 << form),
+            Err(3) => {
+                let packed = self.length()?;
+                self.length()?;
+                self.skip(packed)
+            }
+            Err(form) => Err(wrong(at, format_args!("no string has the form {form}"))),
+        }
+    }
+
+    fn strings(&mut self, count: u64) -> anyhow::Result<()> {
+        (0..count).try_for_each(|_| self.skip_string())
+    }
+
+    /// Skips a value of a built-in type.
+    fn skip_value(&mut self, kind: u8, is_valkey: bool, at: u64) -> anyhow::Result<()> {
+        match (kind, is_valkey) {
+            // A string; encodings that are one string.
+            (0 | 9 | 10 | 11 | 12 | 13 | 16 | 17 | 20, _) => self.skip_string(),
+            // Lists and sets.
+            (1 | 2 | 14, _) => {
+                let count = self.length()?;
+                self.strings(count)
+            }
+            // Sorted sets: scores as text, and as doubles.
+            (3, _) => self.each(|reader| {
+                reader.skip_string()?;
+                match reader.byte()? {
+                    253.. => Ok(()),
+                    length => reader.skip(length.into()),
+                }
+            }),
+            (5, _) => self.each(|reader| {
+                reader.skip_string()?;
+                reader.skip(8)
+            }),
+            // Hashes.
+            (4, _) => self.each(|reader| reader.strings(2)),
+            // Lists whose nodes say what they are.
+            (18, _) => self.each(|reader| {
+                reader.lengths(1)?;
+                reader.skip_string()
+            }),
+            (15 | 19 | 21, _) => self.skip_stream(kind),
+            // Valkey's hashes whose fields expire.
+            (22, true) => self.each(|reader| {
+                reader.strings(2)?;
+                reader.skip(8)
+            }),
+            // Redis's: the earliest time, and a time before each field; or one string.
+            (24, false) => {
+                self.skip(8)?;
+                self.each(|reader| {
+                    reader.lengths(1)?;
+                    reader.strings(2)
+                })
+            }
+            (25, false) => {
+                self.skip(8)?;
+                self.skip_string()
+            }
+            _ => {
+                let text = format!("type {kind} is unknown and cannot be skipped; reading ends here");
+                Err(wrong(at, text))
+            }
+        }
+    }
+
+    fn each(&mut self, mut skip: impl FnMut(&mut Reader<R>) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let count = self.length()?;
+        (0..count).try_for_each(|_| skip(self))
+    }
+
+    /// Skips a stream: entries, ids, and consumer groups. Type 19 has more ids, and type 21 has another timestamp.
+    fn skip_stream(&mut self, kind: u8) -> anyhow::Result<()> {
+        self.each(|reader| reader.strings(2))?;
+        // Its length and last id; then its first id, the last one deleted, and all that were ever added.
+        self.lengths(if kind >= 19 { 8 } else { 3 })?;
+        self.each(|reader| {
+            reader.skip_string()?;
+            reader.lengths(if kind >= 19 { 3 } else { 2 })?;
+            // Entries that are pending: id, time, deliveries.
+            reader.each(|reader| {
+                reader.skip(16 + 8)?;
+                reader.lengths(1)
+            })?;
+            reader.each(|reader| {
+                reader.skip_string()?;
+                reader.skip(if kind >= 21 { 16 } else { 8 })?;
+                reader.each(|reader| reader.skip(16))
+            })
+        })
+    }
+
+    /// Reads a module value after its type byte: returns a filter, or skips the value and returns `None`.
+    fn module_value(&mut self) -> anyhow::Result<Option<(KeyType, Result<Filter, DecodeError>)>> {
+        let id = self.length()?;
+        let symbol = |place: u32| SYMBOLS[(id >> (10 + 6 * place) & 63) as usize];
+        let name: Vec<u8> = (0..9).rev().map(symbol).collect();
+        let encoding = (id & 1023) as u32;
+        let known = KeyType::ALL.into_iter().find(|known| known.name().as_bytes() == name);
+        let mut fields = Fields { reader: self, failed: None };
+        let value = known.map(|key_type| (key_type, load(&mut fields, key_type, encoding)));
+        if let Some(failed) = fields.failed {
+            return Err(failed);
+        }
+        let left = self.skip_fields()?;
+        Ok(value.map(|(key_type, value)| match value {
+            Ok(_) if left > 0 => (key_type, Err(DecodeError::Length("payload"))),
+            value => (key_type, value),
+        }))
+    }
+
+    /// Skips fields to the end of a module value; returns how many.
+    fn skip_fields(&mut self) -> anyhow::Result<u64> {
+        let mut skipped = 0;
+        loop {
+            let at = self.at;
+            let kind = match self.pending.take() {
+                Some(kind) => kind,
+                None => self.length()?,
+            };
+            match kind {
+                field::END => return Ok(skipped),
+                field::SIGNED | field::UNSIGNED => self.lengths(1)?,
+                field::FLOAT => self.skip(4)?,
+                field::DOUBLE => self.skip(8)?,
+                field::STRING => self.skip_string()?,
+                other => {
+                    return Err(wrong(at, format_args!("no field of a module's value has the type {other}")));
+                }
+            }
+            skipped += 1;
+        }
+    }
+
+    /// Verifies the checksum. Returns whether there is one: servers can be configured to write none.
+    fn checksum(&mut self) -> anyhow::Result<bool> {
+        let (at, expected) = (self.at, self.digest.clone().finalize());
+        match u64::from_le_bytes(self.array()?) {
+            0 => Ok(false),
+            found if found == expected => Ok(true),
+            _ => Err(wrong(at, "wrong checksum of the file")),
+        }
+    }
+
+    fn end(&mut self) -> anyhow::Result<()> {
+        let at = self.at;
+        match self.byte() {
+            Ok(_) => Err(wrong(at, "there is more data after the end")),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+/// The fields of a module value, as the library reads them.
+struct Fields<'r, R> {
+    reader: &'r mut Reader<R>,
+    /// An error below the fields: the file itself is damaged.
+    failed: Option<anyhow::Error>,
+}
+
+impl<R: Read> Fields<'_, R> {
+    /// Reads a value if it has the wanted type; otherwise the type stays pending.
+    fn of<T>(&mut self, wanted: u64, read: impl FnOnce(&mut Reader<R>) -> anyhow::Result<T>) -> Option<T> {
+        if self.failed.is_some() || self.reader.pending.is_some() {
+            return None;
+        }
+        let result = match self.reader.length() {
+            Ok(kind) if kind == wanted => read(self.reader),
+            Ok(other) => {
+                self.reader.pending = Some(other);
+                return None;
+            }
+            Err(error) => Err(error),
+        };
+        result.map_err(|error| self.failed = Some(error)).ok()
+    }
+}
+
+impl<R: Read> Source for Fields<'_, R> {
+    fn unsigned(&mut self) -> Option<u64> {
+        self.of(field::UNSIGNED, Reader::length)
+    }
+
+    fn double(&mut self) -> Option<f64> {
+        self.of(field::DOUBLE, |reader| reader.array().map(f64::from_le_bytes))
+    }
+
+    fn string<T>(&mut self, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        self.of(field::STRING, Reader::string).map(|bytes| read(&bytes))
+    }
+}
+
+/// Loads a filter from its fields, as the module does.
+fn load(fields: &mut impl Source, key_type: KeyType, encoding: u32) -> Result<Filter, DecodeError> {
+    const END: DecodeError = DecodeError::Length("payload");
+    match key_type {
+        KeyType::RedisBloom => load_bloom(fields, encoding),
+        KeyType::RedisBloomCuckoo => load_cuckoo(fields, encoding),
+        KeyType::ValkeyBloom => {
+            import::load_valkey_bloom(fields, encoding).map(|filter| Filter::Foreign(Box::new(filter)))
+        }
+        KeyType::Bloomery => {
+            if encoding > u32::from(bloomery::wire::VERSION) {
+                return Err(DecodeError::Version(u8::try_from(encoding).unwrap_or(u8::MAX)));
+            }
+            let mut decoder = fields.string(Decoder::new).ok_or(END)??;
+            while !decoder.is_complete() {
+                fields.string(|piece| decoder.push(piece)).ok_or(END)??;
+            }
+            decoder.finish()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file of these values, with its checksum.
+    fn file(magic: &[u8], body: &[&[u8]]) -> Vec<u8> {
+        let mut bytes = [magic, &body.concat(), &[operation::END]].concat();
+        bytes.extend(CRC.checksum(&bytes).to_le_bytes());
+        bytes
+    }
+
+    fn keys(bytes: &[u8]) -> anyhow::Result<u64> {
+        walk(bytes, |_| {}).map(|file| file.keys)
+    }
+
+    #[test]
+    fn every_type_is_skipped() {
+        let bodies: &[&[u8]] = &[
+            b"\x00\x01k\x01v",
+            b"\x00\x01k\xc0\xff",
+            b"\x00\x01k\xc1\xff\xff",
+            b"\x00\x01k\xc2\xff\xff\xff\xff",
+            b"\x00\x01k\xc3\x02\x05\x00a",
+            b"\x01\x01k\x02\x01a\x01b",
+            b"\x02\x01k\x40\x01\x01a",
+            b"\x03\x01k\x03\x01a\x031.5\x01b\xfd\x01c\xff",
+            b"\x04\x01k\x01\x01f\x01v",
+            b"\x05\x01k\x01\x01a12345678",
+            b"\x0b\x01k\x04abcd",
+            b"\x0e\x01k\x80\x00\x00\x00\x01\x01a",
+            b"\x12\x01k\x01\x02\x01a",
+            b"\x14\x01k\x01a",
+            // A stream of each type, with a group, a pending entry and a consumer.
+            b"\x0f\x01k\x01\x01n\x01l\x01\x02\x03\x01\x01g\x02\x03\x01aaaaaaaaaaaaaaaabbbbbbbb\x01\x01\x01cbbbbbbbb\x01aaaaaaaaaaaaaaaa",
+            b"\x13\x01k\x01\x01n\x01l\x01\x02\x03\x02\x03\x00\x00\x01\x01\x01g\x02\x03\x01\x00\x01\x01cbbbbbbbb\x00",
+            b"\x15\x01k\x01\x01n\x01l\x01\x02\x03\x02\x03\x00\x00\x01\x01\x01g\x02\x03\x01\x00\x01\x01cbbbbbbbbdddddddd\x00",
+            b"\x18\x01k12345678\x01\x05\x01f\x01v",
+            b"\x19\x01k12345678\x01l",
+            // Another module's value: a signed, an unsigned, a float, a double, a string.
+            b"\x07\x01k\x81AAAAAAAA\x01\x05\x02\x05\x03ffff\x04dddddddd\x05\x01s\x00",
+        ];
+        for body in bodies {
+            // Behind it a key that is only found if it was skipped to the byte.
+            let bytes = file(b"REDIS0012", &[body, b"\xfc12345678\x00\x04last\x01v"]);
+            assert_eq!(keys(&bytes).unwrap_or_else(|error| panic!("{body:?}: {error}")), 2);
+        }
+        let valkey =
+            file(b"VALKEY080", &[b"\xf3\x01j\x01\x01\x02\x16\x01k\x01\x01f\x01v12345678\x00\x01l\x01v"]);
+        assert_eq!(keys(&valkey).unwrap(), 2);
+    }
+
+    #[test]
+    fn operations_between_keys_are_read() {
+        let aux = b"\xfa\x09redis-ver\x067.0.15\xfe\x03\xfb\x01\x01\xf8\x05\xf9\x07\xf4\x01\x02\x03\xf5\x01f";
+        let module_aux = b"\xf7\x81AAAAAAAA\x02\x01\x05\x01s\x00\x00\x01k\x01v";
+        let found = walk(file(b"REDIS0010", &[aux, module_aux]).as_slice(), |_| {}).unwrap();
+        assert_eq!(found, File { version: 10, server: "Redis 7.0.15".into(), keys: 1, checked: true });
+    }
+
+    #[test]
+    fn what_is_not_known_ends_the_walk() {
+        for body in [b"\x16\x01k\x01".as_slice(), b"\x63\x01k\x01", b"\xf3\x00", b"\xf6\x00"] {
+            let error = keys(&file(b"REDIS0012", &[body])).unwrap_err();
+            assert!(error.to_string().starts_with("at byte 9: type "), "{error}");
+            assert_eq!(crate::error::code(&error), 1);
+        }
+    }
+
+    #[test]
+    fn damage_is_found() {
+        let bytes = file(b"REDIS0010", &[b"\x00\x01k\x01v"]);
+        assert_eq!(keys(&bytes).unwrap(), 1);
+        for length in 0..bytes.len() {
+            assert!(keys(&bytes[..length]).is_err(), "{length}");
+        }
+        for place in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[place] ^= 1;
+            assert!(keys(&damaged).is_err(), "{place}");
+        }
+        assert!(keys(&[bytes.as_slice(), b"x"].concat()).is_err());
+        // A server that writes no checksums leaves it 0.
+        let mut unchecked = bytes.clone();
+        let end = bytes.len() - 8;
+        unchecked[end..].fill(0);
+        assert!(!walk(unchecked.as_slice(), |_| {}).unwrap().checked);
+    }
+}

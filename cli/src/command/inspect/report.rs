@@ -1,0 +1,38 @@
+//! What an inspection found.
+
+use crate::filter::info::FilterInfo;
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// What a file contains.
+#[derive(Serialize)]
+pub(super) struct Report {
+    pub(super) file: PathBuf,
+    /// `filter`, `dump`, `rdb`.
+    pub(super) format: &'static str,
+    /// Version of the format.
+    pub(super) version: Option<u32>,
+    /// Server that wrote an RDB file.
+    pub(super) server: Option<String>,
+    /// Number of keys of all types in an RDB file.
+    pub(super) keys: Option<u64>,
+    /// Whether the file has a checksum.
+    pub(super) checksum: bool,
+    /// Damage of the file itself.
+    pub(super) error: Option<String>,
+    pub(super) filters: Vec<Entry>,
+}
+
+/// One filter.
+#[derive(Serialize)]
+pub(super) struct Entry {
+    pub(super) database: Option<u64>,
+    pub(super) key: Option<String>,
+    pub(super) key_type: Option<&'static str>,
+    pub(super) expires_ms: Option<u64>,
+    /// Where it starts in the file.
+    pub(super) at_byte: u64,
+    /// Damage of the filter.
+    pub(super) error: Option<String>,
+    pub(super) filter: Option<FilterInfo>,
+}

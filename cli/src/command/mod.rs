@@ -1,0 +1,12 @@
+//! The subcommands: each has its options, and `run`.
+
+pub(crate) mod build;
+pub(crate) mod completions;
+pub(crate) mod exporter;
+pub(crate) mod inspect;
+pub(crate) mod load;
+pub(crate) mod plan;
+pub(crate) mod pull;
+pub(crate) mod push;
+pub(crate) mod test;
+pub(crate) mod top;

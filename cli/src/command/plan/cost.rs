@@ -1,0 +1,298 @@
+//! Computes what filters cost.
+
+use crate::error::Failure;
+use crate::filter::info::cuckoo_rate;
+use crate::filter::wanted::{CUCKOO_EXPANSION, MAX_ITERATIONS, Wanted, command};
+use bloomery::{Cell, CuckooSpec, Family, Layout, Overflow, Spec};
+use serde::Serialize;
+
+/// Generations of the window in the comparison.
+pub(super) const GENERATIONS: u8 = 4;
+
+/// Load at which adds start to fail, for buckets of two and of four slots (Fan et al., CoNEXT 2014, table 2: 84%, 95%).
+pub(super) const CUCKOO_LOADS: [(u8, f64); 2] = [(2, 0.84), (4, 0.95)];
+
+/// What one filter costs.
+#[derive(Debug, Serialize)]
+pub(super) struct Cost {
+    pub(super) kind: String,
+    pub(super) command: String,
+    /// Items that all layers together are sized for.
+    pub(super) capacity: u64,
+    /// Items that fit for certain in this memory.
+    pub(super) room: u64,
+    pub(super) memory_bytes: u64,
+    pub(super) bits_per_item: f64,
+    /// At capacity.
+    pub(super) error_rate: f64,
+    pub(super) cells: u64,
+    pub(super) bits_per_cell: u32,
+    /// Probes per item in each layer; for a cuckoo filter, the slots that a test compares.
+    pub(super) probes: u32,
+    pub(super) layout: &'static str,
+    pub(super) layers: u64,
+    /// Maximum number of cache lines that a test of a present item reads.
+    pub(super) cache_lines: u64,
+    pub(super) deletes: bool,
+    pub(super) when_full: &'static str,
+}
+
+/// A scaling filter that has grown to `layers` layers.
+#[derive(Debug, Serialize)]
+pub(super) struct Growth {
+    pub(super) layers: u64,
+    pub(super) capacity: u64,
+    pub(super) memory_bytes: u64,
+    pub(super) bits_per_item: f64,
+    /// Over all layers, at capacity.
+    pub(super) error_rate: f64,
+    /// Memory of a fixed filter of this capacity.
+    pub(super) fixed_bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Plan {
+    pub(super) filter: Cost,
+    pub(super) growth: Vec<Growth>,
+    pub(super) kinds: Vec<Cost>,
+}
+
+/// Computes what a new filter costs.
+pub(super) fn cost(wanted: &Wanted) -> anyhow::Result<Cost> {
+    match wanted {
+        Wanted::Bloom(spec) => bloom(spec),
+        Wanted::Cuckoo(spec) => Ok(cuckoo(spec, spec.capacity)),
+    }
+}
+
+pub(super) fn bloom(spec: &Spec) -> anyhow::Result<Cost> {
+    let shape = spec.next_shape(&[]).map_err(|error| Failure::Usage(error.to_string()))?;
+    let (kind, layers, when_full) = match spec.family {
+        Family::Fixed(overflow) => {
+            let kind =
+                if spec.cell.counts() { format!("counting {}", spec.cell.bits()) } else { "fixed".into() };
+            (kind, 1, on_full(overflow))
+        }
+        Family::Scaling { .. } => ("scaling".into(), 1, "grows by a layer"),
+        Family::Window { generations, overflow, .. } => {
+            (format!("window {generations}"), generations.into(), on_full(overflow))
+        }
+    };
+    let capacity = shape.capacity.saturating_mul(layers);
+    let memory_bytes = shape.bytes().saturating_mul(layers);
+    let one = shape.rate_at(shape.capacity as f64);
+    let lines = match shape.layout {
+        Layout::Blocked => 1,
+        Layout::Classic => shape.probes.into(),
+    };
+    Ok(Cost {
+        kind,
+        command: command(&Wanted::Bloom(*spec), "KEY").join(" "),
+        capacity,
+        room: capacity,
+        memory_bytes,
+        bits_per_item: memory_bytes as f64 * 8.0 / capacity as f64,
+        error_rate: 1.0 - (1.0 - one).powi(i32::try_from(layers).unwrap_or(i32::MAX)),
+        cells: shape.cells.saturating_mul(layers),
+        bits_per_cell: shape.cell.bits(),
+        probes: shape.probes,
+        layout: shape.layout.as_str(),
+        layers,
+        cache_lines: layers * lines,
+        deletes: spec.cell.counts(),
+        when_full,
+    })
+}
+
+pub(super) fn on_full(overflow: Overflow) -> &'static str {
+    match overflow {
+        Overflow::Error => "refuses new items",
+        Overflow::Saturate => "error rate rises",
+    }
+}
+
+/// Computes what a cuckoo filter with `items` items costs.
+pub(super) fn cuckoo(spec: &CuckooSpec, items: u64) -> Cost {
+    let buckets = spec.first_buckets();
+    let slots = spec.slots_of(buckets);
+    let memory_bytes = spec.bytes_of(buckets);
+    let fill = (items as f64 / slots as f64).min(1.0);
+    let seen = 2 * u32::from(spec.bucket_size);
+    Cost {
+        kind: format!("cuckoo {}", spec.bucket_size),
+        command: command(&Wanted::Cuckoo(*spec), "KEY").join(" "),
+        capacity: items,
+        room: items.min((load(spec.bucket_size) * slots as f64) as u64),
+        memory_bytes,
+        bits_per_item: memory_bytes as f64 * 8.0 / items as f64,
+        error_rate: cuckoo_rate(spec.bucket_size.into(), 1, fill),
+        cells: slots,
+        bits_per_cell: 8,
+        probes: seen,
+        layout: "BUCKETS",
+        layers: 1,
+        cache_lines: 2,
+        deletes: true,
+        when_full: if spec.expansion == 0 { "refuses new items" } else { "grows by a sub-filter" },
+    }
+}
+
+/// Load that a bucket size reaches. Buckets of one slot reach half; more than four slots reach at least what four do.
+pub(super) fn load(bucket_size: u8) -> f64 {
+    match bucket_size {
+        1 => 0.5,
+        2 | 3 => CUCKOO_LOADS[0].1,
+        _ => CUCKOO_LOADS[1].1,
+    }
+}
+
+/// The smallest cuckoo filter of this bucket size whose first sub-filter fits `items` items.
+pub(super) fn roomy_cuckoo(items: u64, bucket_size: u8, load: f64, like: &Spec) -> CuckooSpec {
+    let spec = |capacity: u64| CuckooSpec {
+        capacity: capacity.max(2 * u64::from(bucket_size)),
+        bucket_size,
+        max_iterations: MAX_ITERATIONS,
+        expansion: CuckooSpec::expansion_for(CUCKOO_EXPANSION),
+        origin: bloomery::filter::Origin::Bloomery,
+        hash: like.hash,
+        seed: like.seed,
+    };
+    let slots = |spec: &CuckooSpec| spec.slots_of(spec.first_buckets());
+    let has_room = |spec: &CuckooSpec| items as f64 <= load * slots(spec) as f64;
+    // The number of buckets is a power of two, so most capacities leave enough room, and twice the slots always do.
+    let tight = spec(items);
+    let candidates = [tight, spec((items as f64 / load).ceil() as u64)];
+    candidates.into_iter().find(has_room).unwrap_or_else(|| spec(2 * slots(&tight)))
+}
+
+/// Computes what each kind costs for the items and the error rate of this filter.
+pub(super) fn kinds(wanted: &Wanted) -> anyhow::Result<Vec<Cost>> {
+    let (items, base) = match wanted {
+        Wanted::Bloom(spec) => {
+            let generations = match spec.family {
+                Family::Window { generations, .. } => generations.into(),
+                _ => 1,
+            };
+            (spec.capacity.saturating_mul(generations), *spec)
+        }
+        // At its error rate when full.
+        Wanted::Cuckoo(spec) => {
+            let rate = cuckoo(spec, spec.slots_of(spec.first_buckets())).error_rate;
+            (spec.capacity, Spec { hash: spec.hash, ..Spec::scaling(spec.capacity, rate) })
+        }
+    };
+    let Spec { hash, layout, shards, seed, .. } = base;
+    let spec = |like: Spec| Spec { hash, layout, shards, seed, capacity: items, ..like };
+    let rate = base.error_rate;
+    let mut specs = vec![spec(Spec::fixed(items, rate)), spec(Spec::scaling(items, rate))];
+    for cell in [Cell::Counter4, Cell::Counter8, Cell::Counter16] {
+        specs.push(Spec { cell, ..spec(Spec::counting(items, rate)) });
+    }
+    let window = Spec::window(items, rate, GENERATIONS);
+    specs.push(Spec { capacity: items.div_ceil(GENERATIONS.into()), ..spec(window) });
+    // A kind that cannot reach the error rate at any size is left out.
+    let mut costs: Vec<Cost> = specs.iter().filter_map(|spec| bloom(spec).ok()).collect();
+    costs.extend(
+        CUCKOO_LOADS.iter().map(|&(slots, load)| cuckoo(&roomy_cuckoo(items, slots, load, &base), items)),
+    );
+    Ok(costs)
+}
+
+/// Computes how a scaling filter grows to `times` its capacity, one step per layer.
+pub(super) fn growth(wanted: &Wanted, times: u64) -> anyhow::Result<Vec<Growth>> {
+    let Wanted::Bloom(spec) = wanted else { return Ok(Vec::new()) };
+    if !matches!(spec.family, Family::Scaling { .. }) {
+        return Ok(Vec::new());
+    }
+    let (mut capacities, mut steps) = (Vec::new(), Vec::new());
+    let (mut capacity, mut memory_bytes, mut none_lies) = (0u64, 0u64, 1.0f64);
+    let target = spec.capacity.saturating_mul(times);
+    // With expansion 1 every layer is alike, so more steps add no information.
+    while capacity < target && steps.len() < 64 {
+        let Ok(shape) = spec.next_shape(&capacities) else { break };
+        capacities.push(shape.capacity);
+        capacity = capacity.saturating_add(shape.capacity);
+        memory_bytes = memory_bytes.saturating_add(shape.bytes());
+        none_lies *= 1.0 - shape.rate_at(shape.capacity as f64);
+        let fixed = Spec { family: Family::Fixed(Overflow::Error), capacity, ..*spec };
+        steps.push(Growth {
+            layers: capacities.len() as u64,
+            capacity,
+            memory_bytes,
+            bits_per_item: memory_bytes as f64 * 8.0 / capacity as f64,
+            error_rate: 1.0 - none_lies,
+            fixed_bytes: fixed.next_shape(&[]).map_or(0, |shape| shape.bytes()),
+        });
+    }
+    Ok(steps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bloomery::{Bloom, Filter};
+
+    #[test]
+    fn the_costs_are_those_of_real_filters() {
+        for (spec, kind) in [
+            (Spec::fixed(10_000, 0.01), "fixed"),
+            (Spec::counting(10_000, 0.001), "counting 4"),
+            (Spec::window(10_000, 0.01, 5), "window 5"),
+        ] {
+            let cost = bloom(&spec).unwrap();
+            let real = Bloom::new(spec).unwrap();
+            assert_eq!(
+                (cost.kind.as_str(), cost.memory_bytes, cost.cells),
+                (kind, real.bytes(), real.cells())
+            );
+            assert_eq!(cost.capacity, real.capacity());
+            assert!(
+                cost.error_rate <= spec.error_rate && cost.error_rate > 0.9 * spec.error_rate,
+                "{cost:?}"
+            );
+        }
+        let spec = roomy_cuckoo(10_000, 4, 0.95, &Spec::fixed(1, 0.1));
+        let real = bloomery::Cuckoo::new(spec).unwrap();
+        assert_eq!(cuckoo(&spec, 10_000).memory_bytes, Filter::Cuckoo(Box::new(real)).bytes());
+    }
+
+    #[test]
+    fn the_room_of_a_cuckoo_filter_is_found() {
+        let like = Spec::fixed(1, 0.1);
+        for (slots, load) in CUCKOO_LOADS {
+            // Tight: a capacity that is all but all of its slots.
+            let spec = CuckooSpec { capacity: 1 << 14, ..roomy_cuckoo(1 << 14, slots, load, &like) };
+            let cost = cuckoo(&spec, spec.capacity);
+            assert!(cost.room < spec.capacity);
+            let mut real = bloomery::Cuckoo::new(CuckooSpec { expansion: 0, ..spec }).unwrap();
+            for item in 0..cost.room {
+                let hash = real.hash(&item.to_le_bytes());
+                assert!(real.insert(hash).is_ok(), "{item} of {}", cost.room);
+            }
+        }
+    }
+
+    #[test]
+    fn growth_is_that_of_a_filter_that_grew() {
+        let spec = Spec::scaling(1000, 0.01);
+        let steps = growth(&Wanted::Bloom(spec), 10).unwrap();
+        let mut real = Bloom::new(spec).unwrap();
+        for step in &steps {
+            assert_eq!((step.capacity, step.memory_bytes), (real.capacity(), real.bytes()));
+            assert!(step.error_rate <= 0.01);
+            real.grow().unwrap();
+        }
+        assert!(steps.last().unwrap().capacity >= 10_000 && steps[steps.len() - 2].capacity < 10_000);
+    }
+
+    #[test]
+    fn a_cuckoo_filter_for_the_items_has_room_for_them() {
+        for items in [4, 1000, 55_000, 65_000, 1 << 20, 10_000_000] {
+            for (slots, load) in CUCKOO_LOADS {
+                let spec = roomy_cuckoo(items, slots, load, &Spec::fixed(1, 0.1));
+                assert!(items as f64 <= load * spec.slots_of(spec.first_buckets()) as f64, "{items} {slots}");
+                assert_eq!(cuckoo(&spec, items).room, items);
+            }
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! `bloomery pull`: downloads a filter from a server to a file.
+
+use crate::error::{Failure, Outcome};
+use crate::filter::file;
+use crate::filter::info::FilterInfo;
+use crate::interrupt::{self, Interrupted};
+use crate::output::file::{keep, temporary};
+use crate::output::progress::{Pace, Progress};
+use crate::output::{self, bytes, key};
+use crate::server::connection::{Connection, Server};
+use crate::server::info;
+use crate::server::key::temporary_key;
+use anyhow::Context;
+use bloomery::Filter;
+use bloomery::wire::redisbloom::Loader;
+use bloomery::wire::{DecodeError, Decoder, MAGIC};
+use serde::Serialize;
+use std::io::{Seek, SeekFrom, Write};
+use std::path::PathBuf;
+use std::time::Instant;
+use tempfile::NamedTempFile;
+
+/// Download a filter from a server to a file.
+///
+/// The filter may be in use. Items added during the download may or may not be in the file. If the filter grows,
+/// rotates or (a cuckoo filter) moves fingerprints, the download starts again. With --snapshot, the server first copies
+/// the filter atomically. The file gets its name only when it is complete and has been checked.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  bloomery pull users users.bloom
+  bloomery pull stock stock.bloom --snapshot --replace
+  bloomery inspect users.bloom")]
+pub(crate) struct Options {
+    /// The key
+    key: String,
+
+    /// The filter file to write
+    file: PathBuf,
+
+    /// Have the server copy the filter first, which doubles its memory, and download the copy
+    #[arg(long)]
+    snapshot: bool,
+
+    /// Maximum number of attempts if the filter keeps changing its shape
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    tries: u32,
+
+    /// Replace the file if it exists
+    #[arg(long)]
+    replace: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    pace: Pace,
+
+    #[command(flatten)]
+    server: Server,
+}
+
+#[derive(Serialize)]
+struct Report {
+    key: String,
+    file: PathBuf,
+    kind: String,
+    bytes: u64,
+    seconds: f64,
+}
+
+/// Downloads the filter, or a copy of it, into a file.
+pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
+    let started = Instant::now();
+    let file = temporary(&options.file, options.replace)?;
+    let mut connection = options.server.connect()?;
+    let name = options.key.as_bytes();
+    let filter = info::describe(&mut connection, name)?
+        .ok_or_else(|| Failure::Data(format!("there is no filter {}", key(name))))?;
+    let interrupted = interrupt::listen()?;
+    let pulled = if options.snapshot {
+        let copy = temporary_key(name, "pull")?;
+        let copied: bool = redis::cmd("COPY").arg(name).arg(&copy).query(&mut connection)?;
+        if !copied {
+            return Err(Failure::Data(format!("there is no filter {}", key(name))).into());
+        }
+        let pulled = pull(options, &mut connection, &copy, &filter, &file, &interrupted);
+        let removed = redis::cmd("UNLINK").arg(&copy).query::<()>(&mut connection);
+        let pulled = pulled?;
+        removed.with_context(|| format!("could not delete the copy {}", key(&copy)))?;
+        pulled
+    } else {
+        pull(options, &mut connection, name, &filter, &file, &interrupted)?
+    };
+    let Some(length) = pulled else {
+        eprintln!("bloomery: interrupted; no file was written");
+        return Ok(Outcome::Interrupted);
+    };
+    keep(file, &options.file, options.replace)?;
+    let report = Report {
+        key: key(name),
+        file: options.file.clone(),
+        kind: filter.kind,
+        bytes: length,
+        seconds: started.elapsed().as_secs_f64(),
+    };
+    if options.json {
+        output::json(&report)?;
+    } else {
+        let Report { key, kind, seconds, .. } = &report;
+        let path = options.file.display();
+        writeln!(std::io::stdout(), "{path}: {kind} filter {key}, {}, in {seconds:.1} s", bytes(length))?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// Writes the filter to the file, in several attempts if needed; `None` if the user interrupted.
+fn pull(
+    options: &Options,
+    connection: &mut Connection,
+    name: &[u8],
+    filter: &FilterInfo,
+    file: &NamedTempFile,
+    interrupted: &Interrupted,
+) -> anyhow::Result<Option<u64>> {
+    let mut progress = Progress::new(&options.pace, Some(filter.size), 0);
+    let dump = if filter.kind == "cuckoo" { "CF.SCANDUMP" } else { "BF.SCANDUMP" };
+    for _ in 0..options.tries.max(1) {
+        let mut out = file.as_file();
+        out.set_len(0)?;
+        out.seek(SeekFrom::Start(0))?;
+        match once(connection, dump, name, out, &mut progress, interrupted)? {
+            Pulled::Whole(length) => {
+                progress.finish();
+                return Ok(Some(length));
+            }
+            Pulled::Stopped => {
+                progress.finish();
+                return Ok(None);
+            }
+            Pulled::Changed => {}
+        }
+    }
+    progress.finish();
+    let text = format!(
+        "{} changed its shape during each of {} attempts; use --snapshot",
+        key(options.key.as_bytes()),
+        options.tries
+    );
+    Err(Failure::Data(text).into())
+}
+
+enum Pulled {
+    Whole(u64),
+    /// The filter changed its shape during the download.
+    Changed,
+    Stopped,
+}
+
+fn once(
+    connection: &mut Connection,
+    dump: &str,
+    name: &[u8],
+    mut out: impl Write,
+    progress: &mut Progress,
+    interrupted: &Interrupted,
+) -> anyhow::Result<Pulled> {
+    let mut next = |iterator: u64| -> anyhow::Result<(u64, Vec<u8>)> {
+        let (iterator, piece): (u64, Option<Vec<u8>>) =
+            redis::cmd(dump).arg(name).arg(iterator).query(connection)?;
+        Ok((iterator, piece.unwrap_or_default()))
+    };
+    let (mut iterator, head) = next(0)?;
+    let mut receiver = Receiver::new(dump, &head)?;
+    let mut length = receiver.write(&head, &mut out)?;
+    loop {
+        if interrupted.is_set() {
+            return Ok(Pulled::Stopped);
+        }
+        let (after, piece) = next(iterator)?;
+        if after == 0 {
+            break;
+        }
+        match receiver.push(after, &piece) {
+            Err(DecodeError::StampMismatch | DecodeError::Order { .. } | DecodeError::Length(_)) => {
+                return Ok(Pulled::Changed);
+            }
+            result => {
+                result.map_err(|error| Failure::Server(format!("the server sent damaged data: {error}")))?
+            }
+        }
+        length += receiver.write(&piece, &mut out)?;
+        progress.at(after, 0);
+        iterator = after;
+    }
+    match receiver.finish() {
+        Ok(None) => Ok(Pulled::Whole(length)),
+        Ok(Some(filter)) => file::write(&filter, out).map(Pulled::Whole).context("cannot write the file"),
+        Err(DecodeError::Length(_)) => Ok(Pulled::Changed),
+        Err(error) => Err(Failure::Server(format!("the server sent damaged data: {error}")).into()),
+    }
+}
+
+/// Assembles the pieces, which verifies them.
+enum Receiver {
+    /// Bloomery's format: the pieces are the file.
+    Native(Box<Decoder>),
+    /// RedisBloom's format, whose pieces can't be told apart in a file: the filter is written in Bloomery's at the end.
+    RedisBloom(Box<Loader>),
+}
+
+impl Receiver {
+    fn new(dump: &str, head: &[u8]) -> anyhow::Result<Receiver> {
+        let receiver = if head.starts_with(&MAGIC) {
+            Decoder::new(head).map(|decoder| Receiver::Native(Box::new(decoder)))
+        } else {
+            let loader = if dump == "CF.SCANDUMP" { Loader::cuckoo(head) } else { Loader::bloom(head) };
+            loader.map(|loader| Receiver::RedisBloom(Box::new(loader)))
+        };
+        Ok(receiver.map_err(|error| Failure::Server(format!("the server sent a damaged head: {error}")))?)
+    }
+
+    fn push(&mut self, iterator: u64, piece: &[u8]) -> Result<(), DecodeError> {
+        match self {
+            Receiver::Native(decoder) => decoder.push(piece),
+            Receiver::RedisBloom(loader) => loader.push(iterator.saturating_sub(1), piece),
+        }
+    }
+
+    fn write(&self, piece: &[u8], out: &mut impl Write) -> anyhow::Result<u64> {
+        if let Receiver::RedisBloom(_) = self {
+            return Ok(0);
+        }
+        out.write_all(piece).context("cannot write the file")?;
+        Ok(piece.len() as u64)
+    }
+
+    /// Returns the filter if it still has to be written.
+    fn finish(self) -> Result<Option<Filter>, DecodeError> {
+        match self {
+            Receiver::Native(decoder) => decoder.finish().map(|_| None),
+            Receiver::RedisBloom(loader) => loader.finish().map(Some),
+        }
+    }
+}

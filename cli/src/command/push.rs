@@ -1,0 +1,171 @@
+//! `bloomery push`: uploads a filter file to a server.
+
+use crate::error::{Failure, Outcome};
+use crate::filter::file::{Pieces, read_file};
+use crate::input::open_file;
+use crate::interrupt;
+use crate::output::progress::{Pace, Progress};
+use crate::output::{self, bytes, key};
+use crate::server::connection::{Connection, Server};
+use crate::server::key::{KeyType, temporary_key};
+use anyhow::Context;
+use bloomery::Filter;
+use serde::Serialize;
+use std::io::{BufReader, Write};
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Upload a filter file to a server, and replace the key atomically.
+///
+/// The program checks the file, uploads it to a temporary key in the same slot, and renames that to KEY when the upload
+/// is complete. Until then, the old filter serves. Items added to the old filter during the upload are not in the new
+/// one. The key keeps its time to live.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  bloomery push words.bloom words
+  bloomery push tonight.bloom denied --replace            # under live traffic
+  bloomery push tonight.bloom denied --replace --ttl 90000")]
+pub(crate) struct Options {
+    /// The filter file
+    file: PathBuf,
+
+    /// The key
+    key: String,
+
+    /// Replace the filter if the key exists
+    #[arg(long)]
+    replace: bool,
+
+    /// Set the time to live of the key, in seconds, instead of keeping it; 0 removes it
+    #[arg(long, value_name = "SECONDS")]
+    ttl: Option<u64>,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    pace: Pace,
+
+    #[command(flatten)]
+    server: Server,
+}
+
+/// Renames the temporary key to the key, if that is allowed, and sets the time to live.
+///
+/// KEYS: from, to. ARGV: 1 to replace an existing key, the time to live in ms (-1 to keep it), the types that may be
+/// replaced.
+const SWAP: &str = "\
+local held = redis.call('TYPE', KEYS[2]).ok
+if held ~= 'none' then
+  if ARGV[1] == '0' then return redis.error_reply('the key exists; use --replace to replace it') end
+  local is_filter = false
+  for i = 3, #ARGV do is_filter = is_filter or held == ARGV[i] end
+  if not is_filter then return redis.error_reply('the key holds a ' .. held .. ', not a filter') end
+end
+local expires = redis.call('PEXPIRETIME', KEYS[2])
+redis.call('RENAME', KEYS[1], KEYS[2])
+if ARGV[2] == '-1' then
+  if expires > 0 then redis.call('PEXPIREAT', KEYS[2], expires) end
+elseif ARGV[2] ~= '0' then
+  redis.call('PEXPIRE', KEYS[2], ARGV[2])
+end
+return held";
+
+#[derive(Serialize)]
+struct Report {
+    file: PathBuf,
+    key: String,
+    replaced: bool,
+    bytes: u64,
+    seconds: f64,
+}
+
+/// Checks the file, uploads it, and renames it to the key.
+pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
+    let started = Instant::now();
+    let value = read_file(&options.file)?;
+    let load = if matches!(value, Filter::Cuckoo(_)) { "CF.LOADCHUNK" } else { "BF.LOADCHUNK" };
+    // Only the check needed it in memory.
+    drop(value);
+    let length = std::fs::metadata(&options.file).map(|metadata| metadata.len()).ok();
+    let mut connection = options.server.connect()?;
+    let name = options.key.as_bytes();
+    refuse_early(&mut connection, name, options.replace)?;
+    let temporary = temporary_key(name, "push")?;
+    let interrupted = interrupt::listen()?;
+    let mut progress = Progress::new(&options.pace, length, 0);
+    let file = open_file(&options.file)?;
+    let mut pieces = Pieces::new(BufReader::with_capacity(1 << 18, file));
+    let mut sent = 0;
+    while let Some(piece) = pieces.next()? {
+        if interrupted.is_set() {
+            progress.finish();
+            eprintln!("bloomery: interrupted; {} is unchanged", key(name));
+            return Ok(Outcome::Interrupted);
+        }
+        redis::cmd(load)
+            .arg(&temporary)
+            .arg(piece.iterator())
+            .arg(&piece.bytes)
+            .query::<()>(&mut connection)
+            .with_context(|| format!("{} is unchanged", key(name)))?;
+        sent += piece.bytes.len() as u64;
+        progress.at(sent, 0);
+    }
+    progress.finish();
+    let held = swap(&mut connection, options, &temporary).inspect_err(|_| {
+        let _ = redis::cmd("UNLINK").arg(&temporary).query::<()>(&mut connection);
+    })?;
+    let report = Report {
+        file: options.file.clone(),
+        key: key(name),
+        replaced: held != "none",
+        bytes: sent,
+        seconds: started.elapsed().as_secs_f64(),
+    };
+    if options.json {
+        output::json(&report)?;
+    } else {
+        let what = if report.replaced { "replaced with" } else { "created from" };
+        writeln!(
+            std::io::stdout(),
+            "{}: {what} {}, {}, in {:.1} s",
+            report.key,
+            options.file.display(),
+            bytes(sent),
+            report.seconds
+        )?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// Refuses before anything is sent. The swap checks again.
+fn refuse_early(connection: &mut Connection, name: &[u8], replace: bool) -> anyhow::Result<()> {
+    let held: String = redis::cmd("TYPE").arg(name).query(connection)?;
+    let text = if held == "none" || replace && is_filter(&held) {
+        return Ok(());
+    } else if replace {
+        format!("{} holds a {held}, not a filter; delete it first", key(name))
+    } else {
+        format!("{} exists; use --replace to replace it", key(name))
+    };
+    Err(Failure::Usage(text).into())
+}
+
+fn is_filter(held: &str) -> bool {
+    KeyType::ALL.iter().any(|known| known.name() == held)
+}
+
+fn swap(connection: &mut Connection, options: &Options, temporary: &[u8]) -> anyhow::Result<String> {
+    let ttl = options.ttl.map_or_else(|| "-1".into(), |seconds| seconds.saturating_mul(1000).to_string());
+    let mut command = redis::cmd("EVAL");
+    command.arg(SWAP).arg(2).arg(temporary).arg(&options.key).arg(u8::from(options.replace)).arg(ttl);
+    KeyType::ALL.iter().for_each(|known| {
+        command.arg(known.name());
+    });
+    command
+        .query(connection)
+        .with_context(|| format!("the filter was uploaded, but could not replace {}", options.key))
+}

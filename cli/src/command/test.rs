@@ -1,0 +1,272 @@
+//! `bloomery test`: tests whether items are in a filter, on a server or in a file.
+
+use crate::arguments::parse_delimiter;
+use crate::error::{Failure, Outcome};
+use crate::filter::file;
+use crate::input::{Input, Items, Limits, blob, items_of};
+use crate::output::{count, key};
+use crate::server::connection::Server;
+use crate::server::info;
+use anyhow::Context;
+use bloomery::Filter;
+use serde::Serialize;
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Test items against a filter on a server, or in a filter file.
+///
+/// Prints "yes" or "no" before each item. "yes" may be a false positive, at the error rate of the filter; "no" is
+/// certain. With one item, the exit code is the answer, as with grep: 0 for yes, 1 for no.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  bloomery test users ada grace
+  bloomery test users ada --quiet && echo known
+  bloomery test --filter users.bloom ada             # without a server
+  bloomery test users --from ids.txt --count
+  bloomery test users --from log.csv --column user --only no   # items that were never added")]
+pub(crate) struct Options {
+    /// The filter's key; with --filter, this argument is an item
+    #[arg(required_unless_present = "filter")]
+    key: Option<String>,
+
+    /// Items
+    items: Vec<String>,
+
+    /// Test against this filter file instead of a server
+    #[arg(long, value_name = "FILE")]
+    filter: Option<PathBuf>,
+
+    /// Print how many items there are, and how many test positive
+    #[arg(short, long)]
+    count: bool,
+
+    /// Print nothing; the exit code is 0 if all items test positive, else 1
+    #[arg(short, long, conflicts_with_all = ["count", "json"])]
+    quiet: bool,
+
+    /// Print only the items with this answer
+    #[arg(long, value_name = "ANSWER", conflicts_with_all = ["count", "json", "quiet"])]
+    only: Option<Only>,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    input: From,
+
+    #[command(flatten)]
+    server: Server,
+}
+
+/// [`Input`], with an option for the file, because arguments are items here.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Items from a file")]
+struct From {
+    /// File with one item per line; - is stdin
+    #[arg(long, value_name = "FILE", conflicts_with = "items")]
+    from: Option<PathBuf>,
+
+    /// Read CSV, and take the items from this column: a name, or a number from 1
+    #[arg(long, value_name = "COLUMN", requires = "from")]
+    column: Option<String>,
+
+    /// Character between the columns, or tab [default: ,]
+    #[arg(long, value_name = "CHAR", requires = "column", value_parser = parse_delimiter)]
+    delimiter: Option<u8>,
+
+    /// The first line of the CSV file is a header; implied if --column is a name
+    #[arg(long, requires = "column")]
+    header: bool,
+
+    /// Items end with a NUL byte instead of a newline
+    #[arg(short = '0', long, conflicts_with = "column", requires = "from")]
+    null: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Only {
+    /// Items that test positive
+    Yes,
+    /// Items that are certainly absent
+    No,
+}
+
+/// Items per command. From 16384 on, a server tests them on worker threads.
+const BATCH: Limits = Limits { items: 16_384, bytes: 1 << 20 };
+
+/// Maximum items of a command with one argument per item.
+const MOST_ARGUMENTS: usize = 1024;
+
+#[derive(Serialize)]
+struct Counts {
+    items: u64,
+    yes: u64,
+    no: u64,
+}
+
+#[derive(Serialize)]
+struct Answer<'i> {
+    item: &'i str,
+    answer: bool,
+}
+
+/// What answers.
+enum Tester {
+    Server { connection: Box<crate::server::connection::Connection>, key: Vec<u8>, is_cuckoo: bool },
+    File { value: Box<Filter>, now_ms: u64 },
+}
+
+/// Tests the items, and prints the answers.
+pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
+    let (mut filter, given) = open(options)?;
+    let mut source = match &options.input.from {
+        Some(file) => Source::Input(Box::new(options.input.input(file).open(0)?)),
+        None if given.is_empty() => {
+            return Err(Failure::Usage(
+                "no items: give some as arguments, or use --from FILE (- is stdin)".into(),
+            )
+            .into());
+        }
+        None => Source::Given(given),
+    };
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut counts = Counts { items: 0, yes: 0, no: 0 };
+    let mut answers_so_far = false;
+    if options.json && !options.count {
+        write!(out, "[")?;
+    }
+    while let Some(blob) = source.next()? {
+        let answers = filter.test(&blob)?;
+        for (item, yes) in items_of(&blob).zip(answers) {
+            counts.items += 1;
+            *(if yes { &mut counts.yes } else { &mut counts.no }) += 1;
+            if options.count || options.quiet {
+                continue;
+            }
+            if options.json {
+                out.write_all(if answers_so_far { b",\n  " } else { b"\n  " })?;
+                answers_so_far = true;
+                serde_json::to_writer(
+                    &mut out,
+                    &Answer { item: &String::from_utf8_lossy(item), answer: yes },
+                )?;
+                continue;
+            }
+            match options.only {
+                Some(only) if yes != (only == Only::Yes) => continue,
+                Some(_) => {}
+                None => out.write_all(if yes { b"yes " } else { b"no  " })?,
+            }
+            out.write_all(item)?;
+            out.write_all(if options.input.null { b"\0" } else { b"\n" })?;
+        }
+    }
+    match (options.json, options.count) {
+        (true, true) => {
+            serde_json::to_writer(&mut out, &counts)?;
+            writeln!(out)?;
+        }
+        (true, false) => writeln!(out, "\n]")?,
+        (false, true) => {
+            writeln!(out, "{} of {} items test positive", count(counts.yes), count(counts.items))?
+        }
+        (false, false) => {}
+    }
+    out.flush()?;
+    // With several items, the answers decide the exit code only if the user asked for that.
+    let asked = options.quiet || counts.items == 1 && options.only.is_none() && !options.count;
+    Ok(if asked && counts.no > 0 { Outcome::No } else { Outcome::Done })
+}
+
+/// Opens the filter; returns it and the items among the arguments.
+fn open(options: &Options) -> anyhow::Result<(Tester, Vec<String>)> {
+    if let Some(path) = &options.filter {
+        let value = Box::new(file::read_file(path)?);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        return Ok((
+            Tester::File { value, now_ms },
+            options.key.iter().chain(&options.items).cloned().collect(),
+        ));
+    }
+    let name = options.key.clone().unwrap_or_default().into_bytes();
+    let mut connection = Box::new(options.server.connect()?);
+    let filter = info::describe(&mut *connection, &name)?
+        .ok_or_else(|| Failure::Data(format!("there is no filter {}", key(&name))))?;
+    let is_cuckoo = filter.kind == "cuckoo";
+    Ok((Tester::Server { connection, key: name, is_cuckoo }, options.items.clone()))
+}
+
+impl From {
+    fn input(&self, file: &std::path::Path) -> Input {
+        Input {
+            file: file.to_owned(),
+            column: self.column.clone(),
+            delimiter: self.delimiter,
+            header: self.header,
+            null: self.null,
+            keep_blank: false,
+        }
+    }
+}
+
+enum Source {
+    Given(Vec<String>),
+    Input(Box<Items>),
+}
+
+impl Source {
+    fn next(&mut self) -> anyhow::Result<Option<Vec<u8>>> {
+        match self {
+            Source::Given(items) if items.is_empty() => Ok(None),
+            Source::Given(items) => Ok(Some(blob(std::mem::take(items).iter().map(|item| item.as_bytes()))?)),
+            Source::Input(items) => Ok(items.next_batch(BATCH)?.map(|batch| batch.blob)),
+        }
+    }
+}
+
+impl Tester {
+    /// Returns an answer for each item of the blob.
+    fn test(&mut self, blob: &[u8]) -> anyhow::Result<Vec<bool>> {
+        match self {
+            Tester::File { value, now_ms } => {
+                Ok(items_of(blob).map(|item| holds(value, item, *now_ms)).collect())
+            }
+            Tester::Server { connection, key, is_cuckoo: false } => {
+                let bitmap: Vec<u8> = redis::cmd("BF.BULKTEST")
+                    .arg(&*key)
+                    .arg("PREFIXED")
+                    .arg(blob)
+                    .query(&mut **connection)
+                    .context("cannot test")?;
+                let bit =
+                    |index: usize| bitmap.get(index / 8).is_some_and(|byte| byte >> (7 - index % 8) & 1 == 1);
+                Ok((0..items_of(blob).count()).map(bit).collect())
+            }
+            Tester::Server { connection, key, is_cuckoo: true } => {
+                let items: Vec<&[u8]> = items_of(blob).collect();
+                let mut answers = Vec::with_capacity(items.len());
+                for items in items.chunks(MOST_ARGUMENTS) {
+                    let mut command = redis::cmd("CF.MEXISTS");
+                    command.arg(&*key).arg(items);
+                    answers.extend(command.query::<Vec<bool>>(&mut **connection).context("cannot test")?);
+                }
+                Ok(answers)
+            }
+        }
+    }
+}
+
+/// Whether the filter contains the item; in a window, at the time `now_ms`.
+fn holds(value: &Filter, item: &[u8], now_ms: u64) -> bool {
+    match value {
+        Filter::Bloom(filter) => filter.contains_at(filter.hash(item), filter.generation_at(now_ms)),
+        Filter::Cuckoo(filter) => filter.contains(filter.hash(item)),
+        // Filters of other systems may hold items of one form only, such as integers: others are absent.
+        Filter::Foreign(filter) => filter.contains(item),
+        Filter::Rebuild(rebuild) => holds(rebuild.live(), item, now_ms),
+    }
+}

@@ -1,0 +1,113 @@
+//! Asks the servers about their filters, repeatedly.
+
+use super::snapshot::{Row, Snapshot};
+use crate::output::key;
+use crate::server::connection::{Node, Server};
+use crate::server::info;
+use crate::server::key::FilterKey;
+use crate::server::scan::Scan;
+use redis::ErrorKind;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// Asks the servers.
+pub(super) struct Collector {
+    server: Server,
+    pattern: String,
+    scan_interval: Duration,
+    nodes: Vec<Watched>,
+    scanned: Option<Instant>,
+}
+
+/// A node, and its filters as of the last search.
+struct Watched {
+    node: Node,
+    keys: Vec<FilterKey>,
+    before: HashMap<Vec<u8>, Counts>,
+}
+
+/// Counters at one time, to compute rates from.
+struct Counts {
+    at: Instant,
+    tests: u64,
+    adds: u64,
+}
+
+impl Collector {
+    pub(super) fn new(server: Server, pattern: &str, scan_interval: Duration) -> Collector {
+        Collector { server, pattern: pattern.to_owned(), scan_interval, nodes: Vec::new(), scanned: None }
+    }
+
+    /// Takes one look. After an error, the next look connects again.
+    pub(super) fn look(&mut self) -> anyhow::Result<Snapshot> {
+        let result = self.try_look();
+        if result.is_err() {
+            self.nodes.clear();
+            self.scanned = None;
+        }
+        result
+    }
+
+    fn try_look(&mut self) -> anyhow::Result<Snapshot> {
+        if self.nodes.is_empty() {
+            let watched = |node| Watched { node, keys: Vec::new(), before: HashMap::new() };
+            self.nodes = self.server.nodes()?.into_iter().map(watched).collect();
+        }
+        if self.scanned.is_none_or(|scanned| scanned.elapsed() >= self.scan_interval) {
+            for watched in &mut self.nodes {
+                watched.keys = Scan::new(&self.pattern).collect(&mut watched.node.connection)?;
+            }
+            self.scanned = Some(Instant::now());
+        }
+        let mut snapshot = Snapshot::default();
+        for watched in &mut self.nodes {
+            watched.look(&mut snapshot)?;
+        }
+        Ok(snapshot)
+    }
+}
+
+impl Watched {
+    fn look(&mut self, snapshot: &mut Snapshot) -> anyhow::Result<()> {
+        snapshot.servers.push(self.node.address.clone());
+        let answers = info::fetch(&mut self.node.connection, &self.keys)?;
+        let now = Instant::now();
+        for (filter, answer) in self.keys.iter().zip(answers) {
+            let info = match answer {
+                Ok(info) => info,
+                // Deleted, or replaced, or moved to another node since the last walk.
+                Err(error) if is_gone(&error) => continue,
+                Err(error) => {
+                    snapshot.hidden += 1;
+                    snapshot.hidden_by = Some(crate::error::server_text(&error));
+                    continue;
+                }
+            };
+            let before = self.before.get(&filter.name);
+            let rate = |count: Option<u64>, then: fn(&Counts) -> u64| {
+                let before = before?;
+                let seconds = (now - before.at).as_secs_f64();
+                // Counts start at 0 again when a filter is replaced.
+                Some(count?.saturating_sub(then(before)) as f64 / seconds.max(0.001))
+            };
+            let (tests, adds) = (info.tests(), info.adds);
+            snapshot.filters.push(Row {
+                server: self.node.address.clone(),
+                key: key(&filter.name),
+                tests_per_second: rate(tests, |counts| counts.tests),
+                adds_per_second: rate(adds, |counts| counts.adds),
+                info,
+            });
+            let counts = Counts { at: now, tests: tests.unwrap_or(0), adds: adds.unwrap_or(0) };
+            self.before.insert(filter.name.clone(), counts);
+        }
+        Ok(())
+    }
+}
+
+fn is_gone(error: &redis::RedisError) -> bool {
+    let text = error.to_string();
+    text.contains("not found")
+        || text.contains("WRONGTYPE")
+        || matches!(error.kind(), ErrorKind::Server(kind) if format!("{kind:?}") == "Moved")
+}

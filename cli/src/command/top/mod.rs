@@ -1,0 +1,159 @@
+//! `bloomery top`: shows the filters of a server in a terminal, live.
+//!
+//! A thread asks the server and the terminal shows its latest reply, so a slow server never delays a key press.
+
+mod collect;
+mod frame;
+mod picture;
+mod snapshot;
+mod text;
+
+use crate::arguments::parse_seconds;
+use crate::error::{Failure, Outcome};
+use crate::output;
+use crate::server::connection::Server;
+use anyhow::Context;
+use collect::Collector;
+use frame::View;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use snapshot::{Snapshot, Sort};
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::sync::mpsc::{self, TryRecvError};
+use std::time::Duration;
+
+/// Watch the filters of a server: fill, error rates, and operations per second.
+///
+/// Keys: q quits, arrows and Page Up/Down move, s sorts by the next column, Enter shows the details of a filter. Rates
+/// are averages over the interval. The user needs permission for SCAN, BF.INFO and CF.INFO (in a cluster, also CLUSTER
+/// SLOTS).
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  bloomery top
+  bloomery top --keys 'session:*' --sort tests
+  bloomery top --once                       # one snapshot, as plain text
+  bloomery top --once --json | jq '.filters[] | select(.info.advice != []) | .key'")]
+pub(crate) struct Options {
+    /// Show filters whose keys match this glob-style pattern, as in KEYS
+    #[arg(long, value_name = "PATTERN", default_value = "*")]
+    keys: String,
+
+    /// Seconds between refreshes
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 2.0, value_parser = parse_seconds)]
+    interval: f64,
+
+    /// Seconds between searches of the keyspace for new filters
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = parse_seconds)]
+    scan_interval: f64,
+
+    /// Sort order
+    #[arg(short, long, default_value = "memory")]
+    sort: Sort,
+
+    /// Print one snapshot, and exit
+    #[arg(long)]
+    once: bool,
+
+    /// Print JSON
+    #[arg(long, requires = "once")]
+    json: bool,
+
+    /// Draw the screen to this SVG file
+    #[arg(long, value_name = "FILE", requires = "once", conflicts_with = "json")]
+    svg: Option<PathBuf>,
+
+    #[command(flatten)]
+    server: Server,
+}
+
+/// Shows the filters until the user quits, or once.
+pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
+    let interval = Duration::from_secs_f64(options.interval);
+    let scan_interval = Duration::from_secs_f64(options.scan_interval);
+    let mut collector = Collector::new(options.server.clone(), &options.keys, scan_interval);
+    if options.once {
+        return once(options, &mut collector, interval);
+    }
+    if !std::io::stdout().is_terminal() {
+        return Err(
+            Failure::Usage("stdout is not a terminal; use --once to print one snapshot".into()).into()
+        );
+    }
+    // The first look comes before the terminal changes, so that a wrong address or password is reported normally.
+    let first = collector.look()?;
+    let (to_show, looks) = mpsc::channel();
+    std::thread::spawn(move || {
+        loop {
+            std::thread::sleep(interval);
+            if to_show.send(collector.look().map_err(|error| format!("{error:#}"))).is_err() {
+                return;
+            }
+        }
+    });
+    let mut view = View::new(options.sort, first);
+    let mut terminal = ratatui::try_init().context("cannot set up the terminal")?;
+    let result = show(&mut terminal, &mut view, &looks);
+    ratatui::restore();
+    result.map(|()| Outcome::Done)
+}
+
+/// How often the loop checks for a new look while no key is pressed.
+const TICK: Duration = Duration::from_millis(100);
+
+type Look = Result<Snapshot, String>;
+
+fn show(
+    terminal: &mut ratatui::DefaultTerminal,
+    view: &mut View,
+    looks: &mpsc::Receiver<Look>,
+) -> anyhow::Result<()> {
+    loop {
+        terminal.draw(|frame| view.draw(frame))?;
+        // Wait until something changes: a key, the size of the terminal, a new look.
+        loop {
+            match looks.try_recv() {
+                Ok(Ok(snapshot)) => {
+                    view.update(snapshot);
+                    break;
+                }
+                Ok(Err(error)) => {
+                    view.failed(error);
+                    break;
+                }
+                Err(TryRecvError::Disconnected) => return Ok(()),
+                Err(TryRecvError::Empty) => {}
+            }
+            if event::poll(TICK)? {
+                match event::read()? {
+                    Event::Key(key) if key.kind != KeyEventKind::Release => {
+                        let is_interrupt =
+                            key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+                        if is_interrupt || !view.press(key.code) {
+                            return Ok(());
+                        }
+                    }
+                    _ => {}
+                }
+                break;
+            }
+        }
+    }
+}
+
+fn once(options: &Options, collector: &mut Collector, interval: Duration) -> anyhow::Result<Outcome> {
+    // Rates need two looks.
+    collector.look()?;
+    std::thread::sleep(interval);
+    let mut snapshot = collector.look()?;
+    snapshot.sort(options.sort);
+    if options.json {
+        output::json(&snapshot)?;
+    } else if let Some(path) = &options.svg {
+        let svg = picture::svg(&mut View::new(options.sort, snapshot))?;
+        std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?;
+    } else {
+        std::io::stdout().lock().write_all(text::plain(&snapshot).as_bytes())?;
+    }
+    Ok(Outcome::Done)
+}

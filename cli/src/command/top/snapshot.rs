@@ -1,0 +1,106 @@
+//! The filters at one time, and their order.
+
+use crate::filter::info::FilterInfo;
+use clap::ValueEnum;
+use serde::Serialize;
+
+/// The order of the filters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Sort {
+    /// Most memory first
+    Memory,
+    /// Fullest first
+    Full,
+    /// Error rate furthest above its promise first
+    Error,
+    /// Most tests per second first
+    Tests,
+    /// Most adds per second first
+    Adds,
+    /// By name
+    Key,
+}
+
+impl Sort {
+    /// The order after this one, for a key that cycles through them.
+    pub(super) fn next(self) -> Sort {
+        let all = Sort::value_variants();
+        let index = all.iter().position(|sort| *sort == self).unwrap_or(0);
+        all[(index + 1) % all.len()]
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Sort::Memory => "memory",
+            Sort::Full => "full",
+            Sort::Error => "error",
+            Sort::Tests => "tests",
+            Sort::Adds => "adds",
+            Sort::Key => "key",
+        }
+    }
+}
+
+/// All filters at one time.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Snapshot {
+    /// Addresses of the nodes, such as `127.0.0.1:6379`.
+    pub(super) servers: Vec<String>,
+    pub(super) filters: Vec<Row>,
+    /// Number of filters that could not be read, mostly for lack of permission.
+    pub(super) hidden: u64,
+    /// The error for the last of them.
+    pub(super) hidden_by: Option<String>,
+}
+
+/// One filter.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Row {
+    /// The node that has it.
+    pub(super) server: String,
+    pub(super) key: String,
+    /// Tests per second; `None` before the second look.
+    pub(super) tests_per_second: Option<f64>,
+    pub(super) adds_per_second: Option<f64>,
+    pub(super) info: FilterInfo,
+}
+
+impl Row {
+    /// Items divided by capacity.
+    pub(super) fn full(&self) -> f64 {
+        self.info.items as f64 / self.info.capacity.unwrap_or(0).max(1) as f64
+    }
+
+    /// The error rate at the present fill divided by the promise.
+    pub(super) fn error_ratio(&self) -> f64 {
+        match (self.info.error_rate_now, self.info.error_rate) {
+            (Some(now), Some(promised)) if promised > 0.0 => now / promised,
+            _ => 0.0,
+        }
+    }
+
+    /// The observed error rate over the shortest period that has one.
+    pub(super) fn observed(&self) -> Option<f64> {
+        let feedback = self.info.feedback.as_ref()?;
+        [&feedback.minute, &feedback.hour, &feedback.life]
+            .into_iter()
+            .find_map(|span| span.observed_error_rate)
+    }
+}
+
+impl Snapshot {
+    /// Sorts the filters, and those that compare equal by name, so that rows don't jump.
+    pub(super) fn sort(&mut self, by: Sort) {
+        let measure = |row: &Row| match by {
+            Sort::Memory => row.info.bytes() as f64,
+            Sort::Full => row.full(),
+            Sort::Error => row.error_ratio(),
+            Sort::Tests => row.tests_per_second.unwrap_or(0.0),
+            Sort::Adds => row.adds_per_second.unwrap_or(0.0),
+            Sort::Key => 0.0,
+        };
+        self.filters.sort_by(|a, b| {
+            measure(b).total_cmp(&measure(a)).then_with(|| (&a.key, &a.server).cmp(&(&b.key, &b.server)))
+        });
+    }
+}

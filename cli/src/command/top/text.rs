@@ -1,0 +1,145 @@
+//! The table and the details as text.
+
+use super::snapshot::{Row, Snapshot};
+use crate::output::{Table, bytes, count, percent};
+
+/// The columns: name, and whether cells are right-aligned.
+pub(super) const COLUMNS: [(&str, bool); 11] = [
+    ("KEY", false),
+    ("KIND", false),
+    ("ITEMS", true),
+    ("CAPACITY", true),
+    ("FULL", false),
+    ("PROMISED", true),
+    ("NOW", true),
+    ("OBSERVED", true),
+    ("TESTS/S", true),
+    ("ADDS/S", true),
+    ("MEMORY", true),
+];
+
+/// The cells of a row.
+pub(super) fn cells(row: &Row) -> [String; COLUMNS.len()] {
+    let rate = |rate: Option<f64>| rate.map_or("-".into(), percent);
+    let per_second = |rate: Option<f64>| rate.map_or("-".into(), |rate| count(rate.round() as u64));
+    let info = &row.info;
+    [
+        row.key.clone(),
+        info.kind.clone(),
+        count(info.items),
+        info.capacity.map_or("-".into(), count),
+        if info.capacity.is_some() { format!("{:.0}%", row.full() * 100.0) } else { "-".into() },
+        rate(info.error_rate),
+        rate(info.error_rate_now),
+        rate(row.observed()),
+        per_second(row.tests_per_second),
+        per_second(row.adds_per_second),
+        bytes(info.bytes()),
+    ]
+}
+
+/// Everything known of a filter, one line per field.
+pub(super) fn detail(row: &Row) -> Vec<String> {
+    let info = &row.info;
+    let mut lines: Vec<String> = info.advice.iter().map(|advice| format!("! {advice}")).collect();
+    let mut line = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            lines.push(format!("{name:<22}{value}"));
+        }
+    };
+    let rate = |rate: Option<f64>| rate.map(percent);
+    line("server", Some(row.server.clone()));
+    line("kind", Some(format!("{} ({})", info.kind, info.origin).replace(" ()", "")));
+    line("items", Some(count(info.items)));
+    line("estimated", info.approximate_items.map(count));
+    line(
+        "capacity",
+        info.capacity.map(|capacity| format!("{} ({:.0}% full)", count(capacity), row.full() * 100.0)),
+    );
+    line("error rate, promised", rate(info.error_rate));
+    line("error rate, now", rate(info.error_rate_now));
+    if let Some(feedback) = &info.feedback {
+        for (name, span) in [("minute", &feedback.minute), ("hour", &feedback.hour), ("life", &feedback.life)]
+        {
+            let observed = rate(span.observed_error_rate).unwrap_or("-".into());
+            let text =
+                format!("{observed} ({} of {} checked were false)", count(span.r#false), count(span.checked));
+            line(&format!("error rate, {name}"), Some(text));
+        }
+    }
+    line("fill", rate(info.fill));
+    line("tests: yes", info.tests_yes.map(count));
+    line("tests: no", info.tests_no.map(count));
+    line("adds", info.adds.map(count));
+    line("deletes", info.deletes.map(count));
+    line("memory", Some(bytes(info.bytes())));
+    line("layout", info.layout.clone());
+    line("hash", info.hash.clone());
+    line("shards", info.shards.map(count));
+    line("bits per cell", info.bits_per_cell.map(count));
+    line("when full", info.on_full.clone());
+    line("generation", info.generation.map(count));
+    line("next rotation", info.next_rotation_ms.map(|ms| format!("in {} s", count(ms / 1000))));
+    line("saturated counters", info.saturated_counters.map(count));
+    if let Some(rebuild) = &info.rebuild {
+        let items = rebuild.items.map_or("-".into(), count);
+        let capacity = rebuild.capacity.map_or("-".into(), count);
+        line("rebuild", Some(format!("{}: {items} of {capacity} items", rebuild.status)));
+    }
+    lines.push(String::new());
+    let mut table = Table::new(&[
+        "layer",
+        ">items",
+        ">capacity",
+        ">fill",
+        ">error rate",
+        ">now",
+        ">cells",
+        ">probes",
+        "layout",
+    ]);
+    for (index, layer) in info.layers.iter().enumerate() {
+        let number = layer.age.map_or(index.to_string(), |age| format!("age {age}"));
+        let dash = || "-".to_owned();
+        table.row([
+            number,
+            count(layer.items),
+            layer.capacity.map_or_else(dash, count),
+            rate(layer.fill).unwrap_or_else(dash),
+            rate(layer.error_rate).unwrap_or_else(dash),
+            rate(layer.error_rate_now).unwrap_or_else(dash),
+            layer.cells.map_or_else(dash, count),
+            layer.probes.map_or_else(dash, count),
+            layer.layout.clone().unwrap_or_else(dash),
+        ]);
+    }
+    if !info.layers.is_empty() {
+        lines.extend(table.render().lines().map(str::to_owned));
+    }
+    lines
+}
+
+/// The table and the advice as plain text.
+pub(super) fn plain(snapshot: &Snapshot) -> String {
+    let names: Vec<String> = COLUMNS
+        .iter()
+        .map(|(name, is_right)| {
+            let name = name.to_lowercase();
+            if *is_right || name == "full" { format!(">{name}") } else { name }
+        })
+        .collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut table = Table::new(&names);
+    snapshot.filters.iter().for_each(|row| table.row(cells(row)));
+    let mut text = table.render();
+    for row in &snapshot.filters {
+        for advice in &row.info.advice {
+            text.push_str(&format!("! {}: {advice}\n", row.key));
+        }
+    }
+    if snapshot.hidden > 0 {
+        let why = snapshot.hidden_by.as_deref().unwrap_or_default();
+        text.push_str(&format!("{} filters are not shown: {why}\n", snapshot.hidden));
+    }
+    text
+}

@@ -1,0 +1,175 @@
+//! Filter files: one head, then chunks, as docs/FORMAT.md describes them.
+
+use crate::error::Failure;
+use crate::input::open_file;
+use anyhow::Context;
+use bloomery::Filter;
+use bloomery::wire::{DecodeError, Decoder, Encoder, MAGIC, MAX_CHUNK};
+use std::io::{BufReader, Read, Write};
+use std::path::Path;
+
+/// Bytes before the fields of a head, and before the data of a chunk.
+const ENVELOPE: usize = 24;
+const PREFIX: usize = 20;
+
+/// Where both have the length of what follows.
+const LENGTH: std::ops::Range<usize> = 8..12;
+
+/// Bytes of the largest head: a filter may have a million links, of 64 bytes each.
+const MAX_HEAD: usize = 128 << 20;
+
+/// The head or a chunk, complete.
+pub(crate) struct Piece {
+    /// Where it starts in the file.
+    pub(crate) at: u64,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Piece {
+    /// The iterator that LOADCHUNK expects with it: 1 for the head, 1 + the offset after the chunk for a chunk.
+    pub(crate) fn iterator(&self) -> u64 {
+        let offset = self.bytes.first_chunk().map_or(0, |offset| u64::from_le_bytes(*offset));
+        if self.at == 0 {
+            1
+        } else {
+            offset.saturating_add((self.bytes.len() - PREFIX) as u64).saturating_add(1)
+        }
+    }
+}
+
+/// Reads the pieces of a file in order.
+pub(crate) struct Pieces<R> {
+    source: R,
+    at: u64,
+}
+
+impl<R: Read> Pieces<R> {
+    /// Reads pieces from `source`, which starts with a head.
+    pub(crate) fn new(source: R) -> Pieces<R> {
+        Pieces { source, at: 0 }
+    }
+
+    /// Returns the next piece; `None` at the end of the file.
+    pub(crate) fn next(&mut self) -> anyhow::Result<Option<Piece>> {
+        let (part, prefix, most) =
+            if self.at == 0 { ("head", ENVELOPE, MAX_HEAD) } else { ("chunk", PREFIX, MAX_CHUNK) };
+        let mut bytes = vec![0; prefix];
+        let read = fill(&mut self.source, &mut bytes)?;
+        if read == 0 && self.at > 0 {
+            return Ok(None);
+        }
+        if self.at == 0 && !bytes.starts_with(&MAGIC) {
+            return Err(damaged(0, DecodeError::Magic));
+        }
+        let length = bytes[LENGTH].try_into().map_or(0, u32::from_le_bytes) as usize;
+        if read < prefix || length > most {
+            return Err(damaged(self.at, DecodeError::Length(part)));
+        }
+        bytes.resize(prefix + length, 0);
+        if fill(&mut self.source, &mut bytes[prefix..])? < length {
+            return Err(damaged(self.at, DecodeError::Length(part)));
+        }
+        let piece = Piece { at: self.at, bytes };
+        self.at += piece.bytes.len() as u64;
+        Ok(Some(piece))
+    }
+}
+
+/// The error for damage at byte `at`.
+fn damaged(at: u64, error: DecodeError) -> anyhow::Error {
+    Failure::Data(format!("at byte {at}: {error}")).into()
+}
+
+/// Reads until the buffer is full or the source ends.
+fn fill(source: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
+    let mut read = 0;
+    while read < buffer.len() {
+        match source.read(&mut buffer[read..]) {
+            Ok(0) => break,
+            Ok(more) => read += more,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(read)
+}
+
+/// Reads a filter, and verifies every checksum.
+pub(crate) fn read_filter(source: impl Read) -> anyhow::Result<Filter> {
+    let mut pieces = Pieces::new(source);
+    let head = pieces.next()?.ok_or_else(|| damaged(0, DecodeError::Length("head")))?;
+    let mut decoder = Decoder::new(&head.bytes).map_err(|error| damaged(0, error))?;
+    while let Some(piece) = pieces.next()? {
+        decoder.push(&piece.bytes).map_err(|error| damaged(piece.at, error))?;
+    }
+    let end = pieces.at;
+    decoder.finish().map_err(|error| damaged(end, error))
+}
+
+/// Reads the filter in a file.
+pub(crate) fn read_file(path: &Path) -> anyhow::Result<Filter> {
+    let file = open_file(path)?;
+    read_filter(BufReader::with_capacity(1 << 18, file))
+        .with_context(|| format!("{} is not a complete filter", path.display()))
+}
+
+/// Writes a filter in Bloomery's format; returns the bytes written.
+pub(crate) fn write(filter: &Filter, mut out: impl Write) -> std::io::Result<u64> {
+    let (mut written, mut failed) = (0, None);
+    Encoder::native(filter).pieces(|piece| {
+        if failed.is_none() {
+            failed = out.write_all(piece).err();
+            written += piece.len() as u64;
+        }
+    });
+    failed.map_or_else(|| out.flush(), Err)?;
+    Ok(written)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bloomery::{Bloom, Spec};
+
+    fn file() -> Vec<u8> {
+        // Two chunks: more than a MiB of cells.
+        Encoder::new(&Bloom::new(Spec::fixed(1_000_000, 0.001)).unwrap()).to_vec()
+    }
+
+    #[test]
+    fn pieces_are_those_of_the_encoder() {
+        let filter = Bloom::new(Spec::fixed(1_000_000, 0.001)).unwrap();
+        let encoder = Encoder::new(&filter);
+        let mut wanted = vec![(1, encoder.head().to_vec())];
+        encoder.chunks(|end, chunk| wanted.push((end + 1, chunk.to_vec())));
+        let bytes = file();
+        let mut pieces = Pieces::new(bytes.as_slice());
+        let found: Vec<_> = std::iter::from_fn(|| pieces.next().unwrap())
+            .map(|piece| (piece.iterator(), piece.bytes))
+            .collect();
+        assert_eq!(found, wanted);
+        assert!(found.len() > 2);
+    }
+
+    #[test]
+    fn damage_is_found_and_its_place_named() {
+        let bytes = file();
+        assert!(read_filter(bytes.as_slice()).is_ok());
+        let second = 24 + 136;
+        let third = second + 20 + (1 << 20);
+        for (place, text) in
+            [(0, "at byte 0: not a"), (30, "at byte 0: wrong checksum"), (third + 100, "at byte 1048756: ")]
+        {
+            let mut damaged = bytes.clone();
+            damaged[place] ^= 1;
+            let error = read_filter(damaged.as_slice()).unwrap_err();
+            assert!(error.to_string().starts_with(text), "{error}");
+            assert_eq!(crate::error::code(&error), 1);
+        }
+        for length in [0, 10, 24, second, second + 10, third, bytes.len() - 1] {
+            assert!(read_filter(&bytes[..length]).is_err(), "{length}");
+        }
+        assert!(read_filter([bytes.as_slice(), b"x"].concat().as_slice()).is_err());
+        assert!(read_filter([bytes.as_slice(), &bytes].concat().as_slice()).is_err());
+    }
+}

@@ -1,0 +1,163 @@
+//! What is known of one filter, wherever it is: on a server, in a file, or in a plan.
+
+use serde::Serialize;
+
+/// All that is known about a filter.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct FilterInfo {
+    /// `fixed`, `counting`, `scaling`, `window`, or `cuckoo`.
+    pub(crate) kind: String,
+    /// The system that created it: `bloomery`, `redisbloom`, ….
+    pub(crate) origin: String,
+    /// `AUTO`, `BLOCKED`, `CLASSIC`.
+    pub(crate) layout: Option<String>,
+    /// `XXH3`, `SIPHASH`.
+    pub(crate) hash: Option<String>,
+    /// Number of independent arrays per layer.
+    pub(crate) shards: Option<u64>,
+    /// 1, or the width of counters.
+    pub(crate) bits_per_cell: Option<u64>,
+    /// `ERROR`, `SATURATE`, `SCALE`.
+    pub(crate) on_full: Option<String>,
+    /// The promised error rate. For cuckoo filters: the one when full.
+    pub(crate) error_rate: Option<f64>,
+    /// The error rate at the present fill.
+    pub(crate) error_rate_now: Option<f64>,
+    /// Items it is sized for. For cuckoo filters: number of slots.
+    pub(crate) capacity: Option<u64>,
+    /// Items added that were absent, minus items deleted.
+    pub(crate) items: u64,
+    /// Distinct items, estimated from the fill.
+    pub(crate) approximate_items: Option<u64>,
+    /// Number of layers, generations or sub-filters.
+    pub(crate) filters: u64,
+    /// Number of cells.
+    pub(crate) cells: Option<u64>,
+    /// Number of cells that aren't 0.
+    pub(crate) cells_set: Option<u64>,
+    /// Fraction of cells that aren't 0. For cuckoo filters: items per slot.
+    pub(crate) fill: Option<f64>,
+    /// Bytes of memory, without the key.
+    pub(crate) size: u64,
+    /// Bytes of memory, as MEMORY USAGE reports them.
+    pub(crate) memory: Option<u64>,
+    /// Growth per layer.
+    pub(crate) expansion_rate: Option<u64>,
+    /// `None` for inverse squares.
+    pub(crate) tightening_ratio: Option<f64>,
+    /// Number of generations that a window keeps.
+    pub(crate) generations: Option<u64>,
+    /// Number of the current generation.
+    pub(crate) generation: Option<u64>,
+    /// Milliseconds between rotations; `None` without a schedule.
+    pub(crate) rotates_every_ms: Option<u64>,
+    /// Milliseconds until the next rotation; `None` without a schedule.
+    pub(crate) next_rotation_ms: Option<u64>,
+    /// Counters stuck at their maximum.
+    pub(crate) saturated_counters: Option<u64>,
+    /// Tests that the server answered with yes since it loaded the filter.
+    pub(crate) tests_yes: Option<u64>,
+    /// Tests that it answered with no.
+    pub(crate) tests_no: Option<u64>,
+    /// Items added since then.
+    pub(crate) adds: Option<u64>,
+    /// Items deleted since then.
+    pub(crate) deletes: Option<u64>,
+    /// What BF.FEEDBACK reported.
+    pub(crate) feedback: Option<Feedback>,
+    /// A rebuild in progress.
+    pub(crate) rebuild: Option<Rebuild>,
+    /// What the user should do about the filter, in words.
+    pub(crate) advice: Vec<String>,
+    /// Its layers.
+    pub(crate) layers: Vec<LayerInfo>,
+}
+
+/// What BF.FEEDBACK reported over three spans of time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Feedback {
+    /// The last 60 seconds.
+    pub(crate) minute: Observed,
+    /// The last 60 minutes.
+    pub(crate) hour: Observed,
+    /// Since the server loaded the filter.
+    pub(crate) life: Observed,
+}
+
+/// How many of the positive answers that the application checked were false.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Observed {
+    /// Answers that were checked.
+    pub(crate) checked: u64,
+    /// Answers that were false.
+    pub(crate) r#false: u64,
+    /// False answers divided by checked answers.
+    pub(crate) share_false: Option<f64>,
+    /// False answers divided by tests of absent items: the observed false-positive rate.
+    pub(crate) observed_error_rate: Option<f64>,
+}
+
+/// A rebuild in progress.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Rebuild {
+    /// `running`.
+    pub(crate) status: String,
+    /// Kind of the new filter.
+    pub(crate) kind: Option<String>,
+    /// Items it is sized for.
+    pub(crate) capacity: Option<u64>,
+    /// Its promised error rate.
+    pub(crate) error_rate: Option<f64>,
+    /// Items in it.
+    pub(crate) items: Option<u64>,
+    /// Fraction of its cells that are set.
+    pub(crate) fill: Option<f64>,
+    /// Bytes.
+    pub(crate) size: Option<u64>,
+    /// Its error rate at the present fill.
+    pub(crate) error_rate_now: Option<f64>,
+    /// Deletes that it could not apply.
+    pub(crate) deletes_missed: Option<u64>,
+}
+
+/// A layer of a chain, or a generation of a window.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct LayerInfo {
+    /// Age of a window's generation; 0 is the current one.
+    pub(crate) age: Option<u64>,
+    /// `BLOCKED`, `CLASSIC`.
+    pub(crate) layout: Option<String>,
+    /// Items it is sized for.
+    pub(crate) capacity: Option<u64>,
+    /// Items in it.
+    pub(crate) items: u64,
+    /// The error rate it is sized for.
+    pub(crate) error_rate: Option<f64>,
+    /// The error rate at the present fill.
+    pub(crate) error_rate_now: Option<f64>,
+    /// Cells.
+    pub(crate) cells: Option<u64>,
+    /// Probes per item.
+    pub(crate) probes: Option<u64>,
+    /// Fraction of cells that are set.
+    pub(crate) fill: Option<f64>,
+}
+
+impl FilterInfo {
+    /// Total number of tests.
+    pub(crate) fn tests(&self) -> Option<u64> {
+        Some(self.tests_yes?.saturating_add(self.tests_no?))
+    }
+
+    /// Bytes as MEMORY USAGE reports them, or without the key if unknown.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.memory.unwrap_or(self.size)
+    }
+}
+
+/// Error rate of a cuckoo filter: an absent item matches each fingerprint in two buckets of every sub-filter with a
+/// probability of 1/255.
+pub(crate) fn cuckoo_rate(bucket_size: u64, sub_filters: u64, fill: f64) -> f64 {
+    let seen = 2.0 * bucket_size as f64 * sub_filters as f64 * fill;
+    1.0 - (1.0 - 1.0 / 255.0f64).powf(seen)
+}

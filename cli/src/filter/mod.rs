@@ -1,0 +1,7 @@
+//! Filters: the options that describe one, what is known of one, and the file that holds one.
+
+pub(crate) mod describe;
+pub(crate) mod file;
+pub(crate) mod info;
+pub(crate) mod options;
+pub(crate) mod wanted;

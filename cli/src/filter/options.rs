@@ -1,0 +1,318 @@
+//! The options that describe a filter. They have the names of the options of BF.RESERVE and CF.RESERVE.
+
+use super::wanted::{BUCKET_SIZE, CUCKOO_EXPANSION, EXPANSION, MAX_ITERATIONS, Wanted, command};
+use crate::arguments::{parse_count, parse_rate};
+use crate::error::Failure;
+use bloomery::filter::Origin;
+use bloomery::{Cell, CuckooSpec, Error, Family, HashKind, LayoutChoice, Overflow, Seed, Spec, Tightening};
+use clap::ValueEnum;
+
+/// The options, as they stand on the command line; [`Reserve::wanted`] validates them.
+#[derive(clap::Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Filter (the options of BF.RESERVE; by default, a scaling filter)")]
+pub(crate) struct Reserve {
+    /// Number of items to size the filter for: 1000000, 1_000_000, 1M
+    #[arg(short = 'n', long, value_name = "ITEMS", value_parser = parse_count)]
+    pub(crate) capacity: Option<u64>,
+
+    /// False-positive rate: the share of absent items that may test positive, 0.01 or 1%
+    #[arg(short, long, value_name = "RATE", value_parser = parse_rate)]
+    pub(crate) error_rate: Option<f64>,
+
+    /// Fixed capacity: a full filter refuses new items
+    #[arg(long)]
+    nonscaling: bool,
+
+    /// Growth of a scaling filter: capacity of each layer relative to the previous one [default: 2]
+    #[arg(long, value_name = "FACTOR")]
+    expansion: Option<u32>,
+
+    /// Error rate of each layer relative to the previous one, below 1 [default: inverse squares]
+    #[arg(long, value_name = "RATIO")]
+    tightening: Option<f64>,
+
+    /// Use counters of 4, 8 or 16 bits, so that items can be deleted
+    #[arg(long, value_name = "BITS", num_args = 0..=1, default_missing_value = "4", require_equals = true)]
+    counting: Option<u32>,
+
+    /// Keep this many generations, and drop the oldest on rotation; the capacity is that of one generation
+    #[arg(long, value_name = "GENERATIONS")]
+    window: Option<u8>,
+
+    /// Milliseconds between rotations of a window
+    #[arg(long, value_name = "MS", requires = "window", value_parser = parse_count)]
+    every: Option<u64>,
+
+    /// What adding to a full filter does
+    #[arg(long, value_name = "WHAT", ignore_case = true)]
+    on_full: Option<OnFull>,
+
+    /// Use one cache line per item, or the least memory
+    #[arg(long, ignore_case = true)]
+    layout: Option<Layout>,
+
+    /// Hash function: use siphash if an adversary can choose the items
+    #[arg(long, ignore_case = true)]
+    hash: Option<Hash>,
+
+    /// Number of independent arrays per layer, for several writing threads; a power of two
+    #[arg(long, value_name = "N")]
+    shards: Option<u32>,
+
+    /// Key of the hash function, in hexadecimal [default: random]
+    #[arg(long, value_name = "HEX")]
+    seed: Option<String>,
+
+    /// Cuckoo filter: a byte per item, and items can be deleted; the bucket size determines its error rate
+    #[arg(long, conflicts_with_all = ["nonscaling", "tightening", "counting", "window", "on_full", "layout", "shards"])]
+    cuckoo: bool,
+
+    /// Slots per bucket of a cuckoo filter [default: 2]
+    #[arg(long, value_name = "SLOTS", requires = "cuckoo")]
+    bucket_size: Option<u8>,
+
+    /// Number of fingerprints that one add to a cuckoo filter may move [default: 20]
+    #[arg(long, value_name = "N", requires = "cuckoo")]
+    max_iterations: Option<u16>,
+}
+
+/// What adding to a full filter does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum OnFull {
+    /// Refuse new items
+    Error,
+    /// Accept new items; the error rate rises
+    Saturate,
+    /// Add a layer
+    Scale,
+}
+
+/// [`LayoutChoice`], with its help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Layout {
+    /// Blocked if that costs at most 15% more memory, else classic
+    Auto,
+    /// One cache line per item
+    Blocked,
+    /// The least memory
+    Classic,
+}
+
+/// [`HashKind`], with its help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Hash {
+    /// Fast
+    Xxh3,
+    /// Keyed: without the seed, nobody can find collisions
+    Siphash,
+}
+
+impl Reserve {
+    /// Whether the options name a size, and so describe a filter to create.
+    pub(crate) fn is_given(&self) -> bool {
+        self.capacity.is_some()
+    }
+
+    /// Validates the options, and returns the filter they describe.
+    pub(crate) fn wanted(&self) -> anyhow::Result<Wanted> {
+        let Some(capacity) = self.capacity else {
+            return Err(Failure::Usage(
+                "--capacity is missing: give the number of items to size the filter for".into(),
+            )
+            .into());
+        };
+        if self.cuckoo {
+            if self.error_rate.is_some() {
+                let text = "--error-rate is not for cuckoo filters: --bucket-size determines it";
+                return Err(Failure::Usage(text.into()).into());
+            }
+            return self.cuckoo(capacity).map(Wanted::Cuckoo);
+        }
+        let Some(error_rate) = self.error_rate else {
+            let text =
+                "--error-rate is missing: give the share of absent items that may test positive, such as 1%";
+            return Err(Failure::Usage(text.into()).into());
+        };
+        let spec = Spec {
+            capacity,
+            error_rate,
+            seed: self.seed()?,
+            shards: self.shards.unwrap_or(1),
+            hash: self.hash(),
+            layout: match self.layout {
+                None | Some(Layout::Auto) => LayoutChoice::Auto,
+                Some(Layout::Blocked) => LayoutChoice::Blocked,
+                Some(Layout::Classic) => LayoutChoice::Classic,
+            },
+            cell: match self.counting {
+                None => Cell::Bit,
+                Some(4) => Cell::Counter4,
+                Some(8) => Cell::Counter8,
+                Some(16) => Cell::Counter16,
+                Some(bits) => {
+                    return Err(Failure::Usage(format!(
+                        "--counting does not support {bits} bits: use 4, 8 or 16"
+                    ))
+                    .into());
+                }
+            },
+            family: self.family()?,
+        };
+        spec.validate().map_err(refused)?;
+        Ok(Wanted::Bloom(spec))
+    }
+
+    fn family(&self) -> anyhow::Result<Family> {
+        let usage = |text: &str| Err(Failure::Usage(text.into()).into());
+        let scales = self.expansion.is_some_and(|factor| factor > 0)
+            || self.tightening.is_some()
+            || self.on_full == Some(OnFull::Scale);
+        let overflow = match self.on_full {
+            Some(OnFull::Error) => Some(Overflow::Error),
+            Some(OnFull::Saturate) => Some(Overflow::Saturate),
+            Some(OnFull::Scale) | None => None,
+        };
+        if let Some(generations) = self.window {
+            if scales || self.counting.is_some() {
+                return usage(
+                    "--window cannot be combined with --counting, --expansion, --tightening or --on-full scale",
+                );
+            }
+            // A stream should not stop because one hour was busier than planned: the default is to accept.
+            let overflow = overflow.unwrap_or(Overflow::Saturate);
+            return Ok(Family::Window { generations, overflow, every_ms: self.every.unwrap_or(0) });
+        }
+        if self.nonscaling || self.counting.is_some() || self.expansion == Some(0) || overflow.is_some() {
+            if scales {
+                return usage(
+                    "a fixed capacity (--nonscaling, --counting, --on-full error or saturate) cannot be combined with \
+                     --expansion, --tightening or --on-full scale",
+                );
+            }
+            return Ok(Family::Fixed(overflow.unwrap_or_default()));
+        }
+        let tightening = match self.tightening {
+            None => Tightening::INVERSE_SQUARE,
+            Some(ratio) => Tightening::geometric(ratio).map_err(refused)?,
+        };
+        Ok(Family::Scaling { expansion: self.expansion.unwrap_or(EXPANSION), tightening })
+    }
+
+    fn cuckoo(&self, capacity: u64) -> anyhow::Result<CuckooSpec> {
+        let spec = CuckooSpec {
+            capacity,
+            bucket_size: self.bucket_size.unwrap_or(BUCKET_SIZE),
+            max_iterations: self.max_iterations.unwrap_or(MAX_ITERATIONS),
+            expansion: CuckooSpec::expansion_for(self.expansion.unwrap_or(CUCKOO_EXPANSION)),
+            origin: Origin::Bloomery,
+            hash: self.hash(),
+            seed: self.seed()?,
+        };
+        spec.validate().map_err(refused)?;
+        Ok(spec)
+    }
+
+    fn hash(&self) -> HashKind {
+        match self.hash {
+            None | Some(Hash::Xxh3) => HashKind::Xxh3,
+            Some(Hash::Siphash) => HashKind::SipHash,
+        }
+    }
+
+    /// The seed given, or a random one.
+    fn seed(&self) -> anyhow::Result<Seed> {
+        let hash = self.hash();
+        let Some(hex) = &self.seed else {
+            return Seed::random(hash)
+                .map_err(|error| anyhow::anyhow!("no randomness for a seed: {error:?}"));
+        };
+        let digits = hash.seed_bits() as usize / 4;
+        let is_hex = (1..=digits).contains(&hex.len()) && hex.bytes().all(|digit| digit.is_ascii_hexdigit());
+        match u128::from_str_radix(hex, 16) {
+            Ok(seed) if is_hex => Ok(Seed::from(seed)),
+            _ => Err(Failure::Usage(format!(
+                "--seed is not 1 to {digits} hexadecimal digits, which this hash function needs"
+            ))
+            .into()),
+        }
+    }
+
+    /// The words of the command that creates this filter. They include the seed only if the user gave one: without it,
+    /// the server chooses its own.
+    pub(crate) fn command(&self, wanted: &Wanted, key: &str) -> Vec<String> {
+        let mut words = command(wanted, key);
+        if let Some(seed) = &self.seed {
+            words.extend(["SEED".into(), seed.clone()]);
+        }
+        words
+    }
+}
+
+/// A mistake on the command line, in the words of the library.
+fn refused(error: Error) -> anyhow::Error {
+    Failure::Usage(error.to_string()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        reserve: Reserve,
+    }
+
+    fn reserve(words: &str) -> anyhow::Result<Reserve> {
+        Ok(Line::try_parse_from(std::iter::once("x").chain(words.split_whitespace()))?.reserve)
+    }
+
+    #[test]
+    fn options_become_the_command_that_makes_the_filter() {
+        for (options, command) in [
+            ("-n 1M -e 1%", "BF.RESERVE k 0.01 1000000"),
+            ("-n 1000 -e 0.001 --nonscaling", "BF.RESERVE k 0.001 1000 NONSCALING"),
+            ("-n 1000 -e 0.001 --on-full saturate", "BF.RESERVE k 0.001 1000 ONFULL SATURATE"),
+            ("-n 1000 -e 0.001 --counting", "BF.RESERVE k 0.001 1000 COUNTING 4"),
+            ("-n 1000 -e 0.001 --counting=16", "BF.RESERVE k 0.001 1000 COUNTING 16"),
+            ("-n 1000 -e 0.001 --window 7 --every 60000", "BF.RESERVE k 0.001 1000 WINDOW 7 EVERY 60000"),
+            ("-n 1000 -e 0.001 --window 7 --on-full ERROR", "BF.RESERVE k 0.001 1000 WINDOW 7 ONFULL ERROR"),
+            (
+                "-n 1000 -e 0.5 --expansion 4 --tightening 0.9",
+                "BF.RESERVE k 0.5 1000 EXPANSION 4 TIGHTENING 0.9",
+            ),
+            (
+                "-n 1000 -e 0.5 --shards 8 --layout classic --hash siphash --seed 2a",
+                "BF.RESERVE k 0.5 1000 LAYOUT CLASSIC SHARDS 8 HASH SIPHASH SEED 2a",
+            ),
+            ("-n 1000 --cuckoo --bucket-size 4", "CF.RESERVE k 1000 BUCKETSIZE 4"),
+        ] {
+            let reserve = reserve(options).unwrap();
+            assert_eq!(reserve.command(&reserve.wanted().unwrap(), "k").join(" "), command, "{options}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_as_a_mistake_of_use() {
+        for options in [
+            "-e 0.01",
+            "-n 100",
+            "-n 100 -e 0.01 --counting=5",
+            "-n 100 -e 0.01 --counting --expansion 2",
+            "-n 100 -e 0.01 --window 7 --counting",
+            "-n 100 -e 0.01 --window 1",
+            "-n 100 -e 0.01 --nonscaling --expansion 2",
+            "-n 100 -e 0.01 --shards 3",
+            "-n 100 -e 0.01 --tightening 1.5",
+            "-n 100 -e 0.01 --seed xyz",
+            "-n 100 -e 0.01 --cuckoo",
+            "-n 1 --cuckoo",
+        ] {
+            let error = reserve(options).unwrap().wanted().unwrap_err();
+            assert_eq!(crate::error::code(&error), 2, "{options}: {error}");
+        }
+        assert!(reserve("-n 100 -e 2").is_err());
+        assert!(reserve("-n 100 --cuckoo --counting").is_err());
+    }
+}

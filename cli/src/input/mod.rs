@@ -1,0 +1,13 @@
+//! Items from a file, a pipe, or a column of a CSV file.
+
+mod batch;
+mod column;
+mod items;
+mod lines;
+mod options;
+mod source;
+
+pub(crate) use batch::{Batch, Limits, blob, items_of};
+pub(crate) use items::Items;
+pub(crate) use options::Input;
+pub(crate) use source::open_file;

@@ -1,0 +1,81 @@
+//! Asks servers what they know of their filters.
+
+use super::key::{FilterKey, KeyType};
+use super::reply::filter_info;
+use crate::filter::info::FilterInfo;
+use redis::{Cmd, ConnectionLike, Pipeline, RedisResult, Value};
+
+/// Asks about each key, with one round trip per [`BATCH`] keys. A key that is gone or not readable yields its error.
+pub(crate) fn fetch(
+    server: &mut impl ConnectionLike,
+    keys: &[FilterKey],
+) -> RedisResult<Vec<RedisResult<FilterInfo>>> {
+    let mut all = Vec::with_capacity(keys.len());
+    for keys in keys.chunks(BATCH) {
+        let mut replies = ask(server, keys.iter().map(|key| (key, command(key))))?;
+        // A key of Bloomery's type may hold a cuckoo filter, for which only CF.INFO works.
+        let is_other = |reply: &RedisResult<FilterInfo>| {
+            reply.as_ref().is_err_and(|error| error.code() == Some("WRONGTYPE"))
+        };
+        let other: Vec<usize> = (0..keys.len()).filter(|&index| is_other(&replies[index])).collect();
+        let cuckoo =
+            ask(server, other.iter().map(|&index| (&keys[index], named("CF.INFO", &keys[index].name))))?;
+        for (index, reply) in other.into_iter().zip(cuckoo) {
+            replies[index] = reply;
+        }
+        all.extend(replies);
+    }
+    Ok(all)
+}
+
+/// Asks about one key, of any kind of filter; `None` if it doesn't exist.
+pub(crate) fn describe(server: &mut impl ConnectionLike, key: &[u8]) -> RedisResult<Option<FilterInfo>> {
+    let mut bloom = named("BF.INFO", key);
+    bloom.arg("FULL");
+    let refused = match bloom.query::<Value>(server) {
+        Ok(reply) => return Ok(Some(filter_info(&reply))),
+        Err(error) if error.is_io_error() => return Err(error),
+        Err(error) => error,
+    };
+    match named("CF.INFO", key).query::<Value>(server) {
+        Ok(reply) => Ok(Some(filter_info(&reply))),
+        Err(error) if error.is_io_error() => Err(error),
+        Err(_) if refused.to_string().contains("not found") => Ok(None),
+        Err(_) => Err(refused),
+    }
+}
+
+/// Keys per round trip.
+const BATCH: usize = 256;
+
+fn ask<'k>(
+    server: &mut impl ConnectionLike,
+    commands: impl Iterator<Item = (&'k FilterKey, Cmd)>,
+) -> RedisResult<Vec<RedisResult<FilterInfo>>> {
+    let mut pipeline = Pipeline::new();
+    for (_, command) in commands {
+        pipeline.add_command(command);
+    }
+    if pipeline.is_empty() {
+        return Ok(Vec::new());
+    }
+    let replies: Vec<RedisResult<Value>> = pipeline.ignore_errors().query(server)?;
+    Ok(replies.into_iter().map(|reply| reply.map(|value| filter_info(&value))).collect())
+}
+
+fn command(key: &FilterKey) -> Cmd {
+    match key.key_type {
+        KeyType::RedisBloomCuckoo => named("CF.INFO", &key.name),
+        _ => {
+            let mut command = named("BF.INFO", &key.name);
+            command.arg("FULL");
+            command
+        }
+    }
+}
+
+fn named(command: &str, key: &[u8]) -> Cmd {
+    let mut command = redis::cmd(command);
+    command.arg(key);
+    command
+}

@@ -1,0 +1,74 @@
+//! Keys of filters: their types, their slots, and temporary ones.
+
+use bloomery::{HashKind, Seed};
+
+/// The types of keys that hold filters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum KeyType {
+    /// Bloomery's Bloom and cuckoo filters.
+    Bloomery,
+    /// RedisBloom's Bloom filters.
+    RedisBloom,
+    /// RedisBloom's cuckoo filters.
+    RedisBloomCuckoo,
+    /// valkey-bloom's filters.
+    ValkeyBloom,
+}
+
+impl KeyType {
+    /// All types.
+    pub(crate) const ALL: [KeyType; 4] =
+        [KeyType::Bloomery, KeyType::RedisBloom, KeyType::RedisBloomCuckoo, KeyType::ValkeyBloom];
+
+    /// The type as the command TYPE returns it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            KeyType::Bloomery => "bloomery1",
+            KeyType::RedisBloom => "MBbloom--",
+            KeyType::RedisBloomCuckoo => "MBbloomCF",
+            KeyType::ValkeyBloom => "bloomfltr",
+        }
+    }
+}
+
+/// A key that holds a filter.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FilterKey {
+    /// Its name: any bytes, not necessarily text.
+    pub(crate) name: Vec<u8>,
+    /// Its type.
+    pub(crate) key_type: KeyType,
+}
+
+/// The hash tag: the part of a key that decides its slot in a cluster.
+pub(crate) fn tag(key: &[u8]) -> &[u8] {
+    let inside = key.iter().position(|byte| *byte == b'{').map(|open| &key[open + 1..]);
+    let tag = inside.and_then(|rest| rest.iter().position(|byte| *byte == b'}').map(|close| &rest[..close]));
+    tag.filter(|tag| !tag.is_empty()).unwrap_or(key)
+}
+
+/// A new key in the slot of `name` that no other client uses.
+pub(crate) fn temporary_key(name: &[u8], purpose: &str) -> anyhow::Result<Vec<u8>> {
+    let random = Seed::random(HashKind::Xxh3).map_err(|error| anyhow::anyhow!("no randomness: {error:?}"))?;
+    let end = format!("}}:bloomery-{purpose}:{:x}", u128::from(random));
+    Ok([b"{", tag(name), end.as_bytes()].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tag_is_what_a_cluster_hashes() {
+        for (key, wanted) in [
+            ("users", "users"),
+            ("{a}b", "a"),
+            ("x{a}{b}", "a"),
+            ("{}a", "{}a"),
+            ("{a", "{a"),
+            ("a}b{c}", "c"),
+        ] {
+            assert_eq!(tag(key.as_bytes()), wanted.as_bytes(), "{key}");
+        }
+    }
+}
