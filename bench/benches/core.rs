@@ -6,7 +6,7 @@
 //! the other half: the first time round they are new.
 
 use bloomery::filter::Origin;
-use bloomery::{Cell, Cuckoo, CuckooSpec, Bloom, HashKind, ItemHash, LayoutChoice, Seed, Spec};
+use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, HashKind, ItemHash, LayoutChoice, Seed, Spec};
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;

@@ -1,8 +1,7 @@
 //! What was measured.
 
 use crate::measure::Spread;
-use crate::rows::{Row, row};
-use crate::{rows, table};
+use crate::rows::{Bound, Row, row};
 use anyhow::Result;
 use serde_json::json;
 use std::path::Path;
@@ -40,10 +39,9 @@ impl Report {
         self.measured.extend(ids.iter().map(measured));
     }
 
-    /// Prints the scoreboard.
-    pub fn print(&self) {
-        table::scoreboard(rows::Section::Speed, &self.measured);
-        table::scoreboard(rows::Section::Memory, &self.measured);
+    /// The figures so far.
+    pub fn measured(&self) -> &[Measured] {
+        &self.measured
     }
 
     /// Writes all figures to a file.
@@ -53,8 +51,8 @@ impl Report {
             .iter()
             .map(|Measured { row, figure, least }| {
                 let (kind, target) = match row.bound {
-                    rows::Bound::AtMost(value) => ("at most", value),
-                    rows::Bound::AtLeast(value) => ("at least", value),
+                    Bound::AtMost(value) => ("at most", value),
+                    Bound::AtLeast(value) => ("at least", value),
                 };
                 json!({
                     "id": row.id,

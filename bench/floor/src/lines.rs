@@ -36,7 +36,7 @@ impl Lines {
     #[inline(always)]
     fn line(&self, hash: u128, turn: u64) -> usize {
         let position = (hash as u64).wrapping_mul(2 * turn + 1);
-        (u128::from(position) * self.lines.len() as u128 >> 64) as usize
+        ((u128::from(position) * self.lines.len() as u128) >> 64) as usize
     }
 
     /// Asks for a line.

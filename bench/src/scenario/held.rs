@@ -4,12 +4,13 @@
 //! client waited for a PING meanwhile, which has the scheduler of the machine in it. The server may use every
 //! core here, since memory is given back on another thread.
 
+use crate::bench::Bench;
 use crate::filters::{self, fixed};
 use crate::items::WIDTH;
 use crate::measure::Spread;
 use crate::probe::Probe;
 use crate::server::{Server, query};
-use crate::{Bench, table};
+use crate::table;
 use anyhow::{Context, Result};
 use bloomery::LayoutChoice::Auto;
 use std::time::Duration;

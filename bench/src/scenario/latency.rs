@@ -2,14 +2,15 @@
 //! adds.
 
 use super::commands::numbers;
+use crate::bench::Bench;
 use crate::filters::{self, fixed};
 use crate::items::{self, ABSENT, Mix, WIDTH, item};
 use crate::measure::Spread;
 use crate::plots::{self, Axis, Corner, Labels, Line};
 use crate::probe::{Latencies, Probe};
 use crate::server::{SERVER_CORE, Server};
+use crate::table;
 use crate::wire::Batch;
-use crate::{Bench, table};
 use anyhow::Result;
 use bloomery::LayoutChoice::Auto;
 use fastrand::Rng;

@@ -4,13 +4,14 @@
 //! one after the other. The server may use every core, as its pool does.
 
 use super::commands::numbers;
+use crate::bench::Bench;
 use crate::filters::{self, fixed};
 use crate::items::{self, BULK_WIDTH, Mix};
 use crate::measure::Spread;
 use crate::probe::{Latencies, Probe};
 use crate::server::Server;
+use crate::table;
 use crate::wire::Batch;
-use crate::{Bench, table};
 use anyhow::{Result, bail};
 use bloomery::LayoutChoice::Classic;
 use std::time::{Duration, Instant};

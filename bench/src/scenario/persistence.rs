@@ -2,11 +2,12 @@
 //! each, in turn. In CPU time of the server and of its child: how fast the disk is, and what else the machine
 //! does, is no property of a filter.
 
+use crate::bench::Bench;
 use crate::filters::{self, fixed};
 use crate::items::WIDTH;
 use crate::measure::{Series, Spread};
 use crate::server::{Server, query};
-use crate::{Bench, table};
+use crate::table;
 use anyhow::{Result, ensure};
 use bloomery::LayoutChoice::Auto;
 use fastrand::Rng;

@@ -1,12 +1,13 @@
 //! Cost against one thing at a time, as plots.
 
 use super::commands::numbers;
+use crate::bench::Bench;
 use crate::filters::{self, fixed};
 use crate::items::{self, BULK_WIDTH, Mix, WIDTH};
 use crate::measure::{Series, Side, alternate};
 use crate::plots::{self, Axis, Corner, Labels, Line};
 use crate::server::{SERVER_CORE, Server};
-use crate::{Bench, table};
+use crate::table;
 use anyhow::Result;
 use bloomery::LayoutChoice::{self, Blocked, Classic};
 use bloomery::{LayerSpec, Spec};
