@@ -42,7 +42,7 @@ struct Arguments {
     /// Lists scenarios and rows.
     #[arg(long)]
     list: bool,
-    /// Writes the figures of the scoreboard to this file.
+    /// Writes the scoreboard's numbers to this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Folder for the plots: docs/benchmarks, or target/bench/plots of a quick run.

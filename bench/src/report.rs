@@ -6,29 +6,29 @@ use anyhow::Result;
 use serde_json::json;
 use std::path::Path;
 
-/// A figure of the scoreboard.
+/// A row of the scoreboard, as measured.
 pub struct Measured {
-    /// Which.
+    /// The row.
     pub row: &'static Row,
-    /// What it is, or why it could not be measured.
+    /// The measurement, or why there is none.
     pub figure: Result<Spread, String>,
-    /// What it is for the least that a filter can do with an item: hash it and touch a cache line.
+    /// The same for the least that a filter can do with an item: hash it and touch a cache line.
     pub least: Option<Spread>,
 }
 
-/// The figures so far, in the order in which they were measured.
+/// The measurements so far, in their order in time.
 #[derive(Default)]
 pub struct Report {
     measured: Vec<Measured>,
 }
 
 impl Report {
-    /// Notes the figure of a row.
+    /// Notes the measurement of a row.
     pub fn record(&mut self, id: &str, figure: Spread) {
         self.measured.push(Measured { row: row(id), figure: Ok(figure), least: None });
     }
 
-    /// As [`record`](Report::record), beside the figure of the least that a filter can do.
+    /// As [`record`](Report::record), beside the least that a filter can do.
     pub fn record_beside(&mut self, id: &str, figure: Spread, least: Spread) {
         self.measured.push(Measured { row: row(id), figure: Ok(figure), least: Some(least) });
     }
@@ -39,12 +39,12 @@ impl Report {
         self.measured.extend(ids.iter().map(measured));
     }
 
-    /// The figures so far.
+    /// The measurements so far.
     pub fn measured(&self) -> &[Measured] {
         &self.measured
     }
 
-    /// Writes all figures to a file.
+    /// Writes all measurements to a file.
     pub fn save(&self, path: &Path) -> Result<()> {
         let rows: Vec<_> = self
             .measured

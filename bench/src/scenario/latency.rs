@@ -62,7 +62,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     plots::lines(&bench.plots.join("latency.svg"), &labels, &Axis::Log(10.0, percentile), true, &lines)
 }
 
-/// The percentile behind which one in `value` lies.
+/// The percentile above which one in `value` lies.
 fn percentile(value: f64) -> String {
     let text = format!("{:.2}", 100.0 - 100.0 / value);
     format!("p{}", text.trim_end_matches('0').trim_end_matches('.'))

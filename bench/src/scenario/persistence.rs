@@ -1,6 +1,6 @@
 //! Saving and loading, beside a plain string of as many bytes: two servers with the same settings, one key
 //! each, in turn. In CPU time of the server and of its child: how fast the disk is, and what else the machine
-//! does, is no property of a filter.
+//! does, says nothing about a filter.
 
 use crate::bench::Bench;
 use crate::filters::{self, fixed};
