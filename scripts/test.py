@@ -40,8 +40,8 @@ STAGES = [
     Stage("layers", "scripts/layers", quick=True),
     Stage("seeded bugs apply", "scripts/seeded-bugs --check"),
     Stage("module", "cargo build --release --locked", lock="release", quick=True),
-    Stage("clippy", "cargo clippy --workspace --all-targets --locked -- -D warnings", lock="debug", quick=True),
     Stage("program", "cargo build --package bloomery-cli --locked", lock="debug", quick=True),
+    Stage("clippy", "cargo clippy --workspace --all-targets --locked -- -D warnings", lock="debug", quick=True),
     Stage(
         "tests",
         "cargo test --workspace --no-default-features --locked",
