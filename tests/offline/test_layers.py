@@ -51,6 +51,11 @@ CIRCLES = {
         "a.rs": "use crate::b::*;\npub struct A(B);\n",
         "b.rs": "pub struct B;\nfn back(a: crate::a::A) {}\n",
     },
+    "by the variants of an enum": {
+        "lib.rs": "mod a;\nmod b;\n",
+        "a.rs": "use crate::b::Kind::*;\npub fn f() { let _ = One; }\n",
+        "b.rs": "pub enum Kind { One }\nfn back() { super::a::f() }\n",
+    },
     "by a renamed import": {
         "lib.rs": "mod a;\nmod b;\n",
         "a.rs": "use crate::b as other;\npub struct A(other::B);\n",
