@@ -46,7 +46,7 @@ STAGES = [
         "tests",
         "cargo test --workspace --no-default-features --locked",
         lock="debug",
-        quick="cargo test --workspace --no-default-features --locked -- --skip error_rate --skip alloc_fail",
+        quick="cargo test --workspace --no-default-features --locked -- --skip error_rate:: --skip alloc_fail::",
     ),
     Stage("loom", "scripts/loom", lock="loom"),
     Stage("offline", f"{PYTEST} tests/offline", needs=("fetch",)),
