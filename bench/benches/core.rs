@@ -1,12 +1,12 @@
 //! The library without a server, for exploring: every kind at sizes that fit into a core's cache, into the
-//! shared cache, and into neither, beside the crates `fastbloom` and `bloomfilter`. The figures of the
+//! shared cache, and into neither, beside the crates `fastbloom` and `bloomfilter`. The numbers of the
 //! scoreboard come from `scripts/bench`.
 //!
 //! Filters are half full. Tests ask about items of which half are present. Adds go round through the items of
 //! the other half: the first time round they are new.
 
 use bloomery::filter::Origin;
-use bloomery::{Cell, Cuckoo, CuckooSpec, Bloom, HashKind, ItemHash, LayoutChoice, Seed, Spec};
+use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, HashKind, ItemHash, LayoutChoice, Seed, Spec};
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;

@@ -15,7 +15,7 @@ pub fn fixed(capacity: u64, error_rate: f64, layout: LayoutChoice) -> Spec {
     Spec { layout, ..Spec::fixed(capacity, error_rate) }
 }
 
-/// The capacity at which a filter of this spec takes `bytes`, but not more.
+/// The largest capacity at which a filter of this spec costs at most `bytes`.
 pub fn capacity_for(spec: Spec, bytes: u64) -> Result<u64> {
     let (mut fits, mut exceeds) = (1u64, bytes.max(2) * 8);
     while exceeds - fits > 1 {

@@ -1,5 +1,5 @@
-//! The items: decimal numbers of fixed width behind a word. Numbers below [`ABSENT`] may have been added;
-//! those from it on never are.
+//! The items: decimal numbers of fixed width after a word. Numbers below [`ABSENT`] may have been added;
+//! the others never are.
 
 use crate::wire::Batch;
 use fastrand::Rng;
@@ -30,9 +30,9 @@ pub fn item<const W: usize>(number: u64) -> [u8; W] {
 /// Which items a test asks about.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Mix {
-    /// Only such as were added.
+    /// Only items that were added.
     Present,
-    /// Only such as were not.
+    /// Only items that were not.
     Absent,
     /// One half each, in random order.
     Half,
@@ -92,12 +92,12 @@ pub fn bulk_commands(name: &str, key: &str, numbers: &[u64], group: usize) -> Ba
     batch
 }
 
-/// Numbers that have not been handed out yet: what adds take.
+/// Numbers that have not been handed out yet: adds use them.
 #[derive(Clone)]
 pub struct Fresh(pub Range<u64>);
 
 impl Fresh {
-    /// How many of at most `count` there are for each of `rounds` rounds and the one that warms up.
+    /// Numbers for each of `rounds` rounds and the one that warms up: at most `count`.
     pub fn share(&self, count: u64, rounds: u64) -> u64 {
         count.min((self.0.end - self.0.start) / (rounds + 1))
     }

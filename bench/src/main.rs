@@ -1,6 +1,7 @@
-//! Measures Bloomery: every row of its scoreboard, and the plots. Run it by `scripts/bench`, which builds
+//! Measures Bloomery: every row of its scoreboard, and the plots. Run it with `scripts/bench`, which builds
 //! what it needs.
 
+mod bench;
 mod clock;
 mod filters;
 mod items;
@@ -15,6 +16,7 @@ mod table;
 mod wire;
 
 use anyhow::{Result, ensure};
+use bench::{Bench, Scale};
 use clap::Parser;
 use report::Report;
 use server::Launch;
@@ -40,7 +42,7 @@ struct Arguments {
     /// Lists scenarios and rows.
     #[arg(long)]
     list: bool,
-    /// Writes the figures of the scoreboard to this file.
+    /// Writes the scoreboard's numbers to this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Folder for the plots: docs/benchmarks, or target/bench/plots of a quick run.
@@ -52,37 +54,6 @@ struct Arguments {
     /// The module of the floor's commands.
     #[arg(long, env = "BLOOMERY_FLOOR", default_value = "target/bench/release/libbloomery_floor.so")]
     floor: PathBuf,
-}
-
-/// Sizes of a run.
-#[derive(Clone, Copy)]
-struct Scale {
-    /// Items of the filter that is called "10 M".
-    items: u64,
-    /// Commands of one item in a round.
-    singles: u64,
-    /// Items in a round of commands of 1000.
-    many: u64,
-    /// Items in a round of bulk tests.
-    bulk: u64,
-    /// Bytes of the filter that is called "1 GiB".
-    large: u64,
-}
-
-impl Scale {
-    const FULL: Scale =
-        Scale { items: 10_000_000, singles: 200_000, many: 500_000, bulk: 4_000_000, large: 1 << 30 };
-    const QUICK: Scale =
-        Scale { items: 200_000, singles: 5_000, many: 10_000, bulk: 100_000, large: 16 << 20 };
-}
-
-/// What every scenario gets.
-struct Bench {
-    launch: Launch,
-    rounds: u64,
-    scale: Scale,
-    plots: PathBuf,
-    report: Report,
 }
 
 fn main() -> Result<()> {
@@ -123,6 +94,7 @@ fn main() -> Result<()> {
         (scenario.run)(&mut bench)?;
         println!("\n[{}: {:.0} s]", scenario.name, started.elapsed().as_secs_f64());
     }
-    bench.report.print();
+    table::scoreboard(rows::Section::Speed, bench.report.measured());
+    table::scoreboard(rows::Section::Memory, bench.report.measured());
     arguments.json.map_or(Ok(()), |path| bench.report.save(&path))
 }

@@ -1,13 +1,13 @@
-//! The method. Both sides of a comparison run in turn, in every round, on the same server; what counts is the
-//! server's CPU time for an item, and of a ratio the median over the rounds, with the smallest and the
-//! largest beside it.
+//! The method. Both sides of a comparison run in turn, in every round, on the same server. What counts is the
+//! server's CPU time for an item. A ratio is the median over the rounds, with the smallest and the largest
+//! beside it.
 
 use crate::server::Server;
 use crate::wire::{Batch, Connection, Tally};
 use anyhow::{Result, bail};
 use serde::Serialize;
 
-/// A figure with its spread.
+/// A measurement with its spread.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Spread {
     /// In the middle of the rounds.
@@ -19,7 +19,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of one value for each round.
+    /// The spread of one value for each round.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Spread {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -32,7 +32,7 @@ impl Spread {
         Spread { median, min: values[0], max: values[values.len() - 1] }
     }
 
-    /// Of a figure that does not vary.
+    /// A value that doesn't vary.
     pub fn exact(value: f64) -> Spread {
         Spread { median: value, min: value, max: value }
     }
@@ -43,7 +43,7 @@ impl Spread {
 pub struct Series(pub Vec<f64>);
 
 impl Series {
-    /// With its spread.
+    /// The spread over the rounds.
     pub fn spread(&self) -> Spread {
         Spread::of(self.0.iter().copied())
     }
@@ -71,7 +71,7 @@ impl<'a> Side<'a> {
         Side { name: name.into(), batch: Box::new(batch), check: Box::new(|_, _| true) }
     }
 
-    /// What the replies must be for the figure to mean anything.
+    /// What the replies must be for the measurement to mean anything.
     pub fn expect(self, check: impl Fn(&Batch, &Tally) -> bool + 'a) -> Side<'a> {
         Side { check: Box::new(check), ..self }
     }
@@ -104,7 +104,7 @@ pub fn alternate(server: &Server, rounds: u64, sides: &mut [Side<'_>]) -> Result
     Ok(series)
 }
 
-/// Nanoseconds of server CPU time that a batch takes.
+/// Nanoseconds of server CPU time that a batch costs.
 pub fn cost(server: &Server, connection: &mut Connection, batch: &Batch) -> Result<(f64, Tally)> {
     let before = server.cpu_ns()?;
     let tally = connection.run(batch)?;

@@ -62,8 +62,7 @@ fn probe(
         if let Some(error) = tally.error {
             bail!("a probe got {error}");
         }
-        // A command that takes long keeps the ones behind it from being sent; they count as if they had
-        // waited.
+        // A slow command keeps those after it from being sent; they count as if they had waited.
         latencies.record_correct(taken.max(1), pause.as_nanos() as u64)?;
         std::thread::sleep(pause);
     }

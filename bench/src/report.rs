@@ -1,35 +1,34 @@
 //! What was measured.
 
 use crate::measure::Spread;
-use crate::rows::{Row, row};
-use crate::{rows, table};
+use crate::rows::{Bound, Row, row};
 use anyhow::Result;
 use serde_json::json;
 use std::path::Path;
 
-/// A figure of the scoreboard.
+/// A row of the scoreboard, as measured.
 pub struct Measured {
-    /// Which.
+    /// The row.
     pub row: &'static Row,
-    /// What it is, or why it could not be measured.
+    /// The measurement, or why there is none.
     pub figure: Result<Spread, String>,
-    /// What it is for the least that a filter can do with an item: hash it and touch a cache line.
+    /// The same for the least that a filter can do with an item: hash it and touch a cache line.
     pub least: Option<Spread>,
 }
 
-/// The figures so far, in the order in which they were measured.
+/// The measurements so far, in their order in time.
 #[derive(Default)]
 pub struct Report {
     measured: Vec<Measured>,
 }
 
 impl Report {
-    /// Notes the figure of a row.
+    /// Notes the measurement of a row.
     pub fn record(&mut self, id: &str, figure: Spread) {
         self.measured.push(Measured { row: row(id), figure: Ok(figure), least: None });
     }
 
-    /// As [`record`](Report::record), beside the figure of the least that a filter can do.
+    /// As [`record`](Report::record), beside the least that a filter can do.
     pub fn record_beside(&mut self, id: &str, figure: Spread, least: Spread) {
         self.measured.push(Measured { row: row(id), figure: Ok(figure), least: Some(least) });
     }
@@ -40,21 +39,20 @@ impl Report {
         self.measured.extend(ids.iter().map(measured));
     }
 
-    /// Prints the scoreboard.
-    pub fn print(&self) {
-        table::scoreboard(rows::Section::Speed, &self.measured);
-        table::scoreboard(rows::Section::Memory, &self.measured);
+    /// The measurements so far.
+    pub fn measured(&self) -> &[Measured] {
+        &self.measured
     }
 
-    /// Writes all figures to a file.
+    /// Writes all measurements to a file.
     pub fn save(&self, path: &Path) -> Result<()> {
         let rows: Vec<_> = self
             .measured
             .iter()
             .map(|Measured { row, figure, least }| {
                 let (kind, target) = match row.bound {
-                    rows::Bound::AtMost(value) => ("at most", value),
-                    rows::Bound::AtLeast(value) => ("at least", value),
+                    Bound::AtMost(value) => ("at most", value),
+                    Bound::AtLeast(value) => ("at least", value),
                 };
                 json!({
                     "id": row.id,

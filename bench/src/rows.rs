@@ -1,7 +1,6 @@
-//! The figures that Bloomery is held to, as data. What is measured is compared with them, and nothing else is
-//! fixed.
+//! The targets that Bloomery is held to, as data. Measurements are compared with them.
 
-/// On which side of its target a figure should be.
+/// On which side of its target a measurement should be.
 #[derive(Clone, Copy)]
 pub enum Bound {
     /// A cost.
@@ -19,22 +18,22 @@ pub enum Section {
     Memory,
 }
 
-/// One figure.
+/// One measurement of the scoreboard.
 pub struct Row {
     /// Name for `--only` and in files.
     pub id: &'static str,
     /// Its table.
     pub section: Section,
-    /// What it is the figure of.
+    /// What was measured, in words.
     pub figure: &'static str,
-    /// What one of it means.
+    /// The unit.
     pub unit: &'static str,
     /// What it should be.
     pub bound: Bound,
 }
 
 impl Bound {
-    /// Whether a figure keeps it.
+    /// Whether a measurement meets it.
     pub fn holds(self, figure: f64) -> bool {
         match self {
             Bound::AtMost(most) => figure <= most,

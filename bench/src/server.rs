@@ -102,7 +102,7 @@ impl Server {
     }
 
     fn spawn(launch: &Launch, folder: &Path, port: u16, settings: &[(&str, &str)]) -> Result<Child> {
-        // setpriv: the server dies with us, however we die. nice: what else runs on the machine waits, where
+        // setpriv: the server dies with us, however we die. nice: what else runs on the machine waits, if
         // we may ask for that.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "nice", "-n", &PRIORITY.to_string()]).arg(&launch.program);
@@ -217,7 +217,7 @@ pub fn pin(core: usize) -> Result<()> {
     Ok(())
 }
 
-/// Lets this thread go before others, where we may. A probe that waits for a core measures the machine.
+/// Gives this thread priority over others, if we may. A probe that waits for a core measures the machine.
 pub fn hurry() {
     // SAFETY: a plain system call about the calling thread.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, PROBE_PRIORITY) };

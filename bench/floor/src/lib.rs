@@ -1,6 +1,6 @@
 //! The floor: commands of the same shape as Bloomery's that do no filter work. Same arguments and flags, the
 //! key opened and its type checked, the same reply, and for those that add the same news of a changed key.
-//! What they cost is what the server itself charges, and what no filter can go below.
+//! They cost what the server itself charges, and no filter can cost less.
 //!
 //! ```text
 //! FLOOR.RESERVE key [bytes [lines]]    creates the key
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(ctx: Context, _argv: Arguments, _arg
                 return ERR;
             }
         }
-        // As Bloomery: a write says itself that the key was changed.
+        // As Bloomery: a write reports by itself that the key has changed.
         let options = raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED;
         server!(RedisModule_SetModuleOptions(ctx, options as c_int));
     }
@@ -178,7 +178,7 @@ unsafe fn changed(ctx: Context, argv: Arguments) {
     }
 }
 
-/// An item's argument has to be looked at by any command; this is that much.
+/// Any command has to look at an item's argument; this does no more.
 ///
 /// # Safety
 /// `item` is an argument of the running command.

@@ -12,7 +12,7 @@ const LINE: usize = 8;
 /// Items that are hashed, and their lines asked for, before the first is looked at: as many as in Bloomery.
 pub const GROUP: usize = 64;
 
-/// The memory behind a key: cache lines, as many as a filter of that size has.
+/// The memory of a key: cache lines, as many as a filter of that size has.
 pub struct Lines {
     lines: Vec<[AtomicU64; LINE]>,
     /// Lines that are looked at for each item, one after the other, as the layers of a window are.
@@ -20,7 +20,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// As many lines as fit into so many bytes. Every page is written to: those that are not are all the same.
+    /// As many lines as fit into `bytes`. Every page is written to: untouched pages would all be the same one.
     pub fn new(bytes: usize, each: u64) -> Lines {
         let line = |index| [(); LINE].map(|()| AtomicU64::new(index));
         let count = (bytes / size_of::<[AtomicU64; LINE]>()).max(1) as u64;
@@ -36,7 +36,7 @@ impl Lines {
     #[inline(always)]
     fn line(&self, hash: u128, turn: u64) -> usize {
         let position = (hash as u64).wrapping_mul(2 * turn + 1);
-        (u128::from(position) * self.lines.len() as u128 >> 64) as usize
+        ((u128::from(position) * self.lines.len() as u128) >> 64) as usize
     }
 
     /// Asks for a line.

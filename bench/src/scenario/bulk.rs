@@ -1,11 +1,12 @@
 //! Bulk commands: all items in one argument, all answers in one reply.
 
 use super::commands::{GROUP, mostly_new, numbers, plausible};
+use crate::bench::Bench;
 use crate::filters::{self, fixed};
 use crate::items::{self, BULK_WIDTH, Fresh, Mix};
 use crate::measure::{Side, alternate};
 use crate::server::SERVER_CORE;
-use crate::{Bench, table};
+use crate::table;
 use anyhow::Result;
 use bloomery::LayoutChoice::Auto;
 

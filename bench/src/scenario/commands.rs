@@ -1,11 +1,12 @@
 //! Commands that take each item as an argument, beside the floor's.
 
+use crate::bench::Bench;
 use crate::filters::{self, fixed};
 use crate::items::{self, Fresh, Mix, WIDTH};
 use crate::measure::{Series, Side, alternate};
 use crate::server::{SERVER_CORE, Server};
+use crate::table;
 use crate::wire::{Batch, Tally};
-use crate::{Bench, table};
 use anyhow::Result;
 use bloomery::LayoutChoice::Auto;
 use fastrand::Rng;

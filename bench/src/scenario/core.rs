@@ -1,11 +1,12 @@
 //! The library without a server. `cargo bench` in this folder looks closer.
 
+use crate::bench::Bench;
 use crate::clock::cpu_ns;
 use crate::filters::{self, GROUP, fixed};
 use crate::items::{BULK_WIDTH, Mix, item};
 use crate::measure::{Series, Spread};
 use crate::server::{CLIENT_CORE, SERVER_CORE, pin};
-use crate::{Bench, table};
+use crate::table;
 use anyhow::{Result, anyhow};
 use bloomery::{Bloom, ItemHash, LayoutChoice, Spec};
 use fastbloom::AtomicBloomFilter;

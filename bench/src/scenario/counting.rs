@@ -1,11 +1,12 @@
 //! Counting filters: add and delete. Each round deletes as many as it adds, so the filter stays half full.
 
 use super::commands::{GROUP, mostly_new};
+use crate::bench::Bench;
 use crate::filters::{self, fixed};
 use crate::items::{self, Fresh, WIDTH};
 use crate::measure::{Side, alternate};
 use crate::server::SERVER_CORE;
-use crate::{Bench, table};
+use crate::table;
 use anyhow::Result;
 use bloomery::{Cell, LayoutChoice, Spec};
 

@@ -2,12 +2,13 @@
 //! bitmap without Lua, and a SET of the items themselves.
 
 use super::commands::{GROUP, numbers};
+use crate::bench::Bench;
 use crate::filters::{self, fixed};
 use crate::items::{self, BULK_WIDTH, Fresh, Mix, WIDTH, item};
 use crate::measure::{Side, alternate};
 use crate::server::{SERVER_CORE, Server, query};
+use crate::table;
 use crate::wire::Batch;
-use crate::{Bench, table};
 use anyhow::Result;
 use bloomery::LayoutChoice::Auto;
 use xxhash_rust::xxh3::xxh3_64_with_seed;

@@ -1,15 +1,16 @@
 //! How long creating and dropping a large filter holds the main thread.
 //!
-//! The figure is the command's own time, as the server counts it. Beside it stands the longest that another
+//! What counts is the command's own time, as the server reports it. Beside it stands the longest that another
 //! client waited for a PING meanwhile, which has the scheduler of the machine in it. The server may use every
 //! core here, since memory is given back on another thread.
 
+use crate::bench::Bench;
 use crate::filters::{self, fixed};
 use crate::items::WIDTH;
 use crate::measure::Spread;
 use crate::probe::Probe;
 use crate::server::{Server, query};
-use crate::{Bench, table};
+use crate::table;
 use anyhow::{Context, Result};
 use bloomery::LayoutChoice::Auto;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use std::time::Duration;
 /// Items that touch every page of the filter.
 const TOUCHING: u64 = 50_000_000;
 
-/// How long a PING is watched for behind the command: memory is given back behind it.
+/// How long PINGs are sent after the command: memory is given back after it.
 const AFTERWARDS: Duration = Duration::from_millis(300);
 
 pub fn run(bench: &mut Bench) -> Result<()> {

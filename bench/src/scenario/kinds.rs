@@ -2,12 +2,13 @@
 
 use super::commands::{GROUP, numbers};
 use super::window;
+use crate::bench::Bench;
 use crate::filters::{self, fixed};
 use crate::items::{self, Fresh, Mix, WIDTH};
 use crate::measure::{Side, Spread, alternate};
 use crate::plots::{self, Corner, Group, Labels};
 use crate::server::{SERVER_CORE, Server};
-use crate::{Bench, table};
+use crate::table;
 use anyhow::Result;
 use bloomery::{Cell, LayoutChoice, Spec};
 

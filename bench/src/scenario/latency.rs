@@ -2,14 +2,15 @@
 //! adds.
 
 use super::commands::numbers;
+use crate::bench::Bench;
 use crate::filters::{self, fixed};
 use crate::items::{self, ABSENT, Mix, WIDTH, item};
 use crate::measure::Spread;
 use crate::plots::{self, Axis, Corner, Labels, Line};
 use crate::probe::{Latencies, Probe};
 use crate::server::{SERVER_CORE, Server};
+use crate::table;
 use crate::wire::Batch;
-use crate::{Bench, table};
 use anyhow::Result;
 use bloomery::LayoutChoice::Auto;
 use fastrand::Rng;
@@ -61,7 +62,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     plots::lines(&bench.plots.join("latency.svg"), &labels, &Axis::Log(10.0, percentile), true, &lines)
 }
 
-/// The percentile behind which one in `value` lies.
+/// The percentile above which one in `value` lies.
 fn percentile(value: f64) -> String {
     let text = format!("{:.2}", 100.0 - 100.0 / value);
     format!("p{}", text.trim_end_matches('0').trim_end_matches('.'))

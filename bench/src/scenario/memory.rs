@@ -1,11 +1,12 @@
 //! Memory, as the server reports it.
 
+use crate::bench::{Bench, Scale};
 use crate::filters;
 use crate::items::WIDTH;
 use crate::measure::Spread;
 use crate::rows::REDISBLOOM_GROWN;
 use crate::server::{SERVER_CORE, Server};
-use crate::{Bench, table};
+use crate::table;
 use anyhow::{Context, Result};
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -33,7 +34,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     server.query::<()>(&["BF.RESERVE", "grown", "0.01", "100"])?;
     filters::send(&server, "BF.MADD", "grown", 0..capacity)?;
     let grown: f64 = server.query(&["MEMORY", "USAGE", "grown"])?;
-    let full_size = capacity == crate::Scale::FULL.items;
+    let full_size = capacity == Scale::FULL.items;
     match full_size {
         true => bench.report.record("grown", Spread::exact(grown / REDISBLOOM_GROWN)),
         false => bench.report.unavailable(&["grown"], "not at this size"),

@@ -14,7 +14,7 @@ mod persistence;
 mod sweeps;
 mod window;
 
-use crate::Bench;
+use crate::bench::Bench;
 use anyhow::Result;
 
 /// A subject.

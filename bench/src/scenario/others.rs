@@ -1,16 +1,17 @@
-//! What other clients notice of a large bulk test.
+//! How a large bulk test slows other clients.
 //!
 //! One client pings every half millisecond, first alone, then while another sends tests of a million items
 //! one after the other. The server may use every core, as its pool does.
 
 use super::commands::numbers;
+use crate::bench::Bench;
 use crate::filters::{self, fixed};
 use crate::items::{self, BULK_WIDTH, Mix};
 use crate::measure::Spread;
 use crate::probe::{Latencies, Probe};
 use crate::server::Server;
+use crate::table;
 use crate::wire::Batch;
-use crate::{Bench, table};
 use anyhow::{Result, bail};
 use bloomery::LayoutChoice::Classic;
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Between two probes.
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// Most items that the filter is filled with: its pages are touched, and a test of a CLASSIC filter fetches
+/// The filter gets at most this many items: its pages are touched, and a test of a CLASSIC filter fetches
 /// all the lines of an item whatever the fill.
 const FILL: u64 = 100_000_000;
 
@@ -35,7 +36,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let each = Duration::from_millis(if bench.scale.large < 1 << 30 { 100 } else { 2000 });
     let numbers = numbers(Mix::Half, 1, items, added);
     let test = items::bulk_commands("BF.BULKTEST", "filter", &numbers, items as usize);
-    // What the server itself takes to receive as much and to answer it.
+    // What it costs the server itself to receive as much and to answer it.
     filters::floor(&server)?;
     let floor = items::bulk_commands("FLOOR.BULKTEST", "floor", &numbers, items as usize);
     let under = |request: &Batch| -> Result<(Latencies, u32)> {

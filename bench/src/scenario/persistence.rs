@@ -1,12 +1,13 @@
 //! Saving and loading, beside a plain string of as many bytes: two servers with the same settings, one key
 //! each, in turn. In CPU time of the server and of its child: how fast the disk is, and what else the machine
-//! does, is no property of a filter.
+//! does, says nothing about a filter.
 
+use crate::bench::Bench;
 use crate::filters::{self, fixed};
 use crate::items::WIDTH;
 use crate::measure::{Series, Spread};
 use crate::server::{Server, query};
-use crate::{Bench, table};
+use crate::table;
 use anyhow::{Result, ensure};
 use bloomery::LayoutChoice::Auto;
 use fastrand::Rng;

@@ -1,12 +1,13 @@
 //! Cost against one thing at a time, as plots.
 
 use super::commands::numbers;
+use crate::bench::Bench;
 use crate::filters::{self, fixed};
 use crate::items::{self, BULK_WIDTH, Mix, WIDTH};
 use crate::measure::{Series, Side, alternate};
 use crate::plots::{self, Axis, Corner, Labels, Line};
 use crate::server::{SERVER_CORE, Server};
-use crate::{Bench, table};
+use crate::table;
 use anyhow::Result;
 use bloomery::LayoutChoice::{self, Blocked, Classic};
 use bloomery::{LayerSpec, Spec};
@@ -28,7 +29,7 @@ impl Lines {
         Lines(names.iter().map(|name| Line { name: (*name).to_owned(), points: Vec::new() }).collect())
     }
 
-    /// Adds the first line that has the name; a line without a figure has no point there.
+    /// Adds the first line that has the name; a line without a measurement has no point there.
     fn add(&mut self, name: &str, x: f64, series: &Series) {
         if let Some(line) = self.0.iter_mut().find(|line| line.name == name) {
             line.points.push((x, series.spread()));
@@ -118,7 +119,7 @@ pub fn size(bench: &mut Bench) -> Result<()> {
                 }));
             }
             if server.knows("BF.BULKTEST")? {
-                // Their width is another, so none of them is in the filter.
+                // They have another width, so the filter contains none of them.
                 sides.push(Side::new(format!("BULKTEST {layout}, absent"), move |round| {
                     let numbers = numbers(Mix::Half, round, 2 * many, added);
                     items::bulk_commands("BF.BULKTEST", "filter", &numbers, (64 << 10) / BULK_WIDTH)
@@ -173,7 +174,7 @@ pub fn probes(bench: &mut Bench) -> Result<()> {
         for exponent in 1..=16 {
             let spec = fixed(capacity, 0.5f64.powi(exponent), choice);
             let k = probes_of(&spec)?;
-            // Blocks take fewer probes than the ideal: several rates may share one.
+            // Blocks use fewer probes than the ideal: several rates may share a number of probes.
             if k == last {
                 continue;
             }

@@ -1,11 +1,12 @@
 //! Windows: a test asks every generation.
 
 use super::commands::{GROUP, numbers, plausible};
+use crate::bench::Bench;
 use crate::filters;
 use crate::items::{self, Mix, WIDTH};
 use crate::measure::{Side, alternate};
 use crate::server::SERVER_CORE;
-use crate::{Bench, table};
+use crate::table;
 use anyhow::Result;
 use bloomery::{Bloom, Spec};
 

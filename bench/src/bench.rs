@@ -1,0 +1,43 @@
+//! What every scenario gets: a server to start, the sizes of the run, and the report.
+
+use crate::report::Report;
+use crate::server::Launch;
+use std::path::PathBuf;
+
+/// Sizes of a run.
+#[derive(Clone, Copy)]
+pub struct Scale {
+    /// Items of the filter that is called "10 M".
+    pub items: u64,
+    /// Commands of one item in a round.
+    pub singles: u64,
+    /// Items in a round of commands of 1000.
+    pub many: u64,
+    /// Items in a round of bulk tests.
+    pub bulk: u64,
+    /// Bytes of the filter that is called "1 GiB".
+    pub large: u64,
+}
+
+impl Scale {
+    /// What the scoreboard's numbers come from.
+    pub const FULL: Scale =
+        Scale { items: 10_000_000, singles: 200_000, many: 500_000, bulk: 4_000_000, large: 1 << 30 };
+    /// Enough to see that everything works.
+    pub const QUICK: Scale =
+        Scale { items: 200_000, singles: 5_000, many: 10_000, bulk: 100_000, large: 16 << 20 };
+}
+
+/// What every scenario gets.
+pub struct Bench {
+    /// Starts the servers.
+    pub launch: Launch,
+    /// Rounds that count.
+    pub rounds: u64,
+    /// How large filters and rounds are.
+    pub scale: Scale,
+    /// Folder for the plots.
+    pub plots: PathBuf,
+    /// What has been measured so far.
+    pub report: Report,
+}

@@ -1,0 +1,194 @@
+"""The stages of scripts/test, and what runs them: in this order, two at a time, as far as they needn't wait."""
+
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+LOGS = Path(".cache/log")
+AT_A_TIME = 2
+PYTEST = ".cache/venv/bin/python -m pytest -n 2"
+SERVERS = ("fetch", "module", "program")
+
+
+@dataclass
+class Stage:
+    """A command for bash. It waits for the stages that it needs, and for others with the same lock."""
+
+    name: str
+    command: str
+    needs: tuple = ()
+    lock: str = ""  # what cargo locks, a target folder and profile; or "clock", where two would slow each other down
+    quick: str | bool = False  # with --quick: this command, the same one, or none
+    background: bool = False  # waits for the network more than for a core, so it isn't counted among the two
+
+
+# What is compiled with the same features and profile is compiled once: the library without features serves its tests,
+# the program and the program's tests. Release builds, and the models, have folders that they alone lock.
+STAGES = [
+    Stage(
+        "fetch",
+        "source scripts/lib.sh; need_python; need_node; scripts/servers {all}; scripts/prometheus",
+        quick=True,
+        background=True,
+    ),
+    Stage("format", "cargo fmt --all --check && cargo fmt --all --check --manifest-path bench/Cargo.toml", quick=True),
+    Stage("layers", "scripts/layers", quick=True),
+    Stage("seeded bugs apply", "scripts/seeded-bugs --check"),
+    Stage("module", "cargo build --release --locked", lock="release", quick=True),
+    Stage("program", "cargo build --package bloomery-cli --locked", lock="debug", quick=True),
+    Stage("clippy", "cargo clippy --workspace --all-targets --locked -- -D warnings", lock="debug", quick=True),
+    Stage(
+        "tests",
+        "cargo test --workspace --no-default-features --locked",
+        lock="debug",
+        quick="cargo test --workspace --no-default-features --locked -- --skip error_rate:: --skip alloc_fail::",
+    ),
+    Stage("loom", "scripts/loom", lock="loom"),
+    Stage("offline", f"{PYTEST} tests/offline", needs=("fetch",)),
+    Stage(
+        "servers",
+        f"{PYTEST} tests/server",
+        needs=SERVERS,
+        lock="clock",
+        quick=f"{PYTEST} tests/server -m quick --server redis-8.0",
+    ),
+    # With the module, its allocator serves the tests. The rest of them shows nothing that it hasn't shown without.
+    Stage("tests with module", "cargo test --locked --lib --test commands", lock="debug"),
+    Stage("clippy library", "cargo clippy --no-default-features --lib --locked -- -D warnings", lock="debug"),
+    Stage("rustdoc", "RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --no-default-features --locked", lock="debug"),
+    Stage("dependencies", "scripts/deny"),
+    # The long suites of docs/RELIABILITY.md, for some seconds each.
+    *(
+        Stage(suite.split()[0], f"scripts/suite {suite}", needs=SERVERS, lock="clock")
+        for suite in (
+            "corrupt --count 500",
+            "chunks --count 500",
+            "kill9 --count 5",
+            "restart --count 4 --cuts 6",
+            "replica --count 2000",
+            "rebuild --count 20",
+            "fullsync --count 5 --megabytes 40",
+            "cluster --count 50",
+            "soak --count 1",
+            "memory --count 64",
+            "load --count 300000",
+            "valgrind --count 20",
+        )
+    ),
+]
+
+
+def chosen(arguments):
+    """The stages to run: those that are named, or all, and what they need."""
+    wanted = {argument for argument in arguments if not argument.startswith("--")}
+    if unknown := wanted - {stage.name for stage in STAGES}:
+        sys.exit(f"scripts/test: there is no stage {', '.join(sorted(unknown))}; --list prints them")
+    wanted = wanted or {stage.name for stage in STAGES if stage.quick or "--quick" not in arguments}
+    for stage in reversed(STAGES):  # those that a stage needs are before it
+        if stage.name in wanted:
+            wanted |= set(stage.needs)
+    return [stage for stage in STAGES if stage.name in wanted]
+
+
+def command_of(stage, arguments):
+    command = stage.quick if "--quick" in arguments and isinstance(stage.quick, str) else stage.command
+    return command.replace(" {all}", " --all" if "--all" in arguments else "")
+
+
+def tests_in(log):
+    """What cargo and pytest say: passed, failed, skipped. `test result: ok. 12 passed; 0 failed; 1 ignored; …` and
+    `==== 12 passed, 1 skipped in 3s ====`."""
+    counts = [0, 0, 0]
+    for line in re.findall(r"^(?:test result: .*|=+ .* in [0-9.]+s.* =+)$", log, re.M):
+        for number, what in re.findall(r"(\d+) (passed|failed|error|skipped|ignored)", line):
+            counts[{"passed": 0, "failed": 1, "error": 1}.get(what, 2)] += int(number)
+    return counts
+
+
+class Run:
+    def __init__(self, stages, arguments):
+        self.waiting = list(stages)
+        self.running = []
+        self.verdicts = {}
+        self.summary = []
+        self.totals = [0, 0, 0]
+        self.arguments = arguments
+        self.changed = threading.Condition()
+
+    def run(self):
+        with self.changed:
+            while self.waiting or self.running:
+                for stage in list(self.waiting):
+                    if lacks := [name for name in stage.needs if self.verdicts.get(name) == "FAILED"]:
+                        self.waiting.remove(stage)
+                        self.finish(stage, "FAILED", f"not run, as {lacks[0]} failed", [0, 1, 0])
+                    elif self.may_start(stage):
+                        self.waiting.remove(stage)
+                        self.running.append(stage)
+                        threading.Thread(target=self.execute, args=[stage], daemon=True).start()
+                if self.running:
+                    self.changed.wait()
+
+    def may_start(self, stage):
+        busy = sum(not other.background for other in self.running)
+        return (
+            all(self.verdicts.get(name) for name in stage.needs)
+            and not (stage.lock and any(other.lock == stage.lock for other in self.running))
+            and (stage.background or busy < AT_A_TIME)
+        )
+
+    def execute(self, stage):
+        command = command_of(stage, self.arguments)
+        log = LOGS / f"test-{stage.name.replace(' ', '-')}.log"
+        started = time.monotonic()
+        print(f"---- {stage.name}: {command}", flush=True)
+        with log.open("w") as output:
+            words = ["bash", "-o", "pipefail", "-c", command]
+            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+            _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        took = f"{time.monotonic() - started:5.0f} s, of processors {used.ru_utime + used.ru_stime:5.0f} s"
+        said = log.read_text(errors="replace")
+        counts = tests_in(said)
+        verdict = "FAILED" if status else "passed"
+        if status:
+            counts[1] = counts[1] or 1  # it didn't even get to its tests
+        elif not any(counts):
+            counts[0] = 1
+        with self.changed:
+            if status:
+                print(said, end="" if said.endswith("\n") else "\n")
+            self.running.remove(stage)
+            self.finish(stage, verdict, took, counts)
+            self.changed.notify()
+
+    def finish(self, stage, verdict, took, counts):
+        self.verdicts[stage.name] = verdict
+        self.totals = [total + count for total, count in zip(self.totals, counts)]
+        self.summary.append(f"{verdict:7} {stage.name:18} {took}")
+        print(f"==== {self.summary[-1]}", flush=True)
+
+
+def main(arguments):
+    stages = chosen(arguments)
+    if "--list" in arguments:
+        for stage in stages:
+            print(f"{stage.name:18} {command_of(stage, arguments)}")
+        return 0
+    LOGS.mkdir(parents=True, exist_ok=True)
+    started = time.monotonic()
+    run = Run(stages, arguments)
+    run.run()
+    print("\n==== summary", *run.summary, sep="\n")
+    print(f"took {time.monotonic() - started:.0f} s")
+    print("{} passed, {} failed, {} skipped".format(*run.totals))
+    return int(run.totals[1] > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
