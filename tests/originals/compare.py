@@ -16,9 +16,7 @@ import itertools
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
-
-from servers import Server, matrix  # noqa: E402
+from kit.servers import Server, matrix
 
 BATCH = 1000
 COMMANDS = {"?": "BF.MEXISTS", "+": "BF.MADD"}
