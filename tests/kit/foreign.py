@@ -1,7 +1,7 @@
 """Other systems' filters, made and read without a line of the module's code: a second opinion on what moves in.
 
 Three parts. RDB values: DUMP payloads and RDB files taken apart into a module's fields, and put together. Where each
-system sets its bits; the hashes are those of the reader in tests/format. Models: a chain of links that grows as
+system sets its bits; the hashes are those of wire_format.py. Models: a chain of links that grows as
 RedisBloom's and valkey-bloom's do, and the files of those that do not grow. The models answer for the originals where
 no recording of one does.
 """

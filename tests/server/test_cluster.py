@@ -1,7 +1,7 @@
 """Filters in a cluster, and between servers: what moves with a slot and what does not, what is refused, and how a
 filter that is too large for one string, or for one node, is handled. The examples of docs/CLUSTER.md.
 
-`scripts/cluster` does the moving under traffic, with filters of every kind, and the failovers.
+`scripts/suite cluster` does the moving under traffic, with filters of every kind, and the failovers.
 """
 
 import ast

@@ -225,10 +225,14 @@ def test_tests_that_security_rests_on_exist():
     tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("*") if path.suffix in (".rs", ".py"))
     for named, planted in rows:
         for name in re.findall(r"`([^`]+)`", named):
-            file = ROOT / name if "/" in name else ROOT / "tests" / "server" / name
+            script, _, suite = name.partition(" ")
+            file = ROOT / script if "/" in script else ROOT / "tests" / "server" / script
             assert file.exists() or f" {name}(" in tests, f"there is no {name}"
-        for number in planted.split(", "):
-            assert list((ROOT / "tests" / "drill").glob(f"{number}*.patch")), f"there is no planted bug {number}"
+            assert not suite or (ROOT / "tests" / "suites" / f"{suite}.py").exists(), f"there is no {name}"
+        bugs = re.findall(r"`([^`]+)`", planted)
+        assert bugs, planted
+        for bug in bugs:
+            assert (ROOT / "tests" / "seeded-bugs" / f"{bug}.patch").exists(), f"there is no planted bug {bug}"
 
 
 # ---- the library ----------------------------------------------------------------------------------------------------

@@ -23,6 +23,12 @@ DASHBOARD = OPS / "grafana" / "bloomery.json"
 ALERTS = OPS / "prometheus" / "alerts.yml"
 
 
+@pytest.fixture
+def server(new_server):
+    """One of its own for each test: they stop it, and give it users."""
+    return new_server()
+
+
 def address(server) -> str:
     return f"127.0.0.1:{server.port}"
 

@@ -1,7 +1,7 @@
 """Bytes that no server wrote, one by one: heads that promise more than they bring, values at their edges.
 
 Each was found, or looked for, once. The thousands that are drawn at random, and all that is done with what loads, are
-those of scripts/corrupt.
+those of `scripts/suite corrupt`.
 """
 
 import re

@@ -4,7 +4,7 @@ Each sequence begins on an empty server and follows from its own seed: the comma
 transactions and through scripts, and the configuration they run under. It ends with all that can be seen of every key.
 RESP2 and RESP3 take turns. As many sequences as BLOOMERY_SEQUENCES says run on each server:
 
-    BLOOMERY_SEQUENCES=20000 .cache/venv/bin/python -m pytest tests/integration/test_model.py
+    BLOOMERY_SEQUENCES=20000 .cache/venv/bin/python -m pytest tests/server/test_model.py
 
 A failure prints the seed and the commands so far; BLOOMERY_SEED=seed replays that sequence alone. Only the hash seeds
 of cuckoo filters that were made without one are others another time: a failure prints them, too.
