@@ -8,6 +8,8 @@ import redis
 
 from kit.commands import COMMANDS, Command
 
+pytestmark = pytest.mark.every_server("flags, keys, categories and permissions of commands are checked by the server")
+
 # All of their arguments are keys. Who changes the first of them needs to read the others.
 SEVERAL = ["BF.MERGE", "BF.INTERSECT", "BF.EQUAL"]
 # An import of each kind that has sources, from {1} into {0}.

@@ -10,6 +10,8 @@ from kit.appendonly import Effects
 from kit.filters import KINDS, Grower, differences, make_all, members, snapshot, snapshots
 from kit.servers import wait_for
 
+EVERY_SERVER = pytest.mark.every_server("the server replicates, watches keys, routes by slot and knows users")
+
 BLOOM = [kind for kind in KINDS if kind.family == "BF" and kind.name not in ("several-chunks", "window-every")]
 GIB = 1 << 30
 
@@ -25,6 +27,7 @@ def alike(client, kind, count=3):
     return keys
 
 
+@EVERY_SERVER
 def test_replicas_and_the_append_only_file_come_to_the_same(new_server):
     primary = new_server(config={"appendonly": "yes", "appendfsync": "always", "auto-aof-rewrite-percentage": 0})
     replica = primary.replica(module_args=["MAX_FILTER_BYTES", "1"])
@@ -86,6 +89,7 @@ def test_a_window_rotates_first(new_server):
         assert client.execute_command("BF.AGE", "a", "x") == client.execute_command("BF.AGE", "b", "x") >= 1
 
 
+@EVERY_SERVER
 def test_transactions_that_watch_and_listeners_are_told(new_server):
     server = new_server(config={"notify-keyspace-events": "Kd"})
     with server.client() as client, server.client() as watcher:
@@ -128,6 +132,7 @@ def test_replies(server):
 # ---- keys -----------------------------------------------------------------------------------------------------------
 
 
+@EVERY_SERVER
 def test_every_key_is_declared(server):
     # In one word: redis-py takes the replies of "COMMAND" for something else.
     with server.client(decode_responses=True) as client:
@@ -141,6 +146,7 @@ def test_every_key_is_declared(server):
             assert found == [list(pair) for pair in zip(words[1:], flags, strict=True)]
 
 
+@EVERY_SERVER
 def test_keys_of_different_slots_are_refused(new_server):
     server = new_server(config={"cluster-enabled": "yes"})
     with server.client() as client:
@@ -157,6 +163,7 @@ def test_keys_of_different_slots_are_refused(new_server):
         assert client.execute_command("BF.EQUAL", "{s}a", "{s}b") == 1
 
 
+@EVERY_SERVER
 def test_who_merges_needs_to_write_the_one_and_read_the_others(server):
     with server.client(decode_responses=True) as client:
         client.execute_command("ACL", "SETUSER", "merger", "on", "nopass", "+@all", "%W~d", "%R~a", "%R~b")

@@ -5,6 +5,7 @@ client is blocked, the main thread serves the others, and the answer is right wh
 """
 
 import contextlib
+import functools
 import os
 import random
 import re
@@ -21,7 +22,9 @@ import redis
 from kit.appendonly import Effects
 from kit.clients import Pings, refusal
 from kit.filters import KINDS
-from kit.servers import ROOT, option, wait_for
+from kit.servers import ROOT, Server, option, wait_for
+
+EVERY_SERVER = pytest.mark.every_server("the server blocks the client, and owns the argument that a worker reads")
 
 WIDTH = 8
 OFFLOADED = 16_384  # the default of offload-min-items
@@ -105,6 +108,7 @@ def test_shards_are_added_to_by_several_threads(server, threads):
 # ---- what the server is told ----------------------------------------------------------------------------------------
 
 
+@EVERY_SERVER
 def test_what_the_commands_are(server):
     with server.client(decode_responses=True) as client:
         for words in (["BF.BULKADD", "seen", "FIXED", "3", "ada"], ["BF.BULKTEST", "seen", "PREFIXED", "", "COUNT"]):
@@ -122,6 +126,7 @@ def test_what_the_commands_are(server):
             client.acl_deluser("reader")
 
 
+@EVERY_SERVER
 def test_events_and_effects(new_server):
     server = new_server(config={"appendonly": "yes", "appendfsync": "always", "notify-keyspace-events": "Ed"})
     effects = Effects(server)
@@ -149,6 +154,7 @@ def test_events_and_effects(new_server):
         assert seen == [b"bf.reserve", b"bf.add", b"bf.reserve", b"bf.add", b"done"]
 
 
+@EVERY_SERVER
 def test_replicas_and_the_append_only_file(new_server):
     """Whoever adds with how many threads: equal."""
     primary = new_server(config={"appendonly": "yes"}, module_args=["THREADS", "3"])
@@ -195,6 +201,7 @@ def filled(server):
     return server
 
 
+@EVERY_SERVER
 def test_in_transactions_and_scripts(filled):
     blob = fixed(range(SOME - 5, 2 * SOME - 5))
     with filled.client() as client:
@@ -213,6 +220,7 @@ def test_in_transactions_and_scripts(filled):
         assert SOME - 999 < client.eval(script, 1, "seen", blob) <= SOME
 
 
+@EVERY_SERVER
 def test_a_pipeline_is_in_order(filled):
     """Whatever stands behind a command that waits waits too."""
     blob, new = fixed(range(SOME)), fixed(range(SOME, SOME + 3))
@@ -244,6 +252,7 @@ def conversation(server, *commands) -> redis.Connection:
     return connection
 
 
+@EVERY_SERVER
 def test_replies_that_nobody_wants(filled):
     """A client that waits has no reply either if it has switched replies off, and stays in step."""
     test = ("BF.BULKTEST", "seen", "FIXED", WIDTH, fixed(range(SOME)), "COUNT")
@@ -256,6 +265,7 @@ def test_replies_that_nobody_wants(filled):
     connection.disconnect()
 
 
+@EVERY_SERVER
 def test_monitor_shows_it_once(filled):
     monitor = conversation(filled, ("MONITOR",))
     assert monitor.read_response() == b"OK"
@@ -269,6 +279,7 @@ def test_monitor_shows_it_once(filled):
     monitor.disconnect()
 
 
+@EVERY_SERVER
 def test_the_time_that_a_client_waited_counts(filled):
     with filled.client(decode_responses=True) as client:
         client.config_resetstat()
@@ -292,9 +303,17 @@ def big(new_server):
     """A server whose filter `seen` has a million items, with probes enough that a test of all takes a while."""
     server = new_server(module_args=["THREADS", "1"], config={"save": ["3600", "1000000000"]})
     with server.client() as client:
+        restore(client, server.spec)
+    return server
+
+
+@functools.cache
+def a_million(spec) -> bytes:
+    """The filter's DUMP: making it takes twenty times as long as restoring it."""
+    with Server(spec) as server, server.client() as client:
         client.execute_command("BF.RESERVE", "seen", 1e-9, MILLION, "LAYOUT", "CLASSIC", "NONSCALING")
         client.execute_command("BF.BULKADD", "seen", "FIXED", WIDTH, BLOB)
-    return server
+        return client.dump("seen")
 
 
 class Waiting:
@@ -328,11 +347,10 @@ class Waiting:
             self.connection.disconnect()
 
 
-def restore(client) -> None:
-    """The filter, and all keys but it."""
+def restore(client, spec) -> None:
+    """The filter, and no other key."""
     client.flushdb()
-    client.execute_command("BF.RESERVE", "seen", 1e-9, MILLION, "LAYOUT", "CLASSIC", "NONSCALING")
-    client.execute_command("BF.BULKADD", "seen", "FIXED", WIDTH, BLOB)
+    client.restore("seen", 0, a_million(spec))
 
 
 def add(client, waiting):
@@ -397,6 +415,7 @@ HARMLESS = ("ADD", "CLIENT UNBLOCK", "BGSAVE", "CONFIG SET threads", *FATAL)
 
 
 @pytest.mark.parametrize("what", DISTURBANCES)
+@EVERY_SERVER
 def test_while_a_client_waits(big, what):
     """The answer is as of the time of the command. Whoever is killed has none. Nothing is left behind."""
     blocked, closed = 0, 0
@@ -411,17 +430,18 @@ def test_while_a_client_waits(big, what):
             closed += reply is None
             assert reply == MILLION or (reply is None and what in FATAL)
             if what not in HARMLESS:
-                restore(client)
+                restore(client, big.spec)
         assert blocked > 0, "no client waited: this showed nothing"
         assert closed > 0 or what not in FATAL
         client.execute_command("FLUSHALL", "SYNC")
-        restore(client)
+        restore(client, big.spec)
         # Neither the blobs, of 8 MB each, nor the filters.
         wait_for(lambda: client.info("memory")["used_memory"] < before + (2 << 20), "the memory to come back")
         assert client.info("clients")["blocked_clients"] == 0
         assert client.execute_command("BF.BULKTEST", "seen", "FIXED", WIDTH, BLOB, "COUNT") == MILLION
 
 
+@EVERY_SERVER
 def test_others_are_served(big):
     """While one waits, with a PING now and then; and those that wait at the same time have an answer each."""
     with big.client() as client, Pings(big) as pings:
@@ -473,13 +493,14 @@ __attribute__((destructor)) static void count(void) {
 
 
 @pytest.mark.parametrize("how", ["SHUTDOWN NOSAVE", "SHUTDOWN SAVE", "SIGTERM"])
+@EVERY_SERVER
 def test_shutdown(new_server, tmp_path, how):
     """The workers end first; then the process exits by itself, with status 0."""
     for round in range(3):
         threads = str(1 + 7 * (round % 2))
         server = new_server(module_args=["THREADS", threads], env=preloaded(tmp_path, COUNTS))
         with server.client() as client:
-            restore(client)
+            restore(client, server.spec)
             waiting = [Waiting(server) for _ in range(1 + 2 * round)]
             wait_for(lambda: workers(server), "workers")  # noqa: B023
             time.sleep(random.uniform(0, 0.03))
@@ -502,6 +523,7 @@ def workers(server) -> list[str]:
     return [name for name in names if re.fullmatch(r"bloomery-\d+", name)]
 
 
+@EVERY_SERVER
 def test_threads_come_at_first_use_and_go(new_server):
     server = new_server(module_args=["THREADS", "3"])
     threads = option(server.spec, "threads")
@@ -536,6 +558,7 @@ def test_from_how_many_items_on_a_client_waits(new_server):
 
 
 @pytest.mark.parametrize("io_threads", [1, 3])
+@EVERY_SERVER
 def test_many_clients_at_once(new_server, io_threads):
     """Pipelines of commands that wait and that do not, each answered for itself."""
     config = {"io-threads": io_threads}
@@ -579,6 +602,7 @@ def test_many_clients_at_once(new_server, io_threads):
     assert not wrong
 
 
+@EVERY_SERVER
 def test_clients_that_hang_up(filled):
     """Without waiting for the reply, and in the middle of a blob."""
     test = ("BF.BULKTEST", "seen", "FIXED", WIDTH, fixed(range(SOME)), "COUNT")
@@ -613,6 +637,7 @@ void *realloc(void *from, size_t size) {
 """
 
 
+@EVERY_SERVER
 def test_the_bytes_that_a_worker_reads_stay_where_they_are(new_server, tmp_path):
     """A server gives back what is left over of an argument that a module keeps, by reallocating it, when the command
     has returned and a worker has begun to read. The buffer of a client that has sent much has much left over."""

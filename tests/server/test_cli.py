@@ -19,6 +19,8 @@ import redis
 
 from kit.program import DONE, INTERRUPTED, MISSING, NO, PROGRAM, SERVER, USAGE, as_json, command, run
 
+EVERY_SERVER = pytest.mark.every_server("the server writes the files and payloads that the program reads")
+
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason=MISSING)
 
 
@@ -386,6 +388,7 @@ REDISBLOOM_HEAD = (
 )
 
 
+@EVERY_SERVER
 def test_redisblooms_filters_travel(server, port, tmp_path):
     path = tmp_path / "moved.bloom"
     server.command("BF.LOADCHUNK", "moved", 1, REDISBLOOM_HEAD)
@@ -448,6 +451,7 @@ def fill_with_everything(server):
         return client.info("keyspace")
 
 
+@EVERY_SERVER
 def test_inspect_reads_whatever_this_server_saves(server, tmp_path):
     keyspace = fill_with_everything(server)
     path = server.directory / "dump.rdb"
@@ -477,6 +481,7 @@ def test_inspect_reads_whatever_this_server_saves(server, tmp_path):
         run("inspect", damaged, status=NO)
 
 
+@EVERY_SERVER
 def test_inspect_reads_a_dump(server, port, tmp_path):
     server.command("BF.MADD", "users", *range(90))
     path = tmp_path / "users.dump"

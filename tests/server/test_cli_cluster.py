@@ -9,6 +9,8 @@ from kit.clusters import Cluster
 from kit.program import DONE, MISSING, PROGRAM, SERVER, as_json, run
 from kit.servers import free_port
 
+EVERY_SERVER = pytest.mark.every_server("the server describes the cluster")
+
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason=MISSING)
 
 NAMES = ["users", "{tag}:users", "orders", "carts", "seen", "stock"]
@@ -29,6 +31,7 @@ def of_cluster(cluster):
     cluster.check()
 
 
+@EVERY_SERVER
 def test_all_nodes_of_a_cluster(cluster, of_cluster, tmp_path):
     items = [f"user:{number}" for number in range(3000)]
     lines = tmp_path / "items.txt"

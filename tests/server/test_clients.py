@@ -7,6 +7,8 @@ import pytest
 import redis
 import valkey
 
+pytestmark = pytest.mark.every_server("clients talk to the server, which converts the module's replies")
+
 CLIENTS = {"redis-py": redis.Redis, "valkey-py": valkey.Valkey}
 
 

@@ -25,6 +25,8 @@ from kit.filters import KINDS, Grower, load_pieces, make_all, pairs, pieces
 from kit.servers import MODULE, ROOT, Server, free_port, option, redis_cli, wait_for
 from kit.traffic import Traffic
 
+pytestmark = pytest.mark.every_server("the server routes commands, migrates slots and judges keys")
+
 GUIDE = ROOT / "docs" / "CLUSTER.md"
 
 

@@ -12,6 +12,8 @@ from kit.documents import COMMANDS, COMPATIBILITY, CONFIGURATION, README, WITH_E
 from kit.servers import ROOT
 from kit.transcript import Exchange
 
+EVERY_SERVER = pytest.mark.every_server("the server gives options their names")
+
 
 @pytest.mark.parametrize(
     "example",
@@ -136,6 +138,7 @@ def known_options(server):
     return known, PREFIXED if any("." in name for name in known) else OWN_NAMES
 
 
+@EVERY_SERVER
 def test_every_option_is_in_the_example_configuration(server):
     known, names = known_options(server)
     assert options(names) == known
@@ -152,6 +155,7 @@ def another_value(name):
     return "8"
 
 
+@EVERY_SERVER
 def test_every_option_is_a_load_argument(new_server):
     """In capitals, as the example configuration says, and by its names in CONFIG, on whichever server."""
     known, _ = known_options(new_server())
@@ -163,6 +167,7 @@ def test_every_option_is_a_load_argument(new_server):
         assert known_options(server)[0] == {name: another_value(name) for name in known}
 
 
+@EVERY_SERVER
 def test_the_example_configuration_is_accepted_whole(new_server):
     """All of its settings, those behind a # included, with the names of the options that this server knows."""
     probe = new_server()

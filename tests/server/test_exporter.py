@@ -18,6 +18,8 @@ from kit.monitoring import OPS, Exporter, Prometheus, one, promtool
 from kit.program import PROGRAM
 from kit.servers import ROOT, Server, free_port, wait_for
 
+EVERY_SERVER = pytest.mark.every_server("the program reads what the server says of itself and of the module")
+
 DOCUMENT = ROOT / "docs" / "MONITORING.md"
 DASHBOARD = OPS / "grafana" / "bloomery.json"
 ALERTS = OPS / "prometheus" / "alerts.yml"
@@ -68,6 +70,7 @@ FIELDS = {
 }
 
 
+@EVERY_SERVER
 def test_every_filter_has_the_figures_of_its_info(server):
     with server.client() as client:
         keys = make_all(client)
@@ -304,6 +307,7 @@ def become(server, words) -> list:
     return ["--user", words[0], "--password", next(word[1:] for word in words if word.startswith(">"))]
 
 
+@EVERY_SERVER
 def test_the_documented_user_may_do_all_it_needs_and_nothing_it_does_not(server):
     (words, _) = users()
     try:

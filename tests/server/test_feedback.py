@@ -8,6 +8,8 @@ import pytest
 
 from kit.filters import pairs
 
+EVERY_SERVER = pytest.mark.every_server("the server replicates and restarts")
+
 SPANS = (b"Minute", b"Hour", b"Life")
 MILLION = 1_000_000
 
@@ -23,6 +25,7 @@ def numbers(first: int, count: int) -> bytes:
     return array("Q", range(first, first + count)).tobytes()
 
 
+@EVERY_SERVER
 def test_a_replica_counts_its_own_tests_and_takes_reports_on_them(new_server):
     primary = new_server()
     replica = primary.replica()
@@ -57,6 +60,7 @@ def test_a_report_is_no_change_of_the_key(server):
         assert client.info("persistence")["rdb_changes_since_last_save"] == dirty
 
 
+@EVERY_SERVER
 def test_counts_begin_anew_with_a_restart_and_a_copy(new_server):
     server = new_server()
     with server.client() as client:

@@ -37,6 +37,9 @@ from kit.payload import PREFIX as CHUNK_PREFIX
 from kit.payload import Payload
 from kit.servers import MODULE, ServerFailed, option, wait_for
 
+LOADED_BY_EVERY_SERVER = pytest.mark.every_server("the server loads modules and passes their arguments")
+EVERY_SERVER = pytest.mark.every_server("the server says what happened to keys, clients and databases")
+
 # A module that does nothing but take a name, and a command.
 OTHER = """
 int nothing(void *ctx, void **argv, int argc) { return 0; }
@@ -78,6 +81,7 @@ def refused(server, path, *arguments) -> str:
     return lines[0].split("bloomery: ")[1]
 
 
+@LOADED_BY_EVERY_SERVER
 def test_arguments(new_server):
     server = new_server(
         module_args=["ERROR_RATE", "0.125", "initial_size", "7", "EXPANSION_FACTOR", "3", "MAX_FILTER_BYTES", "1mb"]
@@ -105,6 +109,7 @@ def test_arguments(new_server):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
+@LOADED_BY_EVERY_SERVER
 def test_bad_arguments(new_server, arguments, why):
     """By MODULE LOAD, which leaves the server as it was: the right arguments load it afterwards."""
     server = new_server(module=None)
@@ -113,11 +118,13 @@ def test_bad_arguments(new_server, arguments, why):
     assert server.command("BF.ADD", "key", "item") == 1
 
 
+@LOADED_BY_EVERY_SERVER
 def test_bad_arguments_at_start(new_server):
     with pytest.raises(ServerFailed, match="bloomery: not loaded: Unrecognized option NOPE"):
         new_server(module_args=["NOPE", "1"])
 
 
+@LOADED_BY_EVERY_SERVER
 def test_another_prefix(new_server):
     server = new_server(module_args=["PREFIX", "Sieve", "INITIAL_SIZE", "9"])
     with server.client() as client:
@@ -129,6 +136,7 @@ def test_another_prefix(new_server):
         assert b"sieve" in [module[b"name"] for module in client.module_list()]
 
 
+@LOADED_BY_EVERY_SERVER
 def test_another_prefix_is_kept_by_replicas_and_files(new_server):
     """What is written uses the names that it is registered under."""
     primary = new_server(module_args=["PREFIX", "sieve"], config={"appendonly": "yes", "aof-use-rdb-preamble": "no"})
@@ -146,6 +154,7 @@ def test_another_prefix_is_kept_by_replicas_and_files(new_server):
     assert primary.command("DEBUG", "DIGEST-VALUE", "key", "window") == digest
 
 
+@LOADED_BY_EVERY_SERVER
 def test_a_name_that_is_taken(new_server, other_module):
     server = new_server(module=None)
     assert load(server, other_module("bf", "other.command")) == b"OK"
@@ -155,6 +164,7 @@ def test_a_name_that_is_taken(new_server, other_module):
     assert server.command("BLOOM.ADD", "key", "item") == 1
 
 
+@LOADED_BY_EVERY_SERVER
 def test_a_command_that_is_taken(new_server, other_module):
     server = new_server(module=None)
     assert load(server, other_module("other", "bf.madd")) == b"OK"
@@ -165,6 +175,7 @@ def test_a_command_that_is_taken(new_server, other_module):
     assert load(server, MODULE, "PREFIX", "bloom") == b"OK"
 
 
+@LOADED_BY_EVERY_SERVER
 def test_a_second_copy(new_server, tmp_path):
     """A copy of the file under another prefix would share the data type, so it does not load; the first lives on."""
     server = new_server()
@@ -177,6 +188,7 @@ def test_a_second_copy(new_server, tmp_path):
     assert server.command("BF.ADD", "key", "item") == 1
 
 
+@LOADED_BY_EVERY_SERVER
 def test_the_same_file_twice(new_server):
     server = new_server()
     line = refused(server, MODULE, "PREFIX", "second")
@@ -184,6 +196,7 @@ def test_the_same_file_twice(new_server):
     assert "twice" in line or "loaded already" in line
 
 
+@LOADED_BY_EVERY_SERVER
 def test_every_command_is_described(server):
     """For COMMAND DOCS, for clients that complete, and for proxies that route: no command was forgotten."""
     with server.client(3, decode_responses=True) as client:
@@ -217,16 +230,19 @@ def cluster(new_server):
         yield client
 
 
+@LOADED_BY_EVERY_SERVER
 def test_keys_in_the_same_slot(cluster):
     assert cluster.execute_command("BF.RESERVE", "{a}twin", 0.01, 100, "LIKE", "{a}model") == b"OK"
 
 
+@LOADED_BY_EVERY_SERVER
 def test_keys_in_different_slots(cluster):
     with pytest.raises(redis.ResponseError, match="hash to the same slot"):
         cluster.execute_command("BF.RESERVE", "{b}twin", 0.01, 100, "LIKE", "{a}model")
     assert cluster.exists("{b}twin") == 0
 
 
+@LOADED_BY_EVERY_SERVER
 def test_it_does_not_unload(new_server):
     """The server refuses that for every module with a data type; a refusal must leave it in working order."""
     server = new_server()
@@ -246,6 +262,7 @@ BAD_CHUNK = {"BF": "received bad data: ", "CF": "Couldn't load chunk!: "}
 OTHER_FAMILY = {"BF": "CF", "CF": "BF"}
 
 
+@EVERY_SERVER
 def test_every_kind_in_pieces(server, new_server):
     """In every state, into another server: there is no key before the last piece, and then it is the same filter."""
     other = new_server()
@@ -531,6 +548,7 @@ def test_pieces_of_the_other_family(transfer):
 
 
 @pytest.mark.parametrize("creation", ["SET target x", "BF.ADD target x", "CF.ADD target x", "RESTORE", "RENAME"])
+@EVERY_SERVER
 def test_another_client_creates_the_key(transfer, server, creation):
     """Its key stays, and the load is refused."""
     client, prefix = transfer.client, transfer.prefix
@@ -554,6 +572,7 @@ def test_another_client_creates_the_key(transfer, server, creation):
 
 
 @pytest.mark.parametrize("command", ["DEL target", "UNLINK target", "SAVE", "SCRIPT FLUSH"])
+@EVERY_SERVER
 def test_commands_in_the_middle(transfer, command):
     """There is no key that they could delete or save: the load goes on."""
     transfer.load(0, 1)
@@ -563,6 +582,7 @@ def test_commands_in_the_middle(transfer, command):
 
 
 @pytest.mark.parametrize("command", ["FLUSHALL", "FLUSHALL ASYNC", "FLUSHDB", "DEBUG RELOAD"])
+@EVERY_SERVER
 def test_commands_that_empty_the_database(transfer, command):
     """What is on its way goes with the keys, and may begin anew."""
     transfer.load(0, 1)
@@ -571,6 +591,7 @@ def test_commands_that_empty_the_database(transfer, command):
     transfer.load_rest(0)
 
 
+@EVERY_SERVER
 def test_a_client_that_is_killed(transfer, server):
     """Another may go on, or begin anew."""
     for first in (2, 0):
@@ -591,6 +612,7 @@ def test_two_clients_load_the_same_key(transfer, server):
     transfer.load_rest(len(transfer.pieces) - 1)
 
 
+@EVERY_SERVER
 def test_databases_have_loads_of_their_own(transfer, server):
     with server.client(db=1) as other:
         transfer.load(0, 1)
@@ -602,6 +624,7 @@ def test_databases_have_loads_of_their_own(transfer, server):
     transfer.load_rest(2)
 
 
+@EVERY_SERVER
 def test_a_load_in_transactions(transfer, server):
     client, command = transfer.client, f"{transfer.prefix}.LOADCHUNK"
 
@@ -623,6 +646,7 @@ def test_a_load_in_transactions(transfer, server):
     transfer.load_rest(2)
 
 
+@EVERY_SERVER
 def test_a_load_in_a_script(transfer):
     script = """
         for piece = 1, #ARGV, 2 do redis.call(KEYS[2], KEYS[1], ARGV[piece], ARGV[piece + 1]) end
@@ -635,6 +659,7 @@ def test_a_load_in_a_script(transfer):
     assert differences({"": transfer.snapshot}, {"": snapshot(transfer.client, "target")}) == []
 
 
+@EVERY_SERVER
 def test_a_transaction_that_watches_is_aborted_by_the_last_piece(transfer, server):
     with server.client() as other, other.pipeline(transaction=True) as pipeline:
         for number in range(len(transfer.pieces)):

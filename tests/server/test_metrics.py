@@ -9,6 +9,8 @@ from kit.metrics import GAUGES, figures, gauges
 from kit.servers import wait_for
 from kit.workload import Workload
 
+EVERY_SERVER = pytest.mark.every_server("the server frees, loads and evicts filters")
+
 HAPPENED = {"pool_threads", "pool_forks", "pool_jobs", "offloaded_items", "payloads_refused", "panics"}
 GOZERO = ["BF.IMPORT", "{key}", "GOZERO", "{key}:bits", "BITS", "1024"]
 
@@ -40,6 +42,7 @@ def refused(client, *command) -> None:
         client.execute_command(*command)
 
 
+@EVERY_SERVER
 def test_the_fields(server, client):
     assert set(figures(client)) == GAUGES | HAPPENED
     assert set(figures(client, "bf_memory")) == {"cell_bytes", "freeing_bytes", "loads", "load_bytes"}
@@ -91,6 +94,7 @@ def test_cells_follow_growth_rotation_and_clearing(client):
 
 
 @pytest.mark.parametrize("way", ["DEL", "UNLINK", "FLUSHALL SYNC", "FLUSHALL ASYNC", "FLUSHDB", "expiry", "RESTORE", "SET"])
+@EVERY_SERVER
 def test_keys_gone_and_all_figures_are_zero(client, way):
     """Filters of every kind and in every state, a large one among them."""
     keys = make_all(client)
@@ -171,6 +175,7 @@ def test_other_refusals_change_no_figure(client):
         assert figures(client) == before, command
 
 
+@EVERY_SERVER
 def test_loads_that_wait_are_seen_until_they_are_flushed(server, client):
     client.execute_command("BF.RESERVE", "source", 0.01, 3_000_000)
     client.execute_command("BF.ADD", "source", "a")
@@ -196,6 +201,7 @@ def test_loads_that_wait_are_seen_until_they_are_flushed(server, client):
         must_become_zero(client)
 
 
+@EVERY_SERVER
 def test_after_a_restart_the_figures_are_those_of_before(new_server):
     server = new_server(config={"save": ["3600", "1"]})
     with server.client() as client:
@@ -209,6 +215,7 @@ def test_after_a_restart_the_figures_are_those_of_before(new_server):
         assert figures(client)["payloads_refused"] == 0
 
 
+@EVERY_SERVER
 def test_a_full_resync_leaves_no_figure_behind(new_server):
     primary = new_server()
     with primary.client() as client:

@@ -21,6 +21,8 @@ import redis
 
 from kit.servers import ROOT, Server, matrix, redis_cli, wait_for
 
+EVERY_SERVER = pytest.mark.every_server("the server judges payloads of others, and users")
+
 FIXTURES = ROOT / "tests" / "fixtures" / "redisbloom"
 RECORDED = json.loads((FIXTURES / "manifest.json").read_text())
 FOOTER = 10
@@ -160,6 +162,7 @@ def test_a_damaged_payload_keeps_a_wrong_checksum():
 
 
 @pytest.mark.parametrize("way", [[], ["--pieces-from", "0"]], ids=["whole", "in-pieces"])
+@EVERY_SERVER
 def test_every_filter_arrives_as_it_was(source, target, way):
     own = other_filters(source)
     assert len(own) == 8
@@ -195,6 +198,7 @@ def test_every_filter_arrives_as_it_was(source, target, way):
     assert writes(target) - before <= 2  # the probe that learns the target's version
 
 
+@EVERY_SERVER
 def test_there_and_back_again(source, target, new_server):
     """A filter of RedisBloom's that spent a while on another server goes home byte for byte, container included."""
     other_filters(source)
@@ -261,6 +265,7 @@ def test_a_dry_run_writes_nothing(source, target):
 # ---- the other ways of docs/MOVING.md -------------------------------------------------------------------------------
 
 
+@EVERY_SERVER
 def test_an_append_only_file_needs_no_common_version(source, new_server):
     """If it has no RDB part: its rewrite holds each filter as commands."""
     other_filters(source)
@@ -559,6 +564,7 @@ def test_passwords_come_by_the_url_or_the_environment_and_are_not_shown(source, 
     assert set(client.keys("*")) == {b"bf:empty", b"cf:default"}
 
 
+@EVERY_SERVER
 def test_users_need_few_permissions(source, target):
     """Those that docs/MOVING.md names, and without one of them it stops and says so."""
     reading = ["+ping", "+scan", "+type", "+exists", "+memory|usage", "+dump", "+pttl", "+time"]

@@ -55,6 +55,8 @@ from kit.payload import PREFIX as CHUNK_PREFIX
 from kit.payload import Payload, crc32c, seal_chunk
 from kit.servers import APPEND_ONLY, Server, ServerFailed, rewrite
 
+EVERY_SERVER = pytest.mark.every_server("the server saves, replicates, and owns the names of types")
+
 # ---- what they are afterwards ---------------------------------------------------------------------------------------
 
 
@@ -135,6 +137,7 @@ def dump_and_load(client, key):
 
 
 @pytest.mark.parametrize("way", [dump_and_restore, copy, dump_and_load], ids=lambda way: way.__name__)
+@EVERY_SERVER
 def test_to_another_key(moved, way):
     _, client, before = moved
     after = {}
@@ -145,6 +148,7 @@ def test_to_another_key(moved, way):
     must_be_equal(before, after)
 
 
+@EVERY_SERVER
 def test_rename(moved):
     _, client, before = moved
     after = {}
@@ -155,6 +159,7 @@ def test_rename(moved):
     must_be_equal(before, after)
 
 
+@EVERY_SERVER
 def test_reload(moved):
     _, client, before = moved
     assert client.execute_command("DEBUG", "RELOAD") == b"OK"
@@ -162,6 +167,7 @@ def test_reload(moved):
 
 
 @pytest.mark.parametrize("way", ["rdb", "aof", "aof rewritten as rdb", "aof rewritten as commands"])
+@EVERY_SERVER
 def test_restart(new_server, moved, way):
     _, _, before = moved
     server = new_server(config={} if way == "rdb" else APPEND_ONLY)
@@ -180,6 +186,7 @@ def test_restart(new_server, moved, way):
         must_be_equal(before, snapshots(client))
 
 
+@EVERY_SERVER
 def test_replicas(new_server, moved):
     """One that was there from the start, and one that came afterwards. Both go on equal when items are added."""
     _, _, before = moved
@@ -205,6 +212,7 @@ def test_replicas(new_server, moved):
                 must_be_equal(after, snapshots(other))
 
 
+@EVERY_SERVER
 def test_imports_are_replicated_as_filters(new_server):
     """Whatever is in the source on a replica, or is no longer."""
     names = ["go-zero", "bits-and-blooms/big-endian", "guava/1/LONG", "redisson/KRYO5", "valkey-bloom/scaled/BF.LOAD"]
@@ -225,6 +233,7 @@ def test_imports_are_replicated_as_filters(new_server):
 # ---- RedisBloom: files, payloads, pieces ----------------------------------------------------------------------------
 
 
+@EVERY_SERVER
 def test_a_file_of_redisbloom(spec, moved):
     """A dump.rdb of Redis 8 in the folder of a server. One that does not know its RDB version says so and is gone."""
     _, _, before = moved
@@ -246,6 +255,7 @@ def test_a_file_of_redisbloom(spec, moved):
         server.check()
 
 
+@EVERY_SERVER
 def test_payloads_of_redisbloom(moved):
     """As DUMP gave them, where the server takes their RDB version; else the server says that it does not."""
     _, client, before = moved
@@ -264,6 +274,7 @@ def test_payloads_of_redisbloom(moved):
     client.delete("there")
 
 
+@EVERY_SERVER
 def test_dump_gives_redisblooms_value_back(moved):
     """To the byte."""
     _, client, _ = moved
@@ -273,6 +284,7 @@ def test_dump_gives_redisblooms_value_back(moved):
         assert dump[:-10] == value
 
 
+@EVERY_SERVER
 def test_a_file_gives_redisblooms_values_back(new_server):
     """The way out: SAVE, and each value in the file is the original's, to the byte."""
     server = new_server()
@@ -619,6 +631,7 @@ def test_what_such_a_filter_does_not_do(server, name):
 
 
 @pytest.mark.parametrize("name", ["go-zero", "redisson/STRING", "guava/0/INT", "bits-and-blooms/big-endian"])
+@EVERY_SERVER
 def test_an_import_is_an_event(server, name):
     with server.configured({"notify-keyspace-events": "Ed"}), server.client() as client:
         with server.client() as listener, listener.pubsub() as events:
@@ -665,6 +678,7 @@ def other_module(tmp_path):
     return library
 
 
+@EVERY_SERVER
 def test_another_module_has_the_type(new_server, other_module, moved):
     """Then its values are that module's affair, and RedisBloom's pieces become keys of our own type."""
     _, _, before = moved
@@ -691,6 +705,7 @@ def test_another_module_has_the_type(new_server, other_module, moved):
         must_be_there()
 
 
+@EVERY_SERVER
 def test_another_module_comes_too_late(new_server, other_module):
     server = new_server()
     with server.client() as client:
@@ -700,6 +715,7 @@ def test_another_module_comes_too_late(new_server, other_module):
         assert client.execute_command("BF.EXISTS", "key", "user:0") == 1
 
 
+@EVERY_SERVER
 def test_twice_in_one_server_is_refused(new_server):
     """Our own type is what tells."""
     server = new_server()
@@ -1019,6 +1035,7 @@ def test_links_take_no_memory_that_did_not_come(bare):
 # ---- cluster --------------------------------------------------------------------------------------------------------
 
 
+@EVERY_SERVER
 def test_a_source_in_another_slot(new_server):
     server = new_server(config={"cluster-enabled": "yes"})
     with server.client() as client:

@@ -10,6 +10,8 @@ import pytest
 
 from kit.servers import ROOT
 
+pytestmark = pytest.mark.every_server("clients talk to the server, which converts the module's replies")
+
 PROGRAM = Path(__file__).parent / "node" / "node_redis.mjs"
 PACKAGES = ROOT / ".cache" / "node"
 

@@ -16,6 +16,8 @@ from kit.filters import make_all, members
 from kit.servers import option, wait_for
 from kit.workload import Workload
 
+EVERY_SERVER = pytest.mark.every_server("memory, eviction, events, transactions and the log are the server's")
+
 SLOW = 0.2  # seconds; what is done right takes a hundredth of it
 
 
@@ -52,6 +54,7 @@ def test_a_gigabyte_is_reserved_seen_and_freed_without_delay(server):
 
 
 @pytest.mark.parametrize("way", ["UNLINK", "FLUSHALL ASYNC", "BF.CLEAR", "BF.ROTATE", "expiry", "SET"])
+@EVERY_SERVER
 def test_freeing_holds_nobody_up(new_server, way):
     """A filter with 100 MB in use goes, in every way that a filter can go."""
     server = new_server(config={"lazyfree-lazy-expire": "yes", "lazyfree-lazy-server-del": "yes"})
@@ -78,6 +81,7 @@ def test_freeing_holds_nobody_up(new_server, way):
         assert pings.longest < SLOW
 
 
+@EVERY_SERVER
 def test_unlink_counts_the_effort(server):
     """Servers free on another thread what takes some effort, and count it."""
     with server.client() as client:
@@ -129,6 +133,7 @@ def test_growth_that_is_refused(server):
     assert client.execute_command("BF.ADD", "grows", item) == 1  # as soon as it may
 
 
+@EVERY_SERVER
 def test_maxmemory_without_eviction(new_server):
     server = new_server(config={"maxmemory-policy": "noeviction"})
     with server.client() as client:
@@ -145,6 +150,7 @@ def test_maxmemory_without_eviction(new_server):
         assert client.execute_command("BF.MEXISTS", "fits", "a", "b") == [1, 0]
 
 
+@EVERY_SERVER
 def test_eviction(new_server):
     """Filters are evicted like anything else, and those that stay are whole.
 
@@ -162,6 +168,7 @@ def test_eviction(new_server):
             assert client.execute_command("BF.MEXISTS", key, *members(10)) == [1] * 10
 
 
+@EVERY_SERVER
 def test_everything_goes_at_once(server):
     with server.client() as client:
         before = client.info("memory")["used_memory"]
@@ -226,6 +233,7 @@ def attempt(client, command: str) -> None:
         pass
 
 
+@EVERY_SERVER
 def test_keyspace_events(server):
     """Of the class for modules, `d`; nothing for what changed nothing."""
     with server.configured({"notify-keyspace-events": "Ed"}), server.client() as client:
@@ -242,6 +250,7 @@ def test_keyspace_events(server):
                 assert seen == expected, command
 
 
+@EVERY_SERVER
 def test_rotation_by_the_clock_is_an_event(server):
     with server.configured({"notify-keyspace-events": "Ed"}), server.client() as client:
         client.execute_command("BF.RESERVE", "window", 0.01, 100, "WINDOW", 2, "EVERY", 50)
@@ -256,6 +265,7 @@ def test_rotation_by_the_clock_is_an_event(server):
             ]
 
 
+@EVERY_SERVER
 def test_a_chunked_load_is_an_event_when_it_is_complete(server):
     with server.configured({"notify-keyspace-events": "Ed"}), server.client() as client:
         client.execute_command("BF.ADD", "source", "a")
@@ -270,6 +280,7 @@ def test_a_chunked_load_is_an_event_when_it_is_complete(server):
             assert events.get_message(timeout=5)["channel"].endswith(b":bf.load")
 
 
+@EVERY_SERVER
 def test_a_transaction_that_watches_is_aborted_by_changes_only(server):
     with server.client() as client, server.client() as other:
         for command, events in WRITES:
@@ -431,6 +442,7 @@ def test_the_longest_argument(new_server):
         client.flushall()
 
 
+@EVERY_SERVER
 def test_log_lines_from_hostile_bytes_are_harmless(server):
     """What is refused is logged, and the log is a printf format away from a crash."""
     with server.client() as client:
@@ -447,6 +459,7 @@ def test_log_lines_from_hostile_bytes_are_harmless(server):
         wait_for(lambda: "refused to load a filter" in server.log(), "the log to say so")
 
 
+@EVERY_SERVER
 def test_with_rust_backtrace(new_server):
     """Set on many machines of developers; printing a backtrace inside a module has killed servers."""
     server = new_server(env={"RUST_BACKTRACE": "1"})

@@ -29,6 +29,8 @@ from kit.filters import (
 from kit.servers import APPEND_ONLY, Server, rewrite, wait_for
 from kit.workload import Workload, digests
 
+pytestmark = pytest.mark.every_server("the server writes and reads RDB files, append-only files and DUMP payloads")
+
 
 def must_be_equal(before, after):
     if different := differences(before, after):

@@ -12,6 +12,8 @@ from kit.filters import KINDS, PROBES, Grower, differences, pairs, snapshot, sna
 from kit.foreign import Value, sealed
 from kit.servers import APPEND_ONLY, wait_for
 
+EVERY_SERVER = pytest.mark.every_server("the server saves, replicates, and knows users and scripts")
+
 BLOOM = [kind for kind in KINDS if kind.family == "BF" and "chunks" not in kind.name]
 NOT_RUNNING = "no rebuild is running"
 
@@ -51,6 +53,7 @@ def status(client, key) -> dict:
     return pairs(client.execute_command("BF.REBUILD", key, "STATUS"))
 
 
+@EVERY_SERVER
 def test_through_every_way_of_keeping_data(new_server):
     """DUMP, COPY, RENAME, DEBUG RELOAD, RDB, the append-only file as it is and rewritten in both forms."""
     server = new_server(config={**APPEND_ONLY, "save": ""})
@@ -90,6 +93,7 @@ def test_through_every_way_of_keeping_data(new_server):
                 assert pairs(client.execute_command("BF.INFO", key, "FULL"))[b"Origin"] == b"bloomery"
 
 
+@EVERY_SERVER
 def test_replicas_see_every_phase(new_server):
     primary = new_server()
     replica = primary.replica(module_args=["MAX_FILTER_BYTES", "1"], config={"maxmemory": "1mb"})
@@ -117,6 +121,7 @@ def test_replicas_see_every_phase(new_server):
             assert not any(rebuilds(joined).values())
 
 
+@EVERY_SERVER
 def test_types_and_times_to_live(new_server):
     """A filter of RedisBloom's is ours while it has a shadow, and RedisBloom's again if that is dropped."""
     server = new_server(config=APPEND_ONLY)
@@ -164,6 +169,7 @@ def test_types_and_times_to_live(new_server):
         assert client.info("bf")["bf_foreign_filters"] == 0 and client.info("bf")["bf_scaling_filters"] == 3
 
 
+@EVERY_SERVER
 def test_a_shadow_goes_with_its_key(server):
     with server.client() as client:
         for end in (["DEL", "k"], ["UNLINK", "k"], ["FLUSHALL"], ["PEXPIRE", "k", 1], ["SET", "k", "text"]):
@@ -229,6 +235,7 @@ def test_a_rebuild_that_cannot_follow_ends(new_server):
     assert server.command("EXISTS", "seen:%s") == 1
 
 
+@EVERY_SERVER
 def test_in_transactions_and_scripts(server):
     with server.client() as client:
         client.execute_command("BF.RESERVE", "k", 0.01, 100)
@@ -250,6 +257,7 @@ def test_in_transactions_and_scripts(server):
         assert client.execute_command("BF.MEXISTS", "k", "a", "b") == [1, 1]
 
 
+@EVERY_SERVER
 def test_permissions(server):
     with server.client() as client:
         client.execute_command("BF.RESERVE", "k", 0.01, 100)

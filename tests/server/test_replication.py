@@ -18,6 +18,8 @@ from kit.filters import KINDS, adding, differences, family, load_pieces, make_al
 from kit.servers import matrix
 from kit.workload import Workload, digests
 
+pytestmark = pytest.mark.every_server("the server replicates, and says which command came from a primary")
+
 COMMANDS = 12_000
 
 # Nothing like the primary's, and too small for any filter: what a primary created is not for a replica to judge.

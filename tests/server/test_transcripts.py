@@ -4,6 +4,8 @@ import pytest
 
 from kit.transcript import TRANSCRIPTS, Transcript
 
+pytestmark = pytest.mark.every_server("a pass of every command, with replies as redis-cli prints them")
+
 
 @pytest.mark.parametrize(
     "path", sorted(TRANSCRIPTS.rglob("*.txt")), ids=lambda path: str(path.relative_to(TRANSCRIPTS).with_suffix(""))
