@@ -10,7 +10,7 @@ import random
 import struct
 
 from kit.arrivals import BLOOM_V3, OLDEST, ORIGINALS, damaged_value, valkey_bloom_chain
-from kit.filters import KINDS, adding, make_all
+from kit.filters import SMALL, adding, make_all
 from kit.foreign import Bitmap, RedisBloomChain, Value, guava_32, guava_64, sealed
 from kit.payload import PREFIX as CHUNK_PREFIX
 from kit.payload import Payload
@@ -33,7 +33,7 @@ ITEMS = [f"item:{number}" for number in range(20)]
 
 def sources(client) -> dict[str, bytes]:
     """Payloads by name, made on a server without compression."""
-    made = make_all(client, [seeded(kind) for kind in KINDS if "several-chunks" not in kind.name])
+    made = make_all(client, [seeded(kind) for kind in SMALL])
     client.hset("config", mapping={"size": 958, "hashIterations": 7})
     for name, command in imports().items():
         assert client.execute_command(*command) == b"OK"

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import redis
 
-from kit.filters import pairs
+from kit.filters import BY_NAME, pairs
 from kit.foreign import Link, RedisBloomChain, ValkeyBloomChain, Value, sealed
 
 WIDTH = 12  # digits of an item
@@ -453,22 +453,23 @@ def go_zero_bitmap(key: str) -> list:
 def every_kind(seed: int) -> list[Writer]:
     """Four clients, with a key of every kind between them."""
 
-    def reserve(capacity, *words):
-        return ["BF.RESERVE", RATE, capacity, *words]
+    def reserve(kind, capacity):
+        return BY_NAME[kind].creation(capacity, RATE)
 
     tracks = [
-        Members("fixed", reserve(4000, "NONSCALING")),
-        Members("classic", reserve(4000, "NONSCALING", "LAYOUT", "CLASSIC", "HASH", "SIPHASH")),
-        Members("sharded", reserve(80_000, "NONSCALING", "SHARDS", 8), most=60_000, batch=6000),
-        Members("chain", reserve(20, "EXPANSION", 2), most=3000, batch=20),
-        Members("steady chain", reserve(50, "EXPANSION", 1)),
-        Counting("counting", reserve(4000, "COUNTING"), most=400),
-        Counting("counting 16", reserve(4000, "COUNTING", 16, "SHARDS", 2), most=400),
+        Members("fixed", reserve("fixed", 4000)),
+        Members("siphash", reserve("siphash", 4000)),
+        Members("classic", reserve("classic", 4000)),
+        Members("sharded", reserve("sharded", 80_000), most=60_000, batch=6000),
+        Members("chain", reserve("scaling", 20), most=3000, batch=20),
+        Members("steady chain", reserve("constant", 50)),
+        Counting("counting", reserve("counting-4", 4000), most=400),
+        Counting("counting 16", reserve("counting-16", 4000), most=400),
         Window("window", most=800),
         ClockedWindow("clocked window", most=800),
         ClockedWindow("clocked window siphash", "HASH", "SIPHASH", most=800),
-        Cuckoo("cuckoo", ["CF.RESERVE", 20, "EXPANSION", 1], most=600),
-        Cuckoo("cuckoo of fixed size", ["CF.RESERVE", 4000, "BUCKETSIZE", 4, "EXPANSION", 0], most=600),
+        Cuckoo("cuckoo", reserve("cuckoo-constant", 20), most=600),
+        Cuckoo("cuckoo of fixed size", reserve("cuckoo", 4000), most=600),
         Foreign("redisbloom", redisbloom_chain),
         Foreign("valkey-bloom", valkey_bloom_chain),
         Foreign("go-zero", go_zero_bitmap),
@@ -478,5 +479,3 @@ def every_kind(seed: int) -> list[Writer]:
 
 def stock_sets(seed: int) -> list[Writer]:
     return [Writer(number, seed, [StockSet(f"set {number} {n}") for n in range(4)]) for number in range(1, 5)]
-
-

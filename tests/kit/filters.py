@@ -39,9 +39,14 @@ class Kind:
         return "CF" if self.name.startswith("cuckoo") else "BF"
 
     def reservation(self, key: str) -> list:
-        promise = [self.error_rate] if self.family == "BF" else []
+        command, *words = self.creation(self.capacity, self.error_rate)
+        return [command, key, *words]
+
+    def creation(self, capacity: int, error_rate: str) -> list:
+        """The command that makes one of another size, without its key."""
+        promise = [error_rate] if self.family == "BF" else []
         options = self.options.format(since=mid_period()).split()
-        return [f"{self.family}.RESERVE", key, *promise, self.capacity, *options]
+        return [f"{self.family}.RESERVE", *promise, capacity, *options]
 
 
 def mid_period() -> int:
@@ -81,6 +86,10 @@ KINDS = [
     # Six slots at first, which is less than a word, and then twelve, which is no number of words either.
     Kind("cuckoo-padded", 7, "BUCKETSIZE 3 MAXITERATIONS 1 EXPANSION 2", COMPACTED),
 ]
+
+BY_NAME = {kind.name: kind for kind in KINDS}
+# Those whose filters are small, in all of their states.
+SMALL = [kind for kind in KINDS if kind.capacity <= 2000]
 
 
 def members(count: int, prefix: str = "member") -> list[str]:

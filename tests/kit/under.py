@@ -37,8 +37,8 @@ def pytest_configure():
         put_under(shlex.split(words))
 
 
-# Small ones, and no state that takes tens of thousands of commands.
-KINDS = [kind for kind in filters.KINDS if kind.capacity <= 2000 and kind.name != "counting-16"]
+# No state that needs tens of thousands of commands.
+KINDS = [kind for kind in filters.SMALL if kind.name != "counting-16"]
 
 
 def tour(spec: servers.Spec, seed: int, count: int, module=servers.MODULE) -> int:

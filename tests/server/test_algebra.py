@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from kit.appendonly import Effects
-from kit.filters import KINDS, Grower, differences, make_all, members, snapshot, snapshots
+from kit.filters import KINDS, SMALL, Grower, differences, make_all, members, snapshot, snapshots
 from kit.servers import wait_for
 
 EVERY_SERVER = pytest.mark.every_server("the server replicates, watches keys, routes by slot and knows users")
@@ -61,7 +61,7 @@ def test_a_refusal_reaches_nobody(new_server):
     primary = new_server(config={"appendonly": "yes", "appendfsync": "always"})
     effects = Effects(primary)
     with primary.client() as client:
-        keys = make_all(client, [kind for kind in KINDS if "chunks" not in kind.name])
+        keys = make_all(client, SMALL)
         before = snapshots(client, keys)
         effects.new()
         # Each has a seed of its own.

@@ -8,13 +8,13 @@ import pytest
 import redis
 
 from kit.arrivals import OLDEST, ORIGINALS, valkey_bloom_chain
-from kit.filters import KINDS, PROBES, Grower, differences, pairs, snapshot, snapshots
+from kit.filters import PROBES, SMALL, Grower, differences, pairs, snapshot, snapshots
 from kit.foreign import Value, sealed
 from kit.servers import APPEND_ONLY, wait_for
 
 EVERY_SERVER = pytest.mark.every_server("the server saves, replicates, and knows users and scripts")
 
-BLOOM = [kind for kind in KINDS if kind.family == "BF" and "chunks" not in kind.name]
+BLOOM = [kind for kind in SMALL if kind.family == "BF"]
 NOT_RUNNING = "no rebuild is running"
 
 

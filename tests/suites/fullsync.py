@@ -17,7 +17,7 @@ from pathlib import Path
 import redis
 
 from kit import suite
-from kit.filters import KINDS, make_all
+from kit.filters import SMALL, make_all
 from kit.resync import paused, sync_in_some_way
 from kit.servers import Server, Spec, wait_for
 from kit.suite import progress
@@ -54,7 +54,7 @@ class Syncs:
     def fill(self, megabytes: int) -> None:
         """Small filters of every kind, and large ones, which take some two hundred pieces of an RDB file."""
         with self.primary.client() as client:
-            make_all(client, [kind for kind in KINDS if "chunks" not in kind.name and "saturated" not in kind.states])
+            make_all(client, [kind for kind in SMALL if "saturated" not in kind.states])
             items = megabytes * MB * 8 // 10  # at ten bits each
             client.execute_command("BF.RESERVE", "fixed", 0.01, items // 3)
             client.execute_command("BF.RESERVE", "counting", 0.01, items // 20, "COUNTING")

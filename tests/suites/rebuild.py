@@ -19,22 +19,16 @@ import time
 import redis
 
 from kit.arrivals import OLDEST, ORIGINALS
-from kit.filters import pairs
+from kit.filters import BY_NAME, pairs
 from kit.foreign import Value, sealed
 from kit.suite import Server, clients, options, progress, run, start
 from kit.workload import digests
 
 INITIAL, BATCH, ADDERS = 600, 100, 3
 
-KINDS = {
-    "fixed": "BF.RESERVE 0.001 100000 NONSCALING",
-    "scaling": "BF.RESERVE 0.001 100",
-    "counting": "BF.RESERVE 0.001 100000 COUNTING 8",
-    "window": "BF.RESERVE 0.001 100000 WINDOW 3",
-    "sharded": "BF.RESERVE 0.001 100000 SHARDS 4 NONSCALING",
-    "go-zero": "BF.IMPORT GOZERO nothing BITS 2000000",
-    "redisbloom": None,
-}
+# What is rebuilt: filters of our own, with room for a round, and two of other systems.
+CAPACITIES = {"fixed": 100_000, "scaling": 100, "counting-8": 100_000, "window": 100_000, "sharded": 100_000}
+KINDS = [*CAPACITIES, "go-zero", "redisbloom"]
 
 # Where the server is lost: after so many steps of the rebuild, or while the step is on its way.
 POINTS = ["before BEGIN", "in BEGIN", "after BEGIN", "in backfill", "half backfilled", "backfilled", "in COMMIT"]
@@ -62,7 +56,7 @@ class Round:
 
     def __init__(self, number: int, chance: random.Random, safe):
         self.chance, self.safe = chance, safe
-        self.kind = list(KINDS)[number % len(KINDS)]
+        self.kind = KINDS[number % len(KINDS)]
         self.point = POINTS[number % len(POINTS)]
         self.key = f"{self.kind}:{number}"
         self.source = Source()
@@ -73,8 +67,10 @@ class Round:
     def prepare(self, client) -> None:
         if self.kind == "redisbloom":
             client.restore(self.key, 0, sealed(Value.parse(ORIGINALS[b"bf:empty"]).dump(), OLDEST))
+        elif self.kind == "go-zero":
+            client.execute_command("BF.IMPORT", self.key, "GOZERO", "nothing", "BITS", 2_000_000)
         else:
-            command, *words = KINDS[self.kind].split()
+            command, *words = BY_NAME[self.kind].creation(CAPACITIES[self.kind], "0.001")
             client.execute_command(command, self.key, *words)
         items = self.source.new(INITIAL)
         client.execute_command("BF.MADD", self.key, *items)
