@@ -276,6 +276,12 @@ class Server:
         with self.client(decode_responses=True) as client:
             return client.info(section)
 
+    def processor(self) -> float:
+        """Seconds of the processor that its main thread has used: what it is held for is no more than that, however
+        busy the machine is."""
+        pid = self.process.pid
+        return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
+
     # ---- its log ----------------------------------------------------------------------------------------------------
 
     @property
@@ -354,7 +360,7 @@ def _ports() -> Iterator[int]:
 _PORTS = _ports()
 
 
-def wait_for(condition, what: str, seconds: float = 20) -> None:
+def wait_for(condition, what: str, seconds: float = 60) -> None:
     """Waits until `condition()` is true."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -10,7 +10,7 @@ of options, ACLs, blocked clients, what replies look like. Those tests have the 
 
     --server NAME    every test, on this server (may be repeated)
     --all-servers    every test, on every server of the matrix
-    -m quick         those of the modules in QUICK that take less than a second
+    -m quick         the modules in QUICK: every command, reply, error and option once, in a minute on one server
     -n 2             two workers, each with servers of its own
 """
 
@@ -19,6 +19,9 @@ import pytest
 from kit.servers import MODULE, Server, ServerFailed, matrix
 
 PRIMARY = "redis-8.0"
+# Half a minute of the processor together, on one server: 32 transcripts, recorded replies, the documents' examples,
+# errors and options, permissions, clients, and damaged heads.
+QUICK = ["test_transcripts", "test_redisbloom", "test_docs", "test_acl", "test_clients", "test_hostile"]
 
 
 def pytest_addoption(parser):
@@ -70,6 +73,8 @@ def pytest_generate_tests(metafunc):
 def pytest_collection_modifyitems(items):
     """Tests that share a server which a fixture of their module has filled go to one worker; all others to any."""
     for item in items:
+        if item.module.__name__ in QUICK:
+            item.add_marker(pytest.mark.quick)
         definitions = item._fixtureinfo.name2fixturedefs.values()
         if any(found[-1].scope == "module" for found in definitions):
             parameters = item.callspec.params if hasattr(item, "callspec") else {}

@@ -913,7 +913,7 @@ def test_heads_of_redisbloom_that_are_none(server):
 
 # ---- thousands of damaged payloads ----------------------------------------------------------------------------------
 
-HANG_SECONDS = 1.0
+HANG_SECONDS = 1.0  # of the processor
 HEADER, LINK = 64, 64  # bytes of the header of kind 5, and of what it says of a link
 
 
@@ -965,7 +965,7 @@ def test_damaged_payloads_do_no_harm(bare, type):
     loaded = refused = 0
     for number in range(500):
         data = damaged_pieces(source, chance) if type == "bloomery1" else damaged_value(source, chance)
-        where, started = f"payload {number}: {data.hex()}", time.monotonic()
+        where, started = f"payload {number}: {data.hex()}", server.processor()
         try:
             client.restore("hostile", 0, sealed(data, OLDEST))
         except redis.ResponseError as error:
@@ -975,7 +975,7 @@ def test_damaged_payloads_do_no_harm(bare, type):
         else:
             loaded += 1
             live(client, chance, where)
-        assert time.monotonic() - started < HANG_SECONDS, where
+        assert server.processor() - started < HANG_SECONDS, where
     assert loaded > 30 and refused > 100  # else it would show little
     assert server.info("memory")["used_memory_rss"] - before < 64 << 20
 
@@ -1013,22 +1013,22 @@ def test_a_bitmap_is_refused_before_it_is_made(bare):
     server, client, _ = bare
     client.hset("large", mapping={"size": 1 << 36, "hashIterations": 7})
     for words in (["GOZERO", "none", "BITS", 1 << 36], ["REDISSON", "none", "large"]):
-        started = time.monotonic()
+        started = server.processor()
         assert "memory to create filter: it takes 8.0 GiB, and max-fil" in refusal(client, "BF.IMPORT", "edge", *words)
-        assert time.monotonic() - started < HANG_SECONDS
+        assert server.processor() - started < HANG_SECONDS
 
 
 def test_links_take_no_memory_that_did_not_come(bare):
     """Numbers of links and of bits beyond what the payload holds are refused before anything is allocated for them."""
     server, client, sources = bare
-    before, started = server.info("memory")["used_memory_rss"], time.monotonic()
+    before, started = server.info("memory")["used_memory_rss"], server.processor()
     for type, at in [("MBbloom--", 1), ("MBbloomCF", 0), ("bloomfltr", 0)]:
         value = dataclasses.replace(sources[type], fields=list(sources[type].fields))
         for count in (1 << 20, 1 << 32, (1 << 64) - 1):
             value.fields[at] = count
             with pytest.raises(redis.ResponseError, match="Bad data format"):
                 client.restore("edge", 0, sealed(value.dump(), OLDEST))
-    assert time.monotonic() - started < HANG_SECONDS
+    assert server.processor() - started < HANG_SECONDS
     assert server.info("memory")["used_memory_rss"] - before < 4 << 20
 
 

@@ -10,7 +10,6 @@ import functools
 import random
 import struct
 import time
-from pathlib import Path
 
 from kit.commands import COMMANDS
 from kit.foreign import ValkeyBloomChain
@@ -45,11 +44,6 @@ class Clock:
         self.client = server.client(socket_timeout=600)
         self.holds: dict[str, Hold] = {}
 
-    def used(self) -> float:
-        """Seconds of the processor that the main thread has used."""
-        pid = self.server.process.pid
-        return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
-
     def run(self, what: str, *words):
         """Others are served while the arguments come in, so it counts from the last byte of them."""
         connection = self.client.connection_pool.get_connection()
@@ -68,10 +62,10 @@ class Clock:
 
     def idle(self) -> float:
         """The time used when the thread has done what there was to do; its periodic work is a few microseconds."""
-        seen, now = -1.0, self.used()
+        seen, now = -1.0, self.server.processor()
         while now - seen > 0.0005:
             time.sleep(0.004)
-            seen, now = now, self.used()
+            seen, now = now, self.server.processor()
         return now
 
     def quietly(self, *words):

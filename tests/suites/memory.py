@@ -7,7 +7,6 @@ what it used before, within 1%.
 
 import random
 import time
-from pathlib import Path
 
 import redis
 
@@ -28,12 +27,6 @@ VALKEY = ValkeyBloomChain(100, 0.01, 0.5, 2, bytes(32)).payload()
 
 def used(client) -> int:
     return client.info("memory")["used_memory"]
-
-
-def processor(server) -> float:
-    """Seconds of the processor that the main thread has used; what it is held for is no more than that."""
-    pid = server.process.pid
-    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
 def evicting(spec, policy: str) -> int:
@@ -123,9 +116,9 @@ def come_and_go(spec, mib: int, seed: int) -> tuple[float, float]:
 
         def hold(what: str, *words):
             nonlocal longest
-            before = processor(server)
+            before = server.processor()
             client.execute_command(*words)
-            longest = max(longest, (processor(server) - before, what))
+            longest = max(longest, (server.processor() - before, what))
 
         def come_and_go_once(way: str, size: int) -> None:
             nonlocal longest
@@ -138,10 +131,10 @@ def come_and_go(spec, mib: int, seed: int) -> tuple[float, float]:
             match way:
                 case "expiry":
                     client.pexpire("big", 1)
-                    before = processor(server)
+                    before = server.processor()
                     time.sleep(0.1)
                     assert not client.exists("big")
-                    longest = max(longest, (processor(server) - before, way))
+                    longest = max(longest, (server.processor() - before, way))
                 case "SET":
                     hold(way, "SET", "big", "small")
                 case "RENAME":
