@@ -1,6 +1,6 @@
 //! Filters as bytes: the versioned wire format that RDB, DUMP, AOF rewrite, BF.SCANDUMP and files share.
 //!
-//! docs/FORMAT.md describes it byte by byte, and tests/format/reader.py answers membership questions from it without a
+//! docs/FORMAT.md describes it byte by byte, and tests/kit/wire_format.py answers membership questions from it without a
 //! line of this code. A filter is written as *pieces*: one head, then chunks of its cells. Every piece carries its own
 //! checksum. Each way of storing them keeps the pieces apart in its own manner; a file simply concatenates them.
 //!
