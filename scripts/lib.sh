@@ -130,9 +130,9 @@ make_venv() {
     python3 -m venv "$1" && "$1/bin/pip" install --disable-pip-version-check --requirement "$2"
 }
 
-# need_node: node and npm, and in .cache/node the packages that tests/integration/node pins.
+# need_node: node and npm, and in .cache/node the packages that tests/server/node pins.
 need_node() {
-    local folder=$CACHE/node wanted=$ROOT/tests/integration/node
+    local folder=$CACHE/node wanted=$ROOT/tests/server/node
     has_node || need_packages nodejs npm
     has_node || die "node is older than 18.19. Install a newer one, then run this again."
     # As in need_python, the copy that is made last also says that everything is there.

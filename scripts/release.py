@@ -85,8 +85,8 @@ def smoke(program: Path) -> None:
     """Loads the module that BLOOMERY_MODULE names in every server of the matrix, adds items, also by the program, and
     restarts.
     """
-    sys.path.insert(0, str(ROOT / "tests" / "integration"))
-    from servers import Server, matrix
+    sys.path.insert(0, str(ROOT / "tests"))
+    from kit.servers import Server, matrix
 
     for spec in matrix():
         with Server(spec, config={"appendonly": "yes", "appendfsync": "always"}) as server:

@@ -1,6 +1,6 @@
 //! Filters as bytes: the versioned wire format that RDB files, DUMP, AOF rewrites, BF.SCANDUMP and plain files share.
 //!
-//! docs/FORMAT.md describes it byte by byte. tests/format/reader.py answers membership questions from it without a
+//! docs/FORMAT.md describes it byte by byte. tests/kit/wire_format.py answers membership questions from it without a
 //! line of this code. A filter is written as *pieces*: one head, then chunks of its cells. Every piece carries its own
 //! checksum. Each medium separates the pieces in its own way. A file simply concatenates them.
 //!

@@ -1,6 +1,6 @@
 """Imports filters of the original programs into a server, and compares what both answer: no difference is allowed.
 
-    compare.py FOLDER [--server NAME]
+    PYTHONPATH=tests python -m originals.compare FOLDER [--server NAME]
 
 The programs leave two files of each filter in the folder: NAME.filter, as the original writes it; and NAME.log, what
 the original was asked behind that, in order. Its first line has the words of BF.IMPORT, without the data. The others:
@@ -16,9 +16,7 @@ import itertools
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
-
-from servers import Server, matrix  # noqa: E402
+from kit.servers import Server, matrix
 
 BATCH = 1000
 COMMANDS = {"?": "BF.MEXISTS", "+": "BF.MADD"}

@@ -1,0 +1,38 @@
+"""What clients get: the text of a refusal, and how long a PING of another connection is held up."""
+
+import threading
+
+import pytest
+import redis
+
+
+def refusal(client, *command) -> str:
+    with pytest.raises(redis.ResponseError) as caught:
+        client.execute_command(*command)
+    return str(caught.value)
+
+
+class Pings:
+    """The longest that the server kept a PING of another connection waiting while the block ran, by the processor time of
+    its main thread."""
+
+    def __init__(self, server):
+        self.server, self.client = server, server.client()
+        self.longest, self.stop = 0.0, threading.Event()
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self) -> None:
+        while not self.stop.is_set():
+            started = self.server.processor()
+            self.client.ping()
+            self.longest = max(self.longest, self.server.processor() - started)
+
+    def __enter__(self) -> "Pings":
+        self.client.ping()
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.stop.set()
+        self.thread.join()
+        self.client.close()

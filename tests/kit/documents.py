@@ -1,0 +1,76 @@
+"""The documents, and the examples in them: fenced blocks of the language `redis-cli`, in the format of transcript.py.
+
+Each starts on an empty server. Words after the language are arguments of redis-cli: ```redis-cli -3.
+
+    PYTHONPATH=tests .cache/venv/bin/python -m kit.documents [--server NAME]
+
+puts the real replies into the examples, where they differ. Look at the difference before you keep it.
+"""
+
+import argparse
+import re
+import sys
+
+from kit.servers import ROOT, Server, matrix
+from kit.transcript import Transcript
+
+README = ROOT / "README.md"
+COMMANDS = ROOT / "docs" / "COMMANDS.md"
+COMPATIBILITY = ROOT / "docs" / "COMPATIBILITY.md"
+MOVING = ROOT / "docs" / "MOVING.md"
+CONFIGURATION = ROOT / "redis.conf.example"
+
+GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
+
+WITH_EXAMPLES = (README, COMMANDS, COMPATIBILITY, MOVING, *GUIDES)
+
+FENCE = re.compile(r"```(\S*) *(.*)")
+
+
+class Example(Transcript):
+    """One fenced block. Its line numbers are those of the whole document, and so are the lines it shows."""
+
+    def __init__(self, path, first, last, arguments):
+        self.path = path
+        self.first = first
+        document = path.read_text().rstrip("\n").split("\n")
+        self.lines = [line if first <= index < last else "" for index, line in enumerate(document)]
+        self.directives = [["resp3"]] if "-3" in arguments else []
+        self.exchanges = []
+        self._parse()
+        self.lines = document
+
+
+def examples(path):
+    """The blocks of a document, in order."""
+    found, start, language, arguments = [], None, "", []
+    for index, line in enumerate(path.read_text().splitlines()):
+        if not (fence := FENCE.fullmatch(line)):
+            continue
+        if start is None:
+            start, language, arguments = index + 1, fence[1], fence[2].split()
+        else:
+            if language == "redis-cli":
+                found.append(Example(path, start, index, arguments))
+            start = None
+    return found
+
+
+# ---- filling in -----------------------------------------------------------------------------------------------------
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Put the real replies into the examples of the documentation.")
+    parser.add_argument("--server", metavar="NAME", default="redis-7.0", help="the server to run them on")
+    name = parser.parse_args().server
+    with Server(next(spec for spec in matrix() if spec.name == name)) as server:
+        for path in WITH_EXAMPLES:
+            for place in reversed(range(len(examples(path)))):  # from the end, so that line numbers stay true
+                server.command("FLUSHALL")
+                example = examples(path)[place]
+                path.write_text("\n".join(example.with_replies(example.run(server))) + "\n")
+        server.check()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

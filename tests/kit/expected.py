@@ -1,0 +1,481 @@
+"""The expected state: what a server owes its clients after a crash.
+
+A `Writer` is one client with keys of its own, each a `Track`: what was acknowledged of it. What was sent and got no
+answer is pending. After a crash the server must hold all that was acknowledged, and of what was pending the first few
+commands or transactions in the order in which they were sent, each whole or not at all: an append-only file has one
+order, and its end may be missing.
+
+Error rates are so small that a filter is the set of its items. Where they cannot be (cuckoo filters, other systems'),
+nothing is said of strangers.
+"""
+
+import abc
+import contextlib
+import math
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import redis
+
+from kit.filters import BY_NAME, pairs
+from kit.foreign import Link, RedisBloomChain, ValkeyBloomChain, Value, sealed
+
+WIDTH = 12  # digits of an item
+RATE = "1e-9"
+RDB_VERSION = 10  # of the oldest server, so that all of them take the payloads
+
+
+class Lost(AssertionError):
+    """A server does not hold what it acknowledged."""
+
+
+@dataclass
+class Command:
+    """A command, and what it does to the expected state. It is carried out between `sent` and `done`, in ms."""
+
+    words: list
+    effect: Callable[["Command"], None]
+    adds: int = 0
+    sent: float = 0
+    done: float = math.inf
+
+
+@dataclass
+class Unit:
+    """What a crash leaves whole or not at all: a command, or a transaction."""
+
+    commands: list[Command]
+
+    @property
+    def requests(self) -> list[list]:
+        words = [command.words for command in self.commands]
+        return words if len(words) == 1 else [["MULTI"], *words, ["EXEC"]]
+
+    @property
+    def adds(self) -> int:
+        return sum(command.adds for command in self.commands)
+
+    def apply(self, done: float) -> None:
+        for command in self.commands:
+            command.done = done
+            command.effect(command)
+
+
+class Writer:
+    """A client that keeps count. Everything it does follows from its seed, and from how far it gets."""
+
+    def __init__(self, number: int, seed: int, tracks: list["Track"]):
+        self.chance = random.Random(f"{seed}/{number}")
+        self.tracks = tracks
+        self.pending: list[Unit] = []
+        self.adds = self.units = 0  # acknowledged
+        self.kept = self.dropped = 0  # pending units that a crash left, and that it did not
+        self.next_item = number * 10**10
+        for track in tracks:
+            track.writer = self
+
+    def fresh(self, count: int) -> list[bytes]:
+        """Items that were never used."""
+        self.next_item += count
+        return [b"%0*d" % (WIDTH, item) for item in range(self.next_item - count, self.next_item)]
+
+    def write(self, client: redis.Redis, go_on: Callable[[], bool]) -> None:
+        """Sends commands, a few at a time, as long as it shall and until the server is gone."""
+        with contextlib.suppress(redis.ConnectionError):
+            connection = client.connection_pool.get_connection()
+            while go_on():
+                self.pending = self.next_units()
+                now = time.time() * 1000
+                requests = [words for unit in self.pending for words in unit.requests]
+                for unit in self.pending:
+                    for command in unit.commands:
+                        command.sent = now
+                connection.send_packed_command(connection.pack_commands(requests))
+                while self.pending:
+                    for _ in self.pending[0].requests:
+                        reply = connection.read_response()
+                        if isinstance(reply, list):  # an error within is no exception
+                            assert not [part for part in reply if isinstance(part, redis.ResponseError)], reply
+                    unit = self.pending.pop(0)
+                    unit.apply(time.time() * 1000)
+                    self.adds += unit.adds
+                    self.units += 1
+            client.connection_pool.release(connection)
+
+    def next_units(self) -> list[Unit]:
+        """Of keys that differ, since a command follows from what is acknowledged."""
+        tracks = self.chance.sample(self.tracks, self.chance.randint(1, len(self.tracks)))
+        units = []
+        while tracks:
+            size = self.chance.choice([1, 1, 1, 2, 3])
+            units.append(Unit([track.next() for track in tracks[:size]]))
+            del tracks[:size]
+        return units
+
+    def settle(self, client: redis.Redis) -> None:
+        """Compares with what the server holds, and takes over what it holds of what is pending. Raises `Lost`."""
+        observed = {track.key: track.observe(client) for track in self.tracks}
+        wrong = []
+        for cut in range(len(self.pending) + 1):
+            if cut:
+                self.pending[cut - 1].apply(time.time() * 1000)
+            differences = [line for track in self.tracks for line in track.differences(observed[track.key])]
+            if not differences:
+                self.kept += cut
+                self.dropped += len(self.pending) - cut
+                self.pending = []
+                return
+            wrong.append(f"if {cut} of {len(self.pending)} pending are there: " + "; ".join(differences[:5]))
+        raise Lost("\n".join(wrong))
+
+
+# ---- keys -----------------------------------------------------------------------------------------------------------
+
+
+class Track(abc.ABC):
+    """A key: the commands that it is made by, filled, and deleted by when it has had its items, and what it holds."""
+
+    writer: Writer
+
+    def __init__(self, key: str, creation: list, most: int = 1000, batch: int = 8):
+        """At most `most` items, `batch` at a time."""
+        self.key, self.creation, self.most, self.batch = key, creation, most, batch
+        self.exists = False
+        self.used: list[bytes] = []  # all items since it was created, in any state
+        self.empty()
+
+    @property
+    def chance(self) -> random.Random:
+        return self.writer.chance
+
+    def next(self) -> Command:
+        if not self.exists:
+            return Command(self.creation_words(), self.created)
+        if len(self.used) >= self.most:
+            return Command(["DEL", self.key], self.deleted)
+        return self.change()
+
+    def creation_words(self) -> list:
+        command, *words = self.creation
+        return [command, self.key, *words]
+
+    def created(self, _) -> None:
+        self.exists, self.used = True, []
+        self.empty()
+
+    def deleted(self, _) -> None:
+        self.exists = False
+
+    def fresh(self) -> list[bytes]:
+        items = self.writer.fresh(self.chance.randint(1, self.batch))
+        self.used += items
+        return items
+
+    def observe(self, client):
+        """All that `differences` needs of the server; None if there is no such key."""
+        return self.look(client) if client.exists(self.key) else None
+
+    def differences(self, seen) -> list[str]:
+        if (seen is not None) != self.exists:
+            return [f"{self.key} should {'' if self.exists else 'not '}exist"]
+        return [f"{self.key}: {line}" for line in self.compare(seen)] if self.exists else []
+
+    @abc.abstractmethod
+    def empty(self) -> None:
+        """The expected state of a key without items."""
+
+    @abc.abstractmethod
+    def change(self) -> Command:
+        """Something to do to a key that exists."""
+
+    @abc.abstractmethod
+    def look(self, client):
+        """What the server says of a key that exists."""
+
+    @abc.abstractmethod
+    def compare(self, seen) -> list[str]:
+        """What is wrong with that."""
+
+
+def unequal(expected: dict, seen: dict) -> list[str]:
+    return [
+        f"{key!r} should be {expected.get(key)}, is {seen.get(key)}"
+        for key in expected | seen
+        if expected.get(key) != seen.get(key)
+    ]
+
+
+class Members(Track):
+    """A set: any Bloom filter that neither counts nor ages, ours or another system's."""
+
+    ours = True
+
+    def empty(self):
+        self.items: set[bytes] = set()
+
+    def change(self):
+        items = self.fresh()
+        if self.used[0] in self.items:
+            items += self.chance.sample(self.used, 1)  # perhaps there already
+        blob = b"".join(items)
+        forms = [
+            ["BF.MADD", self.key, *items],
+            ["BF.INSERT", self.key, "ITEMS", *items],
+            ["BF.BULKADD", self.key, "FIXED", WIDTH, blob],
+        ]
+        if self.batch > 100:
+            forms = forms[-1:]
+        elif self.chance.random() < 0.4:
+            items = items[:1]
+            forms = [["BF.ADD", self.key, *items], ["BF.ADDNX", self.key, *items]]
+        elif self.ours and self.chance.random() < 0.02:
+            return Command(["BF.CLEAR", self.key], lambda _: self.empty())
+        return Command(self.chance.choice(forms), lambda _: self.items.update(items), len(items))
+
+    def look(self, client):
+        bitmap = client.execute_command("BF.BULKTEST", self.key, "FIXED", WIDTH, b"".join(self.used))
+        found = {item for number, item in enumerate(self.used) if bitmap[number >> 3] << (number & 7) & 0x80}
+        return found, client.execute_command("BF.CARD", self.key)
+
+    def compare(self, seen):
+        found, card = seen
+        wrong = [f"{item} is missing" for item in self.items - found]
+        wrong += [f"{item} should not be there" for item in found - self.items]
+        if card != len(self.items):
+            wrong.append(f"{card} items, and not {len(self.items)}")
+        return wrong
+
+
+class Foreign(Members):
+    """Another system's filter. Small ones say yes to one stranger in some thousands, whatever their error rate is."""
+
+    ours = False
+
+    def __init__(self, key: str, creation: Callable[[str], list], **options):
+        super().__init__(key, creation, **options)
+
+    def creation_words(self):
+        return self.creation(self.key)
+
+    def compare(self, seen):
+        found, _ = seen
+        return [f"{item} is missing" for item in self.items - found]
+
+
+class Counting(Track):
+    """Adds and deletes, and how many of each item are left."""
+
+    def empty(self):
+        self.counts: Counter[bytes] = Counter()
+
+    def change(self):
+        if len(self.counts) > 20 and self.chance.random() < 0.5:
+            items = self.chance.sample(sorted(self.counts), self.chance.randint(1, 5))
+            return Command(["BF.MDEL", self.key, *items], lambda _: self.remove(items))
+        items = self.fresh() + self.chance.sample(sorted(self.counts), min(2, len(self.counts)))
+        return Command(["BF.MADD", self.key, *items], lambda _: self.counts.update(items), len(items))
+
+    def remove(self, items) -> None:
+        self.counts = +(self.counts - Counter(items))
+
+    def look(self, client):
+        with client.pipeline(transaction=False) as pipeline:
+            for item in self.used:
+                pipeline.execute_command("BF.COUNT", self.key, item)
+            return {item: count for item, count in zip(self.used, pipeline.execute(), strict=True) if count}
+
+    def compare(self, seen):
+        return unequal(self.counts, seen)
+
+
+class Cuckoo(Counting):
+    """The same of a cuckoo filter: counts may be too high, and the number of all items is exact."""
+
+    def change(self):
+        if len(self.counts) > 20 and self.chance.random() < 0.4:
+            (item,) = self.chance.sample(sorted(self.counts), 1)
+            return Command(["CF.DEL", self.key, item], lambda _: self.remove([item]))
+        if self.chance.random() < 0.02:
+            return Command(["CF.COMPACT", self.key], lambda _: None)
+        items = self.fresh()
+        words = ["CF.INSERT", self.key, "ITEMS", *items]
+        if self.chance.random() < 0.3:
+            items = items[:1]
+            words = ["CF.ADD", self.key, *items]
+        return Command(words, lambda _: self.counts.update(items), len(items))
+
+    def look(self, client):
+        with client.pipeline(transaction=False) as pipeline:
+            for item in self.used:
+                pipeline.execute_command("CF.COUNT", self.key, item)
+            counts = dict(zip(self.used, pipeline.execute(), strict=True))
+        return counts, pairs(client.execute_command("CF.INFO", self.key))[b"Number of items inserted"]
+
+    def compare(self, seen):
+        counts, total = seen
+        wrong = [f"{item}: {counts[item]}, and not {n}" for item, n in self.counts.items() if counts[item] < n]
+        if total != self.counts.total():
+            wrong.append(f"{total} items, and not {self.counts.total()}")
+        return wrong
+
+
+class Window(Track):
+    """A window that is rotated by hand: the generation of each item's last add."""
+
+    generations = 4
+
+    def __init__(self, key: str, *words, **options):
+        super().__init__(key, ["BF.RESERVE", RATE, 4000, "WINDOW", self.generations, *words], **options)
+
+    def created(self, command):
+        super().created(command)
+        self.number = 0
+
+    def empty(self):
+        self.last_added: dict[bytes, int] = {}
+
+    def change(self):
+        if self.chance.random() < 0.1:
+            return Command(["BF.ROTATE", self.key], lambda _: self.rotate())
+        items = self.fresh() + self.chance.sample(self.used, 1)
+        return Command(["BF.MADD", self.key, *items], lambda _: self.add(items), len(items))
+
+    def rotate(self) -> None:
+        self.number += 1
+
+    def add(self, items) -> None:
+        self.last_added |= dict.fromkeys(items, self.number)
+
+    def look(self, client):
+        with client.pipeline(transaction=False) as pipeline:
+            for item in self.used:
+                pipeline.execute_command("BF.AGE", self.key, item)
+            ages = {item: age for item, age in zip(self.used, pipeline.execute(), strict=True) if age >= 0}
+        return ages, pairs(client.execute_command("BF.INFO", self.key, "FULL"))[b"Generation"]
+
+    def compare(self, seen):
+        ages, number = seen
+        if number != self.number:
+            return [f"generation {number}, and not {self.number}"]
+        expected = {item: number - at for item, at in self.last_added.items() if number - at < self.generations}
+        return unequal(expected, ages)
+
+
+class ClockedWindow(Track):
+    """A window that rotates by the clock: what must be there, and what cannot be there any more."""
+
+    generations, every = 4, 1000
+    slack = 100  # ms; the server reads its clock once for all that it finds to do
+
+    def __init__(self, key: str, *words, **options):
+        creation = ["BF.RESERVE", RATE, 4000, "WINDOW", self.generations, "EVERY", self.every, "SINCE", 0, *words]
+        super().__init__(key, creation, **options)
+
+    def empty(self):
+        self.added: dict[bytes, Command] = {}
+
+    def change(self):
+        items = self.fresh()
+        return Command(
+            ["BF.MADD", self.key, *items], lambda command: self.added.update(dict.fromkeys(items, command)), len(items)
+        )
+
+    def look(self, client):
+        before = time.time() * 1000
+        found = client.execute_command("BF.MEXISTS", self.key, *self.used) if self.used else []
+        return before, dict(zip(self.used, found, strict=True)), time.time() * 1000
+
+    def compare(self, seen):
+        before, found, after = seen
+        wrong = []
+        for item, there in found.items():
+            add = self.added.get(item)
+            if there and add is None:
+                wrong.append(f"{item} should not be there")
+            elif there and self.generation(before - self.slack) >= self.end(add.done):
+                wrong.append(f"{item} should have gone")
+            elif add and not there and self.generation(after) < self.end(add.sent - self.slack):
+                wrong.append(f"{item} is missing")
+        return wrong
+
+    def generation(self, at: float) -> int:
+        return int(at) // self.every
+
+    def end(self, added: float) -> int:
+        """The first generation that does not know an item that was added then."""
+        return self.generation(added) + self.generations
+
+
+class StockSet(Track):
+    """A set of the server's own: the control."""
+
+    def __init__(self, key: str, **options):
+        super().__init__(key, ["SADD", "first"], **options)
+
+    def empty(self):
+        self.items = {b"first"}
+
+    def change(self):
+        items = self.fresh()
+        return Command(["SADD", self.key, *items], lambda _: self.items.update(items), len(items))
+
+    def look(self, client):
+        return client.smembers(self.key)
+
+    def compare(self, seen):
+        return [f"{item} is missing" for item in self.items - seen] + [
+            f"{item} should not be there" for item in seen - self.items
+        ]
+
+
+# ---- all kinds of them ----------------------------------------------------------------------------------------------
+
+
+def redisbloom_chain(key: str) -> list:
+    """An empty chain that RedisBloom would write, of 50 items at first."""
+    scaling = RedisBloomChain(Value("MBbloom--", 4, [0, 0, 4, 2]))  # flag 4: positions of 64-bit hashes
+    scaling.links = [Link(0, bytearray(), capacity=25, error_rate=2 * float(RATE))]
+    scaling.links = [scaling.next_link()]
+    return ["RESTORE", key, 0, sealed(scaling.value().dump(), RDB_VERSION)]
+
+
+def valkey_bloom_chain(key: str) -> list:
+    return ["BF.LOAD", key, ValkeyBloomChain(50, float(RATE), 0.5, 2, bytes(range(32))).payload()]
+
+
+def go_zero_bitmap(key: str) -> list:
+    return ["BF.IMPORT", key, "GOZERO", "no:such:bitmap", "BITS", 400_000]
+
+
+def every_kind(seed: int) -> list[Writer]:
+    """Four clients, with a key of every kind between them."""
+
+    def reserve(kind, capacity):
+        return BY_NAME[kind].creation(capacity, RATE)
+
+    tracks = [
+        Members("fixed", reserve("fixed", 4000)),
+        Members("siphash", reserve("siphash", 4000)),
+        Members("classic", reserve("classic", 4000)),
+        Members("sharded", reserve("sharded", 80_000), most=60_000, batch=6000),
+        Members("chain", reserve("scaling", 20), most=3000, batch=20),
+        Members("steady chain", reserve("constant", 50)),
+        Counting("counting", reserve("counting-4", 4000), most=400),
+        Counting("counting 16", reserve("counting-16", 4000), most=400),
+        Window("window", most=800),
+        ClockedWindow("clocked window", most=800),
+        ClockedWindow("clocked window siphash", "HASH", "SIPHASH", most=800),
+        Cuckoo("cuckoo", reserve("cuckoo-constant", 20), most=600),
+        Cuckoo("cuckoo of fixed size", reserve("cuckoo", 4000), most=600),
+        Foreign("redisbloom", redisbloom_chain),
+        Foreign("valkey-bloom", valkey_bloom_chain),
+        Foreign("go-zero", go_zero_bitmap),
+    ]
+    return [Writer(number + 1, seed, tracks[number::4]) for number in range(4)]
+
+
+def stock_sets(seed: int) -> list[Writer]:
+    return [Writer(number, seed, [StockSet(f"set {number} {n}") for n in range(4)]) for number in range(1, 5)]

@@ -1,0 +1,266 @@
+"""Filters of every kind, in the states that a filter can be in, and a snapshot of one: all that anyone can see of it.
+
+Two filters with the same snapshot are the same filter. The tests of persistence, of replication and of hostile bytes
+all come down to comparing snapshots, before and after, or here and there.
+"""
+
+import dataclasses
+import itertools
+import time
+
+import redis
+
+HOUR = 3_600_000
+
+# Fields of BF.INFO FULL that are not the filter's own: the clock changes one, and the others count what this server was
+# asked of it since it has it in memory.
+NOT_ITS_OWN = {
+    *(b"Next rotation in ms", b"Memory"),
+    *(b"Tests answered yes", b"Tests answered no", b"Adds", b"Deletes", b"Feedback"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A way to reserve a filter. `states` are the methods of `Grower` that bring one into a state worth saving."""
+
+    name: str
+    capacity: int
+    options: str
+    states: tuple[str, ...] = ("empty", "one", "full")
+    error_rate: str = "0.01"
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def family(self) -> str:
+        """The prefix of its commands."""
+        return "CF" if self.name.startswith("cuckoo") else "BF"
+
+    def reservation(self, key: str) -> list:
+        command, *words = self.creation(self.capacity, self.error_rate)
+        return [command, key, *words]
+
+    def creation(self, capacity: int, error_rate: str) -> list:
+        """The command that makes one of another size, without its key."""
+        promise = [error_rate] if self.family == "BF" else []
+        options = self.options.format(since=mid_period()).split()
+        return [f"{self.family}.RESERVE", *promise, capacity, *options]
+
+
+def mid_period() -> int:
+    """A time five and a half days ago: a window that began then, and rotates daily, does not rotate during the tests."""
+    return int(time.time() * 1000) - 132 * HOUR
+
+
+CHAIN = ("empty", "one", "full", "grown")
+WINDOW = ("empty", "one", "full", "rotated")
+COUNTING = ("empty", "one", "full", "saturated")
+DELETED = ("empty", "one", "full", "deleted")
+COMPACTED = ("empty", "one", "full", "grown", "compacted")
+
+KINDS = [
+    Kind("fixed", 500, "NONSCALING"),
+    Kind("saturate", 200, "ONFULL SATURATE", ("empty", "one", "full", "overfull")),
+    Kind("siphash", 300, "NONSCALING HASH SIPHASH"),
+    Kind("blocked", 300, "NONSCALING LAYOUT BLOCKED", error_rate="0.0001"),
+    Kind("classic", 300, "NONSCALING LAYOUT CLASSIC", error_rate="0.0001"),
+    Kind("sharded", 2000, "NONSCALING SHARDS 8"),
+    Kind("several-chunks", 3_000_000, "NONSCALING", ("one",)),
+    Kind("scaling", 20, "EXPANSION 2", CHAIN),
+    Kind("constant", 20, "EXPANSION 1 HASH SIPHASH", CHAIN),
+    Kind("tightening", 20, "EXPANSION 3 TIGHTENING 0.5", CHAIN),
+    Kind("counting-4", 300, "COUNTING", COUNTING),
+    Kind("counting-8", 300, "COUNTING 8 HASH SIPHASH", COUNTING),
+    Kind("counting-16", 300, "COUNTING 16 SHARDS 2 ONFULL SATURATE", COUNTING),
+    Kind("window", 100, "WINDOW 4", WINDOW),
+    Kind("window-strict", 100, "WINDOW 3 ONFULL ERROR HASH SIPHASH", WINDOW),
+    Kind("window-every", 100, f"WINDOW 5 EVERY {24 * HOUR} SINCE {{since}}", WINDOW),
+    Kind("cuckoo", 500, "EXPANSION 0", DELETED),
+    Kind("cuckoo-siphash", 500, "BUCKETSIZE 4 HASH SIPHASH", DELETED),
+    Kind("cuckoo-widest", 2000, "BUCKETSIZE 255 EXPANSION 0", DELETED),
+    Kind("cuckoo-several-chunks", 3_000_000, "BUCKETSIZE 4", ("one",)),
+    Kind("cuckoo-constant", 20, "EXPANSION 1", COMPACTED),
+    Kind("cuckoo-scaling", 20, "BUCKETSIZE 4 MAXITERATIONS 500 EXPANSION 2 HASH SIPHASH", COMPACTED),
+    # Six slots at first, which is less than a word, and then twelve, which is no number of words either.
+    Kind("cuckoo-padded", 7, "BUCKETSIZE 3 MAXITERATIONS 1 EXPANSION 2", COMPACTED),
+]
+
+BY_NAME = {kind.name: kind for kind in KINDS}
+# Those whose filters are small, in all of their states.
+SMALL = [kind for kind in KINDS if kind.capacity <= 2000]
+
+
+def members(count: int, prefix: str = "member") -> list[str]:
+    return [f"{prefix}:{number}" for number in range(count)]
+
+
+class Grower:
+    """Brings a freshly reserved filter into a state."""
+
+    def __init__(self, client, kind: Kind, key: str):
+        self.client, self.kind, self.key = client, kind, key
+        self.added: list[str] = []
+
+    def add(self, items) -> None:
+        for batch in batches(items, 1000):
+            self.client.execute_command(*adding(self.kind.family, self.key, batch))
+            self.added += batch
+
+    def delete(self, items) -> None:
+        with self.client.pipeline(transaction=False) as pipeline:
+            for item in items:
+                pipeline.execute_command(f"{self.kind.family}.DEL", self.key, item)
+            assert set(pipeline.execute()) == {1}
+
+    def empty(self) -> None:
+        pass
+
+    def one(self) -> None:
+        self.add(members(1))
+
+    def full(self) -> None:
+        self.add(members(self.kind.capacity))
+
+    def overfull(self) -> None:
+        self.add(members(3 * self.kind.capacity))
+
+    def grown(self) -> None:
+        """Six layers or more."""
+        for count in itertools.count(1):
+            self.add(members(self.kind.capacity, f"grown:{count}"))
+            if pairs(self.client.execute_command(f"{self.kind.family}.INFO", self.key))[b"Number of filters"] >= 6:
+                return
+
+    def rotated(self) -> None:
+        """More often than it has generations, with items in some and none in others."""
+        for rotation in range(7):
+            if rotation != 5:
+                self.add(members(20 + rotation, f"rotated:{rotation}"))
+            self.client.execute_command("BF.ROTATE", self.key)
+        self.add(members(5))
+
+    def saturated(self) -> None:
+        """Counters at their maximum, counters just below, and counters that were counted down again."""
+        most = {"counting-4": 15, "counting-8": 255, "counting-16": 65_535}[self.kind.name]
+        self.add(["stuck"] * (most + 2) + ["nearly"] * (most - 1) + ["back"] * 9)
+        self.client.execute_command("BF.MDEL", self.key, *["back"] * 5, *["stuck"] * 5)
+        self.full()
+
+    def deleted(self) -> None:
+        """Of one table, which deletions do not compact: their number stays."""
+        self.add(members(100) + ["back"] * 3)
+        self.delete(members(20) + ["back"] * 2)
+
+    def compacted(self) -> None:
+        """A quarter of what made it grow is left. Deletions compact now and then; the last time it was asked for."""
+        self.grown()
+        self.delete(item for number, item in enumerate(self.added) if number % 4)
+        self.client.execute_command("CF.COMPACT", self.key)
+
+
+def adding(family: str, key: str, items) -> list:
+    """The command that adds several items."""
+    return ["BF.MADD", key, *items] if family == "BF" else ["CF.INSERT", key, "ITEMS", *items]
+
+
+def family(client, key) -> str:
+    """The prefix of the commands that the filter takes."""
+    try:
+        client.execute_command("BF.INFO", key)
+    except redis.ResponseError as error:
+        if "WRONGTYPE" not in str(error):
+            raise
+        return "CF"
+    return "BF"
+
+
+def batches(items, size):
+    items = list(items)
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def make_all(client, kinds=KINDS) -> list[str]:
+    """A key for every kind in each of its states."""
+    keys = []
+    for kind in kinds:
+        for state in kind.states:
+            key = f"{kind.name}/{state}"
+            assert client.execute_command(*kind.reservation(key)) == b"OK"
+            getattr(Grower(client, kind, key), state)()
+            keys.append(key)
+    return keys
+
+
+# Items that some of the filters hold, and items that none does: whoever tests positive must go on to.
+PROBES = [
+    *members(600),
+    *(item for number in range(8) for item in members(30, f"grown:{number}") + members(30, f"rotated:{number}")),
+    *("stuck", "nearly", "back"),
+    *members(1500, "stranger"),
+]
+
+
+def snapshot(client, key) -> dict:
+    """All that can be seen of a filter. What it shows by the clock is left out."""
+    prefix = family(client, key)
+    bloom = prefix == "BF"
+    info = pairs(client.execute_command(f"{prefix}.INFO", key, *(["FULL"] if bloom else [])))
+    answers = client.execute_command(f"{prefix}.MEXISTS", key, *PROBES)
+    seen = {
+        "digest": client.execute_command("DEBUG", "DIGEST-VALUE", key)[0],
+        "info": {name: value for name, value in info.items() if name not in NOT_ITS_OWN},
+        "lines": client.execute_command(f"{prefix}.DEBUG", key),
+        "answers": bytes(map(int, answers)),
+    }
+    if bloom:
+        seen["card"] = client.execute_command("BF.CARD", key)
+        seen["five"] = client.execute_command("BF.INFO", key)
+    per_item = {b"counting": "BF.COUNT", b"window": "BF.AGE"}.get(info[b"Kind"]) if bloom else "CF.COUNT"
+    if per_item:
+        with client.pipeline(transaction=False) as pipeline:
+            for item in PROBES[:1000]:
+                pipeline.execute_command(per_item, key, item)
+            seen[per_item] = pipeline.execute()
+    return seen
+
+
+def snapshots(client, keys) -> dict[str, dict]:
+    return {key: snapshot(client, key) for key in keys}
+
+
+def pieces(client, key, prefix: str) -> list[tuple[int, bytes]]:
+    """SCANDUMP from beginning to end: each piece with the iterator that it is loaded with."""
+    found = []
+    iterator, piece = client.execute_command(f"{prefix}.SCANDUMP", key, 0)
+    while iterator:
+        found.append((iterator, piece))
+        iterator, piece = client.execute_command(f"{prefix}.SCANDUMP", key, iterator)
+    assert not piece
+    return found
+
+
+def load_pieces(client, key, prefix: str, found) -> None:
+    for iterator, piece in found:
+        assert client.execute_command(f"{prefix}.LOADCHUNK", key, iterator, piece) == b"OK"
+
+
+def pairs(flat: list) -> dict:
+    """A map, as RESP2 has them."""
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def differences(before: dict[str, dict], after: dict[str, dict]) -> list[str]:
+    """Which keys have another snapshot, and what differs: nothing, one hopes."""
+    return [
+        f"{key}: {part} was {_short(before[key][part])}, is {_short(after.get(key, {}).get(part))}"
+        for key in before
+        for part in before[key]
+        if before[key][part] != after.get(key, {}).get(part)
+    ]
+
+
+def _short(value) -> str:
+    text = repr(value)
+    return text if len(text) < 200 else text[:200] + "…"

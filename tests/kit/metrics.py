@@ -1,0 +1,20 @@
+"""The module's sections of INFO, as numbers."""
+
+# Figures of what there is; the others count what has happened.
+GAUGES = {
+    *(f"{kind}_filters" for kind in ["fixed", "scaling", "counting", "window", "cuckoo", "foreign"]),
+    *("cell_bytes", "freeing_bytes", "loads", "load_bytes"),
+    *("pool_jobs_running", "pool_jobs_queued", "clients_waiting"),
+}
+
+
+def figures(client, section="bf") -> dict[str, int]:
+    """Without the module's name before them."""
+    info = client.execute_command("INFO", section)
+    if isinstance(info, bytes):
+        info = dict(line.split(":", 1) for line in info.decode().split("\r\n") if ":" in line)
+    return {name.removeprefix("bf_"): int(value) for name, value in info.items()}
+
+
+def gauges(client) -> dict[str, int]:
+    return {name: value for name, value in figures(client).items() if name in GAUGES}

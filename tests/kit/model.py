@@ -1,0 +1,1338 @@
+"""What Bloomery should answer: every BF.* and CF.* command, and what else touches keys, as a model in Python.
+
+A `Model` is fed commands and gives the reply that a server owes to each, byte for byte. It shares no code with the
+crate and knows nothing of bits:
+
+- A Bloom filter is the set of its items. That is exact while no item is a false positive, which error rates of 1e-9 and
+  less, and filters that are never saturated, make sure of. What follows from cells (sizes, fills, dumps) is masked.
+- A cuckoo filter is fingerprints in buckets, by the rules of src/filter/cuckoo.rs, with an XXH3 that is not ours. False
+  positives, counts, growth, compaction and the bytes of a dump are exact. Only its size in memory is masked.
+
+In replies `<n>` stands for a whole number, `<f>` for any number, `<...>` for anything.
+"""
+
+import copy
+import re
+import struct
+import time
+from collections import Counter, defaultdict, deque
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+import xxhash
+
+from kit.wire_format import MASK, crc32c, siphash128
+
+# ---- replies --------------------------------------------------------------------------------------------------------
+
+
+class Simple(str):
+    """A simple string."""
+
+
+class Error(str):
+    """An error; its text may hold masks."""
+
+
+@dataclass(frozen=True)
+class Wire:
+    """What is the same in both protocols, as it is sent, with masks."""
+
+    text: bytes
+
+
+@dataclass(frozen=True)
+class Double:
+    """A bulk string in RESP2, a double in RESP3; `None` is one that is not predicted."""
+
+    value: float | None
+
+
+@dataclass(frozen=True)
+class Placed:
+    """CF.INSERT's answer for an item: 1 or -1, a boolean in RESP3."""
+
+    value: bool
+
+
+class Map(list):
+    """Pairs: a map in RESP3, a flat array in RESP2."""
+
+
+class Entry(tuple):
+    """A pair: a map of one in RESP3, an array of the value in RESP2."""
+
+
+OK = Simple("OK")
+NUMBER = Wire(b":<n>\r\n")
+BYTES = Wire(b"$<n>\r\n<...>\r\n")
+FIGURE = Double(None)
+LINES = Wire(b"*<n>\r\n<...>")
+NO_FEEDBACK = Map([("Checked", 0), ("False", 0), ("Share false", None), ("Observed error rate", None)])
+WRONGTYPE = Error("WRONGTYPE Operation against a key holding the wrong kind of value")
+
+MASKS = {b"<n>": rb"\d+", b"<f>": rb"(?:[-+.\deE]+|inf)", b"<...>": rb".*"}
+MASKED = re.compile(b"(" + b"|".join(map(re.escape, MASKS)) + b")")
+
+
+def encode(reply, protocol: int) -> bytes:
+    """The reply as it is sent."""
+    if reply is None:
+        return b"_\r\n" if protocol == 3 else b"$-1\r\n"
+    if isinstance(reply, bool):
+        return (b"#t\r\n" if reply else b"#f\r\n") if protocol == 3 else b":%d\r\n" % reply
+    if isinstance(reply, int):
+        return b":%d\r\n" % reply
+    if isinstance(reply, bytes):
+        return b"$%d\r\n%s\r\n" % (len(reply), reply)
+    if isinstance(reply, Simple):
+        return b"+%s\r\n" % reply.encode()
+    if isinstance(reply, Error):
+        return b"-%s\r\n" % reply.encode()
+    if isinstance(reply, Placed):
+        return encode(reply.value if protocol == 3 else 1 if reply.value else -1, protocol)
+    if isinstance(reply, Wire):
+        return reply.text
+    if isinstance(reply, Double):
+        if protocol == 3:
+            return b",<f>\r\n"  # the servers differ in how many digits they print
+        return b"$<n>\r\n<f>\r\n" if reply.value is None else encode(decimal(reply.value).encode(), 2)
+    if isinstance(reply, Map):
+        body = b"".join(encode(Simple(name), protocol) + encode(value, protocol) for name, value in reply)
+        return (b"%%%d\r\n" % len(reply) if protocol == 3 else b"*%d\r\n" % (2 * len(reply))) + body
+    if isinstance(reply, Entry):
+        return encode(Map([reply]) if protocol == 3 else [reply[1]], protocol)
+    return b"*%d\r\n" % len(reply) + b"".join(encode(part, protocol) for part in reply)
+
+
+def matches(expected: bytes, actual: bytes) -> bool:
+    """Whether the bytes are those, masks apart."""
+    if expected == actual:
+        return True
+    if b"<" not in expected:
+        return False
+    parts = MASKED.split(expected)
+    return re.fullmatch(b"".join(MASKS.get(part) or re.escape(part) for part in parts), actual, re.DOTALL) is not None
+
+
+def through_lua(reply, resp3: bool):
+    """The reply to a script that returns what a command replied to it, in RESP2 unless it asked for RESP3."""
+    if isinstance(reply, bool) and not resp3:
+        return int(reply)
+    if isinstance(reply, Placed):
+        return reply.value if resp3 else 1 if reply.value else -1
+    if isinstance(reply, Double):
+        return Wire(encode(reply, 2))
+    if isinstance(reply, Map):
+        return [part for name, value in reply for part in (Simple(name), through_lua(value, resp3))]
+    if isinstance(reply, Entry):
+        return [through_lua(reply[1], resp3)]
+    if isinstance(reply, list):
+        return [through_lua(part, resp3) for part in reply]
+    return reply
+
+
+class Refused(Exception):
+    """A command gives this error and changes nothing."""
+
+
+# ---- arguments ------------------------------------------------------------------------------------------------------
+
+INTEGER = re.compile(rb"0|-?[1-9][0-9]*")
+FLOAT = re.compile(rb"[+-]?(?:inf|infinity|nan|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?)", re.IGNORECASE)
+
+
+def integer(word: bytes) -> int | None:
+    """As the servers read 64-bit integers."""
+    value = int(word) if INTEGER.fullmatch(word) else None
+    return value if value is not None and -(1 << 63) <= value < 1 << 63 else None
+
+
+def integer_in(word: bytes, low: int, high: int) -> int | None:
+    value = integer(word)
+    return value if value is not None and low <= value <= high else None
+
+
+def upper(word: bytes) -> str:
+    """For words that are matched in any case, of which only ASCII has one."""
+    return word.upper().decode("latin-1")
+
+
+def number(word: bytes) -> float | None:
+    value = float(word) if FLOAT.fullmatch(word) else None
+    return value if value is not None and value == value else None
+
+
+def decimal(value: float) -> str:
+    """The shortest digits that read back, without an exponent."""
+    text = format(Decimal(repr(value)), "f")
+    return text.removesuffix(".0")
+
+
+def printable(word: bytes) -> str:
+    """A client's bytes in an error text."""
+    escapes = {9: "\\t", 10: "\\n", 13: "\\r", 34: '\\"', 39: "\\'", 92: "\\\\"}
+    shown = (escapes.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}") for byte in word[:64])
+    return "".join(shown) + ("…" if len(word) > 64 else "")
+
+
+def next_power_of_two(value: int) -> int:
+    return 1 << max(0, value - 1).bit_length()
+
+
+# ---- Bloom filters --------------------------------------------------------------------------------------------------
+
+NOT_COUNTING = "ERR not a counting filter; BF.RESERVE key error_rate capacity COUNTING makes one"
+NOT_WINDOW = "ERR not a window; BF.RESERVE key error_rate capacity WINDOW generations makes one"
+FULL = "ERR non scaling filter is full"
+
+
+@dataclass(frozen=True)
+class BloomSpec:
+    """What BF.RESERVE and BF.INSERT are asked for."""
+
+    rate: float
+    capacity: int
+    kind: str = "fixed"  # as BF.INFO FULL names it
+    on_full: str = "ERROR"
+    expansion: int = 0
+    tightening: float | None = None
+    width: int = 1
+    generations: int = 0
+    every: int = 0
+    since: int = 0
+    shards: int = 1
+    layout: str = "AUTO"
+    hash: str = "XXH3"
+
+
+class Fixed:
+    """One layer of bits or of counters: each item with its count, which is 1 on bits."""
+
+    def __init__(self, spec: BloomSpec):
+        self.spec = spec
+        self.counts: dict[bytes, int] = {}
+
+    def contains(self, item) -> bool:
+        return item in self.counts
+
+    def add(self, item, events) -> bool:
+        """Whether it was absent."""
+        known = self.counts.get(item, 0)
+        if not known and self.spec.on_full == "ERROR" and len(self.counts) >= self.spec.capacity:
+            events[f"{self.spec.kind} full"] += 1
+            raise Refused(FULL)
+        self.counts[item] = min(known + 1, (1 << self.spec.width) - 1)
+        return not known
+
+    def remove(self, item, events) -> bool:
+        known = self.counts.get(item, 0)
+        if known == (1 << self.spec.width) - 1:
+            events["counter stuck"] += 1
+        elif known > 1:
+            self.counts[item] = known - 1
+        elif known:
+            del self.counts[item]
+        return known > 0
+
+    def layers(self) -> list[tuple[int, int]]:
+        """Capacity and number of items of each."""
+        return [(self.spec.capacity, len(self.counts))]
+
+    def alive(self) -> list[tuple[int | None, int, int]]:
+        """Age, capacity and number of items of the layers that BF.INFO FULL shows."""
+        return [(None, *layer) for layer in self.layers()]
+
+    def clear(self):
+        self.counts.clear()
+
+
+class Chain(Fixed):
+    """Layers that grow. An item is in one of them only, so it takes their sizes and one set for all."""
+
+    def __init__(self, spec: BloomSpec):
+        super().__init__(spec)
+        self.sizes = [[spec.capacity, 0]]
+
+    def add(self, item, events) -> bool:
+        if item in self.counts:
+            return False
+        capacity, size = self.sizes[-1]
+        if size >= capacity:
+            self.sizes.append([capacity * self.spec.expansion, 0])
+            events["scaling grown"] += 1
+        self.sizes[-1][1] += 1
+        self.counts[item] = 1
+        return True
+
+    def layers(self):
+        return [(capacity, size) for capacity, size in self.sizes]
+
+    def clear(self):
+        super().clear()
+        self.sizes = [[self.spec.capacity, 0]]
+
+
+class Window:
+    """Generations by number. The clock says which is current; what is too old has gone, dropped or not."""
+
+    def __init__(self, spec: BloomSpec, now: int):
+        self.spec = spec
+        self.now = now
+        self.newest = self.rotations = 0
+        self.sets: defaultdict[int, set] = defaultdict(set)
+
+    def current(self) -> int:
+        elapsed = max(0, self.now - self.spec.since) // self.spec.every if self.spec.every else 0
+        return max(self.newest, self.rotations + elapsed)
+
+    def open(self, generation: int):
+        self.newest = max(self.newest, generation)
+        for old in [number for number in self.sets if number <= self.newest - self.spec.generations]:
+            del self.sets[old]
+
+    def rotate(self):
+        self.open(self.current() + 1)
+        self.rotations += 1
+
+    def age(self, item) -> int:
+        current = self.current()
+        ages = (current - number for number, items in self.sets.items() if item in items)
+        return min((age for age in ages if age < self.spec.generations), default=-1)
+
+    def contains(self, item) -> bool:
+        return self.age(item) >= 0
+
+    def add(self, item, events) -> bool:
+        self.open(self.current())
+        newest = self.sets[self.newest]
+        if item not in newest and self.spec.on_full == "ERROR" and len(newest) >= self.spec.capacity:
+            events["window full"] += 1
+            raise Refused(FULL)
+        absent = not self.contains(item)
+        newest.add(item)
+        return absent
+
+    def layers(self):
+        """In the order of the ring: generation n lies in slot n mod generations."""
+        span = self.spec.generations
+        sizes = {number % span: len(items) for number, items in self.sets.items()}
+        return [(self.spec.capacity, sizes.get(slot, 0)) for slot in range(span)]
+
+    def alive(self):
+        current = self.current()
+        oldest = max(0, current - self.spec.generations + 1)
+        numbers = range(self.newest, oldest - 1, -1)
+        return [(current - number, self.spec.capacity, len(self.sets.get(number, ()))) for number in numbers]
+
+    def clear(self):
+        self.sets.clear()
+
+
+Bloom = (Fixed, Window)
+
+
+def cardinality(filter_) -> int:
+    return sum(size for _, size in filter_.layers())
+
+
+def capacity(filter_) -> int:
+    return sum(capacity for capacity, _ in filter_.layers())
+
+
+# ---- cuckoo filters -------------------------------------------------------------------------------------------------
+
+SPREAD = 0x5BD1E995
+SEARCHED = 2048  # slots that a search for room looks at before it stops looking farther
+
+
+@dataclass(frozen=True)
+class CuckooSpec:
+    """What CF.RESERVE is asked for."""
+
+    capacity: int
+    bucket_size: int
+    max_iterations: int
+    expansion: int
+    hash: str = "XXH3"
+    seed: int = 0
+
+
+class Table:
+    """A sub-filter: buckets of slots, one byte each, 0 for a free one."""
+
+    def __init__(self, buckets: int, bucket_size: int):
+        self.buckets, self.bucket_size = buckets, bucket_size
+        self.slots = bytearray((buckets * bucket_size + 7) // 8 * 8)  # padded to whole words, as in a dump
+
+    def pair(self, base: int, fingerprint: int) -> tuple[int, int]:
+        """The two buckets of a fingerprint: `base` is the item's hash, or either bucket."""
+        return base & self.buckets - 1, (base ^ fingerprint * SPREAD) & self.buckets - 1
+
+    def bucket(self, index: int) -> range:
+        return range(index * self.bucket_size, (index + 1) * self.bucket_size)
+
+    def find(self, pair, wanted: int) -> int:
+        """The first slot of both buckets that holds it, or -1."""
+        for index in pair:
+            start = index * self.bucket_size
+            slot = self.slots.find(wanted, start, start + self.bucket_size)
+            if slot >= 0:
+                return slot
+        return -1
+
+    def replace(self, pair, old: int, new: int) -> bool:
+        slot = self.find(pair, old)
+        if slot >= 0:
+            self.slots[slot] = new
+        return slot >= 0
+
+    def count(self, pair, fingerprint: int) -> int:
+        """A bucket counts twice when it is both."""
+        return sum(self.slots[slot] == fingerprint for index in pair for slot in self.bucket(index))
+
+    def make_room(self, pair, fingerprint: int, most: int) -> int:
+        """Puts the fingerprint in by the shortest chain of moves; how many there were, 0 if it could not be done."""
+        # A slot to vacate, its bucket, the step before, and the number of moves so far.
+        steps = [(slot, index, None, 1) for index in dict.fromkeys(pair) for slot in self.bucket(index)]
+        for step in steps:  # which grows meanwhile
+            slot, index, _, depth = step
+            _, other = self.pair(index, self.slots[slot])
+            free = self.slots.find(0, other * self.bucket_size, (other + 1) * self.bucket_size)
+            if free >= 0:
+                while step:
+                    self.slots[free] = self.slots[step[0]]
+                    free, step = step[0], step[2]
+                self.slots[free] = fingerprint
+                return depth
+            if depth < most and len(steps) < SEARCHED and other != index:
+                steps += [(slot, other, step, depth + 1) for slot in self.bucket(other)]
+        return 0
+
+
+class Cuckoo:
+    """Sub-filters, the oldest first."""
+
+    HEADER = struct.Struct("<Q2QQQBBHHHII")
+    ENVELOPE = struct.Struct("<4sBBHIQ")
+    CHUNK = struct.Struct("<QII")
+
+    def __init__(self, spec: CuckooSpec):
+        self.spec = spec
+        self.tables: list[Table] = []
+        self.deletes = self.moves = 0
+        self.grow()
+
+    def first_buckets(self) -> int:
+        return next_power_of_two(max(1, self.spec.capacity // self.spec.bucket_size))
+
+    def grow(self):
+        factor = max(1, self.spec.expansion) ** len(self.tables)
+        self.tables.append(Table(self.first_buckets() * factor, self.spec.bucket_size))
+
+    def hash(self, item: bytes) -> tuple[int, int]:
+        """Hash and fingerprint."""
+        if self.spec.hash == "SIPHASH":
+            low, _ = siphash128(self.spec.seed & MASK, self.spec.seed >> 64, item)
+        else:
+            low = xxhash.xxh3_128_intdigest(item, seed=self.spec.seed) & MASK
+        return low, low % 255 + 1
+
+    def items(self) -> int:
+        return sum(len(table.slots) - table.slots.count(0) for table in self.tables)
+
+    def contains(self, item: bytes) -> bool:
+        low, fingerprint = self.hash(item)
+        return any(table.find(table.pair(low, fingerprint), fingerprint) >= 0 for table in self.tables)
+
+    def count(self, item: bytes) -> int:
+        low, fingerprint = self.hash(item)
+        return sum(table.count(table.pair(low, fingerprint), fingerprint) for table in self.tables)
+
+    def add(self, item: bytes, most_tables: int, events) -> None:
+        low, fingerprint = self.hash(item)
+        if any(table.replace(table.pair(low, fingerprint), 0, fingerprint) for table in reversed(self.tables)):
+            return
+        newest = self.tables[-1]
+        moved = newest.make_room(newest.pair(low, fingerprint), fingerprint, self.spec.max_iterations)
+        if moved:
+            self.moves += moved
+            events["cuckoo moved"] += 1
+            return
+        if self.spec.expansion == 0:
+            events["cuckoo full"] += 1
+            raise Refused("Filter is full")
+        if len(self.tables) >= most_tables:
+            events["cuckoo expanded to the limit"] += 1
+            raise Refused("Maximum expansions reached")
+        self.grow()
+        events["cuckoo grown"] += 1
+        newest = self.tables[-1]
+        newest.replace(newest.pair(low, fingerprint), 0, fingerprint)
+
+    def remove(self, item: bytes, events) -> bool:
+        low, fingerprint = self.hash(item)
+        removed = any(table.replace(table.pair(low, fingerprint), fingerprint, 0) for table in reversed(self.tables))
+        if removed:
+            self.deletes += 1
+            if len(self.tables) > 1 and self.deletes > 0.1 * self.items():
+                events["cuckoo compacted itself"] += 1
+                self.compact(False, events)
+        return removed
+
+    def compact(self, everything: bool, events) -> None:
+        """Newer sub-filters into older ones. By itself a filter stops at the first that does not become empty."""
+        for index in range(len(self.tables) - 1, 0, -1):
+            table = self.tables[index]
+            for slot in range(table.buckets * table.bucket_size):
+                fingerprint = table.slots[slot]
+                base = slot // table.bucket_size
+                older = self.tables[:index]
+                if fingerprint and any(old.replace(old.pair(base, fingerprint), 0, fingerprint) for old in older):
+                    table.slots[slot] = 0
+                    self.moves += 1
+                    events["cuckoo fingerprint compacted"] += 1
+            empty = not any(table.slots)
+            if empty and index + 1 == len(self.tables):
+                self.tables.pop()
+                events["cuckoo shrunk"] += 1
+            if not empty and not everything:
+                break
+        self.deletes = 0
+
+    # ---- the wire format
+
+    def header(self) -> bytes:
+        spec, kinds = self.spec, {"XXH3": 1, "SIPHASH": 2}
+        return self.HEADER.pack(
+            spec.capacity, spec.seed & MASK, spec.seed >> 64, self.deletes, self.moves, kinds[spec.hash],
+            spec.bucket_size, spec.max_iterations, spec.expansion, 0, len(self.tables), 0,
+        )  # fmt: skip
+
+    def head(self) -> bytes:
+        header, body = self.header(), sum(len(table.slots) for table in self.tables)
+        envelope = self.ENVELOPE.pack(b"BLMY", 1, 4, 0, len(header), body)
+        return envelope + struct.pack("<I", crc32c(envelope + header)) + header
+
+    def chunk(self, offset: int) -> bytes:
+        """The rest of the sub-filter from that offset of the body; empty at the end, and inside a word."""
+        start = 0
+        for table in self.tables:
+            inside, start = offset - start, start + len(table.slots)
+            if offset < start and offset % 8 == 0:
+                data = bytes(table.slots[inside:])
+                prefix = self.CHUNK.pack(offset, len(data), crc32c(self.header()))
+                return prefix + struct.pack("<I", crc32c(prefix + data)) + data
+        return b""
+
+
+def seed_in(head: bytes) -> int:
+    """The seed of the filter that CF.SCANDUMP key 0 has given the head of."""
+    _, low, high, *_ = Cuckoo.HEADER.unpack_from(head, 24)
+    return high << 64 | low
+
+
+# ---- scripts --------------------------------------------------------------------------------------------------------
+
+CALL = "return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))"
+PCALL = "return redis.pcall(ARGV[1], KEYS[1], unpack(ARGV, 2))"
+PCALL_RESP3 = f"redis.setresp(3) {PCALL}"
+# Copies a filter by SCANDUMP and LOADCHUNK of the family that is named.
+TRANSFER = """
+local iterator = 0
+repeat
+    local piece = redis.pcall(ARGV[1] .. '.SCANDUMP', KEYS[1], iterator)
+    if piece.err then return piece end
+    iterator = piece[1]
+    if iterator ~= 0 then
+        local loaded = redis.pcall(ARGV[1] .. '.LOADCHUNK', KEYS[2], iterator, piece[2])
+        if loaded.err then return loaded end
+    end
+until iterator == 0
+return redis.status_reply('OK')
+"""
+
+# ---- the model ------------------------------------------------------------------------------------------------------
+
+# Number of words, negative for a minimum: what the servers check themselves.
+ARITY = {
+    "BF.RESERVE": -4, "BF.INSERT": -4, "BF.ADD": 3, "BF.MADD": -3, "BF.ADDNX": 3, "BF.EXISTS": 3, "BF.MEXISTS": -3,
+    "BF.TEST": 3, "BF.MTEST": -3, "BF.DEL": 3, "BF.MDEL": -3, "BF.COUNT": 3, "BF.ROTATE": -2, "BF.AGE": 3,
+    "BF.CLEAR": 2, "BF.CARD": 2, "BF.INFO": -2, "BF.DEBUG": 2, "BF.SCANDUMP": 3, "BF.LOADCHUNK": 4,
+    "CF.RESERVE": -3, "CF.ADD": 3, "CF.ADDNX": 3, "CF.INSERT": -4, "CF.INSERTNX": -4, "CF.EXISTS": 3,
+    "CF.MEXISTS": -3, "CF.COUNT": 3, "CF.DEL": 3, "CF.COMPACT": 2, "CF.SCANDUMP": 3, "CF.LOADCHUNK": 4, "CF.INFO": 2,
+    "CF.DEBUG": 2,
+}  # fmt: skip
+
+# Where a method cannot have the command's name.
+NAMES = {"DEL": "delete"}
+
+NOT_FOUND = "ERR not found"
+EXISTS = "ERR item exists"
+MAX_CAPACITY = 1 << 48
+TOO_LARGE = f"ERR capacity must be at most {MAX_CAPACITY}"
+MAX_TIME = 1 << 62
+I64 = (1 << 63) - 1
+
+
+def takes(option: str, what: str) -> str:
+    return f"ERR {option} takes {what}"
+
+
+@dataclass
+class Settings:
+    """The options of CONFIG, without `bf-`."""
+
+    error_rate: float = 0.01
+    initial_size: int = 100
+    expansion_factor: int = 2
+    cf_bucket_size: int = 2
+    cf_initial_size: int = 1024
+    cf_max_iterations: int = 20
+    cf_expansion_factor: int = 1
+    cf_max_expansions: int = 32
+
+
+@dataclass
+class Model:
+    """An empty server, one client, and what has been answered so far."""
+
+    settings: Settings = field(default_factory=Settings)
+    # Heads that CF.SCANDUMP key 0 gave, in order, by key. A filter that the module chose the seed of is dumped before
+    # anything else can happen to its key; until then the model looks ahead.
+    heads: defaultdict[bytes, deque] = field(default_factory=lambda: defaultdict(deque))
+    keys: dict[bytes, object] = field(default_factory=dict)
+    events: Counter = field(default_factory=Counter)
+    # Valkey 9 takes an error inside an array for one of the whole call of a script.
+    errors_escape: bool = False
+    queue: list | None = None
+    aborted: bool = False
+    now: int = field(default_factory=lambda: int(time.time() * 1000))
+
+    # ---- the server's part
+
+    def run(self, argv: list[bytes]):
+        """The reply to a command of the client."""
+        name = argv[0].decode().upper()
+        if name == "MULTI":
+            self.queue, self.aborted = [], False
+            return OK
+        if name in ("EXEC", "DISCARD"):
+            queue, self.queue = self.queue, None
+            if name == "DISCARD":
+                return OK
+            if self.aborted:
+                self.events["transaction aborted"] += 1
+                return Error("EXECABORT Transaction discarded because of previous errors.")
+            return [self.execute(argv) for argv in queue]
+        if self.queue is None:
+            return self.execute(argv)
+        if not self.arity_holds(argv):
+            self.aborted = True
+            return self.execute(argv)
+        self.queue.append(argv)
+        return Simple("QUEUED")
+
+    def arity_holds(self, argv) -> bool:
+        arity = ARITY.get(argv[0].decode().upper(), -1)
+        return len(argv) == arity if arity > 0 else len(argv) >= -arity
+
+    def arity_error(self, argv) -> Error:
+        return Error(f"ERR wrong number of arguments for '{argv[0].decode().lower()}' command")
+
+    def execute(self, argv):
+        name = argv[0].decode().upper()
+        if not self.arity_holds(argv):
+            return self.arity_error(argv)
+        self.events[name] += 1
+        try:
+            return getattr(self, NAMES.get(name, name.replace(".", "_").lower()))(*argv[1:])
+        except Refused as refused:
+            # Without a text it is the arity, that the module checks itself.
+            error = Error(refused.args[0]) if refused.args else self.arity_error(argv)
+            self.events[error] += 1
+            return error
+
+    def eval(self, script, numkeys, *arguments):
+        keys, arguments = arguments[: int(numkeys)], arguments[int(numkeys) :]
+        script = script.decode()
+        if script == TRANSFER:
+            return self.transfer(*keys, arguments[0].decode())
+        argv = [arguments[0], *keys, *arguments[1:]]
+        if self.arity_holds(argv):
+            reply = through_lua(self.execute(argv), script == PCALL_RESP3)
+        else:
+            reply = Error("ERR Wrong number of args calling <...>ommand from script")
+        if self.errors_escape and isinstance(reply, list):
+            reply = next((part for part in reply if isinstance(part, Error)), reply)
+        if isinstance(reply, Error) and script == CALL:
+            # Some servers name the script by its digest there.
+            return Error(f"{reply} script: <...>on @user_script:1.")
+        return reply
+
+    def flushall(self):
+        self.keys.clear()
+        return OK
+
+    def set(self, key, value):
+        self.keys[key] = value
+        return OK
+
+    def get(self, key):
+        value = self.keys.get(key)
+        return value if value is None or isinstance(value, bytes) else WRONGTYPE
+
+    def type(self, key):
+        if key not in self.keys:
+            return Simple("none")
+        return Simple("string" if isinstance(self.keys[key], bytes) else "bloomery1")
+
+    def delete(self, *keys):
+        return sum(self.keys.pop(key, None) is not None for key in keys)
+
+    def exists(self, key):
+        return int(key in self.keys)
+
+    def copy(self, source, target, *replace):
+        if source not in self.keys or (target in self.keys and not replace):
+            return 0
+        self.keys[target] = copy.deepcopy(self.keys[source])
+        return 1
+
+    def rename(self, source, target):
+        if source not in self.keys:
+            return Error("ERR no such key")
+        self.keys[target] = self.keys.pop(source)
+        return OK
+
+    # ---- keys
+
+    def filter(self, key, kinds):
+        """The filter of one of those kinds in the key, or None."""
+        value = self.keys.get(key)
+        if value is not None and not isinstance(value, kinds):
+            raise Refused(WRONGTYPE)
+        return value
+
+    def bloom(self, key):
+        return self.filter(key, Bloom)
+
+    def cuckoo(self, key):
+        return self.filter(key, Cuckoo)
+
+    def found(self, filter_):
+        if filter_ is None:
+            raise Refused(NOT_FOUND)
+        return filter_
+
+    # ---- BF: creating
+
+    def error_rate(self, word) -> float:
+        rate = number(word)
+        if rate is None:
+            raise Refused("ERR bad error rate")
+        if not 0 < rate < 1:
+            raise Refused("ERR error rate must be in the range (0.000000, 1.000000)")
+        if rate < 1e-12:
+            raise Refused("ERR error rate must be at least 1e-12")
+        return rate
+
+    def capacity(self, word) -> int:
+        items = integer(word)
+        if items is None:
+            raise Refused("ERR bad capacity")
+        if items < 1:
+            raise Refused("ERR capacity must be in the range [1, 1073741824]")
+        if items > MAX_CAPACITY:
+            raise Refused(TOO_LARGE)
+        return items
+
+    def new_bloom(self, spec: BloomSpec):
+        if spec.kind == "window":
+            return Window(spec, self.now)
+        return Chain(spec) if spec.kind == "scaling" else Fixed(spec)
+
+    def spec_for(self, rate, items, expansion) -> BloomSpec:
+        """What BF.ADD and BF.INSERT create."""
+        if expansion == 0:
+            return BloomSpec(rate, items)
+        return BloomSpec(rate, items, "scaling", "SCALE", expansion)
+
+    def bf_reserve(self, key, rate, items, *words):
+        rate, items = self.error_rate(rate), self.capacity(items)
+        options = self.reserve_options(list(words))
+        if "LIKE" in options:
+            spec = self.like(options["LIKE"], rate, items)
+        else:
+            spec = self.family(options, rate, items)
+            self.check_seed(options, spec.hash)
+        if self.bloom(key):
+            raise Refused(EXISTS)
+        self.keys[key] = self.new_bloom(spec)
+        return OK
+
+    def reserve_options(self, words) -> dict:
+        options, count = {}, len(words)
+
+        def value(name, what, read):
+            found = read(words.pop(0)) if words else None
+            if found is None:
+                raise Refused(takes(name, what))
+            options[name] = found
+
+        def one_of(*names):
+            return lambda word: upper(word) if upper(word) in names else None
+
+        while words:
+            word = words.pop(0)
+            name = upper(word)
+            if name == "EXPANSION":
+                if not words:
+                    raise Refused("ERR no expansion")
+                options[name] = integer(words.pop(0))
+                if options[name] is None:
+                    raise Refused("ERR bad expansion")
+            elif name == "NONSCALING":
+                options[name] = True
+            elif name == "COUNTING":
+                width = integer(words[0]) if words else None
+                if width is not None:
+                    words.pop(0)
+                if width not in (None, 4, 8, 16):
+                    raise Refused(takes(name, "4, 8 or 16 bits a counter"))
+                options[name] = width or 4
+            elif name == "WINDOW":
+                value(name, "2 to 64 generations", lambda word: integer_in(word, 2, 64))
+            elif name == "EVERY":
+                value(name, "milliseconds between rotations, at least 1", lambda word: integer_in(word, 1, I64))
+            elif name == "SINCE":
+                value(name, "a Unix time in milliseconds", lambda word: integer_in(word, 0, MAX_TIME))
+            elif name == "SHARDS":
+                shards = {b"%d" % (1 << power): 1 << power for power in range(11)}
+                value(name, "a power of two from 1 to 1024", shards.get)
+            elif name == "LAYOUT":
+                value(name, "AUTO, BLOCKED or CLASSIC", one_of("AUTO", "BLOCKED", "CLASSIC"))
+            elif name == "HASH":
+                value(name, "XXH3 or SIPHASH", one_of("XXH3", "SIPHASH"))
+            elif name == "SEED":
+                value(name, "hexadecimal digits", lambda word: word)
+            elif name == "TIGHTENING":
+                what = "a ratio between 0 and 1, both excluded"
+                value(name, what, lambda word: number(word) if 0 < (number(word) or 0) < 1 else None)
+            elif name == "ONFULL":
+                value(name, "ERROR, SATURATE or SCALE", one_of("ERROR", "SATURATE", "SCALE"))
+            elif name == "LIKE":
+                value(name, "the key of a filter", lambda word: word)
+                if count != 2:
+                    raise Refused("ERR LIKE takes everything from the other filter, so no other options go with it")
+            else:
+                raise Refused(f"ERR unknown option '{printable(word)}'")
+        return options
+
+    def family(self, options, rate, items) -> BloomSpec:
+        expansion, on_full = options.get("EXPANSION"), options.get("ONFULL")
+        counting, window = "COUNTING" in options, "WINDOW" in options
+        if "NONSCALING" in options and expansion is not None:
+            raise Refused("Nonscaling filters cannot expand")
+        if expansion is not None and not 0 <= expansion <= 32768:
+            raise Refused("ERR expansion must be in the range [0, 32768]")
+        if "EVERY" in options and not window:
+            raise Refused("ERR EVERY belongs to WINDOW generations")
+        if "SINCE" in options and "EVERY" not in options:
+            raise Refused("ERR SINCE belongs to WINDOW generations EVERY milliseconds")
+        if counting and window:
+            raise Refused(
+                "ERR COUNTING and WINDOW exclude each other: a window's items leave with their generation, not one by "
+                "one"
+            )
+        scales = bool(expansion) or "TIGHTENING" in options or on_full == "SCALE"
+        if scales and counting:
+            raise Refused(
+                "ERR a counting filter has a fixed capacity: a delete could not tell which layer holds the item, "
+                "so EXPANSION, TIGHTENING and ONFULL SCALE do not go with COUNTING"
+            )
+        if scales and window:
+            raise Refused(
+                "ERR a window's generations have a fixed capacity, so EXPANSION, TIGHTENING and ONFULL SCALE do not go "
+                "with WINDOW"
+            )
+        common = {
+            "shards": options.get("SHARDS", 1),
+            "layout": options.get("LAYOUT", "AUTO"),
+            "hash": options.get("HASH", "XXH3"),
+        }
+        if window:
+            every = options.get("EVERY", 0)
+            since = options.get("SINCE", self.now) if every else 0
+            ring = {"generations": options["WINDOW"], "every": every, "since": since}
+            return BloomSpec(rate, items, "window", on_full or "SATURATE", **ring, **common)
+        if counting:
+            return BloomSpec(rate, items, "counting", on_full or "ERROR", width=options["COUNTING"], **common)
+        fixed = "NONSCALING" in options or expansion == 0 or on_full in ("ERROR", "SATURATE")
+        if fixed and scales:
+            raise Refused("Nonscaling filters cannot expand")
+        if expansion is None:
+            # Who asks to scale does, also where that is not the default.
+            expansion = self.settings.expansion_factor or (2 if scales else 0)
+        if fixed or expansion == 0:
+            return BloomSpec(rate, items, "fixed", on_full or "ERROR", **common)
+        tightening = options.get("TIGHTENING")
+        return BloomSpec(rate, items, "scaling", "SCALE", expansion, tightening, **common)
+
+    def check_seed(self, options, hash_) -> int | None:
+        if "SEED" not in options:
+            return None
+        digits = 32 if hash_ == "SIPHASH" else 16
+        if not re.fullmatch(rb"[0-9a-fA-F]{1,%d}" % digits, options["SEED"]):
+            raise Refused(takes("SEED", f"1 to {digits} hexadecimal digits for {hash_}"))
+        return int(options["SEED"], 16)
+
+    def like(self, key, rate, items) -> BloomSpec:
+        other = self.bloom(key)
+        if other is None:
+            raise Refused("ERR LIKE names a key that holds no filter")
+        spec = other.spec
+        if (spec.rate, spec.capacity) != (rate, items):
+            raise Refused(
+                f"ERR the filter named by LIKE has error rate {decimal(spec.rate)} and capacity {spec.capacity}; "
+                "use those"
+            )
+        return spec
+
+    def bf_insert(self, key, *words):
+        settings, words = self.settings, list(words)
+        rate, items, expansion = settings.error_rate, settings.initial_size, settings.expansion_factor
+        create, nonscaling = True, False
+
+        def value(text, read):
+            if not words:
+                raise Refused()
+            try:
+                return read(words.pop(0))
+            except Refused:
+                raise Refused(text) from None
+
+        def expansion_of(word):
+            found = integer_in(word, 0, 32768)
+            if found is None:
+                raise Refused()
+            return found
+
+        while True:
+            if not words:
+                raise Refused()
+            name = upper(words.pop(0))
+            if name == "ITEMS":
+                break
+            if name == "CAPACITY":
+                items = value("Bad capacity", self.capacity)
+            elif name == "ERROR":
+                rate = value("Bad error rate", self.error_rate)
+            elif name == "EXPANSION":
+                expansion = value("Bad expansion", expansion_of)
+            elif name == "NOCREATE":
+                create = False
+            elif name == "NONSCALING":
+                nonscaling = True
+            else:
+                raise Refused("Unknown argument received")
+        if not words:
+            raise Refused()
+        if not self.bloom(key):
+            if not create:
+                raise Refused(NOT_FOUND)
+            self.keys[key] = self.new_bloom(self.spec_for(rate, items, 0 if nonscaling else expansion))
+        return self.bf_madd(key, *words)
+
+    # ---- BF: items
+
+    def bloom_to_add_to(self, key):
+        filter_ = self.bloom(key)
+        if filter_ is None:
+            settings = self.settings
+            spec = self.spec_for(settings.error_rate, settings.initial_size, settings.expansion_factor)
+            filter_ = self.keys[key] = self.new_bloom(spec)
+        return filter_
+
+    def bf_add(self, key, item):
+        return self.bloom_to_add_to(key).add(item, self.events)
+
+    def bf_addnx(self, key, item):
+        filter_ = self.bloom_to_add_to(key)
+        return False if filter_.contains(item) else filter_.add(item, self.events)
+
+    def bf_madd(self, key, *items):
+        filter_, answers = self.bloom_to_add_to(key), []
+        for item in items:
+            try:
+                answers.append(filter_.add(item, self.events))
+            except Refused as refused:
+                return [*answers, Error(refused)]
+        return answers
+
+    def bf_mexists(self, key, *items):
+        filter_ = self.keys.get(key)
+        return [isinstance(filter_, Bloom) and filter_.contains(item) for item in items]
+
+    def bf_exists(self, key, item):
+        return self.bf_mexists(key, item)[0]
+
+    bf_test, bf_mtest = bf_exists, bf_mexists
+
+    def counting(self, key):
+        filter_ = self.bloom(key)
+        if filter_ is not None and filter_.spec.kind != "counting":
+            raise Refused(NOT_COUNTING)
+        return filter_
+
+    def bf_mdel(self, key, *items):
+        filter_ = self.counting(key)
+        return [filter_ is not None and filter_.remove(item, self.events) for item in items]
+
+    def bf_del(self, key, item):
+        return self.bf_mdel(key, item)[0]
+
+    def bf_count(self, key, item):
+        filter_ = self.counting(key)
+        return filter_.counts.get(item, 0) if filter_ else 0
+
+    def bf_age(self, key, item):
+        filter_ = self.bloom(key)
+        if filter_ is None:
+            return -1
+        if not isinstance(filter_, Window):
+            raise Refused(NOT_WINDOW)
+        return filter_.age(item)
+
+    # ---- BF: whole filters
+
+    def bf_rotate(self, key, *words):
+        filter_ = self.found(self.bloom(key))
+        if not isinstance(filter_, Window):
+            raise Refused(NOT_WINDOW)
+        if words and (words[0].upper() != b"AT" or len(words) > 3):
+            raise Refused()
+        if words:
+            raise Refused("ERR AT is for replication only; BF.ROTATE key rotates")
+        filter_.rotate()
+        return OK
+
+    def bf_clear(self, key):
+        self.found(self.bloom(key)).clear()
+        return OK
+
+    def bf_card(self, key):
+        filter_ = self.bloom(key)
+        return cardinality(filter_) if filter_ else 0
+
+    def bf_info(self, key, *words):
+        if len(words) > 1:
+            raise Refused()
+        filter_ = self.found(self.bloom(key))
+        fields = {
+            "CAPACITY": Entry(("Capacity", capacity(filter_))),
+            "SIZE": Entry(("Size", NUMBER)),
+            "FILTERS": Entry(("Number of filters", len(filter_.layers()))),
+            "ITEMS": Entry(("Number of items inserted", cardinality(filter_))),
+            "EXPANSION": Entry(("Expansion rate", filter_.spec.expansion or None)),
+        }
+        if not words:
+            return Map(fields.values())
+        word = upper(words[0])
+        if word == "FULL":
+            return self.full_info(filter_)
+        if word not in fields:
+            raise Refused("Invalid information value")
+        return fields[word]
+
+    def full_info(self, filter_) -> Map:
+        spec = filter_.spec
+        fields = Map([
+            ("Kind", spec.kind.encode()),
+            ("Origin", b"bloomery"),
+            ("Layout", spec.layout.encode()),
+            ("Hash", spec.hash.encode()),
+            ("Shards", spec.shards),
+            ("Bits per cell", spec.width),
+            ("On full", spec.on_full.encode()),
+            ("Error rate", Double(spec.rate)),
+            ("Error rate now", FIGURE),
+            ("Capacity", capacity(filter_)),
+            ("Number of items inserted", cardinality(filter_)),
+            ("Approximate number of items", NUMBER),
+            ("Number of filters", len(filter_.layers())),
+            ("Cells", NUMBER),
+            ("Cells set", NUMBER),
+            ("Fill", FIGURE),
+            ("Size", NUMBER),
+            ("Memory", NUMBER),
+        ])  # fmt: skip
+        if spec.kind == "scaling":
+            tightening = None if spec.tightening is None else Double(spec.tightening)
+            fields += [("Expansion rate", spec.expansion), ("Tightening ratio", tightening)]
+        if spec.kind == "window":
+            fields += [
+                ("Generations", spec.generations),
+                ("Generation", filter_.current()),
+                ("Rotates every ms", spec.every or None),
+                ("Next rotation in ms", NUMBER if spec.every else None),
+            ]
+        if spec.kind == "counting":
+            fields.append(("Saturated counters", NUMBER))
+        # tests/commands_feedback.rs is about what these say.
+        fields += [
+            *((name, NUMBER) for name in ("Tests answered yes", "Tests answered no", "Adds", "Deletes")),
+            ("Feedback", Map((span, NO_FEEDBACK) for span in ("Minute", "Hour", "Life"))),
+            ("Advice", LINES),
+        ]
+        fields.append(("Layers", [self.layer_info(*layer) for layer in filter_.alive()]))
+        fields.append(("Rebuild", None))
+        return fields
+
+    def layer_info(self, age, items, size) -> Map:
+        return Map([
+            *([] if age is None else [("Age", age)]),
+            ("Layout", BYTES),
+            ("Capacity", items),
+            ("Number of items inserted", size),
+            ("Error rate", FIGURE),
+            ("Error rate now", FIGURE),
+            ("Cells", NUMBER),
+            ("Probes", NUMBER),
+            ("Fill", FIGURE),
+        ])  # fmt: skip
+
+    def bf_debug(self, key):
+        filter_ = self.found(self.bloom(key))
+        line = b"$<n>\r\nbytes:<n> bits:<n> hashes:<n> hashwidth:64 capacity:%d size:%d ratio:<f>\r\n"
+        lines = [Wire(line % layer) for layer in filter_.layers()]
+        return [b"size:%d" % cardinality(filter_), *lines]
+
+    def bf_scandump(self, key, iterator):
+        self.found(self.bloom(key))
+        iterator = integer(iterator)
+        if iterator is None:
+            raise Refused("Second argument must be numeric")
+        if iterator in (0, 1):
+            return [1 if iterator == 0 else NUMBER, BYTES]
+        return [0, b""]  # no filter that is small enough for the model goes on at the iterators that are tried
+
+    def bf_loadchunk(self, key, iterator, data):
+        iterator = integer(iterator)
+        if iterator is None:
+            raise Refused("ERR Second argument must be numeric")
+        if self.bloom(key):
+            if 9 < iterator < 1 << 20:
+                raise Refused("ERR <...>")  # where the filter ends is not known
+            raise Refused("ERR received bad data" if iterator <= 9 else "ERR invalid offset - no link found")
+        if iterator == 1:
+            why = ": wrong length of the head" if data.startswith(b"BLMY") else ""
+            raise Refused(f"ERR received bad data{why}")
+        raise Refused(NOT_FOUND)
+
+    # ---- CF
+
+    def new_cuckoo(self, key, spec: CuckooSpec, seed: int | None):
+        """Without a seed it is the one that the server has chosen, which the next dump of the key tells."""
+        if seed is None:
+            seed = seed_in(self.heads[key][0])
+        filter_ = self.keys[key] = Cuckoo(CuckooSpec(**{**vars(spec), "seed": seed}))
+        return filter_
+
+    def cuckoo_spec(self) -> CuckooSpec:
+        settings = self.settings
+        expansion = settings.cf_expansion_factor and next_power_of_two(settings.cf_expansion_factor)
+        return CuckooSpec(settings.cf_initial_size, settings.cf_bucket_size, settings.cf_max_iterations, expansion)
+
+    def cf_reserve(self, key, items, *words):
+        if len(words) % 2:
+            raise Refused()
+        items = integer(items)
+        if items is None:
+            raise Refused("Bad capacity")
+        chosen, options = vars(self.cuckoo_spec()).copy(), {}
+        largest = min(255, self.settings.cf_initial_size // 2)
+        bounds = {
+            "BUCKETSIZE": ("bucket_size", 1, largest),
+            "MAXITERATIONS": ("max_iterations", 1, 65535),
+            "EXPANSION": ("expansion", 0, 32768),
+        }
+        for word, value in zip(words[::2], words[1::2], strict=True):
+            name = upper(word)
+            if name in bounds:
+                into, low, high = bounds[name]
+                chosen[into] = integer(value)
+                if chosen[into] is None:
+                    raise Refused(f"Couldn't parse {name}")
+                if not low <= chosen[into] <= high:
+                    raise Refused(f"{name}: value must be in the range [{low}, {high}]")
+            elif name == "HASH":
+                chosen["hash"] = upper(value)
+                if chosen["hash"] not in ("XXH3", "SIPHASH"):
+                    raise Refused(takes(name, "XXH3 or SIPHASH"))
+            elif name == "SEED":
+                options["SEED"] = value
+            else:
+                raise Refused(f"ERR unknown option '{printable(word)}'")
+        if items < 2 * chosen["bucket_size"]:
+            raise Refused("Capacity must be in the range [2 * BUCKETSIZE, 1073741824]")
+        if items > MAX_CAPACITY:
+            raise Refused(TOO_LARGE)
+        seed = self.check_seed(options, chosen["hash"])
+        if self.cuckoo(key):
+            raise Refused(EXISTS)
+        chosen["expansion"] = chosen["expansion"] and next_power_of_two(chosen["expansion"])
+        self.new_cuckoo(key, CuckooSpec(**{**chosen, "capacity": items}), seed)
+        return OK
+
+    def cuckoo_to_add_to(self, key):
+        return self.cuckoo(key) or self.new_cuckoo(key, self.cuckoo_spec(), None)
+
+    def cf_add(self, key, item):
+        self.cuckoo_to_add_to(key).add(item, self.settings.cf_max_expansions, self.events)
+        return True
+
+    def cf_addnx(self, key, item):
+        if self.cuckoo_to_add_to(key).contains(item):
+            return False
+        return self.cf_add(key, item)
+
+    def insertion(self, key, words):
+        """The items, with the filter made if it has to be."""
+        items, create, words = None, True, list(words)
+        while True:
+            if not words:
+                raise Refused()
+            name = upper(words.pop(0))
+            if name == "ITEMS":
+                break
+            if name == "CAPACITY":
+                if not words:
+                    raise Refused()
+                items = integer(words.pop(0))
+                if items is None:
+                    raise Refused("Bad capacity")
+                if items < 2 * self.settings.cf_bucket_size:
+                    raise Refused("Capacity must be in the range [cf-bucket-size * 2, 1073741824]")
+            elif name == "NOCREATE":
+                create = False
+            else:
+                raise Refused("Unknown argument received")
+        if not words:
+            raise Refused()
+        if items is not None and items > MAX_CAPACITY:
+            raise Refused(TOO_LARGE)
+        if not self.cuckoo(key):
+            if not create:
+                raise Refused(NOT_FOUND)
+            spec = vars(self.cuckoo_spec())
+            self.new_cuckoo(key, CuckooSpec(**{**spec, "capacity": items or spec["capacity"]}), None)
+        return words
+
+    def cf_insert(self, key, *words):
+        answers = []
+        for item in self.insertion(key, words):
+            try:
+                answers.append(Placed(self.cf_add(key, item)))
+            except Refused:
+                answers.append(Placed(False))
+        return answers
+
+    def cf_insertnx(self, key, *words):
+        answers = []
+        for item in self.insertion(key, words):
+            try:
+                answers.append(int(self.cf_addnx(key, item)))
+            except Refused:
+                answers.append(-1)
+        return answers
+
+    def asked(self, key):
+        """For commands to which a key of another type is as good as none."""
+        value = self.keys.get(key)
+        return value if isinstance(value, Cuckoo) else None
+
+    def cf_mexists(self, key, *items):
+        filter_ = self.asked(key)
+        return [filter_ is not None and filter_.contains(item) for item in items]
+
+    def cf_exists(self, key, item):
+        return self.cf_mexists(key, item)[0]
+
+    def cf_count(self, key, item):
+        filter_ = self.asked(key)
+        return filter_.count(item) if filter_ else 0
+
+    def cf_del(self, key, item):
+        filter_ = self.asked(key)
+        if filter_ is None:
+            raise Refused("Not found")
+        return filter_.remove(item, self.events)
+
+    def cf_compact(self, key):
+        filter_ = self.asked(key)
+        if filter_ is None:
+            raise Refused("Cuckoo filter was not found")
+        filter_.compact(True, self.events)
+        return OK
+
+    def cf_info(self, key):
+        filter_ = self.found(self.cuckoo(key))
+        return Map([
+            ("Size", NUMBER),
+            ("Number of buckets", filter_.first_buckets()),
+            ("Number of filters", len(filter_.tables)),
+            ("Number of items inserted", filter_.items()),
+            ("Number of items deleted", filter_.deletes),
+            ("Bucket size", filter_.spec.bucket_size),
+            ("Expansion rate", filter_.spec.expansion),
+            ("Max iterations", filter_.spec.max_iterations),
+        ])  # fmt: skip
+
+    def cf_debug(self, key):
+        filter_ = self.found(self.cuckoo(key))
+        spec = filter_.spec
+        text = (
+            f"bktsize:{spec.bucket_size} buckets:{filter_.first_buckets()} items:{filter_.items()} "
+            f"deletes:{filter_.deletes} filters:{len(filter_.tables)} max_iterations:{spec.max_iterations} "
+            f"expansion:{spec.expansion}"
+        )
+        return text.encode()
+
+    def cf_scandump(self, key, iterator):
+        iterator = integer_in(iterator, 0, I64)
+        if iterator is None:
+            raise Refused("Invalid position")
+        filter_ = self.found(self.cuckoo(key))
+        if iterator == 0:
+            if self.heads[key]:
+                self.heads[key].popleft()
+            return [1, filter_.head()]
+        chunk = filter_.chunk(iterator - 1)
+        return [iterator + len(chunk) - 20, chunk] if chunk else [0, None]
+
+    def cf_loadchunk(self, key, iterator, data):
+        iterator = integer_in(iterator, 1, I64)
+        if iterator is None:
+            raise Refused("Invalid position")
+        if self.cuckoo(key):
+            raise Refused(EXISTS if iterator == 1 else "Couldn't load chunk!: the filter is complete already")
+        if iterator == 1:
+            why = ": wrong length of the head" if data.startswith(b"BLMY") else ""
+            raise Refused(f"Invalid header{why}")
+        raise Refused(NOT_FOUND)
+
+    # ---- both
+
+    def transfer(self, source, target, family):
+        """What the script TRANSFER replies."""
+        find = self.bloom if family == "BF" else self.cuckoo
+        try:
+            filter_ = self.found(find(source))
+            if find(target):
+                raise Refused("ERR received bad data" if family == "BF" else EXISTS)
+        except Refused as refused:
+            return Error(refused)
+        self.keys[target] = copy.deepcopy(filter_)
+        self.events["transfer"] += 1
+        return OK

@@ -1,0 +1,206 @@
+"""A real exporter, and a real Prometheus (scripts/prometheus) that scrapes it, both on free ports.
+
+    with Exporter("--port", server.port) as exporter, Prometheus(exporter.port) as prometheus:
+        assert exporter.value("bloom_up", node=...) == 1
+        prometheus.wait_for_scrape()
+        assert prometheus.query("sum(bloom_filters)")
+
+They end with the `with`; should the tests be killed, they end with them.
+"""
+
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import urllib.parse
+from pathlib import Path
+
+from kit.program import MISSING, PROGRAM
+from kit.servers import ROOT, _die_with_parent, free_port, wait_for
+
+PROMTOOL = ROOT / ".cache" / "prometheus" / "promtool"
+OPS = ROOT / "ops"
+
+STOP_SECONDS = 10
+
+
+def must_exist() -> None:
+    """Says what to run if something is missing."""
+    assert PROGRAM.exists(), MISSING
+    assert PROMTOOL.exists(), f"{PROMTOOL} is missing; run scripts/prometheus"
+
+
+class Process:
+    """A program that serves HTTP on a port, with a folder and a log of its own."""
+
+    healthy_at = "/-/healthy"
+
+    def __init__(self, port: int, command: list, env=None, directory: Path | None = None):
+        must_exist()
+        self.port = port
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="bloomery-monitoring-"))
+        with open(self.directory / "log", "ab") as log:
+            self.process = subprocess.Popen(
+                [str(word) for word in command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **(env or {})},
+                preexec_fn=_die_with_parent(),
+            )
+        try:
+            wait_for(self.answers, f"{command[0]} to answer")
+        except AssertionError as error:
+            self.destroy()
+            raise AssertionError(f"{error}\n{self.log_at_end}") from None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.destroy()
+
+    def destroy(self) -> None:
+        self.log_at_end = self.log()
+        self.process.send_signal(signal.SIGCONT)
+        self.process.kill()
+        self.process.wait()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def answers(self) -> bool:
+        assert self.process.poll() is None, f"ended with status {self.process.returncode}: {self.log()}"
+        try:
+            return self.get(self.healthy_at)[0] == 200
+        except OSError:
+            return False
+
+    def log(self) -> str:
+        return (self.directory / "log").read_text()
+
+    def get(self, path: str, method: str = "GET", timeout: float = 30) -> tuple[int, dict, str]:
+        """Status, headers, body."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            connection.request(method, path)
+            response = connection.getresponse()
+            return response.status, {name.lower(): value for name, value in response.getheaders()}, response.read().decode()
+        finally:
+            connection.close()
+
+
+class Exporter(Process):
+    """`bloomery exporter` with these arguments."""
+
+    def __init__(self, *arguments, env=None, interval=1):
+        port = free_port()
+        words = [PROGRAM, "exporter", "--listen", f"127.0.0.1:{port}", "--interval", interval, *arguments]
+        super().__init__(port, words, env)
+
+    def page(self) -> str:
+        status, headers, body = self.get("/metrics")
+        assert status == 200 and headers["content-type"].startswith("application/openmetrics-text")
+        assert body.endswith("# EOF\n")
+        return body
+
+    def samples(self) -> dict:
+        """Name to label sets to values."""
+        found = {}
+        for line in self.page().splitlines():
+            if not line.startswith("#"):
+                name, labels, value = parse(line)
+                same = found.setdefault(name, {})
+                assert labels not in same, f"twice: {line}"
+                same[labels] = value
+        return found
+
+    def value(self, name: str, **labels) -> float:
+        """Of the one sample with these labels, and maybe others."""
+        return one(self.samples(), name, **labels)
+
+    def wait_for_filters(self, count: int, seconds: float = 20) -> dict:
+        """Until that many filters have figures of their own."""
+        wait_for(lambda: len(self.keys()) == count, f"{count} filters to be found", seconds)
+        return self.samples()
+
+    def keys(self) -> list[str]:
+        return sorted(dict(labels)["key"] for labels in self.samples().get("bloom_items", {}))
+
+    def end(self) -> int:
+        """SIGTERM; the status that it ends with."""
+        self.process.terminate()
+        return self.process.wait(STOP_SECONDS)
+
+
+SAMPLE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
+LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"(?:,|$)')
+
+
+def parse(line: str):
+    name, labels, value = SAMPLE.fullmatch(line).groups()
+    pairs = LABEL.findall(labels or "")
+    assert LABEL.sub("", labels or "") == "", line
+    unescaped = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
+    return (
+        name,
+        frozenset((label, re.sub(r"\\.", lambda found: unescaped[found[0]], text)) for label, text in pairs),
+        float(value),
+    )
+
+
+def one(samples: dict, name: str, **labels) -> float:
+    (value,) = [value for having, value in samples.get(name, {}).items() if set(labels.items()) <= having]
+    return value
+
+
+class Prometheus(Process):
+    """Scrapes each of the exporters every second. `rules` are files."""
+
+    def __init__(self, *exporters: Exporter, rules=()):
+        port = free_port()
+        directory = Path(tempfile.mkdtemp(prefix="bloomery-prometheus-"))
+        targets = [f"127.0.0.1:{exporter.port}" for exporter in exporters]
+        configuration = {
+            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+            "rule_files": [str(path) for path in rules],
+            "scrape_configs": [{"job_name": "bloomery", "static_configs": [{"targets": targets}]}],
+        }
+        (directory / "prometheus.yml").write_text(json.dumps(configuration))  # JSON is YAML
+        command = [
+            PROMTOOL.parent / "prometheus",
+            f"--config.file={directory / 'prometheus.yml'}",
+            f"--storage.tsdb.path={directory / 'data'}",
+            f"--web.listen-address=127.0.0.1:{port}",
+        ]
+        super().__init__(port, command, directory=directory)
+
+    def query(self, expression: str) -> list[tuple[dict, float]]:
+        """Label sets and values, as of now. Raises if Prometheus does not like the expression."""
+        status, _, body = self.get("/api/v1/query?" + urllib.parse.urlencode({"query": expression}))
+        assert status == 200, f"{expression}: {body}"
+        data = json.loads(body)["data"]
+        assert data["resultType"] == "vector", expression
+        return [(sample["metric"], float(sample["value"][1])) for sample in data["result"]]
+
+    def number(self, expression: str) -> float:
+        ((_, value),) = self.query(expression)
+        return value
+
+    def wait_for_scrapes(self, count: int = 1) -> None:
+        """That many more, of every exporter."""
+        start = time.time()
+        fresh = f"count(timestamp(up) > {start:.3f}) == count(up) and sum(count_over_time(up[1m])) >= {count}"
+        time.sleep(count)
+        wait_for(lambda: self.query(fresh), f"{count} scrapes")
+
+
+def promtool(*words) -> str:
+    """Its output; it must like what it is given."""
+    must_exist()
+    done = subprocess.run([PROMTOOL, *map(str, words)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

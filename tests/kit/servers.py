@@ -1,0 +1,391 @@
+"""Real servers, with the module loaded, on free ports, in folders of their own.
+
+`matrix()` lists the servers that `scripts/servers` made. A `Server` runs one of them:
+
+    with Server(matrix()[0], module_args=["..."], config={"appendonly": "yes"}) as server:
+        server.client().execute_command("BF.ADD", "seen", "ada")
+        server.kill()       # kill -9
+        server.start()      # same folder, same port
+        replica = server.replica()
+
+Every server runs with the commands that tests need (DEBUG, MODULE), saves nothing unless told to, and panics rather
+than letting a replica drift from its primary. All of them are dead when the tests end, however they end.
+"""
+
+import atexit
+import contextlib
+import ctypes
+import dataclasses
+import itertools
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+ROOT = Path(__file__).resolve().parents[2]
+# BLOOMERY_MODULE names another build: one with a sanitizer, or one with a planted bug that the tests must find.
+MODULE = Path(os.environ.get("BLOOMERY_MODULE") or ROOT / "target" / "release" / "libbloomery.so")
+SERVERS = ROOT / ".cache" / "servers"
+
+START_SECONDS = 30  # also the time a large dump may take to load
+STOP_SECONDS = 10
+
+WORKERS = 16  # of pytest-xdist, at most
+
+# Everything is in the file when it is acknowledged, and only a test rewrites the file.
+APPEND_ONLY = {"appendonly": "yes", "appendfsync": "always", "auto-aof-rewrite-percentage": "0"}
+
+# What must never be in a log. Sanitizers write to stderr, which goes to the same file.
+FATAL = re.compile(r"panic|crash|assert|bug report|sanitizer", re.IGNORECASE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """One server of the matrix."""
+
+    name: str  # as in `--server redis-7.0`
+    product: str  # "redis" or "valkey"
+    version: tuple[int, ...]
+    program: Path
+    cli: Path
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def matrix() -> list[Spec]:
+    """Every server that `scripts/servers` made, in the order of their names."""
+    specs = []
+    for table in sorted(SERVERS.glob("*/servers.tsv")):
+        for line in table.read_text().splitlines():
+            name, version, program, cli = line.split("\t")
+            numbers = tuple(int(part) for part in version.split("."))
+            specs.append(Spec(name, name.split("-")[0], numbers, table.parent / program, table.parent / cli))
+    return sorted(specs, key=lambda spec: (spec.product, spec.version))
+
+
+class ServerFailed(Exception):
+    """A server did not start, or died. The message holds the end of its log."""
+
+
+class Server:
+    """A server process, its folder and its port. It keeps both over `stop`, `kill` and `start`."""
+
+    def __init__(self, spec: Spec, *, config=None, module_args=(), module=MODULE, arguments=(), env=None):
+        """Starts it.
+
+        `config` maps configuration names to values, `module_args` follow the module's path, `arguments` are added to
+        the command line as they are. `module=None` starts a server without the module.
+        """
+        self.spec = spec
+        self.config = dict(config or {})
+        self.module = module
+        self.module_args = [str(argument) for argument in module_args]
+        self.arguments = [str(argument) for argument in arguments]
+        self.env = {**os.environ, **(env or {})}
+        self.directory = Path(tempfile.mkdtemp(prefix=f"bloomery-{spec.name}-"))
+        self.port = free_port()
+        self.process = None
+        self.replicas: list[Server] = []
+        self._log_seen = 0
+        _everyone.add(self)
+        try:
+            self.start()
+        except ServerFailed:
+            self.destroy()
+            raise
+
+    def __repr__(self) -> str:
+        return f"<{self.spec.name} on port {self.port}>"
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.destroy()
+
+    # ---- life and death ---------------------------------------------------------------------------------------------
+
+    def command_line(self) -> list[str]:
+        settings = {
+            "port": self.port,
+            "dir": self.directory,
+            "save": "",
+            "enable-debug-command": "yes",
+            "enable-module-command": "yes",
+            # A replica that meets an error in the replication stream has drifted already: find out here, not later.
+            "propagation-error-behavior": "panic",
+            "repl-diskless-sync-delay": 0,
+            # After a crash a server tests the machine's memory, for seconds, and buries the stack trace in its log.
+            "crash-memcheck-enabled": "no",
+            **self.config,
+        }
+        line = [str(self.spec.program)]
+        for name, value in settings.items():
+            # A list gives one word each, as in {"save": ["3600", "1"]}.
+            line += [f"--{name}", *(map(str, value) if isinstance(value, (list, tuple)) else [str(value)])]
+        if self.module:
+            line += ["--loadmodule", str(self.module), *self.module_args]
+        return line + self.arguments
+
+    def start(self, *, wait=True) -> None:
+        """Starts it and waits until it answers, with its data loaded. Raises `ServerFailed`."""
+        assert not self.alive(), f"{self} runs already"
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(
+                self.command_line(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self.env,
+                cwd=self.directory,
+                preexec_fn=_die_with_parent(),
+            )
+        if wait:
+            self.wait_until_ready()
+
+    def wait_until_ready(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            if not self.alive():
+                raise ServerFailed(self.explain(f"exited with status {self.process.returncode} instead of starting"))
+            try:
+                with self.client() as client:
+                    client.ping()
+                return
+            except (redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError):
+                time.sleep(0.02)
+        raise ServerFailed(self.explain(f"did not answer within {START_SECONDS} s"))
+
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def kill(self) -> None:
+        """kill -9: the server gets no chance to save anything."""
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+
+    def stop(self) -> None:
+        """An orderly end, as by SHUTDOWN: saves if it is configured to."""
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise ServerFailed(self.explain(f"did not stop within {STOP_SECONDS} s")) from None
+
+    def restart(self, *, kill=False) -> None:
+        """Down and up again, with its folder. With `kill`, by kill -9."""
+        self.kill() if kill else self.stop()
+        self.start()
+
+    def destroy(self) -> None:
+        """Kills it and its replicas, and removes their folders."""
+        for replica in self.replicas:
+            replica.destroy()
+        self.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+        _everyone.discard(self)
+
+    # ---- talking to it ----------------------------------------------------------------------------------------------
+
+    def client(self, protocol: int = 2, **options) -> redis.Redis:
+        """A new client. Replies are bytes unless `decode_responses=True`."""
+        # No retries: a server that is gone is an answer, and a command that is sent twice is a wrong test.
+        options = {"socket_timeout": 60, "retry": Retry(NoBackoff(), 0), **options}
+        return redis.Redis(host="127.0.0.1", port=self.port, protocol=protocol, **options)
+
+    def command(self, *arguments):
+        """One command, on a connection of its own."""
+        with self.client() as client:
+            return client.execute_command(*arguments)
+
+    def cli(self, *arguments, input=None, timeout=60) -> str:
+        """What `redis-cli` prints."""
+        done = subprocess.run(
+            [str(redis_cli()), "-p", str(self.port), *map(str, arguments)],
+            input=input,
+            stdin=None if input is not None else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "REDISCLI_RCFILE": os.devnull, "REDISCLI_HISTFILE": os.devnull},
+            timeout=timeout,
+            text=True,
+            encoding="utf-8",
+            errors="surrogateescape",
+        )
+        return done.stdout
+
+    @contextlib.contextmanager
+    def configured(self, settings: dict):
+        """CONFIG SET for the length of a `with`."""
+        with self.client(decode_responses=True) as client:
+            before = {name: client.config_get(name)[name] for name in settings}
+            try:
+                for name, value in settings.items():
+                    client.config_set(name, value)
+                yield
+            finally:
+                for name, value in before.items():
+                    client.config_set(name, value)
+
+    # ---- replicas ---------------------------------------------------------------------------------------------------
+
+    def replica(self, *, config=None, wait=True, **options) -> "Server":
+        """A new server of the same kind that replicates this one. It may be configured differently. It ends with this."""
+        settings = {"replicaof": ["127.0.0.1", str(self.port)], **(config or {})}
+        replica = Server(options.pop("spec", self.spec), config=settings, **options)
+        self.replicas.append(replica)
+        if wait:
+            self.wait_until_online(replica)
+        return replica
+
+    def wait_until_online(self, replica: "Server") -> None:
+        """Waits until the replica is in sync. It says so itself up to a second before it is sent what is written next."""
+
+        def online() -> bool:
+            if replica.info("replication")["master_link_status"] != "up":
+                return False
+            links = self.info("replication")
+            states = [link for name, link in links.items() if re.fullmatch(r"slave\d+", name)]
+            return any(link["port"] == replica.port and link["state"] == "online" for link in states)
+
+        wait_for(online, f"{replica} to be in sync")
+
+    def wait_for_replicas(self) -> None:
+        """Waits until every replica has applied everything that was written so far."""
+        written = self.info("replication")["master_repl_offset"]
+        for replica in self.replicas:
+            # Not WAIT: it answers for the writes of its own connection only.
+            wait_for(lambda: replica.info("replication")["slave_repl_offset"] >= written, f"{replica} to catch up")
+
+    def info(self, section: str) -> dict:
+        with self.client(decode_responses=True) as client:
+            return client.info(section)
+
+    def processor(self) -> float:
+        """Seconds of the processor that its main thread has used: what it is held for is no more than that, however
+        busy the machine is."""
+        pid = self.process.pid
+        return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+    # ---- its log ----------------------------------------------------------------------------------------------------
+
+    @property
+    def log_path(self) -> Path:
+        return self.directory / "log"
+
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def log_tail(self, lines: int = 40) -> str:
+        """The end of the log, or of its interesting part: what comes around the first fatal line since `check`."""
+        new = self.log()[self._log_seen :].splitlines()
+        fatal = next((number for number, line in enumerate(new) if FATAL.search(line)), None)
+        start = max(0, len(new) - lines if fatal is None else fatal - 5)
+        return "\n".join(new[start : start + 60])
+
+    def explain(self, what: str) -> str:
+        return f"{self} {what}\n--- {' '.join(self.command_line())}\n--- from its log\n{self.log_tail()}"
+
+    def check(self) -> None:
+        """Raises if it or a replica died by itself, or logged, since the last check, what must never be in a log."""
+        for replica in self.replicas:
+            replica.check()
+        status = self.process.poll()
+        try:
+            if status not in (None, 0, -signal.SIGKILL, -signal.SIGTERM):
+                raise ServerFailed(self.explain(f"died with status {status}"))
+            if fatal := FATAL.search(self.log()[self._log_seen :]):
+                raise ServerFailed(self.explain(f"wrote {fatal.group()!r} to its log"))
+        finally:
+            self._log_seen = len(self.log())  # the next test is not to blame for it
+
+
+def option(spec, name: str) -> str:
+    """A module's option in CONFIG: Redis 8 lets it have RedisBloom's names, elsewhere the module's name goes before."""
+    return f"bf-{name}" if spec.product == "redis" and spec.version >= (8,) else f"bf.{name}"
+
+
+def rewrite(server, client):
+    def done():
+        return server.info("persistence")["aof_rewrite_in_progress"] == 0
+
+    wait_for(done, "an earlier rewrite to end")
+    client.bgrewriteaof()
+    wait_for(lambda: done() and not server.info("persistence")["aof_rewrite_scheduled"], "the rewrite to end")
+    assert server.info("persistence")["aof_last_bgrewrite_status"] == "ok"
+
+
+def redis_cli() -> Path:
+    """The one redis-cli for all servers: its way of printing replies must not depend on the server under test."""
+    return next(spec.cli for spec in matrix() if spec.product == "redis")
+
+
+def free_port() -> int:
+    """A port nobody listens on. Also free 10000 higher, where a server puts its cluster bus."""
+    while True:
+        port = next(_PORTS)
+        with socket.socket() as first, socket.socket() as second:
+            try:
+                first.bind(("127.0.0.1", port))
+                second.bind(("127.0.0.1", port + 10000))
+            except OSError:
+                continue
+            return port
+
+
+def _ports() -> Iterator[int]:
+    """Every port from 11,000 to 20,999, from a random one on. The kernel gives none of them to clients, nor the bus
+    ports above them. pytest-xdist's workers have stripes of their own, for a port is free until its server starts."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    stripe = range(11_000 + worker % WORKERS, 21_000, WORKERS)
+    start = random.randrange(len(stripe))
+    return itertools.cycle([*stripe[start:], *stripe[:start]])
+
+
+_PORTS = _ports()
+
+
+def wait_for(condition, what: str, seconds: float = 60) -> None:
+    """Waits until `condition()` is true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        time.sleep(0.02)
+
+
+# ---- nobody outlives the tests --------------------------------------------------------------------------------------
+
+_everyone: set[Server] = set()
+
+
+@atexit.register
+def _destroy_all() -> None:
+    for server in list(_everyone):
+        server.destroy()
+
+
+def _die_with_parent():
+    """For when this process is killed and `atexit` does not run: Linux kills the child with it.
+
+    With the parent's *thread*, to be exact, so a server that is started by a thread of a test does without.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return None
+    prctl = ctypes.CDLL(None).prctl
+    PR_SET_PDEATHSIG = 1
+    return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,116 @@
+"""What the suites of tests/suites share: their options, their seed, and the line with the result.
+
+A suite is a function of a server of the matrix and the options. It does its work `count` times, raises what went wrong
+(AssertionError, ServerFailed, …), and returns its result in words. `run` calls it for every server:
+
+    $ scripts/suite kill9 --server redis-8.0 --count 200
+    kill9: redis-8.0: 200 kills, 51,233 acknowledged adds, 0 lost (seed 1, 251 s)
+
+A failure says which server and which seed, and the command that repeats it.
+"""
+
+import argparse
+import contextlib
+import sys
+import threading
+import time
+import traceback
+
+from kit.servers import MODULE, Server, ServerFailed, free_port, matrix
+
+# These need a build or a tool of their own, which a script of the same name provides.
+WITH_SCRIPT = ("panics", "san", "valgrind")
+
+
+def options(name: str, description: str, count: int, unit: str) -> argparse.ArgumentParser:
+    """The options of every suite; one may add its own."""
+    parser = argparse.ArgumentParser(
+        prog=f"scripts/{name}" if name in WITH_SCRIPT else f"scripts/suite {name}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    names = [spec.name for spec in matrix()]
+    parser.add_argument(
+        "--server", action="append", choices=names, help="this server of the matrix only (may be repeated)"
+    )
+    parser.add_argument("--count", type=int, default=count, metavar="N", help=f"{unit} for each server ({count:,})")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of all that is random (1)")
+    parser.set_defaults(suite=name)
+    return parser
+
+
+def run(suite, parser: argparse.ArgumentParser) -> None:
+    """Runs `suite(spec, arguments)` for every chosen server, prints its results, and exits with 1 if it failed."""
+    arguments = parser.parse_args()
+    if not MODULE.exists():
+        parser.error(f"{MODULE} is missing; run cargo build --release")
+    specs = [spec for spec in matrix() if not arguments.server or spec.name in arguments.server]
+    if not specs:
+        parser.error("there are no servers to test against; run scripts/servers")
+    failed = False
+    for spec in specs:
+        started = time.monotonic()
+        try:
+            result, verdict = suite(spec, arguments), ""
+        except Exception:
+            traceback.print_exc()
+            print(f"to repeat it: {again(parser, arguments, spec)}", file=sys.stderr)
+            result, verdict, failed = "see above", "FAILED: ", True
+        seconds = time.monotonic() - started
+        print(f"{arguments.suite}: {spec}: {verdict}{result} (seed {arguments.seed}, {seconds:.0f} s)", flush=True)
+    sys.exit(failed)
+
+
+def again(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spec) -> str:
+    """The command that does the same again, on one server."""
+    words = [parser.prog, "--server", spec.name]
+    for name, value in vars(arguments).items():
+        if name not in ("server", "suite") and value is not None and value is not False:
+            words += [f"--{name.replace('_', '-')}"] + ([] if value is True else [str(value)])
+    return " ".join(words)
+
+
+def start(server: Server) -> None:
+    """On another port if somebody has taken the one it had: a child that outlives its parent, or a stranger."""
+    for _ in range(20):
+        try:
+            return server.start()
+        except ServerFailed:
+            if "Address already in use" not in server.log()[-1000:]:
+                raise
+            time.sleep(0.2)
+            server.port = free_port()
+    raise ServerFailed(f"{server} finds no port")
+
+
+@contextlib.contextmanager
+def clients(server: Server, works: list):
+    """Clients that work until the block ends, or the server: each is a function of a client and of `go_on`, which says
+    when it is over. What one of them finds wrong is raised at the end.
+    """
+    failures, over = [], threading.Event()
+
+    def client(work) -> None:
+        try:
+            with server.client() as client:
+                work(client, lambda: not over.is_set())
+        except Exception as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=client, args=[work]) for work in works]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    if failures:
+        raise failures[0]
+
+
+def progress(done: int, count: int, what: str) -> None:
+    """Says on a terminal how far it is; in a pipe, nothing."""
+    if sys.stderr.isatty():
+        print(f"\r{done:,} of {count:,} {what}", end="" if done < count else "\n", file=sys.stderr, flush=True)

@@ -1,0 +1,144 @@
+"""Which servers the tests run against, and what holds for every test whatever it tests.
+
+A test that takes `server` gets an empty one. A test that needs servers of its own (other arguments, restarts, replicas)
+takes `new_server`. After every test each of them must still be alive and have nothing fatal in its log, unless the test
+itself killed it.
+
+Every test runs on the primary server, redis-8.0. What a command does is the module's own code, the same on every
+server. What depends on the server as well runs on each server of the matrix: persistence, replication, clusters, names
+of options, ACLs, blocked clients, what replies look like. Those tests have the mark `every_server`, with the reason.
+
+    --server NAME    every test, on this server (may be repeated)
+    --all-servers    every test, on every server of the matrix
+    -m quick         the modules in QUICK: every command, reply, error and option once, in a minute on one server
+    -n 2             two workers, each with servers of its own
+"""
+
+import pytest
+
+from kit.servers import MODULE, Server, ServerFailed, matrix
+
+PRIMARY = "redis-8.0"
+# Half a minute of the processor together, on one server: 32 transcripts, recorded replies, the documents' examples,
+# errors and options, permissions, clients, and damaged heads.
+QUICK = ["test_transcripts", "test_redisbloom", "test_docs", "test_acl", "test_clients", "test_hostile"]
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--server",
+        action="append",
+        metavar="NAME",
+        help="run every test, against this server of the matrix only, as in --server redis-7.0 (may be repeated)",
+    )
+    parser.addoption("--all-servers", action="store_true", help="run every test against every server of the matrix")
+
+
+def chosen(config):
+    """The servers that take part."""
+    specs = matrix()
+    names = config.getoption("--server") or [spec.name for spec in specs]
+    if unknown := set(names) - {spec.name for spec in specs}:
+        raise pytest.UsageError(
+            f"no such server: {', '.join(unknown)}. There are: {', '.join(map(str, specs)) or 'none; run scripts/servers'}"
+        )
+    if not specs:
+        raise pytest.UsageError("there are no servers to test against; run scripts/servers")
+    return [spec for spec in specs if spec.name in names]
+
+
+def servers_of(metafunc):
+    """Those that a test runs against."""
+    specs = chosen(metafunc.config)
+    everywhere = metafunc.config.getoption("--server") or metafunc.config.getoption("--all-servers")
+    if everywhere or metafunc.definition.get_closest_marker("every_server"):
+        return specs
+    return [spec for spec in specs if spec.name == PRIMARY]
+
+
+def pytest_sessionstart(session):
+    specs = chosen(session.config)  # complain before collecting anything
+    if not session.config.getoption("--server") and PRIMARY not in map(str, specs):
+        raise pytest.UsageError(f"{PRIMARY} is missing; run scripts/servers")
+    if not MODULE.exists():
+        raise pytest.UsageError(f"{MODULE} is missing; run cargo build --release")
+
+
+def pytest_generate_tests(metafunc):
+    if "spec" in metafunc.fixturenames:
+        metafunc.parametrize("spec", servers_of(metafunc), ids=str, indirect=True, scope="session")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Tests that share a server which a fixture of their module has filled go to one worker; all others to any."""
+    for item in items:
+        if item.module.__name__ in QUICK:
+            item.add_marker(pytest.mark.quick)
+        definitions = item._fixtureinfo.name2fixturedefs.values()
+        if any(found[-1].scope == "module" for found in definitions):
+            parameters = item.callspec.params if hasattr(item, "callspec") else {}
+            item.add_marker(pytest.mark.xdist_group(f"{item.module.__name__} on {parameters.get('spec')}"))
+
+
+@pytest.fixture(scope="session")
+def spec(request):
+    """The server of the matrix that the test runs against."""
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def shared_server(spec):
+    """One server for all tests that leave it as they found it. Take `server` instead."""
+    with Server(spec) as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared_server):
+    """A running server without keys."""
+    if not shared_server.alive():  # a test before this one brought it down, and has been told
+        shared_server.start()
+    shared_server.command("FLUSHALL", "SYNC")
+    yield shared_server
+    must_be_well(shared_server)
+    if not shared_server.alive():
+        pytest.fail(f"{shared_server} is gone; tests that stop their server take new_server", pytrace=False)
+
+
+def must_be_well(server):
+    failure = None
+    try:
+        server.check()
+    except ServerFailed as raised:
+        failure = str(raised)
+    if failure:
+        pytest.fail(failure, pytrace=False)
+
+
+@pytest.fixture
+def new_server(spec):
+    """Makes servers that belong to this test: `new_server(config=…, module_args=…)`, as `servers.Server` takes them."""
+    made = []
+
+    def make(**options):
+        made.append(Server(options.pop("spec", spec), **options))
+        return made[-1]
+
+    yield make
+    try:
+        for server in made:
+            must_be_well(server)
+    finally:
+        for server in made:
+            server.destroy()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """A failed test shows the end of the log of the server it failed on."""
+    report = yield
+    server = getattr(item, "funcargs", {}).get("server")
+    if report.failed and report.when == "call" and isinstance(server, Server):
+        report.sections.append((f"log of {server}", server.log_tail()))
+    return report

@@ -1,0 +1,248 @@
+"""What the server knows of each command: its arguments, its flags, its keys, and so who may send it.
+
+The table is written from the documents and not taken from the module's own: a second opinion.
+"""
+
+import pytest
+import redis
+
+from kit.commands import COMMANDS, Command
+
+pytestmark = pytest.mark.every_server("flags, keys, categories and permissions of commands are checked by the server")
+
+# All of their arguments are keys. Who changes the first of them needs to read the others.
+SEVERAL = ["BF.MERGE", "BF.INTERSECT", "BF.EQUAL"]
+# An import of each kind that has sources, from {1} into {0}.
+IMPORTS = [
+    ["BF.IMPORT", "{0}:key", "GOZERO", "{1}:source", "BITS", "1024"],
+    ["bf.import", "{0}:key", "gozero", "{1}:source", "bits", "1024"],
+    ["BF.IMPORT", "{0}:key", "REDISSON", "{1}:source", "{1}:config"],
+    ["bf.import", "{0}:key", "redisson", "{1}:source", "{1}:config", "codec", "json"],
+]
+ARITY, FLAGS, FIRST_KEY, LAST_KEY, STEP, CATEGORIES, KEYS = 1, 2, 3, 4, 5, 6, 8  # in a reply of COMMAND INFO
+
+
+def has_module_categories(spec) -> bool:
+    return spec.version >= {"redis": (7, 4), "valkey": (8,)}[spec.product]
+
+
+@pytest.fixture
+def client(server):
+    """Nobody but the default user is there before and after."""
+    with server.client(decode_responses=True) as client:
+        yield client
+        if others := set(client.acl_users()) - {"default"}:
+            client.acl_deluser(*others)
+
+
+@pytest.fixture
+def described(client) -> dict[Command, list]:
+    """What COMMAND INFO says of each command."""
+    # In one word: redis-py takes "COMMAND" apart, but not "COMMAND INFO".
+    replies = client.execute_command("COMMAND INFO", *(command.name for command in COMMANDS))
+    return dict(zip(COMMANDS, replies, strict=True))
+
+
+def may(client, user: str, words: list[str]) -> bool:
+    """Whether the user may send the command, which is not run."""
+    reply = client.execute_command("ACL DRYRUN", user, *words)
+    assert reply == "OK" or "has no permissions" in reply, reply
+    return reply == "OK"
+
+
+def allowed(client, user: str) -> set[str]:
+    return {command.name for command in COMMANDS if may(client, user, command.words())}
+
+
+def names(condition) -> set[str]:
+    return {command.name for command in COMMANDS if condition(command)}
+
+
+def test_the_table_holds_every_command(client):
+    assert {command.name.lower() for command in COMMANDS} == set(client.command_list(module="bf"))
+
+
+def test_arity_and_flags(described):
+    seen = {command.name: (reply[ARITY], set(reply[FLAGS])) for command, reply in described.items()}
+    assert seen == {command.name: (command.arity, {"module", *command.flags.split()}) for command in COMMANDS}
+
+
+def test_keys(described):
+    """Every command has a key as its first argument. Some have others, which they read."""
+
+    def key(flags: str, *begin, count=1) -> list:
+        keys = ["type", "range", "spec", ["lastkey", count - 1, "keystep", 1, "limit", 0]]
+        return ["flags", flags.split(), "begin_search", [*begin], "find_keys", keys]
+
+    def behind(word: str, start: int, count: int = 1) -> list:
+        return key("RO access", "type", "keyword", "spec", ["keyword", word, "startfrom", start], count=count)
+
+    first = ["type", "index", "spec", ["index", 1]]
+    others = {
+        "BF.RESERVE": [behind("LIKE", 4)],
+        "BF.IMPORT": [behind("GOZERO", 2), behind("REDISSON", 2, count=2)],
+        **dict.fromkeys(SEVERAL, [key("RO access", "type", "index", "spec", ["index", 2], count=0)]),
+    }
+    for command, reply in described.items():
+        assert reply[KEYS] == [key(command.key, *first), *others.get(command.name, [])], command.name
+        assert (reply[FIRST_KEY], reply[LAST_KEY], reply[STEP]) == (1, -1 if command.name in SEVERAL else 1, 1), command.name
+
+
+def test_a_command_needs_its_arguments(client):
+    """The server counts them before it asks who may send the command."""
+    client.acl_setuser("anybody", enabled=True, nopass=True, keys=["*"], commands=["+@all"])
+    for command in COMMANDS:
+        assert may(client, "anybody", command.words()), command.name
+        few, many = [command.name, "key"], [*command.words(), "more"]
+        wrong = [few[: abs(command.arity) - 1], many if command.arity > 0 else few[:1]]
+        for words in wrong:
+            with pytest.raises(redis.ResponseError, match="wrong number of arguments"):
+                client.execute_command("ACL DRYRUN", "anybody", *words)
+
+
+def test_who_may_read_a_key_may_look_at_its_filter(client):
+    client.execute_command("ACL SETUSER", "reader", "on", "nopass", "+@all", "%R~*")
+    assert allowed(client, "reader") == names(lambda command: command.reads)
+
+
+def test_who_may_write_a_key_may_change_its_filter_and_not_look_at_it(client):
+    client.execute_command("ACL SETUSER", "writer", "on", "nopass", "+@all", "%W~*")
+    assert allowed(client, "writer") == names(lambda command: not command.reads and command.name not in SEVERAL)
+
+
+def test_only_keys_that_were_granted(client):
+    client.execute_command("ACL SETUSER", "tenant", "on", "nopass", "+@all", "~mine:*")
+    for command in COMMANDS:
+        assert may(client, "tenant", command.words("mine:key")), command.name
+        assert not may(client, "tenant", command.words("yours:key")), command.name
+    like = ["BF.RESERVE", "mine:key", "0.01", "100", "LIKE"]
+    assert may(client, "tenant", [*like, "mine:other"])
+    assert not may(client, "tenant", [*like, "yours:other"])
+    for words in IMPORTS:
+        assert may(client, "tenant", [word.format("mine", "mine") for word in words])
+        assert not may(client, "tenant", [word.format("mine", "yours") for word in words])
+
+
+def test_the_key_behind_like_is_read(client):
+    client.execute_command("ACL SETUSER", "copier", "on", "nopass", "+@all", "%W~new", "%R~old")
+    assert may(client, "copier", ["BF.RESERVE", "new", "0.01", "100", "LIKE", "old"])
+    assert not may(client, "copier", ["BF.RESERVE", "old", "0.01", "100", "LIKE", "old"])
+    assert not may(client, "copier", ["BF.RESERVE", "new", "0.01", "100", "LIKE", "new"])
+
+
+def test_the_sources_of_an_import_are_read(client):
+    """Each of them, whatever the case of the words, and not written to."""
+    client.execute_command("ACL SETUSER", "mover", "on", "nopass", "+@all", "%W~new:*", "%R~old:*")
+    for words in IMPORTS:
+        assert may(client, "mover", [word.format("new", "old") for word in words])
+        assert not may(client, "mover", [word.format("old", "old") for word in words])
+        assert not may(client, "mover", [word.format("new", "new") for word in words])
+    assert may(client, "mover", ["BF.IMPORT", "new:key", "REDISSON", "old:source", "old:config"])
+    assert not may(client, "mover", ["BF.IMPORT", "new:key", "REDISSON", "old:source", "secret"])
+    assert not may(client, "mover", ["BF.IMPORT", "new:key", "REDISSON", "secret", "old:config"])
+
+
+def test_what_the_keys_of_an_import_are(client):
+    for words, sources in [
+        (["GOZERO", "a", "BITS", "8"], ["a"]),
+        (["REDISSON", "a", "b", "CODEC", "JSON"], ["a", "b"]),
+        (["BLOOMV3", "a"], []),
+        (["GUAVA", "a", "FUNNEL", "LONG"], []),
+    ]:
+        keys = client.execute_command("COMMAND GETKEYS", "BF.IMPORT", "key", *words)
+        assert keys == ["key", *sources], words
+
+
+@pytest.mark.parametrize("family", ["bloom", "cuckoo"])
+def test_a_category_holds_its_family(client, described, spec, family):
+    if not has_module_categories(spec):
+        assert family not in client.acl_cat()
+        assert not any(reply[CATEGORIES] for reply in described.values())
+        pytest.skip("the server has no categories of modules")
+    mine = names(lambda command: command.family == family)
+    assert {name.upper() for name in client.acl_cat(family)} == mine
+    client.execute_command("ACL SETUSER", "specialist", "on", "nopass", "~*", f"+@{family}")
+    assert allowed(client, "specialist") == mine
+    client.execute_command("ACL SETUSER", "everybody", "on", "nopass", "~*", "+@all", f"-@{family}")
+    assert allowed(client, "everybody") == names(lambda command: command.family != family)
+
+
+@pytest.mark.parametrize("category", ["read", "write"])
+def test_the_servers_own_categories(client, spec, category):
+    if not has_module_categories(spec):
+        pytest.skip("the server has no categories of commands of modules")
+    client.execute_command("ACL SETUSER", "member", "on", "nopass", "~*", f"+@{category}")
+    assert allowed(client, "member") == names(lambda command: command.reads == (category == "read"))
+
+
+def test_a_command_can_be_granted_by_its_name(client):
+    """On every server, with categories or without."""
+    for command in COMMANDS:
+        client.execute_command("ACL SETUSER", "one", "reset", "on", "nopass", "~*", f"+{command.name.lower()}")
+        assert allowed(client, "one") == {command.name}
+
+
+def test_what_is_not_permitted_is_not_done(client, server):
+    """Not only DRYRUN: the reader's own connection."""
+    client.execute_command("BF.RESERVE", "bloom", "0.01", "100", "COUNTING")
+    client.execute_command("CF.RESERVE", "cuckoo", "100")
+    client.execute_command("ACL SETUSER", "reader", "on", "nopass", "+@all", "%R~*")
+    with server.client(username="reader", password="any") as reader:
+        for command in COMMANDS:
+            if not command.reads:
+                with pytest.raises(redis.exceptions.NoPermissionError):
+                    reader.execute_command(*command.words(command.family))
+        assert reader.execute_command("BF.EXISTS", "bloom", "item") == 0
+        assert reader.execute_command("CF.EXISTS", "cuckoo", "item") == 0
+
+
+# Commands as they are sent, with the key that each changes as {w} and those that it looks at as {r}.
+KEYED = [
+    *(command.words("{r}" if command.reads else "{w}") for command in COMMANDS if command.name not in SEVERAL),
+    ["BF.RESERVE", "{w}", "0.01", "100", "like", "{r}"],
+    ["BF.RESERVE", "{w}", "0.01", "100", "NONSCALING", "LIKE", "{r}"],
+    ["BF.BULKADD", "{w}", "PREFIXED", "\1\0\0\0a"],
+    ["BF.BULKTEST", "{r}", "PREFIXED", "\1\0\0\0a", "COUNT"],
+    ["BF.MERGE", "{w}", "{r}"],
+    ["BF.MERGE", "{w}", "{r}", "{r}"],
+    ["BF.INTERSECT", "{w}", "{r}", "{r}"],
+    ["BF.EQUAL", "{r}", "{r}"],
+    *([word.replace("{0}:key", "{w}").replace("{1}:source", "{r}").replace("{1}:config", "{r}") for word in words]
+      for words in IMPORTS),
+]  # fmt: skip
+ALLOWED = {"{w}": "w:{}", "{r}": "r:{}"}
+
+
+@pytest.mark.parametrize("words", KEYED, ids=lambda words: "-".join(words[:1] + words[2:4]).replace("\0", ""))
+def test_each_key_of_a_command_needs_its_own_permission(client, server, words):
+    """On the user's own connection. One key at a time is replaced by one that may only be read, only be written, or
+    neither; then the command is refused, and no key has changed."""
+    client.execute_command("ACL SETUSER", "tenant", "reset", "on", "nopass", "+@all", "%W~w:*", "%R~r:*")
+    for place in "wrn":
+        client.execute_command("BF.RESERVE", f"{place}:bf", "0.01", "100", "SEED", "1")
+        client.execute_command("CF.RESERVE", f"{place}:cf", "100", "SEED", "1")
+        client.set(f"{place}:text", "x" * 128)
+    family = words[0][:2].lower()
+    name = "text" if words[0].upper() == "BF.IMPORT" else family
+
+    def named(wrong=None, place=None) -> list[str]:
+        """With the key at argument `wrong` elsewhere."""
+        right = [ALLOWED.get(word, word).format(name if word == "{r}" else family) for word in words]
+        return [f"{place}:{name}" if index == wrong else word for index, word in enumerate(right)]
+
+    def state():
+        return {key: client.execute_command("DEBUG", "DIGEST-VALUE", key) for key in client.keys()}
+
+    before = state()
+    with server.client(username="tenant", password="any") as tenant:
+        for index, word in enumerate(words):
+            for place in {"{w}": "rn", "{r}": "wn"}.get(word, ""):
+                with pytest.raises(redis.exceptions.NoPermissionError):
+                    tenant.execute_command(*named(index, place))
+                assert state() == before
+        try:
+            tenant.execute_command(*named())
+        except redis.exceptions.NoPermissionError:
+            raise
+        except redis.ResponseError:
+            pass  # permitted, and refused for what is in the keys

@@ -1,0 +1,223 @@
+"""BF.MERGE, BF.INTERSECT and BF.EQUAL in a server: what replicas and the append-only file make of them, whose keys they
+are, and filters of 1 GiB. What they make of filters is tested in Rust, where there is no server."""
+
+import time
+
+import pytest
+import redis
+
+from kit.appendonly import Effects
+from kit.filters import KINDS, SMALL, Grower, differences, make_all, members, snapshot, snapshots
+from kit.servers import wait_for
+
+EVERY_SERVER = pytest.mark.every_server("the server replicates, watches keys, routes by slot and knows users")
+
+BLOOM = [kind for kind in KINDS if kind.family == "BF" and kind.name not in ("several-chunks", "window-every")]
+GIB = 1 << 30
+
+
+def alike(client, kind, count=3):
+    """Filters of a kind with the same parameters and seed, each with items of its own."""
+    keys = [f"{kind.name}:{number}" for number in range(count)]
+    client.execute_command(*kind.reservation(keys[0]))
+    for key in keys[1:]:
+        client.execute_command("BF.RESERVE", key, kind.error_rate, kind.capacity, "LIKE", keys[0])
+    for key in keys:
+        Grower(client, kind, key).add(members(kind.capacity // 4, key))
+    return keys
+
+
+@EVERY_SERVER
+def test_replicas_and_the_append_only_file_come_to_the_same(new_server):
+    primary = new_server(config={"appendonly": "yes", "appendfsync": "always", "auto-aof-rewrite-percentage": 0})
+    replica = primary.replica(module_args=["MAX_FILTER_BYTES", "1"])
+    effects = Effects(primary)
+    with primary.client() as client, replica.client() as other:
+        for kind in BLOOM:
+            a, b, c = alike(client, kind)
+            effects.new()
+            assert client.execute_command("BF.MERGE", a, b) == b"OK"
+            assert client.execute_command("BF.MERGE", f"{a}/new", a, b, c) == b"OK"
+            written = [[b"BF.MERGE", a, b], [b"BF.MERGE", f"{a}/new", a, b, c]]
+            if "window" not in kind.name:
+                client.execute_command("BF.INTERSECT", b, a, c)
+                written.append([b"BF.INTERSECT", b, a, c])
+            expected = [[word if isinstance(word, bytes) else word.encode() for word in words] for words in written]
+            assert effects.new() == expected
+            for key in (a, f"{a}/new"):
+                answers = client.execute_command("BF.MEXISTS", key, *members(kind.capacity // 4, a))
+                assert set(answers) == {1}, key
+        keys = sorted(key.decode() for key in client.keys())
+        primary.wait_for_replicas()
+        before = snapshots(client, keys)
+        assert differences(before, snapshots(other, keys)) == []
+    primary.kill()
+    primary.start()
+    with primary.client() as client:
+        assert differences(before, snapshots(client, keys)) == []
+
+
+def test_a_refusal_reaches_nobody(new_server):
+    primary = new_server(config={"appendonly": "yes", "appendfsync": "always"})
+    effects = Effects(primary)
+    with primary.client() as client:
+        keys = make_all(client, SMALL)
+        before = snapshots(client, keys)
+        effects.new()
+        # Each has a seed of its own.
+        for a, b in zip(keys, keys[1:], strict=False):
+            if a.split("/")[0] != b.split("/")[0]:
+                for words in (["BF.MERGE", a, b], ["BF.MERGE", "new", a, b], ["BF.INTERSECT", a, a, b]):
+                    with pytest.raises(redis.ResponseError):
+                        client.execute_command(*words)
+        assert effects.new() == []
+        assert differences(before, snapshots(client, keys)) == []
+
+
+def test_a_window_rotates_first(new_server):
+    server = new_server(config={"appendonly": "yes", "appendfsync": "always"})
+    effects = Effects(server)
+    with server.client() as client:
+        client.execute_command("BF.RESERVE", "a", 0.01, 100, "WINDOW", 3, "EVERY", 300)
+        client.execute_command("BF.RESERVE", "b", 0.01, 100, "LIKE", "a")
+        client.execute_command("BF.ADD", "b", "x")
+        time.sleep(0.35)
+        effects.new()
+        client.execute_command("BF.MERGE", "a", "b")
+        rotate, merge = effects.new()
+        assert (rotate[0], merge) == (b"bf.rotate", [b"BF.MERGE", b"a", b"b"])
+        assert client.execute_command("BF.AGE", "a", "x") == client.execute_command("BF.AGE", "b", "x") >= 1
+
+
+@EVERY_SERVER
+def test_transactions_that_watch_and_listeners_are_told(new_server):
+    server = new_server(config={"notify-keyspace-events": "Kd"})
+    with server.client() as client, server.client() as watcher:
+        client.execute_command("BF.RESERVE", "a", 0.01, 100)
+        client.execute_command("BF.RESERVE", "b", 0.01, 100, "LIKE", "a")
+        client.execute_command("BF.ADD", "b", "x")
+        listener = watcher.pubsub()
+        listener.psubscribe("__keyspace@0__:*")
+        for command, watched, aborts in [
+            ("BF.MERGE a b", "a", True),
+            ("BF.MERGE a b", "a", False),  # nothing new
+            ("BF.MERGE a b", "b", False),
+            ("BF.INTERSECT a a b", "a", True),
+            ("BF.EQUAL a b", "a", False),
+        ]:
+            with client.pipeline() as pipeline:
+                pipeline.watch(watched)
+                client.execute_command(*command.split())
+                pipeline.multi()
+                pipeline.ping()
+                if aborts:
+                    with pytest.raises(redis.WatchError):
+                        pipeline.execute()
+                else:
+                    pipeline.execute()
+        client.execute_command("BF.CLEAR", "b")  # the last of them
+        seen = []
+        wait_for(lambda: seen[-1:] == [b"bf.clear"] or seen.append((listener.get_message() or {}).get("data")), "events")
+        assert [event for event in seen if isinstance(event, bytes)] == [b"bf.merge", b"bf.intersect", b"bf.clear"]
+
+
+def test_replies(server):
+    with server.client(protocol=3) as client:
+        client.execute_command("BF.ADD", "a", "x")
+        assert client.execute_command("BF.EQUAL", "a", "a") is True
+        client.execute_command("BF.ADD", "b", "x")
+        assert client.execute_command("BF.EQUAL", "a", "b") is False
+
+
+# ---- keys -----------------------------------------------------------------------------------------------------------
+
+
+@EVERY_SERVER
+def test_every_key_is_declared(server):
+    # In one word: redis-py takes the replies of "COMMAND" for something else.
+    with server.client(decode_responses=True) as client:
+        for words, flags in [
+            (["BF.MERGE", "d", "a", "b", "c"], [["RW", "insert"], *[["RO", "access"]] * 3]),
+            (["BF.INTERSECT", "d", "a", "b"], [["OW", "update"], *[["RO", "access"]] * 2]),
+            (["BF.EQUAL", "a", "b"], [["RO", "access"]] * 2),
+        ]:
+            assert client.execute_command("COMMAND GETKEYS", *words) == words[1:]
+            found = client.execute_command("COMMAND GETKEYSANDFLAGS", *words)
+            assert found == [list(pair) for pair in zip(words[1:], flags, strict=True)]
+
+
+@EVERY_SERVER
+def test_keys_of_different_slots_are_refused(new_server):
+    server = new_server(config={"cluster-enabled": "yes"})
+    with server.client() as client:
+        client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        wait_for(lambda: "'cluster_state': 'ok'" in str(client.cluster("INFO")), "the cluster")
+        for key in ("{s}a", "{s}b", "{t}c"):
+            client.execute_command("BF.RESERVE", key, 0.01, 100, "SEED", 1)
+        for words in ["MERGE {s}a {t}c", "MERGE {s}a {s}b {t}c", "MERGE {t}d {s}a {s}b", "INTERSECT {t}d {s}a {s}b",
+                      "INTERSECT {s}d {s}a {t}c", "EQUAL {s}a {t}c"]:  # fmt: skip
+            with pytest.raises(redis.ResponseError, match="CROSSSLOT|same slot"):
+                client.execute_command(*f"BF.{words}".split())
+        assert client.execute_command("BF.MERGE", "{s}d", "{s}a", "{s}b") == b"OK"
+        assert client.execute_command("BF.INTERSECT", "{s}d", "{s}a", "{s}b") == b"OK"
+        assert client.execute_command("BF.EQUAL", "{s}a", "{s}b") == 1
+
+
+@EVERY_SERVER
+def test_who_merges_needs_to_write_the_one_and_read_the_others(server):
+    with server.client(decode_responses=True) as client:
+        client.execute_command("ACL", "SETUSER", "merger", "on", "nopass", "+@all", "%W~d", "%R~a", "%R~b")
+        try:
+            for words, may in [
+                ("MERGE d a b", True),
+                ("MERGE d a c", False),
+                ("MERGE a b", False),
+                ("MERGE d d", False),
+                ("INTERSECT d a b", True),
+                ("INTERSECT d a c", False),
+                ("INTERSECT a a b", False),
+                ("EQUAL a b", True),
+                ("EQUAL a d", False),
+            ]:
+                reply = client.execute_command("ACL", "DRYRUN", "merger", *f"BF.{words}".split())
+                assert (reply == "OK") == may, (words, reply)
+        finally:
+            client.acl_deluser("merger")
+
+
+# ---- size -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_filters_of_1_gib(new_server, threads):
+    server = new_server(module_args=["THREADS", threads])
+    with server.client(socket_timeout=120) as client:
+        capacity = 890_000_000
+        client.execute_command("BF.RESERVE", "a", 0.01, capacity, "NONSCALING", "LAYOUT", "CLASSIC")
+        client.execute_command("BF.RESERVE", "b", 0.01, capacity, "LIKE", "a")
+        assert client.execute_command("BF.INFO", "a", "SIZE")[0] > 0.95 * GIB
+        blob = {}
+        for key, first in [("a", 0), ("b", 1_000_000)]:
+            blob[key] = b"".join(number.to_bytes(8, "little") for number in range(first, first + 2_000_000))
+            client.execute_command("BF.BULKADD", key, "FIXED", 8, blob[key])
+        times = {}
+
+        def timed(*words):
+            started = time.perf_counter()
+            reply = client.execute_command(*words)
+            times[" ".join(words)] = round((time.perf_counter() - started) * 1000)
+            return reply
+
+        assert timed("BF.EQUAL", "a", "b") == 0
+        assert timed("BF.INTERSECT", "both", "a", "b") == b"OK"
+        assert timed("BF.MERGE", "copy", "a") == b"OK"
+        assert timed("BF.EQUAL", "copy", "a") == 1
+        assert timed("BF.MERGE", "copy", "b") == b"OK"
+        assert timed("BF.MERGE", "copy", "b", "a") == b"OK"
+        print(threads, times)
+        for key in "ab":
+            assert client.execute_command("BF.BULKTEST", "copy", "FIXED", 8, blob[key], "COUNT") == 2_000_000
+        assert 2_970_000 < client.execute_command("BF.CARD", "copy") < 3_030_000
+        assert client.execute_command("BF.BULKTEST", "both", "FIXED", 8, blob["b"][: 8 << 20], "COUNT") >= 1_000_000
+        assert 990_000 < client.execute_command("BF.CARD", "both") < 1_010_000
+        assert snapshot(client, "copy")["info"][b"Kind"] == b"fixed"

@@ -1,0 +1,590 @@
+"""The program `bloomery` against real servers: small data, every subcommand."""
+
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import random
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+
+import pytest
+import redis
+
+from kit.program import DONE, INTERRUPTED, MISSING, NO, PROGRAM, SERVER, USAGE, as_json, command, run
+
+EVERY_SERVER = pytest.mark.every_server("the server writes the files and payloads that the program reads")
+
+pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason=MISSING)
+
+
+@pytest.fixture
+def port(server):
+    return server.port
+
+
+@pytest.fixture
+def lines(tmp_path):
+    """A file of 5000 items, and the items."""
+    items = [f"user:{number}" for number in range(5000)]
+    path = tmp_path / "items.txt"
+    path.write_text("".join(item + "\n" for item in items))
+    return path, items
+
+
+def present(server, key, items, command="BF.MEXISTS"):
+    with server.client() as client:
+        return client.execute_command(command, key, *items)
+
+
+# ---- plan, completions, help: without a server ----------------------------------------------------------------------
+
+
+def test_plan_says_what_the_server_will_say(server, port):
+    """Memory, probes and error rates that are planned are those of the filter that its own command makes."""
+    for options in (["--nonscaling"], [], ["--counting=8"], ["--window", "5"], ["--shards", "4", "--layout", "classic"]):
+        plan = as_json("plan", "-n", "100k", "-e", "0.1%", *options)["filter"]
+        server.command(*plan["command"].replace("KEY", "planned").split())
+        [row] = as_json("top", "--once", "-i", "0.1", port=port)["filters"]
+        info = row["info"]
+        assert (plan["capacity"], plan["cells"]) == (info["capacity"], info["cells"]), options
+        assert plan["memory_bytes"] <= info["size"] <= plan["memory_bytes"] + 8192
+        assert {layer["probes"] for layer in info["layers"]} <= {plan["probes"]}
+        server.command("DEL", "planned")
+
+
+def test_plan_draws(tmp_path):
+    for chart in ("memory", "growth"):
+        path = tmp_path / f"{chart}.svg"
+        run("plan", "-n", "10k", "-e", "1%", "--svg", path, "--chart", chart)
+        assert path.read_text().startswith("<svg") and "MiB" in path.read_text() or "KiB" in path.read_text()
+
+
+def test_mistakes_of_use_have_status_2():
+    for words in (
+        ["plan", "-n", "100"],
+        ["plan", "-n", "100", "-e", "2"],
+        ["plan", "-n", "100", "-e", "1%", "--counting=5"],
+        ["frobnicate"],
+        ["load"],
+        ["build", "x.bloom", "/nonexistent", "-n", "10", "-e", "1%"],
+        ["test", "--filter", "/nonexistent", "ada"],
+    ):
+        _, errors = run(*words, status=USAGE)
+        assert errors, words
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completions(shell):
+    out, _ = run("completions", shell)
+    assert "inspect" in out and "--capacity" in out.replace(" -l capacity", "--capacity")
+
+
+def test_every_command_has_help_with_examples():
+    out, _ = run("--help")
+    names = re.findall(r"^  ([a-z]+) ", out.split("Commands:")[1].split("Options:")[0], flags=re.M)
+    assert len(names) >= 10
+    for name in names:
+        if name != "help":
+            text, _ = run(name, "--help")
+            assert "Examples:" in text and f"bloomery {name}" in text, name
+
+
+# ---- load -----------------------------------------------------------------------------------------------------------
+
+
+def test_load_makes_a_filter_and_fills_it(server, port, lines):
+    path, items = lines
+    out, _ = run("load", "users", path, "-n", "5000", "-e", "0.01", port=port)
+    assert re.fullmatch(r"users: 5,000 items in, \d,\d+ of them new, in [\d.]+ s\n", out)
+    assert all(present(server, "users", items))
+    again = as_json("load", "users", path, port=port)
+    assert (again["items_read"], again["items_new"]) == (5000, 0)
+
+
+def test_load_takes_stdin_csv_and_nul(server, port, tmp_path):
+    server.command("BF.RESERVE", "seen", "0.001", "100")
+    run("load", "seen", port=port, input="ada\r\n\ngrace\nedsger")
+    assert as_json("load", "seen", port=port, input="a\n\n\nb\n")["blank_lines"] == 2
+    table = tmp_path / "table.csv"
+    table.write_text('id;name\n1;"barbara; l"\n2;tony\n')
+    run("load", "seen", table, "--column", "name", "--delimiter", ";", port=port)
+    run("load", "seen", "-0", port=port, input="two\nlines\0")
+    found = present(server, "seen", ["ada", "grace", "edsger", "barbara; l", "tony", "two\nlines", "", "name", "two"])
+    assert found == [1, 1, 1, 1, 1, 1, 0, 0, 0]
+
+
+def test_load_over_several_connections(server, port, lines):
+    path, items = lines
+    run("load", "users", path, "-n", "5000", "-e", "0.01", "--connections", "4", "--batch", "100", port=port)
+    assert all(present(server, "users", items))
+
+
+@pytest.mark.parametrize("kind, count", [("--counting=8", "BF.COUNT"), ("--cuckoo", "CF.COUNT")])
+def test_each_add_counts_once_whatever_is_interrupted(server, port, tmp_path, lines, kind, count):
+    """Killed at random moments and resumed: no item of a counting or cuckoo filter is added twice, and none is missed."""
+    path, items = lines
+    rate = [] if kind == "--cuckoo" else ["-e", "0.0001"]
+    state = tmp_path / "state"
+    # A reserve that is larger than the items, so that counts are exact.
+    words = ["load", "stock", path, "--resume", state, "--batch", "50"]
+    run("load", "stock", "-n", "1M", *rate, kind, port=port, input="")
+    rng = random.Random(7)
+    for _ in range(6):
+        process = subprocess.Popen(command(*words, port=port), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        time.sleep(rng.uniform(0.005, 0.06))
+        process.send_signal(rng.choice([signal.SIGKILL, signal.SIGINT]))
+        process.communicate()
+    run(*words, port=port)
+    run(*words, port=port)  # all are in: nothing is left to add
+    assert server.command("EXISTS", "{stock}:bloomery-load") == 0
+    with server.client() as client:
+        total = client.execute_command("BF.CARD" if rate else "CF.INFO", "stock")
+        total = total if rate else dict(zip(total[::2], total[1::2], strict=True))[b"Number of items inserted"]
+        assert total in (5000, 4999, 4998)  # BF.CARD leaves out items that tested positive before they were added
+        if not rate:
+            assert total == 5000
+        counts = [client.execute_command(count, "stock", item) for item in items[::25]]
+    assert min(counts) == 1 and sum(number > 1 for number in counts) <= 3, counts
+
+
+def test_a_full_counting_filter_is_gone_on_with_item_by_item(server, port, tmp_path):
+    """Taken in part, by a batch of one size, and gone on with by smaller ones, among empty lines: each item counts once."""
+    path, state = tmp_path / "items.txt", tmp_path / "state"
+    path.write_text("".join(f"{number}\n" for number in range(60)) + "\n" * 50 + "".join(f"{n}\n" for n in range(60, 90)))
+    server.command("BF.RESERVE", "stock", "0.000001", "40", "COUNTING", "8")
+    run("load", "stock", path, "--resume", state, "--batch", "50", port=port, status=SERVER)
+    # Room is made, as one would by deleting: what was taken stays taken.
+    for number in range(40):
+        assert server.command("BF.COUNT", "stock", number) == 1
+        server.command("BF.DEL", "stock", number)
+    run("load", "stock", path, "--resume", state, "--batch", "7", port=port, status=SERVER)
+    assert [server.command("BF.COUNT", "stock", number) for number in range(90)] == [0] * 40 + [1] * 40 + [0] * 10
+    for number in range(40, 80):
+        server.command("BF.DEL", "stock", number)
+    run("load", "stock", path, "--resume", state, "--batch", "1", port=port)
+    assert [server.command("BF.COUNT", "stock", number) for number in range(90)] == [0] * 80 + [1] * 10
+
+
+def test_a_load_that_was_interrupted_goes_on(server, port, tmp_path):
+    path, state = tmp_path / "many.txt", tmp_path / "state"
+    path.write_text("".join(f"{number}\n" for number in range(1_000_000)))
+    # 20,000 commands: long enough to be interrupted on any machine.
+    words = ["load", "users", path, "--resume", state, "--batch", "50"]
+    server.command("BF.RESERVE", "users", "0.01", "1000000")
+    process = subprocess.Popen(
+        command(*words, "--interval", "0.1", port=port), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    first = process.stderr.readline()
+    assert re.match(r"bloomery: [\d,]+ items, ", first), first
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == INTERRUPTED, errors
+    assert "interrupted: " in errors and "run the same command to continue" in errors
+    kept = json.loads(state.read_text())
+    assert 0 < kept["offset"] < path.stat().st_size
+    # All before that byte is in.
+    before = path.read_bytes()[: kept["offset"]].split()
+    assert len(before) == kept["items"]
+    assert all(present(server, "users", before[-1000:]))
+    _, errors = run(*words, port=port)
+    assert f"continuing after byte {kept['offset']}" in errors
+    assert all(present(server, "users", range(0, 1_000_000, 97)))
+    # A file that has grown is gone on with, and nothing else is sent.
+    with path.open("a") as file:
+        file.write("appended\n")
+    assert as_json(*words, port=port)["resumed_from"] > 0
+    assert present(server, "users", ["appended"]) == [1]
+    # Another input has nothing to do with that account.
+    other = tmp_path / "other.txt"
+    other.write_text("x\n")
+    _, errors = run("load", "users", other, "--resume", state, port=port, status=USAGE)
+    assert "another input" in errors
+
+
+def test_who_interrupts_waits_for_the_command_under_way_and_who_insists_does_not(server, port, tmp_path):
+    path = tmp_path / "many.txt"
+    path.write_text("".join(f"{number}\n" for number in range(1_000_000)))
+    words = ["load", "users", path, "--batch", "50", "--interval", "0.1"]
+    server.command("BF.RESERVE", "users", "0.01", "1000000")
+    for insists in (False, True):
+        process = subprocess.Popen(
+            command(*words, port=port), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert " items, " in process.stderr.readline()
+        server.command("CLIENT", "PAUSE", "60000", "WRITE")
+        time.sleep(0.2)  # it waits for a reply by now
+        process.send_signal(signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.3)
+        if insists:
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=5)
+            server.command("CLIENT", "UNPAUSE")
+        else:
+            server.command("CLIENT", "UNPAUSE")
+            _, errors = process.communicate(timeout=5)
+            assert "interrupted: " in errors
+        assert process.returncode == INTERRUPTED, errors
+
+
+def test_progress_is_lines_in_a_pipe(port, server, tmp_path):
+    server.command("BF.RESERVE", "users", "0.01", "1000000")
+    path = tmp_path / "many.txt"
+    path.write_text("".join(f"{number}\n" for number in range(300_000)))
+    # 15,000 commands, one after the other, take longer than the interval on any machine.
+    _, errors = run("load", "users", path, "--batch", "20", "--interval", "0.1", port=port)
+    assert re.search(r"^bloomery: [\d,]+ items, \d+%, [\d,]+/s, \d+ s left$", errors, flags=re.M), errors
+    _, errors = run("load", "users", path, "-q", port=port)
+    assert errors == ""
+
+
+def test_progress_is_a_bar_on_a_terminal(port, server, tmp_path):
+    server.command("BF.RESERVE", "users", "0.01", "1000000")
+    path = tmp_path / "many.txt"
+    path.write_text("".join(f"{number}\n" for number in range(300_000)))
+    terminal, stderr = pty.openpty()
+    fcntl.ioctl(stderr, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
+    words = command("load", "users", path, "--batch", "200", port=port)
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=stderr, text=True)
+    os.close(stderr)
+    seen = b""
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while more := os.read(terminal, 65536):
+            seen += more
+    os.close(terminal)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == DONE and "300,000 items in" in out
+    assert re.search(rb"\d+%  [\d,]+ items, [\d,]+/s  [\d.]+ [KM]iB/s  \S+ left", seen), seen
+
+
+def test_a_full_filter_ends_the_load_and_says_where(server, port, lines):
+    path, _ = lines
+    server.command("BF.RESERVE", "small", "0.01", "100", "NONSCALING")
+    _, errors = run("load", "small", path, port=port, status=SERVER)
+    assert "non scaling filter is full" in errors and "items are in: all before byte 0 of" in errors
+    server.command("SET", "text", "x")
+    _, errors = run("load", "text", path, port=port, status=SERVER)
+    assert "WRONGTYPE" in errors
+    _, errors = run("load", "nothing", path, port=port, status=USAGE)
+    assert "use --capacity and --error-rate to create it" in errors
+    _, errors = run("load", "users", path, "--url", "redis://127.0.0.1:1", status=SERVER)
+    assert "cannot connect to 127.0.0.1:1" in errors
+
+
+def test_load_backfills_a_rebuild(server, port, lines):
+    path, items = lines
+    server.command("BF.RESERVE", "users", "0.01", "100", "ONFULL", "SATURATE")
+    server.command("BF.REBUILD", "users", "BEGIN", "CAPACITY", "10000", "ERROR", "0.0001")
+    run("load", "users", path, "--rebuild", port=port)
+    assert sum(present(server, "users", items)) == 0
+    server.command("BF.REBUILD", "users", "COMMIT")
+    assert all(present(server, "users", items))
+
+
+# ---- files ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_filter_is_built_pushed_pulled_and_tested(server, port, tmp_path, lines):
+    path, items = lines
+    built, pulled = tmp_path / "built.bloom", tmp_path / "pulled.bloom"
+    for kind in (["-e", "0.01"], ["-e", "0.01", "--counting"], ["-e", "0.01", "--window", "3"], ["--cuckoo"]):
+        run("build", built, path, "-n", "5000", "--replace", *kind)
+        run("push", built, "users", "--replace", port=port)
+        exists = "CF.MEXISTS" if kind == ["--cuckoo"] else "BF.MEXISTS"
+        assert all(present(server, "users", items, exists)), kind
+        run("pull", "users", pulled, "--replace", port=port)
+        assert pulled.read_bytes() == built.read_bytes(), kind
+        out, _ = run("test", "--filter", pulled, "--from", path, "--count")
+        assert out == "5,000 of 5,000 items test positive\n"
+        counted = as_json("test", "users", "--from", path, "--count", port=port)
+        assert counted == {"items": 5000, "yes": 5000, "no": 0}
+
+
+def test_push_keeps_the_time_to_live_and_what_is_no_filter(server, port, tmp_path):
+    path = tmp_path / "f.bloom"
+    run("build", path, "-n", "100", "-e", "0.01", input="ada\n")
+    server.command("BF.RESERVE", "users", "0.01", "100")
+    _, errors = run("push", path, "users", port=port, status=USAGE)
+    assert "--replace" in errors
+    server.command("PEXPIRE", "users", "900000")
+    run("push", path, "users", "--replace", port=port)
+    assert 800_000 < server.command("PTTL", "users") <= 900_000
+    assert present(server, "users", ["ada"]) == [1]
+    run("push", path, "users", "--replace", "--ttl", "50", port=port)
+    assert 0 < server.command("TTL", "users") <= 50
+    run("push", path, "users", "--replace", "--ttl", "0", port=port)
+    assert server.command("TTL", "users") == -1
+    server.command("SET", "text", "hello")
+    _, errors = run("push", path, "text", "--replace", port=port, status=USAGE)
+    assert "holds a string" in errors and server.command("GET", "text") == b"hello"
+    assert sorted(server.command("KEYS", "*")) == [b"text", b"users"]
+
+
+def test_push_under_traffic_never_says_no(server, port, tmp_path, lines):
+    """Another connection tests while filters are swapped: each answer is that of one of them, and both have the item."""
+    path, _ = lines
+    file = tmp_path / "f.bloom"
+    run("build", file, path, "-n", "2M", "-e", "0.001")
+    run("push", file, "users", port=port)
+    with server.client() as client:
+        for _ in range(3):
+            process = subprocess.Popen(
+                command("push", file, "users", "--replace", port=port), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
+            asked = 0
+            while process.poll() is None:
+                assert client.execute_command("BF.EXISTS", "users", "user:77") == 1
+                asked += 1
+            assert (process.returncode, process.communicate()[1]) == (0, b"")
+            assert asked > 10
+
+
+def test_damaged_files_are_refused(server, port, tmp_path):
+    path = tmp_path / "f.bloom"
+    run("build", path, "-n", "1000", "-e", "0.01", input="ada\n")
+    whole = path.read_bytes()
+    for place in (1, 5, 40, len(whole) - 3):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        out, _ = run("inspect", path, status=NO) if place > 3 else run("inspect", path, status=NO)
+        if place > 3:
+            assert "DAMAGED at byte" in out
+        _, errors = run("push", path, "users", port=port, status=NO)
+        assert "is not a complete filter" in errors
+        assert server.command("EXISTS", "users") == 0
+    path.write_bytes(whole[:-1])
+    run("inspect", path, status=NO)
+
+
+def test_pull_while_items_are_added(server, port, tmp_path):
+    """Every item from before the pull is in the file, and the file is whole; --snapshot leaves no key behind."""
+    server.command("BF.RESERVE", "users", "0.001", "2000000", "NONSCALING")
+    with server.client() as client:
+        client.execute_command("BF.MADD", "users", *range(1000))
+        for words in ([], ["--snapshot"]):
+            path = tmp_path / f"users{len(words)}.bloom"
+            process = subprocess.Popen(command("pull", "users", path, *words, port=port), stdout=subprocess.PIPE)
+            number = 10_000
+            while process.poll() is None:
+                client.execute_command("BF.ADD", "users", number)
+                number += 1
+            assert process.returncode == 0
+            out, _ = run("test", "--filter", path, *range(1000), "--count")
+            assert out == "1,000 of 1,000 items test positive\n"
+    assert server.command("KEYS", "*") == [b"users"]
+    _, errors = run("pull", "nothing", tmp_path / "no.bloom", port=port, status=NO)
+    assert "there is no filter nothing" in errors and not (tmp_path / "no.bloom").exists()
+
+
+REDISBLOOM_HEAD = (
+    b"\x01\0\0\0\0\0\0\0\x01\0\0\0\x05\0\0\0\x02\0\0\0\x08\0\0\0\0\0\0\0@\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0"
+    b"\x9a\x99\x99\x99\x99\x99\xb9?\x88\x16\x8a\xc5\x8c+\x13@\x04\0\0\0\x03\0\0\0\0\0\0\0\0"
+)
+
+
+@EVERY_SERVER
+def test_redisblooms_filters_travel(server, port, tmp_path):
+    path = tmp_path / "moved.bloom"
+    server.command("BF.LOADCHUNK", "moved", 1, REDISBLOOM_HEAD)
+    server.command("BF.LOADCHUNK", "moved", 9, b"\0 \0\x80\x10\0@\0")
+    run("pull", "moved", path, port=port)
+    run("push", path, "again", port=port)
+    assert server.command("TYPE", "again") == b"MBbloom--"
+    assert present(server, "again", ["user:42", "user:43"]) == [1, 0]
+    assert "redisbloom" in run("inspect", path)[0]
+    watched = as_json("top", "--once", "-i", "0.1", "--sort", "key", port=port)["filters"]
+    assert [(row["key"], row["info"]["origin"]) for row in watched] == [("again", "redisbloom"), ("moved", "redisbloom")]
+    assert run("test", "--filter", path, "user:42")[0] == "yes user:42\n"
+
+
+# ---- inspect --------------------------------------------------------------------------------------------------------
+
+
+def fill_with_everything(server):
+    """Every type and encoding that this server has, filters among them."""
+    with server.client() as client:
+        call = client.execute_command
+        long = "x" * 100
+        call("SET", "string", "hello")
+        call("SET", "number", 12345)
+        call("SET", "compressed", "a" * 2000)
+        call("SET", "expires", "soon", "EX", 1000)
+        call("RPUSH", "list", *range(2000))
+        call("RPUSH", "short", "a", "b", long)
+        call("SADD", "integers", *range(10))
+        call("SADD", "words", "a", long)
+        call("SADD", "set", *[f"member:{i}" for i in range(1000)])
+        call("ZADD", "sorted", 1.5, "a", "inf", "b")
+        call("ZADD", "large", *[part for i in range(500) for part in (i / 3, f"member:{i}")])
+        call("HSET", "hash", "field", "value")
+        call("HSET", "wide", *[part for i in range(1000) for part in (f"field:{i}", i)])
+        call("XADD", "stream", "*", "field", "value")
+        call("XGROUP", "CREATE", "stream", "group", "0")
+        call("XREADGROUP", "GROUP", "group", "consumer", "STREAMS", "stream", ">")
+        call("PFADD", "loglog", *range(100))
+        call("FUNCTION", "LOAD", "REPLACE", "#!lua name=lib\nredis.register_function('f', function() return 1 end)")
+        for key in ("hash", "wide"):
+            try:
+                call("HEXPIRE", key, 1000, "FIELDS", 1, "field" if key == "hash" else "field:7")
+            except redis.ResponseError:
+                pass  # a server that knows no such command
+        call("SELECT", 3)
+        call("SET", "other", "database")
+        call("BF.RESERVE", "fixed", "0.01", "1000", "NONSCALING")
+        call("BF.ADD", "fixed", "ada")
+        call("SELECT", 0)
+        call("BF.RESERVE", "counting", "0.01", "1000", "COUNTING")
+        call("BF.RESERVE", "window", "0.01", "1000", "WINDOW", "4", "EVERY", "60000")
+        call("BF.MADD", "scaling", *range(1000))
+        call("CF.ADD", "cuckoo", "ada")
+        call("BF.LOADCHUNK", "moved", 1, REDISBLOOM_HEAD)
+        call("BF.LOADCHUNK", "moved", 9, b"\0 \0\x80\x10\0@\0")
+        call("PEXPIRE", "counting", 1_000_000)
+        call("BF.REBUILD", "scaling", "BEGIN", "CAPACITY", "5000")
+        call("SAVE")
+        return client.info("keyspace")
+
+
+@EVERY_SERVER
+def test_inspect_reads_whatever_this_server_saves(server, tmp_path):
+    keyspace = fill_with_everything(server)
+    path = server.directory / "dump.rdb"
+    report = as_json("inspect", path)
+    assert report["error"] is None and report["checksum"]
+    assert report["keys"] == sum(database["keys"] for database in keyspace.values())
+    assert server.spec.product in report["server"].lower()
+    filters = {entry["key"]: entry for entry in report["filters"]}
+    assert set(filters) == {"fixed", "counting", "window", "scaling", "cuckoo", "moved"}
+    assert all(entry["error"] is None for entry in filters.values())
+    assert filters["fixed"]["database"] == 3 and filters["fixed"]["filter"]["items"] == 1
+    assert abs(filters["counting"]["expires_ms"] - time.time() * 1000 - 1_000_000) < 100_000
+    assert filters["scaling"]["filter"]["rebuild"]["capacity"] == 5000
+    assert filters["moved"]["key_type"] == "MBbloom--"
+    out, _ = run("inspect", path)
+    assert "6 of them filters; its checksum is correct" in out
+    # Damage anywhere is found, at the latest by the checksum.
+    whole = path.read_bytes()
+    rng = random.Random(3)
+    for _ in range(40):
+        place = rng.randrange(len(whole))
+        damaged = tmp_path / "damaged.rdb"
+        damaged.write_bytes(whole[:place] + bytes([whole[place] ^ (1 << rng.randrange(8))]) + whole[place + 1 :])
+        run("inspect", damaged, status=NO)
+    for length in rng.sample(range(len(whole)), 10):
+        damaged.write_bytes(whole[:length])
+        run("inspect", damaged, status=NO)
+
+
+@EVERY_SERVER
+def test_inspect_reads_a_dump(server, port, tmp_path):
+    server.command("BF.MADD", "users", *range(90))
+    path = tmp_path / "users.dump"
+    path.write_bytes(server.command("DUMP", "users"))
+    report = as_json("inspect", path)
+    assert report["format"] == "dump"
+    assert report["filters"][0]["filter"]["items"] == server.command("BF.CARD", "users")
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    _, errors = run("inspect", path, status=NO)
+    assert "intact DUMP payload" in errors
+
+
+# ---- test -----------------------------------------------------------------------------------------------------------
+
+
+def test_test_answers_like_grep(server, port):
+    server.command("BF.MADD", "users", "ada", "grace")
+    assert run("test", "users", "ada", port=port) == ("yes ada\n", "")
+    assert run("test", "users", "eve", port=port, status=NO) == ("no  eve\n", "")
+    assert run("test", "users", "ada", "eve", port=port) == ("yes ada\nno  eve\n", "")
+    assert run("test", "users", "ada", "eve", "-q", port=port, status=NO) == ("", "")
+    assert run("test", "users", "ada", "grace", "-q", port=port) == ("", "")
+    out, _ = run("test", "users", "--from", "-", "--only", "no", port=port, input="ada\neve\nmallory\n")
+    assert out == "eve\nmallory\n"
+    answers = as_json("test", "users", "ada", "eve", port=port)
+    assert answers == [{"item": "ada", "answer": True}, {"item": "eve", "answer": False}]
+    run("test", "nothing", "ada", port=port, status=NO)
+    run("test", "users", port=port, status=USAGE)
+
+
+# ---- top, and who may do what ---------------------------------------------------------------------------------------
+
+
+def test_top_with_a_user_who_may_only_read(server, port):
+    server.command("BF.RESERVE", "over", "0.01", "10", "ONFULL", "SATURATE")
+    server.command("BF.MADD", "over", *range(40))
+    server.command("CF.ADD", "cuckoo", "ada")
+    server.command("SET", "text", "x")
+    rules = ["on", ">secret", "%R~*", "-@all", "+scan", "+bf.info", "+cf.info"]
+    server.command("ACL", "SETUSER", "watcher", *rules)
+    environment = {"BLOOMERY_PASSWORD": "secret"}
+    words = ["top", "--once", "-i", "0.1", "--user", "watcher"]
+    out, _ = run(*words, port=port, env=environment)
+    header, *rows = out.splitlines()
+    assert header.split()[:4] == ["key", "kind", "items", "capacity"]
+    assert any(re.match(r"over +fixed +\d+ +10 +[34]\d\d%", row) for row in rows), out
+    assert any(row.startswith("cuckoo  ") for row in rows) and "text" not in out
+    assert any(row.startswith("! over: over capacity") for row in rows)
+    run(*words, port=port, env={"BLOOMERY_PASSWORD": "wrong"}, status=SERVER)
+    server.command("ACL", "DELUSER", "watcher")
+
+
+def test_top_counts_what_happens_between_two_looks(server, port):
+    server.command("BF.RESERVE", "busy", "0.01", "100000")
+    process = subprocess.Popen(
+        command("top", "--once", "--json", "-i", "1", port=port), stdout=subprocess.PIPE, text=True
+    )
+    with server.client() as client:
+        until = time.monotonic() + 3
+        while process.poll() is None and time.monotonic() < until:
+            client.execute_command("BF.MADD", "busy", *range(100))
+            client.execute_command("BF.MEXISTS", "busy", *range(200))
+            time.sleep(0.02)
+    [row] = json.loads(process.communicate()[0])["filters"]
+    assert row["adds_per_second"] > 100 and row["tests_per_second"] > 1.5 * row["adds_per_second"], row
+
+
+def test_top_copes_with_thousands(server, port):
+    with server.client() as client:
+        pipeline = client.pipeline(transaction=False)
+        for number in range(3000):
+            pipeline.execute_command("BF.RESERVE", f"filter:{number:04}", "0.01", "10")
+        pipeline.execute()
+    started = time.monotonic()
+    rows = as_json("top", "--once", "-i", "0.1", "--keys", "filter:1*", "--sort", "key", port=port)["filters"]
+    assert [row["key"] for row in rows] == [f"filter:{number}" for number in range(1000, 2000)]
+    assert len(as_json("top", "--once", "-i", "0.1", port=port)["filters"]) == 3000
+    assert time.monotonic() - started < 20
+
+
+def test_top_draws_a_terminal(server, port):
+    """A real terminal: the frame appears, and q ends it."""
+    server.command("BF.MADD", "users", "ada")
+    child, terminal = pty.fork()
+    if child == 0:
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 150, 0, 0))
+        words = command("top", "-i", "0.2", port=port)
+        os.execve(words[0], words, {"TERM": "xterm-256color", "PATH": os.environ["PATH"]})
+    seen, status, until = b"", None, time.monotonic() + 10
+    try:
+        while status is None and time.monotonic() < until:
+            if select.select([terminal], [], [], 0.2)[0]:
+                try:
+                    seen += os.read(terminal, 65536)
+                except OSError:  # the program has ended
+                    until = min(until, time.monotonic() + 2)
+            if b"users" in seen and b"quit" in seen:
+                os.write(terminal, b"q")
+            ended, code = os.waitpid(child, os.WNOHANG)
+            status = os.waitstatus_to_exitcode(code) if ended else None
+    finally:
+        if status is None:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        os.close(terminal)
+    assert b"users" in seen and status == 0, (status, seen[-2000:])

@@ -1,0 +1,122 @@
+"""The program `bloomery` against a cluster, over TLS, and over a socket."""
+
+import subprocess
+
+import pytest
+from redis.crc import key_slot
+
+from kit.clusters import Cluster
+from kit.program import DONE, MISSING, PROGRAM, SERVER, as_json, run
+from kit.servers import free_port
+
+EVERY_SERVER = pytest.mark.every_server("the server describes the cluster")
+
+pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason=MISSING)
+
+NAMES = ["users", "{tag}:users", "orders", "carts", "seen", "stock"]
+
+
+@pytest.fixture(scope="module")
+def cluster(spec):
+    with Cluster(spec) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def of_cluster(cluster):
+    """Options that name the cluster by one of its nodes."""
+    for primary in cluster.primaries():
+        primary.command("FLUSHALL", "SYNC")
+    yield ["--cluster", "--url", f"redis://127.0.0.1:{cluster.nodes[0].port}"]
+    cluster.check()
+
+
+@EVERY_SERVER
+def test_all_nodes_of_a_cluster(cluster, of_cluster, tmp_path):
+    items = [f"user:{number}" for number in range(3000)]
+    lines = tmp_path / "items.txt"
+    lines.write_text("\n".join(items))
+    assert len({cluster.owner(key_slot(name.encode())) for name in NAMES}) == 3
+    for number, name in enumerate(NAMES):
+        kind = (["-e", "1%"], ["-e", "1%", "--counting=8"], ["--cuckoo"])[number % 3]
+        state = ["--resume", tmp_path / f"{number}.state"]
+        run("load", name, lines, "-n", "3000", *kind, *state, "--batch", "500", *of_cluster)
+        assert as_json("test", name, "--from", lines, "--count", *of_cluster)["no"] == 0
+        file = tmp_path / f"{number}.bloom"
+        run("pull", name, file, "--snapshot", *of_cluster)
+        run("push", file, name, "--replace", *of_cluster)
+        run("push", file, f"{{{name}}}:copy" if "{" not in name else f"{name}:copy", *of_cluster)
+    watched = as_json("top", "--once", "-i", "0.1", *of_cluster)
+    assert len(watched["servers"]) == 3
+    assert len(watched["filters"]) == 2 * len(NAMES)
+    keys = [key for primary in cluster.primaries() for key in primary.command("KEYS", "*")]
+    assert len(keys) == 2 * len(NAMES), "something temporary was left behind"
+
+
+def test_a_load_follows_its_slot(cluster, of_cluster, tmp_path):
+    """The slot of the filter moves while it is filled: no item is missing."""
+    lines = tmp_path / "items.txt"
+    lines.write_text("".join(f"{number}\n" for number in range(300_000)))
+    words = ["load", "users", lines, "-n", "300k", "-e", "0.01", "--batch", "200", "-q", *of_cluster]
+    process = subprocess.Popen([str(PROGRAM), *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    slot = key_slot(b"users")
+    moves = 0
+    while process.poll() is None and moves < 3:
+        cluster.move_slot(slot, cluster.other_primary(slot))
+        moves += 1
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (DONE, "") and moves > 0
+    assert as_json("test", "users", "--from", lines, "--count", *of_cluster)["no"] == 0
+
+
+def test_without_cluster_the_other_node_is_named(cluster, of_cluster):
+    name = next(name for name in NAMES if cluster.owner(key_slot(name.encode())) is not cluster.nodes[0])
+    _, errors = run("test", name, "ada", *of_cluster[1:], status=SERVER)
+    assert "MOVED" in errors
+
+
+# ---- other ways to a server -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """An authority, and a certificate of it for 127.0.0.1."""
+    folder = tmp_path_factory.mktemp("tls")
+
+    def openssl(*words):
+        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+
+    new = ["req", "-newkey", "rsa:2048", "-nodes", "-keyout"]
+    openssl(*new, "ca.key", "-x509", "-days", "2", "-subj", "/CN=Test authority", "-out", "ca.crt")
+    openssl(*new, "server.key", "-subj", "/CN=server", "-out", "server.csr")
+    (folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
+    signing = ["-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names"]
+    openssl("x509", "-req", "-in", "server.csr", *signing, "-out", "server.crt")
+    return folder
+
+
+def test_tls(new_server, certificates, tmp_path):
+    port = free_port()
+    paths = {name: str(certificates / name) for name in ("ca.crt", "server.crt", "server.key")}
+    server = new_server(
+        config={
+            "tls-port": port,
+            "tls-ca-cert-file": paths["ca.crt"],
+            "tls-cert-file": paths["server.crt"],
+            "tls-key-file": paths["server.key"],
+            "unixsocket": str(tmp_path / "socket"),
+        }
+    )
+    server.command("BF.ADD", "users", "ada")
+    own = ["--cert", paths["server.crt"], "--key", paths["server.key"]]
+    for words in (
+        ["--url", f"rediss://127.0.0.1:{port}", "--cacert", paths["ca.crt"], *own],
+        ["-p", port, "--tls", "--cacert", paths["ca.crt"], *own],
+        ["--url", f"unix://{tmp_path / 'socket'}"],
+    ):
+        assert run("test", "users", "ada", *words)[0] == "yes ada\n"
+        assert [row["key"] for row in as_json("top", "--once", "-i", "0.1", *words)["filters"]] == ["users"]
+    # Nobody is trusted unasked, and without a certificate of its own the server refuses the client.
+    _, errors = run("test", "users", "ada", "-p", port, "--tls", *own, status=SERVER)
+    assert "certificate" in errors.lower()
+    run("test", "users", "ada", "-p", port, "--cacert", paths["ca.crt"], status=SERVER)

@@ -1,0 +1,271 @@
+"""The clients that people have: `client.bf()` and `client.cf()` of redis-py and of valkey-py, written for RedisBloom.
+
+They parse the replies into objects and know nothing of us: what works here, works in programs that used RedisBloom.
+"""
+
+import pytest
+import redis
+import valkey
+
+pytestmark = pytest.mark.every_server("clients talk to the server, which converts the module's replies")
+
+CLIENTS = {"redis-py": redis.Redis, "valkey-py": valkey.Valkey}
+
+
+@pytest.fixture(params=[f"{name}-resp{protocol}" for name in CLIENTS for protocol in (2, 3)])
+def client(request, server):
+    name, protocol = request.param.rsplit("-resp", 1)
+    with CLIENTS[name](host="127.0.0.1", port=server.port, protocol=int(protocol), socket_timeout=60) as client:
+        yield client
+
+
+def info(commands, key: str) -> dict:
+    """BF.INFO or CF.INFO as the client gives it: an object of its own in RESP2, the map itself in RESP3."""
+    seen = commands.info(key)
+    if isinstance(seen, dict):
+        return {name.decode(): value for name, value in seen.items()}
+    attributes = {
+        "Capacity": "capacity",
+        "Size": "size",
+        "Number of buckets": "bucketNum",
+        "Number of filters": "filterNum",
+        "Number of items inserted": "insertedNum",
+        "Number of items deleted": "deletedNum",
+        "Bucket size": "bucketSize",
+        "Expansion rate": "expansionRate",
+        "Max iterations": "maxIteration",
+    }
+    return {name: getattr(seen, attribute) for name, attribute in attributes.items() if hasattr(seen, attribute)}
+
+
+def copy(client, commands) -> None:
+    """The loop that RedisBloom's documentation shows, from the key "source", of several MiB, to "target"."""
+    iterator, chunks = 0, []
+    while True:
+        iterator, data = commands.scandump("source", iterator)
+        if iterator == 0:
+            break
+        chunks.append((iterator, data))
+    assert len(chunks) > 3 and sum(len(data) for _, data in chunks) > 3 << 20
+    for iterator, data in chunks:
+        assert not client.exists("target")  # not before the last one
+        assert commands.loadchunk("target", iterator, data)
+    source, target = client.execute_command("DEBUG", "DIGEST-VALUE", "source", "target")
+    assert source == target
+
+
+def test_reserve_add_and_ask(client):
+    bloom = client.bf()
+    assert bloom.create("seen", 0.01, 1000)
+    assert bloom.add("seen", "ada") == 1
+    assert bloom.add("seen", "ada") == 0
+    assert bloom.madd("seen", "ada", "bob", "cid") == [0, 1, 1]
+    assert bloom.exists("seen", "ada") == 1
+    assert bloom.exists("seen", "zoe") == 0
+    assert bloom.mexists("seen", "ada", "zoe", "bob") == [1, 0, 1]
+    assert bloom.exists("missing", "ada") == 0
+    assert bloom.card("seen") == 3
+    assert bloom.card("missing") == 0
+
+
+def test_create_with_options(client):
+    bloom = client.bf()
+    assert bloom.create("scaling", 0.001, 100, expansion=4)
+    assert info(bloom, "scaling")["Expansion rate"] == 4
+    assert bloom.create("fixed", 1e-9, 2, noScale=True)
+    assert bloom.madd("fixed", "a", "b") == [1, 1]
+    with pytest.raises(Exception, match="non scaling filter is full"):
+        bloom.add("fixed", "c")
+    with pytest.raises(Exception, match="item exists"):
+        bloom.create("fixed", 0.01, 10)
+    with pytest.raises(Exception, match="Nonscaling filters cannot expand"):
+        bloom.create("both", 0.01, 10, expansion=2, noScale=True)
+
+
+def test_insert(client):
+    bloom = client.bf()
+    assert bloom.insert("made", ["a", "b", "a"], capacity=500, error=0.02, expansion=3) == [1, 1, 0]
+    made = info(bloom, "made")
+    assert (made["Capacity"], made["Number of items inserted"], made["Expansion rate"]) == (500, 2, 3)
+    with pytest.raises(Exception, match="not found"):
+        bloom.insert("missing", ["a"], noCreate=True)
+    assert bloom.insert("fixed", ["a"], capacity=5, noScale=True) == [1]
+    assert info(bloom, "fixed")["Expansion rate"] is None
+
+
+def test_info(client):
+    bloom = client.bf()
+    bloom.create("seen", 0.01, 1000)
+    bloom.madd("seen", *range(10))
+    seen = info(bloom, "seen")
+    assert 1200 < seen.pop("Size") < 2500
+    assert seen == {"Capacity": 1000, "Number of filters": 1, "Number of items inserted": 10, "Expansion rate": 2}
+    with pytest.raises(Exception, match="not found"):
+        bloom.info("missing")
+
+
+def test_scandump_and_loadchunk(client):
+    bloom = client.bf()
+    bloom.create("source", 0.001, 2_000_000)
+    items = [f"item:{number}" for number in range(3000)]
+    bloom.madd("source", *items)
+    copy(client, bloom)
+    assert bloom.mexists("target", *items) == [1] * len(items)
+    assert bloom.card("target") == bloom.card("source")
+
+
+def test_items_of_every_type(client):
+    bloom = client.bf()
+    items = [0, -1, 2.5, "text", b"\0\r\n%s\xff", "snow ☃", ""]
+    assert bloom.madd("types", *items) == [1] * len(items)
+    assert bloom.mexists("types", *items) == [1] * len(items)
+    assert bloom.exists("types", "0") == 1  # a number is its text
+
+
+def test_pipelines_and_scripts(client):
+    pipeline = client.pipeline()
+    pipeline.execute_command("BF.ADD", "seen", "a")
+    pipeline.execute_command("BF.EXISTS", "seen", "a")
+    pipeline.execute_command("BF.MADD", "seen", "a", "b")
+    assert pipeline.execute() == [1, 1, [0, 1]]
+    assert client.eval("return redis.call('BF.MADD', KEYS[1], ARGV[1], ARGV[2])", 1, "seen", "a", "c") == [0, 1]
+    assert client.eval("return redis.call('BF.EXISTS', KEYS[1], ARGV[1])", 1, "seen", "c") == 1
+
+
+def test_own_commands(client):
+    """No client knows them yet; every client can send them."""
+    assert client.execute_command("BF.RESERVE", "counts", 0.01, 100, "COUNTING") in (b"OK", True)
+    assert client.execute_command("BF.MADD", "counts", "a", "a") == [1, 0]
+    assert client.execute_command("BF.COUNT", "counts", "a") == 2
+    assert client.execute_command("BF.DEL", "counts", "a") == 1
+    assert client.execute_command("BF.MDEL", "counts", "a", "a") == [1, 0]
+    assert client.execute_command("BF.RESERVE", "recent", 0.01, 100, "WINDOW", 3) in (b"OK", True)
+    assert client.execute_command("BF.ADD", "recent", "a") == 1
+    assert client.execute_command("BF.ROTATE", "recent") in (b"OK", True)
+    assert client.execute_command("BF.AGE", "recent", "a") == 1
+    assert client.execute_command("BF.TEST", "recent", "a") == 1
+    assert client.execute_command("BF.CLEAR", "recent") in (b"OK", True)
+    assert client.execute_command("BF.MTEST", "recent", "a", "b") == [0, 0]
+
+
+# ---- cuckoo filters -------------------------------------------------------------------------------------------------
+
+
+def reserve_seeded(client, key: str) -> None:
+    """With random seeds, now and then, two items would look alike, or an item would have the same bucket twice."""
+    assert client.execute_command("CF.RESERVE", key, 1000, "SEED", 1) in (b"OK", True)
+
+
+def test_cuckoo_create(client):
+    cuckoo = client.cf()
+    assert cuckoo.create("plain", 1000)
+    assert info(cuckoo, "plain")["Number of buckets"] == 512
+    assert cuckoo.create("shaped", 1000, expansion=2, bucket_size=4, max_iterations=50)
+    shaped = info(cuckoo, "shaped")
+    assert 1024 < shaped.pop("Size") < 2048
+    assert shaped == {
+        "Number of buckets": 256,
+        "Number of filters": 1,
+        "Number of items inserted": 0,
+        "Number of items deleted": 0,
+        "Bucket size": 4,
+        "Expansion rate": 2,
+        "Max iterations": 50,
+    }
+    with pytest.raises(Exception, match="item exists"):
+        cuckoo.create("shaped", 1000)
+    with pytest.raises(Exception, match="not found"):
+        cuckoo.info("missing")
+
+
+def test_cuckoo_add_and_ask(client):
+    cuckoo = client.cf()
+    reserve_seeded(client, "seen")
+    assert cuckoo.add("seen", "ada") == 1
+    assert cuckoo.add("seen", "ada") == 1
+    assert cuckoo.addnx("seen", "ada") == 0
+    assert cuckoo.addnx("seen", "bob") == 1
+    assert cuckoo.exists("seen", "ada") == 1
+    assert cuckoo.exists("seen", "zoe") == 0
+    assert cuckoo.exists("missing", "ada") == 0
+    assert cuckoo.mexists("seen", "ada", "zoe", "bob") == [1, 0, 1]
+    assert cuckoo.mexists("missing", "ada", "zoe") == [0, 0]
+
+
+def test_cuckoo_count_and_delete(client):
+    cuckoo = client.cf()
+    reserve_seeded(client, "seen")
+    cuckoo.insert("seen", ["ada", "ada", "bob"])
+    assert cuckoo.count("seen", "ada") == 2
+    assert cuckoo.count("seen", "zoe") == 0
+    assert cuckoo.count("missing", "ada") == 0
+    assert cuckoo.delete("seen", "ada") == 1
+    assert cuckoo.count("seen", "ada") == 1
+    assert cuckoo.delete("seen", "ada") == 1
+    assert cuckoo.delete("seen", "ada") == 0
+    assert cuckoo.mexists("seen", "ada", "bob") == [0, 1]
+    with pytest.raises(Exception, match="Not found"):
+        cuckoo.delete("missing", "ada")
+    assert info(cuckoo, "seen")["Number of items deleted"] == 2
+    assert client.execute_command("CF.COMPACT", "seen") in (b"OK", True)
+    assert info(cuckoo, "seen")["Number of items deleted"] == 0
+
+
+def test_cuckoo_insert(client):
+    cuckoo = client.cf()
+    assert cuckoo.insert("made", ["a", "b", "a"], capacity=500) == [1, 1, 1]
+    assert cuckoo.insertnx("made-nx", ["a", "a"], capacity=500) == [1, 0]
+    for key, items in (("made", 3), ("made-nx", 1)):
+        made = info(cuckoo, key)
+        assert (made["Number of buckets"], made["Number of items inserted"]) == (256, items)
+    reserve_seeded(client, "seen")
+    assert cuckoo.insert("seen", ["a", "b"], nocreate=True) == [1, 1]
+    assert cuckoo.insertnx("seen", ["a", "c", "c"], nocreate=True) == [0, 1, 0]
+    for insert in (cuckoo.insert, cuckoo.insertnx):
+        with pytest.raises(Exception, match="not found"):
+            insert("missing", ["a"], nocreate=True)
+
+
+def test_cuckoo_without_room(client):
+    cuckoo = client.cf()
+    cuckoo.create("fixed", 4, expansion=0)
+    # Of one item, the two slots of one bucket or the four of two.
+    room = cuckoo.insert("fixed", ["a"] * 4).count(1)
+    assert room == info(cuckoo, "fixed")["Number of items inserted"] and room in (2, 4)
+    with pytest.raises(Exception, match="Filter is full"):
+        cuckoo.add("fixed", "a")
+    # Both ways to say so are RedisBloom's: CF.INSERT's answers are booleans in RESP3, CF.INSERTNX's integers.
+    refused = False if client.get_connection_kwargs()["protocol"] == 3 else -1
+    assert cuckoo.insert("fixed", ["a"]) == [refused]
+    many = cuckoo.insertnx("fixed", ["a", *range(100)])
+    assert many[0] == 0 and -1 in many
+
+
+def test_cuckoo_scandump_and_loadchunk(client):
+    cuckoo = client.cf()
+    cuckoo.create("source", 4_000_000)
+    items = [f"item:{number}" for number in range(3000)]
+    cuckoo.insert("source", items)
+    copy(client, cuckoo)
+    assert cuckoo.mexists("target", *items) == [1] * len(items)
+    assert info(cuckoo, "target") == info(cuckoo, "source")
+
+
+def test_cuckoo_items_of_every_type(client):
+    cuckoo = client.cf()
+    reserve_seeded(client, "types")
+    items = [0, -1, 2.5, "text", b"\0\r\n%s\xff", "snow ☃", ""]
+    assert cuckoo.insertnx("types", items) == [1] * len(items)
+    assert cuckoo.mexists("types", *items) == [1] * len(items)
+    assert cuckoo.count("types", "0") == 1  # a number is its text
+
+
+def test_cuckoo_pipelines_and_scripts(client):
+    reserve_seeded(client, "seen")
+    pipeline = client.pipeline()
+    pipeline.execute_command("CF.ADD", "seen", "a")
+    pipeline.execute_command("CF.COUNT", "seen", "a")
+    pipeline.execute_command("CF.DEL", "seen", "a")
+    assert pipeline.execute() == [1, 1, 1]
+    assert client.eval("return redis.call('CF.INSERT', KEYS[1], 'ITEMS', ARGV[1], ARGV[1])", 1, "seen", "a") == [1, 1]
+    assert client.eval("return redis.call('CF.COUNT', KEYS[1], ARGV[1])", 1, "seen", "a") == 2

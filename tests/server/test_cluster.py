@@ -1,0 +1,588 @@
+"""Filters in a cluster, and between servers: what moves with a slot and what does not, what is refused, and how a
+filter that is too large for one string, or for one node, is handled. The examples of docs/CLUSTER.md.
+
+`scripts/suite cluster` does the moving under traffic, with filters of every kind, and the failovers.
+"""
+
+import ast
+import contextlib
+import math
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+from spread_filter import OVERFLOW, SpreadFilter, part_capacity, part_key, part_of, slot_of
+
+from kit.arrivals import move_all_in
+from kit.clusters import Cluster, cluster_info, key_slot, looks, migrate, migrates_atomically, own_slots, tag_in
+from kit.documents import examples
+from kit.filters import KINDS, Grower, load_pieces, make_all, pairs, pieces
+from kit.servers import MODULE, ROOT, Server, free_port, option, redis_cli, wait_for
+from kit.traffic import Traffic
+
+pytestmark = pytest.mark.every_server("the server routes commands, migrates slots and judges keys")
+
+GUIDE = ROOT / "docs" / "CLUSTER.md"
+
+
+@pytest.fixture(scope="module")
+def shared_cluster(spec):
+    with Cluster(spec) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(shared_cluster):
+    """Three primaries and a replica of each, without keys. A test leaves no slot half moved."""
+    for primary in shared_cluster.primaries():
+        primary.command("FLUSHALL", "SYNC")
+    yield shared_cluster
+    shared_cluster.check()
+
+
+@pytest.fixture
+def client(cluster):
+    """Follows MOVED and ASK."""
+    with cluster.client() as client:
+        yield client
+
+
+def ways(cluster) -> list:
+    """How a slot may move in this cluster."""
+    ways = [cluster.move_slot]
+    if migrates_atomically(cluster.nodes[0]):
+        ways.append(lambda slot, target: cluster.move_atomically([slot], target))
+    return ways
+
+
+LARGE = [kind for kind in KINDS if kind.name.endswith("several-chunks")]
+
+
+def make(client, kind, key: str, state: str = "one") -> None:
+    client.execute_command(*kind.reservation(key))
+    getattr(Grower(client, kind, key), state)()
+
+
+# ---- several keys ---------------------------------------------------------------------------------------------------
+
+SEVERAL = [
+    "BF.MERGE {0}:to {0}:a {1}:b",
+    "BF.MERGE {0}:to {1}:a {1}:b",
+    "BF.INTERSECT {0}:to {0}:a {1}:b",
+    "BF.EQUAL {0}:a {1}:b",
+    "BF.RESERVE {0}:to 0.01 100 LIKE {1}:b",
+    "BF.IMPORT {0}:to GOZERO {1}:text BITS 40",
+    "BF.IMPORT {0}:to REDISSON {0}:text {1}:config CODEC STRING",
+]
+
+
+@pytest.mark.parametrize("command", SEVERAL)
+def test_the_keys_of_a_command_lie_in_one_slot(cluster, client, command):
+    for tag in ("{x}", "{y}"):
+        client.execute_command("BF.RESERVE", f"{tag}:a", 0.01, 100)
+        client.execute_command("BF.RESERVE", f"{tag}:b", 0.01, 100, "LIKE", f"{tag}:a")
+        client.set(f"{tag}:text", "hello")
+        client.hset(
+            f"{tag}:config",
+            mapping={"size": 40, "hashIterations": 5, "expectedInsertions": 4, "falseProbability": 0.01},
+        )
+    client.execute_command(*command.format("{x}", "{x}").split())  # it is the slot that is refused, and nothing else
+    for node in cluster.primaries():
+        with pytest.raises(redis.ResponseError, match="CROSSSLOT|[Kk]eys in request don't hash to the same slot"):
+            node.command(*command.format("{x}", "{y}").split())
+
+
+# ---- loads under way ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", LARGE, ids=str)
+def test_half_a_load_does_not_move(cluster, client, kind):
+    """A load under way is no key: it stays behind, and never becomes half a filter on the other side."""
+    with Server(cluster.spec) as workbench, workbench.client() as there:
+        make(there, kind, "source")
+        parts, expected = pieces(there, "source", kind.family), looks(there, ["source"])["source"]
+    key, slot = "half", key_slot(b"half")
+
+    def begin_anew(client) -> None:
+        with pytest.raises(redis.ResponseError, match="not found"):
+            load_pieces(client, key, kind.family, parts[-1:])
+        assert not client.exists(key)
+
+    for way in ways(cluster):
+        home, away = cluster.owner(slot), cluster.other_primary(slot)
+        load_pieces(client, key, kind.family, parts[:-1])
+        way(slot, away)
+        begin_anew(client)
+        way(slot, home)
+        load_pieces(client, key, kind.family, parts[-1:])  # what stayed behind is still whole
+        assert looks(home.client(), [key])[key] == expected
+        client.delete(key)
+
+    # In the middle of the move of its slot: the source knows no such key, and sends the client on.
+    home, away = cluster.owner(slot), cluster.other_primary(slot)
+    load_pieces(client, key, kind.family, parts[:-1])
+    cluster.begin_move(slot, home, away)
+    begin_anew(client)
+    load_pieces(client, key, kind.family, parts)
+    cluster.finish_move(slot, home, away)
+    assert looks(away.client(), [key])[key] == expected
+
+
+@contextlib.contextmanager
+def loads_under_way(node, tag: str = ""):
+    """As many as a node lets its clients have. They are ended at the end: what follows would find them there too."""
+    with Server(node.spec) as workbench, workbench.client() as there:
+        there.execute_command("BF.RESERVE", "source", 0.01, 100)
+        head, chunk = pieces(there, "source", "BF")
+    with node.client() as client:
+        begun = []
+        with pytest.raises(redis.ResponseError, match="too many filters are being loaded"):
+            for number in range(65):
+                client.execute_command("BF.LOADCHUNK", f"{{{tag}}}{number}", *head)
+                begun.append(f"{{{tag}}}{number}")
+        yield
+        for key in begun:
+            client.execute_command("BF.LOADCHUNK", key, *chunk)
+
+
+def test_loads_of_clients_do_not_keep_a_slot_out(cluster, client):
+    """What the node that a slot comes from sends is loaded, however many loads of clients wait."""
+    slot = key_slot(b"filter")
+    client.execute_command("BF.RESERVE", "filter", 0.01, 1000)
+    client.execute_command("BF.MADD", "filter", "ada", "bob")
+    for way in ways(cluster):
+        target = cluster.other_primary(slot)
+        with loads_under_way(target, tag_in(own_slots(target))):
+            way(slot, target)
+            assert client.execute_command("BF.MEXISTS", "filter", "ada", "bob") == [1, 1]
+
+
+def test_loads_of_clients_do_not_keep_replication_out(new_server):
+    """A replica that clients may write to, and in which their loads wait, loads what its primary has loaded."""
+    primary, replica = new_server(), new_server(config={"replica-read-only": "no"})
+    replica.command("REPLICAOF", "127.0.0.1", primary.port)
+    primary.replicas.append(replica)
+    primary.wait_until_online(replica)
+    with loads_under_way(replica), primary.client() as client:
+        client.execute_command("BF.RESERVE", "source", 0.01, 1000)
+        client.execute_command("BF.MADD", "source", "ada", "bob")
+        load_pieces(client, "target", "BF", pieces(client, "source", "BF"))
+        primary.wait_for_replicas()
+        assert replica.command("BF.MEXISTS", "target", "ada", "bob") == [1, 1]
+
+
+# ---- other configurations, clocks -----------------------------------------------------------------------------------
+
+
+def test_a_node_does_not_judge_what_moves_in(cluster, client):
+    """Limits are for clients."""
+    keys = [f"{{moving}}{kind.name}" for kind in KINDS]
+    slot = key_slot(b"moving")
+    for kind, key in zip(KINDS, keys, strict=True):
+        make(client, kind, key)
+    expected = looks(cluster.owner(slot).client(), keys)
+    for way in ways(cluster):
+        target = cluster.other_primary(slot)
+        with target.configured({option(cluster.spec, "max-filter-bytes"): "1"}):
+            way(slot, target)
+            with pytest.raises(redis.ResponseError, match="max-filter-bytes is 1 byte"):
+                client.execute_command("BF.RESERVE", "{moving}more", 0.01, 100)
+        assert looks(target.client(), keys) == expected
+
+
+def test_a_window_goes_on_with_its_clock(cluster, client):
+    """Its generation follows from the time, on whichever node it is; nodes that it leaves do not rotate it."""
+    key, slot, every = "window", key_slot(b"window"), 40
+    since = int(time.time() * 1000)
+    client.execute_command("BF.RESERVE", key, 0.01, 2000, "WINDOW", 64, "EVERY", every, "SINCE", since)
+    added: list[float] = []  # when each was, before it was sent
+
+    def add() -> None:
+        added.append(time.monotonic())
+        client.execute_command("BF.ADD", key, len(added) - 1)
+
+    home = cluster.owner(slot)
+    for way in ways(cluster):
+        for target in (cluster.other_primary(slot), home):
+            deadline = time.monotonic() + 3 * every / 1000
+            while time.monotonic() < deadline:
+                add()
+            if way == cluster.move_slot:
+                cluster.move_slot(slot, target, between=add)
+            else:
+                way(slot, target)
+            add()
+            generation = pairs(client.execute_command("BF.INFO", key, "FULL"))[b"Generation"]
+            assert generation <= (time.time() * 1000 - since) // every
+            answers = client.execute_command("BF.MEXISTS", key, *range(len(added)))
+            living = time.monotonic() - 62 * every / 1000  # a generation less than the window holds at least
+            assert all(answer for answer, at in zip(answers, added, strict=True) if at > living)
+            cluster.wait_for_replicas()
+            with cluster.reader(cluster.replica_of(target)) as replica, target.client() as primary:
+                assert looks(replica, [key]) == looks(primary, [key])
+    assert generation >= 6, "the window has hardly rotated"
+
+
+# ---- users ----------------------------------------------------------------------------------------------------------
+
+
+def rules(name: str) -> list[str]:
+    """What docs/CLUSTER.md gives to a user."""
+    row = re.search(rf"^\| {name} \| .* \| `(.+)` \|$", GUIDE.read_text(), flags=re.M)
+    return row[1].replace("\\|", "|").split()
+
+
+def test_the_rights_that_the_guide_gives_suffice(cluster, client):
+    """Replication, MIGRATE and atomic slot migration as users with few rights, under writes."""
+    slot, keys = key_slot(b"users"), {"{users}a": "BF", "{users}b": "BF", "{users}c": "CF"}
+    atomically = migrates_atomically(cluster.nodes[0])
+    nodes = rules("atomic slot migration" if atomically else "replication")
+    for node in cluster.nodes:
+        node.command("ACL", "SETUSER", "nodes", "reset", "on", ">secret", *nodes)
+        node.command("ACL", "SETUSER", "mover", "reset", "on", ">secret", *rules("MIGRATE in a cluster"))
+        node.command("CONFIG", "SET", "masteruser", "nodes")
+        node.command("CONFIG", "SET", "masterauth", "secret")
+        node.command("ACL", "LOG", "RESET")
+    try:
+        for primary in cluster.primaries():
+            primary.command("CLIENT", "KILL", "TYPE", "replica")  # it comes again, as the user
+            primary.command("BF.ADD", f"{{{tag_in(own_slots(primary))}}}", "ada")
+        cluster.wait_until_ok()
+        for primary in cluster.primaries():
+            (replica,) = primary.command("CLIENT", "LIST", "TYPE", "replica").splitlines()
+            assert b" user=nodes " in replica
+        home, away = cluster.owner(slot), cluster.other_primary(slot)
+        with Traffic(cluster, keys) as traffic:
+            wait_for(lambda: traffic.count > 50, "traffic")
+            cluster.begin_move(slot, home, away)
+            with home.client() as source:
+                while found := source.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 10):
+                    words = ["127.0.0.1", away.port, "", 0, 30_000, "AUTH2", "mover", "secret", "KEYS", *found]
+                    assert source.execute_command("MIGRATE", *words) == b"OK"
+            cluster.finish_move(slot, home, away)
+            if atomically:
+                cluster.move_atomically([slot], home)
+            seen = traffic.count
+            wait_for(lambda: traffic.count > seen + 50, "traffic")
+        assert not traffic.lost(client)
+        cluster.wait_for_replicas()
+        for node in cluster.nodes:
+            assert node.command("ACL", "LOG") == []
+    finally:
+        for node in cluster.nodes:
+            node.command("CONFIG", "SET", "masteruser", "")
+            node.command("CONFIG", "SET", "masterauth", "")
+
+
+# ---- filters too large for one string -------------------------------------------------------------------------------
+
+
+def guide(language: str) -> list[str]:
+    """The blocks of a language in docs/CLUSTER.md."""
+    return re.findall(rf"^```{language}\n(.*?)^```", GUIDE.read_text(), flags=re.M | re.S)
+
+
+@pytest.mark.parametrize("kind", LARGE, ids=str)
+def test_a_filter_larger_than_a_string_may_be(cluster, client, kind):
+    """MIGRATE refuses it and leaves it alone; in pieces, as docs/CLUSTER.md says, it goes."""
+    (code,) = [block for block in guide("python") if "def move_in_pieces" in block]
+    names: dict = {}
+    exec(code, names)
+    key, slot = "large", key_slot(b"large")
+    make(client, kind, key)
+    client.execute_command("PEXPIRE", key, 1_000_000)
+    home, away = cluster.owner(slot), cluster.other_primary(slot)
+    expected = looks(home.client(), [key])
+    # Neither compressed nor as large as the server's own limit, so that the test is quick.
+    with home.configured({"rdbcompression": "no"}), away.configured({"proto-max-bulk-len": "2mb"}):
+        cluster.begin_move(slot, home, away)
+        with home.client() as source, away.client() as target:
+            with pytest.raises(redis.ResponseError, match="IOERR|Protocol error|Target instance"):
+                migrate(source, away, [key])
+            assert looks(source, [key]) == expected
+            assert target.execute_command("CLUSTER", "COUNTKEYSINSLOT", slot) == 0
+            names["move_in_pieces"](source, target, key, kind.family)
+            assert source.execute_command("CLUSTER", "COUNTKEYSINSLOT", slot) == 0
+        cluster.finish_move(slot, home, away)
+        assert looks(away.client(), [key]) == expected
+        assert 900_000 < client.pttl(key) <= 1_000_000
+        if migrates_atomically(home):  # which sends pieces by itself
+            with home.configured({"proto-max-bulk-len": "2mb"}), away.configured({"rdbcompression": "no"}):
+                cluster.move_atomically([slot], home)
+            assert looks(home.client(), [key]) == expected
+
+
+# ---- MIGRATE without a cluster --------------------------------------------------------------------------------------
+
+
+def test_migrate_between_servers(new_server):
+    """Every kind in every state, and other systems' filters: with COPY, without, over what is there, with its time."""
+    source, target = new_server(), new_server()
+    with source.client() as here, target.client() as there:
+        make_all(here)
+        move_all_in(here)
+        keys = sorted(key.decode() for key in here.keys() if here.type(key) != b"string")
+        here.pexpire(keys[0], 1_000_000)
+        expected = looks(here, keys)
+        there.execute_command("ACL", "SETUSER", "mover", "on", ">secret", *rules("MIGRATE"))
+        assert migrate(here, target, keys, "COPY", "AUTH2", "mover", "secret") == b"OK"
+        assert not changed(expected, looks(here, keys)) and not changed(expected, looks(there, keys))
+        assert {key for key in keys if there.pttl(key) != -1} == {keys[0]}
+        assert 900_000 < there.pttl(keys[0]) <= 1_000_000
+
+        with pytest.raises(redis.ResponseError, match="BUSYKEY"):
+            migrate(here, target, keys)
+        assert not changed(expected, looks(here, keys))
+        there.delete(*keys)
+        there.execute_command("BF.RESERVE", keys[0], 0.5, 1)
+        assert migrate(here, target, keys, "REPLACE") == b"OK"
+        assert not here.exists(*keys)
+        assert not changed(expected, looks(there, keys))
+
+
+def changed(before: dict, after: dict) -> list[str]:
+    return [key for key in before | after if before.get(key) != after.get(key)]
+
+
+# ---- one filter over several nodes ----------------------------------------------------------------------------------
+
+PARTS = 24
+
+
+@pytest.fixture(params=[2, 3], ids=["RESP2", "RESP3"])
+def spread(cluster, request):
+    """A spread filter that does not exist yet."""
+    with cluster.client(protocol=request.param) as client:
+        yield SpreadFilter(client, "users", PARTS)
+
+
+def numbers(count: int, start: int = 0) -> list[str]:
+    return [f"user:{number}" for number in range(start, start + count)]
+
+
+def test_the_part_of_an_item_is_that_of_the_guide():
+    """Other languages compute the same."""
+    rows = re.findall(r"^\| `(\w*)` \| (\d+) \| (\d+) \| `(\{\S+\})` \| (\d+) \|$", GUIDE.read_text(), flags=re.M)
+    assert len(rows) >= 4
+    for item, parts, part, key, slot in rows:
+        assert part_of(bytes.fromhex(item), int(parts)) == int(part)
+        assert part_key("users", int(part), int(parts)) == key
+        assert slot_of(key[1:-1]) == key_slot(key.encode()) == int(slot)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 64, 1000])
+def test_parts_are_spread_over_the_slots(parts):
+    """Each has its own range, so that nodes with equal ranges have the same number of parts, give or take one."""
+    slots = [slot_of(part_key("a name", part, parts)[1:-1]) for part in range(parts)]
+    bounds = [16384 * part // parts for part in range(parts + 1)]
+    assert all(first <= slot < last for slot, first, last in zip(slots, bounds[:-1], bounds[1:], strict=True))
+    nodes = [slot * 3 // 16384 for slot in slots]
+    assert max(map(nodes.count, range(3))) - min(map(nodes.count, range(3))) <= 1
+
+
+@pytest.mark.parametrize("capacity", [10, 1000, 100_000, 10_000_000])
+@pytest.mark.parametrize("parts", [2, 7, 64, 1000])
+def test_the_slack_of_a_part(capacity, parts):
+    """No part overflows, but for one chance in a billion: the exact binomial tail. And the slack is not a waste."""
+    each = part_capacity(capacity, parts)
+    mean = capacity / parts
+    # From the term behind the capacity on; further on they fall geometrically, and 1000 of them are more than enough.
+    p, tail = 1 / parts, 0.0
+    for count in range(each + 1, min(capacity, each + 1000) + 1):
+        log = math.lgamma(capacity + 1) - math.lgamma(count + 1) - math.lgamma(capacity - count + 1)
+        tail += math.exp(log + count * math.log(p) + (capacity - count) * math.log1p(-p))
+    assert parts * tail <= OVERFLOW
+    assert each <= mean + 9 * math.sqrt(mean) + 24
+
+
+def test_a_spread_filter(spread):
+    """Answers, figures, refusals."""
+    with pytest.raises(LookupError, match="24 parts are missing"):
+        spread.bulk_add(["ada"])
+    with pytest.raises(redis.ResponseError, match="not found"):
+        spread.add("ada")
+    assert not spread.client.exists(spread.keys[0]) and not spread.test("ada")
+
+    spread.create(0.01, 30_000)
+    with pytest.raises(redis.ResponseError, match="item exists"):
+        spread.create(0.01, 30_000)
+    assert (spread.test("ada"), spread.add("ada"), spread.add("ada"), spread.test("ada")) == (False, True, False, True)
+    assert spread.test(b"ada")
+    assert spread.madd(["bob", "ada", "eve", b"\xff\0"]) == [True, False, True, True]
+    assert spread.mtest(["x1", "eve", "x2", b"\xff\0", "bob"]) == [False, True, False, True, True]
+    assert spread.madd([]) == spread.mtest([]) == spread.bulk_test([]) == []
+
+    members, strangers = numbers(29_000), numbers(29_000, 1_000_000)
+    new = spread.bulk_add(iter(members))
+    assert 28_600 < new <= 29_000, "a few test positive before they are added"
+    assert all(spread.bulk_test(members)) and all(spread.mtest(members[:500]))
+    assert spread.bulk_test(members[:500] + strangers) == spread.mtest(members[:500] + strangers)
+    positives = sum(spread.bulk_test(strangers))
+    info = spread.info()
+    assert info["parts"] == PARTS
+    assert info["items"] == new + 4
+    assert abs(info["estimated items"] - 29_004) < 300
+    assert 30_000 < info["capacity"] < 45_000
+    # The promise is for parts at their capacity, and chance leaves most of them below it.
+    assert info["error rate"] == pytest.approx(0.01)
+    assert info["error rate now"] < 0.01
+    assert info["fullest"] < 1
+    expected = info["error rate now"] * len(strangers)
+    assert abs(positives - expected) < 5 * math.sqrt(expected), f"{positives} strangers test positive"
+
+    spread.must_exist()
+    spread.client.unlink(spread.keys[3])
+    with pytest.raises(LookupError, match=re.escape(f"1 parts are missing, such as {spread.keys[3]}")):
+        spread.must_exist()
+    spread.delete()
+    assert not any(spread.client.exists(key) for key in spread.keys)
+
+
+def test_parts_are_even(cluster, client):
+    """Among the nodes, in memory and in items."""
+    spread = SpreadFilter(client, "even", PARTS)
+    spread.create(0.01, 60_000, "NONSCALING")
+    spread.bulk_add(numbers(60_000))
+    for primary in cluster.primaries():
+        assert len(primary.command("KEYS", "*")) == PARTS // 3
+    sizes = [pairs(client.execute_command("BF.INFO", key))[b"Number of items inserted"] for key in spread.keys]
+    mean = sum(sizes) / PARTS
+    assert max(abs(size - mean) for size in sizes) < 5 * math.sqrt(mean)
+
+
+def test_a_full_part_refuses(client):
+    spread = SpreadFilter(client, "full", 2)
+    spread.create(0.01, 10, "NONSCALING")
+    with pytest.raises(redis.ResponseError, match="full"):
+        spread.madd(numbers(200))
+    with pytest.raises(redis.ResponseError, match="full"):
+        spread.bulk_add(numbers(200))
+
+
+def test_slots_move_under_a_spread_filter(cluster, client):
+    """With a client that learns of it by MOVED and ASK, in every command."""
+    spread = SpreadFilter(client, "moving", PARTS)
+    spread.create(0.01, 20_000)
+    added: list[str] = []
+
+    def use() -> None:
+        some = numbers(200, len(added))
+        spread.bulk_add(some[:100])
+        spread.madd(some[100:])
+        added.extend(some)
+        assert all(spread.mtest(added[-400:])) and all(spread.bulk_test(added))
+
+    for number, key in enumerate(spread.keys[:6]):
+        slot = key_slot(key.encode())
+        home, away = cluster.owner(slot), cluster.other_primary(slot)
+        use()
+        if number % 2 and len(ways(cluster)) > 1:
+            cluster.move_atomically([slot], away)
+        else:
+            cluster.begin_move(slot, home, away)
+            use()
+            with home.client() as source:
+                migrate(source, away, [key])
+            use()
+            cluster.finish_move(slot, home, away)
+        use()
+    assert spread.info()["items"] > 0.98 * len(added)
+
+
+# ---- docs/CLUSTER.md ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("example", examples(GUIDE), ids=lambda example: f"CLUSTER.md:{example.first}")
+def test_example(new_server, example):
+    """On one node that has all slots, so that there is nobody to be redirected to."""
+    node = new_server(config={"cluster-enabled": "yes"})
+    node.command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+    wait_for(lambda: cluster_info(node)["cluster_state"] == "ok", "the node to serve")
+    if wrong := example.mismatches(example.run(node), node.spec.name):
+        pytest.fail(wrong, pytrace=False)
+
+
+def test_the_spread_filter_of_the_guide(cluster, monkeypatch):
+    """Runs it, for fewer items. Behind a line is what it gives."""
+    monkeypatch.setattr(sys.modules["redis.cluster"], "RedisCluster", lambda *_: cluster.client())
+    (code,) = [block for block in guide("python") if "SpreadFilter(" in block]
+    names, checked = {}, 0
+    for line in code.replace("1_000_000_000", "1_000_000").splitlines():
+        statement, _, result = line.partition("#")
+        if result:
+            assert eval(statement, names) == ast.literal_eval(result.strip()), line
+            checked += 1
+        else:
+            exec(statement, names)
+    assert checked == 4
+
+
+def test_the_commands_of_the_guide_start_nodes(spec, tmp_path):
+    """With other ports, and the programs of the test."""
+    ports = [free_port() for _ in range(6)]
+    start, *_ = guide("sh")
+    script = re.sub(r"\b700(\d)\b", lambda match: str(ports[int(match[1]) - 1]), start)
+    script = script.replace("redis-server", str(spec.program)).replace("/path/to/libbloomery.so", str(MODULE))
+    clients = [redis.Redis(port=port, retry=Retry(NoBackoff(), 0)) for port in ports]
+
+    def answers(client) -> bool:
+        try:
+            return client.ping()
+        except redis.ConnectionError:
+            return False
+
+    try:
+        subprocess.run(["bash", "-ec", script], cwd=tmp_path, stdout=subprocess.DEVNULL, timeout=60, check=True)
+        for client in clients:
+            wait_for(lambda client=client: answers(client), "a node to start")
+            assert client.info("cluster")["cluster_enabled"] == 1
+            assert client.execute_command("COMMAND LIST", "FILTERBY", "MODULE", "bf")
+    finally:
+        for client in clients:
+            try:
+                client.shutdown(nosave=True)
+            except redis.ConnectionError:
+                pass  # it is not running
+
+
+def test_the_commands_of_the_guide_make_and_reshard_a_cluster(spec):
+    """Those for a shell, with other ports: six nodes become a cluster, filters move, the cluster is well."""
+    with Cluster(spec, joined=False) as cluster:
+        ports = [str(node.port) for node in cluster.nodes]
+
+        def run(script: str) -> str:
+            script = re.sub(r"\b700(\d)\b", lambda match: ports[int(match[1]) - 1], script)
+            script = script.replace("redis-cli", str(redis_cli()))
+            done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, timeout=120)
+            assert done.returncode == 0, f"{script}\n{done.stdout}{done.stderr}"
+            return done.stdout
+
+        _, create, reshard, check = guide("sh")
+        run(create)
+        cluster.wait_until_ok()
+        with cluster.client() as client:
+            for kind in KINDS:
+                make(client, kind, f"{{users}}{kind.name}")
+                make(client, kind, kind.name)
+            keys = [key for kind in KINDS for key in (f"{{users}}{kind.name}", kind.name)]
+
+            def all_looks() -> dict:
+                found = {}
+                for node in cluster.primaries():
+                    own_keys = [key for key in keys if key_slot(key.encode()) in own_slots(node)]
+                    with node.client() as there:
+                        found |= looks(there, own_keys)
+                return found
+
+            before, homes = all_looks(), [cluster.owner(key_slot(key.encode())) for key in keys]
+            run(reshard)
+            cluster.wait_until_ok()
+            assert [cluster.owner(key_slot(key.encode())) for key in keys] != homes
+            assert all_looks() == before
+            assert "[OK] All 16384 slots covered." in run(check)
+        cluster.check()

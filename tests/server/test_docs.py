@@ -1,0 +1,250 @@
+"""The documentation, checked against real servers: every example runs; every command, option and error is there.
+
+kit/documents.py says what an example is, and how to fill in the real replies. What documents type into a shell is run
+by test_console.py.
+"""
+
+import re
+
+import pytest
+
+from kit.documents import COMMANDS, COMPATIBILITY, CONFIGURATION, README, WITH_EXAMPLES, examples
+from kit.servers import ROOT
+from kit.transcript import Exchange
+
+EVERY_SERVER = pytest.mark.every_server("the server gives options their names")
+
+
+@pytest.mark.parametrize(
+    "example",
+    [example for path in WITH_EXAMPLES for example in examples(path)],
+    ids=lambda example: f"{example.path.name}:{example.first}",
+)
+def test_example(server, example):
+    assert example.exchanges, f"{example}:{example.first} holds no command"
+    if wrong := example.mismatches(example.run(server), server.spec.name):
+        pytest.fail(wrong, pytrace=False)
+
+
+# ---- commands -------------------------------------------------------------------------------------------------------
+
+
+def registered(server):
+    """The module's commands, as the server knows them."""
+    with server.client(decode_responses=True) as client:
+        return {name.upper() for name in client.execute_command("COMMAND LIST", "FILTERBY", "MODULE", "bf")}
+
+
+def sections():
+    """The text of each command's section in docs/COMMANDS.md."""
+    parts = re.split(r"^## ([BC]F\.\w+)$", COMMANDS.read_text(), flags=re.M)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_every_command_has_a_section_and_a_row(server):
+    commands = registered(server)
+    rows = set(re.findall(r"^\| \[`([BC]F\.\w+)", README.read_text(), flags=re.M))
+    assert set(sections()) == commands
+    assert rows == commands
+
+
+def reply_as_map(reply):
+    """RESP2's flat arrays as the maps they stand for."""
+    return dict(zip(reply[::2], reply[1::2], strict=True))
+
+
+def tokens(arguments):
+    """Every literal word that COMMAND DOCS lists."""
+    for argument in map(reply_as_map, arguments):
+        if "token" in argument:
+            yield argument["token"]
+        yield from tokens(argument.get("arguments", []))
+
+
+def test_every_section_says_what_the_server_is_told(server):
+    with server.client(decode_responses=True) as client:
+        for name, text in sections().items():
+            _, docs = client.execute_command("COMMAND DOCS", name)
+            docs = reply_as_map(docs)
+            syntax = text.split("```")[1]
+            words = set(re.findall(r"[A-Z0-9]+", syntax))
+            missing = set(tokens(docs.get("arguments", []))) - words
+            assert not missing, f"{name}: COMMAND DOCS has {missing}, the syntax has not"
+            complexity = docs["complexity"].split(",")[0]
+            assert f"| complexity | {complexity}" in text, f"{name}: COMMAND DOCS says {complexity}"
+
+
+# ---- errors ---------------------------------------------------------------------------------------------------------
+
+# What the examples of errors start from, as docs/COMMANDS.md says above the first of them.
+KEYS = [
+    ["SET", "text", "hello"],
+    ["BF.RESERVE", "plain", "0.01", "100"],
+    ["BF.RESERVE", "full", "0.01", "1", "NONSCALING"],
+    ["BF.ADD", "full", "ada"],
+    ["BF.RESERVE", "counting", "0.01", "100", "COUNTING"],
+    ["BF.RESERVE", "window", "0.01", "100", "WINDOW", "4"],
+    ["CF.RESERVE", "cuckoo", "100"],
+    ["CF.RESERVE", "tight", "4", "EXPANSION", "0", "SEED", "1"],
+    ["CF.INSERT", "tight", "ITEMS", "bob", "bob", "bob", "bob"],
+    ["BF.IMPORT", "foreign", "GOZERO", "text", "BITS", "40"],
+    ["BF.RESERVE", "rebuilding", "0.01", "100"],
+    ["BF.REBUILD", "rebuilding", "BEGIN", "CAPACITY", "1", "NONSCALING"],
+]
+
+ERROR_ROW = re.compile(r"\| `(?P<text>[^`]+)` \| `(?P<command>[^`]+)`.*")
+
+
+def errors():
+    """Every row of a table of errors: where it is, the text, the command that gives it."""
+    for number, line in enumerate(COMMANDS.read_text().splitlines(), 1):
+        if (row := ERROR_ROW.fullmatch(line)) and not row["text"].startswith("BF."):
+            yield number, row["text"], row["command"]
+
+
+@pytest.mark.parametrize("number, text, command", [pytest.param(*row, id=f"COMMANDS.md:{row[0]}") for row in errors()])
+def test_error(server, number, text, command):
+    for key in KEYS:
+        server.command(*key)
+    # An error of one item is the last line, behind the answers for the items before it.
+    *_, last = server.cli("--no-raw", *command.split()).rstrip("\n").split("\n")
+    _, error, actual = last.partition("(error) ")
+    assert error, f"docs/COMMANDS.md:{number}: {command} was not refused: {last}"
+    exchange = Exchange(command, number, number)
+    exchange.expected = [text]
+    assert exchange.matches([actual]), f"docs/COMMANDS.md:{number}: {command}: the server says: {actual}"
+
+
+# ---- options --------------------------------------------------------------------------------------------------------
+
+OPTION = re.compile(r"# (bf\.[a-z-]+|[bc]f-[a-z-]+) (\S+)")
+ARGUMENT = re.compile(r"# Load argument ([A-Z_]+)\.")
+SETTING = re.compile(r"(?:# )?([a-z][a-z-]+(?:-[a-z]+)*) ([A-Za-z0-9 ]+)")
+
+
+def options(names):
+    """The options that the example configuration shows with these names, and their defaults."""
+    rows = (OPTION.fullmatch(line) for line in CONFIGURATION.read_text().splitlines())
+    return {row[1]: row[2] for row in rows if row and re.match(names, row[1])}
+
+
+PREFIXED, OWN_NAMES = r"bf\.", r"[bc]f-"  # Redis 8 lets a module choose
+
+
+def known_options(server):
+    """The module's options, as the server knows them, and what their names look like."""
+    with server.client(decode_responses=True) as client:
+        known = client.config_get("[bc]f[-.]*")
+    return known, PREFIXED if any("." in name for name in known) else OWN_NAMES
+
+
+@EVERY_SERVER
+def test_every_option_is_in_the_example_configuration(server):
+    known, names = known_options(server)
+    assert options(names) == known
+    assert {name.removeprefix("bf.") for name in options(PREFIXED)} == {
+        name.removeprefix("bf-") for name in options(OWN_NAMES)
+    }
+
+
+def another_value(name):
+    """One that no option has by default."""
+    for part, value in (("rate", "0.4"), ("bucket", "3"), ("pages", "yes"), ("per", "5000")):
+        if part in name.lower():
+            return value
+    return "8"
+
+
+@EVERY_SERVER
+def test_every_option_is_a_load_argument(new_server):
+    """In capitals, as the example configuration says, and by its names in CONFIG, on whichever server."""
+    known, _ = known_options(new_server())
+    words = [match[1] for match in map(ARGUMENT.match, CONFIGURATION.read_text().splitlines()) if match]
+    bare = [name.removeprefix("bf.") for name in options(PREFIXED)]
+    for spelled in (words, bare, options(OWN_NAMES)):
+        assert len(spelled) == len(known)
+        server = new_server(module_args=[word for name in spelled for word in (name, another_value(name))])
+        assert known_options(server)[0] == {name: another_value(name) for name in known}
+
+
+@EVERY_SERVER
+def test_the_example_configuration_is_accepted_whole(new_server):
+    """All of its settings, those behind a # included, with the names of the options that this server knows."""
+    probe = new_server()
+    with probe.client(decode_responses=True) as client:
+        known = client.config_get("*")
+    settings = {}
+    for line in CONFIGURATION.read_text().splitlines():
+        row = SETTING.fullmatch(line)
+        if row and row[1] in known:
+            settings[row[1]] = row[2].split()
+        elif not line.startswith("#") and line.strip():
+            assert line == "loadmodule ./target/release/libbloomery.so"
+    assert len(settings) >= 10, f"only {', '.join(settings)} were recognized"
+    _, names = known_options(probe)
+    server = new_server(config={**settings, **options(names), "save": ""})
+    assert server.command("BF.ADD", "seen", "ada") == 1
+    assert server.command("CF.ADD", "kept", "ada") == 1
+
+
+# ---- compatibility --------------------------------------------------------------------------------------------------
+
+VERDICT = re.compile(r"^\| \[`([BC]F\.\w+)`\]\(COMMANDS\.md#\w+\) \| (\w+) \| (.*)\|$", flags=re.M)
+
+
+def test_every_command_has_a_verdict(server):
+    rows = VERDICT.findall(COMPATIBILITY.read_text())
+    verdicts = {name: verdict for name, verdict, _ in rows}
+    assert set(verdicts) == registered(server)
+    assert set(verdicts.values()) == {"same", "better", "differs", "extra"}
+    assert not [name for name, verdict, how in rows if verdict != "same" and not how.strip()]
+    redisblooms = {name for name, text in sections().items() if text.lstrip().startswith("*RedisBloom")}
+    assert {name for name, verdict in verdicts.items() if verdict != "extra"} == redisblooms
+
+
+# ---- links ----------------------------------------------------------------------------------------------------------
+
+DOCUMENTS = sorted([README, ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md")])
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(path):
+    def anchors(document):
+        headings = re.findall(r"^#+ (.+)$", re.sub(r"(?ms)^```.*?^```", "", document.read_text()), flags=re.M)
+        return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+    for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"(?ms)^```.*?^```", "", path.read_text())):
+        if target.startswith(("http:", "https:")):
+            continue
+        file, _, anchor = target.partition("#")
+        document = (path.parent / file) if file else path
+        assert document.exists(), f"{path.name}: {target}"
+        assert not anchor or anchor in anchors(document), f"{path.name}: {target}"
+
+
+def test_tests_that_security_rests_on_exist():
+    """The last table of SECURITY.md names what proves each rule, and the planted bugs that show it can fail."""
+    rows = re.findall(r"^\| .* \| .* \| (.*) \| (.*) \|$", (ROOT / "SECURITY.md").read_text(), flags=re.M)
+    rows = rows[2:]  # below the head
+    assert rows
+    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("*") if path.suffix in (".rs", ".py"))
+    for named, planted in rows:
+        for name in re.findall(r"`([^`]+)`", named):
+            script, _, suite = name.partition(" ")
+            file = ROOT / script if "/" in script else ROOT / "tests" / "server" / script
+            assert file.exists() or f" {name}(" in tests, f"there is no {name}"
+            assert not suite or (ROOT / "tests" / "suites" / f"{suite}.py").exists(), f"there is no {name}"
+        bugs = re.findall(r"`([^`]+)`", planted)
+        assert bugs, planted
+        for bug in bugs:
+            assert (ROOT / "tests" / "seeded-bugs" / f"{bug}.patch").exists(), f"there is no planted bug {bug}"
+
+
+# ---- the library ----------------------------------------------------------------------------------------------------
+
+
+def test_the_example_in_rust_is_the_one_that_is_compiled():
+    shown = re.search(r"^```rust\n(.*?)^```", README.read_text(), flags=re.M | re.S)[1]
+    documentation = re.findall(r"^//! ?(.*\n)", (ROOT / "src" / "lib.rs").read_text(), flags=re.M)
+    compiled = re.search(r"^```\n(.*?)^```", "".join(documentation), flags=re.M | re.S)[1]
+    assert shown == re.sub(r"(?m)^# .*\n", "", compiled)

@@ -1,0 +1,653 @@
+"""`bloomery exporter` beside real servers, and what Prometheus, the alerts and the dashboard make of its figures.
+
+What every server could do differently runs on all of them: SCAN and INFO, ACL. The rest runs on one.
+"""
+
+import json
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+import redis
+
+from kit.clusters import Cluster
+from kit.filters import adding, family, make_all, members, pairs
+from kit.monitoring import OPS, Exporter, Prometheus, one, promtool
+from kit.program import PROGRAM
+from kit.servers import ROOT, Server, free_port, wait_for
+
+EVERY_SERVER = pytest.mark.every_server("the program reads what the server says of itself and of the module")
+
+DOCUMENT = ROOT / "docs" / "MONITORING.md"
+DASHBOARD = OPS / "grafana" / "bloomery.json"
+ALERTS = OPS / "prometheus" / "alerts.yml"
+
+
+@pytest.fixture
+def server(new_server):
+    """One of its own for each test: they stop it, and give it users."""
+    return new_server()
+
+
+def address(server) -> str:
+    return f"127.0.0.1:{server.port}"
+
+
+def info(client, key) -> dict:
+    """All that the server says of a filter, names and words as text."""
+    words = ["CF.INFO", key] if family(client, key) == "CF" else ["BF.INFO", key, "FULL"]
+    return text(pairs(client.execute_command(*words)))
+
+
+def text(reply):
+    if isinstance(reply, bytes):
+        return reply.decode()
+    if isinstance(reply, dict):
+        return {text(name): text(value) for name, value in reply.items()}
+    return reply
+
+
+# ---- the figures ----------------------------------------------------------------------------------------------------
+
+# Metric, and the field of BF.INFO FULL that it is.
+FIELDS = {
+    "bloom_capacity_items": "Capacity",
+    "bloom_items": "Number of items inserted",
+    "bloom_approximated_size": "Approximate number of items",
+    "bloom_fill_fraction": "Fill",
+    "bloom_error_rate_promised": "Error rate",
+    "bloom_error_rate_now": "Error rate now",
+    "bloom_memory_bytes": "Memory",
+    "bloom_layers": "Number of filters",
+    "bloom_generations": "Generations",
+    "bloom_rotations_total": "Generation",
+    "bloom_saturated_counters": "Saturated counters",
+    "bloom_expansion_rate": "Expansion rate",
+    "bloom_adds_total": "Adds",
+    "bloom_deletes_total": "Deletes",
+}
+
+
+@EVERY_SERVER
+def test_every_filter_has_the_figures_of_its_info(server):
+    with server.client() as client:
+        keys = make_all(client)
+        client.execute_command("BF.MEXISTS", "fixed/full", *members(300), *members(500, "absent"))
+        client.set("text", "no filter")
+        client.execute_command("BF.IMPORT", "foreign", "GOZERO", "text", "BITS", 72)
+        keys.append("foreign")
+        with Exporter("--port", server.port) as exporter:
+            samples = exporter.wait_for_filters(len(keys))
+        infos = {key: info(client, key) for key in keys}
+        for key, seen in infos.items():
+            if "Number of buckets" in seen:
+                slots = one(samples, "bloom_capacity_items", key=key, kind="cuckoo")
+                items = seen["Number of items inserted"]
+                assert one(samples, "bloom_items", key=key) == items
+                assert one(samples, "bloom_fill_fraction", key=key) == pytest.approx(items / slots)
+                assert one(samples, "bloom_layers", key=key) == seen["Number of filters"]
+                assert one(samples, "bloom_capacity_bits", key=key) == 8 * slots
+                # The slots are nearly all of its memory, in whole words.
+                assert 0 <= one(samples, "bloom_memory_bytes", key=key) - slots < 700
+                continue
+            assert one(samples, "bloom_filter_info", key=key, kind=seen["Kind"], origin=seen["Origin"]) == 1
+            bits = seen["Cells"] * seen.get("Bits per cell", 1)
+            assert one(samples, "bloom_capacity_bits", key=key) == bits
+            for metric, field in FIELDS.items():
+                here = {label: value for label, value in samples.get(metric, {}).items() if ("key", key) in label}
+                if seen.get(field) is None:
+                    assert not here, f"{metric} of {key}, which has no {field}"
+                else:
+                    assert list(here.values()) == [pytest.approx(float(seen[field]))], f"{metric} of {key}"
+            for result in ("yes", "no"):
+                tests = one(samples, "bloom_tests_total", key=key, result=result)
+                assert tests == seen[f"Tests answered {result}"]
+        assert sum(samples["bloom_tests_total"].values()) >= 800
+        totals = {dict(label)["kind"]: value for label, value in samples["bloom_filters"].items()}
+        assert sum(totals.values()) == len(keys)
+        assert totals["cuckoo"] == sum(key.startswith("cuckoo") for key in keys)
+        sizes = sum(seen.get("Memory", seen["Size"]) for seen in infos.values())
+        assert sum(samples["bloom_filters_memory_bytes"].values()) == sizes
+        cells = client.info("bf")["bf_cell_bytes"]
+        assert one(samples, "bloom_server_cell_bytes", node=address(server)) == cells
+        assert one(samples, "bloom_server_filters", kind="foreign") == 1
+
+
+def test_feedback_is_there_once_it_is_given(server):
+    with server.client() as client, Exporter("--port", server.port) as exporter:
+        client.execute_command("BF.MADD", "users", *members(50))
+        samples = exporter.wait_for_filters(1)
+        assert one(samples, "bloom_feedback_checked_total", key="users") == 0
+        assert "bloom_observed_fpr" not in samples, "a rate that nobody has seen"
+        client.execute_command("BF.MEXISTS", "users", *members(50), *members(150, "absent"))
+        client.execute_command("BF.FEEDBACK", "users", 50, 10)
+        time.sleep(1.1)  # a page is as old as that
+        samples = exporter.samples()
+        assert one(samples, "bloom_feedback_checked_total", key="users") == 50
+        assert one(samples, "bloom_feedback_false_total", key="users") == 10
+        life = text(pairs(pairs(client.execute_command("BF.INFO", "users", "FULL"))[b"Feedback"])[b"Life"][-1])
+        for window in ("minute", "hour", "life"):
+            assert one(samples, "bloom_observed_fpr", key="users", window=window) == float(life)
+
+
+def test_keys_of_any_bytes_are_labels(server):
+    names = ['say "hi"', "back\\slash", "größe", "a b\tc"]
+    with server.client() as client, Exporter("--port", server.port) as exporter:
+        for name in [*names, b"\xff\x00raw", "line\nbreak"]:
+            client.execute_command("BF.ADD", name, "item")
+        exporter.wait_for_filters(6)
+        shown = ['say "hi"', r"back\\slash", "größe", r"a b\x09c", r"\xff\x00raw", r"line\x0abreak"]
+        assert exporter.keys() == sorted(shown)
+        with Prometheus(exporter) as prometheus:
+            prometheus.wait_for_scrapes()
+            assert {labels["key"] for labels, _ in prometheus.query("bloom_items")} == set(shown)
+
+
+def test_another_database_is_a_label(server):
+    with server.client(db=3) as client:
+        client.execute_command("BF.ADD", "users", "ada")
+    with Exporter("--port", server.port, "--db", 3) as exporter:
+        samples = exporter.wait_for_filters(1)
+        assert one(samples, "bloom_items", key="users", db="3", kind="scaling") == 1
+
+
+def test_patterns_and_the_limit(server):
+    with server.client() as client:
+        for number in range(12):
+            capacity = 1000 * (number + 1)
+            client.execute_command("BF.RESERVE", f"seen:{number}", 0.01, capacity, "NONSCALING")
+            client.execute_command("BF.RESERVE", f"other:{number}", 0.01, capacity)
+        client.execute_command("CF.RESERVE", "cf", 100)
+        arguments = ["--keys", "seen:*", "--keys", "?f", "--max-filters", 5]
+        with Exporter("--port", server.port, *arguments) as exporter:
+            samples = exporter.wait_for_filters(5)
+            assert exporter.keys() == sorted(f"seen:{number}" for number in range(7, 12)), "the largest"
+            assert one(samples, "bloom_filters", kind="fixed") == 12
+            assert one(samples, "bloom_filters", kind="cuckoo") == 1
+            assert "scaling" not in str(samples["bloom_filters"])
+            assert one(samples, "bloom_filters_without_label") == 8
+            client.execute_command("BF.RESERVE", "seen:huge", 0.01, 100_000)
+            wait_for(lambda: "seen:huge" in exporter.keys(), "the new largest")
+            client.delete("seen:huge", "seen:11")
+            wait_for(lambda: exporter.keys() == sorted(f"seen:{number}" for number in range(6, 11)), "them to go")
+
+
+def test_requests_that_come_together_are_one_scrape(server):
+    with Exporter("--port", server.port) as exporter:
+        wait_for(lambda: "bloom_filters_without_label" in exporter.samples(), "the first survey")
+        time.sleep(1.1)
+        before, start = exporter.value("bloom_exporter_scrapes_total"), time.monotonic()
+        for _ in range(20):
+            exporter.page()
+        scrapes = exporter.value("bloom_exporter_scrapes_total") - before
+        assert scrapes <= time.monotonic() - start + 1, "one a second at most"
+
+
+# ---- the endpoint ---------------------------------------------------------------------------------------------------
+
+
+def test_the_endpoint(server):
+    with Exporter("--port", server.port) as exporter:
+        assert exporter.get("/-/healthy")[0] == 200
+        status, headers, body = exporter.get("/")
+        assert status == 200 and headers["content-type"].startswith("text/html") and "/metrics" in body
+        assert exporter.get("/nothing")[0] == 404
+        status, headers, _ = exporter.get("/metrics", method="POST")
+        assert status == 405 and headers["allow"] == "GET, HEAD"
+        assert exporter.get("/metrics", method="HEAD")[2] == ""
+        assert exporter.end() == 0
+        assert "ended" in exporter.log()
+
+
+def run(*arguments) -> subprocess.CompletedProcess:
+    words = [PROGRAM, "exporter", *map(str, arguments)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=20)
+
+
+def test_options_that_cannot_be_are_refused_at_once(server):
+    for arguments, says in [
+        (["--listen", "nowhere"], "invalid value 'nowhere'"),
+        (["--interval", "0"], "0 is not in 1.."),
+        (["--url", "http://x"], "--url"),
+        (["--cacert", "/nonexistent.pem"], "/nonexistent.pem"),
+        (["--db", "1", "--cluster"], "only database 0"),
+    ]:
+        done = run(*arguments)
+        assert (done.returncode, says in done.stderr) == (2, True), done.stderr
+    with Exporter("--port", server.port) as exporter:
+        done = run("--listen", f"127.0.0.1:{exporter.port}")
+        assert done.returncode == 2 and "cannot listen" in done.stderr
+
+
+def test_an_end_is_not_held_up_by_a_client_or_a_server_that_hangs(server):
+    with Exporter("--port", server.port, "--timeout", 60) as exporter:
+        wait_for(lambda: "bloom_filters_without_label" in exporter.samples(), "the first survey")
+        server.process.send_signal(signal.SIGSTOP)
+        time.sleep(1.1)
+        try:
+            with pytest.raises(TimeoutError):
+                exporter.get("/metrics", timeout=0.5)
+            assert exporter.get("/-/healthy")[0] == 200, "it answers others meanwhile"
+            start = time.monotonic()
+            assert exporter.end() == 0
+            assert time.monotonic() - start < 20
+        finally:
+            server.process.send_signal(signal.SIGCONT)
+
+
+# ---- servers that are down ------------------------------------------------------------------------------------------
+
+
+def test_a_server_that_is_killed_and_comes_back(server):
+    with Exporter("--port", server.port, interval=600) as exporter:
+        # Not yet there when the only survey for minutes was made.
+        wait_for(lambda: "bloom_filters_without_label" in exporter.samples(), "the first survey")
+        server.kill()
+        wait_for(lambda: exporter.value("bloom_up", node=address(server)) == 0, "it to be seen as down")
+        assert exporter.get("/-/healthy")[0] == 200
+        assert "no metrics from" in exporter.log()
+        server.start()
+        with server.client() as client:
+            client.execute_command("BF.ADD", "users", "ada")
+            wait_for(lambda: exporter.value("bloom_up", node=address(server)) == 1, "it to be seen as up")
+            assert exporter.wait_for_filters(1)["bloom_items"]
+        assert exporter.log().count("no metrics from") <= 3, "once per reason"
+        assert "answers again" in exporter.log()
+
+
+def test_a_server_that_was_never_there(server):
+    port = free_port()
+    with Exporter("--port", port) as exporter:
+        assert exporter.value("bloom_up", node=f"127.0.0.1:{port}") == 0
+        assert exporter.samples().keys() == {
+            "bloom_up",
+            "bloom_exporter_scrape_seconds",
+            "bloom_exporter_scrapes_total",
+            "bloom_exporter_build_info",
+        }
+
+
+def test_a_server_that_hangs_is_down_within_the_timeout(server):
+    with Exporter("--port", server.port, "--timeout", 1) as exporter:
+        assert exporter.value("bloom_up") == 1
+        server.process.send_signal(signal.SIGSTOP)
+        try:
+            time.sleep(1.1)
+            for _ in range(2):  # on the old connection, and on a new one
+                start = time.monotonic()
+                assert exporter.value("bloom_up") == 0
+                assert time.monotonic() - start < 8
+                time.sleep(1.1)
+        finally:
+            server.process.send_signal(signal.SIGCONT)
+        wait_for(lambda: exporter.value("bloom_up") == 1, "it to go on")
+
+
+def test_a_server_without_the_module_is_not_up(spec):
+    with Server(spec, module=None) as server, Exporter("--port", server.port) as exporter:
+        assert exporter.value("bloom_up", node=address(server)) == 0
+        assert "without the module" in exporter.log()
+
+
+# ---- who may --------------------------------------------------------------------------------------------------------
+
+
+def users() -> list[list[str]]:
+    """The ACL lines of the document: for one server, for a cluster, ...."""
+    lines = re.findall(r"^ACL SETUSER (.+)$", DOCUMENT.read_text(), flags=re.M)
+    assert len(lines) == 2
+    return [line.split() for line in lines]
+
+
+def become(server, words) -> list:
+    """Makes the user; the options that log in as it."""
+    server.command("ACL", "SETUSER", *words)
+    return ["--user", words[0], "--password", next(word[1:] for word in words if word.startswith(">"))]
+
+
+@EVERY_SERVER
+def test_the_documented_user_may_do_all_it_needs_and_nothing_it_does_not(server):
+    (words, _) = users()
+    try:
+        with server.client() as client:
+            client.execute_command("BF.ADD", "users", "ada")
+            client.execute_command("CF.ADD", "cf", "ada")
+            login = become(server, words)
+            with Exporter("--port", server.port, *login) as exporter:
+                samples = exporter.wait_for_filters(2)
+                assert one(samples, "bloom_filters_without_permission") == 0
+                assert one(samples, "bloom_up") == 1
+            user = server.client(username=words[0], password=login[-1])
+            for refused in (["BF.ADD", "users", "b"], ["GET", "x"], ["CONFIG", "GET", "*"], ["BF.EXISTS", "users", "b"]):
+                with pytest.raises(redis.exceptions.NoPermissionError):
+                    user.execute_command(*refused)
+            # Each of its permissions is needed.
+            for word in [word for word in words if word.startswith("+")]:
+                client.execute_command("ACL", "SETUSER", words[0], "-" + word[1:])
+                with Exporter("--port", server.port, *login) as exporter:
+                    wait_for(lambda exporter=exporter: is_refused(exporter), f"{word} to be missed")
+                client.execute_command("ACL", "SETUSER", words[0], word)
+    finally:
+        server.command("ACL", "DELUSER", words[0])
+
+
+def is_refused(exporter) -> bool:
+    samples = exporter.samples()
+    return (
+        one(samples, "bloom_up") == 0
+        or samples.get("bloom_filters_without_permission", {}).get(frozenset(), 0) > 0
+        or "is not complete" in exporter.log()
+    )
+
+
+def test_filters_that_the_user_may_not_read_are_counted(server):
+    login = become(server, [word if word != "%R~*" else "%R~seen:*" for word in users()[0]])
+    with server.client() as client:
+        for key in ("seen:1", "seen:2", "secret:1", "secret:2", "secret:3"):
+            client.execute_command("BF.ADD", key, "item")
+        client.execute_command("CF.ADD", "secret:4", "item")
+        with Exporter("--port", server.port, *login) as exporter:
+            samples = exporter.wait_for_filters(2)
+            assert one(samples, "bloom_filters_without_permission") == 4
+            assert one(samples, "bloom_up") == 1
+            assert "secret" not in exporter.page()
+
+
+def test_a_wrong_password_is_a_server_that_is_down_and_is_not_logged(server):
+    server.command("CONFIG", "SET", "requirepass", "right")
+    try:
+        with Exporter("--port", server.port, env={"BLOOMERY_PASSWORD": "wr0ng-secret"}) as exporter:
+            assert exporter.value("bloom_up") == 0
+            assert "wr0ng-secret" not in exporter.log() and "assword" in exporter.log()
+        with Exporter("--port", server.port, env={"BLOOMERY_PASSWORD": "right"}) as exporter:
+            assert exporter.value("bloom_up") == 1
+    finally:
+        server.client(password="right").config_set("requirepass", "")
+
+
+# ---- TLS ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    """A folder with an authority, ca.pem, and what it has signed: server and client, .pem and .key."""
+    folder = tmp_path_factory.mktemp("tls")
+
+    def openssl(*words):
+        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=authority", "-days", "2")
+    for name in ("server", "client"):
+        openssl("req", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        (folder / "ext").write_text("subjectAltName=IP:127.0.0.1\nbasicConstraints=CA:FALSE\n")
+        signed = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "ext"]
+        openssl("x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.pem", *signed)
+    return folder
+
+
+def test_tls(spec, authority):
+    port = free_port()
+    config = {
+        "tls-port": port,
+        "tls-cert-file": authority / "server.pem",
+        "tls-key-file": authority / "server.key",
+        "tls-ca-cert-file": authority / "ca.pem",
+        "tls-auth-clients": "yes",
+    }
+    with Server(spec, config=config) as server:
+        server.command("BF.ADD", "users", "ada")
+        trust = ["--port", port, "--tls", "--cacert", authority / "ca.pem"]
+        identity = ["--cert", authority / "client.pem", "--key", authority / "client.key"]
+        with Exporter(*trust, *identity) as exporter:
+            assert one(exporter.wait_for_filters(1), "bloom_up", node=f"127.0.0.1:{port}") == 1
+        with Exporter("--url", f"rediss://127.0.0.1:{port}", "--cacert", authority / "ca.pem", *identity) as exporter:
+            exporter.wait_for_filters(1)
+        with Exporter(*trust) as exporter:  # the server wants to know who it is
+            assert exporter.value("bloom_up") == 0
+        with Exporter("--port", port, "--tls", *identity) as exporter:  # nobody of the system's has signed it
+            assert exporter.value("bloom_up") == 0
+            assert re.search("certificate", exporter.log(), re.IGNORECASE)
+        server.check()
+
+
+# ---- clusters -------------------------------------------------------------------------------------------------------
+
+
+def test_a_cluster(spec):
+    _, words = users()
+    with Cluster(spec) as cluster:
+        for node in cluster.nodes:
+            login = become(node, words)
+        keys = [f"filter:{number}" for number in range(60)]
+        with cluster.client() as client:
+            for key in keys:
+                client.execute_command("BF.ADD", key, "ada")
+        primaries = cluster.primaries()
+        with Exporter("--port", primaries[0].port, "--cluster", *login) as exporter:
+            samples = exporter.wait_for_filters(60)
+            assert samples["bloom_up"] == {frozenset({("node", address(node))}): 1 for node in primaries}
+            assert all(dict(label).keys() == {"key", "kind"} for label in samples["bloom_items"])
+            where = {dict(label)["key"]: dict(label)["node"] for label in samples["bloom_filter_info"]}
+            assert len(set(where.values())) == 3
+
+            # A filter that moves keeps its labels.
+            slot = cluster_slot(primaries[0], keys[0])
+            cluster.move_slot(slot, cluster.other_primary(slot))
+
+            def moved() -> bool:
+                infos = exporter.samples().get("bloom_filter_info", {})
+                now = {dict(label)["key"]: dict(label)["node"] for label in infos}
+                return len(now) == 60 and now[keys[0]] == address(cluster.owner(slot))
+
+            wait_for(moved, "the filter to be seen in its new place")
+
+            # The node that the exporter was told of dies; its replica takes its place.
+            replica = cluster.lose(primaries[0])
+            wait_for(lambda: address(replica) in str(exporter.samples()["bloom_up"]), "the replica to be seen", 60)
+            samples = exporter.wait_for_filters(60, 60)
+            assert list(samples["bloom_up"].values()) == [1, 1, 1]
+            assert address(primaries[0]) not in str(samples["bloom_up"])
+        cluster.check()
+
+
+def cluster_slot(node, key) -> int:
+    return node.command("CLUSTER", "KEYSLOT", key)
+
+
+# ---- many filters ---------------------------------------------------------------------------------------------------
+
+
+def test_five_thousand_filters(server):
+    """A scrape of all of them, in the time that Prometheus gives: 10 s. Run with -s it prints the figures."""
+    with server.client() as client, client.pipeline(transaction=False) as pipeline:
+        for number in range(5000):
+            pipeline.execute_command("BF.RESERVE", f"filter:{number}", 0.01, 1000)
+        pipeline.execute()
+        for number in range(20_000):
+            pipeline.set(f"text:{number}", "x")
+        pipeline.execute()
+    with Exporter("--port", server.port, "--max-filters", 5000, interval=30) as exporter:
+        wait_for(lambda: "bloom_filters_without_label" in exporter.samples(), "the survey", 60)
+        samples = exporter.wait_for_filters(5000)
+        times, sizes = [], []
+        for _ in range(5):
+            time.sleep(1.1)
+            start = time.monotonic()
+            sizes.append(len(exporter.page()))
+            times.append(time.monotonic() - start)
+        asking = exporter.value("bloom_exporter_scrape_seconds")
+        print(
+            f"\n5,000 filters: scrape {min(times):.3f} to {max(times):.3f} s, of which the server's part {asking:.3f} s; "
+            f"page {max(sizes) / 1e6:.1f} MB; survey {one(samples, 'bloom_exporter_survey_seconds'):.2f} s"
+        )
+        assert max(times) < 10
+
+
+# ---- Prometheus, the alerts, the dashboard --------------------------------------------------------------------------
+
+
+def test_promtool_likes_the_files():
+    assert "SUCCESS" in promtool("check", "rules", ALERTS)
+    assert "SUCCESS" in promtool("check", "config", OPS / "prometheus" / "prometheus.yml")
+    assert "SUCCESS" in promtool("test", "rules", OPS / "prometheus" / "alerts_test.yml")
+
+
+def test_every_alert_is_tested_and_explained():
+    alerts = set(re.findall(r"- alert: (\w+)", ALERTS.read_text()))
+    tests = (OPS / "prometheus" / "alerts_test.yml").read_text()
+    fires = set(re.findall(r"alertname: (\w+)\n +exp_alerts:\n +-", tests))
+    silent = set(re.findall(r"alertname: (\w+)\n +exp_alerts: \[\]", tests))
+    assert alerts == fires == silent
+    explained = set(re.findall(r"^### (\w+)$", DOCUMENT.read_text(), flags=re.M))
+    assert alerts == explained
+    links = re.findall(r"runbook_url: (.*)", ALERTS.read_text())
+    assert set(links) == {f"docs/MONITORING.md#{alert.lower()}" for alert in alerts}
+
+
+class Traffic:
+    """Filters for which every panel of the dashboard has something to show: one too full and wrong, a window, one that
+    counts, one that nearly is full."""
+
+    def __init__(self, client):
+        self.client, self.round = client, 0
+        for words in (
+            "BF.RESERVE crowded 0.01 1000 NONSCALING ONFULL SATURATE",
+            "BF.RESERVE roomy 0.01 100000",
+            "BF.RESERVE recent 0.01 1000 WINDOW 3",
+            "BF.RESERVE basket 0.01 1000 COUNTING",
+            "CF.RESERVE tight 2048 BUCKETSIZE 4 EXPANSION 0",
+            "BF.RESERVE smallest 0.01 10",
+            "BF.REBUILD roomy BEGIN CAPACITY 200000",
+            "BF.REBUILD roomy ADD ada",
+        ):
+            client.execute_command(*words.split())
+        client.execute_command(*adding("BF", "crowded", members(4000)))
+        client.execute_command(*adding("BF", "roomy", members(1000)))
+        client.execute_command(*adding("CF", "tight", members(1950)))
+
+    def step(self) -> None:
+        """What a second brings. Every answer yes of `crowded` is checked, and many are wrong."""
+        self.round += 1
+        new = members(40, f"round:{self.round}")
+        client = self.client
+        client.execute_command("BF.MADD", "roomy", *new)
+        client.execute_command("BF.MADD", "recent", *new)
+        client.execute_command("BF.MADD", "basket", *new, *new)
+        client.execute_command("BF.MDEL", "basket", *new)
+        client.execute_command("BF.ROTATE", "recent")
+        client.execute_command("BF.MEXISTS", "roomy", *new[:10], *members(40, "absent"))
+        answers = client.execute_command("BF.MEXISTS", "crowded", *members(3000), *members(1000, f"x{self.round}"))
+        false = sum(answers[3000:])
+        client.execute_command("BF.FEEDBACK", "crowded", sum(answers), false)
+        client.execute_command("BF.BULKTEST", "roomy", "FIXED", 8, bytes(8 * 20_000), "COUNT")
+
+
+def expressions() -> list[tuple[str, str]]:
+    """Title and query of every target of the dashboard, and of its variables."""
+    dashboard = json.loads(DASHBOARD.read_text())
+    found = []
+    for panel in dashboard["panels"]:
+        assert panel["type"] == "row" or panel["targets"], panel["title"]
+        for target in panel.get("targets", []):
+            found.append((panel["title"], target["expr"]))
+    for variable in dashboard["templating"]["list"]:
+        if variable["type"] == "query":
+            metric, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]["query"]).groups()
+            found.append((f"variable {variable['name']}", f'count by ({label}) ({metric}) and on ({label}) {metric}'))
+    return found
+
+
+def filled_in(expression: str, rate_interval: str = "5s") -> str:
+    for variable, value in {"$instance": ".+", "$key": ".+", "$__rate_interval": rate_interval}.items():
+        expression = expression.replace(variable, value)
+    assert "$" not in expression, expression
+    return expression
+
+
+def test_prometheus_has_what_the_server_says_and_every_panel_shows_something(server):
+    with server.client() as client:
+        traffic = Traffic(client)
+        with Exporter("--port", server.port) as exporter, Prometheus(exporter) as prometheus:
+            exporter.wait_for_filters(6)
+            prometheus.wait_for_scrapes(2)
+            for _ in range(6):
+                traffic.step()
+                time.sleep(1)
+            empty = [(title, query) for title, query in expressions() if not prometheus.query(filled_in(query))]
+            assert not empty
+            prometheus.wait_for_scrapes(2)
+            assert prometheus.number('up{job="bloomery"}') == 1
+            for key in ("crowded", "roomy", "recent", "basket"):
+                seen = info(client, key)
+                for metric, field in FIELDS.items():
+                    if seen.get(field) is not None:
+                        value = prometheus.number(f'{metric}{{key="{key}"}}')
+                        assert value == pytest.approx(float(seen[field])), f"{metric} of {key}"
+            assert prometheus.number("bloom_server_offloaded_items_total") >= 6 * 20_000
+            # What Prometheus took is all that there was.
+            assert prometheus.number("scrape_samples_scraped") == sum(map(len, exporter.samples().values()))
+
+
+def test_the_alerts_fire_on_what_real_servers_say(server, tmp_path):
+    """As in promtool's tests, but on figures of the exporter and not on made-up ones; at once, and not after minutes."""
+    rules = tmp_path / "alerts.yml"
+    rules.write_text(re.sub(r"for: \w+", "for: 0s", ALERTS.read_text()))
+    nobody = free_port()
+    with server.client() as client:
+        traffic = Traffic(client)
+        with (
+            Exporter("--port", server.port, "--max-filters", 5) as exporter,
+            Exporter("--port", nobody) as lonely,
+            Exporter("--port", nobody) as doomed,
+            Prometheus(exporter, lonely, doomed, rules=[rules]) as prometheus,
+        ):
+            exporter.wait_for_filters(5)
+            prometheus.wait_for_scrapes(2)
+            doomed.process.kill()
+            for _ in range(4):
+                traffic.step()
+                time.sleep(1)
+            with pytest.raises(redis.ResponseError):
+                client.execute_command("BF.LOADCHUNK", "bad", 1, "no filter")
+
+            def firing() -> set:
+                alerts = prometheus.query('ALERTS{alertstate="firing"}')
+                label = {"BloomServerDown": "node", "BloomExporterDown": "instance", "BloomFiltersUnwatched": "instance"}
+                label["BloomPayloadsRefused"] = "node"
+                names = ((labels["alertname"], labels) for labels, _ in alerts)
+                return {(name, labels[label.get(name, "key")]) for name, labels in names}
+
+            expected = {
+                ("BloomFilterFill", "crowded"),
+                ("BloomObservedErrorRate", "crowded"),
+                ("BloomHitShare", "crowded"),
+                ("CuckooFilterFill", "tight"),
+                ("BloomRebuildUnfinished", "roomy"),
+                ("BloomServerDown", f"127.0.0.1:{nobody}"),
+                ("BloomExporterDown", f"127.0.0.1:{doomed.port}"),
+                ("BloomFiltersUnwatched", f"127.0.0.1:{exporter.port}"),
+                ("BloomPayloadsRefused", address(server)),
+            }
+            try:
+                wait_for(lambda: firing() == expected, "the alerts", 60)
+            except AssertionError as error:
+                raise AssertionError(f"{error}: {firing() ^ expected}") from None
+
+
+# ---- the document ---------------------------------------------------------------------------------------------------
+
+
+def test_every_metric_is_in_the_document_and_none_that_is_not_there(server):
+    with server.client() as client:
+        traffic = Traffic(client)
+        traffic.step()
+        client.execute_command("BF.RESERVE", "scheduled", 0.01, 10, "WINDOW", 2, "EVERY", 3_600_000)
+        with Exporter("--port", server.port) as exporter:
+            there = exporter.wait_for_filters(7).keys()
+    rows = set(re.findall(r"^\| `(bloom_\w+)", DOCUMENT.read_text(), flags=re.M))
+    assert rows == there
+    used = set(re.findall(r"bloom_[a-z_]+", DASHBOARD.read_text() + ALERTS.read_text()))
+    assert used - {"bloom_filters"} <= there

@@ -1,0 +1,178 @@
+"""How a filter is used and how right it is, on real servers: the counts of BF.INFO FULL, BF.FEEDBACK, and the events
+that name what was slow. What each command counts is pinned in tests/commands_feedback.rs."""
+
+import math
+from array import array
+
+import pytest
+
+from kit.filters import pairs
+
+EVERY_SERVER = pytest.mark.every_server("the server replicates and restarts")
+
+SPANS = (b"Minute", b"Hour", b"Life")
+MILLION = 1_000_000
+
+
+def full(client, key) -> dict:
+    info = pairs(client.execute_command("BF.INFO", key, "FULL"))
+    info[b"Feedback"] = {span: pairs(figures) for span, figures in pairs(info[b"Feedback"]).items()}
+    return info
+
+
+def numbers(first: int, count: int) -> bytes:
+    """Items of 8 bytes each, as one string."""
+    return array("Q", range(first, first + count)).tobytes()
+
+
+@EVERY_SERVER
+def test_a_replica_counts_its_own_tests_and_takes_reports_on_them(new_server):
+    primary = new_server()
+    replica = primary.replica()
+    with primary.client() as client, replica.client() as reader:
+        client.execute_command("BF.MADD", "seen", "ada", "bob")
+        client.execute_command("BF.EXISTS", "seen", "ada")
+        client.execute_command("WAIT", 1, 5000)
+        reader.execute_command("BF.MEXISTS", "seen", "ada", "eve", "flo")
+        assert reader.execute_command("BF.FEEDBACK", "seen", 1, 1) == b"OK"
+        here, there = full(client, "seen"), full(reader, "seen")
+        assert [here[b"Tests answered yes"], here[b"Tests answered no"]] == [1, 0]
+        assert [there[b"Tests answered yes"], there[b"Tests answered no"]] == [1, 2]
+        # It has made the adds itself, since it got them one by one.
+        assert here[b"Adds"] == there[b"Adds"] == 2
+        assert here[b"Feedback"][b"Life"][b"Checked"] == 0
+        assert float(there[b"Feedback"][b"Life"][b"Observed error rate"]) == pytest.approx(1 / 3, rel=1e-5)
+        digests = {one.execute_command("DEBUG", "DIGEST-VALUE", "seen")[0] for one in (client, reader)}
+        assert len(digests) == 1
+
+
+def test_a_report_is_no_change_of_the_key(server):
+    with server.client() as client, server.client() as other:
+        client.execute_command("BF.ADD", "seen", "ada")
+        dirty = client.info("persistence")["rdb_changes_since_last_save"]
+        with client.pipeline() as pipeline:
+            pipeline.watch("seen")
+            other.execute_command("BF.FEEDBACK", "seen", 10, 1)
+            other.execute_command("BF.EXISTS", "seen", "ada")
+            pipeline.multi()
+            pipeline.execute_command("BF.CARD", "seen")
+            assert pipeline.execute() == [1]
+        assert client.info("persistence")["rdb_changes_since_last_save"] == dirty
+
+
+@EVERY_SERVER
+def test_counts_begin_anew_with_a_restart_and_a_copy(new_server):
+    server = new_server()
+    with server.client() as client:
+        client.execute_command("BF.MADD", "seen", "ada", "bob")
+        client.execute_command("BF.EXISTS", "seen", "ada")
+        client.execute_command("BF.FEEDBACK", "seen", 1, 0)
+        client.copy("seen", "copy")
+        client.execute_command("DEBUG", "RELOAD")
+        for key in ("seen", "copy"):
+            info = full(client, key)
+            assert [info[name] for name in (b"Tests answered yes", b"Tests answered no", b"Adds")] == [0, 0, 0]
+            assert all(info[b"Feedback"][span][b"Checked"] == 0 for span in SPANS)
+            assert info[b"Number of items inserted"] == 2
+
+
+def test_answers_given_beside_the_main_thread_are_counted(server):
+    with server.client() as client:
+        client.execute_command("BF.RESERVE", "seen", 0.001, 200_000)
+        client.execute_command("BF.BULKADD", "seen", "FIXED", 8, numbers(0, 100_000))
+        before = full(client, "seen")
+        assert before[b"Adds"] == 100_000
+        for _ in range(5):
+            client.execute_command("BF.BULKTEST", "seen", "FIXED", 8, numbers(50_000, 100_000), "COUNT")
+        info = full(client, "seen")
+        yes, no = info[b"Tests answered yes"], info[b"Tests answered no"]
+        assert yes + no == 500_000 and 250_000 <= yes < 251_000
+
+
+def test_what_held_the_server_is_named(new_server):
+    server = new_server()
+    with server.client() as client:
+        client.config_set("latency-monitor-threshold", 1)
+        client.config_set("slowlog-log-slower-than", 1000)
+        for key in ("left", "right"):
+            client.execute_command("BF.RESERVE", key, 0.01, 50 * MILLION, "SEED", 7)
+            client.execute_command("BF.BULKADD", key, "FIXED", 8, numbers(0, MILLION))
+        client.execute_command("BF.MERGE", "left", "right")
+        client.execute_command("BF.EXISTS", "left", "ada")
+        events = {event.lower(): worst for event, _, _, worst, *_ in client.execute_command("LATENCY", "LATEST")}
+        assert {b"bf.bulkadd", b"bf.merge"} <= events.keys() and events[b"bf.merge"] >= 1, events
+        assert b"bf.exists" not in events and b"bf.reserve" not in events, events
+        slow = {entry["command"].split()[0].lower() for entry in client.slowlog_get(128)}
+        assert {b"bf.bulkadd", b"bf.merge"} <= slow
+
+
+def agrees(measured: float, truth: float, trials: int, sigmas: float = 5) -> bool:
+    """Whether a rate that was measured in so many trials may be that one."""
+    return abs(measured - truth) <= sigmas * math.sqrt(truth * (1 - truth) / trials)
+
+
+def test_ten_million_items_and_half_as_many_again(server):
+    """Fill, estimate and the observed rate against the truth, at capacity and beyond."""
+    items, promise = 10 * MILLION, 0.01
+    with server.client() as client:
+        client.execute_command("BF.RESERVE", "seen", promise, items, "NONSCALING", "ONFULL", "SATURATE")
+        for count, over in [(items, False), (items // 2, True)]:
+            first = full(client, "seen")[b"Adds"]
+            for part in range(first, first + count, MILLION):
+                client.execute_command("BF.BULKADD", "seen", "FIXED", 8, numbers(part, MILLION))
+            added = first + count
+            info = full(client, "seen")
+            assert info[b"Adds"] == added
+            # The estimate counts distinct items, and rests on the cells: a blocked filter's are off by less than 1 %.
+            assert abs(info[b"Approximate number of items"] / added - 1) < 0.01
+            # Of the items that were tested some hundred thousand are absent for sure, and every yes was checked.
+            absent = wrong = 0
+            for part in range(1, 5):
+                found = client.execute_command(
+                    "BF.BULKTEST", "seen", "FIXED", 8, numbers(2**40 + added + part * MILLION, MILLION), "COUNT"
+                )
+                present = client.execute_command(
+                    "BF.BULKTEST", "seen", "FIXED", 8, numbers((part - 1) * MILLION, MILLION), "COUNT"
+                )
+                assert present == MILLION  # never a false negative
+                client.execute_command("BF.FEEDBACK", "seen", found + present, found)
+                absent, wrong = absent + MILLION, wrong + found
+            info = full(client, "seen")
+            hour = info[b"Feedback"][b"Hour"]
+            observed, now = float(hour[b"Observed error rate"]), float(info[b"Error rate now"])
+            if not over:
+                at_capacity = absent, wrong
+                assert observed == pytest.approx(wrong / absent, rel=1e-4)
+            else:
+                # The hour has seen both.
+                every = (wrong + at_capacity[1]) / (absent + at_capacity[0])
+                assert observed == pytest.approx(every, rel=1e-4)
+            # What the fill says of the error rate is what was found, within 3 % and the chance of so many tests.
+            assert abs(wrong / absent / now - 1) < 0.03 + 5 * math.sqrt(1 / wrong), (wrong / absent, now)
+            ones, cells = info[b"Cells set"], info[b"Cells"]
+            assert float(info[b"Fill"]) == pytest.approx(ones / cells, rel=1e-5)
+            advice = [line.split(b":")[0] for line in info[b"Advice"]]
+            if over:
+                assert info[b"Number of items inserted"] > items and advice[0] == b"over capacity"
+                assert wrong / absent > 3 * promise
+            else:
+                assert advice == [] and wrong / absent <= promise * (1 + 5 * math.sqrt(1 / wrong))
+
+
+def test_information_on_a_gibibyte_costs_no_more_than_on_a_kilobyte(server):
+    """All counts are kept as cells change."""
+    with server.client() as client:
+        client.execute_command("BF.RESERVE", "large", 0.01, 870 * MILLION, "NONSCALING")
+        client.execute_command("BF.RESERVE", "small", 0.01, 800, "NONSCALING")
+        assert full(client, "large")[b"Size"] >= 2**30
+
+        def seconds(key) -> float:
+            client.execute_command("CONFIG", "RESETSTAT")
+            for _ in range(200):
+                client.execute_command("BF.INFO", key, "FULL")
+            stats = client.info("commandstats")
+            calls = next(value for name, value in stats.items() if name.lower().startswith("cmdstat_bf.info"))
+            return calls["usec_per_call"]
+
+        small, large = seconds("small"), seconds("large")
+        assert large < 5 * small + 50, (small, large)

@@ -1,0 +1,146 @@
+"""What the guides say of failures, tried on the programs of examples/. Their commands are run by test_console.py."""
+
+import concurrent.futures
+import time
+
+import nightly
+import pytest
+from fill import Implausible, fill
+from guard import FILTER, READY, Guard, connect
+from service import Users
+from store import Store
+
+from kit.servers import wait_for
+
+# ---- what the guide on cache penetration says of failures ------------------------------------------------------------
+
+
+@pytest.fixture
+def users(new_server, tmp_path):
+    """The service of the example, and its server: one that forgets nothing."""
+    server = new_server(config={"appendonly": "yes", "appendfsync": "always"})
+    guard = Guard(connect(f"redis://127.0.0.1:{server.port}?socket_timeout=10"))
+    users = Users(Store(str(tmp_path / "users.db"), query_seconds=0), guard)
+    users.server = server
+    users.create("ada", "Ada")
+    return users
+
+
+def asked(users, id: str) -> tuple[dict | None, int]:
+    """The answer, and how many queries it took."""
+    before = users.store.queries
+    return users.find(id), users.store.queries - before
+
+
+def is_rebuilt(client, key: str) -> bool:
+    """Whether a rebuild runs; the reply is a map in RESP3."""
+    reply = client.execute_command("BF.REBUILD", key, "STATUS")
+    return (reply["Status"] if isinstance(reply, dict) else reply[1]) != "none"
+
+
+def names(users, prefix: str, count: int) -> list[str]:
+    """Creates users."""
+    ids = [f"{prefix}-{number}" for number in range(count)]
+    for id in ids:
+        users.create(id, id)
+    return ids
+
+
+def test_a_guard_without_a_full_filter_lets_everything_through(users):
+    assert asked(users, "eve") == (None, 1)  # no filter yet
+    fill(users.store, users.guard.client)
+    assert asked(users, "eve") == (None, 0)
+    assert asked(users, "ada")[0]
+    users.guard.client.unlink(READY)
+    assert asked(users, "eve") == (None, 1)  # not yet filled
+    users.guard.client.set(READY, "yes")
+    users.guard.client.unlink(FILTER)
+    assert asked(users, "eve") == (None, 1)  # gone, as after an eviction
+    users.create("grace", "Grace")
+    assert not users.guard.client.exists(FILTER), "an add has made a filter without the others"
+    fill(users.store, users.guard.client)
+    assert asked(users, "eve") == (None, 0)
+    assert asked(users, "grace")[0]
+
+
+def test_a_guard_without_a_server_lets_everything_through(users):
+    fill(users.store, users.guard.client)
+    users.drain()
+    users.server.kill()
+    assert asked(users, "ada") == ({"id": "ada", "name": "Ada"}, 1)
+    assert asked(users, "eve") == (None, 1)
+    users.create("grace", "Grace")  # the filter does not get to know of it
+    assert users.store.outbox() == ["grace"]
+    users.server.start()
+    wait_for(lambda: asked(users, "eve") == (None, 0), "the guard to try the server again")
+    assert asked(users, "grace") == (None, 0), "the one wrong answer, which the guide names"
+    users.drain()
+    assert users.store.outbox() == []
+    assert asked(users, "grace")[0]
+
+
+def test_no_user_is_lost_while_the_filter_is_rebuilt(users):
+    """Users come from two threads, and rebuilds follow one another. A slow commit shows that the order matters."""
+    insert = users.store.insert
+
+    def insert_slowly(rows):
+        time.sleep(0.005)
+        insert(rows)
+
+    users.store.insert = insert_slowly
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        writers = [pool.submit(names, users, name, 300) for name in ("left", "right")]
+        rebuilds = 0
+        while not all(writer.done() for writer in writers) or rebuilds < 3:
+            fill(users.store, users.guard.client)
+            rebuilds += 1
+        created = [id for writer in writers for id in writer.result()]
+    assert len(created) == 600
+    assert [id for id in created if not users.find(id)] == []
+    assert asked(users, "eve") == (None, 0)
+
+
+def test_a_rebuild_that_fails_leaves_the_filter_as_it_was(users, monkeypatch):
+    fill(users.store, users.guard.client)
+
+    def some(self):
+        yield ["ada"]
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(Store, "all_ids", some)
+    names(users, "other", 5)
+    with pytest.raises(OSError):
+        fill(users.store, users.guard.client)
+    monkeypatch.setattr(Store, "count", lambda self: 2)  # of six
+    with pytest.raises(Implausible):
+        fill(users.store, users.guard.client)
+    assert not is_rebuilt(users.guard.client, FILTER)
+    assert users.find("other-4")
+
+
+# ---- what the guide on deny lists says of failures -------------------------------------------------------------------
+
+
+def test_a_deny_list_that_cannot_be_read_leaves_the_filter_as_it_was(server, tmp_path, monkeypatch):
+    """Also if that shows only when the rebuild is under way."""
+    with server.client(decode_responses=True) as client:
+        good = tmp_path / "good.txt"
+        good.write_text("".join(f"bot-{number}\n" for number in range(3000)))
+        assert nightly.rebuild(client, good, shrinks_to=0.8) == 3000
+        entries, read = nightly.entries, []
+
+        def some(path):
+            read.append(path)
+            for number, entry in enumerate(entries(path)):
+                if len(read) == 2 and number == 2500:
+                    raise OSError("the disk is gone")
+                yield entry
+
+        monkeypatch.setattr(nightly, "entries", some)
+        with pytest.raises(OSError):
+            nightly.rebuild(client, good, shrinks_to=0.8)
+        assert not is_rebuilt(client, nightly.KEY)
+        assert client.execute_command("BF.MEXISTS", nightly.KEY, "bot-0", "bot-2999", "good") == [1, 1, 0]
+
+
+# ---- filling in -----------------------------------------------------------------------------------------------------

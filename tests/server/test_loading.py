@@ -1,0 +1,763 @@
+"""Loading the module, and loading filters piece by piece.
+
+The module: its arguments, another prefix, what the server is told of its commands, and what the log says when it does
+not load. A module that fails to load at start takes the server down with it, so the line that says why is all its
+owner has.
+
+Filters: SCANDUMP and LOADCHUNK of every kind, of an empty filter and of one of 1 GiB, and everything that may come
+between the head and the last chunk. A load either ends in the very filter that was dumped or leaves nothing. (What
+restarts and replicas make of half a load is in test_persistence and test_replication.)
+"""
+
+import re
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+import redis
+
+from kit.clients import refusal
+from kit.filters import (
+    KINDS,
+    adding,
+    batches,
+    differences,
+    family,
+    load_pieces,
+    make_all,
+    members,
+    pairs,
+    pieces,
+    snapshot,
+    snapshots,
+)
+from kit.payload import PREFIX as CHUNK_PREFIX
+from kit.payload import Payload
+from kit.servers import MODULE, ServerFailed, option, wait_for
+
+LOADED_BY_EVERY_SERVER = pytest.mark.every_server("the server loads modules and passes their arguments")
+EVERY_SERVER = pytest.mark.every_server("the server says what happened to keys, clients and databases")
+
+# A module that does nothing but take a name, and a command.
+OTHER = """
+int nothing(void *ctx, void **argv, int argc) { return 0; }
+
+int RedisModule_OnLoad(void *ctx, void **argv, int argc) {
+    int (*get)(const char *, void *) = *(int (**)(const char *, void *))ctx;
+    void (*name)(void *, const char *, int, int);
+    int (*command)(void *, const char *, int (*)(void *, void **, int), const char *, int, int, int);
+    if (get("RedisModule_SetModuleAttribs", &name) || get("RedisModule_CreateCommand", &command)) return 1;
+    name(ctx, NAME, 1, 1);
+    return command(ctx, COMMAND, nothing, "readonly", 1, 1, 1);
+}
+"""
+
+
+@pytest.fixture
+def other_module(tmp_path):
+    def build(name: str, command: str):
+        source, library = tmp_path / "other.c", tmp_path / "other.so"
+        source.write_text(OTHER)
+        defines = [f'-DNAME="{name}"', f'-DCOMMAND="{command}"']
+        subprocess.run(["gcc", "-shared", "-fPIC", *defines, "-o", library, source], check=True)
+        return library
+
+    return build
+
+
+def load(server, path, *arguments):
+    return server.command("MODULE", "LOAD", str(path), *arguments)
+
+
+def refused(server, path, *arguments) -> str:
+    """What the log says when the module does not load: one line of ours."""
+    before = len(server.log())
+    with pytest.raises(redis.ResponseError):
+        load(server, path, *arguments)
+    lines = [line for line in server.log()[before:].splitlines() if "bloomery: " in line]
+    assert len(lines) == 1, server.log()[before:]
+    return lines[0].split("bloomery: ")[1]
+
+
+@LOADED_BY_EVERY_SERVER
+def test_arguments(new_server):
+    server = new_server(
+        module_args=["ERROR_RATE", "0.125", "initial_size", "7", "EXPANSION_FACTOR", "3", "MAX_FILTER_BYTES", "1mb"]
+    )
+    names = {"error-rate": "0.125", "initial-size": "7", "expansion-factor": "3", "max-filter-bytes": "1048576"}
+    with server.client(decode_responses=True) as client:
+        for name, value in names.items():
+            assert client.config_get(option(server.spec, name)) == {option(server.spec, name): value}
+        client.execute_command("BF.ADD", "key", "item")
+        assert client.execute_command("BF.INFO", "key", "CAPACITY") == [7]
+        assert client.execute_command("BF.INFO", "key", "EXPANSION") == [3]
+
+
+@pytest.mark.parametrize(
+    "arguments, why",
+    [
+        (["NOPE", "1"], "not loaded: Unrecognized option NOPE"),
+        (["ERROR_RATE"], "not loaded: Invalid number of arguments passed: they are pairs of a name and a value"),
+        (["ERROR_RATE", "2"], "not loaded: Value for `ERROR_RATE` must be in the range (0.000000, 1.000000)"),
+        (["INITIAL_SIZE", "0"], "not loaded: Value for `INITIAL_SIZE` must be in the range [1, 1073741824]"),
+        (["EXPANSION_FACTOR", "-1"], "not loaded: Value for `EXPANSION_FACTOR` must be in the range [0, 32768]"),
+        (["MAX_FILTER_BYTES", "4 apples"], "not loaded: Invalid value for `MAX_FILTER_BYTES`: it takes a number of bytes"),
+        (["PREFIX", "a b"], "not loaded: PREFIX takes 1 to 32 letters, digits, - or _"),
+        (["%s%n%p", "%s%n"], "not loaded: Unrecognized option %s%n%p"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+@LOADED_BY_EVERY_SERVER
+def test_bad_arguments(new_server, arguments, why):
+    """By MODULE LOAD, which leaves the server as it was: the right arguments load it afterwards."""
+    server = new_server(module=None)
+    assert refused(server, MODULE, *arguments).startswith(why)
+    assert load(server, MODULE) == b"OK"
+    assert server.command("BF.ADD", "key", "item") == 1
+
+
+@LOADED_BY_EVERY_SERVER
+def test_bad_arguments_at_start(new_server):
+    with pytest.raises(ServerFailed, match="bloomery: not loaded: Unrecognized option NOPE"):
+        new_server(module_args=["NOPE", "1"])
+
+
+@LOADED_BY_EVERY_SERVER
+def test_another_prefix(new_server):
+    server = new_server(module_args=["PREFIX", "Sieve", "INITIAL_SIZE", "9"])
+    with server.client() as client:
+        assert client.execute_command("sieve.ADD", "key", "item") == 1
+        assert client.execute_command("SIEVE.INFO", "key", "CAPACITY") == [9]
+        with pytest.raises(redis.ResponseError, match="unknown command"):
+            client.execute_command("BF.ADD", "key", "item")
+        assert client.config_get("sieve*initial-size")
+        assert b"sieve" in [module[b"name"] for module in client.module_list()]
+
+
+@LOADED_BY_EVERY_SERVER
+def test_another_prefix_is_kept_by_replicas_and_files(new_server):
+    """What is written uses the names that it is registered under."""
+    primary = new_server(module_args=["PREFIX", "sieve"], config={"appendonly": "yes", "aof-use-rdb-preamble": "no"})
+    replica = primary.replica(module_args=["PREFIX", "sieve"])
+    with primary.client() as client:
+        for item in range(300):
+            client.execute_command("SIEVE.ADD", "key", item)
+        client.execute_command("SIEVE.RESERVE", "window", 0.01, 10, "WINDOW", 2)
+        client.execute_command("SIEVE.ROTATE", "window")
+        primary.wait_for_replicas()
+        digest = client.execute_command("DEBUG", "DIGEST-VALUE", "key", "window")
+        assert replica.command("DEBUG", "DIGEST-VALUE", "key", "window") == digest
+        client.bgrewriteaof()
+    primary.restart(kill=True)
+    assert primary.command("DEBUG", "DIGEST-VALUE", "key", "window") == digest
+
+
+@LOADED_BY_EVERY_SERVER
+def test_a_name_that_is_taken(new_server, other_module):
+    server = new_server(module=None)
+    assert load(server, other_module("bf", "other.command")) == b"OK"
+    line = refused(server, MODULE)
+    assert line.startswith("not loaded: another module is loaded under the name bf") and "PREFIX" in line
+    assert load(server, MODULE, "PREFIX", "bloom") == b"OK"
+    assert server.command("BLOOM.ADD", "key", "item") == 1
+
+
+@LOADED_BY_EVERY_SERVER
+def test_a_command_that_is_taken(new_server, other_module):
+    server = new_server(module=None)
+    assert load(server, other_module("other", "bf.madd")) == b"OK"
+    line = refused(server, MODULE)
+    assert line.startswith("not loaded: the command bf.madd is taken by another module") and "PREFIX" in line
+    with pytest.raises(redis.ResponseError, match="unknown command"):
+        server.command("BF.ADD", "key", "item")  # nothing of it is left behind
+    assert load(server, MODULE, "PREFIX", "bloom") == b"OK"
+
+
+@LOADED_BY_EVERY_SERVER
+def test_a_second_copy(new_server, tmp_path):
+    """A copy of the file under another prefix would share the data type, so it does not load; the first lives on."""
+    server = new_server()
+    copy = shutil.copy(MODULE, tmp_path / "copy.so")
+    assert (
+        refused(server, copy, "PREFIX", "second")
+        == "not loaded: the data type bloomery1 is taken: is Bloomery loaded twice?"
+    )
+    assert refused(server, copy).startswith("not loaded: another module is loaded under the name bf")
+    assert server.command("BF.ADD", "key", "item") == 1
+
+
+@LOADED_BY_EVERY_SERVER
+def test_the_same_file_twice(new_server):
+    server = new_server()
+    line = refused(server, MODULE, "PREFIX", "second")
+    assert server.command("BF.ADD", "key", "item") == 1
+    assert "twice" in line or "loaded already" in line
+
+
+@LOADED_BY_EVERY_SERVER
+def test_every_command_is_described(server):
+    """For COMMAND DOCS, for clients that complete, and for proxies that route: no command was forgotten."""
+    with server.client(3, decode_responses=True) as client:
+        client.response_callbacks.clear()  # the replies as they are
+        names = client.execute_command("COMMAND", "LIST", "FILTERBY", "MODULE", "bf")
+        assert len(names) >= 20
+        docs = client.execute_command("COMMAND", "DOCS", *names)
+        for name, info in zip(names, client.execute_command("COMMAND", "INFO", *names)):
+            _, arity, flags, first, last, step, _, _, specs, *_ = info
+            # One key, two (BF.EQUAL), or all that follow (BF.MERGE).
+            assert abs(arity) >= 2 and (first, step) == (1, 1) and last in (1, 2, -1), name
+            assert ("write" in flags) != ("readonly" in flags), name
+            spec_flags = set(specs[0]["flags"])
+            assert (
+                spec_flags == {"RO", "access"} if "readonly" in flags else spec_flags & {"insert", "update", "delete"}
+            ), name
+            assert docs[name]["summary"] and docs[name]["complexity"] and docs[name]["since"], name
+            assert docs[name]["arguments"][0]["name"] == "key" and docs[name]["arguments"][0]["key_spec_index"] == 0, (
+                name
+            )
+
+
+@pytest.fixture
+def cluster(new_server):
+    """A client of a cluster of one."""
+    server = new_server(config={"cluster-enabled": "yes"})
+    with server.client() as client:
+        client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        wait_for(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok", "the cluster to form")
+        client.execute_command("BF.RESERVE", "{a}model", 0.01, 100)
+        yield client
+
+
+@LOADED_BY_EVERY_SERVER
+def test_keys_in_the_same_slot(cluster):
+    assert cluster.execute_command("BF.RESERVE", "{a}twin", 0.01, 100, "LIKE", "{a}model") == b"OK"
+
+
+@LOADED_BY_EVERY_SERVER
+def test_keys_in_different_slots(cluster):
+    with pytest.raises(redis.ResponseError, match="hash to the same slot"):
+        cluster.execute_command("BF.RESERVE", "{b}twin", 0.01, 100, "LIKE", "{a}model")
+    assert cluster.exists("{b}twin") == 0
+
+
+@LOADED_BY_EVERY_SERVER
+def test_it_does_not_unload(new_server):
+    """The server refuses that for every module with a data type; a refusal must leave it in working order."""
+    server = new_server()
+    with pytest.raises(redis.ResponseError, match="data types"):
+        server.command("MODULE", "UNLOAD", "bf")
+    assert server.command("BF.ADD", "key", "item") == 1
+
+
+# ---- filters, piece by piece ----------------------------------------------------------------------------------------
+
+MIB = 1 << 20
+LARGEST = 16 * MIB  # of the data in a chunk, as the format says
+
+# How the families' refusals of a piece begin.
+BAD_HEAD = {"BF": "received bad data", "CF": "Invalid header"}
+BAD_CHUNK = {"BF": "received bad data: ", "CF": "Couldn't load chunk!: "}
+OTHER_FAMILY = {"BF": "CF", "CF": "BF"}
+
+
+@EVERY_SERVER
+def test_every_kind_in_pieces(server, new_server):
+    """In every state, into another server: there is no key before the last piece, and then it is the same filter."""
+    other = new_server()
+    with server.client() as client, other.client() as there:
+        keys = make_all(client)
+        before = snapshots(client, keys)
+        for key in keys:
+            prefix = family(client, key)
+            *most, last = pieces(client, key, prefix)
+            assert most, key  # an empty filter has a chunk, too
+            load_pieces(there, key, prefix, most)
+            assert not there.exists(key), key
+            load_pieces(there, key, prefix, [last])
+        assert differences(before, snapshots(there, keys)) == []
+
+
+@pytest.mark.parametrize("prefix, size", [("BF", [0.01, 870_000_000]), ("CF", [1 << 30])], ids=["BF", "CF"])
+def test_a_gigabyte_in_pieces(new_server, prefix, size):
+    """Into another key of the same server, with no memory but that of the two filters, of which little is touched."""
+    server = new_server()
+    with server.client() as client:
+        client.execute_command(f"{prefix}.RESERVE", "source", *size)
+        for batch in batches(members(5000), 1000):
+            client.execute_command(*adding(prefix, "source", batch))
+        before, used = most_resident(server), client.info("memory")["used_memory"]
+        iterator, total = 0, 0
+        while True:
+            iterator, piece = client.execute_command(f"{prefix}.SCANDUMP", "source", iterator)
+            if not iterator:
+                break
+            assert len(piece) <= MIB + CHUNK_PREFIX
+            total += len(piece)
+            load_pieces(client, "target", prefix, [(iterator, piece)])
+        assert total >= 1 << 30
+        source, target = client.execute_command("DEBUG", "DIGEST-VALUE", "source", "target")
+        assert source == target
+        assert client.execute_command(f"{prefix}.MEXISTS", "target", *members(5000)) == [1] * 5000
+        assert client.info("memory")["used_memory"] - used < 1.26 * total  # the allocator rounds up
+        assert most_resident(server) - before < 200 * MIB
+
+
+def most_resident(server) -> int:
+    """Bytes that its process had in memory, at most, so far."""
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(re.search(r"VmHWM:\s*(\d+) kB", status)[1]) << 10
+
+
+class Transfer:
+    """A filter of some chunks under the key `source`, and the load of its pieces under the key `target`."""
+
+    def __init__(self, client, prefix: str):
+        self.client, self.prefix = client, prefix
+        names = [kind for kind in KINDS if kind.family == prefix and kind.name.endswith("several-chunks")]
+        (made,) = make_all(client, names)
+        client.rename(made, "source")
+        self.pieces = pieces(client, "source", prefix)
+        self.snapshot = snapshot(client, "source")
+        assert len(self.pieces) >= 4
+
+    def load(self, *numbers: int) -> None:
+        load_pieces(self.client, "target", self.prefix, [self.pieces[number] for number in numbers])
+
+    def load_rest(self, first: int) -> None:
+        """Everything from piece `first` on, and what it makes."""
+        self.load(*range(first, len(self.pieces)))
+        assert differences({"source": self.snapshot}, {"source": snapshot(self.client, "target")}) == []
+        self.client.delete("target")
+
+    def refused(self, iterator, piece: bytes, prefix: str | None = None) -> str:
+        return refusal(self.client, f"{prefix or self.prefix}.LOADCHUNK", "target", iterator, piece)
+
+    def refused_chunk(self, iterator, piece: bytes) -> str:
+        """Why a chunk is refused."""
+        text = self.refused(iterator, piece)
+        assert text.startswith(BAD_CHUNK[self.prefix])
+        return text.removeprefix(BAD_CHUNK[self.prefix])
+
+    def offset(self, number: int) -> int:
+        """Where the data of a chunk begins in the body. An iterator is that of its end, and 1."""
+        return self.pieces[number - 1][0] - 1
+
+
+@pytest.fixture(params=["BF", "CF"])
+def transfer(request, server):
+    with server.client() as client:
+        yield Transfer(client, request.param)
+
+
+def out_of_order(found: int, expected: int) -> str:
+    return f"the chunk at offset {found} is not the next one, which is at offset {expected}"
+
+
+def recut(transfer, lengths) -> list[tuple[int, bytes]]:
+    """The same body in chunks of other lengths; the last takes what is left."""
+    body = b"".join(piece[CHUNK_PREFIX:] for _, piece in transfer.pieces[1:])
+    cut, offset = [transfer.pieces[0][1]], 0
+    for length in [*lengths, len(body)]:
+        data = body[offset : offset + length]
+        cut.append(struct.pack("<QIII", offset, len(data), 0, 0) + data)
+        offset += len(data)
+    payload = Payload(b"", cut, b"")
+    payload.seal()
+    ends = [1, *(1 + sum(len(piece) - CHUNK_PREFIX for piece in cut[1 : number + 1]) for number in range(1, len(cut)))]
+    return list(zip(ends, payload.pieces, strict=True))
+
+
+def test_nothing_is_seen_before_the_last_piece(transfer):
+    client, prefix = transfer.client, transfer.prefix
+    no_key = [
+        (["EXISTS", "target"], 0),
+        (["TYPE", "target"], b"none"),
+        (["KEYS", "*"], [b"source"]),
+        (["SCAN", "0"], (0, [b"source"])),
+        (["DBSIZE"], 1),
+        (["RANDOMKEY"], b"source"),
+        (["DUMP", "target"], None),
+        (["MEMORY", "USAGE", "target"], None),
+        (["OBJECT", "ENCODING", "target"], None),
+        (["EXPIRE", "target", 100], 0),
+        ([f"{prefix}.EXISTS", "target", "member:0"], 0),
+        ([f"{prefix}.MEXISTS", "target", "member:0", "a"], [0, 0]),
+    ]
+    no_filter = [["INFO"], ["SCANDUMP", 0], ["SCANDUMP", 1], ["DEBUG"]]
+    if prefix == "BF":
+        no_key += [(["BF.CARD", "target"], 0)]
+        no_key += [(["BF.TEST", "target", "member:0"], 0), (["BF.AGE", "target", "member:0"], -1)]
+        no_filter += [["CLEAR"]]
+    else:
+        no_key += [(["CF.COUNT", "target", "member:0"], 0)]
+        no_filter += [["DEL", "member:0"], ["COMPACT"]]
+    for number in range(len(transfer.pieces) - 1):
+        transfer.load(number)
+        for command, reply in no_key:
+            assert client.execute_command(*command) == reply, command
+        for verb, *arguments in no_filter:
+            text = refusal(client, f"{prefix}.{verb}", "target", *arguments)
+            assert text.lower().endswith("not found"), verb
+        assert "no such key" in refusal(client, "RENAME", "target", "other")
+        assert client.execute_command("COPY", "target", "other") == 0
+        assert refusal(client, f"{prefix}.INSERT", "target", "NOCREATE", "ITEMS", "a") == "not found"
+    transfer.load_rest(len(transfer.pieces) - 1)
+
+
+def test_chunks_of_other_lengths(transfer):
+    """Those that Bloomery writes are of 1 MiB; it takes others."""
+    load_pieces(transfer.client, "target", transfer.prefix, recut(transfer, [8, 4096, MIB - 8, 16, MIB + 8]))
+    assert differences({"": transfer.snapshot}, {"": snapshot(transfer.client, "target")}) == []
+
+
+def test_the_largest_chunk(transfer):
+    client, prefix = transfer.client, transfer.prefix
+    size = {"BF": [0.01, 14_000_000], "CF": [LARGEST + 8, "BUCKETSIZE", 17]}[prefix]  # hardly more than 16 MiB
+    client.execute_command(f"{prefix}.RESERVE", "large", *size)
+    transfer.pieces = pieces(client, "large", prefix)
+    head, chunk, rest = recut(transfer, [LARGEST])
+    load_pieces(client, "target", prefix, [head])
+    # One word more. It is refused before anything of it is read, so its checksum does not matter.
+    longer = chunk[1][:8] + struct.pack("<I", LARGEST + 8) + chunk[1][12:] + bytes(8)
+    assert transfer.refused_chunk(chunk[0] + 8, longer) == "wrong length of the chunk"
+    load_pieces(client, "target", prefix, [chunk, rest])
+    large, target = client.execute_command("DEBUG", "DIGEST-VALUE", "large", "target")
+    assert large == target
+
+
+def test_chunks_without_a_head(transfer):
+    for iterator, piece in transfer.pieces[1:]:
+        assert transfer.refused(iterator, piece) == "not found"
+    transfer.load_rest(0)
+
+
+def test_chunks_out_of_order(transfer):
+    transfer.load(0)
+    for number, (iterator, piece) in enumerate(transfer.pieces[2:], 2):
+        assert transfer.refused_chunk(iterator, piece) == out_of_order(transfer.offset(number), 0)
+    transfer.load(1)
+    assert transfer.refused_chunk(*transfer.pieces[3]) == out_of_order(transfer.offset(3), transfer.offset(2))
+    transfer.load_rest(2)
+
+
+def test_chunks_that_come_twice(transfer):
+    transfer.load(0)
+    for number in range(1, len(transfer.pieces) - 1):
+        transfer.load(number)
+        for earlier in range(1, number + 1):
+            expected = out_of_order(transfer.offset(earlier), transfer.offset(number + 1))
+            assert transfer.refused_chunk(*transfer.pieces[earlier]) == expected
+    transfer.load_rest(len(transfer.pieces) - 1)
+
+
+def test_a_head_that_comes_twice(transfer):
+    """Begins anew."""
+    transfer.load(0, 1, 2, 0)
+    assert transfer.refused_chunk(*transfer.pieces[3]) == out_of_order(transfer.offset(3), 0)
+    transfer.load_rest(1)
+
+
+def test_pieces_of_a_load_that_is_complete(transfer):
+    """They are refused, and the key is as it was, also when it has changed since."""
+    client = transfer.client
+    transfer.load(*range(len(transfer.pieces)))
+    for _ in range(2):
+        before = snapshot(client, "target")
+        for iterator, piece in transfer.pieces:
+            transfer.refused(iterator, piece)
+        transfer.refused(transfer.pieces[-1][0] + MIB, transfer.pieces[-1][1])
+        assert differences({"": before}, {"": snapshot(client, "target")}) == []
+        client.execute_command(f"{transfer.prefix}.ADD", "target", "since")
+
+
+def test_chunks_that_overlap_or_leave_a_gap(transfer):
+    """Sealed as they should be: what is wrong is where they begin and end."""
+    transfer.load(0, 1)
+    end = transfer.offset(2)
+    for lengths in [[end - 8], [end + 8], [8], [2 * MIB]]:
+        iterator, piece = recut(transfer, lengths)[2]
+        assert transfer.refused_chunk(iterator, piece) == out_of_order(iterator - 1 - len(piece) + CHUNK_PREFIX, end)
+    # From the right place on, but beyond the end of the body.
+    *_, (iterator, piece) = recut(transfer, [end])
+    beyond = Payload(b"", [transfer.pieces[0][1], struct.pack("<QIII", end, len(piece) - CHUNK_PREFIX + 8, 0, 0)], b"")
+    beyond.pieces[1] += piece[CHUNK_PREFIX:] + bytes(8)
+    beyond.seal()
+    assert transfer.refused_chunk(iterator + 8, beyond.pieces[1]) == "wrong length of the chunk"
+    transfer.load_rest(2)
+
+
+def test_damaged_pieces(transfer):
+    client, prefix = transfer.client, transfer.prefix
+    head, chunk = transfer.pieces[0][1], transfer.pieces[1][1]
+
+    def flipped(piece: bytes, at: int) -> bytes:
+        return piece[:at] + bytes([piece[at] ^ 1]) + piece[at + 1 :]
+
+    for damaged in [b"", head[:1], head[:24], head[:-1], head + b"\0", flipped(head, 0), flipped(head, 30), chunk]:
+        assert transfer.refused(1, damaged).startswith(BAD_HEAD[prefix])
+    assert transfer.refused(*transfer.pieces[1]) == "not found"  # nothing had begun
+    transfer.load(0)
+    iterator = transfer.pieces[1][0]
+    for damaged in [b"", chunk[:19], chunk[:-1], chunk[:-8], chunk + bytes(8), chunk[:20], head]:
+        assert transfer.refused_chunk(iterator, damaged) == "wrong length of the chunk"
+    for at in [0, 13, 17, 20, len(chunk) - 1]:
+        assert transfer.refused_chunk(iterator, flipped(chunk, at)) == "wrong checksum of the chunk"
+    # A chunk of a filter of the same shape, whose seed is another.
+    client.rename("source", "first")
+    stranger = Transfer(client, prefix)
+    text = transfer.refused_chunk(iterator, stranger.pieces[1][1])
+    assert text == "the chunk does not belong to the header that was loaded"
+    # A head that does not open does not end the load that has begun.
+    assert transfer.refused(1, flipped(head, 30)).startswith(BAD_HEAD[prefix])
+    transfer.load_rest(1)
+
+
+def test_iterators_that_are_wrong(transfer):
+    """The right piece with the wrong iterator: the client mixes things up, and has to begin anew."""
+    _, (right, chunk), (later, _), *_ = transfer.pieces
+    for wrong in [2, right - 1, right + 1, later, 1 << 62, (1 << 63) - 1]:
+        transfer.load(0)
+        assert transfer.refused_chunk(wrong, chunk)
+        assert transfer.refused(right, chunk) == "not found", wrong
+    transfer.load(0)
+    for bad in ["", "x", "1.5", "+1", " 1", 1 << 63, "9" * 40, b"\xff"]:
+        text = transfer.refused(bad, chunk)
+        assert text == {"BF": "Second argument must be numeric", "CF": "Invalid position"}[transfer.prefix], bad
+    transfer.load_rest(1)
+
+
+def test_pieces_of_the_other_family(transfer):
+    """The error says whose they are, and a load goes on by the commands that it began by."""
+    prefix, other = transfer.prefix, OTHER_FAMILY[transfer.prefix]
+    (iterator, head), *chunks = transfer.pieces
+    text = transfer.refused(iterator, head, other)
+    assert text.startswith(BAD_HEAD[other] + ":")
+    assert f"{prefix}." in text or {"BF": "Bloom filter", "CF": "cuckoo filter"}[prefix] in text, text
+    for part in chunks:
+        assert transfer.refused(*part, other) == "not found"
+        assert transfer.refused(*part) == "not found"
+    transfer.load(0)
+    for number, part in enumerate(chunks, 1):
+        assert transfer.refused(*part, other)
+        assert transfer.client.exists("target") == 0
+        if part != chunks[-1]:
+            transfer.load(number)
+    transfer.load_rest(len(chunks))
+
+
+@pytest.mark.parametrize("creation", ["SET target x", "BF.ADD target x", "CF.ADD target x", "RESTORE", "RENAME"])
+@EVERY_SERVER
+def test_another_client_creates_the_key(transfer, server, creation):
+    """Its key stays, and the load is refused."""
+    client, prefix = transfer.client, transfer.prefix
+    transfer.load(0, 1)
+    with server.client() as other:
+        if creation == "RESTORE":
+            other.restore("target", 0, other.dump("source"))
+        elif creation == "RENAME":
+            other.copy("source", "copied")
+            other.rename("copied", "target")
+        else:
+            other.execute_command(*creation.split())
+        before = other.dump("target")
+        for iterator, piece in [*transfer.pieces[2:], *transfer.pieces]:
+            text = transfer.refused(iterator, piece)
+            if creation.startswith("SET") and not (prefix == "CF" and iterator == 1):
+                assert text.startswith("WRONGTYPE")
+        assert other.dump("target") == before
+        other.delete("target")
+    transfer.load_rest(0)
+
+
+@pytest.mark.parametrize("command", ["DEL target", "UNLINK target", "SAVE", "SCRIPT FLUSH"])
+@EVERY_SERVER
+def test_commands_in_the_middle(transfer, command):
+    """There is no key that they could delete or save: the load goes on."""
+    transfer.load(0, 1)
+    transfer.client.execute_command(*command.split())
+    assert not transfer.client.exists("target")
+    transfer.load_rest(2)
+
+
+@pytest.mark.parametrize("command", ["FLUSHALL", "FLUSHALL ASYNC", "FLUSHDB", "DEBUG RELOAD"])
+@EVERY_SERVER
+def test_commands_that_empty_the_database(transfer, command):
+    """What is on its way goes with the keys, and may begin anew."""
+    transfer.load(0, 1)
+    transfer.client.execute_command(*command.split())
+    assert transfer.refused(*transfer.pieces[2]).endswith("not found")
+    transfer.load_rest(0)
+
+
+@EVERY_SERVER
+def test_a_client_that_is_killed(transfer, server):
+    """Another may go on, or begin anew."""
+    for first in (2, 0):
+        with server.client() as doomed:
+            load_pieces(doomed, "target", transfer.prefix, transfer.pieces[:2])
+            transfer.client.client_kill_filter(_id=doomed.client_id())
+            assert not transfer.client.exists("target")
+        transfer.load_rest(first)
+
+
+def test_two_clients_load_the_same_key(transfer, server):
+    """One load, of which the clients bring pieces in turn: whoever is late is told so."""
+    with server.client() as other:
+        for part in transfer.pieces[:-1]:
+            load_pieces(other, "target", transfer.prefix, [part])
+            if part != transfer.pieces[0]:
+                assert "is not the next one" in transfer.refused(*part)
+    transfer.load_rest(len(transfer.pieces) - 1)
+
+
+@EVERY_SERVER
+def test_databases_have_loads_of_their_own(transfer, server):
+    with server.client(db=1) as other:
+        transfer.load(0, 1)
+        command = f"{transfer.prefix}.LOADCHUNK"
+        assert refusal(other, command, "target", *transfer.pieces[2]) == "not found"
+        load_pieces(other, "target", transfer.prefix, transfer.pieces)
+        assert not transfer.client.exists("target")
+        assert differences({"": transfer.snapshot}, {"": snapshot(other, "target")}) == []
+    transfer.load_rest(2)
+
+
+@EVERY_SERVER
+def test_a_load_in_transactions(transfer, server):
+    client, command = transfer.client, f"{transfer.prefix}.LOADCHUNK"
+
+    def execute(parts) -> list:
+        with client.pipeline(transaction=True) as pipeline:
+            for part in parts:
+                pipeline.execute_command(command, "target", *part)
+                pipeline.exists("target")
+            return pipeline.execute(raise_on_error=False)
+
+    count = len(transfer.pieces)
+    assert execute(transfer.pieces) == [b"OK", 0] * (count - 1) + [b"OK", 1]
+    assert differences({"": transfer.snapshot}, {"": snapshot(client, "target")}) == []
+    client.delete("target")
+    # One is missing: those behind it are refused, and it can still come.
+    replies = execute([transfer.pieces[0], transfer.pieces[1], *transfer.pieces[3:]])
+    assert replies[:4] == [b"OK", 0] * 2 and not any(replies[5::2])
+    assert all("is not the next one" in str(reply) for reply in replies[4::2])
+    transfer.load_rest(2)
+
+
+@EVERY_SERVER
+def test_a_load_in_a_script(transfer):
+    script = """
+        for piece = 1, #ARGV, 2 do redis.call(KEYS[2], KEYS[1], ARGV[piece], ARGV[piece + 1]) end
+        return redis.call('EXISTS', KEYS[1])
+    """
+    words = [word for part in transfer.pieces for word in part]
+    command = f"{transfer.prefix}.LOADCHUNK"
+    assert transfer.client.eval(script, 2, "target", command, *words[:-2]) == 0
+    assert transfer.client.eval(script, 2, "target", command, *words) == 1
+    assert differences({"": transfer.snapshot}, {"": snapshot(transfer.client, "target")}) == []
+
+
+@EVERY_SERVER
+def test_a_transaction_that_watches_is_aborted_by_the_last_piece(transfer, server):
+    with server.client() as other, other.pipeline(transaction=True) as pipeline:
+        for number in range(len(transfer.pieces)):
+            pipeline.watch("target")
+            transfer.load(number)
+            pipeline.multi()
+            pipeline.ping()
+            if number < len(transfer.pieces) - 1:
+                assert pipeline.execute() == [True]
+            else:
+                with pytest.raises(redis.WatchError):
+                    pipeline.execute()
+
+
+def test_a_load_that_is_too_large(transfer, server):
+    """Is refused by its head."""
+    with server.configured({option(server.spec, "max-filter-bytes"): "1mb"}):
+        iterator, head = transfer.pieces[0]
+        assert transfer.refused(iterator, head).endswith(", and max-filter-bytes is 1.0 MiB")
+        assert transfer.refused(*transfer.pieces[1]) == "not found"
+    transfer.load_rest(0)
+
+
+@pytest.mark.parametrize("prefix", ["BF", "CF"])
+def test_too_many_loads(new_server, prefix):
+    with new_server().client() as client:
+        transfer = Transfer(client, prefix)
+        for number in range(64):
+            load_pieces(client, f"target:{number}", prefix, transfer.pieces[:1])
+        text = transfer.refused(*transfer.pieces[0])
+        assert text == "too many filters are being loaded; finish those or wait five minutes"
+        load_pieces(client, "target:0", prefix, transfer.pieces)
+        transfer.load_rest(0)
+
+
+# ---- a filter that changes while it is dumped -----------------------------------------------------------------------
+
+STRANGER = "the chunk does not belong to the header that was loaded"
+
+
+@pytest.mark.parametrize("prefix", ["BF", "CF"])
+def test_items_that_come_during_a_dump(server, prefix):
+    """No item that was there at the beginning is missing, and those that have come since may be in it."""
+    with server.client() as client:
+        kind = next(kind for kind in KINDS if kind.family == prefix and kind.name.endswith("several-chunks"))
+        client.execute_command(*kind.reservation("source"))
+        client.execute_command(*adding(prefix, "source", members(1000)))
+        parts, iterator = [], 0
+        while True:
+            iterator, piece = client.execute_command(f"{prefix}.SCANDUMP", "source", iterator)
+            if not iterator:
+                break
+            parts.append((iterator, piece))
+            client.execute_command(*adding(prefix, "source", members(100, f"since:{iterator}")))
+        load_pieces(client, "target", prefix, parts)
+        assert client.execute_command(f"{prefix}.MEXISTS", "target", *members(1000)) == [1] * 1000
+
+
+@pytest.mark.parametrize(
+    "reservation, change",
+    [
+        ("BF.RESERVE source 0.01 10 EXPANSION 2", "BF.MADD"),
+        ("BF.RESERVE source 0.01 10 WINDOW 3", "BF.ROTATE"),
+        ("CF.RESERVE source 30 EXPANSION 1", "CF.INSERT"),
+        ("CF.RESERVE source 60 EXPANSION 0", "CF.INSERT"),
+        ("CF.RESERVE source 20 EXPANSION 1", "CF.COMPACT"),
+        ("CF.RESERVE source 200 EXPANSION 0", "CF.DEL"),
+    ],
+    ids=["growth of a chain", "rotation", "growth of a cuckoo filter", "moves", "compaction", "delete"],
+)
+def test_a_change_of_shape_during_a_dump(server, reservation, change):
+    """The chunks that follow no longer go with the head, and are refused: an item might be missing."""
+    prefix = reservation[:2]
+    with server.client() as client:
+        client.execute_command(*reservation.split())
+        if change == "CF.COMPACT":
+            client.execute_command(*adding(prefix, "source", members(100)))
+            # Not so many that it compacts by itself.
+            for item in members(5):
+                client.execute_command("CF.DEL", "source", item)
+        layers = number_of_filters(client, prefix)
+        head = client.execute_command(f"{prefix}.SCANDUMP", "source", 0)
+        if change in ("BF.ROTATE", "CF.COMPACT"):
+            client.execute_command(change, "source")
+        elif change == "CF.DEL":
+            client.execute_command("CF.ADD", "source", "member:0")
+            assert client.execute_command("CF.DEL", "source", "member:0") == 1
+        else:
+            client.execute_command(*adding(prefix, "source", members(60)))
+            assert (number_of_filters(client, prefix) > layers) != ("EXPANSION 0" in reservation)
+        chunk = client.execute_command(f"{prefix}.SCANDUMP", "source", 1)
+        load_pieces(client, "target", prefix, [head])
+        assert refusal(client, f"{prefix}.LOADCHUNK", "target", *chunk) == BAD_CHUNK[prefix] + STRANGER
+        # A dump that begins now is whole.
+        load_pieces(client, "target", prefix, pieces(client, "source", prefix))
+        source, target = client.execute_command("DEBUG", "DIGEST-VALUE", "source", "target")
+        assert source == target
+
+
+def number_of_filters(client, prefix: str) -> int:
+    return pairs(client.execute_command(f"{prefix}.INFO", "source"))[b"Number of filters"]

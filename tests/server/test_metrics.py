@@ -1,0 +1,279 @@
+"""The module's sections of INFO. When all keys are gone every figure of what there is must be 0, on whatever way the
+filters came and went, and a refusal changes no figure but the count of refusals."""
+
+import pytest
+import redis
+
+from kit.filters import KINDS, Grower, load_pieces, make_all, members, pieces
+from kit.metrics import GAUGES, figures, gauges
+from kit.servers import wait_for
+from kit.workload import Workload
+
+EVERY_SERVER = pytest.mark.every_server("the server frees, loads and evicts filters")
+
+HAPPENED = {"pool_threads", "pool_forks", "pool_jobs", "offloaded_items", "payloads_refused", "panics"}
+GOZERO = ["BF.IMPORT", "{key}", "GOZERO", "{key}:bits", "BITS", "1024"]
+
+
+def filters(client) -> dict[str, int]:
+    """Kinds of which there are some."""
+    found = figures(client, "bf_filters")
+    return {name.removesuffix("_filters"): value for name, value in found.items() if value}
+
+
+def all_zero(client) -> bool:
+    return not any(gauges(client).values())
+
+
+def must_become_zero(client) -> None:
+    """Large filters are freed on another thread."""
+    wait_for(lambda: all_zero(client), "every figure to become 0", 10)
+
+
+@pytest.fixture
+def client(server):
+    with server.client() as client:
+        must_become_zero(client)
+        yield client
+
+
+def refused(client, *command) -> None:
+    with pytest.raises(redis.ResponseError):
+        client.execute_command(*command)
+
+
+@EVERY_SERVER
+def test_the_fields(server, client):
+    assert set(figures(client)) == GAUGES | HAPPENED
+    assert set(figures(client, "bf_memory")) == {"cell_bytes", "freeing_bytes", "loads", "load_bytes"}
+    with server.client(decode_responses=True) as other:
+        assert "bf_fixed_filters" in other.execute_command("INFO", "modules")
+        assert "bf_fixed_filters" not in other.execute_command("INFO")
+
+
+def test_filters_are_counted_by_kind(client):
+    for kind, command in [
+        ("fixed", "BF.RESERVE fixed 0.01 100 NONSCALING"),
+        ("scaling", "BF.RESERVE scaling 0.01 100"),
+        ("counting", "BF.RESERVE counting 0.01 100 COUNTING"),
+        ("window", "BF.RESERVE window 0.01 100 WINDOW 4"),
+        ("cuckoo", "CF.RESERVE cuckoo 100"),
+        ("foreign", " ".join(GOZERO).replace("{key}", "foreign")),
+    ]:
+        before = filters(client)
+        client.execute_command(*command.split())
+        assert filters(client) == {**before, kind: 1}
+    client.copy("window", "copied")
+    client.rename("fixed", "renamed")
+    assert filters(client)["window"] == 2
+    sizes = {key: client.execute_command("MEMORY", "USAGE", key) for key in client.keys()}
+    # Cells are most of what the small filters take, and no more than that.
+    assert sum(sizes.values()) / 4 < figures(client)["cell_bytes"] < sum(sizes.values())
+    client.delete("copied", "cuckoo", "foreign")
+    assert filters(client) == {"fixed": 1, "scaling": 1, "counting": 1, "window": 1}
+    client.set("window", "text")  # a filter that is overwritten
+    client.execute_command("BF.INTERSECT", "scaling", "renamed", "renamed")  # and one by another kind
+    assert filters(client) == {"fixed": 2, "counting": 1}
+    client.flushall()
+    must_become_zero(client)
+
+
+def test_cells_follow_growth_rotation_and_clearing(client):
+    client.execute_command("BF.RESERVE", "grows", 0.01, 1000)
+    sizes = [figures(client)["cell_bytes"]]
+    for number in range(4):
+        client.execute_command("BF.MADD", "grows", *members(2000, str(number)))
+        sizes.append(figures(client)["cell_bytes"])
+    assert sizes == sorted(sizes) and sizes[-1] > 8 * sizes[0]
+    for command in ["BF.CLEAR grows", "BF.RESERVE w 0.01 100000 WINDOW 3", "BF.ADD w a", "BF.ROTATE w", "BF.CLEAR w"]:
+        client.execute_command(*command.split())
+    bytes_of = {key: client.execute_command("BF.INFO", key, "SIZE")[0] for key in ["grows", "w"]}
+    assert figures(client)["cell_bytes"] == pytest.approx(sum(bytes_of.values()), rel=0.02)
+    client.flushall()
+    must_become_zero(client)
+
+
+@pytest.mark.parametrize("way", ["DEL", "UNLINK", "FLUSHALL SYNC", "FLUSHALL ASYNC", "FLUSHDB", "expiry", "RESTORE", "SET"])
+@EVERY_SERVER
+def test_keys_gone_and_all_figures_are_zero(client, way):
+    """Filters of every kind and in every state, a large one among them."""
+    keys = make_all(client)
+    client.execute_command("BF.RESERVE", "large", 0.01, 20_000_000)
+    client.execute_command("BF.MADD", "large", *members(1000))
+    keys.append("large")
+    assert sum(filters(client).values()) == len(keys)
+    match way:
+        case "DEL" | "UNLINK":
+            client.execute_command(way, *keys)
+        case "expiry":
+            for key in keys:
+                client.pexpire(key, 1)
+            wait_for(lambda: not client.exists(*keys), "the keys to expire")
+        case "RESTORE":
+            client.set("text", "x")
+            payload = client.dump("text")
+            for key in keys:
+                client.restore(key, 0, payload, replace=True)
+        case "SET":
+            for key in keys:
+                client.set(key, "text")
+        case _:
+            client.execute_command(*way.split())
+    must_become_zero(client)
+
+
+def test_what_comes_by_payload_is_counted_and_what_is_refused_is_not(server, client):
+    """Also after each refusal every figure is as it was, but for the count of refusals."""
+    client.execute_command("DEBUG", "SET-SKIP-CHECKSUM-VALIDATION", 1)
+    client.config_set("rdbcompression", "no")  # or a changed byte may stand for the same cells
+    try:
+        for kind in KINDS:
+            state = next(name for name in ["full", "one"] if name in kind.states)
+            client.execute_command(*kind.reservation("source"))
+            getattr(Grower(client, kind, "source"), state)()
+            payload = client.dump("source")
+            found = pieces(client, "source", kind.family)
+            one = gauges(client)
+            client.restore("copy", 0, payload)
+            two = gauges(client)
+            assert two == {name: 2 * value for name, value in one.items()}
+            load_pieces(client, "loaded", kind.family, found)
+            assert gauges(client) == {name: 3 * value for name, value in one.items()}
+            client.delete("copy", "loaded")
+            wait_for(lambda one=one: gauges(client) == one, "the copies to be freed")
+
+            before = figures(client)
+            broken = bytearray(payload)
+            broken[len(payload) // 2] ^= 1
+            for bad in [payload[: len(payload) // 2] + payload[-10:], bytes(broken)]:
+                with pytest.raises(redis.ResponseError):
+                    client.restore("copy", 0, bad)
+            load = f"{kind.family}.LOADCHUNK"
+            head = found[0][1]
+            refused(client, load, "copy", 1, head[:-1])
+            refused(client, load, "copy", 1, bytes([head[0] ^ 1]) + head[1:])
+            wait_for(lambda before=before: gauges(client) == {n: before[n] for n in GAUGES}, "the refused to be freed")
+            assert figures(client) == {**before, "payloads_refused": before["payloads_refused"] + 4}
+            client.delete("source")
+            must_become_zero(client)
+    finally:
+        client.config_set("rdbcompression", "yes")
+        client.execute_command("DEBUG", "SET-SKIP-CHECKSUM-VALIDATION", 0)
+
+
+def test_other_refusals_change_no_figure(client):
+    client.execute_command("BF.ADD", "plain", "a")
+    client.execute_command("CF.ADD", "cuckoo", "a")
+    client.set("text", "x")
+    before = figures(client)
+    for command in [
+        "BF.RESERVE plain 0.01 100", "BF.RESERVE n 2 100", "BF.RESERVE n 0.01 100000000000000", "BF.ADD text a",
+        "CF.ADD plain a", "BF.DEL plain a", "BF.ROTATE plain", "BF.MERGE n missing", "BF.INTERSECT n plain cuckoo",
+        "BF.BULKADD plain FIXED 3 ab", "CF.RESERVE n 1 EXPANSION x", "BF.INSERT n NOCREATE ITEMS a",
+    ]:  # fmt: skip
+        refused(client, *command.split())
+        assert figures(client) == before, command
+
+
+@EVERY_SERVER
+def test_loads_that_wait_are_seen_until_they_are_flushed(server, client):
+    client.execute_command("BF.RESERVE", "source", 0.01, 3_000_000)
+    client.execute_command("BF.ADD", "source", "a")
+    found = pieces(client, "source", "BF")
+    bytes_ = figures(client)["cell_bytes"]
+    client.delete("source")
+    with server.client(db=3) as other:
+        for key in ["a", "b"]:
+            load_pieces(client, key, "BF", found[:-1])
+        load_pieces(other, "a", "BF", found[:-1])
+        seen = figures(client)
+        assert (seen["loads"], seen["load_bytes"], seen["cell_bytes"]) == (3, 3 * bytes_, 3 * bytes_)
+        load_pieces(client, "a", "BF", found[:1])  # begins anew
+        assert figures(client)["loads"] == 3
+        client.flushdb()
+        assert figures(client)["loads"] == 1
+        with pytest.raises(redis.ResponseError, match="not found"):
+            load_pieces(client, "b", "BF", found[-1:])
+        load_pieces(other, "a", "BF", found[-1:])
+        assert (figures(client)["loads"], filters(client)) == (0, {"scaling": 1})
+        load_pieces(client, "a", "BF", found[:-1])
+        client.flushall()
+        must_become_zero(client)
+
+
+@EVERY_SERVER
+def test_after_a_restart_the_figures_are_those_of_before(new_server):
+    server = new_server(config={"save": ["3600", "1"]})
+    with server.client() as client:
+        make_all(client)
+        before = gauges(client)
+    server.restart()
+    with server.client() as client:
+        assert gauges(client) == before
+        client.execute_command("DEBUG", "RELOAD")
+        wait_for(lambda: gauges(client) == before, "the old filters to be freed")
+        assert figures(client)["payloads_refused"] == 0
+
+
+@EVERY_SERVER
+def test_a_full_resync_leaves_no_figure_behind(new_server):
+    primary = new_server()
+    with primary.client() as client:
+        make_all(client)
+        replica = primary.replica()
+        with replica.client() as other:
+            for _ in range(2):
+                wait_for(lambda: gauges(other) == gauges(client), "the same figures")
+                other.execute_command("REPLICAOF", "NO", "ONE")
+                other.execute_command("BF.ADD", "own", "a")
+                other.execute_command("REPLICAOF", "127.0.0.1", primary.port)
+                primary.wait_until_online(replica)
+            wait_for(lambda: gauges(other) == gauges(client), "the same figures")
+            client.flushall()
+            primary.wait_for_replicas()
+            must_become_zero(client)
+            must_become_zero(other)
+
+
+def test_the_pool(new_server):
+    server = new_server(module_args=["THREADS", 1, "OFFLOAD_MIN_ITEMS", 1000])
+    with server.client() as client:
+        client.execute_command("BF.ADD", "plain", "a")
+        assert figures(client)["pool_threads"] == 0  # at first use
+        client.execute_command("BF.BULKTEST", "plain", "FIXED", 2, bytes(2 * 5000), "COUNT")
+        wait_for(lambda: figures(client)["pool_jobs"] == 1, "the job to end")  # it does so behind its reply
+        seen = figures(client)
+        assert (seen["pool_threads"], seen["offloaded_items"]) == (1, 5000)
+        waiting = [server.client().connection_pool.get_connection() for _ in range(3)]
+        *parts, last = waiting[0].pack_command("BF.BULKTEST", "plain", "FIXED", 8, bytes(8 * 4_000_000), "COUNT")
+        for other in waiting:
+            other.send_packed_command([*parts, last[:-1]])
+        for other in waiting:  # all at once, or the first would be done when the last has come
+            other.send_packed_command([last[-1:]])
+        wait_for(lambda: figures(client)["clients_waiting"] >= 2, "some to wait")
+        for other in waiting:
+            other.disconnect()  # the jobs go on, and end
+        wait_for(lambda: figures(client)["pool_jobs"] == 4, "the jobs to end")
+        client.flushall()
+        must_become_zero(client)
+
+
+def holds_a_filter(client, key) -> bool:
+    """Of the keys of a workload, those that are no source of an import."""
+    return client.type(key) not in (b"string", b"hash", b"none")
+
+
+def test_random_traffic_leaves_nothing_behind(new_server):
+    """Every command, in random order, on keys that come and go; loads without an end are flushed with the keys."""
+    server = new_server()
+    with server.client() as client:
+        for seed in range(3):
+            Workload(seed).run(client, 3000)
+            # Keys that have expired are gone from view before their filters are.
+            wait_for(
+                lambda: sum(filters(client).values()) == sum(holds_a_filter(client, key) for key in client.keys()),
+                f"as many filters as keys after Workload({seed})",
+            )
+            client.flushall(asynchronous=bool(seed % 2))
+            must_become_zero(client)
+        assert figures(client)["panics"] == 0

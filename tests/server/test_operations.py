@@ -1,0 +1,468 @@
+"""What an operator lives with: memory and its limits, deletion, eviction, notifications, transactions, hostile bytes.
+
+Each refusal must say what was wrong and leave the key as it was, and nothing that one client does may hold up another
+for long. Times are measured generously: they tell a lazy free from a blocking one, not fast from faster.
+"""
+
+import socket
+import struct
+import time
+
+import pytest
+import redis
+
+from kit.clients import Pings, refusal
+from kit.filters import make_all, members
+from kit.servers import option, wait_for
+from kit.workload import Workload
+
+EVERY_SERVER = pytest.mark.every_server("memory, eviction, events, transactions and the log are the server's")
+
+SLOW = 0.2  # seconds; what is done right takes a hundredth of it
+
+
+# ---- memory ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", ["", "COUNTING 16", "WINDOW 64", "LAYOUT CLASSIC SHARDS 1024"])
+def test_a_filter_larger_than_the_machine_is_refused(server, more):
+    with server.client() as client, Pings(server) as pings:
+        text = refusal(client, "BF.RESERVE", "huge", 0.01, 100_000_000_000_000, *more.split())
+        assert text.startswith("Insufficient memory to create filter: it takes ")
+        assert " TiB, and the memory of this machine is " in text or " PiB, and the memory of this machine is " in text
+        assert client.exists("huge") == 0
+        assert refusal(client, "BF.INSERT", "huge", "CAPACITY", 100_000_000_000_000, "ITEMS", "a") == text or more
+        assert client.exists("huge") == 0
+    assert pings.longest < SLOW
+
+
+def test_a_gigabyte_is_reserved_seen_and_freed_without_delay(server):
+    with server.client() as client:
+        before = client.info("memory")["used_memory"]
+        with Pings(server) as pings:
+            client.execute_command("BF.RESERVE", "big", 0.01, 800_000_000)
+            size = client.execute_command("BF.INFO", "big", "SIZE")[0]
+            assert 900 << 20 < size < 1100 << 20
+            assert 0 <= client.execute_command("MEMORY", "USAGE", "big") - size < 1000
+            # The allocator rounds up, by a quarter at most.
+            assert size <= client.info("memory")["used_memory"] - before < 1.26 * size
+            for number in range(50):  # some 200 MB of it become real
+                client.execute_command("BF.MADD", "big", *members(1000, str(number)))
+            client.unlink("big")
+            wait_for(lambda: client.info("memory")["used_memory"] < before + (10 << 20), "the memory to come back")
+        assert pings.longest < SLOW
+
+
+@pytest.mark.parametrize("way", ["UNLINK", "FLUSHALL ASYNC", "BF.CLEAR", "BF.ROTATE", "expiry", "SET"])
+@EVERY_SERVER
+def test_freeing_holds_nobody_up(new_server, way):
+    """A filter with 100 MB in use goes, in every way that a filter can go."""
+    server = new_server(config={"lazyfree-lazy-expire": "yes", "lazyfree-lazy-server-del": "yes"})
+    with server.client() as client:
+        before = client.info("memory")["used_memory"]
+        client.execute_command("BF.RESERVE", "big", 0.01, 80_000_000, *(["WINDOW", 2] if way == "BF.ROTATE" else []))
+        for number in range(50):
+            client.execute_command("BF.MADD", "big", *members(1000, str(number)))
+        with Pings(server) as pings:
+            match way:
+                case "expiry":
+                    client.pexpire("big", 1)
+                    wait_for(lambda: not client.exists("big"), "the key to expire")
+                case "FLUSHALL ASYNC":
+                    client.flushall(asynchronous=True)
+                case "SET":
+                    client.set("big", "small")
+                case _:
+                    client.execute_command(way, "big")
+            if way.startswith("BF."):
+                client.execute_command(way, "big")
+                client.delete("big")
+            wait_for(lambda: client.info("memory")["used_memory"] < before + (10 << 20), "the memory to come back")
+        assert pings.longest < SLOW
+
+
+@EVERY_SERVER
+def test_unlink_counts_the_effort(server):
+    """Servers free on another thread what takes some effort, and count it."""
+    with server.client() as client:
+        client.config_resetstat()
+        client.execute_command("BF.RESERVE", "small", 0.01, 1000)
+        client.execute_command("BF.RESERVE", "large", 0.01, 1_000_000)
+        client.execute_command("CF.RESERVE", "cuckoo", 1_000_000)
+        client.unlink("small")
+        assert client.info("memory")["lazyfreed_objects"] == 0
+        client.unlink("large", "cuckoo")
+        wait_for(lambda: client.info("memory")["lazyfreed_objects"] == 2, "both to be freed")
+
+
+def test_max_filter_bytes(server):
+    name = option(server.spec, "max-filter-bytes")
+    with server.client() as client, server.configured({name: "20kb"}):
+        text = refusal(client, "BF.RESERVE", "large", 0.01, 100_000)
+        assert text == "Insufficient memory to create filter: it takes 135.1 KiB, and max-filter-bytes is 20.0 KiB"
+        assert "max-filter-bytes" in refusal(client, "BF.INSERT", "large", "CAPACITY", 100_000, "ITEMS", "a")
+        assert client.exists("large") == 0
+        # The generations of a window count together.
+        client.execute_command("BF.RESERVE", "fits", 0.01, 2000, "WINDOW", 2)
+        assert "max-filter-bytes" in refusal(client, "BF.RESERVE", "not", 0.01, 2000, "WINDOW", 64)
+
+
+def test_growth_that_is_refused(server):
+    """A scaling filter at its limit refuses new items, each by itself, and goes on to answer and to know old ones."""
+    name = option(server.spec, "max-filter-bytes")
+    with server.client() as client, server.configured({name: "2kb"}):
+        client.execute_command("BF.RESERVE", "grows", 0.01, 100)
+        known = []
+        while True:
+            item = f"item:{len(known)}"
+            try:
+                client.execute_command("BF.ADD", "grows", item)
+            except redis.ResponseError as error:
+                text = str(error)
+                break
+            known.append(item)
+        assert len(known) >= 300
+        assert text.startswith("problem inserting into filter: Insufficient memory to create filter: it takes ")
+        assert text.endswith(", and max-filter-bytes is 2.0 KiB")
+        assert client.execute_command("BF.MEXISTS", "grows", *known) == [1] * len(known)
+        digest = client.execute_command("DEBUG", "DIGEST-VALUE", "grows")
+        # Old items are no error, and the new one between them does not end the command.
+        first, second, third = client.execute_command("BF.MADD", "grows", known[0], item, known[1])
+        assert (first, str(second), third) == (0, text, 0)
+        assert client.execute_command("DEBUG", "DIGEST-VALUE", "grows") == digest
+    assert client.execute_command("BF.ADD", "grows", item) == 1  # as soon as it may
+
+
+@EVERY_SERVER
+def test_maxmemory_without_eviction(new_server):
+    server = new_server(config={"maxmemory-policy": "noeviction"})
+    with server.client() as client:
+        client.config_set("maxmemory", client.info("memory")["used_memory"] + (20 << 20))
+        text = refusal(client, "BF.RESERVE", "large", 0.01, 100_000_000)
+        assert text.startswith("Insufficient memory to create filter: it takes 1") and "maxmemory" in text
+        assert client.exists("large") == 0
+        client.execute_command("BF.RESERVE", "fits", 0.01, 10_000_000)
+        assert "maxmemory leaves" in refusal(client, "BF.RESERVE", "second", 0.01, 10_000_000)
+        assert client.execute_command("BF.ADD", "fits", "a") == 1
+        client.config_set("maxmemory", "1mb")  # all of it is in use: writes are the server's to refuse
+        with pytest.raises(redis.exceptions.OutOfMemoryError):
+            client.execute_command("BF.ADD", "fits", "b")
+        assert client.execute_command("BF.MEXISTS", "fits", "a", "b") == [1, 0]
+
+
+@EVERY_SERVER
+def test_eviction(new_server):
+    """Filters are evicted like anything else, and those that stay are whole.
+
+    Not by the lazy way, in which servers refuse a write now and then while large values, of any type, are being freed.
+    """
+    server = new_server(config={"maxmemory-policy": "allkeys-lru", "lazyfree-lazy-eviction": "no"})
+    with server.client() as client:
+        client.config_set("maxmemory", client.info("memory")["used_memory"] + (20 << 20))
+        for number in range(60):
+            client.execute_command("BF.RESERVE", f"filter:{number}", 0.01, 1_000_000)
+            client.execute_command("BF.MADD", f"filter:{number}", *members(10))
+        assert client.info("stats")["evicted_keys"] >= 40
+        assert client.info("memory")["used_memory"] <= client.info("memory")["maxmemory"] + (3 << 20)
+        for key in client.keys():
+            assert client.execute_command("BF.MEXISTS", key, *members(10)) == [1] * 10
+
+
+@EVERY_SERVER
+def test_everything_goes_at_once(server):
+    with server.client() as client:
+        before = client.info("memory")["used_memory"]
+        for way in ["ASYNC", "SYNC"]:
+            make_all(client)
+            client.execute_command("FLUSHALL", way)
+            wait_for(lambda: client.info("memory")["used_memory"] < before + (2 << 20), "the memory to come back")
+
+
+# ---- who is told about a change -------------------------------------------------------------------------------------
+
+# Command, and the events that it causes; each finds the filters as the ones before it left them.
+WRITES = [
+    ("BF.RESERVE plain 0.01 3 NONSCALING SEED 1", ["bf.reserve"]),
+    ("BF.RESERVE counting 0.01 100 COUNTING", ["bf.reserve"]),
+    ("BF.RESERVE window 0.01 100 WINDOW 2", ["bf.reserve"]),
+    ("BF.RESERVE plain 0.01 3", []),
+    ("BF.ADD fresh a", ["bf.reserve", "bf.add"]),
+    ("BF.ADD plain a", ["bf.add"]),
+    ("BF.ADD plain a", []),
+    ("BF.ADDNX plain a", []),
+    ("BF.ADDNX plain b", ["bf.add"]),
+    ("BF.MADD plain a c", ["bf.add"]),
+    ("BF.MADD plain a b", []),
+    ("BF.ADD plain d", []),
+    ("BF.INSERT plain ITEMS a d", []),
+    ("BF.INSERT another ITEMS a", ["bf.reserve", "bf.add"]),
+    ("BF.INSERT missing NOCREATE ITEMS a", []),
+    ("BF.MADD counting a a", ["bf.add"]),
+    ("BF.ADDNX counting a", []),
+    ("BF.DEL counting a", ["bf.del"]),
+    ("BF.DEL counting never", []),
+    ("BF.MDEL counting never a", ["bf.del"]),
+    ("BF.MDEL counting a never", []),
+    ("BF.DEL missing a", []),
+    ("BF.DEL plain a", []),
+    ("BF.ADD window a", ["bf.add"]),
+    ("BF.ADD window a", []),
+    ("BF.ROTATE window", ["bf.rotate"]),
+    ("BF.ADD window a", ["bf.add"]),
+    ("BF.ROTATE plain", []),
+    ("BF.CLEAR plain", ["bf.clear"]),
+    ("BF.CLEAR plain", []),
+    ("BF.CLEAR missing", []),
+    ("BF.EXISTS plain a", []),
+    ("BF.MEXISTS missing a", []),
+    ("BF.TEST window a", []),
+    ("BF.COUNT counting a", []),
+    ("BF.AGE window a", []),
+    ("BF.CARD plain", []),
+    ("BF.INFO plain FULL", []),
+    ("BF.DEBUG plain", []),
+    ("BF.FEEDBACK plain 1 0", []),
+    ("BF.SCANDUMP plain 0", []),
+]
+
+
+def attempt(client, command: str) -> None:
+    try:
+        client.execute_command(*command.split())
+    except redis.ResponseError:
+        pass
+
+
+@EVERY_SERVER
+def test_keyspace_events(server):
+    """Of the class for modules, `d`; nothing for what changed nothing."""
+    with server.configured({"notify-keyspace-events": "Ed"}), server.client() as client:
+        with server.client() as listener, listener.pubsub() as events:
+            events.psubscribe("__keyevent@0__:*")
+            events.get_message(timeout=5)
+            for command, expected in WRITES:
+                attempt(client, command)
+                client.publish("__keyevent@0__:done", command)
+                seen = []
+                while (message := events.get_message(timeout=5))["channel"] != b"__keyevent@0__:done":
+                    seen.append(message["channel"].decode().split(":", 1)[1])
+                    assert message["data"].decode() == command.split()[1]
+                assert seen == expected, command
+
+
+@EVERY_SERVER
+def test_rotation_by_the_clock_is_an_event(server):
+    with server.configured({"notify-keyspace-events": "Ed"}), server.client() as client:
+        client.execute_command("BF.RESERVE", "window", 0.01, 100, "WINDOW", 2, "EVERY", 50)
+        with server.client() as listener, listener.pubsub() as events:
+            events.psubscribe("__keyevent@0__:*")
+            events.get_message(timeout=5)
+            time.sleep(0.06)
+            client.execute_command("BF.ADD", "window", "a")
+            assert [events.get_message(timeout=5)["channel"].split(b":")[1] for _ in range(2)] == [
+                b"bf.rotate",
+                b"bf.add",
+            ]
+
+
+@EVERY_SERVER
+def test_a_chunked_load_is_an_event_when_it_is_complete(server):
+    with server.configured({"notify-keyspace-events": "Ed"}), server.client() as client:
+        client.execute_command("BF.ADD", "source", "a")
+        _, head = client.execute_command("BF.SCANDUMP", "source", 0)
+        end, chunk = client.execute_command("BF.SCANDUMP", "source", 1)
+        with server.client() as listener, listener.pubsub() as events:
+            events.psubscribe("__keyevent@0__:*")
+            events.get_message(timeout=5)
+            client.execute_command("BF.LOADCHUNK", "target", 1, head)
+            assert events.get_message(timeout=0.1) is None
+            client.execute_command("BF.LOADCHUNK", "target", end, chunk)
+            assert events.get_message(timeout=5)["channel"].endswith(b":bf.load")
+
+
+@EVERY_SERVER
+def test_a_transaction_that_watches_is_aborted_by_changes_only(server):
+    with server.client() as client, server.client() as other:
+        for command, events in WRITES:
+            key = command.split()[1]
+            with client.pipeline(transaction=True) as pipeline:
+                pipeline.watch(key)
+                attempt(other, command)
+                pipeline.multi()
+                pipeline.ping()
+                try:
+                    pipeline.execute()
+                    aborted = False
+                except redis.WatchError:
+                    aborted = True
+            assert aborted == bool(events), command
+
+
+# ---- bytes that are no text -----------------------------------------------------------------------------------------
+
+ODD = [b"", b"\0", b"\0\0%s", b"%s%n%p%x%x", b"a\r\nb", b"\r\n$5\r\n", b"\xff\xfe\x80", b"\n-ERR no\r\n", b"x" * 10_000]
+
+
+OPTIONS = "EXPANSION COUNTING WINDOW EVERY SINCE SHARDS LAYOUT HASH SEED TIGHTENING ONFULL LIKE".split()
+CUCKOO_OPTIONS = "BUCKETSIZE MAXITERATIONS EXPANSION HASH SEED".split()
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_odd_bytes_everywhere(server, protocol):
+    """As key, as item, as option, as option's value, as data: behind every reply the connection is still in step."""
+    with server.client(protocol) as client:
+        client.set("text", "x")
+        client.execute_command("BF.RESERVE", "filter", 0.01, 100)
+        client.execute_command("BF.RESERVE", "counting", 0.01, 100, "COUNTING")
+        client.execute_command("BF.RESERVE", "window", 0.01, 100, "WINDOW", 2)
+        client.execute_command("CF.RESERVE", "cuckoo", 100)
+        client.execute_command("BF.IMPORT", "foreign", "GOZERO", "none", "BITS", 1000)
+
+        def step(*command):
+            with client.pipeline(transaction=False) as pipeline:
+                pipeline.execute_command(*command)
+                pipeline.execute_command("ECHO", b"in step")
+                reply, echo = pipeline.execute(raise_on_error=False)
+            assert echo == b"in step", command
+            return reply
+
+        for odd in ODD:
+            for key in [odd, "filter", "counting", "window", "cuckoo", "foreign", "text", "missing"]:
+                for verb in ["ADD", "ADDNX", "EXISTS", "TEST", "DEL", "COUNT", "AGE"]:
+                    step(f"BF.{verb}", key, odd)
+                for verb in ["MADD", "MEXISTS", "MTEST", "MDEL"]:
+                    step(f"BF.{verb}", key, odd, b"a", odd)
+                for verb in ["CARD", "INFO", "DEBUG", "CLEAR", "ROTATE"]:
+                    step(f"BF.{verb}", key)
+                step("BF.INFO", key, odd)
+                step("BF.INFO", key, "FULL")
+                step("BF.ROTATE", key, odd, odd)
+                step("BF.INSERT", key, odd, "ITEMS", odd)
+                step("BF.INSERT", key, "ITEMS", odd)
+                for name in ["CAPACITY", "ERROR", "EXPANSION"]:
+                    step("BF.INSERT", key, name, odd, "ITEMS", odd)
+                step("BF.SCANDUMP", key, odd)
+                step("BF.SCANDUMP", key, 0)
+                step("BF.LOADCHUNK", key, odd, odd)
+                step("BF.LOADCHUNK", key, 1, odd)
+                step("BF.LOADCHUNK", key, 1, b"BLMY" + odd)
+                step("BF.LOADCHUNK", key, 9, odd)
+                for words in [[odd, 100], [0.01, odd], [0.01, 100, odd]]:
+                    step("BF.RESERVE", key, *words)
+                for name in OPTIONS:
+                    step("BF.RESERVE", key, 0.01, 100, name, odd)
+                for verb in ["BULKADD", "BULKTEST"]:
+                    step(f"BF.{verb}", key, odd, odd)
+                    step(f"BF.{verb}", key, "FIXED", odd, odd)
+                    step(f"BF.{verb}", key, "FIXED", max(len(odd), 1), odd)
+                    step(f"BF.{verb}", key, "PREFIXED", odd)
+                    step(f"BF.{verb}", key, "PREFIXED", struct.pack("<I", len(odd)) + odd)
+                step("BF.BULKTEST", key, "FIXED", 1, odd, odd)
+                for verb in ["MERGE", "INTERSECT"]:
+                    step(f"BF.{verb}", key, odd)
+                    step(f"BF.{verb}", odd, key, odd)
+                    step(f"BF.{verb}", key, "filter", odd)
+                step("BF.EQUAL", key, odd)
+                step("BF.EQUAL", odd, key)
+                step("BF.LOAD", key, odd)
+                step("BF.IMPORT", key, odd, odd)
+                for words in [
+                    ["GOZERO", odd, "BITS", odd],
+                    ["GOZERO", odd, odd, 1],
+                    ["GOZERO", "text", "BITS", 9, odd, odd],
+                    ["REDISSON", odd, odd],
+                    ["REDISSON", "text", odd, "CODEC", odd],
+                    ["BLOOMV3", odd],
+                    ["GUAVA", odd],
+                    ["GUAVA", odd, "FUNNEL", odd],
+                    ["GUAVA", odd, odd, odd],
+                ]:
+                    step("BF.IMPORT", key, *words)
+                for verb in ["ADD", "ADDNX", "EXISTS", "COUNT", "DEL"]:
+                    step(f"CF.{verb}", key, odd)
+                step("CF.MEXISTS", key, odd, b"a", odd)
+                for verb in ["COMPACT", "INFO", "DEBUG"]:
+                    step(f"CF.{verb}", key)
+                for verb in ["INSERT", "INSERTNX"]:
+                    step(f"CF.{verb}", key, odd, "ITEMS", odd)
+                    step(f"CF.{verb}", key, "CAPACITY", odd, "ITEMS", odd)
+                    step(f"CF.{verb}", key, "ITEMS", odd, b"a", odd)
+                step("CF.SCANDUMP", key, odd)
+                for words in [[odd, odd], [1, odd], [1, b"BLMY" + odd], [9, odd]]:
+                    step("CF.LOADCHUNK", key, *words)
+                step("CF.RESERVE", key, odd)
+                for name in CUCKOO_OPTIONS:
+                    step("CF.RESERVE", key, 100, name, odd)
+            # And it is an item like any other.
+            client.execute_command("DEL", "fresh")
+            assert step("BF.ADD", "fresh", odd) == 1
+            assert step("BF.EXISTS", "fresh", odd) == 1
+            assert step("BF.ADD", "fresh", odd + b"\0") == 1
+
+
+LONGEST = 512 << 20  # bytes of an argument that a server takes unless told otherwise
+
+
+def test_the_longest_argument(new_server):
+    """As key, as item, as option, as data: an answer, and then the next command's."""
+    server, piece = new_server(), bytes(1 << 20)
+    for words in [
+        ["BF.ADD", "key", None],
+        ["BF.EXISTS", "key", None],
+        ["BF.ADD", None, "item"],
+        ["BF.RESERVE", "new", "0.01", "100", None],
+        ["BF.RESERVE", "new", "0.01", "100", "SEED", None],
+        ["BF.BULKADD", "key", "PREFIXED", None],
+        ["BF.BULKTEST", "key", "FIXED", str(LONGEST), None],
+        ["BF.LOADCHUNK", "new", "1", None],
+        ["BF.LOAD", "new", None],
+        ["BF.IMPORT", "new", "GUAVA", None],
+        ["CF.ADD", "cuckoo", None],
+    ]:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=120) as connection:
+            connection.sendall(b"*%d\r\n" % len(words))
+            for word in words:
+                if word is not None:
+                    connection.sendall(b"$%d\r\n%s\r\n" % (len(word), word.encode()))
+                    continue
+                connection.sendall(b"$%d\r\n" % LONGEST)
+                for _ in range(LONGEST // len(piece)):
+                    connection.sendall(piece)
+                connection.sendall(b"\r\n")
+            connection.sendall(b"*1\r\n$4\r\nPING\r\n")
+            replies = b""
+            while not replies.endswith(b"+PONG\r\n"):
+                received = connection.recv(1 << 16)
+                assert received, words
+                replies += received
+        # One reply before that of PING, and not a long one: what is refused is not repeated in full.
+        assert replies[:1] in b":-$" and len(replies) < 300, words
+    with server.client() as client:
+        assert client.exists("new") == 0
+        client.flushall()
+
+
+@EVERY_SERVER
+def test_log_lines_from_hostile_bytes_are_harmless(server):
+    """What is refused is logged, and the log is a printf format away from a crash."""
+    with server.client() as client:
+        client.execute_command("BF.ADD", "%s%n%p", "%s%n%p")
+        payload = bytearray(client.dump("%s%n%p"))
+        payload[12] ^= 0x55
+        client.execute_command("DEBUG", "SET-SKIP-CHECKSUM-VALIDATION", 1)
+        try:
+            for key in ODD[1:]:
+                with pytest.raises(redis.ResponseError, match="Bad data format"):
+                    client.restore(key, 0, bytes(payload))
+        finally:
+            client.execute_command("DEBUG", "SET-SKIP-CHECKSUM-VALIDATION", 0)
+        wait_for(lambda: "refused to load a filter" in server.log(), "the log to say so")
+
+
+@EVERY_SERVER
+def test_with_rust_backtrace(new_server):
+    """Set on many machines of developers; printing a backtrace inside a module has killed servers."""
+    server = new_server(env={"RUST_BACKTRACE": "1"})
+    with server.client() as client:
+        Workload(2).run(client, 2000)
+        assert client.ping()

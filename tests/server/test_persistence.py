@@ -1,0 +1,287 @@
+"""A filter survives whatever a server does to keep its data, bit for bit.
+
+Every kind of filter in every state (`filters.KINDS`), through every way that a value can take out of a server's memory
+and back: the RDB file, the append-only file rewritten (as RDB and as commands) and not rewritten, DUMP and RESTORE,
+COPY, DEBUG RELOAD, DEBUG LOADAOF. Restarts are by kill -9, so nothing is saved on the way out that the test did not ask
+for.
+"""
+
+import random
+import time
+
+import pytest
+import redis
+
+from kit.filters import (
+    KINDS,
+    PROBES,
+    adding,
+    differences,
+    family,
+    load_pieces,
+    make_all,
+    members,
+    pairs,
+    pieces,
+    snapshot,
+    snapshots,
+)
+from kit.servers import APPEND_ONLY, Server, rewrite, wait_for
+from kit.workload import Workload, digests
+
+pytestmark = pytest.mark.every_server("the server writes and reads RDB files, append-only files and DUMP payloads")
+
+
+def must_be_equal(before, after):
+    if different := differences(before, after):
+        pytest.fail("not what it was:\n" + "\n".join(different), pytrace=False)
+
+
+@pytest.fixture(scope="module")
+def made(spec):
+    """A server that holds a filter of every kind in every state, and their snapshots. Nobody changes them."""
+    with Server(spec) as server, server.client() as client:
+        keys = make_all(client)
+        yield server, client, snapshots(client, keys)
+        server.check()
+
+
+def test_states_are_what_they_are_called(made):
+    """The states would prove little if a "grown" chain had one layer, or nothing was saturated."""
+    _, _, before = made
+    info = {key: seen["info"] for key, seen in before.items()}
+    for kind in KINDS:
+        if "grown" in kind.states:
+            assert info[f"{kind}/grown"][b"Number of filters"] >= 6
+        if "saturated" in kind.states:
+            assert info[f"{kind}/saturated"][b"Saturated counters"] > 0
+        if "rotated" in kind.states:
+            assert info[f"{kind}/rotated"][b"Generation"] >= 7
+        if "one" in kind.states:
+            assert before[f"{kind}/one"]["answers"][PROBES.index("member:0")] == 1
+        if "deleted" in kind.states:
+            assert info[f"{kind}/deleted"][b"Number of items deleted"] == 22
+        if "compacted" in kind.states:
+            grown, compacted = info[f"{kind}/grown"], info[f"{kind}/compacted"]
+            assert compacted[b"Number of filters"] < grown[b"Number of filters"]
+            assert 0 < compacted[b"Number of items inserted"] < grown[b"Number of items inserted"] / 2
+            assert compacted[b"Number of items deleted"] == 0
+    assert info["saturate/overfull"][b"Error rate now"] > info["saturate/overfull"][b"Error rate"]
+    assert len({seen["digest"] for seen in before.values()}) == len(before)
+
+
+def test_dump_and_restore(made):
+    _, client, before = made
+    for key in before:
+        client.restore("restored", 0, client.dump(key), replace=True)
+        must_be_equal({key: before[key]}, {key: snapshot(client, "restored")})
+
+
+def test_copy(made):
+    _, client, before = made
+    for key in before:
+        assert client.copy(key, "copied", replace=True)
+        must_be_equal({key: before[key]}, {key: snapshot(client, "copied")})
+
+
+def test_a_copy_shares_nothing(server):
+    with server.client() as client:
+        keys = make_all(client)
+        for key in keys:
+            client.copy(key, f"{key}/copy")
+        before = snapshots(client, keys)
+        for key in keys:
+            prefix, copy = family(client, key), f"{key}/copy"
+            client.execute_command(*adding(prefix, copy, members(50, "only in the copy")))
+            if prefix == "CF":
+                client.execute_command("CF.DEL", copy, "only in the copy:0")
+                client.execute_command("CF.COMPACT", copy)
+                continue
+            if key.startswith("window"):
+                client.execute_command("BF.ROTATE", copy)
+            client.execute_command("BF.CLEAR", copy)
+        must_be_equal(before, snapshots(client, keys))
+
+
+def test_digests_tell_filters_apart(server):
+    """All that is said of equal digests is worth nothing if those of other filters are equal, too."""
+    plain = "BF.RESERVE {} 0.01 1000 NONSCALING SEED 1"
+    makings = [
+        [plain],
+        ["BF.RESERVE {} 0.01 1000 NONSCALING SEED 2"],
+        ["BF.RESERVE {} 0.01 1000 NONSCALING SEED 1 ONFULL SATURATE"],
+        ["BF.RESERVE {} 0.01 1000 NONSCALING SEED 1 HASH SIPHASH"],
+        [plain, "BF.ADD {} a"],
+        [plain, "BF.ADD {} b"],
+        ["CF.RESERVE {} 1000 SEED 1"],
+        ["CF.RESERVE {} 1000 SEED 1", "CF.ADD {} a"],
+        ["CF.RESERVE {} 1000 SEED 1", "CF.ADD {} b"],
+    ]
+    with server.client() as client:
+        for number, commands in enumerate(makings):
+            for command in commands:
+                client.execute_command(*command.format(number).split())
+        seen = client.execute_command("DEBUG", "DIGEST-VALUE", *range(len(makings)))
+        assert len(set(seen)) == len(makings), seen
+
+
+def test_reload(made):
+    _, client, before = made
+    assert client.execute_command("DEBUG", "RELOAD") == b"OK"
+    must_be_equal(before, snapshots(client, before))
+
+
+def test_rename_move_and_expire(server):
+    with server.client() as client, server.client(db=1) as other:
+        keys = make_all(client)
+        before = snapshots(client, keys)
+        for key in keys:
+            client.rename(key, "elsewhere")
+            client.move("elsewhere", 1)
+            other.expire("elsewhere", 1000)
+            assert 990 < other.ttl("elsewhere") <= 1000
+            other.persist("elsewhere")  # the server takes the time of expiry into the digest
+            must_be_equal({key: before[key]}, {key: snapshot(other, "elsewhere")})
+            other.delete("elsewhere")
+
+
+@pytest.mark.parametrize("way", ["rdb", "aof", "aof rewritten as rdb", "aof rewritten as commands"])
+def test_restart(new_server, way):
+    server = new_server(config={} if way == "rdb" else APPEND_ONLY)
+    with server.client() as client:
+        preamble = "no" if way.endswith("commands") else "yes"
+        client.config_set("aof-use-rdb-preamble", preamble)
+        keys = make_all(client)
+        client.expireat(keys[0], int(time.time()) + 1000)
+        before = snapshots(client, keys)
+        if way == "rdb":
+            client.save()
+        elif "rewritten" in way:
+            rewrite(server, client)
+        if way != "rdb":
+            assert client.execute_command("DEBUG", "LOADAOF") == b"OK"
+            must_be_equal(before, snapshots(client, keys))
+    server.restart(kill=True)
+    with server.client() as client:
+        must_be_equal(before, snapshots(client, keys))
+        assert 900 < client.ttl(keys[0]) <= 1000
+
+
+def test_a_restarted_filter_goes_on_as_before(new_server):
+    """Not only are the cells the same: what is done next has the same effect as without the restart."""
+    stays, restarts = new_server(), new_server()
+    with stays.client() as client:
+        keys = make_all(client)
+        with restarts.client() as other:
+            for key in keys:
+                other.restore(key, 0, client.dump(key))
+            other.save()
+    restarts.restart(kill=True)
+    with stays.client() as client, restarts.client() as other:
+        for key in keys:
+            prefix = family(client, key)
+            for command in [
+                adding(prefix, key, members(300, "after the restart")),
+                [f"{prefix}.ADDNX", key, "member:0"],
+                *([["CF.DEL", key, "after the restart:7"], ["CF.COMPACT", key]] if prefix == "CF" else []),
+                *([["BF.MDEL", key, "stuck", "back", "member:1"]] if key.startswith("counting") else []),
+                *([["BF.ROTATE", key], ["BF.ADD", key, "rotated:6"]] if key.startswith("window") else []),
+            ]:
+                assert answer(client, command) == answer(other, command), command
+        must_be_equal(snapshots(client, keys), snapshots(other, keys))
+
+
+def answer(client, command) -> str:
+    """The reply, or the refusal."""
+    try:
+        return repr(client.execute_command(*command))
+    except redis.ResponseError as error:
+        return str(error)
+
+
+def test_a_window_keeps_its_schedule(new_server):
+    """Rotations by hand move a window's schedule along. A window that forgot them would not rotate for a while."""
+    server = new_server()
+    every = 400
+    with server.client() as client:
+
+        def generation(key: str) -> int:
+            return pairs(client.execute_command("BF.INFO", key, "FULL"))[b"Generation"]
+
+        client.execute_command("BF.RESERVE", "stays", 0.01, 100, "WINDOW", 3, "EVERY", every)
+        for _ in range(5):
+            client.execute_command("BF.ROTATE", "stays")
+        client.copy("stays", "copied")
+        client.restore("restored", 0, client.dump("stays"))
+        client.execute_command("DEBUG", "RELOAD")
+        before = generation("stays")
+        assert before >= 5
+        wait_for(lambda: generation("stays") > before, "the next rotation by the clock", seconds=3 * every / 1000)
+        assert generation("copied") == generation("restored") == generation("stays")
+
+
+@pytest.mark.parametrize("rewritten", [False, True], ids=["", "rewritten on the way"])
+def test_replay_of_random_commands(new_server, rewritten):
+    """The append-only file of thousands of random commands, replayed, is the same data, also where it was rewritten."""
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    server = new_server(config=APPEND_ONLY | {"appendfsync": "no"})
+    with server.client() as client:
+        workload = Workload(seed)
+        workload.run(client, 1000)
+        if rewritten:
+            client.config_set("aof-use-rdb-preamble", "no")
+            client.bgrewriteaof()
+            workload.run(client, 1000)
+            rewrite(server, client)
+        workload.run(client, 1000)
+        before = digests(client)
+        assert len(before) > 20
+    server.restart(kill=True)
+    with server.client() as client:
+        assert digests(client) == before
+
+
+@pytest.mark.parametrize("way", ["rdb", "aof", "aof rewritten as commands"])
+def test_a_load_that_is_not_complete_is_not_saved(new_server, way):
+    """Clients died in the middle of a load, early and late: nothing of it is there, before the restart and after it."""
+    server = new_server(config={} if way == "rdb" else APPEND_ONLY | {"aof-use-rdb-preamble": "no"})
+    with server.client() as client:
+        sources = make_all(client, [kind for kind in KINDS if kind.name.endswith("several-chunks")])
+        parts = {key: pieces(client, key, family(client, key)) for key in sources}
+        for key, found in parts.items():
+            assert len(found) > 3
+            for count in range(1, len(found)):
+                with server.client() as loader:
+                    load_pieces(loader, f"{key}/{count}", family(client, key), found[:count])
+                    client.client_kill_filter(_id=loader.client_id())
+        assert sorted(client.keys()) == sorted(map(str.encode, sources))
+        before = snapshots(client, sources)
+        if way == "rdb":
+            client.save()
+        elif way != "aof":
+            rewrite(server, client)
+    server.restart(kill=True)
+    with server.client() as client:
+        assert sorted(client.keys()) == sorted(map(str.encode, sources))
+        must_be_equal(before, snapshots(client, sources))
+        for key, found in parts.items():
+            prefix = family(client, key)
+            for count, part in enumerate(found[1:], 1):
+                assert answer(client, [f"{prefix}.LOADCHUNK", f"{key}/{count}", *part]) == "not found"
+            load_pieces(client, "anew", prefix, found)
+            must_be_equal({key: before[key]}, {key: snapshot(client, "anew")})
+            client.delete("anew")
+
+
+def test_a_filter_of_more_tables_than_any(new_server):
+    """Whatever a filter may grow to is loaded again."""
+    server = new_server(module_args=["CF_MAX_EXPANSIONS", "65536"])
+    with server.client() as client:
+        client.execute_command("CF.RESERVE", "tables", 2, "BUCKETSIZE", 1, "EXPANSION", 1)
+        for _ in range(10):
+            client.execute_command(*adding("CF", "tables", ["the same"] * 1000))
+        info = pairs(client.execute_command("CF.INFO", "tables"))
+        assert info[b"Number of filters"] >= 4096
+        client.restore("restored", 0, client.dump("tables"))
+        must_be_equal({"": snapshot(client, "tables")}, {"": snapshot(client, "restored")})

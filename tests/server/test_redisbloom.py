@@ -1,0 +1,79 @@
+"""What RedisBloom replied, Bloomery replies, to the byte.
+
+tests/fixtures/redisbloom/transcript.json holds exchanges recorded from RedisBloom, each in RESP2 and RESP3, with sizes
+masked as <n>. Scenarios begin with FLUSHALL. Two differences are meant: the type's name, and capacities above 2^30, for which
+memory is the limit here.
+"""
+
+import json
+import re
+import socket
+
+import pytest
+
+from kit.servers import ROOT
+
+TRANSCRIPT = ROOT / "tests" / "fixtures" / "redisbloom" / "transcript.json"
+BEYOND_REDISBLOOM = str((1 << 30) + 1)
+
+
+def scenarios():
+    exchanges = json.loads(TRANSCRIPT.read_text())
+    # A list of scenarios, or one list in which FLUSHALL separates them.
+    flat = [exchange for part in exchanges for exchange in (part if isinstance(part, list) else [part])]
+    found: list[list[dict]] = []
+    for exchange in flat:
+        if exchange["argv"] == ["FLUSHALL"]:
+            found.append([])
+        found[-1].append(exchange)
+    return [scenario for scenario in found if not uses(scenario, BEYOND_REDISBLOOM)]
+
+
+def uses(scenario, word: str) -> bool:
+    return any(argument.upper().startswith(word) for exchange in scenario for argument in exchange["argv"])
+
+
+class Connection:
+    """Sends a command and gives the bytes of its reply; a client library would hide them."""
+
+    def __init__(self, port: int, protocol: int):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+        self.file = self.socket.makefile("rb")
+        if protocol == 3:
+            self.ask(["HELLO", "3"])
+
+    def ask(self, arguments: list[str]) -> bytes:
+        # Recorded bytes stand as the characters of the same number.
+        words = [argument.encode("latin-1") for argument in arguments]
+        self.socket.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words))
+        return self.reply()
+
+    def reply(self) -> bytes:
+        line = self.file.readline()
+        kind, count = line[:1], line[1:-2]
+        if kind == b"$" and count != b"-1":
+            return line + self.file.read(int(count) + 2)
+        parts = {b"*": 1, b"~": 1, b"%": 2}.get(kind, 0)
+        if parts and count != b"-1":
+            return line + b"".join(self.reply() for _ in range(parts * int(count)))
+        return line
+
+    def close(self):
+        self.file.close()
+        self.socket.close()
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_every_reply_is_redisblooms(server, protocol):
+    connection, compared = Connection(server.port, protocol), 0
+    try:
+        for scenario in scenarios():
+            for exchange in scenario:
+                recorded = exchange[f"resp{protocol}"].replace("+MBbloom--", "+bloomery1").replace("+MBbloomCF", "+bloomery1")
+                pattern = re.escape(recorded.encode("latin-1")).replace(re.escape(b"<n>"), rb"\d+")
+                reply = connection.ask(exchange["argv"])
+                assert re.fullmatch(pattern, reply, re.DOTALL), f"{exchange['argv']}: {reply!r} instead of {recorded!r}"
+                compared += 1
+    finally:
+        connection.close()
+    assert compared > 250  # else the fixture was not what it should be

@@ -1,0 +1,322 @@
+"""Filters loaded by LOADCHUNK in random sequences: whatever is wrong is refused, and no key is half a filter.
+
+Pieces of several filters come for a few keys in turn: heads alone, chunks in the wrong order, again, overlapping,
+damaged, of other filters, by the other family's command, or under a wrong iterator. Clients are killed between two
+chunks and within one; keys appear and go. A model says of each piece whether it is accepted, and of each key whether it
+exists: not before its filter is complete, and then it is the one that was dumped, which can be copied, and restored
+from its own DUMP. Now and then the server saves and restarts, and must load every object there is.
+"""
+
+import dataclasses
+import random
+import socket
+import struct
+
+import redis
+
+from kit.damage import flip, sources
+from kit.filters import pieces
+from kit.payload import PREFIX as CHUNK_PREFIX
+from kit.payload import seal_chunk
+from kit.suite import Server, options, progress, run
+
+KEYS = [f"target:{number}" for number in range(4)]
+RESTART_EVERY = 500  # sequences
+OTHER = {"BF": "CF", "CF": "BF"}
+
+SOURCES = [
+    "fixed/one", "scaling/full", "constant/grown", "counting-8/full", "window/rotated", "window-every/full",
+    "cuckoo/deleted", "cuckoo-constant/grown", "cuckoo-padded/compacted", "go-zero",
+    "MBbloom--/4", "MBbloom--/fixed", "MBbloomCF/4", "redisbloom/bf:default", "redisbloom/cf:default",
+]  # fmt: skip
+
+
+@dataclasses.dataclass
+class Source:
+    """A filter as it is dumped."""
+
+    name: str
+    prefix: str
+    head: bytes
+    arrays: list[range]  # of bytes of the body: a chunk lies in one of them
+    body: bytes
+    stamp: bytes | None  # of our own chunks; those of RedisBloom have nothing but the bytes
+    digest: bytes
+
+    @classmethod
+    def dumped(cls, client, name: str) -> "Source":
+        prefix = "CF" if name.removeprefix("redisbloom/").startswith(("cuckoo", "MBbloomCF", "cf:")) else "BF"
+        (_, head), *chunks = pieces(client, name, prefix)
+        native = head.startswith(b"BLMY")
+        stamp = chunks[0][1][12:16] if native else None
+        arrays, body = [], b""
+        for _, chunk in chunks:
+            data = chunk[CHUNK_PREFIX:] if native else chunk
+            arrays.append(range(len(body), len(body) + len(data)))
+            body += data
+        (digest,) = client.execute_command("DEBUG", "DIGEST-VALUE", name)
+        return cls(name, prefix, head, arrays, body, stamp, digest)
+
+    def piece(self, start: int, end: int) -> tuple[int, bytes]:
+        """The bytes from `start` to `end` of the body, and the iterator that they are loaded with."""
+        data = self.body[start:end]
+        if self.stamp:
+            data = seal_chunk(struct.pack("<QI", start, len(data)) + bytes(8) + data, self.stamp)
+        return 1 + end, data
+
+    def array(self, at: int) -> range:
+        return next(array for array in self.arrays if at in array)
+
+    def cut(self, chance: random.Random, start: int) -> int:
+        """Where a chunk from `start` on may end."""
+        unit = 8 if self.stamp else 1
+        end = self.array(start).stop
+        return end if chance.random() < 0.6 else chance.randrange(start, end, unit) + unit
+
+
+@dataclasses.dataclass
+class Load:
+    """What of a filter has come."""
+
+    source: Source
+    covered: bytearray
+
+    @property
+    def next(self) -> int:
+        """The first byte that is missing."""
+        return self.covered.find(0)
+
+    def is_complete(self) -> bool:
+        return self.next < 0
+
+
+class Sequences:
+    """The client's side of it: what it sends, and what must come of it."""
+
+    def __init__(self, server, client, seed: int):
+        self.server, self.chance = server, random.Random(seed)
+        dumps = sources(client)
+        for name in SOURCES:
+            client.restore(name, 0, dumps[name])
+        self.sources = [Source.dumped(client, name) for name in SOURCES]
+        client.flushall()
+        self.client = client
+        self.loads: dict[str, Load] = {}
+        self.complete: dict[str, bytes | None] = {}  # digests of the filters that are there; None of what is no filter
+        self.pieces = self.refused = self.filters = self.killed = self.restarts = 0
+        self.batch: list[tuple[list, object]] = []  # commands, and what they reply
+
+    # ---- the model --------------------------------------------------------------------------------------------------
+
+    def send(self, key: str, prefix: str, iterator: int, data: bytes, meaning: Source | tuple | None) -> None:
+        """Sends a piece. `meaning` is the source of a head, (source, start, end) of a chunk, None of neither."""
+        taken = key not in self.complete and self.takes(key, prefix, iterator, meaning)
+        self.pieces += 1
+        self.refused += not taken
+        self.batch.append(([f"{prefix}.LOADCHUNK", key, iterator, data], b"OK" if taken else redis.ResponseError))
+        load = self.loads.get(key)
+        if taken and load and load.is_complete():
+            del self.loads[key]
+            self.filters += 1
+            self.complete[key] = load.source.digest
+            self.batch += [
+                (["DEBUG", "DIGEST-VALUE", key], [load.source.digest]),
+                (["COPY", key, "copy", "REPLACE"], 1),
+                (["DEBUG", "DIGEST-VALUE", "copy"], [load.source.digest]),
+            ]
+        self.batch.append((["EXISTS", key], int(key in self.complete)))
+
+    def takes(self, key: str, prefix: str, iterator: int, meaning) -> bool:
+        if isinstance(meaning, Source):
+            if prefix != meaning.prefix or iterator != 1:
+                return False
+            self.loads[key] = Load(meaning, bytearray(len(meaning.body)))
+            return True
+        load = self.loads.get(key)
+        if meaning is None or not load or iterator == 1 or load.source.prefix != prefix:
+            return False
+        source, start, end = meaning
+        if source is not load.source or (source.stamp and start != load.next):
+            return False
+        if source.stamp and iterator != 1 + end:
+            del self.loads[key]  # the client mixes things up
+            return False
+        load.covered[start:end] = b"\1" * (end - start)
+        return True
+
+    # ---- a sequence -------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        keys = self.chance.sample(KEYS, self.chance.randint(1, 3))
+        steps = [self.proceed] * 24 + [self.head] * 3 + [self.again] * 2 + [self.early] * 2
+        steps += [self.damaged, self.stranger, self.wrong_iterator, self.other_family, self.remove, self.remove]
+        for _ in range(self.chance.randint(1, 30)):
+            self.chance.choice(steps)(self.chance.choice(keys))
+            if self.chance.random() < 0.02:
+                self.flush()
+                self.kill(self.chance.choice(keys))
+        self.flush()
+
+    def flush(self) -> None:
+        """Sends what has been decided, and compares the replies."""
+        with self.client.pipeline(transaction=False) as pipeline:
+            for command, _ in self.batch:
+                pipeline.execute_command(*command)
+            replies = pipeline.execute(raise_on_error=False)
+        for (command, expected), reply in zip(self.batch, replies, strict=True):
+            fits = isinstance(reply, expected) if isinstance(expected, type) else reply == expected
+            assert fits, f"{short(command)}: {reply!r} instead of {expected!r}, at the end of\n{self.story(command)}"
+        self.batch = []
+
+    def story(self, last: list) -> str:
+        commands = [command for command, _ in self.batch]
+        return "\n".join(map(short, commands[: commands.index(last) + 1]))
+
+    def head(self, key: str) -> None:
+        """Begins, or begins anew."""
+        source = self.chance.choice(self.sources)
+        self.send(key, source.prefix, 1, source.head, source)
+
+    def proceed(self, key: str) -> None:
+        """What a client in good order does next."""
+        if key in self.complete:
+            return self.remove(key) if self.chance.random() < 0.5 else self.again(key)
+        if key not in self.loads:
+            return self.head(key)
+        load = self.loads[key]
+        start = load.next
+        if not load.source.stamp:  # in any order
+            start = self.chance.choice([start, self.chance.randrange(len(load.covered))])
+        self.chunk(key, load.source, start, load.source.cut(self.chance, start))
+
+    def chunk(self, key: str, source: Source, start: int, end: int, iterator: int = 0, prefix: str = "") -> None:
+        right, data = source.piece(start, end)
+        self.send(key, prefix or source.prefix, iterator or right, data, (source, start, end))
+
+    def source_of(self, key: str) -> Source:
+        return self.loads[key].source if key in self.loads else self.chance.choice(self.sources)
+
+    def again(self, key: str) -> None:
+        """A chunk from anywhere: one that was there, one that overlaps, one that leaves a gap."""
+        source = self.source_of(key)
+        unit = 8 if source.stamp else 1
+        start = self.chance.randrange(0, len(source.body), unit)
+        self.chunk(key, source, start, source.cut(self.chance, start))
+
+    def early(self, key: str) -> None:
+        """The last chunk."""
+        source = self.source_of(key)
+        self.chunk(key, source, source.arrays[-1].start, len(source.body))
+
+    def damaged(self, key: str) -> None:
+        """Of our own pieces, which have checksums. Nothing tells whether RedisBloom's are damaged, but their length."""
+        source = self.source_of(key)
+        whole = self.chance.choice([source.head, source.piece(source.arrays[0].start, source.arrays[0].stop)[1]])
+        iterator = 1 if whole is source.head else 1 + source.arrays[0].stop
+        data = self.chance.choice([b"", whole[:-1]] if whole is source.head else [b""])
+        if source.stamp and self.chance.random() < 0.7:
+            data = flip(whole, self.chance)
+        if data != whole:
+            self.send(key, source.prefix, iterator, data, None)
+
+    def stranger(self, key: str) -> None:
+        """A chunk of our own of another filter. RedisBloom's have no mark of the filter that they belong to."""
+        source = self.chance.choice([source for source in self.sources if source.stamp])
+        load = self.loads.get(key)
+        if load is None or load.source.stamp:
+            self.chunk(key, source, 0, source.cut(self.chance, 0))
+
+    def wrong_iterator(self, key: str) -> None:
+        """Of our own the right chunk, of RedisBloom's one that would end beyond the filter, or begin before it."""
+        source = self.source_of(key)
+        if source.stamp:
+            start = self.loads[key].next if key in self.loads else 0
+            end = source.cut(self.chance, start)
+            wrong = self.chance.choice([2, end, end + 2, 1 << 62, (1 << 63) - 1])
+            self.chunk(key, source, start, end, wrong)
+        else:
+            wrong = self.chance.choice([2, 8, 1 + len(source.body) + 1, 1 << 62, (1 << 63) - 1])
+            self.send(key, source.prefix, wrong, source.body[:8], None)
+
+    def other_family(self, key: str) -> None:
+        source = self.source_of(key)
+        if self.chance.random() < 0.5:
+            self.send(key, OTHER[source.prefix], 1, source.head, None)
+        else:
+            start = source.arrays[0].start
+            self.chunk(key, source, start, source.arrays[0].stop, prefix=OTHER[source.prefix])
+
+    def remove(self, key: str) -> None:
+        """Deletes the key, which ends no load; or has another value there for a while."""
+        if self.chance.random() < 0.8:
+            self.batch.append((["DEL", key], int(key in self.complete)))
+            self.complete.pop(key, None)
+        else:
+            self.batch.append((["SET", key, "text"], True))
+            self.complete[key] = None
+        self.batch.append((["EXISTS", key], int(key in self.complete)))
+
+    def kill(self, key: str) -> None:
+        """The client is gone, at times in the middle of a piece. What it had sent is there for the next."""
+        self.killed += 1
+        if self.chance.random() < 0.5:
+            return self.client.connection_pool.disconnect()
+        source = self.source_of(key)
+        iterator, data = source.piece(source.arrays[0].start, source.arrays[0].stop)
+        words = [f"{source.prefix}.LOADCHUNK".encode(), key.encode(), str(iterator).encode(), data]
+        request = b"*4\r\n" + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
+        with socket.create_connection(("127.0.0.1", self.server.port)) as half:
+            half.sendall(request[: self.chance.randrange(1, len(request) - 1)])
+
+    # ---- what is there is loaded ------------------------------------------------------------------------------------
+
+    def restart(self) -> None:
+        """Every object can be saved and loaded, and nothing is left of the loads that were under way."""
+        self.restarts += 1
+        client, there = self.client, [key for key, digest in self.complete.items() if digest]
+        for key in there:
+            client.restore("again", 0, client.dump(key), replace=True)
+            assert client.execute_command("DEBUG", "DIGEST-VALUE", "again") == [self.complete[key]], key
+        client.delete("again", "copy")
+        client.save()
+        self.server.restart(kill=self.chance.random() < 0.5)
+        assert sorted(client.keys()) == sorted(key.encode() for key in self.complete)
+        for key in there:
+            assert client.execute_command("DEBUG", "DIGEST-VALUE", key) == [self.complete[key]], key
+            assert client.copy(key, "copy", replace=True), key
+        for key, load in self.loads.items():
+            if key not in self.complete:
+                iterator, data = load.source.piece(0, load.source.arrays[0].stop)
+                try:
+                    client.execute_command(f"{load.source.prefix}.LOADCHUNK", key, iterator, data)
+                    raise AssertionError(f"{key}: a load is still under way")
+                except redis.ResponseError as error:
+                    assert "not found" in str(error), error
+        self.loads.clear()
+
+
+def short(command: list) -> str:
+    words = [word.hex() if isinstance(word, bytes) else str(word) for word in command]
+    return " ".join(word if len(word) < 100 else f"{word[:80]}… ({len(word) // 2} bytes)" for word in words)
+
+
+def chunks(spec, arguments) -> str:
+    with Server(spec, config={"rdbcompression": "no"}) as server, server.client(socket_timeout=200) as client:
+        sequences = Sequences(server, client, arguments.seed)
+        for number in range(1, arguments.count + 1):
+            sequences.run()
+            if number % RESTART_EVERY == 0 or number == arguments.count:
+                sequences.restart()
+            progress(number, arguments.count, "sequences")
+        server.check()
+    assert sequences.filters > arguments.count / 20 and sequences.refused > arguments.count / 20  # else it shows little
+    return (
+        f"{arguments.count:,} sequences of {sequences.pieces:,} pieces, {sequences.refused:,} refused, "
+        f"{sequences.filters:,} filters complete, {sequences.killed:,} clients killed, {sequences.restarts} restarts, "
+        "0 differences"
+    )
+
+
+def main() -> None:
+    parser = options("chunks", __doc__, count=20_000, unit="sequences")
+    run(chunks, parser)

@@ -1,0 +1,203 @@
+"""Full resyncs cut at random moments: the replica recovers, equal to its primary, and no memory is lost.
+
+A replica that the primary's backlog does not reach back to needs the whole data set again: 200 MB of filters of every
+kind. `Syncs` makes it do so and cuts that short, again and again: the link is cut from either side, the replica is
+killed, or the child of the primary that writes the RDB file. Syncs go by disk and from memory, into the old data set's
+place and beside it. Now and then one may end. Then the replica must be equal to its primary, and the memory of both
+must be what it was: a filter that was half loaded when the link broke has to be freed.
+"""
+
+import collections
+import contextlib
+import os
+import random
+import time
+from pathlib import Path
+
+import redis
+
+from kit import suite
+from kit.filters import SMALL, make_all
+from kit.resync import paused, sync_in_some_way
+from kit.servers import Server, Spec, wait_for
+from kit.suite import progress
+from kit.workload import digests
+
+MB = 1 << 20
+SLACK = 4 * MB  # of used_memory: buffers of clients, and what the allocator rounds up
+
+# A tiny backlog, so that a pause is enough for a full resync. Uncompressed, an RDB file is as large as the filters.
+CONFIG = {"repl-backlog-size": "16kb", "rdbcompression": "no"}
+
+
+class Syncs:
+    """A primary, its replica, and resyncs between them."""
+
+    def __init__(self, spec: Spec, seed: int, megabytes: int):
+        self.random = random.Random(seed)
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.duration = 1.0  # seconds that a sync takes, at a guess; it is corrected as they come
+        self.primary = Server(spec, config=CONFIG)
+        self.replica = self.primary.replica(config=CONFIG)
+        self.empty = self.memory()
+        self.fill(megabytes)
+        self.begin()
+        self.recover()
+        self.full = self.memory()
+
+    def __enter__(self) -> "Syncs":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.primary.destroy()
+
+    def fill(self, megabytes: int) -> None:
+        """Small filters of every kind, and large ones, which take some two hundred pieces of an RDB file."""
+        with self.primary.client() as client:
+            make_all(client, [kind for kind in SMALL if "saturated" not in kind.states])
+            items = megabytes * MB * 8 // 10  # at ten bits each
+            client.execute_command("BF.RESERVE", "fixed", 0.01, items // 3)
+            client.execute_command("BF.RESERVE", "counting", 0.01, items // 20, "COUNTING")
+            client.execute_command("BF.RESERVE", "window", 0.01, items // 20, "WINDOW", 4)
+            client.execute_command("CF.RESERVE", "cuckoo", items // 6, "BUCKETSIZE", 4)
+            for key in ("fixed", "counting", "window", "chain"):
+                client.execute_command("BF.BULKADD", key, "FIXED", 8, self.random.randbytes(8 * (items // 100)))
+            client.execute_command("CF.INSERT", "cuckoo", "ITEMS", *range(5000))
+
+    # ---- one sync ---------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Makes the replica miss more than the backlog has."""
+        with paused(self.replica), self.primary.client() as client:
+            client.execute_command("CLIENT", "KILL", "TYPE", "replica")
+            client.set("filler", self.random.randbytes(MB))
+            client.execute_command("BF.ADD", "chain", self.random.randbytes(8))
+            client.execute_command("CF.ADD", "cuckoo", self.random.randbytes(8))
+
+    def phase(self) -> str | None:
+        """How far a sync is; `None` if there is none."""
+        try:
+            with self.replica.client(decode_responses=True, socket_timeout=5) as client:
+                info = client.info("replication") | client.info("persistence")
+        except (redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError):
+            return None
+        if info["role"] == "master" or info["master_link_status"] == "up":
+            return None
+        if info["loading"] or info.get("async_loading"):
+            return "loading"
+        return "transfer" if info["master_sync_in_progress"] else None
+
+    def is_online(self) -> bool:
+        with contextlib.suppress(redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError):
+            return self.replica.info("replication")["master_link_status"] == "up"
+        return False
+
+    def cut(self) -> bool:
+        """Cuts a sync at a random moment. False if it was over by then."""
+        for server in (self.primary, self.replica):
+            with contextlib.suppress(redis.ConnectionError, redis.BusyLoadingError):
+                sync_in_some_way(server, self.random)  # the next one
+        if self.is_online():
+            self.begin()
+        wait_for(lambda: self.phase() or self.is_online(), "a sync to begin")
+        time.sleep(self.random.uniform(0, self.duration))
+        phase = self.phase()
+        if not phase:
+            self.duration = max(0.1, 0.8 * self.duration)
+            return False
+        self.duration = min(4.0, 1.1 * self.duration)
+        ways = [self.cut_link, self.leave, self.kill_replica, self.kill_child]
+        way = self.random.choice(ways)
+        if not way():
+            way = self.cut_link
+            way()
+        self.counts[phase] += 1
+        self.counts[way.__name__] += 1
+        return True
+
+    def cut_link(self) -> bool:
+        self.primary.command("CLIENT", "KILL", "TYPE", "replica")
+        return True
+
+    def leave(self) -> bool:
+        """The replica turns away. While it loads with nothing else in its hands it takes no orders."""
+        try:
+            self.replica.command("REPLICAOF", "NO", "ONE")
+        except (redis.BusyLoadingError, redis.ResponseError):
+            return False
+        # What it has by now is another data set than the primary's, or half of one. It begins anew.
+        self.replica.command("REPLICAOF", "127.0.0.1", self.primary.port)
+        return True
+
+    def kill_replica(self) -> bool:
+        self.replica.kill()
+        for file in self.replica.directory.glob("temp-*"):
+            file.unlink()
+        self.replica.start(wait=False)
+        return True
+
+    def kill_child(self) -> bool:
+        """The process that writes the RDB file, if there is one still."""
+        children = Path(f"/proc/{self.primary.process.pid}/task/{self.primary.process.pid}/children")
+        found = children.read_text().split()
+        for child in found:
+            os.kill(int(child), 9)
+        return bool(found)
+
+    # ---- afterwards -------------------------------------------------------------------------------------------------
+
+    def recover(self) -> None:
+        wait_for(self.is_online, f"{self.replica} to recover", 60)
+        self.primary.wait_until_online(self.replica)
+        self.primary.wait_for_replicas()
+        with self.primary.client() as client, self.replica.client() as other:
+            expected, found = digests(client), digests(other)
+        different = [key for key in expected | found if expected.get(key) != found.get(key)]
+        assert not different, f"{self.replica} is not as {self.primary}: {different}"
+        self.primary.check()
+        self.counts["recoveries"] += 1
+
+    def memory(self) -> dict[Server, int]:
+        return {server: server.info("memory")["used_memory"] for server in (self.primary, self.replica)}
+
+    def must_use(self, expected: dict[Server, int]) -> None:
+        """Large filters are freed by other threads, some time later."""
+        for server in (self.primary, self.replica):
+            with contextlib.suppress(AssertionError):
+                wait_for(lambda: self.memory()[server] <= expected[server] + SLACK, "the memory to come back", 10)
+            used = self.memory()[server]
+            assert used <= expected[server] + SLACK, f"{server} uses {used:,} bytes, not {expected[server]:,}"
+
+    def flush(self) -> None:
+        self.primary.command("FLUSHALL")
+        self.primary.wait_for_replicas()
+        self.must_use(self.empty)
+
+
+def fullsync(spec: Spec, arguments) -> str:
+    with Syncs(spec, arguments.seed, arguments.megabytes) as syncs:
+        used = syncs.full[syncs.primary] - syncs.empty[syncs.primary]
+        done = 0
+        while done < arguments.count:
+            if syncs.cut():
+                done += 1
+                progress(done, arguments.count, "cuts")
+            if syncs.random.random() < 0.2:
+                syncs.recover()
+                syncs.must_use(syncs.full)
+        syncs.recover()
+        syncs.must_use(syncs.full)
+        syncs.flush()
+        counts = syncs.counts
+        return (
+            f"{done} full resyncs of {used // MB} MiB cut ({counts['transfer']} in transfer, {counts['loading']} while "
+            f"loading; {counts['cut_link']} by the link, {counts['leave']} by the replica, {counts['kill_replica']} "
+            f"replicas and {counts['kill_child']} children killed), {counts['recoveries']} recoveries, all equal, 0 "
+            f"crashes, memory back within {SLACK // MB} MiB each time"
+        )
+
+
+def main() -> None:
+    parser = suite.options("fullsync", __doc__, 100, "cuts")
+    parser.add_argument("--megabytes", type=int, default=200, metavar="N", help="of filters (200)")
+    suite.run(fullsync, parser)

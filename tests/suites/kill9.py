@@ -1,0 +1,82 @@
+"""kill -9 under `appendfsync always`: after a restart, every acknowledged write is there.
+
+Four clients write to filters of every kind, with transactions and pipelines. Two more keep the worker pool busy with
+offloaded tests, and the server rewrites its append-only file as it grows. At a random moment the server is killed and
+started again on what it left. The expected state (kit/expected.py) says what must be there. Then it is killed once
+more, at rest: the second restart must find what the first one found, digest by digest.
+
+The page cache survives a killed process. So this is about writing before answering, and about loading; not about a
+loss of power. 200 kills last about ten minutes for each server.
+"""
+
+import contextlib
+import functools
+import random
+import time
+
+import redis
+
+from kit.expected import every_kind, stock_sets
+from kit.suite import Server, clients, options, progress, run, start
+from kit.workload import digests
+
+MEMBERS = b"".join(b"%08d" % number for number in range(20_000))
+
+
+def kill9(spec, arguments) -> str:
+    chance = random.Random(arguments.seed)
+    control = arguments.control
+    writers = (stock_sets if control else every_kind)(arguments.seed)
+    tests = []
+    config = {"appendonly": "yes", "appendfsync": "always", "auto-aof-rewrite-min-size": "2mb"}
+    module = {"module": None} if control else {"module_args": ["THREADS", 2, "OFFLOAD_MIN_ITEMS", 5000]}
+    with Server(spec, config=config, **module) as server:
+        if not control:
+            server.command("BF.RESERVE", "tested", 0.001, 20_000, "NONSCALING")
+            server.command("BF.BULKADD", "tested", "FIXED", 8, MEMBERS)
+        for number in range(arguments.count):
+            with traffic(server, writers, [] if control else [tests, tests]):
+                time.sleep(chance.uniform(0.02, 1.5))
+                server.kill()
+            server.config["aof-use-rdb-preamble"] = chance.choice(["yes", "no"])
+            start(server)
+            with server.client() as client:
+                for writer in writers:
+                    writer.settle(client)
+                before = digests(client)
+            server.kill()
+            start(server)
+            with server.client() as client:
+                assert digests(client) == before, "a second restart found other data"
+            progress(number + 1, arguments.count, "kills")
+        server.check()
+        rewrites = server.log().count("Background AOF rewrite finished successfully")
+    kept, dropped = sum(writer.kept for writer in writers), sum(writer.dropped for writer in writers)
+    return (
+        f"{'control, SADD without the module: ' if control else ''}{arguments.count} kills, "
+        f"{sum(writer.units for writer in writers):,} acknowledged commands and transactions with "
+        f"{sum(writer.adds for writer in writers):,} adds, 0 lost; of {kept + dropped} without an answer {kept} were "
+        f"there, whole; {rewrites} rewrites" + ("" if control else f", {len(tests):,} offloaded tests")
+    )
+
+
+def traffic(server, writers, testers=()):
+    """Clients that write and test until the block ends, or the server."""
+    return clients(
+        server, [writer.write for writer in writers] + [functools.partial(test_members, tests) for tests in testers]
+    )
+
+
+def test_members(tests: list, client, go_on) -> None:
+    """Offloaded tests of members alone."""
+    with contextlib.suppress(redis.ConnectionError):
+        while go_on():
+            assert client.execute_command("BF.BULKTEST", "tested", "FIXED", 8, MEMBERS, "COUNT") == 20_000
+            tests.append(1)
+            time.sleep(0.01)
+
+
+def main() -> None:
+    parser = options("kill9", __doc__, 200, "kills")
+    parser.add_argument("--control", action="store_true", help="SADD, on the servers without the module")
+    run(kill9, parser)

@@ -1,0 +1,226 @@
+"""A panic in every command and every callback: the client gets an error, and the server lives on.
+
+A module that is built with fail points panics in every command, before and after it has opened its key, and in every
+callback of the data types, of INFO, of the options and of the worker pool. Each time the client must get an error, the
+count of panics in INFO must rise by one, and the key must be as it was. The module that is shipped has no fail points
+(src/failpoint.rs): scripts/panics builds one that has.
+"""
+
+import contextlib
+import time
+
+import redis
+
+from kit.arrivals import arrivals
+from kit.commands import COMMANDS
+from kit.foreign import ValkeyBloomChain
+from kit.metrics import figures, gauges
+from kit.servers import option, wait_for
+from kit.suite import Server, options, run
+
+KEYS = [
+    "BF.RESERVE bloom 0.01 100 COUNTING", "BF.RESERVE window 0.01 100 WINDOW 3", "BF.RESERVE plain 0.01 100",
+    "CF.RESERVE cuckoo 100", "BF.MADD bloom item item", "BF.ADD window item", "BF.ADD plain item",
+    "CF.INSERT cuckoo ITEMS item item", "SET bits x", "BF.IMPORT foreign GOZERO bits BITS 1024",
+]  # fmt: skip
+VALKEY = ValkeyBloomChain(100, 0.01, 0.5, 2, bytes(32)).payload()
+SMALL = {"THREADS": 1, "OFFLOAD_MIN_ITEMS": 10}
+
+
+class Panics:
+    """A server whose module has fail points, which of them were hit, and how often."""
+
+    def __init__(self, server):
+        self.server, self.client, self.hits = server, server.client(), []
+        self.failpoint = option(server.spec, "failpoint")
+
+    def make_keys(self) -> None:
+        self.client.execute_command("FLUSHALL", "SYNC")
+        for command in KEYS:
+            self.client.execute_command(*command.split())
+
+    def state(self):
+        """What every key holds, and every figure of what there is."""
+        keys = sorted(self.client.keys())
+        return {key: self.client.execute_command("DEBUG", "DIGEST-VALUE", key) for key in keys}, gauges(self.client)
+
+    def panics(self) -> int:
+        return figures(self.client, "bf_errors")["panics"]
+
+    @contextlib.contextmanager
+    def panic(self, place: str, caught: int = 1):
+        """What is done meanwhile comes to the fail point, and the server lives. A child counts for itself: 0."""
+        before = self.panics()
+        self.client.config_set(self.failpoint, place)
+        yield
+        if not caught:
+            self.client.config_set(self.failpoint, "")
+        assert self.client.ping()
+        found = self.panics() - before
+        assert found == caught, f"{place}: {found} panics were counted instead of {caught}"
+        self.hits.append(place)
+
+    def refused(self, place: str, *command, says: str = "internal error") -> None:
+        """The client is told, and nothing has changed."""
+        before = self.state()
+        with self.panic(place):
+            try:
+                reply = self.client.execute_command(*command)
+            except redis.ResponseError as error:
+                reply = str(error)
+            assert says in str(reply), f"{command[0]} with a panic in {place} replied {reply}"
+        # A client that waited is forgotten behind its reply, and its job ends then.
+        wait_for(lambda: self.state() == before, f"all to be as before {command[0]} with a panic in {place}", 2)
+
+    # ---- one panic --------------------------------------------------------------------------------------------------
+
+    def commands(self) -> None:
+        """Each before and behind the opening of its first key; without a panic it is done then."""
+        for words in [self.words(command) for command in COMMANDS]:
+            for place in ["command", "open"]:
+                self.refused(place, *words)
+            reply = self.client.execute_command(*words)
+            assert "internal error" not in str(reply), (words, reply)
+            self.make_keys()
+
+    def words(self, command) -> list:
+        """The command such that it is done."""
+        new = {
+            "BF.RESERVE": ["0.01", "100", "LIKE", "plain"],
+            "CF.RESERVE": ["100"],
+            "BF.IMPORT": ["GOZERO", "bits", "BITS", "1024"],
+            "BF.LOAD": [VALKEY],
+            "BF.MERGE": ["plain", "plain"],
+            "BF.INTERSECT": ["plain", "plain"],
+            "BF.LOADCHUNK": [1, self.client.execute_command("BF.SCANDUMP", "plain", 0)[1]],
+            "CF.LOADCHUNK": [1, self.client.execute_command("CF.SCANDUMP", "cuckoo", 0)[1]],
+        }
+        if command.name in new:
+            return [command.name, "new", *new[command.name]]
+        family = {"BF": "bloom", "CF": "cuckoo"}[command.name[:2]]
+        return command.words({"BF.ROTATE": "window", "BF.AGE": "window"}.get(command.name, family))
+
+    def values(self) -> None:
+        """The callbacks of the data types, for a value of each type."""
+        kept = ["bloom", "window", "cuckoo", "foreign"]
+        for arrival in {arrival.type: arrival for arrival in arrivals().values()}.values():
+            kept.append(f"from {arrival.type.decode()}")
+            arrival.move_in(self.client, kept[-1])
+        for key in kept:
+            payload, digest = self.client.dump(key), self.client.execute_command("DEBUG", "DIGEST-VALUE", key)
+            self.refused("load", "RESTORE", "new", 0, payload, says="Bad data format")
+            self.client.restore("new", 0, payload)
+            self.client.delete("new")
+            self.refused("copy", "COPY", key, "new", says="failed to copy")
+            with self.panic("save"):
+                broken = self.client.dump(key)
+            self.refused_payload(broken)
+            with self.panic("mem-usage"):
+                assert self.client.execute_command("MEMORY", "USAGE", key) < 10_000
+            with self.panic("digest"):
+                self.client.execute_command("DEBUG", "DIGEST-VALUE", key)
+            for place in ["free-effort", "free"]:
+                self.client.copy(key, "gone")
+                with self.panic(place):
+                    self.client.unlink("gone")
+                assert not self.client.exists("gone")
+            assert self.client.execute_command("DEBUG", "DIGEST-VALUE", key) == digest
+
+
+    def refused_payload(self, payload: bytes) -> None:
+        try:
+            self.client.restore("new", 0, payload)
+        except redis.ResponseError:
+            assert not self.client.exists("new")
+            return
+        raise AssertionError("what a panic left of a payload was loaded")
+
+    def files(self) -> None:
+        """A child that panics writes no file: the last good one stays, and the server says so."""
+        client, directory = self.client, self.server.directory
+        client.save()
+        good = (directory / "dump.rdb").read_bytes()
+        with self.panic("save", caught=0):
+            client.bgsave()
+            wait_for(lambda: not client.info("persistence")["rdb_bgsave_in_progress"], "the child to end")
+        assert client.info("persistence")["rdb_last_bgsave_status"] == "err"
+        assert (directory / "dump.rdb").read_bytes() == good
+        client.config_set("aof-use-rdb-preamble", "no")
+        with self.panic("rewrite", caught=0):
+            client.bgrewriteaof()
+            wait_for(lambda: not client.info("persistence")["aof_rewrite_in_progress"], "the child to end")
+        assert client.info("persistence")["aof_last_bgrewrite_status"] == "err"
+        before = self.state()[0]
+        client.bgsave()
+        wait_for(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "ok", "a save that succeeds")
+        self.server.stop()
+        self.server.start()
+        assert self.state()[0] == before
+
+    def server_side(self) -> None:
+        """INFO, options, the keys of a command, FLUSHALL."""
+        client, threads = self.client, option(self.server.spec, "threads")
+        with self.panic("info"):
+            client.execute_command("INFO", "bf")
+        with self.panic("option-get"):
+            client.execute_command("CONFIG", "GET", threads)
+        self.refused("option-set", "CONFIG", "SET", threads, 2, says="internal error")
+        with self.panic("flush"):
+            client.flushall()
+        assert not client.keys()
+        self.make_keys()
+
+    def keys(self) -> None:
+        """In a cluster the server asks BF.RESERVE for its keys; without an answer it takes it for one without keys."""
+        self.client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        wait_for(lambda: "cluster_state:ok" in self.server.cli("CLUSTER", "INFO"), "the cluster")
+        with self.panic("keys"):
+            assert self.client.execute_command("BF.RESERVE", "new", "0.01", "100") == b"OK"
+
+    def pool(self) -> None:
+        """A client that waits is told, whichever step fails."""
+        words = ["BF.BULKTEST", "plain", "FIXED", 1, bytes(1000)]
+        self.refused("job", *words)
+        self.refused("answer", *words)
+        with self.panic("release"):
+            self.client.execute_command(*words)
+            time.sleep(0.05)  # it comes behind the reply
+        assert self.client.execute_command(*words) == bytes(125)
+
+    def end(self) -> None:
+        """An orderly end, though the threads are not joined."""
+        self.client.config_set(self.failpoint, "shutdown")
+        self.server.stop()
+        assert self.server.process.returncode == 0
+        self.hits.append("shutdown")
+
+
+def panics(spec, arguments) -> str:
+    hits = []
+    for _ in range(arguments.count):
+        arguments_of_module = [word for pair in SMALL.items() for word in pair]
+        with Server(spec, module_args=arguments_of_module) as server:
+            faulty = Panics(server)
+            faulty.make_keys()
+            faulty.commands()
+            faulty.values()
+            faulty.files()
+            faulty.server_side()
+            faulty.pool()
+            faulty.end()
+            hits += faulty.hits
+            server.check()
+        with Server(spec, config={"cluster-enabled": "yes"}) as server:
+            faulty = Panics(server)
+            faulty.keys()
+            hits += faulty.hits
+            server.check()
+    callbacks = len(set(hits) - {"command", "open"})
+    return (
+        f"{len(hits)} panics in {len(COMMANDS)} commands and {callbacks} callbacks, each an error and counted; "
+        "0 crashes, 0 keys changed"
+    )
+
+
+def main() -> None:
+    run(panics, options("panics", __doc__, 1, "rounds"))

@@ -1,0 +1,264 @@
+"""BF.REBUILD under live adds: whenever a server is lost, no acknowledged item is.
+
+Three clients add to a filter, each item to the source of truth first, while a fourth begins a rebuild, backfills from
+the source of truth, and commits or aborts. At a point that walks through every phase the server is killed by kill -9:
+one that writes an append-only file with `appendfsync always` is started again, and one with a replica is succeeded by
+that, whereby an item counts as acknowledged when WAIT has said that the replica has it. Then the rebuild must be where
+it was. It goes on with the items that had not been acknowledged, not from the beginning, so what the shadow had must
+still be there; it is committed, and the filter must have every item. At the end of each round a replica, or another
+restart, must agree on everything, bit for bit.
+"""
+
+import contextlib
+import functools
+import itertools
+import random
+import threading
+import time
+
+import redis
+
+from kit.arrivals import OLDEST, ORIGINALS
+from kit.filters import BY_NAME, pairs
+from kit.foreign import Value, sealed
+from kit.suite import Server, clients, options, progress, run, start
+from kit.workload import digests
+
+INITIAL, BATCH, ADDERS = 600, 100, 3
+
+# What is rebuilt: filters of our own, with room for a round, and two of other systems.
+CAPACITIES = {"fixed": 100_000, "scaling": 100, "counting-8": 100_000, "window": 100_000, "sharded": 100_000}
+KINDS = [*CAPACITIES, "go-zero", "redisbloom"]
+
+# Where the server is lost: after so many steps of the rebuild, or while the step is on its way.
+POINTS = ["before BEGIN", "in BEGIN", "after BEGIN", "in backfill", "half backfilled", "backfilled", "in COMMIT"]
+POINTS += ["after COMMIT", "in ABORT", "after ABORT"]
+
+
+class Source:
+    """The source of truth, and what of it the filter is known to have."""
+
+    def __init__(self):
+        self.numbers = itertools.count()
+        self.lock = threading.Lock()
+        self.truth: list[bytes] = []
+        self.acknowledged: list[bytes] = []
+
+    def new(self, count: int) -> list[bytes]:
+        with self.lock:
+            items = [b"%09d" % next(self.numbers) for _ in range(count)]
+            self.truth += items
+        return items
+
+
+class Round:
+    """One filter, rebuilt once."""
+
+    def __init__(self, number: int, chance: random.Random, safe):
+        self.chance, self.safe = chance, safe
+        self.kind = KINDS[number % len(KINDS)]
+        self.point = POINTS[number % len(POINTS)]
+        self.key = f"{self.kind}:{number}"
+        self.source = Source()
+        self.sent: list[str] = []  # words of the rebuild
+        self.done: list[str] = []  # those that were acknowledged
+        self.left: list[list[bytes]] = []  # batches to backfill
+
+    def prepare(self, client) -> None:
+        if self.kind == "redisbloom":
+            client.restore(self.key, 0, sealed(Value.parse(ORIGINALS[b"bf:empty"]).dump(), OLDEST))
+        elif self.kind == "go-zero":
+            client.execute_command("BF.IMPORT", self.key, "GOZERO", "nothing", "BITS", 2_000_000)
+        else:
+            command, *words = BY_NAME[self.kind].creation(CAPACITIES[self.kind], "0.001")
+            client.execute_command(command, self.key, *words)
+        items = self.source.new(INITIAL)
+        client.execute_command("BF.MADD", self.key, *items)
+        self.safe(client)
+        self.source.acknowledged += items
+
+    # ---- live adds --------------------------------------------------------------------------------------------------
+
+    def add(self, chance: random.Random, client, go_on) -> None:
+        with contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
+            while go_on():
+                items = self.source.new(chance.choice([1, 1, 1, 5]))
+                match chance.randrange(4):
+                    case 0:
+                        client.execute_command("BF.MADD", self.key, *items)
+                    case 1:
+                        client.execute_command("BF.BULKADD", self.key, "FIXED", 9, b"".join(items))
+                    case 2:
+                        client.execute_command("BF.INSERT", self.key, "NOCREATE", "ITEMS", *items)
+                    case _:
+                        for item in items:
+                            client.execute_command(chance.choice(["BF.ADD", "BF.ADDNX"]), self.key, item)
+                self.safe(client)
+                with self.source.lock:
+                    self.source.acknowledged += items
+
+    def adding(self, server):
+        return clients(server, [functools.partial(self.add, random.Random(self.chance.random())) for _ in range(ADDERS)])
+
+    # ---- the rebuild ------------------------------------------------------------------------------------------------
+
+    def tell(self, client, word: str, *items) -> None:
+        self.sent.append(word)
+        client.execute_command("BF.REBUILD", self.key, word, *items)
+        self.safe(client)
+        self.done.append(word)
+
+    def begin(self, client) -> None:
+        self.tell(client, "BEGIN")
+        # What was added before BEGIN was in the source of truth before that; what comes later goes to both.
+        truth = list(self.source.truth)
+        self.left = [truth[at : at + BATCH] for at in range(0, len(truth), BATCH)]
+
+    def backfill(self, client, most: int = 1 << 30) -> None:
+        for _ in range(min(most, len(self.left))):
+            self.tell(client, "ADD", *self.left[0])
+            del self.left[0]
+
+    def until_lost(self, server) -> None:
+        """Goes on with the rebuild to the point, and kills the server there."""
+        with server.client() as client, contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
+            moment, _, step = self.point.partition(" ")
+            time.sleep(self.chance.uniform(0.01, 0.05))
+            if self.point == "before BEGIN":
+                return self.lose(server)
+            if self.point == "in BEGIN":
+                self.lose_soon(server)
+            self.begin(client)
+            if self.point == "in backfill":
+                self.lose_soon(server, 0.02)
+            if self.point != "after BEGIN":
+                self.backfill(client, len(self.left) // 2 if self.point == "half backfilled" else 1 << 30)
+                if step in ("COMMIT", "ABORT"):
+                    if moment == "in":
+                        self.lose_soon(server)
+                    self.tell(client, step)
+            time.sleep(self.chance.uniform(0, 0.02))
+            self.lose(server)
+
+    def lose(self, server) -> None:
+        server.process.kill()
+
+    def lose_soon(self, server, within: float = 0.003) -> None:
+        """While something is on its way."""
+        threading.Timer(self.chance.uniform(0, within), server.process.kill).start()
+
+    def go_on(self, server) -> None:
+        """The rebuild is where it was acknowledged to be, and comes to its end."""
+        with server.client() as client:
+            self.check(client)
+            running = pairs(client.execute_command("BF.REBUILD", self.key, "STATUS"))[b"Status"] == b"running"
+            end = {"COMMIT", "ABORT"}
+            if self.sent[-1:] == self.done[-1:]:  # nothing was on its way
+                expected = "BEGIN" in self.done and not end & set(self.done)
+                assert running == expected, f"{self.point}: running {running} after {self.done[-3:]}"
+            if not running and "BEGIN" in self.sent and not end & set(self.sent):
+                assert "BEGIN" not in self.done, f"{self.point}: the shadow is gone after {self.done[-3:]}"
+            with self.adding(server):
+                if not running:
+                    self.begin(client)
+                elif not self.done:  # its BEGIN was carried out, and not acknowledged
+                    truth = list(self.source.truth)
+                    self.left = [truth[at : at + BATCH] for at in range(0, len(truth), BATCH)]
+                time.sleep(0.01)
+                self.backfill(client)
+                self.tell(client, "COMMIT")
+            self.check(client)
+
+    def check(self, client) -> None:
+        items = list(self.source.acknowledged)
+        present = client.execute_command("BF.BULKTEST", self.key, "FIXED", 9, b"".join(items), "COUNT")
+        assert present == len(items), f"{self.key}, {self.point}: {len(items) - present} of {len(items)} items are lost"
+        # It would be easy for a filter that says yes to everything.
+        strangers = b"".join(b"%09d" % (10**8 + number) for number in range(2000))
+        wrong = client.execute_command("BF.BULKTEST", self.key, "FIXED", 9, strangers, "COUNT")
+        assert wrong < 200, f"{self.key}, {self.point}: {wrong} of 2000 strangers"
+
+
+def same(expected: dict, found: dict) -> None:
+    different = [key for key in expected | found if expected.get(key) != found.get(key)]
+    assert not different, f"they differ in {different}"
+
+
+def killed(spec, count: int, chance: random.Random, rounds: list) -> None:
+    """kill -9 and a restart on the append-only file."""
+    config = {"appendonly": "yes", "appendfsync": "always", "auto-aof-rewrite-min-size": "64kb"}
+    with Server(spec, config=config) as server:
+        for number in range(count):
+            round_ = Round(number, chance, lambda client: None)
+            rounds.append(round_)
+            with server.client() as client:
+                round_.prepare(client)
+            with round_.adding(server):
+                round_.until_lost(server)
+            server.process.wait()
+            server.config["aof-use-rdb-preamble"] = chance.choice(["yes", "no"])
+            start(server)
+            round_.go_on(server)
+            with server.client() as client:
+                before = digests(client)
+            server.kill()
+            start(server)
+            with server.client() as client:
+                same(before, digests(client))
+                # The filters before it have been checked.
+                client.delete(*[key for key in client.keys() if key != round_.key.encode()] or ["none"])
+            progress(number + 1, count, "kills")
+        server.check()
+
+
+def failed_over(spec, count: int, chance: random.Random, rounds: list) -> None:
+    """kill -9 and a replica that takes over."""
+
+    def safe(client) -> None:
+        if client.execute_command("WAIT", 1, 10_000) < 1:
+            raise redis.ConnectionError("no replica has it")
+
+    primary = Server(spec)
+    try:
+        replica = primary.replica()
+        for number in range(count):
+            round_ = Round(number, chance, safe)
+            rounds.append(round_)
+            with primary.client() as client:
+                round_.prepare(client)
+            with round_.adding(primary):
+                round_.until_lost(primary)
+            primary.process.wait()
+            primary.replicas.remove(replica)
+            primary.check()
+            primary.destroy()
+            primary = replica
+            primary.config.pop("replicaof", None)
+            primary.command("REPLICAOF", "NO", "ONE")
+            replica = primary.replica()
+            round_.go_on(primary)
+            primary.wait_for_replicas()
+            with primary.client() as client, replica.client() as other:
+                same(digests(client), digests(other))
+                client.flushall()
+            progress(number + 1, count, "failovers")
+        primary.check()
+    finally:
+        primary.destroy()
+
+
+def rebuild(spec, arguments) -> str:
+    chance, rounds = random.Random(arguments.seed), []
+    kills = (arguments.count + 1) // 2
+    killed(spec, kills, chance, rounds)
+    failed_over(spec, arguments.count - kills, chance, rounds)
+    items = sum(len(round_.source.acknowledged) for round_ in rounds)
+    open_ends = sum(round_.sent != round_.done for round_ in rounds)
+    phases = len({round_.point for round_ in rounds})
+    return (
+        f"{kills} kills and {arguments.count - kills} failovers in {phases} phases of rebuilds, {items:,} acknowledged items, 0 lost; {open_ends} while a word of the rebuild was on its way"
+    )
+
+
+def main() -> None:
+    run(rebuild, options("rebuild", __doc__, 400, "kills and failovers"))

@@ -1,0 +1,433 @@
+"""Replicas stay equal to their primary, bit for bit, whatever happens to links, servers and roles.
+
+Three servers in a chain, primary, replica, replica of the replica, each configured unlike the others. Rounds of random
+commands; each round suffers one thing (`Chain`): cut links, a paused replica, a backlog that is too small, a killed
+replica, a promotion in good order, FAILOVER, a killed primary. Promotions turn the chain round, so every server is in
+every place. After each round all three have caught up and must be equal, and have every acknowledged item (`Ledger`);
+no replica may have answered its primary with an error, which would have stopped it.
+
+--replica NAME makes the replicas of another server of the matrix, which must be newer than the primary: the primary is
+never their replica, and in the end they take over. 100,000 commands last about three minutes. A failure prints the
+command that repeats it; what depends on timing is repeated roughly.
+"""
+
+import collections
+import contextlib
+import itertools
+import random
+import time
+
+import redis
+
+from kit import suite
+from kit.filters import pairs
+from kit.resync import paused, sync_in_some_way
+from kit.servers import Server, ServerFailed, Spec, matrix, option, wait_for
+from kit.suite import progress
+from kit.workload import Workload, digests
+
+COMMANDS_OF_A_ROUND = 1000
+
+# Load arguments of the three servers. What one of them takes for granted must show in nothing that the others have.
+PERSONALITIES = [
+    "THREADS 0",
+    """ERROR_RATE 0.2 INITIAL_SIZE 3 EXPANSION_FACTOR 0 CF_BUCKET_SIZE 7 CF_INITIAL_SIZE 20 CF_MAX_ITERATIONS 1
+       CF_EXPANSION_FACTOR 0 CF_MAX_EXPANSIONS 1 THREADS 2 OFFLOAD_MIN_ITEMS 1 HUGE_PAGES yes""",
+    """ERROR_RATE 1e-9 INITIAL_SIZE 2000 EXPANSION_FACTOR 7 CF_BUCKET_SIZE 4 CF_INITIAL_SIZE 4000 CF_MAX_ITERATIONS 500
+       CF_EXPANSION_FACTOR 4 CF_MAX_EXPANSIONS 65536 THREADS 1""",
+]
+
+# In the place of a replica no server could have made any of the filters by itself. As the primary it refuses some.
+REPLICA_LIMITS = ["MAX_FILTER_BYTES", "1"], {"maxmemory": "1mb", "maxmemory-policy": "noeviction"}
+LIMITS = {True: {"max-filter-bytes": "128kb", "maxmemory": "0"}, False: {"max-filter-bytes": "1", "maxmemory": "1mb"}}
+
+BACKLOG, TINY_BACKLOG = "64mb", "16kb"
+
+WRITES = [
+    *(f"bf.{verb}" for verb in "reserve insert add madd addnx bulkadd del mdel rotate clear merge intersect".split()),
+    *("bf.loadchunk", "bf.import", "bf.load", "bf.rebuild"),
+    *(f"cf.{verb}" for verb in "reserve add addnx insert insertnx del compact loadchunk".split()),
+]
+
+WINDOW, GENERATIONS, EVERY = "ledger:window", 8, 400
+
+
+class Ledger:
+    """Items whose adds were acknowledged. No server may say no to one of them: nothing here is deleted or rotated away.
+
+    What the primary alone has acknowledged is pending; it becomes certain when a replica has it too.
+    """
+
+    KEYS = ["chain", "fixed", "counting", "cuckoo", "default", "default-cuckoo"]
+    # Each takes so many items, then there is another: their size, and so the time of a round, is bounded.
+    ITEMS_OF_A_KEY = 3000
+
+    def __init__(self, seed: int):
+        self.random = random.Random(seed)
+        self.numbers = itertools.count()
+        self.settled = 0
+        self.certain: dict[str, list[bytes]] = collections.defaultdict(list)
+        self.window: list[tuple[float, bytes]] = []
+        self.pending: list[tuple[float, str, bytes]] = []  # with the time before the add
+
+    def add(self, client) -> None:
+        """A step of the workload."""
+        name = self.random.choice(self.KEYS)
+        key = f"ledger:{name}:{next(self.numbers) // self.ITEMS_OF_A_KEY}"
+        self.reserve(client, name, key)
+        now = time.time()
+        items = [b"%08d" % next(self.numbers) for _ in range(self.random.randint(1, 6))]
+        if "cuckoo" in name:
+            reply = client.execute_command("CF.INSERT", key, "ITEMS", *items)
+            added = [item for item, placed in zip(items, reply, strict=True) if placed == 1]
+        elif self.random.random() < 0.3:
+            client.execute_command("BF.BULKADD", key, "FIXED", 8, b"".join(items))
+            added = items
+        else:
+            reply = client.execute_command("BF.MADD", key, *items)
+            # The first that is refused ends the reply.
+            added = [item for item, new in zip(items, reply, strict=False) if not isinstance(new, Exception)]
+        self.pending += [(now, key, item) for item in added]
+
+    def add_to_window(self, client) -> None:
+        item, now = b"%08d" % next(self.numbers), time.time()
+        client.execute_command("BF.ADD", WINDOW, item)
+        self.pending.append((now, WINDOW, item))
+
+    def reserve(self, client, name: str, key: str) -> None:
+        reservations = {
+            "chain": "BF.RESERVE 0.001 100",
+            "fixed": "BF.RESERVE 0.001 4000 NONSCALING HASH SIPHASH",
+            "counting": "BF.RESERVE 0.001 4000 COUNTING",
+            "cuckoo": "CF.RESERVE 300 BUCKETSIZE 4",
+        }
+        if name in reservations and not client.exists(key):
+            command, *words = reservations[name].split()
+            client.execute_command(command, key, *words)
+
+    def settle(self) -> None:
+        """A replica has all that is pending."""
+        for at, key, item in self.pending:
+            if key == WINDOW:
+                self.window.append((at, item))
+            else:
+                self.certain[key].append(item)
+        self.settled += len(self.pending)
+        self.pending = []
+
+    def lose_pending(self) -> None:
+        """The primary is gone, and nobody knows what it had sent."""
+        self.pending = []
+
+    def check(self, server: Server) -> None:
+        with server.client() as client:
+            for key, items in self.certain.items():
+                if "cuckoo" in key:
+                    present = sum(client.execute_command("CF.MEXISTS", key, *items))
+                else:
+                    present = client.execute_command("BF.BULKTEST", key, "FIXED", 8, b"".join(items), "COUNT")
+                assert present == len(items), f"{server}: {key} has lost {len(items) - present} of {len(items)} items"
+            if self.window:
+                answers = client.execute_command("BF.MEXISTS", WINDOW, *(item for _, item in self.window))
+                # Those that were in the window to the end.
+                oldest = time.time() - (GENERATIONS - 1) * EVERY / 1000 + 0.001
+                lost = [at for (at, _), answer in zip(self.window, answers, strict=True) if not answer and at > oldest]
+                assert not lost, f"{server}: lost inside the window, added {time.time() - lost[0]:.3f} s before"
+                self.window = [(at, item) for at, item in self.window if at > oldest]
+
+
+class Chain:
+    """Servers, and what may befall them. `servers[0]` is the primary, each other is the replica of the one before.
+
+    One round is `run_round`; the methods in TROUBLES and PROMOTIONS are given `write`, which writes part of a round.
+    """
+
+    def __init__(self, specs: list[Spec], seed: int):
+        self.random = random.Random(seed)
+        self.ledger = Ledger(seed)
+        self.workload = Workload(seed)
+        self.workload.steps += [self.ledger.add] * 3 + [self.ledger.add_to_window]
+        self.totals: collections.Counter[str] = collections.Counter()
+        self.made: list[Server] = []
+        self.servers: list[Server] = []
+        # A server takes its own version's data and older ones', not newer ones'.
+        self.turns_round = len(set(specs)) == 1
+        limits, limits_of_server = REPLICA_LIMITS
+        for spec, personality in zip(specs, PERSONALITIES, strict=True):
+            config = {"repl-backlog-size": BACKLOG, **limits_of_server}
+            self.made.append(Server(spec, config=config, module_args=[*personality.split(), *limits]))
+        self.arrange(self.made)
+        with self.primary.client() as client:
+            client.execute_command("BF.RESERVE", WINDOW, 0.0001, 5000, "WINDOW", GENERATIONS, "EVERY", EVERY)
+
+    def __enter__(self) -> "Chain":
+        return self
+
+    def __exit__(self, *_) -> None:
+        for server in self.made:
+            server.destroy()
+
+    @property
+    def primary(self) -> Server:
+        return self.servers[0]
+
+    # ---- the chain --------------------------------------------------------------------------------------------------
+
+    def arrange(self, servers: list[Server]) -> None:
+        """Makes the servers a chain in this order, and waits until it is one."""
+        self.servers = servers
+        for server, upstream in zip(servers, [None, *servers], strict=False):
+            server.replicas = []
+            server.config.pop("replicaof", None)
+            if upstream:
+                server.config["replicaof"] = ["127.0.0.1", str(upstream.port)]
+                upstream.replicas = [server]
+        for server in servers:
+            limit(server, server is self.primary)
+            # One that has this primary already goes on with its link.
+            server.command("REPLICAOF", *server.config.get("replicaof", ["NO", "ONE"]))
+        self.wait_until_online()
+
+    def wait_until_online(self) -> None:
+        for upstream, server in itertools.pairwise(self.servers):
+            upstream.wait_until_online(server)
+
+    def catch_up(self) -> None:
+        self.wait_until_online()
+        for server in self.servers[:-1]:
+            server.wait_for_replicas()
+
+    def kill(self, server: Server) -> None:
+        self.count(server)
+        server.kill()
+
+    def count(self, server: Server) -> None:
+        """Adds up what the server has counted, before it is gone."""
+        stats, commands = server.info("stats"), server.info("commandstats")
+        assert stats["unexpected_error_replies"] == 0, f"{server} sent its primary an error"
+        self.totals["full"] += stats["sync_full"]
+        self.totals["partial"] += stats["sync_partial_ok"]
+        for name in WRITES:
+            seen = commands.get(f"cmdstat_{name}", {})
+            self.totals[name] += sum(seen.get(part, 0) * sign for part, sign in CALLS.items())
+
+    def explain(self, error: Exception) -> None:
+        """What looks like a lost connection may be a replica that panicked over what its primary sent."""
+        for server in self.made:
+            try:
+                server.check()
+            except ServerFailed as failure:
+                error.add_note(str(failure))
+
+    # ---- a round ----------------------------------------------------------------------------------------------------
+
+    def run_round(self, trouble, commands: int) -> None:
+        def write(share: float) -> None:
+            with self.primary.client() as client:
+                self.workload.run(client, max(1, int(commands * share)))
+
+        for server in self.servers:
+            sync_in_some_way(server, self.random)
+        trouble(self, write)
+        self.catch_up()
+        self.ledger.settle()
+        self.check()
+
+    def check(self) -> None:
+        # Reads first: one that changed something would show.
+        for server in self.servers:
+            self.ledger.check(server)
+        with self.primary.client() as client:
+            expected = digests(client)
+        assert len(expected) > 20
+        for replica in self.servers[1:]:
+            with replica.client() as client:
+                found = digests(client)
+            keys = sorted(expected.keys() | found.keys())
+            unlike = {key: (expected.get(key), found.get(key)) for key in keys if expected.get(key) != found.get(key)}
+            assert not unlike, f"{replica} is not as {self.primary}: {unlike}"
+            assert replica.info("stats")["unexpected_error_replies"] == 0
+        for server in self.servers:
+            server.check()
+            assert "== CRITICAL ==" not in server.log(), server.explain("met an error")
+        self.totals["checks"] += 1
+        self.totals["keys"] += len(expected)
+
+    # ---- what befalls it --------------------------------------------------------------------------------------------
+
+    def nothing(self, write) -> None:
+        write(1)
+
+    def cut_links(self, write) -> None:
+        for upstream in self.servers[:-1]:
+            write(0.4)
+            upstream.command("CLIENT", "KILL", "TYPE", "replica")
+        write(0.2)
+
+    def pause_a_replica(self, write) -> None:
+        """It comes back to find its link cut, and the backlog has what it missed."""
+        upstream, replica = self.some_link()
+        with paused(replica):
+            write(0.5)
+            upstream.command("CLIENT", "KILL", "TYPE", "replica")
+        write(0.5)
+
+    def outrun_a_replica(self, write) -> None:
+        """The backlog no longer has what it missed."""
+        upstream, replica = self.some_link()
+        before = upstream.info("stats")["sync_full"]
+        with paused(replica):
+            upstream.command("CLIENT", "KILL", "TYPE", "replica")
+            configure(upstream, "repl-backlog-size", TINY_BACKLOG)
+            write(0.4)
+            for _ in range(20):
+                self.primary.command("SET", "filler", self.random.randbytes(40_000))
+            if upstream is not self.primary:
+                self.primary.wait_for_replicas()
+        write(0.6)
+        upstream.wait_until_online(replica)
+        assert upstream.info("stats")["sync_full"] > before, f"{replica} was not outrun"
+        configure(upstream, "repl-backlog-size", BACKLOG)
+
+    def kill_a_replica(self, write) -> None:
+        _, replica = self.some_link()
+        write(0.2)
+        self.kill(replica)
+        write(0.4)
+        replica.start()
+        write(0.4)
+
+    def promote(self, write) -> None:
+        """In good order: the writers stop, the replica has everything, takes over, and is followed."""
+        write(0.5)
+        self.catch_up()
+        first, second, third = self.servers
+        self.arrange([second, third, first])
+        self.window_goes_on()
+        write(0.5)
+
+    def fail_over(self, write) -> None:
+        """By FAILOVER, while it is written to. What the old primary has acknowledged, the new one has."""
+        write(0.4)
+        first, second, third = self.servers
+        limit(second, True)
+        first.command("FAILOVER", "TO", "127.0.0.1", second.port, "TIMEOUT", 20_000)
+        deadline = time.monotonic() + 20
+        while first.info("replication")["role"] == "master":
+            with contextlib.suppress(redis.ReadOnlyError):
+                write(0.02)
+            assert time.monotonic() < deadline, f"{first} is still the primary"
+        self.arrange([second, third, first])
+        self.window_goes_on()
+        write(0.5)
+
+    def kill_the_primary(self, write) -> None:
+        """What a replica has confirmed is there; what it has not may be lost. The dead comes back empty, as last."""
+        write(0.2)
+        with self.primary.client() as client:
+            self.workload.run(client, 200)
+            # It answers for the writes of its connection; all that were before them are with the replica as well.
+            assert client.execute_command("WAIT", 1, 20_000) >= 1
+        self.ledger.settle()
+        write(0.2)
+        first, second, third = self.servers
+        self.kill(first)
+        self.ledger.lose_pending()
+        self.arrange([second, third])
+        if self.turns_round:
+            first.start()
+            self.arrange([second, third, first])
+        self.window_goes_on()
+        write(0.4)
+
+    def window_goes_on(self) -> None:
+        """The new primary rotates by the clock, in the periods that began at the old one, and its replicas follow."""
+        self.totals["failovers"] += 1
+        self.ledger.check(self.primary)
+        rotated = rotations(self.servers[1])
+        with self.primary.client() as client:
+            before = generation(client)
+            self.ledger.add_to_window(client)
+            wait_for(lambda: generation(client) > before, "the next generation", 5)
+            self.ledger.add_to_window(client)
+        self.catch_up()
+        self.ledger.settle()
+        assert rotations(self.servers[1]) > rotated, f"{self.primary} was promoted and has not rotated"
+        self.ledger.check(self.servers[1])
+
+    def some_link(self) -> tuple[Server, Server]:
+        return self.random.choice(list(itertools.pairwise(self.servers)))
+
+
+TROUBLES = [Chain.nothing, Chain.cut_links, Chain.pause_a_replica, Chain.outrun_a_replica, Chain.kill_a_replica]
+PROMOTIONS = [Chain.promote, Chain.fail_over, Chain.kill_the_primary]
+
+# Of those in INFO commandstats, the ones that were carried out.
+CALLS = {"calls": 1, "failed_calls": -1, "rejected_calls": -1}
+
+
+def configure(server: Server, name: str, value: str) -> None:
+    server.command("CONFIG", "SET", name, value)
+
+
+def limit(server: Server, is_primary: bool) -> None:
+    """The limits of its place."""
+    for name, value in LIMITS[is_primary].items():
+        if name.startswith("max-filter"):
+            name = option(server.spec, name)
+        configure(server, name, value)
+
+
+def rotations(server: Server) -> int:
+    return server.info("commandstats").get("cmdstat_bf.rotate", {"calls": 0})["calls"]
+
+
+def generation(client) -> int:
+    return pairs(client.execute_command("BF.INFO", WINDOW, "FULL"))[b"Generation"]
+
+
+def troubles(chain: Chain):
+    """All of them in random order, again and again."""
+    while True:
+        every = TROUBLES + (PROMOTIONS if chain.turns_round else [])
+        yield from chain.random.sample(every, len(every))
+
+
+def replica(spec: Spec, arguments) -> str:
+    other = next((other for other in matrix() if other.name == arguments.replica), spec)
+    with Chain([spec, other, other], arguments.seed) as chain:
+        rounds = max(len(TROUBLES + PROMOTIONS), arguments.count // COMMANDS_OF_A_ROUND)
+        for number, trouble in enumerate(itertools.islice(troubles(chain), rounds), 1):
+            try:
+                chain.run_round(trouble, arguments.count // rounds)
+            except Exception as error:
+                error.add_note(f"in round {number} of {rounds}, {trouble.__name__}")
+                chain.explain(error)
+                raise
+            progress(number, rounds, f"rounds, {trouble.__name__}")
+        if not chain.turns_round:
+            chain.run_round(Chain.kill_the_primary, COMMANDS_OF_A_ROUND)
+        for server in chain.servers:
+            chain.count(server)
+        return figure(chain, arguments.count, "" if other is spec else f" replicated by {other}")
+
+
+def figure(chain: Chain, commands: int, by: str) -> str:
+    totals = chain.totals
+    # It would show little if little had happened.
+    assert not [name for name in WRITES if not totals[name]], "some command was never carried out"
+    assert len(chain.workload.refused) > 10
+    assert totals["full"] >= 3 and totals["partial"] >= 1 and totals["failovers"] >= 1
+    return (
+        f"{commands:,} commands{by}, {totals['full']} full and {totals['partial']} partial resyncs, "
+        f"{totals['failovers']} failovers, {totals['checks']} comparisons, {totals['keys']:,} digests "
+        f"equal, {chain.ledger.settled:,} acknowledged items, 0 lost, 0 errors on replicas"
+    )
+
+
+def main() -> None:
+    parser = suite.options("replica", __doc__, 500_000, "random commands")
+    parser.add_argument(
+        "--replica", choices=[spec.name for spec in matrix()], help="of which server the replicas are, if of another"
+    )
+    suite.run(replica, parser)

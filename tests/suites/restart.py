@@ -1,0 +1,324 @@
+"""Restarts from what was left half done: snapshots, rewrites and syncs that were killed, files cut at every byte.
+
+Kills: kill -9 of a server, of its children, or of both, in the middle of BGSAVE, of BGREWRITEAOF, and of a full sync,
+where it may also be the replica. Keys are saved and loaded slowly, so that the middle is long; clients write meanwhile.
+After a snapshot that was cut off the server has the snapshot before it, or all of this one; after a rewrite everything
+that was acknowledged; after a sync the replica comes to equal its primary.
+
+Cuts: the append-only file ends at every byte of its last commands in turn, those within transactions included. A server
+without the module gets a file with commands of its own of the same lengths. With `aof-load-truncated yes` both start,
+with as many commands, and leave a file of the same length; with `no` both refuse, and after `check-aof --fix` both
+start.
+"""
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from kit.appendonly import parse
+from kit.expected import every_kind
+from kit.filters import KINDS, make_all, pieces
+from kit.servers import ServerFailed, wait_for
+from kit.suite import Server, clients, options, progress, run, start
+from kit.workload import digests
+
+APPEND_ONLY = {"appendonly": "yes", "appendfsync": "always", "auto-aof-rewrite-percentage": 0}
+MODULE_ARGS = ["THREADS", 2, "OFFLOAD_MIN_ITEMS", 5000]
+SAVE_SLOWLY = {"rdb-key-save-delay": 20_000}  # µs for each key, so a third of a second
+LOAD_SLOWLY = {"key-load-delay": 10_000}
+
+
+def restart(spec, arguments) -> str:
+    kills = kill_all(spec, arguments) if arguments.count else "no kills"
+    cuts = cut_all(spec, arguments) if arguments.cuts != 0 else "no cuts"
+    return f"{kills}; {cuts}"
+
+
+# ---- kills ----------------------------------------------------------------------------------------------------------
+
+
+def kill_all(spec, arguments) -> str:
+    chance = random.Random(arguments.seed)
+    middles = Counter()
+    for number in range(arguments.count):
+        work = [snapshot, rewrite, full_sync][number % 3]
+        middles[work.__name__] += work(spec, f"{arguments.seed}/{number}", chance)
+        progress(number + 1, arguments.count, "kills")
+    figures = ", ".join(f"{count} in the middle of a {name.replace('_', ' ')}" for name, count in middles.items())
+    return f"{arguments.count} kills, {figures}: nothing lost"
+
+
+def snapshot(spec, seed: str, chance: random.Random) -> bool:
+    with Server(spec, config=SAVE_SLOWLY, module_args=MODULE_ARGS) as server:
+        writers = every_kind(seed)
+        write(server, writers, 25)
+        server.command("CONFIG", "SET", "rdb-key-save-delay", 0)
+        server.command("SAVE")
+        server.command("CONFIG", "SET", "rdb-key-save-delay", SAVE_SLOWLY["rdb-key-save-delay"])
+        last = state(server)
+        write(server, writers, 25)
+        this = state(server)
+        assert this != last
+        server.command("BGSAVE")
+        with clients(server, [writer.write for writer in writers]):
+            time.sleep(chance.uniform(0, 0.4))
+            busy = kill(server, chance, lambda: server.info("persistence")["rdb_bgsave_in_progress"])
+        start(server)
+        found = state(server)
+        assert found == this or (busy and found == last), "neither this snapshot nor the one before it"
+        server.check()
+    return busy
+
+
+def rewrite(spec, seed: str, chance: random.Random) -> bool:
+    preamble = {"aof-use-rdb-preamble": chance.choice(["yes", "no"])}
+    with Server(spec, config=APPEND_ONLY | SAVE_SLOWLY | preamble, module_args=MODULE_ARGS) as server:
+        writers = every_kind(seed)
+        write(server, writers, 25)
+
+        def busy() -> int:
+            return server.info("persistence")["aof_rewrite_in_progress"]
+
+        with clients(server, [writer.write for writer in writers]):
+            server.command("BGREWRITEAOF")
+            time.sleep(chance.uniform(0, 0.4))
+            was_busy = kill(server, chance, busy)
+        start(server)
+        settle(server, writers)
+        # What is left of the rewrite does not keep the next one from its end.
+        before = state(server)
+        server.command("CONFIG", "SET", "rdb-key-save-delay", 0)
+        wait_for(lambda: not busy(), "the rewrite that a start may begin")
+        server.command("BGREWRITEAOF")
+        wait_for(lambda: not busy(), "the rewrite")
+        assert server.info("persistence")["aof_last_bgrewrite_status"] == "ok"
+        server.kill()
+        start(server)
+        assert state(server) == before
+        server.check()
+    return was_busy
+
+
+def full_sync(spec, seed: str, chance: random.Random) -> bool:
+    diskless = {"repl-diskless-sync": chance.choice(["yes", "no"])}
+    load = {"repl-diskless-load": chance.choice(["disabled", "on-empty-db", "swapdb"])}
+    with Server(spec, config=APPEND_ONLY | SAVE_SLOWLY | diskless, module_args=MODULE_ARGS) as primary:
+        replica = Server(spec, config=LOAD_SLOWLY | load, module_args=MODULE_ARGS)
+        primary.replicas.append(replica)
+        writers = every_kind(seed)
+        write(primary, writers, 25)
+
+        def busy() -> bool:
+            return replica.info("replication")["master_link_status"] != "up"
+
+        with clients(primary, [writer.write for writer in writers]):
+            replica.command("REPLICAOF", "127.0.0.1", primary.port)
+            time.sleep(chance.uniform(0.05, 0.7))
+            was_busy = kill(chance.choice([primary, primary, replica]), chance, busy)
+        for server in (primary, replica):
+            if not server.alive():
+                start(server)
+        settle(primary, writers)
+        primary.command("CONFIG", "SET", "rdb-key-save-delay", 0)
+        replica.command("REPLICAOF", "127.0.0.1", primary.port)
+        primary.wait_until_online(replica)
+        primary.wait_for_replicas()
+        settle(replica, writers)
+        assert state(primary) == state(replica)
+        primary.check()
+    return was_busy
+
+
+def kill(server, chance: random.Random, busy) -> bool:
+    """Kills the server, its children, or all of them. Says whether it was still at work."""
+    was_busy, victim = bool(busy()), chance.choice(["server", "children", "all"])
+    pid = server.process.pid
+    processes = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    if victim != "children":
+        server.kill()
+    if victim != "server":
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(process), signal.SIGKILL)
+    if victim == "children":
+        time.sleep(0.2)  # it goes on, and notices
+        assert server.alive(), server.explain("died with its child")
+        server.kill()
+    return was_busy
+
+
+def write(server, writers, turns: int) -> None:
+    """A few writes that nothing interrupts."""
+    with server.client() as client:
+        for writer in writers:
+            left = iter(range(turns))
+            writer.write(client, lambda left=left: next(left, None) is not None)
+
+
+def settle(server, writers) -> None:
+    with server.client() as client:
+        for writer in writers:
+            writer.settle(client)
+
+
+def state(server) -> dict:
+    with server.client() as client:
+        return digests(client)
+
+
+# ---- cuts -----------------------------------------------------------------------------------------------------------
+
+
+def cut_all(spec, arguments) -> str:
+    with tempfile.TemporaryDirectory(prefix="bloomery-cuts-") as folder:
+        ours, stock = Path(folder) / "ours", Path(folder) / "stock"
+        name, ends = record(spec, ours)
+        counts = imitate(spec, ours / name, stock)
+        cuts = list(range(ends[0][0], ends[-1][0] + 1))
+        if arguments.cuts is not None:
+            cuts = random.Random(arguments.seed).sample(cuts, min(arguments.cuts, len(cuts)))
+        refusals = 0
+        with (
+            Server(spec, config=APPEND_ONLY, module_args=MODULE_ARGS) as with_module,
+            Server(spec, config=APPEND_ONLY, module=None) as without,
+        ):
+            for number, cut in enumerate(cuts):
+                whole, expected = [(end, state) for end, state in ends if end <= cut][-1]
+                for tolerant in ("yes", "no"):
+                    outcome = brought_up(with_module, ours, name, cut, tolerant)
+                    control = brought_up(without, stock, name, cut, tolerant)
+                    assert outcome == control, f"cut at byte {cut}: {outcome}, and a stock server {control}"
+                    assert state(with_module) == expected, f"cut at byte {cut}: not what was there after byte {whole}"
+                    assert without.command("DBSIZE") == counts[whole], f"the control, cut at byte {cut}"
+                    refused, _ = outcome
+                    refusals += refused
+                progress(number + 1, len(cuts), "cuts")
+    length = ends[-1][0] - ends[0][0]
+    return f"{len(cuts)} cuts in the last {length} bytes, {refusals} refused until repaired, all as stock"
+
+
+def record(spec, folder: Path) -> tuple[str, list[tuple[int, dict]]]:
+    """Writes an append-only file of ours to the folder. Its name, and where commands end with what is there then."""
+    with Server(spec, config=APPEND_ONLY | base(spec), module_args=MODULE_ARGS) as server, server.client() as client:
+        # The base holds filters: check-aof has to step over them.
+        make_all(client, [kind for kind in KINDS if kind.capacity < 1000])
+        last = last_commands(client)
+        file = rewritten(server)
+        client.execute_command("BF.ADD", "seen", "ada")  # behind the SELECT that a file begins with
+        ends = [(file.stat().st_size, digests(client))]
+        for commands in last:
+            with client.pipeline(transaction=len(commands) > 1) as pipeline:
+                for command in commands:
+                    pipeline.execute_command(*command)
+                pipeline.execute()
+            ends.append((file.stat().st_size, digests(client)))
+        server.kill()
+        shutil.copytree(file.parent, folder)
+        return file.name, ends
+
+
+def base(spec) -> dict:
+    """Valkey's check-aof does not know, from 9 on, the RDB files of its own server, with module or without."""
+    return {"aof-use-rdb-preamble": "no" if spec.product == "valkey" and spec.version >= (9,) else "yes"}
+
+
+def last_commands(client) -> list[list[list]]:
+    """Transactions, where there are several. The server makes one of its own of what creates a filter with an item."""
+    client.execute_command("BF.RESERVE", "window", 0.1, 10, "WINDOW", 2)
+    client.execute_command("BF.RESERVE", "counting", 0.1, 10, "COUNTING")
+    client.execute_command("BF.RESERVE", "away", 0.1, 4)
+    client.execute_command("BF.ADD", "away", "ada")
+    return [
+        [["BF.ADD", "seen", "bob"]],
+        [["BF.MADD", "counting", "ada", "ada"], ["BF.DEL", "counting", "ada"], ["CF.ADD", "cuckoo", "ada"]],
+        [["BF.INSERT", "created", "CAPACITY", 10, "ITEMS", "ada"]],
+        [["BF.BULKADD", "seen", "FIXED", 3, "evedan"]],
+        [["BF.ROTATE", "window"]],
+        [["CF.DEL", "cuckoo", "ada"]],
+        *[[["BF.LOADCHUNK", "back", iterator, piece]] for iterator, piece in pieces(client, "away", "BF")],
+    ]
+
+
+def imitate(spec, ours: Path, folder: Path) -> dict[int, int]:
+    """Writes a file with a SET in the place of each command of ours, of its length. How many keys there are by then."""
+    with Server(spec, config=APPEND_ONLY | base(spec), module=None) as server:
+        file = rewritten(server)
+        server.kill()
+        shutil.copytree(file.parent, folder)
+    assert file.name == ours.name
+    text, keys, counts = b"", 0, {}
+    for words in parse(ours.read_bytes()):
+        command = encoded(*words)
+        if words[0].lower() not in (b"select", b"multi", b"exec"):
+            keys += 1
+            command = as_long(keys, len(command))
+        text += command
+        counts[len(text)] = keys
+    (folder / file.name).write_bytes(text)
+    assert len(text) == ours.stat().st_size
+    return counts
+
+
+def encoded(*words: bytes) -> bytes:
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
+
+
+def as_long(number: int, length: int) -> bytes:
+    """A SET of a key of its own."""
+    for digits in (2, 3):  # a length with one digit more shifts the rest by one
+        for size in range(length):
+            command = encoded(b"SET", b"%0*d" % (digits, number), bytes(size))
+            if len(command) == length:
+                return command
+    raise ValueError(f"no SET has {length} bytes")
+
+
+def rewritten(server) -> Path:
+    """The file that comes after a rewrite."""
+    with server.client() as client:
+        client.bgrewriteaof()
+        wait_for(lambda: not client.info("persistence")["aof_rewrite_in_progress"], "the rewrite")
+    (file,) = (server.directory / "appendonlydir").glob("*.incr.aof")
+    return file
+
+
+def brought_up(server, folder: Path, name: str, cut: int, tolerant: str) -> tuple[bool, int]:
+    """Starts the server on so many bytes of that file. Whether it refused until a repair, and the bytes of it then."""
+    server.kill()
+    target = server.directory / "appendonlydir"
+    shutil.rmtree(target)
+    shutil.copytree(folder, target)
+    os.truncate(target / name, cut)
+    server.config["aof-load-truncated"] = tolerant
+    refused = False
+    try:
+        start(server)
+    except ServerFailed:
+        refused = True
+        assert tolerant == "no" and "Unexpected end of file" in server.log()[-2000:], server.log_tail()
+        repair(server)
+        start(server)
+    return refused, (target / name).stat().st_size
+
+
+def repair(server) -> None:
+    """As an operator does: redis-check-aof --fix, valkey-check-aof --fix. It is the same program as the server."""
+    tree, product = server.spec.program.parent, server.spec.product
+    (loader,) = tree.glob("usr/lib/*-linux-gnu/ld-linux-*.so.?")
+    line = [loader, "--argv0", f"{product}-check-aof", "--library-path", loader.parent]
+    line += [tree / "usr" / "bin" / f"{product}-check-rdb", "--fix", "appendonlydir/appendonly.aof.manifest"]
+    done = subprocess.run(line, cwd=server.directory, input="y\n", text=True, stdout=subprocess.PIPE, timeout=60)
+    assert done.returncode == 0, done.stdout
+
+
+def main() -> None:
+    parser = options("restart", __doc__, 100, "kills")
+    parser.add_argument("--cuts", type=int, metavar="N", help="at N of the bytes, at random; 0 for none (at all of them)")
+    run(restart, parser)

@@ -1,0 +1,92 @@
+"""A server with the module under valgrind's memcheck.
+
+Debian's servers take memory from a jemalloc that is a shared library, which valgrind replaces: it sees every block of
+the module. That it does is shown first, by a module with a byte too many and a block that is lost.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from kit import suite, under
+from kit.servers import MODULE, ROOT, Server, ServerFailed
+
+# Tests of which each server command matters and not the number: the rest measures, restarts often, or talks to clients.
+FEASIBLE = ["test_algebra.py", "test_bulk.py", "test_loading.py", "test_hostile.py", "test_persistence.py"]
+
+# What an error looks like. Blocks that are "possibly lost" are the server's strings, which it points into.
+ERROR = re.compile(
+    r"==\d+== (Invalid |Conditional jump|Use of uninit|Syscall param|Mismatched|Argument |Source and dest|Process term"
+    r"|[\d,]+ .*bytes in .* definitely lost)"
+)
+
+LOGS = Path(tempfile.mkdtemp(prefix="bloomery-valgrind-"))
+
+MEMCHECK = [
+    *("valgrind", "--trace-children=yes", "--num-callers=30", f"--log-file={LOGS}/%p.log"),
+    *("--leak-check=full", "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"),
+]
+
+
+def errors() -> list[str]:
+    """The reports since the last time, each a paragraph."""
+    found = []
+    logs = {log.stem: log.read_text(errors="replace") for log in LOGS.glob("*.log")}
+    for process, text in logs.items():
+        reports = [part for part in re.split(r"\n==\d+== \n", text) if ERROR.search(part)]
+        # The child that saves has the memory of its parent's threads, but not the threads.
+        if re.search(r"== Parent PID: (\d+)", text)[1] in logs:
+            reports = [report for report in reports if "definitely lost" not in report]
+        found += reports
+        (LOGS / f"{process}.log").unlink()
+    return found
+
+
+def control(spec) -> None:
+    """A module that writes a byte too many, and loses a block, is reported."""
+    source, module = Path(__file__).with_name("control.c"), LOGS / "control.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-g", "-O0", "-o", module, source], check=True)
+    try:
+        Server(spec, module=module).destroy()
+    except ServerFailed:
+        pass  # it says that it will not load
+    found = errors()
+    assert any("Invalid write of size 1" in error for error in found), f"valgrind does not see the blocks: {found}"
+    assert any("definitely lost" in error for error in found), f"valgrind does not see the leak: {found}"
+
+
+def memcheck(spec, arguments) -> str:
+    control(spec)
+    made = under.tour(spec, arguments.seed, arguments.count)
+    found = errors()
+    assert not found, "\n\n".join(found)
+    figure = f"control reported; {made} filters, {arguments.count:,} random commands"
+    if arguments.full:
+        tests = [str(ROOT / "tests" / "server" / name) for name in FEASIBLE]
+        pytest = [sys.executable, "-m", "pytest", "-q", "-p", "kit.under", "--server", spec.name, *tests]
+        environment = {**os.environ, "BLOOMERY_UNDER": shlex.join(MEMCHECK)}
+        done = subprocess.run(pytest, env=environment, capture_output=True, text=True)
+        found = errors()
+        assert not found, "\n\n".join(found)
+        assert done.returncode == 0, done.stdout[-5000:]
+        figure += f"; server tests: {done.stdout.strip().splitlines()[-1]}"
+    return f"{figure}; 0 errors, 0 bytes definitely lost"
+
+
+def main() -> None:
+    parser = suite.options("valgrind", __doc__, 200, "random commands")
+    parser.add_argument("--full", action="store_true", help=f"and {', '.join(FEASIBLE)} of the server tests")
+    if "--server" not in " ".join(sys.argv):
+        # The older server's memory is that of the others; valgrind makes it thirty times slower.
+        sys.argv += ["--server", "redis-7.0"]
+    under.put_under(MEMCHECK)
+    print(f"module {MODULE}", file=sys.stderr)
+    try:
+        suite.run(memcheck, parser)
+    finally:
+        shutil.rmtree(LOGS, ignore_errors=True)
