@@ -1079,7 +1079,7 @@ class Model:
             ]
         if spec.kind == "counting":
             fields.append(("Saturated counters", NUMBER))
-        # tests/commands_feedback.rs is about what these say.
+        # tests/commands/feedback.rs is about what these say.
         fields += [
             *((name, NUMBER) for name in ("Tests answered yes", "Tests answered no", "Adds", "Deletes")),
             ("Feedback", Map((span, NO_FEEDBACK) for span in ("Minute", "Hour", "Life"))),

@@ -1,5 +1,5 @@
 """How a filter is used and how right it is, on real servers: the counts of BF.INFO FULL, BF.FEEDBACK, and the events
-that name what was slow. What each command counts is pinned in tests/commands_feedback.rs."""
+that name what was slow. What each command counts is pinned in tests/commands/feedback.rs."""
 
 import math
 from array import array

@@ -9,6 +9,7 @@ use crate::server::connection::Server;
 use crate::server::info;
 use anyhow::Context;
 use bloomery::Filter;
+use bloomery::filter::LiveRef;
 use serde::Serialize;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -261,12 +262,13 @@ impl Tester {
 }
 
 /// Whether the filter contains the item; in a window, at the time `now_ms`.
-fn holds(value: &Filter, item: &[u8], now_ms: u64) -> bool {
-    match value {
-        Filter::Bloom(filter) => filter.contains_at(filter.hash(item), filter.generation_at(now_ms)),
-        Filter::Cuckoo(filter) => filter.contains(filter.hash(item)),
+fn holds(filter: &Filter, item: &[u8], now_ms: u64) -> bool {
+    match (filter.live(), filter.cuckoo()) {
+        (Some(LiveRef::Bloom(filter)), _) => {
+            filter.contains_at(filter.hash(item), filter.generation_at(now_ms))
+        }
         // Filters of other systems may hold items of one form only, such as integers: others are absent.
-        Filter::Foreign(filter) => filter.contains(item),
-        Filter::Rebuild(rebuild) => holds(rebuild.live(), item, now_ms),
+        (Some(LiveRef::Foreign(filter)), _) => filter.contains(item),
+        (None, cuckoo) => cuckoo.is_some_and(|filter| filter.contains(filter.hash(item))),
     }
 }
