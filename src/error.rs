@@ -44,6 +44,8 @@ pub enum Error {
     LastGeneration,
     /// Two filters differ in shape, hash or seed, so their cells cannot be combined.
     Mismatch,
+    /// The operating system gave no randomness for a seed.
+    NoRandomness,
     /// The filter has no counters.
     NotCounting,
     /// The filter has no generations.
@@ -72,6 +74,7 @@ impl fmt::Display for Error {
                 f.write_str("the window has come to the last number of a generation, 2^62")
             }
             Error::Mismatch => f.write_str("the filters differ in shape, hash or seed"),
+            Error::NoRandomness => f.write_str("the operating system gave no randomness for a seed"),
             Error::NotCounting => f.write_str("the filter has no counters"),
             Error::NotWindow => f.write_str("the filter has no generations"),
         }

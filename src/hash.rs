@@ -130,7 +130,7 @@ impl fmt::Debug for Seed {
 }
 
 /// A hash function with its key.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hasher {
     kind: HashKind,
     seed: Seed,
@@ -158,6 +158,61 @@ impl Hasher {
                 ItemHash { low: hash.h1, high: hash.h2 }
             }
         }
+    }
+}
+
+/// An item that was hashed before, for filters that have the same hash function and seed. It remembers both, and a
+/// filter with others panics instead of giving a wrong answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hashed {
+    hasher: Hasher,
+    hash: ItemHash,
+}
+
+impl Hashed {
+    /// Hashes an item.
+    #[inline]
+    pub(crate) fn new(hasher: Hasher, item: &[u8]) -> Hashed {
+        Hashed { hasher, hash: hasher.hash(item) }
+    }
+}
+
+impl From<Hashed> for ItemHash {
+    fn from(item: Hashed) -> ItemHash {
+        item.hash
+    }
+}
+
+/// What filters take: bytes, or a [`Hashed`] item.
+pub trait Item {
+    /// The item's hash by this function.
+    ///
+    /// # Panics
+    /// For a [`Hashed`] item, if it was hashed by another function or with another seed.
+    #[doc(hidden)]
+    fn hash_by(&self, hasher: Hasher) -> ItemHash;
+}
+
+impl<T: AsRef<[u8]>> Item for T {
+    #[inline(always)]
+    fn hash_by(&self, hasher: Hasher) -> ItemHash {
+        hasher.hash(self.as_ref())
+    }
+}
+
+impl Item for Hashed {
+    #[inline]
+    fn hash_by(&self, hasher: Hasher) -> ItemHash {
+        assert!(self.hasher == hasher, "the item was hashed for a filter with another hash function or seed");
+        self.hash
+    }
+}
+
+/// The commands hash an item for the filter that they ask.
+impl Item for ItemHash {
+    #[inline(always)]
+    fn hash_by(&self, _: Hasher) -> ItemHash {
+        *self
     }
 }
 

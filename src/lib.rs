@@ -1,40 +1,37 @@
-//! Bloom filters that live in a server: cache-line blocked, sharded, counting, scaling and windowed, readable from
-//! several threads, saved through a versioned format that other languages can read.
+//! Bloom and cuckoo filters: cache-line blocked, sharded, counting, scaling and windowed; read and written from several
+//! threads; saved in a versioned format that other languages can read.
 //!
 //! The crate is two things. As a library (`default-features = false`) it is plain Rust: no server, no libclang. With
-//! the default feature `module` it is also `libbloomery.so`, which Redis and Valkey load with `MODULE LOAD`.
+//! the default feature `module` it also has what the package `bloomery-module` links as `libbloomery.so`, which Redis
+//! and Valkey load with `MODULE LOAD`.
 //!
 //! ```
-//! use bloomery::{Bloom, Spec};
+//! use bloomery::Bloom;
 //!
-//! // One million items at an error rate of 1 %, growing when it is full.
-//! let mut seen = Bloom::new(Spec::scaling(1_000_000, 0.01))?;
-//! let ada = seen.hash(b"ada");
-//! assert!(seen.add(ada)?.added);
-//! assert!(seen.contains(ada));
-//! # Ok::<(), bloomery::Error>(())
+//! // One million items at a false-positive rate of 1%, growing when it is full. Each filter has a random seed.
+//! let mut seen = Bloom::scaling(1_000_000, 0.01)?;
+//! assert!(seen.insert("ada")?, "she is new");
+//! assert!(seen.contains("ada") && !seen.contains("barbara"));
+//! seen.extend(["grace", "edsger"]);
+//!
+//! // Saved, and loaded again: by this version, by later ones, and by programs in other languages.
+//! let bytes = seen.to_bytes();
+//! let loaded = Bloom::from_bytes(&bytes)?;
+//! assert_eq!(loaded, seen);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Several threads may write to one [`Layer`] without a lock:
-//!
-//! ```
-//! use bloomery::{HashKind, Layer, LayerSpec, Seed};
-//!
-//! let hasher = HashKind::Xxh3.hasher(Seed::from(7));
-//! let layer = Layer::new(LayerSpec { shards: 4, ..LayerSpec::new(100_000, 0.01) }.shape()?)?;
-//! std::thread::scope(|scope| {
-//!     for thread in 0..2u32 {
-//!         let (layer, hasher) = (&layer, &hasher);
-//!         scope.spawn(move || {
-//!             for i in 0..1000u32 {
-//!                 layer.insert(hasher.hash(&[thread.to_le_bytes(), i.to_le_bytes()].concat()));
-//!             }
-//!         });
-//!     }
-//! });
-//! assert!(layer.contains(hasher.hash(&[0; 8])));
-//! # Ok::<(), bloomery::Error>(())
-//! ```
+//! | you want | use |
+//! | --- | --- |
+//! | a filter that grows, or of fixed size | [`Bloom::scaling`], [`Bloom::fixed`] |
+//! | to delete items | [`Bloom::counting`], or [`Cuckoo`] |
+//! | items that age | [`Bloom::windowed`] |
+//! | several threads that write | [`AtomicBloom`] |
+//! | threads that read beside one that writes | [`Bloom::reader`] |
+//! | a size in bits and a number of probes instead of capacity and rate | [`Spec::in_bits`] |
+//! | another layout, hash, seed or policy | [`Spec`] with [`Bloom::new`] |
+//! | files of bits-and-blooms or Guava, and other systems' filters | [`wire::import`], [`Foreign`] |
+//! | `serde` | the feature `serde` |
 //!
 //! The folders are layers, and each names only those below it: `module` (the only place that knows a server) →
 //! `command` (argv in, reply out) → `wire` (bytes in and out) → `filter` → `bits`. `scripts/layers` checks it.
@@ -73,7 +70,8 @@ mod murmur;
 #[allow(unreachable_pub, reason = "tests outside the crate reach it through `internals`")]
 mod parallel;
 mod params;
-pub mod sizing;
+#[allow(unreachable_pub, reason = "tests outside the crate reach it through `internals`")]
+mod sizing;
 mod spelling;
 mod sync;
 pub mod wire;
@@ -102,12 +100,26 @@ pub mod internals {
     pub mod pool {
         pub use crate::pool::*;
     }
+    pub mod sizing {
+        pub use crate::sizing::*;
+    }
 }
 
 pub use bits::Hits;
 pub use error::Error;
-pub use filter::{Added, Bloom, Cuckoo, CuckooSpec, Filter, Layer, Removed};
-pub use hash::{HashKind, Hasher, ItemHash, Seed};
+pub use filter::{
+    Added, AtomicBloom, Bloom, Cuckoo, CuckooItem, CuckooSpec, Filter, Foreign, Reader, Removed, Schedule,
+    Summary,
+};
+pub use hash::{HashKind, Hashed, Item, Seed};
 pub use params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limits};
-pub use sizing::{LayerSpec, Layout, Shape};
+pub use sizing::Layout;
 pub use spelling::UnknownChoice;
+
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub use {
+    filter::Layer,
+    hash::{Hasher, ItemHash},
+    sizing::{LayerSpec, Shape},
+};

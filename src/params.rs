@@ -195,6 +195,15 @@ impl Spec {
         Spec { family, ..Spec::fixed(capacity, error_rate) }
     }
 
+    /// The same with a seed that nobody can guess, so that nobody can prepare items that collide.
+    ///
+    /// # Errors
+    /// [`Error::NoRandomness`].
+    pub fn with_random_seed(self) -> Result<Spec, Error> {
+        let seed = Seed::random(self.hash).map_err(|_| Error::NoRandomness)?;
+        Ok(Spec { seed, ..self })
+    }
+
     /// By what the capacity grows from layer to layer; `None` if the capacity is fixed.
     pub fn expansion(&self) -> Option<u32> {
         match self.family {

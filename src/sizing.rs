@@ -260,6 +260,31 @@ fn inverse_square(index: usize) -> f64 {
 }
 
 impl Spec {
+    /// A filter of at most `bits` bits in which an item has `probes` probes: for as many items as those keep the error
+    /// rate that `probes` is right for, about 2^−probes. The inverse of sizing by capacity and error rate.
+    ///
+    /// # Errors
+    /// [`Error::ErrorRate`] for 0 or more than 39 probes, [`Error::Capacity`] if not one item fits.
+    pub fn in_bits(bits: u64, probes: u32) -> Result<Spec, Error> {
+        let error_rate = libm::exp2(-f64::from(probes));
+        if probes == 0 || error_rate < limits::MIN_ERROR_RATE {
+            return Err(Error::ErrorRate(error_rate));
+        }
+        let spec = |capacity| Spec { layout: LayoutChoice::Classic, ..Spec::fixed(capacity, error_rate) };
+        let fits = |capacity: u64| spec(capacity).next_shape(&[]).is_ok_and(|shape| shape.cells <= bits);
+        // The shape grows with the capacity, and no item takes less than a bit.
+        let (mut fitting, mut too_many) = (0, bits.min(limits::MAX_CAPACITY).saturating_add(1));
+        while fitting + 1 < too_many {
+            let middle = fitting + (too_many - fitting) / 2;
+            if fits(middle) {
+                fitting = middle;
+            } else {
+                too_many = middle;
+            }
+        }
+        if fitting == 0 { Err(Error::Capacity(0)) } else { Ok(spec(fitting)) }
+    }
+
     /// Shape of the next layer of a filter of this spec, after layers of the capacities `so_far`.
     ///
     /// # Errors
@@ -391,5 +416,19 @@ mod tests {
         assert_eq!(blocked.shape(), Err(Error::Unreachable { error_rate: 1e-12 }));
         let many = LayerSpec::new(1 << 47, 0.01);
         assert!(matches!(many.shape(), Err(Error::OutOfMemory { bytes }) if bytes > 1 << 47));
+    }
+
+    #[test]
+    fn a_size_and_a_number_of_probes_are_a_spec() {
+        for (bits, probes) in [(64, 1), (1000, 7), (1 << 20, 10), (9_592_955, 7), (1 << 33, 20)] {
+            let spec = Spec::in_bits(bits, probes).unwrap();
+            let shape = spec.next_shape(&[]).unwrap();
+            assert_eq!(shape.probes, probes, "{bits}");
+            assert!(shape.cells <= bits && shape.cells + 64 > bits, "{bits}: {}", shape.cells);
+            let more = Spec { capacity: spec.capacity + 1, ..spec };
+            assert!(more.next_shape(&[]).unwrap().cells > bits);
+        }
+        assert!(Spec::in_bits(1000, 0).is_err() && Spec::in_bits(1000, 40).is_err());
+        assert_eq!(Spec::in_bits(10, 7), Err(Error::Capacity(0)), "no word");
     }
 }

@@ -8,7 +8,7 @@
 use super::blob::Blob;
 use super::call::{Access, Call, Effect, Key};
 use super::error::CommandError;
-use super::options::bloom::{Insertion, insertion, new_filter, with_random_seed};
+use super::options::bloom::{Insertion, insertion, new_filter};
 use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
 use super::write::{
@@ -38,7 +38,7 @@ pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, Comman
     let Target::One(LiveMut::Bloom(filter)) = target_or_new(call, &mut key)? else {
         return add_slowly(call, &mut key, mode);
     };
-    let item = filter.hash(call.arg(FIRST_ITEM));
+    let item = filter.item_hash(call.arg(FIRST_ITEM));
     let done = match mode {
         Mode::AddIfAbsent if filter.contains(item) => Added::default(),
         _ => add_one(call, filter, item, 0)?,
@@ -113,7 +113,7 @@ pub(super) fn insert<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         if !may_create {
             return Err(CommandError::NotFound);
         }
-        create(call, &mut key, with_random_seed(spec)?, 0)?;
+        create(call, &mut key, spec.with_random_seed()?, 0)?;
     }
     catch_up(call, &mut key)?;
     add_arguments(call, &mut key, first_item)
@@ -372,9 +372,9 @@ fn add_to_both<'a, 'i, C: Call<'a>>(
         let group: SmallVec<[&[u8]; GROUP]> = items.take(GROUP).collect();
         for item in &group {
             if let Live::Bloom(filter) = live {
-                filter.newest_layer().prefetch_all(filter.hash(item));
+                filter.newest_layer().prefetch_all(filter.item_hash(item));
             }
-            shadow.newest_layer().prefetch_all(shadow.hash(item));
+            shadow.newest_layer().prefetch_all(shadow.item_hash(item));
         }
         for item in &group {
             let mut outcome = match live {
@@ -405,7 +405,7 @@ fn add_or_skip<'a, C: Call<'a>>(
     mode: Mode,
     beside: u64,
 ) -> Outcome {
-    let item = filter.hash(item);
+    let item = filter.item_hash(item);
     match mode {
         Mode::AddIfAbsent if filter.contains(item) => Ok(Added::default()),
         _ => add_one(call, filter, item, beside),

@@ -38,7 +38,7 @@ pub(super) fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
     let Some(target) = key.target()? else { return Ok(Reply::Bool(false)) };
     let filter = live(target)?;
-    let removed = filter.remove(filter.hash(call.arg(FIRST_ITEM)))?;
+    let removed = filter.remove(filter.item_hash(call.arg(FIRST_ITEM)))?;
     filter.usage().deleted(removed.present.into());
     if removed.changed {
         count_missed(&mut key, 1);

@@ -291,6 +291,7 @@ impl From<Error> for CommandError {
         match error {
             Error::Full => CommandError::Full,
             Error::OutOfMemory { bytes } => CommandError::Memory { bytes, bound: None },
+            Error::NoRandomness => CommandError::NoRandomness,
             Error::NotCounting => CommandError::NotCounting,
             Error::NotWindow => CommandError::NotWindow,
             Error::Exclusive(why) => CommandError::Exclusive(why),

@@ -37,7 +37,7 @@ pub(super) fn test<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         Ok(Some(LiveRef::Foreign(filter))) => return Ok(test_foreign(call, filter)),
         _ => return Ok(Reply::Bool(false)),
     };
-    let item = filter.hash(call.arg(FIRST_ITEM));
+    let item = filter.item_hash(call.arg(FIRST_ITEM));
     filter.prefetch(item);
     // Closing the key takes 25 ns, in which the line comes closer: 0.98 of the whole command.
     let Some(LiveRef::Bloom(filter)) = call.close(key).and_then(Filter::live) else {
@@ -211,5 +211,5 @@ pub(super) fn count<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let key = call.open(1, Access::Read);
     let Some(filter) = key.bloom()? else { return Ok(Reply::Integer(0)) };
     let filter = filter.bloom().ok_or(CommandError::NotNative)?;
-    Ok(filter.count(filter.hash(call.arg(FIRST_ITEM)))?.into())
+    Ok(filter.count(filter.item_hash(call.arg(FIRST_ITEM)))?.into())
 }

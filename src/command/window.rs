@@ -62,7 +62,6 @@ pub(super) fn age<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let key = call.open(1, Access::Read);
     let Some(filter) = key.bloom()? else { return Ok(Reply::Integer(-1)) };
     let filter = filter.bloom().ok_or(CommandError::NotNative)?;
-    let window = filter.window().ok_or(CommandError::NotWindow)?;
-    let item = filter.hash(call.arg(2));
-    Ok(window.age(item, current_generation(call, filter)).map_or(Reply::Integer(-1), Reply::from))
+    let age = filter.age(call.arg(2), current_generation(call, filter))?;
+    Ok(age.map_or(Reply::Integer(-1), Reply::from))
 }

@@ -82,7 +82,7 @@ impl Grow for Cuckoo {
 
     #[inline(always)]
     fn try_add(&mut self, item: CuckooHash) -> Result<Added, Error> {
-        self.insert(item).map(|()| Added { added: true, changed: true })
+        self.try_insert(item).map(|()| Added { added: true, changed: true })
     }
 
     fn next_bytes(&self) -> Result<Option<u64>, Error> {

@@ -2,6 +2,7 @@
 //! system's Bloom filter, or a [`Rebuild`] of a Bloom filter.
 
 mod algebra;
+mod atomic;
 pub mod bloom;
 mod change;
 pub mod cuckoo;
@@ -15,9 +16,12 @@ mod summary;
 pub(crate) mod usage;
 
 pub use algebra::Union;
+pub use atomic::AtomicBloom;
 pub use bloom::{Bloom, Body, Chain, Layer, Reader, Schedule, Window};
 pub use change::{Added, Removed};
-pub use cuckoo::{Cuckoo, CuckooHash, CuckooSpec, Origin};
+#[doc(hidden)]
+pub use cuckoo::CuckooHash;
+pub use cuckoo::{Cuckoo, CuckooItem, CuckooSpec, Origin};
 pub use foreign::Foreign;
 pub use garbage::Garbage;
 pub use grow::Grow;

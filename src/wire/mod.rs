@@ -9,15 +9,14 @@
 //!
 //! ```
 //! use bloomery::wire::{Decoder, Encoder};
-//! use bloomery::{Bloom, Spec};
+//! use bloomery::Bloom;
 //!
-//! let mut filter = Bloom::new(Spec::fixed(1000, 0.01))?;
-//! let ada = filter.hash(b"ada");
-//! filter.add(ada)?;
+//! let mut filter = Bloom::fixed(1000, 0.01)?;
+//! filter.insert("ada")?;
 //!
 //! let bytes = Encoder::new(&filter).to_vec();
 //! let copy = Decoder::read(&bytes)?.into_bloom().ok_or("not a Bloom filter")?;
-//! assert!(copy.contains(ada));
+//! assert!(copy.contains("ada"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -30,6 +29,7 @@
     clippy::cast_possible_truncation
 )]
 
+mod bytes;
 mod chunk;
 mod codec;
 mod decode;

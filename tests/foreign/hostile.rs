@@ -147,12 +147,12 @@ fn inserted(mut filter: Cuckoo, name: &str) -> (Cuckoo, Vec<Vec<u8>>) {
         let hash = filter.hash(&item);
         let items = filter.items();
         let may_grow = filter.next_bytes().is_some_and(|bytes| bytes <= 1 << 16);
-        if filter.insert(hash).is_err() {
+        if filter.try_insert(hash).is_err() {
             if !may_grow {
                 continue;
             }
             filter.grow().unwrap();
-            filter.insert(hash).unwrap();
+            filter.try_insert(hash).unwrap();
         }
         assert!(filter.contains(hash) && filter.items() == items + 1, "{name}");
         members.push(item);

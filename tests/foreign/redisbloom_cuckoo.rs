@@ -42,7 +42,7 @@ fn slots(filter: &Cuckoo) -> Vec<Vec<u8>> {
 }
 
 pub(super) fn insert(filter: &mut Cuckoo, item: &[u8]) {
-    while filter.insert(filter.hash(item)).is_err() {
+    while filter.try_insert(filter.hash(item)).is_err() {
         filter.grow().unwrap();
     }
 }

@@ -81,7 +81,7 @@ fn nested(spec: CuckooSpec) -> Cuckoo {
     let mut filter = Cuckoo::new(spec).unwrap();
     let mut i = 0u32;
     while filter.tables().len() < 3 || i.is_multiple_of(7) {
-        if filter.insert(filter.hash(&i.to_le_bytes())).is_err() {
+        if filter.try_insert(filter.hash(&i.to_le_bytes())).is_err() {
             filter.grow().unwrap();
         }
         i += 1;
@@ -448,7 +448,7 @@ fn items_allocate_nothing() {
         let before = requests();
         for i in 0..200u16 {
             let item = filter.hash(&i.to_le_bytes());
-            filter.prefetch(item);
+            filter.prefetch(item.into());
             let present = filter.contains(item);
             filter.add(item).unwrap();
             filter.add_if_absent(item).unwrap();
@@ -458,7 +458,7 @@ fn items_allocate_nothing() {
                 filter.remove(item).unwrap();
             }
             if let Some(window) = filter.window() {
-                assert_eq!(window.age(item, window.newest()), Some(0));
+                assert_eq!(window.age(item.into(), window.newest()), Some(0));
             }
             let _ = (filter.items(), filter.ones(), filter.fill(), filter.estimate(), filter.rate_now());
             let _ = (filter.bytes(), filter.allocated(), filter.capacity());
@@ -474,7 +474,7 @@ fn items_allocate_nothing() {
         for i in 0..200u32 {
             let item = filter.hash(&i.to_le_bytes());
             let count = filter.count(item);
-            filter.insert(item).unwrap();
+            filter.try_insert(item).unwrap();
             assert!(filter.contains(item) && filter.count(item) > count);
             assert!(filter.remove(item) && !filter.is_sparse());
             let _ = (filter.items(), filter.bytes(), filter.allocated(), filter.next_bytes());
@@ -533,7 +533,7 @@ fn a_search_for_room_is_small() {
         let at_first = live();
         forget_largest_infallible();
         let refused =
-            (0..1u32 << 17).filter(|i| filter.insert(filter.hash(&i.to_le_bytes())).is_err()).count();
+            (0..1u32 << 17).filter(|i| filter.try_insert(filter.hash(&i.to_le_bytes())).is_err()).count();
         assert!(refused > 0 && filter.moves() > 0, "{bucket_size}: no search failed");
         assert!(largest_infallible() <= 192 << 10, "{bucket_size}: {} bytes", largest_infallible());
         assert_eq!(live(), at_first, "{bucket_size}: leaked");

@@ -152,7 +152,7 @@ fn readers_never_miss_what_they_were_handed() {
                 // A new reader when there is a layer that the old one does not know.
                 let newer = (filter.layers().len() != layers).then(|| filter.reader());
                 layers = filter.layers().len();
-                to_reader.send((item, newer)).unwrap();
+                to_reader.send((item.into(), newer)).unwrap();
             }
             drop(to_reader);
         });
@@ -196,7 +196,7 @@ fn dumps_under_adds_hold_all_that_came_before() {
     thread::scope(|scope| {
         scope.spawn(|| {
             for i in 0..items() / 2 {
-                layer.insert(item(i));
+                layer.insert(item(i).into());
                 done.store(i + 1, Ordering::Release);
             }
             stop.store(true, Ordering::Release);
@@ -293,8 +293,11 @@ fn seven_readers_beside_one_writer() {
                                 let known = reader.hash(&last.to_le_bytes());
                                 assert!(reader.contains(known), "{spec:?}: {last}");
                                 let other = reader.hash(&i32::to_le_bytes(-i));
-                                reader.prefetch(other);
-                                _ = (reader.contains(other), reader.contains_many(&[known, other], 0));
+                                reader.prefetch(other.into());
+                                _ = (
+                                    reader.contains(other),
+                                    reader.contains_many(&[known.into(), other.into()], 0),
+                                );
                             }
                         }
                     });

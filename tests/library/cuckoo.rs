@@ -64,7 +64,7 @@ fn random_operations_against_a_multiset() {
                     assert_eq!(Encoder::new(&filter).to_vec(), bytes, "seed {seed}");
                 }
                 _ => {
-                    while filter.insert(item).is_err() {
+                    while filter.try_insert(item).is_err() {
                         filter.grow().unwrap();
                         grown += 1;
                     }
@@ -96,9 +96,9 @@ fn growth_ends_where_it_may_not_go_on() {
     };
     let mut filter = Cuckoo::new(spec).unwrap();
     let item = filter.hash(b"item");
-    while filter.insert(item).is_ok() {}
+    while filter.try_insert(item).is_ok() {}
     let held = filter.items();
-    assert!(held >= 2 && filter.grow().is_err() && filter.insert(item).is_err());
+    assert!(held >= 2 && filter.grow().is_err() && filter.try_insert(item).is_err());
     assert_eq!((filter.items(), filter.count(item) >= held), (held, true));
 
     let wide = CuckooSpec { capacity: 1 << 20, expansion: 32_768, ..spec };

@@ -85,7 +85,7 @@ fn a_deletable_item_in_a_cuckoo_filter_and_in_a_counting_one() {
     for (bucket_size, load, most) in [(2, 0.84, 9.6), (4, 0.95, 8.5)] {
         let items = (slots as f64 * load) as u32;
         let mut filter = Cuckoo::new(cuckoo(slots, bucket_size)).unwrap();
-        (0..items).for_each(|i| filter.insert(filter.hash(&i.to_le_bytes())).unwrap());
+        (0..items).for_each(|i| filter.try_insert(filter.hash(&i.to_le_bytes())).unwrap());
         let bits = filter.bytes() as f64 * 8.0 / f64::from(items);
         let rate = measured(|item| filter.contains(filter.hash(item)));
         row(format!("cuckoo, {bucket_size} slots, {:.0} % full", load * 100.0), bits, rate);

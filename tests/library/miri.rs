@@ -19,7 +19,7 @@ fn every_kind_of_filter() {
         let mut filter = Bloom::new(kind()).unwrap();
         for i in 0..8u32 {
             let item = filter.hash(&i.to_le_bytes());
-            filter.prefetch(item);
+            filter.prefetch(item.into());
             filter.add(item).unwrap();
             if i == 3 {
                 _ = (filter.grow(), filter.advance(1));
@@ -56,9 +56,9 @@ fn cuckoo_filters() {
     let mut filter = Cuckoo::new(spec).unwrap();
     let items: Vec<_> = (0..24u32).map(|i| filter.hash(&i.to_le_bytes())).collect();
     for item in &items {
-        if filter.insert(*item).is_err() {
+        if filter.try_insert(*item).is_err() {
             filter.grow().unwrap();
-            filter.insert(*item).unwrap();
+            filter.try_insert(*item).unwrap();
         }
     }
     assert!(filter.moves() > 0 && items.iter().all(|item| filter.contains(*item)));

@@ -85,7 +85,7 @@ fn nested(spec: CuckooSpec, items: impl IntoIterator<Item = u32>) -> Cuckoo {
     let mut filter = Cuckoo::new(CuckooSpec { seed: Seed::from(SEED), ..spec }).unwrap();
     for i in items {
         let item = filter.hash(&item(i));
-        while filter.insert(item).is_err() {
+        while filter.try_insert(item).is_err() {
             filter.grow().unwrap();
         }
     }
@@ -96,7 +96,7 @@ fn nested(spec: CuckooSpec, items: impl IntoIterator<Item = u32>) -> Cuckoo {
 fn crammed(spec: CuckooSpec) -> Cuckoo {
     let mut filter = nested(spec, [0, 0, 0, 0, 1, 1, 1, 2, 2]);
     for i in 3..ASKED {
-        let _ = filter.insert(filter.hash(&item(i)));
+        let _ = filter.try_insert(filter.hash(&item(i)));
     }
     filter
 }
@@ -125,7 +125,7 @@ fn unkeyed(spec: CuckooSpec, items: impl IntoIterator<Item = u32>) -> Cuckoo {
     let mut filter = Cuckoo::new(spec).unwrap();
     for i in items {
         let item = filter.hash(&item(i));
-        while filter.insert(item).is_err() {
+        while filter.try_insert(item).is_err() {
             filter.grow().unwrap();
         }
     }
@@ -338,7 +338,7 @@ pub(crate) fn answers<'f>(filter: impl Into<FilterRef<'f>>) -> String {
             let counts = hashes.iter().map(|hash| filter.count(*hash).ok()).collect();
             let ages = filter.window().map(|window| {
                 let age = |hash| window.age(hash, window.newest()).map_or(-1, |age| age as i64);
-                hashes.iter().map(|hash| age(*hash)).collect()
+                hashes.iter().map(|hash| age((*hash).into())).collect()
             });
             json(filter.items(), filter.ones(), contains, counts, ages)
         }

@@ -36,7 +36,7 @@ pub(crate) fn seeded(spec: &Spec, seed: u64) -> Spec {
 pub(crate) fn hash(filter: &Bloom, item: u16) -> ItemHash {
     let mut bytes = [0xA5; 20];
     bytes[..2].copy_from_slice(&item.to_le_bytes());
-    filter.hash(&bytes[..2 + usize::from(item % 19)])
+    filter.hash(&bytes[..2 + usize::from(item % 19)]).into()
 }
 
 /// Adds the items, growing where the kind grows.

@@ -185,7 +185,7 @@ fn of_three_chunks(percent: u64) -> (Cuckoo, u32) {
     let mut filter = Cuckoo::new(spec).unwrap();
     assert_eq!((filter.tables()[0].buckets(), filter.bytes()), (CHUNK as u64, slots));
     let items = u32::try_from(slots * percent / 100).unwrap();
-    (0..items).for_each(|i| filter.insert(filter.hash(&i.to_le_bytes())).unwrap());
+    (0..items).for_each(|i| filter.try_insert(filter.hash(&i.to_le_bytes())).unwrap());
     (filter, items)
 }
 
@@ -223,7 +223,7 @@ fn a_dump_under_adds_holds_what_the_head_saw() {
     let mut added = items;
     let copy = dump(&mut filter, false, |filter| {
         for _ in 0..10_000 {
-            filter.insert(filter.hash(&added.to_le_bytes())).unwrap();
+            filter.try_insert(filter.hash(&added.to_le_bytes())).unwrap();
             added += 1;
         }
         assert_eq!(filter.moves(), 0, "so empty a filter needs no moves");
@@ -244,7 +244,7 @@ fn a_dump_during_which_an_item_was_deleted_is_refused() {
     let again = |filter: &mut Cuckoo, items: u32| {
         for i in 0..items {
             let item = filter.hash(&i.to_le_bytes());
-            assert!(filter.insert(item).is_err() || filter.remove(item));
+            assert!(filter.try_insert(item).is_err() || filter.remove(item));
         }
     };
     let refused = dump(&mut filter, false, |filter| again(filter, 1));
@@ -261,7 +261,7 @@ fn a_dump_during_which_a_fingerprint_was_moved_is_refused() {
     let move_one = |filter: &mut Cuckoo, next: &mut u32| {
         let moves = filter.moves();
         while filter.moves() == moves {
-            filter.insert(filter.hash(&next.to_le_bytes())).unwrap();
+            filter.try_insert(filter.hash(&next.to_le_bytes())).unwrap();
             *next += 1;
         }
     };

@@ -10,7 +10,6 @@ use crate::output::file::{keep, temporary};
 use crate::output::progress::{Pace, Progress};
 use crate::output::{self, bytes, count};
 use anyhow::Context;
-use bloomery::filter::CuckooHash;
 use bloomery::{Bloom, Cuckoo, Error, Filter};
 use serde::Serialize;
 use std::io::{BufWriter, Write};
@@ -86,19 +85,8 @@ impl Builder {
     /// Whether the item was absent before.
     fn add(&mut self, item: &[u8]) -> Result<bool, Error> {
         match self {
-            Builder::Bloom(filter) => {
-                let hash = filter.hash(item);
-                filter.add(hash).map(|added| added.added)
-            }
-            Builder::Cuckoo(filter) => {
-                let hash: CuckooHash = filter.hash(item);
-                loop {
-                    match filter.insert(hash) {
-                        Err(Error::Full) if filter.spec().expansion > 0 => filter.grow()?,
-                        result => return result.map(|()| true),
-                    }
-                }
-            }
+            Builder::Bloom(filter) => filter.insert(item),
+            Builder::Cuckoo(filter) => filter.insert(item).map(|()| true),
         }
     }
 

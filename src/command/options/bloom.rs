@@ -87,7 +87,7 @@ pub(in crate::command) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Reser
 fn with_seed(spec: Spec, hex: Option<&[u8]>) -> Result<Spec, CommandError> {
     match hex {
         Some(hex) => Ok(Spec { seed: seed(hex, spec.hash)?, ..spec }),
-        None => with_random_seed(spec),
+        None => Ok(spec.with_random_seed()?),
     }
 }
 
@@ -95,13 +95,7 @@ fn with_seed(spec: Spec, hex: Option<&[u8]>) -> Result<Spec, CommandError> {
 pub(in crate::command) fn new_filter<'a, C: Call<'a>>(call: &C) -> Result<Spec, CommandError> {
     let settings = call.settings();
     let family = Settings::family_for(settings.expansion);
-    with_random_seed(Spec { family, ..Spec::fixed(settings.initial_size, settings.error_rate) })
-}
-
-/// The same spec with a seed that nobody can guess.
-pub(in crate::command) fn with_random_seed(spec: Spec) -> Result<Spec, CommandError> {
-    let seed = Seed::random(spec.hash).map_err(|_| CommandError::NoRandomness)?;
-    Ok(Spec { seed, ..spec })
+    Ok(Spec { family, ..Spec::fixed(settings.initial_size, settings.error_rate) }.with_random_seed()?)
 }
 
 /// Reads the options; `own` is asked first, and takes those that the command has beside them.

@@ -10,6 +10,7 @@ mod layers;
 mod model;
 pub mod probe;
 mod reader;
+mod std_traits;
 mod window;
 
 pub use chain::Chain;
@@ -21,7 +22,7 @@ use super::change::{Added, Removed};
 use super::usage::{self, Usage};
 use crate::bits::Hits;
 use crate::error::Error;
-use crate::hash::{Hasher, ItemHash};
+use crate::hash::{Hashed, Hasher, Item, ItemHash};
 use crate::parallel::{ParallelFor, alone};
 use crate::params::{Family, Overflow, Spec, limits};
 use crate::sizing::Shape;
@@ -74,7 +75,42 @@ pub struct Bloom {
 }
 
 impl Bloom {
-    /// An empty filter. A window's first generation begins at Unix time 0.
+    /// An empty filter for `capacity` items, with a random seed. When it is full, it refuses new items.
+    ///
+    /// # Errors
+    /// [`Error::ErrorRate`], [`Error::Capacity`], [`Error::Unreachable`], [`Error::OutOfMemory`],
+    /// [`Error::NoRandomness`].
+    pub fn fixed(capacity: u64, error_rate: f64) -> Result<Bloom, Error> {
+        Bloom::new(Spec::fixed(capacity, error_rate).with_random_seed()?)
+    }
+
+    /// An empty filter that grows when it is full, with a random seed. The error rate holds for all of it, however far it
+    /// grows.
+    ///
+    /// # Errors
+    /// As [`fixed`](Bloom::fixed).
+    pub fn scaling(capacity: u64, error_rate: f64) -> Result<Bloom, Error> {
+        Bloom::new(Spec::scaling(capacity, error_rate).with_random_seed()?)
+    }
+
+    /// An empty filter with 4-bit counters, from which items can be deleted, with a random seed.
+    ///
+    /// # Errors
+    /// As [`fixed`](Bloom::fixed).
+    pub fn counting(capacity: u64, error_rate: f64) -> Result<Bloom, Error> {
+        Bloom::new(Spec::counting(capacity, error_rate).with_random_seed()?)
+    }
+
+    /// An empty window of `generations` generations for `capacity` items each, with a random seed. Each
+    /// [`rotate`](Bloom::rotate) drops the oldest.
+    ///
+    /// # Errors
+    /// As [`fixed`](Bloom::fixed), and [`Error::Generations`].
+    pub fn windowed(capacity: u64, error_rate: f64, generations: u8) -> Result<Bloom, Error> {
+        Bloom::new(Spec::window(capacity, error_rate, generations).with_random_seed()?)
+    }
+
+    /// An empty filter of this spec. A window's first generation begins at Unix time 0.
     ///
     /// # Errors
     /// What [`Spec::validate`] refuses, [`Error::Unreachable`], [`Error::OutOfMemory`].
@@ -155,9 +191,16 @@ impl Bloom {
         self.spec.hash.hasher(self.spec.seed)
     }
 
-    /// Hashes an item for this filter.
+    /// Hashes an item for this filter, and for filters with the same hash function and seed: an item that is asked
+    /// several times need not be hashed each time.
     #[inline]
-    pub fn hash(&self, item: &[u8]) -> ItemHash {
+    pub fn hash(&self, item: impl AsRef<[u8]>) -> Hashed {
+        Hashed::new(self.hasher(), item.as_ref())
+    }
+
+    /// The hash of an item, for this filter alone.
+    #[inline]
+    pub(crate) fn item_hash(&self, item: &[u8]) -> ItemHash {
         self.hasher().hash(item)
     }
 
@@ -185,14 +228,15 @@ impl Bloom {
 
     /// Whether the item may be in the filter, in a window as of its newest generation.
     #[inline]
-    pub fn contains(&self, item: ItemHash) -> bool {
+    pub fn contains(&self, item: impl Item) -> bool {
         self.contains_at(item, self.window().map_or(0, Window::newest))
     }
 
     /// As [`contains`](Bloom::contains), in a window as of generation `current`
     /// (see [`generation_at`](Bloom::generation_at)).
     #[inline]
-    pub fn contains_at(&self, item: ItemHash, current: u64) -> bool {
+    pub fn contains_at(&self, item: impl Item, current: u64) -> bool {
+        let item = item.hash_by(self.hasher());
         match &self.body {
             Body::Fixed(layer) => layer.contains(item),
             Body::Chain(chain) => chain.contains(item),
@@ -212,6 +256,15 @@ impl Bloom {
         }
     }
 
+    /// Adds the item, and returns whether it was absent before. As [`add`](Bloom::add), which says more.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn insert(&mut self, item: impl Item) -> Result<bool, Error> {
+        self.add(item).map(|done| done.added)
+    }
+
     /// Adds the item, growing if need be. This is the only writer; readers may run beside it.
     ///
     /// A window records the item in its newest generation whether or not an older one has it; counters always count.
@@ -220,7 +273,8 @@ impl Bloom {
     /// [`Error::Full`] for a new item where the filter may neither grow nor exceed its error rate, and what growing
     /// may run into. An item that is present is never refused.
     #[inline]
-    pub fn add(&mut self, item: ItemHash) -> Result<Added, Error> {
+    pub fn add(&mut self, item: impl Item) -> Result<Added, Error> {
+        let item = item.hash_by(self.hasher());
         match self.try_add(item) {
             Err(Error::Full) if self.grow()? => self.try_add(item),
             result => result,
@@ -232,7 +286,8 @@ impl Bloom {
     /// # Errors
     /// [`Error::Full`].
     #[inline]
-    pub fn try_add(&mut self, item: ItemHash) -> Result<Added, Error> {
+    pub fn try_add(&mut self, item: impl Item) -> Result<Added, Error> {
+        let item = item.hash_by(self.hasher());
         match &self.body {
             Body::Chain(chain) if chain.older_contain(item) => Ok(Added::default()),
             _ => self.add_to_newest(item),
@@ -334,7 +389,8 @@ impl Bloom {
     /// # Errors
     /// As [`add`](Bloom::add).
     #[inline]
-    pub fn add_if_absent(&mut self, item: ItemHash) -> Result<Added, Error> {
+    pub fn add_if_absent(&mut self, item: impl Item) -> Result<Added, Error> {
+        let item = item.hash_by(self.hasher());
         if self.contains(item) { Ok(Added::default()) } else { self.add(item) }
     }
 
@@ -342,23 +398,34 @@ impl Bloom {
     ///
     /// # Errors
     /// [`Error::NotCounting`].
-    pub fn remove(&mut self, item: ItemHash) -> Result<Removed, Error> {
-        self.counting()?.remove_single_writer(item)
+    pub fn remove(&mut self, item: impl Item) -> Result<Removed, Error> {
+        let item = item.hash_by(self.hasher());
+        self.counters()?.remove_single_writer(item)
     }
 
     /// How often the item was added, at most.
     ///
     /// # Errors
     /// [`Error::NotCounting`].
-    pub fn count(&self, item: ItemHash) -> Result<u64, Error> {
-        Ok(self.counting()?.count(item))
+    pub fn count(&self, item: impl Item) -> Result<u64, Error> {
+        Ok(self.counters()?.count(item.hash_by(self.hasher())))
     }
 
-    fn counting(&self) -> Result<&Layer, Error> {
+    fn counters(&self) -> Result<&Layer, Error> {
         match &self.body {
             Body::Fixed(layer) if layer.cell().counts() => Ok(layer),
             _ => Err(Error::NotCounting),
         }
+    }
+
+    /// Generations since the item was last added to a window, 0 for the current one; `None` if it is absent. As of
+    /// generation `current`.
+    ///
+    /// # Errors
+    /// [`Error::NotWindow`].
+    pub fn age(&self, item: impl Item, current: u64) -> Result<Option<u64>, Error> {
+        let window = self.window().ok_or(Error::NotWindow)?;
+        Ok(window.age(item.hash_by(self.hasher()), current))
     }
 
     /// Opens generation `number` of a window, dropping what is too old by then. Returns the dropped layers, which may

@@ -4,7 +4,7 @@ use super::layer::Layer;
 use super::layers::contains_many;
 use super::window;
 use crate::bits::Hits;
-use crate::hash::{Hasher, ItemHash};
+use crate::hash::{Hashed, Hasher, Item, ItemHash};
 use std::sync::Arc;
 
 /// Reads a filter's layers from any thread, for as long as it likes: the layers live until the last reader is gone, even
@@ -29,13 +29,13 @@ impl Reader {
     }
 
     /// Hashes an item for this filter.
-    pub fn hash(&self, item: &[u8]) -> ItemHash {
-        self.hasher.hash(item)
+    pub fn hash(&self, item: impl AsRef<[u8]>) -> Hashed {
+        Hashed::new(self.hasher, item.as_ref())
     }
 
     /// Whether the item may be in the filter, in a window as of the generation that was newest when the reader was
     /// made.
-    pub fn contains(&self, item: ItemHash) -> bool {
+    pub fn contains(&self, item: impl Item) -> bool {
         self.contains_at(item, self.newest.unwrap_or(0))
     }
 
@@ -66,7 +66,8 @@ impl Reader {
     }
 
     /// As [`contains`](Reader::contains), in a window as of generation `current`.
-    pub fn contains_at(&self, item: ItemHash, current: u64) -> bool {
+    pub fn contains_at(&self, item: impl Item, current: u64) -> bool {
+        let item = item.hash_by(self.hasher);
         match self.newest {
             None => self.layers.iter().any(|layer| layer.contains(item)),
             Some(newest) => {

@@ -17,6 +17,7 @@
 //! one after it; there is none, since adds take `&mut self`.
 
 mod spec;
+mod std_traits;
 mod table;
 
 pub use spec::{CuckooSpec, Origin};
@@ -46,7 +47,15 @@ pub struct Cuckoo {
 }
 
 impl Cuckoo {
-    /// An empty filter.
+    /// An empty filter for `capacity` items that grows when it is full, with a random seed and RedisBloom's defaults.
+    ///
+    /// # Errors
+    /// [`Error::Capacity`], [`Error::OutOfMemory`], [`Error::NoRandomness`].
+    pub fn with_capacity(capacity: u64) -> Result<Cuckoo, Error> {
+        Cuckoo::new(CuckooSpec::new(capacity).with_random_seed()?)
+    }
+
+    /// An empty filter of this spec.
     ///
     /// # Errors
     /// What [`CuckooSpec::validate`] refuses, [`Error::OutOfMemory`].
@@ -111,7 +120,8 @@ impl Cuckoo {
         self.spec.hash.hasher(self.spec.seed)
     }
 
-    /// Hashes an item for this filter.
+    /// The hash of an item, for this filter alone.
+    #[doc(hidden)]
     #[inline]
     pub fn hash(&self, item: &[u8]) -> CuckooHash {
         match self.spec.origin {
@@ -122,21 +132,39 @@ impl Cuckoo {
     }
 
     /// Whether the item may be in the filter.
-    pub fn contains(&self, item: CuckooHash) -> bool {
+    pub fn contains(&self, item: impl CuckooItem) -> bool {
+        let item = item.hash_for(self);
         self.tables.iter().rev().any(|table| table.contains(item))
     }
 
     /// How often the item was added, at most, if it was never deleted without having been added.
-    pub fn count(&self, item: CuckooHash) -> u64 {
+    pub fn count(&self, item: impl CuckooItem) -> u64 {
+        let item = item.hash_for(self);
         self.tables.iter().map(|table| table.count(item)).sum()
     }
 
-    /// Adds one occurrence of the item: into a free slot of the newest sub-filter that has one, or by moving others in
-    /// the newest. It does not grow; see [`grow`](Cuckoo::grow).
+    /// Adds one occurrence of the item, growing if need be.
     ///
     /// # Errors
-    /// [`Error::Full`], and then nothing has changed.
-    pub fn insert(&mut self, item: CuckooHash) -> Result<(), Error> {
+    /// [`Error::Full`] if the filter may not grow, and what growing may run into. Then nothing has changed.
+    pub fn insert(&mut self, item: impl CuckooItem) -> Result<(), Error> {
+        let item = item.hash_for(self);
+        match self.try_insert(item) {
+            Err(Error::Full) => {
+                self.grow()?;
+                self.try_insert(item)
+            }
+            done => done,
+        }
+    }
+
+    /// Adds one occurrence of the item without growing: into a free slot of the newest sub-filter that has one, or by
+    /// moving other fingerprints in the newest sub-filter.
+    ///
+    /// # Errors
+    /// [`Error::Full`], and then nothing has changed: see [`grow`](Cuckoo::grow).
+    pub fn try_insert(&mut self, item: impl CuckooItem) -> Result<(), Error> {
+        let item = item.hash_for(self);
         if !self.tables.iter().rev().any(|table| table.insert(item)) {
             let moved =
                 self.tables.last().and_then(|table| table.insert_by_moving(item, self.spec.max_iterations));
@@ -169,7 +197,8 @@ impl Cuckoo {
     }
 
     /// Deletes one occurrence of the item; false if it is certainly absent.
-    pub fn remove(&mut self, item: CuckooHash) -> bool {
+    pub fn remove(&mut self, item: impl CuckooItem) -> bool {
+        let item = item.hash_for(self);
         let removed = self.tables.iter().rev().any(|table| table.remove(item));
         if removed {
             self.items = self.items.saturating_sub(1);
@@ -254,6 +283,28 @@ impl Cuckoo {
     }
 }
 
+/// What a cuckoo filter takes: bytes.
+pub trait CuckooItem {
+    /// The item's hash for this filter.
+    #[doc(hidden)]
+    fn hash_for(&self, filter: &Cuckoo) -> CuckooHash;
+}
+
+impl<T: AsRef<[u8]>> CuckooItem for T {
+    #[inline(always)]
+    fn hash_for(&self, filter: &Cuckoo) -> CuckooHash {
+        filter.hash(self.as_ref())
+    }
+}
+
+/// The commands hash an item for the filter that they ask.
+impl CuckooItem for CuckooHash {
+    #[inline(always)]
+    fn hash_for(&self, _: &Cuckoo) -> CuckooHash {
+        *self
+    }
+}
+
 impl std::fmt::Debug for Cuckoo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Cuckoo").field("spec", &self.spec).field("items", &self.items).finish_non_exhaustive()
@@ -292,7 +343,7 @@ mod tests {
             let mut filter =
                 Cuckoo::new(CuckooSpec { seed: Seed::from(seed), ..spec(1 << 16, 4, 1) }).unwrap();
             let mut items = 0u32;
-            while filter.insert(filter.hash(&items.to_le_bytes())).is_ok() {
+            while filter.try_insert(filter.hash(&items.to_le_bytes())).is_ok() {
                 items += 1;
             }
             assert!(f64::from(items) >= 0.95 * f64::from(1 << 16), "{items}");
@@ -308,12 +359,12 @@ mod tests {
         let mut filter = Cuckoo::new(spec(8, 2, 2)).unwrap();
         let item = filter.hash(b"hello");
         for count in 1..=4 {
-            filter.insert(item).unwrap();
+            filter.try_insert(item).unwrap();
             assert_eq!(filter.count(item), count);
         }
-        assert_eq!(filter.insert(item), Err(Error::Full));
+        assert_eq!(filter.try_insert(item), Err(Error::Full));
         filter.grow().unwrap();
-        filter.insert(item).unwrap();
+        filter.try_insert(item).unwrap();
         assert_eq!((filter.count(item), filter.tables()[1].buckets()), (5, 8));
         for count in (0..5).rev() {
             assert!(filter.remove(item));
@@ -329,7 +380,7 @@ mod tests {
         for bucket_size in [1, 2, 4] {
             let mut filter = Cuckoo::new(spec(1 << 15, bucket_size, 1)).unwrap();
             let mut items = 0u32;
-            while items < 25_000 && filter.insert(filter.hash(&items.to_le_bytes())).is_ok() {
+            while items < 25_000 && filter.try_insert(filter.hash(&items.to_le_bytes())).is_ok() {
                 items += 1;
             }
             let queries = 400_000u32;

@@ -37,6 +37,29 @@ pub enum Origin {
 }
 
 impl CuckooSpec {
+    /// A filter of ours with RedisBloom's defaults: two slots a bucket, up to 20 moves for an add, sub-filters of one
+    /// size.
+    pub fn new(capacity: u64) -> CuckooSpec {
+        CuckooSpec {
+            capacity,
+            bucket_size: 2,
+            max_iterations: 20,
+            expansion: 1,
+            origin: Origin::Bloomery,
+            hash: HashKind::default(),
+            seed: Seed::default(),
+        }
+    }
+
+    /// The same with a seed that nobody can guess.
+    ///
+    /// # Errors
+    /// [`Error::NoRandomness`].
+    pub fn with_random_seed(self) -> Result<CuckooSpec, Error> {
+        let seed = Seed::random(self.hash).map_err(|_| Error::NoRandomness)?;
+        Ok(CuckooSpec { seed, ..self })
+    }
+
     /// Checks every bound.
     ///
     /// # Errors

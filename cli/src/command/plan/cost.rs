@@ -267,7 +267,7 @@ mod tests {
             let mut real = bloomery::Cuckoo::new(CuckooSpec { expansion: 0, ..spec }).unwrap();
             for item in 0..cost.room {
                 let hash = real.hash(&item.to_le_bytes());
-                assert!(real.insert(hash).is_ok(), "{item} of {}", cost.room);
+                assert!(real.try_insert(hash).is_ok(), "{item} of {}", cost.room);
             }
         }
     }

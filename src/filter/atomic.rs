@@ -1,0 +1,185 @@
+//! A Bloom filter that several threads write to.
+
+use super::bloom::{Bloom, Body, Layer};
+use super::change::{Added, Removed};
+use crate::error::Error;
+use crate::hash::{Hashed, Hasher, Item};
+use crate::params::{Family, Overflow, Spec};
+use crate::sizing::LayerSpec;
+use std::sync::Arc;
+
+/// A Bloom filter of fixed size, of bits or counters, that any number of threads add to, test and delete from without a
+/// lock. It refuses nothing: beyond its capacity the false-positive rate rises.
+///
+/// With [`Spec::shards`] above 1, writers on different shards share no cache line of counts: two threads add 2.0 times as
+/// fast as one (`cargo bench` in `bench/`).
+///
+/// ```
+/// use bloomery::{AtomicBloom, Bloom};
+///
+/// let seen = AtomicBloom::fixed(100_000, 0.01)?;
+/// std::thread::scope(|scope| {
+///     for thread in 0..2 {
+///         let seen = &seen;
+///         scope.spawn(move || (0..1000).for_each(|i| _ = seen.insert(format!("{thread}:{i}"))));
+///     }
+/// });
+/// assert!(seen.contains("0:0") && seen.contains("1:999"));
+///
+/// // For saving, or for one owner.
+/// let filter: Bloom = seen.into();
+/// assert!(filter.contains("1:999"));
+/// # Ok::<(), bloomery::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct AtomicBloom {
+    spec: Spec,
+    layer: Arc<Layer>,
+}
+
+impl AtomicBloom {
+    /// An empty filter for `capacity` items with a random seed.
+    ///
+    /// # Errors
+    /// As [`Bloom::fixed`].
+    pub fn fixed(capacity: u64, error_rate: f64) -> Result<AtomicBloom, Error> {
+        AtomicBloom::new(Spec::fixed(capacity, error_rate).with_random_seed()?)
+    }
+
+    /// An empty filter with 4-bit counters, from which items can be deleted, with a random seed.
+    ///
+    /// # Errors
+    /// As [`Bloom::counting`].
+    pub fn counting(capacity: u64, error_rate: f64) -> Result<AtomicBloom, Error> {
+        AtomicBloom::new(Spec::counting(capacity, error_rate).with_random_seed()?)
+    }
+
+    /// An empty filter of this spec.
+    ///
+    /// # Errors
+    /// What [`Spec::validate`] refuses, [`Error::Unreachable`], [`Error::OutOfMemory`]; [`Error::Exclusive`] for a
+    /// scaling filter and for a window: they change their layers, which takes one owner.
+    pub fn new(spec: Spec) -> Result<AtomicBloom, Error> {
+        spec.validate()?;
+        if !matches!(spec.family, Family::Fixed(_)) {
+            return Err(Error::Exclusive("a filter with several writers has a fixed size"));
+        }
+        let Spec { capacity, error_rate, layout, cell, shards, .. } = spec;
+        let layer = Layer::new(LayerSpec { capacity, error_rate, layout, cell, shards }.shape()?)?;
+        let spec =
+            Spec { seed: spec.seed.narrow(spec.hash), family: Family::Fixed(Overflow::Saturate), ..spec };
+        Ok(AtomicBloom { spec, layer: Arc::new(layer) })
+    }
+
+    /// The parameters.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    fn hasher(&self) -> Hasher {
+        self.spec.hash.hasher(self.spec.seed)
+    }
+
+    /// Hashes an item for this filter, and for filters with the same hash function and seed.
+    #[inline]
+    pub fn hash(&self, item: impl AsRef<[u8]>) -> Hashed {
+        Hashed::new(self.hasher(), item.as_ref())
+    }
+
+    /// Adds the item, and returns whether it was absent before. Two threads that add the same new item at the same time
+    /// may both be told so.
+    #[inline]
+    pub fn insert(&self, item: impl Item) -> bool {
+        self.add(item).added
+    }
+
+    /// As [`insert`](AtomicBloom::insert), which says less.
+    #[inline]
+    pub fn add(&self, item: impl Item) -> Added {
+        self.layer.insert(item.hash_by(self.hasher()))
+    }
+
+    /// Whether the item may be in the filter: `false` is certain.
+    #[inline]
+    pub fn contains(&self, item: impl Item) -> bool {
+        self.layer.contains(item.hash_by(self.hasher()))
+    }
+
+    /// Deletes one occurrence of the item.
+    ///
+    /// # Errors
+    /// [`Error::NotCounting`].
+    pub fn remove(&self, item: impl Item) -> Result<Removed, Error> {
+        self.layer.remove(item.hash_by(self.hasher()))
+    }
+
+    /// How often the item was added, at most: 0 or 1 in a filter of bits.
+    pub fn count(&self, item: impl Item) -> u64 {
+        self.layer.count(item.hash_by(self.hasher()))
+    }
+
+    /// Empties the filter. An add that runs at the same time may be lost in part.
+    pub fn clear(&self) {
+        self.layer.clear();
+    }
+
+    /// Items added that were absent at the time, less those deleted.
+    pub fn items(&self) -> u64 {
+        self.layer.items()
+    }
+
+    /// Number of distinct items, estimated from the fill (Swamidass–Baldi).
+    pub fn estimate(&self) -> u64 {
+        self.layer.estimate()
+    }
+
+    /// The false-positive rate that the filter has now, from its fill.
+    pub fn rate_now(&self) -> f64 {
+        self.layer.rate_now()
+    }
+
+    /// Bytes of the cells.
+    pub fn bytes(&self) -> u64 {
+        self.layer.bytes()
+    }
+
+    /// A copy with one owner. While other threads add, it holds every item whose add had returned.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn snapshot(&self) -> Result<Bloom, Error> {
+        let layer = Arc::new(self.layer.snapshot()?);
+        Ok(Bloom::from_parts(self.spec, Body::Fixed(layer)))
+    }
+}
+
+impl From<AtomicBloom> for Bloom {
+    fn from(filter: AtomicBloom) -> Bloom {
+        Bloom::from_parts(filter.spec, Body::Fixed(filter.layer))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_becomes_the_filter_that_one_owner_would_have_made() {
+        let spec = Spec { family: Family::Fixed(Overflow::Saturate), ..Spec::counting(1000, 0.01) };
+        let (atomic, mut owned) = (AtomicBloom::new(spec).unwrap(), Bloom::new(spec).unwrap());
+        for i in 0..500u32 {
+            let item = i.to_le_bytes();
+            assert_eq!(atomic.add(item), owned.add(item).unwrap());
+        }
+        assert!(atomic.remove(7u32.to_le_bytes()).unwrap().present);
+        owned.remove(7u32.to_le_bytes()).unwrap();
+        assert!(atomic.snapshot().unwrap() == owned && Bloom::from(atomic) == owned);
+    }
+
+    #[test]
+    fn only_fixed_sizes_have_several_writers() {
+        for spec in [Spec::scaling(100, 0.01), Spec::window(100, 0.01, 3)] {
+            assert!(matches!(AtomicBloom::new(spec), Err(Error::Exclusive(_))));
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The standard library's traits: copies, comparison, and filters from iterators.
+
+use super::Bloom;
+use crate::hash::Item;
+use crate::params::Spec;
+
+/// A copy that shares nothing.
+///
+/// # Panics
+/// Without memory; [`Bloom::snapshot`] returns an error instead.
+impl Clone for Bloom {
+    fn clone(&self) -> Bloom {
+        self.snapshot().unwrap_or_else(|why| panic!("a copy of a filter: {why}"))
+    }
+}
+
+/// Equal filters give every item the same answer: they have the same hash, seed, shape and cells.
+impl PartialEq for Bloom {
+    fn eq(&self, other: &Bloom) -> bool {
+        self.equal(other)
+    }
+}
+
+/// Adds every item.
+///
+/// # Panics
+/// If the filter refuses one: it is full, or there is no memory for growing. [`Bloom::insert`] returns an error instead.
+impl<I: Item> Extend<I> for Bloom {
+    fn extend<T: IntoIterator<Item = I>>(&mut self, items: T) {
+        for item in items {
+            self.insert(item).unwrap_or_else(|why| panic!("an item of an iterator: {why}"));
+        }
+    }
+}
+
+/// A scaling filter with a false-positive rate of 1% and a random seed, sized for the number of items that the iterator
+/// announces, at least 100.
+///
+/// # Panics
+/// Without memory or randomness.
+impl<I: Item> FromIterator<I> for Bloom {
+    fn from_iter<T: IntoIterator<Item = I>>(items: T) -> Bloom {
+        let items = items.into_iter();
+        let capacity = (items.size_hint().0 as u64).max(100);
+        let spec = Spec::scaling(capacity, 0.01).with_random_seed();
+        let mut filter =
+            spec.and_then(Bloom::new).unwrap_or_else(|why| panic!("a filter for an iterator: {why}"));
+        filter.extend(items);
+        filter
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn iterators_make_and_extend_filters() {
+        let mut filter: Bloom = ["ada", "grace"].into_iter().collect();
+        filter.extend([b"edsger"]);
+        assert!(["ada", "grace", "edsger"].iter().all(|item| filter.contains(item)));
+        assert_eq!((filter.items(), filter.capacity(), filter.spec().kind()), (3, 100, "scaling"));
+        assert_ne!(filter, Bloom::from_iter(["ada", "grace", "edsger"]), "each has a seed of its own");
+    }
+
+    #[test]
+    fn a_clone_is_equal_until_one_of_them_changes() {
+        let mut filter: Bloom = (0..1000).map(|i: u32| i.to_le_bytes()).collect();
+        let copy = filter.clone();
+        assert_eq!(filter, copy);
+        filter.insert("new").unwrap();
+        assert_ne!(filter, copy);
+    }
+
+    #[test]
+    #[should_panic(expected = "another hash function or seed")]
+    fn a_hashed_item_of_another_filter_is_refused() {
+        let (one, other): (Bloom, Bloom) = (Bloom::from_iter(["ada"]), Bloom::from_iter(["ada"]));
+        one.contains(other.hash("ada"));
+    }
+}

@@ -1,0 +1,99 @@
+//! Whole filters as bytes, and with the feature `serde` as what its formats make of bytes.
+
+use super::decode::Decoder;
+use super::encode::Encoder;
+use super::error::DecodeError;
+use crate::filter::{Bloom, Cuckoo, Filter};
+
+/// The methods of one type.
+macro_rules! as_bytes {
+    ($type:ident, $of_kind:expr) => {
+        impl $type {
+            /// The filter in the wire format of docs/FORMAT.md.
+            pub fn to_bytes(&self) -> Vec<u8> {
+                Encoder::native(self).to_vec()
+            }
+
+            /// Reads what [`to_bytes`](Self::to_bytes) wrote. Bytes from anywhere do no harm: they are validated before
+            /// memory is allocated.
+            ///
+            /// # Errors
+            /// Why the bytes are not such a filter.
+            pub fn from_bytes(bytes: &[u8]) -> Result<$type, DecodeError> {
+                let of_kind: fn(Filter) -> Option<$type> = $of_kind;
+                Decoder::read(bytes).and_then(|filter| of_kind(filter).ok_or(DecodeError::OtherKind))
+            }
+        }
+
+        #[cfg(feature = "serde")]
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_bytes(&self.to_bytes())
+            }
+        }
+
+        #[cfg(feature = "serde")]
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<$type, D::Error> {
+                let bytes = deserializer.deserialize_byte_buf(Bytes)?;
+                $type::from_bytes(&bytes).map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+as_bytes!(Bloom, Filter::into_bloom);
+as_bytes!(Cuckoo, Filter::into_cuckoo);
+as_bytes!(Filter, Some);
+
+/// Takes bytes in whatever form a format has them; text formats have a sequence of numbers.
+#[cfg(feature = "serde")]
+struct Bytes;
+
+#[cfg(feature = "serde")]
+impl<'de> serde::de::Visitor<'de> for Bytes {
+    type Value = Vec<u8>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the bytes of a filter")
+    }
+
+    fn visit_bytes<E: serde::de::Error>(self, bytes: &[u8]) -> Result<Vec<u8>, E> {
+        Ok(bytes.to_vec())
+    }
+
+    fn visit_byte_buf<E: serde::de::Error>(self, bytes: Vec<u8>) -> Result<Vec<u8>, E> {
+        Ok(bytes)
+    }
+
+    fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut sequence: A) -> Result<Vec<u8>, A::Error> {
+        let mut bytes = Vec::new();
+        while let Some(byte) = sequence.next_element()? {
+            bytes.push(byte);
+        }
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_go_through_bytes_and_kinds_are_told_apart() {
+        let (bloom, cuckoo) = (Bloom::from_iter(["ada"]), Cuckoo::from_iter(["ada"]));
+        assert_eq!(Bloom::from_bytes(&bloom.to_bytes()).unwrap(), bloom);
+        assert_eq!(Cuckoo::from_bytes(&cuckoo.to_bytes()).unwrap(), cuckoo);
+        assert!(matches!(Bloom::from_bytes(&cuckoo.to_bytes()), Err(DecodeError::OtherKind)));
+        assert!(Bloom::from_bytes(b"ada").is_err());
+    }
+
+    #[cfg(feature = "serde")]
+    #[test]
+    fn filters_go_through_serde() {
+        let bloom = Bloom::from_iter(["ada"]);
+        let json = serde_json::to_string(&bloom).unwrap();
+        assert_eq!(serde_json::from_str::<Bloom>(&json).unwrap(), bloom);
+        assert_eq!(bincode::deserialize::<Bloom>(&bincode::serialize(&bloom).unwrap()).unwrap(), bloom);
+    }
+}
