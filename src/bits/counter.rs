@@ -79,8 +79,7 @@ const fn highest(width: u32) -> u64 {
 pub fn saturating_sum(width: u32, a: u64, b: u64) -> u64 {
     let high = highest(width);
     // Adds without the highest bits, so nothing carries into a neighbour. XOR puts them back: it adds without a
-    // carry.
-    // Then each counter that overflowed is filled. With four 4-bit counters:
+    // carry. Then each counter that overflowed is filled. With four 4-bit counters:
     //   a        7 9 F 3
     //   b        1 9 0 2
     //   sum      8 2 F 5   modulo 16
@@ -96,10 +95,8 @@ pub fn saturating_sum(width: u32, a: u64, b: u64) -> u64 {
 pub fn minimum(width: u32, a: u64, b: u64) -> u64 {
     let high = highest(width);
     // a − b for each pair, with the highest bit of a set and that of b clear, so nothing is borrowed from a
-    // neighbour.
-    // Where the two highest bits differ, they decide. Where they are equal, the highest bit of the difference is
-    // set
-    // if a ≥ b. With four 4-bit counters:
+    // neighbour. If the two highest bits of a pair differ, they decide. If they are equal, the highest bit of the
+    // difference is set where a ≥ b. With four 4-bit counters:
     //   a           3 9 8 2
     //   b           5 8 7 2
     //   difference  6 9 1 8   B − 5, 9 − 0, 8 − 7, A − 2
@@ -122,7 +119,7 @@ pub fn census(width: u32, word: u64) -> (u32, u32) {
     let high = highest(width);
     // Marks the highest bit of each counter that isn't 0. Adding 7 to the lower three bits of a 4-bit counter
     // carries
-    // into its highest bit unless they are 0; OR adds the highest bit itself. With four of them:
+    // into its highest bit unless they are 0. OR adds the highest bit itself. With four such counters:
     //   word         0 F 1 8
     //   some(word)   0 8 8 8   three are not 0
     //   !word        F 0 E 7   0 where the counter is at its maximum
