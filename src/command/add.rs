@@ -421,7 +421,7 @@ pub(super) struct Backfill {
     pub(super) changed: SmallVec<[usize; 64]>,
     /// Number of items that were added.
     pub(super) done: usize,
-    /// Why the item after those was refused.
+    /// Why the next item was refused.
     pub(super) refused: Option<CommandError>,
 }
 

@@ -179,7 +179,7 @@ impl Observed {
     }
 }
 
-/// All sums as they were after a report.
+/// The running totals after a report.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mark {
     at_ms: u64,

@@ -148,11 +148,12 @@ impl Bloom {
         Ok(result)
     }
 
-    /// How the source goes into this filter, which is at generation `number` if it is a window. `taken` are layers
-    /// that will have been added to its chain before.
+    /// How the source goes into this filter, which is at generation `number` if it is a window. `taken` are the
+    /// layers of earlier sources, which will be in its chain by then.
     ///
-    /// Not inlined: otherwise the compiler checks once for all sources whether the layers of the chain are on the
-    /// heap, even if the filter has no chain. That is harmless, but valgrind can't know it and reports an error.
+    /// Not inlined: otherwise the compiler checks once, before the loop over the sources, whether the chain's
+    /// layers are on the heap, even for a filter that has no chain. That is harmless, but valgrind can't know it
+    /// and reports an error.
     ///
     /// # Errors
     /// Why the two don't go together.

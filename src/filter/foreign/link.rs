@@ -254,8 +254,8 @@ impl Link {
     /// Adds the bits of a link of the same geometry. Returns whether that changed anything.
     ///
     /// The original counts items that were absent, and for a union that number is unknown. So it is estimated,
-    /// between a certain minimum and maximum. If a number of items means that the link is full, it doesn't exceed
-    /// the capacity.
+    /// within its smallest and largest possible values. If `is_bounded`, the link is full at its capacity, so the
+    /// estimate doesn't exceed the capacity.
     pub(super) fn union(&mut self, other: &Link, is_bounded: bool, parallel: &ParallelFor<'_>) -> bool {
         let ones = AtomicU64::new(0);
         in_parts(self.words.len(), parallel, |part| {
