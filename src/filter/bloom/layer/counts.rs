@@ -13,7 +13,7 @@ use crossbeam_utils::CachePadded;
 use std::ops::Range;
 
 impl Layer {
-    /// Items added that were absent at the time, less those deleted.
+    /// Items added that were absent at the time, minus those deleted.
     pub fn items(&self) -> u64 {
         match &self.tallies {
             Tallies::Inline { items, .. } => items.load(Relaxed),
