@@ -22,7 +22,7 @@ impl Rebuild {
     /// Puts a shadow beside a filter.
     ///
     /// # Errors
-    /// As [`Rebuild::check`].
+    /// Same as [`Rebuild::check`].
     pub fn new(live: Live, shadow: Bloom, deletes_missed: u64) -> Result<Rebuild, Error> {
         Rebuild::check(live.as_ref(), &shadow)?;
         Ok(Rebuild { live, shadow, deletes_missed })
