@@ -1,39 +1,41 @@
-//! The options of the module: names, defaults, ranges. The server holds the texts; this says what they mean.
+//! The options of the module: names, defaults, ranges. The server holds them as text; this file says what they
+//! mean.
 //!
-//! RedisBloom's options have its names, defaults, ranges and refusals. A range may depend on another option, so that an
-//! add that creates a filter cannot fail for its defaults.
+//! RedisBloom's options keep their names, defaults, ranges and refusals. A range may depend on another option, so
+//! the defaults can never make the creation of a filter fail.
 
 use crate::params::{Family, Overflow, Tightening, limits};
 use std::ops::RangeInclusive;
 
-/// The values in force.
+/// The settings in force.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// Error rate of a filter that an add creates, in (0, 1).
     pub error_rate: f64,
     /// Capacity of a filter that an add creates.
     pub initial_size: u64,
-    /// Expansion of a filter that is created without one, 0 for a filter that does not scale.
+    /// Expansion of a filter that is created without one; 0 for a filter that doesn't scale.
     pub expansion: u32,
-    /// Slots of a bucket of a cuckoo filter that is created without that.
+    /// Slots per bucket of a cuckoo filter that is created without BUCKETSIZE.
     pub cuckoo_bucket_size: u8,
     /// Capacity of a cuckoo filter that an add creates.
     pub cuckoo_initial_size: u64,
-    /// Most moves to make room for one item, of a cuckoo filter that is created without that.
+    /// Maximum number of moves to make room for one item, for a cuckoo filter that is created without
+    /// MAXITERATIONS.
     pub cuckoo_max_iterations: u16,
-    /// Expansion of a cuckoo filter that is created without one, 0 for a filter that does not grow.
+    /// Expansion of a cuckoo filter that is created without one; 0 for a filter that doesn't grow.
     pub cuckoo_expansion: u32,
-    /// Sub-filters that a cuckoo filter may grow to.
+    /// Maximum number of sub-filters of a cuckoo filter.
     pub cuckoo_max_expansions: u32,
-    /// Threads that work beside the main thread; `None` for as many as the machine has cores beside that one.
+    /// Number of threads besides the main thread; `None` for one per core that the main thread leaves free.
     pub threads: Option<usize>,
-    /// Items from which on BF.BULKTEST keeps its client waiting instead of the server.
+    /// Number of items from which BF.BULKTEST runs on the pool, so that only its client waits and not the server.
     pub offload_min_items: u64,
     /// Whether filters of 2 MiB and more ask for huge pages.
     pub huge_pages: bool,
-    /// Bytes of cells that one filter may have; 0 for as many as the machine has memory.
+    /// Maximum bytes of cells of one filter; 0 for the memory of the machine.
     pub max_filter_bytes: u64,
-    /// Items that one command may have, from [`MIN_ITEMS_LIMIT`] on; 0 for as many as the server takes.
+    /// Maximum number of items in one command, at least [`MIN_ITEMS_LIMIT`]; 0 for as many as the server accepts.
     pub max_items_per_command: u64,
 }
 
@@ -55,7 +57,7 @@ impl Settings {
         max_items_per_command: 0,
     };
 
-    /// The family that an expansion means: 0 does not scale, as in RedisBloom.
+    /// The family that an expansion means: 0 doesn't scale, as in RedisBloom.
     pub fn family_for(expansion: u32) -> Family {
         match expansion {
             0 => Family::Fixed(Overflow::Error),
@@ -63,12 +65,12 @@ impl Settings {
         }
     }
 
-    /// The largest bucket that goes twice into a cuckoo filter of the configured size.
+    /// The largest bucket size of which two buckets fit into a cuckoo filter of the configured capacity.
     pub fn max_bucket_size(&self) -> u8 {
         u8::try_from(self.cuckoo_initial_size / 2).unwrap_or(u8::MAX)
     }
 
-    /// Sub-filters that a cuckoo filter may grow to.
+    /// Maximum number of sub-filters of a cuckoo filter.
     pub fn max_tables(&self) -> usize {
         self.cuckoo_max_expansions as usize
     }
@@ -80,19 +82,19 @@ impl Default for Settings {
     }
 }
 
-/// Why a text is no value of an option.
+/// Why a text isn't a valid value of an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is no number.
+    /// It isn't a number.
     Invalid,
-    /// It is not what the option takes.
+    /// It isn't what the option accepts, which is this.
     Takes(&'static str),
-    /// It is out of this range.
+    /// It is outside this range.
     Range(String),
 }
 
 impl Refusal {
-    /// For the user of the option called `name`, in RedisBloom's words.
+    /// The text for users, with the option called `name`, in RedisBloom's words.
     pub fn text(&self, name: &str) -> String {
         match self {
             Refusal::Invalid => format!("Invalid value for `{name}`"),
@@ -104,11 +106,11 @@ impl Refusal {
 
 /// One option: how its text is read and written.
 pub struct Setting {
-    /// Its name in CONFIG; for those of Bloom filters what stands behind `bf-`.
+    /// Its name in CONFIG; for options of Bloom filters, without the leading `bf-`.
     pub name: &'static str,
     /// Its name as a load argument.
     pub argument: &'static str,
-    /// Reads its value as text.
+    /// Returns its value as text.
     pub get: fn(&Settings) -> String,
     /// Sets it from text; an error leaves it as it was.
     pub set: fn(&mut Settings, &str) -> Result<(), Refusal>,
@@ -133,13 +135,13 @@ fn error_rate(text: &str) -> Result<f64, Refusal> {
     Ok(rate)
 }
 
-/// Most threads beside the main thread.
+/// Maximum number of threads besides the main thread.
 pub const MAX_THREADS: usize = 8;
 
-/// The smallest limit on the items of a command. What has fewer is not counted.
+/// The smallest limit on the items of a command. Commands with fewer items aren't counted.
 pub const MIN_ITEMS_LIMIT: i64 = 1000;
 
-/// RedisBloom's largest default capacity. What BF.RESERVE takes is a matter of memory.
+/// RedisBloom's largest default capacity. For BF.RESERVE, memory is the limit.
 const MAX_INITIAL_SIZE: i64 = 1 << 30;
 
 /// All options.
@@ -262,7 +264,7 @@ pub const OPTIONS: &[Setting] = &[
     },
 ];
 
-/// A number of bytes as in redis.conf: `kb` is 1024, `k` 1000, and so on.
+/// A number of bytes in the syntax of redis.conf: `kb` is 1024, `k` is 1000, and so on.
 fn bytes(text: &str) -> Option<u64> {
     let text = text.to_ascii_lowercase();
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());

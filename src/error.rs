@@ -1,8 +1,9 @@
-//! What can go wrong in the core. No server types and no reply texts: `command::error` chooses those.
+//! What can go wrong in the core. There are no server types and no reply texts here: `command::error` chooses
+//! those.
 
 use std::fmt;
 
-/// Every way in which the core refuses a request. A refused request leaves the filter as it was.
+/// All the ways in which the core refuses a request. A refused request leaves the filter unchanged.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Error {
     /// The error rate is not a number in `(0, 1)`, or is below
@@ -24,23 +25,23 @@ pub enum Error {
     Cuckoo(&'static str),
     /// A field of another system's filter has a value that it cannot have; the text names the field.
     Foreign(&'static str),
-    /// Two properties that exclude each other; the text says which and why.
+    /// Two properties exclude each other; the text says which and why.
     Exclusive(&'static str),
-    /// No geometry within reason holds this error rate in this layout.
+    /// No geometry of reasonable size keeps this error rate in this layout.
     Unreachable {
-        /// The error rate asked of one layer.
+        /// The error rate of a single layer.
         error_rate: f64,
     },
-    /// The allocator has no such amount of memory.
+    /// The allocator could not provide the memory.
     OutOfMemory {
-        /// The bytes that were asked for.
+        /// The bytes that were requested.
         bytes: u64,
     },
-    /// The filter holds as many items as it was made for, and may neither grow nor exceed its error rate.
+    /// The filter holds as many items as it was made for. It may neither grow nor exceed its error rate.
     Full,
-    /// A scaling filter has grown as often as it may.
+    /// A scaling filter has as many layers as it may have.
     TooManyLayers,
-    /// A window has come to [`limits::MAX_GENERATION`](crate::limits::MAX_GENERATION).
+    /// A window has reached [`limits::MAX_GENERATION`](crate::limits::MAX_GENERATION).
     LastGeneration,
     /// Two filters differ in shape, hash or seed, so their cells cannot be combined.
     Mismatch,

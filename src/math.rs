@@ -1,10 +1,10 @@
 //! Probabilities of Bloom filters, as small functions with their sources.
 //!
-//! The unit of analysis is a *range*: the cells over which all k probes of one item are spread. A CLASSIC shard is one
-//! range of m/shards cells; a BLOCKED filter has one range per 512-bit block. An item falls into each range with equal
-//! probability, so the number of items in a range is binomial and the filter's error rate is the mean of the range's
-//! rate over that distribution: the Poisson mixture of Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient
-//! Bloom Filters" (JEA 2009), §3. That one formula covers blocks and shards alike.
+//! The unit of analysis is a *range*: the cells over which all k probes of one item are spread. A CLASSIC shard is
+//! one range of m/shards cells; a BLOCKED filter has one range per 512-bit block. An item falls into each range
+//! with equal probability, so the number of items in a range is binomial. The filter's error rate is the mean of
+//! the range's rate over that distribution: the Poisson mixture of Putze, Sanders, Singler, "Cache-, Hash- and
+//! Space-Efficient Bloom Filters" (JEA 2009), §3. This one formula covers both blocks and shards.
 //!
 //! Everything here is computed with IEEE basic operations and the pure-Rust `libm`, never with the platform's libm:
 //! geometry is derived from these numbers, and a replica on another C library must derive the same geometry.
@@ -12,7 +12,8 @@
 /// ln 2.
 pub const LN_2: f64 = std::f64::consts::LN_2;
 
-/// `base` to an integer power by squaring. `f64::powi` may differ between compilers; this may not.
+/// `base` to an integer power by squaring. `f64::powi` may give different results with different compilers; this
+/// may not.
 pub fn power(base: f64, exponent: u32) -> f64 {
     let (mut result, mut square, mut rest) = (1.0, base, exponent);
     while rest > 0 {
@@ -27,16 +28,16 @@ pub fn power(base: f64, exponent: u32) -> f64 {
 
 /// Natural logarithm of the chance that one uniform draw over `cells` cells misses a given cell.
 fn ln_miss(cells: f64) -> f64 {
-    // One cell is never missed; -745 is where exp() underflows to 0 anyway.
+    // One cell is never missed; -745 is about where exp() underflows to 0.
     if cells <= 1.0 { -745.0 } else { libm::log1p(-1.0 / cells) }
 }
 
 /// Chance that an absent item tests positive in one range, given the mean fraction of *empty* cells after `draws`
 /// uniform draws over `cells` cells.
 ///
-/// The probes are independent draws, so the rate is E[fill^k]; taking E[fill]^k instead is the textbook formula and is
-/// 1–5 % too low for a 512-bit block, which the gates would see. The second-order term uses the variance of the number
-/// of occupied cells (Kolchin, Sevast'yanov, Chistyakov, "Random Allocations", 1978).
+/// The probes are independent draws, so the rate is E[fill^k]. The textbook formula E[fill]^k is 1% to 5% too low
+/// for a 512-bit block, which the tests would notice. The second-order term uses the variance of the number of
+/// occupied cells (Kolchin, Sevast'yanov, Chistyakov, "Random Allocations", 1978).
 fn range_rate(empty: f64, draws: f64, cells: f64, probes: u32) -> f64 {
     let fill = 1.0 - empty;
     if fill <= 0.0 {
@@ -49,10 +50,11 @@ fn range_rate(empty: f64, draws: f64, cells: f64, probes: u32) -> f64 {
     rate.min(1.0)
 }
 
-/// Error rate of `ranges` equal ranges of `cells` cells each that together hold `items` items with `probes` probes.
+/// Error rate of `ranges` equal ranges of `cells` cells each, which together contain `items` items with `probes`
+/// probes.
 ///
-/// Units: cells per range, items in all. Exact up to the second-order term of `range_rate`; against simulation
-/// within 1 % for p ≥ 1e-4 (tests/library/error_rate.rs).
+/// Units: cells per range, items in total. Exact up to the second-order term of `range_rate`; within 1% of
+/// simulation for p ≥ 1e-4 (tests/library/error_rate.rs).
 pub fn mixture_rate(ranges: f64, cells: f64, probes: u32, items: f64) -> f64 {
     let k = f64::from(probes);
     let ln_empty = k * ln_miss(cells);
@@ -63,7 +65,8 @@ pub fn mixture_rate(ranges: f64, cells: f64, probes: u32, items: f64) -> f64 {
     let mean = items / ranges;
     let variance = mean * (1.0 - 1.0 / ranges);
     if mean > 1000.0 {
-        // Five-point Gauss–Hermite: the binomial is normal here, and the rate a smooth function of the load.
+        // Five-point Gauss–Hermite: at this mean the binomial is nearly normal, and the rate is a smooth function
+        // of the load.
         const NODES: [(f64, f64); 5] = [
             (0.0, 8.0 / 15.0),
             (1.355_626_179_974_266, 0.222_075_922_005_612_6),
@@ -74,7 +77,7 @@ pub fn mixture_rate(ranges: f64, cells: f64, probes: u32, items: f64) -> f64 {
         let deviation = libm::sqrt(variance);
         return NODES.iter().map(|(x, weight)| weight * at(mean + x * deviation)).sum();
     }
-    // Sum outward from the mode with weights relative to it, so that no factorial is needed.
+    // Sum outward from the mode, with weights relative to it, so that no factorial is needed.
     let step = libm::exp(ln_empty);
     let odds = 1.0 / (ranges - 1.0);
     let mode = libm::floor(mean);
@@ -98,17 +101,17 @@ pub fn mixture_rate(ranges: f64, cells: f64, probes: u32, items: f64) -> f64 {
     total / weights
 }
 
-/// Expected fraction of set cells when `ranges` ranges of `cells` cells hold `items` items: the inverse of
+/// Expected fraction of set cells if `ranges` ranges of `cells` cells contain `items` items: the inverse of
 /// [`estimate_items`].
 #[cfg(test)]
 pub fn expected_fill(ranges: f64, cells: f64, probes: u32, items: f64) -> f64 {
     -libm::expm1(items * ln_item_miss(ranges, cells, probes))
 }
 
-/// Number of distinct items behind a fraction `fill` of set cells, in `0..=∞`.
+/// Number of distinct items that would set a fraction `fill` of the cells, in `0..=∞`.
 ///
-/// Swamidass and Baldi, "Mathematical Correction for Fingerprint Similarity Measures" (2007), carried over to blocks:
-/// an item leaves a given cell empty unless it falls into its range and one of its k probes hits it.
+/// Swamidass and Baldi, "Mathematical Correction for Fingerprint Similarity Measures" (2007), extended to blocks:
+/// an item leaves a given cell empty unless it falls into the cell's range and one of its k probes hits the cell.
 pub fn estimate_items(ranges: f64, cells: f64, probes: u32, fill: f64) -> f64 {
     if fill >= 1.0 {
         return f64::INFINITY;
@@ -131,7 +134,8 @@ mod tests {
         // m/n = 10, k = 7: Broder and Mitzenmacher's survey gives 0.00819.
         let rate = mixture_rate(1.0, 10_000_000.0, 7, 1_000_000.0);
         assert!((rate - 0.008_19).abs() < 1e-5, "{rate}");
-        // The same bits in 512-bit blocks: RocksDB's bloom_impl.h gives about 0.0095 for 10 bits and 6 probes.
+        // The same number of bits in 512-bit blocks: RocksDB's bloom_impl.h gives about 0.0095 for 10 bits and 6
+        // probes.
         let blocked = mixture_rate(10_000_000.0 / 512.0, 512.0, 6, 1_000_000.0);
         assert!((0.009_4..0.009_7).contains(&blocked), "{blocked}");
     }

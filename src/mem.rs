@@ -158,8 +158,8 @@ impl Words {
         }
     }
 
-    /// Number of ones in these words. It runs at 8 GB/s with the `popcnt` instruction, which isn't part of the x86-64
-    /// baseline, and at a third of that without.
+    /// Number of ones in these words. Runs at 8 GB/s with the `popcnt` instruction, which isn't part of the x86-64
+    /// baseline, and at a third of that speed without it.
     pub(crate) fn ones(words: &[AtomicU64]) -> u64 {
         #[inline(always)]
         fn count(words: &[AtomicU64]) -> u64 {

@@ -1,5 +1,6 @@
-//! The Murmur hashes of Austin Appleby, by which other systems' filters find their bits: MurmurHash2, MurmurHash64A and
-//! MurmurHash3 x64-128. Nothing of our own uses them: they are not keyed, so anyone can make items that collide.
+//! Austin Appleby's Murmur hashes, which other systems' filters use to find their bits: MurmurHash2, MurmurHash64A
+//! and MurmurHash3 x64-128. Native filters don't use them: they have no secret key, so anyone can make items that
+//! collide.
 
 /// MurmurHash64A: 64 bits, 8-byte blocks.
 pub(crate) fn murmur64a(bytes: &[u8], seed: u64) -> u64 {
@@ -64,7 +65,7 @@ pub(crate) fn murmur3(bytes: &[u8], suffix: Option<u8>) -> [u64; 2] {
         add(&last);
         (last, tail) = ([0; 16], 0);
     }
-    // A tail of zeros mixes to 0, so its length need not be looked at.
+    // A tail of zeros mixes to 0, so its length doesn't matter.
     debug_assert!(last[tail..].iter().all(|byte| *byte == 0));
     h1 ^= mix1(word(&last[..8]));
     h2 ^= mix2(word(&last[8..]));
@@ -77,7 +78,7 @@ pub(crate) fn murmur3(bytes: &[u8], suffix: Option<u8>) -> [u64; 2] {
     [h1, h2.wrapping_add(h1)]
 }
 
-/// MurmurHash3's last mixing of a word.
+/// MurmurHash3's final mixing of a word.
 fn finish(mut k: u64) -> u64 {
     k = (k ^ k >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
     k = (k ^ k >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
@@ -95,7 +96,7 @@ fn word(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// From RedisBloom, v2.0.1 and v1.1.0 of it for the old seeds, and from the Go package of bits-and-blooms.
+    /// Recorded from RedisBloom (v2.0.1 and v1.1.0 for the old seeds) and from the Go package of bits-and-blooms.
     #[test]
     fn pinned_vectors() {
         const SEED: u64 = 0xc6a4_a793_5bd1_e995;

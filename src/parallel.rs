@@ -1,22 +1,22 @@
-//! Work in parts, on as many threads as the caller has. The callers are the pool in a server, and one thread elsewhere.
+//! Splitting work into parts that run on the caller's threads: the pool in a server, a single thread elsewhere.
 
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 use std::ops::Range;
 
-/// A parallel for: runs tasks 0 to n − 1, each once, on as many threads as there are, and returns when all are done.
+/// A parallel for: runs tasks 0 to n − 1, each once, on all available threads. Returns when all are done.
 pub type ParallelFor<'f> = dyn Fn(usize, &(dyn Fn(usize) + Sync)) + 'f;
 
-/// The [`ParallelFor`] of one thread.
+/// The [`ParallelFor`] of a single thread.
 pub fn alone(tasks: usize, task: &(dyn Fn(usize) + Sync)) {
     (0..tasks).for_each(task);
 }
 
-/// Words of one task: 8 MiB, which take about a millisecond. Fewer are not worth another thread.
-/// One in a model, whose layers have a few words.
+/// Words per task: 8 MiB, about a millisecond of work. Less isn't worth another thread. In a loom model, whose
+/// layers have a few words, a task is one word.
 const PART: usize = if cfg!(all(loom, test)) { 1 } else { 1 << 20 };
 
-/// Visits ranges of `words` words, each word once.
+/// Calls `visit` with ranges that cover `words` words, each word once.
 pub(crate) fn in_parts(words: usize, parallel: &ParallelFor<'_>, visit: impl Fn(Range<usize>) + Sync) {
     parallel(words.div_ceil(PART), &|part| visit(part * PART..words.min((part + 1) * PART)));
 }

@@ -1,64 +1,65 @@
-//! What a filter is made of, as its user says it: [`Spec`]. The geometry that follows from it is in
-//! [`sizing`](crate::sizing).
+//! The parameters of a filter, as its user states them: [`Spec`]. [`sizing`](crate::sizing) derives the geometry
+//! from it.
 
 use crate::error::Error;
 use crate::hash::{HashKind, Seed};
 use crate::spelling::spelling;
 
-/// The bounds of every parameter. Nothing beyond them can be created, and nothing beyond them is loaded.
+/// The bounds of every parameter. Nothing outside them can be created or loaded.
 pub mod limits {
-    /// Items of one layer: 2^48, where sizing in `f64` is still exact to the item.
+    /// Maximum number of items in one layer: 2^48, where sizing in `f64` is still exact to the item.
     pub const MAX_CAPACITY: u64 = 1 << 48;
-    /// The smallest error rate that can be promised. Below it the probes would need more bits than the hash has.
+    /// The smallest error rate that can be promised. Below it, the probes would need more bits than the hash has.
     pub const MIN_ERROR_RATE: f64 = 1e-12;
-    /// The smallest error rate of one layer, where a tightening series stops: 66 probes.
+    /// The smallest error rate of one layer, which a tightening series doesn't go below: 66 probes.
     pub const MIN_LAYER_ERROR_RATE: f64 = 1e-20;
-    /// Probes of one item in one layer.
+    /// Maximum number of probes of one item in one layer.
     pub const MAX_PROBES: u32 = 72;
-    /// Shards of one layer.
+    /// Maximum number of shards of one layer.
     pub const MAX_SHARDS: u32 = 1024;
-    /// Layers of a scaling filter.
+    /// Maximum number of layers of a scaling filter.
     pub const MAX_LAYERS: usize = 4096;
-    /// Sub-filters of a cuckoo filter: what RedisBloom's configuration allows at most.
+    /// Maximum number of sub-filters of a cuckoo filter: the highest value that RedisBloom's configuration allows.
     pub const MAX_TABLES: usize = 65_536;
-    /// Growth per layer of a scaling filter, as in RedisBloom.
+    /// Maximum growth per layer of a scaling filter, as in RedisBloom.
     pub const MAX_EXPANSION: u32 = 32_768;
-    /// Generations of a window.
+    /// Number of generations of a window.
     pub const GENERATIONS: std::ops::RangeInclusive<u32> = 2..=64;
-    /// Unix time in milliseconds: no honest clock gets near it, and no sum of two overflows.
+    /// Latest Unix time in milliseconds: no correct clock gets near it, and the sum of two such times doesn't
+    /// overflow.
     pub const MAX_TIME_MS: u64 = 1 << 62;
-    /// Number of a generation.
+    /// Maximum number of a generation.
     pub const MAX_GENERATION: u64 = 1 << 62;
     /// Largest number of deletes that a rebuild counts.
     pub const MAX_DELETES_MISSED: u64 = 1 << 62;
-    /// Probes of an item in another system's filter: bits-and-blooms bounds them by nothing.
+    /// Maximum number of probes of an item in another system's filter. bits-and-blooms has no bound of its own.
     pub const MAX_FOREIGN_PROBES: u32 = 10_000;
-    /// Links of another system's filter. RedisBloom's EXPANSION 1 makes thousands.
+    /// Maximum number of links of another system's filter. RedisBloom's EXPANSION 1 makes thousands.
     pub const MAX_FOREIGN_LINKS: usize = 1 << 20;
-    /// Probes of an item in all links together.
+    /// Maximum number of probes of an item in all links together.
     pub const MAX_FOREIGN_WORK: u64 = 1 << 22;
-    /// A number of events that is kept: deletes, moves. No server lives to see it.
+    /// Maximum of other event counts: deletes, moves. No server lives long enough to reach it.
     pub const MAX_COUNT: u64 = 1 << 62;
-    /// Bytes of the cells of one filter: 2^46, half of what a 64-bit process can address.
+    /// Maximum bytes of cells of one filter: 2^46, half of what a 64-bit process can address.
     pub const MAX_BYTES: u64 = 1 << 46;
 }
 
-/// Where the probes of one item may fall, as asked for.
+/// The requested choice of where the probes of one item may fall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum LayoutChoice {
-    /// BLOCKED where it costs at most 15 % more memory, else CLASSIC.
+    /// BLOCKED if it needs at most 15% more memory, else CLASSIC.
     #[default]
     Auto = 0,
-    /// All over the shard: the smallest memory.
+    /// Anywhere in the shard: needs the least memory.
     Classic = 1,
-    /// Inside one 512-bit block: one cache miss an item.
+    /// Inside one 512-bit block: one cache miss per item.
     Blocked = 2,
 }
 
 spelling!(pub LayoutChoice { Auto = "AUTO", Blocked = "BLOCKED", Classic = "CLASSIC" });
 
-/// What one probe points at.
+/// The unit that one probe points at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Cell {
@@ -67,9 +68,9 @@ pub enum Cell {
     Bit = 1,
     /// A saturating counter of 4 bits: add, test, delete and count to 15.
     Counter4 = 4,
-    /// A saturating counter of 8 bits, to 255.
+    /// A saturating counter of 8 bits: counts to 255.
     Counter8 = 8,
-    /// A saturating counter of 16 bits, to 65,535.
+    /// A saturating counter of 16 bits: counts to 65,535.
     Counter16 = 16,
 }
 
@@ -92,7 +93,7 @@ pub enum Overflow {
     /// Refuse the item.
     #[default]
     Error = 0,
-    /// Accept it; the real error rate rises above the promise.
+    /// Accept it. The real error rate then rises above the promise.
     Saturate = 1,
 }
 
@@ -100,8 +101,9 @@ spelling!(pub Overflow { Error = "ERROR", Saturate = "SATURATE" });
 
 /// How the layers of a scaling filter share its error rate.
 ///
-/// [`Tightening::INVERSE_SQUARE`] spends it where the memory is (see [`sizing`](crate::sizing));
-/// a ratio r gives layer i the share (1−r)·rⁱ (Almeida et al., "Scalable Bloom Filters", 2007).
+/// [`Tightening::INVERSE_SQUARE`] spends it on the layers that need most of the memory (see
+/// [`sizing`](crate::sizing)). A ratio r gives layer i the share (1−r)·rⁱ (Almeida et al., "Scalable Bloom
+/// Filters", 2007).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tightening(f64);
 
@@ -117,51 +119,51 @@ impl Tightening {
         if ratio > 0.0 && ratio < 1.0 { Ok(Tightening(ratio)) } else { Err(Error::Tightening(ratio)) }
     }
 
-    /// The geometric ratio, if that is the kind.
+    /// The geometric ratio; `None` for inverse squares.
     pub fn ratio(self) -> Option<f64> {
         (self.0 != 0.0).then_some(self.0)
     }
 }
 
 /// The three families of filters. They exclude each other: a window's generations and a counting filter's counters
-/// belong to one fixed geometry, and a chain cannot tell which of its layers an item should be deleted from.
+/// need one fixed geometry, and a chain cannot tell from which of its layers an item should be deleted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Family {
     /// One layer of bits or counters.
     Fixed(Overflow),
-    /// A chain of layers that grows when the newest is full.
+    /// A chain of layers that grows when the newest layer is full.
     Scaling {
-        /// Capacity of a layer over that of the one before it, `1..=32768`.
+        /// Ratio of a layer's capacity to the previous layer's, `1..=32768`.
         expansion: u32,
         /// How the layers share the error rate.
         tightening: Tightening,
     },
-    /// A ring of generations, of which the oldest is dropped on rotation.
+    /// A ring of generations. A rotation drops the oldest.
     Window {
-        /// Generations that are alive at once, `2..=64`; the capacity is that of one of them.
+        /// Number of generations that are alive at once, `2..=64`. The filter's capacity is the capacity of each.
         generations: u8,
         /// What an add to a full generation does.
         overflow: Overflow,
-        /// Milliseconds between rotations by the clock; 0 when only rotated by hand.
+        /// Milliseconds between rotations by the clock; 0 if only rotated by hand.
         every_ms: u64,
     },
 }
 
-/// Everything that decides a filter's geometry and answers. Two filters of equal spec that saw the same operations
-/// are equal bit for bit.
+/// Everything that decides a filter's geometry and answers. Two filters with equal specs that saw the same
+/// operations are equal bit for bit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spec {
-    /// Items that the filter (a window: each generation; a chain: its first layer) is sized for.
+    /// Number of items that the filter (a window: each generation; a chain: its first layer) is sized for.
     pub capacity: u64,
-    /// The promise: the chance that an item never added tests positive, over the whole filter when full.
+    /// The promise: the chance that an item never added tests positive, over the whole filter when it is full.
     pub error_rate: f64,
-    /// Key of the hash.
+    /// Key of the hash function.
     pub seed: Seed,
     /// Independent arrays per layer, a power of two in `1..=1024`.
     pub shards: u32,
     /// Hash function.
     pub hash: HashKind,
-    /// Layout asked for.
+    /// The requested layout.
     pub layout: LayoutChoice,
     /// Bits or counters.
     pub cell: Cell,
@@ -170,7 +172,7 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// A filter of bits for `capacity` items that refuses more.
+    /// A filter of bits for `capacity` items that refuses any more.
     pub fn fixed(capacity: u64, error_rate: f64) -> Spec {
         Spec {
             capacity,
@@ -204,7 +206,7 @@ impl Spec {
         Ok(Spec { seed, ..self })
     }
 
-    /// By what the capacity grows from layer to layer; `None` if the capacity is fixed.
+    /// Factor by which the capacity grows from layer to layer; `None` if the capacity is fixed.
     pub fn expansion(&self) -> Option<u32> {
         match self.family {
             Family::Scaling { expansion, .. } => Some(expansion),
@@ -220,7 +222,7 @@ impl Spec {
         }
     }
 
-    /// What people call such a filter.
+    /// The common name of such a filter.
     pub fn kind(&self) -> &'static str {
         match self.family {
             Family::Fixed(_) if self.cell.counts() => "counting",
@@ -239,7 +241,7 @@ impl Spec {
     /// Checks every bound of [`limits`].
     ///
     /// # Errors
-    /// The first parameter that is out of bounds, or two that exclude each other.
+    /// The first parameter that is out of bounds, or two parameters that exclude each other.
     pub fn validate(&self) -> Result<(), Error> {
         if !(limits::MIN_ERROR_RATE..1.0).contains(&self.error_rate) {
             return Err(Error::ErrorRate(self.error_rate));

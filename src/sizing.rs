@@ -1,10 +1,11 @@
 //! From (capacity, error rate) to geometry and back.
 //!
-//! Sizing is exact about its promise: whole probes and whole words, the block penalty and the imbalance of shards (both
-//! through [`mixture_rate`]), and the sum over the layers of a chain or window are all inside the error rate.
+//! Sizing keeps its promise exactly. Whole probes and whole words, the block penalty and the imbalance of shards
+//! (both through [`mixture_rate`]), and the sum over the layers of a chain or window are all included in the error
+//! rate.
 //!
-//! The function from parameters to geometry is part of the format: a primary and its replica each derive the layers of
-//! a growing filter. tests/library/sizing.rs pins it.
+//! The function from parameters to geometry is part of the format: a primary and its replica each derive the layers
+//! of a growing filter. tests/library/sizing.rs pins it.
 
 use crate::error::Error;
 use crate::math::{self, mixture_rate};
@@ -14,27 +15,27 @@ use crate::spelling::spelling;
 /// Bits of a block: one cache line.
 pub const BLOCK_BITS: u32 = 512;
 
-/// BLOCKED is chosen by AUTO where it costs at most this factor in memory.
+/// AUTO chooses BLOCKED if it needs at most this factor of CLASSIC's memory.
 const AUTO_PENALTY: f64 = 1.15;
 
-/// The same for a layer of a chain. Late layers have low error rates, where blocks cost most, and hold most of the
-/// memory: with 1.15 a chain grown from 100 to 10 M items takes 33.9 MB, with this 30.0 MB.
+/// The same for a layer of a chain. Late layers have low error rates, where blocks cost most, and contain most of
+/// the memory. A chain grown from 100 to 10 million items needs 33.9 MB with 1.15, and 30.0 MB with this factor.
 const AUTO_PENALTY_IN_CHAIN: f64 = 1.10;
 
-/// Layers of a chain below this size share [`SMALL_SHARE`] of its error rate: they are cheap at any rate.
+/// Layers of a chain below this size share [`SMALL_SHARE`] of its error rate: they are cheap at any error rate.
 const SMALL_BITS: f64 = (64 * 1024 * 8) as f64;
 
-/// See [`SMALL_BITS`].
+/// The share of the error rate for the layers below [`SMALL_BITS`].
 const SMALL_SHARE: f64 = 0.1;
 
-/// 6/π²: the shares 6/π²/(j+1)² sum to 1 (Basel).
+/// 6/π²: the shares 6/π²/(j+1)² sum to 1 (Basel problem).
 const BASEL: f64 = 0.607_927_101_854_026_6;
 
 /// Where the probes of one item fall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Layout {
-    /// All over the shard.
+    /// Anywhere in the shard.
     Classic = 1,
     /// Inside one block of 512 bits.
     Blocked = 2,
@@ -42,33 +43,33 @@ pub enum Layout {
 
 spelling!(pub Layout { Classic = "CLASSIC", Blocked = "BLOCKED" });
 
-/// What one layer is asked to be.
+/// The requirements for one layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerSpec {
-    /// Items at which the error rate is reached.
+    /// Number of items at which the error rate is reached.
     pub capacity: u64,
     /// Error rate of this layer alone.
     pub error_rate: f64,
-    /// Layout asked for.
+    /// The requested layout.
     pub layout: LayoutChoice,
     /// Bits or counters.
     pub cell: Cell,
-    /// Independent arrays, a power of two.
+    /// Number of independent arrays, a power of two.
     pub shards: u32,
 }
 
 /// The geometry of one layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
-    /// Items that it is sized for.
+    /// Number of items that it is sized for.
     pub capacity: u64,
     /// Error rate that it is sized for.
     pub error_rate: f64,
-    /// Cells of all shards: m.
+    /// Cells in all shards: m.
     pub cells: u64,
-    /// Probes of one item: k.
+    /// Probes per item: k.
     pub probes: u32,
-    /// Independent arrays.
+    /// Number of independent arrays.
     pub shards: u32,
     /// Where the probes fall.
     pub layout: Layout,
@@ -78,6 +79,7 @@ pub struct Shape {
 
 impl LayerSpec {
     /// A single-shard layer of bits with the layout chosen by cost.
+    #[cfg(any(test, feature = "internals"))]
     pub fn new(capacity: u64, error_rate: f64) -> LayerSpec {
         LayerSpec { capacity, error_rate, layout: LayoutChoice::Auto, cell: Cell::Bit, shards: 1 }
     }
@@ -85,8 +87,8 @@ impl LayerSpec {
     /// The smallest shape that keeps the promise.
     ///
     /// # Errors
-    /// The parameter that is out of range. When no size up to [`limits::MAX_BYTES`] does: [`Error::OutOfMemory`] if there are too many items for that,
-    /// [`Error::Unreachable`] if the layout is what cannot.
+    /// Names the parameter that is out of range. If no size up to [`limits::MAX_BYTES`] keeps the promise:
+    /// [`Error::OutOfMemory`] if there are too many items, [`Error::Unreachable`] if the layout is the reason.
     pub fn shape(&self) -> Result<Shape, Error> {
         self.shape_within(AUTO_PENALTY)
     }
@@ -114,7 +116,7 @@ impl LayerSpec {
         }
     }
 
-    /// Tries every sensible number of probes, from the ideal log2(1/p) downwards (blocks want fewer).
+    /// Tries every sensible number of probes, from the ideal log2(1/p) downwards (blocks need fewer).
     fn smallest(&self, layout: Layout) -> Result<Shape, Error> {
         let ideal = libm::ceil(-libm::log2(self.error_rate)).clamp(1.0, limits::MAX_PROBES as f64) as u32;
         let mut best: Option<Shape> = None;
@@ -141,7 +143,8 @@ impl LayerSpec {
         self.capacity as f64 * -libm::log2(self.error_rate) / math::LN_2
     }
 
-    /// The fewest words (CLASSIC) or blocks (BLOCKED) a shard, by bisection: the rate falls as they grow.
+    /// The smallest shape, by bisection over the words (CLASSIC) or blocks (BLOCKED) per shard: more of them lower
+    /// the rate.
     fn smallest_with(&self, layout: Layout, probes: u32) -> Option<Shape> {
         let unit = match layout {
             Layout::Classic => u64::from(u64::BITS / self.cell.bits()),
@@ -181,7 +184,7 @@ impl Shape {
         self.cells / u64::from(self.shards)
     }
 
-    /// Words of all shards.
+    /// Words in all shards.
     pub fn words(&self) -> u64 {
         self.cells / u64::from(u64::BITS / self.cell.bits())
     }
@@ -191,7 +194,7 @@ impl Shape {
         self.words() * 8
     }
 
-    /// The ranges of [`math`]: how many there are, and the cells of each.
+    /// The ranges of [`math`]: their number, and the cells of each.
     fn ranges(&self) -> (f64, f64) {
         match self.layout {
             Layout::Classic => (f64::from(self.shards), self.cells_per_shard() as f64),
@@ -202,27 +205,27 @@ impl Shape {
         }
     }
 
-    /// Error rate once it holds `items` distinct items.
+    /// Error rate when it contains `items` distinct items.
     pub fn rate_at(&self, items: f64) -> f64 {
         let (ranges, cells) = self.ranges();
         mixture_rate(ranges, cells, self.probes, items)
     }
 
-    /// Distinct items behind a fraction `fill` of set cells (Swamidass–Baldi); infinite when all are set.
+    /// Distinct items that would set a fraction `fill` of the cells (Swamidass–Baldi); infinite if all are set.
     pub fn items_at(&self, fill: f64) -> f64 {
         let (ranges, cells) = self.ranges();
         math::estimate_items(ranges, cells, self.probes, fill)
     }
 
-    /// Error rate behind a fraction `fill` of set cells: what the filter has *now*.
+    /// Error rate at a fraction `fill` of set cells: the rate that the filter has *now*.
     pub fn rate_now(&self, fill: f64) -> f64 {
         if fill >= 1.0 { 1.0 } else { self.rate_at(self.items_at(fill)) }
     }
 
-    /// Whether the numbers fit together, whoever wrote them: the gate for everything that was not computed here.
+    /// Whether the values are consistent. Everything that was not computed here has to pass this check.
     ///
     /// # Errors
-    /// The name of the first field that does not fit.
+    /// The name of the first field that doesn't fit.
     pub fn check(&self) -> Result<(), &'static str> {
         let unit = match self.layout {
             Layout::Classic => u64::from(u64::BITS / self.cell.bits()),
@@ -248,7 +251,7 @@ impl Shape {
     }
 }
 
-/// Whether a chain's layer of this capacity belongs to the large ones, at the promise `error_rate` of the chain.
+/// Whether a layer of this capacity counts as large in a chain with the promise `error_rate`.
 fn is_large(capacity: u64, error_rate: f64) -> bool {
     capacity as f64 * -libm::log2(error_rate) / math::LN_2 >= SMALL_BITS
 }
@@ -288,7 +291,7 @@ impl Spec {
     /// Shape of the next layer of a filter of this spec, after layers of the capacities `so_far`.
     ///
     /// # Errors
-    /// As [`LayerSpec::shape`].
+    /// Same as [`LayerSpec::shape`].
     pub fn next_shape(&self, so_far: &[u64]) -> Result<Shape, Error> {
         let penalty = match self.family {
             Family::Scaling { .. } => AUTO_PENALTY_IN_CHAIN,
@@ -297,10 +300,11 @@ impl Spec {
         self.next_layer(so_far).shape_within(penalty)
     }
 
-    /// What that layer is asked to be.
+    /// The requirements for that layer.
     ///
-    /// A chain spends its error rate where the memory is. Layers below 64 KiB share a tenth of it, large layers the
-    /// rest, each by 6/π²/(j+1)² with j counted inside its group; a chain that starts large gives all to the large.
+    /// A chain spends its error rate on the layers that need most of the memory. Layers below 64 KiB share a tenth
+    /// of it, and large layers share the rest. Within each group, layer j gets 6/π²/(j+1)². A chain whose first
+    /// layer is large gives everything to the large ones.
     fn next_layer(&self, so_far: &[u64]) -> LayerSpec {
         let (capacity, error_rate) = match self.family {
             Family::Fixed(_) => (self.capacity, self.error_rate),
@@ -409,7 +413,8 @@ mod tests {
 
     #[test]
     fn what_no_size_holds_is_an_error() {
-        // Half of what may be addressed, if it were not for 16-bit counters in blocks of 32.
+        // CLASSIC keeps this promise. BLOCKED can't at any size up to the limit: a block has only 32 counters of 16
+        // bits.
         let layer = LayerSpec { cell: Cell::Counter16, ..LayerSpec::new(1 << 36, 1e-12) };
         assert!(layer.shape().is_ok());
         let blocked = LayerSpec { layout: LayoutChoice::Blocked, ..layer };

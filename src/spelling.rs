@@ -1,12 +1,12 @@
-//! The words for choices: each is spelled once, here by its type, and read and written alike by commands, replies, the
-//! program and its files.
+//! The words for choices. Each word is spelled once, here by its type, and commands, replies, the command-line
+//! program and its files all read and write it the same way.
 
 use std::fmt;
 
-/// A word that names no choice.
+/// A word that doesn't name a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownChoice {
-    /// The words that do.
+    /// The words that would.
     pub choices: &'static [&'static str],
 }
 
@@ -18,11 +18,11 @@ impl fmt::Display for UnknownChoice {
 
 impl std::error::Error for UnknownChoice {}
 
-/// Gives an enum its words: `as_str`, `Display` and, whatever the case of the letters, `FromStr`.
+/// Gives an enum its words: `as_str`, `Display` and a case-insensitive `FromStr`.
 macro_rules! spelling {
     ($visible:vis $type:ident { $($variant:ident = $word:literal),+ $(,)? }) => {
         impl $type {
-            /// Every choice, in the order in which they are listed to users.
+            /// Every choice, in the order in which users see them.
             $visible const ALL: &'static [$type] = &[$($type::$variant),+];
 
             /// The word for it.

@@ -1,11 +1,11 @@
-//! The one door to atomics, locks and threads, so that loom can stand in for `std` in the models of this crate
-//! (`model.rs` of each part).
+//! The only place that imports atomics, locks and threads, so that loom can replace `std` in the models of this
+//! crate (`model.rs` of each part).
 
-/// Always `std`'s: a number that is shown, and that nothing is decided by. A model need not try what each thread sees
-/// of it, which would multiply the executions.
+/// Always `std`'s: a metric that is only displayed. A model need not explore what each thread sees of it, which
+/// would multiply the executions.
 pub(crate) use std::sync::atomic::AtomicU64 as Figure;
 
-// Unit tests only: loom is a development dependency, and an ordinary build never sees it.
+// Unit tests only: loom is a development dependency, and an ordinary build never contains it.
 #[cfg(all(loom, test))]
 pub(crate) use loom::{
     sync::{
@@ -25,7 +25,7 @@ pub(crate) use std::{
     thread,
 };
 
-/// Tries every interleaving of a model's threads with up to `LOOM_MAX_PREEMPTIONS` (2) preemptions:
+/// Tries every interleaving of a model's threads with up to `LOOM_MAX_PREEMPTIONS` (default 2) preemptions:
 ///
 /// ```text
 /// RUSTFLAGS="--cfg loom" cargo test --release --no-default-features --lib model

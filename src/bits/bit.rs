@@ -17,7 +17,7 @@ pub fn set<W: Writer>(words: &[AtomicU64], index: usize) -> bool {
     W::set(&words[index / 64], mask) & mask == 0
 }
 
-/// As [`set`], in a line that is about to be written anyway.
+/// Like [`set`], for a cache line that is about to be written anyway.
 #[inline(always)]
 pub fn set_in_dirty_line<W: Writer>(words: &[AtomicU64], index: usize) -> bool {
     let mask = 1 << (index % 64);

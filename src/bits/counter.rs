@@ -1,8 +1,8 @@
-//! Cells that count: 4, 8 or 16 bits, packed into words, lowest cell in the lowest bits.
+//! Counters of 4, 8 or 16 bits, packed into words, lowest counter in the lowest bits.
 //!
-//! Counters saturate. One that has reached its maximum has lost count, so it is never changed again, neither up nor
-//! down: decrementing it could bring it to 0 while items still need it, a false negative (Fan, Cao, Almeida, Broder,
-//! "Summary Cache", 2000, §V: a 4-bit counter overflows with probability 1.37e-15 × m at the optimal load).
+//! Counters saturate. A counter that has reached its maximum has lost count, so it is never changed again, neither
+//! up nor down: decrementing it could bring it to 0 while items still need it, a false negative (Fan, Cao, Almeida,
+//! Broder, "Summary Cache", 2000, §V: a 4-bit counter overflows with probability 1.37e-15 × m at the optimal load).
 
 use super::Writer;
 use crate::sync::AtomicU64;
@@ -11,9 +11,9 @@ use crate::sync::Ordering::Relaxed;
 /// What a change did to one counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Filter before.
+    /// Value before the change.
     pub before: u64,
-    /// Filter after; the same when it was pinned at the maximum or at 0.
+    /// Value after it; the same if the counter was at its maximum or at 0.
     pub after: u64,
 }
 
@@ -26,12 +26,12 @@ pub const fn maximum(width: u32) -> u64 {
 /// Word, shift and mask of counter `index`.
 #[inline(always)]
 fn locate(width: u32, index: usize) -> (usize, u32, u64) {
-    // A power of two, which the compiler does not know: shifts instead of two divisions for each probe.
+    // The width is a power of two, which the compiler can't know. Shifts save two divisions for each probe.
     let log2 = width.trailing_zeros();
     (index >> (u64::BITS.trailing_zeros() - log2), (index as u32) << log2 & (u64::BITS - 1), maximum(width))
 }
 
-/// Filter of counter `index`.
+/// Value of counter `index`.
 #[inline(always)]
 pub fn get(words: &[AtomicU64], width: u32, index: usize) -> u64 {
     let (word, shift, mask) = locate(width, index);
@@ -42,7 +42,7 @@ pub fn get(words: &[AtomicU64], width: u32, index: usize) -> u64 {
 #[inline(always)]
 pub fn increment<W: Writer>(words: &[AtomicU64], width: u32, index: usize) -> Step {
     let (word, shift, mask) = locate(width, index);
-    // The field is below its maximum, so the carry stays inside it.
+    // The counter is below its maximum, so the carry stays inside it.
     let (old, changed) = W::update(&words[word], |w| (w >> shift & mask != mask).then(|| w + (1 << shift)));
     let before = old >> shift & mask;
     Step { before, after: before + u64::from(changed) }
@@ -60,7 +60,7 @@ pub fn decrement<W: Writer>(words: &[AtomicU64], width: u32, index: usize) -> St
     Step { before, after: before - u64::from(changed) }
 }
 
-/// Puts `value` into cell `index`. For the only thread that writes; readers may run beside it.
+/// Puts `value` into counter `index`. Only for a single writer; readers may run at the same time.
 #[inline(always)]
 pub fn store(words: &[AtomicU64], width: u32, index: usize, value: u64) {
     let (word, shift, mask) = locate(width, index);
@@ -68,17 +68,23 @@ pub fn store(words: &[AtomicU64], width: u32, index: usize, value: u64) {
     words[word].store(old & !(mask << shift) | (value & mask) << shift, Relaxed);
 }
 
-/// The highest bit of each counter: u64::MAX / maximum has the lowest.
+/// The highest bit of each counter. u64::MAX / maximum has the lowest bit of each, for instance 0x1111… for 4 bits.
 #[inline(always)]
 const fn highest(width: u32) -> u64 {
     (u64::MAX / maximum(width)) << (width - 1)
 }
 
-/// Adds two words of counters, each pair up to the maximum. One that is at its maximum stays there.
+/// Adds two words, counter by counter, up to the maximum. A counter that is at its maximum stays there.
 #[inline(always)]
 pub fn saturating_sum(width: u32, a: u64, b: u64) -> u64 {
     let high = highest(width);
-    // Without the highest bits nothing is carried into a neighbour; they are put back without a carry.
+    // Adds without the highest bits, so nothing carries into a neighbour. XOR puts them back: it adds without a
+    // carry. Then each counter that overflowed is filled. With four 4-bit counters:
+    //   a        7 9 F 3
+    //   b        1 9 0 2
+    //   sum      8 2 F 5   modulo 16
+    //   carried  0 8 0 0   the highest bit of each counter that overflowed
+    //   result   8 F F 5
     let sum = ((a & !high) + (b & !high)) ^ ((a ^ b) & high);
     let carried = ((a & b) | ((a | b) & !sum)) & high;
     sum | whole(width, carried)
@@ -88,13 +94,20 @@ pub fn saturating_sum(width: u32, a: u64, b: u64) -> u64 {
 #[inline(always)]
 pub fn minimum(width: u32, a: u64, b: u64) -> u64 {
     let high = highest(width);
-    // The highest bit that is lent to each counter pays for the difference of the others; the rest is as it decides.
+    // a − b for each pair, with the highest bit of a set and that of b clear, so nothing is borrowed from a
+    // neighbour. If the two highest bits of a pair differ, they decide. If they are equal, the highest bit of the
+    // difference is set where a ≥ b. With four 4-bit counters:
+    //   a           3 9 8 2
+    //   b           5 8 7 2
+    //   difference  6 9 1 8   B − 5, 9 − 0, 8 − 7, A − 2
+    //   not_less    0 F F F   a ≥ b: by difference, by difference, by the highest bits, by difference
+    //   result      3 8 7 2
     let difference = (a | high) - (b & !high);
     let not_less = whole(width, ((a & !b) | (!(a ^ b) & difference)) & high);
     (b & not_less) | (a & !not_less)
 }
 
-/// All bits of the counters whose highest bit is in `marks`.
+/// All bits of each counter whose highest bit is in `marks`: 0x0800 becomes 0x0F00 with 4 bits.
 #[inline(always)]
 fn whole(width: u32, marks: u64) -> u64 {
     (marks >> (width - 1)) * maximum(width)
@@ -104,7 +117,13 @@ fn whole(width: u32, marks: u64) -> u64 {
 #[inline(always)]
 pub fn census(width: u32, word: u64) -> (u32, u32) {
     let high = highest(width);
-    // All fields at once: the bits below the highest carry into it unless they are 0.
+    // Marks the highest bit of each counter that isn't 0. Adding 7 to the lower three bits of a 4-bit counter
+    // carries
+    // into its highest bit unless they are 0. OR adds the highest bit itself. With four such counters:
+    //   word         0 F 1 8
+    //   some(word)   0 8 8 8   three are not 0
+    //   !word        F 0 E 7   0 where the counter is at its maximum
+    //   some(!word)  8 0 8 8   three are below it, so one is at its maximum
     let some = |word: u64| ((word & !high).wrapping_add(!high) | word) & high;
     (some(word).count_ones(), u64::BITS / width - some(!word).count_ones())
 }
@@ -153,11 +172,11 @@ mod tests {
         assert_eq!(minimum(8, 0x01_80, 0x02_90), 0x01_80);
         assert_eq!(census(4, 0xF10F), (3, 2));
         assert_eq!(census(16, 0xFFFF_0001_0000_0002), (3, 1));
-        // Each value beside each: one of a pair in every counter, between neighbours that are full or empty.
+        // Each value is paired with each. The neighbours of a pair are full or empty.
         for width in [4, 8, 16] {
             let most = maximum(width);
             let values = |step: usize| (0..=most).step_by(step).chain(most - 2..=most);
-            // Miri takes a minute for what else takes a moment.
+            // Miri needs a minute where a normal run needs a moment.
             let step = if width == 16 { 251 } else { 1 } * if cfg!(miri) { 97 } else { 1 };
             for (a, b) in values(step).flat_map(|a| values(step).map(move |b| (a, b))) {
                 for (shift, around) in (0..64).step_by(width as usize).flat_map(|s| [(s, 0), (s, u64::MAX)]) {

@@ -2,7 +2,7 @@
 
 use std::ops::{BitAnd, BitOr, BitOrAssign, Not};
 
-/// For which of up to 64 items the answer is yes: bit i for item i. Iterates over their indices, lowest first.
+/// Which of up to 64 items got the answer yes: bit i for item i. Iterates over their indices, lowest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hits(pub u64);
 
@@ -10,19 +10,19 @@ impl Hits {
     /// Items that one `Hits` has answers for.
     pub const MAX: usize = u64::BITS as usize;
 
-    /// Yes for the first `len` items, up to [`Hits::MAX`].
+    /// Yes for the first `len` items, at most [`Hits::MAX`].
     #[inline]
     pub fn first(len: usize) -> Hits {
         Hits(u64::MAX.checked_shr((Hits::MAX - len.min(Hits::MAX)) as u32).unwrap_or(0))
     }
 
-    /// The answer for item `index`, which is below [`Hits::MAX`].
+    /// The answer for item `index`, which must be below [`Hits::MAX`].
     #[inline(always)]
     pub fn has(self, index: usize) -> bool {
         self.0 >> index & 1 == 1
     }
 
-    /// The same answers, and for item `index`, which is below [`Hits::MAX`], also yes if `hit`.
+    /// The same answers, and also yes for item `index` (below [`Hits::MAX`]) if `hit`.
     #[inline(always)]
     #[must_use]
     pub fn with(self, index: usize, hit: bool) -> Hits {
@@ -51,7 +51,7 @@ impl Iterator for Hits {
             return None;
         }
         let index = self.0.trailing_zeros() as usize;
-        // Clears the lowest one: 0b1100 & 0b1011 = 0b1000.
+        // Clears the lowest bit: 0b1100 & 0b1011 = 0b1000.
         self.0 &= self.0 - 1;
         Some(index)
     }

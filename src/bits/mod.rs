@@ -1,10 +1,11 @@
 //! Cells in atomic 64-bit words: single bits ([`bit`]) and packed saturating counters ([`counter`]).
 //!
-//! Both come in three forms through [`Writer`]: [`Shared`] for any number of writers, [`Single`] for the one thread
-//! that writes while others read, [`PerShard`] for threads that divide the shards among them. Every access is
-//! `Relaxed`: a cell is a word of its own, nothing else is published through it, and coherence of one location is all
-//! that "once set, seen as set" needs. Whoever hands the item from writer to reader (a channel, a reply on a socket)
-//! supplies the happens-before edge.
+//! Both come in three forms through [`Writer`]: [`Shared`] for any number of writers, [`Single`] for one thread
+//! that writes while others read, [`PerShard`] for threads that divide the shards among them.
+//!
+//! Every access is `Relaxed`. A word publishes nothing but itself, and the coherence of one memory location is all
+//! that "once set, seen as set" needs. The channel or socket that hands an item from writer to reader supplies the
+//! happens-before edge.
 
 pub mod bit;
 pub mod counter;
@@ -19,16 +20,18 @@ use crate::sync::Ordering::Relaxed;
 
 /// How a word is changed.
 pub trait Writer {
-    /// Sets the bits of `mask` and returns the word as it was. A word that has them already is not written, so that its
-    /// line is not made dirty.
+    /// Sets the bits of `mask` and returns the word as it was. If the bits are already set, the word isn't written,
+    /// so its cache line stays clean.
     fn set(word: &AtomicU64, mask: u64) -> u64;
 
-    /// As [`set`](Writer::set), for a line that is about to be written anyway: without a branch where that is cheaper.
+    /// Like [`set`](Writer::set), for a cache line that is about to be written anyway: branch-free where that is
+    /// cheaper.
     fn set_in_dirty_line(word: &AtomicU64, mask: u64) -> u64 {
         Self::set(word, mask)
     }
 
-    /// Replaces the word `w` by `change(w)` unless that is `None`; returns the word as it was, and whether it changed.
+    /// Replaces the word `w` by `change(w)` unless that is `None`. Returns the word as it was, and whether it
+    /// changed.
     fn update(word: &AtomicU64, change: impl Fn(u64) -> Option<u64>) -> (u64, bool);
 }
 
@@ -38,7 +41,8 @@ pub struct Shared;
 impl Writer for Shared {
     #[inline(always)]
     fn set(word: &AtomicU64, mask: u64) -> u64 {
-        // A bit that is set already needs no exclusive cache line (RocksDB, DynamicBloom::AddHashConcurrently).
+        // If the bit is already set, no exclusive cache line is needed (RocksDB,
+        // DynamicBloom::AddHashConcurrently).
         let old = word.load(Relaxed);
         if old & mask == mask { old } else { word.fetch_or(mask, Relaxed) }
     }
@@ -52,8 +56,8 @@ impl Writer for Shared {
     }
 }
 
-/// One writer, any number of readers: plain load and store. A second writer at the same time loses updates (and so
-/// makes false negatives), but nothing worse: it is a plain contract and not `unsafe`.
+/// One writer, any number of readers: plain load and store. A second writer at the same time loses updates and so
+/// causes false negatives, but nothing worse. That is why this is a documented contract and not `unsafe`.
 pub struct Single;
 
 impl Writer for Single {
@@ -68,7 +72,7 @@ impl Writer for Single {
 
     #[inline(always)]
     fn set_in_dirty_line(word: &AtomicU64, mask: u64) -> u64 {
-        // Half of the bits are set already, in no order that a branch predictor could learn.
+        // Half of the bits are already set, in no order that a branch predictor could learn.
         let old = word.load(Relaxed);
         word.store(old | mask, Relaxed);
         old
@@ -87,7 +91,7 @@ impl Writer for Single {
     }
 }
 
-/// Several writers, each on shards of its own: one writer for the cells of a shard.
+/// Several writers, each on its own shards: the cells of a shard have one writer.
 pub struct PerShard;
 
 impl Writer for PerShard {

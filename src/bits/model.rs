@@ -1,4 +1,4 @@
-//! Cells in loom's hands: threads that meet in one word. The models of counters are those of each width.
+//! Loom models of cells: threads that meet in one word. Counters are modelled at each width.
 
 use super::{Shared, Single, bit, counter};
 use crate::sync::{AtomicU64, Ordering::Relaxed, explore, thread};
@@ -19,7 +19,7 @@ fn beside<R: 'static>(
     thread::spawn(move || work(&*words))
 }
 
-/// What a reader has seen set it sees set ever after; and of two who set the same bit, one was the first.
+/// A bit that a reader has seen set stays set. If two threads set the same bit, exactly one of them was first.
 #[test]
 fn bits_once_seen_stay() {
     explore(|| {
@@ -35,7 +35,7 @@ fn bits_once_seen_stay() {
     });
 }
 
-/// The same of the writer who is alone, with a plain load and store, between readers.
+/// The same for a single writer, with a plain load and store, between readers.
 #[test]
 fn a_single_writers_bits_once_seen_stay() {
     explore(|| {
@@ -57,7 +57,7 @@ fn explore_widths(model: impl Fn(u32) + Send + Sync + Copy + 'static) {
     [4, 8, 16].into_iter().for_each(|width| explore(move || model(width)));
 }
 
-/// The counter that models change. Its neighbours are full: what is carried into one, or borrowed, shows.
+/// The counter that models change. Its neighbours are full, so a stray carry or borrow shows.
 const COUNTER: usize = 1;
 
 fn around(width: u32, value: u64) -> u64 {
@@ -79,7 +79,7 @@ fn decrement(width: u32) -> impl FnOnce(&[AtomicU64]) -> Step {
     move |words| counter::decrement::<Shared>(words, width, COUNTER)
 }
 
-/// Two increments of one counter, and one of another in the same word: each counts, and a reader sees none undone.
+/// Two increments of one counter, and one of another in the same word. All count, and a reader sees none undone.
 #[test]
 fn increments_in_one_word_all_count() {
     explore_widths(|width| {
@@ -95,7 +95,7 @@ fn increments_in_one_word_all_count() {
     });
 }
 
-/// A counter one below its maximum: whoever brings it there, it stays, and no increment or decrement goes beyond.
+/// A counter one below its maximum. Once it is there it stays, and no increment or decrement changes it.
 #[test]
 fn a_counter_stays_at_its_maximum() {
     explore_widths(|width| {
@@ -110,7 +110,7 @@ fn a_counter_stays_at_its_maximum() {
     });
 }
 
-/// A counter of 1: of two decrements one takes it, and the other finds nothing to take.
+/// A counter of 1 and two decrements: one takes it to 0, and the other finds nothing to take.
 #[test]
 fn a_counter_stays_at_0() {
     explore_widths(|width| {
@@ -124,7 +124,7 @@ fn a_counter_stays_at_0() {
     });
 }
 
-/// An increment beside a decrement: neither is lost, and a reader sees one step up or down at most.
+/// An increment and a decrement at once: neither is lost, and a reader sees at most one step up or down.
 #[test]
 fn an_increment_and_a_decrement_both_count() {
     explore_widths(|width| {

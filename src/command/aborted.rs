@@ -1,14 +1,14 @@
-//! Rebuilds that ended by themselves.
+//! Rebuilds that ended by themselves, because their shadow could not follow.
 
 use std::collections::VecDeque;
 
-/// Rebuilds that ended by themselves, and why: the last few, for clients that come to commit.
+/// Why the last few rebuilds that ended by themselves did so, for clients that come to commit.
 #[derive(Default)]
 pub struct AbortedRebuilds {
     last: VecDeque<(i32, Vec<u8>, String)>,
 }
 
-/// How many are remembered.
+/// Number of rebuilds that are remembered.
 const REMEMBERED: usize = 64;
 
 impl AbortedRebuilds {

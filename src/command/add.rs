@@ -1,9 +1,9 @@
-//! Commands that add: ADD, ADDNX, MADD, INSERT, BULKADD, and what BF.REBUILD backfills. The hot path: items go through the
-//! filter in groups, and nothing is allocated per item.
+//! Commands that add: ADD, ADDNX, MADD, INSERT, BULKADD, and the backfill of BF.REBUILD. This is the hot path:
+//! items go through the filter in groups, and nothing is allocated per item.
 //!
-//! While a filter is being rebuilt, each item goes to the live filter, and to the shadow if the live one has not refused
-//! it. Replies are the live filter's. If the shadow refuses an item, the rebuild ends: that is no business of a client
-//! that adds.
+//! While a filter is being rebuilt, each item goes to the live filter. It also goes to the shadow, unless the live
+//! filter refused it. Replies are the live filter's. If the shadow refuses an item, the rebuild ends; the client
+//! that adds isn't told, because its own add succeeded.
 
 use super::blob::Blob;
 use super::call::{Access, Call, Effect, Key};
@@ -45,7 +45,7 @@ pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, Comman
     };
     filter.usage().added(1);
     if done.changed {
-        // The effect of an ADDNX that did something is an ADD.
+        // If an ADDNX added something, its effect is that of an ADD.
         call.replicate(match mode {
             Mode::Add => Effect::Verbatim,
             Mode::AddIfAbsent => Effect::Items(Command::Add, &[FIRST_ITEM]),
@@ -73,7 +73,7 @@ fn add_slowly<'a, C: Call<'a>>(call: &C, key: &mut C::Key, mode: Mode) -> Result
     }
     if changed {
         call.replicate(match mode {
-            // During a rebuild an ADDNX stays one: what the live filter has, the shadow may lack.
+            // During a rebuild an ADDNX is replicated as it is: the shadow may lack what the live filter has.
             Mode::AddIfAbsent if !is_rebuilt => Effect::Items(Command::Add, &[FIRST_ITEM]),
             _ => Effect::Verbatim,
         });
@@ -82,7 +82,7 @@ fn add_slowly<'a, C: Call<'a>>(call: &C, key: &mut C::Key, mode: Mode) -> Result
     Ok(Reply::Bool(added))
 }
 
-/// What is in the key to add to, brought up to the clock, or a new filter with the configured defaults.
+/// The filter to add to, brought up to the clock; a new one with the configured defaults if the key is empty.
 #[inline(always)]
 fn target_or_new<'k, 'a, C: Call<'a>>(call: &C, key: &'k mut C::Key) -> Result<Target<'k>, CommandError> {
     match key.filter()?.map(|filter| overdue(call, filter)) {
@@ -133,10 +133,10 @@ fn add_arguments<'a, C: Call<'a>>(call: &C, key: &mut C::Key, first: usize) -> R
     Ok(Reply::Answers(adds.answers))
 }
 
-/// What became of a command's arguments, noted in their order.
+/// The outcomes of a command's items, in order.
 struct Adds {
     answers: Answers,
-    /// Arguments that changed the filter: up to 64 take no allocation, more take one for all.
+    /// Arguments that changed the filter: up to 64 need no allocation, more need a single one.
     changed: SmallVec<[usize; 64]>,
     first: usize,
     next: usize,
@@ -150,8 +150,8 @@ impl Adds {
         Adds { answers, changed: SmallVec::new(), first, next: first }
     }
 
-    /// Notes what became of the next item. The first that finds a filter of fixed size full ends the command, with its
-    /// error as the last answer (RedisBloom does so); where memory is refused the others go on.
+    /// Notes the outcome of the next item. If a filter of fixed size is full, the command ends there, with the
+    /// error as its last answer (as in RedisBloom). If memory is refused, the command goes on with the other items.
     #[inline(always)]
     fn note(&mut self, outcome: Outcome) -> ControlFlow<()> {
         match outcome {
@@ -172,7 +172,7 @@ impl Adds {
         ControlFlow::Continue(())
     }
 
-    /// How many items were not refused.
+    /// Number of items that were not refused.
     fn accepted(&self) -> u64 {
         let answers = &self.answers.answers;
         match self.answers.error {
@@ -218,7 +218,7 @@ pub(super) fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>
         give_up(call, &mut key, &why);
     }
     if sums.changed {
-        // The items after a refused one did not go in.
+        // The items after a refused one were not added.
         call.replicate(match &sums.refused {
             None => Effect::Verbatim,
             Some(_) => Effect::Arguments(Command::Bulkadd, blob.first(sums.done).arguments()),
@@ -231,7 +231,7 @@ pub(super) fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>
     }
 }
 
-/// What became of items that stop at the first refusal.
+/// The outcome of items that stop at the first refusal.
 #[derive(Default)]
 struct Sums {
     /// Items that were absent before.
@@ -243,7 +243,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// Notes what became of the next item.
+    /// Notes the outcome of the next item.
     #[inline(always)]
     fn note(&mut self, outcome: Outcome) -> ControlFlow<()> {
         match outcome {
@@ -261,13 +261,14 @@ impl Sums {
     }
 }
 
-/// Among how many shards the adds of these items are divided.
+/// Number of shards that can add these items in parallel.
 fn shards<'a, C: Call<'a>>(call: &C, filter: &Bloom, blob: &Blob<'_>) -> u32 {
     if blob.parts() > 1 && call.threads() > 1 { filter.shards_for(blob.len() as u64) } else { 1 }
 }
 
-/// Adds the items on several threads, each those of its own shards: equal items have one shard, and stay in order. Each
-/// thread hashes all items, which is a fifth of the work of adding them and needs no memory.
+/// Adds the items on several threads. Each thread adds the items of its own shards: equal items have the same
+/// shard, so they stay in order. Each thread hashes all items. That is a fifth of the work of adding them, and it
+/// needs no memory.
 fn add_by_shard<'a, C: Call<'a>>(call: &C, filter: &Bloom, blob: &Blob<'_>) -> Sums {
     let shards = filter.newest_layer().shards();
     let tasks = u32::try_from(call.threads()).unwrap_or(u32::MAX).min(shards);
@@ -275,7 +276,7 @@ fn add_by_shard<'a, C: Call<'a>>(call: &C, filter: &Bloom, blob: &Blob<'_>) -> S
     call.parallel(tasks as usize, &|task| {
         let hasher = filter.hasher();
         let hashes = blob.items().map(|item| hasher.hash(item));
-        // Each task has a range of the shards, whose number is a power of two.
+        // Each task has a range of the shards; their number is a power of two.
         let owner = |shard: u32| shard.wrapping_mul(tasks) >> shards.trailing_zeros();
         let own = hashes.filter(|item| owner(item.shard(shards)) as usize == task);
         let (mut new, mut any) = (0u64, false);
@@ -295,8 +296,8 @@ fn add_by_shard<'a, C: Call<'a>>(call: &C, filter: &Bloom, blob: &Blob<'_>) -> S
 
 // ---- into each kind of filter --------------------------------------------------------------------------------------
 
-/// Adds items in order and tells `note` what became of each, until told to stop. Returns why the shadow of a filter that
-/// is being rebuilt could not follow; then the rebuild has to [end](give_up).
+/// Adds items in order and passes each outcome to `note`, until `note` says stop. Returns why the shadow of a
+/// filter that is being rebuilt could not follow, if so; the caller must then [end](give_up) the rebuild.
 #[inline(always)]
 fn add_each<'a, 'i, C: Call<'a>>(
     call: &C,
@@ -315,7 +316,7 @@ fn add_each<'a, 'i, C: Call<'a>>(
     None
 }
 
-/// Adds items to a filter of ours in groups. `beside` are the bytes of another filter in the same key.
+/// Adds items to a native filter in groups. `beside` is the size in bytes of the other filter in the same key.
 #[inline(always)]
 fn add_to_bloom<'a, 'i, C: Call<'a>>(
     call: &C,
@@ -326,7 +327,7 @@ fn add_to_bloom<'a, 'i, C: Call<'a>>(
 ) {
     for_each_group(&mut &mut *filter, Layer::prefetch_all, items, |filter, group| {
         let layers = filter.layers().len();
-        // All layers are asked for a whole group: a chain that has grown to 5 million items from 100 has sixteen.
+        // Looks up a whole group in all layers: a chain that has grown from 100 to 5 million items has sixteen.
         let known = filter.known(group);
         group.iter().enumerate().try_for_each(|(index, item)| {
             note(if known.has(index) {
@@ -337,7 +338,7 @@ fn add_to_bloom<'a, 'i, C: Call<'a>>(
                     result => result.map_err(CommandError::from),
                 }
             } else {
-                // The filter has grown since the group was looked up, and the then newest layer has not been asked.
+                // The filter has grown since the group was looked up, and its new layer hasn't been tested.
                 add_one(call, &mut **filter, *item, beside)
             })
         })
@@ -357,7 +358,7 @@ fn add_to_foreign<'a, C: Call<'a>>(call: &C, filter: &mut Foreign, item: &[u8]) 
     })
 }
 
-/// Adds items to a filter that is being rebuilt, as [`add_each`] does. What both did is noted as one.
+/// Adds items to a filter that is being rebuilt, like [`add_each`]. The two outcomes of an item are noted as one.
 #[cold]
 fn add_to_both<'a, 'i, C: Call<'a>>(
     call: &C,
@@ -397,7 +398,7 @@ fn add_to_both<'a, 'i, C: Call<'a>>(
     }
 }
 
-/// Adds one item, unless it is present and only absent ones are to be added.
+/// Adds one item. If only absent items are to be added, it skips one that is present.
 fn add_or_skip<'a, C: Call<'a>>(
     call: &C,
     filter: &mut Bloom,
@@ -414,17 +415,17 @@ fn add_or_skip<'a, C: Call<'a>>(
 
 // ---- backfilling ---------------------------------------------------------------------------------------------------
 
-/// What became of the items that a rebuild was backfilled with.
+/// The outcome of backfilling a rebuild.
 pub(super) struct Backfill {
     /// Arguments that changed the shadow.
     pub(super) changed: SmallVec<[usize; 64]>,
-    /// Items that went in.
+    /// Number of items that were added.
     pub(super) done: usize,
-    /// Why the one after those was refused.
+    /// Why the next item was refused.
     pub(super) refused: Option<CommandError>,
 }
 
-/// Adds the arguments from `first` on to the shadow alone, up to the first that it refuses.
+/// Adds the arguments from `first` on to the shadow only, up to the first that it refuses.
 pub(super) fn backfill<'a, C: Call<'a>>(call: &C, rebuild: &mut Rebuild, first: usize) -> Backfill {
     let (live, shadow) = rebuild.both_mut();
     let (mut adds, items) = (Adds::new(call, first), (first..call.argc()).map(|index| call.arg(index)));

@@ -1,4 +1,4 @@
-//! BF.MERGE, BF.INTERSECT, BF.EQUAL: commands on several filters. All of them are looked at before anything changes.
+//! BF.MERGE, BF.INTERSECT, BF.EQUAL: commands on several filters. They check all filters before they change any.
 
 use super::call::{Access, Call, Effect, Key};
 use super::error::CommandError;
@@ -15,11 +15,11 @@ const FIRST_SOURCE: usize = 2;
 
 /// The sources of a command, each key once.
 struct Sources<K> {
-    /// Arguments that name them, and the keys; not the destination's.
+    /// Number of the argument that names each source, and the opened key; the destination isn't among them.
     keys: Vec<(usize, K)>,
-    /// Whether the destination is one of them.
+    /// Whether the destination is also a source.
     has_destination: bool,
-    /// Whether some key is named twice, be it as the destination.
+    /// Whether some key is named twice, counting the destination.
     repeated: bool,
 }
 
@@ -39,7 +39,7 @@ impl<K: Key> Sources<K> {
         sources
     }
 
-    /// What the keys hold. All of them must exist.
+    /// The filters in the keys, all of which must exist.
     fn filters(&self) -> Result<Vec<LiveRef<'_>>, CommandError> {
         self.keys.iter().map(|(_, key)| key.bloom()?.ok_or(CommandError::NotFound)).collect()
     }
@@ -50,7 +50,7 @@ fn refuse_rebuild(key: &impl Key) -> Result<(), CommandError> {
     rebuild_in(key).map_or(Ok(()), |_| Err(CommandError::Rebuilding))
 }
 
-/// Why the filter that argument `index` names was refused.
+/// The error for the filter that argument `index` names.
 fn refused<'a, C: Call<'a>>(call: &C, index: usize, why: Incompatible) -> CommandError {
     let source = printable(call.arg(index));
     match why {
@@ -67,7 +67,7 @@ fn counts(filter: LiveRef<'_>) -> bool {
 
 /// `BF.MERGE destination source [source…]`: the destination becomes the union.
 ///
-/// What it becomes depends on the filters alone, so the command itself is replicated.
+/// The result depends on the filters alone, so the command itself is replicated.
 pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let parallel: &ParallelFor<'_> = &|tasks, task| call.parallel(tasks, task);
     let mut key = call.open(1, Access::Write);
@@ -78,14 +78,15 @@ pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     if existing.is_none() && sources.has_destination {
         return Err(CommandError::NotFound);
     }
-    // A missing destination begins as a copy of the first source.
+    // A missing destination starts as a copy of the first source.
     let copied = usize::from(existing.is_none());
     let Some(base) = existing.or(filters.first().copied()) else { return Err(CommandError::NotFound) };
     if sources.repeated && counts(base) {
         return Err(CommandError::CountedTwice);
     }
     let others = filters.get(copied..).unwrap_or_default();
-    // The copy of a window is as new as the newest source, whatever the clock says: a replica comes to the same.
+    // The copy of a window is at the newest source's generation, not at the clock's: a replica gets the same
+    // result.
     let number = match (existing, base.bloom()) {
         (None, _) => {
             let windows = filters.iter().filter_map(|filter| filter.window());
@@ -131,7 +132,7 @@ pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     Ok(Reply::Ok)
 }
 
-/// `BF.INTERSECT destination source source…`: the destination is replaced, as by SINTERSTORE.
+/// `BF.INTERSECT destination source source…`: replaces the destination, like SINTERSTORE.
 pub(super) fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let parallel: &ParallelFor<'_> = &|tasks, task| call.parallel(tasks, task);
     let mut key = call.open(1, Access::Write);
@@ -144,7 +145,7 @@ pub(super) fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     }
     if sources.has_destination {
         filters.push((1, native(&key)?));
-        // The parameters are those of the source that is named first.
+        // The parameters come from the source that is named first.
         if call.arg(FIRST_SOURCE) == call.arg(1) {
             filters.rotate_right(1);
         }
@@ -167,7 +168,7 @@ pub(super) fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     Ok(Reply::Ok)
 }
 
-/// The filter of ours in a key.
+/// The native filter in a key.
 fn native(key: &impl Key) -> Result<&Bloom, CommandError> {
     key.bloom()?.ok_or(CommandError::NotFound)?.bloom().ok_or(CommandError::NotNative)
 }

@@ -1,5 +1,5 @@
-//! The items of a command in one string. The server charges for every argument (65 to 115 ns) and every reply (20 ns); a
-//! string of a thousand items costs it little more than one item.
+//! Many items in one string. The server spends 65 to 115 ns on every argument and 20 ns on every reply. A string of
+//! a thousand items costs it little more than one item.
 
 use super::call::Call;
 use super::error::CommandError;
@@ -8,36 +8,37 @@ use super::write::limit_items;
 use crate::filter::bloom::batch::GROUP;
 use std::num::NonZeroUsize;
 
-/// How the items of a blob are told apart.
+/// How the items of a blob are separated.
 #[derive(Clone)]
 enum Form {
-    /// All have the same number of bytes.
+    /// All items have the same number of bytes.
     Fixed { width: NonZeroUsize },
-    /// Each follows its length, u32, little-endian. `starts` has the offset of every [`PART`](Blob::PART)th item.
+    /// Each item follows its length, u32, little-endian. `starts` has the offset of every [`PART`](Blob::PART)th
+    /// item.
     Prefixed { starts: Vec<usize> },
 }
 
-/// A blob, found to be whole.
+/// A validated blob: it doesn't end in the middle of an item.
 pub(super) struct Blob<'a> {
     bytes: &'a [u8],
     shape: BlobShape,
 }
 
-/// All that was found out about the bytes of a blob.
+/// What parsing found out about a blob, without its bytes.
 pub(super) struct BlobShape {
     form: Form,
     /// Number of items.
     len: usize,
 }
 
-/// Argument that names the form.
+/// Argument that names the form, FIXED or PREFIXED.
 const FORM: usize = 2;
 
 impl<'a> Blob<'a> {
-    /// Items of one parallel task: about 100 µs of work, against the microsecond that it takes to share it.
+    /// Items of one parallel task: about 100 µs of work, compared with the microsecond that sharing it costs.
     pub(super) const PART: usize = 64 * GROUP;
 
-    /// Reads `FIXED width blob` or `PREFIXED blob`. Also gives the number of the blob's argument.
+    /// Reads `FIXED width blob` or `PREFIXED blob`. Also returns the number of the blob's argument.
     pub(super) fn parse<C: Call<'a>>(call: &C) -> Result<(Blob<'a>, usize), CommandError> {
         let mut words = Arguments { call, next: FORM };
         let form = words.next().unwrap_or_default();
@@ -86,7 +87,7 @@ impl<'a> Blob<'a> {
         self.shape
     }
 
-    /// The blob of which these are the bytes.
+    /// The blob with these bytes and this shape.
     pub(super) fn of_shape(bytes: &'a [u8], shape: BlobShape) -> Blob<'a> {
         Blob { bytes, shape }
     }
@@ -96,7 +97,7 @@ impl<'a> Blob<'a> {
         self.shape.len
     }
 
-    /// Number of parts that tasks may take.
+    /// Number of parts, each of which one task can work on.
     pub(super) fn parts(&self) -> usize {
         self.len().div_ceil(Blob::PART)
     }
@@ -124,7 +125,7 @@ impl<'a> Blob<'a> {
         Blob { bytes, shape: BlobShape { form: self.shape.form.clone(), len: count } }
     }
 
-    /// The arguments of a command that has these items.
+    /// The arguments of a command that adds these items.
     pub(super) fn arguments(&self) -> Vec<Vec<u8>> {
         let bytes = self.bytes.to_vec();
         match &self.shape.form {
@@ -134,7 +135,7 @@ impl<'a> Blob<'a> {
     }
 }
 
-/// The first item after its length, and what follows. The error is how many bytes there should be.
+/// The first item, after its length, and the rest. The error is the number of bytes that should be there.
 #[inline(always)]
 fn split_prefixed(bytes: &[u8]) -> Result<(&[u8], &[u8]), usize> {
     let (length, rest) = bytes.split_first_chunk().ok_or(size_of::<u32>())?;
@@ -149,8 +150,8 @@ pub(super) struct Items<'a, 'f> {
 }
 
 impl<'a> Items<'a, '_> {
-    /// The same if each has 16 bytes, as UUIDs and digests do: for a length that is known to the compiler it makes a
-    /// hash without branches.
+    /// The same items if each has 16 bytes, as UUIDs and digests do. With a length that the compiler knows, hashing
+    /// needs no branches.
     pub(super) fn of_16(&self) -> Option<impl Iterator<Item = &'a [u8]> + use<'a>> {
         match self.form {
             Form::Fixed { width } if width.get() == 16 => {

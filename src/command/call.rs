@@ -1,5 +1,5 @@
-//! What a command sees of the server: [`Call`], and an opened [`Key`]. No server types, so that every rule of the
-//! commands is tested without one.
+//! What a command sees of the server: [`Call`], and an opened [`Key`]. There are no server types here, so every
+//! rule of the commands can be tested without a server.
 
 use super::aborted::AbortedRebuilds;
 use super::error::CommandError;
@@ -14,7 +14,7 @@ use std::ffi::CStr;
 /// How a key is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// To look.
+    /// To read.
     Read,
     /// To change or create.
     Write,
@@ -38,20 +38,20 @@ pub trait Key {
     /// [`WrongType`].
     fn filter(&self) -> Result<Option<&Filter>, WrongType>;
 
-    /// The same, to change.
+    /// The filter, to be changed.
     ///
     /// # Errors
     /// [`WrongType`].
     fn filter_mut(&mut self) -> Result<Option<&mut Filter>, WrongType>;
 
-    /// Puts a filter into the key, in the place of what it held; its time to live is gone.
+    /// Puts a filter into the key, replacing what it held. The key's time to live is removed.
     fn create(&mut self, filter: Filter);
 
-    /// Changes the filter into one of another kind where it is; its time to live stays. `None` if the key holds no
-    /// filter.
+    /// Changes the filter into one of another kind in place. The key keeps its time to live. `None` if the key
+    /// holds no filter.
     fn convert<R>(&mut self, change: impl FnOnce(&mut Filter) -> R) -> Option<R>;
 
-    /// The Bloom filter in it that answers tests: during a rebuild the live one.
+    /// The Bloom filter that answers tests: during a rebuild the live one.
     ///
     /// # Errors
     /// [`WrongType`].
@@ -63,7 +63,7 @@ pub trait Key {
         }
     }
 
-    /// What an add to the Bloom filter in it goes to.
+    /// The Bloom filter, or both during a rebuild, that an add goes to.
     ///
     /// # Errors
     /// [`WrongType`].
@@ -75,7 +75,7 @@ pub trait Key {
         }
     }
 
-    /// The cuckoo filter in it.
+    /// The cuckoo filter in the key.
     ///
     /// # Errors
     /// [`WrongType`].
@@ -87,7 +87,7 @@ pub trait Key {
         }
     }
 
-    /// The same, to change.
+    /// The cuckoo filter, to be changed.
     ///
     /// # Errors
     /// [`WrongType`].
@@ -101,14 +101,14 @@ pub trait Key {
     }
 }
 
-/// What is written to replicas and the AOF: effects, never requests.
+/// What is written to replicas and the AOF: always effects, never requests.
 #[derive(Debug)]
 pub enum Effect<'e> {
-    /// The command as it came.
+    /// The command with its arguments unchanged.
     Verbatim,
     /// The command, applied to the key at argument 1 and the items at these arguments.
     Items(Command, &'e [usize]),
-    /// The command, applied to the key at argument 1, and further arguments.
+    /// The command, applied to the key at argument 1, with these further arguments.
     Arguments(Command, Vec<Vec<u8>>),
 }
 
@@ -117,7 +117,7 @@ pub trait Call<'a> {
     /// An opened key.
     type Key: Key;
 
-    /// Number of arguments, with the command's name.
+    /// Number of arguments, including the command's name.
     fn argc(&self) -> usize;
 
     /// Argument `index < argc()`; 0 is the command's name, 1 the key.
@@ -126,13 +126,13 @@ pub trait Call<'a> {
     /// Opens the key named by argument `index`.
     fn open(&self, index: usize, access: Access) -> Self::Key;
 
-    /// Closes a key that was opened to look; its filter stays for the rest of the command.
+    /// Closes a key that was opened to read. The returned filter stays valid for the rest of the command.
     fn close(&self, key: Self::Key) -> Option<&'a Filter>;
 
     /// The configuration in force.
     fn settings(&self) -> Settings;
 
-    /// Reads the string in the key named by argument `index`; a key that does not exist is an empty string.
+    /// Reads the string in the key named by argument `index`. A key that doesn't exist is an empty string.
     ///
     /// # Errors
     /// [`CommandError::WrongType`].
@@ -147,10 +147,11 @@ pub trait Call<'a> {
     /// Unix time in milliseconds.
     fn now_ms(&self) -> u64;
 
-    /// Whether the command comes from a primary or an AOF, and so has been decided elsewhere: no clock, no limits.
+    /// Whether the command comes from a primary or an AOF. It was then decided elsewhere: no clock and no limits
+    /// apply.
     fn obeys(&self) -> bool;
 
-    /// Whether the policy and the memory at hand allow a filter of `total` bytes that grows by `more`.
+    /// Whether the policy and the free memory allow a filter of `total` bytes that grows by `more`.
     ///
     /// # Errors
     /// [`CommandError::Memory`].
@@ -159,27 +160,28 @@ pub trait Call<'a> {
     /// Sends an effect to replicas and the AOF, after those sent before.
     fn replicate(&self, effect: Effect<'_>);
 
-    /// Says that the key at argument 1 was changed: to transactions that watch it, caches, and listeners to `event`.
+    /// Announces that the key at argument 1 has changed: to transactions that watch it, client-side caches, and
+    /// subscribers to `event`.
     fn changed(&self, event: &'static CStr);
 
-    /// Frees parts of a filter where that holds nobody up.
+    /// Frees parts of a filter on a thread where nobody waits for it.
     fn discard(&self, garbage: Garbage);
 
-    /// Threads that [`parallel`](Call::parallel) may use, this one included.
+    /// Number of threads that [`parallel`](Call::parallel) may use, including this one.
     fn threads(&self) -> usize;
 
-    /// Runs tasks 0 to `tasks` − 1, each once, on this thread and the pool's, and returns when all are done.
+    /// Runs tasks 0 to `tasks` − 1, each once, on this thread and the pool's. Returns when all are done.
     fn parallel(&self, tasks: usize, task: &(dyn Fn(usize) + Sync));
 
-    /// Answers with what `work` makes of the argument. If the server allows it, other clients are served meanwhile, and
-    /// the reply is [`Reply::Later`].
+    /// Replies with the result of `work` on the argument. If the server allows it, other clients are served
+    /// meanwhile, and the reply is [`Reply::Later`].
     fn offload(
         &self,
         argument: usize,
         work: impl FnOnce(&[u8], &ParallelFor<'_>) -> Reply + Send + 'static,
     ) -> Reply;
 
-    /// Whether the server uses more memory than it may, so that commands that need more are refused.
+    /// Whether the server is above its memory limit, so commands that need more memory are refused.
     fn is_out_of_memory(&self) -> bool;
 
     /// Writes a line into the server's log.

@@ -1,7 +1,7 @@
-//! CF.*: commands on cuckoo filters, but for SCANDUMP and LOADCHUNK.
+//! CF.*: commands on cuckoo filters, except SCANDUMP and LOADCHUNK.
 //!
-//! What a filter does depends on nothing but its own state, its items and their order, so that a replica that gets the
-//! adds and deletes which changed the primary grows, moves and compacts as that did.
+//! What a filter does depends only on its own state, the items and their order. So a replica that receives the adds
+//! and deletes that changed the primary grows, moves and compacts exactly as the primary did.
 
 use super::call::{Access, Call, Effect, Key};
 use super::error::CommandError;
@@ -107,7 +107,7 @@ fn add_item<'a, C: Call<'a>>(
     add_one(call, filter, item, 0).map(|done| done.added)
 }
 
-/// The filter to ask; a missing key and one of another type hold nothing, as in RedisBloom.
+/// The filter to test. As in RedisBloom, a missing key and a key of another type hold nothing.
 #[inline(always)]
 fn asked<K: Key>(key: &K) -> Option<&Cuckoo> {
     key.cuckoo().ok().flatten()
@@ -137,7 +137,7 @@ pub(super) fn count<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     Ok(asked(&key).map_or(0, |filter| filter.count(filter.hash(call.arg(ITEM)))).into())
 }
 
-/// `CF.DEL key item`. When a tenth of the items has gone from a filter that has grown, it is compacted.
+/// `CF.DEL key item`. Compacts a filter that has grown once a tenth of its items has been deleted.
 pub(super) fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
     let filter = key.cuckoo_mut().ok().flatten().ok_or(CommandError::RedisBloom("Not found"))?;
@@ -183,7 +183,7 @@ pub(super) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     ]))
 }
 
-/// `CF.DEBUG key`: RedisBloom's line.
+/// `CF.DEBUG key`: one line, in RedisBloom's format.
 pub(super) fn debug<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let key = call.open(1, Access::Read);
     let filter = key.cuckoo()?.ok_or(CommandError::NotFound)?;

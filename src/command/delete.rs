@@ -1,4 +1,5 @@
-//! BF.DEL and MDEL. During a rebuild deletes go to the live filter alone, and the rebuild counts those it misses.
+//! BF.DEL and MDEL. During a rebuild, deletes go to the live filter alone, and the rebuild counts those that its
+//! shadow misses.
 
 use super::call::{Access, Call, Effect, Key};
 use super::error::CommandError;
@@ -14,7 +15,7 @@ use std::ops::ControlFlow;
 /// Argument of the first item.
 const FIRST_ITEM: usize = 2;
 
-/// The filter of ours to delete from.
+/// The native filter to delete from.
 fn live(target: Target<'_>) -> Result<&mut Bloom, CommandError> {
     match target {
         Target::One(LiveMut::Bloom(filter)) => Ok(filter),
@@ -26,7 +27,7 @@ fn live(target: Target<'_>) -> Result<&mut Bloom, CommandError> {
     }
 }
 
-/// Counts deletes that changed the live filter, if the filter is being rebuilt.
+/// If the filter is being rebuilt, counts deletes that changed the live filter and so are missing in the shadow.
 fn count_missed(key: &mut impl Key, deletes: usize) {
     if let Ok(Some(Target::Both(rebuild))) = key.target() {
         rebuild.count_deletes(deletes as u64);
@@ -59,7 +60,7 @@ pub(super) fn delete_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandErr
         return Ok(Reply::Answers(answers));
     };
     let mut filter = live(target)?;
-    // Asked first, so that a filter that cannot delete refuses before anything has happened.
+    // Checked first, so that a filter that cannot delete refuses before anything has changed.
     filter.count(ItemHash::default())?;
     let mut changed: SmallVec<[usize; 64]> = SmallVec::new();
     let mut indices = FIRST_ITEM..;

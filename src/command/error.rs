@@ -1,7 +1,7 @@
-//! Every refusal that a client can see, and its text: the one place where error replies are worded.
+//! Every refusal that a client can see, and its text: the only place where error replies are worded.
 //!
-//! What RedisBloom also refuses has RedisBloom's text to the byte, with or without `ERR` as it has it there. Clients
-//! match on these strings. What only Bloomery has says what was wrong and what would be right.
+//! If RedisBloom refuses the same thing, we use its text to the byte, with or without `ERR` as it does: clients
+//! match on these strings. Our own texts say what was wrong and what to do.
 
 use crate::error::Error;
 use crate::params::limits;
@@ -11,88 +11,88 @@ use std::fmt;
 /// Why a command was refused.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CommandError {
-    /// Too few or too many arguments; the server words it.
+    /// Too few or too many arguments; the server words this one.
     Arity,
-    /// The key holds something else.
+    /// The key holds another type of value.
     WrongType,
-    /// The key holds another system's filter, and the command needs one of ours.
+    /// The key holds another system's filter, and the command needs a native one.
     NotNative,
     /// There is no such key.
     NotFound,
-    /// The key exists already.
+    /// The key already exists.
     Exists,
-    /// Not a number.
+    /// The error rate isn't a number.
     BadErrorRate,
-    /// Not in (0, 1).
+    /// The error rate isn't in (0, 1).
     ErrorRateRange,
-    /// In (0, 1), but below what can be promised.
+    /// The error rate is in (0, 1), but below what we can promise.
     ErrorRateTooSmall,
-    /// Not an integer.
+    /// The capacity isn't an integer.
     BadCapacity,
-    /// An integer that cannot be a capacity; the text names RedisBloom's bound, though ours is memory.
+    /// The capacity is an integer out of range. The text names RedisBloom's bound; our real bound is memory.
     CapacityRange,
-    /// Beyond what sizing can compute with.
+    /// The capacity is beyond what sizing can compute with.
     CapacityTooLarge,
     /// EXPANSION without a value.
     NoExpansion,
-    /// Not an integer.
+    /// The expansion isn't an integer.
     BadExpansion,
-    /// Out of range.
+    /// The expansion is out of range.
     ExpansionRange,
-    /// NONSCALING and EXPANSION.
+    /// NONSCALING together with EXPANSION.
     NonscalingExpands,
-    /// A refusal in RedisBloom's words, where they depend on nothing.
+    /// A refusal in RedisBloom's words that has no variable part.
     RedisBloom(&'static str),
-    /// BUCKETSIZE of CF.RESERVE.
+    /// BUCKETSIZE of CF.RESERVE is out of range.
     BucketSizeRange {
-        /// The most that is configured.
+        /// The configured maximum.
         most: u8,
     },
     /// BF.INFO with a field that does not exist.
     BadInfoField,
-    /// An iterator that is not a number; BF.LOADCHUNK says ERR, BF.SCANDUMP does not.
+    /// An iterator that isn't a number. BF.LOADCHUNK's text begins with ERR, BF.SCANDUMP's doesn't.
     BadIterator {
         /// Whether the text begins with ERR.
         prefixed: bool,
     },
     /// An option that the command does not have.
     UnknownOption(String),
-    /// An option with a value that it does not take.
+    /// An option with a value that it doesn't accept.
     BadOption {
         /// The option.
         option: &'static str,
-        /// What would be right.
+        /// What it accepts.
         takes: &'static str,
     },
     /// Options that exclude each other, and why.
     Exclusive(&'static str),
     /// The key named by LIKE holds no filter.
     LikeNotFound,
-    /// LIKE with other numbers than that filter has.
+    /// LIKE, with an error rate or capacity that differs from that filter's.
     LikeDiffers {
         /// Its error rate.
         error_rate: f64,
         /// Its capacity.
         capacity: u64,
     },
-    /// An item that the filter's original cannot have, and what it takes.
+    /// An item that the filter's original cannot contain, and what it accepts.
     BadItem(&'static str),
     /// The bytes of BULKADD or BULKTEST end in the middle of an item.
     BadBlob {
         /// Number of the item, from 0.
         item: usize,
-        /// Bytes that it takes.
+        /// Bytes that the item needs.
         needed: usize,
         /// Bytes that are left.
         left: usize,
     },
-    /// An item of BULKADD was refused; those before it went in.
+    /// BULKADD had an item refused; the items before it were added.
     Stopped {
-        /// Items that went in.
+        /// Number of items that were added.
         done: usize,
-        /// Items in all.
+        /// Number of items in all.
         of: usize,
-        /// What the first of the others was refused for.
+        /// Why the next item was refused.
         why: Box<CommandError>,
     },
     /// More items than one command may have.
@@ -106,53 +106,53 @@ pub enum CommandError {
     Full,
     /// Growing failed while adding an item.
     CannotGrow(Box<CommandError>),
-    /// The filter needs more memory than there is, or than it may have.
+    /// The filter needs more memory than there is, or more than it may have.
     Memory {
         /// Bytes needed.
         bytes: u64,
-        /// The bound, where one is known, and its name.
+        /// The limit, if one is known, and its name.
         bound: Option<(u64, &'static str)>,
     },
     /// The command needs a counting filter.
     NotCounting,
     /// The command needs a window.
     NotWindow,
-    /// The filter has a shadow, which the command would not reach.
+    /// The filter is being rebuilt, and the command would not reach the shadow.
     Rebuilding,
-    /// The filter has no shadow; what ended the last one, if that ended by itself.
+    /// The filter isn't being rebuilt. If the last rebuild ended by itself, this says why.
     NotRebuilding(Option<String>),
-    /// The server uses more memory than it may.
+    /// The server is above its memory limit.
     OutOfMemory,
-    /// `AT` comes from a primary or an AOF only.
+    /// `AT` is only accepted from a primary or an AOF.
     NotForClients,
-    /// Bytes that are not a Bloom filter.
+    /// The data isn't a Bloom filter.
     BadData(Option<DecodeError>),
-    /// Bytes that are not the head of a cuckoo filter.
+    /// The data isn't the head of a cuckoo filter.
     BadHeader(Option<DecodeError>),
-    /// Bytes that are not the next chunk of a cuckoo filter.
+    /// The data isn't the next chunk of a cuckoo filter.
     BadChunk(DecodeError),
-    /// A chunk for a filter that is complete already, behind its end.
+    /// A chunk after the end of a filter that is already complete.
     NoLink,
-    /// Filters that don't go together: a source, and what it differs in.
+    /// Filters that don't go together: a source, and how it differs.
     Incompatible {
-        /// The source's key, in print.
+        /// The source's key, printable.
         source: String,
         /// What differs.
         what: &'static str,
     },
-    /// A window that is at a generation which the destination has not come to.
+    /// A source window that is at a generation which the destination hasn't reached.
     Ahead {
-        /// The source's key, in print.
+        /// The source's key, printable.
         source: String,
     },
     /// An intersection that would lose items.
     SeveralLayers {
-        /// The source's key, in print.
+        /// The source's key, printable.
         source: String,
     },
     /// A counting filter that is named twice.
     CountedTwice,
-    /// What the core refuses otherwise.
+    /// Any other refusal of the core.
     Core(Error),
     /// The operating system gave no randomness for a seed.
     NoRandomness,
@@ -161,7 +161,7 @@ pub enum CommandError {
 }
 
 impl CommandError {
-    /// Whether it refuses bytes that were to become a filter.
+    /// Whether this refuses data that should have become a filter.
     pub fn is_of_payload(&self) -> bool {
         use CommandError::{BadChunk, BadData, BadHeader, NoLink};
         matches!(self, BadData(_) | BadHeader(_) | BadChunk(_) | NoLink)
@@ -300,7 +300,7 @@ impl From<Error> for CommandError {
     }
 }
 
-/// An error text without its leading `ERR `, for quoting inside another.
+/// An error text without its leading `ERR `, to be quoted inside another.
 pub(super) struct WithoutPrefix<'a>(pub(super) &'a CommandError);
 
 impl fmt::Display for WithoutPrefix<'_> {
@@ -310,7 +310,7 @@ impl fmt::Display for WithoutPrefix<'_> {
     }
 }
 
-/// Bytes for people.
+/// A number of bytes, formatted for people.
 struct Size(u64);
 
 impl fmt::Display for Size {

@@ -32,13 +32,13 @@ pub(super) fn import<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     create(call, filter)
 }
 
-/// `BF.LOAD key data`: what valkey-bloom writes into an AOF.
+/// `BF.LOAD key data`: the command that valkey-bloom writes into an AOF.
 pub(super) fn load<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     create(call, import::valkey_bloom_payload(call.arg(2)).map_err(refused)?)
 }
 
-/// Puts the filter into the key, which must be empty. What is replicated is the filter, whatever is at the source
-/// there.
+/// Puts the filter into the key, which must be empty. Replicates the filter itself, since the source key may differ
+/// on a replica.
 fn create<'a, C: Call<'a>>(call: &C, filter: Foreign) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
     if key.filter()?.is_some() {
@@ -53,7 +53,7 @@ fn create<'a, C: Call<'a>>(call: &C, filter: Foreign) -> Result<Reply, CommandEr
     Ok(Reply::Ok)
 }
 
-/// Asks before a filter is made whose size is a number that someone wrote, and not that of the data.
+/// Checks memory for a filter whose size is a number in the command and not the length of the data.
 fn admit<'a, C: Call<'a>>(call: &C, bits: u64) -> Result<(), CommandError> {
     let bytes = bits.div_ceil(8);
     call.admit(bytes, bytes)

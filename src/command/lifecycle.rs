@@ -1,4 +1,4 @@
-//! BF.RESERVE and BF.CLEAR: commands on whole filters.
+//! BF.RESERVE and BF.CLEAR: commands that create or empty a filter.
 
 use super::call::{Access, Call, Effect, Key};
 use super::error::CommandError;
@@ -15,7 +15,7 @@ pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
     if key.bloom()?.is_some() {
         return Err(CommandError::Exists);
     }
-    // A window without a period has no use for a time, and its replica should not get one.
+    // A window without a period doesn't use the time, so its replica doesn't get one.
     let timed = matches!(spec.family, Family::Window { every_ms: 1.., .. });
     let since_ms = if timed { since_ms.unwrap_or_else(|| call.now_ms()) } else { 0 };
     create(call, &mut key, spec, since_ms)?;
@@ -26,7 +26,7 @@ pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
 pub(super) fn clear<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
     let live = key.bloom()?.ok_or(CommandError::NotFound)?.bloom().ok_or(CommandError::NotNative)?;
-    // A count may outlive its cells where items were deleted that had never been added.
+    // The number of items can stay above 0 with all cells empty, if items were deleted that had never been added.
     let is_used = |filter: &Bloom| filter.ones() > 0 || filter.items() > 0;
     let rebuild = key.filter()?.and_then(|filter| filter.rebuild());
     let shadow_is_used =

@@ -1,5 +1,5 @@
-//! Filters that are being loaded in pieces. A load is no key: it waits here, where no query sees it and no snapshot saves
-//! it, until its last chunk has come.
+//! Filters that are being loaded in chunks. An unfinished load isn't in a key: it waits here, where no query sees
+//! it and no snapshot saves it, until its last chunk has arrived.
 
 use super::error::CommandError;
 use super::table::Namespace;
@@ -10,10 +10,10 @@ use crate::wire::{DecodeError, Decoder, MAGIC};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Loads that may wait at once. Each may hold a filter's memory; all together are allowed no more than one filter.
+/// Maximum number of loads that wait at once. Together they may hold no more memory than one filter may.
 pub(super) const MAX_LOADS: usize = 64;
 
-/// A load that has not moved for this long is dropped when another begins: its client has gone.
+/// If a load has made no progress for this long, its client is gone. It is dropped when another load begins.
 const ABANDONED: Duration = Duration::from_secs(300);
 
 /// Filters that are being loaded, by database and key.
@@ -24,7 +24,7 @@ pub struct Loads {
 
 struct Load {
     pieces: Pieces,
-    /// The process's own clock: nothing that is replicated depends on it.
+    /// Uses the process's own clock, since nothing that is replicated depends on it.
     moved: Instant,
     _counted: [Hold; 2],
 }
@@ -40,7 +40,7 @@ impl Load {
     }
 }
 
-/// Pieces in the format that their head has.
+/// A partly loaded filter, in the format that its head announced.
 pub(super) enum Pieces {
     /// Ours.
     Native(Decoder),
@@ -55,9 +55,9 @@ impl Pieces {
             Namespace::Bloom => Loader::bloom(head),
             Namespace::Cuckoo => Loader::cuckoo(head),
         };
-        // RedisBloom's begins with a number of items, which may be our magic. No head has the length of both: ours has 24
-        // bytes and as many as the u32 at byte 8 says; RedisBloom's has 38, or 46, or 16 or 20 and 49 or 53 times as
-        // many as that number.
+        // RedisBloom's head begins with a number of items, which may look like our magic. The lengths tell them
+        // apart: with n the u32 at byte 8, ours has 24 + n bytes; RedisBloom's has 38, or 46, or 16 or 20 plus 49
+        // or 53 for each of n.
         if theirs.is_err() && head.starts_with(&MAGIC) {
             let decoder = Decoder::new(head).map_err(|why| namespace.bad_head(Some(why)))?;
             if decoder.is_cuckoo() != (namespace == Namespace::Cuckoo) {
@@ -65,7 +65,7 @@ impl Pieces {
             }
             return Ok(Pieces::Native(decoder));
         }
-        // RedisBloom's words alone for what is no head at all.
+        // If this isn't a head at all, the error has RedisBloom's words alone.
         theirs.map(Pieces::RedisBloom).map_err(|why| {
             namespace.bad_head(if why == DecodeError::Length("header") { None } else { Some(why) })
         })
@@ -100,7 +100,7 @@ impl Pieces {
         }
     }
 
-    /// Takes the chunk that came with an iterator. The error says whether the load is over.
+    /// Reads the chunk that came with an iterator. The error also says whether the load is over.
     pub(super) fn push(&mut self, iterator: i64, chunk: &[u8]) -> Result<(), (DecodeError, bool)> {
         let found = u64::try_from(iterator).unwrap_or(0);
         match self {
@@ -110,7 +110,7 @@ impl Pieces {
                 if found == expected {
                     Ok(())
                 } else {
-                    // The data has proved to be the next chunk; a wrong iterator means that the client mixes things up.
+                    // The data is the next chunk, but the iterator is wrong: the client mixes things up.
                     Err((DecodeError::Order { expected, found }, true))
                 }
             }
@@ -130,12 +130,12 @@ impl Pieces {
 }
 
 impl Loads {
-    /// Begins a load, and gives back one of the same key that had begun before.
+    /// Begins a load. Returns an earlier unfinished load of the same key, to be freed.
     pub(super) fn begin(&mut self, key: (i32, Vec<u8>), pieces: Pieces) -> Garbage {
         garbage(self.waiting.insert(key, Load::new(pieces)).into_iter())
     }
 
-    /// Takes a chunk of a load that has begun. Returns the pieces when it was the last.
+    /// Reads the next chunk of a load. Returns the filter's pieces if it was the last chunk.
     pub(super) fn proceed(
         &mut self,
         key: &(i32, Vec<u8>),
@@ -156,7 +156,8 @@ impl Loads {
         Ok(if complete { self.waiting.remove(key).map(|load| load.pieces) } else { None })
     }
 
-    /// Number of loads except that of `key`, bytes of cells that they will have, and bytes that they have yet to take.
+    /// Loads of other keys than `key`: their number, the bytes of their cells when complete, and the part of these
+    /// bytes that isn't allocated yet.
     pub(super) fn others(&self, key: &(i32, Vec<u8>)) -> (usize, u64, u64) {
         let others = self.waiting.iter().filter(|(other, _)| *other != key);
         others.fold((0, 0, 0), |(count, bytes, missing), (_, load)| {
@@ -173,7 +174,7 @@ impl Loads {
         garbage(self.waiting.extract_if(|_, load| load.is_abandoned()).map(|(_, load)| load))
     }
 
-    /// Gives up the loads into this database, or into all.
+    /// Drops the loads of this database, or all.
     pub fn flush(&mut self, database: Option<i32>) -> Garbage {
         let of_database =
             |(own, _): &(i32, Vec<u8>), _: &mut Load| database.is_none_or(|database| *own == database);
@@ -187,7 +188,7 @@ fn garbage(loads: impl Iterator<Item = Load>) -> Garbage {
     Garbage::Other(Box::new(loads), bytes)
 }
 
-/// Refusals of the two namespaces: RedisBloom's words, and why.
+/// Refusals in each namespace: RedisBloom's words, then the reason.
 impl Namespace {
     pub(super) fn bad_iterator(self, loading: bool) -> CommandError {
         match self {

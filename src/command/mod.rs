@@ -1,7 +1,9 @@
-//! The commands: arguments in, reply and effects out. No server types, so that every rule here is tested without one.
+//! The commands: arguments in, reply and effects out. There are no server types here, so every rule can be tested
+//! without a server.
 //!
-//! A command sees the server through [`Call`]: its arguments, the keys it may open, the clock, the configuration, and
-//! the three things it may cause besides its reply (replication, a keyspace event, freeing memory elsewhere).
+//! A command sees the server through [`Call`]: its arguments, the keys it may open, the clock and the
+//! configuration. Besides its reply it can cause three things: replication, a keyspace event, and freeing memory on
+//! another thread.
 //!
 //! | file | commands |
 //! | --- | --- |
@@ -14,8 +16,8 @@
 //! | `algebra` | BF.MERGE, INTERSECT, EQUAL |
 //! | `rebuild` | BF.REBUILD |
 //! | `import` | BF.IMPORT, LOAD |
-//! | `cuckoo` | CF.*, all but the next |
-//! | `transfer` | SCANDUMP, LOADCHUNK of both |
+//! | `cuckoo` | CF.*, except the next line |
+//! | `transfer` | SCANDUMP, LOADCHUNK of BF and CF |
 //!
 //! They share `write` (limits, creating, catching up, growing), `blob` (the items of one string), `options`, and
 //! `loads` and `aborted` (what outlives a command).
@@ -63,7 +65,7 @@ use write::Mode;
 /// Runs a command.
 ///
 /// # Errors
-/// Why it was refused; the keys are then as they were.
+/// Why it was refused; the keys are then unchanged.
 #[inline(always)]
 pub fn run<'a, C: Call<'a>>(command: Command, call: &C) -> Result<Reply, CommandError> {
     match command {

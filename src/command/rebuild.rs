@@ -1,4 +1,5 @@
-//! BF.REBUILD: a filter is built from scratch beside the one that goes on serving, and takes its place in one step.
+//! BF.REBUILD: builds a filter from scratch beside the one that goes on serving. The new filter replaces it in one
+//! step.
 
 use super::add::{Backfill, backfill};
 use super::call::{Access, Call, Effect, Key};
@@ -29,8 +30,8 @@ pub(super) fn rebuild<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
     }
 }
 
-/// Refuses what takes memory while the server has none: the command's flags cannot say it, because COMMIT and ABORT give
-/// memory back.
+/// Refuses subcommands that need memory if the server is above its limit. The command's flags cannot do this,
+/// because COMMIT and ABORT free memory.
 fn refuse_without_memory<'a, C: Call<'a>>(call: &C) -> Result<(), CommandError> {
     if !call.obeys() && call.is_out_of_memory() { Err(CommandError::OutOfMemory) } else { Ok(()) }
 }
@@ -47,7 +48,7 @@ fn begin<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         let bytes = bytes_for(&spec)?;
         call.admit(live.bytes().saturating_add(bytes), bytes)?;
     }
-    // A window without a period has no use for a time.
+    // A window without a period doesn't use the time.
     let since_ms = match spec.family {
         Family::Window { every_ms: 1.., .. } => since_ms.unwrap_or_else(|| call.now_ms()),
         _ => 0,
@@ -64,7 +65,7 @@ fn begin<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     Ok(Reply::Ok)
 }
 
-/// The arguments of a BEGIN, from those of a BF.RESERVE: error rate, capacity, options.
+/// Converts the arguments of a BF.RESERVE (error rate, capacity, options) to those of a BEGIN.
 fn in_words(creation: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     let mut words = vec![b"BEGIN".to_vec()];
     let names = [&b"ERROR"[..], b"CAPACITY"].into_iter().map(Some).chain(std::iter::repeat(None));
@@ -86,11 +87,11 @@ fn add<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         return Err(not_rebuilding(call));
     }
     catch_up(call, &mut key)?;
-    // If the shadow could not rotate along, the rebuild has just ended.
+    // If the shadow could not follow the rotation, the rebuild has just ended.
     let Some(Target::Both(rebuild)) = key.target()? else { return Err(not_rebuilding(call)) };
     let Backfill { changed, done, refused } = backfill(call, rebuild, FIRST_ITEM);
     if !changed.is_empty() {
-        // With the word ADD, which stands before the items.
+        // Includes the word ADD, which comes before the items.
         let words: Vec<usize> = std::iter::once(FIRST_ITEM.saturating_sub(1)).chain(changed).collect();
         let verbatim = words.len() > count;
         call.replicate(if verbatim { Effect::Verbatim } else { Effect::Items(Command::Rebuild, &words) });
@@ -136,7 +137,7 @@ fn status<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     Ok(Reply::Map(fields))
 }
 
-/// Why there is nothing to add to, commit or abort.
+/// The error if there is no rebuild to add to, commit or abort.
 fn not_rebuilding<'a, C: Call<'a>>(call: &C) -> CommandError {
     CommandError::NotRebuilding(
         call.with_aborted_rebuilds(|aborted, database| aborted.reason(database, call.arg(1))),

@@ -1,9 +1,9 @@
-//! What a command answers, before any protocol.
+//! What a command replies, independent of the protocol.
 
 use super::error::CommandError;
 use smallvec::SmallVec;
 
-/// A reply. RESP2 and RESP3 forms follow from it in one place, `module::reply`.
+/// A reply. `module::reply` is the only place that turns it into RESP2 or RESP3.
 #[derive(Debug, PartialEq)]
 pub enum Reply {
     /// `+OK`
@@ -12,7 +12,7 @@ pub enum Reply {
     Integer(i64),
     /// `:1`/`:0` in RESP2, a boolean in RESP3.
     Bool(bool),
-    /// `:1`/`:-1` in RESP2, a boolean in RESP3: whether there was room.
+    /// Whether there was room: `:1`/`:-1` in RESP2, a boolean in RESP3.
     Inserted(bool),
     /// A bulk string with a number in RESP2, a double in RESP3.
     Double(f64),
@@ -26,13 +26,13 @@ pub enum Reply {
     Map(Vec<(&'static str, Reply)>),
     /// One field of a map: an array of its value in RESP2, a map of one entry in RESP3.
     Entry(&'static str, Box<Reply>),
-    /// One answer an item.
+    /// One answer per item.
     Answers(Answers),
-    /// Comes when the pool has it ([`Call::offload`](super::Call::offload)).
+    /// Sent when the pool has computed it ([`Call::offload`](super::Call::offload)).
     Later,
 }
 
-/// The answer for one item of many.
+/// The answer for one of several items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Answer {
@@ -51,12 +51,12 @@ impl From<bool> for Answer {
     }
 }
 
-/// One answer an item, in order. Up to 64 take no allocation, more take one for all.
+/// One answer per item, in order. Up to 64 need no allocation, more need a single one.
 #[derive(Debug, Default, PartialEq)]
 pub struct Answers {
-    /// The answers; shorter than the items when the first refusal ended the command.
+    /// The answers. There are fewer than items if the first refusal ended the command.
     pub answers: SmallVec<[Answer; 64]>,
-    /// What the refused ones were refused for.
+    /// Why the refused ones were refused.
     pub error: Option<CommandError>,
 }
 

@@ -1,4 +1,4 @@
-//! Commands that ask for items: EXISTS, MEXISTS, BULKTEST, COUNT.
+//! Commands that test items: EXISTS, MEXISTS, BULKTEST, COUNT.
 
 use super::blob::Blob;
 use super::call::{Access, Call, Key};
@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Argument of the first item.
 const FIRST_ITEM: usize = 2;
 
-/// The generation that a read sees: by the clock, unless nothing depends on it.
+/// The generation that a read sees: the clock's, unless the filter has no window with a period.
 #[inline(always)]
 pub(super) fn current_generation<'a, C: Call<'a>>(call: &C, filter: &Bloom) -> u64 {
     match filter.window() {
@@ -28,7 +28,8 @@ pub(super) fn current_generation<'a, C: Call<'a>>(call: &C, filter: &Bloom) -> u
     }
 }
 
-/// `BF.EXISTS key item`, `BF.TEST key item`. A missing key and one of another type hold nothing, as in RedisBloom.
+/// `BF.EXISTS key item`, `BF.TEST key item`. As in RedisBloom, a missing key and a key of another type hold
+/// nothing.
 #[inline(always)]
 pub(super) fn test<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let key = call.open(1, Access::Read);
@@ -39,7 +40,8 @@ pub(super) fn test<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     };
     let item = filter.item_hash(call.arg(FIRST_ITEM));
     filter.prefetch(item);
-    // Closing the key takes 25 ns, in which the line comes closer: 0.98 of the whole command.
+    // Closing the key takes 25 ns, during which the prefetched line arrives: the whole command takes 0.98 times as
+    // long.
     let Some(LiveRef::Bloom(filter)) = call.close(key).and_then(Filter::live) else {
         return Ok(Reply::Bool(false));
     };
@@ -57,11 +59,11 @@ fn test_foreign<'a, C: Call<'a>>(call: &C, filter: &Foreign) -> Reply {
 
 /// A filter that tests items in groups.
 trait Tester: Sync {
-    /// Tests items in order, and shows the answers of each group with the number of its items.
+    /// Tests items in order, and passes the answers of each group to `show` with the number of its items.
     fn test_each<'i>(&self, items: impl Iterator<Item = &'i [u8]>, show: impl FnMut(Hits, usize));
 }
 
-/// A filter of ours, and the generation as of which it is asked.
+/// A native filter, and the generation as of which it is tested.
 struct Native<'f, F> {
     filter: &'f F,
     current: u64,
@@ -122,7 +124,7 @@ pub(super) fn test_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     Ok(Reply::Answers(answers))
 }
 
-/// One answer an item: a word for each group.
+/// One bit per item: a word for each group.
 struct Bitmap {
     words: Vec<AtomicU64>,
     len: usize,
@@ -135,7 +137,7 @@ impl Bitmap {
         Bitmap { words, len }
     }
 
-    /// The answers to the items of a blob, whose parts are shared among threads.
+    /// The answers for the items of a blob, whose parts are divided among threads.
     fn of(blob: &Blob<'_>, filter: &impl Tester, parallel: &ParallelFor<'_>) -> Bitmap {
         let bitmap = Bitmap::none(blob.len());
         parallel(blob.parts(), &|part| {
@@ -158,7 +160,7 @@ impl Bitmap {
         self.words.iter().map(|word| u64::from(word.load(Relaxed).count_ones())).sum()
     }
 
-    /// In the order of GETBIT: the first item is the highest bit of the first byte.
+    /// The bits in GETBIT's order: the first item is the highest bit of the first byte.
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.words.len().saturating_mul(size_of::<u64>()));
         self.words.iter().for_each(|word| bytes.extend(word.load(Relaxed).reverse_bits().to_be_bytes()));
@@ -166,7 +168,8 @@ impl Bitmap {
         bytes
     }
 
-    /// Has the answers counted, as yes and no, and gives them or their number.
+    /// Passes the numbers of yes and no to `count`, and replies with the answers, or with the number of yes if
+    /// `counted`.
     fn reply(&self, counted: bool, count: impl FnOnce(u64, u64)) -> Reply {
         let yes = self.ones();
         count(yes, (self.len as u64).saturating_sub(yes));

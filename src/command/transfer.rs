@@ -1,10 +1,10 @@
-//! Filters in pieces: SCANDUMP and LOADCHUNK, in the wire format. AOF rewrite writes the same LOADCHUNKs.
+//! Filters in chunks: SCANDUMP and LOADCHUNK, in the wire format. An AOF rewrite writes the same LOADCHUNKs.
 //!
-//! Iterators are RedisBloom's: 0 asks for the head, which comes with 1; 1 + n asks for the chunk at byte n of the body,
-//! which comes with 1 + the offset after it; the end is 0 and an empty string. Each piece is loaded with the iterator
-//! that came with it.
+//! Iterators are RedisBloom's. 0 asks for the head, which comes with iterator 1. 1 + n asks for the chunk at byte n
+//! of the body, which comes with 1 + the offset after the chunk. The end is iterator 0 and an empty string. Each
+//! piece is loaded with the iterator that came with it.
 //!
-//! A filter that is being loaded becomes a key, and an effect for the replicas, with its last chunk.
+//! A filter that is being loaded becomes a key, and is replicated, when its last chunk arrives.
 
 use super::call::{Access, Call, Effect, Key};
 use super::error::CommandError;
@@ -16,7 +16,7 @@ use crate::filter::FilterRef;
 use crate::wire::redisbloom::Loader;
 use crate::wire::{DecodeError, Encoder};
 
-/// The filter in a key, if it is of this namespace; during a rebuild the live one.
+/// The filter in a key, if it belongs to this namespace; during a rebuild the live one.
 fn filter<K: Key>(namespace: Namespace, key: &K) -> Result<Option<FilterRef<'_>>, CommandError> {
     Ok(match namespace {
         Namespace::Bloom => key.bloom()?.map(FilterRef::from),
@@ -28,7 +28,7 @@ fn filter<K: Key>(namespace: Namespace, key: &K) -> Result<Option<FilterRef<'_>>
 pub(super) fn scan_dump<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Result<Reply, CommandError> {
     let iterator = integer(call.arg(2)).ok_or(namespace.bad_iterator(false));
     let key = call.open(1, Access::Read);
-    // RedisBloom looks at the iterator first for one namespace, and at the key for the other.
+    // RedisBloom checks the iterator first for CF, and the key first for BF.
     if namespace == Namespace::Cuckoo && !iterator.as_ref().is_ok_and(|iterator| *iterator >= 0) {
         return Err(namespace.bad_iterator(false));
     }
@@ -57,7 +57,7 @@ pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Res
         return Err(complete_already(namespace, iterator, filter.bytes()));
     }
     let data = call.arg(3);
-    // Versions of RedisBloom up to 2.2.6 wrote heads with iterator 0 into their append-only files.
+    // RedisBloom up to 2.2.6 wrote heads with iterator 0 into its append-only files.
     let is_old_head = || iterator == 0 && namespace == Namespace::Bloom && Loader::bloom(data).is_ok();
     let is_head = iterator == 1 || is_old_head();
     if is_head {
@@ -80,7 +80,7 @@ pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Res
     Ok(Reply::Ok)
 }
 
-/// Why a key that holds a filter takes no pieces.
+/// The error for pieces that are sent to a key that already holds a filter.
 fn complete_already(namespace: Namespace, iterator: i64, bytes: u64) -> CommandError {
     let end = bytes.saturating_add(1);
     match namespace {
@@ -93,14 +93,14 @@ fn complete_already(namespace: Namespace, iterator: i64, bytes: u64) -> CommandE
     }
 }
 
-/// Takes the head.
+/// Reads the head.
 fn begin<'a, C: Call<'a>>(call: &C, namespace: Namespace, head: &[u8]) -> Result<(), CommandError> {
     const TOO_MANY: CommandError =
         CommandError::Exclusive("too many filters are being loaded; finish those or wait five minutes");
     let pieces = Pieces::begin(namespace, head)?;
     call.discard(call.with_loads(|loads, _| loads.drop_abandoned()));
-    // From a primary, from an AOF and from the node that a slot comes from, all pieces of a filter come at once; what
-    // clients began here is no reason to refuse them.
+    // All pieces of a filter from a primary, an AOF or a slot's source node arrive together, so the loads that
+    // clients have begun here are no reason to refuse them.
     if !call.obeys() {
         let bytes = pieces.body_len();
         call.admit(bytes, bytes)?;
@@ -115,7 +115,7 @@ fn begin<'a, C: Call<'a>>(call: &C, namespace: Namespace, head: &[u8]) -> Result
     Ok(())
 }
 
-/// Sends the whole filter to the replicas at once, so that one that joins in the middle of a load misses nothing.
+/// Sends the whole filter to the replicas at once, so that a replica that joins during a load misses nothing.
 pub(super) fn replicate_pieces<'a, C: Call<'a>>(call: &C, namespace: Namespace, encoder: &Encoder<'_>) {
     let command = load_command(namespace);
     each_piece(encoder, |iterator, piece| {
@@ -124,7 +124,7 @@ pub(super) fn replicate_pieces<'a, C: Call<'a>>(call: &C, namespace: Namespace, 
     });
 }
 
-/// The command that takes the pieces of a filter.
+/// The command that loads the pieces of a filter.
 pub fn load_command(namespace: Namespace) -> Command {
     match namespace {
         Namespace::Bloom => Command::Loadchunk,
@@ -132,7 +132,7 @@ pub fn load_command(namespace: Namespace) -> Command {
     }
 }
 
-/// Every piece with the iterator that LOADCHUNK takes it with.
+/// Visits every piece, with the iterator for its LOADCHUNK.
 pub fn each_piece(encoder: &Encoder<'_>, mut visit: impl FnMut(u64, &[u8])) {
     visit(1, encoder.head());
     encoder.chunks(|end, piece| visit(end.saturating_add(1), piece));

@@ -11,12 +11,12 @@ use crate::params::limits;
 
 /// `BF.ROTATE key`, and from a primary or an AOF `BF.ROTATE key AT number [MANUAL]`.
 ///
-/// Without AT it opens the generation after the current one, by the clock if the window has one, and the schedule
-/// moves along. With AT it opens that very generation; MANUAL says that it was a rotation by hand.
+/// Without AT it opens the generation after the current one (by the clock if the window has a period) and shifts
+/// the schedule. With AT it opens exactly that generation; MANUAL says that the rotation was by hand.
 pub(super) fn rotate<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
     let window = match rebuild_in(&key) {
-        // If the live filter has no window, the shadow's follows the primary's clock.
+        // If the live filter isn't a window but the shadow is, the shadow follows the primary's clock.
         Some(rebuild) if call.obeys() => rebuild.window(),
         _ => key.bloom()?.ok_or(CommandError::NotFound)?.bloom().ok_or(CommandError::NotNative)?.window(),
     };

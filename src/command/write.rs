@@ -1,4 +1,4 @@
-//! What commands that write have in common: limits, creating, catching up with the clock, growing, and the end of a
+//! What commands that write have in common: limits, creating, catching up with the clock, growing, and ending a
 //! rebuild whose shadow cannot follow.
 
 use super::call::{Call, Effect, Key};
@@ -11,16 +11,16 @@ use crate::error::Error;
 use crate::filter::{Added, Bloom, Cuckoo, Filter, Foreign, Grow, Live, LiveMut, Rebuild, Target};
 use crate::params::Spec;
 
-/// Whether adding asks first.
+/// Whether adding tests first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     /// Always records the item.
     Add,
-    /// Only what is absent.
+    /// Records only absent items.
     AddIfAbsent,
 }
 
-/// Refuses a command with more items than one may have: nobody else is served while it runs.
+/// Refuses a command with more items than one command may have, because nobody else is served while it runs.
 #[inline(always)]
 pub(super) fn limit_items<'a, C: Call<'a>>(call: &C, items: usize) -> Result<(), CommandError> {
     if items as u64 > MIN_ITEMS_LIMIT.unsigned_abs() { limit_many(call, items as u64) } else { Ok(()) }
@@ -55,10 +55,10 @@ pub(super) fn create<'a, C: Call<'a>>(
     Ok(())
 }
 
-/// Bytes of cells that a new filter of this spec takes.
+/// Bytes of cells that a new filter of this spec needs.
 pub(super) fn bytes_for(spec: &Spec) -> Result<u64, CommandError> {
     Ok(match Bloom::bytes_for(spec) {
-        // Beyond every limit; this way the refusal names the one that matters here.
+        // The size is beyond every limit. Returning it lets the refusal name the limit that matters here.
         Err(Error::OutOfMemory { bytes }) => bytes,
         bytes => bytes?,
     })
@@ -66,7 +66,7 @@ pub(super) fn bytes_for(spec: &Spec) -> Result<u64, CommandError> {
 
 // ---- generations ---------------------------------------------------------------------------------------------------
 
-/// Brings the windows in a key up to the clock before a write, and replicates that before the write itself.
+/// Brings the windows in a key up to the clock before a write, and replicates the rotation before the write itself.
 #[inline(always)]
 pub(super) fn catch_up<'a, C: Call<'a>>(call: &C, key: &mut C::Key) -> Result<(), CommandError> {
     match key.filter()?.and_then(|filter| overdue(call, filter)) {
@@ -75,8 +75,8 @@ pub(super) fn catch_up<'a, C: Call<'a>>(call: &C, key: &mut C::Key) -> Result<()
     }
 }
 
-/// The generation that the clock has come to, if the filter is behind it. On a replica and while an AOF is loaded the
-/// clock is not asked: the primary's rotations come along.
+/// The clock's generation, if the filter hasn't opened it yet. A replica, and a server that is loading an AOF,
+/// ignore the clock: they receive the primary's rotations.
 #[inline(always)]
 pub(super) fn overdue<'a, C: Call<'a>>(call: &C, filter: &Filter) -> Option<u64> {
     let window = match filter {
@@ -105,7 +105,7 @@ pub(super) fn catch_up_to<'a, C: Call<'a>>(
     Ok(())
 }
 
-/// Opens generation `number` of the filter in a key, and of its shadow, as far as they are windows.
+/// Opens generation `number` in the filter of a key and in its shadow, if they are windows.
 pub(super) fn open_generation<'a, C: Call<'a>>(
     call: &C,
     key: &mut C::Key,
@@ -119,8 +119,8 @@ pub(super) fn open_generation<'a, C: Call<'a>>(
     })
 }
 
-/// Does something to the filter of ours in a key, then to its shadow, and frees what they drop. If the filter refuses,
-/// nothing has changed; if the shadow cannot follow, the rebuild ends.
+/// Changes the native filter in a key, then its shadow, and frees what they drop. If the filter refuses, nothing
+/// has changed. If the shadow cannot follow, the rebuild ends.
 pub(super) fn on_each<'a, C: Call<'a>, G: Into<crate::filter::Garbage>>(
     call: &C,
     key: &mut C::Key,
@@ -149,15 +149,15 @@ pub(super) fn on_each<'a, C: Call<'a>, G: Into<crate::filter::Garbage>>(
 
 // ---- growing -------------------------------------------------------------------------------------------------------
 
-/// What a namespace adds to growing: limits of its own, and its words for a refusal.
+/// What a namespace adds to growing: its own limits, and the wording of its refusals.
 pub(super) trait GrowInServer: Grow {
     /// Whether the configuration allows the filter to grow.
     ///
     /// # Errors
-    /// Why not.
+    /// Why it doesn't.
     fn may_grow(&self, settings: &Settings) -> Result<(), CommandError>;
 
-    /// How a refusal is worded.
+    /// The wording of a refusal.
     fn refusal(why: CommandError) -> CommandError;
 }
 
@@ -200,8 +200,8 @@ impl GrowInServer for Cuckoo {
     }
 }
 
-/// Adds one item, growing the filter within the limits of memory. `beside` are the bytes of another filter in the same
-/// key.
+/// Adds one item, growing the filter within the limits of memory. `beside` is the size in bytes of the other filter
+/// in the same key.
 #[inline(always)]
 pub(super) fn add_one<'a, C: Call<'a>, F: GrowInServer>(
     call: &C,
@@ -215,7 +215,7 @@ pub(super) fn add_one<'a, C: Call<'a>, F: GrowInServer>(
     }
 }
 
-/// Adds an item for which there is no room.
+/// Adds an item for which there is no room yet.
 #[cold]
 pub(super) fn grow_and_add<'a, C: Call<'a>, F: GrowInServer>(
     call: &C,
@@ -244,8 +244,8 @@ pub(super) fn rebuild_in(key: &impl Key) -> Option<&Rebuild> {
     key.filter().ok()??.rebuild()
 }
 
-/// Ends a rebuild whose shadow cannot follow, and says so: to replicas before the effect of the command that it could
-/// not follow, to listeners, in the log, and to whoever asks for it later.
+/// Ends a rebuild whose shadow cannot follow. Replicates the end before the effect of the command that the shadow
+/// could not follow, notifies subscribers, logs it, and remembers the reason for clients that ask later.
 #[cold]
 pub(super) fn give_up<'a, C: Call<'a>>(call: &C, key: &mut C::Key, why: &CommandError) {
     let why = WithoutPrefix(why).to_string();

@@ -9,8 +9,8 @@ use crate::parallel::ParallelFor;
 use std::sync::Arc;
 
 impl LiveRef<'_> {
-    /// Whether both give every item the same answer and always will, given the same adds. Windows are taken as of these
-    /// generations.
+    /// Whether both give every item the same answer and always will, given the same adds. Windows are compared as
+    /// of these generations.
     pub(crate) fn equal_at(
         self,
         other: LiveRef<'_>,
@@ -25,20 +25,20 @@ impl LiveRef<'_> {
     }
 }
 
-/// A union that was found possible: what has to be done to the destination.
+/// A union that was found possible: the work to be done on the destination.
 #[derive(Default)]
 pub struct Union<'s> {
-    /// Sources of the same shape, whose cells are added to those of the destination.
+    /// Sources of the same shape. Their cells are combined with the destination's.
     alike: Vec<LiveRef<'s>>,
-    /// Layers of other sources, copies of which go into the destination's chain.
+    /// Layers of other sources. Copies of them go into the destination's chain.
     layers: Vec<&'s Layer>,
 }
 
 impl<'s> Union<'s> {
-    /// Plans the union of `base`, which is at generation `number` if it is a window, with all of the sources.
+    /// Plans the union of `base` with all sources. If `base` is a window, it is taken to be at generation `number`.
     ///
     /// # Errors
-    /// The first source that does not go together with it, and why.
+    /// The first source that doesn't go together with it, and why.
     pub fn plan(
         base: LiveRef<'_>,
         number: u64,
@@ -80,7 +80,7 @@ impl<'s> Union<'s> {
         self.layers.iter().map(|layer| layer.bytes()).sum()
     }
 
-    /// Carries it out on what it was planned for, or a copy of that. Returns whether anything changed.
+    /// Applies the union to the filter it was planned for, or to a copy. Returns whether anything changed.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], and then nothing has changed.

@@ -1,11 +1,11 @@
-//! What an add and a delete did to a filter.
+//! What an add or a delete did to a filter.
 
 /// What an add did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Added {
     /// The item was absent before.
     pub added: bool,
-    /// The filter changed. A window records an item again, and counters count, even if the item was present.
+    /// The filter changed. Windows record a present item again, and counters count it again.
     pub changed: bool,
 }
 
@@ -14,6 +14,6 @@ pub struct Added {
 pub struct Removed {
     /// The item tested present. An absent item is left alone.
     pub present: bool,
-    /// Some counter changed. None does when all are saturated.
+    /// Some counter changed. If all are saturated, none does.
     pub changed: bool,
 }

@@ -1,17 +1,17 @@
-//! What a filter has dropped, on its way to be freed.
+//! What a filter has dropped and the caller still has to free.
 
 use super::bloom::{Bloom, Layer};
 use super::cuckoo::Table;
 use super::live::Live;
 use std::sync::Arc;
 
-/// Parts of a filter that it has dropped. They may be large: their owner chooses the thread that frees them.
+/// Parts that a filter has dropped. They may be large, so the owner chooses the thread that frees them.
 pub enum Garbage {
     /// Layers of a Bloom filter.
     Layers(Vec<Arc<Layer>>),
     /// Sub-filters of a cuckoo filter.
     Tables(Vec<Arc<Table>>),
-    /// Anything else with cells, and their bytes: a filter that was being loaded or rebuilt.
+    /// Anything else with cells, such as a filter that was being loaded or rebuilt, and the bytes of its cells.
     Other(Box<dyn Send>, u64),
 }
 

@@ -1,4 +1,4 @@
-//! What all filters that take items have in common: they add an item if there is room, and may make room by growing.
+//! What all filters that accept items have in common: they add an item if there is room, and may grow to make room.
 
 use super::bloom::Bloom;
 use super::change::Added;
@@ -7,17 +7,17 @@ use super::foreign::Foreign;
 use crate::error::Error;
 use crate::hash::ItemHash;
 
-/// A filter that may grow by an array of cells: a layer, a link or a sub-filter. Adding and growing are apart, so that
-/// a server can look at its memory in between.
+/// A filter that may grow by an array of cells: a layer, a link or a sub-filter. Adding and growing are separate,
+/// so that a server can check its memory in between.
 pub trait Grow {
-    /// The form in which the filter takes an item.
+    /// The form in which the filter accepts an item.
     type Item<'i>: Copy;
 
-    /// Adds the item to the arrays there are.
+    /// Adds the item to the existing arrays.
     ///
     /// # Errors
-    /// [`Error::Full`] if there is no room; then nothing has changed, and [`grow`](Grow::grow) may help. Whatever else
-    /// the filter refuses.
+    /// [`Error::Full`] if there is no room. Then nothing has changed, and [`grow`](Grow::grow) may help. Other
+    /// errors depend on the filter.
     fn try_add(&mut self, item: Self::Item<'_>) -> Result<Added, Error>;
 
     /// Bytes of the array that [`grow`](Grow::grow) would add; `None` if the filter has a fixed capacity.
@@ -29,7 +29,7 @@ pub trait Grow {
     /// Adds the next array. Returns false, and does nothing, if the filter has a fixed capacity.
     ///
     /// # Errors
-    /// As [`next_bytes`](Grow::next_bytes), and [`Error::OutOfMemory`].
+    /// Same as [`next_bytes`](Grow::next_bytes), and [`Error::OutOfMemory`].
     fn grow(&mut self) -> Result<bool, Error>;
 
     /// Bytes of all cells.

@@ -3,11 +3,11 @@
 /// Why two filters cannot be combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incompatible {
-    /// They differ in what the text names, so that an item has other cells in one than in the other.
+    /// They differ in the property that the text names, so an item has different cells in the two.
     Differs(&'static str),
     /// The source is a window at a generation that the destination has not reached.
     Ahead,
-    /// An intersection of more than one layer: an item may lie in different layers of the two, and would be lost.
+    /// An intersection of more than one layer: an item may be in different layers of the two, and would be lost.
     Layers,
     /// The chain would have more layers than [`MAX_LAYERS`](crate::limits::MAX_LAYERS).
     TooManyLayers,

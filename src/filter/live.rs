@@ -1,4 +1,4 @@
-//! A Bloom filter that answers tests: ours, or another system's.
+//! A Bloom filter that answers tests: native, or another system's.
 
 use super::bloom::{Bloom, Window};
 use super::foreign::Foreign;
@@ -6,11 +6,11 @@ use super::usage::Usage;
 use crate::error::Error;
 use crate::parallel::{ParallelFor, alone};
 
-/// A Bloom filter, ours or another system's.
+/// A Bloom filter, native or another system's.
 pub enum Live {
     /// Fixed, scaling or a window; of bits or counters.
     Bloom(Bloom),
-    /// Another system's.
+    /// Another system's filter.
     Foreign(Box<Foreign>),
 }
 
@@ -22,7 +22,7 @@ pub enum LiveRef<'a> {
     Foreign(&'a Foreign),
 }
 
-/// A [`Live`] to change.
+/// A mutably borrowed [`Live`].
 #[allow(missing_docs, reason = "they are those of Live")]
 pub enum LiveMut<'a> {
     Bloom(&'a mut Bloom),
@@ -30,7 +30,7 @@ pub enum LiveMut<'a> {
 }
 
 impl Live {
-    /// The same, borrowed.
+    /// A shared borrow of it.
     #[inline(always)]
     pub fn as_ref(&self) -> LiveRef<'_> {
         match self {
@@ -39,7 +39,7 @@ impl Live {
         }
     }
 
-    /// The same, to change.
+    /// A mutable borrow of it.
     #[inline(always)]
     pub fn as_mut(&mut self) -> LiveMut<'_> {
         match self {
@@ -48,7 +48,7 @@ impl Live {
         }
     }
 
-    /// Bytes of memory, with all overhead and its usage counters.
+    /// Bytes of memory, including all overhead and its usage counters.
     pub fn allocated(&self) -> usize {
         match self {
             Live::Bloom(filter) => filter.allocated() + filter.usage_allocated(),
@@ -58,7 +58,7 @@ impl Live {
 }
 
 impl<'a> LiveRef<'a> {
-    /// The filter, if it is one of ours.
+    /// The filter, if it is native.
     pub fn bloom(self) -> Option<&'a Bloom> {
         match self {
             LiveRef::Bloom(filter) => Some(filter),
@@ -74,7 +74,7 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// The window, if it is one.
+    /// The window, if the filter is one.
     pub fn window(self) -> Option<&'a Window> {
         self.bloom().and_then(Bloom::window)
     }
@@ -87,7 +87,7 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// Its usage counters, to look at: doing so makes none.
+    /// Its usage counters, for reading only: this doesn't allocate them.
     pub(crate) fn usage_so_far(self) -> &'a Usage {
         match self {
             LiveRef::Bloom(filter) => filter.usage_so_far(),
@@ -95,7 +95,7 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// Items that it is sized for.
+    /// Number of items that it is sized for.
     pub fn capacity(self) -> u64 {
         match self {
             LiveRef::Bloom(filter) => filter.capacity(),
@@ -103,7 +103,7 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// Items in it, as its own `items` counts them.
+    /// Number of items in it, from its own `items`.
     pub fn items(self) -> u64 {
         match self {
             LiveRef::Bloom(filter) => filter.items(),
@@ -119,7 +119,7 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// By what the capacity grows from one layer or link to the next; `None` if the capacity is fixed.
+    /// Factor by which the capacity grows from one layer or link to the next; `None` if the capacity is fixed.
     pub fn expansion(self) -> Option<u32> {
         match self {
             LiveRef::Bloom(filter) => filter.spec().expansion(),
@@ -135,7 +135,7 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// Bytes of memory, with all overhead, without its usage counters.
+    /// Bytes of memory, including all overhead but not its usage counters.
     pub fn allocated(self) -> usize {
         match self {
             LiveRef::Bloom(filter) => filter.allocated(),
@@ -151,10 +151,10 @@ impl<'a> LiveRef<'a> {
         self.copy(&alone)
     }
 
-    /// As [`snapshot`](LiveRef::snapshot), on the threads of `parallel`.
+    /// Like [`snapshot`](LiveRef::snapshot), on the threads of `parallel`.
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`snapshot`](LiveRef::snapshot).
     pub(crate) fn copy(self, parallel: &ParallelFor<'_>) -> Result<Live, Error> {
         Ok(match self {
             LiveRef::Bloom(filter) => Live::Bloom(filter.copy(parallel)?),
@@ -163,5 +163,5 @@ impl<'a> LiveRef<'a> {
     }
 }
 
-/// A filter of another system takes no more than a pointer, so it adds nothing to ours.
+/// Another system's filter is only a pointer here, so `Live` is no larger than a native filter.
 const _: () = assert!(size_of::<Live>() == size_of::<Bloom>());

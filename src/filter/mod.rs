@@ -56,7 +56,7 @@ pub enum FilterRef<'a> {
     Rebuild(&'a Rebuild),
 }
 
-/// What an add to a Bloom filter goes to.
+/// The filter or filters that an add to a Bloom filter goes to.
 pub enum Target<'a> {
     /// The filter.
     One(LiveMut<'a>),
@@ -65,7 +65,7 @@ pub enum Target<'a> {
 }
 
 impl Target<'_> {
-    /// The usage counters, during a rebuild those of the live filter.
+    /// The usage counters; during a rebuild the live filter's.
     #[inline(always)]
     pub(crate) fn usage(&self) -> &usage::Usage {
         match self {
@@ -76,11 +76,11 @@ impl Target<'_> {
     }
 }
 
-/// A Bloom filter takes no more than it would without the other kinds: 1 million small ones may live in a server.
+/// A filter of any kind is no larger than a Bloom filter: a server may have 1 million small ones.
 const _: () = assert!(size_of::<Filter>() == size_of::<Bloom>());
 
 impl Filter {
-    /// The Bloom filter that answers tests: during a rebuild the live one. `None` for a cuckoo filter.
+    /// The Bloom filter that answers tests; during a rebuild the live one. `None` for a cuckoo filter.
     #[inline(always)]
     pub fn live(&self) -> Option<LiveRef<'_>> {
         match self {
@@ -119,7 +119,7 @@ impl Filter {
         }
     }
 
-    /// The Bloom filter, if it is one of ours that is not being rebuilt.
+    /// The Bloom filter, if it is native and not being rebuilt.
     pub fn into_bloom(self) -> Option<Bloom> {
         match self {
             Filter::Bloom(filter) => Some(filter),
@@ -127,7 +127,7 @@ impl Filter {
         }
     }
 
-    /// The other system's filter, if it is one that is not being rebuilt.
+    /// The other system's filter, if it is one and not being rebuilt.
     pub fn into_foreign(self) -> Option<Foreign> {
         match self {
             Filter::Foreign(filter) => Some(*filter),
@@ -143,7 +143,7 @@ impl Filter {
         }
     }
 
-    /// The Bloom filter, ours or another system's, if it is one that is not being rebuilt.
+    /// The Bloom filter, native or another system's, if it is not being rebuilt.
     pub(crate) fn into_live(self) -> Option<Live> {
         match self {
             Filter::Bloom(filter) => Some(Live::Bloom(filter)),
@@ -157,7 +157,7 @@ impl Filter {
         FilterRef::from(self).bytes()
     }
 
-    /// Bytes of memory, with all overhead and its usage counters.
+    /// Bytes of memory, including all overhead and its usage counters.
     pub fn allocated(&self) -> usize {
         match self {
             Filter::Bloom(filter) => filter.allocated() + filter.usage_allocated(),
@@ -183,8 +183,8 @@ impl Filter {
     /// Begins a rebuild: puts this shadow beside the filter.
     ///
     /// # Errors
-    /// As [`Rebuild::check`], and [`Error::Exclusive`] for a cuckoo filter and for one that is being rebuilt. Then
-    /// nothing has changed.
+    /// Same as [`Rebuild::check`]; also [`Error::Exclusive`] for a cuckoo filter and for a filter that is already
+    /// being rebuilt. Then nothing has changed.
     pub fn begin_rebuild(&mut self, shadow: Bloom) -> Result<(), Error> {
         match self {
             Filter::Bloom(filter) => Rebuild::check(LiveRef::Bloom(filter), &shadow)?,
@@ -198,15 +198,15 @@ impl Filter {
         Ok(())
     }
 
-    /// Ends a rebuild, with the shadow in the place of the live filter, which is returned. Returns `None`, and does
-    /// nothing, if no rebuild is running.
+    /// Ends a rebuild: the shadow replaces the live filter, which is returned. Returns `None`, and does nothing, if
+    /// no rebuild is running.
     pub fn commit_rebuild(&mut self) -> Option<Live> {
         let (live, shadow) = self.take_rebuild()?.into_parts();
         *self = Filter::Bloom(shadow);
         Some(live)
     }
 
-    /// Ends a rebuild, with the live filter as it is. Returns the shadow; returns `None`, and does nothing, if no
+    /// Ends a rebuild: the live filter stays, and the shadow is returned. Returns `None`, and does nothing, if no
     /// rebuild is running.
     pub fn abort_rebuild(&mut self) -> Option<Bloom> {
         let (live, shadow) = self.take_rebuild()?.into_parts();
@@ -214,7 +214,7 @@ impl Filter {
         Some(shadow)
     }
 
-    /// Takes a rebuild out of its place, which must be filled again.
+    /// Moves a rebuild out of its place, which must then be filled again.
     fn take_rebuild(&mut self) -> Option<Rebuild> {
         match self.take() {
             Filter::Rebuild(rebuild) => Some(*rebuild),
@@ -225,14 +225,15 @@ impl Filter {
         }
     }
 
-    /// Takes the filter out of its place, which must be filled again: what is left has no bit and no item.
+    /// Moves the filter out of its place, which must then be filled again: what is left there has no bits and no
+    /// items.
     pub(crate) fn take(&mut self) -> Filter {
         std::mem::replace(self, Filter::Foreign(Box::new(Foreign::nothing())))
     }
 }
 
 impl<'a> FilterRef<'a> {
-    /// Its arrays of cells: layers, links or sub-filters; during a rebuild those of the live filter, then the shadow's.
+    /// Its arrays of cells: layers, links or sub-filters; during a rebuild the live filter's, then the shadow's.
     pub(crate) fn arrays(self) -> impl Iterator<Item = &'a Words> {
         let (layers, links, tables, shadow) = match self {
             FilterRef::Bloom(filter) => (filter.layers(), &[][..], &[][..], &[][..]),
@@ -358,7 +359,7 @@ mod tests {
             value.begin_rebuild(filter(&["new"])).unwrap();
             assert!(value.allocated() > 2 * alone && value.bytes() == 2 * value.live().unwrap().bytes());
             assert!(has(&value, "old") && !has(&value, "new") && value.rebuild().is_some());
-            // A second one would hide the first.
+            // A second shadow would hide the first.
             assert!(matches!(value.begin_rebuild(filter(&[])), Err(Error::Exclusive(_))));
             let copy = value.snapshot().unwrap();
             let dropped = match commit {

@@ -1,10 +1,10 @@
-//! A filter that is rebuilt while it serves. Beside the *live* filter, which answers every test, stands its *shadow*:
-//! the filter that is being built, and takes the live one's place when it is complete.
+//! A filter that is rebuilt while it serves. The *live* filter answers every test. Its *shadow* is the filter being
+//! built, which replaces the live one when it is complete.
 //!
-//! Adds go to both, so the shadow has every item added since the rebuild began, and those that are backfilled. Deletes
-//! go to the live filter alone: an item that is not in the shadow yet may test positive there by chance, and deleting
-//! it would clear cells that other items need. A rebuild loses no item; at most it keeps items that were deleted
-//! meanwhile.
+//! Adds go to both, so the shadow contains every item added since the rebuild began, and the items that are
+//! backfilled. Deletes go to the live filter alone. An item that isn't in the shadow yet may test positive there by
+//! chance, and deleting it would clear cells that other items need. A rebuild loses no item. At most it keeps items
+//! that were deleted meanwhile.
 
 use super::bloom::{Bloom, Window};
 use super::live::{Live, LiveRef};
@@ -22,16 +22,16 @@ impl Rebuild {
     /// Puts a shadow beside a filter.
     ///
     /// # Errors
-    /// As [`Rebuild::check`].
+    /// Same as [`Rebuild::check`].
     pub fn new(live: Live, shadow: Bloom, deletes_missed: u64) -> Result<Rebuild, Error> {
         Rebuild::check(live.as_ref(), &shadow)?;
         Ok(Rebuild { live, shadow, deletes_missed })
     }
 
-    /// Whether the two can stand beside each other.
+    /// Checks whether the two can be combined.
     ///
     /// # Errors
-    /// [`Error::Exclusive`] for two windows that don't rotate together.
+    /// [`Error::Exclusive`] for two windows with different schedules.
     pub fn check(live: LiveRef<'_>, shadow: &Bloom) -> Result<(), Error> {
         let times = |window: &Window| (window.schedule(), window.newest());
         match (live.window(), shadow.window()) {
@@ -52,17 +52,18 @@ impl Rebuild {
         &self.shadow
     }
 
-    /// Both, to change.
+    /// Both filters, mutably borrowed.
     pub(crate) fn both_mut(&mut self) -> (&mut Live, &mut Bloom) {
         (&mut self.live, &mut self.shadow)
     }
 
-    /// Both, without each other.
+    /// Both filters, moved out.
     pub(super) fn into_parts(self) -> (Live, Bloom) {
         (self.live, self.shadow)
     }
 
-    /// The window whose generations change during the rebuild: the live one, else the shadow. Two have one schedule.
+    /// The window whose generations change during the rebuild: the live one, else the shadow. If both are windows,
+    /// they share one schedule.
     pub fn window(&self) -> Option<&Window> {
         self.live().window().or(self.shadow.window())
     }
@@ -72,12 +73,12 @@ impl Rebuild {
         self.deletes_missed
     }
 
-    /// Counts deletes that the shadow misses; 0 again after [`forget_deletes`](Rebuild::forget_deletes).
+    /// Counts deletes that the shadow misses. [`forget_deletes`](Rebuild::forget_deletes) resets the number to 0.
     pub fn count_deletes(&mut self, deletes: u64) {
         self.deletes_missed = self.deletes_missed.saturating_add(deletes).min(limits::MAX_DELETES_MISSED);
     }
 
-    /// Both filters have been emptied.
+    /// Resets the number of missed deletes, when both filters have been emptied.
     pub fn forget_deletes(&mut self) {
         self.deletes_missed = 0;
     }
@@ -87,9 +88,9 @@ impl Rebuild {
         self.live().bytes().saturating_add(self.shadow.bytes())
     }
 
-    /// Bytes of memory, with all overhead.
+    /// Bytes of memory, including all overhead.
     pub fn allocated(&self) -> usize {
-        // The two filters count their own structs; the pointer to this one takes the space of a filter.
+        // The two filters count their own structs. The pointer to this struct is stored in the space of one filter.
         let own = size_of::<Rebuild>() - size_of::<Bloom>();
         own + self.live.allocated() + self.shadow.allocated()
     }

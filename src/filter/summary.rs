@@ -1,4 +1,4 @@
-//! All that is known of a filter, as plain data. BF.INFO and the program's `inspect` read it.
+//! Everything that is known about a filter, as plain data. BF.INFO and the command-line program's `inspect` use it.
 
 use super::bloom::{Bloom, Layer};
 use super::cuckoo::{Cuckoo, Origin};
@@ -9,20 +9,21 @@ use crate::hash::HashKind;
 use crate::params::{Family, LayoutChoice};
 use crate::sizing::Layout;
 
-/// All that is known of a filter. Nothing here takes a walk over its cells: counts change along with the cells.
+/// Everything that is known about a filter. Computing it doesn't visit the cells: counts are kept up to date as
+/// cells change.
 ///
-/// `None` means that filters of this kind have no such thing.
+/// `None` means that filters of this kind have no such property.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
     /// `fixed`, `counting`, `scaling`, `window` or `cuckoo`.
     pub kind: &'static str,
     /// The system that made it: `bloomery`, `redisbloom`, `go-zero`, …
     pub origin: &'static str,
-    /// Layout that was asked for.
+    /// The requested layout.
     pub layout: Option<LayoutChoice>,
     /// Hash function.
     pub hash: Option<HashKind>,
-    /// What another system hashed of an item.
+    /// What another system hashes for an item.
     pub encoding: Option<Encoding>,
     /// Independent arrays per layer.
     pub shards: Option<u32>,
@@ -30,30 +31,30 @@ pub struct Summary {
     pub bits_per_cell: Option<u32>,
     /// `ERROR`, `SATURATE` or `SCALE`.
     pub on_full: Option<&'static str>,
-    /// The promise. For a cuckoo filter: the rate when every slot is in use.
+    /// The promised error rate. For a cuckoo filter: the rate when every slot is in use.
     pub error_rate: Option<f64>,
-    /// The rate at the present fill.
+    /// The error rate at the present fill.
     pub error_rate_now: f64,
-    /// Items that it is sized for. For a cuckoo filter: its slots.
+    /// Number of items that it is sized for. For a cuckoo filter: its slots.
     pub capacity: u64,
-    /// Items added that were absent at the time, less those deleted.
+    /// Items added that were absent at the time, minus those deleted.
     pub items: u64,
     /// Number of distinct items, estimated from the fill.
     pub estimate: Option<u64>,
-    /// Cells: bits, counters or slots.
+    /// Number of cells: bits, counters or slots.
     pub cells: u64,
-    /// Cells that are not 0.
+    /// Number of cells that are not 0.
     pub cells_set: u64,
-    /// Their fraction.
+    /// Fraction of cells that are not 0.
     pub fill: f64,
     /// Bytes of the cells.
     pub bytes: u64,
-    /// Bytes of memory with all overhead, without a shadow and usage counters, so that filters that are alike have one
-    /// size.
+    /// Bytes of memory including all overhead, but without a shadow and usage counters, so that equal filters have
+    /// equal sizes.
     pub allocated: u64,
-    /// By what the capacity grows from one layer, link or sub-filter to the next.
+    /// Factor by which the capacity grows from one layer, link or sub-filter to the next.
     pub expansion: Option<u32>,
-    /// Ratio of the error rates of layers that follow each other; `None` also for inverse squares.
+    /// Ratio of the error rates of consecutive layers; also `None` for inverse squares.
     pub tightening: Option<f64>,
     /// The generations of a window.
     pub window: Option<WindowSummary>,
@@ -61,8 +62,8 @@ pub struct Summary {
     pub saturated: Option<u64>,
     /// Number of layers, links or sub-filters.
     pub arrays: u64,
-    /// Layers from oldest to newest, links, or the living generations of a window from newest to oldest. Sub-filters of
-    /// a cuckoo filter have no entries.
+    /// The layers from oldest to newest, the links, or the living generations of a window from newest to oldest.
+    /// Sub-filters of a cuckoo filter aren't listed.
     pub layers: Vec<LayerSummary>,
     /// The rebuild that is running.
     pub rebuild: Option<RebuildSummary>,
@@ -71,34 +72,34 @@ pub struct Summary {
 /// The generations of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowSummary {
-    /// How many are alive at once.
+    /// Number of generations that are alive at once.
     pub generations: u32,
-    /// Number of the current one.
+    /// Number of the current generation.
     pub current: u64,
-    /// Milliseconds between rotations by the clock; 0 for none.
+    /// Milliseconds between rotations by the clock; 0 if only rotated by hand.
     pub every_ms: u64,
-    /// Milliseconds to the next one.
+    /// Milliseconds to the next rotation by the clock.
     pub next_rotation_ms: Option<u64>,
 }
 
 /// A layer of a chain, a generation of a window, or a link of another system's filter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerSummary {
-    /// In a window: 0 is the current generation.
+    /// Age in a window: 0 is the current generation.
     pub age: Option<u64>,
     /// Where its probes fall; `None` for a link.
     pub layout: Option<Layout>,
-    /// Items that it is sized for.
+    /// Number of items that it is sized for.
     pub capacity: u64,
-    /// Items in it.
+    /// Number of items in it.
     pub items: u64,
-    /// The rate that it is sized for.
+    /// The error rate that it is sized for.
     pub error_rate: f64,
-    /// The rate at the present fill.
+    /// The error rate at the present fill.
     pub error_rate_now: f64,
-    /// Cells.
+    /// Number of cells.
     pub cells: u64,
-    /// Probes of an item.
+    /// Probes per item.
     pub probes: u32,
     /// Fraction of the cells that are not 0.
     pub fill: f64,
@@ -109,37 +110,37 @@ pub struct LayerSummary {
 pub struct RebuildSummary {
     /// Kind of the shadow.
     pub kind: &'static str,
-    /// Items that the shadow is sized for.
+    /// Number of items that the shadow is sized for.
     pub capacity: u64,
-    /// Its promise.
+    /// Its promised error rate.
     pub error_rate: f64,
-    /// Its rate at the present fill.
+    /// Its error rate at the present fill.
     pub error_rate_now: f64,
-    /// Items in it.
+    /// Number of items in it.
     pub items: u64,
     /// Number of distinct items in it, estimated from the fill.
     pub estimate: u64,
-    /// Its layers.
+    /// Number of its layers.
     pub layers: u64,
     /// Fraction of its cells that are not 0.
     pub fill: f64,
     /// Bytes of its cells.
     pub bytes: u64,
-    /// Bytes of its memory, with all overhead.
+    /// Bytes of its memory, including all overhead.
     pub allocated: u64,
-    /// Deletes that it could not follow.
+    /// Number of deletes that it missed.
     pub deletes_missed: u64,
 }
 
 impl Filter {
-    /// All that is known of it at Unix time `now_ms`, on which a window's generations depend.
+    /// Its summary at Unix time `now_ms` in milliseconds, which decides which generations of a window are alive.
     pub fn summary(&self, now_ms: u64) -> Summary {
         FilterRef::from(self).summary(now_ms)
     }
 }
 
 impl FilterRef<'_> {
-    /// All that is known of it at Unix time `now_ms`.
+    /// Its summary at Unix time `now_ms` in milliseconds.
     pub fn summary(self, now_ms: u64) -> Summary {
         match self {
             FilterRef::Bloom(filter) => bloom(filter, now_ms),
@@ -287,7 +288,7 @@ fn cuckoo(filter: &Cuckoo) -> Summary {
 }
 
 impl Rebuild {
-    /// All that is known of the shadow.
+    /// The shadow's summary.
     pub fn summary(&self) -> RebuildSummary {
         let shadow = self.shadow();
         RebuildSummary {

@@ -1,29 +1,30 @@
-//! What a filter is asked, and how often its "yes" was false: the figures of one server since it has the filter in
-//! memory. They are neither saved nor replicated. Tests are not, so each server knows its own alone, and whoever
-//! checks answers reports to the server that gave them.
+//! How a filter is used, and how often its "yes" was false: counters of one server since it has had the filter in
+//! memory. They are neither saved nor replicated. Tests aren't replicated either, so each server knows only its
+//! own. Clients that check answers must report to the server that gave them.
 //!
-//! A filter knows how often it said yes and no; only the application can find out which "yes" was false. From both
-//! follows the error rate as it really is: false positives among all tests of absent items.
+//! A filter knows how often it said yes and no. Only the application can find out which "yes" was false. Together
+//! they give the observed error rate: false positives among all tests of absent items.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// What was asked of one filter.
+/// The usage counters of one filter.
 ///
-/// One thread writes, that of the server's commands: counting costs it a load and a store. Tests on other threads are
-/// counted apart, see [`Usage::off_main_thread`].
+/// Only the server's command thread writes them, so counting costs a load and a store. Tests on other threads are
+/// counted separately, see [`Usage::off_main_thread`].
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
     yes: AtomicU64,
     no: AtomicU64,
     adds: AtomicU64,
     deletes: AtomicU64,
-    /// Few filters need it: most are tested by the main thread, and nobody reports on them.
+    /// Allocated on first use, since most filters don't need it: the main thread tests them, and nobody reports on
+    /// them.
     shared: OnceLock<Arc<SharedUsage>>,
 }
 
-/// That of a filter that nobody has used: to look at one must not cost it memory.
+/// The counters of a filter that nobody has used: reading them must not allocate.
 pub(super) static NONE: Usage = Usage {
     yes: AtomicU64::new(0),
     no: AtomicU64::new(0),
@@ -32,7 +33,7 @@ pub(super) static NONE: Usage = Usage {
     shared: OnceLock::new(),
 };
 
-/// What is counted on other threads, and what was reported.
+/// What is counted on other threads, and what clients have reported.
 #[derive(Debug, Default)]
 pub(crate) struct SharedUsage {
     yes: AtomicU64,
@@ -40,7 +41,7 @@ pub(crate) struct SharedUsage {
     feedback: Mutex<Feedback>,
 }
 
-/// Answers that a filter gave.
+/// Numbers of answers that a filter gave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tests {
     /// "May be in the filter".
@@ -50,32 +51,32 @@ pub(crate) struct Tests {
 }
 
 impl Usage {
-    /// Counts answers. To be called by one thread at a time.
+    /// Counts answers. Must be called by one thread at a time.
     #[inline(always)]
     pub(crate) fn tested(&self, yes: u64, no: u64) {
         count(&self.yes, yes);
         count(&self.no, no);
     }
 
-    /// Counts one answer, as [`tested`](Usage::tested) does.
+    /// Counts one answer, like [`tested`](Usage::tested).
     #[inline(always)]
     pub(crate) fn answered(&self, yes: bool) {
         count(if yes { &self.yes } else { &self.no }, 1);
     }
 
-    /// Counts items that were to be added and were not refused, whether or not the filter had them. To be called by
-    /// one thread at a time.
+    /// Counts items that commands added without being refused, whether or not the filter already had them. Must be
+    /// called by one thread at a time.
     #[inline(always)]
     pub(crate) fn added(&self, items: u64) {
         count(&self.adds, items);
     }
 
-    /// Counts items that were deleted. To be called by one thread at a time.
+    /// Counts items that were deleted. Must be called by one thread at a time.
     pub(crate) fn deleted(&self, items: u64) {
         count(&self.deletes, items);
     }
 
-    /// Where a thread that reads the filter beside the server's counts its answers.
+    /// The counters for a thread that reads the filter in parallel to the server's command thread.
     pub(crate) fn off_main_thread(&self) -> Arc<SharedUsage> {
         Arc::clone(self.shared.get_or_init(Arc::default))
     }
@@ -92,7 +93,7 @@ impl Usage {
         }
     }
 
-    /// Items that were to be added and were not refused.
+    /// Items that commands added without being refused.
     pub(crate) fn adds(&self) -> u64 {
         self.adds.load(Relaxed)
     }
@@ -102,18 +103,18 @@ impl Usage {
         self.deletes.load(Relaxed)
     }
 
-    /// Takes a report at Unix time `now_ms`: of `checked` answers "yes", `wrong` were false.
+    /// Records a report at Unix time `now_ms`: of `checked` answers "yes", `wrong` were false.
     pub(crate) fn report(&self, now_ms: u64, checked: u64, wrong: u64) {
         let tests = self.tests();
         self.shared.get_or_init(Arc::default).feedback().report(now_ms, tests, checked, wrong);
     }
 
-    /// What the reports of the `span` before `now_ms` say.
+    /// Sum of the reports in the `span` before `now_ms`.
     pub(crate) fn observed(&self, now_ms: u64, span: Span) -> Observed {
         self.shared.get().map_or(Observed::default(), |more| more.feedback().over(now_ms, span))
     }
 
-    /// Bytes of memory beside those of the filter.
+    /// Bytes of memory in addition to the filter's.
     pub(crate) fn allocated(&self) -> usize {
         self.shared.get().map_or(0, |more| {
             let feedback = more.feedback();
@@ -124,7 +125,7 @@ impl Usage {
 }
 
 impl SharedUsage {
-    /// Counts answers, beside any other thread.
+    /// Counts answers; any number of threads may do so at once.
     pub(crate) fn tested(&self, yes: u64, no: u64) {
         self.yes.fetch_add(yes, Relaxed);
         self.no.fetch_add(no, Relaxed);
@@ -140,36 +141,37 @@ fn count(counter: &AtomicU64, amount: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(amount), Relaxed);
 }
 
-/// A time that reports are looked at over.
+/// A time span over which reports are summed up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Span {
     /// The last minute.
     Minute,
     /// The last hour.
     Hour,
-    /// All the time that this server has had the filter.
+    /// All the time since this server has had the filter.
     Life,
 }
 
-/// What reports say.
+/// The sum of some reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Observed {
-    /// Answers "yes" that were checked.
+    /// Number of answers "yes" that were checked.
     pub(crate) checked: u64,
-    /// Those of them that were false.
+    /// Number of the checked answers that were false.
     pub(crate) wrong: u64,
-    /// Tests that the reports are about: those since the report before the first of them.
+    /// The tests that the reports cover: all since the report before the first of them.
     pub tests: Tests,
 }
 
 impl Observed {
-    /// Share of false answers among those checked; `None` where none was.
+    /// Share of false answers among those checked; `None` if none was checked.
     pub(crate) fn share_wrong(&self) -> Option<f64> {
         (self.checked > 0).then(|| self.wrong as f64 / self.checked as f64)
     }
 
-    /// The error rate: tests of absent items that were answered "yes". Where only some answers were checked, the others
-    /// are taken to be false as often. `None` where no answer was checked, or none of the tests was made here.
+    /// The error rate: the share of tests of absent items that were answered "yes". If only some answers were
+    /// checked, the others are assumed to be false as often. `None` if no answer was checked, or if none of the
+    /// tests was made here.
     pub(crate) fn error_rate(&self) -> Option<f64> {
         let false_positives = self.share_wrong()? * self.tests.yes as f64;
         let absent = false_positives + self.tests.no as f64;
@@ -177,7 +179,7 @@ impl Observed {
     }
 }
 
-/// All sums as they stood after a report.
+/// The running totals after a report.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mark {
     at_ms: u64,
@@ -186,14 +188,14 @@ struct Mark {
     wrong: u64,
 }
 
-/// Milliseconds of a second and of a minute: the steps in which an hour and a minute are kept.
+/// A second and a minute in milliseconds: a minute is kept in steps of seconds, an hour in steps of minutes.
 const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
-/// Steps of a minute, and of an hour.
+/// Number of steps in a minute, and in an hour.
 const STEPS: u64 = 60;
 
-/// The reports on a filter, and a mark for each second of the last minute, and each minute of the last hour, in which
-/// there was one: 5 KiB at most.
+/// The reports on a filter. Keeps a mark for each second of the last minute and each minute of the last hour that
+/// had a report: 5 KiB at most.
 #[derive(Debug, Default)]
 struct Feedback {
     last: Mark,
@@ -204,7 +206,7 @@ struct Feedback {
 impl Feedback {
     fn report(&mut self, now_ms: u64, tests: Tests, checked: u64, wrong: u64) {
         self.last = Mark {
-            // A clock that is set back must not make the marks unordered.
+            // A clock that is set back must not put the marks out of order.
             at_ms: now_ms.max(self.last.at_ms),
             tests,
             checked: self.last.checked.saturating_add(checked),
@@ -220,15 +222,15 @@ impl Feedback {
             Span::Hour => (&self.hour, STEPS * MINUTE),
             Span::Life => return since(Mark::default(), self.last),
         };
-        // A report is about the tests before it, so what counts begins with the last one that is too old.
+        // A report covers the tests before it, so the span starts at the newest mark that is too old.
         let start = now_ms.saturating_sub(length);
         let before = marks.iter().rev().find(|mark| mark.at_ms <= start);
         since(before.copied().unwrap_or_default(), self.last)
     }
 }
 
-/// Puts a mark behind those that are there, in place of one of the same step, and forgets what no span needs any more:
-/// of those that are too old the last is kept.
+/// Appends a mark, replacing one in the same step. Drops marks that no span needs any more: of those that are too
+/// old, only the newest is kept.
 fn keep(marks: &mut VecDeque<Mark>, step: u64, mark: Mark) {
     if marks.back().is_some_and(|last| last.at_ms / step == mark.at_ms / step) {
         marks.pop_back();
@@ -273,7 +275,8 @@ mod tests {
     #[test]
     fn the_rate_is_that_of_absent_items() {
         let usage = Usage::default();
-        // 1000 present items, 100,000 absent ones of which 1000 got a "yes"; a tenth of these answers was checked.
+        // 1000 present items, and 100,000 absent ones of which 1000 got a "yes". A tenth of these answers was
+        // checked.
         usage.tested(2_000, 99_000);
         usage.report(0, 200, 100);
         let life = usage.observed(0, Span::Life);
@@ -312,7 +315,7 @@ mod tests {
         assert_eq!(rate(Span::Hour), 100.0);
         assert_eq!(rate(Span::Life), (5.0 / 3.0 * 100.0_f64).round());
         assert!(usage.allocated() < 6 * 1024, "{}", usage.allocated());
-        // Nobody reports any more.
+        // The reports have stopped.
         assert_eq!(usage.observed(now + MINUTE, Span::Minute).checked, 0);
         assert_eq!(usage.observed(now + 61 * MINUTE, Span::Hour).checked, 0);
         assert!(usage.observed(now + 100 * hours_3, Span::Life).checked > 0);
@@ -323,7 +326,7 @@ mod tests {
         let usage = Usage::default();
         usage.tested(10, 90);
         usage.report(5 * MINUTE, 10, 10);
-        // Two minutes without a report, then one on all of them.
+        // Two minutes without a report, then one that covers them all.
         usage.tested(5, 95);
         usage.report(7 * MINUTE, 5, 5);
         let minute = usage.observed(7 * MINUTE, Span::Minute);

@@ -31,7 +31,7 @@ const PROBED_FROM: usize = 1 << 20;
 /// Uses the server's allocator from now on.
 ///
 /// # Errors
-/// As [`Latch::bind`]: the module must not load.
+/// Same as [`Latch::bind`]: the module must not load.
 pub(crate) fn bind() -> Result<(), &'static str> {
     SOURCE.bind()
 }
@@ -139,7 +139,7 @@ unsafe fn try_alloc(size: usize) -> *mut u8 {
 }
 
 /// # Safety
-/// As for [`try_alloc`].
+/// Same as for [`try_alloc`].
 unsafe fn try_calloc(size: usize) -> *mut u8 {
     // SAFETY: plain calls. The trial block goes back untouched to where it came from.
     unsafe {

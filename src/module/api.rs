@@ -391,7 +391,7 @@ impl crate::command::Key for OpenKey<'_> {
 
 /// Keys of the server's own types, for imports.
 impl OpenKey<'_> {
-    /// The string in the key, as `read` makes of it. A key that doesn't exist is an empty string.
+    /// Passes the string in the key to `read` and returns the result. A key that doesn't exist is an empty string.
     pub(super) fn string<R>(&self, read: impl FnOnce(&[u8]) -> R) -> Result<R, WrongType> {
         match self.server_type() {
             status::EMPTY => Ok(read(&[])),

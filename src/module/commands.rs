@@ -173,7 +173,7 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx, prefix: &str) -> Re
 /// they exist already.
 ///
 /// # Safety
-/// As for [`register`].
+/// Same as for [`register`].
 unsafe fn add_categories(ctx: *mut raw::RedisModuleCtx) -> bool {
     // SAFETY: the categories' names are NUL-terminated.
     unsafe {

@@ -91,7 +91,7 @@ fn put(option: &Setting, name: &str, value: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Passes settings on to those that keep a copy.
+/// Applies the settings that other parts keep a copy of.
 fn take_effect() {
     offload::resize();
     use_huge_pages(settings().huge_pages);

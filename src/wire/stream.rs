@@ -6,7 +6,7 @@ pub trait Source {
     fn unsigned(&mut self) -> Option<u64>;
     /// The next field, a floating-point number.
     fn double(&mut self) -> Option<f64>;
-    /// The next field, a string, as `read` makes of it.
+    /// Passes the next field, a string, to `read` and returns the result.
     fn string<R>(&mut self, read: impl FnOnce(&[u8]) -> R) -> Option<R>;
 }
 

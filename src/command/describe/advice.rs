@@ -1,34 +1,35 @@
-//! What is wrong with a filter, in words: each line begins with what is wrong, gives the numbers, and ends with what to do.
+//! Advice about a filter: each line says what is wrong, gives the numbers, and ends with what to do.
 
 use super::number::general;
 use crate::filter::Summary;
 use crate::filter::usage::{Observed, Span};
 
-/// From 8 layers on a chain is worth rebuilding: with expansion 2 it has then grown to 255 times its first capacity, and
-/// a test of an absent item asks all of them.
+/// From 8 layers on, rebuilding a chain pays off. With expansion 2 it has then grown to 255 times its first
+/// capacity, and a test of an absent item looks at all layers.
 const MANY_LAYERS: u64 = 8;
 
-/// An observed error rate this many times the promise is an incident: at 1%, a filter has it at 1.5 times its capacity.
+/// An observed error rate this many times the promise is an incident. With a promise of 1%, a filter reaches it at
+/// 1.5 times its capacity.
 const FAR_ABOVE: f64 = 5.0;
 
-/// False answers that a rate must rest on: with 20 its standard deviation is a fifth.
+/// Number of false answers before a rate is trusted: with 20, its standard deviation is a fifth.
 const ENOUGH_FALSE: u64 = 20;
 
-/// Above this share of the counters in use, saturated ones are no longer an accident.
+/// Above this share of the counters in use, saturated counters are no longer an accident.
 const SATURATING: f64 = 0.01;
 
 /// Fills vary: a filter at its capacity is a few percent above or below its promise.
 const TOLERANCE: f64 = 1.5;
 
-/// The time over which the observed error rate is taken.
+/// The time span over which the observed error rate is measured.
 pub(super) const SPAN: Span = Span::Hour;
 
-/// About a Bloom filter, ours or another system's.
+/// Advice about a Bloom filter, native or another system's.
 pub(super) fn on(summary: &Summary, observed: Observed) -> Vec<String> {
     let (items, capacity) = (summary.items, summary.capacity);
     let needed = items.max(summary.estimate.unwrap_or(0));
     let room = rebuild(needed);
-    // What is full of a window is its newest generation.
+    // In a window, the newest generation is what gets full.
     let full = match (summary.window, summary.layers.first(), summary.on_full) {
         (Some(_), None, _) => None,
         (Some(_), Some(newest), Some("ERROR")) => (newest.items >= newest.capacity).then(|| {
@@ -48,7 +49,7 @@ pub(super) fn on(summary: &Summary, observed: Observed) -> Vec<String> {
         (None, _, Some(_)) => {
             (items > capacity).then(|| format!("over capacity: it holds {items} items of {capacity}; {room}"))
         }
-        // Another system's count of items may be an estimate.
+        // Another system's number of items may be an estimate.
         (None, _, None) => (needed > capacity)
             .then(|| format!("over capacity: it holds about {needed} items of {capacity}; {room}")),
     };
@@ -70,7 +71,7 @@ pub(super) fn on(summary: &Summary, observed: Observed) -> Vec<String> {
     advice
 }
 
-/// Adds what follows from the rates.
+/// Adds the advice that follows from the rates.
 fn on_rates(advice: &mut Vec<String>, promise: f64, rate_now: f64, observed: Observed, room: &str) {
     if advice.is_empty() && rate_now > TOLERANCE * promise {
         advice.push(format!(
@@ -92,7 +93,7 @@ fn on_rates(advice: &mut Vec<String>, promise: f64, rate_now: f64, observed: Obs
     }
 }
 
-/// How to get a filter with room for what there is, and as much again.
+/// How to get a filter with room for twice the current items.
 fn rebuild(items: u64) -> String {
     format!("BF.REBUILD key BEGIN CAPACITY {} makes room", items.max(1).saturating_mul(2))
 }

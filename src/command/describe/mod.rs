@@ -1,4 +1,4 @@
-//! Commands that look at a Bloom filter as a whole: BF.CARD, INFO, DEBUG.
+//! Commands that describe a Bloom filter as a whole: BF.CARD, INFO, DEBUG.
 
 mod advice;
 mod number;
@@ -44,10 +44,10 @@ pub(super) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     Ok(Reply::Entry(name, Box::new(value(live))))
 }
 
-/// The word that asks for a field, its name, its value.
+/// The argument that selects a field, the field's name, and its value.
 type Field = (&'static str, &'static str, fn(LiveRef<'_>) -> Reply);
 
-/// RedisBloom's five.
+/// RedisBloom's five fields.
 const FIELDS: [Field; 5] = [
     ("CAPACITY", "Capacity", |filter| filter.capacity().into()),
     ("SIZE", "Size", |filter| (filter.allocated() as u64).into()),
@@ -60,7 +60,7 @@ fn or_null(number: Option<impl Into<u64>>) -> Reply {
     number.map_or(Reply::Null, |number| Reply::from(number.into()))
 }
 
-/// Everything known.
+/// All fields of BF.INFO FULL.
 fn full(summary: &Summary, live: LiveRef<'_>, memory: u64, now_ms: u64) -> Fields {
     let mut fields = vec![("Kind", summary.kind.into()), ("Origin", summary.origin.into())];
     let words = [
@@ -112,7 +112,8 @@ fn full(summary: &Summary, live: LiveRef<'_>, memory: u64, now_ms: u64) -> Field
     fields
 }
 
-/// The error rate that was asked for, as it was asked for; another system's may be computed from those of its links.
+/// The error rate that was requested, exactly as requested. For another system's filter it may be computed from its
+/// links.
 fn promise(summary: &Summary, live: LiveRef<'_>) -> Reply {
     match (summary.error_rate, live) {
         (None, _) => Reply::Null,
@@ -125,7 +126,7 @@ fn layer(layer: &LayerSummary) -> Reply {
     let mut fields = Vec::new();
     fields.extend(layer.age.map(|age| ("Age", age.into())));
     fields.extend(layer.layout.map(|layout| ("Layout", layout.as_str().into())));
-    // A layer of ours was asked for its error rate; that of a link is computed.
+    // A native layer has the error rate that was requested of it; a link's is computed.
     let error_rate =
         if layer.layout.is_some() { Reply::Double(layer.error_rate) } else { estimate(layer.error_rate) };
     fields.extend([
@@ -140,7 +141,7 @@ fn layer(layer: &LayerSummary) -> Reply {
     Reply::Map(fields)
 }
 
-/// What is known of a rebuild that is running.
+/// The fields about a running rebuild.
 pub(super) fn rebuild_fields(rebuild: &RebuildSummary) -> Fields {
     vec![
         ("Status", "running".into()),
@@ -157,7 +158,7 @@ pub(super) fn rebuild_fields(rebuild: &RebuildSummary) -> Fields {
     ]
 }
 
-/// `BF.DEBUG key`: RedisBloom's lines.
+/// `BF.DEBUG key`: lines in RedisBloom's format.
 pub(super) fn debug<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let key = call.open(1, Access::Read);
     let live = key.bloom()?.ok_or(CommandError::NotFound)?;

@@ -1,13 +1,13 @@
-//! How computed numbers are written.
+//! The format of computed numbers.
 
 use crate::command::reply::Reply;
 
-/// A computed number, to the six digits that mean something.
+/// A computed number, with six significant digits.
 pub(super) fn estimate(value: f64) -> Reply {
     Reply::Double(format!("{value:.5e}").parse().unwrap_or(value))
 }
 
-/// A number as C's `%g` writes it: six digits that mean something, no trailing zeros, and an exponent if the number is
+/// A number in the format of C's `%g`: six significant digits, no trailing zeros, and an exponent if the number is
 /// very small or large.
 pub(super) fn general(value: f64) -> String {
     const DIGITS: i32 = 6;

@@ -1,4 +1,4 @@
-//! BF.FEEDBACK, and what BF.INFO FULL says of how a filter is used.
+//! BF.FEEDBACK, and the fields of BF.INFO FULL about how a filter is used.
 
 use super::number::estimate;
 use crate::command::call::{Access, Call, Key};

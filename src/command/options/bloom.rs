@@ -19,7 +19,7 @@ fn error_rate(bytes: &[u8]) -> Result<f64, CommandError> {
     if rate < limits::MIN_ERROR_RATE { Err(CommandError::ErrorRateTooSmall) } else { Ok(rate) }
 }
 
-/// The capacity of BF.RESERVE. How large it may be is a matter of memory.
+/// The capacity of BF.RESERVE. Memory is what limits it, not this function.
 fn capacity(bytes: &[u8]) -> Result<u64, CommandError> {
     let capacity = integer(bytes).ok_or(CommandError::BadCapacity)?;
     let capacity =
@@ -27,14 +27,14 @@ fn capacity(bytes: &[u8]) -> Result<u64, CommandError> {
     if capacity > limits::MAX_CAPACITY { Err(CommandError::CapacityTooLarge) } else { Ok(capacity) }
 }
 
-/// What BF.RESERVE is asked for.
+/// What a BF.RESERVE requests.
 pub(in crate::command) struct Reservation {
     pub(in crate::command) spec: Spec,
     /// When a window's generation 0 begins, in Unix milliseconds; `None` for now.
     pub(in crate::command) since_ms: Option<u64>,
 }
 
-/// The options of BF.RESERVE as they stand, before it is clear how they go together.
+/// The options of BF.RESERVE as written, before it is checked whether they go together.
 #[derive(Default)]
 struct ReserveOptions<'a> {
     expansion: Option<i64>,
@@ -49,7 +49,7 @@ struct ReserveOptions<'a> {
     seed: Option<&'a [u8]>,
     tightening: Option<Tightening>,
     on_full: Option<OnFull>,
-    /// Index of the key.
+    /// Index of the argument with the key.
     like: Option<usize>,
 }
 
@@ -91,14 +91,14 @@ fn with_seed(spec: Spec, hex: Option<&[u8]>) -> Result<Spec, CommandError> {
     }
 }
 
-/// The filter that an add to a missing key makes.
+/// The filter that an add to a missing key creates.
 pub(in crate::command) fn new_filter<'a, C: Call<'a>>(call: &C) -> Result<Spec, CommandError> {
     let settings = call.settings();
     let family = Settings::family_for(settings.expansion);
     Ok(Spec { family, ..Spec::fixed(settings.initial_size, settings.error_rate) }.with_random_seed()?)
 }
 
-/// Reads the options; `own` is asked first, and takes those that the command has beside them.
+/// Reads the options. `own` sees each word first, and consumes the ones that only this command has.
 fn reserve_options<'a, 'c, C: Call<'a>>(
     mut words: Arguments<'c, C>,
     mut own: impl FnMut(&[u8], &mut Arguments<'c, C>) -> Result<bool, CommandError>,
@@ -113,7 +113,7 @@ fn reserve_options<'a, 'c, C: Call<'a>>(
             }
             b"NONSCALING" => options.nonscaling = true,
             b"COUNTING" => {
-                // The width may be left out.
+                // The width is optional.
                 let width = words.peek().and_then(integer);
                 options.counting = Some(match width {
                     None | Some(4) => Cell::Counter4,
@@ -176,7 +176,7 @@ fn reserve_options<'a, 'c, C: Call<'a>>(
 }
 
 impl ReserveOptions<'_> {
-    /// Whether one of them says what kind of filter is meant.
+    /// Whether an option says which kind of filter is meant.
     fn name_a_kind(&self) -> bool {
         self.expansion.is_some()
             || self.nonscaling
@@ -189,8 +189,8 @@ impl ReserveOptions<'_> {
     }
 }
 
-/// `BF.REBUILD key BEGIN [CAPACITY c] [ERROR e] [option…]`: what the shadow of this filter is to be. What the options
-/// leave open stays as it is, as far as it is known, and the capacity becomes that which has turned out to be needed.
+/// `BF.REBUILD key BEGIN [CAPACITY c] [ERROR e] [option…]`: the spec of this filter's shadow. Anything that the
+/// options leave open stays as it is, if it is known. The capacity becomes what has turned out to be needed.
 pub(in crate::command) fn shadow<'a, C: Call<'a>>(
     call: &C,
     live: LiveRef<'_>,
@@ -229,7 +229,7 @@ pub(in crate::command) fn shadow<'a, C: Call<'a>>(
     Ok(Reservation { spec: with_seed(spec, options.seed)?, since_ms: options.since_ms })
 }
 
-/// Refuses a schedule that is not the window's own.
+/// Refuses a schedule that differs from the window's own.
 fn keep_schedule(options: &ReserveOptions<'_>, window: &Window) -> Result<(), CommandError> {
     let schedule = window.schedule();
     let differs = |given: Option<u64>, own| given.is_some_and(|given| given != own);
@@ -241,10 +241,10 @@ fn keep_schedule(options: &ReserveOptions<'_>, window: &Window) -> Result<(), Co
     Ok(())
 }
 
-/// The capacity that a filter should have had: its own, or the number of its items where there are more.
+/// The capacity that a filter should have had: its own, or the number of its items if that is larger.
 fn needed(filter: &Bloom) -> u64 {
     match filter.window() {
-        // The capacity of a window is that of a generation.
+        // A window's capacity is the capacity of one generation.
         Some(window) => window
             .ring()
             .iter()
@@ -259,18 +259,19 @@ fn at_least(capacity: u64, items: u64, estimate: u64) -> u64 {
     needed.clamp(1, limits::MAX_CAPACITY)
 }
 
-/// The filter of ours that comes closest to another system's.
+/// The native filter that comes closest to another system's filter.
 fn of_foreign(filter: &Foreign, settings: Settings) -> Spec {
     let capacity = at_least(filter.capacity(), filter.items(), filter.estimate());
-    // A bitmap was promised nothing: the rate that it has when it is half full, at the capacity that it is said to have.
+    // A bitmap has no promise. Its rate is computed for a half-full bitmap, which is also where its capacity is
+    // set.
     let half_full = || filter.links().first().map_or(0.5, |link| link.spec().error_rate);
     let error_rate = filter.error_rate().unwrap_or_else(half_full).clamp(limits::MIN_ERROR_RATE, 0.5);
     let takes_all = filter.growth() == Growth::Bitmap;
     let family = match filter.expansion() {
-        // RedisBloom's 0 is its default where a chain may grow.
+        // In a RedisBloom chain that may grow, expansion 0 means its default, 2.
         Some(0) => Settings::family_for(2),
         Some(expansion) => Settings::family_for(expansion.min(limits::MAX_EXPANSION)),
-        // A filter that refuses nothing must not begin to.
+        // A bitmap refuses nothing, so its replacement must not either.
         None if takes_all && settings.expansion == 0 => Settings::family_for(Settings::default().expansion),
         None if takes_all => Settings::family_for(settings.expansion),
         None => Family::Fixed(Overflow::Error),
@@ -278,7 +279,7 @@ fn of_foreign(filter: &Foreign, settings: Settings) -> Spec {
     Spec { family, ..Spec::fixed(capacity, error_rate) }
 }
 
-/// Which family the options mean.
+/// The family that the options mean.
 fn family(options: &ReserveOptions<'_>, settings: Settings) -> Result<Family, CommandError> {
     if options.nonscaling && options.expansion.is_some() {
         return Err(CommandError::NonscalingExpands);
@@ -295,7 +296,7 @@ fn family(options: &ReserveOptions<'_>, settings: Settings) -> Result<Family, Co
             "COUNTING and WINDOW exclude each other: a window's items leave with their generation, not one by one",
         ));
     }
-    // EXPANSION 0 is RedisBloom's other way to say NONSCALING.
+    // EXPANSION 0 is RedisBloom's other spelling of NONSCALING.
     let asks_to_scale = expansion.is_some_and(|e| e > 0)
         || options.tightening.is_some()
         || options.on_full == Some(OnFull::Scale);
@@ -333,7 +334,7 @@ fn family(options: &ReserveOptions<'_>, settings: Settings) -> Result<Family, Co
             tightening: options.tightening.unwrap_or(Tightening::INVERSE_SQUARE),
         }),
         None if asks_to_scale => {
-            // Asked to scale while the configured expansion is 0: by RedisBloom's default, then.
+            // The options ask to scale while the configured expansion is 0: use RedisBloom's default.
             let tightening = options.tightening.unwrap_or(Tightening::INVERSE_SQUARE);
             Ok(Family::Scaling { expansion: Settings::default().expansion, tightening })
         }
@@ -348,7 +349,7 @@ fn expansion_in_range(value: i64) -> Result<u32, CommandError> {
     u32::try_from(value).ok().filter(|e| *e <= limits::MAX_EXPANSION).ok_or(CommandError::ExpansionRange)
 }
 
-/// The spec of another filter, which the numbers given must agree with.
+/// The spec of another filter. The numbers given must agree with it.
 fn like<'a, C: Call<'a>>(
     call: &C,
     index: usize,
@@ -365,7 +366,8 @@ fn like<'a, C: Call<'a>>(
     Ok(Reservation { spec, since_ms })
 }
 
-/// The arguments of BF.RESERVE behind the key that make a filter of this spec anywhere, whatever is configured there.
+/// The arguments of BF.RESERVE after the key that create a filter of this spec on any server, whatever its
+/// configuration.
 pub(in crate::command) fn creation(spec: &Spec, since_ms: u64) -> Vec<Vec<u8>> {
     let mut words = vec![spec.error_rate.to_string(), spec.capacity.to_string()];
     let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
@@ -398,7 +400,7 @@ pub(in crate::command) fn creation(spec: &Spec, since_ms: u64) -> Vec<Vec<u8>> {
     words.into_iter().map(String::into_bytes).collect()
 }
 
-/// What BF.INSERT is asked for.
+/// What a BF.INSERT requests.
 pub(in crate::command) struct Insertion {
     pub(in crate::command) spec: Spec,
     pub(in crate::command) create: bool,
@@ -406,15 +408,15 @@ pub(in crate::command) struct Insertion {
     pub(in crate::command) first_item: usize,
 }
 
-/// `BF.INSERT key [CAPACITY c] [ERROR e] [EXPANSION x] [NOCREATE] [NONSCALING] ITEMS item…`. As in RedisBloom the last
-/// of equal options wins, and they are checked even where the key exists.
+/// `BF.INSERT key [CAPACITY c] [ERROR e] [EXPANSION x] [NOCREATE] [NONSCALING] ITEMS item…`. As in RedisBloom, the
+/// last of several equal options wins, and options are checked even if the key exists.
 pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Insertion, CommandError> {
     let settings = call.settings();
     let (mut rate, mut size) = (settings.error_rate, settings.initial_size);
     let (mut expansion, mut nonscaling, mut create) = (settings.expansion, false, true);
     let mut words = Arguments { call, next: 2 };
     loop {
-        // Without ITEMS, or with an option that lacks its value, the arguments are too few.
+        // Without ITEMS, or with an option that lacks its value, there are too few arguments.
         let word = words.next().ok_or(CommandError::Arity)?;
         let refuse = CommandError::RedisBloom;
         match word.to_ascii_uppercase().as_slice() {

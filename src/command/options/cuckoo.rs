@@ -1,5 +1,5 @@
-//! Options of CF.RESERVE and CF.INSERT. Both put capacity and bucket size into the geometry: a sub-filter has the next
-//! power of two of buckets, and an expansion that is none is rounded up to one.
+//! Options of CF.RESERVE and CF.INSERT. Capacity and bucket size determine the geometry: a sub-filter's number of
+//! buckets is the next power of two. An expansion is also rounded up to a power of two.
 
 use super::{Arguments, choice, integer, printable, seed};
 use crate::command::call::Call;
@@ -18,7 +18,7 @@ const BAD_CAPACITY: CommandError = refuse("Bad capacity");
 
 /// `CF.RESERVE key capacity [BUCKETSIZE b] [MAXITERATIONS m] [EXPANSION e] [HASH h] [SEED s]`.
 pub(in crate::command) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<CuckooSpec, CommandError> {
-    // All options have a value, so the arguments are an odd number with the command's name.
+    // Every option has a value, so the number of arguments, including the command's name, is odd.
     if call.argc().is_multiple_of(2) {
         return Err(CommandError::Arity);
     }
@@ -67,12 +67,12 @@ pub(in crate::command) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Cucko
     }
 }
 
-/// Two buckets at least. How large it may be is a matter of memory.
+/// At least two buckets. Memory is what limits the capacity, not this function.
 fn capacity_for(items: i64, bucket_size: u8) -> Option<u64> {
     u64::try_from(items).ok().filter(|items| *items >= u64::from(bucket_size).saturating_mul(2))
 }
 
-/// The filter that an add to a missing key makes, but for the seed.
+/// The filter that an add to a missing key creates, without its seed.
 fn default_spec(settings: &Settings) -> CuckooSpec {
     CuckooSpec {
         capacity: settings.cuckoo_initial_size,
@@ -85,7 +85,7 @@ fn default_spec(settings: &Settings) -> CuckooSpec {
     }
 }
 
-/// The filter that an add to a missing key makes.
+/// The filter that an add to a missing key creates.
 pub(in crate::command) fn new_filter<'a, C: Call<'a>>(call: &C) -> Result<CuckooSpec, CommandError> {
     with_random_seed(default_spec(&call.settings()))
 }
@@ -95,7 +95,8 @@ fn with_random_seed(spec: CuckooSpec) -> Result<CuckooSpec, CommandError> {
     Ok(CuckooSpec { seed, ..spec })
 }
 
-/// The arguments of CF.RESERVE behind the key that make a filter of this spec anywhere, whatever is configured there.
+/// The arguments of CF.RESERVE after the key that create a filter of this spec on any server, whatever its
+/// configuration.
 pub(in crate::command) fn creation(spec: &CuckooSpec) -> Vec<Vec<u8>> {
     let options = [
         ("BUCKETSIZE", spec.bucket_size.to_string()),
@@ -108,21 +109,21 @@ pub(in crate::command) fn creation(spec: &CuckooSpec) -> Vec<Vec<u8>> {
     std::iter::once(spec.capacity.to_string()).chain(options).map(String::into_bytes).collect()
 }
 
-/// What CF.INSERT and CF.INSERTNX are asked for.
+/// What a CF.INSERT or CF.INSERTNX requests.
 pub(in crate::command) struct Insertion {
-    /// Of the filter that a missing key gets.
+    /// Capacity of the filter that a missing key gets.
     pub(in crate::command) capacity: Option<u64>,
     pub(in crate::command) create: bool,
     /// Argument of the first item.
     pub(in crate::command) first_item: usize,
 }
 
-/// `CF.INSERT key [CAPACITY c] [NOCREATE] ITEMS item…`. Options are checked even where the key exists.
+/// `CF.INSERT key [CAPACITY c] [NOCREATE] ITEMS item…`. Options are checked even if the key exists.
 pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Insertion, CommandError> {
     let (mut capacity, mut create) = (None, true);
     let mut words = Arguments { call, next: 2 };
     loop {
-        // Without ITEMS, or with an option that lacks its value, the arguments are too few.
+        // Without ITEMS, or with an option that lacks its value, there are too few arguments.
         let word = words.next().ok_or(CommandError::Arity)?;
         match word.to_ascii_uppercase().as_slice() {
             b"ITEMS" => break,

@@ -1,7 +1,7 @@
 //! Parsing of options, and their canonical form for replication.
 //!
-//! Options are matched whole and by position. RedisBloom looks for them anywhere, the key included, and takes any word
-//! that begins alike; a key named `nonscaling` makes a non-scaling filter there.
+//! Options are matched as whole words and by position. RedisBloom looks for them anywhere, even in the key, and
+//! accepts any word that begins like an option: there, a key named `nonscaling` makes a non-scaling filter.
 
 pub(super) mod bloom;
 pub(super) mod cuckoo;
@@ -11,7 +11,7 @@ use super::error::CommandError;
 use crate::hash::{HashKind, Seed};
 use std::str::FromStr;
 
-/// An integer as the server reads them: no sign but `-`, no leading zeros, no blanks.
+/// An integer in the server's syntax: no sign but `-`, no leading zeros, no blanks.
 pub(super) fn integer(bytes: &[u8]) -> Option<i64> {
     let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
     let canonical = match digits {
@@ -22,17 +22,17 @@ pub(super) fn integer(bytes: &[u8]) -> Option<i64> {
     canonical.then(|| std::str::from_utf8(bytes).ok()?.parse().ok()).flatten()
 }
 
-/// A number; NaN is none.
+/// A number; NaN is refused.
 pub(super) fn number(bytes: &[u8]) -> Option<f64> {
     std::str::from_utf8(bytes).ok()?.parse().ok().filter(|value: &f64| !value.is_nan())
 }
 
-/// An integer that is not negative.
+/// A non-negative integer.
 pub(super) fn unsigned(bytes: &[u8]) -> Option<u64> {
     u64::try_from(integer(bytes)?).ok()
 }
 
-/// Bytes of a client in an error text: printable, and short.
+/// A client's bytes for use in an error text: printable, and short.
 pub(super) fn printable(bytes: &[u8]) -> String {
     const MOST: usize = 64;
     let mut text =
@@ -60,7 +60,7 @@ impl<'a, C: Call<'a>> Arguments<'_, C> {
         Some(word)
     }
 
-    /// The value of an option, read by `parse`; refused with what the option takes.
+    /// The value of an option, read by `parse`. A refusal says what the option accepts.
     pub(super) fn value<T>(
         &mut self,
         option: &'static str,
@@ -71,7 +71,7 @@ impl<'a, C: Call<'a>> Arguments<'_, C> {
     }
 }
 
-/// The choice that a word names, whatever the case of its letters.
+/// The choice that a word names, in any mix of upper and lower case.
 pub(super) fn choice<T: FromStr>(word: &[u8]) -> Option<T> {
     std::str::from_utf8(word).ok()?.parse().ok()
 }

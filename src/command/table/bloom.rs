@@ -158,7 +158,7 @@ const BLOB: Argument = required(
     ]),
 );
 
-/// Keys of other filters.
+/// The keys of other filters.
 const SOURCES: &[Argument] = &[Argument { multiple: true, ..required("source", Key) }];
 
 const O_CELLS: &str = "O(n), where n is the number of bytes of all filters named";
@@ -568,7 +568,7 @@ pub(super) const TABLE: &[Entry] = &[
         verb: "rebuild",
         arity: -3,
         key: KeyUse::Update,
-        // No deny-oom: COMMIT and ABORT are what gives memory back. BEGIN and ADD ask for themselves.
+        // No deny-oom: COMMIT and ABORT free memory. BEGIN and ADD check the limit themselves.
         flags: "write",
         categories: "write bloom",
         summary: "Builds a filter anew beside one that goes on serving, and puts it in its place",

@@ -1,11 +1,12 @@
-//! The table of commands: what the server is told about each, for COMMAND DOCS, ACL, cluster routing and arity.
+//! The table of commands: what the server is told about each command for COMMAND DOCS, ACL, cluster routing and
+//! arity.
 
 mod bloom;
 mod cuckoo;
 
 use ArgumentKind::{PureToken, Text};
 
-/// Defines the commands, and `for_each_command!(then)`, which passes all of them to the macro `then`.
+/// Defines the commands, and `for_each_command!(then)`, which passes all commands to the macro `then`.
 macro_rules! commands {
     ($($command:ident)*) => {
         /// The commands.
@@ -38,14 +39,14 @@ pub enum Namespace {
     Cuckoo,
 }
 
-/// What a command does to its key: decides which key permissions (`%R~`, `%W~`) it needs.
+/// What a command does to its key. This decides which key permissions (`%R~`, `%W~`) it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyUse {
-    /// Looks only.
+    /// Only reads.
     Read,
-    /// Adds without looking at what else is there.
+    /// Adds, without changing or deleting what is there.
     Insert,
-    /// Changes what is there, or when it is dropped.
+    /// Changes what is there, or the time at which it is dropped.
     Update,
     /// Replaces what is there.
     Overwrite,
@@ -60,56 +61,56 @@ pub struct Entry {
     pub command: Command,
     /// The first part of its name.
     pub namespace: Namespace,
-    /// Its name behind that, in lower case as in RedisBloom's arity errors.
+    /// The rest of its name, in lower case as in RedisBloom's arity errors.
     pub verb: &'static str,
-    /// Number of arguments with the name; negative for a minimum.
+    /// Number of arguments, including the name; negative for a minimum.
     pub arity: i32,
     /// What it does to its key.
     pub key: KeyUse,
-    /// Flags of the server's command table.
+    /// Flags in the server's command table.
     pub flags: &'static str,
     /// ACL categories.
     pub categories: &'static str,
     /// One line for COMMAND DOCS.
     pub summary: &'static str,
-    /// For COMMAND DOCS.
+    /// Complexity for COMMAND DOCS.
     pub complexity: &'static str,
-    /// RedisBloom's version for its commands, Bloomery's for its own.
+    /// First version with the command: RedisBloom's for its commands, Bloomery's for our own.
     pub since: &'static str,
-    /// Arguments behind the key.
+    /// Arguments after the key.
     pub arguments: &'static [Argument],
-    /// Keys behind the first.
+    /// Keys after the first.
     pub more_keys: &'static [MoreKeys],
 }
 
-/// Keys behind the first. The command looks at them, and no more.
+/// Keys after the first. The command only reads them.
 #[derive(Debug)]
 pub enum MoreKeys {
-    /// All arguments behind the first key.
+    /// All arguments after the first key.
     Rest,
-    /// Keys that stand behind a word.
+    /// Keys that follow a word.
     Behind {
         /// The word.
         word: &'static std::ffi::CStr,
-        /// Argument from which on the word is looked for.
+        /// The first argument that may be the word.
         from: u8,
-        /// How many keys.
+        /// Number of keys.
         count: u8,
     },
 }
 
-/// An argument for COMMAND DOCS.
+/// An argument, as COMMAND DOCS describes it.
 #[derive(Debug)]
 pub struct Argument {
     /// Its name.
     pub name: &'static str,
-    /// The word before it, or the word that it is.
+    /// The word before it, or the word itself if the argument is just a word.
     pub token: Option<&'static str>,
     /// Its type.
     pub kind: ArgumentKind,
-    /// May be left out.
+    /// Whether it is optional.
     pub optional: bool,
-    /// May be repeated.
+    /// Whether it may be repeated.
     pub multiple: bool,
 }
 
@@ -127,8 +128,8 @@ pub enum ArgumentKind {
 }
 
 impl Entry {
-    /// Full name of the command in a module with this prefix. The prefix `bf` has RedisBloom's names, `bf.add` and
-    /// `cf.add`; any other has `prefix.add` and `prefix.cf.add`.
+    /// Full name of the command in a module with this prefix. With the prefix `bf`, commands have RedisBloom's
+    /// names: `bf.add` and `cf.add`. Any other prefix gives `prefix.add` and `prefix.cf.add`.
     pub fn name(&self, prefix: &str) -> String {
         match self.namespace {
             Namespace::Bloom => format!("{prefix}.{}", self.verb),

@@ -1,5 +1,5 @@
-//! Set algebra on Bloom filters: union, intersection, equality. It works word by word, so it parallelises over all worker
-//! threads. An operation is checked as a whole before it changes anything.
+//! Set algebra on Bloom filters: union, intersection, equality. Works word by word, so it parallelises over all
+//! worker threads. Every operation is fully checked before it changes anything.
 
 use super::layer::Layer;
 use super::{Bloom, Body, Window};
@@ -9,16 +9,16 @@ use crate::parallel::ParallelFor;
 use crate::params::limits;
 use std::sync::Arc;
 
-/// How one filter goes into another.
+/// How a filter is included in another.
 pub(crate) enum Inclusion<'s> {
     /// Cell by cell.
     Cells,
-    /// Copies of these layers go into the chain.
+    /// As copies of these layers, which go into the chain.
     Layers(Vec<&'s Layer>),
 }
 
 impl Bloom {
-    /// What the two differ in that decides which cells an item has within a layer.
+    /// The first property by which an item's cells within a layer would differ between the two filters.
     fn difference_of_cells(&self, other: &Bloom) -> Option<&'static str> {
         let (a, b) = (&self.spec, &other.spec);
         [
@@ -31,10 +31,10 @@ impl Bloom {
         .find_map(|(what, differs)| differs.then_some(what))
     }
 
-    /// What the two differ in that decides which cells an item has, and for windows which generation. `None` if they
-    /// don't.
+    /// The first property by which an item's cells, or in windows its generation, would differ between the two
+    /// filters. `None` if there is none.
     pub fn difference(&self, other: &Bloom) -> Option<&'static str> {
-        // Without a period the numbers mean rotations by hand, whenever the window began.
+        // Without a period, generation numbers count rotations by hand, no matter when the window began.
         let schedule = |filter: &Bloom| {
             let schedule = filter.window().map(Window::schedule).filter(|schedule| schedule.every_ms > 0);
             schedule.map_or((0, 0), |schedule| (schedule.every_ms, schedule.since_ms))
@@ -60,7 +60,7 @@ impl Bloom {
             && self.window().map(Window::newest) == other.window().map(Window::newest)
     }
 
-    /// Makes this the union with a filter of the same hash, seed and shape. No item of either is lost.
+    /// Turns this filter into the union with a filter of the same hash, seed and shape. No item of either is lost.
     ///
     /// # Errors
     /// [`Error::Mismatch`], and then nothing has changed.
@@ -71,11 +71,11 @@ impl Bloom {
         self.layers().iter().zip(other.layers()).try_for_each(|(mine, theirs)| mine.union(theirs))
     }
 
-    /// Makes this the intersection with a filter of the same hash, seed and shape. Items of both stay.
+    /// Turns this filter into the intersection with a filter of the same hash, seed and shape. Items of both stay.
     ///
     /// # Errors
-    /// [`Error::Mismatch`], and then nothing has changed. Filters of several layers, windows and grown chains, are
-    /// refused too: an item may lie in different layers of the two, and would be lost.
+    /// [`Error::Mismatch`], and then nothing has changed. Filters of several layers (windows, grown chains) are
+    /// also refused: an item may be in different layers of the two, and would be lost.
     pub fn intersect(&mut self, other: &Bloom) -> Result<(), Error> {
         if !self.is_congruent(other) || (self.layers().len() > 1) {
             return Err(Error::Mismatch);
@@ -88,8 +88,9 @@ impl Bloom {
         self.is_congruent(other) && self.layers().iter().zip(other.layers()).all(|(a, b)| a.equal(b))
     }
 
-    /// Whether both give every item the same answer and always will, given the same adds: the same hash, seed, shape
-    /// and cells. Windows are taken as of these generations, in which one that has not been opened yet is empty.
+    /// Whether both give every item the same answer and always will, given the same adds: the same hash, seed,
+    /// shape and cells. Windows are compared as of these generations; a generation that hasn't been opened yet is
+    /// empty.
     pub fn equal_at(&self, other: &Bloom, generations: [u64; 2], parallel: &ParallelFor<'_>) -> bool {
         if self.difference(other).is_some() {
             return false;
@@ -106,7 +107,8 @@ impl Bloom {
             })
     }
 
-    /// The layers that go together: all in order, or of windows the generations alive in this one, by number.
+    /// The layers to combine: of windows, those of the generations alive in this one, by number; otherwise all, in
+    /// order.
     fn pairs<'f>(&'f self, other: &'f Bloom) -> Vec<(&'f Layer, &'f Layer)> {
         match (self.window(), other.window()) {
             (Some(mine), Some(theirs)) => {
@@ -131,7 +133,7 @@ impl Bloom {
         self.difference(other).map_or(Ok(()), |what| Err(Incompatible::Differs(what)))
     }
 
-    /// A new filter with this one's parameters and the items that are in all, which were
+    /// A new filter with this one's parameters and the items that are in all filters. These must have been
     /// [checked](Bloom::check_intersection).
     ///
     /// # Errors
@@ -146,11 +148,12 @@ impl Bloom {
         Ok(result)
     }
 
-    /// How the source goes into this filter, which is at generation `number` if it is a window. `taken` are layers that
-    /// will go into its chain before.
+    /// How the source goes into this filter, which is at generation `number` if it is a window. `taken` are the
+    /// layers of earlier sources, which will be in its chain by then.
     ///
-    /// Not inlined: the compiler would ask once for all sources whether the layers of the chain are on the heap, also of
-    /// a filter that has no chain. That does no harm, but valgrind cannot know.
+    /// Not inlined: otherwise the compiler checks once, before the loop over the sources, whether the chain's
+    /// layers are on the heap, even for a filter that has no chain. That is harmless, but valgrind can't know it
+    /// and reports an error.
     ///
     /// # Errors
     /// Why the two don't go together.
@@ -168,7 +171,7 @@ impl Bloom {
                 _ => Ok(Inclusion::Cells),
             };
         };
-        // A chain may have layers of any shape.
+        // Layers in a chain may have any shape.
         let (Body::Chain(chain), Body::Chain(_) | Body::Fixed(_), None) =
             (&self.body, &source.body, self.difference_of_cells(source))
         else {
@@ -176,7 +179,7 @@ impl Bloom {
         };
         let mut layers: Vec<&Layer> = Vec::new();
         for layer in source.layers() {
-            // Clients repeat a merge whose answer got lost; that must not add the layers once more.
+            // Clients repeat a merge if its reply got lost. That must not add the layers a second time.
             let here = chain.layers().iter().map(|layer| &**layer);
             let mut here = here.chain(taken.iter().copied()).chain(layers.iter().copied());
             if layer.ones() > 0 && !here.any(|held| held.covers(layer, parallel)) {
@@ -189,8 +192,8 @@ impl Bloom {
         Ok(Inclusion::Layers(layers))
     }
 
-    /// Takes in the cells of a source for which [`inclusion`](Bloom::inclusion) said so. Returns whether anything
-    /// changed.
+    /// Combines with the cells of a source for which [`inclusion`](Bloom::inclusion) returned [`Inclusion::Cells`].
+    /// Returns whether anything changed.
     ///
     /// # Errors
     /// [`Error::Mismatch`].
@@ -204,7 +207,7 @@ impl Bloom {
         })
     }
 
-    /// Takes layers into its chain.
+    /// Adds layers to its chain.
     pub(crate) fn take_in_layers(&mut self, layers: Vec<Arc<Layer>>) {
         if let Body::Chain(chain) = &mut self.body {
             chain.insert_before_newest(layers);

@@ -1,5 +1,5 @@
-//! Items in groups: hashed, their lines prefetched, and only then probed, so that the cache misses of a group overlap.
-//! Item by item, each would wait for memory.
+//! Items in groups: hashed, their cache lines prefetched, and only then probed, so that the cache misses of a group
+//! overlap. One at a time, each item would wait for memory.
 
 use super::Bloom;
 use super::layer::Layer;
@@ -8,10 +8,11 @@ use crate::bits::Hits;
 use crate::hash::{Hasher, ItemHash};
 use std::ops::{ControlFlow, Deref};
 
-/// Items of a group: one [`Hits`] has the answers. A core has 10 to 16 misses in flight at once; a group keeps it busy.
+/// Items per group: one [`Hits`] holds the answers. A core has 10 to 16 misses in flight at once; a group keeps it
+/// busy.
 pub const GROUP: usize = Hits::MAX;
 
-/// What items are looked up in.
+/// A filter that items are looked up in.
 pub trait Probed {
     /// The keyed hash function.
     fn hasher(&self) -> Hasher;
@@ -19,7 +20,7 @@ pub trait Probed {
     /// The layer that a test or add of an item touches first.
     fn first(&self) -> &Layer;
 
-    /// Which of up to 64 items it may hold, in a window as of generation `current`.
+    /// Which of up to 64 items it may contain; a window answers as of generation `current`.
     fn contains_many(&self, items: &[ItemHash], current: u64) -> Hits;
 }
 
@@ -57,9 +58,9 @@ impl Probed for Reader {
     }
 }
 
-/// Hashes the items in groups of up to [`GROUP`], asks for the lines of each by `prefetch`, which is
-/// [`Layer::prefetch`] or [`Layer::prefetch_all`], and visits it, until told to stop. `filter` is a shared or an
-/// exclusive reference, which `visit` gets back.
+/// Hashes the items in groups of up to [`GROUP`]. Each group's cache lines are requested by `prefetch`, which is
+/// [`Layer::prefetch`] or [`Layer::prefetch_all`]; then `visit` gets the group, until it says stop. `filter` is a
+/// shared or an exclusive reference, which `visit` gets back.
 #[inline(always)]
 pub fn for_each_group<'i, F: Deref<Target: Probed>>(
     filter: &mut F,
@@ -71,7 +72,7 @@ pub fn for_each_group<'i, F: Deref<Target: Probed>>(
     for_each_hashed_group(filter, prefetch, items.map(|item| hasher.hash_in_loop(item)), visit);
 }
 
-/// As [`for_each_group`], of items that are hashed as the iterator moves on.
+/// Like [`for_each_group`], for items that the iterator hashes as it goes.
 #[inline(always)]
 pub fn for_each_hashed_group<F: Deref<Target: Probed>>(
     filter: &mut F,

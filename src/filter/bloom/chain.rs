@@ -1,5 +1,5 @@
 //! The scaling filter: layers of growing capacity and shrinking error rate (Almeida, Baquero, Preguiça, Hutchison,
-//! "Scalable Bloom Filters", 2007). Items go to the newest layer; a test asks all of them, newest first.
+//! "Scalable Bloom Filters", 2007). Items go to the newest layer. A test looks at all layers, newest first.
 
 use super::layer::Layer;
 use crate::error::Error;
@@ -9,17 +9,18 @@ use crate::sizing::Shape;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// Layers from oldest to newest; never empty. Those that a merge took in stand before the newest.
+/// Layers from oldest to newest; never empty. Layers that came from a merge are placed before the newest.
 pub struct Chain(Layers);
 
-/// One layer inline, because most chains never grow. In 24 bytes, which leave room for what else a filter may be.
+/// A single layer is inline, because most chains never grow. The enum has 24 bytes, which leaves room for the other
+/// kinds of filter.
 enum Layers {
     One(Arc<Layer>),
     Several(Vec<Arc<Layer>>),
 }
 
 impl Layers {
-    /// All of them, to change. What is left is empty, and must be replaced.
+    /// Takes all layers, to change them. What remains is empty, and must be replaced.
     fn take(&mut self) -> Vec<Arc<Layer>> {
         match std::mem::replace(self, Layers::Several(Vec::new())) {
             Layers::One(layer) => vec![layer],
@@ -66,7 +67,7 @@ impl Chain {
         self.layers().iter().rev().skip(1).any(|layer| layer.contains(item))
     }
 
-    /// Shape of the layer that an add to the full chain would open.
+    /// Shape of the layer that an add to the full chain would add.
     pub(crate) fn next_shape(&self, spec: &Spec) -> Result<Shape, Error> {
         if self.layers().len() >= limits::MAX_LAYERS {
             return Err(Error::TooManyLayers);
@@ -83,7 +84,8 @@ impl Chain {
         Ok(())
     }
 
-    /// Takes in layers that were filled elsewhere. Adds go on where they did, and so does growth.
+    /// Inserts layers that were filled elsewhere. The newest layer stays the newest, so adds and growth go on as
+    /// before.
     pub(crate) fn insert_before_newest(&mut self, layers: Vec<Arc<Layer>>) {
         let mut all = self.0.take();
         let newest = all.pop();
@@ -92,7 +94,7 @@ impl Chain {
         self.0 = Layers::Several(all);
     }
 
-    /// The layer that takes the adds.
+    /// The layer that receives the adds.
     #[inline]
     pub fn newest(&self) -> &Arc<Layer> {
         match &self.0 {

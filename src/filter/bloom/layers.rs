@@ -1,12 +1,12 @@
-//! Several layers asked as one.
+//! A test of several layers in one pass.
 
 use super::layer::Layer;
 use crate::bits::Hits;
 use crate::hash::ItemHash;
 use std::sync::Arc;
 
-/// Which of up to 64 items some layer may hold. The lines of the first layer are on their way. Those of each further
-/// layer are fetched while the one before it is tested, for the items that have not been found by then.
+/// Which of up to 64 items may be in some layer. The caller has prefetched the first layer. While each layer is
+/// tested, the lines of the next one are fetched for the items that haven't been found yet.
 #[inline]
 pub(super) fn contains_many<'l>(layers: impl Iterator<Item = &'l Arc<Layer>>, items: &[ItemHash]) -> Hits {
     let mut layers = layers.peekable();

@@ -1,4 +1,4 @@
-//! Layers, windows and unions in loom's hands: the code that a server runs, on filters of a word or two.
+//! Loom models of layers, windows and unions: the code that a server runs, on filters of a word or two.
 
 use super::{Bloom, Layer};
 use crate::hash::ItemHash;
@@ -8,11 +8,11 @@ use crate::sizing::LayerSpec;
 use crate::sync::{Ordering::Relaxed, explore, thread};
 use std::sync::Arc;
 
-/// Two items with a cell of a one-word layer in common, of different shards.
+/// Two items of different shards that share a cell in a one-word layer.
 const ADA: ItemHash = ItemHash { low: 0x0123_4567_89ab_cc00, high: 0xfedc_ba98_7654_3210 };
 const BOB: ItemHash = ItemHash { low: 0x0123_4567_89ab_cc01, high: 0x0246_8ace_1357_9bdf };
 
-/// The smallest layer: one word for each shard.
+/// The smallest layer: one word per shard.
 fn layer(cell: Cell, shards: u32) -> Layer {
     let spec = LayerSpec {
         capacity: u64::from(shards),
@@ -26,13 +26,14 @@ fn layer(cell: Cell, shards: u32) -> Layer {
     layer
 }
 
-/// The tallies are those of the cells.
+/// Asserts that the tallies agree with the cells.
 fn assert_tallied(layer: &Layer) {
     let copy = layer.snapshot().unwrap();
     assert_eq!((layer.ones(), layer.saturated()), (copy.ones(), copy.saturated()));
 }
 
-/// Two threads add, a third asks: what it has found it finds ever after, nothing is lost, and the first is told so.
+/// Two threads add, a third tests. What it has found stays found, nothing is lost, and the number of items is the
+/// number of adds that reported a new one.
 #[test]
 fn adds_lose_nothing() {
     for cell in [Cell::Bit, Cell::Counter4] {
@@ -52,7 +53,7 @@ fn adds_lose_nothing() {
     }
 }
 
-/// What was added stays while its neighbour is deleted.
+/// An item that was added stays while another item with a common cell is deleted.
 #[test]
 fn a_delete_takes_nobody_elses() {
     explore(|| {
@@ -74,7 +75,8 @@ fn a_delete_takes_nobody_elses() {
     });
 }
 
-/// Two threads with a shard each, by plain loads and stores: what the shards have in common loses nothing either.
+/// Two threads, each with its own shard, by plain loads and stores: tallies that the shards share lose nothing
+/// either.
 #[test]
 fn writers_of_their_own_shards_do_not_meet() {
     for cell in [Cell::Bit, Cell::Counter4] {
@@ -99,8 +101,8 @@ fn window() -> Bloom {
     Bloom::new(spec).unwrap()
 }
 
-/// A writer who holds the layer of generation 0 adds while the window goes on: the item is there until as many
-/// generations have come as there are, and a reader that has found it finds it again.
+/// A writer that holds the layer of generation 0 adds while the window rotates. The item stays until as many
+/// generations have begun as the window has, and a reader that has found it finds it again.
 #[test]
 fn an_item_survives_the_rotations_that_it_was_promised() {
     explore(|| {
@@ -113,7 +115,7 @@ fn an_item_survives_the_rotations_that_it_was_promised() {
         [writer, asker].into_iter().for_each(|thread| thread.join().unwrap());
         assert!(filter.contains(ADA) && filter.contains(BOB));
         assert_eq!(filter.window().unwrap().age(ADA, 1), Some(1));
-        // Now both are dropped, each in its turn.
+        // Now both are dropped, one per rotation.
         assert_eq!(filter.advance(2).unwrap().len(), 1);
         assert!(!filter.contains(ADA) && filter.contains(BOB));
         assert_eq!(filter.advance(3).unwrap().len(), 1);
@@ -121,8 +123,8 @@ fn an_item_survives_the_rotations_that_it_was_promised() {
     });
 }
 
-/// The same of a writer who is so slow that the ring comes round: an empty layer serves again, and whether this one
-/// was empty is decided while he writes to it. The window has the item if and only if it has kept the layer.
+/// The same with a writer so slow that the ring wraps around. An empty layer is reused, and whether this one is
+/// empty is decided while the writer writes to it. The window contains the item if and only if it kept the layer.
 #[test]
 fn a_slow_writer_adds_to_a_layer_that_is_kept_or_dropped_whole() {
     explore(|| {
@@ -141,7 +143,7 @@ fn a_slow_writer_adds_to_a_layer_that_is_kept_or_dropped_whole() {
     });
 }
 
-/// A union beside an add to the same layer: no item of either is lost.
+/// A union at the same time as an add to the same layer: no item of either is lost.
 #[test]
 fn a_union_beside_an_add_loses_nothing() {
     for cell in [Cell::Bit, Cell::Counter4] {
@@ -160,7 +162,8 @@ fn a_union_beside_an_add_loses_nothing() {
     }
 }
 
-/// The union of two layers, shard by shard, on the caller and a worker of the pool: all words, and the tallies.
+/// The union of two layers, shard by shard, on the caller and a worker of the pool: all words and the tallies are
+/// right.
 #[test]
 fn a_union_of_shards_on_several_threads_is_whole() {
     for cell in [Cell::Bit, Cell::Counter4] {

@@ -1,25 +1,25 @@
-//! Which cells an item's probes fall on. This schedule is part of the format (docs/FORMAT.md, "Probes").
+//! Where an item's probes fall. This schedule is part of the format (docs/FORMAT.md, "Probes").
 //!
-//! Double hashing (Kirsch, Mitzenmacher, "Less Hashing, Same Performance", 2006) is not used as it stands: on a filter
-//! of a thousand cells the items whose stride is near a small fraction of 2^64 fall on two or three cells only, which
+//! Plain double hashing (Kirsch, Mitzenmacher, "Less Hashing, Same Performance", 2006) isn't used. On a filter of a
+//! thousand cells, an item whose stride is near a small fraction of 2^64 falls on only two or three cells. That
 //! more than doubles an error rate of 1e-4. So every probe goes through one more multiplication.
 
 use crate::hash::{ItemHash, fast_range};
 use crate::sizing::BLOCK_BITS;
 
-/// Words of a block.
+/// Words per block.
 pub const BLOCK_WORDS: usize = (BLOCK_BITS / u64::BITS) as usize;
 
 /// 2^64 / golden ratio, odd: the multiplier of Fibonacci hashing (Knuth, TAOCP 3, §6.4).
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Bits that one probe inside a block takes from the hash: one of 512 bits, or of fewer counters.
+/// Bits of hash for one probe inside a block, to select one of 512 bits or of fewer counters.
 const FIELD: u32 = 9;
 
-/// Probes that 64 bits of hash serve before they are mixed anew.
+/// Probes that 64 bits of hash provide before they are mixed again.
 const FIELDS: u32 = u64::BITS / FIELD;
 
-/// Folds the high half in and multiplies, so that every bit of `x` moves the high bits of the result.
+/// Folds the high half in and multiplies, so that every bit of `x` affects the high bits of the result.
 #[inline(always)]
 fn mix(x: u64) -> u64 {
     (x ^ x >> 32).wrapping_mul(GOLDEN)
@@ -31,15 +31,15 @@ pub fn block(item: ItemHash, blocks: usize) -> usize {
     fast_range(item.position(), blocks as u64) as usize
 }
 
-/// The item's cells inside its block of 512 / `width` cells: successive 9-bit fields of `high`, lowest first, mixed
-/// anew after every seven.
+/// The item's cells inside its block of 512 / `width` cells: successive 9-bit fields of `high`, lowest first. After
+/// every seven fields `high` is mixed again.
 #[inline(always)]
 pub fn in_block(item: ItemHash, width: u32, probes: u32) -> impl Iterator<Item = usize> {
     let mask = u64::from(BLOCK_BITS / width) - 1;
     let mut source = item.high;
     let (mut fields, mut left) = (source, FIELDS);
     (0..probes).map(move |_| {
-        // Counted down: a division by seven for each probe took a third of the time of a test.
+        // Counts down: a division by seven for each probe took a third of the time of a test.
         if left == 0 {
             source = mix(source);
             (fields, left) = (source, FIELDS);
@@ -51,7 +51,7 @@ pub fn in_block(item: ItemHash, width: u32, probes: u32) -> impl Iterator<Item =
     })
 }
 
-/// The first `K` of them, up to the seven that need no mixing.
+/// The first `K` of them, at most the seven that need no mixing.
 #[inline(always)]
 pub fn first_in_block<const K: usize>(item: ItemHash, width: u32) -> [usize; K] {
     const { assert!(K <= FIELDS as usize) };
@@ -59,7 +59,7 @@ pub fn first_in_block<const K: usize>(item: ItemHash, width: u32) -> [usize; K] 
     std::array::from_fn(|i| (item.high >> (FIELD * i as u32) & mask) as usize)
 }
 
-/// The item's cells among `cells` of its shard: `mix(position + i·(high | 1))` spread over them.
+/// The item's cells among `cells` cells of its shard: `mix(position + i·(high | 1))`, spread evenly over them.
 #[inline(always)]
 pub fn classic(item: ItemHash, cells: u64, probes: u32) -> impl Iterator<Item = usize> {
     let stride = item.high | 1;
@@ -77,7 +77,8 @@ mod tests {
 
     const ITEM: ItemHash = ItemHash { low: 0x0123_4567_89ab_cdef, high: 0xfedc_ba98_7654_3210 };
 
-    /// Computed by a program in Python that knows only docs/FORMAT.md. A change here would orphan every saved filter.
+    /// Computed by a Python program that was written from docs/FORMAT.md alone. A change here would orphan every
+    /// saved filter.
     #[test]
     fn pinned_schedules() {
         assert_eq!(block(ITEM, 1000), 4);

@@ -1,10 +1,10 @@
-//! The rotating filter: a ring of generations, one layer each. Adds go to the current generation; a test asks all that
-//! are alive; a rotation drops the oldest. So an item stays for at least G−1 rotations after its last add.
+//! The rotating filter: a ring of generations, one layer each. Adds go to the current generation, a test looks at
+//! all living ones, and a rotation drops the oldest. So an item stays for at least G−1 rotations after its last
+//! add.
 //!
-//! The number of the current generation is a function of the clock and of the rotations by hand, not of a timer:
-//! `number(now) = base + (now − since) / every`. A generation that is too old by now is
-//! ignored by reads whether or not a write has come along to drop it. Idle keys, restarts and
-//! replicas need no special case.
+//! The number of the current generation follows from the clock and from the rotations by hand, not from a timer:
+//! `number(now) = base + (now − since) / every`. Reads ignore a generation that is too old by now, whether or not a
+//! write has dropped it yet. So idle keys, restarts and replicas need no special case.
 
 use super::Added;
 use super::layer::Layer;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// When generations change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
-    /// Milliseconds between rotations by the clock; 0 for none.
+    /// Milliseconds between rotations by the clock; 0 if only rotated by hand.
     pub every_ms: u64,
     /// Unix time in milliseconds at which generation `rotations` began.
     pub since_ms: u64,
@@ -28,7 +28,7 @@ impl Schedule {
     /// Number of the generation that is current at `now_ms`.
     #[inline]
     pub fn number_at(&self, now_ms: u64) -> u64 {
-        // No period: only rotations by hand count.
+        // Without a period, only rotations by hand count.
         let elapsed = now_ms.saturating_sub(self.since_ms).checked_div(self.every_ms).unwrap_or(0);
         self.rotations.saturating_add(elapsed).min(limits::MAX_GENERATION)
     }
@@ -37,13 +37,13 @@ impl Schedule {
     pub fn next_in(&self, now_ms: u64) -> Option<u64> {
         let elapsed = now_ms.saturating_sub(self.since_ms);
         elapsed.checked_rem(self.every_ms).map(|into| {
-            // Before `since` the first generation has not even begun.
+            // Before `since_ms`, the first generation hasn't begun yet.
             self.since_ms.saturating_sub(now_ms) + self.every_ms - into
         })
     }
 }
 
-/// The ring: generation n lies in slot n mod G, so the numbers of all slots follow from that of the newest.
+/// The ring: generation n is in slot n mod G, so the numbers of all slots follow from the newest number.
 pub struct Window {
     ring: Box<[Arc<Layer>]>,
     newest: u64,
@@ -67,7 +67,7 @@ impl Window {
         &self.ring
     }
 
-    /// Number of the generation that takes the adds.
+    /// Number of the generation that receives the adds.
     pub fn newest(&self) -> u64 {
         self.newest
     }
@@ -88,31 +88,31 @@ impl Window {
         (number % self.ring.len() as u64) as usize
     }
 
-    /// The generations alive when `current` is the current one, newest first, as (age, layer).
+    /// The generations that are alive when `current` is the current one, newest first, as (age, layer).
     #[inline]
     pub fn alive(&self, current: u64) -> impl Iterator<Item = (u64, &Arc<Layer>)> {
         alive(&self.ring, self.newest, current)
     }
 
-    /// Whether some generation alive under `current` may hold the item.
+    /// Whether some generation that is alive when `current` is the current one may contain the item.
     #[inline]
     pub fn contains(&self, item: ItemHash, current: u64) -> bool {
         self.alive(current).any(|(_, layer)| layer.contains(item))
     }
 
-    /// Generations since the item was last added, 0 for the current one; `None` when it is absent.
+    /// Number of generations since the item was last added, 0 for the current one; `None` if it is absent.
     pub fn age(&self, item: ItemHash, current: u64) -> Option<u64> {
         self.alive(current).find(|(_, layer)| layer.contains(item)).map(|(age, _)| age)
     }
 
-    /// The layer that takes the adds.
+    /// The layer that receives the adds.
     #[inline]
     pub fn current(&self) -> &Arc<Layer> {
         &self.ring[self.slot(self.newest)]
     }
 
-    /// Records the item in the newest generation. `added` says that no generation had it, `changed` that this one
-    /// had not.
+    /// Records the item in the newest generation. `added` says that no generation contained it, `changed` that the
+    /// newest one didn't.
     #[inline]
     pub(crate) fn add(&self, item: ItemHash, insert: impl Fn(&Layer, ItemHash) -> Added) -> Added {
         let elsewhere = self.contains(item, self.newest);
@@ -120,21 +120,21 @@ impl Window {
         Added { added: added && !elsewhere, changed }
     }
 
-    /// Makes `number` the newest generation, with fresh empty layers for all that were opened on the way, and returns
-    /// the layers that were dropped. Nothing happens unless it is newer.
+    /// Makes `number` the newest generation and returns the layers that were dropped. Every generation opened on
+    /// the way gets an empty layer. Does nothing unless `number` is newer.
     pub(crate) fn advance(&mut self, number: u64) -> Result<Vec<Arc<Layer>>, Error> {
-        // What cannot be loaded again must not come about.
+        // A window that cannot be loaded again must not come into being.
         if number > limits::MAX_GENERATION {
             return Err(Error::LastGeneration);
         }
         let span = self.ring.len() as u64;
         let opened = number.saturating_sub(self.newest).min(span);
         let first = number - opened.saturating_sub(1);
-        // All memory first: a rotation that finds none changes nothing.
+        // Allocates everything first, so that a rotation that runs out of memory changes nothing.
         let fresh = (0..opened)
             .map(|i| {
                 let old = &self.ring[self.slot(first + i)];
-                // An empty layer serves again; with 64 idle generations that saves 64 allocations.
+                // An empty layer is reused: with 64 idle generations that saves 64 allocations.
                 if old.ones() == 0 {
                     Ok(None)
                 } else {
@@ -152,19 +152,19 @@ impl Window {
         Ok(retired)
     }
 
-    /// For a window that is empty: goes on at the generation of another, by its schedule.
+    /// For an empty window: continues at the generation of another, on its schedule.
     pub(super) fn keep_step(&mut self, other: &Window) {
         (self.newest, self.schedule) = (other.newest, other.schedule);
     }
 
-    /// Counts a rotation by hand, which shifts the schedule by one.
+    /// Counts a rotation by hand, which shifts the schedule by one generation.
     pub(crate) fn shift_schedule(&mut self) {
         self.schedule.rotations = (self.schedule.rotations + 1).min(limits::MAX_GENERATION);
     }
 }
 
-/// The layers of `ring`, whose newest generation is `newest`, that are alive when `current` is the current one: newest
-/// first, as (age, layer).
+/// The layers of `ring` that are alive when `current` is the current generation: newest first, as (age, layer).
+/// `newest` is the newest generation of the ring.
 #[inline]
 pub(crate) fn alive(
     ring: &[Arc<Layer>],
@@ -173,7 +173,7 @@ pub(crate) fn alive(
 ) -> impl Iterator<Item = (u64, &Arc<Layer>)> {
     let span = ring.len() as u64;
     let behind = current.saturating_sub(newest);
-    // Those opened so far, less those that are too old by now.
+    // The generations opened so far, minus those that are too old by now.
     let count = span.min(newest.saturating_add(1)).min(span.saturating_sub(behind));
     let (younger, older) = ring.split_at((newest % span) as usize + 1);
     younger

@@ -1,37 +1,38 @@
-//! What a cuckoo filter is asked to be, and the sizes that follow.
+//! The parameters of a cuckoo filter, and the sizes that follow from them.
 
 use crate::error::Error;
 use crate::hash::{HashKind, Seed};
 use crate::params::limits;
 
-/// What a cuckoo filter is made of.
+/// The parameters of a cuckoo filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CuckooSpec {
     /// Items that the first sub-filter is sized for.
     pub capacity: u64,
-    /// Slots of a bucket, `1..=255`.
+    /// Slots per bucket, `1..=255`.
     pub bucket_size: u8,
-    /// Fingerprints that may be moved to make room for one, `1..=65535`.
+    /// Maximum number of fingerprints that may be moved to make room for one, `1..=65535`.
     pub max_iterations: u16,
-    /// Buckets of a sub-filter over those of the one before it, a power of two up to 32768; 0 for no growth.
+    /// Ratio of a sub-filter's number of buckets to the previous one's, a power of two up to 32768; 0 for no
+    /// growth.
     pub expansion: u16,
-    /// How an item's hash is made.
+    /// Whose hash is used for items.
     pub origin: Origin,
-    /// Hash function, of our own filters.
+    /// Hash function; only native filters use it.
     pub hash: HashKind,
-    /// Key of that.
+    /// Key of the hash function.
     pub seed: Seed,
 }
 
-/// Whose hash a filter has.
+/// Whose hash function a filter uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
     /// Ours, keyed.
     #[default]
     Bloomery,
-    /// RedisBloom's since 2.2.0: MurmurHash64A.
+    /// RedisBloom since 2.2.0: MurmurHash64A.
     RedisBloom,
-    /// RedisBloom's before that: MurmurHash2, of which the highest byte is the fingerprint. RedisBloom itself no longer
+    /// RedisBloom before 2.2.0: MurmurHash2, whose highest byte is the fingerprint. RedisBloom itself no longer
     /// finds the items of such a filter.
     RedisBloom1,
 }
@@ -65,7 +66,7 @@ impl CuckooSpec {
     /// # Errors
     /// [`Error::Capacity`] or [`Error::Cuckoo`].
     pub fn validate(&self) -> Result<(), Error> {
-        // RedisBloom once made filters of one bucket.
+        // Old versions of RedisBloom made filters of one bucket.
         let least = if self.origin == Origin::Bloomery { 2 } else { 1 };
         if self.capacity < least * u64::from(self.bucket_size) || self.capacity > limits::MAX_CAPACITY {
             return Err(Error::Capacity(self.capacity));
@@ -84,7 +85,7 @@ impl CuckooSpec {
         Ok(())
     }
 
-    /// The expansion that an expansion asked for comes to: the next power of two, up to 32768; 0 stays 0.
+    /// The expansion that is used for a requested one: the next power of two, up to 32768; 0 stays 0.
     pub fn expansion_for(asked: u32) -> u16 {
         if asked == 0 { 0 } else { asked.min(limits::MAX_EXPANSION).next_power_of_two() as u16 }
     }
@@ -94,17 +95,17 @@ impl CuckooSpec {
         (self.capacity / u64::from(self.bucket_size)).max(1).next_power_of_two()
     }
 
-    /// Slots of a sub-filter of so many buckets.
+    /// Slots of a sub-filter of `buckets` buckets.
     pub fn slots_of(&self, buckets: u64) -> u64 {
         buckets * u64::from(self.bucket_size)
     }
 
-    /// Bytes of a sub-filter of so many buckets: its slots, rounded up to whole words.
+    /// Bytes of a sub-filter of `buckets` buckets: its slots, rounded up to whole words.
     pub fn bytes_of(&self, buckets: u64) -> u64 {
         self.slots_of(buckets).next_multiple_of(8)
     }
 
-    /// Buckets of sub-filter `index`; `None` beyond [`limits::MAX_BYTES`].
+    /// Buckets of sub-filter `index`; `None` if it would exceed [`limits::MAX_BYTES`].
     pub fn buckets_of(&self, index: usize) -> Option<u64> {
         let factor = u64::from(self.expansion.max(1)).checked_pow(u32::try_from(index).ok()?)?;
         let buckets = self.first_buckets().checked_mul(factor)?;

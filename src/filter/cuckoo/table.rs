@@ -1,4 +1,4 @@
-//! One table of buckets: a sub-filter.
+//! A table of buckets: one sub-filter.
 
 use crate::bits::counter;
 use crate::error::Error;
@@ -6,16 +6,17 @@ use crate::mem::Words;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 
-/// Multiplier of a fingerprint in the second bucket's index: MurmurHash2's, as in RedisBloom.
+/// Multiplies the fingerprint when the second bucket's index is computed: MurmurHash2's constant, as in RedisBloom.
 const SPREAD: u64 = 0x5bd1_e995;
 
-/// Distinct fingerprints: a byte without 0, which marks a free slot.
+/// Number of distinct fingerprints: all bytes but 0, which marks a free slot.
 pub(super) const FINGERPRINTS: u64 = 255;
 
-/// Slots that a search for room looks at, at most: 0.97 of four-slot buckets are full before it gives up.
+/// Maximum number of slots that a search for room visits. With four-slot buckets it gives up only when 97% are
+/// full.
 const SEARCHED: usize = 2048;
 
-/// Bits of a slot.
+/// Bits per slot.
 const SLOT_BITS: u32 = 8;
 
 /// The part of an item's hash that a cuckoo filter uses.
@@ -27,20 +28,21 @@ pub struct CuckooHash {
 }
 
 impl CuckooHash {
-    /// From 64 bits of hash.
+    /// Derived from 64 bits of hash.
     #[inline]
     pub fn new(hash: u64) -> CuckooHash {
         let fingerprint = hash % FINGERPRINTS + 1;
         CuckooHash { first: hash, second: hash ^ (fingerprint * SPREAD), fingerprint: fingerprint as u8 }
     }
 
-    /// From a fingerprint and the bucket in which it lies, of a table at least as large as those that will be asked.
+    /// Derived from a fingerprint and the bucket it is in. That bucket's table must be at least as large as the
+    /// tables that will be searched.
     #[inline]
     pub(super) fn found_in(bucket: u64, fingerprint: u8) -> CuckooHash {
         CuckooHash { first: bucket, second: bucket ^ (u64::from(fingerprint) * SPREAD), fingerprint }
     }
 
-    /// From 32 bits of hash, as in RedisBloom before 2.2.0.
+    /// Derived from 32 bits of hash, as in RedisBloom before 2.2.0.
     pub fn old(hash: u32) -> CuckooHash {
         let fingerprint = if hash >> 24 == 0 { 7 } else { hash >> 24 } as u8;
         let spread = (u64::from(fingerprint) * SPREAD) & u64::from(u32::MAX);
@@ -49,7 +51,7 @@ impl CuckooHash {
     }
 }
 
-/// One sub-filter: `buckets` buckets, a power of two, one byte a slot.
+/// One sub-filter: `buckets` buckets, a power of two, with one byte per slot.
 pub struct Table {
     words: Words,
     buckets: u64,
@@ -62,12 +64,12 @@ impl Table {
         Ok(Table { words: Words::zeroed(slots.div_ceil(8))?, buckets, bucket_size })
     }
 
-    /// A table of these slots, `buckets` × `bucket_size` of them.
+    /// A table with these slots, `buckets` × `bucket_size` in number.
     pub(super) fn from_words(words: Words, buckets: u64, bucket_size: u8) -> Table {
         Table { words, buckets, bucket_size }
     }
 
-    /// Its slots in words; those after the last slot are 0.
+    /// Its slots as words; the bytes after the last slot are 0.
     pub(crate) fn words(&self) -> &Words {
         &self.words
     }
@@ -111,19 +113,19 @@ impl Table {
         counter::store(&self.words, SLOT_BITS, slot, fingerprint.into());
     }
 
-    /// The item's two buckets; one and the same now and then.
+    /// The item's two buckets, which are occasionally the same.
     #[inline(always)]
     fn pair(&self, item: CuckooHash) -> [u64; 2] {
         [item.first & (self.buckets - 1), item.second & (self.buckets - 1)]
     }
 
-    /// The other bucket of a fingerprint that lies in `bucket`.
+    /// The other bucket of a fingerprint that is in `bucket`.
     #[inline(always)]
     fn other(&self, bucket: u64, fingerprint: u8) -> u64 {
         (bucket ^ (u64::from(fingerprint) * SPREAD)) & (self.buckets - 1)
     }
 
-    /// First slot of the item's buckets that holds `wanted`.
+    /// The first slot in the item's buckets that contains `wanted`.
     #[inline]
     fn find(&self, item: CuckooHash, wanted: u8) -> Option<usize> {
         self.pair(item)
@@ -152,7 +154,7 @@ impl Table {
         slot.is_some()
     }
 
-    /// As RedisBloom counts: a bucket twice when it is both of the item's buckets.
+    /// Counts as RedisBloom does: if both of the item's buckets are the same one, it counts twice.
     pub(super) fn count(&self, item: CuckooHash) -> u64 {
         let buckets = self.pair(item).into_iter();
         buckets
@@ -161,10 +163,10 @@ impl Table {
             .count() as u64
     }
 
-    /// Inserts by moving other fingerprints, at most `most` of them and as few as possible, and says how many it was;
-    /// `None` if that does not do, and then nothing has changed.
+    /// Inserts by moving as few other fingerprints as possible, and at most `most`. Returns how many were moved;
+    /// `None` if there is no such way, and then nothing has changed.
     pub(super) fn insert_by_moving(&self, item: CuckooHash, most: u16) -> Option<u16> {
-        // A slot to be vacated, and the index of the step that its fingerprint makes room for.
+        // A slot to be vacated, and the index of the step that gets its place.
         struct Step {
             slot: usize,
             bucket: u64,
@@ -181,7 +183,7 @@ impl Table {
             let Step { slot, bucket, depth, .. } = steps[next];
             let other = self.other(bucket, self.get(slot));
             if let Some(free) = self.slots(other).find(|slot| self.get(*slot) == 0) {
-                // From the free slot backwards: write, then vacate.
+                // Backwards from the free slot: write, then vacate.
                 let (mut to, mut step) = (free, Some(next));
                 while let Some(index) = step {
                     self.set(to, self.get(steps[index].slot));
@@ -222,7 +224,7 @@ impl Table {
 mod tests {
     use super::*;
 
-    /// Vectors recorded from RedisBloom, whose hash is MurmurHash64A with seed 0: the hashes are given here.
+    /// Vectors recorded from RedisBloom, which hashes with MurmurHash64A and seed 0. The hashes are given here.
     #[test]
     fn derivation_is_redisblooms() {
         let table = Table::new(512, 2).unwrap();

@@ -1,13 +1,13 @@
-//! What other systems hash of an item, where that is not the item's bytes.
+//! What another system hashes for an item, if it isn't the item's bytes.
 
 use crate::spelling::spelling;
 use std::borrow::Cow;
 
-/// What the original hashed of an item, where that is not the item's bytes.
+/// What the original hashed for an item, if it wasn't the item's bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Encoding {
-    /// The bytes.
+    /// The item's bytes.
     #[default]
     Bytes = 0,
     /// Text in UTF-16, little-endian: Guava's unencodedCharsFunnel.
@@ -32,7 +32,8 @@ spelling!(pub Encoding {
 });
 
 impl Encoding {
-    /// What the original hashed; `None` for an item that it cannot have had, such as a word where it had numbers.
+    /// The bytes that the original hashed. `None` for an item that it cannot contain, such as a word in a filter of
+    /// numbers.
     pub fn encode(self, item: &[u8]) -> Option<Cow<'_, [u8]>> {
         let text = || std::str::from_utf8(item).ok();
         Some(match self {
@@ -46,7 +47,7 @@ impl Encoding {
     }
 }
 
-/// A string as Jackson writes it: quotation mark, backslash and control characters are escaped, nothing else is.
+/// A string in Jackson's JSON: only quotation marks, backslashes and control characters are escaped.
 fn json(text: &str) -> Vec<u8> {
     let mut json = String::from('"');
     for character in text.chars() {
@@ -66,8 +67,8 @@ fn json(text: &str) -> Vec<u8> {
     json.into_bytes()
 }
 
-/// A string as Kryo 5 writes it after its class number: short ASCII with the last byte marked, else the number of
-/// UTF-16 units plus one, and each unit in one to three bytes.
+/// A string as Kryo 5 writes it, after its class number. Short ASCII strings have their last byte marked. Other
+/// strings begin with their number of UTF-16 units plus one, and each unit has one to three bytes.
 fn kryo5(text: &str) -> Vec<u8> {
     const STRING: u8 = 3;
     let mut bytes = vec![STRING];
@@ -84,7 +85,7 @@ fn kryo5(text: &str) -> Vec<u8> {
     }
     let units: Vec<u16> = text.encode_utf16().collect();
     let mut rest = units.len() + 1;
-    // The first byte holds six bits, the others seven.
+    // The first byte holds six bits, the following bytes seven each.
     bytes.push(0x80 | (rest & 0x3f) as u8 | if rest > 0x3f { 0x40 } else { 0 });
     rest >>= 6;
     while rest > 0 {

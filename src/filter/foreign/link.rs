@@ -10,22 +10,22 @@ use crate::params::limits;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 
-/// Geometry of a link, as its file has it.
+/// Geometry of a link, as stored in its file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkSpec {
-    /// Bits that a probe may fall on.
+    /// Number of bits that a probe may fall on.
     pub modulus: u64,
-    /// Probes of an item.
+    /// Probes per item.
     pub probes: u32,
-    /// Items that it is made for; of a bitmap, the items at which half of its bits are set.
+    /// Number of items that it is made for. For a bitmap: the number of items at which half of its bits are set.
     pub capacity: u64,
-    /// Its error rate at that.
+    /// Its error rate at that number of items.
     pub error_rate: f64,
     /// RedisBloom: bits per item.
     pub bits_per_item: f64,
-    /// RedisBloom: the number of bits as it is written, which is not always that of the modulus.
+    /// RedisBloom: the stored number of bits, which may differ from the modulus.
     pub bits: u64,
-    /// RedisBloom: binary logarithm of the modulus where that is a power of two by construction, else 0.
+    /// RedisBloom: binary logarithm of the modulus if that is a power of two by construction, else 0.
     pub log2: u8,
     /// Length of the bit array in the file.
     pub bytes: u64,
@@ -47,7 +47,7 @@ impl LinkSpec {
         }
     }
 
-    /// As RedisBloom makes a link since 2.2.0, with its constants; `None` where that cannot be.
+    /// The link that RedisBloom since 2.2.0 makes, with its constants; `None` if it would refuse.
     pub(super) fn redisbloom(capacity: u64, error_rate: f64, options: u32) -> Option<LinkSpec> {
         #[allow(clippy::approx_constant, reason = "RedisBloom's, with its digits")]
         const LN_2: f64 = 0.693_147_180_559_945;
@@ -63,7 +63,7 @@ impl LinkSpec {
         let (log2, capacity, least) = if options & NO_ROUND != 0 {
             (0, capacity, (wanted as u64).max(1))
         } else {
-            // The bits that rounding up adds are put to use.
+            // Rounding up adds bits, and RedisBloom raises the capacity to use them.
             let log2 = libm::log2(wanted).max(0.0) as u8 + 1;
             let spare = (libm::exp2(log2.into()) - wanted).trunc() / bits_per_item;
             (log2, capacity.checked_add(spare as u64)?, 1 << log2)
@@ -81,10 +81,10 @@ impl LinkSpec {
         })
     }
 
-    /// As valkey-bloom makes a link; `None` where that cannot be.
+    /// The link that valkey-bloom makes; `None` if it would refuse.
     pub(super) fn valkey_bloom(capacity: u64, error_rate: f64) -> Option<LinkSpec> {
         use std::f64::consts::LN_2;
-        // Capacities are signed there, and a rate below the smallest normal number is refused.
+        // In valkey-bloom, capacities are signed, and an error rate below the smallest normal number is refused.
         if i64::try_from(capacity).is_err() || error_rate < f64::MIN_POSITIVE {
             return None;
         }
@@ -98,7 +98,7 @@ impl LinkSpec {
         Some(LinkSpec { capacity, error_rate, bytes, ..LinkSpec::bitmap(bytes * 8, probes as u32) })
     }
 
-    /// What no filter has, by name.
+    /// Refuses geometries that no real filter has.
     ///
     /// # Errors
     /// [`Error::Foreign`] with the name of the field.
@@ -128,18 +128,18 @@ impl LinkSpec {
     }
 }
 
-/// In which order a file has its bits. Ours is the first.
+/// The order of the bits in a file. Ours is the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BitOrder {
-    /// Bit p in byte p/8, from the lowest up.
+    /// Bit p is in byte p/8, from the lowest bit up.
     Lowest,
-    /// Bit p in byte p/8, from the highest down, as SETBIT has it.
+    /// Bit p is in byte p/8, from the highest bit down, as with SETBIT.
     Highest,
-    /// In words of 64 bits, from the lowest up, each word with its highest byte first.
+    /// 64-bit words, from the lowest bit up, each word with its highest byte first.
     BigEndianWords,
 }
 
-/// A bit array and what it holds.
+/// A bit array and what is known about its contents.
 #[derive(Debug)]
 pub struct Link {
     spec: LinkSpec,
@@ -152,16 +152,17 @@ impl Link {
     /// A link without items.
     ///
     /// # Errors
-    /// What [`LinkSpec::validate`] refuses, [`Error::OutOfMemory`].
+    /// Whatever [`LinkSpec::validate`] refuses, [`Error::OutOfMemory`].
     pub fn empty(spec: LinkSpec) -> Result<Link, Error> {
         spec.validate()?;
         Ok(Link { spec, items: 0, ones: 0, words: Words::zeroed(spec.words())? })
     }
 
-    /// A link with these bits, of which those that are missing are 0. Without a number of items it is estimated.
+    /// A link with these bits; missing bits are 0. If the number of items isn't given, it is estimated.
     ///
     /// # Errors
-    /// What [`LinkSpec::validate`] refuses, [`Error::OutOfMemory`]; [`Error::Foreign`] for more bits than it has.
+    /// Whatever [`LinkSpec::validate`] refuses, [`Error::OutOfMemory`]; [`Error::Foreign`] if there are more bits
+    /// than the link has.
     pub fn with_bits(
         spec: LinkSpec,
         items: Option<u64>,
@@ -180,7 +181,7 @@ impl Link {
                 BitOrder::Highest => u64::from_le_bytes(padded.map(u8::reverse_bits)),
                 BitOrder::BigEndianWords => u64::from_be_bytes(padded),
             };
-            // A page of zeros stays untouched, and bits that are missing are not looked at.
+            // A page of zeros stays untouched, and missing bits aren't visited.
             if value != 0 {
                 word.store(value, Relaxed);
                 link.ones += u64::from(value.count_ones());
@@ -190,10 +191,10 @@ impl Link {
         Ok(link)
     }
 
-    /// A link of these words.
+    /// A link with these words.
     ///
     /// # Errors
-    /// What [`LinkSpec::validate`] refuses; [`Error::Foreign`] for another number of words than it has.
+    /// Whatever [`LinkSpec::validate`] refuses; [`Error::Foreign`] if the number of words is wrong.
     pub(crate) fn from_words(spec: LinkSpec, items: u64, words: Words) -> Result<Link, Error> {
         spec.validate()?;
         if words.len() as u64 != spec.words() {
@@ -208,12 +209,12 @@ impl Link {
         &self.spec
     }
 
-    /// Items, as the original counts.
+    /// Number of items, as the original counts them.
     pub fn items(&self) -> u64 {
         self.items
     }
 
-    /// Bits that are set.
+    /// Number of bits that are set.
     pub fn ones(&self) -> u64 {
         self.ones
     }
@@ -250,17 +251,18 @@ impl Link {
         self.items = self.items.saturating_add(1);
     }
 
-    /// Takes in the bits of a link of the same geometry, and says whether that changed anything.
+    /// Adds the bits of a link of the same geometry. Returns whether that changed anything.
     ///
-    /// The original counts items that were absent, which nobody knows of a union: it is estimated, between what is sure
-    /// and what is possible, and where a number of items means that the link is full, it is not above that.
+    /// The original counts items that were absent, and for a union that number is unknown. So it is estimated,
+    /// within its smallest and largest possible values. If `is_bounded`, the link is full at its capacity, so the
+    /// estimate doesn't exceed the capacity.
     pub(super) fn union(&mut self, other: &Link, is_bounded: bool, parallel: &ParallelFor<'_>) -> bool {
         let ones = AtomicU64::new(0);
         in_parts(self.words.len(), parallel, |part| {
             let words = &self.words[part.clone()];
             for (mine, theirs) in words.iter().zip(&other.words[part]) {
                 let (old, theirs) = (mine.load(Relaxed), theirs.load(Relaxed));
-                // A page that does not change stays clean.
+                // A page that doesn't change stays clean.
                 if theirs & !old != 0 {
                     mine.store(old | theirs, Relaxed);
                 }
@@ -293,12 +295,12 @@ impl Link {
         math::estimate_items(1.0, bits, self.spec.probes, self.fill()).round() as u64
     }
 
-    /// The chance that an absent item has all its bits set.
+    /// The chance that all bits of an absent item are set.
     pub fn rate_now(&self) -> f64 {
         math::power(self.fill(), self.spec.probes)
     }
 
-    /// Fraction of bits that are set. A file may have set bits behind the last that a probe can fall on.
+    /// Fraction of bits that are set. A file may have set bits after the last one that a probe can fall on.
     pub fn fill(&self) -> f64 {
         (self.ones as f64 / self.spec.modulus as f64).min(1.0)
     }

@@ -1,8 +1,8 @@
 //! Flags of a RedisBloom chain.
 
-/// The number of bits is not rounded up to a power of two.
+/// The number of bits isn't rounded up to a power of two.
 pub const NO_ROUND: u32 = 1;
-/// Hashes of 64 bits.
+/// Hashes have 64 bits.
 pub const FORCE_64: u32 = 4;
-/// Fixed capacity.
+/// The capacity is fixed.
 pub const NO_SCALING: u32 = 8;

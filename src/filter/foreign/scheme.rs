@@ -1,16 +1,16 @@
-//! Where an item's bits lie: one [`Probe`] per way in which the original may have placed them.
+//! Where an item's bits are: one [`Probe`] for each way in which the original may have placed them.
 
 use crate::murmur::{murmur2, murmur3, murmur64a};
 use siphasher::sip::SipHasher13;
 use smallvec::SmallVec;
 use std::hash::Hasher as _;
 
-/// How a system finds the bits of an item. Hashes and positions are theirs, to the bit.
+/// How a system finds the bits of an item. Hashes and positions are exactly the original's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scheme {
     /// RedisBloom.
     RedisBloom(RedisBloomPlan),
-    /// valkey-bloom, by the key of its two SipHashes.
+    /// valkey-bloom, with the keys of its two SipHashes.
     ValkeyBloom {
         /// Two keys of 16 bytes.
         seed: [u8; 32],
@@ -27,20 +27,20 @@ pub enum Scheme {
     Redisson,
 }
 
-/// Which of RedisBloom's hashes a chain may have been made with. Where its bytes do not tell, both are asked: a test
-/// that asks one too many is wrong a little more often, and one that asks one too few loses items.
+/// Which of RedisBloom's hashes a chain may have been made with. If its bytes don't show it, a test tries both. One
+/// hash too many makes false positives a little more frequent; one too few loses items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RedisBloomPlan {
     /// 64-bit hashes; every chain made since 2.2.0.
     Full = 0,
-    /// 64-bit hashes; those of 1.1.1 to 2.0.1 on Linux with seeds cut to 32 bits, because a function of the server's
-    /// took the place of the module's.
+    /// 64-bit hashes. Versions 1.1.1 to 2.0.1 on Linux cut the seeds to 32 bits, because a function of the server
+    /// replaced the module's function of the same name.
     FullOrCut = 1,
     /// 32-bit hashes, up to 1.1.0.
     Narrow = 2,
-    /// 32-bit hashes whose sum wrapped at 32 bits up to 1.1.0 and did not in later versions, which shows where the
-    /// modulus does not divide 2^32.
+    /// 32-bit hashes. Up to 1.1.0 their sum wrapped at 32 bits, in later versions it didn't. The difference matters
+    /// only if the modulus doesn't divide 2^32.
     NarrowEither = 3,
 }
 
@@ -59,21 +59,21 @@ pub enum Probe {
     Double(u64, u64),
     /// a + i·b, wrapping at 32 bits.
     Double32(u32, u32),
-    /// valkey-bloom's: from the third on reduced by a prime first.
+    /// valkey-bloom's: from the third probe on, first reduced by a prime.
     DoublePrime(u64, u64),
-    /// bits-and-blooms': four words.
+    /// bits-and-blooms': four words of hash.
     Four([u64; 4]),
-    /// a + i·b without its sign bit.
+    /// a + i·b without the sign bit.
     DoublePositive(u64, u64),
     /// a + i·b for i from 1 on, in 32 bits, complemented if negative.
     Mitz32(i32, i32),
-    /// a and b added in turn, without the sign bit.
+    /// a and b added alternately, without the sign bit.
     Alternating(u64, u64),
     /// A hash for each probe.
     Each(SmallVec<[u64; 14]>),
 }
 
-/// Largest prime below 2^64, a step of valkey-bloom's positions.
+/// Largest prime below 2^64, used in valkey-bloom's positions.
 const PRIME: u64 = 0xFFFF_FFFF_FFFF_FFC5;
 
 impl Probe {
@@ -109,8 +109,9 @@ impl Probe {
 }
 
 impl Scheme {
-    /// The item's probes, of which a member has one set entirely. An add sets the first. `probes` is the number of
-    /// probes of an item, for the scheme that hashes each.
+    /// The item's possible probe sequences. The item is in the filter if all bits of one sequence are set; an add
+    /// sets the bits of the first. `probes` is the number of probes per item, used by the scheme that hashes once
+    /// per probe.
     pub fn probes(&self, item: &[u8], probes: u32) -> SmallVec<[Probe; 2]> {
         let one = |probe| SmallVec::from_iter([probe]);
         match self {
@@ -143,7 +144,7 @@ impl Scheme {
 }
 
 fn redisbloom(plan: RedisBloomPlan, item: &[u8]) -> SmallVec<[Probe; 2]> {
-    /// The multiplier of MurmurHash64A serves as its seed.
+    /// RedisBloom uses the multiplier of MurmurHash64A as the seed.
     const SEED: u64 = 0xc6a4_a793_5bd1_e995;
     const NARROW_SEED: u32 = 0x9747_b28c;
     let full = || {
@@ -169,7 +170,7 @@ fn redisbloom(plan: RedisBloomPlan, item: &[u8]) -> SmallVec<[Probe; 2]> {
     }
 }
 
-/// SipHash-1-3 of the item with its length before it, as Rust's `Hash` feeds a slice.
+/// SipHash-1-3 of the item, preceded by its length, as Rust's `Hash` does for a slice.
 fn sip(key: &[u8], item: &[u8]) -> u64 {
     let half = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |word, byte| word << 8 | u64::from(*byte));
     let mut hasher = SipHasher13::new_with_keys(half(&key[..8]), half(&key[8..]));
@@ -178,7 +179,7 @@ fn sip(key: &[u8], item: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// HighwayHash-128 with Redisson's key.
+/// HighwayHash-128 with the key that Redisson uses.
 fn highway(item: &[u8]) -> [u64; 2] {
     use highway::{HighwayHash as _, HighwayHasher, Key};
     const KEY: Key =
@@ -198,7 +199,7 @@ mod tests {
         (0..probes).map(|i| probe.position(i, modulus)).collect()
     }
 
-    /// Recorded from the running originals.
+    /// Recorded from the original systems.
     #[test]
     fn positions_are_those_of_the_originals() {
         let full = Scheme::RedisBloom(RedisBloomPlan::Full);

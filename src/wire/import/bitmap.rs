@@ -24,7 +24,7 @@ pub fn go_zero(bits: u64, probes: u32, bitmap: &[u8]) -> Result<Foreign, DecodeE
 /// Redisson's filter of `size` bits.
 ///
 /// # Errors
-/// As [`go_zero`].
+/// Same as [`go_zero`].
 pub fn redisson(
     size: u64,
     iterations: u32,

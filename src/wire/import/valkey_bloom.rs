@@ -130,7 +130,7 @@ fn blob(link: &Link, seed: &[u8; 32]) -> Vec<u8> {
 /// Reads the fields of the type `bloomfltr`, encoding 1.
 ///
 /// # Errors
-/// What is wrong with them.
+/// The first field that is wrong.
 pub fn load(from: &mut impl Source, encoding: u32) -> Result<Foreign, DecodeError> {
     if encoding != 1 {
         return Err(DecodeError::Field("encoding version"));

@@ -10,22 +10,22 @@ use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 
 impl Layer {
-    /// Makes this the union: OR of bits, saturating sum of counters. No item of either is lost.
+    /// Turns this layer into the union: OR of bits, saturating sum of counters. No item of either is lost.
     ///
-    /// The number of items afterwards is the estimate from the fill, since the overlap is not known.
+    /// The number of items is then the estimate from the fill, since the overlap isn't known.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] unless both have the same geometry. That both use the same hash and seed is the caller's
-    /// duty; [`Bloom::union`](crate::Bloom::union) sees to it.
+    /// [`Error::Mismatch`] unless both have the same geometry. The caller must make sure that both use the same
+    /// hash and seed; [`Bloom::union`](crate::Bloom::union) does.
     pub fn union(&self, other: &Layer) -> Result<(), Error> {
         self.union_as::<Shared>(other, &alone).map(drop)
     }
 
-    /// As [`union`](Layer::union) for the only thread that writes, which has the threads of `parallel` help. Says whether
-    /// anything changed.
+    /// Like [`union`](Layer::union), for a single writer, on the threads of `parallel`. Returns whether anything
+    /// changed.
     ///
     /// # Errors
-    /// As [`union`](Layer::union).
+    /// Same as [`union`](Layer::union).
     pub fn union_single_writer(&self, other: &Layer, parallel: &ParallelFor<'_>) -> Result<bool, Error> {
         self.union_as::<Single>(other, parallel)
     }
@@ -43,19 +43,19 @@ impl Layer {
         Ok(changed || items != mine)
     }
 
-    /// Makes this the intersection: AND of bits, minimum of counters. Items of both stay; the error rate is at most
-    /// the larger of the two, but above that of a filter built from the common items.
+    /// Turns this layer into the intersection: AND of bits, minimum of counters. Items of both stay. The error rate
+    /// is at most the larger of the two, but higher than in a filter built from the common items.
     ///
     /// # Errors
-    /// As [`union`](Layer::union).
+    /// Same as [`union`](Layer::union).
     pub fn intersect(&self, other: &Layer) -> Result<(), Error> {
         self.intersect_as::<Shared>(other, &alone)
     }
 
-    /// As [`intersect`](Layer::intersect) for the only thread that writes, which has the threads of `parallel` help.
+    /// Like [`intersect`](Layer::intersect), for a single writer, on the threads of `parallel`.
     ///
     /// # Errors
-    /// As [`union`](Layer::union).
+    /// Same as [`union`](Layer::union).
     pub fn intersect_single_writer(&self, other: &Layer, parallel: &ParallelFor<'_>) -> Result<(), Error> {
         self.intersect_as::<Single>(other, parallel)
     }
@@ -70,8 +70,8 @@ impl Layer {
         Ok(())
     }
 
-    /// Replaces each word by what `combined` makes of it and the other's. Says whether one changed; those that do not
-    /// are not written, so that their pages stay clean.
+    /// Replaces each word by `combined` of it and the other layer's word. Returns whether any word changed. Words
+    /// that don't change aren't written, so their pages stay clean.
     fn combine<W: TallyWriter>(
         &self,
         other: &Layer,
@@ -101,13 +101,13 @@ impl Layer {
         self.equal_in(other, &alone)
     }
 
-    /// As [`equal`](Layer::equal), on the threads of `parallel`.
+    /// Like [`equal`](Layer::equal), on the threads of `parallel`.
     pub(crate) fn equal_in(&self, other: &Layer, parallel: &ParallelFor<'_>) -> bool {
         self.is_congruent(other)
             && all_pairs(&self.words, &other.words, parallel, |mine, theirs| mine == theirs)
     }
 
-    /// Whether the other one has the same geometry, and of bits none that this has not.
+    /// Whether the other layer has the same geometry, and every bit that is set there is set here.
     pub(crate) fn covers(&self, other: &Layer, parallel: &ParallelFor<'_>) -> bool {
         self.is_congruent(other)
             && all_pairs(&self.words, &other.words, parallel, |mine, theirs| theirs & !mine == 0)
@@ -121,10 +121,10 @@ impl Layer {
         self.copy(&alone)
     }
 
-    /// As [`snapshot`](Layer::snapshot), on the threads of `parallel`.
+    /// Like [`snapshot`](Layer::snapshot), on the threads of `parallel`.
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`snapshot`](Layer::snapshot).
     pub(crate) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Layer, Error> {
         let copy = Layer::new(self.shape())?;
         copy.recount_after(parallel, |range| copy.words.copy_range(&self.words, range));

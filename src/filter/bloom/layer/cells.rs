@@ -1,4 +1,4 @@
-//! What a test, an add and a delete do to the cells of an item.
+//! What tests, adds and deletes do to the cells of an item.
 
 use super::Layer;
 use super::tally::{Change, TallyWriter};
@@ -12,9 +12,9 @@ use crate::sizing::Layout;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 
-/// An expression with the layer's number of probes as the constant `K`, or 0 if that is not one of the usual. Error
-/// rates down to 0.5 % take up to seven probes, which one word of hash has; with their number known they need no loop,
-/// and a test takes half the time.
+/// Evaluates an expression with the layer's number of probes as the constant `K`, or 0 if that isn't a usual
+/// number. Error rates down to 0.5% need up to seven probes, which fit into one word of hash. With a constant
+/// number the loop disappears, and a test takes half the time.
 macro_rules! with_probes {
     ($number:literal, $K:ident => $value:expr) => {{
         const $K: usize = $number;
@@ -31,7 +31,8 @@ macro_rules! with_probes {
     };
 }
 
-/// An expression with the width of the layer's counters as the constant `WIDTH`: shifts and masks known to the compiler.
+/// Evaluates an expression with the width of the layer's counters as the constant `WIDTH`, so that shifts and masks
+/// are constants.
 macro_rules! with_width {
     ($layer:expr, $WIDTH:ident => $value:expr) => {
         match $layer.cell {
@@ -66,7 +67,7 @@ impl Layer {
         }
     }
 
-    /// As [`block_contains`](Layer::block_contains), in a block of counters.
+    /// Like [`block_contains`](Layer::block_contains), in a block of counters.
     #[inline(always)]
     fn block_counts<const WIDTH: u32, const K: usize>(&self, item: ItemHash) -> bool {
         let block = self.block(item);
@@ -80,9 +81,9 @@ impl Layer {
         all
     }
 
-    /// Which of up to 64 items may be in the layer, of those that `asked` names.
+    /// Which of up to 64 items may be in the layer. Only the items in `asked` are tested.
     ///
-    /// For items whose lines were [prefetched](Layer::prefetch).
+    /// The items' cache lines should have been [prefetched](Layer::prefetch).
     #[inline]
     pub fn contains_many(&self, items: &[ItemHash], asked: Hits) -> Hits {
         let asked = asked & Hits::first(items.len());
@@ -99,15 +100,15 @@ impl Layer {
         }
     }
 
-    /// [`contains`](Layer::contains) in a block of bits, without a branch on the bits: a misprediction costs more than
-    /// all probes in a line that is in the cache.
+    /// [`contains`](Layer::contains) in a block of bits, without a branch on the bits: a misprediction costs more
+    /// than all probes in a cached line.
     #[inline(always)]
     fn block_contains<const K: usize>(&self, item: ItemHash) -> bool {
         let block = self.block(item);
         if K != 0 {
             return all_set(block, probe::first_in_block::<K>(item, 1));
         }
-        // Of many probes four say no to most that are absent, as nearly all items are in most layers.
+        // Four of many probes already exclude most absent items, and in most layers nearly all items are absent.
         if self.probes > 4 && !all_set(block, probe::first_in_block::<4>(item, 1)) {
             return false;
         }
@@ -118,10 +119,10 @@ impl Layer {
         all
     }
 
-    /// Sets the item's bits in its block, and says how many were not set.
+    /// Sets the item's bits in its block. Returns how many were not set before.
     ///
-    /// Not inlined: beside [`block_contains`](Layer::block_contains) the compiler keeps what both compute, and runs out
-    /// of registers.
+    /// Not inlined: next to [`block_contains`](Layer::block_contains) the compiler keeps what both compute, and
+    /// runs out of registers.
     #[inline(never)]
     fn block_set<W: TallyWriter, const K: usize>(&self, item: ItemHash) -> i64 {
         let block = self.block(item);
@@ -136,9 +137,10 @@ impl Layer {
         new
     }
 
-    /// Fetches the lines that a test of this item will touch first; worth it some items ahead. In a CLASSIC layer those
-    /// of two probes, which tell most items that are absent: on 1 GiB a test of one takes 41 ns with two, 66 with four
-    /// and 133 with all seven, and one of an item that is present takes 140 in any case.
+    /// Fetches the cache lines that a test of this item will touch first. It pays off some items ahead. In a
+    /// CLASSIC layer these are the lines of two probes, which exclude most absent items. On 1 GiB a test of an
+    /// absent item takes 41 ns with two lines, 66 ns with four and 133 ns with all seven. A test of a present item
+    /// takes 140 ns in any case.
     #[inline]
     pub fn prefetch(&self, item: ItemHash) {
         self.prefetch_probes(item, 2);
@@ -165,36 +167,36 @@ impl Layer {
         }
     }
 
-    /// Adds the item; any number of threads may do so at once. On counters it always counts, as in a multiset.
+    /// Adds the item; any number of threads may do so at once. Counters count every add, like a multiset.
     ///
-    /// Two threads that add the same new item at the same time may both be told that they added it, or neither that
-    /// it was there: every cell is decided by itself.
+    /// If two threads add the same new item at the same time, both may be told that they added it: every cell is
+    /// decided separately.
     #[inline]
     pub fn insert(&self, item: ItemHash) -> Added {
         self.insert_as::<Shared>(item)
     }
 
-    /// As [`insert`](Layer::insert) for the only thread that writes: no locked instruction. Readers may run beside it;
-    /// a second writer would lose updates.
+    /// Like [`insert`](Layer::insert), for a single writer: no locked instruction. Readers may run at the same
+    /// time; a second writer would lose updates.
     #[inline]
     pub fn insert_single_writer(&self, item: ItemHash) -> Added {
         self.insert_as::<Single>(item)
     }
 
-    /// As [`insert_single_writer`](Layer::insert_single_writer) for the only thread that writes to the item's
-    /// [shard](ItemHash::shard). Others may write to other shards.
+    /// Like [`insert_single_writer`](Layer::insert_single_writer), for the only thread that writes to the item's
+    /// [shard](ItemHash::shard). Other threads may write to other shards.
     #[inline]
     pub fn insert_in_own_shard(&self, item: ItemHash) -> Added {
         self.insert_as::<PerShard>(item)
     }
 
-    /// Adds the item and says whether it was present before (test-and-add).
+    /// Adds the item and returns whether it was present before (test-and-add).
     #[inline]
     pub fn test_and_insert(&self, item: ItemHash) -> bool {
         !self.insert(item).added
     }
 
-    /// Adds the item only if it is absent, and says whether it was present (test-or-add).
+    /// Adds the item only if it is absent. Returns whether it was present (test-or-add).
     #[inline]
     pub fn test_or_insert(&self, item: ItemHash) -> bool {
         self.contains(item) || self.test_and_insert(item)
@@ -205,7 +207,7 @@ impl Layer {
         let (mut change, mut changed) = (Change::default(), false);
         match self.cell {
             Cell::Bit if self.layout == Layout::Blocked => {
-                // A block that has all bits stays clean.
+                // If all bits of a block are already set, its line stays clean.
                 if !self.contains(item) {
                     change.set = with_probes!(self, K => self.block_set::<W, K>(item));
                 }
@@ -238,8 +240,8 @@ impl Layer {
 
     /// Deletes one occurrence of the item; any number of threads may do so at once.
     ///
-    /// An item that is certainly absent is left alone. Deleting an item that was never added, but tests positive,
-    /// takes from others what is theirs: the one way to make a false negative.
+    /// If the item is certainly absent, nothing changes. Deleting an item that was never added, but tests positive,
+    /// decrements counters that other items need. This is the only way to cause a false negative.
     ///
     /// # Errors
     /// [`Error::NotCounting`] on bits.
@@ -247,7 +249,7 @@ impl Layer {
         self.remove_as::<Shared>(item)
     }
 
-    /// As [`remove`](Layer::remove) for the only thread that writes.
+    /// Like [`remove`](Layer::remove), for a single writer.
     ///
     /// # Errors
     /// [`Error::NotCounting`] on bits.
@@ -271,13 +273,14 @@ impl Layer {
                 true
             });
         }));
-        // An add that was a false positive was not counted, but its delete may empty a cell: never below 0.
+        // An add that was a false positive was not counted, but its delete may empty a cell. The count must not go
+        // below 0.
         change.items = -i64::from(change.set != 0 && self.items() > 0);
         self.tally::<W>(item, change);
         Ok(Removed { present: true, changed })
     }
 
-    /// How often the item was added, at most: the minimum of its counters. On bits 0 or 1.
+    /// How often the item was added, at most: the minimum of its counters. 0 or 1 for bits.
     pub fn count(&self, item: ItemHash) -> u64 {
         let mut least = u64::MAX;
         self.walk(item, |words, index| {
@@ -317,7 +320,8 @@ impl Layer {
         start + probe::block(item, len / probe::BLOCK_WORDS) * probe::BLOCK_WORDS
     }
 
-    /// Visits the item's cells as (words, index among their cells) until `visit` says false; whether none did.
+    /// Calls `visit` with each of the item's cells, as (words, index of the cell), until it returns false. Returns
+    /// whether it never did.
     #[inline(always)]
     fn walk(&self, item: ItemHash, visit: impl FnMut(&[AtomicU64], usize) -> bool) -> bool {
         self.walk_as::<0>(item, self.cell.bits(), visit)
@@ -354,7 +358,7 @@ impl Layer {
 /// Whether all of these bits are set.
 #[inline(always)]
 fn all_set<const K: usize>(block: &[AtomicU64; probe::BLOCK_WORDS], probes: [usize; K]) -> bool {
-    // In the lowest bit of a word: of booleans the compiler makes a branch for each, half of which are mispredicted.
+    // Uses the lowest bit of a word: with booleans the compiler makes a branch for each, and half are mispredicted.
     let mut all = 1;
     for index in probes {
         all &= block[index / 64].load(Relaxed) >> (index % 64);
@@ -362,7 +366,7 @@ fn all_set<const K: usize>(block: &[AtomicU64; probe::BLOCK_WORDS], probes: [usi
     all == 1
 }
 
-/// Which of the items `test` holds for, of those that `asked` names.
+/// The items for which `test` holds. Only the items in `asked` are tested.
 #[inline(always)]
 fn each(items: &[ItemHash], asked: Hits, test: impl Fn(ItemHash) -> bool) -> Hits {
     asked.fold(Hits::default(), |found, index| found.with(index, test(items[index])))

@@ -1,4 +1,4 @@
-//! The tallies of a layer, kept and taken.
+//! Reading and updating the tallies of a layer.
 
 use super::Layer;
 use super::tally::{Change, Tallies, Tally, TallyWriter};
@@ -13,7 +13,7 @@ use crossbeam_utils::CachePadded;
 use std::ops::Range;
 
 impl Layer {
-    /// Items added that were absent at the time, less those deleted.
+    /// Items added that were absent at the time, minus those deleted.
     pub fn items(&self) -> u64 {
         match &self.tallies {
             Tallies::Inline { items, .. } => items.load(Relaxed),
@@ -37,7 +37,7 @@ impl Layer {
         }
     }
 
-    /// As [`is_full`](Layer::is_full) for the only thread that writes, which doesn't add up the shards each time.
+    /// Like [`is_full`](Layer::is_full), for a single writer; usually avoids adding up the shards.
     #[inline]
     pub(crate) fn is_full_for_single_writer(&self) -> bool {
         match &self.tallies {
@@ -51,11 +51,11 @@ impl Layer {
         }
     }
 
-    /// Sets the counts for cells that came from elsewhere.
+    /// Sets the tallies for cells that came from elsewhere.
     pub(super) fn set_tallies(&self, ones: u64, items: u64) {
         match &self.tallies {
             Tallies::Inline { set, .. } => set.store(ones, Relaxed),
-            // The counts by shard, and the saturated counters, are not known.
+            // The tally of each shard and the number of saturated counters are not known.
             Tallies::Padded { .. } => self.recount(),
         }
         self.set_items(items);
@@ -79,9 +79,9 @@ impl Layer {
         self.recount_after(&alone, |_| ());
     }
 
-    /// Has the words visited in ranges, and counts the cells again: those of each range while it is in the cache.
+    /// Calls `visit` on ranges of words, and counts the cells of each range while it is in the cache.
     pub(super) fn recount_after(&self, parallel: &ParallelFor<'_>, visit: impl Fn(Range<usize>) + Sync) {
-        /// Words of a range: 32 KiB.
+        /// Words per range: 32 KiB.
         const RANGE: usize = 4096;
         let per_shard = self.words.len() / usize::from(self.shards);
         match &self.tallies {

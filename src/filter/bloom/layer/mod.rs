@@ -1,7 +1,7 @@
-//! One fixed-size filter: shards × cells, with any number of readers and, through the plain methods, any number of
-//! writers. Every kind of filter is made of layers.
+//! One fixed-size filter: shards × cells. Any number of readers is allowed, and, with the methods that aren't
+//! `_single_writer`, any number of writers. All kinds of Bloom filters consist of layers.
 //!
-//! Test and add are wait-free on bits; counters change by compare-and-swap. No method takes `&mut self`.
+//! Tests and adds are wait-free on bits; counters change by compare-and-swap. No method needs `&mut self`.
 
 mod algebra;
 mod cells;
@@ -16,19 +16,6 @@ use crate::sync::Ordering::Relaxed;
 use tally::Tallies;
 
 /// One fixed-size Bloom filter of bits or counters.
-///
-/// ```
-/// use bloomery::{Cell, HashKind, Layer, LayerSpec, Seed};
-///
-/// let layer = Layer::new(LayerSpec { cell: Cell::Counter4, ..LayerSpec::new(1000, 0.01) }.shape()?)?;
-/// let item = HashKind::Xxh3.hasher(Seed::default()).hash(b"ada");
-/// layer.insert(item);
-/// layer.insert(item);
-/// assert_eq!(layer.count(item), 2);
-/// assert!(layer.remove(item)?.present && layer.remove(item)?.present);
-/// assert!(!layer.contains(item));
-/// # Ok::<(), bloomery::Error>(())
-/// ```
 pub struct Layer {
     capacity: u64,
     error_rate: f64,
@@ -41,18 +28,18 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// An empty layer. The memory is zeroed by the allocator and not touched, so this takes microseconds at any size.
+    /// An empty layer. The allocator zeroes the memory without touching it, so this takes microseconds at any size.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
     ///
     /// # Panics
-    /// When `shape` fails [`Shape::check`].
+    /// If `shape` fails [`Shape::check`].
     pub fn new(shape: Shape) -> Result<Layer, Error> {
         Layer::with_words(shape, Words::zeroed(shape.words())?)
     }
 
-    /// A layer of these cells, `shape.words()` of them with so many `ones`; it holds `items`.
+    /// A layer with these `shape.words()` words of cells, of which `ones` cells are not 0. It holds `items` items.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -89,20 +76,20 @@ impl Layer {
         }
     }
 
-    /// Whether the same item has the same cells in both.
+    /// Whether an item has the same cells in both.
     pub fn is_congruent(&self, other: &Layer) -> bool {
         (self.words.len(), self.shards, self.probes, self.layout, self.cell)
             == (other.words.len(), other.shards, other.probes, other.layout, other.cell)
     }
 
-    /// Empties the layer. An add that runs at the same time may be lost in part.
+    /// Empties the layer. A concurrent add may be partly lost.
     pub fn clear(&self) {
         self.words.iter().for_each(|word| word.store(0, Relaxed));
         self.recount();
         self.set_items(0);
     }
 
-    /// Items that it is sized for.
+    /// Number of items that it is sized for.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
@@ -112,7 +99,7 @@ impl Layer {
         self.error_rate
     }
 
-    /// Cells: m. For bits this is the capacity in bits.
+    /// Number of cells: m. For bits this is the size in bits.
     pub fn cells(&self) -> u64 {
         self.words.len() as u64 * u64::from(u64::BITS / self.cell.bits())
     }
@@ -122,12 +109,12 @@ impl Layer {
         self.shards.into()
     }
 
-    /// Probes of one item: k.
+    /// Probes per item: k.
     pub fn probes(&self) -> u32 {
         self.probes.into()
     }
 
-    /// Bits or counters.
+    /// Whether its cells are bits or counters.
     pub fn cell(&self) -> Cell {
         self.cell
     }
@@ -137,7 +124,7 @@ impl Layer {
         self.words.len() as u64 * 8
     }
 
-    /// Bytes of memory, with all overhead.
+    /// Bytes of memory, including all overhead.
     pub fn allocated(&self) -> usize {
         size_of::<Layer>() + self.words.allocated() + self.tallies.allocated()
     }
@@ -152,12 +139,13 @@ impl Layer {
         self.shape().items_at(self.fill()) as u64
     }
 
-    /// The [`estimate`](Layer::estimate), rounded: where it becomes the number of items, cutting off would be seen.
+    /// The [`estimate`](Layer::estimate), rounded to nearest: it becomes the number of items, where truncation
+    /// would be visible.
     fn nearest_estimate(&self) -> u64 {
         self.shape().items_at(self.fill()).round() as u64
     }
 
-    /// The error rate that it has now, from its fill.
+    /// The error rate at the present fill.
     pub fn rate_now(&self) -> f64 {
         self.shape().rate_now(self.fill())
     }
@@ -167,7 +155,7 @@ impl Layer {
         self.items() >= self.capacity
     }
 
-    /// The cells, to be written out.
+    /// The cells, for writing them out.
     pub(crate) fn words(&self) -> &Words {
         &self.words
     }

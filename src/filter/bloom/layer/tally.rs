@@ -1,4 +1,4 @@
-//! Counts that change along with the cells, so that fill and error rate cost nothing to know.
+//! Tallies that change along with the cells, so that reading fill and error rate needs no pass over the cells.
 
 use crate::bits::{PerShard, Shared, Single, Writer};
 use crate::error::Error;
@@ -6,7 +6,7 @@ use crate::sizing::Shape;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 use crossbeam_utils::CachePadded;
-// Not loom's: the numbers of threads are no part of what the models are about.
+// Not loom's: the models don't depend on the numbers of threads.
 use std::sync::atomic::AtomicUsize;
 
 /// The counts of one shard.
@@ -14,14 +14,14 @@ use std::sync::atomic::AtomicUsize;
 pub(super) struct Tally {
     /// Cells that are not 0.
     pub(super) set: AtomicU64,
-    /// Items added that were absent, less those deleted until absent. Dips below 0 while deletes race.
+    /// Items added that were absent, minus those deleted until absent. May dip below 0 while deletes race.
     pub(super) items: AtomicU64,
     /// Counters at their maximum.
     pub(super) saturated: AtomicU64,
 }
 
-/// The tallies of a layer: inline for one shard of bits, which keeps small filters small; otherwise one per shard, each
-/// on its own cache line, so that two writers never share a line.
+/// The tallies of a layer. For one shard of bits they are inline, which keeps small filters small. Otherwise there
+/// is one per shard, each on its own cache line, so that two writers never share a line.
 pub(super) enum Tallies {
     Inline {
         set: AtomicU64,
@@ -29,19 +29,19 @@ pub(super) enum Tallies {
     },
     Padded {
         shards: Box<[CachePadded<Tally>]>,
-        /// New items that still fit for sure, so that a single writer knows whether the layer is full without adding up
-        /// all shards; 0 if unknown.
+        /// New items that certainly still fit, so that a single writer knows whether the layer is full without
+        /// adding up all shards; 0 if unknown.
         room: AtomicU64,
     },
 }
 
 impl Tallies {
-    /// For an empty layer.
+    /// The tallies of an empty layer.
     pub(super) fn new(shape: Shape) -> Result<Tallies, Error> {
         if shape.shards == 1 && !shape.cell.counts() {
             return Ok(Tallies::Inline { set: AtomicU64::new(0), items: AtomicU64::new(0) });
         }
-        // 128 KiB for 1024 shards: as fallible as the cells.
+        // 128 KiB for 1024 shards, so the allocation may fail like that of the cells.
         let count = shape.shards as usize;
         let refused = Error::OutOfMemory { bytes: (count * size_of::<CachePadded<Tally>>()) as u64 };
         let mut shards: Vec<CachePadded<Tally>> = Vec::new();
@@ -50,7 +50,7 @@ impl Tallies {
         Ok(Tallies::Padded { shards: shards.into_boxed_slice(), room: AtomicU64::new(0) })
     }
 
-    /// Bytes of memory beside those of the layer itself.
+    /// Bytes of memory in addition to the layer itself.
     pub(super) fn allocated(&self) -> usize {
         match self {
             Tallies::Inline { .. } => 0,
@@ -59,7 +59,7 @@ impl Tallies {
     }
 }
 
-/// What a write did to the cells of one item.
+/// The changes that a write made to the cells of one item.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Change {
     pub set: i64,
@@ -72,10 +72,10 @@ pub(super) trait TallyWriter: Writer {
     /// Adds to a count.
     fn tally(count: &AtomicU64, delta: i64);
 
-    /// Which of the `shards` tallies to add to. Only their sum is ever read.
+    /// Which of the `shards` tallies to use. Only their sum is ever read.
     fn own_tally(shard: usize, shards: usize) -> usize;
 
-    /// Takes `items` new items off the room that is left.
+    /// Subtracts `items` new items from the room that is left.
     fn use_room(room: &AtomicU64, items: i64);
 }
 
@@ -89,13 +89,13 @@ impl TallyWriter for Shared {
 
     #[inline(always)]
     fn own_tally(_: usize, shards: usize) -> usize {
-        // No other thread writes to it, as long as there are not more threads than shards.
+        // No other thread writes to it, as long as there are no more threads than shards.
         thread_number() % shards
     }
 
     #[inline(always)]
     fn use_room(room: &AtomicU64, _: i64) {
-        // Writers on different shards must not meet here, so they only make it unknown.
+        // Writers on different shards must not contend for this line, so they only mark the room as unknown.
         if room.load(Relaxed) != 0 {
             room.store(0, Relaxed);
         }
