@@ -93,7 +93,7 @@ fn cycle(
 fn hashes(filter: &Bloom, items: &[Item]) -> [ItemHash; GROUP] {
     let mut hashes = [ItemHash::default(); GROUP];
     for (hash, item) in hashes.iter_mut().zip(items) {
-        *hash = filter.hash(item);
+        *hash = filter.hash(item).into();
         filter.prefetch(*hash);
     }
     hashes

@@ -137,7 +137,9 @@ pub fn survives(value: Filter) {
         Filter::Bloom(filter) => Filter::Bloom(used(filter)),
         // Both of its filters, and either end.
         value @ Filter::Rebuild(_) => {
-            for end in [Filter::commit_rebuild, Filter::abort_rebuild] {
+            let commit = |filter: &mut Filter| filter.commit_rebuild().map(Filter::from);
+            let abort = |filter: &mut Filter| filter.abort_rebuild().map(Filter::from);
+            for end in [commit, abort] {
                 let mut ended = value.snapshot().unwrap();
                 let dropped = end(&mut ended).expect("it is being rebuilt");
                 assert_eq!(ended.bytes() + dropped.bytes(), value.bytes());

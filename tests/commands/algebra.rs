@@ -502,7 +502,7 @@ fn chain(capacity: u64, layers: usize) -> Bloom {
         if filter.layers().len() == layers {
             break;
         }
-        filter.add(filter.hash(&item.to_le_bytes())).unwrap();
+        filter.add(filter.hash(item.to_le_bytes())).unwrap();
     }
     filter
 }

@@ -147,7 +147,7 @@ fn readers_never_miss_what_they_were_handed() {
             });
             let mut layers = 0;
             for i in 0..items() {
-                let item = filter.hash(&i.to_le_bytes());
+                let item = filter.hash(i.to_le_bytes());
                 filter.add(item).unwrap();
                 // A new reader when there is a layer that the old one does not know.
                 let newer = (filter.layers().len() != layers).then(|| filter.reader());
@@ -192,7 +192,7 @@ fn copies_under_adds_hold_all_that_came_before() {
 fn dumps_under_adds_hold_all_that_came_before() {
     let filter = Bloom::new(Spec { shards: 4, ..Spec::counting(50_000, 0.01) }).unwrap();
     let (layer, stop, done) = (&filter.layers()[0], AtomicBool::new(false), AtomicU32::new(0));
-    let item = |i: u32| filter.hash(&i.to_le_bytes());
+    let item = |i: u32| filter.hash(i.to_le_bytes());
     thread::scope(|scope| {
         scope.spawn(|| {
             for i in 0..items() / 2 {
@@ -290,9 +290,9 @@ fn seven_readers_beside_one_writer() {
                     scope.spawn(move || {
                         for (reader, last) in given {
                             for i in 0..25 {
-                                let known = reader.hash(&last.to_le_bytes());
+                                let known = reader.hash(last.to_le_bytes());
                                 assert!(reader.contains(known), "{spec:?}: {last}");
-                                let other = reader.hash(&i32::to_le_bytes(-i));
+                                let other = reader.hash(i32::to_le_bytes(-i));
                                 reader.prefetch(other.into());
                                 _ = (
                                     reader.contains(other),
@@ -305,7 +305,7 @@ fn seven_readers_beside_one_writer() {
                 })
                 .collect();
             for i in 0..operations() {
-                let item = filter.hash(&i.to_le_bytes());
+                let item = filter.hash(i.to_le_bytes());
                 filter.add(item).unwrap();
                 for reader in readers.iter().filter(|_| i % 100 == 0) {
                     reader.send((filter.reader(), i)).unwrap();

@@ -97,7 +97,7 @@ fn a_deletable_item_in_a_cuckoo_filter_and_in_a_counting_one() {
         for layout in [LayoutChoice::Classic, LayoutChoice::Blocked] {
             let mut counting = Bloom::new(Spec { layout, ..Spec::counting(items.into(), expected) }).unwrap();
             for i in 0..items {
-                counting.add(counting.hash(&i.to_le_bytes())).unwrap();
+                counting.add(counting.hash(i.to_le_bytes())).unwrap();
             }
             let counted = counting.bytes() as f64 * 8.0 / f64::from(items);
             let rate = measured(|item| counting.contains(counting.hash(item)));

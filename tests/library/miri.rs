@@ -18,7 +18,7 @@ fn every_kind_of_filter() {
     for (name, kind) in kinds::ALL {
         let mut filter = Bloom::new(kind()).unwrap();
         for i in 0..8u32 {
-            let item = filter.hash(&i.to_le_bytes());
+            let item = filter.hash(i.to_le_bytes());
             filter.prefetch(item.into());
             filter.add(item).unwrap();
             if i == 3 {

@@ -41,7 +41,7 @@ const ASKED: u32 = 600;
 /// Adds items by number.
 fn add(filter: &mut Bloom, items: impl IntoIterator<Item = u32>) {
     for i in items {
-        filter.add(filter.hash(&item(i))).unwrap();
+        filter.add(filter.hash(item(i))).unwrap();
     }
 }
 
@@ -56,7 +56,7 @@ fn counted(spec: Spec) -> Bloom {
     let mut filter = make(Spec { family: Family::Fixed(Overflow::Saturate), ..spec });
     (0..20).for_each(|i| add(&mut filter, std::iter::repeat_n(i, i as usize + 1)));
     add(&mut filter, 20..80);
-    (60..80).for_each(|i| assert!(filter.remove(filter.hash(&item(i))).unwrap().present));
+    (60..80).for_each(|i| assert!(filter.remove(filter.hash(item(i))).unwrap().present));
     filter
 }
 
@@ -333,7 +333,7 @@ pub(crate) fn items() -> String {
 pub(crate) fn answers<'f>(filter: impl Into<FilterRef<'f>>) -> String {
     match filter.into() {
         FilterRef::Bloom(filter) => {
-            let hashes: Vec<_> = (0..ASKED).map(|i| filter.hash(&item(i))).collect();
+            let hashes: Vec<_> = (0..ASKED).map(|i| filter.hash(item(i))).collect();
             let contains = hashes.iter().map(|hash| filter.contains(*hash)).collect();
             let counts = hashes.iter().map(|hash| filter.count(*hash).ok()).collect();
             let ages = filter.window().map(|window| {

@@ -40,10 +40,10 @@ pub fn test_in_groups(filter: &Bloom, items: &[Item]) -> u64 {
     for group in items.chunks(GROUP) {
         let mut hashes = [ItemHash::default(); GROUP];
         for (hash, item) in hashes.iter_mut().zip(group) {
-            *hash = filter.hash(item);
+            *hash = filter.hash(item).into();
             filter.prefetch(*hash);
         }
-        yes += u64::from(filter.contains_many(&hashes[..group.len()], 0).count_ones());
+        yes += u64::from(filter.contains_many(&hashes[..group.len()], 0).count());
     }
     yes
 }
@@ -177,7 +177,7 @@ fn add_on(filter: &Bloom, core: usize, start: u64, adds: u64) -> Result<f64> {
         for group in items.chunks(GROUP) {
             let mut hashes = [ItemHash::default(); GROUP];
             for (hash, item) in hashes.iter_mut().zip(group) {
-                *hash = filter.hash(item);
+                *hash = filter.hash(item).into();
                 layer.prefetch(*hash);
             }
             hashes[..group.len()].iter().for_each(|hash| {

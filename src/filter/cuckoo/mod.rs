@@ -183,7 +183,7 @@ impl Cuckoo {
         Some(self.spec.bytes_of(self.spec.buckets_of(self.tables.len())?))
     }
 
-    /// Opens the next sub-filter.
+    /// Adds the next sub-filter.
     ///
     /// # Errors
     /// [`Error::Full`] if the filter may not grow, [`Error::OutOfMemory`].

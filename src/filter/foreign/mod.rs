@@ -39,7 +39,7 @@ pub enum Growth {
         expansion: u32,
         /// Error rate of the first link.
         error_rate: f64,
-        /// Ratio of the error rates of links that follow each other.
+        /// Ratio of the error rates of consecutive links.
         tightening: f64,
         /// Whether the seed was made for this filter.
         is_seed_random: bool,
