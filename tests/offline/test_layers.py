@@ -61,6 +61,11 @@ CIRCLES = {
         "a.rs": "use crate::b as other;\npub struct A(other::B);\n",
         "b.rs": "use crate::a::A as Other;\npub struct B(Option<Box<Other>>);\n",
     },
+    "by an item that a macro makes": {
+        "lib.rs": "mod a;\nmod b;\n",
+        "a.rs": "use crate::b::B;\npub struct A(B);\n",
+        "b.rs": "macro_rules! make { ($($c:ident)*) => { pub enum B { $($c),* } } }\nmake! { One }\nfn f(a: crate::a::A) {}\n",
+    },
 }
 
 LEGAL = {

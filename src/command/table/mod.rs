@@ -1,8 +1,11 @@
 //! The table of commands: what the server is told about each command for COMMAND DOCS, ACL, cluster routing and
 //! arity.
 
+mod all;
 mod bloom;
 mod cuckoo;
+
+pub use all::TABLE;
 
 use ArgumentKind::{PureToken, Text};
 
@@ -138,19 +141,6 @@ impl Entry {
         }
     }
 }
-
-/// Number of commands.
-const COUNT: usize = bloom::TABLE.len().saturating_add(cuckoo::TABLE.len());
-
-/// All commands.
-#[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
-pub const TABLE: [Entry; COUNT] = {
-    let mut table = [bloom::TABLE[0]; COUNT];
-    let (bloom, rest) = table.split_at_mut(bloom::TABLE.len());
-    bloom.copy_from_slice(bloom::TABLE);
-    rest.copy_from_slice(cuckoo::TABLE);
-    table
-};
 
 const fn required(name: &'static str, kind: ArgumentKind) -> Argument {
     Argument { name, token: None, kind, optional: false, multiple: false }
