@@ -61,6 +61,21 @@ class Arrival:
             answers += bytes(map(int, client.execute_command(f"{self.family}.MEXISTS", key, *items)))
         return bytes(answers)
 
+    @functools.cached_property
+    def blob(self) -> bytes:
+        """All members, then all strangers, as BF.BULKTEST reads them behind PREFIXED."""
+        items = [item.encode() for item in (*self.members, *self.strangers)]
+        return b"".join(len(item).to_bytes(4, "little") + item for item in items)
+
+    def answers_at_once(self, client, key: str) -> bytes:
+        """The same answers, of a Bloom filter by BF.BULKTEST, which costs a tenth."""
+        if self.family == "CF":
+            return self.answers(client, key)
+        bitmap = client.execute_command("BF.BULKTEST", key, "PREFIXED", self.blob)
+        number = int.from_bytes(bitmap, "big")
+        bits = f"{number:0{8 * len(bitmap)}b}".encode()
+        return bits[: len(self.members) + len(self.strangers)].translate(bytes.maketrans(b"01", b"\0\1"))
+
     def expected(self) -> bytes:
         positives = set(self.positives)
         return b"\1" * len(self.members) + bytes(stranger in positives for stranger in self.strangers)

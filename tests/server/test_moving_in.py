@@ -67,7 +67,7 @@ def snapshot(client, key: str, arrival: Arrival) -> dict:
     return {
         "type": client.type(key),
         "digest": client.execute_command("DEBUG", "DIGEST-VALUE", key)[0],
-        "answers": arrival.answers(client, key),
+        "answers": arrival.answers_at_once(client, key),
         "info": {name: value for name, value in info.items() if name not in NOT_ITS_OWN},
         "lines": client.execute_command(f"{prefix}.DEBUG", key),
     }
@@ -93,9 +93,10 @@ def moved(spec):
 
 
 def test_members_are_found_and_strangers_get_what_they_got(moved):
-    _, _, before = moved
+    _, client, before = moved
     for name, arrival in arrivals().items():
         seen = before[name]
+        assert seen["answers"] == arrival.answers(client, name), name
         count = len(arrival.members)
         missed = [item for item, found in zip(arrival.members, seen["answers"], strict=False) if not found]
         assert not missed, name
