@@ -471,7 +471,7 @@ def test_five_thousand_filters(server):
             pipeline.set(f"text:{number}", "x")
         pipeline.execute()
     with Exporter("--port", server.port, "--max-filters", 5000, interval=30) as exporter:
-        wait_for(lambda: "bloom_filters_without_label" in exporter.samples(), "the survey", 240)
+        wait_for(lambda: "bloom_filters_without_label" in exporter.samples(), "the survey")
         samples = exporter.wait_for_filters(5000)
         times, sizes = [], []
         for _ in range(5):
