@@ -1,7 +1,7 @@
 //! From (capacity, error rate) to geometry and back.
 //!
 //! Sizing is exact about its promise: whole probes and whole words, the block penalty and the imbalance of shards (both
-//! through [`mixture_rate`]), and the sum over the layers of a chain or window are all inside the error rate.
+//! through `mixture_rate`), and the sum over the layers of a chain or window are all inside the error rate.
 //!
 //! The function from parameters to geometry is part of the format: a primary and its replica each derive the layers of
 //! a growing filter. tests/library/sizing.rs pins it.
