@@ -1,7 +1,7 @@
 //! From (capacity, error rate) to geometry and back.
 //!
 //! Sizing keeps its promise exactly. Whole probes and whole words, the block penalty and the imbalance of shards
-//! (both through [`mixture_rate`]), and the sum over the layers of a chain or window are all included in the error
+//! (both through `mixture_rate`), and the sum over the layers of a chain or window are all included in the error
 //! rate.
 //!
 //! The function from parameters to geometry is part of the format: a primary and its replica each derive the layers

@@ -26,7 +26,7 @@ from kit.servers import ROOT, _die_with_parent, free_port, wait_for
 PROMTOOL = ROOT / ".cache" / "prometheus" / "promtool"
 OPS = ROOT / "ops"
 
-STOP_SECONDS = 10
+STOP_SECONDS = 60
 
 
 def must_exist() -> None:
@@ -79,6 +79,11 @@ class Process:
         except OSError:
             return False
 
+    def processor(self) -> float:
+        """Seconds of the processor that all its threads have used."""
+        user, system = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
     def log(self) -> str:
         return (self.directory / "log").read_text()
 
@@ -122,7 +127,7 @@ class Exporter(Process):
         """Of the one sample with these labels, and maybe others."""
         return one(self.samples(), name, **labels)
 
-    def wait_for_filters(self, count: int, seconds: float = 20) -> dict:
+    def wait_for_filters(self, count: int, seconds: float = 120) -> dict:
         """Until that many filters have figures of their own."""
         wait_for(lambda: len(self.keys()) == count, f"{count} filters to be found", seconds)
         return self.samples()

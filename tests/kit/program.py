@@ -11,6 +11,8 @@ from kit.servers import ROOT
 PROGRAM = Path(os.environ.get("BLOOMERY_PROGRAM") or ROOT / "target" / "debug" / "bloomery")
 MISSING = f"{PROGRAM} is missing; run cargo build -p bloomery-cli"
 
+HANG_SECONDS = 240  # it hangs: the machine may be busy with other tests
+
 DONE, NO, USAGE, SERVER, INTERRUPTED = 0, 1, 2, 3, 130
 
 
@@ -24,7 +26,7 @@ def run(*words, port=None, status=DONE, **options):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("BLOOMERY_")}
     environment |= options.pop("env", {})
     done = subprocess.run(
-        command(*words, port=port), capture_output=True, text=True, timeout=60, env=environment, **options
+        command(*words, port=port), capture_output=True, text=True, timeout=HANG_SECONDS, env=environment, **options
     )
     assert done.returncode == status, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout, done.stderr

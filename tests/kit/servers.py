@@ -39,8 +39,10 @@ ROOT = Path(__file__).resolve().parents[2]
 MODULE = Path(os.environ.get("BLOOMERY_MODULE") or ROOT / "target" / "release" / "libbloomery.so")
 SERVERS = ROOT / ".cache" / "servers"
 
-START_SECONDS = 30  # also the time a large dump may take to load
-STOP_SECONDS = 10
+# What takes longer hangs. Not less: a busy machine may take ten times as long as an idle one.
+HANG_SECONDS = 240
+START_SECONDS = 120  # also the time a large dump may take to load
+STOP_SECONDS = 60
 
 WORKERS = 16  # of pytest-xdist, at most
 
@@ -205,7 +207,7 @@ class Server:
     def client(self, protocol: int = 2, **options) -> redis.Redis:
         """A new client. Replies are bytes unless `decode_responses=True`."""
         # No retries: a server that is gone is an answer, and a command that is sent twice is a wrong test.
-        options = {"socket_timeout": 60, "retry": Retry(NoBackoff(), 0), **options}
+        options = {"socket_timeout": HANG_SECONDS, "retry": Retry(NoBackoff(), 0), **options}
         return redis.Redis(host="127.0.0.1", port=self.port, protocol=protocol, **options)
 
     def command(self, *arguments):
@@ -360,7 +362,7 @@ def _ports() -> Iterator[int]:
 _PORTS = _ports()
 
 
-def wait_for(condition, what: str, seconds: float = 60) -> None:
+def wait_for(condition, what: str, seconds: float = HANG_SECONDS) -> None:
     """Waits until `condition()` is true."""
     deadline = time.monotonic() + seconds
     while not condition():

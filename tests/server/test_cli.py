@@ -7,6 +7,7 @@ import os
 import pty
 import random
 import re
+import resource
 import select
 import signal
 import struct
@@ -555,11 +556,17 @@ def test_top_copes_with_thousands(server, port):
         for number in range(3000):
             pipeline.execute_command("BF.RESERVE", f"filter:{number:04}", "0.01", "10")
         pipeline.execute()
-    started = time.monotonic()
+    started = used(server)
     rows = as_json("top", "--once", "-i", "0.1", "--keys", "filter:1*", "--sort", "key", port=port)["filters"]
     assert [row["key"] for row in rows] == [f"filter:{number}" for number in range(1000, 2000)]
     assert len(as_json("top", "--once", "-i", "0.1", port=port)["filters"]) == 3000
-    assert time.monotonic() - started < 20
+    assert used(server) - started < 20
+
+
+def used(server) -> float:
+    """Seconds of the processor that the server has used, and the programs that have ended."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return server.processor() + ended.ru_utime + ended.ru_stime
 
 
 def test_top_draws_a_terminal(server, port):
@@ -570,7 +577,7 @@ def test_top_draws_a_terminal(server, port):
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 150, 0, 0))
         words = command("top", "-i", "0.2", port=port)
         os.execve(words[0], words, {"TERM": "xterm-256color", "PATH": os.environ["PATH"]})
-    seen, status, until = b"", None, time.monotonic() + 10
+    seen, status, until = b"", None, time.monotonic() + 60
     try:
         while status is None and time.monotonic() < until:
             if select.select([terminal], [], [], 0.2)[0]:

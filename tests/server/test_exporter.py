@@ -461,7 +461,8 @@ def cluster_slot(node, key) -> int:
 
 
 def test_five_thousand_filters(server):
-    """A scrape of all of them, in the time that Prometheus gives: 10 s. Run with -s it prints the figures."""
+    """A scrape of all of them, in the time that Prometheus gives: 10 s of the processor, the exporter's and the server's,
+    however busy the machine is. Run with -s it prints the numbers."""
     with server.client() as client, client.pipeline(transaction=False) as pipeline:
         for number in range(5000):
             pipeline.execute_command("BF.RESERVE", f"filter:{number}", 0.01, 1000)
@@ -470,14 +471,14 @@ def test_five_thousand_filters(server):
             pipeline.set(f"text:{number}", "x")
         pipeline.execute()
     with Exporter("--port", server.port, "--max-filters", 5000, interval=30) as exporter:
-        wait_for(lambda: "bloom_filters_without_label" in exporter.samples(), "the survey", 60)
+        wait_for(lambda: "bloom_filters_without_label" in exporter.samples(), "the survey")
         samples = exporter.wait_for_filters(5000)
         times, sizes = [], []
         for _ in range(5):
             time.sleep(1.1)
-            start = time.monotonic()
+            start = exporter.processor() + server.processor()
             sizes.append(len(exporter.page()))
-            times.append(time.monotonic() - start)
+            times.append(exporter.processor() + server.processor() - start)
         asking = exporter.value("bloom_exporter_scrape_seconds")
         print(
             f"\n5,000 filters: scrape {min(times):.3f} to {max(times):.3f} s, of which the server's part {asking:.3f} s; "

@@ -39,7 +39,7 @@ impl Reader {
         self.contains_at(item, self.newest.unwrap_or(0))
     }
 
-    /// Fetches what a test of the item will touch first, as [`Bloom::prefetch`] does.
+    /// Fetches what a test of the item will touch first, as [`Bloom::prefetch`](crate::Bloom::prefetch) does.
     pub fn prefetch(&self, item: ItemHash) {
         self.newest_layer().prefetch(item);
     }
