@@ -26,7 +26,7 @@ from kit.servers import ROOT, _die_with_parent, free_port, wait_for
 PROMTOOL = ROOT / ".cache" / "prometheus" / "promtool"
 OPS = ROOT / "ops"
 
-STOP_SECONDS = 60
+STOP_SECONDS = 10
 
 
 def must_exist() -> None:

@@ -42,7 +42,7 @@ SERVERS = ROOT / ".cache" / "servers"
 # What takes longer hangs. Not less: a busy machine may take ten times as long as an idle one.
 HANG_SECONDS = 240
 START_SECONDS = 120  # also the time a large dump may take to load
-STOP_SECONDS = 60
+STOP_SECONDS = 10
 
 WORKERS = 16  # of pytest-xdist, at most
 
