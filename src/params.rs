@@ -102,7 +102,7 @@ spelling!(pub Overflow { Error = "ERROR", Saturate = "SATURATE" });
 /// How the layers of a scaling filter share its error rate.
 ///
 /// [`Tightening::INVERSE_SQUARE`] spends it on the layers that need most of the memory (see
-/// [`sizing`](crate::sizing)). A ratio r gives layer i the share (1−r)·rⁱ (Almeida et al., "Scalable Bloom
+/// `sizing`). A ratio r gives layer i the share (1−r)·rⁱ (Almeida et al., "Scalable Bloom
 /// Filters", 2007).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tightening(f64);

@@ -291,7 +291,7 @@ impl Spec {
     /// Shape of the next layer of a filter of this spec, after layers of the capacities `so_far`.
     ///
     /// # Errors
-    /// Same as [`LayerSpec::shape`].
+    /// Same as `LayerSpec::shape`.
     pub fn next_shape(&self, so_far: &[u64]) -> Result<Shape, Error> {
         let penalty = match self.family {
             Family::Scaling { .. } => AUTO_PENALTY_IN_CHAIN,

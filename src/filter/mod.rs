@@ -3,6 +3,7 @@
 
 mod algebra;
 mod atomic;
+#[doc(hidden)]
 pub mod bloom;
 mod change;
 pub mod cuckoo;
@@ -17,12 +18,15 @@ pub(crate) mod usage;
 
 pub use algebra::Union;
 pub use atomic::AtomicBloom;
-pub use bloom::{Bloom, Body, Chain, Layer, Reader, Schedule, Window};
+pub use bloom::{Bloom, Reader, Schedule, Window};
+#[doc(hidden)]
+pub use bloom::{Body, Chain, Layer};
 pub use change::{Added, Removed};
 #[doc(hidden)]
 pub use cuckoo::CuckooHash;
 pub use cuckoo::{Cuckoo, CuckooItem, CuckooSpec, Origin};
 pub use foreign::Foreign;
+#[doc(hidden)]
 pub use garbage::Garbage;
 pub use grow::Grow;
 pub use incompatible::Incompatible;

@@ -184,7 +184,7 @@ impl Layer {
     }
 
     /// Like [`insert_single_writer`](Layer::insert_single_writer), for the only thread that writes to the item's
-    /// [shard](ItemHash::shard). Other threads may write to other shards.
+    /// shard. Other threads may write to other shards.
     #[inline]
     pub fn insert_in_own_shard(&self, item: ItemHash) -> Added {
         self.insert_as::<PerShard>(item)

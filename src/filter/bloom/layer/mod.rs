@@ -34,7 +34,7 @@ impl Layer {
     /// [`Error::OutOfMemory`].
     ///
     /// # Panics
-    /// If `shape` fails [`Shape::check`].
+    /// If `shape` fails `Shape::check`.
     pub fn new(shape: Shape) -> Result<Layer, Error> {
         Layer::with_words(shape, Words::zeroed(shape.words())?)
     }
