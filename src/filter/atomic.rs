@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// lock. It refuses nothing: beyond its capacity the false-positive rate rises.
 ///
 /// With [`Spec::shards`] above 1, writers on different shards share no cache line of counts: two threads add 2.0 times as
-/// fast as one (`cargo bench` in `bench/`).
+/// fast as one (docs/PERFORMANCE.md).
 ///
 /// ```
 /// use bloomery::{AtomicBloom, Bloom};

@@ -503,7 +503,7 @@ impl Bloom {
         self.body.layers()
     }
 
-    /// Items added that were absent at the time, less those deleted; in a window those of all generations, so an item
+    /// Items added that were absent at the time, less those deleted. A window counts all its generations, so an item
     /// recorded in two counts twice.
     pub fn items(&self) -> u64 {
         self.layers().iter().map(|layer| layer.items()).sum()

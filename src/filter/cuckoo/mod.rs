@@ -4,8 +4,8 @@
 //! A fingerprint is one byte, 1..=255, and lies in one of two buckets of which each is computed from the other and the
 //! fingerprint (partial-key hashing): `h mod n` and `(h xor fp·0x5bd1e995) mod n`, n a power of two. That is
 //! RedisBloom's derivation, so that one engine serves native filters and those loaded from it; they differ in the hash.
-//! An absent item matches one of the 2·b fingerprints of its buckets with probability 1 − (1 − 1/255)^(2b): 1.6 % for
-//! two slots a bucket, 3.1 % for four, times the number of sub-filters.
+//! An absent item matches one of the 2·b fingerprints of its buckets with probability 1 − (1 − 1/255)^(2b): 1.6% for
+//! two slots a bucket, 3.1% for four, times the number of sub-filters.
 //!
 //! Equal fingerprints are kept several times, which counts duplicates, up to 2·b of them in a sub-filter. Deleting an
 //! item that was never added may take the fingerprint of another: its next test is a false negative. No filter of
@@ -14,7 +14,7 @@
 //! Making room searches breadth-first for the shortest chain of moves and carries it out from the free slot backwards:
 //! each fingerprint is written to its new place before it leaves the old one. A search that fails has changed nothing.
 //! A reader in another thread could miss an item on the move, by looking at its new place before the write and at the old
-//! one after it; there is none, since adds take `&mut self`.
+//! one after it. There are no such readers: adds take `&mut self`.
 
 mod spec;
 mod std_traits;
@@ -74,7 +74,7 @@ impl Cuckoo {
     /// From parts that [`wire`](crate::wire) has validated but for the slots: buckets and words of each sub-filter.
     ///
     /// # Errors
-    /// [`Error::Cuckoo`] where bytes behind the last slot are set.
+    /// [`Error::Cuckoo`] where bytes after the last slot are set.
     pub(crate) fn from_parts(
         spec: CuckooSpec,
         tables: impl Iterator<Item = (u64, Words)>,
@@ -110,7 +110,7 @@ impl Cuckoo {
         self.deletes
     }
 
-    /// Fingerprints moved so far: what was dumped of the slots before a move does not go with what is dumped behind it.
+    /// Fingerprints moved so far: slots that were dumped before a move do not go with those dumped after it.
     pub fn moves(&self) -> u64 {
         self.moves
     }
