@@ -42,7 +42,7 @@ STAGES = [
     Stage("module", "cargo build --release --locked", lock="release", quick=True),
     Stage(
         "program",
-        "cargo build --package bloomery-cli --features bloomery/internals --locked",
+        "cargo build --package bloomery-cli --features bloomery/internals,bloomery/serde --locked",
         lock="debug",
         quick=True,
     ),
@@ -84,10 +84,12 @@ STAGES = [
             "restart --count 4 --cuts 6",
             "replica --count 2000",
             "rebuild --count 20",
+            "redisbloom --count 1000 --server redis-7.0",
             "fullsync --count 5 --megabytes 40",
             "cluster --count 50",
             "soak --count 1",
             "memory --count 64",
+            "held --count 200 --items 10000",
             "load --count 300000",
             "valgrind --count 20",
         )

@@ -1,8 +1,10 @@
 //! The options of the module: names, defaults, ranges. The server holds them as text; this file says what they
 //! mean.
 //!
-//! RedisBloom's options keep their names, defaults, ranges and refusals. A range may depend on another option, so
-//! the defaults can never make the creation of a filter fail.
+//! RedisBloom's options keep their names, defaults and refusals. Ranges are constants: if the range of an option
+//! depended on another's value, a server could be configured in an order in which its rewritten file can't be read. So
+//! options that don't go together are accepted, and [`Settings::bucket_size`] makes them fit where they are used. The
+//! defaults can never make the creation of a filter fail.
 
 use crate::params::{Family, Overflow, Tightening, limits};
 use std::ops::RangeInclusive;
@@ -16,7 +18,8 @@ pub struct Settings {
     pub initial_size: u64,
     /// Expansion of a filter that is created without one; 0 for a filter that doesn't scale.
     pub expansion: u32,
-    /// Slots per bucket of a cuckoo filter that is created without BUCKETSIZE.
+    /// Slots per bucket of a cuckoo filter that is created without BUCKETSIZE, as configured. In force is
+    /// [`bucket_size`](Settings::bucket_size).
     pub cuckoo_bucket_size: u8,
     /// Capacity of a cuckoo filter that an add creates.
     pub cuckoo_initial_size: u64,
@@ -31,6 +34,8 @@ pub struct Settings {
     pub threads: Option<usize>,
     /// Number of items from which BF.BULKTEST runs on the pool, so that only its client waits and not the server.
     pub offload_min_items: u64,
+    /// Maximum bytes of the items that clients wait with for the pool. One client may always wait.
+    pub offload_max_bytes: u64,
     /// Whether filters of 2 MiB and more ask for huge pages.
     pub huge_pages: bool,
     /// Maximum bytes of cells of one filter; 0 for the memory of the machine.
@@ -52,6 +57,7 @@ impl Settings {
         cuckoo_max_expansions: 32,
         threads: None,
         offload_min_items: 16_384,
+        offload_max_bytes: 128 << 20,
         huge_pages: false,
         max_filter_bytes: 0,
         max_items_per_command: 0,
@@ -68,6 +74,11 @@ impl Settings {
     /// The largest bucket size of which two buckets fit into a cuckoo filter of the configured capacity.
     pub fn max_bucket_size(&self) -> u8 {
         u8::try_from(self.cuckoo_initial_size / 2).unwrap_or(u8::MAX)
+    }
+
+    /// Slots per bucket of a cuckoo filter that is created without BUCKETSIZE.
+    pub fn bucket_size(&self) -> u8 {
+        self.cuckoo_bucket_size.min(self.max_bucket_size())
     }
 
     /// Maximum number of sub-filters of a cuckoo filter.
@@ -171,8 +182,7 @@ pub const OPTIONS: &[Setting] = &[
         argument: "CF_BUCKET_SIZE",
         get: |settings| settings.cuckoo_bucket_size.to_string(),
         set: |settings, text| {
-            integer(text, 1..=settings.max_bucket_size().into())
-                .map(|slots| settings.cuckoo_bucket_size = slots)
+            integer(text, 1..=u8::MAX.into()).map(|slots| settings.cuckoo_bucket_size = slots)
         },
     },
     Setting {
@@ -180,8 +190,7 @@ pub const OPTIONS: &[Setting] = &[
         argument: "CF_INITIAL_SIZE",
         get: |settings| settings.cuckoo_initial_size.to_string(),
         set: |settings, text| {
-            integer(text, 2 * i64::from(settings.cuckoo_bucket_size)..=MAX_INITIAL_SIZE)
-                .map(|items| settings.cuckoo_initial_size = items)
+            integer(text, 2..=MAX_INITIAL_SIZE).map(|items| settings.cuckoo_initial_size = items)
         },
     },
     Setting {
@@ -219,6 +228,15 @@ pub const OPTIONS: &[Setting] = &[
         argument: "OFFLOAD_MIN_ITEMS",
         get: |settings| settings.offload_min_items.to_string(),
         set: |settings, text| integer(text, 1..=i64::MAX).map(|items| settings.offload_min_items = items),
+    },
+    Setting {
+        name: "offload-max-bytes",
+        argument: "OFFLOAD_MAX_BYTES",
+        get: |settings| settings.offload_max_bytes.to_string(),
+        set: |settings, text| {
+            let takes = "a number of bytes, with kb, mb or gb if you like";
+            bytes(text).map(|bytes| settings.offload_max_bytes = bytes).ok_or(Refusal::Takes(takes))
+        },
     },
     Setting {
         name: "huge-pages",
@@ -302,17 +320,15 @@ mod tests {
     fn refusals_are_redisblooms() {
         let refusal = |name: &str, text: &str| {
             let option = OPTIONS.iter().find(|option| option.name == name).unwrap();
-            (option.set)(&mut Settings { cuckoo_initial_size: 100, ..Settings::DEFAULT }, text)
-                .unwrap_err()
-                .text(name)
+            (option.set)(&mut Settings::DEFAULT.clone(), text).unwrap_err().text(name)
         };
         for (name, text, expected) in [
             ("error-rate", "x", "Invalid value for `error-rate`"),
             ("error-rate", "1", "Value for `error-rate` must be in the range (0.000000, 1.000000)"),
             ("error-rate", "1e-13", "Value for `error-rate` must be in the range [1e-12, 1.000000)"),
             ("initial-size", "0", "Value for `initial-size` must be in the range [1, 1073741824]"),
-            ("cf-bucket-size", "51", "Value for `cf-bucket-size` must be in the range [1, 50]"),
-            ("cf-initial-size", "3", "Value for `cf-initial-size` must be in the range [4, 1073741824]"),
+            ("cf-bucket-size", "256", "Value for `cf-bucket-size` must be in the range [1, 255]"),
+            ("cf-initial-size", "1", "Value for `cf-initial-size` must be in the range [2, 1073741824]"),
             ("cf-max-expansions", "65537", "Value for `cf-max-expansions` must be in the range [1, 65536]"),
             (
                 "max-items-per-command",
@@ -321,6 +337,64 @@ mod tests {
             ),
         ] {
             assert_eq!(refusal(name, text), expected);
+        }
+    }
+
+    /// What CONFIG REWRITE writes, a server reads, in whatever order the lines are. And CONFIG SET of several options
+    /// sets them in any order, and takes them back in any order if one is refused.
+    #[test]
+    fn any_settings_can_be_written_and_read_in_any_order() {
+        let texts = [
+            "0",
+            "1",
+            "2",
+            "3",
+            "7",
+            "255",
+            "256",
+            "1000",
+            "65536",
+            "1073741824",
+            "0.5",
+            "1e-12",
+            "yes",
+            "auto",
+        ];
+        let mut chance = 1u64;
+        let mut below = |most: usize| {
+            chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (chance >> 33) as usize % most
+        };
+        for _ in 0..2000 {
+            let mut settings = Settings::DEFAULT;
+            for _ in 0..20 {
+                _ = (OPTIONS[below(OPTIONS.len())].set)(&mut settings, texts[below(texts.len())]);
+            }
+            let mut lines: Vec<_> = OPTIONS.iter().map(|option| (option, (option.get)(&settings))).collect();
+            (1..lines.len()).rev().for_each(|last| lines.swap(last, below(last + 1)));
+            let mut read = Settings::DEFAULT;
+            for (option, text) in lines {
+                assert_eq!((option.set)(&mut read, &text), Ok(()), "{} {text}, of {settings:?}", option.name);
+            }
+            assert_eq!(read, settings);
+        }
+    }
+
+    /// Whatever is configured, the filters that are created by default have two buckets.
+    #[test]
+    fn the_bucket_size_in_force_fits_the_capacity() {
+        for (cuckoo_bucket_size, cuckoo_initial_size, used) in [
+            (2, 1024, 2),
+            (255, 510, 255),
+            (255, 509, 254),
+            (4, 7, 3),
+            (4, 2, 1),
+            (1, 2, 1),
+            (255, 1 << 30, 255),
+        ] {
+            let settings = Settings { cuckoo_bucket_size, cuckoo_initial_size, ..Settings::DEFAULT };
+            assert_eq!(settings.bucket_size(), used);
+            assert!(u64::from(used) * 2 <= cuckoo_initial_size);
         }
     }
 

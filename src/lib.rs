@@ -83,7 +83,7 @@ mod module;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod internals {
-    pub use crate::parallel::{ParallelFor, alone};
+    pub use crate::parallel::{ParallelFor, Stop, alone};
 
     pub mod bits {
         pub use crate::bits::*;

@@ -138,24 +138,49 @@ impl Words {
 
     /// Sets the bits of `bytes` from byte `offset` on. Only one thread may write.
     pub(crate) fn or_bytes(&self, offset: u64, bytes: &[u8]) {
-        let or = |word: &AtomicU64, bits: u64| {
+        self.merge_bytes(offset, bytes, |word, _, bits| {
+            // A page of zeros stays untouched.
             if bits != 0 {
                 word.store(word.load(Relaxed) | bits, Relaxed);
             }
-        };
+        });
+    }
+
+    /// Replaces the bytes from byte `offset` on. Only one thread may write.
+    pub(crate) fn set_bytes(&self, offset: u64, bytes: &[u8]) {
+        self.merge_bytes(offset, bytes, |word, mask, bits| {
+            let old = word.load(Relaxed);
+            let new = old & !mask | bits;
+            if new != old {
+                word.store(new, Relaxed);
+            }
+        });
+    }
+
+    /// Calls `merge` for each word that `bytes`, from byte `offset` on, lie in: with the bits of the word that they
+    /// have, and what these are in `bytes`.
+    #[inline(always)]
+    fn merge_bytes(&self, offset: u64, bytes: &[u8], merge: impl Fn(&AtomicU64, u64, u64)) {
         // Up to the next word, then whole words.
         let (first, skipped) = ((offset / 8) as usize, (offset % 8) as usize);
         let (head, body) = bytes.split_at(if skipped == 0 { 0 } else { (8 - skipped).min(bytes.len()) });
         let mut padded = [0; 8];
+        let mask = |from: usize, len: usize| (u64::MAX >> (64 - 8 * len)) << (8 * from);
         if !head.is_empty() {
             padded[skipped..skipped + head.len()].copy_from_slice(head);
-            or(&self[first], u64::from_le_bytes(padded));
+            merge(&self[first], mask(skipped, head.len()), u64::from_le_bytes(padded));
         }
         for (word, chunk) in self[first + usize::from(skipped > 0)..].iter().zip(body.chunks(8)) {
             padded = [0; 8];
             padded[..chunk.len()].copy_from_slice(chunk);
-            or(word, u64::from_le_bytes(padded));
+            merge(word, mask(0, chunk.len()), u64::from_le_bytes(padded));
         }
+    }
+
+    /// The words that `len > 0` bytes from byte `offset` on lie in.
+    pub(crate) fn around(&self, offset: u64, len: usize) -> &[AtomicU64] {
+        let first = offset as usize;
+        &self[first / 8..(first + len).div_ceil(8)]
     }
 
     /// Number of ones in these words. Runs at 8 GB/s with the `popcnt` instruction, which isn't part of the x86-64
@@ -191,17 +216,16 @@ impl Words {
         }
     }
 
-    /// The reverse of [`read_bytes`](Words::read_bytes). The words must be 0. Returns the number of ones.
-    pub(crate) fn write_bytes(&self, first: usize, bytes: &[u8]) -> u64 {
-        let words = &self[first..first + bytes.len() / 8];
-        for (chunk, word) in bytes.chunks_exact(8).zip(words) {
+    /// The reverse of [`read_bytes`](Words::read_bytes), from byte `offset` on, a multiple of 8. The words must be 0.
+    pub(crate) fn write_bytes(&self, offset: u64, bytes: &[u8]) {
+        let first = (offset / 8) as usize;
+        for (chunk, word) in bytes.chunks_exact(8).zip(&self[first..first + bytes.len() / 8]) {
             let value = u64::from_le_bytes(chunk.try_into().unwrap_or_default());
             // A page of zeros stays untouched.
             if value != 0 {
                 word.store(value, Relaxed);
             }
         }
-        Words::ones(words)
     }
 
     /// A copy, word by word. A page of zeros stays untouched, so the copy of a sparse filter needs no more memory than

@@ -16,6 +16,12 @@ pub(crate) static LOADS: Gauge = Gauge::new();
 /// Bytes of cells that the filters of these [`LOADS`] will have.
 pub(crate) static LOAD_BYTES: Gauge = Gauge::new();
 
+/// Bytes of memory that they hold now.
+pub(crate) static LOAD_HELD_BYTES: Gauge = Gauge::new();
+
+/// Loads that were dropped because they had not moved for five minutes, or because memory was short.
+pub(crate) static LOADS_DROPPED: Counter = Counter::new();
+
 /// Items that workers have tested while their client waited.
 pub(crate) static OFFLOADED_ITEMS: Counter = Counter::new();
 
@@ -52,6 +58,18 @@ pub(crate) static FREEING_BYTES: Gauge = Gauge::new();
 /// Clients that wait for a worker.
 #[cfg(feature = "module")]
 pub(crate) static CLIENTS_WAITING: Gauge = Gauge::new();
+
+/// Bytes of the items of these [`CLIENTS_WAITING`], which the module keeps.
+#[cfg(feature = "module")]
+pub(crate) static WAITING_BYTES: Gauge = Gauge::new();
+
+/// Commands that were refused because too many clients were waiting for a worker.
+#[cfg(feature = "module")]
+pub(crate) static OFFLOADS_REFUSED: Counter = Counter::new();
+
+/// Commands that were given up because their client had gone.
+#[cfg(feature = "module")]
+pub(crate) static OFFLOADS_DROPPED: Counter = Counter::new();
 
 /// Panics caught by the guard. The worker pool counts its own.
 #[cfg(feature = "module")]

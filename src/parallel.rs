@@ -3,6 +3,7 @@
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// A parallel for: runs tasks 0 to n − 1, each once, on all available threads. Returns when all are done.
 pub type ParallelFor<'f> = dyn Fn(usize, &(dyn Fn(usize) + Sync)) + 'f;
@@ -10,6 +11,29 @@ pub type ParallelFor<'f> = dyn Fn(usize, &(dyn Fn(usize) + Sync)) + 'f;
 /// The [`ParallelFor`] of a single thread.
 pub fn alone(tasks: usize, task: &(dyn Fn(usize) + Sync)) {
     (0..tasks).for_each(task);
+}
+
+/// Tells work on other threads that nobody waits for its result any more. All clones are one.
+#[derive(Clone, Debug)]
+pub struct Stop(Arc<AtomicU64>);
+
+impl Default for Stop {
+    fn default() -> Stop {
+        Stop(Arc::new(AtomicU64::new(0)))
+    }
+}
+
+impl Stop {
+    /// Asks the work to stop. There is no way back.
+    pub fn set(&self) {
+        self.0.store(1, Relaxed);
+    }
+
+    /// Whether the work should stop. Costs a load, so it may be asked for each group of items.
+    #[inline(always)]
+    pub fn is_set(&self) -> bool {
+        self.0.load(Relaxed) != 0
+    }
 }
 
 /// Words per task: 8 MiB, about a millisecond of work. Less isn't worth another thread. In a loom model, whose

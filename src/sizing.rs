@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::math::{self, mixture_rate};
 use crate::params::{Cell, Family, LayoutChoice, Spec, limits};
 use crate::spelling::spelling;
+use std::cell::Cell as Slot;
 
 /// Bits of a block: one cache line.
 pub const BLOCK_BITS: u32 = 512;
@@ -27,6 +28,28 @@ const SMALL_BITS: f64 = (64 * 1024 * 8) as f64;
 
 /// The share of the error rate for the layers below [`SMALL_BITS`].
 const SMALL_SHARE: f64 = 0.1;
+
+/// A layer of a chain has at least this part of the capacity of all layers before it, whatever the expansion. So the
+/// number of layers grows with the logarithm of the items: from 1 item to a million 112 layers with expansion 1, and
+/// 277 up to [`limits::MAX_CAPACITY`]. Expansion 2 and more never come below it.
+const LEAST_PART: u64 = 8;
+
+/// How many shapes are remembered.
+const REMEMBERED: usize = 64;
+
+thread_local! {
+    /// Shapes that were solved for lately, by a hash of the question. Solving takes 15 to 600 µs, and the same questions
+    /// come again and again: filters with default parameters, and a filter that may not grow.
+    static SHAPES: [Slot<Option<Remembered>>; REMEMBERED] = const { [const { Slot::new(None) }; REMEMBERED] };
+}
+
+/// A question to [`LayerSpec::shape_within`], and its answer.
+#[derive(Clone, Copy)]
+struct Remembered {
+    asked: LayerSpec,
+    penalty: f64,
+    answer: Result<Shape, Error>,
+}
 
 /// 6/π²: the shares 6/π²/(j+1)² sum to 1 (Basel problem).
 const BASEL: f64 = 0.607_927_101_854_026_6;
@@ -93,7 +116,29 @@ impl LayerSpec {
         self.shape_within(AUTO_PENALTY)
     }
 
+    /// As [`solve`](LayerSpec::solve), which it remembers.
     fn shape_within(&self, penalty: f64) -> Result<Shape, Error> {
+        // Multipliers of Knuth and of SplitMix64: an index needs only be different for most questions.
+        let mixed = self.capacity.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            ^ self.error_rate.to_bits().wrapping_mul(0xbf58_476d_1ce4_e5b9)
+            ^ u64::from(self.shards).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let index = (mixed >> 32) as usize % REMEMBERED;
+        SHAPES.with(|shapes| {
+            let slot = &shapes[index];
+            match slot.get() {
+                Some(known) if known.asked == *self && known.penalty == penalty => known.answer,
+                _ => {
+                    let answer = self.solve(penalty);
+                    slot.set(Some(Remembered { asked: *self, penalty, answer }));
+                    answer
+                }
+            }
+        })
+    }
+
+    fn solve(&self, penalty: f64) -> Result<Shape, Error> {
+        #[cfg(test)]
+        tests::SOLVED.with(|solved| solved.set(solved.get() + 1));
         if !(limits::MIN_LAYER_ERROR_RATE..1.0).contains(&self.error_rate) {
             return Err(Error::ErrorRate(self.error_rate));
         }
@@ -211,10 +256,24 @@ impl Shape {
         mixture_rate(ranges, cells, self.probes, items)
     }
 
-    /// Distinct items that would set a fraction `fill` of the cells (Swamidass–Baldi); infinite if all are set.
+    /// Distinct items that would set a fraction `fill` of the cells (Swamidass–Baldi). If all are set, there may be
+    /// any number above this: those after which one cell is expected to be left.
     pub fn items_at(&self, fill: f64) -> f64 {
         let (ranges, cells) = self.ranges();
-        math::estimate_items(ranges, cells, self.probes, fill)
+        math::estimate_items(ranges, cells, self.probes, fill.min(1.0 - 1.0 / self.cells as f64))
+    }
+
+    /// Bounds of the number of distinct items that set a fraction `fill` of the cells: 8 standard deviations of the
+    /// [estimate](Shape::items_at) on either side, and one item.
+    ///
+    /// n items leave Poisson noise in the number of set cells: at a load of λ = k·n/m probes a cell its variance is
+    /// m·e^−λ·(1 − (1 + λ)·e^−λ), and a cell is worth e^λ/k items.
+    pub fn items_between(&self, fill: f64) -> (u64, u64) {
+        let cells = self.cells as f64;
+        let load = -libm::log1p(-fill.min(1.0 - 1.0 / cells));
+        let deviation = libm::sqrt(cells * (libm::expm1(load) - load)) / f64::from(self.probes);
+        let (estimate, margin) = (self.items_at(fill), 8.0 * deviation + 1.0);
+        ((estimate - margin).max(0.0) as u64, libm::ceil(estimate + margin) as u64)
     }
 
     /// Error rate at a fraction `fill` of set cells: the rate that the filter has *now*.
@@ -311,7 +370,8 @@ impl Spec {
             Family::Window { generations, .. } => (self.capacity, self.error_rate / f64::from(generations)),
             Family::Scaling { expansion, tightening } => {
                 let capacity = so_far.last().map_or(self.capacity, |last| {
-                    last.saturating_mul(expansion.into()).min(limits::MAX_CAPACITY)
+                    let all = so_far.iter().fold(0u64, |sum, one| sum.saturating_add(*one));
+                    last.saturating_mul(expansion.into()).max(all / LEAST_PART).min(limits::MAX_CAPACITY)
                 });
                 let share = match tightening.ratio() {
                     Some(ratio) => (1.0 - ratio) * math::power(ratio, so_far.len() as u32),
@@ -336,6 +396,63 @@ impl Spec {
 mod tests {
     use super::*;
     use crate::params::Tightening;
+
+    thread_local! {
+        /// How often a shape was solved for.
+        pub(super) static SOLVED: Slot<u64> = const { Slot::new(0) };
+    }
+
+    #[test]
+    fn what_was_solved_lately_is_remembered() {
+        let ask =
+            |spec: &LayerSpec| (spec.shape_within(AUTO_PENALTY), spec.shape_within(AUTO_PENALTY_IN_CHAIN));
+        let unreachable = LayerSpec {
+            layout: LayoutChoice::Blocked,
+            cell: Cell::Counter16,
+            ..LayerSpec::new(1 << 36, 1e-12)
+        };
+        for spec in [LayerSpec::new(100, 0.001), LayerSpec::new(1_000_000, 1e-6), unreachable] {
+            let first = spec.shape();
+            let before = SOLVED.get();
+            assert_eq!(spec.shape(), first);
+            assert_eq!(SOLVED.get(), before, "{spec:?}");
+        }
+        // Questions that share a place don't share an answer, nor do those that differ in one thing.
+        for capacity in 1..400 {
+            let specs = [
+                LayerSpec::new(capacity, 0.01),
+                LayerSpec { shards: 8, ..LayerSpec::new(capacity, 0.01) },
+                LayerSpec { cell: Cell::Counter4, ..LayerSpec::new(capacity, 0.01) },
+                LayerSpec { layout: LayoutChoice::Classic, ..LayerSpec::new(capacity, 0.01) },
+            ];
+            for spec in specs {
+                assert_eq!(ask(&spec), (spec.solve(AUTO_PENALTY), spec.solve(AUTO_PENALTY_IN_CHAIN)));
+            }
+        }
+    }
+
+    #[test]
+    fn layers_are_few_whatever_the_expansion() {
+        let layers = |first: u64, expansion: u32, items: u64| {
+            let family = Family::Scaling { expansion, tightening: Tightening::INVERSE_SQUARE };
+            let spec = Spec { family, ..Spec::scaling(first, 0.01) };
+            let mut so_far: Vec<u64> = Vec::new();
+            while so_far.iter().fold(0u64, |sum, one| sum.saturating_add(*one)) < items {
+                so_far.push(spec.next_layer(&so_far).capacity);
+                assert!(so_far.len() < 300, "{first} {expansion}");
+            }
+            so_far.len()
+        };
+        assert_eq!(layers(1, 1, 1_000_000), 112);
+        assert_eq!(layers(1, 1, limits::MAX_CAPACITY), 277);
+        assert_eq!(layers(1000, 1, 8000), 8, "of one size, as long as they are few");
+        for first in [1, 7, 100, 12_345] {
+            for expansion in [1, 2, 3] {
+                assert!(layers(first, expansion, limits::MAX_CAPACITY) <= 277, "{first} {expansion}");
+            }
+        }
+        assert_eq!(layers(1, 2, limits::MAX_CAPACITY), 49, "a doubling is not changed");
+    }
 
     fn bits_per_item(layout: LayoutChoice, error_rate: f64) -> f64 {
         let shape = LayerSpec { layout, ..LayerSpec::new(10_000_000, error_rate) }.shape().unwrap();

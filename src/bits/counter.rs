@@ -128,6 +128,12 @@ pub fn census(width: u32, word: u64) -> (u32, u32) {
     (some(word).count_ones(), u64::BITS / width - some(!word).count_ones())
 }
 
+/// Sum of the counters of a word.
+#[inline(always)]
+pub fn total(width: u32, word: u64) -> u64 {
+    (0..u64::BITS / width).map(|index| word >> (index * width) & maximum(width)).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

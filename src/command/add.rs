@@ -9,10 +9,11 @@ use super::blob::Blob;
 use super::call::{Access, Call, Effect, Key};
 use super::error::CommandError;
 use super::options::bloom::{Insertion, insertion, new_filter};
+use super::options::redisbloom;
 use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
 use super::write::{
-    Mode, add_one, catch_up, catch_up_to, create, give_up, grow_and_add, limit_items, overdue,
+    Growing, Mode, add_one, catch_up, catch_up_to, create_new, due, give_up, grow_and_add, limit_items,
 };
 use crate::error::Error;
 use crate::filter::bloom::batch::{GROUP, for_each_group, for_each_hashed_group};
@@ -41,7 +42,7 @@ pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, Comman
     let item = filter.item_hash(call.arg(FIRST_ITEM));
     let done = match mode {
         Mode::AddIfAbsent if filter.contains(item) => Added::default(),
-        _ => add_one(call, filter, item, 0)?,
+        _ => add_one(call, filter, item, &mut Growing::default())?,
     };
     filter.usage().added(1);
     if done.changed {
@@ -85,10 +86,10 @@ fn add_slowly<'a, C: Call<'a>>(call: &C, key: &mut C::Key, mode: Mode) -> Result
 /// The filter to add to, brought up to the clock; a new one with the configured defaults if the key is empty.
 #[inline(always)]
 fn target_or_new<'k, 'a, C: Call<'a>>(call: &C, key: &'k mut C::Key) -> Result<Target<'k>, CommandError> {
-    match key.filter()?.map(|filter| overdue(call, filter)) {
-        None => create(call, key, new_filter(call)?, 0)?,
+    match key.filter()?.map(|filter| due(call, filter)) {
+        None => create_new(call, key, new_filter(call))?,
         Some(None) => {}
-        Some(Some(number)) => catch_up_to(call, key, number)?,
+        Some(Some(due)) => catch_up_to(call, key, due)?,
     }
     key.target()?.ok_or(CommandError::NotFound)
 }
@@ -106,14 +107,15 @@ pub(super) fn add_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>
 
 /// `BF.INSERT key [option…] ITEMS item…`.
 pub(super) fn insert<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let Insertion { spec, create: may_create, first_item } = insertion(call)?;
+    let Insertion { new, create: may_create, first_item } =
+        if call.obeys() { redisbloom::insertion(call)? } else { insertion(call)? };
     limit_items(call, call.argc().saturating_sub(first_item))?;
     let mut key = call.open(1, Access::Write);
     if key.bloom()?.is_none() {
         if !may_create {
             return Err(CommandError::NotFound);
         }
-        create(call, &mut key, spec.with_random_seed()?, 0)?;
+        create_new(call, &mut key, new)?;
     }
     catch_up(call, &mut key)?;
     add_arguments(call, &mut key, first_item)
@@ -197,13 +199,18 @@ impl Adds {
 
 // ---- the items of one string ---------------------------------------------------------------------------------------
 
-/// `BF.BULKADD key FIXED width blob`, `BF.BULKADD key PREFIXED blob`: adds the items in order.
+/// `BF.BULKADD key [NOCREATE] FIXED width blob`, `BF.BULKADD key [NOCREATE] PREFIXED blob`: adds the items in order.
 pub(super) fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let (blob, argument) = Blob::parse(call)?;
+    let may_create = !call.arg(FIRST_ITEM).eq_ignore_ascii_case(b"NOCREATE");
+    let form = if may_create { FIRST_ITEM } else { FIRST_ITEM.saturating_add(1) };
+    let (blob, argument) = Blob::parse(call, form)?;
     if call.argc() != argument.saturating_add(1) {
         return Err(CommandError::Arity);
     }
     let mut key = call.open(1, Access::Write);
+    if !may_create && key.bloom()?.is_none() {
+        return Err(CommandError::NotFound);
+    }
     let mut target = target_or_new(call, &mut key)?;
     let mut sums = Sums::default();
     let lost = match &mut target {
@@ -218,9 +225,11 @@ pub(super) fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>
         give_up(call, &mut key, &why);
     }
     if sums.changed {
-        // The items after a refused one were not added.
+        // The items after a refused one were not added. NOCREATE decides nothing where the filter is.
+        let words: SmallVec<[usize; 3]> = (form..call.argc()).collect();
         call.replicate(match &sums.refused {
-            None => Effect::Verbatim,
+            None if may_create => Effect::Verbatim,
+            None => Effect::Items(Command::Bulkadd, &words),
             Some(_) => Effect::Arguments(Command::Bulkadd, blob.first(sums.done).arguments()),
         });
         call.changed(c"bf.add");
@@ -307,22 +316,23 @@ fn add_each<'a, 'i, C: Call<'a>>(
     mut note: impl FnMut(Outcome) -> ControlFlow<()>,
 ) -> Option<CommandError> {
     match target {
-        Target::One(LiveMut::Bloom(filter)) => add_to_bloom(call, filter, items, 0, note),
+        Target::One(LiveMut::Bloom(filter)) => add_to_bloom(call, filter, items, Growing::default(), note),
         Target::One(LiveMut::Foreign(filter)) => {
-            let _ = items.try_for_each(|item| note(add_to_foreign(call, filter, item)));
+            let mut growing = Growing::default();
+            let _ = items.try_for_each(|item| note(add_to_foreign(call, filter, item, &mut growing)));
         }
         Target::Both(rebuild) => return add_to_both(call, rebuild, &mut items, mode, &mut note),
     }
     None
 }
 
-/// Adds items to a native filter in groups. `beside` is the size in bytes of the other filter in the same key.
+/// Adds items to a native filter in groups.
 #[inline(always)]
 fn add_to_bloom<'a, 'i, C: Call<'a>>(
     call: &C,
     filter: &mut Bloom,
     items: impl Iterator<Item = &'i [u8]>,
-    beside: u64,
+    mut growing: Growing,
     mut note: impl FnMut(Outcome) -> ControlFlow<()>,
 ) {
     for_each_group(&mut &mut *filter, Layer::prefetch_all, items, |filter, group| {
@@ -334,20 +344,25 @@ fn add_to_bloom<'a, 'i, C: Call<'a>>(
                 Ok(Added::default())
             } else if filter.layers().len() == layers {
                 match filter.add_to_newest(*item) {
-                    Err(Error::Full) => grow_and_add(call, &mut **filter, *item, beside),
+                    Err(Error::Full) => grow_and_add(call, &mut **filter, *item, &mut growing),
                     result => result.map_err(CommandError::from),
                 }
             } else {
                 // The filter has grown since the group was looked up, and its new layer hasn't been tested.
-                add_one(call, &mut **filter, *item, beside)
+                add_one(call, &mut **filter, *item, &mut growing)
             })
         })
     });
 }
 
 /// Adds one item to another system's filter. ADD and ADDNX are the same here: no original counts an item twice.
-fn add_to_foreign<'a, C: Call<'a>>(call: &C, filter: &mut Foreign, item: &[u8]) -> Outcome {
-    add_one(call, filter, item, 0).map_err(|why| match why {
+fn add_to_foreign<'a, C: Call<'a>>(
+    call: &C,
+    filter: &mut Foreign,
+    item: &[u8],
+    growing: &mut Growing,
+) -> Outcome {
+    add_one(call, filter, item, growing).map_err(|why| match why {
         CommandError::Core(Error::Foreign("item")) => CommandError::BadItem(match filter.encoding() {
             Encoding::Bytes => "bytes",
             Encoding::Utf16 | Encoding::Json | Encoding::Kryo5 => "text in UTF-8",
@@ -368,7 +383,7 @@ fn add_to_both<'a, 'i, C: Call<'a>>(
     note: &mut dyn FnMut(Outcome) -> ControlFlow<()>,
 ) -> Option<CommandError> {
     let (live, shadow) = rebuild.both_mut();
-    let mut lost = None;
+    let (mut lost, mut growing) = (None, Growing::default());
     loop {
         let group: SmallVec<[&[u8]; GROUP]> = items.take(GROUP).collect();
         for item in &group {
@@ -379,11 +394,13 @@ fn add_to_both<'a, 'i, C: Call<'a>>(
         }
         for item in &group {
             let mut outcome = match live {
-                Live::Bloom(filter) => add_or_skip(call, filter, item, mode, 0),
-                Live::Foreign(filter) => add_to_foreign(call, filter, item),
+                Live::Bloom(filter) => add_or_skip(call, filter, item, mode, &mut growing),
+                Live::Foreign(filter) => add_to_foreign(call, filter, item, &mut growing),
             };
             if let (Ok(done), None) = (&mut outcome, &lost) {
-                match add_or_skip(call, shadow, item, mode, live.as_ref().bytes()) {
+                // The first refusal is the last: it ends the rebuild.
+                let mut growing = Growing::beside(live.as_ref().bytes());
+                match add_or_skip(call, shadow, item, mode, &mut growing) {
                     Ok(Added { changed, .. }) => done.changed |= changed,
                     Err(why) => lost = Some(why),
                 }
@@ -404,12 +421,12 @@ fn add_or_skip<'a, C: Call<'a>>(
     filter: &mut Bloom,
     item: &[u8],
     mode: Mode,
-    beside: u64,
+    growing: &mut Growing,
 ) -> Outcome {
     let item = filter.item_hash(item);
     match mode {
         Mode::AddIfAbsent if filter.contains(item) => Ok(Added::default()),
-        _ => add_one(call, filter, item, beside),
+        _ => add_one(call, filter, item, growing),
     }
 }
 
@@ -429,7 +446,7 @@ pub(super) struct Backfill {
 pub(super) fn backfill<'a, C: Call<'a>>(call: &C, rebuild: &mut Rebuild, first: usize) -> Backfill {
     let (live, shadow) = rebuild.both_mut();
     let (mut adds, items) = (Adds::new(call, first), (first..call.argc()).map(|index| call.arg(index)));
-    add_to_bloom(call, shadow, items, live.as_ref().bytes(), |outcome| {
+    add_to_bloom(call, shadow, items, Growing::beside(live.as_ref().bytes()), |outcome| {
         let refused = outcome.is_err();
         match adds.note(outcome) {
             ControlFlow::Continue(()) if !refused => ControlFlow::Continue(()),

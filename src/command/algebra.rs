@@ -7,7 +7,7 @@ use super::reply::Reply;
 use super::test::current_generation;
 use super::write::{catch_up, rebuild_in};
 use crate::error::Error;
-use crate::filter::{Bloom, Incompatible, Live, LiveRef, Target, Union, Window};
+use crate::filter::{Bloom, Incompatible, Live, LiveRef, Target, Union};
 use crate::parallel::ParallelFor;
 
 /// Argument of the first source.
@@ -55,7 +55,7 @@ fn refused<'a, C: Call<'a>>(call: &C, index: usize, why: Incompatible) -> Comman
     let source = printable(call.arg(index));
     match why {
         Incompatible::Differs(what) => CommandError::Incompatible { source, what },
-        Incompatible::Ahead => CommandError::Ahead { source },
+        Incompatible::ClockBehind => CommandError::ClockBehind { source },
         Incompatible::Layers => CommandError::SeveralLayers { source },
         Incompatible::TooManyLayers => CommandError::Core(Error::TooManyLayers),
     }
@@ -79,24 +79,13 @@ pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         return Err(CommandError::NotFound);
     }
     // A missing destination starts as a copy of the first source.
-    let copied = usize::from(existing.is_none());
     let Some(base) = existing.or(filters.first().copied()) else { return Err(CommandError::NotFound) };
     if sources.repeated && counts(base) {
         return Err(CommandError::CountedTwice);
     }
-    let others = filters.get(copied..).unwrap_or_default();
-    // The copy of a window is at the newest source's generation, not at the clock's: a replica gets the same
-    // result.
-    let number = match (existing, base.bloom()) {
-        (None, _) => {
-            let windows = filters.iter().filter_map(|filter| filter.window());
-            windows.map(Window::newest).max().unwrap_or(0)
-        }
-        (_, Some(filter)) if !call.obeys() => current_generation(call, filter),
-        _ => base.window().map_or(0, Window::newest),
-    };
-    let union = Union::plan(base, number, others, parallel).map_err(|(source, why)| {
-        let argument = sources.keys.get(source.saturating_add(copied)).map_or(1, |(index, _)| *index);
+    let now_ms = (!call.obeys()).then(|| call.now_ms());
+    let union = Union::plan(existing, &filters, now_ms, parallel).map_err(|(source, why)| {
+        let argument = sources.keys.get(source).map_or(1, |(index, _)| *index);
         refused(call, argument, why)
     })?;
     let grows = union.bytes();
@@ -109,9 +98,7 @@ pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     }
     let changed = if existing.is_none() {
         let mut made = base.copy(parallel)?;
-        if let Live::Bloom(filter) = &mut made
-            && filter.window().is_some()
-        {
+        if let (Live::Bloom(filter), Some(number)) = (&mut made, union.generation()) {
             call.discard(filter.advance(number)?.into());
         }
         union.apply(made.as_mut(), parallel)?;

@@ -31,16 +31,14 @@ pub(super) struct BlobShape {
     len: usize,
 }
 
-/// Argument that names the form, FIXED or PREFIXED.
-const FORM: usize = 2;
-
 impl<'a> Blob<'a> {
     /// Items of one parallel task: about 100 µs of work, compared with the microsecond that sharing it costs.
     pub(super) const PART: usize = 64 * GROUP;
 
-    /// Reads `FIXED width blob` or `PREFIXED blob`. Also returns the number of the blob's argument.
-    pub(super) fn parse<C: Call<'a>>(call: &C) -> Result<(Blob<'a>, usize), CommandError> {
-        let mut words = Arguments { call, next: FORM };
+    /// Reads `FIXED width blob` or `PREFIXED blob` from argument `first` on. Also returns the number of the blob's
+    /// argument.
+    pub(super) fn parse<C: Call<'a>>(call: &C, first: usize) -> Result<(Blob<'a>, usize), CommandError> {
+        let mut words = Arguments { call, next: first };
         let form = words.next().unwrap_or_default();
         let whole = |blob: Blob<'a>, argument| limit_items(call, blob.len()).map(|()| (blob, argument));
         if form.eq_ignore_ascii_case(b"FIXED") {
@@ -59,7 +57,7 @@ impl<'a> Blob<'a> {
         }
     }
 
-    fn fixed(bytes: &'a [u8], width: NonZeroUsize) -> Result<Blob<'a>, CommandError> {
+    pub(super) fn fixed(bytes: &'a [u8], width: NonZeroUsize) -> Result<Blob<'a>, CommandError> {
         let (len, rest) = (bytes.len() / width, bytes.len() % width);
         if rest != 0 {
             return Err(CommandError::BadBlob { item: len, needed: width.get(), left: rest });

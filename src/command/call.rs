@@ -1,14 +1,13 @@
 //! What a command sees of the server: [`Call`], and an opened [`Key`]. There are no server types here, so every
 //! rule of the commands can be tested without a server.
 
-use super::aborted::AbortedRebuilds;
 use super::error::CommandError;
 use super::loads::Loads;
 use super::reply::Reply;
 use super::table::Command;
 use crate::config::Settings;
 use crate::filter::{Cuckoo, Filter, Garbage, LiveRef, Target};
-use crate::parallel::ParallelFor;
+use crate::parallel::{ParallelFor, Stop};
 use std::ffi::CStr;
 
 /// How a key is opened.
@@ -157,11 +156,18 @@ pub trait Call<'a> {
     /// [`CommandError::Memory`].
     fn admit(&self, total: u64, more: u64) -> Result<(), CommandError>;
 
+    /// Like [`admit`](Call::admit), for memory that is in no key: the server must not evict keys to make room for it.
+    ///
+    /// # Errors
+    /// [`CommandError::Memory`].
+    fn admit_outside_keys(&self, total: u64, more: u64) -> Result<(), CommandError>;
+
     /// Sends an effect to replicas and the AOF, after those sent before.
     fn replicate(&self, effect: Effect<'_>);
 
     /// Announces that the key at argument 1 has changed: to transactions that watch it, client-side caches, and
-    /// subscribers to `event`.
+    /// subscribers to `event`. This happens when the command has ended and closed its keys, because subscribers may
+    /// change or delete the filter.
     fn changed(&self, event: &'static CStr);
 
     /// Frees parts of a filter on a thread where nobody waits for it.
@@ -174,21 +180,31 @@ pub trait Call<'a> {
     fn parallel(&self, tasks: usize, task: &(dyn Fn(usize) + Sync));
 
     /// Replies with the result of `work` on the argument. If the server allows it, other clients are served
-    /// meanwhile, and the reply is [`Reply::Later`].
+    /// meanwhile, and the reply is [`Reply::Later`]. If the client goes, `work` is told to stop, and may return `None`.
+    /// It keeps at most `held` bytes of memory from being freed.
+    ///
+    /// # Errors
+    /// [`CommandError::ManyWaiting`] or [`CommandError::MuchWaiting`] if too many others wait.
     fn offload(
         &self,
         argument: usize,
-        work: impl FnOnce(&[u8], &ParallelFor<'_>) -> Reply + Send + 'static,
-    ) -> Reply;
+        held: u64,
+        work: impl FnOnce(&[u8], &ParallelFor<'_>, &Stop) -> Option<Reply> + Send + 'static,
+    ) -> Result<Reply, CommandError>;
 
     /// Whether the server is above its memory limit, so commands that need more memory are refused.
     fn is_out_of_memory(&self) -> bool;
 
+    /// Whether the server evicts keys when it needs memory.
+    fn evicts(&self) -> bool;
+
     /// Writes a line into the server's log.
     fn log(&self, line: &str);
 
-    /// The rebuilds that ended by themselves, and the database that the command works on.
-    fn with_aborted_rebuilds<R>(&self, work: impl FnOnce(&mut AbortedRebuilds, i32) -> R) -> R;
+    /// Records that a command which had to be obeyed was carried out in part only, so that this server differs from the
+    /// one that sent it. When the command has ended, the reply is this error, whatever the command returns: the server
+    /// then logs it, counts it in `unexpected_error_replies`, and does what `propagation-error-behavior` says.
+    fn differs(&self, why: CommandError);
 
     /// The filters that are being loaded in chunks, and the database that the command works on.
     fn with_loads<R>(&self, work: impl FnOnce(&mut Loads, i32) -> R) -> R;

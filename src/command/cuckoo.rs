@@ -4,25 +4,38 @@
 //! and deletes that changed the primary grows, moves and compacts exactly as the primary did.
 
 use super::call::{Access, Call, Effect, Key};
+use super::describe::identity;
 use super::error::CommandError;
 use super::options::cuckoo::{Insertion, creation, insertion, new_filter, reservation};
+use super::options::redisbloom;
 use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
-use super::write::{Mode, add_one, limit_items};
-use crate::filter::{Cuckoo, CuckooHash, CuckooSpec};
+use super::write::{Growing, Mode, add_one, limit_items};
+use crate::filter::{Cuckoo, CuckooHash, CuckooSpec, FilterRef, Origin};
 
 /// Argument of the item, in all commands but INSERT.
 const ITEM: usize = 2;
 
+/// Steps of a compaction by CF.COMPACT. One takes 10 to 40 ns. The next command goes on.
+const COMPACTED_BY_COMMAND: u64 = 1 << 18;
+
+/// Steps of a compaction by a delete, which would take a microsecond otherwise. The next deletes go on.
+const COMPACTED_BY_DELETE: u64 = 1 << 14;
+
 /// `CF.RESERVE key capacity [option…]`.
 pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let spec = reservation(call)?;
+    let spec = if redisbloom::reserves(call) { redisbloom::cuckoo(call)? } else { reservation(call)? };
     let mut key = call.open(1, Access::Write);
     if key.cuckoo()?.is_some() {
         return Err(CommandError::Exists);
     }
     create(call, &mut key, spec)?;
     Ok(Reply::Ok)
+}
+
+/// RedisBloom's filters have no seed.
+fn seeded(spec: CuckooSpec) -> Result<CuckooSpec, CommandError> {
+    if spec.origin == Origin::Bloomery { Ok(spec.with_random_seed()?) } else { Ok(spec) }
 }
 
 /// Creates a filter in an opened, empty key, and replicates its creation with every parameter.
@@ -43,11 +56,11 @@ fn create<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> Resu
 pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
     if key.cuckoo()?.is_none() {
-        create(call, &mut key, new_filter(call)?)?;
+        create(call, &mut key, seeded(new_filter(call))?)?;
     }
     let filter = key.cuckoo_mut()?.ok_or(CommandError::NotFound)?;
     let item = filter.hash(call.arg(ITEM));
-    let added = add_item(call, filter, item, mode)?;
+    let added = add_item(call, filter, item, mode, &mut Growing::default())?;
     if added {
         call.replicate(if mode == Mode::Add {
             Effect::Verbatim
@@ -61,20 +74,20 @@ pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, Comman
 
 /// `CF.INSERT key [option…] ITEMS item…`, `CF.INSERTNX …`.
 pub(super) fn insert<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError> {
-    let Insertion { capacity, create: may_create, first_item } = insertion(call)?;
+    let Insertion { spec, create: may_create, first_item } =
+        if call.obeys() { redisbloom::cuckoo_insertion(call)? } else { insertion(call)? };
     limit_items(call, call.argc().saturating_sub(first_item))?;
     let mut key = call.open(1, Access::Write);
     if key.cuckoo()?.is_none() {
         if !may_create {
             return Err(CommandError::NotFound);
         }
-        let spec = new_filter(call)?;
-        create(call, &mut key, CuckooSpec { capacity: capacity.unwrap_or(spec.capacity), ..spec })?;
+        create(call, &mut key, seeded(spec)?)?;
     }
     let filter = key.cuckoo_mut()?.ok_or(CommandError::NotFound)?;
-    let mut added = Vec::new();
+    let (mut added, mut growing) = (Vec::new(), Growing::default());
     let replies = (first_item..call.argc()).map(|index| {
-        let outcome = add_item(call, filter, filter.hash(call.arg(index)), mode);
+        let outcome = add_item(call, filter, filter.hash(call.arg(index)), mode, &mut growing);
         if outcome == Ok(true) {
             added.push(call.arg(index).to_vec());
         }
@@ -100,11 +113,12 @@ fn add_item<'a, C: Call<'a>>(
     filter: &mut Cuckoo,
     item: CuckooHash,
     mode: Mode,
+    growing: &mut Growing,
 ) -> Result<bool, CommandError> {
     if mode == Mode::AddIfAbsent && filter.contains(item) {
         return Ok(false);
     }
-    add_one(call, filter, item, 0).map(|done| done.added)
+    add_one(call, filter, item, growing).map(|done| done.added)
 }
 
 /// The filter to test. As in RedisBloom, a missing key and a key of another type hold nothing.
@@ -144,7 +158,10 @@ pub(super) fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let removed = filter.remove(filter.hash(call.arg(ITEM)));
     if removed {
         if filter.is_sparse() {
-            call.discard(filter.compact(false).into());
+            // A replica of RedisBloom must have the same sub-filters as its primary, which compacts them at once.
+            let is_theirs = filter.spec().origin == Origin::RedisBloom;
+            let most = if is_theirs { u64::MAX } else { COMPACTED_BY_DELETE };
+            call.discard(filter.compact_within(false, most).into());
         }
         call.replicate(Effect::Verbatim);
         call.changed(c"cf.del");
@@ -158,7 +175,7 @@ pub(super) fn compact<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
     let filter = key.cuckoo_mut().ok().flatten();
     let filter = filter.ok_or(CommandError::RedisBloom("Cuckoo filter was not found"))?;
     let before = (filter.moves(), filter.deletes(), filter.tables().len());
-    call.discard(filter.compact(true).into());
+    call.discard(filter.compact_within(true, COMPACTED_BY_COMMAND).into());
     if (filter.moves(), filter.deletes(), filter.tables().len()) != before {
         call.replicate(Effect::Verbatim);
         call.changed(c"cf.compact");
@@ -166,12 +183,18 @@ pub(super) fn compact<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
     Ok(Reply::Ok)
 }
 
-/// `CF.INFO key`.
+/// `CF.INFO key [FULL]`.
 pub(super) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let is_full = match call.argc() {
+        2 => false,
+        3 if call.arg(2).eq_ignore_ascii_case(b"FULL") => true,
+        // As in RedisBloom, where the command has no options.
+        _ => return Err(CommandError::Arity),
+    };
     let key = call.open(1, Access::Read);
     let filter = key.cuckoo()?.ok_or(CommandError::NotFound)?;
     let spec = filter.spec();
-    Ok(Reply::Map(vec![
+    let mut fields = vec![
         ("Size", (filter.allocated() as u64).into()),
         ("Number of buckets", spec.first_buckets().into()),
         ("Number of filters", (filter.tables().len() as u64).into()),
@@ -180,7 +203,11 @@ pub(super) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         ("Bucket size", u64::from(spec.bucket_size).into()),
         ("Expansion rate", u64::from(spec.expansion).into()),
         ("Max iterations", u64::from(spec.max_iterations).into()),
-    ]))
+    ];
+    if is_full {
+        fields.push(("Identity", identity(FilterRef::from(filter).summary(call.now_ms()).identity)));
+    }
+    Ok(Reply::Map(fields))
 }
 
 /// `CF.DEBUG key`: one line, in RedisBloom's format.

@@ -102,6 +102,18 @@ pub enum CommandError {
         /// The limit.
         most: u64,
     },
+    /// As many commands wait for worker threads as may.
+    ManyWaiting {
+        /// The limit.
+        most: u64,
+    },
+    /// The items of the commands that wait for worker threads have as many bytes as they may have.
+    MuchWaiting {
+        /// Bytes of the items that wait.
+        bytes: u64,
+        /// The limit.
+        most: u64,
+    },
     /// A filter of fixed size has no room for the item.
     Full,
     /// Growing failed while adding an item.
@@ -121,10 +133,12 @@ pub enum CommandError {
     Rebuilding,
     /// The filter isn't being rebuilt. If the last rebuild ended by itself, this says why.
     NotRebuilding(Option<String>),
+    /// A replica or a server that loads an AOF has ended a rebuild that its primary goes on with, for this reason.
+    ShadowLost(String),
     /// The server is above its memory limit.
     OutOfMemory,
     /// `AT` is only accepted from a primary or an AOF.
-    NotForClients,
+    NotForClients(&'static str),
     /// The data isn't a Bloom filter.
     BadData(Option<DecodeError>),
     /// The data isn't the head of a cuckoo filter.
@@ -140,8 +154,8 @@ pub enum CommandError {
         /// What differs.
         what: &'static str,
     },
-    /// A source window that is at a generation which the destination hasn't reached.
-    Ahead {
+    /// A merge of windows that would lose items of a source, because the clock was ahead and has been set back.
+    ClockBehind {
         /// The source's key, printable.
         source: String,
     },
@@ -210,6 +224,18 @@ impl fmt::Display for CommandError {
             CommandError::TooManyItems { items, most } => {
                 write!(f, "ERR the command has {items} items, and max-items-per-command is {most}")
             }
+            CommandError::ManyWaiting { most } => write!(
+                f,
+                "ERR {most} commands wait for worker threads, which is the most. Send the command again when some of \
+                 them have been answered"
+            ),
+            CommandError::MuchWaiting { bytes, most } => write!(
+                f,
+                "ERR commands with {} of items wait for worker threads, and offload-max-bytes is {}. Send the command \
+                 again when some of them have been answered, or raise the limit",
+                Size(*bytes),
+                Size(*most)
+            ),
             CommandError::Exclusive(why) => write!(f, "ERR {why}"),
             CommandError::LikeNotFound => f.write_str("ERR LIKE names a key that holds no filter"),
             CommandError::LikeDiffers { error_rate, capacity } => {
@@ -248,12 +274,17 @@ impl fmt::Display for CommandError {
                     None => Ok(()),
                 }
             }
+            CommandError::ShadowLost(why) => write!(
+                f,
+                "ERR the shadow of the filter took no more: {why}. The rebuild has ended here, but not where the \
+                 command came from; synchronize this server again"
+            ),
             // The server's own words.
             CommandError::OutOfMemory => {
                 f.write_str("OOM command not allowed when used memory > 'maxmemory'.")
             }
-            CommandError::NotForClients => {
-                f.write_str("ERR AT is for replication only; BF.ROTATE key rotates")
+            CommandError::NotForClients(word) => {
+                write!(f, "ERR {word} is for replication only; BF.ROTATE key rotates")
             }
             CommandError::BadData(None) => f.write_str("ERR received bad data"),
             CommandError::BadData(Some(why)) => write!(f, "ERR received bad data: {why}"),
@@ -266,9 +297,11 @@ impl fmt::Display for CommandError {
                 "ERR the filter in '{source}' has another {what}; BF.RESERVE key error_rate capacity LIKE other \
                  makes filters that go together"
             ),
-            CommandError::Ahead { source } => {
-                write!(f, "ERR the window in '{source}' is ahead; BF.ROTATE brings the destination along")
-            }
+            CommandError::ClockBehind { source } => write!(
+                f,
+                "ERR the clock was set back, and another window of this merge has already dropped what \
+                 '{source}' still holds. Add to each of the windows, and merge after their next rotation"
+            ),
             CommandError::SeveralLayers { source } => write!(
                 f,
                 "ERR the filter in '{source}' is a window or has grown, and its items may lie in other layers than \

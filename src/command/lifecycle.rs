@@ -3,23 +3,32 @@
 use super::call::{Access, Call, Effect, Key};
 use super::error::CommandError;
 use super::options::bloom::{Reservation, reservation};
+use super::options::redisbloom;
 use super::reply::Reply;
-use super::write::{create, on_each};
+use super::write::{create, create_chain, on_each};
 use crate::filter::{Bloom, Target};
 use crate::params::Family;
 
 /// `BF.RESERVE key error_rate capacity [option…]`.
 pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let Reservation { spec, since_ms } = reservation(call)?;
-    let mut key = call.open(1, Access::Write);
-    if key.bloom()?.is_some() {
-        return Err(CommandError::Exists);
+    if redisbloom::reserves(call) {
+        let spec = redisbloom::chain(call)?;
+        create_chain(call, &mut vacant(call)?, &spec)?;
+        return Ok(Reply::Ok);
     }
+    let Reservation { spec, since_ms } = reservation(call)?;
+    let mut key = vacant(call)?;
     // A window without a period doesn't use the time, so its replica doesn't get one.
     let timed = matches!(spec.family, Family::Window { every_ms: 1.., .. });
     let since_ms = if timed { since_ms.unwrap_or_else(|| call.now_ms()) } else { 0 };
     create(call, &mut key, spec, since_ms)?;
     Ok(Reply::Ok)
+}
+
+/// The key, opened to create a filter in it.
+fn vacant<'a, C: Call<'a>>(call: &C) -> Result<C::Key, CommandError> {
+    let key = call.open(1, Access::Write);
+    if key.bloom()?.is_some() { Err(CommandError::Exists) } else { Ok(key) }
 }
 
 /// `BF.CLEAR key`.

@@ -1,5 +1,6 @@
 //! Filters that are being loaded in chunks. An unfinished load isn't in a key: it waits here, where no query sees
-//! it and no snapshot saves it, until its last chunk has arrived.
+//! it and no snapshot saves it, until its last chunk has arrived. It takes memory in proportion to the bytes that have
+//! arrived, and only memory that nobody else wants.
 
 use super::error::CommandError;
 use super::table::Namespace;
@@ -11,10 +12,17 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// Maximum number of loads that wait at once. Together they may hold no more memory than one filter may.
-pub(super) const MAX_LOADS: usize = 64;
+pub const MAX_LOADS: usize = 64;
 
-/// If a load has made no progress for this long, its client is gone. It is dropped when another load begins.
-const ABANDONED: Duration = Duration::from_secs(300);
+/// If a load has made no progress for this long, its client is gone, and it is dropped.
+pub const ABANDONED: Duration = Duration::from_secs(300);
+
+/// Loads that together hold less than this many bytes stay when memory is short. It is as much as one chunk or the
+/// arguments of one command may take; without it no small filter could be loaded where keys are evicted all the time.
+const SMALL: u64 = 1 << 20;
+
+/// Bytes that a head takes for each of its own, at most. What is read from it is larger than what was written.
+const HEAD_FACTOR: u64 = 3;
 
 /// Filters that are being loaded, by database and key.
 #[derive(Default)]
@@ -24,24 +32,37 @@ pub struct Loads {
 
 struct Load {
     pieces: Pieces,
+    /// Whether a primary, an AOF or a slot's source node sends it. Such a load isn't dropped for memory.
+    is_obeyed: bool,
     /// Uses the process's own clock, since nothing that is replicated depends on it.
     moved: Instant,
     _counted: [Hold; 2],
+    held: Hold,
 }
 
 impl Load {
-    fn new(pieces: Pieces) -> Load {
-        let counted = [metrics::LOADS.hold(1), metrics::LOAD_BYTES.hold(pieces.body_len())];
-        Load { pieces, moved: Instant::now(), _counted: counted }
+    fn new(pieces: Pieces, is_obeyed: bool) -> Load {
+        let _counted = [metrics::LOADS.hold(1), metrics::LOAD_BYTES.hold(pieces.body_len())];
+        let held = metrics::LOAD_HELD_BYTES.hold(pieces.held());
+        Load { pieces, is_obeyed, moved: Instant::now(), _counted, held }
     }
 
-    fn is_abandoned(&self) -> bool {
-        self.moved.elapsed() >= ABANDONED
+    /// Notes that a chunk has arrived.
+    fn has_moved(&mut self) {
+        self.moved = Instant::now();
+        self.held = metrics::LOAD_HELD_BYTES.hold(self.pieces.held());
     }
 }
 
-/// A partly loaded filter, in the format that its head announced.
-pub(super) enum Pieces {
+/// A partly loaded filter.
+pub(super) struct Pieces {
+    /// Bytes of memory for what its head says.
+    head: u64,
+    body: Body,
+}
+
+/// In the format that the head announced.
+pub(super) enum Body {
     /// Ours.
     Native(Decoder),
     /// RedisBloom's.
@@ -51,6 +72,102 @@ pub(super) enum Pieces {
 impl Pieces {
     /// Reads a head.
     pub(super) fn begin(namespace: Namespace, head: &[u8]) -> Result<Pieces, CommandError> {
+        let body = Body::begin(namespace, head)?;
+        Ok(Pieces { head: HEAD_FACTOR.saturating_mul(head.len() as u64), body })
+    }
+
+    pub(super) fn namespace(&self) -> Namespace {
+        let is_cuckoo = match &self.body {
+            Body::Native(decoder) => decoder.is_cuckoo(),
+            Body::RedisBloom(loader) => loader.is_cuckoo(),
+        };
+        if is_cuckoo { Namespace::Cuckoo } else { Namespace::Bloom }
+    }
+
+    /// Bytes of the filter's cells.
+    pub(super) fn body_len(&self) -> u64 {
+        match &self.body {
+            Body::Native(decoder) => decoder.body_len(),
+            Body::RedisBloom(loader) => loader.body_len(),
+        }
+    }
+
+    /// Bytes of memory that loading it needs, at most.
+    pub(super) fn most_held(&self) -> u64 {
+        self.head.saturating_add(match &self.body {
+            Body::Native(decoder) => decoder.most_held(),
+            Body::RedisBloom(loader) => loader.most_held(),
+        })
+    }
+
+    /// Bytes of memory that it holds now.
+    fn held(&self) -> u64 {
+        self.head.saturating_add(match &self.body {
+            Body::Native(decoder) => decoder.held(),
+            Body::RedisBloom(loader) => loader.held(),
+        })
+    }
+
+    /// Bytes of the array that this chunk would have allocated; 0 if none.
+    fn would_allocate(&self, iterator: i64, chunk: &[u8]) -> u64 {
+        let len = chunk.len() as u64;
+        match &self.body {
+            Body::Native(decoder) => decoder.would_allocate(len),
+            Body::RedisBloom(loader) => loader.would_allocate(end(iterator).unwrap_or(0), len),
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        match &self.body {
+            Body::Native(decoder) => decoder.is_complete(),
+            Body::RedisBloom(loader) => loader.is_complete(),
+        }
+    }
+
+    /// Reads the chunk that came with an iterator. The error also says whether the load is over.
+    fn push(&mut self, iterator: i64, chunk: &[u8]) -> Result<(), (DecodeError, bool)> {
+        match &mut self.body {
+            Body::Native(decoder) => {
+                decoder.push(chunk).map_err(|why| (why, false))?;
+                let found = u64::try_from(iterator).unwrap_or(0);
+                let expected = decoder.offset().saturating_add(1);
+                if found == expected {
+                    Ok(())
+                } else {
+                    // The data is the next chunk, but the iterator is wrong: the client mixes things up.
+                    Err((DecodeError::Order { expected, found }, true))
+                }
+            }
+            Body::RedisBloom(loader) => {
+                let pushed = end(iterator).and_then(|end| loader.push(end, chunk));
+                pushed.map_err(|why| (why, false))
+            }
+        }
+    }
+
+    pub(super) fn finish(self) -> Result<Filter, DecodeError> {
+        match self.body {
+            Body::Native(decoder) => decoder.finish(),
+            Body::RedisBloom(loader) => loader.finish(),
+        }
+    }
+
+    /// Whether the head is RedisBloom's.
+    pub(super) fn are_redisblooms(&self) -> bool {
+        matches!(self.body, Body::RedisBloom(_))
+    }
+
+    /// The filter that a RedisBloom has after its head alone: all cells are 0.
+    pub(super) fn without_chunks(self) -> Result<Filter, DecodeError> {
+        match self.body {
+            Body::RedisBloom(loader) => loader.without_chunks(),
+            Body::Native(decoder) => decoder.finish(),
+        }
+    }
+}
+
+impl Body {
+    fn begin(namespace: Namespace, head: &[u8]) -> Result<Body, CommandError> {
         let theirs = match namespace {
             Namespace::Bloom => Loader::bloom(head),
             Namespace::Cuckoo => Loader::cuckoo(head),
@@ -63,76 +180,42 @@ impl Pieces {
             if decoder.is_cuckoo() != (namespace == Namespace::Cuckoo) {
                 return Err(namespace.bad_head(Some(DecodeError::OtherKind)));
             }
-            return Ok(Pieces::Native(decoder));
+            return Ok(Body::Native(decoder.in_proportion()));
         }
         // If this isn't a head at all, the error has RedisBloom's words alone.
-        theirs.map(Pieces::RedisBloom).map_err(|why| {
+        theirs.map(Body::RedisBloom).map_err(|why| {
             namespace.bad_head(if why == DecodeError::Length("header") { None } else { Some(why) })
         })
     }
+}
 
-    pub(super) fn namespace(&self) -> Namespace {
-        let is_cuckoo = match self {
-            Pieces::Native(decoder) => decoder.is_cuckoo(),
-            Pieces::RedisBloom(loader) => loader.is_cuckoo(),
-        };
-        if is_cuckoo { Namespace::Cuckoo } else { Namespace::Bloom }
-    }
-
-    pub(super) fn body_len(&self) -> u64 {
-        match self {
-            Pieces::Native(decoder) => decoder.body_len(),
-            Pieces::RedisBloom(loader) => loader.body_len(),
-        }
-    }
-
-    fn unallocated(&self) -> u64 {
-        match self {
-            Pieces::Native(decoder) => decoder.unallocated(),
-            Pieces::RedisBloom(loader) => loader.unallocated(),
-        }
-    }
-
-    pub(super) fn is_complete(&self) -> bool {
-        match self {
-            Pieces::Native(decoder) => decoder.is_complete(),
-            Pieces::RedisBloom(loader) => loader.is_complete(),
-        }
-    }
-
-    /// Reads the chunk that came with an iterator. The error also says whether the load is over.
-    pub(super) fn push(&mut self, iterator: i64, chunk: &[u8]) -> Result<(), (DecodeError, bool)> {
-        let found = u64::try_from(iterator).unwrap_or(0);
-        match self {
-            Pieces::Native(decoder) => {
-                decoder.push(chunk).map_err(|why| (why, false))?;
-                let expected = decoder.offset().saturating_add(1);
-                if found == expected {
-                    Ok(())
-                } else {
-                    // The data is the next chunk, but the iterator is wrong: the client mixes things up.
-                    Err((DecodeError::Order { expected, found }, true))
-                }
-            }
-            Pieces::RedisBloom(loader) => {
-                let end = found.checked_sub(1).ok_or((DecodeError::Field("iterator"), false))?;
-                loader.push(end, chunk).map_err(|why| (why, false))
-            }
-        }
-    }
-
-    pub(super) fn finish(self) -> Result<Filter, DecodeError> {
-        match self {
-            Pieces::Native(decoder) => decoder.finish(),
-            Pieces::RedisBloom(loader) => loader.finish(),
-        }
-    }
+/// The offset in the body at which a piece of RedisBloom ends.
+pub(super) fn end(iterator: i64) -> Result<u64, DecodeError> {
+    let end = u64::try_from(iterator).ok().and_then(|iterator| iterator.checked_sub(1));
+    end.ok_or(DecodeError::Field("iterator"))
 }
 
 impl Loads {
     /// Begins a load. Returns an earlier unfinished load of the same key, to be freed.
-    pub(super) fn begin(&mut self, key: (i32, Vec<u8>), pieces: Pieces) -> Garbage {
-        garbage(self.waiting.insert(key, Load::new(pieces)).into_iter())
+    pub(super) fn begin(&mut self, key: (i32, Vec<u8>), pieces: Pieces, is_obeyed: bool) -> Garbage {
+        garbage(self.waiting.insert(key, Load::new(pieces, is_obeyed)).into_iter())
+    }
+
+    /// Ends the load of a key. Returns it, to be freed; `None` if there is none of this namespace.
+    pub(super) fn abort(&mut self, key: &(i32, Vec<u8>), namespace: Namespace) -> Option<Garbage> {
+        self.waiting.get(key).filter(|load| load.pieces.namespace() == namespace)?;
+        self.forget(key)
+    }
+
+    /// Ends the load of a key in which something else has appeared. Returns it, to be freed.
+    pub fn forget(&mut self, key: &(i32, Vec<u8>)) -> Option<Garbage> {
+        self.waiting.remove(key).map(|load| garbage(std::iter::once(load)))
+    }
+
+    /// Bytes of the array that this chunk would have allocated; 0 if none. Other memory than that takes the place of the
+    /// chunk itself, which is freed after the command.
+    pub(super) fn would_allocate(&self, key: &(i32, Vec<u8>), iterator: i64, chunk: &[u8]) -> u64 {
+        self.waiting.get(key).map_or(0, |load| load.pieces.would_allocate(iterator, chunk))
     }
 
     /// Reads the next chunk of a load. Returns the filter's pieces if it was the last chunk.
@@ -151,13 +234,13 @@ impl Loads {
             }
             return Err(namespace.bad_chunk(why));
         }
-        load.moved = Instant::now();
+        load.has_moved();
         let complete = load.pieces.is_complete();
         Ok(if complete { self.waiting.remove(key).map(|load| load.pieces) } else { None })
     }
 
-    /// Loads of other keys than `key`: their number, the bytes of their cells when complete, and the part of these
-    /// bytes that isn't allocated yet.
+    /// Loads of other keys than `key`: their number, the bytes of their cells when complete, and the bytes of memory
+    /// that they may still need.
     pub(super) fn others(&self, key: &(i32, Vec<u8>)) -> (usize, u64, u64) {
         let others = self.waiting.iter().filter(|(other, _)| *other != key);
         others.fold((0, 0, 0), |(count, bytes, missing), (_, load)| {
@@ -165,13 +248,37 @@ impl Loads {
             (
                 count.saturating_add(1),
                 pieces.body_len().saturating_add(bytes),
-                pieces.unallocated().saturating_add(missing),
+                pieces.most_held().saturating_sub(pieces.held()).saturating_add(missing),
             )
         })
     }
 
-    pub(super) fn drop_abandoned(&mut self) -> Garbage {
-        garbage(self.waiting.extract_if(|_, load| load.is_abandoned()).map(|(_, load)| load))
+    /// Drops the loads whose clients are gone.
+    pub fn drop_abandoned(&mut self, now: Instant) -> Garbage {
+        self.drop_unasked(|load| now.saturating_duration_since(load.moved) >= ABANDONED)
+    }
+
+    /// Drops the loads of clients because memory is short, unless they are [small](SMALL): what they hold is in no key,
+    /// so neither keys nor writes of others make room for it.
+    pub fn drop_for_memory(&mut self) -> Garbage {
+        if self.are_small_with(0) {
+            return garbage(std::iter::empty());
+        }
+        self.drop_unasked(|load| !load.is_obeyed)
+    }
+
+    /// Whether the loads of clients, with another `more` bytes, are [small](SMALL).
+    pub(super) fn are_small_with(&self, more: u64) -> bool {
+        let of_clients = self.waiting.values().filter(|load| !load.is_obeyed);
+        of_clients.fold(more, |sum, load| load.pieces.held().saturating_add(sum)) < SMALL
+    }
+
+    /// Drops loads that nobody has ended, and counts them.
+    fn drop_unasked(&mut self, is_meant: impl Fn(&Load) -> bool) -> Garbage {
+        let before = self.waiting.len();
+        let dropped = garbage(self.waiting.extract_if(|_, load| is_meant(load)).map(|(_, load)| load));
+        metrics::LOADS_DROPPED.add(before.saturating_sub(self.waiting.len()) as u64);
+        dropped
     }
 
     /// Drops the loads of this database, or all.
@@ -184,7 +291,10 @@ impl Loads {
 
 fn garbage(loads: impl Iterator<Item = Load>) -> Garbage {
     let loads: Vec<Load> = loads.collect();
-    let bytes = loads.iter().fold(0u64, |sum, load| sum.saturating_add(load.pieces.body_len()));
+    if loads.is_empty() {
+        return Garbage::Layers(Vec::new());
+    }
+    let bytes = loads.iter().fold(0u64, |sum, load| sum.saturating_add(load.pieces.held()));
     Garbage::Other(Box::new(loads), bytes)
 }
 
@@ -209,5 +319,61 @@ impl Namespace {
             Namespace::Bloom => CommandError::BadData(Some(why)),
             Namespace::Cuckoo => CommandError::BadChunk(why),
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(
+    clippy::unwrap_used,
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation,
+    reason = "a test may panic"
+)]
+mod tests {
+    use super::*;
+    use crate::filter::Bloom;
+    use crate::params::Spec;
+    use crate::wire::Encoder;
+
+    /// Loads under the keys `0` and so on, of which so many chunks have arrived. A chunk has 1 MiB.
+    fn loads(chunks: &[usize], is_obeyed: bool) -> Loads {
+        let filter = Bloom::new(Spec::fixed(8_000_000, 0.01)).unwrap();
+        let encoder = Encoder::new(&filter);
+        let mut loads = Loads::default();
+        for (number, chunks) in chunks.iter().enumerate() {
+            let mut pieces = Pieces::begin(Namespace::Bloom, encoder.head()).unwrap();
+            let (mut offset, mut chunk) = (0, Vec::new());
+            for _ in 0..*chunks {
+                offset = encoder.chunk(offset, &mut chunk).unwrap();
+                pieces.push(offset as i64 + 1, &chunk).unwrap();
+            }
+            assert!(loads.begin((0, vec![number as u8]), pieces, is_obeyed).is_empty());
+        }
+        loads
+    }
+
+    #[test]
+    fn a_load_that_does_not_move_is_dropped_after_five_minutes() {
+        let mut loads = loads(&[0, 1], false);
+        let begun = Instant::now();
+        assert!(loads.drop_abandoned(begun + ABANDONED - Duration::from_secs(5)).is_empty());
+        loads.waiting.get_mut(&(0, vec![1])).unwrap().moved = begun + Duration::from_secs(9);
+        assert!(!loads.drop_abandoned(begun + ABANDONED).is_empty());
+        assert_eq!(loads.waiting.keys().collect::<Vec<_>>(), [&(0, vec![1])]);
+        assert!(!loads.drop_abandoned(begun + ABANDONED + Duration::from_secs(9)).is_empty());
+        assert!(loads.waiting.is_empty());
+    }
+
+    #[test]
+    fn all_but_small_loads_make_room() {
+        let mut small = loads(&[0; 60], false);
+        assert!(small.drop_for_memory().is_empty() && small.waiting.len() == 60);
+        assert!(small.are_small_with(1000) && !small.are_small_with(SMALL));
+        let mut large = loads(&[0, 0, 1], false);
+        let dropped = large.drop_for_memory();
+        assert!(dropped.bytes() >= 1 << 20 && large.waiting.is_empty());
+        // What a primary sends is in a key there.
+        let mut obeyed = loads(&[2, 3], true);
+        assert!(obeyed.drop_for_memory().is_empty() && obeyed.waiting.len() == 2);
     }
 }

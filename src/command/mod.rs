@@ -20,7 +20,7 @@
 //! | `transfer` | SCANDUMP, LOADCHUNK of BF and CF |
 //!
 //! They share `write` (limits, creating, catching up, growing), `blob` (the items of one string), `options`, and
-//! `loads` and `aborted` (what outlives a command).
+//! `loads` (what outlives a command).
 
 #![deny(
     clippy::unwrap_used,
@@ -31,7 +31,6 @@
     clippy::cast_possible_truncation
 )]
 
-mod aborted;
 mod add;
 mod algebra;
 mod blob;
@@ -52,10 +51,9 @@ mod transfer;
 mod window;
 mod write;
 
-pub use aborted::AbortedRebuilds;
 pub use call::{Access, Call, Effect, Key, WrongType};
 pub use error::CommandError;
-pub use loads::Loads;
+pub use loads::{ABANDONED, Loads, MAX_LOADS};
 pub use reply::{Answer, Answers, Reply};
 pub use table::{Command, Namespace, TABLE};
 pub use transfer::{each_piece, load_command};

@@ -59,9 +59,11 @@ fn begin<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let since_ms = made.window().map_or(0, |window| window.schedule().since_ms);
     let words = creation(made.spec(), since_ms);
     key.convert(|filter| filter.begin_rebuild(made)).ok_or(CommandError::NotFound)??;
+    if let Some(live) = key.bloom()? {
+        live.usage_so_far().rebuild_begins();
+    }
     call.replicate(Effect::Arguments(Command::Rebuild, in_words(words)));
     call.changed(c"bf.rebuild.begin");
-    call.with_aborted_rebuilds(|aborted, database| aborted.forget(database, call.arg(1)));
     Ok(Reply::Ok)
 }
 
@@ -84,11 +86,14 @@ fn add<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
     key.bloom()?.ok_or(CommandError::NotFound)?;
     if rebuild_in(&key).is_none() {
-        return Err(not_rebuilding(call));
+        return Err(not_rebuilding(&key));
     }
     catch_up(call, &mut key)?;
     // If the shadow could not follow the rotation, the rebuild has just ended.
-    let Some(Target::Both(rebuild)) = key.target()? else { return Err(not_rebuilding(call)) };
+    if rebuild_in(&key).is_none() {
+        return Err(not_rebuilding(&key));
+    }
+    let Some(Target::Both(rebuild)) = key.target()? else { return Err(CommandError::Internal) };
     let Backfill { changed, done, refused } = backfill(call, rebuild, FIRST_ITEM);
     if !changed.is_empty() {
         // Includes the word ADD, which comes before the items.
@@ -118,7 +123,7 @@ fn end<'a, C: Call<'a>>(
 ) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
     key.bloom()?.ok_or(CommandError::NotFound)?;
-    let dropped = key.convert(end).flatten().ok_or_else(|| not_rebuilding(call))?;
+    let dropped = key.convert(end).flatten().ok_or_else(|| not_rebuilding(&key))?;
     call.discard(dropped);
     call.replicate(Effect::Verbatim);
     call.changed(event);
@@ -131,15 +136,18 @@ fn status<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     if let Some(rebuild) = rebuild_in(&key) {
         return Ok(Reply::Map(rebuild_fields(&rebuild.summary())));
     }
-    let why = call.with_aborted_rebuilds(|aborted, database| aborted.reason(database, call.arg(1)));
+    let why = why_ended(&key);
     let mut fields = vec![("Status", Reply::from("none"))];
     fields.extend(why.map(|why| ("Ended because", Reply::from(why.as_str()))));
     Ok(Reply::Map(fields))
 }
 
 /// The error if there is no rebuild to add to, commit or abort.
-fn not_rebuilding<'a, C: Call<'a>>(call: &C) -> CommandError {
-    CommandError::NotRebuilding(
-        call.with_aborted_rebuilds(|aborted, database| aborted.reason(database, call.arg(1))),
-    )
+fn not_rebuilding(key: &impl Key) -> CommandError {
+    CommandError::NotRebuilding(why_ended(key))
+}
+
+/// Why the last rebuild of the filter in a key ended, if it ended by itself.
+fn why_ended(key: &impl Key) -> Option<String> {
+    key.bloom().ok()??.usage_so_far().why_rebuild_ended()
 }

@@ -10,7 +10,7 @@ use crate::bits::Hits;
 use crate::filter::bloom::batch::{GROUP, Probed, for_each_group};
 use crate::filter::{Bloom, Filter, Foreign, Layer, LiveRef};
 use crate::metrics::OFFLOADED_ITEMS;
-use crate::parallel::ParallelFor;
+use crate::parallel::{ParallelFor, Stop};
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -59,8 +59,13 @@ fn test_foreign<'a, C: Call<'a>>(call: &C, filter: &Foreign) -> Reply {
 
 /// A filter that tests items in groups.
 trait Tester: Sync {
-    /// Tests items in order, and passes the answers of each group to `show` with the number of its items.
-    fn test_each<'i>(&self, items: impl Iterator<Item = &'i [u8]>, show: impl FnMut(Hits, usize));
+    /// Tests items in order, and passes the answers of each group to `show` with the number of its items, until it
+    /// breaks.
+    fn test_each<'i>(
+        &self,
+        items: impl Iterator<Item = &'i [u8]>,
+        show: impl FnMut(Hits, usize) -> ControlFlow<()>,
+    );
 }
 
 /// A native filter, and the generation as of which it is tested.
@@ -71,27 +76,34 @@ struct Native<'f, F> {
 
 impl<F: Probed + Sync> Tester for Native<'_, F> {
     #[inline(always)]
-    fn test_each<'i>(&self, items: impl Iterator<Item = &'i [u8]>, mut show: impl FnMut(Hits, usize)) {
+    fn test_each<'i>(
+        &self,
+        items: impl Iterator<Item = &'i [u8]>,
+        mut show: impl FnMut(Hits, usize) -> ControlFlow<()>,
+    ) {
         for_each_group(&mut &*self.filter, Layer::prefetch, items, |filter, group| {
-            show(filter.contains_many(group, self.current), group.len());
-            ControlFlow::Continue(())
+            show(filter.contains_many(group, self.current), group.len())
         });
     }
 }
 
 /// Each system hashes in its own way, so there is no prefetch.
 impl Tester for Foreign {
-    fn test_each<'i>(&self, items: impl Iterator<Item = &'i [u8]>, mut show: impl FnMut(Hits, usize)) {
+    fn test_each<'i>(
+        &self,
+        items: impl Iterator<Item = &'i [u8]>,
+        mut show: impl FnMut(Hits, usize) -> ControlFlow<()>,
+    ) {
         let (mut hits, mut len) = (Hits::default(), 0);
         for item in items {
-            if len == GROUP {
-                show(std::mem::take(&mut hits), std::mem::take(&mut len));
+            if len == GROUP && show(std::mem::take(&mut hits), std::mem::take(&mut len)).is_break() {
+                return;
             }
             hits = hits.with(len, self.contains(item));
             len = len.saturating_add(1);
         }
         if len > 0 {
-            show(hits, len);
+            _ = show(hits, len);
         }
     }
 }
@@ -112,6 +124,7 @@ pub(super) fn test_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     let show = |hits: Hits, len| {
         yes = yes.wrapping_add(hits.count().into());
         answers.answers.extend((0..len).map(|index| Answer::from(hits.has(index))));
+        ControlFlow::Continue(())
     };
     let items = (FIRST_ITEM..call.argc()).map(|index| call.arg(index));
     match filter {
@@ -137,15 +150,21 @@ impl Bitmap {
         Bitmap { words, len }
     }
 
-    /// The answers for the items of a blob, whose parts are divided among threads.
-    fn of(blob: &Blob<'_>, filter: &impl Tester, parallel: &ParallelFor<'_>) -> Bitmap {
+    /// The answers for the items of a blob, whose parts are divided among threads. Once `stop` is set, each thread tests
+    /// one more group at most, and the answers are of no use. Whole parts would be too long to wait for: a test in 4096
+    /// layers lasts up to 300 µs.
+    fn of(blob: &Blob<'_>, filter: &impl Tester, parallel: &ParallelFor<'_>, stop: &Stop) -> Bitmap {
         let bitmap = Bitmap::none(blob.len());
         parallel(blob.parts(), &|part| {
+            if stop.is_set() {
+                return;
+            }
             let mut words = bitmap.words.chunks(Blob::PART / GROUP).nth(part).unwrap_or_default().iter();
             let show = |hits: Hits, _| {
                 if let Some(word) = words.next() {
                     word.store(hits.0, Relaxed);
                 }
+                if stop.is_set() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             };
             let items = blob.items_from(part);
             match items.of_16() {
@@ -179,7 +198,7 @@ impl Bitmap {
 
 /// `BF.BULKTEST key FIXED width blob [COUNT]`, `BF.BULKTEST key PREFIXED blob [COUNT]`.
 pub(super) fn test_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let (blob, argument) = Blob::parse(call)?;
+    let (blob, argument) = Blob::parse(call, FIRST_ITEM)?;
     let counted = match call.argc().saturating_sub(argument) {
         1 => false,
         2 if call.arg(argument.saturating_add(1)).eq_ignore_ascii_case(b"COUNT") => true,
@@ -187,23 +206,27 @@ pub(super) fn test_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
         _ => return Err(CommandError::Arity),
     };
     let parallel: &ParallelFor<'_> = &|tasks, task| call.parallel(tasks, task);
+    let never = Stop::default();
     let key = call.open(1, Access::Read);
     let (bitmap, usage) = match key.bloom()? {
         None => return Ok(Bitmap::none(blob.len()).reply(counted, |_, _| ())),
-        Some(LiveRef::Foreign(filter)) => (Bitmap::of(&blob, filter, parallel), filter.usage()),
+        Some(LiveRef::Foreign(filter)) => (Bitmap::of(&blob, filter, parallel, &never), filter.usage()),
         Some(LiveRef::Bloom(filter)) => {
             let current = current_generation(call, filter);
             if blob.len() as u64 >= call.settings().offload_min_items {
                 let (reader, shape) = (filter.reader(), blob.into_shape());
                 let usage = filter.usage().off_main_thread();
-                return Ok(call.offload(argument, move |bytes, parallel| {
+                return call.offload(argument, filter.bytes(), move |bytes, parallel, stop| {
                     let blob = Blob::of_shape(bytes, shape);
+                    let bitmap = Bitmap::of(&blob, &Native { filter: &reader, current }, parallel, stop);
+                    if stop.is_set() {
+                        return None;
+                    }
                     OFFLOADED_ITEMS.add(blob.len() as u64);
-                    Bitmap::of(&blob, &Native { filter: &reader, current }, parallel)
-                        .reply(counted, |yes, no| usage.tested(yes, no))
-                }));
+                    Some(bitmap.reply(counted, |yes, no| usage.tested(yes, no)))
+                });
             }
-            (Bitmap::of(&blob, &Native { filter, current }, parallel), filter.usage())
+            (Bitmap::of(&blob, &Native { filter, current }, parallel, &never), filter.usage())
         }
     };
     Ok(bitmap.reply(counted, |yes, no| usage.tested(yes, no)))
@@ -215,4 +238,49 @@ pub(super) fn count<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let Some(filter) = key.bloom()? else { return Ok(Reply::Integer(0)) };
     let filter = filter.bloom().ok_or(CommandError::NotNative)?;
     Ok(filter.count(filter.item_hash(call.arg(FIRST_ITEM)))?.into())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::arithmetic_side_effects, reason = "a test may panic")]
+mod tests {
+    use super::*;
+    use crate::parallel::alone;
+    use std::num::NonZeroUsize;
+
+    /// Sets `stop` with one of its groups.
+    struct Leaves {
+        stop: Stop,
+        at: u64,
+        groups: AtomicU64,
+    }
+
+    impl Tester for Leaves {
+        fn test_each<'i>(
+            &self,
+            mut items: impl Iterator<Item = &'i [u8]>,
+            mut show: impl FnMut(Hits, usize) -> ControlFlow<()>,
+        ) {
+            while items.by_ref().take(GROUP).count() > 0 {
+                if self.groups.fetch_add(1, Relaxed) + 1 == self.at {
+                    self.stop.set();
+                }
+                if show(Hits::default(), GROUP).is_break() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// A group at most is tested after the client has gone, in whichever part that happens.
+    #[test]
+    fn tests_stop_after_the_group_during_which_the_client_went() {
+        let bytes = vec![0; 3 * Blob::PART];
+        let blob = Blob::fixed(&bytes, NonZeroUsize::MIN).unwrap();
+        let groups = (Blob::PART / GROUP) as u64;
+        for at in [1, 2, groups, groups + 1, 2 * groups + 5, 3 * groups, u64::MAX] {
+            let filter = Leaves { stop: Stop::default(), at, groups: AtomicU64::new(0) };
+            Bitmap::of(&blob, &filter, &alone, &filter.stop);
+            assert_eq!(filter.groups.into_inner(), at.min(3 * groups));
+        }
+    }
 }

@@ -4,17 +4,20 @@
 //! of the body, which comes with 1 + the offset after the chunk. The end is iterator 0 and an empty string. Each
 //! piece is loaded with the iterator that came with it.
 //!
-//! A filter that is being loaded becomes a key, and is replicated, when its last chunk arrives.
+//! A filter that is being loaded becomes a key, and is replicated, when its last chunk arrives. Only where this server
+//! obeys a RedisBloom is it a key from its head on, as it is there.
 
 use super::call::{Access, Call, Effect, Key};
 use super::error::CommandError;
-use super::loads::{MAX_LOADS, Pieces};
+use super::loads::{MAX_LOADS, Pieces, end};
 use super::options::integer;
 use super::reply::Reply;
 use super::table::{Command, Namespace};
 use crate::filter::FilterRef;
-use crate::wire::redisbloom::Loader;
+use crate::wire::redisbloom::{self, Loader};
 use crate::wire::{DecodeError, Encoder};
+use std::ffi::CStr;
+use std::time::Instant;
 
 /// The filter in a key, if it belongs to this namespace; during a rebuild the live one.
 fn filter<K: Key>(namespace: Namespace, key: &K) -> Result<Option<FilterRef<'_>>, CommandError> {
@@ -49,34 +52,94 @@ pub(super) fn scan_dump<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Resu
 /// `BF.LOADCHUNK key iterator data`, `CF.LOADCHUNK key iterator data`.
 pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Result<Reply, CommandError> {
     let iterator = integer(call.arg(2)).ok_or(namespace.bad_iterator(true))?;
+    let data = call.arg(3);
+    // What SCANDUMP gives at the end of a filter ends a load, even one of which something is missing.
+    if iterator == 0 && data.is_empty() && abort(call, namespace) {
+        return Ok(Reply::Ok);
+    }
     if namespace == Namespace::Cuckoo && iterator <= 0 {
         return Err(namespace.bad_iterator(true));
     }
+    if !call.obeys() && call.is_out_of_memory() {
+        go_on_without_memory(call, data.len())?;
+    }
     let mut key = call.open(1, Access::Write);
     if let Some(filter) = filter(namespace, &key)? {
-        return Err(complete_already(namespace, iterator, filter.bytes()));
+        let bytes = filter.bytes();
+        if call.obeys() && iterator > 1 {
+            return overwrite(call, namespace, &mut key, iterator, data);
+        }
+        return Err(complete_already(namespace, iterator, bytes));
     }
-    let data = call.arg(3);
     // RedisBloom up to 2.2.6 wrote heads with iterator 0 into its append-only files.
     let is_old_head = || iterator == 0 && namespace == Namespace::Bloom && Loader::bloom(data).is_ok();
     let is_head = iterator == 1 || is_old_head();
     if is_head {
         // No filter is complete without a chunk.
-        begin(call, namespace, data)?;
+        begin(call, namespace, &mut key, data)?;
         return Ok(Reply::Ok);
     }
-    let complete = call.with_loads(|loads, database| {
-        loads.proceed(&(database, call.arg(1).to_vec()), namespace, iterator, data)
-    })?;
+    let name = call.arg(1).to_vec();
+    if !call.obeys() {
+        let key = |database| (database, name.clone());
+        let more = call.with_loads(|loads, database| loads.would_allocate(&key(database), iterator, data));
+        call.admit_outside_keys(more, more)?;
+    }
+    let complete =
+        call.with_loads(|loads, database| loads.proceed(&(database, name), namespace, iterator, data))?;
     if let Some(pieces) = complete {
         let filter = pieces.finish().map_err(|why| namespace.bad_chunk(why))?;
         replicate_pieces(call, namespace, &Encoder::new(&filter));
         key.create(filter);
-        call.changed(match namespace {
-            Namespace::Bloom => c"bf.load",
-            Namespace::Cuckoo => c"cf.load",
-        });
+        call.changed(loaded(namespace));
     }
+    Ok(Reply::Ok)
+}
+
+/// The event of a filter that has been loaded.
+fn loaded(namespace: Namespace) -> &'static CStr {
+    match namespace {
+        Namespace::Bloom => c"bf.load",
+        Namespace::Cuckoo => c"cf.load",
+    }
+}
+
+/// Whether a piece of `len` bytes is taken while the server is above its memory limit. It doesn't refuse LOADCHUNK by
+/// itself, since the end of a load frees memory. Where it evicts keys it is above its limit now and then, and small loads
+/// go on as other writes do; large ones are dropped then.
+///
+/// # Errors
+/// [`CommandError::OutOfMemory`].
+#[cold]
+fn go_on_without_memory<'a, C: Call<'a>>(call: &C, len: usize) -> Result<(), CommandError> {
+    let is_small = call.with_loads(|loads, _| loads.are_small_with(len as u64));
+    if is_small && call.evicts() { Ok(()) } else { Err(CommandError::OutOfMemory) }
+}
+
+/// Ends the load of the key, if there is one.
+fn abort<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> bool {
+    let dropped =
+        call.with_loads(|loads, database| loads.abort(&(database, call.arg(1).to_vec()), namespace));
+    let is_one = dropped.is_some();
+    if let Some(dropped) = dropped {
+        call.discard(dropped);
+    }
+    is_one
+}
+
+/// Writes a piece into the filter that is there, as a RedisBloom does whose commands this server obeys.
+fn overwrite<'a, C: Call<'a>>(
+    call: &C,
+    namespace: Namespace,
+    key: &mut C::Key,
+    iterator: i64,
+    data: &[u8],
+) -> Result<Reply, CommandError> {
+    let filter = key.filter_mut()?.ok_or(CommandError::NotFound)?;
+    let written = end(iterator).and_then(|end| redisbloom::overwrite(filter, end, data));
+    written.map_err(|why| namespace.bad_chunk(why))?;
+    call.replicate(Effect::Verbatim);
+    call.changed(loaded(namespace));
     Ok(Reply::Ok)
 }
 
@@ -94,24 +157,41 @@ fn complete_already(namespace: Namespace, iterator: i64, bytes: u64) -> CommandE
 }
 
 /// Reads the head.
-fn begin<'a, C: Call<'a>>(call: &C, namespace: Namespace, head: &[u8]) -> Result<(), CommandError> {
+fn begin<'a, C: Call<'a>>(
+    call: &C,
+    namespace: Namespace,
+    key: &mut C::Key,
+    head: &[u8],
+) -> Result<(), CommandError> {
     const TOO_MANY: CommandError =
         CommandError::Exclusive("too many filters are being loaded; finish those or wait five minutes");
     let pieces = Pieces::begin(namespace, head)?;
-    call.discard(call.with_loads(|loads, _| loads.drop_abandoned()));
+    // A RedisBloom has the filter from the first piece on, answers from it, adds to it, and may send what it has of it in a
+    // full sync before the rest comes in pieces. So whoever obeys one has it too.
+    if call.obeys() && pieces.are_redisblooms() {
+        key.create(pieces.without_chunks().map_err(|why| namespace.bad_head(Some(why)))?);
+        call.replicate(Effect::Verbatim);
+        call.changed(loaded(namespace));
+        return Ok(());
+    }
+    call.discard(call.with_loads(|loads, _| loads.drop_abandoned(Instant::now())));
     // All pieces of a filter from a primary, an AOF or a slot's source node arrive together, so the loads that
     // clients have begun here are no reason to refuse them.
     if !call.obeys() {
-        let bytes = pieces.body_len();
-        call.admit(bytes, bytes)?;
+        let (bytes, most) = (pieces.body_len(), pieces.most_held());
+        call.admit_outside_keys(bytes, most)?;
         let (count, total, missing) =
             call.with_loads(|loads, database| loads.others(&(database, call.arg(1).to_vec())));
-        let together = call.admit(total.saturating_add(bytes), missing.saturating_add(bytes));
+        let together = call.admit_outside_keys(total.saturating_add(bytes), missing.saturating_add(most));
         if count >= MAX_LOADS || together.is_err() {
             return Err(TOO_MANY);
         }
     }
-    call.discard(call.with_loads(|loads, database| loads.begin((database, call.arg(1).to_vec()), pieces)));
+    call.discard(
+        call.with_loads(|loads, database| {
+            loads.begin((database, call.arg(1).to_vec()), pieces, call.obeys())
+        }),
+    );
     Ok(())
 }
 

@@ -6,33 +6,28 @@ use super::options::unsigned;
 use super::reply::Reply;
 use super::table::Command;
 use super::test::current_generation;
-use super::write::{open_generation, rebuild_in};
+use super::write::{catch_up_to, due, open_generation, rebuild_in, set_schedule};
+use crate::filter::{Due, Schedule, Standing};
 use crate::params::limits;
 
-/// `BF.ROTATE key`, and from a primary or an AOF `BF.ROTATE key AT number [MANUAL]`.
+/// `BF.ROTATE key`, and from a primary or an AOF `BF.ROTATE key AT number [MANUAL]` or
+/// `BF.ROTATE key SCHEDULE since rotations`.
 ///
 /// Without AT it opens the generation after the current one (by the clock if the window has a period) and shifts
-/// the schedule. With AT it opens exactly that generation; MANUAL says that the rotation was by hand.
+/// the schedule. With AT it opens exactly that generation; MANUAL says that the rotation was by hand. SCHEDULE says
+/// that the primary's clock was set back.
 pub(super) fn rotate<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
-    let window = match rebuild_in(&key) {
-        // If the live filter isn't a window but the shadow is, the shadow follows the primary's clock.
-        Some(rebuild) if call.obeys() => rebuild.window(),
-        _ => key.bloom()?.ok_or(CommandError::NotFound)?.bloom().ok_or(CommandError::NotNative)?.window(),
-    };
-    let window = window.ok_or(CommandError::NotWindow)?;
-    let newest = window.newest();
+    let standing = standing(call, &key)?;
     if call.argc() > 2 {
-        let (number, by_hand) = replicated_rotation(call)?;
-        if number > newest {
-            open_generation(call, &mut key, number, by_hand)?;
-            call.replicate(Effect::Verbatim);
-            call.changed(c"bf.rotate");
-        }
-        return Ok(Reply::Ok);
+        return obey(call, key, standing);
     }
-    let current = if call.obeys() { newest } else { window.number_at(call.now_ms()) };
-    let number = current.saturating_add(1);
+    let number = if call.obeys() { standing.newest } else { standing.number_at(call.now_ms()) };
+    let number = number.saturating_add(1);
+    // A rotation that is due is part of this one.
+    if let Some(due @ Due::Schedule(_)) = key.filter()?.and_then(|filter| due(call, filter)) {
+        catch_up_to(call, &mut key, due)?;
+    }
     open_generation(call, &mut key, number, true)?;
     let words = [&b"AT"[..], number.to_string().as_bytes(), b"MANUAL"].map(<[u8]>::to_vec);
     call.replicate(Effect::Arguments(Command::Rotate, words.to_vec()));
@@ -40,13 +35,59 @@ pub(super) fn rotate<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     Ok(Reply::Ok)
 }
 
-/// Parses `AT number [MANUAL]`.
-fn replicated_rotation<'a, C: Call<'a>>(call: &C) -> Result<(u64, bool), CommandError> {
-    if !call.arg(2).eq_ignore_ascii_case(b"AT") || call.argc() > 5 {
+/// Where the window stands that a rotation is about.
+fn standing<'a, C: Call<'a>>(call: &C, key: &C::Key) -> Result<Standing, CommandError> {
+    let window = match rebuild_in(key) {
+        // If the live filter isn't a window but the shadow is, the shadow follows the primary's clock.
+        Some(rebuild) if call.obeys() => rebuild.window(),
+        _ => key.bloom()?.ok_or(CommandError::NotFound)?.bloom().ok_or(CommandError::NotNative)?.window(),
+    };
+    Ok(window.ok_or(CommandError::NotWindow)?.standing())
+}
+
+/// Does what a primary did.
+fn obey<'a, C: Call<'a>>(call: &C, mut key: C::Key, standing: Standing) -> Result<Reply, CommandError> {
+    let event = match replicated(call)? {
+        Replicated::At { number, by_hand } if number > standing.newest => {
+            open_generation(call, &mut key, number, by_hand)?;
+            c"bf.rotate"
+        }
+        Replicated::Schedule { since_ms, rotations } => {
+            set_schedule(call, &mut key, Schedule { since_ms, rotations, ..standing.schedule })?;
+            c"bf.schedule"
+        }
+        Replicated::At { .. } => return Ok(Reply::Ok),
+    };
+    call.replicate(Effect::Verbatim);
+    call.changed(event);
+    Ok(Reply::Ok)
+}
+
+/// What a primary did to a window.
+enum Replicated {
+    At { number: u64, by_hand: bool },
+    Schedule { since_ms: u64, rotations: u64 },
+}
+
+/// Parses `AT number [MANUAL]` and `SCHEDULE since rotations`.
+fn replicated<'a, C: Call<'a>>(call: &C) -> Result<Replicated, CommandError> {
+    let is = |word: &[u8]| call.arg(2).eq_ignore_ascii_case(word);
+    if !(is(b"AT") || is(b"SCHEDULE")) || call.argc() > 5 {
         return Err(CommandError::Arity);
     }
     if !call.obeys() {
-        return Err(CommandError::NotForClients);
+        return Err(CommandError::NotForClients(if is(b"AT") { "AT" } else { "SCHEDULE" }));
+    }
+    if is(b"SCHEDULE") {
+        let takes = CommandError::BadOption {
+            option: "SCHEDULE",
+            takes: "a Unix time in milliseconds, and the number of a generation",
+        };
+        let number = |index: usize, most| unsigned(call.arg(index)).filter(|number| *number <= most);
+        let times =
+            (call.argc() == 5).then(|| (number(3, limits::MAX_TIME_MS), number(4, limits::MAX_GENERATION)));
+        let Some((Some(since_ms), Some(rotations))) = times else { return Err(takes) };
+        return Ok(Replicated::Schedule { since_ms, rotations });
     }
     let takes =
         CommandError::BadOption { option: "AT", takes: "the number of a generation, and MANUAL or nothing" };
@@ -54,7 +95,7 @@ fn replicated_rotation<'a, C: Call<'a>>(call: &C) -> Result<(u64, bool), Command
         return Err(takes);
     }
     let number = unsigned(call.arg(3)).filter(|number| *number <= limits::MAX_GENERATION).ok_or(takes)?;
-    Ok((number, call.argc() == 5))
+    Ok(Replicated::At { number, by_hand: call.argc() == 5 })
 }
 
 /// `BF.AGE key item`.

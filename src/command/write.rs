@@ -4,11 +4,15 @@
 use super::call::{Call, Effect, Key};
 use super::error::{CommandError, WithoutPrefix};
 use super::options;
+use super::options::bloom::New;
 use super::options::printable;
 use super::table::Command;
 use crate::config::{MIN_ITEMS_LIMIT, Settings};
 use crate::error::Error;
-use crate::filter::{Added, Bloom, Cuckoo, Filter, Foreign, Grow, Live, LiveMut, Rebuild, Target};
+use crate::filter::foreign::ChainSpec;
+use crate::filter::{
+    Added, Bloom, Cuckoo, Due, Filter, Foreign, Garbage, Grow, Live, LiveMut, Rebuild, Schedule, Target,
+};
 use crate::params::Spec;
 
 /// Whether adding tests first.
@@ -55,6 +59,28 @@ pub(super) fn create<'a, C: Call<'a>>(
     Ok(())
 }
 
+/// Creates what an add to a missing key creates.
+#[cold]
+pub(super) fn create_new<'a, C: Call<'a>>(call: &C, key: &mut C::Key, new: New) -> Result<(), CommandError> {
+    match new {
+        New::Bloomery(spec) => create(call, key, spec.with_random_seed()?, 0),
+        New::RedisBloom(spec) => create_chain(call, key, &spec),
+    }
+}
+
+/// Creates a Bloom filter of RedisBloom, as its primary has done. A replica writes this into its own append-only file.
+pub(super) fn create_chain<'a, C: Call<'a>>(
+    call: &C,
+    key: &mut C::Key,
+    spec: &ChainSpec,
+) -> Result<(), CommandError> {
+    let filter = Foreign::redisbloom(spec)?;
+    call.replicate(Effect::Arguments(Command::Reserve, options::redisbloom::creation(spec)));
+    key.create(Filter::Foreign(Box::new(filter)));
+    call.changed(c"bf.reserve");
+    Ok(())
+}
+
 /// Bytes of cells that a new filter of this spec needs.
 pub(super) fn bytes_for(spec: &Spec) -> Result<u64, CommandError> {
     Ok(match Bloom::bytes_for(spec) {
@@ -66,19 +92,19 @@ pub(super) fn bytes_for(spec: &Spec) -> Result<u64, CommandError> {
 
 // ---- generations ---------------------------------------------------------------------------------------------------
 
-/// Brings the windows in a key up to the clock before a write, and replicates the rotation before the write itself.
+/// Brings the windows in a key up to the clock before a write, and replicates that before the write itself.
 #[inline(always)]
 pub(super) fn catch_up<'a, C: Call<'a>>(call: &C, key: &mut C::Key) -> Result<(), CommandError> {
-    match key.filter()?.and_then(|filter| overdue(call, filter)) {
+    match key.filter()?.and_then(|filter| due(call, filter)) {
         None => Ok(()),
-        Some(number) => catch_up_to(call, key, number),
+        Some(due) => catch_up_to(call, key, due),
     }
 }
 
-/// The clock's generation, if the filter hasn't opened it yet. A replica, and a server that is loading an AOF,
-/// ignore the clock: they receive the primary's rotations.
+/// What the clock demands of the windows in a filter before a write. A replica, and a server that is loading an AOF,
+/// ignore the clock: they receive what the primary did.
 #[inline(always)]
-pub(super) fn overdue<'a, C: Call<'a>>(call: &C, filter: &Filter) -> Option<u64> {
+pub(super) fn due<'a, C: Call<'a>>(call: &C, filter: &Filter) -> Option<Due> {
     let window = match filter {
         Filter::Bloom(filter) => filter.window(),
         Filter::Rebuild(rebuild) => rebuild.window(),
@@ -87,22 +113,39 @@ pub(super) fn overdue<'a, C: Call<'a>>(call: &C, filter: &Filter) -> Option<u64>
     if window.schedule().every_ms == 0 || call.obeys() {
         return None;
     }
-    let number = window.number_at(call.now_ms());
-    (number > window.newest()).then_some(number)
+    window.due(call.now_ms())
 }
 
-/// Opens an [`overdue`] generation.
+/// Does what is [`due`].
 #[cold]
-pub(super) fn catch_up_to<'a, C: Call<'a>>(
+pub(super) fn catch_up_to<'a, C: Call<'a>>(call: &C, key: &mut C::Key, due: Due) -> Result<(), CommandError> {
+    let (words, event) = match due {
+        Due::Rotation(number) => {
+            open_generation(call, key, number, false)?;
+            (vec![b"AT".to_vec(), number.to_string().into_bytes()], c"bf.rotate")
+        }
+        Due::Schedule(schedule) => {
+            set_schedule(call, key, schedule)?;
+            let numbers =
+                [schedule.since_ms, schedule.rotations].map(|number| number.to_string().into_bytes());
+            ([vec![b"SCHEDULE".to_vec()], numbers.to_vec()].concat(), c"bf.schedule")
+        }
+    };
+    call.replicate(Effect::Arguments(Command::Rotate, words));
+    call.changed(event);
+    Ok(())
+}
+
+/// Lets the windows in a key go on by another schedule.
+pub(super) fn set_schedule<'a, C: Call<'a>>(
     call: &C,
     key: &mut C::Key,
-    number: u64,
+    schedule: Schedule,
 ) -> Result<(), CommandError> {
-    open_generation(call, key, number, false)?;
-    let words = vec![b"AT".to_vec(), number.to_string().into_bytes()];
-    call.replicate(Effect::Arguments(Command::Rotate, words));
-    call.changed(c"bf.rotate");
-    Ok(())
+    on_each(call, key, |filter| {
+        filter.set_schedule(schedule);
+        Ok(Garbage::Layers(Vec::new()))
+    })
 }
 
 /// Opens generation `number` in the filter of a key and in its shadow, if they are windows.
@@ -121,7 +164,7 @@ pub(super) fn open_generation<'a, C: Call<'a>>(
 
 /// Changes the native filter in a key, then its shadow, and frees what they drop. If the filter refuses, nothing
 /// has changed. If the shadow cannot follow, the rebuild ends.
-pub(super) fn on_each<'a, C: Call<'a>, G: Into<crate::filter::Garbage>>(
+pub(super) fn on_each<'a, C: Call<'a>, G: Into<Garbage>>(
     call: &C,
     key: &mut C::Key,
     mut work: impl FnMut(&mut Bloom) -> Result<G, Error>,
@@ -200,17 +243,33 @@ impl GrowInServer for Cuckoo {
     }
 }
 
-/// Adds one item, growing the filter within the limits of memory. `beside` is the size in bytes of the other filter
-/// in the same key.
+/// What one command knows about the growth of one filter.
+#[derive(Default)]
+pub(super) struct Growing {
+    /// Bytes of the other filter in the same key.
+    beside: u64,
+    /// Why the filter may not grow. The answer stays the same until the command ends, and asking for it costs more
+    /// than adding an item. A command may have millions of items that find the filter full.
+    refused: Option<CommandError>,
+}
+
+impl Growing {
+    /// The growth of a filter that has another of this many bytes beside it.
+    pub(super) fn beside(bytes: u64) -> Growing {
+        Growing { beside: bytes, refused: None }
+    }
+}
+
+/// Adds one item, growing the filter within the limits of memory.
 #[inline(always)]
 pub(super) fn add_one<'a, C: Call<'a>, F: GrowInServer>(
     call: &C,
     filter: &mut F,
     item: F::Item<'_>,
-    beside: u64,
+    growing: &mut Growing,
 ) -> Result<Added, CommandError> {
     match filter.try_add(item) {
-        Err(Error::Full) => grow_and_add(call, filter, item, beside),
+        Err(Error::Full) => grow_and_add(call, filter, item, growing),
         result => Ok(result?),
     }
 }
@@ -221,10 +280,15 @@ pub(super) fn grow_and_add<'a, C: Call<'a>, F: GrowInServer>(
     call: &C,
     filter: &mut F,
     item: F::Item<'_>,
-    beside: u64,
+    growing: &mut Growing,
 ) -> Result<Added, CommandError> {
-    grow(call, filter, beside).map_err(F::refusal)?;
-    Ok(filter.try_add(item)?)
+    if growing.refused.is_none() {
+        growing.refused = grow(call, filter, growing.beside).map_err(F::refusal).err();
+    }
+    match &growing.refused {
+        None => Ok(filter.try_add(item)?),
+        Some(why) => Err(why.clone()),
+    }
 }
 
 fn grow<'a, C: Call<'a>, F: GrowInServer>(call: &C, filter: &mut F, beside: u64) -> Result<(), CommandError> {
@@ -246,15 +310,23 @@ pub(super) fn rebuild_in(key: &impl Key) -> Option<&Rebuild> {
 
 /// Ends a rebuild whose shadow cannot follow. Replicates the end before the effect of the command that the shadow
 /// could not follow, notifies subscribers, logs it, and remembers the reason for clients that ask later.
+///
+/// A primary whose shadow couldn't follow would have sent an ABORT first. So if this server obeys, it differs from its
+/// primary now: it lacks the memory that the primary has.
 #[cold]
 pub(super) fn give_up<'a, C: Call<'a>>(call: &C, key: &mut C::Key, why: &CommandError) {
     let why = WithoutPrefix(why).to_string();
     if let Some(shadow) = key.convert(Filter::abort_rebuild).flatten() {
         call.discard(shadow.into());
     }
+    if let Ok(Some(live)) = key.bloom() {
+        live.usage().rebuild_ended(&why);
+    }
     call.replicate(Effect::Arguments(Command::Rebuild, vec![b"ABORT".to_vec()]));
     call.changed(c"bf.rebuild.abort");
     let name = printable(call.arg(1));
     call.log(&format!("the rebuild of the filter in '{name}' has ended: its shadow took no more: {why}"));
-    call.with_aborted_rebuilds(|aborted, database| aborted.note(database, call.arg(1), why));
+    if call.obeys() {
+        call.differs(CommandError::ShadowLost(why));
+    }
 }

@@ -1,12 +1,11 @@
 //! Union and equality of Bloom filters, ours or another system's.
 
-use super::bloom::Layer;
-use super::bloom::algebra::Inclusion;
+use super::bloom::algebra::{Inclusion, Joined};
+use super::bloom::{Standing, Window};
 use super::incompatible::Incompatible;
 use super::live::{LiveMut, LiveRef};
 use crate::error::Error;
 use crate::parallel::ParallelFor;
-use std::sync::Arc;
 
 impl LiveRef<'_> {
     /// Whether both give every item the same answer and always will, given the same adds. Windows are compared as
@@ -28,26 +27,45 @@ impl LiveRef<'_> {
 /// A union that was found possible: the work to be done on the destination.
 #[derive(Default)]
 pub struct Union<'s> {
+    /// Where the destination stands, if it is a window.
+    standing: Option<Standing>,
     /// Sources of the same shape. Their cells are combined with the destination's.
     alike: Vec<LiveRef<'s>>,
-    /// Layers of other sources. Copies of them go into the destination's chain.
-    layers: Vec<&'s Layer>,
+    /// The destination's chain with the layers of other sources; empty without such sources.
+    chain: Vec<Joined<'s>>,
 }
 
 impl<'s> Union<'s> {
-    /// Plans the union of `base` with all sources. If `base` is a window, it is taken to be at generation `number`.
+    /// Plans the union of `destination` with all sources, or a new filter that begins as a copy of the first source.
+    ///
+    /// `now_ms` is the clock of a server that decides by itself, in Unix milliseconds. Without it, as on a replica,
+    /// the sources and the destination alone decide.
     ///
     /// # Errors
-    /// The first source that doesn't go together with it, and why.
+    /// The first source that doesn't go together with it, and why. [`Incompatible::ClockBehind`] needs the clock.
     pub fn plan(
-        base: LiveRef<'_>,
-        number: u64,
+        destination: Option<LiveRef<'_>>,
         sources: &[LiveRef<'s>],
+        now_ms: Option<u64>,
         parallel: &ParallelFor<'_>,
     ) -> Result<Union<'s>, (usize, Incompatible)> {
+        let Some(base) = destination.or(sources.first().copied()) else { return Ok(Union::default()) };
         let mut union = Union::default();
-        for (index, source) in sources.iter().enumerate() {
-            union.include(base, number, *source, parallel).map_err(|why| (index, why))?;
+        for (index, source) in sources.iter().enumerate().skip(usize::from(destination.is_none())) {
+            union.include(base, *source, parallel).map_err(|why| (index, why))?;
+        }
+        let standings = sources.iter().filter_map(|source| source.window().map(Window::standing));
+        union.standing = base.window().map(Window::standing).map(|standing| match (destination, now_ms) {
+            (Some(_), Some(now_ms)) => standing.at(now_ms),
+            (Some(_), None) => standing,
+            // A copy is as new as the newest source, so that a replica needs no clock.
+            (None, _) => standings.fold(standing, Standing::advanced_to),
+        });
+        if let (Some(standing), Some(now_ms)) = (union.standing, now_ms) {
+            let loses = |window: &Window| Window::loses(standing, window, window.number_at(now_ms));
+            if let Some(index) = sources.iter().position(|source| source.window().is_some_and(loses)) {
+                return Err((index, Incompatible::ClockBehind));
+            }
         }
         Ok(union)
     }
@@ -55,15 +73,14 @@ impl<'s> Union<'s> {
     fn include(
         &mut self,
         base: LiveRef<'_>,
-        number: u64,
         source: LiveRef<'s>,
         parallel: &ParallelFor<'_>,
     ) -> Result<(), Incompatible> {
         match (base, source) {
             (LiveRef::Bloom(base), LiveRef::Bloom(filter)) => {
-                match base.inclusion(number, filter, &self.layers, parallel)? {
+                match base.inclusion(filter, &mut self.chain, parallel)? {
                     Inclusion::Cells => self.alike.push(source),
-                    Inclusion::Layers(layers) => self.layers.extend(layers),
+                    Inclusion::Layers => {}
                 }
             }
             (LiveRef::Foreign(base), LiveRef::Foreign(filter)) => match base.difference(filter) {
@@ -75,9 +92,15 @@ impl<'s> Union<'s> {
         Ok(())
     }
 
+    /// The generation that a destination which is a window must be at before the union is applied.
+    pub fn generation(&self) -> Option<u64> {
+        self.standing.map(|standing| standing.newest)
+    }
+
     /// Bytes of cells by which the destination will grow.
     pub fn bytes(&self) -> u64 {
-        self.layers.iter().map(|layer| layer.bytes()).sum()
+        let new = self.chain.iter().filter(|joined| joined.held.is_none());
+        new.filter_map(|joined| joined.parts.first()).map(|first| first.bytes()).sum()
     }
 
     /// Applies the union to the filter it was planned for, or to a copy. Returns whether anything changed.
@@ -85,15 +108,14 @@ impl<'s> Union<'s> {
     /// # Errors
     /// [`Error::OutOfMemory`], and then nothing has changed.
     pub fn apply(&self, destination: LiveMut<'_>, parallel: &ParallelFor<'_>) -> Result<bool, Error> {
-        let copies = self.layers.iter().map(|layer| layer.copy(parallel).map(Arc::new));
-        let copies = copies.collect::<Result<Vec<_>, Error>>()?;
-        let mut changed = !copies.is_empty();
+        let new = Joined::copies(&self.chain, parallel)?;
+        let mut changed = false;
         match destination {
             LiveMut::Bloom(filter) => {
                 for source in self.alike.iter().filter_map(|source| source.bloom()) {
                     changed |= filter.take_in_cells(source, parallel)?;
                 }
-                filter.take_in_layers(copies);
+                changed |= filter.take_in_layers(&self.chain, new, parallel)?;
             }
             LiveMut::Foreign(filter) => {
                 for source in self.alike.iter().filter_map(|source| source.foreign()) {

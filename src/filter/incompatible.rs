@@ -5,8 +5,9 @@
 pub enum Incompatible {
     /// They differ in the property that the text names, so an item has different cells in the two.
     Differs(&'static str),
-    /// The source is a window at a generation that the destination has not reached.
-    Ahead,
+    /// The source is a window with items that the destination would already have dropped: the clock was ahead when
+    /// the destination, or another source of a new one, was last written to.
+    ClockBehind,
     /// An intersection of more than one layer: an item may be in different layers of the two, and would be lost.
     Layers,
     /// The chain would have more layers than [`MAX_LAYERS`](crate::limits::MAX_LAYERS).

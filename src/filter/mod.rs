@@ -18,12 +18,13 @@ pub(crate) mod usage;
 
 pub use algebra::Union;
 pub use atomic::AtomicBloom;
-pub use bloom::{Bloom, Reader, Schedule, Window};
+pub use bloom::{Bloom, Reader, Schedule, Standing, Window};
 #[doc(hidden)]
-pub use bloom::{Body, Chain, Layer};
+pub use bloom::{Body, Chain, Due, Layer};
 pub use change::{Added, Removed};
 #[doc(hidden)]
 pub use cuckoo::CuckooHash;
+pub(crate) use cuckoo::fingerprints;
 pub use cuckoo::{Cuckoo, CuckooItem, CuckooSpec, Origin};
 pub use foreign::Foreign;
 #[doc(hidden)]

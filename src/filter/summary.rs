@@ -65,6 +65,9 @@ pub struct Summary {
     /// The layers from oldest to newest, the links, or the living generations of a window from newest to oldest.
     /// Sub-filters of a cuckoo filter aren't listed.
     pub layers: Vec<LayerSummary>,
+    /// Tells it from other filters, wherever it is renamed, copied or loaded. It follows from the seed: filters that
+    /// were given the same seed have the same. `None` for filters of other systems, which have no seed.
+    pub identity: Option<u64>,
     /// The rebuild that is running.
     pub rebuild: Option<RebuildSummary>,
 }
@@ -130,6 +133,8 @@ pub struct RebuildSummary {
     pub allocated: u64,
     /// Number of deletes that it missed.
     pub deletes_missed: u64,
+    /// Tells it from other filters, as [`Summary::identity`] does.
+    pub identity: u64,
 }
 
 impl Filter {
@@ -160,7 +165,7 @@ fn bloom(filter: &Bloom, now_ms: u64) -> Summary {
         generations: window.ring().len() as u32,
         current: window.number_at(now_ms),
         every_ms: window.schedule().every_ms,
-        next_rotation_ms: window.schedule().next_in(now_ms),
+        next_rotation_ms: window.standing().next_in(now_ms),
     });
     let layers = match filter.window() {
         None => filter.layers().iter().map(|one| layer(one, None)).collect(),
@@ -196,6 +201,7 @@ fn bloom(filter: &Bloom, now_ms: u64) -> Summary {
         saturated: spec.cell.counts().then(|| filter.saturated()),
         arrays: filter.layers().len() as u64,
         layers,
+        identity: Some(spec.seed.identity()),
         rebuild: None,
     }
 }
@@ -251,6 +257,7 @@ fn foreign(filter: &Foreign) -> Summary {
         saturated: None,
         arrays: filter.links().len() as u64,
         layers: filter.links().iter().map(link).collect(),
+        identity: None,
         rebuild: None,
     }
 }
@@ -283,6 +290,7 @@ fn cuckoo(filter: &Cuckoo) -> Summary {
         saturated: None,
         arrays: filter.tables().len() as u64,
         layers: Vec::new(),
+        identity: is_ours.then(|| spec.seed.identity()),
         rebuild: None,
     }
 }
@@ -303,6 +311,7 @@ impl Rebuild {
             bytes: shadow.bytes(),
             allocated: shadow.allocated() as u64,
             deletes_missed: self.deletes_missed(),
+            identity: shadow.spec().seed.identity(),
         }
     }
 }

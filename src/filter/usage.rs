@@ -33,12 +33,15 @@ pub(super) static NONE: Usage = Usage {
     shared: OnceLock::new(),
 };
 
-/// What is counted on other threads, and what clients have reported.
+/// What is counted on other threads, what clients have reported, and what became of the last rebuild.
 #[derive(Debug, Default)]
 pub(crate) struct SharedUsage {
     yes: AtomicU64,
     no: AtomicU64,
     feedback: Mutex<Feedback>,
+    /// Why the last rebuild ended, if it ended by itself. It lives as long as the filter does, so nothing has to be
+    /// forgotten when keys go.
+    rebuild_ended: Mutex<Option<Box<str>>>,
 }
 
 /// Numbers of answers that a filter gave.
@@ -106,12 +109,36 @@ impl Usage {
     /// Records a report at Unix time `now_ms`: of `checked` answers "yes", `wrong` were false.
     pub(crate) fn report(&self, now_ms: u64, checked: u64, wrong: u64) {
         let tests = self.tests();
-        self.shared.get_or_init(Arc::default).feedback().report(now_ms, tests, checked, wrong);
+        let more = self.shared.get_or_init(Arc::default);
+        let mut feedback = more.feedback();
+        feedback.follow_back(now_ms);
+        feedback.report(now_ms, tests, checked, wrong);
     }
 
     /// Sum of the reports in the `span` before `now_ms`.
     pub(crate) fn observed(&self, now_ms: u64, span: Span) -> Observed {
-        self.shared.get().map_or(Observed::default(), |more| more.feedback().over(now_ms, span))
+        self.shared.get().map_or(Observed::default(), |more| {
+            let mut feedback = more.feedback();
+            feedback.follow_back(now_ms);
+            feedback.over(now_ms, span)
+        })
+    }
+
+    /// Remembers why a rebuild of the filter ended by itself.
+    pub(crate) fn rebuild_ended(&self, why: &str) {
+        *self.shared.get_or_init(Arc::default).rebuild_ended() = Some(why.into());
+    }
+
+    /// Forgets why a rebuild ended: another begins.
+    pub(crate) fn rebuild_begins(&self) {
+        if let Some(more) = self.shared.get() {
+            *more.rebuild_ended() = None;
+        }
+    }
+
+    /// Why the last rebuild ended, if it ended by itself.
+    pub(crate) fn why_rebuild_ended(&self) -> Option<String> {
+        self.shared.get()?.rebuild_ended().as_deref().map(str::to_owned)
     }
 
     /// Bytes of memory in addition to the filter's.
@@ -119,7 +146,8 @@ impl Usage {
         self.shared.get().map_or(0, |more| {
             let feedback = more.feedback();
             let marks = feedback.minute.capacity() + feedback.hour.capacity();
-            2 * size_of::<usize>() + size_of::<SharedUsage>() + marks * size_of::<Mark>()
+            let text = more.rebuild_ended().as_ref().map_or(0, |text| text.len());
+            2 * size_of::<usize>() + size_of::<SharedUsage>() + marks * size_of::<Mark>() + text
         })
     }
 }
@@ -133,6 +161,10 @@ impl SharedUsage {
 
     fn feedback(&self) -> MutexGuard<'_, Feedback> {
         self.feedback.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn rebuild_ended(&self) -> MutexGuard<'_, Option<Box<str>>> {
+        self.rebuild_ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -182,17 +214,18 @@ impl Observed {
 /// The running totals after a report.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mark {
-    at_ms: u64,
+    /// Unix time in milliseconds. Below 0 for reports that are older than the clock, which was set back.
+    at_ms: i64,
     tests: Tests,
     checked: u64,
     wrong: u64,
 }
 
 /// A second and a minute in milliseconds: a minute is kept in steps of seconds, an hour in steps of minutes.
-const SECOND: u64 = 1_000;
-const MINUTE: u64 = 60 * SECOND;
+const SECOND: i64 = 1_000;
+const MINUTE: i64 = 60 * SECOND;
 /// Number of steps in a minute, and in an hour.
-const STEPS: u64 = 60;
+const STEPS: i64 = 60;
 
 /// The reports on a filter. Keeps a mark for each second of the last minute and each minute of the last hour that
 /// had a report: 5 KiB at most.
@@ -204,10 +237,19 @@ struct Feedback {
 }
 
 impl Feedback {
+    /// If the clock was set back since the last report, that one becomes one of now, and the others keep their
+    /// distance to it. Otherwise the spans would cover all reports until the clock is where it was.
+    fn follow_back(&mut self, now_ms: u64) {
+        let by = self.last.at_ms.saturating_sub(signed(now_ms)).max(0);
+        if by > 0 {
+            let marks = self.minute.iter_mut().chain(&mut self.hour).chain([&mut self.last]);
+            marks.for_each(|mark| mark.at_ms = mark.at_ms.saturating_sub(by));
+        }
+    }
+
     fn report(&mut self, now_ms: u64, tests: Tests, checked: u64, wrong: u64) {
         self.last = Mark {
-            // A clock that is set back must not put the marks out of order.
-            at_ms: now_ms.max(self.last.at_ms),
+            at_ms: signed(now_ms),
             tests,
             checked: self.last.checked.saturating_add(checked),
             wrong: self.last.wrong.saturating_add(wrong),
@@ -223,7 +265,7 @@ impl Feedback {
             Span::Life => return since(Mark::default(), self.last),
         };
         // A report covers the tests before it, so the span starts at the newest mark that is too old.
-        let start = now_ms.saturating_sub(length);
+        let start = signed(now_ms).saturating_sub(length);
         let before = marks.iter().rev().find(|mark| mark.at_ms <= start);
         since(before.copied().unwrap_or_default(), self.last)
     }
@@ -231,8 +273,8 @@ impl Feedback {
 
 /// Appends a mark, replacing one in the same step. Drops marks that no span needs any more: of those that are too
 /// old, only the newest is kept.
-fn keep(marks: &mut VecDeque<Mark>, step: u64, mark: Mark) {
-    if marks.back().is_some_and(|last| last.at_ms / step == mark.at_ms / step) {
+fn keep(marks: &mut VecDeque<Mark>, step: i64, mark: Mark) {
+    if marks.back().is_some_and(|last| last.at_ms.div_euclid(step) == mark.at_ms.div_euclid(step)) {
         marks.pop_back();
     }
     marks.push_back(mark);
@@ -240,6 +282,10 @@ fn keep(marks: &mut VecDeque<Mark>, step: u64, mark: Mark) {
     while marks.get(1).is_some_and(|second| second.at_ms <= start) {
         marks.pop_front();
     }
+}
+
+fn signed(ms: u64) -> i64 {
+    i64::try_from(ms).unwrap_or(i64::MAX)
 }
 
 fn since(before: Mark, last: Mark) -> Observed {
@@ -256,6 +302,10 @@ fn since(before: Mark, last: Mark) -> Observed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// In milliseconds, as a clock gives them.
+    const SECOND: u64 = 1_000;
+    const MINUTE: u64 = 60 * SECOND;
 
     #[test]
     fn answers_are_counted_on_all_threads() {
@@ -342,6 +392,31 @@ mod tests {
             usage.report(at, 1, 1);
         }
         assert_eq!(usage.observed(51 * MINUTE, Span::Hour).checked, 3);
-        assert_eq!(usage.observed(0, Span::Minute).tests, Tests { yes: 3, no: 27 });
+        // The second report is 41 minutes old, whatever the clock says.
+        assert_eq!(usage.observed(0, Span::Minute).tests, Tests { yes: 1, no: 9 });
+        assert_eq!(usage.observed(0, Span::Hour).tests, Tests { yes: 3, no: 27 });
+    }
+
+    #[test]
+    fn a_clock_that_jumped_ahead_and_back_leaves_the_spans_as_they_are() {
+        for ahead in [1, SECOND, MINUTE, 90 * MINUTE, 365 * 24 * 60 * MINUTE] {
+            let usage = Usage::default();
+            let start = 1_000_000 * MINUTE;
+            let report = |at| {
+                usage.tested(1, 9);
+                usage.report(at, 1, 1);
+            };
+            (0..3).for_each(|minute| report(start + minute * MINUTE));
+            report(start + 3 * MINUTE + ahead);
+            (4..200).for_each(|minute| report(start + minute * MINUTE));
+            let now = start + 199 * MINUTE;
+            assert_eq!(usage.observed(now, Span::Minute).checked, 1, "{ahead}");
+            assert_eq!(usage.observed(now, Span::Hour).checked, 60, "{ahead}");
+            assert_eq!(usage.observed(now, Span::Life).checked, 200, "{ahead}");
+            // A look at the numbers is enough to see it: the last report is not of a later time than now.
+            report(now + ahead);
+            assert_eq!(usage.observed(now, Span::Minute).tests.yes, if ahead < MINUTE { 2 } else { 1 });
+            assert_eq!(usage.observed(now + MINUTE, Span::Minute).checked, 0, "{ahead}");
+        }
     }
 }

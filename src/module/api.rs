@@ -54,6 +54,12 @@ impl<'a> Context<'a> {
         unsafe { server!(RedisModule_GetContextFlags(self.as_ptr())) as u32 }
     }
 
+    /// Used memory as a fraction of `maxmemory`, as eviction counts it; 0 without a `maxmemory`.
+    pub(super) fn used_memory_ratio(self) -> f32 {
+        // SAFETY: a plain call.
+        unsafe { server!(RedisModule_GetUsedMemoryRatio()) }
+    }
+
     /// Number of the selected database.
     pub(super) fn database(self) -> i32 {
         // SAFETY: the context is valid.
@@ -380,7 +386,7 @@ impl crate::command::Key for OpenKey<'_> {
                 let expires = server!(RedisModule_GetAbsExpire(raw));
                 let moved = data_type::change(value, Filter::take);
                 self.create(moved);
-                if expires != raw::REDISMODULE_NO_EXPIRE.into() {
+                if expires != i64::from(raw::REDISMODULE_NO_EXPIRE) {
                     server!(RedisModule_SetAbsExpire(raw, expires));
                 }
             }

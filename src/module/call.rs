@@ -3,42 +3,50 @@
 use super::api::{Context, OpenKey, OwnText, Text};
 use super::names::name_of;
 use super::settings::settings;
-use super::{log, memory, offload, reclaim};
-use crate::command::{AbortedRebuilds, Access, Call, CommandError, Effect, Loads, Reply};
+use super::{loads, log, memory, offload, reclaim};
+use crate::command::{Access, Call, CommandError, Effect, Loads, Reply};
 use crate::config::Settings;
 use crate::filter::{Filter, Garbage};
-use crate::parallel::ParallelFor;
+use crate::parallel::{ParallelFor, Stop};
 use redis_module::raw::{
     REDISMODULE_CTX_FLAGS_LOADING, REDISMODULE_CTX_FLAGS_OOM, REDISMODULE_CTX_FLAGS_REPLICATED,
 };
+use smallvec::SmallVec;
+use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString};
-use std::sync::{Mutex, PoisonError};
-
-/// The filters that are being loaded in chunks. Only the main thread takes the lock.
-static LOADS: Mutex<Option<Loads>> = Mutex::new(None);
-
-/// The rebuilds that ended on their own. Only the main thread takes the lock.
-static ABORTED: Mutex<Option<AbortedRebuilds>> = Mutex::new(None);
-
-/// Gives up the loads into a database, or into all databases, whose keys have been flushed.
-pub(super) fn flush_loads(database: Option<i32>) {
-    let mut loads = LOADS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(dropped) = loads.as_mut().map(|loads| loads.flush(database)) {
-        let bytes = dropped.bytes();
-        reclaim::free(dropped, bytes);
-    }
-    if let Some(aborted) = ABORTED.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
-        aborted.flush(database);
-    }
-}
 
 /// A command of a client, a primary or an AOF.
 pub(super) struct ServerCall<'a> {
     pub(super) ctx: Context<'a>,
     pub(super) arguments: &'a [Text<'a>],
+    /// What has happened to the key, for [`announce`](ServerCall::announce).
+    events: RefCell<SmallVec<[&'static CStr; 4]>>,
+    /// Why this server differs from its primary now.
+    differs: Cell<Option<CommandError>>,
 }
 
 impl<'a> ServerCall<'a> {
+    #[inline(always)]
+    pub(super) fn new(ctx: Context<'a>, arguments: &'a [Text<'a>]) -> ServerCall<'a> {
+        ServerCall { ctx, arguments, events: RefCell::default(), differs: Cell::default() }
+    }
+
+    /// What the command replies if it returns `outcome`.
+    #[inline(always)]
+    pub(super) fn outcome(&self, outcome: Result<Reply, CommandError>) -> Result<Reply, CommandError> {
+        self.differs.take().map_or(outcome, Err)
+    }
+
+    /// Announces what the command has done. Only where no key is open: other modules are called, and may delete the
+    /// very filter that a reference still points at.
+    #[inline(always)]
+    pub(super) fn announce(&self) {
+        let events = self.events.take();
+        for event in events {
+            self.ctx.changed(self.text(1), event);
+        }
+    }
+
     /// Argument `index`. Commands use only arguments that their arity guarantees or that they have counted.
     #[inline(always)]
     #[allow(
@@ -98,7 +106,11 @@ impl<'a> Call<'a> for ServerCall<'a> {
     }
 
     fn admit(&self, total: u64, more: u64) -> Result<(), CommandError> {
-        memory::admit(self.ctx, settings().max_filter_bytes, total, more)
+        memory::admit(self.ctx, settings().max_filter_bytes, total, more, true)
+    }
+
+    fn admit_outside_keys(&self, total: u64, more: u64) -> Result<(), CommandError> {
+        memory::admit(self.ctx, settings().max_filter_bytes, total, more, false)
     }
 
     #[inline]
@@ -122,7 +134,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
 
     #[inline]
     fn changed(&self, event: &'static CStr) {
-        self.ctx.changed(self.text(1), event);
+        self.events.borrow_mut().push(event);
     }
 
     fn discard(&self, dropped: Garbage) {
@@ -141,27 +153,30 @@ impl<'a> Call<'a> for ServerCall<'a> {
     fn offload(
         &self,
         argument: usize,
-        work: impl FnOnce(&[u8], &ParallelFor<'_>) -> Reply + Send + 'static,
-    ) -> Reply {
-        offload::offload(self.ctx, self.text(argument), work)
-            .unwrap_or_else(|work| work(self.arg(argument), &offload::fork))
+        held: u64,
+        work: impl FnOnce(&[u8], &ParallelFor<'_>, &Stop) -> Option<Reply> + Send + 'static,
+    ) -> Result<Reply, CommandError> {
+        offload::offload(self.ctx, self.text(argument), held, work)
     }
 
     fn is_out_of_memory(&self) -> bool {
         self.ctx.flags() & REDISMODULE_CTX_FLAGS_OOM != 0
     }
 
+    fn evicts(&self) -> bool {
+        memory::evicts(self.ctx)
+    }
+
     fn log(&self, line: &str) {
         log::warning(line);
     }
 
-    fn with_aborted_rebuilds<R>(&self, work: impl FnOnce(&mut AbortedRebuilds, i32) -> R) -> R {
-        let mut aborted = ABORTED.lock().unwrap_or_else(PoisonError::into_inner);
-        work(aborted.get_or_insert_default(), self.ctx.database())
+    fn differs(&self, why: CommandError) {
+        self.differs.set(Some(why));
     }
 
     fn with_loads<R>(&self, work: impl FnOnce(&mut Loads, i32) -> R) -> R {
-        let mut loads = LOADS.lock().unwrap_or_else(PoisonError::into_inner);
-        work(loads.get_or_insert_default(), self.ctx.database())
+        let database = self.ctx.database();
+        loads::with_loads(self.ctx, |loads| work(loads, database))
     }
 }

@@ -106,7 +106,7 @@ unsafe extern "C" fn entry<const INDEX: usize>(
     let (Some(ctx), arguments) = (unsafe { (Context::new(ctx), Text::arguments(argv, argc)) }) else {
         return status::ERR;
     };
-    let call = ServerCall { ctx, arguments };
+    let call = ServerCall::new(ctx, arguments);
     if const { names_its_keys(INDEX) } && ctx.is_asked_for_keys() {
         if let Some(entry) = TABLE.get(INDEX) {
             guard::call("keys", || name_keys(ctx, entry, arguments), || ());
@@ -117,13 +117,17 @@ unsafe extern "C" fn entry<const INDEX: usize>(
         "command",
         // When `run` returns, keys are closed and everything that can fail is done.
         || {
-            let outcome = run_watched::<INDEX>(&call);
+            let outcome = call.outcome(run_watched::<INDEX>(&call));
             if let Err(why) = &outcome {
                 count_refusal(why);
             }
+            call.announce();
             reply::send(ctx, outcome);
         },
-        || reply::send(ctx, Err(CommandError::Internal)),
+        || {
+            call.announce();
+            reply::send(ctx, Err(CommandError::Internal));
+        },
     );
     status::OK
 }

@@ -93,7 +93,7 @@ fn put(option: &Setting, name: &str, value: &[u8]) -> Result<(), String> {
 
 /// Applies the settings that other parts keep a copy of.
 fn take_effect() {
-    offload::resize();
+    offload::configure();
     use_huge_pages(settings().huge_pages);
 }
 

@@ -3,6 +3,7 @@
 
 use super::server::{server, status};
 use super::{guard, log, offload};
+use crate::command::{ABANDONED, MAX_LOADS};
 use crate::metrics::{self, FILTERS};
 use redis_module::raw;
 use std::ffi::{CStr, c_int};
@@ -30,6 +31,10 @@ const SECTIONS: [(&CStr, &[Field]); 4] = [
             (c"freeing_bytes", || metrics::FREEING_BYTES.get()),
             (c"loads", || metrics::LOADS.get()),
             (c"load_bytes", || metrics::LOAD_BYTES.get()),
+            (c"load_held_bytes", || metrics::LOAD_HELD_BYTES.get()),
+            (c"loads_dropped", || metrics::LOADS_DROPPED.get()),
+            (c"loads_max", || MAX_LOADS as u64),
+            (c"load_idle_seconds_max", || ABANDONED.as_secs()),
         ],
     ),
     (
@@ -42,6 +47,11 @@ const SECTIONS: [(&CStr, &[Field]); 4] = [
             (c"pool_jobs_queued", || offload::figures().queued),
             (c"offloaded_items", || metrics::OFFLOADED_ITEMS.get()),
             (c"clients_waiting", || metrics::CLIENTS_WAITING.get()),
+            (c"clients_waiting_max", || offload::MOST_WAITING),
+            (c"waiting_bytes", || metrics::WAITING_BYTES.get()),
+            (c"waiting_bytes_max", || offload::most_bytes()),
+            (c"waiting_refused", || metrics::OFFLOADS_REFUSED.get()),
+            (c"waiting_dropped", || metrics::OFFLOADS_DROPPED.get()),
         ],
     ),
     (

@@ -3,7 +3,7 @@
 use super::api::{Context, Text};
 use super::names::DEFAULT_PREFIX;
 use super::server::{server, status};
-use super::{alloc, call, commands, config, data_type, guard, info, log, offload};
+use super::{again, alloc, commands, config, data_type, guard, info, loads, log, memory, offload};
 use redis_module::raw;
 use std::ffi::{CString, c_int, c_void};
 
@@ -55,29 +55,84 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
 /// What the load arguments say.
 struct Arguments {
     prefix: String,
+    on_clash: OnClash,
     options: Vec<(String, String)>,
 }
 
+/// What to do if another module has the name.
+enum OnClash {
+    /// Fail to load: the server doesn't start.
+    Abort,
+    /// Take this name.
+    Prefix(String),
+    /// Load without commands, data types and options.
+    Skip,
+}
+
 fn parse(arguments: &[Text<'_>]) -> Result<Arguments, String> {
-    let words: Vec<String> =
-        arguments.iter().map(|argument| String::from_utf8_lossy(argument.bytes()).into_owned()).collect();
-    if !words.len().is_multiple_of(2) {
-        return Err("Invalid number of arguments passed: they are pairs of a name and a value".to_owned());
-    }
-    let mut parsed = Arguments { prefix: DEFAULT_PREFIX.to_owned(), options: Vec::new() };
-    for pair in words.chunks_exact(2) {
-        let [name, value] = pair else { continue };
-        if name.eq_ignore_ascii_case("PREFIX") {
-            let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-            if value.is_empty() || value.len() > 32 || !value.bytes().all(plain) {
-                return Err("PREFIX takes 1 to 32 letters, digits, - or _".to_owned());
+    let mut words = arguments.iter().map(|argument| String::from_utf8_lossy(argument.bytes()).into_owned());
+    let mut parsed =
+        Arguments { prefix: DEFAULT_PREFIX.to_owned(), on_clash: OnClash::Abort, options: Vec::new() };
+    while let Some(name) = words.next() {
+        let mut value = || {
+            let missing = "Invalid number of arguments passed: they are pairs of a name and a value";
+            words.next().ok_or_else(|| missing.to_owned())
+        };
+        match name.to_ascii_uppercase().as_str() {
+            "PREFIX" => parsed.prefix = prefix(&value()?)?,
+            "ONCLASH" => {
+                parsed.on_clash = match value()?.to_ascii_uppercase().as_str() {
+                    "ABORT" => OnClash::Abort,
+                    "SKIP" => OnClash::Skip,
+                    "PREFIX" => OnClash::Prefix(prefix(&value()?)?),
+                    _ => return Err("ONCLASH takes ABORT, SKIP, or PREFIX and a name".to_owned()),
+                }
             }
-            parsed.prefix = value.to_ascii_lowercase();
-        } else {
-            parsed.options.push((name.clone(), value.clone()));
+            _ => {
+                let value = value()?;
+                parsed.options.push((name, value));
+            }
         }
     }
     Ok(parsed)
+}
+
+/// A name for the module and its commands.
+fn prefix(text: &str) -> Result<String, String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    if text.is_empty() || text.len() > 32 || !text.bytes().all(plain) {
+        return Err("PREFIX takes 1 to 32 letters, digits, - or _".to_owned());
+    }
+    Ok(text.to_ascii_lowercase())
+}
+
+/// Whether a module has this name.
+fn is_taken(name: &str) -> bool {
+    let name = CString::new(name).unwrap_or_default();
+    // SAFETY: the name is NUL-terminated.
+    unsafe { server!(RedisModule_IsModuleNameBusy(name.as_ptr())) != 0 }
+}
+
+/// The name under which to load. `None` to load without one.
+fn free_name(prefix: String, on_clash: OnClash) -> Result<Option<String>, String> {
+    if !is_taken(&prefix) {
+        return Ok(Some(prefix));
+    }
+    let taken = |name: &str| {
+        format!(
+            "another module is loaded under the name {name} (RedisBloom, perhaps). Load with PREFIX name, and the \
+             commands are name.ADD and so on; ONCLASH says what to do when a name is taken"
+        )
+    };
+    match on_clash {
+        OnClash::Abort => Err(taken(&prefix)),
+        OnClash::Skip => Ok(None),
+        OnClash::Prefix(other) if is_taken(&other) => Err(taken(&other)),
+        OnClash::Prefix(other) => {
+            log::warning(&format!("another module is loaded under the name {prefix}; this one is {other}"));
+            Ok(Some(other))
+        }
+    }
 }
 
 /// Subscribes to flushes: loads in progress belong to the keys that were flushed, and end with them.
@@ -90,6 +145,28 @@ unsafe fn flush_loads_with_keys(ctx: *mut raw::RedisModuleCtx) {
     if unsafe { server!(RedisModule_SubscribeToServerEvent(ctx, event, Some(flushed))) } != status::OK {
         log::warning("the server does not say when keys are flushed; loads in chunks go on then");
     }
+}
+
+/// Subscribes to changes of the configuration.
+///
+/// # Safety
+/// As [`flush_loads_with_keys`].
+unsafe fn follow_configuration(ctx: *mut raw::RedisModuleCtx) -> Result<(), String> {
+    let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_CONFIG, dataver: 1 };
+    // SAFETY: as for flushes.
+    match unsafe { server!(RedisModule_SubscribeToServerEvent(ctx, event, Some(configured))) } {
+        status::OK => Ok(()),
+        _ => Err("the server does not say when its configuration changes".to_owned()),
+    }
+}
+
+unsafe extern "C" fn configured(
+    _ctx: *mut raw::RedisModuleCtx,
+    _event: raw::RedisModuleEvent,
+    _subevent: u64,
+    _data: *mut c_void,
+) {
+    memory::configuration_changed();
 }
 
 unsafe extern "C" fn flushed(
@@ -105,30 +182,39 @@ unsafe extern "C" fn flushed(
     let info = unsafe { data.cast::<raw::RedisModuleFlushInfo>().as_ref() };
     // -1 means all databases.
     let database = info.map(|info| info.dbnum).filter(|database| *database >= 0);
-    guard::call("flush", || call::flush_loads(database), || ());
+    guard::call("flush", || loads::flush(database), || ());
 }
 
 /// # Safety
 /// `ctx` is the context of the running `RedisModule_OnLoad`, and the API is bound.
 unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<(), String> {
-    let Arguments { prefix, options } = parse(arguments)?;
+    let is_loaded = again::begin()?;
+    let Arguments { prefix, on_clash, options } = parse(arguments)?;
+    // SAFETY: the context is the caller's.
+    let context = unsafe { Context::new(ctx) }.ok_or("no context")?;
+    if is_loaded || is_taken(&prefix) && again::is_copy(context, &prefix) {
+        // SAFETY: passed on. The module has no name yet.
+        return unsafe { again::stand_in(ctx) };
+    }
+    let Some(prefix) = free_name(prefix, on_clash)? else {
+        // SAFETY: as above.
+        let name = unsafe { again::name(ctx, "bloomery-skipped") };
+        log::warning(&format!(
+            "another module has the name; loaded as {} without commands and data types, as ONCLASH SKIP says",
+            name.to_string_lossy()
+        ));
+        return Ok(());
+    };
     let name = CString::new(prefix.as_str()).unwrap_or_default();
     // SAFETY: the name is NUL-terminated, and the server copies it. The context is the caller's.
-    let context = unsafe {
-        if server!(RedisModule_IsModuleNameBusy(name.as_ptr())) != 0 {
-            return Err(format!(
-                "another module is loaded under the name {prefix} (RedisBloom, perhaps). Load with PREFIX name, and \
-                 the commands are name.ADD and so on"
-            ));
-        }
+    unsafe {
         server!(RedisModule_SetModuleAttribs(
             ctx,
             name.as_ptr(),
             MODULE_VERSION,
             raw::REDISMODULE_APIVER_1 as c_int
         ));
-        Context::new(ctx).ok_or("no context")?
-    };
+    }
     // SAFETY: as above.
     unsafe {
         data_type::register(ctx)?;
@@ -137,6 +223,8 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
         info::register(ctx);
         offload::join_at_shutdown(ctx);
         flush_loads_with_keys(ctx);
+        follow_configuration(ctx)?;
+        loads::register(ctx);
     }
     // Arguments come last, so they override the configuration file.
     config::take_arguments(&options)?;
@@ -146,8 +234,11 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
     if context.info_is(c"server", c"server_name", "valkey") {
         flags |= VALKEY_HANDLE_ATOMIC_SLOT_MIGRATION;
     }
-    // SAFETY: a plain call.
-    unsafe { server!(RedisModule_SetModuleOptions(ctx, flags as c_int)) };
+    // SAFETY: a plain call, and the context is the caller's.
+    unsafe {
+        server!(RedisModule_SetModuleOptions(ctx, flags as c_int));
+        again::loaded(ctx);
+    }
     log::notice(&format!("{} loaded, commands {}.*", env!("CARGO_PKG_VERSION"), prefix.to_ascii_uppercase()));
     Ok(())
 }

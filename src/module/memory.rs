@@ -3,13 +3,34 @@
 
 use super::api::Context;
 use crate::command::CommandError;
+use redis_module::raw::{REDISMODULE_CTX_FLAGS_EVICT, REDISMODULE_CTX_FLAGS_MAXMEMORY};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
-/// For fewer bytes only the configured limit is checked. To tell how much memory there is, the server writes a section
-/// of INFO, which would be most of the cost of creating a small filter.
+/// For fewer bytes only the configured limit is checked.
 const CHECKED_FROM: u64 = 1 << 20;
 
-/// Allows or refuses `more` bytes to a filter that will then have `total` bytes.
-pub(super) fn admit(ctx: Context<'_>, limit: u64, total: u64, more: u64) -> Result<(), CommandError> {
+/// Bytes of memory that the machine has and that `maxmemory` allows, or [`UNKNOWN`]. To tell them, the server writes a
+/// section of INFO, which takes 100 to 600 µs. Only the main thread uses these.
+static SYSTEM: AtomicU64 = AtomicU64::new(UNKNOWN);
+static MAXMEMORY: AtomicU64 = AtomicU64::new(UNKNOWN);
+
+const UNKNOWN: u64 = u64::MAX;
+
+/// Forgets what the configuration said.
+pub(super) fn configuration_changed() {
+    MAXMEMORY.store(UNKNOWN, Relaxed);
+}
+
+/// Allows or refuses `more` bytes to a filter that will then have `total` bytes. `may_evict` says whether it is in a
+/// key, for which the server may evict others.
+pub(super) fn admit(
+    ctx: Context<'_>,
+    limit: u64,
+    total: u64,
+    more: u64,
+    may_evict: bool,
+) -> Result<(), CommandError> {
     let refuse = |bytes, bound, name| Err(CommandError::Memory { bytes, bound: Some((bound, name)) });
     if limit > 0 && total > limit {
         return refuse(total, limit, "max-filter-bytes");
@@ -17,21 +38,33 @@ pub(super) fn admit(ctx: Context<'_>, limit: u64, total: u64, more: u64) -> Resu
     if more < CHECKED_FROM {
         return Ok(());
     }
-    let [system, maxmemory, used] =
-        ctx.info(c"memory", [c"total_system_memory", c"maxmemory", c"used_memory"]);
-    if let Some(system) = system.filter(|system| *system > 0 && total > *system) {
+    if MAXMEMORY.load(Relaxed) == UNKNOWN {
+        let [system, maxmemory] = ctx.info(c"memory", [c"total_system_memory", c"maxmemory"]);
+        SYSTEM.store(system.unwrap_or(0), Relaxed);
+        MAXMEMORY.store(maxmemory.unwrap_or(0), Relaxed);
+    }
+    let (system, maxmemory) = (SYSTEM.load(Relaxed), MAXMEMORY.load(Relaxed));
+    if system > 0 && total > system {
         return refuse(total, system, "the memory of this machine");
     }
-    if let Some(maxmemory) = maxmemory.filter(|max| *max > 0) {
+    // A replica may be told to ignore its limit.
+    let flags = ctx.flags();
+    if maxmemory > 0 && flags & REDISMODULE_CTX_FLAGS_MAXMEMORY != 0 {
         if total > maxmemory {
             return refuse(total, maxmemory, "maxmemory");
         }
-        // Under the other policies the server makes room by evicting other keys.
-        let evicts = !ctx.info_is(c"memory", c"maxmemory_policy", "noeviction");
-        let left = maxmemory.saturating_sub(used.unwrap_or(0));
-        if !evicts && more > left {
+        // Of 100 GB, the ratio tells 6 kB apart.
+        let free = (1.0 - f64::from(ctx.used_memory_ratio())).clamp(0.0, 1.0);
+        #[allow(clippy::cast_possible_truncation, reason = "between 0 and maxmemory")]
+        let left = (maxmemory as f64 * free) as u64;
+        if more > left && !(may_evict && evicts(ctx)) {
             return refuse(more, left, "what maxmemory leaves");
         }
     }
     Ok(())
+}
+
+/// Whether the server makes room by evicting keys.
+pub(super) fn evicts(ctx: Context<'_>) -> bool {
+    ctx.flags() & REDISMODULE_CTX_FLAGS_EVICT != 0
 }

@@ -1,7 +1,7 @@
 //! The server module: the only place that knows Redis and Valkey. It is thin on purpose: whatever can be wrong belongs
 //! in a layer below, where it is tested without a server.
 //!
-//! `unsafe` is confined to the files that call the server or are called by it: `alloc`, `api`, `commands`
+//! `unsafe` is confined to the files that call the server or are called by it: `again`, `alloc`, `api`, `commands`
 //! (registration), `config` (registration), `data_type`, `info`, `load`, `log`, `offload`.
 
 #![deny(
@@ -13,6 +13,7 @@
     clippy::cast_possible_truncation
 )]
 
+mod again;
 mod alloc;
 mod api;
 mod call;
@@ -22,6 +23,7 @@ mod data_type;
 mod guard;
 mod info;
 mod load;
+mod loads;
 mod log;
 mod memory;
 mod names;

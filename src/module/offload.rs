@@ -4,20 +4,30 @@
 //! of strings, which aren't atomic. It has its own references to the filter's layers, so anything may happen to the key
 //! meanwhile (DEL, FLUSHALL, RENAME, SWAPDB). The last reference frees them. It reads the bytes of an argument that the
 //! main thread has retained and unblocks the client. Then the main thread replies and releases the argument.
+//!
+//! Each client that waits costs memory for its argument, which the server counts as used but can't take back by itself.
+//! So there is a bound on the clients that wait and on their bytes, and a client that goes takes its job with it: the
+//! server calls [`gone`], and the job is taken out of the queue, or stops after the group of items that it is at.
 
 use super::api::{Context, Text};
 use super::server::{server, status};
 use super::settings::settings;
-use super::{guard, log, reply};
+use super::{guard, log, reclaim, reply};
 use crate::command::{CommandError, Reply};
-use crate::config::MAX_THREADS;
-use crate::metrics::{CLIENTS_WAITING, Hold};
-use crate::parallel::ParallelFor;
-use crate::pool::{Figures, Pool};
+use crate::config::{MAX_THREADS, Settings};
+use crate::metrics::{CLIENTS_WAITING, Hold, OFFLOADS_DROPPED, OFFLOADS_REFUSED, WAITING_BYTES};
+use crate::parallel::{ParallelFor, Stop};
+use crate::pool::{Figures, Pool, Ticket};
 use redis_module::raw;
+use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
+
+/// The most clients that wait. A thousand of the shortest jobs last two seconds on one thread.
+pub(super) const MOST_WAITING: u64 = 1000;
 
 static POOL: Pool = Pool::new();
 
@@ -32,9 +42,17 @@ fn workers() -> usize {
     settings().threads.unwrap_or_else(|| cores_but_one().min(MAX_THREADS))
 }
 
-/// Applies the configured number of threads. They are started at first use: if loading the module failed after they
-/// were started, the server would unmap the code that they run.
-pub(super) fn resize() {
+/// The most bytes of items that may wait, as configured. A copy, because INFO must not take a lock.
+static MOST_BYTES: AtomicU64 = AtomicU64::new(Settings::DEFAULT.offload_max_bytes);
+
+pub(super) fn most_bytes() -> u64 {
+    MOST_BYTES.load(Relaxed)
+}
+
+/// Applies the configuration. Threads are started at first use: if loading the module failed after they were started,
+/// the server would unmap the code that they run.
+pub(super) fn configure() {
+    MOST_BYTES.store(settings().offload_max_bytes, Relaxed);
     POOL.resize(workers());
 }
 
@@ -83,6 +101,35 @@ impl Retained {
     }
 }
 
+/// A job that a client waits for.
+#[derive(Clone)]
+struct Waiting {
+    stop: Stop,
+    ticket: Ticket,
+}
+
+/// What the clients wait for, by the address of their handle. Only the main thread takes the lock.
+static WAITING: Mutex<BTreeMap<usize, Waiting>> = Mutex::new(BTreeMap::new());
+
+fn waiting() -> MutexGuard<'static, BTreeMap<usize, Waiting>> {
+    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether another client may wait whose argument has these bytes. If none waits, any may: a limit must not forbid a
+/// command that it leaves room for nowhere.
+fn admit(bytes: u64) -> Result<(), CommandError> {
+    let (clients, held, most) = (CLIENTS_WAITING.get(), WAITING_BYTES.get(), most_bytes());
+    let refusal = if clients >= MOST_WAITING {
+        CommandError::ManyWaiting { most: MOST_WAITING }
+    } else if clients > 0 && held.saturating_add(bytes) > most {
+        CommandError::MuchWaiting { bytes: held, most }
+    } else {
+        return Ok(());
+    };
+    OFFLOADS_REFUSED.add(1);
+    Err(refusal)
+}
+
 /// A client that waits.
 struct Blocked(NonNull<raw::RedisModuleBlockedClient>);
 
@@ -93,7 +140,8 @@ unsafe impl Send for Blocked {}
 struct Done {
     reply: Result<Reply, CommandError>,
     argument: Retained,
-    _waits: Hold,
+    client: usize,
+    _waits: [Hold; 2],
 }
 
 impl Blocked {
@@ -101,7 +149,15 @@ impl Blocked {
         // SAFETY: the context is that of the running command. Null for a client that cannot wait.
         let raw =
             unsafe { server!(RedisModule_BlockClient(ctx.as_ptr(), Some(answer), None, Some(free), 0)) };
-        NonNull::new(raw).map(Blocked)
+        let client = NonNull::new(raw)?;
+        // SAFETY: the client is blocked by us, and the callback lives as long as the module, which is never unloaded.
+        unsafe { server!(RedisModule_SetDisconnectCallback(client.as_ptr(), Some(gone))) };
+        Some(Blocked(client))
+    }
+
+    /// What is the same in all callbacks about this client.
+    fn address(&self) -> usize {
+        self.0.addr().get()
     }
 
     /// For a worker: from now on, time counts as the command's.
@@ -123,32 +179,71 @@ impl Blocked {
     }
 }
 
-/// Answers a command with what a worker makes of an argument. Returns `work` if the client cannot wait: in transactions
-/// and scripts, while an AOF is loaded, or without workers.
-pub(super) fn offload<W>(ctx: Context<'_>, text: Text<'_>, work: W) -> Result<Reply, W>
+/// Answers a command with what `work` makes of an argument: a worker does it while the client waits. If the client
+/// cannot wait, the main thread does it now: in transactions and scripts, while an AOF is loaded, or without workers.
+/// `work` keeps at most `held` bytes of memory from being freed.
+pub(super) fn offload<W>(ctx: Context<'_>, text: Text<'_>, held: u64, work: W) -> Result<Reply, CommandError>
 where
-    W: FnOnce(&[u8], &ParallelFor<'_>) -> Reply + Send + 'static,
+    W: FnOnce(&[u8], &ParallelFor<'_>, &Stop) -> Option<Reply> + Send + 'static,
 {
+    let here = |work: W| work(text.bytes(), &fork, &Stop::default()).ok_or(CommandError::Internal);
     let denied = raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING | raw::REDISMODULE_CTX_FLAGS_LOADING;
     if workers() == 0 || ctx.flags() & denied != 0 {
-        return Err(work);
+        return here(work);
     }
+    let bytes = text.bytes().len() as u64;
+    admit(bytes)?;
     // For a client that cannot wait, Valkey ≥ 8.1 returns no handle, and hasn't replied anything.
-    let Some(client) = Blocked::new(ctx) else { return Err(work) };
+    let Some(client) = Blocked::new(ctx) else { return here(work) };
     let Some(argument) = Retained::new(ctx, text) else {
         unreachable!("an argument is never a null pointer")
     };
-    let waits = CLIENTS_WAITING.hold(1);
-    let job = Box::new(move || {
-        client.started();
-        let reply = guard::call("job", || Ok(work(argument.bytes(), &fork)), || Err(CommandError::Internal));
-        client.unblock(Done { reply, argument, _waits: waits });
+    let waits = [CLIENTS_WAITING.hold(1), WAITING_BYTES.hold(bytes)];
+    let (address, stop) = (client.address(), Stop::default());
+    let job = Box::new({
+        let stop = stop.clone();
+        move || {
+            client.started();
+            let done = if stop.is_set() {
+                reclaim::free(work, held);
+                Ok(None)
+            } else {
+                guard::call(
+                    "job",
+                    || Ok(work(argument.bytes(), &fork, &stop)),
+                    || Err(CommandError::Internal),
+                )
+            };
+            if stop.is_set() {
+                OFFLOADS_DROPPED.add(1);
+            }
+            // Without a reply there is nobody to get it. Any reply keeps a client in step that is there after all.
+            let reply = done.and_then(|reply| reply.ok_or(CommandError::Internal));
+            client.unblock(Done { reply, argument, client: address, _waits: waits });
+        }
     });
-    // A pool that has lost its threads returns the job. The client is blocked by now, so the job has to unblock it.
-    if let Err(job) = POOL.submit(job) {
-        job();
+    match POOL.submit(job) {
+        Ok(ticket) => drop(waiting().insert(address, Waiting { stop, ticket })),
+        // A pool that has lost its threads returns the job. The client is blocked by now, so the job has to unblock it.
+        Err(job) => job(),
     }
     Ok(Reply::Later)
+}
+
+/// The server calls this on the main thread when a client that is still blocked has gone: it hung up, was killed, or
+/// is one of those that REPLICAOF sends away.
+unsafe extern "C" fn gone(_ctx: *mut raw::RedisModuleCtx, client: *mut raw::RedisModuleBlockedClient) {
+    guard::call("gone", || abandon(client.addr()), || ());
+}
+
+/// Gives up the job of a client. It still runs to its end, on whatever thread: that unblocks the client, and has the
+/// argument released.
+fn abandon(client: usize) {
+    let Some(Waiting { stop, ticket }) = waiting().get(&client).cloned() else { return };
+    stop.set();
+    if let Some(job) = POOL.withdraw(ticket) {
+        job();
+    }
 }
 
 /// The server calls this on the main thread to reply to a client that was unblocked.
@@ -176,10 +271,15 @@ unsafe extern "C" fn free(_ctx: *mut raw::RedisModuleCtx, done: *mut c_void) {
     }
     // SAFETY: the box of `unblock`, passed here once.
     let done: Box<Done> = unsafe { Box::from_raw(done.cast()) };
-    guard::call("release", || done.argument.release(), || ());
+    let release = || {
+        waiting().remove(&done.client);
+        done.argument.release();
+    };
+    guard::call("release", release, || ());
 }
 
-/// Joins the workers when the server shuts down. The server ends by `exit`, and none of our threads may run by then.
+/// Stops all jobs and joins the workers when the server shuts down. It ends by `exit`, and none of our threads may run by
+/// then.
 ///
 /// # Safety
 /// `ctx` is the context of a running `RedisModule_OnLoad`.
@@ -197,5 +297,10 @@ unsafe extern "C" fn shut_down(
     _subevent: u64,
     _data: *mut c_void,
 ) {
-    guard::call("shutdown", || POOL.shutdown(), || ());
+    let stop_all = || {
+        // The server has saved what it wanted to save, and answers nobody any more.
+        waiting().values().for_each(|waiting| waiting.stop.set());
+        POOL.shutdown();
+    };
+    guard::call("shutdown", stop_all, || ());
 }

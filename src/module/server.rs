@@ -15,7 +15,7 @@ macro_rules! server {
 }
 pub(super) use server;
 
-/// What the server's functions return: success or not, and types of keys.
+/// What the server's functions return: success or not, and types of keys and replies.
 #[allow(clippy::cast_possible_truncation, reason = "they are small")]
 pub(super) mod status {
     use super::{c_int, raw};
@@ -24,5 +24,6 @@ pub(super) mod status {
     pub(crate) const ERR: c_int = raw::REDISMODULE_ERR as c_int;
     pub(crate) const EMPTY: c_int = raw::REDISMODULE_KEYTYPE_EMPTY as c_int;
     pub(crate) const STRING: c_int = raw::REDISMODULE_KEYTYPE_STRING as c_int;
+    pub(crate) const REPLY_ERROR: c_int = raw::REDISMODULE_REPLY_ERROR as c_int;
     pub(crate) const HASH: c_int = raw::REDISMODULE_KEYTYPE_HASH as c_int;
 }

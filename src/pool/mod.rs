@@ -3,6 +3,8 @@
 //!
 //! * Nothing depends on a worker being free, or existing. A caller runs its own tasks, and workers only help. A job that
 //!   no worker can run is returned.
+//! * A job has one owner: the caller until it is queued, then the queue, then the worker that takes it, or the thread
+//!   that withdraws it. So it runs once, or it is given back once.
 //! * Threads start at first use. [`Pool::shutdown`] joins them all.
 //! * A child process, as BGSAVE forks it, has no workers, and a lock may stay locked there forever. A child must not call
 //!   a pool.
@@ -62,6 +64,10 @@ pub const MAX_WORKERS: usize = 8;
 
 /// Work that nobody waits for.
 pub type Job = Box<dyn FnOnce() + Send>;
+
+/// A job that was queued, to [withdraw](Pool::withdraw) it. No two jobs of a pool have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(u64);
 
 /// A pool of threads; see the [module](self).
 #[derive(Default)]
@@ -123,18 +129,32 @@ impl Pool {
     ///
     /// # Errors
     /// Returns the job if there is no worker to run it: the pool has none, could not start one, or is shut down.
-    pub fn submit(&self, job: Job) -> Result<(), Job> {
+    pub fn submit(&self, job: Job) -> Result<Ticket, Job> {
         let shared = self.shared();
         let mut state = shared.lock();
         shared.start(&mut state);
         if state.wanted == 0 || state.queue.try_reserve(1).is_err() {
             return Err(job);
         }
-        state.queue.push_back(job);
+        let ticket = Ticket(state.submitted);
+        state.submitted += 1;
+        state.queue.push_back((ticket, job));
         let queued = state.queue.len();
         shared.figures.queued.store(queued as u64, Relaxed);
         shared.wake(state, queued);
-        Ok(())
+        Ok(ticket)
+    }
+
+    /// Takes a job out of the queue. `None` if a worker has begun it. Costs a binary search, and moves the entries of the
+    /// jobs before it or after it, whichever are fewer.
+    pub fn withdraw(&self, ticket: Ticket) -> Option<Job> {
+        let shared = self.0.get()?;
+        let mut state = shared.lock();
+        // Jobs are queued in the order of their tickets.
+        let place = state.queue.binary_search_by_key(&ticket, |(ticket, _)| *ticket).ok()?;
+        let (_, job) = state.queue.remove(place)?;
+        shared.figures.queued.store(state.queue.len() as u64, Relaxed);
+        Some(job) // nobody need be woken: a worker never sleeps while there are jobs
     }
 
     /// Ends the pool for good: finishes the queued jobs and joins all threads. Afterwards `submit` returns jobs, and
@@ -192,7 +212,9 @@ struct Shared {
 struct State {
     /// The fork-joins under way, and some that have ended.
     scopes: Vec<Arc<Scope>>,
-    queue: VecDeque<Job>,
+    queue: VecDeque<(Ticket, Job)>,
+    /// Number of jobs queued so far: the next ticket.
+    submitted: u64,
     threads: Vec<crate::sync::thread::JoinHandle<()>>,
     /// How many workers there should be, and how many there are. While none are wanted, jobs are refused.
     wanted: usize,
@@ -312,7 +334,7 @@ impl Shared {
         if let Some(scope) = state.scopes.iter().find(|scope| scope.is_open()) {
             return Some(Work::Help(Arc::clone(scope)));
         }
-        let job = state.queue.pop_front()?;
+        let (_, job) = state.queue.pop_front()?;
         self.figures.queued.store(state.queue.len() as u64, Relaxed);
         self.figures.running.fetch_add(1, Relaxed);
         Some(Work::Job(job))

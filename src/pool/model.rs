@@ -110,3 +110,43 @@ fn shutdown_runs_a_job_or_never_takes_it() {
         assert_eq!(ran, usize::from(submitter.join().unwrap()));
     });
 }
+
+/// The worker and the thread that withdraws race for the job: one of them gets it, and the worker can still end.
+#[test]
+fn a_withdrawn_job_runs_here_or_on_a_worker() {
+    explore(|| {
+        let pool = pool(1);
+        let ran = Arc::new(AtomicUsize::new(0));
+        let job = || -> Job {
+            let ran = Arc::clone(&ran);
+            Box::new(move || _ = ran.fetch_add(1, Relaxed))
+        };
+        let (Ok(first), Ok(second)) = (pool.submit(job()), pool.submit(job())) else { unreachable!() };
+        // Out of order, so that the worker may be at the other one.
+        let withdrawn: Vec<Job> =
+            [second, first].into_iter().filter_map(|ticket| pool.withdraw(ticket)).collect();
+        assert!([first, second].into_iter().all(|ticket| pool.withdraw(ticket).is_none()));
+        let given_back = withdrawn.len();
+        pool.shutdown();
+        assert_eq!((ran.load(Relaxed), pool.figures().queued), (2 - given_back, 0));
+        withdrawn.into_iter().for_each(|job| job());
+        assert_eq!(ran.load(Relaxed), 2);
+    });
+}
+
+/// The only worker is to leave when the queue is empty, and it is emptied under it.
+#[test]
+fn workers_leave_when_the_last_job_is_withdrawn() {
+    explore(|| {
+        let pool = Arc::new(pool(1));
+        let Ok(ticket) = pool.submit(Box::new(|| ())) else { unreachable!() };
+        let withdrawer = thread::spawn({
+            let pool = Arc::clone(&pool);
+            move || usize::from(pool.withdraw(ticket).is_some())
+        });
+        pool.resize(0);
+        pool.shutdown();
+        let withdrawn = withdrawer.join().unwrap();
+        assert_eq!((pool.figures().workers, pool.figures().jobs), (0, 1 - withdrawn as u64));
+    });
+}

@@ -90,6 +90,7 @@ mod tests {
 
     #[cfg(feature = "serde")]
     #[test]
+    #[allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test, of bytes that it made")]
     fn filters_go_through_serde() {
         let bloom = Bloom::from_iter(["ada"]);
         let json = serde_json::to_string(&bloom).unwrap();

@@ -1,7 +1,6 @@
 //! What the headers of all kinds have in common: the numbers of the kinds, and how plain structs become bytes.
 
 use super::error::DecodeError;
-use crate::mem::Words;
 use bincode::Options;
 use serde::{Deserialize, Serialize};
 
@@ -34,14 +33,6 @@ pub(super) struct Header {
     pub(super) bytes: Vec<u8>,
     /// Identifies the head and the chunks of one dump: a checksum of what must not change during it.
     pub(super) stamp: u32,
-}
-
-/// An array of cells that is being filled.
-#[derive(Debug)]
-pub(super) struct Filled {
-    pub(super) words: Words,
-    /// Ones, counted chunk by chunk while each is in the cache. Counting them at the end would read everything again.
-    pub(super) ones: u64,
 }
 
 /// The most bytes that one bincode struct may need. A bound against hostile lengths, far above what ours need.

@@ -1,11 +1,10 @@
 //! From pieces to a filter.
 
-use super::codec::Filled;
+use super::arrival::{Allocation, Arrival, Filled};
 use super::error::DecodeError;
 use super::kind::Head;
 use super::{chunk, head};
 use crate::filter::Filter;
-use crate::mem::Words;
 
 /// Builds a filter from its pieces, in order. There is no filter before [`finish`](Decoder::finish), and dropping a
 /// decoder frees everything.
@@ -30,14 +29,15 @@ use crate::mem::Words;
 #[derive(Debug)]
 pub struct Decoder {
     head: Head,
-    /// Bytes of each array of cells.
-    lens: Vec<u64>,
-    /// The arrays that have begun.
+    /// Bytes of all arrays.
+    body_len: u64,
+    allocation: Allocation,
+    /// The arrays that are whole.
     arrays: Vec<Filled>,
-    /// Bytes of the body read so far.
-    offset: u64,
-    /// Bytes of the newest array read so far.
-    inside: u64,
+    /// Bytes of these.
+    filled: u64,
+    /// The array that has begun.
+    current: Option<Arrival>,
 }
 
 impl Decoder {
@@ -47,8 +47,17 @@ impl Decoder {
     /// What is wrong with the head.
     pub fn new(head: &[u8]) -> Result<Decoder, DecodeError> {
         let head = head::decode(head)?;
-        let lens = head.arrays();
-        Ok(Decoder { head, lens, arrays: Vec::new(), offset: 0, inside: 0 })
+        let body_len = head.body_len().ok_or(DecodeError::Length("body"))?;
+        let allocation = Allocation::AtOnce;
+        Ok(Decoder { head, body_len, allocation, arrays: Vec::new(), filled: 0, current: None })
+    }
+
+    /// Takes memory in proportion to the chunks that have come, rather than the whole of an array with its first chunk:
+    /// at most three times as much. The last half of an array needs its whole memory beside what has come, so together one and a
+    /// half times that of the array. For chunks from someone who need not send them all.
+    #[must_use]
+    pub fn in_proportion(self) -> Decoder {
+        Decoder { allocation: Allocation::InProportion, ..self }
     }
 
     /// Whether the pieces belong to a cuckoo filter rather than a Bloom filter.
@@ -58,32 +67,52 @@ impl Decoder {
 
     /// Bytes of cells that the filter will have.
     pub fn body_len(&self) -> u64 {
-        // Equals the body length in the head, which was compared with this sum.
-        self.lens.iter().fold(0, |sum, len| sum.saturating_add(*len))
+        self.body_len
     }
 
-    /// Bytes of cells that have not been allocated yet.
-    pub fn unallocated(&self) -> u64 {
-        self.lens.iter().skip(self.arrays.len()).fold(0, |sum, len| sum.saturating_add(*len))
+    /// Bytes of memory that its chunks hold at most, about, if it was told to take it [in
+    /// proportion](Decoder::in_proportion): all arrays, and half of the largest in addition.
+    pub fn most_held(&self) -> u64 {
+        let largest = (0..).map_while(|index| self.head.array(index)).max().unwrap_or(0);
+        self.body_len.saturating_add(largest / 2)
+    }
+
+    /// Bytes of memory that the chunks read so far hold, about.
+    pub fn held(&self) -> u64 {
+        self.filled.saturating_add(self.current.as_ref().map_or(0, Arrival::held))
+    }
+
+    /// Bytes of cells that a chunk with `len` bytes of them would have allocated beside these: an array, or 0.
+    pub fn would_allocate(&self, len: u64) -> u64 {
+        match &self.current {
+            Some(current) => current.would_allocate(current.arrived(), len),
+            None => self.next_array().map_or(0, |next| next.would_allocate(0, len)),
+        }
     }
 
     /// Bytes of cells read so far. Chunks come in order.
     pub fn offset(&self) -> u64 {
-        self.offset
+        self.filled.saturating_add(self.inside())
+    }
+
+    /// Bytes of the array that has begun read so far.
+    fn inside(&self) -> u64 {
+        self.current.as_ref().map_or(0, Arrival::arrived)
     }
 
     /// Whether every chunk has been read.
     pub fn is_complete(&self) -> bool {
-        self.arrays.len() == self.lens.len() && self.inside == self.current_len()
+        self.filled == self.body_len
     }
 
-    /// Bytes of the array that is being filled.
-    fn current_len(&self) -> u64 {
-        self.arrays.len().checked_sub(1).and_then(|index| self.lens.get(index)).copied().unwrap_or(0)
+    /// The array that follows those that are whole, if there is one.
+    fn next_array(&self) -> Option<Arrival> {
+        let len = self.head.array(self.arrays.len())?;
+        Some(Arrival::new(len, self.allocation, self.head.place()))
     }
 
     /// Reads the next chunk. An array is allocated once its first chunk has been checked, so that a head alone cannot
-    /// ask for memory.
+    /// ask for memory. See also [`in_proportion`](Decoder::in_proportion).
     ///
     /// # Errors
     /// What is wrong with the chunk. The decoder is unchanged then.
@@ -92,27 +121,24 @@ impl Decoder {
         if stamp != self.head.stamp() {
             return Err(DecodeError::StampMismatch);
         }
-        if offset != self.offset || self.is_complete() {
-            return Err(DecodeError::Order { expected: self.offset, found: offset });
+        let expected = self.offset();
+        if offset != expected || self.is_complete() {
+            return Err(DecodeError::Order { expected, found: offset });
         }
-        let len = data.len() as u64;
-        if self.inside == self.current_len() {
-            let next = *self.lens.get(self.arrays.len()).ok_or(DecodeError::Length("body"))?;
-            if len > next {
-                return Err(DecodeError::Length("chunk"));
-            }
-            self.arrays.push(Filled { words: Words::zeroed(next / 8)?, ones: 0 });
-            self.inside = 0;
-        }
-        let end = self.inside.saturating_add(len);
-        if end > self.current_len() {
+        let current = match self.current.take() {
+            Some(current) => current,
+            None => self.next_array().ok_or(DecodeError::Length("body"))?,
+        };
+        let current = self.current.insert(current);
+        let inside = current.arrived();
+        if data.len() as u64 > current.len().saturating_sub(inside) {
             return Err(DecodeError::Length("chunk"));
         }
-        let first = usize::try_from(self.inside / 8).map_err(|_| DecodeError::Length("body"))?;
-        let array = self.arrays.last_mut().ok_or(DecodeError::Length("body"))?;
-        array.ones = array.ones.saturating_add(array.words.write_bytes(first, data));
-        self.inside = end;
-        self.offset = self.offset.saturating_add(len);
+        current.take(inside, data)?;
+        if let Some(whole) = self.current.take_if(|current| current.is_complete()) {
+            self.filled = self.filled.saturating_add(whole.len());
+            self.arrays.extend(whole.finish());
+        }
         Ok(())
     }
 

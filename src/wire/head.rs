@@ -65,8 +65,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Head, DecodeError> {
     }
     let kind = Kind::from_number(kind).ok_or(DecodeError::Field("kind"))?;
     let head = kind::decode(kind, rest)?;
-    let sum = head.arrays().into_iter().try_fold(0u64, u64::checked_add);
-    if sum != Some(body_len) {
+    if head.body_len() != Some(body_len) {
         return Err(DecodeError::Length("body"));
     }
     Ok(head)

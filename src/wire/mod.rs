@@ -29,6 +29,7 @@
     clippy::cast_possible_truncation
 )]
 
+mod arrival;
 mod bytes;
 mod chunk;
 mod codec;

@@ -6,8 +6,8 @@ use crate::support::fake_server::{Content, FakeServer};
 use crate::support::golden;
 use crate::support::internals::command::{CommandError, Reply};
 use crate::support::kinds::RESERVE_OPTIONS;
+use bloomery::Spec;
 use bloomery::filter::Bloom;
-use bloomery::{Family, Spec, Tightening};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -179,13 +179,16 @@ fn windows_merge_generation_by_generation() {
     assert_eq!(server.line("BF.MERGE new idle a"), OK);
     assert_eq!(server.line("BF.AGE new b2"), Ok(Reply::Integer(1)));
     pair.follow();
-    // One that was rotated by hand is ahead.
-    server.line("BF.ROTATE c").unwrap();
-    let before = dumps(server);
-    let ahead = "ERR the window in 'c' is ahead; BF.ROTATE brings the destination along";
-    server.take_replicated();
-    assert_eq!(server.text("BF.MERGE b a c"), ahead);
-    assert_eq!((dumps(server), server.take_replicated()), (before, Vec::new()), "not even the rotation");
+    // A rotation by hand ages the items there, and those of the others not.
+    for item in ["c0", "c1"] {
+        server.line(&format!("BF.ADD c {item}")).unwrap();
+        server.line("BF.ROTATE c").unwrap();
+    }
+    assert_eq!(server.line("BF.MERGE b a c"), OK);
+    for (item, age) in [("b1", 2), ("i1", 2), ("b2", 1), ("c0", 2), ("c1", 1)] {
+        assert_eq!(server.line(&format!("BF.AGE b {item}")), Ok(Reply::Integer(age)), "{item}");
+    }
+    pair.follow();
 }
 
 #[test]
@@ -494,29 +497,30 @@ fn memory_is_asked_for_before_anything_changes() {
     assert_eq!(found(&server, "chain", "large", 10), 10);
 }
 
-/// A chain of layers of the same capacity, each with items.
-fn chain(capacity: u64, layers: usize) -> Bloom {
-    let family = Family::Scaling { expansion: 1, tightening: Tightening::INVERSE_SQUARE };
-    let mut filter = Bloom::new(Spec { family, ..Spec::scaling(capacity, 0.01) }).unwrap();
-    for item in 0u32.. {
-        if filter.layers().len() == layers {
-            break;
-        }
-        filter.add(filter.hash(item.to_le_bytes())).unwrap();
-    }
-    filter
+/// Puts filters of one layer each, of different capacities, each with an item. Returns their keys. No chain grows to
+/// thousands of layers by itself.
+fn single_layers(server: &FakeServer, capacities: std::ops::Range<u64>) -> String {
+    let keys = capacities.map(|capacity| {
+        let mut filter = Bloom::new(Spec::fixed(capacity, 0.01)).unwrap();
+        filter.add(filter.hash(capacity.to_le_bytes())).unwrap();
+        server.put(&format!("of:{capacity}"), filter);
+        format!("of:{capacity}")
+    });
+    keys.collect::<Vec<_>>().join(" ")
 }
 
 #[test]
 fn a_chain_takes_no_more_layers_than_it_may_have() {
     let server = FakeServer::default();
-    server.put("a", chain(100, 2));
-    server.put("b", chain(3, 2000));
-    server.put("c", chain(7, 2100));
-    assert_eq!(server.line("BF.MERGE a b"), OK);
+    server.put("a", Bloom::new(Spec::scaling(5000, 0.01)).unwrap());
+    let (b, c) = (single_layers(&server, 1..2001), single_layers(&server, 2001..4101));
+    assert_eq!(server.line(&format!("BF.MERGE a {b}")), OK);
     let before = dumps(&server);
-    assert_eq!(server.text("BF.MERGE a c"), "ERR the filter has grown as often as it may");
-    assert_eq!(server.text("BF.MERGE new a b c"), "ERR the filter has grown as often as it may");
+    assert_eq!(server.text(&format!("BF.MERGE a {c}")), "ERR the filter has grown as often as it may");
+    assert_eq!(
+        server.text(&format!("BF.MERGE new a {b} {c}")),
+        "ERR the filter has grown as often as it may"
+    );
     assert!(dumps(&server) == before);
 }
 
@@ -564,5 +568,77 @@ fn no_item_is_ever_missed() {
             }
         }
         pair.follow();
+    }
+}
+
+/// The number of items that a key says it has.
+fn card(server: &FakeServer, key: &str) -> i64 {
+    let Ok(Reply::Integer(items)) = server.line(&format!("BF.CARD {key}")) else { panic!() };
+    items
+}
+
+/// A source that grows is merged again and again: its layers here grow along, and are not added again. The same with
+/// two sources of one shape, which do not take each other's place.
+#[test]
+fn repeated_merges_of_growing_sources_stay_as_small_as_the_sources() {
+    let pair = Pair::new();
+    let server = &pair.primary;
+    server.line("BF.RESERVE a 0.001 50 SEED 1").unwrap();
+    server.line("BF.RESERVE b 0.001 50 SEED 1").unwrap();
+    server.line("BF.RESERVE sum 0.01 900 SEED 1").unwrap();
+    for round in 0..120 {
+        for item in 0..7 {
+            server.line(&format!("BF.ADD a a{round}/{item}")).unwrap();
+            server.line(&format!("BF.ADD b b{}/{item}", round % 60)).unwrap();
+        }
+        assert_eq!(server.line("BF.MERGE sum a"), OK);
+        assert_eq!(server.line("BF.MERGE sum b"), OK);
+        let layers = |key| match field(server, key, "Number of filters") {
+            Reply::Integer(layers) => layers,
+            other => panic!("{other:?}"),
+        };
+        assert!(layers("sum") <= layers("a") + layers("b") + 1, "{round}: {}", layers("sum"));
+        assert_eq!(card(server, "sum"), card(server, "a") + card(server, "b"), "{round}");
+    }
+    for round in 0..120 {
+        for item in 0..7 {
+            assert_eq!(server.line(&format!("BF.EXISTS sum a{round}/{item}")), YES);
+            assert_eq!(server.line(&format!("BF.EXISTS sum b{}/{item}", round % 60)), YES);
+        }
+    }
+    assert!(found(server, "sum", "stranger", 2000) < 60);
+    pair.follow();
+}
+
+/// The estimates are within what the noise of the cells explains, whatever the overlap, the layout and the cells.
+#[test]
+fn an_intersection_says_how_many_items_are_common() {
+    for options in
+        ["NONSCALING", "NONSCALING LAYOUT CLASSIC SHARDS 4", "COUNTING", "COUNTING 8 LAYOUT BLOCKED"]
+    {
+        for common in [0, 1, 50, 500, 999, 1000] {
+            let server = FakeServer::default();
+            server.line(&format!("BF.RESERVE a 0.01 1000 SEED 5 {options}")).unwrap();
+            for key in ["b", "c"] {
+                server.line(&format!("BF.RESERVE {key} 0.01 1000 LIKE a")).unwrap();
+            }
+            add(&server, "a", "common", common);
+            add(&server, "b", "common", common);
+            add(&server, "a", "a", 1000 - common);
+            add(&server, "b", "b", 1000 - common);
+            add(&server, "c", "common", common.min(100));
+            assert_eq!(server.line("BF.INTERSECT both a b"), OK);
+            let most = card(&server, "a").min(card(&server, "b"));
+            let items = card(&server, "both");
+            assert!(items <= most && (items - common as i64).abs() < 45, "{options}: {items} of {common}");
+            assert_eq!(server.line("BF.INTERSECT three a b c"), OK);
+            let (items, most) = (card(&server, "three"), card(&server, "c"));
+            assert!(items <= most && (items - most).abs() < 45, "{options}: {items} of {most}");
+            // Of a filter with itself, or with a part of it, nothing is estimated.
+            assert_eq!(server.line("BF.INTERSECT same a a"), OK);
+            assert_eq!(card(&server, "same"), card(&server, "a"));
+            assert_eq!(server.line("BF.INTERSECT part c c both"), OK);
+            assert!(card(&server, "part") <= card(&server, "both").min(card(&server, "c")));
+        }
     }
 }

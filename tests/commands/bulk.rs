@@ -331,6 +331,35 @@ fn a_missing_key_is_created_by_an_add_and_holds_nothing_for_a_test() {
     assert_eq!(server.events.take(), [c"bf.reserve"]);
 }
 
+/// Whoever fills a filter that is replaced or deleted meanwhile must hear of it.
+#[test]
+fn nocreate_refuses_a_missing_key_and_is_not_replicated() {
+    let server = FakeServer::default();
+    for form in ["FIXED 3 adabob", "PREFIXED ", "FIXED 3 "] {
+        assert_eq!(server.text(&format!("BF.BULKADD k NOCREATE {form}")), "ERR not found");
+    }
+    assert!(server.keys.borrow().is_empty());
+    assert_eq!(server.take_replicated(), [""; 0]);
+    server.line("BF.RESERVE k 0.000001 3 NONSCALING SEED 1").unwrap();
+    server.take_replicated();
+    assert_eq!(server.text("BF.BULKADD k nocreate FIXED 3 adabob"), "Integer(2)");
+    assert_eq!(server.take_replicated(), ["BF.BULKADD k FIXED 3 adabob"]);
+    assert_eq!(
+        server.text("BF.BULKADD k NOCREATE FIXED 3 evedan"),
+        "ERR non scaling filter is full; 1 of 2 items went in"
+    );
+    assert_eq!(server.take_replicated(), ["BF.BULKADD k FIXED 3 eve"]);
+    assert_eq!(
+        server.text("BF.BULKADD k NOCREATE FIXED 3 ada more"),
+        server.text("BF.BULKADD k FIXED 3 ada more")
+    );
+    assert!(
+        server
+            .text("BF.BULKADD k NOCREATE NOCREATE FIXED 3 ada")
+            .starts_with("ERR the argument behind the key")
+    );
+}
+
 #[test]
 fn what_changed_nothing_is_not_replicated() {
     let server = server(0, "0.001 100 SEED 1");
@@ -504,4 +533,27 @@ fn only_large_tests_are_left_to_the_pool() {
             assert_eq!(server.offloaded.get(), offloaded, "{count}");
         }
     }
+}
+
+/// Whoever has gone gets no reply, and the tests that were begun for it don't count: neither in the filter's usage, nor
+/// for those who stay.
+#[test]
+fn a_client_that_goes_leaves_no_trace() {
+    let server = server(3, "0.01 100 SEED 1");
+    server.settings.set(Settings { offload_min_items: 100, ..Settings::DEFAULT });
+    let blob = Form::Fixed.arguments(&items(Form::Fixed, 3 * 4096));
+    let tests = || {
+        let Ok(Reply::Map(fields)) = server.line("BF.INFO k FULL") else { panic!() };
+        fields.into_iter().filter(|(name, _)| name.starts_with("Tests")).collect::<Vec<_>>()
+    };
+    let before = tests();
+    for after in [0, 1, 2, 3] {
+        server.leaves_after.set(Some(after));
+        assert_eq!(run(&server, &["BF.BULKTEST", "k"], &blob), Ok(Reply::Later));
+    }
+    assert!(!before.is_empty());
+    assert_eq!(tests(), before);
+    server.leaves_after.set(None);
+    assert_ne!(run(&server, &["BF.BULKTEST", "k"], &blob), Ok(Reply::Later));
+    assert_ne!(tests(), before);
 }

@@ -9,8 +9,12 @@ mod bulk;
 mod cuckoo;
 mod feedback;
 mod foreign;
+mod held;
 #[cfg(not(feature = "module"))] // it counts allocations
 mod hot_path;
 mod limits;
+mod loads;
 mod pair;
 mod rebuild;
+mod redisbloom;
+mod windows;

@@ -245,6 +245,55 @@ fn a_live_add_never_fails_because_of_the_shadow() {
     }
 }
 
+/// Only a lack of memory can make the shadow of a replica refuse what the primary's took: the primary would have sent an
+/// ABORT first. The add is in, and the reply to the primary is an error, so that the server logs it and counts it.
+#[test]
+fn a_replica_whose_shadow_cannot_follow_says_so() {
+    for line in ["BF.ADD k i4", "BF.MADD k i4 i5", "BF.INSERT k ITEMS i4 i5", "BF.BULKADD k FIXED 2 i4i5"] {
+        let replica = FakeServer::default();
+        replica.line("BF.RESERVE k 0.01 100").unwrap();
+        replica.line("BF.REBUILD k BEGIN CAPACITY 4 NONSCALING").unwrap();
+        add(&replica, "k", "i", 4);
+        replica.obeys.set(true);
+        assert_eq!(
+            replica.text(line),
+            "ERR the shadow of the filter took no more: non scaling filter is full. The rebuild has ended here, but \
+             not where the command came from; synchronize this server again"
+        );
+        replica.obeys.set(false);
+        assert_eq!(found(&replica, "k", "i", 5), 5, "{line}");
+        assert_eq!(status(&replica, "k", "Status"), Reply::from("none"));
+        assert_eq!(replica.text("BF.ADD k another"), "Bool(true)");
+    }
+}
+
+/// Whatever becomes of the key, nobody is told about a rebuild of another filter, and nothing is left behind.
+#[test]
+fn why_a_rebuild_ended_goes_with_the_filter() {
+    let ended = |server: &FakeServer| {
+        server.line("BF.REBUILD k BEGIN CAPACITY 1 NONSCALING").unwrap();
+        server.line("BF.MADD k a b c").unwrap();
+        assert_eq!(status(server, "k", "Ended because"), Reply::from("non scaling filter is full"));
+    };
+    let server = FakeServer::default();
+    server.line("BF.RESERVE k 0.01 100").unwrap();
+    ended(&server);
+    // DEL and a new filter of the same name.
+    server.keys.borrow_mut().clear();
+    server.line("BF.RESERVE k 0.01 100").unwrap();
+    assert_eq!(status(&server, "k", "Ended because"), Reply::Null);
+    assert_eq!(server.text("BF.REBUILD k COMMIT"), NONE);
+    ended(&server);
+    // RENAME.
+    let content = server.keys.borrow_mut().remove(&b"k"[..]).unwrap();
+    server.keys.borrow_mut().insert(b"renamed".to_vec(), content);
+    assert_eq!(status(&server, "renamed", "Ended because"), Reply::from("non scaling filter is full"));
+    // A rebuild that succeeds.
+    server.line("BF.REBUILD renamed BEGIN").unwrap();
+    server.line("BF.REBUILD renamed COMMIT").unwrap();
+    assert_eq!(status(&server, "renamed", "Ended because"), Reply::Null);
+}
+
 #[test]
 fn memory_is_asked_for_both_filters_together() {
     let server = FakeServer::default();
@@ -467,4 +516,66 @@ fn bulk_adds_in_parallel_reach_both() {
         assert_eq!(all, Ok(Reply::Integer(20_000)));
     }
     assert!(dumps[0] == dumps[1]);
+}
+
+/// What fills a filter tells by it that the filter was replaced. It must not give the seed away.
+#[test]
+fn an_identity_tells_filters_apart() {
+    let server = FakeServer::default();
+    let of = |key| full(&server, key, "Identity");
+    let shadow = || status(&server, "k", "Identity");
+    server.line("BF.RESERVE k 0.01 100 SEED 7").unwrap();
+    let first = of("k");
+    let Reply::Bulk(digits) = &first else { panic!("{first:?}") };
+    assert!(digits.len() == 16 && digits.iter().all(u8::is_ascii_hexdigit));
+    add(&server, "k", "item", 50);
+    server.line("BF.RESERVE twin 0.01 100 LIKE k").unwrap();
+    server.line("BF.RESERVE same 0.5 9 WINDOW 2 SEED 7").unwrap();
+    server.line("BF.RESERVE other 0.01 100").unwrap();
+    for key in ["k", "twin", "same"] {
+        assert_eq!(of(key), first, "{key}");
+    }
+    assert_ne!(of("other"), first);
+    // Each shadow has another, which it keeps.
+    server.line("BF.REBUILD k BEGIN").unwrap();
+    let aborted = shadow();
+    server.line("BF.REBUILD k ABORT").unwrap();
+    server.line("BF.REBUILD k BEGIN").unwrap();
+    let committed = shadow();
+    assert_eq!(of("k"), first);
+    assert!(aborted != committed && aborted != first && committed != first);
+    server.line("BF.REBUILD k COMMIT").unwrap();
+    assert_eq!(of("k"), committed);
+    // A cuckoo filter's, and a Bloom filter's of the same seed.
+    server.line("CF.RESERVE c 100 SEED 7").unwrap();
+    let Ok(Reply::Map(fields)) = server.line("CF.INFO c FULL") else { panic!() };
+    assert_eq!(fields.last(), Some(&("Identity", first)));
+    let Ok(Reply::Map(plain)) = server.line("CF.INFO c") else { panic!() };
+    assert_eq!(plain, fields[..8]);
+    assert_eq!(server.text("CF.INFO c SIZE"), server.text("CF.INFO c FULL FULL"));
+}
+
+/// A filter whose cells are all set cannot say what is in it. What BEGIN makes of that has room for a multiple of what
+/// it was made for, and not for all that there might be.
+#[test]
+fn a_saturated_filter_can_be_rebuilt() {
+    for options in
+        ["ONFULL SATURATE", "ONFULL SATURATE LAYOUT CLASSIC", "COUNTING ONFULL SATURATE", "WINDOW 3"]
+    {
+        let server = FakeServer::default();
+        server.line(&format!("BF.RESERVE k 0.1 20 SEED 3 {options}")).unwrap();
+        add(&server, "k", "i", 4000);
+        let newest = match full(&server, "k", "Layers") {
+            Reply::Array(layers) => layers.into_iter().next(),
+            _ => None,
+        };
+        let Some(Reply::Map(fields)) = newest else { panic!() };
+        assert!(fields.contains(&("Fill", Reply::Double(1.0))), "{options}: {fields:?}");
+        let Reply::Integer(estimate) = full(&server, "k", "Approximate number of items") else { panic!() };
+        assert!((40..2000).contains(&estimate), "{options}: {estimate}");
+        server.memory.set(Some(100_000));
+        server.line("BF.REBUILD k BEGIN").unwrap();
+        let Reply::Integer(capacity) = status(&server, "k", "Capacity") else { panic!() };
+        assert!((40..6000).contains(&capacity), "{options}: {capacity}");
+    }
 }

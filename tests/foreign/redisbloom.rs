@@ -355,6 +355,16 @@ fn a_chain_that_asks_too_much_is_refused_and_does_not_come_to_be() {
     assert!(redisbloom::load_bloom(&mut save(&filter), 4).is_ok());
 }
 
+/// RedisBloom can grow a chain until its error rate is 0. The bound on the work of a test allows all of that.
+#[test]
+fn every_chain_that_redisbloom_can_make_is_allowed() {
+    let mut filter = load(4, chain(4, TODAY, 1, &[Link::empty(1, 0.5, 1, 64)]));
+    while filter.grow().is_ok() {}
+    let probes: u64 = filter.links().iter().map(|link| u64::from(link.spec().probes)).sum();
+    assert_eq!((filter.links().len(), probes), (1074, 578_348));
+    assert!(redisbloom::load_bloom(&mut save(&filter), 4).is_ok());
+}
+
 #[test]
 fn encodings_that_are_not_known_are_refused() {
     let fields = chain(4, TODAY, 2, &[Link::empty(2, 0.005, 8, 64)]);

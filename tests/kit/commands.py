@@ -24,8 +24,9 @@ class Command:
 
 
 COMMANDS = [
-    # What takes memory is refused when memory is short (denyoom). What writes and may take long is not fast: many
-    # items, a whole filter, an add to a cuckoo filter, which may move others. Keys behind words move with them.
+    # What takes memory is refused when memory is short (denyoom). What may take long is not fast: many items, all layers,
+    # a whole filter, a piece of one, an add to a cuckoo filter, which may move others, and a delete from one, which may
+    # compact it. Keys behind words move with them.
     Command("BF.RESERVE", -4, "write denyoom movablekeys", "RW insert", "0.01 100"),
     Command("BF.INSERT", -4, "write denyoom", "RW insert", "ITEMS item"),
     Command("BF.ADD", 3, "write denyoom fast", "RW insert", "item"),
@@ -33,10 +34,10 @@ COMMANDS = [
     Command("BF.BULKADD", -4, "write denyoom", "RW insert", "FIXED 1 item"),
     Command("BF.ADDNX", 3, "write denyoom fast", "RW insert", "item"),
     Command("BF.EXISTS", 3, "readonly fast", "RO access", "item"),
-    Command("BF.MEXISTS", -3, "readonly fast", "RO access", "item item"),
+    Command("BF.MEXISTS", -3, "readonly", "RO access", "item item"),
     Command("BF.BULKTEST", -4, "readonly", "RO access", "FIXED 1 item"),
     Command("BF.TEST", 3, "readonly fast", "RO access", "item"),
-    Command("BF.MTEST", -3, "readonly fast", "RO access", "item item"),
+    Command("BF.MTEST", -3, "readonly", "RO access", "item item"),
     Command("BF.DEL", 3, "write fast", "RW delete", "item"),
     Command("BF.MDEL", -3, "write", "RW delete", "item item"),
     Command("BF.COUNT", 3, "readonly fast", "RO access", "item"),
@@ -44,15 +45,15 @@ COMMANDS = [
     Command("BF.AGE", 3, "readonly fast", "RO access", "item"),
     Command("BF.CLEAR", 2, "write", "RW delete", ""),
     Command("BF.CARD", 2, "readonly fast", "RO access", ""),
-    Command("BF.INFO", -2, "readonly fast", "RO access", ""),
-    Command("BF.DEBUG", 2, "readonly fast", "RO access", ""),
+    Command("BF.INFO", -2, "readonly", "RO access", ""),
+    Command("BF.DEBUG", 2, "readonly", "RO access", ""),
     Command("BF.FEEDBACK", 4, "readonly fast", "RO access", "1 0"),
     Command("BF.MERGE", -3, "write denyoom", "RW insert", "{key}"),
     Command("BF.INTERSECT", -4, "write denyoom", "OW update", "{key} {key}"),
     Command("BF.EQUAL", 3, "readonly", "RO access", "{key}"),
     Command("BF.REBUILD", -3, "write", "RW update", "STATUS"),
-    Command("BF.SCANDUMP", 3, "readonly fast", "RO access", "0"),
-    Command("BF.LOADCHUNK", 4, "write denyoom", "RW insert", "1 data"),
+    Command("BF.SCANDUMP", 3, "readonly", "RO access", "0"),
+    Command("BF.LOADCHUNK", 4, "write", "RW insert", "1 data"),
     Command("BF.IMPORT", -4, "write denyoom movablekeys", "RW insert", "BLOOMV3 data"),
     Command("BF.LOAD", 3, "write denyoom", "RW insert", "data"),
     Command("CF.RESERVE", -3, "write denyoom", "RW insert", "100"),
@@ -61,12 +62,12 @@ COMMANDS = [
     Command("CF.ADD", 3, "write denyoom", "RW insert", "item"),
     Command("CF.ADDNX", 3, "write denyoom", "RW insert", "item"),
     Command("CF.EXISTS", 3, "readonly fast", "RO access", "item"),
-    Command("CF.MEXISTS", -3, "readonly fast", "RO access", "item item"),
+    Command("CF.MEXISTS", -3, "readonly", "RO access", "item item"),
     Command("CF.COUNT", 3, "readonly fast", "RO access", "item"),
-    Command("CF.DEL", 3, "write fast", "RW delete", "item"),
+    Command("CF.DEL", 3, "write", "RW delete", "item"),
     Command("CF.COMPACT", 2, "write", "RW update", ""),
-    Command("CF.INFO", 2, "readonly fast", "RO access", ""),
-    Command("CF.DEBUG", 2, "readonly fast", "RO access", ""),
-    Command("CF.SCANDUMP", 3, "readonly fast", "RO access", "0"),
-    Command("CF.LOADCHUNK", 4, "write denyoom", "RW insert", "1 data"),
+    Command("CF.INFO", -2, "readonly", "RO access", ""),
+    Command("CF.DEBUG", 2, "readonly", "RO access", ""),
+    Command("CF.SCANDUMP", 3, "readonly", "RO access", "0"),
+    Command("CF.LOADCHUNK", 4, "write", "RW insert", "1 data"),
 ]

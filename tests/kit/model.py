@@ -560,7 +560,7 @@ ARITY = {
     "BF.TEST": 3, "BF.MTEST": -3, "BF.DEL": 3, "BF.MDEL": -3, "BF.COUNT": 3, "BF.ROTATE": -2, "BF.AGE": 3,
     "BF.CLEAR": 2, "BF.CARD": 2, "BF.INFO": -2, "BF.DEBUG": 2, "BF.SCANDUMP": 3, "BF.LOADCHUNK": 4,
     "CF.RESERVE": -3, "CF.ADD": 3, "CF.ADDNX": 3, "CF.INSERT": -4, "CF.INSERTNX": -4, "CF.EXISTS": 3,
-    "CF.MEXISTS": -3, "CF.COUNT": 3, "CF.DEL": 3, "CF.COMPACT": 2, "CF.SCANDUMP": 3, "CF.LOADCHUNK": 4, "CF.INFO": 2,
+    "CF.MEXISTS": -3, "CF.COUNT": 3, "CF.DEL": 3, "CF.COMPACT": 2, "CF.SCANDUMP": 3, "CF.LOADCHUNK": 4, "CF.INFO": -2,
     "CF.DEBUG": 2,
 }  # fmt: skip
 
@@ -1086,7 +1086,7 @@ class Model:
             ("Advice", LINES),
         ]
         fields.append(("Layers", [self.layer_info(*layer) for layer in filter_.alive()]))
-        fields.append(("Rebuild", None))
+        fields += [("Rebuild", None), ("Identity", BYTES)]
         return fields
 
     def layer_info(self, age, items, size) -> Map:
@@ -1276,9 +1276,17 @@ class Model:
         filter_.compact(True, self.events)
         return OK
 
-    def cf_info(self, key):
+    def cf_info(self, key, *words):
+        if words and [upper(word) for word in words] != ["FULL"]:
+            raise Refused()
         filter_ = self.found(self.cuckoo(key))
         return Map([
+            *self.cf_info_fields(filter_),
+            *([("Identity", BYTES)] if words else []),
+        ])  # fmt: skip
+
+    def cf_info_fields(self, filter_) -> list:
+        return [
             ("Size", NUMBER),
             ("Number of buckets", filter_.first_buckets()),
             ("Number of filters", len(filter_.tables)),
@@ -1287,7 +1295,7 @@ class Model:
             ("Bucket size", filter_.spec.bucket_size),
             ("Expansion rate", filter_.spec.expansion),
             ("Max iterations", filter_.spec.max_iterations),
-        ])  # fmt: skip
+        ]  # fmt: skip
 
     def cf_debug(self, key):
         filter_ = self.found(self.cuckoo(key))

@@ -19,7 +19,7 @@ import traceback
 from kit.servers import MODULE, Server, ServerFailed, free_port, matrix
 
 # These need a build or a tool of their own, which a script of the same name provides.
-WITH_SCRIPT = ("panics", "san", "valgrind")
+WITH_SCRIPT = ("panics", "redisbloom", "san", "valgrind")
 
 
 def options(name: str, description: str, count: int, unit: str) -> argparse.ArgumentParser:

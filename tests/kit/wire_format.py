@@ -673,6 +673,7 @@ def cuckoo_header(kind, header):
     need(max(deletes, moves) <= 1 << 62, "counts")
     need(reserved == reserved_too == 0, "reserved")
     need(1 <= tables <= (65536 if expansion else 1), "sub-filters")
+    need(2 * slots * tables <= 1 << 20, "slots that a test looks at")
     filter_ = Cuckoo(
         kind, capacity, (seed_low, seed_high), hash_, slots, max_iterations, expansion, deletes, moves
     )  # fmt: skip
@@ -711,7 +712,7 @@ def foreign_header(kind, header):
         link.check()
         filter_.layers.append(link)
         stamped[at + 32 : at + 40] = bytes(8)  # the number of items
-    need(sum(link.probes for link in filter_.layers) <= 1 << 22, "probes of all links")
+    need(sum(link.probes for link in filter_.layers) <= 589_824, "probes of all links")
     return filter_, crc32c(stamped)
 
 

@@ -119,6 +119,22 @@ impl Run {
         self.filter = copy;
     }
 
+    /// The number of items is never above what was added, and that of an empty filter is 0.
+    fn count_items(&self) {
+        if self.filter.window().is_some() || self.filter.saturated() > 0 {
+            return;
+        }
+        let held = |truth: &Truth| if self.counts() { truth.count } else { 1 };
+        let items = self.filter.items();
+        assert!(items <= self.truth.values().map(held).sum(), "{items} items");
+        assert_eq!(items == 0, self.filter.ones() == 0);
+        if let [layer] = self.filter.layers() {
+            let (least, most) = layer.shape().items_between(layer.fill());
+            // A bit is counted when it is set, and never again. A counting filter also deletes.
+            assert!(items <= most && (items >= least || !self.counts()), "{items} of {least} to {most}");
+        }
+    }
+
     fn step(&mut self, rng: &mut StdRng) {
         // A few items come often, so that counters climb; the others seldom.
         let item = if rng.random_bool(0.3) { rng.random_range(0..4) } else { rng.random_range(0..UNIVERSE) };
@@ -145,6 +161,7 @@ impl Run {
         self.ask(item);
         self.ask(rng.random_range(0..UNIVERSE));
         assert_eq!(self.naive.differs(&self.filter), None);
+        self.count_items();
     }
 }
 

@@ -298,6 +298,67 @@ fn sizes_change_under_load() {
     assert_eq!(pool.figures().jobs, 5000 - run_here.load(Relaxed) as u64);
 }
 
+/// A job that no worker has begun comes back, wherever in the queue it is; another one doesn't.
+#[test]
+fn a_job_is_withdrawn_until_a_worker_begins_it() {
+    let pool = pool(1);
+    let busy = occupy(&pool);
+    let ran = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let tickets: Vec<_> = (0..10)
+        .map(|number| {
+            let ran = Arc::clone(&ran);
+            pool.submit(Box::new(move || ran.lock().unwrap().push(number))).unwrap_or_else(|_| panic!())
+        })
+        .collect();
+    for number in [3, 0, 9] {
+        pool.withdraw(tickets[number]).expect("it is queued")();
+        assert!(pool.withdraw(tickets[number]).is_none(), "twice");
+    }
+    assert_eq!(pool.figures().queued, 7);
+    drop(busy);
+    eventually("the others ran", || pool.figures().jobs == 8);
+    assert!(tickets.iter().all(|ticket| pool.withdraw(*ticket).is_none()));
+    assert_eq!(*ran.lock().unwrap(), [3, 0, 9, 1, 2, 4, 5, 6, 7, 8]);
+}
+
+/// Some submit, and take back what they submitted, at random; the number of workers changes. Each job runs once, here
+/// or there.
+#[test]
+fn jobs_are_withdrawn_under_load() {
+    let pool = pool(2);
+    let counts = Arc::new(counts(3 * 3000));
+    let withdrawn = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for submitter in 0..3 {
+            let (pool, withdrawn, counts) = (&pool, &withdrawn, &counts);
+            scope.spawn(move || {
+                for index in submitter * 3000..(submitter + 1) * 3000 {
+                    let counts = Arc::clone(counts);
+                    let job: Job = Box::new(move || _ = counts[index].fetch_add(1, Relaxed));
+                    let ticket = match pool.submit(job) {
+                        Ok(ticket) => ticket,
+                        Err(job) => {
+                            job();
+                            continue;
+                        }
+                    };
+                    if rand::random_ratio(1, 2) {
+                        thread::yield_now();
+                    }
+                    if let Some(job) = rand::random_ratio(2, 3).then(|| pool.withdraw(ticket)).flatten() {
+                        withdrawn.fetch_add(1, Relaxed);
+                        job();
+                    }
+                }
+            });
+        }
+        scope.spawn(|| (0..500).for_each(|round| pool.resize(round % 4)));
+    });
+    pool.shutdown();
+    assert_each(&counts, 1);
+    assert!(withdrawn.load(Relaxed) > 0);
+}
+
 /// Fewer workers: the queue of a pool that is left without any is still run.
 #[test]
 fn the_last_workers_empty_the_queue() {

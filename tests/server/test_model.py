@@ -94,6 +94,7 @@ REFUSED_CUCKOO_INSERTIONS = alternatives("""
 """)
 
 INFO_FIELDS = alternatives("capacity | SIZE | FILTERS | Items | EXPANSION | FULL | FULL | NOPE | SIZE SIZE | | |")
+CUCKOO_INFO_FIELDS = alternatives("FULL | full | SIZE | FULL FULL | | | |")
 ROTATIONS = alternatives("AT | AT 5 | at 5 MANUAL | x | AT 5 MANUAL more | | | | | |")
 # Where a Bloom filter has its end the model does not know, so nothing that lies between.
 ITERATORS = alternatives("1 | 1 | -1 | 100000000 | 9223372036854775807 | 9223372036854775808 | x")
@@ -286,8 +287,8 @@ class Sequence:
                 return self.random.choice(ITERATORS if family == "BF" else CUCKOO_ITERATORS)
             case "LOADCHUNK":
                 return [*self.random.choice(LOAD_ITERATORS), self.random.choice(["junk", "BLMY", ""])]
-            case "INFO" if family == "BF":
-                return self.random.choice(INFO_FIELDS)
+            case "INFO":
+                return self.random.choice(INFO_FIELDS if family == "BF" else CUCKOO_INFO_FIELDS)
             case "ROTATE":
                 return self.random.choice(ROTATIONS)
         return []

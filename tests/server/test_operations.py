@@ -151,6 +151,34 @@ def test_maxmemory_without_eviction(new_server):
 
 
 @EVERY_SERVER
+def test_maxmemory_that_changes(new_server):
+    """What the configuration allows is read once, and again after every change of it."""
+    server = new_server(config={"maxmemory-policy": "noeviction"})
+    with server.client() as client:
+        client.setrange("filler", 5 << 20, "x")
+        used = client.info("memory")["used_memory"]
+        tight, roomy = used + (10 << 20), used + (60 << 20)
+        for maxmemory, policy, fits in [
+            (0, "noeviction", True),
+            (tight, "noeviction", False),
+            (roomy, "noeviction", True),
+            (tight, "noeviction", False),
+            (tight, "volatile-lru", True),
+            (tight, "noeviction", False),
+            (0, "noeviction", True),
+        ]:
+            client.config_set("maxmemory", maxmemory)
+            client.config_set("maxmemory-policy", policy)
+            words = ["BF.RESERVE", "filter", 0.01, 10_000_000]  # 12 MiB
+            if fits:
+                assert client.execute_command(*words) == b"OK", (maxmemory, policy)
+                client.delete("filter")
+                wait_for(lambda: client.info("memory")["used_memory"] < used + (1 << 20), "the memory to come back")
+            else:
+                assert "Insufficient memory" in refusal(client, *words), (maxmemory, policy)
+
+
+@EVERY_SERVER
 def test_eviction(new_server):
     """Filters are evicted like anything else, and those that stay are whole.
 

@@ -2,9 +2,11 @@
 
 Pieces of several filters come for a few keys in turn: heads alone, chunks in the wrong order, again, overlapping,
 damaged, of other filters, by the other family's command, or under a wrong iterator. Clients are killed between two
-chunks and within one; keys appear and go. A model says of each piece whether it is accepted, and of each key whether it
-exists: not before its filter is complete, and then it is the one that was dumped, which can be copied, and restored
-from its own DUMP. Now and then the server saves and restarts, and must load every object there is.
+chunks and within one; keys appear and go. Between any two pieces a load is ended by its client, a value comes to its
+key by SET, RENAME or an add, all keys are flushed, or there is no memory for a moment. A model says of each piece whether
+it is accepted, of each key whether it exists (not before its filter is complete, and then it is the one that was
+dumped, which can be copied, and restored from its own DUMP), and of the server how many loads wait, for how many bytes,
+and that they hold no more than came. Now and then the server saves and restarts, and must load every object there is.
 """
 
 import dataclasses
@@ -16,6 +18,7 @@ import redis
 
 from kit.damage import flip, sources
 from kit.filters import pieces
+from kit.metrics import figures
 from kit.payload import PREFIX as CHUNK_PREFIX
 from kit.payload import seal_chunk
 from kit.suite import Server, options, progress, run
@@ -56,7 +59,6 @@ class Source:
             body += data
         (digest,) = client.execute_command("DEBUG", "DIGEST-VALUE", name)
         return cls(name, prefix, head, arrays, body, stamp, digest)
-
     def piece(self, start: int, end: int) -> tuple[int, bytes]:
         """The bytes from `start` to `end` of the body, and the iterator that they are loaded with."""
         data = self.body[start:end]
@@ -80,6 +82,7 @@ class Load:
 
     source: Source
     covered: bytearray
+    sent: int = 0  # bytes
 
     @property
     def next(self) -> int:
@@ -103,7 +106,7 @@ class Sequences:
         self.client = client
         self.loads: dict[str, Load] = {}
         self.complete: dict[str, bytes | None] = {}  # digests of the filters that are there; None of what is no filter
-        self.pieces = self.refused = self.filters = self.killed = self.restarts = 0
+        self.pieces = self.refused = self.filters = self.killed = self.restarts = self.ended = 0
         self.batch: list[tuple[list, object]] = []  # commands, and what they reply
 
     # ---- the model --------------------------------------------------------------------------------------------------
@@ -130,7 +133,8 @@ class Sequences:
         if isinstance(meaning, Source):
             if prefix != meaning.prefix or iterator != 1:
                 return False
-            self.loads[key] = Load(meaning, bytearray(len(meaning.body)))
+            self.ended += key in self.loads
+            self.loads[key] = Load(meaning, bytearray(len(meaning.body)), len(meaning.head))
             return True
         load = self.loads.get(key)
         if meaning is None or not load or iterator == 1 or load.source.prefix != prefix:
@@ -142,6 +146,7 @@ class Sequences:
             del self.loads[key]  # the client mixes things up
             return False
         load.covered[start:end] = b"\1" * (end - start)
+        load.sent += end - start
         return True
 
     # ---- a sequence -------------------------------------------------------------------------------------------------
@@ -150,12 +155,26 @@ class Sequences:
         keys = self.chance.sample(KEYS, self.chance.randint(1, 3))
         steps = [self.proceed] * 24 + [self.head] * 3 + [self.again] * 2 + [self.early] * 2
         steps += [self.damaged, self.stranger, self.wrong_iterator, self.other_family, self.remove, self.remove]
+        steps += [self.end, self.overwrite, self.without_memory]
         for _ in range(self.chance.randint(1, 30)):
             self.chance.choice(steps)(self.chance.choice(keys))
             if self.chance.random() < 0.02:
                 self.flush()
                 self.kill(self.chance.choice(keys))
+            if self.chance.random() < 0.02:
+                self.flush_all()
         self.flush()
+        self.weigh()
+
+    def weigh(self) -> None:
+        """What the server says of its loads is what waits, and they hold no more than came. Heads are larger in memory."""
+        seen = figures(self.client)
+        loads = [load for key, load in self.loads.items() if key not in self.complete]
+        assert seen["loads"] == len(loads), f"{seen['loads']} loads instead of {len(loads)}"
+        assert seen["load_bytes"] == sum(len(load.source.body) for load in loads), seen
+        assert seen["load_held_bytes"] <= sum(3 * load.sent + 64 * len(load.source.body) + 256 for load in loads), seen
+        if not loads:
+            assert seen["load_held_bytes"] == 0, seen
 
     def flush(self) -> None:
         """Sends what has been decided, and compares the replies."""
@@ -247,14 +266,57 @@ class Sequences:
             self.chunk(key, source, start, source.arrays[0].stop, prefix=OTHER[source.prefix])
 
     def remove(self, key: str) -> None:
-        """Deletes the key, which ends no load; or has another value there for a while."""
-        if self.chance.random() < 0.8:
-            self.batch.append((["DEL", key], int(key in self.complete)))
-            self.complete.pop(key, None)
-        else:
-            self.batch.append((["SET", key, "text"], True))
-            self.complete[key] = None
-        self.batch.append((["EXISTS", key], int(key in self.complete)))
+        """Deletes the key, if there is one. The server tells a module nothing of the others, so that ends no load."""
+        self.batch.append((["DEL", key], int(key in self.complete)))
+        self.complete.pop(key, None)
+        self.batch.append((["EXISTS", key], 0))
+
+    def end(self, key: str) -> None:
+        """Ends the load by what SCANDUMP replies at the end; of the other family's, or of none, it is refused."""
+        load, prefix = self.loads.get(key), self.chance.choice(["BF", "CF"])
+        waits = load is not None and load.source.prefix == prefix
+        self.batch.append(([f"{prefix}.LOADCHUNK", key, 0, b""], b"OK" if waits else redis.ResponseError))
+        if waits:
+            self.ended += 1
+            del self.loads[key]
+
+    def overwrite(self, key: str) -> None:
+        """Something else comes to the key, and ends its load."""
+        way = self.chance.choice(["SET", "RENAME", "COPY", "ADD"])
+        match way:
+            case "SET":
+                self.batch.append((["SET", key, "text"], True))
+            case "RENAME":
+                self.batch += [(["SET", "other", "text"], True), (["RENAME", "other", key], True)]
+            case "COPY":
+                self.batch += [(["SET", "other", "text"], True), (["COPY", "other", key, "REPLACE"], 1)]
+                self.batch.append((["DEL", "other"], 1))
+            case "ADD" if key not in self.complete:
+                self.batch.append((["BF.ADD", key, "item"], 1))
+            case "ADD":
+                return
+        self.ended += self.loads.pop(key, None) is not None
+        self.complete[key] = None
+        self.batch.append((["EXISTS", key], 1))
+
+    def without_memory(self, key: str) -> None:
+        """While the server is above its limit no piece is taken; the loads are small, and stay."""
+        source = self.source_of(key)
+        refused = redis.exceptions.OutOfMemoryError
+        iterator, data = source.piece(source.arrays[0].start, source.arrays[0].stop)
+        self.batch += [
+            (["CONFIG", "SET", "maxmemory", 1000], b"OK"),
+            ([f"{source.prefix}.LOADCHUNK", key, 1, source.head], refused),
+            ([f"{source.prefix}.LOADCHUNK", key, iterator, data], refused),
+            (["CONFIG", "SET", "maxmemory", 0], b"OK"),
+        ]
+
+    def flush_all(self) -> None:
+        """Ends all loads."""
+        self.batch.append((["FLUSHALL"], True))
+        self.ended += len(self.loads)
+        self.loads.clear()
+        self.complete.clear()
 
     def kill(self, key: str) -> None:
         """The client is gone, at times in the middle of a piece. What it had sent is there for the next."""
@@ -301,7 +363,8 @@ def short(command: list) -> str:
 
 
 def chunks(spec, arguments) -> str:
-    with Server(spec, config={"rdbcompression": "no"}) as server, server.client(socket_timeout=200) as client:
+    config = {"rdbcompression": "no", "maxmemory-policy": "noeviction"}
+    with Server(spec, config=config) as server, server.client(socket_timeout=200) as client:
         sequences = Sequences(server, client, arguments.seed)
         for number in range(1, arguments.count + 1):
             sequences.run()
@@ -309,11 +372,12 @@ def chunks(spec, arguments) -> str:
                 sequences.restart()
             progress(number, arguments.count, "sequences")
         server.check()
-    assert sequences.filters > arguments.count / 20 and sequences.refused > arguments.count / 20  # else it shows little
+    for count in [sequences.filters, sequences.refused, sequences.ended]:
+        assert count > arguments.count / 20  # else it shows little
     return (
         f"{arguments.count:,} sequences of {sequences.pieces:,} pieces, {sequences.refused:,} refused, "
-        f"{sequences.filters:,} filters complete, {sequences.killed:,} clients killed, {sequences.restarts} restarts, "
-        "0 differences"
+        f"{sequences.filters:,} filters complete, {sequences.ended:,} loads ended, {sequences.killed:,} clients killed, "
+        f"{sequences.restarts} restarts, 0 differences"
     )
 
 

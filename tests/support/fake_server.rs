@@ -1,18 +1,18 @@
 //! A server of one file, to run commands without one: keys in a map, effects and events in lists, a clock that stands
 //! still until it is set.
 
-use super::internals::ParallelFor;
 use super::internals::command::table::Entry;
 use super::internals::command::{
-    AbortedRebuilds, Access, Call, Command, CommandError, Effect, Key, Loads, Namespace, Reply, TABLE,
-    WrongType, run,
+    Access, Call, Command, CommandError, Effect, Key, Loads, Namespace, Reply, TABLE, WrongType, run,
 };
 use super::internals::config::Settings;
+use super::internals::{ParallelFor, Stop};
 use bloomery::filter::{Bloom, Cuckoo, Filter, Foreign, Garbage};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// A key's value.
 pub(crate) enum Content {
@@ -55,6 +55,8 @@ pub(crate) struct FakeServer {
     pub(crate) obeys: Cell<bool>,
     /// Bytes that may still be admitted.
     pub(crate) memory: Cell<Option<u64>>,
+    /// How often a command asked for memory.
+    pub(crate) asked: Cell<usize>,
     /// Commands for the replicas, as words.
     pub(crate) replicated: RefCell<Vec<Vec<Vec<u8>>>>,
     pub(crate) events: RefCell<Vec<&'static CStr>>,
@@ -63,11 +65,14 @@ pub(crate) struct FakeServer {
     pub(crate) workers: Cell<usize>,
     /// Commands that were ready to wait for the pool.
     pub(crate) offloaded: Cell<usize>,
+    /// After how many tasks of such a command its client goes.
+    pub(crate) leaves_after: Cell<Option<usize>>,
     loads: RefCell<Loads>,
-    ended: RefCell<AbortedRebuilds>,
+    differs: Cell<Option<CommandError>>,
     /// Lines of the log.
     pub(crate) log: RefCell<Vec<String>>,
     pub(crate) is_out_of_memory: Cell<bool>,
+    pub(crate) evicts: Cell<bool>,
 }
 
 /// One command.
@@ -171,12 +176,17 @@ impl<'a> Call<'a> for FakeCall<'a> {
     }
 
     fn admit(&self, total: u64, _: u64) -> Result<(), CommandError> {
+        self.server.asked.set(self.server.asked.get() + 1);
         match self.server.memory.get() {
             Some(limit) if total > limit => {
                 Err(CommandError::Memory { bytes: total, bound: Some((limit, "the test")) })
             }
             _ => Ok(()),
         }
+    }
+
+    fn admit_outside_keys(&self, total: u64, more: u64) -> Result<(), CommandError> {
+        self.admit(total, more)
     }
 
     fn replicate(&self, effect: Effect<'_>) {
@@ -224,26 +234,45 @@ impl<'a> Call<'a> for FakeCall<'a> {
     fn offload(
         &self,
         argument: usize,
-        work: impl FnOnce(&[u8], &ParallelFor<'_>) -> Reply + Send + 'static,
-    ) -> Reply {
+        _held: u64,
+        work: impl FnOnce(&[u8], &ParallelFor<'_>, &Stop) -> Option<Reply> + Send + 'static,
+    ) -> Result<Reply, CommandError> {
         self.server.offloaded.set(self.server.offloaded.get() + 1);
-        // In another thread, where nothing of this one's can be used.
         let bytes = self.arguments[argument].to_vec();
-        std::thread::scope(|scope| {
-            scope.spawn(|| work(&bytes, &|tasks, task| (0..tasks).for_each(task))).join().unwrap()
-        })
+        let (stop, after) = (Stop::default(), self.server.leaves_after.get());
+        if after == Some(0) {
+            stop.set();
+        }
+        let begun = AtomicUsize::new(0);
+        let in_order = |tasks, task: &(dyn Fn(usize) + Sync)| {
+            for index in 0..tasks {
+                task(index);
+                if Some(begun.fetch_add(1, Relaxed) + 1) == after {
+                    stop.set();
+                }
+            }
+        };
+        // In another thread, where nothing of this one's can be used.
+        let reply =
+            std::thread::scope(|scope| scope.spawn(|| work(&bytes, &in_order, &stop)).join().unwrap());
+        assert_eq!(reply.is_none(), stop.is_set(), "only work that nobody waits for has no reply");
+        Ok(reply.unwrap_or(Reply::Later))
     }
 
     fn is_out_of_memory(&self) -> bool {
         self.server.is_out_of_memory.get()
     }
 
+    fn evicts(&self) -> bool {
+        self.server.evicts.get()
+    }
+
     fn log(&self, line: &str) {
         self.server.log.borrow_mut().push(line.to_owned());
     }
 
-    fn with_aborted_rebuilds<R>(&self, work: impl FnOnce(&mut AbortedRebuilds, i32) -> R) -> R {
-        work(&mut self.server.ended.borrow_mut(), 0)
+    fn differs(&self, why: CommandError) {
+        self.server.differs.set(Some(why));
     }
 
     fn with_loads<R>(&self, work: impl FnOnce(&mut Loads, i32) -> R) -> R {
@@ -276,7 +305,8 @@ impl FakeServer {
         if if entry.arity > 0 { count != entry.arity } else { count < -entry.arity } {
             return Err(CommandError::Arity);
         }
-        run(entry.command, &FakeCall { server: self, arguments: words })
+        let outcome = run(entry.command, &FakeCall { server: self, arguments: words });
+        self.differs.take().map_or(outcome, Err)
     }
 
     /// Runs a line whose words are separated by blanks.

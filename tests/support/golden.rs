@@ -1,8 +1,10 @@
 //! The recipes of the golden files: one small filter of every kind, in a state that says something. A recipe never changes;
 //! whoever needs another state adds one.
 
+use super::wire;
 use bloomery::filter::foreign::{Encoding, Growth, Link, LinkSpec, RedisBloomPlan, Scheme};
 use bloomery::filter::{FilterRef, Foreign, Live, Origin, Rebuild};
+use bloomery::wire::Decoder;
 use bloomery::wire::import::{self, bitmap};
 use bloomery::{
     Bloom, Cell, Cuckoo, CuckooSpec, Family, Filter, HashKind, LayoutChoice, Overflow, Seed, Spec, Tightening,
@@ -132,6 +134,24 @@ fn unkeyed(spec: CuckooSpec, items: impl IntoIterator<Item = u32>) -> Cuckoo {
     filter
 }
 
+/// A filter of RedisBloom whose fingerprints lie where our search for room puts them. So lay those that we added before we
+/// made room as RedisBloom does; a filter may hold its fingerprints in any of their places.
+fn moved_in(spec: CuckooSpec, items: impl IntoIterator<Item = u32>) -> Cuckoo {
+    const HASH: usize = wire::ENVELOPE + 40;
+    let its = Cuckoo::new(spec).unwrap();
+    let mut filter = Cuckoo::new(CuckooSpec { origin: Origin::RedisBloom1, ..spec }).unwrap();
+    for item in items.into_iter().map(|i| its.hash(&item(i))) {
+        while filter.try_insert(item).is_err() {
+            filter.grow().unwrap();
+        }
+    }
+    let mut bytes = wire::encode(&filter);
+    bytes[HASH] = wire::encode(&its)[HASH];
+    let pieces = wire::pieces(&bytes);
+    wire::seal(&mut bytes, &pieces);
+    Decoder::read(&bytes).unwrap().into_cuckoo().unwrap()
+}
+
 /// Another system's filter, empty when it comes, with those of the items that it can have.
 fn filled(filter: Result<Foreign, impl std::fmt::Debug>, items: std::ops::Range<u32>) -> Foreign {
     let mut filter = filter.unwrap();
@@ -213,7 +233,8 @@ pub(crate) const CUCKOOS: &[CuckooRecipe] = &[
     ("cuckoo-padded",         || thinned(nested(cuckoo_spec(12, 3, 1), (0..100).chain(0..10)), 80..100)),
     ("cuckoo-siphash",        || nested(CuckooSpec { hash: HashKind::SipHash, ..cuckoo_spec(60, 4, 2) }, 0..300)),
     ("cuckoo-wide",           || nested(cuckoo_spec(510, 255, 32_768), (0..100).chain(0..100).chain([0; 200]))),
-    ("cuckoo-redisbloom",     || thinned(unkeyed(redisbloom_cuckoo(Origin::RedisBloom, 2, 2), 0..200), 180..200)),
+    ("cuckoo-redisbloom",     || thinned(moved_in(redisbloom_cuckoo(Origin::RedisBloom, 2, 2), 0..200), 180..200)),
+    ("cuckoo-redisbloom-2",   || thinned(unkeyed(redisbloom_cuckoo(Origin::RedisBloom, 2, 2), 0..200), 180..200)),
     ("cuckoo-redisbloom-1",   || unkeyed(redisbloom_cuckoo(Origin::RedisBloom1, 2, 1), 0..150)),
 ];
 

@@ -94,7 +94,23 @@ impl NaiveLayer {
             changed = true;
         }
         self.items = (self.items - i64::from(emptied)).max(0);
+        if changed {
+            self.correct_items(!emptied);
+        }
         (true, changed)
+    }
+
+    /// Within what the cells say.
+    fn correct_items(&mut self, is_uncertain: bool) {
+        if is_uncertain {
+            let set = self.cells.iter().filter(|cell| **cell > 0).count();
+            let (least, most) = self.shape.items_between(set as f64 / self.cells.len() as f64);
+            self.items = self.items.clamp(least as i64, most as i64);
+        }
+        if self.cells.iter().all(|cell| *cell < self.max()) {
+            let held = self.cells.iter().sum::<u64>() / u64::from(self.shape.probes);
+            self.items = self.items.min(held as i64);
+        }
     }
 
     fn is_full(&self) -> bool {

@@ -36,7 +36,7 @@ fn survives(mut filter: Bloom, name: &str) {
         let next = window.newest() + 1;
         let _ = (
             window.number_at(u64::MAX),
-            window.schedule().next_in(u64::MAX),
+            [0, u64::MAX].map(|now| (window.standing().next_in(now), window.due(now))),
             window.age(hashes[0], u64::MAX),
         );
         assert!(!filter.contains_at(hashes[1], u64::MAX), "{name}");

@@ -7,3 +7,5 @@ mod support;
 mod corrupt;
 mod cuckoo;
 mod golden;
+#[cfg(not(feature = "module"))] // it counts allocations
+mod proportion;

@@ -58,6 +58,15 @@ pub(super) fn on(summary: &Summary, observed: Observed) -> Vec<String> {
     if let (true, layers @ MANY_LAYERS..) = (is_chain, summary.arrays) {
         advice.push(format!("many layers: a test of an absent item asks {layers} of them; {room}"));
     }
+    if let Some((every_ms, next)) =
+        summary.window.and_then(|window| Some((window.every_ms, window.next_rotation_ms?)))
+        && next > every_ms.saturating_mul(2)
+    {
+        advice.push(format!(
+            "clock behind: the next rotation is in {next} ms, and they are {every_ms} ms apart, so the clock was \
+             ahead at the last one; the next add corrects that"
+        ));
+    }
     let (saturated, in_use) = (summary.saturated.unwrap_or(0), summary.cells_set);
     if saturated as f64 > SATURATING * in_use as f64 {
         advice.push(format!(

@@ -14,6 +14,10 @@ use crate::filter::foreign::redisbloom::FORCE_64;
 use crate::filter::{LayerSummary, LiveRef, RebuildSummary, Summary};
 use number::{estimate, general};
 
+/// Layers that BF.INFO FULL describes one by one: the newest, which hold most items. A filter has more only if it was
+/// loaded with them, merged from many, or has grown ten thousand times over with expansion 1.
+const MOST_LAYERS: usize = 128;
+
 /// Fields of a map, in order.
 type Fields = Vec<(&'static str, Reply)>;
 
@@ -106,9 +110,11 @@ fn full(summary: &Summary, live: LiveRef<'_>, memory: u64, now_ms: u64) -> Field
     fields.extend(usage::fields(usage, now_ms));
     let advice = advice::on(summary, usage.observed(now_ms, advice::SPAN)).into_iter();
     fields.push(("Advice", Reply::Array(advice.map(|line| line.as_str().into()).collect())));
-    fields.push(("Layers", Reply::Array(summary.layers.iter().map(layer).collect())));
+    let unlisted = summary.layers.len().saturating_sub(MOST_LAYERS);
+    fields.push(("Layers", Reply::Array(summary.layers.iter().skip(unlisted).map(layer).collect())));
     let rebuild = summary.rebuild.as_ref().map(|rebuild| Reply::Map(rebuild_fields(rebuild)));
     fields.push(("Rebuild", rebuild.unwrap_or(Reply::Null)));
+    fields.push(("Identity", identity(summary.identity)));
     fields
 }
 
@@ -155,7 +161,13 @@ pub(super) fn rebuild_fields(rebuild: &RebuildSummary) -> Fields {
         ("Fill", estimate(rebuild.fill)),
         ("Size", rebuild.allocated.into()),
         ("Deletes missed", rebuild.deletes_missed.into()),
+        ("Identity", identity(Some(rebuild.identity))),
     ]
+}
+
+/// What tells a filter from others: 16 hexadecimal digits, or null.
+pub(super) fn identity(identity: Option<u64>) -> Reply {
+    identity.map_or(Reply::Null, |identity| Reply::from(format!("{identity:016x}").as_str()))
 }
 
 /// `BF.DEBUG key`: lines in RedisBloom's format.

@@ -4,7 +4,7 @@ use super::{Arguments, bad, choice, integer, number, printable, seed, unsigned};
 use crate::command::call::{Access, Call, Key};
 use crate::command::error::CommandError;
 use crate::config::Settings;
-use crate::filter::foreign::Growth;
+use crate::filter::foreign::{ChainSpec, Growth};
 use crate::filter::{Bloom, Foreign, LiveRef, Window};
 use crate::hash::{HashKind, Seed};
 use crate::params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limits};
@@ -91,11 +91,33 @@ fn with_seed(spec: Spec, hex: Option<&[u8]>) -> Result<Spec, CommandError> {
     }
 }
 
-/// The filter that an add to a missing key creates.
-pub(in crate::command) fn new_filter<'a, C: Call<'a>>(call: &C) -> Result<Spec, CommandError> {
+/// What an add to a missing key creates.
+pub(in crate::command) enum New {
+    /// A filter of ours. It gets a random seed.
+    Bloomery(Spec),
+    /// A filter of RedisBloom, on a server that obeys one.
+    RedisBloom(ChainSpec),
+}
+
+/// The filter that an add to a missing key creates. Bloomery replicates a creation before an add, so a primary that
+/// sends such an add is RedisBloom. Its replicas also go by their own configuration.
+pub(in crate::command) fn new_filter<'a, C: Call<'a>>(call: &C) -> New {
     let settings = call.settings();
+    if call.obeys() {
+        return New::RedisBloom(default_chain(&settings));
+    }
     let family = Settings::family_for(settings.expansion);
-    Ok(Spec { family, ..Spec::fixed(settings.initial_size, settings.error_rate) }.with_random_seed()?)
+    New::Bloomery(Spec { family, ..Spec::fixed(settings.initial_size, settings.error_rate) })
+}
+
+/// The chain that RedisBloom creates for an add to a missing key.
+pub(super) fn default_chain(settings: &Settings) -> ChainSpec {
+    ChainSpec {
+        capacity: settings.initial_size,
+        error_rate: settings.error_rate,
+        growth: settings.expansion,
+        scales: settings.expansion > 0,
+    }
 }
 
 /// Reads the options. `own` sees each word first, and consumes the ones that only this command has.
@@ -402,7 +424,7 @@ pub(in crate::command) fn creation(spec: &Spec, since_ms: u64) -> Vec<Vec<u8>> {
 
 /// What a BF.INSERT requests.
 pub(in crate::command) struct Insertion {
-    pub(in crate::command) spec: Spec,
+    pub(in crate::command) new: New,
     pub(in crate::command) create: bool,
     /// Argument of the first item.
     pub(in crate::command) first_item: usize,
@@ -443,7 +465,8 @@ pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Inserti
         return Err(CommandError::Arity);
     }
     let family = Settings::family_for(if nonscaling { 0 } else { expansion });
-    Ok(Insertion { spec: Spec { family, ..Spec::fixed(size, rate) }, create, first_item: words.next })
+    let new = New::Bloomery(Spec { family, ..Spec::fixed(size, rate) });
+    Ok(Insertion { new, create, first_item: words.next })
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ pub(in crate::command) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Cucko
     }
     match seed_digits {
         Some(hex) => Ok(CuckooSpec { seed: seed(hex, spec.hash)?, ..spec }),
-        None => with_random_seed(spec),
+        None => Ok(spec.with_random_seed()?),
     }
 }
 
@@ -72,11 +72,11 @@ fn capacity_for(items: i64, bucket_size: u8) -> Option<u64> {
     u64::try_from(items).ok().filter(|items| *items >= u64::from(bucket_size).saturating_mul(2))
 }
 
-/// The filter that an add to a missing key creates, without its seed.
+/// The filter that CF.RESERVE creates without options, without its seed.
 fn default_spec(settings: &Settings) -> CuckooSpec {
     CuckooSpec {
         capacity: settings.cuckoo_initial_size,
-        bucket_size: settings.cuckoo_bucket_size,
+        bucket_size: settings.bucket_size(),
         max_iterations: settings.cuckoo_max_iterations,
         expansion: CuckooSpec::expansion_for(settings.cuckoo_expansion),
         origin: Origin::Bloomery,
@@ -85,34 +85,35 @@ fn default_spec(settings: &Settings) -> CuckooSpec {
     }
 }
 
-/// The filter that an add to a missing key creates.
-pub(in crate::command) fn new_filter<'a, C: Call<'a>>(call: &C) -> Result<CuckooSpec, CommandError> {
-    with_random_seed(default_spec(&call.settings()))
-}
-
-fn with_random_seed(spec: CuckooSpec) -> Result<CuckooSpec, CommandError> {
-    let seed = Seed::random(spec.hash).map_err(|_| CommandError::NoRandomness)?;
-    Ok(CuckooSpec { seed, ..spec })
+/// The filter that an add to a missing key creates, without its seed. Bloomery replicates a creation before an add, so a
+/// primary that sends such an add is RedisBloom. Its replicas also go by their own configuration.
+pub(in crate::command) fn new_filter<'a, C: Call<'a>>(call: &C) -> CuckooSpec {
+    let origin = if call.obeys() { Origin::RedisBloom } else { Origin::Bloomery };
+    CuckooSpec { origin, ..default_spec(&call.settings()) }
 }
 
 /// The arguments of CF.RESERVE after the key that create a filter of this spec on any server, whatever its
 /// configuration.
 pub(in crate::command) fn creation(spec: &CuckooSpec) -> Vec<Vec<u8>> {
-    let options = [
+    let mut options = vec![
         ("BUCKETSIZE", spec.bucket_size.to_string()),
         ("MAXITERATIONS", spec.max_iterations.to_string()),
         ("EXPANSION", spec.expansion.to_string()),
-        ("HASH", spec.hash.to_string()),
-        ("SEED", format!("{:x}", u128::from(spec.seed))),
     ];
+    if spec.origin == Origin::Bloomery {
+        options.push(("HASH", spec.hash.to_string()));
+        options.push(("SEED", format!("{:x}", u128::from(spec.seed))));
+    } else {
+        options.push(("HASH", "REDISBLOOM".to_owned()));
+    }
     let options = options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
     std::iter::once(spec.capacity.to_string()).chain(options).map(String::into_bytes).collect()
 }
 
 /// What a CF.INSERT or CF.INSERTNX requests.
 pub(in crate::command) struct Insertion {
-    /// Capacity of the filter that a missing key gets.
-    pub(in crate::command) capacity: Option<u64>,
+    /// The filter that a missing key gets, without its seed.
+    pub(in crate::command) spec: CuckooSpec,
     pub(in crate::command) create: bool,
     /// Argument of the first item.
     pub(in crate::command) first_item: usize,
@@ -120,7 +121,7 @@ pub(in crate::command) struct Insertion {
 
 /// `CF.INSERT key [CAPACITY c] [NOCREATE] ITEMS item…`. Options are checked even if the key exists.
 pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Insertion, CommandError> {
-    let (mut capacity, mut create) = (None, true);
+    let (mut spec, mut create) = (new_filter(call), true);
     let mut words = Arguments { call, next: 2 };
     loop {
         // Without ITEMS, or with an option that lacks its value, there are too few arguments.
@@ -129,10 +130,8 @@ pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Inserti
             b"ITEMS" => break,
             b"CAPACITY" => {
                 let items = integer(words.next().ok_or(CommandError::Arity)?).ok_or(BAD_CAPACITY)?;
-                let items = capacity_for(items, call.settings().cuckoo_bucket_size);
-                capacity = Some(
-                    items.ok_or(refuse("Capacity must be in the range [cf-bucket-size * 2, 1073741824]"))?,
-                );
+                spec.capacity = capacity_for(items, spec.bucket_size)
+                    .ok_or(refuse("Capacity must be in the range [cf-bucket-size * 2, 1073741824]"))?;
             }
             b"NOCREATE" => create = false,
             _ => return Err(refuse("Unknown argument received")),
@@ -141,8 +140,8 @@ pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Inserti
     if words.peek().is_none() {
         return Err(CommandError::Arity);
     }
-    if capacity.is_some_and(|items| items > limits::MAX_CAPACITY) {
+    if spec.capacity > limits::MAX_CAPACITY {
         return Err(CommandError::CapacityTooLarge);
     }
-    Ok(Insertion { capacity, create, first_item: words.next })
+    Ok(Insertion { spec, create, first_item: words.next })
 }

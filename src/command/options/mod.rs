@@ -1,10 +1,12 @@
 //! Parsing of options, and their canonical form for replication.
 //!
 //! Options are matched as whole words and by position. RedisBloom looks for them anywhere, even in the key, and
-//! accepts any word that begins like an option: there, a key named `nonscaling` makes a non-scaling filter.
+//! accepts any word that begins like an option: there, a key named `nonscaling` makes a non-scaling filter. What a
+//! RedisBloom primary sends is read by its rules.
 
 pub(super) mod bloom;
 pub(super) mod cuckoo;
+pub(super) mod redisbloom;
 
 use super::call::Call;
 use super::error::CommandError;

@@ -2,19 +2,20 @@
 //! worker threads. Every operation is fully checked before it changes anything.
 
 use super::layer::Layer;
-use super::{Bloom, Body, Window};
+use super::{Bloom, Body, Standing, Window};
 use crate::error::Error;
 use crate::filter::incompatible::Incompatible;
 use crate::parallel::ParallelFor;
 use crate::params::limits;
+use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// How a filter is included in another.
-pub(crate) enum Inclusion<'s> {
-    /// Cell by cell.
-    Cells,
-    /// As copies of these layers, which go into the chain.
-    Layers(Vec<&'s Layer>),
+/// A layer of a chain, as a union makes it.
+pub(crate) struct Joined<'s> {
+    /// Its number in the destination's chain; `None` for a new layer, which begins as a copy of the first part.
+    pub(crate) held: Option<usize>,
+    /// The layers of the sources that go into it.
+    pub(crate) parts: Vec<&'s Layer>,
 }
 
 impl Bloom {
@@ -34,10 +35,10 @@ impl Bloom {
     /// The first property by which an item's cells, or in windows its generation, would differ between the two
     /// filters. `None` if there is none.
     pub fn difference(&self, other: &Bloom) -> Option<&'static str> {
-        // Without a period, generation numbers count rotations by hand, no matter when the window began.
+        // When a window began, and how often it was rotated by hand, decides about the numbers of its generations,
+        // but not about when they end.
         let schedule = |filter: &Bloom| {
-            let schedule = filter.window().map(Window::schedule).filter(|schedule| schedule.every_ms > 0);
-            schedule.map_or((0, 0), |schedule| (schedule.every_ms, schedule.since_ms))
+            filter.window().map(Window::schedule).map(|schedule| (schedule.every_ms, schedule.phase()))
         };
         self.difference_of_cells(other).or_else(|| {
             let layers = || self.layers().iter().zip(other.layers());
@@ -56,8 +57,8 @@ impl Bloom {
 
     /// Whether items have the same cells in both, layer by layer.
     pub fn is_congruent(&self, other: &Bloom) -> bool {
-        self.difference(other).is_none()
-            && self.window().map(Window::newest) == other.window().map(Window::newest)
+        let place = |window: &Window| (window.newest(), window.standing().period());
+        self.difference(other).is_none() && self.window().map(place) == other.window().map(place)
     }
 
     /// Turns this filter into the union with a filter of the same hash, seed and shape. No item of either is lost.
@@ -88,9 +89,9 @@ impl Bloom {
         self.is_congruent(other) && self.layers().iter().zip(other.layers()).all(|(a, b)| a.equal(b))
     }
 
-    /// Whether both give every item the same answer and always will, given the same adds: the same hash, seed,
-    /// shape and cells. Windows are compared as of these generations; a generation that hasn't been opened yet is
-    /// empty.
+    /// Whether both give every item the same answer and always will, given the same adds and rotations: the same
+    /// hash, seed, shape and cells. Windows are compared as of these generations, by the age of their items; a
+    /// generation that hasn't been opened yet is empty.
     pub fn equal_at(&self, other: &Bloom, generations: [u64; 2], parallel: &ParallelFor<'_>) -> bool {
         if self.difference(other).is_some() {
             return false;
@@ -98,26 +99,16 @@ impl Bloom {
         let (Some(a), Some(b)) = (self.window(), other.window()) else {
             return self.layers().iter().zip(other.layers()).all(|(a, b)| a.equal_in(b, parallel));
         };
-        let [number, other_number] = generations;
-        let of_age = |window, age| Window::alive(window, number).find(|(other, _)| *other == age);
-        number == other_number
-            && (0..self.layers().len() as u64).all(|age| match (of_age(a, age), of_age(b, age)) {
-                (Some((_, a)), Some((_, b))) => a.equal_in(b, parallel),
-                (some, none) => some.or(none).is_none_or(|(_, layer)| layer.ones() == 0),
+        let [current, other_current] = generations;
+        let period = |window: &Window, newest| Standing { newest, ..window.standing() }.period();
+        let of_age = |window, current, age| Window::alive(window, current).find(|(other, _)| *other == age);
+        period(a, current) == period(b, other_current)
+            && (0..self.layers().len() as u64).all(|age| {
+                match (of_age(a, current, age), of_age(b, other_current, age)) {
+                    (Some((_, a)), Some((_, b))) => a.equal_in(b, parallel),
+                    (some, none) => some.or(none).is_none_or(|(_, layer)| layer.ones() == 0),
+                }
             })
-    }
-
-    /// The layers to combine: of windows, those of the generations alive in this one, by number; otherwise all, in
-    /// order.
-    fn pairs<'f>(&'f self, other: &'f Bloom) -> Vec<(&'f Layer, &'f Layer)> {
-        match (self.window(), other.window()) {
-            (Some(mine), Some(theirs)) => {
-                let alive: Vec<_> = mine.alive(mine.newest()).map(|(_, layer)| &**layer).collect();
-                let pair = |(age, layer): (u64, &'f Arc<Layer>)| Some((*alive.get(age as usize)?, &**layer));
-                theirs.alive(mine.newest()).filter_map(pair).collect()
-            }
-            _ => self.layers().iter().zip(other.layers()).map(|(a, b)| (&**a, &**b)).collect(),
-        }
     }
 
     /// Whether an [`intersection`](Bloom::intersection) with the other loses no common item.
@@ -141,15 +132,18 @@ impl Bloom {
     pub fn intersection(&self, others: &[&Bloom], parallel: &ParallelFor<'_>) -> Result<Bloom, Error> {
         let result = self.copy(parallel)?;
         for other in others {
-            for (mine, theirs) in result.pairs(other) {
+            for (mine, theirs) in result.layers().iter().zip(other.layers()) {
                 mine.intersect_single_writer(theirs, parallel)?;
             }
         }
         Ok(result)
     }
 
-    /// How the source goes into this filter, which is at generation `number` if it is a window. `taken` are the
-    /// layers of earlier sources, which will be in its chain by then.
+    /// How the source goes into this filter: cell by cell, or layer by layer into its chain. If by layers, they are put
+    /// into `chain`, which has those of earlier sources, and is empty or begins with the layers of this filter.
+    ///
+    /// A source that has been added to since it was last merged has layers of which older copies are here already. A
+    /// layer goes into its older copy, so that repeated merges don't lengthen the chain, and items count once.
     ///
     /// Not inlined: otherwise the compiler checks once, before the loop over the sources, whether the chain's
     /// layers are on the heap, even for a filter that has no chain. That is harmless, but valgrind can't know it
@@ -160,36 +154,49 @@ impl Bloom {
     #[inline(never)]
     pub(crate) fn inclusion<'s>(
         &self,
-        number: u64,
         source: &'s Bloom,
-        taken: &[&Layer],
+        chain: &mut Vec<Joined<'s>>,
         parallel: &ParallelFor<'_>,
-    ) -> Result<Inclusion<'s>, Incompatible> {
-        let Some(what) = self.difference(source) else {
-            return match source.window() {
-                Some(window) if window.newest() > number => Err(Incompatible::Ahead),
-                _ => Ok(Inclusion::Cells),
-            };
-        };
+    ) -> Result<Inclusion, Incompatible> {
+        let Some(what) = self.difference(source) else { return Ok(Inclusion::Cells) };
         // Layers in a chain may have any shape.
-        let (Body::Chain(chain), Body::Chain(_) | Body::Fixed(_), None) =
+        let (Body::Chain(_), Body::Chain(_) | Body::Fixed(_), None) =
             (&self.body, &source.body, self.difference_of_cells(source))
         else {
             return Err(Incompatible::Differs(what));
         };
-        let mut layers: Vec<&Layer> = Vec::new();
-        for layer in source.layers() {
-            // Clients repeat a merge if its reply got lost. That must not add the layers a second time.
-            let here = chain.layers().iter().map(|layer| &**layer);
-            let mut here = here.chain(taken.iter().copied()).chain(layers.iter().copied());
-            if layer.ones() > 0 && !here.any(|held| held.covers(layer, parallel)) {
-                layers.push(layer);
-            }
+        if chain.is_empty() {
+            let held = |number| Joined { held: Some(number), parts: Vec::new() };
+            chain.extend((0..self.layers().len()).map(held));
         }
-        if chain.layers().len() + taken.len() + layers.len() > limits::MAX_LAYERS {
-            return Err(Incompatible::TooManyLayers);
+        for layer in source.layers().iter().filter(|layer| layer.ones() > 0) {
+            self.join(layer, chain, parallel);
         }
-        Ok(Inclusion::Layers(layers))
+        if chain.len() > limits::MAX_LAYERS {
+            Err(Incompatible::TooManyLayers)
+        } else {
+            Ok(Inclusion::Layers)
+        }
+    }
+
+    /// Finds the place of a source's layer in the chain.
+    fn join<'s>(&self, layer: &'s Layer, chain: &mut Vec<Joined<'s>>, parallel: &ParallelFor<'_>) {
+        let parts = |joined: &Joined<'s>| {
+            let held = joined.held.map(|number| &*self.layers()[number]);
+            held.into_iter().chain(joined.parts.iter().copied()).collect::<SmallVec<[&Layer; 2]>>()
+        };
+        // Clients repeat a merge if its reply got lost. That must change nothing.
+        if chain.iter().any(|joined| parts(joined).iter().any(|part| part.covers(layer, parallel))) {
+            return;
+        }
+        // An empty layer waits for adds.
+        let is_older_copy = |part: &&Layer| part.ones() > 0 && layer.covers(part, parallel);
+        let is_older = |joined: &Joined<'s>| parts(joined).iter().all(is_older_copy);
+        let place = chain.iter().position(is_older);
+        match place.map(|place| &mut chain[place]) {
+            Some(joined) => joined.parts.push(layer),
+            None => chain.push(Joined { held: None, parts: vec![layer] }),
+        }
     }
 
     /// Combines with the cells of a source for which [`inclusion`](Bloom::inclusion) returned [`Inclusion::Cells`].
@@ -202,15 +209,71 @@ impl Bloom {
         source: &Bloom,
         parallel: &ParallelFor<'_>,
     ) -> Result<bool, Error> {
-        self.pairs(source).into_iter().try_fold(false, |changed, (mine, theirs)| {
-            Ok(theirs.ones() > 0 && mine.union_single_writer(theirs, parallel)? || changed)
-        })
+        let mut changed = false;
+        match (&mut self.body, source.window()) {
+            (Body::Window(window), Some(source)) => {
+                for (age, theirs) in Window::taken_from(window.standing(), source) {
+                    changed |= window.of_age(age).union_single_writer(theirs, parallel)?;
+                }
+            }
+            _ => {
+                for (mine, theirs) in self.layers().iter().zip(source.layers()) {
+                    changed |= theirs.ones() > 0 && mine.union_single_writer(theirs, parallel)?;
+                }
+            }
+        }
+        Ok(changed)
     }
 
-    /// Adds layers to its chain.
-    pub(crate) fn take_in_layers(&mut self, layers: Vec<Arc<Layer>>) {
-        if let Body::Chain(chain) = &mut self.body {
-            chain.insert_before_newest(layers);
+    /// Makes its chain what [`inclusion`](Bloom::inclusion) found, with the [new layers](Joined::copies) of that.
+    /// Returns whether anything changed.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`].
+    pub(crate) fn take_in_layers(
+        &mut self,
+        joined: &[Joined<'_>],
+        new: Vec<Arc<Layer>>,
+        parallel: &ParallelFor<'_>,
+    ) -> Result<bool, Error> {
+        let mut changed = !new.is_empty();
+        for (number, parts) in joined.iter().filter_map(|joined| Some((joined.held?, &joined.parts))) {
+            for part in parts {
+                changed |= self.layers()[number].union_single_writer(part, parallel)?;
+            }
         }
+        if let Body::Chain(chain) = &mut self.body
+            && !new.is_empty()
+        {
+            chain.insert_before_newest(new);
+        }
+        Ok(changed)
     }
+}
+
+impl Joined<'_> {
+    /// The new layers of a chain.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(crate) fn copies(
+        joined: &[Joined<'_>],
+        parallel: &ParallelFor<'_>,
+    ) -> Result<Vec<Arc<Layer>>, Error> {
+        let new = joined.iter().filter(|joined| joined.held.is_none());
+        let copy = |(first, more): (&&Layer, &[&Layer])| {
+            let copy = first.copy(parallel)?;
+            more.iter().try_for_each(|part| copy.union_single_writer(part, parallel).map(drop))?;
+            Ok(Arc::new(copy))
+        };
+        new.filter_map(|joined| joined.parts.split_first()).map(copy).collect()
+    }
+}
+
+/// How a filter is included in another.
+pub(crate) enum Inclusion {
+    /// Cell by cell.
+    Cells,
+    /// Its layers go into the chain.
+    Layers,
 }

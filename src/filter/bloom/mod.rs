@@ -16,7 +16,7 @@ mod window;
 pub use chain::Chain;
 pub use layer::Layer;
 pub use reader::Reader;
-pub use window::{Schedule, Window};
+pub use window::{Due, Schedule, Standing, Window};
 
 use super::change::{Added, Removed};
 use super::usage::{self, Usage};
@@ -450,6 +450,13 @@ impl Bloom {
             window.shift_schedule();
         }
         Ok(retired)
+    }
+
+    /// Lets a window go on by another schedule. Nothing happens to other filters.
+    pub(crate) fn set_schedule(&mut self, schedule: Schedule) {
+        if let Body::Window(window) = &mut self.body {
+            window.set_schedule(schedule);
+        }
     }
 
     /// Lets an empty window continue at the generation of another, by its schedule. Nothing happens to other filters, or

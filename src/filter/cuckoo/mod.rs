@@ -15,12 +15,17 @@
 //! each fingerprint is written to its new place before it leaves the old one. A search that fails has changed nothing.
 //! A reader in another thread could miss an item on the move, by looking at its new place before the write and at the old
 //! one after it. There are no such readers: adds take `&mut self`.
+//!
+//! A filter of RedisBloom makes room and compacts as RedisBloom does, to the byte. RedisBloom replicates a CF.INSERT as it
+//! came, with the items that it refused. A replica that found room for those would later have none for items that the
+//! primary accepted. It goes by the filter and not by who sends a command, so that all replicas of a filter agree.
 
 mod spec;
 mod std_traits;
 mod table;
 
 pub use spec::{CuckooSpec, Origin};
+pub(crate) use table::fingerprints;
 pub use table::{CuckooHash, Table};
 
 use crate::error::Error;
@@ -34,7 +39,8 @@ use std::sync::Arc;
 /// Part of the items that may have been deleted before a filter of several sub-filters is compacted by itself.
 const COMPACT_ABOVE: f64 = 0.1;
 
-/// Bytes of the largest filter that is compacted by itself: where most moves, it takes 15 ms for each MiB.
+/// Bytes of our largest filter that is compacted by itself. Each part of it goes through the newest sub-filter from the
+/// start, which takes 0.2 ms at this size.
 const COMPACT_UP_TO: u64 = 4 << 20;
 
 /// A cuckoo filter: sub-filters from oldest to newest.
@@ -77,17 +83,42 @@ impl Cuckoo {
     /// [`Error::Cuckoo`] where bytes after the last slot are set.
     pub(crate) fn from_parts(
         spec: CuckooSpec,
-        tables: impl Iterator<Item = (u64, Words)>,
+        tables: impl Iterator<Item = (Words, u64)>,
         deletes: u64,
         moves: u64,
     ) -> Result<Cuckoo, Error> {
-        let table = |(buckets, words)| Arc::new(Table::from_words(words, buckets, spec.bucket_size));
-        let tables: SmallVec<[Arc<Table>; 1]> = tables.map(table).collect();
+        let mut items = 0;
+        let table = |(index, (words, fingerprints))| {
+            items += fingerprints;
+            let buckets = spec.buckets_of(index)?;
+            Some(Arc::new(Table::from_words(words, fingerprints, buckets, spec.bucket_size)))
+        };
+        let tables: SmallVec<[Arc<Table>; 1]> = tables.enumerate().map_while(table).collect();
         if !tables.iter().all(|table| table.is_padded()) {
             return Err(Error::Cuckoo("padding"));
         }
-        let items = tables.iter().map(|table| table.items()).sum();
         Ok(Cuckoo { spec, tables, items, deletes, moves })
+    }
+
+    /// Replaces slots, of which byte `offset` of all sub-filters is the first. Where RedisBloom has them, without the
+    /// padding after each. They must lie in one sub-filter.
+    ///
+    /// # Errors
+    /// [`Error::Cuckoo`] if they don't. Nothing has changed then.
+    pub(crate) fn overwrite(&mut self, mut offset: u64, slots: &[u8]) -> Result<(), Error> {
+        for table in &self.tables {
+            let len = self.spec.slots_of(table.buckets());
+            if offset < len {
+                if slots.is_empty() || slots.len() as u64 > len - offset {
+                    return Err(Error::Cuckoo("length of the slots"));
+                }
+                let (before, after) = table.overwrite(offset, slots);
+                self.items = (self.items + after).saturating_sub(before);
+                return Ok(());
+            }
+            offset -= len;
+        }
+        Err(Error::Cuckoo("position of the slots"))
     }
 
     /// The parameters.
@@ -166,8 +197,13 @@ impl Cuckoo {
     pub fn try_insert(&mut self, item: impl CuckooItem) -> Result<(), Error> {
         let item = item.hash_for(self);
         if !self.tables.iter().rev().any(|table| table.insert(item)) {
-            let moved =
-                self.tables.last().and_then(|table| table.insert_by_moving(item, self.spec.max_iterations));
+            let newest = self.tables.last().ok_or(Error::Full)?;
+            let moved = match self.spec.origin {
+                Origin::RedisBloom => newest.insert_by_kicking(item, self.spec.max_iterations),
+                Origin::Bloomery | Origin::RedisBloom1 => {
+                    newest.insert_by_moving(item, self.spec.max_iterations)
+                }
+            };
             self.moves += u64::from(moved.ok_or(Error::Full)?);
         }
         self.items += 1;
@@ -208,38 +244,59 @@ impl Cuckoo {
     }
 
     /// Whether so much was deleted that it is time to [`compact`](Cuckoo::compact): a tenth of the items, and there are
-    /// several sub-filters. Not of a large filter, where that takes seconds, and a delete is no place for it.
+    /// several sub-filters. A large filter of ours never is: a delete is no place for that. RedisBloom compacts its filters
+    /// at any size.
     pub fn is_sparse(&self) -> bool {
         let deleted = self.deletes as f64 > COMPACT_ABOVE * self.items as f64;
-        self.tables.len() > 1 && deleted && self.bytes() <= COMPACT_UP_TO
+        let may_be_large = self.spec.origin == Origin::RedisBloom;
+        self.tables.len() > 1 && deleted && (may_be_large || self.bytes() <= COMPACT_UP_TO)
     }
 
     /// Moves fingerprints of newer sub-filters into free slots of older ones, and frees the newest while it is empty.
     /// `all` goes through every sub-filter, as CF.COMPACT does; without it the first that cannot be emptied ends it.
     /// Returns the sub-filters that it has dropped.
     pub fn compact(&mut self, all: bool) -> Vec<Arc<Table>> {
-        let mut dropped = Vec::new();
+        self.compact_within(all, u64::MAX)
+    }
+
+    /// As [`compact`](Cuckoo::compact), but ends after `most` steps, each a look into one sub-filter for a free slot. The
+    /// next call goes on: the filter stays [sparse](Cuckoo::is_sparse) until one has come to the end, or has moved
+    /// nothing. What is moved follows from the filter alone, so a replica moves the same.
+    pub(crate) fn compact_within(&mut self, all: bool, most: u64) -> Vec<Arc<Table>> {
+        let (mut dropped, mut steps, before) = (Vec::new(), 0, self.moves);
+        // All sub-filters before this one are full.
+        let mut open = 0;
         for index in (1..self.tables.len()).rev() {
             let (older, newer) = self.tables.split_at(index);
             let Some(table) = newer.first() else { break };
-            let mut left = 0u64;
             for (bucket, slot, fingerprint) in table.occupied() {
+                while older.get(open).is_some_and(|older| older.is_full()) {
+                    open += 1;
+                }
+                if open >= index || steps >= most {
+                    break;
+                }
                 let item = CuckooHash::found_in(bucket, fingerprint);
+                let looked_into = |_: &&Arc<Table>| steps += 1;
                 // Written before it is vacated.
-                if older.iter().any(|older| older.insert(item)) {
-                    table.set(slot, 0);
+                if older[open..].iter().inspect(looked_into).any(|older| older.insert(item)) {
+                    table.vacate(slot);
                     self.moves += 1;
-                } else {
-                    left += 1;
                 }
             }
-            if left == 0 && index + 1 == self.tables.len() {
+            if steps >= most {
+                break;
+            }
+            let left = table.items() > 0;
+            if !left && index + 1 == self.tables.len() {
                 dropped.extend(self.tables.pop());
-            } else if left > 0 && !all {
+            } else if left && !all {
                 break;
             }
         }
-        self.deletes = 0;
+        if steps < most || self.moves == before {
+            self.deletes = 0;
+        }
         dropped
     }
 
@@ -373,6 +430,78 @@ mod tests {
         assert!(!filter.remove(item) && filter.is_sparse());
         assert_eq!(filter.compact(false).len(), 1);
         assert_eq!((filter.tables().len(), filter.is_sparse()), (1, false));
+    }
+
+    /// A delete holds the server for as long as a compaction, so ours are limited. RedisBloom's are not, and its replicas
+    /// must have the same sub-filters.
+    #[test]
+    fn a_large_filter_is_sparse_only_if_it_is_redisblooms() {
+        for (origin, is_sparse) in [(Origin::Bloomery, false), (Origin::RedisBloom, true)] {
+            let mut filter = Cuckoo::new(CuckooSpec { origin, ..spec(COMPACT_UP_TO, 2, 1) }).unwrap();
+            filter.grow().unwrap();
+            filter.insert(b"item").unwrap();
+            assert!(filter.remove(b"item"));
+            assert_eq!((filter.bytes(), filter.is_sparse()), (2 * COMPACT_UP_TO, is_sparse));
+        }
+    }
+
+    /// The walk of RedisBloom, forth and back: a failed add leaves every fingerprint in its slot.
+    #[test]
+    fn a_walk_that_fails_is_undone() {
+        for (bucket_size, max_iterations) in [(1, 1), (1, 500), (2, 20), (3, 7), (4, 65_535)] {
+            let origin = Origin::RedisBloom;
+            let fixed = CuckooSpec { origin, max_iterations, ..spec(64, bucket_size, 0) };
+            let mut filter = Cuckoo::new(fixed).unwrap();
+            let (mut refused, mut moved) = (0, 0);
+            for item in 0..400u32 {
+                let before: Vec<_> = filter.tables[0].occupied().collect();
+                let moves = filter.moves();
+                match filter.try_insert(item.to_le_bytes()) {
+                    Ok(()) => moved += filter.moves() - moves,
+                    Err(why) => {
+                        refused += 1;
+                        assert_eq!((why, filter.moves()), (Error::Full, moves));
+                        assert!(filter.tables[0].occupied().eq(before), "{bucket_size} {item}");
+                    }
+                }
+                assert_eq!(filter.tables[0].occupied().count() as u64, filter.items());
+            }
+            assert!(refused > 100 && moved > 0, "{bucket_size} {max_iterations}: {refused} {moved}");
+        }
+    }
+
+    /// Every item is still there, each call has kept to its bound, and the last has nothing left to do.
+    #[test]
+    fn a_compaction_in_steps_comes_to_an_end() {
+        for expansion in [1, 2] {
+            for most in [1, 7, 50] {
+                let mut filter = Cuckoo::new(spec(8, 2, expansion)).unwrap();
+                let items: Vec<[u8; 4]> = (0..600u32).map(u32::to_le_bytes).collect();
+                items.iter().for_each(|item| filter.insert(item).unwrap());
+                // All over the sub-filters.
+                let (kept, deleted): (Vec<[u8; 4]>, Vec<_>) = items.iter().partition(|item| item[0] % 3 == 0);
+                assert!(deleted.iter().all(|item| filter.remove(item)));
+                let (before, mut calls) = (filter.tables().len(), 0);
+                while filter.deletes() > 0 {
+                    let moves = filter.moves();
+                    filter.compact_within(true, most);
+                    assert!(filter.moves() - moves <= most);
+                    calls += 1;
+                }
+                assert!(most < 50 || calls > 1 && filter.tables().len() < before, "{most}: {calls} calls");
+                assert!(kept.iter().all(|item| filter.contains(item)));
+                let counted: u64 = filter.tables.iter().map(|table| table.occupied().count() as u64).sum();
+                assert_eq!((filter.items(), counted), (kept.len() as u64, kept.len() as u64));
+                assert!(filter.tables.iter().all(|table| table.items() == table.occupied().count() as u64));
+            }
+        }
+    }
+
+    #[test]
+    fn the_slots_that_a_test_looks_at_are_limited() {
+        // 8 slots a bucket may have every sub-filter that RedisBloom allows, more slots fewer.
+        assert!(spec(16, 8, 1).buckets_of(limits::MAX_TABLES - 1).is_some());
+        assert!(spec(510, 255, 1).buckets_of(2055).is_some() && spec(510, 255, 1).buckets_of(2056).is_none());
     }
 
     #[test]

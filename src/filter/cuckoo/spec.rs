@@ -105,8 +105,13 @@ impl CuckooSpec {
         self.slots_of(buckets).next_multiple_of(8)
     }
 
-    /// Buckets of sub-filter `index`; `None` if it would exceed [`limits::MAX_BYTES`].
+    /// Buckets of sub-filter `index`; `None` if it would exceed [`limits::MAX_BYTES`], or if a test would look at more
+    /// than [`limits::MAX_SLOTS_ASKED`] slots then.
     pub fn buckets_of(&self, index: usize) -> Option<u64> {
+        let asked = (index as u64 + 1).checked_mul(2 * u64::from(self.bucket_size))?;
+        if asked > limits::MAX_SLOTS_ASKED {
+            return None;
+        }
         let factor = u64::from(self.expansion.max(1)).checked_pow(u32::try_from(index).ok()?)?;
         let buckets = self.first_buckets().checked_mul(factor)?;
         let bytes = buckets.checked_mul(self.bucket_size.into())?;

@@ -16,6 +16,10 @@ pub(super) const FINGERPRINTS: u64 = 255;
 /// full.
 const SEARCHED: usize = 2048;
 
+/// Maximum number of slots that a search for room looks at, which takes 20 µs. With up to 8 slots a bucket, [`SEARCHED`]
+/// ends it first.
+const LOOKED_AT: usize = 16_384;
+
 /// Bits per slot.
 const SLOT_BITS: u32 = 8;
 
@@ -51,22 +55,42 @@ impl CuckooHash {
     }
 }
 
+/// Slots in use in these words of a table.
+pub(crate) fn fingerprints(words: &[AtomicU64]) -> u64 {
+    words.iter().map(|word| u64::from(counter::census(SLOT_BITS, word.load(Relaxed)).0)).sum()
+}
+
 /// One sub-filter: `buckets` buckets, a power of two, with one byte per slot.
 pub struct Table {
     words: Words,
-    buckets: u64,
+    /// Slots in use.
+    used: AtomicU64,
+    log2_buckets: u8,
     bucket_size: u8,
 }
 
 impl Table {
     pub(super) fn new(buckets: u64, bucket_size: u8) -> Result<Table, Error> {
         let slots = buckets.checked_mul(bucket_size.into()).ok_or(Error::OutOfMemory { bytes: u64::MAX })?;
-        Ok(Table { words: Words::zeroed(slots.div_ceil(8))?, buckets, bucket_size })
+        let used = AtomicU64::new(0);
+        let log2_buckets = buckets.trailing_zeros() as u8;
+        Ok(Table { words: Words::zeroed(slots.div_ceil(8))?, used, log2_buckets, bucket_size })
     }
 
-    /// A table with these slots, `buckets` × `bucket_size` in number.
-    pub(super) fn from_words(words: Words, buckets: u64, bucket_size: u8) -> Table {
-        Table { words, buckets, bucket_size }
+    /// A table with these slots, `buckets` × `bucket_size` in number, of which `used` are in use.
+    pub(super) fn from_words(words: Words, used: u64, buckets: u64, bucket_size: u8) -> Table {
+        Table { words, used: AtomicU64::new(used), log2_buckets: buckets.trailing_zeros() as u8, bucket_size }
+    }
+
+    /// Replaces the slots from `offset` on, which lie within the table. Returns the number of slots in use among them
+    /// before and after.
+    pub(super) fn overwrite(&self, offset: u64, slots: &[u8]) -> (u64, u64) {
+        let around = self.words.around(offset, slots.len());
+        let before = fingerprints(around);
+        self.words.set_bytes(offset, slots);
+        let after = fingerprints(around);
+        self.used.store((self.items() + after).saturating_sub(before), Relaxed);
+        (before, after)
     }
 
     /// Its slots as words; the bytes after the last slot are 0.
@@ -76,19 +100,29 @@ impl Table {
 
     /// Whether the bytes after the last slot are 0.
     pub(super) fn is_padded(&self) -> bool {
-        let slots = self.buckets as usize * usize::from(self.bucket_size);
-        (slots..self.words.len() * 8).all(|slot| self.get(slot) == 0)
+        (self.slot_count() as usize..self.words.len() * 8).all(|slot| self.get(slot) == 0)
     }
 
     /// Slots in use.
     pub(super) fn items(&self) -> u64 {
-        let in_use = |word: &AtomicU64| counter::census(SLOT_BITS, word.load(Relaxed)).0;
-        self.words.iter().map(|word| u64::from(in_use(word))).sum()
+        self.used.load(Relaxed)
+    }
+
+    /// Whether no slot is free.
+    #[inline(always)]
+    pub(super) fn is_full(&self) -> bool {
+        self.items() == self.slot_count()
+    }
+
+    #[inline(always)]
+    fn slot_count(&self) -> u64 {
+        u64::from(self.bucket_size) << self.log2_buckets
     }
 
     /// Number of buckets.
+    #[inline(always)]
     pub fn buckets(&self) -> u64 {
-        self.buckets
+        1 << self.log2_buckets
     }
 
     /// Bytes of the slots.
@@ -109,20 +143,34 @@ impl Table {
     }
 
     #[inline(always)]
-    pub(super) fn set(&self, slot: usize, fingerprint: u8) {
+    fn set(&self, slot: usize, fingerprint: u8) {
         counter::store(&self.words, SLOT_BITS, slot, fingerprint.into());
+    }
+
+    /// Puts a fingerprint into a free slot. One thread writes.
+    #[inline(always)]
+    fn occupy(&self, slot: usize, fingerprint: u8) {
+        self.set(slot, fingerprint);
+        self.used.store(self.items() + 1, Relaxed);
+    }
+
+    /// Frees a slot that is in use.
+    #[inline(always)]
+    pub(super) fn vacate(&self, slot: usize) {
+        self.set(slot, 0);
+        self.used.store(self.items() - 1, Relaxed);
     }
 
     /// The item's two buckets, which are occasionally the same.
     #[inline(always)]
     fn pair(&self, item: CuckooHash) -> [u64; 2] {
-        [item.first & (self.buckets - 1), item.second & (self.buckets - 1)]
+        [item.first & (self.buckets() - 1), item.second & (self.buckets() - 1)]
     }
 
     /// The other bucket of a fingerprint that is in `bucket`.
     #[inline(always)]
     fn other(&self, bucket: u64, fingerprint: u8) -> u64 {
-        (bucket ^ (u64::from(fingerprint) * SPREAD)) & (self.buckets - 1)
+        (bucket ^ (u64::from(fingerprint) * SPREAD)) & (self.buckets() - 1)
     }
 
     /// The first slot in the item's buckets that contains `wanted`.
@@ -139,9 +187,10 @@ impl Table {
     }
 
     pub(super) fn insert(&self, item: CuckooHash) -> bool {
-        let free = self.find(item, 0);
+        // A filter that has grown often has many full sub-filters, whose slots need not be looked at.
+        let free = if self.is_full() { None } else { self.find(item, 0) };
         if let Some(slot) = free {
-            self.set(slot, item.fingerprint);
+            self.occupy(slot, item.fingerprint);
         }
         free.is_some()
     }
@@ -149,7 +198,7 @@ impl Table {
     pub(super) fn remove(&self, item: CuckooHash) -> bool {
         let slot = self.find(item, item.fingerprint);
         if let Some(slot) = slot {
-            self.set(slot, 0);
+            self.vacate(slot);
         }
         slot.is_some()
     }
@@ -179,7 +228,7 @@ impl Table {
             steps.extend(self.slots(bucket).map(|slot| Step { slot, bucket, parent: None, depth: 1 }));
         }
         let mut next = 0;
-        while next < steps.len() {
+        while next < steps.len() && next * usize::from(self.bucket_size) < LOOKED_AT {
             let Step { slot, bucket, depth, .. } = steps[next];
             let other = self.other(bucket, self.get(slot));
             if let Some(free) = self.slots(other).find(|slot| self.get(*slot) == 0) {
@@ -190,6 +239,7 @@ impl Table {
                     (to, step) = (steps[index].slot, steps[index].parent);
                 }
                 self.set(to, item.fingerprint);
+                self.used.store(self.items() + 1, Relaxed);
                 return Some(depth);
             }
             if depth < most && steps.len() < SEARCHED && other != bucket {
@@ -206,17 +256,53 @@ impl Table {
         None
     }
 
+    /// Inserts as RedisBloom makes room: puts the fingerprint into a slot of its first bucket, takes what was there to
+    /// that one's other bucket, and so on, `most` times. Slots are taken in turn, not at random, so every server that
+    /// starts from the same bytes ends with the same bytes. Returns how many fingerprints were moved; `None` if there
+    /// still was no free slot, and then the walk is undone.
+    pub(super) fn insert_by_kicking(&self, item: CuckooHash, most: u16) -> Option<u16> {
+        let (mut bucket, mut fingerprint) = (item.first & (self.buckets() - 1), item.fingerprint);
+        let slot_of =
+            |bucket, turn: u16| self.slots(bucket).start + usize::from(turn) % usize::from(self.bucket_size);
+        let swap = |slot, fingerprint| {
+            let kicked = self.get(slot);
+            self.set(slot, fingerprint);
+            kicked
+        };
+        for turn in 0..most {
+            fingerprint = swap(slot_of(bucket, turn), fingerprint);
+            bucket = self.other(bucket, fingerprint);
+            if let Some(free) = self.slots(bucket).find(|slot| self.get(*slot) == 0) {
+                self.occupy(free, fingerprint);
+                return Some(turn + 1);
+            }
+        }
+        // The way back: a fingerprint's other bucket is where it was kicked from.
+        for turn in (0..most).rev() {
+            bucket = self.other(bucket, fingerprint);
+            fingerprint = swap(slot_of(bucket, turn), fingerprint);
+        }
+        None
+    }
+
+    /// Bucket, slot and fingerprint of every slot in use, in order. Slots may be vacated meanwhile.
     pub(super) fn occupied(&self) -> impl Iterator<Item = (u64, usize, u8)> {
-        (0..self.buckets).flat_map(|bucket| self.slots(bucket).map(move |slot| (bucket, slot))).filter_map(
-            |(bucket, slot)| match self.get(slot) {
-                0 => None,
-                fingerprint => Some((bucket, slot, fingerprint)),
-            },
-        )
+        let in_use = self.words.iter().enumerate().map(|(index, word)| (index, word.load(Relaxed)));
+        // Whole words of free slots are skipped: a sub-filter that is being emptied has many.
+        let in_use = in_use.filter(|(_, word)| *word != 0);
+        let bucket_size = usize::from(self.bucket_size);
+        in_use.flat_map(move |(index, word)| {
+            let slots =
+                word.to_le_bytes().into_iter().enumerate().filter(|(_, fingerprint)| *fingerprint != 0);
+            slots.map(move |(slot, fingerprint)| {
+                let slot = index * 8 + slot;
+                ((slot / bucket_size) as u64, slot, fingerprint)
+            })
+        })
     }
 
     pub(super) fn snapshot(&self) -> Result<Table, Error> {
-        Ok(Table { words: self.words.copy()?, ..*self })
+        Ok(Table { words: self.words.copy()?, used: AtomicU64::new(self.items()), ..*self })
     }
 }
 

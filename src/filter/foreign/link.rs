@@ -1,5 +1,6 @@
 //! One bit array of another system's filter.
 
+use super::logarithm::ln;
 use super::redisbloom::NO_ROUND;
 use super::scheme::Probe;
 use crate::error::Error;
@@ -52,7 +53,7 @@ impl LinkSpec {
         #[allow(clippy::approx_constant, reason = "RedisBloom's, with its digits")]
         const LN_2: f64 = 0.693_147_180_559_945;
         const LN_2_SQUARED: f64 = 0.480_453_013_918_201;
-        let bits_per_item = (libm::log(error_rate) / LN_2_SQUARED).abs();
+        let bits_per_item = (ln(error_rate) / LN_2_SQUARED).abs();
         let probes = (LN_2 * bits_per_item).ceil();
         let wanted = capacity as f64 * bits_per_item;
         if !(probes >= 1.0 && probes <= f64::from(limits::MAX_FOREIGN_PROBES))
@@ -191,17 +192,24 @@ impl Link {
         Ok(link)
     }
 
-    /// A link with these words.
+    /// A link with these words, in which `ones` bits are set.
     ///
     /// # Errors
     /// Whatever [`LinkSpec::validate`] refuses; [`Error::Foreign`] if the number of words is wrong.
-    pub(crate) fn from_words(spec: LinkSpec, items: u64, words: Words) -> Result<Link, Error> {
+    pub(crate) fn from_words(spec: LinkSpec, items: u64, words: Words, ones: u64) -> Result<Link, Error> {
         spec.validate()?;
         if words.len() as u64 != spec.words() {
             return Err(Error::Foreign("length of the bits"));
         }
-        let ones = words.iter().map(|word| u64::from(word.load(Relaxed).count_ones())).sum();
         Ok(Link { spec, items, ones, words })
+    }
+
+    /// Replaces the bytes from `offset` on, which lie within the link.
+    pub(super) fn overwrite(&mut self, offset: u64, bytes: &[u8]) {
+        let around = self.words.around(offset, bytes.len());
+        let before = Words::ones(around);
+        self.words.set_bytes(offset, bytes);
+        self.ones = self.ones - before + Words::ones(around);
     }
 
     /// Its geometry.
@@ -292,7 +300,9 @@ impl Link {
     /// Number of distinct items, estimated from the fill.
     pub fn estimate(&self) -> u64 {
         let bits = self.spec.modulus as f64;
-        math::estimate_items(1.0, bits, self.spec.probes, self.fill()).round() as u64
+        // If all bits are set: the items after which one is expected to be left.
+        let fill = self.fill().min(1.0 - 1.0 / bits);
+        math::estimate_items(1.0, bits, self.spec.probes, fill).round() as u64
     }
 
     /// The chance that all bits of an absent item are set.

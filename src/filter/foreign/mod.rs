@@ -6,11 +6,13 @@
 
 mod encoding;
 mod link;
+mod logarithm;
 pub mod redisbloom;
 mod scheme;
 
 pub use encoding::Encoding;
 pub use link::{BitOrder, Link, LinkSpec};
+pub use redisbloom::ChainSpec;
 pub use scheme::{Probe, RedisBloomPlan, Scheme};
 
 use super::change::Added;
@@ -83,6 +85,21 @@ impl Foreign {
             return Err(Error::Foreign("links"));
         }
         Ok(filter)
+    }
+
+    /// The empty chain that RedisBloom creates since 2.2.0.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`] if no link can have this error rate and capacity, [`Error::OutOfMemory`].
+    pub fn redisbloom(spec: &ChainSpec) -> Result<Foreign, Error> {
+        // A chain that grows gives half of its error rate to the first link, a quarter to the second, and so on.
+        let (flag, error_rate) =
+            if spec.scales { (0, spec.error_rate * 0.5) } else { (redisbloom::NO_SCALING, spec.error_rate) };
+        let options = redisbloom::NO_ROUND | redisbloom::FORCE_64 | flag;
+        let link = LinkSpec::redisbloom(spec.capacity, error_rate, options);
+        let links = vec![Link::empty(link.ok_or(Error::Foreign("error rate or capacity"))?)?];
+        let growth = Growth::RedisBloom { options, growth: spec.growth };
+        Foreign::new(Scheme::RedisBloom(RedisBloomPlan::Full), Encoding::Bytes, growth, links)
     }
 
     /// A filter without links, which holds nothing and takes nothing: a placeholder.
@@ -222,6 +239,25 @@ impl Foreign {
         let Some(spec) = self.next_link()? else { return Ok(false) };
         self.links.push(Link::empty(spec)?);
         Ok(true)
+    }
+
+    /// Replaces bytes of the links, which lie end to end, from byte `offset` on. They must lie in one link.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`] if they don't. Nothing has changed then.
+    pub(crate) fn overwrite(&mut self, mut offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        for link in &mut self.links {
+            let len = link.spec().bytes;
+            if offset < len {
+                if bytes.is_empty() || bytes.len() as u64 > len - offset {
+                    return Err(Error::Foreign("length of the bits"));
+                }
+                link.overwrite(offset, bytes);
+                return Ok(());
+            }
+            offset -= len;
+        }
+        Err(Error::Foreign("position of the bits"))
     }
 
     /// What the two differ in that decides which bits an item has, or how they grow; `None` if nothing.

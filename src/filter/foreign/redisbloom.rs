@@ -1,4 +1,4 @@
-//! Flags of a RedisBloom chain.
+//! RedisBloom's chains: their flags, and what one is asked to be.
 
 /// The number of bits isn't rounded up to a power of two.
 pub const NO_ROUND: u32 = 1;
@@ -6,3 +6,16 @@ pub const NO_ROUND: u32 = 1;
 pub const FORCE_64: u32 = 4;
 /// The capacity is fixed.
 pub const NO_SCALING: u32 = 8;
+
+/// What a chain is asked to be when RedisBloom creates one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ChainSpec {
+    /// Items of the first link, at least 1.
+    pub capacity: u64,
+    /// Error rate, above 0 and below 1.
+    pub error_rate: f64,
+    /// Ratio of the capacities of consecutive links. A chain of fixed capacity stores one but does not use it.
+    pub growth: u32,
+    /// Whether the chain grows.
+    pub scales: bool,
+}

@@ -4,7 +4,8 @@ use crate::filter::{Bloom, Body, Chain, Layer, Schedule, Window};
 use crate::hash::{HashKind, Seed};
 use crate::params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limits};
 use crate::sizing::{Layout, Shape};
-use crate::wire::codec::{Filled, Header, Kind, read, write, written};
+use crate::wire::arrival::Filled;
+use crate::wire::codec::{Header, Kind, read, write, written};
 use crate::wire::error::DecodeError;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -72,15 +73,20 @@ impl BloomHead {
         self.spec.cell.counts()
     }
 
-    /// Bytes of the cells of each layer.
-    pub(super) fn arrays(&self) -> impl Iterator<Item = u64> {
-        self.layers.iter().map(|layer| layer.shape.bytes())
+    /// Bytes of the cells of layer `index`.
+    pub(super) fn array(&self, index: usize) -> Option<u64> {
+        self.layers.get(index).map(|layer| layer.shape.bytes())
+    }
+
+    /// Number of layers.
+    pub(super) fn count(&self) -> usize {
+        self.layers.len()
     }
 
     /// The filter, from the cells of all its layers.
     pub(super) fn build(self, arrays: Vec<Filled>) -> Result<Bloom, DecodeError> {
         let layers = self.layers.into_iter().zip(arrays).map(|(LayerHead { shape, items }, filled)| {
-            Layer::from_words(shape, filled.words, items, filled.ones)
+            Layer::from_words(shape, filled.words, items, filled.cells)
                 .map(Arc::new)
                 .map_err(DecodeError::from)
         });

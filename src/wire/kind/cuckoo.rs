@@ -3,7 +3,8 @@
 use crate::filter::{Cuckoo, CuckooSpec, Origin};
 use crate::hash::{HashKind, Seed};
 use crate::params::limits;
-use crate::wire::codec::{Filled, Header, Kind, read, written};
+use crate::wire::arrival::Filled;
+use crate::wire::codec::{Header, Kind, read, written};
 use crate::wire::error::DecodeError;
 use serde::{Deserialize, Serialize};
 
@@ -32,20 +33,22 @@ pub(in crate::wire) struct CuckooHead {
     spec: CuckooSpec,
     deletes: u64,
     moves: u64,
-    buckets: Vec<u64>,
+    /// Number of sub-filters.
+    tables: usize,
     /// Identifies the head and the chunks of one dump, see [`stamp`].
     pub(super) stamp: u32,
 }
 
 impl CuckooHead {
-    /// Bytes of each sub-filter, in whole words.
-    pub(super) fn arrays(&self) -> impl Iterator<Item = u64> {
-        self.buckets.iter().map(|buckets| self.spec.bytes_of(*buckets))
+    /// Bytes of sub-filter `index`, in whole words.
+    pub(super) fn array(&self, index: usize) -> Option<u64> {
+        let buckets = if index < self.tables { self.spec.buckets_of(index) } else { None };
+        buckets.map(|buckets| self.spec.bytes_of(buckets))
     }
 
     /// The filter, from the slots of all its sub-filters.
     pub(super) fn build(self, arrays: Vec<Filled>) -> Result<Cuckoo, DecodeError> {
-        let tables = self.buckets.into_iter().zip(arrays.into_iter().map(|filled| filled.words));
+        let tables = arrays.into_iter().map(|filled| (filled.words, filled.cells));
         Ok(Cuckoo::from_parts(self.spec, tables, self.deletes, self.moves)?)
     }
 }
@@ -117,12 +120,9 @@ pub(super) fn decode(mut rest: &[u8]) -> Result<CuckooHead, DecodeError> {
     if tables == 0 || tables > limits::MAX_TABLES || (tables > 1 && spec.expansion == 0) {
         return Err(field("tables"));
     }
-    let buckets = (0..tables).map(|index| spec.buckets_of(index)).collect::<Option<_>>();
-    Ok(CuckooHead {
-        spec,
-        deletes: header.deletes,
-        moves: header.moves,
-        buckets: buckets.ok_or(field("tables"))?,
-        stamp: stamp(&header),
-    })
+    // The later ones are no smaller.
+    if spec.buckets_of(tables.saturating_sub(1)).is_none() {
+        return Err(field("tables"));
+    }
+    Ok(CuckooHead { spec, deletes: header.deletes, moves: header.moves, tables, stamp: stamp(&header) })
 }

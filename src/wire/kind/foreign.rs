@@ -3,7 +3,8 @@
 use crate::error::Error;
 use crate::filter::foreign::{Encoding, Foreign, Growth, Link, LinkSpec, RedisBloomPlan, Scheme};
 use crate::params::limits;
-use crate::wire::codec::{Filled, Header, Kind, read, write, written};
+use crate::wire::arrival::Filled;
+use crate::wire::codec::{Header, Kind, read, write, written};
 use crate::wire::error::DecodeError;
 use crate::wire::{import, redisbloom};
 use serde::{Deserialize, Serialize};
@@ -76,15 +77,21 @@ pub(in crate::wire) struct ForeignHead {
 }
 
 impl ForeignHead {
-    /// Bytes of each link, in whole words.
-    pub(super) fn arrays(&self) -> impl Iterator<Item = u64> {
-        self.links.iter().map(|(spec, _)| spec.bytes.next_multiple_of(8))
+    /// Bytes of link `index`, in whole words.
+    pub(super) fn array(&self, index: usize) -> Option<u64> {
+        self.links.get(index).map(|(spec, _)| spec.bytes.next_multiple_of(8))
+    }
+
+    /// Number of links.
+    pub(super) fn count(&self) -> usize {
+        self.links.len()
     }
 
     /// The filter, from the bits of all its links.
     pub(super) fn build(self, arrays: Vec<Filled>) -> Result<Foreign, DecodeError> {
         let links = self.links.into_iter().zip(arrays);
-        let links = links.map(|((spec, items), filled)| Link::from_words(spec, items, filled.words));
+        let links =
+            links.map(|((spec, items), filled)| Link::from_words(spec, items, filled.words, filled.cells));
         let links = links.collect::<Result<_, Error>>()?;
         Ok(Foreign::new(self.scheme, self.encoding, self.growth, links)?)
     }

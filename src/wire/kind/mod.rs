@@ -6,9 +6,11 @@ mod cuckoo;
 mod foreign;
 mod rebuild;
 
-use super::codec::{Filled, Header, Kind};
+use super::arrival::{Filled, Place};
+use super::codec::{Header, Kind};
 use super::error::DecodeError;
-use crate::filter::{Filter, FilterRef};
+use crate::filter::{Filter, FilterRef, fingerprints};
+use crate::mem::Words;
 use bloom::BloomHead;
 use cuckoo::CuckooHead;
 use foreign::ForeignHead;
@@ -34,13 +36,27 @@ impl Head {
         }
     }
 
-    /// Bytes of each array of cells, in the order of the body.
-    pub(super) fn arrays(&self) -> Vec<u64> {
+    /// Bytes of array `index` of cells, in the order of the body; `None` after the last. They are computed when they
+    /// are asked for: a head of 80 bytes may have 65,536 sub-filters, and a list of these 512 KiB.
+    pub(super) fn array(&self, index: usize) -> Option<u64> {
         match self {
-            Head::Bloom(head) => head.arrays().collect(),
-            Head::Cuckoo(head) => head.arrays().collect(),
-            Head::Foreign(head) => head.arrays().collect(),
-            Head::Rebuild(head) => head.arrays(),
+            Head::Bloom(head) => head.array(index),
+            Head::Cuckoo(head) => head.array(index),
+            Head::Foreign(head) => head.array(index),
+            Head::Rebuild(head) => head.array(index),
+        }
+    }
+
+    /// Bytes of all arrays, if that is a number.
+    pub(super) fn body_len(&self) -> Option<u64> {
+        (0..).map_while(|index| self.array(index)).try_fold(0u64, u64::checked_add)
+    }
+
+    /// How parts of an array come into its words, and what is counted of them.
+    pub(super) fn place(&self) -> Place {
+        match self {
+            Head::Cuckoo(_) => place_slots,
+            Head::Bloom(_) | Head::Foreign(_) | Head::Rebuild(_) => place_bits,
         }
     }
 
@@ -53,6 +69,18 @@ impl Head {
             Head::Rebuild(head) => Filter::Rebuild(Box::new(head.build(arrays)?)),
         })
     }
+}
+
+/// Writes into words that are 0, and counts the bits.
+fn place_bits(words: &Words, offset: u64, bytes: &[u8]) -> u64 {
+    words.write_bytes(offset, bytes);
+    Words::ones(words.around(offset, bytes.len()))
+}
+
+/// Writes into words that are 0, and counts the fingerprints.
+fn place_slots(words: &Words, offset: u64, bytes: &[u8]) -> u64 {
+    words.write_bytes(offset, bytes);
+    fingerprints(words.around(offset, bytes.len()))
 }
 
 /// The header of a filter.

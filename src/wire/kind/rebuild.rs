@@ -5,7 +5,8 @@ use super::bloom::{self, BloomHead};
 use super::foreign::{self, ForeignHead};
 use crate::filter::{Live, LiveRef, Rebuild};
 use crate::params::limits;
-use crate::wire::codec::{Filled, Header, Kind, read, written};
+use crate::wire::arrival::Filled;
+use crate::wire::codec::{Header, Kind, read, written};
 use crate::wire::error::DecodeError;
 use serde::{Deserialize, Serialize};
 
@@ -42,10 +43,18 @@ impl LiveHead {
         }
     }
 
-    fn arrays(&self) -> Vec<u64> {
+    fn array(&self, index: usize) -> Option<u64> {
         match self {
-            LiveHead::Bloom(head) => head.arrays().collect(),
-            LiveHead::Foreign(head) => head.arrays().collect(),
+            LiveHead::Bloom(head) => head.array(index),
+            LiveHead::Foreign(head) => head.array(index),
+        }
+    }
+
+    /// Number of arrays.
+    fn count(&self) -> usize {
+        match self {
+            LiveHead::Bloom(head) => head.count(),
+            LiveHead::Foreign(head) => head.count(),
         }
     }
 
@@ -63,16 +72,17 @@ impl RebuildHead {
         stamp(self.live.stamp(), self.shadow.stamp)
     }
 
-    /// Bytes of each array of cells, in the order of the body.
-    pub(super) fn arrays(&self) -> Vec<u64> {
-        let mut arrays = self.live.arrays();
-        arrays.extend(self.shadow.arrays());
-        arrays
+    /// Bytes of array `index` of cells, in the order of the body.
+    pub(super) fn array(&self, index: usize) -> Option<u64> {
+        match index.checked_sub(self.live.count()) {
+            None => self.live.array(index),
+            Some(index) => self.shadow.array(index),
+        }
     }
 
     /// Both filters, from all their arrays.
     pub(super) fn build(self, mut arrays: Vec<Filled>) -> Result<Rebuild, DecodeError> {
-        let live = self.live.arrays().len();
+        let live = self.live.count();
         if arrays.len() < live {
             return Err(DecodeError::Length("body"));
         }

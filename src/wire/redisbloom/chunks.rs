@@ -3,10 +3,12 @@
 
 use super::raw::{OLD_HASH, RawCuckoo, RawLink, marked_deletes, plan};
 use crate::filter::foreign::{Encoding, Foreign, Growth, Link, LinkSpec, Scheme};
-use crate::filter::{Cuckoo, CuckooSpec, Filter};
+use crate::filter::{Cuckoo, CuckooSpec, Filter, Origin, fingerprints};
 use crate::mem::Words;
+use crate::wire::arrival::{Allocation, Arrival, Filled};
 use crate::wire::codec::take;
 use crate::wire::error::DecodeError;
+use std::collections::BTreeMap;
 
 /// The most bytes in one chunk.
 pub const MAX_PIECE: u64 = 16 << 20;
@@ -54,20 +56,75 @@ pub(in crate::wire) fn cuckoo_head(filter: &Cuckoo) -> Vec<u8> {
 #[derive(Debug)]
 enum DumpHead {
     Bloom { options: u32, growth: u32, links: Vec<(LinkSpec, u64)> },
-    Cuckoo { spec: CuckooSpec, buckets: Vec<u64>, deletes: u64 },
+    Cuckoo { spec: CuckooSpec, tables: usize, deletes: u64 },
+}
+
+impl DumpHead {
+    /// Bytes of bit array `index`; `None` after the last.
+    fn array(&self, index: usize) -> Option<u64> {
+        match self {
+            DumpHead::Bloom { links, .. } => links.get(index).map(|(spec, _)| spec.bytes),
+            DumpHead::Cuckoo { spec, tables, .. } => {
+                let buckets = if index < *tables { spec.buckets_of(index) } else { None };
+                buckets.map(|buckets| spec.slots_of(buckets))
+            }
+        }
+    }
+
+    /// Bytes of all bit arrays, in order.
+    fn arrays(&self) -> impl Iterator<Item = u64> {
+        (0..).map_while(|index| self.array(index))
+    }
+
+    /// The filter, from its arrays.
+    fn build(self, arrays: impl Iterator<Item = Filled>) -> Result<Filter, DecodeError> {
+        Ok(match self {
+            DumpHead::Bloom { options, growth, links } => {
+                let specs: Vec<_> = links.iter().map(|(spec, _)| *spec).collect();
+                let scheme = Scheme::RedisBloom(plan(options, &specs));
+                let links = links.into_iter().zip(arrays).map(|((spec, items), Filled { words, cells })| {
+                    Link::from_words(spec, items, words, cells)
+                });
+                let growth = Growth::RedisBloom { options, growth };
+                let filter = Foreign::new(scheme, Encoding::Bytes, growth, links.collect::<Result<_, _>>()?);
+                Filter::Foreign(Box::new(filter?))
+            }
+            DumpHead::Cuckoo { spec, deletes, .. } => {
+                let tables = arrays.map(|Filled { words, cells }| (words, cells));
+                Filter::Cuckoo(Box::new(Cuckoo::from_parts(spec, tables, deletes, 0)?))
+            }
+        })
+    }
+}
+
+/// Sets bits, and counts those that were 0.
+fn place_bits(words: &Words, offset: u64, bytes: &[u8]) -> u64 {
+    let around = words.around(offset, bytes.len());
+    let before = Words::ones(around);
+    words.or_bytes(offset, bytes);
+    Words::ones(around).saturating_sub(before)
+}
+
+/// Fills slots, and counts those that were free.
+fn place_slots(words: &Words, offset: u64, bytes: &[u8]) -> u64 {
+    let around = words.around(offset, bytes.len());
+    let before = fingerprints(around);
+    words.or_bytes(offset, bytes);
+    fingerprints(around).saturating_sub(before)
 }
 
 /// Builds a filter from a header and chunks. Chunks may come in any order, overlap and repeat. The filter is complete
-/// when they cover all bits.
+/// when they cover all bits. Until then it takes memory in proportion to what has come of it.
 #[derive(Debug)]
 pub struct Loader {
     head: DumpHead,
-    /// Bytes of each bit array.
-    lens: Vec<u64>,
-    /// The arrays, each allocated with its first chunk.
-    arrays: Vec<Option<Words>>,
-    /// What has been loaded: ranges of the body in order, with gaps between them.
-    covered: Vec<(u64, u64)>,
+    body_len: u64,
+    /// The arrays of which something has come, with their index, by the offset of their first byte in the body.
+    arrays: BTreeMap<u64, (usize, Arrival)>,
+    /// Bytes of the body that have come.
+    arrived: u64,
+    /// Bytes of memory that the arrays hold.
+    held: u64,
 }
 
 impl Loader {
@@ -112,8 +169,7 @@ impl Loader {
             };
             links.push((raw.spec()?, raw.items));
         }
-        let lens = links.iter().map(|(spec, _)| spec.bytes).collect();
-        Loader::new(DumpHead::Bloom { options, growth, links }, lens)
+        Loader::new(DumpHead::Bloom { options, growth, links })
     }
 
     /// Reads the header of a cuckoo filter.
@@ -138,18 +194,15 @@ impl Loader {
             max_iterations: half()?,
             expansion: half()?,
         };
-        let (spec, buckets) = raw.spec(raw.origin())?;
-        let lens = buckets.iter().map(|buckets| spec.slots_of(*buckets)).collect();
+        let (spec, tables) = raw.spec(raw.origin())?;
         let deletes = deletes & !OLD_HASH;
-        Loader::new(DumpHead::Cuckoo { spec, buckets, deletes }, lens)
+        Loader::new(DumpHead::Cuckoo { spec, tables, deletes })
     }
 
-    fn new(head: DumpHead, lens: Vec<u64>) -> Result<Loader, DecodeError> {
-        if lens.is_empty() || lens.iter().try_fold(0u64, |sum, len| sum.checked_add(*len)).is_none() {
-            return Err(DecodeError::Field("links"));
-        }
-        let arrays = lens.iter().map(|_| None).collect();
-        Ok(Loader { head, lens, arrays, covered: Vec::new() })
+    fn new(head: DumpHead) -> Result<Loader, DecodeError> {
+        let body_len = head.arrays().try_fold(0u64, u64::checked_add).filter(|len| *len > 0);
+        let body_len = body_len.ok_or(DecodeError::Field("links"))?;
+        Ok(Loader { head, body_len, arrays: BTreeMap::new(), arrived: 0, held: 0 })
     }
 
     /// Whether the filter is a cuckoo filter.
@@ -159,18 +212,59 @@ impl Loader {
 
     /// Bytes of all bit arrays.
     pub fn body_len(&self) -> u64 {
-        self.lens.iter().fold(0, |sum, len| sum.saturating_add(*len))
+        self.body_len
     }
 
-    /// Bytes of bit arrays that have not been allocated yet.
-    pub fn unallocated(&self) -> u64 {
-        let missing = self.lens.iter().zip(&self.arrays).filter(|(_, array)| array.is_none());
-        missing.fold(0, |sum, (len, _)| sum.saturating_add(*len))
+    /// Bytes of memory that its chunks hold at most, about: all arrays, and half of the largest in addition, if they come
+    /// in order.
+    pub fn most_held(&self) -> u64 {
+        self.body_len.saturating_add(self.head.arrays().max().unwrap_or(0) / 2)
+    }
+
+    /// Bytes of memory that the chunks loaded so far hold, about.
+    pub fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// Bytes that a chunk of `len` bytes which ends at byte `end` of the body would have allocated beside these: an
+    /// array, or 0.
+    pub fn would_allocate(&self, end: u64, len: u64) -> u64 {
+        let Some(start) = end.checked_sub(len) else { return 0 };
+        self.array_at(start).map_or(0, |(first, _, array_len)| {
+            let inside = start.saturating_sub(first);
+            match self.arrays.get(&first) {
+                Some((_, array)) => array.would_allocate(inside, len),
+                None => self.new_array(array_len).would_allocate(inside, len),
+            }
+        })
     }
 
     /// Whether everything has been loaded.
     pub fn is_complete(&self) -> bool {
-        self.covered == [(0, self.body_len())]
+        self.arrived == self.body_len
+    }
+
+    /// The bit array that has this byte of the body: where it begins, its index, and its length.
+    fn array_at(&self, offset: u64) -> Option<(u64, usize, u64)> {
+        // Most chunks belong to the newest array that has begun, or to the next one.
+        let begun = self.arrays.range(..=offset).next_back();
+        let (mut first, index) = begun.map_or((0, 0), |(first, (index, _))| (*first, *index));
+        (index..).map_while(|index| Some((index, self.head.array(index)?))).find_map(|(index, len)| {
+            let (begins, end) = (first, first.saturating_add(len));
+            first = end;
+            (offset < end).then_some((begins, index, len))
+        })
+    }
+
+    fn new_array(&self, len: u64) -> Arrival {
+        Arrival::new(
+            len,
+            Allocation::InProportion,
+            match self.head {
+                DumpHead::Bloom { .. } => place_bits,
+                DumpHead::Cuckoo { .. } => place_slots,
+            },
+        )
     }
 
     /// Loads the chunk that ends at byte `end` of the body. It sets bits and never clears any.
@@ -185,40 +279,31 @@ impl Loader {
             return Err(DecodeError::Length("chunk"));
         }
         // The array that contains the whole chunk.
-        let mut inside = start;
-        let index = self.lens.iter().position(|len| match inside.checked_sub(*len) {
-            Some(rest) => {
-                inside = rest;
-                false
-            }
-            None => true,
-        });
-        let index = index.ok_or(wrong)?;
-        let array_len = self.lens.get(index).copied().unwrap_or(0);
-        if inside.checked_add(len).is_none_or(|end| end > array_len) {
+        let (first, index, array_len) = self.array_at(start).ok_or(wrong)?;
+        if end > first.saturating_add(array_len) {
             return Err(DecodeError::Length("chunk"));
         }
-        let array = self.arrays.get_mut(index).ok_or(wrong)?;
-        let words = match array {
-            Some(words) => words,
-            None => array.insert(Words::zeroed(array_len.div_ceil(8))?),
+        let mut array = match self.arrays.remove(&first) {
+            Some((_, array)) => array,
+            None => self.new_array(array_len),
         };
-        words.or_bytes(inside, chunk);
-        self.cover(start, end);
-        Ok(())
+        let before = (array.arrived(), array.held());
+        let taken = array.take(start.saturating_sub(first), chunk);
+        self.arrived = self.arrived.saturating_sub(before.0).saturating_add(array.arrived());
+        self.held = self.held.saturating_add(array.held()).saturating_sub(before.1);
+        self.arrays.insert(first, (index, array));
+        Ok(taken?)
     }
 
-    fn cover(&mut self, mut start: u64, mut end: u64) {
-        // Merges it with the ranges that it touches or overlaps.
-        self.covered.retain(|(from, to)| {
-            let apart = *to < start || *from > end;
-            if !apart {
-                (start, end) = (start.min(*from), end.max(*to));
-            }
-            apart
-        });
-        let at = self.covered.partition_point(|(from, _)| *from < start);
-        self.covered.insert(at, (start, end));
+    /// The filter whose chunks have not come yet: all its cells are 0. For a server that obeys one which has such a
+    /// filter too; see [`overwrite`].
+    ///
+    /// # Errors
+    /// Whatever [`finish`](Loader::finish) refuses, [`DecodeError::OutOfMemory`].
+    pub fn without_chunks(self) -> Result<Filter, DecodeError> {
+        let blank = |len: u64| Ok(Filled { words: Words::zeroed(len.div_ceil(8))?, cells: 0 });
+        let arrays = self.head.arrays().map(blank).collect::<Result<Vec<_>, DecodeError>>()?;
+        self.head.build(arrays.into_iter())
     }
 
     /// The finished filter.
@@ -229,22 +314,24 @@ impl Loader {
         if !self.is_complete() {
             return Err(DecodeError::Length("body"));
         }
-        let arrays = self.arrays.into_iter().map(|words| words.ok_or(DecodeError::Length("body")));
-        let arrays: Vec<Words> = arrays.collect::<Result<_, _>>()?;
-        Ok(match self.head {
-            DumpHead::Bloom { options, growth, links } => {
-                let specs: Vec<_> = links.iter().map(|(spec, _)| *spec).collect();
-                let scheme = Scheme::RedisBloom(plan(options, &specs));
-                let links = links.into_iter().zip(arrays);
-                let links = links.map(|((spec, items), words)| Link::from_words(spec, items, words));
-                let growth = Growth::RedisBloom { options, growth };
-                let filter = Foreign::new(scheme, Encoding::Bytes, growth, links.collect::<Result<_, _>>()?);
-                Filter::Foreign(Box::new(filter?))
-            }
-            DumpHead::Cuckoo { spec, buckets, deletes } => {
-                let filter = Cuckoo::from_parts(spec, buckets.into_iter().zip(arrays), deletes, 0)?;
-                Filter::Cuckoo(Box::new(filter))
-            }
-        })
+        self.head.build(self.arrays.into_values().filter_map(|(_, array)| array.finish()))
+    }
+}
+
+/// Writes a chunk that ends at byte `end` of the body into a filter that came from RedisBloom, as RedisBloom does: over
+/// what is there.
+///
+/// # Errors
+/// What is wrong with the chunk, or [`DecodeError::Complete`] for any other filter. The filter is unchanged then.
+pub fn overwrite(filter: &mut Filter, end: u64, chunk: &[u8]) -> Result<(), DecodeError> {
+    let start = end.checked_sub(chunk.len() as u64).ok_or(DecodeError::Field("iterator"))?;
+    match filter {
+        Filter::Foreign(filter) if matches!(filter.scheme(), Scheme::RedisBloom(_)) => {
+            Ok(filter.overwrite(start, chunk)?)
+        }
+        Filter::Cuckoo(filter) if filter.spec().origin != Origin::Bloomery => {
+            Ok(filter.overwrite(start, chunk)?)
+        }
+        _ => Err(DecodeError::Complete),
     }
 }

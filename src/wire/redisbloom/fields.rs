@@ -2,7 +2,7 @@
 
 use super::raw::{OLD_HASH, RawCuckoo, RawLink, marked_deletes, plan};
 use crate::filter::foreign::{Encoding, Foreign, Growth, Link, Scheme};
-use crate::filter::{Cuckoo, Filter};
+use crate::filter::{Cuckoo, Filter, fingerprints};
 use crate::mem::Words;
 use crate::wire::error::DecodeError;
 use crate::wire::stream::{Sink, Source};
@@ -64,7 +64,8 @@ fn load_link(from: &mut impl Source, encoding: u32) -> Result<Link, DecodeError>
     });
     let (spec, words) = words.ok_or(END)??;
     let items = from.unsigned().ok_or(END)?;
-    Ok(Link::from_words(spec, items, words)?)
+    let ones = Words::ones(&words);
+    Ok(Link::from_words(spec, items, words, ones)?)
 }
 
 /// Converts a double to an integer as C does, where C defines it.
@@ -120,13 +121,13 @@ pub fn load_cuckoo(from: &mut impl Source, encoding: u32) -> Result<Filter, Deco
         max_iterations: next(500)?,
         expansion: next(1)?,
     };
-    let (spec, sizes) = raw.spec(raw.origin())?;
+    let (spec, filters) = raw.spec(raw.origin())?;
     let mut arrays = Vec::new();
-    for buckets in &sizes {
-        if !is_old && from.unsigned().ok_or(END)? != *buckets {
+    for buckets in (0..filters).map_while(|index| spec.buckets_of(index)) {
+        if !is_old && from.unsigned().ok_or(END)? != buckets {
             return Err(DecodeError::Field("number of buckets"));
         }
-        let slots = spec.slots_of(*buckets);
+        let slots = spec.slots_of(buckets);
         let words =
             from.string(
                 |bytes| {
@@ -135,7 +136,10 @@ pub fn load_cuckoo(from: &mut impl Source, encoding: u32) -> Result<Filter, Deco
             );
         arrays.push(words.ok_or(END)??);
     }
-    let tables = sizes.into_iter().zip(arrays);
+    let tables = arrays.into_iter().map(|words| {
+        let items = fingerprints(&words);
+        (words, items)
+    });
     let filter = Cuckoo::from_parts(spec, tables, raw.deletes & !OLD_HASH, 0)?;
     Ok(Filter::Cuckoo(Box::new(filter)))
 }

@@ -85,8 +85,8 @@ pub(super) struct RawCuckoo {
 }
 
 impl RawCuckoo {
-    /// The parameters, and the number of buckets of each sub-filter.
-    pub(super) fn spec(&self, origin: Origin) -> Result<(CuckooSpec, Vec<u64>), DecodeError> {
+    /// The parameters, and the number of sub-filters.
+    pub(super) fn spec(&self, origin: Origin) -> Result<(CuckooSpec, usize), DecodeError> {
         let field = DecodeError::Field;
         let bucket_size = u8::try_from(self.bucket_size).ok().filter(|slots| *slots > 0);
         let bucket_size = bucket_size.ok_or(field("bucket size"))?;
@@ -113,8 +113,9 @@ impl RawCuckoo {
         if self.deletes & !OLD_HASH > limits::MAX_COUNT {
             return Err(field("number of deletes"));
         }
-        let buckets = (0..filters).map(|index| spec.buckets_of(index)).collect::<Option<_>>();
-        Ok((spec, buckets.ok_or(field("number of buckets"))?))
+        // The newest is the largest.
+        spec.buckets_of(filters.saturating_sub(1)).ok_or(field("number of buckets"))?;
+        Ok((spec, filters))
     }
 
     /// Which hash the filter has.

@@ -8,7 +8,9 @@ mod scaling;
 mod windows;
 
 use crate::support::{kinds, seeded};
-use bloomery::{Cell, HashKind, Hits, Layer, LayerSpec, LayoutChoice, Seed, Shape, Spec};
+use bloomery::{
+    Bloom, Cell, Family, HashKind, Hits, Layer, LayerSpec, LayoutChoice, Overflow, Seed, Shape, Spec,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseResult, TestRunner};
@@ -137,6 +139,43 @@ laws! {
     window_siphash: every, bits, window;
     window_timed: every, bits, window;
     window_refusing: every, full;
+}
+
+/// Items come and go, the oldest first, for as long as one likes: the number of items stays what it is, nothing is
+/// refused below the capacity, and when all have gone there are none, and room for as many as ever.
+#[test]
+fn the_number_of_items_does_not_drift() {
+    for (capacity, layout, cell, shards) in [
+        (100, LayoutChoice::Auto, Cell::Counter4, 1),
+        (100, LayoutChoice::Classic, Cell::Counter8, 4),
+        (1000, LayoutChoice::Blocked, Cell::Counter16, 1),
+        (7, LayoutChoice::Auto, Cell::Counter4, 1),
+    ] {
+        let family = Family::Fixed(Overflow::Error);
+        let spec = Spec { layout, cell, shards, family, ..Spec::fixed(capacity, 0.05) };
+        let mut filter = Bloom::new(seeded(&spec, capacity)).unwrap();
+        let live = capacity * 9 / 10;
+        let spread = 8.0 * (capacity as f64).sqrt() + 2.0;
+        for item in 0..live + 60_000 {
+            filter.add(filter.hash(item.to_le_bytes())).unwrap();
+            if item >= live {
+                let oldest = filter.hash((item - live).to_le_bytes());
+                assert!(filter.remove(oldest).unwrap().present);
+                assert!(
+                    filter.items() <= live && filter.items() as f64 > live as f64 - spread,
+                    "{}",
+                    filter.items()
+                );
+            }
+        }
+        (60_000..60_000 + live).for_each(|item| _ = filter.remove(filter.hash(item.to_le_bytes())).unwrap());
+        if filter.saturated() == 0 {
+            assert_eq!((filter.items(), filter.ones()), (0, 0), "{spec:?}");
+        }
+        for item in 0..capacity {
+            filter.add(filter.hash((item | 1 << 40).to_le_bytes())).unwrap();
+        }
+    }
 }
 
 /// The usual numbers of probes have code of their own, for one item and for many. A count takes the plain way over all

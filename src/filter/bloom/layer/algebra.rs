@@ -12,7 +12,8 @@ use crate::sync::Ordering::Relaxed;
 impl Layer {
     /// Turns this layer into the union: OR of bits, saturating sum of counters. No item of either is lost.
     ///
-    /// The number of items is then the estimate from the fill, since the overlap isn't known.
+    /// The number of items is then that of the larger layer if it covers the other. Otherwise the overlap isn't known,
+    /// and the number is estimated from the fill.
     ///
     /// # Errors
     /// [`Error::Mismatch`] unless both have the same geometry. The caller must make sure that both use the same
@@ -32,19 +33,25 @@ impl Layer {
 
     fn union_as<W: TallyWriter>(&self, other: &Layer, parallel: &ParallelFor<'_>) -> Result<bool, Error> {
         let (mine, theirs) = (self.items(), other.items());
+        let ones = self.ones();
         let width = self.cell.bits();
         let changed = match self.cell {
             Cell::Bit => self.combine::<W>(other, parallel, |a, b| a | b),
             _ => self.combine::<W>(other, parallel, |a, b| counter::saturating_sum(width, a, b)),
         }?;
         let (least, most) = (mine.max(theirs), mine.saturating_add(theirs));
-        let items = if changed { self.nearest_estimate().clamp(least, most) } else { least };
+        let one_covers = self.ones() == ones || self.ones() == other.ones();
+        let items = if one_covers { least } else { self.nearest_estimate().clamp(least, most) };
         self.set_items(items);
         Ok(changed || items != mine)
     }
 
     /// Turns this layer into the intersection: AND of bits, minimum of counters. Items of both stay. The error rate
     /// is at most the larger of the two, but higher than in a filter built from the common items.
+    ///
+    /// The number of items is estimated by inclusion and exclusion: those of both layers less those of the union. The
+    /// fill of the intersection alone says too much, since different items also share cells. It isn't above that of
+    /// either layer.
     ///
     /// # Errors
     /// Same as [`union`](Layer::union).
@@ -61,12 +68,20 @@ impl Layer {
     }
 
     fn intersect_as<W: TallyWriter>(&self, other: &Layer, parallel: &ParallelFor<'_>) -> Result<(), Error> {
+        let least = self.items().min(other.items());
+        let (mine, theirs) = (self.ones(), other.ones());
         let width = self.cell.bits();
         match self.cell {
             Cell::Bit => self.combine::<W>(other, parallel, |a, b| a & b),
             _ => self.combine::<W>(other, parallel, |a, b| counter::minimum(width, a, b)),
         }?;
-        self.set_items(self.nearest_estimate().min(self.items()).min(other.items()));
+        let common = self.ones();
+        let one_covers = common == mine || common == theirs;
+        let estimate = |ones: u64| self.shape().items_at(ones as f64 / self.cells() as f64);
+        // Cells that are set in either: those of both less those in common.
+        let either = mine.saturating_add(theirs).saturating_sub(common);
+        let items = estimate(mine) + estimate(theirs) - estimate(either);
+        self.set_items(if one_covers { least } else { (items.round().max(0.0) as u64).min(least) });
         Ok(())
     }
 

@@ -226,6 +226,7 @@ impl Layer {
                         let max = counter::maximum(WIDTH);
                         let step = counter::increment::<W>(words, WIDTH, index);
                         change.set += i64::from(step.before == 0);
+                        change.sum += (step.after - step.before) as i64;
                         change.saturated += i64::from(step.after == max && step.before != max);
                         changed |= step.after != step.before;
                         true
@@ -269,6 +270,7 @@ impl Layer {
             self.walk_as::<K>(item, WIDTH, |words, index| {
                 let step = counter::decrement::<W>(words, WIDTH, index);
                 change.set -= i64::from(step.before != 0 && step.after == 0);
+                change.sum -= (step.before - step.after) as i64;
                 changed |= step.after != step.before;
                 true
             });
@@ -277,6 +279,9 @@ impl Layer {
         // below 0.
         change.items = -i64::from(change.set != 0 && self.items() > 0);
         self.tally::<W>(item, change);
+        if changed {
+            self.correct_items::<W>(item, change.set == 0);
+        }
         Ok(Removed { present: true, changed })
     }
 

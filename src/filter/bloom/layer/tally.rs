@@ -16,6 +16,8 @@ pub(super) struct Tally {
     pub(super) set: AtomicU64,
     /// Items added that were absent, minus those deleted until absent. May dip below 0 while deletes race.
     pub(super) items: AtomicU64,
+    /// Sum of the counters.
+    pub(super) sum: AtomicU64,
     /// Counters at their maximum.
     pub(super) saturated: AtomicU64,
 }
@@ -64,6 +66,7 @@ impl Tallies {
 pub(super) struct Change {
     pub set: i64,
     pub items: i64,
+    pub sum: i64,
     pub saturated: i64,
 }
 

@@ -1,0 +1,186 @@
+//! A second load of the module by one server.
+//!
+//! Containers and operators start servers with `--loadmodule` beside a configuration file that has the same line, since
+//! CONFIG REWRITE has written it. If the second load failed, the server would abort, and so at each restart. So it
+//! succeeds, as a *stand-in*: a module without commands, data types or options, which the first load unloads as soon as
+//! the server has started. CONFIG REWRITE then finds one module again, and keeps one line.
+//!
+//! A second load of the same file finds the statics of the first, because the system maps a file once. A copy of the
+//! file has statics of its own. It knows the first by a field of INFO, and reaches it by a function that the first
+//! shares. When the server has started, a second load is an error of whoever asks for it, and is refused.
+
+use super::api::Context;
+use super::server::{server, status};
+use super::{guard, log};
+use redis_module::raw;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::mem;
+use std::ptr::{self, NonNull};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Where this file's module is in its life.
+enum Stage {
+    NotLoaded,
+    /// Being loaded. If that failed, and the file is still mapped, it stays so: parts of the module are set up, and
+    /// can't be set up again.
+    Loading,
+    /// Loaded, and the server is starting. The context serves to unload these stand-ins.
+    Starting {
+        ctx: usize,
+        stand_ins: Vec<CString>,
+    },
+    Running,
+}
+
+/// Only the main thread takes the lock.
+static STAGE: Mutex<Stage> = Mutex::new(Stage::NotLoaded);
+
+fn stage() -> MutexGuard<'static, Stage> {
+    STAGE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The name by which the first load shares [`expect`].
+const EXPECT: &CStr = c"bloomery_expect_stand_in";
+
+type Expect = unsafe extern "C" fn(*const c_char) -> c_int;
+
+const ALREADY_LOADED: &str = "the module is loaded already";
+
+/// Begins a load. Returns whether this file's module is loaded already.
+///
+/// # Errors
+/// If an earlier load failed.
+pub(super) fn begin() -> Result<bool, String> {
+    let mut stage = stage();
+    match *stage {
+        Stage::NotLoaded => {
+            *stage = Stage::Loading;
+            Ok(false)
+        }
+        Stage::Loading => Err("an earlier load of this file has failed; restart the server".to_owned()),
+        Stage::Starting { .. } | Stage::Running => Ok(true),
+    }
+}
+
+/// Whether the module of this name is this one, loaded from a copy of the file.
+pub(super) fn is_copy(ctx: Context<'_>, name: &str) -> bool {
+    let [section, field] = [format!("{name}_pool"), format!("{name}_pool_threads")]
+        .map(|text| CString::new(text).unwrap_or_default());
+    matches!(ctx.info(&section, [&field]), [Some(_)])
+}
+
+/// Makes the module that is being loaded a stand-in.
+///
+/// # Errors
+/// If the server has started.
+///
+/// # Safety
+/// `ctx` is the context of the running `RedisModule_OnLoad`, which has no name yet, and the API is bound.
+pub(super) unsafe fn stand_in(ctx: *mut raw::RedisModuleCtx) -> Result<(), String> {
+    if matches!(*stage(), Stage::Running) {
+        return Err(ALREADY_LOADED.to_owned());
+    }
+    // SAFETY: passed on. The function that the first load shares has this type, in all versions.
+    let expected = unsafe {
+        let name = name(ctx, "bloomery-again");
+        match NonNull::new(server!(RedisModule_GetSharedAPI(ctx, EXPECT.as_ptr()))) {
+            Some(expect) => {
+                mem::transmute::<*mut c_void, Expect>(expect.as_ptr())(name.as_ptr()) == status::OK
+            }
+            None => false,
+        }
+    };
+    if !expected {
+        return Err(ALREADY_LOADED.to_owned());
+    }
+    if let stage @ Stage::Loading = &mut *stage() {
+        *stage = Stage::NotLoaded; // a copy of the file, which may be loaded again
+    }
+    log::notice(
+        "loaded already; this second `loadmodule` and its arguments have no effect. One in the configuration file is \
+         enough: leave out --loadmodule",
+    );
+    Ok(())
+}
+
+/// Gives the module that is being loaded a name that starts like this and is free.
+///
+/// # Safety
+/// Same as for [`stand_in`].
+pub(super) unsafe fn name(ctx: *mut raw::RedisModuleCtx, start: &str) -> CString {
+    let names = (1u64..).map(|number| CString::new(format!("{start}-{number}")).unwrap_or_default());
+    // SAFETY: the name is NUL-terminated, and the server copies it. The context is the caller's.
+    unsafe {
+        let free = |name: &CString| server!(RedisModule_IsModuleNameBusy(name.as_ptr())) == 0;
+        let name = names.into_iter().find(free).unwrap_or_default();
+        server!(RedisModule_SetModuleAttribs(ctx, name.as_ptr(), 1, raw::REDISMODULE_APIVER_1 as c_int));
+        name
+    }
+}
+
+/// The first load has succeeded: from now on there are second ones.
+///
+/// # Safety
+/// `ctx` is the context of the running `RedisModule_OnLoad`, and the API is bound.
+pub(super) unsafe fn loaded(ctx: *mut raw::RedisModuleCtx) {
+    // SAFETY: the context is the caller's. The callbacks live as long as the module, which is never unloaded.
+    unsafe {
+        server!(RedisModule_ExportSharedAPI(ctx, EXPECT.as_ptr(), expect as Expect as *mut c_void));
+        let own = server!(RedisModule_GetDetachedThreadSafeContext(ctx));
+        *stage() = Stage::Starting { ctx: own.expose_provenance(), stand_ins: Vec::new() };
+        server!(RedisModule_EventLoopAddOneShot(Some(started), ptr::null_mut()));
+    }
+}
+
+/// A second load calls this, of this file or of another version's: it is to be unloaded when the server has started.
+unsafe extern "C" fn expect(name: *const c_char) -> c_int {
+    // SAFETY: the caller passes a NUL-terminated name.
+    let name = unsafe { CStr::from_ptr(name) };
+    let expect = || match &mut *stage() {
+        Stage::Starting { stand_ins, .. } => {
+            stand_ins.push(name.to_owned());
+            status::OK
+        }
+        Stage::NotLoaded | Stage::Loading | Stage::Running => status::ERR,
+    };
+    guard::call("expect", expect, || status::ERR)
+}
+
+/// The server's event loop calls this once, when it has begun to run: all modules of the configuration are loaded.
+unsafe extern "C" fn started(_data: *mut c_void) {
+    guard::call("started", unload_stand_ins, || ());
+}
+
+fn unload_stand_ins() {
+    // The lock isn't held while the server works.
+    let Stage::Starting { ctx, stand_ins } = mem::replace(&mut *stage(), Stage::Running) else { return };
+    let ctx: *mut raw::RedisModuleCtx = ptr::with_exposed_provenance_mut(ctx);
+    for name in &stand_ins {
+        // SAFETY: the context is our own, and this is the main thread, where commands run. The texts are NUL-terminated, as
+        // the format "cc" says, and the reply is freed once.
+        let unloaded = unsafe {
+            let reply = server!(RedisModule_Call(
+                ctx,
+                c"MODULE".as_ptr(),
+                c"cc".as_ptr(),
+                c"UNLOAD".as_ptr(),
+                name.as_ptr()
+            ));
+            let unloaded =
+                !reply.is_null() && server!(RedisModule_CallReplyType(reply)) != status::REPLY_ERROR;
+            if !reply.is_null() {
+                server!(RedisModule_FreeCallReply(reply));
+            }
+            unloaded
+        };
+        if !unloaded {
+            let name = name.to_string_lossy();
+            log::warning(&format!(
+                "the module {name}, which stands for a second `loadmodule`, was not unloaded. CONFIG REWRITE keeps \
+                 its line; MODULE UNLOAD {name} removes it"
+            ));
+        }
+    }
+    // SAFETY: the context is our own, and is freed once.
+    unsafe { server!(RedisModule_FreeThreadSafeContext(ctx)) };
+}

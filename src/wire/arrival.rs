@@ -1,0 +1,282 @@
+//! An array of cells that arrives in parts.
+
+use crate::error::Error;
+use crate::mem::Words;
+use std::collections::BTreeMap;
+
+/// Writes bytes into words from a byte offset on. Returns by how much the number of cells that are not 0 has risen.
+pub(super) type Place = fn(&Words, u64, &[u8]) -> u64;
+
+/// The most bytes of a part that waits. Parts of zeros need not wait, and this is a page, as sparse as words may be.
+const BLOCK: usize = 4096;
+
+/// Bytes that an entry of a map costs beside the bytes it refers to, about.
+const ENTRY: u64 = 64;
+
+/// When the words of an array are allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Allocation {
+    /// With the first part. For bytes that are all at hand, such as those of a file.
+    AtOnce,
+    /// When half of the array has arrived. Until then its parts wait as they came, so whoever sends a head and little
+    /// more takes little memory. After that, each part takes at least as many waiting bytes along as it has itself:
+    /// none is left when the last has arrived, and no call does more than a few times the work that its bytes justify.
+    InProportion,
+}
+
+/// An array of cells, and what has arrived of it.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    /// Bytes of the array.
+    len: u64,
+    allocation: Allocation,
+    place: Place,
+    words: Option<Words>,
+    /// Parts that aren't in the words yet, by offset. They don't overlap.
+    waiting: BTreeMap<u64, Vec<u8>>,
+    /// Bytes of these parts.
+    waiting_bytes: u64,
+    /// What has arrived: disjoint ranges, from start to end, with gaps between them.
+    covered: BTreeMap<u64, u64>,
+    /// Bytes of these ranges.
+    arrived: u64,
+    cells: u64,
+}
+
+/// A whole array.
+#[derive(Debug)]
+pub(super) struct Filled {
+    pub(super) words: Words,
+    /// Cells that are not 0, counted part by part while each is in the cache. Counting them at the end would read
+    /// everything again.
+    pub(super) cells: u64,
+}
+
+impl Arrival {
+    pub(super) fn new(len: u64, allocation: Allocation, place: Place) -> Arrival {
+        Arrival {
+            len,
+            allocation,
+            place,
+            words: None,
+            waiting: BTreeMap::new(),
+            waiting_bytes: 0,
+            covered: BTreeMap::new(),
+            arrived: 0,
+            cells: 0,
+        }
+    }
+
+    /// Bytes of the array.
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether all of it has arrived.
+    pub(super) fn is_complete(&self) -> bool {
+        self.arrived == self.len
+    }
+
+    /// Bytes that have arrived.
+    pub(super) fn arrived(&self) -> u64 {
+        self.arrived
+    }
+
+    /// Bytes of memory that it holds now, about.
+    pub(super) fn held(&self) -> u64 {
+        let entries = self.waiting.len().saturating_add(self.covered.len()) as u64;
+        let words = self.words.as_ref().map_or(0, Words::bytes);
+        words.saturating_add(self.waiting_bytes).saturating_add(entries.saturating_mul(ENTRY))
+    }
+
+    /// Bytes of words that a part of `len` bytes from `start` on would have allocated; 0 if none.
+    pub(super) fn would_allocate(&self, start: u64, len: u64) -> u64 {
+        if self.words.is_some() {
+            return 0;
+        }
+        let is_time = self.allocation == Allocation::AtOnce || {
+            let then = self.arrived.saturating_add(self.missing(start, start.saturating_add(len)));
+            then.saturating_mul(2) >= self.len
+        };
+        if is_time { self.len } else { 0 }
+    }
+
+    /// Bytes of a range that have not arrived.
+    fn missing(&self, start: u64, end: u64) -> u64 {
+        let mut missing = end.saturating_sub(start);
+        for (from, to) in self.covered.range(..end).rev() {
+            if *to <= start {
+                break;
+            }
+            missing = missing.saturating_sub(end.min(*to).saturating_sub(start.max(*from)));
+        }
+        missing
+    }
+
+    /// Takes the bytes from `start` on, which lie within the array.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]. Nothing has changed then.
+    pub(super) fn take(&mut self, start: u64, bytes: &[u8]) -> Result<(), Error> {
+        let len = bytes.len() as u64;
+        if self.would_allocate(start, len) > 0 {
+            self.words = Some(Words::zeroed(self.len.div_ceil(8))?);
+        }
+        match &self.words {
+            Some(words) => {
+                self.cells = self.cells.saturating_add((self.place)(words, start, bytes));
+                self.place_waiting(len);
+            }
+            None => self.keep(start, bytes),
+        }
+        self.cover(start, start.saturating_add(len));
+        Ok(())
+    }
+
+    /// Moves at least `least` waiting bytes into the words, if as many wait.
+    fn place_waiting(&mut self, least: u64) {
+        let Some(words) = &self.words else { return };
+        let mut moved = 0u64;
+        while moved < least {
+            let Some((start, part)) = self.waiting.pop_first() else { break };
+            self.cells = self.cells.saturating_add((self.place)(words, start, &part));
+            moved = moved.saturating_add(part.len() as u64);
+        }
+        self.waiting_bytes = self.waiting_bytes.saturating_sub(moved);
+    }
+
+    /// Keeps bytes for which there are no words yet, but for zeros.
+    fn keep(&mut self, mut start: u64, bytes: &[u8]) {
+        for block in bytes.chunks(BLOCK) {
+            if block.iter().any(|byte| *byte != 0) {
+                self.keep_block(start, block);
+            }
+            start = start.saturating_add(block.len() as u64);
+        }
+    }
+
+    /// Keeps bytes. Where some wait already, the ones of both are kept, as in words.
+    fn keep_block(&mut self, start: u64, mut bytes: &[u8]) {
+        let mut at = start;
+        while !bytes.is_empty() {
+            let before = self.waiting.range_mut(..=at).next_back();
+            let there = before.and_then(|(first, part)| {
+                let skipped = usize::try_from(at.saturating_sub(*first)).ok()?;
+                part.get_mut(skipped..).filter(|rest| !rest.is_empty())
+            });
+            let len = match there {
+                Some(there) => {
+                    let len = there.len().min(bytes.len());
+                    there.iter_mut().zip(bytes).for_each(|(old, new)| *old |= new);
+                    len
+                }
+                None => {
+                    let next = self.waiting.range(at..).next().map(|(next, _)| next.saturating_sub(at));
+                    let gap = next.and_then(|gap| usize::try_from(gap).ok()).unwrap_or(usize::MAX);
+                    let part = bytes.get(..gap).unwrap_or(bytes);
+                    self.waiting.insert(at, part.to_vec());
+                    self.waiting_bytes = self.waiting_bytes.saturating_add(part.len() as u64);
+                    part.len()
+                }
+            };
+            at = at.saturating_add(len as u64);
+            bytes = bytes.get(len..).unwrap_or_default();
+        }
+    }
+
+    /// Notes a range, merged with those that it touches or overlaps.
+    fn cover(&mut self, mut start: u64, mut end: u64) {
+        while let Some((first, last)) = self.covered.range(..=end).next_back().map(|(from, to)| (*from, *to))
+        {
+            if last < start {
+                break;
+            }
+            self.covered.remove(&first);
+            self.arrived = self.arrived.saturating_sub(last.saturating_sub(first));
+            (start, end) = (start.min(first), end.max(last));
+        }
+        self.covered.insert(start, end);
+        self.arrived = self.arrived.saturating_add(end.saturating_sub(start));
+    }
+
+    /// The array, if all of it has arrived.
+    pub(super) fn finish(mut self) -> Option<Filled> {
+        if !self.is_complete() {
+            return None;
+        }
+        self.place_waiting(u64::MAX);
+        self.words.map(|words| Filled { words, cells: self.cells })
+    }
+}
+
+#[cfg(test)]
+#[allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation,
+    reason = "a test may panic"
+)]
+mod tests {
+    use super::*;
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
+
+    /// Sets bits, and counts those that were 0.
+    fn place(words: &Words, offset: u64, bytes: &[u8]) -> u64 {
+        let before = Words::ones(words);
+        words.or_bytes(offset, bytes);
+        Words::ones(words).saturating_sub(before)
+    }
+
+    /// Parts of any length from anywhere, again and overlapping. Whatever the order, the array is what the parts are
+    /// together; it holds no more memory than they justify, and takes no more than it said it would.
+    #[test]
+    fn parts_in_any_order_become_the_array() {
+        for seed in 0..if cfg!(miri) { 5 } else { 300 } {
+            let mut random = SmallRng::seed_from_u64(seed);
+            let len = random.random_range(1..=if cfg!(miri) { 100 } else { 3000 });
+            let mut arrival = Arrival::new(len, Allocation::InProportion, place);
+            let (mut expected, mut seen) = (vec![0u8; len as usize], vec![false; len as usize]);
+            let in_order = seed % 3 == 0;
+            let mut next = 0;
+            while !arrival.is_complete() {
+                let start = if in_order { next } else { random.random_range(0..len) };
+                let end = random.random_range(start + 1..=len.min(start + 1 + len / 4));
+                next = end;
+                let range = start as usize..end as usize;
+                let part: Vec<u8> = range.clone().map(|_| random.random()).collect();
+                expected[range.clone()].iter_mut().zip(&part).for_each(|(to, from)| *to |= from);
+                seen[range].fill(true);
+
+                let (before, allocates) =
+                    (arrival.words.is_some(), arrival.would_allocate(start, end - start));
+                arrival.take(start, &part).unwrap();
+                assert_eq!(allocates > 0, !before && arrival.words.is_some());
+                let came = seen.iter().filter(|seen| **seen).count() as u64;
+                assert_eq!(arrival.arrived(), came);
+                assert_eq!(
+                    arrival.waiting.values().map(|part| part.len() as u64).sum::<u64>(),
+                    arrival.waiting_bytes
+                );
+                let entries = (arrival.waiting.len() + arrival.covered.len()) as u64 * ENTRY;
+                // Words are whole, and what is left of the array waits nowhere.
+                assert!(
+                    arrival.held() <= 3 * came + 8 + entries && arrival.held() <= len + len / 2 + 8 + entries
+                );
+            }
+            assert_eq!((arrival.waiting.len(), arrival.covered.len()), (0, 1), "nothing is left for the end");
+            let Filled { words, cells } = arrival.finish().unwrap();
+            assert_eq!(words.to_bytes(len), expected);
+            assert_eq!(cells, expected.iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>());
+        }
+    }
+
+    #[test]
+    fn with_all_bytes_at_hand_it_is_allocated_at_once() {
+        let mut arrival = Arrival::new(1 << 16, Allocation::AtOnce, place);
+        arrival.take(0, &[1]).unwrap();
+        assert!(arrival.words.is_some() && arrival.waiting.is_empty());
+        assert!(arrival.finish().is_none(), "most of it is missing");
+    }
+}

@@ -1,0 +1,193 @@
+//! Filters that are being loaded in pieces: what ends a load, what one takes, and how this server obeys a RedisBloom that
+//! is loading one.
+
+use crate::support::fake_server::{Content, FakeServer};
+use crate::support::golden;
+use crate::support::internals::command::Reply;
+use crate::support::rdb::Fields;
+use bloomery::filter::Filter;
+use bloomery::wire::{Encoder, redisbloom};
+
+const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+
+/// A filter as a RedisBloom would send it: the family, and the pieces with their iterators, each chunk cut in three.
+fn sent_by_redisbloom(name: &str) -> (&'static str, Vec<(u64, Vec<u8>)>) {
+    let (_, filter) = golden::all().into_iter().find(|(known, _)| *known == name).unwrap();
+    let encoder = Encoder::new(&filter);
+    let mut pieces = vec![(1, encoder.head().to_vec())];
+    encoder.chunks(|end, chunk| {
+        let start = end - chunk.len() as u64;
+        let cut = chunk.len() / 3;
+        for (from, to) in [(0, cut), (cut, 2 * cut), (2 * cut, chunk.len())] {
+            pieces.push((1 + start + to as u64, chunk[from..to].to_vec()));
+        }
+    });
+    (if name.starts_with("cuckoo") { "CF" } else { "BF" }, pieces)
+}
+
+const REDISBLOOMS: [&str; 5] = [
+    "foreign-redisbloom",
+    "foreign-redisbloom-1",
+    "foreign-redisbloom-2",
+    "cuckoo-redisbloom",
+    "cuckoo-redisbloom-1",
+];
+
+fn load(server: &FakeServer, family: &str, (iterator, piece): &(u64, Vec<u8>)) -> Result<Reply, String> {
+    let (command, iterator) = (format!("{family}.LOADCHUNK"), iterator.to_string());
+    server.run(&[command.as_bytes(), b"k", iterator.as_bytes(), piece]).map_err(|why| why.to_string())
+}
+
+fn replica() -> FakeServer {
+    let server = FakeServer::default();
+    server.obeys.set(true);
+    server.memory.set(Some(1));
+    server.is_out_of_memory.set(true);
+    server
+}
+
+/// What a replica has after a full sync from a RedisBloom that has what `server` has: its own fields, read again.
+fn synced(server: &FakeServer) -> FakeServer {
+    let mut fields = Fields::default();
+    let copy = match server.copy("k") {
+        Filter::Foreign(filter) => {
+            redisbloom::save_bloom(&mut fields, &filter);
+            redisbloom::load_bloom(&mut fields, redisbloom::ENCODING)
+        }
+        Filter::Cuckoo(filter) => {
+            redisbloom::save_cuckoo(&mut fields, &filter);
+            redisbloom::load_cuckoo(&mut fields, redisbloom::ENCODING)
+        }
+        _ => panic!("it is RedisBloom's"),
+    };
+    let replica = replica();
+    replica.put("k", copy.unwrap());
+    replica
+}
+
+/// RedisBloom forwards each piece when it comes, and has the filter from its head on. A full sync between any two pieces
+/// brings what it has by then, and the rest follows.
+#[test]
+fn a_full_sync_between_two_pieces_loses_nothing() {
+    for name in REDISBLOOMS {
+        let (family, pieces) = sent_by_redisbloom(name);
+        let source = FakeServer::default();
+        source.put("k", golden::all().into_iter().find(|(known, _)| *known == name).unwrap().1);
+        for first in 1..=pieces.len() {
+            let primary = replica();
+            pieces[..first].iter().for_each(|piece| drop(load(&primary, family, piece).unwrap()));
+            let late = synced(&primary);
+            pieces[first..].iter().for_each(|piece| drop(load(&late, family, piece).unwrap()));
+            assert!(late.dump("k") == source.dump("k"), "{name}, synchronized before piece {first}");
+        }
+        // What this server's own AOF and replicas get is what it got.
+        let server = replica();
+        pieces.iter().for_each(|piece| drop(load(&server, family, piece).unwrap()));
+        let sent = server.replicated.take();
+        assert_eq!(sent.len(), pieces.len());
+        assert!(sent.iter().zip(&pieces).all(|(words, (_, piece))| words[3] == *piece));
+    }
+}
+
+/// An add between two pieces goes into the filter that is being loaded, as it does there.
+#[test]
+fn an_add_between_two_pieces_goes_into_the_filter() {
+    for name in REDISBLOOMS {
+        let (family, pieces) = sent_by_redisbloom(name);
+        let clean = replica();
+        pieces.iter().for_each(|piece| drop(load(&clean, family, piece).unwrap()));
+        let members: Vec<String> = (0..20_000).map(|number| format!("member:{number}")).collect();
+        let is_in = |server: &FakeServer, item: &str| {
+            server.line(&format!("{family}.EXISTS k {item}")) == Ok(Reply::Bool(true))
+        };
+        let known: Vec<&String> = members.iter().filter(|item| is_in(&clean, item)).collect();
+        let server = replica();
+        pieces[..pieces.len() - 1].iter().for_each(|piece| drop(load(&server, family, piece).unwrap()));
+        server.line(&format!("{family}.ADD k between")).unwrap();
+        assert!(is_in(&server, "between"), "{name}: it answers as RedisBloom does meanwhile");
+        load(&server, family, &pieces[pieces.len() - 1]).unwrap();
+        assert!(known.iter().all(|item| is_in(&server, item)), "{name}: what was loaded is there");
+        let has = |server: &FakeServer| match server.copy("k") {
+            Filter::Foreign(filter) => filter.links().len(),
+            Filter::Cuckoo(filter) => filter.tables().len(),
+            _ => 0,
+        };
+        assert!(has(&server) >= has(&clean), "{name}: it is the filter that was loaded");
+    }
+}
+
+/// What RedisBloom refuses cannot come; if it did, nothing would change. Nor is anybody else's filter written to.
+#[test]
+fn pieces_that_do_not_fit_are_refused_by_those_who_obey() {
+    let (family, pieces) = sent_by_redisbloom("foreign-redisbloom");
+    let server = replica();
+    load(&server, family, &pieces[0]).unwrap();
+    let before = server.dump("k");
+    for (iterator, len) in [(0u64, 3), (1, 3), (2, 3), (1 << 40, 1), (9, 0)] {
+        assert!(load(&server, family, &(iterator, vec![255; len])).is_err(), "{iterator} {len}");
+    }
+    assert!(load(&server, family, &pieces[0]).is_err(), "there is one already");
+    assert!(load(&server, "CF", &pieces[1]).is_err());
+    assert_eq!(server.dump("k"), before);
+    for reserve in ["BF.RESERVE own 0.01 100", "CF.RESERVE own 100"] {
+        let server = FakeServer::default();
+        server.line(reserve).unwrap();
+        server.take_replicated();
+        server.obeys.set(true);
+        let before = server.dump("own");
+        let command = format!("{}.LOADCHUNK", &reserve[..2]);
+        assert!(server.run(&[command.as_bytes(), b"own", b"9", &[255; 8]]).is_err());
+        assert!(server.dump("own") == before && server.take_replicated().is_empty());
+    }
+}
+
+/// The end of a load frees memory, so it is taken without any. Other pieces are not.
+#[test]
+fn a_load_can_be_ended_without_memory() {
+    for (name, family) in [("foreign-redisbloom", "BF"), ("cuckoo-redisbloom", "CF")] {
+        let (_, pieces) = sent_by_redisbloom(name);
+        let server = FakeServer::default();
+        let end = || load(&server, family, &(0, Vec::new()));
+        let none = if family == "BF" { "ERR not found" } else { "Invalid position" };
+        assert_eq!(end(), Err(none.to_owned()));
+        load(&server, family, &pieces[0]).unwrap();
+        server.is_out_of_memory.set(true);
+        assert_eq!(load(&server, family, &pieces[1]), Err(OOM.to_owned()));
+        assert_eq!(load(&server, family, &pieces[0]), Err(OOM.to_owned()));
+        assert_eq!(end(), Ok(Reply::Ok));
+        server.is_out_of_memory.set(false);
+        assert_eq!(end(), Err(none.to_owned()), "it is gone");
+        server.is_out_of_memory.set(true);
+        assert!(server.keys.borrow().is_empty() && server.replicated.borrow().is_empty());
+        // A server that evicts is above its limit now and then. Small loads go on, as other writes do.
+        server.evicts.set(true);
+        load(&server, family, &pieces[0]).unwrap();
+        let mut large = vec![0; 1 << 20];
+        assert_eq!(load(&server, family, &(9, large.clone())), Err(OOM.to_owned()));
+        large.truncate(100);
+        assert_ne!(load(&server, family, &(9, large)), Err(OOM.to_owned()));
+    }
+}
+
+/// An array is asked for when half of it has come, and then it must fit beside what waits.
+#[test]
+fn an_array_that_does_not_fit_is_refused_when_its_half_has_come() {
+    let source = FakeServer::default();
+    source.line("BF.RESERVE k 0.01 8000000 NONSCALING").unwrap();
+    let mut pieces = Vec::new();
+    if let Content::Filter(filter) = &*source.keys.borrow()[&b"k"[..]].borrow() {
+        let encoder = Encoder::new(filter);
+        pieces.push((1, encoder.head().to_vec()));
+        encoder.chunks(|end, chunk| pieces.push((end + 1, chunk.to_vec())));
+    }
+    assert_eq!(pieces.len(), 11, "a head and ten chunks of 1 MiB");
+    let server = FakeServer::default();
+    pieces[..5].iter().for_each(|piece| drop(load(&server, "BF", piece).unwrap()));
+    server.memory.set(Some(5 << 20));
+    let why = load(&server, "BF", &pieces[5]).unwrap_err();
+    assert!(why.starts_with("ERR Insufficient memory to create filter: it takes 9"), "{why}");
+    server.memory.set(None);
+    // Nothing has changed, and it goes on.
+    pieces[5..].iter().for_each(|piece| drop(load(&server, "BF", piece).unwrap()));
+    assert!(server.dump("k") == source.dump("k"));
+}

@@ -1,0 +1,113 @@
+//! What a RedisBloom primary sends: understood as RedisBloom does, however its client spelled it, and with its bytes.
+//!
+//! tests/fixtures/redisbloom/commands.json has 2,000 random commands as RedisBloom 2.8.2 accepted them, and after every 50
+//! what it made of them. `scripts/redisbloom` does the same with the real one.
+
+use crate::support::fake_server::FakeServer;
+use crate::support::internals::config::Settings;
+use bloomery::Filter;
+use bloomery::filter::Origin;
+use serde_json::Value as Json;
+
+fn obeying() -> FakeServer {
+    let server = FakeServer::default();
+    server.obeys.set(true);
+    server
+}
+
+/// The recorded words are bytes, each as the character of the same number.
+fn words(command: &Json) -> Vec<Vec<u8>> {
+    let bytes =
+        |word: &Json| word.as_str().unwrap().chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect();
+    command.as_array().unwrap().iter().map(bytes).collect()
+}
+
+fn run(server: &FakeServer, words: &[Vec<u8>]) -> bool {
+    server.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>()).is_ok()
+}
+
+#[test]
+fn what_redisbloom_accepted_makes_the_same_filters() {
+    let recorded =
+        std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/redisbloom/commands.json"));
+    let Json::Array(batches) = serde_json::from_slice(&recorded.unwrap()).unwrap() else { panic!() };
+    // A replica, and what it reads from its own append-only file.
+    let (server, file) = (obeying(), obeying());
+    file.settings.set(Settings { initial_size: 7, expansion: 0, cuckoo_bucket_size: 5, ..Settings::DEFAULT });
+    let (mut commands, mut compared, mut lossy) = (0, 0, 0);
+    for batch in &batches {
+        for command in batch["commands"].as_array().unwrap() {
+            let words = words(command);
+            lossy += usize::from(!run(&server, &words));
+            for effect in server.replicated.take() {
+                assert!(run(&file, &effect), "{command}: {effect:?}");
+            }
+            commands += 1;
+        }
+        for (key, expected) in batch["filters"].as_object().unwrap() {
+            let dump = server.dump(key);
+            let found = (dump.len() as u64, u64::from(crc32c::crc32c(&dump)));
+            let expected = (expected[0].as_u64().unwrap(), expected[1].as_u64().unwrap());
+            assert_eq!(found, expected, "{key} after {commands} commands");
+            assert_eq!(file.dump(key), dump, "{key} after {commands} commands, from the file");
+            compared += 1;
+        }
+    }
+    assert_eq!(lossy, 0, "refused here");
+    assert!(commands > 1500 && compared > 300, "{commands} {compared}");
+}
+
+#[test]
+fn a_filter_that_redisbloom_creates_is_redisblooms() {
+    for command in [
+        "BF.RESERVE k 0.01 100",
+        "BF.RESERVE k 1e-13 100 NONSC",
+        "BF.RESERVE nonscaling 0.01 100",
+        "BF.ADD k item",
+        "BF.MADD k item",
+        "BF.INSERT k CAP 100 I item",
+        "CF.RESERVE k 100 x y",
+        "CF.ADD k item",
+        "CF.ADDNX k item",
+        "CF.INSERT k C 100 IT item",
+        "CF.INSERTNX k ITEMS item",
+        "CF.RESERVE seed 100",
+        "CF.RESERVE maxiterations 100",
+    ] {
+        let (server, file) = (obeying(), obeying());
+        server.line(command).unwrap_or_else(|why| panic!("{command}: {why}"));
+        let key = command.split(' ').nth(1).unwrap();
+        let is_redisblooms = match server.copy(key) {
+            Filter::Foreign(filter) => filter.origin() == "redisbloom",
+            Filter::Cuckoo(filter) => filter.spec().origin == Origin::RedisBloom,
+            _ => false,
+        };
+        assert!(is_redisblooms, "{command}");
+        let effects = server.take_replicated();
+        effects.iter().for_each(|effect| drop(file.line(effect).unwrap()));
+        assert_eq!(file.dump(key), server.dump(key), "{command}: {effects:?}");
+    }
+}
+
+/// A client's words are read strictly, and make filters of ours.
+#[test]
+fn clients_are_not_redisbloom() {
+    let server = FakeServer::default();
+    for command in [
+        "BF.RESERVE k 1e-13 100",
+        "BF.RESERVE k 0.01 100 NONSC",
+        "BF.INSERT k CAP 100 ITEMS item",
+        "BF.INSERT k I item",
+        "CF.RESERVE k 100 x y",
+        "CF.INSERT k C 100 ITEMS item",
+        "BF.RESERVE k 0.01 100 EXPANSION 2 HASH REDISBLOOM",
+        "CF.RESERVE k 100 HASH REDISBLOOM",
+    ] {
+        assert!(server.line(command).is_err(), "{command}");
+        assert!(server.keys.borrow().is_empty(), "{command}");
+    }
+    for command in ["BF.RESERVE nonscaling 0.01 100", "BF.ADD b item", "CF.ADD c item"] {
+        server.line(command).unwrap();
+        assert!(server.take_replicated()[0].contains(" SEED "), "{command}");
+    }
+}

@@ -1,0 +1,190 @@
+"""The module in the server's configuration: a second load, names that are taken, options that depend on each other.
+
+A server must start again with whatever its configuration file has become, or nobody can help it from afar.
+"""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+import redis
+
+from kit.clients import refusal
+from kit.servers import MODULE, ROOT, Server, ServerFailed, option
+
+EVERY_SERVER = pytest.mark.every_server("the server loads modules and rewrites its file")
+
+
+class FromFile(Server):
+    """A server with a configuration file, before the arguments of the command line."""
+
+    def command_line(self) -> list[str]:
+        self.file = self.directory / "server.conf"
+        if not self.file.exists():
+            self.file.write_text("\n".join(self.lines) + "\n")
+        program, *words = super().command_line()
+        return [program, str(self.file), *words]
+
+    def __init__(self, spec, lines=(), **options):
+        self.lines = lines
+        super().__init__(spec, **options)
+
+    def loads(self) -> list[str]:
+        return [line for line in self.file.read_text().splitlines() if line.startswith("loadmodule ")]
+
+    def modules(self) -> list[str]:
+        with self.client(decode_responses=True) as client:
+            own = {module["name"] for module in client.module_list()} - {"vectorset", "lua"}  # servers bring these
+            return sorted(own)
+
+
+# ---- a second load --------------------------------------------------------------------------------------------------
+
+CYCLES = 5
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["same file", "copy"])
+@EVERY_SERVER
+def test_the_module_on_the_command_line_and_in_the_file(spec, tmp_path, same):
+    """Start, CONFIG REWRITE, kill, again: the server starts, has all its keys, and its file keeps one line."""
+    copy = tmp_path / "copy.so"
+    if not same:
+        shutil.copy(MODULE, copy)
+    with FromFile(spec, module_args=["ERROR_RATE", "0.001"], config={"save": "", "appendonly": "yes"}) as server:
+        for cycle in range(CYCLES):
+            with server.client() as client:
+                assert server.modules() == ["bf"]
+                assert client.execute_command("BF.ADD", "seen", cycle) == 1
+                assert client.execute_command("BF.CARD", "seen") == cycle + 1
+                client.config_rewrite()
+            assert len(server.loads()) == 1, server.loads()
+            assert server.log().count("loaded already") == cycle
+            server.module = MODULE if same or cycle % 2 else copy
+            server.restart(kill=cycle % 2 == 0)
+        server.check()
+
+
+@EVERY_SERVER
+def test_three_loads_with_other_arguments(spec):
+    """The first one counts."""
+    lines = [f"loadmodule {MODULE} ERROR_RATE 0.5", f"loadmodule {MODULE} PREFIX other"]
+    with FromFile(spec, lines, module_args=["ERROR_RATE", "0.25"]) as server, server.client() as client:
+        assert server.modules() == ["bf"]
+        assert client.config_get(option(spec, "error-rate")) == {option(spec, "error-rate"): "0.5"}
+        client.config_rewrite()
+        assert len(server.loads()) == 1 and server.loads()[0].endswith("ERROR_RATE 0.5")
+        server.check()
+
+
+@EVERY_SERVER
+def test_a_second_load_while_the_server_runs_is_refused(new_server, tmp_path):
+    server = new_server()
+    shutil.copy(MODULE, tmp_path / "copy.so")
+    with server.client() as client:
+        for file in (MODULE, tmp_path / "copy.so"):
+            assert "Error loading the extension" in refusal(client, "MODULE", "LOAD", str(file))
+        assert "not loaded: the module is loaded already" in server.log()
+        assert client.execute_command("BF.ADD", "seen", "ada") == 1
+
+
+# ---- names that are taken -------------------------------------------------------------------------------------------
+
+# What another module that is called bf looks like to ours.
+OTHER = """
+int RedisModule_OnLoad(void *ctx, void **argv, int argc) {
+    int (*get)(const char *, void *) = *(int (**)(const char *, void *))ctx;
+    int (*attributes)(void *, const char *, int, int);
+    get("RedisModule_SetModuleAttribs", &attributes);
+    attributes(ctx, "bf", 1, 1);
+    return 0;
+}
+"""
+
+
+@pytest.fixture
+def other(tmp_path):
+    """The file of RedisBloom, if it is there, or else of a module with its name."""
+    if found := sorted((ROOT / ".cache").glob("**/redisbloom.so")):
+        return found[0]
+    compiler = shutil.which("cc") or pytest.skip("there is no C compiler")
+    (tmp_path / "other.c").write_text(OTHER)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", "other.so", "other.c"], cwd=tmp_path, check=True)
+    return tmp_path / "other.so"
+
+
+@EVERY_SERVER
+def test_what_to_do_when_the_name_is_taken(spec, other):
+    lines = [f"loadmodule {other}"]
+    for arguments in ([], ["ONCLASH", "ABORT"], ["ONCLASH", "PREFIX", "bf"]):
+        with pytest.raises(ServerFailed, match="another module is loaded under the name bf"):
+            FromFile(spec, lines, module_args=arguments)
+    with FromFile(spec, lines, module_args=["ONCLASH", "PREFIX", "bl", "ERROR_RATE", "0.001"]) as server:
+        for _ in range(2):
+            assert server.modules() == ["bf", "bl"]
+            assert server.command("BL.ADD", "seen", "ada") == 1
+            server.restart()
+    with FromFile(spec, lines, module_args=["ONCLASH", "SKIP"]) as server, server.client() as client:
+        assert server.modules() == ["bf", "bloomery-skipped-1"]
+        assert refusal(client, "BL.ADD", "seen", "ada").startswith("unknown command")
+        assert "without commands" in server.log()
+    # Without a clash it changes nothing.
+    for arguments in (["ONCLASH", "SKIP"], ["ONCLASH", "PREFIX", "bl"]):
+        with Server(spec, module_args=arguments) as server:
+            assert server.command("BF.ADD", "seen", "ada") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (["ONCLASH"], "they are pairs of a name and a value"),
+        (["ONCLASH", "PREFIX"], "they are pairs of a name and a value"),
+        (["ONCLASH", "PREFIX", "a.b"], "PREFIX takes 1 to 32 letters"),
+        (["ONCLASH", "IGNORE"], "ONCLASH takes ABORT, SKIP, or PREFIX and a name"),
+    ],
+)
+def test_arguments_that_are_refused(spec, arguments, says):
+    with pytest.raises(ServerFailed, match=re.escape(says)):
+        Server(spec, module_args=arguments)
+
+
+# ---- options that depend on each other ------------------------------------------------------------------------------
+
+
+def name(spec, of: str) -> str:
+    found = option(spec, of)
+    return found.removeprefix("bf-") if of.startswith("cf-") else found
+
+
+@EVERY_SERVER
+def test_config_set_of_several_options_sets_all_or_none(new_server):
+    server = new_server()
+    bucket, initial, rate = (name(server.spec, of) for of in ("cf-bucket-size", "cf-initial-size", "error-rate"))
+    with server.client(decode_responses=True) as client:
+        both = lambda: (client.config_get(bucket)[bucket], client.config_get(initial)[initial])  # noqa: E731
+        for order in ((bucket, initial), (initial, bucket)):
+            for values in (("200", "400"), ("2", "4"), ("255", "2"), ("1", "1024"), ("2", "1024")):
+                wanted = dict(zip((bucket, initial), values, strict=True))
+                before = both()
+                words = [word for key in order for word in (key, wanted[key])]
+                with pytest.raises(redis.ResponseError, match="must be in the range"):
+                    client.execute_command("CONFIG", "SET", *words, rate, "7")
+                assert both() == before
+                client.execute_command("CONFIG", "SET", *words)
+                assert both() == values
+
+
+@EVERY_SERVER
+def test_whatever_was_configured_the_server_starts_again(spec):
+    """With what was asked for in CONFIG GET, and with filters that have two buckets."""
+    bucket, initial = name(spec, "cf-bucket-size"), name(spec, "cf-initial-size")
+    for arguments in ([], ["CF_BUCKET_SIZE", "4"], ["CF_INITIAL_SIZE", "300", "CF_BUCKET_SIZE", "150"]):
+        with FromFile(spec, module_args=arguments) as server:
+            for values in (("2", "4"), ("255", "2"), ("1", "3"), ("7", "1000")):
+                with server.client(decode_responses=True) as client:
+                    client.execute_command("CONFIG", "SET", bucket, values[0], initial, values[1])
+                    assert client.execute_command("CF.ADD", "seen", "ada") == 1
+                    slots = min(int(values[0]), int(values[1]) // 2)
+                    assert f"bktsize:{slots} " in client.execute_command("CF.DEBUG", "seen")
+                    client.config_rewrite()
+                server.restart()

@@ -1,0 +1,304 @@
+"""The worst that a client can do to the others: the command that holds the main thread longest, found by search.
+
+Each try makes a filter of some kind, shape and state, and measures one command on it in processor time of the main
+thread, at default settings, with up to as many items as --items says. Tries begin at random. What held the server long is
+tried again with something changed, and so are the filters that were worst for other commands: so the search climbs to
+shapes that nobody thought of, such as chains of many layers, growth that is refused for each item, foreign chains that
+need every probe, sources that are shorter than they say, and sub-filters by the thousand.
+
+It prints the worst of every command and the recipe for it, which --recipe repeats. A command fails the suite if it needs
+more than its row of BOUNDS. The rows of UNBOUNDED have no bound yet: they take time in proportion to their filters.
+"""
+
+import json
+import random
+import struct
+
+import redis
+
+from kit.commands import COMMANDS
+from kit.foreign import Value, redisbloom, sealed
+from kit.holds import Clock
+from kit.suite import Server, options, progress, run
+
+SHORT = 0.005  # seconds that a command may hold the server, if nothing below says more
+# Seconds for each item of a command, in the worst filter: they share one packet, and their number has a limit
+# (max-items-per-command), which is off by default.
+PER_ITEM = {
+    "BF.MADD": 20e-6, "BF.INSERT": 20e-6, "BF.BULKADD": 20e-6, "BF.REBUILD": 20e-6, "BF.MDEL": 5e-6,
+    "BF.MEXISTS": 20e-6, "BF.MTEST": 20e-6, "BF.BULKTEST": 20e-6, "CF.MEXISTS": 10e-6,
+    "CF.INSERT": 60e-6, "CF.INSERTNX": 60e-6,
+}  # fmt: skip
+# The same in filters that only a crafted payload makes: chains that need every probe, sub-filters by the ten thousand.
+PER_ITEM_CRAFTED = {"links": 20e-3, "tables": 2e-3}
+# Others that may take longer, and why.
+BOUNDS = {
+    "BF.EXISTS": 0.02, "BF.TEST": 0.02, "BF.ADD": 0.02, "BF.ADDNX": 0.02,  # 589,824 probes of a crafted chain
+    "CF.COMPACT": 0.05,  # 262,144 looks into sub-filters
+    "CF.SCANDUMP": 0.03, "BF.SCANDUMP": 0.03,  # 16 MiB copied
+}  # fmt: skip
+# No bound yet: copies and comparisons of all cells, and pieces that are checked at the end. docs/RELIABILITY.md has
+# today's times at 1 GiB. Nor has a CF.DEL that compacts a filter of RedisBloom's, which does all of it as there.
+UNBOUNDED = {
+    "BF.MERGE", "BF.INTERSECT", "BF.EQUAL", "BF.IMPORT", "BF.LOAD", "BF.LOADCHUNK", "CF.LOADCHUNK",
+}  # fmt: skip
+
+BLOOM = ["fixed", "saturate", "counting", "sharded", "window", "chain", "links", "go-zero", "rebuild"]
+# Kinds of filters that a command is tried on; others only refuse it.
+KINDS = {"BF": BLOOM, "CF": ["cuckoo", "tables"]} | {
+    "BF.DEL": ["counting"], "BF.MDEL": ["counting"], "BF.COUNT": ["counting"], "BF.AGE": ["window"],
+    "BF.ROTATE": ["window"], "BF.REBUILD": ["rebuild"], "BF.CLEAR": ["fixed", "counting", "window", "chain", "sharded"],
+    "BF.INTERSECT": ["fixed", "saturate", "counting"], "CF.DEL": ["cuckoo"],
+}  # fmt: skip
+LINK_BITS = 4096
+# An item whose probes fall on different bits.
+HELD = next(
+    item
+    for item in (b"held%d" % number for number in range(1000))
+    if len(set(redisbloom(item, 1000, LINK_BITS))) == 1000
+)
+# A recipe: numbers by name, each with the range that it is drawn from. Those with a base of 10 are exponents.
+GENES = {
+    "capacity": (0, 6.5),
+    "error": (-12, -0.1),
+    "expansion": [1, 1, 2, 4, 32_768],
+    "tightening": [0, 0, 0.5, 0.99],
+    "generations": (2, 64),
+    "held": (0, 5.3),  # items added to the filter
+    "deleted": (0, 1),
+    "refused": [False, True],  # whether the filter may not grow any more
+    "bits": (3, 32),  # of an import, as a power of two
+    "source": (0, 6),
+    "links": (0, 3.1),
+    "probes": (0, 3),
+    "tables": (0, 4.8),
+    "slots": (1, 255),
+    "items": (0, 5),
+    "known": (0, 1),
+    "length": (0, 3),
+}
+
+
+def drawn(chance: random.Random, gene: str):
+    choices = GENES[gene]
+    return chance.choice(choices) if isinstance(choices, list) else round(chance.uniform(*choices), 3)
+
+
+class Search:
+    """A server, and the worst recipe of each command so far."""
+
+    def __init__(self, server, items: int, seed: int):
+        self.server, self.most = server, items
+        self.clock, self.chance = Clock(server), random.Random(seed)
+        self.client = self.clock.client
+        self.rdb_version = struct.unpack("<H", self.dump_of_a_string()[-10:-8])[0]
+        self.worst: dict[str, tuple[float, float, dict]] = {}
+
+    def dump_of_a_string(self) -> bytes:
+        self.client.set("string", "x")
+        return self.client.dump("string")
+
+    def next(self, number: int) -> dict:
+        """Every command has its turn: at random, or the worst filter of some command with a few genes changed."""
+        command = COMMANDS[number % len(COMMANDS)].name
+        if not self.worst or self.chance.random() < 0.35:
+            recipe = {gene: drawn(self.chance, gene) for gene in GENES}
+        else:
+            of = command if command in self.worst and self.chance.random() < 0.6 else None
+            recipe = dict(self.worst[of or self.chance.choice(sorted(self.worst))][2])
+            for gene in self.chance.sample(sorted(GENES), self.chance.randint(1, 4)):
+                recipe[gene] = drawn(self.chance, gene)
+            recipe.pop("reply", None)
+        kinds = KINDS.get(command) or KINDS[command[:2]]
+        kind = recipe.get("kind")
+        if kind not in kinds or self.chance.random() < 0.1:
+            kind = self.chance.choice(kinds)
+        return recipe | {"command": command, "kind": kind}
+
+    def attempt(self, recipe: dict) -> None:
+        seconds, items, reply = self.measure(recipe)
+        command = recipe["command"]
+        excess = seconds / self.bound(recipe, items)
+        if command not in self.worst or excess > self.worst[command][0]:
+            self.worst[command] = (excess, seconds, recipe | {"reply": str(reply)[:60]})
+
+    def bound(self, recipe: dict, items: int) -> float:
+        command = recipe["command"]
+        per_item = PER_ITEM.get(command, 0)
+        if per_item:
+            per_item = max(per_item, PER_ITEM_CRAFTED.get(recipe["kind"], 0))
+        return BOUNDS.get(command, SHORT) + per_item * items
+
+    # ---- making the filter ------------------------------------------------------------------------------------------
+
+    def measure(self, recipe: dict):
+        self.client.config_set("maxmemory", 0)
+        self.client.flushall(asynchronous=True)
+        quietly = self.clock.quietly
+        chance = random.Random(json.dumps(recipe, sort_keys=True))
+        capacity, held = int(10 ** recipe["capacity"]), int(10 ** recipe["held"])
+        error = f"{10 ** recipe['error']:.3g}"
+        key, kind, blob = "key", recipe["kind"], b"".join(struct.pack("<Q", item) for item in range(held))
+        reserve = ["BF.RESERVE", key, error, capacity]
+        scaling = ["EXPANSION", recipe["expansion"]]
+        if recipe["tightening"]:
+            scaling += ["TIGHTENING", recipe["tightening"]]
+        try:
+            match kind:
+                case "fixed":
+                    quietly(*reserve, "NONSCALING")
+                case "saturate":
+                    quietly(*reserve, "NONSCALING", "ONFULL", "SATURATE")
+                case "counting":
+                    quietly(*reserve, "COUNTING", chance.choice([4, 8, 16]))
+                case "sharded":
+                    quietly(*reserve, "SHARDS", 1 << chance.randint(0, 10), *scaling)
+                case "window":
+                    quietly(*reserve, "WINDOW", int(recipe["generations"]))
+                case "chain" | "rebuild":
+                    quietly(*reserve, *scaling)
+                case "cuckoo":
+                    size = int(recipe["slots"])
+                    quietly("CF.RESERVE", key, max(capacity, 2 * size), "BUCKETSIZE", size, "EXPANSION", recipe["expansion"])
+                case "links":
+                    quietly("RESTORE", key, 0, self.links(recipe))
+                case "tables":
+                    quietly("RESTORE", key, 0, self.tables(recipe, chance))
+                case "go-zero":
+                    quietly("BF.IMPORT", key, "GOZERO", "none", "BITS", 1 << int(recipe["bits"]))
+            if kind in ("cuckoo", "tables"):
+                items = [struct.pack("<Q", item) for item in range(min(held, 50_000))]
+                quietly("CF.INSERT", key, "ITEMS", *items)
+                gone = items[: int(recipe["deleted"] * min(len(items), 5000))]
+                with self.client.pipeline(transaction=False) as pipe:
+                    for item in gone:
+                        pipe.execute_command("CF.DEL", key, item)
+                    pipe.execute(raise_on_error=False)
+            else:
+                if kind == "rebuild":
+                    quietly("BF.REBUILD", key, "BEGIN", "CAPACITY", max(1, capacity // 2))
+                quietly("BF.BULKADD", key, "FIXED", 8, blob)
+        except redis.ResponseError:
+            pass  # what it is by then is a filter also, or a missing key
+        if recipe["refused"]:
+            self.client.config_set("maxmemory", self.client.info("memory")["used_memory"] + (1 << 20))
+        words, items = self.words(recipe, key, held, chance)
+        seconds, reply = self.clock.time(*words)
+        return seconds, items, reply
+
+    def links(self, recipe: dict) -> bytes:
+        """A RedisBloom chain whose every link has all bits of the item HELD but the last, so that a test needs them all."""
+        links, probes = int(10 ** recipe["links"]), int(10 ** recipe["probes"])
+        links = min(links, 589_824 // probes)
+        bits = bytearray(b"\xff" * (LINK_BITS // 8))
+        *_, last = redisbloom(HELD, probes, LINK_BITS)
+        bits[last // 8] &= ~(1 << last % 8)
+        fields = [links, links, 5, 2]
+        for _ in range(links):
+            fields += [100, 0.01, probes, 9.6, LINK_BITS, 0, bytes(bits), 100]
+        return sealed(Value("MBbloom--", 4, fields).dump(), self.rdb_version)
+
+    def tables(self, recipe: dict, chance: random.Random) -> bytes:
+        """A cuckoo filter of RedisBloom's with many sub-filters, most of them full."""
+        size = min(int(recipe["slots"]), 4)
+        count = min(int(10 ** recipe["tables"]), 65_536)
+        table = bytes(1 + chance.randrange(255) for _ in range(2 * size))
+        hole = bytes(1) + table[1:]
+        tables = [hole if chance.random() < recipe["deleted"] / 2 else table for _ in range(count)]
+        fields = [count, 2, count * 2 * size, count, size, 20, 1]
+        for table in tables:
+            fields += [2, table]
+        return sealed(Value("MBbloomCF", 4, fields).dump(), self.rdb_version)
+
+    # ---- the command ------------------------------------------------------------------------------------------------
+
+    def words(self, recipe: dict, key: str, held: int, chance: random.Random) -> tuple[list, int]:
+        """The command, and the number of its items."""
+        command, count = recipe["command"], min(int(10 ** recipe["items"]), self.most)
+        length = max(8, int(10 ** recipe["length"]))
+        count = max(1, min(count, (16 << 20) // length))
+        family = command[:2]
+
+        def item(number: int) -> bytes:
+            if recipe["kind"] == "links" and chance.random() < recipe["known"]:
+                return HELD
+            number = chance.randrange(held) if chance.random() < recipe["known"] else (1 << 40) + number
+            return struct.pack("<Q", number)
+
+        one = item(0)
+        match command.split(".")[1]:
+            case "MADD" | "MEXISTS" | "MTEST" | "MDEL":
+                return [command, key, *map(item, range(count))], count
+            case "INSERT" | "INSERTNX":
+                return [command, key, "ITEMS", *map(item, range(count))], count
+            case "BULKADD" | "BULKTEST":
+                blob = b"".join(item(number).ljust(length, b".") for number in range(count))
+                return [command, key, "FIXED", length, blob], count
+            case "RESERVE":
+                capacity = int(10 ** recipe["capacity"])
+                if family == "CF":
+                    return [command, "new", max(capacity, 512), "BUCKETSIZE", int(recipe["slots"])], 1
+                return [command, "new", f"{10 ** recipe['error']:.3g}", capacity], 1
+            case "INFO":
+                return [command, key, *(["FULL"] if family == "BF" else [])], 1
+            case "ROTATE" | "CLEAR" | "CARD" | "DEBUG" | "COMPACT":
+                return [command, key], 1
+            case "FEEDBACK":
+                return [command, key, 100, 1], 1
+            case "SCANDUMP":
+                return [command, key, chance.choice([0, 1])], 1
+            case "MERGE" | "INTERSECT" | "EQUAL":
+                self.client.copy(key, "other")
+                sources = {"MERGE": ["other"], "INTERSECT": ["new", key, "other"], "EQUAL": ["other"]}
+                words = sources[command.split(".")[1]]
+                return [command, *([] if len(words) == 3 else [key]), *words], 1
+            case "IMPORT":
+                self.client.set("source", bytes(int(10 ** recipe["source"])))
+                source = chance.choice(["none", "source"])
+                return [command, "new", "GOZERO", source, "BITS", 1 << int(recipe["bits"])], 1
+            case "LOAD":
+                return [command, "new", bytes(int(10 ** recipe["source"]))], 1
+            case "LOADCHUNK":
+                return [command, "new", 1, bytes(int(10 ** recipe["source"]))], 1
+            case "REBUILD":
+                what = chance.choice([["STATUS"], ["COMMIT"], ["ABORT"], ["BEGIN"], ["ADD", *map(item, range(count))]])
+                return [command, key, *what], count
+        return [command, key, one], 1  # one item
+
+
+def held(spec, arguments) -> str:
+    with Server(spec, config={"proto-max-bulk-len": "512mb", "maxmemory-policy": "noeviction"}) as server:
+        search = Search(server, arguments.items, arguments.seed)
+        if arguments.recipe:
+            recipe = json.loads(arguments.recipe)
+            seconds, items, reply = search.measure(recipe)
+            return f"{recipe['command']} of {items} items: {1000 * seconds:.2f} ms, {str(reply)[:200]}"
+        for number in range(arguments.count):
+            search.attempt(search.next(number))
+            progress(number + 1, arguments.count, "tries")
+        server.check()
+    late = {}
+    for command, (excess, seconds, recipe) in sorted(search.worst.items(), key=lambda worst: -worst[1][1]):
+        if arguments.table:
+            bound = "not bounded yet" if command in UNBOUNDED else f"{excess:.0%} of its bound"
+            print(f"{command:14} {1000 * seconds:9.2f} ms  {bound:16} {json.dumps(recipe)}")
+        if excess > 1 and command not in UNBOUNDED:
+            late[command] = f"{1000 * seconds:.1f} ms: --recipe '{json.dumps(recipe)}'"
+    assert not late, "held the main thread for longer than they may:\n" + "\n".join(
+        f"{command} {what}" for command, what in late.items()
+    )
+    bounded = {command: worst for command, worst in search.worst.items() if command not in UNBOUNDED}
+    nearest = max(bounded, key=lambda command: bounded[command][0])
+    single = max((worst[1], command) for command, worst in bounded.items() if command not in PER_ITEM)
+    return (
+        f"{len(search.worst)} commands in {arguments.count} tries, {len(UNBOUNDED)} of them not bounded yet; nearest to "
+        f"its bound {nearest} ({bounded[nearest][0]:.0%}); longest without items {single[1]} {1000 * single[0]:.1f} ms"
+    )
+
+
+def main() -> None:
+    parser = options("held", __doc__, 3000, "tries")
+    parser.add_argument("--items", type=int, default=100_000, metavar="N", help="most items of a command (100,000)")
+    parser.add_argument("--recipe", metavar="JSON", help="measure this one alone")
+    parser.add_argument("--table", action="store_true", help="print the worst of every command, and its recipe")
+    run(held, parser)

@@ -1,0 +1,254 @@
+"""Beside a real RedisBloom: what it sends to replicas and files makes the same filters here, byte for byte.
+
+A RedisBloom is the primary of one of its own and of one of ours. Random commands in every spelling that it accepts
+(`Traffic`), which fill, refuse, grow, empty and compact filters. After every batch both replicas must have the DUMP of
+the primary of every key. Then its append-only file, as it is and rewritten with and without an RDB part, is loaded by
+ours, and ours starts again from its own file. At last ours is promoted, and the RedisBloom follows it: the filters are
+RedisBloom's, so it must stay equal too.
+
+RedisBloom is fetched by scripts/redisbloom. 10,000 commands last about a minute. --record FILE writes what it made of
+random commands instead: tests/fixtures/redisbloom/commands.json is such a file.
+"""
+
+import collections
+import itertools
+import json
+import shutil
+from pathlib import Path
+
+import redis
+
+from kit import suite
+from kit.redisbloom import BLOOM_KEYS, CUCKOO_KEYS, MODULE, MODULE_ARGS, Traffic, encoded
+from kit.servers import APPEND_ONLY, Server, Spec, rewrite
+from kit.suite import progress
+from kit.wire_format import crc32c
+
+BATCH = 50
+BATCHES_OF_A_ROUND = 20
+
+# RedisBloom also replicates a command that failed, which then fails on the replicas as it did.
+CONFIG = {**APPEND_ONLY, "appendfsync": "no", "propagation-error-behavior": "ignore"}
+
+REDISBLOOM = {"module": MODULE, "module_args": MODULE_ARGS}
+
+
+def dumps(server: Server) -> dict[bytes, tuple]:
+    """All that there is to know of every key."""
+    with server.client() as client:
+        keys = sorted(client.keys())
+        pipeline = client.pipeline(transaction=False)
+        for key in keys:
+            pipeline.execute_command("TYPE", key)
+            pipeline.execute_command("DUMP", key)
+            pipeline.execute_command("PEXPIRETIME", key)
+        answers = pipeline.execute()
+    return {key: tuple(answers[3 * number : 3 * number + 3]) for number, key in enumerate(keys)}
+
+
+def compare(what: str, expected: dict, found: dict) -> int:
+    keys = sorted(expected.keys() | found.keys())
+    unlike = {key: (expected.get(key), found.get(key)) for key in keys if expected.get(key) != found.get(key)}
+    assert not unlike, f"{what}: {len(unlike)} of {len(keys)} keys differ: {dict(itertools.islice(unlike.items(), 2))}"
+    return len(keys)
+
+
+class Round:
+    """A primary and its two replicas, from empty."""
+
+    def __init__(self, spec: Spec, seed: int):
+        self.traffic = Traffic(seed)
+        self.totals: collections.Counter[str] = collections.Counter()
+        self.primary = Server(spec, config=CONFIG, **REDISBLOOM)
+        self.theirs = self.primary.replica(config=CONFIG, **REDISBLOOM)
+        self.ours = self.primary.replica(config=CONFIG)
+
+    def __enter__(self) -> "Round":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.primary.destroy()
+
+    def write(self, primary: Server) -> None:
+        """A batch of commands. Each is sent even if the one before it was refused."""
+        with primary.client() as client:
+            self.copy(client)
+            for words in map(encoded, self.traffic.commands(BATCH)):
+                self.totals["commands"] += 1
+                try:
+                    reply = client.execute_command(*words)
+                    self.totals["items refused"] += reply.count(-1) if isinstance(reply, list) else 0
+                except redis.ResponseError as error:
+                    self.totals[f"refused: {str(error)[:30]}"] += 1
+                    # It was meant to be spelled as RedisBloom accepts it. Only how numbers are written depends on the server.
+                    assert not str(error).startswith(("Unknown", "wrong number", "Couldn't")), (words, error)
+                except Exception as error:
+                    error.add_note(f"after {words}")
+                    raise
+
+    def run(self) -> None:
+        for words in self.traffic.fixed():
+            self.primary.command(*words)
+        for _ in range(BATCHES_OF_A_ROUND):
+            self.write(self.primary)
+            self.primary.wait_for_replicas()
+            expected = dumps(self.primary)
+            compare("RedisBloom's own replica", expected, dumps(self.theirs))
+            self.totals["equal"] += compare("the replica", expected, dumps(self.ours))
+        for server in (self.ours, self.primary):
+            server.check()
+        self.files()
+        self.promote()
+
+    def copy(self, client) -> None:
+        """Copies a filter under another name: whole, or a Bloom filter in pieces. RedisBloom 2.8 sends its replicas the head
+        of CF.LOADCHUNK only, so its own replicas have an empty filter."""
+        keys = sorted(client.keys())
+        if not keys:
+            return
+        source = self.traffic.random.choice(keys)
+        is_cuckoo = family(client, source) == "CF"
+        copy = self.traffic.random.choice([key for key in (CUCKOO_KEYS if is_cuckoo else BLOOM_KEYS) if key != source])
+        whole, pieces = client.execute_command("DUMP", source), pieces_of(client, source)
+        self.totals["copies"] += 1
+        if is_cuckoo or self.traffic.random.random() < 0.3:
+            client.execute_command("RESTORE", copy, 0, whole, "REPLACE")
+            return
+        client.delete(copy)
+        for iterator, piece in pieces:
+            client.execute_command("BF.LOADCHUNK", copy, iterator, piece)
+
+    def files(self) -> None:
+        """Its append-only file in all its forms, and ours."""
+        expected = dumps(self.primary)
+        self.load("its append-only file", expected)
+        for preamble in ("no", "yes"):
+            with self.primary.client() as client:
+                client.config_set("aof-use-rdb-preamble", preamble)
+                rewrite(self.primary, client)
+            self.load(f"its append-only file, rewritten with preamble {preamble}", expected)
+            self.write(self.primary)
+            self.primary.wait_for_replicas()
+            expected = dumps(self.primary)
+            self.load(f"its append-only file after a rewrite with preamble {preamble}", expected)
+        compare("the replica", expected, dumps(self.ours))
+        self.load("the replica's append-only file", expected, self.ours)
+
+    def load(self, what: str, expected: dict, source: Server | None = None) -> None:
+        """A server of ours starts with a copy of the file. Until then nothing has written to it for a moment."""
+        with Server(self.primary.spec, config={**CONFIG, "appendonly": "no"}) as server:
+            server.stop()
+            shutil.copytree((source or self.primary).directory / "appendonlydir", server.directory / "appendonlydir")
+            server.config["appendonly"] = "yes"
+            server.start()
+            self.totals["loaded"] += compare(what, expected, dumps(server))
+
+    def promote(self) -> None:
+        """Ours becomes the primary, and RedisBloom its replica. No filter is made: ours would be Bloomery's own."""
+        self.ours.command("REPLICAOF", "NO", "ONE")
+        self.theirs.command("REPLICAOF", "127.0.0.1", self.ours.port)
+        self.ours.wait_until_online(self.theirs)
+        self.ours.replicas = [self.theirs]
+        exists = set(dumps(self.ours))
+        with self.ours.client() as client:
+            for words in map(encoded, self.traffic.commands(BATCH * 10)):
+                if words[0].endswith(b"RESERVE") or words[0] in (b"DEL", b"RENAME") or words[1] not in exists:
+                    continue
+                # Spelled as ours accepts it.
+                if b"INSERT" in words[0]:
+                    words = [*words[:2], b"ITEMS", *words[-3:]]
+                try:
+                    client.execute_command(*words)
+                    self.totals["commands of ours"] += 1
+                except redis.ResponseError:
+                    self.totals["refused by ours"] += 1
+        self.ours.wait_for_replicas()
+        self.ours.replicas = []
+        self.totals["sent back"] += compare("RedisBloom as a replica of ours", dumps(self.ours), dumps(self.theirs))
+
+
+def record(spec: Spec, arguments) -> str:
+    """What RedisBloom makes of random commands: all that it accepted, and after every batch the length and the CRC-32C of
+    the pieces of SCANDUMP of every filter that has changed.
+    """
+    batches: list[dict] = []
+    pieces: dict[str, list] = {}
+    traffic = Traffic(arguments.seed)
+    with Server(spec, config=CONFIG, **REDISBLOOM) as server, server.client() as client:
+        for number in range(arguments.count // BATCH):
+            accepted = []
+            fixed = [] if number else traffic.fixed()
+            for words in map(encoded, [*fixed, *traffic.commands(BATCH)]):
+                # Not those of the server itself, such as DEL.
+                if not words[0].startswith((b"BF.", b"CF.")):
+                    continue
+                try:
+                    client.execute_command(*words)
+                except redis.ResponseError:
+                    continue
+                accepted.append([word.decode("latin-1") for word in words])
+            changed = {key: found for key, found in scan_dumps(client).items() if pieces.get(key) != found}
+            pieces |= changed
+            batches.append({"commands": accepted, "filters": changed})
+    lines = ",\n".join(json.dumps(batch) for batch in batches)
+    Path(arguments.record).write_text(f"[\n{lines}\n]\n")
+    return f"{sum(len(batch['commands']) for batch in batches):,} commands, {len(pieces)} filters recorded"
+
+
+def family(client, key: bytes) -> str:
+    return "CF" if client.type(key) == b"MBbloomCF" else "BF"
+
+
+def pieces_of(client, key: bytes) -> list[tuple[int, bytes]]:
+    """What SCANDUMP gives; nothing for an empty cuckoo filter."""
+    command, iterator, pieces = f"{family(client, key)}.SCANDUMP", 0, []
+    while True:
+        iterator, piece = client.execute_command(command, key, iterator)
+        if not iterator:
+            return pieces
+        pieces.append((iterator, piece))
+
+
+def scan_dumps(client) -> dict[str, list]:
+    found = {}
+    for key in client.keys():
+        if every := b"".join(piece for _, piece in pieces_of(client, key)):
+            found[key.decode("latin-1")] = [len(every), crc32c(every)]
+    return found
+
+
+def redisbloom(spec: Spec, arguments) -> str:
+    if arguments.record:
+        return record(spec, arguments)
+    totals: collections.Counter[str] = collections.Counter()
+    rounds = max(1, arguments.count // (BATCH * BATCHES_OF_A_ROUND))
+    for number in range(rounds):
+        with Round(spec, arguments.seed * 1000 + number) as one:
+            try:
+                one.run()
+            except Exception as error:
+                error.add_note(f"in round {number + 1} of {rounds}")
+                for server in (one.primary, one.theirs, one.ours):
+                    if not server.alive():
+                        error.add_note(server.explain("died"))
+                raise
+            totals += one.totals
+        progress(number + 1, rounds, "rounds")
+    return figure(totals)
+
+
+def figure(totals) -> str:
+    refused = sum(count for name, count in totals.items() if name.startswith("refused: "))
+    # It would show little if nothing had been full.
+    assert refused and totals["items refused"] > 100 and totals["commands of ours"] and totals["sent back"], totals
+    return (
+        f"{totals['commands']:,} commands and {totals['commands of ours']:,} of ours; RedisBloom refused {refused:,} and "
+        f"{totals['items refused']:,} items of others; {totals['equal']:,} filters of a replica, {totals['loaded']:,} "
+        f"loaded from files and {totals['sent back']:,} sent back, all equal byte for byte"
+    )
+
+
+def main() -> None:
+    parser = suite.options("redisbloom", __doc__, 10_000, "random commands")
+    parser.add_argument("--record", metavar="FILE", help="write what RedisBloom makes of random commands")
+    suite.run(redisbloom, parser)

@@ -1,0 +1,151 @@
+//! Loading takes memory in proportion to the bytes that have come, whatever the head announces.
+
+use crate::support::alloc_counter::{live, weighed};
+use crate::support::golden;
+use bloomery::filter::Filter;
+use bloomery::wire::redisbloom::Loader;
+use bloomery::wire::{Decoder, Encoder};
+use bloomery::{Bloom, Cuckoo, Spec};
+
+/// Bytes for what a map, a list or an error needs however little has come.
+const CONSTANT: u64 = 4096;
+
+/// Bytes of a command beside the piece: its name, the key, the iterator, and their lengths.
+const COMMAND: u64 = 60;
+
+/// Bytes that a head takes at most for each of its own, while it is read.
+const HEAD: u64 = 4;
+
+/// Pushes pieces, and holds what is allocated after each against what has come.
+fn watch<L>(
+    name: &str,
+    head: &[u8],
+    begin: impl FnOnce(&[u8]) -> L,
+    chunks: &[(u64, Vec<u8>)],
+    push: impl Fn(&mut L, u64, &[u8]),
+    held: impl Fn(&L) -> u64,
+) {
+    let before = live();
+    let (mut loader, taken) = weighed(|| begin(head));
+    let head = head.len() as u64;
+    assert!(taken as u64 <= HEAD * head + CONSTANT, "{name}: {taken} bytes for a head of {head}");
+    let mut came = 0;
+    for (end, chunk) in chunks {
+        push(&mut loader, *end, chunk);
+        came += chunk.len() as u64 + COMMAND;
+        let taken = (live() - before) as u64;
+        assert!(taken <= HEAD * head + 3 * came + CONSTANT, "{name}: {taken} bytes for {came}");
+        // What INFO tells, and what is compared with the limits, is true.
+        assert!(
+            taken <= HEAD * head + held(&loader) + CONSTANT,
+            "{name}: {taken} bytes, and {} told",
+            held(&loader)
+        );
+    }
+}
+
+fn large() -> Vec<(&'static str, Filter)> {
+    let bloom = |spec| Filter::Bloom(Bloom::new(spec).unwrap());
+    let mut found = vec![
+        ("fixed", bloom(Spec::fixed(4_000_000, 0.01))),
+        ("counting", bloom(Spec::counting(1_000_000, 0.01))),
+        ("window", bloom(Spec::window(1_000_000, 0.01, 3))),
+        ("cuckoo", Filter::Cuckoo(Box::new(Cuckoo::with_capacity(4_000_000).unwrap()))),
+    ];
+    found.extend(golden::all());
+    found
+}
+
+#[test]
+fn heads_and_chunks_take_what_they_bring() {
+    for (name, filter) in large() {
+        for size in [8, 1 << 10, 1 << 16, 1 << 20] {
+            // In our format. Its chunks are cut again, so that little comes of much.
+            let encoder = Encoder::native(&filter);
+            let (stamp, mut chunks) = (std::cell::Cell::new([0; 4]), Vec::new());
+            encoder.chunks(|end, chunk| {
+                stamp.set(chunk[12..16].try_into().unwrap());
+                let start = end - (chunk.len() as u64 - 20);
+                for (index, data) in chunk[20..].chunks(size).take(2000).enumerate() {
+                    let offset = start + (index * size) as u64;
+                    chunks.push((offset + data.len() as u64, sealed(offset, stamp.get(), data)));
+                }
+            });
+            // A gap would be refused.
+            let in_order = chunks.iter().scan(0, |at, (end, chunk)| {
+                let fits = *end - (chunk.len() as u64 - 20) == *at;
+                *at = *end;
+                fits.then(|| (*end, chunk.clone()))
+            });
+            watch(
+                &format!("{name} by {size}"),
+                encoder.head(),
+                |head| Decoder::new(head).unwrap().in_proportion(),
+                &in_order.collect::<Vec<_>>(),
+                |decoder, _, chunk| decoder.push(chunk).unwrap(),
+                Decoder::held,
+            );
+            let theirs = Encoder::new(&filter);
+            if theirs.head().starts_with(b"BLMY") {
+                continue;
+            }
+            // In RedisBloom's, from the end on.
+            let mut chunks = Vec::new();
+            theirs.chunks(|end, chunk| {
+                let mut end = end;
+                for data in chunk.rchunks(size).take(2000) {
+                    chunks.push((end, data.to_vec()));
+                    end -= data.len() as u64;
+                }
+            });
+            let cuckoo = matches!(filter, Filter::Cuckoo(_));
+            watch(
+                &format!("RedisBloom's {name} by {size}"),
+                theirs.head(),
+                |head| if cuckoo { Loader::cuckoo(head) } else { Loader::bloom(head) }.unwrap(),
+                &chunks,
+                |loader, end, chunk| loader.push(end, chunk).unwrap(),
+                Loader::held,
+            );
+        }
+    }
+}
+
+/// A chunk of our own.
+fn sealed(offset: u64, stamp: [u8; 4], data: &[u8]) -> Vec<u8> {
+    let mut chunk = offset.to_le_bytes().to_vec();
+    chunk.extend_from_slice(&(data.len() as u32).to_le_bytes());
+    chunk.extend_from_slice(&stamp);
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&chunk), data);
+    chunk.extend_from_slice(&crc.to_le_bytes());
+    chunk.extend_from_slice(data);
+    chunk
+}
+
+/// A head of some bytes that announces 65,536 sub-filters brings no list of them.
+#[test]
+fn the_number_of_sub_filters_costs_nothing() {
+    let mut theirs = Vec::new();
+    for field in [5u64, 8, 0, 65_536] {
+        theirs.extend_from_slice(&field.to_le_bytes());
+    }
+    for field in [2u16, 20, 1] {
+        theirs.extend_from_slice(&field.to_le_bytes());
+    }
+    let (loader, taken) = weighed(|| Loader::cuckoo(&theirs).unwrap());
+    assert_eq!(loader.body_len(), 65_536 * 16);
+    assert!(taken < 1000, "{taken} bytes");
+    let mut ours = Encoder::native(
+        &Cuckoo::new(bloomery::CuckooSpec { expansion: 1, ..bloomery::CuckooSpec::new(8) }).unwrap(),
+    )
+    .head()
+    .to_vec();
+    ours[72..76].copy_from_slice(&65_536u32.to_le_bytes());
+    let body = u64::from_le_bytes(ours[12..20].try_into().unwrap()) * 65_536;
+    ours[12..20].copy_from_slice(&body.to_le_bytes());
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&ours[..20]), &ours[24..]);
+    ours[20..24].copy_from_slice(&crc.to_le_bytes());
+    let (decoder, taken) = weighed(|| Decoder::new(&ours).unwrap());
+    assert_eq!(decoder.body_len(), body);
+    assert!(taken < 1000, "{taken} bytes");
+}
