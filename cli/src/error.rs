@@ -1,5 +1,6 @@
 //! How a subcommand ends: outcomes, failures, and the exit codes that `bloomery --help` lists.
 
+use crate::printable::printable;
 use std::fmt;
 use std::io;
 use std::process::ExitCode;
@@ -41,11 +42,14 @@ pub(crate) enum Failure {
     Usage(String),
     /// The server refused, or its reply makes no sense: exit code 3.
     Server(String),
+    /// The server no longer has what an earlier step put there, so that going on would end with items missing: exit
+    /// code 3.
+    Lost(String),
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Failure::Data(text) | Failure::Usage(text) | Failure::Server(text)) = self;
+        let (Failure::Data(text) | Failure::Usage(text) | Failure::Server(text) | Failure::Lost(text)) = self;
         f.write_str(text)
     }
 }
@@ -59,7 +63,7 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
         .find_map(|cause| match cause.downcast_ref::<Failure>() {
             Some(Failure::Data(_)) => Some(1),
             Some(Failure::Usage(_)) => Some(2),
-            Some(Failure::Server(_)) => Some(3),
+            Some(Failure::Server(_) | Failure::Lost(_)) => Some(3),
             None if cause.is::<redis::RedisError>() => Some(3),
             None if cause.is::<io::Error>() => Some(2),
             None => None,
@@ -76,7 +80,7 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     if error.chain().any(closed) && !error.chain().any(|cause| cause.is::<redis::RedisError>()) {
         return ExitCode::SUCCESS;
     }
-    eprintln!("bloomery: {}", text(error));
+    note(&text(error));
     ExitCode::from(code(error))
 }
 
@@ -103,9 +107,10 @@ pub(crate) fn server_text(error: &redis::RedisError) -> String {
     }
 }
 
-/// Prints a message on stderr; the program goes on.
+/// Prints a message on stderr. It may quote a server, a key or a file, so nothing in it reaches the terminal as a
+/// control character.
 pub(crate) fn note(text: &str) {
-    eprintln!("bloomery: {text}");
+    eprintln!("bloomery: {}", printable(text));
 }
 
 #[cfg(test)]

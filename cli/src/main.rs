@@ -9,6 +9,7 @@ mod filter;
 mod input;
 mod interrupt;
 mod output;
+mod printable;
 mod server;
 
 use clap::{CommandFactory, Parser, Subcommand};

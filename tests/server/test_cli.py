@@ -18,7 +18,9 @@ import time
 import pytest
 import redis
 
+from kit.metrics import figures
 from kit.program import DONE, INTERRUPTED, MISSING, NO, PROGRAM, SERVER, USAGE, as_json, command, run
+from kit.servers import wait_for
 
 EVERY_SERVER = pytest.mark.every_server("the server writes the files and payloads that the program reads")
 
@@ -326,6 +328,56 @@ def test_push_keeps_the_time_to_live_and_what_is_no_filter(server, port, tmp_pat
     _, errors = run("push", path, "text", "--replace", port=port, status=USAGE)
     assert "holds a string" in errors and server.command("GET", "text") == b"hello"
     assert sorted(server.command("KEYS", "*")) == [b"text", b"users"]
+
+
+def test_a_time_to_live_that_no_server_takes_changes_nothing(server, port, tmp_path):
+    """Refused before anything is sent if it is too long for every server, and before the key is replaced in any case."""
+    path = tmp_path / "f.bloom"
+    run("build", path, "-n", "100", "-e", "0.01", input="ada\n")
+    server.command("BF.RESERVE", "users", "0.01", "100")
+    server.command("BF.ADD", "users", "bob")
+    server.command("EXPIRE", "users", "900")
+    before = server.info("commandstats").get("cmdstat_bf.loadchunk", {"calls": 0})
+    for seconds in [9_000_000_000_001, (1 << 63) // 1000, 1 << 63, (1 << 64) - 1]:
+        _, errors = run("push", path, "users", "--replace", "--ttl", seconds, port=port, status=USAGE)
+        assert "--ttl" in errors
+    assert server.info("commandstats").get("cmdstat_bf.loadchunk", {"calls": 0}) == before
+    assert present(server, "users", ["ada", "bob"]) == [0, 1] and 0 < server.command("TTL", "users") <= 900
+    run("push", path, "users", "--replace", "--ttl", 9_000_000_000_000, port=port)
+    assert present(server, "users", ["ada", "bob"]) == [1, 0]
+    assert server.command("TTL", "users") > 8_999_999_999_000
+
+
+@pytest.mark.parametrize("end", ["interrupted", "refused", "not swapped"])
+def test_a_push_that_ends_early_leaves_nothing(server, port, tmp_path, end):
+    path = tmp_path / "f.bloom"
+    run("build", path, "-n", "60M", "-e", "0.01", "--nonscaling", input="ada\n")
+    with server.client() as client:
+        process = subprocess.Popen(
+            command("push", path, "users", port=port), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        wait_for(lambda: figures(client)["loads"] == 1, "the load to begin")
+        client.execute_command("CLIENT", "PAUSE", 60_000, "WRITE")
+        assert figures(client)["loads"] == 1, "the filter was too small for this test"
+        match end:
+            case "interrupted":
+                process.send_signal(signal.SIGINT)
+                time.sleep(0.2)
+                expected = INTERRUPTED, "interrupted; users is unchanged"
+            case "refused":
+                client.config_set("maxmemory", 1000)  # the end of a load is taken all the same
+                expected = SERVER, "users is unchanged"
+            case "not swapped":
+                client.execute_command("ACL", "SETUSER", "default", "-eval")
+                expected = SERVER, "could not replace users"
+        client.execute_command("CLIENT", "UNPAUSE")
+        try:
+            _, errors = process.communicate(timeout=60)
+        finally:
+            client.execute_command("ACL", "SETUSER", "default", "+eval")
+            client.config_set("maxmemory", 0)
+        assert expected[1] in errors and process.returncode == expected[0], errors
+        assert (figures(client)["loads"], client.keys()) == (0, [])
 
 
 def test_push_under_traffic_never_says_no(server, port, tmp_path, lines):

@@ -53,11 +53,13 @@ def test_all_nodes_of_a_cluster(cluster, of_cluster, tmp_path):
     assert len(keys) == 2 * len(NAMES), "something temporary was left behind"
 
 
-def test_a_load_follows_its_slot(cluster, of_cluster, tmp_path):
-    """The slot of the filter moves while it is filled: no item is missing."""
+@pytest.mark.parametrize("is_exact", [False, True], ids=["", "counting, with an account"])
+def test_a_load_follows_its_slot(cluster, of_cluster, tmp_path, is_exact):
+    """The slot of the filter moves while it is filled: no item is missing, and none was added twice."""
     lines = tmp_path / "items.txt"
     lines.write_text("".join(f"{number}\n" for number in range(300_000)))
-    words = ["load", "users", lines, "-n", "300k", "-e", "0.01", "--batch", "200", "-q", *of_cluster]
+    words = ["load", "users", lines, "-n", "300k", "-e", "0.000001", "--batch", "200", "-q", *of_cluster]
+    words += ["--counting=8", "--resume", tmp_path / "state"] if is_exact else []
     process = subprocess.Popen([str(PROGRAM), *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     slot = key_slot(b"users")
     moves = 0
@@ -67,6 +69,9 @@ def test_a_load_follows_its_slot(cluster, of_cluster, tmp_path):
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (DONE, "") and moves > 0
     assert as_json("test", "users", "--from", lines, "--count", *of_cluster)["no"] == 0
+    if is_exact:
+        owner = cluster.owner(slot)
+        assert {owner.command("BF.COUNT", "users", number) for number in range(0, 300_000, 131)} == {1}
 
 
 def test_without_cluster_the_other_node_is_named(cluster, of_cluster):

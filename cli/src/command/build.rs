@@ -1,6 +1,6 @@
 //! `bloomery build`: makes a filter file from items, without a server.
 
-use crate::error::{Failure, Outcome};
+use crate::error::{self, Failure, Outcome};
 use crate::filter::file;
 use crate::filter::options::Reserve;
 use crate::filter::wanted::Wanted;
@@ -127,7 +127,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         progress.at(batch.end, read);
         if interrupted.is_set() {
             progress.finish();
-            eprintln!("bloomery: interrupted; no file was written");
+            error::note("interrupted; no file was written");
             return Ok(Outcome::Interrupted);
         }
     }

@@ -1,6 +1,6 @@
 //! `bloomery pull`: downloads a filter from a server to a file.
 
-use crate::error::{Failure, Outcome};
+use crate::error::{self, Failure, Outcome};
 use crate::filter::file;
 use crate::filter::info::FilterInfo;
 use crate::interrupt::{self, Interrupted};
@@ -15,6 +15,7 @@ use bloomery::Filter;
 use bloomery::wire::redisbloom::Loader;
 use bloomery::wire::{DecodeError, Decoder, MAGIC};
 use serde::Serialize;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -23,7 +24,8 @@ use tempfile::NamedTempFile;
 /// Download a filter from a server to a file.
 ///
 /// The filter may be in use. Items added during the download may or may not be in the file. If the filter grows,
-/// rotates or (a cuckoo filter) moves fingerprints, the download starts again. With --snapshot, the server first copies
+/// rotates or (a cuckoo filter) moves fingerprints, the download starts again. RedisBloom's cuckoo filters don't say
+/// whether they did, so they are read twice, and must be the same both times. With --snapshot, the server first copies
 /// the filter atomically. The file gets its name only when it is complete and has been checked.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -94,7 +96,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         pull(options, &mut connection, name, &filter, &file, &interrupted)?
     };
     let Some(length) = pulled else {
-        eprintln!("bloomery: interrupted; no file was written");
+        error::note("interrupted; no file was written");
         return Ok(Outcome::Interrupted);
     };
     keep(file, &options.file, options.replace)?;
@@ -174,6 +176,8 @@ fn once(
     let (mut iterator, head) = next(0)?;
     let mut receiver = Receiver::new(dump, &head)?;
     let mut length = receiver.write(&head, &mut out)?;
+    let mut first_pass = DefaultHasher::new();
+    head.hash(&mut first_pass);
     loop {
         if interrupted.is_set() {
             return Ok(Pulled::Stopped);
@@ -191,8 +195,27 @@ fn once(
             }
         }
         length += receiver.write(&piece, &mut out)?;
+        (after, &piece).hash(&mut first_pass);
         progress.at(after, 0);
         iterator = after;
+    }
+    if receiver.tells_no_moves(dump) {
+        let mut second_pass = DefaultHasher::new();
+        let (mut iterator, head) = next(0)?;
+        head.hash(&mut second_pass);
+        while iterator != 0 && !interrupted.is_set() {
+            let (after, piece) = next(iterator)?;
+            if after != 0 {
+                (after, &piece).hash(&mut second_pass);
+            }
+            iterator = after;
+        }
+        if interrupted.is_set() {
+            return Ok(Pulled::Stopped);
+        }
+        if first_pass.finish() != second_pass.finish() {
+            return Ok(Pulled::Changed);
+        }
     }
     match receiver.finish() {
         Ok(None) => Ok(Pulled::Whole(length)),
@@ -226,6 +249,11 @@ impl Receiver {
             Receiver::Native(decoder) => decoder.push(piece),
             Receiver::RedisBloom(loader) => loader.push(iterator.saturating_sub(1), piece),
         }
+    }
+
+    /// Whether the pieces don't tell that fingerprints have moved from one that is still to come to one that has come.
+    fn tells_no_moves(&self, dump: &str) -> bool {
+        matches!(self, Receiver::RedisBloom(_)) && dump == "CF.SCANDUMP"
     }
 
     fn write(&self, piece: &[u8], out: &mut impl Write) -> anyhow::Result<u64> {

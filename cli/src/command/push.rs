@@ -38,7 +38,7 @@ pub(crate) struct Options {
     replace: bool,
 
     /// Set the time to live of the key, in seconds, instead of keeping it; 0 removes it
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=MAX_TTL))]
     ttl: Option<u64>,
 
     /// Print JSON
@@ -52,7 +52,11 @@ pub(crate) struct Options {
     server: Server,
 }
 
-/// Renames the temporary key to the key, if that is allowed, and sets the time to live.
+/// The longest time to live, in seconds: 285,000 years. Servers refuse times that are not within 2^63 ms of 1970.
+const MAX_TTL: u64 = 9_000_000_000_000;
+
+/// Renames the temporary key to the key, if that is allowed. The time to live is set before, and moves along: if the
+/// server refuses it, the key is unchanged.
 ///
 /// KEYS: from, to. ARGV: 1 to replace an existing key, the time to live in ms (-1 to keep it), the types that may be
 /// replaced.
@@ -64,13 +68,13 @@ if held ~= 'none' then
   for i = 3, #ARGV do is_filter = is_filter or held == ARGV[i] end
   if not is_filter then return redis.error_reply('the key holds a ' .. held .. ', not a filter') end
 end
-local expires = redis.call('PEXPIRETIME', KEYS[2])
-redis.call('RENAME', KEYS[1], KEYS[2])
 if ARGV[2] == '-1' then
-  if expires > 0 then redis.call('PEXPIREAT', KEYS[2], expires) end
+  local expires = redis.call('PEXPIRETIME', KEYS[2])
+  if expires > 0 then redis.call('PEXPIREAT', KEYS[1], expires) end
 elseif ARGV[2] ~= '0' then
-  redis.call('PEXPIRE', KEYS[2], ARGV[2])
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
 end
+redis.call('RENAME', KEYS[1], KEYS[2])
 return held";
 
 #[derive(Serialize)]
@@ -96,28 +100,33 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let temporary = temporary_key(name, "push")?;
     let interrupted = interrupt::listen()?;
     let mut progress = Progress::new(&options.pace, length, 0);
-    let file = open_file(&options.file)?;
-    let mut pieces = Pieces::new(BufReader::with_capacity(1 << 18, file));
+    let mut pieces = Pieces::new(BufReader::with_capacity(1 << 18, open_file(&options.file)?));
     let mut sent = 0;
-    while let Some(piece) = pieces.next()? {
-        if interrupted.is_set() {
-            progress.finish();
-            eprintln!("bloomery: interrupted; {} is unchanged", key(name));
-            return Ok(Outcome::Interrupted);
+    let mut upload = || -> anyhow::Result<Option<String>> {
+        while let Some(piece) = pieces.next()? {
+            if interrupted.is_set() {
+                return Ok(None);
+            }
+            redis::cmd(load)
+                .arg(&temporary)
+                .arg(piece.iterator())
+                .arg(&piece.bytes)
+                .query::<()>(&mut connection)
+                .with_context(|| format!("{} is unchanged", key(name)))?;
+            sent += piece.bytes.len() as u64;
+            progress.at(sent, 0);
         }
-        redis::cmd(load)
-            .arg(&temporary)
-            .arg(piece.iterator())
-            .arg(&piece.bytes)
-            .query::<()>(&mut connection)
-            .with_context(|| format!("{} is unchanged", key(name)))?;
-        sent += piece.bytes.len() as u64;
-        progress.at(sent, 0);
-    }
+        swap(&mut connection, options, &temporary).map(Some)
+    };
+    let held = upload();
     progress.finish();
-    let held = swap(&mut connection, options, &temporary).inspect_err(|_| {
-        let _ = redis::cmd("UNLINK").arg(&temporary).query::<()>(&mut connection);
-    })?;
+    if !matches!(held, Ok(Some(_))) {
+        give_up(&mut connection, load, &temporary);
+    }
+    let Some(held) = held? else {
+        eprintln!("bloomery: interrupted; {} is unchanged", key(name));
+        return Ok(Outcome::Interrupted);
+    };
     let report = Report {
         file: options.file.clone(),
         key: key(name),
@@ -139,6 +148,14 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         )?;
     }
     Ok(Outcome::Done)
+}
+
+/// Removes what was uploaded: the load, or the temporary key if it was complete. The server drops a load that nobody
+/// ends after five minutes.
+fn give_up(connection: &mut Connection, load: &str, temporary: &[u8]) {
+    // Nothing can be done about an error: most likely the connection is what failed.
+    let _ = redis::cmd(load).arg(temporary).arg(0).arg("").query::<()>(connection);
+    let _ = redis::cmd("UNLINK").arg(temporary).query::<()>(connection);
 }
 
 /// Refuses before anything is sent. The swap checks again.

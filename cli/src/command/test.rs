@@ -7,9 +7,11 @@ use crate::input::{Input, Items, Limits, blob, items_of};
 use crate::output::{count, key};
 use crate::server::connection::Server;
 use crate::server::info;
+use crate::server::reply::unexpected;
 use anyhow::Context;
 use bloomery::Filter;
 use bloomery::filter::LiveRef;
+use redis::Value;
 use serde::Serialize;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -237,15 +239,15 @@ impl Tester {
                 Ok(items_of(blob).map(|item| holds(value, item, *now_ms)).collect())
             }
             Tester::Server { connection, key, is_cuckoo: false } => {
-                let bitmap: Vec<u8> = redis::cmd("BF.BULKTEST")
-                    .arg(&*key)
-                    .arg("PREFIXED")
-                    .arg(blob)
-                    .query(&mut **connection)
-                    .context("cannot test")?;
-                let bit =
-                    |index: usize| bitmap.get(index / 8).is_some_and(|byte| byte >> (7 - index % 8) & 1 == 1);
-                Ok((0..items_of(blob).count()).map(bit).collect())
+                let count = items_of(blob).count();
+                let mut command = redis::cmd("BF.BULKTEST");
+                command.arg(&*key).arg("PREFIXED").arg(blob);
+                match command.query::<Value>(&mut **connection).context("cannot test")? {
+                    Value::BulkString(bitmap) if bitmap.len() == count.div_ceil(8) => {
+                        Ok((0..count).map(|index| bitmap[index / 8] >> (7 - index % 8) & 1 == 1).collect())
+                    }
+                    reply => Err(unexpected("BF.BULKTEST", &reply).into()),
+                }
             }
             Tester::Server { connection, key, is_cuckoo: true } => {
                 let items: Vec<&[u8]> = items_of(blob).collect();
@@ -253,7 +255,13 @@ impl Tester {
                 for items in items.chunks(MOST_ARGUMENTS) {
                     let mut command = redis::cmd("CF.MEXISTS");
                     command.arg(&*key).arg(items);
-                    answers.extend(command.query::<Vec<bool>>(&mut **connection).context("cannot test")?);
+                    match command.query::<Value>(&mut **connection).context("cannot test")? {
+                        Value::Array(found) if found.len() == items.len() => {
+                            let found: Vec<bool> = redis::from_redis_value(Value::Array(found))?;
+                            answers.extend(found);
+                        }
+                        reply => return Err(unexpected("CF.MEXISTS", &reply).into()),
+                    }
                 }
                 Ok(answers)
             }

@@ -34,6 +34,7 @@ pub(crate) fn describe(filter: &Filter) -> FilterInfo {
         saturated_counters: summary.saturated,
         layers: summary.layers.iter().map(layer).collect(),
         rebuild: summary.rebuild.as_ref().map(rebuild),
+        identity: summary.identity.map(|identity| format!("{identity:016x}")),
         ..FilterInfo::default()
     }
 }
@@ -63,5 +64,6 @@ fn rebuild(shadow: &RebuildSummary) -> Rebuild {
         size: Some(shadow.bytes),
         error_rate_now: Some(shadow.error_rate_now),
         deletes_missed: Some(shadow.deletes_missed),
+        identity: Some(format!("{:016x}", shadow.identity)),
     }
 }

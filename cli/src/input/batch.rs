@@ -9,8 +9,6 @@ pub(crate) struct Batch {
     pub(crate) blob: Vec<u8>,
     /// Items in the blob.
     pub(crate) items: u64,
-    /// Items that [`drop_first`](Batch::drop_first) removed.
-    pub(crate) dropped: u64,
     /// Empty lines that were skipped.
     pub(crate) blank: u64,
     /// Offset of its first byte in the input.
@@ -56,15 +54,19 @@ impl Batch {
         Ok(())
     }
 
-    /// Drops the first `count` items, which an earlier run loaded.
-    pub(crate) fn drop_first(&mut self, count: u64) {
-        self.dropped = count.min(self.items);
-        let dropped: usize = items_of(&self.blob)
-            .take(usize::try_from(count).unwrap_or(usize::MAX))
-            .map(|item| size_of::<u32>() + item.len())
-            .sum();
-        self.blob.drain(..dropped);
-        self.items -= self.dropped;
+    /// Drops the items that an earlier run loaded: those of the first ones whose flag is set.
+    pub(crate) fn drop_taken(&mut self, taken: &[bool]) {
+        if !taken.contains(&true) {
+            return;
+        }
+        let blob = std::mem::take(&mut self.blob);
+        self.items = 0;
+        let mut taken = taken.iter();
+        for item in items_of(&blob).filter(|_| taken.next() != Some(&true)) {
+            self.blob.extend_from_slice(&(item.len() as u32).to_le_bytes());
+            self.blob.extend_from_slice(item);
+            self.items += 1;
+        }
     }
 
     pub(super) fn is_full(&self, limits: Limits) -> bool {

@@ -8,4 +8,4 @@ mod text;
 
 pub(crate) use json::json;
 pub(crate) use table::Table;
-pub(crate) use text::{bytes, count, key, percent};
+pub(crate) use text::{bytes, count, key, percent, shorten};

@@ -1,5 +1,6 @@
 //! Tables for people to read.
 
+use crate::printable::printable;
 use unicode_width::UnicodeWidthStr;
 
 /// A table: each column is as wide as its widest cell, with two spaces between columns.
@@ -22,7 +23,7 @@ impl Table {
 
     /// Adds a row.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().collect());
+        self.rows.push(cells.into_iter().map(|cell| printable(&cell).into_owned()).collect());
     }
 
     /// Renders one line per row, without trailing spaces.

@@ -1,4 +1,8 @@
-//! Numbers and keys as people read them.
+//! Numbers, keys and other text as people read them.
+
+use crate::printable::{escape, is_unprintable};
+use std::borrow::Cow;
+use unicode_width::UnicodeWidthChar;
 
 /// Bytes in units of 1024, three digits: `11.4 MiB`.
 pub(crate) fn bytes(bytes: u64) -> String {
@@ -45,15 +49,33 @@ pub(crate) fn percent(fraction: f64) -> String {
     format!("{text}%")
 }
 
-/// A key as text: control characters and bytes that aren't UTF-8 are written as `\x..`, as in redis-cli.
+/// At most `columns` of a terminal: what is longer ends in `…`.
+pub(crate) fn shorten(text: &str, columns: usize) -> Cow<'_, str> {
+    let mut width = 0;
+    // Where to cut if it turns out to be too wide, with a column for the ellipsis.
+    let mut cut = 0;
+    for (at, character) in text.char_indices() {
+        width += character.width().unwrap_or(0);
+        if width > columns {
+            return Cow::Owned([&text[..cut], "…"].concat());
+        }
+        if width < columns {
+            cut = at + character.len_utf8();
+        }
+    }
+    Cow::Borrowed(text)
+}
+
+/// A key as text: characters that aren't [printable], and bytes that aren't UTF-8, are written as `\x..`, as in
+/// redis-cli.
 pub(crate) fn key(name: &[u8]) -> String {
     let mut text = String::new();
     for chunk in name.utf8_chunks() {
         for character in chunk.valid().chars() {
             if character == '\\' {
                 text.push_str("\\\\"); // a name that contains \x.. must not look like another
-            } else if character.is_control() {
-                text.extend(character.to_string().bytes().map(|byte| format!("\\x{byte:02x}")));
+            } else if is_unprintable(character) {
+                escape(character, &mut text);
             } else {
                 text.push(character);
             }
@@ -81,6 +103,20 @@ mod tests {
         {
             assert_eq!(percent(value), text);
         }
+    }
+
+    #[test]
+    fn long_text_is_cut_by_its_width() {
+        for (text, columns, cut) in [
+            ("abcdef", 6, "abcdef"),
+            ("abcdefg", 6, "abcde…"),
+            ("鍵鍵鍵", 6, "鍵鍵鍵"),
+            ("鍵鍵鍵鍵", 6, "鍵鍵…"),
+            ("", 6, ""),
+        ] {
+            assert_eq!(shorten(text, columns), cut);
+        }
+        assert_eq!(shorten(&"e\u{301}".repeat(5000), 10).chars().filter(|char| *char == 'e').count(), 9);
     }
 
     #[test]

@@ -33,12 +33,14 @@ pub(crate) fn describe(server: &mut impl ConnectionLike, key: &[u8]) -> RedisRes
     let mut bloom = named("BF.INFO", key);
     bloom.arg("FULL");
     let refused = match bloom.query::<Value>(server) {
-        Ok(reply) => return Ok(Some(filter_info(&reply))),
+        Ok(reply) => return filter_info(&reply).map(Some),
         Err(error) if error.is_io_error() => return Err(error),
         Err(error) => error,
     };
-    match named("CF.INFO", key).query::<Value>(server) {
-        Ok(reply) => Ok(Some(filter_info(&reply))),
+    let mut cuckoo = named("CF.INFO", key);
+    cuckoo.arg("FULL");
+    match cuckoo.query::<Value>(server) {
+        Ok(reply) => filter_info(&reply).map(Some),
         Err(error) if error.is_io_error() => Err(error),
         Err(_) if refused.to_string().contains("not found") => Ok(None),
         Err(_) => Err(refused),
@@ -60,7 +62,7 @@ fn ask<'k>(
         return Ok(Vec::new());
     }
     let replies: Vec<RedisResult<Value>> = pipeline.ignore_errors().query(server)?;
-    Ok(replies.into_iter().map(|reply| reply.map(|value| filter_info(&value))).collect())
+    Ok(replies.into_iter().map(|reply| reply.and_then(|value| filter_info(&value))).collect())
 }
 
 fn command(key: &FilterKey) -> Cmd {

@@ -1,7 +1,12 @@
 //! Servers: connections to them, the keys that hold filters, and what a server knows of a filter.
 
+mod cluster;
 pub(crate) mod connection;
 pub(crate) mod info;
 pub(crate) mod key;
-mod reply;
+pub(crate) mod link;
+mod options;
+pub(crate) mod reply;
+mod resp;
 pub(crate) mod scan;
+mod tls;

@@ -4,12 +4,32 @@
 //! versions of the module. RESP2, where maps are flat arrays and doubles are text, and RESP3 give the same result.
 
 use crate::filter::info::{Feedback, FilterInfo, LayerInfo, Observed, Rebuild, cuckoo_rate};
-use redis::Value;
+use crate::printable::printable;
+use redis::{RedisError, RedisResult, Value};
+use std::io;
 
 /// Reads the reply to either command.
-pub(super) fn filter_info(reply: &Value) -> FilterInfo {
+pub(super) fn filter_info(reply: &Value) -> RedisResult<FilterInfo> {
+    if !matches!(reply, Value::Map(_) | Value::Array(_)) {
+        return Err(unexpected("BF.INFO or CF.INFO", reply));
+    }
     let fields = Fields(reply);
-    if fields.number("Number of buckets").is_some() { cuckoo(fields) } else { bloom(fields) }
+    Ok(if fields.number("Number of buckets").is_some() { cuckoo(fields) } else { bloom(fields) })
+}
+
+/// The error for a reply that the command doesn't have.
+pub(crate) fn unexpected(command: &str, reply: &Value) -> RedisError {
+    let kind = match reply {
+        Value::Nil => "nil",
+        Value::Int(_) => "a number",
+        Value::BulkString(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::SimpleString(_) | Value::Okay => "a status",
+        Value::ServerError(_) => "an error",
+        _ => "a value of another type",
+    };
+    let text = format!("unexpected reply to {command}: {kind}");
+    io::Error::new(io::ErrorKind::InvalidData, text).into()
 }
 
 fn bloom(fields: Fields<'_>) -> FilterInfo {
@@ -49,6 +69,7 @@ fn bloom(fields: Fields<'_>) -> FilterInfo {
             life: observed(spans, "Life"),
         }),
         rebuild: fields.map("Rebuild").map(rebuild).filter(|rebuild| rebuild.status != "none"),
+        identity: fields.text("Identity"),
         advice: fields.list("Advice").iter().filter_map(text).collect(),
         layers: fields.list("Layers").iter().map(|layer| self::layer(Fields(layer))).collect(),
     }
@@ -76,6 +97,7 @@ fn rebuild(fields: Fields<'_>) -> Rebuild {
         size: fields.number("Size"),
         error_rate_now: fields.double("Error rate now"),
         deletes_missed: fields.number("Deletes missed"),
+        identity: fields.text("Identity"),
     }
 }
 
@@ -121,6 +143,7 @@ fn cuckoo(fields: Fields<'_>) -> FilterInfo {
         size: fields.number("Size").unwrap_or_default(),
         memory: fields.number("Memory"),
         expansion_rate: Some(expansion),
+        identity: fields.text("Identity"),
         tests_yes: fields.number("Tests answered yes"),
         tests_no: fields.number("Tests answered no"),
         adds: fields.number("Adds"),
@@ -177,12 +200,14 @@ impl<'r> Fields<'r> {
     }
 }
 
+/// Text, as it may be printed.
 fn text(value: &Value) -> Option<String> {
-    match value {
-        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
-        Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text.clone()),
-        _ => None,
-    }
+    let text = match value {
+        Value::BulkString(bytes) => &String::from_utf8_lossy(bytes),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => text.as_str(),
+        _ => return None,
+    };
+    Some(printable(text).into_owned())
 }
 
 #[cfg(test)]
@@ -230,7 +255,7 @@ mod tests {
             ("Rebuild", Value::Nil),
             ("Advice", Value::Array(vec![bulk("over capacity")])),
         ]) {
-            let info = filter_info(&reply);
+            let info = filter_info(&reply).unwrap();
             assert_eq!(info.kind, "window");
             assert_eq!(info.error_rate, Some(0.01));
             assert_eq!((info.capacity, info.items, info.fill), (Some(1000), 7, Some(0.25)));
@@ -245,9 +270,12 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_none() {
-        let info = filter_info(&Value::Array(vec![bulk("Kind"), bulk("fixed"), bulk("stray")]));
+        let info = filter_info(&Value::Array(vec![bulk("Kind"), bulk("fixed"), bulk("stray")])).unwrap();
         assert_eq!(FilterInfo { kind: "fixed".into(), ..FilterInfo::default() }, info);
-        assert_eq!(filter_info(&Value::Nil), FilterInfo::default());
+        assert_eq!(filter_info(&Value::Array(vec![])).unwrap(), FilterInfo::default());
+        for reply in [Value::Nil, Value::Okay, Value::Int(1), bulk("x")] {
+            assert!(filter_info(&reply).is_err(), "{reply:?}");
+        }
     }
 
     #[test]
@@ -259,7 +287,7 @@ mod tests {
             ("Bucket size", Value::Int(2)),
             ("Expansion rate", Value::Int(2)),
         ]);
-        let info = filter_info(&map);
+        let info = filter_info(&map).unwrap();
         assert_eq!((info.kind.as_str(), info.capacity, info.fill), ("cuckoo", Some(1024 * 7), Some(0.5)));
         // Two buckets of two slots in three sub-filters, half full: six fingerprints.
         assert!((info.error_rate_now.unwrap() - 6.0 / 255.0).abs() < 0.001);

@@ -8,14 +8,17 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::task::{AbortHandle, JoinError};
 
-/// Maximum number of connections. Prometheus keeps one or two.
+/// Maximum number of connections. Prometheus keeps one or two. If there are more, the oldest one that is
+/// idle makes room.
 const CONNECTIONS: usize = 64;
 
 /// How long a client may take to send a request, or stay idle.
@@ -38,17 +41,12 @@ const PAGE: &str = "<!doctype html>
 
 /// Answers requests until `stop`, then finishes those in flight.
 pub(super) async fn serve(listener: TcpListener, scraper: Arc<Scraper>, stop: impl Future<Output = ()>) {
-    let connections = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut connections: VecDeque<Connection> = VecDeque::new();
     let graceful = GracefulShutdown::new();
     let mut stop = std::pin::pin!(stop);
     loop {
-        let accepted = async {
-            // The semaphore is never closed.
-            let permit = connections.clone().acquire_owned().await;
-            (permit, listener.accept().await)
-        };
-        let (permit, accepted) = tokio::select! {
-            accepted = accepted => accepted,
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
             () = &mut stop => break,
         };
         let Ok((stream, _)) = accepted else {
@@ -56,22 +54,66 @@ pub(super) async fn serve(listener: TcpListener, scraper: Arc<Scraper>, stop: im
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
+        if !make_room(&mut connections) {
+            continue; // every connection waits for its page
+        }
         let scraper = scraper.clone();
+        let requests = Arc::new(AtomicUsize::new(0));
+        let counted = requests.clone();
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(REQUEST_TIMEOUT)
             .serve_connection(
                 TokioIo::new(stream),
-                service_fn(move |request| answer(request, scraper.clone())),
+                service_fn(move |request| {
+                    let (scraper, busy) = (scraper.clone(), Busy::new(&counted));
+                    async move {
+                        let _busy = busy;
+                        answer(request, scraper).await
+                    }
+                }),
             );
         let connection = graceful.watch(connection);
-        tokio::spawn(async move {
-            let _ = connection.await; // a client that disconnects isn't an error
-            drop(permit);
-        });
+        // A client that disconnects isn't an error.
+        let task = tokio::spawn(async move { connection.await.unwrap_or_default() });
+        connections.push_back(Connection { task: task.abort_handle(), requests });
     }
     drop(listener);
     let _ = tokio::time::timeout(END_TIMEOUT, graceful.shutdown()).await;
+}
+
+/// A connection, and the requests on it that have no answer yet.
+struct Connection {
+    task: AbortHandle,
+    requests: Arc<AtomicUsize>,
+}
+
+/// Counts a request for as long as it lives.
+struct Busy(Arc<AtomicUsize>);
+
+impl Busy {
+    fn new(requests: &Arc<AtomicUsize>) -> Busy {
+        requests.fetch_add(1, Relaxed);
+        Busy(requests.clone())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Makes room for a connection, at the cost of the oldest one without a request. `false` if there is none.
+fn make_room(connections: &mut VecDeque<Connection>) -> bool {
+    connections.retain(|connection| !connection.task.is_finished());
+    if connections.len() < CONNECTIONS {
+        return true;
+    }
+    let idle = connections.iter().position(|connection| connection.requests.load(Relaxed) == 0);
+    let Some(idle) = idle.and_then(|index| connections.remove(index)) else { return false };
+    idle.task.abort();
+    true
 }
 
 async fn answer(
@@ -85,7 +127,7 @@ async fn answer(
         return Ok(refusal);
     }
     Ok(match request.uri().path() {
-        "/metrics" => match tokio::task::spawn_blocking(move || scraper.text()).await {
+        "/metrics" => match scrape(scraper).await {
             Ok(text) => response(StatusCode::OK, OPENMETRICS, text.as_ref().clone()),
             Err(_) => {
                 response(StatusCode::INTERNAL_SERVER_ERROR, TEXT, "the scrape failed; see the log\n".into())
@@ -95,6 +137,12 @@ async fn answer(
         "/" => response(StatusCode::OK, "text/html; charset=utf-8", PAGE.into()),
         _ => response(StatusCode::NOT_FOUND, TEXT, "not found; the metrics are at /metrics\n".into()),
     })
+}
+
+/// The page. Once a scrape has begun it ends, and the next waits for it, whether or not its client still does.
+async fn scrape(scraper: Arc<Scraper>) -> Result<Arc<String>, JoinError> {
+    let mut state = scraper.turn().await;
+    tokio::task::spawn_blocking(move || scraper.text(&mut state)).await
 }
 
 fn response(status: StatusCode, content_type: &'static str, body: String) -> Response<Full<Bytes>> {

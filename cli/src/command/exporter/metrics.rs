@@ -215,7 +215,7 @@ struct OfServer {
     fields: &'static [(&'static str, Extra)],
 }
 
-const OF_SERVERS: [OfServer; 14] = [
+const OF_SERVERS: [OfServer; 19] = [
     OfServer {
         name: "bloom_server_filters",
         metric_type: Gauge,
@@ -294,6 +294,36 @@ const OF_SERVERS: [OfServer; 14] = [
         metric_type: Gauge,
         help: "Clients that wait for a BF.BULKTEST on workers.",
         fields: &[("clients_waiting", None)],
+    },
+    OfServer {
+        name: "bloom_server_clients_waiting_max",
+        metric_type: Gauge,
+        help: "Clients that may wait for workers.",
+        fields: &[("clients_waiting_max", None)],
+    },
+    OfServer {
+        name: "bloom_server_waiting_bytes",
+        metric_type: Gauge,
+        help: "Bytes of the items of clients that wait for workers.",
+        fields: &[("waiting_bytes", None)],
+    },
+    OfServer {
+        name: "bloom_server_waiting_bytes_max",
+        metric_type: Gauge,
+        help: "Bytes of items that may wait for workers.",
+        fields: &[("waiting_bytes_max", None)],
+    },
+    OfServer {
+        name: "bloom_server_waiting_refused",
+        metric_type: Counter,
+        help: "Commands refused because too many were waiting for workers.",
+        fields: &[("waiting_refused", None)],
+    },
+    OfServer {
+        name: "bloom_server_waiting_dropped",
+        metric_type: Counter,
+        help: "Commands given up because their client had gone.",
+        fields: &[("waiting_dropped", None)],
     },
     OfServer {
         name: "bloom_server_payloads_refused",

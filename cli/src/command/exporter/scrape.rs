@@ -8,27 +8,33 @@ use crate::filter::info::FilterInfo;
 use crate::server::connection::Server;
 use crate::server::info;
 use crate::server::key::FilterKey;
+use crate::server::link::Link;
 use anyhow::Context;
 use redis::{ConnectionInfo, ErrorKind, ServerErrorKind};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 /// Requests that arrive within this time get the same page.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Asks the servers at most once per [`FRESH`], however many clients request the page.
+/// A scrape may take this many times the timeout of a reply, which is for the commands on all filters of a server. With
+/// the default of 3 s, Prometheus still gets a page: it gives up after 10 s.
+const REPLIES: u32 = 3;
+
+/// Asks the servers at most once per [`FRESH`], however many clients request the page, and with one scrape at a time.
 pub(super) struct Scraper {
     server: Server,
     board: Arc<Board>,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     /// Connections by address. A server that didn't answer last time has none.
-    connections: HashMap<String, redis::Connection>,
+    connections: HashMap<String, Link>,
     /// Why a server didn't answer, by address, so that each reason is logged once.
     down: HashMap<String, String>,
     scrapes: u64,
@@ -37,24 +43,29 @@ struct State {
 
 impl Scraper {
     pub(super) fn new(server: Server, board: Arc<Board>) -> Scraper {
-        Scraper { server, board, state: Mutex::default() }
+        Scraper { server, board, state: Arc::default() }
+    }
+
+    /// Waits for its turn: without a thread, so that requests whose clients have gone leave nothing behind.
+    pub(super) async fn turn(&self) -> OwnedMutexGuard<State> {
+        self.state.clone().lock_owned().await
     }
 
     /// Returns the page.
-    pub(super) fn text(&self) -> Arc<String> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn text(&self, state: &mut State) -> Arc<String> {
         if let Some((when, text)) = &state.last
             && when.elapsed() < FRESH
         {
             return text.clone();
         }
-        let text = Arc::new(metrics::text(self.scrape(&mut state)));
+        let text = Arc::new(metrics::text(self.scrape(state)));
         state.last = Some((Instant::now(), text.clone()));
         text
     }
 
     fn scrape(&self, state: &mut State) -> Snapshot {
         let start = Instant::now();
+        let deadline = start + self.server.reply_timeout() * REPLIES;
         let survey = self.board.latest();
         let mut keys = vec![Vec::new(); survey.nodes.len()];
         for (node, key) in &survey.watched {
@@ -70,7 +81,7 @@ impl Scraper {
                 .map(|(node, keys)| {
                     let address = node.addr().to_string();
                     let connection = connections.remove(&address);
-                    (address, scope.spawn(move || self.read(node, connection, keys)))
+                    (address, scope.spawn(move || self.read(node, connection, keys, deadline)))
                 })
                 .collect();
             let join = |reader: thread::ScopedJoinHandle<'_, _>| {
@@ -91,13 +102,15 @@ impl Scraper {
     fn read(
         &self,
         node: &ConnectionInfo,
-        connection: Option<redis::Connection>,
+        connection: Option<Link>,
         keys: Vec<FilterKey>,
+        deadline: Instant,
     ) -> anyhow::Result<Reading> {
         let mut connection = match connection {
             Some(connection) => connection,
-            None => self.server.open(node.clone())?,
+            None => self.server.open_by(node.clone(), Some(deadline))?,
         };
+        connection.set_deadline(Some(deadline));
         let text: String = redis::cmd("INFO").arg("bf").query(&mut connection).context("INFO bf")?;
         let totals = totals(&text);
         anyhow::ensure!(!totals.is_empty(), "the server runs without the module bf");
@@ -138,7 +151,7 @@ impl Scraper {
 }
 
 struct Reading {
-    connection: redis::Connection,
+    connection: Link,
     totals: BTreeMap<String, u64>,
     filters: Vec<(FilterKey, FilterInfo)>,
     /// A key has moved since the survey.

@@ -2,6 +2,7 @@
 
 use super::report::{Entry, Report};
 use crate::output::{Table, bytes, count, percent};
+use crate::printable::printable;
 use std::io::Write;
 
 pub(super) fn print(report: &Report) -> anyhow::Result<()> {
@@ -11,7 +12,8 @@ pub(super) fn print(report: &Report) -> anyhow::Result<()> {
     let filters = report.filters.len();
     match report.format {
         "rdb" => {
-            let server = report.server.as_ref().map_or(String::new(), |server| format!(" by {server}"));
+            let server =
+                report.server.as_ref().map_or(String::new(), |server| format!(" by {}", printable(server)));
             write!(out, "{path}: RDB file{version}{server}")?;
             if let Some(keys) = report.keys {
                 write!(out, "; {} keys, {} of them filters", count(keys), count(filters as u64))?;
@@ -31,7 +33,7 @@ pub(super) fn print(report: &Report) -> anyhow::Result<()> {
         _ => writeln!(out, "{path}: filter file{version}")?,
     }
     if let Some(error) = &report.error {
-        writeln!(out, "DAMAGED {error}")?;
+        writeln!(out, "DAMAGED {}", printable(error))?;
     }
     if filters == 1 && report.format != "rdb" {
         return report.filters.iter().try_for_each(|entry| print_one(&mut out, entry));

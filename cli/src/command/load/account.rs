@@ -1,6 +1,7 @@
-//! The account of a load under way: which batches the server has answered.
+//! Puts the answers to batches in order: with several connections, a later batch may be answered first.
 
 use super::state::State;
+use super::taken::Taken;
 use crate::error::Failure;
 use std::collections::BTreeMap;
 
@@ -11,19 +12,19 @@ pub(super) struct Answer {
     pub(super) start: u64,
     /// Offset of the next batch.
     pub(super) end: u64,
+    /// Which items after `end` an earlier run added.
+    pub(super) after: Taken,
     /// Empty lines in the batch.
     pub(super) blank: u64,
-    /// Items at its start that an earlier run added.
-    pub(super) dropped: u64,
-    /// Items that the server took: all, or the first `done`.
+    /// Items that the server took.
     pub(super) done: u64,
     /// Items among them that were absent before.
     pub(super) new: u64,
-    /// Why the server refused the others.
-    pub(super) refused: Option<String>,
+    /// Why the server refused items, and which of the items after `start` are in all the same.
+    pub(super) refused: Option<(String, Taken)>,
 }
 
-/// Puts answers in order: with several connections, a later batch may be answered first.
+/// The account of a load under way, as far as this run knows it.
 pub(super) struct Account {
     state: State,
     /// Answers to batches after one that has no answer yet, by offset.
@@ -45,19 +46,19 @@ impl Account {
     }
 
     /// Takes an answer. Returns why the server refused a batch, once all batches before it have been answered.
-    pub(super) fn add(&mut self, answer: &Answer) -> Option<anyhow::Error> {
-        self.early.insert(answer.start, answer.clone());
+    pub(super) fn add(&mut self, answer: Answer) -> Option<anyhow::Error> {
+        self.early.insert(answer.start, answer);
         while let Some(next) = self.early.remove(&self.state.offset) {
             self.state.items += next.done;
             self.state.new += next.new;
-            if let Some(why) = next.refused {
+            if let Some((why, taken)) = next.refused {
                 // The offset stays: nothing after this batch is certain.
-                self.state.skip += next.done;
+                self.state.taken = taken;
                 return Some(Failure::Server(why).into());
             }
             self.state.blank += next.blank;
             self.state.offset = next.end;
-            self.state.skip = self.state.skip.saturating_sub(next.dropped);
+            self.state.taken = next.after;
         }
         None
     }
@@ -67,21 +68,15 @@ impl Account {
 mod tests {
     use super::*;
 
-    fn account(offset: u64, skip: u64) -> Account {
-        let mut state = State::new("k".into(), "names.txt".into(), "lines".into());
-        (state.offset, state.skip) = (offset, skip);
-        Account::new(state)
-    }
-
     fn answer(start: u64, end: u64) -> Answer {
-        Answer { start, end, blank: 1, dropped: 0, done: end - start, new: 1, refused: None }
+        Answer { start, end, after: Taken::default(), blank: 1, done: end - start, new: 1, refused: None }
     }
 
     #[test]
     fn nothing_after_a_gap_is_certain() {
-        let mut account = account(0, 0);
+        let mut account = Account::new(State::default());
         for (start, end, certain) in [(10, 20, 0), (30, 40, 0), (0, 10, 20), (20, 30, 40)] {
-            assert!(account.add(&answer(start, end)).is_none());
+            assert!(account.add(answer(start, end)).is_none());
             assert_eq!(account.state().offset, certain);
         }
         assert_eq!((account.state().items, account.state().new, account.state().blank), (40, 4, 4));
@@ -89,18 +84,10 @@ mod tests {
 
     #[test]
     fn a_batch_taken_in_part_is_continued_in_its_middle() {
-        let mut account = account(10, 2);
-        let part = Answer { done: 3, refused: Some("full".into()), ..answer(10, 20) };
-        assert_eq!(account.add(&part).unwrap().to_string(), "full");
-        assert_eq!((account.state().offset, account.state().skip, account.state().items), (10, 5, 3));
-    }
-
-    #[test]
-    fn items_added_earlier_may_fill_several_smaller_batches() {
-        let mut account = account(10, 5);
-        account.add(&Answer { done: 0, dropped: 3, ..answer(10, 20) });
-        assert_eq!((account.state().offset, account.state().skip, account.state().items), (20, 2, 0));
-        account.add(&Answer { done: 1, dropped: 2, ..answer(20, 30) });
-        assert_eq!((account.state().offset, account.state().skip, account.state().items), (30, 0, 1));
+        let mut account = Account::new(State { offset: 10, ..State::default() });
+        let taken: Taken = "3,1,1".parse().unwrap();
+        let part = Answer { done: 4, refused: Some(("full".into(), taken.clone())), ..answer(10, 20) };
+        assert_eq!(account.add(part).unwrap().to_string(), "full");
+        assert_eq!((account.state().offset, &account.state().taken, account.state().items), (10, &taken, 4));
     }
 }

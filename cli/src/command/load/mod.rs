@@ -1,39 +1,46 @@
 //! `bloomery load`: adds items from a file to a filter on a server, in bulk commands.
 //!
-//! One thread reads batches, others send them, and the main thread keeps the account: if the load ends early, the
-//! account says up to which byte of the input every item is in the filter.
+//! One thread reads batches, others send them, and the main thread puts the answers in order: if the load ends early, it
+//! says up to which byte of the input every item is in the filter. A load with --resume keeps its account on the server.
 
 mod account;
+mod on_server;
 mod send;
 mod state;
+mod taken;
 
-use crate::error::{Failure, Outcome};
+use crate::error::{self, Failure, Outcome};
+use crate::filter::info::FilterInfo;
 use crate::filter::options::Reserve;
-use crate::input::{Batch, Input, Items, Limits};
+use crate::input::{Input, Items, Limits};
 use crate::interrupt::{self, Interrupted};
 use crate::output::progress::{Pace, Progress};
 use crate::output::{self, count, key};
+use crate::server::connection::Connection;
 use crate::server::connection::Server;
 use crate::server::info;
 use account::{Account, Answer};
 use anyhow::Context;
-use send::{How, Sender};
+use bloomery::{HashKind, Seed};
+use on_server::{Kind, OnServer};
+use send::{Part, Sender};
 use serde::Serialize;
-use state::State;
+use state::{File, Stage, State};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use taken::Taken;
 
 /// Add items from a file, stdin or a CSV column to a filter on a server.
 ///
 /// If the filter doesn't exist, --capacity and --error-rate create it. Each line is an item, without its line end (LF
 /// or CR LF). Empty lines are skipped and counted.
 ///
-/// Sending an item to a Bloom filter twice does no harm. Counting and cuckoo filters count every add. For these,
-/// --resume keeps its account in a key next to the filter, and updates it atomically with the items; when the load is
-/// complete, the account moves to the file. No item is added twice or missed, wherever the load is interrupted.
+/// With --resume, the account of the load is in a key next to the filter, and a script updates it atomically with the
+/// items; when the load is complete, the account moves to the file. No item is added twice or missed, wherever the load
+/// is interrupted, and whatever happens to the server. If the filter was replaced, the load stops.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -45,7 +52,7 @@ pub(crate) struct Options {
     /// The filter's key
     key: String,
 
-    /// Keep the account of the load in this file, and continue from it if the file exists
+    /// Make the load resumable, and continue it if this file exists
     #[arg(long, value_name = "STATE")]
     resume: Option<PathBuf>,
 
@@ -84,9 +91,6 @@ const BATCH_BYTES: usize = 1 << 20;
 /// How often a connection that waits for items checks for an interruption.
 const LISTEN_EVERY: Duration = Duration::from_millis(100);
 
-/// How often the account is saved.
-const SAVE_EVERY: Duration = Duration::from_secs(1);
-
 #[derive(Serialize)]
 struct Report {
     key: String,
@@ -103,54 +107,105 @@ struct Report {
 pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let started = Instant::now();
     let interrupted = interrupt::listen()?;
-    let sender = prepare(options)?;
-    let state = begin(options, &sender)?;
+    let mut connection = options.server.connect()?;
+    let mut resumable = Resumable::open(options)?;
+    let may_create = resumable.as_ref().is_none_or(|resumable| resumable.file.stage == Stage::New);
+    let target = prepare(options, &mut connection, may_create)?;
+    let mut sender = Sender::new(options.server.clone(), options.key.as_bytes(), target.kind);
+    let mut state = State::default();
+    if let Some(resumable) = &mut resumable {
+        let account = resumable.begin(&mut connection, &target)?;
+        state.clone_from(&resumable.file.state);
+        sender = sender.with_account(account);
+    }
+    drop(connection); // the server may close it while nothing is sent over it
     let from = state.offset;
     let items = options.input.open(from)?;
     let progress = Progress::new(&options.pace, options.input.len(), from);
-    let mut load = Load {
-        account: Account::new(state),
-        progress,
-        save_to: options.resume.as_deref().filter(|_| !sender.is_exact()),
-        saved: Instant::now(),
-    };
+    let mut load = Load { account: Account::new(state), progress };
     let stopped = load.run(options, &sender, items, &interrupted);
     load.progress.finish();
-    load.save()?;
     let state = load.account.into_state();
+    let is_whole = stopped.is_ok() && !interrupted.is_set();
+    let stopped = stopped.and_then(|()| match &mut resumable {
+        Some(resumable) if is_whole => resumable.complete(&mut sender.connect()?, &target, &state),
+        Some(resumable) => resumable.note(&state),
+        None if is_whole => target.check(options, &mut sender.connect()?),
+        None => Ok(()),
+    });
     match stopped {
-        Err(error) => Err(error.context(how_to_go_on(options, &state))),
+        Err(error) if matches!(error.downcast_ref(), Some(Failure::Lost(_))) => Err(error),
+        Err(error) => {
+            if let Some(resumable) = &mut resumable
+                && !is_whole
+            {
+                resumable.note(&state)?;
+            }
+            Err(error.context(how_to_go_on(options, &state)))
+        }
         Ok(()) if interrupted.is_set() => {
-            eprintln!("bloomery: interrupted: {}", how_to_go_on(options, &state));
+            error::note(&format!("interrupted: {}", how_to_go_on(options, &state)));
             Ok(Outcome::Interrupted)
         }
-        Ok(()) => {
-            if let (Some(path), true) = (&options.resume, sender.is_exact()) {
-                // The file first, so that at any time one of the two says that all items are in.
-                state.write(path)?;
-                sender.forget()?;
-            }
-            report(options, &state, from, started.elapsed())
-        }
+        Ok(()) => report(options, &state, from, started.elapsed()),
     }
 }
 
-/// Connects, creates the filter if requested, and chooses the command to send items with.
-fn prepare(options: &Options) -> anyhow::Result<Sender> {
+/// The filter that the load fills, as it was found.
+struct Filling {
+    kind: Kind,
+    /// Whether it counts every add, so that none may come twice.
+    counts: bool,
+    /// Tells it from a filter that replaces it; empty for a filter of another system.
+    identity: String,
+}
+
+impl Filling {
+    fn new(options: &Options, filter: &FilterInfo) -> Filling {
+        let kind = match (filter.kind.as_str(), options.rebuild) {
+            ("cuckoo", _) => Kind::Cuckoo,
+            (_, true) => Kind::Rebuild,
+            (_, false) => Kind::Bloom,
+        };
+        let (filled, identity) = match (&filter.rebuild, kind) {
+            (Some(rebuild), Kind::Rebuild) => (rebuild.kind.as_deref(), &rebuild.identity),
+            _ => (Some(filter.kind.as_str()), &filter.identity),
+        };
+        let counts = matches!(filled, Some("counting" | "cuckoo"));
+        Filling { kind, counts, identity: identity.clone().unwrap_or_default() }
+    }
+
+    /// Refuses a load whose filter was replaced: the items that were sent before are not in it.
+    fn check(&self, options: &Options, connection: &mut Connection) -> anyhow::Result<()> {
+        let key = options.key.as_bytes();
+        let now = info::describe(connection, key)?.map(|filter| Filling::new(options, &filter));
+        if now.is_some_and(|now| now.identity == self.identity) {
+            return Ok(());
+        }
+        let text = format!("{} was replaced or deleted during the load", output::key(key));
+        Err(Failure::Lost(text).into())
+    }
+}
+
+/// Describes the filter, and creates it if requested.
+fn prepare(options: &Options, connection: &mut Connection, may_create: bool) -> anyhow::Result<Filling> {
     // Mistakes in the options show before anything is sent.
     let wanted = options.reserve.is_given().then(|| options.reserve.wanted()).transpose()?;
-    let mut connection = options.server.connect()?;
     let key = options.key.as_bytes();
-    let mut filter = info::describe(&mut connection, key)?;
+    let mut filter = info::describe(connection, key)?;
+    if filter.is_none() && !may_create {
+        let text = format!("{} is gone, and with it the items that this load has added", output::key(key));
+        return Err(Failure::Lost(text).into());
+    }
     if let Some(wanted) = wanted {
         if filter.is_some() {
-            eprintln!("bloomery: {} exists already; its options stay as they are", output::key(key));
+            error::note(&format!("{} exists already; its options stay as they are", output::key(key)));
         } else {
             let words = options.reserve.command(&wanted, &options.key);
             let mut command = redis::cmd(&words[0]);
             command.arg(&words[1..]);
-            command.query::<()>(&mut connection).context("cannot create the filter")?;
-            filter = info::describe(&mut connection, key)?;
+            command.query::<()>(connection).context("cannot create the filter")?;
+            filter = info::describe(connection, key)?;
         }
     }
     let Some(filter) = filter else {
@@ -158,49 +213,108 @@ fn prepare(options: &Options) -> anyhow::Result<Sender> {
             format!("there is no filter {}; use --capacity and --error-rate to create it", output::key(key));
         return Err(Failure::Usage(text).into());
     };
-    let how = match (filter.kind.as_str(), options.rebuild) {
-        ("cuckoo", true) => {
-            return Err(
-                Failure::Usage("--rebuild is for Bloom filters, but this is a cuckoo filter".into()).into()
-            );
-        }
-        ("cuckoo", false) => How::Cuckoo,
-        (_, true) => How::Rebuild,
-        (_, false) => How::Bulk,
-    };
-    // Filters that count adds must not see one twice.
-    let filled = match (&filter.rebuild, options.rebuild) {
-        (Some(rebuild), true) => rebuild.kind.as_deref().unwrap_or(&filter.kind),
-        _ => &filter.kind,
-    };
-    let exact = options.resume.is_some() && matches!(filled, "counting" | "cuckoo");
-    if exact && options.connections > 1 {
+    let target = Filling::new(options, &filter);
+    if target.kind == Kind::Cuckoo && options.rebuild {
+        return Err(
+            Failure::Usage("--rebuild is for Bloom filters, but this is a cuckoo filter".into()).into()
+        );
+    }
+    if options.resume.is_some() && target.counts && options.connections > 1 {
         let text =
             "--resume of a counting or cuckoo filter requires --connections 1: batches must arrive in order";
         return Err(Failure::Usage(text.into()).into());
     }
-    Ok(Sender::new(options.server.clone(), key, how, exact))
+    Ok(target)
 }
 
-/// Where to start: at the account of an earlier run, or at the beginning.
-fn begin(options: &Options, sender: &Sender) -> anyhow::Result<State> {
-    let fresh = State::new(key(options.key.as_bytes()), options.input.name(), options.input.form());
-    let Some(path) = &options.resume else { return Ok(fresh) };
-    let on_server = if sender.is_exact() { sender.account()? } else { None };
-    let found = on_server.map_or_else(|| State::read(path), |state| Ok(Some(state)))?;
-    let Some(found) = found else { return Ok(fresh) };
-    found.is_of(&fresh)?;
-    eprintln!("bloomery: continuing after byte {}, {} items are in", found.offset, count(found.items));
-    Ok(found)
+/// A load that can be resumed: its file, and its account on the server.
+struct Resumable<'o> {
+    path: &'o Path,
+    key: &'o [u8],
+    file: File,
+    account: Option<OnServer>,
 }
 
+impl<'o> Resumable<'o> {
+    /// Reads the file, or makes a new one, if the load is to be resumable.
+    fn open(options: &'o Options) -> anyhow::Result<Option<Resumable<'o>>> {
+        let Some(path) = options.resume.as_deref() else { return Ok(None) };
+        let key = options.key.as_bytes();
+        let number = Seed::random(HashKind::SipHash).context("no randomness")?;
+        let number = format!("{:032x}", u128::from(number));
+        let fresh = File::new(number, output::key(key), options.input.name(), options.input.form());
+        let file = match File::read(path)? {
+            Some(file) => file.is_of(&fresh).map(|()| file)?,
+            None => {
+                fresh.write(path)?;
+                fresh
+            }
+        };
+        Ok(Some(Resumable { path, key, file, account: None }))
+    }
+
+    /// Finds or creates the account on the server. The file is written before and after that: so an account that should
+    /// be there and is not can be told from one that never was.
+    fn begin(&mut self, connection: &mut Connection, target: &Filling) -> anyhow::Result<OnServer> {
+        let account = OnServer::new(target.kind, self.key, &self.file.load, target.counts);
+        let goes_on = self.file.stage != Stage::New;
+        if let Some(found) = account.find(connection)? {
+            account.take_over(connection, &found)?;
+            self.file.state = found.state;
+        } else {
+            let noted = match self.file.stage {
+                Stage::New => {
+                    on_server::refuse_older(connection, self.key)?;
+                    None
+                }
+                Stage::Begun => return Err(account.gone().into()),
+                Stage::Complete => Some(&self.file.filter),
+            };
+            account.create(connection, &self.file.state, noted)?;
+        }
+        if goes_on {
+            let State { offset, items, .. } = self.file.state;
+            error::note(&format!("continuing after byte {offset}, {} items are in", count(items)));
+        }
+        self.file.stage = Stage::Begun;
+        self.file.write(self.path)?;
+        self.account = Some(account.clone());
+        Ok(account)
+    }
+
+    /// Moves the account to the file. The file comes first, so that at any time one of the two says that all is in.
+    fn complete(
+        &mut self,
+        connection: &mut Connection,
+        target: &Filling,
+        state: &State,
+    ) -> anyhow::Result<()> {
+        let Some(account) = self.account.clone() else { return Ok(()) };
+        let Some(found) = account.find(connection)? else { return Err(account.gone().into()) };
+        self.file.filter = found.filter;
+        if target.counts {
+            // Deletes are counted since the server has the filter. After a restart they would look like a loss.
+            self.file.filter.removed.clear();
+        }
+        self.file.stage = Stage::Complete;
+        self.note(state)?;
+        account.remove(connection)
+    }
+
+    /// Writes down how far the load got, for people to read.
+    fn note(&mut self, state: &State) -> anyhow::Result<()> {
+        self.file.state.clone_from(state);
+        self.file.write(self.path)
+    }
+}
 /// Says how far the load got, and how to continue it.
 fn how_to_go_on(options: &Options, state: &State) -> String {
-    let State { offset, skip, items, .. } = state;
+    let State { offset, taken, items, .. } = state;
+    let skip = taken.count();
     let name = options.input.name();
     let mut so_far = format!("{} items are in: all before byte {offset} of {name}", count(*items));
-    if *skip > 0 {
-        so_far.push_str(&format!(", and {} after it", count(*skip)));
+    if skip > 0 {
+        so_far.push_str(&format!(", and {} after it", count(skip)));
     }
     match options.resume {
         Some(_) => format!("{so_far}; run the same command to continue"),
@@ -234,15 +348,12 @@ fn report(options: &Options, state: &State, from: u64, took: Duration) -> anyhow
 }
 
 /// A load in progress.
-struct Load<'o> {
+struct Load {
     account: Account,
     progress: Progress,
-    /// The file to save the account to.
-    save_to: Option<&'o Path>,
-    saved: Instant,
 }
 
-impl Load<'_> {
+impl Load {
     /// Sends batches until the end, an error, or an interruption.
     fn run(
         &mut self,
@@ -257,16 +368,15 @@ impl Load<'_> {
         let (to_send, batches) = mpsc::sync_channel(workers);
         let (to_account, answers) = mpsc::channel();
         let batches = Arc::new(Mutex::new(batches));
-        let skip = self.account.state().skip;
+        let taken = self.account.state().taken.clone();
         let stop = interrupted.clone();
         // Not joined: it may be blocked on a pipe that never delivers.
-        std::thread::spawn(move || read(items, limits, skip, &to_send, &stop));
+        std::thread::spawn(move || read(items, limits, taken, &to_send, &stop));
         std::thread::scope(|scope| {
             for _ in 0..workers {
                 let (batches, to_account) = (Arc::clone(&batches), to_account.clone());
-                let before = self.account.state().clone();
                 scope.spawn(move || {
-                    let result = work(sender, &batches, before, &to_account, interrupted);
+                    let result = work(sender, &batches, &to_account, interrupted);
                     if let Err(error) = result {
                         let _ = to_account.send(Err(error));
                     }
@@ -278,13 +388,10 @@ impl Load<'_> {
             for answer in answers {
                 match answer {
                     Ok(answer) => {
-                        if let Some(refused) = self.account.add(&answer) {
+                        if let Some(refused) = self.account.add(answer) {
                             result = result.and(Err(refused));
                         }
                         self.progress.at(self.account.state().offset, self.account.state().items);
-                        if self.saved.elapsed() >= SAVE_EVERY {
-                            result = result.and(self.save());
-                        }
                     }
                     Err(error) => result = result.and(Err(error)),
                 }
@@ -295,25 +402,21 @@ impl Load<'_> {
             result
         })
     }
-
-    fn save(&mut self) -> anyhow::Result<()> {
-        self.saved = Instant::now();
-        self.save_to.map_or(Ok(()), |path| self.account.state().write(path))
-    }
 }
 
 /// A batch, or the error that ended reading.
-type Read = anyhow::Result<Batch>;
+type Read = anyhow::Result<Part>;
 
-/// Reads batches until the end, or until nobody receives them.
-fn read(mut items: Items, limits: Limits, mut skip: u64, to_send: &SyncSender<Read>, stop: &Interrupted) {
+/// Reads batches until the end, or until nobody receives them. An earlier run may have added the first items.
+fn read(mut items: Items, limits: Limits, mut taken: Taken, to_send: &SyncSender<Read>, stop: &Interrupted) {
     while let Some(read) = items.next_batch(limits).transpose() {
         let failed = read.is_err();
         let read = read.map(|mut batch| {
-            // An earlier run may have added the first items.
-            batch.drop_first(skip);
-            skip -= batch.dropped;
-            batch
+            let before = taken.clone();
+            let (first, after) = before.split(batch.items);
+            batch.drop_taken(first);
+            taken.clone_from(&after);
+            Part { batch, before, after }
         });
         if stop.is_set() || to_send.send(read).is_err() || failed {
             return;
@@ -325,20 +428,18 @@ fn read(mut items: Items, limits: Limits, mut skip: u64, to_send: &SyncSender<Re
 fn work(
     sender: &Sender,
     batches: &Mutex<Receiver<Read>>,
-    before: State,
     to_account: &mpsc::Sender<anyhow::Result<Answer>>,
     interrupted: &Interrupted,
 ) -> anyhow::Result<()> {
     let mut connection = sender.connect()?;
-    let mut exact = Account::new(before);
     while !interrupted.is_set() {
         let next = batches.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(LISTEN_EVERY);
-        let batch = match next {
-            Ok(batch) => batch?,
+        let part = match next {
+            Ok(part) => part?,
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) => break,
         };
-        let answer = sender.send(&mut connection, batch, &mut exact)?;
+        let answer = sender.send(&mut connection, &part)?;
         let refused = answer.refused.is_some();
         if to_account.send(Ok(answer)).is_err() || refused {
             break;

@@ -1,58 +1,41 @@
 //! Sends batches to the server, and reads its replies.
 
-use super::account::{Account, Answer};
-use super::state::State;
+use super::account::Answer;
+use super::on_server::{Kind, OnServer, Outcome, Step};
+use super::taken::Taken;
 use crate::error::server_text;
 use crate::input::{Batch, items_of};
 use crate::server::connection::{Connection, Server};
-use crate::server::key::tag;
-use redis::{Cmd, RedisError, Value};
+use crate::server::reply::unexpected;
+use redis::{RedisError, Value};
 
 /// Maximum items of a command with one argument per item: a script can pass on fewer than 8000.
 const MOST_ARGUMENTS: u64 = 4096;
 
-/// The command to send items with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum How {
-    /// BF.BULKADD: all items in one argument.
-    Bulk,
-    /// BF.REBUILD key ADD.
-    Rebuild,
-    /// CF.INSERT.
-    Cuckoo,
+/// A batch, and which items an earlier run has added of those from its start on, and of those from its end on.
+pub(super) struct Part {
+    pub(super) batch: Batch,
+    pub(super) before: Taken,
+    pub(super) after: Taken,
 }
-
-/// Runs a command and, atomically with it, saves the account: the one before the batch if the server took only the
-/// first items, else the one after it.
-///
-/// KEYS: the filter, the account. ARGV: the account before, the account after, the command, its other arguments.
-const EXACT: &str = "\
-local reply = redis.pcall(ARGV[3], KEYS[1], unpack(ARGV, 4))
-local state, skip = ARGV[2], 0
-if type(reply) == 'table' and reply.err then
-  local done = string.match(reply.err, '(%d+) of %d+ items went in')
-  if not done then return reply end
-  state, skip = ARGV[1], done
-end
-redis.call('HSET', KEYS[2], 'state', state, 'skip', skip)
-return reply";
 
 /// Sends items to one filter.
 pub(super) struct Sender {
     server: Server,
     key: Vec<u8>,
-    how: How,
-    exact: bool,
+    kind: Kind,
+    /// The account on the server, if the load can be resumed.
+    account: Option<OnServer>,
 }
 
 impl Sender {
-    pub(super) fn new(server: Server, key: &[u8], how: How, exact: bool) -> Sender {
-        Sender { server, key: key.to_vec(), how, exact }
+    pub(super) fn new(server: Server, key: &[u8], kind: Kind) -> Sender {
+        Sender { server, key: key.to_vec(), kind, account: None }
     }
 
-    /// Whether the account is on the server, so that no batch is ever added twice.
-    pub(super) fn is_exact(&self) -> bool {
-        self.exact
+    /// The same, keeping an account.
+    pub(super) fn with_account(self, account: OnServer) -> Sender {
+        Sender { account: Some(account), ..self }
     }
 
     pub(super) fn connect(&self) -> anyhow::Result<Connection> {
@@ -61,120 +44,86 @@ impl Sender {
 
     /// Maximum items per command.
     pub(super) fn most_items(&self, wanted: u64) -> u64 {
-        if self.how == How::Bulk { wanted } else { wanted.min(MOST_ARGUMENTS) }
+        if self.kind == Kind::Bloom { wanted } else { wanted.min(MOST_ARGUMENTS) }
     }
 
-    /// Key of the account, in the slot of the filter.
-    fn account_key(&self) -> Vec<u8> {
-        [b"{", tag(&self.key), b"}:bloomery-load"].concat()
-    }
-
-    /// The account that an interrupted load left on the server.
-    pub(super) fn account(&self) -> anyhow::Result<Option<State>> {
-        let mut command = redis::cmd("HMGET");
-        command.arg(self.account_key()).arg("state").arg("skip");
-        let (state, skip): (Option<String>, Option<u64>) = command.query(&mut self.connect()?)?;
-        let Some(state) = state else { return Ok(None) };
-        let mut state = State::parse(&state)?;
-        let skip = skip.unwrap_or(0);
-        state.skip += skip;
-        state.items += skip;
-        Ok(Some(state))
-    }
-
-    /// Removes the account: the load is complete.
-    pub(super) fn forget(&self) -> anyhow::Result<()> {
-        Ok(redis::cmd("DEL").arg(self.account_key()).query::<()>(&mut self.connect()?)?)
-    }
-
-    /// Sends a batch. `account` is the account of this connection only. After an error (of the connection), it is
-    /// unknown whether the server took the batch.
-    pub(super) fn send(
-        &self,
-        connection: &mut Connection,
-        batch: Batch,
-        account: &mut Account,
-    ) -> anyhow::Result<Answer> {
-        let mut answer = Answer {
-            start: batch.start,
-            end: batch.end,
-            blank: batch.blank,
-            dropped: batch.dropped,
-            done: batch.items,
-            new: 0,
-            refused: None,
+    /// Sends a batch. After an error of the connection, it is unknown whether the server took it.
+    pub(super) fn send(&self, connection: &mut Connection, part: &Part) -> anyhow::Result<Answer> {
+        let Part { batch, before, after } = part;
+        let command = (batch.items > 0).then(|| self.words(batch));
+        let outcome = match (&self.account, command) {
+            (Some(account), command) => account.add(
+                connection,
+                &Step {
+                    start: (batch.start, before),
+                    end: (batch.end, after),
+                    items: batch.items,
+                    blank: batch.blank,
+                    command,
+                },
+            )?,
+            (None, Some((name, words))) => {
+                let mut command = redis::cmd(name);
+                command.arg(&self.key).arg(words);
+                match command.query::<Value>(connection) {
+                    Ok(reply) => self.outcome(name, &reply, batch.items)?,
+                    Err(error) => {
+                        let Some(done) = taken(&error) else { return Err(error.into()) };
+                        Outcome::Refused { why: server_text(&error), taken: Taken::first(done), new: 0 }
+                    }
+                }
+            }
+            (None, None) => Outcome::Taken { new: 0 },
         };
-        if batch.items == 0 {
-            account.add(&answer);
-            return Ok(answer);
-        }
-        let command =
-            if self.exact { self.exact_command(&batch, &answer, account)? } else { self.command(&batch) };
-        match command.query::<Value>(connection) {
-            Ok(reply) => read_reply(&reply, &mut answer),
-            Err(error) => {
-                let Some(done) = taken(&error) else { return Err(error.into()) };
-                answer.done = done;
-                answer.refused = Some(server_text(&error));
-            }
-        }
-        account.add(&answer);
-        Ok(answer)
+        let (done, new, refused) = match outcome {
+            Outcome::Taken { new } => (batch.items, new, None),
+            Outcome::Refused { why, taken, new } => (taken.count(), new, Some((why, before.fill(&taken)))),
+        };
+        let after = after.clone();
+        Ok(Answer { start: batch.start, end: batch.end, after, blank: batch.blank, done, new, refused })
     }
 
-    /// The name of the command, and its arguments after the key.
+    /// The name of the command, and its arguments after the key. None of the commands creates a filter: if the key is
+    /// deleted meanwhile, the load must not go on into a new one.
     fn words<'b>(&self, batch: &'b Batch) -> (&'static str, Vec<&'b [u8]>) {
-        let items = |word: &'static [u8]| std::iter::once(word).chain(items_of(&batch.blob)).collect();
-        match self.how {
-            How::Bulk => ("BF.BULKADD", vec![b"PREFIXED", &batch.blob]),
-            How::Rebuild => ("BF.REBUILD", items(b"ADD")),
-            How::Cuckoo => ("CF.INSERT", items(b"ITEMS")),
+        let items = |words: &[&'static [u8]]| words.iter().copied().chain(items_of(&batch.blob)).collect();
+        match self.kind {
+            Kind::Bloom => ("BF.BULKADD", vec![b"NOCREATE", b"PREFIXED", &batch.blob]),
+            Kind::Rebuild => ("BF.REBUILD", items(&[b"ADD"])),
+            Kind::Cuckoo => ("CF.INSERT", items(&[b"NOCREATE", b"ITEMS"])),
         }
     }
 
-    fn command(&self, batch: &Batch) -> Cmd {
-        let (name, words) = self.words(batch);
-        let mut command = redis::cmd(name);
-        command.arg(&self.key).arg(words);
-        command
-    }
-
-    fn exact_command(&self, batch: &Batch, answer: &Answer, account: &Account) -> anyhow::Result<Cmd> {
-        let mut after = Account::new(account.state().clone());
-        after.add(answer);
-        let (name, words) = self.words(batch);
-        let mut command = redis::cmd("EVAL");
-        command.arg(EXACT).arg(2).arg(&self.key).arg(self.account_key());
-        command.arg(account.state().to_json()?).arg(after.state().to_json()?).arg(name).arg(words);
-        Ok(command)
-    }
-}
-
-/// Reads a reply: the number of new items, or one answer per item, 1 for a new item and -1 if there was no room.
-fn read_reply(reply: &Value, answer: &mut Answer) {
-    match reply {
-        Value::Int(new) => answer.new = u64::try_from(*new).unwrap_or(0),
-        Value::Array(answers) => {
-            let of = |wanted| answers.iter().filter(|answer| is(answer, wanted)).count() as u64;
-            answer.new = of(1);
-            let refused = of(-1);
-            if refused > 0 {
-                answer.done -= refused;
-                answer.refused = Some(format!(
-                    "the filter is full: no room for {refused} items between bytes {} and {} of the input",
-                    answer.start, answer.end
-                ));
+    /// Reads the reply that the command must have.
+    fn outcome(&self, name: &str, reply: &Value, items: u64) -> anyhow::Result<Outcome> {
+        let outcome = match (self.kind, reply) {
+            (Kind::Bloom, Value::Int(new)) => u64::try_from(*new).ok().map(|new| Outcome::Taken { new }),
+            (Kind::Rebuild, Value::Okay) => Some(Outcome::Taken { new: 0 }),
+            (Kind::Cuckoo, Value::Array(answers)) if answers.len() as u64 == items => {
+                answers.iter().map(is_in).collect::<Option<Vec<bool>>>().map(|flags| of_flags(flags, items))
             }
-        }
-        _ => {}
+            _ => None,
+        };
+        outcome.ok_or_else(|| unexpected(name, reply).into())
     }
 }
 
-fn is(answer: &Value, wanted: i64) -> bool {
+/// The outcome of a CF.INSERT.
+fn of_flags(flags: Vec<bool>, items: u64) -> Outcome {
+    let taken = Taken::of(flags);
+    let new = taken.count();
+    if new == items {
+        return Outcome::Taken { new };
+    }
+    Outcome::Refused { why: format!("the filter is full: no room for {} items", items - new), taken, new }
+}
+
+/// Whether the item of this answer is in: 1, or -1 or an error if there was no room.
+fn is_in(answer: &Value) -> Option<bool> {
     match answer {
-        Value::Int(number) => *number == wanted,
-        Value::Boolean(added) => *added == (wanted == 1),
-        _ => false,
+        Value::Int(1) | Value::Boolean(true) => Some(true),
+        Value::Int(-1) | Value::Boolean(false) | Value::ServerError(_) => Some(false),
+        _ => None,
     }
 }
 
@@ -197,5 +146,33 @@ mod tests {
         assert_eq!(taken(&error("ERR non scaling filter is full; 3 of 5 items went in")), Some(3));
         assert_eq!(taken(&error("ERR non scaling filter is full; 0 of 32768 items went in")), Some(0));
         assert_eq!(taken(&error("WRONGTYPE Operation against a key")), None);
+    }
+
+    /// A reply that the command doesn't have says nothing about the items.
+    #[test]
+    fn other_replies_are_errors() {
+        let sender = |kind| Sender::new(Server::default(), b"k", kind);
+        let strange = [
+            Value::Nil,
+            Value::Double(1.0),
+            Value::BulkString(b"1".into()),
+            Value::SimpleString("QUEUED".into()),
+            Value::Array(vec![Value::Int(1)]),
+            Value::Array(vec![Value::Int(1), Value::Int(0)]),
+            Value::Array(vec![Value::Int(1), Value::Nil]),
+            Value::Int(-1),
+        ];
+        for kind in [Kind::Bloom, Kind::Rebuild, Kind::Cuckoo] {
+            for reply in &strange {
+                assert!(sender(kind).outcome("X", reply, 2).is_err(), "{kind:?} {reply:?}");
+            }
+        }
+        assert!(sender(Kind::Bloom).outcome("X", &Value::Okay, 2).is_err());
+        assert!(sender(Kind::Rebuild).outcome("X", &Value::Int(2), 2).is_err());
+        let reply = Value::Array([1, -1, 1].map(Value::Int).to_vec());
+        let Ok(Outcome::Refused { taken, new, .. }) = sender(Kind::Cuckoo).outcome("X", &reply, 3) else {
+            panic!()
+        };
+        assert_eq!((taken.to_string().as_str(), new), ("1,1,1", 2));
     }
 }

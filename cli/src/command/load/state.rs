@@ -1,5 +1,6 @@
-//! The account as it is saved: up to which byte of the input every item is in the filter.
+//! How far a load got, and the file that says which load it is.
 
+use super::taken::Taken;
 use crate::error::Failure;
 use crate::output::file;
 use anyhow::Context;
@@ -7,16 +8,13 @@ use serde::{Deserialize, Serialize};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
-/// The account of a load.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// How far a load got.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct State {
-    key: String,
-    input: String,
-    form: String,
     /// Every item that starts before this byte of the input is in the filter.
     pub(super) offset: u64,
-    /// This many items after `offset` are in the filter.
-    pub(super) skip: u64,
+    /// Which items after `offset` are in the filter, too.
+    pub(super) taken: Taken,
     /// Items added so far.
     pub(super) items: u64,
     /// Items among them that were absent before.
@@ -25,40 +23,86 @@ pub(super) struct State {
     pub(super) blank: u64,
 }
 
-impl State {
-    pub(super) fn new(key: String, input: String, form: String) -> State {
-        State { key, input, form, offset: 0, skip: 0, items: 0, new: 0, blank: 0 }
+/// The filter that a load fills, as the server described it after the last batch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Mark {
+    /// Empty for a filter of another system.
+    pub(super) identity: String,
+    /// Items in it.
+    pub(super) count: u64,
+    /// What it has dropped as it should: deletes, generations. Empty for a cuckoo filter, which doesn't count it.
+    pub(super) removed: String,
+}
+
+/// Where the account of a load is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Stage {
+    /// Nowhere yet, or on the server: nothing was sent.
+    New,
+    /// On the server.
+    Begun,
+    /// In the file: everything was loaded.
+    Complete,
+}
+
+/// The file of a load that can be resumed.
+///
+/// While the load goes on, its account is on the server, where a script changes it together with the filter; so a server
+/// that loses its latest writes loses both. The file says which account it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct File {
+    /// A random number, part of the account's key on the server.
+    pub(super) load: String,
+    key: String,
+    input: String,
+    form: String,
+    pub(super) stage: Stage,
+    /// As of the end of the last run.
+    #[serde(flatten)]
+    pub(super) state: State,
+    /// As of the end of a complete load.
+    pub(super) filter: Mark,
+}
+
+impl File {
+    pub(super) fn new(load: String, key: String, input: String, form: String) -> File {
+        let (state, filter) = (State::default(), Mark::default());
+        File { load, key, input, form, stage: Stage::New, state, filter }
     }
 
     /// Reads the file; `None` if it doesn't exist.
-    pub(super) fn read(path: &Path) -> anyhow::Result<Option<State>> {
+    pub(super) fn read(path: &Path) -> anyhow::Result<Option<File>> {
         let text = match std::fs::read_to_string(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             result => result.with_context(|| format!("cannot read {}", path.display()))?,
         };
-        State::parse(&text)
-            .with_context(|| format!("{} is not the account of a load", path.display()))
-            .map(Some)
-    }
-
-    pub(super) fn parse(text: &str) -> anyhow::Result<State> {
-        serde_json::from_str(text).map_err(|error| Failure::Data(error.to_string()).into())
-    }
-
-    pub(super) fn to_json(&self) -> anyhow::Result<String> {
-        Ok(serde_json::to_string(self)?)
+        let not_one = || format!("{} is not the account of a load", path.display());
+        let value: serde_json::Value = serde_json::from_str(&text)
+            .map_err(|error| Failure::Data(error.to_string()))
+            .with_context(not_one)?;
+        if value.get("offset").is_some() && value.get("load").is_none() {
+            let text = format!(
+                "{} was written by an older version, which did not note which filter it had filled; \
+                 finish that load with the older version, or delete the file to load everything again",
+                path.display()
+            );
+            return Err(Failure::Usage(text).into());
+        }
+        let file = serde_json::from_value(value).map_err(|error| Failure::Data(error.to_string()));
+        file.with_context(not_one).map(Some)
     }
 
     /// Replaces the file, and waits until the data is on the disk.
     pub(super) fn write(&self, path: &Path) -> anyhow::Result<()> {
         let mut account = file::temporary(path, true)?;
-        writeln!(account, "{}", self.to_json()?)
+        writeln!(account, "{}", serde_json::to_string(self)?)
             .with_context(|| format!("cannot write {}", path.display()))?;
         file::keep(account, path, true)
     }
 
     /// Refuses the account of another load.
-    pub(super) fn is_of(&self, other: &State) -> Result<(), Failure> {
+    pub(super) fn is_of(&self, other: &File) -> Result<(), Failure> {
         for (what, mine, theirs) in [
             ("key", &self.key, &other.key),
             ("input", &self.input, &other.input),
@@ -77,22 +121,36 @@ impl State {
 mod tests {
     use super::*;
 
-    fn fresh() -> State {
-        State::new("k".into(), "names.txt".into(), "lines".into())
+    fn fresh() -> File {
+        File::new("17".into(), "k".into(), "names.txt".into(), "lines".into())
     }
 
     #[test]
     fn the_file_is_read_as_it_was_written_and_belongs_to_one_load() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state");
-        assert_eq!(State::read(&path).unwrap(), None);
-        let state = State { offset: 7, items: 3, ..fresh() };
-        state.write(&path).unwrap();
-        state.write(&path).unwrap();
-        assert_eq!(State::read(&path).unwrap(), Some(state.clone()));
-        assert!(state.is_of(&fresh()).is_ok());
-        assert!(state.is_of(&State { input: "other.txt".into(), ..fresh() }).is_err());
-        std::fs::write(&path, "{").unwrap();
-        assert_eq!(crate::error::code(&State::read(&path).unwrap_err()), 1);
+        assert_eq!(File::read(&path).unwrap(), None);
+        let state = State { offset: 7, items: 3, taken: "3,1,2".parse().unwrap(), ..State::default() };
+        let file = File { state, stage: Stage::Begun, ..fresh() };
+        file.write(&path).unwrap();
+        file.write(&path).unwrap();
+        assert_eq!(File::read(&path).unwrap(), Some(file.clone()));
+        assert!(file.is_of(&fresh()).is_ok());
+        assert!(file.is_of(&File { input: "other.txt".into(), ..fresh() }).is_err());
+        for damaged in ["{", "{}", "[]"] {
+            std::fs::write(&path, damaged).unwrap();
+            assert_eq!(crate::error::code(&File::read(&path).unwrap_err()), 1, "{damaged}");
+        }
+    }
+
+    #[test]
+    fn the_file_of_an_older_version_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        let older = r#"{"key":"k","input":"names.txt","form":"lines","offset":7,"skip":0,"items":3,"new":3,"blank":0}"#;
+        std::fs::write(&path, older).unwrap();
+        let error = File::read(&path).unwrap_err();
+        assert_eq!(crate::error::code(&error), 2);
+        assert!(error.to_string().contains("older version"), "{error}");
     }
 }

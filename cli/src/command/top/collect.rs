@@ -1,7 +1,9 @@
 //! Asks the servers about their filters, repeatedly.
 
 use super::snapshot::{Row, Snapshot};
+use crate::error::server_text;
 use crate::output::key;
+use crate::printable::printable;
 use crate::server::connection::{Node, Server};
 use crate::server::info;
 use crate::server::key::FilterKey;
@@ -79,7 +81,7 @@ impl Watched {
                 Err(error) if is_gone(&error) => continue,
                 Err(error) => {
                     snapshot.hidden += 1;
-                    snapshot.hidden_by = Some(crate::error::server_text(&error));
+                    snapshot.hidden_by = Some(printable(&server_text(&error)).into_owned());
                     continue;
                 }
             };

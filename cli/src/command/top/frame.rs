@@ -1,7 +1,7 @@
 //! One frame: a table of filters, and the advice or the details for the selected one.
 
 use super::snapshot::{Row, Snapshot, Sort};
-use super::text::{COLUMNS, cells, detail};
+use super::text::{COLUMNS, cells, detail, name};
 use crate::output::{bytes, count};
 use ratatui::Frame;
 use ratatui::crossterm::event::KeyCode;
@@ -114,7 +114,7 @@ impl View {
             self.draw_detail(frame, middle);
         } else {
             self.draw_table(frame, middle);
-            let title = self.selected().map_or(" no filter ".into(), |row| format!(" {} ", row.key));
+            let title = self.selected().map_or(" no filter ".into(), |row| format!(" {} ", name(row)));
             let block = Block::bordered().title(title.bold()).border_style(Style::new().dark_gray());
             let lines: Vec<Line<'_>> = advice.into_iter().map(Line::from).collect();
             frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: true }).block(block), foot);
@@ -189,7 +189,7 @@ impl View {
 
     fn draw_detail(&mut self, frame: &mut Frame<'_>, area: Rect) {
         let Some(row) = self.selected() else { return };
-        let title = format!(" {} ", row.key);
+        let title = format!(" {} ", name(row));
         let lines = detail(row);
         let most = (lines.len() as u16).saturating_sub(area.height.saturating_sub(2));
         let scroll = self.scroll.min(most);

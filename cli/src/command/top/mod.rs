@@ -9,8 +9,9 @@ mod snapshot;
 mod text;
 
 use crate::arguments::parse_seconds;
-use crate::error::{Failure, Outcome};
+use crate::error::{self, Failure, Outcome};
 use crate::output;
+use crate::printable::printable;
 use crate::server::connection::Server;
 use anyhow::Context;
 use collect::Collector;
@@ -86,7 +87,10 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     std::thread::spawn(move || {
         loop {
             std::thread::sleep(interval);
-            if to_show.send(collector.look().map_err(|error| format!("{error:#}"))).is_err() {
+            if to_show
+                .send(collector.look().map_err(|error| printable(&error::text(&error)).into_owned()))
+                .is_err()
+            {
                 return;
             }
         }

@@ -1,7 +1,8 @@
 //! The table and the details as text.
 
 use super::snapshot::{Row, Snapshot};
-use crate::output::{Table, bytes, count, percent};
+use crate::output::{Table, bytes, count, percent, shorten};
+use std::borrow::Cow;
 
 /// The columns: name, and whether cells are right-aligned.
 pub(super) const COLUMNS: [(&str, bool); 11] = [
@@ -18,13 +19,21 @@ pub(super) const COLUMNS: [(&str, bool); 11] = [
     ("MEMORY", true),
 ];
 
+/// Columns of a key's name: rows are as wide as the longest of them.
+const NAME: usize = 48;
+
+/// The name of the key, cut to [`NAME`] columns.
+pub(super) fn name(row: &Row) -> Cow<'_, str> {
+    shorten(&row.key, NAME)
+}
+
 /// The cells of a row.
 pub(super) fn cells(row: &Row) -> [String; COLUMNS.len()] {
     let rate = |rate: Option<f64>| rate.map_or("-".into(), percent);
     let per_second = |rate: Option<f64>| rate.map_or("-".into(), |rate| count(rate.round() as u64));
     let info = &row.info;
     [
-        row.key.clone(),
+        name(row).into_owned(),
         info.kind.clone(),
         count(info.items),
         info.capacity.map_or("-".into(), count),
@@ -134,7 +143,7 @@ pub(super) fn plain(snapshot: &Snapshot) -> String {
     let mut text = table.render();
     for row in &snapshot.filters {
         for advice in &row.info.advice {
-            text.push_str(&format!("! {}: {advice}\n", row.key));
+            text.push_str(&format!("! {}: {advice}\n", name(row)));
         }
     }
     if snapshot.hidden > 0 {

@@ -1,0 +1,352 @@
+//! The account of a load on the server: a hash next to the filter, which scripts change together with the filter.
+//!
+//! So whatever happens between two steps (a killed program, a broken connection, a server that is killed, restored or
+//! replaced by its replica), the account says what is in the filter. Before each batch, a script checks that
+//!
+//! - the account is at the batch, so a batch that is sent twice, by whomever, goes in once;
+//! - the filter is the one that was filled so far: it has the same identity, and no fewer items, unless items were
+//!   deleted or a generation ended.
+
+use super::state::{Mark, State};
+use super::taken::Taken;
+use crate::error::Failure;
+use crate::output;
+use crate::server::connection::Connection;
+use crate::server::key::tag;
+use crate::server::reply::unexpected;
+use redis::{Cmd, Value};
+use std::collections::HashMap;
+
+/// What the two scripts share. KEYS: the filter, the account. ARGV[1]: the kind, as in [`Kind::word`].
+const COMMON: &str = "\
+local function fields(flat)
+  local map = {}
+  for i = 1, #flat, 2 do map[flat[i].ok or flat[i]] = flat[i + 1] end
+  return map
+end
+
+local function describe()
+  local info = redis.pcall(ARGV[1] == 'cuckoo' and 'CF.INFO' or 'BF.INFO', KEYS[1], 'FULL')
+  if info.err then return info end
+  info = fields(info)
+  local removed = (info['Deletes'] or 0) + (info['Generation'] or 0)
+  if ARGV[1] == 'cuckoo' then removed = '' end
+  if ARGV[1] == 'rebuild' then
+    if not info['Rebuild'] then return redis.error_reply('ERR no rebuild is running') end
+    info = fields(info['Rebuild'])
+  end
+  return {identity = info['Identity'] or '', count = info['Number of items inserted'], removed = removed}
+end
+
+local function is_other(filter, identity, count, removed)
+  if filter.identity ~= identity then return true end
+  return removed ~= '' and filter.count < tonumber(count) and filter.removed <= tonumber(removed)
+end
+
+local function position()
+  local at = redis.call('HMGET', KEYS[2], 'offset', 'taken', 'part')
+  return at[1] and table.concat(at, ':') or '', tonumber(at[1])
+end
+";
+
+/// Writes the account, at the start of a run. ARGV[2]: the position that the account must have, or nothing if there must
+/// be none; 3 to 5: the filter as noted before, or nothing; then the fields and their values.
+const BEGIN: &str = "\
+local at, offset = position()
+if at ~= ARGV[2] then return {'elsewhere', offset or 0} end
+local filter = describe()
+if filter.err then return filter end
+if ARGV[4] ~= '' and is_other(filter, ARGV[3], ARGV[4], ARGV[5]) then
+  return {'other', filter.count, tonumber(ARGV[4])}
+end
+redis.call('DEL', KEYS[2])
+redis.call('HSET', KEYS[2], 'identity', filter.identity, 'count', filter.count, 'removed', filter.removed,
+  unpack(ARGV, 6))
+return {'taken', 0}
+";
+
+/// Adds a batch. ARGV[2]: the position that the account must have; 3: 1 if batches must come in order; 4: where the
+/// batch ends; 5: which items after that are in; 6: items of the batch; 7: its empty lines; then the command, and its
+/// arguments after the key. Without a command, there is nothing to add.
+const BATCH: &str = "\
+local at, offset = position()
+if not offset then return {'gone'} end
+local start = tonumber(string.match(ARGV[2], '^%d+'))
+if at ~= ARGV[2] and (ARGV[3] == '1' or start <= offset) then return {'elsewhere', offset} end
+local filter = describe()
+if filter.err then return filter end
+local noted = redis.call('HMGET', KEYS[2], 'identity', 'count', 'removed')
+if is_other(filter, noted[1], noted[2], noted[3]) then return {'other', filter.count, tonumber(noted[2])} end
+
+local items, new, why, part = tonumber(ARGV[6]), 0, nil, ''
+if ARGV[8] then
+  local reply = redis.pcall(ARGV[8], KEYS[1], unpack(ARGV, 9))
+  if type(reply) == 'number' then
+    new = reply
+  elseif type(reply) ~= 'table' then
+    return redis.error_reply('ERR unexpected reply to ' .. ARGV[8])
+  elseif reply.err then
+    part = string.match(reply.err, '(%d+) of %d+ items went in')
+    if not part then return reply end
+    items, why = tonumber(part), reply.err
+  elseif not reply.ok then
+    local runs, run, is_in, done = {}, 0, true, 0
+    for i = 1, items do
+      if (reply[i] == 1) ~= is_in then
+        runs[#runs + 1] = run
+        run, is_in = 0, not is_in
+      end
+      run = run + 1
+      if is_in then done = done + 1 end
+    end
+    if done < items then
+      if is_in then runs[#runs + 1] = run end
+      why, part = 'the filter is full: no room for ' .. items - done .. ' items', table.concat(runs, ',')
+    end
+    items, new = done, done
+  end
+end
+
+filter = describe()
+redis.call('HSET', KEYS[2], 'identity', filter.identity, 'count', filter.count, 'removed', filter.removed)
+local function add(items, new, blank)
+  redis.call('HINCRBY', KEYS[2], 'items', items)
+  redis.call('HINCRBY', KEYS[2], 'new', new)
+  redis.call('HINCRBY', KEYS[2], 'blank', blank)
+end
+if why then
+  if at == ARGV[2] then
+    add(items, new, 0)
+    redis.call('HSET', KEYS[2], 'part', part)
+  end
+  return {'refused', why, part, new}
+end
+if at ~= ARGV[2] then
+  local early = table.concat({ARGV[4], ARGV[5], items, new, ARGV[7]}, ':')
+  redis.call('HSET', KEYS[2], 'early:' .. start, early)
+  return {'taken', new}
+end
+add(items, new, ARGV[7])
+local to, taken = ARGV[4], ARGV[5]
+while true do
+  local early = redis.call('HGET', KEYS[2], 'early:' .. to)
+  if not early then break end
+  redis.call('HDEL', KEYS[2], 'early:' .. to)
+  to, taken, items, new, blank = string.match(early, '^(%d+):([%d,]*):(%d+):(%d+):(%d+)$')
+  add(items, new, blank)
+end
+redis.call('HSET', KEYS[2], 'offset', to, 'taken', taken)
+return {'taken', new}
+";
+
+/// What is filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A Bloom filter.
+    Bloom,
+    /// The shadow of a rebuild.
+    Rebuild,
+    /// A cuckoo filter.
+    Cuckoo,
+}
+
+impl Kind {
+    fn word(self) -> &'static str {
+        match self {
+            Kind::Bloom => "bloom",
+            Kind::Rebuild => "rebuild",
+            Kind::Cuckoo => "cuckoo",
+        }
+    }
+}
+
+/// What a script replied, unless it was an error.
+pub(super) enum Outcome {
+    /// All went in, and this many items were absent before.
+    Taken { new: u64 },
+    /// Some items were refused.
+    Refused { why: String, taken: Taken, new: u64 },
+}
+
+/// A batch, as the script needs it.
+pub(super) struct Step<'s> {
+    /// Where the account must be: offset, and items after it that are in.
+    pub(super) start: (u64, &'s Taken),
+    /// Where it is afterwards.
+    pub(super) end: (u64, &'s Taken),
+    pub(super) items: u64,
+    pub(super) blank: u64,
+    /// Name of the command, and its arguments after the key; nothing if there are no items.
+    pub(super) command: Option<(&'static str, Vec<&'s [u8]>)>,
+}
+
+/// The account of one load.
+#[derive(Clone)]
+pub(super) struct OnServer {
+    kind: Kind,
+    filter: Vec<u8>,
+    key: Vec<u8>,
+    /// Whether batches must come in order, because the filter counts adds.
+    in_order: bool,
+}
+
+/// An account that was found on the server.
+pub(super) struct Found {
+    /// With the outcome of a batch that the server took in part.
+    pub(super) state: State,
+    pub(super) filter: Mark,
+    position: String,
+}
+
+impl OnServer {
+    /// The account of the load with this number, in the slot of the filter.
+    pub(super) fn new(kind: Kind, filter: &[u8], load: &str, in_order: bool) -> OnServer {
+        let key = [b"{", tag(filter), b"}:bloomery-load:", load.as_bytes()].concat();
+        OnServer { kind, filter: filter.to_vec(), key, in_order }
+    }
+
+    /// Why the load can't go on without it.
+    pub(super) fn gone(&self) -> Failure {
+        Failure::Lost(format!(
+            "the account of this load, {}, is no longer on the server: the database was emptied or restored from an \
+             older copy, or the key was deleted. So it is not known which items are in the filter; delete the file of \
+             --resume to load everything again",
+            output::key(&self.key)
+        ))
+    }
+
+    /// Reads the account.
+    pub(super) fn find(&self, connection: &mut Connection) -> anyhow::Result<Option<Found>> {
+        let fields: HashMap<String, String> = redis::cmd("HGETALL").arg(&self.key).query(connection)?;
+        if fields.is_empty() {
+            return Ok(None);
+        }
+        let text = |name: &str| fields.get(name).cloned().unwrap_or_default();
+        let number = |name: &str| -> Result<u64, Failure> {
+            let wrong =
+                |_| Failure::Data(format!("the account of the load is damaged: its {name} is not a number"));
+            text(name).parse().map_err(wrong)
+        };
+        let (taken, part): (Taken, Taken) = (text("taken").parse()?, text("part").parse()?);
+        Ok(Some(Found {
+            state: State {
+                offset: number("offset")?,
+                taken: taken.fill(&part),
+                items: number("items")?,
+                new: number("new")?,
+                blank: number("blank")?,
+            },
+            filter: Mark { identity: text("identity"), count: number("count")?, removed: text("removed") },
+            position: [text("offset"), text("taken"), text("part")].join(":"),
+        }))
+    }
+
+    /// Goes on with the account that was found.
+    pub(super) fn take_over(&self, connection: &mut Connection, found: &Found) -> anyhow::Result<()> {
+        self.write(connection, &found.position, Some(&found.filter), &found.state)
+    }
+
+    /// Creates the account. If `filter` is given, the filter must be that one still.
+    pub(super) fn create(
+        &self,
+        connection: &mut Connection,
+        state: &State,
+        filter: Option<&Mark>,
+    ) -> anyhow::Result<()> {
+        self.write(connection, "", filter, state)
+    }
+
+    fn write(
+        &self,
+        connection: &mut Connection,
+        position: &str,
+        filter: Option<&Mark>,
+        state: &State,
+    ) -> anyhow::Result<()> {
+        let mut command = self.script(BEGIN);
+        command.arg(position);
+        match filter {
+            Some(mark) => command.arg(&mark.identity).arg(mark.count).arg(&mark.removed),
+            None => command.arg("").arg("").arg(""),
+        };
+        command.arg("offset").arg(state.offset).arg("taken").arg(state.taken.to_string()).arg("part").arg("");
+        command.arg("items").arg(state.items).arg("new").arg(state.new).arg("blank").arg(state.blank);
+        self.run(connection, &command).map(drop)
+    }
+
+    /// Adds a batch. After an error of the connection, it is unknown whether the server took it; the account says so.
+    pub(super) fn add(&self, connection: &mut Connection, step: &Step<'_>) -> anyhow::Result<Outcome> {
+        let mut command = self.script(BATCH);
+        command.arg(format!("{}:{}:", step.start.0, step.start.1)).arg(u8::from(self.in_order));
+        command.arg(step.end.0).arg(step.end.1.to_string()).arg(step.items).arg(step.blank);
+        if let Some((name, words)) = &step.command {
+            command.arg(name).arg(words);
+        }
+        self.run(connection, &command)
+    }
+
+    /// Removes the account: the load is complete, and the file says so.
+    pub(super) fn remove(&self, connection: &mut Connection) -> anyhow::Result<()> {
+        Ok(redis::cmd("DEL").arg(&self.key).query::<()>(connection)?)
+    }
+
+    fn script(&self, body: &str) -> Cmd {
+        let mut command = redis::cmd("EVAL");
+        command.arg([COMMON, body].concat()).arg(2).arg(&self.filter).arg(&self.key).arg(self.kind.word());
+        command
+    }
+
+    fn run(&self, connection: &mut Connection, command: &Cmd) -> anyhow::Result<Outcome> {
+        let reply = command.query::<Value>(connection)?;
+        self.outcome(&reply).ok_or_else(|| unexpected("the script", &reply))?
+    }
+
+    fn outcome(&self, reply: &Value) -> Option<anyhow::Result<Outcome>> {
+        let reply = reply.as_sequence()?;
+        let text = |index: usize| redis::from_redis_value_ref::<String>(reply.get(index)?).ok();
+        let number = |index: usize| redis::from_redis_value_ref::<u64>(reply.get(index)?).ok();
+        let failed = |why: Failure| Some(Err(why.into()));
+        match text(0)?.as_str() {
+            "taken" => Some(Ok(Outcome::Taken { new: number(1)? })),
+            "refused" => {
+                let taken = text(2)?.parse().ok()?;
+                Some(Ok(Outcome::Refused { why: text(1)?, taken, new: number(3)? }))
+            }
+            "gone" => failed(self.gone()),
+            "elsewhere" => failed(Failure::Server(format!(
+                "the account of this load is at byte {} by now: another program continues it, or did",
+                number(1)?
+            ))),
+            "other" => failed(Failure::Lost(format!(
+                "{} is not the filter that this load has filled so far: it was replaced, emptied or restored from an \
+                 older copy (it has {} items; there were {} after the last batch). Delete the file of --resume to load \
+                 everything again",
+                output::key(&self.filter),
+                number(1)?,
+                number(2)?
+            ))),
+            _ => None,
+        }
+    }
+}
+
+/// Refuses a load whose account an older version left on the server, under a key of the filter's hash tag.
+pub(super) fn refuse_older(connection: &mut Connection, filter: &[u8]) -> anyhow::Result<()> {
+    #[derive(serde::Deserialize)]
+    struct Older {
+        key: String,
+    }
+    let account = [b"{", tag(filter), b"}:bloomery-load"].concat();
+    let state: Option<String> = redis::cmd("HGET").arg(&account).arg("state").query(connection)?;
+    let older = state.and_then(|state| serde_json::from_str::<Older>(&state).ok());
+    if older.is_none_or(|older| older.key != output::key(filter)) {
+        return Ok(());
+    }
+    let text = format!(
+        "an older version has begun to load {}, and left its account in {}; finish that load with the older version, \
+         or delete the account to load everything again",
+        output::key(filter),
+        output::key(&account)
+    );
+    Err(Failure::Usage(text).into())
+}

@@ -1,0 +1,49 @@
+//! Text from elsewhere, made safe for a terminal.
+
+use std::borrow::Cow;
+
+/// Text that came from a server, a key or a file, for a terminal: characters that could control the terminal, or change
+/// the order of others, are written as `\x..`, byte by byte. Escaping twice is escaping once.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_unprintable) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for character in text.chars() {
+        if is_unprintable(character) { escape(character, &mut escaped) } else { escaped.push(character) }
+    }
+    Cow::Owned(escaped)
+}
+
+/// Controls, line separators, and what sets the direction of text.
+pub(crate) fn is_unprintable(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}'
+        )
+}
+
+/// Writes the bytes of a character as `\x..`.
+pub(crate) fn escape(character: char, text: &mut String) {
+    let mut bytes = [0; 4];
+    text.extend(character.encode_utf8(&mut bytes).bytes().map(|byte| format!("\\x{byte:02x}")));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_controls_the_terminal() {
+        for (text, escaped) in [
+            ("größe 鍵", "größe 鍵"),
+            ("a\x1b[31mb", "a\\x1b[31mb"),
+            ("\u{202e}txt\n", "\\xe2\\x80\\xaetxt\\x0a"),
+            ("\u{9b}2J\u{2066}", "\\xc2\\x9b2J\\xe2\\x81\\xa6"),
+        ] {
+            assert_eq!(printable(text), escaped);
+            assert_eq!(printable(&printable(text)), escaped);
+        }
+    }
+}

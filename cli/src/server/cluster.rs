@@ -1,0 +1,124 @@
+//! A connection to a cluster, for commands on the keys of one slot.
+//!
+//! A command is sent to another node only after a refusal that says it was not executed: MOVED, ASK and TRYAGAIN. It is
+//! never repeated after an error of the connection, because the node may have executed it: a batch of a load would go in
+//! twice.
+
+use super::link::Link;
+use super::options::Server;
+use redis::{
+    Cmd, ConnectionInfo, ConnectionLike, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value,
+};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Pause before a command is sent again while its slot is on the move.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A connection to the node that holds the key of the last command.
+pub(crate) struct Follower {
+    server: Server,
+    node: ConnectionInfo,
+    connection: Link,
+}
+
+/// Where a command is to be sent instead.
+enum Elsewhere {
+    /// From now on.
+    Moved(ConnectionInfo),
+    /// Only this time.
+    Ask(ConnectionInfo),
+    /// The same node, a little later.
+    Later,
+}
+
+impl Follower {
+    /// Connects to one node; the first command may lead to another.
+    pub(super) fn connect(server: Server, node: ConnectionInfo) -> anyhow::Result<Follower> {
+        let connection = server.open(node.clone())?;
+        Ok(Follower { server, node, connection })
+    }
+
+    /// Sends a command to the node that holds its keys. A slot on the move delays it, for at most the timeout of replies.
+    fn send(&mut self, command: &[u8]) -> RedisResult<Value> {
+        let started = Instant::now();
+        let mut answer = self.connection.req_packed_command(command).and_then(Value::extract_error);
+        loop {
+            let Err(error) = &answer else { return answer };
+            let Some(elsewhere) = self.elsewhere(error) else { return answer };
+            if started.elapsed() >= self.server.reply_timeout() {
+                return answer;
+            }
+            answer = match elsewhere {
+                Elsewhere::Moved(node) => {
+                    // Nodes disagree for a moment after a move, and send the command to each other.
+                    thread::sleep(PAUSE);
+                    self.connection = self.open(&node)?;
+                    self.node = node;
+                    self.connection.req_packed_command(command)
+                }
+                Elsewhere::Ask(node) => {
+                    let mut other = self.open(&node)?;
+                    redis::cmd("ASKING").query::<()>(&mut other)?;
+                    other.req_packed_command(command)
+                }
+                Elsewhere::Later => {
+                    thread::sleep(PAUSE);
+                    self.connection.req_packed_command(command)
+                }
+            }
+            .and_then(Value::extract_error);
+        }
+    }
+
+    /// Where the command is to be sent after this error; `None` if the error is the answer.
+    fn elsewhere(&self, error: &RedisError) -> Option<Elsewhere> {
+        let ErrorKind::Server(kind) = error.kind() else { return None };
+        match kind {
+            ServerErrorKind::Moved => Some(Elsewhere::Moved(self.redirect(error)?)),
+            ServerErrorKind::Ask => Some(Elsewhere::Ask(self.redirect(error)?)),
+            ServerErrorKind::TryAgain => Some(Elsewhere::Later),
+            _ => None,
+        }
+    }
+
+    /// The node that the error names. A node that doesn't know its own address leaves out the host.
+    fn redirect(&self, error: &RedisError) -> Option<ConnectionInfo> {
+        let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
+        self.server.other_node(&self.node, host, port.parse().ok()?)
+    }
+
+    fn open(&self, node: &ConnectionInfo) -> RedisResult<Link> {
+        self.server.open(node.clone()).map_err(|error| match error.downcast::<RedisError>() {
+            Ok(error) => error,
+            Err(error) => (ErrorKind::Client, "cannot connect to a node", format!("{error:#}")).into(),
+        })
+    }
+}
+
+impl ConnectionLike for Follower {
+    fn req_packed_command(&mut self, command: &[u8]) -> RedisResult<Value> {
+        self.send(command)
+    }
+
+    /// Pipelines are for one server: their keys may be on several nodes.
+    fn req_packed_commands(&mut self, _: &[u8], _: usize, _: usize) -> RedisResult<Vec<Value>> {
+        Err((ErrorKind::Client, "a pipeline cannot follow the slots of a cluster").into())
+    }
+
+    fn req_command(&mut self, command: &Cmd) -> RedisResult<Value> {
+        self.send(&command.get_packed_command())
+    }
+
+    fn get_db(&self) -> i64 {
+        0
+    }
+
+    fn check_connection(&mut self) -> bool {
+        self.connection.check_connection()
+    }
+
+    fn is_open(&self) -> bool {
+        self.connection.is_open()
+    }
+}

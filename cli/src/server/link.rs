@@ -1,0 +1,214 @@
+//! A connection to one server: TCP, TLS or a Unix socket.
+//!
+//! The timeout is for a whole reply. A server that sends a byte now and then doesn't hold the program.
+
+use super::resp::read_reply;
+use redis::{ConnectionLike, RedisConnectionInfo, RedisResult, Value};
+use rustls::{ClientConnection, StreamOwned};
+use std::io::{self, BufReader, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// A connection. After an error of the connection it is closed.
+pub(crate) struct Link {
+    stream: BufReader<Timed>,
+    timeout: Duration,
+    db: i64,
+    is_open: bool,
+}
+
+/// What carries the bytes.
+pub(super) enum Stream {
+    Tcp(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+    Unix(UnixStream),
+}
+
+/// A stream whose reads and writes end at a time.
+struct Timed {
+    stream: Stream,
+    until: Instant,
+    /// No reply may take longer than this, if it is earlier.
+    deadline: Option<Instant>,
+}
+
+impl Link {
+    /// Introduces the user on a new stream. `timeout` is for each reply.
+    pub(super) fn new(
+        stream: Stream,
+        user: &RedisConnectionInfo,
+        timeout: Duration,
+        deadline: Option<Instant>,
+    ) -> RedisResult<Link> {
+        let timed = Timed { stream, until: Instant::now() + timeout, deadline };
+        let mut link =
+            Link { stream: BufReader::with_capacity(1 << 16, timed), timeout, db: user.db(), is_open: true };
+        if let Some(password) = user.password() {
+            redis::cmd("AUTH").arg(user.username()).arg(password).query::<()>(&mut link)?;
+        }
+        if user.db() != 0 {
+            redis::cmd("SELECT").arg(user.db()).query::<()>(&mut link)?;
+        }
+        Ok(link)
+    }
+
+    /// From now on, all replies must have come by this time.
+    pub(crate) fn set_deadline(&mut self, deadline: Option<Instant>) {
+        self.stream.get_mut().deadline = deadline;
+    }
+
+    /// Sends commands, and reads their replies.
+    fn exchange(&mut self, commands: &[u8], replies: usize) -> RedisResult<Vec<Value>> {
+        if !self.is_open {
+            return Err(io::Error::new(ErrorKind::NotConnected, "the connection is closed").into());
+        }
+        self.start_clock();
+        // A reply that is late would be taken for that of the next command.
+        self.is_open = false;
+        self.stream.get_mut().write_all(commands)?;
+        self.stream.get_mut().flush()?;
+        let mut values = Vec::new();
+        for _ in 0..replies {
+            self.start_clock();
+            values.push(read_reply(&mut self.stream)?);
+        }
+        self.is_open = true;
+        Ok(values)
+    }
+
+    fn start_clock(&mut self) {
+        let until = Instant::now() + self.timeout;
+        let timed = self.stream.get_mut();
+        timed.until = timed.deadline.map_or(until, |deadline| deadline.min(until));
+    }
+}
+
+impl ConnectionLike for Link {
+    fn req_packed_command(&mut self, command: &[u8]) -> RedisResult<Value> {
+        Ok(self.exchange(command, 1)?.pop().unwrap_or(Value::Nil))
+    }
+
+    fn req_packed_commands(
+        &mut self,
+        commands: &[u8],
+        offset: usize,
+        count: usize,
+    ) -> RedisResult<Vec<Value>> {
+        Ok(self.exchange(commands, offset + count)?.split_off(offset))
+    }
+
+    fn get_db(&self) -> i64 {
+        self.db
+    }
+
+    fn check_connection(&mut self) -> bool {
+        redis::cmd("PING").query::<String>(self).is_ok()
+    }
+
+    fn is_open(&self) -> bool {
+        self.is_open
+    }
+}
+
+impl Timed {
+    /// Sets the timeout of the next system call to what is left.
+    fn arm(&self) -> io::Result<()> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::Error::new(ErrorKind::TimedOut, "the server took too long to reply"));
+        }
+        let left = Some(left);
+        let tcp = match &self.stream {
+            Stream::Tcp(stream) => stream,
+            Stream::Tls(stream) => &stream.sock,
+            Stream::Unix(stream) => {
+                return stream.set_read_timeout(left).and_then(|()| stream.set_write_timeout(left));
+            }
+        };
+        tcp.set_read_timeout(left).and_then(|()| tcp.set_write_timeout(left))
+    }
+}
+
+/// A read or write that ran into the timeout of its system call.
+fn late<T>(result: io::Result<T>) -> io::Result<T> {
+    result.map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock => io::Error::new(ErrorKind::TimedOut, "the server took too long to reply"),
+        _ => error,
+    })
+}
+
+impl Read for Timed {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.arm()?;
+        late(match &mut self.stream {
+            Stream::Tcp(stream) => stream.read(buffer),
+            Stream::Tls(stream) => stream.read(buffer),
+            Stream::Unix(stream) => stream.read(buffer),
+        })
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        self.arm()?;
+        late(match &mut self.stream {
+            Stream::Tcp(stream) => stream.write(buffer),
+            Stream::Tls(stream) => stream.write(buffer),
+            Stream::Unix(stream) => stream.write(buffer),
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.arm()?;
+        late(match &mut self.stream {
+            Stream::Tcp(stream) => stream.flush(),
+            Stream::Tls(stream) => stream.flush(),
+            Stream::Unix(stream) => stream.flush(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redis::IntoConnectionInfo;
+    use std::net::TcpListener;
+    use std::thread;
+
+    fn link(serve: impl FnOnce(TcpStream) + Send + 'static, timeout: Duration) -> Link {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        thread::spawn(move || serve(listener.accept().unwrap().0));
+        let info = ("127.0.0.1", 1).into_connection_info().unwrap();
+        Link::new(Stream::Tcp(stream), info.redis_settings(), timeout, None).unwrap()
+    }
+
+    /// Each byte comes in time, and the reply doesn't.
+    #[test]
+    fn a_reply_that_trickles_ends_at_the_timeout() {
+        let trickle = |mut stream: TcpStream| {
+            while stream.write_all(b"*1\r\n").is_ok() {
+                thread::sleep(Duration::from_millis(20));
+            }
+        };
+        let error = |link: &mut Link| redis::cmd("PING").query::<Value>(link).unwrap_err();
+        let mut late = link(trickle, Duration::from_millis(200));
+        assert!(error(&mut late).is_timeout());
+        assert!(!late.is_open());
+        assert!(error(&mut late).to_string().contains("closed"));
+        let mut late = link(trickle, Duration::from_secs(3600));
+        late.set_deadline(Some(Instant::now() + Duration::from_millis(200)));
+        assert!(error(&mut late).is_timeout());
+    }
+
+    #[test]
+    fn several_replies_are_read_in_order() {
+        let mut link =
+            link(|mut stream| stream.write_all(b"+A\r\n-ERR b\r\n:3\r\n").unwrap(), Duration::from_secs(60));
+        let values = link.req_packed_commands(b"x", 1, 2).unwrap();
+        assert!(matches!(values.as_slice(), [Value::ServerError(_), Value::Int(3)]), "{values:?}");
+        // The server has hung up.
+        assert!(link.req_packed_command(b"x").is_err());
+    }
+}

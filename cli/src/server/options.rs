@@ -1,0 +1,386 @@
+//! The options that name a server or a cluster, and connections to single servers.
+//!
+//! Connections use RESP2, so that a user with a minimum of permissions doesn't need HELLO.
+
+use super::link::{Link, Stream};
+use super::tls::{Certificates, encrypt};
+use crate::error::Failure;
+use anyhow::Context;
+use redis::{
+    ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisError, RedisResult, Value,
+};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Timeout for connecting.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Default timeout for replies, in seconds: commands on many items or on large filters need seconds.
+const REPLY_TIMEOUT: u64 = 60;
+
+/// Default timeout for the replies in a scrape, in seconds: Prometheus gives up after 10 s.
+const SCRAPE_TIMEOUT: u64 = 3;
+
+/// The options that name a server and a user.
+#[derive(clap::Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Server")]
+pub(crate) struct Server {
+    /// redis://, rediss:// (TLS) or unix:// address; the options below override its parts
+    #[arg(long, env = "BLOOMERY_URL", hide_env_values = true, value_name = "URL")]
+    url: Option<String>,
+
+    /// Host name or address [default: 127.0.0.1]
+    #[arg(short = 'H', long)]
+    host: Option<String>,
+
+    /// Port [default: 6379]
+    #[arg(short, long)]
+    port: Option<u16>,
+
+    /// ACL user
+    #[arg(long, env = "BLOOMERY_USER", value_name = "NAME")]
+    user: Option<String>,
+
+    /// Password; prefer the environment, because other users can read the command line
+    #[arg(long, env = "BLOOMERY_PASSWORD", hide_env_values = true)]
+    password: Option<String>,
+
+    /// Number of the database
+    #[arg(long, value_name = "N")]
+    db: Option<i64>,
+
+    /// Encrypt the connection (TLS)
+    #[arg(long)]
+    tls: bool,
+
+    /// Trust the certificate authorities in this PEM file instead of the system's
+    #[arg(long, value_name = "FILE")]
+    cacert: Option<PathBuf>,
+
+    /// Client certificate, a PEM file
+    #[arg(long, value_name = "FILE", requires = "key_file")]
+    cert: Option<PathBuf>,
+
+    /// Key of the client certificate, a PEM file
+    #[arg(long = "key", id = "key_file", value_name = "FILE", requires = "cert")]
+    key_file: Option<PathBuf>,
+
+    /// The server is a node of a cluster: use all its nodes
+    #[arg(long)]
+    pub(super) cluster: bool,
+
+    /// Seconds to wait for a reply [default: 60; exporter: 3]
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u64>,
+}
+
+/// A server that holds keys: the one server, or a primary of the cluster.
+pub(crate) struct Node {
+    /// `host:port`, or the path of a socket.
+    pub(crate) address: String,
+    /// A connection to this node only.
+    pub(crate) connection: Link,
+}
+
+impl Server {
+    /// Connects to every server that holds keys: the server, or each primary of the cluster.
+    pub(crate) fn nodes(&self) -> anyhow::Result<Vec<Node>> {
+        let open = |info: ConnectionInfo| {
+            Ok(Node { address: info.addr().to_string(), connection: self.open(info)? })
+        };
+        self.primaries(&[])?.into_iter().map(open).collect()
+    }
+
+    /// The addresses of the servers that hold keys: the server, or the primaries of the cluster. If the node that the
+    /// user named doesn't answer, this asks the `known` ones.
+    pub(crate) fn primaries(&self, known: &[ConnectionInfo]) -> anyhow::Result<Vec<ConnectionInfo>> {
+        let named = self.info()?;
+        if !self.cluster {
+            return Ok(vec![named]);
+        }
+        let mut answer = self.ask_for_primaries(&named);
+        for other in known {
+            if answer.is_err() {
+                answer = self.ask_for_primaries(other).or(answer);
+            }
+        }
+        answer
+    }
+
+    fn ask_for_primaries(&self, info: &ConnectionInfo) -> anyhow::Result<Vec<ConnectionInfo>> {
+        let slots: Value = redis::cmd("CLUSTER")
+            .arg("SLOTS")
+            .query(&mut self.open(info.clone())?)
+            .with_context(|| format!("cannot ask {} for the nodes of its cluster", info.addr()))?;
+        let default_host = match info.addr() {
+            ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
+            _ => "127.0.0.1".to_owned(),
+        };
+        let at = |(host, port)| info.clone().set_addr(self.at(info, host, port));
+        Ok(primaries(&slots, &default_host).into_iter().map(at).collect())
+    }
+
+    /// Another node of the cluster of `known`: an empty host is the same.
+    pub(super) fn other_node(&self, known: &ConnectionInfo, host: &str, port: u16) -> Option<ConnectionInfo> {
+        let host = match (host, known.addr()) {
+            ("", ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. }) => host.clone(),
+            ("", _) => return None,
+            _ => host.to_owned(),
+        };
+        Some(known.clone().set_addr(self.at(known, host, port)))
+    }
+
+    /// The address of another node, with the same kind of connection.
+    fn at(&self, info: &ConnectionInfo, host: String, port: u16) -> ConnectionAddr {
+        match info.addr() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+                ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
+            }
+            _ => ConnectionAddr::Tcp(host, port),
+        }
+    }
+
+    /// Connects to one of the servers that [`primaries`](Server::primaries) returns.
+    pub(crate) fn open(&self, info: ConnectionInfo) -> anyhow::Result<Link> {
+        self.open_by(info, None)
+    }
+
+    /// The same, for commands whose replies must all have come by this time.
+    pub(crate) fn open_by(&self, info: ConnectionInfo, deadline: Option<Instant>) -> anyhow::Result<Link> {
+        let context = || format!("cannot connect to {}", info.addr());
+        let left =
+            deadline.map_or(CONNECT_TIMEOUT, |deadline| deadline.saturating_duration_since(Instant::now()));
+        let timeout = self.connect_timeout().min(left).max(Duration::from_millis(1));
+        let stream = match info.addr() {
+            ConnectionAddr::Tcp(host, port) => Stream::Tcp(tcp(host, *port, timeout).with_context(context)?),
+            ConnectionAddr::TcpTls { host, port, .. } => {
+                let certificates = self.certificates()?;
+                let stream = tcp(host, *port, timeout).with_context(context)?;
+                Stream::Tls(Box::new(encrypt(stream, host, certificates).with_context(context)?))
+            }
+            ConnectionAddr::Unix(path) => {
+                Stream::Unix(UnixStream::connect(path).map_err(RedisError::from).with_context(context)?)
+            }
+            _ => {
+                return Err(
+                    Failure::Usage(format!("{} is not an address for this program", info.addr())).into()
+                );
+            }
+        };
+        Link::new(stream, info.redis_settings(), self.reply_timeout(), deadline).with_context(context)
+    }
+
+    /// These options with the default timeout of scrapes.
+    pub(crate) fn for_scrapes(self) -> Server {
+        Server { timeout: self.timeout.or(Some(SCRAPE_TIMEOUT)), ..self }
+    }
+
+    /// Timeout of a reply.
+    pub(crate) fn reply_timeout(&self) -> Duration {
+        Duration::from_secs(self.timeout.unwrap_or(REPLY_TIMEOUT).max(1))
+    }
+
+    fn connect_timeout(&self) -> Duration {
+        CONNECT_TIMEOUT.min(self.reply_timeout())
+    }
+
+    /// The URL and the options that override it. Also checks that the certificate files are readable.
+    pub(crate) fn address(&self) -> anyhow::Result<ConnectionInfo> {
+        self.certificates()?;
+        self.info()
+    }
+
+    /// The URL and the options that override it.
+    pub(super) fn info(&self) -> anyhow::Result<ConnectionInfo> {
+        let given = match &self.url {
+            Some(url) => url
+                .as_str()
+                .into_connection_info()
+                // The message doesn't repeat the URL, which may contain a password.
+                .map_err(|error| Failure::Usage(format!("--url is not the address of a server: {error}")))?,
+            None => ("127.0.0.1", 6379).into_connection_info()?,
+        };
+        let host = |host: String| self.host.clone().unwrap_or(host);
+        let address = match given.addr().clone() {
+            ConnectionAddr::Tcp(at, port) => ConnectionAddr::Tcp(host(at), self.port.unwrap_or(port)),
+            ConnectionAddr::TcpTls { host: at, port, insecure, tls_params } => ConnectionAddr::TcpTls {
+                host: host(at),
+                port: self.port.unwrap_or(port),
+                insecure,
+                tls_params,
+            },
+            _ if self.host.is_some() || self.port.is_some() => {
+                return Err(Failure::Usage(
+                    "--host and --port cannot be combined with a unix:// address".into(),
+                )
+                .into());
+            }
+            address => address,
+        };
+        let given = given.set_addr(address);
+        let mut settings: RedisConnectionInfo = given.redis_settings().clone();
+        if let Some(user) = &self.user {
+            settings = settings.set_username(user);
+        }
+        if let Some(password) = &self.password {
+            settings = settings.set_password(password);
+        }
+        if let Some(db) = self.db {
+            settings = settings.set_db(db);
+        }
+        let wants_tls = self.tls || self.cacert.is_some() || self.cert.is_some();
+        let address = match given.addr().clone() {
+            ConnectionAddr::Tcp(host, port) if wants_tls => {
+                ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
+            }
+            address => address,
+        };
+        if self.cluster && settings.db() != 0 {
+            return Err(Failure::Usage("a cluster has only database 0".into()).into());
+        }
+        Ok(given.set_addr(address).set_redis_settings(settings))
+    }
+
+    fn certificates(&self) -> anyhow::Result<Certificates> {
+        let own = match (&self.cert, &self.key_file) {
+            (Some(cert), Some(key)) => {
+                let private = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|error| {
+                    Failure::Usage(format!("{} contains no private key in PEM: {error}", key.display()))
+                })?;
+                Some((certificates(cert)?, private))
+            }
+            _ => None,
+        };
+        let authorities = self.cacert.as_deref().map(certificates).transpose()?;
+        Ok(Certificates { authorities, own })
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// The certificates in a file, at least one: with none, nobody would be trusted, and no connection would say why.
+fn certificates(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(path)?).collect();
+    match found {
+        Ok(found) if !found.is_empty() => Ok(found),
+        _ => Err(Failure::Usage(format!("{} contains no certificate in PEM", path.display())).into()),
+    }
+}
+
+/// Connects to the first address of the host that answers.
+fn tcp(host: &str, port: u16, timeout: Duration) -> RedisResult<TcpStream> {
+    let mut result = Err(io::Error::new(io::ErrorKind::NotFound, "the host has no address"));
+    for address in (host, port).to_socket_addrs()? {
+        result = TcpStream::connect_timeout(&address, timeout);
+        if result.is_ok() {
+            break;
+        }
+    }
+    let stream = result?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// The primaries in a reply to CLUSTER SLOTS, without duplicates. A node that doesn't know its own address leaves it
+/// empty; it is the one that was asked.
+fn primaries(slots: &Value, asked: &str) -> Vec<(String, u16)> {
+    let mut found = Vec::new();
+    for range in slots.as_sequence().unwrap_or_default() {
+        let Some(primary) = range.as_sequence().and_then(|range| range.get(2)?.as_sequence()) else {
+            continue;
+        };
+        let host: Option<String> = primary.first().and_then(|host| redis::from_redis_value_ref(host).ok());
+        let port: Option<u16> = primary.get(1).and_then(|port| redis::from_redis_value_ref(port).ok());
+        let host = host.filter(|host| !host.is_empty()).unwrap_or_else(|| asked.to_owned());
+        if let Some(port) = port
+            && !found.contains(&(host.clone(), port))
+        {
+            found.push((host, port));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        server: Server,
+    }
+
+    fn info(words: &[&str]) -> anyhow::Result<ConnectionInfo> {
+        Line::try_parse_from([&["x"], words].concat())?.server.info()
+    }
+
+    #[test]
+    fn options_override_the_url() {
+        let plain = info(&[]).unwrap();
+        assert_eq!(plain.addr().to_string(), "127.0.0.1:6379");
+        let url = info(&["--url", "redis://ada:secret@example.org:7000/3", "--db", "5", "--tls"]).unwrap();
+        assert_eq!(url.addr().to_string(), "example.org:7000");
+        assert!(matches!(url.addr(), ConnectionAddr::TcpTls { insecure: false, .. }));
+        assert_eq!(url.redis_settings().db(), 5);
+        assert_eq!(url.redis_settings().username(), Some("ada"));
+        let socket = info(&["--url", "unix:///run/redis.sock"]).unwrap();
+        assert!(matches!(socket.addr(), ConnectionAddr::Unix(_)));
+    }
+
+    #[test]
+    fn a_bad_url_is_an_error_of_use_and_its_password_is_not_repeated() {
+        let error = info(&["--url", "http://ada:secret@example.org"]).unwrap_err();
+        assert_eq!(crate::error::code(&error), 2);
+        assert!(!format!("{error:#}").contains("secret"));
+        let moved = info(&["--url", "redis://example.org:7000", "--host", "y"]).unwrap();
+        assert_eq!(moved.addr().to_string(), "y:7000");
+        assert!(info(&["--url", "unix:///run/redis.sock", "-p", "7000"]).is_err());
+        assert!(info(&["--cert", "x"]).is_err());
+    }
+
+    /// An empty bundle would trust nobody, and say so only at the first connection, as a failure of the server.
+    #[test]
+    fn a_file_without_certificates_is_an_error_of_use() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let key = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIA==\n-----END PRIVATE KEY-----\n";
+        for content in ["", "no PEM", key] {
+            file.as_file_mut().set_len(0).unwrap();
+            std::io::Write::write_all(&mut file, content.as_bytes()).unwrap();
+            let path = file.path().to_str().unwrap();
+            let line = Line::try_parse_from(["x", "--cacert", path]).unwrap();
+            let error = line.server.address().unwrap_err();
+            assert_eq!(crate::error::code(&error), 2, "{content:?}");
+            assert!(error.to_string().contains("no certificate"), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_primary_is_named_once() {
+        let node = |host: &str, port| {
+            Value::Array(vec![
+                Value::BulkString(host.into()),
+                Value::Int(port),
+                Value::BulkString("id".into()),
+            ])
+        };
+        let range = |low, high, nodes: Vec<Value>| {
+            Value::Array([vec![Value::Int(low), Value::Int(high)], nodes].concat())
+        };
+        let slots = Value::Array(vec![
+            range(0, 99, vec![node("10.0.0.1", 7000), node("10.0.0.2", 7001)]),
+            range(100, 199, vec![node("", 7002)]),
+            range(200, 16383, vec![node("10.0.0.1", 7000)]),
+        ]);
+        assert_eq!(primaries(&slots, "asked"), [("10.0.0.1".into(), 7000), ("asked".into(), 7002)]);
+        assert!(primaries(&Value::Nil, "asked").is_empty());
+    }
+}

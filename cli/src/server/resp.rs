@@ -1,0 +1,152 @@
+//! Reads replies (RESP2) from a server that isn't trusted to be one: within a number of bytes, and a depth.
+
+use redis::{RedisResult, Value, parse_redis_value};
+use std::io::{BufRead, Error, ErrorKind, Read};
+
+/// Maximum bytes of a reply: several times the largest that a server sends to this program, a chunk of 16 MiB.
+pub(super) const MAX_REPLY: u64 = 64 << 20;
+
+/// What an element of an array costs at least, in memory, and so of the bytes that a reply may have: the elements of a
+/// short reply must not need more memory than those of a long one.
+const ELEMENT: u64 = size_of::<Value>() as u64;
+
+/// Maximum depth of nested arrays. BF.INFO FULL has 4.
+const MAX_DEPTH: u32 = 16;
+
+/// Maximum bytes of a line: an error, a status or a number.
+const MAX_LINE: u64 = 64 << 10;
+
+/// Reads one reply. An error in it is a [`Value::ServerError`].
+pub(super) fn read_reply(source: &mut impl BufRead) -> RedisResult<Value> {
+    let mut left = MAX_REPLY;
+    value(source, &mut left, MAX_DEPTH)
+}
+
+fn wrong(what: &str) -> Error {
+    Error::new(ErrorKind::InvalidData, format!("the server's reply is not one of RESP2: {what}"))
+}
+
+fn value(source: &mut impl BufRead, left: &mut u64, depth: u32) -> RedisResult<Value> {
+    spend(left, ELEMENT)?;
+    let line = line(source, left)?;
+    let (kind, text) = line.split_first().ok_or_else(|| wrong("an empty line"))?;
+    Ok(match kind {
+        b'+' if text == b"OK" => Value::Okay,
+        b'+' => Value::SimpleString(String::from_utf8_lossy(text).into_owned()),
+        // The client's own parser sorts errors by their first word. It accepts UTF-8 only.
+        b'-' => parse_redis_value(format!("-{}\r\n", String::from_utf8_lossy(text)).as_bytes())?,
+        b':' => Value::Int(number(text)?),
+        b'$' => match u64::try_from(number(text)?) {
+            Err(_) => Value::Nil,
+            Ok(length) => {
+                spend(left, length)?;
+                let mut bytes = Vec::new();
+                // Not allocated before it comes.
+                source.take(length + 2).read_to_end(&mut bytes)?;
+                if bytes.len() as u64 != length + 2 {
+                    return Err(Error::from(ErrorKind::UnexpectedEof).into());
+                }
+                if !bytes.ends_with(b"\r\n") {
+                    return Err(wrong("a string is longer than its length").into());
+                }
+                bytes.truncate(bytes.len() - 2);
+                Value::BulkString(bytes)
+            }
+        },
+        b'*' => match number(text)? {
+            ..0 => Value::Nil,
+            _ if depth == 0 => return Err(wrong("its arrays are nested too deeply").into()),
+            length => {
+                let mut elements = Vec::new();
+                for _ in 0..length {
+                    elements.push(value(source, left, depth - 1)?);
+                }
+                Value::Array(elements)
+            }
+        },
+        _ => return Err(wrong("an unknown type").into()),
+    })
+}
+
+/// A line without its end.
+fn line(source: &mut impl BufRead, left: &mut u64) -> RedisResult<Vec<u8>> {
+    let mut line = Vec::new();
+    source.take(MAX_LINE).read_until(b'\n', &mut line)?;
+    spend(left, line.len() as u64)?;
+    match line.strip_suffix(b"\r\n") {
+        Some(text) => Ok(text.to_vec()),
+        None if line.len() as u64 == MAX_LINE => Err(wrong("a line is too long").into()),
+        None if line.ends_with(b"\n") => Err(wrong("a line ends in a newline alone").into()),
+        None => Err(Error::from(ErrorKind::UnexpectedEof).into()),
+    }
+}
+
+fn number(text: &[u8]) -> RedisResult<i64> {
+    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    Ok(number.ok_or_else(|| wrong("a number is none"))?)
+}
+
+fn spend(left: &mut u64, bytes: u64) -> RedisResult<()> {
+    let too_long = || wrong("it is too long");
+    *left = left.checked_sub(bytes).ok_or_else(too_long)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(mut bytes: &[u8]) -> RedisResult<Value> {
+        read_reply(&mut bytes)
+    }
+
+    #[test]
+    fn every_type_is_read() {
+        let reply = b"*6\r\n+OK\r\n+hello\r\n:-3\r\n$3\r\na\r\n\r\n$-1\r\n*1\r\n-WRONGTYPE no\r\n";
+        let Value::Array(values) = read(reply).unwrap() else { panic!() };
+        let [ok, hello, number, string, nil, nested] = values.as_slice() else { panic!() };
+        assert_eq!((ok, hello), (&Value::Okay, &Value::SimpleString("hello".into())));
+        assert_eq!(
+            (number, string, nil),
+            (&Value::Int(-3), &Value::BulkString(b"a\r\n".into()), &Value::Nil)
+        );
+        let error = nested.clone().extract_error().unwrap_err();
+        assert_eq!((error.code(), error.detail()), (Some("WRONGTYPE"), Some("no")));
+    }
+
+    /// Whatever a server sends, the memory for it is bounded, and what isn't RESP2 is an error of the connection.
+    #[test]
+    fn hostile_replies_are_refused() {
+        for reply in [
+            b"*4294967296\r\n".as_slice(),
+            b"*9223372036854775807\r\n:1\r\n",
+            b"$9223372036854775807\r\nabc",
+            b"$67108865\r\n",
+            b"$3\r\nabcd\r\n",
+            b"$3\r\nab",
+            b":x\r\n",
+            b"%1\r\n+a\r\n+b\r\n",
+            b"HTTP/1.1 400 Bad Request\r\n",
+            b"+no end",
+            b"+only a newline\n",
+            b"\r\n",
+            b"",
+        ] {
+            let error = read(reply).unwrap_err();
+            assert!(error.is_io_error(), "{} {error}", reply.escape_ascii());
+        }
+        assert!(read("*1\r\n".repeat(17).as_bytes()).unwrap_err().to_string().contains("nested"));
+        assert!(
+            read(&[b"+".as_slice(), &b"x".repeat(1 << 20)].concat())
+                .unwrap_err()
+                .to_string()
+                .contains("too long")
+        );
+        let many = [b"*100000000\r\n".as_slice(), &b":1\r\n".repeat(2_000_000)].concat();
+        assert!(read(&many).unwrap_err().to_string().contains("too long"));
+        assert_eq!(
+            read(b"-\xff\x1b[31m\r\n").unwrap().extract_error().unwrap_err().code(),
+            Some("\u{fffd}\u{1b}[31m")
+        );
+    }
+}

@@ -1,0 +1,43 @@
+//! Encrypted streams.
+
+use crate::error::Failure;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+/// Whom to trust, and who the client is.
+pub(super) struct Certificates {
+    /// Instead of the authorities that the system trusts.
+    pub(super) authorities: Option<Vec<CertificateDer<'static>>>,
+    /// The client's own certificate and key.
+    pub(super) own: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
+}
+
+/// Encrypts a new connection to this host, whose certificate must be valid.
+pub(super) fn encrypt(
+    stream: TcpStream,
+    host: &str,
+    certificates: Certificates,
+) -> anyhow::Result<StreamOwned<ClientConnection, TcpStream>> {
+    let mut roots = RootCertStore::empty();
+    match certificates.authorities {
+        Some(authorities) => {
+            for authority in authorities {
+                roots.add(authority).map_err(|error| Failure::Usage(format!("--cacert: {error}")))?;
+            }
+        }
+        // Some of the system's may be of no use.
+        None => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),
+    }
+    let config = ClientConfig::builder().with_root_certificates(roots);
+    let config = match certificates.own {
+        Some((chain, key)) => config
+            .with_client_auth_cert(chain, key)
+            .map_err(|error| Failure::Usage(format!("--cert and --key: {error}")))?,
+        None => config.with_no_client_auth(),
+    };
+    let name = ServerName::try_from(host.to_owned())
+        .map_err(|error| Failure::Usage(format!("{host} is not the name of a server: {error}")))?;
+    Ok(StreamOwned::new(ClientConnection::new(Arc::new(config), name)?, stream))
+}

@@ -1,0 +1,87 @@
+"""A proxy between a program and a server, which can break a connection before or after any command."""
+
+import contextlib
+import socket
+import threading
+
+
+def _reply(file) -> bytes:
+    """One whole reply, in RESP2."""
+    line = file.readline()
+    if not line.endswith(b"\r\n"):
+        raise ConnectionError
+    if line[:1] == b"$" and (length := int(line[1:])) >= 0:
+        return line + file.read(length + 2)
+    if line[:1] == b"*" and (length := int(line[1:])) >= 0:
+        return line + b"".join(_reply(file) for _ in range(length))
+    return line
+
+
+def read_request(file) -> tuple[bytes, list[bytes]]:
+    """One command: its bytes, and its words."""
+    line = file.readline()
+    if not line:
+        raise ConnectionError
+    raw, words = line, []
+    for _ in range(int(line[1:])):
+        length = file.readline()
+        word = file.read(int(length[1:]) + 2)
+        raw, words = raw + length + word, [*words, word[:-2]]
+    return raw, words
+
+
+class Proxy:
+    """Passes commands on to the server at `port`, one at a time.
+
+    `before(words)` is called when a command has arrived, and `after(words)` when the server has answered it. If one
+    returns True, the connection is cut there: the server never sees the command, or the program never sees the reply.
+    """
+
+    def __init__(self, port: int):
+        self.target = port
+        self.before = self.after = lambda words: False
+        self.failure = None
+        self._lock = threading.Lock()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._listener.close()
+        if self.failure:
+            raise self.failure
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client):
+        try:
+            with socket.create_connection(("127.0.0.1", self.target)) as server:
+                with client.makefile("rb") as requests, server.makefile("rb") as replies:
+                    self._pass_on(client, requests, server, replies)
+        except (OSError, ValueError):
+            pass  # one of the two has gone
+        except Exception as failure:  # of `before` or `after`
+            self.failure = failure
+        finally:
+            with contextlib.suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
+            client.close()
+
+    def _pass_on(self, client, requests, server, replies):
+        while True:
+            raw, words = read_request(requests)
+            with self._lock:
+                if self.before(words):
+                    return
+                server.sendall(raw)
+                reply = _reply(replies)
+                if self.after(words):
+                    return
+            client.sendall(reply)

@@ -1,0 +1,252 @@
+"""The program `bloomery` and servers that aren't what it expects: slow, changing, lying, or hostile."""
+
+import contextlib
+import re
+import resource
+import socket
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from kit.arrivals import arrivals
+from kit.filters import adding, batches, pairs
+from kit.monitoring import Exporter
+from kit.program import DONE, MISSING, NO, PROGRAM, SERVER, USAGE, command, run
+from kit.proxy import Proxy, read_request
+from kit.servers import wait_for
+
+pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason=MISSING)
+
+# A colour, a title, the start of right-to-left text, and the 8-bit form of an escape.
+ESCAPES = "\x1b[31m\x1b]0;title\x07\u202e\u2066\x9b2J"
+
+
+def is_harmless(text: str) -> bool:
+    return not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]", text)
+
+
+class FakeServer:
+    """Replies to each command with the bytes that `replies` has for its name."""
+
+    def __init__(self, replies: dict):
+        self.replies = replies
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._listener.close()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=self._serve, args=self._listener.accept()[:1], daemon=True).start()
+
+    def _serve(self, client):
+        with client, client.makefile("rb") as requests, contextlib.suppress(OSError, ValueError):
+            while True:
+                _, words = read_request(requests)
+                reply = self.replies.get(words[0].decode().upper(), b"-ERR unknown command\r\n")
+                for part in [reply] if isinstance(reply, bytes) else reply():
+                    client.sendall(part)
+
+
+def text(value: str) -> bytes:
+    value = value.encode()
+    return b"$%d\r\n%s\r\n" % (len(value), value)
+
+
+INFO = b"*4\r\n" + text("Kind") + text("fixed") + text("Identity") + text("0" * 16)
+
+
+@pytest.mark.parametrize(
+    "reply", [b"$-1\r\n", b"+OK\r\n", b"*-1\r\n", b"$3\r\n1.5\r\n", b"*0\r\n", b":-1\r\n", b"+QUEUED\r\n"], ids=bytes.decode
+)
+def test_an_unexpected_reply_is_no_success(reply):
+    """A proxy that answers +OK, a transaction that was left open: nothing was added."""
+    with FakeServer({"BF.INFO": INFO, "BF.BULKADD": reply}) as server:
+        _, errors = run("load", "k", port=server.port, input="ada\ngrace\n", status=SERVER)
+        assert "unexpected reply to BF.BULKADD" in errors
+
+
+@pytest.mark.parametrize("reply", [b"$-1\r\n", b"+OK\r\n", b":1\r\n", b"$2\r\n\xff\xff\r\n", b"$0\r\n\r\n", b"*0\r\n"], ids=repr)
+def test_an_unexpected_reply_is_no_answer(reply, tmp_path):
+    """A nil is not a no."""
+    with FakeServer({"BF.INFO": INFO, "BF.BULKTEST": reply, "BF.SCANDUMP": reply}) as server:
+        _, errors = run("test", "k", "ada", "grace", port=server.port, status=SERVER)
+        assert "unexpected reply to BF.BULKTEST" in errors
+        run("pull", "k", tmp_path / "file", port=server.port, status=SERVER)
+    if reply != b"*0\r\n":
+        with FakeServer({"BF.INFO": reply}) as server:
+            for words in (["test", "k", "ada"], ["load", "k"], ["pull", "k", tmp_path / "file"]):
+                _, errors = run(*words, port=server.port, input="", status=SERVER)
+                assert "unexpected reply to BF.INFO" in errors
+
+
+@pytest.mark.parametrize("reply", [b"$-1\r\n", b"+OK\r\n", b":1\r\n", b"*1\r\n$5\r\nother\r\n", b"*0\r\n"], ids=bytes.decode)
+def test_an_unexpected_reply_to_the_script_is_no_success(reply, tmp_path):
+    with FakeServer({"BF.INFO": INFO, "HGETALL": b"*0\r\n", "HGET": b"$-1\r\n", "EVAL": reply}) as server:
+        _, errors = run("load", "k", "--resume", tmp_path / "state", port=server.port, input="ada\n", status=SERVER)
+        assert "unexpected reply to the script" in errors
+
+
+def test_what_a_server_says_does_not_reach_the_terminal_raw(tmp_path):
+    advice = b"*1\r\n" + text(f"advice{ESCAPES}")
+    info = b"*6\r\n" + text("Kind") + text(f"fixed{ESCAPES}") + text("Advice") + advice + text("Origin") + text(ESCAPES)
+    error = f"-ERR refused{ESCAPES}\r\n".encode()
+    scan = b"*2\r\n" + text("0") + b"*1\r\n" + text(f"key{ESCAPES}")
+    with FakeServer({"BF.INFO": info, "BF.BULKADD": error, "SCAN": scan, "BF.BULKTEST": error}) as server:
+        for words, status in [
+            (["load", "k"], SERVER),
+            (["test", "k", "ada"], SERVER),
+            (["pull", "k", tmp_path / "file"], SERVER),
+            (["top", "--once", "-i", "0.1"], DONE),
+        ]:
+            out, errors = run(*words, port=server.port, input="ada\n", status=status)
+            assert is_harmless(out) and is_harmless(errors), (words, out, errors)
+            assert "\\x1b" in out + errors or words[0] == "pull", (words, out, errors)
+    refusing = {name: error for name in ("BF.INFO", "CF.INFO", "SCAN", "INFO", "CLUSTER")}
+    with FakeServer(refusing) as server:
+        for words in (["load", "k"], ["top", "--once"], ["top", "--once", "--cluster"], ["pull", "k", tmp_path / "file"]):
+            _, errors = run(*words, port=server.port, input="", status=SERVER)
+            assert is_harmless(errors) and "refused\\x1b[31m" in errors, (words, errors)
+        with Exporter("--port", server.port) as exporter:
+            assert exporter.value("bloom_up") == 0
+            assert is_harmless(exporter.log()) and "refused\\x1b[31m" in exporter.log()
+
+
+def endless(part: bytes, begin: bytes = b""):
+    def reply():
+        yield begin
+        while True:
+            yield part * 1000
+
+    return reply
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [b"*2147483647\r\n", b"$9223372036854775807\r\n", endless(b"+x"), endless(b"*1\r\n"), endless(b":1\r\n", b"*99999999\r\n")],
+    ids=["a long array", "a long string", "a line without end", "nested arrays", "many elements"],
+)
+def test_a_reply_without_end_does_not_take_all_memory(reply):
+    def limited():
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+
+    with FakeServer({"BF.INFO": reply}) as server:
+        words = command("load", "k", "--timeout", "20", port=server.port)
+        done = subprocess.run(words, capture_output=True, text=True, input="", timeout=100, preexec_fn=limited)
+        assert done.returncode == SERVER, (done.returncode, done.stderr)
+
+
+def test_a_long_name_does_not_make_every_row_long(new_server):
+    server = new_server()
+    long = "鍵" * 2000 + "\u202e"
+    with server.client() as client:
+        for number in range(200):
+            client.execute_command("BF.RESERVE", f"filter:{number}", "0.01", "10")
+        client.execute_command("BF.RESERVE", long, "0.01", "10")
+        client.execute_command("BF.RESERVE", "e\u0301" * 3000, "0.01", "10")
+    out, _ = run("top", "--once", "-i", "0.1", port=server.port)
+    assert is_harmless(out) and "鍵鍵…" in out
+    assert len(out) < 60_000 and max(map(len, out.splitlines())) < 300
+
+
+# ---- a filter that changes while it is pulled -----------------------------------------------------------------------
+
+
+def test_a_pull_of_redisblooms_cuckoo_filter_that_is_compacted_meanwhile(new_server, tmp_path):
+    """Its pieces don't say that fingerprints have moved from those that are to come into those that have come."""
+    server, path = new_server(), tmp_path / "file"
+    arrival = arrivals()["cf:default"]
+    added = [f"new:{number}" for number in range(3000)]
+    with server.client() as client:
+
+        def fill():
+            client.delete("k")
+            arrival.move_in(client, "k")
+            for batch in batches(added, 500):
+                client.execute_command(*adding("CF", "k", batch))
+            assert client.type("k") == b"MBbloomCF"
+            assert pairs(client.execute_command("CF.INFO", "k"))[b"Number of filters"] >= 4
+
+        def pull(*words, status) -> str:
+            fill()
+            calls = 0
+
+            def change(words_sent):
+                nonlocal calls
+                calls += words_sent[0].upper() == b"CF.SCANDUMP"
+                if calls == 3:
+                    calls += 1
+                    for item in added[:60]:
+                        client.execute_command("CF.DEL", "k", item)
+                    client.execute_command("CF.COMPACT", "k")
+                return False
+
+            with Proxy(server.port) as proxy:
+                proxy.after = change
+                return run("pull", "k", path, *words, port=proxy.port, status=status)[1]
+
+        assert "changed its shape during each of 1 attempts; use --snapshot" in pull("--tries", "1", status=NO)
+        assert not path.exists()
+        for words in ([], ["--snapshot"]):
+            pull(*words, "--replace", status=DONE)
+            kept = tmp_path / "kept"
+            kept.write_text("".join(f"{item}\n" for item in [*arrival.members, *added[60:]]))
+            out, _ = run("test", "--filter", path, "--from", kept, "--count")
+            whole, present = re.match(r"([\d,]+) of ([\d,]+) items", out).groups()
+            assert whole == present, out
+
+
+# ---- the exporter ---------------------------------------------------------------------------------------------------
+
+
+def threads(exporter) -> int:
+    return len(list(Path(f"/proc/{exporter.process.pid}/task").iterdir()))
+
+
+def test_a_server_that_trickles_does_not_hold_the_exporter():
+    def trickle():
+        yield b"*1000\r\n"
+        while True:
+            yield b":1\r\n"
+            time.sleep(0.2)
+
+    with FakeServer({"INFO": trickle, "SCAN": trickle}) as server, Exporter("--port", server.port, "--timeout", 1) as exporter:
+        assert exporter.value("bloom_up") == 0  # a page comes, though the reply does not end
+        before = threads(exporter)
+        clients = [socket.create_connection(("127.0.0.1", exporter.port)) for _ in range(40)]
+        for client in clients:
+            client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        time.sleep(0.5)
+        assert threads(exporter) < before + 8, "a thread for each request"
+        for client in clients:
+            client.close()
+        wait_for(lambda: threads(exporter) <= before + 2, "the threads of abandoned requests to end")
+
+
+def test_idle_clients_do_not_keep_others_out(new_server):
+    with Exporter("--port", new_server().port) as exporter:
+        idle = [socket.create_connection(("127.0.0.1", exporter.port)) for _ in range(100)]
+        for client in idle[::2]:
+            client.sendall(b"GET /metrics HTTP/1.1\r\n")  # and no more
+        assert exporter.get("/-/healthy")[0] == 200
+        assert exporter.value("bloom_up") == 1
+        for client in idle:
+            client.close()
+
+
+def test_a_file_without_certificates_is_refused(tmp_path):
+    for content in ("", "not PEM\n", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"):
+        file = tmp_path / "ca.pem"
+        file.write_text(content)
+        for words in (["test", "k", "ada"], ["exporter"]):
+            _, errors = run(*words, "--host", "localhost", "--cacert", file, status=USAGE)
+            assert "contains no certificate in PEM" in errors
