@@ -335,9 +335,13 @@ mod tests {
     use crate::params::Spec;
     use crate::wire::Encoder;
 
-    /// Loads under the keys `0` and so on, of which so many chunks have arrived. A chunk has 1 MiB.
+    /// Loads under the keys `0` and so on, of which so many chunks have arrived. A chunk has 1 MiB, and no page of it is
+    /// all zeros, which would not wait.
     fn loads(chunks: &[usize], is_obeyed: bool) -> Loads {
-        let filter = Bloom::new(Spec::fixed(8_000_000, 0.01)).unwrap();
+        let mut filter = Bloom::new(Spec::fixed(8_000_000, 0.01)).unwrap();
+        for item in 0..50_000u32 {
+            filter.add(filter.hash(item.to_le_bytes())).unwrap();
+        }
         let encoder = Encoder::new(&filter);
         let mut loads = Loads::default();
         for (number, chunks) in chunks.iter().enumerate() {
