@@ -111,6 +111,7 @@ impl NaiveLayer {
             let held = self.cells.iter().sum::<u64>() / u64::from(self.shape.probes);
             self.items = self.items.min(held as i64);
         }
+        self.items = self.items.max(i64::from(self.cells.iter().any(|cell| *cell > 0)));
     }
 
     fn is_full(&self) -> bool {

@@ -53,8 +53,8 @@ impl Layer {
     /// An add that finds its item present by chance isn't counted, and neither is a delete that leaves it so. The
     /// errors cancel on average, but their sum grows with the square root of the number of deletes: in a filter for
     /// 100 items that always held 90, it was 10 after 9,000. So the number is kept within what the cells say: not
-    /// above adds minus deletes, which is exact, and within the noise of the estimate. A delete that left the item
-    /// absent can't have made it too large, which saves the logarithm.
+    /// above adds minus deletes, which is exact, not 0 unless all cells are, and within the noise of the estimate. A
+    /// delete that left the item absent can't have made it too large, which saves the logarithm.
     pub(super) fn correct_items<W: TallyWriter>(&self, item: ItemHash, is_uncertain: bool) {
         let items = self.items();
         let mut correct = items;
@@ -62,7 +62,8 @@ impl Layer {
             let (least, most) = self.shape().items_between(self.fill());
             correct = correct.clamp(least, most);
         }
-        correct = correct.min(self.held().unwrap_or(u64::MAX));
+        // Whatever is left when the last item that was counted has gone is an item that wasn't.
+        correct = correct.min(self.held().unwrap_or(u64::MAX)).max(u64::from(self.ones() > 0));
         if correct != items {
             let items = correct.wrapping_sub(items) as i64;
             self.tally::<W>(item, Change { items, ..Change::default() });
