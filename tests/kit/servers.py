@@ -322,6 +322,12 @@ def option(spec, name: str) -> str:
     return f"bf-{name}" if spec.product == "redis" and spec.version >= (8,) else f"bf.{name}"
 
 
+def io_threads(spec, count: int) -> dict:
+    """The configuration of a server that reads and writes to its clients on so many threads."""
+    reads = {"io-threads-do-reads": "yes"} if spec.product == "redis" and spec.version < (8,) else {}
+    return {"io-threads": count, **reads}
+
+
 def rewrite(server, client):
     def done():
         return server.info("persistence")["aof_rewrite_in_progress"] == 0

@@ -5,6 +5,7 @@ import subprocess
 import pytest
 from redis.crc import key_slot
 
+from kit.certificates import certificates, tls
 from kit.clusters import Cluster
 from kit.program import DONE, MISSING, PROGRAM, SERVER, as_json, run
 from kit.servers import free_port
@@ -84,39 +85,19 @@ def test_without_cluster_the_other_node_is_named(cluster, of_cluster):
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
-    """An authority, and a certificate of it for 127.0.0.1."""
-    folder = tmp_path_factory.mktemp("tls")
-
-    def openssl(*words):
-        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
-
-    new = ["req", "-newkey", "rsa:2048", "-nodes", "-keyout"]
-    openssl(*new, "ca.key", "-x509", "-days", "2", "-subj", "/CN=Test authority", "-out", "ca.crt")
-    openssl(*new, "server.key", "-subj", "/CN=server", "-out", "server.csr")
-    (folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
-    signing = ["-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names"]
-    openssl("x509", "-req", "-in", "server.csr", *signing, "-out", "server.crt")
-    return folder
+def authority(tmp_path_factory):
+    return certificates(tmp_path_factory.mktemp("tls"))
 
 
-def test_tls(new_server, certificates, tmp_path):
+def test_tls(new_server, authority, tmp_path):
     port = free_port()
-    paths = {name: str(certificates / name) for name in ("ca.crt", "server.crt", "server.key")}
-    server = new_server(
-        config={
-            "tls-port": port,
-            "tls-ca-cert-file": paths["ca.crt"],
-            "tls-cert-file": paths["server.crt"],
-            "tls-key-file": paths["server.key"],
-            "unixsocket": str(tmp_path / "socket"),
-        }
-    )
+    ca = authority / "ca.pem"
+    server = new_server(config={**tls(authority, port), "unixsocket": str(tmp_path / "socket")})
     server.command("BF.ADD", "users", "ada")
-    own = ["--cert", paths["server.crt"], "--key", paths["server.key"]]
+    own = ["--cert", authority / "client.pem", "--key", authority / "client.key"]
     for words in (
-        ["--url", f"rediss://127.0.0.1:{port}", "--cacert", paths["ca.crt"], *own],
-        ["-p", port, "--tls", "--cacert", paths["ca.crt"], *own],
+        ["--url", f"rediss://127.0.0.1:{port}", "--cacert", ca, *own],
+        ["-p", port, "--tls", "--cacert", ca, *own],
         ["--url", f"unix://{tmp_path / 'socket'}"],
     ):
         assert run("test", "users", "ada", *words)[0] == "yes ada\n"
@@ -124,4 +105,4 @@ def test_tls(new_server, certificates, tmp_path):
     # Nobody is trusted unasked, and without a certificate of its own the server refuses the client.
     _, errors = run("test", "users", "ada", "-p", port, "--tls", *own, status=SERVER)
     assert "certificate" in errors.lower()
-    run("test", "users", "ada", "-p", port, "--cacert", paths["ca.crt"], status=SERVER)
+    run("test", "users", "ada", "-p", port, "--cacert", ca, status=SERVER)

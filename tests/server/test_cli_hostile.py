@@ -1,9 +1,12 @@
 """The program `bloomery` and servers that aren't what it expects: slow, changing, lying, or hostile."""
 
+import collections
 import contextlib
+import random
 import re
 import resource
 import socket
+import struct
 import subprocess
 import threading
 import time
@@ -12,8 +15,11 @@ from pathlib import Path
 import pytest
 
 from kit.arrivals import arrivals
+from kit.damage import damaged, sources
 from kit.filters import adding, batches, pairs
+from kit.foreign import sealed, version_of
 from kit.monitoring import Exporter
+from kit.payload import Payload
 from kit.program import DONE, MISSING, NO, PROGRAM, SERVER, USAGE, command, run
 from kit.proxy import Proxy, read_request
 from kit.servers import wait_for
@@ -250,3 +256,35 @@ def test_a_file_without_certificates_is_refused(tmp_path):
         for words in (["test", "k", "ada"], ["exporter"]):
             _, errors = run(*words, "--host", "localhost", "--cacert", file, status=USAGE)
             assert "contains no certificate in PEM" in errors
+
+
+# ---- files ----------------------------------------------------------------------------------------------------------
+
+
+def test_crafted_files(new_server, tmp_path):
+    """Damage under right checksums, as a filter file and as a DUMP payload: read or refused, without a panic, in seconds, and
+    in little memory, whatever sizes the file speaks of.
+    """
+
+    def is_little():
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+
+    server = new_server(config={"rdbcompression": "no"})
+    with server.client() as client:
+        client.set("string", "x")
+        version = version_of(client.dump("string"))
+        dumps = sources(client)
+    file, chance, statuses = tmp_path / "filter", random.Random(1), collections.Counter()
+    for _ in range(400):
+        what, body = damaged(dumps, chance)
+        payload = sealed(body, version)
+        file.write_bytes(payload)
+        if chance.random() < 0.5:
+            with contextlib.suppress(AssertionError, IndexError, struct.error):
+                file.write_bytes(b"".join(Payload.parse(payload).pieces))
+        done = subprocess.run(
+            command("inspect", file), capture_output=True, text=True, timeout=20, preexec_fn=is_little
+        )
+        assert done.returncode in (DONE, NO), (what, done.returncode, done.stderr)
+        statuses[done.returncode] += 1
+    assert min(statuses[DONE], statuses[NO]) > 20, statuses

@@ -12,6 +12,7 @@ import time
 import pytest
 import redis
 
+from kit.certificates import certificates, tls
 from kit.clusters import Cluster
 from kit.filters import adding, family, make_all, members, pairs
 from kit.monitoring import OPS, Exporter, Prometheus, one, promtool
@@ -372,32 +373,12 @@ def test_a_wrong_password_is_a_server_that_is_down_and_is_not_logged(server):
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory):
-    """A folder with an authority, ca.pem, and what it has signed: server and client, .pem and .key."""
-    folder = tmp_path_factory.mktemp("tls")
-
-    def openssl(*words):
-        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
-
-    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=authority", "-days", "2")
-    for name in ("server", "client"):
-        openssl("req", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
-        (folder / "ext").write_text("subjectAltName=IP:127.0.0.1\nbasicConstraints=CA:FALSE\n")
-        signed = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "ext"]
-        openssl("x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.pem", *signed)
-    return folder
+    return certificates(tmp_path_factory.mktemp("tls"))
 
 
 def test_tls(spec, authority):
     port = free_port()
-    config = {
-        "tls-port": port,
-        "tls-cert-file": authority / "server.pem",
-        "tls-key-file": authority / "server.key",
-        "tls-ca-cert-file": authority / "ca.pem",
-        "tls-auth-clients": "yes",
-    }
-    with Server(spec, config=config) as server:
+    with Server(spec, config=tls(authority, port)) as server:
         server.command("BF.ADD", "users", "ada")
         trust = ["--port", port, "--tls", "--cacert", authority / "ca.pem"]
         identity = ["--cert", authority / "client.pem", "--key", authority / "client.key"]

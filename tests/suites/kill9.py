@@ -17,6 +17,7 @@ import time
 import redis
 
 from kit.expected import every_kind, stock_sets
+from kit.servers import io_threads
 from kit.suite import Server, clients, options, progress, run, start
 from kit.workload import digests
 
@@ -28,7 +29,7 @@ def kill9(spec, arguments) -> str:
     control = arguments.control
     writers = (stock_sets if control else every_kind)(arguments.seed)
     tests = []
-    config = {"appendonly": "yes", "appendfsync": "always", "auto-aof-rewrite-min-size": "2mb"}
+    config = {"appendonly": "yes", "appendfsync": "always", "auto-aof-rewrite-min-size": "2mb", **io_threads(spec, 2)}
     module = {"module": None} if control else {"module_args": ["THREADS", 2, "OFFLOAD_MIN_ITEMS", 5000]}
     with Server(spec, config=config, **module) as server:
         if not control:

@@ -22,7 +22,7 @@ import redis
 from kit import suite
 from kit.filters import pairs
 from kit.resync import paused, sync_in_some_way
-from kit.servers import Server, ServerFailed, Spec, matrix, option, wait_for
+from kit.servers import Server, ServerFailed, Spec, io_threads, matrix, option, wait_for
 from kit.suite import progress
 from kit.workload import Workload, digests
 
@@ -154,8 +154,8 @@ class Chain:
         # A server takes its own version's data and older ones', not newer ones'.
         self.turns_round = len(set(specs)) == 1
         limits, limits_of_server = REPLICA_LIMITS
-        for spec, personality in zip(specs, PERSONALITIES, strict=True):
-            config = {"repl-backlog-size": BACKLOG, **limits_of_server}
+        for threads, (spec, personality) in enumerate(zip(specs, PERSONALITIES, strict=True), 1):
+            config = {"repl-backlog-size": BACKLOG, **io_threads(spec, threads), **limits_of_server}
             self.made.append(Server(spec, config=config, module_args=[*personality.split(), *limits]))
         self.arrange(self.made)
         with self.primary.client() as client:
