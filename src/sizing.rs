@@ -404,8 +404,6 @@ mod tests {
 
     #[test]
     fn what_was_solved_lately_is_remembered() {
-        let ask =
-            |spec: &LayerSpec| (spec.shape_within(AUTO_PENALTY), spec.shape_within(AUTO_PENALTY_IN_CHAIN));
         let unreachable = LayerSpec {
             layout: LayoutChoice::Blocked,
             cell: Cell::Counter16,
@@ -425,8 +423,13 @@ mod tests {
                 LayerSpec { cell: Cell::Counter4, ..LayerSpec::new(capacity, 0.01) },
                 LayerSpec { layout: LayoutChoice::Classic, ..LayerSpec::new(capacity, 0.01) },
             ];
-            for spec in specs {
-                assert_eq!(ask(&spec), (spec.solve(AUTO_PENALTY), spec.solve(AUTO_PENALTY_IN_CHAIN)));
+            for penalty in [AUTO_PENALTY, AUTO_PENALTY_IN_CHAIN] {
+                for spec in specs {
+                    assert_eq!(spec.shape_within(penalty), spec.solve(penalty));
+                }
+            }
+            for penalty in [AUTO_PENALTY, AUTO_PENALTY_IN_CHAIN] {
+                assert_eq!(specs[0].shape_within(penalty), specs[0].solve(penalty));
             }
         }
     }
