@@ -123,6 +123,26 @@ fn threads_that_add_and_remove_lose_nothing() {
     }
 }
 
+/// All threads delete the same items, each of which was added once: one of them finds it, and what others share with it
+/// stays.
+#[test]
+fn an_item_is_deleted_once_whoever_else_deletes_it() {
+    let spec = Spec { layout: LayoutChoice::Classic, ..Spec::counting(2000, 1e-6) };
+    for round in 0..50 {
+        let (filter, hasher) = (Bloom::new(spec).unwrap(), hasher());
+        let layer = filter.newest_layer();
+        let (kept, deleted) = (|i| item(&hasher, 0, i), |i| item(&hasher, 1, i));
+        (0..1000).for_each(|i| _ = (layer.insert(kept(i)), layer.insert(deleted(i))));
+        let found = AtomicU32::new(0);
+        at_once(|_| {
+            let mine = (0..1000).filter(|i| layer.remove(deleted(*i)).unwrap().present).count();
+            found.fetch_add(mine as u32, Ordering::Relaxed);
+        });
+        assert_eq!(found.into_inner(), 1000, "round {round}");
+        assert!((0..1000).all(|i| layer.contains(kept(i))), "round {round}");
+    }
+}
+
 /// One writer, and readers that are handed every item after it was added: none may find it absent, not even while a
 /// chain grows or a window rotates, where they ask a reader that was made before.
 #[test]

@@ -75,6 +75,24 @@ fn a_delete_takes_nobody_elses() {
     });
 }
 
+/// Two threads delete an item that was added once. One of them finds it, and the cell that another item shares keeps that
+/// item's count.
+#[test]
+fn an_item_is_deleted_once() {
+    explore(|| {
+        let layer = Arc::new(layer(Cell::Counter8, 1));
+        layer.insert(ADA);
+        layer.insert(BOB);
+        let threads = [(); 2].map(|()| {
+            let layer = Arc::clone(&layer);
+            thread::spawn(move || u8::from(layer.remove(BOB).unwrap().present))
+        });
+        let deleted: u8 = threads.map(|thread| thread.join().unwrap()).iter().sum();
+        assert_eq!((deleted, layer.count(ADA)), (1, 1));
+        assert_tallied(&layer);
+    });
+}
+
 /// Two threads, each with its own shard, by plain loads and stores: tallies that the shards share lose nothing
 /// either.
 #[test]

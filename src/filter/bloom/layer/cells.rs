@@ -239,7 +239,9 @@ impl Layer {
         Added { added: change.items != 0, changed }
     }
 
-    /// Deletes one occurrence of the item; any number of threads may do so at once.
+    /// Deletes one occurrence of the item; any number of threads may do so at once. Those of a shard take turns: between
+    /// finding an item and counting it down, another thread could delete it, and its shared cells would be counted down
+    /// twice.
     ///
     /// If the item is certainly absent, nothing changes. Deleting an item that was never added, but tests positive,
     /// decrements counters that other items need. This is the only way to cause a false negative.
@@ -247,6 +249,7 @@ impl Layer {
     /// # Errors
     /// [`Error::NotCounting`] on bits.
     pub fn remove(&self, item: ItemHash) -> Result<Removed, Error> {
+        let _turn = self.turn_to_delete(item);
         self.remove_as::<Shared>(item)
     }
 

@@ -7,10 +7,11 @@ use crate::hash::ItemHash;
 use crate::mem::Words;
 use crate::parallel::{ParallelFor, alone, in_parts};
 use crate::params::Cell;
-use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
+use crate::sync::{AtomicU64, MutexGuard};
 use crossbeam_utils::CachePadded;
 use std::ops::Range;
+use std::sync::PoisonError;
 
 impl Layer {
     /// Items added that were absent at the time, minus those deleted.
@@ -157,6 +158,17 @@ impl Layer {
                 tally.set.fetch_add(set, Relaxed);
                 tally.sum.fetch_add(sum, Relaxed);
                 tally.saturated.fetch_add(saturated, Relaxed);
+            }
+        }
+    }
+
+    /// Waits until no other thread deletes an item of this one's shard. `None` in a layer of bits, which has no deletes.
+    pub(super) fn turn_to_delete(&self, item: ItemHash) -> Option<MutexGuard<'_, ()>> {
+        match &self.tallies {
+            Tallies::Inline { .. } => None,
+            Tallies::Padded { shards, .. } => {
+                let tally = &shards[item.shard(self.shards.into()) as usize];
+                Some(tally.deletes.lock().unwrap_or_else(PoisonError::into_inner))
             }
         }
     }

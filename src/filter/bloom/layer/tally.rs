@@ -3,8 +3,8 @@
 use crate::bits::{PerShard, Shared, Single, Writer};
 use crate::error::Error;
 use crate::sizing::Shape;
-use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
+use crate::sync::{AtomicU64, Mutex};
 use crossbeam_utils::CachePadded;
 // Not loom's: the models don't depend on the numbers of threads.
 use std::sync::atomic::AtomicUsize;
@@ -20,6 +20,8 @@ pub(super) struct Tally {
     pub(super) sum: AtomicU64,
     /// Counters at their maximum.
     pub(super) saturated: AtomicU64,
+    /// Held while an item of the shard is deleted from several threads.
+    pub(super) deletes: Mutex<()>,
 }
 
 /// The tallies of a layer. For one shard of bits they are inline, which keeps small filters small. Otherwise there
