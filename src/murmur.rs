@@ -38,48 +38,72 @@ pub(crate) fn murmur2(bytes: &[u8], seed: u32) -> u32 {
     hash ^ hash >> 15
 }
 
-/// MurmurHash3 x64-128 with seed 0 of `bytes` followed by `suffix`, as two words.
-pub(crate) fn murmur3(bytes: &[u8], suffix: Option<u8>) -> [u64; 2] {
+/// MurmurHash3 x64-128 with seed 0 of some bytes, to be finished with another byte or without. The bytes are read once,
+/// however many hashes with other last bytes follow.
+#[derive(Clone, Copy)]
+pub(crate) struct Murmur3 {
+    h1: u64,
+    h2: u64,
+    /// Bytes after the last block of 16, then zeros.
+    last: [u8; 16],
+    len: usize,
+}
+
+impl Murmur3 {
+    pub(crate) fn new(bytes: &[u8]) -> Murmur3 {
+        let (blocks, rest) = bytes.as_chunks::<16>();
+        let mut last = [0; 16];
+        last[..rest.len()].copy_from_slice(rest);
+        let mut state = Murmur3 { h1: 0, h2: 0, last, len: bytes.len() };
+        blocks.iter().for_each(|block| state.add(block));
+        state
+    }
+
+    fn add(&mut self, block: &[u8; 16]) {
+        let (k1, k2) = mixed(block);
+        self.h1 ^= k1;
+        self.h1 = self.h1.rotate_left(27).wrapping_add(self.h2).wrapping_mul(5).wrapping_add(0x52dc_e729);
+        self.h2 ^= k2;
+        self.h2 = self.h2.rotate_left(31).wrapping_add(self.h1).wrapping_mul(5).wrapping_add(0x3849_5ab5);
+    }
+
+    /// The hash of the bytes, as two words.
+    pub(crate) fn finish(self) -> [u64; 2] {
+        // A tail of zeros mixes to 0, so its length doesn't matter.
+        let (k1, k2) = mixed(&self.last);
+        let (mut h1, mut h2) = (self.h1 ^ k1 ^ self.len as u64, self.h2 ^ k2 ^ self.len as u64);
+        h1 = h1.wrapping_add(h2);
+        h2 = h2.wrapping_add(h1);
+        (h1, h2) = (avalanche(h1), avalanche(h2));
+        h1 = h1.wrapping_add(h2);
+        [h1, h2.wrapping_add(h1)]
+    }
+
+    /// The hash of the bytes followed by one more.
+    pub(crate) fn finish_with(mut self, byte: u8) -> [u64; 2] {
+        self.last[self.len % 16] = byte;
+        self.len += 1;
+        if self.len.is_multiple_of(16) {
+            let last = std::mem::take(&mut self.last);
+            self.add(&last);
+        }
+        self.finish()
+    }
+}
+
+/// The two words of a block, mixed.
+fn mixed(block: &[u8; 16]) -> (u64, u64) {
     const C1: u64 = 0x87c3_7b91_1142_53d5;
     const C2: u64 = 0x4cf5_ad43_2745_937f;
-    let mix1 = |k: u64| k.wrapping_mul(C1).rotate_left(31).wrapping_mul(C2);
-    let mix2 = |k: u64| k.wrapping_mul(C2).rotate_left(33).wrapping_mul(C1);
-    let (mut h1, mut h2) = (0u64, 0u64);
-    let mut add = |block: &[u8; 16]| {
-        h1 ^= mix1(word(&block[..8]));
-        h1 = h1.rotate_left(27).wrapping_add(h2).wrapping_mul(5).wrapping_add(0x52dc_e729);
-        h2 ^= mix2(word(&block[8..]));
-        h2 = h2.rotate_left(31).wrapping_add(h1).wrapping_mul(5).wrapping_add(0x3849_5ab5);
-    };
-    let (blocks, rest) = bytes.as_chunks::<16>();
-    blocks.iter().for_each(&mut add);
-    // The suffix may complete the last block.
-    let mut last = [0; 16];
-    last[..rest.len()].copy_from_slice(rest);
-    let mut tail = rest.len();
-    if let Some(byte) = suffix {
-        last[tail] = byte;
-        tail += 1;
-    }
-    if tail == 16 {
-        add(&last);
-        (last, tail) = ([0; 16], 0);
-    }
-    // A tail of zeros mixes to 0, so its length doesn't matter.
-    debug_assert!(last[tail..].iter().all(|byte| *byte == 0));
-    h1 ^= mix1(word(&last[..8]));
-    h2 ^= mix2(word(&last[8..]));
-    let len = bytes.len() as u64 + u64::from(suffix.is_some());
-    (h1, h2) = (h1 ^ len, h2 ^ len);
-    h1 = h1.wrapping_add(h2);
-    h2 = h2.wrapping_add(h1);
-    (h1, h2) = (finish(h1), finish(h2));
-    h1 = h1.wrapping_add(h2);
-    [h1, h2.wrapping_add(h1)]
+    let (k1, k2) = (word(&block[..8]), word(&block[8..]));
+    (
+        k1.wrapping_mul(C1).rotate_left(31).wrapping_mul(C2),
+        k2.wrapping_mul(C2).rotate_left(33).wrapping_mul(C1),
+    )
 }
 
 /// MurmurHash3's final mixing of a word.
-fn finish(mut k: u64) -> u64 {
+fn avalanche(mut k: u64) -> u64 {
     k = (k ^ k >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
     k = (k ^ k >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     k ^ k >> 33
@@ -113,15 +137,16 @@ mod tests {
         assert_eq!(murmur2(b"hello", 0x7f1d_dbbd), 0xed99_9d2d);
         assert_eq!(murmur2(b"foo", 0x9747_b28c), 0x23a2_56d0);
         assert_eq!(murmur2(b"hello", 0), 0xe561_29cb);
-        assert_eq!(murmur3(b"hello", None), [0xcbd8_a7b3_41bd_9b02, 0x5b1e_906a_48ae_1d19]);
-        assert_eq!(murmur3(b"hello", Some(1)), [0xb8ea_181a_11c6_bf22, 0x5e83_9703_b348_769c]);
+        assert_eq!(Murmur3::new(b"hello").finish(), [0xcbd8_a7b3_41bd_9b02, 0x5b1e_906a_48ae_1d19]);
+        assert_eq!(Murmur3::new(b"hello").finish_with(1), [0xb8ea_181a_11c6_bf22, 0x5e83_9703_b348_769c]);
     }
 
     #[test]
     fn a_suffix_is_one_byte_more() {
         for len in 0..50u8 {
             let bytes: Vec<u8> = (0..len).collect();
-            assert_eq!(murmur3(&bytes, Some(7)), murmur3(&[&bytes[..], &[7]].concat(), None), "{len}");
+            let whole = Murmur3::new(&[&bytes[..], &[7]].concat());
+            assert_eq!(Murmur3::new(&bytes).finish_with(7), whole.finish(), "{len}");
         }
     }
 }

@@ -694,7 +694,7 @@ def foreign_header(kind, header):
     need(len(header) == FOREIGN_HEADER.size + links * LINK_HEADER.size, "length of the header")
     need(GO_ZERO <= scheme <= VALKEY_BLOOM, "scheme")
     need(encoding <= KRYO5, "encoding")
-    need(1 <= links <= (1 << 20 if scheme >= REDISBLOOM else 1), "links")
+    need(1 <= links <= (4096 if scheme >= REDISBLOOM else 1), "links")
     if scheme == VALKEY_BLOOM:
         need(0 < error_rate < 1 and 0 < tightening < 1 and random_seed <= 1, "growth")
         need(plan == options == 0, "what valkey-bloom does not have")

@@ -85,7 +85,8 @@ fn body_of(capacity: u64, bucket_size: u8, expansion: u16, tables: u32) -> (bool
         && (2 * slots..=1 << 48).contains(&capacity)
         && (growth == 0 || growth.is_power_of_two() && growth <= 1 << 15)
         && (1..=65_536).contains(&tables)
-        && (growth > 0 || tables == 1);
+        && (growth > 0 || tables == 1)
+        && 2 * slots * u128::from(tables) <= 1 << 20;
     let (mut buckets, mut body) = ((capacity / slots.max(1)).next_power_of_two(), 0);
     for _ in 0..tables.min(70_000) {
         valid &= buckets * slots <= 1 << 46;

@@ -15,8 +15,8 @@ const PREFIX: usize = 20;
 /// Where both have the length of what follows.
 const LENGTH: std::ops::Range<usize> = 8..12;
 
-/// Bytes of the largest head: a filter may have a million links, of 64 bytes each.
-const MAX_HEAD: usize = 128 << 20;
+/// More than the bytes of the largest head: a filter that is being rebuilt may have twice 4096 layers, of 64 bytes each.
+const MAX_HEAD: usize = 1 << 20;
 
 /// The head or a chunk, complete.
 pub(crate) struct Piece {

@@ -1,6 +1,6 @@
 //! Where an item's bits are: one [`Probe`] for each way in which the original may have placed them.
 
-use crate::murmur::{murmur2, murmur3, murmur64a};
+use crate::murmur::{Murmur3, murmur2, murmur64a};
 use siphasher::sip::SipHasher13;
 use smallvec::SmallVec;
 use std::hash::Hasher as _;
@@ -121,18 +121,20 @@ impl Scheme {
                 one(Probe::DoublePrime(sip(first, item), sip(second, item)))
             }
             Scheme::GoZero => {
-                one(Probe::Each((0..probes).map(|i| murmur3(item, Some(i as u8))[0]).collect()))
+                let item = Murmur3::new(item);
+                one(Probe::Each((0..probes).map(|i| item.finish_with(i as u8)[0]).collect()))
             }
             Scheme::BloomV3 => {
-                let ([a, b], [c, d]) = (murmur3(item, None), murmur3(item, Some(1)));
+                let item = Murmur3::new(item);
+                let ([a, b], [c, d]) = (item.finish(), item.finish_with(1));
                 one(Probe::Four([a, b, c, d]))
             }
             Scheme::GuavaMitz64 => {
-                let [a, b] = murmur3(item, None);
+                let [a, b] = Murmur3::new(item).finish();
                 one(Probe::DoublePositive(a, b))
             }
             Scheme::GuavaMitz32 => {
-                let [word, _] = murmur3(item, None);
+                let [word, _] = Murmur3::new(item).finish();
                 one(Probe::Mitz32(word as i32, (word >> 32) as i32))
             }
             Scheme::Redisson => {
