@@ -220,14 +220,16 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
         data_type::register(ctx)?;
         commands::register(ctx, &prefix)?;
         config::register(context, &prefix)?;
+        // After the configuration file, which they override.
+        config::take_arguments(&options)?;
+        // Nothing fails after the first subscription: Redis 7.0 keeps those of a module that it doesn't load, and calls them
+        // after it has unmapped the module.
+        follow_configuration(ctx)?;
         info::register(ctx);
         offload::join_at_shutdown(ctx);
         flush_loads_with_keys(ctx);
-        follow_configuration(ctx)?;
         loads::register(ctx);
     }
-    // Arguments come last, so they override the configuration file.
-    config::take_arguments(&options)?;
     let mut flags = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
         | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED
         | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD;

@@ -188,3 +188,35 @@ def test_whatever_was_configured_the_server_starts_again(spec):
                     assert f"bktsize:{slots} " in client.execute_command("CF.DEBUG", "seen")
                     client.config_rewrite()
                 server.restart()
+
+
+# ---- loads that fail ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["MODULE", "LOAD", MODULE, "ERROR_RATE", "5"],
+        ["MODULE", "LOAD", MODULE, "NOPE", "1"],
+        ["MODULE", "LOAD", MODULE, "THREADS"],
+        ["MODULE", "LOAD", MODULE, "PREFIX", "other", "INITIAL_SIZE", "-3"],
+        ["MODULE", "LOADEX", MODULE, "CONFIG", "bf.nope", "1"],
+    ],
+    ids=lambda words: " ".join(map(str, words[1:2] + words[3:])),
+)
+@EVERY_SERVER
+def test_a_load_that_fails_leaves_nothing_behind(new_server, words):
+    """The server unmaps the module, and whatever of it the server still called would end the server: its clock, changes of
+    the configuration, flushes, SHUTDOWN."""
+    server = new_server(module=None)
+    if server.spec.product == "valkey" and "LOADEX" in words:
+        pytest.skip("Valkey 8.1 ends by any module that LOADEX unloads again")
+    with server.client() as client:
+        with pytest.raises(redis.ResponseError):
+            client.execute_command(*map(str, words))
+        for turn in range(20):
+            client.config_set("hz", 100 + turn)
+            client.flushall()
+            client.execute_command("DEBUG", "SLEEP", 0.02)
+    server.stop()
+    server.check()
