@@ -604,6 +604,7 @@ def test_the_alerts_fire_on_what_real_servers_say(server, tmp_path):
 
             expected = {
                 ("BloomFilterFill", "crowded"),
+                ("BloomErrorRate", "crowded"),
                 ("BloomObservedErrorRate", "crowded"),
                 ("BloomHitShare", "crowded"),
                 ("CuckooFilterFill", "tight"),

@@ -53,6 +53,7 @@ pub(super) fn on(summary: &Summary, observed: Observed) -> Vec<String> {
         (None, _, None) => (needed > capacity)
             .then(|| format!("over capacity: it holds about {needed} items of {capacity}; {room}")),
     };
+    let is_full = full.is_some();
     let mut advice = Vec::from_iter(full);
     let is_chain = summary.window.is_none();
     if let (true, layers @ MANY_LAYERS..) = (is_chain, summary.arrays) {
@@ -75,20 +76,21 @@ pub(super) fn on(summary: &Summary, observed: Observed) -> Vec<String> {
         ));
     }
     if let Some(promise) = summary.error_rate {
-        on_rates(&mut advice, promise, summary.error_rate_now, observed, &room);
+        // Of a full filter, the first line says why.
+        if !is_full && summary.error_rate_now > TOLERANCE * promise {
+            advice.push(format!(
+                "fuller than promised: the error rate is {} now, and {} was promised; {room}",
+                general(summary.error_rate_now),
+                general(promise)
+            ));
+        }
+        on_observed(&mut advice, promise, observed);
     }
     advice
 }
 
-/// Adds the advice that follows from the rates.
-fn on_rates(advice: &mut Vec<String>, promise: f64, rate_now: f64, observed: Observed, room: &str) {
-    if advice.is_empty() && rate_now > TOLERANCE * promise {
-        advice.push(format!(
-            "fuller than promised: the error rate is {} now, and {} was promised; {room}",
-            general(rate_now),
-            general(promise)
-        ));
-    }
+/// Adds the advice that follows from the answers that were checked.
+fn on_observed(advice: &mut Vec<String>, promise: f64, observed: Observed) {
     if let Some(rate) = observed.error_rate().filter(|rate| *rate > FAR_ABOVE * promise)
         && observed.wrong >= ENOUGH_FALSE
     {
