@@ -5,7 +5,7 @@
 //! filter refused it. Replies are the live filter's. If the shadow refuses an item, the rebuild ends; the client
 //! that adds isn't told, because its own add succeeded.
 
-use super::blob::Blob;
+use super::blob::{Blob, Parts};
 use super::call::{Access, Call, Effect, Key};
 use super::error::CommandError;
 use super::options::bloom::{Insertion, insertion, new_filter};
@@ -13,7 +13,8 @@ use super::options::redisbloom;
 use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
 use super::write::{
-    Growing, Mode, add_one, catch_up, catch_up_to, create_new, due, give_up, grow_and_add, limit_items,
+    Growing, Mode, add_one, catch_up, catch_up_to, create_new, due, give_up, grow_and_add, indices,
+    limit_items, should_pause,
 };
 use crate::error::Error;
 use crate::filter::bloom::batch::{GROUP, for_each_group, for_each_hashed_group};
@@ -125,7 +126,7 @@ pub(super) fn insert<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 fn add_arguments<'a, C: Call<'a>>(call: &C, key: &mut C::Key, first: usize) -> Result<Reply, CommandError> {
     let mut target = key.target()?.ok_or(CommandError::NotFound)?;
     let mut adds = Adds::new(call, first);
-    let items = (first..call.argc()).map(|index| call.arg(index));
+    let items = indices(call, first).map(|index| call.arg(index));
     let lost = add_each(call, &mut target, items, Mode::Add, |outcome| adds.note(outcome));
     target.usage().added(adds.accepted());
     if let Some(why) = lost {
@@ -203,23 +204,42 @@ impl Adds {
 pub(super) fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let may_create = !call.arg(FIRST_ITEM).eq_ignore_ascii_case(b"NOCREATE");
     let form = if may_create { FIRST_ITEM } else { FIRST_ITEM.saturating_add(1) };
-    let (blob, argument) = Blob::parse(call, form)?;
-    if call.argc() != argument.saturating_add(1) {
-        return Err(CommandError::Arity);
-    }
+    let mut blobs = Parts::parse(call, form)?;
+    // A blob of one part is checked before anything changes.
+    let mut part = blobs.next()?;
     let mut key = call.open(1, Access::Write);
     if !may_create && key.bloom()?.is_none() {
         return Err(CommandError::NotFound);
     }
     let mut target = target_or_new(call, &mut key)?;
-    let mut sums = Sums::default();
-    let lost = match &mut target {
-        Target::One(LiveMut::Bloom(filter)) if shards(call, filter, &blob) > 1 => {
-            sums = add_by_shard(call, filter, &blob);
-            None
+    let (mut sums, mut lost) = (Sums::default(), None);
+    while let Some(blob) = &part {
+        let before = sums.done;
+        match &mut target {
+            Target::One(LiveMut::Bloom(filter)) if shards(call, filter, blob) > 1 => {
+                sums.append(add_by_shard(call, filter, blob));
+            }
+            target => {
+                let numbered = (before..).zip(blob.items());
+                let items = numbered.take_while(|(done, _)| !should_pause(call, *done)).map(|(_, item)| item);
+                let shadow_lost = add_each(call, target, items, Mode::Add, |outcome| sums.note(outcome));
+                lost = lost.or(shadow_lost);
+            }
         }
-        target => add_each(call, target, blob.items(), Mode::Add, |outcome| sums.note(outcome)),
-    };
+        let done = sums.done.saturating_sub(before);
+        blobs.advance(blob, done);
+        if done < blob.len() {
+            break;
+        }
+        part = match blobs.next() {
+            Ok(Some(_)) if call.should_pause(sums.done) => break,
+            Ok(part) => part,
+            Err(why) => {
+                sums.refused = Some(why);
+                break;
+            }
+        };
+    }
     target.usage().added(sums.done as u64);
     if let Some(why) = lost {
         give_up(call, &mut key, &why);
@@ -227,17 +247,20 @@ pub(super) fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>
     if sums.changed {
         // The items after a refused one were not added. NOCREATE decides nothing where the filter is.
         let words: SmallVec<[usize; 3]> = (form..call.argc()).collect();
-        call.replicate(match &sums.refused {
-            None if may_create => Effect::Verbatim,
-            None => Effect::Items(Command::Bulkadd, &words),
-            Some(_) => Effect::Arguments(Command::Bulkadd, blob.first(sums.done).arguments()),
+        call.replicate(match blobs.are_done() {
+            true if may_create => Effect::Verbatim,
+            true => Effect::Items(Command::Bulkadd, &words),
+            false => Effect::Arguments(Command::Bulkadd, blobs.done()),
         });
         call.changed(c"bf.add");
     }
-    match sums.refused {
-        None => Ok(sums.added.into()),
-        Some(why) => Err(CommandError::Stopped { done: sums.done, of: blob.len(), why: Box::new(why) }),
+    if let Some(why) = sums.refused {
+        return Err(CommandError::Stopped { done: sums.done, of: blobs.of(), why: Box::new(why) });
     }
+    if !blobs.are_done() {
+        call.go_on_later(blobs.rest());
+    }
+    Ok(sums.added.into())
 }
 
 /// The outcome of items that stop at the first refusal.
@@ -252,6 +275,13 @@ struct Sums {
 }
 
 impl Sums {
+    /// Adds the outcome of the items that follow.
+    fn append(&mut self, next: Sums) {
+        self.added = self.added.saturating_add(next.added);
+        self.done = self.done.saturating_add(next.done);
+        self.changed |= next.changed;
+    }
+
     /// Notes the outcome of the next item.
     #[inline(always)]
     fn note(&mut self, outcome: Outcome) -> ControlFlow<()> {
@@ -445,7 +475,7 @@ pub(super) struct Backfill {
 /// Adds the arguments from `first` on to the shadow only, up to the first that it refuses.
 pub(super) fn backfill<'a, C: Call<'a>>(call: &C, rebuild: &mut Rebuild, first: usize) -> Backfill {
     let (live, shadow) = rebuild.both_mut();
-    let (mut adds, items) = (Adds::new(call, first), (first..call.argc()).map(|index| call.arg(index)));
+    let (mut adds, items) = (Adds::new(call, first), indices(call, first).map(|index| call.arg(index)));
     add_to_bloom(call, shadow, items, Growing::beside(live.as_ref().bytes()), |outcome| {
         let refused = outcome.is_err();
         match adds.note(outcome) {

@@ -3,6 +3,7 @@
 
 use super::error::CommandError;
 use super::loads::Loads;
+use super::pieces::Rest;
 use super::reply::Reply;
 use super::table::Command;
 use crate::config::Settings;
@@ -191,6 +192,16 @@ pub trait Call<'a> {
         held: u64,
         work: impl FnOnce(&[u8], &ParallelFor<'_>, &Stop) -> Option<Reply> + Send + 'static,
     ) -> Result<Reply, CommandError>;
+
+    /// Whether the command, with `done` items behind it, has held the server for long enough and should
+    /// [go on later](Call::go_on_later). Commands ask after every few items.
+    fn should_pause(&self, _done: usize) -> bool {
+        false
+    }
+
+    /// Ends the command with the reply for the items that are done. The server serves others, then runs the command
+    /// again with the same arguments before its items and the items that are left, and puts the replies together.
+    fn go_on_later(&self, _rest: Rest) {}
 
     /// Whether the server is above its memory limit, so commands that need more memory are refused.
     fn is_out_of_memory(&self) -> bool;

@@ -10,8 +10,9 @@ use super::options::cuckoo::{Insertion, creation, insertion, new_filter, reserva
 use super::options::redisbloom;
 use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
-use super::write::{Growing, Mode, add_one, limit_items};
+use super::write::{Growing, Mode, add_one, indices, limit_items};
 use crate::filter::{Cuckoo, CuckooHash, CuckooSpec, FilterRef, Origin};
+use smallvec::{SmallVec, smallvec};
 
 /// Argument of the item, in all commands but INSERT.
 const ITEM: usize = 2;
@@ -85,11 +86,13 @@ pub(super) fn insert<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, Com
         create(call, &mut key, seeded(spec)?)?;
     }
     let filter = key.cuckoo_mut()?.ok_or(CommandError::NotFound)?;
-    let (mut added, mut growing) = (Vec::new(), Growing::default());
-    let replies = (first_item..call.argc()).map(|index| {
+    // Includes the word ITEMS, which comes before the items.
+    let mut added: SmallVec<[usize; 64]> = smallvec![first_item.saturating_sub(1)];
+    let mut growing = Growing::default();
+    let replies = indices(call, first_item).map(|index| {
         let outcome = add_item(call, filter, filter.hash(call.arg(index)), mode, &mut growing);
         if outcome == Ok(true) {
-            added.push(call.arg(index).to_vec());
+            added.push(index);
         }
         match (mode, outcome) {
             (Mode::Add, outcome) => Reply::Inserted(outcome.is_ok()),
@@ -98,9 +101,8 @@ pub(super) fn insert<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, Com
         }
     });
     let replies = replies.collect();
-    if !added.is_empty() {
-        added.insert(0, b"ITEMS".to_vec());
-        call.replicate(Effect::Arguments(Command::CfInsert, added));
+    if added.len() > 1 {
+        call.replicate(Effect::Items(Command::CfInsert, &added));
         call.changed(c"cf.add");
     }
     Ok(Reply::Array(replies))
@@ -141,8 +143,10 @@ pub(super) fn test_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     let key = call.open(1, Access::Read);
     let filter = asked(&key);
     let present = |index| filter.is_some_and(|filter| filter.contains(filter.hash(call.arg(index))));
-    let answers = (ITEM..call.argc()).map(|index| Answer::from(present(index)));
-    Ok(Reply::Answers(Answers { answers: answers.collect(), error: None }))
+    let mut answers = Answers::default();
+    answers.answers.reserve(call.argc().saturating_sub(ITEM));
+    answers.answers.extend(indices(call, ITEM).map(|index| Answer::from(present(index))));
+    Ok(Reply::Answers(answers))
 }
 
 /// `CF.COUNT key item`.

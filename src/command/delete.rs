@@ -5,7 +5,7 @@ use super::call::{Access, Call, Effect, Key};
 use super::error::CommandError;
 use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
-use super::write::limit_items;
+use super::write::{indices, limit_items};
 use crate::filter::bloom::batch::for_each_group;
 use crate::filter::{Bloom, Layer, Live, LiveMut, Target};
 use crate::hash::ItemHash;
@@ -56,17 +56,17 @@ pub(super) fn delete_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandErr
     let mut key = call.open(1, Access::Write);
     let mut answers = Answers::default();
     let Some(target) = key.target()? else {
-        answers.answers.resize(count, Answer::No);
+        answers.answers.extend(indices(call, FIRST_ITEM).map(|_| Answer::No));
         return Ok(Reply::Answers(answers));
     };
     let mut filter = live(target)?;
     // Checked first, so that a filter that cannot delete refuses before anything has changed.
     filter.count(ItemHash::default())?;
     let mut changed: SmallVec<[usize; 64]> = SmallVec::new();
-    let mut indices = FIRST_ITEM..;
-    let items = (FIRST_ITEM..call.argc()).map(|index| call.arg(index));
+    let mut numbers = FIRST_ITEM..;
+    let items = indices(call, FIRST_ITEM).map(|index| call.arg(index));
     for_each_group(&mut filter, Layer::prefetch_all, items, |filter, group| {
-        for (item, index) in group.iter().zip(indices.by_ref()) {
+        for (item, index) in group.iter().zip(numbers.by_ref()) {
             let removed = filter.remove(*item).unwrap_or_default();
             filter.usage().deleted(removed.present.into());
             answers.answers.push(Answer::from(removed.present));

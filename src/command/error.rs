@@ -90,8 +90,8 @@ pub enum CommandError {
     Stopped {
         /// Number of items that were added.
         done: usize,
-        /// Number of items in all.
-        of: usize,
+        /// Number of items in all, if they have been counted.
+        of: Option<usize>,
         /// Why the next item was refused.
         why: Box<CommandError>,
     },
@@ -170,6 +170,8 @@ pub enum CommandError {
     Core(Error),
     /// The operating system gave no randomness for a seed.
     NoRandomness,
+    /// The server refused a piece of a command, in these words.
+    Server(String),
     /// A panic.
     Internal,
 }
@@ -179,6 +181,17 @@ impl CommandError {
     pub fn is_of_payload(&self) -> bool {
         use CommandError::{BadChunk, BadData, BadHeader, NoLink};
         matches!(self, BadData(_) | BadHeader(_) | BadChunk(_) | NoLink)
+    }
+
+    /// This refusal of items before which the command had `before` others.
+    #[must_use]
+    pub fn after(self, before: usize) -> CommandError {
+        match self {
+            CommandError::BadBlob { item, needed, left } => {
+                CommandError::BadBlob { item: item.saturating_add(before), needed, left }
+            }
+            other => other,
+        }
     }
 }
 
@@ -248,7 +261,10 @@ impl fmt::Display for CommandError {
             CommandError::BadBlob { item, needed, left } => {
                 write!(f, "ERR the items end early: item {item} takes {needed} bytes, and {left} are left")
             }
-            CommandError::Stopped { done, of, why } => write!(f, "{why}; {done} of {of} items went in"),
+            CommandError::Stopped { done, of: Some(of), why } => {
+                write!(f, "{why}; {done} of {of} items went in")
+            }
+            CommandError::Stopped { done, of: None, why } => write!(f, "{why}; {done} items went in"),
             CommandError::Full => f.write_str("ERR non scaling filter is full"),
             CommandError::CannotGrow(why) => write!(f, "ERR problem inserting into filter: {}", WithoutPrefix(why)),
             CommandError::Memory { bytes, bound } => {
@@ -314,6 +330,7 @@ impl fmt::Display for CommandError {
             CommandError::NoRandomness => {
                 f.write_str("ERR the system gave no randomness for a seed; pass SEED")
             }
+            CommandError::Server(text) => f.write_str(text),
             CommandError::Internal => f.write_str("ERR internal error; the server's log says more"),
         }
     }

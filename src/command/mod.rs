@@ -19,8 +19,8 @@
 //! | `cuckoo` | CF.*, except the next line |
 //! | `transfer` | SCANDUMP, LOADCHUNK of BF and CF |
 //!
-//! They share `write` (limits, creating, catching up, growing), `blob` (the items of one string), `options`, and
-//! `loads` (what outlives a command).
+//! They share `write` (limits, creating, catching up, growing), `blob` (the items of one string), `options`, `loads`
+//! (what outlives a command), and `pieces` (commands with many items).
 
 #![deny(
     clippy::unwrap_used,
@@ -43,6 +43,7 @@ mod import;
 mod lifecycle;
 mod loads;
 mod options;
+mod pieces;
 mod rebuild;
 mod reply;
 pub mod table;
@@ -54,6 +55,7 @@ mod write;
 pub use call::{Access, Call, Effect, Key, WrongType};
 pub use error::CommandError;
 pub use loads::{ABANDONED, Loads, MAX_LOADS};
+pub use pieces::{Pieces, Progress, Rest};
 pub use reply::{Answer, Answers, Reply};
 pub use table::{Command, Namespace, TABLE};
 pub use transfer::{each_piece, load_command};

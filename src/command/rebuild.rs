@@ -104,7 +104,7 @@ fn add<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     }
     match refused {
         None => Ok(Reply::Ok),
-        Some(why) => Err(CommandError::Stopped { done, of: count, why: Box::new(why) }),
+        Some(why) => Err(CommandError::Stopped { done, of: Some(count), why: Box::new(why) }),
     }
 }
 

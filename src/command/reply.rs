@@ -60,6 +60,13 @@ pub struct Answers {
     pub error: Option<CommandError>,
 }
 
+impl Reply {
+    /// Whether a full filter of fixed size has ended the command before its last item.
+    pub fn ends_early(&self) -> bool {
+        matches!(self, Reply::Answers(Answers { error: Some(CommandError::Full), .. }))
+    }
+}
+
 impl From<&str> for Reply {
     fn from(text: &str) -> Reply {
         Reply::Bulk(text.as_bytes().to_vec())

@@ -111,6 +111,41 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// Has the server run a command as if a client had sent it: its effects are replicated. The error is the reply's.
+    pub(super) fn call(self, name: &CStr, arguments: &[Text<'_>]) -> Result<(), String> {
+        // SAFETY: "v" is as above, "!" replicates, and "E" gives every refusal as a reply, which is freed once.
+        unsafe {
+            let vector: *const *mut raw::RedisModuleString = arguments.as_ptr().cast();
+            let call = raw::RedisModule_Call;
+            let Some(call) = call else { unreachable!("RedisModule_Call is in every server") };
+            let reply = call(self.as_ptr(), name.as_ptr(), c"!Ev".as_ptr(), vector, arguments.len());
+            if reply.is_null() {
+                return Err(format!("ERR the server did not run {}", name.to_string_lossy()));
+            }
+            let mut result = Ok(());
+            if server!(RedisModule_CallReplyType(reply)) == status::REPLY_ERROR {
+                let mut len = 0;
+                let text = server!(RedisModule_CallReplyStringPtr(reply, &mut len));
+                let text = std::slice::from_raw_parts(text.cast::<u8>(), len);
+                result = Err(String::from_utf8_lossy(text).into_owned());
+            }
+            server!(RedisModule_FreeCallReply(reply));
+            result
+        }
+    }
+
+    /// Selects a database.
+    pub(super) fn select(self, database: i32) {
+        // SAFETY: the context is valid.
+        unsafe { server!(RedisModule_SelectDb(self.as_ptr(), database)) };
+    }
+
+    /// Whether the server may not write now: its clients are paused, or it hands over to a replica.
+    pub(super) fn may_not_write(self) -> bool {
+        // SAFETY: a plain call.
+        unsafe { server!(RedisModule_AvoidReplicaTraffic()) != 0 }
+    }
+
     /// Tells transactions, client-side caches and listeners that the key was changed.
     #[inline]
     pub(super) fn changed(self, key: Text<'a>, event: &CStr) {
@@ -223,6 +258,18 @@ impl Context<'_> {
     pub(super) fn reply_array(self, len: usize) {
         // SAFETY: as above.
         unsafe { server!(RedisModule_ReplyWithArray(self.as_ptr(), len as c_long)) };
+    }
+
+    /// Announces replies whose number [`end_array`](Context::end_array) tells.
+    pub(super) fn begin_array(self) {
+        // SAFETY: as above.
+        unsafe { server!(RedisModule_ReplyWithArray(self.as_ptr(), raw::REDISMODULE_POSTPONED_LEN.into())) };
+    }
+
+    /// Ends the replies that [`begin_array`](Context::begin_array) announced.
+    pub(super) fn end_array(self, len: usize) {
+        // SAFETY: as above.
+        unsafe { server!(RedisModule_ReplySetArrayLength(self.as_ptr(), len as c_long)) };
     }
 
     /// Announces `len` pairs of replies. RESP2 gets a flat array.

@@ -4,7 +4,7 @@ use super::api::{Context, Text, add_latency, pointer};
 use super::call::ServerCall;
 use super::names::{self, name_of};
 use super::server::{server, status};
-use super::{guard, reply};
+use super::{guard, pieces, reply};
 use crate::command::table::{Argument, ArgumentKind, Entry, KeyUse, MoreKeys, for_each_command};
 use crate::command::{Command, CommandError, Reply, TABLE, run};
 use crate::metrics::PAYLOADS_REFUSED;
@@ -63,6 +63,32 @@ const fn is_fast(index: usize) -> bool {
     false
 }
 
+/// Whether a command is carried out in pieces if it has many items.
+#[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
+const fn divides(index: usize) -> bool {
+    use Command::{Bulkadd, CfInsert, CfInsertnx, CfMexists, Insert, Madd, Mdel, Mexists, Mtest, Rebuild};
+    matches!(
+        TABLE[index].command,
+        Bulkadd | CfInsert | CfInsertnx | CfMexists | Insert | Madd | Mdel | Mexists | Mtest | Rebuild
+    )
+}
+
+/// Replies to such a command, or goes on with it.
+fn finish<const INDEX: usize>(call: &ServerCall<'_>, outcome: Result<Reply, CommandError>) {
+    let ctx = call.ctx;
+    match (call.rest.take(), outcome) {
+        (rest, outcome) if call.is_piece => {
+            pieces::hand_over(outcome, rest);
+            ctx.reply_null();
+        }
+        (Some(rest), Ok(first)) if !first.ends_early() => {
+            let writes = !matches!(TABLE.get(INDEX).map(|entry| entry.key), Some(KeyUse::Read));
+            pieces::begin(ctx, (const { command_at(INDEX) }, writes), call.arguments, rest, first);
+        }
+        (_, outcome) => reply::send(ctx, outcome),
+    }
+}
+
 /// Runs a command. If it held the server for a millisecond, reports it to LATENCY by name: the server's own event
 /// `command` doesn't say which command it was.
 #[inline(always)]
@@ -71,7 +97,7 @@ fn run_watched<const INDEX: usize>(call: &ServerCall<'_>) -> Result<Reply, Comma
     if const { is_fast(INDEX) } {
         return run(command, call);
     }
-    let started = Instant::now();
+    let started = call.started.unwrap_or_else(Instant::now);
     let outcome = run(command, call);
     let took = started.elapsed();
     if took >= Duration::from_millis(1) {
@@ -106,7 +132,10 @@ unsafe extern "C" fn entry<const INDEX: usize>(
     let (Some(ctx), arguments) = (unsafe { (Context::new(ctx), Text::arguments(argv, argc)) }) else {
         return status::ERR;
     };
-    let call = ServerCall::new(ctx, arguments);
+    let mut call = ServerCall::new(ctx, arguments);
+    if const { divides(INDEX) } {
+        call = call.divided(Instant::now(), pieces::is_piece());
+    }
     if const { names_its_keys(INDEX) } && ctx.is_asked_for_keys() {
         if let Some(entry) = TABLE.get(INDEX) {
             guard::call("keys", || name_keys(ctx, entry, arguments), || ());
@@ -122,7 +151,11 @@ unsafe extern "C" fn entry<const INDEX: usize>(
                 count_refusal(why);
             }
             call.announce();
-            reply::send(ctx, outcome);
+            if const { divides(INDEX) } {
+                finish::<INDEX>(&call, outcome);
+            } else {
+                reply::send(ctx, outcome);
+            }
         },
         || {
             call.announce();

@@ -28,6 +28,7 @@ mod log;
 mod memory;
 mod names;
 mod offload;
+mod pieces;
 mod reclaim;
 mod reply;
 mod server;

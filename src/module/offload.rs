@@ -115,23 +115,25 @@ fn waiting() -> MutexGuard<'static, BTreeMap<usize, Waiting>> {
     WAITING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether another client may wait whose argument has these bytes. If none waits, any may: a limit must not forbid a
+/// Room for another client to wait whose arguments have these bytes. If none waits, any may: a limit must not forbid a
 /// command that it leaves room for nowhere.
-fn admit(bytes: u64) -> Result<(), CommandError> {
+pub(super) fn room(bytes: u64) -> Result<[Hold; 2], CommandError> {
     let (clients, held, most) = (CLIENTS_WAITING.get(), WAITING_BYTES.get(), most_bytes());
-    let refusal = if clients >= MOST_WAITING {
-        CommandError::ManyWaiting { most: MOST_WAITING }
+    if clients >= MOST_WAITING {
+        Err(CommandError::ManyWaiting { most: MOST_WAITING })
     } else if clients > 0 && held.saturating_add(bytes) > most {
-        CommandError::MuchWaiting { bytes: held, most }
+        Err(CommandError::MuchWaiting { bytes: held, most })
     } else {
-        return Ok(());
-    };
-    OFFLOADS_REFUSED.add(1);
-    Err(refusal)
+        Ok([CLIENTS_WAITING.hold(1), WAITING_BYTES.hold(bytes)])
+    }
 }
 
+type Answer =
+    unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
+type Gone = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut raw::RedisModuleBlockedClient);
+
 /// A client that waits.
-struct Blocked(NonNull<raw::RedisModuleBlockedClient>);
+pub(super) struct Blocked(NonNull<raw::RedisModuleBlockedClient>);
 
 // SAFETY: the server documents the functions that a worker calls with it as thread-safe.
 unsafe impl Send for Blocked {}
@@ -145,18 +147,35 @@ struct Done {
 }
 
 impl Blocked {
-    fn new(ctx: Context<'_>) -> Option<Blocked> {
+    /// Blocks the client of the running command. When it is unblocked, `answer` may reply to it; if it goes before,
+    /// `gone` is called. `None` for a client that cannot wait.
+    pub(super) fn new(ctx: Context<'_>, answer: Option<Answer>, gone: Gone) -> Option<Blocked> {
         // SAFETY: the context is that of the running command. Null for a client that cannot wait.
-        let raw =
-            unsafe { server!(RedisModule_BlockClient(ctx.as_ptr(), Some(answer), None, Some(free), 0)) };
+        let raw = unsafe { server!(RedisModule_BlockClient(ctx.as_ptr(), answer, None, Some(free), 0)) };
         let client = NonNull::new(raw)?;
         // SAFETY: the client is blocked by us, and the callback lives as long as the module, which is never unloaded.
         unsafe { server!(RedisModule_SetDisconnectCallback(client.as_ptr(), Some(gone))) };
         Some(Blocked(client))
     }
 
+    /// A context in which the main thread can write the reply of the client while it waits. Whoever gets it frees it.
+    pub(super) fn context(&self) -> NonNull<raw::RedisModuleCtx> {
+        // SAFETY: the client is blocked by us.
+        let raw = unsafe { server!(RedisModule_GetThreadSafeContext(self.0.as_ptr())) };
+        match NonNull::new(raw) {
+            Some(ctx) => ctx,
+            None => unreachable!("the server allocates a context, or ends"),
+        }
+    }
+
+    /// For the main thread: sends what was written in its [context](Blocked::context).
+    pub(super) fn unblock_with_written(self) {
+        // SAFETY: the client is blocked by us and unblocked once.
+        unsafe { server!(RedisModule_UnblockClient(self.0.as_ptr(), ptr::null_mut())) };
+    }
+
     /// What is the same in all callbacks about this client.
-    fn address(&self) -> usize {
+    pub(super) fn address(&self) -> usize {
         self.0.addr().get()
     }
 
@@ -192,13 +211,12 @@ where
         return here(work);
     }
     let bytes = text.bytes().len() as u64;
-    admit(bytes)?;
+    let waits = room(bytes).inspect_err(|_| OFFLOADS_REFUSED.add(1))?;
     // For a client that cannot wait, Valkey ≥ 8.1 returns no handle, and hasn't replied anything.
-    let Some(client) = Blocked::new(ctx) else { return here(work) };
+    let Some(client) = Blocked::new(ctx, Some(answer), gone) else { return here(work) };
     let Some(argument) = Retained::new(ctx, text) else {
         unreachable!("an argument is never a null pointer")
     };
-    let waits = [CLIENTS_WAITING.hold(1), WAITING_BYTES.hold(bytes)];
     let (address, stop) = (client.address(), Stop::default());
     let job = Box::new({
         let stop = stop.clone();

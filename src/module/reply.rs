@@ -16,9 +16,32 @@ pub(super) fn send(ctx: Context<'_>, outcome: Result<Reply, CommandError>) {
     }
 }
 
+/// Sends the elements of a list, without their number, which it returns.
+pub(super) fn send_elements(ctx: Context<'_>, list: &Reply) -> usize {
+    match list {
+        Reply::Answers(answers) => {
+            send_each_answer(ctx, answers);
+            answers.answers.len()
+        }
+        Reply::Array(replies) => {
+            replies.iter().for_each(|reply| send_reply(ctx, reply));
+            replies.len()
+        }
+        reply => {
+            send_reply(ctx, reply);
+            1
+        }
+    }
+}
+
 #[inline]
-fn send_answers(ctx: Context<'_>, Answers { answers, error }: &Answers) {
-    ctx.reply_array(answers.len());
+fn send_answers(ctx: Context<'_>, answers: &Answers) {
+    ctx.reply_array(answers.answers.len());
+    send_each_answer(ctx, answers);
+}
+
+#[inline]
+fn send_each_answer(ctx: Context<'_>, Answers { answers, error }: &Answers) {
     let text = error.as_ref().map(ToString::to_string);
     for answer in answers {
         match answer {

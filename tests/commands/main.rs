@@ -15,6 +15,7 @@ mod hot_path;
 mod limits;
 mod loads;
 mod pair;
+mod pieces;
 mod rebuild;
 mod redisbloom;
 mod windows;

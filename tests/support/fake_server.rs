@@ -3,7 +3,7 @@
 
 use super::internals::command::table::Entry;
 use super::internals::command::{
-    Access, Call, Command, CommandError, Effect, Key, Loads, Namespace, Reply, TABLE, WrongType, run,
+    Access, Call, Command, CommandError, Effect, Key, Loads, Namespace, Reply, Rest, TABLE, WrongType, run,
 };
 use super::internals::config::Settings;
 use super::internals::{ParallelFor, Stop};
@@ -73,6 +73,10 @@ pub(crate) struct FakeServer {
     pub(crate) log: RefCell<Vec<String>>,
     pub(crate) is_out_of_memory: Cell<bool>,
     pub(crate) evicts: Cell<bool>,
+    /// After how many items a command is to go on later, if it may.
+    pub(crate) pauses_after: Cell<Option<usize>>,
+    /// What is left of the last command.
+    pub(crate) rest: Cell<Option<Rest>>,
 }
 
 /// One command.
@@ -257,6 +261,15 @@ impl<'a> Call<'a> for FakeCall<'a> {
             std::thread::scope(|scope| scope.spawn(|| work(&bytes, &in_order, &stop)).join().unwrap());
         assert_eq!(reply.is_none(), stop.is_set(), "only work that nobody waits for has no reply");
         Ok(reply.unwrap_or(Reply::Later))
+    }
+
+    fn should_pause(&self, done: usize) -> bool {
+        self.server.pauses_after.get().is_some_and(|items| done >= items)
+    }
+
+    fn go_on_later(&self, rest: Rest) {
+        assert!(self.server.pauses_after.get().is_some(), "a command that may not pause goes on");
+        self.server.rest.set(Some(rest));
     }
 
     fn is_out_of_memory(&self) -> bool {

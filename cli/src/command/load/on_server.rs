@@ -86,7 +86,7 @@ if ARGV[8] then
   elseif type(reply) ~= 'table' then
     return redis.error_reply('ERR unexpected reply to ' .. ARGV[8])
   elseif reply.err then
-    part = string.match(reply.err, '(%d+) of %d+ items went in')
+    part = string.match(reply.err, '(%d+)[ of%d]* items went in')
     if not part then return reply end
     items, why = tonumber(part), reply.err
   elseif not reply.ok then

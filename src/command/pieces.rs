@@ -1,0 +1,172 @@
+//! Commands in pieces: a command with many items does what a client does that sends the items in several commands.
+//!
+//! A command that has held the server for long enough [goes on later](super::Call::go_on_later). Here is what follows
+//! from that: which items the next piece has, and how the replies of the pieces become the reply of the command.
+
+use super::blob::cut;
+use super::error::CommandError;
+use super::reply::Reply;
+use std::num::NonZeroUsize;
+use std::ops::Range;
+
+/// What is left of a command that goes on later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rest {
+    /// The argument of the command's first item, or the one that has all items.
+    pub first: usize,
+    /// Items that are done.
+    pub done: usize,
+    /// Items of the whole command, if it has counted them.
+    pub of: Option<usize>,
+    /// Where the items that are left begin, if all items are in one argument.
+    pub within: Option<Within>,
+}
+
+/// A place between two items of one argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Within {
+    /// Bytes of the items before it.
+    pub at: usize,
+    /// Bytes of each item; `None` if each follows its length.
+    pub width: Option<NonZeroUsize>,
+}
+
+/// What a piece adds to the reply of its command.
+#[derive(Debug, PartialEq)]
+pub struct Progress {
+    /// The answers for its items, if the command replies with a list.
+    pub answers: Option<Reply>,
+    /// If this was the last piece: the reply. Of a list, it is what ends the list early, or [`Reply::Later`].
+    pub end: Option<Result<Reply, CommandError>>,
+}
+
+/// A command of which some pieces are done. Places are numbers of arguments, or of bytes if one argument has all items.
+#[derive(Debug)]
+pub struct Pieces {
+    first: usize,
+    of: Option<usize>,
+    width: Option<NonZeroUsize>,
+    is_blob: bool,
+    is_list: bool,
+    /// Items that are done.
+    done: usize,
+    /// Items that were absent before, as BF.BULKADD counts them.
+    sum: i64,
+    /// Where the next piece begins.
+    at: usize,
+    /// Where the items end.
+    end: usize,
+    /// How long the next piece may be: a command can pause itself, but has to be given all its items.
+    most: usize,
+}
+
+impl Pieces {
+    /// The most arguments or bytes of a piece. A piece of as many bytes is copied in 50 µs, and has its lengths read in
+    /// 500 µs.
+    const MOST: [usize; 2] = [1 << 16, 1 << 20];
+
+    /// A command with this number of arguments, or of bytes if one argument has all items, whose first piece is done.
+    pub fn new(rest: Rest, end: usize) -> Pieces {
+        let Rest { first, done, of, within } = rest;
+        let at = within.map_or(first.saturating_add(done), |within| within.at);
+        let mut pieces = Pieces {
+            first,
+            of,
+            width: within.and_then(|within| within.width),
+            is_blob: within.is_some(),
+            is_list: false,
+            done,
+            sum: 0,
+            at,
+            end,
+            most: 0,
+        };
+        pieces.learn(if within.is_some() { at } else { done });
+        pieces
+    }
+
+    /// The argument of the first item, or the one that has all items. Those before it are the same in every piece.
+    pub fn first(&self) -> usize {
+        self.first
+    }
+
+    /// Whether one argument has all items.
+    pub fn is_blob(&self) -> bool {
+        self.is_blob
+    }
+
+    /// The next piece, and the number of its items. `blob` is the argument that has all items.
+    pub fn next(&self, blob: &[u8]) -> (Range<usize>, usize) {
+        let (len, items) = if self.is_blob {
+            cut(blob.get(self.at..).unwrap_or_default(), self.width, self.most)
+        } else {
+            let len = self.most.min(self.end.saturating_sub(self.at));
+            (len, len)
+        };
+        (self.at..self.at.saturating_add(len), items)
+    }
+
+    /// If the last piece, which had this length, filled the time it may take, the next should not be much longer.
+    fn learn(&mut self, len: usize) {
+        let [arguments, bytes] = Pieces::MOST;
+        let most = if self.is_blob { bytes } else { arguments };
+        self.most = len.saturating_mul(2).clamp(64, most);
+    }
+
+    /// Adds the reply of the first piece.
+    pub fn begin(&mut self, reply: Reply) -> Progress {
+        self.add(Ok(reply))
+    }
+
+    /// Adds the outcome of a piece, and what it has left.
+    pub fn absorb(
+        &mut self,
+        (piece, items): (Range<usize>, usize),
+        outcome: Result<Reply, CommandError>,
+        rest: Option<Rest>,
+    ) -> Progress {
+        let before = self.done;
+        let (len, done) = match rest {
+            None => (piece.len(), items),
+            Some(rest) => (rest.within.map_or(rest.done, |within| within.at), rest.done),
+        };
+        self.learn(len);
+        match outcome {
+            Ok(reply) => {
+                self.at = piece.start.saturating_add(len);
+                self.done = before.saturating_add(done);
+                self.add(Ok(reply))
+            }
+            Err(why) => self.add(Err(why)),
+        }
+    }
+
+    fn add(&mut self, outcome: Result<Reply, CommandError>) -> Progress {
+        let is_last = self.at >= self.end;
+        let end = |reply| is_last.then_some(Ok(reply));
+        match outcome {
+            Ok(Reply::Integer(added)) => {
+                self.sum = self.sum.saturating_add(added);
+                Progress { answers: None, end: end(Reply::Integer(self.sum)) }
+            }
+            Ok(Reply::Ok) => Progress { answers: None, end: end(Reply::Ok) },
+            Ok(list) => {
+                self.is_list = true;
+                let is_last = is_last || list.ends_early();
+                Progress { answers: Some(list), end: is_last.then_some(Ok(Reply::Later)) }
+            }
+            Err(why) if self.is_list => Progress { answers: None, end: Some(Err(why)) },
+            Err(why) => Progress { answers: None, end: Some(Err(self.stopped(why))) },
+        }
+    }
+
+    /// A refusal of the next piece, or of an item in it, as one of the whole command.
+    fn stopped(&self, why: CommandError) -> CommandError {
+        let (done, why) = match why {
+            CommandError::Stopped { done, why, .. } => (done, why),
+            why => (0, Box::new(why)),
+        };
+        let done = self.done.saturating_add(done);
+        CommandError::Stopped { done, of: self.of, why: Box::new(why.after(self.done)) }
+    }
+}

@@ -1,0 +1,290 @@
+//! Commands with many items, in pieces, between which the server serves others.
+//!
+//! A command whose first piece has held the server for long enough has its client wait. Then one piece runs in each turn
+//! of the server's event loop: of several such commands, one after the other. A piece is a call of the command
+//! by the server, with some of the items, so the server applies to it what it would apply to a command of a client: which
+//! keys the node has, and how effects are replicated. The piece doesn't reply: it hands over its outcome, and the answers
+//! are appended to the reply of the client.
+//!
+//! While a client waits, the server keeps its arguments.
+
+use super::api::{Context, OwnText, Text};
+use super::guard;
+use super::names::name_of;
+use super::offload::{Blocked, room};
+use super::reply;
+use super::server::server;
+use crate::command::{Command, CommandError, Pieces, Progress, Reply, Rest};
+use crate::metrics::Hold;
+use redis_module::raw;
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What a piece hands over: its outcome, and what it has left of its items.
+type Outcome = (Result<Reply, CommandError>, Option<Rest>);
+
+/// Whether the next command is a piece.
+static IS_NEXT: AtomicBool = AtomicBool::new(false);
+
+/// What the last piece has handed over.
+static OUTCOME: Mutex<Option<Outcome>> = Mutex::new(None);
+
+/// The commands of which some pieces are left, except the one that is running. Only the main thread takes the lock.
+static WAITING: Mutex<VecDeque<Waiting>> = Mutex::new(VecDeque::new());
+
+/// Whether the next turn is scheduled.
+static IS_SCHEDULED: AtomicBool = AtomicBool::new(false);
+
+/// Milliseconds between two looks at whether the server may write again.
+const PAUSED_MS: i64 = 10;
+
+/// The client whose piece is running, until it has gone: what is the same in all callbacks about it.
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
+
+fn waiting() -> MutexGuard<'static, VecDeque<Waiting>> {
+    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn outcome() -> MutexGuard<'static, Option<Outcome>> {
+    OUTCOME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether the command that begins is a piece. It then has to [hand over](hand_over) its outcome.
+#[inline]
+pub(super) fn is_piece() -> bool {
+    IS_NEXT.load(Relaxed) && IS_NEXT.swap(false, Relaxed)
+}
+
+/// Takes the outcome of a piece.
+pub(super) fn hand_over(of: Result<Reply, CommandError>, rest: Option<Rest>) {
+    *outcome() = Some((of, rest));
+}
+
+/// A command, and its reply so far.
+struct Work {
+    command: Command,
+    pieces: Pieces,
+    /// Elements of the reply so far, if it is a list.
+    answers: Option<usize>,
+}
+
+impl Work {
+    /// Runs the next piece.
+    fn piece(&mut self, ctx: Context<'_>, arguments: &[Text<'_>]) -> Progress {
+        let first = self.pieces.first();
+        let blob = arguments.get(first).filter(|_| self.pieces.is_blob()).map(|blob| blob.bytes());
+        let piece = self.pieces.next(blob.unwrap_or_default());
+        let range = piece.0.clone();
+        let part = blob.map(|blob| OwnText::new(blob.get(range.clone()).unwrap_or_default()));
+        let part = part.as_ref().map(OwnText::as_text);
+        let items = part.as_slice();
+        let items = if blob.is_some() { items } else { arguments.get(range).unwrap_or_default() };
+        let words = [arguments.get(1..first).unwrap_or_default(), items].concat();
+        IS_NEXT.store(true, Relaxed);
+        let called = ctx.call(name_of(self.command), &words);
+        IS_NEXT.store(false, Relaxed);
+        // The server may have refused to call the command at all.
+        let (of, rest) = outcome().take().unwrap_or_else(|| match called {
+            Ok(()) => (Err(CommandError::Internal), None),
+            Err(why) => (Err(CommandError::Server(why)), None),
+        });
+        self.pieces.absorb(piece, of, rest)
+    }
+
+    /// Appends to the reply what a piece has added to it. Returns whether the reply is complete.
+    fn reply(&mut self, out: Context<'_>, Progress { answers, end }: Progress) -> bool {
+        if let Some(list) = answers {
+            if self.answers.is_none() {
+                out.begin_array();
+            }
+            let sent = self.answers.unwrap_or(0).saturating_add(reply::send_elements(out, &list));
+            self.answers = Some(sent);
+        }
+        match (end, self.answers) {
+            (None, _) => return false,
+            (Some(Ok(_)), Some(sent)) => out.end_array(sent),
+            (Some(Err(why)), Some(sent)) => {
+                reply::send(out, Err(why));
+                out.end_array(sent.saturating_add(1));
+            }
+            (Some(outcome), None) => reply::send(out, outcome),
+        }
+        true
+    }
+}
+
+/// A command whose client waits for its next piece.
+struct Waiting {
+    work: Work,
+    client: Blocked,
+    /// Where the reply is written.
+    out: NonNull<raw::RedisModuleCtx>,
+    /// The arguments, which the server keeps while the client waits.
+    argv: NonNull<[Text<'static>]>,
+    database: i32,
+    writes: bool,
+    _waits: [Hold; 2],
+}
+
+// SAFETY: only the main thread has them.
+unsafe impl Send for Waiting {}
+
+impl Waiting {
+    /// Runs the next piece, and appends to the reply. Returns whether that is complete.
+    fn run(&mut self, ctx: Context<'_>) -> bool {
+        ctx.select(self.database);
+        // SAFETY: the client is blocked, so the server keeps its arguments.
+        let arguments = unsafe { self.argv.as_ref() };
+        let work = &mut self.work;
+        let progress = guard::call(
+            "piece",
+            || work.piece(ctx, arguments),
+            || Progress { answers: None, end: Some(Err(CommandError::Internal)) },
+        );
+        // SAFETY: the context lives until `end`.
+        let out = unsafe { Context::new(self.out.as_ptr()) };
+        out.is_none_or(|out| self.work.reply(out, progress))
+    }
+
+    /// Sends the reply to the client, if it is still there.
+    fn end(self) {
+        // SAFETY: the context was made for this client, and is freed once.
+        unsafe { server!(RedisModule_FreeThreadSafeContext(self.out.as_ptr())) };
+        self.client.unblock_with_written();
+    }
+}
+
+/// Goes on with a command whose first piece is done: later, if its client can wait; else now.
+#[cold]
+pub(super) fn begin(
+    ctx: Context<'_>,
+    (command, writes): (Command, bool),
+    arguments: &[Text<'_>],
+    rest: Rest,
+    first: Reply,
+) {
+    let end = match rest.within {
+        None => arguments.len(),
+        Some(_) => arguments.get(rest.first).map_or(0, |blob| blob.bytes().len()),
+    };
+    let mut work = Work { command, pieces: Pieces::new(rest, end), answers: None };
+    let mut progress = work.pieces.begin(first);
+    let Some((client, waits)) = wait(ctx, arguments) else {
+        while !work.reply(ctx, progress) {
+            progress = work.piece(ctx, arguments);
+        }
+        return;
+    };
+    let out = client.context();
+    // SAFETY: the context was just made.
+    if let Some(out) = unsafe { Context::new(out.as_ptr()) } {
+        work.reply(out, progress);
+    }
+    // SAFETY: a pointer to the same slice. It is used as long as the client is blocked.
+    let argv = unsafe { NonNull::new_unchecked(ptr::from_ref(arguments) as *mut [Text<'static>]) };
+    waiting().push_back(Waiting { work, client, out, argv, database: ctx.database(), writes, _waits: waits });
+    schedule();
+}
+
+/// Blocks the client of a command. `None` if it can't wait: too many wait already, the server would run a piece for this
+/// client only, or it is one of those that Valkey ≥ 8.1 doesn't block.
+fn wait(ctx: Context<'_>, arguments: &[Text<'_>]) -> Option<(Blocked, [Hold; 2])> {
+    let bytes = arguments.iter().map(|text| text.bytes().len() as u64).sum();
+    let waits = room(bytes).ok()?;
+    let key = arguments.get(1..2).unwrap_or_default();
+    if ctx.flags() & raw::REDISMODULE_CTX_FLAGS_CLUSTER != 0 && !anyone_may_ask_for(ctx, key) {
+        return None;
+    }
+    Some((Blocked::new(ctx, None, gone)?, waits))
+}
+
+/// Whether a node of a cluster serves a key to clients that haven't said ASKING or READONLY.
+fn anyone_may_ask_for(ctx: Context<'_>, key: &[Text<'_>]) -> bool {
+    // SAFETY: the context is that of a command. The new one is freed once.
+    unsafe {
+        let alone = server!(RedisModule_GetDetachedThreadSafeContext(ctx.as_ptr()));
+        let served = Context::new(alone).is_some_and(|alone| alone.call(c"exists", key).is_ok());
+        server!(RedisModule_FreeThreadSafeContext(alone));
+        served
+    }
+}
+
+/// Has the server call [`turn`] in the next turn of its event loop. A timer that is set now would be called in that turn
+/// also if it is the first, but no sooner than a millisecond after the last if it isn't. So the next turn sets it.
+fn schedule() {
+    if !IS_SCHEDULED.swap(true, Relaxed) {
+        // SAFETY: the callback lives as long as the module, which is never unloaded.
+        unsafe { server!(RedisModule_EventLoopAddOneShot(Some(set_timer), ptr::null_mut())) };
+    }
+}
+
+/// The server calls this on the main thread, also while a script that has run for too long lets it handle events. So the
+/// piece is left to a timer, which it doesn't call by then.
+unsafe extern "C" fn set_timer(_data: *mut c_void) {
+    let set = || match waiting().front() {
+        Some(first) => call_after(first.out, 0),
+        None => IS_SCHEDULED.store(false, Relaxed),
+    };
+    guard::call("timer", set, || ());
+}
+
+fn call_after(ctx: NonNull<raw::RedisModuleCtx>, ms: i64) {
+    // SAFETY: the context is valid, and the callback lives as long as the module, which is never unloaded.
+    unsafe { server!(RedisModule_CreateTimer(ctx.as_ptr(), ms, Some(turn), ptr::null_mut())) };
+}
+
+/// The server calls this on the main thread, between the commands of other clients.
+unsafe extern "C" fn turn(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+    // SAFETY: the context is valid for this call.
+    let Some(ctx) = (unsafe { Context::new(ctx) }) else { return };
+    guard::call("turn", || take_turn(ctx), || ());
+}
+
+fn take_turn(ctx: Context<'_>) {
+    // Between CLIENT PAUSE or FAILOVER and its end, nothing may be written.
+    let is_paused = ctx.may_not_write();
+    let next = {
+        let mut waiting = waiting();
+        let next = waiting.iter().position(|waiting| !(waiting.writes && is_paused));
+        next.and_then(|next| waiting.remove(next))
+    };
+    IS_SCHEDULED.store(false, Relaxed);
+    if let Some(mut next) = next {
+        RUNNING.store(next.client.address(), Relaxed);
+        let is_complete = next.run(ctx);
+        let has_gone = RUNNING.swap(0, Relaxed) == 0;
+        if is_complete || has_gone {
+            next.end();
+        } else {
+            waiting().push_back(next);
+        }
+        schedule();
+    } else if let Some(first) = waiting().front() {
+        IS_SCHEDULED.store(true, Relaxed);
+        call_after(first.out, PAUSED_MS);
+    }
+}
+
+/// The server calls this on the main thread when a client that still waits has gone: it hung up, was killed, or is one of
+/// those that REPLICAOF sends away.
+unsafe extern "C" fn gone(_ctx: *mut raw::RedisModuleCtx, client: *mut raw::RedisModuleBlockedClient) {
+    let forget = || {
+        let client = client.addr();
+        if RUNNING.load(Relaxed) == client {
+            RUNNING.store(0, Relaxed);
+            return;
+        }
+        let gone = {
+            let mut waiting = waiting();
+            let place = waiting.iter().position(|waiting| waiting.client.address() == client);
+            place.and_then(|place| waiting.remove(place))
+        };
+        if let Some(gone) = gone {
+            gone.end();
+        }
+    };
+    guard::call("gone", forget, || ());
+}

@@ -1,0 +1,315 @@
+//! Commands in pieces: whatever the pieces are, the reply, the filter and what a replica gets are those of the command
+//! that runs whole, for every kind of filter, and for every refusal in the middle.
+
+use crate::pair::Pair;
+use crate::support::fake_server::FakeServer;
+use crate::support::golden;
+use crate::support::internals::command::{Answer, Answers, Pieces, Reply};
+use crate::support::internals::config::Settings;
+
+type Words = Vec<Vec<u8>>;
+
+/// Items after which a command pauses: it looks after every 32.
+const PAUSES: [usize; 4] = [1, 33, 64, 500];
+
+const KINDS: &[&str] = &[
+    "BF.RESERVE k 0.01 3000 NONSCALING SEED 1",
+    "BF.RESERVE k 0.1 100 NONSCALING SEED 1",
+    "BF.RESERVE k 0.1 900 ONFULL SATURATE SEED 1",
+    "BF.RESERVE k 0.02 100 SEED 1",
+    "BF.RESERVE k 0.02 300 EXPANSION 1 HASH SIPHASH SEED 1",
+    "BF.RESERVE k 0.01 3000 COUNTING 8 SEED 1",
+    "BF.RESERVE k 0.01 3000 WINDOW 3 SEED 1",
+    "BF.RESERVE k 0.01 3000 NONSCALING SHARDS 8 SEED 1",
+    "CF.RESERVE k 4000 SEED 1",
+    "CF.RESERVE k 100 EXPANSION 2 SEED 1",
+    "CF.RESERVE k 100 EXPANSION 0 SEED 1",
+];
+
+fn words(line: &str, items: &[Vec<u8>]) -> Words {
+    line.split(' ').map(|word| word.as_bytes().to_vec()).chain(items.iter().cloned()).collect()
+}
+
+/// Some are there twice.
+fn items(count: usize) -> Words {
+    (0..count).map(|index| format!("{:05}", index - index % 3 / 2).into_bytes()).collect()
+}
+
+fn prefixed(items: &[Vec<u8>]) -> Vec<u8> {
+    let with_length = |item: &Vec<u8>| [&u32::try_from(item.len()).unwrap().to_le_bytes()[..], item].concat();
+    items.iter().flat_map(with_length).collect()
+}
+
+/// Commands with these items.
+fn commands(family: &str, items: &[Vec<u8>]) -> Vec<Words> {
+    let blob = [items.concat()];
+    let prefixed = [prefixed(items)];
+    if family == "CF" {
+        return vec![
+            words("CF.INSERT k ITEMS", items),
+            words("CF.INSERTNX k NOCREATE ITEMS", items),
+            words("CF.MEXISTS k", items),
+            words("CF.MEXISTS missing", items),
+        ];
+    }
+    vec![
+        words("BF.MADD k", items),
+        words("BF.MADD new", items),
+        words("BF.INSERT k NOCREATE ITEMS", items),
+        words("BF.INSERT other CAPACITY 500 ERROR 0.01 ITEMS", items),
+        words("BF.BULKADD k FIXED 5", &blob),
+        words("BF.BULKADD k NOCREATE PREFIXED", &prefixed),
+        words("BF.MEXISTS k", items),
+        words("BF.MTEST missing", items),
+        words("BF.MDEL k", items),
+        words("BF.MDEL missing", items),
+    ]
+}
+
+/// A command whose pieces are no more than this many items and those up to the next look, with the number of its pieces.
+/// Answers of all pieces are in one reply; of a refusal in the middle there is the text at the end.
+fn run_in_pieces(server: &FakeServer, words: &[Vec<u8>], pause: usize) -> (String, usize) {
+    server.pauses_after.set(Some(pause));
+    let run = |words: &[&[u8]]| {
+        server.rest.set(None);
+        let outcome = server.run(words);
+        (outcome, server.rest.take())
+    };
+    let all: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+    let (outcome, rest) = run(&all);
+    let (rest, first) = match (rest, outcome) {
+        (Some(rest), Ok(first)) if !first.ends_early() => (rest, first),
+        (_, outcome) => return (outcome.map_or_else(|why| why.to_string(), |reply| shown(vec![reply])), 1),
+    };
+    let end = if rest.within.is_some() { all[rest.first].len() } else { all.len() };
+    let mut pieces = Pieces::new(rest, end);
+    let (mut replies, mut count) = (Vec::new(), 1);
+    let mut progress = pieces.begin(first);
+    loop {
+        replies.extend(progress.answers);
+        match progress.end {
+            Some(Ok(Reply::Later)) => return (shown(replies), count),
+            Some(Ok(reply)) => return (shown(vec![reply]), count),
+            Some(Err(why)) if replies.is_empty() => return (why.to_string(), count),
+            Some(Err(why)) => return (format!("{} {why}", shown(replies)), count),
+            None => {}
+        }
+        let first = pieces.first();
+        let blob = if pieces.is_blob() { all[first] } else { &[] };
+        let piece = pieces.next(blob);
+        let items =
+            if pieces.is_blob() { vec![&blob[piece.0.clone()]] } else { all[piece.0.clone()].to_vec() };
+        assert!(!piece.0.is_empty());
+        let (outcome, rest) = run(&[&all[..first], &items[..]].concat());
+        progress = pieces.absorb(piece, outcome, rest);
+        count += 1;
+    }
+}
+
+/// Replies as one line; lists are joined.
+fn shown(replies: Vec<Reply>) -> String {
+    let mut line = Vec::new();
+    for reply in replies {
+        match reply {
+            Reply::Answers(Answers { answers, error }) => {
+                line.extend(answers.iter().map(|answer| match answer {
+                    Answer::Refused => error.as_ref().unwrap().to_string(),
+                    answer => format!("{answer:?}"),
+                }))
+            }
+            Reply::Array(replies) => line.extend(replies.iter().map(|reply| format!("{reply:?}"))),
+            reply => line.push(format!("{reply:?}")),
+        }
+    }
+    line.join(" ")
+}
+
+fn run_whole(server: &FakeServer, words: &[Vec<u8>]) -> String {
+    server.pauses_after.set(None);
+    let outcome = server.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    outcome.map_or_else(|why| why.to_string(), |reply| shown(vec![reply]))
+}
+
+/// All commands on a filter, whole and in pieces, one after the other on filters that are equal.
+fn compare(case: &str, family: &str, items: &[Vec<u8>], make: impl Fn(&FakeServer)) {
+    for pause in PAUSES {
+        let (whole, pair) = (FakeServer::default(), Pair::new());
+        for server in [&whole, &pair.primary, &pair.replica] {
+            make(server);
+            server.replicated.take();
+        }
+        for words in commands(family, items) {
+            let case = format!("{case} {} {pause}", String::from_utf8_lossy(&words[..3].join(&b' ')));
+            // Filters that a command makes have seeds of their own.
+            let expected = run_whole(&whole, &words);
+            let (seen, count) = run_in_pieces(&pair.primary, &words, pause);
+            if words[1] == b"k" || words[1] == b"missing" {
+                assert_eq!(seen, expected, "{case}");
+                assert!(
+                    count > 1 || items.len() <= pause.next_multiple_of(32) || seen.contains("ERR"),
+                    "{case}: {count}"
+                );
+            }
+            pair.follow();
+        }
+        if whole.keys.borrow().contains_key(&b"k"[..]) {
+            assert!(whole.dump("k") == pair.primary.dump("k"), "{case} {pause}");
+        }
+    }
+}
+
+#[test]
+fn every_kind() {
+    for kind in KINDS {
+        for count in [1, 31, 32, 33, 65, 1000] {
+            compare(&format!("{kind} {count}"), &kind[..2], &items(count), |server| {
+                server.line(kind).unwrap();
+            });
+        }
+    }
+}
+
+#[test]
+fn filters_of_other_systems() {
+    for (name, make) in golden::FOREIGN {
+        compare(name, "BF", &items(400), |server| server.put("k", make()));
+    }
+}
+
+#[test]
+fn rebuilds() {
+    for shadow in ["CAPACITY 100", "CAPACITY 200 NONSCALING", "CAPACITY 4000 SHARDS 4"] {
+        let make = |server: &FakeServer| {
+            server.line("BF.RESERVE k 0.01 2000 SEED 1").unwrap();
+            server.line(&format!("BF.REBUILD k BEGIN {shadow} SEED 2")).unwrap();
+        };
+        compare(shadow, "BF", &items(500), make);
+        for pause in PAUSES {
+            let (whole, pair) = (FakeServer::default(), Pair::new());
+            for server in [&whole, &pair.primary, &pair.replica] {
+                make(server);
+                server.replicated.take();
+            }
+            let words = words("BF.REBUILD k ADD", &items(500));
+            let expected = run_whole(&whole, &words);
+            assert_eq!(run_in_pieces(&pair.primary, &words, pause).0, expected, "{shadow} {pause}");
+            assert_eq!(
+                expected.contains(" of 500 items went in"),
+                shadow.ends_with("NONSCALING"),
+                "{expected}"
+            );
+            pair.follow();
+            assert!(whole.dump("k") == pair.primary.dump("k"));
+        }
+    }
+}
+
+/// On several threads, parts of a blob are added by shard.
+#[test]
+fn adds_by_shard() {
+    for (blob, form) in [(items(90_000).concat(), "FIXED 5"), (prefixed(&items(150_000)), "PREFIXED")] {
+        let (whole, pair) = (FakeServer::default(), Pair::new());
+        for server in [&whole, &pair.primary, &pair.replica] {
+            server.line("BF.RESERVE k 0.01 200000 SHARDS 4 SEED 1").unwrap();
+            server.replicated.take();
+        }
+        pair.primary.workers.set(3);
+        let words = words(&format!("BF.BULKADD k {form}"), &[blob]);
+        let expected = run_whole(&whole, &words);
+        let (seen, count) = run_in_pieces(&pair.primary, &words, 1);
+        assert_eq!(seen, expected);
+        assert!((2..8).contains(&count), "{count}");
+        pair.follow();
+        assert!(whole.dump("k") == pair.primary.dump("k"));
+    }
+}
+
+/// If memory is refused, a command of several answers goes on with the other items, and one that stops there says how many
+/// went in.
+#[test]
+fn memory_that_is_refused() {
+    for pause in PAUSES {
+        for words in
+            [words("BF.MADD k", &items(2000)), words("BF.BULKADD k FIXED 5", &[items(2000).concat()])]
+        {
+            let (whole, pieces) = (FakeServer::default(), FakeServer::default());
+            for server in [&whole, &pieces] {
+                server.line("BF.RESERVE k 0.01 100 SEED 1").unwrap();
+                server.memory.set(Some(1000));
+            }
+            assert_eq!(run_in_pieces(&pieces, &words, pause).0, run_whole(&whole, &words));
+            assert!(whole.dump("k") == pieces.dump("k"));
+        }
+    }
+}
+
+/// A piece that is refused as a whole ends the command: lists with the error, others with the items that went in.
+#[test]
+fn a_key_that_changes_between_pieces() {
+    let expected = [
+        ("BF.MADD k", "WRONGTYPE"),
+        ("BF.INSERT k ITEMS", "WRONGTYPE"),
+        ("BF.MDEL k", "WRONGTYPE"),
+        (
+            "BF.BULKADD k FIXED 5",
+            "WRONGTYPE Operation against a key holding the wrong kind of value; 32 of 100 items went in",
+        ),
+    ];
+    for (line, text) in expected {
+        let server = FakeServer::default();
+        server.line("BF.RESERVE k 0.01 1000 COUNTING 8").unwrap();
+        server.pauses_after.set(Some(1));
+        let items = if line.contains("FIXED") { vec![items(100).concat()] } else { items(100) };
+        let all = words(line, &items);
+        let all: Vec<&[u8]> = all.iter().map(Vec::as_slice).collect();
+        let first = server.run(&all).unwrap();
+        let rest = server.rest.take().unwrap();
+        let mut pieces = Pieces::new(rest, if rest.within.is_some() { 500 } else { all.len() });
+        pieces.begin(first);
+        server.put("k", crate::support::fake_server::Content::Other);
+        let blob = all[all.len() - 1];
+        let piece = pieces.next(blob);
+        let outcome = server.run(&[&all[..rest.first], &[blob]].concat());
+        let end = pieces.absorb(piece, outcome, None).end.unwrap().unwrap_err().to_string();
+        assert!(end == text || end.starts_with("WRONGTYPE Op") && text == "WRONGTYPE", "{end}");
+    }
+}
+
+/// A blob of one part is checked before anything changes. A larger one of items with lengths is checked part by part, so
+/// an item that isn't whole is found when those before it are in.
+#[test]
+fn a_blob_that_ends_in_the_middle_of_an_item() {
+    let server = FakeServer::default();
+    let text =
+        |server: &FakeServer, blob: Vec<u8>| run_whole(server, &words("BF.BULKADD k PREFIXED", &[blob]));
+    let small = [prefixed(&items(1000)), vec![9, 0, 0, 0, 1]].concat();
+    assert_eq!(text(&server, small), "ERR the items end early: item 1000 takes 13 bytes, and 5 are left");
+    assert!(server.keys.borrow().is_empty());
+    let large = [prefixed(&items(150_000)), vec![9, 0, 0, 0, 1]].concat();
+    let expected =
+        "ERR the items end early: item 150000 takes 13 bytes, and 5 are left; 114858 items went in";
+    assert_eq!(text(&server, large.clone()), expected);
+    for pause in [1, 100_000] {
+        let pieces = FakeServer::default();
+        let words = words("BF.BULKADD k PREFIXED", &[large.clone()]);
+        let seen = run_in_pieces(&pieces, &words, pause).0;
+        let text = "ERR the items end early: item 150000 takes 13 bytes, and 5 are left; ";
+        assert!(seen.starts_with(text) && seen.ends_with(" items went in"), "{seen}");
+    }
+}
+
+/// The limit counts the items of the whole command.
+#[test]
+fn the_limit_of_items() {
+    let server = FakeServer::default();
+    server.settings.set(Settings { max_items_per_command: 2000, ..Settings::DEFAULT });
+    server.pauses_after.set(Some(1));
+    for words in commands("BF", &items(2001)) {
+        let text = run_in_pieces(&server, &words, 1).0;
+        assert_eq!(text, "ERR the command has 2001 items, and max-items-per-command is 2000");
+    }
+    assert!(server.keys.borrow().is_empty());
+    let blob = words("BF.BULKADD k PREFIXED", &[prefixed(&items(300_000))]);
+    assert!(run_in_pieces(&server, &blob, 1).0.starts_with("ERR the command has "));
+    assert!(server.keys.borrow().is_empty());
+}
