@@ -13,8 +13,8 @@ use super::options::redisbloom;
 use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
 use super::write::{
-    Growing, Mode, add_one, catch_up, catch_up_to, create_new, due, give_up, grow_and_add, indices,
-    limit_items, should_pause,
+    BLOOM_STEP, Growing, Mode, add_one, catch_up, catch_up_to, create_new, due, give_up, grow_and_add,
+    indices, limit_items, should_pause,
 };
 use crate::error::Error;
 use crate::filter::bloom::batch::{GROUP, for_each_group, for_each_hashed_group};
@@ -126,7 +126,7 @@ pub(super) fn insert<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 fn add_arguments<'a, C: Call<'a>>(call: &C, key: &mut C::Key, first: usize) -> Result<Reply, CommandError> {
     let mut target = key.target()?.ok_or(CommandError::NotFound)?;
     let mut adds = Adds::new(call, first);
-    let items = indices(call, first).map(|index| call.arg(index));
+    let items = indices(call, first, BLOOM_STEP).map(|index| call.arg(index));
     let lost = add_each(call, &mut target, items, Mode::Add, |outcome| adds.note(outcome));
     target.usage().added(adds.accepted());
     if let Some(why) = lost {
@@ -221,7 +221,9 @@ pub(super) fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>
             }
             target => {
                 let numbered = (before..).zip(blob.items());
-                let items = numbered.take_while(|(done, _)| !should_pause(call, *done)).map(|(_, item)| item);
+                let items = numbered
+                    .take_while(|(done, _)| !should_pause(call, *done, BLOOM_STEP))
+                    .map(|(_, item)| item);
                 let shadow_lost = add_each(call, target, items, Mode::Add, |outcome| sums.note(outcome));
                 lost = lost.or(shadow_lost);
             }
@@ -475,7 +477,8 @@ pub(super) struct Backfill {
 /// Adds the arguments from `first` on to the shadow only, up to the first that it refuses.
 pub(super) fn backfill<'a, C: Call<'a>>(call: &C, rebuild: &mut Rebuild, first: usize) -> Backfill {
     let (live, shadow) = rebuild.both_mut();
-    let (mut adds, items) = (Adds::new(call, first), indices(call, first).map(|index| call.arg(index)));
+    let (mut adds, items) =
+        (Adds::new(call, first), indices(call, first, BLOOM_STEP).map(|index| call.arg(index)));
     add_to_bloom(call, shadow, items, Growing::beside(live.as_ref().bytes()), |outcome| {
         let refused = outcome.is_err();
         match adds.note(outcome) {

@@ -10,7 +10,7 @@ use super::options::cuckoo::{Insertion, creation, insertion, new_filter, reserva
 use super::options::redisbloom;
 use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
-use super::write::{Growing, Mode, add_one, indices, limit_items};
+use super::write::{CUCKOO_STEP, Growing, Mode, add_one, indices, limit_items};
 use crate::filter::{Cuckoo, CuckooHash, CuckooSpec, FilterRef, Origin};
 use smallvec::{SmallVec, smallvec};
 
@@ -89,7 +89,7 @@ pub(super) fn insert<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, Com
     // Includes the word ITEMS, which comes before the items.
     let mut added: SmallVec<[usize; 64]> = smallvec![first_item.saturating_sub(1)];
     let mut growing = Growing::default();
-    let replies = indices(call, first_item).map(|index| {
+    let replies = indices(call, first_item, CUCKOO_STEP).map(|index| {
         let outcome = add_item(call, filter, filter.hash(call.arg(index)), mode, &mut growing);
         if outcome == Ok(true) {
             added.push(index);
@@ -145,7 +145,7 @@ pub(super) fn test_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     let present = |index| filter.is_some_and(|filter| filter.contains(filter.hash(call.arg(index))));
     let mut answers = Answers::default();
     answers.answers.reserve(call.argc().saturating_sub(ITEM));
-    answers.answers.extend(indices(call, ITEM).map(|index| Answer::from(present(index))));
+    answers.answers.extend(indices(call, ITEM, CUCKOO_STEP).map(|index| Answer::from(present(index))));
     Ok(Reply::Answers(answers))
 }
 

@@ -5,7 +5,7 @@ use super::call::{Access, Call, Effect, Key};
 use super::error::CommandError;
 use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
-use super::write::{indices, limit_items};
+use super::write::{BLOOM_STEP, indices, limit_items};
 use crate::filter::bloom::batch::for_each_group;
 use crate::filter::{Bloom, Layer, Live, LiveMut, Target};
 use crate::hash::ItemHash;
@@ -56,7 +56,7 @@ pub(super) fn delete_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandErr
     let mut key = call.open(1, Access::Write);
     let mut answers = Answers::default();
     let Some(target) = key.target()? else {
-        answers.answers.extend(indices(call, FIRST_ITEM).map(|_| Answer::No));
+        answers.answers.extend(indices(call, FIRST_ITEM, BLOOM_STEP).map(|_| Answer::No));
         return Ok(Reply::Answers(answers));
     };
     let mut filter = live(target)?;
@@ -64,7 +64,7 @@ pub(super) fn delete_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandErr
     filter.count(ItemHash::default())?;
     let mut changed: SmallVec<[usize; 64]> = SmallVec::new();
     let mut numbers = FIRST_ITEM..;
-    let items = indices(call, FIRST_ITEM).map(|index| call.arg(index));
+    let items = indices(call, FIRST_ITEM, BLOOM_STEP).map(|index| call.arg(index));
     for_each_group(&mut filter, Layer::prefetch_all, items, |filter, group| {
         for (item, index) in group.iter().zip(numbers.by_ref()) {
             let removed = filter.remove(*item).unwrap_or_default();

@@ -40,21 +40,24 @@ fn limit_many<'a, C: Call<'a>>(call: &C, items: u64) -> Result<(), CommandError>
     Err(CommandError::TooManyItems { items, most })
 }
 
-/// Items between two looks at the clock, which cost 25 ns each. In the worst cuckoo filters, these items take 2 ms.
-const STEP: usize = 32;
+/// Items of Bloom filters between two looks at the clock, which cost 25 ns each. They need up to 600 µs.
+pub(super) const BLOOM_STEP: usize = 32;
 
-/// Whether a command is to end before its item number `done`, and to go on later.
+/// The same for cuckoo filters, where an item that looks for room needs up to 100 µs.
+pub(super) const CUCKOO_STEP: usize = 4;
+
+/// Whether a command is to end before its item number `done`, and to go on later. It asks before every `step`th item.
 #[inline(always)]
-pub(super) fn should_pause<'a, C: Call<'a>>(call: &C, done: usize) -> bool {
-    done.is_multiple_of(STEP) && done > 0 && call.should_pause(done)
+pub(super) fn should_pause<'a, C: Call<'a>>(call: &C, done: usize, step: usize) -> bool {
+    done.is_multiple_of(step) && done > 0 && call.should_pause(done)
 }
 
 /// The arguments from `first` on: the items of a command, until it is to go on later.
 #[inline(always)]
-pub(super) fn indices<'a, C: Call<'a>>(call: &C, first: usize) -> impl Iterator<Item = usize> {
+pub(super) fn indices<'a, C: Call<'a>>(call: &C, first: usize, step: usize) -> impl Iterator<Item = usize> {
     (first..call.argc()).take_while(move |index| {
         let done = index.saturating_sub(first);
-        let pauses = should_pause(call, done);
+        let pauses = should_pause(call, done, step);
         if pauses {
             let of = Some(call.argc().saturating_sub(first));
             call.go_on_later(Rest { first, done, of, within: None });

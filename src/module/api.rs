@@ -118,7 +118,7 @@ impl<'a> Context<'a> {
             let vector: *const *mut raw::RedisModuleString = arguments.as_ptr().cast();
             let call = raw::RedisModule_Call;
             let Some(call) = call else { unreachable!("RedisModule_Call is in every server") };
-            let reply = call(self.as_ptr(), name.as_ptr(), c"!Ev".as_ptr(), vector, arguments.len());
+            let reply = call(self.as_ptr(), name.as_ptr(), c"!ESMv".as_ptr(), vector, arguments.len());
             if reply.is_null() {
                 return Err(format!("ERR the server did not run {}", name.to_string_lossy()));
             }

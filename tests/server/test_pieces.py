@@ -1,0 +1,325 @@
+"""Commands with many items: the server carries them out in pieces, and serves others in between.
+
+A command with many items does what a client does that sends the same items in several commands. In a transaction it runs
+whole. What is left of such a command is never long enough to be sure that another client comes in between by chance. So
+the tests that change something in the middle use commands that last for a second: items that find a cuckoo filter almost
+full.
+"""
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+
+import pytest
+import redis
+
+from kit.clusters import Cluster, set_slot, tag_in
+from kit.servers import APPEND_ONLY, rewrite, wait_for
+
+pytestmark = pytest.mark.every_server("clients wait, timers and propagation are the server's")
+
+MANY = 60_000
+ITEMS = [b"item:%07d" % number for number in range(MANY)]
+FIXED = b"".join(ITEMS)
+PREFIXED = b"".join(struct.pack("<I", len(item)) + item for item in ITEMS)
+
+# A reservation, and commands on the filter, in turn.
+CASES = {
+    "chain": (["BF.RESERVE", "k", "0.01", 100], ["BF.MADD", "BF.MEXISTS", "BF.MTEST"]),
+    "missing": ([], ["BF.MTEST", "BF.MEXISTS", "BF.MDEL", "CF.MEXISTS"]),
+    "full": (["BF.RESERVE", "k", "0.01", 50_000, "NONSCALING"], ["BF.MADD", "BF.INSERT", "FIXED", "PREFIXED"]),
+    "counting": (["BF.RESERVE", "k", "0.01", MANY, "COUNTING", 4], ["BF.INSERT", "BF.MDEL", "BF.MDEL"]),
+    "window": (["BF.RESERVE", "k", "0.01", MANY, "WINDOW", 3], ["FIXED", "BF.MADD", "BF.MEXISTS"]),
+    "sharded": (["BF.RESERVE", "k", "0.01", MANY, "SHARDS", 8], ["PREFIXED", "FIXED", "BF.MEXISTS"]),
+    "foreign": (["BF.IMPORT", "k", "GOZERO", "none", "BITS", 1 << 20], ["BF.MADD", "FIXED", "BF.MEXISTS"]),
+    "cuckoo": (["CF.RESERVE", "k", MANY], ["CF.INSERT", "CF.INSERTNX", "CF.MEXISTS"]),
+    "small cuckoo": (["CF.RESERVE", "k", 1000, "EXPANSION", 0], ["CF.INSERT", "CF.INSERTNX"]),
+}
+
+
+def words(command: str, key: str = "k") -> list:
+    match command:
+        case "FIXED":
+            return ["BF.BULKADD", key, "FIXED", len(ITEMS[0]), FIXED]
+        case "PREFIXED":
+            return ["BF.BULKADD", key, "PREFIXED", PREFIXED]
+        case "BF.INSERT" | "CF.INSERT" | "CF.INSERTNX":
+            return [command, key, "ITEMS", *ITEMS]
+        case "BF.REBUILD":
+            return [command, key, "ADD", *ITEMS]
+    return [command, key, *ITEMS]
+
+
+def outcome(client, *command):
+    """A reply, or an error, as something that can be compared."""
+    try:
+        reply = client.execute_command(*command)
+    except redis.ResponseError as error:
+        return str(error)
+    return [str(answer) if isinstance(answer, Exception) else answer for answer in reply] if isinstance(reply, list) else reply
+
+
+def whole(client, *command):
+    """The same of a command that runs whole: in a transaction, which has the same random seed if there is one."""
+    client.execute_command("MULTI")
+    client.execute_command(*command)
+    (reply,) = client.execute_command("EXEC")
+    if isinstance(reply, Exception):
+        return str(reply)
+    return [str(answer) if isinstance(answer, Exception) else answer for answer in reply] if isinstance(reply, list) else reply
+
+
+def calls(client, command: str) -> int:
+    """How often the server has called a command: once for the client's, and once for each piece after the first."""
+    return client.info("commandstats").get(f"cmdstat_{command.lower()}", {}).get("calls", 0)
+
+
+def digest(client, key: str = "k"):
+    return client.execute_command("DEBUG", "DIGEST-VALUE", key)[0]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_replies_and_filters_are_those_of_the_whole_command(server, case, protocol):
+    reservation, commands = CASES[case]
+    with server.client(protocol=protocol, single_connection_client=True) as client:
+        if reservation:
+            client.execute_command(*reservation)
+            client.copy("k", "whole")
+        for command in commands:
+            expected = whole(client, *words(command, "whole"))
+            before = calls(client, "BF.BULKADD" if command.endswith("FIXED") else command)
+            assert outcome(client, *words(command)) == expected, command
+            after = calls(client, "BF.BULKADD" if command.endswith("FIXED") else command)
+            # A full filter may end a command with its first piece; tests and shards are fast.
+            assert after - before > 1 or case in ("full", "missing", "sharded") or not command.startswith(("BF.M", "CF.I"))
+            assert digest(client) == digest(client, "whole"), command
+
+
+def test_a_rebuild(server):
+    with server.client(single_connection_client=True) as client:
+        client.execute_command("BF.RESERVE", "k", "0.01", MANY)
+        client.execute_command("BF.REBUILD", "k", "BEGIN", "CAPACITY", 100)
+        client.copy("k", "whole")
+        assert whole(client, *words("BF.REBUILD", "whole")) == outcome(client, *words("BF.REBUILD")) == b"OK"
+        assert calls(client, "BF.REBUILD") > 3
+        assert digest(client) == digest(client, "whole")
+        for key in ("k", "whole"):
+            client.execute_command("BF.REBUILD", key, "ABORT")
+            client.execute_command("BF.REBUILD", key, "BEGIN", "CAPACITY", 50_000, "NONSCALING", "SEED", 1)
+        text = whole(client, *words("BF.REBUILD", "whole"))
+        assert text.endswith(f" of {MANY} items went in")
+        assert outcome(client, *words("BF.REBUILD")) == text
+
+
+def test_scripts_run_it_whole(server):
+    client = server.client()
+    client.config_resetstat()
+    script = "return redis.call('BF.BULKADD', KEYS[1], 'FIXED', ARGV[1], ARGV[2])"
+    assert client.eval(script, 1, "k", len(ITEMS[0]), FIXED) > 59_000
+    assert calls(client, "BF.BULKADD") == 1
+
+
+# ---- in the middle ------------------------------------------------------------------------------------------------------
+
+
+class Long:
+    """A command that lasts for a second or more, by a client of its own: each of its items finds a cuckoo filter full, and
+    looks for room. In the block, it has begun and isn't over."""
+
+    COUNT = 100_000
+
+    def __init__(self, server, key: str = "k", command: str = "CF.INSERT", **options):
+        self.server, self.key, self.reply = server, key, None
+        self.words = [command, key, "NOCREATE", "ITEMS", *(b"long:%06d" % number for number in range(self.COUNT))]
+        self.client = server.client(single_connection_client=True, socket_timeout=100, **options)
+        self.id = self.client.client_id()
+        self.watch = server.client()
+
+    def run(self) -> None:
+        try:
+            self.reply = self.client.execute_command(*self.words)
+        except (redis.RedisError, OSError) as error:
+            self.reply = error
+
+    def is_running(self) -> bool:
+        return bool(waiting(self.watch))
+
+    def __enter__(self) -> "Long":
+        self.watch.execute_command("CF.RESERVE", self.key, 60_000, "EXPANSION", 0, "BUCKETSIZE", 4)
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+        wait_for(self.is_running, "the first piece")
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.thread.join(100)
+        assert not self.thread.is_alive(), "the command has no reply"
+
+
+def waiting(client) -> int:
+    return int(client.info("everything")["bf_clients_waiting"])
+
+
+def test_others_are_served_in_between(server):
+    with Long(server) as long:
+        served = 0
+        while long.is_running():
+            served += 1
+        assert served > 20
+    assert len(long.reply) == Long.COUNT and set(long.reply) == {1, -1}
+
+
+def test_several_at_a_time(server):
+    with contextlib.ExitStack() as stack:
+        longs = [stack.enter_context(Long(server, f"k{number}")) for number in range(3)]
+        wait_for(lambda: waiting(server.client()) == 3, "all of them")
+    replies = [long.reply for long in longs]
+    assert [len(reply) for reply in replies] == [Long.COUNT] * 3
+
+
+CHANGES = {
+    "deleted": (["DEL", "k"], "ERR not found"),
+    "renamed": (["RENAME", "k", "other"], "ERR not found"),
+    "replaced": (["SET", "k", "text"], "WRONGTYPE Operation against a key holding the wrong kind of value"),
+    "expired": (["PEXPIRE", "k", 1], "ERR not found"),
+    "flushed": (["FLUSHALL"], "ERR not found"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_key_changes_in_the_middle(server, change):
+    command, text = CHANGES[change]
+    with Long(server) as long:
+        server.command(*command)
+    *answers, last = long.reply
+    assert 0 < len(answers) < Long.COUNT and set(answers) <= {1, -1}
+    assert isinstance(last, redis.ResponseError) and str(last) == text.removeprefix("ERR ")
+    client = server.client()
+    assert not client.exists("k") if change != "replaced" else client.get("k") == b"text"
+    assert client.ping() and not waiting(client)
+
+
+@pytest.mark.parametrize("how", ["killed", "hung up"])
+def test_the_client_goes_in_the_middle(server, how):
+    client = server.client()
+    with Long(server) as long:
+        client.client_kill_filter(_id=long.id) if how == "killed" else long.client.connection._sock.shutdown(socket.SHUT_RDWR)
+        wait_for(lambda: not waiting(client), "the server to forget the client")
+        seen = digest(client)
+        time.sleep(0.05)
+        assert digest(client) == seen
+    assert client.info("everything")["bf_waiting_bytes"] == 0
+
+
+def test_the_user_is_deleted_in_the_middle(server):
+    client = server.client()
+    client.execute_command("ACL", "SETUSER", "adder", "on", ">secret", "~*", "+@all")
+    with Long(server, username="adder", password="secret") as long:
+        client.execute_command("ACL", "DELUSER", "adder")
+        wait_for(lambda: not waiting(client), "the server to forget the client")
+    assert isinstance(long.reply, redis.ConnectionError)
+
+
+def test_a_pause_of_writes(server):
+    client = server.client()
+    with Long(server):
+        client.execute_command("CLIENT", "PAUSE", 100_000, "WRITE")
+        seen = digest(client)
+        time.sleep(0.1)
+        assert digest(client) == seen and waiting(client) == 1
+        client.execute_command("CLIENT", "UNPAUSE")
+        wait_for(lambda: digest(client) != seen, "the next piece")
+
+
+def test_shutdown_in_the_middle(new_server):
+    server = new_server(config=APPEND_ONLY)
+    with Long(server) as long:
+        server.stop()
+    assert isinstance(long.reply, redis.ConnectionError)
+    server.start()
+    assert server.client().exists("k")
+
+
+def equal_on(primary, replica, keys) -> None:
+    primary.wait_for_replicas()
+    client, follower = primary.client(), replica.client()
+    for key in keys:
+        assert digest(client, key) == digest(follower, key)
+
+
+def test_replicas_and_the_file(new_server):
+    server = new_server(config=APPEND_ONLY)
+    replica = server.replica()
+    client = server.client()
+    for case, (reservation, commands) in CASES.items():
+        if reservation:
+            client.execute_command(reservation[0], case, *reservation[2:])
+        for command in commands:
+            outcome(client, *words(command, case))
+    with Long(server, "long"):
+        pass
+    keys = [case for case in [*CASES, "long"] if client.exists(case)]
+    assert len(keys) == len(CASES)
+    equal_on(server, replica, keys)
+    before = [digest(client, key) for key in keys]
+    server.restart(kill=True)
+    assert [digest(server.client(), key) for key in keys] == before
+    rewrite(server, server.client())
+    server.restart(kill=True)
+    assert [digest(server.client(), key) for key in keys] == before
+
+
+def test_the_server_becomes_a_replica_in_the_middle(new_server):
+    server, other = new_server(), new_server()
+    with Long(server) as long:
+        server.command("REPLICAOF", "127.0.0.1", other.port)
+    assert isinstance(long.reply, redis.RedisError), long.reply
+    assert not waiting(server.client())
+    server.command("REPLICAOF", "NO", "ONE")
+
+
+def test_failover_in_the_middle(new_server):
+    server = new_server()
+    replica = server.replica()
+    with Long(server) as long:
+        server.command("FAILOVER")
+        wait_for(lambda: server.client().info("replication")["role"] == "slave", "the failover")
+    assert isinstance(long.reply, redis.RedisError), long.reply
+    wait_for(lambda: server.client().info("replication")["master_link_status"] == "up", "the link")
+    equal_on(replica, server, ["k"])
+
+
+# ---- clusters -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_slot_that_moves_away_in_the_middle(spec):
+    with Cluster(spec) as cluster:
+        slot = 1000
+        key = f"{{{tag_in([slot])}}}k"
+        owner = cluster.owner(slot)
+        target = cluster.other_primary(slot)
+        with Long(owner, key) as long:
+            cluster.move_slot(slot, target)
+        *answers, last = long.reply
+        assert 0 < len(answers) < Long.COUNT
+        assert isinstance(last, redis.ResponseError) and "non local key" in str(last), last
+        assert not owner.client().execute_command("CLUSTER", "COUNTKEYSINSLOT", slot)
+        assert target.client().exists(key)
+
+
+def test_a_client_that_says_asking(spec):
+    """The node that a slot moves to runs the command whole: it doesn't serve the key to anyone else."""
+    with Cluster(spec) as cluster:
+        slot = 1000
+        key = f"{{{tag_in([slot])}}}k"
+        source, target = cluster.owner(slot), cluster.other_primary(slot)
+        cluster.begin_move(slot, source, target)
+        with target.client(single_connection_client=True) as client:
+            client.execute_command("ASKING")
+            reply = client.execute_command("BF.MADD", key, *ITEMS)
+            assert len(reply) == MANY and sum(reply) > 59_000
+        set_slot(source, slot, "STABLE")
+        set_slot(target, slot, "STABLE")
