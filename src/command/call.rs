@@ -3,13 +3,13 @@
 
 use super::error::CommandError;
 use super::loads::Loads;
-use super::pieces::Rest;
 use super::reply::Reply;
 use super::table::Command;
 use crate::config::Settings;
 use crate::filter::{Cuckoo, Filter, Garbage, LiveRef, Target};
 use crate::parallel::{ParallelFor, Stop};
 use std::ffi::CStr;
+use std::num::NonZeroUsize;
 
 /// How a key is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +110,28 @@ pub enum Effect<'e> {
     Items(Command, &'e [usize]),
     /// The command, applied to the key at argument 1, with these further arguments.
     Arguments(Command, Vec<Vec<u8>>),
+}
+
+/// What is left of a command that [goes on later](Call::go_on_later).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rest {
+    /// The argument of the command's first item, or the one that has all items.
+    pub first: usize,
+    /// Items that are done.
+    pub done: usize,
+    /// Items of the whole command, if it has counted them.
+    pub of: Option<usize>,
+    /// Where the items that are left begin, if all items are in one argument.
+    pub within: Option<Within>,
+}
+
+/// A place between two items of one argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Within {
+    /// Bytes of the items before it.
+    pub at: usize,
+    /// Bytes of each item; `None` if each follows its length.
+    pub width: Option<NonZeroUsize>,
 }
 
 /// A running command's view of the server. `'a` outlives the command.

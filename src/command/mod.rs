@@ -52,10 +52,10 @@ mod transfer;
 mod window;
 mod write;
 
-pub use call::{Access, Call, Effect, Key, WrongType};
+pub use call::{Access, Call, Effect, Key, Rest, WrongType};
 pub use error::CommandError;
 pub use loads::{ABANDONED, Loads, MAX_LOADS};
-pub use pieces::{Pieces, Progress, Rest};
+pub use pieces::{Pieces, Progress};
 pub use reply::{Answer, Answers, Reply};
 pub use table::{Command, Namespace, TABLE};
 pub use transfer::{each_piece, load_command};

@@ -4,32 +4,11 @@
 //! from that: which items the next piece has, and how the replies of the pieces become the reply of the command.
 
 use super::blob::cut;
+use super::call::Rest;
 use super::error::CommandError;
 use super::reply::Reply;
 use std::num::NonZeroUsize;
 use std::ops::Range;
-
-/// What is left of a command that goes on later.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rest {
-    /// The argument of the command's first item, or the one that has all items.
-    pub first: usize,
-    /// Items that are done.
-    pub done: usize,
-    /// Items of the whole command, if it has counted them.
-    pub of: Option<usize>,
-    /// Where the items that are left begin, if all items are in one argument.
-    pub within: Option<Within>,
-}
-
-/// A place between two items of one argument.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Within {
-    /// Bytes of the items before it.
-    pub at: usize,
-    /// Bytes of each item; `None` if each follows its length.
-    pub width: Option<NonZeroUsize>,
-}
 
 /// What a piece adds to the reply of its command.
 #[derive(Debug, PartialEq)]

@@ -1,12 +1,11 @@
 //! What commands that write have in common: limits, creating, catching up with the clock, growing, and ending a
 //! rebuild whose shadow cannot follow.
 
-use super::call::{Call, Effect, Key};
+use super::call::{Call, Effect, Key, Rest};
 use super::error::{CommandError, WithoutPrefix};
 use super::options;
 use super::options::bloom::New;
 use super::options::printable;
-use super::pieces::Rest;
 use super::table::Command;
 use crate::config::{MIN_ITEMS_LIMIT, Settings};
 use crate::error::Error;

@@ -113,7 +113,8 @@ impl<'a> Context<'a> {
 
     /// Has the server run a command as if a client had sent it: its effects are replicated. The error is the reply's.
     pub(super) fn call(self, name: &CStr, arguments: &[Text<'_>]) -> Result<(), String> {
-        // SAFETY: "v" is as above, "!" replicates, and "E" gives every refusal as a reply, which is freed once.
+        // SAFETY: "v" is as above. "!" replicates, "S" and "M" refuse what the server's state forbids to clients (writes
+        // without replicas, say, or what needs memory), and "E" gives every refusal as a reply, which is freed once.
         unsafe {
             let vector: *const *mut raw::RedisModuleString = arguments.as_ptr().cast();
             let call = raw::RedisModule_Call;

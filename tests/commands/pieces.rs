@@ -291,7 +291,7 @@ fn a_blob_that_ends_in_the_middle_of_an_item() {
     assert_eq!(text(&server, large.clone()), expected);
     for pause in [1, 100_000] {
         let pieces = FakeServer::default();
-        let words = words("BF.BULKADD k PREFIXED", &[large.clone()]);
+        let words = words("BF.BULKADD k PREFIXED", std::slice::from_ref(&large));
         let seen = run_in_pieces(&pieces, &words, pause).0;
         let text = "ERR the items end early: item 150000 takes 13 bytes, and 5 are left; ";
         assert!(seen.starts_with(text) && seen.ends_with(" items went in"), "{seen}");
