@@ -1,13 +1,18 @@
-//! Filters that are being loaded in chunks. An unfinished load isn't in a key: it waits here, where no query sees
-//! it and no snapshot saves it, until its last chunk has arrived. It takes memory in proportion to the bytes that have
-//! arrived, and only memory that nobody else wants.
+//! Filters that are being loaded in chunks. An unfinished load isn't in a key: it waits here, where no query sees it, until
+//! its last chunk has arrived. It takes memory in proportion to the bytes that have arrived, and only memory that nobody
+//! else wants.
+//!
+//! Replicas and the AOF get each piece when it comes, so the last one costs no more than the others. They then hold the
+//! same load, and a snapshot must have it: an RDB file has the loads beside the keys. Where that can't be, they get the
+//! whole filter after its last piece; see [`Sent`].
 
+use super::call::Effect;
 use super::error::CommandError;
-use super::table::Namespace;
+use super::table::{Command, Namespace};
 use crate::filter::{Filter, Garbage};
 use crate::metrics::{self, Hold};
 use crate::wire::redisbloom::Loader;
-use crate::wire::{DecodeError, Decoder, MAGIC};
+use crate::wire::{DecodeError, Decoder, MAGIC, Sink, Source};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -21,18 +26,79 @@ pub const ABANDONED: Duration = Duration::from_secs(300);
 /// arguments of one command may take; without it no small filter could be loaded where keys are evicted all the time.
 const SMALL: u64 = 1 << 20;
 
-/// Bytes that a head takes for each of its own, at most. What is read from it is larger than what was written.
-const HEAD_FACTOR: u64 = 3;
+/// Bytes that a head takes for each of its own, at most: it is kept, and what is read from it is larger.
+const HEAD_FACTOR: u64 = 4;
 
 /// Filters that are being loaded, by database and key.
 #[derive(Default)]
 pub struct Loads {
     waiting: HashMap<(i32, Vec<u8>), Load>,
+    /// Whether the server saves them in RDB files.
+    pub are_saved: bool,
+}
+
+/// What replicas and the AOF have of a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// Every piece that has come.
+    Pieces,
+    /// The same, but someone has begun with a snapshot in which the load is missing, and gets the following pieces.
+    Missed,
+    /// Nothing. They get the whole filter after its last piece.
+    Nothing,
+}
+
+/// Loads that have ended without a filter.
+#[derive(Default)]
+pub struct Ended {
+    loads: Vec<Load>,
+    /// Those of which replicas and the AOF have pieces: [`END`] ends them there.
+    pub elsewhere: Vec<(i32, Vec<u8>, Namespace)>,
+}
+
+/// The arguments after the key that end a load: what SCANDUMP replies at the end of a filter.
+pub const END: [&[u8]; 2] = [b"0", b""];
+
+/// The command that ends a load on replicas and in the AOF.
+pub(super) fn end_elsewhere(namespace: Namespace) -> Effect<'static> {
+    Effect::Arguments(load_command(namespace), END.map(<[u8]>::to_vec).to_vec())
+}
+
+/// The command that loads the pieces of a filter.
+pub fn load_command(namespace: Namespace) -> Command {
+    match namespace {
+        Namespace::Bloom => Command::Loadchunk,
+        Namespace::Cuckoo => Command::CfLoadchunk,
+    }
+}
+
+impl Ended {
+    fn add(&mut self, (database, key): (i32, Vec<u8>), load: Load) {
+        if load.sent != Sent::Nothing {
+            self.elsewhere.push((database, key, load.pieces.namespace()));
+        }
+        self.loads.push(load);
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.loads.is_empty()
+    }
+
+    /// Their memory, to be freed.
+    pub fn garbage(self) -> Garbage {
+        if self.loads.is_empty() {
+            return Garbage::Layers(Vec::new());
+        }
+        let bytes = self.loads.iter().fold(0u64, |sum, load| sum.saturating_add(load.pieces.held()));
+        Garbage::Other(Box::new(self.loads), bytes)
+    }
 }
 
 struct Load {
     pieces: Pieces,
-    /// Whether a primary, an AOF or a slot's source node sends it. Such a load isn't dropped for memory.
+    sent: Sent,
+    /// Whether the last piece came from a primary, an AOF or a slot's source node. Such a load isn't dropped for memory.
     is_obeyed: bool,
     /// Uses the process's own clock, since nothing that is replicated depends on it.
     moved: Instant,
@@ -41,23 +107,34 @@ struct Load {
 }
 
 impl Load {
-    fn new(pieces: Pieces, is_obeyed: bool) -> Load {
+    fn new(pieces: Pieces, sent: Sent, is_obeyed: bool) -> Load {
         let _counted = [metrics::LOADS.hold(1), metrics::LOAD_BYTES.hold(pieces.body_len())];
         let held = metrics::LOAD_HELD_BYTES.hold(pieces.held());
-        Load { pieces, is_obeyed, moved: Instant::now(), _counted, held }
+        Load { pieces, sent, is_obeyed, moved: Instant::now(), _counted, held }
     }
 
     /// Notes that a chunk has arrived.
-    fn has_moved(&mut self) {
+    fn has_moved(&mut self, is_obeyed: bool) {
+        self.is_obeyed = is_obeyed;
         self.moved = Instant::now();
         self.held = metrics::LOAD_HELD_BYTES.hold(self.pieces.held());
+    }
+
+    /// Whether its client is gone. Whoever sends a load that is obeyed says when it ends. A primary always does; others may
+    /// be gone after twice the time.
+    fn is_abandoned(&self, now: Instant, is_replica: bool) -> bool {
+        let most = match (self.is_obeyed, is_replica) {
+            (true, true) => return false,
+            (true, false) => ABANDONED.saturating_mul(2),
+            (false, _) => ABANDONED,
+        };
+        now.saturating_duration_since(self.moved) >= most
     }
 }
 
 /// A partly loaded filter.
 pub(super) struct Pieces {
-    /// Bytes of memory for what its head says.
-    head: u64,
+    head: Vec<u8>,
     body: Body,
 }
 
@@ -73,7 +150,12 @@ impl Pieces {
     /// Reads a head.
     pub(super) fn begin(namespace: Namespace, head: &[u8]) -> Result<Pieces, CommandError> {
         let body = Body::begin(namespace, head)?;
-        Ok(Pieces { head: HEAD_FACTOR.saturating_mul(head.len() as u64), body })
+        Ok(Pieces { head: head.to_vec(), body })
+    }
+
+    /// Bytes of memory for what the head says.
+    fn head_bytes(&self) -> u64 {
+        HEAD_FACTOR.saturating_mul(self.head.len() as u64)
     }
 
     pub(super) fn namespace(&self) -> Namespace {
@@ -94,7 +176,7 @@ impl Pieces {
 
     /// Bytes of memory that loading it needs, at most.
     pub(super) fn most_held(&self) -> u64 {
-        self.head.saturating_add(match &self.body {
+        self.head_bytes().saturating_add(match &self.body {
             Body::Native(decoder) => decoder.most_held(),
             Body::RedisBloom(loader) => loader.most_held(),
         })
@@ -102,7 +184,7 @@ impl Pieces {
 
     /// Bytes of memory that it holds now.
     fn held(&self) -> u64 {
-        self.head.saturating_add(match &self.body {
+        self.head_bytes().saturating_add(match &self.body {
             Body::Native(decoder) => decoder.held(),
             Body::RedisBloom(loader) => loader.held(),
         })
@@ -196,20 +278,36 @@ pub(super) fn end(iterator: i64) -> Result<u64, DecodeError> {
 }
 
 impl Loads {
-    /// Begins a load. Returns an earlier unfinished load of the same key, to be freed.
-    pub(super) fn begin(&mut self, key: (i32, Vec<u8>), pieces: Pieces, is_obeyed: bool) -> Garbage {
-        garbage(self.waiting.insert(key, Load::new(pieces, is_obeyed)).into_iter())
+    /// Begins a load, and ends an earlier one of the same key. Returns what replicas and the AOF get of it from now on.
+    ///
+    /// Of RedisBloom's pieces they get nothing: its head alone makes a key where it is obeyed.
+    pub(super) fn begin(&mut self, key: (i32, Vec<u8>), pieces: Pieces, is_obeyed: bool) -> (Sent, Ended) {
+        let are_sent = self.are_saved && !pieces.are_redisblooms();
+        let sent = if are_sent { Sent::Pieces } else { Sent::Nothing };
+        let ended = self.forget(&key);
+        self.waiting.insert(key, Load::new(pieces, sent, is_obeyed));
+        (sent, ended)
     }
 
-    /// Ends the load of a key. Returns it, to be freed; `None` if there is none of this namespace.
-    pub(super) fn abort(&mut self, key: &(i32, Vec<u8>), namespace: Namespace) -> Option<Garbage> {
-        self.waiting.get(key).filter(|load| load.pieces.namespace() == namespace)?;
-        self.forget(key)
+    /// Ends the load of a key, if it is of this namespace.
+    pub(super) fn abort(&mut self, key: &(i32, Vec<u8>), namespace: Namespace) -> Ended {
+        let is_meant = self.waiting.get(key).is_some_and(|load| load.pieces.namespace() == namespace);
+        if is_meant { self.forget(key) } else { Ended::default() }
     }
 
-    /// Ends the load of a key in which something else has appeared. Returns it, to be freed.
-    pub fn forget(&mut self, key: &(i32, Vec<u8>)) -> Option<Garbage> {
-        self.waiting.remove(key).map(|load| garbage(std::iter::once(load)))
+    /// Ends the load of a key in which something else has appeared.
+    pub fn forget(&mut self, key: &(i32, Vec<u8>)) -> Ended {
+        let mut ended = Ended::default();
+        if let Some((key, load)) = self.waiting.remove_entry(key) {
+            ended.add(key, load);
+        }
+        ended
+    }
+
+    /// Notes that someone begins with a snapshot in which the loads are missing.
+    pub fn are_missed(&mut self) {
+        let sent = self.waiting.values_mut().map(|load| &mut load.sent);
+        sent.filter(|sent| **sent == Sent::Pieces).for_each(|sent| *sent = Sent::Missed);
     }
 
     /// Bytes of the array that this chunk would have allocated; 0 if none. Other memory than that takes the place of the
@@ -218,25 +316,28 @@ impl Loads {
         self.waiting.get(key).map_or(0, |load| load.pieces.would_allocate(iterator, chunk))
     }
 
-    /// Reads the next chunk of a load. Returns the filter's pieces if it was the last chunk.
+    /// Reads the next chunk of a load. Returns what replicas and the AOF have of the load without it, and the filter's
+    /// pieces if it was the last chunk. The error comes with the load if that is over.
     pub(super) fn proceed(
         &mut self,
         key: &(i32, Vec<u8>),
         namespace: Namespace,
-        iterator: i64,
-        chunk: &[u8],
-    ) -> Result<Option<Pieces>, CommandError> {
+        (iterator, chunk): (i64, &[u8]),
+        is_obeyed: bool,
+    ) -> Result<(Sent, Option<Pieces>), (CommandError, Ended)> {
         let load = self.waiting.get_mut(key).filter(|load| load.pieces.namespace() == namespace);
-        let load = load.ok_or(CommandError::NotFound)?;
+        let load = load.ok_or((CommandError::NotFound, Ended::default()))?;
         if let Err((why, is_over)) = load.pieces.push(iterator, chunk) {
-            if is_over {
-                self.waiting.remove(key);
-            }
-            return Err(namespace.bad_chunk(why));
+            let ended = if is_over { self.forget(key) } else { Ended::default() };
+            return Err((namespace.bad_chunk(why), ended));
         }
-        load.has_moved();
+        load.has_moved(is_obeyed);
+        let sent = load.sent;
+        if sent == Sent::Missed {
+            load.sent = Sent::Nothing;
+        }
         let complete = load.pieces.is_complete();
-        Ok(if complete { self.waiting.remove(key).map(|load| load.pieces) } else { None })
+        Ok((sent, if complete { self.waiting.remove(key).map(|load| load.pieces) } else { None }))
     }
 
     /// Loads of other keys than `key`: their number, the bytes of their cells when complete, and the bytes of memory
@@ -253,16 +354,21 @@ impl Loads {
         })
     }
 
+    /// Notes that this server obeys another one now, which has the same loads.
+    pub fn are_obeyed(&mut self) {
+        self.waiting.values_mut().for_each(|load| load.is_obeyed = true);
+    }
+
     /// Drops the loads whose clients are gone.
-    pub fn drop_abandoned(&mut self, now: Instant) -> Garbage {
-        self.drop_unasked(|load| now.saturating_duration_since(load.moved) >= ABANDONED)
+    pub fn drop_abandoned(&mut self, now: Instant, is_replica: bool) -> Ended {
+        self.drop_unasked(|load| load.is_abandoned(now, is_replica))
     }
 
     /// Drops the loads of clients because memory is short, unless they are [small](SMALL): what they hold is in no key,
     /// so neither keys nor writes of others make room for it.
-    pub fn drop_for_memory(&mut self) -> Garbage {
+    pub fn drop_for_memory(&mut self) -> Ended {
         if self.are_small_with(0) {
-            return garbage(std::iter::empty());
+            return Ended::default();
         }
         self.drop_unasked(|load| !load.is_obeyed)
     }
@@ -274,28 +380,71 @@ impl Loads {
     }
 
     /// Drops loads that nobody has ended, and counts them.
-    fn drop_unasked(&mut self, is_meant: impl Fn(&Load) -> bool) -> Garbage {
-        let before = self.waiting.len();
-        let dropped = garbage(self.waiting.extract_if(|_, load| is_meant(load)).map(|(_, load)| load));
-        metrics::LOADS_DROPPED.add(before.saturating_sub(self.waiting.len()) as u64);
+    fn drop_unasked(&mut self, is_meant: impl Fn(&Load) -> bool) -> Ended {
+        let dropped = self.take(|_, load| is_meant(load));
+        metrics::LOADS_DROPPED.add(dropped.loads.len() as u64);
         dropped
     }
 
-    /// Drops the loads of this database, or all.
+    /// Drops the loads of this database, or all. The same happens wherever their pieces are.
     pub fn flush(&mut self, database: Option<i32>) -> Garbage {
-        let of_database =
-            |(own, _): &(i32, Vec<u8>), _: &mut Load| database.is_none_or(|database| *own == database);
-        garbage(self.waiting.extract_if(of_database).map(|(_, load)| load))
+        self.take(|own, _| database.is_none_or(|database| own == database)).garbage()
     }
-}
 
-fn garbage(loads: impl Iterator<Item = Load>) -> Garbage {
-    let loads: Vec<Load> = loads.collect();
-    if loads.is_empty() {
-        return Garbage::Layers(Vec::new());
+    fn take(&mut self, is_meant: impl Fn(i32, &Load) -> bool) -> Ended {
+        let mut ended = Ended::default();
+        for (key, load) in self.waiting.extract_if(|(database, _), load| is_meant(*database, load)) {
+            ended.add(key, load);
+        }
+        ended
     }
-    let bytes = loads.iter().fold(0u64, |sum, load| sum.saturating_add(load.pieces.held()));
-    Garbage::Other(Box::new(loads), bytes)
+
+    /// Whether a snapshot has nothing to save.
+    pub fn is_empty(&self) -> bool {
+        self.saved().next().is_none()
+    }
+
+    fn saved(&self) -> impl Iterator<Item = (&(i32, Vec<u8>), &Load, &Decoder)> {
+        self.waiting.iter().filter(|(_, load)| load.sent != Sent::Nothing).filter_map(|(key, load)| {
+            match &load.pieces.body {
+                Body::Native(decoder) => Some((key, load, decoder)),
+                Body::RedisBloom(_) => None,
+            }
+        })
+    }
+
+    /// Writes the loads of which replicas and the AOF have pieces.
+    pub fn save(&self, sink: &mut impl Sink) {
+        sink.unsigned(self.saved().count() as u64);
+        for ((database, key), load, decoder) in self.saved() {
+            sink.unsigned(u64::from(database.unsigned_abs()));
+            sink.string(key);
+            sink.string(&load.pieces.head);
+            sink.unsigned(decoder.offset());
+            decoder.chunks(|chunk| sink.string(chunk));
+        }
+    }
+
+    /// Reads what [`save`](Loads::save) has written. `None` if the bytes end early.
+    pub fn load(&mut self, source: &mut impl Source) -> Option<Result<(), DecodeError>> {
+        for _ in 0..source.unsigned()? {
+            let database = i32::try_from(source.unsigned()?).unwrap_or(0);
+            let key = source.string(<[u8]>::to_vec)?;
+            let head = source.string(<[u8]>::to_vec)?;
+            let mut decoder = match Decoder::new(&head) {
+                Ok(decoder) => decoder.in_proportion(),
+                Err(why) => return Some(Err(why)),
+            };
+            let end = source.unsigned()?;
+            while decoder.offset() < end {
+                if let Err(why) = source.string(|chunk| decoder.push(chunk))? {
+                    return Some(Err(why));
+                }
+            }
+            self.begin((database, key), Pieces { head, body: Body::Native(decoder) }, true);
+        }
+        Some(Ok(()))
+    }
 }
 
 /// Refusals in each namespace: RedisBloom's words, then the reason.
@@ -343,7 +492,7 @@ mod tests {
             filter.add(filter.hash(item.to_le_bytes())).unwrap();
         }
         let encoder = Encoder::new(&filter);
-        let mut loads = Loads::default();
+        let mut loads = Loads { are_saved: true, ..Loads::default() };
         for (number, chunks) in chunks.iter().enumerate() {
             let mut pieces = Pieces::begin(Namespace::Bloom, encoder.head()).unwrap();
             let (mut offset, mut chunk) = (0, Vec::new());
@@ -351,7 +500,8 @@ mod tests {
                 offset = encoder.chunk(offset, &mut chunk).unwrap();
                 pieces.push(offset as i64 + 1, &chunk).unwrap();
             }
-            assert!(loads.begin((0, vec![number as u8]), pieces, is_obeyed).is_empty());
+            let (sent, ended) = loads.begin((0, vec![number as u8]), pieces, is_obeyed);
+            assert!(sent == Sent::Pieces && ended.is_empty());
         }
         loads
     }
@@ -360,12 +510,24 @@ mod tests {
     fn a_load_that_does_not_move_is_dropped_after_five_minutes() {
         let mut loads = loads(&[0, 1], false);
         let begun = Instant::now();
-        assert!(loads.drop_abandoned(begun + ABANDONED - Duration::from_secs(5)).is_empty());
+        assert!(loads.drop_abandoned(begun + ABANDONED - Duration::from_secs(5), false).is_empty());
         loads.waiting.get_mut(&(0, vec![1])).unwrap().moved = begun + Duration::from_secs(9);
-        assert!(!loads.drop_abandoned(begun + ABANDONED).is_empty());
+        let dropped = loads.drop_abandoned(begun + ABANDONED, false);
+        assert_eq!(dropped.elsewhere, [(0, vec![0], Namespace::Bloom)], "it ends on replicas also");
         assert_eq!(loads.waiting.keys().collect::<Vec<_>>(), [&(0, vec![1])]);
-        assert!(!loads.drop_abandoned(begun + ABANDONED + Duration::from_secs(9)).is_empty());
+        assert!(!loads.drop_abandoned(begun + ABANDONED + Duration::from_secs(9), false).is_empty());
         assert!(loads.waiting.is_empty());
+    }
+
+    /// A replica waits for its primary to end a load, which it may do late. When the primary is gone, the load ends here.
+    #[test]
+    fn a_load_of_a_primary_is_not_dropped_by_its_replicas() {
+        let mut loads = loads(&[1], false);
+        loads.are_obeyed();
+        let late = Instant::now() + ABANDONED * 2;
+        assert!(loads.drop_abandoned(late + ABANDONED, true).is_empty());
+        assert!(loads.drop_abandoned(late - Duration::from_secs(9), false).is_empty());
+        assert!(!loads.drop_abandoned(late, false).is_empty());
     }
 
     #[test]
@@ -375,7 +537,8 @@ mod tests {
         assert!(small.are_small_with(1000) && !small.are_small_with(SMALL));
         let mut large = loads(&[0, 0, 1], false);
         let dropped = large.drop_for_memory();
-        assert!(dropped.bytes() >= 1 << 20 && large.waiting.is_empty());
+        assert_eq!(dropped.elsewhere.len(), 3);
+        assert!(dropped.garbage().bytes() >= 1 << 20 && large.waiting.is_empty());
         // What a primary sends is in a key there.
         let mut obeyed = loads(&[2, 3], true);
         assert!(obeyed.drop_for_memory().is_empty() && obeyed.waiting.len() == 2);

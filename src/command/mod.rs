@@ -54,11 +54,11 @@ mod write;
 
 pub use call::{Access, Call, Effect, Key, Rest, WrongType};
 pub use error::CommandError;
-pub use loads::{ABANDONED, Loads, MAX_LOADS};
+pub use loads::{ABANDONED, END, Ended, Loads, MAX_LOADS, load_command};
 pub use pieces::{Pieces, Progress};
 pub use reply::{Answer, Answers, Reply};
 pub use table::{Command, Namespace, TABLE};
-pub use transfer::{each_piece, load_command};
+pub use transfer::each_piece;
 
 use write::Mode;
 

@@ -4,20 +4,20 @@
 //! of the body, which comes with 1 + the offset after the chunk. The end is iterator 0 and an empty string. Each
 //! piece is loaded with the iterator that came with it.
 //!
-//! A filter that is being loaded becomes a key, and is replicated, when its last chunk arrives. Only where this server
-//! obeys a RedisBloom is it a key from its head on, as it is there.
+//! A filter that is being loaded becomes a key when its last chunk arrives. Each piece is replicated when it comes, but
+//! those of RedisBloom's format after the last: only where this server obeys a RedisBloom is a filter a key from its head
+//! on, as it is there.
 
 use super::call::{Access, Call, Effect, Key};
 use super::error::CommandError;
-use super::loads::{MAX_LOADS, Pieces, end};
+use super::loads::{Ended, MAX_LOADS, Pieces, Sent, end, end_elsewhere, load_command};
 use super::options::integer;
 use super::reply::Reply;
-use super::table::{Command, Namespace};
+use super::table::Namespace;
 use crate::filter::FilterRef;
 use crate::wire::redisbloom::{self, Loader};
 use crate::wire::{DecodeError, Encoder};
 use std::ffi::CStr;
-use std::time::Instant;
 
 /// The filter in a key, if it belongs to this namespace; during a rebuild the live one.
 fn filter<K: Key>(namespace: Namespace, key: &K) -> Result<Option<FilterRef<'_>>, CommandError> {
@@ -53,8 +53,9 @@ pub(super) fn scan_dump<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Resu
 pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Result<Reply, CommandError> {
     let iterator = integer(call.arg(2)).ok_or(namespace.bad_iterator(true))?;
     let data = call.arg(3);
-    // What SCANDUMP gives at the end of a filter ends a load, even one of which something is missing.
-    if iterator == 0 && data.is_empty() && abort(call, namespace) {
+    // What SCANDUMP gives at the end of a filter ends a load, even one of which something is missing. Where this server
+    // obeys, the load may have ended already.
+    if iterator == 0 && data.is_empty() && (abort(call, namespace) || call.obeys()) {
         return Ok(Reply::Ok);
     }
     if namespace == Namespace::Cuckoo && iterator <= 0 {
@@ -85,11 +86,28 @@ pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Res
         let more = call.with_loads(|loads, database| loads.would_allocate(&key(database), iterator, data));
         call.admit_outside_keys(more, more)?;
     }
-    let complete =
-        call.with_loads(|loads, database| loads.proceed(&(database, name), namespace, iterator, data))?;
-    if let Some(pieces) = complete {
-        let filter = pieces.finish().map_err(|why| namespace.bad_chunk(why))?;
-        replicate_pieces(call, namespace, &Encoder::new(&filter));
+    let proceeded = call.with_loads(|loads, database| {
+        loads.proceed(&(database, name), namespace, (iterator, data), call.obeys())
+    });
+    let (sent, complete) = match proceeded {
+        Ok(proceeded) => proceeded,
+        Err((why, ended)) => {
+            end_replicated(call, ended);
+            return Err(why);
+        }
+    };
+    let filter = complete.map(Pieces::finish).transpose();
+    if sent == Sent::Missed || (sent == Sent::Pieces && filter.is_err()) {
+        call.replicate(end_elsewhere(namespace));
+    }
+    let filter = filter.map_err(|why| namespace.bad_chunk(why))?;
+    if sent == Sent::Pieces {
+        call.replicate(Effect::Verbatim);
+    }
+    if let Some(filter) = filter {
+        if sent != Sent::Pieces {
+            replicate_pieces(call, namespace, &Encoder::new(&filter));
+        }
         key.create(filter);
         call.changed(loaded(namespace));
     }
@@ -118,13 +136,18 @@ fn go_on_without_memory<'a, C: Call<'a>>(call: &C, len: usize) -> Result<(), Com
 
 /// Ends the load of the key, if there is one.
 fn abort<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> bool {
-    let dropped =
-        call.with_loads(|loads, database| loads.abort(&(database, call.arg(1).to_vec()), namespace));
-    let is_one = dropped.is_some();
-    if let Some(dropped) = dropped {
-        call.discard(dropped);
-    }
+    let ended = call.with_loads(|loads, database| loads.abort(&(database, call.arg(1).to_vec()), namespace));
+    let is_one = !ended.is_empty();
+    end_replicated(call, ended);
     is_one
+}
+
+/// Ends loads of this command's key wherever their pieces are, and frees them.
+fn end_replicated<'a, C: Call<'a>>(call: &C, ended: Ended) {
+    for (_, _, namespace) in &ended.elsewhere {
+        call.replicate(end_elsewhere(*namespace));
+    }
+    call.discard(ended.garbage());
 }
 
 /// Writes a piece into the filter that is there, as a RedisBloom does whose commands this server obeys.
@@ -174,7 +197,6 @@ fn begin<'a, C: Call<'a>>(
         call.changed(loaded(namespace));
         return Ok(());
     }
-    call.discard(call.with_loads(|loads, _| loads.drop_abandoned(Instant::now())));
     // All pieces of a filter from a primary, an AOF or a slot's source node arrive together, so the loads that
     // clients have begun here are no reason to refuse them.
     if !call.obeys() {
@@ -187,29 +209,22 @@ fn begin<'a, C: Call<'a>>(
             return Err(TOO_MANY);
         }
     }
-    call.discard(
-        call.with_loads(|loads, database| {
-            loads.begin((database, call.arg(1).to_vec()), pieces, call.obeys())
-        }),
-    );
+    let (sent, ended) = call
+        .with_loads(|loads, database| loads.begin((database, call.arg(1).to_vec()), pieces, call.obeys()));
+    end_replicated(call, ended);
+    if sent == Sent::Pieces {
+        call.replicate(Effect::Verbatim);
+    }
     Ok(())
 }
 
-/// Sends the whole filter to the replicas at once, so that a replica that joins during a load misses nothing.
+/// Sends the whole filter to the replicas and the AOF at once.
 pub(super) fn replicate_pieces<'a, C: Call<'a>>(call: &C, namespace: Namespace, encoder: &Encoder<'_>) {
     let command = load_command(namespace);
     each_piece(encoder, |iterator, piece| {
         let iterator = iterator.to_string().into_bytes();
         call.replicate(Effect::Arguments(command, vec![iterator, piece.to_vec()]));
     });
-}
-
-/// The command that loads the pieces of a filter.
-pub fn load_command(namespace: Namespace) -> Command {
-    match namespace {
-        Namespace::Bloom => Command::Loadchunk,
-        Namespace::Cuckoo => Command::CfLoadchunk,
-    }
 }
 
 /// Visits every piece, with the iterator for its LOADCHUNK.

@@ -66,6 +66,39 @@ impl<'a> Context<'a> {
         unsafe { server!(RedisModule_GetSelectedDb(self.as_ptr())) }
     }
 
+    /// Selects a database for what follows in this callback.
+    pub(super) fn select(self, database: i32) {
+        // SAFETY: the context is valid.
+        unsafe { server!(RedisModule_SelectDb(self.as_ptr(), database)) };
+    }
+
+    /// Whether an option of the server has this value.
+    pub(super) fn is_configured(self, option: &CStr, value: &str) -> bool {
+        // SAFETY: format "cc" takes two C strings. The reply is freed once, and its bytes are read before that.
+        unsafe {
+            let reply = server!(RedisModule_Call(
+                self.as_ptr(),
+                c"CONFIG".as_ptr(),
+                c"cc".as_ptr(),
+                c"GET".as_ptr(),
+                option.as_ptr()
+            ));
+            let mut len = 0;
+            let text = server!(RedisModule_CallReplyArrayElement(reply, 1));
+            let start = if text.is_null() {
+                ptr::null()
+            } else {
+                server!(RedisModule_CallReplyStringPtr(text, &mut len))
+            };
+            let equal =
+                !start.is_null() && std::slice::from_raw_parts(start.cast::<u8>(), len) == value.as_bytes();
+            if !reply.is_null() {
+                server!(RedisModule_FreeCallReply(reply));
+            }
+            equal
+        }
+    }
+
     /// Unix time in milliseconds: from the server's cached clock if it has one, else the system's.
     pub(super) fn now_ms(self) -> u64 {
         // SAFETY: plain calls.

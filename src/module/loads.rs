@@ -5,13 +5,17 @@
 //! isn't in a key, and may never be in one. So when a key has been evicted, and when the server is above its limit, the
 //! loads are dropped. Evicting frees as much as the command at hand needs; the next command finds the memory of the
 //! loads free.
+//!
+//! A replica has the loads of its primary, and drops none of these by itself: its primary says which ones end.
 
-use super::api::{Context, Text};
+use super::api::{Context, OwnText, Text};
+use super::names::name_of;
 use super::server::{server, status};
 use super::{guard, log, reclaim};
-use crate::command::Loads;
+use crate::command::{END, Ended, Loads, load_command};
 use crate::filter::Garbage;
 use crate::metrics;
+use crate::wire::{Sink, Source};
 use redis_module::raw;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -51,15 +55,105 @@ fn free(dropped: Garbage) {
     reclaim::free(dropped, bytes);
 }
 
-/// Subscribes to the server's clock.
+/// Writes the loads into an RDB file, if there are any.
+pub(super) fn save(sink: &mut impl Sink) {
+    with(|loads| {
+        if !loads.is_empty() {
+            loads.save(sink);
+        }
+    });
+}
+
+/// Reads them again.
+///
+/// # Errors
+/// Why they can't be.
+pub(super) fn load(ctx: Option<Context<'_>>, source: &mut impl Source) -> Result<(), String> {
+    let load = |loads: &mut Loads| loads.load(source);
+    let loaded = match ctx {
+        Some(ctx) => with_loads(ctx, load),
+        None => with(load),
+    };
+    loaded.ok_or("the data ends early")?.map_err(|why| why.to_string())
+}
+
+/// Subscribes to what happens to loads. RDB files have them where the server can leave them out when there are none, since
+/// a file with more than keys can't be read without this module.
 ///
 /// # Safety
 /// `ctx` is the context of the running `RedisModule_OnLoad`, and the API is bound.
 pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx) {
-    let cron = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_CRON_LOOP, dataver: 1 };
-    // SAFETY: the context is the caller's, and the callback lives as long as the module, which is never unloaded.
-    if unsafe { server!(RedisModule_SubscribeToServerEvent(ctx, cron, Some(tick))) } != status::OK {
+    // SAFETY: the context is the caller's, and the callbacks live as long as the module, which is never unloaded.
+    let subscribe = |id, callback: raw::RedisModuleEventCallback| unsafe {
+        let event = raw::RedisModuleEvent { id, dataver: 1 };
+        server!(RedisModule_SubscribeToServerEvent(ctx, event, callback)) == status::OK
+    };
+    if !subscribe(raw::REDISMODULE_EVENT_CRON_LOOP, Some(tick)) {
         log::warning("the server does not say that time passes; abandoned loads stay");
+    }
+    // SAFETY: a plain call.
+    let can_be_saved = unsafe { server!(RedisModule_GetTypeMethodVersion()) } >= SAVING_SOMETIMES;
+    let are_saved = can_be_saved
+        && subscribe(raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, Some(role_changed))
+        && subscribe(raw::REDISMODULE_EVENT_FORK_CHILD, Some(forked))
+        && subscribe(raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD, Some(synced));
+    with(|loads| loads.are_saved = are_saved);
+}
+
+/// From this version of the methods of types on, that is Redis 7.2, a type may have nothing to save beside its keys.
+const SAVING_SOMETIMES: c_int = 5;
+
+/// The server has forked. The child writes an RDB file, and the loads into it, or something else that will not have them: an
+/// append-only file without an RDB part, or the keys of a slot that moves.
+unsafe extern "C" fn forked(
+    ctx: *mut raw::RedisModuleCtx,
+    _event: raw::RedisModuleEvent,
+    subevent: u64,
+    _data: *mut c_void,
+) {
+    if metrics::LOADS.get() == 0 || subevent != raw::REDISMODULE_SUBEVENT_FORK_CHILD_BORN {
+        return;
+    }
+    let work = || {
+        // SAFETY: the context is valid during the call.
+        let is_saving = unsafe { Context::new(ctx) }.is_some_and(|ctx| {
+            let writes = [c"rdb_bgsave_in_progress", c"aof_rewrite_in_progress"];
+            match ctx.info(c"persistence", writes) {
+                [Some(1), _] => true,
+                [_, Some(1)] => ctx.is_configured(c"aof-use-rdb-preamble", "yes"),
+                _ => false,
+            }
+        });
+        if !is_saving {
+            with(Loads::are_missed);
+        }
+    };
+    guard::call("fork", work, || ());
+}
+
+/// A primary that has become a replica may have the loads of its new primary, if nothing else was written there.
+unsafe extern "C" fn role_changed(
+    _ctx: *mut raw::RedisModuleCtx,
+    _event: raw::RedisModuleEvent,
+    subevent: u64,
+    _data: *mut c_void,
+) {
+    if subevent == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA {
+        guard::call("role", || with(Loads::are_obeyed), || ());
+    }
+}
+
+/// A full sync replaces all keys. When the server empties its databases for it, that ends the loads as any flush does; when
+/// it serves the old keys meanwhile, it says so here.
+unsafe extern "C" fn synced(
+    _ctx: *mut raw::RedisModuleCtx,
+    _event: raw::RedisModuleEvent,
+    subevent: u64,
+    _data: *mut c_void,
+) {
+    // If it breaks off, those that were read so far go.
+    if subevent != raw::REDISMODULE_SUBEVENT_REPL_ASYNC_LOAD_COMPLETED {
+        guard::call("sync", || flush(None), || ());
     }
 }
 
@@ -80,7 +174,7 @@ fn watch_keys(ctx: Context<'_>) {
 
 /// The server calls this some times in a second.
 unsafe extern "C" fn tick(
-    _ctx: *mut raw::RedisModuleCtx,
+    ctx: *mut raw::RedisModuleCtx,
     _event: raw::RedisModuleEvent,
     _subevent: u64,
     _data: *mut c_void,
@@ -89,37 +183,54 @@ unsafe extern "C" fn tick(
         return;
     }
     let work = || {
-        let abandoned = with(|loads| loads.drop_abandoned(Instant::now()));
-        if !abandoned.is_empty() {
-            report(&abandoned, "they had not moved for five minutes");
-            free(abandoned);
+        // SAFETY: the context is valid during the call.
+        let Some(ctx) = (unsafe { Context::new(ctx) }) else { return };
+        if !may_end(ctx) {
+            return;
         }
-        // SAFETY: a plain call, which allows a null context.
-        let flags = unsafe { server!(RedisModule_GetContextFlags(std::ptr::null_mut())) }.unsigned_abs();
-        // A replica may use more than its limit, and leaves the decision to its primary.
-        if flags & raw::REDISMODULE_CTX_FLAGS_OOM != 0 {
-            drop_for_memory();
+        let is_replica = ctx.flags() & raw::REDISMODULE_CTX_FLAGS_SLAVE != 0;
+        let abandoned = with(|loads| loads.drop_abandoned(Instant::now(), is_replica));
+        if !abandoned.is_empty() {
+            free(end(ctx, abandoned, "they had not moved for five minutes"));
+        }
+        if ctx.flags() & raw::REDISMODULE_CTX_FLAGS_OOM != 0 {
+            drop_for_memory(ctx);
         }
     };
     guard::call("tick", work, || ());
 }
 
-fn drop_for_memory() {
+/// Whether loads may be ended now. While writes are paused for a failover, nothing may be replicated.
+fn may_end(ctx: Context<'_>) -> bool {
+    // SAFETY: a plain call.
+    let is_paused = unsafe { server!(RedisModule_AvoidReplicaTraffic()) } != 0;
+    !is_paused && ctx.flags() & raw::REDISMODULE_CTX_FLAGS_LOADING == 0
+}
+
+fn drop_for_memory(ctx: Context<'_>) {
     let dropped = with(Loads::drop_for_memory);
     if !dropped.is_empty() {
-        report(&dropped, "memory is short");
         // Here, and not on the thread that frees large filters: until their memory is free, each write costs keys. It
         // lasts some 50 ms for 1 GiB.
-        drop(dropped);
+        drop(end(ctx, dropped, "memory is short"));
     }
 }
 
-fn report(dropped: &Garbage, why: &str) {
-    log::warning(&format!("dropped loads in chunks that held {} bytes: {why}", dropped.bytes()));
+/// Ends loads that have been dropped wherever their pieces are. Returns them, to be freed.
+fn end(ctx: Context<'_>, dropped: Ended, why: &str) -> Garbage {
+    for (database, key, namespace) in &dropped.elsewhere {
+        let own = [key, END[0], END[1]].map(OwnText::new);
+        let words: Vec<Text<'_>> = own.iter().map(OwnText::as_text).collect();
+        ctx.select(*database);
+        ctx.replicate(name_of(load_command(*namespace)), &words);
+    }
+    let garbage = dropped.garbage();
+    log::warning(&format!("dropped loads in chunks that held {} bytes: {why}", garbage.bytes()));
+    garbage
 }
 
 /// A key has changed, or is gone. If it was evicted, others need the memory of the loads. If it has the name of a load,
-/// the load is obsolete.
+/// the load is obsolete; so it is where its pieces are, as the key changes there too.
 unsafe extern "C" fn key_changed(
     ctx: *mut raw::RedisModuleCtx,
     kind: c_int,
@@ -131,17 +242,17 @@ unsafe extern "C" fn key_changed(
         return status::OK;
     }
     let work = || {
-        if kind == raw::REDISMODULE_NOTIFY_EVICTED {
-            drop_for_memory();
-        }
         let mut key = key;
         // SAFETY: the server passes the context and the name of the key, valid during the call.
         let (ctx, name) = unsafe { (Context::new(ctx), Text::arguments(&mut key, 1)) };
-        if let (Some(ctx), Some(name)) = (ctx, name.first()) {
-            let key = (ctx.database(), name.bytes().to_vec());
-            if let Some(dropped) = with(|loads| loads.forget(&key)) {
-                free(dropped);
+        let (Some(ctx), Some(name)) = (ctx, name.first()) else { return };
+        if kind == raw::REDISMODULE_NOTIFY_EVICTED {
+            if may_end(ctx) {
+                drop_for_memory(ctx);
             }
+        } else {
+            let key = (ctx.database(), name.bytes().to_vec());
+            free(with(|loads| loads.forget(&key)).garbage());
         }
     };
     guard::call("changed", work, || ());

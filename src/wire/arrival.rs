@@ -133,6 +133,22 @@ impl Arrival {
         Ok(())
     }
 
+    /// Copies what has arrived from `start` on, a multiple of 8, for as many bytes as `bytes` has.
+    pub(super) fn read(&self, start: u64, bytes: &mut [u8]) {
+        bytes.fill(0);
+        if let Some(words) = &self.words {
+            words.read_bytes(usize::try_from(start / 8).unwrap_or(usize::MAX), bytes);
+        }
+        let end = start.saturating_add(bytes.len() as u64);
+        for (first, part) in self.waiting.range(..end).rev() {
+            let skipped = usize::try_from(start.saturating_sub(*first)).unwrap_or(usize::MAX);
+            let Some(part) = part.get(skipped..).filter(|part| !part.is_empty()) else { break };
+            let inside = usize::try_from(first.saturating_sub(start)).unwrap_or(usize::MAX);
+            let to = bytes.get_mut(inside..).unwrap_or_default();
+            to.iter_mut().zip(part).for_each(|(to, from)| *to |= from);
+        }
+    }
+
     /// Moves at least `least` waiting bytes into the words, if as many wait.
     fn place_waiting(&mut self, least: u64) {
         let Some(words) = &self.words else { return };
@@ -260,6 +276,11 @@ mod tests {
                     arrival.waiting_bytes
                 );
                 let entries = (arrival.waiting.len() + arrival.covered.len()) as u64 * ENTRY;
+                let first = random.random_range(0..len) / 8 * 8;
+                let mut read = vec![255; random.random_range(0..=(len - first) as usize / 8) * 8];
+                arrival.read(first, &mut read);
+                let there = first as usize..first as usize + read.len();
+                assert_eq!(read, expected[there], "what has come can be read again");
                 // Words are whole, and what is left of the array waits nowhere.
                 assert!(
                     arrival.held() <= 3 * came + 8 + entries && arrival.held() <= len + len / 2 + 8 + entries

@@ -2,6 +2,7 @@
 
 use super::arrival::{Allocation, Arrival, Filled};
 use super::error::DecodeError;
+use super::format::CHUNK;
 use super::kind::Head;
 use super::{chunk, head};
 use crate::filter::Filter;
@@ -140,6 +141,34 @@ impl Decoder {
             self.arrays.extend(whole.finish());
         }
         Ok(())
+    }
+
+    /// Hands the chunks that have been read to `sink`, not always cut as they came. A decoder of the same head that reads
+    /// them is where this one is.
+    pub fn chunks(&self, mut sink: impl FnMut(&[u8])) {
+        let mut start = 0u64;
+        for filled in &self.arrays {
+            let words = &filled.words;
+            self.write(start, words.bytes(), &mut sink, |inside, bytes| {
+                words.read_bytes(usize::try_from(inside / 8).unwrap_or(usize::MAX), bytes);
+            });
+            start = start.saturating_add(words.bytes());
+        }
+        if let Some(current) = &self.current {
+            self.write(start, current.arrived(), &mut sink, |inside, bytes| current.read(inside, bytes));
+        }
+    }
+
+    /// Hands the chunks with the first `len` bytes of an array to `sink`, which begins at byte `start` of the body.
+    fn write(&self, start: u64, len: u64, sink: &mut impl FnMut(&[u8]), read: impl Fn(u64, &mut [u8])) {
+        let mut piece = Vec::new();
+        for inside in (0..len).step_by(CHUNK) {
+            let bytes = usize::try_from(len.saturating_sub(inside)).unwrap_or(CHUNK).min(CHUNK);
+            piece.resize(chunk::PREFIX.saturating_add(bytes), 0);
+            read(inside, piece.get_mut(chunk::PREFIX..).unwrap_or_default());
+            chunk::seal(&mut piece, start.saturating_add(inside), self.head.stamp());
+            sink(&piece);
+        }
     }
 
     /// The finished filter.

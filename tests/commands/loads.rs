@@ -191,3 +191,126 @@ fn an_array_that_does_not_fit_is_refused_when_its_half_has_come() {
     pieces[5..].iter().for_each(|piece| drop(load(&server, "BF", piece).unwrap()));
     assert!(server.dump("k") == source.dump("k"));
 }
+
+/// A filter of ours in pieces, by the family.
+fn sent_by_us(reserve: &str) -> (&'static str, Vec<(u64, Vec<u8>)>) {
+    let family = if reserve.starts_with("CF") { "CF" } else { "BF" };
+    let source = FakeServer::default();
+    source.line(reserve).unwrap();
+    (0..100).for_each(|item| drop(source.line(&format!("{family}.ADD k {item}")).unwrap()));
+    let mut pieces = Vec::new();
+    let filter = source.copy("k");
+    let encoder = Encoder::new(&filter);
+    pieces.push((1, encoder.head().to_vec()));
+    encoder.chunks(|end, chunk| pieces.push((end + 1, chunk.to_vec())));
+    (family, pieces)
+}
+
+const OURS: [&str; 3] =
+    ["BF.RESERVE k 0.01 100", "BF.RESERVE k 0.01 10 EXPANSION 1", "CF.RESERVE k 10 EXPANSION 1"];
+
+/// A server that saves loads in RDB files.
+fn saving() -> FakeServer {
+    let server = FakeServer::default();
+    server.loads.borrow_mut().are_saved = true;
+    server
+}
+
+/// Runs what `server` has replicated since the last call.
+fn follow(server: &FakeServer, replica: &FakeServer) {
+    for words in server.replicated.take() {
+        replica.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
+    }
+}
+
+/// Each piece is replicated as it came, when it came, and a replica does the same.
+#[test]
+fn each_piece_is_replicated_when_it_comes() {
+    for reserve in OURS {
+        let (family, pieces) = sent_by_us(reserve);
+        let (server, replica) = (saving(), replica());
+        replica.loads.borrow_mut().are_saved = true;
+        for piece in &pieces {
+            load(&server, family, piece).unwrap();
+            assert_eq!(
+                server.replicated.borrow().iter().map(|words| &words[3]).collect::<Vec<_>>(),
+                [&piece.1]
+            );
+            follow(&server, &replica);
+            assert_eq!(server.keys.borrow().is_empty(), replica.keys.borrow().is_empty());
+            assert_eq!(replica.replicated.take().len(), 1, "into its own file");
+        }
+        assert!(server.dump("k") == replica.dump("k"), "{reserve}");
+    }
+}
+
+/// What a snapshot has of the loads is enough to go on, after any piece. One that does not have them gets all pieces at
+/// the end, and whoever had some no longer has them.
+#[test]
+fn a_snapshot_in_the_middle_of_a_load_loses_nothing() {
+    for reserve in OURS {
+        let (family, pieces) = sent_by_us(reserve);
+        for first in 1..pieces.len() {
+            let server = saving();
+            pieces[..first].iter().for_each(|piece| drop(load(&server, family, piece).unwrap()));
+            let mut fields = Fields::default();
+            server.loads.borrow().save(&mut fields);
+            let (old, new, missed) = (replica(), replica(), replica());
+            follow(&server, &old);
+            assert_eq!(new.loads.borrow_mut().load(&mut fields), Some(Ok(())));
+            load(&server, family, &pieces[first]).unwrap();
+            server.replicated.borrow().iter().for_each(|words| {
+                let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+                new.run(&words).unwrap();
+            });
+            follow(&server, &old);
+            if first + 1 < pieces.len() {
+                server.loads.borrow_mut().are_missed();
+                load(&server, family, &pieces[first + 1]).unwrap();
+                let sent = server.replicated.take();
+                assert_eq!(
+                    sent[0],
+                    [format!("{family}.LOADCHUNK").as_bytes(), b"k", b"0", b""],
+                    "it ends there"
+                );
+                for words in &sent {
+                    let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+                    [&old, &new, &missed].iter().for_each(|replica| drop(replica.run(&words).unwrap()));
+                }
+                for piece in pieces.get(first + 2..).unwrap_or_default() {
+                    assert!(old.loads.borrow().is_empty());
+                    load(&server, family, piece).unwrap();
+                }
+                for words in server.replicated.take() {
+                    let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+                    [&old, &new, &missed].iter().for_each(|replica| drop(replica.run(&words).unwrap()));
+                }
+                assert!(missed.dump("k") == server.dump("k"), "{reserve} after {first}");
+            }
+            assert!(
+                old.dump("k") == server.dump("k") && new.dump("k") == server.dump("k"),
+                "{reserve} after {first}"
+            );
+        }
+    }
+}
+
+/// Whatever ends a load here ends it where its pieces are.
+#[test]
+fn a_load_that_ends_is_ended_elsewhere() {
+    let (family, pieces) = sent_by_us(OURS[0]);
+    let ends: [&dyn Fn(&FakeServer); 3] = [
+        &|server| drop(load(server, family, &(0, Vec::new())).unwrap()),
+        &|server| drop(load(server, family, &(7, pieces[1].1.clone())).unwrap_err()),
+        &|server| drop(load(server, family, &sent_by_redisbloom("foreign-redisbloom").1[0]).unwrap()),
+    ];
+    for end in ends {
+        let server = saving();
+        load(&server, family, &pieces[0]).unwrap();
+        server.take_replicated();
+        end(&server);
+        assert_eq!(server.take_replicated(), ["BF.LOADCHUNK k 0 "]);
+    }
+    // An end that comes twice is no error where this server obeys.
+    assert_eq!(load(&replica(), family, &(0, Vec::new())), Ok(Reply::Ok));
+}

@@ -15,7 +15,7 @@ import redis
 from kit.filters import load_pieces, members, pieces
 from kit.metrics import figures
 from kit.payload import seal_chunk
-from kit.servers import option, wait_for
+from kit.servers import APPEND_ONLY, option, rewrite, wait_for
 from kit.wire_format import crc32c
 
 MIB = 1 << 20
@@ -349,3 +349,180 @@ def test_small_filters_are_loaded_where_keys_are_evicted_all_the_time(new_server
                 client.set(f"more:{number}", bytes(20_000))
         assert evicted(client) > before
         assert client.execute_command("BF.MEXISTS", "target:19", *members(1000)) == [1] * 1000
+
+
+# ---- on replicas and in files ---------------------------------------------------------------------------------------
+
+
+def follows(server) -> bool:
+    """Whether replicas and the AOF get each piece when it comes: RDB files can have the loads since Redis 7.2."""
+    return server.spec.name != "redis-7.0"
+
+
+def loads_of(server) -> int:
+    with server.client() as client:
+        return figures(client)["loads"]
+
+
+def digest(server, key: str):
+    with server.client() as client:
+        return client.execute_command("DEBUG", "DIGEST-VALUE", key)
+
+
+@pytest.fixture
+def source(new_server):
+    """A filter of 5 MiB in pieces, and its digest."""
+    with new_server().client() as client:
+        client.execute_command("BF.RESERVE", "source", 0.01, 4_000_000, "NONSCALING")
+        client.execute_command("BF.BULKADD", "source", "FIXED", 8, b"".join(b"%08d" % n for n in range(500_000)))
+        return pieces(client, "source", "BF"), client.execute_command("DEBUG", "DIGEST-VALUE", "source")
+
+
+@EVERY_SERVER
+def test_each_piece_is_replicated_when_it_comes(new_server, source):
+    """Then the last one costs no more than the others. No server has the key before the last piece."""
+    found, expected = source
+    primary = new_server(config=APPEND_ONLY)
+    replica = primary.replica(config=APPEND_ONLY)
+    last = replica.replica()
+    with primary.client() as client:
+        for piece in found[:-1]:
+            load_pieces(client, "target", "BF", [piece])
+        primary.wait_for_replicas()
+        replica.wait_for_replicas()
+        for server in (replica, last):
+            assert loads_of(server) == int(follows(primary))
+            assert server.command("EXISTS", "target") == 0
+        load_pieces(client, "target", "BF", found[-1:])
+        primary.wait_for_replicas()
+        replica.wait_for_replicas()
+    for server in (primary, replica, last):
+        assert (digest(server, "target"), loads_of(server)) == (expected, 0)
+    for server in (primary, replica):
+        server.restart(kill=True)
+        assert digest(server, "target") == expected
+
+
+@EVERY_SERVER
+@pytest.mark.parametrize("way", ["diskless", "disk", "swapdb", "chain", "restart"])
+def test_a_snapshot_in_the_middle_of_a_load_has_it(new_server, source, way):
+    """Whoever joins a primary between any two pieces, joins a replica, or starts again, has the filter in the end."""
+    found, expected = source
+    primary = new_server(config={"repl-diskless-sync": "no" if way == "disk" else "yes", "repl-diskless-sync-delay": 0})
+    first = primary.replica(config={"repl-diskless-load": "swapdb"} if way == "swapdb" else {})
+    of = first if way == "chain" else primary
+    with primary.client() as client:
+        for count in (1, 2, len(found) // 2, len(found) - 1):
+            load_pieces(client, "target", "BF", found[:count])
+            primary.wait_for_replicas()
+            joined = []
+            match way:
+                case "restart":
+                    first.restart()
+                case "swapdb":
+                    first.command("REPLICAOF", "NO", "ONE")
+                    first.command("SET", "own", "x")  # so that it needs a full sync
+                    first.command("REPLICAOF", "127.0.0.1", primary.port)
+                case _:
+                    joined.append(of.replica())
+            primary.wait_until_online(first)
+            load_pieces(client, "target", "BF", found[count:])
+            for server in (primary, of):
+                server.wait_for_replicas()
+            for server in (primary, first, *joined):
+                assert (digest(server, "target"), loads_of(server)) == (expected, 0), (server, count)
+            for server in joined:
+                of.replicas.remove(server)
+                server.destroy()
+            client.delete("target")
+        primary.check()
+
+
+@EVERY_SERVER
+def test_a_load_goes_on_at_a_promoted_replica(new_server, source):
+    found, expected = source
+    primary = new_server()
+    replica = primary.replica()
+    with primary.client() as client, replica.client() as there:
+        load_pieces(client, "target", "BF", found[:3])
+        primary.wait_for_replicas()
+        there.replicaof("NO", "ONE")
+        if not follows(primary):
+            return not_found(there, "BF", "target", found[3])
+        load_pieces(there, "target", "BF", found[3:-1])
+        assert there.execute_command("BF.LOADCHUNK", "target", 0, "") == b"OK"
+        load_pieces(there, "target", "BF", found)
+        assert digest(replica, "target") == expected
+
+
+@EVERY_SERVER
+@pytest.mark.parametrize("preamble", ["yes", "no"])
+def test_an_aof_rewrite_in_the_middle_of_a_load(new_server, source, preamble):
+    """The rewritten file has the pieces in its RDB part; without such a part it gets all of them after the last."""
+    found, expected = source
+    primary = new_server(config={**APPEND_ONLY, "aof-use-rdb-preamble": preamble})
+    replica = primary.replica(config={**APPEND_ONLY, "aof-use-rdb-preamble": "no"})
+    with primary.client() as client, replica.client() as there:
+        for count in (1, len(found) - 2):
+            load_pieces(client, "target", "BF", found[:count])
+            primary.wait_for_replicas()
+            rewrite(primary, client)
+            rewrite(replica, there)
+            load_pieces(client, "target", "BF", found[count:-1])
+            primary.wait_for_replicas()
+            # A partial load would be of no use there.
+            assert loads_of(replica) == int(follows(primary) and preamble == "yes")
+            load_pieces(client, "target", "BF", found[-1:])
+            primary.wait_for_replicas()
+            assert digest(replica, "target") == expected
+            primary.restart(kill=True)
+            assert digest(primary, "target") == expected
+            replica.stop()
+            replica.config.pop("replicaof", None)
+            replica.start()
+            assert digest(replica, "target") == expected, "from its own file"
+            replica.command("REPLICAOF", "127.0.0.1", primary.port)
+            primary.wait_until_online(replica)
+            client.delete("target")
+
+
+@EVERY_SERVER
+@pytest.mark.parametrize("way", ["end", "iterator", "other", "memory", "evicted", "flush", "key"])
+def test_a_load_that_ends_ends_on_replicas_also(new_server, source, way):
+    found, _ = source
+    primary = new_server(config={**APPEND_ONLY, "maxmemory-policy": "allkeys-lru" if way == "evicted" else "noeviction"})
+    replica = primary.replica()
+    with primary.client() as client:
+        if way == "key" and primary.spec.product == "valkey":
+            pytest.skip("a key of the same name doesn't end a load there")
+        fill(client, 2000)
+        load_pieces(client, "target", "BF", found[:-1])
+        primary.wait_for_replicas()
+        assert loads_of(replica) == int(follows(primary))
+        match way:
+            case "end":
+                client.execute_command("BF.LOADCHUNK", "target", 0, "")
+            case "iterator":
+                refused = pytest.raises(redis.ResponseError)
+                with refused:
+                    client.execute_command("BF.LOADCHUNK", "target", 7, found[-1][1])
+            case "other":
+                load_pieces(client, "target", "BF", [(1, redisbloom(1000).head)])
+            case "memory":
+                client.config_set("maxmemory", 5 * MIB)  # what waits for replicas doesn't count
+            case "evicted":
+                client.config_set("maxmemory", 5 * MIB)  # what waits for replicas doesn't count
+                client.set("other", "x" * 1000)
+            case "flush":
+                client.flushall()
+            case "key":
+                client.set("target", "x")
+        wait_for(lambda: loads_of(primary) == int(way == "other"), "the load to end", 10)
+        client.config_set("maxmemory", 0)
+        client.set("last", "x")
+        primary.wait_for_replicas()
+        assert loads_of(replica) == 0
+        primary.check()
+        # Nor does the file bring it back.
+        primary.restart(kill=True)
+        assert loads_of(primary) == 0

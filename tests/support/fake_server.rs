@@ -67,7 +67,7 @@ pub(crate) struct FakeServer {
     pub(crate) offloaded: Cell<usize>,
     /// After how many tasks of such a command its client goes.
     pub(crate) leaves_after: Cell<Option<usize>>,
-    loads: RefCell<Loads>,
+    pub(crate) loads: RefCell<Loads>,
     differs: Cell<Option<CommandError>>,
     /// Lines of the log.
     pub(crate) log: RefCell<Vec<String>>,

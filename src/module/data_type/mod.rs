@@ -2,13 +2,15 @@
 //!
 //! Filters from RedisBloom or valkey-bloom keep the type and the encoding that they had there, so that they can go
 //! back. All others are of our own type `bloomery1`; see [`DataType`]. A value of any of the types is a `Box<Filter>`.
-//! The callbacks may run in a forked child (save, rewrite) or on the lazy-free thread (free). None takes a lock.
+//! The callbacks may run in a forked child (save, rewrite) or on the lazy-free thread (free). None takes a lock
+//! but that of the loads, which only the main thread takes: a child finds it free.
 
 mod stream;
 
+use super::api::Context;
 use super::names::name_of;
-use super::server::server;
-use super::{guard, log, reclaim};
+use super::server::{server, status};
+use super::{guard, loads, log, reclaim};
 use crate::command::{Namespace, each_piece, load_command};
 use crate::filter::foreign::Scheme;
 use crate::filter::{Filter, LiveRef, Origin};
@@ -124,11 +126,11 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), Strin
             mem_usage: Some(mem_usage),
             digest: Some(digest),
             free: Some(free),
-            // All that is saved belongs to a key.
-            aux_load: None,
+            // Where a server doesn't know `aux_save2`, nothing is saved beside the keys.
+            aux_load: (data_type == DataType::Native).then_some(load_loads as _),
             aux_save: None,
-            aux_save2: None,
-            aux_save_triggers: 0,
+            aux_save2: (data_type == DataType::Native).then_some(save_loads as _),
+            aux_save_triggers: raw::REDISMODULE_AUX_AFTER_RDB as c_int,
             free_effort: Some(free_effort),
             // Nothing outside the key refers to its value, so unlinking it has no further work.
             unlink: None,
@@ -272,6 +274,34 @@ fn give_up_saving() {
         let flags = server!(RedisModule_GetContextFlags(ptr::null_mut())).unsigned_abs();
         if flags & raw::REDISMODULE_CTX_FLAGS_IS_CHILD != 0 {
             libc::_exit(1);
+        }
+    }
+}
+
+/// Writes the filters that are being loaded, beside the keys. The server writes nothing if this doesn't.
+unsafe extern "C" fn save_loads(io: *mut raw::RedisModuleIO, _when: c_int) {
+    // SAFETY: `io` is the stream that the server passed in.
+    let mut stream = unsafe { Stream::new(io) };
+    guard::call("save-loads", || loads::save(&mut stream), give_up_saving);
+}
+
+/// Reads what [`save_loads`] wrote.
+unsafe extern "C" fn load_loads(io: *mut raw::RedisModuleIO, encoding: c_int, _when: c_int) -> c_int {
+    let work = || {
+        if encoding > DataType::Native.encoding() {
+            return Err(format!("encoding version {encoding} is newer than {VERSION}"));
+        }
+        // SAFETY: `io` is the stream that the server passed in, and its context lives as long.
+        let (ctx, mut stream) =
+            unsafe { (Context::new(server!(RedisModule_GetContextFromIO(io))), Stream::new(io)) };
+        loads::load(ctx, &mut stream)
+    };
+    match guard::call("load-loads", work, || Err("internal error".to_owned())) {
+        Ok(()) => status::OK,
+        Err(why) => {
+            PAYLOADS_REFUSED.add(1);
+            log::warning(&format!("refused to load what was being loaded in chunks: {why}"));
+            status::ERR
         }
     }
 }
