@@ -17,8 +17,8 @@ use smallvec::{SmallVec, smallvec};
 /// Argument of the item, in all commands but INSERT.
 const ITEM: usize = 2;
 
-/// Steps of a compaction by CF.COMPACT. One takes 10 to 40 ns. The next command goes on.
-const COMPACTED_BY_COMMAND: u64 = 1 << 18;
+/// Steps of a compaction by CF.COMPACT. One takes 10 to 100 ns. The next command goes on.
+const COMPACTED_BY_COMMAND: u64 = 1 << 15;
 
 /// Steps of a compaction by a delete, which would take a microsecond otherwise. The next deletes go on.
 const COMPACTED_BY_DELETE: u64 = 1 << 14;

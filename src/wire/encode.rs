@@ -81,7 +81,7 @@ impl<'a> Encoder<'a> {
 
     /// Puts the chunk that begins at `offset` of the body into `piece` and returns the offset of the next one. Returns
     /// `None` at the end of the body and, in our format, if `offset` isn't a multiple of 8. A chunk has at most
-    /// [`CHUNK`] bytes of one array, in RedisBloom's format [`redisbloom::MAX_PIECE`].
+    /// [`CHUNK`] bytes of one array. RedisBloom's own have 16 times as many, and it accepts any length.
     pub fn chunk(&self, offset: u64, piece: &mut Vec<u8>) -> Option<u64> {
         if matches!(self.format, Format::Native { .. }) && !offset.is_multiple_of(8) {
             return None;
@@ -101,11 +101,11 @@ impl<'a> Encoder<'a> {
     /// Puts the chunk at `offset` of the body, which is byte `inside` of `array`, into `piece`. Returns the offset of
     /// the next one.
     fn write(&self, array: Array<'_>, offset: u64, inside: u64, piece: &mut Vec<u8>) -> Option<u64> {
-        let (prefix, most) = match self.format {
-            Format::Native { .. } => (chunk::PREFIX, CHUNK as u64),
-            Format::RedisBloom => (0, redisbloom::MAX_PIECE),
+        let prefix = match self.format {
+            Format::Native { .. } => chunk::PREFIX,
+            Format::RedisBloom => 0,
         };
-        let len = array.bytes.saturating_sub(inside).min(most);
+        let len = array.bytes.saturating_sub(inside).min(CHUNK as u64);
         // Words are read whole. Bytes of the first word before the offset, and of the last after the end, are removed.
         let skipped = usize::try_from(inside % 8).ok()?;
         let end = usize::try_from(len).ok()?.checked_add(skipped)?;

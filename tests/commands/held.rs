@@ -203,7 +203,7 @@ fn a_compaction_of_many_small_tables_ends_early_and_goes_on() {
         let before = server.copy("k").cuckoo().unwrap().moves();
         assert_eq!(server.line("CF.COMPACT k"), Ok(Reply::Ok));
         let moved = server.copy("k").cuckoo().unwrap().moves() - before;
-        assert!(moved <= 1 << 18, "{moved} moves in one command");
+        assert!(moved <= 1 << 15, "{moved} moves in one command");
         commands += 1;
         if number(&server, "k", "Number of items deleted") == 0 {
             break;

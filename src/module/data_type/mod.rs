@@ -26,6 +26,10 @@ use stream::Stream;
 /// Bytes that we call one unit of effort to free. The server frees values of more than 64 units on another thread.
 const BYTES_PER_EFFORT: usize = 4096;
 
+/// When a type is saved beside its keys: after them.
+#[allow(clippy::cast_possible_truncation, reason = "it is 2")]
+const AUX_AFTER_RDB: c_int = raw::REDISMODULE_AUX_AFTER_RDB as c_int;
+
 /// The data types. RDB files identify each by a name of nine characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DataType {
@@ -130,7 +134,7 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), Strin
             aux_load: (data_type == DataType::Native).then_some(load_loads as _),
             aux_save: None,
             aux_save2: (data_type == DataType::Native).then_some(save_loads as _),
-            aux_save_triggers: raw::REDISMODULE_AUX_AFTER_RDB as c_int,
+            aux_save_triggers: AUX_AFTER_RDB,
             free_effort: Some(free_effort),
             // Nothing outside the key refers to its value, so unlinking it has no further work.
             unlink: None,

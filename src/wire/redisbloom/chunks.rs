@@ -10,7 +10,7 @@ use crate::wire::codec::take;
 use crate::wire::error::DecodeError;
 use std::collections::BTreeMap;
 
-/// The most bytes in one chunk.
+/// The most bytes in one chunk, as RedisBloom cuts them. We write shorter ones.
 pub const MAX_PIECE: u64 = 16 << 20;
 
 /// The header of a Bloom filter, as RedisBloom writes it since 2.2.1.
