@@ -6,7 +6,6 @@
 //! same load, and a snapshot must have it: an RDB file has the loads beside the keys. Where that can't be, they get the
 //! whole filter after its last piece; see [`Sent`].
 
-use super::call::Effect;
 use super::error::CommandError;
 use super::table::{Command, Namespace};
 use crate::filter::{Filter, Garbage};
@@ -58,11 +57,6 @@ pub struct Ended {
 
 /// The arguments after the key that end a load: what SCANDUMP replies at the end of a filter.
 pub const END: [&[u8]; 2] = [b"0", b""];
-
-/// The command that ends a load on replicas and in the AOF.
-pub(super) fn end_elsewhere(namespace: Namespace) -> Effect<'static> {
-    Effect::Arguments(load_command(namespace), END.map(<[u8]>::to_vec).to_vec())
-}
 
 /// The command that loads the pieces of a filter.
 pub fn load_command(namespace: Namespace) -> Command {

@@ -10,7 +10,7 @@
 
 use super::call::{Access, Call, Effect, Key};
 use super::error::CommandError;
-use super::loads::{Ended, MAX_LOADS, Pieces, Sent, end, end_elsewhere, load_command};
+use super::loads::{END, Ended, MAX_LOADS, Pieces, Sent, end, load_command};
 use super::options::integer;
 use super::reply::Reply;
 use super::table::Namespace;
@@ -140,6 +140,11 @@ fn abort<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> bool {
     let is_one = !ended.is_empty();
     end_replicated(call, ended);
     is_one
+}
+
+/// The command that ends a load on replicas and in the AOF.
+fn end_elsewhere(namespace: Namespace) -> Effect<'static> {
+    Effect::Arguments(load_command(namespace), END.map(<[u8]>::to_vec).to_vec())
 }
 
 /// Ends loads of this command's key wherever their pieces are, and frees them.

@@ -217,7 +217,7 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
     }
     // SAFETY: as above.
     unsafe {
-        data_type::register(ctx)?;
+        data_type::register(ctx, &loads::BESIDE_KEYS)?;
         commands::register(ctx, &prefix)?;
         config::register(context, &prefix)?;
         // After the configuration file, which they override.

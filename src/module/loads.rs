@@ -9,13 +9,15 @@
 //! A replica has the loads of its primary, and drops none of these by itself: its primary says which ones end.
 
 use super::api::{Context, OwnText, Text};
+use super::data_type::stream::Stream;
+use super::data_type::{BesideKeys, give_up_saving};
 use super::names::name_of;
 use super::server::{server, status};
 use super::{guard, log, reclaim};
 use crate::command::{END, Ended, Loads, load_command};
 use crate::filter::Garbage;
 use crate::metrics;
-use crate::wire::{Sink, Source};
+use crate::wire::VERSION;
 use redis_module::raw;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -55,26 +57,43 @@ fn free(dropped: Garbage) {
     reclaim::free(dropped, bytes);
 }
 
-/// Writes the loads into an RDB file, if there are any.
-pub(super) fn save(sink: &mut impl Sink) {
-    with(|loads| {
-        if !loads.is_empty() {
-            loads.save(sink);
-        }
-    });
+/// RDB files have the loads beside the keys.
+pub(super) const BESIDE_KEYS: BesideKeys = BesideKeys { save, load };
+
+/// Writes the loads, if there are any. If it writes nothing, neither does the server.
+unsafe extern "C" fn save(io: *mut raw::RedisModuleIO, _when: c_int) {
+    // SAFETY: `io` is the stream that the server passed in.
+    let mut stream = unsafe { Stream::new(io) };
+    let work = || {
+        with(|loads| {
+            if !loads.is_empty() {
+                loads.save(&mut stream);
+            }
+        });
+    };
+    guard::call("save-loads", work, give_up_saving);
 }
 
-/// Reads them again.
-///
-/// # Errors
-/// Why they can't be.
-pub(super) fn load(ctx: Option<Context<'_>>, source: &mut impl Source) -> Result<(), String> {
-    let load = |loads: &mut Loads| loads.load(source);
-    let loaded = match ctx {
-        Some(ctx) => with_loads(ctx, load),
-        None => with(load),
+/// Reads what [`save`] wrote.
+unsafe extern "C" fn load(io: *mut raw::RedisModuleIO, encoding: c_int, _when: c_int) -> c_int {
+    let work = || {
+        if encoding > VERSION.into() {
+            return Err(format!("encoding version {encoding} is newer than {VERSION}"));
+        }
+        // SAFETY: `io` is the stream that the server passed in, and its context lives as long.
+        let (ctx, mut stream) =
+            unsafe { (Context::new(server!(RedisModule_GetContextFromIO(io))), Stream::new(io)) };
+        let loaded = with_loads(ctx.ok_or("no context")?, |loads| loads.load(&mut stream));
+        loaded.ok_or("the data ends early")?.map_err(|why| why.to_string())
     };
-    loaded.ok_or("the data ends early")?.map_err(|why| why.to_string())
+    match guard::call("load-loads", work, || Err("internal error".to_owned())) {
+        Ok(()) => status::OK,
+        Err(why) => {
+            metrics::PAYLOADS_REFUSED.add(1);
+            log::warning(&format!("refused to load what was being loaded in chunks: {why}"));
+            status::ERR
+        }
+    }
 }
 
 /// Subscribes to what happens to loads. RDB files have them where the server can leave them out when there are none, since

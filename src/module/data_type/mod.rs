@@ -5,12 +5,11 @@
 //! The callbacks may run in a forked child (save, rewrite) or on the lazy-free thread (free). None takes a lock
 //! but that of the loads, which only the main thread takes: a child finds it free.
 
-mod stream;
+pub(super) mod stream;
 
-use super::api::Context;
 use super::names::name_of;
-use super::server::{server, status};
-use super::{guard, loads, log, reclaim};
+use super::server::server;
+use super::{guard, log, reclaim};
 use crate::command::{Namespace, each_piece, load_command};
 use crate::filter::foreign::Scheme;
 use crate::filter::{Filter, LiveRef, Origin};
@@ -92,6 +91,12 @@ impl DataType {
     }
 }
 
+/// What saves and loads what is in no key.
+pub(super) struct BesideKeys {
+    pub(super) save: unsafe extern "C" fn(*mut raw::RedisModuleIO, c_int),
+    pub(super) load: unsafe extern "C" fn(*mut raw::RedisModuleIO, c_int, c_int) -> c_int,
+}
+
 type Load = unsafe extern "C" fn(*mut raw::RedisModuleIO, c_int) -> *mut c_void;
 type Save = unsafe extern "C" fn(*mut raw::RedisModuleIO, *mut c_void);
 
@@ -120,7 +125,7 @@ pub(super) fn handle_for(value: &Filter) -> *mut raw::RedisModuleType {
 ///
 /// # Safety
 /// `ctx` is the context of a running `RedisModule_OnLoad`.
-pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), String> {
+pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx, beside: &BesideKeys) -> Result<(), String> {
     for (data_type, handle) in DataType::ALL.into_iter().zip(&HANDLES) {
         let mut methods = raw::RedisModuleTypeMethods {
             version: raw::REDISMODULE_TYPE_METHOD_VERSION.into(),
@@ -131,9 +136,9 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), Strin
             digest: Some(digest),
             free: Some(free),
             // Where a server doesn't know `aux_save2`, nothing is saved beside the keys.
-            aux_load: (data_type == DataType::Native).then_some(load_loads as _),
+            aux_load: (data_type == DataType::Native).then_some(beside.load),
             aux_save: None,
-            aux_save2: (data_type == DataType::Native).then_some(save_loads as _),
+            aux_save2: (data_type == DataType::Native).then_some(beside.save),
             aux_save_triggers: AUX_AFTER_RDB,
             free_effort: Some(free_effort),
             // Nothing outside the key refers to its value, so unlinking it has no further work.
@@ -272,40 +277,12 @@ unsafe fn read<'a>(value: *const c_void) -> &'a Filter {
 
 /// Called when saving has panicked, so that what was written of the value cannot be read. A child that writes a file
 /// ends here, like one that finds the disk full: the server reports it and keeps the last good file.
-fn give_up_saving() {
+pub(super) fn give_up_saving() {
     // SAFETY: plain calls. Without a context the server returns the flags of the process. A child ends by _exit.
     unsafe {
         let flags = server!(RedisModule_GetContextFlags(ptr::null_mut())).unsigned_abs();
         if flags & raw::REDISMODULE_CTX_FLAGS_IS_CHILD != 0 {
             libc::_exit(1);
-        }
-    }
-}
-
-/// Writes the filters that are being loaded, beside the keys. The server writes nothing if this doesn't.
-unsafe extern "C" fn save_loads(io: *mut raw::RedisModuleIO, _when: c_int) {
-    // SAFETY: `io` is the stream that the server passed in.
-    let mut stream = unsafe { Stream::new(io) };
-    guard::call("save-loads", || loads::save(&mut stream), give_up_saving);
-}
-
-/// Reads what [`save_loads`] wrote.
-unsafe extern "C" fn load_loads(io: *mut raw::RedisModuleIO, encoding: c_int, _when: c_int) -> c_int {
-    let work = || {
-        if encoding > DataType::Native.encoding() {
-            return Err(format!("encoding version {encoding} is newer than {VERSION}"));
-        }
-        // SAFETY: `io` is the stream that the server passed in, and its context lives as long.
-        let (ctx, mut stream) =
-            unsafe { (Context::new(server!(RedisModule_GetContextFromIO(io))), Stream::new(io)) };
-        loads::load(ctx, &mut stream)
-    };
-    match guard::call("load-loads", work, || Err("internal error".to_owned())) {
-        Ok(()) => status::OK,
-        Err(why) => {
-            PAYLOADS_REFUSED.add(1);
-            log::warning(&format!("refused to load what was being loaded in chunks: {why}"));
-            status::ERR
         }
     }
 }

@@ -7,14 +7,14 @@ use std::ffi::c_char;
 use std::ptr;
 
 /// The stream that the server passed to a callback.
-pub(super) struct Stream {
+pub(in crate::module) struct Stream {
     io: *mut raw::RedisModuleIO,
 }
 
 impl Stream {
     /// # Safety
     /// `io` is the stream of the running callback, and the `Stream` doesn't outlive that callback.
-    pub(super) unsafe fn new(io: *mut raw::RedisModuleIO) -> Stream {
+    pub(in crate::module) unsafe fn new(io: *mut raw::RedisModuleIO) -> Stream {
         Stream { io }
     }
 
