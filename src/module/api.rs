@@ -147,7 +147,8 @@ impl<'a> Context<'a> {
     /// Has the server run a command as if a client had sent it: its effects are replicated. The error is the reply's.
     pub(super) fn call(self, name: &CStr, arguments: &[Text<'_>]) -> Result<(), String> {
         // SAFETY: "v" is as above. "!" replicates, "S" and "M" refuse what the server's state forbids to clients (writes
-        // without replicas, say, or what needs memory), and "E" gives every refusal as a reply, which is freed once.
+        // without replicas, say, or what needs memory if the last command of a client found none, even by evicting keys), and
+        // "E" gives every refusal as a reply, which is freed once.
         unsafe {
             let vector: *const *mut raw::RedisModuleString = arguments.as_ptr().cast();
             let call = raw::RedisModule_Call;
@@ -166,12 +167,6 @@ impl<'a> Context<'a> {
             server!(RedisModule_FreeCallReply(reply));
             result
         }
-    }
-
-    /// Selects a database.
-    pub(super) fn select(self, database: i32) {
-        // SAFETY: the context is valid.
-        unsafe { server!(RedisModule_SelectDb(self.as_ptr(), database)) };
     }
 
     /// Whether the server may not write now: its clients are paused, or it hands over to a replica.

@@ -9,11 +9,11 @@
 //! While a client waits, the server keeps its arguments.
 
 use super::api::{Context, OwnText, Text};
-use super::guard;
 use super::names::name_of;
 use super::offload::{Blocked, room};
 use super::reply;
 use super::server::server;
+use super::{guard, memory};
 use crate::command::{Command, CommandError, Pieces, Progress, Reply, Rest};
 use crate::metrics::Hold;
 use redis_module::raw;

@@ -234,6 +234,26 @@ def test_a_pause_of_writes(server):
         wait_for(lambda: digest(client) != seen, "the next piece")
 
 
+@pytest.mark.parametrize(("policy", "is_refused"), [("volatile-lru", False), ("noeviction", True)])
+def test_memory_runs_short_in_the_middle(new_server, policy, is_refused):
+    """Where keys are evicted, a server is above its limit all the time, between a write and the next command."""
+    server = new_server(config={"maxmemory-policy": policy})
+    with server.client() as client:
+        for number in range(1000):
+            client.set(f"other:{number}", bytes(10_000), ex=1000)
+        with Long(server) as long:
+            used = client.info("memory")["used_memory"]
+            client.config_set("maxmemory", used // 2 if is_refused else used)
+            while long.is_running():
+                if not is_refused:
+                    client.set("more", bytes(200_000), ex=1000)  # the next command evicts something else for it
+        *answers, last = long.reply
+        if is_refused:
+            assert len(answers) < Long.COUNT and isinstance(last, redis.exceptions.OutOfMemoryError)
+        else:
+            assert len(long.reply) == Long.COUNT and set(long.reply) == {1, -1}
+
+
 def test_shutdown_in_the_middle(new_server):
     server = new_server(config=APPEND_ONLY)
     with Long(server) as long:
