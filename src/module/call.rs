@@ -26,39 +26,51 @@ const MOST_ITEMS: usize = 1 << 16;
 pub(super) struct ServerCall<'a> {
     pub(super) ctx: Context<'a>,
     pub(super) arguments: &'a [Text<'a>],
-    /// When the command began, if it may be carried out in pieces.
-    pub(super) started: Option<Instant>,
-    /// Whether the command is a piece of another.
-    pub(super) is_piece: bool,
-    /// Whether its client may wait, once that has been asked.
-    may_wait: Cell<Option<bool>>,
-    /// What is left of it.
-    pub(super) rest: Cell<Option<Rest>>,
+    /// Only of a command that may be carried out in pieces.
+    divided: Option<Divided>,
     /// What has happened to the key, for [`announce`](ServerCall::announce).
     events: RefCell<SmallVec<[&'static CStr; 4]>>,
     /// Why this server differs from its primary now.
     differs: Cell<Option<CommandError>>,
 }
 
+/// A command that may be carried out in pieces.
+struct Divided {
+    started: Instant,
+    /// Whether it is a piece of another.
+    is_piece: bool,
+    /// Whether its client may wait, once that has been asked.
+    may_wait: Cell<Option<bool>>,
+    rest: Cell<Option<Rest>>,
+}
+
 impl<'a> ServerCall<'a> {
     #[inline(always)]
     pub(super) fn new(ctx: Context<'a>, arguments: &'a [Text<'a>]) -> ServerCall<'a> {
-        ServerCall {
-            ctx,
-            arguments,
-            started: None,
-            is_piece: false,
-            may_wait: Cell::default(),
-            rest: Cell::default(),
-            events: RefCell::default(),
-            differs: Cell::default(),
-        }
+        ServerCall { ctx, arguments, divided: None, events: RefCell::default(), differs: Cell::default() }
     }
 
     /// The same for a command that may be carried out in pieces.
     #[inline(always)]
     pub(super) fn divided(self, started: Instant, is_piece: bool) -> ServerCall<'a> {
-        ServerCall { started: Some(started), is_piece, ..self }
+        let (may_wait, rest) = Default::default();
+        ServerCall { divided: Some(Divided { started, is_piece, may_wait, rest }), ..self }
+    }
+
+    /// When such a command began.
+    #[inline(always)]
+    pub(super) fn started(&self) -> Option<Instant> {
+        self.divided.as_ref().map(|divided| divided.started)
+    }
+
+    /// Whether the command is a piece of another.
+    pub(super) fn is_piece(&self) -> bool {
+        self.divided.as_ref().is_some_and(|divided| divided.is_piece)
+    }
+
+    /// What is left of the command.
+    pub(super) fn rest(&self) -> Option<Rest> {
+        self.divided.as_ref().and_then(|divided| divided.rest.get())
     }
 
     /// What the command replies if it returns `outcome`.
@@ -190,20 +202,23 @@ impl<'a> Call<'a> for ServerCall<'a> {
     }
 
     fn should_pause(&self, done: usize) -> bool {
-        let is_long = |started: Instant| done >= MOST_ITEMS || started.elapsed() >= SLICE;
-        let may_wait = || {
+        let Some(Divided { started, is_piece, may_wait, .. }) = &self.divided else { return false };
+        let is_long = done >= MOST_ITEMS || started.elapsed() >= SLICE;
+        let client_may_wait = || {
             let denied = raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING
                 | raw::REDISMODULE_CTX_FLAGS_LOADING
                 | raw::REDISMODULE_CTX_FLAGS_REPLICATED;
-            let may_wait = self.may_wait.get().unwrap_or_else(|| self.ctx.flags() & denied == 0);
-            self.may_wait.set(Some(may_wait));
-            may_wait
+            let may = may_wait.get().unwrap_or_else(|| self.ctx.flags() & denied == 0);
+            may_wait.set(Some(may));
+            may
         };
-        self.started.is_some_and(is_long) && (self.is_piece || may_wait())
+        is_long && (*is_piece || client_may_wait())
     }
 
     fn go_on_later(&self, rest: Rest) {
-        self.rest.set(Some(rest));
+        if let Some(divided) = &self.divided {
+            divided.rest.set(Some(rest));
+        }
     }
 
     fn is_out_of_memory(&self) -> bool {

@@ -76,8 +76,8 @@ const fn divides(index: usize) -> bool {
 /// Replies to such a command, or goes on with it.
 fn finish<const INDEX: usize>(call: &ServerCall<'_>, outcome: Result<Reply, CommandError>) {
     let ctx = call.ctx;
-    match (call.rest.take(), outcome) {
-        (rest, outcome) if call.is_piece => {
+    match (call.rest(), outcome) {
+        (rest, outcome) if call.is_piece() => {
             pieces::hand_over(outcome, rest);
             ctx.reply_null();
         }
@@ -97,7 +97,7 @@ fn run_watched<const INDEX: usize>(call: &ServerCall<'_>) -> Result<Reply, Comma
     if const { is_fast(INDEX) } {
         return run(command, call);
     }
-    let started = call.started.unwrap_or_else(Instant::now);
+    let started = call.started().unwrap_or_else(Instant::now);
     let outcome = run(command, call);
     let took = started.elapsed();
     if took >= Duration::from_millis(1) {

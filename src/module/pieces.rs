@@ -228,7 +228,7 @@ unsafe extern "C" fn set_timer(_data: *mut c_void) {
         Some(first) => call_after(first.out, 0),
         None => IS_SCHEDULED.store(false, Relaxed),
     };
-    guard::call("timer", set, || ());
+    guard::call("timer", set, || IS_SCHEDULED.store(false, Relaxed));
 }
 
 fn call_after(ctx: NonNull<raw::RedisModuleCtx>, ms: i64) {
@@ -240,7 +240,11 @@ fn call_after(ctx: NonNull<raw::RedisModuleCtx>, ms: i64) {
 unsafe extern "C" fn turn(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
     // SAFETY: the context is valid for this call.
     let Some(ctx) = (unsafe { Context::new(ctx) }) else { return };
-    guard::call("turn", || take_turn(ctx), || ());
+    let again = || {
+        IS_SCHEDULED.store(false, Relaxed);
+        schedule();
+    };
+    guard::call("turn", || take_turn(ctx), again);
 }
 
 fn take_turn(ctx: Context<'_>) {
