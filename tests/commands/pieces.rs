@@ -218,7 +218,7 @@ fn adds_by_shard() {
         let expected = run_whole(&whole, &words);
         let (seen, count) = run_in_pieces(&pair.primary, &words, 1);
         assert_eq!(seen, expected);
-        assert!((2..20).contains(&count), "{count}");
+        assert!(count > 8, "{count}");
         pair.follow();
         assert!(whole.dump("k") == pair.primary.dump("k"));
     }
