@@ -328,6 +328,11 @@ def io_threads(spec, count: int) -> dict:
     return {"io-threads": count, **reads}
 
 
+def saves_loads(spec) -> bool:
+    """Whether its RDB files have the loads that wait, and its replicas and files each piece when it comes."""
+    return spec.product == "valkey" or spec.version >= (7, 2)
+
+
 def rewrite(server, client):
     def done():
         return server.info("persistence")["aof_rewrite_in_progress"] == 0

@@ -7,6 +7,7 @@ appears in its key.
 
 import dataclasses
 import itertools
+import shutil
 import struct
 
 import pytest
@@ -15,7 +16,7 @@ import redis
 from kit.filters import load_pieces, members, pieces
 from kit.metrics import figures
 from kit.payload import seal_chunk
-from kit.servers import APPEND_ONLY, option, rewrite, wait_for
+from kit.servers import APPEND_ONLY, rewrite, saves_loads, wait_for
 from kit.wire_format import crc32c
 
 MIB = 1 << 20
@@ -354,11 +355,6 @@ def test_small_filters_are_loaded_where_keys_are_evicted_all_the_time(new_server
 # ---- on replicas and in files ---------------------------------------------------------------------------------------
 
 
-def follows(server) -> bool:
-    """Whether replicas and the AOF get each piece when it comes: RDB files can have the loads since Redis 7.2."""
-    return server.spec.name != "redis-7.0"
-
-
 def loads_of(server) -> int:
     with server.client() as client:
         return figures(client)["loads"]
@@ -391,7 +387,7 @@ def test_each_piece_is_replicated_when_it_comes(new_server, source):
         primary.wait_for_replicas()
         replica.wait_for_replicas()
         for server in (replica, last):
-            assert loads_of(server) == int(follows(primary))
+            assert loads_of(server) == int(saves_loads(primary.spec))
             assert server.command("EXISTS", "target") == 0
         load_pieces(client, "target", "BF", found[-1:])
         primary.wait_for_replicas()
@@ -447,7 +443,7 @@ def test_a_load_goes_on_at_a_promoted_replica(new_server, source):
         load_pieces(client, "target", "BF", found[:3])
         primary.wait_for_replicas()
         there.replicaof("NO", "ONE")
-        if not follows(primary):
+        if not saves_loads(primary.spec):
             return not_found(there, "BF", "target", found[3])
         load_pieces(there, "target", "BF", found[3:-1])
         assert there.execute_command("BF.LOADCHUNK", "target", 0, "") == b"OK"
@@ -471,7 +467,7 @@ def test_an_aof_rewrite_in_the_middle_of_a_load(new_server, source, preamble):
             load_pieces(client, "target", "BF", found[count:-1])
             primary.wait_for_replicas()
             # A partial load would be of no use there.
-            assert loads_of(replica) == int(follows(primary) and preamble == "yes")
+            assert loads_of(replica) == int(saves_loads(primary.spec) and preamble == "yes")
             load_pieces(client, "target", "BF", found[-1:])
             primary.wait_for_replicas()
             assert digest(replica, "target") == expected
@@ -498,7 +494,7 @@ def test_a_load_that_ends_ends_on_replicas_also(new_server, source, way):
         fill(client, 2000)
         load_pieces(client, "target", "BF", found[:-1])
         primary.wait_for_replicas()
-        assert loads_of(replica) == int(follows(primary))
+        assert loads_of(replica) == int(saves_loads(primary.spec))
         match way:
             case "end":
                 client.execute_command("BF.LOADCHUNK", "target", 0, "")
@@ -526,3 +522,21 @@ def test_a_load_that_ends_ends_on_replicas_also(new_server, source, way):
         # Nor does the file bring it back.
         primary.restart(kill=True)
         assert loads_of(primary) == 0
+
+
+@EVERY_SERVER
+def test_a_file_without_loads_needs_no_module(new_server, source):
+    """Whoever moves out takes the RDB file along: when no load waits, it has nothing but keys."""
+    found, _ = source
+    server, stock = new_server(), new_server(module=None)
+    with server.client() as client:
+        client.set("text", "x")
+        load_pieces(client, "target", "BF", found)
+        client.delete("target")
+        load_pieces(client, "target", "BF", found[:2])
+        client.execute_command("BF.LOADCHUNK", "target", 0, "")
+        client.save()
+    stock.stop()
+    shutil.copy(server.directory / "dump.rdb", stock.directory / "dump.rdb")
+    stock.start()
+    assert stock.command("GET", "text") == b"x"

@@ -26,7 +26,7 @@ from kit.metrics import figures
 from kit.payload import PREFIX as CHUNK_PREFIX
 from kit.payload import seal_chunk
 from kit.resync import sync_in_some_way
-from kit.servers import rewrite, wait_for
+from kit.servers import rewrite, saves_loads, wait_for
 from kit.suite import Server, options, progress, run
 
 KEYS = [f"target:{number}" for number in range(4)]
@@ -347,7 +347,7 @@ class Sequences:
 
     def waits_elsewhere(self, load: Load) -> bool:
         """Whether replicas and files have what has come of it."""
-        return bool(load.source.stamp) and not load.missed and self.server.spec.name != "redis-7.0"
+        return bool(load.source.stamp) and not load.missed and saves_loads(self.server.spec)
 
     def disturb(self) -> None:
         """Something that happens to servers, in the middle of loads."""
