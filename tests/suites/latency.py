@@ -20,10 +20,7 @@ BULK = 500 * MIB  # most bytes of one argument, a little below the servers' limi
 ARGUMENTS = 1_000_000  # most arguments of one command, about
 # What takes no time in proportion to the filter, or to the items of one argument, is over in this time at any size.
 SHORT = 0.1
-LONG = {
-    "BF.BULKTEST", "BF.MERGE", "BF.INTERSECT", "BF.EQUAL", "BF.IMPORT", "BF.LOAD", "CF.COMPACT", "BF.LOADCHUNK",
-    "CF.LOADCHUNK",
-}  # fmt: skip
+LONG = {"BF.BULKTEST", "BF.LOADCHUNK", "CF.LOADCHUNK"}
 
 
 class Bench:
