@@ -29,6 +29,15 @@ impl Stop {
         self.0.store(1, Relaxed);
     }
 
+    /// Runs tasks as `parallel` does, but none that begins after [`set`](Stop::set). What the tasks make is of no use then.
+    pub fn run(&self, parallel: &ParallelFor<'_>, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        parallel(tasks, &|index| {
+            if !self.is_set() {
+                task(index);
+            }
+        });
+    }
+
     /// Whether the work should stop. Costs a load, so it may be asked for each group of items.
     #[inline(always)]
     pub fn is_set(&self) -> bool {

@@ -1,6 +1,6 @@
 //! BF.MERGE, BF.INTERSECT, BF.EQUAL: commands on several filters. They check all filters before they change any.
 
-use super::call::{Access, Call, Effect, Key};
+use super::call::{Access, Apart, Call, Data, Effect, Key};
 use super::error::CommandError;
 use super::options::printable;
 use super::reply::Reply;
@@ -9,6 +9,7 @@ use super::write::{catch_up, rebuild_in};
 use crate::error::Error;
 use crate::filter::{Bloom, Incompatible, Live, LiveRef, Target, Union};
 use crate::parallel::ParallelFor;
+use std::sync::Arc;
 
 /// Argument of the first source.
 const FIRST_SOURCE: usize = 2;
@@ -84,10 +85,28 @@ pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         return Err(CommandError::CountedTwice);
     }
     let now_ms = (!call.obeys()).then(|| call.now_ms());
-    let union = Union::plan(existing, &filters, now_ms, parallel).map_err(|(source, why)| {
-        let argument = sources.keys.get(source).map_or(1, |(index, _)| *index);
+    let refusal = |(source, why)| {
+        let argument = sources.keys.get(source).map_or(1, |(index, _): &(usize, C::Key)| *index);
         refused(call, argument, why)
-    })?;
+    };
+    let mut union = Union::plan(existing, &filters, now_ms).map_err(refusal)?;
+    let inputs: Vec<LiveRef<'_>> = existing.into_iter().chain(filters.iter().copied()).collect();
+    if call.goes_apart(inputs.iter().map(|input| input.bytes()).sum()) {
+        let is_new = existing.is_none();
+        let Some(merged) = call.made::<Result<Result<Merged, _>, Error>>(&inputs)? else {
+            let most = union.most_bytes(base);
+            call.admit(base.bytes(), most).map_err(|why| CommandError::Copy(Box::new(why)))?;
+            catch_up(call, &mut key)?;
+            let inputs: Arc<[Live]> = key.bloom()?.into_iter().chain(filters).map(LiveRef::share).collect();
+            let job =
+                Apart { keys: 1..call.argc(), inputs: inputs.clone(), data: Data::Argument(1), bytes: most };
+            return call.apart(job, move |_, parallel| merged(&inputs, is_new, now_ms, parallel));
+        };
+        let Merged { filter, grows, changed } = merged?.map_err(refusal)?;
+        let total = base.bytes().saturating_add(grows);
+        return put_merged(call, key, filter, total, changed);
+    }
+    union.join(base, parallel).map_err(refusal)?;
     let grows = union.bytes();
     if !call.obeys() {
         let total = base.bytes().saturating_add(grows);
@@ -97,12 +116,7 @@ pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         }
     }
     let changed = if existing.is_none() {
-        let mut made = base.copy(parallel)?;
-        if let (Live::Bloom(filter), Some(number)) = (&mut made, union.generation()) {
-            call.discard(filter.advance(number)?.into());
-        }
-        union.apply(made.as_mut(), parallel)?;
-        key.create(made.into());
+        key.create(begun(base, &union, parallel)?.into());
         true
     } else {
         catch_up(call, &mut key)?;
@@ -116,6 +130,74 @@ pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         call.replicate(Effect::Verbatim);
         call.changed(c"bf.merge");
     }
+    Ok(Reply::Ok)
+}
+
+/// The union of filters that was made apart.
+struct Merged {
+    filter: Live,
+    /// Bytes of cells that the destination doesn't have yet.
+    grows: u64,
+    /// Whether the destination differs.
+    changed: bool,
+}
+
+/// The union of `inputs`, of which the first is the destination unless that `is_new`. The outer error is of memory, the inner
+/// one says which source doesn't go together with the first input.
+fn merged(
+    inputs: &[Live],
+    is_new: bool,
+    now_ms: Option<u64>,
+    parallel: &ParallelFor<'_>,
+) -> Result<Result<Merged, (usize, Incompatible)>, Error> {
+    let inputs: Vec<LiveRef<'_>> = inputs.iter().map(Live::as_ref).collect();
+    let Some((base, sources)) = inputs.split_first() else { return Err(Error::Mismatch) };
+    let planned = match is_new {
+        true => Union::plan(None, &inputs, now_ms),
+        false => Union::plan(Some(*base), sources, now_ms),
+    };
+    let union = match planned.and_then(|mut union| union.join(*base, parallel).map(|()| union)) {
+        Ok(union) => union,
+        Err(why) => return Ok(Err(why)),
+    };
+    let (filter, changed) = match is_new {
+        true => (begun(*base, &union, parallel)?, true),
+        false => union.apart(*base, parallel)?,
+    };
+    Ok(Ok(Merged { filter, grows: union.bytes(), changed }))
+}
+
+/// A new union, which begins as a copy of the first source.
+fn begun(first: LiveRef<'_>, union: &Union<'_>, parallel: &ParallelFor<'_>) -> Result<Live, Error> {
+    let mut made = first.copy(parallel)?;
+    if let (Live::Bloom(filter), Some(number)) = (&mut made, union.generation()) {
+        filter.advance(number)?;
+    }
+    union.apply(made.as_mut(), parallel)?;
+    Ok(made)
+}
+
+/// Puts a union of `total` bytes that was made apart into its key.
+fn put_merged<'a, C: Call<'a>>(
+    call: &C,
+    mut key: C::Key,
+    filter: Live,
+    total: u64,
+    changed: bool,
+) -> Result<Reply, CommandError> {
+    // The memory is there already, but a filter may not have it all.
+    let admitted = call.admit(total, 0);
+    if admitted.is_err() || !changed {
+        call.discard(filter.into());
+        return admitted.map(|()| Reply::Ok);
+    }
+    match key.target()? {
+        None => key.create(filter.into()),
+        Some(Target::One(destination)) => call.discard(destination.exchange(filter).into()),
+        Some(Target::Both(_)) => return Err(CommandError::Rebuilding),
+    }
+    call.replicate(Effect::Verbatim);
+    call.changed(c"bf.merge");
     Ok(Reply::Ok)
 }
 
@@ -144,15 +226,38 @@ pub(super) fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     for (index, other) in others {
         first.check_intersection(other).map_err(|why| refused(call, *index, why))?;
     }
-    if !call.obeys() {
-        call.admit(first.bytes(), first.bytes())?;
-    }
-    let others: Vec<&Bloom> = others.iter().map(|(_, filter)| *filter).collect();
-    let result = first.intersection(&others, parallel)?;
-    key.create(result.into());
+    let inputs: Vec<LiveRef<'_>> = filters.iter().map(|(_, filter)| LiveRef::Bloom(filter)).collect();
+    let apart = call.goes_apart(inputs.iter().map(|input| input.bytes()).sum());
+    let result = match call.made(&inputs)? {
+        Some(made) => made,
+        None => {
+            if !call.obeys() {
+                call.admit(first.bytes(), first.bytes())?;
+            }
+            if apart {
+                let inputs: Arc<[Live]> = inputs.into_iter().map(LiveRef::share).collect();
+                let (keys, bytes) = (1..call.argc(), first.bytes());
+                let job = Apart { keys, inputs: inputs.clone(), data: Data::Argument(1), bytes };
+                return call
+                    .apart(job, move |_, parallel| intersection(inputs.iter().map(Live::as_ref), parallel));
+            }
+            intersection(inputs.into_iter(), parallel)
+        }
+    };
+    key.create(result?.into());
     call.replicate(Effect::Verbatim);
     call.changed(c"bf.intersect");
     Ok(Reply::Ok)
+}
+
+/// The items that are in all filters, all of which are native.
+fn intersection<'f>(
+    filters: impl Iterator<Item = LiveRef<'f>>,
+    parallel: &ParallelFor<'_>,
+) -> Result<Bloom, Error> {
+    let filters: Vec<&Bloom> = filters.filter_map(LiveRef::bloom).collect();
+    let (first, others) = filters.split_first().ok_or(Error::Mismatch)?;
+    first.intersection(others, parallel)
 }
 
 /// The native filter in a key.
@@ -168,6 +273,16 @@ pub(super) fn equal<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         Some(filter) => current_generation(call, filter),
         None => 0,
     };
+    let generations = [generation(a), generation(b)];
+    let bytes = a.bytes().saturating_add(b.bytes());
+    if call.goes_apart(bytes) {
+        let (a, b) = (a.share(), b.share());
+        return call.offload(1, bytes, move |_, parallel, stop| {
+            let parallel: &ParallelFor<'_> = &|tasks, task| stop.run(parallel, tasks, task);
+            let equal = a.as_ref().equal_at(b.as_ref(), generations, parallel);
+            (!stop.is_set()).then_some(Reply::Bool(equal))
+        });
+    }
     let parallel: &ParallelFor<'_> = &|tasks, task| call.parallel(tasks, task);
-    Ok(Reply::Bool(a.equal_at(b, [generation(a), generation(b)], parallel)))
+    Ok(Reply::Bool(a.equal_at(b, generations, parallel)))
 }

@@ -6,10 +6,12 @@ use super::loads::Loads;
 use super::reply::Reply;
 use super::table::Command;
 use crate::config::Settings;
-use crate::filter::{Cuckoo, Filter, Garbage, LiveRef, Target};
+use crate::filter::{Cuckoo, Filter, Garbage, Live, LiveRef, Target};
 use crate::parallel::{ParallelFor, Stop};
 use std::ffi::CStr;
 use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// How a key is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +112,30 @@ pub enum Effect<'e> {
     Items(Command, &'e [usize]),
     /// The command, applied to the key at argument 1, with these further arguments.
     Arguments(Command, Vec<Vec<u8>>),
+    /// The same, and after them the string that [work apart](Data::Key) has read.
+    Read(Command, Vec<Vec<u8>>),
+}
+
+/// What work [apart](Call::apart) is given.
+pub struct Apart {
+    /// The arguments that name its keys, which no command may write meanwhile.
+    pub keys: Range<usize>,
+    /// The filters that it reads.
+    pub inputs: Arc<[Live]>,
+    /// The argument that it reads.
+    pub data: Data,
+    /// Bytes of what it reads and makes.
+    pub bytes: u64,
+}
+
+/// Bytes that work [apart](Call::apart) reads, besides filters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// An argument.
+    Argument(usize),
+    /// The string in the key named by an argument. It is read as a client would that sends several GETRANGE: others may
+    /// change it in between.
+    Key(usize),
 }
 
 /// What is left of a command that [goes on later](Call::go_on_later).
@@ -224,6 +250,28 @@ pub trait Call<'a> {
     /// Ends the command with the reply for the items that are done. The server serves others, then runs the command
     /// again with the same arguments before its items and the items that are left, and puts the replies together.
     fn go_on_later(&self, _rest: Rest) {}
+
+    /// Whether work on this many bytes would hold the server for too long, and can be done [apart](Call::apart).
+    fn goes_apart(&self, bytes: u64) -> bool;
+
+    /// Begins work on another thread. The reply is [`Reply::Later`], other clients are served meanwhile, and other
+    /// commands that write one of the keys wait. When the work is done, the command is run again with the same arguments
+    /// and the same time, and finds there what the work has [made](Call::made).
+    ///
+    /// # Errors
+    /// [`CommandError::ManyWaiting`] or [`CommandError::MuchWaiting`] if too many others wait.
+    fn apart<T: Send + 'static>(
+        &self,
+        job: Apart,
+        work: impl FnOnce(&[u8], &ParallelFor<'_>) -> T + Send + 'static,
+    ) -> Result<Reply, CommandError>;
+
+    /// What the work has made, in the second run of the command; `None` in its first. `inputs` are the filters that the work
+    /// was given, as they are in their keys now.
+    ///
+    /// # Errors
+    /// [`CommandError::Changed`] if they aren't the same: the server deletes, replaces and renames keys meanwhile.
+    fn made<T: 'static>(&self, inputs: &[LiveRef<'_>]) -> Result<Option<T>, CommandError>;
 
     /// Whether the server is above its memory limit, so commands that need more memory are refused.
     fn is_out_of_memory(&self) -> bool;

@@ -125,6 +125,12 @@ pub enum CommandError {
         /// The limit, if one is known, and its name.
         bound: Option<(u64, &'static str)>,
     },
+    /// A merge needs memory for a copy of its destination, of which there isn't enough.
+    Copy(Box<CommandError>),
+    /// The keys of a command were changed by the server while it was at work.
+    Changed,
+    /// The slot of the keys moved to another node while the command was waiting or at work.
+    SlotMoved,
     /// The command needs a counting filter.
     NotCounting,
     /// The command needs a window.
@@ -274,6 +280,15 @@ impl fmt::Display for CommandError {
                     None => Ok(()),
                 }
             }
+            CommandError::Copy(why) => {
+                write!(f, "{why}. The merge makes a copy first, to serve others meanwhile; in MULTI it makes none")
+            }
+            CommandError::Changed => f.write_str(
+                "ERR a key of the command was deleted, replaced or renamed while the command was at work, and nothing \
+                 was done. Send the command again",
+            ),
+            // Clients of a cluster send such a command again, and are then told where the slot is.
+            CommandError::SlotMoved => f.write_str("TRYAGAIN the slot of the keys has moved while the command waited"),
             CommandError::NotCounting => f.write_str(
                 "ERR not a counting filter; BF.RESERVE key error_rate capacity COUNTING makes one",
             ),

@@ -1,16 +1,17 @@
 //! BF.IMPORT and BF.LOAD: filters from other systems' data.
 
-use super::call::{Access, Call, Effect, Key};
+use super::call::{Access, Apart, Call, Data, Effect, Key};
 use super::error::CommandError;
 use super::options::{Arguments, bad, choice, printable, unsigned};
 use super::reply::Reply;
 use super::table::{Command, Namespace};
 use super::transfer::replicate_pieces;
-use crate::filter::Foreign;
 use crate::filter::foreign::Encoding;
+use crate::filter::{Foreign, Live};
 use crate::params::limits;
 use crate::wire::import::{self, bitmap};
 use crate::wire::{DecodeError, Encoder};
+use std::sync::Arc;
 
 /// `BF.IMPORT dest format …`:
 ///
@@ -21,37 +22,113 @@ use crate::wire::{DecodeError, Encoder};
 /// GUAVA blob [FUNNEL BYTES|UTF16|LONG|INT]
 /// ```
 pub(super) fn import<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let (filter, effect) = match call.arg(2).to_ascii_uppercase().as_slice() {
+    let (format, source) = match call.arg(2).to_ascii_uppercase().as_slice() {
         b"GOZERO" => go_zero(call)?,
         b"REDISSON" => redisson(call)?,
-        b"BLOOMV3" if call.argc() == 4 => (import::bloom_v3(call.arg(3)).map_err(refused)?, None),
+        b"BLOOMV3" if call.argc() == 4 => (Format::BloomV3, Source::Argument(3)),
         b"BLOOMV3" => return Err(CommandError::Arity),
-        b"GUAVA" => (guava(call)?, None),
+        b"GUAVA" => (guava(call)?, Source::Argument(3)),
         _ => return Err(bad("BF.IMPORT", "GOZERO, REDISSON, BLOOMV3 or GUAVA behind the key")),
     };
-    create(call, filter, effect)
+    create(call, format, source)
 }
 
 /// `BF.LOAD key data`: the command that valkey-bloom writes into an AOF.
 pub(super) fn load<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    create(call, import::valkey_bloom_payload(call.arg(2)).map_err(refused)?, None)
+    create(call, Format::ValkeyBloom, Source::Argument(2))
 }
 
-/// Arguments of a BF.IMPORT that makes the same filter without reading another key.
+/// What the data is.
+#[derive(Clone, Copy)]
+enum Format {
+    GoZero { bits: u64, probes: u32 },
+    Redisson { bits: u64, probes: u32, encoding: Encoding },
+    BloomV3,
+    Guava(Encoding),
+    ValkeyBloom,
+}
+
+impl Format {
+    fn read(self, data: &[u8]) -> Result<Foreign, DecodeError> {
+        match self {
+            Format::GoZero { bits, probes } => bitmap::go_zero(bits, probes, data),
+            Format::Redisson { bits, probes, encoding } => bitmap::redisson(bits, probes, encoding, data),
+            Format::BloomV3 => import::bloom_v3(data),
+            Format::Guava(encoding) => import::guava(data, encoding),
+            Format::ValkeyBloom => import::valkey_bloom_payload(data),
+        }
+    }
+
+    /// Bytes of the filter, if they are a number in the command and not the length of the data.
+    fn declared(self) -> Option<u64> {
+        match self {
+            Format::GoZero { bits, .. } | Format::Redisson { bits, .. } => Some(bits.div_ceil(8)),
+            Format::BloomV3 | Format::Guava(_) | Format::ValkeyBloom => None,
+        }
+    }
+}
+
+/// Where the data is.
+enum Source {
+    /// In an argument.
+    Argument(usize),
+    /// In the key at argument 3. Followed by the data, these are the arguments of a BF.IMPORT that makes the same filter.
+    Key(Words),
+}
+
 type Words = Vec<Vec<u8>>;
 
-/// Puts the filter into the key, which must be empty. Replicates the filter itself, since the source key may differ
-/// on a replica: in pieces, or by an import that is shorter.
-fn create<'a, C: Call<'a>>(call: &C, filter: Foreign, effect: Option<Words>) -> Result<Reply, CommandError> {
+/// The string in the key at argument 3.
+const KEY: usize = 3;
+
+/// Makes the filter, and puts it into the key, which must be empty. If the data isn't in the command, what is replicated
+/// doesn't depend on its key, since that may hold something else on a replica.
+fn create<'a, C: Call<'a>>(call: &C, format: Format, source: Source) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
     if key.filter()?.is_some() {
         return Err(CommandError::Exists);
     }
+    let (made, effect, more) = match call.made::<(Result<Foreign, DecodeError>, Effect<'static>)>(&[])? {
+        Some((made, effect)) => (made, Some(effect), false),
+        None => {
+            let (data, held) = match &source {
+                Source::Argument(index) => (Data::Argument(*index), call.arg(*index).len()),
+                Source::Key(_) => (Data::Key(KEY), call.string(KEY, <[u8]>::len)?),
+            };
+            let bytes = format.declared().unwrap_or(0).max(held as u64);
+            let goes_apart = call.goes_apart(bytes);
+            if !call.obeys() && (goes_apart || format.declared().is_some()) {
+                call.admit(bytes, bytes)?;
+            }
+            if goes_apart {
+                let effect = match source {
+                    Source::Argument(_) => Effect::Verbatim,
+                    Source::Key(words) => Effect::Read(Command::Import, words),
+                };
+                let job = Apart { keys: 1..2, inputs: Arc::new([]), data, bytes };
+                return call.apart(job, move |data, _| (format.read(data), effect));
+            }
+            match source {
+                Source::Argument(index) => (format.read(call.arg(index)), Some(Effect::Verbatim), true),
+                Source::Key(words) => {
+                    let (made, effect) =
+                        call.string(KEY, |data| (format.read(data), shorter(words, bytes, data)))?;
+                    (made, effect, true)
+                }
+            }
+        }
+    };
+    let filter = made.map_err(refused)?;
     if !call.obeys() {
-        call.admit(filter.bytes(), filter.bytes())?;
+        // What was made apart has its memory already, but a filter may not have it all.
+        let admitted = call.admit(filter.bytes(), if more { filter.bytes() } else { 0 });
+        if admitted.is_err() {
+            call.discard(Live::Foreign(Box::new(filter)).into());
+            return admitted.map(|()| Reply::Ok);
+        }
     }
     match effect {
-        Some(words) => call.replicate(Effect::Arguments(Command::Import, words)),
+        Some(effect) => call.replicate(effect),
         None => replicate_pieces(call, Namespace::Bloom, &Encoder::new(&filter)),
     }
     key.create(filter.into());
@@ -59,46 +136,19 @@ fn create<'a, C: Call<'a>>(call: &C, filter: Foreign, effect: Option<Words>) -> 
     Ok(Reply::Ok)
 }
 
-/// Checks memory for a filter whose size is a number in the command and not the length of the data.
-fn admit<'a, C: Call<'a>>(call: &C, bits: u64) -> Result<(), CommandError> {
-    if call.obeys() {
-        return Ok(());
-    }
-    let bytes = bits.div_ceil(8);
-    call.admit(bytes, bytes)
-}
-
-/// What makes the filter from a bitmap that is shorter than half of its bits: `words`, DATA, `numbers` and the bitmap.
-/// The bits may be 60 bytes of command and 512 MiB of zeros, which no replica needs to be sent. A longer bitmap goes in
-/// pieces of 16 MiB, which are at most twice as long as it.
-fn shorter(words: &[&[u8]], numbers: Words, bits: u64, bitmap: &[u8]) -> Option<Words> {
-    let is_short = (bitmap.len() as u64).saturating_mul(2) < bits.div_ceil(8);
-    is_short.then(|| {
-        let words = words.iter().map(|word| word.to_vec()).chain([b"DATA".to_vec()]);
-        words.chain(numbers).chain([bitmap.to_vec()]).collect()
-    })
-}
-
-/// The bitmap from argument 3, the name of a key, or from the command. Passes it to `read`.
-fn with_bitmap<'a, C: Call<'a>, R>(
-    call: &C,
-    data: Option<&'a [u8]>,
-    read: impl FnOnce(&[u8]) -> R,
-) -> Result<R, CommandError> {
-    match data {
-        Some(bitmap) => Ok(read(bitmap)),
-        None => call.string(3, read),
-    }
+/// What makes the filter of so many bytes from data that is shorter than half of it: its import. The bits may be 60 bytes of
+/// command and 512 MiB of zeros, which no replica needs to be sent. Longer data goes in pieces of 16 MiB, which are at
+/// most twice as long as it.
+fn shorter(words: Words, bytes: u64, data: &[u8]) -> Option<Effect<'static>> {
+    let is_short = (data.len() as u64).saturating_mul(2) < bytes;
+    is_short.then(|| Effect::Arguments(Command::Import, [words, vec![data.to_vec()]].concat()))
 }
 
 fn refused(why: DecodeError) -> CommandError {
     CommandError::BadData(Some(why))
 }
 
-/// A filter, and what replicates it if that isn't the filter's pieces.
-type Imported = (Foreign, Option<Words>);
-
-fn go_zero<'a, C: Call<'a>>(call: &C) -> Result<Imported, CommandError> {
+fn go_zero<'a, C: Call<'a>>(call: &C) -> Result<(Format, Source), CommandError> {
     let (mut bits, mut data) = (None, None);
     let mut maps = bitmap::GO_ZERO_PROBES;
     let mut words = Arguments { call, next: 4 };
@@ -117,22 +167,25 @@ fn go_zero<'a, C: Call<'a>>(call: &C) -> Result<Imported, CommandError> {
                     |value| u32::try_from(unsigned(value)?).ok().filter(|maps| (1..=256).contains(maps));
                 maps = words.value("MAPS", "the number of hashes, from 1 to 256", plausible)?;
             }
-            b"DATA" => data = Some(words.value("DATA", "a bitmap", Some)?),
+            b"DATA" => {
+                words.value("DATA", "a bitmap", Some)?;
+                data = Some(Source::Argument(words.last()));
+            }
             _ => return Err(CommandError::UnknownOption(printable(word))),
         }
     }
     let bits =
         bits.ok_or(bad("GOZERO", "a key and BITS, the number of bits that the filter was made with"))?;
-    admit(call, bits)?;
-    let made = with_bitmap(call, data, |bitmap| {
+    let source = data.unwrap_or_else(|| {
         let (n, k) = (bits.to_string(), maps.to_string());
-        let words: [&[u8]; 6] = [b"GOZERO", call.arg(3), b"BITS", n.as_bytes(), b"MAPS", k.as_bytes()];
-        Ok((bitmap::go_zero(bits, maps, bitmap)?, shorter(&words, Vec::new(), bits, bitmap)))
-    })?;
-    made.map_err(refused)
+        let words: [&[u8]; 7] =
+            [b"GOZERO", call.arg(KEY), b"BITS", n.as_bytes(), b"MAPS", k.as_bytes(), b"DATA"];
+        Source::Key(words.map(<[u8]>::to_vec).to_vec())
+    });
+    Ok((Format::GoZero { bits, probes: maps }, source))
 }
 
-fn redisson<'a, C: Call<'a>>(call: &C) -> Result<Imported, CommandError> {
+fn redisson<'a, C: Call<'a>>(call: &C) -> Result<(Format, Source), CommandError> {
     let codec = |word: &[u8]| match word.to_ascii_uppercase().as_slice() {
         b"STRING" => Some(Encoding::Bytes),
         _ => choice(word).filter(|encoding| matches!(encoding, Encoding::Json | Encoding::Kryo5)),
@@ -149,7 +202,8 @@ fn redisson<'a, C: Call<'a>>(call: &C) -> Result<Imported, CommandError> {
                 let takes = "the size, the number of hash iterations and a bitmap";
                 let size = words.value("DATA", takes, unsigned)?;
                 let iterations = words.value("DATA", takes, unsigned)?;
-                given = Some((size, iterations, words.value("DATA", takes, Some)?));
+                words.value("DATA", takes, Some)?;
+                given = Some((size, iterations, Source::Argument(words.last())));
             }
             _ => return Err(CommandError::UnknownOption(printable(word))),
         }
@@ -158,23 +212,30 @@ fn redisson<'a, C: Call<'a>>(call: &C) -> Result<Imported, CommandError> {
         let text = call.hash_field(4, field)?;
         text.and_then(|text| unsigned(&text)).ok_or(CommandError::BadData(Some(DecodeError::Field(field))))
     };
-    let (size, iterations, data) = match given {
-        Some((size, iterations, bitmap)) => (size, iterations, Some(bitmap)),
+    let (bits, iterations, data) = match given {
+        Some((size, iterations, data)) => (size, iterations, Some(data)),
         None => (number("size")?, number("hashIterations")?, None),
     };
-    let probes = u32::try_from(iterations).unwrap_or(u32::MAX);
-    admit(call, size)?;
-    let made = with_bitmap(call, data, |bitmap| {
-        let filter = bitmap::redisson(size, probes, encoding, bitmap)?;
+    let source = data.unwrap_or_else(|| {
         let codec = if encoding == Encoding::Bytes { "STRING" } else { encoding.as_str() };
-        let words: [&[u8]; 5] = [b"REDISSON", call.arg(3), call.arg(4), b"CODEC", codec.as_bytes()];
-        let numbers = vec![size.to_string().into_bytes(), iterations.to_string().into_bytes()];
-        Ok((filter, shorter(&words, numbers, size, bitmap)))
-    })?;
-    made.map_err(refused)
+        let (n, k) = (bits.to_string(), iterations.to_string());
+        let words: [&[u8]; 8] = [
+            b"REDISSON",
+            call.arg(KEY),
+            call.arg(4),
+            b"CODEC",
+            codec.as_bytes(),
+            b"DATA",
+            n.as_bytes(),
+            k.as_bytes(),
+        ];
+        Source::Key(words.map(<[u8]>::to_vec).to_vec())
+    });
+    let probes = u32::try_from(iterations).unwrap_or(u32::MAX);
+    Ok((Format::Redisson { bits, probes, encoding }, source))
 }
 
-fn guava<'a, C: Call<'a>>(call: &C) -> Result<Foreign, CommandError> {
+fn guava<'a, C: Call<'a>>(call: &C) -> Result<Format, CommandError> {
     let funnel =
         |word: &[u8]| choice(word).filter(|encoding| !matches!(encoding, Encoding::Json | Encoding::Kryo5));
     let mut encoding = Encoding::Bytes;
@@ -185,5 +246,5 @@ fn guava<'a, C: Call<'a>>(call: &C) -> Result<Foreign, CommandError> {
         }
         encoding = words.value("FUNNEL", "BYTES, UTF16, LONG or INT", funnel)?;
     }
-    import::guava(call.arg(3), encoding).map_err(refused)
+    Ok(Format::Guava(encoding))
 }

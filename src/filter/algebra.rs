@@ -1,9 +1,9 @@
 //! Union and equality of Bloom filters, ours or another system's.
 
 use super::bloom::algebra::{Inclusion, Joined};
-use super::bloom::{Standing, Window};
+use super::bloom::{Bloom, Standing, Window};
 use super::incompatible::Incompatible;
-use super::live::{LiveMut, LiveRef};
+use super::live::{Live, LiveMut, LiveRef};
 use crate::error::Error;
 use crate::parallel::ParallelFor;
 
@@ -31,7 +31,9 @@ pub struct Union<'s> {
     standing: Option<Standing>,
     /// Sources of the same shape. Their cells are combined with the destination's.
     alike: Vec<LiveRef<'s>>,
-    /// The destination's chain with the layers of other sources; empty without such sources.
+    /// Sources whose layers go into the destination's chain, with their numbers.
+    others: Vec<(usize, &'s Bloom)>,
+    /// The destination's chain with the layers of these; empty until they are [joined](Union::join), and without them.
     chain: Vec<Joined<'s>>,
 }
 
@@ -41,18 +43,19 @@ impl<'s> Union<'s> {
     /// `now_ms` is the clock of a server that decides by itself, in Unix milliseconds. Without it, as on a replica,
     /// the sources and the destination alone decide.
     ///
+    /// This looks at no cells. [`join`](Union::join) does, and must follow.
+    ///
     /// # Errors
     /// The first source that doesn't go together with it, and why. [`Incompatible::ClockBehind`] needs the clock.
     pub fn plan(
         destination: Option<LiveRef<'_>>,
         sources: &[LiveRef<'s>],
         now_ms: Option<u64>,
-        parallel: &ParallelFor<'_>,
     ) -> Result<Union<'s>, (usize, Incompatible)> {
         let Some(base) = destination.or(sources.first().copied()) else { return Ok(Union::default()) };
         let mut union = Union::default();
         for (index, source) in sources.iter().enumerate().skip(usize::from(destination.is_none())) {
-            union.include(base, *source, parallel).map_err(|why| (index, why))?;
+            union.include(base, *source, index).map_err(|why| (index, why))?;
         }
         let standings = sources.iter().filter_map(|source| source.window().map(Window::standing));
         union.standing = base.window().map(Window::standing).map(|standing| match (destination, now_ms) {
@@ -70,24 +73,34 @@ impl<'s> Union<'s> {
         Ok(union)
     }
 
-    fn include(
-        &mut self,
-        base: LiveRef<'_>,
-        source: LiveRef<'s>,
-        parallel: &ParallelFor<'_>,
-    ) -> Result<(), Incompatible> {
+    fn include(&mut self, base: LiveRef<'_>, source: LiveRef<'s>, index: usize) -> Result<(), Incompatible> {
         match (base, source) {
-            (LiveRef::Bloom(base), LiveRef::Bloom(filter)) => {
-                match base.inclusion(filter, &mut self.chain, parallel)? {
-                    Inclusion::Cells => self.alike.push(source),
-                    Inclusion::Layers => {}
-                }
-            }
+            (LiveRef::Bloom(base), LiveRef::Bloom(filter)) => match base.inclusion(filter)? {
+                Inclusion::Cells => self.alike.push(source),
+                Inclusion::Layers => self.others.push((index, filter)),
+            },
             (LiveRef::Foreign(base), LiveRef::Foreign(filter)) => match base.difference(filter) {
                 None => self.alike.push(source),
                 Some(what) => return Err(Incompatible::Differs(what)),
             },
             _ => return Err(Incompatible::Differs("origin")),
+        }
+        Ok(())
+    }
+
+    /// Finds the places of the sources' layers in the chain of the filter that the union was planned for, or of the first
+    /// source.
+    ///
+    /// # Errors
+    /// [`Incompatible::TooManyLayers`], and the source.
+    pub fn join(
+        &mut self,
+        base: LiveRef<'_>,
+        parallel: &ParallelFor<'_>,
+    ) -> Result<(), (usize, Incompatible)> {
+        let LiveRef::Bloom(base) = base else { return Ok(()) };
+        for (index, source) in &self.others {
+            base.join_layers(source, &mut self.chain, parallel).map_err(|why| (*index, why))?;
         }
         Ok(())
     }
@@ -101,6 +114,30 @@ impl<'s> Union<'s> {
     pub fn bytes(&self) -> u64 {
         let new = self.chain.iter().filter(|joined| joined.held.is_none());
         new.filter_map(|joined| joined.parts.first()).map(|first| first.bytes()).sum()
+    }
+
+    /// The most bytes of cells that [`apart`](Union::apart) will need for a union with this filter.
+    pub fn most_bytes(&self, base: LiveRef<'_>) -> u64 {
+        self.others.iter().fold(base.bytes(), |sum, (_, source)| sum.saturating_add(source.bytes()))
+    }
+
+    /// The union with a filter, which stays as it is: a filter that shares with it what the union doesn't change. Also
+    /// returns whether anything changes.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn apart(&self, base: LiveRef<'_>, parallel: &ParallelFor<'_>) -> Result<(Live, bool), Error> {
+        let mut made = match base {
+            LiveRef::Bloom(filter) if self.alike.is_empty() => {
+                let changed = |number| {
+                    self.chain.iter().any(|joined| joined.held == Some(number) && !joined.parts.is_empty())
+                };
+                Live::Bloom(filter.copy_of(changed, parallel)?)
+            }
+            base => base.copy(parallel)?,
+        };
+        let changed = self.apply(made.as_mut(), parallel)?;
+        Ok((made, changed))
     }
 
     /// Applies the union to the filter it was planned for, or to a copy. Returns whether anything changed.

@@ -155,11 +155,46 @@ impl<'a> LiveRef<'a> {
     ///
     /// # Errors
     /// Same as [`snapshot`](LiveRef::snapshot).
-    pub(crate) fn copy(self, parallel: &ParallelFor<'_>) -> Result<Live, Error> {
+    pub fn copy(self, parallel: &ParallelFor<'_>) -> Result<Live, Error> {
         Ok(match self {
             LiveRef::Bloom(filter) => Live::Bloom(filter.copy(parallel)?),
-            LiveRef::Foreign(filter) => Live::Foreign(Box::new(filter.snapshot()?)),
+            LiveRef::Foreign(filter) => Live::Foreign(Box::new(filter.copy(parallel)?)),
         })
+    }
+
+    /// A filter with the same cells in the same memory, for reading in another thread: it lives for as long as that likes,
+    /// even if the filter is dropped.
+    pub fn share(self) -> Live {
+        match self {
+            LiveRef::Bloom(filter) => Live::Bloom(filter.share()),
+            LiveRef::Foreign(filter) => Live::Foreign(Box::new(filter.share())),
+        }
+    }
+
+    /// Whether the other has the same cells in the same memory.
+    pub fn is_shared_with(self, other: LiveRef<'_>) -> bool {
+        match (self, other) {
+            (LiveRef::Bloom(mine), LiveRef::Bloom(theirs)) => mine.is_shared_with(theirs),
+            (LiveRef::Foreign(mine), LiveRef::Foreign(theirs)) => mine.is_shared_with(theirs),
+            _ => false,
+        }
+    }
+}
+
+impl LiveMut<'_> {
+    /// Puts the cells of a [union](super::Union::apart) with this filter into it, and returns those that it had.
+    pub fn exchange(self, made: Live) -> Live {
+        match (self, made) {
+            (LiveMut::Bloom(filter), Live::Bloom(mut made)) => {
+                filter.exchange(&mut made);
+                Live::Bloom(made)
+            }
+            (LiveMut::Foreign(filter), Live::Foreign(mut made)) => {
+                filter.exchange(&mut made);
+                Live::Foreign(made)
+            }
+            (_, made) => made,
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use super::server::{server, status};
 use crate::command::{Access, WrongType};
 use crate::filter::Filter;
 use redis_module::raw;
-use std::ffi::{CStr, c_char, c_int, c_long, c_longlong};
+use std::ffi::{CStr, c_char, c_int, c_long, c_longlong, c_void};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::time::Duration;
@@ -58,6 +58,40 @@ impl<'a> Context<'a> {
     pub(super) fn used_memory_ratio(self) -> f32 {
         // SAFETY: a plain call.
         unsafe { server!(RedisModule_GetUsedMemoryRatio()) }
+    }
+
+    /// Whether the server wants no write now, because it hands over to a replica or pauses its clients.
+    pub(super) fn must_not_write(self) -> bool {
+        // SAFETY: a plain call.
+        unsafe { server!(RedisModule_AvoidReplicaTraffic()) != 0 }
+    }
+
+    /// Has the server call `look` on the main thread after some milliseconds, once.
+    pub(super) fn call_later(
+        self,
+        ms: i64,
+        look: unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut c_void),
+    ) {
+        // SAFETY: the context is valid, and the callback lives as long as the module, which is never unloaded.
+        unsafe { server!(RedisModule_CreateTimer(self.as_ptr(), ms, Some(look), ptr::null_mut())) };
+    }
+
+    /// Whether a cluster's clients may use these keys here. Elsewhere they always may.
+    pub(super) fn serves(self, keys: &[Text<'_>]) -> bool {
+        if self.flags() & raw::REDISMODULE_CTX_FLAGS_CLUSTER == 0 {
+            return true;
+        }
+        // SAFETY: format "v" takes a vector of strings and its length; Text is a transparent pointer to one. The server
+        // returns null for keys of slots that it doesn't have. The reply is freed once.
+        unsafe {
+            let vector: *const *mut raw::RedisModuleString = keys.as_ptr().cast();
+            let (exists, format) = (c"EXISTS".as_ptr(), c"v".as_ptr());
+            let reply = server!(RedisModule_Call(self.as_ptr(), exists, format, vector, keys.len()));
+            if !reply.is_null() {
+                server!(RedisModule_FreeCallReply(reply));
+            }
+            !reply.is_null()
+        }
     }
 
     /// Number of the selected database.
@@ -167,12 +201,6 @@ impl<'a> Context<'a> {
             server!(RedisModule_FreeCallReply(reply));
             result
         }
-    }
-
-    /// Whether the server may not write now: its clients are paused, or it hands over to a replica.
-    pub(super) fn may_not_write(self) -> bool {
-        // SAFETY: a plain call.
-        unsafe { server!(RedisModule_AvoidReplicaTraffic()) != 0 }
     }
 
     /// Tells transactions, client-side caches and listeners that the key was changed.
@@ -316,6 +344,12 @@ fn terminated(text: &str) -> Vec<u8> {
 }
 
 impl<'a> Text<'a> {
+    /// # Safety
+    /// The string lives for `'a`.
+    pub(super) unsafe fn new(raw: NonNull<raw::RedisModuleString>) -> Text<'a> {
+        Text { raw, command: PhantomData }
+    }
+
     /// The arguments of the running command.
     ///
     /// # Safety
@@ -345,10 +379,41 @@ impl<'a> Text<'a> {
     }
 }
 
+/// A context that belongs to no client, for the main thread.
+pub(super) struct Detached {
+    raw: NonNull<raw::RedisModuleCtx>,
+}
+
+impl Detached {
+    /// With this database selected. `ctx` is any context.
+    pub(super) fn new(ctx: Context<'_>, database: i32) -> Option<Detached> {
+        // SAFETY: the context is valid; what is made is freed once, by Drop.
+        unsafe {
+            let raw = NonNull::new(server!(RedisModule_GetDetachedThreadSafeContext(ctx.as_ptr())))?;
+            let made = Detached { raw };
+            (server!(RedisModule_SelectDb(raw.as_ptr(), database)) == status::OK).then_some(made)
+        }
+    }
+
+    pub(super) fn context(&self) -> Context<'_> {
+        Context { raw: self.raw, command: PhantomData }
+    }
+}
+
+impl Drop for Detached {
+    fn drop(&mut self) {
+        // SAFETY: it is ours, and freed once.
+        unsafe { server!(RedisModule_FreeThreadSafeContext(self.raw.as_ptr())) };
+    }
+}
+
 /// A string of our own.
 pub(super) struct OwnText {
     raw: NonNull<raw::RedisModuleString>,
 }
+
+// SAFETY: it has one owner, and the server makes and frees a string that belongs to no context on any thread.
+unsafe impl Send for OwnText {}
 
 impl OwnText {
     pub(super) fn new(bytes: &[u8]) -> OwnText {

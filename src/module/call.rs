@@ -1,15 +1,16 @@
 //! A running command's view of the server: [`Call`] over the API.
 
+use super::apart::{self, Resumed};
 use super::api::{Context, OpenKey, OwnText, Text};
 use super::names::name_of;
 use super::settings::settings;
 use super::{loads, log, memory, offload, reclaim};
-use crate::command::{Access, Call, CommandError, Effect, Loads, Reply, Rest};
+use crate::command::{Access, Apart, Call, Command, CommandError, Effect, Loads, Reply, Rest};
 use crate::config::Settings;
-use crate::filter::{Filter, Garbage};
+use crate::filter::{Filter, Garbage, LiveRef};
 use crate::parallel::{ParallelFor, Stop};
 use redis_module::raw::{
-    self, REDISMODULE_CTX_FLAGS_LOADING, REDISMODULE_CTX_FLAGS_OOM, REDISMODULE_CTX_FLAGS_REPLICATED,
+    REDISMODULE_CTX_FLAGS_LOADING, REDISMODULE_CTX_FLAGS_OOM, REDISMODULE_CTX_FLAGS_REPLICATED,
 };
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
@@ -28,6 +29,9 @@ pub(super) struct ServerCall<'a> {
     pub(super) arguments: &'a [Text<'a>],
     /// Only of a command that may be carried out in pieces.
     divided: Option<Divided>,
+    command: Command,
+    /// What was made for it, if it is run again.
+    resumed: Option<&'a Resumed>,
     /// What has happened to the key, for [`announce`](ServerCall::announce).
     events: RefCell<SmallVec<[&'static CStr; 4]>>,
     /// Why this server differs from its primary now.
@@ -46,8 +50,19 @@ struct Divided {
 
 impl<'a> ServerCall<'a> {
     #[inline(always)]
-    pub(super) fn new(ctx: Context<'a>, arguments: &'a [Text<'a>]) -> ServerCall<'a> {
-        ServerCall { ctx, arguments, divided: None, events: RefCell::default(), differs: Cell::default() }
+    pub(super) fn new(ctx: Context<'a>, command: Command, arguments: &'a [Text<'a>]) -> ServerCall<'a> {
+        let (events, differs) = Default::default();
+        ServerCall { ctx, arguments, divided: None, command, resumed: None, events, differs }
+    }
+
+    /// A command that is run again.
+    pub(super) fn resumed(
+        ctx: Context<'a>,
+        command: Command,
+        arguments: &'a [Text<'a>],
+        resumed: &'a Resumed,
+    ) -> ServerCall<'a> {
+        ServerCall { resumed: Some(resumed), ..ServerCall::new(ctx, command, arguments) }
     }
 
     /// The same for a command that may be carried out in pieces.
@@ -140,7 +155,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
     }
 
     fn now_ms(&self) -> u64 {
-        self.ctx.now_ms()
+        self.resumed.and_then(Resumed::now_ms).unwrap_or_else(|| self.ctx.now_ms())
     }
 
     fn obeys(&self) -> bool {
@@ -159,7 +174,11 @@ impl<'a> Call<'a> for ServerCall<'a> {
     fn replicate(&self, effect: Effect<'_>) {
         let key = self.text(1);
         match effect {
-            Effect::Verbatim => self.ctx.replicate_verbatim(),
+            Effect::Verbatim if self.resumed.is_none() => self.ctx.replicate_verbatim(),
+            // The context isn't that of the client, and doesn't know its command.
+            Effect::Verbatim => {
+                self.ctx.replicate(name_of(self.command), self.arguments.get(1..).unwrap_or_default());
+            }
             Effect::Items(command, indices) => {
                 let items = indices.iter().map(|index| self.text(*index));
                 let arguments: Vec<Text<'_>> = std::iter::once(key).chain(items).collect();
@@ -170,6 +189,17 @@ impl<'a> Call<'a> for ServerCall<'a> {
                 let words = own.iter().map(OwnText::as_text);
                 let arguments: Vec<Text<'_>> = std::iter::once(key).chain(words).collect();
                 self.ctx.replicate(name_of(command), &arguments);
+            }
+            Effect::Read(command, words) => {
+                let own: Vec<OwnText> = words.iter().map(|word| OwnText::new(word)).collect();
+                let replicate = |read: Text<'_>| {
+                    let words = own.iter().map(OwnText::as_text);
+                    let arguments: Vec<Text<'_>> = std::iter::once(key).chain(words).chain([read]).collect();
+                    self.ctx.replicate(name_of(command), &arguments);
+                };
+                if let Some(resumed) = self.resumed {
+                    resumed.with_read(replicate);
+                }
             }
         }
     }
@@ -205,10 +235,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
         let Some(Divided { started, is_piece, may_wait, .. }) = &self.divided else { return false };
         let is_long = done >= MOST_ITEMS || started.elapsed() >= SLICE;
         let client_may_wait = || {
-            let denied = raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING
-                | raw::REDISMODULE_CTX_FLAGS_LOADING
-                | raw::REDISMODULE_CTX_FLAGS_REPLICATED;
-            let may = may_wait.get().unwrap_or_else(|| self.ctx.flags() & denied == 0);
+            let may = may_wait.get().unwrap_or_else(|| offload::may_block(self.ctx));
             may_wait.set(Some(may));
             may
         };
@@ -219,6 +246,39 @@ impl<'a> Call<'a> for ServerCall<'a> {
         if let Some(divided) = &self.divided {
             divided.rest.set(Some(rest));
         }
+    }
+
+    fn goes_apart(&self, bytes: u64) -> bool {
+        let may_wait = || match self.resumed {
+            Some(_) => offload::has_workers(),
+            None => offload::may_wait(self.ctx),
+        };
+        bytes >= apart::LONG && may_wait()
+    }
+
+    fn apart<T: Send + 'static>(
+        &self,
+        job: Apart,
+        work: impl FnOnce(&[u8], &ParallelFor<'_>) -> T + Send + 'static,
+    ) -> Result<Reply, CommandError> {
+        let waiting = self.resumed.and_then(|resumed| Some((resumed.request.take()?, resumed.place)));
+        let (request, place) = match waiting {
+            Some(waiting) => waiting,
+            // Where the server would refuse it, no command comes here: see `goes_apart`.
+            None => (apart::block(self.ctx, self.arguments)?.ok_or(CommandError::Internal)?, usize::MAX),
+        };
+        let database = self.ctx.database();
+        let is_held = |index| apart::is_held(self.ctx, self.text(index), place);
+        if job.keys.clone().any(is_held) {
+            apart::wait(place, request, self.command, database, job.keys);
+        } else {
+            apart::begin(place, request, (self.command, database, self.ctx.now_ms()), job, work);
+        }
+        Ok(Reply::Later)
+    }
+
+    fn made<T: 'static>(&self, inputs: &[LiveRef<'_>]) -> Result<Option<T>, CommandError> {
+        self.resumed.map_or(Ok(None), |resumed| resumed.made(inputs))
     }
 
     fn is_out_of_memory(&self) -> bool {

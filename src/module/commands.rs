@@ -1,17 +1,16 @@
 //! Registration of the commands, and the one entry through which the server calls each of them.
 
-use super::api::{Context, Text, add_latency, pointer};
+use super::api::{Context, Text, pointer};
 use super::call::ServerCall;
-use super::names::{self, name_of};
+use super::names;
 use super::server::{server, status};
-use super::{guard, pieces, reply};
+use super::{apart, guard, pieces, reply, resume};
 use crate::command::table::{Argument, ArgumentKind, Entry, KeyUse, MoreKeys, for_each_command};
 use crate::command::{Command, CommandError, Reply, TABLE, run};
-use crate::metrics::PAYLOADS_REFUSED;
 use redis_module::raw;
 use std::ffi::{CString, c_int};
 use std::ptr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 type Callback =
     unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
@@ -43,6 +42,12 @@ const fn command_at(index: usize) -> Command {
 #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 const fn names_its_keys(index: usize) -> bool {
     matches!(TABLE[index].more_keys, [MoreKeys::Behind { .. }, ..])
+}
+
+/// Whether a command writes the key at argument 1. None writes another.
+#[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
+const fn writes(index: usize) -> bool {
+    !matches!(TABLE[index].key, KeyUse::Read)
 }
 
 /// Whether the table says that a command is fast. Reading the clock would be a good part of its time.
@@ -89,21 +94,14 @@ fn finish<const INDEX: usize>(call: &ServerCall<'_>, outcome: Result<Reply, Comm
     }
 }
 
-/// Runs a command. If it held the server for a millisecond, reports it to LATENCY by name: the server's own event
-/// `command` doesn't say which command it was.
+/// Runs a command, and looks at the clock unless that would be a good part of its time.
 #[inline(always)]
-fn run_watched<const INDEX: usize>(call: &ServerCall<'_>) -> Result<Reply, CommandError> {
+fn run_entry<const INDEX: usize>(call: &ServerCall<'_>) -> Result<Reply, CommandError> {
     let command = const { command_at(INDEX) };
     if const { is_fast(INDEX) } {
         return run(command, call);
     }
-    let started = call.started().unwrap_or_else(Instant::now);
-    let outcome = run(command, call);
-    let took = started.elapsed();
-    if took >= Duration::from_millis(1) {
-        add_latency(name_of(command), took);
-    }
-    outcome
+    resume::run_watched(command, call)
 }
 
 /// Names the first key, and those that follow words.
@@ -132,7 +130,7 @@ unsafe extern "C" fn entry<const INDEX: usize>(
     let (Some(ctx), arguments) = (unsafe { (Context::new(ctx), Text::arguments(argv, argc)) }) else {
         return status::ERR;
     };
-    let mut call = ServerCall::new(ctx, arguments);
+    let mut call = ServerCall::new(ctx, const { command_at(INDEX) }, arguments);
     if const { divides(INDEX) } {
         call = call.divided(Instant::now(), pieces::is_piece());
     }
@@ -142,13 +140,19 @@ unsafe extern "C" fn entry<const INDEX: usize>(
         }
         return status::OK;
     }
+    if const { writes(INDEX) } && apart::is_any() {
+        let waits = || resume::waits(ctx, const { command_at(INDEX) }, arguments);
+        if guard::call("waits", waits, || false) {
+            return status::OK;
+        }
+    }
     guard::call(
         "command",
         // When `run` returns, keys are closed and everything that can fail is done.
         || {
-            let outcome = call.outcome(run_watched::<INDEX>(&call));
+            let outcome = call.outcome(run_entry::<INDEX>(&call));
             if let Err(why) = &outcome {
-                count_refusal(why);
+                resume::count_refusal(why);
             }
             call.announce();
             if const { divides(INDEX) } {
@@ -163,13 +167,6 @@ unsafe extern "C" fn entry<const INDEX: usize>(
         },
     );
     status::OK
-}
-
-#[cold]
-fn count_refusal(why: &CommandError) {
-    if why.is_of_payload() {
-        PAYLOADS_REFUSED.add(1);
-    }
 }
 
 /// Registers every command. The error names what the server refused.

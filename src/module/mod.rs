@@ -1,8 +1,8 @@
 //! The server module: the only place that knows Redis and Valkey. It is thin on purpose: whatever can be wrong belongs
 //! in a layer below, where it is tested without a server.
 //!
-//! `unsafe` is confined to the files that call the server or are called by it: `again`, `alloc`, `api`, `commands`
-//! (registration), `config` (registration), `data_type`, `info`, `load`, `log`, `offload`.
+//! `unsafe` is confined to the files that call the server or are called by it: `again`, `alloc`, `apart`, `api`,
+//! `commands` (registration), `config` (registration), `data_type`, `info`, `load`, `log`, `offload`.
 
 #![deny(
     clippy::unwrap_used,
@@ -15,6 +15,7 @@
 
 mod again;
 mod alloc;
+mod apart;
 mod api;
 mod call;
 mod commands;
@@ -31,5 +32,6 @@ mod offload;
 mod pieces;
 mod reclaim;
 mod reply;
+mod resume;
 mod server;
 mod settings;

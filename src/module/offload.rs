@@ -3,7 +3,8 @@
 //! A worker never touches what belongs to the main thread: not the key, not the context, and not the reference counts
 //! of strings, which aren't atomic. It has its own references to the filter's layers, so anything may happen to the key
 //! meanwhile (DEL, FLUSHALL, RENAME, SWAPDB). The last reference frees them. It reads the bytes of an argument that the
-//! main thread has retained and unblocks the client. Then the main thread replies and releases the argument.
+//! main thread has retained and unblocks the client. Then the main thread replies and releases the argument. Commands that
+//! write use this by way of `apart`.
 //!
 //! Each client that waits costs memory for its argument, which the server counts as used but can't take back by itself.
 //! So there is a bound on the clients that wait and on their bytes, and a client that goes takes its job with it: the
@@ -17,13 +18,13 @@ use crate::command::{CommandError, Reply};
 use crate::config::{MAX_THREADS, Settings};
 use crate::metrics::{CLIENTS_WAITING, Hold, OFFLOADS_DROPPED, OFFLOADS_REFUSED, WAITING_BYTES};
 use crate::parallel::{ParallelFor, Stop};
-use crate::pool::{Figures, Pool, Ticket};
+use crate::pool::{Figures, Job, Pool, Ticket};
 use redis_module::raw;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
 
 /// The most clients that wait. A thousand of the shortest jobs last two seconds on one thread.
@@ -67,16 +68,18 @@ pub(super) fn fork(tasks: usize, task: &(dyn Fn(usize) + Sync)) {
 }
 
 /// An argument of a command that outlives the command.
-struct Retained {
+pub(super) struct Retained {
     text: NonNull<raw::RedisModuleString>,
     bytes: *const [u8],
 }
 
 // SAFETY: only the main thread retains and releases the string. Others read bytes that nobody writes.
 unsafe impl Send for Retained {}
+// SAFETY: as above.
+unsafe impl Sync for Retained {}
 
 impl Retained {
-    fn new(ctx: Context<'_>, text: Text<'_>) -> Option<Retained> {
+    pub(super) fn new(ctx: Context<'_>, text: Text<'_>) -> Option<Retained> {
         // SAFETY: context and string are those of the running command.
         unsafe {
             server!(RedisModule_RetainString(ctx.as_ptr(), text.as_ptr()));
@@ -89,14 +92,20 @@ impl Retained {
         NonNull::new(text.as_ptr()).map(|text| Retained { text, bytes })
     }
 
-    fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         // SAFETY: the string is retained and trimmed. The server neither changes nor moves such a string.
         unsafe { &*self.bytes }
     }
 
+    /// The string, for the main thread.
+    pub(super) fn text(&self) -> Text<'_> {
+        // SAFETY: the string is retained, and released by a callback of the server that runs no command.
+        unsafe { Text::new(self.text) }
+    }
+
     /// For the main thread.
-    fn release(self) {
-        // SAFETY: it was retained once, and is released once.
+    fn release(&self) {
+        // SAFETY: it was retained once, and is released once: by `free`, which owns it last.
         unsafe { server!(RedisModule_FreeString(ptr::null_mut(), self.text.as_ptr())) };
     }
 }
@@ -130,9 +139,12 @@ pub(super) fn room(bytes: u64) -> Result<[Hold; 2], CommandError> {
 
 type Answer =
     unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
+
+/// Called on the main thread when a client that is still blocked has gone.
 type Gone = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut raw::RedisModuleBlockedClient);
 
-/// A client that waits.
+/// A client that waits, until it is unblocked, once.
+#[derive(Clone, Copy)]
 pub(super) struct Blocked(NonNull<raw::RedisModuleBlockedClient>);
 
 // SAFETY: the server documents the functions that a worker calls with it as thread-safe.
@@ -141,7 +153,7 @@ unsafe impl Send for Blocked {}
 /// What a worker leaves to the main thread.
 struct Done {
     reply: Result<Reply, CommandError>,
-    argument: Retained,
+    arguments: Arc<[Retained]>,
     client: usize,
     _waits: [Hold; 2],
 }
@@ -179,23 +191,90 @@ impl Blocked {
         self.0.addr().get()
     }
 
-    /// For a worker: from now on, time counts as the command's.
-    fn started(&self) {
+    /// From now on, on any thread, time counts as the command's.
+    pub(super) fn started(&self) {
         // SAFETY: the client is blocked by us.
         unsafe {
             server!(RedisModule_BlockedClientMeasureTimeStart(self.0.as_ptr()));
         }
     }
 
-    /// For a worker: hands the reply to the main thread.
+    /// No longer.
+    pub(super) fn ended(&self) {
+        // SAFETY: the client is blocked by us.
+        unsafe {
+            server!(RedisModule_BlockedClientMeasureTimeEnd(self.0.as_ptr()));
+        }
+    }
+
+    /// Hands the reply to the main thread.
     fn unblock(self, done: Done) {
         let done: *mut c_void = Box::into_raw(Box::new(done)).cast();
         // SAFETY: the client is blocked by us and unblocked once. `free` takes the box.
         unsafe {
-            server!(RedisModule_BlockedClientMeasureTimeEnd(self.0.as_ptr()));
             server!(RedisModule_UnblockClient(self.0.as_ptr(), done));
         }
     }
+}
+
+/// A command whose client waits for it.
+pub(super) struct Request {
+    pub(super) client: Blocked,
+    arguments: Arc<[Retained]>,
+    _waits: [Hold; 2],
+}
+
+impl Request {
+    /// Blocks the client of the running command, and keeps these arguments. `None` if the client can't wait: Valkey ≥ 8.1
+    /// returns no handle then, and hasn't replied anything.
+    ///
+    /// # Errors
+    /// As for [`room`].
+    pub(super) fn new(
+        ctx: Context<'_>,
+        arguments: &[Text<'_>],
+        gone: Gone,
+    ) -> Result<Option<Request>, CommandError> {
+        let bytes = arguments.iter().map(|argument| argument.bytes().len() as u64).sum();
+        let _waits = room(bytes).inspect_err(|_| OFFLOADS_REFUSED.add(1))?;
+        let Some(client) = Blocked::new(ctx, Some(answer), gone) else { return Ok(None) };
+        let arguments = arguments.iter().filter_map(|text| Retained::new(ctx, *text)).collect();
+        Ok(Some(Request { client, arguments, _waits }))
+    }
+
+    /// The bytes of an argument that was kept.
+    pub(super) fn argument(&self, index: usize) -> &[u8] {
+        self.arguments.get(index).map_or(&[], Retained::bytes)
+    }
+
+    /// The arguments, which a worker may read until the reply.
+    pub(super) fn arguments(&self) -> &Arc<[Retained]> {
+        &self.arguments
+    }
+
+    /// Has the main thread reply, and release the arguments.
+    pub(super) fn reply(self, reply: Result<Reply, CommandError>) {
+        let Request { client, arguments, _waits } = self;
+        client.unblock(Done { reply, arguments, client: client.address(), _waits });
+    }
+}
+
+/// Whether the client of the running command may wait.
+pub(super) fn may_block(ctx: Context<'_>) -> bool {
+    let denied = raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING
+        | raw::REDISMODULE_CTX_FLAGS_LOADING
+        | raw::REDISMODULE_CTX_FLAGS_REPLICATED;
+    ctx.flags() & denied == 0
+}
+
+/// Whether the client of the running command may wait for the pool.
+pub(super) fn may_wait(ctx: Context<'_>) -> bool {
+    has_workers() && may_block(ctx)
+}
+
+/// Whether there are workers to wait for.
+pub(super) fn has_workers() -> bool {
+    workers() > 0
 }
 
 /// Answers a command with what `work` makes of an argument: a worker does it while the client waits. If the client
@@ -206,18 +285,11 @@ where
     W: FnOnce(&[u8], &ParallelFor<'_>, &Stop) -> Option<Reply> + Send + 'static,
 {
     let here = |work: W| work(text.bytes(), &fork, &Stop::default()).ok_or(CommandError::Internal);
-    let denied = raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING | raw::REDISMODULE_CTX_FLAGS_LOADING;
-    if workers() == 0 || ctx.flags() & denied != 0 {
+    if !may_wait(ctx) {
         return here(work);
     }
-    let bytes = text.bytes().len() as u64;
-    let waits = room(bytes).inspect_err(|_| OFFLOADS_REFUSED.add(1))?;
-    // For a client that cannot wait, Valkey ≥ 8.1 returns no handle, and hasn't replied anything.
-    let Some(client) = Blocked::new(ctx, Some(answer), gone) else { return here(work) };
-    let Some(argument) = Retained::new(ctx, text) else {
-        unreachable!("an argument is never a null pointer")
-    };
-    let (address, stop) = (client.address(), Stop::default());
+    let Some(request) = Request::new(ctx, &[text], gone)? else { return here(work) };
+    let (client, stop) = (request.client, Stop::default());
     let job = Box::new({
         let stop = stop.clone();
         move || {
@@ -228,7 +300,7 @@ where
             } else {
                 guard::call(
                     "job",
-                    || Ok(work(argument.bytes(), &fork, &stop)),
+                    || Ok(work(request.argument(0), &fork, &stop)),
                     || Err(CommandError::Internal),
                 )
             };
@@ -237,15 +309,29 @@ where
             }
             // Without a reply there is nobody to get it. Any reply keeps a client in step that is there after all.
             let reply = done.and_then(|reply| reply.ok_or(CommandError::Internal));
-            client.unblock(Done { reply, argument, client: address, _waits: waits });
+            client.ended();
+            request.reply(reply);
         }
     });
+    submit(client, stop, job);
+    Ok(Reply::Later)
+}
+
+/// Queues a job that a client waits for.
+pub(super) fn submit(client: Blocked, stop: Stop, job: Job) {
     match POOL.submit(job) {
-        Ok(ticket) => drop(waiting().insert(address, Waiting { stop, ticket })),
+        Ok(ticket) => drop(waiting().insert(client.address(), Waiting { stop, ticket })),
         // A pool that has lost its threads returns the job. The client is blocked by now, so the job has to unblock it.
         Err(job) => job(),
     }
-    Ok(Reply::Later)
+}
+
+/// Runs the job of a client now, if no worker has begun it.
+pub(super) fn hurry(client: Blocked) {
+    let ticket = waiting().get(&client.address()).map(|waiting| waiting.ticket);
+    if let Some(job) = ticket.and_then(|ticket| POOL.withdraw(ticket)) {
+        job();
+    }
 }
 
 /// The server calls this on the main thread when a client that is still blocked has gone: it hung up, was killed, or
@@ -256,7 +342,7 @@ unsafe extern "C" fn gone(_ctx: *mut raw::RedisModuleCtx, client: *mut raw::Redi
 
 /// Gives up the job of a client. It still runs to its end, on whatever thread: that unblocks the client, and has the
 /// argument released.
-fn abandon(client: usize) {
+pub(super) fn abandon(client: usize) {
     let Some(Waiting { stop, ticket }) = waiting().get(&client).cloned() else { return };
     stop.set();
     if let Some(job) = POOL.withdraw(ticket) {
@@ -291,7 +377,7 @@ unsafe extern "C" fn free(_ctx: *mut raw::RedisModuleCtx, done: *mut c_void) {
     let done: Box<Done> = unsafe { Box::from_raw(done.cast()) };
     let release = || {
         waiting().remove(&done.client);
-        done.argument.release();
+        done.arguments.iter().for_each(Retained::release);
     };
     guard::call("release", release, || ());
 }

@@ -9,11 +9,11 @@
 //! While a client waits, the server keeps its arguments.
 
 use super::api::{Context, OwnText, Text};
+use super::guard;
 use super::names::name_of;
 use super::offload::{Blocked, room};
 use super::reply;
 use super::server::server;
-use super::{guard, memory};
 use crate::command::{Command, CommandError, Pieces, Progress, Reply, Rest};
 use crate::metrics::Hold;
 use redis_module::raw;
@@ -249,7 +249,7 @@ unsafe extern "C" fn turn(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
 
 fn take_turn(ctx: Context<'_>) {
     // Between CLIENT PAUSE or FAILOVER and its end, nothing may be written.
-    let is_paused = ctx.may_not_write();
+    let is_paused = ctx.must_not_write();
     let next = {
         let mut waiting = waiting();
         let next = waiting.iter().position(|waiting| !(waiting.writes && is_paused));

@@ -35,6 +35,7 @@ fn a_union_has_the_items_of_all_and_replicas_come_to_the_same() {
             let pair = Pair::new();
             let server = &pair.primary;
             server.workers.set(workers);
+            server.goes_apart.set(workers > 0);
             server.line(&format!("BF.RESERVE a 0.0001 200 {options}")).unwrap();
             for key in ["b", "c"] {
                 server.line(&format!("BF.RESERVE {key} 0.0001 200 LIKE a")).unwrap();

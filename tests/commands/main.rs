@@ -4,6 +4,7 @@
 mod support;
 
 mod algebra;
+mod apart;
 mod bloom;
 mod bulk;
 mod cuckoo;

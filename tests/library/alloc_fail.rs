@@ -203,7 +203,8 @@ fn combining() {
         || Filter::Bloom(filled(mine())),
         |value| {
             let (live, source) = (value.live().unwrap(), larger.live().unwrap());
-            let union = Union::plan(Some(live), &[source], None, &alone).map_err(|why| panic!("{why:?}"))?;
+            let mut union = Union::plan(Some(live), &[source], None).map_err(|why| panic!("{why:?}"))?;
+            union.join(live, &alone).map_err(|why| panic!("{why:?}"))?;
             let Some(Target::One(live)) = value.target() else { panic!("nothing is being rebuilt") };
             union.apply(live, &alone).map(|changed| assert!(changed))
         },

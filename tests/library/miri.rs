@@ -32,7 +32,8 @@ fn every_kind_of_filter() {
         let mut value = Filter::Bloom(copy);
         let source = Filter::Bloom(filter);
         let sources = [source.live().unwrap()];
-        let union = Union::plan(value.live(), &sources, None, &alone).unwrap();
+        let mut union = Union::plan(value.live(), &sources, None).unwrap();
+        union.join(value.live().unwrap(), &alone).unwrap();
         let Some(Target::One(live)) = value.target() else { panic!("nothing is being rebuilt") };
         union.apply(live, &alone).unwrap();
         let mut filter = value.into_bloom().unwrap();

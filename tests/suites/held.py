@@ -36,9 +36,9 @@ IN_PIECES = {
 BOUNDS = {
     "BF.EXISTS": 0.02, "BF.TEST": 0.02, "BF.ADD": 0.02, "BF.ADDNX": 0.02,  # 589,824 probes of a crafted chain
 }  # fmt: skip
-# No bound yet: copies and comparisons of all cells. docs/RELIABILITY.md has today's times at 1 GiB. Nor has the last piece
-# of a filter in RedisBloom's format, or a CF.DEL that compacts such a filter, which does all of it as there.
-UNBOUNDED = {"BF.MERGE", "BF.INTERSECT", "BF.EQUAL", "BF.IMPORT", "BF.LOAD"}
+# No bound yet: the last piece of a filter in RedisBloom's format, which replicas are sent whole, and a CF.DEL that compacts
+# such a filter, which does all of it as there. docs/RELIABILITY.md has today's times.
+UNBOUNDED: set[str] = set()
 
 BLOOM = ["fixed", "saturate", "counting", "sharded", "window", "chain", "links", "go-zero", "rebuild"]
 # Kinds of filters that a command is tried on; others only refuse it.

@@ -3,15 +3,18 @@
 
 use super::internals::command::table::Entry;
 use super::internals::command::{
-    Access, Call, Command, CommandError, Effect, Key, Loads, Namespace, Reply, Rest, TABLE, WrongType, run,
+    Access, Apart, Call, Command, CommandError, Data, Effect, Key, Loads, Namespace, Reply, Rest, TABLE,
+    WrongType, run,
 };
 use super::internals::config::Settings;
 use super::internals::{ParallelFor, Stop};
-use bloomery::filter::{Bloom, Cuckoo, Filter, Foreign, Garbage};
+use bloomery::filter::{Bloom, Cuckoo, Filter, Foreign, Garbage, Live, LiveRef};
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// A key's value.
@@ -67,6 +70,11 @@ pub(crate) struct FakeServer {
     pub(crate) offloaded: Cell<usize>,
     /// After how many tasks of such a command its client goes.
     pub(crate) leaves_after: Cell<Option<usize>>,
+    /// Whether commands that can work apart do.
+    pub(crate) goes_apart: Cell<bool>,
+    /// What happens before such a command is run again.
+    pub(crate) meanwhile: RefCell<Option<Meanwhile>>,
+    work: RefCell<Option<Work>>,
     pub(crate) loads: RefCell<Loads>,
     differs: Cell<Option<CommandError>>,
     /// Lines of the log.
@@ -79,10 +87,24 @@ pub(crate) struct FakeServer {
     pub(crate) rest: Cell<Option<Rest>>,
 }
 
+type Meanwhile = Box<dyn FnOnce(&FakeServer)>;
+
+/// What a command works on apart, and has made.
+struct Work {
+    made: Box<dyn Any + Send>,
+    inputs: Arc<[Live]>,
+    read: Vec<u8>,
+    now_ms: u64,
+}
+
 /// One command.
 pub(crate) struct FakeCall<'a> {
     server: &'a FakeServer,
     arguments: &'a [&'a [u8]],
+    /// What it has made apart, if it is run again.
+    work: Cell<Option<Work>>,
+    /// What of that a second run needs as long as it lasts.
+    again: Option<(u64, Vec<u8>)>,
 }
 
 /// An opened key.
@@ -172,7 +194,7 @@ impl<'a> Call<'a> for FakeCall<'a> {
 
     fn now_ms(&self) -> u64 {
         assert!(!self.server.obeys.get(), "a command that obeys has no business with the clock");
-        self.server.now_ms.get()
+        self.again.as_ref().map_or(self.server.now_ms.get(), |(now_ms, _)| *now_ms)
     }
 
     fn obeys(&self) -> bool {
@@ -205,6 +227,11 @@ impl<'a> Call<'a> for FakeCall<'a> {
                 [name(command), self.arguments[1].to_vec()].into_iter().chain(items).collect()
             }
             Effect::Arguments(command, words) => {
+                [name(command), self.arguments[1].to_vec()].into_iter().chain(words).collect()
+            }
+            Effect::Read(command, words) => {
+                let (_, read) = self.again.as_ref().expect("a second run");
+                let words = words.into_iter().chain([read.clone()]);
                 [name(command), self.arguments[1].to_vec()].into_iter().chain(words).collect()
             }
         };
@@ -272,6 +299,35 @@ impl<'a> Call<'a> for FakeCall<'a> {
         self.server.rest.set(Some(rest));
     }
 
+    fn goes_apart(&self, _: u64) -> bool {
+        self.server.goes_apart.get()
+    }
+
+    fn apart<T: Send + 'static>(
+        &self,
+        job: Apart,
+        work: impl FnOnce(&[u8], &ParallelFor<'_>) -> T + Send + 'static,
+    ) -> Result<Reply, CommandError> {
+        let read = match job.data {
+            Data::Argument(index) => self.arguments[index].to_vec(),
+            Data::Key(index) => self.string(index, <[u8]>::to_vec)?,
+        };
+        let in_order = |tasks, task: &(dyn Fn(usize) + Sync)| (0..tasks).for_each(task);
+        let made = std::thread::scope(|scope| scope.spawn(|| work(&read, &in_order)).join().unwrap());
+        let now_ms = self.server.now_ms.get();
+        self.server.work.replace(Some(Work { made: Box::new(made), inputs: job.inputs, read, now_ms }));
+        Ok(Reply::Later)
+    }
+
+    fn made<T: 'static>(&self, inputs: &[LiveRef<'_>]) -> Result<Option<T>, CommandError> {
+        let Some(Work { made, inputs: given, .. }) = self.work.take() else { return Ok(None) };
+        let mut pairs = given.iter().zip(inputs);
+        if given.len() != inputs.len() || !pairs.all(|(given, now)| given.as_ref().is_shared_with(*now)) {
+            return Err(CommandError::Changed);
+        }
+        Ok(Some(*made.downcast().expect("what the work has made")))
+    }
+
     fn is_out_of_memory(&self) -> bool {
         self.server.is_out_of_memory.get()
     }
@@ -318,7 +374,18 @@ impl FakeServer {
         if if entry.arity > 0 { count != entry.arity } else { count < -entry.arity } {
             return Err(CommandError::Arity);
         }
-        let outcome = run(entry.command, &FakeCall { server: self, arguments: words });
+        let call = FakeCall { server: self, arguments: words, work: Cell::default(), again: None };
+        let mut outcome = run(entry.command, &call);
+        if let Some(mut work) = self.work.take() {
+            assert_eq!(outcome, Ok(Reply::Later));
+            if let Some(meanwhile) = self.meanwhile.take() {
+                meanwhile(self);
+            }
+            let again = Some((work.now_ms, std::mem::take(&mut work.read)));
+            let call = FakeCall { server: self, arguments: words, work: Cell::new(Some(work)), again };
+            outcome = run(entry.command, &call);
+            assert_ne!(outcome, Ok(Reply::Later), "a command works once");
+        }
         self.differs.take().map_or(outcome, Err)
     }
 

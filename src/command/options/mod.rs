@@ -62,6 +62,11 @@ impl<'a, C: Call<'a>> Arguments<'_, C> {
         Some(word)
     }
 
+    /// Number of the argument that was read last.
+    pub(super) fn last(&self) -> usize {
+        self.next.saturating_sub(1)
+    }
+
     /// The value of an option, read by `parse`. A refusal says what the option accepts.
     pub(super) fn value<T>(
         &mut self,

@@ -139,11 +139,7 @@ impl Bloom {
         Ok(result)
     }
 
-    /// How the source goes into this filter: cell by cell, or layer by layer into its chain. If by layers, they are put
-    /// into `chain`, which has those of earlier sources, and is empty or begins with the layers of this filter.
-    ///
-    /// A source that has been added to since it was last merged has layers of which older copies are here already. A
-    /// layer goes into its older copy, so that repeated merges don't lengthen the chain, and items count once.
+    /// How the source goes into this filter: cell by cell, or layer by layer into its chain.
     ///
     /// Not inlined: otherwise the compiler checks once, before the loop over the sources, whether the chain's
     /// layers are on the heap, even for a filter that has no chain. That is harmless, but valgrind can't know it
@@ -152,19 +148,29 @@ impl Bloom {
     /// # Errors
     /// Why the two don't go together.
     #[inline(never)]
-    pub(crate) fn inclusion<'s>(
+    pub(crate) fn inclusion(&self, source: &Bloom) -> Result<Inclusion, Incompatible> {
+        let Some(what) = self.difference(source) else { return Ok(Inclusion::Cells) };
+        // Layers in a chain may have any shape.
+        match (&self.body, &source.body, self.difference_of_cells(source)) {
+            (Body::Chain(_), Body::Chain(_) | Body::Fixed(_), None) => Ok(Inclusion::Layers),
+            _ => Err(Incompatible::Differs(what)),
+        }
+    }
+
+    /// Puts the layers of a source for which [`inclusion`](Bloom::inclusion) returned [`Inclusion::Layers`] into `chain`,
+    /// which has those of earlier sources, and is empty or begins with the layers of this filter.
+    ///
+    /// A source that has been added to since it was last merged has layers of which older copies are here already. A
+    /// layer goes into its older copy, so that repeated merges don't lengthen the chain, and items count once.
+    ///
+    /// # Errors
+    /// [`Incompatible::TooManyLayers`].
+    pub(crate) fn join_layers<'s>(
         &self,
         source: &'s Bloom,
         chain: &mut Vec<Joined<'s>>,
         parallel: &ParallelFor<'_>,
-    ) -> Result<Inclusion, Incompatible> {
-        let Some(what) = self.difference(source) else { return Ok(Inclusion::Cells) };
-        // Layers in a chain may have any shape.
-        let (Body::Chain(_), Body::Chain(_) | Body::Fixed(_), None) =
-            (&self.body, &source.body, self.difference_of_cells(source))
-        else {
-            return Err(Incompatible::Differs(what));
-        };
+    ) -> Result<(), Incompatible> {
         if chain.is_empty() {
             let held = |number| Joined { held: Some(number), parts: Vec::new() };
             chain.extend((0..self.layers().len()).map(held));
@@ -172,11 +178,7 @@ impl Bloom {
         for layer in source.layers().iter().filter(|layer| layer.ones() > 0) {
             self.join(layer, chain, parallel);
         }
-        if chain.len() > limits::MAX_LAYERS {
-            Err(Incompatible::TooManyLayers)
-        } else {
-            Ok(Inclusion::Layers)
-        }
+        if chain.len() > limits::MAX_LAYERS { Err(Incompatible::TooManyLayers) } else { Ok(()) }
     }
 
     /// Finds the place of a source's layer in the chain.

@@ -28,6 +28,7 @@ use crate::params::{Family, Overflow, Spec, limits};
 use crate::sizing::Shape;
 use layers::contains_many;
 use once_cell::race::OnceBox;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 /// What a filter is made of.
@@ -50,13 +51,13 @@ impl Body {
     }
 
     /// The same body over other layers.
-    fn map(&self, layer: impl Fn(&Layer) -> Result<Layer, Error>) -> Result<Body, Error> {
-        let layers = self.layers().iter().map(|old| layer(old).map(Arc::new));
+    fn map<E>(&self, mut layer: impl FnMut(&Arc<Layer>) -> Result<Arc<Layer>, E>) -> Result<Body, E> {
+        let layers = self.layers().iter();
         Ok(match self {
-            Body::Fixed(old) => Body::Fixed(Arc::new(layer(old)?)),
-            Body::Chain(_) => Body::Chain(Chain::from_layers(layers.collect::<Result<_, Error>>()?)),
+            Body::Fixed(old) => Body::Fixed(layer(old)?),
+            Body::Chain(_) => Body::Chain(Chain::from_layers(layers.map(layer).collect::<Result<_, E>>()?)),
             Body::Window(window) => {
-                let ring = layers.collect::<Result<_, Error>>()?;
+                let ring = layers.map(layer).collect::<Result<_, E>>()?;
                 Body::Window(Box::new(Window::from_parts(ring, window.newest(), window.schedule())))
             }
         })
@@ -479,7 +480,7 @@ impl Bloom {
     pub fn clear(&mut self) -> Result<Vec<Arc<Layer>>, Error> {
         let body = match &self.body {
             Body::Chain(_) => Body::Chain(Chain::new(&self.spec)?),
-            body => body.map(|layer| Layer::new(layer.shape()))?,
+            body => body.map(|layer| Layer::new(layer.shape()).map(Arc::new))?,
         };
         Ok(std::mem::replace(&mut self.body, body).layers().to_vec())
     }
@@ -497,7 +498,40 @@ impl Bloom {
     /// # Errors
     /// As there.
     pub(crate) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Bloom, Error> {
-        Ok(Bloom::from_parts(self.spec, self.body.map(|layer| layer.copy(parallel))?))
+        self.copy_of(|_| true, parallel)
+    }
+
+    /// A filter that shares the layers with this one, except those with a number that is `changed`, which are copies.
+    pub(super) fn copy_of(
+        &self,
+        changed: impl Fn(usize) -> bool,
+        parallel: &ParallelFor<'_>,
+    ) -> Result<Bloom, Error> {
+        let mut numbers = 0..;
+        let body = self.body.map(|layer| match numbers.next().is_some_and(&changed) {
+            true => layer.copy(parallel).map(Arc::new),
+            false => Ok(Arc::clone(layer)),
+        })?;
+        Ok(Bloom::from_parts(self.spec, body))
+    }
+
+    /// A filter with the same layers, for reading in another thread.
+    pub(super) fn share(&self) -> Bloom {
+        let Ok(body) = self.body.map(|layer| Ok::<_, Infallible>(Arc::clone(layer)));
+        Bloom::from_parts(self.spec, body)
+    }
+
+    /// Whether the other has the same layers in the same memory, and the same generations.
+    pub(super) fn is_shared_with(&self, other: &Bloom) -> bool {
+        let (mine, theirs) = (self.layers(), other.layers());
+        mine.len() == theirs.len()
+            && mine.iter().zip(theirs).all(|(mine, theirs)| Arc::ptr_eq(mine, theirs))
+            && self.window().map(Window::standing) == other.window().map(Window::standing)
+    }
+
+    /// Exchanges the cells with those of a filter of the same spec. Each keeps its usage counters.
+    pub(super) fn exchange(&mut self, other: &mut Bloom) {
+        std::mem::swap(&mut self.body, &mut other.body);
     }
 
     /// A handle for reading in another thread: it shares the cells, and sees adds to the layers that exist now.

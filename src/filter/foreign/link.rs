@@ -10,6 +10,7 @@ use crate::parallel::{ParallelFor, all_pairs, in_parts};
 use crate::params::limits;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
+use std::sync::Arc;
 
 /// Geometry of a link, as stored in its file.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -146,7 +147,7 @@ pub struct Link {
     spec: LinkSpec,
     items: u64,
     ones: u64,
-    words: Words,
+    words: Arc<Words>,
 }
 
 impl Link {
@@ -156,7 +157,7 @@ impl Link {
     /// Whatever [`LinkSpec::validate`] refuses, [`Error::OutOfMemory`].
     pub fn empty(spec: LinkSpec) -> Result<Link, Error> {
         spec.validate()?;
-        Ok(Link { spec, items: 0, ones: 0, words: Words::zeroed(spec.words())? })
+        Ok(Link { spec, items: 0, ones: 0, words: Arc::new(Words::zeroed(spec.words())?) })
     }
 
     /// A link with these bits; missing bits are 0. If the number of items isn't given, it is estimated.
@@ -201,7 +202,7 @@ impl Link {
         if words.len() as u64 != spec.words() {
             return Err(Error::Foreign("length of the bits"));
         }
-        Ok(Link { spec, items, ones, words })
+        Ok(Link { spec, items, ones, words: Arc::new(words) })
     }
 
     /// Replaces the bytes from `offset` on, which lie within the link.
@@ -315,7 +316,26 @@ impl Link {
         (self.ones as f64 / self.spec.modulus as f64).min(1.0)
     }
 
-    pub(super) fn snapshot(&self) -> Result<Link, Error> {
-        Ok(Link { words: self.words.copy()?, ..*self })
+    /// A copy, on the threads of `parallel`.
+    pub(super) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Link, Error> {
+        let copy = Words::zeroed(self.words.len() as u64)?;
+        in_parts(copy.len(), parallel, |part| copy.copy_range(&self.words, part));
+        Ok(Link { words: Arc::new(copy), ..*self })
+    }
+
+    /// Another owner of the same bits.
+    pub(super) fn share(&self) -> Link {
+        Link { words: Arc::clone(&self.words), ..*self }
+    }
+
+    /// Whether both own the same bits.
+    pub(super) fn is_shared_with(&self, other: &Link) -> bool {
+        Arc::ptr_eq(&self.words, &other.words)
+    }
+
+    /// Bytes of memory, including all overhead.
+    pub(super) fn allocated(&self) -> usize {
+        // An Arc puts two counts before the words.
+        size_of::<Link>() + 2 * size_of::<usize>() + size_of::<Words>() + self.words.allocated()
     }
 }

@@ -19,7 +19,7 @@ use super::change::Added;
 use super::usage::Usage;
 use crate::error::Error;
 use crate::math;
-use crate::parallel::ParallelFor;
+use crate::parallel::{ParallelFor, alone};
 use crate::params::limits;
 use smallvec::SmallVec;
 
@@ -346,8 +346,7 @@ impl Foreign {
 
     /// Bytes of memory, with all overhead.
     pub fn allocated(&self) -> usize {
-        let links = self.links.iter().map(|link| size_of::<Link>() + link.words().allocated());
-        size_of::<Foreign>() + links.sum::<usize>()
+        size_of::<Foreign>() + self.links.iter().map(Link::allocated).sum::<usize>()
     }
 
     /// A copy that shares nothing.
@@ -355,7 +354,28 @@ impl Foreign {
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub fn snapshot(&self) -> Result<Foreign, Error> {
-        let links = self.links.iter().map(Link::snapshot).collect::<Result<_, _>>()?;
+        self.copy(&alone)
+    }
+
+    /// Like [`snapshot`](Foreign::snapshot), on the threads of `parallel`.
+    pub(super) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Foreign, Error> {
+        let links = self.links.iter().map(|link| link.copy(parallel)).collect::<Result<_, _>>()?;
         Ok(Foreign { links, usage: Usage::default(), ..*self })
+    }
+
+    /// A filter with the same bits, for reading in another thread.
+    pub(super) fn share(&self) -> Foreign {
+        Foreign { links: self.links.iter().map(Link::share).collect(), usage: Usage::default(), ..*self }
+    }
+
+    /// Whether the other has the same bits in the same memory.
+    pub(super) fn is_shared_with(&self, other: &Foreign) -> bool {
+        self.links.len() == other.links.len()
+            && self.links.iter().zip(&other.links).all(|(mine, theirs)| mine.is_shared_with(theirs))
+    }
+
+    /// Exchanges the links with those of a filter that differs in its bits alone.
+    pub(super) fn exchange(&mut self, other: &mut Foreign) {
+        std::mem::swap(&mut self.links, &mut other.links);
     }
 }

@@ -1,0 +1,445 @@
+//! Commands that work apart from the main thread, and commands that wait for their keys: a queue.
+//!
+//! A command that would hold the server for long hands its work to the pool, which makes the result apart. Nothing of it is
+//! seen before the main thread runs the command again, and puts the result into its place in one step. `resume` does that.
+//!
+//! Until then the keys of the command are *held*. What our commands write to them would be lost, or would come in another
+//! order on replicas, where the command is carried out as a whole at the end. So such a command waits as well. A command
+//! that may not wait has the work finished first.
+//!
+//! The server changes keys also, and asks nobody: DEL, RENAME, RESTORE, FLUSHALL, SWAPDB, expiry, eviction. So a key is held
+//! by its name, and the filters that are read are held wherever they are. In its second run the command must find the same
+//! filters in its keys.
+//!
+//! The queue is in the order in which commands came. One that waits may run when no earlier one holds one of its keys.
+
+use super::api::{Context, Detached, OwnText, Text};
+use super::offload::{self, Request, Retained};
+use super::{guard, reclaim};
+use crate::command::{Access, Apart, Command, CommandError, Data, Key, Reply};
+use crate::filter::{Live, LiveRef};
+use crate::metrics::OFFLOADS_DROPPED;
+use crate::parallel::{ParallelFor, Stop};
+use redis_module::raw;
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Bytes of cells from which a command works apart. On fewer it holds the server for about a millisecond.
+pub(super) const LONG: u64 = 2 << 20;
+
+/// Bytes of a string that are read at a time, which lasts 0.15 ms.
+const SLICE: usize = 1 << 20;
+
+/// Only the main thread takes the lock.
+static QUEUE: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
+
+/// Number of entries, which every command that writes looks at.
+static ENTRIES: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether keys are no longer held for which commands may wait.
+static FREED: AtomicBool = AtomicBool::new(false);
+
+/// A command in the queue.
+pub(super) struct Entry {
+    pub(super) request: Request,
+    pub(super) command: Command,
+    pub(super) database: i32,
+    /// The arguments that name the keys that it holds.
+    pub(super) keys: Range<usize>,
+    stage: Stage,
+    is_gone: bool,
+}
+
+enum Stage {
+    /// It waits for its keys.
+    Waiting,
+    /// It reads a string, of which this much has been read.
+    Reading { job: Job, read: Vec<u8>, key: usize, work: Work },
+    /// The pool works.
+    Working(Job),
+}
+
+/// What a command has asked for in its first run.
+struct Job {
+    now_ms: u64,
+    begun: Instant,
+    inputs: Arc<[Live]>,
+    bytes: u64,
+    stop: Stop,
+    outcome: Arc<Outcome>,
+}
+
+type Work = Box<dyn FnOnce(&[u8], &ParallelFor<'_>) -> Box<dyn Any + Send> + Send>;
+
+/// What the pool leaves to the main thread.
+#[derive(Default)]
+struct Outcome {
+    made: Mutex<Option<Result<Made, CommandError>>>,
+    ended: Condvar,
+}
+
+/// What was made, and the string that was read for it.
+struct Made {
+    value: Box<dyn Any + Send>,
+    read: Option<OwnText>,
+}
+
+/// A command that is run again.
+pub(super) struct Resumed {
+    /// Its client, unless it waits further.
+    pub(super) request: Cell<Option<Request>>,
+    /// Its place in the queue.
+    pub(super) place: usize,
+    /// What was made for it, unless it has only waited.
+    again: RefCell<Option<Again>>,
+}
+
+struct Again {
+    now_ms: u64,
+    inputs: Arc<[Live]>,
+    bytes: u64,
+    value: Option<Box<dyn Any + Send>>,
+    read: Option<OwnText>,
+}
+
+impl Resumed {
+    /// The time of the first run.
+    pub(super) fn now_ms(&self) -> Option<u64> {
+        self.again.borrow().as_ref().map(|again| again.now_ms)
+    }
+
+    /// What was made from these filters.
+    pub(super) fn made<T: 'static>(&self, inputs: &[LiveRef<'_>]) -> Result<Option<T>, CommandError> {
+        let mut again = self.again.borrow_mut();
+        let Some(Again { inputs: given, value, .. }) = again.as_mut() else { return Ok(None) };
+        let mut pairs = given.iter().zip(inputs);
+        if given.len() != inputs.len() || !pairs.all(|(given, now)| given.as_ref().is_shared_with(*now)) {
+            return Err(CommandError::Changed);
+        }
+        let value = value.take().and_then(|value| value.downcast().ok());
+        value.map(|value| Some(*value)).ok_or(CommandError::Internal)
+    }
+
+    /// Passes the string that was read for it.
+    pub(super) fn with_read(&self, visit: impl FnOnce(Text<'_>)) {
+        if let Some(read) = self.again.borrow().as_ref().and_then(|again| again.read.as_ref()) {
+            visit(read.as_text());
+        }
+    }
+
+    /// Replies, unless the command waits further. Frees what is left, which may be the last reference to filters.
+    pub(super) fn end(self, outcome: Result<Reply, CommandError>) {
+        if let Some(request) = self.request.take() {
+            request.reply(outcome);
+        }
+        if let Some(again) = self.again.take() {
+            let bytes = again.bytes;
+            reclaim::free(again, bytes);
+        }
+    }
+}
+
+fn queue() -> MutexGuard<'static, Vec<Entry>> {
+    QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether there are commands in the queue.
+#[inline(always)]
+pub(super) fn is_any() -> bool {
+    ENTRIES.load(Relaxed) > 0
+}
+
+/// Whether keys have been freed since the last call.
+pub(super) fn take_freed() -> bool {
+    FREED.swap(false, Relaxed)
+}
+
+/// As after a key was freed.
+pub(super) fn set_freed() {
+    FREED.store(true, Relaxed);
+}
+
+fn insert(place: usize, entry: Entry) {
+    let mut queue = queue();
+    let place = place.min(queue.len());
+    queue.insert(place, entry);
+    ENTRIES.store(queue.len(), Relaxed);
+}
+
+/// Takes the entry at this place out of the queue.
+pub(super) fn remove(place: usize) -> Option<Entry> {
+    let mut queue = queue();
+    let entry = (place < queue.len()).then(|| queue.remove(place));
+    ENTRIES.store(queue.len(), Relaxed);
+    set_freed();
+    entry
+}
+
+/// Milliseconds until it is worth while to look at the queue again; `None` if it is empty. What has lasted long may last
+/// as long again, so it is looked at less often: a look costs some 20 µs.
+pub(super) fn next_look() -> Option<i64> {
+    let wait = |entry: &Entry| match &entry.stage {
+        Stage::Working(job) => i64::try_from(job.begun.elapsed().as_millis() / 8).unwrap_or(1).clamp(1, 16),
+        Stage::Waiting => 16,
+        Stage::Reading { .. } => 1,
+    };
+    queue().iter().map(wait).min()
+}
+
+/// Number of entries.
+pub(super) fn len() -> usize {
+    queue().len()
+}
+
+/// What is to be done with the entry at a place.
+pub(super) enum Next {
+    /// Nothing yet.
+    Nothing,
+    /// Its keys must be looked at: it waits for them.
+    Look,
+    /// It can be run again, or its client be let go.
+    Run,
+}
+
+/// What is to be done with an entry. `may_write` says whether commands may be run now.
+pub(super) fn next(place: usize, may_write: bool) -> Next {
+    match queue().get(place) {
+        Some(entry) if entry.is_gone => {
+            if entry.has_ended() {
+                Next::Run
+            } else {
+                Next::Nothing
+            }
+        }
+        Some(Entry { stage: Stage::Waiting, .. }) if may_write => Next::Look,
+        Some(entry) if may_write && entry.has_ended() => Next::Run,
+        _ => Next::Nothing,
+    }
+}
+
+/// The database and the arguments of the entry at a place, and which of them name its keys.
+pub(super) fn keys(place: usize) -> Option<(i32, Arc<[Retained]>, Range<usize>)> {
+    let queue = queue();
+    let entry = queue.get(place)?;
+    Some((entry.database, Arc::clone(entry.request.arguments()), entry.keys.clone()))
+}
+
+/// The first entry before `place` that holds a key of the context's database, or the filter in it, and `is_meant`.
+fn find(ctx: Context<'_>, name: Text<'_>, place: usize, is_meant: impl Fn(&Entry) -> bool) -> Option<usize> {
+    let key = ctx.open(name, Access::Read);
+    let filter = key.filter().ok().flatten().and_then(|filter| filter.live());
+    let database = ctx.database();
+    let holds = |entry: &Entry| is_meant(entry) && entry.holds(database, name.bytes(), filter);
+    queue().iter().take(place).position(holds)
+}
+
+/// Whether an entry before `place` holds the key.
+pub(super) fn is_held(ctx: Context<'_>, name: Text<'_>, place: usize) -> bool {
+    find(ctx, name, place, |_| true).is_some()
+}
+
+/// The first entry that holds the key and works.
+pub(super) fn worker_on(ctx: Context<'_>, name: Text<'_>) -> Option<usize> {
+    find(ctx, name, usize::MAX, |entry| entry.job().is_some())
+}
+
+/// Blocks the client of the running command. `None` if it can't wait.
+///
+/// # Errors
+/// [`CommandError::ManyWaiting`] or [`CommandError::MuchWaiting`].
+pub(super) fn block(ctx: Context<'_>, arguments: &[Text<'_>]) -> Result<Option<Request>, CommandError> {
+    Request::new(ctx, arguments, gone)
+}
+
+/// Lets a command wait for keys.
+pub(super) fn wait(place: usize, request: Request, command: Command, database: i32, keys: Range<usize>) {
+    insert(place, Entry { request, command, database, keys, stage: Stage::Waiting, is_gone: false });
+}
+
+/// Begins the work of a command.
+pub(super) fn begin<T: Send + 'static>(
+    place: usize,
+    request: Request,
+    (command, database, now_ms): (Command, i32, u64),
+    apart: Apart,
+    work: impl FnOnce(&[u8], &ParallelFor<'_>) -> T + Send + 'static,
+) {
+    let Apart { keys, inputs, data, bytes } = apart;
+    let job =
+        Job { now_ms, begun: Instant::now(), inputs, bytes, stop: Stop::default(), outcome: Arc::default() };
+    let work: Work = Box::new(move |data, parallel| Box::new(work(data, parallel)));
+    let stage = match data {
+        Data::Argument(index) => {
+            let arguments = Arc::clone(request.arguments());
+            job.submit(&request, move |parallel| {
+                let data = arguments.get(index).map_or(&[][..], Retained::bytes);
+                Made { value: work(data, parallel), read: None }
+            });
+            Stage::Working(job)
+        }
+        Data::Key(key) => Stage::Reading { job, read: Vec::new(), key, work },
+    };
+    insert(place, Entry { request, command, database, keys, stage, is_gone: false });
+}
+
+impl Job {
+    /// Hands the work to the pool.
+    fn submit(&self, request: &Request, work: impl FnOnce(&ParallelFor<'_>) -> Made + Send + 'static) {
+        let (client, stop, outcome) = (request.client, self.stop.clone(), Arc::clone(&self.outcome));
+        let job = move || {
+            client.started();
+            let parallel: &ParallelFor<'_> = &|tasks, task| stop.run(&offload::fork, tasks, task);
+            let work = || if stop.is_set() { Err(CommandError::Internal) } else { Ok(work(parallel)) };
+            let made = guard::call("job", work, || Err(CommandError::Internal));
+            client.ended();
+            outcome.set(made);
+        };
+        offload::submit(request.client, self.stop.clone(), Box::new(job));
+    }
+}
+
+impl Outcome {
+    fn lock(&self) -> MutexGuard<'_, Option<Result<Made, CommandError>>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, made: Result<Made, CommandError>) {
+        *self.lock() = Some(made);
+        self.ended.notify_all();
+    }
+
+    fn has_ended(&self) -> bool {
+        self.lock().is_some()
+    }
+
+    fn wait(&self) {
+        drop(self.ended.wait_while(self.lock(), |made| made.is_none()));
+    }
+}
+
+impl Entry {
+    fn job(&self) -> Option<&Job> {
+        match &self.stage {
+            Stage::Waiting => None,
+            Stage::Reading { job, .. } | Stage::Working(job) => Some(job),
+        }
+    }
+
+    /// Whether it holds the key of this name, or the filter in it.
+    fn holds(&self, database: i32, name: &[u8], filter: Option<LiveRef<'_>>) -> bool {
+        let reads = |filter: LiveRef<'_>| {
+            self.job().is_some_and(|job| job.inputs.iter().any(|input| input.as_ref().is_shared_with(filter)))
+        };
+        let is_named = || {
+            self.database == database && self.keys.clone().any(|index| self.request.argument(index) == name)
+        };
+        !self.is_gone && (is_named() || filter.is_some_and(reads))
+    }
+
+    /// Whether nothing of it is left to other threads.
+    fn has_ended(&self) -> bool {
+        match &self.stage {
+            Stage::Waiting => true,
+            Stage::Reading { .. } => self.is_gone,
+            Stage::Working(job) => job.outcome.has_ended(),
+        }
+    }
+
+    /// Reads the next slice of the string that its work needs. After the last one the work begins.
+    fn read_slice(&mut self, ctx: Context<'_>) {
+        let Stage::Reading { read, key, .. } = &mut self.stage else { return };
+        let arguments = self.request.arguments();
+        let (Some(name), Some(detached)) = (arguments.get(*key), Detached::new(ctx, self.database)) else {
+            return;
+        };
+        let from = read.len();
+        let next = detached.context().open(name.text(), Access::Read).string(|bytes| {
+            read.reserve_exact(if from == 0 { bytes.len() } else { 0 });
+            read.extend(bytes.iter().skip(from).take(SLICE));
+            // What has become shorter isn't what was there before.
+            (bytes.len() >= from).then_some(read.len() == bytes.len())
+        });
+        match next {
+            Ok(Some(false)) => {}
+            Ok(Some(true)) => self.begin(Ok(())),
+            Ok(None) | Err(_) => self.begin(Err(CommandError::Changed)),
+        }
+    }
+
+    /// Begins the work on the string that was read, or ends it.
+    fn begin(&mut self, is_read: Result<(), CommandError>) {
+        let stage = std::mem::replace(&mut self.stage, Stage::Waiting);
+        let Stage::Reading { job, read, work, .. } = stage else { return };
+        match is_read {
+            // Made by the worker, so the main thread need not copy the bytes again.
+            Ok(()) => job.submit(&self.request, move |parallel| {
+                let value = work(&read, parallel);
+                Made { value, read: Some(OwnText::new(&read)) }
+            }),
+            Err(why) => job.outcome.set(Err(why)),
+        }
+        self.stage = Stage::Working(job);
+    }
+
+    /// Has its work done now.
+    pub(super) fn finish(&mut self, ctx: Context<'_>) {
+        while matches!(self.stage, Stage::Reading { .. }) {
+            self.read_slice(ctx);
+        }
+        if let Stage::Working(job) = &self.stage {
+            offload::hurry(self.request.client);
+            job.outcome.wait();
+        }
+    }
+
+    /// What its next run needs. Without one, its client has been answered.
+    pub(super) fn resume(self, place: usize) -> Option<Resumed> {
+        let (made, facts) = match self.stage {
+            Stage::Waiting => (Ok(None), None),
+            Stage::Reading { job, .. } | Stage::Working(job) => {
+                let made = job.outcome.lock().take().unwrap_or(Err(CommandError::Internal));
+                (made.map(Some), Some((job.now_ms, job.inputs, job.bytes)))
+            }
+        };
+        let made = if self.is_gone { made.and(Err(CommandError::Internal)) } else { made };
+        let (value, read, why) = match made {
+            Ok(Some(Made { value, read })) => (Some(value), read, None),
+            Ok(None) => (None, None, None),
+            Err(why) => (None, None, Some(why)),
+        };
+        let again = facts.map(|(now_ms, inputs, bytes)| Again { now_ms, inputs, bytes, value, read });
+        let request = Cell::new(Some(self.request));
+        let resumed = Resumed { request, place, again: RefCell::new(again) };
+        match why {
+            None => Some(resumed),
+            Some(why) => {
+                resumed.end(Err(why));
+                None
+            }
+        }
+    }
+}
+
+/// Reads the next slices of the strings that commands read.
+pub(super) fn read_slices(ctx: Context<'_>) {
+    // Nothing that the server does to open a key comes back to the queue.
+    queue().iter_mut().filter(|entry| !entry.is_gone).for_each(|entry| entry.read_slice(ctx));
+}
+
+/// The server calls this on the main thread when a client that is still blocked has gone.
+unsafe extern "C" fn gone(_ctx: *mut raw::RedisModuleCtx, client: *mut raw::RedisModuleBlockedClient) {
+    let forget = || {
+        if let Some(entry) = queue().iter_mut().find(|entry| entry.request.client.address() == client.addr())
+        {
+            entry.is_gone = true;
+            set_freed();
+            OFFLOADS_DROPPED.add(1);
+        }
+        offload::abandon(client.addr());
+    };
+    guard::call("gone", forget, || ());
+}

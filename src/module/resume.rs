@@ -1,0 +1,159 @@
+//! Commands that are run again: those whose work [apart] was done, and those that waited for their keys.
+//!
+//! A timer looks while there are any. It runs nothing while the server wants no writes (CLIENT PAUSE,
+//! FAILOVER), and not much at once. A second run is a command like any other, but in a context that belongs to no client: the
+//! reply goes to the client that waits, and in a cluster the slot of the keys must still be here.
+
+use super::apart::{self, Entry, Next};
+use super::api::{Context, Detached, Text, add_latency};
+use super::call::ServerCall;
+use super::names::name_of;
+use super::offload::Retained;
+use super::{guard, offload, reply};
+use crate::command::{Command, CommandError, Reply, run};
+use crate::metrics::PAYLOADS_REFUSED;
+use redis_module::raw;
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// For how long waiting commands are run before others have their turn.
+const TURN: Duration = Duration::from_millis(1);
+
+/// Whether a timer is set.
+static WATCHING: AtomicBool = AtomicBool::new(false);
+
+/// Runs a command. If it held the server for a millisecond, reports it to LATENCY by name: the server's own event
+/// `command` doesn't say which command it was.
+pub(super) fn run_watched(command: Command, call: &ServerCall<'_>) -> Result<Reply, CommandError> {
+    let started = call.started().unwrap_or_else(Instant::now);
+    let outcome = run(command, call);
+    let took = started.elapsed();
+    if took >= Duration::from_millis(1) {
+        add_latency(name_of(command), took);
+    }
+    watch(call.ctx);
+    outcome
+}
+
+/// Counts bytes that were refused.
+#[cold]
+pub(super) fn count_refusal(why: &CommandError) {
+    if why.is_of_payload() {
+        PAYLOADS_REFUSED.add(1);
+    }
+}
+
+/// Whether a command that writes the key at argument 1 waits for it, or was refused to. If the command may not wait,
+/// finishes what holds the key.
+#[cold]
+pub(super) fn waits(ctx: Context<'_>, command: Command, arguments: &[Text<'_>]) -> bool {
+    let Some(name) = arguments.get(1) else { return false };
+    if !apart::is_held(ctx, *name, usize::MAX) {
+        return false;
+    }
+    if offload::may_wait(ctx) {
+        match apart::block(ctx, arguments) {
+            Ok(Some(request)) => {
+                apart::wait(usize::MAX, request, command, ctx.database(), 1..2);
+                watch(ctx);
+                return true;
+            }
+            Ok(None) => {}
+            Err(why) => {
+                reply::send(ctx, Err(why));
+                return true;
+            }
+        }
+    }
+    while let Some(place) = apart::worker_on(ctx, *name) {
+        if let Some(mut entry) = apart::remove(place) {
+            entry.finish(ctx);
+            run_again(ctx, entry, place);
+        }
+    }
+    false
+}
+
+/// Runs a command of the queue again, and replies.
+fn run_again(ctx: Context<'_>, entry: Entry, place: usize) {
+    let (command, database, keys) = (entry.command, entry.database, entry.keys.clone());
+    let (client, arguments) = (entry.request.client, Arc::clone(entry.request.arguments()));
+    let Some(resumed) = entry.resume(place) else { return };
+    let arguments: Vec<Text<'_>> = arguments.iter().map(Retained::text).collect();
+    let outcome = match Detached::new(ctx, database) {
+        None => Err(CommandError::Internal),
+        Some(detached) if !detached.context().serves(arguments.get(keys).unwrap_or_default()) => {
+            Err(CommandError::SlotMoved)
+        }
+        Some(detached) => {
+            client.started();
+            let call = ServerCall::resumed(detached.context(), command, &arguments, &resumed);
+            let run = || call.outcome(run_watched(command, &call));
+            let outcome = guard::call("again", run, || Err(CommandError::Internal));
+            call.announce();
+            client.ended();
+            outcome
+        }
+    };
+    if let Err(why) = &outcome {
+        count_refusal(why);
+    }
+    resumed.end(outcome);
+}
+
+/// Sets the timer, if there is anything to look at.
+fn watch(ctx: Context<'_>) {
+    if apart::is_any()
+        && !WATCHING.swap(true, Relaxed)
+        && let Some(wait) = apart::next_look()
+    {
+        ctx.call_later(wait, look);
+    }
+}
+
+/// The server calls this on the main thread.
+unsafe extern "C" fn look(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+    WATCHING.store(false, Relaxed);
+    // SAFETY: the server passes a context that is valid during the call.
+    if let Some(ctx) = unsafe { Context::new(ctx) } {
+        guard::call("look", || run_ready(ctx), || ());
+        watch(ctx);
+    }
+}
+
+/// Runs the commands that are ready.
+fn run_ready(ctx: Context<'_>) {
+    apart::read_slices(ctx);
+    let may_write = !ctx.must_not_write();
+    let started = Instant::now();
+    let is_free = |place| {
+        let Some((database, arguments, keys)) = apart::keys(place) else { return false };
+        let Some(detached) = Detached::new(ctx, database) else { return false };
+        let mut names = arguments.get(keys).unwrap_or_default().iter().map(Retained::text);
+        !names.any(|name| apart::is_held(detached.context(), name, place))
+    };
+    let mut place = 0;
+    let mut freed = may_write && apart::take_freed();
+    while place < apart::len() {
+        let is_ready = match apart::next(place, may_write) {
+            Next::Nothing => false,
+            Next::Look => freed && is_free(place),
+            Next::Run => true,
+        };
+        let before = apart::len();
+        if let Some(entry) = is_ready.then(|| apart::remove(place)).flatten() {
+            freed = true;
+            run_again(ctx, entry, place);
+        }
+        if apart::len() == before {
+            place = place.saturating_add(1);
+        }
+        if started.elapsed() > TURN {
+            // The rest has its turn next time.
+            apart::set_freed();
+            return;
+        }
+    }
+}

@@ -1,0 +1,541 @@
+"""Commands that work apart from the main thread: BF.MERGE, BF.INTERSECT, BF.EQUAL, BF.LOAD and BF.IMPORT on large filters.
+
+Other clients are served meanwhile, writes to the keys wait, and the result is that of the same command in MULTI. What is
+to happen in the middle happens while the only worker is busy with something else, so no test depends on time.
+"""
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+
+import pytest
+import redis
+
+from kit.appendonly import Effects
+from kit.clients import refusal
+from kit.filters import differences, snapshot
+from kit.metrics import figures
+from kit.servers import APPEND_ONLY, option, wait_for
+
+EVERY_SERVER = pytest.mark.every_server("the server blocks clients, calls timers, replicates, and changes keys by itself")
+
+MANY = 2_000_000  # capacity at an error rate of 1%: 2.4 MB of cells, which is work to do apart
+ITEMS = 2000
+SLOW = 16 << 20  # items of a BF.BULKTEST that keeps a worker busy for longer than any test lasts
+
+
+@pytest.fixture
+def one_worker(new_server):
+    def make(**options):
+        server = new_server(module_args=["THREADS", "1", "OFFLOAD_MAX_BYTES", "1gb"], **options)
+        with server.client() as client:
+            client.execute_command("BF.RESERVE", "slow", 0.01, 100, "EXPANSION", 1)
+            client.execute_command("BF.BULKADD", "slow", "FIXED", 8, b"".join(b"%08d" % n for n in range(20_000)))
+            fill(client)
+        return server
+
+    return make
+
+
+def fill(client):
+    """Two filters that go together, with ITEMS items each, half of them in common."""
+    client.execute_command("BF.RESERVE", "a", 0.01, MANY, "NONSCALING")
+    client.execute_command("BF.RESERVE", "b", 0.01, MANY, "LIKE", "a")
+    client.execute_command("BF.MADD", "a", *range(ITEMS))
+    client.execute_command("BF.MADD", "b", *range(ITEMS // 2, ITEMS + ITEMS // 2))
+
+
+class Busy:
+    """While it lasts, the only worker has something else to do."""
+
+    def __init__(self, server):
+        self.server, self.waiting = server, []
+
+    def __enter__(self):
+        self.control = self.server.client()
+        blob = bytes(SLOW)
+        words = [b"BF.BULKTEST", b"slow", b"FIXED", b"1", blob]
+        self.plug = socket.create_connection(("127.0.0.1", self.server.port))
+        self.plug.sendall(b"*5\r\n" + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words))
+        wait_for(lambda: figures(self.control)["pool_jobs_running"] == 1, "the worker to be busy")
+        return self
+
+    def __exit__(self, *_):
+        self.plug.close()
+        self.control.close()
+
+    def send(self, *words, **options):
+        """Sends a command that is to wait. What is returned waits for its reply."""
+        return self.send_all([words], **options)[0]
+
+    def send_all(self, commands, waits=True, **options):
+        before = figures(self.control)["clients_waiting"]
+        replies = Replies(self.server, commands, **options)
+        if waits:
+            wait_for(lambda: figures(self.control)["clients_waiting"] == before + 1, "the client to wait")
+        return replies
+
+    def end(self):
+        """The worker is free."""
+        self.plug.close()
+
+
+class Replies:
+    """The replies to commands that were sent in one packet, each as text or value."""
+
+    def __init__(self, server, commands, database=0):
+        self.client = server.client(db=database)
+        self.connection = self.client.connection_pool.get_connection()
+        self.connection.connect()
+        self.address = "%s:%d" % self.connection._sock.getsockname()
+        packed = self.connection.pack_commands(commands)
+        self.connection.send_packed_command(packed)
+
+    def __getitem__(self, _):
+        return self
+
+    def __call__(self):
+        try:
+            return self.connection.read_response()
+        except redis.ResponseError as error:
+            return str(error)
+
+    def has_come(self) -> bool:
+        return self.connection.can_read(timeout=0.05)
+
+
+def nothing_waits(client) -> bool:
+    now = figures(client)
+    return not any(now[name] for name in ("clients_waiting", "waiting_bytes", "pool_jobs_queued"))
+
+
+def count(client, key) -> int:
+    return sum(client.execute_command("BF.MEXISTS", key, *range(2 * ITEMS)))
+
+
+# ---- the result ------------------------------------------------------------------------------------------------------
+
+RESERVATIONS = {
+    "fixed": [MANY, "NONSCALING"],
+    "classic": [MANY, "NONSCALING", "LAYOUT", "CLASSIC"],
+    "sharded": [MANY, "NONSCALING", "SHARDS", 8],
+    "counting": [MANY // 4, "COUNTING", 4],
+    "window": [MANY // 4, "WINDOW", 4],
+    "window-every": [MANY // 4, "WINDOW", 4, "EVERY", 3600],
+    "chain": [MANY],
+    "chain-of-some": [100, "EXPANSION", 32_768],
+}
+
+
+@pytest.mark.parametrize("kind", RESERVATIONS)
+def test_it_is_that_of_the_command_in_a_transaction(server, kind):
+    """Also to replicas, and what is said of the filters; and so again, when nothing changes any more."""
+    with server.client() as client:
+        capacity, *more = RESERVATIONS[kind]
+        client.execute_command("BF.RESERVE", "a", 0.01, capacity, *more)
+        for key in ("b", "c"):
+            client.execute_command("BF.RESERVE", key, 0.01, capacity, "LIKE", "a")
+        for number, key in enumerate("abc"):
+            items = range(number * 1500, number * 1500 + 3000)
+            client.execute_command("BF.MADD", key, *items)
+            if "window" in kind:
+                client.execute_command("BF.ROTATE", key)
+                client.execute_command("BF.MADD", key, *range(number * 700, number * 700 + 500))
+        commands = [["BF.MERGE", "a", "b"], ["BF.MERGE", "a", "b"], ["BF.MERGE", "a", "b", "c"], ["BF.MERGE", "new", "a", "c"]]
+        if not kind.startswith(("window", "chain-")):
+            commands.append(["BF.INTERSECT", "i", "a", "c"])
+            commands.append(["BF.INTERSECT", "a", "c", "a"])
+        for command in commands:
+            dest = command[1]
+            copies = {key: f"{key}:whole" for key in ("a", "b", "c", "new", "i")}
+            for key, copy in copies.items():
+                client.delete(copy)
+                client.copy(key, copy)
+            jobs = figures(client)["pool_jobs"]
+            reply = client.execute_command(*command)
+            if kind != "chain-of-some":
+                assert figures(client)["pool_jobs"] > jobs, command
+            pipe = client.pipeline(transaction=True)
+            pipe.execute_command(*[copies.get(word, word) for word in command])
+            assert pipe.execute() == [reply]
+            assert differences({"x": snapshot(client, dest)}, {"x": snapshot(client, copies[dest])}) == [], command
+            assert client.execute_command("BF.EQUAL", dest, copies[dest]) == 1
+        assert client.execute_command("BF.EQUAL", "b", "c") == 0
+        refused = refusal(client, "BF.MERGE", "a", "none")
+        assert refused == "not found"
+
+
+def valkey_payload(size: int) -> bytes:
+    bits = bytes(range(1, 256)) * (size // 255) + b"\x01"
+    blob = b"\x01" + struct.pack("<QI", len(bits), 7) + bytes(range(32)) + bits
+    head = b"\x01" + struct.pack("<IddBQ", 2, 0.01, 0.5, 1, 1)
+    return head + struct.pack("<Q", len(blob)) + blob + struct.pack("<QQ", 1000, 10_000_000)
+
+
+def imports(size: int) -> dict:
+    words = size // 8
+    bitmap = bytes(range(256)) * (size // 256)
+    return {
+        "load": ["BF.LOAD", "new", valkey_payload(size)],
+        "guava": ["BF.IMPORT", "new", "GUAVA", struct.pack(">BBI", 1, 7, words) + bitmap],
+        "bloomv3": ["BF.IMPORT", "new", "BLOOMV3", struct.pack(">QQQ", size * 8, 7, size * 8) + bitmap],
+        "go-zero": ["BF.IMPORT", "new", "GOZERO", "none", "BITS", size * 8, "DATA", bitmap],
+        "go-zero, short": ["BF.IMPORT", "new", "GOZERO", "none", "BITS", size * 8, "DATA", b"abc"],
+        "redisson": ["BF.IMPORT", "new", "REDISSON", "{k}", "{k}:c", "DATA", size * 8, 7, bitmap],
+        "go-zero, key": ["BF.IMPORT", "new", "GOZERO", "bitmap", "BITS", size * 8],
+        "redisson, key": ["BF.IMPORT", "new", "REDISSON", "bitmap", "config"],
+    }
+
+
+@EVERY_SERVER
+def test_imports_are_those_of_a_transaction_and_reach_replicas_and_the_file(new_server):
+    server = new_server(config=APPEND_ONLY)
+    replica = server.replica()
+    size = 3 << 20
+    with server.client() as client, replica.client() as other:
+        client.set("bitmap", bytes(range(256)) * (size // 256))
+        client.hset("config", mapping={"size": size * 8, "hashIterations": 7})
+        made = {}
+        for name, words in imports(size).items():
+            jobs = figures(client)["pool_jobs"]
+            assert client.execute_command(*words) == b"OK", name
+            assert figures(client)["pool_jobs"] > jobs, name
+            pipe = client.pipeline(transaction=True)
+            pipe.execute_command(words[0], "whole", *words[2:])
+            assert pipe.execute() == [b"OK"]
+            assert differences({"x": snapshot(client, "new")}, {"x": snapshot(client, "whole")}) == [], name
+            server.wait_for_replicas()
+            assert differences({"x": snapshot(client, "new")}, {"x": snapshot(other, "new")}) == [], name
+            client.rename("new", name)
+            client.delete("whole")
+            made[name] = snapshot(client, name)
+        assert refusal(client, "BF.IMPORT", "bad", "GUAVA", bytes(size)).startswith("received bad data")
+        assert refusal(client, "BF.LOAD", "bad", bytes(size)).startswith("received bad data")
+        assert refusal(client, *imports(size)["load"][:1], "load", valkey_payload(size)) == "item exists"
+    server.kill()
+    server.start()
+    with server.client() as client:
+        assert differences(made, {name: snapshot(client, name) for name in made}) == []
+
+
+# ---- meanwhile -------------------------------------------------------------------------------------------------------
+
+
+@EVERY_SERVER
+def test_others_are_served_and_writes_to_the_keys_wait(one_worker):
+    server = one_worker()
+    replica = server.replica()
+    with server.client() as client, Busy(server) as busy:
+        merge = busy.send("BF.MERGE", "a", "b")
+        assert client.ping() and client.execute_command("BF.ADD", "other", "x") == 1
+        assert client.execute_command("BF.EXISTS", "a", ITEMS + 1) == 0, "nothing of the union is seen"
+        assert client.execute_command("BF.CARD", "b") > 0
+        writes = [
+            busy.send("BF.ADD", "a", "later"),
+            busy.send("BF.MADD", "b", "later", "later"),
+            busy.send("BF.CLEAR", "b"),
+            busy.send("BF.RESERVE", "a", 0.01, 100),
+            busy.send("BF.MERGE", "c", "a"),
+            busy.send("BF.ADD", "c", "last"),
+        ]
+        assert client.info("clients")["blocked_clients"] == len(writes) + 2
+        busy.end()
+        replies = [merge(), *(write() for write in writes)]
+        assert replies == [b"OK", 1, [1, 0], b"OK", "item exists", b"OK", 1]
+        assert count(client, "a") == ITEMS + ITEMS // 2, "the union was made before b was cleared"
+        assert client.execute_command("BF.MEXISTS", "c", "later", "last") == [1, 1]
+        assert client.execute_command("BF.EXISTS", "a", "last") == 0
+        wait_for(lambda: nothing_waits(client), "nobody to wait")
+        server.wait_for_replicas()
+        with replica.client() as other:
+            for key in "abc":
+                assert differences({"x": snapshot(client, key)}, {"x": snapshot(other, key)}) == [], key
+
+
+@EVERY_SERVER
+def test_a_pipeline_keeps_its_order(one_worker):
+    server = one_worker()
+    with server.client() as client, Busy(server) as busy:
+        commands = [["BF.MERGE", "a", "b"], ["BF.ADD", "a", "x"], ["PING"], ["BF.MERGE", "n", "a", "b"], ["BF.EXISTS", "n", "x"]]
+        replies = busy.send_all(commands)
+        busy.end()
+        assert [replies() for _ in commands] == [b"OK", 1, b"PONG", b"OK", 1]
+        wait_for(lambda: nothing_waits(client), "nobody to wait")
+
+
+@pytest.mark.parametrize("how", ["transaction", "script"])
+@EVERY_SERVER
+def test_a_writer_that_may_not_wait_has_the_work_finished_first(one_worker, how):
+    server = one_worker(config=APPEND_ONLY)
+    replica = server.replica()
+    effects = Effects(server)
+    effects.new()
+    with server.client() as client, Busy(server) as busy:
+        merge = busy.send("BF.MERGE", "a", "b")
+        if how == "script":
+            client.eval("return redis.call('BF.ADD', KEYS[1], 'x')", 1, "a")
+        else:
+            pipe = client.pipeline(transaction=True)
+            pipe.execute_command("BF.ADD", "a", "x")
+            pipe.execute_command("BF.CARD", "a")
+            pipe.execute()
+        assert merge() == b"OK"
+        assert count(client, "a") == ITEMS + ITEMS // 2
+        written = [[word.upper() if word == words[0] else word for word in words] for words in effects.new()]
+        written = [words for words in written if words[0] not in (b"MULTI", b"EXEC")]
+        assert written == [[b"BF.MERGE", b"a", b"b"], [b"BF.ADD", b"a", b"x"]]
+        busy.end()
+        server.wait_for_replicas()
+        with replica.client() as other:
+            assert differences({"x": snapshot(client, "a")}, {"x": snapshot(other, "a")}) == []
+
+
+def swap_and_write(client, _):
+    """The filter is in another database, where a write that may not wait reaches it, and comes back."""
+    client.swapdb(0, 1)
+    writer = redis.Redis(port=client.connection_pool.connection_kwargs["port"], db=1)
+    pipe = writer.pipeline(transaction=True)
+    pipe.execute_command("BF.ADD", "a", "elsewhere")
+    pipe.execute()
+    client.swapdb(0, 1)
+
+
+CHANGED = "was deleted, replaced or renamed while the command was at work"
+# What the server does to keys, and the reply of the merge then.
+CHANGES = {
+    "DEL of the source": (lambda client, _: client.delete("b"), "not found"),
+    "DEL of the destination": (lambda client, _: client.delete("a"), CHANGED),
+    "RENAME": (lambda client, _: client.rename("a", "z"), CHANGED),
+    "RENAME over": (lambda client, _: client.rename("slow", "a"), "another seed"),
+    "SET": (lambda client, _: client.set("a", "text"), "Operation against a key"),
+    "RESTORE": (lambda client, _: client.restore("a", 0, client.dump("b"), replace=True), CHANGED),
+    "COPY over the source": (lambda client, _: client.copy("a", "b", replace=True), CHANGED),
+    "FLUSHALL": (lambda client, _: client.flushall(), "not found"),
+    "SWAPDB": (lambda client, _: client.swapdb(0, 1), "not found"),
+    "MOVE": (lambda client, _: client.move("b", 1), "not found"),
+    "expiry": (lambda client, _: (client.pexpire("a", 1), time.sleep(0.05)), CHANGED),
+    "RENAME and back": (lambda client, _: (client.rename("a", "z"), client.rename("z", "a")), b"OK"),
+    "EXPIRE": (lambda client, _: client.expire("a", 1000), b"OK"),
+    "SWAPDB, a write there, and back": (swap_and_write, "not found"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_the_server_does_to_keys_meanwhile(one_worker, change):
+    server = one_worker()
+    replica = server.replica()
+    with server.client() as client, Busy(server) as busy:
+        merge = busy.send("BF.MERGE", "a", "b")
+        what, expected = CHANGES[change]
+        what(client, server)
+        client.config_resetstat()
+        busy.end()
+        reply = merge()
+        assert reply == expected if isinstance(expected, bytes) else expected in str(reply), reply
+        wait_for(lambda: nothing_waits(client), "nobody to wait")
+        if expected == b"OK":
+            assert count(client, "a") == ITEMS + ITEMS // 2
+            assert client.ttl("a") == -1 or change == "EXPIRE"
+        if "a write" in change:
+            assert client.execute_command("BF.EXISTS", "a", "elsewhere") == 1
+        server.wait_for_replicas()
+        with replica.client() as other:
+            for key in {key.decode() for key in client.keys()} - {"slow"}:
+                if client.type(key) != b"string":
+                    assert differences({"x": snapshot(client, key)}, {"x": snapshot(other, key)}) == [], key
+            assert other.dbsize() == client.dbsize()
+
+
+@EVERY_SERVER
+def test_the_source_of_an_import_that_goes_away(one_worker):
+    server = one_worker()
+    with server.client() as client:
+        client.set("bitmap", bytes(8 << 20))
+        reader = Replies(server, [["BF.IMPORT", "new", "GOZERO", "bitmap", "BITS", 64 << 20]])
+        client.delete("bitmap")
+        # It had been read, or it hadn't.
+        assert reader() in (b"OK", f"a key of the command {CHANGED.replace('was deleted', 'was deleted')}, and nothing was done. Send the command again")
+
+
+@EVERY_SERVER
+def test_a_client_that_goes_takes_its_command_along(one_worker):
+    server = one_worker()
+    with server.client() as client, Busy(server) as busy:
+        merge = busy.send("BF.MERGE", "a", "b")
+        waiting = busy.send("BF.ADD", "a", "x")
+        patient = busy.send("BF.ADD", "a", "y")
+        dropped = figures(client)["waiting_dropped"]
+        client.client_kill(waiting.address)
+        client.client_kill(merge.address)
+        assert patient() == 1, "it need not wait any longer, though the worker is still busy"
+        assert client.execute_command("BF.MEXISTS", "a", "x", "y", ITEMS + 1) == [0, 1, 0]
+        wait_for(lambda: figures(client)["clients_waiting"] == 1, "only the worker's client to be left")
+        assert figures(client)["waiting_dropped"] == dropped + 2
+
+
+@EVERY_SERVER
+def test_a_server_that_becomes_a_replica(one_worker, new_server):
+    server, primary = one_worker(), new_server()
+    with server.client() as client, primary.client() as other, Busy(server) as busy:
+        merge = busy.send("BF.MERGE", "a", "b")
+        write = busy.send("BF.ADD", "b", "x")
+        fill(other)
+        client.replicaof("127.0.0.1", primary.port)
+        for waiting in (merge, write):
+            assert "UNBLOCKED" in str(waiting()) or "UNBLOCKED" in repr(waiting)
+        primary.wait_until_online(server)
+        other.execute_command("BF.ADD", "a", "from the primary")
+        primary.wait_for_replicas()
+        assert differences({"x": snapshot(other, "a")}, {"x": snapshot(client, "a")}) == []
+
+
+@EVERY_SERVER
+def test_a_slot_that_is_elsewhere_by_then(new_server):
+    config = {"cluster-enabled": "yes", "cluster-require-full-coverage": "no"}
+    server = new_server(module_args=["THREADS", "1"], config=config)
+    with server.client() as client:
+        client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16_383)
+        wait_for(lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO"), "the cluster")
+        client.execute_command("BF.RESERVE", "slow", 0.01, 100, "EXPANSION", 1)
+        client.execute_command("BF.BULKADD", "slow", "FIXED", 8, b"".join(b"%08d" % n for n in range(20_000)))
+        client.execute_command("BF.RESERVE", "{x}a", 0.01, MANY, "NONSCALING")
+        client.execute_command("BF.RESERVE", "{x}b", 0.01, MANY, "LIKE", "{x}a")
+        for moves in (False, True):
+            with Busy(server) as busy:
+                client.execute_command("BF.MADD", "{x}b", *range(ITEMS + moves))
+                merge, write = busy.send("BF.MERGE", "{x}a", "{x}b"), busy.send("BF.ADD", "{x}b", f"later {moves}")
+                if moves:
+                    before = client.execute_command("DEBUG", "DIGEST")
+                    client.execute_command("CLUSTER", "DELSLOTS", client.execute_command("CLUSTER", "KEYSLOT", "{x}"))
+                busy.end()
+                replies = [merge(), write()]
+            if moves:
+                assert [str(reply).split()[:3] for reply in replies] == [["the", "slot", "of"]] * 2, replies
+                assert client.execute_command("DEBUG", "DIGEST") == before
+            else:
+                assert replies == [b"OK", 1]
+
+
+@EVERY_SERVER
+def test_nothing_is_written_while_writes_are_paused(one_worker):
+    server = one_worker()
+    with server.client() as client, Busy(server) as busy:
+        merge = busy.send("BF.MERGE", "a", "b")
+        write = busy.send("BF.ADD", "a", "x")
+        client.execute_command("CLIENT", "PAUSE", 100_000, "WRITE")
+        busy.end()
+        wait_for(lambda: figures(client)["pool_jobs_running"] == 0, "the work to end")
+        assert not merge.has_come() and count(client, "a") == ITEMS
+        client.execute_command("CLIENT", "UNPAUSE")
+        assert [merge(), write()] == [b"OK", 1]
+        assert count(client, "a") == ITEMS + ITEMS // 2
+
+
+@EVERY_SERVER
+def test_snapshots_and_full_syncs_in_the_middle(one_worker):
+    server = one_worker(config=APPEND_ONLY)
+    with server.client() as client, Busy(server) as busy:
+        merge = busy.send("BF.MERGE", "a", "b")
+        write = busy.send("BF.ADD", "b", "x")
+        replica = server.replica()
+        client.bgrewriteaof()
+        wait_for(lambda: not client.info("persistence")["aof_rewrite_in_progress"], "the rewrite")
+        busy.end()
+        assert [merge(), write()] == [b"OK", 1]
+        server.wait_for_replicas()
+        before = {key: snapshot(client, key) for key in "ab"}
+        with replica.client() as other:
+            assert differences(before, {key: snapshot(other, key) for key in "ab"}) == []
+    server.kill()
+    server.start()
+    with server.client() as client:
+        assert differences(before, {key: snapshot(client, key) for key in "ab"}) == []
+
+
+@EVERY_SERVER
+def test_a_shutdown_waits_for_nothing(one_worker):
+    server = one_worker()
+    with server.client() as client, Busy(server) as busy:
+        merge, write = busy.send("BF.MERGE", "a", "b"), busy.send("BF.ADD", "a", "x")
+        with contextlib.suppress(redis.ConnectionError):
+            client.execute_command("SHUTDOWN", "NOSAVE")
+        assert server.process.wait(20) == 0
+        for waiting in (merge, write):
+            with pytest.raises(redis.ConnectionError):
+                waiting()
+
+
+def test_without_memory_for_a_copy(one_worker):
+    server = one_worker()
+    with server.client() as client:
+        client.config_set("maxmemory", client.info("memory")["used_memory"] + (1 << 20))
+        text = refusal(client, "BF.MERGE", "a", "b")
+        assert text.startswith("Insufficient memory to create filter") and text.endswith("in MULTI it makes none"), text
+        pipe = client.pipeline(transaction=True)
+        pipe.execute_command("BF.MERGE", "a", "b")
+        assert pipe.execute() == [b"OK"]
+        wait_for(lambda: nothing_waits(client), "nobody to wait")
+
+
+def test_commands_that_wait_are_counted_and_bounded(one_worker):
+    server = one_worker()
+    with server.client() as client, Busy(server) as busy:
+        merge = busy.send("BF.MERGE", "a", "b")
+        client.config_set(option(server.spec, "offload-max-bytes"), "20mb")
+        text = refusal(client, "BF.ADD", "a", bytes(5 << 20))
+        assert text.startswith("commands with 16.0 MiB of items wait for worker threads")
+        busy.end()
+        assert merge() == b"OK"
+
+
+@EVERY_SERVER
+def test_random_traffic_is_that_of_a_replica(new_server):
+    """Clients that add, merge, intersect and delete at once; the replica is the same at the end."""
+    server = new_server()
+    replica = server.replica()
+    with server.client() as client:
+        fill(client)
+        end = time.monotonic() + 4
+        errors = []
+
+        def traffic(seed):
+            import random
+
+            chance, number = random.Random(seed), 0
+            with server.client() as own:
+                while time.monotonic() < end:
+                    number += 1
+                    keys = chance.sample("abcd", 3)
+                    command = chance.choice([
+                        ["BF.ADD", keys[0], f"{seed}:{number}"], ["BF.ADD", keys[0], f"{seed}:{number}"],
+                        ["BF.MADD", keys[0], *range(number, number + 50)],
+                        ["BF.MERGE", *keys[:2]], ["BF.MERGE", *keys], ["BF.INTERSECT", *keys], ["BF.EQUAL", *keys[:2]],
+                        ["RENAME", *keys[:2]], ["COPY", *keys[:2], "REPLACE"], ["DEL", keys[2]], ["BF.CLEAR", keys[1]],
+                        ["BF.RESERVE", keys[0], 0.01, MANY, "LIKE", keys[1]],
+                    ])  # fmt: skip
+                    try:
+                        if chance.random() < 0.2:
+                            pipe = own.pipeline(transaction=True)
+                            pipe.execute_command(*command)
+                            pipe.execute()
+                        else:
+                            own.execute_command(*command)
+                    except redis.ResponseError as error:
+                        if "internal" in str(error):
+                            errors.append(str(error))
+
+        threads = [threading.Thread(target=traffic, args=(seed,)) for seed in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert errors == []
+        wait_for(lambda: nothing_waits(client), "nobody to wait")
+        server.wait_for_replicas()
+        with replica.client() as other:
+            keys = sorted(key.decode() for key in client.keys())
+            assert keys == sorted(key.decode() for key in other.keys())
+            for key in keys:
+                assert differences({"x": snapshot(client, key)}, {"x": snapshot(other, key)}) == [], key
