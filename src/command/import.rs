@@ -98,7 +98,9 @@ fn create<'a, C: Call<'a>>(call: &C, format: Format, source: Source) -> Result<R
             let bytes = format.declared().unwrap_or(0).max(held as u64);
             let goes_apart = call.goes_apart(bytes);
             if !call.obeys() && (goes_apart || format.declared().is_some()) {
-                call.admit(bytes, bytes)?;
+                // A string that is read apart is copied twice: for the work, and for replicas.
+                let copies = if goes_apart && matches!(data, Data::Key(_)) { 2 } else { 0 };
+                call.admit(bytes, bytes.saturating_add((held as u64).saturating_mul(copies)))?;
             }
             if goes_apart {
                 let effect = match source {

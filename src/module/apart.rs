@@ -37,7 +37,11 @@ const SLICE: usize = 1 << 20;
 /// Only the main thread takes the lock.
 static QUEUE: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
 
-/// Number of entries, which every command that writes looks at.
+/// Strings that were read. The server may refer to them until what it was given to replicate is sent, and its counts of
+/// references aren't atomic: so they are freed elsewhere only when the timer comes.
+static SPENT: Mutex<Vec<OwnText>> = Mutex::new(Vec::new());
+
+/// Number of both, which every command that writes looks at.
 static ENTRIES: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether keys are no longer held for which commands may wait.
@@ -136,7 +140,11 @@ impl Resumed {
         if let Some(request) = self.request.take() {
             request.reply(outcome);
         }
-        if let Some(again) = self.again.take() {
+        if let Some(mut again) = self.again.take() {
+            if let Some(read) = again.read.take() {
+                spent().push(read);
+                count(&queue());
+            }
             let bytes = again.bytes;
             reclaim::free(again, bytes);
         }
@@ -145,6 +153,23 @@ impl Resumed {
 
 fn queue() -> MutexGuard<'static, Vec<Entry>> {
     QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn spent() -> MutexGuard<'static, Vec<OwnText>> {
+    SPENT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn count(queue: &[Entry]) {
+    ENTRIES.store(queue.len().saturating_add(spent().len()), Relaxed);
+}
+
+/// Frees the strings that nobody needs any more.
+pub(super) fn free_spent() {
+    for text in std::mem::take(&mut *spent()) {
+        let bytes = text.as_text().bytes().len() as u64;
+        reclaim::free(text, bytes);
+    }
+    count(&queue());
 }
 
 /// Whether there are commands in the queue.
@@ -167,14 +192,14 @@ fn insert(place: usize, entry: Entry) {
     let mut queue = queue();
     let place = place.min(queue.len());
     queue.insert(place, entry);
-    ENTRIES.store(queue.len(), Relaxed);
+    count(&queue);
 }
 
 /// Takes the entry at this place out of the queue.
 pub(super) fn remove(place: usize) -> Option<Entry> {
     let mut queue = queue();
     let entry = (place < queue.len()).then(|| queue.remove(place));
-    ENTRIES.store(queue.len(), Relaxed);
+    count(&queue);
     set_freed();
     entry
 }
@@ -187,7 +212,8 @@ pub(super) fn next_look() -> Option<i64> {
         Stage::Waiting => 16,
         Stage::Reading { .. } => 1,
     };
-    queue().iter().map(wait).min()
+    let spent = (!spent().is_empty()).then_some(1);
+    queue().iter().map(wait).chain(spent).min()
 }
 
 /// Number of entries.
@@ -352,21 +378,24 @@ impl Entry {
     /// Reads the next slice of the string that its work needs. After the last one the work begins.
     fn read_slice(&mut self, ctx: Context<'_>) {
         let Stage::Reading { read, key, .. } = &mut self.stage else { return };
-        let arguments = self.request.arguments();
-        let (Some(name), Some(detached)) = (arguments.get(*key), Detached::new(ctx, self.database)) else {
-            return;
+        let (name, detached) = (self.request.arguments().get(*key), Detached::new(ctx, self.database));
+        let (Some(name), Some(detached)) = (name, detached) else {
+            return self.begin(Err(CommandError::Internal));
         };
         let from = read.len();
         let next = detached.context().open(name.text(), Access::Read).string(|bytes| {
-            read.reserve_exact(if from == 0 { bytes.len() } else { 0 });
-            read.extend(bytes.iter().skip(from).take(SLICE));
+            if from == 0 && read.try_reserve_exact(bytes.len()).is_err() {
+                return Err(CommandError::Memory { bytes: bytes.len() as u64, bound: None });
+            }
             // What has become shorter isn't what was there before.
-            (bytes.len() >= from).then_some(read.len() == bytes.len())
+            let slice = bytes.get(from..).ok_or(CommandError::Changed)?;
+            read.extend(slice.iter().take(SLICE));
+            Ok(read.len() == bytes.len())
         });
-        match next {
-            Ok(Some(false)) => {}
-            Ok(Some(true)) => self.begin(Ok(())),
-            Ok(None) | Err(_) => self.begin(Err(CommandError::Changed)),
+        match next.unwrap_or(Err(CommandError::Changed)) {
+            Ok(false) => {}
+            Ok(true) => self.begin(Ok(())),
+            Err(why) => self.begin(Err(why)),
         }
     }
 
