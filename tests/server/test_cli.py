@@ -207,8 +207,8 @@ def test_a_load_that_was_interrupted_goes_on(server, port, tmp_path):
     # Another input has nothing to do with that account.
     other = tmp_path / "other.txt"
     other.write_text("x\n")
-    _, errors = run("load", "users", other, "--resume", state, port=port, status=USAGE)
-    assert "another input" in errors
+    _, errors = run("load", "users", other, "--resume", state, port=port, status=NO)
+    assert "it is not the same input" in errors
 
 
 def test_who_interrupts_waits_for_the_command_under_way_and_who_insists_does_not(server, port, tmp_path):

@@ -6,6 +6,7 @@ it ends. It must end with 0 exactly if every item is in, and then every item was
 unless something was lost.
 """
 
+import base64
 import json
 import random
 import signal
@@ -13,8 +14,9 @@ import subprocess
 
 import pytest
 
+from kit.arrivals import MANIFEST
 from kit.filters import pairs
-from kit.program import DONE, HANG_SECONDS, MISSING, PROGRAM, SERVER, USAGE, command, run
+from kit.program import DONE, HANG_SECONDS, MISSING, NO, PROGRAM, SERVER, USAGE, as_json, command, run
 from kit.proxy import Proxy
 from kit.servers import wait_for
 
@@ -27,10 +29,13 @@ BATCH = 20
 
 RESERVATIONS = {
     "scaling": ["BF.RESERVE", "k", "0.000001", "100"],
-    "counting": ["BF.RESERVE", "k", "0.000001", "1000", "COUNTING", "8"],
-    "cuckoo": ["CF.RESERVE", "k", "2000", "BUCKETSIZE", "4"],
-    "rebuild": ["BF.REBUILD", "k", "BEGIN", "CAPACITY", "1000", "ERROR", "0.000001", "COUNTING", "8"],
+    "counting": ["BF.RESERVE", "k", "0.000001", "10000", "COUNTING", "8"],
+    "cuckoo": ["CF.RESERVE", "k", "20000", "BUCKETSIZE", "4"],
+    "window": ["BF.RESERVE", "k", "0.000001", "10000", "WINDOW", "4"],
+    "rebuild": ["BF.REBUILD", "k", "BEGIN", "CAPACITY", "10000", "ERROR", "0.000001", "COUNTING", "8"],
 }
+OTHERS = [f"other:{number}" for number in range(450)]
+SEED = "8"  # a cuckoo filter with it confuses none of the items here
 
 
 class Filter:
@@ -44,7 +49,8 @@ class Filter:
         if self.kind == "rebuild":
             self.server.command("BF.RESERVE", "k", "0.01", "100")
         self.server.command(*RESERVATIONS[self.kind], "SEED", f"{seed:x}")
-        self.seed = seed
+        self.seed, self.others = seed, 0
+        self.older = self.server.command("DUMP", "k"), self.others
 
     def counts(self) -> list[int]:
         """How often each item was added, or 0 and 1 if the filter doesn't count."""
@@ -52,7 +58,8 @@ class Filter:
             self.server.command("COPY", "k", "{k}seen", "REPLACE")
             self.server.command("BF.REBUILD", "{k}seen", "COMMIT")
         with self.server.client() as client, client.pipeline(transaction=False) as pipeline:
-            name = {"scaling": "BF.EXISTS", "cuckoo": "CF.EXISTS"}.get(self.kind, "BF.COUNT")
+            names = {"scaling": "BF.EXISTS", "window": "BF.EXISTS", "cuckoo": "CF.EXISTS"}
+            name = names.get(self.kind, "BF.COUNT")
             for item in ITEMS:
                 pipeline.execute_command(name, "{k}seen" if self.kind == "rebuild" else "k", item)
             return pipeline.execute()
@@ -65,7 +72,7 @@ class Filter:
             return False
         if self.kind == "cuckoo":
             inserted = pairs(self.server.command("CF.INFO", "k"))[b"Number of items inserted"]
-            return inserted == len(ITEMS) and self.counts() == [1] * len(ITEMS)
+            return inserted == len(ITEMS) + self.others and self.counts() == [1] * len(ITEMS)
         return self.counts() == [1] * len(ITEMS)
 
     # What can happen. Nothing is lost:
@@ -91,6 +98,20 @@ class Filter:
     def no_memory(self):
         self.server.command("CONFIG", "SET", "maxmemory", "1")
 
+    def others_add(self, count=20):
+        add = "CF.INSERT" if self.kind == "cuckoo" else "BF.INSERT"
+        self.server.command(add, "k", "ITEMS", *OTHERS[:count])
+        self.others += count
+
+    def dumped(self):
+        """Somebody keeps a copy, which may come back later."""
+        self.older = self.server.command("DUMP", "k"), self.others
+
+    def rotated(self):
+        """Three times at most, so that all is still there."""
+        if self.kind == "window":
+            self.server.command("BF.ROTATE", "k")
+
     # Something is lost:
 
     def deleted(self):
@@ -101,8 +122,7 @@ class Filter:
 
     def made_again(self):
         self.server.command("DEL", "k")
-        # A cuckoo filter with the same seed can't be told from the first.
-        self.make(self.seed + (self.kind == "cuckoo"))
+        self.make(self.seed)
 
     def replaced(self):
         if self.kind == "rebuild":
@@ -113,10 +133,26 @@ class Filter:
             self.make(self.rng.getrandbits(60))
 
     def cleared(self):
-        if self.kind in ("scaling", "counting"):
-            self.server.command("BF.CLEAR", "k")
-        else:
+        if self.kind == "cuckoo":
             self.replaced()
+        else:
+            self.server.command("BF.CLEAR", "k")
+
+    def cleared_and_filled_by_others(self):
+        """The number of items says nothing. The shadow of a rebuild can't be asked for items, so it is another one."""
+        if self.kind == "rebuild":
+            self.replaced()
+        else:
+            self.cleared()
+        self.others = 0
+        self.others_add(len(OTHERS))
+
+    def older_copy(self):
+        """The account stays, and the filter is an earlier one, to which others have added."""
+        payload, self.others = self.older
+        self.server.command("RESTORE", "k", "0", payload, "REPLACE")
+        self.rotated()
+        self.others_add(len(OTHERS))
 
     def account_deleted(self):
         for key in self.server.command("KEYS", "*:bloomery-load:*"):
@@ -124,7 +160,9 @@ class Filter:
 
 
 HARMLESS = ["nothing", "nothing", "nothing", "renamed", "copied", "reloaded", "restored", "no_memory"]
+HARMLESS += ["others_add", "dumped", "rotated"]
 LOSSES = ["deleted", "flushed", "made_again", "replaced", "cleared", "account_deleted"]
+LOSSES += ["cleared_and_filled_by_others", "cleared_and_filled_by_others"]
 
 
 def attempt(words, proxy, rng, event) -> tuple[int, int]:
@@ -167,8 +205,10 @@ def scenario(server, proxy, path, state, kind, rng, more=()) -> int:
     words = ["load", "k", path, "--resume", state, "--batch", str(BATCH), "-q", *more]
     words += ["--rebuild"] if kind == "rebuild" else []
     story, lost, calls_since = [], False, 0
+    # An older copy of a rebuild cannot be told from the newer one.
+    losses = LOSSES + (["older_copy", "older_copy"] if kind != "rebuild" else [])
     for _ in range(rng.randint(1, 3)):
-        name = rng.choice(HARMLESS + (LOSSES if not lost else []))
+        name = rng.choice(HARMLESS + (losses if not lost else []))
         if rng.random() < 0.3:
             server.command("SAVE")
 
@@ -176,7 +216,7 @@ def scenario(server, proxy, path, state, kind, rng, more=()) -> int:
             nonlocal lost, calls_since
             if server.command("EXISTS", "k"):
                 getattr(filter, name)()
-            if name in LOSSES or (name == "restored" and not server.command("KEYS", "*:bloomery-load:*")):
+            if name in losses or (name == "restored" and not server.command("KEYS", "*:bloomery-load:*")):
                 lost, calls_since = True, 0
 
         code, calls = attempt(words, proxy, rng, event)
@@ -266,7 +306,7 @@ class Existing(Filter):
     """A filter that exists already."""
 
     def __init__(self, server, kind):
-        self.server, self.kind = server, kind
+        self.server, self.kind, self.others = server, kind, 0
 
 
 @pytest.mark.parametrize("reserve", ["CF.RESERVE k 200 EXPANSION 0", "CF.RESERVE k 100 EXPANSION 1"])
@@ -402,3 +442,220 @@ def test_accounts_of_an_older_version_are_refused(new_server, files):
     server.command("HSET", "{k}:bloomery-load", "state", json.dumps(older | {"key": "{k}2"}))
     run(*words, port=server.port)
     assert Existing(server, "counting").is_exact()
+
+
+FORMS = {
+    "lines": ([], "", lambda item: f"{item}\n"),
+    "lines with CR LF": ([], "", lambda item: f"{item}\r\n"),
+    "NUL": (["--null"], "", lambda item: f"{item}\0"),
+    "empty lines": (["--keep-blank"], "", lambda item: f"{item}\n"),
+    "CSV": (["--column", "item"], "id,item\n", lambda item: f"1,{item}\n"),
+    "CSV with more columns": (["--column", "1"], "", lambda item: f"{item},{item}\r\n"),
+    "quoted CSV": (["--column", "item"], 'item,"id\n"\r\n', lambda item: '"' + item.replace('"', '""') + '",7\r\n'),
+}
+
+
+def items_of(form) -> list[str]:
+    """Items that have as many bytes, so that none is the beginning of another."""
+    items = [f"item:{number:03}" for number in range(60)]
+    return [f'{item},\n\r"!' for item in items] if form == "quoted CSV" else items
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", ["counting", "cuckoo"])
+def test_a_file_that_grows_at_any_byte(new_server, tmp_path, kind, form):
+    """Each run sees more of it, and ends or is stopped somewhere. In the end every item is in once; what was the
+    beginning of an item when the file ended there may be in, too."""
+    server, rng = new_server(), random.Random(f"{kind} {form}")
+    path, state = tmp_path / "items", tmp_path / "state"
+    options, head, line = FORMS[form]
+    items = items_of(form)
+    content = (head + "".join(map(line, items))).encode()
+    words = ["load", "k", path, "--resume", state, "-q", *options]
+    for _ in range(6):
+        server.command("FLUSHALL")
+        server.command(*RESERVATIONS[kind], "SEED", SEED)
+        state.unlink(missing_ok=True)
+        for end in [*sorted(rng.sample(range(len(head), len(content)), 12)), len(content), len(content)]:
+            path.write_bytes(content[:end])
+            calls, at = 0, rng.randint(1, 5)
+
+            def cut(words, at=at):
+                nonlocal calls
+                calls += words[0].upper() == b"EVAL"
+                return calls == at and end < len(content)
+
+            with Proxy(server.port) as proxy:
+                setattr(proxy, rng.choice(["before", "after"]), cut)
+                batch = rng.choice([1, 3, 7, 100])
+                done = subprocess.run(command(*words, "--batch", batch, port=proxy.port), capture_output=True)
+                # A record that ends before the column cannot be loaded yet.
+                is_short = end < len(content) and b"so there is no column" in done.stderr
+                assert done.returncode == DONE or is_short or calls >= at, done.stderr
+        with server.client() as client:
+            name = "CF.COUNT" if kind == "cuckoo" else "BF.COUNT"
+            counts = [client.execute_command(name, "k", item) for item in items]
+        assert counts == [1] * len(items), f"{form}: {counts}"
+
+
+CHANGES = {
+    "other content": lambda text, end: text[: end // 2] + ("0" if text[end // 2] != "0" else "1") + text[end // 2 + 1 :],
+    "the last byte": lambda text, end: text[: end - 2] + "x" + text[end - 1 :],
+    "longer": lambda text, end: text.replace("item", "another") + text,
+    "edited in front": lambda text, end: "new\n" + text,
+    "a line less": lambda text, end: text[text.index("\n") + 1 :],
+    "cut": lambda text, end: text[: end - 1],
+    "empty": lambda text, end: "",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("stopped", ["complete", "cut", "full"])
+def test_another_input_is_refused(new_server, tmp_path, stopped, change):
+    """Nothing of it is added, and the load can go on with the first."""
+    server = new_server()
+    path, state = tmp_path / "items", tmp_path / "state"
+    text = "".join(f"{item}\n" for item in ITEMS)
+    path.write_text(text)
+    words = ["load", "k", path, "--resume", state, "--batch", BATCH]
+    server.command("BF.RESERVE", "k", "0.000001", "130" if stopped == "full" else "1000", "COUNTING", "8")
+    calls = 0
+
+    def cut(words):
+        nonlocal calls
+        calls += words[0].upper() == b"EVAL"
+        return stopped == "cut" and calls == 8
+
+    with Proxy(server.port) as proxy:
+        proxy.after = cut
+        run(*words, port=proxy.port, status=DONE if stopped == "complete" else SERVER)
+    count = server.command("BF.CARD", "k")
+    # The server has read a batch more than the program knows of, or a part of one.
+    end = len("".join(f"{item}\n" for item in ITEMS[:count]))
+    path.write_text(CHANGES[change](text, end))
+    _, errors = run(*words, port=server.port, status=NO)
+    assert "it is not the same input" in errors
+    assert server.command("BF.CARD", "k") == count
+    path.unlink()
+    for item in ITEMS[:count]:
+        server.command("BF.DEL", "k", item)
+    # The content counts, not the name or the way it comes.
+    if stopped == "full":
+        run(*words[:2], "-", *words[3:], port=server.port, input=text, status=SERVER)
+        assert server.command("BF.COUNT", "k", ITEMS[count]) == 1
+    elif stopped == "complete":
+        run(*words[:2], "-", *words[3:], port=server.port, input=text)
+        assert server.command("BF.CARD", "k") == 0
+    else:
+        run(*words[:2], "-", *words[3:], port=server.port, input=text)
+        assert [server.command("BF.COUNT", "k", item) for item in ITEMS] == [0] * count + [1] * (len(ITEMS) - count)
+
+
+def test_empty_lines_that_are_items_are_another_form(new_server, files):
+    path, state = files
+    server = new_server()
+    server.command(*RESERVATIONS["counting"])
+    run("load", "k", path, "--resume", state, port=server.port)
+    _, errors = run("load", "k", path, "--resume", state, "--keep-blank", port=server.port, status=USAGE)
+    assert "another form of the items" in errors
+
+
+def test_an_empty_field_at_the_end_of_a_file_is_counted(new_server, tmp_path):
+    server = new_server()
+    server.command(*RESERVATIONS["counting"])
+    path, state = tmp_path / "items.csv", tmp_path / "state"
+    words = ["load", "k", path, "--column", "2", "--resume", state]
+    for content, items, blank in [("1,a\n2,", 1, 1), ("1,a\n2,", 1, 1), ("1,a\n2,\n3,b", 2, 1), ("1,a\n2,\n3,b\n4,", 2, 2)]:
+        path.write_text(content)
+        report = as_json(*words, port=server.port)
+        assert (report["items_read"], report["blank_lines"], report["input_bytes"]) == (items, blank, len(content))
+    assert [server.command("BF.COUNT", "k", item) for item in "ab"] == [1, 1]
+
+
+def in_the_middle(server, words) -> int:
+    """Loads half of the items; how many are in."""
+    calls = 0
+
+    def cut(words):
+        nonlocal calls
+        calls += words[0].upper() == b"EVAL"
+        return calls == len(ITEMS) // BATCH // 2
+
+    with Proxy(server.port) as proxy:
+        proxy.after = cut
+        run(*words, port=proxy.port, status=SERVER)
+    return BATCH * (calls - 1)
+
+
+def test_another_filter_of_another_system(new_server, files):
+    """It has no identity, and as many items."""
+    path, state = files
+    server = new_server()
+    empty = base64.b64decode(MANIFEST["bf:empty"]["dump_base64"])
+    server.command("RESTORE", "k", "0", empty)
+    words = ["load", "k", path, "--resume", state, "--batch", BATCH]
+    in_the_middle(server, words)
+    server.command("RESTORE", "k", "0", empty, "REPLACE")
+    server.command("BF.MADD", "k", *OTHERS)
+    _, errors = run(*words, port=server.port, status=SERVER)
+    assert "items of the last batch are not in it" in errors
+
+
+@pytest.mark.parametrize("rotations, is_older", [(0, True), (3, True), (3, False), (4, False), (9, False), (9, True)])
+def test_a_window_may_lack_what_is_too_old(new_server, files, rotations, is_older):
+    """After four rotations nothing of the last batch would be there, whatever happened to the filter."""
+    path, state = files
+    server = new_server()
+    server.command(*RESERVATIONS["window"])
+    older = server.command("DUMP", "k")
+    words = ["load", "k", path, "--resume", state, "--batch", BATCH]
+    count = in_the_middle(server, words)
+    if is_older:
+        server.command("RESTORE", "k", "0", older, "REPLACE")
+        server.command("BF.MADD", "k", *OTHERS)
+    for _ in range(rotations):
+        server.command("BF.ROTATE", "k")
+    is_refused = is_older and rotations < 4
+    _, errors = run(*words, port=server.port, status=SERVER if is_refused else DONE)
+    if is_refused:
+        assert "items of the last batch are not in it" in errors
+    else:
+        assert all(server.command("BF.MEXISTS", "k", *ITEMS[count:]))
+
+
+def test_a_batch_may_go_in_over_several_generations(new_server, files):
+    """A window takes ten items of it at a time, and drops them after three rotations."""
+    path, state = files
+    server = new_server()
+    server.command("BF.RESERVE", "k", "0.000001", "10", "WINDOW", "3", "ONFULL", "ERROR")
+    words = ["load", "k", path, "--resume", state, "--batch", "45"]
+    for run_number in range(1, 40):
+        _, errors = run(*words, port=server.port, status=SERVER)
+        assert "filter is full" in errors
+        assert server.command("BF.MEXISTS", "k", *ITEMS[10 * run_number - 10 : 10 * run_number]) == [1] * 10
+        server.command("BF.ROTATE", "k")
+    run(*words, port=server.port)
+
+
+@pytest.mark.parametrize("kind", ["counting", "cuckoo"])
+def test_deleted_items_are_not_lost(new_server, files, kind):
+    """As many may be missing as were deleted. What is deleted after the end of a load doesn't matter, nor a restart."""
+    path, state = files
+    server = new_server()
+    server.command(*RESERVATIONS[kind], "SEED", SEED)
+    words = ["load", "k", path, "--resume", state, "--batch", BATCH]
+    count = in_the_middle(server, words)
+    family = "CF" if kind == "cuckoo" else "BF"
+    for item in ITEMS[:count]:
+        assert server.command(f"{family}.DEL", "k", item) == 1
+    run(*words, port=server.port)
+    counts = [server.command(f"{family}.COUNT", "k", item) for item in ITEMS]
+    assert counts == [0] * count + [1] * (len(ITEMS) - count)
+    for item in ITEMS[count:]:
+        server.command(f"{family}.DEL", "k", item)
+    server.command("SAVE")
+    server.restart()
+    with path.open("a") as file:
+        file.write("".join(f"{item}\n" for item in OTHERS))
+    run(*words, port=server.port)
+    assert [server.command(f"{family}.COUNT", "k", item) for item in OTHERS] == [1] * len(OTHERS)

@@ -102,7 +102,7 @@ impl Builder {
 pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let started = Instant::now();
     let wanted = options.reserve.wanted()?;
-    let mut items = options.input.open(0)?;
+    let mut items = options.input.open()?;
     let file = temporary(&options.output, options.replace)?;
     let mut builder = Builder::new(&wanted).map_err(|error| Failure::Usage(error.to_string()))?;
     let mut progress = Progress::new(&options.pace, options.input.len(), 0);
@@ -124,7 +124,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
             read += 1;
         }
         blank += batch.blank;
-        progress.at(batch.end, read);
+        progress.at(batch.span.end, read);
         if interrupted.is_set() {
             progress.finish();
             error::note("interrupted; no file was written");

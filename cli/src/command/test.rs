@@ -126,7 +126,7 @@ enum Tester {
 pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let (mut filter, given) = open(options)?;
     let mut source = match &options.input.from {
-        Some(file) => Source::Input(Box::new(options.input.input(file).open(0)?)),
+        Some(file) => Source::Input(Box::new(options.input.input(file).open()?)),
         None if given.is_empty() => {
             return Err(Failure::Usage(
                 "no items: give some as arguments, or use --from FILE (- is stdin)".into(),

@@ -1,6 +1,73 @@
 //! Batches of items, of bounded size.
 
 use crate::error::Failure;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// An item in the input.
+pub(super) struct Item<'f> {
+    pub(super) bytes: &'f [u8],
+    /// Offset after it and its end.
+    pub(super) end: u64,
+    /// Whether the input ended before the item did.
+    pub(super) is_open: bool,
+}
+
+/// Where a batch is in the input, and what the input is up to there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct Span {
+    /// Offset of its first byte.
+    pub(crate) start: u64,
+    /// Offset after its last byte.
+    pub(crate) end: u64,
+    /// XXH3-64 of the input's bytes before `end`.
+    pub(crate) digest: u64,
+    /// XXH3-64 of its last item, if the input ends without ending that: such an item is open, and may grow.
+    pub(crate) open: Option<u64>,
+}
+
+/// `start:end:digest:open`, where the last may be empty.
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{:016x}:", self.start, self.end, self.digest)?;
+        self.open.map_or(Ok(()), |open| write!(f, "{open:016x}"))
+    }
+}
+
+impl FromStr for Span {
+    type Err = Failure;
+
+    fn from_str(text: &str) -> Result<Span, Failure> {
+        let number = |text: &str, radix| u64::from_str_radix(text, radix).ok();
+        let parts: Vec<&str> = text.split(':').collect();
+        let span = match parts[..] {
+            [start, end, digest, open] => (number(start, 10).zip(number(end, 10)).zip(number(digest, 16)))
+                .filter(|_| open.is_empty() || number(open, 16).is_some())
+                .map(|((start, end), digest)| Span { start, end, digest, open: number(open, 16) }),
+            _ => None,
+        };
+        span.ok_or_else(|| {
+            Failure::Data(format!("the account of the load is damaged: {text:?} is not a part of an input"))
+        })
+    }
+}
+
+impl TryFrom<String> for Span {
+    type Error = Failure;
+
+    fn try_from(text: String) -> Result<Span, Failure> {
+        text.parse()
+    }
+}
+
+impl From<Span> for String {
+    fn from(span: Span) -> String {
+        span.to_string()
+    }
+}
 
 /// Consecutive items of the input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,10 +78,19 @@ pub(crate) struct Batch {
     pub(crate) items: u64,
     /// Empty lines that were skipped.
     pub(crate) blank: u64,
-    /// Offset of its first byte in the input.
-    pub(crate) start: u64,
-    /// Offset where the next batch starts.
-    pub(crate) end: u64,
+    pub(crate) span: Span,
+    /// What comes before its last item, or empty line.
+    pub(crate) before_last: Count,
+}
+
+/// The first part of a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Count {
+    /// Offset where it ends.
+    pub(crate) offset: u64,
+    pub(crate) items: u64,
+    /// Empty lines.
+    pub(crate) blank: u64,
 }
 
 /// Maximum size of a batch. One item always fits.
@@ -45,6 +121,21 @@ pub(crate) fn blob<'i>(items: impl IntoIterator<Item = &'i [u8]>) -> Result<Vec<
 }
 
 impl Batch {
+    /// An empty batch at this offset.
+    pub(super) fn at(offset: u64) -> Batch {
+        Batch { span: Span { start: offset, end: offset, ..Span::default() }, ..Batch::default() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.span.end == self.span.start
+    }
+
+    /// XXH3-64 of the last item, or of nothing if the last line is empty.
+    pub(crate) fn digest_of_last(&self) -> u64 {
+        let is_item = self.items > self.before_last.items;
+        xxh3_64(items_of(&self.blob).last().filter(|_| is_item).unwrap_or_default())
+    }
+
     pub(super) fn push(&mut self, item: &[u8]) -> Result<(), Failure> {
         let length = u32::try_from(item.len())
             .map_err(|_| Failure::Data(format!("an item has {} bytes; the maximum is 4 GiB", item.len())))?;

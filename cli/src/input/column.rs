@@ -1,8 +1,8 @@
 //! Items from a column of a CSV file.
 
-use super::source::{BUFFER, is_stdin, name, reaches, source};
+use super::batch::Item;
+use super::source::{BUFFER, Source, name};
 use crate::error::Failure;
-use std::io::Read;
 use std::path::Path;
 
 /// The form of a CSV file, and the column to read.
@@ -16,7 +16,7 @@ pub(super) struct Csv<'o> {
 }
 
 impl Csv<'_> {
-    fn reader(self, source: Box<dyn Read + Send>) -> csv::Reader<Box<dyn Read + Send>> {
+    fn reader(self, source: Source) -> csv::Reader<Source> {
         csv::ReaderBuilder::new()
             .delimiter(self.delimiter)
             .has_headers(false)
@@ -28,22 +28,20 @@ impl Csv<'_> {
 
 /// Reads the fields of one column.
 pub(super) struct Column {
-    csv: csv::Reader<Box<dyn Read + Send>>,
+    csv: csv::Reader<Source>,
     record: csv::ByteRecord,
     index: usize,
-    /// Offset in the input where the reader started.
-    base: u64,
 }
 
 impl Column {
-    /// Opens the file, reads its header, and continues at `offset`.
-    pub(super) fn open(path: &Path, form: Csv<'_>, offset: u64) -> anyhow::Result<Column> {
+    /// Opens the file, and reads its header.
+    pub(super) fn open(path: &Path, form: Csv<'_>) -> anyhow::Result<Column> {
         let name = name(path);
         let number = form.column.parse::<usize>().ok();
         if number == Some(0) {
             return Err(Failure::Usage("--column: columns are numbered from 1".into()).into());
         }
-        let mut csv = form.reader(source(path, 0)?);
+        let mut csv = form.reader(Source::open(path)?);
         let mut record = csv::ByteRecord::new();
         let mut index = number.map(|number| number - 1);
         if form.header || number.is_none() {
@@ -55,31 +53,23 @@ impl Column {
             let text = format!("{name} has no column {:?}; it has: {}", form.column, names.join(", "));
             return Err(Failure::Usage(text).into());
         };
-        let mut base = 0;
-        if offset > csv.position().byte() {
-            if is_stdin(path) {
-                // What the reader has buffered cannot be given back, so it reads up to the offset.
-                while csv.position().byte() < offset {
-                    if !csv.read_byte_record(&mut record).map_err(|error| bad_csv(&name, &error))? {
-                        reaches(csv.position().byte(), offset, &name)?;
-                    }
-                }
-            } else {
-                csv = form.reader(source(path, offset)?);
-                base = offset;
-            }
-        }
-        Ok(Column { csv, record, index, base })
+        Ok(Column { csv, record, index })
     }
 
-    /// The next field, and the offset where its record ends.
-    pub(super) fn next(&mut self, name: &str) -> anyhow::Result<Option<(&[u8], u64)>> {
+    pub(super) fn source(&mut self) -> &mut Source {
+        self.csv.get_mut()
+    }
+
+    /// The next field, which ends with its record.
+    pub(super) fn next(&mut self, name: &str) -> anyhow::Result<Option<Item<'_>>> {
         if !self.csv.read_byte_record(&mut self.record).map_err(|error| bad_csv(name, &error))? {
             return Ok(None);
         }
-        let end = self.base + self.csv.position().byte();
+        let end = self.csv.position().byte();
+        // A record that has its line end is returned before the reader looks for more.
+        let is_open = self.csv.get_ref().ended();
         match self.record.get(self.index) {
-            Some(field) => Ok(Some((field, end))),
+            Some(bytes) => Ok(Some(Item { bytes, end, is_open })),
             None => {
                 let text = format!(
                     "{name}: the record that ends at byte {end} has {} columns, so there is no column {}",

@@ -1,11 +1,12 @@
 //! Items from lines.
 
-use super::source::BUFFER;
+use super::batch::Item;
+use super::source::{BUFFER, Source};
 use std::io::{self, Read};
 
 /// Reads lines of any length, without their ends: a NUL byte, or a newline with or without a carriage return before it.
 pub(super) struct Lines {
-    source: Box<dyn Read + Send>,
+    source: Source,
     terminator: u8,
     buffer: Vec<u8>,
     /// The part of the buffer that was read and not returned yet.
@@ -13,38 +14,45 @@ pub(super) struct Lines {
     to: usize,
     /// Bytes after `from` that are known to contain no terminator.
     searched: usize,
-    ended: bool,
+    /// Offset of the next line.
+    offset: u64,
 }
 
 impl Lines {
-    pub(super) fn new(source: Box<dyn Read + Send>, terminator: u8) -> Lines {
-        Lines { source, terminator, buffer: vec![0; BUFFER], from: 0, to: 0, searched: 0, ended: false }
+    pub(super) fn new(source: Source, terminator: u8) -> Lines {
+        Lines { source, terminator, buffer: vec![0; BUFFER], from: 0, to: 0, searched: 0, offset: 0 }
     }
 
-    /// The next line, and its length in the input.
-    pub(super) fn next(&mut self) -> io::Result<Option<(&[u8], u64)>> {
+    pub(super) fn source(&mut self) -> &mut Source {
+        &mut self.source
+    }
+
+    /// The next line.
+    pub(super) fn next(&mut self) -> io::Result<Option<Item<'_>>> {
         loop {
             let unseen = &self.buffer[self.from + self.searched..self.to];
-            if let Some(index) = memchr::memchr(self.terminator, unseen) {
-                let start = self.from;
-                let end = start + self.searched + index;
-                self.from = end + 1;
-                self.searched = 0;
-                let line = &self.buffer[start..end];
-                let line =
-                    if self.terminator == b'\n' { line.strip_suffix(b"\r").unwrap_or(line) } else { line };
-                return Ok(Some((line, (end + 1 - start) as u64)));
-            }
-            self.searched = self.to - self.from;
-            if self.ended {
+            let (length, whole, is_open) = if let Some(index) = memchr::memchr(self.terminator, unseen) {
+                let length = self.searched + index;
+                (length, length + 1, false)
+            } else if self.source.ended() {
                 // The last line may lack its terminator.
-                let line = self.from..self.to;
-                self.from = self.to;
-                self.searched = 0;
-                let length = line.len() as u64;
-                return Ok((length > 0).then(|| (&self.buffer[line], length)));
-            }
-            self.fill()?;
+                let length = self.to - self.from;
+                if length == 0 {
+                    return Ok(None);
+                }
+                (length, length, true)
+            } else {
+                self.searched = self.to - self.from;
+                self.fill()?;
+                continue;
+            };
+            let line = &self.buffer[self.from..self.from + length];
+            self.from += whole;
+            self.searched = 0;
+            self.offset += whole as u64;
+            let is_text = self.terminator == b'\n' && !is_open;
+            let bytes = if is_text { line.strip_suffix(b"\r").unwrap_or(line) } else { line };
+            return Ok(Some(Item { bytes, end: self.offset, is_open }));
         }
     }
 
@@ -59,7 +67,6 @@ impl Lines {
             match self.source.read(&mut self.buffer[self.to..]) {
                 Ok(read) => {
                     self.to += read;
-                    self.ended = read == 0;
                     return Ok(());
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

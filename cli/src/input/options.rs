@@ -3,7 +3,7 @@
 use super::column::{Column, Csv};
 use super::items::{Form, Items};
 use super::lines::Lines;
-use super::source::{is_stdin, name, source};
+use super::source::{Source, length, name};
 use crate::arguments::parse_delimiter;
 use clap::builder::Resettable;
 use std::path::PathBuf;
@@ -45,15 +45,12 @@ impl Input {
 
     /// Bytes of the input, if known.
     pub(crate) fn len(&self) -> Option<u64> {
-        if is_stdin(&self.file) {
-            return None;
-        }
-        std::fs::metadata(&self.file).ok().filter(std::fs::Metadata::is_file).map(|metadata| metadata.len())
+        length(&self.file)
     }
 
-    /// The options that decide where items start and end. A resumed load must have the same.
+    /// The options that decide what the items are. A resumed load must have the same.
     pub(crate) fn form(&self) -> String {
-        match &self.column {
+        let form = match &self.column {
             Some(column) => {
                 format!(
                     "csv column {column}, delimiter {:?}, header {}",
@@ -63,19 +60,23 @@ impl Input {
             }
             None if self.null => "NUL-separated".into(),
             None => "lines".into(),
-        }
+        };
+        form + if self.keep_blank { ", with empty ones" } else { "" }
     }
 
-    /// Opens the input at an offset where a batch ended, or at 0.
-    pub(crate) fn open(&self, offset: u64) -> anyhow::Result<Items> {
+    /// Opens the input.
+    pub(crate) fn open(&self) -> anyhow::Result<Items> {
         let form = match &self.column {
-            None => Form::Lines(Lines::new(source(&self.file, offset)?, if self.null { 0 } else { b'\n' })),
+            None => {
+                let terminator = if self.null { 0 } else { b'\n' };
+                Form::Lines(Box::new(Lines::new(Source::open(&self.file)?, terminator)))
+            }
             Some(column) => {
                 let format = Csv { column, delimiter: self.delimiter.unwrap_or(b','), header: self.header };
-                Form::Column(Box::new(Column::open(&self.file, format, offset)?))
+                Form::Column(Box::new(Column::open(&self.file, format)?))
             }
         };
-        Ok(Items::new(form, offset, self.keep_blank, name(&self.file)))
+        Ok(Items::new(form, self.keep_blank, name(&self.file)))
     }
 }
 
@@ -86,6 +87,7 @@ mod tests {
     use crate::input::source::BUFFER;
     use clap::Parser;
     use std::io::Write;
+    use xxhash_rust::xxh3::xxh3_64;
 
     #[derive(Parser)]
     struct Line {
@@ -103,19 +105,22 @@ mod tests {
         (file, line.input)
     }
 
-    /// Reads all items, and checks that reading can continue at the end of every batch.
+    fn rest(items: &mut Items) -> Vec<Batch> {
+        std::iter::from_fn(|| items.next_batch(SMALL).unwrap()).collect()
+    }
+
+    /// Reads all items, and checks that reading can continue at every batch.
     fn all(content: &[u8], options: &[&str]) -> Vec<String> {
         let (_file, input) = input(content, options);
-        let read = |offset| {
-            let mut items = input.open(offset).unwrap();
-            std::iter::from_fn(|| items.next_batch(SMALL).unwrap()).collect::<Vec<Batch>>()
-        };
-        let batches = read(0);
+        let batches = rest(&mut input.open().unwrap());
         for (index, batch) in batches.iter().enumerate() {
-            assert_eq!(read(batch.end), batches[index + 1..], "from {}", batch.end);
+            let mut items = input.open().unwrap();
+            assert_eq!(items.again(&batch.span).unwrap(), *batch);
+            assert_eq!(rest(&mut items), batches[index + 1..], "after {}", batch.span);
+            assert_eq!(batch.span.digest, xxh3_64(&content[..batch.span.end as usize]));
         }
         // A CSV reader stops within CR LF.
-        let end = batches.last().map_or(0, |batch| batch.end) as usize;
+        let end = batches.last().map_or(0, |batch| batch.span.end) as usize;
         assert!(matches!(&content[end..], b"" | b"\n"), "{end}");
         let text = |item: &[u8]| String::from_utf8_lossy(item).into_owned();
         batches.iter().flat_map(|batch| items_of(&batch.blob).map(text).collect::<Vec<_>>()).collect()
@@ -151,11 +156,11 @@ mod tests {
     #[test]
     fn a_column_that_is_not_there_is_named() {
         let (_file, missing) = input(b"id,name\n1,ada\n", &["--column", "nam"]);
-        let error = missing.open(0).err().unwrap();
+        let error = missing.open().err().unwrap();
         assert_eq!(crate::error::code(&error), 2);
         assert!(error.to_string().ends_with("has no column \"nam\"; it has: id, name"), "{error}");
         let (_file, short) = input(b"1,ada\n2\n", &["--column", "2"]);
-        let error = short.open(0).unwrap().next_batch(SMALL).unwrap_err();
+        let error = short.open().unwrap().next_batch(SMALL).unwrap_err();
         assert_eq!(crate::error::code(&error), 1);
         assert!(
             error.to_string().contains("ends at byte 8 has 1 columns, so there is no column 2"),
@@ -163,21 +168,73 @@ mod tests {
         );
     }
 
+    /// The last batch of this content, and the same batch as it is read from that content.
+    fn again(before: &[u8], now: &[u8], options: &[&str]) -> (Batch, anyhow::Result<Batch>) {
+        let (_file, earlier) = input(before, options);
+        let last = rest(&mut earlier.open().unwrap()).pop().unwrap();
+        let (_file, later) = input(now, options);
+        let read = later.open().unwrap().again(&last.span);
+        (last, read)
+    }
+
     #[test]
-    fn an_input_that_became_shorter_is_refused() {
-        for options in [&[][..], &["--column", "1"]] {
-            let (_file, input) = input(b"ada\n", options);
-            let error = input.open(5).err().unwrap();
-            assert!(error.to_string().contains("has 4 bytes, but 5 were loaded before"), "{error}");
+    fn another_input_is_refused() {
+        let long = "x".repeat(2 * BUFFER);
+        let before = format!("{long}\nada\n{long}\ngrace\nedsger\n");
+        for (now, why) in [
+            (before[1..].to_owned(), "bytes, but"),
+            (before.replace("ada", "eve"), "are not those"),
+            (before.replace("edsger", "barbara"), "are not those"),
+            (format!("\n{before}"), "are not those"),
+            (before.replace('\n', "\r"), "are not those"),
+            (String::new(), "has 0 bytes, but"),
+        ] {
+            for options in [&[][..], &["--column", "1"]] {
+                let error = again(before.as_bytes(), now.as_bytes(), options).1.unwrap_err();
+                assert_eq!(crate::error::code(&error), 1);
+                assert!(error.to_string().contains(why), "{error}");
+            }
+        }
+    }
+
+    /// At whatever byte the input ended before, its last item is read again, and is the same item or a longer one.
+    #[test]
+    fn an_open_item_may_grow() {
+        let of = |batch: &Batch| items_of(&batch.blob).map(<[u8]>::to_vec).collect::<Vec<_>>();
+        for (content, options) in [
+            (&b"ada\r\ngrace\n\nedsger\nbarbara\n"[..], &[][..]),
+            (b"ada\0grace\0\0edsger\0", &["--null", "--keep-blank"]),
+            (b"ada,1\r\n\"gr,\r\nace\",2\n,3\n\redsger,4\r\n", &["--column", "1"]),
+            (b"1,ada\r\n2,\"gr\n\"\"ace\"\n3,\n4,edsger\r\n", &["--column", "2", "--keep-blank"]),
+        ] {
+            let (_file, whole) = input(content, options);
+            let expected: Vec<_> = rest(&mut whole.open().unwrap()).iter().flat_map(of).collect();
+            for end in 1..content.len() {
+                let (_file, part) = input(&content[..end], options);
+                let mut items = part.open().unwrap();
+                let read: Result<Vec<_>, _> =
+                    std::iter::from_fn(|| items.next_batch(SMALL).transpose()).collect();
+                // A record may end before the column.
+                let Ok(read) = read else { continue };
+                let Some((last, first)) = read.split_last() else { continue };
+                let mut found: Vec<_> = first.iter().flat_map(of).collect();
+                let mut items = whole.open().unwrap();
+                let again = items.again(&last.span).unwrap();
+                let is_same = last.span.open.is_none_or(|open| open == again.digest_of_last());
+                assert_eq!(is_same && last.items == again.items, of(&again) == of(last), "{end}");
+                found.extend(of(&again));
+                found.extend(rest(&mut items).iter().flat_map(of));
+                assert_eq!(found, expected, "{end}");
+            }
         }
     }
 
     #[test]
     fn batches_keep_to_their_limits() {
         let (_file, input) = input("0123456789\n".repeat(100).as_bytes(), &[]);
-        let mut items = input.open(0).unwrap();
+        let mut items = input.open().unwrap();
         let batch = items.next_batch(Limits { items: 1000, bytes: 100 }).unwrap().unwrap();
         // Items of 14 bytes; the one that reaches the limit is the last.
-        assert_eq!((batch.items, batch.blob.len(), batch.end), (8, 112, 88));
+        assert_eq!((batch.items, batch.blob.len(), batch.span.end), (8, 112, 88));
     }
 }

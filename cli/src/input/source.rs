@@ -1,16 +1,16 @@
-//! Opens files and stdin.
+//! Reads files and stdin, and hashes what was used of them.
 
-use crate::error::Failure;
 use anyhow::Context;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read};
 use std::path::Path;
+use xxhash_rust::xxh3::Xxh3;
 
 /// Bytes that are read at a time.
 pub(super) const BUFFER: usize = 1 << 18;
 
 /// Whether the path stands for stdin.
-pub(super) fn is_stdin(path: &Path) -> bool {
+fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
@@ -19,20 +19,12 @@ pub(super) fn name(path: &Path) -> String {
     if is_stdin(path) { "stdin".into() } else { path.display().to_string() }
 }
 
-/// Opens the file, or stdin, at this offset.
-pub(super) fn source(path: &Path, offset: u64) -> anyhow::Result<Box<dyn Read + Send>> {
+/// Bytes of the input, if known.
+pub(super) fn length(path: &Path) -> Option<u64> {
     if is_stdin(path) {
-        let mut stdin = io::stdin();
-        let skipped = io::copy(&mut Read::by_ref(&mut stdin).take(offset), &mut io::sink())?;
-        reaches(skipped, offset, "stdin")?;
-        return Ok(Box::new(stdin));
+        return None;
     }
-    let mut file = open_file(path)?;
-    if offset > 0 {
-        reaches(file.metadata()?.len(), offset, &name(path))?;
-        file.seek(SeekFrom::Start(offset))?;
-    }
-    Ok(Box::new(file))
+    std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|metadata| metadata.len())
 }
 
 /// Opens a file for reading.
@@ -40,12 +32,67 @@ pub(crate) fn open_file(path: &Path) -> anyhow::Result<File> {
     File::open(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// Refuses an input that is shorter than what an earlier run has read of it.
-pub(super) fn reaches(length: u64, offset: u64, name: &str) -> anyhow::Result<()> {
-    if length >= offset {
-        return Ok(());
+/// An input, read from its start. A reader buffers more than it has used, so what it read is kept here until it is used
+/// and can be hashed.
+pub(super) struct Source {
+    input: Box<dyn Read + Send>,
+    /// Of all bytes before `hashed`.
+    hash: Xxh3,
+    hashed: u64,
+    /// The bytes that were read from `hashed` on.
+    held: Vec<u8>,
+    used: u64,
+    ended: bool,
+}
+
+impl Source {
+    /// Opens the file, or stdin.
+    pub(super) fn open(path: &Path) -> anyhow::Result<Source> {
+        let input: Box<dyn Read + Send> =
+            if is_stdin(path) { Box::new(io::stdin()) } else { Box::new(open_file(path)?) };
+        Ok(Source { input, hash: Xxh3::new(), hashed: 0, held: Vec::new(), used: 0, ended: false })
     }
-    let text =
-        format!("{name} has {length} bytes, but {offset} were loaded before: it is not the same input");
-    Err(Failure::Data(text).into())
+
+    /// Whether the reader has seen the end of the input.
+    pub(super) fn ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Bytes read so far.
+    pub(super) fn read_so_far(&self) -> u64 {
+        self.hashed + self.held.len() as u64
+    }
+
+    /// Everything before this offset is used.
+    pub(super) fn use_until(&mut self, offset: u64) {
+        self.used = offset;
+    }
+
+    /// The XXH3-64 of the bytes before this offset. They must have been read, and offsets must not decrease.
+    pub(super) fn digest(&mut self, offset: u64) -> u64 {
+        self.hash_until(offset);
+        self.hash.digest()
+    }
+
+    fn hash_until(&mut self, offset: u64) {
+        let wanted = usize::try_from(offset.saturating_sub(self.hashed)).unwrap_or(usize::MAX);
+        let count = wanted.min(self.held.len());
+        self.hash.update(&self.held[..count]);
+        self.held.drain(..count);
+        self.hashed += count as u64;
+    }
+}
+
+impl Read for Source {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.hash_until(self.used);
+        // A terminal may go on after its end.
+        if self.ended {
+            return Ok(0);
+        }
+        let count = self.input.read(buffer)?;
+        self.ended = count == 0;
+        self.held.extend_from_slice(&buffer[..count]);
+        Ok(count)
+    }
 }

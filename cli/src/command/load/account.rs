@@ -3,19 +3,21 @@
 use super::state::State;
 use super::taken::Taken;
 use crate::error::Failure;
+use crate::input::Span;
 use std::collections::BTreeMap;
 
 /// What the server did with a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
-    /// Offset of the batch in the input.
-    pub(super) start: u64,
-    /// Offset of the next batch.
-    pub(super) end: u64,
-    /// Which items after `end` an earlier run added.
-    pub(super) after: Taken,
-    /// Empty lines in the batch.
+    /// Offset of the account before it.
+    pub(super) from: u64,
+    /// Where the account is once the batch is in: at an offset, with items after it that are in.
+    pub(super) to: (u64, Taken),
+    pub(super) last: Span,
+    /// Empty lines from one offset to the other.
     pub(super) blank: u64,
+    /// Empty lines after that.
+    pub(super) open_blank: u64,
     /// Items that the server took.
     pub(super) done: u64,
     /// Items among them that were absent before.
@@ -47,18 +49,19 @@ impl Account {
 
     /// Takes an answer. Returns why the server refused a batch, once all batches before it have been answered.
     pub(super) fn add(&mut self, answer: Answer) -> Option<anyhow::Error> {
-        self.early.insert(answer.start, answer);
+        self.early.insert(answer.from, answer);
         while let Some(next) = self.early.remove(&self.state.offset) {
             self.state.items += next.done;
             self.state.new += next.new;
+            self.state.last = next.last;
             if let Some((why, taken)) = next.refused {
                 // The offset stays: nothing after this batch is certain.
                 self.state.taken = taken;
                 return Some(Failure::Server(why).into());
             }
             self.state.blank += next.blank;
-            self.state.offset = next.end;
-            self.state.taken = next.after;
+            self.state.open_blank = next.open_blank;
+            (self.state.offset, self.state.taken) = next.to;
         }
         None
     }
@@ -69,7 +72,17 @@ mod tests {
     use super::*;
 
     fn answer(start: u64, end: u64) -> Answer {
-        Answer { start, end, after: Taken::default(), blank: 1, done: end - start, new: 1, refused: None }
+        let last = Span { start, end, ..Span::default() };
+        Answer {
+            from: start,
+            to: (end, Taken::default()),
+            last,
+            blank: 1,
+            open_blank: 0,
+            done: end - start,
+            new: 1,
+            refused: None,
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 mod account;
 mod on_server;
+mod sample;
 mod send;
 mod state;
 mod taken;
@@ -12,7 +13,7 @@ mod taken;
 use crate::error::{self, Failure, Outcome};
 use crate::filter::info::FilterInfo;
 use crate::filter::options::Reserve;
-use crate::input::{Input, Items, Limits};
+use crate::input::{Input, Items, Limits, Span};
 use crate::interrupt::{self, Interrupted};
 use crate::output::progress::{Pace, Progress};
 use crate::output::{self, count, key};
@@ -22,7 +23,8 @@ use crate::server::info;
 use account::{Account, Answer};
 use anyhow::Context;
 use bloomery::{HashKind, Seed};
-use on_server::{Kind, OnServer};
+use on_server::{Found, Kind, OnServer};
+use sample::Sample;
 use send::{Part, Sender};
 use serde::Serialize;
 use state::{File, Stage, State};
@@ -40,7 +42,8 @@ use taken::Taken;
 ///
 /// With --resume, the account of the load is in a key next to the filter, and a script updates it atomically with the
 /// items; when the load is complete, the account moves to the file. No item is added twice or missed, wherever the load
-/// is interrupted, and whatever happens to the server. If the filter was replaced, the load stops.
+/// is interrupted, and whatever happens to the server. If the filter was replaced, or the input is another one, the load
+/// stops.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -112,18 +115,20 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let may_create = resumable.as_ref().is_none_or(|resumable| resumable.file.stage == Stage::New);
     let target = prepare(options, &mut connection, may_create)?;
     let mut sender = Sender::new(options.server.clone(), options.key.as_bytes(), target.kind);
-    let mut state = State::default();
+    let mut items = options.input.open()?;
+    let (mut state, mut first, mut sample) = (State::default(), None, Sample::default());
     if let Some(resumable) = &mut resumable {
-        let account = resumable.begin(&mut connection, &target)?;
+        resumable.find(&mut connection, &target)?;
+        (first, sample) = resumable.take_up(&mut items)?;
+        // Reading all that an earlier run has read may take long enough for the server to close the connection.
+        sender = sender.with_account(resumable.begin(&mut options.server.connect()?, &sample)?);
         state.clone_from(&resumable.file.state);
-        sender = sender.with_account(account);
     }
     drop(connection); // the server may close it while nothing is sent over it
     let from = state.offset;
-    let items = options.input.open(from)?;
     let progress = Progress::new(&options.pace, options.input.len(), from);
     let mut load = Load { account: Account::new(state), progress };
-    let stopped = load.run(options, &sender, items, &interrupted);
+    let stopped = load.run(options, &sender, first, items, &sample, &interrupted);
     load.progress.finish();
     let state = load.account.into_state();
     let is_whole = stopped.is_ok() && !interrupted.is_set();
@@ -233,6 +238,8 @@ struct Resumable<'o> {
     key: &'o [u8],
     file: File,
     account: Option<OnServer>,
+    /// The account as it was found on the server.
+    found: Option<Found>,
 }
 
 impl<'o> Resumable<'o> {
@@ -242,7 +249,7 @@ impl<'o> Resumable<'o> {
         let key = options.key.as_bytes();
         let number = Seed::random(HashKind::SipHash).context("no randomness")?;
         let number = format!("{:032x}", u128::from(number));
-        let fresh = File::new(number, output::key(key), options.input.name(), options.input.form());
+        let fresh = File::new(number, output::key(key), options.input.form());
         let file = match File::read(path)? {
             Some(file) => file.is_of(&fresh).map(|()| file)?,
             None => {
@@ -250,35 +257,61 @@ impl<'o> Resumable<'o> {
                 fresh
             }
         };
-        Ok(Some(Resumable { path, key, file, account: None }))
+        Ok(Some(Resumable { path, key, file, account: None, found: None }))
     }
 
-    /// Finds or creates the account on the server. The file is written before and after that: so an account that should
-    /// be there and is not can be told from one that never was.
-    fn begin(&mut self, connection: &mut Connection, target: &Filling) -> anyhow::Result<OnServer> {
+    /// Finds the account, which is on the server or in the file.
+    fn find(&mut self, connection: &mut Connection, target: &Filling) -> anyhow::Result<()> {
         let account = OnServer::new(target.kind, self.key, &self.file.load, target.counts);
-        let goes_on = self.file.stage != Stage::New;
-        if let Some(found) = account.find(connection)? {
-            account.take_over(connection, &found)?;
-            self.file.state = found.state;
-        } else {
-            let noted = match self.file.stage {
-                Stage::New => {
-                    on_server::refuse_older(connection, self.key)?;
-                    None
-                }
-                Stage::Begun => return Err(account.gone().into()),
-                Stage::Complete => Some(&self.file.filter),
-            };
-            account.create(connection, &self.file.state, noted)?;
+        self.found = account.find(connection)?;
+        match (&self.found, self.file.stage) {
+            (Some(found), _) => {
+                self.file.state.clone_from(&found.state);
+                self.file.filter.clone_from(&found.filter);
+            }
+            (None, Stage::New) => on_server::refuse_older(connection, self.key)?,
+            (None, Stage::Begun) => return Err(account.gone().into()),
+            (None, Stage::Complete) => {}
         }
+        self.account = Some(account);
+        Ok(())
+    }
+
+    /// Reads again what the earlier run has read. Returns what is left of its last batch, and a sample of what is in.
+    fn take_up(&mut self, items: &mut Items) -> anyhow::Result<(Option<Part>, Sample)> {
+        let state = &mut self.file.state;
+        let batch = items.again(&state.last)?;
+        let Span { start, end, open, .. } = state.last;
+        // How many of its items are before the account's offset.
+        let sure = match state.offset {
+            offset if offset == start => 0,
+            offset if offset == end => batch.items,
+            _ => batch.before_last.items,
+        };
+        if open.is_some_and(|open| open != batch.digest_of_last()) {
+            // The open item has grown: it is another one.
+            state.taken.truncate(batch.before_last.items.saturating_sub(sure));
+        }
+        let taken = [Taken::first(sure).flags(), state.taken.flags()].concat();
+        let then = self.file.filter.then.clone();
+        let sample = Sample::of(&batch.blob, if then.is_empty() { &[] } else { &taken }, then);
+        let from = (state.offset, state.taken.clone());
+        Ok(((state.offset < end).then(|| Part::left(batch, from, &taken)), sample))
+    }
+
+    /// Takes the account over, or creates it. The file is written before and after that: so an account that should be
+    /// there and is not can be told from one that never was.
+    fn begin(&mut self, connection: &mut Connection, sample: &Sample) -> anyhow::Result<OnServer> {
+        let account = self.account.clone().context("the account was not looked for")?;
+        let goes_on = self.file.stage != Stage::New;
+        let noted = (goes_on || self.found.is_some()).then_some(&self.file.filter);
+        account.write(connection, &self.file.state, self.found.as_ref(), noted, sample)?;
         if goes_on {
             let State { offset, items, .. } = self.file.state;
             error::note(&format!("continuing after byte {offset}, {} items are in", count(items)));
         }
         self.file.stage = Stage::Begun;
         self.file.write(self.path)?;
-        self.account = Some(account.clone());
         Ok(account)
     }
 
@@ -295,6 +328,7 @@ impl<'o> Resumable<'o> {
         if target.counts {
             // Deletes are counted since the server has the filter. After a restart they would look like a loss.
             self.file.filter.removed.clear();
+            self.file.filter.then.clear();
         }
         self.file.stage = Stage::Complete;
         self.note(state)?;
@@ -307,6 +341,7 @@ impl<'o> Resumable<'o> {
         self.file.write(self.path)
     }
 }
+
 /// Says how far the load got, and how to continue it.
 fn how_to_go_on(options: &Options, state: &State) -> String {
     let State { offset, taken, items, .. } = state;
@@ -327,8 +362,8 @@ fn report(options: &Options, state: &State, from: u64, took: Duration) -> anyhow
         key: key(options.key.as_bytes()),
         items_read: state.items,
         items_new: (!options.rebuild).then_some(state.new),
-        blank_lines: state.blank,
-        input_bytes: state.offset,
+        blank_lines: state.blank + state.open_blank,
+        input_bytes: state.last.end,
         resumed_from: from,
         seconds: took.as_secs_f64(),
     };
@@ -359,7 +394,9 @@ impl Load {
         &mut self,
         options: &Options,
         sender: &Sender,
+        first: Option<Part>,
         items: Items,
+        sample: &Sample,
         interrupted: &Interrupted,
     ) -> anyhow::Result<()> {
         let limits = Limits { items: sender.most_items(options.batch), bytes: BATCH_BYTES };
@@ -368,15 +405,14 @@ impl Load {
         let (to_send, batches) = mpsc::sync_channel(workers);
         let (to_account, answers) = mpsc::channel();
         let batches = Arc::new(Mutex::new(batches));
-        let taken = self.account.state().taken.clone();
         let stop = interrupted.clone();
         // Not joined: it may be blocked on a pipe that never delivers.
-        std::thread::spawn(move || read(items, limits, taken, &to_send, &stop));
+        std::thread::spawn(move || read(first, items, limits, &to_send, &stop));
         std::thread::scope(|scope| {
             for _ in 0..workers {
                 let (batches, to_account) = (Arc::clone(&batches), to_account.clone());
                 scope.spawn(move || {
-                    let result = work(sender, &batches, &to_account, interrupted);
+                    let result = work(sender, &batches, sample.clone(), &to_account, interrupted);
                     if let Err(error) = result {
                         let _ = to_account.send(Err(error));
                     }
@@ -391,7 +427,7 @@ impl Load {
                         if let Some(refused) = self.account.add(answer) {
                             result = result.and(Err(refused));
                         }
-                        self.progress.at(self.account.state().offset, self.account.state().items);
+                        self.progress.at(self.account.state().last.end, self.account.state().items);
                     }
                     Err(error) => result = result.and(Err(error)),
                 }
@@ -407,17 +443,18 @@ impl Load {
 /// A batch, or the error that ended reading.
 type Read = anyhow::Result<Part>;
 
-/// Reads batches until the end, or until nobody receives them. An earlier run may have added the first items.
-fn read(mut items: Items, limits: Limits, mut taken: Taken, to_send: &SyncSender<Read>, stop: &Interrupted) {
-    while let Some(read) = items.next_batch(limits).transpose() {
+/// Reads batches until the end, or until nobody receives them. The first is what an earlier run has left.
+fn read(
+    first: Option<Part>,
+    mut items: Items,
+    limits: Limits,
+    to_send: &SyncSender<Read>,
+    stop: &Interrupted,
+) {
+    let mut first = first.map(Ok);
+    let mut next = || first.take().or_else(|| Some(items.next_batch(limits).transpose()?.map(Part::whole)));
+    while let Some(read) = next() {
         let failed = read.is_err();
-        let read = read.map(|mut batch| {
-            let before = taken.clone();
-            let (first, after) = before.split(batch.items);
-            batch.drop_taken(first);
-            taken.clone_from(&after);
-            Part { batch, before, after }
-        });
         if stop.is_set() || to_send.send(read).is_err() || failed {
             return;
         }
@@ -428,6 +465,7 @@ fn read(mut items: Items, limits: Limits, mut taken: Taken, to_send: &SyncSender
 fn work(
     sender: &Sender,
     batches: &Mutex<Receiver<Read>>,
+    mut sample: Sample,
     to_account: &mpsc::Sender<anyhow::Result<Answer>>,
     interrupted: &Interrupted,
 ) -> anyhow::Result<()> {
@@ -439,7 +477,7 @@ fn work(
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) => break,
         };
-        let answer = sender.send(&mut connection, &part)?;
+        let answer = sender.send(&mut connection, &part, &mut sample)?;
         let refused = answer.refused.is_some();
         if to_account.send(Ok(answer)).is_err() || refused {
             break;

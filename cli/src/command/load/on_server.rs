@@ -4,12 +4,14 @@
 //! replaced by its replica), the account says what is in the filter. Before each batch, a script checks that
 //!
 //! - the account is at the batch, so a batch that is sent twice, by whomever, goes in once;
-//! - the filter is the one that was filled so far: it has the same identity, and no fewer items, unless items were
-//!   deleted or a generation ended.
+//! - the filter is the one that was filled so far: it has the same identity, no fewer items than after the last batch, and
+//!   a sample of that batch, unless items were deleted or generations ended.
 
+use super::sample::Sample;
 use super::state::{Mark, State};
 use super::taken::Taken;
 use crate::error::Failure;
+use crate::input::Span;
 use crate::output;
 use crate::server::connection::Connection;
 use crate::server::key::tag;
@@ -17,7 +19,9 @@ use crate::server::reply::unexpected;
 use redis::{Cmd, Value};
 use std::collections::HashMap;
 
-/// What the two scripts share. KEYS: the filter, the account. ARGV[1]: the kind, as in [`Kind::word`].
+/// What the two scripts share. KEYS: the filter, the account. ARGV[1]: the kind, as in [`Kind::word`]; 2: the position
+/// that the account must have; 3: what the filter had dropped as it should when a sample of items went in; 4: how many
+/// these are; then they. What a script has for itself comes after them, as `arg`.
 const COMMON: &str = "\
 local function fields(flat)
   local map = {}
@@ -25,22 +29,49 @@ local function fields(flat)
   return map
 end
 
+local is_cuckoo, sampled = ARGV[1] == 'cuckoo', tonumber(ARGV[4])
+local function arg(index) return ARGV[4 + sampled + index] end
+
 local function describe()
-  local info = redis.pcall(ARGV[1] == 'cuckoo' and 'CF.INFO' or 'BF.INFO', KEYS[1], 'FULL')
+  local info = redis.pcall(is_cuckoo and 'CF.INFO' or 'BF.INFO', KEYS[1], 'FULL')
   if info.err then return info end
   info = fields(info)
-  local removed = (info['Deletes'] or 0) + (info['Generation'] or 0)
-  if ARGV[1] == 'cuckoo' then removed = '' end
+  local removed = (info['Deletes'] or info['Number of items deleted'] or 0) + (info['Generation'] or 0)
+  local generations = info['Generations']
   if ARGV[1] == 'rebuild' then
     if not info['Rebuild'] then return redis.error_reply('ERR no rebuild is running') end
     info = fields(info['Rebuild'])
   end
-  return {identity = info['Identity'] or '', count = info['Number of items inserted'], removed = removed}
+  return {
+    identity = info['Identity'] or '', count = info['Number of items inserted'], removed = removed,
+    generations = generations,
+  }
 end
 
-local function is_other(filter, identity, count, removed)
-  if filter.identity ~= identity then return true end
-  return removed ~= '' and filter.count < tonumber(count) and filter.removed <= tonumber(removed)
+-- How many items the filter may lack, if it has dropped what it should since then: a delete takes one, and a window all
+-- that came in so many generations ago.
+local function may_lack(filter, since, generations)
+  local removed = math.max(filter.removed - tonumber(since), 0)
+  if not filter.generations then return removed end
+  return removed >= generations and math.huge or 0
+end
+
+-- Why the filter isn't the one that was filled so far; nothing if it is. The number of items of a cuckoo filter says
+-- nothing, because a compaction forgets how many were deleted. The shadow of a rebuild can't be asked for items.
+local function other(filter, identity, count, removed)
+  if filter.identity ~= identity then return 'it is another one' end
+  if removed == '' then return nil end
+  if not is_cuckoo and tonumber(count) - filter.count > may_lack(filter, removed, 1) then
+    return 'it has ' .. filter.count .. ' items; there were ' .. count .. ' after the last batch'
+  end
+  if ARGV[1] == 'rebuild' or sampled == 0 then return nil end
+  local absent = 0
+  for i = 5, 4 + sampled do
+    absent = absent + 1 - redis.call(is_cuckoo and 'CF.EXISTS' or 'BF.EXISTS', KEYS[1], ARGV[i])
+  end
+  if absent > may_lack(filter, ARGV[3], filter.generations) then
+    return absent .. ' of ' .. sampled .. ' items of the last batch are not in it'
+  end
 end
 
 local function position()
@@ -49,42 +80,45 @@ local function position()
 end
 ";
 
-/// Writes the account, at the start of a run. ARGV[2]: the position that the account must have, or nothing if there must
-/// be none; 3 to 5: the filter as noted before, or nothing; then the fields and their values.
+/// Writes the account, at the start of a run. ARGV[2] is empty if there must be none. arg(1) to arg(3): the filter as
+/// noted before, or nothing; then the fields and their values.
 const BEGIN: &str = "\
 local at, offset = position()
 if at ~= ARGV[2] then return {'elsewhere', offset or 0} end
 local filter = describe()
 if filter.err then return filter end
-if ARGV[4] ~= '' and is_other(filter, ARGV[3], ARGV[4], ARGV[5]) then
-  return {'other', filter.count, tonumber(ARGV[4])}
-end
+local why = arg(2) ~= '' and other(filter, arg(1), arg(2), arg(3))
+if why then return {'other', why} end
 redis.call('DEL', KEYS[2])
 redis.call('HSET', KEYS[2], 'identity', filter.identity, 'count', filter.count, 'removed', filter.removed,
-  unpack(ARGV, 6))
-return {'taken', 0}
+  unpack(ARGV, 8 + sampled))
+return {'taken', 0, ARGV[3]}
 ";
 
-/// Adds a batch. ARGV[2]: the position that the account must have; 3: 1 if batches must come in order; 4: where the
-/// batch ends; 5: which items after that are in; 6: items of the batch; 7: its empty lines; then the command, and its
-/// arguments after the key. Without a command, there is nothing to add.
+/// Adds a batch. arg(1): 1 if batches must come in order; 2: the offset of the account afterwards; 3: which items after
+/// that are in; 4: the span of the batch; 5: 1 if some of its items went in before; 6: the others; 7: empty lines; then
+/// the command, and its arguments after the key. Without a command, there is nothing to add.
 const BATCH: &str = "\
 local at, offset = position()
 if not offset then return {'gone'} end
 local start = tonumber(string.match(ARGV[2], '^%d+'))
-if at ~= ARGV[2] and (ARGV[3] == '1' or start <= offset) then return {'elsewhere', offset} end
+if at ~= ARGV[2] and (arg(1) == '1' or start <= offset) then return {'elsewhere', offset} end
 local filter = describe()
 if filter.err then return filter end
 local noted = redis.call('HMGET', KEYS[2], 'identity', 'count', 'removed')
-if is_other(filter, noted[1], noted[2], noted[3]) then return {'other', filter.count, tonumber(noted[2])} end
+local why = other(filter, noted[1], noted[2], noted[3])
+if why then return {'other', why} end
+-- As it is before the batch: a window may open a generation at any time.
+local removed = tostring(filter.removed)
+local since = arg(5) == '1' and ARGV[3] or removed
 
-local items, new, why, part = tonumber(ARGV[6]), 0, nil, ''
-if ARGV[8] then
-  local reply = redis.pcall(ARGV[8], KEYS[1], unpack(ARGV, 9))
+local items, new, part = tonumber(arg(6)), 0, ''
+if arg(8) then
+  local reply = redis.pcall(arg(8), KEYS[1], unpack(ARGV, 13 + sampled))
   if type(reply) == 'number' then
     new = reply
   elseif type(reply) ~= 'table' then
-    return redis.error_reply('ERR unexpected reply to ' .. ARGV[8])
+    return redis.error_reply('ERR unexpected reply to ' .. arg(8))
   elseif reply.err then
     part = string.match(reply.err, '(%d+)[ of%d]* items went in')
     if not part then return reply end
@@ -117,26 +151,26 @@ end
 if why then
   if at == ARGV[2] then
     add(items, new, 0)
-    redis.call('HSET', KEYS[2], 'part', part)
+    redis.call('HSET', KEYS[2], 'part', part, 'last', arg(4), 'then', since)
   end
   return {'refused', why, part, new}
 end
 if at ~= ARGV[2] then
-  local early = table.concat({ARGV[4], ARGV[5], items, new, ARGV[7]}, ':')
+  local early = table.concat({arg(2), arg(3), items, new, arg(7), removed, arg(4)}, ' ')
   redis.call('HSET', KEYS[2], 'early:' .. start, early)
-  return {'taken', new}
+  return {'taken', new, removed}
 end
-add(items, new, ARGV[7])
-local to, taken = ARGV[4], ARGV[5]
+add(items, new, arg(7))
+local to, taken, last, added = arg(2), arg(3), arg(4), new
 while true do
   local early = redis.call('HGET', KEYS[2], 'early:' .. to)
   if not early then break end
   redis.call('HDEL', KEYS[2], 'early:' .. to)
-  to, taken, items, new, blank = string.match(early, '^(%d+):([%d,]*):(%d+):(%d+):(%d+)$')
+  to, taken, items, new, blank, since, last = string.match(early, '^(%d+) ([%d,]*) (%d+) (%d+) (%d+) (%d+) (.*)$')
   add(items, new, blank)
 end
-redis.call('HSET', KEYS[2], 'offset', to, 'taken', taken)
-return {'taken', new}
+redis.call('HSET', KEYS[2], 'offset', to, 'taken', taken, 'last', last, 'then', since)
+return {'taken', added, removed}
 ";
 
 /// What is filled.
@@ -162,8 +196,8 @@ impl Kind {
 
 /// What a script replied, unless it was an error.
 pub(super) enum Outcome {
-    /// All went in, and this many items were absent before.
-    Taken { new: u64 },
+    /// All went in, this many were absent before, and this is what the filter has dropped as it should by then.
+    Taken { new: u64, then: String },
     /// Some items were refused.
     Refused { why: String, taken: Taken, new: u64 },
 }
@@ -171,9 +205,12 @@ pub(super) enum Outcome {
 /// A batch, as the script needs it.
 pub(super) struct Step<'s> {
     /// Where the account must be: offset, and items after it that are in.
-    pub(super) start: (u64, &'s Taken),
+    pub(super) from: &'s (u64, Taken),
     /// Where it is afterwards.
-    pub(super) end: (u64, &'s Taken),
+    pub(super) to: &'s (u64, Taken),
+    pub(super) last: Span,
+    /// Whether some items of the batch went in before.
+    pub(super) is_rest: bool,
     pub(super) items: u64,
     pub(super) blank: u64,
     /// Name of the command, and its arguments after the key; nothing if there are no items.
@@ -232,53 +269,53 @@ impl OnServer {
             state: State {
                 offset: number("offset")?,
                 taken: taken.fill(&part),
+                last: text("last").parse()?,
                 items: number("items")?,
                 new: number("new")?,
                 blank: number("blank")?,
+                open_blank: 0,
             },
-            filter: Mark { identity: text("identity"), count: number("count")?, removed: text("removed") },
+            filter: Mark {
+                identity: text("identity"),
+                count: number("count")?,
+                removed: text("removed"),
+                then: text("then"),
+            },
             position: [text("offset"), text("taken"), text("part")].join(":"),
         }))
     }
 
-    /// Goes on with the account that was found.
-    pub(super) fn take_over(&self, connection: &mut Connection, found: &Found) -> anyhow::Result<()> {
-        self.write(connection, &found.position, Some(&found.filter), &found.state)
-    }
-
-    /// Creates the account. If `filter` is given, the filter must be that one still.
-    pub(super) fn create(
+    /// Writes the account, over the one that was found, or over none. If `filter` is given, the filter must still be that
+    /// one, and have the sample.
+    pub(super) fn write(
         &self,
         connection: &mut Connection,
         state: &State,
+        found: Option<&Found>,
         filter: Option<&Mark>,
+        sample: &Sample,
     ) -> anyhow::Result<()> {
-        self.write(connection, "", filter, state)
-    }
-
-    fn write(
-        &self,
-        connection: &mut Connection,
-        position: &str,
-        filter: Option<&Mark>,
-        state: &State,
-    ) -> anyhow::Result<()> {
-        let mut command = self.script(BEGIN);
-        command.arg(position);
+        let mut command = self.script(BEGIN, found.map_or("", |found| &found.position), sample);
         match filter {
             Some(mark) => command.arg(&mark.identity).arg(mark.count).arg(&mark.removed),
             None => command.arg("").arg("").arg(""),
         };
         command.arg("offset").arg(state.offset).arg("taken").arg(state.taken.to_string()).arg("part").arg("");
+        command.arg("last").arg(state.last.to_string()).arg("then").arg(&sample.then);
         command.arg("items").arg(state.items).arg("new").arg(state.new).arg("blank").arg(state.blank);
         self.run(connection, &command).map(drop)
     }
 
     /// Adds a batch. After an error of the connection, it is unknown whether the server took it; the account says so.
-    pub(super) fn add(&self, connection: &mut Connection, step: &Step<'_>) -> anyhow::Result<Outcome> {
-        let mut command = self.script(BATCH);
-        command.arg(format!("{}:{}:", step.start.0, step.start.1)).arg(u8::from(self.in_order));
-        command.arg(step.end.0).arg(step.end.1.to_string()).arg(step.items).arg(step.blank);
+    pub(super) fn add(
+        &self,
+        connection: &mut Connection,
+        step: &Step<'_>,
+        sample: &Sample,
+    ) -> anyhow::Result<Outcome> {
+        let mut command = self.script(BATCH, &format!("{}:{}:", step.from.0, step.from.1), sample);
+        command.arg(u8::from(self.in_order)).arg(step.to.0).arg(step.to.1.to_string());
+        command.arg(step.last.to_string()).arg(u8::from(step.is_rest)).arg(step.items).arg(step.blank);
         if let Some((name, words)) = &step.command {
             command.arg(name).arg(words);
         }
@@ -290,9 +327,11 @@ impl OnServer {
         Ok(redis::cmd("DEL").arg(&self.key).query::<()>(connection)?)
     }
 
-    fn script(&self, body: &str) -> Cmd {
+    fn script(&self, body: &str, position: &str, sample: &Sample) -> Cmd {
         let mut command = redis::cmd("EVAL");
-        command.arg([COMMON, body].concat()).arg(2).arg(&self.filter).arg(&self.key).arg(self.kind.word());
+        command.arg([COMMON, body].concat()).arg(2).arg(&self.filter).arg(&self.key);
+        command.arg(self.kind.word()).arg(position).arg(&sample.then);
+        command.arg(sample.items.len()).arg(&sample.items);
         command
     }
 
@@ -307,7 +346,7 @@ impl OnServer {
         let number = |index: usize| redis::from_redis_value_ref::<u64>(reply.get(index)?).ok();
         let failed = |why: Failure| Some(Err(why.into()));
         match text(0)?.as_str() {
-            "taken" => Some(Ok(Outcome::Taken { new: number(1)? })),
+            "taken" => Some(Ok(Outcome::Taken { new: number(1)?, then: text(2)? })),
             "refused" => {
                 let taken = text(2)?.parse().ok()?;
                 Some(Ok(Outcome::Refused { why: text(1)?, taken, new: number(3)? }))
@@ -318,12 +357,10 @@ impl OnServer {
                 number(1)?
             ))),
             "other" => failed(Failure::Lost(format!(
-                "{} is not the filter that this load has filled so far: it was replaced, emptied or restored from an \
-                 older copy (it has {} items; there were {} after the last batch). Delete the file of --resume to load \
-                 everything again",
+                "{} is not the filter that this load has filled so far, or was emptied or restored from an older copy: \
+                 {}. Delete the file of --resume to load everything again",
                 output::key(&self.filter),
-                number(1)?,
-                number(2)?
+                text(1)?
             ))),
             _ => None,
         }

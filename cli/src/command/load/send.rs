@@ -2,6 +2,7 @@
 
 use super::account::Answer;
 use super::on_server::{Kind, OnServer, Outcome, Step};
+use super::sample::Sample;
 use super::taken::Taken;
 use crate::error::server_text;
 use crate::input::{Batch, items_of};
@@ -12,11 +13,39 @@ use redis::{RedisError, Value};
 /// Maximum items of a command with one argument per item: a script can pass on fewer than 8000.
 const MOST_ARGUMENTS: u64 = 4096;
 
-/// A batch, and which items an earlier run has added of those from its start on, and of those from its end on.
+/// A batch, less those of its items that an earlier run has added.
 pub(super) struct Part {
-    pub(super) batch: Batch,
-    pub(super) before: Taken,
-    pub(super) after: Taken,
+    batch: Batch,
+    /// Whether an earlier run has added some of its items.
+    is_rest: bool,
+    /// Where the account is: at an offset, with items after it that are in.
+    from: (u64, Taken),
+    /// Where it is once the batch is in. An open item may grow, so the account stays before it.
+    to: (u64, Taken),
+    /// Empty lines from the first of the two offsets to the second.
+    blank: u64,
+    /// Empty lines after the second.
+    open_blank: u64,
+}
+
+impl Part {
+    pub(super) fn whole(batch: Batch) -> Part {
+        let from = (batch.span.start, Taken::default());
+        Part::left(batch, from, &[])
+    }
+
+    /// What is left of a batch of which these items are in.
+    pub(super) fn left(mut batch: Batch, from: (u64, Taken), taken: &[bool]) -> Part {
+        let before = batch.before_last;
+        let counted = if from.0 > batch.span.start { before.blank } else { 0 };
+        let (to, blank) = match batch.span.open {
+            Some(_) => ((before.offset, Taken::first(batch.items - before.items)), before.blank),
+            None => ((batch.span.end, Taken::default()), batch.blank),
+        };
+        let is_rest = taken.contains(&true);
+        batch.drop_taken(taken);
+        Part { is_rest, open_blank: batch.blank - blank, blank: blank - counted, batch, from, to }
+    }
 }
 
 /// Sends items to one filter.
@@ -48,19 +77,28 @@ impl Sender {
     }
 
     /// Sends a batch. After an error of the connection, it is unknown whether the server took it.
-    pub(super) fn send(&self, connection: &mut Connection, part: &Part) -> anyhow::Result<Answer> {
-        let Part { batch, before, after } = part;
+    /// The filter must have the sample of what was sent before; it is replaced by one of this batch.
+    pub(super) fn send(
+        &self,
+        connection: &mut Connection,
+        part: &Part,
+        sample: &mut Sample,
+    ) -> anyhow::Result<Answer> {
+        let Part { batch, is_rest, from, to, blank, open_blank } = part;
         let command = (batch.items > 0).then(|| self.words(batch));
         let outcome = match (&self.account, command) {
             (Some(account), command) => account.add(
                 connection,
                 &Step {
-                    start: (batch.start, before),
-                    end: (batch.end, after),
+                    from,
+                    to,
+                    last: batch.span,
+                    is_rest: *is_rest,
                     items: batch.items,
-                    blank: batch.blank,
+                    blank: *blank,
                     command,
                 },
+                sample,
             )?,
             (None, Some((name, words))) => {
                 let mut command = redis::cmd(name);
@@ -73,14 +111,19 @@ impl Sender {
                     }
                 }
             }
-            (None, None) => Outcome::Taken { new: 0 },
+            (None, None) => taken_all(0),
         };
         let (done, new, refused) = match outcome {
-            Outcome::Taken { new } => (batch.items, new, None),
-            Outcome::Refused { why, taken, new } => (taken.count(), new, Some((why, before.fill(&taken)))),
+            Outcome::Taken { new, then } => {
+                if self.account.is_some() && batch.items > 0 {
+                    *sample = Sample::of(&batch.blob, Taken::first(batch.items).flags(), then);
+                }
+                (batch.items, new, None)
+            }
+            Outcome::Refused { why, taken, new } => (taken.count(), new, Some((why, from.1.fill(&taken)))),
         };
-        let after = after.clone();
-        Ok(Answer { start: batch.start, end: batch.end, after, blank: batch.blank, done, new, refused })
+        let (last, blank, open_blank) = (batch.span, *blank, *open_blank);
+        Ok(Answer { from: from.0, to: to.clone(), last, blank, open_blank, done, new, refused })
     }
 
     /// The name of the command, and its arguments after the key. None of the commands creates a filter: if the key is
@@ -97,8 +140,8 @@ impl Sender {
     /// Reads the reply that the command must have.
     fn outcome(&self, name: &str, reply: &Value, items: u64) -> anyhow::Result<Outcome> {
         let outcome = match (self.kind, reply) {
-            (Kind::Bloom, Value::Int(new)) => u64::try_from(*new).ok().map(|new| Outcome::Taken { new }),
-            (Kind::Rebuild, Value::Okay) => Some(Outcome::Taken { new: 0 }),
+            (Kind::Bloom, Value::Int(new)) => u64::try_from(*new).ok().map(taken_all),
+            (Kind::Rebuild, Value::Okay) => Some(taken_all(0)),
             (Kind::Cuckoo, Value::Array(answers)) if answers.len() as u64 == items => {
                 answers.iter().map(is_in).collect::<Option<Vec<bool>>>().map(|flags| of_flags(flags, items))
             }
@@ -108,12 +151,17 @@ impl Sender {
     }
 }
 
+/// The outcome of a command that took every item.
+fn taken_all(new: u64) -> Outcome {
+    Outcome::Taken { new, then: String::new() }
+}
+
 /// The outcome of a CF.INSERT.
 fn of_flags(flags: Vec<bool>, items: u64) -> Outcome {
     let taken = Taken::of(flags);
     let new = taken.count();
     if new == items {
-        return Outcome::Taken { new };
+        return taken_all(new);
     }
     Outcome::Refused { why: format!("the filter is full: no room for {} items", items - new), taken, new }
 }

@@ -2,6 +2,7 @@
 
 use super::taken::Taken;
 use crate::error::Failure;
+use crate::input::Span;
 use crate::output::file;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
@@ -15,12 +16,17 @@ pub(super) struct State {
     pub(super) offset: u64,
     /// Which items after `offset` are in the filter, too.
     pub(super) taken: Taken,
+    /// The last batch before `offset`, or the one after it that went in in part.
+    pub(super) last: Span,
     /// Items added so far.
     pub(super) items: u64,
     /// Items among them that were absent before.
     pub(super) new: u64,
     /// Empty lines skipped so far.
     pub(super) blank: u64,
+    /// Empty lines after `offset`: one, or none, without an end.
+    #[serde(skip)]
+    pub(super) open_blank: u64,
 }
 
 /// The filter that a load fills, as the server described it after the last batch.
@@ -30,8 +36,10 @@ pub(super) struct Mark {
     pub(super) identity: String,
     /// Items in it.
     pub(super) count: u64,
-    /// What it has dropped as it should: deletes, generations. Empty for a cuckoo filter, which doesn't count it.
+    /// What it has dropped as it should: deletes, generations. Empty if that isn't known.
     pub(super) removed: String,
+    /// The same, when the last batch before the account's offset went in.
+    pub(super) then: String,
 }
 
 /// Where the account of a load is.
@@ -55,7 +63,6 @@ pub(super) struct File {
     /// A random number, part of the account's key on the server.
     pub(super) load: String,
     key: String,
-    input: String,
     form: String,
     pub(super) stage: Stage,
     /// As of the end of the last run.
@@ -66,9 +73,9 @@ pub(super) struct File {
 }
 
 impl File {
-    pub(super) fn new(load: String, key: String, input: String, form: String) -> File {
+    pub(super) fn new(load: String, key: String, form: String) -> File {
         let (state, filter) = (State::default(), Mark::default());
-        File { load, key, input, form, stage: Stage::New, state, filter }
+        File { load, key, form, stage: Stage::New, state, filter }
     }
 
     /// Reads the file; `None` if it doesn't exist.
@@ -81,9 +88,9 @@ impl File {
         let value: serde_json::Value = serde_json::from_str(&text)
             .map_err(|error| Failure::Data(error.to_string()))
             .with_context(not_one)?;
-        if value.get("offset").is_some() && value.get("load").is_none() {
+        if value.get("offset").is_some() && value.get("last").is_none() {
             let text = format!(
-                "{} was written by an older version, which did not note which filter it had filled; \
+                "{} was written by an older version, which did not note which input it had loaded; \
                  finish that load with the older version, or delete the file to load everything again",
                 path.display()
             );
@@ -103,11 +110,9 @@ impl File {
 
     /// Refuses the account of another load.
     pub(super) fn is_of(&self, other: &File) -> Result<(), Failure> {
-        for (what, mine, theirs) in [
-            ("key", &self.key, &other.key),
-            ("input", &self.input, &other.input),
-            ("form of the items", &self.form, &other.form),
-        ] {
+        for (what, mine, theirs) in
+            [("key", &self.key, &other.key), ("form of the items", &self.form, &other.form)]
+        {
             if mine != theirs {
                 let text = format!("the saved load has another {what}: {mine}, not {theirs}");
                 return Err(Failure::Usage(text));
@@ -122,7 +127,7 @@ mod tests {
     use super::*;
 
     fn fresh() -> File {
-        File::new("17".into(), "k".into(), "names.txt".into(), "lines".into())
+        File::new("17".into(), "k".into(), "lines".into())
     }
 
     #[test]
@@ -130,14 +135,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state");
         assert_eq!(File::read(&path).unwrap(), None);
-        let state = State { offset: 7, items: 3, taken: "3,1,2".parse().unwrap(), ..State::default() };
+        let last = Span { start: 7, end: 90, digest: u64::MAX, open: Some(0) };
+        let state = State { offset: 7, items: 3, taken: "3,1,2".parse().unwrap(), last, ..State::default() };
         let file = File { state, stage: Stage::Begun, ..fresh() };
         file.write(&path).unwrap();
         file.write(&path).unwrap();
         assert_eq!(File::read(&path).unwrap(), Some(file.clone()));
         assert!(file.is_of(&fresh()).is_ok());
-        assert!(file.is_of(&File { input: "other.txt".into(), ..fresh() }).is_err());
-        for damaged in ["{", "{}", "[]"] {
+        assert!(file.is_of(&File { form: "lines, with empty ones".into(), ..fresh() }).is_err());
+        let damaged_part = std::fs::read_to_string(&path).unwrap().replace("7:90:", "7:");
+        for damaged in ["{", "{}", "[]", &damaged_part] {
             std::fs::write(&path, damaged).unwrap();
             assert_eq!(crate::error::code(&File::read(&path).unwrap_err()), 1, "{damaged}");
         }
@@ -147,10 +154,15 @@ mod tests {
     fn the_file_of_an_older_version_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state");
-        let older = r#"{"key":"k","input":"names.txt","form":"lines","offset":7,"skip":0,"items":3,"new":3,"blank":0}"#;
-        std::fs::write(&path, older).unwrap();
-        let error = File::read(&path).unwrap_err();
-        assert_eq!(crate::error::code(&error), 2);
-        assert!(error.to_string().contains("older version"), "{error}");
+        for older in [
+            r#"{"key":"k","input":"names.txt","form":"lines","offset":7,"skip":0,"items":3,"new":3,"blank":0}"#,
+            r#"{"load":"17","key":"k","input":"names.txt","form":"lines","stage":"complete","offset":7,"taken":"",
+                "items":3,"new":3,"blank":0,"filter":{"identity":"","count":3,"removed":"0"}}"#,
+        ] {
+            std::fs::write(&path, older).unwrap();
+            let error = File::read(&path).unwrap_err();
+            assert_eq!(crate::error::code(&error), 2);
+            assert!(error.to_string().contains("older version"), "{error}");
+        }
     }
 }

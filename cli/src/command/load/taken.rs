@@ -32,10 +32,14 @@ impl Taken {
         self.0.iter().filter(|is_in| **is_in).count() as u64
     }
 
-    /// Splits off what concerns the next `count` items.
-    pub(super) fn split(&self, count: u64) -> (&[bool], Taken) {
-        let at = usize::try_from(count).unwrap_or(usize::MAX).min(self.0.len());
-        (&self.0[..at], Taken(self.0[at..].to_vec()))
+    /// For each item, whether it is in.
+    pub(super) fn flags(&self) -> &[bool] {
+        &self.0
+    }
+
+    /// Forgets all but the first `count` items.
+    pub(super) fn truncate(&mut self, count: u64) {
+        *self = Taken::of(self.0.iter().copied().take(usize::try_from(count).unwrap_or(usize::MAX)));
     }
 
     /// What is in after the items that were not have been sent, with this outcome.
@@ -125,9 +129,9 @@ mod tests {
             let [before, sent, after] = [before, sent, after].map(|text| text.parse::<Taken>().unwrap());
             assert_eq!(before.fill(&sent), after);
         }
-        let taken: Taken = "2,1,3".parse().unwrap();
-        let (first, rest) = taken.split(4);
-        assert_eq!((first, rest.to_string().as_str()), (&[true, true, false, true][..], "2"));
-        assert_eq!((taken.count(), taken.split(99).1), (5, Taken::default()));
+        let mut taken: Taken = "2,1,3".parse().unwrap();
+        assert_eq!((taken.count(), taken.flags()), (5, &[true, true, false, true, true, true][..]));
+        taken.truncate(3);
+        assert_eq!(taken, Taken::first(2));
     }
 }
