@@ -128,7 +128,6 @@ pub(super) unsafe fn loaded(ctx: *mut raw::RedisModuleCtx) {
         server!(RedisModule_ExportSharedAPI(ctx, EXPECT.as_ptr(), expect as Expect as *mut c_void));
         let own = server!(RedisModule_GetDetachedThreadSafeContext(ctx));
         *stage() = Stage::Starting { ctx: own.expose_provenance(), stand_ins: Vec::new() };
-        server!(RedisModule_EventLoopAddOneShot(Some(started), ptr::null_mut()));
     }
 }
 
@@ -146,14 +145,16 @@ unsafe extern "C" fn expect(name: *const c_char) -> c_int {
     guard::call("expect", expect, || status::ERR)
 }
 
-/// The server's event loop calls this once, when it has begun to run: all modules of the configuration are loaded.
-unsafe extern "C" fn started(_data: *mut c_void) {
-    guard::call("started", unload_stand_ins, || ());
-}
-
-fn unload_stand_ins() {
+/// The clock calls this. It runs when all modules of the configuration are loaded. Nothing that the server calls later
+/// may be left behind where Redis 8 unloads the module by force, after MODULE LOADEX with an option that nobody took: it
+/// ends subscriptions, but not calls that were requested of its event loop.
+pub(super) fn tick() {
     // The lock isn't held while the server works.
-    let Stage::Starting { ctx, stand_ins } = mem::replace(&mut *stage(), Stage::Running) else { return };
+    let (ctx, stand_ins) = match &mut *stage() {
+        Stage::Starting { ctx, stand_ins } => (*ctx, mem::take(stand_ins)),
+        _ => return,
+    };
+    *stage() = Stage::Running;
     let ctx: *mut raw::RedisModuleCtx = ptr::with_exposed_provenance_mut(ctx);
     for name in &stand_ins {
         // SAFETY: the context is our own, and this is the main thread, where commands run. The texts are NUL-terminated, as

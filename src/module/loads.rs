@@ -13,7 +13,7 @@ use super::data_type::stream::Stream;
 use super::data_type::{BesideKeys, give_up_saving};
 use super::names::name_of;
 use super::server::{server, status};
-use super::{guard, log, reclaim};
+use super::{again, guard, log, reclaim};
 use crate::command::{END, Ended, Loads, load_command};
 use crate::filter::Garbage;
 use crate::metrics;
@@ -198,6 +198,7 @@ unsafe extern "C" fn tick(
     _subevent: u64,
     _data: *mut c_void,
 ) {
+    guard::call("started", again::tick, || ());
     if metrics::LOADS.get() == 0 {
         return;
     }
