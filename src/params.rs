@@ -20,6 +20,8 @@ pub mod limits {
     /// Maximum number of layers of a scaling filter that is loaded or merged: a test of them takes 0.3 ms. Growing ends
     /// at 277, see `sizing`.
     pub const MAX_LAYERS: usize = 4096;
+    /// Maximum number of pairs of layers that a merge compares, which takes up to 5 ms for small ones.
+    pub const MAX_PAIRS: usize = 1 << 16;
     /// Maximum number of sub-filters of a cuckoo filter: the highest value that RedisBloom's configuration allows.
     pub const MAX_TABLES: usize = 65_536;
     /// Maximum number of slots of a cuckoo filter that a test of one item looks at: two buckets in every sub-filter. It

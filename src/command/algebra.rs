@@ -9,6 +9,7 @@ use super::write::{catch_up, rebuild_in};
 use crate::error::Error;
 use crate::filter::{Bloom, Incompatible, Live, LiveRef, Target, Union};
 use crate::parallel::ParallelFor;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Argument of the first source.
@@ -25,19 +26,23 @@ struct Sources<K> {
 }
 
 impl<K: Key> Sources<K> {
-    fn open<'a, C: Call<'a, Key = K>>(call: &C) -> Sources<K> {
+    /// Opens the keys, up to the first that doesn't exist.
+    fn open<'a, C: Call<'a, Key = K>>(call: &C) -> Result<Sources<K>, CommandError> {
         let mut sources = Sources { keys: Vec::new(), has_destination: false, repeated: false };
+        let mut names = HashSet::new();
         for index in FIRST_SOURCE..call.argc() {
             let name = call.arg(index);
             let is_destination = name == call.arg(1);
-            let is_new = !is_destination && sources.keys.iter().all(|(other, _)| call.arg(*other) != name);
+            let is_new = !is_destination && names.insert(name);
             sources.has_destination |= is_destination;
             sources.repeated |= !is_new;
             if is_new {
-                sources.keys.push((index, call.open(index, Access::Read)));
+                let key = call.open(index, Access::Read);
+                key.bloom()?.ok_or(CommandError::NotFound)?;
+                sources.keys.push((index, key));
             }
         }
-        sources
+        Ok(sources)
     }
 
     /// The filters in the keys, all of which must exist.
@@ -59,6 +64,7 @@ fn refused<'a, C: Call<'a>>(call: &C, index: usize, why: Incompatible) -> Comman
         Incompatible::ClockBehind => CommandError::ClockBehind { source },
         Incompatible::Layers => CommandError::SeveralLayers { source },
         Incompatible::TooManyLayers => CommandError::Core(Error::TooManyLayers),
+        Incompatible::TooManyPairs => CommandError::TooManyPairs,
     }
 }
 
@@ -73,7 +79,7 @@ pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let parallel: &ParallelFor<'_> = &|tasks, task| call.parallel(tasks, task);
     let mut key = call.open(1, Access::Write);
     refuse_rebuild(&key)?;
-    let sources = Sources::open(call);
+    let sources = Sources::open(call)?;
     let filters = sources.filters()?;
     let existing = key.bloom()?;
     if existing.is_none() && sources.has_destination {
@@ -207,7 +213,7 @@ pub(super) fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     let mut key = call.open(1, Access::Write);
     key.bloom()?;
     refuse_rebuild(&key)?;
-    let sources = Sources::open(call);
+    let sources = Sources::open(call)?;
     let mut filters: Vec<(usize, &Bloom)> = Vec::new();
     for (index, source) in &sources.keys {
         filters.push((*index, native(source)?));

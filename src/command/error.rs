@@ -170,6 +170,8 @@ pub enum CommandError {
         /// The source's key, printable.
         source: String,
     },
+    /// A merge of more layers than can be compared in a few milliseconds.
+    TooManyPairs,
     /// A counting filter that is named twice.
     CountedTwice,
     /// Any other refusal of the core.
@@ -337,6 +339,10 @@ impl fmt::Display for CommandError {
                 f,
                 "ERR the filter in '{source}' is a window or has grown, and its items may lie in other layers than \
                  the same items of another filter: an intersection would lose them"
+            ),
+            CommandError::TooManyPairs => f.write_str(
+                "ERR the filters have too many layers to merge all of them at once. Merge fewer at a time, or rebuild \
+                 those with many layers first: BF.REBUILD key BEGIN",
             ),
             CommandError::CountedTwice => {
                 f.write_str("ERR a counting filter would be counted twice; name each key once")

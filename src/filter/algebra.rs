@@ -6,6 +6,7 @@ use super::incompatible::Incompatible;
 use super::live::{Live, LiveMut, LiveRef};
 use crate::error::Error;
 use crate::parallel::ParallelFor;
+use crate::params::limits;
 
 impl LiveRef<'_> {
     /// Whether both give every item the same answer and always will, given the same adds. Windows are compared as
@@ -92,13 +93,20 @@ impl<'s> Union<'s> {
     /// source.
     ///
     /// # Errors
-    /// [`Incompatible::TooManyLayers`], and the source.
+    /// [`Incompatible::TooManyLayers`] or [`Incompatible::TooManyPairs`], and the source.
     pub fn join(
         &mut self,
         base: LiveRef<'_>,
         parallel: &ParallelFor<'_>,
     ) -> Result<(), (usize, Incompatible)> {
         let LiveRef::Bloom(base) = base else { return Ok(()) };
+        let new =
+            self.others.iter().fold(0usize, |sum, (_, source)| sum.saturating_add(source.layers().len()));
+        if let Some((index, _)) = self.others.last()
+            && new.saturating_mul(base.layers().len().saturating_add(new)) > limits::MAX_PAIRS
+        {
+            return Err((*index, Incompatible::TooManyPairs));
+        }
         for (index, source) in &self.others {
             base.join_layers(source, &mut self.chain, parallel).map_err(|why| (*index, why))?;
         }

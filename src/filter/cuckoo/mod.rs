@@ -105,20 +105,19 @@ impl Cuckoo {
     ///
     /// # Errors
     /// [`Error::Cuckoo`] if they don't. Nothing has changed then.
-    pub(crate) fn overwrite(&mut self, mut offset: u64, slots: &[u8]) -> Result<(), Error> {
-        for table in &self.tables {
-            let len = self.spec.slots_of(table.buckets());
-            if offset < len {
-                if slots.is_empty() || slots.len() as u64 > len - offset {
-                    return Err(Error::Cuckoo("length of the slots"));
-                }
-                let (before, after) = table.overwrite(offset, slots);
-                self.items = (self.items + after).saturating_sub(before);
-                return Ok(());
-            }
-            offset -= len;
+    pub(crate) fn overwrite(&mut self, offset: u64, slots: &[u8]) -> Result<(), Error> {
+        let found = self.spec.sub_filter_at(offset);
+        let Some((first, table, len)) =
+            found.and_then(|(first, index, len)| Some((first, self.tables.get(index)?, len)))
+        else {
+            return Err(Error::Cuckoo("position of the slots"));
+        };
+        if slots.is_empty() || slots.len() as u64 > len - (offset - first) {
+            return Err(Error::Cuckoo("length of the slots"));
         }
-        Err(Error::Cuckoo("position of the slots"))
+        let (before, after) = table.overwrite(offset - first, slots);
+        self.items = (self.items + after).saturating_sub(before);
+        Ok(())
     }
 
     /// The parameters.

@@ -105,6 +105,24 @@ impl CuckooSpec {
         self.slots_of(buckets).next_multiple_of(8)
     }
 
+    /// The sub-filter that has slot `offset` of all, where they follow each other without padding: its first slot, its index
+    /// and its number of slots. `None` if there is none. Sub-filters of equal size may be 65,536, so they aren't counted off.
+    pub(crate) fn sub_filter_at(&self, offset: u64) -> Option<(u64, usize, u64)> {
+        if self.expansion <= 1 {
+            let slots = self.slots_of(self.first_buckets());
+            let index = offset / slots;
+            return Some((index * slots, usize::try_from(index).ok()?, slots));
+        }
+        let mut first = 0;
+        (0..).map_while(|index| Some((index, self.slots_of(self.buckets_of(index)?)))).find_map(
+            |(index, slots)| {
+                let (begins, end) = (first, first + slots);
+                first = end;
+                (offset < end).then_some((begins, index, slots))
+            },
+        )
+    }
+
     /// Buckets of sub-filter `index`; `None` if it would exceed [`limits::MAX_BYTES`], or if a test would look at more
     /// than [`limits::MAX_SLOTS_ASKED`] slots then.
     pub fn buckets_of(&self, index: usize) -> Option<u64> {

@@ -119,6 +119,8 @@ fn place_slots(words: &Words, offset: u64, bytes: &[u8]) -> u64 {
 pub struct Loader {
     head: DumpHead,
     body_len: u64,
+    /// Bytes of the largest array. A head of 38 bytes may say that there are 65,536, so they are looked at once.
+    largest: u64,
     /// The arrays of which something has come, with their index, by the offset of their first byte in the body.
     arrays: BTreeMap<u64, (usize, Arrival)>,
     /// Bytes of the body that have come.
@@ -200,9 +202,10 @@ impl Loader {
     }
 
     fn new(head: DumpHead) -> Result<Loader, DecodeError> {
-        let body_len = head.arrays().try_fold(0u64, u64::checked_add).filter(|len| *len > 0);
-        let body_len = body_len.ok_or(DecodeError::Field("links"))?;
-        Ok(Loader { head, body_len, arrays: BTreeMap::new(), arrived: 0, held: 0 })
+        let both = |(sum, largest): (u64, u64), len: u64| Some((sum.checked_add(len)?, largest.max(len)));
+        let sizes = head.arrays().try_fold((0, 0), both).filter(|(sum, _)| *sum > 0);
+        let (body_len, largest) = sizes.ok_or(DecodeError::Field("links"))?;
+        Ok(Loader { head, body_len, largest, arrays: BTreeMap::new(), arrived: 0, held: 0 })
     }
 
     /// Whether the filter is a cuckoo filter.
@@ -218,7 +221,7 @@ impl Loader {
     /// Bytes of memory that its chunks hold at most, about: all arrays, and half of the largest in addition, if they come
     /// in order.
     pub fn most_held(&self) -> u64 {
-        self.body_len.saturating_add(self.head.arrays().max().unwrap_or(0) / 2)
+        self.body_len.saturating_add(self.largest / 2)
     }
 
     /// Bytes of memory that the chunks loaded so far hold, about.
@@ -246,14 +249,19 @@ impl Loader {
 
     /// The bit array that has this byte of the body: where it begins, its index, and its length.
     fn array_at(&self, offset: u64) -> Option<(u64, usize, u64)> {
-        // Most chunks belong to the newest array that has begun, or to the next one.
-        let begun = self.arrays.range(..=offset).next_back();
-        let (mut first, index) = begun.map_or((0, 0), |(first, (index, _))| (*first, *index));
-        (index..).map_while(|index| Some((index, self.head.array(index)?))).find_map(|(index, len)| {
-            let (begins, end) = (first, first.saturating_add(len));
-            first = end;
-            (offset < end).then_some((begins, index, len))
-        })
+        match &self.head {
+            DumpHead::Cuckoo { spec, tables, .. } => {
+                spec.sub_filter_at(offset).filter(|(_, index, _)| index < tables)
+            }
+            DumpHead::Bloom { links, .. } => {
+                let mut first = 0u64;
+                links.iter().enumerate().find_map(|(index, (spec, _))| {
+                    let (begins, end) = (first, first.saturating_add(spec.bytes));
+                    first = end;
+                    (offset < end).then_some((begins, index, spec.bytes))
+                })
+            }
+        }
     }
 
     fn new_array(&self, len: u64) -> Arrival {
