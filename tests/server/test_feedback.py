@@ -96,8 +96,11 @@ def test_what_held_the_server_is_named(new_server):
         client.config_set("slowlog-log-slower-than", 1000)
         for key in ("left", "right"):
             client.execute_command("BF.RESERVE", key, 0.01, 50 * MILLION, "SEED", 7)
-            client.execute_command("BF.BULKADD", key, "FIXED", 8, numbers(0, MILLION))
-        client.execute_command("BF.MERGE", "left", "right")
+        with client.pipeline(transaction=True) as transaction:  # where they are carried out as a whole
+            for key in ("left", "right"):
+                transaction.execute_command("BF.BULKADD", key, "FIXED", 8, numbers(0, MILLION))
+            transaction.execute_command("BF.MERGE", "left", "right")
+            transaction.execute()
         client.execute_command("BF.EXISTS", "left", "ada")
         events = {event.lower(): worst for event, _, _, worst, *_ in client.execute_command("LATENCY", "LATEST")}
         assert {b"bf.bulkadd", b"bf.merge"} <= events.keys() and events[b"bf.merge"] >= 1, events

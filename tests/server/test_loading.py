@@ -35,7 +35,7 @@ from kit.filters import (
 )
 from kit.payload import PREFIX as CHUNK_PREFIX
 from kit.payload import Payload
-from kit.servers import MODULE, ServerFailed, option, wait_for
+from kit.servers import MODULE, ServerFailed, option, saves_loads, wait_for
 
 LOADED_BY_EVERY_SERVER = pytest.mark.every_server("the server loads modules and passes their arguments")
 EVERY_SERVER = pytest.mark.every_server("the server says what happened to keys, clients and databases")
@@ -581,7 +581,7 @@ def test_commands_in_the_middle(transfer, command):
     transfer.load_rest(2)
 
 
-@pytest.mark.parametrize("command", ["FLUSHALL", "FLUSHALL ASYNC", "FLUSHDB", "DEBUG RELOAD"])
+@pytest.mark.parametrize("command", ["FLUSHALL", "FLUSHALL ASYNC", "FLUSHDB"])
 @EVERY_SERVER
 def test_commands_that_empty_the_database(transfer, command):
     """What is on its way goes with the keys, and may begin anew."""
@@ -589,6 +589,17 @@ def test_commands_that_empty_the_database(transfer, command):
     transfer.client.execute_command(*command.split())
     assert transfer.refused(*transfer.pieces[2]).endswith("not found")
     transfer.load_rest(0)
+
+
+@EVERY_SERVER
+def test_a_reload(transfer, server):
+    """A load is saved where files have a place for it, and goes on."""
+    transfer.load(0, 1)
+    transfer.client.execute_command("DEBUG", "RELOAD")
+    if not saves_loads(server.spec):
+        assert transfer.refused(*transfer.pieces[2]).endswith("not found")
+        transfer.load(0, 1)
+    transfer.load_rest(2)
 
 
 @EVERY_SERVER

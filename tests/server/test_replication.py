@@ -414,7 +414,9 @@ def test_rotation_by_the_clock_goes_before_the_write(wire):
 
 
 @pytest.mark.parametrize("prefix", ["BF", "CF"])
-def test_each_piece_of_a_load_is_written_when_it_comes(wire, prefix):
+def test_each_piece_of_a_load_is_written_when_it_comes(spec, wire, prefix):
+    if not saves_loads(spec):
+        pytest.skip("Redis 7.0 has no place for loads in its files, so all pieces are written at the end")
     wire(f"{prefix}.ADD source x")
     client = wire.client
     (_, head), (end, chunk) = pieces(client, "source", prefix)
