@@ -259,10 +259,10 @@ def test_the_pool(new_server):
             other.send_packed_command([last[-1:]])
         wait_for(lambda: figures(client)["clients_waiting"] >= 2, "some to wait")
         for other in waiting:
-            other.disconnect()  # the job that runs stops, and the others are taken out of the queue
+            other.disconnect()  # what runs stops, and what waits is taken out of the queue
         wait_for(lambda: figures(client)["clients_waiting"] == 0, "the jobs to end")
         seen = figures(client)
-        assert seen["waiting_dropped"] >= 2 and seen["pool_jobs"] <= 3, seen
+        assert seen["waiting_dropped"] >= 2 and seen["offloaded_items"] <= 5000 + 4_000_000, seen
         client.flushall()
         must_become_zero(client)
 
