@@ -101,7 +101,7 @@ impl Seed {
         Ok(Seed::from(u128::from_le_bytes(bytes)).narrow(kind))
     }
 
-    /// Tells filters apart without giving the seed away: SipHash-1-3 under the seed, of a fixed text.
+    /// Identifies a filter without revealing its seed: SipHash-1-3 of a fixed text, keyed with the seed.
     pub(crate) fn identity(self) -> u64 {
         HashKind::SipHash.hasher(self).hash(b"identity of a filter").low
     }

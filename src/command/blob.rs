@@ -145,7 +145,7 @@ impl<'a> Blob<'a> {
     }
 }
 
-/// A blob whose items are added part by part, so that the server can be let go in between.
+/// A blob whose items are added part by part, so that the server can serve others in between.
 pub(super) struct Parts<'a> {
     place: Place,
     bytes: &'a [u8],

@@ -241,7 +241,7 @@ pub trait Call<'a> {
         work: impl FnOnce(&[u8], &ParallelFor<'_>, &Stop) -> Option<Reply> + Send + 'static,
     ) -> Result<Reply, CommandError>;
 
-    /// Whether the command, with `done` items behind it, has held the server for long enough and should
+    /// Whether the command has held the server for long enough after `done` items and should
     /// [go on later](Call::go_on_later). Commands ask after every few items.
     fn should_pause(&self, _done: usize) -> bool {
         false

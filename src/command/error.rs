@@ -191,7 +191,7 @@ impl CommandError {
         matches!(self, BadData(_) | BadHeader(_) | BadChunk(_) | NoLink)
     }
 
-    /// This refusal of items before which the command had `before` others.
+    /// The same refusal, counting `before` items that the command had before these.
     #[must_use]
     pub fn after(self, before: usize) -> CommandError {
         match self {

@@ -43,7 +43,7 @@ pub(super) enum Sent {
     Pieces,
     /// The same, but someone has begun with a snapshot in which the load is missing, and gets the following pieces.
     Missed,
-    /// Nothing. They get the whole filter after its last piece.
+    /// Nothing: they get the whole filter after its last piece.
     Nothing,
 }
 
@@ -478,7 +478,7 @@ mod tests {
     use crate::params::Spec;
     use crate::wire::Encoder;
 
-    /// Loads under the keys `0` and so on, of which so many chunks have arrived. A chunk has 1 MiB, and no page of it is
+    /// Loads under the keys `0`, `1`, …, of which `chunks[n]` chunks have arrived. A chunk has 1 MiB, and no page of it is
     /// all zeros, which would not wait.
     fn loads(chunks: &[usize], is_obeyed: bool) -> Loads {
         let mut filter = Bloom::new(Spec::fixed(8_000_000, 0.01)).unwrap();

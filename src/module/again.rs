@@ -7,7 +7,7 @@
 //!
 //! A second load of the same file finds the statics of the first, because the system maps a file once. A copy of the
 //! file has statics of its own. It knows the first by a field of INFO, and reaches it by a function that the first
-//! shares. When the server has started, a second load is an error of whoever asks for it, and is refused.
+//! shares. After the server has started, a second load is refused.
 
 use super::api::Context;
 use super::server::{server, status};

@@ -94,7 +94,7 @@ fn finish<const INDEX: usize>(call: &ServerCall<'_>, outcome: Result<Reply, Comm
     }
 }
 
-/// Runs a command, and looks at the clock unless that would be a good part of its time.
+/// Runs a command, and measures its time unless reading the clock would be a large part of it.
 #[inline(always)]
 fn run_entry<const INDEX: usize>(call: &ServerCall<'_>) -> Result<Reply, CommandError> {
     let command = const { command_at(INDEX) };

@@ -323,7 +323,7 @@ def option(spec, name: str) -> str:
 
 
 def io_threads(spec, count: int) -> dict:
-    """The configuration of a server that reads and writes to its clients on so many threads."""
+    """The configuration of a server with `count` I/O threads."""
     reads = {"io-threads-do-reads": "yes"} if spec.product == "redis" and spec.version < (8,) else {}
     return {"io-threads": count, **reads}
 

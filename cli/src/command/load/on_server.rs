@@ -49,7 +49,7 @@ local function describe()
 end
 
 -- How many items the filter may lack, if it has dropped what it should since then: a delete takes one, and a window all
--- that came in so many generations ago.
+-- that came in n generations ago.
 local function may_lack(filter, since, generations)
   local removed = math.max(filter.removed - tonumber(since), 0)
   if not filter.generations then return removed end

@@ -166,7 +166,7 @@ fn of_flags(flags: Vec<bool>, items: u64) -> Outcome {
     Outcome::Refused { why: format!("the filter is full: no room for {} items", items - new), taken, new }
 }
 
-/// Whether the item of this answer is in: 1, or -1 or an error if there was no room.
+/// Whether the item of this answer went in. 1 means yes; -1 or an error means that there was no room.
 fn is_in(answer: &Value) -> Option<bool> {
     match answer {
         Value::Int(1) | Value::Boolean(true) => Some(true),
