@@ -124,7 +124,7 @@ pub struct Apart {
     pub inputs: Arc<[Live]>,
     /// The argument that it reads.
     pub data: Data,
-    /// Bytes of what it reads and makes.
+    /// The memory that it takes at most. It is promised to it, so nothing else is [admitted](Call::admit) to it.
     pub bytes: u64,
 }
 
@@ -134,7 +134,7 @@ pub enum Data {
     /// An argument.
     Argument(usize),
     /// The string in the key named by an argument. It is read as a client would that sends several GETRANGE: others may
-    /// change it in between.
+    /// set bits in it in between. If it is replaced or loses bits, the command ends with [`CommandError::Changed`].
     Key(usize),
 }
 

@@ -97,17 +97,18 @@ fn create<'a, C: Call<'a>>(call: &C, format: Format, source: Source) -> Result<R
             };
             let bytes = format.declared().unwrap_or(0).max(held as u64);
             let goes_apart = call.goes_apart(bytes);
+            // A string that is read apart is copied twice: for the work, and for replicas.
+            let copies = if goes_apart && matches!(data, Data::Key(_)) { 2 } else { 0 };
+            let most = bytes.saturating_add((held as u64).saturating_mul(copies));
             if !call.obeys() && (goes_apart || format.declared().is_some()) {
-                // A string that is read apart is copied twice: for the work, and for replicas.
-                let copies = if goes_apart && matches!(data, Data::Key(_)) { 2 } else { 0 };
-                call.admit(bytes, bytes.saturating_add((held as u64).saturating_mul(copies)))?;
+                call.admit(bytes, most)?;
             }
             if goes_apart {
                 let effect = match source {
                     Source::Argument(_) => Effect::Verbatim,
                     Source::Key(words) => Effect::Read(Command::Import, words),
                 };
-                let job = Apart { keys: 1..2, inputs: Arc::new([]), data, bytes };
+                let job = Apart { keys: 1..2, inputs: Arc::new([]), data, bytes: most };
                 return call.apart(job, move |data, _| (format.read(data), effect));
             }
             match source {

@@ -18,7 +18,7 @@ use super::offload::{self, Request, Retained};
 use super::{guard, reclaim};
 use crate::command::{Access, Apart, Command, CommandError, Data, Key, Reply};
 use crate::filter::{Live, LiveRef};
-use crate::metrics::OFFLOADS_DROPPED;
+use crate::metrics::{Hold, OFFLOADS_DROPPED, PROMISED_BYTES};
 use crate::parallel::{ParallelFor, Stop};
 use redis_module::raw;
 use std::any::Any;
@@ -26,7 +26,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Bytes of cells from which a command works apart. On fewer it holds the server for about a millisecond.
 pub(super) const LONG: u64 = 2 << 20;
@@ -61,10 +61,23 @@ pub(super) struct Entry {
 enum Stage {
     /// It waits for its keys.
     Waiting,
-    /// It reads a string, of which this much has been read.
-    Reading { job: Job, read: Vec<u8>, key: usize, work: Work },
+    /// It reads a string.
+    Reading(Reading),
     /// The pool works.
     Working(Job),
+}
+
+/// A string that is read for a job, in slices: all of it, and then once more to see whether it is still the same.
+struct Reading {
+    job: Job,
+    work: Work,
+    /// The argument that names its key.
+    key: usize,
+    /// Where the server has it, and bytes to read. Those that are appended meanwhile come after the command.
+    place: Option<(usize, usize)>,
+    read: Vec<u8>,
+    /// Bytes that were looked at again.
+    checked: usize,
 }
 
 /// What a command has asked for in its first run.
@@ -73,6 +86,8 @@ struct Job {
     begun: Instant,
     inputs: Arc<[Live]>,
     bytes: u64,
+    /// The memory that it will take, until it has it.
+    promised: Option<Hold>,
     stop: Stop,
     outcome: Arc<Outcome>,
 }
@@ -210,7 +225,7 @@ pub(super) fn next_look() -> Option<i64> {
     let wait = |entry: &Entry| match &entry.stage {
         Stage::Working(job) => i64::try_from(job.begun.elapsed().as_millis() / 8).unwrap_or(1).clamp(1, 16),
         Stage::Waiting => 16,
-        Stage::Reading { .. } => 1,
+        Stage::Reading(_) => 1,
     };
     let spent = (!spent().is_empty()).then_some(1);
     queue().iter().map(wait).chain(spent).min()
@@ -288,15 +303,22 @@ pub(super) fn wait(place: usize, request: Request, command: Command, database: i
 
 /// Begins the work of a command.
 pub(super) fn begin<T: Send + 'static>(
-    place: usize,
-    request: Request,
-    (command, database, now_ms): (Command, i32, u64),
+    ctx: Context<'_>,
+    (place, request): (usize, Request),
+    command: Command,
     apart: Apart,
     work: impl FnOnce(&[u8], &ParallelFor<'_>) -> T + Send + 'static,
 ) {
     let Apart { keys, inputs, data, bytes } = apart;
-    let job =
-        Job { now_ms, begun: Instant::now(), inputs, bytes, stop: Stop::default(), outcome: Arc::default() };
+    let mut job = Job {
+        now_ms: ctx.now_ms(),
+        begun: Instant::now(),
+        inputs,
+        bytes,
+        promised: Some(PROMISED_BYTES.hold(bytes)),
+        stop: Stop::default(),
+        outcome: Arc::default(),
+    };
     let work: Work = Box::new(move |data, parallel| Box::new(work(data, parallel)));
     let stage = match data {
         Data::Argument(index) => {
@@ -307,24 +329,59 @@ pub(super) fn begin<T: Send + 'static>(
             });
             Stage::Working(job)
         }
-        Data::Key(key) => Stage::Reading { job, read: Vec::new(), key, work },
+        Data::Key(key) => {
+            Stage::Reading(Reading { job, work, key, place: None, read: Vec::new(), checked: 0 })
+        }
     };
-    insert(place, Entry { request, command, database, keys, stage, is_gone: false });
+    let mut entry = Entry { request, command, database: ctx.database(), keys, stage, is_gone: false };
+    // It notes which string the command has seen. Copying some of it would be too much if hundreds begin at once.
+    entry.read_slice(ctx);
+    insert(place, entry);
 }
 
 impl Job {
     /// Hands the work to the pool.
-    fn submit(&self, request: &Request, work: impl FnOnce(&ParallelFor<'_>) -> Made + Send + 'static) {
+    fn submit(&mut self, request: &Request, work: impl FnOnce(&ParallelFor<'_>) -> Made + Send + 'static) {
         let (client, stop, outcome) = (request.client, self.stop.clone(), Arc::clone(&self.outcome));
+        let promised = self.promised.take();
         let job = move || {
             client.started();
             let parallel: &ParallelFor<'_> = &|tasks, task| stop.run(&offload::fork, tasks, task);
             let work = || if stop.is_set() { Err(CommandError::Internal) } else { Ok(work(parallel)) };
             let made = guard::call("job", work, || Err(CommandError::Internal));
             client.ended();
+            drop(promised);
             outcome.set(made);
         };
         offload::submit(request.client, self.stop.clone(), Box::new(job));
+    }
+}
+
+impl Reading {
+    /// Notes the place of the string, which is this now, or reads or checks its next slice. Returns whether it was the last.
+    ///
+    /// The key may get another string meanwhile, and what is read would be half of each. While both are there, they are in
+    /// different places. If one is deleted first, the other may come to its place, and lacks bits. Adds to a bitmap that is
+    /// in use only set some.
+    fn next(&mut self, now: &[u8]) -> Result<bool, CommandError> {
+        let Some((address, len)) = self.place else {
+            self.place = Some((now.as_ptr().addr(), now.len()));
+            return Ok(now.is_empty());
+        };
+        let now = now.get(..len).filter(|now| now.as_ptr().addr() == address).ok_or(CommandError::Changed)?;
+        let slice = |from| now.iter().skip(from).take(SLICE);
+        if self.read.len() < len {
+            let refused = |_| CommandError::Memory { bytes: len as u64, bound: None };
+            self.read.try_reserve_exact(len.saturating_sub(self.read.len())).map_err(refused)?;
+            self.read.extend(slice(self.read.len()));
+        } else {
+            let pairs = self.read.iter().skip(self.checked).zip(slice(self.checked));
+            if pairs.fold(0, |lost, (read, now)| lost | read & !now) != 0 {
+                return Err(CommandError::Changed);
+            }
+            self.checked = self.checked.saturating_add(SLICE);
+        }
+        Ok(self.checked >= len)
     }
 }
 
@@ -351,7 +408,7 @@ impl Entry {
     fn job(&self) -> Option<&Job> {
         match &self.stage {
             Stage::Waiting => None,
-            Stage::Reading { job, .. } | Stage::Working(job) => Some(job),
+            Stage::Reading(Reading { job, .. }) | Stage::Working(job) => Some(job),
         }
     }
 
@@ -370,28 +427,19 @@ impl Entry {
     fn has_ended(&self) -> bool {
         match &self.stage {
             Stage::Waiting => true,
-            Stage::Reading { .. } => self.is_gone,
+            Stage::Reading(_) => self.is_gone,
             Stage::Working(job) => job.outcome.has_ended(),
         }
     }
 
     /// Reads the next slice of the string that its work needs. After the last one the work begins.
     fn read_slice(&mut self, ctx: Context<'_>) {
-        let Stage::Reading { read, key, .. } = &mut self.stage else { return };
-        let (name, detached) = (self.request.arguments().get(*key), Detached::new(ctx, self.database));
+        let Stage::Reading(reading) = &mut self.stage else { return };
+        let (name, detached) = (self.request.arguments().get(reading.key), Detached::new(ctx, self.database));
         let (Some(name), Some(detached)) = (name, detached) else {
             return self.begin(Err(CommandError::Internal));
         };
-        let from = read.len();
-        let next = detached.context().open(name.text(), Access::Read).string(|bytes| {
-            if from == 0 && read.try_reserve_exact(bytes.len()).is_err() {
-                return Err(CommandError::Memory { bytes: bytes.len() as u64, bound: None });
-            }
-            // What has become shorter isn't what was there before.
-            let slice = bytes.get(from..).ok_or(CommandError::Changed)?;
-            read.extend(slice.iter().take(SLICE));
-            Ok(read.len() == bytes.len())
-        });
+        let next = detached.context().open(name.text(), Access::Read).string(|now| reading.next(now));
         match next.unwrap_or(Err(CommandError::Changed)) {
             Ok(false) => {}
             Ok(true) => self.begin(Ok(())),
@@ -402,7 +450,7 @@ impl Entry {
     /// Begins the work on the string that was read, or ends it.
     fn begin(&mut self, is_read: Result<(), CommandError>) {
         let stage = std::mem::replace(&mut self.stage, Stage::Waiting);
-        let Stage::Reading { job, read, work, .. } = stage else { return };
+        let Stage::Reading(Reading { mut job, read, work, .. }) = stage else { return };
         match is_read {
             // Made by the worker, so the main thread need not copy the bytes again.
             Ok(()) => job.submit(&self.request, move |parallel| {
@@ -416,7 +464,7 @@ impl Entry {
 
     /// Has its work done now.
     pub(super) fn finish(&mut self, ctx: Context<'_>) {
-        while matches!(self.stage, Stage::Reading { .. }) {
+        while matches!(self.stage, Stage::Reading(_)) {
             self.read_slice(ctx);
         }
         if let Stage::Working(job) = &self.stage {
@@ -429,7 +477,7 @@ impl Entry {
     pub(super) fn resume(self, place: usize) -> Option<Resumed> {
         let (made, facts) = match self.stage {
             Stage::Waiting => (Ok(None), None),
-            Stage::Reading { job, .. } | Stage::Working(job) => {
+            Stage::Reading(Reading { job, .. }) | Stage::Working(job) => {
                 let made = job.outcome.lock().take().unwrap_or(Err(CommandError::Internal));
                 (made.map(Some), Some((job.now_ms, job.inputs, job.bytes)))
             }
@@ -453,10 +501,18 @@ impl Entry {
     }
 }
 
-/// Reads the next slices of the strings that commands read.
-pub(super) fn read_slices(ctx: Context<'_>) {
+/// Reads on in the strings that commands read, one after the other, for this long.
+pub(super) fn read_slices(ctx: Context<'_>, turn: Duration) {
+    let begun = Instant::now();
     // Nothing that the server does to open a key comes back to the queue.
-    queue().iter_mut().filter(|entry| !entry.is_gone).for_each(|entry| entry.read_slice(ctx));
+    for entry in queue().iter_mut().filter(|entry| !entry.is_gone) {
+        while matches!(entry.stage, Stage::Reading(_)) {
+            if begun.elapsed() >= turn {
+                return;
+            }
+            entry.read_slice(ctx);
+        }
+    }
 }
 
 /// The server calls this on the main thread when a client that is still blocked has gone.

@@ -272,7 +272,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
         if job.keys.clone().any(is_held) {
             apart::wait(place, request, self.command, database, job.keys);
         } else {
-            apart::begin(place, request, (self.command, database, self.ctx.now_ms()), job, work);
+            apart::begin(self.ctx, (place, request), self.command, job, work);
         }
         Ok(Reply::Later)
     }

@@ -3,6 +3,7 @@
 
 use super::api::Context;
 use crate::command::CommandError;
+use crate::metrics::PROMISED_BYTES;
 use redis_module::raw::{REDISMODULE_CTX_FLAGS_EVICT, REDISMODULE_CTX_FLAGS_MAXMEMORY};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -56,8 +57,11 @@ pub(super) fn admit(
         // Of 100 GB, the ratio tells 6 kB apart.
         let free = (1.0 - f64::from(ctx.used_memory_ratio())).clamp(0.0, 1.0);
         #[allow(clippy::cast_possible_truncation, reason = "between 0 and maxmemory")]
-        let left = (maxmemory as f64 * free) as u64;
-        if more > left && !(may_evict && evicts(ctx)) {
+        let free = (maxmemory as f64 * free) as u64;
+        let left = if may_evict && evicts(ctx) { maxmemory } else { free };
+        // What other commands have been allowed and are about to take. While they take it, some of it counts twice.
+        let left = left.saturating_sub(PROMISED_BYTES.get());
+        if more > left {
             return refuse(more, left, "what maxmemory leaves");
         }
     }

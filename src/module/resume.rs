@@ -126,7 +126,7 @@ unsafe extern "C" fn look(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
 /// Runs the commands that are ready.
 fn run_ready(ctx: Context<'_>) {
     apart::free_spent();
-    apart::read_slices(ctx);
+    apart::read_slices(ctx, TURN);
     let may_write = !ctx.must_not_write();
     let started = Instant::now();
     let is_free = |place| {

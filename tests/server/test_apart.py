@@ -15,7 +15,7 @@ import redis
 
 from kit.appendonly import Effects
 from kit.clients import refusal
-from kit.filters import differences, snapshot
+from kit.filters import differences, pairs, snapshot
 from kit.metrics import figures
 from kit.servers import APPEND_ONLY, option, wait_for
 
@@ -90,8 +90,10 @@ class Replies:
         self.connection = self.client.connection_pool.get_connection()
         self.connection.connect()
         self.address = "%s:%d" % self.connection._sock.getsockname()
-        packed = self.connection.pack_commands(commands)
-        self.connection.send_packed_command(packed)
+        self.send(commands)
+
+    def send(self, commands):
+        self.connection.send_packed_command(self.connection.pack_commands(commands))
 
     def __getitem__(self, _):
         return self
@@ -357,6 +359,101 @@ def test_the_source_of_an_import_that_goes_away(one_worker):
         client.delete("bitmap")
         # It had been read, or it hadn't.
         assert reader() in (b"OK", f"a key of the command {CHANGED.replace('was deleted', 'was deleted')}, and nothing was done. Send the command again")
+
+
+ONES, SOME = b"\xff", b"\x11"  # a bitmap with SOME bits lacks bits of one with ONES, which has all of SOME
+
+
+@EVERY_SERVER
+@pytest.mark.parametrize(
+    "how, old, new",
+    [
+        *((how, *bits) for how in ["RENAME", "SET", "RESTORE", "SWAPDB"] for bits in [(ONES, SOME), (SOME, ONES)]),
+        # The other way round the new string may be where the old one was, and have all bits that were read.
+        ("DEL and SET", ONES, SOME),
+    ],
+)
+def test_the_source_of_an_import_that_is_replaced(new_server, how, old, new):
+    """What is imported is one of the two, and not half of each."""
+    size = 64 << 20  # which is read and looked at for 20 ms
+    server = new_server(module_args=["THREADS", "1"])
+    with server.client() as client, server.client(db=1) as elsewhere:
+        client.set("live", old * size)
+        (elsewhere if how == "SWAPDB" else client).set("live" if how == "SWAPDB" else "next", new * size)
+        payload = client.dump("next") if how == "RESTORE" else None
+        reader = Replies(server, [["BF.IMPORT", "new", "GOZERO", "live", "BITS", size * 8]])
+        wait_for(lambda: figures(client)["clients_waiting"] == 1, "the import to begin")
+        match how:
+            case "RENAME":
+                client.rename("next", "live")
+            case "SET":
+                client.set("live", new * size)
+            case "RESTORE":
+                client.restore("live", 0, payload, replace=True)
+            case "SWAPDB":
+                client.swapdb(0, 1)
+            case "DEL and SET":
+                client.delete("live")
+                client.set("live", new * size)
+        reply = reader()
+        if reply == b"OK":
+            full = client if client.exists("new") else elsewhere
+            cells = pairs(full.execute_command("BF.INFO", "new", "FULL"))
+            assert float(cells[b"Fill"]) in (1.0, 0.25)
+        else:
+            assert reply.startswith("a key of the command was deleted"), reply
+
+
+@EVERY_SERVER
+@pytest.mark.parametrize("command", ["BF.IMPORT", "BF.IMPORT evicting", "BF.INTERSECT", "BF.MERGE"])
+def test_commands_that_wait_are_promised_what_there_is_once(one_worker, command):
+    server = one_worker()
+    command, _, evicting = command.partition(" ")
+    with server.client() as client, contextlib.ExitStack() as clients:
+        for number in range(40):
+            # Each has sources of its own: with the same ones they would come one after the other.
+            client.execute_command("BF.RESERVE", f"a:{number}", 0.01, MANY, "NONSCALING", "SEED", 1)
+            client.execute_command("BF.RESERVE", f"b:{number}", 0.01, MANY, "NONSCALING", "SEED", 1)
+        each = 2_400_000 if command != "BF.IMPORT" else 20_000_000
+        client.config_set("maxmemory-policy", "allkeys-lru" if evicting else "noeviction")
+        with Busy(server) as busy:
+            most = client.info("memory")["used_memory"] + 10 * each
+            client.config_set("maxmemory", most)
+            waiting = []
+            for number in range(40):
+                if command == "BF.IMPORT":
+                    words = [command, f"new:{number}", "GOZERO", "none", "BITS", each * 8, "DATA", "x"]
+                else:
+                    words = [command, f"new:{number}", f"a:{number}", f"b:{number}"]
+                waiting.append(Replies(server, [words]))
+                clients.callback(waiting[-1].client.close)
+            replied = lambda: sum(reply.has_come() for reply in waiting)  # noqa: E731
+            wait_for(lambda: figures(client)["clients_waiting"] + replied() == 41, "all of them to wait or to be refused")
+            assert 0 < figures(client)["promised_bytes"] <= most
+            busy.end()
+            replies = [reply() for reply in waiting]
+        assert b"OK" in replies
+        assert all(reply == b"OK" or "what maxmemory leaves" in reply for reply in replies), replies
+        assert any(reply != b"OK" for reply in replies)
+        assert replies.count(b"OK") * each <= most
+        wait_for(lambda: client.info("memory")["used_memory"] <= most + (1 << 20), "evictions to end")
+        assert figures(client)["promised_bytes"] == 0
+
+
+def test_strings_are_read_one_after_the_other(new_server):
+    """However many clients import at once, a turn of the server lasts no longer."""
+    server = new_server(module_args=["THREADS", "1"])
+    with server.client() as client:
+        client.set("bitmap", bytes(3 << 20))
+        waiting = [Replies(server, []) for _ in range(400)]
+        for number, one in enumerate(waiting):
+            one.send([["BF.IMPORT", f"new:{number}", "GOZERO", "bitmap", "BITS", 24 << 20]])
+        longest, last = 0.0, server.processor()
+        while not nothing_waits(client):
+            now = server.processor()
+            longest, last = max(longest, now - last), now
+        assert [reply() for reply in waiting] == [b"OK"] * 400
+        assert longest < 0.1
 
 
 @EVERY_SERVER

@@ -314,6 +314,12 @@ const OF_SERVERS: [OfServer; 19] = [
         fields: &[("waiting_bytes_max", None)],
     },
     OfServer {
+        name: "bloom_server_promised_bytes",
+        metric_type: Gauge,
+        help: "Bytes of memory that work apart will take.",
+        fields: &[("promised_bytes", None)],
+    },
+    OfServer {
         name: "bloom_server_waiting_refused",
         metric_type: Counter,
         help: "Commands refused because too many were waiting for workers.",
