@@ -141,7 +141,8 @@ unsafe extern "C" fn entry<const INDEX: usize>(
         return status::OK;
     }
     if const { writes(INDEX) } && apart::is_any() {
-        let waits = || resume::waits(ctx, const { command_at(INDEX) }, arguments);
+        let command = const { (command_at(INDEX), divides(INDEX)) };
+        let waits = || resume::waits(ctx, command, arguments);
         if guard::call("waits", waits, || false) {
             return status::OK;
         }

@@ -6,14 +6,16 @@
 //! keys the node has, and how effects are replicated. The piece doesn't reply: it hands over its outcome, and the answers
 //! are appended to the reply of the client.
 //!
+//! A command that finds its key [held](super::apart) by work waits in the same way, with all its items to do. Its first
+//! piece then has all arguments, and ends by itself. Between two pieces, such work may begin: the next piece waits for it.
+//!
 //! While a client waits, the server keeps its arguments.
 
-use super::api::{Context, OwnText, Text};
-use super::guard;
+use super::api::{Context, Detached, OwnText, Text};
 use super::names::name_of;
 use super::offload::{Blocked, room};
-use super::reply;
 use super::server::server;
+use super::{apart, guard, reply};
 use crate::command::{Command, CommandError, Pieces, Progress, Reply, Rest};
 use crate::metrics::Hold;
 use redis_module::raw;
@@ -38,7 +40,7 @@ static WAITING: Mutex<VecDeque<Waiting>> = Mutex::new(VecDeque::new());
 /// Whether the next turn is scheduled.
 static IS_SCHEDULED: AtomicBool = AtomicBool::new(false);
 
-/// Milliseconds between two looks at whether the server may write again.
+/// Milliseconds between two looks at whether any of them may go on.
 const PAUSED_MS: i64 = 10;
 
 /// The client whose piece is running, until it has gone: what is the same in all callbacks about it.
@@ -63,35 +65,61 @@ pub(super) fn hand_over(of: Result<Reply, CommandError>, rest: Option<Rest>) {
     *outcome() = Some((of, rest));
 }
 
+/// Has the server call a command as a piece.
+fn call(ctx: Context<'_>, command: Command, words: &[Text<'_>]) -> Outcome {
+    IS_NEXT.store(true, Relaxed);
+    let called = ctx.call(name_of(command), words);
+    IS_NEXT.store(false, Relaxed);
+    // The server may have refused to call the command at all.
+    outcome().take().unwrap_or_else(|| match called {
+        Ok(()) => (Err(CommandError::Internal), None),
+        Err(why) => (Err(CommandError::Server(why)), None),
+    })
+}
+
 /// A command, and its reply so far.
 struct Work {
     command: Command,
-    pieces: Pieces,
+    /// `None` before the first piece.
+    pieces: Option<Pieces>,
     /// Elements of the reply so far, if it is a list.
     answers: Option<usize>,
 }
 
 impl Work {
+    /// A command with nothing done.
+    fn new(command: Command) -> Work {
+        Work { command, pieces: None, answers: None }
+    }
+
+    /// The first piece is done, and has left this.
+    fn begin(&mut self, arguments: &[Text<'_>], rest: Rest, first: Reply) -> Progress {
+        let end = match rest.within {
+            None => arguments.len(),
+            Some(_) => arguments.get(rest.first).map_or(0, |blob| blob.bytes().len()),
+        };
+        self.pieces.insert(Pieces::new(rest, end)).begin(first)
+    }
+
     /// Runs the next piece.
     fn piece(&mut self, ctx: Context<'_>, arguments: &[Text<'_>]) -> Progress {
-        let first = self.pieces.first();
-        let blob = arguments.get(first).filter(|_| self.pieces.is_blob()).map(|blob| blob.bytes());
-        let piece = self.pieces.next(blob.unwrap_or_default());
+        let Some(pieces) = &mut self.pieces else {
+            return match call(ctx, self.command, arguments.get(1..).unwrap_or_default()) {
+                (Ok(first), Some(rest)) if !first.ends_early() => self.begin(arguments, rest, first),
+                (outcome, _) => Progress { answers: None, end: Some(outcome) },
+            };
+        };
+        let first = pieces.first();
+        let blob = arguments.get(first).filter(|_| pieces.is_blob()).map(|blob| blob.bytes());
+        let piece = pieces.next(blob.unwrap_or_default());
         let range = piece.0.clone();
         let part = blob.map(|blob| OwnText::new(blob.get(range.clone()).unwrap_or_default()));
         let part = part.as_ref().map(OwnText::as_text);
         let items = part.as_slice();
         let items = if blob.is_some() { items } else { arguments.get(range).unwrap_or_default() };
         let words = [arguments.get(1..first).unwrap_or_default(), items].concat();
-        IS_NEXT.store(true, Relaxed);
-        let called = ctx.call(name_of(self.command), &words);
-        IS_NEXT.store(false, Relaxed);
-        // The server may have refused to call the command at all.
-        let (of, rest) = outcome().take().unwrap_or_else(|| match called {
-            Ok(()) => (Err(CommandError::Internal), None),
-            Err(why) => (Err(CommandError::Server(why)), None),
-        });
-        self.pieces.absorb(piece, of, rest)
+        let (of, rest) = call(ctx, self.command, &words);
+        pieces.absorb(piece, of, rest)
     }
 
     /// Appends to the reply what a piece has added to it. Returns whether the reply is complete.
@@ -133,6 +161,18 @@ struct Waiting {
 unsafe impl Send for Waiting {}
 
 impl Waiting {
+    /// Whether work on its key isn't over.
+    fn is_held(&self, ctx: Context<'_>) -> bool {
+        if !apart::is_any() {
+            return false;
+        }
+        // SAFETY: the client is blocked, so the server keeps its arguments.
+        let arguments = unsafe { self.argv.as_ref() };
+        let (detached, name) = (Detached::new(ctx, self.database), arguments.get(1));
+        let (Some(detached), Some(name)) = (detached, name) else { return false };
+        apart::worker_on(detached.context(), *name).is_some()
+    }
+
     /// Runs the next piece, and appends to the reply. Returns whether that is complete.
     fn run(&mut self, ctx: Context<'_>) -> bool {
         ctx.select(self.database);
@@ -166,13 +206,9 @@ pub(super) fn begin(
     rest: Rest,
     first: Reply,
 ) {
-    let end = match rest.within {
-        None => arguments.len(),
-        Some(_) => arguments.get(rest.first).map_or(0, |blob| blob.bytes().len()),
-    };
-    let mut work = Work { command, pieces: Pieces::new(rest, end), answers: None };
-    let mut progress = work.pieces.begin(first);
-    let Some((client, waits)) = wait(ctx, arguments) else {
+    let mut work = Work::new(command);
+    let mut progress = work.begin(arguments, rest, first);
+    let Ok(Some((client, waits))) = block(ctx, arguments) else {
         while !work.reply(ctx, progress) {
             progress = work.piece(ctx, arguments);
         }
@@ -183,33 +219,53 @@ pub(super) fn begin(
     if let Some(out) = unsafe { Context::new(out.as_ptr()) } {
         work.reply(out, progress);
     }
+    wait(ctx, work, (client, waits), out, arguments, writes);
+}
+
+/// Has a command that writes wait for its key. Returns whether its client can wait.
+///
+/// # Errors
+/// As for [`room`].
+pub(super) fn wait_for_key(
+    ctx: Context<'_>,
+    command: Command,
+    arguments: &[Text<'_>],
+) -> Result<bool, CommandError> {
+    let Some(blocked) = block(ctx, arguments)? else { return Ok(false) };
+    let out = blocked.0.context();
+    wait(ctx, Work::new(command), blocked, out, arguments, true);
+    Ok(true)
+}
+
+fn wait(
+    ctx: Context<'_>,
+    work: Work,
+    (client, waits): (Blocked, [Hold; 2]),
+    out: NonNull<raw::RedisModuleCtx>,
+    arguments: &[Text<'_>],
+    writes: bool,
+) {
     // SAFETY: a pointer to the same slice. It is used as long as the client is blocked.
     let argv = unsafe { NonNull::new_unchecked(ptr::from_ref(arguments) as *mut [Text<'static>]) };
     waiting().push_back(Waiting { work, client, out, argv, database: ctx.database(), writes, _waits: waits });
     schedule();
 }
 
-/// Blocks the client of a command. `None` if it can't wait: too many wait already, the server would run a piece for this
-/// client only, or it is one of those that Valkey ≥ 8.1 doesn't block.
-fn wait(ctx: Context<'_>, arguments: &[Text<'_>]) -> Option<(Blocked, [Hold; 2])> {
+/// Blocks the client of a command. `None` if the server would run a piece for this client only, or the client is one of
+/// those that Valkey ≥ 8.1 doesn't block.
+///
+/// # Errors
+/// As for [`room`].
+fn block(ctx: Context<'_>, arguments: &[Text<'_>]) -> Result<Option<(Blocked, [Hold; 2])>, CommandError> {
     let bytes = arguments.iter().map(|text| text.bytes().len() as u64).sum();
-    let waits = room(bytes).ok()?;
+    let waits = room(bytes)?;
+    // A client that has said ASKING or READONLY is served what others aren't.
+    let anyone = Detached::new(ctx, ctx.database());
     let key = arguments.get(1..2).unwrap_or_default();
-    if ctx.flags() & raw::REDISMODULE_CTX_FLAGS_CLUSTER != 0 && !anyone_may_ask_for(ctx, key) {
-        return None;
+    if !anyone.is_some_and(|anyone| anyone.context().serves(key)) {
+        return Ok(None);
     }
-    Some((Blocked::new(ctx, None, gone)?, waits))
-}
-
-/// Whether a node of a cluster serves a key to clients that haven't said ASKING or READONLY.
-fn anyone_may_ask_for(ctx: Context<'_>, key: &[Text<'_>]) -> bool {
-    // SAFETY: the context is that of a command. The new one is freed once.
-    unsafe {
-        let alone = server!(RedisModule_GetDetachedThreadSafeContext(ctx.as_ptr()));
-        let served = Context::new(alone).is_some_and(|alone| alone.call(c"exists", key).is_ok());
-        server!(RedisModule_FreeThreadSafeContext(alone));
-        served
-    }
+    Ok(Blocked::new(ctx, None, gone).map(|client| (client, waits)))
 }
 
 /// Has the server call [`turn`] in the next turn of its event loop. A timer that is set now would be called in that turn
@@ -248,28 +304,35 @@ unsafe extern "C" fn turn(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
 }
 
 fn take_turn(ctx: Context<'_>) {
-    // Between CLIENT PAUSE or FAILOVER and its end, nothing may be written.
-    let is_paused = ctx.must_not_write();
-    let next = {
-        let mut waiting = waiting();
-        let next = waiting.iter().position(|waiting| !(waiting.writes && is_paused));
-        next.and_then(|next| waiting.remove(next))
-    };
     IS_SCHEDULED.store(false, Relaxed);
-    if let Some(mut next) = next {
-        RUNNING.store(next.client.address(), Relaxed);
-        let is_complete = next.run(ctx);
-        let has_gone = RUNNING.swap(0, Relaxed) == 0;
-        if is_complete || has_gone {
-            next.end();
-        } else {
-            waiting().push_back(next);
-        }
+    if run_next(ctx) {
         schedule();
     } else if let Some(first) = waiting().front() {
         IS_SCHEDULED.store(true, Relaxed);
         call_after(first.out, PAUSED_MS);
     }
+}
+
+/// Runs the next piece of the first command that may go on. Returns whether there is one.
+pub(super) fn run_next(ctx: Context<'_>) -> bool {
+    // Between CLIENT PAUSE or FAILOVER and its end, nothing may be written.
+    let is_paused = ctx.must_not_write();
+    let next = {
+        let mut waiting = waiting();
+        let next =
+            waiting.iter().position(|waiting| !(waiting.writes && (is_paused || waiting.is_held(ctx))));
+        next.and_then(|next| waiting.remove(next))
+    };
+    let Some(mut next) = next else { return false };
+    RUNNING.store(next.client.address(), Relaxed);
+    let is_complete = next.run(ctx);
+    let has_gone = RUNNING.swap(0, Relaxed) == 0;
+    if is_complete || has_gone {
+        next.end();
+    } else {
+        waiting().push_back(next);
+    }
+    true
 }
 
 /// The server calls this on the main thread when a client that still waits has gone: it hung up, was killed, or is one of

@@ -9,7 +9,7 @@ use super::api::{Context, Detached, Text, add_latency};
 use super::call::ServerCall;
 use super::names::name_of;
 use super::offload::Retained;
-use super::{guard, offload, reply};
+use super::{guard, offload, pieces, reply};
 use crate::command::{Command, CommandError, Reply, run};
 use crate::metrics::PAYLOADS_REFUSED;
 use redis_module::raw;
@@ -48,19 +48,28 @@ pub(super) fn count_refusal(why: &CommandError) {
 /// Whether a command that writes the key at argument 1 waits for it, or was refused to. If the command may not wait,
 /// finishes what holds the key.
 #[cold]
-pub(super) fn waits(ctx: Context<'_>, command: Command, arguments: &[Text<'_>]) -> bool {
+pub(super) fn waits(ctx: Context<'_>, (command, divides): (Command, bool), arguments: &[Text<'_>]) -> bool {
     let Some(name) = arguments.get(1) else { return false };
-    if !apart::is_held(ctx, *name, usize::MAX) {
+    let is_held =
+        if divides { apart::worker_on(ctx, *name).is_some() } else { apart::is_held(ctx, *name, usize::MAX) };
+    if !is_held {
         return false;
     }
+    let wait = || {
+        if divides {
+            return pieces::wait_for_key(ctx, command, arguments);
+        }
+        let Some(request) = apart::block(ctx, arguments)? else { return Ok(false) };
+        apart::wait(usize::MAX, request, command, ctx.database(), 1..2);
+        Ok(true)
+    };
     if offload::may_wait(ctx) {
-        match apart::block(ctx, arguments) {
-            Ok(Some(request)) => {
-                apart::wait(usize::MAX, request, command, ctx.database(), 1..2);
+        match wait() {
+            Ok(true) => {
                 watch(ctx);
                 return true;
             }
-            Ok(None) => {}
+            Ok(false) => {}
             Err(why) => {
                 reply::send(ctx, Err(why));
                 return true;
@@ -106,8 +115,8 @@ fn run_again(ctx: Context<'_>, entry: Entry, place: usize) {
 /// Sets the timer, if there is anything to look at.
 fn watch(ctx: Context<'_>) {
     if apart::is_any()
-        && !WATCHING.swap(true, Relaxed)
         && let Some(wait) = apart::next_look()
+        && !WATCHING.swap(true, Relaxed)
     {
         ctx.call_later(wait, look);
     }
@@ -147,6 +156,8 @@ fn run_ready(ctx: Context<'_>) {
         if let Some(entry) = is_ready.then(|| apart::remove(place)).flatten() {
             freed = true;
             run_again(ctx, entry, place);
+            // Before others of the queue work on the same keys: a command in pieces has its turn between two of them.
+            pieces::run_next(ctx);
         }
         if apart::len() == before {
             place = place.saturating_add(1);

@@ -256,6 +256,81 @@ def test_others_are_served_and_writes_to_the_keys_wait(one_worker):
                 assert differences({"x": snapshot(client, key)}, {"x": snapshot(other, key)}) == [], key
 
 
+def chain_and_source(client):
+    """A chain to which adding is slow, and a filter that is worked on apart when it is merged into that."""
+    client.execute_command("BF.RESERVE", "k", 0.01, 100, "EXPANSION", 1, "SEED", 1)
+    client.execute_command("BF.BULKADD", "k", "FIXED", 8, b"".join(b"%08d" % n for n in range(20_000)))
+    client.execute_command("BF.RESERVE", "l", 0.01, MANY, "EXPANSION", 1, "SEED", 1)
+
+
+def calls(client, command: str) -> int:
+    """How often the server has called a command: once for the client's, and once for each piece after the first."""
+    return client.info("commandstats").get(f"cmdstat_{command.lower()}", {}).get("calls", 0)
+
+
+@EVERY_SERVER
+def test_a_command_in_pieces_waits_for_work_that_begins_in_the_middle(one_worker):
+    server = one_worker()
+    replica = server.replica()
+    with server.client() as client, Busy(server) as busy:
+        chain_and_source(client)
+        client.execute_command("BF.ADD", "l", "of the source")
+        items = [f"item {number}" for number in range(60_000)]
+        pieces = busy.send("BF.MADD", "k", *items)
+        merge = busy.send("BF.MERGE", "k", "l")
+        late = busy.send("BF.MERGE", "k", "l")
+        added, called = client.execute_command("BF.CARD", "k"), calls(client, "BF.MADD")
+        assert 0 < added < 20_000 + len(items)
+        for _ in range(100):
+            client.ping()
+        assert not merge.has_come() and not pieces.has_come()
+        assert client.execute_command("BF.CARD", "k") == added and calls(client, "BF.MADD") == called
+        busy.end()
+        assert [merge(), late()] == [b"OK", b"OK"]
+        replies = pieces()
+        assert len(replies) == len(items) and set(replies) == {0, 1}
+        assert all(client.execute_command("BF.MEXISTS", "k", *items, "of the source"))
+        wait_for(lambda: nothing_waits(client), "nobody to wait")
+        server.wait_for_replicas()
+        with replica.client() as other:
+            assert differences({"x": snapshot(client, "k")}, {"x": snapshot(other, "k")}) == []
+
+
+@EVERY_SERVER
+def test_a_command_that_has_waited_goes_on_in_pieces(one_worker):
+    server = one_worker(config=APPEND_ONLY)
+    with server.client() as client, Busy(server) as busy:
+        chain_and_source(client)
+        client.execute_command("BF.REBUILD", "b", "BEGIN")
+        items = [f"item {number}" for number in range(60_000)]
+        blob = b"".join(b"%08d" % number for number in range(60_000))
+        merges = [busy.send("BF.MERGE", "k", "l"), busy.send("BF.MERGE", "n", "a", "b")]
+        commands = [
+            ["BF.MADD", "k", *items], ["BF.INSERT", "k", "CAPACITY", 10, "ITEMS", *items], ["BF.BULKADD", "k", "FIXED", 8, blob],
+            ["BF.MADD", "b", "one", "one"], ["BF.INSERT", "k", "CAPACITY", 0, "ITEMS", "x"], ["BF.REBUILD", "b", "STATUS"],
+            ["BF.INSERT", "n", "NOCREATE", "ITEMS", *items],
+        ]  # fmt: skip
+        client.config_resetstat()
+        writers = [busy.send(*command) for command in commands]
+        gone = busy.send("BF.MADD", "k", "gone")
+        client.client_kill(gone.address)
+        wait_for(lambda: figures(client)["clients_waiting"] == len(commands) + 3, "the server to forget the client")
+        busy.end()
+        assert [merge() for merge in merges] == [b"OK", b"OK"]
+        added, inserted, bulk, one, wrong, status, union = [writer() for writer in writers]
+        assert len(added) == len(inserted) == len(union) == len(items) and sum(added) + bulk > len(items)
+        assert all(client.execute_command("BF.MEXISTS", "k", *items)) and all(client.execute_command("BF.MEXISTS", "n", *items))
+        assert one == [1, 0] and "capacity" in wrong and isinstance(status, list)
+        assert client.execute_command("BF.EXISTS", "k", "gone") == 0
+        assert calls(client, "BF.MADD") > 10
+        wait_for(lambda: nothing_waits(client), "nobody to wait")
+        before = {key: snapshot(client, key) for key in "kn"}
+    server.kill()
+    server.start()
+    with server.client() as client:
+        assert differences(before, {key: snapshot(client, key) for key in "kn"}) == []
+
+
 @EVERY_SERVER
 def test_a_pipeline_keeps_its_order(one_worker):
     server = one_worker()
