@@ -19,6 +19,8 @@ pub enum DecodeError {
     Field(&'static str),
     /// The chunk belongs to another head, or the filter changed its shape during the dump.
     StampMismatch,
+    /// A chunk of our format, after a head of RedisBloom's.
+    OwnChunk,
     /// The chunk isn't the one that comes next.
     Order {
         /// Offset of the chunk that comes next.
@@ -53,6 +55,9 @@ impl fmt::Display for DecodeError {
             DecodeError::StampMismatch => {
                 f.write_str("the chunk does not belong to the header that was loaded")
             }
+            DecodeError::OwnChunk => f.write_str(
+                "the chunk has the format of Bloomery, the header that of RedisBloom; load one filter into a key at a time",
+            ),
             DecodeError::Order { expected, found } => {
                 write!(f, "the chunk at offset {found} is not the next one, which is at offset {expected}")
             }

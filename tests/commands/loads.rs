@@ -209,6 +209,27 @@ fn sent_by_us(reserve: &str) -> (&'static str, Vec<(u64, Vec<u8>)>) {
 const OURS: [&str; 3] =
     ["BF.RESERVE k 0.01 100", "BF.RESERVE k 0.01 10 EXPANSION 1", "CF.RESERVE k 10 EXPANSION 1"];
 
+/// Two clients load into one key. A chunk of ours has cells of another filter, which must not get into RedisBloom's.
+#[test]
+fn a_chunk_of_ours_is_no_chunk_of_redisblooms() {
+    let (_, ours) = sent_by_us(OURS[1]);
+    for name in REDISBLOOMS {
+        let (family, pieces) = sent_by_redisbloom(name);
+        let server = FakeServer::default();
+        load(&server, family, &pieces[0]).unwrap();
+        for (_, chunk) in &ours[1..] {
+            let why = load(&server, family, &(1 + chunk.len() as u64, chunk.clone())).unwrap_err();
+            let ending = "the chunk has the format of Bloomery, the header that of RedisBloom; load one filter into a \
+                          key at a time";
+            assert!(why.ends_with(ending), "{name}: {why}");
+        }
+        pieces[1..].iter().for_each(|piece| drop(load(&server, family, piece).unwrap()));
+        let source = FakeServer::default();
+        source.put("k", golden::all().into_iter().find(|(known, _)| *known == name).unwrap().1);
+        assert!(server.dump("k") == source.dump("k"), "{name}: what was refused changed nothing");
+    }
+}
+
 /// A server that saves loads in RDB files.
 fn saving() -> FakeServer {
     let server = FakeServer::default();

@@ -6,6 +6,7 @@ use crate::filter::foreign::{Encoding, Foreign, Growth, Link, LinkSpec, Scheme};
 use crate::filter::{Cuckoo, CuckooSpec, Filter, Origin, fingerprints};
 use crate::mem::Words;
 use crate::wire::arrival::{Allocation, Arrival, Filled};
+use crate::wire::chunk;
 use crate::wire::codec::take;
 use crate::wire::error::DecodeError;
 use std::collections::BTreeMap;
@@ -285,6 +286,10 @@ impl Loader {
         let start = end.checked_sub(len).ok_or(wrong)?;
         if len == 0 || len > MAX_PIECE {
             return Err(DecodeError::Length("chunk"));
+        }
+        // RedisBloom's chunks are bare cells, so nothing else tells that two clients load into one key.
+        if chunk::open(chunk).is_ok() {
+            return Err(DecodeError::OwnChunk);
         }
         // The array that contains the whole chunk.
         let (first, index, array_len) = self.array_at(start).ok_or(wrong)?;
