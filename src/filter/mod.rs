@@ -10,6 +10,7 @@ pub mod cuckoo;
 pub mod foreign;
 mod garbage;
 mod grow;
+mod identity;
 mod incompatible;
 mod live;
 mod rebuild;
@@ -253,6 +254,16 @@ impl<'a> FilterRef<'a> {
         let links = links.iter().map(|link| link.words());
         let tables = tables.iter().map(|table| table.words());
         words(layers).chain(links).chain(tables).chain(words(shadow))
+    }
+
+    /// A number that a filter of the same shape, which takes the place of this one in its key, doesn't have.
+    pub(crate) fn identity(self) -> u16 {
+        match self {
+            FilterRef::Bloom(filter) => filter.identity(),
+            FilterRef::Foreign(filter) => filter.identity(),
+            FilterRef::Cuckoo(filter) => filter.identity(),
+            FilterRef::Rebuild(rebuild) => rebuild.shadow().identity(),
+        }
     }
 
     /// Bytes of all cells.

@@ -30,6 +30,8 @@ use crate::filter::Filter;
 #[derive(Debug)]
 pub struct Decoder {
     head: Head,
+    /// What its chunks carry.
+    stamp: u32,
     /// Bytes of all arrays.
     body_len: u64,
     /// Bytes of the largest.
@@ -49,11 +51,20 @@ impl Decoder {
     /// # Errors
     /// What is wrong with the head.
     pub fn new(head: &[u8]) -> Result<Decoder, DecodeError> {
-        let head = head::decode(head)?;
+        let (head, stamp) = head::decode(head)?;
         let body_len = head.body_len().ok_or(DecodeError::Length("body"))?;
         let largest = (0..).map_while(|index| head.array(index)).max().unwrap_or(0);
         let allocation = Allocation::AtOnce;
-        Ok(Decoder { head, body_len, largest, allocation, arrays: Vec::new(), filled: 0, current: None })
+        Ok(Decoder {
+            head,
+            stamp,
+            body_len,
+            largest,
+            allocation,
+            arrays: Vec::new(),
+            filled: 0,
+            current: None,
+        })
     }
 
     /// Takes memory in proportion to the chunks that have come, rather than the whole of an array with its first chunk:
@@ -121,7 +132,7 @@ impl Decoder {
     /// What is wrong with the chunk. The decoder is unchanged then.
     pub fn push(&mut self, piece: &[u8]) -> Result<(), DecodeError> {
         let (offset, stamp, data) = chunk::open(piece)?;
-        if stamp != self.head.stamp() {
+        if stamp != self.stamp {
             return Err(DecodeError::StampMismatch);
         }
         let expected = self.offset();
@@ -168,7 +179,7 @@ impl Decoder {
             let bytes = usize::try_from(len.saturating_sub(inside)).unwrap_or(CHUNK).min(CHUNK);
             piece.resize(chunk::PREFIX.saturating_add(bytes), 0);
             read(inside, piece.get_mut(chunk::PREFIX..).unwrap_or_default());
-            chunk::seal(&mut piece, start.saturating_add(inside), self.head.stamp());
+            chunk::seal(&mut piece, start.saturating_add(inside), self.stamp);
             sink(&piece);
         }
     }

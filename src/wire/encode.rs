@@ -54,7 +54,20 @@ struct Array<'a> {
 impl<'a> Encoder<'a> {
     /// Prepares to write a filter of any kind, in the format of its origin.
     pub fn new(filter: impl Into<FilterRef<'a>>) -> Encoder<'a> {
+        Encoder::with(filter.into(), 0)
+    }
+
+    /// Like [`new`](Encoder::new), for a dump of which each piece is asked for by itself. The pieces belong to this filter, and
+    /// not to another of its shape that has taken its place meanwhile: loading refuses such a mixture. A filter in one chunk
+    /// can't be mixed. RedisBloom's pieces have no room for that.
+    pub fn dump(filter: impl Into<FilterRef<'a>>) -> Encoder<'a> {
         let filter = filter.into();
+        let mut arrays = filter.arrays().map(Words::bytes);
+        let is_one_chunk = arrays.next() <= Some(CHUNK as u64) && arrays.next().is_none();
+        Encoder::with(filter, if is_one_chunk { 0 } else { filter.identity() })
+    }
+
+    fn with(filter: FilterRef<'a>, identity: u16) -> Encoder<'a> {
         let head = match filter {
             FilterRef::Foreign(filter) if matches!(filter.scheme(), Scheme::RedisBloom(_)) => {
                 redisbloom::bloom_head(filter)
@@ -62,15 +75,18 @@ impl<'a> Encoder<'a> {
             FilterRef::Cuckoo(filter) if filter.spec().origin != Origin::Bloomery => {
                 redisbloom::cuckoo_head(filter)
             }
-            _ => return Encoder::native(filter),
+            _ => return Encoder::native_with(filter, identity),
         };
         Encoder { filter, head, format: Format::RedisBloom }
     }
 
     /// Prepares to write a filter of any kind in our format.
     pub fn native(filter: impl Into<FilterRef<'a>>) -> Encoder<'a> {
-        let filter = filter.into();
-        let (head, stamp) = head::encode(filter);
+        Encoder::native_with(filter.into(), 0)
+    }
+
+    fn native_with(filter: FilterRef<'a>, identity: u16) -> Encoder<'a> {
+        let (head, stamp) = head::encode(filter, identity);
         Encoder { filter, head, format: Format::Native { stamp } }
     }
 

@@ -5,7 +5,7 @@
 //!  0  "BLMY"           magic
 //!  4  u8               version, 1
 //!  5  u8               kind, see `codec::Kind`
-//!  6  u16              flags, 0
+//!  6  u16              number of the filter in a dump over several commands, else 0
 //!  8  u32              length of the header
 //! 12  u64              length of the body: the bytes of all cells
 //! 20  u32              CRC-32C of bytes 0..20 and the header
@@ -21,22 +21,23 @@ use crate::filter::FilterRef;
 /// Bytes before the header.
 const ENVELOPE: usize = 24;
 
-/// The head of a filter, and its stamp.
-pub(super) fn encode(filter: FilterRef<'_>) -> (Vec<u8>, u32) {
+/// The head of a filter with this number, and the stamp of its chunks.
+pub(super) fn encode(filter: FilterRef<'_>, identity: u16) -> (Vec<u8>, u32) {
     let Header { kind, bytes, stamp } = kind::encode(filter);
     let mut head = Vec::new();
     head.extend_from_slice(&MAGIC);
-    head.extend_from_slice(&[VERSION, kind as u8, 0, 0]);
+    head.extend_from_slice(&[VERSION, kind as u8]);
+    head.extend_from_slice(&identity.to_le_bytes());
     head.extend_from_slice(&u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
     head.extend_from_slice(&filter.bytes().to_le_bytes());
     let crc = crc32c::crc32c_append(crc32c::crc32c(&head), &bytes);
     head.extend_from_slice(&crc.to_le_bytes());
     head.extend_from_slice(&bytes);
-    (head, stamp)
+    (head, stamp ^ u32::from(identity))
 }
 
-/// Reads and validates a head: the one gate for everything that comes from outside.
-pub(super) fn decode(bytes: &[u8]) -> Result<Head, DecodeError> {
+/// Reads and validates a head: the one gate for everything that comes from outside. Also returns the stamp of its chunks.
+pub(super) fn decode(bytes: &[u8]) -> Result<(Head, u32), DecodeError> {
     let short = DecodeError::Length("head");
     let mut rest = bytes;
     if take(&mut rest).ok_or(short)? != MAGIC {
@@ -46,7 +47,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Head, DecodeError> {
     if version > VERSION {
         return Err(DecodeError::Version(version));
     }
-    let flags = u16::from_le_bytes(take(&mut rest).ok_or(short)?);
+    let identity = u16::from_le_bytes(take(&mut rest).ok_or(short)?);
     let header_len = u32::from_le_bytes(take(&mut rest).ok_or(short)?);
     let body_len = u64::from_le_bytes(take(&mut rest).ok_or(short)?);
     let crc = u32::from_le_bytes(take(&mut rest).ok_or(short)?);
@@ -60,15 +61,13 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Head, DecodeError> {
     if version == 0 {
         return Err(DecodeError::Field("version"));
     }
-    if flags != 0 {
-        return Err(DecodeError::Field("flags"));
-    }
     let kind = Kind::from_number(kind).ok_or(DecodeError::Field("kind"))?;
     let head = kind::decode(kind, rest)?;
     if head.body_len() != Some(body_len) {
         return Err(DecodeError::Length("body"));
     }
-    Ok(head)
+    let stamp = head.stamp() ^ u32::from(identity);
+    Ok((head, stamp))
 }
 
 /// Length of the head at the start of `bytes`.

@@ -230,6 +230,82 @@ fn a_chunk_of_ours_is_no_chunk_of_redisblooms() {
     }
 }
 
+/// Between two pieces of its dump, a key gets another filter of the same parameters, seed and shape. An item that both have
+/// lies in different parts of the two, so the mixture might miss it: it must not load. Adds and merges don't matter.
+#[test]
+fn a_dump_of_two_filters_is_refused() {
+    let windows = |rotated_first: bool| {
+        let server = FakeServer::default();
+        server.line("BF.RESERVE k 0.01 100 WINDOW 2 SEED 7").unwrap();
+        let item = || drop(server.line("BF.ADD k both").unwrap());
+        if rotated_first {
+            server.line("BF.ROTATE k").unwrap();
+            item();
+        } else {
+            item();
+            server.line("BF.ROTATE k").unwrap();
+        }
+        server
+    };
+    let made = |lines: &[&str]| {
+        let server = FakeServer::default();
+        lines.iter().for_each(|line| drop(server.line(line).unwrap()));
+        server
+    };
+    let chain = ["BF.RESERVE k 0.01 4 SEED 7 EXPANSION 1", "BF.MADD k a b c d e f g h"];
+    let cuckoo = ["CF.RESERVE k 4 SEED 7", "CF.INSERT k ITEMS a b c d e f g h"];
+    type Swap<'s> = &'s dyn Fn(&FakeServer);
+    let put = |other: FakeServer| move |server: &FakeServer| server.put("k", other.copy("k"));
+    let (window, chained, fingerprints) = (put(windows(true)), put(made(&chain)), put(made(&cuckoo)));
+    let copied = |server: &FakeServer| server.put("k", server.copy("k"));
+    let run = |line: &'static str| move |server: &FakeServer| drop(server.line(line).unwrap());
+    let committed = |server: &FakeServer| {
+        server.line("BF.REBUILD k BEGIN SEED 7").unwrap();
+        server.line("BF.REBUILD k COMMIT").unwrap();
+    };
+    let merged = |server: &FakeServer| {
+        server.put("other", server.copy("k"));
+        server.line("BF.MERGE k other").unwrap();
+    };
+    let cases: [(&str, FakeServer, Swap<'_>, bool); 9] = [
+        ("window", windows(false), &window, false),
+        ("window, copied", windows(false), &copied, false),
+        ("window, cleared", windows(false), &run("BF.CLEAR k"), false),
+        ("window, rebuilt", windows(false), &committed, false),
+        ("window, added to", windows(false), &run("BF.ADD k more"), true),
+        ("window, merged into", windows(false), &merged, true),
+        ("chain", made(&chain), &chained, false),
+        ("cuckoo", made(&cuckoo), &fingerprints, false),
+        ("cuckoo, tested", made(&cuckoo), &run("CF.EXISTS k y"), true),
+    ];
+    for (name, server, swap, is_accepted) in cases {
+        let family = if name.starts_with("cuckoo") { "CF" } else { "BF" };
+        let copy = FakeServer::default();
+        let (mut iterator, mut pieces, mut refused) = (0, 0, None);
+        loop {
+            let reply = server.line(&format!("{family}.SCANDUMP k {iterator}"));
+            let Ok(Reply::Array(reply)) = reply else { panic!("{name}: {reply:?}") };
+            let [Reply::Integer(next), Reply::Bulk(piece)] = &reply[..] else { break };
+            if *next == 0 {
+                break;
+            }
+            refused = load(&copy, family, &(next.unsigned_abs(), piece.clone())).err();
+            if refused.is_some() {
+                break;
+            }
+            (iterator, pieces) = (*next, pieces + 1);
+            if pieces == 2 {
+                swap(&server);
+            }
+        }
+        let stranger = "the chunk does not belong to the header that was loaded";
+        match is_accepted {
+            true => assert!(refused.is_none() && !copy.keys.borrow().is_empty(), "{name}: {refused:?}"),
+            false => assert!(refused.is_some_and(|why| why.ends_with(stranger)), "{name}"),
+        }
+    }
+}
+
 /// A server that saves loads in RDB files.
 fn saving() -> FakeServer {
     let server = FakeServer::default();

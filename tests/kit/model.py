@@ -421,6 +421,8 @@ class Cuckoo:
         self.spec = spec
         self.tables: list[Table] = []
         self.deletes = self.moves = 0
+        # The server's number of the filter, if more than one chunk is dumped. None if it isn't known.
+        self.identity: int | None = None
         self.grow()
 
     def first_buckets(self) -> int:
@@ -429,6 +431,7 @@ class Cuckoo:
     def grow(self):
         factor = max(1, self.spec.expansion) ** len(self.tables)
         self.tables.append(Table(self.first_buckets() * factor, self.spec.bucket_size))
+        self.identity = None if len(self.tables) > 1 else 0
 
     def hash(self, item: bytes) -> tuple[int, int]:
         """Hash and fingerprint."""
@@ -495,6 +498,8 @@ class Cuckoo:
             empty = not any(table.slots)
             if empty and index + 1 == len(self.tables):
                 self.tables.pop()
+                if len(self.tables) == 1:
+                    self.identity = 0
                 events["cuckoo shrunk"] += 1
             if not empty and not everything:
                 break
@@ -511,7 +516,7 @@ class Cuckoo:
 
     def head(self) -> bytes:
         header, body = self.header(), sum(len(table.slots) for table in self.tables)
-        envelope = self.ENVELOPE.pack(b"BLMY", 1, 4, 0, len(header), body)
+        envelope = self.ENVELOPE.pack(b"BLMY", 1, 4, self.identity, len(header), body)
         return envelope + struct.pack("<I", crc32c(envelope + header)) + header
 
     def chunk(self, offset: int) -> bytes:
@@ -521,9 +526,23 @@ class Cuckoo:
             inside, start = offset - start, start + len(table.slots)
             if offset < start and offset % 8 == 0:
                 data = bytes(table.slots[inside:])
-                prefix = self.CHUNK.pack(offset, len(data), crc32c(self.header()))
+                prefix = self.CHUNK.pack(offset, len(data), crc32c(self.header()) ^ (self.identity or 0))
                 return prefix + struct.pack("<I", crc32c(prefix + data)) + data
         return b""
+
+
+def another(value):
+    """A copy, whose dumps have a number of their own."""
+    made = copy.deepcopy(value)
+    if isinstance(made, Cuckoo) and len(made.tables) > 1:
+        made.identity = None
+    return made
+
+
+def identity_in(head: bytes) -> int:
+    """The number of the filter that CF.SCANDUMP key 0 has given the head of."""
+    _, _, _, identity, *_ = Cuckoo.ENVELOPE.unpack_from(head)
+    return identity
 
 
 def seed_in(head: bytes) -> int:
@@ -696,7 +715,7 @@ class Model:
     def copy(self, source, target, *replace):
         if source not in self.keys or (target in self.keys and not replace):
             return 0
-        self.keys[target] = copy.deepcopy(self.keys[source])
+        self.keys[target] = another(self.keys[source])
         return 1
 
     def rename(self, source, target):
@@ -1313,11 +1332,13 @@ class Model:
             raise Refused("Invalid position")
         filter_ = self.found(self.cuckoo(key))
         if iterator == 0:
-            if self.heads[key]:
-                self.heads[key].popleft()
-            return [1, filter_.head()]
+            head = self.heads[key].popleft() if self.heads[key] else None
+            if len(filter_.tables) > 1:
+                filter_.identity = identity_in(head) if head else None
+            return [1, BYTES if filter_.identity is None else filter_.head()]
         chunk = filter_.chunk(iterator - 1)
-        return [iterator + len(chunk) - 20, chunk] if chunk else [0, None]
+        shown = BYTES if filter_.identity is None else chunk
+        return [iterator + len(chunk) - 20, shown] if chunk else [0, None]
 
     def cf_loadchunk(self, key, iterator, data):
         iterator = integer_in(iterator, 1, I64)
@@ -1341,6 +1362,6 @@ class Model:
                 raise Refused("ERR received bad data" if family == "BF" else EXISTS)
         except Refused as refused:
             return Error(refused)
-        self.keys[target] = copy.deepcopy(filter_)
+        self.keys[target] = another(filter_)
         self.events["transfer"] += 1
         return OK

@@ -17,7 +17,7 @@ PREFIX = 20  # bytes of a chunk before the data
 ENVELOPE_FIELDS = [
     ("version", "B", 4),
     ("kind", "B", 5),
-    ("flags", "H", 6),
+    ("identity", "H", 6),
     ("header length", "I", 8),
     ("body length", "Q", 12),
 ]
@@ -119,7 +119,8 @@ class Payload:
         head, *chunks = self.pieces
         header = bytearray(head[ENVELOPE:])
         head = head[: ENVELOPE - 4] + struct.pack("<I", crc32c(head[: ENVELOPE - 4] + header)) + header
-        stamp = struct.pack("<I", stamp_of(self.kind, bytes(header)))
+        identity = int.from_bytes(head[6:8], "little")
+        stamp = struct.pack("<I", stamp_of(self.kind, bytes(header)) ^ identity)
         self.pieces = [head, *(seal_chunk(chunk, stamp) for chunk in chunks)]
 
 

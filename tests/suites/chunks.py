@@ -253,9 +253,7 @@ class Sequences:
     def stranger(self, key: str) -> None:
         """A chunk of our own of another filter. RedisBloom's have no mark of the filter that they belong to."""
         source = self.chance.choice([source for source in self.sources if source.stamp])
-        load = self.loads.get(key)
-        if load is None or load.source.stamp:
-            self.chunk(key, source, 0, source.cut(self.chance, 0))
+        self.chunk(key, source, 0, source.cut(self.chance, 0))
 
     def wrong_iterator(self, key: str) -> None:
         """Of our own the right chunk, of RedisBloom's one that would end beyond the filter, or begin before it."""

@@ -70,9 +70,9 @@ pub(crate) fn pieces(bytes: &[u8]) -> Vec<Range<usize>> {
 }
 
 /// The stamp of a head: CRC-32C of its header, of layers and links with the numbers of items taken as 0; of a filter
-/// that is being rebuilt, CRC-32C of the stamps of both.
+/// that is being rebuilt, CRC-32C of the stamps of both. In a dump, the number of the filter changes it.
 pub(crate) fn stamp(head: &[u8]) -> u32 {
-    stamp_of(head[5], &head[ENVELOPE..])
+    stamp_of(head[5], &head[ENVELOPE..]) ^ u32::from(u16::from_le_bytes([head[6], head[7]]))
 }
 
 fn stamp_of(kind: u8, header: &[u8]) -> u32 {

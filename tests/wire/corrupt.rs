@@ -136,11 +136,14 @@ fn rebuild_survives(value: Filter, name: &str) {
     }
 }
 
-/// What loads is written back as it was read: there is one encoding of each filter.
+/// What loads is written back as it was read: there is one encoding of each filter, but for the number that it had in a dump.
 fn refused_or_survives(bytes: &[u8], name: &str) -> bool {
     match Decoder::read(bytes) {
         Ok(value) => {
-            assert!(wire::encode(&value) == bytes, "{name}: loads, but is written otherwise");
+            let (mut plain, pieces) = (bytes.to_vec(), wire::pieces(bytes));
+            plain[6..8].fill(0);
+            wire::seal(&mut plain, &pieces);
+            assert!(wire::encode(&value) == plain, "{name}: loads, but is written otherwise");
             match value {
                 Filter::Bloom(filter) => survives(filter, name),
                 Filter::Cuckoo(filter) => cuckoo_survives(*filter, name),
@@ -250,7 +253,7 @@ type Field = (&'static str, usize, usize);
 
 #[rustfmt::skip] // a table
 const ENVELOPE_FIELDS: &[Field] = &[
-    ("version", 4, 1), ("kind", 5, 1), ("flags", 6, 2), ("header length", 8, 4), ("body length", 12, 8),
+    ("version", 4, 1), ("kind", 5, 1), ("identity", 6, 2), ("header length", 8, 4), ("body length", 12, 8),
 ];
 
 #[rustfmt::skip] // a table

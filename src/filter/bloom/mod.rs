@@ -19,6 +19,7 @@ pub use reader::Reader;
 pub use window::{Due, Schedule, Standing, Window};
 
 use super::change::{Added, Removed};
+use super::identity;
 use super::usage::{self, Usage};
 use crate::bits::Hits;
 use crate::error::Error;
@@ -71,6 +72,8 @@ impl Body {
 pub struct Bloom {
     spec: Spec,
     body: Body,
+    /// Another one when the filter has been emptied. It stays when cells are [exchanged](Bloom::exchange).
+    identity: u16,
     /// Made at the first command that counts: of many small filters most may lie idle.
     usage: OnceBox<Usage>,
 }
@@ -154,7 +157,7 @@ impl Bloom {
 
     /// From parts that [`wire`](crate::wire) has validated.
     pub(crate) fn from_parts(spec: Spec, body: Body) -> Bloom {
-        Bloom { spec, body, usage: OnceBox::new() }
+        Bloom { spec, body, identity: identity::next(), usage: OnceBox::new() }
     }
 
     /// The parameters.
@@ -482,7 +485,13 @@ impl Bloom {
             Body::Chain(_) => Body::Chain(Chain::new(&self.spec)?),
             body => body.map(|layer| Layer::new(layer.shape()).map(Arc::new))?,
         };
+        self.identity = identity::next();
         Ok(std::mem::replace(&mut self.body, body).layers().to_vec())
+    }
+
+    /// See [`FilterRef::identity`](super::FilterRef::identity).
+    pub(super) fn identity(&self) -> u16 {
+        self.identity
     }
 
     /// A copy that shares nothing. Under concurrent adds it is consistent word by word.

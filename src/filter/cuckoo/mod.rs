@@ -28,6 +28,7 @@ pub use spec::{CuckooSpec, Origin};
 pub(crate) use table::fingerprints;
 pub use table::{CuckooHash, Table};
 
+use super::identity;
 use crate::error::Error;
 use crate::hash::{HashKind, Hasher, Seed};
 use crate::mem::Words;
@@ -50,6 +51,7 @@ pub struct Cuckoo {
     items: u64,
     deletes: u64,
     moves: u64,
+    identity: u16,
 }
 
 impl Cuckoo {
@@ -72,7 +74,14 @@ impl Cuckoo {
             // Their hashes have no key, and neither format has a place for one.
             _ => CuckooSpec { hash: HashKind::default(), seed: Seed::default(), ..spec },
         };
-        let mut filter = Cuckoo { spec, tables: SmallVec::new(), items: 0, deletes: 0, moves: 0 };
+        let mut filter = Cuckoo {
+            spec,
+            tables: SmallVec::new(),
+            items: 0,
+            deletes: 0,
+            moves: 0,
+            identity: identity::next(),
+        };
         filter.grow()?;
         Ok(filter)
     }
@@ -97,7 +106,7 @@ impl Cuckoo {
         if !tables.iter().all(|table| table.is_padded()) {
             return Err(Error::Cuckoo("padding"));
         }
-        Ok(Cuckoo { spec, tables, items, deletes, moves })
+        Ok(Cuckoo { spec, tables, items, deletes, moves, identity: identity::next() })
     }
 
     /// Replaces slots, of which byte `offset` of all sub-filters is the first. Where RedisBloom has them, without the
@@ -335,7 +344,12 @@ impl Cuckoo {
     pub fn snapshot(&self) -> Result<Cuckoo, Error> {
         let tables =
             self.tables.iter().map(|table| table.snapshot().map(Arc::new)).collect::<Result<_, Error>>()?;
-        Ok(Cuckoo { tables, ..*self })
+        Ok(Cuckoo { tables, identity: identity::next(), ..*self })
+    }
+
+    /// See [`FilterRef::identity`](super::FilterRef::identity).
+    pub(super) fn identity(&self) -> u16 {
+        self.identity
     }
 }
 

@@ -16,6 +16,7 @@ pub use redisbloom::ChainSpec;
 pub use scheme::{Probe, RedisBloomPlan, Scheme};
 
 use super::change::Added;
+use super::identity;
 use super::usage::Usage;
 use crate::error::Error;
 use crate::math;
@@ -55,6 +56,7 @@ pub struct Foreign {
     encoding: Encoding,
     growth: Growth,
     links: Vec<Link>,
+    identity: u16,
     usage: Usage,
 }
 
@@ -76,7 +78,8 @@ impl Foreign {
                 links.len() == 1 && !matches!(scheme, Scheme::RedisBloom(_) | Scheme::ValkeyBloom { .. })
             }
         };
-        let filter = Foreign { scheme, encoding, growth, links, usage: Usage::default() };
+        let identity = identity::next();
+        let filter = Foreign { scheme, encoding, growth, links, identity, usage: Usage::default() };
         if !fits
             || filter.links.is_empty()
             || filter.links.len() > limits::MAX_FOREIGN_LINKS
@@ -109,6 +112,7 @@ impl Foreign {
             encoding: Encoding::Bytes,
             growth: Growth::Bitmap,
             links: Vec::new(),
+            identity: 0,
             usage: Usage::default(),
         }
     }
@@ -360,7 +364,12 @@ impl Foreign {
     /// Like [`snapshot`](Foreign::snapshot), on the threads of `parallel`.
     pub(super) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Foreign, Error> {
         let links = self.links.iter().map(|link| link.copy(parallel)).collect::<Result<_, _>>()?;
-        Ok(Foreign { links, usage: Usage::default(), ..*self })
+        Ok(Foreign { links, identity: identity::next(), usage: Usage::default(), ..*self })
+    }
+
+    /// See [`FilterRef::identity`](super::FilterRef::identity).
+    pub(super) fn identity(&self) -> u16 {
+        self.identity
     }
 
     /// A filter with the same bits, for reading in another thread.
