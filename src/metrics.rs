@@ -62,6 +62,8 @@ pub(crate) static CLIENTS_WAITING: Gauge = Gauge::new();
 /// Bytes of the items of these [`CLIENTS_WAITING`], which the module keeps.
 #[cfg(feature = "module")]
 pub(crate) static WAITING_BYTES: Gauge = Gauge::new();
+/// Clients whose command goes on in pieces.
+pub(crate) static CLIENTS_IN_PIECES: Gauge = Gauge::new();
 /// Bytes that work apart will take, and hasn't taken yet.
 pub(crate) static PROMISED_BYTES: Gauge = Gauge::new();
 

@@ -171,6 +171,17 @@ impl<'a> LiveRef<'a> {
         }
     }
 
+    /// Where its first array of cells is: the same for all that [share](LiveRef::share) it, and for no other filter.
+    #[cfg(feature = "module")]
+    pub(crate) fn address(self) -> usize {
+        match self {
+            LiveRef::Bloom(filter) => {
+                filter.layers().first().map_or(0, |layer| std::sync::Arc::as_ptr(layer).addr())
+            }
+            LiveRef::Foreign(filter) => filter.links().first().map_or(0, |link| link.address()),
+        }
+    }
+
     /// Whether the other has the same cells in the same memory.
     pub fn is_shared_with(self, other: LiveRef<'_>) -> bool {
         match (self, other) {

@@ -15,7 +15,7 @@
 
 use super::api::{Context, Detached, OwnText, Text};
 use super::offload::{self, Request, Retained};
-use super::{guard, reclaim};
+use super::{guard, held::Held, reclaim};
 use crate::command::{Access, Apart, Command, CommandError, Data, Key, Reply};
 use crate::filter::{Live, LiveRef};
 use crate::metrics::{Hold, OFFLOADS_DROPPED, PROMISED_BYTES};
@@ -23,6 +23,7 @@ use crate::parallel::{ParallelFor, Stop};
 use redis_module::raw;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -35,7 +36,7 @@ pub(super) const LONG: u64 = 2 << 20;
 const SLICE: usize = 1 << 20;
 
 /// Only the main thread takes the lock.
-static QUEUE: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
+static QUEUE: Mutex<Queue> = Mutex::new(Queue { entries: BTreeMap::new(), held: Held::new(), next: 1 });
 
 /// Strings that were read. The server may refer to them until what it was given to replicate is sent, and its counts of
 /// references aren't atomic: so they are freed elsewhere only when the timer comes.
@@ -46,6 +47,14 @@ static ENTRIES: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether keys are no longer held for which commands may wait.
 static FREED: AtomicBool = AtomicBool::new(false);
+
+struct Queue {
+    /// By number, which is their order.
+    entries: BTreeMap<u64, Entry>,
+    held: Held,
+    /// The number of the next one.
+    next: u64,
+}
 
 /// A command in the queue.
 pub(super) struct Entry {
@@ -111,8 +120,8 @@ struct Made {
 pub(super) struct Resumed {
     /// Its client, unless it waits further.
     pub(super) request: Cell<Option<Request>>,
-    /// Its place in the queue.
-    pub(super) place: usize,
+    /// Its number in the queue.
+    pub(super) number: u64,
     /// What was made for it, unless it has only waited.
     again: RefCell<Option<Again>>,
 }
@@ -166,7 +175,7 @@ impl Resumed {
     }
 }
 
-fn queue() -> MutexGuard<'static, Vec<Entry>> {
+fn queue() -> MutexGuard<'static, Queue> {
     QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -174,8 +183,8 @@ fn spent() -> MutexGuard<'static, Vec<OwnText>> {
     SPENT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn count(queue: &[Entry]) {
-    ENTRIES.store(queue.len().saturating_add(spent().len()), Relaxed);
+fn count(queue: &Queue) {
+    ENTRIES.store(queue.entries.len().saturating_add(spent().len()), Relaxed);
 }
 
 /// Frees the strings that nobody needs any more.
@@ -203,17 +212,27 @@ pub(super) fn set_freed() {
     FREED.store(true, Relaxed);
 }
 
-fn insert(place: usize, entry: Entry) {
+/// Puts a command into the queue: a new one at its end, or one that has been in it with its number.
+fn insert(number: Option<u64>, entry: Entry) {
     let mut queue = queue();
-    let place = place.min(queue.len());
-    queue.insert(place, entry);
+    let Queue { entries, held, next } = &mut *queue;
+    let number = number.unwrap_or(*next);
+    *next = number.saturating_add(1).max(*next);
+    entry.names().for_each(|name| held.hold_name(number, entry.database, name));
+    entry.filters().for_each(|address| held.hold_filter(number, address));
+    entries.insert(number, entry);
     count(&queue);
 }
 
-/// Takes the entry at this place out of the queue.
-pub(super) fn remove(place: usize) -> Option<Entry> {
+/// Takes the entry with this number out of the queue.
+pub(super) fn remove(number: u64) -> Option<Entry> {
     let mut queue = queue();
-    let entry = (place < queue.len()).then(|| queue.remove(place));
+    let Queue { entries, held, .. } = &mut *queue;
+    let entry = entries.remove(&number);
+    if let Some(entry) = &entry {
+        entry.names().for_each(|name| held.free_name(number, entry.database, name));
+        entry.filters().for_each(|address| held.free_filter(number, address));
+    }
     count(&queue);
     set_freed();
     entry
@@ -228,15 +247,15 @@ pub(super) fn next_look() -> Option<i64> {
         Stage::Reading(_) => 1,
     };
     let spent = (!spent().is_empty()).then_some(1);
-    queue().iter().map(wait).chain(spent).min()
+    queue().entries.values().map(wait).chain(spent).min()
 }
 
-/// Number of entries.
-pub(super) fn len() -> usize {
-    queue().len()
+/// The first number of an entry, from this one on.
+pub(super) fn first_from(number: u64) -> Option<u64> {
+    queue().entries.range(number..).next().map(|(number, _)| *number)
 }
 
-/// What is to be done with the entry at a place.
+/// What is to be done with an entry.
 pub(super) enum Next {
     /// Nothing yet.
     Nothing,
@@ -247,8 +266,8 @@ pub(super) enum Next {
 }
 
 /// What is to be done with an entry. `may_write` says whether commands may be run now.
-pub(super) fn next(place: usize, may_write: bool) -> Next {
-    match queue().get(place) {
+pub(super) fn next(number: u64, may_write: bool) -> Next {
+    match queue().entries.get(&number) {
         Some(entry) if entry.is_gone => {
             if entry.has_ended() {
                 Next::Run
@@ -262,30 +281,37 @@ pub(super) fn next(place: usize, may_write: bool) -> Next {
     }
 }
 
-/// The database and the arguments of the entry at a place, and which of them name its keys.
-pub(super) fn keys(place: usize) -> Option<(i32, Arc<[Retained]>, Range<usize>)> {
+/// The database and the arguments of an entry, and which of them name its keys.
+pub(super) fn keys(number: u64) -> Option<(i32, Arc<[Retained]>, Range<usize>)> {
     let queue = queue();
-    let entry = queue.get(place)?;
+    let entry = queue.entries.get(&number)?;
     Some((entry.database, Arc::clone(entry.request.arguments()), entry.keys.clone()))
 }
 
-/// The first entry before `place` that holds a key of the context's database, or the filter in it, and `is_meant`.
-fn find(ctx: Context<'_>, name: Text<'_>, place: usize, is_meant: impl Fn(&Entry) -> bool) -> Option<usize> {
+/// The first entry that holds a key of the context's database, or the filter in it, and `is_meant`.
+fn find(ctx: Context<'_>, name: Text<'_>, is_meant: impl Fn(&Entry) -> bool) -> Option<u64> {
     let key = ctx.open(name, Access::Read);
     let filter = key.filter().ok().flatten().and_then(|filter| filter.live());
-    let database = ctx.database();
-    let holds = |entry: &Entry| is_meant(entry) && entry.holds(database, name.bytes(), filter);
-    queue().iter().take(place).position(holds)
+    let queue = queue();
+    let is_meant = |number: &u64| {
+        queue.entries.get(number).filter(|entry| !entry.is_gone).is_some_and(|entry| is_meant(entry))
+    };
+    let named = queue.held.by_name(ctx.database(), name.bytes());
+    let reads = |number: &u64, filter| queue.entries.get(number).is_some_and(|entry| entry.reads(filter));
+    let read = filter.into_iter().flat_map(|filter| {
+        queue.held.by_filter(filter.address()).filter(move |number| reads(number, filter))
+    });
+    named.chain(read).filter(is_meant).min()
 }
 
-/// Whether an entry before `place` holds the key.
-pub(super) fn is_held(ctx: Context<'_>, name: Text<'_>, place: usize) -> bool {
-    find(ctx, name, place, |_| true).is_some()
+/// Whether an entry before this number holds the key.
+pub(super) fn is_held(ctx: Context<'_>, name: Text<'_>, before: u64) -> bool {
+    is_any() && find(ctx, name, |_| true).is_some_and(|number| number < before)
 }
 
 /// The first entry that holds the key and works.
-pub(super) fn worker_on(ctx: Context<'_>, name: Text<'_>) -> Option<usize> {
-    find(ctx, name, usize::MAX, |entry| entry.job().is_some())
+pub(super) fn worker_on(ctx: Context<'_>, name: Text<'_>) -> Option<u64> {
+    find(ctx, name, |entry| entry.job().is_some())
 }
 
 /// Blocks the client of the running command. `None` if it can't wait.
@@ -297,14 +323,19 @@ pub(super) fn block(ctx: Context<'_>, arguments: &[Text<'_>]) -> Result<Option<R
 }
 
 /// Lets a command wait for keys.
-pub(super) fn wait(place: usize, request: Request, command: Command, database: i32, keys: Range<usize>) {
-    insert(place, Entry { request, command, database, keys, stage: Stage::Waiting, is_gone: false });
+pub(super) fn wait(
+    (number, request): (Option<u64>, Request),
+    command: Command,
+    database: i32,
+    keys: Range<usize>,
+) {
+    insert(number, Entry { request, command, database, keys, stage: Stage::Waiting, is_gone: false });
 }
 
 /// Begins the work of a command.
 pub(super) fn begin<T: Send + 'static>(
     ctx: Context<'_>,
-    (place, request): (usize, Request),
+    (number, request): (Option<u64>, Request),
     command: Command,
     apart: Apart,
     work: impl FnOnce(&[u8], &ParallelFor<'_>) -> T + Send + 'static,
@@ -336,7 +367,7 @@ pub(super) fn begin<T: Send + 'static>(
     let mut entry = Entry { request, command, database: ctx.database(), keys, stage, is_gone: false };
     // It notes which string the command has seen. Copying some of it would be too much if hundreds begin at once.
     entry.read_slice(ctx);
-    insert(place, entry);
+    insert(number, entry);
 }
 
 impl Job {
@@ -412,15 +443,20 @@ impl Entry {
         }
     }
 
-    /// Whether it holds the key of this name, or the filter in it.
-    fn holds(&self, database: i32, name: &[u8], filter: Option<LiveRef<'_>>) -> bool {
-        let reads = |filter: LiveRef<'_>| {
-            self.job().is_some_and(|job| job.inputs.iter().any(|input| input.as_ref().is_shared_with(filter)))
-        };
-        let is_named = || {
-            self.database == database && self.keys.clone().any(|index| self.request.argument(index) == name)
-        };
-        !self.is_gone && (is_named() || filter.is_some_and(reads))
+    /// The names of the keys that it holds.
+    fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.keys.clone().map(|index| self.request.argument(index))
+    }
+
+    /// The addresses of the filters that it holds.
+    fn filters(&self) -> impl Iterator<Item = usize> {
+        let inputs = self.job().map_or(&[][..], |job| &job.inputs);
+        inputs.iter().map(|input| input.as_ref().address())
+    }
+
+    /// Whether its work reads the filter.
+    fn reads(&self, filter: LiveRef<'_>) -> bool {
+        self.job().is_some_and(|job| job.inputs.iter().any(|input| input.as_ref().is_shared_with(filter)))
     }
 
     /// Whether nothing of it is left to other threads.
@@ -474,7 +510,7 @@ impl Entry {
     }
 
     /// What its next run needs. Without one, its client has been answered.
-    pub(super) fn resume(self, place: usize) -> Option<Resumed> {
+    pub(super) fn resume(self, number: u64) -> Option<Resumed> {
         let (made, facts) = match self.stage {
             Stage::Waiting => (Ok(None), None),
             Stage::Reading(Reading { job, .. }) | Stage::Working(job) => {
@@ -490,7 +526,7 @@ impl Entry {
         };
         let again = facts.map(|(now_ms, inputs, bytes)| Again { now_ms, inputs, bytes, value, read });
         let request = Cell::new(Some(self.request));
-        let resumed = Resumed { request, place, again: RefCell::new(again) };
+        let resumed = Resumed { request, number, again: RefCell::new(again) };
         match why {
             None => Some(resumed),
             Some(why) => {
@@ -505,7 +541,7 @@ impl Entry {
 pub(super) fn read_slices(ctx: Context<'_>, turn: Duration) {
     let begun = Instant::now();
     // Nothing that the server does to open a key comes back to the queue.
-    for entry in queue().iter_mut().filter(|entry| !entry.is_gone) {
+    for entry in queue().entries.values_mut().filter(|entry| !entry.is_gone) {
         while matches!(entry.stage, Stage::Reading(_)) {
             if begun.elapsed() >= turn {
                 return;
@@ -518,8 +554,8 @@ pub(super) fn read_slices(ctx: Context<'_>, turn: Duration) {
 /// The server calls this on the main thread when a client that is still blocked has gone.
 unsafe extern "C" fn gone(_ctx: *mut raw::RedisModuleCtx, client: *mut raw::RedisModuleBlockedClient) {
     let forget = || {
-        if let Some(entry) = queue().iter_mut().find(|entry| entry.request.client.address() == client.addr())
-        {
+        let is_its = |entry: &&mut Entry| entry.request.client.address() == client.addr();
+        if let Some(entry) = queue().entries.values_mut().find(is_its) {
             entry.is_gone = true;
             set_freed();
             OFFLOADS_DROPPED.add(1);

@@ -261,18 +261,18 @@ impl<'a> Call<'a> for ServerCall<'a> {
         job: Apart,
         work: impl FnOnce(&[u8], &ParallelFor<'_>) -> T + Send + 'static,
     ) -> Result<Reply, CommandError> {
-        let waiting = self.resumed.and_then(|resumed| Some((resumed.request.take()?, resumed.place)));
-        let (request, place) = match waiting {
+        let waiting = self.resumed.and_then(|resumed| Some((Some(resumed.number), resumed.request.take()?)));
+        let (number, request) = match waiting {
             Some(waiting) => waiting,
             // Where the server would refuse it, no command comes here: see `goes_apart`.
-            None => (apart::block(self.ctx, self.arguments)?.ok_or(CommandError::Internal)?, usize::MAX),
+            None => (None, apart::block(self.ctx, self.arguments)?.ok_or(CommandError::Internal)?),
         };
         let database = self.ctx.database();
-        let is_held = |index| apart::is_held(self.ctx, self.text(index), place);
+        let is_held = |index| apart::is_held(self.ctx, self.text(index), number.unwrap_or(u64::MAX));
         if job.keys.clone().any(is_held) {
-            apart::wait(place, request, self.command, database, job.keys);
+            apart::wait((number, request), self.command, database, job.keys);
         } else {
-            apart::begin(self.ctx, (place, request), self.command, job, work);
+            apart::begin(self.ctx, (number, request), self.command, job, work);
         }
         Ok(Reply::Later)
     }

@@ -50,6 +50,7 @@ const SECTIONS: [(&CStr, &[Field]); 4] = [
             (c"clients_waiting_max", || offload::MOST_WAITING),
             (c"waiting_bytes", || metrics::WAITING_BYTES.get()),
             (c"waiting_bytes_max", || offload::most_bytes()),
+            (c"clients_in_pieces", || metrics::CLIENTS_IN_PIECES.get()),
             (c"promised_bytes", || metrics::PROMISED_BYTES.get()),
             (c"waiting_refused", || metrics::OFFLOADS_REFUSED.get()),
             (c"waiting_dropped", || metrics::OFFLOADS_DROPPED.get()),

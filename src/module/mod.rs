@@ -22,6 +22,7 @@ mod commands;
 mod config;
 mod data_type;
 mod guard;
+mod held;
 mod info;
 mod load;
 mod loads;

@@ -13,11 +13,11 @@
 
 use super::api::{Context, Detached, OwnText, Text};
 use super::names::name_of;
-use super::offload::{Blocked, room};
+use super::offload::Blocked;
 use super::server::server;
 use super::{apart, guard, reply};
 use crate::command::{Command, CommandError, Pieces, Progress, Reply, Rest};
-use crate::metrics::Hold;
+use crate::metrics::{CLIENTS_IN_PIECES, Hold};
 use redis_module::raw;
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -42,6 +42,9 @@ static IS_SCHEDULED: AtomicBool = AtomicBool::new(false);
 
 /// Milliseconds between two looks at whether any of them may go on.
 const PAUSED_MS: i64 = 10;
+
+/// Waiting commands that a turn looks at, to find one that may go on. A look takes half a microsecond.
+const LOOKED_AT: usize = 1000;
 
 /// The client whose piece is running, until it has gone: what is the same in all callbacks about it.
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
@@ -154,7 +157,7 @@ struct Waiting {
     argv: NonNull<[Text<'static>]>,
     database: i32,
     writes: bool,
-    _waits: [Hold; 2],
+    _waits: Hold,
 }
 
 // SAFETY: only the main thread has them.
@@ -208,7 +211,7 @@ pub(super) fn begin(
 ) {
     let mut work = Work::new(command);
     let mut progress = work.begin(arguments, rest, first);
-    let Ok(Some((client, waits))) = block(ctx, arguments) else {
+    let Some(client) = block(ctx, arguments) else {
         while !work.reply(ctx, progress) {
             progress = work.piece(ctx, arguments);
         }
@@ -219,53 +222,42 @@ pub(super) fn begin(
     if let Some(out) = unsafe { Context::new(out.as_ptr()) } {
         work.reply(out, progress);
     }
-    wait(ctx, work, (client, waits), out, arguments, writes);
+    wait(ctx, work, client, out, arguments, writes);
 }
 
 /// Has a command that writes wait for its key. Returns whether its client can wait.
-///
-/// # Errors
-/// As for [`room`].
-pub(super) fn wait_for_key(
-    ctx: Context<'_>,
-    command: Command,
-    arguments: &[Text<'_>],
-) -> Result<bool, CommandError> {
-    let Some(blocked) = block(ctx, arguments)? else { return Ok(false) };
-    let out = blocked.0.context();
-    wait(ctx, Work::new(command), blocked, out, arguments, true);
-    Ok(true)
+pub(super) fn wait_for_key(ctx: Context<'_>, command: Command, arguments: &[Text<'_>]) -> bool {
+    let Some(client) = block(ctx, arguments) else { return false };
+    let out = client.context();
+    wait(ctx, Work::new(command), client, out, arguments, true);
+    true
 }
 
 fn wait(
     ctx: Context<'_>,
     work: Work,
-    (client, waits): (Blocked, [Hold; 2]),
+    client: Blocked,
     out: NonNull<raw::RedisModuleCtx>,
     arguments: &[Text<'_>],
     writes: bool,
 ) {
     // SAFETY: a pointer to the same slice. It is used as long as the client is blocked.
     let argv = unsafe { NonNull::new_unchecked(ptr::from_ref(arguments) as *mut [Text<'static>]) };
-    waiting().push_back(Waiting { work, client, out, argv, database: ctx.database(), writes, _waits: waits });
+    let _waits = CLIENTS_IN_PIECES.hold(1);
+    waiting().push_back(Waiting { work, client, out, argv, database: ctx.database(), writes, _waits });
     schedule();
 }
 
 /// Blocks the client of a command. `None` if the server would run a piece for this client only, or the client is one of
-/// those that Valkey ≥ 8.1 doesn't block.
-///
-/// # Errors
-/// As for [`room`].
-fn block(ctx: Context<'_>, arguments: &[Text<'_>]) -> Result<Option<(Blocked, [Hold; 2])>, CommandError> {
-    let bytes = arguments.iter().map(|text| text.bytes().len() as u64).sum();
-    let waits = room(bytes)?;
+/// those that Valkey ≥ 8.1 doesn't block. Any number of them may wait: a client has its arguments in memory in any case.
+fn block(ctx: Context<'_>, arguments: &[Text<'_>]) -> Option<Blocked> {
     // A client that has said ASKING or READONLY is served what others aren't.
     let anyone = Detached::new(ctx, ctx.database());
     let key = arguments.get(1..2).unwrap_or_default();
     if !anyone.is_some_and(|anyone| anyone.context().serves(key)) {
-        return Ok(None);
+        return None;
     }
-    Ok(Blocked::new(ctx, None, gone).map(|client| (client, waits)))
+    Blocked::new(ctx, None, gone)
 }
 
 /// Has the server call [`turn`] in the next turn of its event loop. A timer that is set now would be called in that turn
@@ -319,9 +311,14 @@ pub(super) fn run_next(ctx: Context<'_>) -> bool {
     let is_paused = ctx.must_not_write();
     let next = {
         let mut waiting = waiting();
-        let next =
-            waiting.iter().position(|waiting| !(waiting.writes && (is_paused || waiting.is_held(ctx))));
-        next.and_then(|next| waiting.remove(next))
+        (0..waiting.len().min(LOOKED_AT)).find_map(|_| {
+            let next = waiting.pop_front()?;
+            if next.writes && (is_paused || next.is_held(ctx)) {
+                waiting.push_back(next);
+                return None;
+            }
+            Some(next)
+        })
     };
     let Some(mut next) = next else { return false };
     RUNNING.store(next.client.address(), Relaxed);

@@ -51,16 +51,16 @@ pub(super) fn count_refusal(why: &CommandError) {
 pub(super) fn waits(ctx: Context<'_>, (command, divides): (Command, bool), arguments: &[Text<'_>]) -> bool {
     let Some(name) = arguments.get(1) else { return false };
     let is_held =
-        if divides { apart::worker_on(ctx, *name).is_some() } else { apart::is_held(ctx, *name, usize::MAX) };
+        if divides { apart::worker_on(ctx, *name).is_some() } else { apart::is_held(ctx, *name, u64::MAX) };
     if !is_held {
         return false;
     }
     let wait = || {
         if divides {
-            return pieces::wait_for_key(ctx, command, arguments);
+            return Ok(pieces::wait_for_key(ctx, command, arguments));
         }
         let Some(request) = apart::block(ctx, arguments)? else { return Ok(false) };
-        apart::wait(usize::MAX, request, command, ctx.database(), 1..2);
+        apart::wait((None, request), command, ctx.database(), 1..2);
         Ok(true)
     };
     if offload::may_wait(ctx) {
@@ -76,20 +76,20 @@ pub(super) fn waits(ctx: Context<'_>, (command, divides): (Command, bool), argum
             }
         }
     }
-    while let Some(place) = apart::worker_on(ctx, *name) {
-        if let Some(mut entry) = apart::remove(place) {
+    while let Some(number) = apart::worker_on(ctx, *name) {
+        if let Some(mut entry) = apart::remove(number) {
             entry.finish(ctx);
-            run_again(ctx, entry, place);
+            run_again(ctx, entry, number);
         }
     }
     false
 }
 
 /// Runs a command of the queue again, and replies.
-fn run_again(ctx: Context<'_>, entry: Entry, place: usize) {
+fn run_again(ctx: Context<'_>, entry: Entry, number: u64) {
     let (command, database, keys) = (entry.command, entry.database, entry.keys.clone());
     let (client, arguments) = (entry.request.client, Arc::clone(entry.request.arguments()));
-    let Some(resumed) = entry.resume(place) else { return };
+    let Some(resumed) = entry.resume(number) else { return };
     let arguments: Vec<Text<'_>> = arguments.iter().map(Retained::text).collect();
     let outcome = match Detached::new(ctx, database) {
         None => Err(CommandError::Internal),
@@ -138,29 +138,26 @@ fn run_ready(ctx: Context<'_>) {
     apart::read_slices(ctx, TURN);
     let may_write = !ctx.must_not_write();
     let started = Instant::now();
-    let is_free = |place| {
-        let Some((database, arguments, keys)) = apart::keys(place) else { return false };
+    let is_free = |number| {
+        let Some((database, arguments, keys)) = apart::keys(number) else { return false };
         let Some(detached) = Detached::new(ctx, database) else { return false };
         let mut names = arguments.get(keys).unwrap_or_default().iter().map(Retained::text);
-        !names.any(|name| apart::is_held(detached.context(), name, place))
+        !names.any(|name| apart::is_held(detached.context(), name, number))
     };
-    let mut place = 0;
+    let mut from = 0;
     let mut freed = may_write && apart::take_freed();
-    while place < apart::len() {
-        let is_ready = match apart::next(place, may_write) {
+    while let Some(number) = apart::first_from(from) {
+        from = number.saturating_add(1);
+        let is_ready = match apart::next(number, may_write) {
             Next::Nothing => false,
-            Next::Look => freed && is_free(place),
+            Next::Look => freed && is_free(number),
             Next::Run => true,
         };
-        let before = apart::len();
-        if let Some(entry) = is_ready.then(|| apart::remove(place)).flatten() {
+        if let Some(entry) = is_ready.then(|| apart::remove(number)).flatten() {
             freed = true;
-            run_again(ctx, entry, place);
+            run_again(ctx, entry, number);
             // Before others of the queue work on the same keys: a command in pieces has its turn between two of them.
             pieces::run_next(ctx);
-        }
-        if apart::len() == before {
-            place = place.saturating_add(1);
         }
         if started.elapsed() > TURN {
             // The rest has its turn next time.

@@ -4,7 +4,7 @@
 GAUGES = {
     *(f"{kind}_filters" for kind in ["fixed", "scaling", "counting", "window", "cuckoo", "foreign"]),
     *("cell_bytes", "freeing_bytes", "loads", "load_bytes", "load_held_bytes"),
-    *("pool_jobs_running", "pool_jobs_queued", "clients_waiting", "waiting_bytes", "promised_bytes"),
+    *("pool_jobs_running", "pool_jobs_queued", "clients_waiting", "waiting_bytes", "clients_in_pieces", "promised_bytes"),
 }
 
 

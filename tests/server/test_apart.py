@@ -515,6 +515,25 @@ def test_commands_that_wait_are_promised_what_there_is_once(one_worker, command)
         assert figures(client)["promised_bytes"] == 0
 
 
+def test_many_names_beside_many_names(one_worker):
+    """What a command of many keys costs doesn't depend on how many keys others hold."""
+    server, count = one_worker(), 8000
+    with server.client() as client:
+        pipe = client.pipeline(transaction=False)
+        for number in range(2 * count):
+            pipe.execute_command("BF.RESERVE", f"{number}", 0.01, 2000, "NONSCALING", "SEED", 1)
+        pipe.execute()
+        with Busy(server) as busy:
+            first = busy.send("BF.MERGE", "first", *range(count))
+            before = server.processor()
+            second = busy.send("BF.MERGE", "second", *range(count, 2 * count))
+            for number in range(100):
+                client.execute_command("BF.ADD", "other", number)
+            assert server.processor() - before < 0.2
+            busy.end()
+            assert (first(), second()) == (b"OK", b"OK")
+
+
 def test_strings_are_read_one_after_the_other(new_server):
     """However many clients import at once, a turn of the server lasts no longer."""
     server = new_server(module_args=["THREADS", "1"])

@@ -16,7 +16,7 @@ import pytest
 import redis
 
 from kit.clusters import Cluster, set_slot, tag_in
-from kit.servers import APPEND_ONLY, rewrite, wait_for
+from kit.servers import APPEND_ONLY, option, rewrite, wait_for
 
 pytestmark = pytest.mark.every_server("clients wait, timers and propagation are the server's")
 
@@ -161,7 +161,7 @@ class Long:
 
 
 def waiting(client) -> int:
-    return int(client.info("everything")["bf_clients_waiting"])
+    return int(client.info("everything")["bf_clients_in_pieces"])
 
 
 def test_others_are_served_in_between(server):
@@ -222,6 +222,14 @@ def test_the_user_is_deleted_in_the_middle(server):
         client.execute_command("ACL", "DELUSER", "adder")
         wait_for(lambda: not waiting(client), "the server to forget the client")
     assert isinstance(long.reply, redis.ConnectionError)
+
+
+def test_any_number_of_them_at_once(server):
+    client = server.client()
+    client.config_set(option(server.spec, "offload-max-bytes"), "1mb")  # less than the arguments of one
+    with Long(server, "k"), Long(server, "l"), Long(server, "m"):
+        assert waiting(client) == 3
+        client.client_kill_filter(_type="normal", skipme=True)
 
 
 def test_a_pause_of_writes(server):

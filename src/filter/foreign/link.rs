@@ -328,6 +328,12 @@ impl Link {
         Link { words: Arc::clone(&self.words), ..*self }
     }
 
+    /// Where its bits are.
+    #[cfg(feature = "module")]
+    pub(in crate::filter) fn address(&self) -> usize {
+        Arc::as_ptr(&self.words).addr()
+    }
+
     /// Whether both own the same bits.
     pub(super) fn is_shared_with(&self, other: &Link) -> bool {
         Arc::ptr_eq(&self.words, &other.words)

@@ -314,6 +314,12 @@ const OF_SERVERS: [OfServer; 19] = [
         fields: &[("waiting_bytes_max", None)],
     },
     OfServer {
+        name: "bloom_server_clients_in_pieces",
+        metric_type: Gauge,
+        help: "Clients whose command goes on in pieces.",
+        fields: &[("clients_in_pieces", None)],
+    },
+    OfServer {
         name: "bloom_server_promised_bytes",
         metric_type: Gauge,
         help: "Bytes of memory that work apart will take.",

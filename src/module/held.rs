@@ -1,0 +1,89 @@
+//! Which commands of the queue hold a key: by its name, or by the filter that is in it. A command may name tens of thousands
+//! of keys, and every command that writes asks for one: so there is an index.
+
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+
+/// The keys and filters that commands hold. A command is known by its number.
+pub(super) struct Held {
+    /// By the key's name: database and command.
+    names: BTreeMap<Box<[u8]>, SmallVec<[(i32, u64); 1]>>,
+    /// By the address of the filter's cells.
+    filters: BTreeMap<usize, SmallVec<[u64; 1]>>,
+}
+
+impl Held {
+    pub(super) const fn new() -> Held {
+        Held { names: BTreeMap::new(), filters: BTreeMap::new() }
+    }
+
+    pub(super) fn hold_name(&mut self, number: u64, database: i32, name: &[u8]) {
+        let holder = (database, number);
+        match self.names.get_mut(name) {
+            Some(holders) => holders.push(holder),
+            None => drop(self.names.insert(name.into(), SmallVec::from([holder]))),
+        }
+    }
+
+    pub(super) fn hold_filter(&mut self, number: u64, address: usize) {
+        self.filters.entry(address).or_default().push(number);
+    }
+
+    pub(super) fn free_name(&mut self, number: u64, database: i32, name: &[u8]) {
+        if let Some(holders) = self.names.get_mut(name) {
+            holders.retain(|holder| *holder != (database, number));
+            if holders.is_empty() {
+                self.names.remove(name);
+            }
+        }
+    }
+
+    pub(super) fn free_filter(&mut self, number: u64, address: usize) {
+        if let Some(holders) = self.filters.get_mut(&address) {
+            holders.retain(|holder| *holder != number);
+            if holders.is_empty() {
+                self.filters.remove(&address);
+            }
+        }
+    }
+
+    /// The commands that hold the key of this name.
+    pub(super) fn by_name(&self, database: i32, name: &[u8]) -> impl Iterator<Item = u64> {
+        let holders = self.names.get(name).into_iter().flatten();
+        holders.filter(move |holder| holder.0 == database).map(|(_, number)| *number)
+    }
+
+    /// The commands that hold a filter at this address.
+    pub(super) fn by_filter(&self, address: usize) -> impl Iterator<Item = u64> {
+        self.filters.get(&address).into_iter().flatten().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_held_until_all_have_freed_it() {
+        let mut held = Held::new();
+        for number in [1, 2] {
+            held.hold_name(number, 0, b"k");
+            held.hold_filter(number, 64);
+        }
+        // A command may name a key twice.
+        held.hold_name(2, 0, b"k");
+        held.hold_name(3, 5, b"k");
+        assert_eq!(held.by_name(0, b"k").collect::<Vec<_>>(), [1, 2, 2]);
+        assert_eq!(held.by_name(5, b"k").collect::<Vec<_>>(), [3]);
+        assert_eq!(held.by_name(0, b"l").count(), 0);
+        held.free_name(2, 0, b"k");
+        held.free_name(2, 0, b"k");
+        held.free_filter(1, 64);
+        assert_eq!(held.by_name(0, b"k").collect::<Vec<_>>(), [1]);
+        assert_eq!(held.by_filter(64).collect::<Vec<_>>(), [2]);
+        held.free_name(1, 0, b"k");
+        held.free_name(3, 5, b"k");
+        held.free_filter(2, 64);
+        assert!(held.names.is_empty() && held.filters.is_empty());
+    }
+}
