@@ -228,19 +228,8 @@ impl Words {
         }
     }
 
-    /// A copy, word by word. A page of zeros stays untouched, so the copy of a sparse filter needs no more memory than
-    /// the filter.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`].
-    pub(crate) fn copy(&self) -> Result<Words, Error> {
-        let copy = Words::zeroed(self.len as u64)?;
-        copy.copy_range(self, 0..self.len);
-        Ok(copy)
-    }
-
-    /// Copies a range of another block's words, for those who divide a [`copy`](Words::copy) among threads, to the
-    /// same place in this block, where the words are 0.
+    /// Copies a range of another block's words to the same place in this block, where the words are 0. A page of zeros stays
+    /// untouched, so the copy of a sparse filter needs no more memory than the filter.
     pub(crate) fn copy_range(&self, from: &Words, range: Range<usize>) {
         for (to, from) in self[range.clone()].iter().zip(&from[range]) {
             let word = from.load(Relaxed);
@@ -314,6 +303,12 @@ impl Drop for Words {
 mod tests {
     use super::*;
 
+    fn copy(words: &Words) -> Words {
+        let copy = Words::zeroed(words.len() as u64).unwrap();
+        copy.copy_range(words, 0..words.len());
+        copy
+    }
+
     #[test]
     fn zeroed_aligned_and_whole() {
         let large = if cfg!(miri) { 5000 } else { 1 << 20 };
@@ -337,7 +332,7 @@ mod tests {
                 word.store(index as u64 + 1, Relaxed);
             }
             let values = |words: &Words| words.iter().map(|word| word.load(Relaxed)).collect::<Vec<_>>();
-            assert_eq!(values(&words.copy().unwrap()), values(&words));
+            assert_eq!(values(&copy(&words)), values(&words));
         }
     }
 
@@ -348,7 +343,7 @@ mod tests {
         const PAGE: usize = 4096;
         let words = Words::zeroed(8 << 20).unwrap();
         words[12_345].store(1, Relaxed);
-        let copy = words.copy().unwrap();
+        let copy = copy(&words);
         let start = copy.as_ptr().addr().next_multiple_of(PAGE);
         let mut pages = vec![0u8; (copy.len() * 8 - PAGE) / PAGE];
         // SAFETY: the range is whole pages inside the block, and `pages` has one byte for each of them.

@@ -38,6 +38,7 @@ pub use summary::{LayerSummary, RebuildSummary, Summary, WindowSummary};
 
 use crate::error::Error;
 use crate::mem::Words;
+use crate::parallel::{ParallelFor, alone};
 use std::sync::Arc;
 
 /// A filter of any kind.
@@ -178,11 +179,19 @@ impl Filter {
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub fn snapshot(&self) -> Result<Filter, Error> {
+        self.copy(&alone)
+    }
+
+    /// Like [`snapshot`](Filter::snapshot), on the threads of `parallel`.
+    ///
+    /// # Errors
+    /// Same as [`snapshot`](Filter::snapshot).
+    pub fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Filter, Error> {
         Ok(match self {
-            Filter::Bloom(filter) => Filter::Bloom(filter.snapshot()?),
-            Filter::Foreign(filter) => Filter::Foreign(Box::new(filter.snapshot()?)),
-            Filter::Cuckoo(filter) => Filter::Cuckoo(Box::new(filter.snapshot()?)),
-            Filter::Rebuild(rebuild) => Filter::Rebuild(Box::new(rebuild.snapshot()?)),
+            Filter::Bloom(filter) => Filter::Bloom(filter.copy(parallel)?),
+            Filter::Foreign(filter) => Filter::Foreign(Box::new(filter.copy(parallel)?)),
+            Filter::Cuckoo(filter) => Filter::Cuckoo(Box::new(filter.copy(parallel)?)),
+            Filter::Rebuild(rebuild) => Filter::Rebuild(Box::new(rebuild.copy(parallel)?)),
         })
     }
 

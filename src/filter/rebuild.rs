@@ -9,6 +9,7 @@
 use super::bloom::{Bloom, Window};
 use super::live::{Live, LiveRef};
 use crate::error::Error;
+use crate::parallel::ParallelFor;
 use crate::params::limits;
 
 /// The live filter and its shadow.
@@ -95,13 +96,13 @@ impl Rebuild {
         own + self.live.allocated() + self.shadow.allocated()
     }
 
-    /// A copy that shares nothing.
+    /// A copy that shares nothing, made on the threads of `parallel`.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
-    pub fn snapshot(&self) -> Result<Rebuild, Error> {
+    pub(super) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Rebuild, Error> {
         let Rebuild { live, shadow, deletes_missed } = self;
-        let (live, shadow) = (live.as_ref().snapshot()?, shadow.snapshot()?);
+        let (live, shadow) = (live.as_ref().copy(parallel)?, shadow.copy(parallel)?);
         Ok(Rebuild { live, shadow, deletes_missed: *deletes_missed })
     }
 }

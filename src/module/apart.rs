@@ -15,6 +15,7 @@
 
 use super::api::{Context, Detached, OwnText, Text};
 use super::offload::{self, Request, Retained};
+use super::workers::fork;
 use super::{guard, held::Held, reclaim};
 use crate::command::{Access, Apart, Command, CommandError, Data, Key, Reply};
 use crate::filter::{Live, LiveRef};
@@ -377,7 +378,7 @@ impl Job {
         let promised = self.promised.take();
         let job = move || {
             client.started();
-            let parallel: &ParallelFor<'_> = &|tasks, task| stop.run(&offload::fork, tasks, task);
+            let parallel: &ParallelFor<'_> = &|tasks, task| stop.run(&fork, tasks, task);
             let work = || if stop.is_set() { Err(CommandError::Internal) } else { Ok(work(parallel)) };
             let made = guard::call("job", work, || Err(CommandError::Internal));
             client.ended();

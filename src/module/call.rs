@@ -4,7 +4,7 @@ use super::apart::{self, Resumed};
 use super::api::{Context, OpenKey, OwnText, Text};
 use super::names::name_of;
 use super::settings::settings;
-use super::{loads, log, memory, offload, reclaim};
+use super::{loads, log, memory, offload, reclaim, workers};
 use crate::command::{Access, Apart, Call, Command, CommandError, Effect, Loads, Reply, Rest};
 use crate::config::Settings;
 use crate::filter::{Filter, Garbage, LiveRef};
@@ -219,7 +219,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
     }
 
     fn parallel(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
-        offload::fork(tasks, task);
+        workers::fork(tasks, task);
     }
 
     fn offload(

@@ -36,3 +36,4 @@ mod reply;
 mod resume;
 mod server;
 mod settings;
+mod workers;

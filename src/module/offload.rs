@@ -13,12 +13,13 @@
 use super::api::{Context, Text};
 use super::server::{server, status};
 use super::settings::settings;
+use super::workers::{POOL, fork};
 use super::{guard, log, reclaim, reply};
 use crate::command::{CommandError, Reply};
 use crate::config::{MAX_THREADS, Settings};
 use crate::metrics::{CLIENTS_WAITING, Hold, OFFLOADS_DROPPED, OFFLOADS_REFUSED, WAITING_BYTES};
 use crate::parallel::{ParallelFor, Stop};
-use crate::pool::{Figures, Job, Pool, Ticket};
+use crate::pool::{Figures, Job, Ticket};
 use redis_module::raw;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
@@ -29,8 +30,6 @@ use std::thread::available_parallelism;
 
 /// The most clients that wait. A thousand of the shortest jobs last two seconds on one thread.
 pub(super) const MOST_WAITING: u64 = 1000;
-
-static POOL: Pool = Pool::new();
 
 /// What the pool is doing and has done.
 pub(super) fn figures() -> Figures {
@@ -57,14 +56,9 @@ pub(super) fn configure() {
     POOL.resize(workers());
 }
 
-/// Threads that [`fork`] may use, including the caller.
+/// Threads that [`fork`](super::workers::fork) may use, including the caller.
 pub(super) fn threads() -> usize {
     workers().saturating_add(1)
-}
-
-/// Runs tasks on the calling thread and on the pool.
-pub(super) fn fork(tasks: usize, task: &(dyn Fn(usize) + Sync)) {
-    POOL.fork_join(tasks, task);
 }
 
 /// An argument of a command that outlives the command.

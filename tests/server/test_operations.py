@@ -13,6 +13,7 @@ import redis
 
 from kit.clients import Pings, refusal
 from kit.filters import make_all, members
+from kit.metrics import figures
 from kit.servers import option, wait_for
 from kit.workload import Workload
 
@@ -34,6 +35,17 @@ def test_a_filter_larger_than_the_machine_is_refused(server, more):
         assert refusal(client, "BF.INSERT", "huge", "CAPACITY", 100_000_000_000_000, "ITEMS", "a") == text or more
         assert client.exists("huge") == 0
     assert pings.longest < SLOW
+
+
+@pytest.mark.parametrize("reserve", ["BF.RESERVE source 0.01 20000000", "CF.RESERVE source 20000000"])
+def test_a_large_filter_is_copied_on_all_threads(new_server, reserve):
+    with new_server(module_args=["THREADS", "1"]).client() as client:
+        client.execute_command(*reserve.split())
+        before = figures(client)["pool_forks"]
+        assert client.copy("source", "target")
+        assert figures(client)["pool_forks"] == before + 1
+        source, target = client.execute_command("DEBUG", "DIGEST-VALUE", "source", "target")
+        assert source == target
 
 
 def test_a_gigabyte_is_reserved_seen_and_freed_without_delay(server):

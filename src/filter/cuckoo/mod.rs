@@ -33,6 +33,7 @@ use crate::error::Error;
 use crate::hash::{HashKind, Hasher, Seed};
 use crate::mem::Words;
 use crate::murmur::{murmur2, murmur64a};
+use crate::parallel::{ParallelFor, alone};
 use crate::params::limits;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -342,8 +343,13 @@ impl Cuckoo {
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub fn snapshot(&self) -> Result<Cuckoo, Error> {
-        let tables =
-            self.tables.iter().map(|table| table.snapshot().map(Arc::new)).collect::<Result<_, Error>>()?;
+        self.copy(&alone)
+    }
+
+    /// Like [`snapshot`](Cuckoo::snapshot), on the threads of `parallel`.
+    pub(super) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Cuckoo, Error> {
+        let tables = self.tables.iter().map(|table| table.copy(parallel).map(Arc::new));
+        let tables = tables.collect::<Result<_, Error>>()?;
         Ok(Cuckoo { tables, identity: identity::next(), ..*self })
     }
 

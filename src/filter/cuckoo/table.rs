@@ -3,6 +3,7 @@
 use crate::bits::counter;
 use crate::error::Error;
 use crate::mem::Words;
+use crate::parallel::{ParallelFor, in_parts};
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 use std::ops::Range;
@@ -318,8 +319,11 @@ impl Table {
         })
     }
 
-    pub(super) fn snapshot(&self) -> Result<Table, Error> {
-        Ok(Table { words: self.words.copy()?, used: AtomicU64::new(self.items()), ..*self })
+    /// A copy, made on the threads of `parallel`.
+    pub(super) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Table, Error> {
+        let words = Words::zeroed(self.words.len() as u64)?;
+        in_parts(words.len(), parallel, |part| words.copy_range(&self.words, part));
+        Ok(Table { words, used: AtomicU64::new(self.items()), ..*self })
     }
 }
 

@@ -9,6 +9,7 @@ pub(super) mod stream;
 
 use super::names::name_of;
 use super::server::server;
+use super::workers::fork;
 use super::{guard, log, reclaim};
 use crate::command::{Namespace, each_piece, load_command};
 use crate::filter::foreign::Scheme;
@@ -405,6 +406,6 @@ unsafe extern "C" fn copy(
     value: *const c_void,
 ) -> *mut c_void {
     // SAFETY: the server passes a value of ours.
-    let copy = || unsafe { read(value) }.snapshot().ok();
+    let copy = || unsafe { read(value) }.copy(&fork).ok();
     guard::call("copy", copy, || None).map_or(ptr::null_mut(), give)
 }
