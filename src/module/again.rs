@@ -69,6 +69,11 @@ pub(super) fn is_copy(ctx: Context<'_>, name: &str) -> bool {
     matches!(ctx.info(&section, [&field]), [Some(_)])
 }
 
+/// The load ends without a module of this file's: it may be loaded again, under another name.
+pub(super) fn skipped() {
+    *stage() = Stage::NotLoaded;
+}
+
 /// Makes the module that is being loaded a stand-in.
 ///
 /// # Errors

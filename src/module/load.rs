@@ -203,6 +203,7 @@ unsafe fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[Text<'_>]) -> Result<
             "another module has the name; loaded as {} without commands and data types, as ONCLASH SKIP says",
             name.to_string_lossy()
         ));
+        again::skipped();
         return Ok(());
     };
     let name = CString::new(prefix.as_str()).unwrap_or_default();

@@ -128,6 +128,14 @@ def test_what_to_do_when_the_name_is_taken(spec, other):
         assert server.modules() == ["bf", "bloomery-skipped-1"]
         assert refusal(client, "BL.ADD", "seen", "ada").startswith("unknown command")
         assert "without commands" in server.log()
+    # It may be loaded after all, under another name, while the one without commands is there.
+    with FromFile(spec, lines, module_args=["ONCLASH", "SKIP"]) as server, server.client() as client:
+        load = ["MODULE", "LOAD", str(MODULE)]
+        client.execute_command(*load, "ONCLASH", "SKIP")
+        assert server.modules() == ["bf", "bloomery-skipped-1", "bloomery-skipped-2"]
+        client.execute_command(*load, "PREFIX", "bl")
+        client.execute_command("MODULE", "UNLOAD", "bloomery-skipped-1")
+        assert server.command("BL.ADD", "seen", "ada") == 1
     # Without a clash it changes nothing.
     for arguments in (["ONCLASH", "SKIP"], ["ONCLASH", "PREFIX", "bl"]):
         with Server(spec, module_args=arguments) as server:
