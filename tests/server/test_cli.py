@@ -550,7 +550,7 @@ def test_inspect_reads_a_dump(server, port, tmp_path):
 # ---- test -----------------------------------------------------------------------------------------------------------
 
 
-def test_test_answers_like_grep(server, port):
+def test_test_answers_like_grep(server, port, tmp_path):
     server.command("BF.MADD", "users", "ada", "grace")
     assert run("test", "users", "ada", port=port) == ("yes ada\n", "")
     assert run("test", "users", "eve", port=port, status=NO) == ("no  eve\n", "")
@@ -561,6 +561,13 @@ def test_test_answers_like_grep(server, port):
     assert out == "eve\nmallory\n"
     answers = as_json("test", "users", "ada", "eve", port=port)
     assert answers == [{"item": "ada", "answer": True}, {"item": "eve", "answer": False}]
+    (tmp_path / "bytes").write_bytes(b"\xff\x00\n\xfe\x00\nff00\n\xef\xbf\xbd\n")
+    assert as_json("test", "users", "--from", tmp_path / "bytes", port=port) == [
+        {"item_hex": "ff00", "answer": False},
+        {"item_hex": "fe00", "answer": False},
+        {"item": "ff00", "answer": False},
+        {"item": "\ufffd", "answer": False},
+    ]
     run("test", "nothing", "ada", port=port, status=NO)
     run("test", "users", port=port, status=USAGE)
 

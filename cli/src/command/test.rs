@@ -110,10 +110,22 @@ struct Counts {
     no: u64,
 }
 
+/// The item is text, or the hexadecimal digits of its bytes if these aren't UTF-8: no two items look the same.
 #[derive(Serialize)]
 struct Answer<'i> {
-    item: &'i str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    item: Option<&'i str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    item_hex: Option<String>,
     answer: bool,
+}
+
+impl Answer<'_> {
+    fn new(item: &[u8], answer: bool) -> Answer<'_> {
+        let text = std::str::from_utf8(item).ok();
+        let hex = || item.iter().map(|byte| format!("{byte:02x}")).collect();
+        Answer { item: text, item_hex: text.is_none().then(hex), answer }
+    }
 }
 
 /// What answers.
@@ -152,10 +164,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
             if options.json {
                 out.write_all(if answers_so_far { b",\n  " } else { b"\n  " })?;
                 answers_so_far = true;
-                serde_json::to_writer(
-                    &mut out,
-                    &Answer { item: &String::from_utf8_lossy(item), answer: yes },
-                )?;
+                serde_json::to_writer(&mut out, &Answer::new(item, yes))?;
                 continue;
             }
             match options.only {
