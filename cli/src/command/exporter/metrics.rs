@@ -215,7 +215,7 @@ struct OfServer {
     fields: &'static [(&'static str, Extra)],
 }
 
-const OF_SERVERS: [OfServer; 19] = [
+const OF_SERVERS: [OfServer; 23] = [
     OfServer {
         name: "bloom_server_filters",
         metric_type: Gauge,
@@ -252,6 +252,30 @@ const OF_SERVERS: [OfServer; 19] = [
         metric_type: Gauge,
         help: "Bytes of cells that these loads will have when complete.",
         fields: &[("load_bytes", None)],
+    },
+    OfServer {
+        name: "bloom_server_load_held_bytes",
+        metric_type: Gauge,
+        help: "Bytes of memory that these loads hold now.",
+        fields: &[("load_held_bytes", None)],
+    },
+    OfServer {
+        name: "bloom_server_loads_max",
+        metric_type: Gauge,
+        help: "Loads that may wait.",
+        fields: &[("loads_max", None)],
+    },
+    OfServer {
+        name: "bloom_server_load_idle_seconds_max",
+        metric_type: Gauge,
+        help: "Seconds that a load may wait for its next piece.",
+        fields: &[("load_idle_seconds_max", None)],
+    },
+    OfServer {
+        name: "bloom_server_loads_dropped",
+        metric_type: Counter,
+        help: "Loads given up because they did not move, or because memory was short.",
+        fields: &[("loads_dropped", None)],
     },
     OfServer {
         name: "bloom_server_pool_threads",
