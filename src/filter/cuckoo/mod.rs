@@ -28,7 +28,6 @@ pub use spec::{CuckooSpec, Origin};
 pub(crate) use table::fingerprints;
 pub use table::{CuckooHash, Table};
 
-use super::identity;
 use crate::error::Error;
 use crate::hash::{HashKind, Hasher, Seed};
 use crate::mem::Words;
@@ -52,7 +51,6 @@ pub struct Cuckoo {
     items: u64,
     deletes: u64,
     moves: u64,
-    identity: u16,
 }
 
 impl Cuckoo {
@@ -75,14 +73,7 @@ impl Cuckoo {
             // Their hashes have no key, and neither format has a place for one.
             _ => CuckooSpec { hash: HashKind::default(), seed: Seed::default(), ..spec },
         };
-        let mut filter = Cuckoo {
-            spec,
-            tables: SmallVec::new(),
-            items: 0,
-            deletes: 0,
-            moves: 0,
-            identity: identity::next(),
-        };
+        let mut filter = Cuckoo { spec, tables: SmallVec::new(), items: 0, deletes: 0, moves: 0 };
         filter.grow()?;
         Ok(filter)
     }
@@ -107,7 +98,7 @@ impl Cuckoo {
         if !tables.iter().all(|table| table.is_padded()) {
             return Err(Error::Cuckoo("padding"));
         }
-        Ok(Cuckoo { spec, tables, items, deletes, moves, identity: identity::next() })
+        Ok(Cuckoo { spec, tables, items, deletes, moves })
     }
 
     /// Replaces slots, of which byte `offset` of all sub-filters is the first. Where RedisBloom has them, without the
@@ -350,12 +341,12 @@ impl Cuckoo {
     pub(super) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Cuckoo, Error> {
         let tables = self.tables.iter().map(|table| table.copy(parallel).map(Arc::new));
         let tables = tables.collect::<Result<_, Error>>()?;
-        Ok(Cuckoo { tables, identity: identity::next(), ..*self })
+        Ok(Cuckoo { tables, ..*self })
     }
 
     /// See [`FilterRef::identity`](super::FilterRef::identity).
     pub(super) fn identity(&self) -> u16 {
-        self.identity
+        self.tables.first().map_or(0, |table| table.identity())
     }
 }
 

@@ -1,5 +1,6 @@
 //! A table of buckets: one sub-filter.
 
+use super::super::identity;
 use crate::bits::counter;
 use crate::error::Error;
 use crate::mem::Words;
@@ -68,6 +69,8 @@ pub struct Table {
     used: AtomicU64,
     log2_buckets: u8,
     bucket_size: u8,
+    /// In bytes that would be padding. That of the oldest table is the filter's.
+    identity: u16,
 }
 
 impl Table {
@@ -75,12 +78,14 @@ impl Table {
         let slots = buckets.checked_mul(bucket_size.into()).ok_or(Error::OutOfMemory { bytes: u64::MAX })?;
         let used = AtomicU64::new(0);
         let log2_buckets = buckets.trailing_zeros() as u8;
-        Ok(Table { words: Words::zeroed(slots.div_ceil(8))?, used, log2_buckets, bucket_size })
+        let words = Words::zeroed(slots.div_ceil(8))?;
+        Ok(Table { words, used, log2_buckets, bucket_size, identity: identity::next() })
     }
 
     /// A table with these slots, `buckets` × `bucket_size` in number, of which `used` are in use.
     pub(super) fn from_words(words: Words, used: u64, buckets: u64, bucket_size: u8) -> Table {
-        Table { words, used: AtomicU64::new(used), log2_buckets: buckets.trailing_zeros() as u8, bucket_size }
+        let (used, log2_buckets) = (AtomicU64::new(used), buckets.trailing_zeros() as u8);
+        Table { words, used, log2_buckets, bucket_size, identity: identity::next() }
     }
 
     /// Replaces the slots from `offset` on, which lie within the table. Returns the number of slots in use among them
@@ -102,6 +107,10 @@ impl Table {
     /// Whether the bytes after the last slot are 0.
     pub(super) fn is_padded(&self) -> bool {
         (self.slot_count() as usize..self.words.len() * 8).all(|slot| self.get(slot) == 0)
+    }
+
+    pub(super) fn identity(&self) -> u16 {
+        self.identity
     }
 
     /// Slots in use.
@@ -323,7 +332,8 @@ impl Table {
     pub(super) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Table, Error> {
         let words = Words::zeroed(self.words.len() as u64)?;
         in_parts(words.len(), parallel, |part| words.copy_range(&self.words, part));
-        Ok(Table { words, used: AtomicU64::new(self.items()), ..*self })
+        let used = AtomicU64::new(self.items());
+        Ok(Table { words, used, identity: identity::next(), ..*self })
     }
 }
 
