@@ -66,11 +66,10 @@ pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Res
     }
     let mut key = call.open(1, Access::Write);
     if let Some(filter) = filter(namespace, &key)? {
-        let bytes = filter.bytes();
         if call.obeys() && iterator > 1 {
             return overwrite(call, namespace, &mut key, iterator, data);
         }
-        return Err(complete_already(namespace, iterator, bytes));
+        return Err(complete_already(namespace, iterator, filter.bytes()));
     }
     // RedisBloom up to 2.2.6 wrote heads with iterator 0 into its append-only files.
     let is_old_head = || iterator == 0 && namespace == Namespace::Bloom && Loader::bloom(data).is_ok();

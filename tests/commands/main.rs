@@ -8,6 +8,7 @@ mod apart;
 mod bloom;
 mod bulk;
 mod cuckoo;
+mod doubling;
 mod feedback;
 mod foreign;
 mod held;

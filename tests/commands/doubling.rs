@@ -1,0 +1,497 @@
+//! The law of doubling: if one dimension of a command or of the state doubles, the command takes at most about twice as
+//! long; and if it is no business of the command's, no longer.
+//!
+//! A range that is searched for the worst ends somewhere, and so does what it shows. A square shows in any range: what
+//! grows with one ends in seconds, as soon as somebody sends more. So every command is run at sizes s, 2s, 4s and 8s of
+//! each dimension. Times are processor time of the thread, the least of several, and what is over in 5 ms at 8s is not
+//! looked at.
+
+use crate::support::fake_server::FakeServer;
+use crate::support::internals::command::TABLE;
+use crate::support::internals::config::Settings;
+use crate::support::rdb::{Field, Fields};
+use bloomery::filter::{Bloom, Filter};
+use bloomery::wire::redisbloom;
+use bloomery::{Family, Overflow, Spec};
+use std::time::Duration;
+
+type Words = Vec<Vec<u8>>;
+
+const SIZES: [usize; 4] = [1, 2, 4, 8];
+/// What is over in this time at the largest size holds nobody.
+const SHORT: Duration = Duration::from_millis(5);
+/// How far above the law an exponent may be: caches are smaller than what is measured. A square is 1 above.
+const TOLERANCE: f64 = 0.45;
+
+/// Commands that are run in turn, on servers that were prepared for a size.
+struct Case<'a> {
+    what: String,
+    /// The least size.
+    first: usize,
+    /// What the time may be in proportion to: this power of the size.
+    law: f64,
+    prepare: &'a dyn Fn(&FakeServer, usize) -> Vec<Words>,
+}
+
+/// Of this thread. The system brings it up to date when the thread yields.
+fn processor_time() -> Duration {
+    std::thread::yield_now();
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(stat.split(' ').next().unwrap().parse().unwrap())
+}
+
+impl Case<'_> {
+    fn time(&self, size: usize, times: usize) -> Duration {
+        let once = || {
+            let server = FakeServer::default();
+            // All on this thread.
+            server.settings.set(Settings { offload_min_items: u64::MAX, ..Settings::DEFAULT });
+            let commands = (self.prepare)(&server, size);
+            let commands: Vec<Vec<&[u8]>> =
+                commands.iter().map(|words| words.iter().map(Vec::as_slice).collect()).collect();
+            let started = processor_time();
+            for words in &commands {
+                let _ = server.run(words); // being refused must not take long either
+            }
+            processor_time() - started
+        };
+        (0..times).map(|_| once()).min().unwrap()
+    }
+
+    /// What breaks the law, if anything does.
+    fn check(&self) -> Option<String> {
+        if self.time(8 * self.first, 1) <= SHORT {
+            return None;
+        }
+        let mut best = [Duration::MAX; SIZES.len()];
+        let mut exponent = 0.0;
+        for _ in 0..4 {
+            for (best, size) in best.iter_mut().zip(SIZES) {
+                *best = self.time(size * self.first, 2).min(*best);
+            }
+            let [first, .., last] = best.map(|time| time.as_secs_f64());
+            exponent = (last / first.max(5e-4)).log2() / 3.0;
+            if best[3] <= SHORT || exponent <= self.law + TOLERANCE {
+                return None;
+            }
+            if exponent > self.law + 2.0 * TOLERANCE {
+                break; // no noise
+            }
+        }
+        Some(format!(
+            "{}, from {}: {best:.1?}, exponent {exponent:.2}, not {}",
+            self.what, self.first, self.law
+        ))
+    }
+}
+
+fn words(line: &str) -> Words {
+    line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
+}
+
+fn assert_hold(cases: &[Case<'_>]) {
+    let broken: Vec<String> = cases.iter().filter_map(Case::check).collect();
+    assert!(broken.is_empty(), "\n{}", broken.join("\n"));
+}
+
+fn items(count: usize) -> impl Iterator<Item = Vec<u8>> {
+    (0..count as u64).map(|item| item.to_le_bytes().to_vec())
+}
+
+// ---- the state ------------------------------------------------------------------------------------------------------
+
+/// Chains with this many layers, none like another, in `k` and `other`.
+fn layers(server: &FakeServer, count: usize) {
+    for (key, first) in [("k", 1), ("other", 10_000)] {
+        server.put(key, Bloom::new(Spec { seed: Default::default(), ..Spec::scaling(5000, 0.01) }).unwrap());
+        let capacities: Vec<u64> = (first..).take(count - 1).collect();
+        for some in capacities.chunks(15) {
+            let mut merge = words(&format!("BF.MERGE {key}"));
+            for capacity in some {
+                let spec = Spec { seed: Default::default(), ..Spec::fixed(*capacity, 0.01) };
+                let mut filter = Bloom::new(spec).unwrap();
+                filter.add(filter.hash(capacity.to_le_bytes())).unwrap();
+                server.put(&format!("of:{capacity}"), filter);
+                merge.push(format!("of:{capacity}").into_bytes());
+            }
+            server.run(&merge.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
+            some.iter().for_each(|capacity| {
+                server.keys.borrow_mut().remove(format!("of:{capacity}").as_bytes());
+            });
+        }
+    }
+}
+
+/// A chain of RedisBloom's with this many links.
+fn links(server: &FakeServer, count: usize) {
+    let mut fields =
+        vec![Field::Unsigned(0), Field::Unsigned(count as u64), Field::Unsigned(5), Field::Unsigned(2)];
+    for _ in 0..count {
+        fields.extend([100, 0].map(Field::Unsigned));
+        *fields.last_mut().unwrap() = Field::Double(0.01);
+        fields.extend([Field::Unsigned(1), Field::Double(9.6), Field::Unsigned(64), Field::Unsigned(0)]);
+        fields.extend([Field::String(vec![0; 8]), Field::Unsigned(0)]);
+    }
+    let filter = redisbloom::load_bloom(&mut Fields(fields.into()), 4).unwrap().into_foreign().unwrap();
+    server.put("k", filter);
+}
+
+/// The head and the chunks of a cuckoo filter of RedisBloom's with this many sub-filters of 4 slots.
+fn tables_in_chunks(key: &str, count: usize) -> Vec<Words> {
+    let load = |iterator: usize, data: &[u8]| {
+        let mut load = words(&format!("CF.LOADCHUNK {key} {iterator}"));
+        load.push(data.to_vec());
+        load
+    };
+    let numbers = [count as u64 * 4, 2, 0, count as u64];
+    let mut head: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    head.extend([2u16, 20, 1].iter().flat_map(|number| number.to_le_bytes()));
+    let chunks = (0..count).map(|index| load(4 * index + 5, &[7, 8, 9, (index % 250) as u8]));
+    std::iter::once(load(1, &head)).chain(chunks).collect()
+}
+
+fn run_all(server: &FakeServer, commands: &[Words]) {
+    for words in commands {
+        server.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
+    }
+}
+
+fn reserved(server: &FakeServer, lines: &[String]) {
+    for line in lines {
+        server.line(line).unwrap_or_else(|why| panic!("{line}: {why}"));
+    }
+}
+
+/// A state with a dimension: its least size, the power of it that a command may take time in proportion to, and how it is
+/// made. The filter is in `k`, and another like it may be in `other`.
+type State = (&'static str, usize, f64, fn(&FakeServer, usize));
+
+const STATES: [State; 8] = [
+    ("layers", 250, 1.0, layers),
+    ("links", 512, 1.0, links),
+    ("sub-filters", 8192, 1.0, |server, count| run_all(server, &tables_in_chunks("k", count))),
+    ("generations", 8, 1.0, |server, count| {
+        let spec = Spec::fixed(1000, 0.01);
+        let generations = u8::try_from(count).unwrap();
+        for key in ["k", "other"] {
+            let family = Family::Window { generations, every_ms: 0, overflow: Overflow::Error };
+            server.put(key, Bloom::new(Spec { family, seed: Default::default(), ..spec }).unwrap());
+        }
+    }),
+    ("shards", 128, 1.0, |server, count| {
+        let lines = ["k", "other"].map(|key| format!("BF.RESERVE {key} 0.01 100000 SEED 1 SHARDS {count}"));
+        reserved(server, &lines);
+    }),
+    ("bytes of cells", 1 << 20, 1.0, |server, count| {
+        let lines =
+            ["k", "other"].map(|key| format!("BF.RESERVE {key} 0.01 {} SEED 1 NONSCALING", count / 10 * 8));
+        reserved(server, &lines);
+    }),
+    ("bytes of slots", 1 << 20, 1.0, |server, count| reserved(server, &[format!("CF.RESERVE k {count}")])),
+    // Of filters that somebody else loads, with as many sub-filters as there may be.
+    ("loads that wait", 7, 0.0, |server, count| {
+        for load in 0..count {
+            run_all(server, &tables_in_chunks(&format!("load{load}"), 65_535)[..2]);
+        }
+        reserved(
+            server,
+            &["BF.RESERVE k 0.01 100 SEED 1", "BF.RESERVE other 0.01 100 SEED 1"].map(str::to_owned),
+        );
+    }),
+];
+
+/// Every command, as it meets such a state.
+fn lines(command: &str) -> &'static [&'static str] {
+    match command {
+        "bf.reserve" => {
+            &["BF.RESERVE new 0.01 100", "BF.RESERVE k 0.01 100", "BF.RESERVE new 0.01 5000 LIKE k"]
+        }
+        "bf.insert" => &["BF.INSERT k ITEMS x", "BF.INSERT new ITEMS x"],
+        "bf.add" => &["BF.ADD k x", "BF.ADD new x"],
+        "bf.madd" => &["BF.MADD k x y"],
+        "bf.bulkadd" => &["BF.BULKADD k FIXED 1 xy"],
+        "bf.addnx" => &["BF.ADDNX k x"],
+        "bf.exists" => &["BF.EXISTS k x"],
+        "bf.mexists" => &["BF.MEXISTS k x y"],
+        "bf.bulktest" => &["BF.BULKTEST k FIXED 1 xy"],
+        "bf.test" => &["BF.TEST k x"],
+        "bf.mtest" => &["BF.MTEST k x y"],
+        "bf.del" => &["BF.DEL k x"],
+        "bf.mdel" => &["BF.MDEL k x y"],
+        "bf.count" => &["BF.COUNT k x"],
+        "bf.rotate" => &["BF.ROTATE k"],
+        "bf.age" => &["BF.AGE k x"],
+        "bf.clear" => &["BF.CLEAR k"],
+        "bf.card" => &["BF.CARD k"],
+        "bf.info" => &["BF.INFO k", "BF.INFO k FULL"],
+        "bf.debug" => &["BF.DEBUG k"],
+        "bf.feedback" => &["BF.FEEDBACK k 1 0"],
+        "bf.merge" => &["BF.MERGE k other", "BF.MERGE merged k other", "BF.MERGE k k"],
+        "bf.intersect" => &["BF.INTERSECT common k other", "BF.INTERSECT all k k other"],
+        "bf.equal" => &["BF.EQUAL k other", "BF.EQUAL k k"],
+        "bf.rebuild" => &["BF.REBUILD k BEGIN", "BF.REBUILD k STATUS"],
+        "bf.scandump" => &["BF.SCANDUMP k 0", "BF.SCANDUMP k 1"],
+        "bf.loadchunk" => &["BF.LOADCHUNK new 1 x", "BF.LOADCHUNK new 9 x", "BF.LOADCHUNK k 1 x"],
+        "bf.import" => &["BF.IMPORT new GOZERO none BITS 64"],
+        "bf.load" => &["BF.LOAD new x"],
+        "cf.reserve" => &["CF.RESERVE new 100", "CF.RESERVE k 100"],
+        "cf.insert" => &["CF.INSERT k ITEMS x", "CF.INSERT new ITEMS x"],
+        "cf.insertnx" => &["CF.INSERTNX k ITEMS x"],
+        "cf.add" => &["CF.ADD k x", "CF.ADD new x"],
+        "cf.addnx" => &["CF.ADDNX k x"],
+        "cf.exists" => &["CF.EXISTS k x"],
+        "cf.mexists" => &["CF.MEXISTS k x y"],
+        "cf.del" => &["CF.DEL k x"],
+        "cf.count" => &["CF.COUNT k x"],
+        "cf.compact" => &["CF.COMPACT k"],
+        "cf.info" => &["CF.INFO k", "CF.INFO k FULL"],
+        "cf.debug" => &["CF.DEBUG k"],
+        "cf.scandump" => &["CF.SCANDUMP k 0", "CF.SCANDUMP k 1"],
+        "cf.loadchunk" => &["CF.LOADCHUNK new 1 x", "CF.LOADCHUNK new 9 x"],
+        other => panic!("{other} has no line here"),
+    }
+}
+
+#[test]
+fn commands_on_states_of_twice_the_size() {
+    let mut commands: Vec<&str> = TABLE.iter().flat_map(|entry| lines(&entry.name("bf"))).copied().collect();
+    // What ends the state comes last.
+    commands.sort_by_key(|line| ["BF.CLEAR k", "BF.ROTATE k", "BF.REBUILD k BEGIN"].contains(line));
+    for (dimension, first, law, make) in STATES {
+        // All at once on one server, which is what takes long to make; if they are too slow together, each by itself.
+        let whole = |server: &FakeServer, size: usize| {
+            make(server, size);
+            commands.iter().copied().map(words).collect()
+        };
+        let together = Case { what: format!("all commands, {dimension}"), first, law, prepare: &whole };
+        if together.check().is_some() {
+            for line in &commands {
+                let prepare = |server: &FakeServer, size: usize| {
+                    make(server, size);
+                    vec![words(line)]
+                };
+                assert_hold(&[Case { what: format!("{line}, {dimension}"), first, law, prepare: &prepare }]);
+            }
+            assert_hold(&[together]);
+        }
+    }
+}
+
+/// Heads of a load, beside loads that wait: each of those has been looked into once, when its head came.
+#[test]
+fn a_head_beside_the_heads_of_others() {
+    let prepare = |server: &FakeServer, count: usize| {
+        for load in 0..count {
+            run_all(server, &tables_in_chunks(&format!("load{load}"), 65_535)[..1]);
+        }
+        vec![tables_in_chunks("more", 65_535).swap_remove(0); 4]
+    };
+    assert_hold(&[Case { what: "heads of others".to_owned(), first: 7, law: 0.0, prepare: &prepare }]);
+}
+
+// ---- the arguments --------------------------------------------------------------------------------------------------
+
+#[test]
+fn twice_as_many_names() {
+    let cases = ["BF.MERGE new", "BF.MERGE k", "BF.INTERSECT new"].map(|command| {
+        let of = move |server: &FakeServer, count: usize, name: &dyn Fn(usize) -> String| {
+            server.line("BF.RESERVE k 0.01 10 SEED 1 NONSCALING").unwrap();
+            let names: Vec<Vec<u8>> = (0..count).map(|number| name(number).into_bytes()).collect();
+            vec![words(command).into_iter().chain(names).collect()]
+        };
+        (command, of)
+    });
+    for (command, of) in cases {
+        let missing =
+            |server: &FakeServer, count: usize| of(server, count, &|number| format!("missing:{number}"));
+        let same = |server: &FakeServer, count: usize| of(server, count, &|_| "k".to_owned());
+        let alike = |server: &FakeServer, count: usize| {
+            let found = of(server, count, &|number| format!("source:{number}"));
+            for number in 0..count {
+                server.put(&format!("source:{number}"), server.copy("k"));
+            }
+            found
+        };
+        let case = |what: &str, first, prepare| Case {
+            what: format!("{command}, {what}"),
+            first,
+            law: 1.0,
+            prepare,
+        };
+        assert_hold(&[
+            case("keys that don't exist", 4000, &missing),
+            case("one key", 4000, &same),
+            case("filters that go together", 1000, &alike),
+        ]);
+    }
+}
+
+const MANY: [(&str, &[&str]); 8] = [
+    ("BF.RESERVE k 0.01 1000000 NONSCALING", BLOOM),
+    ("BF.RESERVE k 0.01 10 NONSCALING", BLOOM),
+    ("BF.RESERVE k 0.01 100", BLOOM),
+    ("BF.RESERVE k 0.01 100000 COUNTING", &["BF.INSERT k ITEMS", "BF.MDEL k", "BF.MADD k"]),
+    ("BF.RESERVE k 0.01 100000 WINDOW 8", BLOOM),
+    ("BF.IMPORT k GOZERO none BITS 1048576", BLOOM),
+    ("CF.RESERVE k 1000000", CUCKOO),
+    ("CF.RESERVE k 1000", CUCKOO),
+];
+const BLOOM: &[&str] = &[
+    "BF.MADD k",
+    "BF.INSERT k ITEMS",
+    "BF.MEXISTS k",
+    "BF.MTEST k",
+    "BF.BULKADD k FIXED 8",
+    "BF.BULKADD k PREFIXED",
+    "BF.BULKTEST k FIXED 8",
+    "BF.BULKTEST k PREFIXED",
+    "BF.REBUILD k ADD",
+    "BF.MTEST missing",
+    "BF.MADD missing",
+];
+const CUCKOO: &[&str] =
+    &["CF.INSERT k ITEMS", "CF.INSERTNX k ITEMS", "CF.MEXISTS k", "CF.INSERT missing ITEMS"];
+
+#[test]
+fn twice_as_many_items() {
+    for (reserve, commands) in MANY {
+        for command in commands {
+            let prepare = |server: &FakeServer, count: usize| {
+                server.line(reserve).unwrap();
+                let _ = server.line("BF.REBUILD k BEGIN CAPACITY 1000");
+                let blob = |item: Vec<u8>| {
+                    if command.ends_with("PREFIXED") { [&[8, 0, 0, 0], &item[..]].concat() } else { item }
+                };
+                let mut line = words(command);
+                match command.contains("BULK") {
+                    true => line.push(items(count).flat_map(blob).collect()),
+                    false => line.extend(items(count)),
+                }
+                vec![line]
+            };
+            assert_hold(&[Case {
+                what: format!("{command}, items, {reserve}"),
+                first: 4000,
+                law: 1.0,
+                prepare: &prepare,
+            }]);
+        }
+    }
+}
+
+#[test]
+fn options_that_are_repeated() {
+    for (command, option) in [
+        ("BF.RESERVE new 0.01 100", "EXPANSION 2"),
+        ("BF.RESERVE new 0.01 100", "LIKE k"),
+        ("BF.INSERT new", "CAPACITY 10"),
+        ("BF.REBUILD k BEGIN", "CAPACITY 100"),
+        ("BF.IMPORT new GOZERO none", "BITS 64"),
+        ("BF.ROTATE k", "AT 1"),
+        ("CF.RESERVE new 100", "EXPANSION 2"),
+        ("CF.INSERT new", "CAPACITY 100"),
+    ] {
+        let prepare = |server: &FakeServer, count: usize| {
+            server.line("BF.RESERVE k 0.01 100").unwrap();
+            vec![words(&format!("{command}{}", format!(" {option}").repeat(count)))]
+        };
+        let case = Case { what: format!("{command}, {option}"), first: 4000, law: 1.0, prepare: &prepare };
+        assert_hold(&[case]);
+    }
+}
+
+/// Up to 10 MB, in every kind of filter.
+#[test]
+fn an_item_of_twice_the_length() {
+    let reservations = [
+        "BF.RESERVE k 0.01 100",
+        "BF.RESERVE k 0.01 100 COUNTING",
+        "BF.RESERVE k 0.01 100 WINDOW 8",
+        "BF.RESERVE k 0.01 100 HASH SIPHASH",
+        "BF.IMPORT k GOZERO none BITS 1048576",
+        "CF.RESERVE k 100",
+    ]; // fmt: skip
+    for reserve in reservations {
+        for command in ["ADD", "EXISTS", "ADDNX", "COUNT", "AGE", "DEL", "MTEST"] {
+            let prepare = |server: &FakeServer, len: usize| {
+                server.line(reserve).unwrap();
+                let mut line = words(&format!("{}.{command} k", &reserve[..2]));
+                line.push(vec![b'x'; len]);
+                vec![line]
+            };
+            if TABLE
+                .iter()
+                .any(|entry| entry.name("bf").eq_ignore_ascii_case(&format!("{}.{command}", &reserve[..2])))
+            {
+                let what = format!("{command}, bytes of the item, {reserve}");
+                assert_hold(&[Case { what, first: 10_000_000 / 8, law: 1.0, prepare: &prepare }]);
+            }
+        }
+    }
+}
+
+/// A long item is gone through once, whatever the number of its probes.
+#[test]
+fn a_long_item_with_twice_as_many_probes() {
+    for command in ["BF.EXISTS", "BF.ADD"] {
+        let prepare = |server: &FakeServer, maps: usize| {
+            server.line(&format!("BF.IMPORT k GOZERO none BITS 1048576 MAPS {maps}")).unwrap();
+            let mut line = words(&format!("{command} k"));
+            line.push(vec![b'x'; 1 << 20]);
+            vec![line]
+        };
+        assert_hold(&[Case { what: format!("{command}, MAPS"), first: 32, law: 0.0, prepare: &prepare }]);
+    }
+}
+
+/// All chunks of a load together, also of a primary, in order and backwards.
+#[test]
+fn a_load_of_twice_as_many_chunks() {
+    for (is_obeyed, is_backwards) in [(false, false), (true, false), (false, true), (true, true)] {
+        let prepare = |server: &FakeServer, count: usize| {
+            server.obeys.set(is_obeyed);
+            let mut commands = tables_in_chunks("k", count);
+            if is_backwards {
+                commands[1..].reverse();
+            }
+            commands
+        };
+        let what = format!("chunks, obeyed {is_obeyed}, backwards {is_backwards}");
+        assert_hold(&[Case { what, first: 2000, law: 1.0, prepare: &prepare }]);
+    }
+}
+
+/// Filters whose bytes are in the command.
+#[test]
+fn imports_of_twice_the_bytes() {
+    for command in ["BF.IMPORT new GOZERO none BITS", "BF.IMPORT new GUAVA", "BF.LOAD new"] {
+        let prepare = |_: &FakeServer, len: usize| {
+            let mut line = words(command);
+            if command.ends_with("BITS") {
+                line.extend(words(&format!("{} DATA", 8 * len)));
+            }
+            let head = [&[1, 7][..], &u32::try_from(len / 8).unwrap().to_be_bytes()].concat();
+            line.push(if command.ends_with("GUAVA") { [head, vec![7; len]].concat() } else { vec![7; len] });
+            vec![line]
+        };
+        assert_hold(&[Case {
+            what: format!("{command}, bytes"),
+            first: 1 << 20,
+            law: 1.0,
+            prepare: &prepare,
+        }]);
+    }
+}
+
+/// The kinds of states are what they say.
+#[test]
+fn states_have_their_size() {
+    let server = FakeServer::default();
+    layers(&server, 40);
+    assert!(matches!(server.copy("k"), Filter::Bloom(filter) if filter.layers().len() == 40));
+    links(&server, 40);
+    assert!(matches!(server.copy("k"), Filter::Foreign(filter) if filter.links().len() == 40));
+    let server = FakeServer::default();
+    run_all(&server, &tables_in_chunks("k", 40));
+    assert!(server.copy("k").cuckoo().is_some());
+}
