@@ -71,11 +71,15 @@ class Busy:
         return self.send_all([words], **options)[0]
 
     def send_all(self, commands, waits=True, **options):
-        before = figures(self.control)["clients_waiting"]
+        before = self.clients()
         replies = Replies(self.server, commands, **options)
         if waits:
-            wait_for(lambda: figures(self.control)["clients_waiting"] == before + 1, "the client to wait")
+            wait_for(lambda: self.clients() == before + 1, "the client to wait")
         return replies
+
+    def clients(self) -> int:
+        now = figures(self.control)
+        return now["clients_waiting"] + now["clients_in_pieces"]
 
     def end(self):
         """The worker is free."""
@@ -110,7 +114,7 @@ class Replies:
 
 def nothing_waits(client) -> bool:
     now = figures(client)
-    return not any(now[name] for name in ("clients_waiting", "waiting_bytes", "pool_jobs_queued"))
+    return not any(now[name] for name in ("clients_waiting", "clients_in_pieces", "waiting_bytes", "pool_jobs_queued"))
 
 
 def count(client, key) -> int:
@@ -314,7 +318,7 @@ def test_a_command_that_has_waited_goes_on_in_pieces(one_worker):
         writers = [busy.send(*command) for command in commands]
         gone = busy.send("BF.MADD", "k", "gone")
         client.client_kill(gone.address)
-        wait_for(lambda: figures(client)["clients_waiting"] == len(commands) + 3, "the server to forget the client")
+        wait_for(lambda: busy.clients() == len(commands) + 3, "the server to forget the client")
         busy.end()
         assert [merge() for merge in merges] == [b"OK", b"OK"]
         added, inserted, bulk, one, wrong, status, union = [writer() for writer in writers]

@@ -228,7 +228,7 @@ def test_any_number_of_them_at_once(server):
     client = server.client()
     client.config_set(option(server.spec, "offload-max-bytes"), "1mb")  # less than the arguments of one
     with Long(server, "k"), Long(server, "l"), Long(server, "m"):
-        assert waiting(client) == 3
+        wait_for(lambda: waiting(client) == 3, "all three to go on in pieces")
         client.client_kill_filter(_type="normal", skipme=True)
 
 
