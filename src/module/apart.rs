@@ -294,9 +294,8 @@ fn find(ctx: Context<'_>, name: Text<'_>, is_meant: impl Fn(&Entry) -> bool) -> 
     let key = ctx.open(name, Access::Read);
     let filter = key.filter().ok().flatten().and_then(|filter| filter.live());
     let queue = queue();
-    let is_meant = |number: &u64| {
-        queue.entries.get(number).filter(|entry| !entry.is_gone).is_some_and(|entry| is_meant(entry))
-    };
+    let is_meant =
+        |number: &u64| queue.entries.get(number).filter(|entry| !entry.is_gone).is_some_and(&is_meant);
     let named = queue.held.by_name(ctx.database(), name.bytes());
     let reads = |number: &u64, filter| queue.entries.get(number).is_some_and(|entry| entry.reads(filter));
     let read = filter.into_iter().flat_map(|filter| {

@@ -4,10 +4,13 @@
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
+/// Databases, and the numbers of the commands that hold a key of one name there.
+type Holders = SmallVec<[(i32, u64); 1]>;
+
 /// The keys and filters that commands hold. A command is known by its number.
 pub(super) struct Held {
-    /// By the key's name: database and command.
-    names: BTreeMap<Box<[u8]>, SmallVec<[(i32, u64); 1]>>,
+    /// By the key's name.
+    names: BTreeMap<Box<[u8]>, Holders>,
     /// By the address of the filter's cells.
     filters: BTreeMap<usize, SmallVec<[u64; 1]>>,
 }
