@@ -215,7 +215,7 @@ struct OfServer {
     fields: &'static [(&'static str, Extra)],
 }
 
-const OF_SERVERS: [OfServer; 23] = [
+const OF_SERVERS: [OfServer; 25] = [
     OfServer {
         name: "bloom_server_filters",
         metric_type: Gauge,
