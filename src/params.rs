@@ -57,7 +57,7 @@ pub mod limits {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum LayoutChoice {
-    /// BLOCKED if it needs at most 15% more memory, else CLASSIC.
+    /// BLOCKED above 512 KiB, if it needs at most 15% more memory (in a chain 10%), else CLASSIC.
     #[default]
     Auto = 0,
     /// Anywhere in the shard: needs the least memory.
@@ -110,14 +110,13 @@ spelling!(pub Overflow { Error = "ERROR", Saturate = "SATURATE" });
 
 /// How the layers of a scaling filter share its error rate.
 ///
-/// [`Tightening::INVERSE_SQUARE`] spends it on the layers that need most of the memory (see
-/// `sizing`). A ratio r gives layer i the share (1−r)·rⁱ (Almeida et al., "Scalable Bloom
+/// [`Tightening::INVERSE_SQUARE`] keeps most of it for the layers that most chains have (see `sizing`). A ratio r gives layer i the share (1−r)·rⁱ (Almeida et al., "Scalable Bloom
 /// Filters", 2007).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tightening(f64);
 
 impl Tightening {
-    /// Shares proportional to 1/(j+1)².
+    /// Shares 6/((3j+2)(3j+5)), which fall with the square of j.
     pub const INVERSE_SQUARE: Tightening = Tightening(0.0);
 
     /// Geometric shares with ratio `ratio` in (0, 1).

@@ -11,7 +11,6 @@ use crate::error::Error;
 use crate::math::{self, mixture_rate};
 use crate::params::{Cell, Family, LayoutChoice, Spec, limits};
 use crate::spelling::spelling;
-use std::cell::Cell as Slot;
 
 /// Bits of a block: one cache line.
 pub const BLOCK_BITS: u32 = 512;
@@ -20,39 +19,17 @@ pub const BLOCK_BITS: u32 = 512;
 const AUTO_PENALTY: f64 = 1.15;
 
 /// The same for a layer of a chain. Late layers have low error rates, where blocks cost most, and contain most of
-/// the memory. A chain grown from 100 to 10 million items needs 33.9 MB with 1.15, and 30.0 MB with this factor.
+/// the memory.
 const AUTO_PENALTY_IN_CHAIN: f64 = 1.10;
 
-/// Layers of a chain below this size share [`SMALL_SHARE`] of its error rate: they are cheap at any error rate.
-const SMALL_BITS: f64 = (64 * 1024 * 8) as f64;
-
-/// The share of the error rate for the layers below [`SMALL_BITS`].
-const SMALL_SHARE: f64 = 0.1;
+/// AUTO chooses CLASSIC for layers up to this size, which the second-level cache of a server's core holds: there the
+/// lines of several probes cost little more than one, and blocks cost memory.
+const CACHED_BYTES: u64 = 512 << 10;
 
 /// A layer of a chain has at least this part of the capacity of all layers before it, whatever the expansion. So the
 /// number of layers grows with the logarithm of the items: from 1 item to a million 112 layers with expansion 1, and
 /// 277 up to [`limits::MAX_CAPACITY`]. Expansion 2 and more never come below it.
 const LEAST_PART: u64 = 8;
-
-/// How many shapes are remembered.
-const REMEMBERED: usize = 64;
-
-thread_local! {
-    /// Shapes that were solved for lately, by a hash of the question. Solving takes 15 to 600 µs, and the same questions
-    /// come again and again: filters with default parameters, and a filter that may not grow.
-    static SHAPES: [Slot<Option<Remembered>>; REMEMBERED] = const { [const { Slot::new(None) }; REMEMBERED] };
-}
-
-/// A question to [`LayerSpec::shape_within`], and its answer.
-#[derive(Clone, Copy)]
-struct Remembered {
-    asked: LayerSpec,
-    penalty: f64,
-    answer: Result<Shape, Error>,
-}
-
-/// 6/π²: the shares 6/π²/(j+1)² sum to 1 (Basel problem).
-const BASEL: f64 = 0.607_927_101_854_026_6;
 
 /// Where the probes of one item fall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,29 +93,7 @@ impl LayerSpec {
         self.shape_within(AUTO_PENALTY)
     }
 
-    /// As [`solve`](LayerSpec::solve), which it remembers.
     fn shape_within(&self, penalty: f64) -> Result<Shape, Error> {
-        // Multipliers of Knuth and of SplitMix64: an index needs only be different for most questions.
-        let mixed = self.capacity.wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            ^ self.error_rate.to_bits().wrapping_mul(0xbf58_476d_1ce4_e5b9)
-            ^ u64::from(self.shards).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let index = (mixed >> 32) as usize % REMEMBERED;
-        SHAPES.with(|shapes| {
-            let slot = &shapes[index];
-            match slot.get() {
-                Some(known) if known.asked == *self && known.penalty == penalty => known.answer,
-                _ => {
-                    let answer = self.solve(penalty);
-                    slot.set(Some(Remembered { asked: *self, penalty, answer }));
-                    answer
-                }
-            }
-        })
-    }
-
-    fn solve(&self, penalty: f64) -> Result<Shape, Error> {
-        #[cfg(test)]
-        tests::SOLVED.with(|solved| solved.set(solved.get() + 1));
         if !(limits::MIN_LAYER_ERROR_RATE..1.0).contains(&self.error_rate) {
             return Err(Error::ErrorRate(self.error_rate));
         }
@@ -153,6 +108,9 @@ impl LayerSpec {
             LayoutChoice::Blocked => self.smallest(Layout::Blocked),
             LayoutChoice::Auto => {
                 let classic = self.smallest(Layout::Classic)?;
+                if classic.bytes() <= CACHED_BYTES {
+                    return Ok(classic);
+                }
                 match self.smallest(Layout::Blocked) {
                     Ok(blocked) if blocked.cells as f64 <= penalty * classic.cells as f64 => Ok(blocked),
                     _ => Ok(classic),
@@ -161,19 +119,35 @@ impl LayerSpec {
         }
     }
 
-    /// Tries every sensible number of probes, from the ideal log2(1/p) downwards (blocks need fewer).
+    /// The fewest words (CLASSIC) or blocks (BLOCKED) per shard, over all sensible numbers of probes. The ideal number is
+    /// log2(1/p), where whole probes are one of its neighbours; blocks need fewer.
     fn smallest(&self, layout: Layout) -> Result<Shape, Error> {
         let ideal = libm::ceil(-libm::log2(self.error_rate)).clamp(1.0, limits::MAX_PROBES as f64) as u32;
-        let mut best: Option<Shape> = None;
+        let unit = match layout {
+            Layout::Classic => u64::from(u64::BITS / self.cell.bits()),
+            Layout::Blocked => u64::from(BLOCK_BITS / self.cell.bits()),
+        };
+        let stride = unit * u64::from(self.shards);
+        let shape = |units: u64, probes: u32| Shape {
+            capacity: self.capacity,
+            error_rate: self.error_rate,
+            cells: units * stride,
+            probes,
+            shards: self.shards,
+            layout,
+            cell: self.cell,
+        };
+        let most = limits::MAX_BYTES * 8 / u64::from(self.cell.bits()) / stride;
+        let mut best: Option<(u64, u32)> = None;
         for probes in (1..=ideal).rev() {
-            match (self.smallest_with(layout, probes), best) {
-                (Some(shape), Some(smaller)) if shape.cells >= smaller.cells => break,
-                (Some(shape), _) => best = Some(shape),
-                (None, Some(_)) => break,
-                (None, None) => {}
+            let below = best.map_or(most + 1, |(units, _)| units);
+            match self.fewest_units(below, stride, probes, |units| shape(units, probes)) {
+                Some(units) => best = Some((units, probes)),
+                None if best.is_some() => break,
+                None => {}
             }
         }
-        best.ok_or_else(|| {
+        best.map(|(units, probes)| shape(units, probes)).ok_or_else(|| {
             let bytes = self.textbook_cells() * f64::from(self.cell.bits()) / 8.0;
             if bytes * 4.0 > limits::MAX_BYTES as f64 {
                 Error::OutOfMemory { bytes: bytes as u64 }
@@ -188,38 +162,48 @@ impl LayerSpec {
         self.capacity as f64 * -libm::log2(self.error_rate) / math::LN_2
     }
 
-    /// The smallest shape, by bisection over the words (CLASSIC) or blocks (BLOCKED) per shard: more of them lower
-    /// the rate.
-    fn smallest_with(&self, layout: Layout, probes: u32) -> Option<Shape> {
-        let unit = match layout {
-            Layout::Classic => u64::from(u64::BITS / self.cell.bits()),
-            Layout::Blocked => u64::from(BLOCK_BITS / self.cell.bits()),
-        };
-        let stride = unit * u64::from(self.shards);
-        let shape = |units: u64| Shape {
-            capacity: self.capacity,
-            error_rate: self.error_rate,
-            cells: units * stride,
-            probes,
-            shards: self.shards,
-            layout,
-            cell: self.cell,
-        };
-        let holds = |units: u64| shape(units).rate_at(self.capacity as f64) <= self.error_rate;
-        let most = limits::MAX_BYTES * 8 / u64::from(self.cell.bits()) / stride;
-        let (mut low, mut high) = (0, ((self.textbook_cells() / stride as f64) as u64).clamp(1, most));
-        while !holds(high) {
-            if high == most {
-                return None;
+    /// The fewest units below `below` that keep the rate. The size that m cells would need without uneven ranges,
+    /// −k·n / ln(1 − p^(1/k)), is the first guess; secants of the logarithms of rate and size lead from there to the
+    /// answer. One range takes two evaluations, bits in blocks at most eight. The last two are of the answer and of one
+    /// unit less, so the answer is exact however good the guesses are.
+    fn fewest_units(
+        &self,
+        below: u64,
+        stride: u64,
+        probes: u32,
+        mut shape: impl FnMut(u64) -> Shape,
+    ) -> Option<u64> {
+        let (k, items) = (f64::from(probes), self.capacity as f64);
+        let fill = libm::exp(libm::log(self.error_rate) / k);
+        let load = -libm::log1p(-fill);
+        // The derivative of ln((1 − e^−load)^k) by ln m.
+        let mut slope = -k * load * (1.0 - fill) / fill;
+        let (mut low, mut high) = (0, below);
+        let mut units = libm::ceil(k * items / load / stride as f64) as u64;
+        let mut last: Option<(f64, f64)> = None;
+        for evaluations in 0.. {
+            if high - low <= 1 {
+                break;
             }
-            low = high;
-            high = (high + high / 16 + 1).min(most);
+            // Secants creep where hardly any size keeps the rate; halving ends for certain.
+            units = if evaluations < 10 { units.clamp(low + 1, high - 1) } else { low + (high - low) / 2 };
+            let rate = shape(units).rate_at(items);
+            if rate <= self.error_rate {
+                high = units
+            } else {
+                low = units
+            }
+            let (size, excess) = (libm::log(units as f64), libm::log(rate / self.error_rate));
+            if let Some((before, then)) = last {
+                let secant = (excess - then) / (size - before);
+                if secant < 0.0 && secant.is_finite() {
+                    slope = secant;
+                }
+            }
+            last = Some((size, excess));
+            units = libm::ceil(units as f64 * libm::exp(-excess / slope)) as u64;
         }
-        while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            if holds(middle) { high = middle } else { low = middle }
-        }
-        Some(shape(high))
+        (high < below).then_some(high)
     }
 }
 
@@ -310,15 +294,11 @@ impl Shape {
     }
 }
 
-/// Whether a layer of this capacity counts as large in a chain with the promise `error_rate`.
-fn is_large(capacity: u64, error_rate: f64) -> bool {
-    capacity as f64 * -libm::log2(error_rate) / math::LN_2 >= SMALL_BITS
-}
-
-/// 6/π²/(j+1)².
+/// The share of layer j in a chain's error rate: 6/((3j+2)(3j+5)) = 2/(3j+2) − 2/(3j+5), so the shares of any number
+/// of layers sum to less than 1.
 fn inverse_square(index: usize) -> f64 {
-    let rank = (index + 1) as f64;
-    BASEL / (rank * rank)
+    let rank = 3.0 * index as f64;
+    6.0 / ((rank + 2.0) * (rank + 5.0))
 }
 
 impl Spec {
@@ -361,9 +341,8 @@ impl Spec {
 
     /// The requirements for that layer.
     ///
-    /// A chain spends its error rate on the layers that need most of the memory. Layers below 64 KiB share a tenth
-    /// of it, and large layers share the rest. Within each group, layer j gets 6/π²/(j+1)². A chain whose first
-    /// layer is large gives everything to the large ones.
+    /// A chain must stay within its error rate however far it grows. Most chains never grow, so the first layer gets 60%
+    /// of the rate, and the others share the rest.
     fn next_layer(&self, so_far: &[u64]) -> LayerSpec {
         let (capacity, error_rate) = match self.family {
             Family::Fixed(_) => (self.capacity, self.error_rate),
@@ -375,15 +354,7 @@ impl Spec {
                 });
                 let share = match tightening.ratio() {
                     Some(ratio) => (1.0 - ratio) * math::power(ratio, so_far.len() as u32),
-                    None => {
-                        let large = so_far.iter().filter(|c| is_large(**c, self.error_rate)).count();
-                        match (is_large(capacity, self.error_rate), is_large(self.capacity, self.error_rate))
-                        {
-                            (true, true) => inverse_square(large),
-                            (true, false) => (1.0 - SMALL_SHARE) * inverse_square(large),
-                            (false, _) => SMALL_SHARE * inverse_square(so_far.len()),
-                        }
-                    }
+                    None => inverse_square(so_far.len()),
                 };
                 (capacity, (self.error_rate * share).max(limits::MIN_LAYER_ERROR_RATE))
             }
@@ -397,41 +368,77 @@ mod tests {
     use super::*;
     use crate::params::Tightening;
 
-    thread_local! {
-        /// How often a shape was solved for.
-        pub(super) static SOLVED: Slot<u64> = const { Slot::new(0) };
+    /// Layers of all sizes, rates, cells and numbers of shards.
+    fn questions() -> impl Iterator<Item = LayerSpec> {
+        let capacities = [1, 2, 7, 10, 99, 100, 1000, 12_345, 1_000_000, 77_777_777, 1 << 33];
+        let rates = [0.9, 0.5, 0.1, 0.03, 0.01, 0.006, 0.001, 1e-4, 1e-7, 1e-12, 1e-20];
+        let cells =
+            [(Cell::Bit, 1), (Cell::Bit, 16), (Cell::Counter4, 1), (Cell::Counter8, 4), (Cell::Bit, 1024)];
+        capacities.into_iter().flat_map(move |capacity| {
+            rates.into_iter().flat_map(move |error_rate| {
+                cells.into_iter().flat_map(move |(cell, shards)| {
+                    [LayoutChoice::Classic, LayoutChoice::Blocked].map(|layout| LayerSpec {
+                        capacity,
+                        error_rate,
+                        layout,
+                        cell,
+                        shards,
+                    })
+                })
+            })
+        })
     }
 
+    fn stride(shape: &Shape) -> u64 {
+        let unit = if shape.layout == Layout::Classic { u64::BITS } else { BLOCK_BITS };
+        u64::from(unit / shape.cell.bits() * shape.shards)
+    }
+
+    /// Neither with this number of probes, nor with any more, nor with one less.
     #[test]
-    fn what_was_solved_lately_is_remembered() {
-        let unreachable = LayerSpec {
-            layout: LayoutChoice::Blocked,
-            cell: Cell::Counter16,
-            ..LayerSpec::new(1 << 36, 1e-12)
-        };
-        for spec in [LayerSpec::new(100, 0.001), LayerSpec::new(1_000_000, 1e-6), unreachable] {
-            let first = spec.shape();
-            let before = SOLVED.get();
-            assert_eq!(spec.shape(), first);
-            assert_eq!(SOLVED.get(), before, "{spec:?}");
-        }
-        // Questions that share a place don't share an answer, nor do those that differ in one thing.
-        for capacity in 1..400 {
-            let specs = [
-                LayerSpec::new(capacity, 0.01),
-                LayerSpec { shards: 8, ..LayerSpec::new(capacity, 0.01) },
-                LayerSpec { cell: Cell::Counter4, ..LayerSpec::new(capacity, 0.01) },
-                LayerSpec { layout: LayoutChoice::Classic, ..LayerSpec::new(capacity, 0.01) },
-            ];
-            for penalty in [AUTO_PENALTY, AUTO_PENALTY_IN_CHAIN] {
-                for spec in specs {
-                    assert_eq!(spec.shape_within(penalty), spec.solve(penalty));
-                }
-            }
-            for penalty in [AUTO_PENALTY, AUTO_PENALTY_IN_CHAIN] {
-                assert_eq!(specs[0].shape_within(penalty), specs[0].solve(penalty));
+    fn one_word_or_block_less_would_break_the_promise() {
+        let mut asked = 0;
+        for spec in questions() {
+            let Ok(shape) = spec.shape() else { continue };
+            asked += 1;
+            assert!(shape.check().is_ok());
+            let stride = stride(&shape);
+            let holds = |cells, probes| {
+                cells > 0 && Shape { cells, probes, ..shape }.rate_at(spec.capacity as f64) <= spec.error_rate
+            };
+            assert!(holds(shape.cells, shape.probes), "{spec:?}");
+            let ideal = libm::ceil(-libm::log2(spec.error_rate)).clamp(1.0, 72.0) as u32;
+            for probes in shape.probes.saturating_sub(1).max(1)..=ideal {
+                assert!(!holds(shape.cells - stride, probes), "{spec:?} with {probes} probes");
             }
         }
+        assert!(asked > 1000, "{asked}");
+    }
+
+    /// Many filters are small, and each is sized when it is made.
+    #[test]
+    fn sizes_are_found_in_few_evaluations() {
+        let mut most = [0; 3];
+        for spec in questions() {
+            let Ok(shape) = spec.shape() else { continue };
+            let stride = stride(&shape);
+            let mut evaluations = 0;
+            let limit = limits::MAX_BYTES * 8 / stride;
+            let found = spec.fewest_units(limit, stride, shape.probes, |units| {
+                evaluations += 1;
+                Shape { cells: units * stride, ..shape }
+            });
+            assert_eq!(found.map(|units| units * stride), Some(shape.cells), "{spec:?}");
+            let kind = match (shape.layout, shape.shards, shape.cell) {
+                (Layout::Classic, 1, _) => 0,
+                (Layout::Blocked, _, Cell::Bit) | (Layout::Classic, ..) => 1,
+                // In blocks of few counters, only absurd sizes keep the lowest rates.
+                (Layout::Blocked, ..) => 2,
+            };
+            most[kind] = evaluations.max(most[kind]);
+        }
+        println!("at most {most:?} evaluations");
+        assert!(most[0] <= 2 && most[1] <= 8 && most[2] <= 60, "{most:?}");
     }
 
     #[test]
@@ -471,24 +478,6 @@ mod tests {
     }
 
     #[test]
-    fn one_word_or_block_less_would_break_the_promise() {
-        for cell in [Cell::Bit, Cell::Counter4, Cell::Counter16] {
-            for layout in [LayoutChoice::Classic, LayoutChoice::Blocked] {
-                for shards in [1, 8] {
-                    let spec = LayerSpec { capacity: 50_000, error_rate: 0.003, layout, cell, shards };
-                    let shape = spec.shape().unwrap();
-                    assert!(shape.check().is_ok());
-                    assert!(shape.rate_at(50_000.0) <= 0.003);
-                    let unit =
-                        if shape.layout == Layout::Classic { 64 } else { 512 } / u64::from(cell.bits());
-                    let less = Shape { cells: shape.cells - unit * u64::from(shards), ..shape };
-                    assert!(less.rate_at(50_000.0) > 0.003, "{spec:?}");
-                }
-            }
-        }
-    }
-
-    #[test]
     fn the_rate_now_follows_from_the_fill() {
         for layout in [LayoutChoice::Classic, LayoutChoice::Blocked] {
             let shape = LayerSpec { layout, shards: 4, ..LayerSpec::new(100_000, 0.01) }.shape().unwrap();
@@ -518,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn growing_from_the_default_costs_little_more_than_half_of_redisbloom() {
+    fn growing_from_the_default_costs_two_thirds_of_redisbloom() {
         let spec = Spec::scaling(100, 0.01);
         let (mut so_far, mut bytes) = (Vec::new(), 0);
         while so_far.iter().sum::<u64>() < 10_000_000 {
@@ -528,7 +517,7 @@ mod tests {
         }
         // RedisBloom halves the rate per layer and ends at 53.5 MB.
         println!("{} layers, {bytes} bytes", so_far.len());
-        assert!((bytes as f64) < 0.6 * 53.5e6, "{bytes}");
+        assert!((bytes as f64) <= 37e6, "{bytes}");
     }
 
     #[test]

@@ -106,8 +106,8 @@ fn layers_of_another_shape_go_into_the_chain_and_adds_go_on_where_they_did() {
     let server = &pair.primary;
     for (key, options) in [
         ("young", "0.001 1000 SEED 5"),
-        ("grown", "0.001 20 SEED 5"),
-        ("fixed", "0.01 300 NONSCALING LAYOUT CLASSIC SEED 5"),
+        ("grown", "0.0001 20 SEED 5"),
+        ("fixed", "0.0001 300 NONSCALING LAYOUT CLASSIC SEED 5"),
         ("empty", "0.01 7 SEED 5"),
     ] {
         server.line(&format!("BF.RESERVE {key} {options}")).unwrap();

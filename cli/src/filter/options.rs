@@ -90,7 +90,7 @@ enum OnFull {
 /// [`LayoutChoice`], with its help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Layout {
-    /// Blocked if that costs at most 15% more memory, else classic
+    /// Blocked above 512 KiB if that costs at most 15% more memory, else classic
     Auto,
     /// One cache line per item
     Blocked,
