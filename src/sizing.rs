@@ -181,10 +181,7 @@ impl LayerSpec {
         let (mut low, mut high) = (0, below);
         let mut units = libm::ceil(k * items / load / stride as f64) as u64;
         let mut last: Option<(f64, f64)> = None;
-        for evaluations in 0.. {
-            if high - low <= 1 {
-                break;
-            }
+        for evaluations in (0..).take_while(|_| below > 1) {
             // Secants creep where hardly any size keeps the rate; halving ends for certain.
             units = if evaluations < 10 { units.clamp(low + 1, high - 1) } else { low + (high - low) / 2 };
             let rate = shape(units).rate_at(items);
@@ -192,6 +189,9 @@ impl LayerSpec {
                 high = units
             } else {
                 low = units
+            }
+            if high - low <= 1 {
+                break;
             }
             let (size, excess) = (libm::log(units as f64), libm::log(rate / self.error_rate));
             if let Some((before, then)) = last {

@@ -9,7 +9,7 @@ use super::options::bad;
 use super::options::bloom::{Reservation, creation, shadow};
 use super::reply::Reply;
 use super::table::Command;
-use super::write::{bytes_for, catch_up, limit_items, rebuild_in};
+use super::write::{admit_new, catch_up, limit_items, rebuild_in};
 use crate::filter::{Bloom, Filter, Garbage, Target};
 use crate::params::Family;
 
@@ -44,20 +44,17 @@ fn begin<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         return Err(CommandError::Rebuilding);
     }
     let Reservation { spec, since_ms } = shadow(call, live)?;
-    if !call.obeys() {
-        let bytes = bytes_for(&spec)?;
-        call.admit(live.bytes().saturating_add(bytes), bytes)?;
-    }
     // A window without a period doesn't use the time.
     let since_ms = match spec.family {
         Family::Window { every_ms: 1.., .. } => since_ms.unwrap_or_else(|| call.now_ms()),
         _ => 0,
     };
-    let made = Bloom::new_since(spec, since_ms)?;
+    let admit = |bytes| admit_new(call, live.bytes().saturating_add(bytes), bytes);
+    let made = Bloom::new_admitted(spec, since_ms, admit)?;
     catch_up(call, &mut key)?;
     let made = made.in_step_with(key.bloom()?.and_then(|live| live.window()));
     let since_ms = made.window().map_or(0, |window| window.schedule().since_ms);
-    let words = creation(made.spec(), since_ms);
+    let words = creation(made.spec(), since_ms, false);
     key.convert(|filter| filter.begin_rebuild(made)).ok_or(CommandError::NotFound)??;
     if let Some(live) = key.bloom()? {
         live.usage_so_far().rebuild_begins();

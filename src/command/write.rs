@@ -74,15 +74,20 @@ pub(super) fn create<'a, C: Call<'a>>(
     spec: Spec,
     since_ms: u64,
 ) -> Result<(), CommandError> {
-    if !call.obeys() {
-        let bytes = bytes_for(&spec)?;
-        call.admit(bytes, bytes)?;
-    }
-    let filter = Bloom::new_since(spec, since_ms)?;
-    call.replicate(Effect::Arguments(Command::Reserve, options::bloom::creation(filter.spec(), since_ms)));
+    let filter = Bloom::new_admitted(spec, since_ms, |bytes| admit_new(call, bytes, bytes))?;
+    call.replicate(Effect::Arguments(
+        Command::Reserve,
+        options::bloom::creation(filter.spec(), since_ms, true),
+    ));
     key.create(filter.into());
     call.changed(c"bf.reserve");
     Ok(())
+}
+
+/// Whether a new filter of `more` bytes may be made, in a key that will then have `total`. A replica makes what its
+/// primary has made.
+pub(super) fn admit_new<'a, C: Call<'a>>(call: &C, total: u64, more: u64) -> Result<(), CommandError> {
+    if call.obeys() { Ok(()) } else { call.admit(total, more) }
 }
 
 /// Creates what an add to a missing key creates.
@@ -105,15 +110,6 @@ pub(super) fn create_chain<'a, C: Call<'a>>(
     key.create(Filter::Foreign(Box::new(filter)));
     call.changed(c"bf.reserve");
     Ok(())
-}
-
-/// Bytes of cells that a new filter of this spec needs.
-pub(super) fn bytes_for(spec: &Spec) -> Result<u64, CommandError> {
-    Ok(match Bloom::bytes_for(spec) {
-        // The size is beyond every limit. Returning it lets the refusal name the limit that matters here.
-        Err(Error::OutOfMemory { bytes }) => bytes,
-        bytes => bytes?,
-    })
 }
 
 // ---- generations ---------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ use super::server::{server, status};
 use crate::command::{Access, WrongType};
 use crate::filter::Filter;
 use redis_module::raw;
+use smallvec::SmallVec;
 use std::ffi::{CStr, c_char, c_int, c_long, c_longlong, c_void};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
@@ -336,9 +337,9 @@ impl Context<'_> {
     }
 }
 
-/// Text for C, cut at the first NUL byte.
-fn terminated(text: &str) -> Vec<u8> {
-    let mut bytes: Vec<u8> = text.bytes().take_while(|byte| *byte != 0).collect();
+/// Text for C, cut at the first NUL byte. The names of fields need no allocation.
+fn terminated(text: &str) -> SmallVec<[u8; 64]> {
+    let mut bytes = SmallVec::from_slice(text.split('\0').next().unwrap_or_default().as_bytes());
     bytes.push(0);
     bytes
 }

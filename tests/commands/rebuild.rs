@@ -24,6 +24,16 @@ fn full(server: &FakeServer, key: &str, name: &str) -> Reply {
     fields.into_iter().find(|(field, _)| *field == name).map_or(Reply::Null, |(_, value)| value)
 }
 
+/// A replica takes what a BEGIN leaves out from the live filter, so the default of BF.RESERVE has to be sent.
+#[test]
+fn a_replica_rebuilds_with_the_same_options() {
+    let pair = Pair::new();
+    pair.primary.line("BF.RESERVE k 0.01 10000 SHARDS 8 LAYOUT BLOCKED HASH SIPHASH").unwrap();
+    add(&pair.primary, "k", "old", 50);
+    pair.primary.line("BF.REBUILD k BEGIN SHARDS 1 LAYOUT AUTO HASH XXH3").unwrap();
+    pair.follow();
+}
+
 #[test]
 fn every_family_is_rebuilt_and_replicas_agree_in_every_phase() {
     for options in RESERVE_OPTIONS {

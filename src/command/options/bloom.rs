@@ -389,8 +389,9 @@ fn like<'a, C: Call<'a>>(
 }
 
 /// The arguments of BF.RESERVE after the key that create a filter of this spec on any server, whatever its
-/// configuration.
-pub(in crate::command) fn creation(spec: &Spec, since_ms: u64) -> Vec<Vec<u8>> {
+/// configuration. SHARDS, LAYOUT and HASH may be left out where they are BF.RESERVE's defaults, which no configuration
+/// changes; a rebuild would take the live filter's instead.
+pub(in crate::command) fn creation(spec: &Spec, since_ms: u64, leave_out: bool) -> Vec<Vec<u8>> {
     let mut words = vec![spec.error_rate.to_string(), spec.capacity.to_string()];
     let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
     match spec.family {
@@ -415,9 +416,16 @@ pub(in crate::command) fn creation(spec: &Spec, since_ms: u64) -> Vec<Vec<u8>> {
     if spec.cell.counts() {
         option("COUNTING", spec.cell.bits().to_string());
     }
-    option("SHARDS", spec.shards.to_string());
-    option("LAYOUT", spec.layout.to_string());
-    option("HASH", spec.hash.to_string());
+    let default = Spec::fixed(spec.capacity, spec.error_rate);
+    if !leave_out || spec.shards != default.shards {
+        option("SHARDS", spec.shards.to_string());
+    }
+    if !leave_out || spec.layout != default.layout {
+        option("LAYOUT", spec.layout.to_string());
+    }
+    if !leave_out || spec.hash != default.hash {
+        option("HASH", spec.hash.to_string());
+    }
     option("SEED", format!("{:x}", u128::from(spec.seed)));
     words.into_iter().map(String::into_bytes).collect()
 }

@@ -30,8 +30,8 @@ impl Layers {
 }
 
 impl Chain {
-    pub(crate) fn new(spec: &Spec) -> Result<Chain, Error> {
-        Ok(Chain(Layers::One(Arc::new(Layer::new(spec.next_shape(&[])?)?))))
+    pub(crate) fn new(shape: Shape) -> Result<Chain, Error> {
+        Ok(Chain(Layers::One(Arc::new(Layer::new(shape)?))))
     }
 
     pub(crate) fn from_layers(mut layers: Vec<Arc<Layer>>) -> Chain {

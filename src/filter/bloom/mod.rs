@@ -128,18 +128,46 @@ impl Bloom {
     /// # Errors
     /// As [`new`](Bloom::new).
     pub fn new_since(spec: Spec, since_ms: u64) -> Result<Bloom, Error> {
-        spec.validate()?;
+        Bloom::new_admitted(spec, since_ms, |_| Ok(()))
+    }
+
+    /// As [`new_since`](Bloom::new_since), if `admit` allows the bytes of its cells, before they are allocated.
+    pub(crate) fn new_admitted<E: From<Error>>(
+        spec: Spec,
+        since_ms: u64,
+        admit: impl FnOnce(u64) -> Result<(), E>,
+    ) -> Result<Bloom, E> {
+        let (shape, layers) = match Bloom::plan(&spec) {
+            Ok(plan) => plan,
+            // A size beyond every limit. The refusal names the limit that matters here.
+            Err(Error::OutOfMemory { bytes }) => {
+                admit(bytes)?;
+                return Err(Error::OutOfMemory { bytes }.into());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        admit(shape.bytes().saturating_mul(layers))?;
         let since_ms = since_ms.min(limits::MAX_TIME_MS);
         let spec = Spec { seed: spec.seed.narrow(spec.hash), ..spec };
         let body = match spec.family {
-            Family::Fixed(_) => Body::Fixed(Arc::new(Layer::new(spec.next_shape(&[])?)?)),
-            Family::Scaling { .. } => Body::Chain(Chain::new(&spec)?),
+            Family::Fixed(_) => Body::Fixed(Arc::new(Layer::new(shape)?)),
+            Family::Scaling { .. } => Body::Chain(Chain::new(shape)?),
             Family::Window { generations, every_ms, .. } => {
                 let schedule = Schedule { every_ms, since_ms, rotations: 0 };
-                Body::Window(Box::new(Window::new(&spec, generations, schedule)?))
+                Body::Window(Box::new(Window::new(shape, generations, schedule)?))
             }
         };
         Ok(Bloom::from_parts(spec, body))
+    }
+
+    /// The shape of each layer that a new filter of this spec has, and their number.
+    fn plan(spec: &Spec) -> Result<(Shape, u64), Error> {
+        spec.validate()?;
+        let layers = match spec.family {
+            Family::Window { generations, .. } => generations.into(),
+            _ => 1,
+        };
+        Ok((spec.next_shape(&[])?, layers))
     }
 
     /// Bytes of cells that a new filter of this spec takes.
@@ -147,12 +175,8 @@ impl Bloom {
     /// # Errors
     /// What [`Spec::validate`] refuses, [`Error::Unreachable`].
     pub fn bytes_for(spec: &Spec) -> Result<u64, Error> {
-        spec.validate()?;
-        let layers = match spec.family {
-            Family::Window { generations, .. } => generations.into(),
-            _ => 1,
-        };
-        Ok(spec.next_shape(&[])?.bytes().saturating_mul(layers))
+        let (shape, layers) = Bloom::plan(spec)?;
+        Ok(shape.bytes().saturating_mul(layers))
     }
 
     /// From parts that [`wire`](crate::wire) has validated.
@@ -482,7 +506,7 @@ impl Bloom {
     /// [`Error::OutOfMemory`], and then nothing has changed.
     pub fn clear(&mut self) -> Result<Vec<Arc<Layer>>, Error> {
         let body = match &self.body {
-            Body::Chain(_) => Body::Chain(Chain::new(&self.spec)?),
+            Body::Chain(_) => Body::Chain(Chain::new(self.spec.next_shape(&[])?)?),
             body => body.map(|layer| Layer::new(layer.shape()).map(Arc::new))?,
         };
         self.identity = identity::next();

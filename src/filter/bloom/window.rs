@@ -13,7 +13,8 @@ use super::Added;
 use super::layer::Layer;
 use crate::error::Error;
 use crate::hash::ItemHash;
-use crate::params::{Spec, limits};
+use crate::params::limits;
+use crate::sizing::Shape;
 use std::sync::Arc;
 
 /// When generations change.
@@ -163,8 +164,7 @@ pub struct Window {
 }
 
 impl Window {
-    pub(crate) fn new(spec: &Spec, generations: u8, schedule: Schedule) -> Result<Window, Error> {
-        let shape = spec.next_shape(&[])?;
+    pub(crate) fn new(shape: Shape, generations: u8, schedule: Schedule) -> Result<Window, Error> {
         let ring = (0..generations).map(|_| Layer::new(shape).map(Arc::new)).collect::<Result<_, Error>>()?;
         Ok(Window { ring, newest: 0, schedule })
     }
