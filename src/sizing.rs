@@ -163,7 +163,7 @@ impl LayerSpec {
     }
 
     /// The fewest units below `below` that keep the rate. The size that m cells would need without uneven ranges,
-    /// −k·n / ln(1 − p^(1/k)), is the first guess; secants of the logarithms of rate and size lead from there to the
+    /// −k·n / ln(1 − p^(1/k)), is the first guess, and never too large; secants of the logarithms of rate and size lead from there to the
     /// answer. One range takes two evaluations, bits in blocks at most eight. The last two are of the answer and of one
     /// unit less, so the answer is exact however good the guesses are.
     fn fewest_units(
@@ -180,6 +180,10 @@ impl LayerSpec {
         let mut slope = -k * load * (1.0 - fill) / fill;
         let (mut low, mut high) = (0, below);
         let mut units = libm::ceil(k * items / load / stride as f64) as u64;
+        // Everything that the guess leaves out raises the rate, so no fewer units will do.
+        if units >= below {
+            return None;
+        }
         let mut last: Option<(f64, f64)> = None;
         for evaluations in (0..).take_while(|_| below > 1) {
             // Secants creep where hardly any size keeps the rate; halving ends for certain.

@@ -635,7 +635,7 @@ impl Bloom {
         let lists = match &self.body {
             Body::Fixed(_) => 0,
             Body::Chain(chain) if chain.layers().len() == 1 => 0,
-            Body::Chain(_) => size_of_val(self.layers()),
+            Body::Chain(_) => size_of::<Vec<Arc<Layer>>>() + size_of_val(self.layers()),
             Body::Window(window) => size_of_val(&**window) + size_of_val(self.layers()),
         };
         // An Arc puts two counts before the layer.
