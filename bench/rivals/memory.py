@@ -3,8 +3,8 @@
     PYTHONPATH=tests .cache/venv/bin/python bench/rivals/memory.py [--server redis-8.0] [--quick]
 
 Prints MEMORY USAGE of new filters and of filters that have grown, what a filter of default size costs in memory, in an RDB
-file and in replication, and the ratio of each to RedisBloom's, beside its target. RedisBloom comes from
-`scripts/redisbloom`. BLOOMERY_MODULE names another build of the module.
+file and in replication, and the ratio of each to RedisBloom's. `scripts/redisbloom` fetches RedisBloom, and BLOOMERY_MODULE
+names another build of the module.
 """
 
 import argparse
@@ -17,10 +17,6 @@ GROWTHS = [1, 2, 3, 5, 10, 30, 100, 300, 1_000]
 ERROR_RATES = ["0.1", "0.01", "0.001"]
 MANY = 100_000
 BATCH = 1000
-
-
-def batches(count: int):
-    return ([b"item:%d" % number for number in range(start, min(start + BATCH, count))] for start in range(0, count, BATCH))
 
 
 def pipelined(client, commands) -> None:
