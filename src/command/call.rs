@@ -112,7 +112,9 @@ pub enum Effect<'e> {
     Items(Command, &'e [usize]),
     /// The command, applied to the key at argument 1, with these further arguments.
     Arguments(Command, Vec<Vec<u8>>),
-    /// The same, and after them the string that [work apart](Data::Key) has read.
+    /// The same, with the words of a text, which have a space between each two.
+    Words(Command, String),
+    /// The same as arguments, and after them the string that [work apart](Data::Key) has read.
     Read(Command, Vec<Vec<u8>>),
 }
 
@@ -240,6 +242,10 @@ pub trait Call<'a> {
         held: u64,
         work: impl FnOnce(&[u8], &ParallelFor<'_>, &Stop) -> Option<Reply> + Send + 'static,
     ) -> Result<Reply, CommandError>;
+
+    /// Says that what follows may hold the server for long. Short commands aren't timed until they say so: reading the
+    /// clock twice would be a tenth of their work.
+    fn may_be_long(&self) {}
 
     /// Whether the command has held the server for long enough after `done` items and should
     /// [go on later](Call::go_on_later). Commands ask after every few items.

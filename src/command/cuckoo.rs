@@ -6,16 +6,29 @@
 use super::call::{Access, Call, Effect, Key};
 use super::describe::identity;
 use super::error::CommandError;
-use super::options::cuckoo::{Insertion, creation, insertion, new_filter, reservation};
+use super::options::cuckoo::{creation, insertion, new_filter, reservation};
 use super::options::redisbloom;
 use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
-use super::write::{CUCKOO_STEP, Growing, Mode, add_one, indices, limit_items};
+use super::write::{Growing, Mode, add_one, indices, limit_items, pauses};
+use crate::filter::cuckoo::GROUP;
 use crate::filter::{Cuckoo, CuckooHash, CuckooSpec, FilterRef, Origin};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 /// Argument of the item, in all commands but INSERT.
 const ITEM: usize = 2;
+
+/// Argument of the first item in CF.INSERT without options.
+const INSERTED: usize = 3;
+
+/// Bytes of a sub-filter whose creation is timed. It may ask how much memory the machine has, in 100 to 600 µs.
+const LONG_TO_CREATE: u64 = 1 << 20;
+
+/// Slots that a group of items may look at before the next look at the clock: up to 16,384 cache lines, in a millisecond.
+const LOOKED_AT: usize = 1 << 14;
+
+/// Slots that searches for room look at between two looks at the clock: in 10 µs.
+const SEARCHED: u64 = 1 << 10;
 
 /// Steps of a compaction by CF.COMPACT. One takes 10 to 100 ns. The next command goes on.
 const COMPACTED_BY_COMMAND: u64 = 1 << 15;
@@ -41,12 +54,15 @@ fn seeded(spec: CuckooSpec) -> Result<CuckooSpec, CommandError> {
 
 /// Creates a filter in an opened, empty key, and replicates its creation with every parameter.
 fn create<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> Result<(), CommandError> {
+    let bytes = spec.bytes_of(spec.first_buckets());
+    if bytes >= LONG_TO_CREATE {
+        call.may_be_long();
+    }
     if !call.obeys() {
-        let bytes = spec.bytes_of(spec.first_buckets());
         call.admit(bytes, bytes)?;
     }
     let filter = Cuckoo::new(spec)?;
-    call.replicate(Effect::Arguments(Command::CfReserve, creation(filter.spec())));
+    call.replicate(Effect::Words(Command::CfReserve, creation(filter.spec())));
     key.create(filter.into());
     call.changed(c"cf.reserve");
     Ok(())
@@ -63,11 +79,8 @@ pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, Comman
     let item = filter.hash(call.arg(ITEM));
     let added = add_item(call, filter, item, mode, &mut Growing::default())?;
     if added {
-        call.replicate(if mode == Mode::Add {
-            Effect::Verbatim
-        } else {
-            Effect::Items(Command::CfAdd, &[ITEM])
-        });
+        // Of an ADDNX also: on every replica the item is absent as it is here.
+        call.replicate(Effect::Verbatim);
         call.changed(c"cf.add");
     }
     Ok(Reply::Bool(added))
@@ -75,37 +88,83 @@ pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, Comman
 
 /// `CF.INSERT key [option…] ITEMS item…`, `CF.INSERTNX …`.
 pub(super) fn insert<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError> {
-    let Insertion { spec, create: may_create, first_item } =
-        if call.obeys() { redisbloom::cuckoo_insertion(call)? } else { insertion(call)? };
-    limit_items(call, call.argc().saturating_sub(first_item))?;
+    let insertion = if call.obeys() { redisbloom::cuckoo_insertion(call)? } else { insertion(call)? };
+    let first = insertion.first_item;
+    limit_items(call, call.argc().saturating_sub(first))?;
     let mut key = call.open(1, Access::Write);
     if key.cuckoo()?.is_none() {
-        if !may_create {
+        if !insertion.create {
             return Err(CommandError::NotFound);
         }
-        create(call, &mut key, seeded(spec)?)?;
+        create(call, &mut key, seeded(insertion.spec(call))?)?;
     }
     let filter = key.cuckoo_mut()?.ok_or(CommandError::NotFound)?;
-    // Includes the word ITEMS, which comes before the items.
-    let mut added: SmallVec<[usize; 64]> = smallvec![first_item.saturating_sub(1)];
+    let answers = add_arguments(call, filter, first, mode);
+    replicate_added(call, first, &answers);
+    Ok(match mode {
+        Mode::Add => Reply::Inserted(answers),
+        Mode::AddIfAbsent => Reply::InsertedIfAbsent(answers),
+    })
+}
+
+/// Adds the arguments from `first` on, in order, until the command is to go on later.
+fn add_arguments<'a, C: Call<'a>>(
+    call: &C,
+    filter: &mut Cuckoo,
+    first: usize,
+    mode: Mode,
+) -> SmallVec<[Answer; 64]> {
+    let items = call.argc().saturating_sub(first);
+    let mut answers = SmallVec::with_capacity(items);
     let mut growing = Growing::default();
-    let replies = indices(call, first_item, CUCKOO_STEP).map(|index| {
-        let outcome = add_item(call, filter, filter.hash(call.arg(index)), mode, &mut growing);
-        if outcome == Ok(true) {
-            added.push(index);
+    let mut group = SmallVec::<[CuckooHash; GROUP]>::new();
+    let mut searched = filter.searched();
+    while answers.len() < items && !pauses(call, first, answers.len()) {
+        group.clear();
+        let next = first.saturating_add(answers.len())..call.argc();
+        group.extend(next.take(group_of(filter)).map(|index| filter.hash_ahead(call.arg(index))));
+        for item in &group {
+            answers.push(match add_item(call, filter, *item, mode, &mut growing) {
+                Ok(added) => Answer::from(added),
+                Err(_) => Answer::Refused,
+            });
+            // A search of the longest kind takes as long as a group of other items.
+            if filter.searched().wrapping_sub(searched) >= SEARCHED {
+                searched = filter.searched();
+                if call.should_pause(answers.len()) {
+                    break;
+                }
+            }
         }
-        match (mode, outcome) {
-            (Mode::Add, outcome) => Reply::Inserted(outcome.is_ok()),
-            (Mode::AddIfAbsent, Ok(added)) => Reply::Integer(added.into()),
-            (Mode::AddIfAbsent, Err(_)) => Reply::Integer(-1),
-        }
-    });
-    let replies = replies.collect();
-    if added.len() > 1 {
-        call.replicate(Effect::Items(Command::CfInsert, &added));
-        call.changed(c"cf.add");
     }
-    Ok(Reply::Array(replies))
+    answers
+}
+
+/// Replicates those of the arguments from `first` on that were added. If that is the command as it came, the server need
+/// not put it together.
+fn replicate_added<'a, C: Call<'a>>(call: &C, first: usize, answers: &[Answer]) {
+    let is_added = |answer: &Answer| *answer == Answer::Yes;
+    if !answers.iter().any(is_added) {
+        return;
+    }
+    let all = answers.len() == call.argc().saturating_sub(first) && answers.iter().all(is_added);
+    if all && first == INSERTED {
+        call.replicate(Effect::Verbatim);
+    } else {
+        let items = answers.iter().zip(first..).filter(|(answer, _)| is_added(answer));
+        let items = items.map(|(_, index)| index);
+        let mut words = SmallVec::<[usize; 64]>::with_capacity(answers.len().saturating_add(1));
+        // The word ITEMS comes before the items.
+        words.push(first.saturating_sub(1));
+        words.extend(items);
+        call.replicate(Effect::Items(Command::CfInsert, &words));
+    }
+    call.changed(c"cf.add");
+}
+
+/// Items of a group, between two looks at the clock. Fewer if each looks into hundreds of sub-filters.
+fn group_of(filter: &Cuckoo) -> usize {
+    LOOKED_AT.checked_div(filter.slots_asked()).unwrap_or(GROUP).clamp(4, GROUP)
 }
 
 /// Adds one item, growing the filter within its limits.
@@ -141,11 +200,18 @@ pub(super) fn test<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 pub(super) fn test_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     limit_items(call, call.argc().saturating_sub(ITEM))?;
     let key = call.open(1, Access::Read);
-    let filter = asked(&key);
-    let present = |index| filter.is_some_and(|filter| filter.contains(filter.hash(call.arg(index))));
     let mut answers = Answers::default();
     answers.answers.reserve(call.argc().saturating_sub(ITEM));
-    answers.answers.extend(indices(call, ITEM, CUCKOO_STEP).map(|index| Answer::from(present(index))));
+    match asked(&key) {
+        None => answers.answers.extend(indices(call, ITEM, GROUP).map(|_| Answer::No)),
+        Some(filter) => {
+            let group = group_of(filter);
+            let items = indices(call, ITEM, group).map(|index| filter.hash_ahead(call.arg(index)));
+            filter.test_each(items, group, |hits, len| {
+                answers.answers.extend((0..len).map(|index| Answer::from(hits.has(index))));
+            });
+        }
+    }
     Ok(Reply::Answers(answers))
 }
 
@@ -162,6 +228,7 @@ pub(super) fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let removed = filter.remove(filter.hash(call.arg(ITEM)));
     if removed {
         if filter.is_sparse() {
+            call.may_be_long();
             // A replica of RedisBloom must have the same sub-filters as its primary, which compacts them at once.
             let is_theirs = filter.spec().origin == Origin::RedisBloom;
             let most = if is_theirs { u64::MAX } else { COMPACTED_BY_DELETE };

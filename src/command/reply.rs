@@ -12,8 +12,6 @@ pub enum Reply {
     Integer(i64),
     /// `:1`/`:0` in RESP2, a boolean in RESP3.
     Bool(bool),
-    /// Whether there was room: `:1`/`:-1` in RESP2, a boolean in RESP3.
-    Inserted(bool),
     /// A bulk string with a number in RESP2, a double in RESP3.
     Double(f64),
     /// A bulk string.
@@ -28,6 +26,10 @@ pub enum Reply {
     Entry(&'static str, Box<Reply>),
     /// One answer per item.
     Answers(Answers),
+    /// The same, where an item is refused for lack of room: `:1`/`:-1` in RESP2, a boolean in RESP3.
+    Inserted(SmallVec<[Answer; 64]>),
+    /// The same, where an item may also be present: `:1`, `:0` or `:-1`.
+    InsertedIfAbsent(SmallVec<[Answer; 64]>),
     /// Sent when the pool has computed it ([`Call::offload`](super::Call::offload)).
     Later,
 }

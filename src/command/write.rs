@@ -42,9 +42,6 @@ fn limit_many<'a, C: Call<'a>>(call: &C, items: u64) -> Result<(), CommandError>
 /// Items of Bloom filters between two looks at the clock, which cost 25 ns each. They need up to 600 µs.
 pub(super) const BLOOM_STEP: usize = 32;
 
-/// The same for cuckoo filters, where an item that looks for room needs up to 100 µs.
-pub(super) const CUCKOO_STEP: usize = 4;
-
 /// Whether a command is to end before its item number `done`, and to go on later. It asks before every `step`th item.
 #[inline(always)]
 pub(super) fn should_pause<'a, C: Call<'a>>(call: &C, done: usize, step: usize) -> bool {
@@ -56,13 +53,19 @@ pub(super) fn should_pause<'a, C: Call<'a>>(call: &C, done: usize, step: usize) 
 pub(super) fn indices<'a, C: Call<'a>>(call: &C, first: usize, step: usize) -> impl Iterator<Item = usize> {
     (first..call.argc()).take_while(move |index| {
         let done = index.saturating_sub(first);
-        let pauses = should_pause(call, done, step);
-        if pauses {
-            let of = Some(call.argc().saturating_sub(first));
-            call.go_on_later(Rest { first, done, of, within: None });
-        }
-        !pauses
+        !(done.is_multiple_of(step) && pauses(call, first, done))
     })
+}
+
+/// Whether a command whose items are the arguments from `first` on ends after `done` of them. It then goes on later.
+#[inline(always)]
+pub(super) fn pauses<'a, C: Call<'a>>(call: &C, first: usize, done: usize) -> bool {
+    let pauses = done > 0 && call.should_pause(done);
+    if pauses {
+        let of = Some(call.argc().saturating_sub(first));
+        call.go_on_later(Rest { first, done, of, within: None });
+    }
+    pauses
 }
 
 // ---- creating ------------------------------------------------------------------------------------------------------
@@ -319,6 +322,7 @@ fn grow<'a, C: Call<'a>, F: GrowInServer>(call: &C, filter: &mut F, beside: u64)
         filter.may_grow(&call.settings())?;
         call.admit(filter.bytes().saturating_add(more).saturating_add(beside), more)?;
     }
+    call.may_be_long();
     filter.grow()?;
     Ok(())
 }

@@ -27,6 +27,8 @@ const MOST_ITEMS: usize = 1 << 16;
 pub(super) struct ServerCall<'a> {
     pub(super) ctx: Context<'a>,
     pub(super) arguments: &'a [Text<'a>],
+    /// When it began, if it is timed.
+    started: Cell<Option<Instant>>,
     /// Only of a command that may be carried out in pieces.
     divided: Option<Divided>,
     command: Command,
@@ -40,7 +42,6 @@ pub(super) struct ServerCall<'a> {
 
 /// A command that may be carried out in pieces.
 struct Divided {
-    started: Instant,
     /// Whether it is a piece of another.
     is_piece: bool,
     /// Whether its client may wait, once that has been asked.
@@ -51,8 +52,8 @@ struct Divided {
 impl<'a> ServerCall<'a> {
     #[inline(always)]
     pub(super) fn new(ctx: Context<'a>, command: Command, arguments: &'a [Text<'a>]) -> ServerCall<'a> {
-        let (events, differs) = Default::default();
-        ServerCall { ctx, arguments, divided: None, command, resumed: None, events, differs }
+        let (started, events, differs) = Default::default();
+        ServerCall { ctx, arguments, started, divided: None, command, resumed: None, events, differs }
     }
 
     /// A command that is run again.
@@ -67,15 +68,23 @@ impl<'a> ServerCall<'a> {
 
     /// The same for a command that may be carried out in pieces.
     #[inline(always)]
-    pub(super) fn divided(self, started: Instant, is_piece: bool) -> ServerCall<'a> {
+    pub(super) fn divided(self, is_piece: bool) -> ServerCall<'a> {
         let (may_wait, rest) = Default::default();
-        ServerCall { divided: Some(Divided { started, is_piece, may_wait, rest }), ..self }
+        ServerCall { divided: Some(Divided { is_piece, may_wait, rest }), ..self }
     }
 
-    /// When such a command began.
+    /// When the command began, or said that it may be long; `None` if it isn't timed.
     #[inline(always)]
     pub(super) fn started(&self) -> Option<Instant> {
-        self.divided.as_ref().map(|divided| divided.started)
+        self.started.get()
+    }
+
+    /// Times the command from now on, unless it is timed already. Returns since when.
+    #[inline(always)]
+    pub(super) fn start(&self) -> Instant {
+        let started = self.started.get().unwrap_or_else(Instant::now);
+        self.started.set(Some(started));
+        started
     }
 
     /// Whether the command is a piece of another.
@@ -190,6 +199,13 @@ impl<'a> Call<'a> for ServerCall<'a> {
                 let arguments: Vec<Text<'_>> = std::iter::once(key).chain(words).collect();
                 self.ctx.replicate(name_of(command), &arguments);
             }
+            Effect::Words(command, words) => {
+                let own: SmallVec<[OwnText; 16]> =
+                    words.split(' ').map(|word| OwnText::new(word.as_bytes())).collect();
+                let words = own.iter().map(OwnText::as_text);
+                let arguments: SmallVec<[Text<'_>; 16]> = std::iter::once(key).chain(words).collect();
+                self.ctx.replicate(name_of(command), &arguments);
+            }
             Effect::Read(command, words) => {
                 let own: Vec<OwnText> = words.iter().map(|word| OwnText::new(word)).collect();
                 let replicate = |read: Text<'_>| {
@@ -231,9 +247,13 @@ impl<'a> Call<'a> for ServerCall<'a> {
         offload::offload(self.ctx, self.text(argument), held, work)
     }
 
+    fn may_be_long(&self) {
+        self.start();
+    }
+
     fn should_pause(&self, done: usize) -> bool {
-        let Some(Divided { started, is_piece, may_wait, .. }) = &self.divided else { return false };
-        let is_long = done >= MOST_ITEMS || started.elapsed() >= SLICE;
+        let Some(Divided { is_piece, may_wait, .. }) = &self.divided else { return false };
+        let is_long = done >= MOST_ITEMS || self.start().elapsed() >= SLICE;
         let client_may_wait = || {
             let may = may_wait.get().unwrap_or_else(|| offload::may_block(self.ctx));
             may_wait.set(Some(may));

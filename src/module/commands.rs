@@ -10,7 +10,6 @@ use crate::command::{Command, CommandError, Reply, TABLE, run};
 use redis_module::raw;
 use std::ffi::{CString, c_int};
 use std::ptr;
-use std::time::Instant;
 
 type Callback =
     unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
@@ -94,6 +93,13 @@ fn finish<const INDEX: usize>(call: &ServerCall<'_>, outcome: Result<Reply, Comm
     }
 }
 
+/// Whether a command is timed only if it says that it [may be long](crate::command::Call::may_be_long).
+#[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
+const fn is_mostly_short(index: usize) -> bool {
+    use Command::{CfAdd, CfAddnx, CfDel, CfInsert, CfInsertnx, CfMexists};
+    matches!(TABLE[index].command, CfAdd | CfAddnx | CfDel | CfInsert | CfInsertnx | CfMexists)
+}
+
 /// Runs a command, and measures its time unless reading the clock would be a large part of it.
 #[inline(always)]
 fn run_entry<const INDEX: usize>(call: &ServerCall<'_>) -> Result<Reply, CommandError> {
@@ -132,7 +138,10 @@ unsafe extern "C" fn entry<const INDEX: usize>(
     };
     let mut call = ServerCall::new(ctx, const { command_at(INDEX) }, arguments);
     if const { divides(INDEX) } {
-        call = call.divided(Instant::now(), pieces::is_piece());
+        call = call.divided(pieces::is_piece());
+    }
+    if const { !is_fast(INDEX) && !is_mostly_short(INDEX) } {
+        call.start();
     }
     if const { names_its_keys(INDEX) } && ctx.is_asked_for_keys() {
         if let Some(entry) = TABLE.get(INDEX) {

@@ -23,6 +23,10 @@ pub(super) fn send_elements(ctx: Context<'_>, list: &Reply) -> usize {
             send_each_answer(ctx, answers);
             answers.answers.len()
         }
+        Reply::Inserted(answers) | Reply::InsertedIfAbsent(answers) => {
+            send_each_inserted(ctx, list, answers);
+            answers.len()
+        }
         Reply::Array(replies) => {
             replies.iter().for_each(|reply| send_reply(ctx, reply));
             replies.len()
@@ -52,13 +56,23 @@ fn send_each_answer(ctx: Context<'_>, Answers { answers, error }: &Answers) {
     }
 }
 
+fn send_each_inserted(ctx: Context<'_>, list: &Reply, answers: &[Answer]) {
+    let as_bool = matches!(list, Reply::Inserted(_)) && resp3(ctx);
+    for answer in answers {
+        match answer {
+            answer if as_bool => ctx.reply_bool(*answer == Answer::Yes),
+            Answer::Yes => ctx.reply_integer(1),
+            Answer::No => ctx.reply_integer(0),
+            Answer::Refused => ctx.reply_integer(-1),
+        }
+    }
+}
+
 fn send_reply(ctx: Context<'_>, reply: &Reply) {
     match reply {
         Reply::Ok => ctx.reply_simple("OK"),
         Reply::Integer(value) => ctx.reply_integer(*value),
         Reply::Bool(value) => ctx.reply_bool(*value),
-        Reply::Inserted(value) if resp3(ctx) => ctx.reply_bool(*value),
-        Reply::Inserted(value) => ctx.reply_integer(if *value { 1 } else { -1 }),
         Reply::Double(value) if resp3(ctx) => ctx.reply_double(*value),
         // Servers differ in how many digits they print. The shortest text that reads back as the same number is the
         // same everywhere.
@@ -86,6 +100,10 @@ fn send_reply(ctx: Context<'_>, reply: &Reply) {
             send_reply(ctx, value);
         }
         Reply::Answers(answers) => send_answers(ctx, answers),
+        Reply::Inserted(answers) | Reply::InsertedIfAbsent(answers) => {
+            ctx.reply_array(answers.len());
+            send_each_inserted(ctx, reply, answers);
+        }
         Reply::Later => {}
     }
 }

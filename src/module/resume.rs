@@ -24,13 +24,14 @@ const TURN: Duration = Duration::from_millis(1);
 /// Whether a timer is set.
 static WATCHING: AtomicBool = AtomicBool::new(false);
 
-/// Runs a command. If it held the server for a millisecond, reports it to LATENCY by name: the server's own event
-/// `command` doesn't say which command it was.
+/// Runs a command. If it is timed, and held the server for a millisecond, reports it to LATENCY by name: the server's own
+/// event `command` doesn't say which command it was.
+#[inline]
 pub(super) fn run_watched(command: Command, call: &ServerCall<'_>) -> Result<Reply, CommandError> {
-    let started = call.started().unwrap_or_else(Instant::now);
     let outcome = run(command, call);
-    let took = started.elapsed();
-    if took >= Duration::from_millis(1) {
+    if let Some(took) = call.started().map(|started| started.elapsed())
+        && took >= Duration::from_millis(1)
+    {
         add_latency(name_of(command), took);
     }
     watch(call.ctx);
@@ -99,6 +100,7 @@ fn run_again(ctx: Context<'_>, entry: Entry, number: u64) {
         Some(detached) => {
             client.started();
             let call = ServerCall::resumed(detached.context(), command, &arguments, &resumed);
+            call.start();
             let run = || call.outcome(run_watched(command, &call));
             let outcome = guard::call("again", run, || Err(CommandError::Internal));
             call.announce();

@@ -10,11 +10,12 @@ const YES: Result<Reply, CommandError> = Ok(Reply::Bool(true));
 const NO: Result<Reply, CommandError> = Ok(Reply::Bool(false));
 
 fn placed(answers: &[bool]) -> Result<Reply, CommandError> {
-    Ok(Reply::Array(answers.iter().map(|placed| Reply::Inserted(*placed)).collect()))
+    let answer = |placed: &bool| if *placed { Answer::Yes } else { Answer::Refused };
+    Ok(Reply::Inserted(answers.iter().map(answer).collect()))
 }
 
-fn integers(values: &[i64]) -> Result<Reply, CommandError> {
-    Ok(Reply::Array(values.iter().map(|value| Reply::Integer(*value)).collect()))
+fn placed_if_absent(answers: &[Answer]) -> Result<Reply, CommandError> {
+    Ok(Reply::InsertedIfAbsent(answers.iter().copied().collect()))
 }
 
 #[test]
@@ -36,9 +37,12 @@ fn an_add_creates_with_everything_spelt_out_and_replicates_only_what_changed() {
     assert_eq!(server.line("CF.ADD k ada"), YES, "a multiset");
     assert_eq!(server.line("CF.ADDNX k ada"), NO);
     assert_eq!(server.line("CF.ADDNX k bob"), YES);
-    assert_eq!(server.take_replicated(), ["CF.ADD k ada", "CF.ADD k bob"]);
+    assert_eq!(server.take_replicated(), ["CF.ADD k ada", "CF.ADDNX k bob"]);
     assert_eq!(server.line("CF.INSERT k CAPACITY 9 ITEMS cid cid"), placed(&[true, true]));
-    assert_eq!(server.line("CF.INSERTNX k NOCREATE ITEMS cid dora dora"), integers(&[0, 1, 0]));
+    assert_eq!(
+        server.line("CF.INSERTNX k NOCREATE ITEMS cid dora dora"),
+        placed_if_absent(&[Answer::No, Answer::Yes, Answer::No])
+    );
     assert_eq!(server.take_replicated(), ["CF.INSERT k ITEMS cid cid", "CF.INSERT k ITEMS dora"]);
     // Twice as many if its two buckets are the same one by the random seed.
     assert!(matches!(server.line("CF.COUNT k cid"), Ok(Reply::Integer(2 | 4))));
@@ -126,7 +130,7 @@ fn a_filter_is_full_when_it_has_no_room() {
     }
     assert_eq!(server.text("CF.ADD fixed same"), "Filter is full");
     assert_eq!(server.line("CF.INSERT fixed ITEMS same same"), placed(&[false, false]));
-    assert_eq!(server.line("CF.INSERTNX fixed ITEMS same"), integers(&[0]));
+    assert_eq!(server.line("CF.INSERTNX fixed ITEMS same"), placed_if_absent(&[Answer::No]));
 
     server.settings.set(Settings { cuckoo_max_expansions: 2, ..Settings::DEFAULT });
     server.line("CF.RESERVE twice 4 SEED 1").unwrap();
@@ -241,4 +245,47 @@ fn a_replica_that_obeys_ends_equal() {
         }
     }
     assert!(grown > 20 && compacted > 5, "it would show little otherwise: {grown} {compacted}");
+}
+
+#[test]
+fn an_insert_is_replicated_as_it_came_only_if_it_added_every_item() {
+    let server = FakeServer::default();
+    server.line("CF.RESERVE k 1000 SEED 1").unwrap();
+    server.take_replicated();
+    for (line, effect) in [
+        ("CF.INSERT k ITEMS a b a", "CF.INSERT k ITEMS a b a"),
+        ("CF.INSERT k NOCREATE ITEMS a", "CF.INSERT k ITEMS a"),
+        ("CF.INSERTNX k ITEMS c d", "CF.INSERTNX k ITEMS c d"),
+        ("CF.INSERTNX k ITEMS a e", "CF.INSERT k ITEMS e"),
+        ("CF.INSERTNX k ITEMS f f", "CF.INSERT k ITEMS f"),
+    ] {
+        server.line(line).unwrap();
+        assert_eq!(server.take_replicated(), [effect], "{line}");
+    }
+    server.line("CF.RESERVE tight 2 BUCKETSIZE 1 EXPANSION 0 SEED 1").unwrap();
+    server.take_replicated();
+    assert_eq!(server.line("CF.INSERT tight ITEMS a a a"), placed(&[true, true, false]));
+    assert_eq!(server.take_replicated(), ["CF.INSERT tight ITEMS a a"]);
+}
+
+/// The answers before the command pauses, if it may do so after every item.
+#[test]
+fn an_insert_looks_at_the_clock_while_it_searches_for_room() {
+    let server = FakeServer::default();
+    server.line("CF.RESERVE k 1000 EXPANSION 0 SEED 1").unwrap();
+    let line = |first: usize, items| {
+        let items: Vec<String> = (first..first + items).map(|item| item.to_string()).collect();
+        format!("CF.INSERT k ITEMS {}", items.join(" "))
+    };
+    let answers = |line: &str| match server.line(line) {
+        Ok(Reply::Inserted(answers)) => answers.len(),
+        reply => panic!("{reply:?}"),
+    };
+    server.pauses_after.set(Some(1));
+    assert_eq!(answers(&line(0, 500)), 32, "a group of items that find room at once");
+    server.pauses_after.set(None);
+    answers(&line(1000, 2000));
+    server.pauses_after.set(Some(1));
+    let before = answers(&line(5000, 500));
+    assert!((1..8).contains(&before), "{before} items, each of which looked at hundreds of slots");
 }

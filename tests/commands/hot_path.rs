@@ -1,7 +1,8 @@
-//! ADD, EXISTS and their M-forms allocate nothing per item: counted by the allocator itself.
+//! Commands that add, test and delete allocate nothing per item: counted by the allocator itself.
 
 use crate::support::alloc_counter::requests;
 use crate::support::fake_server::FakeServer;
+use bloomery::{Cuckoo, CuckooSpec};
 
 /// Allocations of one run of a command. The server's own are the same for every number of items.
 fn allocations(server: &FakeServer, words: &[&[u8]]) -> u64 {
@@ -58,15 +59,58 @@ fn no_allocation_per_item() {
             assert!(many <= few + 1, "BF.MADD {key}: {few} for 10 items, {many} for 10,000");
         }
     }
-    // A cuckoo filter with room adds without moving anything, and moving is the one thing that allocates.
-    server.line("CF.RESERVE cuckoo 100000").unwrap();
-    let with = |verb: &'static str, items: &'static [String]| -> Vec<&[u8]> {
-        [verb.as_bytes(), b"cuckoo"].into_iter().chain(items.iter().map(|item| item.as_bytes())).collect()
-    };
+}
+
+/// A group of items, whose answers and effects need no allocation of their own.
+const FEW: usize = 10;
+
+#[test]
+fn no_allocation_per_item_of_a_cuckoo_filter() {
+    let server = FakeServer::default();
+    let items: Vec<String> = (0..10_000).map(|i| format!("item:{i}")).collect();
     let items: &'static [String] = items.leak();
-    let floor = allocations(&server, &with("CF.COUNT", &items[..1]));
-    assert_eq!(allocations(&server, &with("CF.EXISTS", &items[..1])), floor);
-    let few = allocations(&server, &with("CF.MEXISTS", &items[..10]));
-    let many = allocations(&server, &with("CF.MEXISTS", items));
-    assert!(many <= few + 1, "CF.MEXISTS: {few} for 10 items, {many} for 10,000");
+    server.line("CF.RESERVE cuckoo 30000").unwrap();
+    let with = |verb: &'static str, items: &'static [String]| -> Vec<&[u8]> {
+        verb.split(' ').chain(items.iter().map(String::as_str)).map(str::as_bytes).collect()
+    };
+    let run = |verb, items| allocations(&server, &with(verb, items));
+    // Looking up the key is all that CF.COUNT does.
+    let floor = run("CF.COUNT cuckoo", &items[..1]);
+    assert_eq!(run("CF.EXISTS cuckoo", &items[..1]), floor);
+    // The double of the server keeps a copy of what is replicated: a list, and each of its words.
+    let replicated = |words: u64| words + 1;
+    assert_eq!(run("CF.ADD cuckoo", &items[..1]), floor + replicated(3));
+    assert_eq!(run("CF.ADDNX cuckoo", &items[1..2]), floor + replicated(3));
+    assert_eq!(run("CF.ADDNX cuckoo", &items[1..2]), floor, "it is present");
+    assert_eq!(run("CF.DEL cuckoo", &items[..1]), floor + replicated(3));
+    assert_eq!(run("CF.DEL cuckoo", &items[..1]), floor, "it is absent");
+    // A third of the slots stays free, so a search for room ends before it needs memory.
+    let words = |items: &[String]| replicated(items.len() as u64 + 3);
+    let (few, many) = (&items[10..10 + FEW], &items[100..7_000]);
+    assert_eq!(run("CF.INSERT cuckoo ITEMS", few), floor + words(few));
+    assert_eq!(run("CF.INSERT cuckoo ITEMS", many), floor + words(many) + 1, "one for all answers");
+    assert_eq!(run("CF.INSERTNX cuckoo ITEMS", few), floor, "all are present");
+    // Some of the others look as if they were present, so the effect is another command: one for the list of its items.
+    let others = &items[7_000..];
+    let allocations = run("CF.INSERTNX cuckoo ITEMS", others);
+    assert!(allocations <= floor + words(others) + 2, "{allocations}");
+    assert_eq!(run("CF.MEXISTS cuckoo", &items[..FEW]), floor);
+    assert_eq!(run("CF.MEXISTS cuckoo", items), floor + 1, "one for all answers");
+}
+
+/// What creating a filter by an add allocates: its sub-filter, the slots of that, and the text of its CF.RESERVE.
+const CREATION: u64 = 3;
+
+#[test]
+fn creation_allocates_the_filter_alone() {
+    let before = requests();
+    let filter = Cuckoo::new(CuckooSpec::new(1024)).unwrap();
+    assert_eq!(requests() - before, 2);
+    drop(filter);
+    let server = FakeServer::default();
+    server.line("CF.RESERVE there 1024").unwrap();
+    let floor = allocations(&server, &[b"CF.ADD", b"there", b"ada"]);
+    let created = allocations(&server, &[b"CF.ADD", b"new", b"ada"]);
+    // The double of the server keeps the key, the value, and a copy of the 13 words of CF.RESERVE in a list that grows.
+    assert_eq!(created - floor, CREATION + 21);
 }

@@ -117,7 +117,9 @@ fn shown(replies: Vec<Reply>) -> String {
                     answer => format!("{answer:?}"),
                 }))
             }
-            Reply::Array(replies) => line.extend(replies.iter().map(|reply| format!("{reply:?}"))),
+            Reply::Inserted(answers) | Reply::InsertedIfAbsent(answers) => {
+                line.extend(answers.iter().map(|answer| format!("{answer:?}")));
+            }
             reply => line.push(format!("{reply:?}")),
         }
     }

@@ -229,6 +229,10 @@ impl<'a> Call<'a> for FakeCall<'a> {
             Effect::Arguments(command, words) => {
                 [name(command), self.arguments[1].to_vec()].into_iter().chain(words).collect()
             }
+            Effect::Words(command, words) => {
+                let words = words.split(' ').map(|word| word.as_bytes().to_vec());
+                [name(command), self.arguments[1].to_vec()].into_iter().chain(words).collect()
+            }
             Effect::Read(command, words) => {
                 let (_, read) = self.again.as_ref().expect("a second run");
                 let words = words.into_iter().chain([read.clone()]);

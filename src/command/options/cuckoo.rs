@@ -8,6 +8,7 @@ use crate::config::Settings;
 use crate::filter::{CuckooSpec, Origin};
 use crate::hash::{HashKind, Seed};
 use crate::params::limits;
+use std::fmt::Write as _;
 
 /// Refusals in RedisBloom's words.
 const fn refuse(text: &'static str) -> CommandError {
@@ -93,55 +94,66 @@ pub(in crate::command) fn new_filter<'a, C: Call<'a>>(call: &C) -> CuckooSpec {
 }
 
 /// The arguments of CF.RESERVE after the key that create a filter of this spec on any server, whatever its
-/// configuration.
-pub(in crate::command) fn creation(spec: &CuckooSpec) -> Vec<Vec<u8>> {
-    let mut options = vec![
-        ("BUCKETSIZE", spec.bucket_size.to_string()),
-        ("MAXITERATIONS", spec.max_iterations.to_string()),
-        ("EXPANSION", spec.expansion.to_string()),
-    ];
-    if spec.origin == Origin::Bloomery {
-        options.push(("HASH", spec.hash.to_string()));
-        options.push(("SEED", format!("{:x}", u128::from(spec.seed))));
-    } else {
-        options.push(("HASH", "REDISBLOOM".to_owned()));
-    }
-    let options = options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
-    std::iter::once(spec.capacity.to_string()).chain(options).map(String::into_bytes).collect()
+/// configuration, with a space between each two.
+pub(in crate::command) fn creation(spec: &CuckooSpec) -> String {
+    // All of them fit, so this is the only allocation.
+    let mut words = String::with_capacity(128);
+    let CuckooSpec { capacity, bucket_size, max_iterations, expansion, origin, hash, seed } = spec;
+    _ = write!(
+        words,
+        "{capacity} BUCKETSIZE {bucket_size} MAXITERATIONS {max_iterations} EXPANSION {expansion} HASH "
+    );
+    _ = match origin {
+        Origin::Bloomery => write!(words, "{hash} SEED {:x}", u128::from(*seed)),
+        _ => write!(words, "REDISBLOOM"),
+    };
+    words
 }
 
 /// What a CF.INSERT or CF.INSERTNX requests.
 pub(in crate::command) struct Insertion {
-    /// The filter that a missing key gets, without its seed.
-    pub(in crate::command) spec: CuckooSpec,
+    /// Capacity of the filter that a missing key gets, if it isn't the configured one.
+    pub(in crate::command) capacity: Option<u64>,
     pub(in crate::command) create: bool,
     /// Argument of the first item.
     pub(in crate::command) first_item: usize,
 }
 
+impl Insertion {
+    /// The filter that a missing key gets, without its seed.
+    pub(in crate::command) fn spec<'a, C: Call<'a>>(&self, call: &C) -> CuckooSpec {
+        let spec = new_filter(call);
+        // The buckets of a primary may be smaller than those that are configured here, and two of them its whole filter.
+        let least = u64::from(spec.bucket_size).saturating_mul(2);
+        CuckooSpec { capacity: self.capacity.unwrap_or(spec.capacity).max(least), ..spec }
+    }
+}
+
 /// `CF.INSERT key [CAPACITY c] [NOCREATE] ITEMS item…`. Options are checked even if the key exists.
 pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Insertion, CommandError> {
-    let (mut spec, mut create) = (new_filter(call), true);
+    let (mut capacity, mut create) = (None, true);
     let mut words = Arguments { call, next: 2 };
     loop {
         // Without ITEMS, or with an option that lacks its value, there are too few arguments.
         let word = words.next().ok_or(CommandError::Arity)?;
-        match word.to_ascii_uppercase().as_slice() {
-            b"ITEMS" => break,
-            b"CAPACITY" => {
-                let items = integer(words.next().ok_or(CommandError::Arity)?).ok_or(BAD_CAPACITY)?;
-                spec.capacity = capacity_for(items, spec.bucket_size)
-                    .ok_or(refuse("Capacity must be in the range [cf-bucket-size * 2, 1073741824]"))?;
-            }
-            b"NOCREATE" => create = false,
-            _ => return Err(refuse("Unknown argument received")),
+        if word.eq_ignore_ascii_case(b"ITEMS") {
+            break;
+        } else if word.eq_ignore_ascii_case(b"CAPACITY") {
+            let items = integer(words.next().ok_or(CommandError::Arity)?).ok_or(BAD_CAPACITY)?;
+            let items = capacity_for(items, call.settings().bucket_size())
+                .ok_or(refuse("Capacity must be in the range [cf-bucket-size * 2, 1073741824]"))?;
+            capacity = Some(items);
+        } else if word.eq_ignore_ascii_case(b"NOCREATE") {
+            create = false;
+        } else {
+            return Err(refuse("Unknown argument received"));
         }
     }
     if words.peek().is_none() {
         return Err(CommandError::Arity);
     }
-    if spec.capacity > limits::MAX_CAPACITY {
+    if capacity.is_some_and(|capacity| capacity > limits::MAX_CAPACITY) {
         return Err(CommandError::CapacityTooLarge);
     }
-    Ok(Insertion { spec, create, first_item: words.next })
+    Ok(Insertion { capacity, create, first_item: words.next })
 }

@@ -116,19 +116,16 @@ pub(in crate::command) fn cuckoo<'a, C: Call<'a>>(call: &C) -> Result<CuckooSpec
 pub(in crate::command) fn cuckoo_insertion<'a, C: Call<'a>>(
     call: &C,
 ) -> Result<cuckoo::Insertion, CommandError> {
-    let mut spec = cuckoo::new_filter(call);
-    let mut create = true;
+    let (mut asked, mut create) = (None, true);
     let first_item = letters(call, |letters, value| {
         match letters {
-            [b'c', ..] => spec.capacity = capacity(value()?)?,
+            [b'c', ..] => asked = Some(capacity(value()?)?),
             [b'n', ..] => create = false,
             _ => return None,
         }
         Some(())
     })?;
-    // The primary's buckets may be smaller than those that are configured here, and two of them its whole filter.
-    spec.capacity = spec.capacity.max(u64::from(spec.bucket_size).saturating_mul(2));
-    Ok(cuckoo::Insertion { spec, create, first_item })
+    Ok(cuckoo::Insertion { capacity: asked, create, first_item })
 }
 
 /// Reads options up to a word that begins with `i`, for ITEMS, and returns the argument of the first item. `read` gets the

@@ -28,6 +28,7 @@ pub use spec::{CuckooSpec, Origin};
 pub(crate) use table::fingerprints;
 pub use table::{CuckooHash, Table};
 
+use crate::bits::Hits;
 use crate::error::Error;
 use crate::hash::{HashKind, Hasher, Seed};
 use crate::mem::Words;
@@ -36,6 +37,9 @@ use crate::parallel::{ParallelFor, alone};
 use crate::params::limits;
 use smallvec::SmallVec;
 use std::sync::Arc;
+
+/// Most items of a group that is tested at once. Each has two buckets, and a core has 10 to 16 misses in flight.
+pub(crate) const GROUP: usize = 32;
 
 /// Part of the items that may have been deleted before a filter of several sub-filters is compacted by itself.
 const COMPACT_ABOVE: f64 = 0.1;
@@ -51,6 +55,8 @@ pub struct Cuckoo {
     items: u64,
     deletes: u64,
     moves: u64,
+    /// Slots that searches for room have looked at. It isn't saved.
+    searched: u64,
 }
 
 impl Cuckoo {
@@ -73,7 +79,8 @@ impl Cuckoo {
             // Their hashes have no key, and neither format has a place for one.
             _ => CuckooSpec { hash: HashKind::default(), seed: Seed::default(), ..spec },
         };
-        let mut filter = Cuckoo { spec, tables: SmallVec::new(), items: 0, deletes: 0, moves: 0 };
+        let mut filter =
+            Cuckoo { spec, tables: SmallVec::new(), items: 0, deletes: 0, moves: 0, searched: 0 };
         filter.grow()?;
         Ok(filter)
     }
@@ -98,7 +105,7 @@ impl Cuckoo {
         if !tables.iter().all(|table| table.is_padded()) {
             return Err(Error::Cuckoo("padding"));
         }
-        Ok(Cuckoo { spec, tables, items, deletes, moves })
+        Ok(Cuckoo { spec, tables, items, deletes, moves, searched: 0 })
     }
 
     /// Replaces slots, of which byte `offset` of all sub-filters is the first. Where RedisBloom has them, without the
@@ -146,6 +153,16 @@ impl Cuckoo {
         self.moves
     }
 
+    /// Slots that searches for room have looked at: most of what adds cost when a filter is nearly full.
+    pub(crate) fn searched(&self) -> u64 {
+        self.searched
+    }
+
+    /// Slots that a test looks at.
+    pub(crate) fn slots_asked(&self) -> usize {
+        2 * usize::from(self.spec.bucket_size) * self.tables.len()
+    }
+
     /// The keyed hash function.
     pub fn hasher(&self) -> Hasher {
         self.spec.hash.hasher(self.spec.seed)
@@ -155,8 +172,23 @@ impl Cuckoo {
     #[doc(hidden)]
     #[inline]
     pub fn hash(&self, item: &[u8]) -> CuckooHash {
+        self.hash_in_loop(item)
+    }
+
+    /// The same for an item that is soon tested or added: asks for its buckets in the newest sub-filter.
+    #[inline(always)]
+    pub(crate) fn hash_ahead(&self, item: &[u8]) -> CuckooHash {
+        let item = self.hash_in_loop(item);
+        if let Some(newest) = self.tables.last() {
+            newest.prefetch(item);
+        }
+        item
+    }
+
+    #[inline(always)]
+    fn hash_in_loop(&self, item: &[u8]) -> CuckooHash {
         match self.spec.origin {
-            Origin::Bloomery => CuckooHash::new(self.hasher().hash(item).low),
+            Origin::Bloomery => CuckooHash::new(self.hasher().hash_in_loop(item).low),
             Origin::RedisBloom => CuckooHash::new(murmur64a(item, 0)),
             Origin::RedisBloom1 => CuckooHash::old(murmur2(item, 0)),
         }
@@ -166,6 +198,57 @@ impl Cuckoo {
     pub fn contains(&self, item: impl CuckooItem) -> bool {
         let item = item.hash_for(self);
         self.tables.iter().rev().any(|table| table.contains(item))
+    }
+
+    /// Tests items in order, in groups of up to [`GROUP`], and passes the answers of each to `show` with the number of its
+    /// items. The buckets of a group are fetched together if the items were hashed [ahead](Cuckoo::hash_ahead).
+    #[inline(always)]
+    pub(crate) fn test_each(
+        &self,
+        mut items: impl Iterator<Item = CuckooHash>,
+        group: usize,
+        mut show: impl FnMut(Hits, usize),
+    ) {
+        let mut hashes = [CuckooHash::default(); GROUP];
+        loop {
+            let mut len = 0;
+            for (slot, item) in hashes.iter_mut().take(group).zip(items.by_ref()) {
+                *slot = item;
+                len += 1;
+            }
+            if len > 0 {
+                show(self.contains_many(&hashes[..len]), len);
+            }
+            if len < group {
+                return;
+            }
+        }
+    }
+
+    /// Which of up to [`GROUP`] items may be in the filter. While one sub-filter is asked, the buckets of the next are
+    /// fetched.
+    #[inline(always)]
+    fn contains_many(&self, items: &[CuckooHash]) -> Hits {
+        let Some((newest, older)) = self.tables.split_last() else { return Hits::default() };
+        let all = Hits::first(items.len());
+        let mut hits = Hits::default();
+        for (index, item) in items.iter().enumerate() {
+            hits = hits.with(index, newest.contains(*item));
+        }
+        let mut next = older.iter().rev();
+        next.next()
+            .into_iter()
+            .for_each(|older| (all & !hits).for_each(|index| older.prefetch(items[index])));
+        for table in older.iter().rev() {
+            let next = next.next();
+            for index in all & !hits {
+                hits = hits.with(index, table.contains(items[index]));
+                if let Some(next) = next {
+                    next.prefetch(items[index]);
+                }
+            }
+        }
+        hits
     }
 
     /// How often the item was added, at most, if it was never deleted without having been added.
@@ -201,7 +284,7 @@ impl Cuckoo {
             let moved = match self.spec.origin {
                 Origin::RedisBloom => newest.insert_by_kicking(item, self.spec.max_iterations),
                 Origin::Bloomery | Origin::RedisBloom1 => {
-                    newest.insert_by_moving(item, self.spec.max_iterations)
+                    newest.insert_by_moving(item, self.spec.max_iterations, &mut self.searched)
                 }
             };
             self.moves += u64::from(moved.ok_or(Error::Full)?);
@@ -533,6 +616,31 @@ mod tests {
                 (hits as f64 - expected).abs() < 5.0 * expected.sqrt() + 0.01 * expected,
                 "{hits} {expected}"
             );
+        }
+    }
+
+    /// Groups of every length, of filters with one sub-filter and with several.
+    #[test]
+    fn a_group_is_answered_as_its_items_are() {
+        let mut filter = Cuckoo::new(CuckooSpec::new(64)).unwrap();
+        for sub_filters in [1, 2, 3, 7] {
+            for item in 0u64.. {
+                if filter.tables().len() > sub_filters {
+                    break;
+                }
+                filter.insert(item.to_le_bytes()).unwrap();
+            }
+            for group in [1, 4, 31, GROUP] {
+                let items = || (0..700u64).map(|item| filter.hash(&item.to_le_bytes()));
+                let mut answers = Vec::new();
+                filter.test_each(items(), group, |hits, len| {
+                    answers.extend((0..len).map(|index| hits.has(index)))
+                });
+                assert!(
+                    answers.into_iter().eq(items().map(|item| filter.contains(item))),
+                    "{sub_filters} {group}"
+                );
+            }
         }
     }
 }

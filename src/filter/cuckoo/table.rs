@@ -7,6 +7,7 @@ use crate::mem::Words;
 use crate::parallel::{ParallelFor, in_parts};
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
+use smallvec::SmallVec;
 use std::ops::Range;
 
 /// Multiplies the fingerprint when the second bucket's index is computed: MurmurHash2's constant, as in RedisBloom.
@@ -22,11 +23,14 @@ const SEARCHED: usize = 2048;
 /// Maximum number of slots that a search for room looks at. With up to 64 slots a bucket, [`SEARCHED`] ends it first.
 const LOOKED_AT: usize = 131_072;
 
+/// Bytes from which a search for room fetches buckets ahead. Smaller tables lie in the L2 cache.
+const PREFETCHED_FROM: u64 = 1 << 20;
+
 /// Bits per slot.
 const SLOT_BITS: u32 = 8;
 
 /// The part of an item's hash that a cuckoo filter uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CuckooHash {
     first: u64,
     second: u64,
@@ -183,34 +187,73 @@ impl Table {
         (bucket ^ (u64::from(fingerprint) * SPREAD)) & (self.buckets() - 1)
     }
 
-    /// The first slot in the item's buckets that contains `wanted`.
-    #[inline]
-    fn find(&self, item: CuckooHash, wanted: u8) -> Option<usize> {
-        self.pair(item).into_iter().find_map(|bucket| self.find_in(bucket, wanted))
+    /// Asks the processor to fetch the item's buckets, up to eight slots of each.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, item: CuckooHash) {
+        let [first, second] = self.pair(item);
+        self.prefetch_bucket(first);
+        self.prefetch_bucket(second);
     }
 
-    /// The first slot of a bucket that contains `wanted`, eight slots at a time.
+    #[inline(always)]
+    fn prefetch_bucket(&self, bucket: u64) {
+        self.words.prefetch(self.slots(bucket).start / 8);
+    }
+
+    /// The first slot in the item's buckets that contains `wanted`.
+    #[inline(always)]
+    fn find(&self, item: CuckooHash, wanted: u8) -> Option<usize> {
+        let [first, second] = self.pair(item);
+        self.find_in(first, wanted).or_else(|| self.find_in(second, wanted))
+    }
+
+    /// The first slot of a bucket that contains `wanted`.
     #[inline(always)]
     fn find_in(&self, bucket: u64, wanted: u8) -> Option<usize> {
-        const ONES: u64 = u64::MAX / 0xff;
-        let Range { start, end } = self.slots(bucket);
-        (start / 8..end.div_ceil(8)).find_map(|index| {
-            // Bytes that are 0 where the slot contains it. Those of other buckets aren't.
-            let mut differ = self.words[index].load(Relaxed) ^ (ONES * u64::from(wanted));
-            if index == start / 8 {
-                differ |= !(u64::MAX << (start % 8 * 8));
-            }
-            if index == end / 8 {
-                differ |= u64::MAX << (end % 8 * 8);
-            }
-            // Sets the highest bit of the lowest byte that is 0, and of some above it.
-            let zero = differ.wrapping_sub(ONES) & !differ & (ONES << 7);
-            (zero != 0).then(|| index * 8 + zero.trailing_zeros() as usize / 8)
-        })
+        let found = |(index, marks): (usize, u64)| {
+            (marks != 0).then(|| index * 8 + marks.trailing_zeros() as usize / 8)
+        };
+        let (first, rest) = self.marks(bucket, wanted);
+        found(first).or_else(|| rest.into_iter().flatten().find_map(found))
     }
 
+    /// The words of a bucket, the first by itself: the index of each, and the highest bit of each slot that contains
+    /// `wanted`, all slots at once. Most often a bucket lies in one word.
+    #[inline(always)]
+    fn marks(&self, bucket: u64, wanted: u8) -> ((usize, u64), Option<impl Iterator<Item = (usize, u64)>>) {
+        const ONES: u64 = u64::MAX / 0xff;
+        let Range { start, end } = self.slots(bucket);
+        let marks = move |index: usize| {
+            // Bytes that are 0 where the slot contains it. Adding 127 to the lower seven bits of the others, or these bytes
+            // themselves, sets their highest bit, and carries nothing into the next.
+            let differ = self.words[index].load(Relaxed) ^ (ONES * u64::from(wanted));
+            let low = ONES * 0x7f;
+            !(((differ & low) + low) | differ | low)
+        };
+        let (first, last) = (start / 8, (end - 1) / 8);
+        // Leaves out the slots of other buckets.
+        let from = u64::MAX << (start % 8 * 8);
+        let to = u64::MAX >> ((7 - (end - 1) % 8) * 8);
+        if first == last {
+            return ((first, marks(first) & from & to), None);
+        }
+        let rest = (first + 1..=last)
+            .map(move |index| (index, marks(index) & if index == last { to } else { u64::MAX }));
+        ((first, marks(first) & from), Some(rest))
+    }
+
+    /// Whether a bucket contains `wanted`.
+    #[inline(always)]
+    fn has(&self, bucket: u64, wanted: u8) -> bool {
+        let ((_, marks), rest) = self.marks(bucket, wanted);
+        marks != 0 || rest.is_some_and(|mut rest| rest.any(|(_, marks)| marks != 0))
+    }
+
+    #[inline(always)]
     pub(super) fn contains(&self, item: CuckooHash) -> bool {
-        self.find(item, item.fingerprint).is_some()
+        // Both, without a branch on what is found in the first: half of them would be mispredicted.
+        let [first, second] = self.pair(item);
+        self.has(first, item.fingerprint) | self.has(second, item.fingerprint)
     }
 
     pub(super) fn insert(&self, item: CuckooHash) -> bool {
@@ -232,51 +275,67 @@ impl Table {
 
     /// Counts as RedisBloom does: if both of the item's buckets are the same one, it counts twice.
     pub(super) fn count(&self, item: CuckooHash) -> u64 {
-        let buckets = self.pair(item).into_iter();
-        buckets
-            .flat_map(|bucket| self.slots(bucket))
-            .filter(|slot| self.get(*slot) == item.fingerprint)
-            .count() as u64
+        let in_bucket = |bucket| {
+            let ((_, marks), rest) = self.marks(bucket, item.fingerprint);
+            let rest: u32 = rest.into_iter().flatten().map(|(_, marks)| marks.count_ones()).sum();
+            u64::from(marks.count_ones() + rest)
+        };
+        let [first, second] = self.pair(item);
+        in_bucket(first) + in_bucket(second)
     }
 
     /// Inserts by moving as few other fingerprints as possible, and at most `most`. Returns how many were moved;
-    /// `None` if there is no such way, and then nothing has changed.
-    pub(super) fn insert_by_moving(&self, item: CuckooHash, most: u16) -> Option<u16> {
-        // A slot to be vacated, and the index of the step that gets its place.
+    /// `None` if there is no such way, and then nothing has changed. Adds the number of slots that it looks at to `searched`.
+    pub(super) fn insert_by_moving(&self, item: CuckooHash, most: u16, searched: &mut u64) -> Option<u16> {
+        // A full bucket to which a fingerprint would move: from this slot of the bucket of another step, or the item.
+        #[derive(Clone, Copy)]
         struct Step {
-            slot: usize,
             bucket: u64,
-            parent: Option<usize>,
+            from: Option<(u16, u8)>,
             depth: u16,
         }
-        let mut steps: Vec<Step> = Vec::new();
+        let bucket_size = usize::from(self.bucket_size);
+        // Most searches end within a few steps, which need no allocation.
+        let mut steps: SmallVec<[Step; 32]> = SmallVec::new();
         let [first, second] = self.pair(item);
-        for bucket in std::iter::once(first).chain((first != second).then_some(second)) {
-            steps.extend(self.slots(bucket).map(|slot| Step { slot, bucket, parent: None, depth: 1 }));
-        }
-        let mut next = 0;
-        while next < steps.len() && next * usize::from(self.bucket_size) < LOOKED_AT {
-            let Step { slot, bucket, depth, .. } = steps[next];
-            let other = self.other(bucket, self.get(slot));
-            if let Some(free) = self.find_in(other, 0) {
-                // Backwards from the free slot: write, then vacate.
-                let (mut to, mut step) = (free, Some(next));
-                while let Some(index) = step {
-                    self.set(to, self.get(steps[index].slot));
-                    (to, step) = (steps[index].slot, steps[index].parent);
-                }
-                self.set(to, item.fingerprint);
-                self.used.store(self.items() + 1, Relaxed);
-                return Some(depth);
+        let push = |steps: &mut SmallVec<_>, step: Step| {
+            // In a table that the caches don't hold, the others on the way arrive meanwhile.
+            if self.words.bytes() > PREFETCHED_FROM {
+                self.slots(step.bucket).for_each(|slot| {
+                    self.prefetch_bucket(self.other(step.bucket, self.get(slot)));
+                });
             }
-            if depth < most && steps.len() < SEARCHED && other != bucket {
-                let parent = Some(next);
-                steps.extend(self.slots(other).map(|slot| Step {
-                    slot,
-                    bucket: other,
-                    parent,
-                    depth: depth + 1,
-                }));
+            steps.push(step);
+        };
+        push(&mut steps, Step { bucket: first, from: None, depth: 1 });
+        if first != second {
+            push(&mut steps, Step { bucket: second, from: None, depth: 1 });
+        }
+        let (mut next, mut looked) = (0, 0);
+        while let Some(Step { bucket, depth, .. }) = steps.get(next).copied() {
+            for slot in 0..self.bucket_size {
+                if looked * bucket_size >= LOOKED_AT {
+                    return None;
+                }
+                (looked, *searched) = (looked + 1, *searched + 1);
+                let from = Some((next as u16, slot));
+                let other = self.other(bucket, self.get(self.slots(bucket).start + usize::from(slot)));
+                if let Some(free) = self.find_in(other, 0) {
+                    // Backwards from the free slot: write, then vacate.
+                    let (mut to, mut from) = (free, from);
+                    while let Some((step, slot)) = from {
+                        let step = steps[usize::from(step)];
+                        let slot = self.slots(step.bucket).start + usize::from(slot);
+                        self.set(to, self.get(slot));
+                        (to, from) = (slot, step.from);
+                    }
+                    self.set(to, item.fingerprint);
+                    self.used.store(self.items() + 1, Relaxed);
+                    return Some(depth);
+                }
+                if depth < most && steps.len() * bucket_size < SEARCHED && other != bucket {
+                    push(&mut steps, Step { bucket: other, from, depth: depth + 1 });
+                }
             }
             next += 1;
         }
@@ -340,6 +399,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::murmur::murmur64a;
 
     /// Vectors recorded from RedisBloom, which hashes with MurmurHash64A and seed 0. The hashes are given here.
     #[test]
@@ -351,6 +411,93 @@ mod tests {
             let item = CuckooHash::new(hash);
             assert_eq!((item.fingerprint, table.pair(item)), (fingerprint, [first, second]));
             assert_eq!([table.other(first, fingerprint), table.other(second, fingerprint)], [second, first]);
+        }
+    }
+
+    /// Every bucket size and every place of a bucket in its words, slot by slot.
+    #[test]
+    fn whole_words_are_compared_as_slots_are() {
+        let mut state = 1u64;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (state >> 33) % below
+        };
+        for bucket_size in (1..=25).chain([64, 255]) {
+            let table = Table::new(16, bucket_size).unwrap();
+            for slot in 0..table.slot_count() as usize {
+                // Few values, those around 0 and 128 among them, so that neighbours are often equal, or carry.
+                table.set(slot, [0, 1, 2, 127, 128, 129, 255][random(7) as usize]);
+            }
+            for wanted in [0, 1, 2, 3, 127, 128, 129, 254, 255] {
+                let naive = |bucket| table.slots(bucket).filter(|slot| table.get(*slot) == wanted);
+                for (first, second) in (0..16).map(|first| (first, random(16))) {
+                    let item = CuckooHash { first, second, fingerprint: wanted };
+                    let found = naive(first).chain(naive(second)).next();
+                    assert_eq!(table.find(item, wanted), found, "{bucket_size} {wanted}");
+                    assert_eq!(table.contains(item), found.is_some(), "{bucket_size} {wanted}");
+                    assert_eq!(table.count(item), naive(first).chain(naive(second)).count() as u64);
+                }
+            }
+        }
+    }
+
+    /// The search as it is described, slot by slot: what older versions did, whose replicas must end equal.
+    fn plain_search(table: &Table, item: CuckooHash, most: u16) -> Option<u16> {
+        let [first, second] = table.pair(item);
+        let roots = if first == second { vec![first] } else { vec![first, second] };
+        let slots = |bucket, parent, depth| {
+            table.slots(bucket).map(move |slot| (slot, bucket, parent, depth)).collect::<Vec<_>>()
+        };
+        let mut steps: Vec<(usize, u64, Option<usize>, u16)> =
+            roots.into_iter().flat_map(|bucket| slots(bucket, None, 1)).collect();
+        let mut next = 0;
+        while next < steps.len() && next * usize::from(table.bucket_size) < LOOKED_AT {
+            let (slot, bucket, _, depth) = steps[next];
+            let other = table.other(bucket, table.get(slot));
+            if let Some(mut to) = table.slots(other).find(|slot| table.get(*slot) == 0) {
+                let mut step = Some(next);
+                while let Some((slot, _, parent, _)) = step.map(|index| steps[index]) {
+                    table.set(to, table.get(slot));
+                    (to, step) = (slot, parent);
+                }
+                table.set(to, item.fingerprint);
+                return Some(depth);
+            }
+            if depth < most && steps.len() < SEARCHED && other != bucket {
+                steps.extend(slots(other, Some(next), depth + 1));
+            }
+            next += 1;
+        }
+        None
+    }
+
+    #[test]
+    fn searches_for_room_end_as_the_plain_one_does() {
+        for bucket_size in [1, 2, 3, 4, 8, 9, 64, 255] {
+            for (buckets, most) in [(2, 20), (64, 1), (64, 3), (64, 20), (1024, 500)] {
+                let table = Table::new(buckets, bucket_size).unwrap();
+                let plain = Table::new(buckets, bucket_size).unwrap();
+                let (mut searches, mut refused) = (0, 0);
+                for number in 0..table.slot_count() * 2 {
+                    let item = CuckooHash::new(murmur64a(&number.to_le_bytes(), 7));
+                    assert_eq!(table.insert(item), plain.insert(item));
+                    if table.find(item, item.fingerprint).is_some() {
+                        continue;
+                    }
+                    let moved = table.insert_by_moving(item, most, &mut 0);
+                    assert_eq!(moved, plain_search(&plain, item, most));
+                    plain.used.store(plain.items() + u64::from(moved.is_some()), Relaxed);
+                    searches += 1;
+                    refused += u32::from(moved.is_none());
+                    // Refusals take long.
+                    if refused > 40 {
+                        break;
+                    }
+                }
+                let bytes = |table: &Table| table.words.to_bytes(table.slot_count());
+                assert_eq!(bytes(&table), bytes(&plain), "{bucket_size} {buckets} {most}");
+                assert!(searches > 0 && refused > 0, "{bucket_size} {buckets} {most}");
+            }
         }
     }
 }
