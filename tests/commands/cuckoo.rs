@@ -285,6 +285,8 @@ fn an_insert_looks_at_the_clock_while_it_searches_for_room() {
     assert_eq!(answers(&line(0, 500)), 32, "a group of items that find room at once");
     server.pauses_after.set(None);
     answers(&line(1000, 2000));
+    // What the filter knows of refusals is forgotten with a delete.
+    assert_eq!(server.line("CF.DEL k 0"), YES);
     server.pauses_after.set(Some(1));
     let before = answers(&line(5000, 500));
     assert!((1..8).contains(&before), "{before} items, each of which looked at hundreds of slots");

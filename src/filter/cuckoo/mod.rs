@@ -20,6 +20,7 @@
 //! came, with the items that it refused. A replica that found room for those would later have none for items that the
 //! primary accepted. It goes by the filter and not by who sends a command, so that all replicas of a filter agree.
 
+mod closed;
 mod spec;
 mod std_traits;
 mod table;
@@ -35,6 +36,7 @@ use crate::mem::Words;
 use crate::murmur::{murmur2, murmur64a};
 use crate::parallel::{ParallelFor, alone};
 use crate::params::limits;
+use closed::Closed;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -48,6 +50,9 @@ const COMPACT_ABOVE: f64 = 0.1;
 /// start, which takes 0.2 ms at this size.
 const COMPACT_UP_TO: u64 = 4 << 20;
 
+/// Bytes of the largest sub-filter of which is known where it is [closed](Closed). It takes up to a quarter of this.
+const CLOSED_UP_TO: u64 = 4 << 20;
+
 /// A cuckoo filter: sub-filters from oldest to newest.
 pub struct Cuckoo {
     spec: CuckooSpec,
@@ -57,6 +62,18 @@ pub struct Cuckoo {
     moves: u64,
     /// Slots that searches for room have looked at. It isn't saved.
     searched: u64,
+    /// What the last searches in the newest sub-filter say, if one has failed and nothing was deleted since.
+    refusals: Refusals,
+}
+
+/// What is known of a sub-filter in which a search for room has failed.
+enum Refusals {
+    /// None has.
+    None,
+    /// The filter may grow: if it does, more isn't needed.
+    One,
+    /// It didn't grow.
+    Closed(Box<Closed>),
 }
 
 impl Cuckoo {
@@ -79,8 +96,15 @@ impl Cuckoo {
             // Their hashes have no key, and neither format has a place for one.
             _ => CuckooSpec { hash: HashKind::default(), seed: Seed::default(), ..spec },
         };
-        let mut filter =
-            Cuckoo { spec, tables: SmallVec::new(), items: 0, deletes: 0, moves: 0, searched: 0 };
+        let mut filter = Cuckoo {
+            spec,
+            tables: SmallVec::new(),
+            items: 0,
+            deletes: 0,
+            moves: 0,
+            searched: 0,
+            refusals: Refusals::None,
+        };
         filter.grow()?;
         Ok(filter)
     }
@@ -105,7 +129,7 @@ impl Cuckoo {
         if !tables.iter().all(|table| table.is_padded()) {
             return Err(Error::Cuckoo("padding"));
         }
-        Ok(Cuckoo { spec, tables, items, deletes, moves, searched: 0 })
+        Ok(Cuckoo { spec, tables, items, deletes, moves, searched: 0, refusals: Refusals::None })
     }
 
     /// Replaces slots, of which byte `offset` of all sub-filters is the first. Where RedisBloom has them, without the
@@ -124,6 +148,7 @@ impl Cuckoo {
             return Err(Error::Cuckoo("length of the slots"));
         }
         let (before, after) = table.overwrite(offset - first, slots);
+        self.refusals = Refusals::None;
         self.items = (self.items + after).saturating_sub(before);
         Ok(())
     }
@@ -279,18 +304,46 @@ impl Cuckoo {
     /// [`Error::Full`], and then nothing has changed: see [`grow`](Cuckoo::grow).
     pub fn try_insert(&mut self, item: impl CuckooItem) -> Result<(), Error> {
         let item = item.hash_for(self);
-        if !self.tables.iter().rev().any(|table| table.insert(item)) {
-            let newest = self.tables.last().ok_or(Error::Full)?;
-            let moved = match self.spec.origin {
-                Origin::RedisBloom => newest.insert_by_kicking(item, self.spec.max_iterations),
-                Origin::Bloomery | Origin::RedisBloom1 => {
-                    newest.insert_by_moving(item, self.spec.max_iterations, &mut self.searched)
-                }
-            };
-            self.moves += u64::from(moved.ok_or(Error::Full)?);
+        let newest = self.tables.last().ok_or(Error::Full)?;
+        if let Some(slot) = newest.insert(item) {
+            if let Refusals::Closed(closed) = &mut self.refusals {
+                closed.added(Some(newest.bucket_of(slot)));
+            }
+        } else if !self.tables.iter().rev().skip(1).any(|table| table.insert(item).is_some()) {
+            let moved = self.make_room(item).ok_or(Error::Full)?;
+            self.moves += u64::from(moved);
         }
         self.items += 1;
         Ok(())
+    }
+
+    /// Adds an item to the newest sub-filter by moving others. Returns how many were moved.
+    fn make_room(&mut self, item: CuckooHash) -> Option<u16> {
+        let newest = self.tables.last()?;
+        if let Refusals::Closed(closed) = &self.refusals
+            && closed.has_all(newest.pair(item))
+        {
+            return None;
+        }
+        let moved = match self.spec.origin {
+            Origin::RedisBloom => {
+                newest.insert_by_kicking(item, self.spec.max_iterations, &mut self.searched)
+            }
+            Origin::Bloomery | Origin::RedisBloom1 => {
+                newest.insert_by_moving(item, self.spec.max_iterations, &mut self.searched)
+            }
+        };
+        match (&mut self.refusals, moved) {
+            (Refusals::Closed(closed), Some(_)) => closed.added(None),
+            (Refusals::Closed(closed), None) => self.searched += closed.sweep(newest),
+            (Refusals::One, None) if newest.bytes() <= CLOSED_UP_TO => {
+                self.refusals =
+                    Closed::new(newest).map_or(Refusals::One, |closed| Refusals::Closed(Box::new(closed)));
+            }
+            (refusals @ Refusals::None, None) => *refusals = Refusals::One,
+            _ => {}
+        }
+        moved
     }
 
     /// Bytes of the sub-filter that [`grow`](Cuckoo::grow) would open; `None` if it cannot.
@@ -311,6 +364,7 @@ impl Cuckoo {
             return Err(if self.spec.expansion == 0 { Error::Full } else { Error::TooManyLayers });
         }
         let buckets = self.spec.buckets_of(self.tables.len()).ok_or(Error::TooManyLayers)?;
+        self.refusals = Refusals::None;
         self.tables.push(Arc::new(Table::new(buckets, self.spec.bucket_size)?));
         Ok(())
     }
@@ -320,6 +374,7 @@ impl Cuckoo {
         let item = item.hash_for(self);
         let removed = self.tables.iter().rev().any(|table| table.remove(item));
         if removed {
+            self.refusals = Refusals::None;
             self.items = self.items.saturating_sub(1);
             self.deletes += 1;
         }
@@ -347,6 +402,7 @@ impl Cuckoo {
     /// nothing. What is moved follows from the filter alone, so a replica moves the same.
     pub(crate) fn compact_within(&mut self, all: bool, most: u64) -> Vec<Arc<Table>> {
         let (mut dropped, mut steps, before) = (Vec::new(), 0, self.moves);
+        self.refusals = Refusals::None;
         // All sub-filters before this one are full.
         let mut open = 0;
         for index in (1..self.tables.len()).rev() {
@@ -362,7 +418,7 @@ impl Cuckoo {
                 let item = CuckooHash::found_in(bucket, fingerprint);
                 let looked_into = |_: &&Arc<Table>| steps += 1;
                 // Written before it is vacated.
-                if older[open..].iter().inspect(looked_into).any(|older| older.insert(item)) {
+                if older[open..].iter().inspect(looked_into).any(|older| older.insert(item).is_some()) {
                     table.vacate(slot);
                     self.moves += 1;
                 }
@@ -386,8 +442,12 @@ impl Cuckoo {
     /// Bytes of memory, with all overhead.
     pub fn allocated(&self) -> usize {
         let tables = self.tables.iter().map(|table| size_of::<Table>() + 16 + table.words().allocated());
+        let refusals = match &self.refusals {
+            Refusals::Closed(closed) => closed.allocated(),
+            _ => 0,
+        };
         let list = if self.tables.len() > 1 { size_of_val(&*self.tables) } else { 0 };
-        size_of::<Cuckoo>() + list + tables.sum::<usize>()
+        size_of::<Cuckoo>() + refusals + list + tables.sum::<usize>()
     }
 
     /// Slots of all sub-filters.
@@ -424,7 +484,7 @@ impl Cuckoo {
     pub(super) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Cuckoo, Error> {
         let tables = self.tables.iter().map(|table| table.copy(parallel).map(Arc::new));
         let tables = tables.collect::<Result<_, Error>>()?;
-        Ok(Cuckoo { tables, ..*self })
+        Ok(Cuckoo { tables, refusals: Refusals::None, spec: self.spec, ..*self })
     }
 
     /// See [`FilterRef::identity`](super::FilterRef::identity).
@@ -640,6 +700,38 @@ mod tests {
                     answers.into_iter().eq(items().map(|item| filter.contains(item))),
                     "{sub_filters} {group}"
                 );
+            }
+        }
+    }
+
+    /// What is known of refusals changes no answer and no byte, whatever is added and deleted meanwhile.
+    #[test]
+    fn a_filter_that_knows_its_closed_buckets_refuses_the_same_items() {
+        for origin in [Origin::Bloomery, Origin::RedisBloom] {
+            for (capacity, bucket_size) in [(64, 1), (200, 2), (4096, 2), (1024, 3), (4096, 4), (300, 9)] {
+                let spec = CuckooSpec { origin, ..spec(capacity, bucket_size, 0) };
+                let (mut knows, mut searches) = (Cuckoo::new(spec).unwrap(), Cuckoo::new(spec).unwrap());
+                let (mut refused, mut at_once) = (0, 0);
+                for number in 0..6 * capacity {
+                    let item = knows.hash(&number.to_le_bytes());
+                    searches.refusals = Refusals::None;
+                    let before = knows.searched;
+                    let done = knows.try_insert(item);
+                    assert_eq!(done, searches.try_insert(item), "{spec:?} {number}");
+                    if number > 3 * capacity && done.is_err() {
+                        refused += 1;
+                        at_once += u64::from(knows.searched == before);
+                    }
+                    // Now and then, so that there is time to find out between two deletes.
+                    if number % capacity == capacity / 2 {
+                        let item = knows.hash(&(number / 2).to_le_bytes());
+                        assert_eq!(knows.remove(item), searches.remove(item));
+                    }
+                }
+                let bytes = |filter: &Cuckoo| filter.tables[0].words().to_bytes(filter.slots());
+                assert_eq!(bytes(&knows), bytes(&searches), "{spec:?}");
+                assert_eq!((knows.moves, knows.items), (searches.moves, searches.items));
+                assert!(at_once * 10 > refused * 8, "{spec:?}: {at_once} of {refused} refused at once");
             }
         }
     }

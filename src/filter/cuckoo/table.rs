@@ -139,6 +139,19 @@ impl Table {
         1 << self.log2_buckets
     }
 
+    /// Slots per bucket.
+    pub(super) fn bucket_size(&self) -> u8 {
+        self.bucket_size
+    }
+
+    /// Whether a bucket has a free slot, or a fingerprint whose other bucket is an exit.
+    pub(super) fn leads_out(&self, bucket: u64, is_exit: impl Fn(u64) -> bool) -> bool {
+        self.slots(bucket).any(|slot| match self.get(slot) {
+            0 => true,
+            fingerprint => is_exit(self.other(bucket, fingerprint)),
+        })
+    }
+
     /// Bytes of the slots.
     pub fn bytes(&self) -> u64 {
         self.words.len() as u64 * 8
@@ -161,6 +174,11 @@ impl Table {
         counter::store(&self.words, SLOT_BITS, slot, fingerprint.into());
     }
 
+    /// The bucket of a slot.
+    pub(super) fn bucket_of(&self, slot: usize) -> u64 {
+        (slot / usize::from(self.bucket_size)) as u64
+    }
+
     /// Puts a fingerprint into a free slot. One thread writes.
     #[inline(always)]
     fn occupy(&self, slot: usize, fingerprint: u8) {
@@ -177,7 +195,7 @@ impl Table {
 
     /// The item's two buckets, which are occasionally the same.
     #[inline(always)]
-    fn pair(&self, item: CuckooHash) -> [u64; 2] {
+    pub(super) fn pair(&self, item: CuckooHash) -> [u64; 2] {
         [item.first & (self.buckets() - 1), item.second & (self.buckets() - 1)]
     }
 
@@ -256,13 +274,15 @@ impl Table {
         self.has(first, item.fingerprint) | self.has(second, item.fingerprint)
     }
 
-    pub(super) fn insert(&self, item: CuckooHash) -> bool {
+    /// Puts the item into a free slot of its buckets. Returns which; `None` if they are full.
+    #[inline(always)]
+    pub(super) fn insert(&self, item: CuckooHash) -> Option<usize> {
         // A filter that has grown often has many full sub-filters, whose slots need not be looked at.
         let free = if self.is_full() { None } else { self.find(item, 0) };
         if let Some(slot) = free {
             self.occupy(slot, item.fingerprint);
         }
-        free.is_some()
+        free
     }
 
     pub(super) fn remove(&self, item: CuckooHash) -> bool {
@@ -345,8 +365,8 @@ impl Table {
     /// Inserts as RedisBloom makes room: puts the fingerprint into a slot of its first bucket, takes what was there to
     /// that one's other bucket, and so on, `most` times. Slots are taken in turn, not at random, so every server that
     /// starts from the same bytes ends with the same bytes. Returns how many fingerprints were moved; `None` if there
-    /// still was no free slot, and then the walk is undone.
-    pub(super) fn insert_by_kicking(&self, item: CuckooHash, most: u16) -> Option<u16> {
+    /// still was no free slot, and then the walk is undone. Adds the number of slots that it looks at to `searched`.
+    pub(super) fn insert_by_kicking(&self, item: CuckooHash, most: u16, searched: &mut u64) -> Option<u16> {
         let (mut bucket, mut fingerprint) = (item.first & (self.buckets() - 1), item.fingerprint);
         let slot_of =
             |bucket, turn: u16| self.slots(bucket).start + usize::from(turn) % usize::from(self.bucket_size);
@@ -356,6 +376,7 @@ impl Table {
             kicked
         };
         for turn in 0..most {
+            *searched += u64::from(self.bucket_size);
             fingerprint = swap(slot_of(bucket, turn), fingerprint);
             bucket = self.other(bucket, fingerprint);
             if let Some(free) = self.find_in(bucket, 0) {

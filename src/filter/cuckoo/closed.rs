@@ -1,0 +1,93 @@
+//! Which buckets of a sub-filter have no way to a free slot, so that an add to a full filter is refused in the time of a
+//! test. A search for room looks at 2048 slots before it gives up.
+//!
+//! A set of buckets is closed if each of them is full, and the other bucket of each of its fingerprints is in the set. No
+//! search that begins in such a set leaves it. So it needn't begin, and no add ever changes a bucket of the set: what is
+//! closed stays closed until something is deleted.
+//!
+//! The largest closed set is what remains if buckets with a way out are taken from all buckets, until none has one. That
+//! goes over the table several times, a little with each search that fails.
+
+use super::table::Table;
+
+/// Slots that each search that fails goes over, in 10 to 30 µs.
+const SWEPT: u64 = 1 << 14;
+
+/// Bits of a word.
+const BITS: u64 = u64::BITS as u64;
+
+/// The closed set of a sub-filter, as far as it is known.
+pub(super) struct Closed {
+    /// A closed set.
+    known: Box<[u64]>,
+    /// Holds the largest closed set, and buckets that haven't been taken away yet.
+    candidates: Box<[u64]>,
+    /// The next bucket to look at.
+    next: u64,
+    /// Whether a bucket was taken away, or changed, since the last time that the first was looked at.
+    changed: bool,
+}
+
+impl Closed {
+    /// Of a table of which nothing is known; `None` if there is no memory.
+    pub(super) fn new(table: &Table) -> Option<Closed> {
+        let words = table.buckets().div_ceil(BITS) as usize;
+        let filled = |word| {
+            let mut bits = Vec::new();
+            bits.try_reserve_exact(words).ok()?;
+            bits.resize(words, word);
+            Some(bits.into_boxed_slice())
+        };
+        Some(Closed { known: filled(0)?, candidates: filled(u64::MAX)?, next: 0, changed: false })
+    }
+
+    /// Whether a search that begins in one of these buckets is known to fail.
+    #[inline]
+    pub(super) fn has_all(&self, buckets: [u64; 2]) -> bool {
+        buckets.into_iter().all(|bucket| has(&self.known, bucket))
+    }
+
+    /// An add has put a fingerprint into a free slot of this bucket, or has moved others, in buckets that it doesn't tell.
+    #[inline]
+    pub(super) fn added(&mut self, bucket: Option<u64>) {
+        self.changed |= bucket.is_none_or(|bucket| has(&self.candidates, bucket));
+    }
+
+    /// Goes on looking for the largest closed set. Returns the slots that it has looked at, at most.
+    pub(super) fn sweep(&mut self, table: &Table) -> u64 {
+        let mut left = SWEPT / u64::from(table.bucket_size()) + 1;
+        while left > 0 && self.next < table.buckets() {
+            let bucket = self.next;
+            // Words without candidates are skipped.
+            if self.candidates[(bucket / BITS) as usize] == 0 {
+                self.next = (bucket / BITS + 1) * BITS;
+            } else {
+                self.next += 1;
+            }
+            left -= 1;
+            if has(&self.candidates, bucket) && table.leads_out(bucket, |other| !has(&self.candidates, other))
+            {
+                self.candidates[(bucket / BITS) as usize] &= !(1 << (bucket % BITS));
+                self.changed = true;
+            }
+        }
+        if self.next >= table.buckets() {
+            if !self.changed {
+                std::mem::swap(&mut self.known, &mut self.candidates);
+                self.candidates.fill(u64::MAX);
+            }
+            (self.next, self.changed) = (0, false);
+        }
+        SWEPT
+    }
+
+    /// Bytes of memory.
+    pub(super) fn allocated(&self) -> usize {
+        size_of::<Closed>() + size_of_val(&*self.known) + size_of_val(&*self.candidates)
+    }
+}
+
+#[inline]
+fn has(bits: &[u64], bucket: u64) -> bool {
+    bits[(bucket / BITS) as usize] >> (bucket % BITS) & 1 == 1
+}
