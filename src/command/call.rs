@@ -9,6 +9,7 @@ use crate::config::Settings;
 use crate::filter::{Cuckoo, Filter, Garbage, Live, LiveRef, Target};
 use crate::parallel::{ParallelFor, Stop};
 use std::ffi::CStr;
+use std::fmt;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::Arc;
@@ -103,6 +104,27 @@ pub trait Key {
     }
 }
 
+/// A word of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// As it is.
+    Text(&'static str),
+    /// In decimal digits.
+    Number(u64),
+    /// In hexadecimal digits.
+    Hex(u128),
+}
+
+impl fmt::Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Word::Text(text) => f.write_str(text),
+            Word::Number(number) => write!(f, "{number}"),
+            Word::Hex(number) => write!(f, "{number:x}"),
+        }
+    }
+}
+
 /// What is written to replicas and the AOF: always effects, never requests.
 #[derive(Debug)]
 pub enum Effect<'e> {
@@ -112,8 +134,8 @@ pub enum Effect<'e> {
     Items(Command, &'e [usize]),
     /// The command, applied to the key at argument 1, with these further arguments.
     Arguments(Command, Vec<Vec<u8>>),
-    /// The same, with the words of a text, which have a space between each two.
-    Words(Command, String),
+    /// The same, with words that are most often those of the last such command.
+    Words(Command, &'e [Word]),
     /// The same as arguments, and after them the string that [work apart](Data::Key) has read.
     Read(Command, Vec<Vec<u8>>),
 }

@@ -62,7 +62,7 @@ fn create<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> Resu
         call.admit(bytes, bytes)?;
     }
     let filter = Cuckoo::new(spec)?;
-    call.replicate(Effect::Words(Command::CfReserve, creation(filter.spec())));
+    call.replicate(Effect::Words(Command::CfReserve, &creation(filter.spec())));
     key.create(filter.into());
     call.changed(c"cf.reserve");
     Ok(())

@@ -5,7 +5,7 @@ use super::api::{Context, OpenKey, OwnText, Text};
 use super::names::name_of;
 use super::settings::settings;
 use super::{loads, log, memory, offload, reclaim, workers};
-use crate::command::{Access, Apart, Call, Command, CommandError, Effect, Loads, Reply, Rest};
+use crate::command::{Access, Apart, Call, Command, CommandError, Effect, Loads, Reply, Rest, Word};
 use crate::config::Settings;
 use crate::filter::{Filter, Garbage, LiveRef};
 use crate::parallel::{ParallelFor, Stop};
@@ -15,6 +15,7 @@ use redis_module::raw::{
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a command holds the server before it goes on later.
@@ -22,6 +23,10 @@ const SLICE: Duration = Duration::from_millis(1);
 
 /// Items after which it does so in any case: their answers take another 20 ns each.
 const MOST_ITEMS: usize = 1 << 16;
+
+/// The words that were replicated last. Most filters are made like the one before, so that only the seed is another: to
+/// make and free eleven strings would take as long as all else that creates a small filter. Only the main thread uses them.
+static WORDS: Mutex<Vec<(Word, OwnText)>> = Mutex::new(Vec::new());
 
 /// A command of a client, a primary or an AOF.
 pub(super) struct ServerCall<'a> {
@@ -200,9 +205,17 @@ impl<'a> Call<'a> for ServerCall<'a> {
                 self.ctx.replicate(name_of(command), &arguments);
             }
             Effect::Words(command, words) => {
-                let own: SmallVec<[OwnText; 16]> =
-                    words.split(' ').map(|word| OwnText::new(word.as_bytes())).collect();
-                let words = own.iter().map(OwnText::as_text);
+                let mut own = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
+                own.truncate(words.len());
+                for (index, word) in words.iter().enumerate() {
+                    let made = || (*word, OwnText::new(word.to_string().as_bytes()));
+                    match own.get_mut(index) {
+                        Some((last, _)) if last == word => {}
+                        Some(last) => *last = made(),
+                        None => own.push(made()),
+                    }
+                }
+                let words = own.iter().map(|(_, text)| text.as_text());
                 let arguments: SmallVec<[Text<'_>; 16]> = std::iter::once(key).chain(words).collect();
                 self.ctx.replicate(name_of(command), &arguments);
             }

@@ -230,7 +230,7 @@ impl<'a> Call<'a> for FakeCall<'a> {
                 [name(command), self.arguments[1].to_vec()].into_iter().chain(words).collect()
             }
             Effect::Words(command, words) => {
-                let words = words.split(' ').map(|word| word.as_bytes().to_vec());
+                let words = words.iter().map(|word| word.to_string().into_bytes());
                 [name(command), self.arguments[1].to_vec()].into_iter().chain(words).collect()
             }
             Effect::Read(command, words) => {

@@ -2,13 +2,13 @@
 //! buckets is the next power of two. An expansion is also rounded up to a power of two.
 
 use super::{Arguments, choice, integer, printable, seed};
-use crate::command::call::Call;
+use crate::command::call::{Call, Word};
 use crate::command::error::CommandError;
 use crate::config::Settings;
 use crate::filter::{CuckooSpec, Origin};
 use crate::hash::{HashKind, Seed};
 use crate::params::limits;
-use std::fmt::Write as _;
+use smallvec::SmallVec;
 
 /// Refusals in RedisBloom's words.
 const fn refuse(text: &'static str) -> CommandError {
@@ -94,19 +94,23 @@ pub(in crate::command) fn new_filter<'a, C: Call<'a>>(call: &C) -> CuckooSpec {
 }
 
 /// The arguments of CF.RESERVE after the key that create a filter of this spec on any server, whatever its
-/// configuration, with a space between each two.
-pub(in crate::command) fn creation(spec: &CuckooSpec) -> String {
-    // All of them fit, so this is the only allocation.
-    let mut words = String::with_capacity(128);
-    let CuckooSpec { capacity, bucket_size, max_iterations, expansion, origin, hash, seed } = spec;
-    _ = write!(
-        words,
-        "{capacity} BUCKETSIZE {bucket_size} MAXITERATIONS {max_iterations} EXPANSION {expansion} HASH "
-    );
-    _ = match origin {
-        Origin::Bloomery => write!(words, "{hash} SEED {:x}", u128::from(*seed)),
-        _ => write!(words, "REDISBLOOM"),
-    };
+/// configuration.
+pub(in crate::command) fn creation(spec: &CuckooSpec) -> SmallVec<[Word; 12]> {
+    use Word::{Hex, Number, Text};
+    let mut words = SmallVec::from_slice(&[
+        Number(spec.capacity),
+        Text("BUCKETSIZE"),
+        Number(spec.bucket_size.into()),
+        Text("MAXITERATIONS"),
+        Number(spec.max_iterations.into()),
+        Text("EXPANSION"),
+        Number(spec.expansion.into()),
+        Text("HASH"),
+    ]);
+    match spec.origin {
+        Origin::Bloomery => words.extend([Text(spec.hash.as_str()), Text("SEED"), Hex(spec.seed.into())]),
+        _ => words.push(Text("REDISBLOOM")),
+    }
     words
 }
 
