@@ -98,7 +98,7 @@ impl Seed {
     /// The operating system's, when it has no randomness to give.
     pub fn random(kind: HashKind) -> Result<Seed, getrandom::Error> {
         thread_local! {
-            /// Random bytes that no seed has had yet. To ask the system takes 300 ns, a fifth of creating a small filter.
+            /// Random bytes that no seed has had yet. To ask the system takes 300 ns.
             static UNUSED: RefCell<([[u8; 16]; 32], usize)> = const { RefCell::new(([[0; 16]; 32], 0)) };
         }
         UNUSED.with_borrow_mut(|(seeds, left)| {

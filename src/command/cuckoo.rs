@@ -24,7 +24,8 @@ const INSERTED: usize = 3;
 /// Bytes of a sub-filter whose creation is timed. It may ask how much memory the machine has, in 100 to 600 µs.
 const LONG_TO_CREATE: u64 = 1 << 20;
 
-/// Slots that a group of items may look at before the next look at the clock: up to 16,384 cache lines, in a millisecond.
+/// Slots that a group of items may look at before the next look at the clock: up to 16,384 cache lines, in a
+/// millisecond.
 const LOOKED_AT: usize = 1 << 14;
 
 /// Slots that searches for room look at between two looks at the clock: in 10 µs.
@@ -140,8 +141,8 @@ fn add_arguments<'a, C: Call<'a>>(
     answers
 }
 
-/// Replicates those of the arguments from `first` on that were added. If that is the command as it came, the server need
-/// not put it together.
+/// Replicates those of the arguments from `first` on that were added. If that is the command as it came, the server
+/// need not put it together.
 fn replicate_added<'a, C: Call<'a>>(call: &C, first: usize, answers: &[Answer]) {
     let is_added = |answer: &Answer| *answer == Answer::Yes;
     if !answers.iter().any(is_added) {

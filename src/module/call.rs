@@ -24,8 +24,8 @@ const SLICE: Duration = Duration::from_millis(1);
 /// Items after which it does so in any case: their answers take another 20 ns each.
 const MOST_ITEMS: usize = 1 << 16;
 
-/// The words that were replicated last. Most filters are made like the one before, so that only the seed is another: to
-/// make and free eleven strings would take as long as all else that creates a small filter. Only the main thread uses them.
+/// The words that were replicated last. Most filters are made like the one before, so that only the seed is another.
+/// Making and freeing eleven strings took a tenth of creating a small filter. Only the main thread uses them.
 static WORDS: Mutex<Vec<(Word, OwnText)>> = Mutex::new(Vec::new());
 
 /// A command of a client, a primary or an AOF.

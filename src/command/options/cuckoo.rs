@@ -127,7 +127,8 @@ impl Insertion {
     /// The filter that a missing key gets, without its seed.
     pub(in crate::command) fn spec<'a, C: Call<'a>>(&self, call: &C) -> CuckooSpec {
         let spec = new_filter(call);
-        // The buckets of a primary may be smaller than those that are configured here, and two of them its whole filter.
+        // The buckets of a primary may be smaller than those that are configured here, and two of them its whole
+        // filter.
         let least = u64::from(spec.bucket_size).saturating_mul(2);
         CuckooSpec { capacity: self.capacity.unwrap_or(spec.capacity).max(least), ..spec }
     }

@@ -1,12 +1,12 @@
-//! Which buckets of a sub-filter have no way to a free slot, so that an add to a full filter is refused in the time of a
-//! test. A search for room looks at 2048 slots before it gives up.
+//! Which buckets of a sub-filter have no way to a free slot, so that an add to a full filter is refused in the time of
+//! a test. A search for room looks at 2048 slots before it gives up.
 //!
-//! A set of buckets is closed if each of them is full, and the other bucket of each of its fingerprints is in the set. No
-//! search that begins in such a set leaves it. So it needn't begin, and no add ever changes a bucket of the set: what is
-//! closed stays closed until something is deleted.
+//! A set of buckets is closed if each of them is full, and the other bucket of each of its fingerprints is in the set.
+//! No search that begins in such a set leaves it. So it needn't begin, and no add ever changes a bucket of the set:
+//! what is closed stays closed until something is deleted.
 //!
-//! The largest closed set is what remains if buckets with a way out are taken from all buckets, until none has one. That
-//! goes over the table several times, a little with each search that fails.
+//! The largest closed set is what remains if buckets with a way out are taken from all buckets, until none has one.
+//! That goes over the table several times, a little with each search that fails.
 
 use super::table::Table;
 
@@ -47,7 +47,8 @@ impl Closed {
         buckets.into_iter().all(|bucket| has(&self.known, bucket))
     }
 
-    /// An add has put a fingerprint into a free slot of this bucket, or has moved others, in buckets that it doesn't tell.
+    /// An add has put a fingerprint into a free slot of this bucket, or has moved others, in buckets that it doesn't
+    /// tell.
     #[inline]
     pub(super) fn added(&mut self, bucket: Option<u64>) {
         self.changed |= bucket.is_none_or(|bucket| has(&self.candidates, bucket));

@@ -225,8 +225,8 @@ impl Cuckoo {
         self.tables.iter().rev().any(|table| table.contains(item))
     }
 
-    /// Tests items in order, in groups of up to [`GROUP`], and passes the answers of each to `show` with the number of its
-    /// items. The buckets of a group are fetched together if the items were hashed [ahead](Cuckoo::hash_ahead).
+    /// Tests items in order, in groups of up to [`GROUP`], and passes the answers of each to `show` with the number of
+    /// its items. The buckets of a group are fetched together if the items were hashed [ahead](Cuckoo::hash_ahead).
     #[inline(always)]
     pub(crate) fn test_each(
         &self,

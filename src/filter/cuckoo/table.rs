@@ -242,8 +242,8 @@ impl Table {
         const ONES: u64 = u64::MAX / 0xff;
         let Range { start, end } = self.slots(bucket);
         let marks = move |index: usize| {
-            // Bytes that are 0 where the slot contains it. Adding 127 to the lower seven bits of the others, or these bytes
-            // themselves, sets their highest bit, and carries nothing into the next.
+            // Bytes that are 0 where the slot contains it. Adding 127 to the lower seven bits of the others, or these
+            // bytes themselves, sets their highest bit, and carries nothing into the next.
             let differ = self.words[index].load(Relaxed) ^ (ONES * u64::from(wanted));
             let low = ONES * 0x7f;
             !(((differ & low) + low) | differ | low)
@@ -304,8 +304,8 @@ impl Table {
         in_bucket(first) + in_bucket(second)
     }
 
-    /// Inserts by moving as few other fingerprints as possible, and at most `most`. Returns how many were moved;
-    /// `None` if there is no such way, and then nothing has changed. Adds the number of slots that it looks at to `searched`.
+    /// Inserts by moving as few other fingerprints as possible, and at most `most`. Returns how many were moved; `None`
+    /// if there is no such way, and then nothing has changed. Adds the number of slots that it looks at to `searched`.
     pub(super) fn insert_by_moving(&self, item: CuckooHash, most: u16, searched: &mut u64) -> Option<u16> {
         // A full bucket to which a fingerprint would move: from this slot of the bucket of another step, or the item.
         #[derive(Clone, Copy)]
