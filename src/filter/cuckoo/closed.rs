@@ -82,9 +82,9 @@ impl Closed {
         SWEPT
     }
 
-    /// Bytes of memory.
+    /// Bytes of memory beside its own.
     pub(super) fn allocated(&self) -> usize {
-        size_of::<Closed>() + size_of_val(&*self.known) + size_of_val(&*self.candidates)
+        size_of_val(&*self.known) + size_of_val(&*self.candidates)
     }
 }
 

@@ -60,20 +60,19 @@ pub struct Cuckoo {
     items: u64,
     deletes: u64,
     moves: u64,
-    /// Slots that searches for room have looked at. It isn't saved.
-    searched: u64,
-    /// What the last searches in the newest sub-filter say, if one has failed and nothing was deleted since.
-    refusals: Refusals,
+    /// What searches for room have found, once there was one. It isn't saved.
+    searches: Option<Box<Searches>>,
 }
 
-/// What is known of a sub-filter in which a search for room has failed.
-enum Refusals {
-    /// None has.
-    None,
-    /// The filter may grow: if it does, more isn't needed.
-    One,
-    /// It didn't grow.
-    Closed(Box<Closed>),
+/// What searches for room in the newest sub-filter have found.
+#[derive(Default)]
+struct Searches {
+    /// Slots that they have looked at.
+    looked_at: u64,
+    /// Whether one has failed since the last delete or growth. If the filter then grows, more isn't needed.
+    failed: bool,
+    /// Known if it didn't grow.
+    closed: Option<Closed>,
 }
 
 impl Cuckoo {
@@ -96,15 +95,8 @@ impl Cuckoo {
             // Their hashes have no key, and neither format has a place for one.
             _ => CuckooSpec { hash: HashKind::default(), seed: Seed::default(), ..spec },
         };
-        let mut filter = Cuckoo {
-            spec,
-            tables: SmallVec::new(),
-            items: 0,
-            deletes: 0,
-            moves: 0,
-            searched: 0,
-            refusals: Refusals::None,
-        };
+        let mut filter =
+            Cuckoo { spec, tables: SmallVec::new(), items: 0, deletes: 0, moves: 0, searches: None };
         filter.grow()?;
         Ok(filter)
     }
@@ -129,7 +121,7 @@ impl Cuckoo {
         if !tables.iter().all(|table| table.is_padded()) {
             return Err(Error::Cuckoo("padding"));
         }
-        Ok(Cuckoo { spec, tables, items, deletes, moves, searched: 0, refusals: Refusals::None })
+        Ok(Cuckoo { spec, tables, items, deletes, moves, searches: None })
     }
 
     /// Replaces slots, of which byte `offset` of all sub-filters is the first. Where RedisBloom has them, without the
@@ -148,7 +140,7 @@ impl Cuckoo {
             return Err(Error::Cuckoo("length of the slots"));
         }
         let (before, after) = table.overwrite(offset - first, slots);
-        self.refusals = Refusals::None;
+        self.forget_refusals();
         self.items = (self.items + after).saturating_sub(before);
         Ok(())
     }
@@ -180,7 +172,7 @@ impl Cuckoo {
 
     /// Slots that searches for room have looked at: most of what adds cost when a filter is nearly full.
     pub(crate) fn searched(&self) -> u64 {
-        self.searched
+        self.searches.as_ref().map_or(0, |searches| searches.looked_at)
     }
 
     /// Slots that a test looks at.
@@ -306,7 +298,7 @@ impl Cuckoo {
         let item = item.hash_for(self);
         let newest = self.tables.last().ok_or(Error::Full)?;
         if let Some(slot) = newest.insert(item) {
-            if let Refusals::Closed(closed) = &mut self.refusals {
+            if let Some(closed) = self.searches.as_mut().and_then(|searches| searches.closed.as_mut()) {
                 closed.added(Some(newest.bucket_of(slot)));
             }
         } else if !self.tables.iter().rev().skip(1).any(|table| table.insert(item).is_some()) {
@@ -317,31 +309,32 @@ impl Cuckoo {
         Ok(())
     }
 
+    /// After a change that makes room.
+    fn forget_refusals(&mut self) {
+        if let Some(searches) = &mut self.searches {
+            (searches.failed, searches.closed) = (false, None);
+        }
+    }
+
     /// Adds an item to the newest sub-filter by moving others. Returns how many were moved.
     fn make_room(&mut self, item: CuckooHash) -> Option<u16> {
         let newest = self.tables.last()?;
-        if let Refusals::Closed(closed) = &self.refusals
-            && closed.has_all(newest.pair(item))
-        {
+        let Searches { looked_at, failed, closed } = &mut **self.searches.get_or_insert_default();
+        if closed.as_ref().is_some_and(|closed| closed.has_all(newest.pair(item))) {
             return None;
         }
         let moved = match self.spec.origin {
-            Origin::RedisBloom => {
-                newest.insert_by_kicking(item, self.spec.max_iterations, &mut self.searched)
-            }
+            Origin::RedisBloom => newest.insert_by_kicking(item, self.spec.max_iterations, looked_at),
             Origin::Bloomery | Origin::RedisBloom1 => {
-                newest.insert_by_moving(item, self.spec.max_iterations, &mut self.searched)
+                newest.insert_by_moving(item, self.spec.max_iterations, looked_at)
             }
         };
-        match (&mut self.refusals, moved) {
-            (Refusals::Closed(closed), Some(_)) => closed.added(None),
-            (Refusals::Closed(closed), None) => self.searched += closed.sweep(newest),
-            (Refusals::One, None) if newest.bytes() <= CLOSED_UP_TO => {
-                self.refusals =
-                    Closed::new(newest).map_or(Refusals::One, |closed| Refusals::Closed(Box::new(closed)));
-            }
-            (refusals @ Refusals::None, None) => *refusals = Refusals::One,
-            _ => {}
+        match (closed, moved) {
+            (Some(closed), Some(_)) => closed.added(None),
+            (Some(closed), None) => *looked_at += closed.sweep(newest),
+            (closed, None) if *failed && newest.bytes() <= CLOSED_UP_TO => *closed = Closed::new(newest),
+            (None, None) => *failed = true,
+            (None, Some(_)) => {}
         }
         moved
     }
@@ -364,7 +357,7 @@ impl Cuckoo {
             return Err(if self.spec.expansion == 0 { Error::Full } else { Error::TooManyLayers });
         }
         let buckets = self.spec.buckets_of(self.tables.len()).ok_or(Error::TooManyLayers)?;
-        self.refusals = Refusals::None;
+        self.forget_refusals();
         self.tables.push(Arc::new(Table::new(buckets, self.spec.bucket_size)?));
         Ok(())
     }
@@ -374,7 +367,7 @@ impl Cuckoo {
         let item = item.hash_for(self);
         let removed = self.tables.iter().rev().any(|table| table.remove(item));
         if removed {
-            self.refusals = Refusals::None;
+            self.forget_refusals();
             self.items = self.items.saturating_sub(1);
             self.deletes += 1;
         }
@@ -402,7 +395,7 @@ impl Cuckoo {
     /// nothing. What is moved follows from the filter alone, so a replica moves the same.
     pub(crate) fn compact_within(&mut self, all: bool, most: u64) -> Vec<Arc<Table>> {
         let (mut dropped, mut steps, before) = (Vec::new(), 0, self.moves);
-        self.refusals = Refusals::None;
+        self.forget_refusals();
         // All sub-filters before this one are full.
         let mut open = 0;
         for index in (1..self.tables.len()).rev() {
@@ -442,12 +435,11 @@ impl Cuckoo {
     /// Bytes of memory, with all overhead.
     pub fn allocated(&self) -> usize {
         let tables = self.tables.iter().map(|table| size_of::<Table>() + 16 + table.words().allocated());
-        let refusals = match &self.refusals {
-            Refusals::Closed(closed) => closed.allocated(),
-            _ => 0,
-        };
+        let searches = self.searches.as_ref().map_or(0, |searches| {
+            size_of::<Searches>() + searches.closed.as_ref().map_or(0, Closed::allocated)
+        });
         let list = if self.tables.len() > 1 { size_of_val(&*self.tables) } else { 0 };
-        size_of::<Cuckoo>() + refusals + list + tables.sum::<usize>()
+        size_of::<Cuckoo>() + searches + list + tables.sum::<usize>()
     }
 
     /// Slots of all sub-filters.
@@ -484,7 +476,7 @@ impl Cuckoo {
     pub(super) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Cuckoo, Error> {
         let tables = self.tables.iter().map(|table| table.copy(parallel).map(Arc::new));
         let tables = tables.collect::<Result<_, Error>>()?;
-        Ok(Cuckoo { tables, refusals: Refusals::None, spec: self.spec, ..*self })
+        Ok(Cuckoo { tables, searches: None, spec: self.spec, ..*self })
     }
 
     /// See [`FilterRef::identity`](super::FilterRef::identity).
@@ -714,13 +706,13 @@ mod tests {
                 let (mut refused, mut at_once) = (0, 0);
                 for number in 0..6 * capacity {
                     let item = knows.hash(&number.to_le_bytes());
-                    searches.refusals = Refusals::None;
-                    let before = knows.searched;
+                    searches.forget_refusals();
+                    let before = knows.searched();
                     let done = knows.try_insert(item);
                     assert_eq!(done, searches.try_insert(item), "{spec:?} {number}");
                     if number > 3 * capacity && done.is_err() {
                         refused += 1;
-                        at_once += u64::from(knows.searched == before);
+                        at_once += u64::from(knows.searched() == before);
                     }
                     // Now and then, so that there is time to find out between two deletes.
                     if number % capacity == capacity / 2 {
