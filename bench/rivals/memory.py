@@ -1,107 +1,98 @@
-"""Memory of filters beside RedisBloom's, on a real server.
+"""Memory: what MEMORY USAGE says of a filter, and what the server says that it uses for it."""
 
-    PYTHONPATH=tests .cache/venv/bin/python bench/rivals/memory.py [--server redis-8.0] [--quick]
+from rivals.measure import Bench, Row, Scale, Series, Side, Topic, encode
+from rivals.rows import RATE, answer, fill
 
-Prints MEMORY USAGE of new filters and of filters that have grown, what a filter of default size costs in memory, in an RDB
-file and in replication, and the ratio of each to RedisBloom's. `scripts/redisbloom` fetches RedisBloom, and BLOOMERY_MODULE
-names another build of the module.
-"""
+CAPACITIES = [digit * 10**power for power in range(1, 6) for digit in (1, 2, 4, 7)] + [1_000_000]
+GROWTHS = [2, 3, 4, 7, 10, 20, 40, 100, 200, 400, 1000]
+OPTIONS = ["", " NONSCALING"]
+COPIES = 8 << 20  # bytes of filters that used_memory is divided among
 
-import argparse
-
-from kit.redisbloom import MODULE as REDISBLOOM
-from kit.servers import MODULE, Server, matrix
-
-CAPACITIES = [10, 30, 100, 300, 1_000, 3_000, 10_000, 40_000]
-GROWTHS = [1, 2, 3, 5, 10, 30, 100, 300, 1_000]
-ERROR_RATES = ["0.1", "0.01", "0.001"]
-MANY = 100_000
-BATCH = 1000
+# The rival's memory over ours. Memory has no noise. Where most filters are, no byte more than the rival's.
+SMALL = 40_000
+RESERVED, LARGE, FIXED, GROWN = 1.0, 1 / 1.05, 1 / 1.05, 1 / 1.08
+FROM_DEFAULT = 53.5 / 37  # 100 items that become 10 million: at most 37 MB
 
 
-def pipelined(client, commands) -> None:
-    pipeline, waiting = client.pipeline(transaction=False), 0
-    for command in commands:
-        pipeline.execute_command(*command)
-        waiting += 1
-        if waiting == BATCH:
-            pipeline.execute()
-            waiting = 0
-    pipeline.execute()
+def usage(side: Side, key: str) -> int:
+    return side.ask([encode("MEMORY", "USAGE", key, "SAMPLES", 0)])[0]
 
 
-def usage(client, *reserve) -> int:
-    client.flushall()
-    client.execute_command("BF.RESERVE", "key", *reserve)
-    return client.memory_usage("key")
+def used(side: Side) -> int:
+    (text,) = side.ask([encode("INFO", "memory")])
+    return int(text.split(b"used_memory:")[1].split()[0])
 
 
-def grown(client, capacity: int, growths: list[int]) -> list[int]:
-    """MEMORY USAGE of a filter for `capacity` items after as many items as each of `growths` times that."""
-    client.flushall()
-    client.execute_command("BF.RESERVE", "key", "0.01", capacity)
-    sizes, added = [], 0
-    for growth in growths:
-        numbers = range(added, capacity * growth)
-        pipelined(client, (["BF.MADD", "key", *numbers[at : at + BATCH]] for at in range(0, len(numbers), BATCH)))
-        added = capacity * growth
-        sizes.append(client.memory_usage("key"))
-    return sizes
+def each(sides: list[Side], value) -> Series:
+    rival, ours = (float(value(side)) for side in sides)
+    return Series([rival], [ours])
 
 
-def defaults(server, client) -> dict[str, float]:
-    """Bytes of each of many filters that BF.ADD made, with one item."""
-    before = client.info("memory")["used_memory"]
-    pipelined(client, (["BF.ADD", "filter:%06d" % number, "item"] for number in range(MANY)))
-    costs = {"used_memory of a default filter": (client.info("memory")["used_memory"] - before) / MANY}
-    client.save()
-    costs["RDB bytes of a default filter"] = (server.directory / "dump.rdb").stat().st_size / MANY
-    return costs
+def reserved(scale: Scale) -> Topic:
+    """Filters as they are reserved: with the key, by used_memory, and by MEMORY USAGE."""
+
+    def target(capacity: int, option: str = "") -> float:
+        return FIXED if option else RESERVED if capacity <= SMALL else LARGE
+
+    capacities = [capacity for capacity in CAPACITIES if capacity <= max(scale.most, 1000)]
+    rows = [Row("BF.ADD, used_memory", RESERVED), Row("CF.ADD, used_memory", RESERVED)]
+    for option in OPTIONS:
+        for kind in ("MEMORY USAGE", "used_memory"):
+            rows += [Row(f"{capacity:,}{option}, {kind}", target(capacity, option)) for capacity in capacities]
+    rows += [Row(f"CF {capacity:,}, MEMORY USAGE", target(capacity)) for capacity in capacities]
+
+    def run(bench: Bench, topic: Topic) -> dict[str, Series]:
+        def by_used_memory(words) -> Series:
+            def value(side: Side) -> float:
+                side.ask([encode("FLUSHALL", "SYNC"), encode(*words("first"))])
+                # The server rounds its table of keys up to a power of two: so is their number.
+                copies = min(COPIES // usage(side, "first"), scale.default_filters)
+                copies = 1 << max(copies.bit_length() - 1, 0)
+                side.ask([encode("FLUSHALL", "SYNC")])
+                before = used(side)
+                side.ask([encode(*words(f"key:{number:05}")) for number in range(copies)])
+                return (used(side) - before) / copies
+
+            return each(sides, value)
+
+        found = {}
+        with bench.sides(config={"activerehashing": "no"}) as (*sides, _):
+            for family in ("BF", "CF"):
+                found[f"{family}.ADD, used_memory"] = by_used_memory(lambda key: (f"{family}.ADD", key, "item"))
+            for capacity in capacities:
+                for option in OPTIONS:
+                    reserve = ["BF.RESERVE", "key", RATE, capacity, *option.split()]
+                    name = f"{capacity:,}{option}"
+                    found[f"{name}, used_memory"] = by_used_memory(lambda key: [reserve[0], key, *reserve[2:]])
+                    answer(sides, [encode("DEL", "key"), encode(*reserve)])
+                    found[f"{name}, MEMORY USAGE"] = each(sides, lambda side: usage(side, "key"))
+                answer(sides, [encode("DEL", "key"), encode("CF.RESERVE", "key", capacity)])
+                found[f"CF {capacity:,}, MEMORY USAGE"] = each(sides, lambda side: usage(side, "key"))
+        return found
+
+    return Topic("memory", f"Memory of filters as reserved, at {RATE:.0%}", "bytes", rows, run)
 
 
-def replicated(server, client) -> float:
-    """Bytes of the stream for a filter that BF.ADD made, with the transaction around them."""
-    client.flushall()
-    with server.replica(module=server.module):
-        server.wait_for_replicas()
-        before = client.info("replication")["master_repl_offset"]
-        pipelined(client, (["BF.ADD", "filter:%06d" % number, "item"] for number in range(BATCH)))
-        return (client.info("replication")["master_repl_offset"] - before) / BATCH
+def grown(scale: Scale) -> Topic:
+    """Filters that grow from their first capacity."""
+    starts = {first: [times for times in GROWTHS if first * times <= scale.most] for first in (10, 100, 1_000, 10_000)}
+    rows = [Row(f"{first:,} ×{times}", GROWN) for first, growths in starts.items() for times in growths]
+    last = f"100 to {scale.most:,}, of the first add"
+    rows.append(Row(last, FROM_DEFAULT if scale.most == 10_000_000 else GROWN))
 
+    def run(bench: Bench, topic: Topic) -> dict[str, Series]:
+        found = {}
+        with bench.sides() as (*sides, _):
+            for first, growths in starts.items():
+                answer(sides, [encode("BF.RESERVE", "key", RATE, first)])
+                added = 0
+                for times in growths:
+                    answer(sides, fill("BF", "key", range(added, first * times)))
+                    added = first * times
+                    found[f"{first:,} ×{times}"] = each(sides, lambda side: usage(side, "key"))
+                answer(sides, [encode("DEL", "key")])
+            answer(sides, fill("BF", "default", range(scale.most)))
+            found[last] = each(sides, lambda side: usage(side, "default"))
+        return found
 
-def measure(spec, module, growth: int) -> dict[str, list[float]]:
-    """Numbers by the name of their row."""
-    rows = {}
-    with Server(spec, module=module) as server, server.client() as client:
-        for rate in ERROR_RATES:
-            rows[f"p = {rate}"] = [usage(client, rate, capacity) for capacity in CAPACITIES]
-            rows[f"p = {rate}, NONSCALING"] = [usage(client, rate, capacity, "NONSCALING") for capacity in CAPACITIES]
-        growths = [factor for factor in GROWTHS if factor <= growth]
-        for capacity in CAPACITIES:
-            within = [factor for factor in growths if factor * capacity <= 4_000_000 or factor <= 100]
-            rows[f"{capacity} items, grown"] = grown(client, capacity, within)
-    with Server(spec, module=module) as server, server.client() as client:
-        for name, value in defaults(server, client).items():
-            rows[name] = [value]
-        rows["bytes replicated for a default filter"] = [replicated(server, client)]
-    return rows
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--server", default="redis-8.0")
-    parser.add_argument("--quick", action="store_true", help="grow to 10 times the capacity only")
-    arguments = parser.parse_args()
-    (spec,) = [spec for spec in matrix() if str(spec) == arguments.server]
-    growth = 10 if arguments.quick else 1000
-    ours, theirs = (measure(spec, module, growth) for module in [MODULE, REDISBLOOM])
-    print(f"capacities {CAPACITIES}, grown {GROWTHS} times")
-    for name, mine in ours.items():
-        print(f"{name}:")
-        print("  ours   ", *(f"{number:>9.0f}" for number in mine))
-        print("  theirs ", *(f"{number:>9.0f}" for number in theirs[name]))
-        print("  ratio  ", *(f"{our / their:>9.3f}" for our, their in zip(mine, theirs[name], strict=True)))
-
-
-if __name__ == "__main__":
-    main()
+    return Topic("growth", f"Memory of filters that grew, at {RATE:.0%}, MEMORY USAGE", "bytes", rows, run)

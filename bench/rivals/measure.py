@@ -1,0 +1,259 @@
+"""The method: every side gets the same commands in every round, and what counts is the CPU time of its server.
+
+The sides are servers of one version, on one core, and this program works from another. A third side is Bloomery again:
+what it costs over the second is the noise of the run. A ratio is the median over the rounds.
+"""
+
+import contextlib
+import dataclasses
+import os
+import socket
+import statistics
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import hiredis
+
+from kit.servers import HANG_SECONDS, MODULE, Server, Spec
+
+CORES = sorted(os.sched_getaffinity(0))
+SERVER_CORE, CLIENT_CORE = {CORES[0]}, {CORES[-1]}
+PRIORITY = -10  # nice value of servers and client, if we may: what else runs on the machine waits
+NOISE = 0.97  # a time may miss its target by so much
+
+
+class Wrong(Exception):
+    """A reply is an error, or the sides disagree: nothing that was measured means anything."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """Something that people do. A target of 1 means as fast, or as small, as the rival."""
+
+    name: str
+    target: float
+    make: Callable = None  # of a round's number: the commands before, which don't count, and those that do
+    items: int = 1  # that a round's commands are about
+    alike: Callable = None  # whether the replies of rival and ours may differ so
+
+    def result(self, series: "Series") -> dict:
+        ratios = series.ratios()
+        ratio = statistics.median(ratios)
+        # Memory has no noise.
+        allowed = self.target * (NOISE if series.control else 1)
+        return {
+            "row": self.name,
+            "rival": statistics.median(series.rival),
+            "ours": statistics.median(series.ours),
+            "ratio": ratio,
+            "least": min(ratios),
+            "most": max(ratios),
+            "target": self.target,
+            "met": ratio >= allowed,
+            "noise": series.noise() if series.control else None,
+        }
+
+
+@dataclasses.dataclass
+class Series:
+    """A value of each side for each round."""
+
+    rival: list[float]
+    ours: list[float]
+    control: list[float] = dataclasses.field(default_factory=list)
+
+    def ratios(self) -> list[float]:
+        return [rival / ours for rival, ours in zip(self.rival, self.ours, strict=True)]
+
+    def noise(self) -> float:
+        """Ours over ours: 1 on a machine without noise."""
+        return statistics.median(control / ours for control, ours in zip(self.control, self.ours, strict=True))
+
+
+@dataclasses.dataclass(frozen=True)
+class Topic:
+    """Rows that stand in one table. `run` gives the series of each row by its name."""
+
+    name: str
+    title: str
+    unit: str
+    rows: list[Row]
+    run: Callable
+    rival: str = "RedisBloom"
+
+    def result(self, found: dict[str, Series]) -> list[dict]:
+        """Every row with what was measured. A row that wasn't is an error."""
+        if missing := [row.name for row in self.rows if row.name not in found or not found[row.name].rival]:
+            raise Wrong(f"{self.name}: not measured: {missing}")
+        return [row.result(found[row.name]) for row in self.rows]
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """Sizes of a run."""
+
+    items: int  # of a round; a row of slow commands takes a part of them
+    sizes: dict[str, int]  # items of the filters that have these names
+    most: int  # items of the largest filter that grows
+    default_filters: int
+    memory: str  # in which default filters are to fit
+    requests: int  # of redis-benchmark
+
+
+SIZES = {"100": 100, "10k": 10_000, "1M": 1_000_000}
+WHOLE = Scale(20_000, SIZES, 10_000_000, 100_000, "60mb", 20_000)
+FULL = dataclasses.replace(WHOLE, sizes={**SIZES, "100M": 100_000_000}, default_filters=1_000_000)
+QUICK = Scale(4_000, SIZES, 100_000, 20_000, "10mb", 5_000)
+# To see that it works: the numbers mean nothing.
+SMOKE = Scale(1_000, dict(zip(SIZES, (100, 1_000, 4_000))), 10_000, 1_000, "3mb", 1_000)
+
+
+class Side:
+    """A server with a module, and a pipelined connection to it."""
+
+    def __init__(self, name: str, server: Server, cores=SERVER_CORE):
+        self.name, self.server, self.cores = name, server, cores
+        self.connect()
+
+    def connect(self) -> None:
+        """Also after a restart."""
+        settle(self.server, self.cores)
+        self.socket = socket.create_connection(("127.0.0.1", self.server.port), timeout=HANG_SECONDS)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def ask(self, requests: list[bytes]) -> list:
+        """Sends commands, and takes the replies while they are being sent. None of them may be an error."""
+        if not requests:
+            return []
+        reader, replies = hiredis.Reader(), []
+        sending = threading.Thread(target=self.socket.sendall, args=[b"".join(requests)])
+        sending.start()
+        while len(replies) < len(requests):
+            received = self.socket.recv(1 << 18)
+            if not received:
+                raise Wrong(self.server.explain("closed the connection"))
+            reader.feed(received)
+            while (reply := reader.gets()) is not False:
+                replies.append(reply)
+        sending.join()
+        for reply in flat(replies):
+            if isinstance(reply, hiredis.ReplyError):
+                raise Wrong(f"{self.name} replied {reply}")
+        return replies
+
+    def cost(self, requests: list[bytes]) -> tuple[int, list]:
+        """Nanoseconds of CPU time of all threads, and the replies."""
+        before = cpu(self.server)
+        replies = self.ask(requests)
+        return cpu(self.server) - before, replies
+
+
+@dataclasses.dataclass(frozen=True)
+class Bench:
+    """What every topic gets."""
+
+    spec: Spec
+    scale: Scale
+    rounds: int
+    rival: Path
+
+    @contextlib.contextmanager
+    def sides(self, *, config=None, rival=None, cores=SERVER_CORE) -> Iterator[list[Side]]:
+        """The rival, ours, and ours as the control, each on a server of its own."""
+        modules = [rival or self.rival, MODULE, MODULE]
+        config = {"proto-max-bulk-len": "1gb", **(config or {})}
+        with contextlib.ExitStack() as stack:
+            yield [
+                Side(name, stack.enter_context(Server(self.spec, config=config, module=module)), cores)
+                for name, module in zip(("rival", "ours", "control"), modules)
+            ]
+
+
+def tasks(server: Server) -> list[Path]:
+    return list(Path(f"/proc/{server.process.pid}/task").iterdir())
+
+
+def settle(server: Server, cores=SERVER_CORE) -> None:
+    """Puts a server on these cores. Threads and processes that it starts later follow."""
+    for task in tasks(server):
+        with contextlib.suppress(ProcessLookupError):  # a thread that has just ended
+            place(int(task.name), cores)
+
+
+def place(thread: int, cores: set[int]) -> None:
+    """Puts a thread, 0 being this one, on these cores and before other programs."""
+    os.sched_setaffinity(thread, cores)
+    with contextlib.suppress(PermissionError):
+        os.setpriority(os.PRIO_PROCESS, thread, PRIORITY)
+
+
+def cpu(server: Server) -> int:
+    """Nanoseconds of CPU time that all threads of the server have used."""
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks(server))
+
+
+def encode(*words) -> bytes:
+    """A command as it is sent."""
+    parts = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+    return b"*%d\r\n" % len(parts) + b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in parts])
+
+
+def flat(reply) -> Iterator:
+    """What is in arrays, however deep."""
+    if isinstance(reply, list):
+        for part in reply:
+            yield from flat(part)
+    else:
+        yield reply
+
+
+def same(rival: list, ours: list) -> bool:
+    return rival == ours
+
+
+def about(share: float, among: int | None = None) -> Callable:
+    """About this share of the answers differ: each side has false positives of its own. Answers about `among` items come
+    again, so they vary more.
+    """
+
+    def alike(rival: list, ours: list) -> bool:
+        pairs = list(zip(flat(rival), flat(ours), strict=True))
+        expected, again = share * len(pairs), max(len(pairs) / (among or len(pairs)), 1)
+        return sum((theirs or 0) != (mine or 0) for theirs, mine in pairs) <= expected + 5 * (expected * again) ** 0.5
+
+    return alike
+
+
+def form(rival, ours) -> bool:
+    """Both have the same types in the same places: sizes and bytes of a filter are each side's own."""
+    if isinstance(rival, list) and isinstance(ours, list):
+        return len(rival) == len(ours) and all(map(form, rival, ours))
+    return type(rival) is type(ours)
+
+
+def alternate(bench: Bench, sides: list[Side], row: Row) -> Series:
+    """Runs a row on all sides in each round. A round before them warms up."""
+    series = Series([], [], [])
+    for number in range(bench.rounds + 1):
+        before, measured = row.make(number)
+        # The other two get the same commands, unless the rival has a way of its own.
+        theirs, mine = measured if isinstance(measured, tuple) else (measured, measured)
+        turn = number % len(sides)
+        order = sides[turn:] + sides[:turn]
+        replies = {}
+        for side in order if number % 2 else reversed(order):
+            side.ask(before)
+            ns, replies[side.name] = side.cost(theirs if side.name == "rival" else mine)
+            if number:
+                getattr(series, side.name).append(ns / row.items)
+        for name in ("ours", "control"):
+            if not row.alike(replies["rival"], replies[name]):
+                raise Wrong(f"{row.name}: the sides disagree: {disagreement(replies['rival'], replies[name])}")
+    return series
+
+
+def disagreement(rival: list, ours: list) -> str:
+    pairs = list(zip(flat(rival), flat(ours)))
+    unlike = [pair for pair in pairs if pair[0] != pair[1]]
+    return f"{len(unlike)} of {len(pairs)} answers differ, such as {str(unlike[:1])[:300]}"
