@@ -41,9 +41,10 @@ pub struct Loads {
 pub(super) enum Sent {
     /// Every piece that has come.
     Pieces,
-    /// The same, but someone has begun with a snapshot in which the load is missing, and gets the following pieces.
+    /// Not every piece, since someone began with a snapshot in which the load is missing. They get the whole filter after
+    /// its last piece. Some have a part of the load until then.
     Missed,
-    /// Nothing: they get the whole filter after its last piece.
+    /// Nothing: they get the whole filter after its last piece, and RDB files don't have the load.
     Nothing,
 }
 
@@ -51,7 +52,7 @@ pub(super) enum Sent {
 #[derive(Default)]
 pub struct Ended {
     loads: Vec<Load>,
-    /// Those of which replicas and the AOF have pieces: [`END`] ends them there.
+    /// Those of which replicas or the AOF may have pieces: [`END`] ends them there.
     pub elsewhere: Vec<(i32, Vec<u8>, Namespace)>,
 }
 
@@ -92,7 +93,8 @@ impl Ended {
 struct Load {
     pieces: Pieces,
     sent: Sent,
-    /// Whether the last piece came from a primary, an AOF or a slot's source node. Such a load isn't dropped for memory.
+    /// Whether the last piece came from a slot's source node, or from a primary or a file that this server still obeys. Such
+    /// a load isn't dropped for memory.
     is_obeyed: bool,
     /// Uses the process's own clock, since nothing that is replicated depends on it.
     moved: Instant,
@@ -114,14 +116,9 @@ impl Load {
         self.held = metrics::LOAD_HELD_BYTES.hold(self.pieces.held());
     }
 
-    /// Whether its client is gone. Whoever sends a load that is obeyed says when it ends. A primary always does; others may
-    /// be gone after twice the time.
-    fn is_abandoned(&self, now: Instant, is_replica: bool) -> bool {
-        let most = match (self.is_obeyed, is_replica) {
-            (true, true) => return false,
-            (true, false) => ABANDONED.saturating_mul(2),
-            (false, _) => ABANDONED,
-        };
+    /// Whether its client is gone. A slot's source node says when a load ends; it may be gone after twice the time.
+    fn is_abandoned(&self, now: Instant) -> bool {
+        let most = if self.is_obeyed { ABANDONED.saturating_mul(2) } else { ABANDONED };
         now.saturating_duration_since(self.moved) >= most
     }
 }
@@ -310,7 +307,7 @@ impl Loads {
         self.waiting.get(key).map_or(0, |load| load.pieces.would_allocate(iterator, chunk))
     }
 
-    /// Reads the next chunk of a load. Returns what replicas and the AOF have of the load without it, and the filter's
+    /// Reads the next chunk of a load. Returns what replicas and the AOF get of the load, and the filter's
     /// pieces if it was the last chunk. The error comes with the load if that is over.
     pub(super) fn proceed(
         &mut self,
@@ -327,9 +324,6 @@ impl Loads {
         }
         load.has_moved(is_obeyed);
         let sent = load.sent;
-        if sent == Sent::Missed {
-            load.sent = Sent::Nothing;
-        }
         let complete = load.pieces.is_complete();
         Ok((sent, if complete { self.waiting.remove(key).map(|load| load.pieces) } else { None }))
     }
@@ -348,14 +342,15 @@ impl Loads {
         })
     }
 
-    /// Notes that this server obeys another one now, which has the same loads.
-    pub fn are_obeyed(&mut self) {
-        self.waiting.values_mut().for_each(|load| load.is_obeyed = true);
+    /// Notes that whoever has sent the loads so far sends no more of them. If this server isn't a replica, they are as good
+    /// as those of clients from now on.
+    pub fn are_own(&mut self) {
+        self.waiting.values_mut().for_each(|load| load.is_obeyed = false);
     }
 
     /// Drops the loads whose clients are gone.
-    pub fn drop_abandoned(&mut self, now: Instant, is_replica: bool) -> Ended {
-        self.drop_unasked(|load| load.is_abandoned(now, is_replica))
+    pub fn drop_abandoned(&mut self, now: Instant) -> Ended {
+        self.drop_unasked(|load| load.is_abandoned(now))
     }
 
     /// Drops the loads of clients because memory is short, unless they are [small](SMALL): what they hold is in no key,
@@ -407,13 +402,16 @@ impl Loads {
         })
     }
 
-    /// Writes the loads of which replicas and the AOF have pieces.
+    /// Writes the loads of our format, also those of which this server's own file has nothing: if it is a replica, whoever
+    /// gets the snapshot gets the following pieces from the primary. Each comes with whether the following pieces are sent,
+    /// for the server that reads what it wrote itself.
     pub fn save(&self, sink: &mut impl Sink) {
         sink.unsigned(self.saved().count() as u64);
         for ((database, key), load, decoder) in self.saved() {
             sink.unsigned(u64::from(database.unsigned_abs()));
             sink.string(key);
             sink.string(&load.pieces.head);
+            sink.unsigned(u64::from(load.sent == Sent::Pieces));
             sink.unsigned(decoder.offset());
             decoder.chunks(|chunk| sink.string(chunk));
         }
@@ -425,6 +423,7 @@ impl Loads {
             let database = i32::try_from(source.unsigned()?).unwrap_or(0);
             let key = source.string(<[u8]>::to_vec)?;
             let head = source.string(<[u8]>::to_vec)?;
+            let are_sent = source.unsigned()? == 1;
             let mut decoder = match Decoder::new(&head) {
                 Ok(decoder) => decoder.in_proportion(),
                 Err(why) => return Some(Err(why)),
@@ -435,7 +434,9 @@ impl Loads {
                     return Some(Err(why));
                 }
             }
-            self.begin((database, key), Pieces { head, body: Body::Native(decoder) }, true);
+            let pieces = Pieces { head, body: Body::Native(decoder) };
+            let sent = if are_sent { Sent::Pieces } else { Sent::Missed };
+            self.waiting.insert((database, key), Load::new(pieces, sent, true));
         }
         Some(Ok(()))
     }
@@ -504,24 +505,22 @@ mod tests {
     fn a_load_that_does_not_move_is_dropped_after_five_minutes() {
         let mut loads = loads(&[0, 1], false);
         let begun = Instant::now();
-        assert!(loads.drop_abandoned(begun + ABANDONED - Duration::from_secs(5), false).is_empty());
+        assert!(loads.drop_abandoned(begun + ABANDONED - Duration::from_secs(5)).is_empty());
         loads.waiting.get_mut(&(0, vec![1])).unwrap().moved = begun + Duration::from_secs(9);
-        let dropped = loads.drop_abandoned(begun + ABANDONED, false);
+        let dropped = loads.drop_abandoned(begun + ABANDONED);
         assert_eq!(dropped.elsewhere, [(0, vec![0], Namespace::Bloom)], "it ends on replicas also");
         assert_eq!(loads.waiting.keys().collect::<Vec<_>>(), [&(0, vec![1])]);
-        assert!(!loads.drop_abandoned(begun + ABANDONED + Duration::from_secs(9), false).is_empty());
+        assert!(!loads.drop_abandoned(begun + ABANDONED + Duration::from_secs(9)).is_empty());
         assert!(loads.waiting.is_empty());
     }
 
-    /// A replica waits for its primary to end a load, which it may do late. When the primary is gone, the load ends here.
+    /// A slot's new node waits for the old one to end a load, which it may do late.
     #[test]
-    fn a_load_of_a_primary_is_not_dropped_by_its_replicas() {
-        let mut loads = loads(&[1], false);
-        loads.are_obeyed();
+    fn a_load_of_a_slots_source_node_is_dropped_after_ten_minutes() {
+        let mut loads = loads(&[1], true);
         let late = Instant::now() + ABANDONED * 2;
-        assert!(loads.drop_abandoned(late + ABANDONED, true).is_empty());
-        assert!(loads.drop_abandoned(late - Duration::from_secs(9), false).is_empty());
-        assert!(!loads.drop_abandoned(late, false).is_empty());
+        assert!(loads.drop_abandoned(late - Duration::from_secs(9)).is_empty());
+        assert!(!loads.drop_abandoned(late).is_empty());
     }
 
     #[test]
@@ -533,8 +532,11 @@ mod tests {
         let dropped = large.drop_for_memory();
         assert_eq!(dropped.elsewhere.len(), 3);
         assert!(dropped.garbage().bytes() >= 1 << 20 && large.waiting.is_empty());
-        // What a primary sends is in a key there.
+        // What a slot's source node sends is in a key there.
         let mut obeyed = loads(&[2, 3], true);
         assert!(obeyed.drop_for_memory().is_empty() && obeyed.waiting.len() == 2);
+        // After a failover or a restart nobody sends the rest but the client.
+        obeyed.are_own();
+        assert!(obeyed.drop_for_memory().elsewhere.len() == 2 && obeyed.waiting.is_empty());
     }
 }

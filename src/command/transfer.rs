@@ -96,7 +96,7 @@ pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Res
         }
     };
     let filter = complete.map(Pieces::finish).transpose();
-    if sent == Sent::Missed || (sent == Sent::Pieces && filter.is_err()) {
+    if sent != Sent::Nothing && filter.is_err() {
         call.replicate(end_elsewhere(namespace));
     }
     let filter = filter.map_err(|why| namespace.bad_chunk(why))?;

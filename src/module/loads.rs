@@ -6,7 +6,9 @@
 //! loads are dropped. Evicting frees as much as the command at hand needs; the next command finds the memory of the
 //! loads free.
 //!
-//! A replica has the loads of its primary, and drops none of these by itself: its primary says which ones end.
+//! A replica has the loads of its primary, and ends none of them by itself: its primary says which ones end. The two may
+//! be servers that differ in what they tell of keys. A server that isn't a replica treats every load as a client's, also
+//! those that it has from a file or from its primary before a failover.
 
 use super::api::{Context, OwnText, Text};
 use super::data_type::stream::Stream;
@@ -113,7 +115,8 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx) {
     // SAFETY: a plain call.
     let can_be_saved = unsafe { server!(RedisModule_GetTypeMethodVersion()) } >= SAVING_SOMETIMES;
     let are_saved = can_be_saved
-        && subscribe(raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, Some(role_changed))
+        && subscribe(raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, Some(source_changed))
+        && subscribe(raw::REDISMODULE_EVENT_LOADING, Some(source_changed))
         && subscribe(raw::REDISMODULE_EVENT_FORK_CHILD, Some(forked))
         && subscribe(raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD, Some(synced));
     with(|loads| loads.are_saved = are_saved);
@@ -150,16 +153,14 @@ unsafe extern "C" fn forked(
     guard::call("fork", work, || ());
 }
 
-/// A primary that has become a replica may have the loads of its new primary, if nothing else was written there.
-unsafe extern "C" fn role_changed(
+/// The server has a primary now, or no longer, or has read a file. While it has a primary, [`may_end`] protects the loads.
+unsafe extern "C" fn source_changed(
     _ctx: *mut raw::RedisModuleCtx,
     _event: raw::RedisModuleEvent,
-    subevent: u64,
+    _subevent: u64,
     _data: *mut c_void,
 ) {
-    if subevent == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA {
-        guard::call("role", || with(Loads::are_obeyed), || ());
-    }
+    guard::call("source", || with(Loads::are_own), || ());
 }
 
 /// A full sync replaces all keys. When the server empties its databases for it, that ends the loads as any flush does; when
@@ -208,8 +209,7 @@ unsafe extern "C" fn tick(
         if !may_end(ctx) {
             return;
         }
-        let is_replica = ctx.flags() & raw::REDISMODULE_CTX_FLAGS_SLAVE != 0;
-        let abandoned = with(|loads| loads.drop_abandoned(Instant::now(), is_replica));
+        let abandoned = with(|loads| loads.drop_abandoned(Instant::now()));
         if !abandoned.is_empty() {
             free(end(ctx, abandoned, "they had not moved for five minutes"));
         }
@@ -220,11 +220,11 @@ unsafe extern "C" fn tick(
     guard::call("tick", work, || ());
 }
 
-/// Whether loads may be ended now. While writes are paused for a failover, nothing may be replicated.
+/// Whether loads may be ended now other than by a command. While writes are paused for a failover, nothing may be
+/// replicated. A primary and an append-only file say themselves which loads end.
 fn may_end(ctx: Context<'_>) -> bool {
-    // SAFETY: a plain call.
-    let is_paused = unsafe { server!(RedisModule_AvoidReplicaTraffic()) } != 0;
-    !is_paused && ctx.flags() & raw::REDISMODULE_CTX_FLAGS_LOADING == 0
+    let obeys = raw::REDISMODULE_CTX_FLAGS_SLAVE | raw::REDISMODULE_CTX_FLAGS_LOADING;
+    !ctx.must_not_write() && ctx.flags() & obeys == 0
 }
 
 fn drop_for_memory(ctx: Context<'_>) {
@@ -250,7 +250,7 @@ fn end(ctx: Context<'_>, dropped: Ended, why: &str) -> Garbage {
 }
 
 /// A key has changed, or is gone. If it was evicted, others need the memory of the loads. If it has the name of a load,
-/// the load is obsolete; so it is where its pieces are, as the key changes there too.
+/// the load is obsolete, also where its pieces are.
 unsafe extern "C" fn key_changed(
     ctx: *mut raw::RedisModuleCtx,
     kind: c_int,
@@ -266,13 +266,16 @@ unsafe extern "C" fn key_changed(
         // SAFETY: the server passes the context and the name of the key, valid during the call.
         let (ctx, name) = unsafe { (Context::new(ctx), Text::arguments(&mut key, 1)) };
         let (Some(ctx), Some(name)) = (ctx, name.first()) else { return };
+        if !may_end(ctx) {
+            return;
+        }
         if kind == raw::REDISMODULE_NOTIFY_EVICTED {
-            if may_end(ctx) {
-                drop_for_memory(ctx);
-            }
-        } else {
-            let key = (ctx.database(), name.bytes().to_vec());
-            free(with(|loads| loads.forget(&key)).garbage());
+            return drop_for_memory(ctx);
+        }
+        let key = (ctx.database(), name.bytes().to_vec());
+        let obsolete = with(|loads| loads.forget(&key));
+        if !obsolete.is_empty() {
+            free(end(ctx, obsolete, "something else was written to the key"));
         }
     };
     guard::call("changed", work, || ());

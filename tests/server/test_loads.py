@@ -17,7 +17,7 @@ import redis
 from kit.filters import load_pieces, members, pieces
 from kit.metrics import figures
 from kit.payload import seal_chunk
-from kit.servers import APPEND_ONLY, rewrite, saves_loads, wait_for
+from kit.servers import APPEND_ONLY, matrix, rewrite, saves_loads, wait_for
 from kit.wire_format import crc32c
 
 MIB = 1 << 20
@@ -473,8 +473,8 @@ def test_an_aof_rewrite_in_the_middle_of_a_load(new_server, source, preamble):
             rewrite(replica, there)
             load_pieces(client, "target", "BF", found[count:-1])
             primary.wait_for_replicas()
-            # A partial load would be of no use there.
-            assert loads_of(replica) == int(saves_loads(primary.spec) and preamble == "yes")
+            # If nothing more is sent to it, it keeps its part until the filter comes whole.
+            assert loads_of(replica) == int(saves_loads(primary.spec))
             load_pieces(client, "target", "BF", found[-1:])
             primary.wait_for_replicas()
             assert digest(replica, "target") == expected
@@ -487,6 +487,139 @@ def test_an_aof_rewrite_in_the_middle_of_a_load(new_server, source, preamble):
             replica.command("REPLICAOF", "127.0.0.1", primary.port)
             primary.wait_until_online(replica)
             client.delete("target")
+
+
+@EVERY_SERVER
+@pytest.mark.parametrize("way", ["sync", "reload"])
+def test_a_snapshot_of_a_replica_has_all_loads_of_its_primary(new_server, source, way):
+    """Whatever the replica's own file has of them: whoever gets the snapshot gets the other pieces from the primary. And
+    the replica's file gets what it lacks."""
+    found, expected = source
+    config = {**APPEND_ONLY, "aof-use-rdb-preamble": "no"}
+    primary = new_server(config=config)
+    replica = primary.replica(config=config)
+    with primary.client() as client, replica.client() as there:
+        load_pieces(client, "target", "BF", found[:2])
+        primary.wait_for_replicas()
+        rewrite(replica, there)
+        load_pieces(client, "target", "BF", found[2:3])
+        primary.wait_for_replicas()
+        if way == "reload":
+            there.execute_command("DEBUG", "RELOAD")
+        last = replica.replica(config=config)
+        assert loads_of(last) == int(saves_loads(primary.spec))
+        load_pieces(client, "target", "BF", found[3:])
+        for server in (primary, replica):
+            server.wait_for_replicas()
+        for server in (primary, replica, last):
+            assert (digest(server, "target"), loads_of(server)) == (expected, 0)
+        for server in (replica, last):
+            server.command("DEBUG", "LOADAOF")
+            assert digest(server, "target") == expected, "from its own file"
+    primary.check()
+
+
+@EVERY_SERVER
+def test_who_reads_a_snapshot_keeps_what_its_file_has_of_the_loads(new_server, source):
+    found, expected = source
+    server = new_server(config={**APPEND_ONLY, "aof-use-rdb-preamble": "no"})
+    with server.client() as client:
+        if not saves_loads(server.spec):
+            pytest.skip("its snapshots have no loads")
+        load_pieces(client, "target", "BF", found[:2])
+        rewrite(server, client)
+        client.execute_command("DEBUG", "RELOAD")
+        load_pieces(client, "target", "BF", found[2:])
+        assert digest(server, "target") == expected
+        client.execute_command("DEBUG", "LOADAOF")
+        assert digest(server, "target") == expected
+
+
+def replicas_of(spec) -> list:
+    """The servers of the matrix that can be replicas of this one: those that read its RDB files."""
+    if spec.name == "redis-8.0":
+        return [spec]
+    return [other for other in matrix() if other.name != "redis-7.0" or spec.name == "redis-7.0"]
+
+
+@EVERY_SERVER
+def test_a_replica_ends_a_load_when_its_primary_does(new_server, source):
+    """Also where the two are servers that differ in what they tell of keys. The same commands, between two pieces, leave
+    the same loads and keys at the replica and at a replica of that."""
+    found, _ = source
+    ways = {
+        "a key comes and goes": ["SET target x", "DEL target"],
+        "a key stays": ["SET target x"],
+        "another key gets the name": ["SET other x", "RENAME other target", "RENAME target other"],
+        "a filter comes and goes": ["BF.ADD target x", "DEL target"],
+        "it expires": ["SET target x PX 1", "PING", "DEL target"],
+        "in a transaction": ["MULTI", "SET target x", "DEL target", "EXEC"],
+        "in a script": ["EVAL return{redis.call('set','target',1),redis.call('del','target')} 0"],
+        "databases change places": ["SET target x", "SWAPDB 0 1", "SWAPDB 0 1", "DEL target"],
+        "the load is elsewhere": ["SWAPDB 0 1"],
+        "a database is flushed": ["FLUSHDB"],
+        "all are flushed": ["FLUSHALL ASYNC"],
+        "nothing": [],
+    }
+    primary = new_server()
+    for spec in replicas_of(primary.spec):
+        replica = primary.replica(spec=spec)
+        last = replica.replica()
+        servers = (primary, replica, last)
+        with primary.client() as client, primary.client(single_connection_client=True) as other:
+            for way, commands in ways.items():
+                load_pieces(client, "target", "BF", found[:3])
+                for command in commands:
+                    other.execute_command(*command.split())
+                with contextlib.suppress(redis.ResponseError):
+                    load_pieces(client, "target", "BF", found[3:-1])
+                for server in (primary, replica):
+                    server.wait_for_replicas()
+                if saves_loads(primary.spec):
+                    assert len({loads_of(server) for server in servers}) == 1, f"{way}, {spec}"
+                with contextlib.suppress(redis.ResponseError):
+                    load_pieces(client, "target", "BF", found[-1:])
+                for server in (primary, replica):
+                    server.wait_for_replicas()
+                assert len({*map(str, (digest(server, "target") for server in servers))}) == 1, f"{way}, {spec}"
+                assert {loads_of(server) for server in servers[1:]} <= {loads_of(primary)}, f"{way}, {spec}"
+                client.flushall()
+        primary.check()
+        primary.replicas.remove(replica)
+        replica.destroy()
+
+
+@EVERY_SERVER
+@pytest.mark.parametrize("way", ["file", "snapshot", "failover"])
+def test_a_load_whose_client_is_gone_makes_room(new_server, way):
+    """Also on a server that has it from a file, or from the primary that it had."""
+    config = {"maxmemory-policy": "allkeys-lru"}
+    primary = new_server(config=config | (APPEND_ONLY if way == "file" else {}))
+    if not saves_loads(primary.spec):
+        pytest.skip("its loads don't outlive it")
+    server = primary.replica(config=config) if way == "failover" else primary
+    with new_server().client() as client:
+        client.execute_command("BF.RESERVE", "source", 0.01, 20_000_000, "NONSCALING")
+        found = pieces(client, "source", "BF")
+    with primary.client() as client:
+        fill(client, 5000)
+        load_pieces(client, "target", "BF", found[:-1])
+        primary.wait_for_replicas()
+        if way == "snapshot":
+            client.save()
+    if way == "failover":
+        server.command("REPLICAOF", "NO", "ONE")
+    else:
+        server.restart(kill=True)
+    with server.client() as client:
+        assert figures(client)["load_held_bytes"] >= 20 * MIB
+        client.config_set("maxmemory", used(client) + 4 * MIB)
+        for number in range(20_000):
+            client.set(f"more:{number}", bytes(1000))
+            if not number % 50 and not figures(client)["loads"]:
+                break
+        assert figures(client)["loads"] == 0, "the load is still there"
+        assert evicted(client) <= 200
 
 
 @EVERY_SERVER
