@@ -62,9 +62,13 @@ pub(crate) static CLIENTS_WAITING: Gauge = Gauge::new();
 /// Bytes of the items of these [`CLIENTS_WAITING`], which the module keeps.
 #[cfg(feature = "module")]
 pub(crate) static WAITING_BYTES: Gauge = Gauge::new();
+
 /// Clients whose command goes on in pieces.
+#[cfg(feature = "module")]
 pub(crate) static CLIENTS_IN_PIECES: Gauge = Gauge::new();
+
 /// Bytes that work apart will take, and hasn't taken yet.
+#[cfg(feature = "module")]
 pub(crate) static PROMISED_BYTES: Gauge = Gauge::new();
 
 /// Commands that were refused because too many clients were waiting for a worker.
