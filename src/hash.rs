@@ -92,7 +92,7 @@ pub struct Seed {
 }
 
 impl Seed {
-    /// A seed that nobody can guess, as wide as `kind` uses. A process that forks shares up to 31 seeds with its child.
+    /// A seed that nobody can guess, as wide as `kind` uses. A process that forks shares up to 32 seeds with its child.
     ///
     /// # Errors
     /// The operating system's, when it has no randomness to give.

@@ -101,7 +101,8 @@ pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         let is_new = existing.is_none();
         let Some(merged) = call.made::<Result<Result<Merged, _>, Error>>(&inputs)? else {
             let most = union.most_bytes(base);
-            call.admit(base.bytes(), most).map_err(|why| CommandError::Copy(Box::new(why)))?;
+            let refused = |why| if is_new { why } else { CommandError::Copy(Box::new(why)) };
+            call.admit(base.bytes(), most).map_err(refused)?;
             catch_up(call, &mut key)?;
             let inputs: Arc<[Live]> = key.bloom()?.into_iter().chain(filters).map(LiveRef::share).collect();
             let job =
