@@ -3,7 +3,8 @@
 A `Writer` is one client with keys of its own, each a `Track`: what was acknowledged of it. What was sent and got no
 answer is pending. After a crash the server must hold all that was acknowledged, and of what was pending the first few
 commands or transactions in the order in which they were sent, each whole or not at all: an append-only file has one
-order, and its end may be missing.
+order, and its end may be missing. A command with many items may go on in pieces: of the last one there may be its first
+items.
 
 Error rates are so small that a filter is the set of its items. Where they cannot be (cuckoo filters, other systems'),
 nothing is said of strangers.
@@ -11,6 +12,7 @@ nothing is said of strangers.
 
 import abc
 import contextlib
+import itertools
 import math
 import random
 import time
@@ -41,6 +43,8 @@ class Command:
     adds: int = 0
     sent: float = 0
     done: float = math.inf
+    # Takes over what a key holds of it, if it goes on in pieces.
+    part: Callable[[object], None] | None = None
 
 
 @dataclass
@@ -62,6 +66,12 @@ class Unit:
         for command in self.commands:
             command.done = done
             command.effect(command)
+
+    def apply_part(self, observed: dict) -> None:
+        for command in self.commands:
+            seen = observed[command.words[1]]
+            if command.part and seen is not None and len(self.commands) == 1:
+                command.part(seen)
 
 
 class Writer:
@@ -119,10 +129,18 @@ class Writer:
         """Compares with what the server holds, and takes over what it holds of what is pending. Raises `Lost`."""
         observed = {track.key: track.observe(client) for track in self.tracks}
         wrong = []
+
+        def differ() -> list[str]:
+            return [line for track in self.tracks for line in track.differences(observed[track.key])]
+
         for cut in range(len(self.pending) + 1):
             if cut:
                 self.pending[cut - 1].apply(time.time() * 1000)
-            differences = [line for track in self.tracks for line in track.differences(observed[track.key])]
+            differences = differ()
+            if differences and cut < len(self.pending):
+                # What is taken over of it is also there if all of it is.
+                self.pending[cut].apply_part(observed)
+                differences = differ() and differences
             if not differences:
                 self.kept += cut
                 self.dropped += len(self.pending) - cut
@@ -227,13 +245,18 @@ class Members(Track):
             ["BF.BULKADD", self.key, "FIXED", WIDTH, blob],
         ]
         if self.batch > 100:
-            forms = forms[-1:]
-        elif self.chance.random() < 0.4:
+            return Command(forms[-1], lambda _: self.items.update(items), len(items), part=lambda seen: self.take(items, seen))
+        if self.chance.random() < 0.4:
             items = items[:1]
             forms = [["BF.ADD", self.key, *items], ["BF.ADDNX", self.key, *items]]
         elif self.ours and self.chance.random() < 0.02:
             return Command(["BF.CLEAR", self.key], lambda _: self.empty())
         return Command(self.chance.choice(forms), lambda _: self.items.update(items), len(items))
+
+    def take(self, items, seen) -> None:
+        """The first of the items, up to one that isn't there."""
+        found, _ = seen
+        self.items.update(itertools.takewhile(found.__contains__, items))
 
     def look(self, client):
         bitmap = client.execute_command("BF.BULKTEST", self.key, "FIXED", WIDTH, b"".join(self.used))
