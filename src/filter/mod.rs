@@ -164,12 +164,12 @@ impl Filter {
         FilterRef::from(self).bytes()
     }
 
-    /// Bytes of memory, including all overhead and its usage counters.
+    /// Bytes of memory, including all overhead, and its usage counters or what its searches for room have found.
     pub fn allocated(&self) -> usize {
         match self {
             Filter::Bloom(filter) => filter.allocated() + filter.usage_allocated(),
             Filter::Foreign(filter) => size_of::<Filter>() + filter.allocated() + filter.usage().allocated(),
-            Filter::Cuckoo(filter) => size_of::<Filter>() + filter.allocated(),
+            Filter::Cuckoo(filter) => size_of::<Filter>() + filter.allocated() + filter.searches_allocated(),
             Filter::Rebuild(rebuild) => rebuild.allocated(),
         }
     }

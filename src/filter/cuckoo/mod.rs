@@ -432,14 +432,19 @@ impl Cuckoo {
         dropped
     }
 
-    /// Bytes of memory, with all overhead.
+    /// Bytes of memory, with all overhead; without what searches for room have found, so that filters that are alike have
+    /// one size.
     pub fn allocated(&self) -> usize {
         let tables = self.tables.iter().map(|table| size_of::<Table>() + 16 + table.words().allocated());
-        let searches = self.searches.as_ref().map_or(0, |searches| {
-            size_of::<Searches>() + searches.closed.as_ref().map_or(0, Closed::allocated)
-        });
         let list = if self.tables.len() > 1 { size_of_val(&*self.tables) } else { 0 };
-        size_of::<Cuckoo>() + searches + list + tables.sum::<usize>()
+        size_of::<Cuckoo>() + list + tables.sum::<usize>()
+    }
+
+    /// Bytes of memory of what searches for room have found: none until one was needed.
+    pub(crate) fn searches_allocated(&self) -> usize {
+        self.searches.as_ref().map_or(0, |searches| {
+            size_of::<Searches>() + searches.closed.as_ref().map_or(0, Closed::allocated)
+        })
     }
 
     /// Slots of all sub-filters.
