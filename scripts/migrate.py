@@ -24,6 +24,7 @@ from redis.retry import Retry
 TYPES = {b"MBbloom--": "BF", b"bloomfltr": "BF", b"MBbloomCF": "CF", b"bloomery1": None}
 FAMILIES = {"bloom": "BF", "cuckoo": "CF"}
 
+CHUNK_PREFIX = 20  # bytes before the cells in a chunk of Bloomery's
 FOOTER = 10  # bytes at the end of a DUMP payload: RDB version and CRC-64
 BATCH = 1000  # keys or items asked for at once
 CLOCK_MS = 1000  # what two readings of one expiry may be apart
@@ -184,8 +185,13 @@ class Side:
     def digest(self, key: Key) -> bytes:
         """Of its bits: everything behind the header, wherever it is cut."""
         digest = hashlib.blake2b()
-        for _, piece in itertools.islice(self.pieces(key), 1, None):
-            digest.update(piece)
+        pieces = self.pieces(key)
+        _, head = next(pieces, (0, b""))
+        # Before its cells, a chunk of Bloomery's says which filter it is of: another one on every server.
+        skipped = CHUNK_PREFIX if head.startswith(b"BLMY") else 0
+        digest.update(b"%d" % skipped)
+        for _, piece in pieces:
+            digest.update(piece[skipped:])
         return digest.digest()
 
     def answers(self, key: Key, items: list[bytes]) -> list:

@@ -296,12 +296,12 @@ fn find(ctx: Context<'_>, name: Text<'_>, is_meant: impl Fn(&Entry) -> bool) -> 
     let queue = queue();
     let is_meant =
         |number: &u64| queue.entries.get(number).filter(|entry| !entry.is_gone).is_some_and(&is_meant);
-    let named = queue.held.by_name(ctx.database(), name.bytes());
+    let named = queue.held.by_name(ctx.database(), name.bytes()).find(is_meant);
     let reads = |number: &u64, filter| queue.entries.get(number).is_some_and(|entry| entry.reads(filter));
-    let read = filter.into_iter().flat_map(|filter| {
+    let mut read = filter.into_iter().flat_map(|filter| {
         queue.held.by_filter(filter.address()).filter(move |number| reads(number, filter))
     });
-    named.chain(read).filter(is_meant).min()
+    named.into_iter().chain(read.find(is_meant)).min()
 }
 
 /// Whether an entry before this number holds the key.

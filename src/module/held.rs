@@ -1,18 +1,14 @@
 //! Which commands of the queue hold a key: by its name, or by the filter that is in it. A command may name tens of thousands
 //! of keys, and every command that writes asks for one: so there is an index.
 
-use smallvec::SmallVec;
-use std::collections::BTreeMap;
-
-/// Databases, and the numbers of the commands that hold a key of one name there.
-type Holders = SmallVec<[(i32, u64); 1]>;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The keys and filters that commands hold. A command is known by its number.
 pub(super) struct Held {
-    /// By the key's name.
-    names: BTreeMap<Box<[u8]>, Holders>,
+    /// By the key's name: database and command.
+    names: BTreeMap<Box<[u8]>, BTreeSet<(i32, u64)>>,
     /// By the address of the filter's cells.
-    filters: BTreeMap<usize, SmallVec<[u64; 1]>>,
+    filters: BTreeMap<usize, BTreeSet<u64>>,
 }
 
 impl Held {
@@ -20,21 +16,21 @@ impl Held {
         Held { names: BTreeMap::new(), filters: BTreeMap::new() }
     }
 
+    /// A command may name a key any number of times, and holds it once.
     pub(super) fn hold_name(&mut self, number: u64, database: i32, name: &[u8]) {
-        let holder = (database, number);
         match self.names.get_mut(name) {
-            Some(holders) => holders.push(holder),
-            None => drop(self.names.insert(name.into(), SmallVec::from([holder]))),
+            Some(holders) => _ = holders.insert((database, number)),
+            None => _ = self.names.insert(name.into(), BTreeSet::from([(database, number)])),
         }
     }
 
     pub(super) fn hold_filter(&mut self, number: u64, address: usize) {
-        self.filters.entry(address).or_default().push(number);
+        self.filters.entry(address).or_default().insert(number);
     }
 
     pub(super) fn free_name(&mut self, number: u64, database: i32, name: &[u8]) {
         if let Some(holders) = self.names.get_mut(name) {
-            holders.retain(|holder| *holder != (database, number));
+            holders.remove(&(database, number));
             if holders.is_empty() {
                 self.names.remove(name);
             }
@@ -43,20 +39,22 @@ impl Held {
 
     pub(super) fn free_filter(&mut self, number: u64, address: usize) {
         if let Some(holders) = self.filters.get_mut(&address) {
-            holders.retain(|holder| *holder != number);
+            holders.remove(&number);
             if holders.is_empty() {
                 self.filters.remove(&address);
             }
         }
     }
 
-    /// The commands that hold the key of this name.
+    /// The commands that hold the key of this name, in their order.
     pub(super) fn by_name(&self, database: i32, name: &[u8]) -> impl Iterator<Item = u64> {
-        let holders = self.names.get(name).into_iter().flatten();
-        holders.filter(move |holder| holder.0 == database).map(|(_, number)| *number)
+        let holders = self.names.get(name).into_iter();
+        holders
+            .flat_map(move |all| all.range((database, 0)..=(database, u64::MAX)))
+            .map(|(_, number)| *number)
     }
 
-    /// The commands that hold a filter at this address.
+    /// The commands that hold a filter at this address, in their order.
     pub(super) fn by_filter(&self, address: usize) -> impl Iterator<Item = u64> {
         self.filters.get(&address).into_iter().flatten().copied()
     }
@@ -76,7 +74,7 @@ mod tests {
         // A command may name a key twice.
         held.hold_name(2, 0, b"k");
         held.hold_name(3, 5, b"k");
-        assert_eq!(held.by_name(0, b"k").collect::<Vec<_>>(), [1, 2, 2]);
+        assert_eq!(held.by_name(0, b"k").collect::<Vec<_>>(), [1, 2]);
         assert_eq!(held.by_name(5, b"k").collect::<Vec<_>>(), [3]);
         assert_eq!(held.by_name(0, b"l").count(), 0);
         held.free_name(2, 0, b"k");

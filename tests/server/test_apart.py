@@ -531,11 +531,12 @@ def test_many_names_beside_many_names(one_worker):
             first = busy.send("BF.MERGE", "first", *range(count))
             before = server.processor()
             second = busy.send("BF.MERGE", "second", *range(count, 2 * count))
+            third = busy.send("BF.MERGE", "third", *["b"] * count)
             for number in range(100):
                 client.execute_command("BF.ADD", "other", number)
             assert server.processor() - before < 0.2
             busy.end()
-            assert (first(), second()) == (b"OK", b"OK")
+            assert (first(), second(), third()) == (b"OK", b"OK", b"OK")
 
 
 def test_strings_are_read_one_after_the_other(new_server):

@@ -566,11 +566,15 @@ def test_a_chain_grows_as_valkey_blooms(server, shape):
         strangers = numbered("stranger", 0, 2000)
         assert client.execute_command("BF.MEXISTS", "key", *strangers) == model.answers(strangers)
         # What grew here is what is loaded from there.
-        before = pieces(client, "key", "BF"), client.execute_command("DEBUG", "DIGEST-VALUE", "key")
+        def cells(key):
+            # Without what says which filter a chunk is of.
+            return [piece[20:] for _, piece in pieces(client, key, "BF")[1:]]
+
+        before = cells("key"), client.execute_command("DEBUG", "DIGEST-VALUE", "key")
         client.restore("again", 0, client.dump("key"))
         client.execute_command("DEBUG", "RELOAD")
         for key in ("key", "again"):
-            assert (pieces(client, key, "BF"), client.execute_command("DEBUG", "DIGEST-VALUE", key)) == before
+            assert (cells(key), client.execute_command("DEBUG", "DIGEST-VALUE", key)) == before
 
 
 def test_what_is_added_to_a_bitmap_is_seen_by_go_zero(server):

@@ -173,12 +173,18 @@ def test_others_are_served_in_between(server):
     assert len(long.reply) == Long.COUNT and set(long.reply) == {1, -1}
 
 
+class Longer(Long):
+    """One that lasts until two others have begun."""
+
+    COUNT = 500_000
+
+
 def test_several_at_a_time(server):
     with contextlib.ExitStack() as stack:
-        longs = [stack.enter_context(Long(server, f"k{number}")) for number in range(3)]
+        longs = [stack.enter_context(Longer(server, f"k{number}")) for number in range(3)]
         wait_for(lambda: waiting(server.client()) == 3, "all of them")
     replies = [long.reply for long in longs]
-    assert [len(reply) for reply in replies] == [Long.COUNT] * 3
+    assert [len(reply) for reply in replies] == [Longer.COUNT] * 3
 
 
 CHANGES = {
@@ -227,7 +233,7 @@ def test_the_user_is_deleted_in_the_middle(server):
 def test_any_number_of_them_at_once(server):
     client = server.client()
     client.config_set(option(server.spec, "offload-max-bytes"), "1mb")  # less than the arguments of one
-    with Long(server, "k"), Long(server, "l"), Long(server, "m"):
+    with Longer(server, "k"), Longer(server, "l"), Longer(server, "m"):
         wait_for(lambda: waiting(client) == 3, "all three to go on in pieces")
         client.client_kill_filter(_type="normal", skipme=True)
 
