@@ -85,7 +85,7 @@ pub const ROWS: &[Row] = &[
     memory("blocked-01", "BLOCKED at 0.1 %", "bits an item", AtMost(15.6)),
     memory("classic-1", "CLASSIC at 1 %", "bits an item", AtMost(9.62)),
     memory("classic-01", "CLASSIC at 0.1 %", "bits an item", AtMost(14.42)),
-    memory("grown", "grown from 100 to 10 M items, at 1 %", "× RedisBloom's", AtMost(0.7)),
+    memory("grown", "grown from 100 to 10 M items, at 1%", "× RedisBloom's", AtMost(0.7)),
     memory("empty", "an empty default filter, all its overhead", "bytes", AtMost(350.0)),
 ];
 

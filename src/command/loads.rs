@@ -342,8 +342,8 @@ impl Loads {
         })
     }
 
-    /// Notes that whoever has sent the loads so far sends no more of them. If this server isn't a replica, they are as good
-    /// as those of clients from now on.
+    /// Notes that the server that has sent the loads so far sends no more of them. If this server isn't a replica, they
+    /// are as good as those of clients from now on.
     pub fn are_own(&mut self) {
         self.waiting.values_mut().for_each(|load| load.is_obeyed = false);
     }
@@ -402,9 +402,9 @@ impl Loads {
         })
     }
 
-    /// Writes the loads of our format, also those of which this server's own file has nothing: if it is a replica, whoever
-    /// gets the snapshot gets the following pieces from the primary. Each comes with whether the following pieces are sent,
-    /// for the server that reads what it wrote itself.
+    /// Writes the loads of our format, also those of which this server's own file has nothing: if this is a replica, the
+    /// servers that get the snapshot get the following pieces from the primary. Each load comes with whether its following
+    /// pieces are sent, for the server that reads what it wrote itself.
     pub fn save(&self, sink: &mut impl Sink) {
         sink.unsigned(self.saved().count() as u64);
         for ((database, key), load, decoder) in self.saved() {

@@ -188,7 +188,7 @@ const STATES: [State; 8] = [
         reserved(server, &lines);
     }),
     ("bytes of slots", 1 << 20, 1.0, |server, count| reserved(server, &[format!("CF.RESERVE k {count}")])),
-    // Of filters that somebody else loads, with as many sub-filters as there may be.
+    // A load may bring as many sub-filters as the limit allows.
     ("loads that wait", 7, 0.0, |server, count| {
         for load in 0..count {
             run_all(server, &tables_in_chunks(&format!("load{load}"), 65_535)[..2]);

@@ -342,7 +342,7 @@ fn each_piece_is_replicated_when_it_comes() {
 }
 
 /// What a snapshot has of the loads is enough to go on, after any piece. One that does not have them gets all pieces at
-/// the end, and whoever had some begins again with these.
+/// the end, and replicas that had some begin again with these.
 #[test]
 fn a_snapshot_in_the_middle_of_a_load_loses_nothing() {
     for reserve in OURS {
