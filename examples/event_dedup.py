@@ -16,8 +16,11 @@ import collections
 import os
 import random
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import redis
+from bloomery_redis import Bloom
 
 WINDOW, STREAM, GROUP, CONSUMER = "seen", "events", "workers", "worker-1"
 HOURS = 72  # of the stream
@@ -26,12 +29,15 @@ ERROR_RATE = 1e-6  # the part of new events that are taken for duplicates, and s
 SEED = "5eed"  # of the window, so that everybody sees the same
 BATCH = 500  # entries, for a command that takes several
 
+Event = dict[str, str]  # its fields, and its entry in the stream
+
 
 class Consumer:
     """Notes an event in the window, processes it if it is new, and acknowledges it to the stream."""
 
-    def __init__(self, client: redis.Redis, process, dies_at: int | None = None):
+    def __init__(self, client: redis.Redis, process: Callable[[Event], None], dies_at: int | None = None):
         self.client = client
+        self.window = Bloom(client, WINDOW)
         self.process = process
         self.dies_at = dies_at  # how many events it notes before it dies
 
@@ -45,11 +51,11 @@ class Consumer:
             for event in events:
                 self._finish(event, is_new=self._note(event))
 
-    def _note(self, event: dict) -> bool:
+    def _note(self, event: Event) -> bool:
         """Whether no generation has it. One command asks and notes, so of two consumers only one is told that it is."""
-        return self.client.execute_command("BF.ADD", WINDOW, event["id"]) == 1
+        return self.window.add(event["id"])
 
-    def _finish(self, event: dict, *, is_new: bool) -> None:
+    def _finish(self, event: Event, *, is_new: bool) -> None:
         if self.dies_at is not None:
             self.dies_at -= 1
             if self.dies_at < 0:
@@ -58,9 +64,9 @@ class Consumer:
             self.process(event)
         self.client.xack(STREAM, GROUP, event["entry"])
 
-    def _read(self, position: str) -> list[dict]:
+    def _read(self, position: str) -> list[Event]:
         """"0" are the entries that this consumer was given and has not acknowledged, ">" are new ones."""
-        streams = self.client.xreadgroup(GROUP, CONSUMER, {STREAM: position}, count=BATCH)
+        streams: Any = self.client.xreadgroup(GROUP, CONSUMER, {STREAM: position}, count=BATCH)
         return [{"entry": entry, **fields} for entry, fields in (streams[0][1] if streams else [])]
 
 
@@ -76,17 +82,12 @@ class Clocked(Consumer):
 
     hour = -1
 
-    def _note(self, event: dict) -> bool:
+    def _note(self, event: Event) -> bool:
         if self.hour < int(event["hour"]):
             self.hour = int(event["hour"])
-            while info(self.client)["Generation"] < self.hour:
-                self.client.execute_command("BF.ROTATE", WINDOW)
+            while self.window.stats()["generation"] < self.hour:
+                self.window.rotate()
         return super()._note(event)
-
-
-def info(client: redis.Redis) -> dict:
-    reply = client.execute_command("BF.INFO", WINDOW, "FULL")
-    return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
 
 
 def deliveries(events: int) -> list[tuple[int, str]]:
@@ -104,9 +105,10 @@ def deliveries(events: int) -> list[tuple[int, str]]:
     return [(int(time), event) for time, event in sorted(stream)]
 
 
-def truth(stream: list[tuple[int, str]]) -> collections.Counter:
+def truth(stream: list[tuple[int, str]]) -> collections.Counter[str]:
     """What an exact memory of so many generations would say."""
-    verdicts, noted = collections.Counter(), {}
+    verdicts: collections.Counter[str] = collections.Counter()
+    noted: dict[str, int] = {}
     for hour, event in stream:
         if event not in noted:
             verdicts["new"] += 1
@@ -137,11 +139,11 @@ def main() -> None:
     stream = deliveries(arguments.events)
     publish(client, stream)
     per_generation = 2 * arguments.events // HOURS
-    client.execute_command("BF.RESERVE", WINDOW, ERROR_RATE, per_generation, "WINDOW", GENERATIONS, "SEED", SEED)
+    window = Bloom(client, WINDOW).reserve(ERROR_RATE, per_generation, window=GENERATIONS, seed=SEED)
 
     processed: collections.Counter[str] = collections.Counter()
 
-    def process(event: dict) -> None:
+    def process(event: Event) -> None:
         processed[event["id"]] += 1
 
     try:
@@ -158,7 +160,7 @@ def main() -> None:
     print(f"recognised as duplicates  {recognised:>6}   {expected['duplicate']} are less than a day old")
     print(f"processed again           {again:>6}   {expected['late']} came after they had left the window")
     print(f"lost                      {lost:>6}")
-    print(f"memory of the window      {info(client)['Size'] / 1000:>6.0f}   kB")
+    print(f"memory of the window      {window.stats()['size'] / 1000:>6.0f}   kB")
     if (lost, again) != (0, expected["late"]):
         sys.exit("the window has not said what an exact memory would have said")
 

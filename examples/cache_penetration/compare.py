@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from fill import fill
 from guard import FILTER, READY, connect
@@ -56,7 +57,7 @@ def send(port: int, ids: list[str]) -> list[int]:
     return statuses
 
 
-def run(database: str, url: str, ids: list[str], *options: str) -> dict:
+def run(database: str, url: str, ids: list[str], *options: str) -> dict[str, Any]:
     """Starts the service, sends the requests, and returns what it counted."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -86,7 +87,7 @@ def hash_of(id: str) -> int:
     return int(id.removeprefix("user-"))
 
 
-def wait_until_up(port: int, service: subprocess.Popen) -> None:
+def wait_until_up(port: int, service: subprocess.Popen[bytes]) -> None:
     while service.poll() is None:
         try:
             return socket.create_connection(("127.0.0.1", port)).close()

@@ -11,34 +11,31 @@ import os
 import sys
 
 import redis
+from bloomery_redis import Bloom
 from guard import ERROR_RATE, FILTER, READY, connect
 from store import Store
 
 TIMEOUT_SECONDS = 10  # nobody waits for this
+
 
 class Implausible(Exception):
     """The store has so few users that it is likelier to be the wrong one."""
 
 
 def fill(store: Store, client: redis.Redis, *, seed: str | None = None, shrinks_to: float = 0.5) -> None:
-    count, before = store.count(), client.execute_command("BF.CARD", FILTER)
+    users = Bloom(client, FILTER)
+    count, before = store.count(), users.card()
     if count < before * shrinks_to:  # a filter of an empty table would say no to everybody
         raise Implausible(f"the store has {count} users, and the filter has {before}; --shrinks-to allows that")
     capacity = max(1000, int(1.2 * count))  # with those who come until the next rebuild
     if not client.exists(FILTER):
         client.delete(READY)  # of a filter that is gone
-        client.execute_command("BF.RESERVE", FILTER, ERROR_RATE, capacity)
-    seeded = ["SEED", seed] if seed else []  # else one is drawn
-    client.execute_command("BF.REBUILD", FILTER, "BEGIN", "CAPACITY", capacity, *seeded)
-    try:
-        # Behind BEGIN. A user who is stored from now on is added to both filters; one who was stored before is in the
-        # store, and comes now.
+        users.reserve(ERROR_RATE, capacity)
+    with users.rebuild(capacity=capacity, seed=seed) as new:  # if anything fails, the old filter stays
+        # Read when the rebuild has begun: a user who is stored from now on is added to both filters; one who was stored
+        # before is in the store, and comes now.
         for ids in store.all_ids():
-            client.execute_command("BF.REBUILD", FILTER, "ADD", *ids)
-    except BaseException:
-        client.execute_command("BF.REBUILD", FILTER, "ABORT")  # the old one stays, as if nothing had been
-        raise
-    client.execute_command("BF.REBUILD", FILTER, "COMMIT")
+            new.add_many(ids)
     client.set(READY, "yes")
 
 
@@ -56,7 +53,7 @@ def main() -> None:
         fill(store, client, seed=arguments.seed, shrinks_to=arguments.shrinks_to)
     except (Implausible, redis.RedisError) as error:
         sys.exit(f"the filter is as it was: {error}")
-    print(f"{store.count()} users in the store, {client.execute_command('BF.CARD', FILTER)} in the filter")
+    print(f"{store.count()} users in the store, {Bloom(client, FILTER).card()} in the filter")
 
 
 if __name__ == "__main__":

@@ -6,8 +6,11 @@ Whatever goes wrong with the filter, the answer is "perhaps": the guard fails op
 import json
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 import redis
+from bloomery_redis import Bloom
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
@@ -30,16 +33,18 @@ def connect(url: str, *, timeout: float = TIMEOUT_SECONDS) -> redis.Redis:
 class Guard:
     def __init__(self, client: redis.Redis, *, filtered: bool = True):
         self.client = client
+        self.users = Bloom(client, FILTER)
         self.filtered = filtered
         self.paused_until = 0.0
         self.lock = threading.Lock()
         self.checked = self.false = 0
 
-    def ask(self, user: str) -> tuple[dict | None, bool | None]:
+    def ask(self, user: str) -> tuple[dict[str, Any] | None, bool | None]:
         """The cached user, or None; and what the filter says: False (certainly not there), True, or None (unknown)."""
         if time.monotonic() < self.paused_until:
             return None, None
         try:
+            pipeline: Any
             with self.client.pipeline(transaction=False) as pipeline:  # one round trip
                 pipeline.get(_cached(user))
                 # A filter that is missing, or not yet filled, says no to everything. Only a full one may be believed.
@@ -53,18 +58,18 @@ class Guard:
         return cached and json.loads(cached), bool(maybe) if believed else None
 
     def add(self, users: list[str]) -> bool:
-        """Whether they are in the filter now. NOCREATE: a filter that is gone must not come back without its items."""
+        """Whether they are in the filter now. A filter that is gone doesn't come back, without its items, by an add."""
         try:
-            self.client.execute_command("BF.INSERT", FILTER, "NOCREATE", "ITEMS", *users)
+            self.users.add_many(users)
         except redis.RedisError:
             return False
         return True
 
-    def cache(self, user: dict) -> None:
-        self._try("SET", _cached(user["id"]), json.dumps(user), "EX", CACHE_SECONDS)
+    def cache(self, user: dict[str, Any]) -> None:
+        self._try(lambda: self.client.set(_cached(user["id"]), json.dumps(user), ex=CACHE_SECONDS))
 
     def forget(self, user: str) -> None:
-        self._try("UNLINK", _cached(user))
+        self._try(lambda: self.client.unlink(_cached(user)))
 
     def report(self, *, was_false: bool) -> None:
         """The store has answered after a yes of the filter. The server keeps the statistics, in BF.INFO FULL."""
@@ -74,12 +79,12 @@ class Guard:
             if self.checked < REPORT_EVERY:
                 return
             checked, false, self.checked, self.false = self.checked, self.false, 0, 0
-        self._try("BF.FEEDBACK", FILTER, checked, false)
+        self._try(lambda: self.users.feedback(checked, false))
 
-    def _try(self, *command) -> None:
+    def _try(self, send: Callable[[], object]) -> None:
         if time.monotonic() >= self.paused_until:
             try:
-                self.client.execute_command(*command)
+                send()
             except redis.ResponseError:
                 pass  # refused, as at maxmemory: nothing that an answer to the client depends on
             except redis.RedisError:

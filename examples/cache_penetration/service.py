@@ -15,6 +15,7 @@ import signal
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from guard import Guard, connect
 from store import Busy, Store
@@ -28,9 +29,9 @@ class Users:
     def __init__(self, store: Store, guard: Guard):
         self.store = store
         self.guard = guard
-        self.stats = collections.Counter()
+        self.stats: collections.Counter[str] = collections.Counter()
 
-    def find(self, id: str) -> dict | None:
+    def find(self, id: str) -> dict[str, Any] | None:
         cached, maybe = self.guard.ask(id)
         if cached:
             self.stats["answered by the cache"] += 1
@@ -85,7 +86,7 @@ class Handler(BaseHTTPRequestHandler):
     def _id(self) -> str:
         return self.path.removeprefix("/users/")
 
-    def _answer(self, status: int, body: dict) -> None:
+    def _answer(self, status: int, body: dict[str, Any]) -> None:
         content = json.dumps(body).encode() + b"\n"
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -93,7 +94,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    def log_message(self, *_) -> None:
+    def log_message(self, *_: object) -> None:
         pass
 
 

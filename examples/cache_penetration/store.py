@@ -7,6 +7,7 @@ A user and their line in the outbox are written in one transaction, so that a cr
 import queue
 import sqlite3
 import time
+from collections.abc import Iterator
 
 SCHEMA = """
     CREATE TABLE IF NOT EXISTS users (id TEXT PRIMARY KEY, name TEXT NOT NULL);
@@ -32,7 +33,7 @@ class Store:
             database.execute("PRAGMA journal_mode = WAL")
             database.executescript(SCHEMA)
 
-    def find(self, user: str) -> dict | None:
+    def find(self, user: str) -> dict[str, str] | None:
         with self._connection() as database:
             self.queries += 1  # only by whoever holds a connection, and Python adds under its lock
             time.sleep(self.query_seconds)
@@ -55,9 +56,9 @@ class Store:
 
     def count(self) -> int:
         with self._connection() as database:
-            return database.execute("SELECT count(*) FROM users").fetchone()[0]
+            return int(database.execute("SELECT count(*) FROM users").fetchone()[0])
 
-    def all_ids(self, batch: int = 1000):
+    def all_ids(self, batch: int = 1000) -> Iterator[list[str]]:
         """Every id, in lists, by ranges of the key: no transaction stays open while the caller works on a list."""
         last = ""
         while True:
@@ -69,14 +70,14 @@ class Store:
             yield ids
             last = ids[-1]
 
-    def _connection(self):
+    def _connection(self) -> "_Borrowed":
         return _Borrowed(self.pool, self.wait_seconds)
 
 
 class _Borrowed:
     """A connection from the pool, and a transaction on it: committed at the end of the `with`, or rolled back."""
 
-    def __init__(self, pool: queue.Queue, wait_seconds: float):
+    def __init__(self, pool: queue.Queue[sqlite3.Connection], wait_seconds: float):
         self.pool = pool
         self.wait_seconds = wait_seconds
 
@@ -87,6 +88,6 @@ class _Borrowed:
             raise Busy from None
         return self.connection
 
-    def __exit__(self, failure, *_) -> None:
+    def __exit__(self, failure: object, *_: object) -> None:
         self.connection.rollback() if failure else self.connection.commit()
         self.pool.put(self.connection)

@@ -8,16 +8,16 @@ was is kept for a day as `deny:previous`.
 """
 
 import argparse
-import itertools
 import os
 import sys
+from collections.abc import Iterator
 
 import redis
+from bloomery_redis import Bloom
 
 KEY, PREVIOUS = "{deny}", "{deny}:previous"  # of one slot, for COPY in a cluster
 ERROR_RATE = 1e-6  # of a million innocents one is taken for an entry
 SPARE = 1.2  # room for what is added until the next run
-BATCH = 1000
 KEEP_SECONDS = 24 * 3600
 
 
@@ -25,32 +25,26 @@ class Implausible(Exception):
     """The file is not what a deny list of today would be."""
 
 
-def entries(path: str):
+def entries(path: str) -> Iterator[str]:
     with open(path, encoding="utf-8") as file:
         yield from filter(None, map(str.strip, file))
 
 
 def rebuild(client: redis.Redis, path: str, *, shrinks_to: float, seed: str | None = None) -> int:
     count = sum(1 for _ in entries(path))
-    before = client.execute_command("BF.CARD", KEY)  # 0 if there is no filter yet
+    deny = Bloom(client, KEY)
+    before = deny.card()  # 0 if there is no filter yet
     if count < before * shrinks_to:
         raise Implausible(f"{path} has {count} entries, and the filter has {before}; --shrinks-to allows that")
     capacity = max(1000, int(count * SPARE))
     if client.copy(KEY, PREVIOUS, replace=True):
         client.expire(PREVIOUS, KEEP_SECONDS)
     else:
-        client.execute_command("BF.RESERVE", KEY, ERROR_RATE, capacity)
-    seeded = ["SEED", seed] if seed else []  # else one is drawn
-    client.execute_command("BF.REBUILD", KEY, "BEGIN", "CAPACITY", capacity, "ERROR", ERROR_RATE, *seeded)
-    try:
-        lines = entries(path)
-        while batch := list(itertools.islice(lines, BATCH)):
-            client.execute_command("BF.REBUILD", KEY, "ADD", *batch)
-    except BaseException:
-        client.execute_command("BF.REBUILD", KEY, "ABORT")  # the old filter stays in use
-        raise
-    client.execute_command("BF.REBUILD", KEY, "COMMIT")
-    return client.execute_command("BF.CARD", KEY)
+        deny.reserve(ERROR_RATE, capacity)
+    # The new filter takes the place of the old one at the end of the block. If anything fails, the old one stays.
+    with deny.rebuild(capacity=capacity, error_rate=ERROR_RATE, seed=seed) as new:
+        new.add_many(entries(path))
+    return deny.card()
 
 
 def main() -> None:

@@ -1,0 +1,215 @@
+"""A Bloom filter at one key: fixed, scaling, counting, or a window."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable, Generic, TypeVar, cast
+
+from . import _stats
+from ._filter import FilterSteps
+from ._items import Item, Items, answers, bits, encode, pieces, prefixed
+from ._options import BloomOptions, capacity_of, error_rate_of, words
+from ._stats import BloomStats
+from ._steps import Caller, Key, Steps, Word, ask, chained, operation
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+R = TypeVar("R")
+
+
+class BloomSteps(FilterSteps, Generic[R]):
+    _family = "BF"
+    _rebuild: Callable[[Any, Key, list[Word]], R]
+
+    @chained
+    def reserve(
+        self, error_rate: float, capacity: int, *, exist_ok: bool = False, **options: Unpack[BloomOptions]
+    ) -> Steps[Any]:
+        """Creates the filter, empty, and returns this object.
+
+        `error_rate`, above 0 and below 1, is the part of absent items that test positive when the filter is full.
+        `capacity` is its number of items, 1 to 2**48. Options are those of BF.RESERVE, in lower case, such as
+        `nonscaling=True`, `counting=4` (counters of 4 bits; items can be removed), `window=25,
+        every=timedelta(hours=1)` (items leave after 24 to 25 hours), `onfull="SATURATE"`, `seed="5eed"`, `like=other`.
+
+        ValueError for a number or a word that can't be meant; the server's error for options that exclude each other,
+        for memory that isn't there, and if the key exists. With `exist_ok` an existing filter stays as it is.
+        """
+        command = ("BF.RESERVE", self.key, error_rate_of(error_rate), capacity_of(capacity), *words(options))
+        try:
+            yield from ask(*command)
+        except Exception as error:
+            if not (exist_ok and "item exists" in str(error)):
+                raise
+        return self
+
+    # ---- items ------------------------------------------------------------------------------------------------------
+    # NOCREATE everywhere: a filter that expired or was evicted must not come back empty, of a size that nobody chose.
+
+    @operation
+    def add(self, item: Item) -> Steps[bool]:
+        """Adds an item. True: it was certainly absent. The server's error if there is no filter, or if it is full."""
+        reply = yield from ask("BF.INSERT", self.key, "NOCREATE", "ITEMS", encode(item))
+        return answers(reply)[0]
+
+    @operation
+    def add_many(self, items: Items) -> Steps[int]:
+        """Adds any number of items, and returns how many were certainly absent.
+
+        They are read and sent in pieces of 64 KiB. On an error, the pieces before it are in the filter, and of the one
+        that was refused as many as the server's error says.
+        """
+        new = 0
+        for piece in pieces(items):
+            new += yield from ask("BF.BULKADD", self.key, "NOCREATE", "PREFIXED", prefixed(piece))
+        return new
+
+    @operation
+    def contains(self, item: Item) -> Steps[bool]:
+        """False: it was certainly not added. True: it was, or this is one of the wrong answers of the error rate.
+
+        A filter that is missing contains nothing.
+        """
+        reply = yield from ask("BF.EXISTS", self.key, encode(item))
+        return bool(reply == 1)
+
+    @operation
+    def contains_many(self, items: Items) -> Steps[list[bool]]:
+        """Tests any number of items, in pieces of 64 KiB: an answer as `contains` has it for each."""
+        found: list[bool] = []
+        for piece in pieces(items):
+            bitmap = yield from ask("BF.BULKTEST", self.key, "PREFIXED", prefixed(piece))
+            found += bits(bitmap, len(piece))
+        return found
+
+    # ---- counting filters, windows ----------------------------------------------------------------------------------
+
+    @operation
+    def remove(self, item: Item) -> Steps[bool]:
+        """Removes one occurrence of an item from a counting filter. False: it was absent.
+
+        Remove only what was added: else the filter may lose other items.
+        """
+        reply = yield from ask("BF.DEL", self.key, encode(item))
+        return bool(reply == 1)
+
+    @operation
+    def remove_many(self, items: Items) -> Steps[list[bool]]:
+        """`remove` of each item, in pieces of 64 KiB."""
+        removed: list[bool] = []
+        for piece in pieces(items):
+            removed += answers((yield from ask("BF.MDEL", self.key, *piece)))
+        return removed
+
+    @operation
+    def count(self, item: Item) -> Steps[int]:
+        """How often an item was added to a counting filter, less its removals, and perhaps more; at most 15, 255 or
+        65535, by the width of the counters."""
+        return int((yield from ask("BF.COUNT", self.key, encode(item))))
+
+    @operation
+    def rotate(self) -> Steps[None]:
+        """Opens a fresh generation of a window, and drops the oldest. With `every` the server does this by itself."""
+        yield from ask("BF.ROTATE", self.key)
+
+    @operation
+    def age(self, item: Item) -> Steps[int | None]:
+        """How many generations ago an item was last added to a window, perhaps more; 0 is the current one. None: it is
+        absent."""
+        age = int((yield from ask("BF.AGE", self.key, encode(item))))
+        return None if age < 0 else age
+
+    # ---- the whole filter -------------------------------------------------------------------------------------------
+
+    @operation
+    def card(self) -> Steps[int]:
+        """Number of items; 0 if there is no filter."""
+        return int((yield from ask("BF.CARD", self.key)))
+
+    @operation
+    def clear(self) -> Steps[None]:
+        """Empties the filter. Its parameters and its seed stay."""
+        yield from ask("BF.CLEAR", self.key)
+
+    @operation
+    def merge(self, *sources: Key | FilterSteps) -> Steps[None]:
+        """Adds all items of other filters. Without a filter of its own, it becomes a copy of the first, and then the
+        union. They need the same seed, as `like=` gives it, and in a cluster one hash tag."""
+        if not sources:
+            raise ValueError("merge takes one source or more")
+        keys = [source.key if isinstance(source, FilterSteps) else source for source in sources]
+        yield from ask("BF.MERGE", self.key, *keys)
+
+    @operation
+    def feedback(self, checked: int, false: int) -> Steps[None]:
+        """Reports that of `checked` positive answers `false` were wrong, as the source of truth knows.
+
+        `stats()["feedback"]` then has the error rate that the application sees. A report for a thousand answers, or for
+        a second, is plenty.
+        """
+        if not 0 <= false <= checked:
+            raise ValueError(f"false is from 0 to checked, not {false} of {checked}")
+        yield from ask("BF.FEEDBACK", self.key, int(checked), int(false))
+
+    @operation
+    def stats(self) -> Steps[BloomStats]:
+        """What the server knows of the filter: capacity, items, fill, error rates, advice. See BloomStats."""
+        return cast(BloomStats, (yield from _stats.ask_info(_stats.BLOOM, self.key)))
+
+    def rebuild(
+        self, *, capacity: int | None = None, error_rate: float | None = None, **options: Unpack[BloomOptions]
+    ) -> R:
+        """Builds a new filter beside this one, which serves until the new one takes its place in one step.
+
+            with bloom.rebuild(capacity=2_000_000) as new:
+                new.add_many(rows)
+
+        The new one takes the place at the end of the block; if an exception leaves the block, it is dropped. (If the
+        server can't be reached then, the rebuild goes on there, until `BF.REBUILD key ABORT`.) From the beginning of
+        the block on, adds to the filter go to both. Begin the block first, and then read the source of truth: so no
+        item is lost. What isn't given stays as it is; the capacity becomes that of all layers together, or the number
+        of items if that is larger. Options are those of `reserve`, without `like`.
+
+        With an asyncio client, `async with` and `await new.add_many(rows)`.
+        """
+        named: list[Word] = []
+        if capacity is not None:
+            named += ["CAPACITY", capacity_of(capacity)]
+        if error_rate is not None:
+            named += ["ERROR", error_rate_of(error_rate)]
+        return self._rebuild(self.client, self.key, named + words(options))
+
+
+class RebuildSteps(Caller):
+    """The filter that is being built. The live one is the Bloom object that it was made of."""
+
+    def __init__(self, client: Any, key: Key, options: list[Word]):
+        super().__init__(client)
+        self.key = key
+        self._options = options
+
+    @operation
+    def add_many(self, items: Items) -> Steps[None]:
+        """Adds any number of items to the new filter alone, in pieces of 64 KiB.
+
+        The server's error if the new filter is full, or if the rebuild has ended by itself because an add to both found
+        no room in it.
+        """
+        for piece in pieces(items):
+            yield from ask("BF.REBUILD", self.key, "ADD", *piece)
+
+    @operation
+    def _begin(self) -> Steps[None]:
+        yield from ask("BF.REBUILD", self.key, "BEGIN", *self._options)
+
+    @operation
+    def _commit(self) -> Steps[None]:
+        yield from ask("BF.REBUILD", self.key, "COMMIT")
+
+    @operation
+    def _abort(self) -> Steps[None]:
+        try:
+            yield from ask("BF.REBUILD", self.key, "ABORT")
+        except Exception as error:
+            if "no rebuild is running" not in str(error):  # that is what was wanted
+                raise

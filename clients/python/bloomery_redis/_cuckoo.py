@@ -1,0 +1,107 @@
+"""A cuckoo filter at one key: items can be removed, for about a byte each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from . import _stats
+from ._filter import FilterSteps
+from ._items import Item, Items, answers, encode, pieces
+from ._options import CuckooOptions, capacity_of, words
+from ._stats import CuckooStats
+from ._steps import Steps, ask, chained, operation
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class FilterFull(Exception):
+    """Items that a cuckoo filter has no room for. (Of a full Bloom filter the server's own error says so.)"""
+
+
+class CuckooSteps(FilterSteps):
+    _family = "CF"
+
+    @chained
+    def reserve(self, capacity: int, *, exist_ok: bool = False, **options: Unpack[CuckooOptions]) -> Steps[Any]:
+        """Creates the filter, empty, and returns this object.
+
+        `capacity` is the number of items of the first sub-filter, 1 to 2**48. Options are those of CF.RESERVE, in lower
+        case: `bucketsize=4`, `maxiterations=20`, `expansion=0` (it doesn't grow), `hash="SIPHASH"`, `seed="5eed"`. The
+        error rate follows from the size of a bucket.
+
+        Errors are those of Bloom.reserve.
+        """
+        command = ("CF.RESERVE", self.key, capacity_of(capacity), *words(options))
+        try:
+            yield from ask(*command)
+        except Exception as error:
+            if not (exist_ok and "item exists" in str(error)):
+                raise
+        return self
+
+    @operation
+    def add(self, item: Item, *, if_absent: bool = False) -> Steps[bool]:
+        """Adds an item, again if it is there; with `if_absent` only if it isn't. True: it was added.
+
+        FilterFull if there is no room; the server's error if there is no filter.
+        """
+        return bool((yield from self._insert([encode(item)], if_absent)))
+
+    @operation
+    def add_many(self, items: Items, *, if_absent: bool = False) -> Steps[int]:
+        """`add` of each item, in pieces of 64 KiB; returns how many were added.
+
+        On FilterFull, the items of its piece that had room have been added, and so have the pieces before.
+        """
+        added = 0
+        for piece in pieces(items):
+            added += yield from self._insert(piece, if_absent)
+        return added
+
+    def _insert(self, items: list[bytes], if_absent: bool) -> Steps[int]:
+        command = "CF.INSERTNX" if if_absent else "CF.INSERT"
+        reply = yield from ask(command, self.key, "NOCREATE", "ITEMS", *items)
+        added = sum(answers(reply))
+        # CF.INSERT says -1 in RESP2 and false in RESP3 where there is no room; CF.INSERTNX -1, and 0 for what is there.
+        if homeless := reply.count(-1) if if_absent else len(reply) - added:
+            raise FilterFull(
+                f"no room for {homeless} of {len(items)} items. Reserve a larger filter, or one that grows"
+            )
+        return added
+
+    @operation
+    def contains(self, item: Item) -> Steps[bool]:
+        """False: it is certainly absent. True: it was added, or another item has its fingerprint.
+
+        A filter that is missing contains nothing.
+        """
+        reply = yield from ask("CF.EXISTS", self.key, encode(item))
+        return bool(reply == 1)
+
+    @operation
+    def contains_many(self, items: Items) -> Steps[list[bool]]:
+        """`contains` of each item, in pieces of 64 KiB."""
+        found: list[bool] = []
+        for piece in pieces(items):
+            found += answers((yield from ask("CF.MEXISTS", self.key, *piece)))
+        return found
+
+    @operation
+    def remove(self, item: Item) -> Steps[bool]:
+        """Removes one occurrence of an item. False: it was absent. The server's error if there is no filter.
+
+        Remove only what was added: else the filter may lose other items.
+        """
+        reply = yield from ask("CF.DEL", self.key, encode(item))
+        return bool(reply == 1)
+
+    @operation
+    def count(self, item: Item) -> Steps[int]:
+        """How often an item was added, less its removals, and perhaps more."""
+        return int((yield from ask("CF.COUNT", self.key, encode(item))))
+
+    @operation
+    def stats(self) -> Steps[CuckooStats]:
+        """What the server knows of the filter. See CuckooStats."""
+        return cast(CuckooStats, (yield from _stats.ask_info(_stats.CUCKOO, self.key)))

@@ -1,0 +1,94 @@
+"""A filter at one key, and how it leaves a server and comes to one, in pieces of about 1 MiB."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from typing import Any
+
+from ._steps import Async, Caller, Key, Steps, Sync, ask, operation
+
+Piece = tuple[int, bytes]  # the iterator of SCANDUMP, and the bytes that came with it
+
+
+class FilterSteps(Caller):
+    """`client` is a client of redis-py or valkey-py, of one server or of a cluster; `key` is where the filter is.
+
+    TypeError for a pipeline, and for a client of the other kind: blocking where one of asyncio goes, or the reverse.
+    """
+
+    _family: str
+
+    def __init__(self, client: Any, key: Key):
+        super().__init__(client)
+        self.key = key
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.key!r})"
+
+    @operation
+    def _dump(self, iterator: int) -> Steps[Piece]:
+        following, data = yield from ask(f"{self._family}.SCANDUMP", self.key, iterator)
+        return following, data
+
+    @operation
+    def _load(self, piece: Piece) -> Steps[None]:
+        yield from ask(f"{self._family}.LOADCHUNK", self.key, *piece)
+
+    @operation
+    def _end_load(self) -> Steps[None]:
+        """The server drops the load by itself after five minutes, so if this fails nothing is lost by it."""
+        with contextlib.suppress(Exception):
+            yield from ask(f"{self._family}.LOADCHUNK", self.key, 0, b"")
+
+
+class SyncFilter(FilterSteps, Sync):
+    def dump(self) -> Iterator[Piece]:
+        """The filter in pieces, read from the server as they are consumed. What `restore` takes.
+
+        Adds may go on, and may be missing in the pieces. All pieces have to come from one server: in a cluster, don't
+        read from replicas. The server's error if there is no filter.
+        """
+        iterator, data = self._dump(0)
+        while iterator:
+            yield iterator, data
+            iterator, data = self._dump(iterator)
+
+    def restore(self, pieces: Iterable[Piece]) -> None:
+        """Makes the filter of the pieces that `dump` gave, in their order. It appears with the last of them.
+
+        The server's error if there is a filter already, if the pieces are damaged, or if the filter that they come
+        from has grown or rotated meanwhile. Then nothing is left of it.
+        """
+        try:
+            for piece in pieces:
+                self._load(piece)
+        except BaseException:
+            self._end_load()
+            raise
+
+
+class AsyncFilter(FilterSteps, Async):
+    async def dump(self) -> AsyncIterator[Piece]:
+        """The filter in pieces, read from the server as they are consumed. What `restore` takes.
+
+        Adds may go on, and may be missing in the pieces. All pieces have to come from one server: in a cluster, don't
+        read from replicas. The server's error if there is no filter.
+        """
+        iterator, data = await self._dump(0)
+        while iterator:
+            yield iterator, data
+            iterator, data = await self._dump(iterator)
+
+    async def restore(self, pieces: AsyncIterable[Piece]) -> None:
+        """Makes the filter of the pieces that `dump` gave, in their order. It appears with the last of them.
+
+        The server's error if there is a filter already, if the pieces are damaged, or if the filter that they come
+        from has grown or rotated meanwhile. Then nothing is left of it.
+        """
+        try:
+            async for piece in pieces:
+                await self._load(piece)
+        except BaseException:
+            await self._end_load()
+            raise

@@ -1,0 +1,114 @@
+"""The options of BF.RESERVE, BF.REBUILD and CF.RESERVE: the server's words in lower case, with the server's values.
+
+    reserve(0.01, 1_000_000, nonscaling=True, onfull="SATURATE")
+    reserve(0.01, 100_000, window=25, every=timedelta(hours=1))
+
+A timedelta is sent as milliseconds, a datetime as Unix time in milliseconds. True sends the word alone; False and None
+leave it out. docs/COMMANDS.md says what each option does. A word that isn't known here is sent too, for the server to
+judge: so options that a newer server has work without a newer client.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Callable, Literal, TypedDict
+
+from ._steps import Key, Word
+
+if TYPE_CHECKING:
+    from ._filter import FilterSteps
+
+
+class BloomOptions(TypedDict, total=False):
+    """Of BF.RESERVE and BF.REBUILD BEGIN."""
+
+    expansion: int  # 0 to 32768
+    nonscaling: bool
+    counting: Literal[True, 4, 8, 16]  # bits of a counter; True: 4
+    window: int  # generations, 2 to 64
+    every: int | timedelta  # between rotations; an int is milliseconds
+    since: int | datetime  # when generation 0 began; an int is Unix time in milliseconds
+    shards: int  # a power of two, 1 to 1024
+    layout: Literal["AUTO", "BLOCKED", "CLASSIC"]
+    hash: Literal["XXH3", "SIPHASH"]
+    seed: str | None  # hexadecimal digits, up to 16 for XXH3 and up to 32 for SIPHASH
+    tightening: float  # above 0, below 1
+    onfull: Literal["ERROR", "SATURATE", "SCALE"]
+    like: Key | FilterSteps  # another filter; error rate and capacity have to be those of that one
+
+
+class CuckooOptions(TypedDict, total=False):
+    """Of CF.RESERVE."""
+
+    bucketsize: int  # slots, 1 to 255
+    maxiterations: int  # 1 to 65535
+    expansion: int  # 0 to 32768
+    hash: Literal["XXH3", "SIPHASH"]
+    seed: str | None  # as of a Bloom filter
+
+
+def _between(least: int, most: int) -> tuple[Callable[[Any], bool], str]:
+    return lambda value: is_integer(value) and least <= value <= most, f"an integer from {least} to {most}"
+
+
+def _one_of(*values: Any) -> tuple[Callable[[Any], bool], str]:
+    return lambda value: value in values, f"one of {', '.join(map(repr, values))}"
+
+
+# What a value has to be. Which options go together is for the server to say.
+CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "expansion": _between(0, 32768),
+    "nonscaling": _one_of(True),
+    "counting": _one_of(True, 4, 8, 16),
+    "window": _between(2, 64),
+    "every": _between(1, 2**63 - 1),
+    "since": _between(0, 2**63 - 1),
+    "shards": (lambda value: is_integer(value) and value in [1 << n for n in range(11)], "a power of two up to 1024"),
+    "layout": _one_of("AUTO", "BLOCKED", "CLASSIC"),
+    "hash": _one_of("XXH3", "SIPHASH"),
+    "seed": (
+        lambda value: isinstance(value, str) and 1 <= len(value) <= 32 and set(value) <= set("0123456789abcdefABCDEF"),
+        "1 to 32 hexadecimal digits",
+    ),
+    "tightening": (lambda value: 0 < value < 1, "above 0 and below 1"),
+    "onfull": _one_of("ERROR", "SATURATE", "SCALE"),
+    "bucketsize": _between(1, 255),
+    "maxiterations": _between(1, 65535),
+}
+
+
+def is_integer(value: object) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)  # numpy's, too
+
+
+def words(options: Mapping[str, Any]) -> list[Word]:
+    """The options of a call as words of a command. Raises ValueError for a value that its option can't have."""
+    found: list[Word] = []
+    for name, value in options.items():
+        if value is None or value is False:
+            continue
+        if isinstance(value, timedelta):
+            value = value // timedelta(milliseconds=1)
+        elif isinstance(value, datetime):
+            value = int(value.timestamp() * 1000)
+        fits, what = CHECKS.get(name, (lambda _: True, ""))
+        if not fits(value):
+            raise ValueError(f"{name} is {what}, not {value!r}")
+        found.append(name.upper())
+        if value is not True:
+            found.append(int(value) if is_integer(value) else getattr(value, "key", value))
+    return found
+
+
+def error_rate_of(value: float) -> float:
+    if not 0 < value < 1:
+        raise ValueError(f"error_rate is above 0 and below 1, not {value!r}")
+    return float(value)
+
+
+def capacity_of(value: int) -> int:
+    if not is_integer(value) or not 1 <= value <= 1 << 48:
+        raise ValueError(f"capacity is an integer from 1 to 2**48, not {value!r}")
+    return int(value)

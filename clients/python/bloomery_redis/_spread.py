@@ -1,0 +1,212 @@
+"""One Bloom filter spread over the nodes of a cluster, so that it may be larger and hotter than one node.
+
+It is made of parts, each a filter under a key of its own, and every item belongs to one of them. All clients of a
+filter have to give it the same name and the same number of parts, which does not change later. The functions above the
+class are all that a program in another language has to do alike; docs/CLUSTER.md has the reasons, and test vectors.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from . import _stats
+from ._items import PIECE_BYTES, Item, Items, answers, bits, encode, pieces, prefixed
+from ._options import BloomOptions, capacity_of, error_rate_of, is_integer, words
+from ._steps import Caller, Command, Steps, Word, chained, operation
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+SLOTS = 16384  # of a cluster
+MOST_PARTS = 1024  # as many as a cluster has nodes, about
+MOST_PIECES = 64  # in a batch, so that it needs some MiB and not a hundred
+
+# The chance that any part at all gets more items than it is sized for, when the whole filter is full.
+OVERFLOW = 1e-9
+
+
+def part_of(item: bytes, parts: int) -> int:
+    """The part of an item: the first 8 bytes of its SHA-256, as a fraction of 2^64, of the number of parts.
+
+    Not the hash of the filters: the items of a part would have its upper bits in common, and crowd some of the cells.
+    """
+    return int.from_bytes(hashlib.sha256(item).digest()[:8], "big") * parts >> 64
+
+
+def part_key(name: str, part: int, parts: int) -> str:
+    """The key of a part. Slot numbers are cut into as many ranges as there are parts, and each has its slot in one.
+
+    Its hash tag ends in the first number, from 0 up, that brings it there. Slots lie on nodes in ranges, so that parts
+    are spread as evenly as can be.
+    """
+    first, last = SLOTS * part // parts, SLOTS * (part + 1) // parts
+    number = 0
+    while not first <= slot_of(tag := f"{name}:{part}/{parts}:{number}") < last:
+        number += 1
+    return f"{{{tag}}}"
+
+
+def slot_of(tag: str) -> int:
+    """CRC-16/XMODEM, as a cluster has it."""
+    return binascii.crc_hqx(tag.encode(), 0) % SLOTS
+
+
+def part_capacity(capacity: int, parts: int) -> int:
+    """What a part has to hold: its share, and as much more as chance may give it.
+
+    The items of a part are binomial, with the mean m = capacity / parts. By Bernstein's inequality one part has more
+    than m + t with a chance below exp(-t² / 2(m + t/3)); t is such that this is OVERFLOW / parts.
+    """
+    if parts == 1:
+        return capacity
+    mean, log = capacity / parts, math.log(parts / OVERFLOW)
+    slack = log / 3 + math.sqrt(log * log / 9 + 2 * log * mean)
+    return min(capacity, math.ceil(mean + slack))
+
+
+class SpreadStats(TypedDict):
+    """Sums over the parts; of the error rates means, since each part is asked for the same share of the items."""
+
+    parts: int
+    capacity: int
+    number_of_items_inserted: int
+    approximate_number_of_items: int
+    size: int  # bytes
+    error_rate: float
+    error_rate_now: float
+    fullest: float  # items of the fullest part, of its capacity: at 1.0 the whole filter has reached its own
+
+
+class SpreadSteps(Caller):
+    """`client` is a client of a cluster (one of a single server works too); `parts` is 1 to 1024, ten for each node is
+    a good start."""
+
+    def __init__(self, client: Any, name: str, parts: int):
+        super().__init__(client)
+        if not is_integer(parts) or not 1 <= parts <= MOST_PARTS:
+            raise ValueError(f"parts is an integer from 1 to {MOST_PARTS}, not {parts!r}")
+        if not name or set(name) & set("{}"):
+            raise ValueError(f"the name stands between braces in keys, so it is not empty and has none: not {name!r}")
+        self.name = name
+        self.keys = [part_key(name, part, parts) for part in range(parts)]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, parts={len(self.keys)})"
+
+    # ---- the whole filter -------------------------------------------------------------------------------------------
+
+    @chained
+    def reserve(
+        self, error_rate: float, capacity: int, *, exist_ok: bool = False, **options: Unpack[BloomOptions]
+    ) -> Steps[Any]:
+        """Creates all parts, and returns this object. Arguments and errors are those of Bloom.reserve, for the whole;
+        `like` can't be among them.
+
+        If some of the parts exist, the others are created all the same: so `exist_ok` also mends a filter of which a
+        part is missing; but what was in that part has to be added again.
+        """
+        each = part_capacity(capacity_of(capacity), len(self.keys))
+        try:
+            yield from self._each("BF.RESERVE", error_rate_of(error_rate), each, *words(options))
+        except Exception as error:
+            # The first error hides those behind it.
+            if not (exist_ok and "item exists" in str(error)) or not all((yield from self._each("EXISTS"))):
+                raise
+        return self
+
+    @operation
+    def missing(self) -> Steps[list[str]]:
+        """The keys of parts that aren't there: never created, expired, or evicted. Tests say no to what they had."""
+        found = yield from self._each("EXISTS")
+        return [key for key, there in zip(self.keys, found) if not there]
+
+    @operation
+    def delete(self) -> Steps[None]:
+        """Deletes all parts."""
+        yield from self._each("UNLINK")
+
+    @operation
+    def stats(self) -> Steps[SpreadStats]:
+        """What the servers know of the parts, together. The server's error if a part is missing."""
+        replies = yield from self._each(_stats.BLOOM, "FULL")
+        each = [_stats.table(reply) for reply in replies]
+        return {
+            "parts": len(each),
+            "capacity": sum(part["capacity"] for part in each),
+            "number_of_items_inserted": sum(part["number_of_items_inserted"] for part in each),
+            "approximate_number_of_items": sum(part["approximate_number_of_items"] for part in each),
+            "size": sum(part["size"] for part in each),
+            "error_rate": sum(part["error_rate"] for part in each) / len(each),
+            "error_rate_now": sum(part["error_rate_now"] for part in each) / len(each),
+            "fullest": max(part["number_of_items_inserted"] / part["capacity"] for part in each),
+        }
+
+    # ---- items ------------------------------------------------------------------------------------------------------
+
+    @operation
+    def add(self, item: Item) -> Steps[bool]:
+        """Adds an item. True: it was certainly absent. The server's error if its part is missing or full."""
+        encoded = encode(item)
+        (reply,) = yield [("BF.INSERT", self._key(encoded), "NOCREATE", "ITEMS", encoded)]
+        return answers(reply)[0]
+
+    @operation
+    def add_many(self, items: Items) -> Steps[int]:
+        """Adds any number of items, and returns how many were certainly absent.
+
+        They are read in batches, of which each part gets about 64 KiB in one command; commands for different nodes go
+        out together. On an error, parts that did not refuse theirs have added them, and the batches before are in.
+        """
+        new = 0
+        for batch in self._batches(items):
+            new += sum((yield self._bulk("BF.BULKADD", batch, "NOCREATE")))
+        return new
+
+    @operation
+    def contains(self, item: Item) -> Steps[bool]:
+        """False: it was certainly not added. True: it was, or this is one of the wrong answers of the error rate.
+
+        A part that is missing contains nothing.
+        """
+        encoded = encode(item)
+        (reply,) = yield [("BF.EXISTS", self._key(encoded), encoded)]
+        return bool(reply == 1)
+
+    @operation
+    def contains_many(self, items: Items) -> Steps[list[bool]]:
+        """Tests any number of items, in batches as `add_many`: an answer as `contains` has it for each, in order."""
+        found: list[bool] = []
+        for batch in self._batches(items):
+            bitmaps = yield self._bulk("BF.BULKTEST", batch)
+            start = len(found)
+            found += [False] * sum(len(places) for places, _ in batch.values())
+            for (places, some), bitmap in zip(batch.values(), bitmaps):
+                for place, answer in zip(places, bits(bitmap, len(some))):
+                    found[start + place] = answer
+        return found
+
+    # ---- commands by part -------------------------------------------------------------------------------------------
+
+    def _key(self, item: bytes) -> str:
+        return self.keys[part_of(item, len(self.keys))]
+
+    def _each(self, command: str, *arguments: Word) -> Steps[list[Any]]:
+        """The same command for every part."""
+        return (yield [(command, key, *arguments) for key in self.keys])
+
+    def _batches(self, items: Items) -> Iterator[dict[str, tuple[list[int], list[bytes]]]]:
+        """By the key that they belong to, items and their places in the batch."""
+        for batch in pieces(items, PIECE_BYTES * min(len(self.keys), MOST_PIECES)):
+            by_key: dict[str, tuple[list[int], list[bytes]]] = {}
+            for place, item in enumerate(batch):
+                places, some = by_key.setdefault(self._key(item), ([], []))
+                places.append(place)
+                some.append(item)
+            yield by_key
+
+    def _bulk(self, command: str, batch: dict[str, tuple[list[int], list[bytes]]], *options: Word) -> list[Command]:
+        return [(command, key, *options, "PREFIXED", prefixed(some)) for key, (_, some) in batch.items()]

@@ -1,0 +1,122 @@
+"""What the server says of a filter, as dictionaries: its own names in lower case with underscores, and numbers.
+
+So "Error rate now" is `error_rate_now`. What the names mean is in docs/COMMANDS.md, under BF.INFO and CF.INFO. Fields
+that a newer server adds are there too.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+from ._steps import Key, Steps, ask
+
+# The space hides the commands from parsers that redis-py and valkey-py put up when `client.bf()` or `client.cf()` is
+# called: those raise KeyError, or drop all that RedisBloom doesn't have. It isn't sent.
+BLOOM, CUCKOO = "BF.INFO ", "CF.INFO "
+
+# Bulk strings in RESP2. Not found out by trying: an identity such as 12e4 would be a number, too.
+FRACTIONS = {"error_rate", "error_rate_now", "fill", "tightening_ratio", "share_false", "observed_error_rate"}
+
+
+class Feedback(TypedDict):
+    checked: int
+    false: int
+    share_false: float | None
+    observed_error_rate: float | None
+
+
+class Feedbacks(TypedDict):
+    """What was reported by `feedback` of the last minute, the last hour, and since the server has the filter."""
+
+    minute: Feedback
+    hour: Feedback
+    life: Feedback
+
+
+class Layer(TypedDict, total=False):
+    age: int  # of a window's generation
+    layout: str
+    capacity: int
+    number_of_items_inserted: int
+    error_rate: float | None
+    error_rate_now: float
+    cells: int
+    probes: int
+    fill: float
+
+
+class BloomStats(TypedDict, total=False):
+    """Of a Bloom filter. A field may be missing: some are of one kind of filter only."""
+
+    kind: str  # fixed, counting, scaling, window
+    origin: str  # bloomery, or the system that made it
+    items_are: str  # what another system's filter hashes of an item
+    layout: str
+    hash: str
+    shards: int
+    bits_per_cell: int
+    on_full: str
+    error_rate: float | None  # promised; None if its system doesn't keep it
+    error_rate_now: float  # at the present fill
+    capacity: int
+    number_of_items_inserted: int
+    approximate_number_of_items: int  # from the fill
+    number_of_filters: int  # layers
+    cells: int
+    cells_set: int
+    fill: float  # of the cells, 0 to 1
+    size: int  # bytes
+    memory: int  # bytes, with counts and shadow
+    expansion_rate: int | None
+    tightening_ratio: float | None
+    generations: int
+    generation: int
+    rotates_every_ms: int | None
+    next_rotation_in_ms: int | None
+    saturated_counters: int
+    tests_answered_yes: int  # by this server, since it has the filter in memory; so for the next three
+    tests_answered_no: int
+    adds: int
+    deletes: int
+    feedback: Feedbacks
+    advice: list[str]  # what is wrong and what to do; empty if all is well
+    layers: list[Layer]
+    rebuild: dict[str, Any] | None  # of a rebuild that is running
+    identity: str | None
+
+
+class CuckooStats(TypedDict, total=False):
+    """Of a cuckoo filter."""
+
+    size: int  # bytes
+    number_of_buckets: int  # of the first sub-filter
+    number_of_filters: int  # sub-filters
+    number_of_items_inserted: int  # less those deleted
+    number_of_items_deleted: int  # since the last compaction
+    bucket_size: int  # slots
+    expansion_rate: int
+    max_iterations: int
+    identity: str | None
+
+
+def ask_info(command: str, key: Key) -> Steps[Any]:
+    return table((yield from ask(command, key, "FULL")))
+
+
+def table(reply: Any) -> dict[str, Any]:
+    """Maps are flat arrays in RESP2."""
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2])
+    named = ((name.decode().lower().replace(" ", "_"), value) for name, value in pairs)
+    return {name: _value(name, value) for name, value in named}
+
+
+def _value(name: str, value: Any) -> Any:
+    if name == "advice":
+        return [line.decode() for line in value]
+    if name == "layers":
+        return [table(layer) for layer in value]
+    if isinstance(value, (dict, list)):
+        return table(value)
+    if isinstance(value, bytes):
+        return float(value) if name in FRACTIONS else value.decode()
+    return value
