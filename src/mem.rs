@@ -11,23 +11,30 @@
 //! │        … base (8 bytes) │
 //! ```
 //! The eight bytes before `start` hold `base`. Blocks below [`ALIGNED_FROM`] have no padding: start = base.
+//!
+//! [`Shared`] words have several owners and a head. If they are few, they follow it in the same block: a server may have
+//! a million small filters, and each block costs it an allocation.
 
 use crate::error::Error;
-#[cfg(not(all(loom, test)))]
 use crate::metrics::CELL_BYTES;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 use std::alloc::Layout;
 use std::ops::{Deref, Range};
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+// Not loom's: who is the last owner is no part of a model.
+use std::sync::atomic::{AtomicBool, AtomicU32, fence};
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// The fewest words of a block that is aligned. In blocks below 512 bytes, the padding would cost more than the cache
-/// line that it saves.
-const ALIGNED_FROM: usize = 64;
+/// The fewest words of a block that is aligned: 8 KiB. A smaller one lies in the first-level cache while it is used, so the
+/// padding would cost more than the second line of an item's block.
+const ALIGNED_FROM: usize = 1024;
+
+/// Words of any owner.
+pub(crate) type Cells = [AtomicU64];
 
 /// Whether large blocks ask for huge pages.
 static HUGE_PAGES: AtomicBool = AtomicBool::new(false);
@@ -131,7 +138,7 @@ impl Words {
     /// The first `len` bytes.
     pub(crate) fn to_bytes(&self, len: u64) -> Vec<u8> {
         let mut bytes = vec![0; self.len * 8];
-        self.read_bytes(0, &mut bytes);
+        Words::read_bytes(self, 0, &mut bytes);
         bytes.truncate(len as usize);
         bytes
     }
@@ -178,22 +185,22 @@ impl Words {
     }
 
     /// The words that `len > 0` bytes from byte `offset` on lie in.
-    pub(crate) fn around(&self, offset: u64, len: usize) -> &[AtomicU64] {
+    pub(crate) fn around(&self, offset: u64, len: usize) -> &Cells {
         let first = offset as usize;
         &self[first / 8..(first + len).div_ceil(8)]
     }
 
     /// Number of ones in these words. Runs at 8 GB/s with the `popcnt` instruction, which isn't part of the x86-64
     /// baseline, and at a third of that speed without it.
-    pub(crate) fn ones(words: &[AtomicU64]) -> u64 {
+    pub(crate) fn ones(words: &Cells) -> u64 {
         #[inline(always)]
-        fn count(words: &[AtomicU64]) -> u64 {
+        fn count(words: &Cells) -> u64 {
             words.iter().map(|word| u64::from(word.load(Relaxed).count_ones())).sum()
         }
         #[cfg(target_arch = "x86_64")]
         {
             #[target_feature(enable = "popcnt")]
-            fn count_by_instruction(words: &[AtomicU64]) -> u64 {
+            fn count_by_instruction(words: &Cells) -> u64 {
                 count(words)
             }
             if std::arch::is_x86_feature_detected!("popcnt") {
@@ -206,12 +213,17 @@ impl Words {
 
     /// Bytes of the words.
     pub(crate) fn bytes(&self) -> u64 {
-        self.len as u64 * 8
+        Words::bytes_of(self)
+    }
+
+    /// Bytes of words.
+    pub(crate) fn bytes_of(words: &Cells) -> u64 {
+        words.len() as u64 * 8
     }
 
     /// Copies words from `first` on, little-endian, into `bytes`, a multiple of 8 long.
-    pub(crate) fn read_bytes(&self, first: usize, bytes: &mut [u8]) {
-        for (chunk, word) in bytes.chunks_exact_mut(8).zip(&self[first..]) {
+    pub(crate) fn read_bytes(words: &Cells, first: usize, bytes: &mut [u8]) {
+        for (chunk, word) in bytes.chunks_exact_mut(8).zip(&words[first..]) {
             chunk.copy_from_slice(&word.load(Relaxed).to_le_bytes());
         }
     }
@@ -228,10 +240,10 @@ impl Words {
         }
     }
 
-    /// Copies a range of another block's words to the same place in this block, where the words are 0. A page of zeros stays
-    /// untouched, so the copy of a sparse filter needs no more memory than the filter.
-    pub(crate) fn copy_range(&self, from: &Words, range: Range<usize>) {
-        for (to, from) in self[range.clone()].iter().zip(&from[range]) {
+    /// Copies a range of words to the same place in others, which are 0. A page of zeros stays untouched, so the copy of a
+    /// sparse filter needs no more memory than the filter.
+    pub(crate) fn copy_range(to: &Cells, from: &Cells, range: Range<usize>) {
+        for (to, from) in to[range.clone()].iter().zip(&from[range]) {
             let word = from.load(Relaxed);
             if word != 0 {
                 to.store(word, Relaxed);
@@ -241,9 +253,9 @@ impl Words {
 
     /// Asks the processor to fetch the cache line of word `index`. A hint that never faults.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, index: usize) {
-        debug_assert!(index < self.len);
-        let address = self.start.as_ptr().wrapping_add(index);
+    pub(crate) fn prefetch(words: &Cells, index: usize) {
+        debug_assert!(index < words.len());
+        let address = words.as_ptr().wrapping_add(index);
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a prefetch of any address is allowed, and SSE is part of x86-64.
         unsafe {
@@ -269,7 +281,7 @@ impl Deref for Words {
     type Target = [AtomicU64];
 
     #[inline(always)]
-    fn deref(&self) -> &[AtomicU64] {
+    fn deref(&self) -> &Cells {
         // SAFETY: `start` points at `len` initialised words that live as long as self. Zero is a valid AtomicU64.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
@@ -299,34 +311,227 @@ impl Drop for Words {
     }
 }
 
+/// Words with a head, shared by owners in any thread. The head is a brief part, of up to 4 bytes, and the rest. With few
+/// words they make one block.
+///
+/// ```text
+/// owners  brief │ len │ rest │ few words, or a `Words` of many
+/// ```
+pub(crate) struct Shared<B, H> {
+    block: NonNull<Block<B, H>>,
+}
+
+#[repr(C)]
+struct Block<B, H> {
+    owners: AtomicU32,
+    brief: B,
+    len: usize,
+    rest: H,
+}
+
+// SAFETY: the last owner may drop the head in any thread, and all share it. The words are atomics.
+unsafe impl<B: Send + Sync, H: Send + Sync> Send for Shared<B, H> {}
+// SAFETY: as above.
+unsafe impl<B: Send + Sync, H: Send + Sync> Sync for Shared<B, H> {}
+
+impl<B, H> Shared<B, H> {
+    /// Whether `len` words follow their head. loom's atomics are larger than a word, and have a block of their own.
+    #[inline(always)]
+    fn are_few(len: usize) -> bool {
+        cfg!(not(all(loom, test))) && len < ALIGNED_FROM
+    }
+
+    /// Layout of the block for `len` words. Both the head and what follows it are aligned to 8 bytes.
+    fn layout(len: usize) -> Option<Layout> {
+        let words = if Self::are_few(len) { len.checked_mul(8)? } else { size_of::<Words>() };
+        let size = size_of::<Block<B, H>>().checked_add(words)?;
+        Layout::from_size_align(size, align_of::<Block<B, H>>().max(align_of::<Words>())).ok()
+    }
+}
+
+impl<B: Copy, H> Shared<B, H> {
+    /// `len > 0` zero words with this head.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(crate) fn zeroed(len: u64, brief: B, rest: H) -> Result<Shared<B, H>, Error> {
+        match usize::try_from(len) {
+            Ok(few) if few > 0 && Self::are_few(few) => Self::with_block(few, None, brief, rest),
+            _ => Self::with_words(Words::zeroed(len)?, brief, rest),
+        }
+    }
+
+    /// These words with this head.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(crate) fn with_words(words: Words, brief: B, rest: H) -> Result<Shared<B, H>, Error> {
+        let len = words.len();
+        if !Self::are_few(len) {
+            return Self::with_block(len, Some(words), brief, rest);
+        }
+        let shared = Self::with_block(len, None, brief, rest)?;
+        Words::copy_range(shared.words(), &words, 0..len);
+        Ok(shared)
+    }
+
+    /// A block with `len` zero words, or with these if they are many.
+    fn with_block(len: usize, many: Option<Words>, brief: B, rest: H) -> Result<Shared<B, H>, Error> {
+        const { assert!(size_of::<B>() <= 4 && size_of::<Block<B, H>>().is_multiple_of(8)) };
+        let layout = Self::layout(len).ok_or(Error::OutOfMemory { bytes: len as u64 })?;
+        let refused = Error::OutOfMemory { bytes: layout.size() as u64 };
+        // SAFETY: the layout's size isn't 0: it has room for the head.
+        let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).ok_or(refused)?;
+        let block: NonNull<Block<B, H>> = base.cast();
+        // SAFETY: the layout has room for the head, and for `Words` behind it where there are many words.
+        unsafe {
+            block.write(Block { owners: AtomicU32::new(1), brief, len, rest });
+            match many {
+                Some(words) => block.add(1).cast().write(words),
+                None => CELL_BYTES.add(len as u64 * 8),
+            }
+        }
+        Ok(Shared { block })
+    }
+
+    /// Another owner of the same words.
+    pub(crate) fn share(&self) -> Shared<B, H> {
+        // As many owners have gone without being dropped: going on would free the block too early.
+        if self.block().owners.fetch_add(1, Relaxed) > u32::MAX / 2 {
+            std::process::abort();
+        }
+        Shared { block: self.block }
+    }
+
+    /// Where it is: the same for all owners, and for nothing else while they live.
+    pub(crate) fn address(&self) -> usize {
+        self.block.addr().get()
+    }
+
+    #[inline(always)]
+    fn block(&self) -> &Block<B, H> {
+        // SAFETY: `with_block` has written it, and it lives as long as an owner.
+        unsafe { self.block.as_ref() }
+    }
+
+    /// The brief part of the head.
+    #[inline(always)]
+    pub(crate) fn brief(&self) -> B {
+        self.block().brief
+    }
+
+    /// The rest of the head.
+    #[inline(always)]
+    pub(crate) fn rest(&self) -> &H {
+        &self.block().rest
+    }
+
+    /// The words.
+    #[inline(always)]
+    pub(crate) fn words(&self) -> &Cells {
+        let len = self.block().len;
+        // SAFETY: what follows the head, in the same block, are `len` words if they are few, else a `Words`. Zero is a valid
+        // AtomicU64, and only shared references are handed out.
+        unsafe {
+            let behind = self.block.add(1);
+            if Self::are_few(len) {
+                std::slice::from_raw_parts(behind.cast().as_ptr(), len)
+            } else {
+                behind.cast::<Words>().as_ref()
+            }
+        }
+    }
+
+    /// Bytes of all blocks.
+    pub(crate) fn allocated(&self) -> usize {
+        let len = self.block().len;
+        let many = if Self::are_few(len) { None } else { Words::layout(len) };
+        [Self::layout(len), many].into_iter().flatten().map(|layout| layout.size()).sum()
+    }
+}
+
+impl<B, H> Drop for Shared<B, H> {
+    fn drop(&mut self) {
+        // SAFETY: the block lives, because this is an owner. The last one has it for itself: what the others did happened
+        // before, by Release and Acquire. The layout is that of the allocation, from the same `len`.
+        unsafe {
+            let Block { owners, len, .. } = self.block.as_ref();
+            if owners.fetch_sub(1, Release) != 1 {
+                return;
+            }
+            fence(Acquire);
+            let len = *len;
+            if Self::are_few(len) {
+                CELL_BYTES.sub(len as u64 * 8);
+            } else {
+                self.block.add(1).cast::<Words>().drop_in_place();
+            }
+            self.block.drop_in_place();
+            if let Some(layout) = Self::layout(len) {
+                std::alloc::dealloc(self.block.cast().as_ptr(), layout);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
 
     fn copy(words: &Words) -> Words {
         let copy = Words::zeroed(words.len() as u64).unwrap();
-        copy.copy_range(words, 0..words.len());
+        Words::copy_range(&copy, words, 0..words.len());
         copy
     }
 
     #[test]
     fn zeroed_aligned_and_whole() {
         let large = if cfg!(miri) { 5000 } else { 1 << 20 };
-        for len in (1..200).chain([4095, 4096, 4097, large]) {
+        for len in (1..200).chain([1023, 1024, 4095, 4096, 4097, large]) {
             let words = Words::zeroed(len).unwrap();
             assert_eq!(words.len() as u64, len);
             assert!(words.iter().all(|word| word.load(Relaxed) == 0));
             words.iter().for_each(|word| word.store(u64::MAX, Relaxed));
-            words.prefetch(len as usize - 1);
+            Words::prefetch(&words, len as usize - 1);
             let start = words.as_ptr().addr();
             assert_eq!(start % if words.len() < ALIGNED_FROM { 8 } else { LINE }, 0);
             assert!(words.allocated() - words.len() * 8 <= LINE + 8);
         }
     }
 
+    /// With few words and many: all owners see the same words and head, and the last one drops the head, once.
+    #[test]
+    fn shared_words_live_as_long_as_an_owner() {
+        for len in [1, 17, ALIGNED_FROM - 1, ALIGNED_FROM, 3 * ALIGNED_FROM] {
+            let head = Arc::new(7);
+            let words = Words::zeroed(len as u64).unwrap();
+            words[len - 1].store(5, Relaxed);
+            let shared = Shared::with_words(words, 3u8, Arc::clone(&head)).unwrap();
+            assert_eq!((shared.brief(), **shared.rest(), shared.words().len()), (3, 7, len));
+            let overhead = shared.allocated() - len * 8;
+            assert!(overhead <= if len < ALIGNED_FROM { 24 } else { 24 + 16 + LINE + 8 }, "{overhead}");
+            let other = shared.share();
+            assert_eq!(other.address(), shared.address());
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    shared.words()[0].fetch_add(1, Relaxed);
+                });
+            });
+            assert_eq!(other.words()[len - 1].load(Relaxed), if len == 1 { 6 } else { 5 });
+            assert_eq!(other.words()[0].load(Relaxed), if len == 1 { 6 } else { 1 });
+            assert_eq!(Arc::strong_count(&head), 2);
+            drop(other);
+            assert_eq!(Arc::strong_count(&head), 1);
+            let zeroed = Shared::zeroed(len as u64, (), head).unwrap();
+            assert!(zeroed.words().len() == len && zeroed.words().iter().all(|word| word.load(Relaxed) == 0));
+        }
+        assert!(Shared::zeroed(0, (), ()).is_err());
+    }
+
     #[test]
     fn a_copy_has_the_same_words() {
-        for len in [1, 63, 64, 1000] {
+        for len in [1, 63, 64, 5000] {
             let words = Words::zeroed(len).unwrap();
             for (index, word) in words.iter().enumerate().step_by(3) {
                 word.store(index as u64 + 1, Relaxed);

@@ -19,6 +19,9 @@ pub(crate) static LOAD_BYTES: Gauge = Gauge::new();
 /// Bytes of memory that they hold now.
 pub(crate) static LOAD_HELD_BYTES: Gauge = Gauge::new();
 
+/// Filters that are being sent in pieces and are in no key yet.
+pub(crate) static FILTERS_SENDING: Gauge = Gauge::new();
+
 /// Loads that were dropped because they had not moved for five minutes, or because memory was short.
 pub(crate) static LOADS_DROPPED: Counter = Counter::new();
 

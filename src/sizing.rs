@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::math::{self, mixture_rate};
 use crate::params::{Cell, Family, LayoutChoice, Spec, limits};
 use crate::spelling::spelling;
+use std::cell::RefCell;
 
 /// Bits of a block: one cache line.
 pub const BLOCK_BITS: u32 = 512;
@@ -26,10 +27,24 @@ const AUTO_PENALTY_IN_CHAIN: f64 = 1.10;
 /// lines of several probes cost little more than one, and blocks cost memory.
 const CACHED_BYTES: u64 = 512 << 10;
 
+/// Fewest bits of a shard where there are several, even if a few items would need less. A shard has a tally of 128 bytes, half
+/// of that. In shards of a word, the tallies would take 16 times the memory of the cells.
+/// loom's models have words that it can try all values of.
+const LEAST_SHARD_BITS: u64 = if cfg!(all(loom, test)) { 64 } else { 2048 };
+
 /// A layer of a chain has at least this part of the capacity of all layers before it, whatever the expansion. So the
 /// number of layers grows with the logarithm of the items: from 1 item to a million 112 layers with expansion 1, and
 /// 277 up to [`limits::MAX_CAPACITY`]. Expansion 2 and more never come below it.
 const LEAST_PART: u64 = 8;
+
+/// 2^64 / golden ratio, odd: the multiplier of Fibonacci hashing (Knuth, TAOCP 3, §6.4).
+const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+
+thread_local! {
+    /// The last shapes that this thread solved, 8 KiB of them, each at the place that its question hashes to: what was asked,
+    /// within which penalty, and the answer. Solving takes half a microsecond and more, a fifth of creating a small filter.
+    static SHAPES: RefCell<[Option<(LayerSpec, f64, Shape)>; 64]> = const { RefCell::new([None; 64]) };
+}
 
 /// Where the probes of one item fall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +108,20 @@ impl LayerSpec {
         self.shape_within(AUTO_PENALTY)
     }
 
+    /// Most filters are made like one of the last, and a filter that may not grow asks for the same layer with every add.
     fn shape_within(&self, penalty: f64) -> Result<Shape, Error> {
+        let place = ((self.capacity ^ self.error_rate.to_bits()).wrapping_mul(GOLDEN) >> 58) as usize;
+        SHAPES.with_borrow_mut(|shapes| match &mut shapes[place] {
+            Some((asked, within, shape)) if asked == self && *within == penalty => Ok(*shape),
+            other => {
+                let shape = self.solve(penalty)?;
+                *other = Some((*self, penalty, shape));
+                Ok(shape)
+            }
+        })
+    }
+
+    fn solve(&self, penalty: f64) -> Result<Shape, Error> {
         if !(limits::MIN_LAYER_ERROR_RATE..1.0).contains(&self.error_rate) {
             return Err(Error::ErrorRate(self.error_rate));
         }
@@ -147,7 +175,8 @@ impl LayerSpec {
                 None => {}
             }
         }
-        best.map(|(units, probes)| shape(units, probes)).ok_or_else(|| {
+        let least = if self.shards > 1 { LEAST_SHARD_BITS / u64::from(self.cell.bits()) / unit } else { 1 };
+        best.map(|(units, probes)| shape(units.max(least), probes)).ok_or_else(|| {
             let bytes = self.textbook_cells() * f64::from(self.cell.bits()) / 8.0;
             if bytes * 4.0 > limits::MAX_BYTES as f64 {
                 Error::OutOfMemory { bytes: bytes as u64 }
@@ -290,6 +319,10 @@ impl Shape {
         if !(1..=limits::MAX_PROBES).contains(&self.probes) {
             return Err("probes");
         }
+        let bits_per_shard = u128::from(self.cells) * u128::from(self.cell.bits()) / u128::from(self.shards);
+        if self.shards > 1 && bits_per_shard < LEAST_SHARD_BITS.into() {
+            return Err("shards");
+        }
         let most = limits::MAX_BYTES * 8 / u64::from(self.cell.bits());
         if self.cells == 0 || self.cells > most || !self.cells.is_multiple_of(unit * u64::from(self.shards)) {
             return Err("cells");
@@ -412,6 +445,10 @@ mod tests {
             };
             assert!(holds(shape.cells, shape.probes), "{spec:?}");
             let ideal = libm::ceil(-libm::log2(spec.error_rate)).clamp(1.0, 72.0) as u32;
+            let is_least = u64::from(shape.cell.bits()) * shape.cells_per_shard() <= LEAST_SHARD_BITS;
+            if shape.shards > 1 && is_least {
+                continue;
+            }
             for probes in shape.probes.saturating_sub(1).max(1)..=ideal {
                 assert!(!holds(shape.cells - stride, probes), "{spec:?} with {probes} probes");
             }
@@ -432,7 +469,9 @@ mod tests {
                 evaluations += 1;
                 Shape { cells: units * stride, ..shape }
             });
-            assert_eq!(found.map(|units| units * stride), Some(shape.cells), "{spec:?}");
+            let least = if shape.shards > 1 { u64::from(shape.shards) * LEAST_SHARD_BITS } else { 0 };
+            let cells = found.map(|units| (units * stride).max(least / u64::from(shape.cell.bits())));
+            assert_eq!(cells, Some(shape.cells), "{spec:?}");
             let kind = match (shape.layout, shape.shards, shape.cell) {
                 (Layout::Classic, 1, _) => 0,
                 (Layout::Blocked, _, Cell::Bit) | (Layout::Classic, ..) => 1,
@@ -534,6 +573,30 @@ mod tests {
         assert_eq!(blocked.shape(), Err(Error::Unreachable { error_rate: 1e-12 }));
         let many = LayerSpec::new(1 << 47, 0.01);
         assert!(matches!(many.shape(), Err(Error::OutOfMemory { bytes }) if bytes > 1 << 47));
+    }
+
+    /// More questions than places, which differ in one part each, asked in turns.
+    #[test]
+    fn shapes_are_remembered_by_all_that_was_asked() {
+        let base = LayerSpec::new(100_000, 0.001);
+        let mut asked: Vec<LayerSpec> = (1..100).map(|n| LayerSpec { capacity: n * 1000, ..base }).collect();
+        asked.extend([
+            LayerSpec { error_rate: 0.002, ..base },
+            LayerSpec { layout: LayoutChoice::Classic, ..base },
+            LayerSpec { layout: LayoutChoice::Blocked, ..base },
+            LayerSpec { cell: Cell::Counter4, ..base },
+            LayerSpec { shards: 4, ..base },
+            LayerSpec { capacity: 1_000_000, ..base },
+        ]);
+        for _ in 0..2 {
+            for spec in &asked {
+                for penalty in [AUTO_PENALTY, 1.0, AUTO_PENALTY] {
+                    for _ in 0..2 {
+                        assert_eq!(spec.shape_within(penalty), spec.solve(penalty), "{spec:?} {penalty}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

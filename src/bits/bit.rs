@@ -7,7 +7,13 @@ use crate::sync::Ordering::Relaxed;
 /// Whether cell `index` is set.
 #[inline(always)]
 pub fn get(words: &[AtomicU64], index: usize) -> bool {
-    words[index / 64].load(Relaxed) >> (index % 64) & 1 == 1
+    shifted(words, index) & 1 == 1
+}
+
+/// A word whose lowest bit is cell `index`.
+#[inline(always)]
+pub fn shifted(words: &[AtomicU64], index: usize) -> u64 {
+    words[index / 64].load(Relaxed) >> (index % 64)
 }
 
 /// Sets cell `index`; true if it was clear.
@@ -15,13 +21,6 @@ pub fn get(words: &[AtomicU64], index: usize) -> bool {
 pub fn set<W: Writer>(words: &[AtomicU64], index: usize) -> bool {
     let mask = 1 << (index % 64);
     W::set(&words[index / 64], mask) & mask == 0
-}
-
-/// Like [`set`], for a cache line that is about to be written anyway.
-#[inline(always)]
-pub fn set_in_dirty_line<W: Writer>(words: &[AtomicU64], index: usize) -> bool {
-    let mask = 1 << (index % 64);
-    W::set_in_dirty_line(&words[index / 64], mask) & mask == 0
 }
 
 #[cfg(test)]

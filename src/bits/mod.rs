@@ -20,15 +20,8 @@ use crate::sync::Ordering::Relaxed;
 
 /// How a word is changed.
 pub trait Writer {
-    /// Sets the bits of `mask` and returns the word as it was. If the bits are already set, the word isn't written,
-    /// so its cache line stays clean.
+    /// Sets the bits of `mask` and returns the word as it was.
     fn set(word: &AtomicU64, mask: u64) -> u64;
-
-    /// Like [`set`](Writer::set), for a cache line that is about to be written anyway: branch-free where that is
-    /// cheaper.
-    fn set_in_dirty_line(word: &AtomicU64, mask: u64) -> u64 {
-        Self::set(word, mask)
-    }
 
     /// Replaces the word `w` by `change(w)` unless that is `None`. Returns the word as it was, and whether it
     /// changed.
@@ -63,16 +56,7 @@ pub struct Single;
 impl Writer for Single {
     #[inline(always)]
     fn set(word: &AtomicU64, mask: u64) -> u64 {
-        let old = word.load(Relaxed);
-        if old & mask != mask {
-            word.store(old | mask, Relaxed);
-        }
-        old
-    }
-
-    #[inline(always)]
-    fn set_in_dirty_line(word: &AtomicU64, mask: u64) -> u64 {
-        // Half of the bits are already set, in no order that a branch predictor could learn.
+        // Written even if the bits are set: half of them are, in no order that a branch predictor could learn.
         let old = word.load(Relaxed);
         word.store(old | mask, Relaxed);
         old
@@ -98,11 +82,6 @@ impl Writer for PerShard {
     #[inline(always)]
     fn set(word: &AtomicU64, mask: u64) -> u64 {
         Single::set(word, mask)
-    }
-
-    #[inline(always)]
-    fn set_in_dirty_line(word: &AtomicU64, mask: u64) -> u64 {
-        Single::set_in_dirty_line(word, mask)
     }
 
     #[inline(always)]

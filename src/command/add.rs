@@ -5,21 +5,22 @@
 //! filter refused it. Replies are the live filter's. If the shadow refuses an item, the rebuild ends; the client
 //! that adds isn't told, because its own add succeeded.
 
-use super::blob::{Blob, Parts};
+use super::blob::{Blob, Items, Parts};
 use super::call::{Access, Call, Effect, Key};
 use super::error::CommandError;
-use super::options::bloom::{Insertion, insertion, new_filter};
+use super::options::bloom::{Insertion, creation, insertion, new_filter};
 use super::options::redisbloom;
 use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
 use super::write::{
     BLOOM_STEP, Growing, Mode, add_one, catch_up, catch_up_to, create_new, due, give_up, grow_and_add,
-    indices, limit_items, should_pause,
+    indices, limit_items, send_first_items, should_pause,
 };
 use crate::error::Error;
 use crate::filter::bloom::batch::{GROUP, for_each_group, for_each_hashed_group};
 use crate::filter::foreign::Encoding;
 use crate::filter::{Added, Bloom, Foreign, Layer, Live, LiveMut, Rebuild, Target};
+use crate::params::Spec;
 use smallvec::SmallVec;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
@@ -37,7 +38,7 @@ type Outcome = Result<Added, CommandError>;
 #[inline(always)]
 pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
-    let Target::One(LiveMut::Bloom(filter)) = target_or_new(call, &mut key)? else {
+    let (Target::One(LiveMut::Bloom(filter)), is_new) = target_or_new(call, &mut key)? else {
         return add_slowly(call, &mut key, mode);
     };
     let item = filter.item_hash(call.arg(FIRST_ITEM));
@@ -45,13 +46,14 @@ pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, Comman
         Mode::AddIfAbsent if filter.contains(item) => Added::default(),
         _ => add_one(call, filter, item, &mut Growing::default())?,
     };
-    filter.usage().added(1);
+    filter.added(1);
     if done.changed {
-        // If an ADDNX added something, its effect is that of an ADD.
-        call.replicate(match mode {
-            Mode::Add => Effect::Verbatim,
-            Mode::AddIfAbsent => Effect::Items(Command::Add, &[FIRST_ITEM]),
-        });
+        match mode {
+            _ if is_new => send_first_items(call, &filter.spec(), &[FIRST_ITEM]),
+            Mode::Add => call.replicate(Effect::Verbatim),
+            // If an ADDNX added something, its effect is that of an ADD.
+            Mode::AddIfAbsent => call.replicate(Effect::Items(Command::Add, &[FIRST_ITEM])),
+        }
         call.changed(c"bf.add");
     }
     Ok(Reply::Bool(done.added))
@@ -68,7 +70,7 @@ fn add_slowly<'a, C: Call<'a>>(call: &C, key: &mut C::Key, mode: Mode) -> Result
         ControlFlow::Continue(())
     });
     let Added { added, changed } = outcome?;
-    target.usage().added(1);
+    target.added(1);
     let is_rebuilt = matches!(target, Target::Both(_));
     if let Some(why) = lost {
         give_up(call, key, &why);
@@ -84,15 +86,20 @@ fn add_slowly<'a, C: Call<'a>>(call: &C, key: &mut C::Key, mode: Mode) -> Result
     Ok(Reply::Bool(added))
 }
 
-/// The filter to add to, brought up to the clock; a new one with the configured defaults if the key is empty.
+/// The filter to add to, brought up to the clock; a new one with the configured defaults if the key is empty. Also whether it
+/// is new, and to be sent with its first items.
 #[inline(always)]
-fn target_or_new<'k, 'a, C: Call<'a>>(call: &C, key: &'k mut C::Key) -> Result<Target<'k>, CommandError> {
+fn target_or_new<'k, 'a, C: Call<'a>>(
+    call: &C,
+    key: &'k mut C::Key,
+) -> Result<(Target<'k>, bool), CommandError> {
+    let mut is_new = false;
     match key.filter()?.map(|filter| due(call, filter)) {
-        None => create_new(call, key, new_filter(call))?,
+        None => is_new = create_new(call, key, new_filter(call))?.is_some(),
         Some(None) => {}
         Some(Some(due)) => catch_up_to(call, key, due)?,
     }
-    key.target()?.ok_or(CommandError::NotFound)
+    Ok((key.target()?.ok_or(CommandError::NotFound)?, is_new))
 }
 
 // ---- many items ----------------------------------------------------------------------------------------------------
@@ -102,8 +109,8 @@ fn target_or_new<'k, 'a, C: Call<'a>>(call: &C, key: &'k mut C::Key) -> Result<T
 pub(super) fn add_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     limit_items(call, call.argc().saturating_sub(FIRST_ITEM))?;
     let mut key = call.open(1, Access::Write);
-    target_or_new(call, &mut key)?;
-    add_arguments(call, &mut key, FIRST_ITEM)
+    let (_, is_new) = target_or_new(call, &mut key)?;
+    add_arguments(call, &mut key, FIRST_ITEM, is_new)
 }
 
 /// `BF.INSERT key [option…] ITEMS item…`.
@@ -112,27 +119,37 @@ pub(super) fn insert<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         if call.obeys() { redisbloom::insertion(call)? } else { insertion(call)? };
     limit_items(call, call.argc().saturating_sub(first_item))?;
     let mut key = call.open(1, Access::Write);
+    let mut is_new = false;
     if key.bloom()?.is_none() {
         if !may_create {
             return Err(CommandError::NotFound);
         }
-        create_new(call, &mut key, new)?;
+        is_new = create_new(call, &mut key, new)?.is_some();
     }
     catch_up(call, &mut key)?;
-    add_arguments(call, &mut key, first_item)
+    add_arguments(call, &mut key, first_item, is_new)
 }
 
-/// Adds the arguments from `first` on, in order.
-fn add_arguments<'a, C: Call<'a>>(call: &C, key: &mut C::Key, first: usize) -> Result<Reply, CommandError> {
+/// Adds the arguments from `first` on, in order. They are sent with the filter if it is new.
+fn add_arguments<'a, C: Call<'a>>(
+    call: &C,
+    key: &mut C::Key,
+    first: usize,
+    is_new: bool,
+) -> Result<Reply, CommandError> {
     let mut target = key.target()?.ok_or(CommandError::NotFound)?;
     let mut adds = Adds::new(call, first);
     let items = indices(call, first, BLOOM_STEP).map(|index| call.arg(index));
     let lost = add_each(call, &mut target, items, Mode::Add, |outcome| adds.note(outcome));
-    target.usage().added(adds.accepted());
+    target.added(adds.accepted());
+    let new = match &target {
+        Target::One(LiveMut::Bloom(filter)) if is_new => Some(filter.spec()),
+        _ => None,
+    };
     if let Some(why) = lost {
         give_up(call, key, &why);
     }
-    adds.replicate(call);
+    adds.replicate(call, new);
     Ok(Reply::Answers(adds.answers))
 }
 
@@ -160,7 +177,9 @@ impl Adds {
         match outcome {
             Ok(Added { added, changed }) => {
                 self.answers.answers.push(Answer::from(added));
-                self.changed.extend(changed.then_some(self.next));
+                if changed {
+                    self.changed.push(self.next);
+                }
             }
             Err(error) => {
                 self.answers.answers.push(Answer::Refused);
@@ -184,16 +203,17 @@ impl Adds {
         }
     }
 
-    /// Replicates the items that changed something.
-    fn replicate<'a, C: Call<'a>>(&self, call: &C) {
+    /// Replicates the items that changed something, with the filter if it is a new one.
+    fn replicate<'a, C: Call<'a>>(&self, call: &C, new: Option<Spec>) {
         if self.changed.is_empty() {
             return;
         }
         let all = self.changed.len() == call.argc().saturating_sub(self.first);
-        call.replicate(match all && self.first == FIRST_ITEM {
-            true => Effect::Verbatim,
-            false => Effect::Items(Command::Madd, &self.changed),
-        });
+        match new {
+            Some(spec) => send_first_items(call, &spec, &self.changed),
+            None if all && self.first == FIRST_ITEM => call.replicate(Effect::Verbatim),
+            None => call.replicate(Effect::Items(Command::Madd, &self.changed)),
+        }
         call.changed(c"bf.add");
     }
 }
@@ -211,17 +231,23 @@ pub(super) fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>
     if !may_create && key.bloom()?.is_none() {
         return Err(CommandError::NotFound);
     }
-    let mut target = target_or_new(call, &mut key)?;
+    let (mut target, is_new) = target_or_new(call, &mut key)?;
+    if let (Target::One(LiveMut::Bloom(filter)), true) = (&target, is_new) {
+        // The items follow in a command of their own: there may be none, and many are better sent as they came.
+        let creation = creation(&filter.spec(), 0, true);
+        call.replicate(Effect::Words(Command::Reserve, &creation, &[]));
+    }
     let (mut sums, mut lost) = (Sums::default(), None);
     while let Some(blob) = &part {
         let before = sums.done;
         match &mut target {
             Target::One(LiveMut::Bloom(filter)) if shards(call, filter, blob) > 1 => {
-                for first in (0..blob.parts()).step_by(PARTS_TOGETHER) {
-                    if first > 0 && call.should_pause(sums.done) {
-                        break;
-                    }
-                    sums.append(add_by_shard(call, filter, blob, first));
+                let (mut items, end) = (blob.items(), before.saturating_add(blob.len()));
+                while sums.done < end && !call.should_pause(sums.done) {
+                    let left = end.saturating_sub(sums.done);
+                    let count = sums.done.clamp(BLOOM_STEP, MOST_TOGETHER).min(left);
+                    sums.append(add_by_shard(call, filter, &items, count));
+                    items.by_ref().take(count).for_each(drop);
                 }
             }
             target => {
@@ -247,7 +273,7 @@ pub(super) fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>
             }
         };
     }
-    target.usage().added(sums.done as u64);
+    target.added(sums.done as u64);
     if let Some(why) = lost {
         give_up(call, &mut key, &why);
     }
@@ -312,22 +338,21 @@ fn shards<'a, C: Call<'a>>(call: &C, filter: &Bloom, blob: &Blob<'_>) -> u32 {
     if blob.parts() > 1 && call.threads() > 1 { filter.shards_for(blob.len() as u64) } else { 1 }
 }
 
-/// Parts that are added on several threads between two looks at the clock: of filters with the most probes, in memory that
-/// hasn't been touched, in 5 ms.
-const PARTS_TOGETHER: usize = 2;
+/// The most items that are added on several threads between two looks at the clock. Before, there are as many as have been
+/// added so far. So the command takes at most twice as long as it had at its last look, also where an item takes 70 µs: in
+/// memory that hasn't been touched, each of up to 40 probes has the kernel make a page.
+const MOST_TOGETHER: usize = 2 * Blob::PART;
 
-/// Adds the items of some parts, from the `first` on, on several threads. Each thread adds the items of its own shards: equal items have the same
-/// shard, so they stay in order. Each thread hashes all items. That is a fifth of the work of adding them, and it
-/// needs no memory.
-fn add_by_shard<'a, C: Call<'a>>(call: &C, filter: &Bloom, blob: &Blob<'_>, first: usize) -> Sums {
-    const MOST: usize = PARTS_TOGETHER.saturating_mul(Blob::PART);
-    let items = blob.len().saturating_sub(first.saturating_mul(Blob::PART)).min(MOST);
+/// Adds the first `count` of these items on several threads. Each thread adds the items of its own shards: equal items
+/// have the same shard, so they stay in order. Each thread hashes all items. That is a fifth of the work of adding them,
+/// and it needs no memory.
+fn add_by_shard<'a, C: Call<'a>>(call: &C, filter: &Bloom, items: &Items<'_, '_>, count: usize) -> Sums {
     let shards = filter.newest_layer().shards();
     let tasks = u32::try_from(call.threads()).unwrap_or(u32::MAX).min(shards);
     let (added, changed) = (AtomicU64::new(0), AtomicBool::new(false));
     call.parallel(tasks as usize, &|task| {
         let hasher = filter.hasher();
-        let hashes = blob.items_from(first).take(items).map(|item| hasher.hash(item));
+        let hashes = items.clone().take(count).map(|item| hasher.hash(item));
         // Each task has a range of the shards; their number is a power of two.
         let owner = |shard: u32| shard.wrapping_mul(tasks) >> shards.trailing_zeros();
         let own = hashes.filter(|item| owner(item.shard(shards)) as usize == task);
@@ -343,7 +368,7 @@ fn add_by_shard<'a, C: Call<'a>>(call: &C, filter: &Bloom, blob: &Blob<'_>, firs
         added.fetch_add(new, Relaxed);
         changed.fetch_or(any, Relaxed);
     });
-    Sums { added: added.into_inner(), done: items, changed: changed.into_inner(), refused: None }
+    Sums { added: added.into_inner(), done: count, changed: changed.into_inner(), refused: None }
 }
 
 // ---- into each kind of filter --------------------------------------------------------------------------------------
@@ -380,13 +405,14 @@ fn add_to_bloom<'a, 'i, C: Call<'a>>(
 ) {
     for_each_group(&mut &mut *filter, Layer::prefetch_all, items, |filter, group| {
         let layers = filter.layers().len();
-        // Looks up a whole group in all layers: a chain that has grown from 100 to 5 million items has sixteen.
+        // Looks up a whole group: its cache misses overlap, and a chain that has grown from 100 to 5 million items has
+        // sixteen layers.
         let known = filter.known(group);
         group.iter().enumerate().try_for_each(|(index, item)| {
             note(if known.has(index) {
                 Ok(Added::default())
             } else if filter.layers().len() == layers {
-                match filter.add_to_newest(*item) {
+                match filter.add_unknown(*item) {
                     Err(Error::Full) => grow_and_add(call, &mut **filter, *item, &mut growing),
                     result => result.map_err(CommandError::from),
                 }

@@ -5,7 +5,7 @@ use super::error::CommandError;
 use super::options::printable;
 use super::reply::Reply;
 use super::test::current_generation;
-use super::write::{catch_up, rebuild_in};
+use super::write::{catch_up, limit_items, rebuild_in};
 use crate::error::Error;
 use crate::filter::{Bloom, Incompatible, Live, LiveRef, Target, Union};
 use crate::parallel::ParallelFor;
@@ -26,8 +26,9 @@ struct Sources<K> {
 }
 
 impl<K: Key> Sources<K> {
-    /// Opens the keys, up to the first that doesn't exist.
+    /// Opens the keys, up to the first that doesn't exist. Their names count as items.
     fn open<'a, C: Call<'a, Key = K>>(call: &C) -> Result<Sources<K>, CommandError> {
+        limit_items(call, call.argc().saturating_sub(FIRST_SOURCE))?;
         let mut sources = Sources { keys: Vec::new(), has_destination: false, repeated: false };
         let mut names = HashSet::new();
         for index in FIRST_SOURCE..call.argc() {
@@ -287,7 +288,7 @@ pub(super) fn equal<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         return call.offload(1, bytes, move |_, parallel, stop| {
             let parallel: &ParallelFor<'_> = &|tasks, task| stop.run(parallel, tasks, task);
             let equal = a.as_ref().equal_at(b.as_ref(), generations, parallel);
-            (!stop.is_set()).then_some(Reply::Bool(equal))
+            (!stop.is_set()).then_some(Ok(Reply::Bool(equal)))
         });
     }
     let parallel: &ParallelFor<'_> = &|tasks, task| call.parallel(tasks, task);

@@ -105,7 +105,7 @@ pub trait Key {
 }
 
 /// A word of a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Word {
     /// As it is.
     Text(&'static str),
@@ -113,6 +113,8 @@ pub enum Word {
     Number(u64),
     /// In hexadecimal digits.
     Hex(u128),
+    /// In the fewest decimal digits that give the same number again.
+    Real(f64),
 }
 
 impl fmt::Display for Word {
@@ -121,6 +123,7 @@ impl fmt::Display for Word {
             Word::Text(text) => f.write_str(text),
             Word::Number(number) => write!(f, "{number}"),
             Word::Hex(number) => write!(f, "{number:x}"),
+            Word::Real(number) => write!(f, "{number}"),
         }
     }
 }
@@ -134,10 +137,9 @@ pub enum Effect<'e> {
     Items(Command, &'e [usize]),
     /// The command, applied to the key at argument 1, with these further arguments.
     Arguments(Command, Vec<Vec<u8>>),
-    /// The same, with words that are most often those of the last such command.
-    Words(Command, &'e [Word]),
-    /// The same as arguments, and after them the string that [work apart](Data::Key) has read.
-    Read(Command, Vec<Vec<u8>>),
+    /// The same, with words that are most often those of the last such command, and after them the items at these
+    /// arguments.
+    Words(Command, &'e [Word], &'e [usize]),
 }
 
 /// What work [apart](Call::apart) is given.
@@ -238,6 +240,9 @@ pub trait Call<'a> {
     /// Sends an effect to replicas and the AOF, after those sent before.
     fn replicate(&self, effect: Effect<'_>);
 
+    /// Whether replicas or an AOF get what is [replicated](Call::replicate).
+    fn is_heard(&self) -> bool;
+
     /// Announces that the key at argument 1 has changed: to transactions that watch it, client-side caches, and
     /// subscribers to `event`. This happens when the command has ended and closed its keys, because subscribers may
     /// change or delete the filter.
@@ -262,7 +267,7 @@ pub trait Call<'a> {
         &self,
         argument: usize,
         held: u64,
-        work: impl FnOnce(&[u8], &ParallelFor<'_>, &Stop) -> Option<Reply> + Send + 'static,
+        work: impl FnOnce(&[u8], &ParallelFor<'_>, &Stop) -> Option<Result<Reply, CommandError>> + Send + 'static,
     ) -> Result<Reply, CommandError>;
 
     /// Says that what follows may hold the server for long. Short commands aren't timed until they say so: reading the
@@ -270,7 +275,8 @@ pub trait Call<'a> {
     fn may_be_long(&self) {}
 
     /// Whether the command has held the server for long enough after `done` items and should
-    /// [go on later](Call::go_on_later). Commands ask after every few items.
+    /// [go on later](Call::go_on_later). Commands ask after every few items. Those with many also ask before the first: what
+    /// comes before the items is repeated in every piece, so the items of a piece may take as long.
     fn should_pause(&self, _done: usize) -> bool {
         false
     }
@@ -300,6 +306,14 @@ pub trait Call<'a> {
     /// # Errors
     /// [`CommandError::Changed`] if they aren't the same: the server deletes, replaces and renames keys meanwhile.
     fn made<T: 'static>(&self, inputs: &[LiveRef<'_>]) -> Result<Option<T>, CommandError>;
+
+    /// Begins to send a filter, which is to be in the empty key at argument 1, to replicas and the AOF: as a load, a few
+    /// pieces at a time. The reply is [`Reply::Later`], and others are served in between. When only the last piece is left,
+    /// [`put_sent`](super::put_sent) is called.
+    ///
+    /// # Errors
+    /// The filter, if it need not be sent so: it isn't large, nobody [gets](Call::is_heard) it, or the client may not wait.
+    fn send(&self, filter: Filter, event: &'static CStr) -> Result<Reply, Filter>;
 
     /// Whether the server is above its memory limit, so commands that need more memory are refused.
     fn is_out_of_memory(&self) -> bool;

@@ -63,7 +63,7 @@ fn create<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> Resu
         call.admit(bytes, bytes)?;
     }
     let filter = Cuckoo::new(spec)?;
-    call.replicate(Effect::Words(Command::CfReserve, &creation(filter.spec())));
+    call.replicate(Effect::Words(Command::CfReserve, &creation(filter.spec()), &[]));
     key.create(filter.into());
     call.changed(c"cf.reserve");
     Ok(())
@@ -116,6 +116,10 @@ fn add_arguments<'a, C: Call<'a>>(
     mode: Mode,
 ) -> SmallVec<[Answer; 64]> {
     let items = call.argc().saturating_sub(first);
+    if items > 1 {
+        // The first item of a command, or of a piece, may search for room for 40 ms. Nothing else comes after it then.
+        call.may_be_long();
+    }
     let mut answers = SmallVec::with_capacity(items);
     let mut growing = Growing::default();
     let mut group = SmallVec::<[CuckooHash; GROUP]>::new();

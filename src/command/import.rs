@@ -2,15 +2,15 @@
 
 use super::call::{Access, Apart, Call, Data, Effect, Key};
 use super::error::CommandError;
-use super::options::{Arguments, bad, choice, printable, unsigned};
+use super::options::{Arguments, bad, choice, printable, unsigned, upper};
 use super::reply::Reply;
-use super::table::{Command, Namespace};
-use super::transfer::replicate_pieces;
+use super::table::Command;
+use super::transfer::put;
 use crate::filter::foreign::Encoding;
 use crate::filter::{Foreign, Live};
 use crate::params::limits;
+use crate::wire::DecodeError;
 use crate::wire::import::{self, bitmap};
-use crate::wire::{DecodeError, Encoder};
 use std::sync::Arc;
 
 /// `BF.IMPORT dest format …`:
@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// GUAVA blob [FUNNEL BYTES|UTF16|LONG|INT]
 /// ```
 pub(super) fn import<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let (format, source) = match call.arg(2).to_ascii_uppercase().as_slice() {
+    let (format, source) = match upper(call.arg(2)).as_slice() {
         b"GOZERO" => go_zero(call)?,
         b"REDISSON" => redisson(call)?,
         b"BLOOMV3" if call.argc() == 4 => (Format::BloomV3, Source::Argument(3)),
@@ -82,43 +82,46 @@ type Words = Vec<Vec<u8>>;
 const KEY: usize = 3;
 
 /// Makes the filter, and puts it into the key, which must be empty. If the data isn't in the command, what is replicated
-/// doesn't depend on its key, since that may hold something else on a replica.
+/// doesn't depend on its key, since that may hold something else on a replica. Long data isn't replicated: the filter goes
+/// in pieces.
 fn create<'a, C: Call<'a>>(call: &C, format: Format, source: Source) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
     if key.filter()?.is_some() {
         return Err(CommandError::Exists);
     }
-    let (made, effect, more) = match call.made::<(Result<Foreign, DecodeError>, Effect<'static>)>(&[])? {
-        Some((made, effect)) => (made, Some(effect), false),
+    let ((made, effect), more) = match call.made::<Made>(&[])? {
+        Some(made) => (made, false),
         None => {
             let (data, held) = match &source {
-                Source::Argument(index) => (Data::Argument(*index), call.arg(*index).len()),
-                Source::Key(_) => (Data::Key(KEY), call.string(KEY, <[u8]>::len)?),
+                Source::Argument(index) => (Data::Argument(*index), call.arg(*index).len() as u64),
+                Source::Key(_) => (Data::Key(KEY), call.string(KEY, <[u8]>::len)? as u64),
             };
-            let bytes = format.declared().unwrap_or(0).max(held as u64);
-            let goes_apart = call.goes_apart(bytes);
-            // A string that is read apart is copied twice: for the work, and for replicas.
-            let copies = if goes_apart && matches!(data, Data::Key(_)) { 2 } else { 0 };
-            let most = bytes.saturating_add((held as u64).saturating_mul(copies));
+            let bytes = format.declared().unwrap_or(0).max(held);
+            let (goes_apart, is_long) = (call.goes_apart(bytes), call.goes_apart(held));
+            // A string that is read apart is copied.
+            let copied = if goes_apart && matches!(data, Data::Key(_)) { held } else { 0 };
+            let most = bytes.saturating_add(copied);
             if !call.obeys() && (goes_apart || format.declared().is_some()) {
                 call.admit(bytes, most)?;
             }
-            if goes_apart {
-                let effect = match source {
+            let make = move |data: &[u8]| -> Made {
+                let effect = || match source {
                     Source::Argument(_) => Effect::Verbatim,
-                    Source::Key(words) => Effect::Read(Command::Import, words),
+                    Source::Key(words) => {
+                        Effect::Arguments(Command::Import, [words, vec![data.to_vec()]].concat())
+                    }
                 };
+                (format.read(data), (!is_long).then(effect))
+            };
+            if goes_apart {
                 let job = Apart { keys: 1..2, inputs: Arc::new([]), data, bytes: most };
-                return call.apart(job, move |data, _| (format.read(data), effect));
+                return call.apart(job, move |data, _| make(data));
             }
-            match source {
-                Source::Argument(index) => (format.read(call.arg(index)), Some(Effect::Verbatim), true),
-                Source::Key(words) => {
-                    let (made, effect) =
-                        call.string(KEY, |data| (format.read(data), shorter(words, bytes, data)))?;
-                    (made, effect, true)
-                }
-            }
+            let made = match data {
+                Data::Argument(index) => make(call.arg(index)),
+                Data::Key(index) => call.string(index, make)?,
+            };
+            (made, true)
         }
     };
     let filter = made.map_err(refused)?;
@@ -130,22 +133,15 @@ fn create<'a, C: Call<'a>>(call: &C, format: Format, source: Source) -> Result<R
             return admitted.map(|()| Reply::Ok);
         }
     }
-    match effect {
-        Some(effect) => call.replicate(effect),
-        None => replicate_pieces(call, Namespace::Bloom, &Encoder::new(&filter)),
-    }
+    let Some(effect) = effect else { return Ok(put(call, &mut key, filter.into(), c"bf.import")) };
+    call.replicate(effect);
     key.create(filter.into());
     call.changed(c"bf.import");
     Ok(Reply::Ok)
 }
 
-/// What makes the filter of so many bytes from data that is shorter than half of it: its import. The bits may be 60 bytes of
-/// command and 512 MiB of zeros, which no replica needs to be sent. Longer data goes in pieces of 16 MiB, which are at
-/// most twice as long as it.
-fn shorter(words: Words, bytes: u64, data: &[u8]) -> Option<Effect<'static>> {
-    let is_short = (data.len() as u64).saturating_mul(2) < bytes;
-    is_short.then(|| Effect::Arguments(Command::Import, [words, vec![data.to_vec()]].concat()))
-}
+/// What was made of the data, and what makes the same elsewhere, unless that is long.
+type Made = (Result<Foreign, DecodeError>, Option<Effect<'static>>);
 
 fn refused(why: DecodeError) -> CommandError {
     CommandError::BadData(Some(why))
@@ -156,7 +152,7 @@ fn go_zero<'a, C: Call<'a>>(call: &C) -> Result<(Format, Source), CommandError> 
     let mut maps = bitmap::GO_ZERO_PROBES;
     let mut words = Arguments { call, next: 4 };
     while let Some(word) = words.next() {
-        match word.to_ascii_uppercase().as_slice() {
+        match upper(word).as_slice() {
             b"BITS" => {
                 let plausible = |value| unsigned(value).filter(|bits| (1..=limits::MAX_BYTES).contains(bits));
                 bits = Some(words.value(
@@ -189,7 +185,7 @@ fn go_zero<'a, C: Call<'a>>(call: &C) -> Result<(Format, Source), CommandError> 
 }
 
 fn redisson<'a, C: Call<'a>>(call: &C) -> Result<(Format, Source), CommandError> {
-    let codec = |word: &[u8]| match word.to_ascii_uppercase().as_slice() {
+    let codec = |word: &[u8]| match upper(word).as_slice() {
         b"STRING" => Some(Encoding::Bytes),
         _ => choice(word).filter(|encoding| matches!(encoding, Encoding::Json | Encoding::Kryo5)),
     };
@@ -199,7 +195,7 @@ fn redisson<'a, C: Call<'a>>(call: &C) -> Result<(Format, Source), CommandError>
     let (mut encoding, mut given) = (Encoding::Bytes, None);
     let mut words = Arguments { call, next: 5 };
     while let Some(word) = words.next() {
-        match word.to_ascii_uppercase().as_slice() {
+        match upper(word).as_slice() {
             b"CODEC" => encoding = words.value("CODEC", "STRING, JSON or KRYO5", codec)?,
             b"DATA" => {
                 let takes = "the size, the number of hash iterations and a bitmap";

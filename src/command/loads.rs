@@ -5,14 +5,18 @@
 //! Replicas and the AOF get each piece when it comes, so the last one costs no more than the others. They then hold the
 //! same load, and a snapshot must have it: an RDB file has the loads beside the keys. Where that can't be, they get the
 //! whole filter after its last piece; see [`Sent`].
+//!
+//! A large filter that this server has as a whole, and they not at all, is [sent](Loads::send) to them as a load too. It is
+//! in no key here until its last piece is sent.
 
 use super::error::CommandError;
 use super::table::{Command, Namespace};
 use crate::filter::{Filter, Garbage};
 use crate::metrics::{self, Hold};
-use crate::wire::redisbloom::Loader;
-use crate::wire::{DecodeError, Decoder, MAGIC, Sink, Source};
+use crate::wire::redisbloom::{Destination, Loader, Placed};
+use crate::wire::{DecodeError, Decoder, Encoder, MAGIC, Sink, Source};
 use std::collections::HashMap;
+use std::ffi::CStr;
 use std::time::{Duration, Instant};
 
 /// Maximum number of loads that wait at once. Together they may hold no more memory than one filter may.
@@ -32,8 +36,60 @@ const HEAD_FACTOR: u64 = 4;
 #[derive(Default)]
 pub struct Loads {
     waiting: HashMap<(i32, Vec<u8>), Load>,
-    /// Whether the server saves them in RDB files.
+    /// Filters that are loads elsewhere only.
+    outgoing: HashMap<(i32, Vec<u8>), Outgoing>,
+    /// Whether the server saves both in RDB files.
     pub are_saved: bool,
+}
+
+/// A filter of which replicas and the AOF get a piece after the other. With the last it is put into its key.
+struct Outgoing {
+    filter: Filter,
+    /// Where the next chunk begins; `None` before the head.
+    next: Option<u64>,
+    event: &'static CStr,
+    _counted: Hold,
+}
+
+impl Outgoing {
+    fn command(&self) -> Command {
+        load_command(Namespace::of(&self.filter))
+    }
+
+    /// Hands pieces to `sink` until it returns false, or only the last is left. Returns whether that is so.
+    fn send(&mut self, mut sink: impl FnMut(Command, u64, &[u8]) -> bool) -> bool {
+        let (command, encoder) = (self.command(), Encoder::native(&self.filter));
+        if self.next.is_none() {
+            self.next = Some(0);
+            if !sink(command, 1, encoder.head()) {
+                return false;
+            }
+        }
+        let (next, end, mut is_last) = (self.next.get_or_insert(0), encoder.body_len(), false);
+        encoder.chunks_from(*next, |after, piece| {
+            is_last = after == end;
+            if is_last {
+                return false;
+            }
+            *next = after;
+            sink(command, after.saturating_add(1), piece)
+        });
+        is_last
+    }
+
+    /// Writes what was sent. The server that reads it gets the rest.
+    fn save(&self, sent: u64, sink: &mut impl Sink) {
+        let encoder = Encoder::native(&self.filter);
+        sink.string(encoder.head());
+        sink.unsigned(1);
+        sink.unsigned(sent);
+        if sent > 0 {
+            encoder.chunks_from(0, |after, piece| {
+                sink.string(piece);
+                after < sent
+            });
+        }
+    }
 }
 
 /// What replicas and the AOF have of a load.
@@ -125,6 +181,8 @@ impl Load {
 
 /// A partly loaded filter.
 pub(super) struct Pieces {
+    /// Bytes of the key's name. It is kept as the head is, and may be as long.
+    name_len: usize,
     head: Vec<u8>,
     body: Body,
 }
@@ -138,15 +196,15 @@ pub(super) enum Body {
 }
 
 impl Pieces {
-    /// Reads a head.
-    pub(super) fn begin(namespace: Namespace, head: &[u8]) -> Result<Pieces, CommandError> {
+    /// Reads the head of a filter that will be in the key `name`.
+    pub(super) fn begin(namespace: Namespace, name: &[u8], head: &[u8]) -> Result<Pieces, CommandError> {
         let body = Body::begin(namespace, head)?;
-        Ok(Pieces { head: head.to_vec(), body })
+        Ok(Pieces { name_len: name.len(), head: head.to_vec(), body })
     }
 
-    /// Bytes of memory for what the head says.
+    /// Bytes of memory for the name, and for what the head says.
     fn head_bytes(&self) -> u64 {
-        HEAD_FACTOR.saturating_mul(self.head.len() as u64)
+        HEAD_FACTOR.saturating_mul(self.head.len() as u64).saturating_add(self.name_len as u64)
     }
 
     pub(super) fn namespace(&self) -> Namespace {
@@ -215,6 +273,26 @@ impl Pieces {
                 let pushed = end(iterator).and_then(|end| loader.push(end, chunk));
                 pushed.map_err(|why| (why, false))
             }
+        }
+    }
+
+    /// Where a chunk of RedisBloom's belongs, of which some may be long; `None` for our format, whose chunks are short.
+    fn destination(&mut self, iterator: i64, chunk: &[u8]) -> Result<Option<Destination>, DecodeError> {
+        match &mut self.body {
+            Body::Native(_) => Ok(None),
+            Body::RedisBloom(loader) => loader.destination(end(iterator)?, chunk).map(Some),
+        }
+    }
+
+    /// Whether the chunk was placed in these.
+    fn have(&self, placed: &Placed) -> bool {
+        matches!(&self.body, Body::RedisBloom(loader) if loader.has(placed))
+    }
+
+    fn note(&mut self, placed: Placed) -> Result<(), DecodeError> {
+        match &mut self.body {
+            Body::Native(_) => Ok(()),
+            Body::RedisBloom(loader) => loader.note(placed),
         }
     }
 
@@ -295,8 +373,50 @@ impl Loads {
         ended
     }
 
+    /// Begins to send a filter, and ends a load of the same key.
+    pub fn send(&mut self, key: (i32, Vec<u8>), filter: Filter, event: &'static CStr) -> Ended {
+        let ended = self.forget(&key);
+        let _counted = metrics::FILTERS_SENDING.hold(1);
+        self.outgoing.insert(key, Outgoing { filter, next: None, event, _counted });
+        ended
+    }
+
+    /// Hands the next pieces of a filter that is being sent to `sink` until that returns false: each with its command and
+    /// its iterator, and all but the last. Returns whether only that is left.
+    pub fn send_more(&mut self, key: &(i32, Vec<u8>), sink: impl FnMut(Command, u64, &[u8]) -> bool) -> bool {
+        self.outgoing.get_mut(key).is_none_or(|outgoing| outgoing.send(sink))
+    }
+
+    /// Ends sending a filter: hands what is left to `sink`. That is the last piece, or all of them if they were missed in the
+    /// very last moment. Returns the filter, and the event for its key.
+    pub(super) fn take_sent(
+        &mut self,
+        key: &(i32, Vec<u8>),
+        mut sink: impl FnMut(Command, u64, &[u8]),
+    ) -> Option<(Filter, &'static CStr)> {
+        let outgoing = self.outgoing.remove(key)?;
+        let (command, encoder) = (outgoing.command(), Encoder::native(&outgoing.filter));
+        let next = outgoing.next.unwrap_or_else(|| {
+            sink(command, 1, encoder.head());
+            0
+        });
+        encoder.chunks_from(next, |after, piece| {
+            sink(command, after.saturating_add(1), piece);
+            true
+        });
+        Some((outgoing.filter, outgoing.event))
+    }
+
+    /// Gives up sending a filter, if it isn't in its key by now. Where its pieces are, [`END`] ends the load.
+    pub fn stop_sending(&mut self, key: &(i32, Vec<u8>)) -> Option<(Filter, Namespace)> {
+        let filter = self.outgoing.remove(key)?.filter;
+        let namespace = Namespace::of(&filter);
+        Some((filter, namespace))
+    }
+
     /// Notes that someone begins with a snapshot in which the loads are missing.
     pub fn are_missed(&mut self) {
+        self.outgoing.values_mut().for_each(|outgoing| outgoing.next = None);
         let sent = self.waiting.values_mut().map(|load| &mut load.sent);
         sent.filter(|sent| **sent == Sent::Pieces).for_each(|sent| *sent = Sent::Missed);
     }
@@ -307,18 +427,39 @@ impl Loads {
         self.waiting.get(key).map_or(0, |load| load.pieces.would_allocate(iterator, chunk))
     }
 
-    /// Reads the next chunk of a load. Returns what replicas and the AOF get of the load, and the filter's
+    /// Where the next chunk of a load belongs, if it is to be placed there by another thread. [`proceed`](Loads::proceed)
+    /// takes it from there.
+    pub(super) fn destination(
+        &mut self,
+        key: &(i32, Vec<u8>),
+        namespace: Namespace,
+        (iterator, chunk): (i64, &[u8]),
+    ) -> Result<Option<Destination>, CommandError> {
+        let load = self.waiting.get_mut(key).filter(|load| load.pieces.namespace() == namespace);
+        let load = load.ok_or(CommandError::NotFound)?;
+        let to = load.pieces.destination(iterator, chunk).map_err(|why| namespace.bad_chunk(why))?;
+        load.has_moved(false);
+        Ok(to)
+    }
+
+    /// Reads the next chunk of a load, unless another thread has placed it. Returns what replicas and the AOF get of the load, and the filter's
     /// pieces if it was the last chunk. The error comes with the load if that is over.
     pub(super) fn proceed(
         &mut self,
         key: &(i32, Vec<u8>),
         namespace: Namespace,
-        (iterator, chunk): (i64, &[u8]),
+        (iterator, chunk, placed): (i64, &[u8], Option<Placed>),
         is_obeyed: bool,
     ) -> Result<(Sent, Option<Pieces>), (CommandError, Ended)> {
         let load = self.waiting.get_mut(key).filter(|load| load.pieces.namespace() == namespace);
+        // While the other thread worked, this load may have ended and another have begun.
+        let load = load.filter(|load| placed.as_ref().is_none_or(|placed| load.pieces.have(placed)));
         let load = load.ok_or((CommandError::NotFound, Ended::default()))?;
-        if let Err((why, is_over)) = load.pieces.push(iterator, chunk) {
+        let pushed = match placed {
+            None => load.pieces.push(iterator, chunk),
+            Some(placed) => load.pieces.note(placed).map_err(|why| (why, false)),
+        };
+        if let Err((why, is_over)) = pushed {
             let ended = if is_over { self.forget(key) } else { Ended::default() };
             return Err((namespace.bad_chunk(why), ended));
         }
@@ -376,8 +517,12 @@ impl Loads {
     }
 
     /// Drops the loads of this database, or all. The same happens wherever their pieces are.
+    /// What is being sent is in nobody's key, and goes from the beginning again.
     pub fn flush(&mut self, database: Option<i32>) -> Garbage {
-        self.take(|own, _| database.is_none_or(|database| own == database)).garbage()
+        let is_meant = |own: &i32| database.is_none_or(|database| *own == database);
+        let flushed = self.outgoing.iter_mut().filter(|((own, _), _)| is_meant(own));
+        flushed.for_each(|(_, outgoing)| outgoing.next = None);
+        self.take(|own, _| is_meant(&own)).garbage()
     }
 
     fn take(&mut self, is_meant: impl Fn(i32, &Load) -> bool) -> Ended {
@@ -390,7 +535,12 @@ impl Loads {
 
     /// Whether a snapshot has nothing to save.
     pub fn is_empty(&self) -> bool {
-        self.saved().next().is_none()
+        self.saved().next().is_none() && self.sent().next().is_none()
+    }
+
+    /// What is being sent, and how far.
+    fn sent(&self) -> impl Iterator<Item = (&(i32, Vec<u8>), &Outgoing, u64)> {
+        self.outgoing.iter().filter_map(|(key, outgoing)| Some((key, outgoing, outgoing.next?)))
     }
 
     fn saved(&self) -> impl Iterator<Item = (&(i32, Vec<u8>), &Load, &Decoder)> {
@@ -406,10 +556,17 @@ impl Loads {
     /// servers that get the snapshot get the following pieces from the primary. Each load comes with whether its following
     /// pieces are sent, for the server that reads what it wrote itself.
     pub fn save(&self, sink: &mut impl Sink) {
-        sink.unsigned(self.saved().count() as u64);
-        for ((database, key), load, decoder) in self.saved() {
+        sink.unsigned(self.saved().count().saturating_add(self.sent().count()) as u64);
+        let begin = |sink: &mut dyn Sink, (database, key): &(i32, Vec<u8>)| {
             sink.unsigned(u64::from(database.unsigned_abs()));
             sink.string(key);
+        };
+        for (key, outgoing, sent) in self.sent() {
+            begin(sink, key);
+            outgoing.save(sent, sink);
+        }
+        for (key, load, decoder) in self.saved() {
+            begin(sink, key);
             sink.string(&load.pieces.head);
             sink.unsigned(u64::from(load.sent == Sent::Pieces));
             sink.unsigned(decoder.offset());
@@ -434,11 +591,21 @@ impl Loads {
                     return Some(Err(why));
                 }
             }
-            let pieces = Pieces { head, body: Body::Native(decoder) };
+            let pieces = Pieces { name_len: key.len(), head, body: Body::Native(decoder) };
             let sent = if are_sent { Sent::Pieces } else { Sent::Missed };
             self.waiting.insert((database, key), Load::new(pieces, sent, true));
         }
         Some(Ok(()))
+    }
+}
+
+impl Namespace {
+    /// That of the commands on a filter.
+    pub fn of(filter: &Filter) -> Namespace {
+        match filter {
+            Filter::Bloom(_) | Filter::Foreign(_) | Filter::Rebuild(_) => Namespace::Bloom,
+            Filter::Cuckoo(_) => Namespace::Cuckoo,
+        }
     }
 }
 
@@ -489,13 +656,14 @@ mod tests {
         let encoder = Encoder::new(&filter);
         let mut loads = Loads { are_saved: true, ..Loads::default() };
         for (number, chunks) in chunks.iter().enumerate() {
-            let mut pieces = Pieces::begin(Namespace::Bloom, encoder.head()).unwrap();
+            let name = vec![number as u8];
+            let mut pieces = Pieces::begin(Namespace::Bloom, &name, encoder.head()).unwrap();
             let (mut offset, mut chunk) = (0, Vec::new());
             for _ in 0..*chunks {
                 offset = encoder.chunk(offset, &mut chunk).unwrap();
                 pieces.push(offset as i64 + 1, &chunk).unwrap();
             }
-            let (sent, ended) = loads.begin((0, vec![number as u8]), pieces, is_obeyed);
+            let (sent, ended) = loads.begin((0, name), pieces, is_obeyed);
             assert!(sent == Sent::Pieces && ended.is_empty());
         }
         loads
@@ -532,6 +700,16 @@ mod tests {
         let dropped = large.drop_for_memory();
         assert_eq!(dropped.elsewhere.len(), 3);
         assert!(dropped.garbage().bytes() >= 1 << 20 && large.waiting.is_empty());
+        // A name takes memory as well.
+        let mut named = loads(&[0], false);
+        let pieces = Pieces::begin(Namespace::Bloom, &[b'n'; SMALL as usize], &[]);
+        assert!(pieces.is_err(), "a head is read first");
+        let long = vec![b'n'; SMALL as usize];
+        let head = Encoder::new(&Bloom::new(Spec::fixed(100, 0.01)).unwrap()).head().to_vec();
+        let pieces = Pieces::begin(Namespace::Bloom, &long, &head).unwrap();
+        assert!(pieces.most_held() > SMALL);
+        _ = named.begin((0, long), pieces, false);
+        assert!(!named.are_small_with(0) && named.drop_for_memory().elsewhere.len() == 2);
         // What a slot's source node sends is in a key there.
         let mut obeyed = loads(&[2, 3], true);
         assert!(obeyed.drop_for_memory().is_empty() && obeyed.waiting.len() == 2);

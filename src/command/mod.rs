@@ -58,7 +58,7 @@ pub use loads::{ABANDONED, END, Ended, Loads, MAX_LOADS, load_command};
 pub use pieces::{Pieces, Progress};
 pub use reply::{Answer, Answers, Reply};
 pub use table::{Command, Namespace, TABLE};
-pub use transfer::each_piece;
+pub use transfer::{each_piece, put_sent};
 
 use write::Mode;
 

@@ -41,7 +41,7 @@ pub struct Pieces {
 
 impl Pieces {
     /// The most arguments or bytes of a piece. A piece of as many bytes is copied in 50 µs, and has its lengths read in
-    /// 500 µs.
+    /// 500 µs. A piece may have as many items as there are arguments before them, which are in every piece.
     const MOST: [usize; 2] = [1 << 16, 1 << 20];
 
     /// A command with this number of arguments, or of bytes if one argument has all items, whose first piece is done.
@@ -88,7 +88,7 @@ impl Pieces {
     /// If the last piece, which had this length, filled the time it may take, the next should not be much longer.
     fn learn(&mut self, len: usize) {
         let [arguments, bytes] = Pieces::MOST;
-        let most = if self.is_blob { bytes } else { arguments };
+        let most = if self.is_blob { bytes } else { arguments.max(self.first) };
         self.most = len.saturating_mul(2).clamp(64, most);
     }
 

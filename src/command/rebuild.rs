@@ -2,16 +2,17 @@
 //! step.
 
 use super::add::{Backfill, backfill};
-use super::call::{Access, Call, Effect, Key};
+use super::call::{Access, Call, Effect, Key, Word};
 use super::describe::rebuild_fields;
 use super::error::CommandError;
-use super::options::bad;
 use super::options::bloom::{Reservation, creation, shadow};
+use super::options::{bad, upper};
 use super::reply::Reply;
 use super::table::Command;
 use super::write::{admit_new, catch_up, limit_items, rebuild_in};
 use crate::filter::{Bloom, Filter, Garbage, Target};
 use crate::params::Family;
+use smallvec::SmallVec;
 
 /// Argument of the first item of ADD.
 const FIRST_ITEM: usize = 3;
@@ -19,7 +20,7 @@ const FIRST_ITEM: usize = 3;
 /// `BF.REBUILD key BEGIN [option…] | ADD item… | COMMIT | ABORT | STATUS`.
 pub(super) fn rebuild<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let alone = || if call.argc() == FIRST_ITEM { Ok(()) } else { Err(CommandError::Arity) };
-    match call.arg(2).to_ascii_uppercase().as_slice() {
+    match upper(call.arg(2)).as_slice() {
         b"BEGIN" => begin(call),
         b"ADD" if call.argc() == FIRST_ITEM => Err(CommandError::Arity),
         b"ADD" => add(call),
@@ -54,7 +55,7 @@ fn begin<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     catch_up(call, &mut key)?;
     let made = made.in_step_with(key.bloom()?.and_then(|live| live.window()));
     let since_ms = made.window().map_or(0, |window| window.schedule().since_ms);
-    let words = creation(made.spec(), since_ms, false);
+    let words = creation(&made.spec(), since_ms, false);
     key.convert(|filter| filter.begin_rebuild(made)).ok_or(CommandError::NotFound)??;
     if let Some(live) = key.bloom()? {
         live.usage_so_far().rebuild_begins();
@@ -65,12 +66,12 @@ fn begin<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 }
 
 /// Converts the arguments of a BF.RESERVE (error rate, capacity, options) to those of a BEGIN.
-fn in_words(creation: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+fn in_words(creation: SmallVec<[Word; 16]>) -> Vec<Vec<u8>> {
     let mut words = vec![b"BEGIN".to_vec()];
     let names = [&b"ERROR"[..], b"CAPACITY"].into_iter().map(Some).chain(std::iter::repeat(None));
     for (name, value) in names.zip(creation) {
         words.extend(name.map(<[u8]>::to_vec));
-        words.push(value);
+        words.push(value.to_string().into_bytes());
     }
     words
 }

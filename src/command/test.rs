@@ -1,6 +1,6 @@
 //! Commands that test items: EXISTS, MEXISTS, BULKTEST, COUNT.
 
-use super::blob::Blob;
+use super::blob::{Blob, Unread};
 use super::call::{Access, Call, Key};
 use super::error::CommandError;
 use super::options::bad;
@@ -8,7 +8,7 @@ use super::reply::{Answer, Answers, Reply};
 use super::write::{BLOOM_STEP, indices, limit_items};
 use crate::bits::Hits;
 use crate::filter::bloom::batch::{GROUP, Probed, for_each_group};
-use crate::filter::{Bloom, Filter, Foreign, Layer, LiveRef};
+use crate::filter::{Bloom, Filter, Foreign, Layer, Live, LiveRef};
 use crate::metrics::OFFLOADED_ITEMS;
 use crate::parallel::{ParallelFor, Stop};
 use std::ops::ControlFlow;
@@ -196,40 +196,69 @@ impl Bitmap {
     }
 }
 
+/// The answers of a filter for the items of a blob, in a window as of generation `current`. A missing filter has none
+/// of them.
+fn answers(
+    blob: &Blob<'_>,
+    filter: Option<LiveRef<'_>>,
+    current: u64,
+    parallel: &ParallelFor<'_>,
+    stop: &Stop,
+) -> Bitmap {
+    match filter {
+        None => Bitmap::none(blob.len()),
+        Some(LiveRef::Foreign(filter)) => Bitmap::of(blob, filter, parallel, stop),
+        Some(LiveRef::Bloom(filter)) => Bitmap::of(blob, &Native { filter, current }, parallel, stop),
+    }
+}
+
 /// `BF.BULKTEST key FIXED width blob [COUNT]`, `BF.BULKTEST key PREFIXED blob [COUNT]`.
 pub(super) fn test_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let (blob, argument) = Blob::parse(call, FIRST_ITEM)?;
+    let (unread, bytes) = Unread::parse(call, FIRST_ITEM)?;
+    let argument = unread.argument();
     let counted = match call.argc().saturating_sub(argument) {
         1 => false,
         2 if call.arg(argument.saturating_add(1)).eq_ignore_ascii_case(b"COUNT") => true,
         2 => return Err(bad("the argument behind the items", "COUNT, or nothing")),
         _ => return Err(CommandError::Arity),
     };
-    let parallel: &ParallelFor<'_> = &|tasks, task| call.parallel(tasks, task);
-    let never = Stop::default();
+    let blob = if unread.is_long() { None } else { Some(unread.read(bytes)?) };
     let key = call.open(1, Access::Read);
-    let (bitmap, usage) = match key.bloom()? {
-        None => return Ok(Bitmap::none(blob.len()).reply(counted, |_, _| ())),
-        Some(LiveRef::Foreign(filter)) => (Bitmap::of(&blob, filter, parallel, &never), filter.usage()),
-        Some(LiveRef::Bloom(filter)) => {
-            let current = current_generation(call, filter);
-            if blob.len() as u64 >= call.settings().offload_min_items {
-                let (reader, shape) = (filter.reader(), blob.into_shape());
-                let usage = filter.usage().off_main_thread();
-                return call.offload(argument, filter.bytes(), move |bytes, parallel, stop| {
-                    let blob = Blob::of_shape(bytes, shape);
-                    let bitmap = Bitmap::of(&blob, &Native { filter: &reader, current }, parallel, stop);
-                    if stop.is_set() {
-                        return None;
-                    }
-                    OFFLOADED_ITEMS.add(blob.len() as u64);
-                    Some(bitmap.reply(counted, |yes, no| usage.tested(yes, no)))
-                });
+    let filter = key.bloom()?;
+    // An item may be tested in every layer.
+    let layers = filter.map_or(1, LiveRef::arrays);
+    let is_short =
+        |blob: &Blob<'_>| (blob.len().saturating_mul(layers) as u64) < call.settings().offload_min_items;
+    let blob = blob.filter(is_short);
+    let current = filter.and_then(LiveRef::bloom).map_or(0, |filter| current_generation(call, filter));
+    let Some(blob) = blob else {
+        let held = filter.map_or(0, LiveRef::bytes);
+        let usage = filter.map(|filter| filter.usage().off_main_thread());
+        let shared = filter.map(LiveRef::share);
+        return call.offload(argument, held, move |bytes, parallel, stop| {
+            let blob = match unread.read(bytes) {
+                Ok(blob) => blob,
+                Err(why) => return Some(Err(why)),
+            };
+            let bitmap = answers(&blob, shared.as_ref().map(Live::as_ref), current, parallel, stop);
+            if stop.is_set() {
+                return None;
             }
-            (Bitmap::of(&blob, &Native { filter, current }, parallel, &never), filter.usage())
-        }
+            OFFLOADED_ITEMS.add(blob.len() as u64);
+            Some(Ok(bitmap.reply(counted, |yes, no| {
+                if let Some(usage) = usage {
+                    usage.tested(yes, no);
+                }
+            })))
+        });
     };
-    Ok(bitmap.reply(counted, |yes, no| usage.tested(yes, no)))
+    let parallel: &ParallelFor<'_> = &|tasks, task| call.parallel(tasks, task);
+    let bitmap = answers(&blob, filter, current, parallel, &Stop::default());
+    Ok(bitmap.reply(counted, |yes, no| {
+        if let Some(filter) = filter {
+            filter.usage().tested(yes, no);
+        }
+    }))
 }
 
 /// `BF.COUNT key item`.

@@ -7,17 +7,28 @@
 //! A filter that is being loaded becomes a key when its last chunk arrives. Each piece is replicated when it comes, but
 //! those of RedisBloom's format after the last: only where this server obeys a RedisBloom is a filter a key from its head
 //! on, as it is there.
+//!
+//! A large filter of which replicas and the AOF have nothing yet is sent as such a load, before it becomes a key. So they
+//! have it whole or not at all, and no command of the stream is longer than a piece.
 
-use super::call::{Access, Call, Effect, Key};
+use super::call::{Access, Apart, Call, Data, Effect, Key};
 use super::error::CommandError;
 use super::loads::{END, Ended, MAX_LOADS, Pieces, Sent, end, load_command};
 use super::options::integer;
 use super::reply::Reply;
-use super::table::Namespace;
-use crate::filter::FilterRef;
-use crate::wire::redisbloom::{self, Loader};
+use super::table::{Command, Namespace};
+use crate::filter::{Filter, FilterRef};
+use crate::wire::redisbloom::{self, Loader, Placed};
 use crate::wire::{DecodeError, Encoder};
 use std::ffi::CStr;
+use std::sync::Arc;
+
+/// Argument of a piece.
+const DATA: usize = 3;
+
+/// Placing a byte of a piece that came from RedisBloom takes this many times the work on a byte of cells: the cells are
+/// counted before and after, and a byte that waits moves with it. A piece of 16 MiB takes up to 74 ms.
+const PLACED: u64 = 4;
 
 /// The filter in a key, if it belongs to this namespace; during a rebuild the live one.
 fn filter<K: Key>(namespace: Namespace, key: &K) -> Result<Option<FilterRef<'_>>, CommandError> {
@@ -52,7 +63,7 @@ pub(super) fn scan_dump<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Resu
 /// `BF.LOADCHUNK key iterator data`, `CF.LOADCHUNK key iterator data`.
 pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Result<Reply, CommandError> {
     let iterator = integer(call.arg(2)).ok_or(namespace.bad_iterator(true))?;
-    let data = call.arg(3);
+    let data = call.arg(DATA);
     // What SCANDUMP gives at the end of a filter ends a load, even one of which something is missing. Where this server
     // obeys, the load may have ended already.
     if iterator == 0 && data.is_empty() && (abort(call, namespace) || call.obeys()) {
@@ -62,7 +73,7 @@ pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Res
         return Err(namespace.bad_iterator(true));
     }
     if !call.obeys() && call.is_out_of_memory() {
-        go_on_without_memory(call, data.len())?;
+        go_on_without_memory(call, data.len().saturating_add(call.arg(1).len()))?;
     }
     let mut key = call.open(1, Access::Write);
     if let Some(filter) = filter(namespace, &key)? {
@@ -80,13 +91,23 @@ pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Res
         return Ok(Reply::Ok);
     }
     let name = call.arg(1).to_vec();
-    if !call.obeys() {
+    let placed = call.made::<Placed>(&[])?;
+    if !call.obeys() && placed.is_none() {
         let key = |database| (database, name.clone());
         let more = call.with_loads(|loads, database| loads.would_allocate(&key(database), iterator, data));
         call.admit_outside_keys(more, more)?;
+        let to = if call.goes_apart(PLACED.saturating_mul(data.len() as u64)) {
+            call.with_loads(|loads, database| loads.destination(&key(database), namespace, (iterator, data)))?
+        } else {
+            None
+        };
+        if let Some(to) = to {
+            let job = Apart { keys: 1..2, inputs: Arc::new([]), data: Data::Argument(DATA), bytes: more };
+            return call.apart(job, move |data, _| to.take(data));
+        }
     }
     let proceeded = call.with_loads(|loads, database| {
-        loads.proceed(&(database, name), namespace, (iterator, data), call.obeys())
+        loads.proceed(&(database, name), namespace, (iterator, data, placed), call.obeys())
     });
     let (sent, complete) = match proceeded {
         Ok(proceeded) => proceeded,
@@ -103,12 +124,13 @@ pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Res
     if sent == Sent::Pieces {
         call.replicate(Effect::Verbatim);
     }
-    if let Some(filter) = filter {
-        if sent != Sent::Pieces {
-            replicate_pieces(call, namespace, &Encoder::new(&filter));
+    match filter {
+        None => {}
+        Some(filter) if sent != Sent::Pieces => return Ok(put(call, &mut key, filter, loaded(namespace))),
+        Some(filter) => {
+            key.create(filter);
+            call.changed(loaded(namespace));
         }
-        key.create(filter);
-        call.changed(loaded(namespace));
     }
     Ok(Reply::Ok)
 }
@@ -121,7 +143,7 @@ fn loaded(namespace: Namespace) -> &'static CStr {
     }
 }
 
-/// Whether a piece of `len` bytes is taken while the server is above its memory limit. It doesn't refuse LOADCHUNK by
+/// Whether a piece that has `len` bytes with its key's name is taken while the server is above its memory limit. It doesn't refuse LOADCHUNK by
 /// itself, since the end of a load frees memory. Where it evicts keys it is above its limit now and then, and small loads
 /// go on as other writes do; large ones are dropped then.
 ///
@@ -192,7 +214,7 @@ fn begin<'a, C: Call<'a>>(
 ) -> Result<(), CommandError> {
     const TOO_MANY: CommandError =
         CommandError::Exclusive("too many filters are being loaded; finish those or wait five minutes");
-    let pieces = Pieces::begin(namespace, head)?;
+    let pieces = Pieces::begin(namespace, call.arg(1), head)?;
     // A RedisBloom has the filter from the first piece on, answers from it, adds to it, and may send what it has of it in a
     // full sync before the rest comes in pieces. So whoever obeys one has it too.
     if call.obeys() && pieces.are_redisblooms() {
@@ -222,13 +244,53 @@ fn begin<'a, C: Call<'a>>(
     Ok(())
 }
 
-/// Sends the whole filter to the replicas and the AOF at once.
-pub(super) fn replicate_pieces<'a, C: Call<'a>>(call: &C, namespace: Namespace, encoder: &Encoder<'_>) {
-    let command = load_command(namespace);
-    each_piece(encoder, |iterator, piece| {
-        let iterator = iterator.to_string().into_bytes();
-        call.replicate(Effect::Arguments(command, vec![iterator, piece.to_vec()]));
+/// Puts a filter into its empty key of which replicas and the AOF have nothing yet. If it goes there in pieces, it is in the
+/// key after the last.
+pub(super) fn put<'a, C: Call<'a>>(
+    call: &C,
+    key: &mut C::Key,
+    filter: Filter,
+    event: &'static CStr,
+) -> Reply {
+    let filter = match call.send(filter, event) {
+        Ok(later) => return later,
+        Err(filter) => filter,
+    };
+    if call.is_heard() {
+        let command = load_command(Namespace::of(&filter));
+        each_piece(&Encoder::new(&filter), |iterator, piece| {
+            call.replicate(load(command, iterator, piece));
+        });
+    }
+    key.create(filter);
+    call.changed(event);
+    Reply::Ok
+}
+
+/// Sends the last piece of a filter that was [sent](Call::send), and puts the filter into its key, which must be empty still.
+///
+/// # Errors
+/// Why that can't be. The load has to be [ended](Loads::stop_sending) then.
+pub fn put_sent<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let mut key = call.open(1, Access::Write);
+    if key.filter()?.is_some() {
+        return Err(CommandError::Exists);
+    }
+    let name = call.arg(1).to_vec();
+    let sent = call.with_loads(|loads, database| {
+        loads.take_sent(&(database, name), |command, iterator, piece| {
+            call.replicate(load(command, iterator, piece));
+        })
     });
+    let (filter, event) = sent.ok_or(CommandError::Internal)?;
+    key.create(filter);
+    call.changed(event);
+    Ok(Reply::Ok)
+}
+
+/// The command that loads a piece.
+fn load(command: Command, iterator: u64, piece: &[u8]) -> Effect<'static> {
+    Effect::Arguments(command, vec![iterator.to_string().into_bytes(), piece.to_vec()])
 }
 
 /// Visits every piece, with the iterator for its LOADCHUNK.

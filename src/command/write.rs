@@ -32,11 +32,16 @@ pub(super) fn limit_items<'a, C: Call<'a>>(call: &C, items: usize) -> Result<(),
 
 #[cold]
 fn limit_many<'a, C: Call<'a>>(call: &C, items: u64) -> Result<(), CommandError> {
-    let most = call.settings().max_items_per_command;
-    if most == 0 || items <= most || call.obeys() {
-        return Ok(());
+    match most_items(call) {
+        Some(most) if items > most => Err(CommandError::TooManyItems { items, most }),
+        _ => Ok(()),
     }
-    Err(CommandError::TooManyItems { items, most })
+}
+
+/// The number of items that one command may have, if there is a limit.
+pub(super) fn most_items<'a, C: Call<'a>>(call: &C) -> Option<u64> {
+    let most = call.settings().max_items_per_command;
+    (most > 0 && !call.obeys()).then_some(most)
 }
 
 /// Items of Bloom filters between two looks at the clock, which cost 25 ns each. They need up to 600 µs.
@@ -45,7 +50,7 @@ pub(super) const BLOOM_STEP: usize = 32;
 /// Whether a command is to end before its item number `done`, and to go on later. It asks before every `step`th item.
 #[inline(always)]
 pub(super) fn should_pause<'a, C: Call<'a>>(call: &C, done: usize, step: usize) -> bool {
-    done.is_multiple_of(step) && done > 0 && call.should_pause(done)
+    done.is_multiple_of(step) && call.should_pause(done)
 }
 
 /// The arguments from `first` on: the items of a command, until it is to go on later.
@@ -58,12 +63,15 @@ pub(super) fn indices<'a, C: Call<'a>>(call: &C, first: usize, step: usize) -> i
 }
 
 /// Whether a command whose items are the arguments from `first` on ends after `done` of them. It then goes on later.
-#[inline(always)]
+///
+/// Not inlined: it is asked once in a group of items, and what it needs would be kept in registers for all of them.
+#[inline(never)]
 pub(super) fn pauses<'a, C: Call<'a>>(call: &C, first: usize, done: usize) -> bool {
-    let pauses = done > 0 && call.should_pause(done);
+    let of = call.argc().saturating_sub(first);
+    let has_many = done > 0 || of > BLOOM_STEP;
+    let pauses = has_many && call.should_pause(done);
     if pauses {
-        let of = Some(call.argc().saturating_sub(first));
-        call.go_on_later(Rest { first, done, of, within: None });
+        call.go_on_later(Rest { first, done, of: Some(of), within: None });
     }
     pauses
 }
@@ -77,14 +85,23 @@ pub(super) fn create<'a, C: Call<'a>>(
     spec: Spec,
     since_ms: u64,
 ) -> Result<(), CommandError> {
+    let spec = make(call, key, spec, since_ms)?;
+    call.replicate(Effect::Words(Command::Reserve, &options::bloom::creation(&spec, since_ms, true), &[]));
+    Ok(())
+}
+
+/// Makes a Bloom filter in an opened, empty key. Returns what it is.
+fn make<'a, C: Call<'a>>(
+    call: &C,
+    key: &mut C::Key,
+    spec: Spec,
+    since_ms: u64,
+) -> Result<Spec, CommandError> {
     let filter = Bloom::new_admitted(spec, since_ms, |bytes| admit_new(call, bytes, bytes))?;
-    call.replicate(Effect::Arguments(
-        Command::Reserve,
-        options::bloom::creation(filter.spec(), since_ms, true),
-    ));
+    let spec = filter.spec();
     key.create(filter.into());
     call.changed(c"bf.reserve");
-    Ok(())
+    Ok(spec)
 }
 
 /// Whether a new filter of `more` bytes may be made, in a key that will then have `total`. A replica makes what its
@@ -93,13 +110,25 @@ pub(super) fn admit_new<'a, C: Call<'a>>(call: &C, total: u64, more: u64) -> Res
     if call.obeys() { Ok(()) } else { call.admit(total, more) }
 }
 
-/// Creates what an add to a missing key creates.
+/// Creates what an add to a missing key creates. Returns what it is, if its first items are to be sent with it.
 #[cold]
-pub(super) fn create_new<'a, C: Call<'a>>(call: &C, key: &mut C::Key, new: New) -> Result<(), CommandError> {
-    match new {
-        New::Bloomery(spec) => create(call, key, spec.with_random_seed()?, 0),
-        New::RedisBloom(spec) => create_chain(call, key, &spec),
-    }
+pub(super) fn create_new<'a, C: Call<'a>>(
+    call: &C,
+    key: &mut C::Key,
+    new: New,
+) -> Result<Option<Spec>, CommandError> {
+    let spec = match new {
+        New::Bloomery(spec) => spec.with_random_seed()?,
+        New::Sent(spec) => spec,
+        New::RedisBloom(spec) => return create_chain(call, key, &spec).map(|()| None),
+    };
+    make(call, key, spec, 0).map(Some)
+}
+
+/// Sends the items at these arguments, the first of a filter that an add has created.
+#[cold]
+pub(super) fn send_first_items<'a, C: Call<'a>>(call: &C, spec: &Spec, items: &[usize]) {
+    call.replicate(Effect::Words(Command::Insert, &options::bloom::first_items(spec), items));
 }
 
 /// Creates a Bloom filter of RedisBloom, as its primary has done. A replica writes this into its own append-only file.

@@ -6,7 +6,6 @@ use crate::error::Error;
 use crate::hash::{Hashed, Hasher, Item};
 use crate::params::{Family, Overflow, Spec};
 use crate::sizing::LayerSpec;
-use std::sync::Arc;
 
 /// A Bloom filter of fixed size, of bits or counters, that any number of threads add to, test and delete from without a
 /// lock. It refuses nothing: beyond its capacity the false-positive rate rises.
@@ -34,7 +33,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct AtomicBloom {
     spec: Spec,
-    layer: Arc<Layer>,
+    layer: Layer,
 }
 
 impl AtomicBloom {
@@ -68,12 +67,12 @@ impl AtomicBloom {
         let layer = Layer::new(LayerSpec { capacity, error_rate, layout, cell, shards }.shape()?)?;
         let spec =
             Spec { seed: spec.seed.narrow(spec.hash), family: Family::Fixed(Overflow::Saturate), ..spec };
-        Ok(AtomicBloom { spec, layer: Arc::new(layer) })
+        Ok(AtomicBloom { spec, layer })
     }
 
     /// The parameters.
-    pub fn spec(&self) -> &Spec {
-        &self.spec
+    pub fn spec(&self) -> Spec {
+        self.spec
     }
 
     fn hasher(&self) -> Hasher {
@@ -148,7 +147,7 @@ impl AtomicBloom {
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub fn snapshot(&self) -> Result<Bloom, Error> {
-        let layer = Arc::new(self.layer.snapshot()?);
+        let layer = self.layer.snapshot()?;
         Ok(Bloom::from_parts(self.spec, Body::Fixed(layer)))
     }
 }

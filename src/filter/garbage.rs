@@ -8,15 +8,15 @@ use std::sync::Arc;
 /// Parts that a filter has dropped. They may be large, so the owner chooses the thread that frees them.
 pub enum Garbage {
     /// Layers of a Bloom filter.
-    Layers(Vec<Arc<Layer>>),
+    Layers(Vec<Layer>),
     /// Sub-filters of a cuckoo filter.
     Tables(Vec<Arc<Table>>),
     /// Anything else with cells, such as a filter that was being loaded or rebuilt, and the bytes of its cells.
     Other(Box<dyn Send>, u64),
 }
 
-impl From<Vec<Arc<Layer>>> for Garbage {
-    fn from(layers: Vec<Arc<Layer>>) -> Garbage {
+impl From<Vec<Layer>> for Garbage {
+    fn from(layers: Vec<Layer>) -> Garbage {
         Garbage::Layers(layers)
     }
 }

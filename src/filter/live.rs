@@ -95,6 +95,14 @@ impl<'a> LiveRef<'a> {
         }
     }
 
+    /// Items that commands added without being refused.
+    pub(crate) fn adds(self) -> u64 {
+        match self {
+            LiveRef::Bloom(filter) => filter.adds(),
+            LiveRef::Foreign(filter) => filter.usage().adds(),
+        }
+    }
+
     /// Number of items that it is sized for.
     pub fn capacity(self) -> u64 {
         match self {
@@ -175,9 +183,7 @@ impl<'a> LiveRef<'a> {
     #[cfg(feature = "module")]
     pub(crate) fn address(self) -> usize {
         match self {
-            LiveRef::Bloom(filter) => {
-                filter.layers().first().map_or(0, |layer| std::sync::Arc::as_ptr(layer).addr())
-            }
+            LiveRef::Bloom(filter) => filter.layers().first().map_or(0, |layer| layer.address()),
             LiveRef::Foreign(filter) => filter.links().first().map_or(0, |link| link.address()),
         }
     }
@@ -193,6 +199,15 @@ impl<'a> LiveRef<'a> {
 }
 
 impl LiveMut<'_> {
+    /// Counts items that commands added without being refused.
+    #[inline(always)]
+    pub(crate) fn added(&mut self, items: u64) {
+        match self {
+            LiveMut::Bloom(filter) => filter.added(items),
+            LiveMut::Foreign(filter) => filter.usage().added(items),
+        }
+    }
+
     /// Puts the cells of a [union](super::Union::apart) with this filter into it, and returns those that it had.
     pub fn exchange(self, made: Live) -> Live {
         match (self, made) {

@@ -7,10 +7,10 @@ mod atomic;
 pub mod bloom;
 mod change;
 pub mod cuckoo;
+mod dump_number;
 pub mod foreign;
 mod garbage;
 mod grow;
-mod identity;
 mod incompatible;
 mod live;
 mod rebuild;
@@ -19,6 +19,7 @@ pub(crate) mod usage;
 
 pub use algebra::Union;
 pub use atomic::AtomicBloom;
+pub(crate) use bloom::layer::Census;
 pub use bloom::{Bloom, Reader, Schedule, Standing, Window};
 #[doc(hidden)]
 pub use bloom::{Body, Chain, Due, Layer};
@@ -37,9 +38,8 @@ pub use rebuild::Rebuild;
 pub use summary::{LayerSummary, RebuildSummary, Summary, WindowSummary};
 
 use crate::error::Error;
-use crate::mem::Words;
+use crate::mem::{Cells, Words};
 use crate::parallel::{ParallelFor, alone};
-use std::sync::Arc;
 
 /// A filter of any kind.
 pub enum Filter {
@@ -72,13 +72,12 @@ pub enum Target<'a> {
 }
 
 impl Target<'_> {
-    /// The usage counters; during a rebuild the live filter's.
+    /// Counts items that commands added without being refused; during a rebuild the live filter counts them.
     #[inline(always)]
-    pub(crate) fn usage(&self) -> &usage::Usage {
+    pub(crate) fn added(&mut self, items: u64) {
         match self {
-            Target::One(LiveMut::Bloom(filter)) => filter.usage(),
-            Target::One(LiveMut::Foreign(filter)) => filter.usage(),
-            Target::Both(rebuild) => rebuild.live().usage(),
+            Target::One(live) => live.added(items),
+            Target::Both(rebuild) => rebuild.both_mut().0.as_mut().added(items),
         }
     }
 }
@@ -249,7 +248,7 @@ impl Filter {
 
 impl<'a> FilterRef<'a> {
     /// Its arrays of cells: layers, links or sub-filters; during a rebuild the live filter's, then the shadow's.
-    pub(crate) fn arrays(self) -> impl Iterator<Item = &'a Words> {
+    pub(crate) fn arrays(self) -> impl Iterator<Item = &'a Cells> {
         let (layers, links, tables, shadow) = match self {
             FilterRef::Bloom(filter) => (filter.layers(), &[][..], &[][..], &[][..]),
             FilterRef::Foreign(filter) => (&[][..], filter.links(), &[][..], &[][..]),
@@ -259,25 +258,25 @@ impl<'a> FilterRef<'a> {
                 LiveRef::Foreign(filter) => (&[][..], filter.links(), &[][..], rebuild.shadow().layers()),
             },
         };
-        let words = |layers: &'a [Arc<Layer>]| layers.iter().map(|layer| layer.words());
-        let links = links.iter().map(|link| link.words());
-        let tables = tables.iter().map(|table| table.words());
+        let words = |layers: &'a [Layer]| layers.iter().map(|layer| layer.words());
+        let links = links.iter().map(|link| &link.words()[..]);
+        let tables = tables.iter().map(|table| &table.words()[..]);
         words(layers).chain(links).chain(tables).chain(words(shadow))
     }
 
     /// A number that a filter of the same shape, which takes the place of this one in its key, doesn't have.
-    pub(crate) fn identity(self) -> u16 {
+    pub(crate) fn dump_number(self) -> u16 {
         match self {
-            FilterRef::Bloom(filter) => filter.identity(),
-            FilterRef::Foreign(filter) => filter.identity(),
-            FilterRef::Cuckoo(filter) => filter.identity(),
-            FilterRef::Rebuild(rebuild) => rebuild.shadow().identity(),
+            FilterRef::Bloom(filter) => filter.dump_number(),
+            FilterRef::Foreign(filter) => filter.dump_number(),
+            FilterRef::Cuckoo(filter) => filter.dump_number(),
+            FilterRef::Rebuild(rebuild) => rebuild.shadow().dump_number(),
         }
     }
 
     /// Bytes of all cells.
     pub fn bytes(self) -> u64 {
-        self.arrays().map(Words::bytes).sum()
+        self.arrays().map(Words::bytes_of).sum()
     }
 }
 

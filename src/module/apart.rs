@@ -11,12 +11,15 @@
 //! by its name, and the filters that are read are held wherever they are. In its second run the command must find the same
 //! filters in its keys.
 //!
+//! A large filter that replicas and the AOF can't make themselves is [sent](super::loads::send) to them before it is put into
+//! its key. Until then the command is in the queue as well.
+//!
 //! The queue is in the order in which commands came. One that waits may run when no earlier one holds one of its keys.
 
-use super::api::{Context, Detached, OwnText, Text};
+use super::api::{Context, Detached, Text};
 use super::offload::{self, Request, Retained};
 use super::workers::fork;
-use super::{guard, held::Held, reclaim};
+use super::{guard, held::Held, loads, reclaim};
 use crate::command::{Access, Apart, Command, CommandError, Data, Key, Reply};
 use crate::filter::{Live, LiveRef};
 use crate::metrics::{Hold, OFFLOADS_DROPPED, PROMISED_BYTES};
@@ -39,11 +42,7 @@ const SLICE: usize = 1 << 20;
 /// Only the main thread takes the lock.
 static QUEUE: Mutex<Queue> = Mutex::new(Queue { entries: BTreeMap::new(), held: Held::new(), next: 1 });
 
-/// Strings that were read. The server may refer to them until what it was given to replicate is sent, and its counts of
-/// references aren't atomic: so they are freed elsewhere only when the timer comes.
-static SPENT: Mutex<Vec<OwnText>> = Mutex::new(Vec::new());
-
-/// Number of both, which every command that writes looks at.
+/// Number of its entries, which every command that writes looks at.
 static ENTRIES: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether keys are no longer held for which commands may wait.
@@ -75,6 +74,11 @@ enum Stage {
     Reading(Reading),
     /// The pool works.
     Working(Job),
+    /// What it has made is sent to replicas and the AOF.
+    Sending {
+        /// Whether that has come to its end.
+        is_over: bool,
+    },
 }
 
 /// A string that is read for a job, in slices: all of it, and then once more to see whether it is still the same.
@@ -102,7 +106,7 @@ struct Job {
     outcome: Arc<Outcome>,
 }
 
-type Work = Box<dyn FnOnce(&[u8], &ParallelFor<'_>) -> Box<dyn Any + Send> + Send>;
+type Work = Box<dyn FnOnce(&[u8], &ParallelFor<'_>) -> Made + Send>;
 
 /// What the pool leaves to the main thread.
 #[derive(Default)]
@@ -111,11 +115,7 @@ struct Outcome {
     ended: Condvar,
 }
 
-/// What was made, and the string that was read for it.
-struct Made {
-    value: Box<dyn Any + Send>,
-    read: Option<OwnText>,
-}
+type Made = Box<dyn Any + Send>;
 
 /// A command that is run again.
 pub(super) struct Resumed {
@@ -131,8 +131,7 @@ struct Again {
     now_ms: u64,
     inputs: Arc<[Live]>,
     bytes: u64,
-    value: Option<Box<dyn Any + Send>>,
-    read: Option<OwnText>,
+    made: Option<Made>,
 }
 
 impl Resumed {
@@ -144,20 +143,13 @@ impl Resumed {
     /// What was made from these filters.
     pub(super) fn made<T: 'static>(&self, inputs: &[LiveRef<'_>]) -> Result<Option<T>, CommandError> {
         let mut again = self.again.borrow_mut();
-        let Some(Again { inputs: given, value, .. }) = again.as_mut() else { return Ok(None) };
+        let Some(Again { inputs: given, made, .. }) = again.as_mut() else { return Ok(None) };
         let mut pairs = given.iter().zip(inputs);
         if given.len() != inputs.len() || !pairs.all(|(given, now)| given.as_ref().is_shared_with(*now)) {
             return Err(CommandError::Changed);
         }
-        let value = value.take().and_then(|value| value.downcast().ok());
-        value.map(|value| Some(*value)).ok_or(CommandError::Internal)
-    }
-
-    /// Passes the string that was read for it.
-    pub(super) fn with_read(&self, visit: impl FnOnce(Text<'_>)) {
-        if let Some(read) = self.again.borrow().as_ref().and_then(|again| again.read.as_ref()) {
-            visit(read.as_text());
-        }
+        let made = made.take().and_then(|made| made.downcast().ok());
+        made.map(|made| Some(*made)).ok_or(CommandError::Internal)
     }
 
     /// Replies, unless the command waits further. Frees what is left, which may be the last reference to filters.
@@ -165,11 +157,7 @@ impl Resumed {
         if let Some(request) = self.request.take() {
             request.reply(outcome);
         }
-        if let Some(mut again) = self.again.take() {
-            if let Some(read) = again.read.take() {
-                spent().push(read);
-                count(&queue());
-            }
+        if let Some(again) = self.again.take() {
             let bytes = again.bytes;
             reclaim::free(again, bytes);
         }
@@ -180,21 +168,8 @@ fn queue() -> MutexGuard<'static, Queue> {
     QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn spent() -> MutexGuard<'static, Vec<OwnText>> {
-    SPENT.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn count(queue: &Queue) {
-    ENTRIES.store(queue.entries.len().saturating_add(spent().len()), Relaxed);
-}
-
-/// Frees the strings that nobody needs any more.
-pub(super) fn free_spent() {
-    for text in std::mem::take(&mut *spent()) {
-        let bytes = text.as_text().bytes().len() as u64;
-        reclaim::free(text, bytes);
-    }
-    count(&queue());
+    ENTRIES.store(queue.entries.len(), Relaxed);
 }
 
 /// Whether there are commands in the queue.
@@ -245,10 +220,9 @@ pub(super) fn next_look() -> Option<i64> {
     let wait = |entry: &Entry| match &entry.stage {
         Stage::Working(job) => i64::try_from(job.begun.elapsed().as_millis() / 8).unwrap_or(1).clamp(1, 16),
         Stage::Waiting => 16,
-        Stage::Reading(_) => 1,
+        Stage::Reading(_) | Stage::Sending { .. } => 1,
     };
-    let spent = (!spent().is_empty()).then_some(1);
-    queue().entries.values().map(wait).chain(spent).min()
+    queue().entries.values().map(wait).min()
 }
 
 /// The first number of an entry, from this one on.
@@ -270,7 +244,7 @@ pub(super) enum Next {
 pub(super) fn next(number: u64, may_write: bool) -> Next {
     match queue().entries.get(&number) {
         Some(entry) if entry.is_gone => {
-            if entry.has_ended() {
+            if entry.has_ended() && (may_write || !entry.is_sending()) {
                 Next::Run
             } else {
                 Next::Nothing
@@ -311,7 +285,7 @@ pub(super) fn is_held(ctx: Context<'_>, name: Text<'_>, before: u64) -> bool {
 
 /// The first entry that holds the key and works.
 pub(super) fn worker_on(ctx: Context<'_>, name: Text<'_>) -> Option<u64> {
-    find(ctx, name, |entry| entry.job().is_some())
+    find(ctx, name, |entry| !matches!(entry.stage, Stage::Waiting))
 }
 
 /// Blocks the client of the running command. `None` if it can't wait.
@@ -330,6 +304,12 @@ pub(super) fn wait(
     keys: Range<usize>,
 ) {
     insert(number, Entry { request, command, database, keys, stage: Stage::Waiting, is_gone: false });
+}
+
+/// Has a command wait until a filter was sent.
+pub(super) fn send((number, request): (Option<u64>, Request), command: Command, database: i32) {
+    let stage = Stage::Sending { is_over: false };
+    insert(number, Entry { request, command, database, keys: 1..2, stage, is_gone: false });
 }
 
 /// Begins the work of a command.
@@ -355,8 +335,7 @@ pub(super) fn begin<T: Send + 'static>(
         Data::Argument(index) => {
             let arguments = Arc::clone(request.arguments());
             job.submit(&request, move |parallel| {
-                let data = arguments.get(index).map_or(&[][..], Retained::bytes);
-                Made { value: work(data, parallel), read: None }
+                work(arguments.get(index).map_or(&[], Retained::bytes), parallel)
             });
             Stage::Working(job)
         }
@@ -438,9 +417,14 @@ impl Outcome {
 impl Entry {
     fn job(&self) -> Option<&Job> {
         match &self.stage {
-            Stage::Waiting => None,
+            Stage::Waiting | Stage::Sending { .. } => None,
             Stage::Reading(Reading { job, .. }) | Stage::Working(job) => Some(job),
         }
+    }
+
+    /// Whether what it has made is sent.
+    pub(super) fn is_sending(&self) -> bool {
+        matches!(self.stage, Stage::Sending { .. })
     }
 
     /// The names of the keys that it holds.
@@ -465,7 +449,22 @@ impl Entry {
             Stage::Waiting => true,
             Stage::Reading(_) => self.is_gone,
             Stage::Working(job) => job.outcome.has_ended(),
+            Stage::Sending { is_over } => *is_over || self.is_gone,
         }
+    }
+
+    /// Sends some of what it has made. That ends early if something else is in its key.
+    fn send_more(&mut self, ctx: Context<'_>, turn: Duration) {
+        let Stage::Sending { is_over } = &mut self.stage else { return };
+        let (name, detached) = (self.request.arguments().get(1), Detached::new(ctx, self.database));
+        *is_over = match (name, &detached) {
+            (Some(name), Some(detached)) => {
+                let (ctx, name) = (detached.context(), name.text());
+                let is_empty = matches!(ctx.open(name, Access::Read).filter(), Ok(None));
+                !is_empty || loads::send_more(ctx, name, turn)
+            }
+            _ => true,
+        };
     }
 
     /// Reads the next slice of the string that its work needs. After the last one the work begins.
@@ -488,11 +487,7 @@ impl Entry {
         let stage = std::mem::replace(&mut self.stage, Stage::Waiting);
         let Stage::Reading(Reading { mut job, read, work, .. }) = stage else { return };
         match is_read {
-            // Made by the worker, so the main thread need not copy the bytes again.
-            Ok(()) => job.submit(&self.request, move |parallel| {
-                let value = work(&read, parallel);
-                Made { value, read: Some(OwnText::new(&read)) }
-            }),
+            Ok(()) => job.submit(&self.request, move |parallel| work(&read, parallel)),
             Err(why) => job.outcome.set(Err(why)),
         }
         self.stage = Stage::Working(job);
@@ -503,6 +498,9 @@ impl Entry {
         while matches!(self.stage, Stage::Reading(_)) {
             self.read_slice(ctx);
         }
+        while self.is_sending() && !self.has_ended() {
+            self.send_more(ctx, Duration::MAX);
+        }
         if let Stage::Working(job) = &self.stage {
             offload::hurry(self.request.client);
             job.outcome.wait();
@@ -512,19 +510,18 @@ impl Entry {
     /// What its next run needs. Without one, its client has been answered.
     pub(super) fn resume(self, number: u64) -> Option<Resumed> {
         let (made, facts) = match self.stage {
-            Stage::Waiting => (Ok(None), None),
+            Stage::Waiting | Stage::Sending { .. } => (Ok(None), None),
             Stage::Reading(Reading { job, .. }) | Stage::Working(job) => {
                 let made = job.outcome.lock().take().unwrap_or(Err(CommandError::Internal));
                 (made.map(Some), Some((job.now_ms, job.inputs, job.bytes)))
             }
         };
         let made = if self.is_gone { made.and(Err(CommandError::Internal)) } else { made };
-        let (value, read, why) = match made {
-            Ok(Some(Made { value, read })) => (Some(value), read, None),
-            Ok(None) => (None, None, None),
-            Err(why) => (None, None, Some(why)),
+        let (made, why) = match made {
+            Ok(made) => (made, None),
+            Err(why) => (None, Some(why)),
         };
-        let again = facts.map(|(now_ms, inputs, bytes)| Again { now_ms, inputs, bytes, value, read });
+        let again = facts.map(|(now_ms, inputs, bytes)| Again { now_ms, inputs, bytes, made });
         let request = Cell::new(Some(self.request));
         let resumed = Resumed { request, number, again: RefCell::new(again) };
         match why {
@@ -548,6 +545,15 @@ pub(super) fn read_slices(ctx: Context<'_>, turn: Duration) {
             }
             entry.read_slice(ctx);
         }
+    }
+}
+
+/// Sends on what was made, for the first command that does: each piece lasts as long as a turn.
+pub(super) fn send_pieces(ctx: Context<'_>, turn: Duration) {
+    let mut queue = queue();
+    let mut sending = queue.entries.values_mut().filter(|entry| entry.is_sending() && !entry.has_ended());
+    if let Some(entry) = sending.next() {
+        entry.send_more(ctx, turn);
     }
 }
 

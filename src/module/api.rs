@@ -153,8 +153,10 @@ impl<'a> Context<'a> {
             Access::Write => raw::REDISMODULE_READ | raw::REDISMODULE_WRITE,
         };
         // SAFETY: context and name are valid; the handle is closed once, by OpenKey's Drop.
-        let raw = unsafe { server!(RedisModule_OpenKey(self.as_ptr(), name.as_ptr(), mode as c_int)) };
-        OpenKey { raw: raw.cast(), command: PhantomData }
+        unsafe {
+            let raw = server!(RedisModule_OpenKey(self.as_ptr(), name.as_ptr(), mode as c_int)).cast();
+            OpenKey { raw, value: OpenKey::value_of(raw), command: PhantomData }
+        }
     }
 
     /// Sends the running command, unchanged, to replicas and the AOF.
@@ -177,6 +179,14 @@ impl<'a> Context<'a> {
                 arguments.len()
             ));
         }
+    }
+
+    /// Whether anyone gets what is replicated: an append-only file, replicas, those that may come back for what they have
+    /// missed, or another node of a cluster.
+    pub(super) fn is_heard(self) -> bool {
+        let fields = [c"connected_slaves", c"repl_backlog_active"];
+        self.flags() & (raw::REDISMODULE_CTX_FLAGS_AOF | raw::REDISMODULE_CTX_FLAGS_CLUSTER) != 0
+            || self.info(c"replication", fields).into_iter().any(|number| number != Some(0))
     }
 
     /// Has the server run a command as if a client had sent it: its effects are replicated. The error is the reply's.
@@ -456,22 +466,28 @@ impl Drop for OwnText {
 pub(super) struct OpenKey<'a> {
     /// Null for a key that doesn't exist and was opened for reading.
     raw: *mut raw::RedisModuleKey,
+    /// The value in the key, or null for an empty key. Commands look at it up to three times, and to ask the server takes
+    /// two calls.
+    value: Result<*mut Filter, WrongType>,
     command: PhantomData<&'a raw::RedisModuleKey>,
 }
 
 impl OpenKey<'_> {
-    /// The value in the key, or null for an empty key.
+    /// The value in a key.
+    ///
+    /// # Safety
+    /// `raw` is the handle of an open key, or null.
     #[inline]
-    fn pointer(&self) -> Result<*mut Filter, WrongType> {
-        if self.raw.is_null() {
+    unsafe fn value_of(raw: *mut raw::RedisModuleKey) -> Result<*mut Filter, WrongType> {
+        if raw.is_null() {
             return Ok(ptr::null_mut());
         }
         // SAFETY: the handle is open. For a key without a module's value the type is null, which isn't ours.
         unsafe {
-            if data_type::is_ours(server!(RedisModule_ModuleTypeGetType(self.raw))) {
-                return Ok(server!(RedisModule_ModuleTypeGetValue(self.raw)).cast());
+            if data_type::is_ours(server!(RedisModule_ModuleTypeGetType(raw))) {
+                return Ok(server!(RedisModule_ModuleTypeGetValue(raw)).cast());
             }
-            if server!(RedisModule_KeyType(self.raw)) == status::EMPTY {
+            if server!(RedisModule_KeyType(raw)) == status::EMPTY {
                 return Ok(ptr::null_mut());
             }
         }
@@ -483,7 +499,7 @@ impl<'a> OpenKey<'a> {
     /// Closes the key and keeps the value.
     #[inline]
     pub(super) fn close(self) -> Option<&'a Filter> {
-        let value = self.pointer().ok()?;
+        let value = self.value.ok()?;
         drop(self);
         // SAFETY: a value of our type is a Filter that data_type made. Nothing else runs before the command is over,
         // and a command that closes a key in this way doesn't change it.
@@ -495,13 +511,13 @@ impl crate::command::Key for OpenKey<'_> {
     #[inline]
     fn filter(&self) -> Result<Option<&Filter>, WrongType> {
         // SAFETY: a value of our type is a Filter that data_type made. It lives until the key is closed or replaced.
-        Ok(unsafe { self.pointer()?.as_ref() })
+        Ok(unsafe { self.value?.as_ref() })
     }
 
     #[inline]
     fn filter_mut(&mut self) -> Result<Option<&mut Filter>, WrongType> {
         // SAFETY: as above; `&mut self` and one command at a time make it the only reference.
-        Ok(unsafe { self.pointer()?.as_mut() })
+        Ok(unsafe { self.value?.as_mut() })
     }
 
     fn create(&mut self, value: Filter) {
@@ -510,7 +526,9 @@ impl crate::command::Key for OpenKey<'_> {
         // SAFETY: the key is open for writing, and the server takes the value. If it doesn't, we free it.
         unsafe {
             let set = server!(RedisModule_ModuleTypeSetValue(self.raw, data_type, value));
-            if set != status::OK {
+            if set == status::OK {
+                self.value = Ok(value.cast());
+            } else {
                 drop(data_type::take(value));
             }
         }

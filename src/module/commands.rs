@@ -114,10 +114,11 @@ fn run_entry<const INDEX: usize>(call: &ServerCall<'_>) -> Result<Reply, Command
 fn name_keys(ctx: Context<'_>, entry: &Entry, arguments: &[Text<'_>]) {
     ctx.key_at(1, flags(entry.key));
     for more in entry.more_keys {
-        let MoreKeys::Behind { word, from, count } = more else { continue };
+        let MoreKeys::Behind { word, from, only, count } = more else { continue };
         let from = usize::from(*from);
         let is_word = |text: &Text<'_>| text.bytes().eq_ignore_ascii_case(word.to_bytes());
-        let Some(word) = arguments.iter().skip(from).position(is_word) else { continue };
+        let most = if *only { 1 } else { arguments.len() };
+        let Some(word) = arguments.iter().skip(from).take(most).position(is_word) else { continue };
         let first = word.saturating_add(from).saturating_add(1);
         let last = first.saturating_add(usize::from(*count)).min(arguments.len());
         for key in (first..last).filter_map(|key| c_int::try_from(key).ok()) {
@@ -140,7 +141,7 @@ unsafe extern "C" fn entry<const INDEX: usize>(
     if const { divides(INDEX) } {
         call = call.divided(pieces::is_piece());
     }
-    if const { !is_fast(INDEX) && !is_mostly_short(INDEX) } {
+    if const { !is_fast(INDEX) && !is_mostly_short(INDEX) } || call.is_piece() {
         call.start();
     }
     if const { names_its_keys(INDEX) } && ctx.is_asked_for_keys() {
@@ -379,9 +380,10 @@ fn spec_of_more(more: &MoreKeys) -> raw::RedisModuleCommandKeySpec {
             spec.fk.range.lastkey = -1;
             spec
         }
-        MoreKeys::Behind { word, from, count } => {
+        MoreKeys::Behind { word, from, only, count } => {
             let mut spec = raw::RedisModuleCommandKeySpec {
-                flags: flags(KeyUse::Read).unsigned_abs().into(),
+                flags: u64::from(flags(KeyUse::Read).unsigned_abs())
+                    | if only { u64::from(raw::REDISMODULE_CMD_KEY_INCOMPLETE) } else { 0 },
                 begin_search_type: raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_KEYWORD,
                 bs: raw::RedisModuleCommandKeySpec__bindgen_ty_1 {
                     keyword: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_2 {

@@ -16,15 +16,15 @@ use super::data_type::{BesideKeys, give_up_saving};
 use super::names::name_of;
 use super::server::{server, status};
 use super::{again, guard, log, reclaim};
-use crate::command::{END, Ended, Loads, load_command};
-use crate::filter::Garbage;
+use crate::command::{END, Ended, Loads, Namespace, load_command};
+use crate::filter::{Filter, Garbage};
 use crate::metrics;
 use crate::wire::VERSION;
 use redis_module::raw;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Only the main thread takes the lock.
 static LOADS: Mutex<Option<Loads>> = Mutex::new(None);
@@ -32,7 +32,13 @@ static LOADS: Mutex<Option<Loads>> = Mutex::new(None);
 /// Whether the server tells of keys that appear or are evicted.
 static WATCHING: AtomicBool = AtomicBool::new(false);
 
-/// Runs `work` on the loads. It must not call the server: what happens to keys there comes back here.
+/// Whether filters may be sent in pieces: the server tells of snapshots in which what was sent is missing.
+static CAN_BE_SENT: AtomicBool = AtomicBool::new(false);
+
+/// Bytes of a filter that are sent at a time: a piece. With an append-only file that lasts 3 ms.
+const TURN_BYTES: usize = 1 << 20;
+
+/// Runs `work` on the loads. It must not do anything to keys: the server calls back here.
 fn with<R>(work: impl FnOnce(&mut Loads) -> R) -> R {
     work(LOADS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
 }
@@ -49,9 +55,58 @@ pub(super) fn with_loads<R>(ctx: Context<'_>, work: impl FnOnce(&mut Loads) -> R
 
 /// Drops the loads into a database, or into all databases, whose keys have been flushed.
 pub(super) fn flush(database: Option<i32>) {
-    if metrics::LOADS.get() > 0 {
+    if are_any() {
         free(with(|loads| loads.flush(database)));
     }
+}
+
+/// Whether there are loads, or filters that are loads elsewhere only.
+fn are_any() -> bool {
+    metrics::LOADS.get() > 0 || metrics::FILTERS_SENDING.get() > 0
+}
+
+/// Begins to send a filter, in the context's database.
+pub(super) fn send(ctx: Context<'_>, key: Text<'_>, filter: Filter, event: &'static CStr) {
+    let key = (ctx.database(), key.bytes().to_vec());
+    let ended = with(|loads| loads.send(key, filter, event));
+    if !ended.is_empty() {
+        free(end(ctx, ended, "a filter is made in the key"));
+    }
+}
+
+/// Sends a filter on, in the context's database: a MiB, or what takes this long. Returns whether only its last piece is left.
+pub(super) fn send_more(ctx: Context<'_>, name: Text<'_>, turn: Duration) -> bool {
+    let key = (ctx.database(), name.bytes().to_vec());
+    let begun = Instant::now();
+    let (mut pieces, mut bytes) = (Vec::new(), 0usize);
+    let is_last = with(|loads| {
+        loads.send_more(&key, |command, iterator, piece| {
+            bytes = bytes.saturating_add(piece.len());
+            pieces.push((command, [iterator.to_string().as_bytes(), piece].map(OwnText::new)));
+            bytes < TURN_BYTES && begun.elapsed() < turn
+        })
+    });
+    for (command, [iterator, piece]) in &pieces {
+        ctx.replicate(name_of(*command), &[name, iterator.as_text(), piece.as_text()]);
+    }
+    is_last
+}
+
+/// Whether filters may be sent so.
+pub(super) fn can_be_sent() -> bool {
+    CAN_BE_SENT.load(Relaxed)
+}
+
+/// Gives up sending a filter, unless it is in its key by now.
+pub(super) fn stop_sending(ctx: Context<'_>, name: Text<'_>) {
+    let key = (ctx.database(), name.bytes().to_vec());
+    let Some((filter, namespace)) = with(|loads| loads.stop_sending(&key)) else { return };
+    // A server that has become a replica has the loads of its primary.
+    if may_end(ctx) {
+        end_elsewhere(ctx, name, namespace);
+    }
+    let bytes = filter.bytes();
+    reclaim::free(filter, bytes);
 }
 
 fn free(dropped: Garbage) {
@@ -114,12 +169,14 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx) {
     }
     // SAFETY: a plain call.
     let can_be_saved = unsafe { server!(RedisModule_GetTypeMethodVersion()) } >= SAVING_SOMETIMES;
+    let can_be_missed = subscribe(raw::REDISMODULE_EVENT_FORK_CHILD, Some(forked));
     let are_saved = can_be_saved
+        && can_be_missed
         && subscribe(raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, Some(source_changed))
         && subscribe(raw::REDISMODULE_EVENT_LOADING, Some(source_changed))
-        && subscribe(raw::REDISMODULE_EVENT_FORK_CHILD, Some(forked))
         && subscribe(raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD, Some(synced));
     with(|loads| loads.are_saved = are_saved);
+    CAN_BE_SENT.store(can_be_missed, Relaxed);
 }
 
 /// From this version of the methods of types on, that is Redis 7.2, a type may have nothing to save beside its keys.
@@ -133,7 +190,7 @@ unsafe extern "C" fn forked(
     subevent: u64,
     _data: *mut c_void,
 ) {
-    if metrics::LOADS.get() == 0 || subevent != raw::REDISMODULE_SUBEVENT_FORK_CHILD_BORN {
+    if !are_any() || subevent != raw::REDISMODULE_SUBEVENT_FORK_CHILD_BORN {
         return;
     }
     let work = || {
@@ -146,9 +203,11 @@ unsafe extern "C" fn forked(
                 _ => false,
             }
         });
-        if !is_saving {
-            with(Loads::are_missed);
-        }
+        with(|loads| {
+            if !(is_saving && loads.are_saved) {
+                loads.are_missed();
+            }
+        });
     };
     guard::call("fork", work, || ());
 }
@@ -239,14 +298,18 @@ fn drop_for_memory(ctx: Context<'_>) {
 /// Ends loads that have been dropped wherever their pieces are. Returns them, to be freed.
 fn end(ctx: Context<'_>, dropped: Ended, why: &str) -> Garbage {
     for (database, key, namespace) in &dropped.elsewhere {
-        let own = [key, END[0], END[1]].map(OwnText::new);
-        let words: Vec<Text<'_>> = own.iter().map(OwnText::as_text).collect();
         ctx.select(*database);
-        ctx.replicate(name_of(load_command(*namespace)), &words);
+        end_elsewhere(ctx, OwnText::new(key).as_text(), *namespace);
     }
     let garbage = dropped.garbage();
     log::warning(&format!("dropped loads in chunks that held {} bytes: {why}", garbage.bytes()));
     garbage
+}
+
+/// Ends a load wherever its pieces are.
+fn end_elsewhere(ctx: Context<'_>, key: Text<'_>, namespace: Namespace) {
+    let [iterator, nothing] = END.map(OwnText::new);
+    ctx.replicate(name_of(load_command(namespace)), &[key, iterator.as_text(), nothing.as_text()]);
 }
 
 /// A key has changed, or is gone. If it was evicted, others need the memory of the loads. If it has the name of a load,

@@ -39,7 +39,8 @@ pub(super) fn figures() -> Figures {
 /// Threads besides the main thread, as configured.
 fn workers() -> usize {
     let cores_but_one = || available_parallelism().map_or(0, |cores| cores.get().saturating_sub(1));
-    settings().threads.unwrap_or_else(|| cores_but_one().min(MAX_THREADS))
+    // On a single core too, or large filters would hold the server: the system lets the two take turns.
+    settings().threads.unwrap_or_else(|| cores_but_one().clamp(1, MAX_THREADS))
 }
 
 /// The most bytes of items that may wait, as configured. A copy, because INFO must not take a lock.
@@ -276,9 +277,9 @@ pub(super) fn has_workers() -> bool {
 /// `work` keeps at most `held` bytes of memory from being freed.
 pub(super) fn offload<W>(ctx: Context<'_>, text: Text<'_>, held: u64, work: W) -> Result<Reply, CommandError>
 where
-    W: FnOnce(&[u8], &ParallelFor<'_>, &Stop) -> Option<Reply> + Send + 'static,
+    W: FnOnce(&[u8], &ParallelFor<'_>, &Stop) -> Option<Result<Reply, CommandError>> + Send + 'static,
 {
-    let here = |work: W| work(text.bytes(), &fork, &Stop::default()).ok_or(CommandError::Internal);
+    let here = |work: W| work(text.bytes(), &fork, &Stop::default()).unwrap_or(Err(CommandError::Internal));
     if !may_wait(ctx) {
         return here(work);
     }
@@ -290,19 +291,15 @@ where
             client.started();
             let done = if stop.is_set() {
                 reclaim::free(work, held);
-                Ok(None)
+                None
             } else {
-                guard::call(
-                    "job",
-                    || Ok(work(request.argument(0), &fork, &stop)),
-                    || Err(CommandError::Internal),
-                )
+                guard::call("job", || work(request.argument(0), &fork, &stop), || None)
             };
             if stop.is_set() {
                 OFFLOADS_DROPPED.add(1);
             }
             // Without a reply there is nobody to get it. Any reply keeps a client in step that is there after all.
-            let reply = done.and_then(|reply| reply.ok_or(CommandError::Internal));
+            let reply = done.unwrap_or(Err(CommandError::Internal));
             client.ended();
             request.reply(reply);
         }

@@ -9,8 +9,8 @@ use super::api::{Context, Detached, Text, add_latency};
 use super::call::ServerCall;
 use super::names::name_of;
 use super::offload::Retained;
-use super::{guard, offload, pieces, reply};
-use crate::command::{Command, CommandError, Reply, run};
+use super::{guard, loads, offload, pieces, reply};
+use crate::command::{Command, CommandError, Reply, put_sent, run};
 use crate::metrics::PAYLOADS_REFUSED;
 use redis_module::raw;
 use std::ffi::c_void;
@@ -90,9 +90,16 @@ pub(super) fn waits(ctx: Context<'_>, (command, divides): (Command, bool), argum
 fn run_again(ctx: Context<'_>, entry: Entry, number: u64) {
     let (command, database, keys) = (entry.command, entry.database, entry.keys.clone());
     let (client, arguments) = (entry.request.client, Arc::clone(entry.request.arguments()));
-    let Some(resumed) = entry.resume(number) else { return };
+    let is_sending = entry.is_sending();
+    let detached = Detached::new(ctx, database);
+    let stop_sending = || {
+        if let (true, Some(detached), Some(name)) = (is_sending, &detached, arguments.get(1)) {
+            loads::stop_sending(detached.context(), name.text());
+        }
+    };
+    let Some(resumed) = entry.resume(number) else { return stop_sending() };
     let arguments: Vec<Text<'_>> = arguments.iter().map(Retained::text).collect();
-    let outcome = match Detached::new(ctx, database) {
+    let outcome = match &detached {
         None => Err(CommandError::Internal),
         Some(detached) if !detached.context().serves(arguments.get(keys).unwrap_or_default()) => {
             Err(CommandError::SlotMoved)
@@ -101,7 +108,7 @@ fn run_again(ctx: Context<'_>, entry: Entry, number: u64) {
             client.started();
             let call = ServerCall::resumed(detached.context(), command, &arguments, &resumed);
             call.start();
-            let run = || call.outcome(run_watched(command, &call));
+            let run = || call.outcome(if is_sending { put_sent(&call) } else { run_watched(command, &call) });
             let outcome = guard::call("again", run, || Err(CommandError::Internal));
             call.announce();
             client.ended();
@@ -111,6 +118,7 @@ fn run_again(ctx: Context<'_>, entry: Entry, number: u64) {
     if let Err(why) = &outcome {
         count_refusal(why);
     }
+    stop_sending();
     resumed.end(outcome);
 }
 
@@ -136,9 +144,11 @@ unsafe extern "C" fn look(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
 
 /// Runs the commands that are ready.
 fn run_ready(ctx: Context<'_>) {
-    apart::free_spent();
     apart::read_slices(ctx, TURN);
     let may_write = !ctx.must_not_write();
+    if may_write {
+        apart::send_pieces(ctx, TURN);
+    }
     let started = Instant::now();
     let is_free = |number| {
         let Some((database, arguments, keys)) = apart::keys(number) else { return false };

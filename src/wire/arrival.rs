@@ -1,11 +1,12 @@
 //! An array of cells that arrives in parts.
 
 use crate::error::Error;
+use crate::filter::Census;
 use crate::mem::Words;
 use std::collections::BTreeMap;
 
-/// Writes bytes into words from a byte offset on. Returns by how much the number of cells that are not 0 has risen.
-pub(super) type Place = fn(&Words, u64, &[u8]) -> u64;
+/// Writes bytes into words from a byte offset on. Returns what this has added to the cells.
+pub(super) type Place = fn(&Words, u64, &[u8]) -> Census;
 
 /// The most bytes of a part that waits. Parts of zeros need not wait, and this is a page, as sparse as words may be.
 const BLOCK: usize = 4096;
@@ -40,16 +41,16 @@ pub(super) struct Arrival {
     covered: BTreeMap<u64, u64>,
     /// Bytes of these ranges.
     arrived: u64,
-    cells: u64,
+    census: Census,
 }
 
 /// A whole array.
 #[derive(Debug)]
 pub(super) struct Filled {
     pub(super) words: Words,
-    /// Cells that are not 0, counted part by part while each is in the cache. Counting them at the end would read
-    /// everything again.
-    pub(super) cells: u64,
+    /// Its cells, counted part by part while each is in the cache. Counting them at the end would read everything again: a
+    /// millisecond for each MiB of counters.
+    pub(super) census: Census,
 }
 
 impl Arrival {
@@ -63,7 +64,7 @@ impl Arrival {
             waiting_bytes: 0,
             covered: BTreeMap::new(),
             arrived: 0,
-            cells: 0,
+            census: Census::default(),
         }
     }
 
@@ -101,6 +102,13 @@ impl Arrival {
         if is_time { self.len } else { 0 }
     }
 
+    /// Bytes of memory that it holds at most, about, with a part of `len` bytes from `start` on.
+    pub(super) fn most_held_with(&self, start: u64, len: u64) -> u64 {
+        let entries = len.div_ceil(BLOCK as u64).saturating_add(2);
+        let part = len.saturating_add(entries.saturating_mul(ENTRY));
+        self.held().saturating_add(self.would_allocate(start, len)).saturating_add(part)
+    }
+
     /// Bytes of a range that have not arrived.
     fn missing(&self, start: u64, end: u64) -> u64 {
         let mut missing = end.saturating_sub(start);
@@ -124,7 +132,7 @@ impl Arrival {
         }
         match &self.words {
             Some(words) => {
-                self.cells = self.cells.saturating_add((self.place)(words, start, bytes));
+                self.census = self.census.and((self.place)(words, start, bytes));
                 self.place_waiting(len);
             }
             None => self.keep(start, bytes),
@@ -137,7 +145,7 @@ impl Arrival {
     pub(super) fn read(&self, start: u64, bytes: &mut [u8]) {
         bytes.fill(0);
         if let Some(words) = &self.words {
-            words.read_bytes(usize::try_from(start / 8).unwrap_or(usize::MAX), bytes);
+            Words::read_bytes(words, usize::try_from(start / 8).unwrap_or(usize::MAX), bytes);
         }
         let end = start.saturating_add(bytes.len() as u64);
         for (first, part) in self.waiting.range(..end).rev() {
@@ -155,7 +163,7 @@ impl Arrival {
         let mut moved = 0u64;
         while moved < least {
             let Some((start, part)) = self.waiting.pop_first() else { break };
-            self.cells = self.cells.saturating_add((self.place)(words, start, &part));
+            self.census = self.census.and((self.place)(words, start, &part));
             moved = moved.saturating_add(part.len() as u64);
         }
         self.waiting_bytes = self.waiting_bytes.saturating_sub(moved);
@@ -215,13 +223,13 @@ impl Arrival {
         self.arrived = self.arrived.saturating_add(end.saturating_sub(start));
     }
 
-    /// The array, if all of it has arrived.
-    pub(super) fn finish(mut self) -> Option<Filled> {
+    /// Takes the array out, if all of it has arrived.
+    pub(super) fn finish(&mut self) -> Option<Filled> {
         if !self.is_complete() {
             return None;
         }
         self.place_waiting(u64::MAX);
-        self.words.map(|words| Filled { words, cells: self.cells })
+        self.words.take().map(|words| Filled { words, census: self.census })
     }
 }
 
@@ -239,10 +247,10 @@ mod tests {
     use rand::{Rng, SeedableRng};
 
     /// Sets bits, and counts those that were 0.
-    fn place(words: &Words, offset: u64, bytes: &[u8]) -> u64 {
+    fn place(words: &Words, offset: u64, bytes: &[u8]) -> Census {
         let before = Words::ones(words);
         words.or_bytes(offset, bytes);
-        Words::ones(words).saturating_sub(before)
+        Census::of_set(Words::ones(words).saturating_sub(before))
     }
 
     /// Parts of any length from anywhere, again and overlapping. Whatever the order, the array is what the parts are
@@ -287,9 +295,9 @@ mod tests {
                 );
             }
             assert_eq!((arrival.waiting.len(), arrival.covered.len()), (0, 1), "nothing is left for the end");
-            let Filled { words, cells } = arrival.finish().unwrap();
+            let Filled { words, census } = arrival.finish().unwrap();
             assert_eq!(words.to_bytes(len), expected);
-            assert_eq!(cells, expected.iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>());
+            assert_eq!(census.set, expected.iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>());
         }
     }
 

@@ -56,7 +56,8 @@ pub(super) fn write<T: Serialize>(to: &mut Vec<u8>, value: &T) {
 
 /// The bytes of a struct. Structs are compared by these: as numbers, 0 and −0 would be equal.
 pub(super) fn written<T: Serialize>(value: &T) -> Vec<u8> {
-    let mut bytes = Vec::new();
+    // Most headers are of a filter with one layer, and have room in this.
+    let mut bytes = Vec::with_capacity(160);
     write(&mut bytes, value);
     bytes
 }

@@ -6,6 +6,7 @@ use super::format::CHUNK;
 use super::kind::Head;
 use super::{chunk, head};
 use crate::filter::Filter;
+use crate::mem::Words;
 
 /// Builds a filter from its pieces, in order. There is no filter before [`finish`](Decoder::finish), and dropping a
 /// decoder frees everything.
@@ -121,8 +122,8 @@ impl Decoder {
 
     /// The array that follows those that are whole, if there is one.
     fn next_array(&self) -> Option<Arrival> {
-        let len = self.head.array(self.arrays.len())?;
-        Some(Arrival::new(len, self.allocation, self.head.place()))
+        let index = self.arrays.len();
+        Some(Arrival::new(self.head.array(index)?, self.allocation, self.head.place(index)))
     }
 
     /// Reads the next chunk. An array is allocated once its first chunk has been checked, so that a head alone cannot
@@ -149,7 +150,7 @@ impl Decoder {
             return Err(DecodeError::Length("chunk"));
         }
         current.take(inside, data)?;
-        if let Some(whole) = self.current.take_if(|current| current.is_complete()) {
+        if let Some(mut whole) = self.current.take_if(|current| current.is_complete()) {
             self.filled = self.filled.saturating_add(whole.len());
             self.arrays.extend(whole.finish());
         }
@@ -163,7 +164,7 @@ impl Decoder {
         for filled in &self.arrays {
             let words = &filled.words;
             self.write(start, words.bytes(), &mut sink, |inside, bytes| {
-                words.read_bytes(usize::try_from(inside / 8).unwrap_or(usize::MAX), bytes);
+                Words::read_bytes(words, usize::try_from(inside / 8).unwrap_or(usize::MAX), bytes);
             });
             start = start.saturating_add(words.bytes());
         }

@@ -4,7 +4,7 @@ use super::format::CHUNK;
 use super::{chunk, head, redisbloom};
 use crate::filter::foreign::Scheme;
 use crate::filter::{FilterRef, Origin};
-use crate::mem::Words;
+use crate::mem::{Cells, Words};
 
 /// Writes a filter piece by piece. It has no position of its own: a caller can ask for any chunk at any time, as a dump
 /// over several commands does.
@@ -47,7 +47,7 @@ enum Format {
 /// An array of cells, and how many of its bytes are written.
 #[derive(Clone, Copy)]
 struct Array<'a> {
-    words: &'a Words,
+    words: &'a Cells,
     bytes: u64,
 }
 
@@ -62,12 +62,12 @@ impl<'a> Encoder<'a> {
     /// can't be mixed. RedisBloom's pieces have no room for that.
     pub fn dump(filter: impl Into<FilterRef<'a>>) -> Encoder<'a> {
         let filter = filter.into();
-        let mut arrays = filter.arrays().map(Words::bytes);
+        let mut arrays = filter.arrays().map(Words::bytes_of);
         let is_one_chunk = arrays.next() <= Some(CHUNK as u64) && arrays.next().is_none();
-        Encoder::with(filter, if is_one_chunk { 0 } else { filter.identity() })
+        Encoder::with(filter, if is_one_chunk { 0 } else { filter.dump_number() })
     }
 
-    fn with(filter: FilterRef<'a>, identity: u16) -> Encoder<'a> {
+    fn with(filter: FilterRef<'a>, dump_number: u16) -> Encoder<'a> {
         let head = match filter {
             FilterRef::Foreign(filter) if matches!(filter.scheme(), Scheme::RedisBloom(_)) => {
                 redisbloom::bloom_head(filter)
@@ -75,7 +75,7 @@ impl<'a> Encoder<'a> {
             FilterRef::Cuckoo(filter) if filter.spec().origin != Origin::Bloomery => {
                 redisbloom::cuckoo_head(filter)
             }
-            _ => return Encoder::native_with(filter, identity),
+            _ => return Encoder::native_with(filter, dump_number),
         };
         Encoder { filter, head, format: Format::RedisBloom }
     }
@@ -85,8 +85,8 @@ impl<'a> Encoder<'a> {
         Encoder::native_with(filter.into(), 0)
     }
 
-    fn native_with(filter: FilterRef<'a>, identity: u16) -> Encoder<'a> {
-        let (head, stamp) = head::encode(filter, identity);
+    fn native_with(filter: FilterRef<'a>, dump_number: u16) -> Encoder<'a> {
+        let (head, stamp) = head::encode(filter, dump_number);
         Encoder { filter, head, format: Format::Native { stamp } }
     }
 
@@ -127,7 +127,7 @@ impl<'a> Encoder<'a> {
         let end = usize::try_from(len).ok()?.checked_add(skipped)?;
         piece.clear();
         piece.resize(prefix.checked_add(end.next_multiple_of(8))?, 0);
-        array.words.read_bytes(usize::try_from(inside / 8).ok()?, piece.get_mut(prefix..)?);
+        Words::read_bytes(array.words, usize::try_from(inside / 8).ok()?, piece.get_mut(prefix..)?);
         piece.truncate(prefix.checked_add(end)?);
         piece.drain(prefix..prefix.checked_add(skipped)?);
         if let Format::Native { stamp } = self.format {
@@ -138,19 +138,32 @@ impl<'a> Encoder<'a> {
 
     /// Hands every chunk to `sink` in order, with the offset of the next one.
     pub fn chunks(&self, mut sink: impl FnMut(u64, &[u8])) {
+        self.chunks_from(0, |next, piece| {
+            sink(next, piece);
+            true
+        });
+    }
+
+    /// Hands chunks to `sink` in order, with the offset of the next one, from that at `first` on and until it returns false.
+    /// In any order each would look for its array.
+    pub fn chunks_from(&self, first: u64, mut sink: impl FnMut(u64, &[u8]) -> bool) {
         let (mut start, mut piece) = (0u64, Vec::new());
         for array in self.arrays() {
             let end = start.saturating_add(array.bytes);
-            let mut offset = start;
+            let mut offset = start.max(first);
             while offset < end {
-                let Some(next) = self.write(array, offset, offset.saturating_sub(start), &mut piece) else {
-                    return;
-                };
-                sink(next, &piece);
-                offset = next;
+                match self.write(array, offset, offset.saturating_sub(start), &mut piece) {
+                    Some(next) if sink(next, &piece) => offset = next,
+                    _ => return,
+                }
             }
             start = end;
         }
+    }
+
+    /// Bytes of all chunks without what surrounds the cells: the offset at which the last one ends.
+    pub fn body_len(&self) -> u64 {
+        self.arrays().fold(0, |sum, array| array.bytes.saturating_add(sum))
     }
 
     /// Hands every piece to `sink` in order.
@@ -172,7 +185,7 @@ impl<'a> Encoder<'a> {
                 }
                 _ => None,
             };
-            Array { words, bytes: bytes.unwrap_or(words.bytes()) }
+            Array { words, bytes: bytes.unwrap_or(Words::bytes_of(words)) }
         })
     }
 

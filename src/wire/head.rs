@@ -22,18 +22,18 @@ use crate::filter::FilterRef;
 const ENVELOPE: usize = 24;
 
 /// The head of a filter with this number, and the stamp of its chunks.
-pub(super) fn encode(filter: FilterRef<'_>, identity: u16) -> (Vec<u8>, u32) {
+pub(super) fn encode(filter: FilterRef<'_>, dump_number: u16) -> (Vec<u8>, u32) {
     let Header { kind, bytes, stamp } = kind::encode(filter);
-    let mut head = Vec::new();
+    let mut head = Vec::with_capacity(ENVELOPE.saturating_add(bytes.len()));
     head.extend_from_slice(&MAGIC);
     head.extend_from_slice(&[VERSION, kind as u8]);
-    head.extend_from_slice(&identity.to_le_bytes());
+    head.extend_from_slice(&dump_number.to_le_bytes());
     head.extend_from_slice(&u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
     head.extend_from_slice(&filter.bytes().to_le_bytes());
     let crc = crc32c::crc32c_append(crc32c::crc32c(&head), &bytes);
     head.extend_from_slice(&crc.to_le_bytes());
     head.extend_from_slice(&bytes);
-    (head, stamp ^ u32::from(identity))
+    (head, stamp ^ u32::from(dump_number))
 }
 
 /// Reads and validates a head: the one gate for everything that comes from outside. Also returns the stamp of its chunks.
@@ -47,7 +47,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(Head, u32), DecodeError> {
     if version > VERSION {
         return Err(DecodeError::Version(version));
     }
-    let identity = u16::from_le_bytes(take(&mut rest).ok_or(short)?);
+    let dump_number = u16::from_le_bytes(take(&mut rest).ok_or(short)?);
     let header_len = u32::from_le_bytes(take(&mut rest).ok_or(short)?);
     let body_len = u64::from_le_bytes(take(&mut rest).ok_or(short)?);
     let crc = u32::from_le_bytes(take(&mut rest).ok_or(short)?);
@@ -66,7 +66,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(Head, u32), DecodeError> {
     if head.body_len() != Some(body_len) {
         return Err(DecodeError::Length("body"));
     }
-    let stamp = head.stamp() ^ u32::from(identity);
+    let stamp = head.stamp() ^ u32::from(dump_number);
     Ok((head, stamp))
 }
 

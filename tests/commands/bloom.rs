@@ -23,8 +23,12 @@ fn an_add_creates_with_everything_spelt_out_and_replicates_only_what_changed() {
     server.settings.set(Settings { error_rate: 0.001, initial_size: 50, expansion: 4, ..Settings::DEFAULT });
     assert_eq!(server.line("BF.ADD k ada"), Ok(Reply::Bool(true)));
     let sent = server.take_replicated();
-    assert!(sent[0].starts_with("BF.RESERVE k 0.001 50 EXPANSION 4 SEED "), "{sent:?}");
-    assert_eq!(sent[1..], ["BF.ADD k ada"]);
+    let [sent] = &sent[..] else { panic!("{sent:?}") };
+    let [spec @ .., seed, "ITEMS", "ada"] = &sent.split(' ').collect::<Vec<_>>()[..] else {
+        panic!("{sent}")
+    };
+    assert_eq!(spec, ["BF.INSERT", "k", "SPEC", "0.001", "50", "4"]);
+    assert!(seed.len() > 8, "64 random bits: {seed}");
 
     assert_eq!(server.line("BF.ADD k ada"), Ok(Reply::Bool(false)));
     assert_eq!(answers(server.line("BF.MADD k ada bob ada cleo bob")), [NO, YES, NO, YES, NO]);
@@ -36,6 +40,73 @@ fn an_add_creates_with_everything_spelt_out_and_replicates_only_what_changed() {
     assert_eq!(server.line("BF.ADDNX k gil"), Ok(Reply::Bool(true)));
     assert_eq!(server.line("BF.ADDNX k gil"), Ok(Reply::Bool(false)));
     assert_eq!(server.take_replicated(), ["BF.ADD k gil"]);
+}
+
+/// In one short command, from which a replica with any configuration makes the same filter. A client may not send it.
+#[test]
+fn a_filter_that_an_add_creates_is_sent_with_its_first_items() {
+    for line in [
+        "BF.ADD k ada",
+        "BF.ADDNX k ada",
+        "BF.MADD k ada bob ada",
+        "BF.INSERT k CAPACITY 7 ERROR 0.125 EXPANSION 3 ITEMS ada bob",
+        "BF.INSERT k NONSCALING ITEMS ada",
+    ] {
+        let (primary, replica) = (FakeServer::default(), FakeServer::default());
+        replica.obeys.set(true);
+        replica.settings.set(Settings {
+            initial_size: 9,
+            expansion: 1,
+            error_rate: 0.3,
+            ..Settings::DEFAULT
+        });
+        primary.line(line).unwrap();
+        let sent = primary.take_replicated();
+        let [sent] = &sent[..] else { panic!("{sent:?}") };
+        replica.line(sent).unwrap();
+        assert_eq!(primary.dump("k"), replica.dump("k"), "{sent}");
+        assert_eq!(primary.events.take(), replica.events.take());
+        assert_eq!(replica.take_replicated(), std::slice::from_ref(sent), "and its own replicas");
+        assert_eq!(FakeServer::default().text(sent), "Unknown argument received");
+    }
+    let server = FakeServer::default();
+    server.line("BF.ADD k ada").unwrap();
+    let words = server.replicated.take().remove(0);
+    // As the protocol has it: the number of words, and before each its length.
+    let bytes: usize = words.iter().map(|word| format!("${}\r\n\r\n", word.len()).len() + word.len()).sum();
+    assert!(bytes + "*10\r\n".len() <= 110, "{bytes}");
+}
+
+/// Items of a command are looked up in groups before they are added. An item that is present is left out only where
+/// adding it changes nothing.
+#[test]
+fn a_group_of_adds_changes_what_each_add_would() {
+    for layout in ["BLOCKED", "CLASSIC"] {
+        let server = FakeServer::default();
+        for (key, kind, changed) in
+            [("b", "NONSCALING", "x y"), ("c", "COUNTING", "x y x"), ("w", "WINDOW 2", "x y")]
+        {
+            server.line(&format!("BF.RESERVE {key} 0.001 100 {kind} LAYOUT {layout}")).unwrap();
+            server.take_replicated();
+            assert_eq!(
+                answers(server.line(&format!("BF.MADD {key} x y x"))),
+                [YES, YES, NO],
+                "{layout} {kind}"
+            );
+            assert_eq!(server.take_replicated(), [format!("BF.MADD {key} {changed}")], "{layout} {kind}");
+        }
+
+        assert_eq!(answers(server.line("BF.MADD c x z")), [NO, YES]);
+        assert_eq!(server.take_replicated(), ["BF.MADD c x z"]);
+        assert_eq!(server.line("BF.COUNT c x"), Ok(Reply::Integer(3)));
+
+        server.line("BF.ROTATE w").unwrap();
+        server.take_replicated();
+        assert_eq!(answers(server.line("BF.MADD w x z x")), [NO, YES, NO]);
+        assert_eq!(server.take_replicated(), ["BF.MADD w x z"]);
+        server.line("BF.ROTATE w").unwrap();
+        assert_eq!(answers(server.line("BF.MEXISTS w x y z")), [YES, NO, YES]);
+    }
 }
 
 #[test]
@@ -288,7 +359,7 @@ fn a_replica_that_obeys_ends_equal() {
         primary.now_ms.set(1_000_000);
         for reserve in [
             "scaling 0.01 20",
-            "tight 0.01 20 TIGHTENING 0.5 EXPANSION 3",
+            "tight 0.01 20 TIGHTENING 0.5 EXPANSION 3 LAYOUT CLASSIC",
             "fixed 0.01 50 NONSCALING",
             "sharded 0.001 500 SHARDS 4 ONFULL SATURATE HASH SIPHASH",
             "counting 0.01 100 COUNTING 8",

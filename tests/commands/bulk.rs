@@ -529,10 +529,51 @@ fn only_large_tests_are_left_to_the_pool() {
             run(&server, &["BF.BULKTEST", "k"], &form.arguments(&items(form, count))).unwrap();
             assert_eq!(server.offloaded.get(), offloaded, "{count}");
             run(&server, &["BF.BULKADD", "k"], &form.arguments(&items(form, count))).unwrap();
-            run(&server, &["BF.BULKTEST", "missing"], &form.arguments(&items(form, count))).unwrap();
             assert_eq!(server.offloaded.get(), offloaded, "{count}");
+            // A missing key too: of a string of 480 MB, the answers alone take 50 ms.
+            run(&server, &["BF.BULKTEST", "missing"], &form.arguments(&items(form, count))).unwrap();
+            assert_eq!(server.offloaded.get(), 2 * offloaded, "{count}");
         }
     }
+}
+
+/// An item counts once for each layer of the filter.
+#[test]
+fn layers_count_as_items() {
+    let server = server(3, "0.01 10 SEED 1 EXPANSION 1");
+    server.settings.set(Settings { offload_min_items: 100, ..Settings::DEFAULT });
+    run(&server, &["BF.BULKADD", "k"], &Form::Fixed.arguments(&items(Form::Fixed, 30))).unwrap();
+    let layers = server.copy("k").live().unwrap().arrays();
+    assert!(layers >= 2);
+    for (count, offloaded) in [(99 / layers, 0), (100_usize.div_ceil(layers), 1)] {
+        server.offloaded.set(0);
+        run(&server, &["BF.BULKTEST", "k"], &Form::Fixed.arguments(&items(Form::Fixed, count))).unwrap();
+        assert_eq!(server.offloaded.get(), offloaded, "{count}");
+    }
+}
+
+/// The server doesn't read the lengths of a long string: they take 0.6 ms a MB, and what is wrong with them the worker
+/// finds out.
+#[test]
+fn long_strings_of_short_items_are_read_by_the_pool() {
+    let server = server(3, "0.01 100 SEED 1");
+    let long = vec![0; (1 << 20) + 4];
+    for (bytes, offloaded) in [(&long[4..], 1), (&long, 1), (&long[..long.len() - 3], 1), (&long[..1000], 0)]
+    {
+        for key in ["k", "missing"] {
+            server.offloaded.set(0);
+            let reply = run(&server, &["BF.BULKTEST", key, "PREFIXED"], &[bytes.to_vec(), b"COUNT".to_vec()]);
+            match bytes.len() % 4 {
+                0 => assert!(matches!(reply, Ok(Reply::Integer(_))), "{reply:?}"),
+                _ => assert!(matches!(reply, Err(CommandError::BadBlob { .. })), "{reply:?}"),
+            }
+            // One of 1 MiB is read here, and its many items are tested by the pool.
+            assert_eq!(server.offloaded.get(), offloaded);
+        }
+    }
+    server.settings.set(Settings { max_items_per_command: 1 << 18, ..Settings::DEFAULT });
+    let reply = run(&server, &["BF.BULKTEST", "k", "PREFIXED"], &[long]);
+    assert!(matches!(reply, Err(CommandError::TooManyItems { .. })), "{reply:?}");
 }
 
 /// Whoever has gone gets no reply, and the tests that were begun for it don't count: neither in the filter's usage, nor

@@ -33,6 +33,19 @@ struct Case<'a> {
     prepare: &'a dyn Fn(&FakeServer, usize) -> Vec<Words>,
 }
 
+/// Makes the allocator keep the pages of large blocks, as a server's does. Otherwise it maps some blocks again each time,
+/// which costs three times as much, and which blocks these are depends on the order of all allocations.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn keep_pages() {
+    for option in [libc::M_MMAP_THRESHOLD, libc::M_TRIM_THRESHOLD] {
+        // SAFETY: an option of the allocator, with a value in its range.
+        unsafe { libc::mallopt(option, 32 << 20) };
+    }
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn keep_pages() {}
+
 /// Of this thread. The system brings it up to date when the thread yields.
 fn processor_time() -> Duration {
     std::thread::yield_now();
@@ -42,6 +55,7 @@ fn processor_time() -> Duration {
 
 impl Case<'_> {
     fn time(&self, size: usize, times: usize) -> Duration {
+        keep_pages();
         let once = || {
             let server = FakeServer::default();
             // All on this thread.
@@ -397,6 +411,34 @@ fn options_that_are_repeated() {
         };
         let case = Case { what: format!("{command}, {option}"), first: 4000, law: 1.0, prepare: &prepare };
         assert_hold(&[case]);
+    }
+}
+
+/// Up to 64 MB. It is no option whatever its length, so nobody has to read all of it.
+#[test]
+fn a_word_of_twice_the_length_for_an_option() {
+    for (command, rest) in [
+        ("BF.RESERVE new 0.01 100", ""),
+        ("BF.INSERT new", "ITEMS x"),
+        ("BF.REBUILD k", "x"),
+        ("BF.REBUILD k BEGIN", ""),
+        ("BF.IMPORT new", "x"),
+        ("BF.IMPORT new GOZERO none", ""),
+        ("BF.IMPORT new REDISSON none config", ""),
+        ("BF.IMPORT new GUAVA x", ""),
+        ("BF.BULKADD k", "x"),
+        ("BF.ROTATE k", "1"),
+        ("CF.RESERVE new 100", "1"),
+        ("CF.INSERT new", "ITEMS x"),
+    ] {
+        let prepare = |server: &FakeServer, len: usize| {
+            server.line("BF.RESERVE k 0.01 100").unwrap();
+            let mut line = words(command);
+            line.push(vec![b'x'; len]);
+            line.extend(rest.split_terminator(' ').map(|word| word.as_bytes().to_vec()));
+            vec![line]
+        };
+        assert_hold(&[Case { what: command.to_owned(), first: 8 << 20, law: 0.0, prepare: &prepare }]);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::support::alloc_counter::requests;
 use crate::support::fake_server::FakeServer;
-use bloomery::{Cuckoo, CuckooSpec};
+use bloomery::{Bloom, Cuckoo, CuckooSpec, Filter, Spec};
 
 /// Allocations of one run of a command. The server's own are the same for every number of items.
 fn allocations(server: &FakeServer, words: &[&[u8]]) -> u64 {
@@ -37,7 +37,7 @@ fn no_allocation_per_item() {
         let items: &'static [String] = items.clone().leak();
         // Looking up the key is all that BF.CARD does.
         let floor = allocations(&server, &with("BF.CARD", &[]));
-        // The first command that counts makes the counts, and nothing else.
+        // The first test makes the counts, and nothing else.
         assert_eq!(allocations(&server, &with("BF.EXISTS", &items[..1])), floor + 1, "{key}");
         for verb in ["BF.EXISTS", "BF.TEST"] {
             assert_eq!(allocations(&server, &with(verb, &items[..1])), floor, "{verb} {key}");
@@ -117,4 +117,35 @@ fn creation_allocates_the_filter_alone() {
     let created = allocations(&server, &[b"CF.ADD", b"new", b"ada"]);
     // The double of the server keeps the key, the value, and a copy of the 13 words of CF.RESERVE in a list that grows.
     assert_eq!(created - floor, CREATION + 19);
+}
+
+/// What a Bloom filter is made of: a default one has its cells and all that is known of its layer in one block.
+#[test]
+fn a_small_bloom_filter_is_one_allocation_and_its_value() {
+    for spec in [Spec::scaling(100, 0.01), Spec::fixed(10, 0.01), Spec::scaling(5000, 0.01)] {
+        let before = requests();
+        let mut filter = Filter::from(Bloom::new(spec).unwrap());
+        assert_eq!(requests() - before, 1, "the layer");
+        assert_eq!(filter.allocated(), 64 + 56 + filter.bytes() as usize);
+        let Filter::Bloom(bloom) = &mut filter else { unreachable!() };
+        (0..5u32).for_each(|item| assert!(bloom.insert(item.to_le_bytes()).unwrap()));
+        assert_eq!(requests() - before, 1, "adding");
+    }
+    // The value, as the server keeps it, and the layer: both are sizes that allocators have.
+    let default = Bloom::new(Spec::scaling(100, 0.01)).unwrap();
+    assert_eq!((size_of::<Filter>(), default.allocated() - size_of::<Filter>()), (64, 192));
+}
+
+/// A filter that is only added to has no usage counters but one of its own.
+#[test]
+fn the_adds_of_a_bloom_filter_are_counted_without_an_allocation() {
+    let server = FakeServer::default();
+    server.line("BF.ADD there bob").unwrap();
+    let floor = allocations(&server, &[b"BF.CARD", b"there"]);
+    // The double of the server keeps a copy of what is replicated: a list, and each of its words.
+    assert_eq!(allocations(&server, &[b"BF.ADD", b"there", b"ada"]), floor + 4);
+    assert_eq!(allocations(&server, &[b"BF.ADD", b"there", b"ada"]), floor, "it is present");
+    server.line("BF.EXISTS there eve").unwrap();
+    server.line("BF.ADD there eve").unwrap();
+    assert!(server.text("BF.INFO there FULL").contains("(\"Adds\", Integer(4))"));
 }

@@ -56,6 +56,28 @@ fn every_command_with_items_is_limited() {
     }
 }
 
+/// Of commands that take several keys the keys are limited.
+#[test]
+fn sources_count_as_items() {
+    for command in ["BF.MERGE", "BF.INTERSECT"] {
+        let run = |sources: usize, settings: Settings, obeys| {
+            let server = FakeServer::default();
+            server.line("BF.RESERVE k 0.01 100 NONSCALING").unwrap();
+            server.settings.set(settings);
+            server.obeys.set(obeys);
+            server.text(&format!("{command} d{}", " k".repeat(sources)))
+        };
+        let limited = Settings { max_items_per_command: 1000, ..Settings::DEFAULT };
+        let why = "ERR the command has 1001 items, and max-items-per-command is 1000";
+        assert_eq!(run(1001, limited, false), why, "{command}");
+        for (sources, settings, obeys) in
+            [(1000, limited, false), (1001, limited, true), (5000, Settings::DEFAULT, false)]
+        {
+            assert_eq!(run(sources, settings, obeys), "Ok", "{command} {sources}");
+        }
+    }
+}
+
 /// The list above has every command that takes several items.
 #[test]
 fn no_command_with_items_is_forgotten() {

@@ -1,12 +1,17 @@
 //! Filters that are being loaded in pieces: what ends a load, what one takes, and how this server obeys a RedisBloom that
 //! is loading one.
 
+use crate::support::env;
 use crate::support::fake_server::{Content, FakeServer};
 use crate::support::golden;
-use crate::support::internals::command::Reply;
+use crate::support::internals::command::{END, Reply};
 use crate::support::rdb::Fields;
 use bloomery::filter::Filter;
 use bloomery::wire::{Encoder, redisbloom};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::cell::Cell;
+use std::rc::Rc;
 
 const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
@@ -192,6 +197,85 @@ fn an_array_that_does_not_fit_is_refused_when_its_half_has_come() {
     assert!(server.dump("k") == source.dump("k"));
 }
 
+/// A filter in a thousand cuts: some chunks come twice or overlap, in any order, and some are placed by another thread.
+/// Between the two runs of its command, the load may have been ended, by its client or by whatever, and begun again.
+#[test]
+fn chunks_that_another_thread_places_become_the_same_filter() {
+    for name in REDISBLOOMS {
+        let whole = golden::all().into_iter().find(|(known, _)| *known == name).unwrap().1;
+        let source = FakeServer::default();
+        source.put("k", whole);
+        let (family, pieces) = sent_by_redisbloom(name);
+        for seed in 0..20 {
+            let mut random = SmallRng::seed_from_u64(seed);
+            let server = FakeServer::default();
+            load(&server, family, &pieces[0]).unwrap();
+            let mut left: Vec<_> = pieces[1..].iter().filter(|(_, piece)| !piece.is_empty()).collect();
+            while !left.is_empty() {
+                server.goes_apart.set(random.random());
+                let piece = left[random.random_range(0..left.len())];
+                if server.goes_apart.get() && random.random_range(0..4) == 0 {
+                    let (head, begins_again) = (pieces[0].clone(), random.random::<bool>());
+                    server.meanwhile.replace(Some(Box::new(move |server: &FakeServer| {
+                        server.loads.borrow_mut().flush(None);
+                        if begins_again {
+                            load(server, family, &head).unwrap();
+                        }
+                    })));
+                    assert_eq!(
+                        load(&server, family, piece),
+                        Err("ERR not found".to_owned()),
+                        "{name} {seed}"
+                    );
+                    if !begins_again {
+                        load(&server, family, &pieces[0]).unwrap();
+                    }
+                    left = pieces[1..].iter().filter(|(_, piece)| !piece.is_empty()).collect();
+                    continue;
+                }
+                load(&server, family, piece).unwrap();
+                if random.random_range(0..3) > 0 {
+                    left.retain(|other| *other != piece);
+                }
+                if server.keys.borrow().contains_key(&b"k"[..]) {
+                    break;
+                }
+            }
+            assert!(server.dump("k") == source.dump("k"), "{name} {seed}");
+            assert!(server.loads.borrow().is_empty());
+        }
+    }
+}
+
+/// Nobody comes back to a load whose client has gone while another thread placed its chunk. What that took is counted by
+/// then, and the chunk can come again.
+#[test]
+fn a_chunk_that_nobody_comes_back_to_is_counted() {
+    let size = 1u64 << 20;
+    for arrived in [false, true] {
+        let mut loader = redisbloom::Loader::cuckoo(&redisbloom_cuckoo(size)).unwrap();
+        let chunk: Vec<u8> = (0..size / 2).map(|byte| (byte % 251) as u8).collect();
+        if arrived {
+            loader.push(size / 2, &chunk).unwrap();
+        }
+        let end = size / 2 + if arrived { size / 4 } else { 0 };
+        let chunk = &chunk[..chunk.len() / if arrived { 2 } else { 1 }];
+        let before = loader.held();
+        drop(loader.destination(end, chunk).unwrap().take(chunk));
+        let counted = loader.held();
+        loader.push(end, chunk).unwrap();
+        assert!(before < counted && loader.held() <= counted, "{before} {counted} {}", loader.held());
+    }
+}
+
+/// The head of a cuckoo filter of RedisBloom's with this many bytes.
+fn redisbloom_cuckoo(size: u64) -> Vec<u8> {
+    let mut head = Vec::new();
+    [0, size / 4, 0, 1].iter().for_each(|field: &u64| head.extend(field.to_le_bytes()));
+    [4u16, 20, 1].iter().for_each(|field| head.extend(field.to_le_bytes()));
+    head
+}
+
 /// A filter of ours in pieces, by the family.
 fn sent_by_us(reserve: &str) -> (&'static str, Vec<(u64, Vec<u8>)>) {
     let family = if reserve.starts_with("CF") { "CF" } else { "BF" };
@@ -306,6 +390,84 @@ fn a_dump_of_two_filters_is_refused() {
     }
 }
 
+/// Whatever happens to a filter while it is dumped, its copy has every item that was in it throughout, or is refused. Most
+/// of these filters are small, of several arrays, and each array is a chunk.
+#[test]
+fn a_dump_of_a_busy_filter_is_complete_or_refused() {
+    let (mut complete, mut refused) = (0, 0);
+    for seed in 0..env("BLOOMERY_SEQUENCES", 500) {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let reserve = match random.random_range(0..10) {
+            0..2 => format!("BF.RESERVE k 0.01 20 EXPANSION 1 SEED {seed}"),
+            2..4 => format!("BF.RESERVE k 0.01 100 WINDOW 3 SEED {seed}"),
+            4..8 => format!("CF.RESERVE k 16 EXPANSION 1 SEED {seed}"),
+            // Two chunks, and room everywhere: nothing is ever moved.
+            _ => format!("CF.RESERVE k 2097152 BUCKETSIZE 1 SEED {seed}"),
+        };
+        let (server, family) = (FakeServer::default(), &reserve[..2]);
+        server.line(&reserve).unwrap();
+        let is_yes = |server: &FakeServer, command: &str, item: usize| {
+            server.line(&format!("{family}.{command} k {item}")) == Ok(Reply::Bool(true))
+        };
+        // Of a cuckoo filter how often each was added: that it is found may be due to another one, which then leaves.
+        let mut added: [u32; 40] = std::array::from_fn(|item| is_yes(&server, "ADD", item).into());
+        for _ in 0..20 {
+            let is_in = |added: &[u32], item| match family {
+                "CF" => added[item] > 0,
+                _ => is_yes(&server, "EXISTS", item),
+            };
+            let (copy, mut iterator) = (FakeServer::default(), 0);
+            let mut throughout: Vec<usize> = (0..added.len()).filter(|item| is_in(&added, *item)).collect();
+            let is_refused = loop {
+                let reply = server.line(&format!("{family}.SCANDUMP k {iterator}"));
+                let Ok(Reply::Array(reply)) = reply else { panic!("{reply:?}") };
+                let [Reply::Integer(next), piece] = &reply[..] else { panic!("{reply:?}") };
+                let (1.., Reply::Bulk(piece)) = (*next, piece) else { break true };
+                if load(&copy, family, &(next.unsigned_abs(), piece.clone())).is_err() {
+                    break true;
+                }
+                if copy.keys.borrow().contains_key(&b"k"[..]) {
+                    break false;
+                }
+                iterator = *next;
+                for _ in 0..random.random_range(0..8) {
+                    let item = random.random_range(0..added.len());
+                    match (family, random.random_range(0..15)) {
+                        (_, 0) => server.put("k", server.copy("k")),
+                        (_, 1..=5) => added[item] += u32::from(is_yes(&server, "ADD", item)),
+                        ("CF", 6) if added[item] > 0 => {
+                            added[item] -= u32::from(is_yes(&server, "DEL", item))
+                        }
+                        // Comes once more, and goes once.
+                        ("CF", 7..=10) => {
+                            added[item] += u32::from(is_yes(&server, "ADD", item));
+                            added[item] -= u32::from(is_yes(&server, "DEL", item));
+                        }
+                        ("CF", 11..) => drop(server.line("CF.COMPACT k")),
+                        ("BF", 6) => drop(server.line("BF.CLEAR k")),
+                        ("BF", 7) => drop(server.line("BF.ROTATE k")),
+                        ("BF", 8) => {
+                            server.put("other", server.copy("k"));
+                            let _ = server.line(&format!("BF.ADD other {item}"));
+                            server.line("BF.MERGE k other").unwrap();
+                        }
+                        _ => {}
+                    }
+                    throughout.retain(|item| is_in(&added, *item));
+                }
+            };
+            if is_refused {
+                refused += 1;
+            } else {
+                complete += 1;
+                let lost = throughout.iter().find(|item| !is_yes(&copy, "EXISTS", **item));
+                assert_eq!(lost, None, "seed {seed}: {reserve}");
+            }
+        }
+    }
+    assert!(complete > 500 && refused > 500, "it would show little otherwise: {complete} {refused}");
+}
+
 /// A server that saves loads in RDB files.
 fn saving() -> FakeServer {
     let server = FakeServer::default();
@@ -379,6 +541,138 @@ fn a_snapshot_in_the_middle_of_a_load_loses_nothing() {
                 "{reserve} after {first}"
             );
         }
+    }
+}
+
+/// Commands of which the last makes a filter that neither replicas nor the AOF can make by themselves: imports, and loads
+/// that they don't have.
+fn making() -> Vec<Vec<Vec<Vec<u8>>>> {
+    let words = |line: &str| line.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
+    let bitmap: Vec<u8> = (0..2_500_000u32).map(|byte| (byte.wrapping_mul(byte) % 251) as u8).collect();
+    let given = [words("BF.IMPORT k GOZERO none BITS 20000000 DATA"), vec![bitmap]].concat();
+    let mut all = vec![vec![given], vec![words("BF.IMPORT k GOZERO bitmap BITS 20000000")]];
+    for (family, pieces) in REDISBLOOMS.map(sent_by_redisbloom).into_iter().chain(OURS.map(sent_by_us)) {
+        let command = |(iterator, piece): (u64, Vec<u8>)| {
+            [words(&format!("{family}.LOADCHUNK k {iterator}")), vec![piece]].concat()
+        };
+        all.push(pieces.into_iter().map(command).collect());
+    }
+    all
+}
+
+/// Runs these commands where large filters go in pieces. Its loads are in no snapshot, so their pieces aren't sent.
+fn make(
+    commands: &[Vec<Vec<u8>>],
+    between: impl FnMut(&FakeServer) + 'static,
+) -> (FakeServer, Result<Reply, String>) {
+    let server = FakeServer::default();
+    server.goes_apart.set(true);
+    server.put("bitmap", Content::String((0..2_500_000u32).map(|byte| (byte % 253) as u8).collect()));
+    server.between_pieces.replace(Some(Box::new(between)));
+    let run = |words: &Vec<Vec<u8>>| server.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    let last = commands.iter().map(run).last().unwrap();
+    (server, last.map_err(|why| why.to_string()))
+}
+
+/// What the last of them sends, in pieces, and how many.
+fn count(commands: &[Vec<Vec<u8>>]) -> usize {
+    make(commands, |_| ()).0.replicated.take().len()
+}
+
+/// A filter that is made whole is a load elsewhere before it is a key anywhere.
+#[test]
+fn a_filter_that_was_made_goes_in_pieces() {
+    for commands in making() {
+        let replica = Rc::new(replica());
+        let (follower, seen) = (Rc::clone(&replica), Rc::new(Cell::new(0)));
+        let pieces = Rc::clone(&seen);
+        let (server, reply) = make(&commands, move |server| {
+            assert!(!server.keys.borrow().contains_key(&b"k"[..]) && follower.keys.borrow().is_empty());
+            pieces.set(pieces.get() + server.replicated.borrow().len());
+            follow(server, &follower);
+        });
+        assert_eq!((reply, server.events.take().len()), (Ok(Reply::Ok), 1));
+        assert_eq!(server.replicated.borrow().len(), 1, "the last piece comes with the key");
+        follow(&server, &replica);
+        assert!(seen.get() > 0 && server.dump("k") == replica.dump("k"), "{:?}", commands[0][1]);
+    }
+}
+
+/// Nothing is sent where nobody gets it, and all at once where the client may not wait.
+#[test]
+fn a_filter_that_need_not_go_in_pieces_is_a_key_at_once() {
+    for commands in making().split_off(2) {
+        for is_unheard in [false, true] {
+            let server = FakeServer::default();
+            server.is_unheard.set(is_unheard);
+            for words in &commands {
+                server.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
+            }
+            assert_eq!(server.replicated.take().is_empty(), is_unheard);
+            assert!(server.keys.borrow().contains_key(&b"k"[..]));
+        }
+    }
+}
+
+/// A snapshot after any piece has what was sent. One that doesn't, and a flush, have it sent again.
+#[test]
+fn a_snapshot_in_the_middle_of_sending_loses_nothing() {
+    for commands in making() {
+        let pieces = count(&commands);
+        for (at, way) in (1..pieces).flat_map(|at| ["saved", "missed", "flushed"].map(|way| (at, way))) {
+            let (old, new) = (Rc::new(replica()), Rc::new(replica()));
+            let (replicas, mut after) = ([Rc::clone(&old), Rc::clone(&new)], 0);
+            let (server, reply) = make(&commands, move |server| {
+                after += 1;
+                let sent = server.replicated.take();
+                let obey = |replica: &FakeServer| {
+                    for words in &sent {
+                        replica.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
+                    }
+                };
+                obey(&replicas[0]);
+                if after > at {
+                    obey(&replicas[1]);
+                }
+                let mut loads = server.loads.borrow_mut();
+                match way {
+                    _ if after != at => {}
+                    "saved" => {
+                        let mut fields = Fields::default();
+                        assert!(!loads.is_empty());
+                        loads.save(&mut fields);
+                        assert_eq!(replicas[1].loads.borrow_mut().load(&mut fields), Some(Ok(())));
+                    }
+                    "missed" => loads.are_missed(),
+                    _ => {
+                        drop(loads.flush(Some(1)));
+                        drop(loads.flush(Some(0)));
+                        drop(replicas[0].loads.borrow_mut().flush(None));
+                    }
+                }
+            });
+            assert_eq!(reply, Ok(Reply::Ok));
+            for words in server.replicated.take() {
+                let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+                [&old, &new].iter().for_each(|replica| drop(replica.run(&words).unwrap()));
+            }
+            assert!(
+                server.dump("k") == old.dump("k") && server.dump("k") == new.dump("k"),
+                "{way} after {at}"
+            );
+        }
+    }
+}
+
+/// Something else is in the key: the load ends, also where its pieces are.
+#[test]
+fn a_key_that_appears_while_its_filter_is_sent_stays() {
+    for commands in making() {
+        let (server, reply) = make(&commands, |server| server.put("k", Content::Other));
+        assert!(reply.unwrap_err().starts_with("WRONGTYPE"));
+        let last = server.replicated.take().pop().unwrap();
+        assert_eq!(last[2..], END.map(<[u8]>::to_vec));
+        assert!(server.events.take().is_empty());
     }
 }
 

@@ -218,11 +218,28 @@ fn adds_by_shard() {
         pair.primary.workers.set(3);
         let words = words(&format!("BF.BULKADD k {form}"), &[blob]);
         let expected = run_whole(&whole, &words);
-        let (seen, count) = run_in_pieces(&pair.primary, &words, 1);
+        let (seen, count) = run_in_pieces(&pair.primary, &words, 5000);
         assert_eq!(seen, expected);
-        assert!(count > 8, "{count}");
+        assert!(count > 4, "{count}");
         pair.follow();
         assert!(whole.dump("k") == pair.primary.dump("k"));
+    }
+}
+
+/// They look at the clock soon, and then after as many items as they have added so far.
+#[test]
+fn adds_by_shard_begin_with_few_items() {
+    let server = FakeServer::default();
+    server.line("BF.RESERVE k 0.01 200000 SHARDS 4").unwrap();
+    server.workers.set(3);
+    for (blob, form) in [(items(30_000).concat(), "FIXED 5"), (prefixed(&items(30_000)), "PREFIXED")] {
+        let words = words(&format!("BF.BULKADD k {form}"), &[blob]);
+        for (pause, done) in [(1, 32), (33, 64), (100, 128), (5000, 8192), (10_000, 16_384), (20_000, 24_576)]
+        {
+            server.pauses_after.set(Some(pause));
+            server.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
+            assert_eq!(server.rest.take().unwrap().done, done, "{form}");
+        }
     }
 }
 

@@ -106,8 +106,12 @@ fn clients_are_not_redisbloom() {
         assert!(server.line(command).is_err(), "{command}");
         assert!(server.keys.borrow().is_empty(), "{command}");
     }
-    for command in ["BF.RESERVE nonscaling 0.01 100", "BF.ADD b item", "CF.ADD c item"] {
+    for (command, seeded) in [
+        ("BF.RESERVE nonscaling 0.01 100", " SEED "),
+        ("BF.ADD b item", " SPEC "),
+        ("CF.ADD c item", " SEED "),
+    ] {
         server.line(command).unwrap();
-        assert!(server.take_replicated()[0].contains(" SEED "), "{command}");
+        assert!(server.take_replicated()[0].contains(seeded), "{command}");
     }
 }

@@ -201,6 +201,28 @@ fn heads_of_all_generations_are_read() {
     }
 }
 
+/// A head that no filter can have is refused, and not the last piece after it.
+#[test]
+fn a_head_has_no_more_links_than_a_filter() {
+    let (fixed, link) = {
+        let head = hex(TODAYS_HEAD);
+        (head[..20].to_vec(), head[20..].to_vec())
+    };
+    let head = |links: usize, probes: u32| {
+        let mut link = link.clone();
+        link[40..44].copy_from_slice(&probes.to_le_bytes());
+        let mut head = [fixed.clone(), link.repeat(links)].concat();
+        head[8..12].copy_from_slice(&(links as u32).to_le_bytes());
+        Loader::bloom(&head).map(|loader| loader.body_len())
+    };
+    let most = limits::MAX_FOREIGN_LINKS;
+    assert_eq!(head(most, 7), Ok(8 * most as u64));
+    assert_eq!(head(most + 1, 7), Err(DecodeError::Field("links")));
+    let most = limits::MAX_FOREIGN_WORK / 1024;
+    assert!(head(most as usize, 1024).is_ok());
+    assert_eq!(head(most as usize + 1, 1024), Err(DecodeError::Field("links")));
+}
+
 /// Bits of an item, for parameters that BF.RESERVE made in Redis 8.0.6.
 #[test]
 fn items_lie_where_todays_redisbloom_puts_them() {

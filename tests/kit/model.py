@@ -422,7 +422,7 @@ class Cuckoo:
         self.tables: list[Table] = []
         self.deletes = self.moves = 0
         # The server's number of the filter, if more than one chunk is dumped. None if it isn't known.
-        self.identity: int | None = None
+        self.dump_number: int | None = None
         self.grow()
 
     def first_buckets(self) -> int:
@@ -431,7 +431,7 @@ class Cuckoo:
     def grow(self):
         factor = max(1, self.spec.expansion) ** len(self.tables)
         self.tables.append(Table(self.first_buckets() * factor, self.spec.bucket_size))
-        self.identity = None if len(self.tables) > 1 else 0
+        self.dump_number = None if len(self.tables) > 1 else 0
 
     def hash(self, item: bytes) -> tuple[int, int]:
         """Hash and fingerprint."""
@@ -499,10 +499,12 @@ class Cuckoo:
             if empty and index + 1 == len(self.tables):
                 self.tables.pop()
                 if len(self.tables) == 1:
-                    self.identity = 0
+                    self.dump_number = 0
                 events["cuckoo shrunk"] += 1
             if not empty and not everything:
                 break
+        if self.deletes and len(self.tables) > 1:
+            self.dump_number = None
         self.deletes = 0
 
     # ---- the wire format
@@ -516,7 +518,7 @@ class Cuckoo:
 
     def head(self) -> bytes:
         header, body = self.header(), sum(len(table.slots) for table in self.tables)
-        envelope = self.ENVELOPE.pack(b"BLMY", 1, 4, self.identity, len(header), body)
+        envelope = self.ENVELOPE.pack(b"BLMY", 1, 4, self.dump_number, len(header), body)
         return envelope + struct.pack("<I", crc32c(envelope + header)) + header
 
     def chunk(self, offset: int) -> bytes:
@@ -526,7 +528,7 @@ class Cuckoo:
             inside, start = offset - start, start + len(table.slots)
             if offset < start and offset % 8 == 0:
                 data = bytes(table.slots[inside:])
-                prefix = self.CHUNK.pack(offset, len(data), crc32c(self.header()) ^ (self.identity or 0))
+                prefix = self.CHUNK.pack(offset, len(data), crc32c(self.header()) ^ (self.dump_number or 0))
                 return prefix + struct.pack("<I", crc32c(prefix + data)) + data
         return b""
 
@@ -535,14 +537,14 @@ def another(value):
     """A copy, whose dumps have a number of their own."""
     made = copy.deepcopy(value)
     if isinstance(made, Cuckoo) and len(made.tables) > 1:
-        made.identity = None
+        made.dump_number = None
     return made
 
 
-def identity_in(head: bytes) -> int:
+def dump_number_in(head: bytes) -> int:
     """The number of the filter that CF.SCANDUMP key 0 has given the head of."""
-    _, _, _, identity, *_ = Cuckoo.ENVELOPE.unpack_from(head)
-    return identity
+    _, _, _, dump_number, *_ = Cuckoo.ENVELOPE.unpack_from(head)
+    return dump_number
 
 
 def seed_in(head: bytes) -> int:
@@ -1334,10 +1336,10 @@ class Model:
         if iterator == 0:
             head = self.heads[key].popleft() if self.heads[key] else None
             if len(filter_.tables) > 1:
-                filter_.identity = identity_in(head) if head else None
-            return [1, BYTES if filter_.identity is None else filter_.head()]
+                filter_.dump_number = dump_number_in(head) if head else None
+            return [1, BYTES if filter_.dump_number is None else filter_.head()]
         chunk = filter_.chunk(iterator - 1)
-        shown = BYTES if filter_.identity is None else chunk
+        shown = BYTES if filter_.dump_number is None else chunk
         return [iterator + len(chunk) - 20, shown] if chunk else [0, None]
 
     def cf_loadchunk(self, key, iterator, data):

@@ -17,7 +17,7 @@ PREFIX = 20  # bytes of a chunk before the data
 ENVELOPE_FIELDS = [
     ("version", "B", 4),
     ("kind", "B", 5),
-    ("identity", "H", 6),
+    ("dump number", "H", 6),
     ("header length", "I", 8),
     ("body length", "Q", 12),
 ]
@@ -119,8 +119,8 @@ class Payload:
         head, *chunks = self.pieces
         header = bytearray(head[ENVELOPE:])
         head = head[: ENVELOPE - 4] + struct.pack("<I", crc32c(head[: ENVELOPE - 4] + header)) + header
-        identity = int.from_bytes(head[6:8], "little")
-        stamp = struct.pack("<I", stamp_of(self.kind, bytes(header)) ^ identity)
+        dump_number = int.from_bytes(head[6:8], "little")
+        stamp = struct.pack("<I", stamp_of(self.kind, bytes(header)) ^ dump_number)
         self.pieces = [head, *(seal_chunk(chunk, stamp) for chunk in chunks)]
 
 

@@ -623,7 +623,7 @@ def read(data):
 def read_head(data):
     need(data[:4] == b"BLMY", "not a Bloomery filter")
     need(len(data) >= ENVELOPE.size, "the envelope is cut short")
-    _, version, kind, identity, header_len, body_len, checksum = ENVELOPE.unpack_from(data)
+    _, version, kind, dump_number, header_len, body_len, checksum = ENVELOPE.unpack_from(data)
     need(version == 1, f"format version {version}")
     head, rest = data[: ENVELOPE.size + header_len], data[ENVELOPE.size + header_len :]
     header = head[ENVELOPE.size :]
@@ -631,7 +631,7 @@ def read_head(data):
     need(crc32c(head[:20] + header) == checksum, "checksum of the head")
     filter_, stamp = read_header(kind, header)
     need(body_len == sum(layer.bytes for layer in filter_.layers), "length of the body")
-    return filter_, body_len, stamp ^ identity, rest
+    return filter_, body_len, stamp ^ dump_number, rest
 
 
 def read_header(kind, header):

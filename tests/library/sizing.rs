@@ -61,8 +61,8 @@ const LAYERS: &[Row] = &[
     (100_000, 0.01, Blocked, Bit, 2, 992_256, 6, Layout::Blocked),
     (100_000, 0.01, Classic, Bit, 16, 960_512, 7, Layout::Classic),
     (100_000, 0.01, Blocked, Bit, 16, 999_424, 7, Layout::Blocked),
-    (100_000, 0.01, Classic, Bit, 1024, 983_040, 7, Layout::Classic),
-    (100_000, 0.01, Blocked, Bit, 1024, 1_048_576, 7, Layout::Blocked),
+    (100_000, 0.01, Classic, Bit, 1024, 2_097_152, 7, Layout::Classic),
+    (100_000, 0.01, Blocked, Bit, 1024, 2_097_152, 7, Layout::Blocked),
     (100_000, 0.001, Auto, Counter4, 64, 1_440_768, 10, Layout::Classic),
 ];
 

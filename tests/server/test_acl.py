@@ -74,13 +74,14 @@ def test_keys(described):
         keys = ["type", "range", "spec", ["lastkey", count - 1, "keystep", 1, "limit", 0]]
         return ["flags", flags.split(), "begin_search", [*begin], "find_keys", keys]
 
-    def behind(word: str, start: int, count: int = 1) -> list:
-        return key("RO access", "type", "keyword", "spec", ["keyword", word, "startfrom", start], count=count)
+    def behind(word: str, start: int, count: int = 1, more: str = "") -> list:
+        flags = "RO access" + more
+        return key(flags, "type", "keyword", "spec", ["keyword", word, "startfrom", start], count=count)
 
     first = ["type", "index", "spec", ["index", 1]]
     others = {
         "BF.RESERVE": [behind("LIKE", 4)],
-        "BF.IMPORT": [behind("GOZERO", 2), behind("REDISSON", 2, count=2)],
+        "BF.IMPORT": [behind("GOZERO", 2, 1, " incomplete"), behind("REDISSON", 2, 2, " incomplete")],
         **dict.fromkeys(SEVERAL, [key("RO access", "type", "index", "spec", ["index", 2], count=0)]),
     }
     for command, reply in described.items():
@@ -146,6 +147,10 @@ def test_what_the_keys_of_an_import_are(client):
     for words, sources in [
         (["GOZERO", "a", "BITS", "8"], ["a"]),
         (["REDISSON", "a", "b", "CODEC", "JSON"], ["a", "b"]),
+        # A key may be called like a format.
+        (["GOZERO", "redisson", "BITS", "8"], ["redisson"]),
+        (["REDISSON", "gozero", "b"], ["gozero", "b"]),
+        (["BLOOMV3", "gozero"], []),
         (["BLOOMV3", "a"], []),
         (["GUAVA", "a", "FUNNEL", "LONG"], []),
     ]:

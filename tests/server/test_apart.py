@@ -226,7 +226,65 @@ def test_imports_are_those_of_a_transaction_and_reach_replicas_and_the_file(new_
         assert differences(made, {name: snapshot(client, name) for name in made}) == []
 
 
+def redisblooms(size: int) -> dict:
+    """Heads of filters of RedisBloom's with this many bytes of cells."""
+    link = struct.pack("<QQQddIQB", size, 8 * size, 5, 0.01, 9.585, 7, size * 8 // 10, 0)
+    return {
+        "BF": struct.pack("<QIII", 5, 1, 5, 2) + link,
+        "CF": struct.pack("<QQQQHHH", 0, size // 4, 0, 1, 4, 20, 1),
+    }
+
+
+@EVERY_SERVER
+@pytest.mark.parametrize("prefix", ["BF", "CF"])
+def test_long_pieces_of_redisblooms_make_the_filter_that_a_transaction_makes(new_server, prefix):
+    """Also on replicas. Only in the transaction the main thread does the work."""
+    server, size = new_server(), 64 << 20
+    replica, part = server.replica(), bytes(range(256)) * (1 << 16)
+    ends = range(len(part), size + 1, len(part))
+    pieces = [(1, redisblooms(size)[prefix]), *((1 + end, part) for end in ends)]
+    command = f"{prefix}.LOADCHUNK"
+    with server.client(socket_timeout=200) as client, replica.client(socket_timeout=200) as other:
+        for iterator, piece in pieces:
+            for key in ("whole", "apart"):
+                jobs = figures(client)["pool_jobs"]
+                pipe = client.pipeline(transaction=key == "whole")
+                pipe.execute_command(command, key, iterator, piece)
+                assert pipe.execute() == [b"OK"]
+                assert figures(client)["pool_jobs"] - jobs == (key == "apart" and iterator > 1)
+        assert differences({"x": snapshot(client, "whole")}, {"x": snapshot(client, "apart")}) == []
+        server.wait_for_replicas()
+        assert differences({"x": snapshot(client, "whole")}, {"x": snapshot(other, "apart")}) == []
+
+
 # ---- meanwhile -------------------------------------------------------------------------------------------------------
+
+
+@EVERY_SERVER
+@pytest.mark.parametrize("gone", ["load", "client"])
+def test_a_load_or_its_client_is_gone_before_its_piece_is_placed(one_worker, gone):
+    server, size = one_worker(), 4 << 20
+    part = bytes(range(256)) * (size // 512)
+    halves = [["CF.LOADCHUNK", "k", 1 + end, part] for end in (size // 2, size)]
+    with server.client() as client, Busy(server) as busy:
+        client.execute_command("CF.LOADCHUNK", "k", 1, redisblooms(size)["CF"])
+        first = busy.send(*halves[0])
+        assert figures(client)["load_held_bytes"] > size // 2, "it is counted from its beginning"
+        second = busy.send(*halves[1])
+        if gone == "client":
+            first.connection.disconnect()
+        else:
+            client.flushdb()
+        busy.end()
+        assert second() == (b"OK" if gone == "client" else "not found")
+        wait_for(lambda: nothing_waits(client), "nobody to wait")
+        assert not client.exists("k")
+        if gone == "client":
+            assert client.execute_command(*halves[0]) == b"OK"
+            assert client.exists("k") and client.execute_command("CF.INFO", "k")
+        else:
+            assert first() == "not found"
+        assert figures(client)["load_held_bytes"] == 0
 
 
 @EVERY_SERVER

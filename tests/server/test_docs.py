@@ -204,7 +204,9 @@ def test_every_command_has_a_verdict(server):
 
 # ---- links ----------------------------------------------------------------------------------------------------------
 
-DOCUMENTS = sorted([README, ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md")])
+DOCUMENTS = sorted(
+    [README, ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *(ROOT / "clients").rglob("*.md"), *(ROOT / "docs").rglob("*.md")]
+)
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

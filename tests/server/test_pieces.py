@@ -123,6 +123,33 @@ def test_scripts_run_it_whole(server):
     assert calls(client, "BF.BULKADD") == 1
 
 
+SOME = ITEMS[:20_000]
+LONG_NAME = b"k" * (16 << 20)
+HEADS = {
+    "options": ["BF.INSERT", "k", *["CAPACITY", 1000] * 50_000, "ITEMS", *SOME],
+    "a long name": ["BF.MADD", LONG_NAME, *SOME],
+    "a long name of a full cuckoo filter": ["CF.INSERT", LONG_NAME, "ITEMS", *(b"%d" % number for number in range(80_000))],
+    "a long name and a string": ["BF.BULKADD", LONG_NAME, "FIXED", len(ITEMS[0]), b"".join(SOME)],
+}
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_what_comes_before_the_items_takes_long(server, head):
+    """It is read for each piece, so a piece has items for as long as it took. Otherwise these would be 85 pieces or more,
+    however quiet the machine is; one that is busy may stop the server in the middle of a piece."""
+    client = server.client(socket_timeout=100)
+
+    def pieces() -> int:
+        client.flushall()
+        if "cuckoo" in head:
+            client.execute_command("CF.RESERVE", LONG_NAME, 60_000, "EXPANSION", 0, "BUCKETSIZE", 4)
+        client.config_resetstat()
+        client.execute_command(*HEADS[head])
+        return calls(client, HEADS[head][0])
+
+    assert any(pieces() < 60 for _ in range(3))
+
+
 # ---- in the middle ------------------------------------------------------------------------------------------------------
 
 
@@ -358,3 +385,17 @@ def test_a_client_that_says_asking(spec):
             assert len(reply) == MANY and sum(reply) > 59_000
         set_slot(source, slot, "STABLE")
         set_slot(target, slot, "STABLE")
+
+
+@pytest.mark.parametrize("command", ["CF.INSERT", "CF.INSERTNX"])
+def test_items_that_search_for_long_are_pieces_of_their_own(server, command):
+    """Each item of this full filter walks 65,535 steps forth and back, in some 20 ms. The clock of each piece, also of the
+    first, starts before its first item."""
+    size, items = 16 << 20, 8
+    part = bytes(range(1, 256)) * (size // 255 + 1)
+    with server.client(socket_timeout=200) as client:
+        client.execute_command("CF.LOADCHUNK", "k", 1, struct.pack("<QQQQHHH", 0, size // 4, 0, 1, 4, 65_535, 0))
+        client.execute_command("CF.LOADCHUNK", "k", 1 + size, part[:size])
+        client.config_resetstat()
+        assert client.execute_command(command, "k", "ITEMS", *(f"item {n}" for n in range(items))) == [-1] * items
+        assert client.info("commandstats")[f"cmdstat_{command.lower()}"]["calls"] == items

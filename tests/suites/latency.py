@@ -20,7 +20,8 @@ BULK = 500 * MIB  # most bytes of one argument, a little below the servers' limi
 ARGUMENTS = 1_000_000  # most arguments of one command, about
 # What takes no time in proportion to the filter, or to the items of one argument, is over in this time at any size.
 SHORT = 0.1
-LONG = {"BF.BULKTEST", "BF.LOADCHUNK", "CF.LOADCHUNK"}
+# A CF.DEL compacts all of a filter of RedisBloom's, as RedisBloom does.
+LONG = {"BF.BULKTEST", "BF.LOADCHUNK", "CF.LOADCHUNK", "CF.DEL"}
 
 
 class Bench:
@@ -34,7 +35,8 @@ class Bench:
         self.items = [self.random.randbytes(8) for _ in range(min(ARGUMENTS, 1000 * mib))]
 
     def all(self) -> dict[str, Hold]:
-        for part in [self.bloom, self.several, self.counting, self.window, self.pieces, self.imports, self.cuckoo]:
+        parts = [self.bloom, self.rebuild, self.several, self.counting, self.window, self.pieces, self.imports, self.cuckoo]
+        for part in parts:
             part()
             self.clock.quietly("FLUSHALL", "ASYNC")
         return self.clock.holds
@@ -55,12 +57,24 @@ class Bench:
         clock.run(many, "BF.INSERT", "big", "ITEMS", *self.items[::-1])
         for command in ["BF.CARD", "BF.INFO", "BF.DEBUG"]:
             clock.run(size, command, "big")
+        clock.run(size, "BF.FEEDBACK", "big", 1000, 1)
         what = f"{len(self.blob) // 8:,} items in {len(self.blob) // MIB} MiB"
         clock.run(what, "BF.BULKADD", "big", "FIXED", 8, self.blob)
         clock.run(f"{what}, its client waiting", "BF.BULKTEST", "big", "FIXED", 8, self.blob)
         clock.quietly("CONFIG", "SET", option(clock.server.spec, "offload-min-items"), 1 << 40)
         clock.run(f"{what}, the server waiting", "BF.BULKTEST", "big", "FIXED", 8, self.blob)
         clock.run(size, "BF.CLEAR", "big")
+
+    def rebuild(self) -> None:
+        """Twice: the first shadow is dropped, the second takes the place of its filter."""
+        clock, size = self.clock, f"{self.mib} MiB and as many again"
+        clock.quietly("BF.RESERVE", "old", 0.01, self.capacity, "NONSCALING")
+        self.fill("old")
+        for end in ["ABORT", "COMMIT"]:
+            clock.run(f"BEGIN with {size}", "BF.REBUILD", "old", "BEGIN")
+            clock.run(f"ADD of {len(self.items):,} items", "BF.REBUILD", "old", "ADD", *self.items)
+            clock.run(f"STATUS of {size}", "BF.REBUILD", "old", "STATUS")
+            clock.run(f"{end} of {size}", "BF.REBUILD", "old", end)
 
     def several(self) -> None:
         clock, size = self.clock, f"filters of {self.mib} MiB"
@@ -148,7 +162,7 @@ class Bench:
         head = struct.pack("<QQQQHHH", table // 4, table // 4, table, 2, 4, 20, 1)
         clock.run("the head", "CF.LOADCHUNK", key, 1, head)
         for end in range(part, 2 * table, part):
-            clock.quietly("CF.LOADCHUNK", key, end + 1, sparse[end > table])
+            clock.run(f"a piece of {part // MIB} MiB", "CF.LOADCHUNK", key, end + 1, sparse[end > table])
         clock.run(f"the last piece of {size // MIB} MiB", "CF.LOADCHUNK", key, 2 * table + 1, sparse[1])
         clock.run("a piece", "CF.SCANDUMP", key, 1)
 

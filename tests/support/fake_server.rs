@@ -3,8 +3,8 @@
 
 use super::internals::command::table::Entry;
 use super::internals::command::{
-    Access, Apart, Call, Command, CommandError, Data, Effect, Key, Loads, Namespace, Reply, Rest, TABLE,
-    WrongType, run,
+    Access, Apart, Call, Command, CommandError, Data, END, Effect, Key, Loads, Namespace, Reply, Rest, TABLE,
+    WrongType, load_command, put_sent, run,
 };
 use super::internals::config::Settings;
 use super::internals::{ParallelFor, Stop};
@@ -75,6 +75,12 @@ pub(crate) struct FakeServer {
     /// What happens before such a command is run again.
     pub(crate) meanwhile: RefCell<Option<Meanwhile>>,
     work: RefCell<Option<Work>>,
+    /// Whether there is neither a replica nor a file.
+    pub(crate) is_unheard: Cell<bool>,
+    /// Whether the command that runs has begun to send a filter.
+    is_sending: Cell<bool>,
+    /// What happens after each of its pieces.
+    pub(crate) between_pieces: RefCell<Option<Between>>,
     pub(crate) loads: RefCell<Loads>,
     differs: Cell<Option<CommandError>>,
     /// Lines of the log.
@@ -88,12 +94,12 @@ pub(crate) struct FakeServer {
 }
 
 type Meanwhile = Box<dyn FnOnce(&FakeServer)>;
+type Between = Box<dyn FnMut(&FakeServer)>;
 
 /// What a command works on apart, and has made.
 struct Work {
     made: Box<dyn Any + Send>,
     inputs: Arc<[Live]>,
-    read: Vec<u8>,
     now_ms: u64,
 }
 
@@ -103,8 +109,8 @@ pub(crate) struct FakeCall<'a> {
     arguments: &'a [&'a [u8]],
     /// What it has made apart, if it is run again.
     work: Cell<Option<Work>>,
-    /// What of that a second run needs as long as it lasts.
-    again: Option<(u64, Vec<u8>)>,
+    /// The time of its first run, if it is run again.
+    again: Option<u64>,
 }
 
 /// An opened key.
@@ -194,7 +200,7 @@ impl<'a> Call<'a> for FakeCall<'a> {
 
     fn now_ms(&self) -> u64 {
         assert!(!self.server.obeys.get(), "a command that obeys has no business with the clock");
-        self.again.as_ref().map_or(self.server.now_ms.get(), |(now_ms, _)| *now_ms)
+        self.again.unwrap_or(self.server.now_ms.get())
     }
 
     fn obeys(&self) -> bool {
@@ -229,17 +235,17 @@ impl<'a> Call<'a> for FakeCall<'a> {
             Effect::Arguments(command, words) => {
                 [name(command), self.arguments[1].to_vec()].into_iter().chain(words).collect()
             }
-            Effect::Words(command, words) => {
+            Effect::Words(command, words, indices) => {
                 let words = words.iter().map(|word| word.to_string().into_bytes());
-                [name(command), self.arguments[1].to_vec()].into_iter().chain(words).collect()
-            }
-            Effect::Read(command, words) => {
-                let (_, read) = self.again.as_ref().expect("a second run");
-                let words = words.into_iter().chain([read.clone()]);
-                [name(command), self.arguments[1].to_vec()].into_iter().chain(words).collect()
+                let items = indices.iter().map(|index| self.arguments[*index].to_vec());
+                [name(command), self.arguments[1].to_vec()].into_iter().chain(words).chain(items).collect()
             }
         };
         self.server.replicated.borrow_mut().push(words);
+    }
+
+    fn is_heard(&self) -> bool {
+        !self.server.is_unheard.get()
     }
 
     fn changed(&self, event: &'static CStr) {
@@ -270,7 +276,7 @@ impl<'a> Call<'a> for FakeCall<'a> {
         &self,
         argument: usize,
         _held: u64,
-        work: impl FnOnce(&[u8], &ParallelFor<'_>, &Stop) -> Option<Reply> + Send + 'static,
+        work: impl FnOnce(&[u8], &ParallelFor<'_>, &Stop) -> Option<Result<Reply, CommandError>> + Send + 'static,
     ) -> Result<Reply, CommandError> {
         self.server.offloaded.set(self.server.offloaded.get() + 1);
         let bytes = self.arguments[argument].to_vec();
@@ -291,7 +297,7 @@ impl<'a> Call<'a> for FakeCall<'a> {
         let reply =
             std::thread::scope(|scope| scope.spawn(|| work(&bytes, &in_order, &stop)).join().unwrap());
         assert_eq!(reply.is_none(), stop.is_set(), "only work that nobody waits for has no reply");
-        Ok(reply.unwrap_or(Reply::Later))
+        reply.unwrap_or(Ok(Reply::Later))
     }
 
     fn should_pause(&self, done: usize) -> bool {
@@ -319,7 +325,7 @@ impl<'a> Call<'a> for FakeCall<'a> {
         let in_order = |tasks, task: &(dyn Fn(usize) + Sync)| (0..tasks).for_each(task);
         let made = std::thread::scope(|scope| scope.spawn(|| work(&read, &in_order)).join().unwrap());
         let now_ms = self.server.now_ms.get();
-        self.server.work.replace(Some(Work { made: Box::new(made), inputs: job.inputs, read, now_ms }));
+        self.server.work.replace(Some(Work { made: Box::new(made), inputs: job.inputs, now_ms }));
         Ok(Reply::Later)
     }
 
@@ -330,6 +336,15 @@ impl<'a> Call<'a> for FakeCall<'a> {
             return Err(CommandError::Changed);
         }
         Ok(Some(*made.downcast().expect("what the work has made")))
+    }
+
+    fn send(&self, filter: Filter, event: &'static CStr) -> Result<Reply, Filter> {
+        if !self.server.goes_apart.get() || !self.is_heard() {
+            return Err(filter);
+        }
+        self.server.loads.borrow_mut().send((0, self.arguments[1].to_vec()), filter, event);
+        self.server.is_sending.set(true);
+        Ok(Reply::Later)
     }
 
     fn is_out_of_memory(&self) -> bool {
@@ -380,17 +395,48 @@ impl FakeServer {
         }
         let call = FakeCall { server: self, arguments: words, work: Cell::default(), again: None };
         let mut outcome = run(entry.command, &call);
-        if let Some(mut work) = self.work.take() {
+        if let Some(work) = self.work.take() {
             assert_eq!(outcome, Ok(Reply::Later));
             if let Some(meanwhile) = self.meanwhile.take() {
                 meanwhile(self);
             }
-            let again = Some((work.now_ms, std::mem::take(&mut work.read)));
+            let again = Some(work.now_ms);
             let call = FakeCall { server: self, arguments: words, work: Cell::new(Some(work)), again };
             outcome = run(entry.command, &call);
-            assert_ne!(outcome, Ok(Reply::Later), "a command works once");
+            assert_eq!(outcome == Ok(Reply::Later), self.is_sending.get(), "a command works once");
+        }
+        if self.is_sending.take() {
+            assert_eq!(outcome, Ok(Reply::Later));
+            outcome =
+                self.send(&FakeCall { server: self, arguments: words, work: Cell::default(), again: None });
         }
         self.differs.take().map_or(outcome, Err)
+    }
+
+    /// Sends a filter, one piece at a time, and puts it into its key.
+    fn send(&self, call: &FakeCall<'_>) -> Result<Reply, CommandError> {
+        let key = (0, call.arguments[1].to_vec());
+        loop {
+            let is_last = self.loads.borrow_mut().send_more(&key, |command, iterator, piece| {
+                let words = vec![iterator.to_string().into_bytes(), piece.to_vec()];
+                call.replicate(Effect::Arguments(command, words));
+                false
+            });
+            if let Some(between) = self.between_pieces.borrow_mut().as_mut() {
+                between(self);
+            }
+            if is_last {
+                break;
+            }
+        }
+        let outcome = put_sent(call);
+        let stopped = self.loads.borrow_mut().stop_sending(&key);
+        assert_eq!(stopped.is_none(), outcome.is_ok());
+        if let Some((_, namespace)) = stopped {
+            let end = END.map(<[u8]>::to_vec).to_vec();
+            call.replicate(Effect::Arguments(load_command(namespace), end));
+        }
+        outcome
     }
 
     /// Runs a line whose words are separated by blanks.

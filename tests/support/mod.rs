@@ -68,7 +68,7 @@ pub(crate) fn summary(filter: &Bloom) -> impl PartialEq + std::fmt::Debug + use<
     let of_layers: Vec<_> = layers.iter().map(|l| (l.shape(), l.items(), l.ones(), l.saturated())).collect();
     let window = filter.window().map(|window| (window.newest(), window.schedule()));
     let counts = [filter.items(), filter.capacity(), filter.ones(), filter.cells(), filter.bytes()];
-    (*filter.spec(), counts, filter.estimate(), filter.rate_now(), of_layers, window)
+    (filter.spec(), counts, filter.estimate(), filter.rate_now(), of_layers, window)
 }
 
 /// All that a filter of any kind says about itself, to compare two.

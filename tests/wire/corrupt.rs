@@ -253,7 +253,7 @@ type Field = (&'static str, usize, usize);
 
 #[rustfmt::skip] // a table
 const ENVELOPE_FIELDS: &[Field] = &[
-    ("version", 4, 1), ("kind", 5, 1), ("identity", 6, 2), ("header length", 8, 4), ("body length", 12, 8),
+    ("version", 4, 1), ("kind", 5, 1), ("dump number", 6, 2), ("header length", 8, 4), ("body length", 12, 8),
 ];
 
 #[rustfmt::skip] // a table

@@ -106,9 +106,9 @@ fn full(summary: &Summary, live: LiveRef<'_>, memory: u64, now_ms: u64) -> Field
         ]);
     }
     fields.extend(summary.saturated.map(|counters| ("Saturated counters", counters.into())));
-    let usage = live.usage_so_far();
-    fields.extend(usage::fields(usage, now_ms));
-    let advice = advice::on(summary, usage.observed(now_ms, advice::SPAN)).into_iter();
+    fields.extend(usage::fields(live, now_ms));
+    let observed = live.usage_so_far().observed(now_ms, advice::SPAN);
+    let advice = advice::on(summary, observed).into_iter();
     fields.push(("Advice", Reply::Array(advice.map(|line| line.as_str().into()).collect())));
     let unlisted = summary.layers.len().saturating_sub(MOST_LAYERS);
     fields.push(("Layers", Reply::Array(summary.layers.iter().skip(unlisted).map(layer).collect())));

@@ -5,7 +5,8 @@ use crate::command::call::{Access, Call, Key};
 use crate::command::error::CommandError;
 use crate::command::options::{bad, unsigned};
 use crate::command::reply::Reply;
-use crate::filter::usage::{Span, Usage};
+use crate::filter::LiveRef;
+use crate::filter::usage::Span;
 
 /// `BF.FEEDBACK key checked false`: of `checked` answers "yes", `false` were wrong.
 pub(in crate::command) fn feedback<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
@@ -19,7 +20,8 @@ pub(in crate::command) fn feedback<'a, C: Call<'a>>(call: &C) -> Result<Reply, C
 }
 
 /// The fields of BF.INFO FULL.
-pub(super) fn fields(usage: &Usage, now_ms: u64) -> [(&'static str, Reply); 5] {
+pub(super) fn fields(live: LiveRef<'_>, now_ms: u64) -> [(&'static str, Reply); 5] {
+    let usage = live.usage_so_far();
     let tests = usage.tests();
     let spans = [("Minute", Span::Minute), ("Hour", Span::Hour), ("Life", Span::Life)];
     let spans = spans.map(|(name, span)| {
@@ -35,7 +37,7 @@ pub(super) fn fields(usage: &Usage, now_ms: u64) -> [(&'static str, Reply); 5] {
     [
         ("Tests answered yes", tests.yes.into()),
         ("Tests answered no", tests.no.into()),
-        ("Adds", usage.adds().into()),
+        ("Adds", live.adds().into()),
         ("Deletes", usage.deletes().into()),
         ("Feedback", Reply::Map(spans.into())),
     ]

@@ -1,7 +1,7 @@
 //! Options of BF.RESERVE, BF.INSERT and BF.REBUILD.
 
-use super::{Arguments, bad, choice, integer, number, printable, seed, unsigned};
-use crate::command::call::{Access, Call, Key};
+use super::{Arguments, bad, choice, integer, number, printable, seed, unsigned, upper};
+use crate::command::call::{Access, Call, Key, Word};
 use crate::command::error::CommandError;
 use crate::config::Settings;
 use crate::filter::foreign::{ChainSpec, Growth};
@@ -9,6 +9,7 @@ use crate::filter::{Bloom, Foreign, LiveRef, Window};
 use crate::hash::{HashKind, Seed};
 use crate::params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limits};
 use crate::spelling::spelling;
+use smallvec::SmallVec;
 
 /// The error rate of BF.RESERVE.
 fn error_rate(bytes: &[u8]) -> Result<f64, CommandError> {
@@ -95,6 +96,8 @@ fn with_seed(spec: Spec, hex: Option<&[u8]>) -> Result<Spec, CommandError> {
 pub(in crate::command) enum New {
     /// A filter of ours. It gets a random seed.
     Bloomery(Spec),
+    /// A filter of ours that the server's primary has made, with its seed.
+    Sent(Spec),
     /// A filter of RedisBloom, on a server that obeys one.
     RedisBloom(ChainSpec),
 }
@@ -127,7 +130,7 @@ fn reserve_options<'a, 'c, C: Call<'a>>(
 ) -> Result<ReserveOptions<'a>, CommandError> {
     let mut options = ReserveOptions::default();
     while let Some(word) = words.next() {
-        match word.to_ascii_uppercase().as_slice() {
+        match upper(word).as_slice() {
             word if own(word, &mut words)? => {}
             b"EXPANSION" => {
                 let value = words.next().ok_or(CommandError::NoExpansion)?;
@@ -231,7 +234,7 @@ pub(in crate::command) fn shadow<'a, C: Call<'a>>(
     })?;
     let settings = call.settings();
     let known = match live {
-        LiveRef::Bloom(filter) => Spec { capacity: needed(filter), ..*filter.spec() },
+        LiveRef::Bloom(filter) => Spec { capacity: needed(filter), ..filter.spec() },
         LiveRef::Foreign(filter) => of_foreign(filter, settings),
     };
     let is_named = options.name_a_kind();
@@ -380,7 +383,7 @@ fn like<'a, C: Call<'a>>(
 ) -> Result<Reservation, CommandError> {
     let key = call.open(index, Access::Read);
     let other = key.bloom()?.ok_or(CommandError::LikeNotFound)?.bloom().ok_or(CommandError::NotNative)?;
-    let spec = *other.spec();
+    let spec = other.spec();
     if (spec.error_rate, spec.capacity) != (error_rate, capacity) {
         return Err(CommandError::LikeDiffers { error_rate: spec.error_rate, capacity: spec.capacity });
     }
@@ -391,43 +394,52 @@ fn like<'a, C: Call<'a>>(
 /// The arguments of BF.RESERVE after the key that create a filter of this spec on any server, whatever its
 /// configuration. SHARDS, LAYOUT and HASH may be left out where they are BF.RESERVE's defaults, which no configuration
 /// changes; a rebuild would take the live filter's instead.
-pub(in crate::command) fn creation(spec: &Spec, since_ms: u64, leave_out: bool) -> Vec<Vec<u8>> {
-    let mut words = vec![spec.error_rate.to_string(), spec.capacity.to_string()];
-    let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
+pub(in crate::command) fn creation(spec: &Spec, since_ms: u64, leave_out: bool) -> SmallVec<[Word; 16]> {
+    use Word::{Hex, Number, Real, Text};
+    let mut words = SmallVec::from_slice(&[Real(spec.error_rate), Number(spec.capacity)]);
+    let mut option = |name, value| words.extend([Text(name), value]);
     match spec.family {
-        Family::Fixed(overflow) => {
-            option("ONFULL", overflow.to_string());
-        }
+        Family::Fixed(overflow) => option("ONFULL", Text(overflow.as_str())),
         Family::Scaling { expansion, tightening } => {
-            option("EXPANSION", expansion.to_string());
+            option("EXPANSION", Number(expansion.into()));
             if let Some(ratio) = tightening.ratio() {
-                option("TIGHTENING", ratio.to_string());
+                option("TIGHTENING", Real(ratio));
             }
         }
         Family::Window { generations, overflow, every_ms } => {
-            option("WINDOW", generations.to_string());
-            option("ONFULL", overflow.to_string());
+            option("WINDOW", Number(generations.into()));
+            option("ONFULL", Text(overflow.as_str()));
             if every_ms > 0 {
-                option("EVERY", every_ms.to_string());
-                option("SINCE", since_ms.to_string());
+                option("EVERY", Number(every_ms));
+                option("SINCE", Number(since_ms));
             }
         }
     }
     if spec.cell.counts() {
-        option("COUNTING", spec.cell.bits().to_string());
+        option("COUNTING", Number(spec.cell.bits().into()));
     }
     let default = Spec::fixed(spec.capacity, spec.error_rate);
     if !leave_out || spec.shards != default.shards {
-        option("SHARDS", spec.shards.to_string());
+        option("SHARDS", Number(spec.shards.into()));
     }
     if !leave_out || spec.layout != default.layout {
-        option("LAYOUT", spec.layout.to_string());
+        option("LAYOUT", Text(spec.layout.as_str()));
     }
     if !leave_out || spec.hash != default.hash {
-        option("HASH", spec.hash.to_string());
+        option("HASH", Text(spec.hash.as_str()));
     }
-    option("SEED", format!("{:x}", u128::from(spec.seed)));
-    words.into_iter().map(String::into_bytes).collect()
+    option("SEED", Hex(spec.seed.into()));
+    words
+}
+
+/// The arguments of BF.INSERT after the key, up to the items, that create what an add has created: one short command, where a
+/// BF.RESERVE before the add would be four with the MULTI and EXEC around them. Only a server that obeys reads them, see
+/// [`redisbloom::insertion`](super::redisbloom::insertion). They have all that such a filter can differ by.
+pub(in crate::command) fn first_items(spec: &Spec) -> [Word; 6] {
+    use Word::{Hex, Number, Real, Text};
+    let expansion = Number(spec.expansion().unwrap_or(0).into());
+    let [rate, capacity, seed] = [Real(spec.error_rate), Number(spec.capacity), Hex(spec.seed.into())];
+    [Text("SPEC"), rate, capacity, expansion, seed, Text("ITEMS")]
 }
 
 /// What a BF.INSERT requests.
@@ -449,7 +461,7 @@ pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Inserti
         // Without ITEMS, or with an option that lacks its value, there are too few arguments.
         let word = words.next().ok_or(CommandError::Arity)?;
         let refuse = CommandError::RedisBloom;
-        match word.to_ascii_uppercase().as_slice() {
+        match upper(word).as_slice() {
             b"ITEMS" => break,
             b"CAPACITY" => {
                 size =

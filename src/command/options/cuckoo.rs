@@ -1,7 +1,7 @@
 //! Options of CF.RESERVE and CF.INSERT. Capacity and bucket size determine the geometry: a sub-filter's number of
 //! buckets is the next power of two. An expansion is also rounded up to a power of two.
 
-use super::{Arguments, choice, integer, printable, seed};
+use super::{Arguments, choice, integer, printable, seed, upper};
 use crate::command::call::{Call, Word};
 use crate::command::error::CommandError;
 use crate::config::Settings;
@@ -28,7 +28,7 @@ pub(in crate::command) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Cucko
     let mut seed_digits = None;
     let mut words = Arguments { call, next: 3 };
     while let (Some(word), Some(value)) = (words.next(), words.next()) {
-        match word.to_ascii_uppercase().as_slice() {
+        match upper(word).as_slice() {
             b"BUCKETSIZE" => {
                 let slots = integer(value).ok_or(refuse("Couldn't parse BUCKETSIZE"))?;
                 let most = if call.obeys() { u8::MAX } else { call.settings().max_bucket_size() };

@@ -11,7 +11,17 @@ pub(super) mod redisbloom;
 use super::call::Call;
 use super::error::CommandError;
 use crate::hash::{HashKind, Seed};
+use smallvec::SmallVec;
 use std::str::FromStr;
+
+/// More than the longest word that names an option.
+const BEYOND_OPTIONS: usize = 16;
+
+/// A word in upper case, to be compared with options. A word may have 512 MB, so the rest of one that is longer than any
+/// option is left out.
+pub(super) fn upper(word: &[u8]) -> SmallVec<[u8; BEYOND_OPTIONS]> {
+    word.iter().take(BEYOND_OPTIONS).map(u8::to_ascii_uppercase).collect()
+}
 
 /// An integer in the server's syntax: no sign but `-`, no leading zeros, no blanks.
 pub(super) fn integer(bytes: &[u8]) -> Option<i64> {
@@ -116,6 +126,13 @@ mod tests {
         {
             assert_eq!(integer(text.as_bytes()), None, "{text}");
         }
+    }
+
+    #[test]
+    fn words_are_compared_with_options_by_their_first_bytes() {
+        assert_eq!(upper(b"MaxIterations").as_slice(), b"MAXITERATIONS");
+        assert_eq!(upper(&[b'x'; 1 << 20]).as_slice(), [b'X'; BEYOND_OPTIONS]);
+        assert!(!upper(b"ITEMSITEMSITEMSITEMS").spilled());
     }
 
     #[test]

@@ -11,8 +11,11 @@ use super::bloom::{self, New};
 use super::{cuckoo, integer};
 use crate::command::call::Call;
 use crate::command::error::CommandError;
+use crate::config::Settings;
 use crate::filter::CuckooSpec;
 use crate::filter::foreign::ChainSpec;
+use crate::hash::HashKind;
+use crate::params::Spec;
 
 /// RedisBloom stores an expansion in 32 bits. This one is 0 there, in a chain that grows.
 const GROWS_BY_0: u64 = 1 << 32;
@@ -71,10 +74,12 @@ pub(in crate::command) fn creation(spec: &ChainSpec) -> Vec<Vec<u8>> {
     words.into_iter().chain(fixed).chain(OWN.map(str::to_owned)).map(String::into_bytes).collect()
 }
 
-/// `BF.INSERT key [CAPACITY c] [ERROR e] [EXPANSION x] [NOCREATE] [NONSCALING] ITEMS item…`.
+/// `BF.INSERT key [CAPACITY c] [ERROR e] [EXPANSION x] [NOCREATE] [NONSCALING] ITEMS item…`. And what Bloomery sends for an
+/// add to a missing key, see [`first_items`](bloom::first_items):
+/// `BF.INSERT key SPEC error_rate capacity expansion seed ITEMS item…`. RedisBloom has no option with this letter.
 pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<bloom::Insertion, CommandError> {
     let mut spec = bloom::default_chain(&call.settings());
-    let (mut nonscaling, mut create) = (false, true);
+    let (mut nonscaling, mut create, mut sent) = (false, true, None);
     let first_item = letters(call, |letters, value| {
         match letters {
             [b'e', b'r', _] => spec.error_rate = error_rate(value()?)?,
@@ -82,12 +87,19 @@ pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<bloom::
             [b'c', ..] => spec.capacity = capacity(value()?)?,
             [b'n', _, b'c'] => create = false,
             [b'n', ..] => nonscaling = true,
+            [b's', b'p', b'e'] => {
+                let (rate, items) = (error_rate(value()?)?, capacity(value()?)?);
+                let family = Settings::family_for(u32::try_from(integer(value()?)?).ok()?);
+                let seed = super::seed(value()?, HashKind::Xxh3).ok()?;
+                sent = Some(Spec { family, seed, ..Spec::fixed(items, rate) });
+            }
             _ => return None,
         }
         Some(())
     })?;
     spec.scales &= !nonscaling;
-    Ok(bloom::Insertion { new: New::RedisBloom(spec), create, first_item })
+    let new = sent.map_or(New::RedisBloom(spec), New::Sent);
+    Ok(bloom::Insertion { new, create, first_item })
 }
 
 /// `CF.RESERVE key capacity [BUCKETSIZE b] [MAXITERATIONS m] [EXPANSION e]`.

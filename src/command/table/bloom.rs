@@ -189,7 +189,7 @@ pub(super) const TABLE: &[Entry] = &[
         complexity: "O(1)",
         since: "1.0.0",
         arguments: RESERVE,
-        more_keys: &[MoreKeys::Behind { word: c"LIKE", from: 4, count: 1 }],
+        more_keys: &[MoreKeys::Behind { word: c"LIKE", from: 4, only: false, count: 1 }],
     },
     Entry {
         command: Command::Add,
@@ -555,8 +555,8 @@ pub(super) const TABLE: &[Entry] = &[
         since: "0.1.0",
         arguments: IMPORT,
         more_keys: &[
-            MoreKeys::Behind { word: c"GOZERO", from: 2, count: 1 },
-            MoreKeys::Behind { word: c"REDISSON", from: 2, count: 2 },
+            MoreKeys::Behind { word: c"GOZERO", from: 2, only: true, count: 1 },
+            MoreKeys::Behind { word: c"REDISSON", from: 2, only: true, count: 2 },
         ],
     },
     Entry {

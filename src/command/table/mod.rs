@@ -97,6 +97,8 @@ pub enum MoreKeys {
         word: &'static std::ffi::CStr,
         /// The first argument that may be the word.
         from: u8,
+        /// Whether no other may: behind the first word a key may have any name.
+        only: bool,
         /// Number of keys.
         count: u8,
     },

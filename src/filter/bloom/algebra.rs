@@ -8,7 +8,6 @@ use crate::filter::incompatible::Incompatible;
 use crate::parallel::ParallelFor;
 use crate::params::limits;
 use smallvec::SmallVec;
-use std::sync::Arc;
 
 /// A layer of a chain, as a union makes it.
 pub(crate) struct Joined<'s> {
@@ -21,7 +20,7 @@ pub(crate) struct Joined<'s> {
 impl Bloom {
     /// The first property by which an item's cells within a layer would differ between the two filters.
     fn difference_of_cells(&self, other: &Bloom) -> Option<&'static str> {
-        let (a, b) = (&self.spec, &other.spec);
+        let (a, b) = (self.spec(), other.spec());
         [
             ("hash", a.hash != b.hash),
             ("seed", a.seed != b.seed),
@@ -184,7 +183,7 @@ impl Bloom {
     /// Finds the place of a source's layer in the chain.
     fn join<'s>(&self, layer: &'s Layer, chain: &mut Vec<Joined<'s>>, parallel: &ParallelFor<'_>) {
         let parts = |joined: &Joined<'s>| {
-            let held = joined.held.map(|number| &*self.layers()[number]);
+            let held = joined.held.map(|number| &self.layers()[number]);
             held.into_iter().chain(joined.parts.iter().copied()).collect::<SmallVec<[&Layer; 2]>>()
         };
         // Clients repeat a merge if its reply got lost. That must change nothing.
@@ -235,7 +234,7 @@ impl Bloom {
     pub(crate) fn take_in_layers(
         &mut self,
         joined: &[Joined<'_>],
-        new: Vec<Arc<Layer>>,
+        new: Vec<Layer>,
         parallel: &ParallelFor<'_>,
     ) -> Result<bool, Error> {
         let mut changed = !new.is_empty();
@@ -258,15 +257,12 @@ impl Joined<'_> {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
-    pub(crate) fn copies(
-        joined: &[Joined<'_>],
-        parallel: &ParallelFor<'_>,
-    ) -> Result<Vec<Arc<Layer>>, Error> {
+    pub(crate) fn copies(joined: &[Joined<'_>], parallel: &ParallelFor<'_>) -> Result<Vec<Layer>, Error> {
         let new = joined.iter().filter(|joined| joined.held.is_none());
         let copy = |(first, more): (&&Layer, &[&Layer])| {
             let copy = first.copy(parallel)?;
             more.iter().try_for_each(|part| copy.union_single_writer(part, parallel).map(drop))?;
-            Ok(Arc::new(copy))
+            Ok(copy)
         };
         new.filter_map(|joined| joined.parts.split_first()).map(copy).collect()
     }

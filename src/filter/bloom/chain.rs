@@ -7,21 +7,20 @@ use crate::hash::ItemHash;
 use crate::params::{Spec, limits};
 use crate::sizing::Shape;
 use smallvec::SmallVec;
-use std::sync::Arc;
 
 /// Layers from oldest to newest; never empty. Layers that came from a merge are placed before the newest.
 pub struct Chain(Layers);
 
 /// A single layer is inline, because most chains never grow; the box of several keeps the enum at 16 bytes.
 enum Layers {
-    One(Arc<Layer>),
+    One(Layer),
     #[expect(clippy::box_collection, reason = "8 bytes less in each filter")]
-    Several(Box<Vec<Arc<Layer>>>),
+    Several(Box<Vec<Layer>>),
 }
 
 impl Layers {
     /// Takes all layers, to change them. What remains is empty, and must be replaced.
-    fn take(&mut self) -> Vec<Arc<Layer>> {
+    fn take(&mut self) -> Vec<Layer> {
         match std::mem::replace(self, Layers::Several(Box::default())) {
             Layers::One(layer) => vec![layer],
             Layers::Several(layers) => *layers,
@@ -31,10 +30,10 @@ impl Layers {
 
 impl Chain {
     pub(crate) fn new(shape: Shape) -> Result<Chain, Error> {
-        Ok(Chain(Layers::One(Arc::new(Layer::new(shape)?))))
+        Ok(Chain(Layers::One(Layer::new(shape)?)))
     }
 
-    pub(crate) fn from_layers(mut layers: Vec<Arc<Layer>>) -> Chain {
+    pub(crate) fn from_layers(mut layers: Vec<Layer>) -> Chain {
         assert!(!layers.is_empty(), "a chain has a first layer");
         match (layers.pop(), layers.is_empty()) {
             (Some(only), true) => Chain(Layers::One(only)),
@@ -47,7 +46,7 @@ impl Chain {
 
     /// Layers from oldest to newest.
     #[inline]
-    pub fn layers(&self) -> &[Arc<Layer>] {
+    pub fn layers(&self) -> &[Layer] {
         match &self.0 {
             Layers::One(layer) => std::slice::from_ref(layer),
             Layers::Several(layers) => layers,
@@ -80,14 +79,14 @@ impl Chain {
         let layer = Layer::new(self.next_shape(spec)?)?;
         let mut layers = self.0.take();
         layers.reserve_exact(1);
-        layers.push(Arc::new(layer));
+        layers.push(layer);
         self.0 = Layers::Several(Box::new(layers));
         Ok(())
     }
 
     /// Inserts layers that were filled elsewhere. The newest layer stays the newest, so adds and growth go on as
     /// before.
-    pub(crate) fn insert_before_newest(&mut self, layers: Vec<Arc<Layer>>) {
+    pub(crate) fn insert_before_newest(&mut self, layers: Vec<Layer>) {
         let mut all = self.0.take();
         let newest = all.pop();
         all.extend(layers);
@@ -97,7 +96,7 @@ impl Chain {
 
     /// The layer that receives the adds.
     #[inline]
-    pub fn newest(&self) -> &Arc<Layer> {
+    pub fn newest(&self) -> &Layer {
         match &self.0 {
             Layers::One(layer) => layer,
             Layers::Several(layers) => &layers[layers.len() - 1],

@@ -3,12 +3,11 @@
 use super::layer::Layer;
 use crate::bits::Hits;
 use crate::hash::ItemHash;
-use std::sync::Arc;
 
 /// Which of up to 64 items may be in some layer. The caller has prefetched the first layer. While each layer is
 /// tested, the lines of the next one are fetched for the items that haven't been found yet.
 #[inline]
-pub(super) fn contains_many<'l>(layers: impl Iterator<Item = &'l Arc<Layer>>, items: &[ItemHash]) -> Hits {
+pub(super) fn contains_many<'l>(layers: impl Iterator<Item = &'l Layer>, items: &[ItemHash]) -> Hits {
     let mut layers = layers.peekable();
     let mut asked = Hits::first(items.len());
     let mut found = Hits::default();

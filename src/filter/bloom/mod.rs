@@ -8,6 +8,7 @@ pub mod layer;
 mod layers;
 #[cfg(all(loom, test))]
 mod model;
+mod parameters;
 pub mod probe;
 mod reader;
 mod std_traits;
@@ -19,23 +20,22 @@ pub use reader::Reader;
 pub use window::{Due, Schedule, Standing, Window};
 
 use super::change::{Added, Removed};
-use super::identity;
+use super::dump_number;
 use super::usage::{self, Usage};
 use crate::bits::Hits;
 use crate::error::Error;
 use crate::hash::{Hashed, Hasher, Item, ItemHash};
 use crate::parallel::{ParallelFor, alone};
-use crate::params::{Family, Overflow, Spec, limits};
+use crate::params::{Family, Spec, limits};
 use crate::sizing::Shape;
 use layers::contains_many;
-use once_cell::race::OnceBox;
+use parameters::Parameters;
 use std::convert::Infallible;
-use std::sync::Arc;
 
 /// What a filter is made of.
 pub enum Body {
     /// One layer of bits or counters.
-    Fixed(Arc<Layer>),
+    Fixed(Layer),
     /// A chain that grows.
     Chain(Chain),
     /// A ring that rotates; boxed, because it is large and the other kinds are many.
@@ -43,7 +43,7 @@ pub enum Body {
 }
 
 impl Body {
-    fn layers(&self) -> &[Arc<Layer>] {
+    fn layers(&self) -> &[Layer] {
         match self {
             Body::Fixed(layer) => std::slice::from_ref(layer),
             Body::Chain(chain) => chain.layers(),
@@ -52,7 +52,7 @@ impl Body {
     }
 
     /// The same body over other layers.
-    fn map<E>(&self, mut layer: impl FnMut(&Arc<Layer>) -> Result<Arc<Layer>, E>) -> Result<Body, E> {
+    fn map<E>(&self, mut layer: impl FnMut(&Layer) -> Result<Layer, E>) -> Result<Body, E> {
         let layers = self.layers().iter();
         Ok(match self {
             Body::Fixed(old) => Body::Fixed(layer(old)?),
@@ -70,13 +70,16 @@ impl Body {
 /// Adds take `&mut self` because a chain may grow and a window may rotate. Readers in other threads work on a
 /// [`Reader`], which shares the cells; several writers share one [`Layer`].
 pub struct Bloom {
-    spec: Spec,
+    parameters: Parameters,
     body: Body,
     /// Another one when the filter has been emptied. It stays when cells are [exchanged](Bloom::exchange).
-    identity: u16,
-    /// Made at the first command that counts: of many small filters most may lie idle.
-    usage: OnceBox<Usage>,
+    dump_number: u16,
+    /// Items that commands added, beside those that the usage counters count.
+    adds: u32,
 }
+
+/// A filter of our own has two blocks, this one and that of its layer, if the layer is small and has one shard of bits.
+const _: () = assert!(size_of::<Bloom>() == 64);
 
 impl Bloom {
     /// An empty filter for `capacity` items, with a random seed. When it is full, it refuses new items.
@@ -150,7 +153,7 @@ impl Bloom {
         let since_ms = since_ms.min(limits::MAX_TIME_MS);
         let spec = Spec { seed: spec.seed.narrow(spec.hash), ..spec };
         let body = match spec.family {
-            Family::Fixed(_) => Body::Fixed(Arc::new(Layer::new(shape)?)),
+            Family::Fixed(_) => Body::Fixed(Layer::new(shape)?),
             Family::Scaling { .. } => Body::Chain(Chain::new(shape)?),
             Family::Window { generations, every_ms, .. } => {
                 let schedule = Schedule { every_ms, since_ms, rotations: 0 };
@@ -181,23 +184,37 @@ impl Bloom {
 
     /// From parts that [`wire`](crate::wire) has validated.
     pub(crate) fn from_parts(spec: Spec, body: Body) -> Bloom {
-        Bloom { spec, body, identity: identity::next(), usage: OnceBox::new() }
+        Bloom { parameters: Parameters::new(&spec), body, dump_number: dump_number::next(), adds: 0 }
     }
 
     /// The parameters.
-    pub fn spec(&self) -> &Spec {
-        &self.spec
+    pub fn spec(&self) -> Spec {
+        self.parameters.spec(self.window().map_or(0, |window| window.schedule().every_ms))
+    }
+
+    /// Counts items that commands added without being refused, whether or not the filter already had them.
+    #[inline(always)]
+    pub(crate) fn added(&mut self, items: u64) {
+        match u32::try_from(items).ok().and_then(|items| self.adds.checked_add(items)) {
+            Some(adds) => self.adds = adds,
+            None => self.usage().added(items),
+        }
+    }
+
+    /// Items that commands added without being refused.
+    pub(crate) fn adds(&self) -> u64 {
+        self.usage_so_far().adds().saturating_add(self.adds.into())
     }
 
     /// Its usage counters, to look at.
     pub(crate) fn usage_so_far(&self) -> &Usage {
-        self.usage.get().unwrap_or(&usage::NONE)
+        self.parameters.usage_so_far().unwrap_or(&usage::NONE)
     }
 
     /// Its usage counters, to count in.
     #[inline(always)]
     pub(crate) fn usage(&self) -> &Usage {
-        self.usage.get_or_init(Box::default)
+        self.parameters.usage()
     }
 
     /// What it is made of.
@@ -216,7 +233,7 @@ impl Bloom {
     /// The keyed hash function of this filter.
     #[inline(always)]
     pub fn hasher(&self) -> Hasher {
-        self.spec.hash.hasher(self.spec.seed)
+        self.parameters.hasher()
     }
 
     /// Hashes an item for this filter, and for filters with the same hash function and seed: an item that is asked
@@ -318,43 +335,59 @@ impl Bloom {
         let item = item.hash_by(self.hasher());
         match &self.body {
             Body::Chain(chain) if chain.older_contain(item) => Ok(Added::default()),
-            _ => self.add_to_newest(item),
+            _ => self.add_to_newest(item, Layer::insert_single_writer),
         }
     }
 
-    /// Which of up to 64 items a chain of several layers may hold already. Adding those would change nothing.
+    /// Which of up to 64 items the filter, or the newest generation of a window, may hold already, so that adding them
+    /// changes nothing. None if it counts.
     #[inline]
     pub(crate) fn known(&self, items: &[ItemHash]) -> Hits {
-        match &self.body {
-            Body::Chain(chain) if chain.layers().len() > 1 => {
-                contains_many(chain.layers().iter().rev(), items)
-            }
-            _ => Hits::default(),
+        let newest: &Layer = match &self.body {
+            Body::Fixed(layer) => layer,
+            Body::Chain(chain) => return contains_many(chain.layers().iter().rev(), items),
+            Body::Window(window) => window.current(),
+        };
+        if newest.cell().counts() {
+            Hits::default()
+        } else {
+            newest.contains_many(items, Hits::first(items.len()))
         }
     }
 
-    /// As [`try_add`](Bloom::try_add), for an item that no older layer of a chain holds.
+    /// As [`try_add`](Bloom::try_add), for an item that wasn't [known](Bloom::known) a moment ago, in a filter that hasn't
+    /// grown since.
     ///
     /// # Errors
     /// [`Error::Full`].
-    #[inline]
-    pub(crate) fn add_to_newest(&mut self, item: ItemHash) -> Result<Added, Error> {
+    #[inline(always)]
+    pub(crate) fn add_unknown(&mut self, item: ItemHash) -> Result<Added, Error> {
+        self.add_to_newest(item, Layer::insert_absent_single_writer)
+    }
+
+    /// As [`try_add`](Bloom::try_add), for an item that no older layer of a chain holds.
+    #[inline(always)]
+    fn add_to_newest(
+        &mut self,
+        item: ItemHash,
+        insert: impl Fn(&Layer, ItemHash) -> Added,
+    ) -> Result<Added, Error> {
         match &self.body {
             Body::Chain(chain) => {
                 let newest = chain.newest();
                 if newest.is_full_for_single_writer() {
                     return if newest.contains(item) { Ok(Added::default()) } else { Err(Error::Full) };
                 }
-                Ok(newest.insert_single_writer(item))
+                Ok(insert(newest, item))
             }
             Body::Fixed(layer) => {
                 // On bits nothing happens to an item that is present; counters count.
                 self.refuse_if_full(layer, item)?;
-                Ok(layer.insert_single_writer(item))
+                Ok(insert(layer, item))
             }
             Body::Window(window) => {
                 self.refuse_if_full(window.current(), item)?;
-                Ok(window.add(item, Layer::insert_single_writer))
+                Ok(window.add(item, insert))
             }
         }
     }
@@ -379,11 +412,7 @@ impl Bloom {
 
     #[inline]
     fn refuse_if_full(&self, layer: &Layer, item: ItemHash) -> Result<(), Error> {
-        let overflow = match self.spec.family {
-            Family::Fixed(overflow) | Family::Window { overflow, .. } => overflow,
-            Family::Scaling { .. } => Overflow::Saturate,
-        };
-        if overflow == Overflow::Error && layer.is_full_for_single_writer() && !layer.contains(item) {
+        if self.parameters.refuse_when_full() && layer.is_full_for_single_writer() && !layer.contains(item) {
             Err(Error::Full)
         } else {
             Ok(())
@@ -396,7 +425,7 @@ impl Bloom {
     /// [`Error::TooManyLayers`], [`Error::Unreachable`].
     pub fn next_shape(&self) -> Result<Option<Shape>, Error> {
         match &self.body {
-            Body::Chain(chain) => chain.next_shape(&self.spec).map(Some),
+            Body::Chain(chain) => chain.next_shape(&self.spec()).map(Some),
             _ => Ok(None),
         }
     }
@@ -406,8 +435,9 @@ impl Bloom {
     /// # Errors
     /// [`Error::TooManyLayers`], [`Error::Unreachable`], [`Error::OutOfMemory`].
     pub fn grow(&mut self) -> Result<bool, Error> {
+        let spec = self.spec();
         match &mut self.body {
-            Body::Chain(chain) => chain.grow(&self.spec).map(|()| true),
+            Body::Chain(chain) => chain.grow(&spec).map(|()| true),
             _ => Ok(false),
         }
     }
@@ -461,7 +491,7 @@ impl Bloom {
     ///
     /// # Errors
     /// [`Error::NotWindow`]; [`Error::OutOfMemory`], and then nothing has changed.
-    pub fn advance(&mut self, number: u64) -> Result<Vec<Arc<Layer>>, Error> {
+    pub fn advance(&mut self, number: u64) -> Result<Vec<Layer>, Error> {
         match &mut self.body {
             Body::Window(window) => window.advance(number),
             _ => Err(Error::NotWindow),
@@ -472,7 +502,7 @@ impl Bloom {
     ///
     /// # Errors
     /// As [`advance`](Bloom::advance).
-    pub fn rotate(&mut self, number: u64) -> Result<Vec<Arc<Layer>>, Error> {
+    pub fn rotate(&mut self, number: u64) -> Result<Vec<Layer>, Error> {
         let retired = self.advance(number)?;
         if let Body::Window(window) = &mut self.body {
             window.shift_schedule();
@@ -493,9 +523,6 @@ impl Bloom {
     pub fn in_step_with(mut self, live: Option<&Window>) -> Bloom {
         if let (Body::Window(window), Some(live)) = (&mut self.body, live) {
             window.keep_step(live);
-            if let Family::Window { every_ms, .. } = &mut self.spec.family {
-                *every_ms = live.schedule().every_ms;
-            }
         }
         self
     }
@@ -504,18 +531,18 @@ impl Bloom {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], and then nothing has changed.
-    pub fn clear(&mut self) -> Result<Vec<Arc<Layer>>, Error> {
+    pub fn clear(&mut self) -> Result<Vec<Layer>, Error> {
         let body = match &self.body {
-            Body::Chain(_) => Body::Chain(Chain::new(self.spec.next_shape(&[])?)?),
-            body => body.map(|layer| Layer::new(layer.shape()).map(Arc::new))?,
+            Body::Chain(_) => Body::Chain(Chain::new(self.spec().next_shape(&[])?)?),
+            body => body.map(|layer| Layer::new(layer.shape()))?,
         };
-        self.identity = identity::next();
-        Ok(std::mem::replace(&mut self.body, body).layers().to_vec())
+        self.dump_number = dump_number::next();
+        Ok(std::mem::replace(&mut self.body, body).layers().iter().map(Layer::share).collect())
     }
 
-    /// See [`FilterRef::identity`](super::FilterRef::identity).
-    pub(super) fn identity(&self) -> u16 {
-        self.identity
+    /// See [`FilterRef::dump_number`](super::FilterRef::dump_number).
+    pub(super) fn dump_number(&self) -> u16 {
+        self.dump_number
     }
 
     /// A copy that shares nothing. Under concurrent adds it is consistent word by word.
@@ -542,23 +569,23 @@ impl Bloom {
     ) -> Result<Bloom, Error> {
         let mut numbers = 0..;
         let body = self.body.map(|layer| match numbers.next().is_some_and(&changed) {
-            true => layer.copy(parallel).map(Arc::new),
-            false => Ok(Arc::clone(layer)),
+            true => layer.copy(parallel),
+            false => Ok(layer.share()),
         })?;
-        Ok(Bloom::from_parts(self.spec, body))
+        Ok(Bloom::from_parts(self.spec(), body))
     }
 
     /// A filter with the same layers, for reading in another thread.
     pub(super) fn share(&self) -> Bloom {
-        let Ok(body) = self.body.map(|layer| Ok::<_, Infallible>(Arc::clone(layer)));
-        Bloom::from_parts(self.spec, body)
+        let Ok(body) = self.body.map(|layer| Ok::<_, Infallible>(layer.share()));
+        Bloom::from_parts(self.spec(), body)
     }
 
     /// Whether the other has the same layers in the same memory, and the same generations.
     pub(super) fn is_shared_with(&self, other: &Bloom) -> bool {
         let (mine, theirs) = (self.layers(), other.layers());
         mine.len() == theirs.len()
-            && mine.iter().zip(theirs).all(|(mine, theirs)| Arc::ptr_eq(mine, theirs))
+            && mine.iter().zip(theirs).all(|(mine, theirs)| mine.is(theirs))
             && self.window().map(Window::standing) == other.window().map(Window::standing)
     }
 
@@ -569,11 +596,15 @@ impl Bloom {
 
     /// A handle for reading in another thread: it shares the cells, and sees adds to the layers that exist now.
     pub fn reader(&self) -> Reader {
-        Reader::new(self.hasher(), self.layers().to_vec(), self.window().map(Window::newest))
+        Reader::new(
+            self.hasher(),
+            self.layers().iter().map(Layer::share).collect(),
+            self.window().map(Window::newest),
+        )
     }
 
     /// The layers: one, or a chain's from oldest to newest, or a window's in ring order.
-    pub fn layers(&self) -> &[Arc<Layer>] {
+    pub fn layers(&self) -> &[Layer] {
         self.body.layers()
     }
 
@@ -626,7 +657,8 @@ impl Bloom {
 
     /// Bytes of memory of its usage counters: none until something is counted.
     pub(crate) fn usage_allocated(&self) -> usize {
-        self.usage.get().map_or(0, |usage| size_of::<Usage>() + usage.allocated())
+        let (own, all) = self.parameters.allocated();
+        all - own
     }
 
     /// Bytes of memory, with all overhead; without what has been counted of its use, so that filters that are alike
@@ -635,22 +667,35 @@ impl Bloom {
         let lists = match &self.body {
             Body::Fixed(_) => 0,
             Body::Chain(chain) if chain.layers().len() == 1 => 0,
-            Body::Chain(_) => size_of::<Vec<Arc<Layer>>>() + size_of_val(self.layers()),
+            Body::Chain(_) => size_of::<Vec<Layer>>() + size_of_val(self.layers()),
             Body::Window(window) => size_of_val(&**window) + size_of_val(self.layers()),
         };
-        // An Arc puts two counts before the layer.
-        let counts = 2 * size_of::<usize>();
-        size_of::<Bloom>()
-            + lists
-            + self.layers().iter().map(|layer| layer.allocated() + counts).sum::<usize>()
+        let layers = self.layers().iter().map(|layer| layer.allocated()).sum::<usize>();
+        size_of::<Bloom>() + self.parameters.allocated().0 + lists + layers
     }
 }
 
 impl std::fmt::Debug for Bloom {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Bloom")
-            .field("spec", &self.spec)
+            .field("spec", &self.spec())
             .field("items", &self.items())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn adds_are_counted_beyond_32_bits() {
+        let mut filter = Bloom::new(Spec::scaling(100, 0.01)).unwrap();
+        let (mut sum, most) = (0, u64::from(u32::MAX));
+        for items in [1, most - 1, 5, 1, most + 1, 1 << 40] {
+            filter.added(items);
+            sum += items;
+            assert_eq!(filter.adds(), sum);
+        }
     }
 }

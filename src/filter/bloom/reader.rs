@@ -12,14 +12,14 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Reader {
     hasher: Hasher,
-    layers: Vec<Arc<Layer>>,
+    layers: Arc<[Layer]>,
     /// Number of the newest generation, of a window.
     newest: Option<u64>,
 }
 
 impl Reader {
     /// Of these layers, in the order in which their filter has them.
-    pub(super) fn new(hasher: Hasher, layers: Vec<Arc<Layer>>, newest: Option<u64>) -> Reader {
+    pub(super) fn new(hasher: Hasher, layers: Arc<[Layer]>, newest: Option<u64>) -> Reader {
         Reader { hasher, layers, newest }
     }
 

@@ -15,7 +15,6 @@ use crate::error::Error;
 use crate::hash::ItemHash;
 use crate::params::limits;
 use crate::sizing::Shape;
-use std::sync::Arc;
 
 /// When generations change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -158,24 +157,24 @@ pub enum Due {
 
 /// The ring: generation n is in slot n mod G, so the numbers of all slots follow from the newest number.
 pub struct Window {
-    ring: Box<[Arc<Layer>]>,
+    ring: Box<[Layer]>,
     newest: u64,
     schedule: Schedule,
 }
 
 impl Window {
     pub(crate) fn new(shape: Shape, generations: u8, schedule: Schedule) -> Result<Window, Error> {
-        let ring = (0..generations).map(|_| Layer::new(shape).map(Arc::new)).collect::<Result<_, Error>>()?;
+        let ring = (0..generations).map(|_| Layer::new(shape)).collect::<Result<_, Error>>()?;
         Ok(Window { ring, newest: 0, schedule })
     }
 
-    pub(crate) fn from_parts(ring: Box<[Arc<Layer>]>, newest: u64, schedule: Schedule) -> Window {
+    pub(crate) fn from_parts(ring: Box<[Layer]>, newest: u64, schedule: Schedule) -> Window {
         assert!(!ring.is_empty(), "a window has generations");
         Window { ring, newest, schedule }
     }
 
     /// The layers in ring order.
-    pub fn ring(&self) -> &[Arc<Layer>] {
+    pub fn ring(&self) -> &[Layer] {
         &self.ring
     }
 
@@ -217,7 +216,7 @@ impl Window {
 
     /// The generations that are alive when `current` is the current one, newest first, as (age, layer).
     #[inline]
-    pub fn alive(&self, current: u64) -> impl Iterator<Item = (u64, &Arc<Layer>)> {
+    pub fn alive(&self, current: u64) -> impl Iterator<Item = (u64, &Layer)> {
         alive(&self.ring, self.newest, current)
     }
 
@@ -234,7 +233,7 @@ impl Window {
 
     /// The layer that receives the adds.
     #[inline]
-    pub fn current(&self) -> &Arc<Layer> {
+    pub fn current(&self) -> &Layer {
         &self.ring[self.slot(self.newest)]
     }
 
@@ -249,7 +248,7 @@ impl Window {
 
     /// Makes `number` the newest generation and returns the layers that were dropped. Every generation opened on
     /// the way gets an empty layer. Does nothing unless `number` is newer.
-    pub(crate) fn advance(&mut self, number: u64) -> Result<Vec<Arc<Layer>>, Error> {
+    pub(crate) fn advance(&mut self, number: u64) -> Result<Vec<Layer>, Error> {
         // A window that cannot be loaded again must not come into being.
         if number > limits::MAX_GENERATION {
             return Err(Error::LastGeneration);
@@ -262,11 +261,7 @@ impl Window {
             .map(|i| {
                 let old = &self.ring[self.slot(first + i)];
                 // An empty layer is reused: with 64 idle generations that saves 64 allocations.
-                if old.ones() == 0 {
-                    Ok(None)
-                } else {
-                    Layer::new(old.shape()).map(|new| Some(Arc::new(new)))
-                }
+                if old.ones() == 0 { Ok(None) } else { Layer::new(old.shape()).map(Some) }
             })
             .collect::<Result<Vec<_>, Error>>()?;
         let mut retired = Vec::new();
@@ -291,10 +286,7 @@ impl Window {
 
     /// The generations of `source` with items that are alive in this window when it is `standing`, each with its age
     /// here.
-    pub(super) fn taken_from(
-        standing: Standing,
-        source: &Window,
-    ) -> impl Iterator<Item = (u64, &Arc<Layer>)> {
+    pub(super) fn taken_from(standing: Standing, source: &Window) -> impl Iterator<Item = (u64, &Layer)> {
         let span = source.ring.len() as u64;
         let ages_by = standing.ages_by(source.standing());
         source.alive(source.newest).filter_map(move |(age, layer)| {
@@ -306,14 +298,14 @@ impl Window {
     /// Whether a window that is `standing` would lack items of `source` that the source has at its generation
     /// `current`.
     pub(crate) fn loses(standing: Standing, source: &Window, current: u64) -> bool {
-        let with_items = |(_, layer): &(u64, &Arc<Layer>)| layer.ones() > 0;
+        let with_items = |(_, layer): &(u64, &Layer)| layer.ones() > 0;
         let taken = Window::taken_from(standing, source).count();
         taken < source.alive(current).filter(with_items).count()
     }
 
     /// The layer of the generation of this age, below G. If that generation would have a number below 0, all are
     /// renumbered.
-    pub(super) fn of_age(&mut self, age: u64) -> &Arc<Layer> {
+    pub(super) fn of_age(&mut self, age: u64) -> &Layer {
         let span = self.ring.len() as u64;
         if age > self.newest {
             // By a multiple of G, so each keeps its slot.
@@ -332,11 +324,7 @@ impl Window {
 /// The layers of `ring` that are alive when `current` is the current generation: newest first, as (age, layer).
 /// `newest` is the newest generation of the ring.
 #[inline]
-pub(crate) fn alive(
-    ring: &[Arc<Layer>],
-    newest: u64,
-    current: u64,
-) -> impl Iterator<Item = (u64, &Arc<Layer>)> {
+pub(crate) fn alive(ring: &[Layer], newest: u64, current: u64) -> impl Iterator<Item = (u64, &Layer)> {
     let span = ring.len() as u64;
     let behind = current.saturating_sub(newest);
     // The generations opened so far, minus those that are too old by now.

@@ -29,6 +29,7 @@ pub use spec::{CuckooSpec, Origin};
 pub(crate) use table::fingerprints;
 pub use table::{CuckooHash, Table};
 
+use super::dump_number;
 use crate::bits::Hits;
 use crate::error::Error;
 use crate::hash::{HashKind, Hasher, Seed};
@@ -60,6 +61,9 @@ pub struct Cuckoo {
     items: u64,
     deletes: u64,
     moves: u64,
+    /// Another one whenever `deletes` begins again at 0: otherwise the pieces of a dump from before and from after look
+    /// as if they belonged together.
+    dump_number: u16,
     /// What searches for room have found, once there was one. It isn't saved.
     searches: Option<Box<Searches>>,
 }
@@ -95,8 +99,7 @@ impl Cuckoo {
             // Their hashes have no key, and neither format has a place for one.
             _ => CuckooSpec { hash: HashKind::default(), seed: Seed::default(), ..spec },
         };
-        let mut filter =
-            Cuckoo { spec, tables: SmallVec::new(), items: 0, deletes: 0, moves: 0, searches: None };
+        let mut filter = Cuckoo::with_tables(spec, SmallVec::new(), 0);
         filter.grow()?;
         Ok(filter)
     }
@@ -121,7 +124,12 @@ impl Cuckoo {
         if !tables.iter().all(|table| table.is_padded()) {
             return Err(Error::Cuckoo("padding"));
         }
-        Ok(Cuckoo { spec, tables, items, deletes, moves, searches: None })
+        Ok(Cuckoo { deletes, moves, ..Cuckoo::with_tables(spec, tables, items) })
+    }
+
+    fn with_tables(spec: CuckooSpec, tables: SmallVec<[Arc<Table>; 1]>, items: u64) -> Cuckoo {
+        let dump_number = dump_number::next();
+        Cuckoo { spec, tables, items, deletes: 0, moves: 0, dump_number, searches: None }
     }
 
     /// Replaces slots, of which byte `offset` of all sub-filters is the first. Where RedisBloom has them, without the
@@ -298,8 +306,9 @@ impl Cuckoo {
         let item = item.hash_for(self);
         let newest = self.tables.last().ok_or(Error::Full)?;
         if let Some(slot) = newest.insert(item) {
-            if let Some(closed) = self.searches.as_mut().and_then(|searches| searches.closed.as_mut()) {
-                closed.added(Some(newest.bucket_of(slot)));
+            let closed = self.searches.as_mut().and_then(|searches| searches.closed.as_mut());
+            if let Some(closed) = closed.filter(|closed| closed.is_candidate(newest.bucket_of(slot))) {
+                closed.has_changed();
             }
         } else if !self.tables.iter().rev().skip(1).any(|table| table.insert(item).is_some()) {
             let moved = self.make_room(item).ok_or(Error::Full)?;
@@ -323,15 +332,20 @@ impl Cuckoo {
         if closed.as_ref().is_some_and(|closed| closed.has_all(newest.pair(item))) {
             return None;
         }
+        let (most, before) = (self.spec.max_iterations, *looked_at);
+        let mut of_candidates = false;
+        let changed = |bucket| {
+            of_candidates =
+                of_candidates || closed.as_ref().is_some_and(|closed| closed.is_candidate(bucket));
+        };
         let moved = match self.spec.origin {
-            Origin::RedisBloom => newest.insert_by_kicking(item, self.spec.max_iterations, looked_at),
-            Origin::Bloomery | Origin::RedisBloom1 => {
-                newest.insert_by_moving(item, self.spec.max_iterations, looked_at)
-            }
+            Origin::RedisBloom => newest.insert_by_kicking(item, most, looked_at, changed),
+            Origin::Bloomery | Origin::RedisBloom1 => newest.insert_by_moving(item, most, looked_at, changed),
         };
         match (closed, moved) {
-            (Some(closed), Some(_)) => closed.added(None),
-            (Some(closed), None) => *looked_at += closed.sweep(newest),
+            (Some(closed), Some(_)) if of_candidates => closed.has_changed(),
+            (Some(_), Some(_)) => {}
+            (Some(closed), None) => *looked_at += closed.sweep(newest, *looked_at - before),
             (closed, None) if *failed && newest.bytes() <= CLOSED_UP_TO => *closed = Closed::new(newest),
             (None, None) => *failed = true,
             (None, Some(_)) => {}
@@ -426,8 +440,8 @@ impl Cuckoo {
                 break;
             }
         }
-        if steps < most || self.moves == before {
-            self.deletes = 0;
+        if self.deletes > 0 && (steps < most || self.moves == before) {
+            (self.deletes, self.dump_number) = (0, dump_number::next());
         }
         dropped
     }
@@ -481,12 +495,13 @@ impl Cuckoo {
     pub(super) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Cuckoo, Error> {
         let tables = self.tables.iter().map(|table| table.copy(parallel).map(Arc::new));
         let tables = tables.collect::<Result<_, Error>>()?;
-        Ok(Cuckoo { tables, searches: None, spec: self.spec, ..*self })
+        let (deletes, moves) = (self.deletes, self.moves);
+        Ok(Cuckoo { deletes, moves, ..Cuckoo::with_tables(self.spec, tables, self.items) })
     }
 
-    /// See [`FilterRef::identity`](super::FilterRef::identity).
-    pub(super) fn identity(&self) -> u16 {
-        self.tables.first().map_or(0, |table| table.identity())
+    /// See [`FilterRef::dump_number`](super::FilterRef::dump_number).
+    pub(super) fn dump_number(&self) -> u16 {
+        self.dump_number
     }
 }
 
@@ -699,6 +714,23 @@ mod tests {
                 );
             }
         }
+    }
+
+    /// A pass over this table takes 512 refusals, and some adds succeed meanwhile, for as long as there are free slots.
+    #[test]
+    fn closed_buckets_are_found_while_some_adds_succeed() {
+        let mut filter = Cuckoo::new(spec(1 << 20, 2, 0)).unwrap();
+        let (mut refused, mut at_once) = (0, 0);
+        for number in 0..1_150_000u32 {
+            let before = filter.searched();
+            let is_refused = filter.try_insert(number.to_le_bytes()).is_err();
+            if is_refused && number > 1_130_000 {
+                refused += 1;
+                at_once += u64::from(filter.searched() == before);
+            }
+        }
+        assert!(refused < 18_000, "adds succeed: {refused}");
+        assert!(at_once * 10 > refused * 8, "{at_once} of {refused} refused at once");
     }
 
     /// What is known of refusals changes no answer and no byte, whatever is added and deleted meanwhile.

@@ -1,6 +1,5 @@
 //! A table of buckets: one sub-filter.
 
-use super::super::identity;
 use crate::bits::counter;
 use crate::error::Error;
 use crate::mem::Words;
@@ -23,7 +22,7 @@ const SEARCHED: usize = 2048;
 /// Maximum number of slots that a search for room looks at. With up to 64 slots a bucket, [`SEARCHED`] ends it first.
 const LOOKED_AT: usize = 131_072;
 
-/// Bytes from which a search for room fetches buckets ahead. Smaller tables lie in the L2 cache.
+/// Bytes from which buckets are fetched ahead. Smaller tables lie in the L2 cache.
 const PREFETCHED_FROM: u64 = 1 << 20;
 
 /// Bits per slot.
@@ -73,8 +72,6 @@ pub struct Table {
     used: AtomicU64,
     log2_buckets: u8,
     bucket_size: u8,
-    /// In bytes that would be padding. That of the oldest table is the filter's.
-    identity: u16,
 }
 
 impl Table {
@@ -83,13 +80,13 @@ impl Table {
         let used = AtomicU64::new(0);
         let log2_buckets = buckets.trailing_zeros() as u8;
         let words = Words::zeroed(slots.div_ceil(8))?;
-        Ok(Table { words, used, log2_buckets, bucket_size, identity: identity::next() })
+        Ok(Table { words, used, log2_buckets, bucket_size })
     }
 
     /// A table with these slots, `buckets` × `bucket_size` in number, of which `used` are in use.
     pub(super) fn from_words(words: Words, used: u64, buckets: u64, bucket_size: u8) -> Table {
         let (used, log2_buckets) = (AtomicU64::new(used), buckets.trailing_zeros() as u8);
-        Table { words, used, log2_buckets, bucket_size, identity: identity::next() }
+        Table { words, used, log2_buckets, bucket_size }
     }
 
     /// Replaces the slots from `offset` on, which lie within the table. Returns the number of slots in use among them
@@ -111,10 +108,6 @@ impl Table {
     /// Whether the bytes after the last slot are 0.
     pub(super) fn is_padded(&self) -> bool {
         (self.slot_count() as usize..self.words.len() * 8).all(|slot| self.get(slot) == 0)
-    }
-
-    pub(super) fn identity(&self) -> u16 {
-        self.identity
     }
 
     /// Slots in use.
@@ -205,38 +198,40 @@ impl Table {
         (bucket ^ (u64::from(fingerprint) * SPREAD)) & (self.buckets() - 1)
     }
 
-    /// Asks the processor to fetch the item's buckets, up to eight slots of each.
+    /// Asks the processor to fetch the item's buckets, up to eight slots of each, unless it has them.
     #[inline(always)]
     pub(super) fn prefetch(&self, item: CuckooHash) {
-        let [first, second] = self.pair(item);
-        self.prefetch_bucket(first);
-        self.prefetch_bucket(second);
+        if self.words.bytes() > PREFETCHED_FROM {
+            self.pair(item).into_iter().for_each(|bucket| self.prefetch_bucket(bucket));
+        }
     }
 
     #[inline(always)]
     fn prefetch_bucket(&self, bucket: u64) {
-        self.words.prefetch(self.slots(bucket).start / 8);
+        Words::prefetch(&self.words, self.slots(bucket).start / 8);
     }
 
     /// The first slot in the item's buckets that contains `wanted`.
     #[inline(always)]
     fn find(&self, item: CuckooHash, wanted: u8) -> Option<usize> {
         let [first, second] = self.pair(item);
-        self.find_in(first, wanted).or_else(|| self.find_in(second, wanted))
+        match self.find_in(first, wanted) {
+            None => self.find_in(second, wanted),
+            found => found,
+        }
     }
 
     /// The first slot of a bucket that contains `wanted`.
     #[inline(always)]
     fn find_in(&self, bucket: u64, wanted: u8) -> Option<usize> {
-        let found = |(index, marks): (usize, u64)| {
-            (marks != 0).then(|| index * 8 + marks.trailing_zeros() as usize / 8)
-        };
+        let found =
+            |(slot, marks): (usize, u64)| (marks != 0).then(|| slot + marks.trailing_zeros() as usize / 8);
         let (first, rest) = self.marks(bucket, wanted);
         found(first).or_else(|| rest.into_iter().flatten().find_map(found))
     }
 
-    /// The words of a bucket, the first by itself: the index of each, and the highest bit of each slot that contains
-    /// `wanted`, all slots at once. Most often a bucket lies in one word.
+    /// Which slots of a bucket contain `wanted`, for each word of the bucket, the first by itself: a slot, and the highest
+    /// bits of the bytes that stand for this slot and those that follow. Most often a bucket lies in one word.
     #[inline(always)]
     fn marks(&self, bucket: u64, wanted: u8) -> ((usize, u64), Option<impl Iterator<Item = (usize, u64)>>) {
         const ONES: u64 = u64::MAX / 0xff;
@@ -248,16 +243,17 @@ impl Table {
             let low = ONES * 0x7f;
             !(((differ & low) + low) | differ | low)
         };
-        let (first, last) = (start / 8, (end - 1) / 8);
-        // Leaves out the slots of other buckets.
-        let from = u64::MAX << (start % 8 * 8);
-        let to = u64::MAX >> ((7 - (end - 1) % 8) * 8);
-        if first == last {
-            return ((first, marks(first) & from & to), None);
+        // Leaves out the slots of the buckets before it, and of those after it.
+        let first = marks(start / 8) >> (start % 8 * 8);
+        let of_len = |len: usize| u64::MAX >> (64 - 8 * len);
+        if start % 8 + (end - start) <= 8 {
+            return ((start, first & of_len(end - start)), None);
         }
-        let rest = (first + 1..=last)
-            .map(move |index| (index, marks(index) & if index == last { to } else { u64::MAX }));
-        ((first, marks(first) & from), Some(rest))
+        let last = (end - 1) / 8;
+        let rest = (start / 8 + 1..=last).map(move |index| {
+            (index * 8, marks(index) & if index == last { of_len(end - index * 8) } else { u64::MAX })
+        });
+        ((start, first), Some(rest))
     }
 
     /// Whether a bucket contains `wanted`.
@@ -305,8 +301,15 @@ impl Table {
     }
 
     /// Inserts by moving as few other fingerprints as possible, and at most `most`. Returns how many were moved; `None`
-    /// if there is no such way, and then nothing has changed. Adds the number of slots that it looks at to `searched`.
-    pub(super) fn insert_by_moving(&self, item: CuckooHash, most: u16, searched: &mut u64) -> Option<u16> {
+    /// if there is no such way, and then nothing has changed. Adds the number of slots that it looks at to `searched`, and
+    /// passes each bucket that it changes to `changed`.
+    pub(super) fn insert_by_moving(
+        &self,
+        item: CuckooHash,
+        most: u16,
+        searched: &mut u64,
+        mut changed: impl FnMut(u64),
+    ) -> Option<u16> {
         // A full bucket to which a fingerprint would move: from this slot of the bucket of another step, or the item.
         #[derive(Clone, Copy)]
         struct Step {
@@ -343,10 +346,12 @@ impl Table {
                 if let Some(free) = self.find_in(other, 0) {
                     // Backwards from the free slot: write, then vacate.
                     let (mut to, mut from) = (free, from);
+                    changed(other);
                     while let Some((step, slot)) = from {
                         let step = steps[usize::from(step)];
                         let slot = self.slots(step.bucket).start + usize::from(slot);
                         self.set(to, self.get(slot));
+                        changed(step.bucket);
                         (to, from) = (slot, step.from);
                     }
                     self.set(to, item.fingerprint);
@@ -365,8 +370,15 @@ impl Table {
     /// Inserts as RedisBloom makes room: puts the fingerprint into a slot of its first bucket, takes what was there to
     /// that one's other bucket, and so on, `most` times. Slots are taken in turn, not at random, so every server that
     /// starts from the same bytes ends with the same bytes. Returns how many fingerprints were moved; `None` if there
-    /// still was no free slot, and then the walk is undone. Adds the number of slots that it looks at to `searched`.
-    pub(super) fn insert_by_kicking(&self, item: CuckooHash, most: u16, searched: &mut u64) -> Option<u16> {
+    /// still was no free slot, and then the walk is undone. Adds the number of slots that it looks at to `searched`, and
+    /// passes each bucket on the way to `changed`.
+    pub(super) fn insert_by_kicking(
+        &self,
+        item: CuckooHash,
+        most: u16,
+        searched: &mut u64,
+        mut changed: impl FnMut(u64),
+    ) -> Option<u16> {
         let (mut bucket, mut fingerprint) = (item.first & (self.buckets() - 1), item.fingerprint);
         let slot_of =
             |bucket, turn: u16| self.slots(bucket).start + usize::from(turn) % usize::from(self.bucket_size);
@@ -378,9 +390,11 @@ impl Table {
         for turn in 0..most {
             *searched += u64::from(self.bucket_size);
             fingerprint = swap(slot_of(bucket, turn), fingerprint);
+            changed(bucket);
             bucket = self.other(bucket, fingerprint);
             if let Some(free) = self.find_in(bucket, 0) {
                 self.occupy(free, fingerprint);
+                changed(bucket);
                 return Some(turn + 1);
             }
         }
@@ -411,9 +425,9 @@ impl Table {
     /// A copy, made on the threads of `parallel`.
     pub(super) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Table, Error> {
         let words = Words::zeroed(self.words.len() as u64)?;
-        in_parts(words.len(), parallel, |part| words.copy_range(&self.words, part));
+        in_parts(words.len(), parallel, |part| Words::copy_range(&words, &self.words, part));
         let used = AtomicU64::new(self.items());
-        Ok(Table { words, used, identity: identity::next(), ..*self })
+        Ok(Table { words, used, ..*self })
     }
 }
 
@@ -505,7 +519,7 @@ mod tests {
                     if table.find(item, item.fingerprint).is_some() {
                         continue;
                     }
-                    let moved = table.insert_by_moving(item, most, &mut 0);
+                    let moved = table.insert_by_moving(item, most, &mut 0, |_| ());
                     assert_eq!(moved, plain_search(&plain, item, most));
                     plain.used.store(plain.items() + u64::from(moved.is_some()), Relaxed);
                     searches += 1;

@@ -319,7 +319,7 @@ impl Link {
     /// A copy, on the threads of `parallel`.
     pub(super) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Link, Error> {
         let copy = Words::zeroed(self.words.len() as u64)?;
-        in_parts(copy.len(), parallel, |part| copy.copy_range(&self.words, part));
+        in_parts(copy.len(), parallel, |part| Words::copy_range(&copy, &self.words, part));
         Ok(Link { words: Arc::new(copy), ..*self })
     }
 

@@ -16,7 +16,7 @@ pub use redisbloom::ChainSpec;
 pub use scheme::{Probe, RedisBloomPlan, Scheme};
 
 use super::change::Added;
-use super::identity;
+use super::dump_number;
 use super::usage::Usage;
 use crate::error::Error;
 use crate::math;
@@ -56,7 +56,7 @@ pub struct Foreign {
     encoding: Encoding,
     growth: Growth,
     links: Vec<Link>,
-    identity: u16,
+    dump_number: u16,
     usage: Usage,
 }
 
@@ -78,8 +78,8 @@ impl Foreign {
                 links.len() == 1 && !matches!(scheme, Scheme::RedisBloom(_) | Scheme::ValkeyBloom { .. })
             }
         };
-        let identity = identity::next();
-        let filter = Foreign { scheme, encoding, growth, links, identity, usage: Usage::default() };
+        let dump_number = dump_number::next();
+        let filter = Foreign { scheme, encoding, growth, links, dump_number, usage: Usage::default() };
         if !fits
             || filter.links.is_empty()
             || filter.links.len() > limits::MAX_FOREIGN_LINKS
@@ -112,7 +112,7 @@ impl Foreign {
             encoding: Encoding::Bytes,
             growth: Growth::Bitmap,
             links: Vec::new(),
-            identity: 0,
+            dump_number: 0,
             usage: Usage::default(),
         }
     }
@@ -364,12 +364,12 @@ impl Foreign {
     /// Like [`snapshot`](Foreign::snapshot), on the threads of `parallel`.
     pub(super) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Foreign, Error> {
         let links = self.links.iter().map(|link| link.copy(parallel)).collect::<Result<_, _>>()?;
-        Ok(Foreign { links, identity: identity::next(), usage: Usage::default(), ..*self })
+        Ok(Foreign { links, dump_number: dump_number::next(), usage: Usage::default(), ..*self })
     }
 
-    /// See [`FilterRef::identity`](super::FilterRef::identity).
-    pub(super) fn identity(&self) -> u16 {
-        self.identity
+    /// See [`FilterRef::dump_number`](super::FilterRef::dump_number).
+    pub(super) fn dump_number(&self) -> u16 {
+        self.dump_number
     }
 
     /// A filter with the same bits, for reading in another thread.

@@ -333,10 +333,7 @@ unsafe extern "C" fn aof_rewrite(
         || {
             // SAFETY: the server passes a value of ours.
             let value = unsafe { read(value) };
-            let command = name_of(load_command(match value {
-                Filter::Bloom(_) | Filter::Foreign(_) | Filter::Rebuild(_) => Namespace::Bloom,
-                Filter::Cuckoo(_) => Namespace::Cuckoo,
-            }));
+            let command = name_of(load_command(Namespace::of(value)));
             each_piece(&Encoder::new(value), |iterator, piece| {
                 let iterator = iterator as c_longlong;
                 // SAFETY: format "slb" takes a string, a long long, and bytes with their length.

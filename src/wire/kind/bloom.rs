@@ -8,7 +8,6 @@ use crate::wire::arrival::Filled;
 use crate::wire::codec::{Header, Kind, read, write, written};
 use crate::wire::error::DecodeError;
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
 
 /// The filter's parameters. Fields that its kind doesn't use are 0.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
@@ -68,9 +67,9 @@ impl BloomHead {
         is_window.then_some((self.schedule, self.newest))
     }
 
-    /// Whether the cells are counters.
-    pub(super) fn counts(&self) -> bool {
-        self.spec.cell.counts()
+    /// Bits or counters.
+    pub(super) fn cell(&self) -> Cell {
+        self.spec.cell
     }
 
     /// Bytes of the cells of layer `index`.
@@ -86,9 +85,7 @@ impl BloomHead {
     /// The filter, from the cells of all its layers.
     pub(super) fn build(self, arrays: Vec<Filled>) -> Result<Bloom, DecodeError> {
         let layers = self.layers.into_iter().zip(arrays).map(|(LayerHead { shape, items }, filled)| {
-            Layer::from_words(shape, filled.words, items, filled.cells)
-                .map(Arc::new)
-                .map_err(DecodeError::from)
+            Layer::from_words(shape, filled.words, items, filled.census).map_err(DecodeError::from)
         });
         let body = match self.spec.family {
             Family::Fixed(_) => Body::Fixed(layers.last().ok_or(DecodeError::Length("body"))??),

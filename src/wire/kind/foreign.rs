@@ -90,8 +90,8 @@ impl ForeignHead {
     /// The filter, from the bits of all its links.
     pub(super) fn build(self, arrays: Vec<Filled>) -> Result<Foreign, DecodeError> {
         let links = self.links.into_iter().zip(arrays);
-        let links =
-            links.map(|((spec, items), filled)| Link::from_words(spec, items, filled.words, filled.cells));
+        let links = links
+            .map(|((spec, items), filled)| Link::from_words(spec, items, filled.words, filled.census.set));
         let links = links.collect::<Result<_, Error>>()?;
         Ok(Foreign::new(self.scheme, self.encoding, self.growth, links)?)
     }

@@ -9,8 +9,9 @@ mod rebuild;
 use super::arrival::{Filled, Place};
 use super::codec::{Header, Kind};
 use super::error::DecodeError;
-use crate::filter::{Filter, FilterRef, fingerprints};
+use crate::filter::{Census, Filter, FilterRef, fingerprints};
 use crate::mem::Words;
+use crate::params::Cell;
 use bloom::BloomHead;
 use cuckoo::CuckooHead;
 use foreign::ForeignHead;
@@ -52,11 +53,19 @@ impl Head {
         (0..).map_while(|index| self.array(index)).try_fold(0u64, u64::checked_add)
     }
 
-    /// How parts of an array come into its words, and what is counted of them.
-    pub(super) fn place(&self) -> Place {
-        match self {
-            Head::Cuckoo(_) => place_slots,
-            Head::Bloom(_) | Head::Foreign(_) | Head::Rebuild(_) => place_bits,
+    /// How parts of array `index` come into its words, and how they are counted.
+    pub(super) fn place(&self, index: usize) -> Place {
+        let cell = match self {
+            Head::Cuckoo(_) => return place_slots,
+            Head::Bloom(head) => head.cell(),
+            Head::Foreign(_) => Cell::Bit,
+            Head::Rebuild(head) => head.cell(index),
+        };
+        match cell {
+            Cell::Bit => |words, offset, bytes| place(Cell::Bit, words, offset, bytes),
+            Cell::Counter4 => |words, offset, bytes| place(Cell::Counter4, words, offset, bytes),
+            Cell::Counter8 => |words, offset, bytes| place(Cell::Counter8, words, offset, bytes),
+            Cell::Counter16 => |words, offset, bytes| place(Cell::Counter16, words, offset, bytes),
         }
     }
 
@@ -71,16 +80,17 @@ impl Head {
     }
 }
 
-/// Writes into words that are 0, and counts the bits.
-fn place_bits(words: &Words, offset: u64, bytes: &[u8]) -> u64 {
+/// Writes into words that are 0, and counts the cells.
+#[inline(always)]
+fn place(cell: Cell, words: &Words, offset: u64, bytes: &[u8]) -> Census {
     words.write_bytes(offset, bytes);
-    Words::ones(words.around(offset, bytes.len()))
+    Census::of(cell, words.around(offset, bytes.len()))
 }
 
 /// Writes into words that are 0, and counts the fingerprints.
-fn place_slots(words: &Words, offset: u64, bytes: &[u8]) -> u64 {
+fn place_slots(words: &Words, offset: u64, bytes: &[u8]) -> Census {
     words.write_bytes(offset, bytes);
-    fingerprints(words.around(offset, bytes.len()))
+    Census::of_set(fingerprints(words.around(offset, bytes.len())))
 }
 
 /// The header of a filter.

@@ -4,7 +4,7 @@
 use super::bloom::{self, BloomHead};
 use super::foreign::{self, ForeignHead};
 use crate::filter::{Live, LiveRef, Rebuild};
-use crate::params::limits;
+use crate::params::{Cell, limits};
 use crate::wire::arrival::Filled;
 use crate::wire::codec::{Header, Kind, read, written};
 use crate::wire::error::DecodeError;
@@ -80,6 +80,15 @@ impl RebuildHead {
         }
     }
 
+    /// Bits or counters: what array `index` consists of.
+    pub(super) fn cell(&self, index: usize) -> Cell {
+        match &self.live {
+            _ if index >= self.live.count() => self.shadow.cell(),
+            LiveHead::Bloom(head) => head.cell(),
+            LiveHead::Foreign(_) => Cell::Bit,
+        }
+    }
+
     /// Both filters, from all their arrays.
     pub(super) fn build(self, mut arrays: Vec<Filled>) -> Result<Rebuild, DecodeError> {
         let live = self.live.count();
@@ -138,7 +147,7 @@ pub(super) fn decode(mut rest: &[u8]) -> Result<RebuildHead, DecodeError> {
     };
     let shadow = bloom::decode(shadow_kind, shadow)?;
     let (counts, schedule) = match &live {
-        LiveHead::Bloom(live) => (live.counts(), live.schedule()),
+        LiveHead::Bloom(live) => (live.cell().counts(), live.schedule()),
         LiveHead::Foreign(_) => (false, None),
     };
     // Only counting filters delete.

@@ -2,17 +2,24 @@
 //! neither its position nor a checksum: the iterator that comes with it gives the position.
 
 use super::raw::{OLD_HASH, RawCuckoo, RawLink, marked_deletes, plan};
+use crate::error::Error;
 use crate::filter::foreign::{Encoding, Foreign, Growth, Link, LinkSpec, Scheme};
-use crate::filter::{Cuckoo, CuckooSpec, Filter, Origin, fingerprints};
+use crate::filter::{Census, Cuckoo, CuckooSpec, Filter, Origin, fingerprints};
 use crate::mem::Words;
+use crate::params::limits;
 use crate::wire::arrival::{Allocation, Arrival, Filled};
 use crate::wire::chunk;
 use crate::wire::codec::take;
 use crate::wire::error::DecodeError;
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The most bytes in one chunk, as RedisBloom cuts them. We write shorter ones.
 pub const MAX_PIECE: u64 = 16 << 20;
+
+/// Bytes that an array costs beside those that it tells itself: its place in the map, of which half may be free, itself
+/// with two counts of its owners, and the first node of its own map.
+const ARRAY: u64 = (2 * size_of::<(u64, Array)>() + size_of::<Mutex<Arrival>>() + 16) as u64 + 192;
 
 /// The header of a Bloom filter, as RedisBloom writes it since 2.2.1.
 pub(in crate::wire) fn bloom_head(filter: &Foreign) -> Vec<u8> {
@@ -83,15 +90,15 @@ impl DumpHead {
             DumpHead::Bloom { options, growth, links } => {
                 let specs: Vec<_> = links.iter().map(|(spec, _)| *spec).collect();
                 let scheme = Scheme::RedisBloom(plan(options, &specs));
-                let links = links.into_iter().zip(arrays).map(|((spec, items), Filled { words, cells })| {
-                    Link::from_words(spec, items, words, cells)
+                let links = links.into_iter().zip(arrays).map(|((spec, items), Filled { words, census })| {
+                    Link::from_words(spec, items, words, census.set)
                 });
                 let growth = Growth::RedisBloom { options, growth };
                 let filter = Foreign::new(scheme, Encoding::Bytes, growth, links.collect::<Result<_, _>>()?);
                 Filter::Foreign(Box::new(filter?))
             }
             DumpHead::Cuckoo { spec, deletes, .. } => {
-                let tables = arrays.map(|Filled { words, cells }| (words, cells));
+                let tables = arrays.map(|Filled { words, census }| (words, census.set));
                 Filter::Cuckoo(Box::new(Cuckoo::from_parts(spec, tables, deletes, 0)?))
             }
         })
@@ -99,19 +106,19 @@ impl DumpHead {
 }
 
 /// Sets bits, and counts those that were 0.
-fn place_bits(words: &Words, offset: u64, bytes: &[u8]) -> u64 {
+fn place_bits(words: &Words, offset: u64, bytes: &[u8]) -> Census {
     let around = words.around(offset, bytes.len());
     let before = Words::ones(around);
     words.or_bytes(offset, bytes);
-    Words::ones(around).saturating_sub(before)
+    Census::of_set(Words::ones(around).saturating_sub(before))
 }
 
 /// Fills slots, and counts those that were free.
-fn place_slots(words: &Words, offset: u64, bytes: &[u8]) -> u64 {
+fn place_slots(words: &Words, offset: u64, bytes: &[u8]) -> Census {
     let around = words.around(offset, bytes.len());
     let before = fingerprints(around);
     words.or_bytes(offset, bytes);
-    fingerprints(around).saturating_sub(before)
+    Census::of_set(fingerprints(around).saturating_sub(before))
 }
 
 /// Builds a filter from a header and chunks. Chunks may come in any order, overlap and repeat. The filter is complete
@@ -122,12 +129,51 @@ pub struct Loader {
     body_len: u64,
     /// Bytes of the largest array. A head of 38 bytes may say that there are 65,536, so they are looked at once.
     largest: u64,
-    /// The arrays of which something has come, with their index, by the offset of their first byte in the body.
-    arrays: BTreeMap<u64, (usize, Arrival)>,
+    /// The arrays of which something has come, by the offset of their first byte in the body.
+    arrays: BTreeMap<u64, Array>,
     /// Bytes of the body that have come.
     arrived: u64,
     /// Bytes of memory that the arrays hold.
     held: u64,
+}
+
+/// An array, and what was counted of it last. Another thread may place a chunk in it.
+#[derive(Debug)]
+struct Array {
+    arrival: Arc<Mutex<Arrival>>,
+    arrived: u64,
+    held: u64,
+}
+
+fn lock(arrival: &Mutex<Arrival>) -> MutexGuard<'_, Arrival> {
+    arrival.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where a chunk of a load belongs. Any thread can place it there.
+#[derive(Debug)]
+pub struct Destination {
+    /// Where the array begins in the body.
+    first: u64,
+    /// Where the chunk begins in the array.
+    start: u64,
+    /// If the load ends while a thread places a chunk, that thread frees the array.
+    arrival: Weak<Mutex<Arrival>>,
+}
+
+/// A chunk in its place, which the load has yet to [count](Loader::note).
+#[derive(Debug)]
+pub struct Placed {
+    at: Destination,
+    taken: Result<(), Error>,
+}
+
+impl Destination {
+    /// Places the chunk, unless the load has ended.
+    pub fn take(self, chunk: &[u8]) -> Placed {
+        let arrival = self.arrival.upgrade();
+        let taken = arrival.map_or(Ok(()), |arrival| lock(&arrival).take(self.start, chunk));
+        Placed { at: self, taken }
+    }
 }
 
 impl Loader {
@@ -147,8 +193,11 @@ impl Loader {
         let len = |(fixed, link): (u64, u64)| link.checked_mul(count.into())?.checked_add(fixed);
         let is_it = |generation: &(u64, u64)| len(*generation) == Some(head.len() as u64);
         let (fixed, link_len) = generations.into_iter().find(is_it).ok_or(short)?;
+        if count as usize > limits::MAX_FOREIGN_LINKS {
+            return Err(DecodeError::Field("links"));
+        }
         let growth = if fixed == 20 { u32::from_le_bytes(take(&mut rest).ok_or(short)?) } else { 2 };
-        let mut links = Vec::new();
+        let (mut links, mut work) = (Vec::new(), 0u64);
         while !rest.is_empty() {
             let mut word = || take(&mut rest).map(u64::from_le_bytes).ok_or(short);
             let (bytes, bits, items) = (word()?, word()?, word()?);
@@ -170,7 +219,13 @@ impl Loader {
                 capacity,
                 log2: log2.into(),
             };
-            links.push((raw.spec()?, raw.items));
+            let spec = raw.spec()?;
+            work = work.saturating_add(spec.probes.into());
+            links.push((spec, raw.items));
+        }
+        // No filter has more. Without this look, its client would know after the last piece.
+        if work > limits::MAX_FOREIGN_WORK {
+            return Err(DecodeError::Field("links"));
         }
         Loader::new(DumpHead::Bloom { options, growth, links })
     }
@@ -237,7 +292,7 @@ impl Loader {
         self.array_at(start).map_or(0, |(first, _, array_len)| {
             let inside = start.saturating_sub(first);
             match self.arrays.get(&first) {
-                Some((_, array)) => array.would_allocate(inside, len),
+                Some(array) => lock(&array.arrival).would_allocate(inside, len),
                 None => self.new_array(array_len).would_allocate(inside, len),
             }
         })
@@ -281,6 +336,16 @@ impl Loader {
     /// # Errors
     /// What is wrong with the chunk. The loader is unchanged then.
     pub fn push(&mut self, end: u64, chunk: &[u8]) -> Result<(), DecodeError> {
+        let placed = self.destination(end, chunk)?.take(chunk);
+        self.note(placed)
+    }
+
+    /// Where the chunk that ends at byte `end` of the body belongs. From now on the load counts the memory that it may
+    /// take: nobody may come back to say what it took.
+    ///
+    /// # Errors
+    /// What is wrong with the chunk. The loader is unchanged then.
+    pub fn destination(&mut self, end: u64, chunk: &[u8]) -> Result<Destination, DecodeError> {
         let wrong = DecodeError::Field("iterator");
         let len = chunk.len() as u64;
         let start = end.checked_sub(len).ok_or(wrong)?;
@@ -292,19 +357,40 @@ impl Loader {
             return Err(DecodeError::OwnChunk);
         }
         // The array that contains the whole chunk.
-        let (first, index, array_len) = self.array_at(start).ok_or(wrong)?;
+        let (first, _, array_len) = self.array_at(start).ok_or(wrong)?;
         if end > first.saturating_add(array_len) {
             return Err(DecodeError::Length("chunk"));
         }
-        let mut array = match self.arrays.remove(&first) {
-            Some((_, array)) => array,
-            None => self.new_array(array_len),
-        };
-        let before = (array.arrived(), array.held());
-        let taken = array.take(start.saturating_sub(first), chunk);
-        self.arrived = self.arrived.saturating_sub(before.0).saturating_add(array.arrived());
-        self.held = self.held.saturating_add(array.held()).saturating_sub(before.1);
-        self.arrays.insert(first, (index, array));
+        let new = self.new_array(array_len);
+        let array = self.arrays.entry(first).or_insert_with(|| {
+            self.held = self.held.saturating_add(ARRAY);
+            Array { arrival: Arc::new(Mutex::new(new)), arrived: 0, held: 0 }
+        });
+        let start = start.saturating_sub(first);
+        let held = lock(&array.arrival).most_held_with(start, len);
+        self.held = self.held.saturating_sub(array.held).saturating_add(held);
+        array.held = held;
+        Ok(Destination { first, start, arrival: Arc::downgrade(&array.arrival) })
+    }
+
+    /// Whether a chunk was placed in an array of this load, and not of another with the same name.
+    pub fn has(&self, placed: &Placed) -> bool {
+        let Destination { first, arrival, .. } = &placed.at;
+        self.arrays.get(first).is_some_and(|array| arrival.ptr_eq(&Arc::downgrade(&array.arrival)))
+    }
+
+    /// Counts a chunk that was placed.
+    ///
+    /// # Errors
+    /// [`DecodeError::OutOfMemory`]. It isn't in its place then.
+    pub fn note(&mut self, placed: Placed) -> Result<(), DecodeError> {
+        let Placed { at: Destination { first, .. }, taken } = placed;
+        if let Some(array) = self.arrays.get_mut(&first) {
+            let now = lock(&array.arrival);
+            self.arrived = self.arrived.saturating_sub(array.arrived).saturating_add(now.arrived());
+            self.held = self.held.saturating_sub(array.held).saturating_add(now.held());
+            (array.arrived, array.held) = (now.arrived(), now.held());
+        }
         Ok(taken?)
     }
 
@@ -314,7 +400,8 @@ impl Loader {
     /// # Errors
     /// Whatever [`finish`](Loader::finish) refuses, [`DecodeError::OutOfMemory`].
     pub fn without_chunks(self) -> Result<Filter, DecodeError> {
-        let blank = |len: u64| Ok(Filled { words: Words::zeroed(len.div_ceil(8))?, cells: 0 });
+        let blank =
+            |len: u64| Ok(Filled { words: Words::zeroed(len.div_ceil(8))?, census: Census::default() });
         let arrays = self.head.arrays().map(blank).collect::<Result<Vec<_>, DecodeError>>()?;
         self.head.build(arrays.into_iter())
     }
@@ -327,7 +414,7 @@ impl Loader {
         if !self.is_complete() {
             return Err(DecodeError::Length("body"));
         }
-        self.head.build(self.arrays.into_values().filter_map(|(_, array)| array.finish()))
+        self.head.build(self.arrays.into_values().filter_map(|array| lock(&array.arrival).finish()))
     }
 }
 

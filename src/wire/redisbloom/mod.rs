@@ -8,7 +8,7 @@ mod chunks;
 mod fields;
 mod raw;
 
-pub use chunks::{Loader, MAX_PIECE, overwrite};
+pub use chunks::{Destination, Loader, MAX_PIECE, Placed, overwrite};
 pub(super) use chunks::{bloom_head, cuckoo_head};
 pub use fields::{ENCODING, load_bloom, load_cuckoo, save_bloom, save_cuckoo};
 pub(super) use raw::{plan, spec_at_home};

@@ -4,6 +4,7 @@ use super::Layer;
 use super::tally::TallyWriter;
 use crate::bits::{Shared, Single, counter};
 use crate::error::Error;
+use crate::mem::Words;
 use crate::parallel::{ParallelFor, all_pairs, alone};
 use crate::params::Cell;
 use crate::sync::AtomicU64;
@@ -34,8 +35,8 @@ impl Layer {
     fn union_as<W: TallyWriter>(&self, other: &Layer, parallel: &ParallelFor<'_>) -> Result<bool, Error> {
         let (mine, theirs) = (self.items(), other.items());
         let ones = self.ones();
-        let width = self.cell.bits();
-        let changed = match self.cell {
+        let width = self.cell().bits();
+        let changed = match self.cell() {
             Cell::Bit => self.combine::<W>(other, parallel, |a, b| a | b),
             _ => self.combine::<W>(other, parallel, |a, b| counter::saturating_sum(width, a, b)),
         }?;
@@ -70,8 +71,8 @@ impl Layer {
     fn intersect_as<W: TallyWriter>(&self, other: &Layer, parallel: &ParallelFor<'_>) -> Result<(), Error> {
         let least = self.items().min(other.items());
         let (mine, theirs) = (self.ones(), other.ones());
-        let width = self.cell.bits();
-        match self.cell {
+        let width = self.cell().bits();
+        match self.cell() {
             Cell::Bit => self.combine::<W>(other, parallel, |a, b| a & b),
             _ => self.combine::<W>(other, parallel, |a, b| counter::minimum(width, a, b)),
         }?;
@@ -99,7 +100,7 @@ impl Layer {
         let changed = AtomicU64::new(0);
         self.recount_after(parallel, |range| {
             let mut any = false;
-            for (mine, theirs) in self.words[range.clone()].iter().zip(&other.words[range]) {
+            for (mine, theirs) in self.words()[range.clone()].iter().zip(&other.words()[range]) {
                 let theirs = theirs.load(Relaxed);
                 let new = |word| Some(combined(word, theirs)).filter(|new| *new != word);
                 any |= W::update(mine, new).1;
@@ -119,13 +120,13 @@ impl Layer {
     /// Like [`equal`](Layer::equal), on the threads of `parallel`.
     pub(crate) fn equal_in(&self, other: &Layer, parallel: &ParallelFor<'_>) -> bool {
         self.is_congruent(other)
-            && all_pairs(&self.words, &other.words, parallel, |mine, theirs| mine == theirs)
+            && all_pairs(self.words(), other.words(), parallel, |mine, theirs| mine == theirs)
     }
 
     /// Whether the other layer has the same geometry, and every bit that is set there is set here.
     pub(crate) fn covers(&self, other: &Layer, parallel: &ParallelFor<'_>) -> bool {
         self.is_congruent(other)
-            && all_pairs(&self.words, &other.words, parallel, |mine, theirs| theirs & !mine == 0)
+            && all_pairs(self.words(), other.words(), parallel, |mine, theirs| theirs & !mine == 0)
     }
 
     /// A copy. Under concurrent adds it is consistent word by word: it holds every item whose add had returned.
@@ -142,7 +143,7 @@ impl Layer {
     /// Same as [`snapshot`](Layer::snapshot).
     pub(crate) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Layer, Error> {
         let copy = Layer::new(self.shape())?;
-        copy.recount_after(parallel, |range| copy.words.copy_range(&self.words, range));
+        copy.recount_after(parallel, |range| Words::copy_range(copy.words(), self.words(), range));
         copy.set_items(self.items());
         Ok(copy)
     }

@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::filter::bloom::probe;
 use crate::filter::change::{Added, Removed};
 use crate::hash::ItemHash;
+use crate::mem::Words;
 use crate::params::Cell;
 use crate::sizing::Layout;
 use crate::sync::AtomicU64;
@@ -21,7 +22,7 @@ macro_rules! with_probes {
         $value
     }};
     ($layer:expr, $K:ident => $value:expr) => {
-        match $layer.probes {
+        match $layer.form().probes {
             4 => with_probes!(4, $K => $value),
             5 => with_probes!(5, $K => $value),
             6 => with_probes!(6, $K => $value),
@@ -35,7 +36,7 @@ macro_rules! with_probes {
 /// are constants.
 macro_rules! with_width {
     ($layer:expr, $WIDTH:ident => $value:expr) => {
-        match $layer.cell {
+        match $layer.cell() {
             Cell::Counter4 => {
                 const $WIDTH: u32 = 4;
                 $value
@@ -53,13 +54,16 @@ macro_rules! with_width {
     };
 }
 
+/// Bytes from which a CLASSIC layer's lines are fetched ahead. Smaller layers lie in the L2 cache.
+const PREFETCHED_FROM: u64 = 1 << 20;
+
 impl Layer {
     /// Whether the item may be in the layer: false is certain, true is wrong at the error rate.
     #[inline]
     pub fn contains(&self, item: ItemHash) -> bool {
-        match (self.cell, self.layout) {
+        match (self.cell(), self.form().layout) {
             (Cell::Bit, Layout::Blocked) => with_probes!(self, K => self.block_contains::<K>(item)),
-            (Cell::Bit, Layout::Classic) => self.walk(item, bit::get),
+            (Cell::Bit, Layout::Classic) => self.classic_contains(item),
             (_, Layout::Blocked) => {
                 with_width!(self, WIDTH => with_probes!(self, K => self.block_counts::<WIDTH, K>(item)))
             }
@@ -87,7 +91,7 @@ impl Layer {
     #[inline]
     pub fn contains_many(&self, items: &[ItemHash], asked: Hits) -> Hits {
         let asked = asked & Hits::first(items.len());
-        match (self.cell, self.layout) {
+        match (self.cell(), self.form().layout) {
             (Cell::Bit, Layout::Blocked) => {
                 with_probes!(self, K => each(items, asked, |item| self.block_contains::<K>(item)))
             }
@@ -109,32 +113,57 @@ impl Layer {
             return all_set(block, probe::first_in_block::<K>(item, 1));
         }
         // Four of many probes already exclude most absent items, and in most layers nearly all items are absent.
-        if self.probes > 4 && !all_set(block, probe::first_in_block::<4>(item, 1)) {
+        if self.probes() > 4 && !all_set(block, probe::first_in_block::<4>(item, 1)) {
             return false;
         }
         let mut all = true;
-        for index in probe::in_block(item, 1, self.probes.into()) {
+        for index in probe::in_block(item, 1, self.probes()) {
             all &= bit::get(block, index);
         }
         all
     }
 
-    /// Sets the item's bits in its block. Returns how many were not set before.
+    /// The same without blocks. The first two probes exclude three of four absent items, or more, and are the ones that
+    /// were fetched ahead: with a branch on each of them, half would be mispredicted.
+    #[inline(always)]
+    fn classic_contains(&self, item: ItemHash) -> bool {
+        let (shard, mut cells) = self.classic_cells(item, 1, self.probes());
+        let two = cells.by_ref().take(2).fold(1, |all, index| all & bit::shifted(shard, index));
+        two == 1 && cells.all(|index| bit::get(shard, index))
+    }
+
+    /// Sets the item's bits in its block, and returns how many were not set before. If all were, its line stays clean.
+    #[inline(always)]
+    fn block_insert<W: TallyWriter, const K: usize>(&self, item: ItemHash) -> i64 {
+        if self.block_contains::<K>(item) { 0 } else { self.block_set::<W, K>(item) }
+    }
+
+    /// The same for an item that isn't present: its line is written in any case.
     ///
-    /// Not inlined: next to [`block_contains`](Layer::block_contains) the compiler keeps what both compute, and
-    /// runs out of registers.
+    /// Not inlined: next to [`block_contains`](Layer::block_contains) the compiler keeps what both compute, and runs out
+    /// of registers.
     #[inline(never)]
     fn block_set<W: TallyWriter, const K: usize>(&self, item: ItemHash) -> i64 {
         let block = self.block(item);
-        let set = |index| i64::from(bit::set_in_dirty_line::<W>(block, index));
+        let set = |index| i64::from(bit::set::<W>(block, index));
         if K == 0 {
-            return probe::in_block(item, 1, self.probes.into()).map(set).sum();
+            return probe::in_block(item, 1, self.probes()).map(set).sum();
         }
         let mut new = 0;
         for index in probe::first_in_block::<K>(item, 1) {
             new += set(index);
         }
         new
+    }
+
+    /// The same in a layer without blocks.
+    #[inline(always)]
+    fn classic_insert<W: TallyWriter>(&self, item: ItemHash) -> i64 {
+        let (shard, mut cells) = self.classic_cells(item, 1, self.probes());
+        let Some(clear) = cells.find(|index| !bit::get(shard, *index)) else { return 0 };
+        // Half of the others are set already, so a branch on each would often be mispredicted.
+        let set = |index| i64::from(bit::set::<W>(shard, index));
+        set(clear) + cells.map(set).sum::<i64>()
     }
 
     /// Fetches the cache lines that a test of this item will touch first. It pays off some items ahead. In a
@@ -149,19 +178,21 @@ impl Layer {
     /// Fetches all lines that an add or delete of this item will touch.
     #[inline]
     pub fn prefetch_all(&self, item: ItemHash) {
-        self.prefetch_probes(item, self.probes.into());
+        self.prefetch_probes(item, self.probes());
     }
 
     #[inline(always)]
     fn prefetch_probes(&self, item: ItemHash, most: u32) {
-        match self.layout {
-            Layout::Blocked => self.words.prefetch(self.block_start(item)),
+        match self.form().layout {
+            Layout::Blocked => Words::prefetch(self.words(), self.block_start(item)),
+            // What the caches hold arrives as soon as it is asked for.
+            Layout::Classic if self.bytes() <= PREFETCHED_FROM => {}
             Layout::Classic => {
-                let (start, len) = self.shard_range(item);
-                let per_word = u64::BITS / self.cell.bits();
-                let cells = len as u64 * u64::from(per_word);
-                for index in probe::classic(item, cells, most.min(self.probes.into())) {
-                    self.words.prefetch(start + index / per_word as usize);
+                let (start, _) = self.shard_range(item);
+                let per_word = u64::BITS / self.cell().bits();
+                let (_, cells) = self.classic_cells(item, self.cell().bits(), most.min(self.probes()));
+                for index in cells {
+                    Words::prefetch(self.words(), start + index / per_word as usize);
                 }
             }
         }
@@ -181,6 +212,18 @@ impl Layer {
     #[inline]
     pub fn insert_single_writer(&self, item: ItemHash) -> Added {
         self.insert_as::<Single>(item)
+    }
+
+    /// The same for an item that was absent a moment ago, so most likely still is: on bits without another test.
+    #[inline(always)]
+    pub(crate) fn insert_absent_single_writer(&self, item: ItemHash) -> Added {
+        match (self.cell(), self.form().layout) {
+            (Cell::Bit, Layout::Blocked) => {
+                let set = with_probes!(self, K => self.block_set::<Single, K>(item));
+                self.tally_set::<Single>(item, set)
+            }
+            _ => self.insert_single_writer(item),
+        }
     }
 
     /// Like [`insert_single_writer`](Layer::insert_single_writer), for the only thread that writes to the item's
@@ -204,36 +247,40 @@ impl Layer {
 
     #[inline(always)]
     fn insert_as<W: TallyWriter>(&self, item: ItemHash) -> Added {
-        let (mut change, mut changed) = (Change::default(), false);
-        match self.cell {
-            Cell::Bit if self.layout == Layout::Blocked => {
-                // If all bits of a block are already set, its line stays clean.
-                if !self.contains(item) {
-                    change.set = with_probes!(self, K => self.block_set::<W, K>(item));
-                }
-                changed = change.set != 0;
-            }
-            Cell::Bit => {
-                self.walk(item, |words, index| {
-                    change.set += i64::from(bit::set::<W>(words, index));
-                    true
-                });
-                changed = change.set != 0;
-            }
-            _ => {
-                with_width!(self, WIDTH => with_probes!(self, K => {
-                    self.walk_as::<K>(item, WIDTH, |words, index| {
-                        let max = counter::maximum(WIDTH);
-                        let step = counter::increment::<W>(words, WIDTH, index);
-                        change.set += i64::from(step.before == 0);
-                        change.sum += (step.after - step.before) as i64;
-                        change.saturated += i64::from(step.after == max && step.before != max);
-                        changed |= step.after != step.before;
-                        true
-                    });
-                }));
-            }
+        let set = match (self.cell(), self.form().layout) {
+            (Cell::Bit, Layout::Blocked) => with_probes!(self, K => self.block_insert::<W, K>(item)),
+            (Cell::Bit, Layout::Classic) => self.classic_insert::<W>(item),
+            _ => return self.count_up::<W>(item),
+        };
+        self.tally_set::<W>(item, set)
+    }
+
+    /// Counts an item of which `set` bits were not set before.
+    #[inline(always)]
+    fn tally_set<W: TallyWriter>(&self, item: ItemHash, set: i64) -> Added {
+        if set == 0 {
+            return Added::default();
         }
+        self.tally::<W>(item, Change { set, items: 1, ..Change::default() });
+        Added { added: true, changed: true }
+    }
+
+    /// [`insert_as`](Layer::insert_as) on counters. Not inlined: there is a copy of it for every width and number of
+    /// probes.
+    #[inline(never)]
+    fn count_up<W: TallyWriter>(&self, item: ItemHash) -> Added {
+        let (mut change, mut changed) = (Change::default(), false);
+        with_width!(self, WIDTH => with_probes!(self, K => {
+            self.walk_as::<K>(item, WIDTH, |words, index| {
+                let max = counter::maximum(WIDTH);
+                let step = counter::increment::<W>(words, WIDTH, index);
+                change.set += i64::from(step.before == 0);
+                change.sum += (step.after - step.before) as i64;
+                change.saturated += i64::from(step.after == max && step.before != max);
+                changed |= step.after != step.before;
+                true
+            });
+        }));
         change.items = i64::from(change.set != 0);
         self.tally::<W>(item, change);
         Added { added: change.items != 0, changed }
@@ -262,7 +309,7 @@ impl Layer {
     }
 
     fn remove_as<W: TallyWriter>(&self, item: ItemHash) -> Result<Removed, Error> {
-        if !self.cell.counts() {
+        if !self.cell().counts() {
             return Err(Error::NotCounting);
         }
         if !self.contains(item) {
@@ -292,7 +339,7 @@ impl Layer {
     pub fn count(&self, item: ItemHash) -> u64 {
         let mut least = u64::MAX;
         self.walk(item, |words, index| {
-            let value = match self.cell {
+            let value = match self.cell() {
                 Cell::Bit => bit::get(words, index).into(),
                 cell => counter::get(words, cell.bits(), index),
             };
@@ -305,17 +352,17 @@ impl Layer {
     /// First word and number of words of the item's shard.
     #[inline(always)]
     fn shard_range(&self, item: ItemHash) -> (usize, usize) {
-        if self.shards == 1 {
-            return (0, self.words.len());
+        if self.form().log2_shards == 0 {
+            return (0, self.words().len());
         }
-        let len = self.words.len() / usize::from(self.shards);
-        (item.shard(self.shards.into()) as usize * len, len)
+        let len = self.words().len() >> self.form().log2_shards;
+        (item.shard(self.shards()) as usize * len, len)
     }
 
     /// The item's block.
     #[inline(always)]
     fn block(&self, item: ItemHash) -> &[AtomicU64; probe::BLOCK_WORDS] {
-        let Some(block) = self.words[self.block_start(item)..].first_chunk() else {
+        let Some(block) = self.words()[self.block_start(item)..].first_chunk() else {
             unreachable!("a blocked shard is a whole number of blocks");
         };
         block
@@ -328,11 +375,24 @@ impl Layer {
         start + probe::block(item, len / probe::BLOCK_WORDS) * probe::BLOCK_WORDS
     }
 
+    /// The words of the item's shard in a layer without blocks, and the indices of its cells there.
+    #[inline(always)]
+    fn classic_cells(
+        &self,
+        item: ItemHash,
+        width: u32,
+        probes: u32,
+    ) -> (&[AtomicU64], impl Iterator<Item = usize>) {
+        let (start, len) = self.shard_range(item);
+        let cells = len as u64 * u64::from(u64::BITS / width);
+        (&self.words()[start..start + len], probe::classic(item, cells, probes))
+    }
+
     /// Calls `visit` with each of the item's cells, as (words, index of the cell), until it returns false. Returns
     /// whether it never did.
     #[inline(always)]
     fn walk(&self, item: ItemHash, visit: impl FnMut(&[AtomicU64], usize) -> bool) -> bool {
-        self.walk_as::<0>(item, self.cell.bits(), visit)
+        self.walk_as::<0>(item, self.cell().bits(), visit)
     }
 
     /// [`walk`](Layer::walk) over `K` cells of `width` bits.
@@ -343,8 +403,8 @@ impl Layer {
         width: u32,
         mut visit: impl FnMut(&[AtomicU64], usize) -> bool,
     ) -> bool {
-        let probes = self.probes.into();
-        match self.layout {
+        let probes = self.probes();
+        match self.form().layout {
             Layout::Blocked if K == 0 => {
                 let block = self.block(item);
                 probe::in_block(item, width, probes).all(|index| visit(block, index))
@@ -354,10 +414,8 @@ impl Layer {
                 probe::first_in_block::<K>(item, width).into_iter().all(|index| visit(block, index))
             }
             Layout::Classic => {
-                let (start, len) = self.shard_range(item);
-                let shard = &self.words[start..start + len];
-                let cells = len as u64 * u64::from(u64::BITS / width);
-                probe::classic(item, cells, probes).all(|index| visit(shard, index))
+                let (shard, mut cells) = self.classic_cells(item, width, probes);
+                cells.all(|index| visit(shard, index))
             }
         }
     }

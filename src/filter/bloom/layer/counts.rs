@@ -1,12 +1,11 @@
 //! Reading and updating the tallies of a layer.
 
 use super::Layer;
+use super::census::Census;
 use super::tally::{Change, Tallies, Tally, TallyWriter};
-use crate::bits::counter;
 use crate::hash::ItemHash;
 use crate::mem::Words;
 use crate::parallel::{ParallelFor, alone, in_parts};
-use crate::params::Cell;
 use crate::sync::Ordering::Relaxed;
 use crate::sync::{AtomicU64, MutexGuard};
 use crossbeam_utils::CachePadded;
@@ -16,7 +15,7 @@ use std::sync::PoisonError;
 impl Layer {
     /// Items added that were absent at the time, minus those deleted.
     pub fn items(&self) -> u64 {
-        match &self.tallies {
+        match self.tallies() {
             Tallies::Inline { items, .. } => items.load(Relaxed),
             Tallies::Padded { shards, .. } => sum(shards, |tally| &tally.items),
         }
@@ -24,7 +23,7 @@ impl Layer {
 
     /// Cells that are not 0.
     pub fn ones(&self) -> u64 {
-        match &self.tallies {
+        match self.tallies() {
             Tallies::Inline { set, .. } => set.load(Relaxed),
             Tallies::Padded { shards, .. } => sum(shards, |tally| &tally.set),
         }
@@ -32,7 +31,7 @@ impl Layer {
 
     /// Counters that have reached their maximum and no longer count.
     pub fn saturated(&self) -> u64 {
-        match &self.tallies {
+        match self.tallies() {
             Tallies::Inline { .. } => 0,
             Tallies::Padded { shards, .. } => sum(shards, |tally| &tally.saturated),
         }
@@ -40,9 +39,9 @@ impl Layer {
 
     /// Adds minus deletes in a counting layer. `None` if that isn't known, since a counter has lost count.
     fn held(&self) -> Option<u64> {
-        match &self.tallies {
-            Tallies::Padded { shards, .. } if self.cell.counts() && self.saturated() == 0 => {
-                Some(sum(shards, |tally| &tally.sum) / u64::from(self.probes))
+        match self.tallies() {
+            Tallies::Padded { shards, .. } if self.cell().counts() && self.saturated() == 0 => {
+                Some(sum(shards, |tally| &tally.sum) / u64::from(self.probes()))
             }
             _ => None,
         }
@@ -74,30 +73,34 @@ impl Layer {
     /// Like [`is_full`](Layer::is_full), for a single writer; usually avoids adding up the shards.
     #[inline]
     pub(crate) fn is_full_for_single_writer(&self) -> bool {
-        match &self.tallies {
-            Tallies::Inline { items, .. } => items.load(Relaxed) >= self.capacity,
+        match self.tallies() {
+            Tallies::Inline { items, .. } => items.load(Relaxed) >= self.capacity(),
             Tallies::Padded { room, .. } => {
                 if room.load(Relaxed) == 0 {
-                    room.store(self.capacity.saturating_sub(self.items()), Relaxed);
+                    room.store(self.capacity().saturating_sub(self.items()), Relaxed);
                 }
                 room.load(Relaxed) == 0
             }
         }
     }
 
-    /// Sets the tallies for cells that came from elsewhere.
-    pub(super) fn set_tallies(&self, ones: u64, items: u64) {
-        match &self.tallies {
-            Tallies::Inline { set, .. } => set.store(ones, Relaxed),
-            // The tally of each shard and the number of saturated counters are not known.
-            Tallies::Padded { .. } => self.recount(),
+    /// Sets the tallies of a new layer for cells that came from elsewhere. As only sums over the shards are ever read, the
+    /// first one gets it all.
+    pub(super) fn set_tallies(&self, census: Census, items: u64) {
+        match self.tallies() {
+            Tallies::Inline { set, .. } => set.store(census.set, Relaxed),
+            Tallies::Padded { shards, .. } => {
+                if let Some(first) = shards.first() {
+                    add(first, census);
+                }
+            }
         }
         self.set_items(items);
     }
 
     /// Sets the number of items. Only the sum over the shards is ever read, so the first one gets it all.
     pub(super) fn set_items(&self, total: u64) {
-        match &self.tallies {
+        match self.tallies() {
             Tallies::Inline { items, .. } => items.store(total, Relaxed),
             Tallies::Padded { shards, room } => {
                 room.store(0, Relaxed);
@@ -117,8 +120,8 @@ impl Layer {
     pub(super) fn recount_after(&self, parallel: &ParallelFor<'_>, visit: impl Fn(Range<usize>) + Sync) {
         /// Words per range: 32 KiB.
         const RANGE: usize = 4096;
-        let per_shard = self.words.len() / usize::from(self.shards);
-        match &self.tallies {
+        let per_shard = self.words().len() / self.shards() as usize;
+        match self.tallies() {
             Tallies::Inline { set, .. } => set.store(0, Relaxed),
             Tallies::Padded { shards, .. } => shards.iter().for_each(|tally| {
                 tally.set.store(0, Relaxed);
@@ -126,13 +129,13 @@ impl Layer {
                 tally.saturated.store(0, Relaxed);
             }),
         }
-        in_parts(self.words.len(), parallel, |part| {
+        in_parts(self.words().len(), parallel, |part| {
             let mut start = part.start;
             while start < part.end {
                 let shard = start / per_shard;
                 let end = part.end.min((shard + 1) * per_shard).min(start + RANGE);
                 visit(start..end);
-                self.count_words(shard, &self.words[start..end]);
+                self.count_words(shard, &self.words()[start..end]);
                 start = end;
             }
         });
@@ -140,34 +143,20 @@ impl Layer {
 
     /// Adds the cells in these words to the tally of their shard.
     fn count_words(&self, shard: usize, words: &[AtomicU64]) {
-        match &self.tallies {
+        match self.tallies() {
             Tallies::Inline { set, .. } => {
                 set.fetch_add(Words::ones(words), Relaxed);
             }
-            Tallies::Padded { shards, .. } => {
-                let tally = &shards[shard];
-                let (set, sum, saturated) = match self.cell {
-                    Cell::Bit => (Words::ones(words), 0, 0),
-                    cell => words.iter().fold((0, 0, 0), |(set, sum, saturated), word| {
-                        let word = word.load(Relaxed);
-                        let (some, most) = counter::census(cell.bits(), word);
-                        let total = counter::total(cell.bits(), word);
-                        (set + u64::from(some), sum + total, saturated + u64::from(most))
-                    }),
-                };
-                tally.set.fetch_add(set, Relaxed);
-                tally.sum.fetch_add(sum, Relaxed);
-                tally.saturated.fetch_add(saturated, Relaxed);
-            }
+            Tallies::Padded { shards, .. } => add(&shards[shard], Census::of(self.cell(), words)),
         }
     }
 
     /// Waits until no other thread deletes an item of this one's shard. `None` in a layer of bits, which has no deletes.
     pub(super) fn turn_to_delete(&self, item: ItemHash) -> Option<MutexGuard<'_, ()>> {
-        match &self.tallies {
+        match self.tallies() {
             Tallies::Inline { .. } => None,
             Tallies::Padded { shards, .. } => {
-                let tally = &shards[item.shard(self.shards.into()) as usize];
+                let tally = &shards[item.shard(self.shards()) as usize];
                 Some(tally.deletes.lock().unwrap_or_else(PoisonError::into_inner))
             }
         }
@@ -175,14 +164,14 @@ impl Layer {
 
     #[inline(always)]
     pub(super) fn tally<W: TallyWriter>(&self, item: ItemHash, change: Change) {
-        match &self.tallies {
+        match self.tallies() {
             Tallies::Inline { set, items } => {
                 W::tally(set, change.set);
                 W::tally(items, change.items);
             }
             Tallies::Padded { shards, room } => {
                 W::use_room(room, change.items);
-                let tally = &shards[W::own_tally(item.shard(self.shards.into()) as usize, shards.len())];
+                let tally = &shards[W::own_tally(item.shard(self.shards()) as usize, shards.len())];
                 W::tally(&tally.set, change.set);
                 W::tally(&tally.items, change.items);
                 W::tally(&tally.sum, change.sum);
@@ -190,6 +179,12 @@ impl Layer {
             }
         }
     }
+}
+
+fn add(tally: &Tally, census: Census) {
+    tally.set.fetch_add(census.set, Relaxed);
+    tally.sum.fetch_add(census.sum, Relaxed);
+    tally.saturated.fetch_add(census.saturated, Relaxed);
 }
 
 fn sum(shards: &[CachePadded<Tally>], field: impl Fn(&Tally) -> &AtomicU64) -> u64 {

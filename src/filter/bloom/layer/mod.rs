@@ -5,27 +5,41 @@
 
 mod algebra;
 mod cells;
+mod census;
 mod counts;
 mod tally;
 
 use crate::error::Error;
-use crate::mem::Words;
+use crate::mem::{Cells, Shared, Words};
 use crate::params::Cell;
 use crate::sizing::{Layout, Shape};
 use crate::sync::Ordering::Relaxed;
+pub(crate) use census::Census;
 use tally::Tallies;
 
-/// One fixed-size Bloom filter of bits or counters.
-pub struct Layer {
-    capacity: u64,
-    error_rate: f64,
-    words: Words,
-    tallies: Tallies,
-    shards: u16,
+/// One fixed-size Bloom filter of bits or counters; one of its owners, see [`share`](Layer::share).
+pub struct Layer(Shared<Form, Rest>);
+
+/// Where the cells of an item are, apart from the number of words.
+#[derive(Clone, Copy, PartialEq)]
+struct Form {
     probes: u8,
+    /// The number of shards is a power of two.
+    log2_shards: u8,
     layout: Layout,
     cell: Cell,
 }
+
+/// What else is known of a layer.
+struct Rest {
+    capacity: u64,
+    error_rate: f64,
+    tallies: Tallies,
+}
+
+/// Cells of up to 8 KiB are in one block with the rest of their layer. Of a default filter, whose cells take 136 bytes, it has
+/// 192, which allocators have a size for.
+const _: () = assert!(cfg!(all(loom, test)) || size_of::<Rest>() == 40);
 
 impl Layer {
     /// An empty layer. The allocator zeroes the memory without touching it, so this takes microseconds at any size.
@@ -36,97 +50,125 @@ impl Layer {
     /// # Panics
     /// If `shape` fails `Shape::check`.
     pub fn new(shape: Shape) -> Result<Layer, Error> {
-        Layer::with_words(shape, Words::zeroed(shape.words())?)
+        let (form, rest) = Layer::head(shape)?;
+        Ok(Layer(Shared::zeroed(shape.words(), form, rest)?))
     }
 
-    /// A layer with these `shape.words()` words of cells, of which `ones` cells are not 0. It holds `items` items.
+    /// A layer with these `shape.words()` words of cells, which have been counted. It holds `items` items.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
-    pub(crate) fn from_words(shape: Shape, words: Words, items: u64, ones: u64) -> Result<Layer, Error> {
-        let layer = Layer::with_words(shape, words)?;
-        layer.set_tallies(ones, items);
+    pub(crate) fn from_words(shape: Shape, words: Words, items: u64, census: Census) -> Result<Layer, Error> {
+        let (form, rest) = Layer::head(shape)?;
+        let layer = Layer(Shared::with_words(words, form, rest)?);
+        layer.set_tallies(census, items);
         Ok(layer)
     }
 
-    fn with_words(shape: Shape, words: Words) -> Result<Layer, Error> {
+    fn head(shape: Shape) -> Result<(Form, Rest), Error> {
         assert_eq!(shape.check(), Ok(()), "a shape is checked where it is read");
-        Ok(Layer {
-            capacity: shape.capacity,
-            error_rate: shape.error_rate,
-            words,
-            tallies: Tallies::new(shape)?,
-            shards: shape.shards as u16,
+        let form = Form {
             probes: shape.probes as u8,
+            log2_shards: shape.shards.trailing_zeros() as u8,
             layout: shape.layout,
             cell: shape.cell,
-        })
+        };
+        let rest =
+            Rest { capacity: shape.capacity, error_rate: shape.error_rate, tallies: Tallies::new(shape)? };
+        Ok((form, rest))
+    }
+
+    /// Another owner of the same layer: what one of them changes, all see.
+    pub fn share(&self) -> Layer {
+        Layer(self.0.share())
+    }
+
+    /// Whether both own the same layer.
+    pub(crate) fn is(&self, other: &Layer) -> bool {
+        self.address() == other.address()
+    }
+
+    /// Where it is: the same for all owners, and for no other layer.
+    pub(crate) fn address(&self) -> usize {
+        self.0.address()
+    }
+
+    #[inline(always)]
+    fn form(&self) -> Form {
+        self.0.brief()
+    }
+
+    #[inline(always)]
+    fn tallies(&self) -> &Tallies {
+        &self.0.rest().tallies
     }
 
     /// The geometry.
     pub fn shape(&self) -> Shape {
         Shape {
-            capacity: self.capacity,
-            error_rate: self.error_rate,
+            capacity: self.capacity(),
+            error_rate: self.error_rate(),
             cells: self.cells(),
-            probes: self.probes.into(),
-            shards: self.shards.into(),
-            layout: self.layout,
-            cell: self.cell,
+            probes: self.probes(),
+            shards: self.shards(),
+            layout: self.form().layout,
+            cell: self.cell(),
         }
     }
 
     /// Whether an item has the same cells in both.
     pub fn is_congruent(&self, other: &Layer) -> bool {
-        (self.words.len(), self.shards, self.probes, self.layout, self.cell)
-            == (other.words.len(), other.shards, other.probes, other.layout, other.cell)
+        (self.words().len(), self.form()) == (other.words().len(), other.form())
     }
 
     /// Empties the layer. A concurrent add may be partly lost.
     pub fn clear(&self) {
-        self.words.iter().for_each(|word| word.store(0, Relaxed));
+        self.words().iter().for_each(|word| word.store(0, Relaxed));
         self.recount();
         self.set_items(0);
     }
 
     /// Number of items that it is sized for.
+    #[inline]
     pub fn capacity(&self) -> u64 {
-        self.capacity
+        self.0.rest().capacity
     }
 
     /// Error rate that it is sized for.
     pub fn error_rate(&self) -> f64 {
-        self.error_rate
+        self.0.rest().error_rate
     }
 
     /// Number of cells: m. For bits this is the size in bits.
     pub fn cells(&self) -> u64 {
-        self.words.len() as u64 * u64::from(u64::BITS / self.cell.bits())
+        self.words().len() as u64 * u64::from(u64::BITS / self.cell().bits())
     }
 
     /// Number of shards.
+    #[inline]
     pub fn shards(&self) -> u32 {
-        self.shards.into()
+        1 << self.form().log2_shards
     }
 
     /// Probes per item: k.
     pub fn probes(&self) -> u32 {
-        self.probes.into()
+        self.form().probes.into()
     }
 
     /// Whether its cells are bits or counters.
+    #[inline]
     pub fn cell(&self) -> Cell {
-        self.cell
+        self.form().cell
     }
 
     /// Bytes of the cells.
     pub fn bytes(&self) -> u64 {
-        self.words.len() as u64 * 8
+        self.words().len() as u64 * 8
     }
 
     /// Bytes of memory, including all overhead.
     pub fn allocated(&self) -> usize {
-        size_of::<Layer>() + self.words.allocated() + self.tallies.allocated()
+        self.0.allocated() + self.tallies().allocated()
     }
 
     /// Fraction of cells that are not 0.
@@ -152,12 +194,13 @@ impl Layer {
 
     /// Whether it holds as many items as it is sized for.
     pub fn is_full(&self) -> bool {
-        self.items() >= self.capacity
+        self.items() >= self.capacity()
     }
 
-    /// The cells, for writing them out.
-    pub(crate) fn words(&self) -> &Words {
-        &self.words
+    /// The cells.
+    #[inline(always)]
+    pub(crate) fn words(&self) -> &Cells {
+        self.0.words()
     }
 }
 

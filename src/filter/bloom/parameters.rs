@@ -1,0 +1,182 @@
+//! A filter's parameters as it keeps them.
+
+use crate::filter::usage::Usage;
+use crate::hash::{HashKind, Hasher, Seed};
+use crate::params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limits};
+use once_cell::race::OnceBox;
+
+/// A [`Spec`] in 40 bytes instead of 56, with the usage counters. What most filters don't have is in a box.
+pub(super) struct Parameters {
+    capacity: u64,
+    error_rate: f64,
+    seed_low: u64,
+    /// Made when it is needed: most of many small filters are only added to, or lie idle.
+    extra: OnceBox<Extra>,
+    /// A window's generations, or a chain's expansion.
+    count: u16,
+    kind: Kind,
+    log2_shards: u8,
+    hash: HashKind,
+    layout: LayoutChoice,
+    cell: Cell,
+}
+
+const _: () = assert!(size_of::<Parameters>() == 40 && limits::MAX_EXPANSION <= u16::MAX as u32);
+
+/// What few filters have: a wide seed, a tightening, usage counters.
+#[derive(Default)]
+struct Extra {
+    seed_high: u64,
+    tightening: Option<Tightening>,
+    usage: Usage,
+}
+
+/// A [`Family`] without its numbers.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+enum Kind {
+    Fixed,
+    FixedSaturates,
+    Scaling,
+    Window,
+    WindowSaturates,
+}
+
+impl Parameters {
+    /// Of a valid spec.
+    pub(super) fn new(spec: &Spec) -> Parameters {
+        let (kind, count, tightening) = match spec.family {
+            Family::Fixed(Overflow::Error) => (Kind::Fixed, 0, None),
+            Family::Fixed(Overflow::Saturate) => (Kind::FixedSaturates, 0, None),
+            Family::Scaling { expansion, tightening } => {
+                (Kind::Scaling, expansion as u16, tightening.ratio().map(|_| tightening))
+            }
+            Family::Window { generations, overflow: Overflow::Error, .. } => {
+                (Kind::Window, generations.into(), None)
+            }
+            Family::Window { generations, overflow: Overflow::Saturate, .. } => {
+                (Kind::WindowSaturates, generations.into(), None)
+            }
+        };
+        let Seed { low: seed_low, high: seed_high } = spec.seed;
+        let is_rare = seed_high != 0 || tightening.is_some();
+        let extra = is_rare.then(|| Box::new(Extra { seed_high, tightening, usage: Usage::default() }));
+        Parameters {
+            capacity: spec.capacity,
+            error_rate: spec.error_rate,
+            seed_low,
+            extra: extra.map_or_else(OnceBox::new, OnceBox::with_value),
+            count,
+            kind,
+            log2_shards: spec.shards.trailing_zeros() as u8,
+            hash: spec.hash,
+            layout: spec.layout,
+            cell: spec.cell,
+        }
+    }
+
+    /// The spec, with this period of a window.
+    pub(super) fn spec(&self, every_ms: u64) -> Spec {
+        let generations = self.count as u8;
+        let window = |overflow| Family::Window { generations, overflow, every_ms };
+        let tightening = self.extra.get().and_then(|extra| extra.tightening);
+        Spec {
+            capacity: self.capacity,
+            error_rate: self.error_rate,
+            seed: self.seed(),
+            shards: 1 << self.log2_shards,
+            hash: self.hash,
+            layout: self.layout,
+            cell: self.cell,
+            family: match self.kind {
+                Kind::Fixed => Family::Fixed(Overflow::Error),
+                Kind::FixedSaturates => Family::Fixed(Overflow::Saturate),
+                Kind::Scaling => Family::Scaling {
+                    expansion: self.count.into(),
+                    tightening: tightening.unwrap_or(Tightening::INVERSE_SQUARE),
+                },
+                Kind::Window => window(Overflow::Error),
+                Kind::WindowSaturates => window(Overflow::Saturate),
+            },
+        }
+    }
+
+    #[inline(always)]
+    fn seed(&self) -> Seed {
+        let high = match self.hash {
+            HashKind::Xxh3 => 0,
+            HashKind::SipHash => self.extra.get().map_or(0, |extra| extra.seed_high),
+        };
+        Seed { low: self.seed_low, high }
+    }
+
+    /// The keyed hash function.
+    #[inline(always)]
+    pub(super) fn hasher(&self) -> Hasher {
+        self.hash.hasher(self.seed())
+    }
+
+    /// Whether the newest layer refuses new items when it is full, and has no successor.
+    #[inline(always)]
+    pub(super) fn refuse_when_full(&self) -> bool {
+        matches!(self.kind, Kind::Fixed | Kind::Window)
+    }
+
+    /// The usage counters, if anything was counted.
+    pub(super) fn usage_so_far(&self) -> Option<&Usage> {
+        self.extra.get().map(|extra| &extra.usage)
+    }
+
+    /// The usage counters, to count in.
+    #[inline(always)]
+    pub(super) fn usage(&self) -> &Usage {
+        &self.extra.get_or_init(Box::default).usage
+    }
+
+    /// Bytes of memory beside these: those of a filter on which nothing was counted, and all.
+    pub(super) fn allocated(&self) -> (usize, usize) {
+        self.extra.get().map_or((0, 0), |extra| {
+            let is_rare = extra.seed_high != 0 || extra.tightening.is_some();
+            let own = if is_rare { size_of::<Extra>() } else { 0 };
+            (own, size_of::<Extra>() + extra.usage.allocated())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_spec_is_kept_as_it_is() {
+        let large = Spec {
+            capacity: limits::MAX_CAPACITY,
+            error_rate: 1e-12,
+            seed: Seed::from(u128::MAX - 1),
+            shards: limits::MAX_SHARDS,
+            hash: HashKind::SipHash,
+            layout: LayoutChoice::Blocked,
+            cell: Cell::Counter16,
+            family: Family::Fixed(Overflow::Error),
+        };
+        let tightening = Tightening::geometric(0.3).unwrap();
+        let families = [
+            Family::Fixed(Overflow::Saturate),
+            Family::Scaling { expansion: limits::MAX_EXPANSION, tightening },
+            Family::Scaling { expansion: 1, tightening: Tightening::INVERSE_SQUARE },
+            Family::Window { generations: 64, overflow: Overflow::Error, every_ms: 7 },
+            Family::Window { generations: 2, overflow: Overflow::Saturate, every_ms: 7 },
+        ];
+        let plain = Spec::fixed(1, 0.5);
+        for spec in [large, plain] {
+            for family in families.into_iter().chain([spec.family]) {
+                let spec = Spec { family, ..spec };
+                let kept = Parameters::new(&spec);
+                assert_eq!((kept.spec(7), kept.hasher()), (spec, spec.hash.hasher(spec.seed)));
+                let (own, all) = kept.allocated();
+                kept.usage().answered(true);
+                assert!(own == all && kept.allocated().0 == own && kept.allocated().1 > 0);
+            }
+        }
+    }
+}
