@@ -72,7 +72,7 @@ class Guard:
         self._try(lambda: self.client.unlink(_cached(user)))
 
     def report(self, *, was_false: bool) -> None:
-        """The store has answered after a yes of the filter. The server keeps the statistics, in BF.INFO FULL."""
+        """The store has answered after a yes of the filter. The server keeps the statistics, in BF.STATS."""
         with self.lock:
             self.checked += 1
             self.false += was_false

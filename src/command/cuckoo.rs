@@ -1,10 +1,9 @@
-//! CF.*: commands on cuckoo filters, except SCANDUMP and LOADCHUNK.
+//! CF.*: commands on cuckoo filters, except those that describe them, SCANDUMP and LOADCHUNK.
 //!
 //! What a filter does depends only on its own state, the items and their order. So a replica that receives the adds
 //! and deletes that changed the primary grows, moves and compacts exactly as the primary did.
 
 use super::call::{Access, Call, Effect, Key};
-use super::describe::identity;
 use super::error::CommandError;
 use super::options::cuckoo::{creation, insertion, new_filter, reservation};
 use super::options::redisbloom;
@@ -12,7 +11,7 @@ use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
 use super::write::{Growing, Mode, add_one, indices, limit_items, pauses};
 use crate::filter::cuckoo::GROUP;
-use crate::filter::{Cuckoo, CuckooHash, CuckooSpec, FilterRef, Origin};
+use crate::filter::{Cuckoo, CuckooHash, CuckooSpec, Origin};
 use smallvec::SmallVec;
 
 /// Argument of the item, in all commands but INSERT.
@@ -257,49 +256,4 @@ pub(super) fn compact<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
         call.changed(c"cf.compact");
     }
     Ok(Reply::Ok)
-}
-
-/// `CF.INFO key [FULL]`.
-pub(super) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let is_full = match call.argc() {
-        2 => false,
-        3 if call.arg(2).eq_ignore_ascii_case(b"FULL") => true,
-        // As in RedisBloom, where the command has no options.
-        _ => return Err(CommandError::Arity),
-    };
-    let key = call.open(1, Access::Read);
-    let filter = key.cuckoo()?.ok_or(CommandError::NotFound)?;
-    let spec = filter.spec();
-    let mut fields = vec![
-        ("Size", (filter.allocated() as u64).into()),
-        ("Number of buckets", spec.first_buckets().into()),
-        ("Number of filters", (filter.tables().len() as u64).into()),
-        ("Number of items inserted", filter.items().into()),
-        ("Number of items deleted", filter.deletes().into()),
-        ("Bucket size", u64::from(spec.bucket_size).into()),
-        ("Expansion rate", u64::from(spec.expansion).into()),
-        ("Max iterations", u64::from(spec.max_iterations).into()),
-    ];
-    if is_full {
-        fields.push(("Identity", identity(FilterRef::from(filter).summary(call.now_ms()).identity)));
-    }
-    Ok(Reply::Map(fields))
-}
-
-/// `CF.DEBUG key`: one line, in RedisBloom's format.
-pub(super) fn debug<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let key = call.open(1, Access::Read);
-    let filter = key.cuckoo()?.ok_or(CommandError::NotFound)?;
-    let spec = filter.spec();
-    let line = format!(
-        "bktsize:{} buckets:{} items:{} deletes:{} filters:{} max_iterations:{} expansion:{}",
-        spec.bucket_size,
-        spec.first_buckets(),
-        filter.items(),
-        filter.deletes(),
-        filter.tables().len(),
-        spec.max_iterations,
-        spec.expansion,
-    );
-    Ok(Reply::Bulk(line.into_bytes()))
 }

@@ -3,6 +3,7 @@
 use crate::support::fake_server::{Content, FakeServer};
 use crate::support::internals::command::{Answer, CommandError, Reply};
 use crate::support::internals::config::Settings;
+use crate::support::kinds::RESERVE_OPTIONS;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -424,4 +425,64 @@ fn fixed_filters_are_full_at_their_capacity_to_the_item() {
             assert_eq!(server.text("BF.ADD f more"), "ERR non scaling filter is full");
         }
     }
+}
+
+#[test]
+fn information_has_redisblooms_fields_for_every_kind_and_statistics_have_all() {
+    let names = |reply: Result<Reply, CommandError>| {
+        let Ok(Reply::Map(fields)) = reply else { panic!("{reply:?}") };
+        fields.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+    };
+    let bloom = ["Capacity", "Size", "Number of filters", "Number of items inserted", "Expansion rate"];
+    for options in RESERVE_OPTIONS {
+        let server = FakeServer::default();
+        assert_eq!(server.line(&format!("BF.RESERVE k 0.01 100 {options}")), Ok(Reply::Ok));
+        assert_eq!(names(server.line("BF.INFO k")), bloom, "{options}");
+        let statistics = server.line("BF.STATS k");
+        assert_eq!(statistics, server.line("BF.INFO k FULL"), "{options}");
+        let names = names(statistics);
+        for name in bloom.iter().filter(|name| **name != "Expansion rate").chain(&["Advice", "Identity"]) {
+            assert!(names.contains(name), "{options}: {name}");
+        }
+    }
+    let server = FakeServer::default();
+    assert_eq!(server.line("CF.RESERVE k 1000"), Ok(Reply::Ok));
+    let cuckoo = names(server.line("CF.INFO k"));
+    let statistics = server.line("CF.STATS k");
+    assert_eq!(statistics, server.line("CF.INFO k FULL"));
+    assert_eq!((cuckoo.len(), &names(statistics)[..8]), (8, &cuckoo[..]));
+}
+
+/// Numbers arrive as they were computed, and the advice is a command that can be typed.
+#[test]
+fn statistics_are_exact_and_name_the_key() {
+    let server = FakeServer::default();
+    server.line("BF.RESERVE users:7 0.01 3 ONFULL SATURATE SEED 1").unwrap();
+    server.line("BF.MADD users:7 1 2 3 4 5 6 7 8 9 10").unwrap();
+    let Ok(Reply::Map(fields)) = server.line("BF.STATS users:7") else { panic!() };
+    let field = |name: &str| &fields.iter().find(|(known, _)| *known == name).unwrap().1;
+    let (Reply::Integer(cells), Reply::Integer(set)) = (field("Cells"), field("Cells set")) else { panic!() };
+    assert_eq!(*field("Fill"), Reply::Double(*set as f64 / *cells as f64));
+    let advice = "over capacity: it holds 10 items of 3; BF.REBUILD users:7 BEGIN CAPACITY 20 makes room";
+    assert_eq!(*field("Advice"), Reply::Array(vec![advice.into()]));
+}
+
+#[test]
+fn a_cuckoo_filter_that_is_full_says_so() {
+    let server = FakeServer::default();
+    server.line("CF.RESERVE k 64 BUCKETSIZE 4 EXPANSION 0").unwrap();
+    let advice = || {
+        let Ok(Reply::Map(fields)) = server.line("CF.STATS k") else { panic!() };
+        let Some((_, Reply::Array(lines))) = fields.into_iter().find(|(name, _)| *name == "Advice") else {
+            panic!()
+        };
+        lines
+    };
+    let mut item = 0;
+    while server.line(&format!("CF.ADD k {item}")) == Ok(Reply::Bool(true)) {
+        item += 1;
+        assert!(item > 40 || advice().is_empty(), "{item} of 64 slots");
+    }
+    let [Reply::Bulk(line)] = &advice()[..] else { panic!("{:?}", advice()) };
+    assert!(line.starts_with(b"full: "), "{}", String::from_utf8_lossy(line));
 }

@@ -581,7 +581,7 @@ def test_top_with_a_user_who_may_only_read(server, port):
     server.command("BF.MADD", "over", *range(40))
     server.command("CF.ADD", "cuckoo", "ada")
     server.command("SET", "text", "x")
-    rules = ["on", ">secret", "%R~*", "-@all", "+scan", "+bf.info", "+cf.info"]
+    rules = ["on", ">secret", "%R~*", "-@all", "+scan", "+bf.stats", "+cf.stats"]
     server.command("ACL", "SETUSER", "watcher", *rules)
     environment = {"BLOOMERY_PASSWORD": "secret"}
     words = ["top", "--once", "-i", "0.1", "--user", "watcher"]

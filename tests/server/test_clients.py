@@ -93,6 +93,17 @@ def test_insert(client):
     assert info(bloom, "fixed")["Expansion rate"] is None
 
 
+def test_stats(client):
+    """No parser stands in their way, once `bf()` and `cf()` have put theirs up for BF.INFO and CF.INFO."""
+    client.bf().reserve("bloom", 0.01, 1000)
+    client.cf().reserve("cuckoo", 1000)
+    for command, key in (("BF.STATS", "bloom"), ("CF.STATS", "cuckoo")):
+        reply = client.execute_command(command, key)
+        fields = dict(reply) if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2]))
+        assert fields[b"Advice"] == []
+        assert float(fields[b"Fill"]) == 0.0
+
+
 def test_info(client):
     bloom = client.bf()
     bloom.create("seen", 0.01, 1000)

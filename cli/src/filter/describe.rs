@@ -1,4 +1,4 @@
-//! Describes a filter in memory as a server would describe it in BF.INFO FULL or CF.INFO.
+//! Describes a filter in memory as a server would describe it in BF.STATS or CF.STATS.
 
 use super::info::{FilterInfo, LayerInfo, Rebuild};
 use bloomery::Filter;

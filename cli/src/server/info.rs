@@ -13,13 +13,13 @@ pub(crate) fn fetch(
     let mut all = Vec::with_capacity(keys.len());
     for keys in keys.chunks(BATCH) {
         let mut replies = ask(server, keys.iter().map(|key| (key, command(key))))?;
-        // A key of Bloomery's type may hold a cuckoo filter, for which only CF.INFO works.
+        // A key of Bloomery's type may hold a cuckoo filter, for which only CF.STATS works.
         let is_other = |reply: &RedisResult<FilterInfo>| {
             reply.as_ref().is_err_and(|error| error.code() == Some("WRONGTYPE"))
         };
         let other: Vec<usize> = (0..keys.len()).filter(|&index| is_other(&replies[index])).collect();
         let cuckoo =
-            ask(server, other.iter().map(|&index| (&keys[index], named("CF.INFO", &keys[index].name))))?;
+            ask(server, other.iter().map(|&index| (&keys[index], named("CF.STATS", &keys[index].name))))?;
         for (index, reply) in other.into_iter().zip(cuckoo) {
             replies[index] = reply;
         }
@@ -30,16 +30,12 @@ pub(crate) fn fetch(
 
 /// Asks about one key, of any kind of filter; `None` if it doesn't exist.
 pub(crate) fn describe(server: &mut impl ConnectionLike, key: &[u8]) -> RedisResult<Option<FilterInfo>> {
-    let mut bloom = named("BF.INFO", key);
-    bloom.arg("FULL");
-    let refused = match bloom.query::<Value>(server) {
+    let refused = match named("BF.STATS", key).query::<Value>(server) {
         Ok(reply) => return filter_info(&reply).map(Some),
         Err(error) if error.is_io_error() => return Err(error),
         Err(error) => error,
     };
-    let mut cuckoo = named("CF.INFO", key);
-    cuckoo.arg("FULL");
-    match cuckoo.query::<Value>(server) {
+    match named("CF.STATS", key).query::<Value>(server) {
         Ok(reply) => filter_info(&reply).map(Some),
         Err(error) if error.is_io_error() => Err(error),
         Err(_) if refused.to_string().contains("not found") => Ok(None),
@@ -67,12 +63,8 @@ fn ask<'k>(
 
 fn command(key: &FilterKey) -> Cmd {
     match key.key_type {
-        KeyType::RedisBloomCuckoo => named("CF.INFO", &key.name),
-        _ => {
-            let mut command = named("BF.INFO", &key.name);
-            command.arg("FULL");
-            command
-        }
+        KeyType::RedisBloomCuckoo => named("CF.STATS", &key.name),
+        _ => named("BF.STATS", &key.name),
     }
 }
 

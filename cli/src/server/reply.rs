@@ -1,4 +1,4 @@
-//! Reads `BF.INFO key FULL` and `CF.INFO key` into a [`FilterInfo`].
+//! Reads `BF.STATS key` and `CF.STATS key` into a [`FilterInfo`].
 //!
 //! A field that the server left out is `None`, 0 or empty: filters of other systems have fewer fields, and so had older
 //! versions of the module. RESP2, where maps are flat arrays and doubles are text, and RESP3 give the same result.
@@ -11,7 +11,7 @@ use std::io;
 /// Reads the reply to either command.
 pub(super) fn filter_info(reply: &Value) -> RedisResult<FilterInfo> {
     if !matches!(reply, Value::Map(_) | Value::Array(_)) {
-        return Err(unexpected("BF.INFO or CF.INFO", reply));
+        return Err(unexpected("BF.STATS or CF.STATS", reply));
     }
     let fields = Fields(reply);
     Ok(if fields.number("Number of buckets").is_some() { cuckoo(fields) } else { bloom(fields) })
@@ -115,7 +115,7 @@ fn layer(fields: Fields<'_>) -> LayerInfo {
     }
 }
 
-/// Reads CF.INFO. It gives the number of buckets of the first sub-filter; sub-filter i has expansion^i times as many.
+/// Reads CF.STATS. It gives the number of buckets of the first sub-filter; sub-filter i has expansion^i times as many.
 fn cuckoo(fields: Fields<'_>) -> FilterInfo {
     let filters = fields.number("Number of filters").unwrap_or(1);
     let buckets = fields.number("Number of buckets").unwrap_or_default();

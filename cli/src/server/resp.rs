@@ -10,7 +10,7 @@ pub(super) const MAX_REPLY: u64 = 64 << 20;
 /// short reply must not need more memory than those of a long one.
 const ELEMENT: u64 = size_of::<Value>() as u64;
 
-/// Maximum depth of nested arrays. BF.INFO FULL has 4.
+/// Maximum depth of nested arrays. BF.STATS has 4.
 const MAX_DEPTH: u32 = 16;
 
 /// Maximum bytes of a line: an error, a status or a number.

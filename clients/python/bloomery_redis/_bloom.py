@@ -154,7 +154,7 @@ class BloomSteps(FilterSteps, Generic[R]):
     @operation
     def stats(self) -> Steps[BloomStats]:
         """What the server knows of the filter: capacity, items, fill, error rates, advice. See BloomStats."""
-        return cast(BloomStats, (yield from _stats.ask_info(_stats.BLOOM, self.key)))
+        return cast(BloomStats, (yield from _stats.ask_stats("BF.STATS", self.key)))
 
     def rebuild(
         self, *, capacity: int | None = None, error_rate: float | None = None, **options: Unpack[BloomOptions]

@@ -104,4 +104,4 @@ class CuckooSteps(FilterSteps):
     @operation
     def stats(self) -> Steps[CuckooStats]:
         """What the server knows of the filter. See CuckooStats."""
-        return cast(CuckooStats, (yield from _stats.ask_info(_stats.CUCKOO, self.key)))
+        return cast(CuckooStats, (yield from _stats.ask_stats("CF.STATS", self.key)))

@@ -132,7 +132,7 @@ class SpreadSteps(Caller):
     @operation
     def stats(self) -> Steps[SpreadStats]:
         """What the servers know of the parts, together. The server's error if a part is missing."""
-        replies = yield from self._each(_stats.BLOOM, "FULL")
+        replies = yield from self._each("BF.STATS")
         each = [_stats.table(reply) for reply in replies]
         return {
             "parts": len(each),

@@ -1,6 +1,6 @@
 """What the server says of a filter, as dictionaries: its own names in lower case with underscores, and numbers.
 
-So "Error rate now" is `error_rate_now`. What the names mean is in docs/COMMANDS.md, under BF.INFO and CF.INFO. Fields
+So "Error rate now" is `error_rate_now`. What the names mean is in docs/COMMANDS.md, under BF.STATS and CF.STATS. Fields
 that a newer server adds are there too.
 """
 
@@ -9,10 +9,6 @@ from __future__ import annotations
 from typing import Any, TypedDict
 
 from ._steps import Key, Steps, ask
-
-# The space hides the commands from parsers that redis-py and valkey-py put up when `client.bf()` or `client.cf()` is
-# called: those raise KeyError, or drop all that RedisBloom doesn't have. It isn't sent.
-BLOOM, CUCKOO = "BF.INFO ", "CF.INFO "
 
 # Bulk strings in RESP2. Not found out by trying: an identity such as 12e4 would be a number, too.
 FRACTIONS = {"error_rate", "error_rate_now", "fill", "tightening_ratio", "share_false", "observed_error_rate"}
@@ -96,11 +92,18 @@ class CuckooStats(TypedDict, total=False):
     bucket_size: int  # slots
     expansion_rate: int
     max_iterations: int
+    origin: str  # bloomery or redisbloom
+    hash: str
+    error_rate: float  # when all slots are taken
+    error_rate_now: float
+    capacity: int  # slots
+    fill: float  # of the slots, 0 to 1
+    advice: list[str]  # what is wrong and what to do; empty if all is well
     identity: str | None
 
 
-def ask_info(command: str, key: Key) -> Steps[Any]:
-    return table((yield from ask(command, key, "FULL")))
+def ask_stats(command: str, key: Key) -> Steps[Any]:
+    return table((yield from ask(command, key)))
 
 
 def table(reply: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
-//! Commands that describe a Bloom filter as a whole: BF.CARD, INFO, DEBUG.
+//! Commands that describe a Bloom filter as a whole: BF.CARD, INFO, STATS, DEBUG.
 
 mod advice;
+pub(super) mod cuckoo;
 mod number;
 mod usage;
 
@@ -12,9 +13,9 @@ use super::reply::Reply;
 use crate::filter::foreign::Growth;
 use crate::filter::foreign::redisbloom::FORCE_64;
 use crate::filter::{LayerSummary, LiveRef, RebuildSummary, Summary};
-use number::{estimate, general};
+use number::general;
 
-/// Layers that BF.INFO FULL describes one by one: the newest, which hold most items. A filter has more only if it was
+/// Layers that BF.STATS describes one by one: the newest, which hold most items. A filter has more only if it was
 /// loaded with them, merged from many, or has grown ten thousand times over with expansion 1.
 const MOST_LAYERS: usize = 128;
 
@@ -27,25 +28,32 @@ pub(super) fn card<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     Ok(key.bloom()?.map_or(Reply::Integer(0), |filter| filter.items().into()))
 }
 
-/// `BF.INFO key [CAPACITY | SIZE | FILTERS | ITEMS | EXPANSION | FULL]`.
+/// `BF.INFO key [CAPACITY | SIZE | FILTERS | ITEMS | EXPANSION | FULL]`. With FULL it is BF.STATS.
 pub(super) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     if call.argc() > 3 {
         return Err(CommandError::Arity);
     }
+    let word = (call.argc() == 3).then(|| call.arg(2));
+    if word.is_some_and(|word| word.eq_ignore_ascii_case(b"FULL")) {
+        return stats(call);
+    }
     let key = call.open(1, Access::Read);
     let live = key.bloom()?.ok_or(CommandError::NotFound)?;
-    if call.argc() == 2 {
+    let Some(word) = word else {
         return Ok(Reply::Map(FIELDS.iter().map(|(_, name, value)| (*name, value(live))).collect()));
-    }
-    let word = call.arg(2);
-    if word.eq_ignore_ascii_case(b"FULL") {
-        let filter = key.filter()?.ok_or(CommandError::NotFound)?;
-        let summary = filter.summary(call.now_ms());
-        return Ok(Reply::Map(full(&summary, live, filter.allocated() as u64, call.now_ms())));
-    }
+    };
     let field = FIELDS.iter().find(|(known, ..)| word.eq_ignore_ascii_case(known.as_bytes()));
     let (_, name, value) = field.ok_or(CommandError::BadInfoField)?;
     Ok(Reply::Entry(name, Box::new(value(live))))
+}
+
+/// `BF.STATS key`. Clients hook their parsers for RedisBloom's five fields on the name BF.INFO, and trip over more.
+pub(super) fn stats<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let key = call.open(1, Access::Read);
+    let live = key.bloom()?.ok_or(CommandError::NotFound)?;
+    let filter = key.filter()?.ok_or(CommandError::NotFound)?;
+    let summary = filter.summary(call.now_ms());
+    Ok(Reply::Map(full(call.arg(1), &summary, live, filter.allocated() as u64, call.now_ms())))
 }
 
 /// The argument that selects a field, the field's name, and its value.
@@ -64,8 +72,8 @@ fn or_null(number: Option<impl Into<u64>>) -> Reply {
     number.map_or(Reply::Null, |number| Reply::from(number.into()))
 }
 
-/// All fields of BF.INFO FULL.
-fn full(summary: &Summary, live: LiveRef<'_>, memory: u64, now_ms: u64) -> Fields {
+/// All fields of BF.STATS.
+fn full(key: &[u8], summary: &Summary, live: LiveRef<'_>, memory: u64, now_ms: u64) -> Fields {
     let mut fields = vec![("Kind", summary.kind.into()), ("Origin", summary.origin.into())];
     let words = [
         ("Items are", summary.encoding.map(|encoding| encoding.as_str())),
@@ -77,15 +85,15 @@ fn full(summary: &Summary, live: LiveRef<'_>, memory: u64, now_ms: u64) -> Field
     fields.extend(numbers.into_iter().filter_map(|(name, number)| Some((name, u64::from(number?).into()))));
     fields.extend(summary.on_full.map(|on_full| ("On full", on_full.into())));
     fields.extend([
-        ("Error rate", promise(summary, live)),
-        ("Error rate now", estimate(summary.error_rate_now)),
+        ("Error rate", summary.error_rate.map_or(Reply::Null, Reply::Double)),
+        ("Error rate now", Reply::Double(summary.error_rate_now)),
         ("Capacity", summary.capacity.into()),
         ("Number of items inserted", summary.items.into()),
         ("Approximate number of items", or_null(summary.estimate)),
         ("Number of filters", summary.arrays.into()),
         ("Cells", summary.cells.into()),
         ("Cells set", summary.cells_set.into()),
-        ("Fill", estimate(summary.fill)),
+        ("Fill", Reply::Double(summary.fill)),
         ("Size", summary.allocated.into()),
         ("Memory", memory.into()),
     ]);
@@ -108,8 +116,7 @@ fn full(summary: &Summary, live: LiveRef<'_>, memory: u64, now_ms: u64) -> Field
     fields.extend(summary.saturated.map(|counters| ("Saturated counters", counters.into())));
     fields.extend(usage::fields(live, now_ms));
     let observed = live.usage_so_far().observed(now_ms, advice::SPAN);
-    let advice = advice::on(summary, observed).into_iter();
-    fields.push(("Advice", Reply::Array(advice.map(|line| line.as_str().into()).collect())));
+    fields.push(("Advice", advice::lines(&advice::on(key, summary, observed))));
     let unlisted = summary.layers.len().saturating_sub(MOST_LAYERS);
     fields.push(("Layers", Reply::Array(summary.layers.iter().skip(unlisted).map(layer).collect())));
     let rebuild = summary.rebuild.as_ref().map(|rebuild| Reply::Map(rebuild_fields(rebuild)));
@@ -118,31 +125,18 @@ fn full(summary: &Summary, live: LiveRef<'_>, memory: u64, now_ms: u64) -> Field
     fields
 }
 
-/// The error rate that was requested, exactly as requested. For another system's filter it may be computed from its
-/// links.
-fn promise(summary: &Summary, live: LiveRef<'_>) -> Reply {
-    match (summary.error_rate, live) {
-        (None, _) => Reply::Null,
-        (Some(rate), LiveRef::Bloom(_)) => Reply::Double(rate),
-        (Some(rate), LiveRef::Foreign(_)) => estimate(rate),
-    }
-}
-
 fn layer(layer: &LayerSummary) -> Reply {
     let mut fields = Vec::new();
     fields.extend(layer.age.map(|age| ("Age", age.into())));
     fields.extend(layer.layout.map(|layout| ("Layout", layout.as_str().into())));
-    // A native layer has the error rate that was requested of it; a link's is computed.
-    let error_rate =
-        if layer.layout.is_some() { Reply::Double(layer.error_rate) } else { estimate(layer.error_rate) };
     fields.extend([
         ("Capacity", layer.capacity.into()),
         ("Number of items inserted", layer.items.into()),
-        ("Error rate", error_rate),
-        ("Error rate now", estimate(layer.error_rate_now)),
+        ("Error rate", Reply::Double(layer.error_rate)),
+        ("Error rate now", Reply::Double(layer.error_rate_now)),
         ("Cells", layer.cells.into()),
         ("Probes", u64::from(layer.probes).into()),
-        ("Fill", estimate(layer.fill)),
+        ("Fill", Reply::Double(layer.fill)),
     ]);
     Reply::Map(fields)
 }
@@ -154,11 +148,11 @@ pub(super) fn rebuild_fields(rebuild: &RebuildSummary) -> Fields {
         ("Kind", rebuild.kind.into()),
         ("Capacity", rebuild.capacity.into()),
         ("Error rate", Reply::Double(rebuild.error_rate)),
-        ("Error rate now", estimate(rebuild.error_rate_now)),
+        ("Error rate now", Reply::Double(rebuild.error_rate_now)),
         ("Number of items inserted", rebuild.items.into()),
         ("Approximate number of items", rebuild.estimate.into()),
         ("Number of filters", rebuild.layers.into()),
-        ("Fill", estimate(rebuild.fill)),
+        ("Fill", Reply::Double(rebuild.fill)),
         ("Size", rebuild.allocated.into()),
         ("Deletes missed", rebuild.deletes_missed.into()),
         ("Identity", identity(Some(rebuild.identity))),

@@ -1,12 +1,5 @@
 //! The format of computed numbers.
 
-use crate::command::reply::Reply;
-
-/// A computed number, with six significant digits.
-pub(super) fn estimate(value: f64) -> Reply {
-    Reply::Double(format!("{value:.5e}").parse().unwrap_or(value))
-}
-
 /// A number in the format of C's `%g`: six significant digits, no trailing zeros, and an exponent if the number is
 /// very small or large.
 pub(super) fn general(value: f64) -> String {

@@ -1,6 +1,5 @@
-//! BF.FEEDBACK, and the fields of BF.INFO FULL about how a filter is used.
+//! BF.FEEDBACK, and the fields of BF.STATS about how a filter is used.
 
-use super::number::estimate;
 use crate::command::call::{Access, Call, Key};
 use crate::command::error::CommandError;
 use crate::command::options::{bad, unsigned};
@@ -19,7 +18,7 @@ pub(in crate::command) fn feedback<'a, C: Call<'a>>(call: &C) -> Result<Reply, C
     Ok(Reply::Ok)
 }
 
-/// The fields of BF.INFO FULL.
+/// The fields of BF.STATS.
 pub(super) fn fields(live: LiveRef<'_>, now_ms: u64) -> [(&'static str, Reply); 5] {
     let usage = live.usage_so_far();
     let tests = usage.tests();
@@ -29,8 +28,8 @@ pub(super) fn fields(live: LiveRef<'_>, now_ms: u64) -> [(&'static str, Reply); 
         let numbers = vec![
             ("Checked", observed.checked.into()),
             ("False", observed.wrong.into()),
-            ("Share false", observed.share_wrong().map_or(Reply::Null, estimate)),
-            ("Observed error rate", observed.error_rate().map_or(Reply::Null, estimate)),
+            ("Share false", observed.share_wrong().map_or(Reply::Null, Reply::Double)),
+            ("Observed error rate", observed.error_rate().map_or(Reply::Null, Reply::Double)),
         ];
         (name, Reply::Map(numbers))
     });

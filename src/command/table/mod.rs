@@ -28,9 +28,9 @@ macro_rules! commands {
 
 commands! {
     Reserve Insert Add Madd Addnx Exists Mexists Test Mtest Del Mdel Count Rotate Age Clear Card
-    Info Debug Feedback Bulkadd Bulktest Merge Intersect Equal Scandump Loadchunk Import Load
+    Info Stats Debug Feedback Bulkadd Bulktest Merge Intersect Equal Scandump Loadchunk Import Load
     Rebuild CfReserve CfAdd CfAddnx CfInsert CfInsertnx CfExists CfMexists CfDel CfCount CfCompact
-    CfInfo CfDebug CfScandump CfLoadchunk
+    CfInfo CfStats CfDebug CfScandump CfLoadchunk
 }
 
 /// Which filters a command is for: the first part of its name.

@@ -196,7 +196,7 @@ const OF_FILTERS: [OfFilter; 23] = [
     OfFilter {
         name: "bloom_advice",
         metric_type: Gauge,
-        help: "Number of entries under Advice in BF.INFO key FULL: 0 if all is well.",
+        help: "Number of entries under Advice in BF.STATS key: 0 if all is well.",
         samples: |info| number(Some(info.advice.len() as u64)),
     },
     OfFilter {

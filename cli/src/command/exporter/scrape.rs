@@ -114,7 +114,7 @@ impl Scraper {
         let text: String = redis::cmd("INFO").arg("bf").query(&mut connection).context("INFO bf")?;
         let totals = totals(&text);
         anyhow::ensure!(!totals.is_empty(), "the server runs without the module bf");
-        let infos = info::fetch(&mut connection, &keys).context("BF.INFO")?;
+        let infos = info::fetch(&mut connection, &keys).context("BF.STATS")?;
         let moved = infos.iter().any(|info| {
             info.as_ref().is_err_and(|error| error.kind() == ErrorKind::Server(ServerErrorKind::Moved))
         });

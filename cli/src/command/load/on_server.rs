@@ -33,7 +33,7 @@ local is_cuckoo, sampled = ARGV[1] == 'cuckoo', tonumber(ARGV[4])
 local function arg(index) return ARGV[4 + sampled + index] end
 
 local function describe()
-  local info = redis.pcall(is_cuckoo and 'CF.INFO' or 'BF.INFO', KEYS[1], 'FULL')
+  local info = redis.pcall(is_cuckoo and 'CF.STATS' or 'BF.STATS', KEYS[1])
   if info.err then return info end
   info = fields(info)
   local removed = (info['Deletes'] or info['Number of items deleted'] or 0) + (info['Generation'] or 0)

@@ -26,7 +26,7 @@ use std::time::Duration;
 /// Watch the filters of a server: fill, error rates, and operations per second.
 ///
 /// Keys: q quits, arrows and Page Up/Down move, s sorts by the next column, Enter shows the details of a filter. Rates
-/// are averages over the interval. The user needs permission for SCAN, BF.INFO and CF.INFO (in a cluster, also CLUSTER
+/// are averages over the interval. The user needs permission for SCAN, BF.STATS and CF.STATS (in a cluster, also CLUSTER
 /// SLOTS).
 #[derive(clap::Args)]
 #[command(after_help = "\

@@ -1,0 +1,72 @@
+//! Commands that describe a cuckoo filter as a whole: CF.INFO, STATS, DEBUG.
+
+use super::{Fields, advice, identity};
+use crate::command::call::{Access, Call, Key};
+use crate::command::error::CommandError;
+use crate::command::reply::Reply;
+use crate::filter::{Cuckoo, FilterRef};
+
+/// `CF.INFO key [FULL]`. With FULL it is CF.STATS.
+pub(in crate::command) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    match call.argc() {
+        2 => {
+            let key = call.open(1, Access::Read);
+            Ok(Reply::Map(brief(key.cuckoo()?.ok_or(CommandError::NotFound)?)))
+        }
+        3 if call.arg(2).eq_ignore_ascii_case(b"FULL") => stats(call),
+        // As in RedisBloom, where the command has no options.
+        _ => Err(CommandError::Arity),
+    }
+}
+
+/// `CF.STATS key`.
+pub(in crate::command) fn stats<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let key = call.open(1, Access::Read);
+    let filter = key.cuckoo()?.ok_or(CommandError::NotFound)?;
+    let summary = FilterRef::from(filter).summary(call.now_ms());
+    let mut fields = brief(filter);
+    fields.push(("Origin", summary.origin.into()));
+    fields.extend(summary.hash.map(|hash| ("Hash", hash.as_str().into())));
+    fields.extend([
+        ("Error rate", summary.error_rate.map_or(Reply::Null, Reply::Double)),
+        ("Error rate now", Reply::Double(summary.error_rate_now)),
+        ("Capacity", summary.capacity.into()),
+        ("Fill", Reply::Double(summary.fill)),
+        ("Advice", advice::lines(&advice::on_cuckoo(call.arg(1), &summary, filter.spec()))),
+        ("Identity", identity(summary.identity)),
+    ]);
+    Ok(Reply::Map(fields))
+}
+
+/// RedisBloom's fields.
+fn brief(filter: &Cuckoo) -> Fields {
+    let spec = filter.spec();
+    vec![
+        ("Size", (filter.allocated() as u64).into()),
+        ("Number of buckets", spec.first_buckets().into()),
+        ("Number of filters", (filter.tables().len() as u64).into()),
+        ("Number of items inserted", filter.items().into()),
+        ("Number of items deleted", filter.deletes().into()),
+        ("Bucket size", u64::from(spec.bucket_size).into()),
+        ("Expansion rate", u64::from(spec.expansion).into()),
+        ("Max iterations", u64::from(spec.max_iterations).into()),
+    ]
+}
+
+/// `CF.DEBUG key`: one line, in RedisBloom's format.
+pub(in crate::command) fn debug<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let key = call.open(1, Access::Read);
+    let filter = key.cuckoo()?.ok_or(CommandError::NotFound)?;
+    let spec = filter.spec();
+    let line = format!(
+        "bktsize:{} buckets:{} items:{} deletes:{} filters:{} max_iterations:{} expansion:{}",
+        spec.bucket_size,
+        spec.first_buckets(),
+        filter.items(),
+        filter.deletes(),
+        filter.tables().len(),
+        spec.max_iterations,
+        spec.expansion,
+    );
+    Ok(Reply::Bulk(line.into_bytes()))
+}
