@@ -457,20 +457,20 @@ fn information_has_redisblooms_fields_for_every_kind_and_statistics_have_all() {
 #[test]
 fn statistics_are_exact_and_name_the_key() {
     let server = FakeServer::default();
-    server.line("BF.RESERVE users:7 0.01 3 ONFULL SATURATE SEED 1").unwrap();
+    server.line("BF.RESERVE users:7 0.01 7 ONFULL SATURATE SEED 1").unwrap();
     server.line("BF.MADD users:7 1 2 3 4 5 6 7 8 9 10").unwrap();
     let Ok(Reply::Map(fields)) = server.line("BF.STATS users:7") else { panic!() };
     let field = |name: &str| &fields.iter().find(|(known, _)| *known == name).unwrap().1;
     let (Reply::Integer(cells), Reply::Integer(set)) = (field("Cells"), field("Cells set")) else { panic!() };
     assert_eq!(*field("Fill"), Reply::Double(*set as f64 / *cells as f64));
-    let advice = "over capacity: it holds 10 items of 3; BF.REBUILD users:7 BEGIN CAPACITY 20 makes room";
+    let advice = "over capacity: it holds 10 items of 7; BF.REBUILD users:7 BEGIN CAPACITY 20 makes room";
     assert_eq!(*field("Advice"), Reply::Array(vec![advice.into()]));
 }
 
 #[test]
 fn a_cuckoo_filter_that_is_full_says_so() {
     let server = FakeServer::default();
-    server.line("CF.RESERVE k 64 BUCKETSIZE 4 EXPANSION 0").unwrap();
+    server.line("CF.RESERVE k 1024 BUCKETSIZE 4 EXPANSION 0 SEED 1").unwrap();
     let advice = || {
         let Ok(Reply::Map(fields)) = server.line("CF.STATS k") else { panic!() };
         let Some((_, Reply::Array(lines))) = fields.into_iter().find(|(name, _)| *name == "Advice") else {
@@ -481,7 +481,7 @@ fn a_cuckoo_filter_that_is_full_says_so() {
     let mut item = 0;
     while server.line(&format!("CF.ADD k {item}")) == Ok(Reply::Bool(true)) {
         item += 1;
-        assert!(item > 40 || advice().is_empty(), "{item} of 64 slots");
+        assert!(item > 900 || advice().is_empty(), "{item} of 1024 slots");
     }
     let [Reply::Bulk(line)] = &advice()[..] else { panic!("{:?}", advice()) };
     assert!(line.starts_with(b"full: "), "{}", String::from_utf8_lossy(line));
