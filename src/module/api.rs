@@ -181,12 +181,10 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Whether anyone gets what is replicated: an append-only file, replicas, those that may come back for what they have
-    /// missed, or another node of a cluster.
-    pub(super) fn is_heard(self) -> bool {
+    /// Whether there are replicas, or may be some that come back for what they have missed.
+    pub(super) fn has_replicas(self) -> bool {
         let fields = [c"connected_slaves", c"repl_backlog_active"];
-        self.flags() & (raw::REDISMODULE_CTX_FLAGS_AOF | raw::REDISMODULE_CTX_FLAGS_CLUSTER) != 0
-            || self.info(c"replication", fields).into_iter().any(|number| number != Some(0))
+        self.info(c"replication", fields).into_iter().any(|number| number != Some(0))
     }
 
     /// Has the server run a command as if a client had sent it: its effects are replicated. The error is the reply's.
@@ -214,19 +212,25 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Tells transactions, client-side caches and listeners that the key was changed.
+    /// Tells transactions and client-side caches that the key was changed.
     #[inline]
-    pub(super) fn changed(self, key: Text<'a>, event: &CStr) {
+    pub(super) fn changed(self, key: Text<'a>) {
+        // SAFETY: context and key are valid.
+        unsafe { server!(RedisModule_SignalModifiedKey(self.as_ptr(), key.as_ptr())) };
+    }
+
+    /// Tells subscribers what has happened to the key.
+    #[inline]
+    pub(super) fn notify(self, key: Text<'a>, event: &CStr) {
         // SAFETY: context, key and event are valid.
         unsafe {
-            server!(RedisModule_SignalModifiedKey(self.as_ptr(), key.as_ptr()));
             server!(RedisModule_NotifyKeyspaceEvent(
                 self.as_ptr(),
                 raw::REDISMODULE_NOTIFY_MODULE,
                 event.as_ptr(),
                 key.as_ptr()
-            ));
-        }
+            ))
+        };
     }
 
     /// Unsigned fields of a section of INFO, in the given order. `None` if the server has no such field.

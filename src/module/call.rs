@@ -5,7 +5,7 @@ use super::api::{Context, Detached, OpenKey, OwnText, Text};
 use super::names::name_of;
 use super::offload::Request;
 use super::settings::settings;
-use super::{loads, log, memory, offload, reclaim, workers};
+use super::{heard, loads, log, memory, offload, reclaim, workers};
 use crate::command::{Access, Apart, Call, Command, CommandError, Effect, Loads, Reply, Rest, Word};
 use crate::config::Settings;
 use crate::filter::{Filter, Garbage, LiveRef};
@@ -35,6 +35,8 @@ pub(super) struct ServerCall<'a> {
     pub(super) arguments: &'a [Text<'a>],
     /// When it began, if it is timed.
     started: Cell<Option<Instant>>,
+    /// `REDISMODULE_CTX_FLAGS_*` of the context, once they have been asked for.
+    flags: Cell<Option<u32>>,
     /// Only of a command that may be carried out in pieces.
     divided: Option<Divided>,
     command: Command,
@@ -60,8 +62,8 @@ struct Divided {
 impl<'a> ServerCall<'a> {
     #[inline(always)]
     pub(super) fn new(ctx: Context<'a>, command: Command, arguments: &'a [Text<'a>]) -> ServerCall<'a> {
-        let (started, events, differs) = Default::default();
-        ServerCall { ctx, arguments, started, divided: None, command, resumed: None, events, differs }
+        let (started, flags, events, differs) = Default::default();
+        ServerCall { ctx, arguments, started, flags, divided: None, command, resumed: None, events, differs }
     }
 
     /// A command that is run again.
@@ -125,9 +127,19 @@ impl<'a> ServerCall<'a> {
     #[inline(always)]
     pub(super) fn announce(&self) {
         let events = self.events.take();
-        for event in events {
-            self.ctx.changed(self.text(1), event);
+        if !events.is_empty() {
+            self.ctx.changed(self.text(1));
         }
+        for event in events {
+            self.ctx.notify(self.text(1), event);
+        }
+    }
+
+    /// The context's flags that stay as they are while the command runs. To ask for them takes 150 instructions.
+    fn flags(&self) -> u32 {
+        let flags = self.flags.get().unwrap_or_else(|| self.ctx.flags());
+        self.flags.set(Some(flags));
+        flags
     }
 
     /// Argument `index`. Commands use only arguments that their arity guarantees or that they have counted.
@@ -185,7 +197,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
     }
 
     fn obeys(&self) -> bool {
-        self.ctx.flags() & (REDISMODULE_CTX_FLAGS_REPLICATED | REDISMODULE_CTX_FLAGS_LOADING) != 0
+        self.flags() & (REDISMODULE_CTX_FLAGS_REPLICATED | REDISMODULE_CTX_FLAGS_LOADING) != 0
     }
 
     fn admit(&self, total: u64, more: u64) -> Result<(), CommandError> {
@@ -199,8 +211,11 @@ impl<'a> Call<'a> for ServerCall<'a> {
     #[inline]
     fn replicate(&self, effect: Effect<'_>) {
         let key = self.text(1);
+        let is_clients = self.resumed.is_none();
         match effect {
-            Effect::Verbatim if self.resumed.is_none() => self.ctx.replicate_verbatim(),
+            Effect::Verbatim if is_clients => self.ctx.replicate_verbatim(),
+            // Nobody gets it, but the server counts changes until its next snapshot.
+            _ if is_clients && !self.is_heard() => self.ctx.replicate_verbatim(),
             // The context isn't that of the client, and doesn't know its command.
             Effect::Verbatim => {
                 self.ctx.replicate(name_of(self.command), self.arguments.get(1..).unwrap_or_default());
@@ -237,7 +252,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
     }
 
     fn is_heard(&self) -> bool {
-        self.ctx.is_heard()
+        heard::is_heard(self.ctx, self.flags())
     }
 
     #[inline]

@@ -15,7 +15,7 @@ use super::data_type::stream::Stream;
 use super::data_type::{BesideKeys, give_up_saving};
 use super::names::name_of;
 use super::server::{server, status};
-use super::{again, guard, log, reclaim};
+use super::{again, guard, heard, log, reclaim};
 use crate::command::{END, Ended, Loads, Namespace, load_command};
 use crate::filter::{Filter, Garbage};
 use crate::metrics;
@@ -170,10 +170,14 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx) {
     // SAFETY: a plain call.
     let can_be_saved = unsafe { server!(RedisModule_GetTypeMethodVersion()) } >= SAVING_SOMETIMES;
     let can_be_missed = subscribe(raw::REDISMODULE_EVENT_FORK_CHILD, Some(forked));
+    let tells_source = subscribe(raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, Some(source_changed))
+        && subscribe(raw::REDISMODULE_EVENT_LOADING, Some(source_changed));
+    if can_be_missed && tells_source {
+        heard::is_told();
+    }
     let are_saved = can_be_saved
         && can_be_missed
-        && subscribe(raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, Some(source_changed))
-        && subscribe(raw::REDISMODULE_EVENT_LOADING, Some(source_changed))
+        && tells_source
         && subscribe(raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD, Some(synced));
     with(|loads| loads.are_saved = are_saved);
     CAN_BE_SENT.store(can_be_missed, Relaxed);
@@ -190,7 +194,11 @@ unsafe extern "C" fn forked(
     subevent: u64,
     _data: *mut c_void,
 ) {
-    if !are_any() || subevent != raw::REDISMODULE_SUBEVENT_FORK_CHILD_BORN {
+    if subevent != raw::REDISMODULE_SUBEVENT_FORK_CHILD_BORN {
+        return;
+    }
+    heard::forget();
+    if !are_any() {
         return;
     }
     let work = || {
@@ -219,6 +227,7 @@ unsafe extern "C" fn source_changed(
     _subevent: u64,
     _data: *mut c_void,
 ) {
+    heard::forget();
     guard::call("source", || with(Loads::are_own), || ());
 }
 

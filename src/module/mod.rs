@@ -22,6 +22,7 @@ mod commands;
 mod config;
 mod data_type;
 mod guard;
+mod heard;
 mod held;
 mod info;
 mod load;

@@ -1,0 +1,133 @@
+"""Nobody who begins to listen misses anything. A server to which nobody listens puts together no commands for replicas, and
+remembers that it has none: until it forks for one, changes its role, or turns an append-only file on.
+"""
+
+import itertools
+import threading
+
+import pytest
+import redis
+
+from kit.servers import wait_for
+from kit.workload import digests
+
+pytestmark = pytest.mark.every_server("the server tells who listens, and of its forks and its role")
+
+numbers = itertools.count()
+
+
+def make(client) -> None:
+    """Filters in all ways that are replicated as another command than the client's."""
+    key = f"filter:{next(numbers)}"
+    client.execute_command("BF.ADD", key, "ada")
+    client.execute_command("BF.INSERT", key, "ITEMS", "ada", "bob")
+    client.execute_command("BF.RESERVE", f"{key}:reserved", 0.001, 10)
+    client.execute_command("CF.ADD", f"{key}:cuckoo", "ada")
+
+
+def must_be_equal(primary, replica) -> None:
+    wait_for(
+        lambda: (
+            replica.info("replication")["slave_repl_offset"] >= primary.info("replication")["master_repl_offset"]
+        ),
+        "the replica to catch up",
+    )
+    with primary.client() as client, replica.client() as other:
+        expected = digests(client)
+        assert expected and digests(other) == expected
+
+
+def test_replicas_come_and_go_while_filters_are_made(new_server):
+    """Between a replica's first word and its snapshot a second passes, in which filters are made as well."""
+    config = {"repl-diskless-sync": "yes", "repl-diskless-sync-delay": 1, "repl-backlog-ttl": 1}
+    primary = new_server(config=config)
+    has_ended = threading.Event()
+
+    def make_until_the_end():
+        with primary.client() as client:
+            while not has_ended.wait(0.001):
+                make(client)
+
+    maker = threading.Thread(target=make_until_the_end)
+    maker.start()
+    try:
+        for _ in range(2):
+            replica = primary.replica()
+            before = primary.info("keyspace")["db0"]["keys"]
+            wait_for(lambda: primary.info("keyspace")["db0"]["keys"] > before + 50, "filters after the sync")  # noqa: B023
+            with primary.client() as client:
+                client.execute_command("CLIENT", "PAUSE", 60_000, "WRITE")
+                must_be_equal(primary, replica)
+                client.execute_command("CLIENT", "UNPAUSE")
+            replica.destroy()
+            primary.replicas.clear()
+            # Nobody may come back any more: the server remembers again that it is alone.
+            wait_for(lambda: not primary.info("replication")["repl_backlog_active"], "the backlog's end")
+            before = primary.info("keyspace")["db0"]["keys"]
+            wait_for(lambda: primary.info("keyspace")["db0"]["keys"] > before + 50, "filters for nobody")  # noqa: B023
+    finally:
+        has_ended.set()
+        maker.join()
+
+
+def test_a_replica_that_takes_over(new_server):
+    """A server that was alone, and a replica since, is heard by the other replicas when it takes over: they come for what
+    follows without a snapshot.
+    """
+    first, second, third = new_server(), new_server(), new_server()
+    with first.client() as client, second.client() as other:
+        make(client)
+        make(other)  # which remembers that nobody listens
+        for replica in (second, third):
+            replica.command("REPLICAOF", "127.0.0.1", first.port)
+            first.wait_until_online(replica)
+        make(client)
+        for replica in (second, third):
+            must_be_equal(first, replica)
+        other.execute_command("REPLICAOF", "NO", "ONE")
+        make(other)
+        third.command("REPLICAOF", "127.0.0.1", second.port)
+        second.wait_until_online(third)
+        assert second.info("stats")["sync_partial_ok"] == 1, "it got a snapshot, so this shows nothing"
+        must_be_equal(second, third)
+
+
+def test_an_append_only_file_that_is_turned_on(new_server):
+    server = new_server()
+    with server.client() as client:
+        make(client)
+        client.config_set("appendfsync", "always")
+        client.config_set("appendonly", "yes")
+        make(client)
+        wait_for(lambda: not server.info("persistence")["aof_rewrite_in_progress"], "the file")
+        make(client)
+        expected = digests(client)
+    server.config["appendonly"] = "yes"
+    server.restart(kill=True)
+    with server.client() as client:
+        assert digests(client) == expected
+
+
+def test_what_nobody_gets_counts_as_a_change(new_server):
+    """The server saves a snapshot after so many changes."""
+    server = new_server()
+    with server.client() as client:
+
+        def changes() -> int:
+            return server.info("persistence")["rdb_changes_since_last_save"]
+
+        for command in (
+            "BF.ADD added a",
+            "BF.RESERVE reserved 0.01 10",
+            "BF.INSERT added ITEMS a b",
+            "CF.ADD cuckoo a",
+            "CF.RESERVE another 10",
+        ):
+            before = changes()
+            client.execute_command(*command.split())
+            assert changes() > before, command
+        before = changes()
+        client.execute_command("BF.ADD", "added", "a")
+        with pytest.raises(redis.ResponseError, match="exists"):
+            client.execute_command("BF.RESERVE", "reserved", 0.01, 10)
+        assert changes() == before
