@@ -13,7 +13,7 @@ mod printable;
 mod server;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use command::{build, completions, exporter, inspect, load, plan, pull, push, test, top};
+use command::{build, completions, exporter, inspect, load, man, plan, pull, push, test, top};
 use std::process::ExitCode;
 
 const EXIT_CODES: &str = "\
@@ -50,6 +50,8 @@ enum Command {
     Top(top::Options),
     Exporter(exporter::Options),
     Completions(completions::Options),
+    #[command(hide = true)]
+    Man(man::Options),
 }
 
 fn main() -> ExitCode {
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
         Command::Top(options) => top::run(&options),
         Command::Exporter(options) => exporter::run(options),
         Command::Completions(options) => completions::run(&options, &mut Arguments::command()),
+        Command::Man(options) => man::run(&options, Arguments::command()),
     };
     match result {
         Ok(outcome) => outcome.into(),

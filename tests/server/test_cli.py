@@ -89,14 +89,26 @@ def test_completions(shell):
     assert "inspect" in out and "--capacity" in out.replace(" -l capacity", "--capacity")
 
 
-def test_every_command_has_help_with_examples():
+def commands():
+    """The names of all commands, as `--help` lists them."""
     out, _ = run("--help")
     names = re.findall(r"^  ([a-z]+) ", out.split("Commands:")[1].split("Options:")[0], flags=re.M)
     assert len(names) >= 10
-    for name in names:
-        if name != "help":
-            text, _ = run(name, "--help")
-            assert "Examples:" in text and f"bloomery {name}" in text, name
+    return [name for name in names if name != "help"]
+
+
+def test_every_command_has_help_with_examples():
+    for name in commands():
+        text, _ = run(name, "--help")
+        assert "Examples:" in text and f"bloomery {name}" in text, name
+
+
+def test_every_command_has_a_manual_page(tmp_path):
+    run("man", tmp_path)
+    assert {page.name for page in tmp_path.iterdir()} == {"bloomery.1", *(f"bloomery-{name}.1" for name in commands())}
+    assert "Add items from a file" in (tmp_path / "bloomery-load.1").read_text()
+    _, errors = run("man", tmp_path / "absent", status=USAGE)
+    assert "cannot write to" in errors
 
 
 # ---- load -----------------------------------------------------------------------------------------------------------

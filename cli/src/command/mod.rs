@@ -5,6 +5,7 @@ pub(crate) mod completions;
 pub(crate) mod exporter;
 pub(crate) mod inspect;
 pub(crate) mod load;
+pub(crate) mod man;
 pub(crate) mod plan;
 pub(crate) mod pull;
 pub(crate) mod push;
