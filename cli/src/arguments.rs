@@ -20,8 +20,7 @@ pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
         return Ok(number);
     }
     let number = digits.parse::<f64>().map_err(|_| wrong())? * unit;
-    // Beyond 2^53 a double no longer holds every whole number.
-    if number.fract() == 0.0 && (0.0..=9e15).contains(&number) { Ok(number as u64) } else { Err(wrong()) }
+    if is_whole(number) { Ok(number as u64) } else { Err(wrong()) }
 }
 
 /// An error rate: 0.01, 1e-2 or 1%.
@@ -36,12 +35,50 @@ pub(crate) fn parse_rate(text: &str) -> Result<f64, String> {
     })
 }
 
+/// A time in milliseconds: a number of `plain` milliseconds, or with a unit: ms, s, m, h, d or w.
+fn duration(text: &str, plain: f64) -> Option<f64> {
+    let end = text.find(|character: char| character.is_ascii_lowercase()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let ms = match unit {
+        "" => plain,
+        "ms" => 1.0,
+        "s" => 1e3,
+        "m" => 60e3,
+        "h" => 3.6e6,
+        "d" => 86.4e6,
+        "w" => 604.8e6,
+        _ => return None,
+    };
+    Some(number.replace(['_', ','], "").parse::<f64>().ok()? * ms)
+}
+
 /// Seconds between two repetitions of something.
 pub(crate) fn parse_seconds(text: &str) -> Result<f64, String> {
-    text.parse()
-        .ok()
+    let seconds = duration(text, 1e3).map(|ms| ms / 1e3);
+    seconds
         .filter(|seconds| (0.1..=86_400.0).contains(seconds))
-        .ok_or("expected a number of seconds from 0.1 to 86400".into())
+        .ok_or_else(|| format!("{text:?} is not a time from 0.1 to 86400 seconds: write 2, 500ms, 30s or 1h"))
+}
+
+/// Whole seconds.
+pub(crate) fn parse_whole_seconds(text: &str) -> Result<u64, String> {
+    let seconds = duration(text, 1e3).map(|ms| ms / 1e3).filter(|seconds| is_whole(*seconds));
+    seconds
+        .map(|seconds| seconds as u64)
+        .ok_or_else(|| format!("{text:?} is not a number of whole seconds: write 90, 90s, 15m, 1h or 7d"))
+}
+
+/// Milliseconds.
+pub(crate) fn parse_ms(text: &str) -> Result<u64, String> {
+    let ms = duration(text, 1.0).filter(|ms| is_whole(*ms));
+    ms.map(|ms| ms as u64)
+        .or_else(|| parse_count(text).ok())
+        .ok_or_else(|| format!("{text:?} is not a time in milliseconds: write 60000, 60s, 15m, 1h or 7d"))
+}
+
+/// Beyond 2^53 a double no longer holds every whole number.
+fn is_whole(number: f64) -> bool {
+    number.fract() == 0.0 && (0.0..=9e15).contains(&number)
 }
 
 /// The character between the columns of a CSV file.
@@ -56,6 +93,29 @@ pub(crate) fn parse_delimiter(text: &str) -> Result<u8, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_may_have_units() {
+        for (text, seconds) in [("2", 2.0), ("0.5", 0.5), ("500ms", 0.5), ("30s", 30.0), ("1h", 3600.0)] {
+            assert_eq!(parse_seconds(text), Ok(seconds), "{text}");
+        }
+        for (text, seconds) in
+            [("0", 0), ("90", 90), ("15m", 900), ("1.5h", 5400), ("7d", 604_800), ("1w", 604_800)]
+        {
+            assert_eq!(parse_whole_seconds(text), Ok(seconds), "{text}");
+        }
+        for (text, ms) in
+            [("60000", 60_000), ("60_000", 60_000), ("1m", 60_000), ("1M", 1_000_000), ("1h", 3_600_000)]
+        {
+            assert_eq!(parse_ms(text), Ok(ms), "{text}");
+        }
+        for text in ["", "h", "-1", "1y", "0.5ms", "1 h", "nan", "inf", "1e300d"] {
+            assert!(
+                parse_seconds(text).is_err() && parse_whole_seconds(text).is_err() && parse_ms(text).is_err(),
+                "{text}"
+            );
+        }
+    }
 
     #[test]
     fn numbers_may_have_units() {

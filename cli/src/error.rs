@@ -36,7 +36,7 @@ impl From<Outcome> for ExitCode {
 /// `Usage` if they come from the operating system (a file), and as `Data` otherwise.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The data is damaged or not what was expected: exit code 1.
+    /// The data is damaged or not what was expected, or there is none: exit code 2.
     Data(String),
     /// The command line is not usable: exit code 2.
     Usage(String),
@@ -61,14 +61,13 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
     error
         .chain()
         .find_map(|cause| match cause.downcast_ref::<Failure>() {
-            Some(Failure::Data(_)) => Some(1),
-            Some(Failure::Usage(_)) => Some(2),
+            Some(Failure::Data(_) | Failure::Usage(_)) => Some(2),
             Some(Failure::Server(_) | Failure::Lost(_)) => Some(3),
             None if cause.is::<redis::RedisError>() => Some(3),
             None if cause.is::<io::Error>() => Some(2),
             None => None,
         })
-        .unwrap_or(1)
+        .unwrap_or(2)
 }
 
 /// Prints the error and its causes on stderr. A pipe that its reader closed isn't an error: `bloomery … | head` ends
@@ -121,7 +120,7 @@ mod tests {
     #[test]
     fn the_innermost_known_cause_decides() {
         let wrapped = |failure| anyhow::Error::new(failure).context("loading names.txt");
-        assert_eq!(code(&wrapped(Failure::Data("damaged".into()))), 1);
+        assert_eq!(code(&wrapped(Failure::Data("damaged".into()))), 2);
         assert_eq!(code(&wrapped(Failure::Usage("no such option".into()))), 2);
         assert_eq!(code(&wrapped(Failure::Server("refused".into()))), 3);
         let missing = std::fs::read("/nonexistent").context("reading").unwrap_err();

@@ -13,14 +13,14 @@ mod printable;
 mod server;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use command::{build, completions, exporter, inspect, load, man, plan, pull, push, test, top};
+use command::{build, completions, exporter, inspect, load, man, plan, pull, push, stats, test, top};
 use std::process::ExitCode;
 
 const EXIT_CODES: &str = "\
 Exit codes:
     0  success, or the answer is yes
-    1  the answer is no, or the data is damaged
-    2  the command line, or a file it names, is not usable
+    1  the answer is no: an item is absent (test), a file is damaged (inspect)
+    2  the command line, a file or its data is not usable, or there is no such key
     3  the server refused the command, or could not be reached
   130  interrupted
 
@@ -28,6 +28,7 @@ Examples:
   bloomery plan -n 10M -e 1%                    # estimate the cost
   bloomery load users ids.txt -n 10M -e 1%      # create and fill a filter
   bloomery test users ada                       # test an item
+  bloomery stats users                          # all that is known of a filter
   bloomery top                                  # monitor all filters";
 
 /// Work with Bloom and cuckoo filters in Redis and Valkey from the command line.
@@ -47,6 +48,7 @@ enum Command {
     Pull(pull::Options),
     Inspect(inspect::Options),
     Test(test::Options),
+    Stats(stats::Options),
     Top(top::Options),
     Exporter(exporter::Options),
     Completions(completions::Options),
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         Command::Pull(options) => pull::run(&options),
         Command::Inspect(options) => inspect::run(&options),
         Command::Test(options) => test::run(&options),
+        Command::Stats(options) => stats::run(&options),
         Command::Top(options) => top::run(&options),
         Command::Exporter(options) => exporter::run(options),
         Command::Completions(options) => completions::run(&options, &mut Arguments::command()),

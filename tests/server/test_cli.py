@@ -219,7 +219,7 @@ def test_a_load_that_was_interrupted_goes_on(server, port, tmp_path):
     # Another input has nothing to do with that account.
     other = tmp_path / "other.txt"
     other.write_text("x\n")
-    _, errors = run("load", "users", other, "--resume", state, port=port, status=NO)
+    _, errors = run("load", "users", other, "--resume", state, port=port, status=USAGE)
     assert "it is not the same input" in errors
 
 
@@ -418,10 +418,10 @@ def test_damaged_files_are_refused(server, port, tmp_path):
     whole = path.read_bytes()
     for place in (1, 5, 40, len(whole) - 3):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        out, _ = run("inspect", path, status=NO) if place > 3 else run("inspect", path, status=NO)
+        out, _ = run("inspect", path, status=NO if place > 3 else USAGE)
         if place > 3:
             assert "DAMAGED at byte" in out
-        _, errors = run("push", path, "users", port=port, status=NO)
+        _, errors = run("push", path, "users", port=port, status=USAGE)
         assert "is not a complete filter" in errors
         assert server.command("EXISTS", "users") == 0
     path.write_bytes(whole[:-1])
@@ -444,7 +444,7 @@ def test_pull_while_items_are_added(server, port, tmp_path):
             out, _ = run("test", "--filter", path, *range(1000), "--count")
             assert out == "1,000 of 1,000 items test positive\n"
     assert server.command("KEYS", "*") == [b"users"]
-    _, errors = run("pull", "nothing", tmp_path / "no.bloom", port=port, status=NO)
+    _, errors = run("pull", "nothing", tmp_path / "no.bloom", port=port, status=USAGE)
     assert "there is no filter nothing" in errors and not (tmp_path / "no.bloom").exists()
 
 
@@ -556,7 +556,7 @@ def test_inspect_reads_a_dump(server, port, tmp_path):
     assert report["format"] == "dump"
     assert report["filters"][0]["filter"]["items"] == server.command("BF.CARD", "users")
     path.write_bytes(path.read_bytes()[:-1] + b"x")
-    _, errors = run("inspect", path, status=NO)
+    _, errors = run("inspect", path, status=USAGE)
     assert "intact DUMP payload" in errors
 
 
@@ -581,8 +581,44 @@ def test_test_answers_like_grep(server, port, tmp_path):
         {"item": "ff00", "answer": False},
         {"item": "\ufffd", "answer": False},
     ]
-    run("test", "nothing", "ada", port=port, status=NO)
+    run("test", "nothing", "ada", port=port, status=USAGE)
     run("test", "users", port=port, status=USAGE)
+
+
+# ---- stats ----------------------------------------------------------------------------------------------------------
+
+
+def test_stats_has_everything_and_the_advice_first(server, port):
+    server.command("BF.RESERVE", "users", "0.01", "3", "ONFULL", "SATURATE", "SEED", "1")
+    server.command("BF.MADD", "users", *range(1, 11))
+    out, _ = run("stats", "users", port=port)
+    assert out.startswith("! over capacity: it holds 10 items of 3; BF.REBUILD users BEGIN CAPACITY 20 makes room\n")
+    assert re.search(r"(?m)^capacity +3 \(333% full\)$", out), out
+    full = as_json("stats", "users", port=port)
+    assert (full["items"], full["capacity"], full["layers"][0]["items"]) == (10, 3, 10)
+    server.command("CF.RESERVE", "stock", "1000")
+    server.command("CF.ADD", "stock", "bolt")
+    cuckoo = as_json("stats", "stock", port=port)
+    assert (cuckoo["kind"], cuckoo["origin"], cuckoo["items"], cuckoo["capacity"]) == ("cuckoo", "bloomery", 1, 1024)
+    assert run("stats", "nothing", port=port, status=USAGE) == ("", "bloomery: there is no filter nothing\n")
+    server.command("SET", "text", "x")
+    run("stats", "text", port=port, status=SERVER)
+
+
+def test_the_variables_of_redis_cli_name_the_server(server, port):
+    server.command("ACL", "SETUSER", "ada", "on", ">secret", "~*", "+@all")
+    url = {"REDIS_URL": f"redis://ada@127.0.0.1:{port}", "REDISCLI_AUTH": "secret"}
+    words = ["stats", "nothing"]
+    assert "no filter" in run(*words, env=url, status=USAGE)[1]
+    assert "no filter" in run(*words, "-u", url["REDIS_URL"], "-a", "secret", status=USAGE)[1]
+    # What is said to this program, or with the address, counts more.
+    run(*words, env={**url, "BLOOMERY_PASSWORD": "wrong"}, status=SERVER)
+    whole = f"redis://ada:secret@127.0.0.1:{port}"
+    assert "no filter" in run(*words, env={"REDIS_URL": whole, "REDISCLI_AUTH": "wrong"}, status=USAGE)[1]
+    assert "no filter" in run(*words, env={**url, "BLOOMERY_URL": whole, "REDIS_URL": "nonsense"}, status=USAGE)[1]
+    _, errors = run(*words, env={**url, "REDIS_URL": "http://ada:hush@example.org"}, status=USAGE)
+    assert "REDIS_URL is not the address of a server" in errors and "hush" not in errors
+    server.command("ACL", "DELUSER", "ada")
 
 
 # ---- top, and who may do what ---------------------------------------------------------------------------------------

@@ -9,5 +9,6 @@ pub(crate) mod man;
 pub(crate) mod plan;
 pub(crate) mod pull;
 pub(crate) mod push;
+pub(crate) mod stats;
 pub(crate) mod test;
 pub(crate) mod top;

@@ -1,5 +1,6 @@
 //! `bloomery push`: uploads a filter file to a server.
 
+use crate::arguments::parse_whole_seconds;
 use crate::error::{Failure, Outcome};
 use crate::filter::file::{Pieces, read_file};
 use crate::input::open_file;
@@ -37,8 +38,8 @@ pub(crate) struct Options {
     #[arg(long)]
     replace: bool,
 
-    /// Set the time to live of the key, in seconds, instead of keeping it; 0 removes it
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=MAX_TTL))]
+    /// Set the time to live of the key instead of keeping it: seconds, or with a unit as in 7d; 0 removes it
+    #[arg(long, value_name = "TIME", value_parser = parse_ttl)]
     ttl: Option<u64>,
 
     /// Print JSON
@@ -54,6 +55,11 @@ pub(crate) struct Options {
 
 /// The longest time to live, in seconds: 285,000 years. Servers refuse times that are not within 2^63 ms of 1970.
 const MAX_TTL: u64 = 9_000_000_000_000;
+
+fn parse_ttl(text: &str) -> Result<u64, String> {
+    let seconds = parse_whole_seconds(text)?;
+    if seconds <= MAX_TTL { Ok(seconds) } else { Err(format!("servers take up to {MAX_TTL} seconds")) }
+}
 
 /// Renames the temporary key to the key, if that is allowed. The time to live is set before, and moves along: if the
 /// server refuses it, the key is unchanged.

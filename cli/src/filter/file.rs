@@ -164,7 +164,7 @@ mod tests {
             damaged[place] ^= 1;
             let error = read_filter(damaged.as_slice()).unwrap_err();
             assert!(error.to_string().starts_with(text), "{error}");
-            assert_eq!(crate::error::code(&error), 1);
+            assert_eq!(crate::error::code(&error), 2);
         }
         for length in [0, 10, 24, second, second + 10, third, bytes.len() - 1] {
             assert!(read_filter(&bytes[..length]).is_err(), "{length}");

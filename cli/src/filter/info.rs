@@ -148,6 +148,11 @@ pub(crate) struct LayerInfo {
 }
 
 impl FilterInfo {
+    /// Items divided by capacity.
+    pub(crate) fn full(&self) -> f64 {
+        self.items as f64 / self.capacity.unwrap_or(0).max(1) as f64
+    }
+
     /// Total number of tests.
     pub(crate) fn tests(&self) -> Option<u64> {
         Some(self.tests_yes?.saturating_add(self.tests_no?))

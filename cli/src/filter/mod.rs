@@ -3,5 +3,6 @@
 pub(crate) mod describe;
 pub(crate) mod file;
 pub(crate) mod info;
+pub(crate) mod lines;
 pub(crate) mod options;
 pub(crate) mod wanted;

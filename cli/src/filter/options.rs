@@ -1,7 +1,7 @@
 //! The options that describe a filter. They have the names of the options of BF.RESERVE and CF.RESERVE.
 
 use super::wanted::{BUCKET_SIZE, CUCKOO_EXPANSION, EXPANSION, MAX_ITERATIONS, Wanted, command};
-use crate::arguments::{parse_count, parse_rate};
+use crate::arguments::{parse_count, parse_ms, parse_rate};
 use crate::error::Failure;
 use bloomery::filter::Origin;
 use bloomery::{Cell, CuckooSpec, Error, Family, HashKind, LayoutChoice, Overflow, Seed, Spec, Tightening};
@@ -39,8 +39,8 @@ pub(crate) struct Reserve {
     #[arg(long, value_name = "GENERATIONS")]
     window: Option<u8>,
 
-    /// Milliseconds between rotations of a window
-    #[arg(long, value_name = "MS", requires = "window", value_parser = parse_count)]
+    /// Time between rotations of a window: milliseconds, or with a unit as in 1h
+    #[arg(long, value_name = "TIME", requires = "window", value_parser = parse_ms)]
     every: Option<u64>,
 
     /// What adding to a full filter does

@@ -161,7 +161,7 @@ mod tests {
         assert!(error.to_string().ends_with("has no column \"nam\"; it has: id, name"), "{error}");
         let (_file, short) = input(b"1,ada\n2\n", &["--column", "2"]);
         let error = short.open().unwrap().next_batch(SMALL).unwrap_err();
-        assert_eq!(crate::error::code(&error), 1);
+        assert_eq!(crate::error::code(&error), 2);
         assert!(
             error.to_string().contains("ends at byte 8 has 1 columns, so there is no column 2"),
             "{error}"
@@ -191,7 +191,7 @@ mod tests {
         ] {
             for options in [&[][..], &["--column", "1"]] {
                 let error = again(before.as_bytes(), now.as_bytes(), options).1.unwrap_err();
-                assert_eq!(crate::error::code(&error), 1);
+                assert_eq!(crate::error::code(&error), 2);
                 assert!(error.to_string().contains(why), "{error}");
             }
         }

@@ -14,8 +14,8 @@ pub(crate) struct Pace {
     #[arg(short, long)]
     quiet: bool,
 
-    /// Seconds between progress lines when stderr isn't a terminal
-    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = parse_seconds)]
+    /// Time between progress lines when stderr isn't a terminal: seconds, or with a unit as in 1m
+    #[arg(long, value_name = "TIME", default_value_t = 10.0, value_parser = parse_seconds)]
     interval: f64,
 }
 

@@ -4,6 +4,7 @@
 
 use super::link::{Link, Stream};
 use super::tls::{Certificates, encrypt};
+use crate::arguments::parse_whole_seconds;
 use crate::error::Failure;
 use anyhow::Context;
 use redis::{
@@ -30,8 +31,8 @@ const SCRAPE_TIMEOUT: u64 = 3;
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct Server {
-    /// redis://, rediss:// (TLS) or unix:// address; the options below override its parts
-    #[arg(long, env = "BLOOMERY_URL", hide_env_values = true, value_name = "URL")]
+    /// redis://, rediss:// (TLS) or unix:// address, else REDIS_URL; the options below override its parts
+    #[arg(short, long, env = "BLOOMERY_URL", hide_env_values = true, value_name = "URL")]
     url: Option<String>,
 
     /// Host name or address [default: 127.0.0.1]
@@ -46,8 +47,8 @@ pub(crate) struct Server {
     #[arg(long, env = "BLOOMERY_USER", value_name = "NAME")]
     user: Option<String>,
 
-    /// Password; prefer the environment, because other users can read the command line
-    #[arg(long, env = "BLOOMERY_PASSWORD", hide_env_values = true)]
+    /// Password, else REDISCLI_AUTH; prefer the environment, because other users can read the command line
+    #[arg(short = 'a', long, env = "BLOOMERY_PASSWORD", hide_env_values = true)]
     password: Option<String>,
 
     /// Number of the database
@@ -74,8 +75,8 @@ pub(crate) struct Server {
     #[arg(long)]
     pub(super) cluster: bool,
 
-    /// Seconds to wait for a reply [default: 60; exporter: 3]
-    #[arg(long, value_name = "SECONDS")]
+    /// How long to wait for a reply: seconds, or with a unit as in 2m [default: 60; exporter: 3]
+    #[arg(long, value_name = "TIME", value_parser = parse_whole_seconds)]
     timeout: Option<u64>,
 }
 
@@ -197,12 +198,15 @@ impl Server {
 
     /// The URL and the options that override it.
     pub(super) fn info(&self) -> anyhow::Result<ConnectionInfo> {
-        let given = match &self.url {
+        let (url, from) = match &self.url {
+            Some(url) => (Some(url.clone()), "--url"),
+            None => (environment("REDIS_URL"), "REDIS_URL"),
+        };
+        let given = match url {
             Some(url) => url
-                .as_str()
                 .into_connection_info()
                 // The message doesn't repeat the URL, which may contain a password.
-                .map_err(|error| Failure::Usage(format!("--url is not the address of a server: {error}")))?,
+                .map_err(|error| Failure::Usage(format!("{from} is not the address of a server: {error}")))?,
             None => ("127.0.0.1", 6379).into_connection_info()?,
         };
         let host = |host: String| self.host.clone().unwrap_or(host);
@@ -227,7 +231,8 @@ impl Server {
         if let Some(user) = &self.user {
             settings = settings.set_username(user);
         }
-        if let Some(password) = &self.password {
+        let redis_clis = || environment("REDISCLI_AUTH").filter(|_| settings.password().is_none());
+        if let Some(password) = self.password.clone().or_else(redis_clis) {
             settings = settings.set_password(password);
         }
         if let Some(db) = self.db {
@@ -259,6 +264,11 @@ impl Server {
         let authorities = self.cacert.as_deref().map(certificates).transpose()?;
         Ok(Certificates { authorities, own })
     }
+}
+
+/// A variable that other programs of these servers read. Empty is as good as none.
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {

@@ -11,6 +11,7 @@ mod scrape;
 mod snapshot;
 mod survey;
 
+use crate::arguments::parse_whole_seconds;
 use crate::error::{self, Outcome};
 use crate::server::connection::Server;
 use anyhow::Context;
@@ -44,12 +45,17 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = 1000)]
     max_filters: usize,
 
-    /// Seconds between searches of the keyspace for filters
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
+    /// Time between searches of the keyspace for filters: seconds, or with a unit as in 5m
+    #[arg(long, value_name = "TIME", default_value = "30", value_parser = parse_interval)]
     interval: u64,
 
     #[command(flatten)]
     server: Server,
+}
+
+fn parse_interval(text: &str) -> Result<u64, String> {
+    parse_whole_seconds(text)
+        .and_then(|seconds| if seconds > 0 { Ok(seconds) } else { Err("at least 1 second".into()) })
 }
 
 /// Serves until SIGTERM or SIGINT. A server that is down is reported in a metric, and doesn't end the program.

@@ -557,7 +557,7 @@ mod tests {
         for body in [b"\x16\x01k\x01".as_slice(), b"\x63\x01k\x01", b"\xf3\x00", b"\xf6\x00"] {
             let error = keys(&file(b"REDIS0012", &[body])).unwrap_err();
             assert!(error.to_string().starts_with("at byte 9: type "), "{error}");
-            assert_eq!(crate::error::code(&error), 1);
+            assert_eq!(crate::error::code(&error), 2);
         }
     }
 

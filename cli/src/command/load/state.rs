@@ -146,7 +146,7 @@ mod tests {
         let damaged_part = std::fs::read_to_string(&path).unwrap().replace("7:90:", "7:");
         for damaged in ["{", "{}", "[]", &damaged_part] {
             std::fs::write(&path, damaged).unwrap();
-            assert_eq!(crate::error::code(&File::read(&path).unwrap_err()), 1, "{damaged}");
+            assert_eq!(crate::error::code(&File::read(&path).unwrap_err()), 2, "{damaged}");
         }
     }
 

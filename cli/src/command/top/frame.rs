@@ -1,8 +1,8 @@
 //! One frame: a table of filters, and the advice or the details for the selected one.
 
-use super::snapshot::{Row, Snapshot, Sort};
-use super::text::{COLUMNS, cells, detail, name};
-use crate::output::{bytes, count};
+use super::snapshot::{Order, Row, Snapshot};
+use super::text::{COLUMNS, compact, detail, name};
+use crate::output::{bytes, count, shorten};
 use ratatui::Frame;
 use ratatui::crossterm::event::KeyCode;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
@@ -23,21 +23,40 @@ pub(super) const SELECTED: Color = Color::Indexed(238);
 /// The state of the screen.
 pub(super) struct View {
     snapshot: Snapshot,
-    sort: Sort,
+    order: Order,
     table: TableState,
-    /// Whether to show the details of the selected filter instead of the table.
-    detail: bool,
+    showing: Showing,
     scroll: u16,
+    /// Only filters with this in their keys are shown.
+    find: String,
+    /// Whether keys go into `find`.
+    typing: bool,
     /// The error of the last look.
     error: Option<String>,
 }
 
+/// What is on the screen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Showing {
+    Table,
+    /// All that is known of the selected filter.
+    Detail,
+    /// The keys and what they do.
+    Help,
+}
+
 impl View {
-    pub(super) fn new(sort: Sort, mut snapshot: Snapshot) -> View {
-        snapshot.sort(sort);
+    pub(super) fn new(order: Order, mut snapshot: Snapshot) -> View {
+        snapshot.sort(order);
         let mut table = TableState::default();
         table.select((!snapshot.filters.is_empty()).then_some(0));
-        View { snapshot, sort, table, detail: false, scroll: 0, error: None }
+        let (find, typing, error) = Default::default();
+        View { snapshot, order, table, showing: Showing::Table, scroll: 0, find, typing, error }
+    }
+
+    /// The filters that are shown.
+    fn shown(&self) -> impl Iterator<Item = &Row> {
+        self.snapshot.filters.iter().filter(|row| row.key.contains(&self.find))
     }
 
     /// Takes a new look; the selection stays with its filter.
@@ -46,10 +65,9 @@ impl View {
         let of = |row: &Row| (row.server.clone(), row.key.clone());
         let selected = self.selected().map(of);
         self.snapshot = snapshot;
-        self.snapshot.sort(self.sort);
-        let filters = &self.snapshot.filters;
-        let index = selected.and_then(|selected| filters.iter().position(|row| of(row) == selected));
-        let last = filters.len().checked_sub(1);
+        self.snapshot.sort(self.order);
+        let index = selected.and_then(|selected| self.shown().position(|row| of(row) == selected));
+        let last = self.shown().count().checked_sub(1);
         let index = index.or(self.table.selected()).or(Some(0));
         self.table.select(index.and_then(|index| last.map(|last| index.min(last))));
     }
@@ -61,16 +79,32 @@ impl View {
 
     /// Handles a key; `false` ends the program.
     pub(super) fn press(&mut self, key: KeyCode) -> bool {
+        if self.typing {
+            self.type_key(key);
+            return true;
+        }
         match key {
             KeyCode::Char('q') => return false,
-            KeyCode::Esc if !self.detail => return false,
-            KeyCode::Esc => self.detail = false,
+            _ if self.showing == Showing::Help => self.showing = Showing::Table,
+            KeyCode::Esc if self.showing == Showing::Detail => self.showing = Showing::Table,
+            KeyCode::Esc if !self.find.is_empty() => self.type_key(KeyCode::Esc),
+            KeyCode::Esc => return false,
+            KeyCode::Char('?') => self.showing = Showing::Help,
+            KeyCode::Char('/') => {
+                self.showing = Showing::Table;
+                self.typing = true;
+            }
             KeyCode::Enter => {
-                self.detail = !self.detail && self.selected().is_some();
+                let is_table = self.showing == Showing::Table && self.selected().is_some();
+                self.showing = if is_table { Showing::Detail } else { Showing::Table };
                 self.scroll = 0;
             }
             KeyCode::Char('s') => {
-                self.sort = self.sort.next();
+                self.order.by = self.order.by.next();
+                self.update(self.snapshot.clone());
+            }
+            KeyCode::Char('r') => {
+                self.order.reversed = !self.order.reversed;
                 self.update(self.snapshot.clone());
             }
             KeyCode::Up | KeyCode::Char('k') => self.go(-1),
@@ -84,24 +118,40 @@ impl View {
         true
     }
 
+    /// A key while the text to find is typed.
+    fn type_key(&mut self, key: KeyCode) {
+        match key {
+            KeyCode::Char(character) => self.find.push(character),
+            KeyCode::Backspace => drop(self.find.pop()),
+            KeyCode::Enter => self.typing = false,
+            KeyCode::Esc => {
+                self.typing = false;
+                self.find.clear();
+            }
+            _ => {}
+        }
+        self.update(self.snapshot.clone());
+    }
+
     fn go(&mut self, by: isize) {
-        if self.detail {
+        if self.showing == Showing::Detail {
             self.scroll = self.scroll.saturating_add_signed(by.clamp(-1000, 1000) as i16);
             return;
         }
-        let Some(last) = self.snapshot.filters.len().checked_sub(1) else { return };
+        let Some(last) = self.shown().count().checked_sub(1) else { return };
         let index = self.table.selected().unwrap_or(0).saturating_add_signed(by).min(last);
         self.table.select(Some(index));
     }
 
     fn selected(&self) -> Option<&Row> {
-        self.snapshot.filters.get(self.table.selected()?)
+        self.shown().nth(self.table.selected()?)
     }
 
     /// Draws the screen.
     pub(super) fn draw(&mut self, frame: &mut Frame<'_>) {
-        let advice = advice(self.selected());
-        let below = if self.detail { 0 } else { (advice.len() as u16).clamp(1, 4) + 2 };
+        let advice = advice(self.selected(), &self.find);
+        let is_table = self.showing == Showing::Table;
+        let below = if is_table { (advice.len() as u16).clamp(1, 4) + 2 } else { 0 };
         let [head, middle, foot, keys] = Layout::vertical([
             Constraint::Length(1),
             Constraint::Min(3),
@@ -110,21 +160,31 @@ impl View {
         ])
         .areas(frame.area());
         frame.render_widget(self.head(), head);
-        if self.detail {
-            self.draw_detail(frame, middle);
-        } else {
-            self.draw_table(frame, middle);
-            let title = self.selected().map_or(" no filter ".into(), |row| format!(" {} ", name(row)));
-            let block = Block::bordered().title(title.bold()).border_style(Style::new().dark_gray());
-            let lines: Vec<Line<'_>> = advice.into_iter().map(Line::from).collect();
-            frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: true }).block(block), foot);
+        match self.showing {
+            Showing::Detail => self.draw_detail(frame, middle),
+            Showing::Help => {
+                let lines =
+                    KEYS.map(|(key, does)| Line::from(vec![format!("{key:<12}").bold(), does.into()]));
+                let block = Block::bordered().title(" Keys ".bold()).border_style(Style::new().dark_gray());
+                frame.render_widget(Paragraph::new(lines.to_vec()).block(block), middle);
+            }
+            Showing::Table => {
+                self.draw_table(frame, middle);
+                let title = self.selected().map_or(" no filter ".into(), |row| format!(" {} ", name(row)));
+                let block = Block::bordered().title(title.bold()).border_style(Style::new().dark_gray());
+                let lines: Vec<Line<'_>> = advice.into_iter().map(Line::from).collect();
+                frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: true }).block(block), foot);
+            }
         }
-        let help = if self.detail {
-            "Enter back   ↑↓ scroll   q quit"
-        } else {
-            "Enter details   ↑↓ move   s sort   q quit"
+        let line = match self.showing {
+            _ if self.typing => Line::from(format!("/{}▏  Enter keep   Esc show all", self.find)),
+            Showing::Table => {
+                Line::from("Enter details   s sort   r reverse   / find   ? keys   q quit").dark_gray()
+            }
+            Showing::Detail => Line::from("Enter back   ↑↓ scroll   ? keys   q quit").dark_gray(),
+            Showing::Help => Line::from("any key: back   q quit").dark_gray(),
         };
-        frame.render_widget(Line::from(help).dark_gray(), keys);
+        frame.render_widget(line, keys);
     }
 
     fn head(&self) -> Line<'_> {
@@ -140,8 +200,18 @@ impl View {
         let mut spans = vec![
             Span::from("bloomery ").bold(),
             Span::from(format!("{server}   {} filters   {}   ", count(filters.len() as u64), bytes(memory))),
-            Span::from(format!("sorted by {}", self.sort.name())).cyan(),
+            Span::from(format!(
+                "sorted by {}{}",
+                self.order.by.name(),
+                if self.order.reversed { ", reversed" } else { "" }
+            ))
+            .cyan(),
         ];
+        if !self.find.is_empty() {
+            spans.push(
+                Span::from(format!("   {} with {:?}", count(self.shown().count() as u64), self.find)).cyan(),
+            );
+        }
         if *hidden > 0 {
             let why = hidden_by.as_deref().unwrap_or_default();
             spans.push(Span::from(format!("   {hidden} hidden: {why}")).yellow());
@@ -150,39 +220,50 @@ impl View {
     }
 
     fn draw_table(&mut self, frame: &mut Frame<'_>, area: Rect) {
-        let right = |text: String| Cell::from(Line::from(text).alignment(Alignment::Right));
-        let header = TableRow::new(COLUMNS.iter().enumerate().map(|(index, (name, is_right))| {
+        let columns = columns(area.width);
+        let widths: Vec<u16> = columns.iter().map(|(_, width)| *width).collect();
+        let key_width = usize::from(widths.first().copied().unwrap_or(0)).saturating_sub(MARK);
+        let aligned = |index: usize, text: Line<'static>| {
+            Cell::from(if COLUMNS[index].1 { text.alignment(Alignment::Right) } else { text })
+        };
+        let header = TableRow::new(columns.iter().map(|(index, _)| {
             // Keys are indented by the mark of their row.
-            let name = if index == 0 { format!("  {name}") } else { (*name).to_owned() };
-            let line = Line::from(name).bold();
-            Cell::from(if *is_right { line.alignment(Alignment::Right) } else { line })
+            let name = COLUMNS[*index].0;
+            let name = if *index == 0 { format!("{:MARK$}{name}", "") } else { name.to_owned() };
+            aligned(*index, Line::from(name).bold())
         }))
         .style(Style::new().add_modifier(Modifier::UNDERLINED));
-        let rows = self.snapshot.filters.iter().map(|row| {
-            let [key, kind, items, capacity, full, promised, now, observed, tests, adds, memory] = cells(row);
-            let over = row.error_ratio() > 1.0;
-            let seen_over =
-                row.observed().zip(row.info.error_rate).is_some_and(|(seen, promised)| seen > promised);
-            let colour = |bad: bool| if bad { Style::new().fg(Color::Red).bold() } else { Style::new() };
-            let mark =
-                if row.info.advice.is_empty() { Span::from("  ") } else { Span::from("! ").yellow().bold() };
-            TableRow::new([
-                Cell::from(Line::from(vec![mark, Span::from(key)])),
-                Cell::from(kind),
-                right(items),
-                right(capacity),
-                Cell::from(bar(row.full(), &full)),
-                right(promised),
-                right(now).style(colour(over)),
-                right(observed).style(colour(seen_over)),
-                right(tests),
-                right(adds),
-                right(memory),
-            ])
-        });
-        let table = Table::new(rows, WIDTHS)
+        let rows: Vec<TableRow<'_>> = self
+            .shown()
+            .map(|row| {
+                let texts = compact(row);
+                let over = row.error_ratio() > 1.0;
+                let seen_over =
+                    row.observed().zip(row.info.error_rate).is_some_and(|(seen, promised)| seen > promised);
+                let red = |bad: bool| if bad { Style::new().fg(Color::Red).bold() } else { Style::new() };
+                let mark = if row.info.advice.is_empty() {
+                    Span::from("  ")
+                } else {
+                    Span::from("! ").yellow().bold()
+                };
+                TableRow::new(columns.iter().map(|(index, width)| {
+                    let text = &texts[*index];
+                    match COLUMNS[*index].0 {
+                        "KEY" => Cell::from(Line::from(vec![
+                            mark.clone(),
+                            shorten(text, key_width).into_owned().into(),
+                        ])),
+                        "FULL" => Cell::from(bar(row.full(), text, usize::from(*width) - PERCENT)),
+                        "NOW" => aligned(*index, text.clone().into()).style(red(over)),
+                        "OBSERVED" => aligned(*index, text.clone().into()).style(red(seen_over)),
+                        _ => aligned(*index, text.clone().into()),
+                    }
+                }))
+            })
+            .collect();
+        let table = Table::new(rows, widths.into_iter().map(Constraint::Length))
             .header(header)
-            .column_spacing(2)
+            .column_spacing(SPACE)
             .row_highlight_style(Style::new().bg(SELECTED).add_modifier(Modifier::BOLD));
         frame.render_stateful_widget(table, area, &mut self.table);
     }
@@ -200,23 +281,66 @@ impl View {
     }
 }
 
-/// Widths of the columns.
-const WIDTHS: [Constraint; COLUMNS.len()] = [
-    Constraint::Min(16),
-    Constraint::Length(8),
-    Constraint::Length(11),
-    Constraint::Length(11),
-    Constraint::Length(BAR as u16 + 6),
-    Constraint::Length(9),
-    Constraint::Length(9),
-    Constraint::Length(9),
-    Constraint::Length(9),
-    Constraint::Length(9),
-    Constraint::Length(9),
+/// What the keys do.
+const KEYS: [(&str, &str); 10] = [
+    ("↑ ↓  k j", "move, or scroll the details"),
+    ("PgUp PgDn", "move by 20"),
+    ("Home End", "first, last"),
+    ("Enter", "all that is known of the filter, and back"),
+    ("s", "sort by the next of: memory, full, error, tests, adds, key"),
+    ("r", "reverse the order"),
+    ("/", "show the keys that contain a text; Esc shows all again"),
+    ("?", "this list"),
+    ("Esc", "back, or quit"),
+    ("q, Ctrl-C", "quit"),
 ];
 
-fn bar(full: f64, text: &str) -> Line<'static> {
-    let filled = ((full * BAR as f64).round() as usize).min(BAR);
+/// Columns between two columns.
+const SPACE: u16 = 2;
+
+/// Columns of the mark before a key that has advice.
+const MARK: usize = 2;
+
+/// Columns of ` 9999%` behind a bar.
+const PERCENT: usize = 7;
+
+/// The least columns of a key.
+const KEY: u16 = 16;
+
+/// The columns by importance, with their widths: a narrow terminal shows the first ones.
+const BY_IMPORTANCE: [(&str, u16); COLUMNS.len()] = [
+    ("KEY", KEY),
+    ("FULL", (BAR + PERCENT) as u16),
+    ("NOW", 8),
+    ("MEMORY", 8),
+    ("ITEMS", 5),
+    ("PROMISED", 8),
+    ("TESTS/S", 7),
+    ("ADDS/S", 6),
+    ("KIND", 8),
+    ("OBSERVED", 8),
+    ("CAPACITY", 8),
+];
+
+/// The columns that fit, as they stand in [`COLUMNS`], with their widths. The key gets what is left.
+fn columns(width: u16) -> Vec<(usize, u16)> {
+    let mut left = width;
+    let mut fit = Vec::new();
+    for (name, wanted) in BY_IMPORTANCE {
+        let with_space = if fit.is_empty() { wanted } else { wanted + SPACE };
+        let Some(rest) = left.checked_sub(with_space) else { break };
+        left = rest;
+        fit.extend(COLUMNS.iter().position(|(known, _)| *known == name).map(|index| (index, wanted)));
+    }
+    fit.sort_unstable();
+    if let Some((_, key)) = fit.first_mut() {
+        *key += left;
+    }
+    fit
+}
+
+fn bar(full: f64, text: &str, columns: usize) -> Line<'static> {
+    let filled = ((full * columns as f64).round() as usize).min(columns);
     let colour = match full {
         _ if full > 1.0 => Color::Red,
         _ if full >= NEARLY_FULL => Color::Yellow,
@@ -224,13 +348,14 @@ fn bar(full: f64, text: &str) -> Line<'static> {
     };
     Line::from(vec![
         Span::from("█".repeat(filled)).fg(colour),
-        Span::from("░".repeat(BAR - filled)).dark_gray(),
-        Span::from(format!(" {text:>5}")),
+        Span::from("░".repeat(columns - filled)).dark_gray(),
+        Span::from(format!(" {text:>6}")),
     ])
 }
 
-fn advice(row: Option<&Row>) -> Vec<String> {
+fn advice(row: Option<&Row>, find: &str) -> Vec<String> {
     match row {
+        None if !find.is_empty() => vec![format!("no key contains {find:?}; Esc shows all")],
         None => vec!["no filter matches the pattern, or the user has no permission to see any".into()],
         Some(row) if row.info.advice.is_empty() => vec!["all is well".into()],
         Some(row) => row.info.advice.clone(),
@@ -240,6 +365,7 @@ fn advice(row: Option<&Row>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::top::snapshot::Sort;
     use crate::filter::info::FilterInfo;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
@@ -261,11 +387,16 @@ mod tests {
         let mut over = row("over", 300, 100);
         over.info.advice = vec!["over capacity".into()];
         let filters = vec![over, row("small", 1, 10), row("large", 10, 1000)];
-        View::new(Sort::Memory, Snapshot { servers: vec!["here:1".into()], filters, ..Snapshot::default() })
+        let order = Order { by: Sort::Memory, reversed: false };
+        View::new(order, Snapshot { servers: vec!["here:1".into()], filters, ..Snapshot::default() })
     }
 
     fn screen(view: &mut View) -> String {
-        let mut terminal = Terminal::new(TestBackend::new(140, 14)).unwrap();
+        screen_of(view, 140)
+    }
+
+    fn screen_of(view: &mut View, width: u16) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, 14)).unwrap();
         terminal.draw(|frame| view.draw(frame)).unwrap();
         terminal.backend().to_string()
     }
@@ -288,7 +419,7 @@ mod tests {
         view.press(KeyCode::Down);
         assert_eq!(view.selected().unwrap().key, "over");
         view.press(KeyCode::Char('s'));
-        assert_eq!((view.sort, view.selected().unwrap().key.as_str()), (Sort::Full, "over"));
+        assert_eq!((view.order.by, view.selected().unwrap().key.as_str()), (Sort::Full, "over"));
         assert_eq!(view.table.selected(), Some(0));
         let gone = Snapshot { filters: vec![row("small", 1, 10)], ..Snapshot::default() };
         view.update(gone);
@@ -309,5 +440,53 @@ mod tests {
         view.failed("connection refused".into());
         assert!(screen(&mut view).contains("connection refused"));
         assert!(!view.press(KeyCode::Char('q')));
+    }
+
+    /// What is shown is whole, at any width; what doesn't fit isn't shown.
+    #[test]
+    fn a_narrow_screen_has_fewer_columns_and_none_is_cut() {
+        let mut widest =
+            row("a key that is longer than any column of the table", 123_456_789_012, 999_999_999_999);
+        widest.info.error_rate = Some(1.23e-12);
+        widest.info.error_rate_now = Some(1.23e-12);
+        widest.info.kind = "counting".into();
+        widest.info.size = 1023 << 30;
+        widest.tests_per_second = Some(999_400.0);
+        widest.adds_per_second = Some(999_400.0);
+        let cells = compact(&widest);
+        let order = Order { by: Sort::Memory, reversed: false };
+        let mut view = View::new(order, Snapshot { filters: vec![widest], ..Snapshot::default() });
+        for width in 40..=200 {
+            let text = screen_of(&mut view, width);
+            let shown = columns(width);
+            for (index, _) in &shown[1..] {
+                assert!(text.contains(COLUMNS[*index].0), "{width}: no {} in\n{text}", COLUMNS[*index].0);
+                assert!(text.contains(&cells[*index]), "{width}: no {} in\n{text}", cells[*index]);
+            }
+            assert!(width < 80 || shown.len() >= 7, "{width}");
+            assert!(width < 120 || shown.len() == COLUMNS.len(), "{width}");
+        }
+    }
+
+    #[test]
+    fn keys_are_found_and_the_order_reversed() {
+        let mut view = view();
+        view.press(KeyCode::Char('r'));
+        let order = |view: &View| view.shown().map(|row| row.key.clone()).collect::<Vec<_>>();
+        assert_eq!(order(&view), ["small", "over", "large"]);
+        for key in "/l".chars() {
+            view.press(KeyCode::Char(key));
+        }
+        assert_eq!(order(&view), ["small", "large"]);
+        view.press(KeyCode::Char('q'));
+        assert!(screen(&mut view).contains("no key contains"));
+        view.press(KeyCode::Backspace);
+        view.press(KeyCode::Enter);
+        assert!(screen(&mut view).contains("2 with \"l\""));
+        assert!(view.press(KeyCode::Esc), "it shows all again");
+        assert_eq!(order(&view).len(), 3);
+        view.press(KeyCode::Char('?'));
+        assert!(screen(&mut view).contains("reverse the order"));
+        assert!(view.press(KeyCode::Esc) && !view.press(KeyCode::Esc));
     }
 }

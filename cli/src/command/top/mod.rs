@@ -17,7 +17,7 @@ use anyhow::Context;
 use collect::Collector;
 use frame::View;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
-use snapshot::{Snapshot, Sort};
+use snapshot::{Order, Snapshot, Sort};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::mpsc::{self, TryRecvError};
@@ -25,8 +25,8 @@ use std::time::Duration;
 
 /// Watch the filters of a server: fill, error rates, and operations per second.
 ///
-/// Keys: q quits, arrows and Page Up/Down move, s sorts by the next column, Enter shows the details of a filter. Rates
-/// are averages over the interval. The user needs permission for SCAN, BF.STATS and CF.STATS (in a cluster, also CLUSTER
+/// Keys: q quits, arrows and Page Up/Down move, s sorts by the next column and r in reverse, / finds keys, Enter shows the
+/// details of a filter, ? lists the keys. A narrow terminal shows fewer columns. Rates are averages over the interval. The user needs permission for SCAN, BF.STATS and CF.STATS (in a cluster, also CLUSTER
 /// SLOTS).
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -40,17 +40,21 @@ pub(crate) struct Options {
     #[arg(long, value_name = "PATTERN", default_value = "*")]
     keys: String,
 
-    /// Seconds between refreshes
-    #[arg(short, long, value_name = "SECONDS", default_value_t = 2.0, value_parser = parse_seconds)]
+    /// Time between refreshes: seconds, or with a unit as in 500ms
+    #[arg(short, long, value_name = "TIME", default_value_t = 2.0, value_parser = parse_seconds)]
     interval: f64,
 
-    /// Seconds between searches of the keyspace for new filters
-    #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = parse_seconds)]
+    /// Time between searches of the keyspace for new filters
+    #[arg(long, value_name = "TIME", default_value_t = 30.0, value_parser = parse_seconds)]
     scan_interval: f64,
 
     /// Sort order
     #[arg(short, long, default_value = "memory")]
     sort: Sort,
+
+    /// Reverse the order
+    #[arg(short, long)]
+    reverse: bool,
 
     /// Print one snapshot, and exit
     #[arg(long)]
@@ -64,8 +68,26 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE", requires = "once", conflicts_with = "json")]
     svg: Option<PathBuf>,
 
+    /// Columns and lines of the screen in that file
+    #[arg(long, value_name = "WxH", default_value = "120x20", requires = "svg", value_parser = parse_size)]
+    size: (u16, u16),
+
     #[command(flatten)]
     server: Server,
+}
+
+impl Options {
+    fn order(&self) -> Order {
+        Order { by: self.sort, reversed: self.reverse }
+    }
+}
+
+/// The size of a terminal: `80x24`.
+fn parse_size(text: &str) -> Result<(u16, u16), String> {
+    let size =
+        text.split_once('x').and_then(|(width, height)| Some((width.parse().ok()?, height.parse().ok()?)));
+    size.filter(|(width, height)| (20..=500).contains(width) && (8..=200).contains(height))
+        .ok_or_else(|| format!("{text:?} is not a size from 20x8 to 500x200, such as 80x24"))
 }
 
 /// Shows the filters until the user quits, or once.
@@ -95,7 +117,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
             }
         }
     });
-    let mut view = View::new(options.sort, first);
+    let mut view = View::new(options.order(), first);
     let mut terminal = ratatui::try_init().context("cannot set up the terminal")?;
     let result = show(&mut terminal, &mut view, &looks);
     ratatui::restore();
@@ -150,11 +172,11 @@ fn once(options: &Options, collector: &mut Collector, interval: Duration) -> any
     collector.look()?;
     std::thread::sleep(interval);
     let mut snapshot = collector.look()?;
-    snapshot.sort(options.sort);
+    snapshot.sort(options.order());
     if options.json {
         output::json(&snapshot)?;
     } else if let Some(path) = &options.svg {
-        let svg = picture::svg(&mut View::new(options.sort, snapshot))?;
+        let svg = picture::svg(&mut View::new(options.order(), snapshot), options.size)?;
         std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?;
     } else {
         std::io::stdout().lock().write_all(text::plain(&snapshot).as_bytes())?;

@@ -8,32 +8,29 @@ use ratatui::buffer::Cell;
 use ratatui::style::{Color, Modifier};
 use std::fmt::Write;
 
-/// Columns and lines of the terminal.
-const SIZE: (u16, u16) = (144, 17);
-
 /// Pixels of a cell.
 const CELL: (f32, f32) = (8.4, 18.0);
 
 const BACKGROUND: &str = "#1c1f26";
 const FOREGROUND: &str = "#d8dee9";
 
-/// Draws the view.
-pub(super) fn svg(view: &mut View) -> anyhow::Result<String> {
-    let mut terminal = Terminal::new(TestBackend::new(SIZE.0, SIZE.1))?;
+/// Draws the view in a terminal of so many columns and lines.
+pub(super) fn svg(view: &mut View, (columns, lines): (u16, u16)) -> anyhow::Result<String> {
+    let mut terminal = Terminal::new(TestBackend::new(columns, lines))?;
     terminal.draw(|frame| view.draw(frame)).map_err(|error| anyhow!("cannot draw: {error}"))?;
     let buffer = terminal.backend().buffer();
-    let (width, height) = (f32::from(SIZE.0) * CELL.0 + 16.0, f32::from(SIZE.1) * CELL.1 + 16.0);
+    let (width, height) = (f32::from(columns) * CELL.0 + 16.0, f32::from(lines) * CELL.1 + 16.0);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
          height=\"{height}\" font-family=\"DejaVu Sans Mono, Menlo, Consolas, monospace\" font-size=\"14\">\n\
          <rect width=\"100%\" height=\"100%\" rx=\"6\" fill=\"{BACKGROUND}\"/>\n"
     );
-    for line in 0..SIZE.1 {
+    for line in 0..lines {
         let mut column = 0;
-        while column < SIZE.0 {
+        while column < columns {
             // Adjacent cells of the same style form one text.
             let style = look(&buffer[(column, line)]);
-            let end = (column..SIZE.0).find(|at| look(&buffer[(*at, line)]) != style).unwrap_or(SIZE.0);
+            let end = (column..columns).find(|at| look(&buffer[(*at, line)]) != style).unwrap_or(columns);
             let text: String = (column..end).map(|at| buffer[(at, line)].symbol()).collect();
             draw(&mut svg, &text, (column, line), style)?;
             column = end;

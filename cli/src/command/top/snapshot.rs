@@ -41,6 +41,13 @@ impl Sort {
     }
 }
 
+/// A [`Sort`], or its reverse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Order {
+    pub(super) by: Sort,
+    pub(super) reversed: bool,
+}
+
 /// All filters at one time.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Snapshot {
@@ -68,7 +75,7 @@ pub(super) struct Row {
 impl Row {
     /// Items divided by capacity.
     pub(super) fn full(&self) -> f64 {
-        self.info.items as f64 / self.info.capacity.unwrap_or(0).max(1) as f64
+        self.info.full()
     }
 
     /// The error rate at the present fill divided by the promise.
@@ -90,7 +97,7 @@ impl Row {
 
 impl Snapshot {
     /// Sorts the filters, and those that compare equal by name, so that rows don't jump.
-    pub(super) fn sort(&mut self, by: Sort) {
+    pub(super) fn sort(&mut self, Order { by, reversed }: Order) {
         let measure = |row: &Row| match by {
             Sort::Memory => row.info.bytes() as f64,
             Sort::Full => row.full(),
@@ -100,7 +107,9 @@ impl Snapshot {
             Sort::Key => 0.0,
         };
         self.filters.sort_by(|a, b| {
-            measure(b).total_cmp(&measure(a)).then_with(|| (&a.key, &a.server).cmp(&(&b.key, &b.server)))
+            let by_name = (&a.key, &a.server).cmp(&(&b.key, &b.server));
+            let order = if by == Sort::Key { by_name } else { measure(b).total_cmp(&measure(a)) };
+            (if reversed { order.reverse() } else { order }).then(by_name)
         });
     }
 }

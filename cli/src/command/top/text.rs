@@ -1,6 +1,7 @@
 //! The table and the details as text.
 
 use super::snapshot::{Row, Snapshot};
+use crate::filter::lines::lines;
 use crate::output::{Table, bytes, count, percent, shorten};
 use std::borrow::Cow;
 
@@ -47,85 +48,57 @@ pub(super) fn cells(row: &Row) -> [String; COLUMNS.len()] {
     ]
 }
 
+/// The same cells in few columns: `1.23M`, `0.597%`. They fit into [`frame`](super::frame)'s widths whatever the numbers.
+pub(super) fn compact(row: &Row) -> [String; COLUMNS.len()] {
+    let rate = |rate: Option<f64>| rate.map_or("-".into(), brief_percent);
+    let per_second = |rate: Option<f64>| rate.map_or("-".into(), |rate| brief(rate.round() as u64));
+    let info = &row.info;
+    let full = row.full() * 100.0;
+    [
+        row.key.clone(),
+        info.kind.clone(),
+        brief(info.items),
+        info.capacity.map_or("-".into(), brief),
+        match info.capacity {
+            None => "-".into(),
+            Some(_) if full < 9_999.5 => format!("{full:.0}%"),
+            Some(_) => ">9999%".into(),
+        },
+        rate(info.error_rate),
+        rate(info.error_rate_now),
+        rate(row.observed()),
+        per_second(row.tests_per_second),
+        per_second(row.adds_per_second),
+        bytes(info.bytes()),
+    ]
+}
+
+/// A number with three digits and a unit, in at most 5 columns below 10^18.
+fn brief(number: u64) -> String {
+    const UNITS: [&str; 7] = ["", "k", "M", "G", "T", "P", "E"];
+    let (mut value, mut unit) = (number as f64, 0);
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    let decimals = match value {
+        _ if unit == 0 => 0,
+        _ if value < 9.995 => 2,
+        _ if value < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$}{}", UNITS[unit])
+}
+
+/// A fraction in percent in at most 8 columns.
+fn brief_percent(fraction: f64) -> String {
+    let text = percent(fraction);
+    if text.len() <= 7 { text } else { format!("{:.1e}%", fraction * 100.0) }
+}
+
 /// Everything known of a filter, one line per field.
 pub(super) fn detail(row: &Row) -> Vec<String> {
-    let info = &row.info;
-    let mut lines: Vec<String> = info.advice.iter().map(|advice| format!("! {advice}")).collect();
-    let mut line = |name: &str, value: Option<String>| {
-        if let Some(value) = value {
-            lines.push(format!("{name:<22}{value}"));
-        }
-    };
-    let rate = |rate: Option<f64>| rate.map(percent);
-    line("server", Some(row.server.clone()));
-    line("kind", Some(format!("{} ({})", info.kind, info.origin).replace(" ()", "")));
-    line("items", Some(count(info.items)));
-    line("estimated", info.approximate_items.map(count));
-    line(
-        "capacity",
-        info.capacity.map(|capacity| format!("{} ({:.0}% full)", count(capacity), row.full() * 100.0)),
-    );
-    line("error rate, promised", rate(info.error_rate));
-    line("error rate, now", rate(info.error_rate_now));
-    if let Some(feedback) = &info.feedback {
-        for (name, span) in [("minute", &feedback.minute), ("hour", &feedback.hour), ("life", &feedback.life)]
-        {
-            let observed = rate(span.observed_error_rate).unwrap_or("-".into());
-            let text =
-                format!("{observed} ({} of {} checked were false)", count(span.r#false), count(span.checked));
-            line(&format!("error rate, {name}"), Some(text));
-        }
-    }
-    line("fill", rate(info.fill));
-    line("tests: yes", info.tests_yes.map(count));
-    line("tests: no", info.tests_no.map(count));
-    line("adds", info.adds.map(count));
-    line("deletes", info.deletes.map(count));
-    line("memory", Some(bytes(info.bytes())));
-    line("layout", info.layout.clone());
-    line("hash", info.hash.clone());
-    line("shards", info.shards.map(count));
-    line("bits per cell", info.bits_per_cell.map(count));
-    line("when full", info.on_full.clone());
-    line("generation", info.generation.map(count));
-    line("next rotation", info.next_rotation_ms.map(|ms| format!("in {} s", count(ms / 1000))));
-    line("saturated counters", info.saturated_counters.map(count));
-    if let Some(rebuild) = &info.rebuild {
-        let items = rebuild.items.map_or("-".into(), count);
-        let capacity = rebuild.capacity.map_or("-".into(), count);
-        line("rebuild", Some(format!("{}: {items} of {capacity} items", rebuild.status)));
-    }
-    lines.push(String::new());
-    let mut table = Table::new(&[
-        "layer",
-        ">items",
-        ">capacity",
-        ">fill",
-        ">error rate",
-        ">now",
-        ">cells",
-        ">probes",
-        "layout",
-    ]);
-    for (index, layer) in info.layers.iter().enumerate() {
-        let number = layer.age.map_or(index.to_string(), |age| format!("age {age}"));
-        let dash = || "-".to_owned();
-        table.row([
-            number,
-            count(layer.items),
-            layer.capacity.map_or_else(dash, count),
-            rate(layer.fill).unwrap_or_else(dash),
-            rate(layer.error_rate).unwrap_or_else(dash),
-            rate(layer.error_rate_now).unwrap_or_else(dash),
-            layer.cells.map_or_else(dash, count),
-            layer.probes.map_or_else(dash, count),
-            layer.layout.clone().unwrap_or_else(dash),
-        ]);
-    }
-    if !info.layers.is_empty() {
-        lines.extend(table.render().lines().map(str::to_owned));
-    }
-    lines
+    [vec![format!("server                {}", row.server)], lines(&row.info)].concat()
 }
 
 /// The table and the advice as plain text.
@@ -151,4 +124,29 @@ pub(super) fn plain(snapshot: &Snapshot) -> String {
         text.push_str(&format!("{} filters are not shown: {why}\n", snapshot.hidden));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compact_numbers_keep_their_first_digits() {
+        for (number, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1.00k"),
+            (12_345, "12.3k"),
+            (999_499, "999k"),
+            (999_500, "1.00M"),
+            (1_073_741_824, "1.07G"),
+        ] {
+            assert_eq!(brief(number), text);
+        }
+        for (fraction, text) in
+            [(0.01, "1%"), (0.00597, "0.597%"), (1e-9, "1.0e-7%"), (0.986, "98.6%"), (1.234e-5, "1.2e-3%")]
+        {
+            assert_eq!(brief_percent(fraction), text);
+        }
+    }
 }
