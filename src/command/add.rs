@@ -29,6 +29,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 /// Argument of the first item, in all commands but INSERT.
 const FIRST_ITEM: usize = 2;
 
+/// Argument of the first item in BF.INSERT without options.
+const INSERTED: usize = 3;
+
 /// What became of an item.
 type Outcome = Result<Added, CommandError>;
 
@@ -211,7 +214,7 @@ impl Adds {
         let all = self.changed.len() == call.argc().saturating_sub(self.first);
         match new {
             Some(spec) => send_first_items(call, &spec, &self.changed),
-            None if all && self.first == FIRST_ITEM => call.replicate(Effect::Verbatim),
+            None if all && self.first <= INSERTED => call.replicate(Effect::Verbatim),
             None => call.replicate(Effect::Items(Command::Madd, &self.changed)),
         }
         call.changed(c"bf.add");
@@ -234,8 +237,7 @@ pub(super) fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>
     let (mut target, is_new) = target_or_new(call, &mut key)?;
     if let (Target::One(LiveMut::Bloom(filter)), true) = (&target, is_new) {
         // The items follow in a command of their own: there may be none, and many are better sent as they came.
-        let creation = creation(&filter.spec(), 0, true);
-        call.replicate(Effect::Words(Command::Reserve, &creation, &[]));
+        call.replicate(Effect::Words(Command::Reserve, &|| creation(&filter.spec(), 0, true), &[]));
     }
     let (mut sums, mut lost) = (Sums::default(), None);
     while let Some(blob) = &part {

@@ -8,6 +8,7 @@ use super::table::Command;
 use crate::config::Settings;
 use crate::filter::{Cuckoo, Filter, Garbage, Live, LiveRef, Target};
 use crate::parallel::{ParallelFor, Stop};
+use smallvec::SmallVec;
 use std::ffi::CStr;
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -128,8 +129,10 @@ impl fmt::Display for Word {
     }
 }
 
+/// The words of a command.
+pub type Words = SmallVec<[Word; 16]>;
+
 /// What is written to replicas and the AOF: always effects, never requests.
-#[derive(Debug)]
 pub enum Effect<'e> {
     /// The command with its arguments unchanged.
     Verbatim,
@@ -138,8 +141,8 @@ pub enum Effect<'e> {
     /// The command, applied to the key at argument 1, with these further arguments.
     Arguments(Command, Vec<Vec<u8>>),
     /// The same, with words that are most often those of the last such command, and after them the items at these
-    /// arguments.
-    Words(Command, &'e [Word], &'e [usize]),
+    /// arguments. The words are made only if somebody gets them.
+    Words(Command, &'e (dyn Fn() -> Words + Sync), &'e [usize]),
 }
 
 /// What work [apart](Call::apart) is given.

@@ -9,7 +9,7 @@ use super::options::cuckoo::{creation, insertion, new_filter, reservation};
 use super::options::redisbloom;
 use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
-use super::write::{Growing, Mode, add_one, indices, limit_items, pauses};
+use super::write::{Growing, Mode, add_one, admit_new, indices, limit_items, pauses};
 use crate::filter::cuckoo::GROUP;
 use crate::filter::{Cuckoo, CuckooHash, CuckooSpec, Origin};
 use smallvec::SmallVec;
@@ -19,9 +19,6 @@ const ITEM: usize = 2;
 
 /// Argument of the first item in CF.INSERT without options.
 const INSERTED: usize = 3;
-
-/// Bytes of a sub-filter whose creation is timed. It may ask how much memory the machine has, in 100 to 600 µs.
-const LONG_TO_CREATE: u64 = 1 << 20;
 
 /// Slots that a group of items may look at before the next look at the clock: up to 16,384 cache lines, in a
 /// millisecond.
@@ -55,14 +52,9 @@ fn seeded(spec: CuckooSpec) -> Result<CuckooSpec, CommandError> {
 /// Creates a filter in an opened, empty key, and replicates its creation with every parameter.
 fn create<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> Result<(), CommandError> {
     let bytes = spec.bytes_of(spec.first_buckets());
-    if bytes >= LONG_TO_CREATE {
-        call.may_be_long();
-    }
-    if !call.obeys() {
-        call.admit(bytes, bytes)?;
-    }
+    admit_new(call, bytes, bytes)?;
     let filter = Cuckoo::new(spec)?;
-    call.replicate(Effect::Words(Command::CfReserve, &creation(filter.spec()), &[]));
+    call.replicate(Effect::Words(Command::CfReserve, &|| creation(filter.spec()), &[]));
     key.create(filter.into());
     call.changed(c"cf.reserve");
     Ok(())

@@ -86,7 +86,8 @@ pub(super) fn create<'a, C: Call<'a>>(
     since_ms: u64,
 ) -> Result<(), CommandError> {
     let spec = make(call, key, spec, since_ms)?;
-    call.replicate(Effect::Words(Command::Reserve, &options::bloom::creation(&spec, since_ms, true), &[]));
+    let words = || options::bloom::creation(&spec, since_ms, true);
+    call.replicate(Effect::Words(Command::Reserve, &words, &[]));
     Ok(())
 }
 
@@ -104,9 +105,15 @@ fn make<'a, C: Call<'a>>(
     Ok(spec)
 }
 
+/// Bytes of a filter or sub-filter whose creation is timed. It may ask how much memory the machine has, in 100 to 600 µs.
+const LONG_TO_CREATE: u64 = 1 << 20;
+
 /// Whether a new filter of `more` bytes may be made, in a key that will then have `total`. A replica makes what its
 /// primary has made.
 pub(super) fn admit_new<'a, C: Call<'a>>(call: &C, total: u64, more: u64) -> Result<(), CommandError> {
+    if more >= LONG_TO_CREATE {
+        call.may_be_long();
+    }
     if call.obeys() { Ok(()) } else { call.admit(total, more) }
 }
 
@@ -128,7 +135,7 @@ pub(super) fn create_new<'a, C: Call<'a>>(
 /// Sends the items at these arguments, the first of a filter that an add has created.
 #[cold]
 pub(super) fn send_first_items<'a, C: Call<'a>>(call: &C, spec: &Spec, items: &[usize]) {
-    call.replicate(Effect::Words(Command::Insert, &options::bloom::first_items(spec), items));
+    call.replicate(Effect::Words(Command::Insert, &|| options::bloom::first_items(spec), items));
 }
 
 /// Creates a Bloom filter of RedisBloom, as its primary has done. A replica writes this into its own append-only file.

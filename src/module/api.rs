@@ -318,9 +318,10 @@ impl Context<'_> {
         };
     }
 
-    /// A simple string. Never user data, which may contain a line break.
+    /// A simple string. Never user data, which may contain a line break. The module's own words have no NUL byte.
     pub(super) fn reply_simple(self, text: &'static str) {
-        let text = terminated(text);
+        let mut text = SmallVec::<[u8; 64]>::from_slice(text.as_bytes());
+        text.push(0);
         // SAFETY: the text is NUL-terminated, and the server copies it.
         unsafe { server!(RedisModule_ReplyWithSimpleString(self.as_ptr(), text.as_ptr().cast())) };
     }

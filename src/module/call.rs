@@ -232,6 +232,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
                 self.ctx.replicate(name_of(command), &arguments);
             }
             Effect::Words(command, words, indices) => {
+                let words = words();
                 let mut own = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
                 own.truncate(words.len());
                 for (index, word) in words.iter().enumerate() {

@@ -93,12 +93,19 @@ fn finish<const INDEX: usize>(call: &ServerCall<'_>, outcome: Result<Reply, Comm
     }
 }
 
-/// Whether a command is timed only if it says that it [may be long](crate::command::Call::may_be_long).
+/// Whether a command is timed only if it says that it [may be long](crate::command::Call::may_be_long), or has many
+/// arguments.
 #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 const fn is_mostly_short(index: usize) -> bool {
-    use Command::{CfAdd, CfAddnx, CfDel, CfInsert, CfInsertnx, CfMexists};
-    matches!(TABLE[index].command, CfAdd | CfAddnx | CfDel | CfInsert | CfInsertnx | CfMexists)
+    use Command::{CfAdd, CfAddnx, CfDel, CfInsert, CfInsertnx, CfMexists, CfReserve, Info, Insert, Reserve};
+    matches!(
+        TABLE[index].command,
+        CfAdd | CfAddnx | CfDel | CfInsert | CfInsertnx | CfMexists | CfReserve | Info | Insert | Reserve
+    )
 }
+
+/// Arguments that are read in less time than the clock twice.
+const FEW_ARGUMENTS: usize = 64;
 
 /// Runs a command, and measures its time unless reading the clock would be a large part of it.
 #[inline(always)]
@@ -141,7 +148,10 @@ unsafe extern "C" fn entry<const INDEX: usize>(
     if const { divides(INDEX) } {
         call = call.divided(pieces::is_piece());
     }
-    if const { !is_fast(INDEX) && !is_mostly_short(INDEX) } || call.is_piece() {
+    let is_timed = const { !is_fast(INDEX) }
+        && (const { !is_mostly_short(INDEX) } || arguments.len() > FEW_ARGUMENTS)
+        || call.is_piece();
+    if is_timed {
         call.start();
     }
     if const { names_its_keys(INDEX) } && ctx.is_asked_for_keys() {

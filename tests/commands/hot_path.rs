@@ -119,6 +119,31 @@ fn creation_allocates_the_filter_alone() {
     assert_eq!(created - floor, CREATION + 19);
 }
 
+/// Whichever command makes it, with up to 64 items. The double of the server keeps the key and the value.
+#[test]
+fn creating_a_bloom_filter_allocates_the_filter_alone() {
+    let server = FakeServer::default();
+    server.is_unheard.set(true);
+    server.line("BF.RESERVE first 0.01 100").unwrap(); // which makes the list of keys
+    let floor = allocations(&server, &[b"BF.CARD", b"none"]);
+    let items: Vec<String> = (0..64).map(|i| format!("item:{i}")).collect();
+    for (line, count) in [
+        ("BF.RESERVE reserved 0.01 100", 0),
+        ("BF.RESERVE large 0.01 5000 NONSCALING", 0),
+        ("BF.ADD added", 1),
+        ("BF.ADDNX absent", 1),
+        ("BF.MADD one", 1),
+        ("BF.MADD many", 64),
+        ("BF.INSERT inserted ITEMS", 10),
+        ("BF.INSERT options CAPACITY 1000 ERROR 0.001 EXPANSION 4 ITEMS", 64),
+    ] {
+        let items = items.iter().take(count).map(String::as_str);
+        let words: Vec<&[u8]> = line.split(' ').chain(items).map(str::as_bytes).collect();
+        let (layer, key, value) = (1, 1, 1);
+        assert_eq!(allocations(&server, &words) - floor, layer + key + value, "{line}");
+    }
+}
+
 /// What a Bloom filter is made of: a default one has its cells and all that is known of its layer in one block.
 #[test]
 fn a_small_bloom_filter_is_one_allocation_and_its_value() {

@@ -309,6 +309,7 @@ def test_only_effects_are_written(wire):
         ("BF.ADD plain e", []),
         ("BF.MADD plain e", []),
         ("BF.INSERT plain ITEMS e a", []),
+        ("BF.INSERT counting ITEMS y y", ["BF.INSERT counting ITEMS y y"]),
         ("BF.INSERT counting CAPACITY 5 ITEMS x x", ["bf.madd counting x x"]),
         ("BF.ADD counting x", ["BF.ADD counting x"]),
         ("BF.ADDNX counting x", []),

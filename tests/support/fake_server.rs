@@ -222,6 +222,9 @@ impl<'a> Call<'a> for FakeCall<'a> {
     }
 
     fn replicate(&self, effect: Effect<'_>) {
+        if self.server.is_unheard.get() {
+            return;
+        }
         let name = |command: Command| {
             let entry = TABLE.iter().find(|entry| entry.command == command).expect("it is in the table");
             entry.name("bf").to_ascii_uppercase().into_bytes()
@@ -236,7 +239,7 @@ impl<'a> Call<'a> for FakeCall<'a> {
                 [name(command), self.arguments[1].to_vec()].into_iter().chain(words).collect()
             }
             Effect::Words(command, words, indices) => {
-                let words = words.iter().map(|word| word.to_string().into_bytes());
+                let words = words().into_iter().map(|word| word.to_string().into_bytes());
                 let items = indices.iter().map(|index| self.arguments[*index].to_vec());
                 [name(command), self.arguments[1].to_vec()].into_iter().chain(words).chain(items).collect()
             }

@@ -49,6 +49,8 @@ pub(super) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 
 /// `BF.STATS key`. Clients hook their parsers for RedisBloom's five fields on the name BF.INFO, and trip over more.
 pub(super) fn stats<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    // There may be many layers.
+    call.may_be_long();
     let key = call.open(1, Access::Read);
     let live = key.bloom()?.ok_or(CommandError::NotFound)?;
     let filter = key.filter()?.ok_or(CommandError::NotFound)?;

@@ -1,7 +1,7 @@
 //! Options of BF.RESERVE, BF.INSERT and BF.REBUILD.
 
 use super::{Arguments, bad, choice, integer, number, printable, seed, unsigned, upper};
-use crate::command::call::{Access, Call, Key, Word};
+use crate::command::call::{Access, Call, Key, Word, Words};
 use crate::command::error::CommandError;
 use crate::config::Settings;
 use crate::filter::foreign::{ChainSpec, Growth};
@@ -394,7 +394,7 @@ fn like<'a, C: Call<'a>>(
 /// The arguments of BF.RESERVE after the key that create a filter of this spec on any server, whatever its
 /// configuration. SHARDS, LAYOUT and HASH may be left out where they are BF.RESERVE's defaults, which no configuration
 /// changes; a rebuild would take the live filter's instead.
-pub(in crate::command) fn creation(spec: &Spec, since_ms: u64, leave_out: bool) -> SmallVec<[Word; 16]> {
+pub(in crate::command) fn creation(spec: &Spec, since_ms: u64, leave_out: bool) -> Words {
     use Word::{Hex, Number, Real, Text};
     let mut words = SmallVec::from_slice(&[Real(spec.error_rate), Number(spec.capacity)]);
     let mut option = |name, value| words.extend([Text(name), value]);
@@ -435,11 +435,11 @@ pub(in crate::command) fn creation(spec: &Spec, since_ms: u64, leave_out: bool) 
 /// The arguments of BF.INSERT after the key, up to the items, that create what an add has created: one short command, where a
 /// BF.RESERVE before the add would be four with the MULTI and EXEC around them. Only a server that obeys reads them, see
 /// [`redisbloom::insertion`](super::redisbloom::insertion). They have all that such a filter can differ by.
-pub(in crate::command) fn first_items(spec: &Spec) -> [Word; 6] {
+pub(in crate::command) fn first_items(spec: &Spec) -> Words {
     use Word::{Hex, Number, Real, Text};
     let expansion = Number(spec.expansion().unwrap_or(0).into());
     let [rate, capacity, seed] = [Real(spec.error_rate), Number(spec.capacity), Hex(spec.seed.into())];
-    [Text("SPEC"), rate, capacity, expansion, seed, Text("ITEMS")]
+    [Text("SPEC"), rate, capacity, expansion, seed, Text("ITEMS")].into_iter().collect()
 }
 
 /// What a BF.INSERT requests.

@@ -2,7 +2,7 @@
 //! buckets is the next power of two. An expansion is also rounded up to a power of two.
 
 use super::{Arguments, choice, integer, printable, seed, upper};
-use crate::command::call::{Call, Word};
+use crate::command::call::{Call, Word, Words};
 use crate::command::error::CommandError;
 use crate::config::Settings;
 use crate::filter::{CuckooSpec, Origin};
@@ -95,7 +95,7 @@ pub(in crate::command) fn new_filter<'a, C: Call<'a>>(call: &C) -> CuckooSpec {
 
 /// The arguments of CF.RESERVE after the key that create a filter of this spec on any server, whatever its
 /// configuration.
-pub(in crate::command) fn creation(spec: &CuckooSpec) -> SmallVec<[Word; 12]> {
+pub(in crate::command) fn creation(spec: &CuckooSpec) -> Words {
     use Word::{Hex, Number, Text};
     let mut words = SmallVec::from_slice(&[
         Number(spec.capacity),

@@ -28,10 +28,16 @@ pub(super) fn integer(bytes: &[u8]) -> Option<i64> {
     let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
     let canonical = match digits {
         [b'0'] => bytes.len() == 1,
-        [b'1'..=b'9', rest @ ..] => rest.iter().all(u8::is_ascii_digit),
+        [b'1'..=b'9', ..] => true,
         _ => false,
     };
-    canonical.then(|| std::str::from_utf8(bytes).ok()?.parse().ok()).flatten()
+    // Below zero, where there is one number more.
+    let subtract = |number: i64, digit: &u8| {
+        let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
+        number.checked_mul(10)?.checked_sub(digit.into())
+    };
+    let below = digits.iter().try_fold(0, subtract).filter(|_| canonical)?;
+    if digits.len() < bytes.len() { Some(below) } else { below.checked_neg() }
 }
 
 /// A number; NaN is refused.
@@ -118,12 +124,32 @@ mod tests {
 
     #[test]
     fn integers_are_read_as_the_server_reads_them() {
-        for (text, value) in [("0", 0), ("-5", -5), ("100", 100), ("9223372036854775807", i64::MAX)] {
+        for (text, value) in [
+            ("0", 0),
+            ("-5", -5),
+            ("100", 100),
+            ("9223372036854775807", i64::MAX),
+            ("-9223372036854775808", i64::MIN),
+        ] {
             assert_eq!(integer(text.as_bytes()), Some(value));
         }
-        for text in
-            ["", "-", "+1", "01", "-0", " 1", "1 ", "1.5", "1e3", "0x10", "9223372036854775808", "abc"]
-        {
+        for text in [
+            "",
+            "-",
+            "+1",
+            "01",
+            "-0",
+            " 1",
+            "1 ",
+            "1.5",
+            "1e3",
+            "0x10",
+            "9223372036854775808",
+            "-9223372036854775809",
+            "1:",
+            "1/",
+            "abc",
+        ] {
             assert_eq!(integer(text.as_bytes()), None, "{text}");
         }
     }
