@@ -380,7 +380,7 @@ impl Spec {
     ///
     /// A chain must stay within its error rate however far it grows. Most chains never grow, so the first layer gets 60%
     /// of the rate, and the others share the rest.
-    fn next_layer(&self, so_far: &[u64]) -> LayerSpec {
+    pub(crate) fn next_layer(&self, so_far: &[u64]) -> LayerSpec {
         let (capacity, error_rate) = match self.family {
             Family::Fixed(_) => (self.capacity, self.error_rate),
             Family::Window { generations, .. } => (self.capacity, self.error_rate / f64::from(generations)),

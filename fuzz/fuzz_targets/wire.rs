@@ -3,12 +3,15 @@
 #![no_main]
 
 use bloomery::wire::{Decoder, Encoder};
-use bloomery_fuzz::{Input, sealed, survives};
+use bloomery_fuzz::{Input, packed, sealed, survives};
 use libfuzzer_sys::fuzz_target;
 
 fn run(input: &[u8]) -> Option<()> {
     // As it is: heads, lengths and checksums.
     if let Ok(value) = Decoder::read(input) {
+        survives(value);
+    }
+    if let Ok(value) = packed(input) {
         survives(value);
     }
     let mut input = Input(input);

@@ -5,7 +5,7 @@ pub mod made;
 use bloomery::filter::foreign::Scheme;
 use bloomery::filter::{Foreign, Origin};
 use bloomery::wire::redisbloom::{self, Loader};
-use bloomery::wire::{DecodeError, Decoder, Encoder, Sink, Source, import};
+use bloomery::wire::{DecodeError, Decoder, Encoder, Sink, Source, VERSION, import, value};
 use bloomery::{Bloom, Cuckoo, Error, Filter};
 
 /// Bytes of cells beyond which a filter is none of the fuzzer's business: it would be slow, and no different.
@@ -103,15 +103,20 @@ fn restarted(value: &Filter) -> Result<Filter, DecodeError> {
         Filter::Cuckoo(filter) if filter.spec().origin != Origin::Bloomery => {
             redisbloom::save_cuckoo(&mut fields, filter);
         }
-        other => return Decoder::read(&Encoder::native(other).to_vec()),
+        other => value::save(&mut fields, other),
     }
     let mut written = Written { numbers: fields.numbers.into_iter(), strings: fields.strings.into_iter() };
     match value {
-        Filter::Cuckoo(_) => redisbloom::load_cuckoo(&mut written, redisbloom::ENCODING),
+        Filter::Foreign(filter) if matches!(filter.scheme(), Scheme::RedisBloom(_)) => {
+            redisbloom::load_bloom(&mut written, redisbloom::ENCODING)
+        }
         Filter::Foreign(filter) if matches!(filter.scheme(), Scheme::ValkeyBloom { .. }) => {
             import::load_valkey_bloom(&mut written, 1).map(|filter| Filter::Foreign(Box::new(filter)))
         }
-        _ => redisbloom::load_bloom(&mut written, redisbloom::ENCODING),
+        Filter::Cuckoo(filter) if filter.spec().origin != Origin::Bloomery => {
+            redisbloom::load_cuckoo(&mut written, redisbloom::ENCODING)
+        }
+        _ => value::load(&mut written, VERSION.into()),
     }
 }
 
@@ -246,6 +251,12 @@ pub fn sealed(kind: u8, header: &[u8], body_len: u64, cells: &[u8]) -> Option<Ve
         file.extend(sealed_chunk(offset, &stamp, &data));
     }
     Some(file)
+}
+
+/// A packed filter of these bytes, with a true checksum, from the only string of a value.
+pub fn packed(bytes: &[u8]) -> Result<Filter, DecodeError> {
+    let string = [bytes, &crc32c::crc32c(bytes).to_le_bytes()].concat();
+    value::load(&mut Written { numbers: vec![].into_iter(), strings: vec![string].into_iter() }, VERSION.into())
 }
 
 /// A chunk of our format as several, each of up to `cut` bytes of data.

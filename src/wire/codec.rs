@@ -78,3 +78,54 @@ pub(super) fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     *bytes = rest;
     Some(*first)
 }
+
+/// Appends a number, 7 bits a byte, the lowest first. The highest bit of a byte says that another follows.
+pub(super) fn put_number(to: &mut Vec<u8>, mut number: u64) {
+    loop {
+        let [low, ..] = number.to_le_bytes();
+        number >>= 7;
+        if number == 0 {
+            return to.push(low);
+        }
+        to.push(low | 0x80);
+    }
+}
+
+/// Takes a number off the front of `bytes`. Each has one encoding: the shortest.
+#[inline]
+pub(super) fn take_number(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0u64;
+    for shift in (0..u64::BITS).step_by(7) {
+        let [byte] = take(bytes)?;
+        let bits = u64::from(byte & 0x7F);
+        let placed = bits.checked_shl(shift)?;
+        if placed.checked_shr(shift) != Some(bits) {
+            return None;
+        }
+        number |= placed;
+        if byte < 0x80 {
+            return (byte > 0 || shift == 0).then_some(number);
+        }
+    }
+    None
+}
+
+/// Appends fields, of which most are 0: a number whose bit *i* says that field *i* isn't, then those that aren't.
+pub(super) fn put_fields<const N: usize>(to: &mut Vec<u8>, fields: [u64; N]) {
+    let mask = fields.iter().rev().fold(0, |mask, field| mask << 1 | u64::from(*field != 0));
+    put_number(to, mask);
+    fields.into_iter().filter(|field| *field != 0).for_each(|field| put_number(to, field));
+}
+
+/// Takes fields off the front of `bytes`.
+pub(super) fn take_fields<const N: usize>(bytes: &mut &[u8]) -> Option<[u64; N]> {
+    let mut mask = take_number(bytes)?;
+    let mut fields = [0; N];
+    for field in &mut fields {
+        if mask & 1 == 1 {
+            *field = take_number(bytes).filter(|field| *field != 0)?;
+        }
+        mask >>= 1;
+    }
+    (mask == 0).then_some(fields)
+}

@@ -40,8 +40,10 @@ mod format;
 mod head;
 pub mod import;
 mod kind;
+mod packed;
 pub mod redisbloom;
 mod stream;
+pub mod value;
 
 pub use decode::Decoder;
 pub use encode::Encoder;

@@ -13,7 +13,7 @@ from kit.arrivals import BLOOM_V3, OLDEST, ORIGINALS, damaged_value, valkey_bloo
 from kit.filters import SMALL, adding, make_all
 from kit.foreign import Bitmap, RedisBloomChain, Value, guava_32, guava_64, sealed
 from kit.payload import PREFIX as CHUNK_PREFIX
-from kit.payload import Payload
+from kit.payload import Payload, crc32c
 
 LARGEST = 8192  # bytes of a payload: where all of them are small, a damaged byte is likely to matter
 
@@ -133,6 +133,8 @@ def damaged(dumps: dict[str, bytes], chance: random.Random) -> tuple[str, bytes]
         return f"{name}, {damage.__name__}", damage(body, chance, dumps)
     if not is_native(body):
         return f"{name}, fields", damaged_value(Value.parse(body), chance)
+    if chance.random() < 0.3 and not Value.parse(body).fields[0].startswith(b"BLMY"):
+        return f"{name}, packed", packed(body, chance)
     payload, damage = Payload.parse(dumps[name]), chance.choice(DAMAGES)
     damage(payload, chance, dumps)
     return f"{name}, {damage.__name__}", payload.dump()[:-10]
@@ -163,6 +165,22 @@ def graft(body: bytes, chance: random.Random, dumps: dict) -> bytes:
     """The beginning of one value and the end of another."""
     other = chance.choice(list(dumps.values()))[:-10]
     return body[: chance.randrange(TYPE, len(body))] + other[chance.randrange(TYPE, len(other)) :]
+
+
+def packed(body: bytes, chance: random.Random) -> bytes:
+    """The string of a small filter, whose checksum is right again: bytes changed, lost or added."""
+    value = Value.parse(body)
+    string = bytearray(flip(value.fields[0][:-4], chance))
+    at = chance.randrange(len(string))
+    match chance.randrange(4):
+        case 0:
+            del string[at]
+        case 1:
+            string.insert(at, chance.randrange(256))
+        case 2:
+            del string[at:]
+    value.fields = [bytes(string) + struct.pack("<I", crc32c(string))]
+    return value.dump()
 
 
 def a_piece(payload: Payload, chance: random.Random, dumps: dict) -> None:

@@ -2,11 +2,14 @@
 
 A payload is an RDB value: the type byte, the module type's id, one string per piece, an end mark, and a footer of RDB
 version and checksum (which tests tell the server to skip). The pieces are those of the wire format: one head, then
-chunks, each with a CRC-32C of its own. Strings must not be compressed: `CONFIG SET rdbcompression no`.
+chunks, each with a CRC-32C of its own. A small filter is packed in one string; it is taken apart into the same pieces,
+in which it is loaded as well. Strings must not be compressed: `CONFIG SET rdbcompression no`.
 """
 
 import dataclasses
 import struct
+
+from kit import packed
 
 STRING, END = 5, 0  # opcodes of a module's value
 
@@ -82,6 +85,8 @@ class Payload:
             pieces.append(body[at : at + length])
             at += length
         assert body[at:] == bytes([END]), "a string of the payload is compressed"
+        if not pieces[0].startswith(b"BLMY"):
+            pieces = packed.pieces(pieces[0])
         return cls(start, pieces, footer)
 
     def dump(self) -> bytes:

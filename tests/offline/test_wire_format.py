@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kit import packed
 from kit import wire_format as reader
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -19,6 +20,11 @@ ITEMS = [bytes.fromhex(item) for item in json.loads((GOLDEN / "items.json").read
 def golden(request):
     """A golden file: its bytes, and what its maker says of it."""
     return request.param.read_bytes(), json.loads(request.param.with_suffix(".json").read_text())
+
+
+@pytest.fixture(params=[path for path in FILES if path.with_suffix(".packed").exists()], ids=lambda path: path.stem)
+def golden_path(request):
+    return request.param
 
 
 def test_there_are_files_of_every_kind():
@@ -54,6 +60,22 @@ def test_answers(golden):
         check_answers(filter_.shadow, says["shadow"])
         filter_ = filter_.live
     check_answers(filter_, says)
+
+
+def test_packed_filters_are_the_same_filters(golden_path):
+    string = golden_path.with_suffix(".packed").read_bytes()
+    says = json.loads(golden_path.with_suffix(".json").read_text())
+    filter_ = packed.read(string)
+    if filter_.kind == reader.REBUILD:
+        check_answers(filter_.shadow, says["shadow"])
+        filter_ = filter_.live
+    check_answers(filter_, says)
+    assert b"".join(packed.pieces(string)) == golden_path.read_bytes()
+    for bit in range(0, len(string) * 8, 7):
+        flipped = bytearray(string)
+        flipped[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(reader.BadFilter):
+            packed.read(bytes(flipped))
 
 
 def check_answers(filter_, says):
@@ -97,17 +119,21 @@ def test_damage_is_noticed(golden):
 FORMAT = (GOLDEN.parent.parent / "docs" / "FORMAT.md").read_text()
 
 
-def worked(heading):
+def worked(heading, read=reader.read):
     """The filter whose bytes a section of the documentation lists, sixteen a line."""
     section = FORMAT.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     lines = re.findall(r"^ *\d+ ((?: [0-9a-f]{2}){1,16})(?:   |$)", section, re.MULTILINE)
-    return reader.read(bytes.fromhex("".join(lines)))
+    return read(bytes.fromhex("".join(lines)))
 
 
 def test_the_worked_example():
     filter_ = worked("A worked example")
     assert (filter_.kind, filter_.items(), filter_.ones()) == (reader.FIXED, 2, 14)
     assert filter_.contains(b"ada") and filter_.contains(b"grace") and not filter_.contains(b"hedy")
+
+
+def test_the_worked_packed_filter():
+    assert worked("A packed filter worked", packed.read) == worked("A worked example")
 
 
 def test_the_worked_cuckoo_filter():

@@ -77,6 +77,17 @@ def test_dump_and_restore(made):
         must_be_equal({key: before[key]}, {key: snapshot(client, "restored")})
 
 
+def test_a_default_filter_takes_no_more_than_redisblooms(server):
+    """Which has 87 bytes with one item, and 206 with a hundred."""
+    with server.client() as client:
+        for items, most in [(1, 87), (100, 206)]:
+            client.execute_command("BF.MADD", f"items:{items}", *(f"item:{item}" for item in range(items)))
+            dump = client.dump(f"items:{items}")
+            assert len(dump) <= most
+            client.restore("restored", 0, dump, replace=True)
+            assert client.dump("restored") == dump
+
+
 def test_copy(made):
     _, client, before = made
     for key in before:

@@ -1,8 +1,9 @@
 //! The wire format taken apart and sealed again by hand, so that tests can lie to the decoder with true checksums.
 
-use bloomery::Bloom;
 use bloomery::filter::FilterRef;
-use bloomery::wire::{DecodeError, Decoder, Encoder};
+use bloomery::wire::{DecodeError, Decoder, Encoder, Sink, Source, VERSION, value};
+use bloomery::{Bloom, Filter};
+use std::collections::VecDeque;
 use std::ops::Range;
 
 /// Bytes of the envelope before the header.
@@ -25,6 +26,8 @@ pub(crate) const REBUILD: u8 = 6;
 pub(crate) const REBUILD_HEADER: usize = 16;
 /// Bytes of a chunk before its data.
 pub(crate) const CHUNK_PREFIX: usize = 20;
+/// The most bytes of cells of a packed filter.
+pub(crate) const MOST_PACKED: u64 = 2048;
 
 /// The file of a filter.
 pub(crate) fn encode<'a>(filter: impl Into<FilterRef<'a>>) -> Vec<u8> {
@@ -34,6 +37,57 @@ pub(crate) fn encode<'a>(filter: impl Into<FilterRef<'a>>) -> Vec<u8> {
 /// A Bloom filter from its file.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Bloom, DecodeError> {
     Decoder::read(bytes).map(|value| value.into_bloom().expect("no cuckoo filter"))
+}
+
+/// The strings of a value in an RDB file.
+#[derive(Default)]
+pub(crate) struct Strings(pub(crate) VecDeque<Vec<u8>>);
+
+impl Sink for Strings {
+    fn unsigned(&mut self, _: u64) {
+        unreachable!("a value of our type has strings alone");
+    }
+
+    fn double(&mut self, _: f64) {
+        unreachable!("a value of our type has strings alone");
+    }
+
+    fn string(&mut self, bytes: &[u8]) {
+        self.0.push_back(bytes.to_vec());
+    }
+}
+
+impl Source for Strings {
+    fn unsigned(&mut self) -> Option<u64> {
+        None
+    }
+
+    fn double(&mut self) -> Option<f64> {
+        None
+    }
+
+    fn string<R>(&mut self, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        self.0.pop_front().map(|bytes| read(&bytes))
+    }
+}
+
+/// The strings of a filter in an RDB file.
+pub(crate) fn saved<'a>(filter: impl Into<FilterRef<'a>>) -> Strings {
+    let mut strings = Strings::default();
+    value::save(&mut strings, filter);
+    strings
+}
+
+/// The only string of a small filter.
+pub(crate) fn pack<'a>(filter: impl Into<FilterRef<'a>>) -> Vec<u8> {
+    let Strings(mut strings) = saved(filter);
+    assert_eq!(strings.len(), 1, "it is packed");
+    strings.remove(0).unwrap()
+}
+
+/// The reverse.
+pub(crate) fn unpack(bytes: &[u8]) -> Result<Filter, DecodeError> {
+    value::load(&mut Strings([bytes.to_vec()].into()), VERSION.into())
 }
 
 /// The cells of a filter as they are written, without anything around them.

@@ -136,6 +136,16 @@ fn rebuild_survives(value: Filter, name: &str) {
     }
 }
 
+/// The same of whatever it is.
+pub(crate) fn any_survives(value: Filter, name: &str) {
+    match value {
+        Filter::Bloom(filter) => survives(filter, name),
+        Filter::Cuckoo(filter) => cuckoo_survives(*filter, name),
+        Filter::Foreign(filter) => foreign_survives(*filter, name),
+        value @ Filter::Rebuild(_) => rebuild_survives(value, name),
+    }
+}
+
 /// What loads is written back as it was read: there is one encoding of each filter, but for the number that it had in a dump.
 fn refused_or_survives(bytes: &[u8], name: &str) -> bool {
     match Decoder::read(bytes) {
@@ -144,12 +154,7 @@ fn refused_or_survives(bytes: &[u8], name: &str) -> bool {
             plain[6..8].fill(0);
             wire::seal(&mut plain, &pieces);
             assert!(wire::encode(&value) == plain, "{name}: loads, but is written otherwise");
-            match value {
-                Filter::Bloom(filter) => survives(filter, name),
-                Filter::Cuckoo(filter) => cuckoo_survives(*filter, name),
-                Filter::Foreign(filter) => foreign_survives(*filter, name),
-                value @ Filter::Rebuild(_) => rebuild_survives(value, name),
-            }
+            any_survives(value, name);
             true
         }
         Err(why) => {

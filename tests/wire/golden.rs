@@ -24,6 +24,9 @@ fn bless() {
     for (name, filter) in all() {
         write(name, "bin", &wire::encode(&filter));
         write(name, "json", answers(&filter).as_bytes());
+        if filter.bytes() <= wire::MOST_PACKED {
+            write(name, "packed", &wire::pack(&filter));
+        }
     }
 }
 

@@ -8,4 +8,6 @@ mod corrupt;
 mod cuckoo;
 mod golden;
 #[cfg(not(feature = "module"))] // it counts allocations
+mod packed;
+#[cfg(not(feature = "module"))] // it counts allocations
 mod proportion;

@@ -16,7 +16,7 @@ use crate::filter::foreign::Scheme;
 use crate::filter::{Filter, LiveRef, Origin};
 use crate::metrics::{FILTERS, Gauge, PAYLOADS_REFUSED};
 use crate::params::Family;
-use crate::wire::{Decoder, Encoder, Sink, Source, VERSION, import, redisbloom};
+use crate::wire::{Encoder, VERSION, import, redisbloom, value};
 use redis_module::raw;
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
 use std::ptr;
@@ -228,22 +228,9 @@ fn load(work: impl FnOnce() -> Result<Filter, String>) -> *mut c_void {
 
 /// Reads what [`save_native`] wrote.
 unsafe extern "C" fn load_native(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut c_void {
-    load(|| {
-        if encoding > DataType::Native.encoding() {
-            return Err(format!("encoding version {encoding} is newer than {VERSION}"));
-        }
-        // SAFETY: `io` is the stream that the server passed in.
-        let mut stream = unsafe { Stream::new(io) };
-        let cut = || "the data ends early".to_owned();
-        let mut decoder =
-            Source::string(&mut stream, Decoder::new).ok_or_else(cut)?.map_err(|why| why.to_string())?;
-        while !decoder.is_complete() {
-            Source::string(&mut stream, |piece| decoder.push(piece))
-                .ok_or_else(cut)?
-                .map_err(|why| why.to_string())?;
-        }
-        decoder.finish().map_err(|why| why.to_string())
-    })
+    // SAFETY: `io` is the stream that the server passed in.
+    let mut stream = unsafe { Stream::new(io) };
+    load(|| value::load(&mut stream, encoding.unsigned_abs()).map_err(|why| why.to_string()))
 }
 
 unsafe extern "C" fn load_redisbloom(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut c_void {
@@ -288,14 +275,14 @@ pub(super) fn give_up_saving() {
     }
 }
 
-/// Writes one string per piece of the wire format.
+/// Writes the strings of the wire format.
 unsafe extern "C" fn save_native(io: *mut raw::RedisModuleIO, value: *mut c_void) {
     guard::call(
         "save",
         || {
             // SAFETY: the server passes its stream and a value of ours.
             let (mut stream, value) = unsafe { (Stream::new(io), read(value)) };
-            Encoder::native(value).pieces(|piece| Sink::string(&mut stream, piece));
+            value::save(&mut stream, value);
         },
         give_up_saving,
     );

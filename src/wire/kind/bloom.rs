@@ -1,13 +1,15 @@
-//! The header of Bloom filters: kinds fixed, chain and window.
+//! The header of Bloom filters: kinds fixed, chain and window. In a head it has a fixed length, [packed](pack) it is short.
 
 use crate::filter::{Bloom, Body, Chain, Layer, Schedule, Window};
 use crate::hash::{HashKind, Seed};
 use crate::params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limits};
 use crate::sizing::{Layout, Shape};
 use crate::wire::arrival::Filled;
-use crate::wire::codec::{Header, Kind, read, write, written};
+use crate::wire::codec::{Header, Kind, put_fields, read, take_fields, write, written};
 use crate::wire::error::DecodeError;
+use crate::wire::format::MOST_PACKED;
 use serde::{Deserialize, Serialize};
+use std::num::TryFromIntError;
 
 /// The filter's parameters. Fields that its kind doesn't use are 0.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
@@ -40,6 +42,72 @@ struct LayerHeader {
     items: u64,
     probes: u32,
     layout: u32,
+}
+
+impl FilterHeader {
+    /// Its fields as numbers, those that hardly any filter has at the end.
+    fn fields(&self) -> [u64; 17] {
+        [
+            self.capacity,
+            self.error_rate.to_bits(),
+            self.seed[0],
+            self.hash.into(),
+            self.cell.into(),
+            self.shards.into(),
+            self.layers.into(),
+            self.expansion.into(),
+            self.overflow.into(),
+            self.layout.into(),
+            self.generations.into(),
+            self.every_ms,
+            self.since_ms,
+            self.rotations,
+            self.newest,
+            self.seed[1],
+            self.tightening.to_bits(),
+        ]
+    }
+
+    /// The reverse.
+    fn from_fields(fields: [u64; 17]) -> Result<FilterHeader, TryFromIntError> {
+        let [capacity, error_rate, seed_low, hash, cell, shards, layers, expansion, overflow, layout, ..] =
+            fields;
+        let [.., generations, every_ms, since_ms, rotations, newest, seed_high, tightening] = fields;
+        Ok(FilterHeader {
+            capacity,
+            error_rate: f64::from_bits(error_rate),
+            seed: [seed_low, seed_high],
+            hash: hash.try_into()?,
+            layout: layout.try_into()?,
+            cell: cell.try_into()?,
+            overflow: overflow.try_into()?,
+            shards: shards.try_into()?,
+            expansion: expansion.try_into()?,
+            generations: generations.try_into()?,
+            tightening: f64::from_bits(tightening),
+            every_ms,
+            since_ms,
+            rotations,
+            newest,
+            layers: layers.try_into()?,
+            reserved: 0,
+        })
+    }
+}
+
+impl LayerHeader {
+    /// Its fields as numbers, in the order in which they are packed.
+    fn fields(&self) -> [u64; 6] {
+        let error_rate = self.error_rate.to_bits();
+        [self.cells, self.probes.into(), self.layout.into(), self.items, self.capacity, error_rate]
+    }
+
+    /// The reverse.
+    fn from_fields(fields: [u64; 6]) -> Result<LayerHeader, TryFromIntError> {
+        let [cells, probes, layout, items, capacity, error_rate] = fields;
+        let (probes, layout) = (probes.try_into()?, layout.try_into()?);
+        Ok(LayerHeader { capacity, error_rate: f64::from_bits(error_rate), cells, items, probes, layout })
+    }
 }
 
 /// What a header says, validated: everything that building the filter needs, except its cells.
@@ -165,11 +233,56 @@ pub(super) fn encode(filter: &Bloom) -> Header {
     Header { kind, bytes, stamp: stamp(&header, &layers) }
 }
 
+/// The header of `filter` as short as it can be. Capacity and error rate of a layer are left out where they follow from
+/// the filter's, as they do until filters are merged.
+pub(super) fn pack(filter: &Bloom) -> (Kind, Vec<u8>) {
+    let (kind, header, layers) = headers(filter);
+    let (spec, mut so_far) = (filter.spec(), Vec::with_capacity(layers.len()));
+    let mut packed = Vec::with_capacity(64);
+    put_fields(&mut packed, header.fields());
+    for mut layer in layers {
+        let planned = spec.next_layer(&so_far);
+        so_far.push(layer.capacity);
+        if (layer.capacity, layer.error_rate) == (planned.capacity, planned.error_rate) {
+            (layer.capacity, layer.error_rate) = (0, 0.0);
+        }
+        put_fields(&mut packed, layer.fields());
+    }
+    (kind, packed)
+}
+
+/// Reads and validates a packed header.
+pub(super) fn unpack(kind: Kind, mut rest: &[u8]) -> Result<BloomHead, DecodeError> {
+    let (short, field) = (DecodeError::Length("header"), DecodeError::Field);
+    let header =
+        FilterHeader::from_fields(take_fields(&mut rest).ok_or(short)?).map_err(|_| field("parameters"))?;
+    let spec = parameters(kind, &header)?;
+    // Each layer of a packed filter has a word or more, so there are not many.
+    let count = usize::try_from(header.layers).ok().filter(|count| *count <= MOST_PACKED / 8);
+    let count = count.ok_or(field("layers"))?;
+    let (mut layers, mut so_far) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    for _ in 0..count {
+        let mut layer =
+            LayerHeader::from_fields(take_fields(&mut rest).ok_or(short)?).map_err(|_| field("layer"))?;
+        let planned = spec.next_layer(&so_far);
+        if (layer.capacity, layer.error_rate) == (planned.capacity, planned.error_rate) {
+            return Err(field("layer"));
+        }
+        if (layer.capacity, layer.error_rate.to_bits()) == (0, 0) {
+            (layer.capacity, layer.error_rate) = (planned.capacity, planned.error_rate);
+        }
+        so_far.push(layer.capacity);
+        layers.push(layer);
+    }
+    if rest.is_empty() { validate(kind, &header, spec, &layers) } else { Err(short) }
+}
+
 /// Reads and validates a header.
 pub(super) fn decode(kind: Kind, mut rest: &[u8]) -> Result<BloomHead, DecodeError> {
     let header: FilterHeader = read(&mut rest)?;
     let layers = read_layers(&mut rest, header.layers)?;
-    validate(kind, &header, &layers)
+    let spec = parameters(kind, &header)?;
+    validate(kind, &header, spec, &layers)
 }
 
 fn read_layers(rest: &mut &[u8], count: u32) -> Result<Vec<LayerHeader>, DecodeError> {
@@ -182,7 +295,7 @@ fn read_layers(rest: &mut &[u8], count: u32) -> Result<Vec<LayerHeader>, DecodeE
 }
 
 /// Turns the header into parameters, and refuses every value that no command could have made.
-fn validate(kind: Kind, header: &FilterHeader, layers: &[LayerHeader]) -> Result<BloomHead, DecodeError> {
+fn parameters(kind: Kind, header: &FilterHeader) -> Result<Spec, DecodeError> {
     let field = DecodeError::Field;
     let hash = HashKind::from_number(header.hash).ok_or(field("hash"))?;
     let seed = Seed { low: header.seed[0], high: header.seed[1] };
@@ -259,6 +372,17 @@ fn validate(kind: Kind, header: &FilterHeader, layers: &[LayerHeader]) -> Result
     {
         return Err(field("schedule"));
     }
+    Ok(spec)
+}
+
+/// Checks the layers against the filter's parameters, as above.
+fn validate(
+    kind: Kind,
+    header: &FilterHeader,
+    spec: Spec,
+    layers: &[LayerHeader],
+) -> Result<BloomHead, DecodeError> {
+    let field = DecodeError::Field;
     // Not always the first: a merge into a chain of one layer puts the other chain's layers before it.
     if !layers.iter().any(|layer| layer.capacity == header.capacity) {
         return Err(field("layer"));
@@ -276,11 +400,11 @@ fn validate(kind: Kind, header: &FilterHeader, layers: &[LayerHeader]) -> Result
                 2 => Layout::Blocked,
                 _ => return Err(field("layer layout")),
             },
-            cell,
+            cell: spec.cell,
         };
         shape.check().map_err(field)?;
         let first = heads.first().map_or(shape, |first: &LayerHead| first.shape);
-        if is_window && shape != first {
+        if kind == Kind::Window && shape != first {
             return Err(field("layer"));
         }
         if layer.items > limits::MAX_CAPACITY {

@@ -103,6 +103,25 @@ pub(super) fn encode(filter: FilterRef<'_>) -> Header {
     }
 }
 
+/// The same for a [packed](super::packed) filter: headers of Bloom filters are shorter there.
+pub(super) fn pack(filter: FilterRef<'_>) -> (Kind, Vec<u8>) {
+    match filter {
+        FilterRef::Bloom(filter) => bloom::pack(filter),
+        other => {
+            let Header { kind, bytes, .. } = encode(other);
+            (kind, bytes)
+        }
+    }
+}
+
+/// Reads and validates the header of a packed filter.
+pub(super) fn unpack(kind: Kind, header: &[u8]) -> Result<Head, DecodeError> {
+    match kind {
+        Kind::Fixed | Kind::Chain | Kind::Window => Ok(Head::Bloom(bloom::unpack(kind, header)?)),
+        _ => decode(kind, header),
+    }
+}
+
 /// Reads and validates a header.
 pub(super) fn decode(kind: Kind, header: &[u8]) -> Result<Head, DecodeError> {
     Ok(match kind {

@@ -8,7 +8,7 @@ use crate::error::Failure;
 use crate::server::key::KeyType;
 use bloomery::Filter;
 use bloomery::wire::redisbloom::{load_bloom, load_cuckoo};
-use bloomery::wire::{DecodeError, Decoder, Source, import};
+use bloomery::wire::{DecodeError, Source, import, value};
 use crc::{CRC_64_REDIS, Crc, Digest, Table};
 use std::io::{ErrorKind, Read};
 
@@ -473,23 +473,13 @@ impl<R: Read> Source for Fields<'_, R> {
 
 /// Loads a filter from its fields, as the module does.
 fn load(fields: &mut impl Source, key_type: KeyType, encoding: u32) -> Result<Filter, DecodeError> {
-    const END: DecodeError = DecodeError::Length("payload");
     match key_type {
         KeyType::RedisBloom => load_bloom(fields, encoding),
         KeyType::RedisBloomCuckoo => load_cuckoo(fields, encoding),
         KeyType::ValkeyBloom => {
             import::load_valkey_bloom(fields, encoding).map(|filter| Filter::Foreign(Box::new(filter)))
         }
-        KeyType::Bloomery => {
-            if encoding > u32::from(bloomery::wire::VERSION) {
-                return Err(DecodeError::Version(u8::try_from(encoding).unwrap_or(u8::MAX)));
-            }
-            let mut decoder = fields.string(Decoder::new).ok_or(END)??;
-            while !decoder.is_complete() {
-                fields.string(|piece| decoder.push(piece)).ok_or(END)??;
-            }
-            decoder.finish()
-        }
+        KeyType::Bloomery => value::load(fields, encoding),
     }
 }
 

@@ -1,0 +1,118 @@
+//! A small filter in one string: what RDB files and DUMP payloads have of it.
+//!
+//! A head and a chunk would be more than twice as long as the cells of a default filter, of which a server may save a
+//! million. They are made for dumps in pieces; here nothing is said twice, and one checksum seals all.
+//!
+//! ```text
+//!  0  u8      kind, see `codec::Kind`
+//!  1  u8      how the cells are written, see `Form`
+//!  2  number  length of the header
+//!     header
+//!     cells
+//!     u32     CRC-32C of all before it
+//! ```
+
+use super::arrival::Filled;
+use super::codec::{Kind, put_number, take, take_number};
+use super::error::DecodeError;
+use super::format::MOST_PACKED;
+use super::kind;
+use crate::filter::{Filter, FilterRef};
+use crate::mem::Words;
+use crate::sync::Ordering::Relaxed;
+
+/// How the cells are written: the one of the two that is shorter, about. A reader refuses the other.
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    /// As they are.
+    Whole = 0,
+    /// For each bit that is set, how many lie between it and the one before. Where most bytes are 0.
+    Positions = 1,
+}
+
+impl Form {
+    /// For cells of which `ones` bits are set.
+    fn of(ones: u64, bytes: u64) -> Form {
+        if ones < bytes { Form::Positions } else { Form::Whole }
+    }
+}
+
+/// The string of a filter with at most [`MOST_PACKED`] bytes of cells.
+pub(super) fn pack(filter: FilterRef<'_>) -> Vec<u8> {
+    let (kind, header) = kind::pack(filter);
+    let form = Form::of(filter.arrays().map(Words::ones).sum(), filter.bytes());
+    let mut packed = Vec::with_capacity(256);
+    packed.extend_from_slice(&[kind as u8, form as u8]);
+    put_number(&mut packed, header.len() as u64);
+    packed.extend_from_slice(&header);
+    let words = filter.arrays().flatten().map(|word| word.load(Relaxed));
+    match form {
+        Form::Whole => words.for_each(|word| packed.extend_from_slice(&word.to_le_bytes())),
+        Form::Positions => {
+            let mut next = 0u64;
+            for (start, mut word) in (0u64..).step_by(64).zip(words) {
+                while word != 0 {
+                    let position = start.saturating_add(word.trailing_zeros().into());
+                    put_number(&mut packed, position.saturating_sub(next));
+                    next = position.saturating_add(1);
+                    word &= word.wrapping_sub(1);
+                }
+            }
+        }
+    }
+    let crc = crc32c::crc32c(&packed);
+    packed.extend_from_slice(&crc.to_le_bytes());
+    packed
+}
+
+/// Reads and validates such a string.
+pub(super) fn unpack(bytes: &[u8]) -> Result<Filter, DecodeError> {
+    let short = DecodeError::Length("value");
+    let (sealed, crc) = bytes.split_last_chunk().ok_or(short)?;
+    if crc32c::crc32c(sealed) != u32::from_le_bytes(*crc) {
+        return Err(DecodeError::Checksum("value"));
+    }
+    let mut rest = sealed;
+    let [kind, form] = take(&mut rest).ok_or(short)?;
+    let kind = Kind::from_number(kind).ok_or(DecodeError::Field("kind"))?;
+    let header_len = take_number(&mut rest).and_then(|len| usize::try_from(len).ok()).ok_or(short)?;
+    let (header, cells) = rest.split_at_checked(header_len).ok_or(short)?;
+    let head = kind::unpack(kind, header)?;
+
+    let mut body = [0; MOST_PACKED];
+    let body_len = head.body_len().and_then(|len| usize::try_from(len).ok());
+    let body = body_len.and_then(|len| body.get_mut(..len)).ok_or(DecodeError::Length("body"))?;
+    let form = [Form::Whole, Form::Positions].into_iter().find(|known| *known as u8 == form);
+    let ones = match form.ok_or(DecodeError::Field("form"))? {
+        Form::Whole if cells.len() == body.len() => {
+            body.copy_from_slice(cells);
+            body.iter().map(|byte| u64::from(byte.count_ones())).sum()
+        }
+        Form::Whole => return Err(DecodeError::Length("body")),
+        Form::Positions => place_ones(body, cells).ok_or(DecodeError::Length("body"))?,
+    };
+    if Some(Form::of(ones, body.len() as u64)) != form {
+        return Err(DecodeError::Field("form"));
+    }
+
+    let (mut arrays, mut rest) = (Vec::new(), &*body);
+    while let Some(len) = head.array(arrays.len()) {
+        let bytes = usize::try_from(len).ok().and_then(|len| rest.split_off(..len)).unwrap_or_default();
+        let words = Words::zeroed(len / 8)?;
+        let census = head.place(arrays.len())(&words, 0, bytes);
+        arrays.push(Filled { words, census });
+    }
+    head.build(arrays)
+}
+
+/// Sets the bits at these positions, and returns their number.
+fn place_ones(body: &mut [u8], mut positions: &[u8]) -> Option<u64> {
+    let (mut next, mut ones) = (0u64, 0u64);
+    while !positions.is_empty() {
+        let position = next.checked_add(take_number(&mut positions)?)?;
+        *body.get_mut(usize::try_from(position / 8).ok()?)? |= 1u8.checked_shl((position % 8) as u32)?;
+        next = position.checked_add(1)?;
+        ones = ones.saturating_add(1);
+    }
+    Some(ones)
+}

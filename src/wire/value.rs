@@ -1,0 +1,42 @@
+//! A filter as a value of the data type `bloomery1`: the strings that RDB files and DUMP payloads have.
+
+use super::decode::Decoder;
+use super::encode::Encoder;
+use super::error::DecodeError;
+use super::format::{MAGIC, MOST_PACKED, VERSION};
+use super::packed;
+use super::stream::{Sink, Source};
+use crate::filter::{Filter, FilterRef};
+
+/// Writes a filter: in one string if it is small, else each piece in one.
+pub fn save<'a>(sink: &mut impl Sink, filter: impl Into<FilterRef<'a>>) {
+    let filter = filter.into();
+    if filter.bytes() <= MOST_PACKED as u64 {
+        sink.string(&packed::pack(filter));
+    } else {
+        Encoder::native(filter).pieces(|piece| sink.string(piece));
+    }
+}
+
+/// Reads a filter. A small one may come in pieces, too.
+///
+/// # Errors
+/// What is wrong with the bytes, and [`DecodeError::Length`] if they end early.
+pub fn load(source: &mut impl Source, encoding: u32) -> Result<Filter, DecodeError> {
+    if encoding > VERSION.into() {
+        return Err(DecodeError::Version(u8::try_from(encoding).unwrap_or(u8::MAX)));
+    }
+    let cut = DecodeError::Length("payload");
+    let begun = source.string(|first| match first.starts_with(&MAGIC) {
+        true => Decoder::new(first).map(Err),
+        false => packed::unpack(first).map(Ok),
+    });
+    let mut decoder = match begun.ok_or(cut)?? {
+        Ok(filter) => return Ok(filter),
+        Err(decoder) => decoder,
+    };
+    while !decoder.is_complete() {
+        source.string(|piece| decoder.push(piece)).ok_or(cut)??;
+    }
+    decoder.finish()
+}

@@ -1,0 +1,168 @@
+"""Reads small filters as RDB files and DUMP payloads have them: in one string, with a header as short as it can be.
+
+Like `wire_format`, from the format and not from the code.
+"""
+
+import struct
+
+from kit import wire_format
+from kit.wire_format import (
+    CHAIN,
+    CHUNK_PREFIX,
+    ENVELOPE,
+    FILTER_HEADER,
+    FIXED,
+    LAYER_HEADER,
+    WINDOW,
+    BadFilter,
+    crc32c,
+    need,
+)
+
+MOST = 2048  # bytes of cells
+LEAST_RATE = 1e-20
+# Where the fields of a packed header are among those of a head.
+FILTER_FIELDS = ("capacity", "error_rate", "seed_low", "hash", "cell", "shards", "layers", "expansion", "overflow",
+    "layout", "generations", "every", "since", "rotations", "newest", "seed_high", "tightening")  # fmt: skip
+LAYER_FIELDS = ("cells", "probes", "layout", "items", "capacity", "error_rate")
+
+
+def read(data):
+    """The filter in a packed string."""
+    kind, header, body = unpack(data)
+    filter_, _ = wire_format.read_header(kind, header)
+    start = 0
+    for layer in filter_.layers:
+        layer.data = body[start : start + layer.bytes]
+        start += layer.bytes
+    return filter_
+
+
+def pieces(data):
+    """The same filter as a head and chunks."""
+    kind, header, body = unpack(data)
+    filter_, stamp = wire_format.read_header(kind, header)
+    envelope = ENVELOPE.pack(b"BLMY", 1, kind, 0, len(header), len(body), 0)[:-4]
+    found, offset = [envelope + struct.pack("<I", crc32c(envelope + header)) + header], 0
+    for layer in filter_.layers:
+        part = body[offset : offset + layer.bytes]
+        prefix = CHUNK_PREFIX.pack(offset, len(part), stamp, 0)[:-4]
+        found.append(prefix + struct.pack("<I", crc32c(prefix + part)) + part)
+        offset += layer.bytes
+    return found
+
+
+def unpack(data):
+    """Kind, header as it would stand in a head, and body."""
+    need(len(data) >= 4 and crc32c(data[:-4]) == int.from_bytes(data[-4:], "little"), "checksum")
+    need(len(data) > 6, "too short")
+    kind, form = data[0], data[1]
+    length, at = number(data[:-4], 2)
+    header, cells = data[at : at + length], data[at + length : -4]
+    need(len(data) - 4 >= at + length, "the header is cut short")
+    if kind in (FIXED, CHAIN, WINDOW):
+        header = long_header(kind, header)
+    filter_, _ = wire_format.read_header(kind, header)
+    size = sum(layer.bytes for layer in filter_.layers)
+    need(size <= MOST, "length of the body")
+    need(form in (0, 1), "form")
+    body = positions(cells, size) if form == 1 else bytes(cells)
+    need(len(body) == size, "length of the body")
+    need((sum(byte.bit_count() for byte in body) < size) == (form == 1), "form")
+    return kind, header, body
+
+
+def positions(cells, size):
+    body, at, position = bytearray(size), 0, -1
+    while at < len(cells):
+        gap, at = number(cells, at)
+        position += gap + 1
+        need(position < 8 * size, "a cell behind the last")
+        body[position // 8] |= 1 << position % 8
+    return bytes(body)
+
+
+def number(data, at):
+    """Seven bits a byte, the lowest first; and where it ends."""
+    value = shift = 0
+    while True:
+        need(at < len(data) and shift < 64, "a number is cut short")
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            need(value < 1 << 64 and (byte or shift == 7), "a number is longer than it has to be")
+            return value, at
+
+
+def fields(data, at, names):
+    """Fields of which a mask says whether they aren't 0."""
+    mask, at = number(data, at)
+    need(mask < 1 << len(names), "fields that there are not")
+    found = dict.fromkeys(names, 0)
+    for index, name in enumerate(names):
+        if mask >> index & 1:
+            found[name], at = number(data, at)
+            need(found[name], "a field that is 0")
+    return found, at
+
+
+def double(bits):
+    return struct.unpack("<d", struct.pack("<Q", bits))[0]
+
+
+def long_header(kind, header):
+    """A packed header as it would stand in a head."""
+    f, at = fields(header, 0, FILTER_FIELDS)
+    need(f["layers"] <= MOST // 8, "layers")
+    try:
+        found = FILTER_HEADER.pack(
+            f["capacity"], double(f["error_rate"]), f["seed_low"], f["seed_high"], f["hash"], f["layout"], f["cell"],
+            f["overflow"], f["shards"], f["expansion"], f["generations"], double(f["tightening"]), f["every"],
+            f["since"], f["rotations"], f["newest"], f["layers"], 0,
+        )  # fmt: skip
+        capacities = []
+        for index in range(f["layers"]):
+            layer, at = fields(header, at, LAYER_FIELDS)
+            capacity, rate = planned(kind, f, capacities)
+            if layer["capacity"] == layer["error_rate"] == 0:
+                layer |= {"capacity": capacity}
+            else:
+                need((layer["capacity"], double(layer["error_rate"])) != (capacity, rate), "layer")
+                rate = double(layer["error_rate"])
+            capacities.append(layer["capacity"])
+            found += LAYER_HEADER.pack(
+                layer["capacity"], rate, layer["cells"], layer["items"], layer["probes"], layer["layout"]
+            )  # fmt: skip
+    except (struct.error, ZeroDivisionError) as error:
+        raise BadFilter("a field is too large") from error
+    need(at == len(header), "length of the header")
+    return found
+
+
+def planned(kind, f, before):
+    """Capacity and error rate of the layer that follows layers of these capacities."""
+    capacity, rate, index = f["capacity"], double(f["error_rate"]), len(before)
+    if kind == WINDOW:
+        return capacity, rate / f["generations"]
+    if kind == FIXED:
+        return capacity, rate
+    if before:
+        capacity = min(max(before[-1] * f["expansion"], sum(before) // 8), 1 << 48)
+    if f["tightening"]:
+        ratio = double(f["tightening"])
+        share = (1 - ratio) * power(ratio, index)
+    else:
+        share = 6 / ((3 * index + 2) * (3 * index + 5))
+    return capacity, max(rate * share, LEAST_RATE)
+
+
+def power(base, exponent):
+    """By squaring, so that all round alike."""
+    result = 1.0
+    while exponent:
+        if exponent & 1:
+            result *= base
+        base *= base
+        exponent >>= 1
+    return result
