@@ -327,7 +327,7 @@ impl Cuckoo {
 
     /// Adds an item to the newest sub-filter by moving others. Returns how many were moved.
     fn make_room(&mut self, item: CuckooHash) -> Option<u16> {
-        let newest = self.tables.last()?;
+        let newest = self.tables.last().filter(|newest| !newest.is_full())?;
         let Searches { looked_at, failed, closed } = &mut **self.searches.get_or_insert_default();
         if closed.as_ref().is_some_and(|closed| closed.has_all(newest.pair(item))) {
             return None;

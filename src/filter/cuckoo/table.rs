@@ -382,15 +382,14 @@ impl Table {
         let (mut bucket, mut fingerprint) = (item.first & (self.buckets() - 1), item.fingerprint);
         let slot_of =
             |bucket, turn: u16| self.slots(bucket).start + usize::from(turn) % usize::from(self.bucket_size);
-        let swap = |slot, fingerprint| {
-            let kicked = self.get(slot);
-            self.set(slot, fingerprint);
-            kicked
-        };
+        let mut kicked: SmallVec<[u8; 512]> = SmallVec::new();
         for turn in 0..most {
             *searched += u64::from(self.bucket_size);
-            fingerprint = swap(slot_of(bucket, turn), fingerprint);
+            let slot = slot_of(bucket, turn);
+            kicked.push(self.get(slot));
+            self.set(slot, fingerprint);
             changed(bucket);
+            fingerprint = kicked[usize::from(turn)];
             bucket = self.other(bucket, fingerprint);
             if let Some(free) = self.find_in(bucket, 0) {
                 self.occupy(free, fingerprint);
@@ -398,10 +397,10 @@ impl Table {
                 return Some(turn + 1);
             }
         }
-        // The way back: a fingerprint's other bucket is where it was kicked from.
-        for turn in (0..most).rev() {
+        // The way back: a fingerprint's other bucket is where it was kicked from. It waits for no slot.
+        for (turn, fingerprint) in (0..most).zip(kicked).rev() {
             bucket = self.other(bucket, fingerprint);
-            fingerprint = swap(slot_of(bucket, turn), fingerprint);
+            self.set(slot_of(bucket, turn), fingerprint);
         }
         None
     }
