@@ -3,16 +3,18 @@
 //! What a filter does depends only on its own state, the items and their order. So a replica that receives the adds
 //! and deletes that changed the primary grows, moves and compacts exactly as the primary did.
 
-use super::call::{Access, Call, Effect, Key};
+use super::call::{Access, Apart, Call, Data, Effect, Key};
 use super::error::CommandError;
 use super::options::cuckoo::{creation, insertion, new_filter, reservation};
 use super::options::redisbloom;
 use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
 use super::write::{Growing, Mode, add_one, admit_new, indices, limit_items, pauses};
-use crate::filter::cuckoo::GROUP;
+use crate::error::Error;
+use crate::filter::cuckoo::{GROUP, Table};
 use crate::filter::{Cuckoo, CuckooHash, CuckooSpec, Origin};
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// Argument of the item, in all commands but INSERT.
 const ITEM: usize = 2;
@@ -32,6 +34,9 @@ const COMPACTED_BY_COMMAND: u64 = 1 << 15;
 
 /// Steps of a compaction by a delete, which would take a microsecond otherwise. The next deletes go on.
 const COMPACTED_BY_DELETE: u64 = 1 << 14;
+
+/// Bytes of cells that a merge goes through in the time of a step: 32,768 steps hold the server for a millisecond or two.
+const BYTES_OF_A_STEP: u64 = 64;
 
 /// `CF.RESERVE key capacity [option…]`.
 pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
@@ -221,14 +226,26 @@ pub(super) fn count<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 pub(super) fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
     let filter = key.cuckoo_mut().ok().flatten().ok_or(CommandError::RedisBloom("Not found"))?;
-    let removed = filter.remove(filter.hash(call.arg(ITEM)));
+    let item = filter.hash(call.arg(ITEM));
+    let removed = if compacts_whole(filter) && filter.is_sparse_after(1) && filter.contains(item) {
+        let remove = move |filter: &mut Cuckoo| {
+            filter.remove(item);
+            filter.compact(false)
+        };
+        match compact_whole(call, filter, remove) {
+            // Deleting doesn't need memory.
+            Err(CommandError::Memory { .. }) => call.discard(remove(filter).into()),
+            Ok(Some(later)) => return Ok(later),
+            compacted => _ = compacted?,
+        }
+        true
+    } else {
+        filter.remove(item)
+    };
     if removed {
         if filter.is_sparse() {
             call.may_be_long();
-            // A replica of RedisBloom must have the same sub-filters as its primary, which compacts them at once.
-            let is_theirs = filter.spec().origin == Origin::RedisBloom;
-            let most = if is_theirs { u64::MAX } else { COMPACTED_BY_DELETE };
-            call.discard(filter.compact_within(false, most).into());
+            call.discard(filter.compact_within(false, COMPACTED_BY_DELETE).into());
         }
         call.replicate(Effect::Verbatim);
         call.changed(c"cf.del");
@@ -242,10 +259,60 @@ pub(super) fn compact<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
     let filter = key.cuckoo_mut().ok().flatten();
     let filter = filter.ok_or(CommandError::RedisBloom("Cuckoo filter was not found"))?;
     let before = (filter.moves(), filter.deletes(), filter.tables().len());
-    call.discard(filter.compact_within(true, COMPACTED_BY_COMMAND).into());
+    if compacts_whole(filter) {
+        if let Some(later) = compact_whole(call, filter, |filter| filter.compact(true))? {
+            return Ok(later);
+        }
+    } else {
+        call.discard(filter.compact_within(true, COMPACTED_BY_COMMAND).into());
+    }
     if (filter.moves(), filter.deletes(), filter.tables().len()) != before {
         call.replicate(Effect::Verbatim);
         call.changed(c"cf.compact");
     }
     Ok(Reply::Ok)
+}
+
+/// Whether a compaction goes to its end, as in RedisBloom, which may be the primary or the replica of this server. Both must
+/// have the same sub-filters afterwards.
+fn compacts_whole(filter: &Cuckoo) -> bool {
+    filter.spec().origin == Origin::RedisBloom
+}
+
+/// A filter that was compacted apart.
+struct Compacted {
+    /// As it was, in the same memory.
+    of: Cuckoo,
+    made: Cuckoo,
+}
+
+/// Compacts a filter to the end. What would hold the server for long is done apart, in a copy: a reader beside it could miss
+/// an item that moves. Then this returns the reply, and nothing has changed before the command is run again.
+fn compact_whole<'a, C: Call<'a>>(
+    call: &C,
+    filter: &mut Cuckoo,
+    compact: impl FnOnce(&mut Cuckoo) -> Vec<Arc<Table>> + Send + 'static,
+) -> Result<Option<Reply>, CommandError> {
+    if let Some(compacted) = call.made::<Result<Compacted, Error>>(&[])? {
+        let Compacted { of, made } = compacted?;
+        let is_same = filter.is_shared_with(&of);
+        let old = if is_same { std::mem::replace(filter, made) } else { made };
+        [of, old].into_iter().for_each(|filter| call.discard(filter.into()));
+        return if is_same { Ok(None) } else { Err(CommandError::Changed) };
+    }
+    if !call.goes_apart(filter.most_steps().saturating_mul(BYTES_OF_A_STEP)) {
+        call.may_be_long();
+        call.discard(compact(filter).into());
+        return Ok(None);
+    }
+    let bytes = filter.bytes();
+    call.admit(bytes, bytes)?;
+    let of = filter.share();
+    let job = Apart { keys: 1..2, inputs: Arc::new([]), data: Data::Argument(1), bytes };
+    let reply = call.apart(job, move |_, parallel| {
+        let mut made = of.copy(parallel)?;
+        drop(compact(&mut made));
+        Ok::<_, Error>(Compacted { of, made })
+    });
+    reply.map(Some)
 }

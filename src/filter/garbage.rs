@@ -1,7 +1,7 @@
 //! What a filter has dropped and the caller still has to free.
 
 use super::bloom::{Bloom, Layer};
-use super::cuckoo::Table;
+use super::cuckoo::{Cuckoo, Table};
 use super::live::Live;
 use std::sync::Arc;
 
@@ -24,6 +24,13 @@ impl From<Vec<Layer>> for Garbage {
 impl From<Vec<Arc<Table>>> for Garbage {
     fn from(tables: Vec<Arc<Table>>) -> Garbage {
         Garbage::Tables(tables)
+    }
+}
+
+impl From<Cuckoo> for Garbage {
+    fn from(filter: Cuckoo) -> Garbage {
+        let bytes = filter.bytes();
+        Garbage::Other(Box::new(filter), bytes)
     }
 }
 

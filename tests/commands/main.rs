@@ -7,6 +7,7 @@ mod algebra;
 mod apart;
 mod bloom;
 mod bulk;
+mod compaction;
 mod cuckoo;
 mod doubling;
 mod feedback;

@@ -793,3 +793,46 @@ def test_random_traffic_is_that_of_a_replica(new_server):
             assert keys == sorted(key.decode() for key in other.keys())
             for key in keys:
                 assert differences({"x": snapshot(client, key)}, {"x": snapshot(other, key)}) == [], key
+
+
+# ---- compaction ------------------------------------------------------------------------------------------------------
+
+
+def due_for_compaction(client, key) -> None:
+    """A cuckoo filter of RedisBloom's with two sub-filters of a MiB."""
+    size = 1 << 20
+    sparse = b"\0\0\0".join(b"%c" % (1 + number % 255) for number in range(size // 4)) + b"\0\0\0"
+    client.execute_command("CF.LOADCHUNK", key, 1, struct.pack("<QQQQHHH", size // 2, size // 4, size, 2, 4, 20, 1))
+    for number in (1, 2):
+        client.execute_command("CF.LOADCHUNK", key, number * size + 1, sparse)
+    client.execute_command("CF.ADD", key, "held")
+
+
+@EVERY_SERVER
+@pytest.mark.parametrize("words", [["CF.COMPACT", "k"], ["CF.DEL", "k", "held"]], ids=["command", "delete"])
+def test_a_filter_of_redisblooms_is_compacted_apart(one_worker, words):
+    """As in a transaction. Meanwhile reads go on, writes wait, and a client that goes leaves the filter as it was."""
+    server = one_worker()
+    replica = server.replica()
+    with server.client() as client, replica.client() as other:
+        for key in ("k", "whole"):
+            due_for_compaction(client, key)
+        pipe = client.pipeline(transaction=True)
+        pipe.execute_command(words[0], "whole", *words[2:])
+        (expected,) = pipe.execute()
+        before = snapshot(client, "k")
+        with Busy(server) as busy:
+            gone = busy.send(*words)
+            gone.connection.disconnect()
+            wait_for(lambda: busy.clients() == 1, "the client to be gone")
+            assert differences({"k": before}, {"k": snapshot(client, "k")}) == []
+            reply, write = busy.send(*words), busy.send("CF.ADD", "k", "more")
+            assert client.execute_command("CF.EXISTS", "k", "held") == 1
+            assert not write.has_come()
+            busy.end()
+            assert (reply(), write()) == (expected, 1)
+        client.execute_command("CF.ADD", "whole", "more")
+        assert pairs(client.execute_command("CF.INFO", "k"))[b"Number of items deleted"] == 0
+        assert differences({"k": snapshot(client, "whole")}, {"k": snapshot(client, "k")}) == []
+        server.wait_for_replicas()
+        assert differences({"k": snapshot(client, "k")}, {"k": snapshot(other, "k")}) == []

@@ -37,8 +37,8 @@ IN_PIECES = {
 BOUNDS = {
     "BF.EXISTS": 0.02, "BF.TEST": 0.02, "BF.ADD": 0.02, "BF.ADDNX": 0.02,  # 589,824 probes of a crafted chain
 }  # fmt: skip
-# No bound yet: the last piece of a filter in RedisBloom's format, which replicas are sent whole, and a CF.DEL that compacts
-# such a filter, which does all of it as there. docs/RELIABILITY.md has today's times.
+# No bound yet: the last piece of a filter in RedisBloom's format, which replicas are sent whole. docs/RELIABILITY.md has
+# today's times.
 UNBOUNDED: set[str] = set()
 
 BLOOM = ["fixed", "saturate", "counting", "sharded", "window", "chain", "links", "go-zero", "rebuild"]
@@ -46,7 +46,7 @@ BLOOM = ["fixed", "saturate", "counting", "sharded", "window", "chain", "links",
 KINDS = {"BF": BLOOM, "CF": ["cuckoo", "tables"]} | {
     "BF.DEL": ["counting"], "BF.MDEL": ["counting"], "BF.COUNT": ["counting"], "BF.AGE": ["window"],
     "BF.ROTATE": ["window"], "BF.REBUILD": ["rebuild"], "BF.CLEAR": ["fixed", "counting", "window", "chain", "sharded"],
-    "BF.INTERSECT": ["fixed", "saturate", "counting"], "CF.DEL": ["cuckoo"],
+    "BF.INTERSECT": ["fixed", "saturate", "counting"],
     "BF.LOADCHUNK": [kind for kind in BLOOM if kind != "links"], "CF.LOADCHUNK": ["cuckoo"],
 }  # fmt: skip
 LINK_BITS = 4096

@@ -6,6 +6,9 @@ the primary of every key. Then its append-only file, as it is and rewritten with
 ours, and ours starts again from its own file. At last ours is promoted, and the RedisBloom follows it: the filters are
 RedisBloom's, so it must stay equal too.
 
+Cuckoo filters of many sub-filters, whose compaction takes long, are compacted on both by CF.COMPACT and CF.DEL, in either
+direction.
+
 RedisBloom is fetched by scripts/redisbloom. 10,000 commands last about a minute. --record FILE writes what it made of
 random commands instead: tests/fixtures/redisbloom/commands.json is such a file.
 """
@@ -19,6 +22,7 @@ from pathlib import Path
 import redis
 
 from kit import suite
+from kit.filters import pairs
 from kit.redisbloom import BLOOM_KEYS, CUCKOO_KEYS, MODULE, MODULE_ARGS, Traffic, encoded
 from kit.servers import APPEND_ONLY, Server, Spec, rewrite
 from kit.suite import progress
@@ -29,6 +33,9 @@ BATCHES_OF_A_ROUND = 20
 
 # RedisBloom also replicates a command that failed, which then fails on the replicas as it did.
 CONFIG = {**APPEND_ONLY, "appendfsync": "no", "propagation-error-behavior": "ignore"}
+
+GROWN = 60_000  # items of a filter with some thirty sub-filters
+COMPACTED = {"by command": 0.08, "by deletes": 0.1}  # copies of it, and the part of the items that is deleted
 
 REDISBLOOM = {"module": MODULE, "module_args": MODULE_ARGS}
 
@@ -97,6 +104,8 @@ class Round:
             self.totals["equal"] += compare("the replica", expected, dumps(self.ours))
         for server in (self.ours, self.primary):
             server.check()
+        self.grow()
+        self.compact(self.primary)
         self.files()
         self.promote()
 
@@ -134,6 +143,31 @@ class Round:
         compare("the replica", expected, dumps(self.ours))
         self.load("the replica's append-only file", expected, self.ours)
 
+    def grow(self) -> None:
+        """A cuckoo filter whose compaction takes more steps than a command of ours has on a filter of its own."""
+        self.primary.command("CF.RESERVE", "grown", 2000, "EXPANSION", 1)
+        self.primary.command("CF.INSERT", "grown", "ITEMS", *range(GROWN))
+
+    def compact(self, primary: Server) -> None:
+        """Compacts copies of it, one by CF.COMPACT and one by CF.DEL."""
+        with primary.client() as client:
+            whole = client.dump("grown")
+            for key, most in COMPACTED.items():
+                client.restore(key, 0, whole, replace=True)
+                deletes = client.pipeline(transaction=False)
+                for item in self.traffic.random.sample(range(GROWN), int(GROWN * most)):
+                    deletes.execute_command("CF.DEL", key, item)
+                deletes.execute()
+            client.execute_command("CF.COMPACT", "by command")
+            for key in COMPACTED:
+                found = pairs(client.execute_command("CF.INFO", key))
+                assert found[b"Number of items deleted"] < GROWN // 20, f"{key} was not compacted: {found}"
+        primary.wait_for_replicas()
+        expected = dumps(primary)
+        for replica in primary.replicas:
+            compare("a replica after long compactions", expected, dumps(replica))
+            self.totals["compacted"] += len(COMPACTED)
+
     def load(self, what: str, expected: dict, source: Server | None = None) -> None:
         """A server of ours starts with a copy of the file. Until then nothing has written to it for a moment."""
         with Server(self.primary.spec, config={**CONFIG, "appendonly": "no"}) as server:
@@ -149,6 +183,7 @@ class Round:
         self.theirs.command("REPLICAOF", "127.0.0.1", self.ours.port)
         self.ours.wait_until_online(self.theirs)
         self.ours.replicas = [self.theirs]
+        self.compact(self.ours)
         exists = set(dumps(self.ours))
         with self.ours.client() as client:
             for words in map(encoded, self.traffic.commands(BATCH * 10)):
@@ -240,11 +275,13 @@ def redisbloom(spec: Spec, arguments) -> str:
 def figure(totals) -> str:
     refused = sum(count for name, count in totals.items() if name.startswith("refused: "))
     # It would show little if nothing had been full.
-    assert refused and totals["items refused"] > 100 and totals["commands of ours"] and totals["sent back"], totals
+    assert refused and totals["items refused"] > 100 and totals["compacted"], totals
+    assert totals["commands of ours"] and totals["sent back"], totals
     return (
         f"{totals['commands']:,} commands and {totals['commands of ours']:,} of ours; RedisBloom refused {refused:,} and "
         f"{totals['items refused']:,} items of others; {totals['equal']:,} filters of a replica, {totals['loaded']:,} "
-        f"loaded from files and {totals['sent back']:,} sent back, all equal byte for byte"
+        f"loaded from files, {totals['compacted']:,} after long compactions and {totals['sent back']:,} sent back, all equal "
+        "byte for byte"
     )
 
 

@@ -392,7 +392,14 @@ impl Cuckoo {
     /// several sub-filters. A large filter of ours never is: a delete is no place for that. RedisBloom compacts its filters
     /// at any size.
     pub fn is_sparse(&self) -> bool {
-        let deleted = self.deletes as f64 > COMPACT_ABOVE * self.items as f64;
+        self.is_sparse_after(0)
+    }
+
+    /// The same once this number of further items has been deleted.
+    #[inline(always)]
+    pub(crate) fn is_sparse_after(&self, deletes: u64) -> bool {
+        let left = self.items.saturating_sub(deletes);
+        let deleted = (self.deletes + deletes) as f64 > COMPACT_ABOVE * left as f64;
         let may_be_large = self.spec.origin == Origin::RedisBloom;
         self.tables.len() > 1 && deleted && (may_be_large || self.bytes() <= COMPACT_UP_TO)
     }
@@ -446,6 +453,11 @@ impl Cuckoo {
         dropped
     }
 
+    /// Steps that a [compaction](Cuckoo::compact) takes at most.
+    pub(crate) fn most_steps(&self) -> u64 {
+        self.items.saturating_mul(self.tables.len().saturating_sub(1) as u64)
+    }
+
     /// Bytes of memory, with all overhead; without what searches for room have found, so that filters that are alike have
     /// one size.
     pub fn allocated(&self) -> usize {
@@ -492,11 +504,28 @@ impl Cuckoo {
     }
 
     /// Like [`snapshot`](Cuckoo::snapshot), on the threads of `parallel`.
-    pub(super) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Cuckoo, Error> {
+    pub(crate) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Cuckoo, Error> {
         let tables = self.tables.iter().map(|table| table.copy(parallel).map(Arc::new));
         let tables = tables.collect::<Result<_, Error>>()?;
         let (deletes, moves) = (self.deletes, self.moves);
         Ok(Cuckoo { deletes, moves, ..Cuckoo::with_tables(self.spec, tables, self.items) })
+    }
+
+    /// A filter with the same slots in the same memory, for reading in another thread. It is as the filter is until that
+    /// [changes](Cuckoo::is_shared_with).
+    pub(crate) fn share(&self) -> Cuckoo {
+        let (tables, searches) = (self.tables.clone(), None);
+        Cuckoo { tables, searches, ..*self }
+    }
+
+    /// Whether the other was [shared](Cuckoo::share) by this one, and nothing has changed since.
+    pub(crate) fn is_shared_with(&self, other: &Cuckoo) -> bool {
+        // Adds change the items, deletes the deletes, and what sets these to 0 gives the filter another number.
+        let counts = |filter: &Cuckoo| (filter.items, filter.deletes, filter.moves, filter.dump_number);
+        let mut pairs = self.tables.iter().zip(&other.tables);
+        self.tables.len() == other.tables.len()
+            && pairs.all(|(mine, theirs)| Arc::ptr_eq(mine, theirs))
+            && counts(self) == counts(other)
     }
 
     /// See [`FilterRef::dump_number`](super::FilterRef::dump_number).

@@ -1,0 +1,122 @@
+//! Compaction of RedisBloom's cuckoo filters: whole, as in RedisBloom, which may be the primary or the replica. So where it
+//! would hold the server for long it is done apart.
+
+use super::pair::Pair;
+use crate::support::fake_server::FakeServer;
+use crate::support::internals::command::{CommandError, Reply};
+use bloomery::filter::{Cuckoo, CuckooSpec, Filter, Origin};
+use bloomery::wire::Encoder;
+
+/// A filter whose compaction takes more steps than a command has on a filter of ours, and its items.
+fn theirs() -> (Cuckoo, Vec<[u8; 8]>) {
+    let spec = CuckooSpec { origin: Origin::RedisBloom, ..CuckooSpec::new(4) };
+    let mut filter = Cuckoo::new(spec).unwrap();
+    let items: Vec<[u8; 8]> = (0..2000u64).map(u64::to_le_bytes).collect();
+    items.iter().for_each(|item| filter.insert(item).unwrap());
+    (filter, items)
+}
+
+fn pair(filter: &Cuckoo, apart: bool) -> Pair {
+    let pair = Pair::new();
+    pair.primary.goes_apart.set(apart);
+    [&pair.primary, &pair.replica].into_iter().for_each(|server| server.put("k", filter.snapshot().unwrap()));
+    pair
+}
+
+fn dump(filter: &Cuckoo) -> Vec<u8> {
+    Encoder::new(&Filter::from(filter.snapshot().unwrap())).to_vec()
+}
+
+#[test]
+fn a_delete_compacts_whole() {
+    for apart in [false, true] {
+        let (mut expected, items) = theirs();
+        let pair = pair(&expected, apart);
+        let (mut compacted, mut moved) = (0, 0);
+        for (number, item) in items[..1000].iter().enumerate() {
+            assert!(expected.remove(item));
+            let before = expected.moves();
+            if expected.is_sparse() {
+                expected.compact(false);
+                compacted += 1;
+                moved += expected.moves() - before;
+            }
+            assert_eq!(pair.primary.run(&[b"CF.DEL", b"k", item]), Ok(Reply::Bool(true)));
+            assert!(pair.primary.dump("k") == dump(&expected), "delete {number}, apart {apart}");
+        }
+        let kept = &items[1000..];
+        assert!(compacted > 3 && moved > 100, "it would show little otherwise: {compacted}, {moved}");
+        assert!(kept.iter().all(|item| pair.primary.copy("k").cuckoo().unwrap().contains(item)));
+        assert_eq!(pair.follow().len(), 1000, "each as it came");
+    }
+}
+
+#[test]
+fn a_compaction_is_whole() {
+    for apart in [false, true] {
+        let (mut expected, items) = theirs();
+        items[..150].iter().for_each(|item| assert!(expected.remove(item)));
+        let pair = pair(&expected, apart);
+        expected.compact(true);
+        assert_eq!(pair.primary.line("CF.COMPACT k"), Ok(Reply::Ok));
+        assert!(expected.moves() > 100 && expected.deletes() == 0);
+        assert!(pair.primary.dump("k") == dump(&expected), "apart {apart}");
+        assert_eq!(pair.primary.events.take(), [c"cf.compact"]);
+        assert_eq!(pair.follow(), ["CF.COMPACT k"]);
+    }
+}
+
+/// The server renames, deletes and replaces keys that are held. What was made then is for another filter, also if the first
+/// is there again, and has changed meanwhile.
+#[test]
+fn a_compaction_is_of_the_filter_that_is_there() {
+    type Meanwhile = fn(&FakeServer);
+    let changes: [Meanwhile; 4] = [
+        |server| server.put("k", server.copy("k")),
+        |server| drop(server.line("CF.ADD k more")),
+        |server| {
+            server.line("CF.ADD k more").unwrap();
+            server.line("CF.DEL k more").unwrap();
+        },
+        |server| drop(server.keys.borrow_mut().remove(&b"k"[..])),
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        let (mut filter, items) = theirs();
+        items[..150].iter().for_each(|item| assert!(filter.remove(item)));
+        let pair = pair(&filter, true);
+        let server = &pair.primary;
+        server.meanwhile.replace(Some(Box::new(move |server| {
+            server.goes_apart.set(false);
+            change(server);
+            server.goes_apart.set(true);
+            server.take_replicated();
+            server.events.take();
+        })));
+        match server.line("CF.COMPACT k") {
+            Err(CommandError::Changed) if number < 3 => {}
+            Err(CommandError::RedisBloom(_)) if number == 3 => {}
+            other => panic!("{number}: {other:?}"),
+        }
+        assert_eq!((server.take_replicated(), server.events.take()), (Vec::new(), Vec::new()), "{number}");
+        assert_eq!(number < 3, server.keys.borrow().contains_key(&b"k"[..]));
+    }
+}
+
+/// CF.COMPACT needs memory for a copy. A delete needs none, so without it the server waits.
+#[test]
+fn a_delete_is_never_refused_for_want_of_memory() {
+    let (mut filter, items) = theirs();
+    let mut deleted = 0;
+    // A tenth of those that are left, after the next.
+    while 10 * (deleted + 1) < items.len() - deleted {
+        assert!(filter.remove(items[deleted]));
+        deleted += 1;
+    }
+    let pair = pair(&filter, true);
+    pair.primary.memory.set(Some(1));
+    assert!(matches!(pair.primary.line("CF.COMPACT k"), Err(CommandError::Memory { .. })));
+    assert!(pair.primary.dump("k") == dump(&filter));
+    assert_eq!(pair.primary.run(&[b"CF.DEL", b"k", &items[deleted]]), Ok(Reply::Bool(true)));
+    assert_eq!(pair.primary.copy("k").cuckoo().unwrap().deletes(), 0);
+    pair.follow();
+}
