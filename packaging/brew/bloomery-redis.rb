@@ -1,0 +1,35 @@
+# A formula for Homebrew, on macOS or Linux. scripts/release fills in the version and the checksum of the source archive;
+# whoever publishes a release puts the address of that archive in place of the one on example.org.
+class BloomeryRedis < Formula
+  desc "Bloom and cuckoo filters for Redis and Valkey"
+  homepage "https://example.org/bloomery"
+  url "https://example.org/bloomery-@VERSION@.tar.gz"
+  sha256 "@SHA256@"
+  license any_of: ["MIT", "Apache-2.0"]
+
+  depends_on "rust" => :build
+  uses_from_macos "llvm" => :build # libclang, which reads the header of the module interface
+
+  def install
+    # One after the other: built together, both would have the features of both, and the program the server's allocator.
+    system "cargo", "build", "--release", "--locked", "--package", "bloomery-cli"
+    system "cargo", "build", "--release", "--locked", "--package", "bloomery-module"
+    bin.install "target/release/bloomery"
+    (lib/"bloomery").install "target/release/#{shared_library("libbloomery")}"
+    system bin/"bloomery", "man", buildpath
+    man1.install Dir["*.1"]
+    generate_completions_from_executable(bin/"bloomery", "completions")
+    doc.install "docs", "redis.conf.example"
+  end
+
+  def caveats
+    <<~TEXT
+      To load the module, add this line to redis.conf or valkey.conf, and restart the server:
+        loadmodule #{opt_lib}/bloomery/#{shared_library("libbloomery")}
+    TEXT
+  end
+
+  test do
+    assert_match "MiB", shell_output("#{bin}/bloomery plan -n 10M -e 1%")
+  end
+end

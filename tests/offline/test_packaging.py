@@ -1,0 +1,162 @@
+"""packaging/: the packages have what they should, to the byte the same each time, and all channels name the same things."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGING = ROOT / "packaging"
+COMPLETIONS = ["bash-completion/completions/bloomery", "fish/vendor_completions.d/bloomery.fish", "zsh/site-functions/_bloomery"]
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory) -> Path:
+    """The folder of an archive as scripts/release makes it, with a module and a program of a few bytes."""
+    folder = tmp_path_factory.mktemp("archive")
+    for name in ["bloomery", "libbloomery.so", "THIRD-PARTY-LICENSES.txt", "RUST-LIBRARY-LICENSES.html"]:
+        (folder / name).write_text(name)
+    for page in ["bloomery.1", "bloomery-load.1"]:
+        (folder / "share/man/man1" / page).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "share/man/man1" / page).write_text(page)
+    for script in COMPLETIONS:
+        (folder / "share" / script).parent.mkdir(parents=True)
+        (folder / "share" / script).write_text(script)
+    for name in ["README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE-MIT", "LICENSE-APACHE"]:
+        shutil.copy(ROOT / name, folder)
+    (folder / "docs").mkdir()
+    shutil.copy(ROOT / "docs/INSTALL.md", folder / "docs")
+    shutil.copytree(ROOT / "ops", folder / "ops")
+    (folder / "redis.conf.example").write_text("loadmodule ./libbloomery.so\n")
+    return folder
+
+
+def pack(function: str, architecture: str, archive: Path, out: Path, umask: int = 0o022) -> Path:
+    work = out / "work"
+    work.mkdir(parents=True)
+    subprocess.run(
+        ["bash", "-euc", f'source packaging/packages.sh; {function} "$@"', "bash", archive, work, out, architecture],
+        cwd=ROOT,
+        env={**os.environ, "version": "1.2.3", "OLDEST_GLIBC": "2.34", "SOURCE_DATE_EPOCH": "1700000000", "TZ": "Asia/Tokyo"},
+        umask=umask,
+        check=True,
+    )
+    (package,) = out.glob("bloomery-redis*")
+    return package
+
+
+def needs(program: str):
+    return pytest.mark.skipif(not shutil.which(program), reason=f"{program} is not installed")
+
+
+PACKERS = [
+    pytest.param("pack_deb", "amd64", marks=needs("dpkg-deb")),
+    pytest.param("pack_rpm", "x86_64", marks=needs("rpmbuild")),
+]
+
+
+@pytest.mark.parametrize("function, architecture", PACKERS)
+def test_a_package_is_the_same_bytes_each_time(function, architecture, archive, tmp_path):
+    one = pack(function, architecture, archive, tmp_path / "one")
+    copy = tmp_path / "the archive"
+    shutil.copytree(archive, copy)
+    for file in copy.rglob("*"):
+        os.utime(file, (1_750_000_000, 1_750_000_000))
+    other = pack(function, architecture, copy, tmp_path / "other", umask=0o077)
+    assert one.name == other.name and one.read_bytes() == other.read_bytes()
+
+
+@needs("dpkg-deb")
+def test_what_is_in_the_deb(archive, tmp_path):
+    package = pack("pack_deb", "amd64", archive, tmp_path)
+    listed = subprocess.run(["dpkg-deb", "--contents", package], check=True, capture_output=True, text=True).stdout
+    files = {words[5].removeprefix("."): words for words in map(str.split, listed.splitlines())}
+    assert {words[1] for words in files.values()} == {"root/root"}
+    for path, mode in {
+        "/usr/bin/bloomery": "-rwxr-xr-x",
+        "/usr/lib/redis/modules/libbloomery.so": "-rwxr-xr-x",  # servers load no module that may not be executed
+        "/usr/lib/systemd/system/bloomery-exporter.service": "-rw-r--r--",
+        "/usr/share/man/man1/bloomery-load.1.gz": "-rw-r--r--",
+        "/usr/share/zsh/vendor-completions/_bloomery": "-rw-r--r--",
+        "/usr/share/doc/bloomery-redis/copyright": "-rw-r--r--",
+        "/etc/valkey/bloomery.conf": "-rw-r--r--",
+    }.items():
+        assert files[path][0] == mode, path
+    assert files["/usr/lib/valkey/modules/libbloomery.so"][-2:] == ["->", "../../redis/modules/libbloomery.so"]
+
+    subprocess.run(["dpkg-deb", "--raw-extract", package, tmp_path / "raw"], check=True)
+    for server in ["redis", "valkey"]:
+        conf = (tmp_path / "raw/etc" / server / "bloomery.conf").read_text()
+        assert f"\nloadmodule /usr/lib/{server}/modules/libbloomery.so\n" in conf and "@" not in conf
+    control = (tmp_path / "raw/DEBIAN/control").read_text()
+    assert "@" not in control and "libc6 (>= 2.34)" in control and "Version: 1.2.3\n" in control
+    assert (tmp_path / "raw/DEBIAN/conffiles").read_text() == "/etc/redis/bloomery.conf\n/etc/valkey/bloomery.conf\n"
+    copyright = (tmp_path / "raw/usr/share/doc/bloomery-redis/copyright").read_text()
+    assert " in the Software without restriction" in copyright and "@" not in copyright
+
+
+@needs("rpmbuild")
+def test_what_is_in_the_rpm(archive, tmp_path):
+    package = pack("pack_rpm", "x86_64", archive, tmp_path)
+
+    def query(*words):
+        done = subprocess.run(["rpm", "-qp", *words, package], check=True, capture_output=True, text=True)
+        return done.stdout
+
+    files = query("--list").splitlines()
+    assert "/usr/lib64/valkey/modules/libbloomery.so" in files and "/usr/share/man/man1/bloomery.1.gz" in files
+    assert query("--configfiles").split() == ["/etc/redis/bloomery.conf", "/etc/valkey/bloomery.conf"]
+    assert "before an upgrade" in query("--scripts")
+
+
+@pytest.mark.parametrize("argument", ["upgrade", "failed-upgrade", "1"])
+def test_an_upgrade_is_no_removal(argument):
+    done = subprocess.run(["sh", "-x", PACKAGING / "before-removal", argument], capture_output=True, text=True, check=True)
+    assert "systemctl" not in done.stderr
+
+
+def test_everything_names_the_same_module_and_user():
+    dockerfile = (PACKAGING / "oci/Dockerfile").read_text()
+    assert set(re.findall(r"^USER (.*)", dockerfile, flags=re.M)) == {"999:999"}
+    assert dockerfile.count("id 999") == 4  # the groups and the users of both servers
+    (copied,) = re.findall(r"COPY --from=module (\S+) /libbloomery.so", dockerfile)
+    assert copied == "/usr/lib/redis/modules/libbloomery.so"
+    (folder,) = re.findall(r'CMD \["(.*?)"\]', dockerfile)
+    for values in sorted((PACKAGING / "helm").iterdir()):
+        text = values.read_text()
+        assert f"mountPath: {folder.rstrip('/')}\n" in text and f" {folder}libbloomery.so\n" in text, values.name
+    assert "ExecStart=bloomery exporter" in (ROOT / "ops/systemd/bloomery-exporter.service").read_text()
+
+
+def test_compose_mounts_files_that_are_there():
+    folder = PACKAGING / "compose"
+    compose = (folder / "compose.yaml").read_text()
+    mounts = re.findall(r"- (\.\S+?):(\S+?):ro$", compose, flags=re.M)
+    assert len(mounts) == 5
+    for source, _ in mounts:
+        assert (folder / source).is_file(), source
+    places = {target for _, target in mounts}
+    (dashboards,) = re.findall(r"path: (\S+)", (folder / "grafana/dashboards.yml").read_text())
+    assert f"{dashboards}/bloomery.json" in places and "/etc/prometheus/alerts.yml" in places
+    assert "target: valkey" in compose and "AS valkey\n" in (PACKAGING / "oci/Dockerfile").read_text()
+
+
+def test_prometheus_in_compose_has_the_job_that_the_alerts_know():
+    def without_target(path):
+        lines = [line for line in path.read_text().splitlines() if line and not line.lstrip().startswith("#")]
+        return lines[:-1], lines[-1].rpartition(":")[2]
+
+    assert without_target(PACKAGING / "compose/prometheus.yml") == without_target(ROOT / "ops/prometheus/prometheus.yml")
+
+
+def test_the_guide_names_every_channel():
+    guide = (ROOT / "docs/INSTALL.md").read_text()
+    for values in (PACKAGING / "helm").iterdir():
+        assert f"`{values.name}`" in guide
+    for target in re.findall(r"^FROM .* AS (valkey|redis|init)$", (PACKAGING / "oci/Dockerfile").read_text(), flags=re.M):
+        assert f"`{target}`" in guide
+    listed = re.findall(r"^\| `(\S+?)[/`]", (PACKAGING / "README.md").read_text(), flags=re.M)
+    assert sorted([*listed, "README.md"]) == sorted(path.name for path in PACKAGING.iterdir())
