@@ -20,7 +20,8 @@ debian_mirror() {
     echo "$mirror"
 }
 
-# download SUITE DIR PACKAGE...: the packages and all they depend on, into DIR/archives.
+# download SUITE DIR PACKAGE...: the packages and all they depend on, into DIR/archives. ARCHITECTURE, if it is set, is
+# another processor's.
 download() {
     local suite=$1 dir=$2 keyring mirror
     shift 2
@@ -38,6 +39,7 @@ download() {
         -o Dir::Cache="$dir" -o Dir::Cache::Archives="$dir/archives"
         -o APT::Sandbox::User=root -o Acquire::Languages=none
         -o APT::Update::Error-Mode=any
+        ${ARCHITECTURE:+-o APT::Architecture="$ARCHITECTURE" -o APT::Architectures="$ARCHITECTURE"}
     )
     "${apt[@]}" update && "${apt[@]}" install --download-only --no-install-recommends "$@"
 }
