@@ -9,6 +9,7 @@ use crate::wire::codec::{Header, Kind, put_fields, read, take_fields, write, wri
 use crate::wire::error::DecodeError;
 use crate::wire::format::MOST_PACKED;
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 use std::num::TryFromIntError;
 
 /// The filter's parameters. Fields that its kind doesn't use are 0.
@@ -110,6 +111,9 @@ impl LayerHeader {
     }
 }
 
+/// The headers of all layers. Most filters have one, and a server may save and load a million of these.
+type LayerHeaders = SmallVec<[LayerHeader; 1]>;
+
 /// What a header says, validated: everything that building the filter needs, except its cells.
 #[derive(Debug)]
 pub(in crate::wire) struct BloomHead {
@@ -117,7 +121,7 @@ pub(in crate::wire) struct BloomHead {
     schedule: Schedule,
     newest: u64,
     layers: Vec<LayerHead>,
-    /// Identifies the head and the chunks of one dump, see [`stamp`].
+    /// Identifies the head and the chunks of one dump, see [`stamp`]. A packed filter has no chunks.
     pub(super) stamp: u32,
 }
 
@@ -177,7 +181,7 @@ fn stamp(filter: &FilterHeader, layers: &[LayerHeader]) -> u32 {
     crc32c::crc32c(&bytes)
 }
 
-fn headers(filter: &Bloom) -> (Kind, FilterHeader, Vec<LayerHeader>) {
+fn headers(filter: &Bloom) -> (Kind, FilterHeader, LayerHeaders) {
     let spec = filter.spec();
     let mut header = FilterHeader {
         capacity: spec.capacity,
@@ -237,7 +241,7 @@ pub(super) fn encode(filter: &Bloom) -> Header {
 /// the filter's, as they do until filters are merged.
 pub(super) fn pack(filter: &Bloom) -> (Kind, Vec<u8>) {
     let (kind, header, layers) = headers(filter);
-    let (spec, mut so_far) = (filter.spec(), Vec::with_capacity(layers.len()));
+    let (spec, mut so_far) = (filter.spec(), SmallVec::<[u64; 4]>::new());
     let mut packed = Vec::with_capacity(64);
     put_fields(&mut packed, header.fields());
     for mut layer in layers {
@@ -260,7 +264,7 @@ pub(super) fn unpack(kind: Kind, mut rest: &[u8]) -> Result<BloomHead, DecodeErr
     // Each layer of a packed filter has a word or more, so there are not many.
     let count = usize::try_from(header.layers).ok().filter(|count| *count <= MOST_PACKED / 8);
     let count = count.ok_or(field("layers"))?;
-    let (mut layers, mut so_far) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    let (mut layers, mut so_far) = (LayerHeaders::new(), SmallVec::<[u64; 4]>::new());
     for _ in 0..count {
         let mut layer =
             LayerHeader::from_fields(take_fields(&mut rest).ok_or(short)?).map_err(|_| field("layer"))?;
@@ -274,7 +278,7 @@ pub(super) fn unpack(kind: Kind, mut rest: &[u8]) -> Result<BloomHead, DecodeErr
         so_far.push(layer.capacity);
         layers.push(layer);
     }
-    if rest.is_empty() { validate(kind, &header, spec, &layers) } else { Err(short) }
+    if rest.is_empty() { validate(kind, &header, spec, &layers, 0) } else { Err(short) }
 }
 
 /// Reads and validates a header.
@@ -282,10 +286,10 @@ pub(super) fn decode(kind: Kind, mut rest: &[u8]) -> Result<BloomHead, DecodeErr
     let header: FilterHeader = read(&mut rest)?;
     let layers = read_layers(&mut rest, header.layers)?;
     let spec = parameters(kind, &header)?;
-    validate(kind, &header, spec, &layers)
+    validate(kind, &header, spec, &layers, stamp(&header, &layers))
 }
 
-fn read_layers(rest: &mut &[u8], count: u32) -> Result<Vec<LayerHeader>, DecodeError> {
+fn read_layers(rest: &mut &[u8], count: u32) -> Result<LayerHeaders, DecodeError> {
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     if count == 0 || count > limits::MAX_LAYERS {
         return Err(DecodeError::Field("layers"));
@@ -360,10 +364,9 @@ fn parameters(kind: Kind, header: &FilterHeader) -> Result<Spec, DecodeError> {
         since_ms: if is_window { header.since_ms } else { 0 },
         rotations: if is_window { header.rotations } else { 0 },
         newest: if is_window { header.newest } else { 0 },
-        reserved: 0,
         ..*header
     };
-    if written(&canonical) != written(header) {
+    if canonical.fields() != header.fields() || header.reserved != 0 {
         return Err(field("reserved"));
     }
     if header.newest > limits::MAX_GENERATION
@@ -381,6 +384,7 @@ fn validate(
     header: &FilterHeader,
     spec: Spec,
     layers: &[LayerHeader],
+    stamp: u32,
 ) -> Result<BloomHead, DecodeError> {
     let field = DecodeError::Field;
     // Not always the first: a merge into a chain of one layer puts the other chain's layers before it.
@@ -414,6 +418,5 @@ fn validate(
     }
     let schedule =
         Schedule { every_ms: header.every_ms, since_ms: header.since_ms, rotations: header.rotations };
-    let stamp = stamp(header, layers);
     Ok(BloomHead { spec, schedule, newest: header.newest, layers: heads, stamp })
 }
