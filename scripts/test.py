@@ -91,6 +91,7 @@ STAGES = [
             "soak --count 1",
             "memory --count 64",
             "held --count 200 --items 10000",
+            "latency --count 16 --short --server redis-8.0",
             "load --count 300000",
             "valgrind --count 20",
         )

@@ -1,199 +1,425 @@
-"""How long each command holds the main thread, in which time no other client is served.
+"""How long each command holds the main thread, in which time no other client is served: every command × every kind of
+filter.
 
-Every command runs on a filter of 1024 MiB, or of as many as given, with as many items as one command can have. --table
-prints every command, as docs/RELIABILITY.md shows them. The time is processor time, and that of the longest hold: a
-command in pieces holds the thread many times (kit/holds.py).
+A round has a filter of so many MiB of one kind, whose pages are new, or all in use, with a worker that is idle, or busy
+with something else. Every command of the table has its turn, with everything that its example in the table stands for as
+large as it gets: 20,000 items, pieces of SCANDUMP, a second filter of the same kind. No hold may be longer than 5 ms; what
+may is in REASONS. The time is processor time of the main thread, of the longest hold; a command in pieces holds it many
+times (kit/holds.py). --short has each kind in one of the four states. --table prints the longest hold of every command.
 """
 
+import contextlib
+import dataclasses
 import functools
+import itertools
 import random
 import struct
+import threading
+from collections.abc import Callable, Iterator
 
-from kit.commands import COMMANDS
+import redis
+
+from kit.commands import COMMANDS, Command
+from kit.filters import KINDS, pairs
 from kit.foreign import ValkeyBloomChain
-from kit.holds import Clock, Hold
-from kit.servers import option
-from kit.suite import Server, options, run
+from kit.holds import Clock
+from kit.suite import Server, options, progress, run
 
 MIB = 1 << 20
-BULK = 500 * MIB  # most bytes of one argument, a little below the servers' limit
-ARGUMENTS = 1_000_000  # most arguments of one command, about
-# What takes no time in proportion to the filter, or to the items of one argument, is over in this time at any size.
-SHORT = 0.1
-# A CF.DEL compacts all of a filter of RedisBloom's, as RedisBloom does.
-LONG = {"BF.BULKTEST", "BF.LOADCHUNK", "CF.LOADCHUNK", "CF.DEL"}
+SHORT = 0.005
+TICK = 0.004  # the clock's step, by which a hold may seem longer
+MANY = 20_000  # items of a command
+# The server frees the arguments of a command in one go, ours as those of EXISTS and SET: 14 ns each, and 0.1 ms for a MiB.
+PER_ARGUMENT, PER_MIB = 20e-9, 0.15e-3
+# Seconds that commands may take on some kinds of filters besides, and why.
+REASONS = {
+    # 65,535 moves and as many back, each waiting for the one before, and for memory: RedisBloom's walk can't be cut. A client
+    # that waits for the processor itself sees two items as one hold.
+    (command, kind): 0.06
+    for command in ("CF.ADD", "CF.ADDNX", "CF.INSERT", "CF.INSERTNX")
+    for kind in ("cuckoo of RedisBloom without room", "cuckoo of RedisBloom without room, 255 slots")
+}
+
+Make = Callable[["Round", str], None]
+Words = Iterator[list]
+
+
+# ---- kinds of filters -----------------------------------------------------------------------------------------------
+
+
+def native(kind) -> Make:
+    """As large as the round says. How many items that is follows from a smaller one."""
+
+    def make(round: "Round", key: str) -> None:
+        capacity = round.capacities.get(kind.name)
+        if capacity is None:
+            command, *words = kind.creation(1_000_000, kind.error_rate)
+            round.quietly(command, "probe", *words)
+            size = pairs(round.quietly(f"{kind.family}.INFO", "probe"))[b"Size"]
+            round.quietly("UNLINK", "probe")
+            capacity = round.capacities[kind.name] = int(1_000_000 * round.bytes / size * 0.98)
+        command, *words = kind.creation(capacity, kind.error_rate)
+        if "LIKE" not in words and "CF" not in command:
+            words += ["SEED", 1]
+        round.quietly(command, key, *words)
+
+    return make
+
+
+def layers(round: "Round", key: str) -> None:
+    """A chain of 60 layers, none like another."""
+    capacity = round.bytes // 90
+    round.quietly("BF.RESERVE", key, 0.01, capacity, "SEED", 1)
+    for number in range(60):
+        round.quietly("BF.RESERVE", "layer", 0.01, capacity + 1000 * number, "SEED", 1, "NONSCALING")
+        round.quietly("BF.ADD", "layer", b"%d" % number)
+        with contextlib.suppress(redis.ResponseError):
+            round.quietly("BF.MERGE", key, "layer")
+        round.quietly("UNLINK", "layer")
+
+
+def rebuild(round: "Round", key: str) -> None:
+    native(KINDS[0])(round, key)
+    round.quietly("BF.REBUILD", key, "BEGIN")
+
+
+def go_zero(round: "Round", key: str) -> None:
+    round.quietly("SET", "bits", round.random.randbytes(MIB) * round.mib)
+    round.quietly("BF.IMPORT", key, "GOZERO", "bits", "BITS", 8 * round.bytes)
+    round.quietly("UNLINK", "bits")
+
+
+def redisbloom(links: int) -> Make:
+    def make(round: "Round", key: str) -> None:
+        size = round.bytes // links // 8 * 8
+        head = struct.pack("<QIII", 0, links, 5, 2)
+        for _ in range(links):
+            head += struct.pack("<QQQddIQB", size, 8 * size, 0, 0.01, 9.6, 7, int(size * 8 / 9.6), 0)
+        round.quietly("BF.LOADCHUNK", key, 1, head)
+        # A piece is of one link.
+        part = min(size, 16 * MIB)
+        for end in (first + at for first in range(0, size * links, size) for at in range(part, size + 1, part)):
+            round.quietly("BF.LOADCHUNK", key, end + 1, bytes(part))
+
+    return make
+
+
+def valkey_bloom(round: "Round", key: str) -> None:
+    round.quietly("BF.LOAD", key, round.valkey)
+
+
+def cuckoo_of_redisbloom(round: "Round", key: str) -> None:
+    """Two sub-filters, the older a quarter full and the newer half, and due for compaction."""
+    table = round.bytes // 2
+    round.quietly("CF.LOADCHUNK", key, 1, struct.pack("<QQQQHHH", table // 4, table // 4, table, 2, 4, 20, 1))
+    part = min(table, 16 * MIB)
+    for end in range(part, 2 * table + 1, part):
+        round.quietly("CF.LOADCHUNK", key, end + 1, round.slots(0.5 if end > table else 0.25, part))
+
+
+def cuckoo_without_room(slots: int) -> Make:
+    """One free slot, and the most moves that RedisBloom has."""
+
+    def make(round: "Round", key: str) -> None:
+        buckets = 1 << (round.bytes // slots).bit_length() - 1
+        size = buckets * slots
+        head = struct.pack("<QQQQHHH", size - 1, buckets, 0, 1, slots, 65_535, 0)
+        round.quietly("CF.LOADCHUNK", key, 1, head)
+        for at in range(0, size, 16 * MIB):
+            part = bytearray(round.slots(1, min(16 * MIB, size - at)))
+            part[-1] = 0 if at + len(part) == size else part[-1]
+            round.quietly("CF.LOADCHUNK", key, at + len(part) + 1, bytes(part))
+
+    return make
+
+
+# Those of KINDS that differ in more than their capacity.
+NATIVE = {kind.options: kind for kind in reversed(KINDS)}.values()
+FILTERS: dict[str, tuple[str, Make]] = {kind.name: (kind.family, native(kind)) for kind in NATIVE} | {
+    "many layers": ("BF", layers),
+    "rebuild": ("BF", rebuild),
+    "go-zero": ("BF", go_zero),
+    "RedisBloom": ("BF", redisbloom(1)),
+    "RedisBloom, 8 links": ("BF", redisbloom(8)),
+    "valkey-bloom": ("BF", valkey_bloom),
+    "cuckoo of RedisBloom": ("CF", cuckoo_of_redisbloom),
+    "cuckoo of RedisBloom without room": ("CF", cuckoo_without_room(4)),
+    "cuckoo of RedisBloom without room, 255 slots": ("CF", cuckoo_without_room(255)),
+}
+
+
+# Every add to them walks as far as it may.
+FULL = [name for name in FILTERS if "without room" in name]
+
+
+# ---- commands -------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def valkey_payload(size: int) -> bytes:
+    return ValkeyBloomChain(int(size * 8 / 9.6), 0.01, 0.5, 0, bytes(32)).payload()
+
+
+class Round:
+    """A filter, and everything that can be asked of it."""
+
+    def __init__(self, clock: Clock, mib: int, seed: int, capacities: dict[str, int], many: int):
+        self.many_items = many
+        self.clock, self.mib, self.bytes, self.capacities = clock, mib, mib * MIB, capacities
+        self.quietly = clock.quietly
+        self.random = random.Random(seed)
+        self.held = self.items(2_000, 0)
+        self.strange = self.items(2_000, 1 << 40)
+
+    @property
+    def valkey(self) -> bytes:
+        return valkey_payload(self.bytes)
+
+    def items(self, count: int, first: int) -> list[bytes]:
+        return [struct.pack("<Q", number) for number in range(first, first + count)]
+
+    def slots(self, fill: float, length: int) -> bytes:
+        most = int(256 * fill)
+        slots = bytes(1 + byte * 254 // most if byte < most else 0 for byte in range(256))
+        some = self.random.randbytes(MIB).translate(slots)
+        return (some * (length // MIB + 1))[:length]
+
+    def touch(self, key: str, family: str) -> None:
+        """So many items that nearly every page is in use."""
+        count = self.bytes // 4096 * 8
+        items = self.items(count, 1 << 32)
+        with contextlib.suppress(redis.ResponseError):  # one that is full
+            if family == "BF":
+                self.quietly("BF.BULKADD", key, "FIXED", 8, b"".join(items))
+            else:
+                self.quietly("CF.INSERT", key, "ITEMS", *items)
+
+    # What an example of kit.commands stands for, where it is largest.
+
+    def one(self, _) -> Words:
+        yield from ([item] for item in [*self.held[:4], *self.strange[:4]])
+
+    def many(self, _, *before) -> Words:
+        half = self.many_items // 2
+        yield [*before, *self.items(half, 0), *self.items(half, self.random.randrange(1 << 41, 1 << 60))]
+
+    def blob(self, _) -> Words:
+        for count in (MANY, 16_000, 20 * MANY):
+            items = self.items(count, self.random.randrange(1 << 41, 1 << 60))
+            yield ["FIXED", 8, b"".join(items)]
+            yield ["PREFIXED", b"".join(b"\x08\0\0\0" + item for item in items)]
+
+    def pieces(self, command: Command) -> Words:
+        """Of SCANDUMP; and those that LOADCHUNK takes."""
+        iterator, key = 0, "copy"
+        while True:
+            if command.reads:
+                yield [iterator]
+            next, piece = self.quietly(f"{command.name[:2]}.SCANDUMP", "k", iterator)
+            if not next:
+                return
+            if not command.reads:
+                yield [key, next, piece]
+            iterator = next
+
+    def sources(self, command: Command) -> Words:
+        if command.name.endswith("EQUAL"):
+            yield ["k", "other"]
+            return
+        yield ["new", "k", "other"]
+        if command.name.endswith("MERGE"):
+            yield ["other", "k"]
+
+    def payloads(self, command: Command) -> Words:
+        if command.name == "BF.LOAD":
+            yield ["new", self.valkey]
+            return
+        bitmap = self.random.randbytes(MIB) * self.mib
+        self.quietly("SET", "bits", bitmap)
+        yield ["new", "GOZERO", "bits", "BITS", 8 * self.bytes]
+        self.quietly("UNLINK", "bits")
+        yield ["new", "GOZERO", "none", "BITS", 8 * self.bytes]
+        yield ["new", "GUAVA", struct.pack(">BBI", 1, 7, self.bytes // 8) + bitmap]
+
+    def reservations(self, command: Command) -> Words:
+        if command.name.startswith("CF"):
+            yield ["new", self.bytes]
+            return
+        yield ["new", 0.01, self.bytes // 10 * 8]
+        yield ["new", 0.01, self.bytes // 10 * 8, "LIKE", "k"]
+
+    def rebuilds(self, _) -> Words:
+        for end in ("ABORT", "COMMIT"):
+            yield ["BEGIN"]
+            yield from self.many(None, "ADD")
+            yield ["STATUS"]
+            yield [end]
+
+    def nothing(self, command: Command) -> Words:
+        yield []
+        if command.name.endswith("INFO"):
+            yield ["FULL"]
+
+    # By the example in the table: a command that is new has one of these, or says here how it is as large as it gets.
+    ARGUMENTS = {
+        "item": one,
+        "item item": many,
+        "ITEMS item": lambda self, command: self.many(command, "ITEMS"),
+        "FIXED 1 item": blob,
+        "0": pieces,
+        "1 data": pieces,
+        "{key}": sources,
+        "{key} {key}": sources,
+        "data": payloads,
+        "BLOOMV3 data": payloads,
+        "0.01 100": reservations,
+        "100": reservations,
+        "STATUS": rebuilds,
+        "1 0": lambda self, _: iter([[1, 0]]),
+        "": nothing,
+    }
+    # Their first word is a key of its own.
+    OTHER_KEY = ("1 data", "{key}", "{key} {key}", "data", "BLOOMV3 data", "0.01 100", "100")
+    # They only make a filter, whatever is there.
+    NEW = ("data", "BLOOMV3 data", "0.01 100", "100")
+    # Those that change what the next ones find come last.
+    LAST = ("DEL", "MDEL", "COMPACT", "REBUILD", "ROTATE", "CLEAR")
+
+    def commands(self, family: str, news: bool) -> Iterator[tuple[Command, list]]:
+        """Every command of the family; if `news`, also those that only make a filter."""
+        chosen = [command for command in COMMANDS if command.name.startswith(family)]
+        place = {verb: number for number, verb in enumerate(self.LAST, 1)}
+        for command in sorted(chosen, key=lambda command: place.get(command.name[3:], 0)):
+            if command.example in self.NEW and not news:
+                continue
+            for words in self.ARGUMENTS[command.example](self, command):
+                if command.name == "CF.COMPACT":
+                    key = ["other"]  # k was compacted by CF.DEL
+                else:
+                    key = [] if command.example in self.OTHER_KEY else ["k"]
+                yield command, [command.name, *key, *words]
+                self.quietly("UNLINK", "new")
+            self.quietly("UNLINK", "copy")
+
+
+class Busy:
+    """While it lasts, the worker has something else to do."""
+
+    def __init__(self, server, is_busy: bool):
+        self.server, self.is_busy, self.stop = server, is_busy, threading.Event()
+
+    def __enter__(self) -> None:
+        if self.is_busy:
+            self.thread = threading.Thread(target=self.work)
+            self.thread.start()
+
+    def work(self) -> None:
+        with self.server.client() as client:
+            while not self.stop.is_set():
+                client.execute_command("BF.BULKTEST", "slow", "FIXED", 8, bytes(1 << 17))
+
+    def __exit__(self, *_) -> None:
+        if self.is_busy:
+            self.stop.set()
+            self.thread.join()
+
+
+@dataclasses.dataclass
+class Hold:
+    """The longest of a command: in seconds, and as part of what it may take."""
+
+    seconds: float
+    part: float
+    what: str
+
+
+def most(command: str, words: list, kind: str) -> float:
+    """How long the command may hold the server."""
+    length = sum(len(word) for word in words if isinstance(word, bytes))
+    return SHORT + TICK + PER_ARGUMENT * len(words) + PER_MIB * length / MIB + REASONS.get((command, kind), 0)
 
 
 class Bench:
-    """Every command, where it takes longest."""
+    """Every command on every kind of filter."""
 
-    def __init__(self, server, mib: int, seed: int):
-        self.clock, self.random = Clock(server), random.Random(seed)
-        self.mib, self.bytes = mib, mib * MIB
-        self.capacity = int(self.bytes * 8 / 9.92)  # of 1 %, in blocks
-        self.blob = b"".join(self.random.randbytes(4 * MIB) for _ in range(min(BULK, self.bytes // 2) // (4 * MIB)))
-        self.items = [self.random.randbytes(8) for _ in range(min(ARGUMENTS, 1000 * mib))]
+    def __init__(self, server, arguments):
+        self.server, self.arguments = server, arguments
+        self.clock, self.capacities = Clock(server), {}
+        self.clock.quietly("BF.RESERVE", "slow", 0.01, 100, "EXPANSION", 1)
+        self.clock.quietly("BF.BULKADD", "slow", "FIXED", 8, b"".join(b"%08d" % number for number in range(500)))
+        self.worst: dict[str, Hold] = {}
+        self.commands = self.refused = 0
 
-    def all(self) -> dict[str, Hold]:
-        parts = [self.bloom, self.rebuild, self.several, self.counting, self.window, self.pieces, self.imports, self.cuckoo]
-        for part in parts:
-            part()
-            self.clock.quietly("FLUSHALL", "ASYNC")
-        return self.clock.holds
+    def rounds(self) -> list[tuple[str, str, bool]]:
+        names = [name for name in FILTERS if not self.arguments.kind or name in self.arguments.kind]
+        states = list(itertools.product(("new", "old"), (False, True)))
+        if self.arguments.short:
+            return [(name, *states[(number + self.arguments.seed) % 4]) for number, name in enumerate(names)]
+        return [(name, *state) for name in names for state in states]
 
-    def fill(self, key: str) -> None:
-        """So many items that every page of it is in use."""
-        self.clock.quietly("BF.BULKADD", key, "FIXED", 8, self.blob[: self.bytes // 16])
+    def run(self, number: int, name: str, age: str, is_busy: bool) -> None:
+        """A round, and twice more if something was too long: the least of three is nearest to the hold."""
+        found: dict[int, tuple[str, Hold]] = {}
+        for _ in range(3):
+            for place, hold in enumerate(self.measure(name, age, is_busy, number % 8 == 0)):
+                known = found.get(place)
+                found[place] = hold if known is None or hold[1].part < known[1].part else known
+            if all(hold.part <= 1 for _, hold in found.values()):
+                break
+        for command, hold in found.values():
+            if command not in self.worst or hold.part > self.worst[command].part:
+                self.worst[command] = hold
+        self.commands += len(found)
 
-    def bloom(self) -> None:
-        clock, size, many = self.clock, f"{self.mib} MiB", f"{len(self.items):,} items"
-        clock.run(size, "BF.RESERVE", "big", 0.01, self.capacity, "NONSCALING")
-        self.fill("big")
-        for command in ["BF.ADD", "BF.ADDNX", "BF.EXISTS", "BF.TEST"]:
-            for item in self.items[:20]:
-                clock.run(size, command, "big", item)
-        for command in ["BF.MADD", "BF.MEXISTS", "BF.MTEST"]:
-            clock.run(many, command, "big", *self.items)
-        clock.run(many, "BF.INSERT", "big", "ITEMS", *self.items[::-1])
-        for command in ["BF.CARD", "BF.INFO", "BF.DEBUG"]:
-            clock.run(size, command, "big")
-        clock.run(size, "BF.FEEDBACK", "big", 1000, 1)
-        what = f"{len(self.blob) // 8:,} items in {len(self.blob) // MIB} MiB"
-        clock.run(what, "BF.BULKADD", "big", "FIXED", 8, self.blob)
-        clock.run(f"{what}, its client waiting", "BF.BULKTEST", "big", "FIXED", 8, self.blob)
-        clock.quietly("CONFIG", "SET", option(clock.server.spec, "offload-min-items"), 1 << 40)
-        clock.run(f"{what}, the server waiting", "BF.BULKTEST", "big", "FIXED", 8, self.blob)
-        clock.run(size, "BF.CLEAR", "big")
-
-    def rebuild(self) -> None:
-        """Twice: the first shadow is dropped, the second takes the place of its filter."""
-        clock, size = self.clock, f"{self.mib} MiB and as many again"
-        clock.quietly("BF.RESERVE", "old", 0.01, self.capacity, "NONSCALING")
-        self.fill("old")
-        for end in ["ABORT", "COMMIT"]:
-            clock.run(f"BEGIN with {size}", "BF.REBUILD", "old", "BEGIN")
-            clock.run(f"ADD of {len(self.items):,} items", "BF.REBUILD", "old", "ADD", *self.items)
-            clock.run(f"STATUS of {size}", "BF.REBUILD", "old", "STATUS")
-            clock.run(f"{end} of {size}", "BF.REBUILD", "old", end)
-
-    def several(self) -> None:
-        clock, size = self.clock, f"filters of {self.mib} MiB"
-        clock.quietly("BF.RESERVE", "a", 0.01, self.capacity, "NONSCALING")
-        clock.quietly("BF.RESERVE", "b", 0.01, self.capacity, "LIKE", "a")
-        self.fill("a")
-        self.fill("b")
-        clock.run(size, "BF.EQUAL", "a", "b")
-        clock.run(size, "BF.INTERSECT", "c", "a", "b")
-        clock.quietly("UNLINK", "c")
-        clock.run(size, "BF.MERGE", "c", "a", "b")
-        clock.run(size, "BF.MERGE", "a", "b")
-
-    def counting(self) -> None:
-        clock, size = self.clock, f"{self.mib} MiB"
-        clock.quietly("BF.RESERVE", "counts", 0.01, self.capacity // 5, "COUNTING")
-        clock.quietly("BF.MADD", "counts", *self.items)
-        for item in self.items[:20]:
-            clock.run(size, "BF.COUNT", "counts", item)
-            clock.run(size, "BF.DEL", "counts", item)
-        clock.run(f"{len(self.items):,} items", "BF.MDEL", "counts", *self.items)
-
-    def window(self) -> None:
-        clock, size = self.clock, f"{self.mib} MiB in 2 generations"
-        clock.quietly("BF.RESERVE", "window", 0.01, int(self.capacity * 0.42), "WINDOW", 2)
-        self.fill("window")
-        for item in self.items[:20]:
-            clock.run(size, "BF.AGE", "window", item)
-        clock.run(size, "BF.ROTATE", "window")
-        self.fill("window")
-        clock.run(size, "BF.ROTATE", "window")
-        clock.run(size, "BF.ROTATE", "window")
-
-    def pieces(self) -> None:
-        clock, size = self.clock, f"{self.mib} MiB"
-        clock.quietly("BF.RESERVE", "source", 0.01, self.capacity, "NONSCALING")
-        self.fill("source")
-        iterator, piece = clock.run("the head", "BF.SCANDUMP", "source", 0)
-        found = []
-        while iterator:
-            found.append((iterator, piece))
-            scan = clock.quietly if len(found) > 5 else functools.partial(clock.run, "a piece")
-            iterator, piece = scan("BF.SCANDUMP", "source", iterator)
-        for iterator, piece in found[:-1]:
-            clock.quietly("BF.LOADCHUNK", "target", iterator, piece)
-        clock.run(f"the last piece of {size}", "BF.LOADCHUNK", "target", *found[-1])
-
-    def imports(self) -> None:
-        clock = self.clock
-        longs = (len(self.blob) - 16) // 8
-        guava = struct.pack(">BBI", 1, 7, longs) + self.blob[: longs * 8]
-        clock.run(f"{len(guava) // MIB} MiB", "BF.IMPORT", "guava", "GUAVA", guava)
-        clock.quietly("SET", "bits", self.blob)
-        clock.run(f"{len(self.blob) // MIB} MiB", "BF.IMPORT", "gozero", "GOZERO", "bits", "BITS", len(self.blob) * 8)
-        chain = ValkeyBloomChain(int(len(self.blob) * 0.8), 0.01, 0.5, 0, bytes(32))
-        payload = chain.payload()
-        clock.run(f"{len(payload) // MIB} MiB", "BF.LOAD", "valkey", payload)
-
-    def cuckoo(self) -> None:
-        clock, size, many = self.clock, f"{self.mib} MiB", f"{len(self.items):,} items"
-        clock.run(size, "CF.RESERVE", "cuckoo", self.bytes, "BUCKETSIZE", 4)
-        for command in ["CF.INSERT", "CF.INSERTNX"]:
-            clock.run(many, command, "cuckoo", "ITEMS", *self.items)
-        clock.run(many, "CF.MEXISTS", "cuckoo", *self.items)
-        for item in self.items[:20]:
-            for command in ["CF.ADD", "CF.ADDNX", "CF.EXISTS", "CF.COUNT"]:
-                clock.run(size, command, "cuckoo", item)
-        for command in ["CF.INFO", "CF.DEBUG"]:
-            clock.run(size, command, "cuckoo")
-        clock.quietly("UNLINK", "cuckoo")
-        self.two_tables("large", self.bytes)
-        clock.run(f"{size} in 2 sub-filters", "CF.COMPACT", "large")
-        clock.quietly("UNLINK", "large")
-        for mib in [4, self.mib]:  # the largest that compacts by itself, and one that does not
-            self.two_tables("deletes", mib * MIB)
-            item = next(item for item in self.items if clock.quietly("CF.EXISTS", "deletes", item))
-            clock.run(f"{mib} MiB in 2 sub-filters, due for compaction", "CF.DEL", "deletes", item)
-            clock.quietly("UNLINK", "deletes")
-
-    def two_tables(self, key: str, size: int) -> None:
-        """A cuckoo filter of two sub-filters, the older a quarter full, the newer half, and due for compaction."""
-        clock, table = self.clock, size // 2
-        sparse = [self.part(0.25, table), self.part(0.5, table)]
-        part = len(sparse[0])
-        head = struct.pack("<QQQQHHH", table // 4, table // 4, table, 2, 4, 20, 1)
-        clock.run("the head", "CF.LOADCHUNK", key, 1, head)
-        for end in range(part, 2 * table, part):
-            clock.run(f"a piece of {part // MIB} MiB", "CF.LOADCHUNK", key, end + 1, sparse[end > table])
-        clock.run(f"the last piece of {size // MIB} MiB", "CF.LOADCHUNK", key, 2 * table + 1, sparse[1])
-        clock.run("a piece", "CF.SCANDUMP", key, 1)
-
-    def part(self, fill: float, most_bytes: int) -> bytes:
-        """Slots, some of them full."""
-        most = int(256 * fill)
-        return self.random.randbytes(min(16 * MIB, most_bytes)).translate(
-            bytes(1 + byte * 254 // most if byte < most else 0 for byte in range(256))
-        )
+    def measure(self, name: str, age: str, is_busy: bool, news: bool) -> Iterator[tuple[str, Hold]]:
+        family, make = FILTERS[name]
+        mib, seed = self.arguments.count, self.arguments.seed
+        one = Round(self.clock, mib, seed, self.capacities, 50 if name in FULL else MANY)
+        for key in ("k", "other"):
+            make(one, key)
+            if age == "old" and name not in FULL:
+                one.touch(key, family)
+        with contextlib.suppress(redis.ResponseError):
+            for item in one.held[:100]:
+                self.clock.quietly(f"{family}.ADD", "k", item)
+        where = f"{name}, {age} pages, worker {'busy' if is_busy else 'idle'}"
+        with Busy(self.server, is_busy):
+            for command, words in one.commands(family, news):
+                seconds, reply = self.clock.time(*words)
+                self.refused += isinstance(reply, Exception)
+                shown = " ".join(str(word)[:12] for word in words[1:4])
+                part = seconds / most(command.name, words, name)
+                yield command.name, Hold(seconds, part, f"{shown}: {where}: {str(reply)[:30]}")
+        self.clock.quietly("UNLINK", "k", "other")
 
 
 def latency(spec, arguments) -> str:
-    with Server(spec, config={"proto-max-bulk-len": "512mb", "client-query-buffer-limit": "2gb"}) as server:
-        holds = Bench(server, arguments.count, arguments.seed).all()
+    config = {"proto-max-bulk-len": "512mb", "client-query-buffer-limit": "2gb", "save": ""}
+    with Server(spec, module_args=["THREADS", "1", "OFFLOAD_MAX_BYTES", "1gb"], config=config) as server:
+        bench = Bench(server, arguments)
+        rounds = bench.rounds()
+        for number, one in enumerate(rounds):
+            bench.run(number, *one)
+            progress(number + 1, len(rounds), "rounds")
         server.check()
-    missing = {command.name for command in COMMANDS} - holds.keys()
-    assert not missing, f"not measured: {', '.join(sorted(missing))}"
+    missing = {command.name for command in COMMANDS} - bench.worst.keys()
+    assert arguments.kind or not missing, f"not measured: {', '.join(sorted(missing))}"
+    by_time = sorted(bench.worst.items(), key=lambda item: -item[1].seconds)
     if arguments.table:
-        for command, hold in holds.items():
-            print(f"| {command} | {hold.what} | {1000 * hold.seconds:.1f} ms |")
-    slow = {command: hold for command, hold in holds.items() if command not in LONG and hold.seconds > SHORT}
-    assert not slow, f"held the main thread for more than {1000 * SHORT:.0f} ms: {slow}"
-    longest = max(holds, key=lambda command: holds[command].seconds)
-    short = max(hold.seconds for command, hold in holds.items() if command not in LONG)
+        for command, hold in by_time:
+            print(f"| {command} | {1000 * hold.seconds:.1f} | {hold.part:.0%} | {hold.what} |")
+    slow = [f"{command} {1000 * hold.seconds:.1f} ms: {hold.what}" for command, hold in by_time if hold.part > 1]
+    assert not slow, "held the main thread for longer than they may:\n" + "\n".join(slow)
+    command, hold = by_time[0]
     return (
-        f"{len(holds)} commands at {arguments.count} MiB: longest {longest} {holds[longest].seconds:.2f} s "
-        f"({holds[longest].what}); the {len(holds.keys() - LONG)} of fixed work at most {1000 * short:.1f} ms"
+        f"{bench.commands:,} commands ({bench.refused:,} refused) on {len(rounds)} filters of {arguments.count} MiB: "
+        f"longest {command} {1000 * hold.seconds:.1f} ms ({hold.what})"
     )
 
 
 def main() -> None:
-    parser = options("latency", __doc__, 1024, "MiB of cells")
-    parser.add_argument("--table", action="store_true", help="print every command")
+    parser = options("latency", __doc__, 128, "MiB of cells")
+    parser.add_argument("--table", action="store_true", help="print the longest hold of every command")
+    parser.add_argument("--short", action="store_true", help="each kind of filter in one state instead of four")
+    parser.add_argument("--kind", action="append", metavar="NAME", choices=list(FILTERS), help="this kind only")
     run(latency, parser)
