@@ -164,6 +164,29 @@ fn tables_in_chunks(key: &str, count: usize) -> Vec<Words> {
     std::iter::once(load(1, &head)).chain(chunks).collect()
 }
 
+/// A cuckoo filter of RedisBloom's with one free slot and this limit of moves, all of which an add makes, and undoes.
+fn moves(server: &FakeServer, most: usize) {
+    let buckets = 1u64 << 14;
+    let mut head: Vec<u8> =
+        [4 * buckets - 1, buckets, 0, 1].iter().flat_map(|number| number.to_le_bytes()).collect();
+    head.extend([4, u16::try_from(most).unwrap(), 0].iter().flat_map(|number| number.to_le_bytes()));
+    let mut slots: Vec<u8> = (0..4 * buckets).map(|slot| ((slot * 2_654_435_761) >> 13) as u8 | 1).collect();
+    *slots.last_mut().unwrap() = 0;
+    let load = |iterator: String, data: Vec<u8>| {
+        [words("CF.LOADCHUNK k"), vec![iterator.into_bytes(), data]].concat()
+    };
+    run_all(server, &[load("1".to_owned(), head), load((4 * buckets + 1).to_string(), slots)]);
+}
+
+/// Keys of every kind beside those of the commands.
+fn keys_beside(server: &FakeServer, count: usize) {
+    reserved(server, &["k", "other"].map(|key| format!("BF.RESERVE {key} 0.01 100 SEED 1")));
+    reserved(server, &["BF.RESERVE of:0 0.01 10".to_owned(), "CF.RESERVE of:1 10".to_owned()]);
+    for number in 2..count {
+        server.put(&format!("of:{number}"), server.copy(&format!("of:{}", number % 2)));
+    }
+}
+
 fn run_all(server: &FakeServer, commands: &[Words]) {
     for words in commands {
         server.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
@@ -180,7 +203,7 @@ fn reserved(server: &FakeServer, lines: &[String]) {
 /// made. The filter is in `k`, and another like it may be in `other`.
 type State = (&'static str, usize, f64, fn(&FakeServer, usize));
 
-const STATES: [State; 8] = [
+const STATES: [State; 10] = [
     ("layers", 250, 1.0, layers),
     ("links", 512, 1.0, links),
     ("sub-filters", 8192, 1.0, |server, count| run_all(server, &tables_in_chunks("k", count))),
@@ -202,6 +225,8 @@ const STATES: [State; 8] = [
         reserved(server, &lines);
     }),
     ("bytes of slots", 1 << 20, 1.0, |server, count| reserved(server, &[format!("CF.RESERVE k {count}")])),
+    ("moves of an add", 8191, 1.0, moves),
+    ("keys beside it", 4096, 0.0, keys_beside),
     // A load may bring as many sub-filters as the limit allows.
     ("loads that wait", 7, 0.0, |server, count| {
         for load in 0..count {
@@ -293,6 +318,32 @@ fn commands_on_states_of_twice_the_size() {
     }
 }
 
+/// A state and the items of a command together: what both are in proportion to may grow with the product, and no faster.
+#[test]
+fn twice_the_items_on_states_of_twice_the_size() {
+    let [bloom, cuckoo] = [BLOOM, CUCKOO].map(|lines| lines.iter().filter(|line| !line.contains("missing")));
+    let commands: Vec<&str> = bloom.chain(cuckoo).copied().collect();
+    for (dimension, first, law, make) in STATES {
+        // An add takes long enough with the least number of moves.
+        let (first, items) = (first / 4, if dimension == "moves of an add" { 2 } else { 500 });
+        let prepare = |server: &FakeServer, size: usize, commands: &[&str]| {
+            make(server, size);
+            let _ = server.line("BF.REBUILD k BEGIN CAPACITY 1000");
+            commands.iter().map(|command| with_items(command, items * size / first)).collect()
+        };
+        let all = |server: &FakeServer, size: usize| prepare(server, size, &commands);
+        let together = Case { what: format!("items and {dimension}"), first, law: 1.0 + law, prepare: &all };
+        if together.check().is_some() {
+            for command in &commands {
+                let alone = |server: &FakeServer, size: usize| prepare(server, size, &[command]);
+                let what = format!("{command}, items and {dimension}");
+                assert_hold(&[Case { what, first, law: 1.0 + law, prepare: &alone }]);
+            }
+            assert_hold(&[together]);
+        }
+    }
+}
+
 /// Heads of a load, beside loads that wait: each of those has been looked into once, when its head came.
 #[test]
 fn a_head_beside_the_heads_of_others() {
@@ -368,6 +419,19 @@ const BLOOM: &[&str] = &[
 const CUCKOO: &[&str] =
     &["CF.INSERT k ITEMS", "CF.INSERTNX k ITEMS", "CF.MEXISTS k", "CF.INSERT missing ITEMS"];
 
+/// A command with this number of items.
+fn with_items(command: &str, count: usize) -> Words {
+    let blob = |item: Vec<u8>| {
+        if command.ends_with("PREFIXED") { [&[8, 0, 0, 0], &item[..]].concat() } else { item }
+    };
+    let mut line = words(command);
+    match command.contains("BULK") {
+        true => line.push(items(count).flat_map(blob).collect()),
+        false => line.extend(items(count)),
+    }
+    line
+}
+
 #[test]
 fn twice_as_many_items() {
     for (reserve, commands) in MANY {
@@ -375,15 +439,7 @@ fn twice_as_many_items() {
             let prepare = |server: &FakeServer, count: usize| {
                 server.line(reserve).unwrap();
                 let _ = server.line("BF.REBUILD k BEGIN CAPACITY 1000");
-                let blob = |item: Vec<u8>| {
-                    if command.ends_with("PREFIXED") { [&[8, 0, 0, 0], &item[..]].concat() } else { item }
-                };
-                let mut line = words(command);
-                match command.contains("BULK") {
-                    true => line.push(items(count).flat_map(blob).collect()),
-                    false => line.extend(items(count)),
-                }
-                vec![line]
+                vec![with_items(command, count)]
             };
             assert_hold(&[Case {
                 what: format!("{command}, items, {reserve}"),

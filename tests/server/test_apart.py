@@ -9,6 +9,7 @@ import socket
 import struct
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import redis
@@ -836,3 +837,45 @@ def test_a_filter_of_redisblooms_is_compacted_apart(one_worker, words):
         assert differences({"k": snapshot(client, "whole")}, {"k": snapshot(client, "k")}) == []
         server.wait_for_replicas()
         assert differences({"k": snapshot(client, "k")}, {"k": snapshot(other, "k")}) == []
+
+
+# ---- the law of doubling ---------------------------------------------------------------------------------------------
+
+
+def test_what_others_do_costs_no_more_with_sixteen_times_the_clients_that_wait(one_worker):
+    """For a key that is held, and one that isn't: tests/commands/doubling.rs has the other sizes."""
+    server = one_worker()
+    schedstat = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/schedstat")
+
+    def cost(client) -> float:
+        """Processor time of the main thread for a command, in µs: the least of several."""
+        took = []
+        for _ in range(5):
+            time.sleep(0.02)  # the server sleeps, and its time is brought up to date
+            before = int(schedstat.read_text().split()[0])
+            pipe = client.pipeline(transaction=False)
+            for number in range(5000):
+                pipe.execute_command("BF.ADD", "free", number)
+                pipe.execute_command("BF.EXISTS", "a", number)
+            pipe.execute()
+            time.sleep(0.02)
+            took.append((int(schedstat.read_text().split()[0]) - before) / 1e7)
+        return min(took)
+
+    with server.client() as client:
+        client.execute_command("BF.RESERVE", "free", 0.01, 100_000)
+        with Busy(server) as busy:
+            merge = busy.send("BF.MERGE", "a", "b")
+            costs, waiting = [], []
+            for clients in (50, 800):
+                while len(waiting) < clients:
+                    command = ["BF.ADD", "BF.MADD"][len(waiting) % 2]
+                    waiting.append(Replies(server, [[command, "a", "b"]]))
+                wait_for(lambda: busy.clients() == clients + 2, "all to wait")
+                costs.append(cost(client))
+            few, many = costs
+            print(f"{few:.2f} µs beside 50 clients, {many:.2f} beside 800")
+            assert many < 1.5 * few + 1
+            busy.end()
+            assert merge() == b"OK"
+            assert all(reply() in (0, 1, [0], [1]) for reply in waiting)
