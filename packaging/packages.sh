@@ -35,9 +35,11 @@ lay_out() {
         >"$doc/redis.conf.example"
 }
 
-# pack_deb ARCHIVE WORK OUT ARCHITECTURE: for Debian and Ubuntu, into the folder OUT.
+# pack_deb ARCHIVE OUT ARCHITECTURE: for Debian and Ubuntu, into the folder OUT.
 pack_deb() {
-    local archive=$1 tree=$2/deb out=$3 architecture=$4
+    local archive=$1 out=$2 architecture=$3 work tree
+    work=$(mktemp --directory)
+    tree=$work/tree
     lay_out "$archive" "$tree" /usr/lib /usr/share/zsh/vendor-completions
     # In this format, a line of a text begins with a space, and an empty one is a dot.
     {
@@ -45,30 +47,36 @@ pack_deb() {
         sed '1,2d; s/^$/./; s/^/ /' LICENSE-MIT
     } >"$tree/usr/share/doc/$PACKAGE/copyright"
     mkdir "$tree/DEBIAN"
-    (cd "$tree" && find usr -type f -print0 | LC_ALL=C sort -z | xargs -0 md5sum) >"$2/md5sums"
+    (cd "$tree" && find usr -type f -print0 | LC_ALL=C sort -z | xargs -0 md5sum) >"$work/md5sums"
     sed "s|@VERSION@|$version|; s|@ARCHITECTURE@|$architecture|; s|@GLIBC@|$OLDEST_GLIBC|
         s|@KIBIBYTES@|$(find "$tree/usr" -type f -printf '%s\n' | awk '{ s += $1 } END { print int(s / 1024) }')|" \
         packaging/deb/control >"$tree/DEBIAN/control"
-    mv "$2/md5sums" "$tree/DEBIAN"
+    mv "$work/md5sums" "$tree/DEBIAN"
     (cd "$tree" && find etc -type f -printf '/%p\n' | LC_ALL=C sort) >"$tree/DEBIAN/conffiles"
     install --mode=755 packaging/before-removal "$tree/DEBIAN/prerm"
     chmod -R u=rwX,go=rX "$tree"
     dpkg-deb --root-owner-group -Zxz --threads-max=1 --build "$tree" "$out/${PACKAGE}_${version}_$architecture.deb"
+    rm -rf "$work"
 }
 
-# pack_rpm ARCHIVE WORK OUT ARCHITECTURE: for Fedora and its relatives.
+# pack_rpm ARCHIVE OUT ARCHITECTURE: for Fedora and its relatives.
 pack_rpm() {
-    local archive=$1 tree=$2/rpm out=$3 architecture=$4
+    local archive=$1 out=$2 architecture=$3 work tree file
+    work=$(mktemp --directory) # rpmbuild knows no folders with spaces
+    tree=$work/tree
     lay_out "$archive" "$tree" /usr/lib64 /usr/share/zsh/site-functions
     cp "$archive"/LICENSE-* "$tree/usr/share/doc/$PACKAGE"
     chmod -R u=rwX,go=rX "$tree"
-    cat packaging/rpm/bloomery-redis.spec packaging/before-removal >"$2/$PACKAGE.spec"
+    cat packaging/rpm/bloomery-redis.spec packaging/before-removal >"$work/$PACKAGE.spec"
+    file=$PACKAGE-$version-1.$architecture.rpm
     # Nothing is stripped or compressed again, and nothing depends on this machine: its name, its time, its defaults.
     rpmbuild -bb --quiet --target "$architecture-linux" \
-        --define "version $version" --define "tree $tree" --define "_topdir $2/rpmbuild" --define "_rpmdir $out" \
-        --define "_rpmfilename $PACKAGE-$version-1.$architecture.rpm" \
+        --define "version $version" --define "tree $tree" --define "_topdir $work/rpmbuild" --define "_rpmdir $work" \
+        --define "_rpmfilename $file" \
         --define '__os_install_post %{nil}' --define 'debug_package %{nil}' --define '_build_id_links none' \
         --define '_buildhost bloomery' --define '_binary_payload w9.xzdio' --define '_binary_filedigest_algorithm 8' \
         --define 'use_source_date_epoch_as_buildtime 1' --define 'clamp_mtime_to_source_date_epoch 1' \
-        --define 'source_date_epoch_from_changelog 0' "$2/$PACKAGE.spec"
+        --define 'source_date_epoch_from_changelog 0' "$work/$PACKAGE.spec"
+    mv "$work/$file" "$out"
+    rm -rf "$work"
 }

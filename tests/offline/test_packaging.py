@@ -35,10 +35,9 @@ def archive(tmp_path_factory) -> Path:
 
 
 def pack(function: str, architecture: str, archive: Path, out: Path, umask: int = 0o022) -> Path:
-    work = out / "work"
-    work.mkdir(parents=True)
+    out.mkdir(exist_ok=True)
     subprocess.run(
-        ["bash", "-euc", f'source packaging/packages.sh; {function} "$@"', "bash", archive, work, out, architecture],
+        ["bash", "-euc", f'source packaging/packages.sh; {function} "$@"', "bash", archive, out, architecture],
         cwd=ROOT,
         env={**os.environ, "version": "1.2.3", "OLDEST_GLIBC": "2.34", "SOURCE_DATE_EPOCH": "1700000000", "TZ": "Asia/Tokyo"},
         umask=umask,
@@ -65,7 +64,7 @@ def test_a_package_is_the_same_bytes_each_time(function, architecture, archive, 
     shutil.copytree(archive, copy)
     for file in copy.rglob("*"):
         os.utime(file, (1_750_000_000, 1_750_000_000))
-    other = pack(function, architecture, copy, tmp_path / "other", umask=0o077)
+    other = pack(function, architecture, copy, tmp_path / "another folder", umask=0o077)
     assert one.name == other.name and one.read_bytes() == other.read_bytes()
 
 
