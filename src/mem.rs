@@ -403,6 +403,12 @@ impl<B: Copy, H> Shared<B, H> {
         Shared { block: self.block }
     }
 
+    /// Number of its owners.
+    #[cfg(feature = "module")]
+    pub(crate) fn owners(&self) -> usize {
+        self.block().owners.load(Relaxed) as usize
+    }
+
     /// Where it is: the same for all owners, and for nothing else while they live.
     pub(crate) fn address(&self) -> usize {
         self.block.addr().get()

@@ -66,6 +66,10 @@ pub(crate) static CLIENTS_WAITING: Gauge = Gauge::new();
 #[cfg(feature = "module")]
 pub(crate) static WAITING_BYTES: Gauge = Gauge::new();
 
+/// Bytes of the filters that commands of these clients alone keep: they were in keys when the commands came.
+#[cfg(feature = "module")]
+pub(crate) static KEPT_BYTES: Gauge = Gauge::new();
+
 /// Clients whose command goes on in pieces.
 #[cfg(feature = "module")]
 pub(crate) static CLIENTS_IN_PIECES: Gauge = Gauge::new();
@@ -126,6 +130,12 @@ impl Gauge {
     #[cfg_attr(not(feature = "module"), allow(dead_code, reason = "it is INFO that reads it"))]
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Relaxed)
+    }
+
+    /// Of what is counted again now and then.
+    #[cfg(feature = "module")]
+    pub(crate) fn set(&self, amount: u64) {
+        self.0.store(amount, Relaxed);
     }
 
     /// Adds an amount for as long as the [`Hold`] lives.

@@ -2,6 +2,7 @@
 
 #![no_main]
 
+use bloomery::internals::alone;
 use bloomery::Filter;
 use bloomery::filter::foreign::Encoding;
 use bloomery::wire::import::bitmap;
@@ -14,7 +15,7 @@ fn run(input: &[u8]) -> Option<()> {
     // What lies about its size has it allocated, within the limits that commands check first.
     let bits = if bits >> 48 == 0 { bits % (8 * LARGE) } else { bits.max(1 << 49 | 1) };
     let encoding = [Encoding::Bytes, Encoding::Json, Encoding::Kryo5][bits as usize % 3];
-    for filter in [bitmap::go_zero(bits, probes, input.0), bitmap::redisson(bits, probes, encoding, input.0)]
+    for filter in [bitmap::go_zero(bits, probes, input.0, &alone), bitmap::redisson(bits, probes, encoding, input.0, &alone)]
     {
         if let Ok(filter) = filter {
             survives(Filter::Foreign(Box::new(filter)));

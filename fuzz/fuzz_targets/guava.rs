@@ -2,6 +2,7 @@
 
 #![no_main]
 
+use bloomery::internals::alone;
 use bloomery::Filter;
 use bloomery::filter::foreign::Encoding;
 use bloomery::wire::import;
@@ -10,7 +11,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
     for encoding in [Encoding::Bytes, Encoding::Utf16, Encoding::Long, Encoding::Int] {
-        if let Ok(filter) = import::guava(input, encoding) {
+        if let Ok(filter) = import::guava(input, encoding, &alone) {
             survives(Filter::Foreign(Box::new(filter)));
         }
     }

@@ -337,7 +337,7 @@ impl Sums {
 
 /// Number of shards that can add these items in parallel.
 fn shards<'a, C: Call<'a>>(call: &C, filter: &Bloom, blob: &Blob<'_>) -> u32 {
-    if blob.parts() > 1 && call.threads() > 1 { filter.shards_for(blob.len() as u64) } else { 1 }
+    if blob.len() > Blob::PART && call.threads() > 1 { filter.shards_for(blob.len() as u64) } else { 1 }
 }
 
 /// The most items that are added on several threads between two looks at the clock. Before, there are as many as have been

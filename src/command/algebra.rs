@@ -284,9 +284,10 @@ pub(super) fn equal<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let generations = [generation(a), generation(b)];
     let bytes = a.bytes().saturating_add(b.bytes());
     if call.goes_apart(bytes) {
-        let (a, b) = (a.share(), b.share());
-        return call.offload(1, bytes, move |_, parallel, stop| {
+        let inputs: Arc<[Live]> = Arc::new([a.share(), b.share()]);
+        return call.offload(1, inputs.clone(), move |_, parallel, stop| {
             let parallel: &ParallelFor<'_> = &|tasks, task| stop.run(parallel, tasks, task);
+            let [a, b] = &*inputs else { return None };
             let equal = a.as_ref().equal_at(b.as_ref(), generations, parallel);
             (!stop.is_set()).then_some(Ok(Reply::Bool(equal)))
         });

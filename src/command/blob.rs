@@ -70,11 +70,11 @@ impl Unread {
         self.place.width.is_none() && self.len > Parts::BYTES
     }
 
-    /// Reads the blob's bytes.
-    pub(super) fn read<'a>(&self, bytes: &'a [u8]) -> Result<Blob<'a>, CommandError> {
+    /// Reads the blob's bytes. If that may be long, it calls `pause` now and then.
+    pub(super) fn read<'a>(&self, bytes: &'a [u8], pause: impl Fn()) -> Result<Blob<'a>, CommandError> {
         let blob = match self.place.width {
             Some(width) => Blob::fixed(bytes, width)?,
-            None => Blob::prefixed(bytes, usize::MAX)?,
+            None => Blob::prefixed(bytes, usize::MAX, pause)?,
         };
         let items = blob.len() as u64;
         match self.most_items {
@@ -104,13 +104,14 @@ impl<'a> Blob<'a> {
         Ok(Blob { bytes, form: Form::Fixed { width }, len })
     }
 
-    /// The items that begin in the first `most` bytes.
-    fn prefixed(bytes: &'a [u8], most: usize) -> Result<Blob<'a>, CommandError> {
+    /// The items that begin in the first `most` bytes. Calls `pause` for each part.
+    fn prefixed(bytes: &'a [u8], most: usize, pause: impl Fn()) -> Result<Blob<'a>, CommandError> {
         let (mut rest, mut len, mut starts) = (bytes, 0usize, Vec::new());
         let start = |rest: &[u8]| bytes.len().saturating_sub(rest.len());
         while !rest.is_empty() && start(rest) < most {
             if len.is_multiple_of(Blob::PART) {
                 starts.push(start(rest));
+                pause();
             }
             let left = rest.len();
             let (_, after) =
@@ -125,11 +126,6 @@ impl<'a> Blob<'a> {
     /// Number of items.
     pub(super) fn len(&self) -> usize {
         self.len
-    }
-
-    /// Number of parts, each of which one task can work on.
-    pub(super) fn parts(&self) -> usize {
-        self.len().div_ceil(Blob::PART)
     }
 
     /// The items from the `part`th part on.
@@ -199,7 +195,7 @@ impl<'a> Parts<'a> {
             return Ok(None);
         }
         let Some(width) = self.place.width else {
-            let blob = Blob::prefixed(rest, Parts::BYTES).map_err(|why| why.after(self.done))?;
+            let blob = Blob::prefixed(rest, Parts::BYTES, || ()).map_err(|why| why.after(self.done))?;
             if blob.bytes.len() == self.bytes.len() {
                 self.of = Some(blob.len());
             }

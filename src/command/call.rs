@@ -262,14 +262,14 @@ pub trait Call<'a> {
 
     /// Replies with the result of `work` on the argument. If the server allows it, other clients are served
     /// meanwhile, and the reply is [`Reply::Later`]. If the client goes, `work` is told to stop, and may return `None`.
-    /// It keeps at most `held` bytes of memory from being freed.
+    /// So it may if the filters that it reads, `inputs`, leave their keys and take too much memory.
     ///
     /// # Errors
     /// [`CommandError::ManyWaiting`] or [`CommandError::MuchWaiting`] if too many others wait.
     fn offload(
         &self,
         argument: usize,
-        held: u64,
+        inputs: Arc<[Live]>,
         work: impl FnOnce(&[u8], &ParallelFor<'_>, &Stop) -> Option<Result<Reply, CommandError>> + Send + 'static,
     ) -> Result<Reply, CommandError>;
 

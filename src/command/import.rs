@@ -8,6 +8,7 @@ use super::table::Command;
 use super::transfer::put;
 use crate::filter::foreign::Encoding;
 use crate::filter::{Foreign, Live};
+use crate::parallel::ParallelFor;
 use crate::params::limits;
 use crate::wire::DecodeError;
 use crate::wire::import::{self, bitmap};
@@ -49,13 +50,15 @@ enum Format {
 }
 
 impl Format {
-    fn read(self, data: &[u8]) -> Result<Foreign, DecodeError> {
+    fn read(self, data: &[u8], parallel: &ParallelFor<'_>) -> Result<Foreign, DecodeError> {
         match self {
-            Format::GoZero { bits, probes } => bitmap::go_zero(bits, probes, data),
-            Format::Redisson { bits, probes, encoding } => bitmap::redisson(bits, probes, encoding, data),
-            Format::BloomV3 => import::bloom_v3(data),
-            Format::Guava(encoding) => import::guava(data, encoding),
-            Format::ValkeyBloom => import::valkey_bloom_payload(data),
+            Format::GoZero { bits, probes } => bitmap::go_zero(bits, probes, data, parallel),
+            Format::Redisson { bits, probes, encoding } => {
+                bitmap::redisson(bits, probes, encoding, data, parallel)
+            }
+            Format::BloomV3 => import::bloom_v3(data, parallel),
+            Format::Guava(encoding) => import::guava(data, encoding, parallel),
+            Format::ValkeyBloom => import::valkey_bloom_payload(data, parallel),
         }
     }
 
@@ -104,22 +107,23 @@ fn create<'a, C: Call<'a>>(call: &C, format: Format, source: Source) -> Result<R
             if !call.obeys() && (goes_apart || format.declared().is_some()) {
                 call.admit(bytes, most)?;
             }
-            let make = move |data: &[u8]| -> Made {
+            let make = move |data: &[u8], parallel: &ParallelFor<'_>| -> Made {
                 let effect = || match source {
                     Source::Argument(_) => Effect::Verbatim,
                     Source::Key(words) => {
                         Effect::Arguments(Command::Import, [words, vec![data.to_vec()]].concat())
                     }
                 };
-                (format.read(data), (!is_long).then(effect))
+                (format.read(data, parallel), (!is_long).then(effect))
             };
             if goes_apart {
                 let job = Apart { keys: 1..2, inputs: Arc::new([]), data, bytes: most };
-                return call.apart(job, move |data, _| make(data));
+                return call.apart(job, make);
             }
+            let parallel: &ParallelFor<'_> = &|tasks, task| call.parallel(tasks, task);
             let made = match data {
-                Data::Argument(index) => make(call.arg(index)),
-                Data::Key(index) => call.string(index, make)?,
+                Data::Argument(index) => make(call.arg(index), parallel),
+                Data::Key(index) => call.string(index, |data| make(data, parallel))?,
             };
             (made, true)
         }

@@ -11,7 +11,9 @@ use crate::filter::bloom::batch::{GROUP, Probed, for_each_group};
 use crate::filter::{Bloom, Filter, Foreign, Layer, Live, LiveRef};
 use crate::metrics::OFFLOADED_ITEMS;
 use crate::parallel::{ParallelFor, Stop};
+use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -150,26 +152,34 @@ impl Bitmap {
         Bitmap { words, len }
     }
 
-    /// The answers for the items of a blob, whose parts are divided among threads. Once `stop` is set, each thread tests
-    /// one more group at most, and the answers are of no use. Whole parts would be too long to wait for: a test in 4096
-    /// layers lasts up to 300 µs.
-    fn of(blob: &Blob<'_>, filter: &impl Tester, parallel: &ParallelFor<'_>, stop: &Stop) -> Bitmap {
+    /// The answers for the items of a blob, which are divided among threads, with each part in as many tasks as
+    /// [`tasks`] says. Once `stop` is set, each thread tests one more group at most, and the answers are of no use. Whole
+    /// tasks would be too long to wait for.
+    fn of(
+        blob: &Blob<'_>,
+        filter: &impl Tester,
+        tasks: NonZeroUsize,
+        parallel: &ParallelFor<'_>,
+        stop: &Stop,
+    ) -> Bitmap {
         let bitmap = Bitmap::none(blob.len());
-        parallel(blob.parts(), &|part| {
+        let task = Blob::PART / tasks;
+        parallel(blob.len().div_ceil(task), &|index| {
             if stop.is_set() {
                 return;
             }
-            let mut words = bitmap.words.chunks(Blob::PART / GROUP).nth(part).unwrap_or_default().iter();
+            let mut words = bitmap.words.chunks(task / GROUP).nth(index).unwrap_or_default().iter();
             let show = |hits: Hits, _| {
                 if let Some(word) = words.next() {
                     word.store(hits.0, Relaxed);
                 }
                 if stop.is_set() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             };
-            let items = blob.items_from(part);
+            let mut items = blob.items_from(index / tasks);
+            items.by_ref().take((index % tasks).saturating_mul(task)).for_each(drop);
             match items.of_16() {
-                Some(items) => filter.test_each(items.take(Blob::PART), show),
-                None => filter.test_each(items.take(Blob::PART), show),
+                Some(items) => filter.test_each(items.take(task), show),
+                None => filter.test_each(items.take(task), show),
             }
         });
         bitmap
@@ -196,6 +206,15 @@ impl Bitmap {
     }
 }
 
+/// In how many parallel tasks a part is tested: more if each item has many probes. A task then lasts about a millisecond
+/// at most, so that others have their turn after it. In 4096 layers, a part would last more than a second.
+fn tasks(filter: LiveRef<'_>) -> NonZeroUsize {
+    const MOST: usize = Blob::PART / GROUP;
+    // 2^18 probes for each.
+    let tasks = usize::try_from(filter.probes() >> 6).unwrap_or(MOST).min(MOST);
+    NonZeroUsize::new(tasks.next_power_of_two()).unwrap_or(NonZeroUsize::MIN)
+}
+
 /// The answers of a filter for the items of a blob, in a window as of generation `current`. A missing filter has none
 /// of them.
 fn answers(
@@ -207,8 +226,10 @@ fn answers(
 ) -> Bitmap {
     match filter {
         None => Bitmap::none(blob.len()),
-        Some(LiveRef::Foreign(filter)) => Bitmap::of(blob, filter, parallel, stop),
-        Some(LiveRef::Bloom(filter)) => Bitmap::of(blob, &Native { filter, current }, parallel, stop),
+        Some(live @ LiveRef::Foreign(filter)) => Bitmap::of(blob, filter, tasks(live), parallel, stop),
+        Some(live @ LiveRef::Bloom(filter)) => {
+            Bitmap::of(blob, &Native { filter, current }, tasks(live), parallel, stop)
+        }
     }
 }
 
@@ -222,7 +243,7 @@ pub(super) fn test_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
         2 => return Err(bad("the argument behind the items", "COUNT, or nothing")),
         _ => return Err(CommandError::Arity),
     };
-    let blob = if unread.is_long() { None } else { Some(unread.read(bytes)?) };
+    let blob = if unread.is_long() { None } else { Some(unread.read(bytes, || ())?) };
     let key = call.open(1, Access::Read);
     let filter = key.bloom()?;
     // An item may be tested in every layer.
@@ -232,15 +253,15 @@ pub(super) fn test_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     let blob = blob.filter(is_short);
     let current = filter.and_then(LiveRef::bloom).map_or(0, |filter| current_generation(call, filter));
     let Some(blob) = blob else {
-        let held = filter.map_or(0, LiveRef::bytes);
         let usage = filter.map(|filter| filter.usage().off_main_thread());
-        let shared = filter.map(LiveRef::share);
-        return call.offload(argument, held, move |bytes, parallel, stop| {
-            let blob = match unread.read(bytes) {
+        let inputs: Arc<[Live]> = filter.map(LiveRef::share).into_iter().collect();
+        return call.offload(argument, inputs.clone(), move |bytes, parallel, stop| {
+            // An empty task, after which others may have their turn.
+            let blob = match unread.read(bytes, || parallel(1, &|_| ())) {
                 Ok(blob) => blob,
                 Err(why) => return Some(Err(why)),
             };
-            let bitmap = answers(&blob, shared.as_ref().map(Live::as_ref), current, parallel, stop);
+            let bitmap = answers(&blob, inputs.first().map(Live::as_ref), current, parallel, stop);
             if stop.is_set() {
                 return None;
             }
@@ -274,7 +295,6 @@ pub(super) fn count<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
 mod tests {
     use super::*;
     use crate::parallel::alone;
-    use std::num::NonZeroUsize;
 
     /// Sets `stop` with one of its groups.
     struct Leaves {
@@ -307,9 +327,11 @@ mod tests {
         let blob = Blob::fixed(&bytes, NonZeroUsize::MIN).unwrap();
         let groups = (Blob::PART / GROUP) as u64;
         for at in [1, 2, groups, groups + 1, 2 * groups + 5, 3 * groups, u64::MAX] {
-            let filter = Leaves { stop: Stop::default(), at, groups: AtomicU64::new(0) };
-            Bitmap::of(&blob, &filter, &alone, &filter.stop);
-            assert_eq!(filter.groups.into_inner(), at.min(3 * groups));
+            for tasks in [1, 8, Blob::PART / GROUP] {
+                let filter = Leaves { stop: Stop::default(), at, groups: AtomicU64::new(0) };
+                Bitmap::of(&blob, &filter, NonZeroUsize::new(tasks).unwrap(), &alone, &filter.stop);
+                assert_eq!(filter.groups.into_inner(), at.min(3 * groups));
+            }
         }
     }
 }

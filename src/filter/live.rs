@@ -127,6 +127,14 @@ impl<'a> LiveRef<'a> {
         }
     }
 
+    /// Probes of one item in all of them.
+    pub fn probes(self) -> u64 {
+        match self {
+            LiveRef::Bloom(filter) => filter.layers().iter().map(|layer| u64::from(layer.probes())).sum(),
+            LiveRef::Foreign(filter) => filter.links().iter().map(|link| u64::from(link.spec().probes)).sum(),
+        }
+    }
+
     /// Factor by which the capacity grows from one layer or link to the next; `None` if the capacity is fixed.
     pub fn expansion(self) -> Option<u32> {
         match self {
@@ -185,6 +193,15 @@ impl<'a> LiveRef<'a> {
         match self {
             LiveRef::Bloom(filter) => filter.layers().first().map_or(0, |layer| layer.address()),
             LiveRef::Foreign(filter) => filter.links().first().map_or(0, |link| link.address()),
+        }
+    }
+
+    /// Whether others than these many that [share](LiveRef::share) it own some of its cells.
+    #[cfg(feature = "module")]
+    pub(crate) fn is_owned_beside(self, sharing: usize) -> bool {
+        match self {
+            LiveRef::Bloom(filter) => filter.layers().iter().any(|layer| layer.owners() > sharing),
+            LiveRef::Foreign(filter) => filter.links().iter().any(|link| link.owners() > sharing),
         }
     }
 

@@ -18,12 +18,12 @@
 
 use super::api::{Context, Detached, Text};
 use super::offload::{self, Request, Retained};
-use super::workers::fork;
 use super::{guard, held::Held, loads, reclaim};
 use crate::command::{Access, Apart, Command, CommandError, Data, Key, Reply};
 use crate::filter::{Live, LiveRef};
 use crate::metrics::{Hold, OFFLOADS_DROPPED, PROMISED_BYTES};
 use crate::parallel::{ParallelFor, Stop};
+use crate::pool::Seat;
 use redis_module::raw;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -353,17 +353,20 @@ impl Job {
     /// Hands the work to the pool.
     fn submit(&mut self, request: &Request, work: impl FnOnce(&ParallelFor<'_>) -> Made + Send + 'static) {
         let (client, stop, outcome) = (request.client, self.stop.clone(), Arc::clone(&self.outcome));
-        let promised = self.promised.take();
-        let job = move || {
+        let (promised, inputs) = (self.promised.take(), Arc::clone(&self.inputs));
+        let job = move |seat: &Seat<'_>| {
             client.started();
-            let parallel: &ParallelFor<'_> = &|tasks, task| stop.run(&fork, tasks, task);
-            let work = || if stop.is_set() { Err(CommandError::Internal) } else { Ok(work(parallel)) };
-            let made = guard::call("job", work, || Err(CommandError::Internal));
+            let parallel: &ParallelFor<'_> =
+                &|tasks, task| stop.run(&|tasks, task| seat.fork_join(tasks, task), tasks, task);
+            let made = || if stop.is_set() { None } else { Some(work(parallel)) };
+            let made = guard::call("job", || Ok(made()), || Err(CommandError::Internal));
+            // What was stopped is of no use, and nobody waits for it unless a filter has left its key.
+            let made = made.and_then(|made| made.filter(|_| !stop.is_set()).ok_or(CommandError::Changed));
             client.ended();
             drop(promised);
             outcome.set(made);
         };
-        offload::submit(request.client, self.stop.clone(), Box::new(job));
+        offload::submit(request.client, self.stop.clone(), inputs, Box::new(job));
     }
 }
 

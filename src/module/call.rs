@@ -8,7 +8,7 @@ use super::settings::settings;
 use super::{heard, loads, log, memory, offload, reclaim, workers};
 use crate::command::{Access, Apart, Call, Command, CommandError, Effect, Loads, Reply, Rest, Word};
 use crate::config::Settings;
-use crate::filter::{Filter, Garbage, LiveRef};
+use crate::filter::{Filter, Garbage, Live, LiveRef};
 use crate::parallel::{ParallelFor, Stop};
 use redis_module::raw::{
     REDISMODULE_CTX_FLAGS_LOADING, REDISMODULE_CTX_FLAGS_OOM, REDISMODULE_CTX_FLAGS_REPLICATED,
@@ -16,7 +16,7 @@ use redis_module::raw::{
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a command holds the server before it goes on later.
@@ -277,10 +277,10 @@ impl<'a> Call<'a> for ServerCall<'a> {
     fn offload(
         &self,
         argument: usize,
-        held: u64,
+        inputs: Arc<[Live]>,
         work: impl FnOnce(&[u8], &ParallelFor<'_>, &Stop) -> Option<Result<Reply, CommandError>> + Send + 'static,
     ) -> Result<Reply, CommandError> {
-        offload::offload(self.ctx, self.text(argument), held, work)
+        offload::offload(self.ctx, self.text(argument), inputs, work)
     }
 
     fn may_be_long(&self) {

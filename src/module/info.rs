@@ -48,7 +48,7 @@ const SECTIONS: [(&CStr, &[Field]); 4] = [
             (c"offloaded_items", || metrics::OFFLOADED_ITEMS.get()),
             (c"clients_waiting", || metrics::CLIENTS_WAITING.get()),
             (c"clients_waiting_max", || offload::MOST_WAITING),
-            (c"waiting_bytes", || metrics::WAITING_BYTES.get()),
+            (c"waiting_bytes", || metrics::WAITING_BYTES.get().saturating_add(metrics::KEPT_BYTES.get())),
             (c"waiting_bytes_max", || offload::most_bytes()),
             (c"clients_in_pieces", || metrics::CLIENTS_IN_PIECES.get()),
             (c"promised_bytes", || metrics::PROMISED_BYTES.get()),

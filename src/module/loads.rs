@@ -15,7 +15,7 @@ use super::data_type::stream::Stream;
 use super::data_type::{BesideKeys, give_up_saving};
 use super::names::name_of;
 use super::server::{server, status};
-use super::{again, guard, heard, log, reclaim};
+use super::{again, guard, heard, log, offload, reclaim};
 use crate::command::{END, Ended, Loads, Namespace, load_command};
 use crate::filter::{Filter, Garbage};
 use crate::metrics;
@@ -268,6 +268,7 @@ unsafe extern "C" fn tick(
     _data: *mut c_void,
 ) {
     guard::call("started", again::tick, || ());
+    guard::call("kept", offload::give_up_kept, || ());
     if metrics::LOADS.get() == 0 {
         return;
     }

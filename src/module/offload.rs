@@ -17,9 +17,10 @@ use super::workers::{POOL, fork};
 use super::{guard, log, reclaim, reply};
 use crate::command::{CommandError, Reply};
 use crate::config::{MAX_THREADS, Settings};
-use crate::metrics::{CLIENTS_WAITING, Hold, OFFLOADS_DROPPED, OFFLOADS_REFUSED, WAITING_BYTES};
+use crate::filter::{Live, LiveRef};
+use crate::metrics::{CLIENTS_WAITING, Hold, KEPT_BYTES, OFFLOADS_DROPPED, OFFLOADS_REFUSED, WAITING_BYTES};
 use crate::parallel::{ParallelFor, Stop};
-use crate::pool::{Figures, Job, Ticket};
+use crate::pool::{Figures, Job, Seat, Ticket};
 use redis_module::raw;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
@@ -106,10 +107,16 @@ impl Retained {
 }
 
 /// A job that a client waits for.
-#[derive(Clone)]
 struct Waiting {
     stop: Stop,
     ticket: Ticket,
+    /// The filters that it reads. It keeps their cells when they have left their keys.
+    inputs: Arc<[Live]>,
+}
+
+/// Bytes of the cells of filters.
+fn bytes_of(filters: &[Live]) -> u64 {
+    filters.iter().map(|filter| filter.as_ref().bytes()).sum()
 }
 
 /// What the clients wait for, by the address of their handle. Only the main thread takes the lock.
@@ -122,6 +129,7 @@ fn waiting() -> MutexGuard<'static, BTreeMap<usize, Waiting>> {
 /// Room for another client to wait whose arguments have these bytes. If none waits, any may: a limit must not forbid a
 /// command that it leaves room for nowhere.
 pub(super) fn room(bytes: u64) -> Result<[Hold; 2], CommandError> {
+    give_up_kept();
     let (clients, held, most) = (CLIENTS_WAITING.get(), WAITING_BYTES.get(), most_bytes());
     if clients >= MOST_WAITING {
         Err(CommandError::ManyWaiting { most: MOST_WAITING })
@@ -274,8 +282,13 @@ pub(super) fn has_workers() -> bool {
 
 /// Answers a command with what `work` makes of an argument: a worker does it while the client waits. If the client
 /// cannot wait, the main thread does it now: in transactions and scripts, while an AOF is loaded, or without workers.
-/// `work` keeps at most `held` bytes of memory from being freed.
-pub(super) fn offload<W>(ctx: Context<'_>, text: Text<'_>, held: u64, work: W) -> Result<Reply, CommandError>
+/// `inputs` are the filters that `work` reads.
+pub(super) fn offload<W>(
+    ctx: Context<'_>,
+    text: Text<'_>,
+    inputs: Arc<[Live]>,
+    work: W,
+) -> Result<Reply, CommandError>
 where
     W: FnOnce(&[u8], &ParallelFor<'_>, &Stop) -> Option<Result<Reply, CommandError>> + Send + 'static,
 {
@@ -287,41 +300,41 @@ where
     let (client, stop) = (request.client, Stop::default());
     let job = Box::new({
         let stop = stop.clone();
-        move || {
+        move |seat: &Seat<'_>| {
             client.started();
-            let done = if stop.is_set() {
-                reclaim::free(work, held);
-                None
-            } else {
-                guard::call("job", || work(request.argument(0), &fork, &stop), || None)
-            };
+            let parallel: &ParallelFor<'_> = &|tasks, task| seat.fork_join(tasks, task);
+            let run = || if stop.is_set() { None } else { work(request.argument(0), parallel, &stop) };
+            let done = guard::call("job", run, || Some(Err(CommandError::Internal)));
             if stop.is_set() {
                 OFFLOADS_DROPPED.add(1);
             }
-            // Without a reply there is nobody to get it. Any reply keeps a client in step that is there after all.
-            let reply = done.unwrap_or(Err(CommandError::Internal));
+            // Without a reply there is nobody to get it, unless a filter has left its key.
+            let reply = done.unwrap_or(Err(CommandError::Changed));
             client.ended();
             request.reply(reply);
         }
     });
-    submit(client, stop, job);
+    submit(client, stop, inputs, job);
     Ok(Reply::Later)
 }
 
 /// Queues a job that a client waits for.
-pub(super) fn submit(client: Blocked, stop: Stop, job: Job) {
+pub(super) fn submit(client: Blocked, stop: Stop, inputs: Arc<[Live]>, job: Job) {
     match POOL.submit(job) {
-        Ok(ticket) => drop(waiting().insert(client.address(), Waiting { stop, ticket })),
+        Ok(ticket) => {
+            let job = Waiting { stop, ticket, inputs };
+            drop(waiting().insert(client.address(), job));
+        }
         // A pool that has lost its threads returns the job. The client is blocked by now, so the job has to unblock it.
-        Err(job) => job(),
+        Err(job) => job(&POOL.aside()),
     }
 }
 
-/// Runs the job of a client now, if no worker has begun it.
+/// Runs the job of a client now. If a worker has begun it, it goes on to its end.
 pub(super) fn hurry(client: Blocked) {
     let ticket = waiting().get(&client.address()).map(|waiting| waiting.ticket);
     if let Some(job) = ticket.and_then(|ticket| POOL.withdraw(ticket)) {
-        job();
+        job(&POOL.aside());
     }
 }
 
@@ -334,11 +347,52 @@ unsafe extern "C" fn gone(_ctx: *mut raw::RedisModuleCtx, client: *mut raw::Redi
 /// Gives up the job of a client. It still runs to its end, on whatever thread: that unblocks the client, and has the
 /// argument released.
 pub(super) fn abandon(client: usize) {
-    let Some(Waiting { stop, ticket }) = waiting().get(&client).cloned() else { return };
-    stop.set();
+    let Some(ticket) = waiting().get(&client).map(|waiting| {
+        waiting.stop.set();
+        waiting.ticket
+    }) else {
+        return;
+    };
     if let Some(job) = POOL.withdraw(ticket) {
-        job();
+        job(&POOL.aside());
     }
+}
+
+/// A filter that jobs read.
+struct Read<'w> {
+    filter: LiveRef<'w>,
+    /// Its first job.
+    ticket: Ticket,
+    /// The clients of its jobs. One that reads it twice shares it twice.
+    clients: Vec<usize>,
+}
+
+/// Counts the filters that have left their keys, so that only jobs keep them. Nobody could delete them, and the server would
+/// evict the keys of others instead. So beyond the bytes that may wait, their jobs are given up, the latest first.
+pub(super) fn give_up_kept() {
+    let waiting = waiting();
+    let mut read: BTreeMap<usize, Read<'_>> = BTreeMap::new();
+    for (client, job) in &*waiting {
+        for filter in job.inputs.iter().map(Live::as_ref) {
+            let new = Read { filter, ticket: job.ticket, clients: Vec::new() };
+            let read = read.entry(filter.address()).or_insert(new);
+            read.ticket = read.ticket.min(job.ticket);
+            read.clients.push(*client);
+        }
+    }
+    let mut kept: Vec<_> = read.into_values().collect();
+    kept.retain(|read| !read.filter.is_owned_beside(read.clients.len()));
+    kept.sort_by_key(|read| read.ticket);
+    let (mut bytes, mut given_up) = (0u64, Vec::new());
+    for read in kept {
+        bytes = bytes.saturating_add(read.filter.bytes());
+        if bytes > most_bytes() {
+            given_up.extend(read.clients);
+        }
+    }
+    KEPT_BYTES.set(bytes);
+    drop(waiting);
+    given_up.into_iter().for_each(abandon);
 }
 
 /// The server calls this on the main thread to reply to a client that was unblocked.
@@ -367,7 +421,10 @@ unsafe extern "C" fn free(_ctx: *mut raw::RedisModuleCtx, done: *mut c_void) {
     // SAFETY: the box of `unblock`, passed here once.
     let done: Box<Done> = unsafe { Box::from_raw(done.cast()) };
     let release = || {
-        waiting().remove(&done.client);
+        if let Some(Waiting { inputs, .. }) = waiting().remove(&done.client) {
+            let bytes = bytes_of(&inputs);
+            reclaim::free(inputs, bytes);
+        }
         done.arguments.iter().for_each(Retained::release);
     };
     guard::call("release", release, || ());

@@ -5,6 +5,7 @@
 //!   no worker can run is returned.
 //! * A job has one owner: the caller until it is queued, then the queue, then the worker that takes it, or the thread
 //!   that withdraws it. So it runs once, or it is given back once.
+//! * Jobs take turns, see `shared.rs`. A job waits for as many turns as there are jobs, and not until they have ended.
 //! * Threads start at first use. [`Pool::shutdown`] joins them all.
 //! * A child process, as BGSAVE forks it, has no workers, and a lock may stay locked there forever. A child must not call
 //!   a pool.
@@ -48,26 +49,18 @@
 #[cfg(all(loom, test))]
 mod model;
 mod scope;
+mod shared;
 mod thread;
 mod wait;
 
 use crate::sync::Ordering::Relaxed;
-use crate::sync::{Condvar, Figure, Mutex, MutexGuard};
 use scope::Scope;
-use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, OnceLock, PoisonError};
-use wait::{lock, spin};
+use shared::{Counters, Shared};
+pub use shared::{Job, Seat, Ticket};
+use std::sync::{Arc, OnceLock};
 
 /// The most workers of a pool. Callers come on top.
 pub const MAX_WORKERS: usize = 8;
-
-/// Work that nobody waits for.
-pub type Job = Box<dyn FnOnce() + Send>;
-
-/// A job that was queued, to [withdraw](Pool::withdraw) it. No two jobs of a pool have the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ticket(u64);
 
 /// A pool of threads; see the [module](self).
 #[derive(Default)]
@@ -78,9 +71,9 @@ pub struct Pool(OnceLock<Arc<Shared>>);
 pub struct Figures {
     /// Threads.
     pub workers: u64,
-    /// Jobs that wait for a worker.
+    /// Jobs that wait for a worker, or for their next turn.
     pub queued: u64,
-    /// Jobs that a worker is running.
+    /// Jobs that a worker is running now.
     pub running: u64,
     /// Jobs that have ended, including those that panicked.
     pub jobs: u64,
@@ -105,11 +98,8 @@ impl Pool {
         if !state.closed {
             state.wanted = workers.min(MAX_WORKERS);
         }
-        let left: Vec<_> = state.threads.extract_if(.., |worker| thread::is_finished(worker)).collect();
+        state.join_finished();
         shared.wake(state, usize::MAX);
-        for worker in left {
-            _ = worker.join();
-        }
     }
 
     /// Runs `task(0..tasks)`, each index exactly once, on the caller and on idle workers. Returns when all have ended.
@@ -121,7 +111,7 @@ impl Pool {
         match tasks {
             0 => {}
             1 => task(0),
-            _ => Scope::join(tasks, task, |scope| self.shared().post(scope, tasks)),
+            _ => Scope::join(tasks, task, None, |scope| self.shared().post(scope, tasks)),
         }
     }
 
@@ -139,22 +129,31 @@ impl Pool {
         let ticket = Ticket(state.submitted);
         state.submitted += 1;
         state.queue.push_back((ticket, job));
+        shared.count(&state);
         let queued = state.queue.len();
-        shared.figures.queued.store(queued as u64, Relaxed);
         shared.wake(state, queued);
         Ok(ticket)
     }
 
-    /// Takes a job out of the queue. `None` if a worker has begun it. Costs a binary search, and moves the entries of the
-    /// jobs before it or after it, whichever are fewer.
+    /// Takes a job out of the queue, to be run [aside](Pool::aside). `None` if a worker has begun it: it then goes on to its
+    /// end without giving others a turn, at once if it waits for its own. Costs a binary search, and moves the entries of
+    /// the jobs before it or after it, whichever are fewer.
     pub fn withdraw(&self, ticket: Ticket) -> Option<Job> {
         let shared = self.0.get()?;
         let mut state = shared.lock();
         // Jobs are queued in the order of their tickets.
-        let place = state.queue.binary_search_by_key(&ticket, |(ticket, _)| *ticket).ok()?;
+        let Ok(place) = state.queue.binary_search_by_key(&ticket, |(ticket, _)| *ticket) else {
+            shared.hurry(state, ticket);
+            return None;
+        };
         let (_, job) = state.queue.remove(place)?;
-        shared.figures.queued.store(state.queue.len() as u64, Relaxed);
+        shared.count(&state);
         Some(job) // nobody need be woken: a worker never sleeps while there are jobs
+    }
+
+    /// Where a job runs that was withdrawn or returned: on the calling thread, which waits for it.
+    pub fn aside(&self) -> Seat<'_> {
+        Seat::aside(self.shared())
     }
 
     /// Ends the pool for good: finishes the queued jobs and joins all threads. Afterwards `submit` returns jobs, and
@@ -194,157 +193,5 @@ impl Drop for Pool {
         if self.0.get().is_some() {
             self.shutdown();
         }
-    }
-}
-
-/// What callers and workers share.
-#[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
-    /// Where workers sleep.
-    work: Condvar,
-    /// Changes whenever there may be something to do. Only those that spin read it, and it orders nothing.
-    news: Figure,
-    figures: Counters,
-}
-
-#[derive(Default)]
-struct State {
-    /// The fork-joins under way, and some that have ended.
-    scopes: Vec<Arc<Scope>>,
-    queue: VecDeque<(Ticket, Job)>,
-    /// Number of jobs queued so far: the next ticket.
-    submitted: u64,
-    threads: Vec<crate::sync::thread::JoinHandle<()>>,
-    /// How many workers there should be, and how many there are. While none are wanted, jobs are refused.
-    wanted: usize,
-    alive: usize,
-    /// The number of workers started so far, for their names.
-    started: u64,
-    /// Workers that watch for news and will look for work once more before they sleep, and workers that sleep.
-    spinning: usize,
-    sleeping: usize,
-    closed: bool,
-}
-
-#[derive(Default)]
-struct Counters {
-    workers: Figure,
-    queued: Figure,
-    running: Figure,
-    jobs: Figure,
-    forks: Figure,
-    panics: Figure,
-}
-
-/// What a worker does next.
-enum Work {
-    Help(Arc<Scope>),
-    Job(Job),
-    Leave,
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
-    }
-
-    /// Starts missing workers. If the system refuses one, there is no further attempt before the next `resize`.
-    fn start(self: &Arc<Shared>, state: &mut State) {
-        while state.alive < state.wanted {
-            let shared = Arc::clone(self);
-            let Ok(worker) = thread::spawn(state.started + 1, move || shared.serve()) else {
-                state.wanted = state.alive;
-                break;
-            };
-            state.threads.push(worker);
-            state.started += 1;
-            state.alive += 1;
-            self.figures.workers.store(state.alive as u64, Relaxed);
-        }
-    }
-
-    /// Offers the tasks of a scope to the workers, if there are any.
-    fn post(self: &Arc<Shared>, scope: &Arc<Scope>, tasks: usize) {
-        let mut state = self.lock();
-        self.start(&mut state);
-        // Callers leave their scopes here, instead of taking the lock again to remove them.
-        state.scopes.retain(|scope| scope.is_open());
-        if state.wanted == 0 || state.scopes.try_reserve(1).is_err() {
-            return;
-        }
-        state.scopes.push(Arc::clone(scope));
-        self.figures.forks.fetch_add(1, Relaxed);
-        self.wake(state, tasks - 1);
-    }
-
-    /// Makes `helpers` idle workers, or all if there are fewer, look for work.
-    fn wake(&self, state: MutexGuard<'_, State>, helpers: usize) {
-        self.news.fetch_add(1, Relaxed);
-        let (sleeping, needed) = (state.sleeping, helpers.saturating_sub(state.spinning));
-        drop(state); // or those that wake up would wait for the lock
-        if needed >= sleeping && sleeping > 0 {
-            self.work.notify_all();
-        } else {
-            (0..needed.min(sleeping)).for_each(|_| self.work.notify_one());
-        }
-    }
-
-    /// The life of a worker.
-    fn serve(&self) {
-        loop {
-            match self.next() {
-                Work::Help(scope) => scope.help(),
-                Work::Job(job) => self.run(job),
-                Work::Leave => return,
-            }
-        }
-    }
-
-    fn next(&self) -> Work {
-        let mut state = self.lock();
-        loop {
-            if let Some(work) = self.take(&mut state) {
-                return work;
-            }
-            state.spinning += 1;
-            let seen = self.news.load(Relaxed);
-            drop(state);
-            // Yields the processor now and then: the caller that it has just helped may be waiting for it.
-            spin(|| self.news.load(Relaxed) != seen, std::thread::yield_now);
-            state = self.lock();
-            state.spinning -= 1;
-            if let Some(work) = self.take(&mut state) {
-                return work;
-            }
-            state.sleeping += 1;
-            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
-            state.sleeping -= 1;
-        }
-    }
-
-    fn take(&self, state: &mut State) -> Option<Work> {
-        // If all are to leave, the queue is finished first.
-        if state.alive > state.wanted && (state.wanted > 0 || state.queue.is_empty()) {
-            state.alive -= 1;
-            self.figures.workers.store(state.alive as u64, Relaxed);
-            return Some(Work::Leave);
-        }
-        // Before jobs, because a caller waits for it.
-        if let Some(scope) = state.scopes.iter().find(|scope| scope.is_open()) {
-            return Some(Work::Help(Arc::clone(scope)));
-        }
-        let (_, job) = state.queue.pop_front()?;
-        self.figures.queued.store(state.queue.len() as u64, Relaxed);
-        self.figures.running.fetch_add(1, Relaxed);
-        Some(Work::Job(job))
-    }
-
-    fn run(&self, job: Job) {
-        if catch_unwind(AssertUnwindSafe(job)).is_err() {
-            self.figures.panics.fetch_add(1, Relaxed);
-        }
-        self.figures.running.fetch_sub(1, Relaxed);
-        self.figures.jobs.fetch_add(1, Relaxed);
     }
 }

@@ -76,7 +76,7 @@ fn run_one(pool: &Pool) {
     let (done, main) = (Arc::new(AtomicUsize::new(0)), thread::current());
     let job: Job = Box::new({
         let done = Arc::clone(&done);
-        move || {
+        move |_| {
             done.fetch_add(1, Relaxed);
             main.unpark();
         }
@@ -93,12 +93,12 @@ fn run_one(pool: &Pool) {
 fn shutdown_runs_a_job_or_never_takes_it() {
     explore(|| {
         let pool = Arc::new(pool(1));
-        assert!(pool.submit(Box::new(|| ())).is_ok());
+        assert!(pool.submit(Box::new(|_| ())).is_ok());
         let ran = Arc::new(AtomicUsize::new(0));
         let submitter = thread::spawn({
             let (pool, ran) = (Arc::clone(&pool), Arc::clone(&ran));
             move || {
-                let job: Job = Box::new(move || _ = ran.fetch_add(1, Relaxed));
+                let job: Job = Box::new(move |_| _ = ran.fetch_add(1, Relaxed));
                 pool.submit(job).is_ok()
             }
         });
@@ -106,7 +106,7 @@ fn shutdown_runs_a_job_or_never_takes_it() {
         let figures = pool.figures();
         assert_eq!((figures.workers, figures.queued, figures.running), (0, 0, 0));
         let ran = ran.load(Relaxed);
-        assert!(pool.submit(Box::new(|| unreachable!())).is_err());
+        assert!(pool.submit(Box::new(|_| unreachable!())).is_err());
         assert_eq!(ran, usize::from(submitter.join().unwrap()));
     });
 }
@@ -119,7 +119,7 @@ fn a_withdrawn_job_runs_here_or_on_a_worker() {
         let ran = Arc::new(AtomicUsize::new(0));
         let job = || -> Job {
             let ran = Arc::clone(&ran);
-            Box::new(move || _ = ran.fetch_add(1, Relaxed))
+            Box::new(move |_| _ = ran.fetch_add(1, Relaxed))
         };
         let (Ok(first), Ok(second)) = (pool.submit(job()), pool.submit(job())) else { unreachable!() };
         // Out of order, so that the worker may be at the other one.
@@ -129,7 +129,7 @@ fn a_withdrawn_job_runs_here_or_on_a_worker() {
         let given_back = withdrawn.len();
         pool.shutdown();
         assert_eq!((ran.load(Relaxed), pool.figures().queued), (2 - given_back, 0));
-        withdrawn.into_iter().for_each(|job| job());
+        withdrawn.into_iter().for_each(|job| job(&pool.aside()));
         assert_eq!(ran.load(Relaxed), 2);
     });
 }
@@ -139,7 +139,7 @@ fn a_withdrawn_job_runs_here_or_on_a_worker() {
 fn workers_leave_when_the_last_job_is_withdrawn() {
     explore(|| {
         let pool = Arc::new(pool(1));
-        let Ok(ticket) = pool.submit(Box::new(|| ())) else { unreachable!() };
+        let Ok(ticket) = pool.submit(Box::new(|_| ())) else { unreachable!() };
         let withdrawer = thread::spawn({
             let pool = Arc::clone(&pool);
             move || usize::from(pool.withdraw(ticket).is_some())
@@ -149,4 +149,28 @@ fn workers_leave_when_the_last_job_is_withdrawn() {
         let withdrawn = withdrawer.join().unwrap();
         assert_eq!((pool.figures().workers, pool.figures().jobs), (0, 1 - withdrawn as u64));
     });
+}
+
+/// One worker, and jobs that end their turn after each task. All end, whoever withdraws one in the middle, and the pool
+/// closes at any time.
+#[test]
+fn jobs_take_turns() {
+    for withdraws in [false, true] {
+        explore(move || {
+            let pool = pool(1);
+            let ran = Arc::new(AtomicUsize::new(0));
+            let job = |tasks: usize| -> Job {
+                let ran = Arc::clone(&ran);
+                Box::new(move |seat| seat.fork_join(tasks, &|_| _ = ran.fetch_add(1, Relaxed)))
+            };
+            let (Ok(first), Ok(_)) = (pool.submit(job(2)), pool.submit(job(1))) else { unreachable!() };
+            if withdraws && let Some(job) = pool.withdraw(first) {
+                job(&pool.aside());
+            }
+            pool.shutdown();
+            let figures = pool.figures();
+            assert_eq!((figures.workers, figures.queued, figures.running), (0, 0, 0));
+            assert_eq!((ran.load(Relaxed), figures.panics), (3, 0));
+        });
+    }
 }

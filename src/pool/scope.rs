@@ -18,6 +18,8 @@ pub(super) struct Scope {
     next: AtomicUsize,
     /// The number of tasks that have ended.
     ended: AtomicUsize,
+    /// Whether its caller is a job, which gives others a turn.
+    is_of_job: bool,
     /// The first panic of a task.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     caller: thread::Thread,
@@ -30,8 +32,13 @@ unsafe impl Sync for Scope {}
 
 impl Scope {
     /// Runs `task(0..tasks)`, each index once. When all have ended, returns or resumes the first panic. `post` passes
-    /// the scope to those that may help.
-    pub(super) fn join(tasks: usize, task: &(dyn Fn(usize) + Sync), post: impl FnOnce(&Arc<Scope>)) {
+    /// the scope to those that may help. A job gives others a turn with `pause`, after each task of the caller.
+    pub(super) fn join(
+        tasks: usize,
+        task: &(dyn Fn(usize) + Sync),
+        pause: Option<&dyn Fn()>,
+        post: impl FnOnce(&Arc<Scope>),
+    ) {
         let task: *const (dyn Fn(usize) + Sync + '_) = task;
         // SAFETY: the types differ only in the lifetime of what the pointer points at.
         let task = unsafe {
@@ -42,10 +49,11 @@ impl Scope {
             tasks,
             next: AtomicUsize::new(0),
             ended: AtomicUsize::new(0),
+            is_of_job: pause.is_some(),
             panic: Mutex::new(None),
             caller: thread::current(),
         });
-        let joined = Joined(&scope);
+        let joined = Joined(&scope, pause);
         post(&scope);
         drop(joined);
         let panic = lock(&scope.panic).take();
@@ -59,15 +67,20 @@ impl Scope {
         self.next.load(Relaxed) < self.tasks
     }
 
-    /// Runs tasks until none is left to claim. Wakes the caller if the last task to end was one of them.
-    pub(super) fn help(&self) {
-        if self.run() {
+    pub(super) fn is_of_job(&self) -> bool {
+        self.is_of_job
+    }
+
+    /// Runs tasks until none is left to claim, or those of a job until there are `news`. Wakes the caller if the last task to
+    /// end was one of them.
+    pub(super) fn help(&self, news: impl Fn() -> bool) {
+        if self.run(|| !(self.is_of_job && news())) {
             self.caller.unpark();
         }
     }
 
-    /// Runs tasks until none is left to claim. Returns whether the last task to end was one of them.
-    fn run(&self) -> bool {
+    /// Runs tasks until none is left to claim, or it doesn't `go_on`. Returns whether the last task to end was one of them.
+    fn run(&self, go_on: impl Fn() -> bool) -> bool {
         let mut ran = 0;
         while let Some(index) = self.claim() {
             // SAFETY: the caller is still in `join`, which borrows the task: it leaves (`Joined`) only when `tasks`
@@ -78,6 +91,9 @@ impl Scope {
                 lock(&self.panic).get_or_insert(panic);
             }
             ran += 1;
+            if !go_on() {
+                break;
+            }
         }
         // Release: the caller acquires the count in `wait`, and with it what the tasks wrote.
         ran > 0 && self.ended.fetch_add(ran, Release) + ran == self.tasks
@@ -101,11 +117,14 @@ impl Scope {
 }
 
 /// Keeps the caller until all tasks have ended, even if it unwinds.
-struct Joined<'a>(&'a Scope);
+struct Joined<'a>(&'a Scope, Option<&'a dyn Fn()>);
 
 impl Drop for Joined<'_> {
     fn drop(&mut self) {
-        self.0.run();
+        self.0.run(|| {
+            self.1.iter().for_each(|pause| pause());
+            true
+        });
         self.0.wait();
     }
 }

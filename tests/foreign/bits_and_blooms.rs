@@ -1,6 +1,7 @@
 //! Files of bits-and-blooms.
 
 use super::recorded::{add, answers_alike, fixture, json, lies_at, number, numbers, positions};
+use crate::support::internals::alone;
 use crate::support::rdb::{hex, numbered};
 use crate::support::wire;
 use base64::Engine as _;
@@ -17,7 +18,7 @@ fn bloom_v3_blob(bits: u64, probes: u64) -> Vec<u8> {
 
 #[test]
 fn bits_and_blooms_items_are_where_it_puts_them() {
-    let empty = |bits, probes| import::bloom_v3(&bloom_v3_blob(bits, probes));
+    let empty = |bits, probes| import::bloom_v3(&bloom_v3_blob(bits, probes), &alone);
     lies_at(empty(959, 7), b"hello", [98, 653, 896, 577, 366, 331, 574]);
     lies_at(empty(14_378, 10), b"foo", [2329, 2483, 6763, 160, 7885, 11351, 1253, 5716, 10727, 3127]);
     lies_at(empty(959, 7), b"", [0, 123, 246, 23, 827, 632, 755]);
@@ -39,14 +40,14 @@ fn bits_and_blooms_files_are_read_in_either_byte_order() {
     let big = "0000000000000030 0000000000000004 0000000000000030 0000000109020000";
     let little = "0000000000000030 0000000000000004 3000000000000000 0000020901000000";
     for file in [big, little] {
-        let filter = import::bloom_v3(&hex(file)).unwrap();
+        let filter = import::bloom_v3(&hex(file), &alone).unwrap();
         assert_eq!(positions(&filter), [17, 24, 27, 32], "{file}");
         assert!(filter.contains(b"user:42") && !filter.contains(b"user:43"));
         assert_eq!((filter.cells(), filter.origin()), (48, "bits-and-blooms"));
         for len in 0..32 {
-            assert!(import::bloom_v3(&hex(file)[..len]).is_err(), "{len}");
+            assert!(import::bloom_v3(&hex(file)[..len], &alone).is_err(), "{len}");
         }
-        assert!(import::bloom_v3(&[&hex(file)[..], &[0]].concat()).is_err());
+        assert!(import::bloom_v3(&[&hex(file)[..], &[0]].concat(), &alone).is_err());
     }
     let json: Json = serde_json::from_str(r#"{"m":48,"k":4,"b":"AAAAAAAAADAAAAABCQIAAA=="}"#).unwrap();
     assert_eq!(of_json(&json), hex(big));
@@ -64,13 +65,14 @@ fn bits_and_blooms_files_answer_as_it_does() {
     let file = fixture("bits-and-blooms/filter.bin");
     assert_eq!(file, fixture("bits-and-blooms/filter.writeto"));
     assert_eq!(file, of_json(&json("bits-and-blooms/filter.json")));
-    let filter = import::bloom_v3(&file).unwrap();
+    let filter = import::bloom_v3(&file, &alone).unwrap();
     let found = numbers(&manifest["absent_answered_yes"]);
     assert!(!found.is_empty());
     answers_alike(|item| filter.contains(item), "user", 0..10_000, 10_000_000..10_020_000, &found);
     assert!((9900..10_100).contains(&filter.items()), "the fill suggests {}", filter.items());
     let mut made =
-        import::bloom_v3(&bloom_v3_blob(number(&manifest["m_bits"]), number(&manifest["k"]))).unwrap();
+        import::bloom_v3(&bloom_v3_blob(number(&manifest["m_bits"]), number(&manifest["k"])), &alone)
+            .unwrap();
     for i in 0..10_000 {
         add(&mut made, &numbered("user", i));
     }
@@ -82,7 +84,10 @@ fn bits_and_blooms_files_answer_as_it_does() {
 fn a_bitset_may_have_another_length_than_the_filter() {
     let blob = |bits: u64, probes: u64, length: u64, words: &[u64]| {
         let numbers = [bits, probes, length].map(u64::to_be_bytes).concat();
-        import::bloom_v3(&[numbers, words.iter().flat_map(|word| word.to_be_bytes()).collect()].concat())
+        import::bloom_v3(
+            &[numbers, words.iter().flat_map(|word| word.to_be_bytes()).collect()].concat(),
+            &alone,
+        )
     };
     let longer = blob(48, 4, 128, &[0x0902_0000 | 1 << 32, u64::MAX]).unwrap();
     assert!(longer.contains(b"user:42") && longer.rate_now() <= 1.0);

@@ -3,6 +3,7 @@
 use super::redisbloom::{FIXED, Link, NARROW, ROUNDED, TODAY, add, chain, load, save, unsigned};
 use super::redisbloom_cuckoo::{cuckoo_fields, holds, insert, load_cuckoo, save_cuckoo};
 use super::valkey_bloom::{FIXED_SEED, load_valkey, save_valkey, valkey_fields};
+use crate::support::internals::alone;
 use crate::support::rdb::{Field, Fields, hex};
 use bloomery::filter::Foreign;
 use bloomery::filter::foreign::Scheme;
@@ -29,19 +30,21 @@ fn kinds() -> Vec<(&'static str, Foreign)> {
         ("narrow, of no version", load(4, chain(4, 1, 2, &[link()]))),
         ("valkey", load_valkey(valkey_fields(2, 0.05, 0.5, &seed, 10, 4, 64))),
         ("valkey by 1", load_valkey(valkey_fields(1, 0.05, 0.9, &seed, 10, 4, 64))),
-        ("go-zero", import::bitmap::go_zero(4001, 14, &[]).unwrap()),
-        ("redisson", import::bitmap::redisson(4001, 5, Default::default(), &[]).unwrap()),
+        ("go-zero", import::bitmap::go_zero(4001, 14, &[], &alone).unwrap()),
+        ("redisson", import::bitmap::redisson(4001, 5, Default::default(), &[], &alone).unwrap()),
         (
             "guava",
-            import::guava(&[&hex("010500000040")[..], &[0; 512]].concat(), Default::default()).unwrap(),
+            import::guava(&[&hex("010500000040")[..], &[0; 512]].concat(), Default::default(), &alone)
+                .unwrap(),
         ),
         (
             "guava 32",
-            import::guava(&[&hex("000500000040")[..], &[0; 512]].concat(), Default::default()).unwrap(),
+            import::guava(&[&hex("000500000040")[..], &[0; 512]].concat(), Default::default(), &alone)
+                .unwrap(),
         ),
         (
             "bits-and-blooms",
-            import::bloom_v3(&hex(&format!("{:016x}{:016x}{:016x}{:0128}", 500, 5, 500, 0))).unwrap(),
+            import::bloom_v3(&hex(&format!("{:016x}{:016x}{:016x}{:0128}", 500, 5, 500, 0)), &alone).unwrap(),
         ),
     ]
 }

@@ -1,6 +1,7 @@
 //! go-zero's bitmaps.
 
 use super::recorded::{add, answers_alike, fixture, json, lies_at, number, numbers, positions};
+use crate::support::internals::alone;
 use crate::support::rdb::numbered;
 use crate::support::wire;
 use bloomery::filter::foreign::Encoding;
@@ -9,7 +10,7 @@ use bloomery::wire::import::bitmap;
 
 #[test]
 fn go_zeros_items_are_where_it_puts_them() {
-    let empty = |bits| bitmap::go_zero(bits, bitmap::GO_ZERO_PROBES, &[]);
+    let empty = |bits| bitmap::go_zero(bits, bitmap::GO_ZERO_PROBES, &[], &alone);
     lies_at(empty(1024), b"hello", [307, 802, 866, 915, 983, 770, 138, 576, 596, 224, 781, 153, 819, 373]);
     lies_at(
         empty(20_000),
@@ -42,14 +43,14 @@ fn go_zeros_bitmap_answers_as_go_zero() {
     let maps = u32::try_from(number(&manifest["maps"])).unwrap();
     assert_eq!(maps, bitmap::GO_ZERO_PROBES);
     let bytes = fixture("go-zero/bitmap.bin");
-    let filter = bitmap::go_zero(bits, maps, &bytes).unwrap();
+    let filter = bitmap::go_zero(bits, maps, &bytes, &alone).unwrap();
     let found = numbers(&manifest["absent_answered_yes"]);
     assert!(!found.is_empty());
     answers_alike(|item| filter.contains(item), "order", 0..2000, 10_000_000..10_200_000, &found);
     assert_eq!((filter.origin(), filter.cells(), filter.links().len()), ("go-zero", bits, 1));
     assert!((1900..2100).contains(&filter.items()), "the fill suggests {}", filter.items());
     // And adds as it does: the same filter, made from nothing.
-    let mut made = bitmap::go_zero(bits, maps, &[]).unwrap();
+    let mut made = bitmap::go_zero(bits, maps, &[], &alone).unwrap();
     for i in 0..2000 {
         add(&mut made, &numbered("order", i));
     }
@@ -64,16 +65,19 @@ fn a_bitmap_may_be_shorter_than_the_filter_and_not_longer() {
     for bit in [307, 802, 866, 915, 983, 770, 138, 576, 596, 224, 781, 153, 819, 373] {
         bitmap[bit / 8] |= 0x80 >> (bit % 8);
     }
-    let filter = bitmap::go_zero(1024, 14, &bitmap).unwrap();
+    let filter = bitmap::go_zero(1024, 14, &bitmap, &alone).unwrap();
     assert!(filter.contains(b"hello") && !filter.contains(b"foo"));
-    assert!(bitmap::go_zero(983, 14, &bitmap).is_ok());
-    assert!(matches!(bitmap::go_zero(976, 14, &bitmap), Err(DecodeError::Length(_))));
-    let empty = bitmap::go_zero(1024, 14, &[]).unwrap();
+    assert!(bitmap::go_zero(983, 14, &bitmap, &alone).is_ok());
+    assert!(matches!(bitmap::go_zero(976, 14, &bitmap, &alone), Err(DecodeError::Length(_))));
+    let empty = bitmap::go_zero(1024, 14, &[], &alone).unwrap();
     assert!(!empty.contains(b"hello") && empty.items() == 0);
     for (bits, maps) in [(0, 14), (1 << 50, 14), (u64::MAX, 14), (1024, 0), (1024, 257)] {
-        assert!(bitmap::go_zero(bits, maps, &[]).is_err(), "{bits} {maps}");
+        assert!(bitmap::go_zero(bits, maps, &[], &alone).is_err(), "{bits} {maps}");
     }
     for (bits, iterations) in [(0, 5), (1 << 50, 5), (1024, 0), (1024, 10_001)] {
-        assert!(bitmap::redisson(bits, iterations, Encoding::Bytes, &[]).is_err(), "{bits} {iterations}");
+        assert!(
+            bitmap::redisson(bits, iterations, Encoding::Bytes, &[], &alone).is_err(),
+            "{bits} {iterations}"
+        );
     }
 }

@@ -4,6 +4,7 @@
 //! MUTATIONS sets the number of payloads per importer (10,000).
 
 use crate::support::alloc_counter::weighed;
+use crate::support::internals::alone;
 use crate::support::rdb::{Field, Fields};
 use crate::support::{describe, env, golden, wire};
 use bloomery::filter::foreign::{Encoding, Scheme};
@@ -519,7 +520,7 @@ fn valkey_payload(filter: &Foreign) -> Vec<u8> {
 #[test]
 fn valkeys_payload() {
     let payload = valkey_payload(&golden::foreign("foreign-valkey"));
-    throw_bytes("valkey payload", &[payload], |bytes| import::valkey_bloom_payload(bytes).map(boxed));
+    throw_bytes("valkey payload", &[payload], |bytes| import::valkey_bloom_payload(bytes, &alone).map(boxed));
 }
 
 #[test]
@@ -533,7 +534,7 @@ fn bits_and_blooms_files() {
     let mut little = big[..24].to_vec();
     little[16..].reverse();
     little.extend(big[24..].chunks(8).flat_map(|word| word.iter().rev()));
-    throw_bytes("bits-and-blooms", &[big, little], |bytes| import::bloom_v3(bytes).map(boxed));
+    throw_bytes("bits-and-blooms", &[big, little], |bytes| import::bloom_v3(bytes, &alone).map(boxed));
 }
 
 #[test]
@@ -546,7 +547,7 @@ fn guavas_files() {
     let samples = [file("foreign-guava", 1), file("foreign-guava-32", 0)];
     for encoding in [Encoding::Bytes, Encoding::Utf16, Encoding::Long, Encoding::Int] {
         throw_bytes(&format!("guava {encoding:?}"), &samples, |bytes| {
-            import::guava(bytes, encoding).map(boxed)
+            import::guava(bytes, encoding, &alone).map(boxed)
         });
     }
 }
@@ -570,7 +571,7 @@ fn bitmaps() {
     go_zero.2.truncate(501);
     throw("go-zero", &[go_zero], 4096, len, mutate, |(bits, probes, bytes)| {
         within_memory(bits)?;
-        bitmap::go_zero(bits, probes, &bytes).map(boxed)
+        bitmap::go_zero(bits, probes, &bytes, &alone).map(boxed)
     });
     let mut redisson = sample("foreign-redisson", 2875, 7);
     redisson.2.truncate(360);
@@ -578,7 +579,7 @@ fn bitmaps() {
         let samples = std::slice::from_ref(&redisson);
         throw(&format!("redisson {encoding:?}"), samples, 4096, len, mutate, |(bits, probes, bytes)| {
             within_memory(bits)?;
-            bitmap::redisson(bits, probes, encoding, &bytes).map(boxed)
+            bitmap::redisson(bits, probes, encoding, &bytes, &alone).map(boxed)
         });
     }
 }

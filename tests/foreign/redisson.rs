@@ -2,12 +2,13 @@
 
 use super::guava::guava_blob;
 use super::recorded::{add, lies_at, positions};
+use crate::support::internals::alone;
 use bloomery::filter::foreign::Encoding;
 use bloomery::wire::import::{self, bitmap};
 
 #[test]
 fn redissons_items_are_where_it_puts_them() {
-    let empty = |bits, iterations, encoding| bitmap::redisson(bits, iterations, encoding, &[]);
+    let empty = |bits, iterations, encoding| bitmap::redisson(bits, iterations, encoding, &[], &alone);
     let text = |bits, iterations| empty(bits, iterations, Encoding::Bytes);
     lies_at(text(958, 7), b"hello", [635, 186, 859, 410, 125, 634, 349]);
     lies_at(text(14_377, 10), b"foo", [13551, 2386, 3884, 7096, 8594, 11806, 13304, 2139, 1313, 6849]);
@@ -29,7 +30,7 @@ fn redissons_items_are_where_it_puts_them() {
     for bit in [635, 186, 859, 410, 125, 634, 349] {
         bitmap[bit / 8] |= 0x80 >> (bit % 8);
     }
-    let filter = bitmap::redisson(958, 7, Encoding::Bytes, &bitmap).unwrap();
+    let filter = bitmap::redisson(958, 7, Encoding::Bytes, &bitmap, &alone).unwrap();
     assert!(filter.contains(b"hello") && !filter.contains(b"foo"));
     assert_eq!((filter.origin(), filter.ones()), ("redisson", 7));
 }
@@ -37,10 +38,10 @@ fn redissons_items_are_where_it_puts_them() {
 /// An item that the original cannot have had is absent, and cannot be added.
 #[test]
 fn items_of_another_type_are_refused() {
-    let mut filter = bitmap::redisson(958, 7, Encoding::Kryo5, &[0xFF; 119]).unwrap();
+    let mut filter = bitmap::redisson(958, 7, Encoding::Kryo5, &[0xFF; 119], &alone).unwrap();
     assert!(filter.contains("é".as_bytes()) && !filter.contains(b"\xff"));
     assert!(filter.try_add(b"\xff").is_err());
-    let mut filter = import::guava(&guava_blob(1, 7, 15), Encoding::Int).unwrap();
+    let mut filter = import::guava(&guava_blob(1, 7, 15), Encoding::Int, &alone).unwrap();
     for item in ["", "x", "1.5", "2147483648", "-2147483649", " 1"] {
         assert!(filter.try_add(item.as_bytes()).is_err() && !filter.contains(item.as_bytes()));
     }

@@ -3,6 +3,7 @@
 //! Vectors were recorded from the original.
 
 use super::redisbloom::{Link, TODAY, add, chain, load, save, unsigned};
+use crate::support::internals::alone;
 use crate::support::rdb::{Field, Fields, hex};
 use bloomery::Error;
 use bloomery::filter::Foreign;
@@ -61,15 +62,15 @@ pub(super) fn save_valkey(filter: &Foreign) -> Fields {
 #[test]
 fn valkeys_payload_is_read() {
     assert_eq!(payload().len(), 111);
-    let read = import::valkey_bloom_payload(&payload()).unwrap();
+    let read = import::valkey_bloom_payload(&payload(), &alone).unwrap();
     assert!(read.contains(b"hello") && !read.contains(b"foo"));
     assert_eq!((read.items(), read.capacity(), read.cells(), read.ones()), (1, 10, 96, 7));
     assert_eq!(read.origin(), "valkey-bloom");
     // Bytes behind it are ignored, as in the original.
-    let more = import::valkey_bloom_payload(&[&payload()[..], b"more"].concat()).unwrap();
+    let more = import::valkey_bloom_payload(&[&payload()[..], b"more"].concat(), &alone).unwrap();
     assert_eq!(save_valkey(&more), save_valkey(&read));
     for len in 0..111 {
-        assert!(import::valkey_bloom_payload(&payload()[..len]).is_err(), "{len}");
+        assert!(import::valkey_bloom_payload(&payload()[..len], &alone).is_err(), "{len}");
     }
     // The same filter by its fields, from nothing.
     let mut made = load_valkey(valkey_fields(2, 0.01, 0.5, &hex(FIXED_SEED), 10, 7, 96));
@@ -143,7 +144,7 @@ fn a_filter_that_grew_is_the_same_after_a_restart() {
 
 #[test]
 fn valkeys_fields_are_refused_by_name() {
-    let error = |bytes: &[u8]| import::valkey_bloom_payload(bytes).err();
+    let error = |bytes: &[u8]| import::valkey_bloom_payload(bytes, &alone).err();
     let with = |at: usize, value: &[u8]| {
         let mut bytes = payload();
         bytes[at..at + value.len()].copy_from_slice(value);

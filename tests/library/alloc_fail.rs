@@ -327,14 +327,14 @@ fn importing() {
             .collect::<Vec<u8>>()
     };
     let bits = setbit("foreign-go-zero", 501);
-    refuse_to_read("go-zero", || bitmap::go_zero(4001, 14, &bits), same("foreign-go-zero"));
+    refuse_to_read("go-zero", || bitmap::go_zero(4001, 14, &bits, &alone), same("foreign-go-zero"));
     let bits = setbit("foreign-redisson", 360);
-    let redisson = || bitmap::redisson(2875, 7, Encoding::Kryo5, &bits);
+    let redisson = || bitmap::redisson(2875, 7, Encoding::Kryo5, &bits, &alone);
     refuse_to_read("redisson", redisson, same("foreign-redisson"));
     let blob = of_words("foreign-bloom-v3", &[2875u64, 10, 2880].map(u64::to_be_bytes).concat());
-    refuse_to_read("bits-and-blooms", || import::bloom_v3(&blob), same("foreign-bloom-v3"));
+    refuse_to_read("bits-and-blooms", || import::bloom_v3(&blob, &alone), same("foreign-bloom-v3"));
     let blob = of_words("foreign-guava", &[1, 7, 0, 0, 0, 40]);
-    refuse_to_read("guava", || import::guava(&blob, Encoding::Bytes), same("foreign-guava"));
+    refuse_to_read("guava", || import::guava(&blob, Encoding::Bytes, &alone), same("foreign-guava"));
     let mut fields = Fields::default();
     import::save_valkey_bloom(&mut fields, &golden::foreign("foreign-valkey"));
     let valkey = || import::load_valkey_bloom(&mut fields.clone(), 1);

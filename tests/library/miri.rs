@@ -141,7 +141,7 @@ fn the_pool() {
     assert!(panic.is_err() && ended.into_inner() == 3);
     let (send, receive) = mpsc::channel();
     let text = Arc::new(String::from("kept beyond its maker"));
-    assert!(pool.submit(Box::new(move || send.send(text.len()).unwrap())).is_ok());
+    assert!(pool.submit(Box::new(move |_| send.send(text.len()).unwrap())).is_ok());
     assert_eq!(receive.recv(), Ok(21));
     pool.shutdown();
     assert_eq!(pool.figures().workers, 0);

@@ -35,7 +35,7 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 fn submit(pool: &Pool, job: impl FnOnce() + Send + 'static) {
-    assert!(pool.submit(Box::new(job)).is_ok());
+    assert!(pool.submit(Box::new(|_| job())).is_ok());
 }
 
 /// Takes a worker until the sender is dropped; returns when it has it.
@@ -187,9 +187,9 @@ fn without_workers_jobs_come_back_and_run_here() {
         let ran = Arc::new(AtomicUsize::new(0));
         let job: Job = Box::new({
             let ran = Arc::clone(&ran);
-            move || _ = ran.fetch_add(1, Relaxed)
+            move |_| _ = ran.fetch_add(1, Relaxed)
         });
-        pool.submit(job).expect_err("no worker")();
+        pool.submit(job).expect_err("no worker")(&pool.aside());
         assert_eq!(ran.load(Relaxed), 1);
         let here = thread::current().id();
         pool.fork_join(10, &|_| assert_eq!(thread::current().id(), here));
@@ -205,7 +205,7 @@ fn jobs_submitted_during_shutdown_run_or_come_back() {
         let (ran, refused) = (Arc::new(AtomicUsize::new(0)), AtomicUsize::new(0));
         let job = || -> Job {
             let ran = Arc::clone(&ran);
-            Box::new(move || _ = ran.fetch_add(1, Relaxed))
+            Box::new(move |_| _ = ran.fetch_add(1, Relaxed))
         };
         let start = Barrier::new(3);
         thread::scope(|scope| {
@@ -282,9 +282,9 @@ fn sizes_change_under_load() {
         scope.spawn(|| (0..2000).for_each(|_| pool.fork_join(4, &|_| std::hint::spin_loop())));
         for _ in 0..5000 {
             let ran = Arc::clone(&ran);
-            if let Err(job) = pool.submit(Box::new(move || _ = ran.fetch_add(1, Relaxed))) {
+            if let Err(job) = pool.submit(Box::new(move |_| _ = ran.fetch_add(1, Relaxed))) {
                 run_here.fetch_add(1, Relaxed);
-                job();
+                job(&pool.aside());
             }
         }
     });
@@ -298,6 +298,99 @@ fn sizes_change_under_load() {
     assert_eq!(pool.figures().jobs, 5000 - run_here.load(Relaxed) as u64);
 }
 
+/// A job whose tasks last a millisecond each.
+fn long(tasks: usize, ended: &Arc<AtomicUsize>) -> Job {
+    let ended = Arc::clone(ended);
+    Box::new(move |seat| {
+        seat.fork_join(tasks, &|_| thread::sleep(Duration::from_millis(1)));
+        ended.fetch_add(1, Relaxed);
+    })
+}
+
+/// However many long jobs there are, a short one has its turn soon, and so does each of the long ones. Threads that are
+/// needed for that leave again.
+#[test]
+fn a_short_job_does_not_wait_for_long_ones() {
+    for (workers, jobs) in [(1, 1), (1, 4), (2, 1), (2, 6)] {
+        let pool = pool(workers);
+        let ended = Arc::new(AtomicUsize::new(0));
+        for _ in 0..jobs {
+            assert!(pool.submit(long(3000, &ended)).is_ok());
+        }
+        for _ in 0..20 {
+            let (send, receive) = mpsc::channel();
+            submit(&pool, move || send.send(()).unwrap());
+            receive.recv().unwrap();
+            let now = pool.figures();
+            assert!(now.workers <= workers as u64 && now.running <= workers as u64, "{now:?}");
+        }
+        assert_eq!(ended.load(Relaxed), 0, "{workers} workers, {jobs} long jobs");
+        eventually("all ended", || ended.load(Relaxed) == jobs);
+        pool.shutdown();
+        assert_eq!(
+            pool.figures(),
+            Figures { jobs: jobs as u64 + 20, forks: jobs as u64, ..Figures::default() }
+        );
+    }
+}
+
+/// A caller that waits for a job that has begun doesn't wait for the turns of others.
+#[test]
+fn a_job_that_is_withdrawn_too_late_goes_on_to_its_end() {
+    let pool = pool(1);
+    let (mine, others) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let ticket = pool.submit(long(200, &mine)).unwrap_or_else(|_| panic!());
+    for _ in 0..20 {
+        assert!(pool.submit(long(200, &others)).is_ok());
+    }
+    eventually("it waits for its next turn", || pool.figures().queued == 20);
+    assert!(pool.withdraw(ticket).is_none());
+    eventually("it ended", || mine.load(Relaxed) == 1);
+    assert_eq!(others.load(Relaxed), 0);
+    eventually("the others ended", || others.load(Relaxed) == 20);
+    eventually("one worker is left", || pool.figures().workers == 1);
+}
+
+/// Short and long jobs, some of which are withdrawn, forks, and another number of workers every moment.
+#[test]
+fn turns_under_load() {
+    let pool = pool(2);
+    let (ended, shorts) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for round in 0..150 {
+                    let job = if round % 3 == 0 { long(12, &ended) } else { long(1, &shorts) };
+                    match pool.submit(job) {
+                        Err(job) => job(&pool.aside()),
+                        Ok(ticket) => {
+                            thread::sleep(Duration::from_millis(rand::random_range(0..4)));
+                            if let Some(job) =
+                                rand::random_ratio(1, 3).then(|| pool.withdraw(ticket)).flatten()
+                            {
+                                job(&pool.aside());
+                            }
+                        }
+                    }
+                }
+            });
+        }
+        scope.spawn(|| {
+            (0..300).for_each(|round| {
+                pool.resize(round % 4);
+                thread::sleep(Duration::from_millis(1));
+                pool.fork_join(4, &|_| ());
+            })
+        });
+    });
+    pool.resize(2);
+    pool.fork_join(2, &|_| ());
+    eventually("all ended", || ended.load(Relaxed) == 150 && shorts.load(Relaxed) == 300);
+    eventually("two workers are left", || pool.figures().workers == 2);
+    pool.shutdown();
+    assert_eq!(pool.figures().workers, 0);
+}
+
 /// A job that no worker has begun comes back, wherever in the queue it is; another one doesn't.
 #[test]
 fn a_job_is_withdrawn_until_a_worker_begins_it() {
@@ -307,11 +400,11 @@ fn a_job_is_withdrawn_until_a_worker_begins_it() {
     let tickets: Vec<_> = (0..10)
         .map(|number| {
             let ran = Arc::clone(&ran);
-            pool.submit(Box::new(move || ran.lock().unwrap().push(number))).unwrap_or_else(|_| panic!())
+            pool.submit(Box::new(move |_| ran.lock().unwrap().push(number))).unwrap_or_else(|_| panic!())
         })
         .collect();
     for number in [3, 0, 9] {
-        pool.withdraw(tickets[number]).expect("it is queued")();
+        pool.withdraw(tickets[number]).expect("it is queued")(&pool.aside());
         assert!(pool.withdraw(tickets[number]).is_none(), "twice");
     }
     assert_eq!(pool.figures().queued, 7);
@@ -334,11 +427,11 @@ fn jobs_are_withdrawn_under_load() {
             scope.spawn(move || {
                 for index in submitter * 3000..(submitter + 1) * 3000 {
                     let counts = Arc::clone(counts);
-                    let job: Job = Box::new(move || _ = counts[index].fetch_add(1, Relaxed));
+                    let job: Job = Box::new(move |_| _ = counts[index].fetch_add(1, Relaxed));
                     let ticket = match pool.submit(job) {
                         Ok(ticket) => ticket,
                         Err(job) => {
-                            job();
+                            job(&pool.aside());
                             continue;
                         }
                     };
@@ -347,7 +440,7 @@ fn jobs_are_withdrawn_under_load() {
                     }
                     if let Some(job) = rand::random_ratio(2, 3).then(|| pool.withdraw(ticket)).flatten() {
                         withdrawn.fetch_add(1, Relaxed);
-                        job();
+                        job(&pool.aside());
                     }
                 }
             });
@@ -370,7 +463,7 @@ fn the_last_workers_empty_the_queue() {
         submit(&pool, move || _ = ran.fetch_add(1, Relaxed));
     }
     pool.resize(0);
-    assert!(pool.submit(Box::new(|| ())).is_err());
+    assert!(pool.submit(Box::new(|_| ())).is_err());
     drop(busy);
     eventually("the worker left", || pool.figures().workers == 0);
     pool.shutdown();

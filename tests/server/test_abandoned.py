@@ -16,6 +16,7 @@ import redis
 from kit.clients import refusal
 from kit.metrics import figures
 from kit.servers import option, wait_for
+from kit.threads import Still
 
 EVERY_SERVER = pytest.mark.every_server("the server says when a client has gone, and frees what it had")
 
@@ -75,6 +76,7 @@ def test_clients_that_are_killed(slow):
         client.execute_command("BF.ADD", "fast", b"\0")
         running = send(slow, bulk_test(bytes(LARGE)))
         wait_for(lambda: figures(client)["pool_jobs_running"] == 1, "the job to begin")
+        still = Still(slow)  # or the others would have their turn
         queued = [send(slow, bulk_test(bytes(LARGE))) for _ in range(3)]
         patient = send(slow, bulk_test(bytes(20_000), "fast", b"COUNT"))
         wait_for(lambda: client.info("clients")["blocked_clients"] == 5, "all to wait")
@@ -82,6 +84,7 @@ def test_clients_that_are_killed(slow):
         for connection in [*queued, running]:
             assert figures(client)["pool_jobs_running"] == 1
             client.client_kill("%s:%d" % connection.getsockname())
+        still.go_on()
         patient.settimeout(SOON)
         assert patient.recv(100) == b":20000\r\n"
         wait_for(lambda: nothing_waits(client), "all to be over", SOON)
@@ -143,12 +146,14 @@ def test_more_clients_than_may_wait_are_refused(new_server):
             client.execute_command("BF.BULKADD", "slow", "FIXED", 8, b"".join(b"%08d" % n for n in range(100 * LAYERS)))
             connections = [send(server, bulk_test(bytes(LARGE)))]
             wait_for(lambda: figures(client)["pool_jobs_running"] == 1, "the worker to be busy")
+            still = Still(server)
             connections += [send(server, bulk_test(b"x")) for _ in range(999)]
             wait_for(lambda: figures(client)["clients_waiting"] == 1000, "all to wait")
             text = refusal(client, "BF.BULKTEST", "slow", "FIXED", 1, b"x")
             assert text.startswith("1000 commands wait for worker threads, which is the most.")
             assert figures(client)["waiting_refused"] == 1
             connections.pop(0).close()
+            still.go_on()
             for connection in connections:
                 connection.settimeout(SOON)
                 assert connection.recv(100) == b"$1\r\n\0\r\n"

@@ -19,6 +19,7 @@ from kit.clients import refusal
 from kit.filters import differences, pairs, snapshot
 from kit.metrics import figures
 from kit.servers import APPEND_ONLY, option, wait_for
+from kit.threads import Still
 
 EVERY_SERVER = pytest.mark.every_server("the server blocks clients, calls timers, replicates, and changes keys by itself")
 
@@ -49,7 +50,8 @@ def fill(client):
 
 
 class Busy:
-    """While it lasts, the only worker has something else to do."""
+    """While it lasts, the only worker has something else to do, and stands still in the middle of it: it would give those
+    that wait their turn."""
 
     def __init__(self, server):
         self.server, self.waiting = server, []
@@ -61,10 +63,11 @@ class Busy:
         self.plug = socket.create_connection(("127.0.0.1", self.server.port))
         self.plug.sendall(b"*5\r\n" + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words))
         wait_for(lambda: figures(self.control)["pool_jobs_running"] == 1, "the worker to be busy")
+        self.still = Still(self.server)
         return self
 
     def __exit__(self, *_):
-        self.plug.close()
+        self.end()
         self.control.close()
 
     def send(self, *words, **options):
@@ -85,6 +88,16 @@ class Busy:
     def end(self):
         """The worker is free."""
         self.plug.close()
+        self.still.go_on()
+
+
+    def shut_down(self):
+        """The worker is free once the server has begun to shut down: it waits for the worker alone."""
+        with self.server.client() as client:
+            connection = client.connection_pool.get_connection()
+            connection.send_command("SHUTDOWN", "NOSAVE")
+            wait_for(lambda: "requested shutdown" in self.server.log(), "the server to shut down")
+            self.still.go_on()
 
 
 class Replies:
@@ -714,8 +727,7 @@ def test_a_shutdown_waits_for_nothing(one_worker):
     server = one_worker()
     with server.client() as client, Busy(server) as busy:
         merge, write = busy.send("BF.MERGE", "a", "b"), busy.send("BF.ADD", "a", "x")
-        with contextlib.suppress(redis.ConnectionError):
-            client.execute_command("SHUTDOWN", "NOSAVE")
+        busy.shut_down()
         assert server.process.wait(20) == 0
         for waiting in (merge, write):
             with pytest.raises(redis.ConnectionError):

@@ -278,7 +278,7 @@ impl<'a> Call<'a> for FakeCall<'a> {
     fn offload(
         &self,
         argument: usize,
-        _held: u64,
+        _inputs: Arc<[Live]>,
         work: impl FnOnce(&[u8], &ParallelFor<'_>, &Stop) -> Option<Result<Reply, CommandError>> + Send + 'static,
     ) -> Result<Reply, CommandError> {
         self.server.offloaded.set(self.server.offloaded.get() + 1);

@@ -1,6 +1,7 @@
 //! The recipes of the golden files: one small filter of every kind, in a state that says something. A recipe never changes;
 //! whoever needs another state adds one.
 
+use super::internals::alone;
 use super::wire;
 use bloomery::filter::foreign::{Encoding, Growth, Link, LinkSpec, RedisBloomPlan, Scheme};
 use bloomery::filter::{FilterRef, Foreign, Live, Origin, Rebuild};
@@ -180,14 +181,14 @@ fn redisbloom_chain(
 fn guava(strategy: u8, encoding: Encoding) -> Result<Foreign, bloomery::wire::DecodeError> {
     let mut blob = vec![strategy, 7, 0, 0, 0, 40];
     blob.resize(6 + 40 * 8, 0);
-    import::guava(&blob, encoding)
+    import::guava(&blob, encoding, &alone)
 }
 
 /// A file of bits-and-blooms' without items, whose bitset has another length than the filter has bits.
 fn bloom_v3() -> Result<Foreign, bloomery::wire::DecodeError> {
     let mut blob = [2875u64, 10, 2880].map(u64::to_be_bytes).concat();
     blob.resize(24 + 45 * 8, 0);
-    import::bloom_v3(&blob)
+    import::bloom_v3(&blob, &alone)
 }
 
 /// A payload of valkey-bloom's with one filter of 50 items at 1 %, without any.
@@ -201,7 +202,7 @@ fn valkey_bloom() -> Result<Foreign, bloomery::wire::DecodeError> {
     payload.extend((!SEED).to_le_bytes());
     payload.resize(payload.len() + 60, 0);
     payload.extend([0u64, 50].map(u64::to_le_bytes).concat());
-    import::valkey_bloom_payload(&payload)
+    import::valkey_bloom_payload(&payload, &alone)
 }
 
 /// All Bloom filters.
@@ -241,9 +242,9 @@ pub(crate) const CUCKOOS: &[CuckooRecipe] = &[
 /// All filters of other systems.
 #[rustfmt::skip] // a table
 pub(crate) const FOREIGN: &[ForeignRecipe] = &[
-    ("foreign-go-zero",       || filled(bitmap::go_zero(4001, bitmap::GO_ZERO_PROBES, &[]), 0..150)),
-    ("foreign-redisson",      || filled(bitmap::redisson(2875, 7, Encoding::Kryo5, &[]), 0..300)),
-    ("foreign-redisson-json", || filled(bitmap::redisson(2875, 7, Encoding::Json, &[]), 0..300)),
+    ("foreign-go-zero",       || filled(bitmap::go_zero(4001, bitmap::GO_ZERO_PROBES, &[], &alone), 0..150)),
+    ("foreign-redisson",      || filled(bitmap::redisson(2875, 7, Encoding::Kryo5, &[], &alone), 0..300)),
+    ("foreign-redisson-json", || filled(bitmap::redisson(2875, 7, Encoding::Json, &[], &alone), 0..300)),
     ("foreign-bloom-v3",      || filled(bloom_v3(), 0..200)),
     ("foreign-guava",         || filled(guava(1, Encoding::Bytes), 0..250)),
     ("foreign-guava-utf16",   || filled(guava(1, Encoding::Utf16), 0..400)),

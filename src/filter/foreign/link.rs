@@ -170,25 +170,33 @@ impl Link {
         items: Option<u64>,
         order: BitOrder,
         bits: &[u8],
+        parallel: &ParallelFor<'_>,
     ) -> Result<Link, Error> {
         let mut link = Link::empty(spec)?;
         if bits.len() as u64 > spec.bytes.next_multiple_of(8) {
             return Err(Error::Foreign("length of the bits"));
         }
-        for (word, bytes) in link.words.iter().zip(bits.chunks(8)) {
-            let mut padded = [0; 8];
-            padded[..bytes.len()].copy_from_slice(bytes);
-            let value = match order {
-                BitOrder::Lowest => u64::from_le_bytes(padded),
-                BitOrder::Highest => u64::from_le_bytes(padded.map(u8::reverse_bits)),
-                BitOrder::BigEndianWords => u64::from_be_bytes(padded),
-            };
-            // A page of zeros stays untouched, and missing bits aren't visited.
-            if value != 0 {
-                word.store(value, Relaxed);
-                link.ones += u64::from(value.count_ones());
+        let ones = AtomicU64::new(0);
+        in_parts(bits.len().div_ceil(8), parallel, |part| {
+            let bits = &bits[part.start * 8..bits.len().min(part.end * 8)];
+            let mut set = 0;
+            for (word, bytes) in link.words[part].iter().zip(bits.chunks(8)) {
+                let mut padded = [0; 8];
+                padded[..bytes.len()].copy_from_slice(bytes);
+                let value = match order {
+                    BitOrder::Lowest => u64::from_le_bytes(padded),
+                    BitOrder::Highest => u64::from_le_bytes(padded.map(u8::reverse_bits)),
+                    BitOrder::BigEndianWords => u64::from_be_bytes(padded),
+                };
+                // A page of zeros stays untouched, and missing bits aren't visited.
+                if value != 0 {
+                    word.store(value, Relaxed);
+                    set += u64::from(value.count_ones());
+                }
             }
-        }
+            ones.fetch_add(set, Relaxed);
+        });
+        link.ones = ones.into_inner();
         link.items = items.unwrap_or_else(|| link.estimate());
         Ok(link)
     }
@@ -332,6 +340,12 @@ impl Link {
     #[cfg(feature = "module")]
     pub(in crate::filter) fn address(&self) -> usize {
         Arc::as_ptr(&self.words).addr()
+    }
+
+    /// Number of links that own its bits.
+    #[cfg(feature = "module")]
+    pub(in crate::filter) fn owners(&self) -> usize {
+        Arc::strong_count(&self.words)
     }
 
     /// Whether both own the same bits.

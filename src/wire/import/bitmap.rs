@@ -2,6 +2,7 @@
 //! last set bit: what a short string lacks are zeros.
 
 use crate::filter::foreign::{BitOrder, Encoding, Foreign, Growth, Link, LinkSpec, Scheme};
+use crate::parallel::ParallelFor;
 use crate::params::limits;
 use crate::wire::error::DecodeError;
 
@@ -13,12 +14,17 @@ pub const GO_ZERO_PROBES: u32 = 14;
 /// # Errors
 /// [`DecodeError::Field`] for parameters that no such filter has, [`DecodeError::Length`] for a string that is too
 /// long.
-pub fn go_zero(bits: u64, probes: u32, bitmap: &[u8]) -> Result<Foreign, DecodeError> {
+pub fn go_zero(
+    bits: u64,
+    probes: u32,
+    bitmap: &[u8],
+    parallel: &ParallelFor<'_>,
+) -> Result<Foreign, DecodeError> {
     // What is hashed contains the number of the probe, as one byte.
     if probes == 0 || probes > 256 {
         return Err(DecodeError::Field("MAPS"));
     }
-    bitmap_filter(Scheme::GoZero, Encoding::Bytes, bits, probes, bitmap)
+    bitmap_filter(Scheme::GoZero, Encoding::Bytes, bits, probes, bitmap, parallel)
 }
 
 /// Redisson's filter of `size` bits.
@@ -30,8 +36,9 @@ pub fn redisson(
     iterations: u32,
     encoding: Encoding,
     bitmap: &[u8],
+    parallel: &ParallelFor<'_>,
 ) -> Result<Foreign, DecodeError> {
-    bitmap_filter(Scheme::Redisson, encoding, size, iterations, bitmap)
+    bitmap_filter(Scheme::Redisson, encoding, size, iterations, bitmap, parallel)
 }
 
 fn bitmap_filter(
@@ -40,6 +47,7 @@ fn bitmap_filter(
     bits: u64,
     probes: u32,
     bitmap: &[u8],
+    parallel: &ParallelFor<'_>,
 ) -> Result<Foreign, DecodeError> {
     if bits == 0 || bits.div_ceil(8) > limits::MAX_BYTES {
         return Err(DecodeError::Field("bits"));
@@ -48,6 +56,6 @@ fn bitmap_filter(
     if bitmap.len() as u64 > spec.bytes {
         return Err(DecodeError::Length("bitmap: it has more bits than the filter"));
     }
-    let link = Link::with_bits(spec, None, BitOrder::Highest, bitmap)?;
+    let link = Link::with_bits(spec, None, BitOrder::Highest, bitmap, parallel)?;
     Ok(Foreign::new(scheme, encoding, Growth::Bitmap, vec![link])?)
 }

@@ -9,6 +9,7 @@
 //! Length and words are big-endian, unless the program that wrote them called `bitset.LittleEndian()`.
 
 use crate::filter::foreign::{BitOrder, Encoding, Foreign, Growth, Link, LinkSpec, Scheme};
+use crate::parallel::ParallelFor;
 use crate::params::limits;
 use crate::wire::codec::take;
 use crate::wire::error::DecodeError;
@@ -17,7 +18,7 @@ use crate::wire::error::DecodeError;
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn bloom_v3(blob: &[u8]) -> Result<Foreign, DecodeError> {
+pub fn bloom_v3(blob: &[u8], parallel: &ParallelFor<'_>) -> Result<Foreign, DecodeError> {
     let short = DecodeError::Length("bloom filter");
     let mut rest = blob;
     let bits = u64::from_be_bytes(take(&mut rest).ok_or(short)?);
@@ -39,6 +40,6 @@ pub fn bloom_v3(blob: &[u8]) -> Result<Foreign, DecodeError> {
     }
     let held = bits.max(length).div_ceil(64).saturating_mul(8);
     let spec = LinkSpec { bytes: held, ..LinkSpec::bitmap(bits, probes) };
-    let link = Link::with_bits(spec, None, order, rest)?;
+    let link = Link::with_bits(spec, None, order, rest, parallel)?;
     Ok(Foreign::new(Scheme::BloomV3, Encoding::Bytes, Growth::Bitmap, vec![link])?)
 }

@@ -8,6 +8,7 @@
 //! ```
 
 use crate::filter::foreign::{BitOrder, Encoding, Foreign, Growth, Link, LinkSpec, Scheme};
+use crate::parallel::ParallelFor;
 use crate::wire::codec::take;
 use crate::wire::error::DecodeError;
 
@@ -15,7 +16,7 @@ use crate::wire::error::DecodeError;
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn guava(blob: &[u8], encoding: Encoding) -> Result<Foreign, DecodeError> {
+pub fn guava(blob: &[u8], encoding: Encoding, parallel: &ParallelFor<'_>) -> Result<Foreign, DecodeError> {
     let short = DecodeError::Length("bloom filter");
     // The first bytes of a java.io.ObjectOutputStream.
     if blob.starts_with(&[0xac, 0xed, 0, 5]) {
@@ -38,6 +39,6 @@ pub fn guava(blob: &[u8], encoding: Encoding) -> Result<Foreign, DecodeError> {
         return Err(DecodeError::Field("number of hashes"));
     }
     let spec = LinkSpec::bitmap(u64::from(words).saturating_mul(64), probes.into());
-    let link = Link::with_bits(spec, None, BitOrder::BigEndianWords, rest)?;
+    let link = Link::with_bits(spec, None, BitOrder::BigEndianWords, rest, parallel)?;
     Ok(Foreign::new(scheme, encoding, Growth::Bitmap, vec![link])?)
 }

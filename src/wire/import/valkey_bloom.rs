@@ -12,6 +12,7 @@
 
 use crate::filter::foreign::{BitOrder, Encoding, Foreign, Growth, Link, LinkSpec, Scheme};
 use crate::math;
+use crate::parallel::{ParallelFor, alone};
 use crate::wire::codec::take;
 use crate::wire::error::DecodeError;
 use crate::wire::stream::{Sink, Source};
@@ -68,6 +69,7 @@ fn filter(
     error_rate: f64,
     capacity: u64,
     items: Option<u64>,
+    parallel: &ParallelFor<'_>,
 ) -> Result<(Link, [u8; 32]), DecodeError> {
     let short = DecodeError::Length("filter");
     let mut rest = blob;
@@ -83,7 +85,7 @@ fn filter(
     }
     let items = items.unwrap_or(capacity);
     let spec = link_spec(len, probes, error_rate, capacity, items)?;
-    Ok((Link::with_bits(spec, Some(items), BitOrder::Lowest, rest)?, seed))
+    Ok((Link::with_bits(spec, Some(items), BitOrder::Lowest, rest, parallel)?, seed))
 }
 
 fn link_spec(
@@ -150,7 +152,7 @@ pub fn load(from: &mut impl Source, encoding: u32) -> Result<Foreign, DecodeErro
         // All but the newest are full.
         let is_last = index.checked_add(1) == Some(count);
         let items = if is_last { Some(from.unsigned().ok_or(END)?) } else { None };
-        filters.push(from.string(|bytes| filter(bytes, error_rate, capacity, items)).ok_or(END)??);
+        filters.push(from.string(|bytes| filter(bytes, error_rate, capacity, items, &alone)).ok_or(END)??);
     }
     chain.finish(filters)
 }
@@ -177,7 +179,7 @@ pub fn save(to: &mut impl Sink, filter: &Foreign) {
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn payload(bytes: &[u8]) -> Result<Foreign, DecodeError> {
+pub fn payload(bytes: &[u8], parallel: &ParallelFor<'_>) -> Result<Foreign, DecodeError> {
     let mut rest = bytes;
     let [version] = take(&mut rest).ok_or(END)?;
     if version != VERSION {
@@ -201,7 +203,7 @@ pub fn payload(bytes: &[u8]) -> Result<Foreign, DecodeError> {
         // The RDB fields have the number of items only for the newest filter. All others are full.
         let is_last = index.checked_add(1) == Some(count);
         let items = if is_last { Some(items) } else { None };
-        filters.push(filter(blob, chain.rate_of(filters.len()), capacity, items)?);
+        filters.push(filter(blob, chain.rate_of(filters.len()), capacity, items, parallel)?);
     }
     chain.finish(filters)
 }

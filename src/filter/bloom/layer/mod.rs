@@ -88,6 +88,12 @@ impl Layer {
         self.address() == other.address()
     }
 
+    /// Number of its owners.
+    #[cfg(feature = "module")]
+    pub(crate) fn owners(&self) -> usize {
+        self.0.owners()
+    }
+
     /// Where it is: the same for all owners, and for no other layer.
     pub(crate) fn address(&self) -> usize {
         self.0.address()

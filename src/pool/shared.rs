@@ -1,0 +1,334 @@
+//! What callers and workers share: the lock around all there is to do, the life of a worker, and the turns of jobs.
+//!
+//! A job may last for minutes, and a short one that comes later need not wait for that. So between its tasks a job looks at
+//! the clock. If its turn is over and others wait, its thread goes to sleep in the middle of the job, and another thread
+//! takes its place among the workers: a new one for a job that hasn't begun, or that of a job that had its turn before.
+//! Jobs that haven't begun and those that have alternate, so that neither wait for ever. Most jobs end in their first turn,
+//! without a thread of their own.
+//!
+//! So there are as many threads as workers, and one for each job that is paused. If the system refuses another thread, a
+//! job goes on.
+
+use super::scope::Scope;
+use super::thread;
+use super::wait::{lock, spin};
+use crate::sync::Ordering::Relaxed;
+use crate::sync::thread::{JoinHandle, Thread, current, park};
+use crate::sync::{Condvar, Figure, Mutex, MutexGuard};
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Work that nobody waits for. It is told where it runs.
+pub type Job = Box<dyn FnOnce(&Seat<'_>) + Send>;
+
+/// A job that was queued, to [withdraw](Pool::withdraw) it. No two jobs of a pool have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(pub(super) u64);
+
+/// What callers and workers share.
+#[derive(Default)]
+pub(super) struct Shared {
+    state: Mutex<State>,
+    /// Where workers sleep.
+    work: Condvar,
+    /// Changes whenever there may be something to do. Only those that spin read it, and it orders nothing.
+    news: Figure,
+    pub(super) figures: Counters,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    /// The fork-joins under way, and some that have ended.
+    scopes: Vec<Arc<Scope>>,
+    /// Jobs that haven't begun.
+    pub(super) queue: VecDeque<(Ticket, Job)>,
+    /// Jobs that have had a turn, in the order in which that ended.
+    paused: VecDeque<Paused>,
+    /// Whether the last turn was that of a job that hadn't begun before.
+    has_begun_one: bool,
+    /// The job that was last to go on to its end.
+    hurried: Option<Ticket>,
+    /// Number of jobs queued so far: the next ticket.
+    pub(super) submitted: u64,
+    pub(super) threads: Vec<JoinHandle<()>>,
+    /// How many workers there should be, and how many there are. While none are wanted, jobs are refused.
+    pub(super) wanted: usize,
+    alive: usize,
+    /// The number of workers started so far, for their names.
+    started: u64,
+    /// Workers that watch for news and will look for work once more before they sleep, and workers that sleep.
+    spinning: usize,
+    sleeping: usize,
+    pub(super) closed: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Counters {
+    pub(super) workers: Figure,
+    pub(super) queued: Figure,
+    pub(super) running: Figure,
+    pub(super) jobs: Figure,
+    pub(super) forks: Figure,
+    pub(super) panics: Figure,
+}
+
+/// What a worker does next.
+enum Work {
+    Help(Arc<Scope>),
+    Job(Ticket, Job),
+    Leave,
+}
+
+impl Shared {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// Starts missing workers. If the system refuses one, there is no further attempt before the next `resize`.
+    pub(super) fn start(self: &Arc<Shared>, state: &mut State) {
+        while state.alive < state.wanted {
+            if !self.start_one(state) {
+                state.wanted = state.alive;
+            }
+        }
+    }
+
+    /// Starts a worker, unless the system refuses it.
+    fn start_one(self: &Arc<Shared>, state: &mut State) -> bool {
+        let shared = Arc::clone(self);
+        let Ok(worker) = thread::spawn(state.started + 1, move || shared.serve()) else { return false };
+        state.threads.push(worker);
+        state.started += 1;
+        state.alive += 1;
+        self.count(state);
+        true
+    }
+
+    /// Brings the metrics up to date with the state.
+    pub(super) fn count(&self, state: &State) {
+        self.figures.workers.store(state.alive as u64, Relaxed);
+        self.figures.queued.store((state.queue.len() + state.paused.len()) as u64, Relaxed);
+    }
+
+    /// Offers the tasks of a scope to the workers, if there are any.
+    pub(super) fn post(self: &Arc<Shared>, scope: &Arc<Scope>, tasks: usize) {
+        let mut state = self.lock();
+        self.start(&mut state);
+        // Callers leave their scopes here, instead of taking the lock again to remove them.
+        state.scopes.retain(|scope| scope.is_open());
+        if state.wanted == 0 || state.scopes.try_reserve(1).is_err() {
+            return;
+        }
+        state.scopes.push(Arc::clone(scope));
+        self.figures.forks.fetch_add(1, Relaxed);
+        self.wake(state, tasks - 1);
+    }
+
+    /// Makes `helpers` idle workers, or all if there are fewer, look for work.
+    pub(super) fn wake(&self, state: MutexGuard<'_, State>, helpers: usize) {
+        self.news.fetch_add(1, Relaxed);
+        let (sleeping, needed) = (state.sleeping, helpers.saturating_sub(state.spinning));
+        drop(state); // or those that wake up would wait for the lock
+        if needed >= sleeping && sleeping > 0 {
+            self.work.notify_all();
+        } else {
+            (0..needed.min(sleeping)).for_each(|_| self.work.notify_one());
+        }
+    }
+
+    /// The life of a worker.
+    fn serve(self: &Arc<Shared>) {
+        loop {
+            match self.next() {
+                Work::Help(scope) => {
+                    let seen = self.news.load(Relaxed);
+                    scope.help(|| self.news.load(Relaxed) != seen);
+                }
+                Work::Job(ticket, job) => self.run(ticket, job),
+                Work::Leave => return,
+            }
+        }
+    }
+
+    fn next(&self) -> Work {
+        let mut state = self.lock();
+        loop {
+            if let Some(work) = self.take(&mut state) {
+                return work;
+            }
+            state.spinning += 1;
+            let seen = self.news.load(Relaxed);
+            drop(state);
+            // Yields the processor now and then: the caller that it has just helped may be waiting for it.
+            spin(|| self.news.load(Relaxed) != seen, std::thread::yield_now);
+            state = self.lock();
+            state.spinning -= 1;
+            if let Some(work) = self.take(&mut state) {
+                return work;
+            }
+            state.sleeping += 1;
+            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.sleeping -= 1;
+        }
+    }
+
+    fn take(&self, state: &mut State) -> Option<Work> {
+        // If all are to leave, the jobs are finished first.
+        if state.alive > state.wanted && (state.wanted > 0 || !state.has_jobs()) {
+            state.alive -= 1;
+            self.count(state);
+            return Some(Work::Leave);
+        }
+        // Before jobs, because a caller waits for it. That of a job comes after them: it has its turns.
+        let open = |of_job| state.scopes.iter().find(|scope| scope.is_of_job() == of_job && scope.is_open());
+        if let Some(scope) = open(false) {
+            return Some(Work::Help(Arc::clone(scope)));
+        }
+        if state.is_paused_next() {
+            self.resume(state, 0);
+            return Some(Work::Leave); // its thread takes the place of this one
+        }
+        if let Some((ticket, job)) = state.queue.pop_front() {
+            state.has_begun_one = true;
+            self.figures.running.fetch_add(1, Relaxed);
+            self.count(state);
+            return Some(Work::Job(ticket, job));
+        }
+        open(true).map(|scope| Work::Help(Arc::clone(scope)))
+    }
+
+    fn run(self: &Arc<Shared>, ticket: Ticket, job: Job) {
+        let seat = Seat::of_worker(self, ticket);
+        if catch_unwind(AssertUnwindSafe(|| job(&seat))).is_err() {
+            self.figures.panics.fetch_add(1, Relaxed);
+        }
+        self.figures.running.fetch_sub(1, Relaxed);
+        self.figures.jobs.fetch_add(1, Relaxed);
+    }
+}
+
+impl State {
+    /// Whether there are jobs that no worker is running.
+    fn has_jobs(&self) -> bool {
+        !(self.queue.is_empty() && self.paused.is_empty())
+    }
+
+    /// Joins the threads that have left.
+    pub(super) fn join_finished(&mut self) {
+        for worker in self.threads.extract_if(.., |worker| thread::is_finished(worker)) {
+            _ = worker.join();
+        }
+    }
+}
+
+/// How long a job works before others have their turn. Time doesn't pass in a model: every turn is over at once.
+const TURN: Duration = Duration::from_millis(if cfg!(all(loom, test)) { 0 } else { 5 });
+
+/// Where a job runs: in the place of a worker, or on another thread.
+pub struct Seat<'p> {
+    shared: &'p Arc<Shared>,
+    /// The job that has turns, and when this one began.
+    turn: Option<(Ticket, Cell<Instant>)>,
+}
+
+/// A job whose thread waits for its next turn.
+struct Paused {
+    ticket: Ticket,
+    thread: Thread,
+}
+
+impl<'p> Seat<'p> {
+    fn of_worker(shared: &'p Arc<Shared>, ticket: Ticket) -> Seat<'p> {
+        Seat { shared, turn: Some((ticket, Cell::new(Instant::now()))) }
+    }
+
+    pub(super) fn aside(shared: &'p Arc<Shared>) -> Seat<'p> {
+        Seat { shared, turn: None }
+    }
+
+    /// Like [`Pool::fork_join`](super::Pool::fork_join), for the job that runs here. Between tasks, other jobs have their
+    /// turn. So that they needn't wait for long, a task should last a millisecond at most.
+    pub fn fork_join(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        let pause = || self.pause();
+        let pause: Option<&dyn Fn()> = if self.turn.is_some() { Some(&pause) } else { None };
+        match tasks {
+            0 => {}
+            1 => {
+                task(0);
+                self.pause();
+            }
+            _ => Scope::join(tasks, task, pause, |scope| self.shared.post(scope, tasks)),
+        }
+    }
+
+    /// Lets other jobs have their turn, if this one is over.
+    fn pause(&self) {
+        let Some((ticket, began)) = &self.turn else { return };
+        if began.get().elapsed() >= TURN && self.shared.figures.queued.load(Relaxed) > 0 {
+            self.shared.pause(*ticket);
+            began.set(Instant::now());
+        }
+    }
+}
+
+impl Shared {
+    /// Ends the turn of the job of this thread, if others wait. Returns in its next one.
+    fn pause(self: &Arc<Shared>, ticket: Ticket) {
+        let mut state = self.lock();
+        let must_go_on = state.wanted == 0 || state.hurried == Some(ticket);
+        if must_go_on || !state.has_jobs() || state.paused.try_reserve(1).is_err() {
+            return;
+        }
+        // If there is a worker too many, it is this one. Else its place goes to the first paused job, or to a new thread.
+        let is_one_too_many = state.alive > state.wanted;
+        let is_next = state.is_paused_next();
+        if !is_one_too_many && !is_next {
+            state.join_finished();
+            if !self.start_one(&mut state) {
+                return;
+            }
+        }
+        self.figures.running.fetch_sub(1, Relaxed);
+        state.paused.push_back(Paused { ticket, thread: current() });
+        if !is_one_too_many && is_next {
+            self.resume(&mut state, 0);
+        } else {
+            state.alive -= 1;
+            self.count(&state);
+        }
+        while state.paused.iter().any(|paused| paused.ticket == ticket) {
+            drop(state);
+            park(); // may return early: a helper of an earlier scope may unpark late
+            state = self.lock();
+        }
+    }
+
+    /// Has a paused job go on, in the place of a worker that leaves.
+    fn resume(&self, state: &mut State, place: usize) {
+        let Some(paused) = state.paused.remove(place) else { return };
+        state.has_begun_one = false;
+        self.figures.running.fetch_add(1, Relaxed);
+        self.count(state);
+        paused.thread.unpark();
+    }
+
+    /// Has a job that has begun go on to its end: the caller waits for it, or it is about to end. So if it is paused, it goes
+    /// on beside the workers, and one of them leaves later.
+    pub(super) fn hurry(&self, mut state: MutexGuard<'_, State>, ticket: Ticket) {
+        state.hurried = Some(ticket);
+        if let Some(place) = state.paused.iter().position(|paused| paused.ticket == ticket) {
+            state.alive += 1;
+            self.resume(&mut state, place);
+        }
+    }
+}
+
+impl State {
+    /// Whether the next turn is that of a job that has begun.
+    fn is_paused_next(&self) -> bool {
+        !self.paused.is_empty() && (self.queue.is_empty() || self.has_begun_one)
+    }
+}

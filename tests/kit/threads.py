@@ -1,0 +1,44 @@
+"""Workers of a server that stand still while the others go on, as a debugger would have it.
+
+What a test wants to happen while a worker is busy happens while they stand still, so no test depends on time. The server is
+a child of the test's process, which Linux allows to trace it.
+"""
+
+import ctypes
+import os
+import re
+from pathlib import Path
+
+SEIZE, INTERRUPT, DETACH = 0x4206, 0x4207, 17
+ANY_THREAD = 0x40000000  # __WALL
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+LIBC.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+LIBC.ptrace.restype = ctypes.c_long
+
+
+def trace(request: int, thread: int):
+    if LIBC.ptrace(request, thread, None, None) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def workers(server) -> list[int]:
+    """The threads of a server's pool, which are numbered. The one that frees filters isn't."""
+    tasks = Path(f"/proc/{server.process.pid}/task").iterdir()
+    return [int(task.name) for task in tasks if re.fullmatch(r"bloomery-\d+\n", (task / "comm").read_text())]
+
+
+class Still:
+    """The workers of a server, which stand still until `go_on`. All calls must come from one thread of the test."""
+
+    def __init__(self, server):
+        self.threads = workers(server)
+        for thread in self.threads:
+            trace(SEIZE, thread)
+            trace(INTERRUPT, thread)
+            os.waitpid(thread, ANY_THREAD)
+
+    def go_on(self):
+        for thread in self.threads:
+            trace(DETACH, thread)
+        self.threads = []

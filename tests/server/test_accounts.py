@@ -1,0 +1,154 @@
+"""Memory that outlives the command that took it: INFO says whose it is, or it is freed. What nobody counts, nobody can free
+either, and a server at its limit evicts the keys of others instead.
+"""
+
+import contextlib
+import time
+
+import pytest
+import redis
+
+from kit.metrics import figures
+from kit.servers import wait_for
+from test_apart import SLOW, Busy, Replies
+
+EVERY_SERVER = pytest.mark.every_server("the server counts memory, evicts keys and unblocks clients")
+
+CAPACITY = 26_900_000  # at 1%: 31.8 MiB of cells, and jemalloc has a size of 32
+GAUGES = ("waiting_bytes", "freeing_bytes", "load_held_bytes")
+SLACK = 2 << 20  # of buffers and tables
+
+
+@pytest.fixture
+def one_worker(new_server):
+    def make(*arguments, **config):
+        server = new_server(module_args=["THREADS", "1", *arguments], config=config)
+        with server.client() as client:
+            client.execute_command("BF.RESERVE", "slow", 0.01, 100, "EXPANSION", 1)
+            client.execute_command("BF.BULKADD", "slow", "FIXED", 8, b"".join(b"%08d" % n for n in range(20_000)))
+            client.execute_command("BF.RESERVE", "g", 0.01, CAPACITY, "NONSCALING")
+        return server
+
+    return make
+
+
+def waiting(client) -> int:
+    return figures(client)["clients_waiting"]
+
+
+def reserve(client, key):
+    client.execute_command("BF.RESERVE", key, 0.01, CAPACITY, "LIKE", "g")
+    client.execute_command("BF.ADD", key, "x")  # BF.CLEAR leaves an empty one as it is
+
+
+def unaccounted(client) -> int:
+    """Bytes that the server uses, and that are neither a key's nor in a gauge of the module. The server's own share of them
+    stays the same."""
+    now, used = figures(client), client.info("memory")["used_memory"]
+    keys = sum(client.memory_usage(key, samples=0) for key in client.scan_iter(count=1000))
+    return used - keys - sum(now[gauge] for gauge in GAUGES)
+
+
+def settled(client) -> int:
+    """The same when the server has given back buffers of clients, which it does now and then."""
+    last, now = None, unaccounted(client)
+    while last is None or abs(now - last) > 1 << 16:
+        time.sleep(0.2)
+        last, now = now, unaccounted(client)
+    return now
+
+
+# How filters leave their keys.
+LEAVES = {
+    "deleted": lambda client: client.delete("f"),
+    "unlinked": lambda client: client.unlink("f"),
+    "cleared": lambda client: client.execute_command("BF.CLEAR", "f"),
+    "replaced": lambda client: client.set("f", "x"),
+    "renamed-over": lambda client: (client.set("x", "x"), client.rename("x", "f")),
+    "expired": lambda client: (client.pexpire("f", 1), wait_for(lambda: not client.exists("f"), "the key to expire")),
+    "flushed": lambda client: client.flushall(),
+}
+WORK = {
+    "equal": ["BF.EQUAL", "f", "g"],
+    "test": ["BF.BULKTEST", "f", "FIXED", 1, bytes(20_000)],
+    "merge": ["BF.MERGE", "new", "f", "g"],
+    "intersect": ["BF.INTERSECT", "new", "g", "f"],
+}
+
+
+@EVERY_SERVER
+@pytest.mark.parametrize("how", LEAVES)
+def test_what_only_queued_work_keeps_is_counted_as_waiting(one_worker, how):
+    server = one_worker("OFFLOAD_MAX_BYTES", "1gb")
+    with server.client() as client:
+        for command in WORK.values():
+            if how == "cleared" and command[0] in ("BF.MERGE", "BF.INTERSECT"):
+                continue  # the command waits as well
+            if not client.exists("g"):
+                client.execute_command("BF.RESERVE", "g", 0.01, CAPACITY, "NONSCALING")
+                client.execute_command("BF.RESERVE", "slow", 0.01, 100, "EXPANSION", 1)
+                client.execute_command("BF.BULKADD", "slow", "FIXED", 8, b"".join(b"%08d" % n for n in range(20_000)))
+            client.delete("f")
+            reserve(client, "f")
+            with Busy(server) as busy:
+                before = settled(client)
+                reply = busy.send(*command)
+                waits = figures(client)["waiting_bytes"]
+                LEAVES[how](client)
+                wait_for(lambda: figures(client)["waiting_bytes"] > waits + (30 << 20), "the filter to be counted")
+                assert abs(settled(client) - before) < SLACK, (how, command)
+                busy.end()
+                reply()
+            wait_for(lambda: figures(client)["waiting_bytes"] == 0, "nothing to be kept")
+
+
+@EVERY_SERVER
+@pytest.mark.parametrize("kind", ["equal", "test"])
+def test_queued_work_costs_nobody_keys(one_worker, kind):
+    """Filters are made, read by work that waits, and deleted. What is kept of them is bounded by what may wait."""
+    server = one_worker(maxmemory="400mb", **{"maxmemory-policy": "allkeys-lru"})
+    with server.client() as client, Busy(server):
+        pipe = client.pipeline(transaction=False)
+        for number in range(20_000):
+            pipe.set(f"key:{number}", bytes(1000))
+        pipe.execute()
+        keys, replies = client.dbsize(), []
+        for _ in range(13):
+            reserve(client, "f")
+            replies.append(Replies(server, [WORK[kind]]))
+            wait_for(lambda: waiting(client) + sum(reply.has_come() for reply in replies) == len(replies) + 1, "it to wait")
+            client.delete("f")
+        most = figures(client)["waiting_bytes_max"] + SLOW
+        wait_for(lambda: figures(client)["waiting_bytes"] < most + SLACK, "some to be given up")
+        assert client.dbsize() == keys
+        assert replies[-1]().startswith("a key of the command was deleted, replaced or renamed")
+        assert not replies[0].has_come(), "the first ones may wait"
+
+
+def test_other_memory_that_outlives_its_command(one_worker):
+    """Loads, rebuilds, and what has been freed: their gauges and the keys account for it."""
+    server = one_worker()
+    with server.client() as client:
+        before = settled(client)
+        reserve(client, "f")
+        client.execute_command("BF.MADD", "f", *range(100_000))
+        pieces, iterator = [], 0
+        while iterator or not pieces:
+            iterator, data = client.execute_command("BF.SCANDUMP", "f", iterator)
+            pieces.append((iterator, data))
+        for iterator, data in pieces[: len(pieces) // 2]:
+            client.execute_command("BF.LOADCHUNK", "loaded", iterator, data)
+        assert abs(settled(client) - before) < SLACK, "half of a load"
+        client.execute_command("BF.LOADCHUNK", "loaded", 0, b"")
+        client.execute_command("BF.REBUILD", "f", "BEGIN", "CAPACITY", 2 * CAPACITY)
+        assert abs(settled(client) - before) < SLACK, "a rebuild"
+        client.delete("f")
+        assert abs(settled(client) - before) < SLACK, "a filter that is freed"
+        for number in range(1000):  # as many shapes
+            client.execute_command("BF.RESERVE", "shape", 0.01, 1000 + number)
+            client.delete("shape")
+        assert abs(settled(client) - before) < SLACK, "remembered shapes"
+        with contextlib.suppress(redis.ResponseError):
+            client.execute_command("BF.IMPORT", "new", "GUAVA", bytes(40 << 20))
+        wait_for(lambda: figures(client)["clients_waiting"] == 0, "nobody to wait")
+        assert abs(settled(client) - before) < SLACK, "an import that was refused"
