@@ -54,6 +54,17 @@ pub(crate) fn in_parts(words: usize, parallel: &ParallelFor<'_>, visit: impl Fn(
     parallel(words.div_ceil(PART), &|part| visit(part * PART..words.min((part + 1) * PART)));
 }
 
+/// Whether `holds` is true for all of `len` numbers. After the first for which it is false, no thread begins another part.
+pub(crate) fn all_of(len: usize, parallel: &ParallelFor<'_>, holds: impl Fn(usize) -> bool + Sync) -> bool {
+    let failed = AtomicU64::new(0);
+    in_parts(len, parallel, |mut part| {
+        if failed.load(Relaxed) == 0 && !part.all(&holds) {
+            failed.store(1, Relaxed);
+        }
+    });
+    failed.into_inner() == 0
+}
+
 /// Whether `holds` is true for every pair of words. After the first pair for which it is false, no thread begins
 /// another part.
 pub(crate) fn all_pairs(

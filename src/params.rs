@@ -64,9 +64,13 @@ pub enum LayoutChoice {
     Classic = 1,
     /// Inside one 512-bit block: one cache miss per item.
     Blocked = 2,
+    /// A fingerprint in one cell: two cache misses per item, the least memory at low error rates and for counting.
+    Fingerprint = 3,
 }
 
-spelling!(pub LayoutChoice { Auto = "AUTO", Blocked = "BLOCKED", Classic = "CLASSIC" });
+spelling!(pub LayoutChoice {
+    Auto = "AUTO", Blocked = "BLOCKED", Classic = "CLASSIC", Fingerprint = "FINGERPRINT",
+});
 
 /// The unit that one probe points at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,6 +96,11 @@ impl Cell {
     /// Whether items can be deleted.
     pub const fn counts(self) -> bool {
         !matches!(self, Cell::Bit)
+    }
+
+    /// Bits of the count beside a fingerprint, which stands for the one bit.
+    pub(crate) const fn payload(self) -> u32 {
+        if self.counts() { self.bits() } else { 0 }
     }
 }
 
@@ -260,6 +269,9 @@ impl Spec {
         if !self.shards.is_power_of_two() || self.shards > limits::MAX_SHARDS {
             return Err(Error::Shards(self.shards.into()));
         }
+        if self.layout == LayoutChoice::Fingerprint {
+            self.validate_fingerprints()?;
+        }
         match self.family {
             Family::Fixed(_) => {}
             Family::Scaling { expansion, .. } => {
@@ -287,5 +299,19 @@ impl Spec {
             }
         }
         Ok(())
+    }
+
+    fn validate_fingerprints(&self) -> Result<(), Error> {
+        let excluded = if self.shards > 1 {
+            "LAYOUT FINGERPRINT has one writer and so no SHARDS; use LAYOUT BLOCKED or CLASSIC"
+        } else if self.family == Family::Fixed(Overflow::Saturate) {
+            "LAYOUT FINGERPRINT has no cells beyond its capacity, so ONFULL SATURATE does not go with it; use \
+             LAYOUT BLOCKED or CLASSIC"
+        } else if matches!(self.family, Family::Window { .. }) {
+            "LAYOUT FINGERPRINT does not go with WINDOW; use LAYOUT BLOCKED or CLASSIC"
+        } else {
+            return Ok(());
+        };
+        Err(Error::Exclusive(excluded))
     }
 }

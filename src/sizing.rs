@@ -7,10 +7,13 @@
 //! The function from parameters to geometry is part of the format: a primary and its replica each derive the layers
 //! of a growing filter. tests/library/sizing.rs pins it.
 
+pub mod fingerprint;
+
 use crate::error::Error;
 use crate::math::{self, mixture_rate};
 use crate::params::{Cell, Family, LayoutChoice, Spec, limits};
 use crate::spelling::spelling;
+use fingerprint::Table;
 use std::cell::RefCell;
 
 /// Bits of a block: one cache line.
@@ -54,9 +57,11 @@ pub enum Layout {
     Classic = 1,
     /// Inside one block of 512 bits.
     Blocked = 2,
+    /// One cell with a fingerprint of the item, in one of two pairs of neighbouring cells.
+    Fingerprint = 3,
 }
 
-spelling!(pub Layout { Classic = "CLASSIC", Blocked = "BLOCKED" });
+spelling!(pub Layout { Classic = "CLASSIC", Blocked = "BLOCKED", Fingerprint = "FINGERPRINT" });
 
 /// The requirements for one layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -82,7 +87,7 @@ pub struct Shape {
     pub error_rate: f64,
     /// Cells in all shards: m.
     pub cells: u64,
-    /// Probes per item: k.
+    /// Probes per item: k. Of fingerprints their bits: each halves the error rate, as a probe does.
     pub probes: u32,
     /// Number of independent arrays.
     pub shards: u32,
@@ -134,6 +139,7 @@ impl LayerSpec {
         match self.layout {
             LayoutChoice::Classic => self.smallest(Layout::Classic),
             LayoutChoice::Blocked => self.smallest(Layout::Blocked),
+            LayoutChoice::Fingerprint => self.smallest_table(),
             LayoutChoice::Auto => {
                 let classic = self.smallest(Layout::Classic)?;
                 if classic.bytes() <= CACHED_BYTES {
@@ -151,10 +157,7 @@ impl LayerSpec {
     /// log2(1/p), where whole probes are one of its neighbours; blocks need fewer.
     fn smallest(&self, layout: Layout) -> Result<Shape, Error> {
         let ideal = libm::ceil(-libm::log2(self.error_rate)).clamp(1.0, limits::MAX_PROBES as f64) as u32;
-        let unit = match layout {
-            Layout::Classic => u64::from(u64::BITS / self.cell.bits()),
-            Layout::Blocked => u64::from(BLOCK_BITS / self.cell.bits()),
-        };
+        let unit = u64::from(unit_bits(layout) / self.cell.bits());
         let stride = unit * u64::from(self.shards);
         let shape = |units: u64, probes: u32| Shape {
             capacity: self.capacity,
@@ -183,6 +186,24 @@ impl LayerSpec {
             } else {
                 Error::Unreachable { error_rate: self.error_rate }
             }
+        })
+    }
+
+    /// The smallest table of fingerprints.
+    fn smallest_table(&self) -> Result<Shape, Error> {
+        let table = Table::smallest(self.capacity, self.error_rate, self.cell.payload())
+            .ok_or(Error::Unreachable { error_rate: self.error_rate })?;
+        if table.words() > limits::MAX_BYTES / 8 {
+            return Err(Error::OutOfMemory { bytes: table.words().saturating_mul(8) });
+        }
+        Ok(Shape {
+            capacity: self.capacity,
+            error_rate: self.error_rate,
+            cells: table.cells,
+            probes: table.fingerprint,
+            shards: self.shards,
+            layout: Layout::Fingerprint,
+            cell: self.cell,
         })
     }
 
@@ -248,7 +269,21 @@ impl Shape {
 
     /// Words in all shards.
     pub fn words(&self) -> u64 {
-        self.cells / u64::from(u64::BITS / self.cell.bits())
+        match self.table() {
+            Some(table) => table.words(),
+            None => self.cells / u64::from(u64::BITS / self.cell.bits()),
+        }
+    }
+
+    /// Bits of a cell.
+    pub fn cell_bits(&self) -> u32 {
+        self.table().map_or(self.cell.bits(), Table::width)
+    }
+
+    /// The table, if its cells are fingerprints.
+    pub fn table(&self) -> Option<Table> {
+        let table = Table { cells: self.cells, fingerprint: self.probes, payload: self.cell.payload() };
+        (self.layout == Layout::Fingerprint).then_some(table)
     }
 
     /// Bytes of the cells.
@@ -259,7 +294,7 @@ impl Shape {
     /// The ranges of [`math`]: their number, and the cells of each.
     fn ranges(&self) -> (f64, f64) {
         match self.layout {
-            Layout::Classic => (f64::from(self.shards), self.cells_per_shard() as f64),
+            Layout::Classic | Layout::Fingerprint => (f64::from(self.shards), self.cells_per_shard() as f64),
             Layout::Blocked => {
                 let block = u64::from(BLOCK_BITS / self.cell.bits());
                 ((self.cells / block) as f64, block as f64)
@@ -269,6 +304,9 @@ impl Shape {
 
     /// Error rate when it contains `items` distinct items.
     pub fn rate_at(&self, items: f64) -> f64 {
+        if let Some(table) = self.table() {
+            return table.rate_at(items);
+        }
         let (ranges, cells) = self.ranges();
         mixture_rate(ranges, cells, self.probes, items)
     }
@@ -276,6 +314,9 @@ impl Shape {
     /// Distinct items that would set a fraction `fill` of the cells (Swamidass–Baldi). If all are set, there may be
     /// any number above this: those after which one cell is expected to be left.
     pub fn items_at(&self, fill: f64) -> f64 {
+        if let Some(table) = self.table() {
+            return table.items_at(fill * self.cells as f64);
+        }
         let (ranges, cells) = self.ranges();
         math::estimate_items(ranges, cells, self.probes, fill.min(1.0 - 1.0 / self.cells as f64))
     }
@@ -295,7 +336,8 @@ impl Shape {
 
     /// Error rate at a fraction `fill` of set cells: the rate that the filter has *now*.
     pub fn rate_now(&self, fill: f64) -> f64 {
-        if fill >= 1.0 { 1.0 } else { self.rate_at(self.items_at(fill)) }
+        let is_certain = fill >= 1.0 && self.layout != Layout::Fingerprint;
+        if is_certain { 1.0 } else { self.rate_at(self.items_at(fill)) }
     }
 
     /// Whether the values are consistent. Everything that was not computed here has to pass this check.
@@ -303,10 +345,6 @@ impl Shape {
     /// # Errors
     /// The name of the first field that doesn't fit.
     pub fn check(&self) -> Result<(), &'static str> {
-        let unit = match self.layout {
-            Layout::Classic => u64::from(u64::BITS / self.cell.bits()),
-            Layout::Blocked => u64::from(BLOCK_BITS / self.cell.bits()),
-        };
         if !self.shards.is_power_of_two() || self.shards > limits::MAX_SHARDS {
             return Err("shards");
         }
@@ -319,6 +357,10 @@ impl Shape {
         if !(1..=limits::MAX_PROBES).contains(&self.probes) {
             return Err("probes");
         }
+        if let Some(table) = self.table() {
+            return if self.shards == 1 && table.is_valid() { Ok(()) } else { Err("cells") };
+        }
+        let unit = u64::from(unit_bits(self.layout) / self.cell.bits());
         let bits_per_shard = u128::from(self.cells) * u128::from(self.cell.bits()) / u128::from(self.shards);
         if self.shards > 1 && bits_per_shard < LEAST_SHARD_BITS.into() {
             return Err("shards");
@@ -329,6 +371,11 @@ impl Shape {
         }
         Ok(())
     }
+}
+
+/// Bits of the unit of size, where cells are bits or counters.
+fn unit_bits(layout: Layout) -> u32 {
+    if layout == Layout::Blocked { BLOCK_BITS } else { u64::BITS }
 }
 
 /// The share of layer j in a chain's error rate: 6/((3j+2)(3j+5)) = 2/(3j+2) − 2/(3j+5), so the shares of any number
@@ -477,6 +524,7 @@ mod tests {
                 (Layout::Blocked, _, Cell::Bit) | (Layout::Classic, ..) => 1,
                 // In blocks of few counters, only absurd sizes keep the lowest rates.
                 (Layout::Blocked, ..) => 2,
+                (Layout::Fingerprint, ..) => unreachable!("it isn't asked for"),
             };
             most[kind] = evaluations.max(most[kind]);
         }

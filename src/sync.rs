@@ -10,7 +10,7 @@ pub(crate) use std::sync::atomic::AtomicU64 as Figure;
 pub(crate) use loom::{
     sync::{
         Condvar, Mutex, MutexGuard,
-        atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering, fence},
     },
     thread,
 };
@@ -20,7 +20,7 @@ pub(crate) use std::sync::atomic::AtomicU8;
 pub(crate) use std::{
     sync::{
         Condvar, Mutex, MutexGuard,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering, fence},
     },
     thread,
 };

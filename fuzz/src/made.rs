@@ -35,8 +35,7 @@ pub fn bloom(input: &mut Input) -> Option<Bloom> {
         seed: seed(kind, more),
         shards: 1 << (options >> 1 & 3),
         hash: if options >> 3 & 1 == 0 { HashKind::Xxh3 } else { HashKind::SipHash },
-        layout: [LayoutChoice::Auto, LayoutChoice::Classic, LayoutChoice::Blocked]
-            [usize::from(options >> 4) % 3],
+        layout: LayoutChoice::ALL[usize::from(options >> 4) % LayoutChoice::ALL.len()],
         cell,
         family,
     };

@@ -63,6 +63,7 @@ fn refused<'a, C: Call<'a>>(call: &C, index: usize, why: Incompatible) -> Comman
     match why {
         Incompatible::Differs(what) => CommandError::Incompatible { source, what },
         Incompatible::ClockBehind => CommandError::ClockBehind { source },
+        Incompatible::Fingerprints => CommandError::Fingerprints { source },
         Incompatible::Layers => CommandError::SeveralLayers { source },
         Incompatible::TooManyLayers => CommandError::Core(Error::TooManyLayers),
         Incompatible::TooManyPairs => CommandError::TooManyPairs,

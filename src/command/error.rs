@@ -170,6 +170,11 @@ pub enum CommandError {
         /// The source's key, printable.
         source: String,
     },
+    /// A merge or an intersection of fingerprints.
+    Fingerprints {
+        /// The source's key, printable.
+        source: String,
+    },
     /// A merge of more layers than can be compared in a few milliseconds.
     TooManyPairs,
     /// A counting filter that is named twice.
@@ -339,6 +344,11 @@ impl fmt::Display for CommandError {
                 f,
                 "ERR the filter in '{source}' is a window or has grown, and its items may lie in other layers than \
                  the same items of another filter: an intersection would lose them"
+            ),
+            CommandError::Fingerprints { source } => write!(
+                f,
+                "ERR '{source}' or the destination has LAYOUT FINGERPRINT, whose cells cannot be combined. Use LAYOUT \
+                 BLOCKED or CLASSIC for filters to merge or intersect"
             ),
             CommandError::TooManyPairs => f.write_str(
                 "ERR the filters have too many layers to merge all of them at once. Merge fewer at a time, or rebuild \

@@ -4,7 +4,7 @@ use super::bloom::{Bloom, Body, Layer};
 use super::change::{Added, Removed};
 use crate::error::Error;
 use crate::hash::{Hashed, Hasher, Item};
-use crate::params::{Family, Overflow, Spec};
+use crate::params::{Family, LayoutChoice, Overflow, Spec};
 use crate::sizing::LayerSpec;
 
 /// A Bloom filter of fixed size, of bits or counters, that any number of threads add to, test and delete from without a
@@ -57,11 +57,15 @@ impl AtomicBloom {
     ///
     /// # Errors
     /// What [`Spec::validate`] refuses, [`Error::Unreachable`], [`Error::OutOfMemory`]; [`Error::Exclusive`] for a
-    /// scaling filter and for a window: they change their layers, which takes one owner.
+    /// scaling filter and for a window: they change their layers, which takes one owner; and for fingerprints, which are
+    /// moved.
     pub fn new(spec: Spec) -> Result<AtomicBloom, Error> {
         spec.validate()?;
         if !matches!(spec.family, Family::Fixed(_)) {
             return Err(Error::Exclusive("a filter with several writers has a fixed size"));
+        }
+        if spec.layout == LayoutChoice::Fingerprint {
+            return Err(Error::Exclusive("fingerprints have one writer; use another layout"));
         }
         let Spec { capacity, error_rate, layout, cell, shards, .. } = spec;
         let layer = Layer::new(LayerSpec { capacity, error_rate, layout, cell, shards }.shape()?)?;

@@ -8,6 +8,7 @@ pub mod bloom;
 mod change;
 pub mod cuckoo;
 mod dump_number;
+pub(crate) mod fingerprint;
 pub mod foreign;
 mod garbage;
 mod grow;

@@ -180,7 +180,7 @@ fn bloom(filter: &Bloom, now_ms: u64) -> Summary {
         hash: Some(spec.hash),
         encoding: None,
         shards: Some(spec.shards),
-        bits_per_cell: Some(spec.cell.bits()),
+        bits_per_cell: Some(filter.newest_layer().shape().cell_bits()),
         on_full: Some(spec.on_full()),
         error_rate: Some(spec.error_rate),
         error_rate_now: filter.rate_now(),

@@ -832,7 +832,8 @@ class Model:
                 shards = {b"%d" % (1 << power): 1 << power for power in range(11)}
                 value(name, "a power of two from 1 to 1024", shards.get)
             elif name == "LAYOUT":
-                value(name, "AUTO, BLOCKED or CLASSIC", one_of("AUTO", "BLOCKED", "CLASSIC"))
+                layouts = ("AUTO", "BLOCKED", "CLASSIC", "FINGERPRINT")
+                value(name, "AUTO, BLOCKED, CLASSIC or FINGERPRINT", one_of(*layouts))
             elif name == "HASH":
                 value(name, "XXH3 or SIPHASH", one_of("XXH3", "SIPHASH"))
             elif name == "SEED":

@@ -23,7 +23,8 @@ MOST = 2048  # bytes of cells
 LEAST_RATE = 1e-20
 # Where the fields of a packed header are among those of a head.
 FILTER_FIELDS = ("capacity", "error_rate", "seed_low", "hash", "cell", "shards", "layers", "expansion", "overflow",
-    "layout", "generations", "every", "since", "rotations", "newest", "seed_high", "tightening")  # fmt: skip
+    "layout", "generations", "every", "since", "rotations", "newest", "seed_high", "tightening",
+    "moves")  # fmt: skip
 LAYER_FIELDS = ("cells", "probes", "layout", "items", "capacity", "error_rate")
 
 
@@ -119,7 +120,7 @@ def long_header(kind, header):
         found = FILTER_HEADER.pack(
             f["capacity"], double(f["error_rate"]), f["seed_low"], f["seed_high"], f["hash"], f["layout"], f["cell"],
             f["overflow"], f["shards"], f["expansion"], f["generations"], double(f["tightening"]), f["every"],
-            f["since"], f["rotations"], f["newest"], f["layers"], 0,
+            f["since"], f["rotations"], f["newest"], f["layers"], f["moves"],
         )  # fmt: skip
         capacities = []
         for index in range(f["layers"]):

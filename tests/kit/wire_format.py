@@ -25,7 +25,7 @@ MAX_CHUNK = 16 << 20
 FIXED, CHAIN, WINDOW, CUCKOO, FOREIGN, REBUILD = 1, 2, 3, 4, 5, 6
 XXH3, SIPHASH = 1, 2
 CUCKOO_REDISBLOOM, CUCKOO_REDISBLOOM_1 = 3, 4
-CLASSIC, BLOCKED = 1, 2
+CLASSIC, BLOCKED, FINGERPRINT = 1, 2, 3
 CELL_WIDTHS = (1, 4, 8, 16)
 GO_ZERO, BLOOM_V3, GUAVA_64, GUAVA_32, REDISSON, REDISBLOOM, VALKEY_BLOOM = range(1, 8)
 FULL, FULL_OR_CUT, NARROW, NARROW_EITHER = range(4)
@@ -250,16 +250,72 @@ class Layer:
 
     @property
     def bytes(self):
+        if self.layout == FINGERPRINT:
+            return ((self.cells * self.fingerprint_width + 63) // 64 + 1) * 8
         return self.cells * self.width // 8
 
+    @property
+    def payload(self):
+        """Bits of the count beside a fingerprint."""
+        return 0 if self.width == 1 else self.width
+
+    @property
+    def fingerprint_width(self):
+        return self.probes + 2 + self.payload
+
+    def check_fingerprints(self):
+        need(self.shards == 1, "shards of fingerprints")
+        need(self.items == 0, "a number of items that the cells say")
+        need(6 <= self.probes <= 62 - self.payload, "bits of a fingerprint")
+        need(24 < self.cells and self.bytes <= 1 << 46, "cells")
+        need(self.cells == (self.bytes // 8 - 1) * 64 // self.fingerprint_width, "cells that fill their words")
+
+    def check_cells(self):
+        """What only the cells say: fingerprints are in windows, and what isn't used is 0."""
+        for cell in range(self.cells):
+            fingerprint, _, place, count = self.content(cell)
+            if self.bits(cell) == 0:
+                continue
+            need(fingerprint > 0 if self.payload == 0 else count > 0, "a cell in use without an item")
+            need(0 <= cell - place < self.cells - 1, "a place outside the windows")
+        need(int.from_bytes(self.data, "little") >> self.cells * self.fingerprint_width == 0, "padding")
+
+    def bits(self, cell):
+        bit = cell * self.fingerprint_width
+        words = int.from_bytes(self.data[bit // 64 * 8 : bit // 64 * 8 + 16], "little")
+        return words >> bit % 64 & (1 << self.fingerprint_width) - 1
+
+    def content(self, cell):
+        """Fingerprint, number of the window, place in it, count."""
+        bits = self.bits(cell)
+        above = bits >> self.probes
+        return bits & (1 << self.probes) - 1, above & 1, above >> 1 & 1, above >> 2
+
+    def fingerprint_count(self, low, high):
+        least, windows = int(self.payload == 0), self.cells - 1
+        fingerprint = scale(high, (1 << self.probes) - least) + least
+        first = scale(low >> 10 << 10, windows)
+        second = (first + 2 + scale(mix(mix(fingerprint)), windows - 3)) % windows
+        for number, window in enumerate((first, second)):
+            for place in range(2):
+                *key, count = self.content(window + place)
+                if key == [fingerprint, number, place] and self.bits(window + place):
+                    return count if self.payload else 1
+        return 0
+
     def check(self):
+        if self.layout == FINGERPRINT:
+            self.check_fingerprints()
         unit = BLOCK_BITS // self.width if self.layout == BLOCKED else 64 // self.width
         need(1 <= self.capacity <= 1 << 48, "layer capacity")
         need(0 < self.error_rate < 1, "layer error rate")
-        need(self.layout in (CLASSIC, BLOCKED), "layer layout")
+        need(self.layout in (CLASSIC, BLOCKED, FINGERPRINT), "layer layout")
         need(1 <= self.probes <= 72, "probes")
         need(self.cells > 0 and self.bytes <= 1 << 46, "cells")
-        need(self.cells % (unit * self.shards) == 0, "cells are no whole number of words or blocks a shard")
+        need(
+            self.layout == FINGERPRINT or self.cells % (unit * self.shards) == 0,
+            "cells are no whole number of words or blocks a shard",
+        )
         need(self.items <= 1 << 48, "items")
 
     def value(self, cell):
@@ -287,9 +343,13 @@ class Layer:
             yield block + (source >> probe % 7 * 9) % per_block
 
     def count(self, low, high):
+        if self.layout == FINGERPRINT:
+            return self.fingerprint_count(low, high)
         return min(self.value(cell) for cell in self.probe_cells(low, high))
 
     def ones(self):
+        if self.layout == FINGERPRINT:
+            return sum(self.bits(cell) > 0 for cell in range(self.cells))
         return sum(self.value(cell) > 0 for cell in range(self.cells))
 
 
@@ -550,7 +610,8 @@ class Filter(Hashing):
         return sum(layer.ones() for layer in self.layers)
 
     def items(self):
-        return sum(layer.items for layer in self.layers)
+        """A fingerprint is an item."""
+        return sum(layer.ones() if layer.layout == FINGERPRINT else layer.items for layer in self.layers)
 
 
 @dataclass
@@ -617,6 +678,8 @@ def read(data):
         start += layer.bytes
         if filter_.kind == CUCKOO:
             need(not any(layer.data[layer.buckets * layer.slots :]), "padding")
+        if getattr(layer, "layout", None) == FINGERPRINT:
+            layer.check_cells()
     return filter_
 
 
@@ -724,6 +787,7 @@ def bloom_header(kind, header):
         at = FILTER_HEADER.size + i * LAYER_HEADER.size
         layer = Layer(*LAYER_HEADER.unpack_from(header, at), filter_.shards, filter_.width)
         layer.check()
+        need((layer.layout == FINGERPRINT) == (filter_.layout == FINGERPRINT), "layer layout")
         filter_.layers.append(layer)
         stamped[at + 24 : at + 32] = bytes(8)  # the number of items
     need(any(layer.capacity == filter_.capacity for layer in filter_.layers), "capacity of the first layer")
@@ -736,18 +800,19 @@ def bloom_header(kind, header):
 def filter_header(kind, header):
     fields = FILTER_HEADER.unpack_from(header)
     capacity, error_rate, seed_low, seed_high, hash_, layout, width, overflow, shards = fields[:9]
-    expansion, generations, tightening, every_ms, since_ms, rotations, newest, layers, reserved = fields[9:]
+    expansion, generations, tightening, every_ms, since_ms, rotations, newest, layers, moves = fields[9:]
     need(kind in (FIXED, CHAIN, WINDOW), "kind")
     need(1 <= capacity <= 1 << 48, "capacity")
     need(1e-12 <= error_rate < 1, "error rate")
     need(hash_ in (XXH3, SIPHASH), "hash")
     need(hash_ == SIPHASH or seed_high == 0, "XXH3 has a seed of 64 bits")
-    need(layout in (0, CLASSIC, BLOCKED), "layout")
+    need(layout in (0, CLASSIC, BLOCKED, FINGERPRINT), "layout")
     need(width in CELL_WIDTHS, "cell")
     need(kind == FIXED or width == 1, "only a fixed filter counts")
     need(overflow in (0, 1), "overflow")
     need(shards in {1 << i for i in range(11)}, "shards")
-    need(reserved == 0, "reserved")
+    need(moves == 0 or layout == FINGERPRINT, "only fingerprints are moved")
+    need(layout != FINGERPRINT or (kind != WINDOW and overflow == 0 and shards == 1), "what fingerprints cannot do")
     zero_bits = struct.pack("<d", tightening) == bytes(8)
     if kind == CHAIN:
         need(1 <= expansion <= 32768 and overflow == 0, "expansion")

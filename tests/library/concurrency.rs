@@ -237,7 +237,7 @@ fn union_of_layers_filled_apart_is_the_layer_filled_together() {
         let apart: Vec<_> = (0..THREADS).map(|_| Layer::new(together.shape()).unwrap()).collect();
         at_once(|thread| {
             for i in 0..1000 {
-                apart[thread as usize].insert_single_writer(item(&hasher, thread, i));
+                apart[thread as usize].insert_single_writer(item(&hasher, thread, i)).unwrap();
                 together.insert(item(&hasher, thread, i));
             }
         });

@@ -8,6 +8,7 @@ mod alloc_fail;
 mod concurrency;
 mod cuckoo;
 mod error_rate;
+mod fingerprint;
 mod laws;
 mod memory;
 mod miri;

@@ -46,7 +46,11 @@ def test_there_are_files_of_every_kind():
     filters = [f for f in every if isinstance(f, reader.Filter)]
     assert {f.hash for f in filters} == {reader.XXH3, reader.SIPHASH}
     assert {f.width for f in filters} == set(reader.CELL_WIDTHS)
-    assert {layer.layout for f in filters for layer in f.layers} == {reader.CLASSIC, reader.BLOCKED}
+    assert {layer.layout for f in filters for layer in f.layers} == {
+        reader.CLASSIC,
+        reader.BLOCKED,
+        reader.FINGERPRINT,
+    }
     assert len({f.shards for f in filters}) > 2
     assert len(set(ITEMS)) == len(ITEMS) == 600
 

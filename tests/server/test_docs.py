@@ -83,6 +83,7 @@ KEYS = [
     ["BF.RESERVE", "full", "0.01", "1", "NONSCALING"],
     ["BF.ADD", "full", "ada"],
     ["BF.RESERVE", "counting", "0.01", "100", "COUNTING"],
+    ["BF.RESERVE", "fingerprints", "0.01", "100", "LAYOUT", "FINGERPRINT"],
     ["BF.RESERVE", "window", "0.01", "100", "WINDOW", "4"],
     ["CF.RESERVE", "cuckoo", "100"],
     ["CF.RESERVE", "tight", "4", "EXPANSION", "0", "SEED", "1"],

@@ -56,7 +56,15 @@ fn with(spec: Spec, items: u32) -> Bloom {
 
 /// Counts of 1 to 20 for the first items, some deleted again; four-bit counters lose count at 15.
 fn counted(spec: Spec) -> Bloom {
-    let mut filter = make(Spec { family: Family::Fixed(Overflow::Saturate), ..spec });
+    counted_in(make(Spec { family: Family::Fixed(Overflow::Saturate), ..spec }))
+}
+
+/// The same in a filter that refuses what is beyond its capacity.
+fn counted_fingerprints(spec: Spec) -> Bloom {
+    counted_in(make(spec))
+}
+
+fn counted_in(mut filter: Bloom) -> Bloom {
     (0..20).for_each(|i| add(&mut filter, std::iter::repeat_n(i, i as usize + 1)));
     add(&mut filter, 20..80);
     (60..80).for_each(|i| assert!(filter.remove(filter.hash(item(i))).unwrap().present));
@@ -222,6 +230,9 @@ pub(crate) const RECIPES: &[Recipe] = &[
     ("chain-by-2",            || grown(2, Tightening::INVERSE_SQUARE, Spec::fixed(50, 0.01), 500)),
     ("chain-by-1-sharded",    || grown(1, Tightening::INVERSE_SQUARE, Spec { shards: 2, ..Spec::fixed(50, 0.01) }, 220)),
     ("chain-tightening",      || grown(3, Tightening::geometric(0.5).unwrap(), Spec { layout: LayoutChoice::Classic, ..Spec::fixed(40, 0.001) }, 300)),
+    ("fingerprint",           || with(Spec { layout: LayoutChoice::Fingerprint, ..Spec::fixed(150, 0.001) }, 150)),
+    ("fingerprint-counting",  || counted_fingerprints(Spec { layout: LayoutChoice::Fingerprint, ..Spec::counting(80, 0.01) })),
+    ("fingerprint-chain",     || grown(2, Tightening::INVERSE_SQUARE, Spec { layout: LayoutChoice::Fingerprint, hash: HashKind::SipHash, ..Spec::fixed(50, 0.01) }, 300)),
     ("window-rotated",        || rotated(Spec::fixed(100, 0.01), 0)),
     ("window-timed-siphash",  || rotated(Spec { hash: HashKind::SipHash, ..Spec::fixed(100, 0.01) }, 60_000)),
 ];

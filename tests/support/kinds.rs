@@ -2,7 +2,7 @@
 
 use Cell::{Counter4, Counter8, Counter16};
 use HashKind::SipHash;
-use LayoutChoice::{Auto, Blocked, Classic};
+use LayoutChoice::{Auto, Blocked, Classic, Fingerprint};
 use bloomery::{Cell, Family, HashKind, LayoutChoice, Overflow, Spec, Tightening};
 
 /// Items that a filter of these kinds is sized for. The laws add up to four times as many.
@@ -81,6 +81,16 @@ kinds! {
     window_siphash:              Spec { hash: SipHash, ..window(Auto, 5, 0) };
     window_timed:                window(Auto, 3, 1000);
     window_refusing:             refusing_window();
+    fingerprint_fixed:           fingerprint(Cell::Bit);
+    fingerprint_siphash:         Spec { hash: SipHash, ..fingerprint(Cell::Bit) };
+    fingerprint_counting4:       fingerprint(Counter4);
+    fingerprint_counting8:       fingerprint(Counter8);
+    fingerprint_counting16:      fingerprint(Counter16);
+    fingerprint_scaling:         scaling(Fingerprint, 10, 2, INVERSE_SQUARE);
+}
+
+fn fingerprint(cell: Cell) -> Spec {
+    Spec { layout: Fingerprint, cell, ..Spec::fixed(CAPACITY, ERROR_RATE) }
 }
 
 fn refusing_window() -> Spec {

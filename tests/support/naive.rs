@@ -1,25 +1,27 @@
-//! The plainest possible filter: a list of numbers per layer, no packing, no atomics, no tallies kept. It follows the
+//! The plainest possible filter: a map of numbers per layer, no packing, no atomics, no tallies kept. It follows the
 //! published format and none of the crate's code but the hash and the shapes, and says exactly what each answer is.
 
 use bloomery::{Added, Bloom, Cell, Family, ItemHash, Layout, Overflow, Shape, Spec};
+use std::collections::BTreeMap;
 
 /// One layer.
 #[derive(Clone)]
 pub(crate) struct NaiveLayer {
     shape: Shape,
-    cells: Vec<u64>,
+    /// Those that aren't 0. Of fingerprints, the count of each identity: it is in one cell, wherever that is.
+    cells: BTreeMap<u64, u64>,
     items: i64,
 }
 
 /// 2^64 / golden ratio.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
-fn mix(x: u64) -> u64 {
+pub(crate) fn mix(x: u64) -> u64 {
     (x ^ (x >> 32)).wrapping_mul(GOLDEN)
 }
 
 /// `n` random values from 64 random bits, by the high half of the product.
-fn scale(random: u64, n: u64) -> u64 {
+pub(crate) fn scale(random: u64, n: u64) -> u64 {
     (u128::from(random) * u128::from(n) / (1 << 64)) as u64
 }
 
@@ -43,25 +45,32 @@ pub(crate) fn cells_of(shape: &Shape, item: ItemHash) -> Vec<u64> {
             let field = source / (1 << (probe % 7 * 9)) % 512;
             scale(position, per_shard / per_block) * per_block + field % per_block
         }
+        Layout::Fingerprint => unreachable!("an identity is no cell"),
     };
+    if shape.layout == Layout::Fingerprint {
+        // The first window and the fingerprint, which isn't 0 where 0 is a free cell.
+        let least = u64::from(shape.cell == Cell::Bit);
+        let fingerprint = scale(item.high, (1 << shape.probes) - least) + least;
+        return vec![scale(position, shape.cells - 1) << shape.probes | fingerprint];
+    }
     (0..shape.probes.into()).map(|probe| shard * per_shard + in_shard(probe)).collect()
 }
 
 impl NaiveLayer {
     fn new(shape: Shape) -> NaiveLayer {
-        NaiveLayer { shape, cells: vec![0; shape.cells as usize], items: 0 }
+        NaiveLayer { shape, cells: BTreeMap::new(), items: 0 }
     }
 
     fn max(&self) -> u64 {
         (1 << self.shape.cell.bits()) - 1
     }
 
-    fn cells_of(&self, item: ItemHash) -> Vec<usize> {
-        cells_of(&self.shape, item).into_iter().map(|cell| cell as usize).collect()
+    fn cell(&self, cell: u64) -> u64 {
+        self.cells.get(&cell).copied().unwrap_or(0)
     }
 
     pub(crate) fn count(&self, item: ItemHash) -> u64 {
-        self.cells_of(item).into_iter().map(|cell| self.cells[cell]).min().unwrap_or(0)
+        cells_of(&self.shape, item).into_iter().map(|cell| self.cell(cell)).min().unwrap_or(0)
     }
 
     pub(crate) fn contains(&self, item: ItemHash) -> bool {
@@ -70,10 +79,11 @@ impl NaiveLayer {
 
     fn insert(&mut self, item: ItemHash) -> Added {
         let (mut added, mut changed) = (false, false);
-        for cell in self.cells_of(item) {
-            added |= self.cells[cell] == 0;
-            changed |= self.cells[cell] < self.max();
-            self.cells[cell] = (self.cells[cell] + 1).min(self.max());
+        for cell in cells_of(&self.shape, item) {
+            let count = self.cell(cell);
+            added |= count == 0;
+            changed |= count < self.max();
+            self.cells.insert(cell, (count + 1).min(self.max()));
         }
         self.items += i64::from(added);
         Added { added, changed }
@@ -85,16 +95,19 @@ impl NaiveLayer {
             return (false, false);
         }
         let (mut emptied, mut changed) = (false, false);
-        for cell in self.cells_of(item) {
-            if self.cells[cell] == 0 || self.cells[cell] == self.max() {
-                continue;
+        for cell in cells_of(&self.shape, item) {
+            match self.cell(cell) {
+                count if count == 0 || count == self.max() => continue,
+                1 => {
+                    emptied = true;
+                    self.cells.remove(&cell);
+                }
+                count => _ = self.cells.insert(cell, count - 1),
             }
-            self.cells[cell] -= 1;
-            emptied |= self.cells[cell] == 0;
             changed = true;
         }
         self.items = (self.items - i64::from(emptied)).max(0);
-        if changed {
+        if changed && self.shape.layout != Layout::Fingerprint {
             self.correct_items(!emptied);
         }
         (true, changed)
@@ -103,15 +116,14 @@ impl NaiveLayer {
     /// Within what the cells say.
     fn correct_items(&mut self, is_uncertain: bool) {
         if is_uncertain {
-            let set = self.cells.iter().filter(|cell| **cell > 0).count();
-            let (least, most) = self.shape.items_between(set as f64 / self.cells.len() as f64);
+            let (least, most) = self.shape.items_between(self.cells.len() as f64 / self.shape.cells as f64);
             self.items = self.items.clamp(least as i64, most as i64);
         }
-        if self.cells.iter().all(|cell| *cell < self.max()) {
-            let held = self.cells.iter().sum::<u64>() / u64::from(self.shape.probes);
+        if self.cells.values().all(|cell| *cell < self.max()) {
+            let held = self.cells.values().sum::<u64>() / u64::from(self.shape.probes);
             self.items = self.items.min(held as i64);
         }
-        self.items = self.items.max(i64::from(self.cells.iter().any(|cell| *cell > 0)));
+        self.items = self.items.max(i64::from(!self.cells.is_empty()));
     }
 
     fn is_full(&self) -> bool {
@@ -227,8 +239,8 @@ impl Naive {
             return Some(format!("newest generation {newest}, not {}", self.newest));
         }
         for (i, (layer, naive)) in layers.iter().zip(&self.layers).enumerate() {
-            let ones = naive.cells.iter().filter(|cell| **cell > 0).count() as u64;
-            let pinned = naive.cells.iter().filter(|cell| **cell == naive.max()).count() as u64;
+            let ones = naive.cells.len() as u64;
+            let pinned = naive.cells.values().filter(|cell| **cell == naive.max()).count() as u64;
             // A bit at its maximum is no lost count.
             let saturated = if naive.shape.cell == Cell::Bit { 0 } else { pinned };
             let expected = (ones, saturated, naive.items.max(0) as u64);
@@ -240,8 +252,11 @@ impl Naive {
         None
     }
 
-    /// All cells in the order of the format: layers, shards, cells.
-    pub(crate) fn cells(&self) -> impl Iterator<Item = u64> {
-        self.layers.iter().flat_map(|layer| layer.cells.iter().copied())
+    /// All cells that aren't 0, in the order of the format: layers, shards, cells. Each with its layer and its number.
+    pub(crate) fn cells(&self) -> Vec<(usize, u64, u64)> {
+        let layers = self.layers.iter().enumerate();
+        layers
+            .flat_map(|(i, layer)| layer.cells.iter().map(move |(cell, count)| (i, *cell, *count)))
+            .collect()
     }
 }

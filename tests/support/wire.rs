@@ -1,8 +1,9 @@
 //! The wire format taken apart and sealed again by hand, so that tests can lie to the decoder with true checksums.
 
+use super::naive::{mix, scale};
 use bloomery::filter::FilterRef;
 use bloomery::wire::{DecodeError, Decoder, Encoder, Sink, Source, VERSION, value};
-use bloomery::{Bloom, Filter};
+use bloomery::{Bloom, Cell, Filter, Layout};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -96,13 +97,46 @@ pub(crate) fn body<'a>(filter: impl Into<FilterRef<'a>>) -> Vec<u8> {
     pieces(&bytes).into_iter().skip(1).flat_map(|at| bytes[at][CHUNK_PREFIX..].to_vec()).collect()
 }
 
-/// The cells of a filter as numbers.
-pub(crate) fn cells(filter: &Bloom) -> Vec<u64> {
-    let width = filter.spec().cell.bits() as usize;
-    let words =
-        body(filter).chunks_exact(8).map(|b| u64::from_le_bytes(b.try_into().unwrap())).collect::<Vec<_>>();
-    let cell = |word: &u64, i: usize| word >> (i * width) & (u64::MAX >> (64 - width));
-    words.iter().flat_map(|word| (0..64 / width).map(move |i| cell(word, i))).collect()
+/// The cells of a filter that aren't 0, each with its layer and its number. Of fingerprints, the identities in order: the
+/// first window and the fingerprint, and the count.
+pub(crate) fn cells(filter: &Bloom) -> Vec<(usize, u64, u64)> {
+    let body = body(filter);
+    let mut rest = &body[..];
+    let mut all = Vec::new();
+    for (number, layer) in filter.layers().iter().enumerate() {
+        let (bytes, after) = rest.split_at(layer.bytes() as usize);
+        rest = after;
+        let shape = layer.shape();
+        let bit = |at: u64| u64::from(bytes[(at / 8) as usize] >> (at % 8) & 1);
+        let bits = |at: u64, width: u32| (0..u64::from(width)).map(|i| bit(at + i) << i).sum::<u64>();
+        if shape.layout != Layout::Fingerprint {
+            let width = shape.cell.bits();
+            let cells = (0..shape.cells).map(|cell| (number, cell, bits(cell * u64::from(width), width)));
+            all.extend(cells.filter(|(_, _, value)| *value > 0));
+            continue;
+        }
+        let payload = if shape.cell == Cell::Bit { 0 } else { shape.cell.bits() };
+        let width = u64::from(shape.probes + 2 + payload);
+        let mut identities = Vec::new();
+        for cell in 0..shape.cells {
+            let at = cell * width;
+            let fingerprint = bits(at, shape.probes);
+            let is_second = bit(at + u64::from(shape.probes)) == 1;
+            let place = bit(at + u64::from(shape.probes) + 1);
+            let count = bits(at + u64::from(shape.probes) + 2, payload);
+            if (fingerprint, payload, count) == (0, 0, 0) || (payload > 0 && count == 0) {
+                assert_eq!(bits(at, width as u32), 0, "a free cell is 0");
+                continue;
+            }
+            let (window, windows) = (cell - place, shape.cells - 1);
+            let distance = 2 + scale(mix(mix(fingerprint)), windows - 3);
+            let first = if is_second { (window + windows - distance) % windows } else { window };
+            identities.push((number, first << shape.probes | fingerprint, count.max(1)));
+        }
+        identities.sort_unstable();
+        all.extend(identities);
+    }
+    all
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {

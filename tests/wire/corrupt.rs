@@ -6,7 +6,7 @@ use crate::support::golden::{bytes, item, names};
 use crate::support::{describe, summary, wire};
 use bloomery::filter::{Foreign, Live};
 use bloomery::wire::{DecodeError, Decoder, Encoder, MAX_CHUNK};
-use bloomery::{Added, Bloom, Cell, Cuckoo, Error, Filter, ItemHash, limits};
+use bloomery::{Added, Bloom, Cell, Cuckoo, Error, Filter, ItemHash, LayoutChoice, limits};
 
 /// Does everything to a filter that can be done to one. It may be full or saturated, but it must not panic, hang, lose
 /// an item or become unwritable.
@@ -31,7 +31,8 @@ fn survives(mut filter: Bloom, name: &str) {
         assert!(filter.add(filter.hash(&item(i))).is_ok() || filter.layers().len() == 1, "{name}")
     });
     let _ = (filter.estimate(), filter.rate_now(), filter.fill(), filter.next_shape().is_ok());
-    assert_eq!(filter.snapshot().unwrap().union(&filter), Ok(()), "{name}");
+    let combines = filter.spec().layout != LayoutChoice::Fingerprint;
+    assert_eq!(filter.snapshot().unwrap().union(&filter).is_ok(), combines, "{name}");
     if let Some(window) = filter.window() {
         let next = window.newest() + 1;
         let _ = (
@@ -361,7 +362,7 @@ fn parameters_that_no_command_makes_are_refused() {
         ("bits-classic", "capacity", &[0, (1 << 48) + 1, u64::MAX]),
         ("bits-classic", "error rate", &rates),
         ("bits-classic", "hash", &[0, 3, 255]),
-        ("bits-classic", "layout", &[3, 255]),
+        ("bits-classic", "layout", &[3, 4, 255]),
         ("bits-classic", "cell", &[0, 2, 3, 5, 32]),
         ("bits-classic", "overflow", &[2, 255]),
         ("bits-classic", "shards", &[0, 3, 2048, u64::MAX]),
@@ -379,6 +380,63 @@ fn parameters_that_no_command_makes_are_refused() {
             odd[*at..at + len].copy_from_slice(&value.to_le_bytes()[..*len]);
             wire::seal(&mut odd, &pieces);
             assert!(Decoder::read(&odd).is_err(), "{name}, {field} = {value:#x}");
+        }
+    }
+}
+
+/// Cells of fingerprints lie across words, so that nothing but the cells says whether they can be what they are.
+#[test]
+fn fingerprints_in_impossible_cells_are_refused() {
+    let word =
+        |bytes: &mut [u8], at: usize, value: u64| bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+    // A cell in the second place of a window that would begin before the first cell, and one in use without an item: without a
+    // count where there are counts, else without a fingerprint.
+    for (name, width, outside, without) in
+        [("fingerprint", 12, 1 << 11 | 1, 1 << 10), ("fingerprint-counting", 13, 1 << 9 | 1 << 8 | 1, 5)]
+    {
+        let golden = bytes(name);
+        let pieces = wire::pieces(&golden);
+        let (cells, end) = (pieces[1].start + wire::CHUNK_PREFIX, pieces[1].end);
+        let layer = wire::decode(&golden).unwrap().layers()[0].shape();
+        assert_eq!(layer.cell_bits(), width);
+        let changes: [(&str, &dyn Fn(&mut Vec<u8>)); 4] = [
+            ("the word after the cells", &|odd| word(odd, end - 8, 1)),
+            ("after the last cell", &|odd| odd[end - 9] |= 0x80),
+            ("outside", &|odd| word(odd, cells, outside)),
+            ("without", &|odd| word(odd, cells, without)),
+        ];
+        for (what, change) in changes {
+            // The last word may be full.
+            if what == "after the last cell" && layer.cells * u64::from(width) % 64 == 0 {
+                continue;
+            }
+            let mut odd = golden.clone();
+            change(&mut odd);
+            wire::seal(&mut odd, &pieces);
+            assert_eq!(Decoder::read(&odd).err(), Some(DecodeError::Field("cells")), "{name}: {what}");
+        }
+        // Sizes and layouts that don't go together.
+        for (at, value) in [
+            (136, layer.cells - 1),
+            (136, 24),
+            (136, 1 << 60),
+            (152, 5),
+            (152, 63),
+            (156, 1),
+            (57, 1),
+            (59, 1),
+        ] {
+            let mut odd = golden.clone();
+            let len = if at < 60 {
+                1
+            } else if at < 144 {
+                8
+            } else {
+                4
+            };
+            odd[at..at + len].copy_from_slice(&u64::to_le_bytes(value)[..len]);
+            wire::seal(&mut odd, &pieces);
+            assert!(Decoder::read(&odd).is_err(), "{name}: {value} at {at}");
         }
     }
 }

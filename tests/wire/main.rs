@@ -6,6 +6,7 @@ mod support;
 #[cfg(not(feature = "module"))] // it counts allocations
 mod corrupt;
 mod cuckoo;
+mod fingerprint;
 mod golden;
 #[cfg(not(feature = "module"))] // it counts allocations
 mod packed;

@@ -96,6 +96,8 @@ enum Layout {
     Blocked,
     /// The least memory
     Classic,
+    /// Two cache lines per item; the least memory to count, and below 0.1%
+    Fingerprint,
 }
 
 /// [`HashKind`], with its help.
@@ -143,6 +145,7 @@ impl Reserve {
                 None | Some(Layout::Auto) => LayoutChoice::Auto,
                 Some(Layout::Blocked) => LayoutChoice::Blocked,
                 Some(Layout::Classic) => LayoutChoice::Classic,
+                Some(Layout::Fingerprint) => LayoutChoice::Fingerprint,
             },
             cell: match self.counting {
                 None => Cell::Bit,

@@ -173,7 +173,8 @@ fn reserve_options<'a, 'c, C: Call<'a>>(
                 })?);
             }
             b"LAYOUT" => {
-                options.layout = Some(words.value("LAYOUT", "AUTO, BLOCKED or CLASSIC", choice)?);
+                options.layout =
+                    Some(words.value("LAYOUT", "AUTO, BLOCKED, CLASSIC or FINGERPRINT", choice)?);
             }
             b"HASH" => options.hash = Some(words.value("HASH", "XXH3 or SIPHASH", choice)?),
             b"SEED" => options.seed = Some(words.value("SEED", "hexadecimal digits", Some)?),

@@ -32,7 +32,12 @@ const RESERVE: &[Argument] = &[
     option(
         "layout",
         "LAYOUT",
-        OneOf(&[word("auto", "AUTO"), word("blocked", "BLOCKED"), word("classic", "CLASSIC")]),
+        OneOf(&[
+            word("auto", "AUTO"),
+            word("blocked", "BLOCKED"),
+            word("classic", "CLASSIC"),
+            word("fingerprint", "FINGERPRINT"),
+        ]),
     ),
     option("hash", "HASH", OneOf(&[word("xxh3", "XXH3"), word("siphash", "SIPHASH")])),
     option("seed", "SEED", Text),

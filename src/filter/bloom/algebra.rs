@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::filter::incompatible::Incompatible;
 use crate::parallel::ParallelFor;
 use crate::params::limits;
+use crate::sizing::Layout;
 use smallvec::SmallVec;
 
 /// A layer of a chain, as a union makes it.
@@ -29,6 +30,10 @@ impl Bloom {
         ]
         .into_iter()
         .find_map(|(what, differs)| differs.then_some(what))
+    }
+
+    fn has_fingerprints(&self) -> bool {
+        self.newest_layer().shape().layout == Layout::Fingerprint
     }
 
     /// The first property by which an item's cells, or in windows its generation, would differ between the two
@@ -117,6 +122,9 @@ impl Bloom {
     pub fn check_intersection(&self, other: &Bloom) -> Result<(), Incompatible> {
         let has_one_layer =
             |filter: &Bloom| filter.layers().len() == 1 && !matches!(filter.body, Body::Window(_));
+        if self.has_fingerprints() || other.has_fingerprints() {
+            return Err(Incompatible::Fingerprints);
+        }
         if !has_one_layer(self) || !has_one_layer(other) {
             return Err(Incompatible::Layers);
         }
@@ -148,6 +156,9 @@ impl Bloom {
     /// Why the two don't go together.
     #[inline(never)]
     pub(crate) fn inclusion(&self, source: &Bloom) -> Result<Inclusion, Incompatible> {
+        if self.has_fingerprints() || source.has_fingerprints() {
+            return Err(Incompatible::Fingerprints);
+        }
         let Some(what) = self.difference(source) else { return Ok(Inclusion::Cells) };
         // Layers in a chain may have any shape.
         match (&self.body, &source.body, self.difference_of_cells(source)) {

@@ -370,7 +370,7 @@ impl Bloom {
     fn add_to_newest(
         &mut self,
         item: ItemHash,
-        insert: impl Fn(&Layer, ItemHash) -> Added,
+        insert: impl Fn(&Layer, ItemHash) -> Result<Added, Error>,
     ) -> Result<Added, Error> {
         match &self.body {
             Body::Chain(chain) => {
@@ -378,16 +378,16 @@ impl Bloom {
                 if newest.is_full_for_single_writer() {
                     return if newest.contains(item) { Ok(Added::default()) } else { Err(Error::Full) };
                 }
-                Ok(insert(newest, item))
+                insert(newest, item)
             }
             Body::Fixed(layer) => {
                 // On bits nothing happens to an item that is present; counters count.
                 self.refuse_if_full(layer, item)?;
-                Ok(insert(layer, item))
+                insert(layer, item)
             }
             Body::Window(window) => {
                 self.refuse_if_full(window.current(), item)?;
-                Ok(window.add(item, insert))
+                window.add(item, insert)
             }
         }
     }
@@ -406,7 +406,11 @@ impl Bloom {
             Body::Fixed(layer) => layer.insert_in_own_shard(item),
             Body::Chain(chain) if chain.older_contain(item) => Added::default(),
             Body::Chain(chain) => chain.newest().insert_in_own_shard(item),
-            Body::Window(window) => window.add(item, Layer::insert_in_own_shard),
+            Body::Window(window) => {
+                let Ok(added) =
+                    window.add(item, |layer, item| Ok::<_, Infallible>(layer.insert_in_own_shard(item)));
+                added
+            }
         }
     }
 

@@ -21,7 +21,7 @@ const FIELDS: u32 = u64::BITS / FIELD;
 
 /// Folds the high half in and multiplies, so that every bit of `x` affects the high bits of the result.
 #[inline(always)]
-fn mix(x: u64) -> u64 {
+pub(crate) fn mix(x: u64) -> u64 {
     (x ^ x >> 32).wrapping_mul(GOLDEN)
 }
 

@@ -240,10 +240,14 @@ impl Window {
     /// Records the item in the newest generation. `added` says that no generation contained it, `changed` that the
     /// newest one didn't.
     #[inline]
-    pub(crate) fn add(&self, item: ItemHash, insert: impl Fn(&Layer, ItemHash) -> Added) -> Added {
+    pub(crate) fn add<E>(
+        &self,
+        item: ItemHash,
+        insert: impl Fn(&Layer, ItemHash) -> Result<Added, E>,
+    ) -> Result<Added, E> {
         let elsewhere = self.contains(item, self.newest);
-        let Added { added, changed } = insert(self.current(), item);
-        Added { added: added && !elsewhere, changed }
+        let Added { added, changed } = insert(self.current(), item)?;
+        Ok(Added { added: added && !elsewhere, changed })
     }
 
     /// Makes `number` the newest generation and returns the layers that were dropped. Every generation opened on

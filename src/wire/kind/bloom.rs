@@ -31,7 +31,7 @@ struct FilterHeader {
     rotations: u64,
     newest: u64,
     layers: u32,
-    reserved: u32,
+    moves: u32,
 }
 
 /// One layer. Its cell width, shards and hash are the filter's.
@@ -47,7 +47,7 @@ struct LayerHeader {
 
 impl FilterHeader {
     /// Its fields as numbers, those that hardly any filter has at the end.
-    fn fields(&self) -> [u64; 17] {
+    fn fields(&self) -> [u64; 18] {
         [
             self.capacity,
             self.error_rate.to_bits(),
@@ -66,14 +66,15 @@ impl FilterHeader {
             self.newest,
             self.seed[1],
             self.tightening.to_bits(),
+            self.moves.into(),
         ]
     }
 
     /// The reverse.
-    fn from_fields(fields: [u64; 17]) -> Result<FilterHeader, TryFromIntError> {
+    fn from_fields(fields: [u64; 18]) -> Result<FilterHeader, TryFromIntError> {
         let [capacity, error_rate, seed_low, hash, cell, shards, layers, expansion, overflow, layout, ..] =
             fields;
-        let [.., generations, every_ms, since_ms, rotations, newest, seed_high, tightening] = fields;
+        let [.., generations, every_ms, since_ms, rotations, newest, seed_high, tightening, moves] = fields;
         Ok(FilterHeader {
             capacity,
             error_rate: f64::from_bits(error_rate),
@@ -91,7 +92,7 @@ impl FilterHeader {
             rotations,
             newest,
             layers: layers.try_into()?,
-            reserved: 0,
+            moves: moves.try_into()?,
         })
     }
 }
@@ -123,6 +124,7 @@ pub(in crate::wire) struct BloomHead {
     layers: Vec<LayerHead>,
     /// Identifies the head and the chunks of one dump, see [`stamp`]. A packed filter has no chunks.
     pub(super) stamp: u32,
+    moves: u32,
 }
 
 /// One layer of a [`BloomHead`].
@@ -167,12 +169,15 @@ impl BloomHead {
                 Body::Window(Box::new(Window::from_parts(ring, self.newest, self.schedule)))
             }
         };
-        Ok(Bloom::from_parts(self.spec, body))
+        let filter = Bloom::from_parts(self.spec, body);
+        filter.newest_layer().set_moves(self.moves);
+        Ok(filter)
     }
 }
 
 /// CRC-32C of the header with every number of items set to 0. It changes when the filter grows or rotates, but not
-/// with an add. So a dump over several commands notices when its chunks no longer fit together.
+/// with an add. So a dump over several commands notices when its chunks no longer fit together. If a fingerprint moved from a
+/// cell that isn't dumped yet to one that is, the copy would miss it: the number of moves is part of the header.
 fn stamp(filter: &FilterHeader, layers: &[LayerHeader]) -> u32 {
     let mut bytes = written(filter);
     for layer in layers {
@@ -192,6 +197,7 @@ fn headers(filter: &Bloom) -> (Kind, FilterHeader, LayerHeaders) {
         cell: spec.cell as u8,
         shards: spec.shards,
         layers: u32::try_from(filter.layers().len()).unwrap_or(u32::MAX),
+        moves: filter.layers().iter().fold(0, |sum, layer| sum.wrapping_add(layer.moves())),
         ..FilterHeader::default()
     };
     match spec.family {
@@ -215,12 +221,13 @@ fn headers(filter: &Bloom) -> (Kind, FilterHeader, LayerHeaders) {
             Kind::Window
         }
     };
+    let is_counted = spec.layout != LayoutChoice::Fingerprint;
     let layers = filter.layers().iter().map(|layer| LayerHeader {
         capacity: layer.capacity(),
         error_rate: layer.error_rate(),
         cells: layer.cells(),
         // Readers accept no more. A count that was loaded at the bound may have grown since.
-        items: layer.items().min(limits::MAX_CAPACITY),
+        items: if is_counted { layer.items().min(limits::MAX_CAPACITY) } else { 0 },
         probes: layer.probes(),
         layout: layer.shape().layout as u32,
     });
@@ -310,6 +317,7 @@ fn parameters(kind: Kind, header: &FilterHeader) -> Result<Spec, DecodeError> {
         0 => LayoutChoice::Auto,
         1 => LayoutChoice::Classic,
         2 => LayoutChoice::Blocked,
+        3 => LayoutChoice::Fingerprint,
         _ => return Err(field("layout")),
     };
     let cell = match header.cell {
@@ -364,9 +372,10 @@ fn parameters(kind: Kind, header: &FilterHeader) -> Result<Spec, DecodeError> {
         since_ms: if is_window { header.since_ms } else { 0 },
         rotations: if is_window { header.rotations } else { 0 },
         newest: if is_window { header.newest } else { 0 },
+        moves: if layout == LayoutChoice::Fingerprint { header.moves } else { 0 },
         ..*header
     };
-    if canonical.fields() != header.fields() || header.reserved != 0 {
+    if canonical.fields() != header.fields() {
         return Err(field("reserved"));
     }
     if header.newest > limits::MAX_GENERATION
@@ -402,21 +411,28 @@ fn validate(
             layout: match layer.layout {
                 1 => Layout::Classic,
                 2 => Layout::Blocked,
+                3 => Layout::Fingerprint,
                 _ => return Err(field("layer layout")),
             },
             cell: spec.cell,
         };
         shape.check().map_err(field)?;
+        // The cells of fingerprints mean nothing in another layout, and AUTO never chooses them.
+        if (shape.layout == Layout::Fingerprint) != (spec.layout == LayoutChoice::Fingerprint) {
+            return Err(field("layer layout"));
+        }
         let first = heads.first().map_or(shape, |first: &LayerHead| first.shape);
         if kind == Kind::Window && shape != first {
             return Err(field("layer"));
         }
-        if layer.items > limits::MAX_CAPACITY {
+        // Fingerprints are counted when they are read: a dump may hold more of them than there were when it began.
+        let most = if spec.layout == LayoutChoice::Fingerprint { 0 } else { limits::MAX_CAPACITY };
+        if layer.items > most {
             return Err(field("items"));
         }
         heads.push(LayerHead { shape, items: layer.items });
     }
     let schedule =
         Schedule { every_ms: header.every_ms, since_ms: header.since_ms, rotations: header.rotations };
-    Ok(BloomHead { spec, schedule, newest: header.newest, layers: heads, stamp })
+    Ok(BloomHead { spec, schedule, newest: header.newest, layers: heads, stamp, moves: header.moves })
 }

@@ -291,7 +291,7 @@ pub(crate) fn tallies_equal_a_recount(spec: &Spec, case: &Case) -> TestCaseResul
         }
         prop_assert_eq!(naive.differs(&filter), None, "after step {}", i);
     }
-    prop_assert_eq!(wire::cells(&filter), naive.cells().collect::<Vec<_>>());
+    prop_assert_eq!(wire::cells(&filter), naive.cells());
     prop_assert_eq!(filter.ones(), filter.layers().iter().map(|layer| layer.ones()).sum::<u64>());
     prop_assert_eq!(filter.fill(), filter.ones() as f64 / filter.cells() as f64);
     Ok(())

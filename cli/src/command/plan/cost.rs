@@ -83,6 +83,7 @@ pub(super) fn bloom(spec: &Spec) -> anyhow::Result<Cost> {
     let one = shape.rate_at(shape.capacity as f64);
     let lines = match shape.layout {
         Layout::Blocked => 1,
+        Layout::Fingerprint => 2,
         Layout::Classic => shape.probes.into(),
     };
     Ok(Cost {
@@ -94,7 +95,7 @@ pub(super) fn bloom(spec: &Spec) -> anyhow::Result<Cost> {
         bits_per_item: memory_bytes as f64 * 8.0 / capacity as f64,
         error_rate: 1.0 - (1.0 - one).powi(i32::try_from(layers).unwrap_or(i32::MAX)),
         cells: shape.cells.saturating_mul(layers),
-        bits_per_cell: shape.cell.bits(),
+        bits_per_cell: shape.cell_bits(),
         probes: shape.probes,
         layout: shape.layout.as_str(),
         layers,

@@ -76,7 +76,11 @@ pub(super) fn lines(number: u64) -> String {
 }
 
 pub(super) fn probes(cost: &Cost) -> String {
-    let what = if cost.kind.starts_with("cuckoo") { "slots" } else { "probes" };
+    let what = match cost.layout {
+        "FINGERPRINT" => "bits a fingerprint",
+        _ if cost.kind.starts_with("cuckoo") => "slots",
+        _ => "probes",
+    };
     match cost.layers {
         1 => format!("{} {what}", cost.probes),
         layers => format!("{} {what} in each of {layers} layers", cost.probes),
@@ -87,6 +91,7 @@ pub(super) fn place(cost: &Cost) -> &'static str {
     match cost.layout {
         "BLOCKED" => "in one block of 512 bits (BLOCKED)",
         "CLASSIC" => "across the layer (CLASSIC)",
+        "FINGERPRINT" => "in one of two pairs of cells (FINGERPRINT)",
         _ => "in two buckets",
     }
 }

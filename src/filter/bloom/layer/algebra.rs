@@ -94,7 +94,8 @@ impl Layer {
         parallel: &ParallelFor<'_>,
         combined: impl Fn(u64, u64) -> u64 + Sync,
     ) -> Result<bool, Error> {
-        if !self.is_congruent(other) {
+        // Fingerprints aren't combined word by word.
+        if !self.is_congruent(other) || self.table().is_some() {
             return Err(Error::Mismatch);
         }
         let changed = AtomicU64::new(0);
@@ -112,7 +113,7 @@ impl Layer {
         Ok(changed.into_inner() != 0)
     }
 
-    /// Whether both have the same geometry and the same cells.
+    /// Whether both have the same geometry and the same cells; of fingerprints, the same items.
     pub fn equal(&self, other: &Layer) -> bool {
         self.equal_in(other, &alone)
     }
@@ -120,7 +121,12 @@ impl Layer {
     /// Like [`equal`](Layer::equal), on the threads of `parallel`.
     pub(crate) fn equal_in(&self, other: &Layer, parallel: &ParallelFor<'_>) -> bool {
         self.is_congruent(other)
-            && all_pairs(self.words(), other.words(), parallel, |mine, theirs| mine == theirs)
+            && match (self.table(), other.table()) {
+                (Some(mine), Some(theirs)) => {
+                    self.items() == other.items() && mine.is_part_of(&theirs, parallel)
+                }
+                _ => all_pairs(self.words(), other.words(), parallel, |mine, theirs| mine == theirs),
+            }
     }
 
     /// Whether the other layer has the same geometry, and every bit that is set there is set here.
@@ -144,7 +150,7 @@ impl Layer {
     pub(crate) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Layer, Error> {
         let copy = Layer::new(self.shape())?;
         copy.recount_after(parallel, |range| Words::copy_range(copy.words(), self.words(), range));
-        copy.set_items(self.items());
+        copy.take_counts(self);
         Ok(copy)
     }
 }

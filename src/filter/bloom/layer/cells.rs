@@ -6,6 +6,7 @@ use crate::bits::{Hits, PerShard, Shared, Single, bit, counter};
 use crate::error::Error;
 use crate::filter::bloom::probe;
 use crate::filter::change::{Added, Removed};
+use crate::filter::fingerprint::{Step, Table};
 use crate::hash::ItemHash;
 use crate::mem::Words;
 use crate::params::Cell;
@@ -72,8 +73,16 @@ impl Layer {
             (_, Layout::Blocked) => {
                 with_width!(self, WIDTH => with_probes!(self, K => self.block_counts::<WIDTH, K>(item)))
             }
+            (_, Layout::Fingerprint) => self.fingerprints().contains(item),
             (cell, _) => self.walk(item, |words, index| counter::get(words, cell.bits(), index) != 0),
         }
+    }
+
+    /// The cells of a layer of fingerprints.
+    #[inline(always)]
+    fn fingerprints(&self) -> Table<'_> {
+        let Some(table) = self.table() else { unreachable!("this layout has a table") };
+        table
     }
 
     /// Like [`block_contains`](Layer::block_contains), in a block of counters.
@@ -106,6 +115,10 @@ impl Layer {
                 }))
             }
             (Cell::Bit, Layout::Classic) => self.classic_contains_many(items, asked),
+            (_, Layout::Fingerprint) => {
+                let table = self.fingerprints();
+                each(items, asked, |item| table.contains(item))
+            }
             _ => each(items, asked, |item| self.contains(item)),
         }
     }
@@ -206,6 +219,7 @@ impl Layer {
     fn prefetch_probes(&self, item: ItemHash, probes: Range<u32>) {
         match self.form().layout {
             Layout::Blocked => Words::prefetch(self.words(), self.block_start(item)),
+            Layout::Fingerprint => self.fingerprints().prefetch_item(item),
             // What the caches hold arrives as soon as it is asked for.
             Layout::Classic if self.bytes() <= PREFETCHED_FROM => {}
             Layout::Classic => {
@@ -230,18 +244,31 @@ impl Layer {
 
     /// Like [`insert`](Layer::insert), for a single writer: no locked instruction. Readers may run at the same
     /// time; a second writer would lose updates.
+    ///
+    /// # Errors
+    /// [`Error::Full`] if there is no room among fingerprints. Nothing has changed then.
     #[inline]
-    pub fn insert_single_writer(&self, item: ItemHash) -> Added {
-        self.insert_as::<Single>(item)
+    pub fn insert_single_writer(&self, item: ItemHash) -> Result<Added, Error> {
+        match self.form().layout {
+            Layout::Fingerprint => {
+                let Step { before, after } = self.fingerprints().insert(item)?;
+                self.tally_fingerprint(item, Step { before, after });
+                Ok(Added { added: before == 0, changed: before != after })
+            }
+            _ => Ok(self.insert_as::<Single>(item)),
+        }
     }
 
     /// The same for an item that was absent a moment ago, so most likely still is: on bits without another test.
+    ///
+    /// # Errors
+    /// As there.
     #[inline(always)]
-    pub(crate) fn insert_absent_single_writer(&self, item: ItemHash) -> Added {
+    pub(crate) fn insert_absent_single_writer(&self, item: ItemHash) -> Result<Added, Error> {
         match (self.cell(), self.form().layout) {
             (Cell::Bit, Layout::Blocked) => {
                 let set = with_probes!(self, K => self.block_set::<Single, K>(item));
-                self.tally_set::<Single>(item, set)
+                Ok(self.tally_set::<Single>(item, set))
             }
             _ => self.insert_single_writer(item),
         }
@@ -271,6 +298,7 @@ impl Layer {
         let set = match (self.cell(), self.form().layout) {
             (Cell::Bit, Layout::Blocked) => with_probes!(self, K => self.block_insert::<W, K>(item)),
             (Cell::Bit, Layout::Classic) => self.classic_insert::<W>(item),
+            (_, Layout::Fingerprint) => unreachable!("fingerprints have a single writer, and no shards"),
             _ => return self.count_up::<W>(item),
         };
         self.tally_set::<W>(item, set)
@@ -333,6 +361,11 @@ impl Layer {
         if !self.cell().counts() {
             return Err(Error::NotCounting);
         }
+        if let Some(table) = self.table() {
+            let Step { before, after } = table.remove(item);
+            self.tally_fingerprint(item, Step { before, after });
+            return Ok(Removed { present: before > 0, changed: before != after });
+        }
         if !self.contains(item) {
             return Ok(Removed::default());
         }
@@ -356,8 +389,23 @@ impl Layer {
         Ok(Removed { present: true, changed })
     }
 
+    /// Counts a fingerprint whose count has changed.
+    #[inline(always)]
+    fn tally_fingerprint(&self, item: ItemHash, Step { before, after }: Step) {
+        let items = i64::from(before == 0) - i64::from(after == 0);
+        let is_saturated =
+            self.cell().counts() && before < after && after == counter::maximum(self.cell().bits());
+        if before != after {
+            let saturated = i64::from(is_saturated);
+            self.tally::<Single>(item, Change { set: items, items, saturated, ..Change::default() });
+        }
+    }
+
     /// How often the item was added, at most: the minimum of its counters. 0 or 1 for bits.
     pub fn count(&self, item: ItemHash) -> u64 {
+        if let Some(table) = self.table() {
+            return table.count(item);
+        }
         let mut least = u64::MAX;
         self.walk(item, |words, index| {
             let value = match self.cell() {
@@ -438,6 +486,7 @@ impl Layer {
                 let (shard, mut cells) = self.classic_cells(item, width, probes);
                 cells.all(|index| visit(shard, index))
             }
+            Layout::Fingerprint => unreachable!("a fingerprint has no probes"),
         }
     }
 }

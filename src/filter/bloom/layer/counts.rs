@@ -6,6 +6,7 @@ use super::tally::{Change, Tallies, Tally, TallyWriter};
 use crate::hash::ItemHash;
 use crate::mem::Words;
 use crate::parallel::{ParallelFor, alone, in_parts};
+use crate::sizing::Layout;
 use crate::sync::Ordering::Relaxed;
 use crate::sync::{AtomicU64, MutexGuard};
 use crossbeam_utils::CachePadded;
@@ -44,6 +45,31 @@ impl Layer {
                 Some(sum(shards, |tally| &tally.sum) / u64::from(self.probes()))
             }
             _ => None,
+        }
+    }
+
+    /// How often items were moved to make room among fingerprints, or one was freed, modulo 2^32. In between, an item stays where it is.
+    pub(crate) fn moves(&self) -> u32 {
+        self.table().map_or(0, |table| table.state.moves())
+    }
+
+    /// Goes on counting from there, if these are fingerprints.
+    pub(crate) fn set_moves(&self, moves: u32) {
+        if let Some(table) = self.table() {
+            table.state.set_moves(moves);
+        }
+    }
+
+    /// Takes the counts of a layer with the same cells.
+    pub(super) fn take_counts(&self, other: &Layer) {
+        if self.table().is_some() {
+            self.set_tallies(
+                Census { set: other.ones(), sum: 0, saturated: other.saturated() },
+                other.items(),
+            );
+            self.set_moves(other.moves());
+        } else {
+            self.set_items(other.items());
         }
     }
 
@@ -147,6 +173,8 @@ impl Layer {
             Tallies::Inline { set, .. } => {
                 set.fetch_add(Words::ones(words), Relaxed);
             }
+            // Fingerprints lie across words, and are counted by whoever has them all.
+            Tallies::Padded { .. } if self.form().layout == Layout::Fingerprint => {}
             Tallies::Padded { shards, .. } => add(&shards[shard], Census::of(self.cell(), words)),
         }
     }

@@ -10,6 +10,7 @@ mod counts;
 mod tally;
 
 use crate::error::Error;
+use crate::filter::fingerprint::Table;
 use crate::mem::{Cells, Shared, Words};
 use crate::params::Cell;
 use crate::sizing::{Layout, Shape};
@@ -57,11 +58,17 @@ impl Layer {
     /// A layer with these `shape.words()` words of cells, which have been counted. It holds `items` items.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`].
+    /// [`Error::OutOfMemory`]; [`Error::Foreign`] if no fingerprints can be in such cells.
     pub(crate) fn from_words(shape: Shape, words: Words, items: u64, census: Census) -> Result<Layer, Error> {
         let (form, rest) = Layer::head(shape)?;
         let layer = Layer(Shared::with_words(words, form, rest)?);
-        layer.set_tallies(census, items);
+        if let Some(table) = layer.table() {
+            // An item is a cell in use.
+            let (used, saturated) = table.census().ok_or(Error::Foreign("cells"))?;
+            layer.set_tallies(Census { set: used, sum: 0, saturated }, used);
+        } else {
+            layer.set_tallies(census, items);
+        }
         Ok(layer)
     }
 
@@ -109,6 +116,18 @@ impl Layer {
         &self.0.rest().tallies
     }
 
+    /// Its cells as a table, if they are fingerprints.
+    #[inline(always)]
+    fn table(&self) -> Option<Table<'_>> {
+        match self.tallies() {
+            Tallies::Padded { shards, .. } if self.form().layout == Layout::Fingerprint => {
+                let payload = self.cell().payload();
+                Some(Table::new(self.words(), self.probes(), payload, &shards[0].table))
+            }
+            _ => None,
+        }
+    }
+
     /// The geometry.
     pub fn shape(&self) -> Shape {
         Shape {
@@ -147,7 +166,10 @@ impl Layer {
 
     /// Number of cells: m. For bits this is the size in bits.
     pub fn cells(&self) -> u64 {
-        self.words().len() as u64 * u64::from(u64::BITS / self.cell().bits())
+        match self.table() {
+            Some(table) => table.state.cells(),
+            None => self.words().len() as u64 * u64::from(u64::BITS / self.cell().bits()),
+        }
     }
 
     /// Number of shards.
@@ -156,7 +178,7 @@ impl Layer {
         1 << self.form().log2_shards
     }
 
-    /// Probes per item: k.
+    /// Probes per item: k. Of fingerprints their bits.
     pub fn probes(&self) -> u32 {
         self.form().probes.into()
     }

@@ -2,6 +2,7 @@
 
 use crate::bits::{PerShard, Shared, Single, Writer};
 use crate::error::Error;
+use crate::filter::fingerprint;
 use crate::sizing::Shape;
 use crate::sync::Ordering::Relaxed;
 use crate::sync::{AtomicU64, Mutex};
@@ -22,9 +23,11 @@ pub(super) struct Tally {
     pub(super) saturated: AtomicU64,
     /// Held while an item of the shard is deleted from several threads.
     pub(super) deletes: Mutex<()>,
+    /// Of fingerprints.
+    pub(super) table: fingerprint::State,
 }
 
-/// The tallies of a layer. For one shard of bits they are inline, which keeps small filters small. Otherwise there
+/// The tallies of a layer. For one shard of bits, unless they are fingerprints, they are inline, which keeps small filters small. Otherwise there
 /// is one per shard, each on its own cache line, so that two writers never share a line.
 pub(super) enum Tallies {
     Inline {
@@ -42,7 +45,8 @@ pub(super) enum Tallies {
 impl Tallies {
     /// The tallies of an empty layer.
     pub(super) fn new(shape: Shape) -> Result<Tallies, Error> {
-        if shape.shards == 1 && !shape.cell.counts() {
+        let table = shape.table();
+        if shape.shards == 1 && !shape.cell.counts() && table.is_none() {
             return Ok(Tallies::Inline { set: AtomicU64::new(0), items: AtomicU64::new(0) });
         }
         // 128 KiB for 1024 shards, so the allocation may fail like that of the cells.
@@ -50,7 +54,10 @@ impl Tallies {
         let refused = Error::OutOfMemory { bytes: (count * size_of::<CachePadded<Tally>>()) as u64 };
         let mut shards: Vec<CachePadded<Tally>> = Vec::new();
         shards.try_reserve_exact(count).map_err(|_| refused)?;
-        shards.resize_with(count, CachePadded::default);
+        shards.resize_with(count, || {
+            let table = fingerprint::State::new(table.map_or(0, |table| table.cells));
+            CachePadded::new(Tally { table, ..Tally::default() })
+        });
         Ok(Tallies::Padded { shards: shards.into_boxed_slice(), room: AtomicU64::new(0) })
     }
 

@@ -1,0 +1,132 @@
+//! Which cells an item may be in. This is part of the format (docs/FORMAT.md, "Fingerprints").
+//!
+//! Two neighbouring cells are a window, and n cells have n − 1 windows. An item has two: the first is chosen by its hash, and
+//! the second follows at a distance that the fingerprint chooses. A cell says which of the two it is in, so each is known from
+//! the other for any number of windows, where the XOR of a cuckoo filter (Fan et al., 2014) needs a power of two. The two have
+//! no cell in common: else some items would have three cells, and one of 5000 small tables would be full before its time.
+
+use crate::filter::bloom::probe::mix;
+use crate::hash::{ItemHash, fast_range};
+pub(crate) use crate::sizing::fingerprint::Table as Geometry;
+
+/// What a table knows of an item: two items with the same identity can't be told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) fingerprint: u64,
+    /// The first window and the second.
+    pub(super) windows: [u64; 2],
+}
+
+/// Where an identity may be: a cell, and what that cell then contains beside the payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) cell: u64,
+    pub(super) key: u64,
+}
+
+impl Geometry {
+    #[inline(always)]
+    pub(super) fn identity(self, item: ItemHash) -> Identity {
+        let fingerprint = fast_range(item.high, self.fingerprints()) + self.least_fingerprint();
+        self.by_first(fast_range(item.position(), self.windows()), fingerprint)
+    }
+
+    #[inline(always)]
+    fn by_first(self, first: u64, fingerprint: u64) -> Identity {
+        let second = first + self.distance(fingerprint);
+        let second = if second < self.windows() { second } else { second - self.windows() };
+        Identity { fingerprint, windows: [first, second] }
+    }
+
+    #[inline(always)]
+    fn by_second(self, second: u64, fingerprint: u64) -> Identity {
+        let distance = self.distance(fingerprint);
+        let first = if second < distance { second + self.windows() - distance } else { second - distance };
+        Identity { fingerprint, windows: [first, second] }
+    }
+
+    /// From the first window to the second, round the end of the table: from 2 up to 2 less than there are windows.
+    ///
+    /// Mixed twice: products alone would be an arithmetic progression, whose differences coincide. Then few windows can be
+    /// reached by moves, and tables with fingerprints of 7 bits are full at 92%.
+    #[inline(always)]
+    fn distance(self, fingerprint: u64) -> u64 {
+        2 + fast_range(mix(mix(fingerprint)), self.windows() - 3)
+    }
+
+    /// The bits of a cell that say whose it is, from the lowest: a fingerprint, which of its windows it is in, its place
+    /// there. The payload follows them.
+    #[inline(always)]
+    pub(super) fn key(self, fingerprint: u64, window: u64, place: u64) -> u64 {
+        fingerprint | window << self.fingerprint | place << (self.fingerprint + 1)
+    }
+
+    /// The bits of a key.
+    #[inline(always)]
+    pub(super) fn key_mask(self) -> u64 {
+        (1 << (self.fingerprint + 2)) - 1
+    }
+
+    /// The four places of an identity.
+    #[inline(always)]
+    pub(super) fn places(self, identity: Identity) -> [Place; 4] {
+        [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(window, place)| Place {
+            cell: identity.windows[window as usize] + place,
+            key: self.key(identity.fingerprint, window, place),
+        })
+    }
+
+    /// The identity in a cell that is in use. `None` for a place outside the windows, and for a fingerprint that no item has:
+    /// only damaged cells have those.
+    #[inline(always)]
+    pub(super) fn identity_in(self, cell: u64, content: u64) -> Option<Identity> {
+        let fingerprint = content & ((1 << self.fingerprint) - 1);
+        let place = content >> (self.fingerprint + 1) & 1;
+        let window = cell.checked_sub(place).filter(|window| *window < self.windows())?;
+        if fingerprint < self.least_fingerprint() {
+            return None;
+        }
+        let is_first = content >> self.fingerprint & 1 == 0;
+        Some(if is_first { self.by_first(window, fingerprint) } else { self.by_second(window, fingerprint) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_item_is_known_from_each_of_its_places() {
+        for cells in [25, 26, 1000, 1 << 20, (1 << 33) + 7] {
+            for (fingerprint, payload) in [(6, 0), (7, 4), (20, 16), (62, 0)] {
+                let geometry = Geometry { cells, fingerprint, payload };
+                for i in 0..1000u64 {
+                    let item = ItemHash { low: mix(i), high: mix(!i) };
+                    let identity = geometry.identity(item);
+                    let [first, second] = identity.windows;
+                    assert!(first < cells - 1 && second < cells - 1 && first.abs_diff(second) >= 2);
+                    assert!(payload > 0 || identity.fingerprint > 0, "a free cell is 0");
+                    for place in geometry.places(identity) {
+                        assert_eq!(geometry.identity_in(place.cell, place.key), Some(identity));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Computed by a Python program that was written from docs/FORMAT.md alone. A change here would orphan every saved table.
+    #[test]
+    fn pinned_windows() {
+        let item = ItemHash { low: 0x0123_4567_89ab_cdef, high: 0xfedc_ba98_7654_3210 };
+        let identity = Geometry { cells: 1000, fingerprint: 7, payload: 0 }.identity(item);
+        assert_eq!((identity.fingerprint, identity.windows), (127, [4, 107]));
+    }
+
+    #[test]
+    fn a_place_outside_the_windows_is_nobodys() {
+        let geometry = Geometry { cells: 30, fingerprint: 7, payload: 0 };
+        assert_eq!(geometry.identity_in(0, geometry.key(5, 0, 1)), None);
+        assert_eq!(geometry.identity_in(29, geometry.key(5, 1, 0)), None);
+        assert!(geometry.identity_in(29, geometry.key(5, 1, 1)).is_some());
+    }
+}

@@ -1,0 +1,263 @@
+//! A table of fingerprints: a cuckoo table of windows that overlap (Schmitz, Zentgraf, Rahmann, "Smaller and More Flexible
+//! Cuckoo Filters", 2025). It has any number of cells, and 94% of them can be in use. An item has one cell, in one of two
+//! windows of two cells, so a test touches two cache lines, and a cell has room for a count.
+//!
+//! One thread writes. Others may read meanwhile: an item that is moved could escape a reader who looks into one window
+//! before and into the other after the move, so a reader who finds nothing looks again if something was moved meanwhile.
+
+mod cells;
+mod geometry;
+mod room;
+
+use crate::error::Error;
+use crate::hash::ItemHash;
+use crate::mem::{Cells, Words};
+use crate::parallel::{ParallelFor, all_of};
+use crate::sync::Ordering::{Acquire, Relaxed, Release};
+use crate::sync::{AtomicU64, fence};
+use geometry::{Geometry, Identity};
+
+/// What is known of a table, beside its cells.
+#[derive(Default)]
+pub(crate) struct State {
+    cells: u64,
+    /// Twice the number of chains of moves and of deletes that freed a cell, and one more while a chain is under way.
+    moves: AtomicU64,
+}
+
+impl State {
+    /// Of an empty table with this number of cells.
+    pub(crate) fn new(cells: u64) -> State {
+        State { cells, moves: AtomicU64::new(0) }
+    }
+
+    /// Number of cells.
+    #[inline(always)]
+    pub(crate) fn cells(&self) -> u64 {
+        self.cells
+    }
+
+    /// How often items were moved to make room, or a cell was freed, modulo 2^32.
+    pub(crate) fn moves(&self) -> u32 {
+        (self.moves.load(Relaxed) / 2) as u32
+    }
+
+    /// Goes on counting from there.
+    pub(crate) fn set_moves(&self, moves: u32) {
+        self.moves.store(u64::from(moves) * 2, Relaxed);
+    }
+
+    /// Readers that look while `change` runs, and find nothing, look again.
+    fn moving(&self, change: impl FnOnce()) {
+        let moves = self.moves.load(Relaxed);
+        self.moves.store(moves + 1, Relaxed);
+        fence(Release);
+        change();
+        self.moves.store(moves + 2, Release);
+    }
+}
+
+/// A count before and after a change; 1 for an item in a table that doesn't count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub(crate) before: u64,
+    pub(crate) after: u64,
+}
+
+/// A table.
+#[derive(Clone, Copy)]
+pub(crate) struct Table<'t> {
+    words: &'t Cells,
+    geometry: Geometry,
+    pub(crate) state: &'t State,
+}
+
+impl<'t> Table<'t> {
+    /// Of these words. The fingerprints have so many bits, and their counts, if they have any.
+    #[inline(always)]
+    pub(crate) fn new(words: &'t Cells, fingerprint: u32, payload: u32, state: &'t State) -> Table<'t> {
+        Table { words, geometry: Geometry { cells: state.cells, fingerprint, payload }, state }
+    }
+}
+
+impl Table<'_> {
+    #[inline(always)]
+    fn get(&self, cell: u64) -> u64 {
+        cells::get(self.words, self.geometry.width(), cell)
+    }
+
+    #[inline(always)]
+    fn set(&self, cell: u64, content: u64) {
+        cells::set(self.words, self.geometry.width(), cell, content);
+    }
+
+    /// Asks the processor to fetch the lines of both windows.
+    #[inline(always)]
+    fn prefetch(&self, identity: Identity) {
+        let width = self.geometry.width();
+        identity
+            .windows
+            .iter()
+            .for_each(|window| Words::prefetch(self.words, cells::word_of(width, *window)));
+    }
+
+    /// Fetches what a test or change of the item will touch.
+    #[inline(always)]
+    pub(crate) fn prefetch_item(&self, item: ItemHash) {
+        self.prefetch(self.geometry.identity(item));
+    }
+
+    /// Whether the identity is in its windows. Without a branch on what is found: half of them would be mispredicted.
+    #[inline(always)]
+    fn has(&self, identity: Identity) -> bool {
+        let geometry = self.geometry;
+        let mut found = false;
+        for number in 0..2 {
+            let [first, second] = cells::pair(self.words, geometry.width(), identity.windows[number]);
+            let key = geometry.key(identity.fingerprint, number as u64, 0);
+            let at_second = geometry.key(0, 0, 1);
+            // With a count, the key of a fingerprint may be 0, as a free cell is.
+            found |= (first & geometry.key_mask() == key) & (first != 0);
+            found |= second & geometry.key_mask() == key | at_second;
+        }
+        found
+    }
+
+    /// The cell of an identity, and what it contains.
+    #[inline(always)]
+    fn find(&self, identity: Identity) -> Option<(u64, u64)> {
+        let geometry = self.geometry;
+        geometry.places(identity).into_iter().find_map(|place| {
+            let content = self.get(place.cell);
+            (content != 0 && content & geometry.key_mask() == place.key).then_some((place.cell, content))
+        })
+    }
+
+    /// Whether the item may be in the table. Any thread may ask.
+    #[inline(always)]
+    pub(crate) fn contains(&self, item: ItemHash) -> bool {
+        let identity = self.geometry.identity(item);
+        loop {
+            let before = self.state.moves.load(Acquire);
+            if self.has(identity) {
+                return true;
+            }
+            fence(Acquire);
+            if before.is_multiple_of(2) && self.state.moves.load(Relaxed) == before {
+                return false;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// The count in the contents of a cell that is in use; 1 if the table doesn't count.
+    #[inline(always)]
+    fn count_in(&self, content: u64) -> u64 {
+        match self.geometry.payload {
+            0 => 1,
+            _ => content >> (self.geometry.fingerprint + 2),
+        }
+    }
+
+    /// The highest count.
+    pub(crate) fn most(&self) -> u64 {
+        if self.geometry.payload == 0 { 1 } else { (1 << self.geometry.payload) - 1 }
+    }
+
+    /// What a count of 1 adds to the key in a cell.
+    #[inline(always)]
+    fn one(&self) -> u64 {
+        if self.geometry.payload == 0 { 0 } else { self.geometry.key_mask() + 1 }
+    }
+
+    /// How often the item was added, at most.
+    pub(crate) fn count(&self, item: ItemHash) -> u64 {
+        self.find(self.geometry.identity(item)).map_or(0, |(_, content)| self.count_in(content))
+    }
+
+    /// Adds the item, or counts it again, up to the highest count.
+    ///
+    /// # Errors
+    /// [`Error::Full`] if there is no room for a new item. Nothing has changed then.
+    #[inline]
+    pub(crate) fn insert(&self, item: ItemHash) -> Result<Step, Error> {
+        let geometry = self.geometry;
+        let identity = geometry.identity(item);
+        if let Some((cell, content)) = self.find(identity) {
+            let before = self.count_in(content);
+            let after = self.most().min(before + 1);
+            if after > before {
+                self.set(cell, content + self.one());
+            }
+            return Ok(Step { before, after });
+        }
+        match geometry.places(identity).into_iter().find(|place| self.get(place.cell) == 0) {
+            Some(place) => self.set(place.cell, place.key | self.one()),
+            None => self.insert_by_moving(identity)?,
+        }
+        Ok(Step { before: 0, after: 1 })
+    }
+
+    #[inline(never)]
+    fn insert_by_moving(&self, identity: Identity) -> Result<(), Error> {
+        let chain = self.find_room(identity).ok_or(Error::Full)?;
+        self.state.moving(|| {
+            self.make_room(&chain);
+            self.set(chain[0].cell, chain[0].key | self.one());
+        });
+        Ok(())
+    }
+
+    /// Deletes one occurrence of the item. The highest count has lost count, and stays.
+    pub(crate) fn remove(&self, item: ItemHash) -> Step {
+        let Some((cell, content)) = self.find(self.geometry.identity(item)) else {
+            return Step { before: 0, after: 0 };
+        };
+        let before = self.count_in(content);
+        let after = if before == self.most() { before } else { before - 1 };
+        if after == 0 {
+            self.state.moving(|| self.set(cell, 0));
+        } else if after < before {
+            self.set(cell, content - self.one());
+        }
+        Step { before, after }
+    }
+
+    /// Cells in use, and highest counts: counted. `None` if the cells or what follows them are as no command leaves them: a
+    /// fingerprint outside its windows, a cell in use without a count, bits after the last cell.
+    pub(crate) fn census(&self) -> Option<(u64, u64)> {
+        let geometry = self.geometry;
+        let (mut used, mut saturated) = (0, 0);
+        for cell in 0..geometry.cells {
+            let content = self.get(cell);
+            if content == 0 {
+                continue;
+            }
+            if self.count_in(content) == 0 || geometry.identity_in(cell, content).is_none() {
+                return None;
+            }
+            used += 1;
+            saturated += u64::from(geometry.payload > 0 && self.count_in(content) == self.most());
+        }
+        let end = geometry.cells * u64::from(geometry.width());
+        let (last, after) = self.words[(end / 64) as usize..].split_first()?;
+        let is_padded =
+            last.load(Relaxed) >> (end % 64) == 0 && after.iter().all(|word| word.load(Relaxed) == 0);
+        is_padded.then_some((used, saturated))
+    }
+
+    /// Whether the other has all items of this one, as often: not always in the same cells, which depend on the order of the adds.
+    pub(crate) fn is_part_of(&self, other: &Table<'_>, parallel: &ParallelFor<'_>) -> bool {
+        let geometry = self.geometry;
+        geometry == other.geometry
+            && all_of(geometry.cells as usize, parallel, |cell| {
+                let cell = cell as u64;
+                let content = self.get(cell);
+                content == 0
+                    || geometry
+                        .identity_in(cell, content)
+                        .and_then(|identity| other.find(identity))
+                        .is_some_and(|(_, theirs)| self.count_in(theirs) == self.count_in(content))
+            })
+    }
+}

@@ -1,0 +1,173 @@
+//! Sizes of tables of fingerprints, and their error rate.
+
+use crate::params::limits;
+
+/// Fewest bits of a fingerprint: 63 others for each window to move to. With 4, one of 10,000 tables for 50 to 400 items is full
+/// before its time.
+const LEAST_BITS: u32 = 6;
+
+/// Cells that a table has in addition: small ones would else be full where a few items share their windows by chance.
+const SPARE: u64 = 24;
+
+/// Most bits of a cell: one word.
+const MOST_WIDTH: u32 = u64::BITS;
+
+/// The sizes of a table of fingerprints and of its cells. A word that is always 0 follows the cells, so that two words can be
+/// read wherever a cell begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// Number of cells. Two neighbouring cells are a window.
+    pub cells: u64,
+    /// Bits of a fingerprint.
+    pub fingerprint: u32,
+    /// Bits of a count; 0 if the table doesn't count.
+    pub payload: u32,
+}
+
+impl Table {
+    /// The smallest table for `capacity` items at this error rate. `None` if fingerprints would have too many bits.
+    pub(super) fn smallest(capacity: u64, error_rate: f64, payload: u32) -> Option<Table> {
+        // Cells for which an add to a table that is full but for them finds room. Counting tables have more: items come and
+        // go while they are full, and with 6.25% such an add moves four times as many fingerprints as with 10%.
+        let room = if payload == 0 { capacity.div_ceil(16) } else { capacity.div_ceil(10) };
+        let least = capacity + room + SPARE;
+        let identities = -1.0 / libm::expm1(libm::log1p(-error_rate) / capacity as f64);
+        let mut best: Option<Table> = None;
+        for fingerprint in LEAST_BITS..=MOST_WIDTH - 2 - payload {
+            let windows =
+                libm::ceil(identities / Table { cells: 0, fingerprint, payload }.fingerprints() as f64);
+            // A window more for what the logarithms are off by. The saturating cast leaves room for the multiplication.
+            let cells = (windows.min((limits::MAX_CAPACITY * 64) as f64) as u64 + 2).max(least);
+            let table = Table { cells, fingerprint, payload }.filled();
+            if table.rate_at(capacity as f64) <= error_rate
+                && best.is_none_or(|best| table.words() < best.words())
+            {
+                best = Some(table);
+            }
+            if cells == least {
+                break;
+            }
+        }
+        best
+    }
+
+    /// The same with as many cells as its words have room for.
+    pub fn filled(self) -> Table {
+        Table::in_words(self.words(), self.fingerprint, self.payload)
+    }
+
+    /// The table that these words have room for.
+    pub fn in_words(words: u64, fingerprint: u32, payload: u32) -> Table {
+        let table = Table { cells: 0, fingerprint, payload };
+        let bits = u128::from(words.saturating_sub(1)) * u128::from(u64::BITS);
+        Table { cells: (bits / u128::from(table.width())) as u64, ..table }
+    }
+
+    /// Bits of a cell: the fingerprint, which of its two windows it is in, its place there, and the payload.
+    #[inline(always)]
+    pub fn width(self) -> u32 {
+        self.fingerprint + 2 + self.payload
+    }
+
+    /// Words of the cells, and the one that follows.
+    pub fn words(self) -> u64 {
+        let bits = u128::from(self.cells) * u128::from(self.width());
+        (bits.div_ceil(u64::BITS.into()) as u64).saturating_add(1)
+    }
+
+    /// Number of windows.
+    #[inline(always)]
+    pub fn windows(self) -> u64 {
+        self.cells - 1
+    }
+
+    /// Number of different fingerprints. A free cell is 0, so without a payload no fingerprint is.
+    #[inline(always)]
+    pub fn fingerprints(self) -> u64 {
+        (1 << self.fingerprint) - self.least_fingerprint()
+    }
+
+    /// The smallest fingerprint.
+    #[inline(always)]
+    pub fn least_fingerprint(self) -> u64 {
+        u64::from(self.payload == 0)
+    }
+
+    /// Items that it tells apart: an item is known by its first window and its fingerprint.
+    fn identities(self) -> f64 {
+        self.windows() as f64 * self.fingerprints() as f64
+    }
+
+    /// Error rate when it contains `items` distinct items: the chance that one of them has the identity of another item.
+    pub(super) fn rate_at(self, items: f64) -> f64 {
+        -libm::expm1(items * libm::log1p(-1.0 / self.identities()))
+    }
+
+    /// Distinct items that would leave `used` cells in use.
+    pub(super) fn items_at(self, used: f64) -> f64 {
+        libm::log1p(-used / self.identities()) / libm::log1p(-1.0 / self.identities())
+    }
+
+    /// Whether such a table can have been made.
+    pub(super) fn is_valid(self) -> bool {
+        (LEAST_BITS..=MOST_WIDTH - 2 - self.payload).contains(&self.fingerprint)
+            && self.cells > SPARE
+            && self.words() <= limits::MAX_BYTES / 8
+            && self == self.filled()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_an_item() {
+        let bits = |error_rate, payload| {
+            let table = Table::smallest(1_000_000, error_rate, payload).unwrap();
+            assert!(table.is_valid() && table.rate_at(1e6) <= error_rate);
+            (table.fingerprint, (table.words() * 64) as f64 / 1e6)
+        };
+        for (error_rate, payload, fingerprint, most) in [
+            (0.1, 0, 6, 8.51),
+            (0.01, 0, 7, 9.6),
+            (0.001, 0, 10, 12.8),
+            (1e-4, 0, 14, 17.01),
+            (1e-6, 0, 20, 23.5),
+            (1e-9, 0, 30, 34.1),
+            (0.01, 4, 7, 14.4),
+            (0.001, 4, 10, 17.7),
+            (0.01, 8, 7, 18.8),
+            (0.01, 16, 7, 27.6),
+        ] {
+            let (found, bits) = bits(error_rate, payload);
+            assert!(found == fingerprint && bits <= most, "{error_rate} {payload}: {found} {bits}");
+        }
+    }
+
+    #[test]
+    fn every_promise_is_kept_or_refused() {
+        for capacity in [1, 2, 7, 100, 12_345, 1 << 33, 1 << 48] {
+            for error_rate in [0.9, 0.5, 0.03, 0.01, 1e-5, 1e-9, 1e-12, 1e-18, 1e-20] {
+                for payload in [0, 4, 8, 16] {
+                    let table = Table::smallest(capacity, error_rate, payload);
+                    assert!(table.is_some() || error_rate < 1e-13, "{capacity} {error_rate} {payload}");
+                    if let Some(table) = table {
+                        assert!(table.rate_at(capacity as f64) <= error_rate && table.cells > capacity);
+                        assert_eq!(table, table.filled());
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn items_are_estimated_from_the_cells_in_use() {
+        let table = Table::smallest(1000, 0.1, 0).unwrap();
+        // A test for each of n new items in turn adds up to those that hit another.
+        let used = |items: u32| (0..items).fold(0.0, |used, _| used + 1.0 - used / table.identities());
+        for items in [0, 1, 10, 500, 1000] {
+            assert!((table.items_at(used(items)) - f64::from(items)).abs() < 1e-6);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Tables of fingerprints: what only they promise. The laws, the oracle and the gates of the error rate are those of all kinds.
+
+use crate::support::{env, seeded};
+use bloomery::{Bloom, Cell, Error, Family, LayoutChoice, Overflow, Spec};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::collections::HashMap;
+
+fn spec(capacity: u64, error_rate: f64, cell: Cell) -> Spec {
+    Spec { cell, layout: LayoutChoice::Fingerprint, ..Spec::fixed(capacity, error_rate) }
+}
+
+/// Adds items from this number on until the filter is full. Returns the number of the next.
+fn fill(filter: &mut Bloom, mut next: u64) -> u64 {
+    while filter.items() < filter.capacity() {
+        filter.add(next.to_le_bytes()).unwrap_or_else(|why| panic!("{why} at {} items", filter.items()));
+        next += 1;
+    }
+    next
+}
+
+/// Tables of all sizes take as many items as they were made for, whatever the width of a fingerprint; then they refuse new
+/// ones and still have all.
+#[test]
+fn no_add_below_the_capacity_is_refused() {
+    let scale = env("BLOOMERY_SCALE", 1);
+    for (capacity, tables) in
+        [(1, 500), (2, 500), (7, 500), (30, 500), (200, 300), (2000, 100), (50_000, 4), (1_000_000, 1)]
+    {
+        for (error_rate, cell) in [
+            (0.9, Cell::Bit),
+            (0.1, Cell::Bit),
+            (0.01, Cell::Bit),
+            (1e-6, Cell::Bit),
+            (0.2, Cell::Counter4),
+            (1e-9, Cell::Counter16),
+        ] {
+            for seed in 0..tables * scale {
+                let mut filter = Bloom::new(seeded(&spec(capacity, error_rate, cell), seed)).unwrap();
+                let next = fill(&mut filter, 0);
+                assert!((0..next).all(|item| filter.contains(item.to_le_bytes())));
+                let refused = (next..).find_map(|item| filter.add(item.to_le_bytes()).err());
+                assert_eq!((refused, filter.items()), (Some(Error::Full), capacity));
+            }
+        }
+    }
+}
+
+/// Items come and go in a full table, ten times as many as it holds: none is refused, none is lost, and the counts are never
+/// below those of a multiset.
+#[test]
+fn a_full_table_goes_on_for_ever() {
+    for (capacity, error_rate, cell) in [
+        (20, 0.1, Cell::Counter4),
+        (1000, 0.01, Cell::Counter4),
+        (1000, 1e-6, Cell::Counter16),
+        (200_000, 0.01, Cell::Counter8),
+    ] {
+        let mut filter = Bloom::new(seeded(&spec(capacity, error_rate, cell), capacity)).unwrap();
+        let mut random = StdRng::seed_from_u64(capacity);
+        let mut truth: HashMap<u64, u64> = HashMap::new();
+        let mut live: Vec<u64> = Vec::new();
+        let mut next = 0;
+        for _ in 0..10 * capacity {
+            while filter.items() < capacity {
+                filter.add(u64::to_le_bytes(next)).unwrap();
+                *truth.entry(next).or_default() += 1;
+                live.push(next);
+                next += 1;
+            }
+            // Some are added again, up to the highest count.
+            let again = live[random.random_range(0..live.len())];
+            if truth[&again] < 14 {
+                filter.add(again.to_le_bytes()).unwrap();
+                *truth.entry(again).or_default() += 1;
+                live.push(again);
+            }
+            for _ in 0..2 {
+                let gone = live.swap_remove(random.random_range(0..live.len()));
+                assert!(filter.remove(gone.to_le_bytes()).unwrap().present);
+                let count = truth.get_mut(&gone).unwrap();
+                *count -= 1;
+                if *count == 0 {
+                    truth.remove(&gone);
+                }
+            }
+        }
+        for (item, count) in &truth {
+            assert!(filter.count(item.to_le_bytes()).unwrap() >= *count);
+        }
+        let exact =
+            truth.iter().filter(|(item, count)| filter.count(item.to_le_bytes()).unwrap() == **count).count();
+        assert!(
+            exact as f64 > truth.len() as f64 * (1.0 - 3.0 * error_rate) - 3.0,
+            "{exact} of {}",
+            truth.len()
+        );
+        assert!(filter.items() <= truth.len() as u64);
+        // What is left goes, and with it the last cell.
+        live.iter().for_each(|item| assert!(filter.remove(item.to_le_bytes()).unwrap().present));
+        assert_eq!((filter.items(), filter.ones(), filter.saturated()), (0, 0, 0));
+    }
+}
+
+/// The same commands leave the same cells, moves and all: a replica is its primary to the bit. And a different order leaves
+/// other cells, with the same items.
+#[test]
+fn tables_with_the_same_history_are_equal_to_the_bit() {
+    let spec = seeded(&spec(500, 0.001, Cell::Counter4), 1);
+    let filled = |order: &mut dyn Iterator<Item = u64>| {
+        let mut filter = Bloom::new(spec).unwrap();
+        order.for_each(|item| _ = filter.add(item.to_le_bytes()).unwrap());
+        filter
+    };
+    let (one, same) = (filled(&mut (0..500)), filled(&mut (0..500)));
+    let mut other = filled(&mut (0..500).rev());
+    assert_eq!(one.to_bytes(), same.to_bytes());
+    assert!(one.to_bytes() != other.to_bytes() && one == other);
+    other.add(7u64.to_le_bytes()).unwrap();
+    assert!(one != other, "another count");
+}
+
+/// A reader in another thread never misses an item, while the writer moves it about.
+#[test]
+fn a_reader_never_misses_an_item_that_is_moved() {
+    let mut filter = Bloom::new(seeded(&spec(2000, 0.01, Cell::Counter4), 3)).unwrap();
+    // The first half stays. The others come and go, and each that comes moves several.
+    let kept = fill(&mut filter, 0);
+    let reader = filter.reader();
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(move || {
+            let mut rounds = 0;
+            for round in 0..400 {
+                for item in 0..kept / 2 {
+                    assert!(reader.contains(item.to_le_bytes()), "{item} in round {round}");
+                }
+                rounds += 1;
+            }
+            rounds
+        });
+        let mut next = kept;
+        while !asked.is_finished() {
+            let oldest = next - kept / 2;
+            filter.remove(oldest.to_le_bytes()).unwrap();
+            _ = filter.add(next.to_le_bytes());
+            next += 1;
+        }
+        assert_eq!(asked.join().unwrap(), 400);
+    });
+}
+
+#[test]
+fn what_the_layout_cannot_do_is_refused() {
+    let base = spec(100, 0.01, Cell::Bit);
+    let window = Family::Window { generations: 4, overflow: Overflow::Error, every_ms: 0 };
+    for refused in [
+        Spec { shards: 2, ..base },
+        Spec { family: Family::Fixed(Overflow::Saturate), ..base },
+        Spec { family: window, ..base },
+    ] {
+        assert!(
+            matches!(Bloom::new(refused), Err(Error::Exclusive(why)) if why.contains("BLOCKED or CLASSIC"))
+        );
+    }
+    assert!(matches!(bloomery::AtomicBloom::new(base), Err(Error::Exclusive(_))));
+    let mut fixed = Bloom::new(base).unwrap();
+    fixed.insert("ada").unwrap();
+    assert_eq!(fixed.remove("ada"), Err(Error::NotCounting));
+    let mut other = fixed.snapshot().unwrap();
+    assert_eq!((other.union(&fixed), other.intersect(&fixed)), (Err(Error::Mismatch), Err(Error::Mismatch)));
+    assert!(other.contains("ada"));
+}
