@@ -114,7 +114,9 @@ impl Layer {
                     each(items, asked, |item| self.block_counts::<WIDTH, K>(item))
                 }))
             }
-            (Cell::Bit, Layout::Classic) => self.classic_contains_many(items, asked),
+            (Cell::Bit, Layout::Classic) if self.bytes() > PREFETCHED_FROM => {
+                self.classic_contains_many(items, asked)
+            }
             (_, Layout::Fingerprint) => {
                 let table = self.fingerprints();
                 each(items, asked, |item| table.contains(item))
