@@ -112,7 +112,12 @@ struct Waiting {
     ticket: Ticket,
     /// The filters that it reads. It keeps their cells when they have left their keys.
     inputs: Arc<[Live]>,
+    /// The largest of them: bytes and place.
+    largest: Vec<(u64, usize)>,
 }
+
+/// Filters of a job that [`give_up_kept`] looks at. A job may read tens of thousands, and a thousand jobs may wait.
+const LOOKED_AT: usize = 16;
 
 /// Bytes of the cells of filters.
 fn bytes_of(filters: &[Live]) -> u64 {
@@ -322,7 +327,11 @@ where
 pub(super) fn submit(client: Blocked, stop: Stop, inputs: Arc<[Live]>, job: Job) {
     match POOL.submit(job) {
         Ok(ticket) => {
-            let job = Waiting { stop, ticket, inputs };
+            let sized = inputs.iter().enumerate().map(|(place, filter)| (filter.as_ref().bytes(), place));
+            let mut largest: Vec<_> = sized.collect();
+            largest.sort_unstable_by(|a, b| b.cmp(a));
+            largest.truncate(LOOKED_AT);
+            let job = Waiting { stop, ticket, inputs, largest };
             drop(waiting().insert(client.address(), job));
         }
         // A pool that has lost its threads returns the job. The client is blocked by now, so the job has to unblock it.
@@ -368,12 +377,14 @@ struct Read<'w> {
 }
 
 /// Counts the filters that have left their keys, so that only jobs keep them. Nobody could delete them, and the server would
-/// evict the keys of others instead. So beyond the bytes that may wait, their jobs are given up, the latest first.
+/// evict the keys of others instead. So beyond the bytes that may wait, their jobs are given up, the latest first. A filter that is small beside others of the
+/// same job counts as in its key.
 pub(super) fn give_up_kept() {
     let waiting = waiting();
     let mut read: BTreeMap<usize, Read<'_>> = BTreeMap::new();
     for (client, job) in &*waiting {
-        for filter in job.inputs.iter().map(Live::as_ref) {
+        let largest = job.largest.iter().filter_map(|(_, place)| job.inputs.get(*place));
+        for filter in largest.map(Live::as_ref) {
             let new = Read { filter, ticket: job.ticket, clients: Vec::new() };
             let read = read.entry(filter.address()).or_insert(new);
             read.ticket = read.ticket.min(job.ticket);
