@@ -3,10 +3,52 @@
 use crate::error::Error;
 use crate::filter::Census;
 use crate::mem::Words;
+use crate::sizing::fingerprint::Table;
 use std::collections::BTreeMap;
 
-/// Writes bytes into words from a byte offset on. Returns what this has added to the cells.
-pub(super) type Place = fn(&Words, u64, &[u8]) -> Census;
+/// How bytes come into words, from a byte offset on, and what this adds to the cells.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Place {
+    /// Cells that are whole in each word.
+    By(fn(&Words, u64, &[u8]) -> Census),
+    /// Cells that lie across words, and across parts. No part comes twice.
+    Fingerprints(Table),
+}
+
+impl Place {
+    /// Places a part.
+    pub(super) fn place(self, words: &Words, offset: u64, bytes: &[u8]) -> Census {
+        let table = match self {
+            Place::By(place) => return place(words, offset, bytes),
+            Place::Fingerprints(table) => table,
+        };
+        words.write_bytes(offset, bytes);
+        let (width, end) = (table.width().into(), offset.saturating_add(bytes.len() as u64));
+        let first = offset.saturating_mul(8).div_ceil(width);
+        let last = end.saturating_mul(8).checked_div(width).unwrap_or(0).min(table.cells);
+        Census::of_fingerprints(table, words, first..last)
+    }
+
+    /// Notes where a part begins and ends, if cells may lie across.
+    fn note_seams(self, seams: &mut Vec<u64>, offset: u64, bytes: &[u8]) {
+        if let Place::Fingerprints(_) = self {
+            seams.extend([offset, offset.saturating_add(bytes.len() as u64)]);
+        }
+    }
+
+    /// Counts the cells that lie across the ends of parts, once all are there.
+    fn count_seams(self, words: &Words, seams: &[u64]) -> Census {
+        let Place::Fingerprints(table) = self else { return Census::default() };
+        let width = u64::from(table.width());
+        let bits = seams.iter().map(|seam| seam.saturating_mul(8));
+        let across = bits.filter(|bit| !bit.is_multiple_of(width)).filter_map(|bit| bit.checked_div(width));
+        let mut cells: Vec<u64> = across.filter(|cell| *cell < table.cells).collect();
+        cells.sort_unstable();
+        cells.dedup();
+        let one = |cell: u64| Census::of_fingerprints(table, words, cell..cell.saturating_add(1));
+        cells.into_iter().fold(Census::default(), |all, cell| all.and(one(cell)))
+    }
+}
 
 /// The most bytes of a part that waits. Parts of zeros need not wait, and this is a page, as sparse as words may be.
 const BLOCK: usize = 4096;
@@ -42,6 +84,8 @@ pub(super) struct Arrival {
     /// Bytes of these ranges.
     arrived: u64,
     census: Census,
+    /// Where the parts begin and end that have been placed, as the place notes it.
+    seams: Vec<u64>,
 }
 
 /// A whole array.
@@ -65,6 +109,7 @@ impl Arrival {
             covered: BTreeMap::new(),
             arrived: 0,
             census: Census::default(),
+            seams: Vec::new(),
         }
     }
 
@@ -132,7 +177,8 @@ impl Arrival {
         }
         match &self.words {
             Some(words) => {
-                self.census = self.census.and((self.place)(words, start, bytes));
+                self.census = self.census.and(self.place.place(words, start, bytes));
+                self.place.note_seams(&mut self.seams, start, bytes);
                 self.place_waiting(len);
             }
             None => self.keep(start, bytes),
@@ -163,7 +209,8 @@ impl Arrival {
         let mut moved = 0u64;
         while moved < least {
             let Some((start, part)) = self.waiting.pop_first() else { break };
-            self.census = self.census.and((self.place)(words, start, &part));
+            self.census = self.census.and(self.place.place(words, start, &part));
+            self.place.note_seams(&mut self.seams, start, &part);
             moved = moved.saturating_add(part.len() as u64);
         }
         self.waiting_bytes = self.waiting_bytes.saturating_sub(moved);
@@ -229,7 +276,9 @@ impl Arrival {
             return None;
         }
         self.place_waiting(u64::MAX);
-        self.words.take().map(|words| Filled { words, census: self.census })
+        let words = self.words.take()?;
+        let census = self.census.and(self.place.count_seams(&words, &self.seams));
+        Some(Filled { words, census })
     }
 }
 
@@ -260,7 +309,7 @@ mod tests {
         for seed in 0..if cfg!(miri) { 5 } else { 300 } {
             let mut random = SmallRng::seed_from_u64(seed);
             let len = random.random_range(1..=if cfg!(miri) { 100 } else { 3000 });
-            let mut arrival = Arrival::new(len, Allocation::InProportion, place);
+            let mut arrival = Arrival::new(len, Allocation::InProportion, Place::By(place));
             let (mut expected, mut seen) = (vec![0u8; len as usize], vec![false; len as usize]);
             let in_order = seed % 3 == 0;
             let mut next = 0;
@@ -303,9 +352,37 @@ mod tests {
 
     #[test]
     fn with_all_bytes_at_hand_it_is_allocated_at_once() {
-        let mut arrival = Arrival::new(1 << 16, Allocation::AtOnce, place);
+        let mut arrival = Arrival::new(1 << 16, Allocation::AtOnce, Place::By(place));
         arrival.take(0, &[1]).unwrap();
         assert!(arrival.words.is_some() && arrival.waiting.is_empty());
         assert!(arrival.finish().is_none(), "most of it is missing");
+    }
+
+    /// Cells that lie across parts are counted once, whether the parts waited or not, and whatever zeros were left out.
+    #[test]
+    fn cells_across_parts_are_counted_once() {
+        for seed in 0..if cfg!(miri) { 3 } else { 100 } {
+            let mut random = SmallRng::seed_from_u64(seed);
+            let words = random.random_range(10..if cfg!(miri) { 40 } else { 5000 });
+            let table = Table::in_words(words, random.random_range(6..30), 0);
+            let (mut bits, mut used) = (vec![0u8; words as usize * 8], 0);
+            // In the first place of its first window; the last cell isn't one.
+            for cell in (0..table.cells - 1).filter(|cell| cell % 997 > 300 && random.random()) {
+                let bit = (cell * u64::from(table.width())) as usize;
+                bits[bit / 8] |= 1 << (bit % 8);
+                used += 1;
+            }
+            let mut arrival =
+                Arrival::new(bits.len() as u64, Allocation::InProportion, Place::Fingerprints(table));
+            let mut start = 0;
+            while start < bits.len() {
+                let most = if seed % 2 == 0 { 2 } else { words as usize };
+                let end = bits.len().min(start + 8 * random.random_range(1..=most));
+                arrival.take(start as u64, &bits[start..end]).unwrap();
+                start = end;
+            }
+            let Filled { census, .. } = arrival.finish().unwrap();
+            assert_eq!((census.set, census.is_damaged), (used, false), "{seed}");
+        }
     }
 }

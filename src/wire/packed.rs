@@ -99,7 +99,7 @@ pub(super) fn unpack(bytes: &[u8]) -> Result<Filter, DecodeError> {
     while let Some(len) = head.array(arrays.len()) {
         let bytes = usize::try_from(len).ok().and_then(|len| rest.split_off(..len)).unwrap_or_default();
         let words = Words::zeroed(len / 8)?;
-        let census = head.place(arrays.len())(&words, 0, bytes);
+        let census = head.place(arrays.len()).place(&words, 0, bytes);
         arrays.push(Filled { words, census });
     }
     head.build(arrays)

@@ -12,10 +12,10 @@ import redis
 
 HOUR = 3_600_000
 
-# Fields of BF.INFO FULL that are not the filter's own: the clock changes one, and the others count what this server was
-# asked of it since it has it in memory.
+# Fields of BF.STATS that are not the filter's own: the clock changes one, one names the key, and the others count what this
+# server was asked of it since it has it in memory.
 NOT_ITS_OWN = {
-    *(b"Next rotation in ms", b"Memory"),
+    *(b"Next rotation in ms", b"Advice", b"Memory"),
     *(b"Tests answered yes", b"Tests answered no", b"Adds", b"Deletes", b"Feedback"),
 }
 
@@ -146,7 +146,7 @@ class Grower:
 
     def saturated(self) -> None:
         """Counters at their maximum, counters just below, and counters that were counted down again."""
-        most = {"counting-4": 15, "counting-8": 255, "counting-16": 65_535}[self.kind.name]
+        most = {"counting-8": 255, "counting-16": 65_535}.get(self.kind.name, 15)
         self.add(["stuck"] * (most + 2) + ["nearly"] * (most - 1) + ["back"] * 9)
         self.client.execute_command("BF.MDEL", self.key, *["back"] * 5, *["stuck"] * 5)
         self.full()
@@ -209,7 +209,7 @@ def snapshot(client, key) -> dict:
     """All that can be seen of a filter. What it shows by the clock is left out."""
     prefix = family(client, key)
     bloom = prefix == "BF"
-    info = pairs(client.execute_command(f"{prefix}.INFO", key, *(["FULL"] if bloom else [])))
+    info = pairs(client.execute_command(f"{prefix}.STATS", key))
     answers = client.execute_command(f"{prefix}.MEXISTS", key, *PROBES)
     seen = {
         "digest": client.execute_command("DEBUG", "DIGEST-VALUE", key)[0],

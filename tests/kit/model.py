@@ -579,10 +579,10 @@ return redis.status_reply('OK')
 ARITY = {
     "BF.RESERVE": -4, "BF.INSERT": -4, "BF.ADD": 3, "BF.MADD": -3, "BF.ADDNX": 3, "BF.EXISTS": 3, "BF.MEXISTS": -3,
     "BF.TEST": 3, "BF.MTEST": -3, "BF.DEL": 3, "BF.MDEL": -3, "BF.COUNT": 3, "BF.ROTATE": -2, "BF.AGE": 3,
-    "BF.CLEAR": 2, "BF.CARD": 2, "BF.INFO": -2, "BF.DEBUG": 2, "BF.SCANDUMP": 3, "BF.LOADCHUNK": 4,
+    "BF.CLEAR": 2, "BF.CARD": 2, "BF.INFO": -2, "BF.STATS": 2, "BF.DEBUG": 2, "BF.SCANDUMP": 3, "BF.LOADCHUNK": 4,
     "CF.RESERVE": -3, "CF.ADD": 3, "CF.ADDNX": 3, "CF.INSERT": -4, "CF.INSERTNX": -4, "CF.EXISTS": 3,
     "CF.MEXISTS": -3, "CF.COUNT": 3, "CF.DEL": 3, "CF.COMPACT": 2, "CF.SCANDUMP": 3, "CF.LOADCHUNK": 4, "CF.INFO": -2,
-    "CF.DEBUG": 2,
+    "CF.STATS": 2, "CF.DEBUG": 2,
 }  # fmt: skip
 
 # Where a method cannot have the command's name.
@@ -1067,6 +1067,9 @@ class Model:
             raise Refused("Invalid information value")
         return fields[word]
 
+    def bf_stats(self, key):
+        return self.full_info(self.found(self.bloom(key)))
+
     def full_info(self, filter_) -> Map:
         spec = filter_.spec
         fields = Map([
@@ -1302,9 +1305,22 @@ class Model:
         if words and [upper(word) for word in words] != ["FULL"]:
             raise Refused()
         filter_ = self.found(self.cuckoo(key))
+        if words:
+            return self.cf_stats(key)
+        return Map(self.cf_info_fields(filter_))
+
+    def cf_stats(self, key):
+        filter_ = self.found(self.cuckoo(key))
         return Map([
             *self.cf_info_fields(filter_),
-            *([("Identity", BYTES)] if words else []),
+            ("Origin", b"bloomery"),
+            ("Hash", filter_.spec.hash.encode()),
+            ("Error rate", FIGURE),
+            ("Error rate now", FIGURE),
+            ("Capacity", NUMBER),
+            ("Fill", FIGURE),
+            ("Advice", LINES),
+            ("Identity", BYTES),
         ])  # fmt: skip
 
     def cf_info_fields(self, filter_) -> list:

@@ -7,6 +7,7 @@ a child of the test's process, which Linux allows to trace it.
 import ctypes
 import os
 import re
+import time
 from pathlib import Path
 
 SEIZE, INTERRUPT, DETACH = 0x4206, 0x4207, 17
@@ -28,12 +29,22 @@ def workers(server) -> list[int]:
     return [int(task.name) for task in tasks if re.fullmatch(r"bloomery-\d+\n", (task / "comm").read_text())]
 
 
+def wait_until_asleep(server, thread: int) -> None:
+    """One that works may hold a lock of the allocator, for which INFO would wait. A busy one is given a moment only."""
+    stat = Path(f"/proc/{server.process.pid}/task/{thread}/stat")
+    for _ in range(200):
+        if stat.read_text().rsplit(")", 1)[1].split()[0] == "S":
+            return
+        time.sleep(0.001)
+
+
 class Still:
     """The workers of a server, which stand still until `go_on`. All calls must come from one thread of the test."""
 
     def __init__(self, server):
         self.threads = workers(server)
         for thread in self.threads:
+            wait_until_asleep(server, thread)
             trace(SEIZE, thread)
             trace(INTERRUPT, thread)
             os.waitpid(thread, ANY_THREAD)

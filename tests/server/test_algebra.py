@@ -12,7 +12,7 @@ from kit.servers import wait_for
 
 EVERY_SERVER = pytest.mark.every_server("the server replicates, watches keys, routes by slot and knows users")
 
-BLOOM = [kind for kind in KINDS if kind.family == "BF" and kind.name not in ("several-chunks", "window-every")]
+BLOOM = [kind for kind in KINDS if kind.family == "BF" and kind.name not in ("several-chunks", "window-every") and "FINGERPRINT" not in kind.options]
 GIB = 1 << 30
 
 

@@ -210,7 +210,7 @@ def run(*arguments) -> subprocess.CompletedProcess:
 def test_options_that_cannot_be_are_refused_at_once(server):
     for arguments, says in [
         (["--listen", "nowhere"], "invalid value 'nowhere'"),
-        (["--interval", "0"], "0 is not in 1.."),
+        (["--interval", "0"], "at least 1 second"),
         (["--url", "http://x"], "--url"),
         (["--cacert", "/nonexistent.pem"], "/nonexistent.pem"),
         (["--db", "1", "--cluster"], "only database 0"),

@@ -389,13 +389,13 @@ def test_a_client_that_says_asking(spec):
 
 @pytest.mark.parametrize("command", ["CF.INSERT", "CF.INSERTNX"])
 def test_items_that_search_for_long_are_pieces_of_their_own(server, command):
-    """Each item of this full filter walks 65,535 steps forth and back, in some 20 ms. The clock of each piece, also of the
+    """One slot is free, and each item walks 65,535 steps forth and back, in some 10 ms. The clock of each piece, also of the
     first, starts before its first item."""
     size, items = 16 << 20, 8
     part = bytes(range(1, 256)) * (size // 255 + 1)
     with server.client(socket_timeout=200) as client:
         client.execute_command("CF.LOADCHUNK", "k", 1, struct.pack("<QQQQHHH", 0, size // 4, 0, 1, 4, 65_535, 0))
-        client.execute_command("CF.LOADCHUNK", "k", 1 + size, part[:size])
+        client.execute_command("CF.LOADCHUNK", "k", 1 + size, part[: size - 1] + b"\0")
         client.config_resetstat()
         assert client.execute_command(command, "k", "ITEMS", *(f"item {n}" for n in range(items))) == [-1] * items
         assert client.info("commandstats")[f"cmdstat_{command.lower()}"]["calls"] == items

@@ -16,7 +16,7 @@ import pytest
 
 from kit.arrivals import MANIFEST
 from kit.filters import pairs
-from kit.program import DONE, HANG_SECONDS, MISSING, NO, PROGRAM, SERVER, USAGE, as_json, command, run
+from kit.program import DONE, HANG_SECONDS, MISSING, PROGRAM, SERVER, USAGE, as_json, command, run
 from kit.proxy import Proxy
 from kit.servers import wait_for
 
@@ -533,7 +533,7 @@ def test_another_input_is_refused(new_server, tmp_path, stopped, change):
     # The server has read a batch more than the program knows of, or a part of one.
     end = len("".join(f"{item}\n" for item in ITEMS[:count]))
     path.write_text(CHANGES[change](text, end))
-    _, errors = run(*words, port=server.port, status=NO)
+    _, errors = run(*words, port=server.port, status=USAGE)
     assert "it is not the same input" in errors
     assert server.command("BF.CARD", "k") == count
     path.unlink()

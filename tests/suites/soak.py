@@ -116,7 +116,7 @@ class Traffic:
         self.client.delete("left", "right", "both", "common")
         self.do("BF.RESERVE", "left", 0.01, 5000, *self.chance.choice([["NONSCALING"], ["COUNTING"], ["WINDOW", 3]]))
         self.do("BF.RESERVE", "right", 0.01, 5000, "LIKE", "left")
-        kind = pairs(self.do("BF.INFO", "left", "FULL"))[b"Kind"]
+        kind = pairs(self.do("BF.STATS", "left"))[b"Kind"]
         with self.client.pipeline(transaction=self.chance.random() < 0.5) as pipeline:
             pipeline.execute_command("BF.BULKADD", "left", "FIXED", 8, BLOB[:16_000])
             pipeline.execute_command("BF.BULKADD", "right", "FIXED", 8, BLOB[8_000:24_000])
@@ -144,7 +144,9 @@ class Traffic:
         self.do("BF.MTEST", "aging", "ada", "bob")
         self.do("BF.AGE", "aging", "ada")
         self.do("BF.DEBUG", "aging")
+        self.do("BF.INFO", "aging")
         self.do("CF.ADD", "pieces", "ada")
+        self.do("CF.STATS", "pieces")
         self.do("CF.SCANDUMP", "pieces", 0)
         self.client.delete("aging", "pieces")
 

@@ -187,7 +187,7 @@ fn what_can_be_shorter_is_refused() {
     assert_eq!(with(14..15, &[0x87, 0]).err(), length, "a number with a zero behind it");
     assert_eq!(with(14..15, &[0]).err(), length, "a zero that need not be there");
     assert_eq!(with(14..15, &[0xFF; 10]).err(), length, "a number above 64 bits");
-    assert_eq!(with(3..4, &[0xFF, 0x80, 0x08]).err(), length, "a field that there is not");
+    assert_eq!(with(3..4, &[0xFF, 0x80, 0x10]).err(), length, "a field that there is not");
     let explicit = [&[0x37, 64, 1, 1, 8], &start[5..14]].concat();
     assert_eq!(with(19..23, &explicit).err(), Some(DecodeError::Field("layer")), "what follows by itself");
     assert!(

@@ -16,6 +16,7 @@ use crate::parallel::{ParallelFor, all_of};
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::{AtomicU64, fence};
 use geometry::{Geometry, Identity};
+use std::ops::Range;
 
 /// What is known of a table, beside its cells.
 #[derive(Default)]
@@ -62,6 +63,26 @@ impl State {
 pub(crate) struct Step {
     pub(crate) before: u64,
     pub(crate) after: u64,
+}
+
+/// How many of these cells are in use, and how many have the highest count. `None` if one is as no command leaves it: a
+/// fingerprint outside its windows, or a cell in use without a count.
+pub(crate) fn census(geometry: Geometry, words: &Cells, cells: Range<u64>) -> Option<(u64, u64)> {
+    let state = State::default();
+    let table = Table { words, geometry, state: &state };
+    let (mut used, mut saturated) = (0, 0);
+    for cell in cells {
+        let content = table.get(cell);
+        if content == 0 {
+            continue;
+        }
+        if table.count_in(content) == 0 || geometry.identity_in(cell, content).is_none() {
+            return None;
+        }
+        used += 1;
+        saturated += u64::from(geometry.payload > 0 && table.count_in(content) == table.most());
+    }
+    Some((used, saturated))
 }
 
 /// A table.
@@ -223,27 +244,11 @@ impl Table<'_> {
         Step { before, after }
     }
 
-    /// Cells in use, and highest counts: counted. `None` if the cells or what follows them are as no command leaves them: a
-    /// fingerprint outside its windows, a cell in use without a count, bits after the last cell.
-    pub(crate) fn census(&self) -> Option<(u64, u64)> {
-        let geometry = self.geometry;
-        let (mut used, mut saturated) = (0, 0);
-        for cell in 0..geometry.cells {
-            let content = self.get(cell);
-            if content == 0 {
-                continue;
-            }
-            if self.count_in(content) == 0 || geometry.identity_in(cell, content).is_none() {
-                return None;
-            }
-            used += 1;
-            saturated += u64::from(geometry.payload > 0 && self.count_in(content) == self.most());
-        }
-        let end = geometry.cells * u64::from(geometry.width());
-        let (last, after) = self.words[(end / 64) as usize..].split_first()?;
-        let is_padded =
-            last.load(Relaxed) >> (end % 64) == 0 && after.iter().all(|word| word.load(Relaxed) == 0);
-        is_padded.then_some((used, saturated))
+    /// Whether what follows the last cell is 0.
+    pub(crate) fn is_padded(&self) -> bool {
+        let end = self.geometry.cells * u64::from(self.geometry.width());
+        let mut after = self.words.iter().skip((end / 64) as usize).map(|word| word.load(Relaxed));
+        after.next().is_some_and(|last| last >> (end % 64) == 0) && after.all(|word| word == 0)
     }
 
     /// Whether the other has all items of this one, as often: not always in the same cells, which depend on the order of the adds.

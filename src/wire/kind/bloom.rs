@@ -1,10 +1,11 @@
 //! The header of Bloom filters: kinds fixed, chain and window. In a head it has a fixed length, [packed](pack) it is short.
 
-use crate::filter::{Bloom, Body, Chain, Layer, Schedule, Window};
+use crate::filter::{Bloom, Body, Census, Chain, Layer, Schedule, Window};
 use crate::hash::{HashKind, Seed};
+use crate::mem::Words;
 use crate::params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limits};
 use crate::sizing::{Layout, Shape};
-use crate::wire::arrival::Filled;
+use crate::wire::arrival::{Filled, Place};
 use crate::wire::codec::{Header, Kind, put_fields, read, take_fields, write, written};
 use crate::wire::error::DecodeError;
 use crate::wire::format::MOST_PACKED;
@@ -141,9 +142,17 @@ impl BloomHead {
         is_window.then_some((self.schedule, self.newest))
     }
 
-    /// Bits or counters.
-    pub(super) fn cell(&self) -> Cell {
-        self.spec.cell
+    /// Whether its cells are counters.
+    pub(super) fn counts(&self) -> bool {
+        self.spec.cell.counts()
+    }
+
+    /// How parts of layer `index` come into its words.
+    pub(super) fn place(&self, index: usize) -> Place {
+        match self.layers.get(index).and_then(|layer| layer.shape.table()) {
+            Some(table) => Place::Fingerprints(table),
+            None => place_cells(self.spec.cell),
+        }
     }
 
     /// Bytes of the cells of layer `index`.
@@ -173,6 +182,21 @@ impl BloomHead {
         filter.newest_layer().set_moves(self.moves);
         Ok(filter)
     }
+}
+
+/// How bits or counters come into words that are 0.
+pub(super) fn place_cells(cell: Cell) -> Place {
+    #[inline(always)]
+    fn place(cell: Cell, words: &Words, offset: u64, bytes: &[u8]) -> Census {
+        words.write_bytes(offset, bytes);
+        Census::of(cell, words.around(offset, bytes.len()))
+    }
+    Place::By(match cell {
+        Cell::Bit => |words, offset, bytes| place(Cell::Bit, words, offset, bytes),
+        Cell::Counter4 => |words, offset, bytes| place(Cell::Counter4, words, offset, bytes),
+        Cell::Counter8 => |words, offset, bytes| place(Cell::Counter8, words, offset, bytes),
+        Cell::Counter16 => |words, offset, bytes| place(Cell::Counter16, words, offset, bytes),
+    })
 }
 
 /// CRC-32C of the header with every number of items set to 0. It changes when the filter grows or rotates, but not

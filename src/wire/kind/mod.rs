@@ -55,17 +55,11 @@ impl Head {
 
     /// How parts of array `index` come into its words, and how they are counted.
     pub(super) fn place(&self, index: usize) -> Place {
-        let cell = match self {
-            Head::Cuckoo(_) => return place_slots,
-            Head::Bloom(head) => head.cell(),
-            Head::Foreign(_) => Cell::Bit,
-            Head::Rebuild(head) => head.cell(index),
-        };
-        match cell {
-            Cell::Bit => |words, offset, bytes| place(Cell::Bit, words, offset, bytes),
-            Cell::Counter4 => |words, offset, bytes| place(Cell::Counter4, words, offset, bytes),
-            Cell::Counter8 => |words, offset, bytes| place(Cell::Counter8, words, offset, bytes),
-            Cell::Counter16 => |words, offset, bytes| place(Cell::Counter16, words, offset, bytes),
+        match self {
+            Head::Cuckoo(_) => Place::By(place_slots),
+            Head::Bloom(head) => head.place(index),
+            Head::Foreign(_) => bloom::place_cells(Cell::Bit),
+            Head::Rebuild(head) => head.place(index),
         }
     }
 
@@ -78,13 +72,6 @@ impl Head {
             Head::Rebuild(head) => Filter::Rebuild(Box::new(head.build(arrays)?)),
         })
     }
-}
-
-/// Writes into words that are 0, and counts the cells.
-#[inline(always)]
-fn place(cell: Cell, words: &Words, offset: u64, bytes: &[u8]) -> Census {
-    words.write_bytes(offset, bytes);
-    Census::of(cell, words.around(offset, bytes.len()))
 }
 
 /// Writes into words that are 0, and counts the fingerprints.

@@ -5,7 +5,7 @@ use super::bloom::{self, BloomHead};
 use super::foreign::{self, ForeignHead};
 use crate::filter::{Live, LiveRef, Rebuild};
 use crate::params::{Cell, limits};
-use crate::wire::arrival::Filled;
+use crate::wire::arrival::{Filled, Place};
 use crate::wire::codec::{Header, Kind, read, written};
 use crate::wire::error::DecodeError;
 use serde::{Deserialize, Serialize};
@@ -80,12 +80,12 @@ impl RebuildHead {
         }
     }
 
-    /// Bits or counters: what array `index` consists of.
-    pub(super) fn cell(&self, index: usize) -> Cell {
-        match &self.live {
-            _ if index >= self.live.count() => self.shadow.cell(),
-            LiveHead::Bloom(head) => head.cell(),
-            LiveHead::Foreign(_) => Cell::Bit,
+    /// How parts of array `index` come into its words.
+    pub(super) fn place(&self, index: usize) -> Place {
+        match (index.checked_sub(self.live.count()), &self.live) {
+            (Some(index), _) => self.shadow.place(index),
+            (None, LiveHead::Bloom(head)) => head.place(index),
+            (None, LiveHead::Foreign(_)) => bloom::place_cells(Cell::Bit),
         }
     }
 
@@ -147,7 +147,7 @@ pub(super) fn decode(mut rest: &[u8]) -> Result<RebuildHead, DecodeError> {
     };
     let shadow = bloom::decode(shadow_kind, shadow)?;
     let (counts, schedule) = match &live {
-        LiveHead::Bloom(live) => (live.cell().counts(), live.schedule()),
+        LiveHead::Bloom(live) => (live.counts(), live.schedule()),
         LiveHead::Foreign(_) => (false, None),
     };
     // Only counting filters delete.

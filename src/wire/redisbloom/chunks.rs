@@ -7,7 +7,7 @@ use crate::filter::foreign::{Encoding, Foreign, Growth, Link, LinkSpec, Scheme};
 use crate::filter::{Census, Cuckoo, CuckooSpec, Filter, Origin, fingerprints};
 use crate::mem::Words;
 use crate::params::limits;
-use crate::wire::arrival::{Allocation, Arrival, Filled};
+use crate::wire::arrival::{Allocation, Arrival, Filled, Place};
 use crate::wire::chunk;
 use crate::wire::codec::take;
 use crate::wire::error::DecodeError;
@@ -325,8 +325,8 @@ impl Loader {
             len,
             Allocation::InProportion,
             match self.head {
-                DumpHead::Bloom { .. } => place_bits,
-                DumpHead::Cuckoo { .. } => place_slots,
+                DumpHead::Bloom { .. } => Place::By(place_bits),
+                DumpHead::Cuckoo { .. } => Place::By(place_slots),
             },
         )
     }

@@ -1,10 +1,13 @@
 //! Counting cells.
 
 use crate::bits::counter;
+use crate::filter::fingerprint;
 use crate::mem::Words;
 use crate::params::Cell;
+use crate::sizing::fingerprint::Table;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
+use std::ops::Range;
 
 /// What there is in some cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,6 +18,8 @@ pub(crate) struct Census {
     pub(super) sum: u64,
     /// Counters at their maximum.
     pub(super) saturated: u64,
+    /// Whether some are as no command leaves them.
+    pub(crate) is_damaged: bool,
 }
 
 impl Census {
@@ -39,12 +44,21 @@ impl Census {
         Census { set, ..Census::default() }
     }
 
+    /// Counts these cells of a table.
+    pub(crate) fn of_fingerprints(table: Table, words: &[AtomicU64], cells: Range<u64>) -> Census {
+        match fingerprint::census(table, words, cells) {
+            Some((set, saturated)) => Census { set, saturated, ..Census::default() },
+            None => Census { is_damaged: true, ..Census::default() },
+        }
+    }
+
     /// With other cells.
     pub(crate) fn and(self, other: Census) -> Census {
         Census {
             set: self.set.saturating_add(other.set),
             sum: self.sum.saturating_add(other.sum),
             saturated: self.saturated.saturating_add(other.saturated),
+            is_damaged: self.is_damaged || other.is_damaged,
         }
     }
 }

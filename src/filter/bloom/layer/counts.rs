@@ -64,7 +64,7 @@ impl Layer {
     pub(super) fn take_counts(&self, other: &Layer) {
         if self.table().is_some() {
             self.set_tallies(
-                Census { set: other.ones(), sum: 0, saturated: other.saturated() },
+                Census { set: other.ones(), saturated: other.saturated(), ..Census::default() },
                 other.items(),
             );
             self.set_moves(other.moves());

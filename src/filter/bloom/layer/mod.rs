@@ -62,13 +62,12 @@ impl Layer {
     pub(crate) fn from_words(shape: Shape, words: Words, items: u64, census: Census) -> Result<Layer, Error> {
         let (form, rest) = Layer::head(shape)?;
         let layer = Layer(Shared::with_words(words, form, rest)?);
-        if let Some(table) = layer.table() {
-            // An item is a cell in use.
-            let (used, saturated) = table.census().ok_or(Error::Foreign("cells"))?;
-            layer.set_tallies(Census { set: used, sum: 0, saturated }, used);
-        } else {
-            layer.set_tallies(census, items);
+        // Among fingerprints, an item is a cell in use.
+        let items = layer.table().map_or(items, |_| census.set);
+        if census.is_damaged || layer.table().is_some_and(|table| !table.is_padded()) {
+            return Err(Error::Foreign("cells"));
         }
+        layer.set_tallies(census, items);
         Ok(layer)
     }
 
