@@ -43,7 +43,7 @@ pub struct Decoder {
     /// Bytes of these.
     filled: u64,
     /// The array that has begun.
-    current: Option<Arrival>,
+    current: Option<Box<Arrival>>,
 }
 
 impl Decoder {
@@ -94,7 +94,7 @@ impl Decoder {
 
     /// Bytes of memory that the chunks read so far hold, about.
     pub fn held(&self) -> u64 {
-        self.filled.saturating_add(self.current.as_ref().map_or(0, Arrival::held))
+        self.filled.saturating_add(self.current.as_ref().map_or(0, |current| current.held()))
     }
 
     /// Bytes of cells that a chunk with `len` bytes of them would have allocated beside these: an array, or 0.
@@ -112,7 +112,7 @@ impl Decoder {
 
     /// Bytes of the array that has begun read so far.
     fn inside(&self) -> u64 {
-        self.current.as_ref().map_or(0, Arrival::arrived)
+        self.current.as_ref().map_or(0, |current| current.arrived())
     }
 
     /// Whether every chunk has been read.
@@ -121,9 +121,10 @@ impl Decoder {
     }
 
     /// The array that follows those that are whole, if there is one.
-    fn next_array(&self) -> Option<Arrival> {
+    fn next_array(&self) -> Option<Box<Arrival>> {
         let index = self.arrays.len();
-        Some(Arrival::new(self.head.array(index)?, self.allocation, self.head.place(index)))
+        let len = self.head.array(index)?;
+        Some(Box::new(Arrival::new(len, self.allocation, self.head.place(index))))
     }
 
     /// Reads the next chunk. An array is allocated once its first chunk has been checked, so that a head alone cannot
