@@ -110,12 +110,12 @@ WORDS = """
 # Verbs with their weights.
 BLOOM = {
     "RESERVE": 8, "ADD": 12, "MADD": 14, "ADDNX": 6, "INSERT": 8, "EXISTS": 6, "MEXISTS": 6, "TEST": 2, "MTEST": 2,
-    "DEL": 9, "MDEL": 6, "COUNT": 4, "ROTATE": 6, "AGE": 4, "CLEAR": 2, "CARD": 3, "INFO": 8, "DEBUG": 3, "SCANDUMP": 2,
-    "LOADCHUNK": 2,
+    "DEL": 9, "MDEL": 6, "COUNT": 4, "ROTATE": 6, "AGE": 4, "CLEAR": 2, "CARD": 3, "INFO": 6, "STATS": 3, "DEBUG": 3,
+    "SCANDUMP": 2, "LOADCHUNK": 2,
 }  # fmt: skip
 CUCKOO = {
     "RESERVE": 8, "ADD": 14, "ADDNX": 8, "INSERT": 12, "INSERTNX": 6, "EXISTS": 6, "MEXISTS": 6, "COUNT": 6, "DEL": 26,
-    "COMPACT": 3, "INFO": 4, "DEBUG": 4, "SCANDUMP": 3, "LOADCHUNK": 2,
+    "COMPACT": 3, "INFO": 3, "STATS": 3, "DEBUG": 4, "SCANDUMP": 3, "LOADCHUNK": 2,
 }  # fmt: skip
 # Kinds of Bloom filters to which nothing much happens by chance: some sequences are about them, and these verbs.
 THEMES = {"COUNTING": ["DEL", "MDEL", "MADD", "COUNT"], "WINDOW": ["ROTATE", "ROTATE", "MADD", "AGE"]}
@@ -225,7 +225,7 @@ class Sequence:
         if len(argv) == 1 or verb == "SCANDUMP" or not self.happens(0.12):
             return self.with_dump(argv)
         # In RESP3 a script gets maps, which Lua does not keep in order.
-        script = self.random.choice([CALL, PCALL] if verb == "INFO" else [CALL, PCALL, PCALL_RESP3])
+        script = self.random.choice([CALL, PCALL] if verb in ("INFO", "STATS") else [CALL, PCALL, PCALL_RESP3])
         _, *dump = self.with_dump(argv)
         return [["EVAL", script, "1", argv[1], argv[0], *argv[2:]], *dump]
 
@@ -301,8 +301,7 @@ class Sequence:
         return [
             ["TYPE", key],
             *([f"{family}.MEXISTS", key, *ITEMS] for family in ("BF", "CF")),
-            *([f"{family}.{verb}", key] for family in ("BF", "CF") for verb in ("INFO", "DEBUG")),
-            ["BF.INFO", key, "FULL"],
+            *([f"{family}.{verb}", key] for family in ("BF", "CF") for verb in ("INFO", "STATS", "DEBUG")),
             ["BF.CARD", key],
             *counts,
             *(["BF.AGE", key, item] for item in self.universe[:4] if "BF" in self.families),
