@@ -46,7 +46,7 @@ pub fn full(each: u64) -> Result<Bloom> {
     let mut filter = Bloom::new(Spec::window(each, 0.01, GENERATIONS))?;
     for generation in 0..u64::from(GENERATIONS) {
         filter.advance(generation)?;
-        let layer = filter.window().map(|window| window.current().clone());
+        let layer = filter.window().map(|window| window.current());
         if let Some(layer) = layer {
             filters::fill::<WIDTH>(&filter, &layer, generation * each..(generation + 1) * each);
         }

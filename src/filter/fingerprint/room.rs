@@ -17,7 +17,7 @@ const VISITED: usize = 2048;
 /// what it leads to was found, or noted, from the first.
 type Seen = [u64; VISITED];
 
-/// A cell that is taken, which its fingerprint would leave to whoever is to come here.
+/// A cell that is taken. Its fingerprint would move on, to make room for the one that comes.
 #[derive(Clone, Copy)]
 struct Step {
     /// Whoever comes, here.

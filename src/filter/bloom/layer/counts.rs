@@ -173,7 +173,7 @@ impl Layer {
             Tallies::Inline { set, .. } => {
                 set.fetch_add(Words::ones(words), Relaxed);
             }
-            // Fingerprints lie across words, and are counted by whoever has them all.
+            // Fingerprints lie across words; they are counted where all of them are at hand.
             Tallies::Padded { .. } if self.form().layout == Layout::Fingerprint => {}
             Tallies::Padded { shards, .. } => add(&shards[shard], Census::of(self.cell(), words)),
         }
