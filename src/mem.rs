@@ -375,7 +375,7 @@ impl<B: Copy, H> Shared<B, H> {
         Ok(shared)
     }
 
-    /// A block with `len` zero words, or with these if they are many.
+    /// A block with `len` words: zeros, or, where there are too many for one block, the words given.
     fn with_block(len: usize, many: Option<Words>, brief: B, rest: H) -> Result<Shared<B, H>, Error> {
         const { assert!(size_of::<B>() <= 4 && size_of::<Block<B, H>>().is_multiple_of(8)) };
         let layout = Self::layout(len).ok_or(Error::OutOfMemory { bytes: len as u64 })?;

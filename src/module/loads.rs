@@ -74,7 +74,7 @@ pub(super) fn send(ctx: Context<'_>, key: Text<'_>, filter: Filter, event: &'sta
     }
 }
 
-/// Sends a filter on, in the context's database: a MiB, or what takes this long. Returns whether only its last piece is left.
+/// Goes on sending a filter, in the context's database, for a MiB or this long. Returns whether only the last piece is left.
 pub(super) fn send_more(ctx: Context<'_>, name: Text<'_>, turn: Duration) -> bool {
     let key = (ctx.database(), name.bytes().to_vec());
     let begun = Instant::now();

@@ -151,7 +151,7 @@ fn workers_leave_when_the_last_job_is_withdrawn() {
     });
 }
 
-/// One worker, and jobs that end their turn after each task. All end, whoever withdraws one in the middle, and the pool
+/// One worker, and jobs that end their turn after each task. All end, even if one is withdrawn in the middle, and the pool
 /// closes at any time.
 #[test]
 fn jobs_take_turns() {

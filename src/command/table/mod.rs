@@ -97,7 +97,7 @@ pub enum MoreKeys {
         word: &'static std::ffi::CStr,
         /// The first argument that may be the word.
         from: u8,
-        /// Whether no other may: behind the first word a key may have any name.
+        /// Whether only that argument may be the word. Further on, a key may have the same name.
         only: bool,
         /// Number of keys.
         count: u8,

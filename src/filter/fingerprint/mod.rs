@@ -94,7 +94,7 @@ pub(crate) struct Table<'t> {
 }
 
 impl<'t> Table<'t> {
-    /// Of these words. The fingerprints have so many bits, and their counts, if they have any.
+    /// A table in these words. `fingerprint` and `payload` are bits; a table that doesn't count has a payload of 0.
     #[inline(always)]
     pub(crate) fn new(words: &'t Cells, fingerprint: u32, payload: u32, state: &'t State) -> Table<'t> {
         Table { words, geometry: Geometry { cells: state.cells, fingerprint, payload }, state }

@@ -20,7 +20,7 @@ type Seen = [u64; VISITED];
 /// A cell that is taken. Its fingerprint would move on, to make room for the one that comes.
 #[derive(Clone, Copy)]
 struct Step {
-    /// Whoever comes, here.
+    /// Where the one that comes will be.
     place: Place,
     /// The step whose fingerprint comes; the item comes to the first four.
     from: Option<u16>,

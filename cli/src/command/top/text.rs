@@ -28,37 +28,31 @@ pub(super) fn name(row: &Row) -> Cow<'_, str> {
     shorten(&row.key, NAME)
 }
 
-/// The cells of a row.
+/// The cells of a row, for text of any width.
 pub(super) fn cells(row: &Row) -> [String; COLUMNS.len()] {
-    let rate = |rate: Option<f64>| rate.map_or("-".into(), percent);
-    let per_second = |rate: Option<f64>| rate.map_or("-".into(), |rate| count(rate.round() as u64));
-    let info = &row.info;
-    [
-        name(row).into_owned(),
-        info.kind.clone(),
-        count(info.items),
-        info.capacity.map_or("-".into(), count),
-        if info.capacity.is_some() { format!("{:.0}%", row.full() * 100.0) } else { "-".into() },
-        rate(info.error_rate),
-        rate(info.error_rate_now),
-        rate(row.observed()),
-        per_second(row.tests_per_second),
-        per_second(row.adds_per_second),
-        bytes(info.bytes()),
-    ]
+    written(row, name(row).into_owned(), count, percent)
 }
 
 /// The same cells in few columns: `1.23M`, `0.597%`. They fit into [`frame`](super::frame)'s widths whatever the numbers.
 pub(super) fn compact(row: &Row) -> [String; COLUMNS.len()] {
-    let rate = |rate: Option<f64>| rate.map_or("-".into(), brief_percent);
-    let per_second = |rate: Option<f64>| rate.map_or("-".into(), |rate| brief(rate.round() as u64));
+    written(row, row.key.clone(), brief, brief_percent)
+}
+
+fn written(
+    row: &Row,
+    key: String,
+    number: fn(u64) -> String,
+    percent: fn(f64) -> String,
+) -> [String; COLUMNS.len()] {
+    let rate = |rate: Option<f64>| rate.map_or("-".into(), percent);
+    let per_second = |rate: Option<f64>| rate.map_or("-".into(), |rate| number(rate.round() as u64));
     let info = &row.info;
     let full = row.full() * 100.0;
     [
-        row.key.clone(),
+        key,
         info.kind.clone(),
-        brief(info.items),
-        info.capacity.map_or("-".into(), brief),
+        number(info.items),
+        info.capacity.map_or("-".into(), number),
         match info.capacity {
             None => "-".into(),
             Some(_) if full < 9_999.5 => format!("{full:.0}%"),
