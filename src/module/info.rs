@@ -10,9 +10,22 @@ use std::ffi::{CStr, c_int};
 
 type Field = (&'static CStr, fn() -> u64);
 
+/// What the module is, as text.
+const ABOUT: [(&CStr, &CStr); 2] = [(c"version", VERSION), (c"implementation", c"bloomery")];
+
+const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+    Ok(version) => version,
+    Err(_) => c"",
+};
+
 /// The sections and their fields. They only read atomics, because the server also asks for them from a signal handler
 /// when it reports a crash.
-const SECTIONS: [(&CStr, &[Field]); 4] = [
+const SECTIONS: [(&CStr, &[Field]); 5] = [
+    // As valkey-bloom calls them, for tools that know it.
+    (
+        c"bloom_core_metrics",
+        &[(c"bloom_total_memory_bytes", || metrics::CELL_BYTES.get()), (c"bloom_num_objects", bloom_filters)],
+    ),
     (
         c"filters",
         &[
@@ -65,6 +78,12 @@ const SECTIONS: [(&CStr, &[Field]); 4] = [
     ),
 ];
 
+/// Filters in keys and those still to free, but for cuckoo filters.
+fn bloom_filters() -> u64 {
+    let kinds = [&FILTERS.fixed, &FILTERS.scaling, &FILTERS.counting, &FILTERS.window, &FILTERS.foreign];
+    kinds.iter().map(|kind| kind.get()).sum()
+}
+
 /// Makes the server ask for the sections.
 ///
 /// # Safety
@@ -78,6 +97,14 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx) {
 
 unsafe extern "C" fn report(info: *mut raw::RedisModuleInfoCtx, _for_crash_report: c_int) {
     let report = || {
+        // SAFETY: as below.
+        unsafe {
+            if server!(RedisModule_InfoAddSection(info, c"module".as_ptr())) == status::OK {
+                for (name, value) in ABOUT {
+                    server!(RedisModule_InfoAddFieldCString(info, name.as_ptr(), value.as_ptr()));
+                }
+            }
+        }
         for (section, fields) in SECTIONS {
             // SAFETY: the server's context; the names are NUL-terminated and copied. Fields go into the section that
             // was added last, and one that nobody asked for is refused.

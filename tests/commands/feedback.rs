@@ -295,6 +295,29 @@ fn advice_on_an_observed_rate_far_above_the_promise() {
     assert!(advice(&server, "k").is_empty());
 }
 
+/// Three times as many false answers as 6,000 of 10,000 items explain, and fewer than promised.
+#[test]
+fn advice_on_an_observed_rate_that_the_cells_do_not_explain() {
+    let server = FakeServer::default();
+    server.now_ms.set(1_000_000_000);
+    lines(&server, &["BF.RESERVE k 0.1 10000 NONSCALING", "BF.RESERVE window 0.1 10000 WINDOW 2"]);
+    for key in ["k", "window"] {
+        add(&server, key, 6000);
+        let blob: Vec<u8> = (0..8000u64).flat_map(u64::to_le_bytes).collect();
+        run(&server, &[b"BF.BULKTEST", key.as_bytes(), b"FIXED", b"8", &blob]);
+    }
+    let Reply::Double(explained) = field(&server, "k", "Error rate now") else { panic!() };
+    let wrong = |times: f64| (times * explained * 2000.0) as u64;
+    assert!((40..80).contains(&wrong(1.0)), "{explained}");
+    lines(&server, &[&format!("BF.FEEDBACK k 6060 {}", wrong(1.5))]);
+    assert!(advice(&server, "k").is_empty(), "an accident");
+    lines(&server, &[&format!("BF.FEEDBACK k 200 {}", wrong(2.0))]);
+    assert_eq!(advice(&server, "k"), ["observed error rate above what the cells explain"]);
+    // A window may have been fuller, up to its promise, earlier in the hour.
+    lines(&server, &[&format!("BF.FEEDBACK window 6060 {}", wrong(3.0))]);
+    assert!(advice(&server, "window").is_empty());
+}
+
 #[test]
 fn a_filter_that_is_rebuilt_counts_once_and_its_successor_anew() {
     let server = FakeServer::default();

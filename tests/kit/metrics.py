@@ -3,9 +3,13 @@
 # Figures of what there is; the others count what has happened.
 GAUGES = {
     *(f"{kind}_filters" for kind in ["fixed", "scaling", "counting", "window", "cuckoo", "foreign"]),
+    *("bloom_total_memory_bytes", "bloom_num_objects"),
     *("cell_bytes", "freeing_bytes", "loads", "load_bytes", "load_held_bytes"),
     *("pool_jobs_running", "pool_jobs_queued", "clients_waiting", "waiting_bytes", "clients_in_pieces", "promised_bytes"),
 }
+
+# What the module is; everything else is a number.
+TEXTS = {"bf_version", "bf_implementation"}
 
 
 def figures(client, section="bf") -> dict[str, int]:
@@ -13,7 +17,8 @@ def figures(client, section="bf") -> dict[str, int]:
     info = client.execute_command("INFO", section)
     if isinstance(info, bytes):
         info = dict(line.split(":", 1) for line in info.decode().split("\r\n") if ":" in line)
-    return {name.removeprefix("bf_"): int(value) for name, value in info.items()}
+    numbers = {name: value for name, value in info.items() if name not in TEXTS}
+    return {name.removeprefix("bf_"): int(value) for name, value in numbers.items()}
 
 
 def gauges(client) -> dict[str, int]:

@@ -1,9 +1,9 @@
 """A real exporter, and a real Prometheus (scripts/prometheus) that scrapes it, both on free ports.
 
     with Exporter("--port", server.port) as exporter, Prometheus(exporter.port) as prometheus:
-        assert exporter.value("bloom_up", node=...) == 1
+        assert exporter.value("bloomery_up", node=...) == 1
         prometheus.wait_for_scrape()
-        assert prometheus.query("sum(bloom_filters)")
+        assert prometheus.query("sum(bloomery_filters)")
 
 They end with the `with`; should the tests be killed, they end with them.
 """
@@ -27,6 +27,9 @@ PROMTOOL = ROOT / ".cache" / "prometheus" / "promtool"
 OPS = ROOT / "ops"
 
 STOP_SECONDS = 10
+
+# What Prometheus sends, in short.
+OPENMETRICS = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.4,*/*;q=0.1"
 
 
 def must_exist() -> None:
@@ -87,11 +90,11 @@ class Process:
     def log(self) -> str:
         return (self.directory / "log").read_text()
 
-    def get(self, path: str, method: str = "GET", timeout: float = 30) -> tuple[int, dict, str]:
+    def get(self, path: str, method: str = "GET", timeout: float = 30, accept: str = "*/*") -> tuple[int, dict, str]:
         """Status, headers, body."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
-            connection.request(method, path)
+            connection.request(method, path, headers={"Accept": accept})
             response = connection.getresponse()
             return response.status, {name.lower(): value for name, value in response.getheaders()}, response.read().decode()
         finally:
@@ -107,7 +110,7 @@ class Exporter(Process):
         super().__init__(port, words, env)
 
     def page(self) -> str:
-        status, headers, body = self.get("/metrics")
+        status, headers, body = self.get("/metrics", accept=OPENMETRICS)
         assert status == 200 and headers["content-type"].startswith("application/openmetrics-text")
         assert body.endswith("# EOF\n")
         return body
@@ -133,7 +136,7 @@ class Exporter(Process):
         return self.samples()
 
     def keys(self) -> list[str]:
-        return sorted(dict(labels)["key"] for labels in self.samples().get("bloom_items", {}))
+        return sorted(dict(labels)["key"] for labels in self.samples().get("bloomery_items", {}))
 
     def end(self) -> int:
         """SIGTERM; the status that it ends with."""

@@ -124,7 +124,7 @@ def test_what_a_server_says_does_not_reach_the_terminal_raw(tmp_path):
             _, errors = run(*words, port=server.port, input="", status=SERVER)
             assert is_harmless(errors) and "refused\\x1b[31m" in errors, (words, errors)
         with Exporter("--port", server.port) as exporter:
-            assert exporter.value("bloom_up") == 0
+            assert exporter.value("bloomery_up") == 0
             assert is_harmless(exporter.log()) and "refused\\x1b[31m" in exporter.log()
 
 
@@ -227,7 +227,7 @@ def test_a_server_that_trickles_does_not_hold_the_exporter():
             time.sleep(0.2)
 
     with FakeServer({"INFO": trickle, "SCAN": trickle}) as server, Exporter("--port", server.port, "--timeout", 1) as exporter:
-        assert exporter.value("bloom_up") == 0  # a page comes, though the reply does not end
+        assert exporter.value("bloomery_up") == 0  # a page comes, though the reply does not end
         before = threads(exporter)
         clients = [socket.create_connection(("127.0.0.1", exporter.port)) for _ in range(40)]
         for client in clients:
@@ -245,7 +245,7 @@ def test_idle_clients_do_not_keep_others_out(new_server):
         for client in idle[::2]:
             client.sendall(b"GET /metrics HTTP/1.1\r\n")  # and no more
         assert exporter.get("/-/healthy")[0] == 200
-        assert exporter.value("bloom_up") == 1
+        assert exporter.value("bloomery_up") == 1
         for client in idle:
             client.close()
 

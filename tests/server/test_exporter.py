@@ -15,7 +15,7 @@ import redis
 from kit.certificates import certificates, tls
 from kit.clusters import Cluster
 from kit.filters import adding, family, make_all, members, pairs
-from kit.monitoring import OPS, Exporter, Prometheus, one, promtool
+from kit.monitoring import OPS, PROMTOOL, Exporter, Prometheus, one, promtool
 from kit.program import PROGRAM
 from kit.servers import ROOT, Server, free_port, wait_for
 
@@ -54,20 +54,20 @@ def text(reply):
 
 # Metric, and the field of BF.INFO FULL that it is.
 FIELDS = {
-    "bloom_capacity_items": "Capacity",
-    "bloom_items": "Number of items inserted",
-    "bloom_approximated_size": "Approximate number of items",
-    "bloom_fill_fraction": "Fill",
-    "bloom_error_rate_promised": "Error rate",
-    "bloom_error_rate_now": "Error rate now",
-    "bloom_memory_bytes": "Memory",
-    "bloom_layers": "Number of filters",
-    "bloom_generations": "Generations",
-    "bloom_rotations_total": "Generation",
-    "bloom_saturated_counters": "Saturated counters",
-    "bloom_expansion_rate": "Expansion rate",
-    "bloom_adds_total": "Adds",
-    "bloom_deletes_total": "Deletes",
+    "bloomery_capacity_items": "Capacity",
+    "bloomery_items": "Number of items inserted",
+    "bloomery_estimated_items": "Approximate number of items",
+    "bloomery_fill_ratio": "Fill",
+    "bloomery_promised_error_ratio": "Error rate",
+    "bloomery_error_ratio": "Error rate now",
+    "bloomery_memory_bytes": "Memory",
+    "bloomery_layers": "Number of filters",
+    "bloomery_generations": "Generations",
+    "bloomery_rotations_total": "Generation",
+    "bloomery_saturated_counters": "Saturated counters",
+    "bloomery_expansion_ratio": "Expansion rate",
+    "bloomery_adds_total": "Adds",
+    "bloomery_deletes_total": "Deletes",
 }
 
 
@@ -84,18 +84,18 @@ def test_every_filter_has_the_figures_of_its_info(server):
         infos = {key: info(client, key) for key in keys}
         for key, seen in infos.items():
             if "Number of buckets" in seen:
-                slots = one(samples, "bloom_capacity_items", key=key, kind="cuckoo")
+                slots = one(samples, "bloomery_capacity_items", key=key, kind="cuckoo")
                 items = seen["Number of items inserted"]
-                assert one(samples, "bloom_items", key=key) == items
-                assert one(samples, "bloom_fill_fraction", key=key) == pytest.approx(items / slots)
-                assert one(samples, "bloom_layers", key=key) == seen["Number of filters"]
-                assert one(samples, "bloom_capacity_bits", key=key) == 8 * slots
+                assert one(samples, "bloomery_items", key=key) == items
+                assert one(samples, "bloomery_fill_ratio", key=key) == pytest.approx(items / slots)
+                assert one(samples, "bloomery_layers", key=key) == seen["Number of filters"]
+                assert one(samples, "bloomery_cell_bytes", key=key) == slots
                 # The slots are nearly all of its memory, in whole words.
-                assert 0 <= one(samples, "bloom_memory_bytes", key=key) - slots < 700
+                assert 0 <= one(samples, "bloomery_memory_bytes", key=key) - slots < 700
                 continue
-            assert one(samples, "bloom_filter_info", key=key, kind=seen["Kind"], origin=seen["Origin"]) == 1
+            assert one(samples, "bloomery_filter_info", key=key, kind=seen["Kind"], origin=seen["Origin"]) == 1
             bits = seen["Cells"] * seen.get("Bits per cell", 1)
-            assert one(samples, "bloom_capacity_bits", key=key) == bits
+            assert one(samples, "bloomery_cell_bytes", key=key) == bits / 8
             for metric, field in FIELDS.items():
                 here = {label: value for label, value in samples.get(metric, {}).items() if ("key", key) in label}
                 if seen.get(field) is None:
@@ -103,34 +103,34 @@ def test_every_filter_has_the_figures_of_its_info(server):
                 else:
                     assert list(here.values()) == [pytest.approx(float(seen[field]))], f"{metric} of {key}"
             for result in ("yes", "no"):
-                tests = one(samples, "bloom_tests_total", key=key, result=result)
+                tests = one(samples, "bloomery_tests_total", key=key, result=result)
                 assert tests == seen[f"Tests answered {result}"]
-        assert sum(samples["bloom_tests_total"].values()) >= 800
-        totals = {dict(label)["kind"]: value for label, value in samples["bloom_filters"].items()}
+        assert sum(samples["bloomery_tests_total"].values()) >= 800
+        totals = {dict(label)["kind"]: value for label, value in samples["bloomery_filters"].items()}
         assert sum(totals.values()) == len(keys)
         assert totals["cuckoo"] == sum(key.startswith("cuckoo") for key in keys)
         sizes = sum(seen.get("Memory", seen["Size"]) for seen in infos.values())
-        assert sum(samples["bloom_filters_memory_bytes"].values()) == sizes
+        assert sum(samples["bloomery_filters_memory_bytes"].values()) == sizes
         cells = client.info("bf")["bf_cell_bytes"]
-        assert one(samples, "bloom_server_cell_bytes", node=address(server)) == cells
-        assert one(samples, "bloom_server_filters", kind="foreign") == 1
+        assert one(samples, "bloomery_server_cell_bytes", node=address(server)) == cells
+        assert one(samples, "bloomery_server_filters", kind="foreign") == 1
 
 
 def test_feedback_is_there_once_it_is_given(server):
     with server.client() as client, Exporter("--port", server.port) as exporter:
         client.execute_command("BF.MADD", "users", *members(50))
         samples = exporter.wait_for_filters(1)
-        assert one(samples, "bloom_feedback_checked_total", key="users") == 0
-        assert "bloom_observed_fpr" not in samples, "a rate that nobody has seen"
+        assert one(samples, "bloomery_feedback_checked_total", key="users") == 0
+        assert "bloomery_observed_error_ratio" not in samples, "a rate that nobody has seen"
         client.execute_command("BF.MEXISTS", "users", *members(50), *members(150, "absent"))
         client.execute_command("BF.FEEDBACK", "users", 50, 10)
         time.sleep(1.1)  # a page is as old as that
         samples = exporter.samples()
-        assert one(samples, "bloom_feedback_checked_total", key="users") == 50
-        assert one(samples, "bloom_feedback_false_total", key="users") == 10
+        assert one(samples, "bloomery_feedback_checked_total", key="users") == 50
+        assert one(samples, "bloomery_feedback_false_total", key="users") == 10
         life = text(pairs(pairs(client.execute_command("BF.INFO", "users", "FULL"))[b"Feedback"])[b"Life"][-1])
         for window in ("minute", "hour", "life"):
-            assert one(samples, "bloom_observed_fpr", key="users", window=window) == float(life)
+            assert one(samples, "bloomery_observed_error_ratio", key="users", window=window) == float(life)
 
 
 def test_keys_of_any_bytes_are_labels(server):
@@ -143,7 +143,7 @@ def test_keys_of_any_bytes_are_labels(server):
         assert exporter.keys() == sorted(shown)
         with Prometheus(exporter) as prometheus:
             prometheus.wait_for_scrapes()
-            assert {labels["key"] for labels, _ in prometheus.query("bloom_items")} == set(shown)
+            assert {labels["key"] for labels, _ in prometheus.query("bloomery_items")} == set(shown)
 
 
 def test_another_database_is_a_label(server):
@@ -151,7 +151,7 @@ def test_another_database_is_a_label(server):
         client.execute_command("BF.ADD", "users", "ada")
     with Exporter("--port", server.port, "--db", 3) as exporter:
         samples = exporter.wait_for_filters(1)
-        assert one(samples, "bloom_items", key="users", db="3", kind="scaling") == 1
+        assert one(samples, "bloomery_items", key="users", db="3", kind="scaling") == 1
 
 
 def test_patterns_and_the_limit(server):
@@ -165,10 +165,10 @@ def test_patterns_and_the_limit(server):
         with Exporter("--port", server.port, *arguments) as exporter:
             samples = exporter.wait_for_filters(5)
             assert exporter.keys() == sorted(f"seen:{number}" for number in range(7, 12)), "the largest"
-            assert one(samples, "bloom_filters", kind="fixed") == 12
-            assert one(samples, "bloom_filters", kind="cuckoo") == 1
-            assert "scaling" not in str(samples["bloom_filters"])
-            assert one(samples, "bloom_filters_without_label") == 8
+            assert one(samples, "bloomery_filters", kind="fixed") == 12
+            assert one(samples, "bloomery_filters", kind="cuckoo") == 1
+            assert "scaling" not in str(samples["bloomery_filters"])
+            assert one(samples, "bloomery_filters_without_label") == 8
             client.execute_command("BF.RESERVE", "seen:huge", 0.01, 100_000)
             wait_for(lambda: "seen:huge" in exporter.keys(), "the new largest")
             client.delete("seen:huge", "seen:11")
@@ -177,12 +177,12 @@ def test_patterns_and_the_limit(server):
 
 def test_requests_that_come_together_are_one_scrape(server):
     with Exporter("--port", server.port) as exporter:
-        wait_for(lambda: "bloom_filters_without_label" in exporter.samples(), "the first survey")
+        wait_for(lambda: "bloomery_filters_without_label" in exporter.samples(), "the first survey")
         time.sleep(1.1)
-        before, start = exporter.value("bloom_exporter_scrapes_total"), time.monotonic()
+        before, start = exporter.value("bloomery_exporter_scrapes_total"), time.monotonic()
         for _ in range(20):
             exporter.page()
-        scrapes = exporter.value("bloom_exporter_scrapes_total") - before
+        scrapes = exporter.value("bloomery_exporter_scrapes_total") - before
         assert scrapes <= time.monotonic() - start + 1, "one a second at most"
 
 
@@ -200,6 +200,19 @@ def test_the_endpoint(server):
         assert exporter.get("/metrics", method="HEAD")[2] == ""
         assert exporter.end() == 0
         assert "ended" in exporter.log()
+
+
+def test_the_format_is_the_one_that_the_client_names(server):
+    with server.client() as client, Exporter("--port", server.port) as exporter:
+        client.execute_command("BF.ADD", "users", "ada")
+        exporter.wait_for_filters(1)
+        for accept in ["*/*", "text/plain", "application/openmetrics-text;q=0,text/plain"]:
+            status, headers, page = exporter.get("/metrics", accept=accept)
+            assert (status, headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8"), accept
+            assert "# TYPE bloomery_adds_total counter\n" in page and "# EOF" not in page
+        checked = subprocess.run([PROMTOOL, "check", "metrics"], input=page, capture_output=True, text=True)
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+        assert "# TYPE bloomery_adds counter\n" in exporter.page()
 
 
 def run(*arguments) -> subprocess.CompletedProcess:
@@ -224,7 +237,7 @@ def test_options_that_cannot_be_are_refused_at_once(server):
 
 def test_an_end_is_not_held_up_by_a_client_or_a_server_that_hangs(server):
     with Exporter("--port", server.port, "--timeout", 60) as exporter:
-        wait_for(lambda: "bloom_filters_without_label" in exporter.samples(), "the first survey")
+        wait_for(lambda: "bloomery_filters_without_label" in exporter.samples(), "the first survey")
         server.process.send_signal(signal.SIGSTOP)
         time.sleep(1.1)
         try:
@@ -244,16 +257,16 @@ def test_an_end_is_not_held_up_by_a_client_or_a_server_that_hangs(server):
 def test_a_server_that_is_killed_and_comes_back(server):
     with Exporter("--port", server.port, interval=600) as exporter:
         # Not yet there when the only survey for minutes was made.
-        wait_for(lambda: "bloom_filters_without_label" in exporter.samples(), "the first survey")
+        wait_for(lambda: "bloomery_filters_without_label" in exporter.samples(), "the first survey")
         server.kill()
-        wait_for(lambda: exporter.value("bloom_up", node=address(server)) == 0, "it to be seen as down")
+        wait_for(lambda: exporter.value("bloomery_up", node=address(server)) == 0, "it to be seen as down")
         assert exporter.get("/-/healthy")[0] == 200
         assert "no metrics from" in exporter.log()
         server.start()
         with server.client() as client:
             client.execute_command("BF.ADD", "users", "ada")
-            wait_for(lambda: exporter.value("bloom_up", node=address(server)) == 1, "it to be seen as up")
-            assert exporter.wait_for_filters(1)["bloom_items"]
+            wait_for(lambda: exporter.value("bloomery_up", node=address(server)) == 1, "it to be seen as up")
+            assert exporter.wait_for_filters(1)["bloomery_items"]
         assert exporter.log().count("no metrics from") <= 3, "once per reason"
         assert "answers again" in exporter.log()
 
@@ -261,34 +274,50 @@ def test_a_server_that_is_killed_and_comes_back(server):
 def test_a_server_that_was_never_there(server):
     port = free_port()
     with Exporter("--port", port) as exporter:
-        assert exporter.value("bloom_up", node=f"127.0.0.1:{port}") == 0
+        assert exporter.value("bloomery_up", node=f"127.0.0.1:{port}") == 0
         assert exporter.samples().keys() == {
-            "bloom_up",
-            "bloom_exporter_scrape_seconds",
-            "bloom_exporter_scrapes_total",
-            "bloom_exporter_build_info",
+            "bloomery_up",
+            "bloomery_exporter_scrape_seconds",
+            "bloomery_exporter_scrapes_total",
+            "bloomery_exporter_build_info",
+            *("process_cpu_seconds_total", "process_resident_memory_bytes", "process_virtual_memory_bytes"),
+            *("process_start_time_seconds", "process_threads", "process_open_fds", "process_max_fds"),
         }
 
 
 def test_a_server_that_hangs_is_down_within_the_timeout(server):
     with Exporter("--port", server.port, "--timeout", 1) as exporter:
-        assert exporter.value("bloom_up") == 1
+        assert exporter.value("bloomery_up") == 1
         server.process.send_signal(signal.SIGSTOP)
         try:
             time.sleep(1.1)
             for _ in range(2):  # on the old connection, and on a new one
                 start = time.monotonic()
-                assert exporter.value("bloom_up") == 0
+                assert exporter.value("bloomery_up") == 0
                 assert time.monotonic() - start < 8
                 time.sleep(1.1)
         finally:
             server.process.send_signal(signal.SIGCONT)
-        wait_for(lambda: exporter.value("bloom_up") == 1, "it to go on")
+        wait_for(lambda: exporter.value("bloomery_up") == 1, "it to go on")
+
+
+def test_a_module_under_another_name(spec):
+    with Server(spec, module_args=["PREFIX", "x"]) as server, server.client() as client:
+        client.execute_command("x.ADD", "users", "ada")
+        client.execute_command("x.CF.ADD", "cuckoos", "ada")
+        with Exporter("--port", server.port, "--prefix", "x") as exporter:
+            samples = exporter.wait_for_filters(2)
+            assert one(samples, "bloomery_up") == 1
+            assert one(samples, "bloomery_items", kind="cuckoo") == one(samples, "bloomery_items", kind="scaling") == 1
+            assert one(samples, "bloomery_server_filters", kind="scaling") == 1
+        with Exporter("--port", server.port) as exporter:
+            assert exporter.value("bloomery_up", node=address(server)) == 0
+            assert "without the module bf" in exporter.log()
 
 
 def test_a_server_without_the_module_is_not_up(spec):
     with Server(spec, module=None) as server, Exporter("--port", server.port) as exporter:
-        assert exporter.value("bloom_up", node=address(server)) == 0
+        assert exporter.value("bloomery_up", node=address(server)) == 0
         assert "without the module" in exporter.log()
 
 
@@ -318,8 +347,8 @@ def test_the_documented_user_may_do_all_it_needs_and_nothing_it_does_not(server)
             login = become(server, words)
             with Exporter("--port", server.port, *login) as exporter:
                 samples = exporter.wait_for_filters(2)
-                assert one(samples, "bloom_filters_without_permission") == 0
-                assert one(samples, "bloom_up") == 1
+                assert one(samples, "bloomery_filters_without_permission") == 0
+                assert one(samples, "bloomery_up") == 1
             user = server.client(username=words[0], password=login[-1])
             for refused in (["BF.ADD", "users", "b"], ["GET", "x"], ["CONFIG", "GET", "*"], ["BF.EXISTS", "users", "b"]):
                 with pytest.raises(redis.exceptions.NoPermissionError):
@@ -337,8 +366,8 @@ def test_the_documented_user_may_do_all_it_needs_and_nothing_it_does_not(server)
 def is_refused(exporter) -> bool:
     samples = exporter.samples()
     return (
-        one(samples, "bloom_up") == 0
-        or samples.get("bloom_filters_without_permission", {}).get(frozenset(), 0) > 0
+        one(samples, "bloomery_up") == 0
+        or samples.get("bloomery_filters_without_permission", {}).get(frozenset(), 0) > 0
         or "is not complete" in exporter.log()
     )
 
@@ -351,8 +380,8 @@ def test_filters_that_the_user_may_not_read_are_counted(server):
         client.execute_command("CF.ADD", "secret:4", "item")
         with Exporter("--port", server.port, *login) as exporter:
             samples = exporter.wait_for_filters(2)
-            assert one(samples, "bloom_filters_without_permission") == 4
-            assert one(samples, "bloom_up") == 1
+            assert one(samples, "bloomery_filters_without_permission") == 4
+            assert one(samples, "bloomery_up") == 1
             assert "secret" not in exporter.page()
 
 
@@ -360,10 +389,10 @@ def test_a_wrong_password_is_a_server_that_is_down_and_is_not_logged(server):
     server.command("CONFIG", "SET", "requirepass", "right")
     try:
         with Exporter("--port", server.port, env={"BLOOMERY_PASSWORD": "wr0ng-secret"}) as exporter:
-            assert exporter.value("bloom_up") == 0
+            assert exporter.value("bloomery_up") == 0
             assert "wr0ng-secret" not in exporter.log() and "assword" in exporter.log()
         with Exporter("--port", server.port, env={"BLOOMERY_PASSWORD": "right"}) as exporter:
-            assert exporter.value("bloom_up") == 1
+            assert exporter.value("bloomery_up") == 1
     finally:
         server.client(password="right").config_set("requirepass", "")
 
@@ -383,13 +412,13 @@ def test_tls(spec, authority):
         trust = ["--port", port, "--tls", "--cacert", authority / "ca.pem"]
         identity = ["--cert", authority / "client.pem", "--key", authority / "client.key"]
         with Exporter(*trust, *identity) as exporter:
-            assert one(exporter.wait_for_filters(1), "bloom_up", node=f"127.0.0.1:{port}") == 1
+            assert one(exporter.wait_for_filters(1), "bloomery_up", node=f"127.0.0.1:{port}") == 1
         with Exporter("--url", f"rediss://127.0.0.1:{port}", "--cacert", authority / "ca.pem", *identity) as exporter:
             exporter.wait_for_filters(1)
         with Exporter(*trust) as exporter:  # the server wants to know who it is
-            assert exporter.value("bloom_up") == 0
+            assert exporter.value("bloomery_up") == 0
         with Exporter("--port", port, "--tls", *identity) as exporter:  # nobody of the system's has signed it
-            assert exporter.value("bloom_up") == 0
+            assert exporter.value("bloomery_up") == 0
             assert re.search("certificate", exporter.log(), re.IGNORECASE)
         server.check()
 
@@ -409,9 +438,9 @@ def test_a_cluster(spec):
         primaries = cluster.primaries()
         with Exporter("--port", primaries[0].port, "--cluster", *login) as exporter:
             samples = exporter.wait_for_filters(60)
-            assert samples["bloom_up"] == {frozenset({("node", address(node))}): 1 for node in primaries}
-            assert all(dict(label).keys() == {"key", "kind"} for label in samples["bloom_items"])
-            where = {dict(label)["key"]: dict(label)["node"] for label in samples["bloom_filter_info"]}
+            assert samples["bloomery_up"] == {frozenset({("node", address(node))}): 1 for node in primaries}
+            assert all(dict(label).keys() == {"key", "kind"} for label in samples["bloomery_items"])
+            where = {dict(label)["key"]: dict(label)["node"] for label in samples["bloomery_filter_info"]}
             assert len(set(where.values())) == 3
 
             # A filter that moves keeps its labels.
@@ -419,7 +448,7 @@ def test_a_cluster(spec):
             cluster.move_slot(slot, cluster.other_primary(slot))
 
             def moved() -> bool:
-                infos = exporter.samples().get("bloom_filter_info", {})
+                infos = exporter.samples().get("bloomery_filter_info", {})
                 now = {dict(label)["key"]: dict(label)["node"] for label in infos}
                 return len(now) == 60 and now[keys[0]] == address(cluster.owner(slot))
 
@@ -427,10 +456,10 @@ def test_a_cluster(spec):
 
             # The node that the exporter was told of dies; its replica takes its place.
             replica = cluster.lose(primaries[0])
-            wait_for(lambda: address(replica) in str(exporter.samples()["bloom_up"]), "the replica to be seen", 60)
+            wait_for(lambda: address(replica) in str(exporter.samples()["bloomery_up"]), "the replica to be seen", 60)
             samples = exporter.wait_for_filters(60, 60)
-            assert list(samples["bloom_up"].values()) == [1, 1, 1]
-            assert address(primaries[0]) not in str(samples["bloom_up"])
+            assert list(samples["bloomery_up"].values()) == [1, 1, 1]
+            assert address(primaries[0]) not in str(samples["bloomery_up"])
         cluster.check()
 
 
@@ -452,7 +481,7 @@ def test_five_thousand_filters(server):
             pipeline.set(f"text:{number}", "x")
         pipeline.execute()
     with Exporter("--port", server.port, "--max-filters", 5000, interval=30) as exporter:
-        wait_for(lambda: "bloom_filters_without_label" in exporter.samples(), "the survey")
+        wait_for(lambda: "bloomery_filters_without_label" in exporter.samples(), "the survey")
         samples = exporter.wait_for_filters(5000)
         times, sizes = [], []
         for _ in range(5):
@@ -460,10 +489,10 @@ def test_five_thousand_filters(server):
             start = exporter.processor() + server.processor()
             sizes.append(len(exporter.page()))
             times.append(exporter.processor() + server.processor() - start)
-        asking = exporter.value("bloom_exporter_scrape_seconds")
+        asking = exporter.value("bloomery_exporter_scrape_seconds")
         print(
             f"\n5,000 filters: scrape {min(times):.3f} to {max(times):.3f} s, of which the server's part {asking:.3f} s; "
-            f"page {max(sizes) / 1e6:.1f} MB; survey {one(samples, 'bloom_exporter_survey_seconds'):.2f} s"
+            f"page {max(sizes) / 1e6:.1f} MB; survey {one(samples, 'bloomery_exporter_survey_seconds'):.2f} s"
         )
         assert max(times) < 10
 
@@ -525,6 +554,7 @@ class Traffic:
         false = sum(answers[3000:])
         client.execute_command("BF.FEEDBACK", "crowded", sum(answers), false)
         client.execute_command("BF.BULKTEST", "roomy", "FIXED", 8, bytes(8 * 20_000), "COUNT")
+        client.execute_command("BF.FEEDBACK", "roomy", 10, 10)  # items that have left the source
 
 
 def expressions() -> list[tuple[str, str]]:
@@ -568,7 +598,7 @@ def test_prometheus_has_what_the_server_says_and_every_panel_shows_something(ser
                     if seen.get(field) is not None:
                         value = prometheus.number(f'{metric}{{key="{key}"}}')
                         assert value == pytest.approx(float(seen[field])), f"{metric} of {key}"
-            assert prometheus.number("bloom_server_offloaded_items_total") >= 6 * 20_000
+            assert prometheus.number("bloomery_server_offloaded_items_total") >= 6 * 20_000
             # What Prometheus took is all that there was.
             assert prometheus.number("scrape_samples_scraped") == sum(map(len, exporter.samples().values()))
 
@@ -606,6 +636,7 @@ def test_the_alerts_fire_on_what_real_servers_say(server, tmp_path):
                 ("BloomFilterFill", "crowded"),
                 ("BloomErrorRate", "crowded"),
                 ("BloomObservedErrorRate", "crowded"),
+                ("BloomErrorRateDrift", "roomy"),
                 ("BloomHitShare", "crowded"),
                 ("CuckooFilterFill", "tight"),
                 ("BloomRebuildUnfinished", "roomy"),
@@ -630,7 +661,8 @@ def test_every_metric_is_in_the_document_and_none_that_is_not_there(server):
         client.execute_command("BF.RESERVE", "scheduled", 0.01, 10, "WINDOW", 2, "EVERY", 3_600_000)
         with Exporter("--port", server.port) as exporter:
             there = exporter.wait_for_filters(7).keys()
-    rows = set(re.findall(r"^\| `(bloom_\w+)", DOCUMENT.read_text(), flags=re.M))
+    rows = re.findall(r"^\| (`(?:bloomery|process)_.*?`) \|", DOCUMENT.read_text(), flags=re.M)
+    rows = set(re.findall(r"`(\w+)`", " ".join(rows)))
     assert rows == there
-    used = set(re.findall(r"bloom_[a-z_]+", DASHBOARD.read_text() + ALERTS.read_text()))
-    assert used - {"bloom_filters"} <= there
+    used = set(re.findall(r"bloomery_[a-z_]+", DASHBOARD.read_text() + ALERTS.read_text()))
+    assert used - {"bloomery_filters"} <= there

@@ -1,11 +1,13 @@
 """The module's sections of INFO. When all keys are gone every figure of what there is must be 0, on whatever way the
 filters came and went, and a refusal changes no figure but the count of refusals."""
 
+import re
+
 import pytest
 import redis
 
 from kit.filters import KINDS, Grower, load_pieces, make_all, members, pieces
-from kit.metrics import GAUGES, figures, gauges
+from kit.metrics import GAUGES, TEXTS, figures, gauges
 from kit.servers import wait_for
 from kit.workload import Workload
 
@@ -53,6 +55,9 @@ def test_the_fields(server, client):
     loads = {"loads", "load_bytes", "load_held_bytes", "loads_dropped", *LOAD_BOUNDS}
     assert set(figures(client, "bf_memory")) == {"cell_bytes", "freeing_bytes"} | loads
     assert {name: value for name, value in figures(client).items() if name in LOAD_BOUNDS} == LOAD_BOUNDS
+    about = client.info("bf_module")
+    assert set(about) == TEXTS and about["bf_implementation"] == "bloomery"
+    assert re.fullmatch(r"\d+\.\d+\.\d+", about["bf_version"])
     with server.client(decode_responses=True) as other:
         assert "bf_fixed_filters" in other.execute_command("INFO", "modules")
         assert "bf_fixed_filters" not in other.execute_command("INFO")

@@ -37,6 +37,8 @@ pub(crate) struct FilterInfo {
     pub(crate) cells_set: Option<u64>,
     /// Fraction of cells that aren't 0. For cuckoo filters: items per slot.
     pub(crate) fill: Option<f64>,
+    /// Fill of a cuckoo filter from which it refuses adds or grows.
+    pub(crate) fill_when_full: Option<f64>,
     /// Bytes of memory, without the key.
     pub(crate) size: u64,
     /// Bytes of memory, as MEMORY USAGE reports them.

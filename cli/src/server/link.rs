@@ -2,6 +2,7 @@
 //!
 //! The timeout is for a whole reply. A server that sends a byte now and then doesn't hold the program.
 
+use super::prefix::renamed;
 use super::resp::read_reply;
 use redis::{ConnectionLike, RedisConnectionInfo, RedisResult, Value};
 use rustls::{ClientConnection, StreamOwned};
@@ -15,6 +16,8 @@ pub(crate) struct Link {
     stream: BufReader<Timed>,
     timeout: Duration,
     db: i64,
+    /// With which the module was loaded; `None` if its commands have their own names.
+    prefix: Option<String>,
     is_open: bool,
 }
 
@@ -42,8 +45,13 @@ impl Link {
         deadline: Option<Instant>,
     ) -> RedisResult<Link> {
         let timed = Timed { stream, until: Instant::now() + timeout, deadline };
-        let mut link =
-            Link { stream: BufReader::with_capacity(1 << 16, timed), timeout, db: user.db(), is_open: true };
+        let mut link = Link {
+            stream: BufReader::with_capacity(1 << 16, timed),
+            timeout,
+            db: user.db(),
+            prefix: None,
+            is_open: true,
+        };
         if let Some(password) = user.password() {
             redis::cmd("AUTH").arg(user.username()).arg(password).query::<()>(&mut link)?;
         }
@@ -51,6 +59,11 @@ impl Link {
             redis::cmd("SELECT").arg(user.db()).query::<()>(&mut link)?;
         }
         Ok(link)
+    }
+
+    /// Sends the module's commands by the names that they have under this prefix.
+    pub(super) fn with_prefix(self, prefix: Option<String>) -> Link {
+        Link { prefix, ..self }
     }
 
     /// From now on, all replies must have come by this time.
@@ -66,7 +79,10 @@ impl Link {
         self.start_clock();
         // A reply that is late would be taken for that of the next command.
         self.is_open = false;
-        self.stream.get_mut().write_all(commands)?;
+        match &self.prefix {
+            None => self.stream.get_mut().write_all(commands)?,
+            Some(prefix) => self.stream.get_mut().write_all(&renamed(commands, prefix))?,
+        }
         self.stream.get_mut().flush()?;
         let mut values = Vec::new();
         for _ in 0..replies {

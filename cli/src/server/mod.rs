@@ -6,6 +6,7 @@ pub(crate) mod info;
 pub(crate) mod key;
 pub(crate) mod link;
 mod options;
+pub(crate) mod prefix;
 pub(crate) mod reply;
 mod resp;
 pub(crate) mod scan;

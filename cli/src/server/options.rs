@@ -3,6 +3,7 @@
 //! Connections use RESP2, so that a user with a minimum of permissions doesn't need HELLO.
 
 use super::link::{Link, Stream};
+use super::prefix;
 use super::tls::{Certificates, encrypt};
 use crate::arguments::parse_whole_seconds;
 use crate::error::Failure;
@@ -74,6 +75,10 @@ pub(crate) struct Server {
     /// The server is a node of a cluster: use all its nodes
     #[arg(long)]
     pub(super) cluster: bool,
+
+    /// The prefix of the module's commands, if it was loaded with PREFIX
+    #[arg(long, env = "BLOOMERY_PREFIX", value_name = "NAME")]
+    prefix: Option<String>,
 
     /// How long to wait for a reply: seconds, or with a unit as in 2m [default: 60; exporter: 3]
     #[arg(long, value_name = "TIME", value_parser = parse_whole_seconds)]
@@ -173,12 +178,18 @@ impl Server {
                 );
             }
         };
-        Link::new(stream, info.redis_settings(), self.reply_timeout(), deadline).with_context(context)
+        let link = Link::new(stream, info.redis_settings(), self.reply_timeout(), deadline);
+        Ok(link.with_context(context)?.with_prefix(self.prefix.clone()))
     }
 
     /// These options with the default timeout of scrapes.
     pub(crate) fn for_scrapes(self) -> Server {
         Server { timeout: self.timeout.or(Some(SCRAPE_TIMEOUT)), ..self }
+    }
+
+    /// The name under which the module is loaded.
+    pub(crate) fn module(&self) -> &str {
+        self.prefix.as_deref().unwrap_or(prefix::DEFAULT)
     }
 
     /// Timeout of a reply.

@@ -14,6 +14,10 @@ const MANY_LAYERS: u64 = 8;
 /// 1.5 times its capacity.
 const FAR_ABOVE: f64 = 5.0;
 
+/// An observed error rate this many times the one that follows from the cells is no accident: with [`ENOUGH_FALSE`] false
+/// answers it is four standard deviations above.
+const DRIFT: f64 = 2.0;
+
 /// Number of false answers before a rate is trusted: with 20, its standard deviation is a fifth.
 const ENOUGH_FALSE: u64 = 20;
 
@@ -26,7 +30,7 @@ const TOLERANCE: f64 = 1.5;
 /// Fill of a cuckoo filter from which adds are refused, by slots of a bucket. Measured with the default of 20 moves and
 /// 1,000 to 1,000,000 items: the first refusal came at 0.39 to 0.60 with one slot, 0.883 to 0.890 with two, 0.950 with
 /// three, 0.973 to 0.984 with four, 0.996 to 0.999 with eight.
-fn first_refusal(bucket_size: u8) -> f64 {
+pub(super) fn first_refusal(bucket_size: u8) -> f64 {
     match bucket_size {
         0 | 1 => 0.39,
         2 => 0.88,
@@ -120,17 +124,18 @@ pub(super) fn on(key: &[u8], summary: &Summary, observed: Observed) -> Vec<Strin
                 general(promise)
             ));
         }
-        on_observed(&mut advice, promise, observed);
+        // The hour may have begun with generations that have left the window since.
+        let explained = if is_chain { summary.error_rate_now } else { summary.error_rate_now.max(promise) };
+        advice.extend(on_observed(promise, explained, observed));
     }
     advice
 }
 
-/// Adds the advice that follows from the answers that were checked.
-fn on_observed(advice: &mut Vec<String>, promise: f64, observed: Observed) {
-    if let Some(rate) = observed.error_rate().filter(|rate| *rate > FAR_ABOVE * promise)
-        && observed.wrong >= ENOUGH_FALSE
-    {
-        advice.push(format!(
+/// The advice that follows from the answers that were checked. The cells explain an error rate of `explained`.
+fn on_observed(promise: f64, explained: f64, observed: Observed) -> Option<String> {
+    let rate = observed.error_rate().filter(|_| observed.wrong >= ENOUGH_FALSE)?;
+    if rate > FAR_ABOVE * promise {
+        return Some(format!(
             "observed error rate far above the promise: {} in the last hour, and {} was promised; if the fill \
              does not explain it, the same false answers are asked for again and again, or somebody picks items: \
              see HASH SIPHASH",
@@ -138,6 +143,15 @@ fn on_observed(advice: &mut Vec<String>, promise: f64, observed: Observed) {
             general(promise)
         ));
     }
+    (rate > DRIFT * explained).then(|| {
+        format!(
+            "observed error rate above what the cells explain: {} in the last hour, and {} at this fill; items have \
+             left the source and not the filter, the same false answers are asked for again and again, or somebody picks \
+             items: see HASH SIPHASH",
+            general(rate),
+            general(explained)
+        )
+    })
 }
 
 /// A key as a word of a command, in the way of redis-cli.

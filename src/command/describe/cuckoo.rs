@@ -32,6 +32,7 @@ pub(in crate::command) fn stats<'a, C: Call<'a>>(call: &C) -> Result<Reply, Comm
         ("Error rate now", Reply::Double(summary.error_rate_now)),
         ("Capacity", summary.capacity.into()),
         ("Fill", Reply::Double(summary.fill)),
+        ("Fill when full", Reply::Double(advice::first_refusal(filter.spec().bucket_size))),
         ("Advice", advice::lines(&advice::on_cuckoo(call.arg(1), &summary, filter.spec()))),
         ("Identity", identity(summary.identity)),
     ]);

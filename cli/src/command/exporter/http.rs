@@ -1,9 +1,10 @@
 //! The endpoint: /metrics, /-/healthy, and a start page.
 
+use super::classic;
 use super::scrape::Scraper;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -30,6 +31,8 @@ const END_TIMEOUT: Duration = Duration::from_secs(5);
 const TEXT: &str = "text/plain; charset=utf-8";
 /// Prometheus accepts this format since 2.5.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// What everything that collects metrics reads.
+const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 const PAGE: &str = "<!doctype html>
 <html lang=\"en\"><meta charset=\"utf-8\"><title>bloomery exporter</title>
@@ -128,7 +131,10 @@ async fn answer(
     }
     Ok(match request.uri().path() {
         "/metrics" => match scrape(scraper).await {
-            Ok(text) => response(StatusCode::OK, OPENMETRICS, text.as_ref().clone()),
+            Ok(text) if takes_openmetrics(&request) => {
+                response(StatusCode::OK, OPENMETRICS, text.as_ref().clone())
+            }
+            Ok(text) => response(StatusCode::OK, CLASSIC, classic::page(&text)),
             Err(_) => {
                 response(StatusCode::INTERNAL_SERVER_ERROR, TEXT, "the scrape failed; see the log\n".into())
             }
@@ -136,6 +142,16 @@ async fn answer(
         "/-/healthy" => response(StatusCode::OK, TEXT, "bloomery exporter is healthy\n".into()),
         "/" => response(StatusCode::OK, "text/html; charset=utf-8", PAGE.into()),
         _ => response(StatusCode::NOT_FOUND, TEXT, "not found; the metrics are at /metrics\n".into()),
+    })
+}
+
+/// Whether the client names the format; one that takes anything (curl) gets the older one.
+fn takes_openmetrics(request: &Request<Incoming>) -> bool {
+    let accepted = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    accepted.flat_map(|value| value.split(',')).any(|kind| {
+        let mut words = kind.split(';').map(str::trim);
+        let refused = |word: &str| word.strip_prefix("q=").is_some_and(|q| q.parse() == Ok(0.0));
+        words.next() == Some("application/openmetrics-text") && !words.any(refused)
     })
 }
 

@@ -3,6 +3,7 @@
 //! The tables here define every metric: name, type, help, and source. docs/MONITORING.md lists the same names, which a
 //! test compares. A value that a filter doesn't have yields no sample, because 0 would be a claim.
 
+use super::process;
 use super::snapshot::{NodeReading, Snapshot};
 use crate::filter::info::{Feedback, FilterInfo, Observed};
 use crate::output;
@@ -48,56 +49,62 @@ fn life(info: &FilterInfo, count: fn(&Observed) -> u64) -> Vec<(Extra, f64)> {
 
 /// The cell of a cuckoo filter is a slot of one byte. Filters of other systems don't report the width: their cells are
 /// bits.
-fn capacity_bits(info: &FilterInfo) -> Option<u64> {
+fn cell_bytes(info: &FilterInfo) -> Option<f64> {
     let default = if info.kind == "cuckoo" { 8 } else { 1 };
-    Some(info.cells?.saturating_mul(info.bits_per_cell.unwrap_or(default)))
+    Some(info.cells?.saturating_mul(info.bits_per_cell.unwrap_or(default)) as f64 / 8.0)
 }
 
-const OF_FILTERS: [OfFilter; 23] = [
+const OF_FILTERS: [OfFilter; 24] = [
     OfFilter {
-        name: "bloom_capacity_bits",
+        name: "bloomery_cell_bytes",
         metric_type: Gauge,
-        help: "Bits of all cells of the filter (m; a counter has several bits).",
-        samples: |info| number(capacity_bits(info)),
+        help: "Bytes of all cells of the filter.",
+        samples: |info| one(cell_bytes(info)),
     },
     OfFilter {
-        name: "bloom_capacity_items",
+        name: "bloomery_capacity_items",
         metric_type: Gauge,
         help: "Items that all layers of the filter are sized for. For cuckoo filters: number of slots.",
         samples: |info| number(info.capacity),
     },
     OfFilter {
-        name: "bloom_items",
+        name: "bloomery_items",
         metric_type: Gauge,
         help: "Items added that were absent before, minus items deleted.",
         samples: |info| number(Some(info.items)),
     },
     OfFilter {
-        name: "bloom_approximated_size",
+        name: "bloomery_estimated_items",
         metric_type: Gauge,
         help: "Distinct items in the filter, estimated from its fill.",
         samples: |info| number(info.approximate_items),
     },
     OfFilter {
-        name: "bloom_fill_fraction",
+        name: "bloomery_fill_ratio",
         metric_type: Gauge,
         help: "Fraction of cells that are set, about 0.5 at capacity. For cuckoo filters: of slots in use.",
         samples: |info| one(info.fill),
     },
     OfFilter {
-        name: "bloom_error_rate_promised",
+        name: "bloomery_full_fill_ratio",
+        metric_type: Gauge,
+        help: "Fill of a cuckoo filter from which adds are refused, or the filter grows.",
+        samples: |info| one(info.fill_when_full),
+    },
+    OfFilter {
+        name: "bloomery_promised_error_ratio",
         metric_type: Gauge,
         help: "False-positive rate at capacity, as requested. For cuckoo filters: when full.",
         samples: |info| one(info.error_rate),
     },
     OfFilter {
-        name: "bloom_error_rate_now",
+        name: "bloomery_error_ratio",
         metric_type: Gauge,
         help: "False-positive rate at the present fill, computed.",
         samples: |info| one(info.error_rate_now),
     },
     OfFilter {
-        name: "bloom_observed_fpr",
+        name: "bloomery_observed_error_ratio",
         metric_type: Gauge,
         help: "False-positive rate according to what the application reported (BF.FEEDBACK).",
         samples: |info| {
@@ -113,19 +120,19 @@ const OF_FILTERS: [OfFilter; 23] = [
         },
     },
     OfFilter {
-        name: "bloom_feedback_checked",
+        name: "bloomery_feedback_checked",
         metric_type: Counter,
         help: "Positive answers that the application has checked (BF.FEEDBACK).",
         samples: |info| life(info, |life| life.checked),
     },
     OfFilter {
-        name: "bloom_feedback_false",
+        name: "bloomery_feedback_false",
         metric_type: Counter,
         help: "Positive answers that the application found to be false (BF.FEEDBACK).",
         samples: |info| life(info, |life| life.r#false),
     },
     OfFilter {
-        name: "bloom_tests",
+        name: "bloomery_tests",
         metric_type: Counter,
         help: "Items tested, by answer.",
         samples: |info| {
@@ -134,73 +141,73 @@ const OF_FILTERS: [OfFilter; 23] = [
         },
     },
     OfFilter {
-        name: "bloom_adds",
+        name: "bloomery_adds",
         metric_type: Counter,
         help: "Items added, including those already present.",
         samples: |info| number(info.adds),
     },
     OfFilter {
-        name: "bloom_deletes",
+        name: "bloomery_deletes",
         metric_type: Counter,
         help: "Items deleted.",
         samples: |info| number(info.deletes),
     },
     OfFilter {
-        name: "bloom_memory_bytes",
+        name: "bloomery_memory_bytes",
         metric_type: Gauge,
         help: "Memory of the filter, without its key.",
         samples: |info| number(Some(info.bytes())),
     },
     OfFilter {
-        name: "bloom_layers",
+        name: "bloomery_layers",
         metric_type: Gauge,
         help: "Layers, generations or sub-filters: the number of parts that one test queries.",
         samples: |info| number(Some(info.filters)),
     },
     OfFilter {
-        name: "bloom_generations",
+        name: "bloomery_generations",
         metric_type: Gauge,
         help: "Generations that a window keeps.",
         samples: |info| number(info.generations),
     },
     OfFilter {
-        name: "bloom_rotations",
+        name: "bloomery_rotations",
         metric_type: Counter,
         help: "Number of the current generation of a window: rotations since its creation.",
         samples: |info| number(info.generation),
     },
     OfFilter {
-        name: "bloom_next_rotation_seconds",
+        name: "bloomery_next_rotation_seconds",
         metric_type: Gauge,
         help: "Time until a window with a schedule rotates.",
         samples: |info| one(info.next_rotation_ms.map(|ms| ms as f64 / 1000.0)),
     },
     OfFilter {
-        name: "bloom_saturated_counters",
+        name: "bloomery_saturated_counters",
         metric_type: Gauge,
         help: "Counters stuck at their maximum: items that use them can no longer be deleted.",
         samples: |info| number(info.saturated_counters),
     },
     OfFilter {
-        name: "bloom_rebuild_running",
+        name: "bloomery_rebuild_running",
         metric_type: Gauge,
         help: "1 while a BF.REBUILD of the filter is in progress.",
         samples: |info| number((info.kind != "cuckoo").then_some(info.rebuild.is_some().into())),
     },
     OfFilter {
-        name: "bloom_rebuild_items",
+        name: "bloomery_rebuild_items",
         metric_type: Gauge,
         help: "Items in the new filter of a rebuild in progress.",
         samples: |info| number(info.rebuild.as_ref().and_then(|rebuild| rebuild.items)),
     },
     OfFilter {
-        name: "bloom_advice",
+        name: "bloomery_advice_lines",
         metric_type: Gauge,
         help: "Number of entries under Advice in BF.STATS key: 0 if all is well.",
         samples: |info| number(Some(info.advice.len() as u64)),
     },
     OfFilter {
-        name: "bloom_expansion_rate",
+        name: "bloomery_expansion_ratio",
         metric_type: Gauge,
         help: "Size of each layer relative to the previous one. Absent if the filter does not grow.",
         samples: |info| number(info.expansion_rate.filter(|rate| *rate > 0)),
@@ -217,7 +224,7 @@ struct OfServer {
 
 const OF_SERVERS: [OfServer; 25] = [
     OfServer {
-        name: "bloom_server_filters",
+        name: "bloomery_server_filters",
         metric_type: Gauge,
         help: "Filters on the server, by kind; foreign are those created by other systems.",
         fields: &[
@@ -230,145 +237,145 @@ const OF_SERVERS: [OfServer; 25] = [
         ],
     },
     OfServer {
-        name: "bloom_server_cell_bytes",
+        name: "bloomery_server_cell_bytes",
         metric_type: Gauge,
         help: "Bytes of the cells of all filters, including those being loaded or freed.",
         fields: &[("cell_bytes", None)],
     },
     OfServer {
-        name: "bloom_server_freeing_bytes",
+        name: "bloomery_server_freeing_bytes",
         metric_type: Gauge,
         help: "Part of the cell bytes that another thread is freeing.",
         fields: &[("freeing_bytes", None)],
     },
     OfServer {
-        name: "bloom_server_loads",
+        name: "bloomery_server_loads",
         metric_type: Gauge,
         help: "Loads by LOADCHUNK that wait for their next piece.",
         fields: &[("loads", None)],
     },
     OfServer {
-        name: "bloom_server_load_bytes",
+        name: "bloomery_server_load_bytes",
         metric_type: Gauge,
         help: "Bytes of cells that these loads will have when complete.",
         fields: &[("load_bytes", None)],
     },
     OfServer {
-        name: "bloom_server_load_held_bytes",
+        name: "bloomery_server_load_held_bytes",
         metric_type: Gauge,
         help: "Bytes of memory that these loads hold now.",
         fields: &[("load_held_bytes", None)],
     },
     OfServer {
-        name: "bloom_server_loads_max",
+        name: "bloomery_server_loads_max",
         metric_type: Gauge,
         help: "Loads that may wait.",
         fields: &[("loads_max", None)],
     },
     OfServer {
-        name: "bloom_server_load_idle_seconds_max",
+        name: "bloomery_server_load_idle_seconds_max",
         metric_type: Gauge,
         help: "Seconds that a load may wait for its next piece.",
         fields: &[("load_idle_seconds_max", None)],
     },
     OfServer {
-        name: "bloom_server_loads_dropped",
+        name: "bloomery_server_loads_dropped",
         metric_type: Counter,
         help: "Loads given up because they did not move, or because memory was short.",
         fields: &[("loads_dropped", None)],
     },
     OfServer {
-        name: "bloom_server_pool_threads",
+        name: "bloomery_server_pool_threads",
         metric_type: Gauge,
         help: "Worker threads started.",
         fields: &[("pool_threads", None)],
     },
     OfServer {
-        name: "bloom_server_pool_forks",
+        name: "bloomery_server_pool_forks",
         metric_type: Counter,
         help: "Commands that ran in parallel on workers and the main thread.",
         fields: &[("pool_forks", None)],
     },
     OfServer {
-        name: "bloom_server_pool_jobs",
+        name: "bloomery_server_pool_jobs",
         metric_type: Counter,
         help: "Commands that ran on workers while the server served others.",
         fields: &[("pool_jobs", None)],
     },
     OfServer {
-        name: "bloom_server_pool_jobs_running",
+        name: "bloomery_server_pool_jobs_running",
         metric_type: Gauge,
         help: "Jobs in progress on workers.",
         fields: &[("pool_jobs_running", None)],
     },
     OfServer {
-        name: "bloom_server_pool_jobs_queued",
+        name: "bloomery_server_pool_jobs_queued",
         metric_type: Gauge,
         help: "Jobs that wait for a worker.",
         fields: &[("pool_jobs_queued", None)],
     },
     OfServer {
-        name: "bloom_server_offloaded_items",
+        name: "bloomery_server_offloaded_items",
         metric_type: Counter,
         help: "Items of BF.BULKTEST that workers tested while the server served others.",
         fields: &[("offloaded_items", None)],
     },
     OfServer {
-        name: "bloom_server_clients_waiting",
+        name: "bloomery_server_clients_waiting",
         metric_type: Gauge,
         help: "Clients that wait for a BF.BULKTEST on workers.",
         fields: &[("clients_waiting", None)],
     },
     OfServer {
-        name: "bloom_server_clients_waiting_max",
+        name: "bloomery_server_clients_waiting_max",
         metric_type: Gauge,
         help: "Clients that may wait for workers.",
         fields: &[("clients_waiting_max", None)],
     },
     OfServer {
-        name: "bloom_server_waiting_bytes",
+        name: "bloomery_server_waiting_bytes",
         metric_type: Gauge,
         help: "Bytes of the items of clients that wait for workers.",
         fields: &[("waiting_bytes", None)],
     },
     OfServer {
-        name: "bloom_server_waiting_bytes_max",
+        name: "bloomery_server_waiting_bytes_max",
         metric_type: Gauge,
         help: "Bytes of items that may wait for workers.",
         fields: &[("waiting_bytes_max", None)],
     },
     OfServer {
-        name: "bloom_server_clients_in_pieces",
+        name: "bloomery_server_clients_in_pieces",
         metric_type: Gauge,
         help: "Clients whose command goes on in pieces.",
         fields: &[("clients_in_pieces", None)],
     },
     OfServer {
-        name: "bloom_server_promised_bytes",
+        name: "bloomery_server_promised_bytes",
         metric_type: Gauge,
         help: "Bytes of memory that work apart will take.",
         fields: &[("promised_bytes", None)],
     },
     OfServer {
-        name: "bloom_server_waiting_refused",
+        name: "bloomery_server_waiting_refused",
         metric_type: Counter,
         help: "Commands refused because too many were waiting for workers.",
         fields: &[("waiting_refused", None)],
     },
     OfServer {
-        name: "bloom_server_waiting_dropped",
+        name: "bloomery_server_waiting_dropped",
         metric_type: Counter,
         help: "Commands given up because their client had gone.",
         fields: &[("waiting_dropped", None)],
     },
     OfServer {
-        name: "bloom_server_payloads_refused",
+        name: "bloomery_server_payloads_refused",
         metric_type: Counter,
         help: "Payloads refused by RESTORE, RDB loading, LOADCHUNK, BF.IMPORT and BF.LOAD.",
         fields: &[("payloads_refused", None)],
     },
     OfServer {
-        name: "bloom_server_panics",
+        name: "bloomery_server_panics",
         metric_type: Counter,
         help: "Panics of the module that were caught; each is in the log of the server.",
         fields: &[("panics", None)],
@@ -400,7 +407,7 @@ impl Snapshot {
         let label = |node: &NodeReading| vec![("node", node.address.clone())];
         let up = |node: &NodeReading| (label(node), f64::from(u8::from(node.totals.is_some())));
         let help = "1 if the server answers and has the module, else 0.";
-        page.family("bloom_up", Gauge, help, self.nodes.iter().map(up))?;
+        page.family("bloomery_up", Gauge, help, self.nodes.iter().map(up))?;
         for OfServer { name, metric_type, help, fields } in &OF_SERVERS {
             let samples = self.nodes.iter().flat_map(|node| {
                 fields.iter().filter_map(move |(field, extra)| {
@@ -439,7 +446,7 @@ impl Snapshot {
             let known = about.into_iter().filter_map(|(name, value)| Some((name, value?.clone())));
             (labels.iter().cloned().chain(known).collect(), 1.0)
         });
-        page.family("bloom_filter", Info, "Properties of a filter, as labels: always 1.", about)
+        page.family("bloomery_filter", Info, "Properties of a filter, as labels: always 1.", about)
     }
 
     /// The labels of every metric of a filter. They don't include the node, so that a filter that moves within a
@@ -459,27 +466,36 @@ impl Snapshot {
             totals.iter().map(move |(kind, total)| (vec![("kind", kind.clone())], value(total) as f64))
         };
         let help = "Filters that match --keys, including those beyond --max-filters.";
-        page.family("bloom_filters", Gauge, help, by_kind(|total| total.0))?;
+        page.family("bloomery_filters", Gauge, help, by_kind(|total| total.0))?;
         let help = "Memory of all filters that match --keys.";
-        page.family("bloom_filters_memory_bytes", Gauge, help, by_kind(|total| total.1))?;
+        page.family("bloomery_filters_memory_bytes", Gauge, help, by_kind(|total| total.1))?;
         let help = "Filters beyond --max-filters: only the totals include them.";
-        page.single("bloom_filters_without_label", help, self.survey.without_label as f64)?;
+        page.single("bloomery_filters_without_label", help, self.survey.without_label as f64)?;
         let help = "Filters that the user of the exporter has no permission to read.";
-        page.single("bloom_filters_without_permission", help, self.survey.without_permission as f64)?;
+        page.single("bloomery_filters_without_permission", help, self.survey.without_permission as f64)?;
         let help = "When the last complete search of the keyspace ended, in Unix time.";
         let when = finished.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-        page.single("bloom_exporter_survey_timestamp_seconds", help, when)?;
+        page.single("bloomery_exporter_survey_timestamp_seconds", help, when)?;
         let help = "How long the last complete search took.";
-        page.single("bloom_exporter_survey_seconds", help, took.as_secs_f64())
+        page.single("bloomery_exporter_survey_seconds", help, took.as_secs_f64())
     }
 
     fn encode_exporter(&self, page: &mut Page<'_, '_>) -> fmt::Result {
         let help = "How long the servers took to reply for this page.";
-        page.single("bloom_exporter_scrape_seconds", help, self.seconds)?;
+        page.single("bloomery_exporter_scrape_seconds", help, self.seconds)?;
         let help = "Number of scrapes.";
-        page.family("bloom_exporter_scrapes", Counter, help, [(vec![], self.scrapes as f64)])?;
+        page.family("bloomery_exporter_scrapes", Counter, help, [(vec![], self.scrapes as f64)])?;
         let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
-        page.family("bloom_exporter_build", Info, "Version of this exporter: always 1.", [(version, 1.0)])
+        page.family(
+            "bloomery_exporter_build",
+            Info,
+            "Version of this exporter: always 1.",
+            [(version, 1.0)],
+        )?;
+        for (name, metric_type, help, value) in process::figures() {
+            page.family(name, metric_type, help, [(vec![], value)])?;
+        }
+        Ok(())
     }
 }
 
@@ -587,7 +603,7 @@ mod tests {
         };
         let page = page(0, vec![reading("a:1", vec![(b"w", info)])]);
         for (name, value) in [
-            ("capacity_bits", "4000.0"),
+            ("cell_bytes", "500.0"),
             ("rotations_total", "7.0"),
             ("next_rotation_seconds", "1.5"),
             ("memory_bytes", "900.0"),
@@ -595,26 +611,26 @@ mod tests {
             ("feedback_false_total", "4.0"),
             ("rebuild_running", "1.0"),
             ("rebuild_items", "11.0"),
-            ("advice", "1.0"),
+            ("advice_lines", "1.0"),
         ] {
-            has(&page, &format!("bloom_{name}{{key=\"w\",kind=\"window\"}} {value}"));
+            has(&page, &format!("bloomery_{name}{{key=\"w\",kind=\"window\"}} {value}"));
         }
         for line in [
-            "bloom_observed_fpr{key=\"w\",kind=\"window\",window=\"life\"} 0.02",
-            "bloom_tests_total{key=\"w\",kind=\"window\",result=\"yes\"} 3.0",
-            "bloom_filter_info{key=\"w\",kind=\"window\",node=\"a:1\"} 1",
-            "bloom_up{node=\"a:1\"} 1.0",
-            "bloom_server_panics_total{node=\"a:1\"} 2.0",
-            "bloom_server_filters{node=\"a:1\",kind=\"window\"} 1.0",
-            "bloom_filters{kind=\"fixed\"} 3.0",
-            "bloom_filters_memory_bytes{kind=\"fixed\"} 600.0",
-            "bloom_filters_without_label 2.0",
-            "bloom_filters_without_permission 0.0",
-            "bloom_exporter_survey_timestamp_seconds 0.0",
-            "bloom_exporter_survey_seconds 1.5",
-            "bloom_exporter_scrape_seconds 0.25",
-            "bloom_exporter_scrapes_total 5.0",
-            "# TYPE bloom_tests counter",
+            "bloomery_observed_error_ratio{key=\"w\",kind=\"window\",window=\"life\"} 0.02",
+            "bloomery_tests_total{key=\"w\",kind=\"window\",result=\"yes\"} 3.0",
+            "bloomery_filter_info{key=\"w\",kind=\"window\",node=\"a:1\"} 1",
+            "bloomery_up{node=\"a:1\"} 1.0",
+            "bloomery_server_panics_total{node=\"a:1\"} 2.0",
+            "bloomery_server_filters{node=\"a:1\",kind=\"window\"} 1.0",
+            "bloomery_filters{kind=\"fixed\"} 3.0",
+            "bloomery_filters_memory_bytes{kind=\"fixed\"} 600.0",
+            "bloomery_filters_without_label 2.0",
+            "bloomery_filters_without_permission 0.0",
+            "bloomery_exporter_survey_timestamp_seconds 0.0",
+            "bloomery_exporter_survey_seconds 1.5",
+            "bloomery_exporter_scrape_seconds 0.25",
+            "bloomery_exporter_scrapes_total 5.0",
+            "# TYPE bloomery_tests counter",
             "# EOF",
         ] {
             has(&page, line);
@@ -626,12 +642,20 @@ mod tests {
         let down = NodeReading { address: "b:2".into(), totals: None, filters: vec![] };
         let cuckoo = FilterInfo { kind: "cuckoo".into(), cells: Some(8), ..FilterInfo::default() };
         let page = page(3, vec![reading("a:1", vec![(b"c", cuckoo)]), down]);
-        has(&page, "bloom_up{node=\"b:2\"} 0.0");
-        has(&page, "bloom_capacity_bits{key=\"c\",kind=\"cuckoo\",db=\"3\"} 64.0");
-        for name in
-            ["observed_fpr", "tests", "fill", "rotations", "rebuild", "error", "saturated", "server_loads"]
-        {
-            assert!(!page.iter().any(|line| line.contains(&format!("bloom_{name}"))), "{name}");
+        has(&page, "bloomery_up{node=\"b:2\"} 0.0");
+        has(&page, "bloomery_cell_bytes{key=\"c\",kind=\"cuckoo\",db=\"3\"} 8.0");
+        for name in [
+            "observed_error",
+            "tests",
+            "fill",
+            "full_fill",
+            "rotations",
+            "rebuild",
+            "error",
+            "saturated",
+            "server_loads",
+        ] {
+            assert!(!page.iter().any(|line| line.contains(&format!("bloomery_{name}"))), "{name}");
         }
         assert!(!page.iter().any(|line| line.contains("panics") && line.contains("b:2")));
     }
@@ -644,7 +668,7 @@ mod tests {
         let page = page(0, vec![reading("a:1", here), reading("b:2", vec![(b"both", info("fixed"))])]);
         let keys: Vec<&str> = page
             .iter()
-            .filter_map(|line| line.strip_prefix("bloom_items{key=")?.strip_suffix(",kind=\"fixed\"} 0.0"))
+            .filter_map(|line| line.strip_prefix("bloomery_items{key=")?.strip_suffix(",kind=\"fixed\"} 0.0"))
             .collect();
         assert_eq!(keys, [r#""\"\\x0a""#, r#""\\\\xff""#, r#""both""#, r#""\\xff""#]);
     }
@@ -654,7 +678,7 @@ mod tests {
         let all = OF_FILTERS.iter().map(|metric| (metric.name, metric.help));
         for (name, help) in all.chain(OF_SERVERS.iter().map(|metric| (metric.name, metric.help))) {
             assert!(
-                name.starts_with("bloom_")
+                name.starts_with("bloomery_")
                     && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
             );
             assert!(!name.ends_with("_total"), "{name}: the encoder adds it");

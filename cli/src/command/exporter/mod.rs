@@ -5,8 +5,10 @@
 //! filters, and [`metrics`] formats the reply. The cost of a scrape is therefore proportional to its labels, not to the
 //! keyspace. [`http`] is the endpoint.
 
+mod classic;
 mod http;
 mod metrics;
+mod process;
 mod scrape;
 mod snapshot;
 mod survey;

@@ -111,9 +111,10 @@ impl Scraper {
             None => self.server.open_by(node.clone(), Some(deadline))?,
         };
         connection.set_deadline(Some(deadline));
-        let text: String = redis::cmd("INFO").arg("bf").query(&mut connection).context("INFO bf")?;
-        let totals = totals(&text);
-        anyhow::ensure!(!totals.is_empty(), "the server runs without the module bf");
+        let module = self.server.module();
+        let text: String = redis::cmd("INFO").arg(module).query(&mut connection).context("INFO")?;
+        let totals = totals(&text, module);
+        anyhow::ensure!(!totals.is_empty(), "the server runs without the module {module}");
         let infos = info::fetch(&mut connection, &keys).context("BF.STATS")?;
         let moved = infos.iter().any(|info| {
             info.as_ref().is_err_and(|error| error.kind() == ErrorKind::Server(ServerErrorKind::Moved))
@@ -159,9 +160,9 @@ struct Reading {
 }
 
 /// Parses the numbers of `INFO bf`, whose names start with the name of the module.
-fn totals(info: &str) -> BTreeMap<String, u64> {
+fn totals(info: &str, module: &str) -> BTreeMap<String, u64> {
     info.lines()
-        .filter_map(|line| line.strip_prefix("bf_")?.split_once(':'))
+        .filter_map(|line| line.strip_prefix(module)?.strip_prefix('_')?.split_once(':'))
         .filter_map(|(name, value)| Some((name.to_owned(), value.trim().parse().ok()?)))
         .collect()
 }
@@ -174,9 +175,9 @@ mod tests {
     fn the_numbers_of_info_are_read_and_nothing_else() {
         let info = "# bf_filters\r\nbf_fixed_filters:3\r\nbf_text:x\r\nother:9\r\n\r\n# bf_memory\r\nbf_cell_bytes:40\r\n";
         assert_eq!(
-            totals(info),
+            totals(info, "bf"),
             [("cell_bytes", 40), ("fixed_filters", 3)].map(|(n, v)| (n.to_owned(), v)).into()
         );
-        assert!(totals("").is_empty());
+        assert!(totals("", "bf").is_empty());
     }
 }

@@ -1,0 +1,79 @@
+//! Commands of a module that was loaded with PREFIX: `x.ADD` for `BF.ADD`, `x.CF.ADD` for `CF.ADD`.
+
+/// The prefix of a module that was loaded without the argument.
+pub(crate) const DEFAULT: &str = "bf";
+
+/// The same commands, as they are sent, with the names that they have under `prefix`.
+pub(super) fn renamed(commands: &[u8], prefix: &str) -> Vec<u8> {
+    let mut renamed = Vec::with_capacity(commands.len() + 64);
+    let mut rest = commands;
+    while let Some((count, after)) = number(rest, b'*') {
+        renamed.extend_from_slice(&rest[..rest.len() - after.len()]);
+        rest = after;
+        for index in 0..count {
+            let Some((length, after)) = number(rest, b'$') else { break };
+            let Some((argument, end)) = after.split_at_checked(length + 2) else { break };
+            match name(&argument[..length], prefix).filter(|_| index == 0) {
+                Some(name) => renamed.extend_from_slice(format!("${}\r\n{name}\r\n", name.len()).as_bytes()),
+                None => renamed.extend_from_slice(&rest[..rest.len() - end.len()]),
+            }
+            rest = end;
+        }
+    }
+    renamed.extend_from_slice(rest);
+    renamed
+}
+
+/// The name of a command of the module; `None` of the server's own.
+fn name(command: &[u8], prefix: &str) -> Option<String> {
+    let (family, verb) = std::str::from_utf8(command).ok()?.split_once('.')?;
+    match family {
+        "BF" => Some(format!("{prefix}.{verb}")),
+        "CF" => Some(format!("{prefix}.CF.{verb}")),
+        _ => None,
+    }
+}
+
+/// The number of a line such as `$3`, and what follows the line.
+fn number(bytes: &[u8], mark: u8) -> Option<(usize, &[u8])> {
+    let line = bytes.strip_prefix(&[mark])?;
+    let end = memchr::memmem::find(line, b"\r\n")?;
+    Some((std::str::from_utf8(&line[..end]).ok()?.parse().ok()?, &line[end + 2..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_change_and_nothing_else() {
+        let mut pipeline = redis::pipe();
+        pipeline
+            .cmd("BF.ADD")
+            .arg("BF.ADD")
+            .arg(b"a\r\n$3\r\n")
+            .cmd("GET")
+            .arg("CF.ADD")
+            .cmd("CF.ADD")
+            .arg("");
+        let mut expected = redis::pipe();
+        expected
+            .cmd("x.ADD")
+            .arg("BF.ADD")
+            .arg(b"a\r\n$3\r\n")
+            .cmd("GET")
+            .arg("CF.ADD")
+            .cmd("x.CF.ADD")
+            .arg("");
+        assert_eq!(renamed(&pipeline.get_packed_pipeline(), "x"), expected.get_packed_pipeline());
+    }
+
+    /// Whatever is no command is sent as it is.
+    #[test]
+    fn what_ends_early_stays_what_it_is() {
+        let whole = redis::cmd("SET").arg("key").arg("value").get_packed_command();
+        for end in 0..=whole.len() {
+            assert_eq!(renamed(&whole[..end], "x"), &whole[..end]);
+        }
+    }
+}
