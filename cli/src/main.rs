@@ -13,13 +13,15 @@ mod printable;
 mod server;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use command::{build, completions, exporter, inspect, load, man, plan, pull, push, stats, test, top};
+use command::{
+    build, completions, exporter, inspect, load, man, migrate, plan, pull, push, stats, test, top,
+};
 use std::process::ExitCode;
 
 const EXIT_CODES: &str = "\
 Exit codes:
     0  success, or the answer is yes
-    1  the answer is no: an item is absent (test), a file is damaged (inspect)
+    1  the answer is no: an item is absent (test), a file is damaged (inspect), a filter isn't there (migrate)
     2  the command line, a file or its data is not usable, or there is no such key
     3  the server refused the command, or could not be reached
   130  interrupted
@@ -46,6 +48,7 @@ enum Command {
     Load(load::Options),
     Push(push::Options),
     Pull(pull::Options),
+    Migrate(migrate::Options),
     Inspect(inspect::Options),
     Test(test::Options),
     Stats(stats::Options),
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         Command::Load(options) => load::run(&options),
         Command::Push(options) => push::run(&options),
         Command::Pull(options) => pull::run(&options),
+        Command::Migrate(options) => migrate::run(&options),
         Command::Inspect(options) => inspect::run(&options),
         Command::Test(options) => test::run(&options),
         Command::Stats(options) => stats::run(&options),

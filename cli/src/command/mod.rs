@@ -6,6 +6,7 @@ pub(crate) mod exporter;
 pub(crate) mod inspect;
 pub(crate) mod load;
 pub(crate) mod man;
+pub(crate) mod migrate;
 pub(crate) mod plan;
 pub(crate) mod pull;
 pub(crate) mod push;

@@ -19,6 +19,15 @@ pub(crate) struct Pace {
     interval: f64,
 }
 
+impl Pace {
+    /// Says something of the progress, unless nothing is to be said.
+    pub(crate) fn note(&self, text: &str) {
+        if !self.quiet {
+            crate::error::note(text);
+        }
+    }
+}
+
 /// A task in progress.
 pub(crate) struct Progress {
     how: How,

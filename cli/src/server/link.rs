@@ -3,7 +3,7 @@
 //! The timeout is for a whole reply. A server that sends a byte now and then doesn't hold the program.
 
 use super::prefix::renamed;
-use super::resp::read_reply;
+use super::resp::{MAX_FILTER, MAX_REPLY, read_reply};
 use redis::{ConnectionLike, RedisConnectionInfo, RedisResult, Value};
 use rustls::{ClientConnection, StreamOwned};
 use std::io::{self, BufReader, ErrorKind, Read, Write};
@@ -18,6 +18,8 @@ pub(crate) struct Link {
     db: i64,
     /// With which the module was loaded; `None` if its commands have their own names.
     prefix: Option<String>,
+    /// Bytes of the longest reply.
+    longest: u64,
     is_open: bool,
 }
 
@@ -50,6 +52,7 @@ impl Link {
             timeout,
             db: user.db(),
             prefix: None,
+            longest: MAX_REPLY,
             is_open: true,
         };
         if let Some(password) = user.password() {
@@ -64,6 +67,11 @@ impl Link {
     /// Sends the module's commands by the names that they have under this prefix.
     pub(super) fn with_prefix(self, prefix: Option<String>) -> Link {
         Link { prefix, ..self }
+    }
+
+    /// Takes replies as long as filters.
+    pub(super) fn with_filters(self) -> Link {
+        Link { longest: MAX_FILTER, ..self }
     }
 
     /// From now on, all replies must have come by this time.
@@ -87,7 +95,7 @@ impl Link {
         let mut values = Vec::new();
         for _ in 0..replies {
             self.start_clock();
-            values.push(read_reply(&mut self.stream)?);
+            values.push(read_reply(&mut self.stream, self.longest)?);
         }
         self.is_open = true;
         Ok(values)

@@ -25,6 +25,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Default timeout for replies, in seconds: commands on many items or on large filters need seconds.
 const REPLY_TIMEOUT: u64 = 60;
 
+/// Default timeout for a whole filter, in seconds.
+const FILTER_TIMEOUT: u64 = 600;
+
 /// Default timeout for the replies in a scrape, in seconds: Prometheus gives up after 10 s.
 const SCRAPE_TIMEOUT: u64 = 3;
 
@@ -83,6 +86,10 @@ pub(crate) struct Server {
     /// How long to wait for a reply: seconds, or with a unit as in 2m [default: 60; exporter: 3]
     #[arg(long, value_name = "TIME", value_parser = parse_whole_seconds)]
     timeout: Option<u64>,
+
+    /// Whether replies may be as long as filters.
+    #[arg(skip)]
+    takes_filters: bool,
 }
 
 /// A server that holds keys: the one server, or a primary of the cluster.
@@ -179,12 +186,32 @@ impl Server {
             }
         };
         let link = Link::new(stream, info.redis_settings(), self.reply_timeout(), deadline);
-        Ok(link.with_context(context)?.with_prefix(self.prefix.clone()))
+        let link = link.with_context(context)?.with_prefix(self.prefix.clone());
+        Ok(if self.takes_filters { link.with_filters() } else { link })
     }
 
     /// These options with the default timeout of scrapes.
     pub(crate) fn for_scrapes(self) -> Server {
         Server { timeout: self.timeout.or(Some(SCRAPE_TIMEOUT)), ..self }
+    }
+
+    /// These options with a timeout for whole filters, if none is given, and replies as long as these are.
+    pub(crate) fn patient(self) -> Server {
+        Server { timeout: self.timeout.or(Some(FILTER_TIMEOUT)), takes_filters: true, ..self }
+    }
+
+    /// Another server, whose certificates are judged alike.
+    pub(crate) fn of_another(&self, url: &str, user: Option<String>, password: Option<String>) -> Server {
+        Server {
+            url: Some(url.to_owned()),
+            user,
+            password,
+            cacert: self.cacert.clone(),
+            cert: self.cert.clone(),
+            key_file: self.key_file.clone(),
+            timeout: self.timeout,
+            ..Server::default()
+        }
     }
 
     /// The name under which the module is loaded.

@@ -6,6 +6,9 @@ use std::io::{BufRead, Error, ErrorKind, Read};
 /// Maximum bytes of a reply: several times the largest that a server sends to this program, a chunk of 16 MiB.
 pub(super) const MAX_REPLY: u64 = 64 << 20;
 
+/// Maximum bytes of a reply with a filter: twice the longest string of a server that wasn't told otherwise.
+pub(super) const MAX_FILTER: u64 = 1 << 30;
+
 /// What an element of an array costs at least, in memory, and so of the bytes that a reply may have: the elements of a
 /// short reply must not need more memory than those of a long one.
 const ELEMENT: u64 = size_of::<Value>() as u64;
@@ -16,9 +19,9 @@ const MAX_DEPTH: u32 = 16;
 /// Maximum bytes of a line: an error, a status or a number.
 const MAX_LINE: u64 = 64 << 10;
 
-/// Reads one reply. An error in it is a [`Value::ServerError`].
-pub(super) fn read_reply(source: &mut impl BufRead) -> RedisResult<Value> {
-    let mut left = MAX_REPLY;
+/// Reads one reply of at most `longest` bytes. An error in it is a [`Value::ServerError`].
+pub(super) fn read_reply(source: &mut impl BufRead, longest: u64) -> RedisResult<Value> {
+    let mut left = longest;
     value(source, &mut left, MAX_DEPTH)
 }
 
@@ -97,7 +100,7 @@ mod tests {
     use super::*;
 
     fn read(mut bytes: &[u8]) -> RedisResult<Value> {
-        read_reply(&mut bytes)
+        read_reply(&mut bytes, MAX_REPLY)
     }
 
     #[test]

@@ -1,0 +1,328 @@
+//! Carries filters over, in rounds.
+//!
+//! Each round goes over all keys: what is missing at the target, or differs there, is copied. A round that copied nothing
+//! is the last, so the round after a copy is its check, bit for bit, and a filter that was written to meanwhile is copied
+//! again.
+
+use super::failed::Failed;
+use super::payload;
+use super::side::{Key, Side};
+use crate::interrupt::Interrupted;
+use crate::output;
+use crate::server::key::{KeyType, tag, temporary_key};
+use anyhow::Context;
+use redis::Value;
+use std::collections::BTreeMap;
+
+/// How far apart two readings of one time to live may be, in milliseconds.
+const CLOCK_MS: u64 = 1000;
+
+/// Bytes of the longest argument of a server that wasn't told otherwise, or doesn't tell.
+const DEFAULT_BULK: u64 = 512 << 20;
+
+/// What a payload may have besides the filter.
+const ENVELOPE: u64 = 1 << 20;
+
+/// What may be done.
+#[derive(Clone, Copy)]
+pub(super) struct Rules {
+    /// Filters at the target that differ are overwritten.
+    pub(super) replace: bool,
+    /// Filters of so many bytes and more travel in pieces.
+    pub(super) pieces_from: u64,
+}
+
+/// From a source to a target.
+pub(super) struct Migration {
+    pub(super) source: Side,
+    pub(super) target: Side,
+    rules: Rules,
+    /// Whether both sides give Bloom filters, and cuckoo filters, in pieces. valkey-bloom doesn't.
+    in_pieces: [bool; 2],
+    /// Bytes that the target takes as one argument.
+    longest: u64,
+    /// An RDB version that the target reads.
+    version: u16,
+    /// What this run has copied: the bytes of each key.
+    pub(super) copied: BTreeMap<Vec<u8>, u64>,
+    /// Why a key isn't at the target as it should be.
+    pub(super) failed: BTreeMap<Vec<u8>, String>,
+}
+
+/// What a round did.
+#[derive(Default)]
+pub(super) struct Round {
+    /// Keys that were copied, or may be the next time.
+    pub(super) unsettled: u64,
+    pub(super) is_interrupted: bool,
+}
+
+impl Migration {
+    /// Learns what the two sides can do. Writes a key to the target, if it will be written to.
+    pub(super) fn new(
+        mut source: Side,
+        mut target: Side,
+        rules: Rules,
+        writes: bool,
+    ) -> anyhow::Result<Migration> {
+        let in_pieces = [source.knows("BF.SCANDUMP")?, source.knows("CF.SCANDUMP")?];
+        anyhow::ensure!(
+            target.knows("BF.EXISTS")?,
+            "{target}, has no module with BF.* commands; load Bloomery there"
+        );
+        let longest = longest_argument(&mut target);
+        let version = if writes { version_of(&mut target)? } else { 0 };
+        let rules = Rules { pieces_from: rules.pieces_from.min(longest), ..rules };
+        Ok(Migration {
+            source,
+            target,
+            rules,
+            in_pieces,
+            longest,
+            version,
+            copied: BTreeMap::new(),
+            failed: BTreeMap::new(),
+        })
+    }
+
+    /// One round. `done` hears of each key that has been looked at, with the bytes of all of them so far.
+    pub(super) fn round(
+        &mut self,
+        keys: &[Key],
+        may_copy: bool,
+        interrupted: &Interrupted,
+        mut done: impl FnMut(u64),
+    ) -> anyhow::Result<Round> {
+        let earlier = std::mem::take(&mut self.failed);
+        let mut round = Round::default();
+        let mut bytes = 0;
+        for key in keys {
+            if interrupted.is_set() {
+                round.is_interrupted = true;
+                break;
+            }
+            match self.settle(key, may_copy, interrupted) {
+                Ok(copied) => round.unsettled += u64::from(copied),
+                Err(Failed::Run(error)) => return Err(error),
+                Err(Failed::Filter(why) | Failed::ThisTime(why)) if !may_copy => {
+                    // Why it was refused says more than that it isn't there.
+                    let why = earlier.get(&key.name).cloned().unwrap_or(why);
+                    self.failed.insert(key.name.clone(), why);
+                }
+                Err(Failed::Filter(why)) => drop(self.failed.insert(key.name.clone(), why)),
+                Err(Failed::ThisTime(why)) => {
+                    self.failed.insert(key.name.clone(), why);
+                    round.unsettled += 1;
+                }
+            }
+            bytes += key.bytes;
+            done(bytes);
+        }
+        Ok(round)
+    }
+
+    /// Makes the target's key equal to the source's. Returns whether that took a copy.
+    fn settle(&mut self, key: &Key, may_copy: bool, interrupted: &Interrupted) -> Result<bool, Failed> {
+        let settled = self.try_settle(key, may_copy, interrupted);
+        match settled {
+            // A filter that has just expired, or was deleted, at the source is no failure.
+            Err(Failed::Filter(_) | Failed::ThisTime(_)) if !self.source.has(&key.name)? => Ok(false),
+            settled => settled,
+        }
+    }
+
+    fn try_settle(&mut self, key: &Key, may_copy: bool, interrupted: &Interrupted) -> Result<bool, Failed> {
+        let is_there = self.target.has(&key.name)?;
+        let difference = if is_there { self.difference(key)? } else { Some("is new at the source".into()) };
+        let Some(difference) = difference else { return Ok(false) };
+        if is_there && !self.rules.replace && !self.copied.contains_key(&key.name) {
+            return Err(Failed::Filter(format!(
+                "is at the target already, and differs: {difference}. --replace overwrites it"
+            )));
+        }
+        if !may_copy {
+            let what = if is_there { format!("differs again: {difference}") } else { difference };
+            return Err(Failed::Filter(format!(
+                "{what}. Is it being written to? Stop that, and run this again with --replace"
+            )));
+        }
+        let is_copied = self.copy(key, is_there, interrupted)?;
+        if is_copied {
+            self.copied.insert(key.name.clone(), key.bytes);
+        }
+        Ok(is_copied)
+    }
+
+    /// What differs between the two sides.
+    pub(super) fn difference(&mut self, key: &Key) -> Result<Option<String>, Failed> {
+        let held: String = self.target.of_key("TYPE", &key.name)?;
+        let key_type = KeyType::ALL.into_iter().find(|known| known.name() == held);
+        let family = match key_type {
+            Some(key_type) => self.target.family(&key.name, key_type)?,
+            None => None,
+        };
+        if family != Some(key.family) {
+            return Ok(Some(format!("it is a {held} there")));
+        }
+        let (here, there) = (self.source.expiry(&key.name)?, self.target.expiry(&key.name)?);
+        if (here == 0) != (there == 0) || here.abs_diff(there) > CLOCK_MS {
+            return Ok(Some("its time to live".into()));
+        }
+        if let Some(field) = self.different_field(key)? {
+            return Ok(Some(field));
+        }
+        if self.in_pieces[key.family as usize] && self.source.digest(key)? != self.target.digest(key)? {
+            return Ok(Some("its bits".into()));
+        }
+        Ok(None)
+    }
+
+    /// What differs among the fields of INFO that both sides give. The size is that of memory, each side's own affair.
+    pub(super) fn different_field(&mut self, key: &Key) -> Result<Option<String>, Failed> {
+        let (here, there) = (self.source.info(key)?, self.target.info(key)?);
+        Ok(here.into_iter().filter(|(name, _)| text(name) != "Size").find_map(|(name, here)| {
+            let (_, there) = there.iter().find(|(other, _)| text(other) == text(&name))?;
+            let differs =
+                !matches!((&here, there), (Value::Nil, _) | (_, Value::Nil)) && text(&here) != text(there);
+            differs.then(|| {
+                format!("{} is {} at the source and {} at the target", text(&name), text(&here), text(there))
+            })
+        }))
+    }
+
+    /// Copies by the better way, or else by the other. Returns false if the key is gone.
+    fn copy(&mut self, key: &Key, replace: bool, interrupted: &Interrupted) -> Result<bool, Failed> {
+        let pieces_first = key.bytes >= self.rules.pieces_from;
+        let mut refusals: Vec<String> = Vec::new();
+        for in_pieces in [pieces_first, !pieces_first] {
+            let copied = if in_pieces {
+                self.copy_in_pieces(key, replace, interrupted)
+            } else {
+                self.copy_whole(key, replace)
+            };
+            match copied {
+                Err(Failed::Filter(why) | Failed::ThisTime(why)) if !refusals.contains(&why) => {
+                    refusals.push(why)
+                }
+                Err(Failed::Filter(_) | Failed::ThisTime(_)) => {}
+                ended => return ended,
+            }
+        }
+        Err(Failed::ThisTime(format!("could not be copied: {}", refusals.join("; "))))
+    }
+
+    /// By DUMP and RESTORE.
+    fn copy_whole(&mut self, key: &Key, replace: bool) -> Result<bool, Failed> {
+        if key.bytes > self.longest {
+            let size = output::bytes(key.bytes);
+            return Err(Failed::Filter(format!(
+                "its {size} are longer than an argument may be at the target"
+            )));
+        }
+        // As a point in time: it doesn't move with the time that the way takes.
+        let expiry = self.source.expiry(&key.name)?;
+        let Some(mut payload): Option<Vec<u8>> = self.source.of_key("DUMP", &key.name)? else {
+            return Ok(false);
+        };
+        payload::set_version(&mut payload, self.version);
+        let mut command = redis::cmd("RESTORE");
+        command.arg(&key.name).arg(expiry).arg(payload).arg("ABSTTL");
+        if replace {
+            command.arg("REPLACE");
+        }
+        self.target.ask::<()>(&command)?;
+        Ok(true)
+    }
+
+    /// By SCANDUMP and LOADCHUNK, under another name until it is complete.
+    fn copy_in_pieces(
+        &mut self,
+        key: &Key,
+        replace: bool,
+        interrupted: &Interrupted,
+    ) -> Result<bool, Failed> {
+        if !self.in_pieces[key.family as usize] {
+            return Err(Failed::Filter("the source cannot give it in pieces".into()));
+        }
+        // The same name after an interruption, in the same slot of a cluster.
+        let loading = [b"{", tag(&key.name), b"}:bloomery-migrate:", &key.name[..]].concat();
+        self.target.of_key::<()>("DEL", &loading)?;
+        let load = key.family.command("LOADCHUNK");
+        let mut at = 0;
+        while let Some(piece) = self.source.piece(key, at)? {
+            if interrupted.is_set() {
+                return Ok(false);
+            }
+            self.target.ask::<()>(redis::cmd(&load).arg(&loading).arg(piece.iterator).arg(piece.bytes))?;
+            at = piece.iterator;
+        }
+        if at == 0 {
+            return Err(Failed::Filter("the source gives no pieces of an empty filter".into()));
+        }
+        let named = self.name(key, &loading, replace);
+        self.target.of_key::<()>("DEL", &loading)?;
+        named
+    }
+
+    /// Gives the key to what was loaded.
+    fn name(&mut self, key: &Key, loading: &[u8], replace: bool) -> Result<bool, Failed> {
+        let expiry = self.source.expiry(&key.name)?;
+        if expiry > 0 {
+            self.target.ask::<()>(redis::cmd("PEXPIREAT").arg(loading).arg(expiry))?;
+        }
+        if replace {
+            self.target.ask::<()>(redis::cmd("RENAME").arg(loading).arg(&key.name))?;
+        } else if !self.target.ask::<bool>(redis::cmd("RENAMENX").arg(loading).arg(&key.name))? {
+            let why = "appeared at the target during the run. --replace overwrites it";
+            return Err(Failed::Filter(why.into()));
+        }
+        Ok(true)
+    }
+
+    /// Whether both sides have the same figures and give the same answers. Returns how many of them are yes.
+    pub(super) fn check(&mut self, key: &Key, items: &[Vec<u8>]) -> Result<u64, Failed> {
+        let (here, there) = (self.source.answers(key, items)?, self.target.answers(key, items)?);
+        let wrong: Vec<usize> = (0..items.len()).filter(|&item| here.get(item) != there.get(item)).collect();
+        match wrong.first() {
+            None => Ok(here.iter().filter(|yes| **yes).count() as u64),
+            Some(&first) => Err(Failed::Filter(format!(
+                "{} of {} answers differ, for '{}' to begin with",
+                wrong.len(),
+                items.len(),
+                output::key(&items[first])
+            ))),
+        }
+    }
+}
+
+/// Many users may not ask for it.
+fn longest_argument(target: &mut Side) -> u64 {
+    let limit: Option<(String, u64)> =
+        target.ask(redis::cmd("CONFIG").arg("GET").arg("proto-max-bulk-len")).ok();
+    limit.map_or(DEFAULT_BULK, |(_, bytes)| bytes).saturating_sub(ENVELOPE)
+}
+
+/// The RDB version that a server writes is one that it reads.
+fn version_of(target: &mut Side) -> anyhow::Result<u16> {
+    let probe = temporary_key(b"migrate", "probe")?;
+    let mut read = || {
+        target.ask::<()>(redis::cmd("SET").arg(&probe).arg(1).arg("PX").arg(60_000))?;
+        let payload: Vec<u8> = target.of_key("DUMP", &probe)?;
+        target.of_key::<()>("DEL", &probe)?;
+        redis::RedisResult::Ok(payload::version(&payload))
+    };
+    let version = read();
+    version
+        .with_context(|| format!("{target}, takes no keys"))?
+        .with_context(|| format!("{target}, gives no payload by DUMP"))
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Int(number) => number.to_string(),
+        Value::SimpleString(text) => text.clone(),
+        Value::BulkString(bytes) => output::key(bytes),
+        Value::Nil => "none".into(),
+        other => format!("{other:?}"),
+    }
+}

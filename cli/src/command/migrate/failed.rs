@@ -1,0 +1,25 @@
+//! Why a filter isn't, or not surely, at the target.
+
+use redis::RedisError;
+
+/// What keeps one filter, or all of them, from the target.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// This filter, whatever is tried.
+    Filter(String),
+    /// This filter, this time: it may have grown meanwhile, so the next round tries again.
+    ThisTime(String),
+    /// The run: a connection or a permission is missing.
+    Run(anyhow::Error),
+}
+
+impl From<RedisError> for Failed {
+    fn from(error: RedisError) -> Failed {
+        let ends = ["NOPERM", "NOAUTH", "WRONGPASS"];
+        if error.is_io_error() || error.code().is_some_and(|code| ends.contains(&code)) {
+            Failed::Run(error.into())
+        } else {
+            Failed::ThisTime(error.to_string())
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! `bloomery migrate`: carries the filters of one running server over to another.
+
+mod carry;
+mod failed;
+mod payload;
+mod side;
+
+use crate::arguments::parse_count;
+use crate::error::{Outcome, note};
+use crate::input::open_file;
+use crate::interrupt;
+use crate::output::progress::{Pace, Progress};
+use crate::output::{self, bytes, count, key};
+use crate::server::connection::Server;
+use bloomery::{HashKind, Seed};
+use carry::{Migration, Round, Rules};
+use failed::Failed;
+use serde::Serialize;
+use side::{Family, Key, Side};
+use std::collections::HashSet;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Carry the filters of a running server over to another
+///
+/// The source may have RedisBloom, valkey-bloom or Bloomery; the target has Bloomery, or RedisBloom for the way back. Their
+/// versions don't matter: a Redis 8 hands its filters to a Redis 7 or a Valkey. The source is only read. In the end both
+/// sides are asked for the same items. A filter that is at the target already, and equal, is left as it is: run it again
+/// after an interruption, and it goes on where it stopped. The exit code is 1 if some filters aren't at the target as they
+/// should be. docs/MOVING.md is the guide.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  bloomery migrate redis://old.example:6379 --host new.example
+  bloomery migrate redis://old.example:6379/2 --host new.example --db 2 --match 'users:*' --dry-run
+  BLOOMERY_SOURCE_PASSWORD=… BLOOMERY_PASSWORD=… bloomery migrate redis://old.example -u redis://new.example")]
+pub(crate) struct Options {
+    /// The source: redis://, rediss:// (TLS) or unix:// address
+    source: String,
+
+    /// ACL user at the source
+    #[arg(long, env = "BLOOMERY_SOURCE_USER", value_name = "NAME")]
+    source_user: Option<String>,
+
+    /// Password at the source; prefer the environment, because other users can read the command line
+    #[arg(long, env = "BLOOMERY_SOURCE_PASSWORD", hide_env_values = true, value_name = "PASSWORD")]
+    source_password: Option<String>,
+
+    /// Carry over keys that match, as in SCAN
+    #[arg(long, value_name = "PATTERN", default_value = "*")]
+    r#match: String,
+
+    /// Carry over only Bloom filters, or only cuckoo filters
+    #[arg(long = "type", value_name = "TYPE")]
+    family: Option<Family>,
+
+    /// Overwrite filters at the target that differ; without it they are left, and count as failures
+    #[arg(long)]
+    replace: bool,
+
+    /// Copies of a filter that is written to meanwhile, before it counts as a failure
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+
+    /// Carry filters from this size on in pieces of at most 16 MiB; a smaller one travels whole, and each server does
+    /// nothing else meanwhile
+    #[arg(long, value_name = "MIB", default_value_t = 64)]
+    pieces_from: u64,
+
+    /// Random items that both sides are asked for, for each filter
+    #[arg(long, value_name = "N", default_value = "10000", value_parser = parse_count)]
+    sample: u64,
+
+    /// Ask both sides for the items of this file as well, one in a line
+    #[arg(long, value_name = "FILE")]
+    check: Option<PathBuf>,
+
+    /// Say what would be done, and write nothing
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    pace: Pace,
+
+    #[command(flatten)]
+    target: Server,
+}
+
+/// Items asked for at once.
+const BATCH: usize = 1000;
+
+/// What has become of the filters.
+#[derive(Default, Serialize)]
+struct Report {
+    copied: usize,
+    bytes: u64,
+    equal_before: usize,
+    failed: Vec<Trouble>,
+    answers: u64,
+    answers_yes: u64,
+    seconds: f64,
+}
+
+#[derive(Serialize)]
+struct Trouble {
+    key: String,
+    why: String,
+}
+
+/// Carries them over, and compares.
+pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
+    let started = Instant::now();
+    if let Some(file) = &options.check {
+        open_file(file)?;
+    }
+    let (user, password) = (options.source_user.clone(), options.source_password.clone());
+    let source = options.target.of_another(&options.source, user, password).patient();
+    let rules = Rules { replace: options.replace, pieces_from: options.pieces_from.saturating_mul(1 << 20) };
+    let source = Side::connect("source", &source)?;
+    let target = Side::connect("target", &options.target.clone().patient())?;
+    let mut migration = Migration::new(source, target, rules, !options.dry_run)?;
+    if options.dry_run {
+        return dry_run(&mut migration, options);
+    }
+    let interrupted = interrupt::listen()?;
+    let mut keys = Vec::new();
+    let mut report = Report::default();
+    for number in 0..=options.rounds {
+        let is_last = number == options.rounds;
+        keys = migration.source.filters(&options.r#match, options.family)?;
+        let start = Instant::now();
+        let total = keys.iter().map(|key| key.bytes).sum();
+        let mut progress = Progress::new(&options.pace, Some(total), 0);
+        let round = migration.round(&keys, !is_last, &interrupted, |bytes| progress.at(bytes, 0));
+        progress.finish();
+        let Round { unsettled, is_interrupted } = round?;
+        if is_interrupted || interrupted.is_set() {
+            note("interrupted. Run this again: it goes on where it stopped");
+            return Ok(Outcome::Interrupted);
+        }
+        options.pace.note(&format!(
+            "round {}: {}, {}, in {:.1} s",
+            number + 1,
+            filters(keys.len()),
+            bytes(total),
+            start.elapsed().as_secs_f64()
+        ));
+        if unsettled > 0 && !is_last {
+            continue;
+        }
+        let known = migration.failed.len();
+        report = compare(&mut migration, &keys, options)?;
+        // What differs now may have been written to since the round.
+        if is_last || migration.failed.len() == known {
+            break;
+        }
+    }
+    let left: HashSet<&[u8]> = keys.iter().map(|key| &key.name[..]).collect();
+    for name in migration.copied.keys().filter(|name| !left.contains(&name[..])) {
+        note(&format!("{} is gone from the source since it was copied, and stays at the target", key(name)));
+    }
+    report.seconds = started.elapsed().as_secs_f64();
+    print(&report, options.json)?;
+    Ok(if report.failed.is_empty() { Outcome::Done } else { Outcome::No })
+}
+
+/// Asks both sides for the same items of every filter that they both have.
+fn compare(migration: &mut Migration, keys: &[Key], options: &Options) -> anyhow::Result<Report> {
+    let mut report = Report::default();
+    let mut progress = Progress::new(&options.pace, Some(keys.iter().map(|key| key.bytes).sum()), 0);
+    let mut done = 0;
+    for key in keys {
+        progress.at(done, 0);
+        done += key.bytes;
+        if migration.failed.contains_key(&key.name) {
+            continue;
+        }
+        let mut compared = Ok(());
+        batches(options, |items| {
+            compared = migration.check(key, &items).map(|yes| {
+                report.answers += items.len() as u64;
+                report.answers_yes += yes;
+            });
+            compared.is_ok()
+        })?;
+        let compared = match compared {
+            Ok(()) => migration.different_field(key).and_then(|field| match field {
+                Some(field) => Err(Failed::Filter(field)),
+                None => Ok(()),
+            }),
+            failed => failed,
+        };
+        match compared {
+            Ok(()) => {}
+            Err(Failed::Run(error)) => return Err(error),
+            // One that is gone from the source meanwhile is no failure.
+            Err(Failed::Filter(why) | Failed::ThisTime(why)) if migration.source.has(&key.name)? => {
+                migration.failed.insert(key.name.clone(), why);
+            }
+            Err(_) => {}
+        }
+    }
+    progress.finish();
+    let good = || keys.iter().filter(|key| !migration.failed.contains_key(&key.name));
+    report.copied = good().filter(|key| migration.copied.contains_key(&key.name)).count();
+    report.bytes = good().filter_map(|key| migration.copied.get(&key.name)).sum();
+    report.equal_before = good().count() - report.copied;
+    report.failed =
+        migration.failed.iter().map(|(name, why)| Trouble { key: key(name), why: why.clone() }).collect();
+    Ok(report)
+}
+
+/// Gives the items to ask for to `ask`, until it returns false.
+///
+/// The random ones are no members, but for chance: they show that both sides have the same bits.
+fn batches(options: &Options, mut ask: impl FnMut(Vec<Vec<u8>>) -> bool) -> anyhow::Result<()> {
+    let random = Seed::random(HashKind::Xxh3).map_err(|error| anyhow::anyhow!("no randomness: {error:?}"))?;
+    let first = u128::from(random);
+    let item = |number: u64| format!("{:032x}", first.wrapping_add(number.into())).into_bytes();
+    let mut next = 0;
+    while next < options.sample {
+        let end = options.sample.min(next + BATCH as u64);
+        if !ask((next..end).map(item).collect()) {
+            return Ok(());
+        }
+        next = end;
+    }
+    let Some(file) = &options.check else { return Ok(()) };
+    let mut lines = lines(file)?;
+    loop {
+        let items: Vec<Vec<u8>> = lines.by_ref().take(BATCH).collect::<io::Result<_>>()?;
+        if items.is_empty() || !ask(items) {
+            return Ok(());
+        }
+    }
+}
+
+/// The lines of a file, without their ends.
+fn lines(file: &Path) -> anyhow::Result<impl Iterator<Item = io::Result<Vec<u8>>>> {
+    Ok(BufReader::new(open_file(file)?).split(b'\n').map(|line| {
+        let mut line = line?;
+        line.pop_if(|last| *last == b'\r');
+        Ok(line)
+    }))
+}
+
+fn dry_run(migration: &mut Migration, options: &Options) -> anyhow::Result<Outcome> {
+    let mut out = io::stdout().lock();
+    for filter in migration.source.filters(&options.r#match, options.family)? {
+        let difference = match migration.target.has(&filter.name)? {
+            false => Ok(Some(None)),
+            true => migration.difference(&filter).map(|difference| difference.map(Some)),
+        };
+        let verdict = match difference {
+            Ok(None) => "is there, and equal".to_owned(),
+            Ok(Some(None)) => "would be copied".to_owned(),
+            Ok(Some(Some(difference))) if options.replace => {
+                format!("would be overwritten; it differs: {difference}")
+            }
+            Ok(Some(Some(difference))) => format!("would be left; it differs: {difference}"),
+            Err(Failed::Run(error)) => return Err(error),
+            Err(Failed::Filter(why) | Failed::ThisTime(why)) => why,
+        };
+        let family = if filter.family == Family::Bloom { "Bloom" } else { "cuckoo" };
+        writeln!(out, "{}: {family}, {}, {verdict}", key(&filter.name), bytes(filter.bytes))?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn print(report: &Report, json: bool) -> anyhow::Result<()> {
+    if json {
+        return output::json(report);
+    }
+    let mut out = io::stdout().lock();
+    for Trouble { key, why } in &report.failed {
+        writeln!(out, "{key}: {why}")?;
+    }
+    writeln!(
+        out,
+        "{} copied ({}), {} equal before, {} not at the target as they should be; {} answers compared, {} of them yes",
+        filters(report.copied),
+        bytes(report.bytes),
+        report.equal_before,
+        report.failed.len(),
+        count(report.answers),
+        count(report.answers_yes)
+    )?;
+    Ok(())
+}
+
+fn filters(number: usize) -> String {
+    format!("{} {}", count(number as u64), if number == 1 { "filter" } else { "filters" })
+}

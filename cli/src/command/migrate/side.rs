@@ -1,0 +1,177 @@
+//! The source or the target: what it says of its filters.
+
+use super::failed::Failed;
+use crate::server::connection::{Connection, Server};
+use crate::server::key::{FilterKey, KeyType, temporary_key};
+use crate::server::scan::Scan;
+use anyhow::Context;
+use clap::ValueEnum;
+use redis::{Cmd, FromRedisValue, RedisError, RedisResult, Value};
+use std::fmt;
+use std::time::Duration;
+use xxhash_rust::xxh3::Xxh3;
+
+/// The commands for a filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Family {
+    Bloom,
+    Cuckoo,
+}
+
+impl Family {
+    /// The name of one of its commands.
+    pub(super) fn command(self, verb: &str) -> String {
+        match self {
+            Family::Bloom => format!("BF.{verb}"),
+            Family::Cuckoo => format!("CF.{verb}"),
+        }
+    }
+}
+
+/// A filter at the source.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Key {
+    pub(super) name: Vec<u8>,
+    pub(super) family: Family,
+    /// Its memory there.
+    pub(super) bytes: u64,
+}
+
+/// A piece of a filter as SCANDUMP gives it, and the number by which LOADCHUNK takes it.
+pub(super) struct Piece {
+    pub(super) iterator: i64,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// One of the two servers.
+pub(super) struct Side {
+    role: &'static str,
+    address: String,
+    connection: Connection,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the {}, {}", self.role, self.address)
+    }
+}
+
+/// Bytes before the cells in a chunk of Bloomery's: they say which filter it is of, another one on every server.
+const CHUNK_PREFIX: usize = 20;
+
+impl Side {
+    /// Connects.
+    pub(super) fn connect(role: &'static str, server: &Server) -> anyhow::Result<Side> {
+        let address = server.address()?.addr().to_string();
+        let connection = server.connect().with_context(|| format!("the {role}"))?;
+        let mut side = Side { role, address, connection };
+        redis::cmd("PING").query::<String>(&mut side.connection).with_context(|| side.to_string())?;
+        Ok(side)
+    }
+
+    pub(super) fn ask<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
+        command.query(&mut self.connection)
+    }
+
+    /// A command whose only argument is the key.
+    pub(super) fn of_key<T: FromRedisValue>(&mut self, command: &str, key: &[u8]) -> RedisResult<T> {
+        self.ask(redis::cmd(command).arg(key))
+    }
+
+    /// Whether it knows a command. It is tried on a key that isn't there.
+    pub(super) fn knows(&mut self, command: &str) -> anyhow::Result<bool> {
+        let nobody = temporary_key(b"migrate", "nobody")?;
+        match self.ask::<Value>(redis::cmd(command).arg(nobody).arg(0)) {
+            Err(error) if is_unknown(&error) => Ok(false),
+            Err(error) if error.code() == Some("NOPERM") || error.is_io_error() => {
+                Err(error).with_context(|| self.to_string())
+            }
+            _ => Ok(true),
+        }
+    }
+
+    /// All its filters of the family, or of both, that match the pattern.
+    pub(super) fn filters(&mut self, pattern: &str, family: Option<Family>) -> RedisResult<Vec<Key>> {
+        let mut filters = Vec::new();
+        for FilterKey { name, key_type } in Scan::new(pattern).collect(&mut self.connection)? {
+            // One that expires meanwhile is none.
+            let Some(its) = self.family(&name, key_type)? else { continue };
+            let size: Option<u64> =
+                self.ask(redis::cmd("MEMORY").arg("USAGE").arg(&name).arg("SAMPLES").arg(0))?;
+            if let Some(bytes) = size.filter(|_| family.is_none_or(|family| family == its)) {
+                filters.push(Key { name, family: its, bytes });
+            }
+        }
+        Ok(filters)
+    }
+
+    /// The family of a filter; `None` if the key is gone. Keys of Bloomery's type may hold either.
+    pub(super) fn family(&mut self, name: &[u8], key_type: KeyType) -> RedisResult<Option<Family>> {
+        match key_type {
+            KeyType::RedisBloom | KeyType::ValkeyBloom => Ok(Some(Family::Bloom)),
+            KeyType::RedisBloomCuckoo => Ok(Some(Family::Cuckoo)),
+            KeyType::Bloomery => match self.of_key::<Value>("BF.INFO", name) {
+                Ok(_) => Ok(Some(Family::Bloom)),
+                Err(error) if error.code() == Some("WRONGTYPE") => Ok(Some(Family::Cuckoo)),
+                Err(error) if error.to_string().contains("not found") => Ok(None),
+                Err(error) => Err(error),
+            },
+        }
+    }
+
+    pub(super) fn has(&mut self, name: &[u8]) -> RedisResult<bool> {
+        self.of_key("EXISTS", name)
+    }
+
+    /// The fields of INFO.
+    pub(super) fn info(&mut self, key: &Key) -> RedisResult<Vec<(Value, Value)>> {
+        let fields: Vec<Value> = self.of_key(&key.family.command("INFO"), &key.name)?;
+        Ok(fields.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect())
+    }
+
+    /// The Unix time in milliseconds at which a key expires, by the server's own clock; 0 for never.
+    pub(super) fn expiry(&mut self, name: &[u8]) -> RedisResult<u64> {
+        let left: i64 = self.of_key("PTTL", name)?;
+        let Ok(left) = u64::try_from(left) else { return Ok(0) };
+        let (seconds, micros): (u64, u32) = self.ask(&redis::cmd("TIME"))?;
+        let now = Duration::new(seconds, micros.saturating_mul(1000));
+        Ok((now.as_millis() as u64).saturating_add(left))
+    }
+
+    /// The piece of a filter after `iterator`, which is 0 for the first; `None` at the end.
+    pub(super) fn piece(&mut self, key: &Key, iterator: i64) -> RedisResult<Option<Piece>> {
+        let mut command = redis::cmd(&key.family.command("SCANDUMP"));
+        let (iterator, bytes): (i64, Vec<u8>) = self.ask(command.arg(&key.name).arg(iterator))?;
+        Ok((iterator != 0).then_some(Piece { iterator, bytes }))
+    }
+
+    /// Of all its bits, wherever they are cut. Not of the header.
+    pub(super) fn digest(&mut self, key: &Key) -> RedisResult<u128> {
+        let mut digest = Xxh3::new();
+        let Some(Piece { mut iterator, bytes: head }) = self.piece(key, 0)? else { return Ok(0) };
+        let skipped = if head.starts_with(b"BLMY") { CHUNK_PREFIX } else { 0 };
+        digest.update(&[skipped as u8]);
+        while let Some(piece) = self.piece(key, iterator)? {
+            digest.update(piece.bytes.get(skipped..).unwrap_or_default());
+            iterator = piece.iterator;
+        }
+        Ok(digest.digest128())
+    }
+
+    /// Whether the filter has each of the items.
+    pub(super) fn answers(&mut self, key: &Key, items: &[Vec<u8>]) -> Result<Vec<bool>, Failed> {
+        let mut command = redis::cmd(&key.family.command("MEXISTS"));
+        match self.ask(command.arg(&key.name).arg(items)) {
+            // Old versions of RedisBloom have no CF.MEXISTS.
+            Err(error) if is_unknown(&error) => items
+                .iter()
+                .map(|item| Ok(self.ask(redis::cmd(&key.family.command("EXISTS")).arg(&key.name).arg(item))?))
+                .collect(),
+            answers => Ok(answers?),
+        }
+    }
+}
+
+fn is_unknown(error: &RedisError) -> bool {
+    error.to_string().contains("unknown command")
+}
