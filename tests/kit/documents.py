@@ -18,11 +18,12 @@ README = ROOT / "README.md"
 COMMANDS = ROOT / "docs" / "COMMANDS.md"
 COMPATIBILITY = ROOT / "docs" / "COMPATIBILITY.md"
 MOVING = ROOT / "docs" / "MOVING.md"
+MEMORY = ROOT / "docs" / "MEMORY.md"
 CONFIGURATION = ROOT / "redis.conf.example"
 
 GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 
-WITH_EXAMPLES = (README, COMMANDS, COMPATIBILITY, MOVING, *GUIDES)
+WITH_EXAMPLES = (README, COMMANDS, COMPATIBILITY, MEMORY, MOVING, *GUIDES)
 
 FENCE = re.compile(r"```(\S*) *(.*)")
 

@@ -43,7 +43,7 @@ def sections():
 
 def test_every_command_has_a_section_and_a_row(server):
     commands = registered(server)
-    rows = set(re.findall(r"^\| \[`([BC]F\.\w+)", README.read_text(), flags=re.M))
+    rows = set(re.findall(r"^\| \[`([BC]F\.\w+)", COMMANDS.read_text(), flags=re.M))
     assert set(sections()) == commands
     assert rows == commands
 
