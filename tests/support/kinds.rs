@@ -36,6 +36,11 @@ fn halving() -> Tightening {
     Tightening::geometric(0.5).expect("0.5 is a ratio")
 }
 
+/// The second layer has cells of 64 bits. There is no third one.
+fn sharply() -> Tightening {
+    Tightening::geometric(1e-7).expect("1e-7 is a ratio")
+}
+
 /// One function per kind, and a list of all.
 macro_rules! kinds {
     ($($name:ident: $spec:expr;)+) => {
@@ -87,6 +92,7 @@ kinds! {
     fingerprint_counting8:       fingerprint(Counter8);
     fingerprint_counting16:      fingerprint(Counter16);
     fingerprint_scaling:         scaling(Fingerprint, 10, 2, INVERSE_SQUARE);
+    fingerprint_of_62_bits:      Spec { error_rate: 1e-12, ..scaling(Fingerprint, 10, 1, sharply()) };
 }
 
 fn fingerprint(cell: Cell) -> Spec {

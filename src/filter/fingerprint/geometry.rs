@@ -64,7 +64,7 @@ impl Geometry {
     /// The bits of a key.
     #[inline(always)]
     pub(super) fn key_mask(self) -> u64 {
-        (1 << (self.fingerprint + 2)) - 1
+        u64::MAX >> (u64::BITS - 2 - self.fingerprint)
     }
 
     /// The four places of an identity.

@@ -266,3 +266,46 @@ impl Table<'_> {
             })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::bloom::probe::mix;
+
+    /// Tables with cells of every width, up to a word, against a list of what is in them.
+    #[test]
+    fn tables_of_every_width_have_what_was_added() {
+        for payload in [0, 4, 8, 16] {
+            for fingerprint in 6..=62 - payload {
+                let geometry = Geometry { cells: 200, fingerprint, payload }.filled();
+                let words: Vec<AtomicU64> = (0..geometry.words()).map(|_| AtomicU64::new(0)).collect();
+                let state = State::new(geometry.cells);
+                let table = Table::new(&words, fingerprint, payload, &state);
+                let item = |number: u64| ItemHash { low: mix(number), high: mix(!number) };
+                let mut added = Vec::new();
+                while let Ok(step) = table.insert(item(added.len() as u64)) {
+                    added.push(step.before == 0);
+                    // Of the short fingerprints two are alike at times.
+                    assert!(added.len() < 1000 && (step.before == 0 || fingerprint < 20));
+                }
+                let items = 0..added.len() as u64;
+                let cells = added.iter().filter(|new| **new).count() as u64;
+                assert!(cells > 175, "{cells} items in {geometry:?}");
+                assert!(
+                    items.clone().all(|number| table.contains(item(number)) && table.count(item(number)) > 0)
+                );
+                assert!(fingerprint < 20 || !items.clone().any(|number| table.contains(item(number + 1000))));
+                assert_eq!(census(geometry, &words, 0..geometry.cells).map(|(used, _)| used), Some(cells));
+                assert!(table.is_padded());
+                if payload == 0 {
+                    continue; // nothing can be deleted
+                }
+                let others = items.clone().filter(|number| number % 2 == 1);
+                items.clone().step_by(2).for_each(|number| _ = table.remove(item(number)));
+                assert!(fingerprint < 20 || others.clone().all(|number| table.contains(item(number))));
+                others.for_each(|number| _ = table.remove(item(number)));
+                assert!(words.iter().all(|word| word.load(Relaxed) == 0), "{geometry:?} is empty again");
+            }
+        }
+    }
+}

@@ -160,6 +160,7 @@ laws! {
     fingerprint_counting8: each, full, counts;
     fingerprint_counting16: each, full, counts;
     fingerprint_scaling: each, bits, scaling;
+    fingerprint_of_62_bits: each, bits;
 }
 
 /// Items come and go, the oldest first, for as long as one likes: the number of items stays what it is, nothing is
