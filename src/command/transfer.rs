@@ -256,11 +256,12 @@ pub(super) fn put<'a, C: Call<'a>>(
         Ok(later) => return later,
         Err(filter) => filter,
     };
+    let (command, encoder) = (load_command(Namespace::of(&filter)), Encoder::new(&filter));
     if call.is_heard() {
-        let command = load_command(Namespace::of(&filter));
-        each_piece(&Encoder::new(&filter), |iterator, piece| {
-            call.replicate(load(command, iterator, piece));
-        });
+        each_piece(&encoder, |iterator, piece| call.replicate(load(command, iterator, piece)));
+    } else {
+        // Nobody gets it, but the server counts changes until its next snapshot.
+        call.replicate(load(command, 1, encoder.head()));
     }
     key.create(filter);
     call.changed(event);

@@ -2,6 +2,7 @@
 remembers that it has none: until it forks for one, changes its role, or turns an append-only file on.
 """
 
+import contextlib
 import itertools
 import threading
 
@@ -9,7 +10,8 @@ import pytest
 import redis
 
 from kit.servers import wait_for
-from kit.workload import digests
+from kit.workload import Workload, digests
+from test_apart import imports, redisblooms
 
 pytestmark = pytest.mark.every_server("the server tells who listens, and of its forks and its role")
 
@@ -131,3 +133,42 @@ def test_what_nobody_gets_counts_as_a_change(new_server):
         with pytest.raises(redis.ResponseError, match="exists"):
             client.execute_command("BF.RESERVE", "reserved", 0.01, 10)
         assert changes() == before
+
+
+def changes(client) -> int:
+    """Since the last snapshot. The server saves another after so many."""
+    return client.info("persistence")["rdb_changes_since_last_save"]
+
+
+def test_every_filter_that_is_put_into_its_key_whole_counts_as_a_change(new_server):
+    """At once, and apart or in pieces of RedisBloom's."""
+    server = new_server()
+    with server.client() as client:
+        for size in (256, 4 << 20):
+            client.set("bitmap", bytes(range(256)) * (size // 256))
+            client.hset("config", mapping={"size": size * 8, "hashIterations": 7})
+            loads = {
+                prefix: [f"{prefix}.LOADCHUNK", "new", 1 + size, bytes(size)] for prefix in redisblooms(size)
+            }
+            for name, command in (imports(size) | loads).items():
+                client.delete("new")
+                if name in loads:
+                    client.execute_command(command[0], "new", 1, redisblooms(size)[name])
+                before = changes(client)
+                assert client.execute_command(*command) == b"OK"
+                assert client.exists("new") and changes(client) > before, (name, size)
+
+
+def test_whatever_a_command_changes_counts(new_server):
+    """Random commands, to each of which the keys of the server are compared."""
+    server = new_server()
+    workload = Workload(1)
+    with server.client() as client:
+        workload.run(client, 0)
+        now = digests(client)
+        for _ in range(300):
+            command, before, was = workload.command(), changes(client), now
+            with contextlib.suppress(redis.ResponseError):
+                client.execute_command(*command)
+            now = digests(client)
+            assert now == was or changes(client) > before, command
