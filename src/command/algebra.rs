@@ -5,7 +5,7 @@ use super::error::CommandError;
 use super::options::printable;
 use super::reply::Reply;
 use super::test::current_generation;
-use super::write::{catch_up, limit_items, rebuild_in};
+use super::write::{admit_copy, catch_up, limit_items, rebuild_in};
 use crate::error::Error;
 use crate::filter::{Bloom, Incompatible, Live, LiveRef, Target, Union};
 use crate::parallel::ParallelFor;
@@ -103,8 +103,11 @@ pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         let is_new = existing.is_none();
         let Some(merged) = call.made::<Result<Result<Merged, _>, Error>>(&inputs)? else {
             let most = union.most_bytes(base);
-            let refused = |why| if is_new { why } else { CommandError::Copy(Box::new(why)) };
-            call.admit(base.bytes(), most).map_err(refused)?;
+            if is_new {
+                call.admit(base.bytes(), most)?;
+            } else {
+                admit_copy(call, base.bytes(), most)?;
+            }
             catch_up(call, &mut key)?;
             let inputs: Arc<[Live]> = key.bloom()?.into_iter().chain(filters).map(LiveRef::share).collect();
             let job =

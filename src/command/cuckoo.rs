@@ -9,7 +9,7 @@ use super::options::cuckoo::{creation, insertion, new_filter, reservation};
 use super::options::redisbloom;
 use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
-use super::write::{Growing, Mode, add_one, admit_new, indices, limit_items, pauses};
+use super::write::{Growing, Mode, add_one, admit_copy, admit_new, indices, limit_items, pauses};
 use crate::error::Error;
 use crate::filter::cuckoo::{GROUP, Table};
 use crate::filter::{Cuckoo, CuckooHash, CuckooSpec, Origin};
@@ -234,7 +234,7 @@ pub(super) fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         };
         match compact_whole(call, filter, remove) {
             // Deleting doesn't need memory.
-            Err(CommandError::Memory { .. }) => call.discard(remove(filter).into()),
+            Err(CommandError::Copy(_)) => call.discard(remove(filter).into()),
             Ok(Some(later)) => return Ok(later),
             compacted => _ = compacted?,
         }
@@ -306,7 +306,7 @@ fn compact_whole<'a, C: Call<'a>>(
         return Ok(None);
     }
     let bytes = filter.bytes();
-    call.admit(bytes, bytes)?;
+    admit_copy(call, bytes, bytes)?;
     let of = filter.share();
     let job = Apart { keys: 1..2, inputs: Arc::new([]), data: Data::Argument(1), bytes };
     let reply = call.apart(job, move |_, parallel| {

@@ -125,7 +125,7 @@ pub enum CommandError {
         /// The limit, if one is known, and its name.
         bound: Option<(u64, &'static str)>,
     },
-    /// A merge needs memory for a copy of its destination, of which there isn't enough.
+    /// A command needs memory for a copy of its filter, of which there isn't enough.
     Copy(Box<CommandError>),
     /// The keys of a command were changed by the server while it was at work.
     Changed,
@@ -288,7 +288,7 @@ impl fmt::Display for CommandError {
                 }
             }
             CommandError::Copy(why) => {
-                write!(f, "{why}. The merge makes a copy first, to serve others meanwhile; in MULTI it makes none")
+                write!(f, "{why}. The command makes a copy first, to serve others meanwhile; in MULTI it makes none")
             }
             CommandError::Changed => f.write_str(
                 "ERR a key of the command was deleted, replaced or renamed while the command was at work, and nothing \

@@ -3,6 +3,7 @@ either, and a server at its limit evicts the keys of others instead.
 """
 
 import contextlib
+import struct
 import time
 
 import pytest
@@ -10,6 +11,7 @@ import redis
 
 from kit.metrics import figures
 from kit.servers import wait_for
+from kit.suite import clients
 from test_apart import SLOW, Busy, Replies
 
 EVERY_SERVER = pytest.mark.every_server("the server counts memory, evicts keys and unblocks clients")
@@ -152,3 +154,61 @@ def test_other_memory_that_outlives_its_command(one_worker):
             client.execute_command("BF.IMPORT", "new", "GUAVA", bytes(40 << 20))
         wait_for(lambda: figures(client)["clients_waiting"] == 0, "nobody to wait")
         assert abs(settled(client) - before) < SLACK, "an import that was refused"
+
+
+def redisblooms_cuckoo(client, key):
+    """A filter of 16 MiB in two sub-filters, with an item each of every four slots, which is due for compaction."""
+    size = 8 << 20
+    cells = b"".join(b"%c\0\0\0" % (1 + number % 255) for number in range(size // 4))
+    client.execute_command("CF.LOADCHUNK", key, 1, struct.pack("<QQQQHHH", size // 2, size // 4, size, 2, 4, 20, 1))
+    for end in (size, 2 * size):
+        client.execute_command("CF.LOADCHUNK", key, 1 + end, cells)
+    client.execute_command("CF.ADD", key, "held")
+
+
+def twins(client, key):
+    client.execute_command("BF.RESERVE", key, 0.01, 12_000_000, "NONSCALING")
+    client.execute_command("BF.RESERVE", "other", 0.01, 12_000_000, "LIKE", key)
+    client.execute_command("BF.BULKADD", "other", "FIXED", 8, bytes(range(256)) * 2000)
+
+
+# Commands after which no key is larger.
+WITHOUT_GROWTH = {
+    "delete": (redisblooms_cuckoo, ["CF.DEL", "f", "held"]),
+    "compact": (redisblooms_cuckoo, ["CF.COMPACT", "f"]),
+    "merge": (twins, ["BF.MERGE", "f", "other"]),
+    "equal": (twins, ["BF.EQUAL", "f", "other"]),
+    "test": (twins, ["BF.BULKTEST", "other", "FIXED", 8, bytes(1 << 18)]),
+}
+
+
+@EVERY_SERVER
+@pytest.mark.parametrize("kind", WITHOUT_GROWTH)
+def test_a_command_that_makes_no_key_larger_evicts_none(new_server, kind):
+    """Not for a copy to work on either, while another client writes: the filter itself might go."""
+    server = new_server(config={"maxmemory-policy": "allkeys-lru"})
+    make, command = WITHOUT_GROWTH[kind]
+    with server.client() as client:
+        make(client, "f")
+        for number in range(200):
+            client.set(f"key:{number}", bytes(20_000))
+        client.set("probe", "x")
+        used = client.info("memory")["used_memory"]
+        client.config_set("maxmemory", used + (5 << 20))
+        keys = client.dbsize()
+        with clients(server, [write_probes]):
+            try:
+                reply = client.execute_command(*command)
+            except redis.ResponseError as error:
+                reply = str(error)
+        if kind in ("compact", "merge"):
+            assert reply.startswith("Insufficient memory") and reply.endswith("in MULTI it makes none")
+            pipe = client.pipeline(transaction=True)
+            pipe.execute_command(*command)
+            assert pipe.execute() == [b"OK"]
+        assert client.dbsize() == keys and client.info("stats")["evicted_keys"] == 0
+
+
+def write_probes(client, go_on) -> None:
+    while go_on():
+        client.set("probe", "x")
