@@ -12,14 +12,15 @@
 //! ```
 //! The eight bytes before `start` hold `base`. Blocks below [`ALIGNED_FROM`] have no padding: start = base.
 //!
-//! [`Shared`] words have several owners and a head. If they are few, they follow it in the same block: a server may have
-//! a million small filters, and each block costs it an allocation.
+//! [`Shared`] words have several owners and a head. Few words follow it in the same block, unless that is the size of
+//! allocation that wastes more: a server may have a million small filters.
 
 use crate::error::Error;
 use crate::metrics::CELL_BYTES;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 use std::alloc::Layout;
+use std::marker::PhantomData;
 use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -311,53 +312,85 @@ impl Drop for Words {
     }
 }
 
-/// Words with a head, shared by owners in any thread. The head is a brief part, of up to 4 bytes, and the rest. With few
-/// words they make one block.
+/// Words with a head, shared by owners in any thread. The head is a brief part, of up to 3 bytes, the rest, and what only
+/// some heads have, which is in front. Few words are in the same block where that costs no memory.
 ///
 /// ```text
-/// owners  brief │ len │ rest │ few words, or a `Words` of many
+/// [extra │] owners  brief  few │ rest │ few words, or a `Words`
 /// ```
-pub(crate) struct Shared<B, H> {
+pub(crate) struct Shared<B, H, X = ()> {
     block: NonNull<Block<B, H>>,
+    /// In front of the block, if it [`has_extra`].
+    extra: PhantomData<X>,
 }
 
 #[repr(C)]
 struct Block<B, H> {
     owners: AtomicU32,
     brief: B,
-    len: usize,
+    /// Number of the words that follow the head, below [`HAS_EXTRA`]; 0 if a `Words` follows. Plus [`HAS_EXTRA`] if something
+    /// is in front.
+    few: u8,
     rest: H,
 }
 
-// SAFETY: the last owner may drop the head in any thread, and all share it. The words are atomics.
-unsafe impl<B: Send + Sync, H: Send + Sync> Send for Shared<B, H> {}
-// SAFETY: as above.
-unsafe impl<B: Send + Sync, H: Send + Sync> Sync for Shared<B, H> {}
+const HAS_EXTRA: u8 = 0x80;
 
-impl<B, H> Shared<B, H> {
-    /// Whether `len` words follow their head. loom's atomics are larger than a word, and have a block of their own.
-    #[inline(always)]
-    fn are_few(len: usize) -> bool {
-        cfg!(not(all(loom, test))) && len < ALIGNED_FROM
+/// Bytes that an allocation takes from jemalloc, the servers' allocator: it has four sizes for each doubling, at least 8 bytes
+/// apart.
+const fn taken(bytes: usize) -> usize {
+    let step = bytes.next_power_of_two() / 8;
+    bytes.next_multiple_of(if step < 8 { 8 } else { step })
+}
+
+// SAFETY: the last owner may drop the head in any thread, and all share it. The words are atomics.
+unsafe impl<B: Send + Sync, H: Send + Sync, X: Send + Sync> Send for Shared<B, H, X> {}
+// SAFETY: as above.
+unsafe impl<B: Send + Sync, H: Send + Sync, X: Send + Sync> Sync for Shared<B, H, X> {}
+
+impl<B, H, X> Shared<B, H, X> {
+    /// Bytes in front of the block.
+    fn in_front(has_extra: bool) -> usize {
+        if has_extra { size_of::<X>() } else { 0 }
     }
 
-    /// Layout of the block for `len` words. Both the head and what follows it are aligned to 8 bytes.
-    fn layout(len: usize) -> Option<Layout> {
-        let words = if Self::are_few(len) { len.checked_mul(8)? } else { size_of::<Words>() };
-        let size = size_of::<Block<B, H>>().checked_add(words)?;
-        Layout::from_size_align(size, align_of::<Block<B, H>>().max(align_of::<Words>())).ok()
+    /// How many of `len` words follow their head: all, or none. loom's atomics are larger than a word, and have a block of
+    /// their own.
+    fn few(len: usize, has_extra: bool) -> u8 {
+        let head = Self::in_front(has_extra) + size_of::<Block<B, H>>();
+        let fits = cfg!(not(all(loom, test))) && len < HAS_EXTRA.into();
+        if fits && taken(head + len * 8) <= taken(head + size_of::<Words>()) + taken(len * 8) {
+            len as u8
+        } else {
+            0
+        }
+    }
+
+    /// Layout of the block. Its parts are aligned to 8 bytes.
+    fn layout(few: u8) -> Layout {
+        const {
+            let sizes_fit = size_of::<Block<B, H>>().is_multiple_of(8) && size_of::<X>().is_multiple_of(8);
+            assert!(size_of::<B>() <= 3 && sizes_fit && align_of::<H>() <= 8 && align_of::<X>() <= 8);
+        }
+        let words = match few & !HAS_EXTRA {
+            0 => size_of::<Words>(),
+            few => usize::from(few) * 8,
+        };
+        let size = Self::in_front(few & HAS_EXTRA != 0) + size_of::<Block<B, H>>() + words;
+        let Ok(layout) = Layout::from_size_align(size, 8) else { unreachable!("it is small") };
+        layout
     }
 }
 
-impl<B: Copy, H> Shared<B, H> {
+impl<B: Copy, H, X> Shared<B, H, X> {
     /// `len > 0` zero words with this head.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
-    pub(crate) fn zeroed(len: u64, brief: B, rest: H) -> Result<Shared<B, H>, Error> {
-        match usize::try_from(len) {
-            Ok(few) if few > 0 && Self::are_few(few) => Self::with_block(few, None, brief, rest),
-            _ => Self::with_words(Words::zeroed(len)?, brief, rest),
+    pub(crate) fn zeroed(len: u64, brief: B, rest: H, extra: Option<X>) -> Result<Shared<B, H, X>, Error> {
+        match Self::few(usize::try_from(len).unwrap_or(usize::MAX), extra.is_some()) {
+            0 => Self::with_block(0, Some(Words::zeroed(len)?), brief, rest, extra),
+            few => Self::with_block(few, None, brief, rest, extra),
         }
     }
 
@@ -365,42 +398,57 @@ impl<B: Copy, H> Shared<B, H> {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
-    pub(crate) fn with_words(words: Words, brief: B, rest: H) -> Result<Shared<B, H>, Error> {
-        let len = words.len();
-        if !Self::are_few(len) {
-            return Self::with_block(len, Some(words), brief, rest);
+    pub(crate) fn with_words(
+        words: Words,
+        brief: B,
+        rest: H,
+        extra: Option<X>,
+    ) -> Result<Shared<B, H, X>, Error> {
+        let few = Self::few(words.len(), extra.is_some());
+        if few == 0 {
+            return Self::with_block(0, Some(words), brief, rest, extra);
         }
-        let shared = Self::with_block(len, None, brief, rest)?;
-        Words::copy_range(shared.words(), &words, 0..len);
+        let shared = Self::with_block(few, None, brief, rest, extra)?;
+        Words::copy_range(shared.words(), &words, 0..words.len());
         Ok(shared)
     }
 
-    /// A block with `len` words: zeros, or, where there are too many for one block, the words given.
-    fn with_block(len: usize, many: Option<Words>, brief: B, rest: H) -> Result<Shared<B, H>, Error> {
-        const { assert!(size_of::<B>() <= 4 && size_of::<Block<B, H>>().is_multiple_of(8)) };
-        let layout = Self::layout(len).ok_or(Error::OutOfMemory { bytes: len as u64 })?;
+    /// A block with a few words, which are 0, or with `many`.
+    fn with_block(
+        few: u8,
+        many: Option<Words>,
+        brief: B,
+        rest: H,
+        extra: Option<X>,
+    ) -> Result<Shared<B, H, X>, Error> {
+        let in_front = Self::in_front(extra.is_some());
+        let few = few | if extra.is_some() { HAS_EXTRA } else { 0 };
+        let layout = Self::layout(few);
         let refused = Error::OutOfMemory { bytes: layout.size() as u64 };
         // SAFETY: the layout's size isn't 0: it has room for the head.
         let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).ok_or(refused)?;
-        let block: NonNull<Block<B, H>> = base.cast();
-        // SAFETY: the layout has room for the head, and for `Words` behind it where there are many words.
+        // SAFETY: the layout has room for `extra`, if there is one, then for the block, and for what follows it.
         unsafe {
-            block.write(Block { owners: AtomicU32::new(1), brief, len, rest });
+            if let Some(extra) = extra {
+                base.cast().write(extra);
+            }
+            let block: NonNull<Block<B, H>> = base.add(in_front).cast();
+            block.write(Block { owners: AtomicU32::new(1), brief, few, rest });
             match many {
                 Some(words) => block.add(1).cast().write(words),
-                None => CELL_BYTES.add(len as u64 * 8),
+                None => CELL_BYTES.add(u64::from(few & !HAS_EXTRA) * 8),
             }
+            Ok(Shared { block, extra: PhantomData })
         }
-        Ok(Shared { block })
     }
 
     /// Another owner of the same words.
-    pub(crate) fn share(&self) -> Shared<B, H> {
+    pub(crate) fn share(&self) -> Shared<B, H, X> {
         // As many owners have gone without being dropped: going on would free the block too early.
         if self.block().owners.fetch_add(1, Relaxed) > u32::MAX / 2 {
             std::process::abort();
         }
-        Shared { block: self.block }
+        Shared { block: self.block, extra: PhantomData }
     }
 
     /// Number of its owners.
@@ -432,50 +480,58 @@ impl<B: Copy, H> Shared<B, H> {
         &self.block().rest
     }
 
+    /// What only some heads have.
+    #[inline(always)]
+    pub(crate) fn extra(&self) -> Option<&X> {
+        // SAFETY: `with_block` has written it in front of the block, and it lives as long as an owner.
+        (self.block().few & HAS_EXTRA != 0).then(|| unsafe { self.block.cast::<X>().sub(1).as_ref() })
+    }
+
     /// The words.
     #[inline(always)]
     pub(crate) fn words(&self) -> &Cells {
-        let len = self.block().len;
-        // SAFETY: what follows the head, in the same block, are `len` words if they are few, else a `Words`. Zero is a valid
-        // AtomicU64, and only shared references are handed out.
+        // SAFETY: what follows the head are so many words, or if none do a `Words`. Zero is a valid AtomicU64, and only shared
+        // references are handed out.
         unsafe {
             let behind = self.block.add(1);
-            if Self::are_few(len) {
-                std::slice::from_raw_parts(behind.cast().as_ptr(), len)
-            } else {
-                behind.cast::<Words>().as_ref()
+            match self.block().few & !HAS_EXTRA {
+                0 => behind.cast::<Words>().as_ref(),
+                few => std::slice::from_raw_parts(behind.cast().as_ptr(), few.into()),
             }
         }
     }
 
     /// Bytes of all blocks.
     pub(crate) fn allocated(&self) -> usize {
-        let len = self.block().len;
-        let many = if Self::are_few(len) { None } else { Words::layout(len) };
-        [Self::layout(len), many].into_iter().flatten().map(|layout| layout.size()).sum()
+        let few = self.block().few;
+        let words = if few & !HAS_EXTRA == 0 { Words::layout(self.words().len()) } else { None };
+        Self::layout(few).size() + words.map_or(0, |layout| layout.size())
     }
 }
 
-impl<B, H> Drop for Shared<B, H> {
+impl<B, H, X> Drop for Shared<B, H, X> {
     fn drop(&mut self) {
         // SAFETY: the block lives, because this is an owner. The last one has it for itself: what the others did happened
-        // before, by Release and Acquire. The layout is that of the allocation, from the same `len`.
+        // before, by Release and Acquire. What is in front of the head and behind it is there by the same `few` as when it was
+        // written, and the layout is that of the allocation.
         unsafe {
-            let Block { owners, len, .. } = self.block.as_ref();
+            let Block { owners, few, .. } = self.block.as_ref();
             if owners.fetch_sub(1, Release) != 1 {
                 return;
             }
             fence(Acquire);
-            let len = *len;
-            if Self::are_few(len) {
-                CELL_BYTES.sub(len as u64 * 8);
-            } else {
-                self.block.add(1).cast::<Words>().drop_in_place();
+            let few = *few;
+            match few & !HAS_EXTRA {
+                0 => self.block.add(1).cast::<Words>().drop_in_place(),
+                few => CELL_BYTES.sub(u64::from(few) * 8),
             }
             self.block.drop_in_place();
-            if let Some(layout) = Self::layout(len) {
-                std::alloc::dealloc(self.block.cast().as_ptr(), layout);
+            let has_extra = few & HAS_EXTRA != 0;
+            if has_extra {
+                self.block.cast::<X>().sub(1).drop_in_place();
             }
+            let base = self.block.cast::<u8>().sub(Self::in_front(has_extra));
+            std::alloc::dealloc(base.as_ptr(), Self::layout(few));
         }
     }
 }
@@ -509,30 +565,57 @@ mod tests {
     /// With few words and many: all owners see the same words and head, and the last one drops the head, once.
     #[test]
     fn shared_words_live_as_long_as_an_owner() {
-        for len in [1, 17, ALIGNED_FROM - 1, ALIGNED_FROM, 3 * ALIGNED_FROM] {
-            let head = Arc::new(7);
-            let words = Words::zeroed(len as u64).unwrap();
-            words[len - 1].store(5, Relaxed);
-            let shared = Shared::with_words(words, 3u8, Arc::clone(&head)).unwrap();
-            assert_eq!((shared.brief(), **shared.rest(), shared.words().len()), (3, 7, len));
-            let overhead = shared.allocated() - len * 8;
-            assert!(overhead <= if len < ALIGNED_FROM { 24 } else { 24 + 16 + LINE + 8 }, "{overhead}");
-            let other = shared.share();
-            assert_eq!(other.address(), shared.address());
-            std::thread::scope(|scope| {
-                scope.spawn(move || {
-                    shared.words()[0].fetch_add(1, Relaxed);
+        for len in [1, 17, 127, 128, ALIGNED_FROM - 1, ALIGNED_FROM, 3 * ALIGNED_FROM] {
+            for has_extra in [false, true] {
+                let head = Arc::new(7u64);
+                let words = Words::zeroed(len as u64).unwrap();
+                words[len - 1].store(5, Relaxed);
+                let extra = has_extra.then(|| Arc::clone(&head));
+                let shared = Shared::with_words(words, [3u8; 3], Arc::clone(&head), extra).unwrap();
+                assert_eq!((shared.brief(), **shared.rest(), shared.words().len()), ([3; 3], 7, len));
+                assert_eq!(shared.extra().map(|extra| **extra), has_extra.then_some(7));
+                let overhead = shared.allocated() - len * 8;
+                assert!(
+                    overhead <= 16 + 8 + 16 + if len < ALIGNED_FROM { 0 } else { LINE + 8 },
+                    "{overhead}"
+                );
+                let other = shared.share();
+                assert_eq!(other.address(), shared.address());
+                std::thread::scope(|scope| {
+                    scope.spawn(move || {
+                        shared.words()[0].fetch_add(1, Relaxed);
+                    });
                 });
-            });
-            assert_eq!(other.words()[len - 1].load(Relaxed), if len == 1 { 6 } else { 5 });
-            assert_eq!(other.words()[0].load(Relaxed), if len == 1 { 6 } else { 1 });
-            assert_eq!(Arc::strong_count(&head), 2);
-            drop(other);
-            assert_eq!(Arc::strong_count(&head), 1);
-            let zeroed = Shared::zeroed(len as u64, (), head).unwrap();
-            assert!(zeroed.words().len() == len && zeroed.words().iter().all(|word| word.load(Relaxed) == 0));
+                assert_eq!(other.words()[len - 1].load(Relaxed), if len == 1 { 6 } else { 5 });
+                assert_eq!(other.words()[0].load(Relaxed), if len == 1 { 6 } else { 1 });
+                assert_eq!(Arc::strong_count(&head), 2 + usize::from(has_extra));
+                drop(other);
+                assert_eq!(Arc::strong_count(&head), 1);
+                let zeroed: Shared<_, _> = Shared::zeroed(len as u64, [0u8; 3], head, None).unwrap();
+                assert!(
+                    zeroed.words().len() == len && zeroed.words().iter().all(|word| word.load(Relaxed) == 0)
+                );
+            }
         }
-        assert!(Shared::zeroed(0, (), ()).is_err());
+        assert!(Shared::<[u8; 3], u64>::zeroed(0, [0; 3], 0, None).is_err());
+    }
+
+    /// Words are with their head unless a size of the allocator is just too small for both.
+    #[test]
+    #[cfg(not(all(loom, test)))]
+    fn few_words_are_where_they_cost_least() {
+        type Head = Shared<[u8; 3], [u64; 3]>;
+        let mut alone = 0;
+        for len in 1..200 {
+            let shared = Head::zeroed(len, [0; 3], [0; 3], None).unwrap();
+            let (few, cells) = (usize::from(shared.block().few), len as usize * 8);
+            let cost = if few == 0 { taken(48) + taken(cells) } else { taken(32 + cells) };
+            assert!(cost <= taken(32 + cells) && cost <= taken(48) + taken(cells) || len > 127, "{len}");
+            alone += usize::from(few == 0 && len <= 127);
+        }
+        assert!((1..60).contains(&alone), "{alone} of 127");
+        let sizes = [1, 8, 9, 64, 65, 128, 129, 168, 257, 1025];
+        assert_eq!(sizes.map(taken), [8, 8, 16, 64, 80, 128, 160, 192, 320, 1280]);
     }
 
     #[test]

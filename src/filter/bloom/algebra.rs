@@ -254,10 +254,12 @@ impl Bloom {
                 changed |= self.layers()[number].union_single_writer(part, parallel)?;
             }
         }
-        if let Body::Chain(chain) = &mut self.body
-            && !new.is_empty()
-        {
-            chain.insert_before_newest(new);
+        if !new.is_empty() {
+            self.change_body(|body| {
+                if let Body::Chain(chain) = body {
+                    chain.insert_before_newest(new);
+                }
+            });
         }
         Ok(changed)
     }

@@ -65,6 +65,10 @@ impl Body {
     }
 }
 
+fn first_capacity(body: &Body) -> u64 {
+    body.layers().first().map_or(0, |layer| layer.capacity())
+}
+
 /// A Bloom filter with its parameters.
 ///
 /// Adds take `&mut self` because a chain may grow and a window may rotate. Readers in other threads work on a
@@ -79,7 +83,7 @@ pub struct Bloom {
 }
 
 /// A filter of our own has two blocks, this one and that of its layer, if the layer is small and has one shard of bits.
-const _: () = assert!(size_of::<Bloom>() == 64);
+const _: () = assert!(size_of::<Bloom>() == 56);
 
 impl Bloom {
     /// An empty filter for `capacity` items, with a random seed. When it is full, it refuses new items.
@@ -184,12 +188,22 @@ impl Bloom {
 
     /// From parts that [`wire`](crate::wire) has validated.
     pub(crate) fn from_parts(spec: Spec, body: Body) -> Bloom {
-        Bloom { parameters: Parameters::new(&spec), body, dump_number: dump_number::next(), adds: 0 }
+        let parameters = Parameters::new(&spec, first_capacity(&body));
+        Bloom { parameters, body, dump_number: dump_number::next(), adds: 0 }
     }
 
     /// The parameters.
     pub fn spec(&self) -> Spec {
-        self.parameters.spec(self.window().map_or(0, |window| window.schedule().every_ms))
+        let every_ms = self.window().map_or(0, |window| window.schedule().every_ms);
+        self.parameters.spec(first_capacity(&self.body), every_ms)
+    }
+
+    /// Changes what it is made of. The parameters stay, also where the first layer becomes another.
+    fn change_body<T>(&mut self, change: impl FnOnce(&mut Body) -> T) -> T {
+        let Spec { capacity, .. } = self.spec();
+        let changed = change(&mut self.body);
+        self.parameters.set_capacity(capacity, first_capacity(&self.body));
+        changed
     }
 
     /// Counts items that commands added without being refused, whether or not the filter already had them.
@@ -541,7 +555,8 @@ impl Bloom {
             body => body.map(|layer| Layer::new(layer.shape()))?,
         };
         self.dump_number = dump_number::next();
-        Ok(std::mem::replace(&mut self.body, body).layers().iter().map(Layer::share).collect())
+        let dropped = self.change_body(|old| std::mem::replace(old, body));
+        Ok(dropped.layers().iter().map(Layer::share).collect())
     }
 
     /// See [`FilterRef::dump_number`](super::FilterRef::dump_number).
@@ -595,7 +610,7 @@ impl Bloom {
 
     /// Exchanges the cells with those of a filter of the same spec. Each keeps its usage counters.
     pub(super) fn exchange(&mut self, other: &mut Bloom) {
-        std::mem::swap(&mut self.body, &mut other.body);
+        self.change_body(|mine| other.change_body(|theirs| std::mem::swap(mine, theirs)));
     }
 
     /// A handle for reading in another thread: it shares the cells, and sees adds to the layers that exist now.
@@ -691,6 +706,24 @@ impl std::fmt::Debug for Bloom {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_capacity_stays_when_another_layer_is_the_first() {
+        let mut filter = Bloom::new(Spec::scaling(100, 0.01)).unwrap();
+        let spec = filter.spec();
+        let other = Layer::new(Spec::fixed(7, 0.01).next_shape(&[]).unwrap()).unwrap();
+        filter.change_body(|body| {
+            let Body::Chain(chain) = body else { unreachable!("it scales") };
+            chain.insert_before_newest(vec![other]);
+        });
+        assert_eq!((filter.spec(), filter.layers()[0].capacity()), (spec, 7));
+        assert_eq!(filter.snapshot().unwrap().spec(), spec);
+        let mut empty = Bloom::new(spec).unwrap();
+        filter.exchange(&mut empty);
+        assert_eq!((filter.spec(), empty.spec(), empty.layers().len()), (spec, spec, 2));
+        empty.clear().unwrap();
+        assert_eq!((empty.spec(), empty.layers().len()), (spec, 1));
+    }
 
     #[test]
     fn adds_are_counted_beyond_32_bits() {

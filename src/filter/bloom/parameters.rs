@@ -4,10 +4,11 @@ use crate::filter::usage::Usage;
 use crate::hash::{HashKind, Hasher, Seed};
 use crate::params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limits};
 use once_cell::race::OnceBox;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A [`Spec`] in 40 bytes instead of 56, with the usage counters. What most filters don't have is in a box.
+/// A [`Spec`] in 32 bytes instead of 56, with the usage counters. What most filters don't have is in a box, and the capacity
+/// is that of the first layer.
 pub(super) struct Parameters {
-    capacity: u64,
     error_rate: f64,
     seed_low: u64,
     /// Made when it is needed: most of many small filters are only added to, or lie idle.
@@ -21,11 +22,13 @@ pub(super) struct Parameters {
     cell: Cell,
 }
 
-const _: () = assert!(size_of::<Parameters>() == 40 && limits::MAX_EXPANSION <= u16::MAX as u32);
+const _: () = assert!(size_of::<Parameters>() == 32 && limits::MAX_EXPANSION <= u16::MAX as u32);
 
 /// What few filters have: a wide seed, a tightening, usage counters.
 #[derive(Default)]
 struct Extra {
+    /// The capacity, if the first layer came with a merge and has another; otherwise 0.
+    capacity: AtomicU64,
     seed_high: u64,
     tightening: Option<Tightening>,
     usage: Usage,
@@ -43,8 +46,8 @@ enum Kind {
 }
 
 impl Parameters {
-    /// Of a valid spec.
-    pub(super) fn new(spec: &Spec) -> Parameters {
+    /// Of a valid spec. `first` is the capacity of the filter's first layer.
+    pub(super) fn new(spec: &Spec, first: u64) -> Parameters {
         let (kind, count, tightening) = match spec.family {
             Family::Fixed(Overflow::Error) => (Kind::Fixed, 0, None),
             Family::Fixed(Overflow::Saturate) => (Kind::FixedSaturates, 0, None),
@@ -60,9 +63,8 @@ impl Parameters {
         };
         let Seed { low: seed_low, high: seed_high } = spec.seed;
         let is_rare = seed_high != 0 || tightening.is_some();
-        let extra = is_rare.then(|| Box::new(Extra { seed_high, tightening, usage: Usage::default() }));
-        Parameters {
-            capacity: spec.capacity,
+        let extra = is_rare.then(|| Box::new(Extra { seed_high, tightening, ..Extra::default() }));
+        let parameters = Parameters {
             error_rate: spec.error_rate,
             seed_low,
             extra: extra.map_or_else(OnceBox::new, OnceBox::with_value),
@@ -72,16 +74,29 @@ impl Parameters {
             hash: spec.hash,
             layout: spec.layout,
             cell: spec.cell,
+        };
+        parameters.set_capacity(spec.capacity, first);
+        parameters
+    }
+
+    /// Sets the capacity of a filter whose first layer has the capacity `first`.
+    pub(super) fn set_capacity(&self, capacity: u64, first: u64) {
+        if capacity != first {
+            self.extra.get_or_init(Box::default).capacity.store(capacity, Relaxed);
+        } else if let Some(extra) = self.extra.get() {
+            extra.capacity.store(0, Relaxed);
         }
     }
 
-    /// The spec, with this period of a window.
-    pub(super) fn spec(&self, every_ms: u64) -> Spec {
+    /// The spec of a filter whose first layer has the capacity `first`, with this period of a window.
+    pub(super) fn spec(&self, first: u64, every_ms: u64) -> Spec {
         let generations = self.count as u8;
         let window = |overflow| Family::Window { generations, overflow, every_ms };
-        let tightening = self.extra.get().and_then(|extra| extra.tightening);
+        let extra = self.extra.get();
+        let tightening = extra.and_then(|extra| extra.tightening);
+        let capacity = extra.map_or(0, |extra| extra.capacity.load(Relaxed));
         Spec {
-            capacity: self.capacity,
+            capacity: if capacity == 0 { first } else { capacity },
             error_rate: self.error_rate,
             seed: self.seed(),
             shards: 1 << self.log2_shards,
@@ -136,7 +151,8 @@ impl Parameters {
     /// Bytes of memory beside these: those of a filter on which nothing was counted, and all.
     pub(super) fn allocated(&self) -> (usize, usize) {
         self.extra.get().map_or((0, 0), |extra| {
-            let is_rare = extra.seed_high != 0 || extra.tightening.is_some();
+            let is_rare =
+                extra.seed_high != 0 || extra.tightening.is_some() || extra.capacity.load(Relaxed) != 0;
             let own = if is_rare { size_of::<Extra>() } else { 0 };
             (own, size_of::<Extra>() + extra.usage.allocated())
         })
@@ -171,11 +187,18 @@ mod tests {
         for spec in [large, plain] {
             for family in families.into_iter().chain([spec.family]) {
                 let spec = Spec { family, ..spec };
-                let kept = Parameters::new(&spec);
-                assert_eq!((kept.spec(7), kept.hasher()), (spec, spec.hash.hasher(spec.seed)));
+                let kept = Parameters::new(&spec, spec.capacity);
+                assert_eq!((kept.spec(spec.capacity, 7), kept.hasher()), (spec, spec.hash.hasher(spec.seed)));
                 let (own, all) = kept.allocated();
                 kept.usage().answered(true);
                 assert!(own == all && kept.allocated().0 == own && kept.allocated().1 > 0);
+                for first in [100, spec.capacity] {
+                    kept.set_capacity(spec.capacity, first);
+                    assert_eq!(
+                        (kept.spec(first, 7), Parameters::new(&spec, first).spec(first, 7)),
+                        (spec, spec)
+                    );
+                }
             }
         }
     }

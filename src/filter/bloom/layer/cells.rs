@@ -67,7 +67,7 @@ impl Layer {
     /// Whether the item may be in the layer: false is certain, true is wrong at the error rate.
     #[inline]
     pub fn contains(&self, item: ItemHash) -> bool {
-        match (self.cell(), self.form().layout) {
+        match (self.cell(), self.form().layout()) {
             (Cell::Bit, Layout::Blocked) => with_probes!(self, K => self.block_contains::<K>(item)),
             (Cell::Bit, Layout::Classic) => self.classic_contains(item),
             (_, Layout::Blocked) => {
@@ -105,7 +105,7 @@ impl Layer {
     #[inline]
     pub fn contains_many(&self, items: &[ItemHash], asked: Hits) -> Hits {
         let asked = asked & Hits::first(items.len());
-        match (self.cell(), self.form().layout) {
+        match (self.cell(), self.form().layout()) {
             (Cell::Bit, Layout::Blocked) => {
                 with_probes!(self, K => each(items, asked, |item| self.block_contains::<K>(item)))
             }
@@ -219,7 +219,7 @@ impl Layer {
 
     #[inline(always)]
     fn prefetch_probes(&self, item: ItemHash, probes: Range<u32>) {
-        match self.form().layout {
+        match self.form().layout() {
             Layout::Blocked => Words::prefetch(self.words(), self.block_start(item)),
             Layout::Fingerprint => self.fingerprints().prefetch_item(item),
             // What the caches hold arrives as soon as it is asked for.
@@ -251,7 +251,7 @@ impl Layer {
     /// [`Error::Full`] if there is no room among fingerprints. Nothing has changed then.
     #[inline]
     pub fn insert_single_writer(&self, item: ItemHash) -> Result<Added, Error> {
-        match self.form().layout {
+        match self.form().layout() {
             Layout::Fingerprint => {
                 let Step { before, after } = self.fingerprints().insert(item)?;
                 self.tally_fingerprint(item, Step { before, after });
@@ -267,7 +267,7 @@ impl Layer {
     /// As there.
     #[inline(always)]
     pub(crate) fn insert_absent_single_writer(&self, item: ItemHash) -> Result<Added, Error> {
-        match (self.cell(), self.form().layout) {
+        match (self.cell(), self.form().layout()) {
             (Cell::Bit, Layout::Blocked) => {
                 let set = with_probes!(self, K => self.block_set::<Single, K>(item));
                 Ok(self.tally_set::<Single>(item, set))
@@ -297,7 +297,7 @@ impl Layer {
 
     #[inline(always)]
     fn insert_as<W: TallyWriter>(&self, item: ItemHash) -> Added {
-        let set = match (self.cell(), self.form().layout) {
+        let set = match (self.cell(), self.form().layout()) {
             (Cell::Bit, Layout::Blocked) => with_probes!(self, K => self.block_insert::<W, K>(item)),
             (Cell::Bit, Layout::Classic) => self.classic_insert::<W>(item),
             (_, Layout::Fingerprint) => unreachable!("fingerprints have a single writer, and no shards"),
@@ -423,10 +423,10 @@ impl Layer {
     /// First word and number of words of the item's shard.
     #[inline(always)]
     fn shard_range(&self, item: ItemHash) -> (usize, usize) {
-        if self.form().log2_shards == 0 {
+        if self.form().log2_shards() == 0 {
             return (0, self.words().len());
         }
-        let len = self.words().len() >> self.form().log2_shards;
+        let len = self.words().len() >> self.form().log2_shards();
         (item.shard(self.shards()) as usize * len, len)
     }
 
@@ -475,7 +475,7 @@ impl Layer {
         mut visit: impl FnMut(&[AtomicU64], usize) -> bool,
     ) -> bool {
         let probes = self.probes();
-        match self.form().layout {
+        match self.form().layout() {
             Layout::Blocked if K == 0 => {
                 let block = self.block(item);
                 probe::in_block(item, width, probes).all(|index| visit(block, index))

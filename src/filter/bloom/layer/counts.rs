@@ -14,34 +14,41 @@ use std::ops::Range;
 use std::sync::PoisonError;
 
 impl Layer {
+    /// The number of items of a layer without [`Tallies::Padded`].
+    #[inline(always)]
+    fn own_items(&self) -> &AtomicU64 {
+        &self.0.rest().items
+    }
+
     /// Items added that were absent at the time, minus those deleted.
     pub fn items(&self) -> u64 {
         match self.tallies() {
-            Tallies::Inline { items, .. } => items.load(Relaxed),
-            Tallies::Padded { shards, .. } => sum(shards, |tally| &tally.items),
+            Some(Tallies::Padded { shards, .. }) => sum(shards, |tally| &tally.items),
+            _ => self.own_items().load(Relaxed),
         }
     }
 
     /// Cells that are not 0.
     pub fn ones(&self) -> u64 {
         match self.tallies() {
-            Tallies::Inline { set, .. } => set.load(Relaxed),
-            Tallies::Padded { shards, .. } => sum(shards, |tally| &tally.set),
+            None => Words::ones(self.words()),
+            Some(Tallies::Ones(ones)) => ones.load(Relaxed),
+            Some(Tallies::Padded { shards, .. }) => sum(shards, |tally| &tally.set),
         }
     }
 
     /// Counters that have reached their maximum and no longer count.
     pub fn saturated(&self) -> u64 {
         match self.tallies() {
-            Tallies::Inline { .. } => 0,
-            Tallies::Padded { shards, .. } => sum(shards, |tally| &tally.saturated),
+            Some(Tallies::Padded { shards, .. }) => sum(shards, |tally| &tally.saturated),
+            _ => 0,
         }
     }
 
     /// Adds minus deletes in a counting layer. `None` if that isn't known, since a counter has lost count.
     fn held(&self) -> Option<u64> {
         match self.tallies() {
-            Tallies::Padded { shards, .. } if self.cell().counts() && self.saturated() == 0 => {
+            Some(Tallies::Padded { shards, .. }) if self.cell().counts() && self.saturated() == 0 => {
                 Some(sum(shards, |tally| &tally.sum) / u64::from(self.probes()))
             }
             _ => None,
@@ -100,13 +107,13 @@ impl Layer {
     #[inline]
     pub(crate) fn is_full_for_single_writer(&self) -> bool {
         match self.tallies() {
-            Tallies::Inline { items, .. } => items.load(Relaxed) >= self.capacity(),
-            Tallies::Padded { room, .. } => {
+            Some(Tallies::Padded { room, .. }) => {
                 if room.load(Relaxed) == 0 {
                     room.store(self.capacity().saturating_sub(self.items()), Relaxed);
                 }
                 room.load(Relaxed) == 0
             }
+            _ => self.own_items().load(Relaxed) >= self.capacity(),
         }
     }
 
@@ -114,8 +121,9 @@ impl Layer {
     /// first one gets it all.
     pub(super) fn set_tallies(&self, census: Census, items: u64) {
         match self.tallies() {
-            Tallies::Inline { set, .. } => set.store(census.set, Relaxed),
-            Tallies::Padded { shards, .. } => {
+            None => {}
+            Some(Tallies::Ones(ones)) => ones.store(census.set, Relaxed),
+            Some(Tallies::Padded { shards, .. }) => {
                 if let Some(first) = shards.first() {
                     add(first, census);
                 }
@@ -127,13 +135,13 @@ impl Layer {
     /// Sets the number of items. Only the sum over the shards is ever read, so the first one gets it all.
     pub(super) fn set_items(&self, total: u64) {
         match self.tallies() {
-            Tallies::Inline { items, .. } => items.store(total, Relaxed),
-            Tallies::Padded { shards, room } => {
+            Some(Tallies::Padded { shards, room }) => {
                 room.store(0, Relaxed);
                 for (index, tally) in shards.iter().enumerate() {
                     tally.items.store(if index == 0 { total } else { 0 }, Relaxed);
                 }
             }
+            _ => self.own_items().store(total, Relaxed),
         }
     }
 
@@ -148,8 +156,9 @@ impl Layer {
         const RANGE: usize = 4096;
         let per_shard = self.words().len() / self.shards() as usize;
         match self.tallies() {
-            Tallies::Inline { set, .. } => set.store(0, Relaxed),
-            Tallies::Padded { shards, .. } => shards.iter().for_each(|tally| {
+            None => {}
+            Some(Tallies::Ones(ones)) => ones.store(0, Relaxed),
+            Some(Tallies::Padded { shards, .. }) => shards.iter().for_each(|tally| {
                 tally.set.store(0, Relaxed);
                 tally.sum.store(0, Relaxed);
                 tally.saturated.store(0, Relaxed);
@@ -170,40 +179,43 @@ impl Layer {
     /// Adds the cells in these words to the tally of their shard.
     fn count_words(&self, shard: usize, words: &[AtomicU64]) {
         match self.tallies() {
-            Tallies::Inline { set, .. } => {
-                set.fetch_add(Words::ones(words), Relaxed);
+            None => {}
+            Some(Tallies::Ones(ones)) => {
+                ones.fetch_add(Words::ones(words), Relaxed);
             }
             // Fingerprints lie across words; they are counted where all of them are at hand.
-            Tallies::Padded { .. } if self.form().layout == Layout::Fingerprint => {}
-            Tallies::Padded { shards, .. } => add(&shards[shard], Census::of(self.cell(), words)),
+            Some(Tallies::Padded { .. }) if self.form().layout() == Layout::Fingerprint => {}
+            Some(Tallies::Padded { shards, .. }) => add(&shards[shard], Census::of(self.cell(), words)),
         }
     }
 
     /// Waits until no other thread deletes an item of this one's shard. `None` in a layer of bits, which has no deletes.
     pub(super) fn turn_to_delete(&self, item: ItemHash) -> Option<MutexGuard<'_, ()>> {
         match self.tallies() {
-            Tallies::Inline { .. } => None,
-            Tallies::Padded { shards, .. } => {
+            Some(Tallies::Padded { shards, .. }) => {
                 let tally = &shards[item.shard(self.shards()) as usize];
                 Some(tally.deletes.lock().unwrap_or_else(PoisonError::into_inner))
             }
+            _ => None,
         }
     }
 
     #[inline(always)]
     pub(super) fn tally<W: TallyWriter>(&self, item: ItemHash, change: Change) {
         match self.tallies() {
-            Tallies::Inline { set, items } => {
-                W::tally(set, change.set);
-                W::tally(items, change.items);
-            }
-            Tallies::Padded { shards, room } => {
+            Some(Tallies::Padded { shards, room }) => {
                 W::use_room(room, change.items);
                 let tally = &shards[W::own_tally(item.shard(self.shards()) as usize, shards.len())];
                 W::tally(&tally.set, change.set);
                 W::tally(&tally.items, change.items);
                 W::tally(&tally.sum, change.sum);
                 W::tally(&tally.saturated, change.saturated);
+            }
+            few => {
+                if let Some(Tallies::Ones(ones)) = few {
+                    W::tally(ones, change.set);
+                }
+                W::tally(self.own_items(), change.items);
             }
         }
     }

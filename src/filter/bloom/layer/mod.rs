@@ -14,33 +14,52 @@ use crate::filter::fingerprint::Table;
 use crate::mem::{Cells, Shared, Words};
 use crate::params::Cell;
 use crate::sizing::{Layout, Shape};
+use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 pub(crate) use census::Census;
 use tally::Tallies;
 
 /// One fixed-size Bloom filter of bits or counters; one of its owners, see [`share`](Layer::share).
-pub struct Layer(Shared<Form, Rest>);
+pub struct Layer(Shared<Form, Rest, Tallies>);
 
-/// Where the cells of an item are, apart from the number of words.
+/// Where the cells of an item are, apart from the number of words; in 3 bytes.
 #[derive(Clone, Copy, PartialEq)]
 struct Form {
     probes: u8,
-    /// The number of shards is a power of two.
-    log2_shards: u8,
-    layout: Layout,
+    /// The layout, and 4 × log2 of the number of shards, which is a power of two.
+    place: u8,
     cell: Cell,
 }
 
-/// What else is known of a layer.
+impl Form {
+    #[inline(always)]
+    fn layout(self) -> Layout {
+        const CLASSIC: u8 = Layout::Classic as u8;
+        const BLOCKED: u8 = Layout::Blocked as u8;
+        match self.place % 4 {
+            CLASSIC => Layout::Classic,
+            BLOCKED => Layout::Blocked,
+            _ => Layout::Fingerprint,
+        }
+    }
+
+    #[inline(always)]
+    fn log2_shards(self) -> u8 {
+        self.place / 4
+    }
+}
+
+/// What else is known of every layer.
 struct Rest {
     capacity: u64,
     error_rate: f64,
-    tallies: Tallies,
+    /// Items added that were absent, unless there are [`Tallies::Padded`].
+    items: AtomicU64,
 }
 
-/// Cells of up to 8 KiB are in one block with the rest of their layer. Of a default filter, whose cells take 136 bytes, it has
-/// 192, which allocators have a size for.
-const _: () = assert!(cfg!(all(loom, test)) || size_of::<Rest>() == 40);
+/// A layer of a small filter has one block: 32 bytes, and its cells. Of a default filter, whose cells take 136 bytes, it has
+/// 168, and takes 192 from the allocator.
+const _: () = assert!(cfg!(all(loom, test)) || size_of::<Rest>() == 24);
 
 impl Layer {
     /// An empty layer. The allocator zeroes the memory without touching it, so this takes microseconds at any size.
@@ -51,8 +70,8 @@ impl Layer {
     /// # Panics
     /// If `shape` fails `Shape::check`.
     pub fn new(shape: Shape) -> Result<Layer, Error> {
-        let (form, rest) = Layer::head(shape)?;
-        Ok(Layer(Shared::zeroed(shape.words(), form, rest)?))
+        let (form, rest, tallies) = Layer::head(shape)?;
+        Ok(Layer(Shared::zeroed(shape.words(), form, rest, tallies)?))
     }
 
     /// A layer with these `shape.words()` words of cells, which have been counted. It holds `items` items.
@@ -60,8 +79,8 @@ impl Layer {
     /// # Errors
     /// [`Error::OutOfMemory`]; [`Error::Foreign`] if no fingerprints can be in such cells.
     pub(crate) fn from_words(shape: Shape, words: Words, items: u64, census: Census) -> Result<Layer, Error> {
-        let (form, rest) = Layer::head(shape)?;
-        let layer = Layer(Shared::with_words(words, form, rest)?);
+        let (form, rest, tallies) = Layer::head(shape)?;
+        let layer = Layer(Shared::with_words(words, form, rest, tallies)?);
         // Among fingerprints, an item is a cell in use.
         let items = layer.table().map_or(items, |_| census.set);
         if census.is_damaged || layer.table().is_some_and(|table| !table.is_padded()) {
@@ -71,17 +90,16 @@ impl Layer {
         Ok(layer)
     }
 
-    fn head(shape: Shape) -> Result<(Form, Rest), Error> {
+    fn head(shape: Shape) -> Result<(Form, Rest, Option<Tallies>), Error> {
         assert_eq!(shape.check(), Ok(()), "a shape is checked where it is read");
         let form = Form {
             probes: shape.probes as u8,
-            log2_shards: shape.shards.trailing_zeros() as u8,
-            layout: shape.layout,
+            place: shape.shards.trailing_zeros() as u8 * 4 + shape.layout as u8,
             cell: shape.cell,
         };
-        let rest =
-            Rest { capacity: shape.capacity, error_rate: shape.error_rate, tallies: Tallies::new(shape)? };
-        Ok((form, rest))
+        let items = AtomicU64::new(0);
+        let rest = Rest { capacity: shape.capacity, error_rate: shape.error_rate, items };
+        Ok((form, rest, Tallies::new(shape)?))
     }
 
     /// Another owner of the same layer: what one of them changes, all see.
@@ -111,15 +129,15 @@ impl Layer {
     }
 
     #[inline(always)]
-    fn tallies(&self) -> &Tallies {
-        &self.0.rest().tallies
+    fn tallies(&self) -> Option<&Tallies> {
+        self.0.extra()
     }
 
     /// Its cells as a table, if they are fingerprints.
     #[inline(always)]
     fn table(&self) -> Option<Table<'_>> {
         match self.tallies() {
-            Tallies::Padded { shards, .. } if self.form().layout == Layout::Fingerprint => {
+            Some(Tallies::Padded { shards, .. }) if self.form().layout() == Layout::Fingerprint => {
                 let payload = self.cell().payload();
                 Some(Table::new(self.words(), self.probes(), payload, &shards[0].table))
             }
@@ -135,7 +153,7 @@ impl Layer {
             cells: self.cells(),
             probes: self.probes(),
             shards: self.shards(),
-            layout: self.form().layout,
+            layout: self.form().layout(),
             cell: self.cell(),
         }
     }
@@ -174,7 +192,7 @@ impl Layer {
     /// Number of shards.
     #[inline]
     pub fn shards(&self) -> u32 {
-        1 << self.form().log2_shards
+        1 << self.form().log2_shards()
     }
 
     /// Probes per item: k. Of fingerprints their bits.
@@ -195,7 +213,7 @@ impl Layer {
 
     /// Bytes of memory, including all overhead.
     pub fn allocated(&self) -> usize {
-        self.0.allocated() + self.tallies().allocated()
+        self.0.allocated() + self.tallies().map_or(0, Tallies::allocated)
     }
 
     /// Fraction of cells that are not 0.

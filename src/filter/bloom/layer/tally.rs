@@ -27,13 +27,15 @@ pub(super) struct Tally {
     pub(super) table: fingerprint::State,
 }
 
-/// The tallies of a layer. For one shard of bits, unless they are fingerprints, they are inline, which keeps small filters small. Otherwise there
-/// is one per shard, each on its own cache line, so that two writers never share a line.
+/// Words up to which the ones among the bits of a layer are counted when somebody asks: 8 KiB, which takes half a
+/// microsecond. Many filters are small.
+const COUNTED_UP_TO: u64 = 1024;
+
+/// What a layer counts beside its items. A small one of one shard of bits has none of it.
 pub(super) enum Tallies {
-    Inline {
-        set: AtomicU64,
-        items: AtomicU64,
-    },
+    /// Bits that are 1, of one shard.
+    Ones(AtomicU64),
+    /// All counts of each shard, on a cache line of their own, so that two writers never share a line.
     Padded {
         shards: Box<[CachePadded<Tally>]>,
         /// New items that certainly still fit, so that a single writer knows whether the layer is full without
@@ -43,11 +45,11 @@ pub(super) enum Tallies {
 }
 
 impl Tallies {
-    /// The tallies of an empty layer.
-    pub(super) fn new(shape: Shape) -> Result<Tallies, Error> {
+    /// The tallies of an empty layer, if it has any.
+    pub(super) fn new(shape: Shape) -> Result<Option<Tallies>, Error> {
         let table = shape.table();
         if shape.shards == 1 && !shape.cell.counts() && table.is_none() {
-            return Ok(Tallies::Inline { set: AtomicU64::new(0), items: AtomicU64::new(0) });
+            return Ok((shape.words() > COUNTED_UP_TO).then(|| Tallies::Ones(AtomicU64::new(0))));
         }
         // 128 KiB for 1024 shards, so the allocation may fail like that of the cells.
         let count = shape.shards as usize;
@@ -58,13 +60,13 @@ impl Tallies {
             let table = fingerprint::State::new(table.map_or(0, |table| table.cells));
             CachePadded::new(Tally { table, ..Tally::default() })
         });
-        Ok(Tallies::Padded { shards: shards.into_boxed_slice(), room: AtomicU64::new(0) })
+        Ok(Some(Tallies::Padded { shards: shards.into_boxed_slice(), room: AtomicU64::new(0) }))
     }
 
     /// Bytes of memory in addition to the layer itself.
     pub(super) fn allocated(&self) -> usize {
         match self {
-            Tallies::Inline { .. } => 0,
+            Tallies::Ones(_) => 0,
             Tallies::Padded { shards, .. } => size_of_val(&**shards),
         }
     }
