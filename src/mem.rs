@@ -4,13 +4,14 @@
 //! * Fallible: a request for too much memory is an error and never an abort.
 //! * Aligned to 64 bytes here rather than by the allocator. The server's allocator guarantees only 16, and `std` clears
 //!   over-aligned blocks by hand, which would touch every page.
+//! * Untouched: nothing is written into a new block, so that a new filter costs no page. Writing the first word doubled the
+//!   time of BF.RESERVE for 100,000 items: a page fault, and a page for the allocator to clear when it reuses the block.
 //!
 //! ```text
-//! base                      start, a multiple of 64
-//! │ 8..=64 bytes of padding │ len words …            │
-//! │        … base (8 bytes) │
+//! block                    start, a multiple of 64
+//! │ 0..=56 bytes of padding │ len words …           │
 //! ```
-//! The eight bytes before `start` hold `base`. Blocks below [`ALIGNED_FROM`] have no padding: start = base.
+//! Blocks below [`ALIGNED_FROM`] have no padding.
 //!
 //! [`Shared`] words have several owners and a head. Few words follow it in the same block, unless that is the size of
 //! allocation that wastes more: a server may have a million small filters.
@@ -34,6 +35,9 @@ const LINE: usize = 64;
 /// padding would cost more than the second line of an item's block.
 const ALIGNED_FROM: usize = 1024;
 
+/// The most bytes of padding: a block is aligned to 8 bytes at least.
+const MOST_PADDING: usize = LINE - 8;
+
 /// Words of any owner.
 pub(crate) type Cells = [AtomicU64];
 
@@ -50,7 +54,8 @@ pub(crate) fn use_huge_pages(wanted: bool) {
 /// A fixed number of zero-initialised atomic words.
 pub(crate) struct Words {
     start: NonNull<AtomicU64>,
-    len: usize,
+    /// The number of words, and below it in 3 bits the words of padding before `start`.
+    len_and_padding: usize,
 }
 
 // SAFETY: Words owns its block, and hands out only shared references to atomics.
@@ -72,15 +77,13 @@ impl Words {
         let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).ok_or(refused)?;
         CELL_BYTES.add(len as u64 * 8);
         if len < ALIGNED_FROM {
-            return Ok(Words { start: base.cast(), len });
+            return Ok(Words { start: base.cast(), len_and_padding: len << 3 });
         }
-        let padding = LINE - base.addr().get() % LINE;
-        let padding = if padding < 8 { padding + LINE } else { padding };
-        // SAFETY: padding ≤ LINE + 8 and the layout has that much room before `len` words.
-        let start: NonNull<AtomicU64> = unsafe { base.add(padding) }.cast();
-        // SAFETY: padding ≥ 8, so the word before `start` lies in the block; it is aligned because `start` is.
-        unsafe { start.cast::<NonNull<u8>>().sub(1).write(base) };
-        let words = Words { start, len };
+        let address = base.addr().get();
+        let padding = address.next_multiple_of(LINE) - address;
+        // SAFETY: both are multiples of 8, so the padding is one of at most `MOST_PADDING`, for which the layout has room.
+        let start = unsafe { base.add(padding) }.cast();
+        let words = Words { start, len_and_padding: (len << 3) | (padding / 8) };
         if HUGE_PAGES.load(Relaxed) {
             words.advise_huge_pages();
         }
@@ -91,7 +94,7 @@ impl Words {
     #[cfg(all(loom, test))]
     pub(crate) fn zeroed(len: u64) -> Result<Words, Error> {
         let words: Box<[AtomicU64]> = (0..len).map(|_| AtomicU64::new(0)).collect();
-        Ok(Words { start: NonNull::from(Box::leak(words)).cast(), len: len as usize })
+        Ok(Words { start: NonNull::from(Box::leak(words)).cast(), len_and_padding: (len as usize) << 3 })
     }
 
     /// Asks the kernel to use huge pages for the whole huge pages in the block. It is a hint that the kernel may
@@ -103,7 +106,7 @@ impl Words {
             const PAGE: usize = 2 << 20;
             let address = self.start.addr().get();
             let first = address.next_multiple_of(PAGE) - address;
-            let len = (self.len * 8).saturating_sub(first) / PAGE * PAGE;
+            let len = (self.len() * 8).saturating_sub(first) / PAGE * PAGE;
             if len > 0 {
                 // SAFETY: the range is whole pages inside the block, and the advice doesn't change their contents.
                 unsafe {
@@ -116,14 +119,14 @@ impl Words {
 
     /// Layout of the whole block for `len` words.
     fn layout(len: usize) -> Option<Layout> {
-        let padding = if len < ALIGNED_FROM { 0 } else { LINE + 8 };
+        let padding = if len < ALIGNED_FROM { 0 } else { MOST_PADDING };
         let size = len.checked_mul(8)?.checked_add(padding)?;
         if len == 0 { None } else { Layout::from_size_align(size, 8).ok() }
     }
 
     /// Bytes of the whole block.
     pub(crate) fn allocated(&self) -> usize {
-        Words::layout(self.len).map_or(0, |layout| layout.size())
+        Words::layout(self.len()).map_or(0, |layout| layout.size())
     }
 
     /// Words with these bytes, little-endian. The last word is padded with zeros.
@@ -138,7 +141,7 @@ impl Words {
 
     /// The first `len` bytes.
     pub(crate) fn to_bytes(&self, len: u64) -> Vec<u8> {
-        let mut bytes = vec![0; self.len * 8];
+        let mut bytes = vec![0; self.len() * 8];
         Words::read_bytes(self, 0, &mut bytes);
         bytes.truncate(len as usize);
         bytes
@@ -274,7 +277,7 @@ impl Words {
 
 impl std::fmt::Debug for Words {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Words").field("len", &self.len).finish_non_exhaustive()
+        f.debug_struct("Words").field("len", &self.len()).finish_non_exhaustive()
     }
 }
 
@@ -283,8 +286,8 @@ impl Deref for Words {
 
     #[inline(always)]
     fn deref(&self) -> &Cells {
-        // SAFETY: `start` points at `len` initialised words that live as long as self. Zero is a valid AtomicU64.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+        // SAFETY: `start` points at so many initialised words that live as long as self. Zero is a valid AtomicU64.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len_and_padding >> 3) }
     }
 }
 
@@ -292,22 +295,16 @@ impl Deref for Words {
 impl Drop for Words {
     fn drop(&mut self) {
         // SAFETY: `zeroed` leaked a box of these words, and nothing refers to them any more.
-        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.start.as_ptr(), self.len)) });
+        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.start.as_ptr(), self.len())) });
     }
 }
 
 #[cfg(not(all(loom, test)))]
 impl Drop for Words {
     fn drop(&mut self) {
-        let Some(layout) = Words::layout(self.len) else { return };
-        let base = if self.len < ALIGNED_FROM {
-            self.start.cast()
-        } else {
-            // SAFETY: `zeroed` wrote the base there.
-            unsafe { self.start.cast::<NonNull<u8>>().sub(1).read() }
-        };
-        // SAFETY: `base` came from alloc_zeroed with this layout.
-        unsafe { std::alloc::dealloc(base.as_ptr(), layout) };
+        let Some(layout) = Words::layout(self.len()) else { return };
+        // SAFETY: `zeroed` put so many words before `start`, in a block from alloc_zeroed with this layout.
+        unsafe { std::alloc::dealloc(self.start.sub(self.len_and_padding & 7).cast().as_ptr(), layout) };
         CELL_BYTES.sub(self.bytes());
     }
 }
@@ -558,7 +555,7 @@ mod tests {
             Words::prefetch(&words, len as usize - 1);
             let start = words.as_ptr().addr();
             assert_eq!(start % if words.len() < ALIGNED_FROM { 8 } else { LINE }, 0);
-            assert!(words.allocated() - words.len() * 8 <= LINE + 8);
+            assert!(words.allocated() - words.len() * 8 <= MOST_PADDING);
         }
     }
 
@@ -576,7 +573,7 @@ mod tests {
                 assert_eq!(shared.extra().map(|extra| **extra), has_extra.then_some(7));
                 let overhead = shared.allocated() - len * 8;
                 assert!(
-                    overhead <= 16 + 8 + 16 + if len < ALIGNED_FROM { 0 } else { LINE + 8 },
+                    overhead <= 16 + 8 + 16 + if len < ALIGNED_FROM { 0 } else { MOST_PADDING },
                     "{overhead}"
                 );
                 let other = shared.share();

@@ -7,6 +7,7 @@ for long. Times are measured generously: they tell a lazy free from a blocking o
 import socket
 import struct
 import time
+from pathlib import Path
 
 import pytest
 import redis
@@ -63,6 +64,25 @@ def test_a_gigabyte_is_reserved_seen_and_freed_without_delay(server):
             client.unlink("big")
             wait_for(lambda: client.info("memory")["used_memory"] < before + (10 << 20), "the memory to come back")
         assert pings.longest < SLOW
+
+
+@pytest.mark.parametrize("reserve", [("BF.RESERVE", 0.01, 100_000), ("CF.RESERVE", 100_000)], ids=["BF", "CF"])
+def test_a_new_filter_touches_no_page_of_its_cells(new_server, reserve):
+    """To touch one costs more than everything else that creating a filter does: a page fault, and clearing it later."""
+    command, *options = reserve
+    server, count = new_server(), 2000
+    with server.client() as client:
+        before = resident_pages(server)
+        pipeline = client.pipeline(transaction=False)
+        for number in range(count):
+            pipeline.execute_command(command, f"filter:{number}", *options)
+        pipeline.execute()
+        assert resident_pages(server) - before < count
+
+
+def resident_pages(server) -> int:
+    """Of now: INFO's are of the last tick."""
+    return int(Path(f"/proc/{server.process.pid}/statm").read_text().split()[1])
 
 
 @pytest.mark.parametrize("way", ["UNLINK", "FLUSHALL ASYNC", "BF.CLEAR", "BF.ROTATE", "expiry", "SET"])
