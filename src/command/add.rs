@@ -237,7 +237,7 @@ pub(super) fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>
     let (mut target, is_new) = target_or_new(call, &mut key)?;
     if let (Target::One(LiveMut::Bloom(filter)), true) = (&target, is_new) {
         // The items follow in a command of their own: there may be none, and many are better sent as they came.
-        call.replicate(Effect::Words(Command::Reserve, &|| creation(&filter.spec(), 0, true), &[]));
+        call.replicate(Effect::Words(Command::Reserve, &|| creation(&filter.spec(), 0, true)));
     }
     let (mut sums, mut lost) = (Sums::default(), None);
     while let Some(blob) = &part {

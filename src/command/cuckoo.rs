@@ -5,7 +5,7 @@
 
 use super::call::{Access, Apart, Call, Data, Effect, Key};
 use super::error::CommandError;
-use super::options::cuckoo::{creation, insertion, new_filter, reservation};
+use super::options::cuckoo::{creation, insertion, new_filter, reservation, seeded, sent};
 use super::options::redisbloom;
 use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
@@ -49,35 +49,60 @@ pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
     Ok(Reply::Ok)
 }
 
-/// RedisBloom's filters have no seed.
-fn seeded(spec: CuckooSpec) -> Result<CuckooSpec, CommandError> {
-    if spec.origin == Origin::Bloomery { Ok(spec.with_random_seed()?) } else { Ok(spec) }
-}
-
 /// Creates a filter in an opened, empty key, and replicates its creation with every parameter.
 fn create<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> Result<(), CommandError> {
+    let spec = make(call, key, spec)?;
+    call.replicate(Effect::Words(Command::CfReserve, &|| creation(&spec)));
+    Ok(())
+}
+
+/// Makes a filter in an opened, empty key. Returns what it is.
+fn make<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> Result<CuckooSpec, CommandError> {
     let bytes = spec.bytes_of(spec.first_buckets());
     admit_new(call, bytes, bytes)?;
     let filter = Cuckoo::new(spec)?;
-    call.replicate(Effect::Words(Command::CfReserve, &|| creation(filter.spec()), &[]));
+    let spec = *filter.spec();
     key.create(filter.into());
     call.changed(c"cf.reserve");
-    Ok(())
+    Ok(spec)
+}
+
+/// Creates what an add to a missing key creates. Returns what it is, if its first items are to be sent with it.
+#[cold]
+fn create_new<'a, C: Call<'a>>(
+    call: &C,
+    key: &mut C::Key,
+    spec: CuckooSpec,
+) -> Result<Option<CuckooSpec>, CommandError> {
+    match spec.origin {
+        Origin::Bloomery => make(call, key, spec).map(Some),
+        _ => create(call, key, spec).map(|()| None),
+    }
+}
+
+/// Sends the items at these arguments, the first of a filter that an add has created.
+#[cold]
+fn send_first_items<'a, C: Call<'a>>(call: &C, spec: &CuckooSpec, items: &[usize]) {
+    call.replicate(Effect::Joined(Command::CfInsert, &|| sent(spec), items));
 }
 
 /// `CF.ADD key item`, `CF.ADDNX key item`.
 #[inline(always)]
 pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
-    if key.cuckoo()?.is_none() {
-        create(call, &mut key, seeded(new_filter(call))?)?;
-    }
+    let new = match key.cuckoo()? {
+        None => create_new(call, &mut key, seeded(new_filter(call))?)?,
+        Some(_) => None,
+    };
     let filter = key.cuckoo_mut()?.ok_or(CommandError::NotFound)?;
     let item = filter.hash(call.arg(ITEM));
     let added = add_item(call, filter, item, mode, &mut Growing::default())?;
     if added {
-        // Of an ADDNX also: on every replica the item is absent as it is here.
-        call.replicate(Effect::Verbatim);
+        match new {
+            Some(spec) => send_first_items(call, &spec, &[ITEM]),
+            // Of an ADDNX also: on every replica the item is absent as it is here.
+            None => call.replicate(Effect::Verbatim),
+        }
         call.changed(c"cf.add");
     }
     Ok(Reply::Bool(added))
@@ -89,15 +114,14 @@ pub(super) fn insert<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, Com
     let first = insertion.first_item;
     limit_items(call, call.argc().saturating_sub(first))?;
     let mut key = call.open(1, Access::Write);
-    if key.cuckoo()?.is_none() {
-        if !insertion.create {
-            return Err(CommandError::NotFound);
-        }
-        create(call, &mut key, seeded(insertion.spec(call))?)?;
-    }
+    let new = match key.cuckoo()? {
+        None if !insertion.create => return Err(CommandError::NotFound),
+        None => create_new(call, &mut key, insertion.spec(call)?)?,
+        Some(_) => None,
+    };
     let filter = key.cuckoo_mut()?.ok_or(CommandError::NotFound)?;
     let answers = add_arguments(call, filter, first, mode);
-    replicate_added(call, first, &answers);
+    replicate_added(call, first, &answers, new);
     Ok(match mode {
         Mode::Add => Reply::Inserted(answers),
         Mode::AddIfAbsent => Reply::InsertedIfAbsent(answers),
@@ -141,15 +165,15 @@ fn add_arguments<'a, C: Call<'a>>(
     answers
 }
 
-/// Replicates those of the arguments from `first` on that were added. If that is the command as it came, the server
-/// need not put it together.
-fn replicate_added<'a, C: Call<'a>>(call: &C, first: usize, answers: &[Answer]) {
+/// Replicates those of the arguments from `first` on that were added, with the filter if it is a new one. If that is the
+/// command as it came, the server need not put it together.
+fn replicate_added<'a, C: Call<'a>>(call: &C, first: usize, answers: &[Answer], new: Option<CuckooSpec>) {
     let is_added = |answer: &Answer| *answer == Answer::Yes;
     if !answers.iter().any(is_added) {
         return;
     }
     let all = answers.len() == call.argc().saturating_sub(first) && answers.iter().all(is_added);
-    if all && first == INSERTED {
+    if all && first == INSERTED && new.is_none() {
         call.replicate(Effect::Verbatim);
     } else {
         let items = answers.iter().zip(first..).filter(|(answer, _)| is_added(answer));
@@ -158,7 +182,10 @@ fn replicate_added<'a, C: Call<'a>>(call: &C, first: usize, answers: &[Answer]) 
         // The word ITEMS comes before the items.
         words.push(first.saturating_sub(1));
         words.extend(items);
-        call.replicate(Effect::Items(Command::CfInsert, &words));
+        match new {
+            Some(spec) => send_first_items(call, &spec, words.get(1..).unwrap_or_default()),
+            None => call.replicate(Effect::Items(Command::CfInsert, &words)),
+        }
     }
     call.changed(c"cf.add");
 }

@@ -87,7 +87,7 @@ pub(super) fn create<'a, C: Call<'a>>(
 ) -> Result<(), CommandError> {
     let spec = make(call, key, spec, since_ms)?;
     let words = || options::bloom::creation(&spec, since_ms, true);
-    call.replicate(Effect::Words(Command::Reserve, &words, &[]));
+    call.replicate(Effect::Words(Command::Reserve, &words));
     Ok(())
 }
 
@@ -141,7 +141,7 @@ pub(super) fn create_new<'a, C: Call<'a>>(
 /// Sends the items at these arguments, the first of a filter that an add has created.
 #[cold]
 pub(super) fn send_first_items<'a, C: Call<'a>>(call: &C, spec: &Spec, items: &[usize]) {
-    call.replicate(Effect::Words(Command::Insert, &|| options::bloom::first_items(spec), items));
+    call.replicate(Effect::Joined(Command::Insert, &|| options::bloom::sent(spec), items));
 }
 
 /// Creates a Bloom filter of RedisBloom, as its primary has done. A replica writes this into its own append-only file.

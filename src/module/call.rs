@@ -6,7 +6,7 @@ use super::names::name_of;
 use super::offload::Request;
 use super::settings::settings;
 use super::{heard, loads, log, memory, offload, reclaim, workers};
-use crate::command::{Access, Apart, Call, Command, CommandError, Effect, Loads, Reply, Rest, Word};
+use crate::command::{Access, Apart, Call, Command, CommandError, Effect, Loads, Reply, Rest, Word, joined};
 use crate::config::Settings;
 use crate::filter::{Filter, Garbage, Live, LiveRef};
 use crate::parallel::{ParallelFor, Stop};
@@ -142,6 +142,14 @@ impl<'a> ServerCall<'a> {
         flags
     }
 
+    /// Sends a command with the key at argument 1, these words, and the items at these arguments.
+    fn send<'t>(&'t self, command: Command, words: impl IntoIterator<Item = Text<'t>>, items: &[usize]) {
+        let items = items.iter().map(|index| self.text(*index));
+        let arguments: SmallVec<[Text<'_>; 16]> =
+            std::iter::once(self.text(1)).chain(words).chain(items).collect();
+        self.ctx.replicate(name_of(command), &arguments);
+    }
+
     /// Argument `index`. Commands use only arguments that their arity guarantees or that they have counted.
     #[inline(always)]
     #[allow(
@@ -210,7 +218,6 @@ impl<'a> Call<'a> for ServerCall<'a> {
 
     #[inline]
     fn replicate(&self, effect: Effect<'_>) {
-        let key = self.text(1);
         let is_clients = self.resumed.is_none();
         match effect {
             Effect::Verbatim if is_clients => self.ctx.replicate_verbatim(),
@@ -220,18 +227,16 @@ impl<'a> Call<'a> for ServerCall<'a> {
             Effect::Verbatim => {
                 self.ctx.replicate(name_of(self.command), self.arguments.get(1..).unwrap_or_default());
             }
-            Effect::Items(command, indices) => {
-                let items = indices.iter().map(|index| self.text(*index));
-                let arguments: Vec<Text<'_>> = std::iter::once(key).chain(items).collect();
-                self.ctx.replicate(name_of(command), &arguments);
-            }
+            Effect::Items(command, indices) => self.send(command, [], indices),
             Effect::Arguments(command, words) => {
                 let own: Vec<OwnText> = words.iter().map(|word| OwnText::new(word)).collect();
-                let words = own.iter().map(OwnText::as_text);
-                let arguments: Vec<Text<'_>> = std::iter::once(key).chain(words).collect();
-                self.ctx.replicate(name_of(command), &arguments);
+                self.send(command, own.iter().map(OwnText::as_text), &[]);
             }
-            Effect::Words(command, words, indices) => {
+            Effect::Joined(command, words, indices) => {
+                let own = OwnText::new(joined(&words()).as_bytes());
+                self.send(command, [own.as_text()], indices);
+            }
+            Effect::Words(command, words) => {
                 let words = words();
                 let mut own = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
                 own.truncate(words.len());
@@ -243,11 +248,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
                         None => own.push(made()),
                     }
                 }
-                let words = own.iter().map(|(_, text)| text.as_text());
-                let items = indices.iter().map(|index| self.text(*index));
-                let arguments: SmallVec<[Text<'_>; 16]> =
-                    std::iter::once(key).chain(words).chain(items).collect();
-                self.ctx.replicate(name_of(command), &arguments);
+                self.send(command, own.iter().map(|(_, text)| text.as_text()), &[]);
             }
         }
     }

@@ -108,8 +108,8 @@ fn clients_are_not_redisbloom() {
     }
     for (command, seeded) in [
         ("BF.RESERVE nonscaling 0.01 100", " SEED "),
-        ("BF.ADD b item", " SPEC "),
-        ("CF.ADD c item", " SEED "),
+        ("BF.ADD b item", " SPEC,"),
+        ("CF.ADD c item", " SPEC,"),
     ] {
         server.line(command).unwrap();
         assert!(server.take_replicated()[0].contains(seeded), "{command}");

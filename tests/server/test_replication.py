@@ -239,11 +239,11 @@ def test_creation_carries_everything(wire):
     tail = "SEED "
     cuckoo = "BUCKETSIZE 2 MAXITERATIONS 20 EXPANSION 1 HASH XXH3 SEED "
     created = {
-        "BF.ADD a x": "bf.insert a SPEC 0.01 100 2 ",
-        "BF.MADD b x y": "bf.insert b SPEC 0.01 100 2 ",
-        "BF.ADDNX c x": "bf.insert c SPEC 0.01 100 2 ",
-        "BF.INSERT d CAPACITY 7 ERROR 0.5 EXPANSION 3 ITEMS x": "bf.insert d SPEC 0.5 7 3 ",
-        "BF.INSERT e NONSCALING ITEMS x": "bf.insert e SPEC 0.01 100 0 ",
+        "BF.ADD a x": "bf.insert a SPEC,0.01,100,2,",
+        "BF.MADD b x y": "bf.insert b SPEC,0.01,100,2,",
+        "BF.ADDNX c x": "bf.insert c SPEC,0.01,100,2,",
+        "BF.INSERT d CAPACITY 7 ERROR 0.5 EXPANSION 3 ITEMS x": "bf.insert d SPEC,0.5,7,3,",
+        "BF.INSERT e NONSCALING ITEMS x": "bf.insert e SPEC,0.01,100,0,",
         "BF.RESERVE f 1e-5 10": f"bf.reserve f 0.00001 10 EXPANSION 2 {tail}",
         "BF.RESERVE g 0.1 10 ONFULL SATURATE SHARDS 4 LAYOUT BLOCKED": (
             "bf.reserve g 0.1 10 ONFULL SATURATE SHARDS 4 LAYOUT BLOCKED SEED "
@@ -258,10 +258,10 @@ def test_creation_carries_everything(wire):
             f"bf.reserve l 0.1 10 WINDOW 3 ONFULL SATURATE EVERY 90000 SINCE 5 {tail}"
         ),
         "BF.RESERVE m 0.1 10 SEED 00BEEF": f"bf.reserve m 0.1 10 EXPANSION 2 {tail}beef",
-        "CF.ADD ca x": f"cf.reserve ca 1024 {cuckoo}",
-        "CF.ADDNX cb x": f"cf.reserve cb 1024 {cuckoo}",
-        "CF.INSERT cc ITEMS x y": f"cf.reserve cc 1024 {cuckoo}",
-        "CF.INSERTNX cd CAPACITY 70 ITEMS x y": f"cf.reserve cd 70 {cuckoo}",
+        "CF.ADD ca x": "cf.insert ca SPEC,1024,2,20,1,",
+        "CF.ADDNX cb x": "cf.insert cb SPEC,1024,2,20,1,",
+        "CF.INSERT cc ITEMS x y": "cf.insert cc SPEC,1024,2,20,1,",
+        "CF.INSERTNX cd CAPACITY 70 ITEMS x y": "cf.insert cd SPEC,70,2,20,1,",
         "CF.RESERVE ce 10": f"cf.reserve ce 10 {cuckoo}",
         "CF.RESERVE cf 30 BUCKETSIZE 4 EXPANSION 3": (
             "cf.reserve cf 30 BUCKETSIZE 4 MAXITERATIONS 20 EXPANSION 4 HASH XXH3 SEED "

@@ -4,7 +4,7 @@
 use super::internals::command::table::Entry;
 use super::internals::command::{
     Access, Apart, Call, Command, CommandError, Data, END, Effect, Key, Loads, Namespace, Reply, Rest, TABLE,
-    WrongType, load_command, put_sent, run,
+    WrongType, joined, load_command, put_sent, run,
 };
 use super::internals::config::Settings;
 use super::internals::{ParallelFor, Stop};
@@ -238,10 +238,14 @@ impl<'a> Call<'a> for FakeCall<'a> {
             Effect::Arguments(command, words) => {
                 [name(command), self.arguments[1].to_vec()].into_iter().chain(words).collect()
             }
-            Effect::Words(command, words, indices) => {
+            Effect::Words(command, words) => {
                 let words = words().into_iter().map(|word| word.to_string().into_bytes());
+                [name(command), self.arguments[1].to_vec()].into_iter().chain(words).collect()
+            }
+            Effect::Joined(command, words, indices) => {
                 let items = indices.iter().map(|index| self.arguments[*index].to_vec());
-                [name(command), self.arguments[1].to_vec()].into_iter().chain(words).chain(items).collect()
+                let words = joined(&words()).into_bytes();
+                [name(command), self.arguments[1].to_vec(), words].into_iter().chain(items).collect()
             }
         };
         self.server.replicated.borrow_mut().push(words);

@@ -433,14 +433,14 @@ pub(in crate::command) fn creation(spec: &Spec, since_ms: u64, leave_out: bool) 
     words
 }
 
-/// The arguments of BF.INSERT after the key, up to the items, that create what an add has created: one short command, where a
-/// BF.RESERVE before the add would be four with the MULTI and EXEC around them. Only a server that obeys reads them, see
-/// [`redisbloom::insertion`](super::redisbloom::insertion). They have all that such a filter can differ by.
-pub(in crate::command) fn first_items(spec: &Spec) -> Words {
+/// What BF.INSERT has between the key and the items, in one argument, to create what an add has created: one short command,
+/// where a BF.RESERVE before the add would be four with the MULTI and EXEC around them. Only a server that obeys reads it, see
+/// [`redisbloom::insertion`](super::redisbloom::insertion). It has all that such a filter can differ by.
+pub(in crate::command) fn sent(spec: &Spec) -> Words {
     use Word::{Hex, Number, Real, Text};
     let expansion = Number(spec.expansion().unwrap_or(0).into());
     let [rate, capacity, seed] = [Real(spec.error_rate), Number(spec.capacity), Hex(spec.seed.into())];
-    [Text("SPEC"), rate, capacity, expansion, seed, Text("ITEMS")].into_iter().collect()
+    [Text("SPEC"), rate, capacity, expansion, seed].into_iter().collect()
 }
 
 /// What a BF.INSERT requests.

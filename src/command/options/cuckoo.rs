@@ -93,6 +93,11 @@ pub(in crate::command) fn new_filter<'a, C: Call<'a>>(call: &C) -> CuckooSpec {
     CuckooSpec { origin, ..default_spec(&call.settings()) }
 }
 
+/// RedisBloom's filters have no seed.
+pub(in crate::command) fn seeded(spec: CuckooSpec) -> Result<CuckooSpec, CommandError> {
+    if spec.origin == Origin::Bloomery { Ok(spec.with_random_seed()?) } else { Ok(spec) }
+}
+
 /// The arguments of CF.RESERVE after the key that create a filter of this spec on any server, whatever its
 /// configuration.
 pub(in crate::command) fn creation(spec: &CuckooSpec) -> Words {
@@ -114,8 +119,19 @@ pub(in crate::command) fn creation(spec: &CuckooSpec) -> Words {
     words
 }
 
+/// What CF.INSERT has between the key and the items, in one argument, to create what an add has created; see
+/// [`bloom::sent`](super::bloom::sent).
+pub(in crate::command) fn sent(spec: &CuckooSpec) -> Words {
+    use Word::{Hex, Number, Text};
+    let numbers = [spec.capacity, spec.bucket_size.into(), spec.max_iterations.into(), spec.expansion.into()];
+    let words = numbers.map(Number).into_iter();
+    std::iter::once(Text("SPEC")).chain(words).chain([Hex(spec.seed.into())]).collect()
+}
+
 /// What a CF.INSERT or CF.INSERTNX requests.
 pub(in crate::command) struct Insertion {
+    /// The filter that a missing key gets, if a primary has sent it.
+    pub(in crate::command) new: Option<CuckooSpec>,
     /// Capacity of the filter that a missing key gets, if it isn't the configured one.
     pub(in crate::command) capacity: Option<u64>,
     pub(in crate::command) create: bool,
@@ -124,13 +140,16 @@ pub(in crate::command) struct Insertion {
 }
 
 impl Insertion {
-    /// The filter that a missing key gets, without its seed.
-    pub(in crate::command) fn spec<'a, C: Call<'a>>(&self, call: &C) -> CuckooSpec {
+    /// The filter that a missing key gets.
+    pub(in crate::command) fn spec<'a, C: Call<'a>>(&self, call: &C) -> Result<CuckooSpec, CommandError> {
+        if let Some(spec) = self.new {
+            return Ok(spec);
+        }
         let spec = new_filter(call);
         // The buckets of a primary may be smaller than those that are configured here, and two of them its whole
         // filter.
         let least = u64::from(spec.bucket_size).saturating_mul(2);
-        CuckooSpec { capacity: self.capacity.unwrap_or(spec.capacity).max(least), ..spec }
+        seeded(CuckooSpec { capacity: self.capacity.unwrap_or(spec.capacity).max(least), ..spec })
     }
 }
 
@@ -160,5 +179,5 @@ pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Inserti
     if capacity.is_some_and(|capacity| capacity > limits::MAX_CAPACITY) {
         return Err(CommandError::CapacityTooLarge);
     }
-    Ok(Insertion { capacity, create, first_item: words.next })
+    Ok(Insertion { new: None, capacity, create, first_item: words.next })
 }

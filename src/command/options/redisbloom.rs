@@ -26,6 +26,8 @@ pub(in crate::command) fn reserves<'a, C: Call<'a>>(call: &C) -> bool {
     call.obeys() && call.argc().checked_sub(2).filter(names_seed).is_none()
 }
 
+const UNKNOWN: CommandError = CommandError::RedisBloom("Unknown argument received");
+
 /// The last words of a creation that a replica writes into its own append-only file, and reads from there: its options stand
 /// after the key. So a key that is called as an option does no harm.
 const OWN: [&str; 2] = ["HASH", "REDISBLOOM"];
@@ -75,11 +77,14 @@ pub(in crate::command) fn creation(spec: &ChainSpec) -> Vec<Vec<u8>> {
 }
 
 /// `BF.INSERT key [CAPACITY c] [ERROR e] [EXPANSION x] [NOCREATE] [NONSCALING] ITEMS item…`. And what Bloomery sends for an
-/// add to a missing key, see [`first_items`](bloom::first_items):
-/// `BF.INSERT key SPEC error_rate capacity expansion seed ITEMS item…`. RedisBloom has no option with this letter.
+/// add to a missing key: `BF.INSERT key SPEC,error_rate,capacity,expansion,seed item…`.
 pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<bloom::Insertion, CommandError> {
+    if let Some(numbers) = sent(call) {
+        let new = New::Sent(sent_bloom(numbers).ok_or(UNKNOWN)?);
+        return Ok(bloom::Insertion { new, create: true, first_item: FIRST_SENT });
+    }
     let mut spec = bloom::default_chain(&call.settings());
-    let (mut nonscaling, mut create, mut sent) = (false, true, None);
+    let (mut nonscaling, mut create) = (false, true);
     let first_item = letters(call, |letters, value| {
         match letters {
             [b'e', b'r', _] => spec.error_rate = error_rate(value()?)?,
@@ -87,19 +92,40 @@ pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<bloom::
             [b'c', ..] => spec.capacity = capacity(value()?)?,
             [b'n', _, b'c'] => create = false,
             [b'n', ..] => nonscaling = true,
-            [b's', b'p', b'e'] => {
-                let (rate, items) = (error_rate(value()?)?, capacity(value()?)?);
-                let family = Settings::family_for(u32::try_from(integer(value()?)?).ok()?);
-                let seed = super::seed(value()?, HashKind::Xxh3).ok()?;
-                sent = Some(Spec { family, seed, ..Spec::fixed(items, rate) });
-            }
             _ => return None,
         }
         Some(())
     })?;
     spec.scales &= !nonscaling;
-    let new = sent.map_or(New::RedisBloom(spec), New::Sent);
-    Ok(bloom::Insertion { new, create, first_item })
+    Ok(bloom::Insertion { new: New::RedisBloom(spec), create, first_item })
+}
+
+/// Argument of the first item that Bloomery sends with a new filter.
+const FIRST_SENT: usize = 3;
+
+/// The numbers of a new filter that Bloomery sends with its first items, in the argument before them. RedisBloom has no option
+/// with this letter.
+fn sent<'a, C: Call<'a>>(call: &C) -> Option<impl Iterator<Item = &'a [u8]>> {
+    let numbers = argument(call, 2)?.strip_prefix(b"SPEC,")?;
+    Some(numbers.split(|byte| *byte == b','))
+}
+
+/// From what [`bloom::sent`] makes.
+fn sent_bloom<'a>(mut numbers: impl Iterator<Item = &'a [u8]>) -> Option<Spec> {
+    let (rate, items) = (error_rate(numbers.next()?)?, capacity(numbers.next()?)?);
+    let family = Settings::family_for(u32::try_from(integer(numbers.next()?)?).ok()?);
+    let seed = super::seed(numbers.next()?, HashKind::Xxh3).ok()?;
+    numbers.next().is_none().then_some(Spec { family, seed, ..Spec::fixed(items, rate) })
+}
+
+/// From what [`cuckoo::sent`] makes.
+fn sent_cuckoo<'a>(mut numbers: impl Iterator<Item = &'a [u8]>) -> Option<CuckooSpec> {
+    let spec = CuckooSpec::new(capacity(numbers.next()?)?);
+    let bucket_size = u8::try_from(integer(numbers.next()?)?).ok()?;
+    let max_iterations = u16::try_from(integer(numbers.next()?)?).ok()?;
+    let expansion = u16::try_from(integer(numbers.next()?)?).ok()?;
+    let seed = super::seed(numbers.next()?, spec.hash).ok()?;
+    numbers.next().is_none().then_some(CuckooSpec { bucket_size, max_iterations, expansion, seed, ..spec })
 }
 
 /// `CF.RESERVE key capacity [BUCKETSIZE b] [MAXITERATIONS m] [EXPANSION e]`.
@@ -124,10 +150,15 @@ pub(in crate::command) fn cuckoo<'a, C: Call<'a>>(call: &C) -> Result<CuckooSpec
     Ok(spec)
 }
 
-/// `CF.INSERT key [CAPACITY c] [NOCREATE] ITEMS item…`.
+/// `CF.INSERT key [CAPACITY c] [NOCREATE] ITEMS item…`. And what Bloomery sends for an add to a missing key:
+/// `CF.INSERT key SPEC,capacity,bucketsize,maxiterations,expansion,seed item…`.
 pub(in crate::command) fn cuckoo_insertion<'a, C: Call<'a>>(
     call: &C,
 ) -> Result<cuckoo::Insertion, CommandError> {
+    if let Some(numbers) = sent(call) {
+        let new = Some(sent_cuckoo(numbers).ok_or(UNKNOWN)?);
+        return Ok(cuckoo::Insertion { new, capacity: None, create: true, first_item: FIRST_SENT });
+    }
     let (mut asked, mut create) = (None, true);
     let first_item = letters(call, |letters, value| {
         match letters {
@@ -137,7 +168,7 @@ pub(in crate::command) fn cuckoo_insertion<'a, C: Call<'a>>(
         }
         Some(())
     })?;
-    Ok(cuckoo::Insertion { capacity: asked, create, first_item })
+    Ok(cuckoo::Insertion { new: None, capacity: asked, create, first_item })
 }
 
 /// Reads options up to a word that begins with `i`, for ITEMS, and returns the argument of the first item. `read` gets the
@@ -158,7 +189,7 @@ fn letters<'a, C: Call<'a>>(
         if letters.starts_with(b"i") {
             return Ok(next);
         }
-        read(&letters, &mut word).ok_or(CommandError::RedisBloom("Unknown argument received"))?;
+        read(&letters, &mut word).ok_or(UNKNOWN)?;
     }
     Err(CommandError::Arity)
 }
