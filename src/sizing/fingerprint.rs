@@ -12,8 +12,7 @@ const SPARE: u64 = 24;
 /// Most bits of a cell: one word.
 const MOST_WIDTH: u32 = u64::BITS;
 
-/// The sizes of a table of fingerprints and of its cells. A word that is always 0 follows the cells, so that two words can be
-/// read wherever a cell begins.
+/// The sizes of a table of fingerprints and of its cells. A word that is always 0 follows the cells: it is part of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Table {
     /// Number of cells. Two neighbouring cells are a window.

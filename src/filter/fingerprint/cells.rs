@@ -1,7 +1,6 @@
-//! Cells of any width up to 64 bits, back to back in words. A word that is always 0 follows the last of them, so that two
-//! words are read wherever a cell begins.
+//! Cells of any width up to 64 bits, back to back in words. A word that is always 0 follows the last of them.
 
-use crate::mem::Cells;
+use crate::mem::{Cells, Words};
 use crate::sync::Ordering::Relaxed;
 
 #[inline(always)]
@@ -9,32 +8,43 @@ fn mask(width: u32) -> u64 {
     u64::MAX >> (u64::BITS - width)
 }
 
-/// The 64 bits from the first of a cell on.
+/// Up to 64 bits from the first of a cell on. What is above them is undefined.
+///
+/// The second word is the one that the last bit is in: the word after the first may be in another cache line, which nobody
+/// has fetched.
 #[inline(always)]
-fn load(words: &Cells, width: u32, cell: u64) -> u64 {
-    let bit = cell * u64::from(width);
-    let (word, shift) = ((bit / 64) as usize, bit % 64);
-    words[word].load(Relaxed) >> shift | words[word + 1].load(Relaxed) << 1 << (63 - shift)
+fn load(words: &Cells, first: u64, bits: u32) -> u64 {
+    let (word, shift) = ((first / 64) as usize, first % 64);
+    let last = ((first + u64::from(bits) - 1) / 64) as usize;
+    words[word].load(Relaxed) >> shift | words[last].load(Relaxed) << 1 << (63 - shift)
 }
 
-/// Number of the word that a cell begins in.
+/// Asks the processor to fetch the lines of two neighbouring cells: most often one.
 #[inline(always)]
-pub(super) fn word_of(width: u32, cell: u64) -> usize {
-    (cell * u64::from(width) / 64) as usize
+pub(super) fn prefetch(words: &Cells, width: u32, cell: u64) {
+    const LINE: usize = 512;
+    let first = (cell * u64::from(width)) as usize;
+    let last = first + 2 * width as usize - 1;
+    Words::prefetch(words, first / 64);
+    if first / LINE != last / LINE {
+        Words::prefetch(words, last / 64);
+    }
 }
 
 /// Contents of a cell.
 #[inline(always)]
 pub(super) fn get(words: &Cells, width: u32, cell: u64) -> u64 {
-    load(words, width, cell) & mask(width)
+    load(words, cell * u64::from(width), width) & mask(width)
 }
 
 /// Contents of two neighbouring cells.
 #[inline(always)]
 pub(super) fn pair(words: &Cells, width: u32, cell: u64) -> [u64; 2] {
-    let first = load(words, width, cell);
-    let second = if width <= 32 { first >> width } else { load(words, width, cell + 1) };
-    [first & mask(width), second & mask(width)]
+    if width > u64::BITS / 2 {
+        return [get(words, width, cell), get(words, width, cell + 1)];
+    }
+    let both = load(words, cell * u64::from(width), 2 * width);
+    [both & mask(width), both >> width & mask(width)]
 }
 
 /// Changes a cell. One thread writes; readers may run at the same time.

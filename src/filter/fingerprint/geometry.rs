@@ -10,7 +10,7 @@ use crate::hash::{ItemHash, fast_range};
 pub(crate) use crate::sizing::fingerprint::Table as Geometry;
 
 /// What a table knows of an item: two items with the same identity can't be told apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) fingerprint: u64,
     /// The first window and the second.
@@ -28,7 +28,13 @@ impl Geometry {
     #[inline(always)]
     pub(super) fn identity(self, item: ItemHash) -> Identity {
         let fingerprint = fast_range(item.high, self.fingerprints()) + self.least_fingerprint();
-        self.by_first(fast_range(item.position(), self.windows()), fingerprint)
+        self.by_first(self.first(item), fingerprint)
+    }
+
+    /// The first window of an item.
+    #[inline(always)]
+    pub(super) fn first(self, item: ItemHash) -> u64 {
+        fast_range(item.position(), self.windows())
     }
 
     #[inline(always)]
@@ -55,9 +61,10 @@ impl Geometry {
     }
 
     /// The bits of a cell that say whose it is, from the lowest: a fingerprint, which of its windows it is in, its place
-    /// there. The payload follows them.
+    /// there. The payload follows them. Places are numbered through both windows, from 0 to 3.
     #[inline(always)]
-    pub(super) fn key(self, fingerprint: u64, window: u64, place: u64) -> u64 {
+    pub(super) fn key_at(self, fingerprint: u64, number: usize) -> u64 {
+        let (window, place) = (number as u64 / 2, number as u64 % 2);
         fingerprint | window << self.fingerprint | place << (self.fingerprint + 1)
     }
 
@@ -67,13 +74,19 @@ impl Geometry {
         u64::MAX >> (u64::BITS - 2 - self.fingerprint)
     }
 
+    /// A place of an identity.
+    #[inline(always)]
+    pub(super) fn place(self, identity: Identity, number: usize) -> Place {
+        Place {
+            cell: identity.windows[number / 2] + number as u64 % 2,
+            key: self.key_at(identity.fingerprint, number),
+        }
+    }
+
     /// The four places of an identity.
     #[inline(always)]
     pub(super) fn places(self, identity: Identity) -> [Place; 4] {
-        [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(window, place)| Place {
-            cell: identity.windows[window as usize] + place,
-            key: self.key(identity.fingerprint, window, place),
-        })
+        [0, 1, 2, 3].map(|number| self.place(identity, number))
     }
 
     /// The identity in a cell that is in use. `None` for a place outside the windows, and for a fingerprint that no item has:
@@ -125,8 +138,8 @@ mod tests {
     #[test]
     fn a_place_outside_the_windows_is_nobodys() {
         let geometry = Geometry { cells: 30, fingerprint: 7, payload: 0 };
-        assert_eq!(geometry.identity_in(0, geometry.key(5, 0, 1)), None);
-        assert_eq!(geometry.identity_in(29, geometry.key(5, 1, 0)), None);
-        assert!(geometry.identity_in(29, geometry.key(5, 1, 1)).is_some());
+        assert_eq!(geometry.identity_in(0, geometry.key_at(5, 1)), None);
+        assert_eq!(geometry.identity_in(29, geometry.key_at(5, 2)), None);
+        assert!(geometry.identity_in(29, geometry.key_at(5, 3)).is_some());
     }
 }

@@ -9,9 +9,10 @@ mod cells;
 mod geometry;
 mod room;
 
+use crate::bits::Hits;
 use crate::error::Error;
 use crate::hash::ItemHash;
-use crate::mem::{Cells, Words};
+use crate::mem::Cells;
 use crate::parallel::{ParallelFor, all_of};
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::{AtomicU64, fence};
@@ -112,14 +113,21 @@ impl Table<'_> {
         cells::set(self.words, self.geometry.width(), cell, content);
     }
 
+    #[inline(always)]
+    fn prefetch_window(&self, window: u64) {
+        cells::prefetch(self.words, self.geometry.width(), window);
+    }
+
     /// Asks the processor to fetch the lines of both windows.
     #[inline(always)]
     fn prefetch(&self, identity: Identity) {
-        let width = self.geometry.width();
-        identity
-            .windows
-            .iter()
-            .for_each(|window| Words::prefetch(self.words, cells::word_of(width, *window)));
+        identity.windows.iter().for_each(|window| self.prefetch_window(*window));
+    }
+
+    /// Asks the processor to fetch the line of the first window of an item, which is known sooner than the second.
+    #[inline(always)]
+    pub(crate) fn prefetch_first(&self, item: ItemHash) {
+        self.prefetch_window(self.geometry.first(item));
     }
 
     /// Fetches what a test or change of the item will touch.
@@ -128,47 +136,77 @@ impl Table<'_> {
         self.prefetch(self.geometry.identity(item));
     }
 
-    /// Whether the identity is in its windows. Without a branch on what is found: half of them would be mispredicted.
+    /// Contents of the four places of an identity.
     #[inline(always)]
-    fn has(&self, identity: Identity) -> bool {
+    fn contents(&self, identity: Identity) -> [u64; 4] {
+        let width = self.geometry.width();
+        let [first, second] = identity.windows;
+        let [first, second] = [cells::pair(self.words, width, first), cells::pair(self.words, width, second)];
+        [first[0], first[1], second[0], second[1]]
+    }
+
+    /// Which of these contents are the identity's own: bit i for place i. Without a branch on what is found: half of them would
+    /// be mispredicted.
+    #[inline(always)]
+    fn own(&self, identity: Identity, contents: [u64; 4]) -> u32 {
         let geometry = self.geometry;
-        let mut found = false;
-        for number in 0..2 {
-            let [first, second] = cells::pair(self.words, geometry.width(), identity.windows[number]);
-            let key = geometry.key(identity.fingerprint, number as u64, 0);
-            let at_second = geometry.key(0, 0, 1);
+        let mut own = 0;
+        for (number, content) in contents.into_iter().enumerate() {
+            let key = geometry.key_at(identity.fingerprint, number);
             // With a count, the key of a fingerprint may be 0, as a free cell is.
-            found |= (first & geometry.key_mask() == key) & (first != 0);
-            found |= second & geometry.key_mask() == key | at_second;
+            own |= u32::from((content & geometry.key_mask() == key) & (content != 0)) << number;
         }
-        found
+        own
     }
 
     /// The cell of an identity, and what it contains.
     #[inline(always)]
     fn find(&self, identity: Identity) -> Option<(u64, u64)> {
-        let geometry = self.geometry;
-        geometry.places(identity).into_iter().find_map(|place| {
-            let content = self.get(place.cell);
-            (content != 0 && content & geometry.key_mask() == place.key).then_some((place.cell, content))
-        })
+        let contents = self.contents(identity);
+        let number = first_of(self.own(identity, contents))?;
+        Some((self.geometry.place(identity, number).cell, contents[number]))
     }
 
     /// Whether the item may be in the table. Any thread may ask.
     #[inline(always)]
     pub(crate) fn contains(&self, item: ItemHash) -> bool {
         let identity = self.geometry.identity(item);
+        !self.look(Hits::first(1), |_| Hits::default().with(0, self.has(identity))).is_empty()
+    }
+
+    /// Which of up to 64 items may be in the table, of those in `asked`. Any thread may ask.
+    ///
+    /// The second window of an item is known, and fetched, when its first is on its way.
+    pub(crate) fn contains_many(&self, items: &[ItemHash], asked: Hits) -> Hits {
+        let mut identities = [Identity::default(); Hits::MAX];
+        asked.for_each(|index| {
+            identities[index] = self.geometry.identity(items[index]);
+            self.prefetch_window(identities[index].windows[1]);
+        });
+        self.look(asked, |asked| {
+            asked.fold(Hits::default(), |found, index| found.with(index, self.has(identities[index])))
+        })
+    }
+
+    /// Looks until all that is `asked` for is found, or nothing was moved meanwhile.
+    #[inline(always)]
+    fn look(&self, asked: Hits, find: impl Fn(Hits) -> Hits) -> Hits {
+        let mut found = Hits::default();
         loop {
             let before = self.state.moves.load(Acquire);
-            if self.has(identity) {
-                return true;
-            }
+            found |= find(asked & !found);
             fence(Acquire);
-            if before.is_multiple_of(2) && self.state.moves.load(Relaxed) == before {
-                return false;
+            if found == asked || before.is_multiple_of(2) && self.state.moves.load(Relaxed) == before {
+                return found;
             }
             std::hint::spin_loop();
         }
+    }
+
+    /// Whether the identity is in its windows.
+    #[inline(always)]
+    fn has(&self, identity: Identity) -> bool {
+        self.own(identity, self.contents(identity)) != 0
     }
 
     /// The count in the contents of a cell that is in use; 1 if the table doesn't count.
@@ -204,16 +242,20 @@ impl Table<'_> {
     pub(crate) fn insert(&self, item: ItemHash) -> Result<Step, Error> {
         let geometry = self.geometry;
         let identity = geometry.identity(item);
-        if let Some((cell, content)) = self.find(identity) {
-            let before = self.count_in(content);
+        let contents = self.contents(identity);
+        if let Some(number) = first_of(self.own(identity, contents)) {
+            let before = self.count_in(contents[number]);
             let after = self.most().min(before + 1);
             if after > before {
-                self.set(cell, content + self.one());
+                self.set(geometry.place(identity, number).cell, contents[number] + self.one());
             }
             return Ok(Step { before, after });
         }
-        match geometry.places(identity).into_iter().find(|place| self.get(place.cell) == 0) {
-            Some(place) => self.set(place.cell, place.key | self.one()),
+        match first_of(free(contents)) {
+            Some(number) => {
+                let place = geometry.place(identity, number);
+                self.set(place.cell, place.key | self.one());
+            }
             None => self.insert_by_moving(identity)?,
         }
         Ok(Step { before: 0, after: 1 })
@@ -265,6 +307,22 @@ impl Table<'_> {
                         .is_some_and(|(_, theirs)| self.count_in(theirs) == self.count_in(content))
             })
     }
+}
+
+/// Which of these contents are those of free cells: bit i for place i.
+#[inline(always)]
+fn free(contents: [u64; 4]) -> u32 {
+    let mut free = 0;
+    for (number, content) in contents.into_iter().enumerate() {
+        free |= u32::from(content == 0) << number;
+    }
+    free
+}
+
+/// The first of these places.
+#[inline(always)]
+fn first_of(places: u32) -> Option<usize> {
+    (places != 0).then(|| (places.trailing_zeros() % 4) as usize)
 }
 
 #[cfg(test)]

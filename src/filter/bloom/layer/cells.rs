@@ -117,10 +117,7 @@ impl Layer {
             (Cell::Bit, Layout::Classic) if self.bytes() > PREFETCHED_FROM => {
                 self.classic_contains_many(items, asked)
             }
-            (_, Layout::Fingerprint) => {
-                let table = self.fingerprints();
-                each(items, asked, |item| table.contains(item))
-            }
+            (_, Layout::Fingerprint) => self.fingerprints().contains_many(items, asked),
             _ => each(items, asked, |item| self.contains(item)),
         }
     }
@@ -221,6 +218,7 @@ impl Layer {
     fn prefetch_probes(&self, item: ItemHash, probes: Range<u32>) {
         match self.form().layout() {
             Layout::Blocked => Words::prefetch(self.words(), self.block_start(item)),
+            Layout::Fingerprint if probes.end == FETCHED_FIRST => self.fingerprints().prefetch_first(item),
             Layout::Fingerprint => self.fingerprints().prefetch_item(item),
             // What the caches hold arrives as soon as it is asked for.
             Layout::Classic if self.bytes() <= PREFETCHED_FROM => {}
