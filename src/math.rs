@@ -101,6 +101,24 @@ pub fn mixture_rate(ranges: f64, cells: f64, probes: u32, items: f64) -> f64 {
     total / weights
 }
 
+/// Error rate of a split-block filter with a mean of `load` items in its blocks, each of eight words of 32 bits, in which
+/// each item sets one bit: the mean of (1 − (31/32)^j)^8 over a Poisson distribution (Apple, "Split block Bloom filters",
+/// 2021).
+pub fn split_block_rate(load: f64) -> f64 {
+    // (31/32)^700 is 2e-10.
+    if load > 700.0 {
+        return 1.0;
+    }
+    let (mut rate, mut items, mut weight, mut empty) = (0.0, 0.0, libm::exp(-load), 1.0);
+    while items <= load || weight > 1e-17 {
+        rate += weight * power(1.0 - empty, 8);
+        items += 1.0;
+        weight *= load / items;
+        empty *= 31.0 / 32.0;
+    }
+    rate
+}
+
 /// Expected fraction of set cells if `ranges` ranges of `cells` cells contain `items` items: the inverse of
 /// [`estimate_items`].
 #[cfg(test)]
@@ -138,6 +156,16 @@ mod tests {
         // probes.
         let blocked = mixture_rate(10_000_000.0 / 512.0, 512.0, 6, 1_000_000.0);
         assert!((0.009_4..0.009_7).contains(&blocked), "{blocked}");
+    }
+
+    /// Parquet's BloomFilter.md, "Sizing": bits for each item, and the rate.
+    #[test]
+    fn split_blocks_have_the_rates_that_parquet_states() {
+        for (bits, rate) in [(6.0, 0.1), (10.5, 0.01), (16.9, 0.001), (26.4, 0.000_1), (41.0, 0.000_01)] {
+            let computed = split_block_rate(256.0 / bits);
+            assert!((computed / rate - 1.0).abs() < 0.1, "{bits} bits: {computed}");
+        }
+        assert_eq!((split_block_rate(0.0), split_block_rate(701.0)), (0.0, 1.0));
     }
 
     #[test]

@@ -80,6 +80,8 @@ const WORDS: &[&str] = &[
     "BLOOMV3",
     "GUAVA",
     "FUNNEL",
+    "SBBF",
+    "TYPE",
     "BYTES",
     "UTF16",
     "LONG",

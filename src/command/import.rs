@@ -21,6 +21,7 @@ use std::sync::Arc;
 /// REDISSON source config [CODEC STRING|JSON|KRYO5] [DATA size iterations bitmap]
 /// BLOOMV3 blob
 /// GUAVA blob [FUNNEL BYTES|UTF16|LONG|INT]
+/// SBBF blob [TYPE BYTES|LONG|INT]
 /// ```
 pub(super) fn import<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let (format, source) = match upper(call.arg(2)).as_slice() {
@@ -28,8 +29,9 @@ pub(super) fn import<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         b"REDISSON" => redisson(call)?,
         b"BLOOMV3" if call.argc() == 4 => (Format::BloomV3, Source::Argument(3)),
         b"BLOOMV3" => return Err(CommandError::Arity),
-        b"GUAVA" => (guava(call)?, Source::Argument(3)),
-        _ => return Err(bad("BF.IMPORT", "GOZERO, REDISSON, BLOOMV3 or GUAVA behind the key")),
+        b"GUAVA" => (Format::Guava(items(call, FUNNEL)?), Source::Argument(3)),
+        b"SBBF" => (Format::Sbbf(items(call, TYPE)?), Source::Argument(3)),
+        _ => return Err(bad("BF.IMPORT", "GOZERO, REDISSON, BLOOMV3, GUAVA or SBBF behind the key")),
     };
     create(call, format, source)
 }
@@ -46,6 +48,7 @@ enum Format {
     Redisson { bits: u64, probes: u32, encoding: Encoding },
     BloomV3,
     Guava(Encoding),
+    Sbbf(Encoding),
     ValkeyBloom,
 }
 
@@ -58,6 +61,7 @@ impl Format {
             }
             Format::BloomV3 => import::bloom_v3(data, parallel),
             Format::Guava(encoding) => import::guava(data, encoding, parallel),
+            Format::Sbbf(encoding) => import::sbbf(data, encoding, parallel),
             Format::ValkeyBloom => import::valkey_bloom_payload(data, parallel),
         }
     }
@@ -66,7 +70,7 @@ impl Format {
     fn declared(self) -> Option<u64> {
         match self {
             Format::GoZero { bits, .. } | Format::Redisson { bits, .. } => Some(bits.div_ceil(8)),
-            Format::BloomV3 | Format::Guava(_) | Format::ValkeyBloom => None,
+            Format::BloomV3 | Format::Guava(_) | Format::Sbbf(_) | Format::ValkeyBloom => None,
         }
     }
 }
@@ -238,16 +242,36 @@ fn redisson<'a, C: Call<'a>>(call: &C) -> Result<(Format, Source), CommandError>
     Ok((Format::Redisson { bits, probes, encoding }, source))
 }
 
-fn guava<'a, C: Call<'a>>(call: &C) -> Result<Format, CommandError> {
-    let funnel =
-        |word: &[u8]| choice(word).filter(|encoding| !matches!(encoding, Encoding::Json | Encoding::Kryo5));
+/// An option that says what the items of a file are.
+struct ItemsOption {
+    name: &'static str,
+    takes: &'static str,
+    encodings: &'static [Encoding],
+}
+
+const FUNNEL: ItemsOption = ItemsOption {
+    name: "FUNNEL",
+    takes: "BYTES, UTF16, LONG or INT",
+    encodings: &[Encoding::Bytes, Encoding::Utf16, Encoding::Long, Encoding::Int],
+};
+
+const TYPE: ItemsOption = ItemsOption {
+    name: "TYPE",
+    takes: "BYTES, LONG or INT",
+    encodings: &[Encoding::Bytes, Encoding::Long, Encoding::Int],
+};
+
+/// What the items of the file in argument 3 are.
+fn items<'a, C: Call<'a>>(call: &C, option: ItemsOption) -> Result<Encoding, CommandError> {
+    let ItemsOption { name, takes, encodings } = option;
     let mut encoding = Encoding::Bytes;
     let mut words = Arguments { call, next: 4 };
     while let Some(word) = words.next() {
-        if !word.eq_ignore_ascii_case(b"FUNNEL") {
+        if !word.eq_ignore_ascii_case(name.as_bytes()) {
             return Err(CommandError::UnknownOption(printable(word)));
         }
-        encoding = words.value("FUNNEL", "BYTES, UTF16, LONG or INT", funnel)?;
+        let known = |word: &[u8]| choice(word).filter(|encoding| encodings.contains(encoding));
+        encoding = words.value(name, takes, known)?;
     }
-    Ok(Format::Guava(encoding))
+    Ok(encoding)
 }

@@ -123,7 +123,7 @@ fn a_refused_import_makes_nothing_and_replicates_nothing() {
     let arity = "ERR wrong number of arguments".to_owned();
     let bits = "ERR BITS takes the number of bits that the filter was made with".to_owned();
     let maps = "ERR MAPS takes the number of hashes, from 1 to 256".to_owned();
-    let format = "ERR BF.IMPORT takes GOZERO, REDISSON, BLOOMV3 or GUAVA behind the key".to_owned();
+    let format = "ERR BF.IMPORT takes GOZERO, REDISSON, BLOOMV3, GUAVA or SBBF behind the key".to_owned();
     server.memory.set(Some(1 << 20));
     for (line, error) in [
         ("BF.IMPORT n GOZERO", arity.clone()),
@@ -163,6 +163,13 @@ fn a_refused_import_makes_nothing_and_replicates_nothing() {
         ("BF.IMPORT n GUAVA xxxxxxxxxxxxxx", bad("impossible value of the field strategy")),
         ("BF.IMPORT n GUAVA x FUNNEL FLOAT", "ERR FUNNEL takes BYTES, UTF16, LONG or INT".into()),
         ("BF.IMPORT n GUAVA x y", "ERR unknown option 'y'".into()),
+        (
+            "BF.IMPORT n SBBF x",
+            bad(
+                "impossible value of the field header: neither whole blocks of 32 bytes nor Parquet's BloomFilterHeader",
+            ),
+        ),
+        ("BF.IMPORT n SBBF x TYPE UTF16", "ERR TYPE takes BYTES, LONG or INT".into()),
         ("BF.LOAD n", arity.clone()),
         ("BF.LOAD n x", bad("impossible value of the field version")),
         ("BF.LOAD n \u{1}", bad("wrong length of the payload")),

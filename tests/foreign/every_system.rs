@@ -42,6 +42,7 @@ fn kinds() -> Vec<(&'static str, Foreign)> {
             import::guava(&[&hex("000500000040")[..], &[0; 512]].concat(), Default::default(), &alone)
                 .unwrap(),
         ),
+        ("parquet", import::sbbf(&[0; 40 * 32], Default::default(), &alone).unwrap()),
         (
             "bits-and-blooms",
             import::bloom_v3(&hex(&format!("{:016x}{:016x}{:016x}{:0128}", 500, 5, 500, 0)), &alone).unwrap(),

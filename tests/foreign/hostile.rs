@@ -552,6 +552,19 @@ fn guavas_files() {
     }
 }
 
+#[test]
+fn parquets_bitsets() {
+    let bitset = wire::body(&golden::foreign("foreign-sbbf"));
+    // 352 bytes, as zigzag 704, as a varint.
+    let header = [&[0x15, 0xc0, 0x05][..], &[0x1c, 0x1c, 0, 0].repeat(3), &[0]].concat();
+    let samples = [[&header[..], &bitset].concat(), bitset];
+    for encoding in [Encoding::Bytes, Encoding::Long, Encoding::Int] {
+        throw_bytes(&format!("sbbf {encoding:?}"), &samples, |bytes| {
+            import::sbbf(bytes, encoding, &alone).map(boxed)
+        });
+    }
+}
+
 /// A bitmap, and the two numbers that stand elsewhere. They are whatever an operator writes, and say how large the filter
 /// is; a server asks whether there is memory for that before it makes one.
 #[test]
@@ -659,6 +672,7 @@ fn items_are_encoded_as_their_system_could_have() {
         let expected: &[u8] = match recipe().origin() {
             "guava" => &[0, 1, 2, 3],
             "redisson" => &[0, 4, 5],
+            "parquet" => &[0, 2, 3],
             _ => &[0],
         };
         assert_eq!(known, expected, "{name}");

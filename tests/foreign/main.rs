@@ -14,4 +14,5 @@ mod redisbloom;
 mod redisbloom_cuckoo;
 mod redisbloom_recorded;
 mod redisson;
+mod sbbf;
 mod valkey_bloom;

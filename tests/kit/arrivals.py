@@ -26,6 +26,7 @@ from kit.foreign import (
     values_of,
 )
 from kit.foreign import redisson as redisson_positions
+from kit.foreign import sbbf as positions_of_sbbf
 from kit.servers import ROOT
 
 FIXTURES = ROOT / "tests" / "fixtures"
@@ -192,6 +193,23 @@ def guava():
             yield Arrival(f"guava/{strategy}/{funnel}", b"bloomery1", move_in, members, strangers, positives)
 
 
+def sbbf():
+    text = numbered("text", 0, 1000)
+    numbers = [str(number) for number in (0, 1, -1, 42, *range(1000, 1900))]
+    for kind, members, encode in [
+        ("BYTES", text, str.encode),
+        ("LONG", [*numbers, str(-(1 << 63))], lambda item: struct.pack("<q", int(item))),
+        ("INT", numbers, lambda item: struct.pack("<i", int(item))),
+    ]:
+        model = Bitmap(positions_of_sbbf, 256 * 35, 8, map(encode, members))
+        strangers = list(map(str, range(10_000, 14_000)))
+        positives = [item for item in strangers if model.links[0].has(encode(item), positions_of_sbbf)]
+        assert len(positives) > 10
+        for form, blob in {"header": model.sbbf(), "bitset": bytes(model.links[0].bits)}.items():
+            move_in = imports("SBBF", blob, "TYPE", kind)
+            yield Arrival(f"sbbf/{form}/{kind}", b"bloomery1", move_in, members, strangers, positives)
+
+
 def redisson():
     config = {"size": "9585", "hashIterations": "5", "expectedInsertions": "1000", "falseProbability": "0.01"}
     members = numbered("user", 0, 1000)  # of 2 to 32 characters of ASCII, which matters to Kryo
@@ -235,7 +253,7 @@ def valkey_bloom():
 
 @functools.cache
 def arrivals() -> dict[str, Arrival]:
-    groups = [fixtures(), old_redisbloom(), guava(), redisson(), valkey_bloom()]
+    groups = [fixtures(), old_redisbloom(), guava(), sbbf(), redisson(), valkey_bloom()]
     return {arrival.name: arrival for group in groups for arrival in group}
 
 
@@ -246,6 +264,7 @@ def move_all_in(client) -> None:
 
 # Small ones to damage.
 GUAVA = Bitmap(guava_64, 64, 3, [b"user:42"]).guava(1)
+SBBF = Bitmap(positions_of_sbbf, 256, 8, [b"user:42"]).sbbf()
 BLOOM_V3 = bytes.fromhex("0000000000000030 0000000000000004 0000000000000030 0000000109020000")
 
 

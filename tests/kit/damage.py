@@ -78,6 +78,10 @@ def imports() -> dict[str, list]:
         },
         "bits-and-blooms": ["BF.IMPORT", "bits-and-blooms", "BLOOMV3", BLOOM_V3],
         **{
+            f"sbbf/{name}": ["BF.IMPORT", f"sbbf/{name}", "SBBF", bytes(64), "TYPE", name]
+            for name in ("BYTES", "LONG", "INT")
+        },
+        **{
             f"guava/{name}": ["BF.IMPORT", f"guava/{name}", "GUAVA", blob, "FUNNEL", name]
             for strategy, positions in enumerate([guava_32, guava_64])
             for name, encoded in list(funnels.items())[strategy::2]

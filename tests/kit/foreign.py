@@ -11,8 +11,10 @@ import math
 import struct
 from collections.abc import Callable, Iterable
 
+import xxhash
+
 from kit.payload import read_length, write_length
-from kit.wire_format import highwayhash128, murmur2, murmur3, murmur64a, siphash64
+from kit.wire_format import SALTS, highwayhash128, murmur2, murmur3, murmur64a, siphash64
 
 WORD = (1 << 64) - 1
 POSITIVE = WORD >> 1  # a Java long without its sign
@@ -219,6 +221,12 @@ def guava_32(item: bytes, probes: int, bits: int) -> Iterable[int]:
         yield (total ^ 0xFFFFFFFF if total >> 31 else total) % bits
 
 
+def sbbf(item: bytes, probes: int, bits: int) -> Iterable[int]:
+    found = xxhash.xxh64_intdigest(item)
+    block, low = (found >> 32) * (bits // 256) >> 32, found & 0xFFFFFFFF
+    return (256 * block + 32 * word + ((low * salt & 0xFFFFFFFF) >> 27) for word, salt in enumerate(SALTS))
+
+
 def redisson(item: bytes, probes: int, bits: int) -> Iterable[int]:
     steps = highwayhash128((0x9E3779B97F4A7C15, 0xF39CC0605CEDC834, 0x1082276BF3A27251, 0xF86C6A11D0C18E95), item)
     total = 0
@@ -236,6 +244,7 @@ for positions, item, bits, recorded in [
     (go_zero, b"", 64, [53, 22, 50, 25, 45, 56, 51, 23, 62, 37, 24, 39, 49, 38]),
     (guava_64, b"hello", 960, [898, 91, 244, 525, 678, 831, 152]),
     (guava_32, b"hello", 960, [245, 535, 356, 78, 257, 436, 344]),
+    (sbbf, b"hello", 1024, [20, 41, 74, 103, 137, 191, 220, 251]),
     (redisson, b"hello", 958, [635, 186, 859, 410, 125, 634, 349]),
 ]:
     found = list(positions(item, len(recorded), bits))
@@ -419,6 +428,14 @@ class Bitmap(Chain):
     def big_endian_words(self) -> bytes:
         bits = self.links[0].bits
         return b"".join(bits[at : at + 8][::-1] for at in range(0, len(bits), 8))
+
+    def sbbf(self) -> bytes:
+        """Behind Parquet's header."""
+        bits = bytes(self.links[0].bits)
+        zigzag, varint = 2 * len(bits), b""
+        while zigzag > 0x7F:
+            varint, zigzag = varint + bytes([zigzag & 0x7F | 0x80]), zigzag >> 7
+        return b"\x15" + varint + bytes([zigzag]) + b"\x1c\x1c\0\0" * 3 + b"\0" + bits
 
     def guava(self, strategy: int) -> bytes:
         words = self.big_endian_words()

@@ -27,7 +27,7 @@ XXH3, SIPHASH = 1, 2
 CUCKOO_REDISBLOOM, CUCKOO_REDISBLOOM_1 = 3, 4
 CLASSIC, BLOCKED, FINGERPRINT = 1, 2, 3
 CELL_WIDTHS = (1, 4, 8, 16)
-GO_ZERO, BLOOM_V3, GUAVA_64, GUAVA_32, REDISSON, REDISBLOOM, VALKEY_BLOOM = range(1, 8)
+GO_ZERO, BLOOM_V3, GUAVA_64, GUAVA_32, REDISSON, REDISBLOOM, VALKEY_BLOOM, SBBF = range(1, 9)
 FULL, FULL_OR_CUT, NARROW, NARROW_EITHER = range(4)
 BYTES, UTF16, LONG, INT, JSON, KRYO5 = range(6)
 
@@ -455,7 +455,10 @@ def redisbloom_sums(plan, item):
     }[plan]
 
 
-def sequences(scheme, plan, seed, item, probes):
+SALTS = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
+
+
+def sequences(scheme, plan, seed, item, probes, modulus):
     """Probe sequences of an item, before they are reduced to a link's bits. A member has one set entirely."""
     if scheme == REDISBLOOM:
         for a, b, mask in redisbloom_sums(plan, item):
@@ -476,6 +479,10 @@ def sequences(scheme, plan, seed, item, probes):
         word = murmur3(item)[0]
         sums = ((word & MASK32) + i * (word >> 32) & MASK32 for i in range(1, probes + 1))
         yield (total ^ MASK32 if total >> 31 else total for total in sums)
+    elif scheme == SBBF:
+        found = xxhash.xxh64_intdigest(item)
+        block = (found >> 32) * (modulus // 256) >> 32
+        yield (256 * block + 32 * word + ((found * salt & MASK32) >> 27) for word, salt in enumerate(SALTS))
     else:
         key = (0x9E3779B97F4A7C15, 0xF39CC0605CEDC834, 0x1082276BF3A27251, 0xF86C6A11D0C18E95)
         a, b = highwayhash128(key, item)
@@ -537,7 +544,7 @@ class Foreign:
         return any(
             link.holds(sequence)
             for link in self.layers
-            for sequence in sequences(self.scheme, self.plan, self.seed, item, link.probes)
+            for sequence in sequences(self.scheme, self.plan, self.seed, item, link.probes, link.modulus)
         )
 
     def count(self, _):
@@ -754,9 +761,9 @@ def foreign_header(kind, header):
     scheme, plan, random_seed, encoding, links, *others = FOREIGN_HEADER.unpack_from(header)
     options, growth, seed, error_rate, tightening = others
     need(len(header) == FOREIGN_HEADER.size + links * LINK_HEADER.size, "length of the header")
-    need(GO_ZERO <= scheme <= VALKEY_BLOOM, "scheme")
+    need(GO_ZERO <= scheme <= SBBF, "scheme")
     need(encoding <= KRYO5, "encoding")
-    need(1 <= links <= (4096 if scheme >= REDISBLOOM else 1), "links")
+    need(1 <= links <= (4096 if scheme in (REDISBLOOM, VALKEY_BLOOM) else 1), "links")
     if scheme == VALKEY_BLOOM:
         need(0 < error_rate < 1 and 0 < tightening < 1 and random_seed <= 1, "growth")
         need(plan == options == 0, "what valkey-bloom does not have")
@@ -772,6 +779,7 @@ def foreign_header(kind, header):
         at = FOREIGN_HEADER.size + i * LINK_HEADER.size
         link = Link(*LINK_HEADER.unpack_from(header, at))
         link.check()
+        need(scheme != SBBF or (link.probes, link.modulus % 256) == (8, 0), "blocks")
         filter_.layers.append(link)
         stamped[at + 32 : at + 40] = bytes(8)  # the number of items
     need(sum(link.probes for link in filter_.layers) <= 589_824, "probes of all links")

@@ -10,7 +10,7 @@ import random
 import redis
 
 from kit.filters import pieces
-from kit.foreign import Bitmap, ValkeyBloomChain, Value, guava_64, redisbloom_2017, sealed
+from kit.foreign import Bitmap, ValkeyBloomChain, Value, guava_64, redisbloom_2017, sbbf, sealed
 
 # Runs each of its arguments' commands (a count, then that many words); a command that fails does not end the script.
 SCRIPT = """
@@ -149,6 +149,7 @@ def _arrivals() -> dict[str, list[list]]:
             ["BLOOMV3", header + guava.big_endian_words()],
             ["GUAVA", guava.guava(1)],
             ["GUAVA", b"no filter"],
+            ["SBBF", Bitmap(sbbf, 1024, 8, members).sbbf()],
             ["GOZERO", "bitmap", "BITS", 8],
         ],
         "BF.LOAD": [[valkey.payload()], [valkey.payload()[:-1]]],

@@ -335,6 +335,8 @@ fn importing() {
     refuse_to_read("bits-and-blooms", || import::bloom_v3(&blob, &alone), same("foreign-bloom-v3"));
     let blob = of_words("foreign-guava", &[1, 7, 0, 0, 0, 40]);
     refuse_to_read("guava", || import::guava(&blob, Encoding::Bytes, &alone), same("foreign-guava"));
+    let blob = wire::body(&golden::foreign("foreign-sbbf"));
+    refuse_to_read("sbbf", || import::sbbf(&blob, Encoding::Bytes, &alone), same("foreign-sbbf"));
     let mut fields = Fields::default();
     import::save_valkey_bloom(&mut fields, &golden::foreign("foreign-valkey"));
     let valkey = || import::load_valkey_bloom(&mut fields.clone(), 1);

@@ -80,6 +80,7 @@ fn foreign_filters() {
         &include_bytes!("../golden/foreign-redisbloom.bin")[..],
         include_bytes!("../golden/foreign-guava-32.bin"),
         include_bytes!("../golden/foreign-redisson.bin"),
+        include_bytes!("../golden/foreign-sbbf.bin"),
         include_bytes!("../golden/foreign-valkey.bin"),
     ] {
         let mut filter = Decoder::read(bytes).unwrap().into_foreign().unwrap();

@@ -39,7 +39,7 @@ def test_there_are_files_of_every_kind():
     assert {f.expansion for f in cuckoo} == {0, 1, 2, 32768}
     assert max(len(f.layers) for f in cuckoo) > 4
     others = [f for f in every if f.kind == reader.FOREIGN]
-    assert {f.scheme for f in others} == set(range(reader.GO_ZERO, reader.VALKEY_BLOOM + 1))
+    assert {f.scheme for f in others} == set(range(reader.GO_ZERO, reader.SBBF + 1))
     assert len({f.plan for f in others}) > 2
     assert len({f.encoding for f in others}) > 2
     assert max(len(f.layers) for f in others) > 1
@@ -201,6 +201,8 @@ POSITIONS = [
     (reader.GUAVA_32, 0, b"hello", 960, "245 535 356 78 257 436 344"),
     (reader.GUAVA_32, 0, b"foo", 14400, "7623 5744 3865 1986 8788 10667 12546 25 12495 10616"),
     (reader.GUAVA_32, 0, b"user:42", 64, "60 33 57"),
+    (reader.SBBF, 0, b"hello", 1024, "20 41 74 103 137 191 220 251"),
+    (reader.SBBF, 0, b"user:42", 262144, "225302 225321 225345 225381 225428 225452 225476 225517"),
     (reader.REDISSON, 0, b"hello", 958, "635 186 859 410 125 634 349"),
     (reader.REDISSON, 0, b"foo", 14377, "13551 2386 3884 7096 8594 11806 13304 2139 1313 6849"),
     (reader.REDISSON, 0, b"", 958, "879 289 248 616 575 943 864"),
@@ -263,7 +265,7 @@ def foreign(system, arrays, plan_or_seed=0, encoding=reader.BYTES, **changed):
         "encoding": encoding,
         "links": len(arrays),
         "options": 5 if system == reader.REDISBLOOM else 0,
-        "growth": 2 if system >= reader.REDISBLOOM else 0,
+        "growth": 2 if system in (reader.REDISBLOOM, reader.VALKEY_BLOOM) else 0,
         "seed": plan_or_seed if is_valkey else bytes(32),
         "error_rate": 0.01 if is_valkey else 0.0,
         "tightening": 0.5 if is_valkey else 0.0,
@@ -286,7 +288,7 @@ def bitmap(bits, positions):
 def test_positions_are_those_of_the_originals(scheme, plan_or_seed, item, bits, positions):
     positions = [int(at) for at in positions.split()]
     if bits > 1 << 20:  # too much for a checksum in Python
-        (sequence,) = reader.sequences(scheme, plan_or_seed, b"", item, len(positions))
+        (sequence,) = reader.sequences(scheme, plan_or_seed, b"", item, len(positions), bits)
         assert [at % bits for at in sequence] == positions
         return
 
@@ -303,9 +305,9 @@ def test_foreign_vectors():
     rows = re.findall(
         r"^\| (\d) \| (\d) \| (\d+) \| (\d+) \| ([\d ]+)(?:and ([\d ]+))?(?:\(.*\) )?\|$", FORMAT, re.MULTILINE
     )
-    assert {int(row[0]) for row in rows} == set(range(reader.GO_ZERO, reader.VALKEY_BLOOM + 1))
+    assert {int(row[0]) for row in rows} == set(range(reader.GO_ZERO, reader.SBBF + 1))
     for scheme, plan, bits, probes, *says in rows:
-        found = reader.sequences(int(scheme), int(plan), SEEDS, b"hello", int(probes))
+        found = reader.sequences(int(scheme), int(plan), SEEDS, b"hello", int(probes), int(bits))
         positions = [[at % int(bits) for at in sequence] for sequence in found]
         assert positions == [[int(at) for at in sequence.split()] for sequence in says if sequence]
 

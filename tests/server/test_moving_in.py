@@ -28,6 +28,7 @@ from kit.arrivals import (
     OLDEST,
     ORIGINALS,
     REDISBLOOM_RDB,
+    SBBF,
     Arrival,
     arrivals,
     damaged_value,
@@ -748,7 +749,7 @@ TAKES_MAPS = "MAPS takes the number of hashes, from 1 to 256"
 
 MALFORMED = [
     # words behind the key, the error
-    (["NOPE", "source"], "BF.IMPORT takes GOZERO, REDISSON, BLOOMV3 or GUAVA behind the key"),
+    (["NOPE", "source"], "BF.IMPORT takes GOZERO, REDISSON, BLOOMV3, GUAVA or SBBF behind the key"),
     (["GOZERO", "source"], "GOZERO takes a key and BITS, the number of bits that the filter was made with"),
     *((["GOZERO", "source", "BITS", bits], TAKES_BITS) for bits in ("", "0", "-1", "1e3", "0x10", "1" * 20)),
     (["GOZERO", "source", "BITS"], TAKES_BITS),
@@ -791,6 +792,13 @@ MALFORMED = [
     (["GUAVA", b"\2" + GUAVA[1:]], FIELD + "strategy"),
     (["GUAVA", GUAVA[:1] + b"\0" + GUAVA[2:]], FIELD + "number of hashes"),
     (["GUAVA", bytes.fromhex("aced00057372")], FIELD + "strategy: this is Java's serialization; BloomFilter"),
+    (["SBBF", b""], LENGTH + "bitset"),
+    (["SBBF", SBBF[:9]], LENGTH + "bloom filter"),
+    (["SBBF", SBBF[:-1]], LENGTH + "bitset"),
+    (["SBBF", b"\x16" + SBBF[1:]], FIELD + "header: neither whole blocks"),
+    (["SBBF", SBBF[:1] + b"\x41" + SBBF[2:]], LENGTH + "bitset"),
+    (["SBBF", SBBF[:3] + b"\x2c" + SBBF[4:]], FIELD + "header: algorithm"),
+    (["SBBF", SBBF, "TYPE", "UTF16"], "TYPE takes BYTES, LONG or INT"),
     (["GUAVA", GUAVA, "FUNNEL"], "FUNNEL takes BYTES, UTF16, LONG or INT"),
     (["GUAVA", GUAVA, "FUNNEL", "STRING"], "FUNNEL takes BYTES, UTF16, LONG or INT"),
     (["GUAVA", GUAVA, "LONG"], "unknown option 'LONG'"),

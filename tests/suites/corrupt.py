@@ -19,7 +19,7 @@ import struct
 
 import redis
 
-from kit.arrivals import BLOOM_V3, GUAVA, OLDEST, valkey_bloom_chain
+from kit.arrivals import BLOOM_V3, GUAVA, OLDEST, SBBF, valkey_bloom_chain
 from kit.damage import damaged, flip, is_native, sources
 from kit.foreign import crc64, sealed, version_of
 from kit.payload import CUCKOO, Payload, write_length
@@ -131,7 +131,7 @@ class Suite:
 
     def argument(self, number: int) -> None:
         """A damaged blob as the argument of a command."""
-        self.chance.choice([self.bulk, self.load, self.bloom_v3, self.guava, self.bitmap])(number)
+        self.chance.choice([self.bulk, self.load, self.bloom_v3, self.guava, self.sbbf, self.bitmap])(number)
 
     def bulk(self, number: int) -> None:
         """A blob either holds whole items, or is refused and nothing has changed."""
@@ -168,6 +168,9 @@ class Suite:
 
     def guava(self, number: int) -> None:
         self.blob(number, ["BF.IMPORT", "hostile", "GUAVA"], GUAVA)
+
+    def sbbf(self, number: int) -> None:
+        self.blob(number, ["BF.IMPORT", "hostile", "SBBF"], SBBF)
 
     def blob(self, number: int, words: list, blob: bytes) -> None:
         blob = flip(blob, self.chance) if self.chance.random() < 0.8 else blob[: self.chance.randrange(len(blob))]

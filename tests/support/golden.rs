@@ -260,6 +260,8 @@ pub(crate) const FOREIGN: &[ForeignRecipe] = &[
     ("foreign-guava",         || filled(guava(1, Encoding::Bytes), 0..250)),
     ("foreign-guava-utf16",   || filled(guava(1, Encoding::Utf16), 0..400)),
     ("foreign-guava-32",      || filled(guava(0, Encoding::Bytes), 0..250)),
+    ("foreign-sbbf",          || filled(import::sbbf(&[0; 11 * 32], Encoding::Bytes, &alone), 0..200)),
+    ("foreign-sbbf-long",     || filled(import::sbbf(&[0; 32], Encoding::Long, &alone), 0..600)),
     ("foreign-valkey",        || filled(valkey_bloom(), 0..130)),
     ("foreign-redisbloom",    || filled(redisbloom_chain(RedisBloomPlan::Full, 5, 2, TODAYS_LINK), 0..200)),
     ("foreign-redisbloom-2",  || filled(redisbloom_chain(RedisBloomPlan::FullOrCut, 4, 2, OLD_LINK), 0..250)),

@@ -133,6 +133,20 @@ const IMPORT: &[Argument] = &[required(
             optional: false,
             multiple: false,
         },
+        Argument {
+            name: "sbbf",
+            token: None,
+            kind: Block(&[
+                Argument { optional: false, ..option("blob", "SBBF", Text) },
+                option(
+                    "type",
+                    "TYPE",
+                    OneOf(&[word("bytes", "BYTES"), word("long", "LONG"), word("int", "INT")]),
+                ),
+            ]),
+            optional: false,
+            multiple: false,
+        },
     ]),
 )];
 

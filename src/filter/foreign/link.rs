@@ -2,7 +2,7 @@
 
 use super::logarithm::ln;
 use super::redisbloom::NO_ROUND;
-use super::scheme::Probe;
+use super::scheme::{Probe, SPLIT_BLOCK};
 use crate::error::Error;
 use crate::math;
 use crate::mem::Words;
@@ -98,6 +98,13 @@ impl LinkSpec {
         let probes = libm::round(8.0 * bytes / items * LN_2).max(1.0);
         let bytes = bytes as u64;
         Some(LinkSpec { capacity, error_rate, bytes, ..LinkSpec::bitmap(bytes * 8, probes as u32) })
+    }
+
+    /// Parquet's filter of this many bytes; `None` if it can't have that many. It has whole blocks, and Parquet writes their
+    /// number of bytes as an i32.
+    pub fn split_block(bytes: u64) -> Option<LinkSpec> {
+        let fits = bytes > 0 && bytes.is_multiple_of(SPLIT_BLOCK / 8) && i32::try_from(bytes).is_ok();
+        fits.then(|| LinkSpec::bitmap(bytes * 8, 8))
     }
 
     /// Refuses geometries that no real filter has.
@@ -317,6 +324,11 @@ impl Link {
     /// The chance that all bits of an absent item are set.
     pub fn rate_now(&self) -> f64 {
         math::power(self.fill(), self.spec.probes)
+    }
+
+    /// The same for Parquet's filter, whose blocks have unequal numbers of items.
+    pub(super) fn split_block_rate(&self) -> f64 {
+        math::split_block_rate(self.estimate() as f64 / (self.spec.modulus / SPLIT_BLOCK) as f64)
     }
 
     /// Fraction of bits that are set. A file may have set bits after the last one that a probe can fall on.

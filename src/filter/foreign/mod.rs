@@ -156,6 +156,7 @@ impl Foreign {
             Scheme::BloomV3 => "bits-and-blooms",
             Scheme::GuavaMitz64 | Scheme::GuavaMitz32 => "guava",
             Scheme::Redisson => "redisson",
+            Scheme::Sbbf => "parquet",
         }
     }
 
@@ -340,7 +341,11 @@ impl Foreign {
     pub fn rate_now(&self) -> f64 {
         // Where two ways of placing bits are asked, an absent item has two chances.
         let ways = self.scheme.probes(b"", 0).len() as f64;
-        -libm::expm1(self.links.iter().map(|link| ways * libm::log1p(-link.rate_now())).sum())
+        let rate = |link: &Link| match self.scheme {
+            Scheme::Sbbf => link.split_block_rate(),
+            _ => link.rate_now(),
+        };
+        -libm::expm1(self.links.iter().map(|link| ways * libm::log1p(-rate(link))).sum())
     }
 
     /// Bytes of the bits.

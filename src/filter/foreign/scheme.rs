@@ -25,6 +25,8 @@ pub enum Scheme {
     GuavaMitz32,
     /// Redisson since 3.6, with HighwayHash.
     Redisson,
+    /// The split-block filter of Parquet.
+    Sbbf,
 }
 
 /// Which of RedisBloom's hashes a chain may have been made with. If its bytes don't show it, a test tries both. One
@@ -69,9 +71,19 @@ pub enum Probe {
     Mitz32(i32, i32),
     /// a and b added alternately, without the sign bit.
     Alternating(u64, u64),
+    /// Parquet's: the upper half of a hash chooses a block, the lower half one bit in each of its eight words.
+    SplitBlock(u64),
     /// A hash for each probe.
     Each(SmallVec<[u64; 14]>),
 }
+
+/// Bits of a block of Parquet's, and of each of its words.
+pub(super) const SPLIT_BLOCK: u64 = 256;
+const SPLIT_WORD: u64 = 32;
+
+/// Parquet's odd constants, one for each word of a block.
+const SALTS: [u32; 8] =
+    [0x47b6_137b, 0x4497_4d91, 0x8824_ad5b, 0xa2b7_289d, 0x7054_95c7, 0x2df1_424b, 0x9efc_4947, 0x5c6b_fb31];
 
 /// Largest prime below 2^64, used in valkey-bloom's positions.
 const PRIME: u64 = 0xFFFF_FFFF_FFFF_FFC5;
@@ -102,6 +114,12 @@ impl Probe {
                 let (first, second) = (u64::from(i / 2 + 1), u64::from(i.div_ceil(2)));
                 let sum = a.wrapping_mul(first).wrapping_add(b.wrapping_mul(second));
                 (sum & POSITIVE) % modulus
+            }
+            Probe::SplitBlock(hash) => {
+                let block = ((hash >> 32) * (modulus / SPLIT_BLOCK)) >> 32;
+                let (word, low) = (i as usize % SALTS.len(), *hash as u32);
+                let bit = u64::from(low.wrapping_mul(SALTS[word]) >> 27);
+                block * SPLIT_BLOCK + word as u64 * SPLIT_WORD + bit
             }
             Probe::Each(hashes) => hashes.get(i as usize).copied().unwrap_or(0) % modulus,
         }
@@ -141,6 +159,7 @@ impl Scheme {
                 let [a, b] = highway(item);
                 one(Probe::Alternating(a, b))
             }
+            Scheme::Sbbf => one(Probe::SplitBlock(xxhash_rust::xxh64::xxh64(item, 0))),
         }
     }
 }
@@ -283,6 +302,13 @@ mod tests {
             [7623, 5744, 3865, 1986, 8788, 10667, 12546, 25, 12495, 10616]
         );
         assert_eq!(positions(Scheme::GuavaMitz32, b"", 5, 768), [0; 5]);
+
+        assert_eq!(positions(Scheme::Sbbf, b"hello", 8, 1024), [20, 41, 74, 103, 137, 191, 220, 251]);
+        assert_eq!(positions(Scheme::Sbbf, b"", 8, 256), [29, 32, 89, 124, 142, 182, 221, 254]);
+        assert_eq!(
+            positions(Scheme::Sbbf, b"user:42", 8, 1024 * 256),
+            [225302, 225321, 225345, 225381, 225428, 225452, 225476, 225517]
+        );
 
         assert_eq!(positions(Scheme::Redisson, b"hello", 7, 958), [635, 186, 859, 410, 125, 634, 349]);
         assert_eq!(positions(Scheme::Redisson, b"", 7, 958), [879, 289, 248, 616, 575, 943, 864]);

@@ -5,15 +5,18 @@
 //! | `bitmap` | go-zero and Redisson: a string of bits, with parameters kept elsewhere |
 //! | `bloom_v3` | bits-and-blooms/bloom v2 and v3: `WriteTo`, `MarshalBinary` |
 //! | `guava` | Guava: `writeTo` |
+//! | `sbbf` | Parquet, Arrow, Impala: the split-block filter, with or without its header |
 //! | `valkey_bloom` | valkey-bloom: its RDB fields, and the payload of its BF.LOAD |
 
 pub mod bitmap;
 mod bloom_v3;
 mod guava;
+mod sbbf;
 mod valkey_bloom;
 
 pub use bloom_v3::bloom_v3;
 pub use guava::guava;
+pub use sbbf::sbbf;
 pub(super) use valkey_bloom::spec_at_home;
 pub use valkey_bloom::{
     load as load_valkey_bloom, payload as valkey_bloom_payload, save as save_valkey_bloom,

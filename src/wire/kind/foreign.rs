@@ -59,9 +59,15 @@ impl LinkHeader {
     }
 }
 
-/// Numbers of the schemes, from 1.
-const SCHEMES: [Scheme; 5] =
-    [Scheme::GoZero, Scheme::BloomV3, Scheme::GuavaMitz64, Scheme::GuavaMitz32, Scheme::Redisson];
+/// The schemes without parameters, and their numbers.
+const SCHEMES: [(u8, Scheme); 6] = [
+    (1, Scheme::GoZero),
+    (2, Scheme::BloomV3),
+    (3, Scheme::GuavaMitz64),
+    (4, Scheme::GuavaMitz32),
+    (5, Scheme::Redisson),
+    (8, Scheme::Sbbf),
+];
 const REDISBLOOM: u8 = 6;
 const VALKEY_BLOOM: u8 = 7;
 
@@ -117,8 +123,8 @@ pub(super) fn encode(filter: &Foreign) -> Header {
         Scheme::RedisBloom(plan) => (header.scheme, header.plan) = (REDISBLOOM, *plan as u8),
         Scheme::ValkeyBloom { seed } => (header.scheme, header.seed) = (VALKEY_BLOOM, *seed),
         scheme => {
-            let index = SCHEMES.iter().position(|other| other == scheme).unwrap_or(0);
-            header.scheme = u8::try_from(index).unwrap_or(0).saturating_add(1);
+            let number = SCHEMES.iter().find_map(|(number, other)| (other == scheme).then_some(*number));
+            header.scheme = number.unwrap_or(0);
         }
     }
     match filter.growth() {
@@ -164,9 +170,8 @@ pub(super) fn decode(mut rest: &[u8]) -> Result<ForeignHead, DecodeError> {
             (Scheme::ValkeyBloom { seed }, growth, used)
         }
         number => {
-            let index = number.checked_sub(1).map(usize::from);
-            let scheme = index.and_then(|index| SCHEMES.get(index)).ok_or(field("scheme"))?;
-            (*scheme, Growth::Bitmap, blank)
+            let scheme = SCHEMES.iter().find_map(|(other, scheme)| (*other == number).then_some(*scheme));
+            (scheme.ok_or(field("scheme"))?, Growth::Bitmap, blank)
         }
     };
     // What a scheme doesn't use is 0, so that every filter has one encoding.
@@ -222,6 +227,7 @@ fn encodings(scheme: &Scheme) -> &'static [Encoding] {
         Scheme::GuavaMitz64 | Scheme::GuavaMitz32 => {
             &[Encoding::Bytes, Encoding::Utf16, Encoding::Long, Encoding::Int]
         }
+        Scheme::Sbbf => &[Encoding::Bytes, Encoding::Long, Encoding::Int],
         Scheme::Redisson => &[Encoding::Bytes, Encoding::Json, Encoding::Kryo5],
         _ => &[Encoding::Bytes],
     }
@@ -240,6 +246,9 @@ fn at_home(
         (_, Growth::RedisBloom { .. }) => return redisbloom::spec_at_home(spec, items),
         (_, Growth::ValkeyBloom { error_rate, tightening, .. }) => {
             return import::spec_at_home(index, error_rate, tightening, spec, items);
+        }
+        (Scheme::Sbbf, _) => {
+            return LinkSpec::split_block(spec.bytes).ok_or(DecodeError::Field("length of the bits"));
         }
         (Scheme::GoZero, _) => 256,
         (Scheme::GuavaMitz64 | Scheme::GuavaMitz32, _) => 255,

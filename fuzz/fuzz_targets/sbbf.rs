@@ -1,0 +1,18 @@
+//! Parquet's split-block filters, with every type that can be named.
+
+#![no_main]
+
+use bloomery::internals::alone;
+use bloomery::Filter;
+use bloomery::filter::foreign::Encoding;
+use bloomery::wire::import;
+use bloomery_fuzz::survives;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| {
+    for encoding in [Encoding::Bytes, Encoding::Long, Encoding::Int] {
+        if let Ok(filter) = import::sbbf(input, encoding, &alone) {
+            survives(Filter::Foreign(Box::new(filter)));
+        }
+    }
+});

@@ -1,0 +1,59 @@
+//! The split-block Bloom filter of Parquet: the bitset alone, or behind Parquet's header. Arrow and Impala write the same
+//! bitset.
+//!
+//! ```text
+//! 0   u32 LE …  words, eight a block, bit p in word p/32 from the lowest up
+//! ```
+//!
+//! The header is Thrift's BloomFilterHeader in the compact protocol, with the only algorithm, hash and compression that
+//! there are: the number of bytes as a zigzag varint between 0x15 and [`REST`].
+
+use crate::filter::foreign::{BitOrder, Encoding, Foreign, Growth, Link, LinkSpec, Scheme};
+use crate::parallel::ParallelFor;
+use crate::wire::codec::take;
+use crate::wire::error::DecodeError;
+
+/// Field 1, an i32.
+const NUM_BYTES: u8 = 0x15;
+
+/// Fields 2 to 4, each a union whose first field is an empty struct, BLOCK, XXHASH and UNCOMPRESSED; the end.
+const REST: [u8; 13] = [0x1c, 0x1c, 0, 0, 0x1c, 0x1c, 0, 0, 0x1c, 0x1c, 0, 0, 0];
+
+/// Reads a bitset, or a header and a bitset. The bytes don't say what the items are, so `encoding` does.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn sbbf(blob: &[u8], encoding: Encoding, parallel: &ParallelFor<'_>) -> Result<Foreign, DecodeError> {
+    // A header has 15 to 19 bytes, so with it the length isn't one of whole blocks.
+    let bitset = if blob.len().is_multiple_of(32) { blob } else { behind_header(blob)? };
+    let spec = LinkSpec::split_block(bitset.len() as u64).ok_or(DecodeError::Length("bitset"))?;
+    let link = Link::with_bits(spec, None, BitOrder::Lowest, bitset, parallel)?;
+    Ok(Foreign::new(Scheme::Sbbf, encoding, Growth::Bitmap, vec![link])?)
+}
+
+/// The bitset behind Parquet's header.
+fn behind_header(blob: &[u8]) -> Result<&[u8], DecodeError> {
+    let short = DecodeError::Length("bloom filter");
+    let mut rest = blob;
+    if take(&mut rest).ok_or(short)? != [NUM_BYTES] {
+        return Err(DecodeError::Field(
+            "header: neither whole blocks of 32 bytes nor Parquet's BloomFilterHeader",
+        ));
+    }
+    let mut zigzag = 0u64;
+    for shift in [0, 7, 14, 21, 28] {
+        let [byte] = take(&mut rest).ok_or(short)?;
+        zigzag |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            break;
+        }
+    }
+    if take(&mut rest).ok_or(short)? != REST {
+        return Err(DecodeError::Field("header: algorithm, hash or compression"));
+    }
+    // An even zigzag number is positive.
+    if zigzag % 2 == 1 || zigzag / 2 != rest.len() as u64 {
+        return Err(DecodeError::Length("bitset"));
+    }
+    Ok(rest)
+}
