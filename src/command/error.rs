@@ -17,6 +17,15 @@ pub enum CommandError {
     WrongType,
     /// The key holds another system's filter, and the command needs a native one.
     NotNative,
+    /// The key holds a native filter, and the command needs another system's.
+    NotForeign,
+    /// RedisBloom's filters have no bytes in one string.
+    ExportedInPieces,
+    /// A reply would be too long.
+    LongExport {
+        /// Bytes of the rest.
+        bytes: u64,
+    },
     /// There is no such key.
     NotFound,
     /// The key already exists.
@@ -217,6 +226,16 @@ impl fmt::Display for CommandError {
             }
             CommandError::NotNative => f.write_str(
                 "ERR the filter came from another system, whose filters take adds, tests and merges only",
+            ),
+            CommandError::NotForeign => {
+                f.write_str("ERR the filter has no other system's format. Use BF.SCANDUMP or DUMP.")
+            }
+            CommandError::ExportedInPieces => f.write_str(
+                "ERR the filter is RedisBloom's, which reads it by BF.LOADCHUNK and RESTORE. Use BF.SCANDUMP or DUMP.",
+            ),
+            CommandError::LongExport { bytes } => write!(
+                f,
+                "ERR the filter has {bytes} bytes, and a reply at most 1048576. Read it in pieces, by OFFSET and COUNT."
             ),
             CommandError::NotFound => f.write_str("ERR not found"),
             CommandError::Exists => f.write_str("ERR item exists"),

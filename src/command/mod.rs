@@ -16,6 +16,7 @@
 //! | `algebra` | BF.MERGE, INTERSECT, EQUAL |
 //! | `rebuild` | BF.REBUILD |
 //! | `import` | BF.IMPORT, LOAD |
+//! | `export` | BF.EXPORT |
 //! | `cuckoo` | CF.*, except the next line |
 //! | `transfer` | SCANDUMP, LOADCHUNK of BF and CF |
 //!
@@ -39,6 +40,7 @@ mod cuckoo;
 mod delete;
 mod describe;
 mod error;
+mod export;
 mod import;
 mod lifecycle;
 mod loads;
@@ -95,6 +97,7 @@ pub fn run<'a, C: Call<'a>>(command: Command, call: &C) -> Result<Reply, Command
         Command::Intersect => algebra::intersect(call),
         Command::Equal => algebra::equal(call),
         Command::Import => import::import(call),
+        Command::Export => export::export(call),
         Command::Load => import::load(call),
         Command::Rebuild => rebuild::rebuild(call),
         Command::CfReserve => cuckoo::reserve(call),

@@ -101,6 +101,58 @@ fn an_import_answers_as_the_original_and_replicates_the_filter() {
     }
 }
 
+/// What the systems write comes out again, whole or in pieces; of filters that have no such bytes, why.
+#[test]
+fn an_export_is_what_was_imported() {
+    let server = sources();
+    let (guava, bloom_v3, payload) = (hex(GUAVA), hex(BLOOM_V3), hex(PAYLOAD));
+    let commands: [(&[&[u8]], &[u8]); 4] = [
+        (&[b"BF.IMPORT", b"k", b"GUAVA", &guava], &guava),
+        (&[b"BF.IMPORT", b"k", b"BLOOMV3", &bloom_v3], &bloom_v3),
+        (&[b"BF.IMPORT", b"k", b"SBBF", &[0; 32]], b"\x15@\x1c\x1c"),
+        (&[b"BF.LOAD", b"k", &payload], &payload),
+    ];
+    for (words, bytes) in commands {
+        assert_eq!(server.run(words), Ok(Reply::Ok));
+        server.replicated.take();
+        let Ok(Reply::Bulk(whole)) = server.line("BF.EXPORT k") else { panic!("{words:?}") };
+        assert!(whole.starts_with(bytes));
+        let mut pieces = Vec::new();
+        loop {
+            let piece = server.line(&format!("BF.EXPORT k count 5 offset {}", pieces.len()));
+            let Ok(Reply::Bulk(piece)) = piece else { panic!("{words:?}") };
+            pieces.extend_from_slice(&piece);
+            if piece.len() < 5 {
+                break;
+            }
+        }
+        assert_eq!(pieces, whole);
+        assert!(server.replicated.take().is_empty());
+        server.keys.borrow_mut().remove(&b"k"[..]);
+    }
+    let refused = |line: &str| server.line(line).unwrap_err().to_string();
+    assert_eq!(refused("BF.EXPORT k"), "ERR not found");
+    assert_eq!(refused("BF.EXPORT other"), WRONG_TYPE);
+    server.line("BF.RESERVE k 0.01 100").unwrap();
+    assert!(refused("BF.EXPORT k").starts_with("ERR the filter has no other system's format"));
+    server.put("chain", golden::foreign("foreign-redisbloom"));
+    assert!(refused("BF.EXPORT chain").starts_with("ERR the filter is RedisBloom's"));
+    // A part is not taken for the whole.
+    server.line("BF.IMPORT long GOZERO none BITS 8388616").unwrap();
+    assert!(refused("BF.EXPORT long").starts_with("ERR the filter has 1048577 bytes"));
+    let Ok(Reply::Bulk(rest)) = server.line("BF.EXPORT long OFFSET 1") else { panic!() };
+    assert_eq!(rest.len(), 1 << 20);
+    for line in ["COUNT 0", "COUNT 1048577", "COUNT", "OFFSET -1", "OFFSET", "ALL"] {
+        let why = refused(&format!("BF.EXPORT long {line}"));
+        assert!(why.contains("takes a number of bytes") || why == "ERR unknown option 'ALL'", "{why}");
+    }
+    // During a rebuild, the live filter.
+    server.put("{live}", golden::foreign("foreign-sbbf"));
+    let before = server.line("BF.EXPORT {live}");
+    server.line("BF.REBUILD {live} BEGIN CAPACITY 100").unwrap();
+    assert!(before.is_ok() && server.line("BF.EXPORT {live}") == before);
+}
+
 #[test]
 fn a_refused_import_makes_nothing_and_replicates_nothing() {
     let server = sources();

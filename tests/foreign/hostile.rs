@@ -3,6 +3,7 @@
 //!
 //! MUTATIONS sets the number of payloads per importer (10,000).
 
+use super::export::{exported, imported};
 use crate::support::alloc_counter::weighed;
 use crate::support::internals::alone;
 use crate::support::rdb::{Field, Fields};
@@ -103,6 +104,12 @@ fn comes_back(value: &Filter, name: &str) -> Filter {
     assert_eq!(describe(&again), describe(&once), "{name}");
     let copy = replicated(value).unwrap_or_else(refused);
     assert_eq!(describe(&copy), describe(&once), "{name}: a replica has another filter than a restart");
+    if let Filter::Foreign(filter) = value
+        && let Some(bytes) = exported(filter)
+    {
+        let back = imported(filter, &bytes).unwrap_or_else(|why| panic!("{name}: exported, refused: {why}"));
+        assert!(wire::body(&back) == wire::body(&**filter), "{name}: exported otherwise than held");
+    }
     match (value, &once) {
         (Filter::Foreign(_), _) => {
             assert_eq!(describe(&once), describe(value), "{name}: other than it was saved");

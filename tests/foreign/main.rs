@@ -5,6 +5,7 @@ mod support;
 
 mod bits_and_blooms;
 mod every_system;
+mod export;
 mod go_zero;
 mod guava;
 #[cfg(not(feature = "module"))] // it counts allocations

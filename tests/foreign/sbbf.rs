@@ -1,5 +1,6 @@
 //! Parquet's split-block filter, beside that of the crate `parquet`.
 
+use super::export::exported;
 use super::recorded::{add, lies_at};
 use crate::support::internals::alone;
 use bloomery::filter::Foreign;
@@ -79,6 +80,12 @@ fn parquets_filter_answers_as_it_did_and_takes_more() {
         answer_alike(&filter, &original, &more);
         assert!(crate::support::wire::body(&filter) == bitset(&original));
         assert!(crate::support::wire::body(&read(&bitset(&original))) == bitset(&original));
+        // And back: what we export, Parquet reads, and answers as we do.
+        let bytes = exported(&filter).unwrap();
+        assert!(bytes == written(&original));
+        let again = Sbbf::from_bytes(&bytes).unwrap();
+        answer_alike(&filter, &again, &members);
+        answer_alike(&read(&bytes), &again, &more);
     }
 }
 

@@ -350,7 +350,7 @@ class Workload:
                 arguments = self.random.choice([[10, 1], [0, 0], [1, 2]])
             case "IMPORT" | "LOAD":
                 arguments = self.random.choice(self.arrivals[command])
-            case "ROTATE" | "CLEAR" | "COMPACT" | "INFO" | "CARD" | "DEBUG":
+            case "ROTATE" | "CLEAR" | "COMPACT" | "INFO" | "CARD" | "DEBUG" | "EXPORT":
                 arguments = []
             case _:
                 arguments = self.items(1)
@@ -361,7 +361,7 @@ WEIGHTS = {
     "BF.ADD": 20, "BF.MADD": 20, "BF.ADDNX": 10, "BF.INSERT": 8, "BF.DEL": 10, "BF.MDEL": 8, "BF.RESERVE": 6,
     "BF.ROTATE": 8, "BF.CLEAR": 3, "BF.EXISTS": 2, "BF.MEXISTS": 2, "BF.INFO": 1, "BF.CARD": 1, "BF.COUNT": 1,
     "BF.AGE": 1, "BF.BULKADD": 12, "BF.BULKTEST": 2, "BF.MERGE": 8, "BF.INTERSECT": 4, "BF.EQUAL": 2, "BF.IMPORT": 2,
-    "BF.LOAD": 2, "BF.REBUILD": 14, "BF.FEEDBACK": 1,
+    "BF.LOAD": 2, "BF.EXPORT": 1, "BF.REBUILD": 14, "BF.FEEDBACK": 1,
     "CF.ADD": 12, "CF.ADDNX": 6, "CF.INSERT": 6, "CF.INSERTNX": 4, "CF.DEL": 16, "CF.COMPACT": 2, "CF.RESERVE": 4,
     "CF.EXISTS": 1, "CF.MEXISTS": 1, "CF.COUNT": 1, "CF.INFO": 1, "CF.DEBUG": 1,
 }  # fmt: skip

@@ -428,6 +428,28 @@ def test_damaged_files_are_refused(server, port, tmp_path):
     run("inspect", path, status=NO)
 
 
+def test_pull_in_the_format_of_the_original(server, port, tmp_path):
+    """What BF.EXPORT gives, of filters that have more than one reply, and of no others."""
+    path = tmp_path / "pulled"
+    with server.client() as client:
+        guava = struct.pack(">BBI", 1, 7, 3 << 15) + random.Random(1).randbytes(3 << 18)
+        sbbf = random.Random(2).randbytes(5 << 18)
+        client.execute_command("BF.IMPORT", "guava", "GUAVA", guava)
+        client.execute_command("BF.IMPORT", "sbbf", "SBBF", sbbf)
+        run("pull", "guava", path, "--format", "original", port=port)
+        assert path.read_bytes() == guava == client.execute_command("BF.EXPORT", "guava")
+        run("pull", "sbbf", path, "--format", "original", "--replace", "--snapshot", port=port)
+        assert path.read_bytes()[-len(sbbf) :] == sbbf
+        pieces, length = b"", 1 << 20
+        while length == 1 << 20:
+            piece = client.execute_command("BF.EXPORT", "sbbf", "OFFSET", len(pieces), "COUNT", 1 << 20)
+            pieces, length = pieces + piece, len(piece)
+        assert pieces == path.read_bytes()
+        client.execute_command("BF.RESERVE", "own", 0.01, 100)
+    _, errors = run("pull", "own", tmp_path / "no", "--format", "original", port=port, status=USAGE)
+    assert "own has no format but Bloomery's" in errors and not (tmp_path / "no").exists()
+
+
 def test_pull_while_items_are_added(server, port, tmp_path):
     """Every item from before the pull is in the file, and the file is whole; --snapshot leaves no key behind."""
     server.command("BF.RESERVE", "users", "0.001", "2000000", "NONSCALING")

@@ -285,6 +285,7 @@ WRITES = [
     ("BF.DEBUG plain", []),
     ("BF.FEEDBACK plain 1 0", []),
     ("BF.SCANDUMP plain 0", []),
+    ("BF.EXPORT plain", []),
 ]
 
 

@@ -345,6 +345,7 @@ def test_only_effects_are_written(wire):
         ("BF.DEBUG plain", []),
         ("BF.FEEDBACK plain 1 0", []),
         ("BF.SCANDUMP plain 0", []),
+        ("BF.EXPORT plain", []),
         ("BF.LOADCHUNK new 1 nonsense", []),
     ]:
         assert wire(command) == effects, (command, wire.reply)

@@ -311,6 +311,7 @@ def random_commands(prefix: str, like: list, chance: random.Random, count: int =
         lambda: ["BF.INFO", key],
         lambda: ["BF.INFO", key, "FULL"],
         lambda: ["BF.DEBUG", key],
+        lambda: ["BF.EXPORT", key, "OFFSET", chance.choice([0, 7, 1 << 40]), "COUNT", chance.choice([1, 1000])],
         lambda: ["BF.CARD", key],
         lambda: ["BF.SCANDUMP", key, chance.choice([0, 1, 9, 1 << 62])],
         lambda: ["BF.RESERVE", "like", *like, "LIKE", key],

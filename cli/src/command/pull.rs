@@ -32,6 +32,7 @@ use tempfile::NamedTempFile;
 Examples:
   bloomery pull users users.bloom
   bloomery pull stock stock.bloom --snapshot --replace
+  bloomery pull words words.guava --format original
   bloomery inspect users.bloom")]
 pub(crate) struct Options {
     /// The key
@@ -43,6 +44,11 @@ pub(crate) struct Options {
     /// Have the server copy the filter first, which doubles its memory, and download the copy
     #[arg(long)]
     snapshot: bool,
+
+    /// What the file is: a filter file of Bloomery's, or (of a filter that came from another system, except RedisBloom)
+    /// what its original writes and BF.IMPORT reads
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
 
     /// Maximum number of attempts if the filter keeps changing its shape
     #[arg(long, value_name = "N", default_value_t = 5)]
@@ -63,6 +69,16 @@ pub(crate) struct Options {
     server: Server,
 }
 
+/// The format of the file.
+#[derive(clap::ValueEnum, Clone, Copy, Default, PartialEq)]
+enum Format {
+    /// Bloomery's
+    #[default]
+    Bloomery,
+    /// That of the system the filter came from
+    Original,
+}
+
 #[derive(Serialize)]
 struct Report {
     key: String,
@@ -80,6 +96,10 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let name = options.key.as_bytes();
     let filter = info::describe(&mut connection, name)?
         .ok_or_else(|| Failure::Data(format!("there is no filter {}", key(name))))?;
+    if options.format == Format::Original && matches!(filter.origin.as_str(), "bloomery" | "redisbloom") {
+        let text = format!("{} has no format but Bloomery's: its origin is {}", key(name), filter.origin);
+        return Err(Failure::Data(text).into());
+    }
     let interrupted = interrupt::listen()?;
     let pulled = if options.snapshot {
         let copy = temporary_key(name, "pull")?;
@@ -132,7 +152,7 @@ fn pull(
         let mut out = file.as_file();
         out.set_len(0)?;
         out.seek(SeekFrom::Start(0))?;
-        match once(connection, dump, name, out, &mut progress, interrupted)? {
+        match once(connection, (dump, name), options.format, out, &mut progress, interrupted)? {
             Pulled::Whole(length) => {
                 progress.finish();
                 return Ok(Some(length));
@@ -162,8 +182,8 @@ enum Pulled {
 
 fn once(
     connection: &mut Connection,
-    dump: &str,
-    name: &[u8],
+    (dump, name): (&str, &[u8]),
+    format: Format,
     mut out: impl Write,
     progress: &mut Progress,
     interrupted: &Interrupted,
@@ -174,7 +194,7 @@ fn once(
         Ok((iterator, piece.unwrap_or_default()))
     };
     let (mut iterator, head) = next(0)?;
-    let mut receiver = Receiver::new(dump, &head)?;
+    let mut receiver = Receiver::new(dump, &head, format)?;
     let mut length = receiver.write(&head, &mut out)?;
     let mut first_pass = DefaultHasher::new();
     head.hash(&mut first_pass);
@@ -219,7 +239,13 @@ fn once(
     }
     match receiver.finish() {
         Ok(None) => Ok(Pulled::Whole(length)),
-        Ok(Some(filter)) => file::write(&filter, out).map(Pulled::Whole).context("cannot write the file"),
+        Ok(Some(filter)) => {
+            let written = match format {
+                Format::Bloomery => file::write(&filter, out),
+                Format::Original => file::write_original(&filter, out),
+            };
+            written.map(Pulled::Whole).context("cannot write the file")
+        }
         Err(DecodeError::Length(_)) => Ok(Pulled::Changed),
         Err(error) => Err(Failure::Server(format!("the server sent damaged data: {error}")).into()),
     }
@@ -227,16 +253,16 @@ fn once(
 
 /// Assembles the pieces, which verifies them.
 enum Receiver {
-    /// Bloomery's format: the pieces are the file.
-    Native(Box<Decoder>),
+    /// Bloomery's format: the pieces are the file, if that is to be in it.
+    Native(Box<Decoder>, Format),
     /// RedisBloom's format, whose pieces can't be told apart in a file: the filter is written in Bloomery's at the end.
     RedisBloom(Box<Loader>),
 }
 
 impl Receiver {
-    fn new(dump: &str, head: &[u8]) -> anyhow::Result<Receiver> {
+    fn new(dump: &str, head: &[u8], format: Format) -> anyhow::Result<Receiver> {
         let receiver = if head.starts_with(&MAGIC) {
-            Decoder::new(head).map(|decoder| Receiver::Native(Box::new(decoder)))
+            Decoder::new(head).map(|decoder| Receiver::Native(Box::new(decoder), format))
         } else {
             let loader = if dump == "CF.SCANDUMP" { Loader::cuckoo(head) } else { Loader::bloom(head) };
             loader.map(|loader| Receiver::RedisBloom(Box::new(loader)))
@@ -246,7 +272,7 @@ impl Receiver {
 
     fn push(&mut self, iterator: u64, piece: &[u8]) -> Result<(), DecodeError> {
         match self {
-            Receiver::Native(decoder) => decoder.push(piece),
+            Receiver::Native(decoder, _) => decoder.push(piece),
             Receiver::RedisBloom(loader) => loader.push(iterator.saturating_sub(1), piece),
         }
     }
@@ -257,9 +283,7 @@ impl Receiver {
     }
 
     fn write(&self, piece: &[u8], out: &mut impl Write) -> anyhow::Result<u64> {
-        if let Receiver::RedisBloom(_) = self {
-            return Ok(0);
-        }
+        let Receiver::Native(_, Format::Bloomery) = self else { return Ok(0) };
         out.write_all(piece).context("cannot write the file")?;
         Ok(piece.len() as u64)
     }
@@ -267,7 +291,8 @@ impl Receiver {
     /// Returns the filter if it still has to be written.
     fn finish(self) -> Result<Option<Filter>, DecodeError> {
         match self {
-            Receiver::Native(decoder) => decoder.finish().map(|_| None),
+            Receiver::Native(decoder, Format::Bloomery) => decoder.finish().map(|_| None),
+            Receiver::Native(decoder, Format::Original) => decoder.finish().map(Some),
             Receiver::RedisBloom(loader) => loader.finish().map(Some),
         }
     }

@@ -4,7 +4,7 @@ use crate::error::Failure;
 use crate::input::open_file;
 use anyhow::Context;
 use bloomery::Filter;
-use bloomery::wire::{DecodeError, Decoder, Encoder, MAGIC, MAX_CHUNK};
+use bloomery::wire::{DecodeError, Decoder, Encoder, Export, MAGIC, MAX_CHUNK};
 use std::io::{BufReader, Read, Write};
 use std::path::Path;
 
@@ -123,6 +123,23 @@ pub(crate) fn write(filter: &Filter, mut out: impl Write) -> std::io::Result<u64
         }
     });
     failed.map_or_else(|| out.flush(), Err)?;
+    Ok(written)
+}
+
+/// Writes another system's filter as its original does; returns the bytes written.
+pub(crate) fn write_original(filter: &Filter, mut out: impl Write) -> std::io::Result<u64> {
+    let export = match filter {
+        Filter::Foreign(filter) => Export::new(filter),
+        _ => None,
+    };
+    let export = export.ok_or_else(|| std::io::Error::other("the filter has no format but Bloomery's"))?;
+    let mut written = 0;
+    while written < export.len() {
+        let piece = export.read(written, 1 << 20);
+        out.write_all(&piece)?;
+        written += piece.len() as u64;
+    }
+    out.flush()?;
     Ok(written)
 }
 

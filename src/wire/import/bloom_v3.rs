@@ -14,6 +14,13 @@ use crate::params::limits;
 use crate::wire::codec::take;
 use crate::wire::error::DecodeError;
 
+/// What a file has before its words. A bitset that isn't as long as the filter has whole words.
+pub(in crate::wire) fn bloom_v3_fields(spec: &LinkSpec) -> Vec<u8> {
+    let bits = spec.bytes.saturating_mul(8);
+    let length = if bits.saturating_sub(spec.modulus) < 64 { spec.modulus } else { bits };
+    [spec.modulus, spec.probes.into(), length].map(u64::to_be_bytes).concat()
+}
+
 /// Reads what `WriteTo` and `MarshalBinary` write.
 ///
 /// # Errors

@@ -12,6 +12,14 @@ use crate::parallel::ParallelFor;
 use crate::wire::codec::take;
 use crate::wire::error::DecodeError;
 
+/// What a file has before its words.
+pub(in crate::wire) fn guava_fields(strategy: u8, spec: &LinkSpec) -> Vec<u8> {
+    let (probes, words) = (u8::try_from(spec.probes), u32::try_from(spec.bytes.div_ceil(8)));
+    let mut fields = vec![strategy, probes.unwrap_or(u8::MAX)];
+    fields.extend(words.unwrap_or(u32::MAX).to_be_bytes());
+    fields
+}
+
 /// Reads what `writeTo` writes. The file doesn't say which funnel the items went through, so `encoding` does.
 ///
 /// # Errors

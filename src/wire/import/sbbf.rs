@@ -19,6 +19,21 @@ const NUM_BYTES: u8 = 0x15;
 /// Fields 2 to 4, each a union whose first field is an empty struct, BLOCK, XXHASH and UNCOMPRESSED; the end.
 const REST: [u8; 13] = [0x1c, 0x1c, 0, 0, 0x1c, 0x1c, 0, 0, 0x1c, 0x1c, 0, 0, 0];
 
+/// The header.
+pub(in crate::wire) fn sbbf_fields(spec: &LinkSpec) -> Vec<u8> {
+    let mut header = vec![NUM_BYTES];
+    let mut zigzag = spec.bytes.saturating_mul(2);
+    while zigzag > 0x7f {
+        let [low, ..] = zigzag.to_le_bytes();
+        header.push(low | 0x80);
+        zigzag >>= 7;
+    }
+    let [last, ..] = zigzag.to_le_bytes();
+    header.push(last);
+    header.extend(REST);
+    header
+}
+
 /// Reads a bitset, or a header and a bitset. The bytes don't say what the items are, so `encoding` does.
 ///
 /// # Errors

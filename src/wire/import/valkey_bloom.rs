@@ -121,12 +121,41 @@ pub(in crate::wire) fn spec_at_home(
 
 fn blob(link: &Link, seed: &[u8; 32]) -> Vec<u8> {
     let spec = link.spec();
-    let mut blob = vec![VERSION];
-    blob.extend_from_slice(&spec.bytes.to_le_bytes());
-    blob.extend_from_slice(&spec.probes.to_le_bytes());
-    blob.extend_from_slice(seed);
+    let mut blob = blob_fields(spec, seed);
     blob.extend_from_slice(&link.words().to_bytes(spec.bytes));
     blob
+}
+
+/// What a blob has before its bitmap.
+fn blob_fields(spec: &LinkSpec, seed: &[u8; 32]) -> Vec<u8> {
+    [&[VERSION][..], &spec.bytes.to_le_bytes(), &spec.probes.to_le_bytes(), seed].concat()
+}
+
+/// What a payload has before its filters.
+pub(in crate::wire) fn payload_fields(
+    expansion: u32,
+    error_rate: f64,
+    tightening: f64,
+    is_seed_random: bool,
+    filters: u64,
+) -> Vec<u8> {
+    [
+        &[VERSION][..],
+        &expansion.to_le_bytes(),
+        &error_rate.to_le_bytes(),
+        &tightening.to_le_bytes(),
+        &[is_seed_random.into()],
+        &filters.to_le_bytes(),
+    ]
+    .concat()
+}
+
+/// What a payload has before and after the bitmap of a filter.
+pub(in crate::wire) fn payload_fields_of(link: &Link, seed: &[u8; 32]) -> [Vec<u8>; 2] {
+    let spec = link.spec();
+    let fields = blob_fields(spec, seed);
+    let len = spec.bytes.saturating_add(fields.len() as u64);
+    [[&len.to_le_bytes()[..], &fields].concat(), [link.items(), spec.capacity].map(u64::to_le_bytes).concat()]
 }
 
 /// Reads the fields of the type `bloomfltr`, encoding 1.

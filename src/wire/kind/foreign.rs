@@ -257,5 +257,13 @@ fn at_home(
     if spec.probes > most {
         return Err(DecodeError::Field("number of hashes"));
     }
-    Ok(LinkSpec { bytes: spec.bytes, ..LinkSpec::bitmap(spec.modulus, spec.probes) })
+    let home = LinkSpec::bitmap(spec.modulus, spec.probes);
+    match scheme {
+        // Its bitset may be longer than the filter.
+        Scheme::BloomV3 => Ok(LinkSpec { bytes: spec.bytes.next_multiple_of(8), ..home }),
+        Scheme::GuavaMitz64 | Scheme::GuavaMitz32 if !spec.modulus.is_multiple_of(64) => {
+            Err(DecodeError::Field("bits"))
+        }
+        _ => Ok(home),
+    }
 }

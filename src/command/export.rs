@@ -1,0 +1,37 @@
+//! BF.EXPORT: another system's filter in the bytes that its original writes.
+
+use super::call::{Access, Call, Key};
+use super::error::CommandError;
+use super::options::{Arguments, printable, unsigned, upper};
+use super::reply::Reply;
+use crate::wire::Export;
+
+/// Bytes of the longest reply.
+pub(super) const MOST: u64 = 1 << 20;
+
+/// `BF.EXPORT key [OFFSET offset] [COUNT count]`.
+pub(super) fn export<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let (mut offset, mut count) = (0, None);
+    let mut words = Arguments { call, next: 2 };
+    while let Some(word) = words.next() {
+        match upper(word).as_slice() {
+            b"OFFSET" => offset = words.value("OFFSET", "a number of bytes", unsigned)?,
+            b"COUNT" => {
+                let positive = |value| unsigned(value).filter(|count| (1..=MOST).contains(count));
+                count = Some(words.value("COUNT", "a number of bytes from 1 to 1048576", positive)?);
+            }
+            _ => return Err(CommandError::UnknownOption(printable(word))),
+        }
+    }
+    let key = call.open(1, Access::Read);
+    let filter = key.bloom()?.ok_or(CommandError::NotFound)?;
+    let filter = filter.foreign().ok_or(CommandError::NotForeign)?;
+    let export = Export::new(filter).ok_or(CommandError::ExportedInPieces)?;
+    let rest = export.len().saturating_sub(offset);
+    // A part must not be taken for the whole.
+    if count.is_none() && rest > MOST {
+        return Err(CommandError::LongExport { bytes: rest });
+    }
+    let count = usize::try_from(count.unwrap_or(MOST)).unwrap_or(usize::MAX);
+    Ok(Reply::Bulk(export.read(offset, count)))
+}
