@@ -1,0 +1,107 @@
+"""examples/clients: the same short session in every client that people have. Typed calls of some of them are in
+test_clients.py and test_node_redis.py.
+
+A program whose client isn't installed is skipped; scripts/clients installs all of them, and then none may be.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kit.servers import ROOT
+
+pytestmark = pytest.mark.every_server("clients talk to the server, which converts the module's replies")
+
+PROGRAMS = ROOT / "examples" / "clients"
+PAGE = ROOT / "docs" / "CLIENTS.md"
+
+# What scripts/clients has installed: a folder for each version of a package from PyPI, one for those of npm.
+INSTALLED = ROOT / ".cache" / "clients"
+
+# ada is new; of ada and grace one is; of ada and barbara the first is there; two items.
+SAYS = "1 1 80 2\n"
+
+
+def pythons(program: str) -> list[tuple[str, list]]:
+    """One for each installed version of the package that the program's first line names."""
+    package = re.match(r"# pip install (\S+)\n", (PROGRAMS / program).read_text())[1]
+    found = [(path.name, [path / "bin" / "python", PROGRAMS / program]) for path in INSTALLED.glob(f"{package}-[0-9]*")]
+    is_ours = package in ("redis", "valkey")  # which the tests themselves need
+    return found or [(package, [sys.executable, PROGRAMS / program] if is_ours else [])]
+
+
+def node(program: str) -> list[tuple[str, list]]:
+    """Modules are looked for beside the program, so it runs as a copy."""
+    package = re.match(r"// npm install (\S+)\n", (PROGRAMS / program).read_text())[1]
+    folders = [path for path in INSTALLED.glob("npm*") if (path / "node_modules" / package).exists()]
+    return [(f"{package} {folder.name}", ["node", folder / program]) for folder in folders] or [(package, [])]
+
+
+def cases() -> list:
+    found = []
+    for path in sorted(PROGRAMS.iterdir()):
+        match path.suffix:
+            case ".py":
+                found += [(path.name, *case) for case in pythons(path.name)]
+            case ".mjs":
+                found += [(path.name, *case) for case in node(path.name)]
+            case ".php" | ".rb" | ".pl" | ".lua" | ".go" | ".c":
+                run = {".php": "php", ".rb": "ruby", ".pl": "perl", ".lua": "lua5.1", ".go": "go", ".c": "cc"}[path.suffix]
+                has = shutil.which(run) and is_installed(path.suffix, path.stem)
+                found.append((path.name, run, [run, path] if has else []))
+            case _:
+                raise AssertionError(f"{path} is no program that this test knows")
+    return found
+
+
+def is_installed(suffix: str, stem: str) -> bool:
+    """Whether the client's library is there, as Debian installs it."""
+    asks = {
+        ".php": ["php", "-r", "exit(class_exists('Redis') && stream_resolve_include_path('Predis/autoload.php') ? 0 : 1);"],
+        ".rb": ["ruby", "-e", "require 'redis'"],
+        ".pl": ["perl", "-MRedis", "-e", "1"],
+        ".lua": ["lua5.1", "-e", "require 'redis'"],
+        ".go": ["test", "-d", "/usr/share/gocode/src/github.com/gomodule/redigo"],
+        ".c": ["test", "-f", "/usr/include/hiredis/hiredis.h"],
+    }
+    return subprocess.run(asks[suffix], capture_output=True).returncode == 0
+
+
+def built(command: list, folder: Path) -> list:
+    """What runs a program that has to be compiled first."""
+    run, source, program = command[0], command[1], folder / "program"
+    environment = {**os.environ, "GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "GOCACHE": str(folder)}
+    if run == "go":
+        subprocess.run(["go", "build", "-o", program, source], check=True, env=environment)
+    elif run == "cc":
+        subprocess.run(["cc", source, "-lhiredis", "-o", program], check=True)
+    elif run == "node":
+        shutil.copy(PROGRAMS / source.name, source)
+        return command
+    else:
+        return command
+    return [program]
+
+
+@pytest.mark.parametrize("program, client, command", cases(), ids=lambda value: value if isinstance(value, str) else "")
+def test_the_session(server, tmp_path, program, client, command):
+    if not command:
+        assert "BLOOMERY_ALL_CLIENTS" not in os.environ, f"the client of {program} is missing"
+        pytest.skip(f"the client of {program} is not installed; scripts/clients does it")
+    words = [*built(command, tmp_path), str(server.port)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, SAYS), done.stdout + done.stderr
+
+
+def test_the_page_shows_the_programs():
+    """Each of them, whole; and none that isn't there."""
+    blocks = re.findall(r"^```\w+\n(.*?)^```$", PAGE.read_text(), flags=re.M | re.S)
+    programs = [path.read_text() for path in PROGRAMS.iterdir()]
+    linked = set(re.findall(r"\(\.\./examples/clients/([\w.]+)\)", PAGE.read_text()))
+    assert linked == {path.name for path in PROGRAMS.iterdir()}
+    assert blocks and all(block in programs for block in blocks)
