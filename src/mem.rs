@@ -140,16 +140,16 @@ impl Words {
     }
 
     /// The first `len` bytes.
-    pub(crate) fn to_bytes(&self, len: u64) -> Vec<u8> {
-        let mut bytes = vec![0; self.len() * 8];
-        Words::read_bytes(self, 0, &mut bytes);
+    pub(crate) fn to_bytes(words: &Cells, len: u64) -> Vec<u8> {
+        let mut bytes = vec![0; words.len() * 8];
+        Words::read_bytes(words, 0, &mut bytes);
         bytes.truncate(len as usize);
         bytes
     }
 
     /// Sets the bits of `bytes` from byte `offset` on. Only one thread may write.
     pub(crate) fn or_bytes(&self, offset: u64, bytes: &[u8]) {
-        self.merge_bytes(offset, bytes, |word, _, bits| {
+        Words::merge_bytes(self, offset, bytes, |word, _, bits| {
             // A page of zeros stays untouched.
             if bits != 0 {
                 word.store(word.load(Relaxed) | bits, Relaxed);
@@ -158,8 +158,8 @@ impl Words {
     }
 
     /// Replaces the bytes from byte `offset` on. Only one thread may write.
-    pub(crate) fn set_bytes(&self, offset: u64, bytes: &[u8]) {
-        self.merge_bytes(offset, bytes, |word, mask, bits| {
+    pub(crate) fn set_bytes(words: &Cells, offset: u64, bytes: &[u8]) {
+        Words::merge_bytes(words, offset, bytes, |word, mask, bits| {
             let old = word.load(Relaxed);
             let new = old & !mask | bits;
             if new != old {
@@ -171,7 +171,7 @@ impl Words {
     /// Calls `merge` for each word that `bytes`, from byte `offset` on, lie in: with the bits of the word that they
     /// have, and what these are in `bytes`.
     #[inline(always)]
-    fn merge_bytes(&self, offset: u64, bytes: &[u8], merge: impl Fn(&AtomicU64, u64, u64)) {
+    fn merge_bytes(words: &Cells, offset: u64, bytes: &[u8], merge: impl Fn(&AtomicU64, u64, u64)) {
         // Up to the next word, then whole words.
         let (first, skipped) = ((offset / 8) as usize, (offset % 8) as usize);
         let (head, body) = bytes.split_at(if skipped == 0 { 0 } else { (8 - skipped).min(bytes.len()) });
@@ -179,9 +179,9 @@ impl Words {
         let mask = |from: usize, len: usize| (u64::MAX >> (64 - 8 * len)) << (8 * from);
         if !head.is_empty() {
             padded[skipped..skipped + head.len()].copy_from_slice(head);
-            merge(&self[first], mask(skipped, head.len()), u64::from_le_bytes(padded));
+            merge(&words[first], mask(skipped, head.len()), u64::from_le_bytes(padded));
         }
-        for (word, chunk) in self[first + usize::from(skipped > 0)..].iter().zip(body.chunks(8)) {
+        for (word, chunk) in words[first + usize::from(skipped > 0)..].iter().zip(body.chunks(8)) {
             padded = [0; 8];
             padded[..chunk.len()].copy_from_slice(chunk);
             merge(word, mask(0, chunk.len()), u64::from_le_bytes(padded));
@@ -189,9 +189,9 @@ impl Words {
     }
 
     /// The words that `len > 0` bytes from byte `offset` on lie in.
-    pub(crate) fn around(&self, offset: u64, len: usize) -> &Cells {
+    pub(crate) fn around(words: &Cells, offset: u64, len: usize) -> &Cells {
         let first = offset as usize;
-        &self[first / 8..(first + len).div_ceil(8)]
+        &words[first / 8..(first + len).div_ceil(8)]
     }
 
     /// Number of ones in these words. Runs at 8 GB/s with the `popcnt` instruction, which isn't part of the x86-64
@@ -309,7 +309,7 @@ impl Drop for Words {
     }
 }
 
-/// Words with a head, shared by owners in any thread. The head is a brief part, of up to 3 bytes, the rest, and what only
+/// Words with a head, shared by owners in any thread. The head is a brief part, of 2 bytes, the rest, and what only
 /// some heads have, which is in front. Few words are in the same block where that costs no memory.
 ///
 /// ```text
@@ -327,11 +327,11 @@ struct Block<B, H> {
     brief: B,
     /// Number of the words that follow the head, below [`HAS_EXTRA`]; 0 if a `Words` follows. Plus [`HAS_EXTRA`] if something
     /// is in front.
-    few: u8,
+    few: u16,
     rest: H,
 }
 
-const HAS_EXTRA: u8 = 0x80;
+const HAS_EXTRA: u16 = 1 << 15;
 
 /// Bytes that an allocation takes from jemalloc, the servers' allocator: it has four sizes for each doubling, at least 8 bytes
 /// apart.
@@ -353,21 +353,21 @@ impl<B, H, X> Shared<B, H, X> {
 
     /// How many of `len` words follow their head: all, or none. loom's atomics are larger than a word, and have a block of
     /// their own.
-    fn few(len: usize, has_extra: bool) -> u8 {
+    fn few(len: usize, has_extra: bool) -> u16 {
         let head = Self::in_front(has_extra) + size_of::<Block<B, H>>();
-        let fits = cfg!(not(all(loom, test))) && len < HAS_EXTRA.into();
+        let fits = cfg!(not(all(loom, test))) && len < ALIGNED_FROM;
         if fits && taken(head + len * 8) <= taken(head + size_of::<Words>()) + taken(len * 8) {
-            len as u8
+            len as u16
         } else {
             0
         }
     }
 
     /// Layout of the block. Its parts are aligned to 8 bytes.
-    fn layout(few: u8) -> Layout {
+    fn layout(few: u16) -> Layout {
         const {
             let sizes_fit = size_of::<Block<B, H>>().is_multiple_of(8) && size_of::<X>().is_multiple_of(8);
-            assert!(size_of::<B>() <= 3 && sizes_fit && align_of::<H>() <= 8 && align_of::<X>() <= 8);
+            assert!(size_of::<B>() == 2 && sizes_fit && align_of::<H>() <= 8 && align_of::<X>() <= 8);
         }
         let words = match few & !HAS_EXTRA {
             0 => size_of::<Words>(),
@@ -412,7 +412,7 @@ impl<B: Copy, H, X> Shared<B, H, X> {
 
     /// A block with a few words, which are 0, or with `many`.
     fn with_block(
-        few: u8,
+        few: u16,
         many: Option<Words>,
         brief: B,
         rest: H,
@@ -562,14 +562,14 @@ mod tests {
     /// With few words and many: all owners see the same words and head, and the last one drops the head, once.
     #[test]
     fn shared_words_live_as_long_as_an_owner() {
-        for len in [1, 17, 127, 128, ALIGNED_FROM - 1, ALIGNED_FROM, 3 * ALIGNED_FROM] {
+        for len in [1, 17, 127, ALIGNED_FROM - 1, ALIGNED_FROM, 3 * ALIGNED_FROM] {
             for has_extra in [false, true] {
                 let head = Arc::new(7u64);
                 let words = Words::zeroed(len as u64).unwrap();
                 words[len - 1].store(5, Relaxed);
                 let extra = has_extra.then(|| Arc::clone(&head));
-                let shared = Shared::with_words(words, [3u8; 3], Arc::clone(&head), extra).unwrap();
-                assert_eq!((shared.brief(), **shared.rest(), shared.words().len()), ([3; 3], 7, len));
+                let shared = Shared::with_words(words, [3u8; 2], Arc::clone(&head), extra).unwrap();
+                assert_eq!((shared.brief(), **shared.rest(), shared.words().len()), ([3; 2], 7, len));
                 assert_eq!(shared.extra().map(|extra| **extra), has_extra.then_some(7));
                 let overhead = shared.allocated() - len * 8;
                 assert!(
@@ -588,29 +588,29 @@ mod tests {
                 assert_eq!(Arc::strong_count(&head), 2 + usize::from(has_extra));
                 drop(other);
                 assert_eq!(Arc::strong_count(&head), 1);
-                let zeroed: Shared<_, _> = Shared::zeroed(len as u64, [0u8; 3], head, None).unwrap();
+                let zeroed: Shared<_, _> = Shared::zeroed(len as u64, [0u8; 2], head, None).unwrap();
                 assert!(
                     zeroed.words().len() == len && zeroed.words().iter().all(|word| word.load(Relaxed) == 0)
                 );
             }
         }
-        assert!(Shared::<[u8; 3], u64>::zeroed(0, [0; 3], 0, None).is_err());
+        assert!(Shared::<[u8; 2], u64>::zeroed(0, [0; 2], 0, None).is_err());
     }
 
     /// Words are with their head unless a size of the allocator is just too small for both.
     #[test]
     #[cfg(not(all(loom, test)))]
     fn few_words_are_where_they_cost_least() {
-        type Head = Shared<[u8; 3], [u64; 3]>;
+        type Head = Shared<[u8; 2], [u64; 3]>;
         let mut alone = 0;
-        for len in 1..200 {
-            let shared = Head::zeroed(len, [0; 3], [0; 3], None).unwrap();
+        for len in 1..ALIGNED_FROM as u64 {
+            let shared = Head::zeroed(len, [0; 2], [0; 3], None).unwrap();
             let (few, cells) = (usize::from(shared.block().few), len as usize * 8);
             let cost = if few == 0 { taken(48) + taken(cells) } else { taken(32 + cells) };
-            assert!(cost <= taken(32 + cells) && cost <= taken(48) + taken(cells) || len > 127, "{len}");
-            alone += usize::from(few == 0 && len <= 127);
+            assert!(cost <= taken(32 + cells) && cost <= taken(48) + taken(cells), "{len}");
+            alone += u64::from(few == 0);
         }
-        assert!((1..60).contains(&alone), "{alone} of 127");
+        assert!((1..200).contains(&alone), "{alone} of 1023");
         let sizes = [1, 8, 9, 64, 65, 128, 129, 168, 257, 1025];
         assert_eq!(sizes.map(taken), [8, 8, 16, 64, 80, 128, 160, 192, 320, 1280]);
     }

@@ -318,7 +318,7 @@ struct Compacted {
 fn compact_whole<'a, C: Call<'a>>(
     call: &C,
     filter: &mut Cuckoo,
-    compact: impl FnOnce(&mut Cuckoo) -> Vec<Arc<Table>> + Send + 'static,
+    compact: impl FnOnce(&mut Cuckoo) -> Vec<Table> + Send + 'static,
 ) -> Result<Option<Reply>, CommandError> {
     if let Some(compacted) = call.made::<Result<Compacted, Error>>(&[])? {
         let Compacted { of, made } = compacted?;

@@ -3,14 +3,13 @@
 use super::bloom::{Bloom, Layer};
 use super::cuckoo::{Cuckoo, Table};
 use super::live::Live;
-use std::sync::Arc;
 
 /// Parts that a filter has dropped. They may be large, so the owner chooses the thread that frees them.
 pub enum Garbage {
     /// Layers of a Bloom filter.
     Layers(Vec<Layer>),
     /// Sub-filters of a cuckoo filter.
-    Tables(Vec<Arc<Table>>),
+    Tables(Vec<Table>),
     /// Anything else with cells, such as a filter that was being loaded or rebuilt, and the bytes of its cells.
     Other(Box<dyn Send>, u64),
 }
@@ -21,8 +20,8 @@ impl From<Vec<Layer>> for Garbage {
     }
 }
 
-impl From<Vec<Arc<Table>>> for Garbage {
-    fn from(tables: Vec<Arc<Table>>) -> Garbage {
+impl From<Vec<Table>> for Garbage {
+    fn from(tables: Vec<Table>) -> Garbage {
         Garbage::Tables(tables)
     }
 }

@@ -261,7 +261,7 @@ impl<'a> FilterRef<'a> {
         };
         let words = |layers: &'a [Layer]| layers.iter().map(|layer| layer.words());
         let links = links.iter().map(|link| &link.words()[..]);
-        let tables = tables.iter().map(|table| &table.words()[..]);
+        let tables = tables.iter().map(|table| table.words());
         words(layers).chain(links).chain(tables).chain(words(shadow))
     }
 

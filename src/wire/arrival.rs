@@ -345,7 +345,7 @@ mod tests {
             }
             assert_eq!((arrival.waiting.len(), arrival.covered.len()), (0, 1), "nothing is left for the end");
             let Filled { words, census } = arrival.finish().unwrap();
-            assert_eq!(words.to_bytes(len), expected);
+            assert_eq!(Words::to_bytes(&words, len), expected);
             assert_eq!(census.set, expected.iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>());
         }
     }

@@ -39,7 +39,6 @@ use crate::parallel::{ParallelFor, alone};
 use crate::params::limits;
 use closed::Closed;
 use smallvec::SmallVec;
-use std::sync::Arc;
 
 /// Most items of a group that is tested at once. Each has two buckets, and a core has 10 to 16 misses in flight.
 pub(crate) const GROUP: usize = 32;
@@ -57,7 +56,7 @@ const CLOSED_UP_TO: u64 = 4 << 20;
 /// A cuckoo filter: sub-filters from oldest to newest.
 pub struct Cuckoo {
     spec: CuckooSpec,
-    tables: SmallVec<[Arc<Table>; 1]>,
+    tables: SmallVec<[Table; 1]>,
     items: u64,
     deletes: u64,
     moves: u64,
@@ -118,16 +117,16 @@ impl Cuckoo {
         let table = |(index, (words, fingerprints))| {
             items += fingerprints;
             let buckets = spec.buckets_of(index)?;
-            Some(Arc::new(Table::from_words(words, fingerprints, buckets, spec.bucket_size)))
+            Some(Table::from_words(words, fingerprints, buckets, spec.bucket_size))
         };
-        let tables: SmallVec<[Arc<Table>; 1]> = tables.enumerate().map_while(table).collect();
+        let tables: SmallVec<[Table; 1]> = tables.enumerate().map_while(table).collect::<Result<_, _>>()?;
         if !tables.iter().all(|table| table.is_padded()) {
             return Err(Error::Cuckoo("padding"));
         }
         Ok(Cuckoo { deletes, moves, ..Cuckoo::with_tables(spec, tables, items) })
     }
 
-    fn with_tables(spec: CuckooSpec, tables: SmallVec<[Arc<Table>; 1]>, items: u64) -> Cuckoo {
+    fn with_tables(spec: CuckooSpec, tables: SmallVec<[Table; 1]>, items: u64) -> Cuckoo {
         let dump_number = dump_number::next();
         Cuckoo { spec, tables, items, deletes: 0, moves: 0, dump_number, searches: None }
     }
@@ -159,7 +158,7 @@ impl Cuckoo {
     }
 
     /// Sub-filters from oldest to newest.
-    pub fn tables(&self) -> &[Arc<Table>] {
+    pub fn tables(&self) -> &[Table] {
         &self.tables
     }
 
@@ -372,7 +371,7 @@ impl Cuckoo {
         }
         let buckets = self.spec.buckets_of(self.tables.len()).ok_or(Error::TooManyLayers)?;
         self.forget_refusals();
-        self.tables.push(Arc::new(Table::new(buckets, self.spec.bucket_size)?));
+        self.tables.push(Table::new(buckets, self.spec.bucket_size)?);
         Ok(())
     }
 
@@ -407,14 +406,14 @@ impl Cuckoo {
     /// Moves fingerprints of newer sub-filters into free slots of older ones, and frees the newest while it is empty.
     /// `all` goes through every sub-filter, as CF.COMPACT does; without it the first that cannot be emptied ends it.
     /// Returns the sub-filters that it has dropped.
-    pub fn compact(&mut self, all: bool) -> Vec<Arc<Table>> {
+    pub fn compact(&mut self, all: bool) -> Vec<Table> {
         self.compact_within(all, u64::MAX)
     }
 
     /// As [`compact`](Cuckoo::compact), but ends after `most` steps, each a look into one sub-filter for a free slot. The
     /// next call goes on: the filter stays [sparse](Cuckoo::is_sparse) until one has come to the end, or has moved
     /// nothing. What is moved follows from the filter alone, so a replica moves the same.
-    pub(crate) fn compact_within(&mut self, all: bool, most: u64) -> Vec<Arc<Table>> {
+    pub(crate) fn compact_within(&mut self, all: bool, most: u64) -> Vec<Table> {
         let (mut dropped, mut steps, before) = (Vec::new(), 0, self.moves);
         self.forget_refusals();
         // All sub-filters before this one are full.
@@ -430,7 +429,7 @@ impl Cuckoo {
                     break;
                 }
                 let item = CuckooHash::found_in(bucket, fingerprint);
-                let looked_into = |_: &&Arc<Table>| steps += 1;
+                let looked_into = |_: &&Table| steps += 1;
                 // Written before it is vacated.
                 if older[open..].iter().inspect(looked_into).any(|older| older.insert(item).is_some()) {
                     table.vacate(slot);
@@ -461,7 +460,7 @@ impl Cuckoo {
     /// Bytes of memory, with all overhead; without what searches for room have found, so that filters that are alike have
     /// one size.
     pub fn allocated(&self) -> usize {
-        let tables = self.tables.iter().map(|table| size_of::<Table>() + 16 + table.words().allocated());
+        let tables = self.tables.iter().map(Table::allocated);
         let list = if self.tables.len() > 1 { size_of_val(&*self.tables) } else { 0 };
         size_of::<Cuckoo>() + list + tables.sum::<usize>()
     }
@@ -505,7 +504,7 @@ impl Cuckoo {
 
     /// Like [`snapshot`](Cuckoo::snapshot), on the threads of `parallel`.
     pub(crate) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Cuckoo, Error> {
-        let tables = self.tables.iter().map(|table| table.copy(parallel).map(Arc::new));
+        let tables = self.tables.iter().map(|table| table.copy(parallel));
         let tables = tables.collect::<Result<_, Error>>()?;
         let (deletes, moves) = (self.deletes, self.moves);
         Ok(Cuckoo { deletes, moves, ..Cuckoo::with_tables(self.spec, tables, self.items) })
@@ -514,7 +513,7 @@ impl Cuckoo {
     /// A filter with the same slots in the same memory, for reading in another thread. It is as the filter is until that
     /// [changes](Cuckoo::is_shared_with).
     pub(crate) fn share(&self) -> Cuckoo {
-        let (tables, searches) = (self.tables.clone(), None);
+        let (tables, searches) = (self.tables.iter().map(Table::share).collect(), None);
         Cuckoo { tables, searches, ..*self }
     }
 
@@ -524,7 +523,7 @@ impl Cuckoo {
         let counts = |filter: &Cuckoo| (filter.items, filter.deletes, filter.moves, filter.dump_number);
         let mut pairs = self.tables.iter().zip(&other.tables);
         self.tables.len() == other.tables.len()
-            && pairs.all(|(mine, theirs)| Arc::ptr_eq(mine, theirs))
+            && pairs.all(|(mine, theirs)| mine.is(theirs))
             && counts(self) == counts(other)
     }
 
@@ -786,7 +785,7 @@ mod tests {
                         assert_eq!(knows.remove(item), searches.remove(item));
                     }
                 }
-                let bytes = |filter: &Cuckoo| filter.tables[0].words().to_bytes(filter.slots());
+                let bytes = |filter: &Cuckoo| Words::to_bytes(filter.tables[0].words(), filter.slots());
                 assert_eq!(bytes(&knows), bytes(&searches), "{spec:?}");
                 assert_eq!((knows.moves, knows.items), (searches.moves, searches.items));
                 assert!(at_once * 10 > refused * 8, "{spec:?}: {at_once} of {refused} refused at once");

@@ -2,7 +2,7 @@
 
 use crate::bits::counter;
 use crate::error::Error;
-use crate::mem::Words;
+use crate::mem::{Cells, Shared, Words};
 use crate::parallel::{ParallelFor, in_parts};
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
@@ -66,10 +66,13 @@ pub(crate) fn fingerprints(words: &[AtomicU64]) -> u64 {
 }
 
 /// One sub-filter: `buckets` buckets, a power of two, with one byte per slot.
-pub struct Table {
-    words: Words,
-    /// Slots in use.
-    used: AtomicU64,
+///
+/// Like an `Arc`, it is one of the owners of what it stands for. A small one is one block: its slots, and 16 bytes.
+pub struct Table(Shared<Form, AtomicU64>);
+
+/// Where the slots of an item are.
+#[derive(Clone, Copy)]
+struct Form {
     log2_buckets: u8,
     bucket_size: u8,
 }
@@ -77,42 +80,65 @@ pub struct Table {
 impl Table {
     pub(super) fn new(buckets: u64, bucket_size: u8) -> Result<Table, Error> {
         let slots = buckets.checked_mul(bucket_size.into()).ok_or(Error::OutOfMemory { bytes: u64::MAX })?;
-        let used = AtomicU64::new(0);
-        let log2_buckets = buckets.trailing_zeros() as u8;
-        let words = Words::zeroed(slots.div_ceil(8))?;
-        Ok(Table { words, used, log2_buckets, bucket_size })
+        let form = Form { log2_buckets: buckets.trailing_zeros() as u8, bucket_size };
+        Ok(Table(Shared::zeroed(slots.div_ceil(8), form, AtomicU64::new(0), None)?))
     }
 
     /// A table with these slots, `buckets` × `bucket_size` in number, of which `used` are in use.
-    pub(super) fn from_words(words: Words, used: u64, buckets: u64, bucket_size: u8) -> Table {
-        let (used, log2_buckets) = (AtomicU64::new(used), buckets.trailing_zeros() as u8);
-        Table { words, used, log2_buckets, bucket_size }
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(super) fn from_words(words: Words, used: u64, buckets: u64, bucket_size: u8) -> Result<Table, Error> {
+        let form = Form { log2_buckets: buckets.trailing_zeros() as u8, bucket_size };
+        Ok(Table(Shared::with_words(words, form, AtomicU64::new(used), None)?))
+    }
+
+    /// Another owner of the same table.
+    pub(super) fn share(&self) -> Table {
+        Table(self.0.share())
+    }
+
+    /// Whether both own the same table.
+    pub(super) fn is(&self, other: &Table) -> bool {
+        self.0.address() == other.0.address()
+    }
+
+    /// Bytes of memory, with all overhead.
+    pub(super) fn allocated(&self) -> usize {
+        self.0.allocated()
+    }
+
+    /// Number of slots in use, to change.
+    #[inline(always)]
+    fn used(&self) -> &AtomicU64 {
+        self.0.rest()
     }
 
     /// Replaces the slots from `offset` on, which lie within the table. Returns the number of slots in use among them
     /// before and after.
     pub(super) fn overwrite(&self, offset: u64, slots: &[u8]) -> (u64, u64) {
-        let around = self.words.around(offset, slots.len());
+        let around = Words::around(self.words(), offset, slots.len());
         let before = fingerprints(around);
-        self.words.set_bytes(offset, slots);
+        Words::set_bytes(self.words(), offset, slots);
         let after = fingerprints(around);
-        self.used.store((self.items() + after).saturating_sub(before), Relaxed);
+        self.used().store((self.items() + after).saturating_sub(before), Relaxed);
         (before, after)
     }
 
     /// Its slots as words; the bytes after the last slot are 0.
-    pub(crate) fn words(&self) -> &Words {
-        &self.words
+    #[inline(always)]
+    pub(crate) fn words(&self) -> &Cells {
+        self.0.words()
     }
 
     /// Whether the bytes after the last slot are 0.
     pub(super) fn is_padded(&self) -> bool {
-        (self.slot_count() as usize..self.words.len() * 8).all(|slot| self.get(slot) == 0)
+        (self.slot_count() as usize..self.words().len() * 8).all(|slot| self.get(slot) == 0)
     }
 
     /// Slots in use.
     pub(super) fn items(&self) -> u64 {
-        self.used.load(Relaxed)
+        self.used().load(Relaxed)
     }
 
     /// Whether no slot is free.
@@ -123,18 +149,19 @@ impl Table {
 
     #[inline(always)]
     fn slot_count(&self) -> u64 {
-        u64::from(self.bucket_size) << self.log2_buckets
+        u64::from(self.bucket_size()) << self.0.brief().log2_buckets
     }
 
     /// Number of buckets.
     #[inline(always)]
     pub fn buckets(&self) -> u64 {
-        1 << self.log2_buckets
+        1 << self.0.brief().log2_buckets
     }
 
     /// Slots per bucket.
+    #[inline(always)]
     pub(super) fn bucket_size(&self) -> u8 {
-        self.bucket_size
+        self.0.brief().bucket_size
     }
 
     /// Whether a bucket has a free slot, or a fingerprint whose other bucket is an exit.
@@ -147,43 +174,43 @@ impl Table {
 
     /// Bytes of the slots.
     pub fn bytes(&self) -> u64 {
-        self.words.len() as u64 * 8
+        self.words().len() as u64 * 8
     }
 
     /// Indices of a bucket's slots.
     #[inline(always)]
     fn slots(&self, bucket: u64) -> Range<usize> {
-        let first = bucket as usize * usize::from(self.bucket_size);
-        first..first + usize::from(self.bucket_size)
+        let first = bucket as usize * usize::from(self.bucket_size());
+        first..first + usize::from(self.bucket_size())
     }
 
     #[inline(always)]
     fn get(&self, slot: usize) -> u8 {
-        counter::get(&self.words, SLOT_BITS, slot) as u8
+        counter::get(self.words(), SLOT_BITS, slot) as u8
     }
 
     #[inline(always)]
     fn set(&self, slot: usize, fingerprint: u8) {
-        counter::store(&self.words, SLOT_BITS, slot, fingerprint.into());
+        counter::store(self.words(), SLOT_BITS, slot, fingerprint.into());
     }
 
     /// The bucket of a slot.
     pub(super) fn bucket_of(&self, slot: usize) -> u64 {
-        (slot / usize::from(self.bucket_size)) as u64
+        (slot / usize::from(self.bucket_size())) as u64
     }
 
     /// Puts a fingerprint into a free slot. One thread writes.
     #[inline(always)]
     fn occupy(&self, slot: usize, fingerprint: u8) {
         self.set(slot, fingerprint);
-        self.used.store(self.items() + 1, Relaxed);
+        self.used().store(self.items() + 1, Relaxed);
     }
 
     /// Frees a slot that is in use.
     #[inline(always)]
     pub(super) fn vacate(&self, slot: usize) {
         self.set(slot, 0);
-        self.used.store(self.items() - 1, Relaxed);
+        self.used().store(self.items() - 1, Relaxed);
     }
 
     /// The item's two buckets, which are occasionally the same.
@@ -201,14 +228,14 @@ impl Table {
     /// Asks the processor to fetch the item's buckets, up to eight slots of each, unless it has them.
     #[inline(always)]
     pub(super) fn prefetch(&self, item: CuckooHash) {
-        if self.words.bytes() > PREFETCHED_FROM {
+        if self.bytes() > PREFETCHED_FROM {
             self.pair(item).into_iter().for_each(|bucket| self.prefetch_bucket(bucket));
         }
     }
 
     #[inline(always)]
     fn prefetch_bucket(&self, bucket: u64) {
-        Words::prefetch(&self.words, self.slots(bucket).start / 8);
+        Words::prefetch(self.words(), self.slots(bucket).start / 8);
     }
 
     /// The first slot in the item's buckets that contains `wanted`.
@@ -239,7 +266,7 @@ impl Table {
         let marks = move |index: usize| {
             // Bytes that are 0 where the slot contains it. Adding 127 to the lower seven bits of the others, or these
             // bytes themselves, sets their highest bit, and carries nothing into the next.
-            let differ = self.words[index].load(Relaxed) ^ (ONES * u64::from(wanted));
+            let differ = self.words()[index].load(Relaxed) ^ (ONES * u64::from(wanted));
             let low = ONES * 0x7f;
             !(((differ & low) + low) | differ | low)
         };
@@ -317,13 +344,13 @@ impl Table {
             from: Option<(u16, u8)>,
             depth: u16,
         }
-        let bucket_size = usize::from(self.bucket_size);
+        let bucket_size = usize::from(self.bucket_size());
         // Most searches end within a few steps, which need no allocation.
         let mut steps: SmallVec<[Step; 32]> = SmallVec::new();
         let [first, second] = self.pair(item);
         let push = |steps: &mut SmallVec<_>, step: Step| {
             // In a table that the caches don't hold, the others on the way arrive meanwhile.
-            if self.words.bytes() > PREFETCHED_FROM {
+            if self.bytes() > PREFETCHED_FROM {
                 self.slots(step.bucket).for_each(|slot| {
                     self.prefetch_bucket(self.other(step.bucket, self.get(slot)));
                 });
@@ -336,7 +363,7 @@ impl Table {
         }
         let (mut next, mut looked) = (0, 0);
         while let Some(Step { bucket, depth, .. }) = steps.get(next).copied() {
-            for slot in 0..self.bucket_size {
+            for slot in 0..self.bucket_size() {
                 if looked * bucket_size >= LOOKED_AT {
                     return None;
                 }
@@ -355,7 +382,7 @@ impl Table {
                         (to, from) = (slot, step.from);
                     }
                     self.set(to, item.fingerprint);
-                    self.used.store(self.items() + 1, Relaxed);
+                    self.used().store(self.items() + 1, Relaxed);
                     return Some(depth);
                 }
                 if depth < most && steps.len() * bucket_size < SEARCHED && other != bucket {
@@ -380,11 +407,12 @@ impl Table {
         mut changed: impl FnMut(u64),
     ) -> Option<u16> {
         let (mut bucket, mut fingerprint) = (item.first & (self.buckets() - 1), item.fingerprint);
-        let slot_of =
-            |bucket, turn: u16| self.slots(bucket).start + usize::from(turn) % usize::from(self.bucket_size);
+        let slot_of = |bucket, turn: u16| {
+            self.slots(bucket).start + usize::from(turn) % usize::from(self.bucket_size())
+        };
         let mut kicked: SmallVec<[u8; 512]> = SmallVec::new();
         for turn in 0..most {
-            *searched += u64::from(self.bucket_size);
+            *searched += u64::from(self.bucket_size());
             let slot = slot_of(bucket, turn);
             kicked.push(self.get(slot));
             self.set(slot, fingerprint);
@@ -407,10 +435,10 @@ impl Table {
 
     /// Bucket, slot and fingerprint of every slot in use, in order. Slots may be vacated meanwhile.
     pub(super) fn occupied(&self) -> impl Iterator<Item = (u64, usize, u8)> {
-        let in_use = self.words.iter().enumerate().map(|(index, word)| (index, word.load(Relaxed)));
+        let in_use = self.words().iter().enumerate().map(|(index, word)| (index, word.load(Relaxed)));
         // Whole words of free slots are skipped: a sub-filter that is being emptied has many.
         let in_use = in_use.filter(|(_, word)| *word != 0);
-        let bucket_size = usize::from(self.bucket_size);
+        let bucket_size = usize::from(self.bucket_size());
         in_use.flat_map(move |(index, word)| {
             let slots =
                 word.to_le_bytes().into_iter().enumerate().filter(|(_, fingerprint)| *fingerprint != 0);
@@ -423,10 +451,10 @@ impl Table {
 
     /// A copy, made on the threads of `parallel`.
     pub(super) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Table, Error> {
-        let words = Words::zeroed(self.words.len() as u64)?;
-        in_parts(words.len(), parallel, |part| Words::copy_range(&words, &self.words, part));
-        let used = AtomicU64::new(self.items());
-        Ok(Table { words, used, ..*self })
+        let copy = Table::new(self.buckets(), self.bucket_size())?;
+        in_parts(self.words().len(), parallel, |part| Words::copy_range(copy.words(), self.words(), part));
+        copy.used().store(self.items(), Relaxed);
+        Ok(copy)
     }
 }
 
@@ -485,7 +513,7 @@ mod tests {
         let mut steps: Vec<(usize, u64, Option<usize>, u16)> =
             roots.into_iter().flat_map(|bucket| slots(bucket, None, 1)).collect();
         let mut next = 0;
-        while next < steps.len() && next * usize::from(table.bucket_size) < LOOKED_AT {
+        while next < steps.len() && next * usize::from(table.bucket_size()) < LOOKED_AT {
             let (slot, bucket, _, depth) = steps[next];
             let other = table.other(bucket, table.get(slot));
             if let Some(mut to) = table.slots(other).find(|slot| table.get(*slot) == 0) {
@@ -520,7 +548,7 @@ mod tests {
                     }
                     let moved = table.insert_by_moving(item, most, &mut 0, |_| ());
                     assert_eq!(moved, plain_search(&plain, item, most));
-                    plain.used.store(plain.items() + u64::from(moved.is_some()), Relaxed);
+                    plain.used().store(plain.items() + u64::from(moved.is_some()), Relaxed);
                     searches += 1;
                     refused += u32::from(moved.is_none());
                     // Refusals take long.
@@ -528,7 +556,7 @@ mod tests {
                         break;
                     }
                 }
-                let bytes = |table: &Table| table.words.to_bytes(table.slot_count());
+                let bytes = |table: &Table| Words::to_bytes(table.words(), table.slot_count());
                 assert_eq!(bytes(&table), bytes(&plain), "{bucket_size} {buckets} {most}");
                 assert!(searches > 0 && refused > 0, "{bucket_size} {buckets} {most}");
             }

@@ -222,9 +222,9 @@ impl Link {
 
     /// Replaces the bytes from `offset` on, which lie within the link.
     pub(super) fn overwrite(&mut self, offset: u64, bytes: &[u8]) {
-        let around = self.words.around(offset, bytes.len());
+        let around = Words::around(&self.words, offset, bytes.len());
         let before = Words::ones(around);
-        self.words.set_bytes(offset, bytes);
+        Words::set_bytes(&self.words, offset, bytes);
         self.ones = self.ones - before + Words::ones(around);
     }
 

@@ -12,6 +12,7 @@
 
 use crate::filter::foreign::{BitOrder, Encoding, Foreign, Growth, Link, LinkSpec, Scheme};
 use crate::math;
+use crate::mem::Words;
 use crate::parallel::{ParallelFor, alone};
 use crate::wire::codec::take;
 use crate::wire::error::DecodeError;
@@ -122,7 +123,7 @@ pub(in crate::wire) fn spec_at_home(
 fn blob(link: &Link, seed: &[u8; 32]) -> Vec<u8> {
     let spec = link.spec();
     let mut blob = blob_fields(spec, seed);
-    blob.extend_from_slice(&link.words().to_bytes(spec.bytes));
+    blob.extend_from_slice(&Words::to_bytes(link.words(), spec.bytes));
     blob
 }
 

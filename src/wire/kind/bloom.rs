@@ -189,7 +189,7 @@ pub(super) fn place_cells(cell: Cell) -> Place {
     #[inline(always)]
     fn place(cell: Cell, words: &Words, offset: u64, bytes: &[u8]) -> Census {
         words.write_bytes(offset, bytes);
-        Census::of(cell, words.around(offset, bytes.len()))
+        Census::of(cell, Words::around(words, offset, bytes.len()))
     }
     Place::By(match cell {
         Cell::Bit => |words, offset, bytes| place(Cell::Bit, words, offset, bytes),

@@ -77,7 +77,7 @@ impl Head {
 /// Writes into words that are 0, and counts the fingerprints.
 fn place_slots(words: &Words, offset: u64, bytes: &[u8]) -> Census {
     words.write_bytes(offset, bytes);
-    Census::of_set(fingerprints(words.around(offset, bytes.len())))
+    Census::of_set(fingerprints(Words::around(words, offset, bytes.len())))
 }
 
 /// The header of a filter.

@@ -107,7 +107,7 @@ impl DumpHead {
 
 /// Sets bits, and counts those that were 0.
 fn place_bits(words: &Words, offset: u64, bytes: &[u8]) -> Census {
-    let around = words.around(offset, bytes.len());
+    let around = Words::around(words, offset, bytes.len());
     let before = Words::ones(around);
     words.or_bytes(offset, bytes);
     Census::of_set(Words::ones(around).saturating_sub(before))
@@ -115,7 +115,7 @@ fn place_bits(words: &Words, offset: u64, bytes: &[u8]) -> Census {
 
 /// Fills slots, and counts those that were free.
 fn place_slots(words: &Words, offset: u64, bytes: &[u8]) -> Census {
-    let around = words.around(offset, bytes.len());
+    let around = Words::around(words, offset, bytes.len());
     let before = fingerprints(around);
     words.or_bytes(offset, bytes);
     Census::of_set(fingerprints(around).saturating_sub(before))

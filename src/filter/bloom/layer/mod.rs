@@ -12,7 +12,7 @@ mod tally;
 use crate::error::Error;
 use crate::filter::fingerprint::Table;
 use crate::mem::{Cells, Shared, Words};
-use crate::params::Cell;
+use crate::params::{Cell, limits};
 use crate::sizing::{Layout, Shape};
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
@@ -22,13 +22,13 @@ use tally::Tallies;
 /// One fixed-size Bloom filter of bits or counters; one of its owners, see [`share`](Layer::share).
 pub struct Layer(Shared<Form, Rest, Tallies>);
 
-/// Where the cells of an item are, apart from the number of words; in 3 bytes.
+/// Where the cells of an item are, apart from the number of words; in 2 bytes.
 #[derive(Clone, Copy, PartialEq)]
 struct Form {
     probes: u8,
-    /// The layout, and 4 × log2 of the number of shards, which is a power of two.
+    /// The layout, 4 × the number of the cell among all kinds of cells, and 16 × log2 of the number of shards, which is a power
+    /// of two up to 1024.
     place: u8,
-    cell: Cell,
 }
 
 impl Form {
@@ -45,7 +45,17 @@ impl Form {
 
     #[inline(always)]
     fn log2_shards(self) -> u8 {
-        self.place / 4
+        self.place / 16
+    }
+
+    #[inline(always)]
+    fn cell(self) -> Cell {
+        match self.place / 4 % 4 {
+            0 => Cell::Bit,
+            1 => Cell::Counter4,
+            2 => Cell::Counter8,
+            _ => Cell::Counter16,
+        }
     }
 }
 
@@ -60,6 +70,7 @@ struct Rest {
 /// A layer of a small filter has one block: 32 bytes, and its cells. Of a default filter, whose cells take 136 bytes, it has
 /// 168, and takes 192 from the allocator.
 const _: () = assert!(cfg!(all(loom, test)) || size_of::<Rest>() == 24);
+const _: () = assert!(limits::MAX_SHARDS < 1 << 16);
 
 impl Layer {
     /// An empty layer. The allocator zeroes the memory without touching it, so this takes microseconds at any size.
@@ -92,10 +103,15 @@ impl Layer {
 
     fn head(shape: Shape) -> Result<(Form, Rest, Option<Tallies>), Error> {
         assert_eq!(shape.check(), Ok(()), "a shape is checked where it is read");
+        let cell = match shape.cell {
+            Cell::Bit => 0,
+            Cell::Counter4 => 1,
+            Cell::Counter8 => 2,
+            Cell::Counter16 => 3,
+        };
         let form = Form {
             probes: shape.probes as u8,
-            place: shape.shards.trailing_zeros() as u8 * 4 + shape.layout as u8,
-            cell: shape.cell,
+            place: shape.shards.trailing_zeros() as u8 * 16 + cell * 4 + shape.layout as u8,
         };
         let items = AtomicU64::new(0);
         let rest = Rest { capacity: shape.capacity, error_rate: shape.error_rate, items };
@@ -203,7 +219,7 @@ impl Layer {
     /// Whether its cells are bits or counters.
     #[inline]
     pub fn cell(&self) -> Cell {
-        self.form().cell
+        self.form().cell()
     }
 
     /// Bytes of the cells.
