@@ -34,7 +34,7 @@ def main() -> None:
         "--docs", action="store_true", help="only make pictures and table of docs/benchmarks/rivals.json"
     )
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--full", action="store_const", dest="size", const=FULL, help="also 100 M items, 1 M filters")
+    size.add_argument("--full", action="store_const", dest="size", const=FULL, help="also filters of 100 M items")
     size.add_argument("--quick", action="store_const", dest="size", const=QUICK, help="few items: in minutes")
     size.add_argument(
         "--smoke", action="store_const", dest="size", const=SMOKE, help="only that it works: no time makes it fail"

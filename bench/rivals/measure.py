@@ -95,18 +95,19 @@ class Scale:
 
     items: int  # of a round; a row of slow commands takes a part of them
     sizes: dict[str, int]  # items of the filters that have these names
+    many: int  # items of a command of many
     most: int  # items of the largest filter that grows
     default_filters: int
     memory: str  # in which default filters are to fit
     requests: int  # of redis-benchmark
 
 
-SIZES = {"100": 100, "10k": 10_000, "1M": 1_000_000}
-WHOLE = Scale(20_000, SIZES, 10_000_000, 100_000, "60mb", 20_000)
-FULL = dataclasses.replace(WHOLE, sizes={**SIZES, "100M": 100_000_000}, default_filters=1_000_000)
-QUICK = Scale(4_000, SIZES, 100_000, 20_000, "10mb", 5_000)
+SIZES = {"100": 100, "10k": 10_000, "100k": 100_000, "1M": 1_000_000}
+WHOLE = Scale(20_000, SIZES, 100_000, 10_000_000, 1_000_000, "60mb", 20_000)
+FULL = dataclasses.replace(WHOLE, sizes={**SIZES, "100M": 100_000_000})
+QUICK = Scale(4_000, SIZES, 20_000, 100_000, 20_000, "10mb", 5_000)
 # To see that it works: the numbers mean nothing.
-SMOKE = Scale(1_000, dict(zip(SIZES, (100, 1_000, 4_000))), 10_000, 1_000, "3mb", 1_000)
+SMOKE = Scale(1_000, dict(zip(SIZES, (100, 1_000, 2_000, 4_000))), 2_000, 10_000, 1_000, "3mb", 1_000)
 
 
 class Side:

@@ -95,10 +95,11 @@ def both(size: int) -> Iterator[bytes]:
 
 
 class Fresh:
-    """Filters for `capacity` items that are half full, and numbers that are in none: adds use them up."""
+    """Filters for `capacity` items that have `filled` of them, and numbers that are in none: adds use them up."""
 
-    def __init__(self, family: str, capacity: int):
+    def __init__(self, family: str, capacity: int, filled: int | None = None):
         self.family, self.capacity = family, capacity
+        self.filled = capacity // 2 if filled is None else filled
         self.left, self.key, self.keys = 0, None, itertools.count()
         self.next = itertools.count(capacity)
 
@@ -107,10 +108,10 @@ class Fresh:
         before, measured = [], []
         for _ in range(count // group):
             if self.left < group:
-                self.key = f"fresh:{self.family}:{self.capacity}:{next(self.keys)}"
-                self.left = max(self.capacity // 2, group)
+                self.key = f"fresh:{self.family}:{self.capacity}:{self.filled}:{next(self.keys)}"
+                self.left = max(self.capacity - self.filled, group)
                 before.append(reserve(self.family, self.key, self.capacity))
-                before += fill(self.family, self.key, range(self.capacity // 2))
+                before += fill(self.family, self.key, range(self.filled))
             self.left -= group
             measured += requests(command, self.key, itertools.islice(self.next, group), group, **options)
         return before, measured
@@ -280,22 +281,80 @@ def ways(scale: Scale) -> Topic:
     return topic("ways", title, rows(), itertools.chain(load(each, all_at_once), both(size)))
 
 
+def large(scale: Scale) -> Topic:
+    """Commands of a hundred thousand items, and ten items for a filter between the sizes above."""
+    size, many = 3 * scale.sizes["100k"], scale.many
+    half = {family: Fresh(family, size) for family in ("BF", "CF")}
+    empty = {family: Fresh(family, size, 0) for family in ("BF", "CF")}  # to fill one takes longer than the command
+
+    def rows() -> Iterator[Row]:
+        for command, group in (("BF.INSERT", 10), ("CF.INSERT", 10), ("BF.MADD", many), ("CF.INSERT", many)):
+            yield added(command, group)
+        for command, group in (("BF.INSERT", 10), ("CF.INSERTNX", 10), ("BF.MADD", many)):
+            yield asked(command, group, "present", same)
+        for command in ("BF.MEXISTS", "CF.MEXISTS"):
+            yield asked(command, many, "present", same)
+            yield asked(command, many, "absent", about(UNLIKE[command[:2]], size))
+
+    def target(command: str, group: int) -> float:
+        # An item of a hundred thousand costs what one of a thousand does.
+        return TARGETS.get((command, min(group, 1000)), 1.0)
+
+    def added(command: str, group: int) -> Row:
+        count, family = max(amount(scale, 10), group), command[:2]
+        alike = about(UNLIKE[family]) if family == "BF" else same
+        fresh = (empty if group == many else half)[family]
+        make = lambda _: fresh.add(command, group, count)
+        return Row(f"{times(command, group)}, new", target(command, group), make, count, alike)
+
+    def asked(command: str, group: int, mix: str, alike: Callable) -> Row:
+        count = max(amount(scale, 10), group)
+        return tested(command, group, command[:2], size, mix, count, target(command, group), alike)
+
+    return topic("large", f"Filters of {size:,} items, up to {many:,} items a command", rows(), both(size))
+
+
 # ---- by the life of a key -------------------------------------------------------------------------------------------
+
+
+def over_new_keys(count: int, words: Callable, setup=lambda key: []) -> Callable:
+    """`words(key)` for keys that aren't there, or that only `setup(key)` has made."""
+
+    def make(_):
+        names = [f"new:{number}" for number in range(count)]
+        before = [encode("DEL", *names), *itertools.chain(*map(setup, names))]
+        return before, [encode(*words(name)) for name in names]
+
+    return make
+
+
+def written(scale: Scale) -> Topic:
+    """What changes a server that writes an append-only file, as one with replicas does."""
+    few = max(scale.items // 20, 20)
+    ten = [item(number) for number in range(10)]
+    makers = {
+        "BF.ADD, new key": lambda key: ("BF.ADD", key, item(1)),
+        "BF.MADD ×10, new key": lambda key: ("BF.MADD", key, *ten),
+        "BF.RESERVE 1,000": lambda key: ("BF.RESERVE", key, 0.01, 1000),
+        "CF.ADD, new key": lambda key: ("CF.ADD", key, item(1)),
+        "CF.INSERT ×10, new key": lambda key: ("CF.INSERT", key, "ITEMS", *ten),
+        "CF.RESERVE 1,000": lambda key: ("CF.RESERVE", key, 1000),
+    }
+    fresh = {family: Fresh(family, scale.sizes["10k"]) for family in ("BF", "CF")}
+    rows = [Row(name, 1.0, over_new_keys(few, words), few, same) for name, words in makers.items()]
+    for command, group in (("BF.ADD", 1), ("BF.MADD", 10), ("CF.ADD", 1), ("CF.INSERT", 10)):
+        family, count = command[:2], amount(scale, group)
+        make = lambda _, family=family, command=command, group=group, count=count: fresh[family].add(
+            command, group, count
+        )
+        alike = about(UNLIKE[family]) if family == "BF" else same
+        rows.append(Row(f"{times(command, group)}, new item", 1.0, make, count, alike))
+    config = {"appendonly": "yes", "appendfsync": "no", "auto-aof-rewrite-percentage": "0"}
+    return topic("written", "With an append-only file", rows, (), unit="ns a command or item", config=config)
 
 
 def keys(scale: Scale) -> Topic:
     """Commands that make filters, and that delete them."""
-
-    def over_new_keys(count: int, words: Callable, setup=lambda key: []) -> Callable:
-        """`words(key)` for keys that aren't there, or that only `setup(key)` has made."""
-
-        def make(_):
-            names = [f"new:{number}" for number in range(count)]
-            before = [encode("DEL", *names), *itertools.chain(*map(setup, names))]
-            return before, [encode(*words(name)) for name in names]
-
-        return make
-
     few = max(scale.items // 20, 20)
     ten = [item(number) for number in range(10)]
     makers = {
@@ -496,11 +555,13 @@ def amount(scale: Scale, group: int) -> int:
     return max(scale.items * {1: 1, 10: 2, 1000: 5}[group], group)
 
 
-def topic(name: str, title: str, rows: Iterable[Row], filled: Iterable[bytes], unit: str = "ns an item") -> Topic:
+def topic(
+    name: str, title: str, rows: Iterable[Row], filled: Iterable[bytes], unit: str = "ns an item", config=None
+) -> Topic:
     """A topic of rows on servers that have answered `filled`."""
 
     def run(bench: Bench, topic: Topic) -> dict[str, Series]:
-        with bench.sides() as sides:
+        with bench.sides(config=config) as sides:
             answer(sides, filled)
             return {row.name: alternate(bench, sides, row) for row in topic.rows}
 
@@ -517,4 +578,4 @@ def answer(sides: list[Side], requests: Iterable[bytes]) -> None:
 
 def topics(scale: Scale) -> list[Topic]:
     sized = [of_size(family, label, scale) for family in ("BF", "CF") for label in scale.sizes]
-    return [*sized, *(make(scale) for make in (grown, widths, ways, keys, others, full, gozero))]
+    return [*sized, *(make(scale) for make in (large, grown, widths, ways, keys, written, others, full, gozero))]
