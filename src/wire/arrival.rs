@@ -29,24 +29,15 @@ impl Place {
         Census::of_fingerprints(table, words, first..last)
     }
 
-    /// Notes where a part begins and ends, if cells may lie across.
-    fn note_seams(self, seams: &mut Vec<u64>, offset: u64, bytes: &[u8]) {
-        if let Place::Fingerprints(_) = self {
-            seams.extend([offset, offset.saturating_add(bytes.len() as u64)]);
-        }
-    }
-
-    /// Counts the cells that lie across the ends of parts, once all are there.
-    fn count_seams(self, words: &Words, seams: &[u64]) -> Census {
+    /// Counts the cell that lies across the end of a part, once the next is there also. No other end is so near that the cell
+    /// lies across both: a cell has a word at most, and a part at least one.
+    fn count_across(self, words: &Words, end: u64) -> Census {
         let Place::Fingerprints(table) = self else { return Census::default() };
-        let width = u64::from(table.width());
-        let bits = seams.iter().map(|seam| seam.saturating_mul(8));
-        let across = bits.filter(|bit| !bit.is_multiple_of(width)).filter_map(|bit| bit.checked_div(width));
-        let mut cells: Vec<u64> = across.filter(|cell| *cell < table.cells).collect();
-        cells.sort_unstable();
-        cells.dedup();
-        let one = |cell: u64| Census::of_fingerprints(table, words, cell..cell.saturating_add(1));
-        cells.into_iter().fold(Census::default(), |all, cell| all.and(one(cell)))
+        let (bit, width) = (end.saturating_mul(8), u64::from(table.width()));
+        let cell = bit.checked_div(width).filter(|cell| !bit.is_multiple_of(width) && *cell < table.cells);
+        cell.map_or_else(Census::default, |cell| {
+            Census::of_fingerprints(table, words, cell..cell.saturating_add(1))
+        })
     }
 }
 
@@ -84,8 +75,8 @@ pub(super) struct Arrival {
     /// Bytes of these ranges.
     arrived: u64,
     census: Census,
-    /// Where the parts begin and end that have been placed, as the place notes it.
-    seams: Vec<u64>,
+    /// What is in the words, from start to end, zeros included: only if cells may lie across parts.
+    placed: BTreeMap<u64, u64>,
 }
 
 /// A whole array.
@@ -109,7 +100,7 @@ impl Arrival {
             covered: BTreeMap::new(),
             arrived: 0,
             census: Census::default(),
-            seams: Vec::new(),
+            placed: BTreeMap::new(),
         }
     }
 
@@ -130,7 +121,8 @@ impl Arrival {
 
     /// Bytes of memory that it holds now, about.
     pub(super) fn held(&self) -> u64 {
-        let entries = self.waiting.len().saturating_add(self.covered.len()) as u64;
+        let entries =
+            [self.waiting.len(), self.covered.len(), self.placed.len()].into_iter().sum::<usize>() as u64;
         let words = self.words.as_ref().map_or(0, Words::bytes);
         words.saturating_add(self.waiting_bytes).saturating_add(entries.saturating_mul(ENTRY))
     }
@@ -175,13 +167,11 @@ impl Arrival {
         if self.would_allocate(start, len) > 0 {
             self.words = Some(Words::zeroed(self.len.div_ceil(8))?);
         }
-        match &self.words {
-            Some(words) => {
-                self.census = self.census.and(self.place.place(words, start, bytes));
-                self.place.note_seams(&mut self.seams, start, bytes);
-                self.place_waiting(len);
-            }
-            None => self.keep(start, bytes),
+        if self.words.is_some() {
+            self.place(start, bytes);
+            self.place_waiting(len);
+        } else {
+            self.keep(start, bytes);
         }
         self.cover(start, start.saturating_add(len));
         Ok(())
@@ -205,24 +195,48 @@ impl Arrival {
 
     /// Moves at least `least` waiting bytes into the words, if as many wait.
     fn place_waiting(&mut self, least: u64) {
-        let Some(words) = &self.words else { return };
         let mut moved = 0u64;
         while moved < least {
             let Some((start, part)) = self.waiting.pop_first() else { break };
-            self.census = self.census.and(self.place.place(words, start, &part));
-            self.place.note_seams(&mut self.seams, start, &part);
+            self.place(start, &part);
             moved = moved.saturating_add(part.len() as u64);
         }
         self.waiting_bytes = self.waiting_bytes.saturating_sub(moved);
     }
 
+    /// Places a part in the words, and counts what it adds.
+    fn place(&mut self, start: u64, part: &[u8]) {
+        let Some(words) = &self.words else { return };
+        self.census = self.census.and(self.place.place(words, start, part));
+        self.join(start, start.saturating_add(part.len() as u64));
+    }
+
+    /// Notes a range that is in the words, or zeros, merged with those before and after it. The cells across are counted.
+    fn join(&mut self, start: u64, end: u64) {
+        if !matches!(self.place, Place::Fingerprints(_)) {
+            return;
+        }
+        let before = self.placed.range(..start).next_back().filter(|(_, to)| **to == start);
+        let before = before.map(|(from, _)| *from);
+        let after = self.placed.remove(&end);
+        self.placed.insert(before.unwrap_or(start), after.unwrap_or(end));
+        if let Some(words) = &self.words {
+            for seam in before.and(Some(start)).into_iter().chain(after.and(Some(end))) {
+                self.census = self.census.and(self.place.count_across(words, seam));
+            }
+        }
+    }
+
     /// Keeps bytes for which there are no words yet, but for zeros.
     fn keep(&mut self, mut start: u64, bytes: &[u8]) {
         for block in bytes.chunks(BLOCK) {
+            let end = start.saturating_add(block.len() as u64);
             if block.iter().any(|byte| *byte != 0) {
                 self.keep_block(start, block);
+            } else {
+                self.join(start, end);
             }
-            start = start.saturating_add(block.len() as u64);
+            start = end;
         }
     }
 
@@ -276,9 +290,7 @@ impl Arrival {
             return None;
         }
         self.place_waiting(u64::MAX);
-        let words = self.words.take()?;
-        let census = self.census.and(self.place.count_seams(&words, &self.seams));
-        Some(Filled { words, census })
+        Some(Filled { words: self.words.take()?, census: self.census })
     }
 }
 
@@ -380,7 +392,10 @@ mod tests {
                 let end = bits.len().min(start + 8 * random.random_range(1..=most));
                 arrival.take(start as u64, &bits[start..end]).unwrap();
                 start = end;
+                // Between those that wait, so whoever sends words one by one takes no more memory for each.
+                assert!(arrival.placed.len() <= 2 + arrival.waiting.len());
             }
+            assert_eq!(arrival.placed.len(), 1);
             let Filled { census, .. } = arrival.finish().unwrap();
             assert_eq!((census.set, census.is_damaged), (used, false), "{seed}");
         }
