@@ -26,6 +26,8 @@ pub enum CommandError {
         /// Bytes of the rest.
         bytes: u64,
     },
+    /// The other system makes no filter of this capacity and error rate.
+    TooLargeForScheme,
     /// There is no such key.
     NotFound,
     /// The key already exists.
@@ -236,6 +238,9 @@ impl fmt::Display for CommandError {
             CommandError::LongExport { bytes } => write!(
                 f,
                 "ERR the filter has {bytes} bytes, and a reply at most 1048576. Read it in pieces, by OFFSET and COUNT."
+            ),
+            CommandError::TooLargeForScheme => f.write_str(
+                "ERR the other system makes no filter of that size. Choose another capacity or error rate.",
             ),
             CommandError::NotFound => f.write_str("ERR not found"),
             CommandError::Exists => f.write_str("ERR item exists"),

@@ -2,7 +2,8 @@
 
 use super::call::{Access, Apart, Call, Data, Effect, Key};
 use super::error::CommandError;
-use super::options::{Arguments, bad, choice, printable, unsigned, upper};
+use super::options::foreign::{CODEC, FUNNEL, TYPE, items};
+use super::options::{Arguments, bad, printable, unsigned, upper};
 use super::reply::Reply;
 use super::table::Command;
 use super::transfer::put;
@@ -29,8 +30,8 @@ pub(super) fn import<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         b"REDISSON" => redisson(call)?,
         b"BLOOMV3" if call.argc() == 4 => (Format::BloomV3, Source::Argument(3)),
         b"BLOOMV3" => return Err(CommandError::Arity),
-        b"GUAVA" => (Format::Guava(items(call, FUNNEL)?), Source::Argument(3)),
-        b"SBBF" => (Format::Sbbf(items(call, TYPE)?), Source::Argument(3)),
+        b"GUAVA" => (Format::Guava(items(call, 4, &FUNNEL)?), Source::Argument(3)),
+        b"SBBF" => (Format::Sbbf(items(call, 4, &TYPE)?), Source::Argument(3)),
         _ => return Err(bad("BF.IMPORT", "GOZERO, REDISSON, BLOOMV3, GUAVA or SBBF behind the key")),
     };
     create(call, format, source)
@@ -193,10 +194,6 @@ fn go_zero<'a, C: Call<'a>>(call: &C) -> Result<(Format, Source), CommandError> 
 }
 
 fn redisson<'a, C: Call<'a>>(call: &C) -> Result<(Format, Source), CommandError> {
-    let codec = |word: &[u8]| match upper(word).as_slice() {
-        b"STRING" => Some(Encoding::Bytes),
-        _ => choice(word).filter(|encoding| matches!(encoding, Encoding::Json | Encoding::Kryo5)),
-    };
     if call.argc() < 5 {
         return Err(CommandError::Arity);
     }
@@ -204,7 +201,7 @@ fn redisson<'a, C: Call<'a>>(call: &C) -> Result<(Format, Source), CommandError>
     let mut words = Arguments { call, next: 5 };
     while let Some(word) = words.next() {
         match upper(word).as_slice() {
-            b"CODEC" => encoding = words.value("CODEC", "STRING, JSON or KRYO5", codec)?,
+            b"CODEC" => encoding = CODEC.value(&mut words)?,
             b"DATA" => {
                 let takes = "the size, the number of hash iterations and a bitmap";
                 let size = words.value("DATA", takes, unsigned)?;
@@ -224,7 +221,7 @@ fn redisson<'a, C: Call<'a>>(call: &C) -> Result<(Format, Source), CommandError>
         None => (number("size")?, number("hashIterations")?, None),
     };
     let source = data.unwrap_or_else(|| {
-        let codec = if encoding == Encoding::Bytes { "STRING" } else { encoding.as_str() };
+        let codec = CODEC.word(encoding);
         let (n, k) = (bits.to_string(), iterations.to_string());
         let words: [&[u8]; 8] = [
             b"REDISSON",
@@ -240,38 +237,4 @@ fn redisson<'a, C: Call<'a>>(call: &C) -> Result<(Format, Source), CommandError>
     });
     let probes = u32::try_from(iterations).unwrap_or(u32::MAX);
     Ok((Format::Redisson { bits, probes, encoding }, source))
-}
-
-/// An option that says what the items of a file are.
-struct ItemsOption {
-    name: &'static str,
-    takes: &'static str,
-    encodings: &'static [Encoding],
-}
-
-const FUNNEL: ItemsOption = ItemsOption {
-    name: "FUNNEL",
-    takes: "BYTES, UTF16, LONG or INT",
-    encodings: &[Encoding::Bytes, Encoding::Utf16, Encoding::Long, Encoding::Int],
-};
-
-const TYPE: ItemsOption = ItemsOption {
-    name: "TYPE",
-    takes: "BYTES, LONG or INT",
-    encodings: &[Encoding::Bytes, Encoding::Long, Encoding::Int],
-};
-
-/// What the items of the file in argument 3 are.
-fn items<'a, C: Call<'a>>(call: &C, option: ItemsOption) -> Result<Encoding, CommandError> {
-    let ItemsOption { name, takes, encodings } = option;
-    let mut encoding = Encoding::Bytes;
-    let mut words = Arguments { call, next: 4 };
-    while let Some(word) = words.next() {
-        if !word.eq_ignore_ascii_case(name.as_bytes()) {
-            return Err(CommandError::UnknownOption(printable(word)));
-        }
-        let known = |word: &[u8]| choice(word).filter(|encoding| encodings.contains(encoding));
-        encoding = words.value(name, takes, known)?;
-    }
-    Ok(encoding)
 }

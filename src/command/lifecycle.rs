@@ -3,9 +3,9 @@
 use super::call::{Access, Call, Effect, Key};
 use super::error::CommandError;
 use super::options::bloom::{Reservation, reservation};
-use super::options::redisbloom;
+use super::options::{self, redisbloom};
 use super::reply::Reply;
-use super::write::{create, create_chain, on_each};
+use super::write::{create, create_chain, create_foreign, on_each};
 use crate::filter::{Bloom, Target};
 use crate::params::Family;
 
@@ -14,6 +14,10 @@ pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
     if redisbloom::reserves(call) {
         let spec = redisbloom::chain(call)?;
         create_chain(call, &mut vacant(call)?, &spec)?;
+        return Ok(Reply::Ok);
+    }
+    if let Some(reservation) = options::foreign::reservation(call)? {
+        create_foreign(call, &mut vacant(call)?, reservation)?;
         return Ok(Reply::Ok);
     }
     let Reservation { spec, since_ms } = reservation(call)?;

@@ -5,11 +5,12 @@ use super::call::{Call, Effect, Key, Rest};
 use super::error::{CommandError, WithoutPrefix};
 use super::options;
 use super::options::bloom::New;
+use super::options::foreign::ForeignReservation;
 use super::options::printable;
 use super::table::Command;
 use crate::config::{MIN_ITEMS_LIMIT, Settings};
 use crate::error::Error;
-use crate::filter::foreign::ChainSpec;
+use crate::filter::foreign::{ChainSpec, Growth, Link, LinkSpec};
 use crate::filter::{
     Added, Bloom, Cuckoo, Due, Filter, Foreign, Garbage, Grow, Live, LiveMut, Rebuild, Schedule, Target,
 };
@@ -152,6 +153,22 @@ pub(super) fn create_chain<'a, C: Call<'a>>(
 ) -> Result<(), CommandError> {
     let filter = Foreign::redisbloom(spec)?;
     call.replicate(Effect::Arguments(Command::Reserve, options::redisbloom::creation(spec)));
+    key.create(Filter::Foreign(Box::new(filter)));
+    call.changed(c"bf.reserve");
+    Ok(())
+}
+
+/// Creates an empty filter of another system.
+pub(super) fn create_foreign<'a, C: Call<'a>>(
+    call: &C,
+    key: &mut C::Key,
+    reservation: ForeignReservation,
+) -> Result<(), CommandError> {
+    let ForeignReservation { scheme, encoding, error_rate, capacity, creation } = reservation;
+    let spec = LinkSpec::reserved(&scheme, error_rate, capacity).ok_or(CommandError::TooLargeForScheme)?;
+    admit_new(call, spec.bytes, spec.bytes)?;
+    let filter = Foreign::new(scheme, encoding, Growth::Bitmap, vec![Link::empty(spec)?])?;
+    call.replicate(Effect::Arguments(Command::Reserve, creation));
     key.create(Filter::Foreign(Box::new(filter)));
     call.changed(c"bf.reserve");
     Ok(())

@@ -153,6 +153,66 @@ fn an_export_is_what_was_imported() {
     assert!(before.is_ok() && server.line("BF.EXPORT {live}") == before);
 }
 
+/// BF.RESERVE … SCHEME makes what BF.IMPORT makes of the original's empty file, also on a replica.
+#[test]
+fn other_systems_filters_are_reserved() {
+    let server = sources();
+    for (line, export) in [
+        ("BF.RESERVE k 0.1 10 SCHEME GUAVA", "0103000000010000000000000000"),
+        ("bf.reserve k 0.1 10 scheme guava funnel long", "0103000000010000000000000000"),
+        (
+            "BF.RESERVE k 0.1 10 SCHEME BLOOMV3",
+            "0000000000000030000000000000000400000000000000300000000000000000",
+        ),
+        ("BF.RESERVE k 0.1 10 SCHEME REDISSON CODEC KRYO5", "000000000000"),
+        ("BF.RESERVE k 0.5 5 SCHEME GOZERO", "000000"),
+        ("BF.RESERVE k 0.1 1 SCHEME SBBF TYPE INT", "15401c1c00001c1c00001c1c000000"),
+        ("BF.RESERVE k 0.1 1 SCHEME SBBF TYPE bytes", "15401c1c00001c1c00001c1c000000"),
+    ] {
+        assert_eq!(server.line(line), Ok(Reply::Ok), "{line}");
+        assert_eq!(server.events.take(), [c"bf.reserve"]);
+        let Ok(Reply::Bulk(bytes)) = server.line("BF.EXPORT k") else { panic!("{line}") };
+        assert!(bytes.starts_with(&hex(export)), "{line}: {bytes:02x?}");
+        assert_eq!(server.line("BF.ADD k 42"), YES);
+        let replica = FakeServer::default();
+        replica.obeys.set(true);
+        replica.memory.set(Some(1));
+        let sent = server.replicated.take();
+        assert_eq!(sent[0][sent[0].len() - 2..], [b"SEED".to_vec(), b"0".to_vec()]);
+        for words in &sent {
+            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            assert!(replica.run(&words).is_ok(), "{line}");
+        }
+        assert_eq!(replica.dump("k"), server.dump("k"), "{line}");
+        server.events.take();
+        server.keys.borrow_mut().remove(&b"k"[..]);
+    }
+    let list = "ERR SCHEME takes SBBF, BLOOMV3, GUAVA, REDISSON or GOZERO";
+    let exclusive = "ERR SCHEME follows the capacity, and none of our options goes with it: the filter is another system's";
+    for (line, error) in [
+        ("BF.RESERVE k 0.1 10 SCHEME", list),
+        ("BF.RESERVE k 0.1 10 SCHEME VALKEYBLOOM", list),
+        ("BF.RESERVE k 0.1 10 COUNTING SCHEME GUAVA", exclusive),
+        ("BF.RESERVE k 0.1 10 SCHEME GUAVA COUNTING", "ERR unknown option 'COUNTING'"),
+        ("BF.RESERVE k 0.1 10 SCHEME GUAVA TYPE LONG", "ERR unknown option 'TYPE'"),
+        ("BF.RESERVE k 0.1 10 SCHEME GUAVA FUNNEL JSON", "ERR FUNNEL takes BYTES, UTF16, LONG or INT"),
+        ("BF.RESERVE k 0.1 10 SCHEME SBBF SEED 1", "ERR SEED takes 0 with SCHEME"),
+        ("BF.RESERVE k 2 10 SCHEME GUAVA", "ERR error rate must be in the range (0.000000, 1.000000)"),
+        ("BF.RESERVE k 0.1 x SCHEME GUAVA", "ERR bad capacity"),
+        (
+            "BF.RESERVE k 0.01 1000000000000 SCHEME REDISSON",
+            "ERR the other system makes no filter of that size. Choose another capacity or error rate.",
+        ),
+        ("BF.RESERVE other 0.1 10 SCHEME GUAVA", WRONG_TYPE),
+    ] {
+        assert_eq!(server.line(line).unwrap_err().to_string(), error, "{line}");
+    }
+    server.memory.set(Some(1 << 20));
+    assert!(server.line("BF.RESERVE k 0.01 10000000 SCHEME SBBF").is_err());
+    assert!(server.replicated.take().is_empty() && server.events.take().is_empty());
+    assert!(server.line("BF.EXISTS k x") == NO);
+}
+
 #[test]
 fn a_refused_import_makes_nothing_and_replicates_nothing() {
     let server = sources();

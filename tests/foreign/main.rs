@@ -15,5 +15,6 @@ mod redisbloom;
 mod redisbloom_cuckoo;
 mod redisbloom_recorded;
 mod redisson;
+mod reserved;
 mod sbbf;
 mod valkey_bloom;

@@ -12,7 +12,7 @@ use crate::spelling::spelling;
 use smallvec::SmallVec;
 
 /// The error rate of BF.RESERVE.
-fn error_rate(bytes: &[u8]) -> Result<f64, CommandError> {
+pub(super) fn error_rate(bytes: &[u8]) -> Result<f64, CommandError> {
     let rate = number(bytes).ok_or(CommandError::BadErrorRate)?;
     if !(rate > 0.0 && rate < 1.0) {
         return Err(CommandError::ErrorRateRange);
@@ -21,7 +21,7 @@ fn error_rate(bytes: &[u8]) -> Result<f64, CommandError> {
 }
 
 /// The capacity of BF.RESERVE. Memory is what limits it, not this function.
-fn capacity(bytes: &[u8]) -> Result<u64, CommandError> {
+pub(super) fn capacity(bytes: &[u8]) -> Result<u64, CommandError> {
     let capacity = integer(bytes).ok_or(CommandError::BadCapacity)?;
     let capacity =
         u64::try_from(capacity).ok().filter(|items| *items > 0).ok_or(CommandError::CapacityRange)?;
@@ -185,6 +185,11 @@ fn reserve_options<'a, 'c, C: Call<'a>>(
             }
             b"ONFULL" => {
                 options.on_full = Some(words.value("ONFULL", "ERROR, SATURATE or SCALE", choice)?);
+            }
+            b"SCHEME" => {
+                return Err(CommandError::Exclusive(
+                    "SCHEME follows the capacity, and none of our options goes with it: the filter is another system's",
+                ));
             }
             b"LIKE" => {
                 options.like = Some(words.next);

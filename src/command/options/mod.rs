@@ -6,6 +6,7 @@
 
 pub(super) mod bloom;
 pub(super) mod cuckoo;
+pub(super) mod foreign;
 pub(super) mod redisbloom;
 
 use super::call::Call;

@@ -48,6 +48,31 @@ const RESERVE: &[Argument] = &[
         OneOf(&[word("error", "ERROR"), word("saturate", "SATURATE"), word("scale", "SCALE")]),
     ),
     option("like", "LIKE", Key),
+    Argument {
+        name: "foreign",
+        token: None,
+        kind: Block(&[
+            Argument {
+                optional: false,
+                ..option(
+                    "scheme",
+                    "SCHEME",
+                    OneOf(&[
+                        word("sbbf", "SBBF"),
+                        word("bloomv3", "BLOOMV3"),
+                        word("guava", "GUAVA"),
+                        word("redisson", "REDISSON"),
+                        word("gozero", "GOZERO"),
+                    ]),
+                )
+            },
+            option("type", "TYPE", Text),
+            option("funnel", "FUNNEL", Text),
+            option("codec", "CODEC", Text),
+        ]),
+        optional: true,
+        multiple: false,
+    },
 ];
 
 const INSERT: &[Argument] = &[

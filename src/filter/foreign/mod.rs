@@ -9,11 +9,13 @@ mod link;
 mod logarithm;
 pub mod redisbloom;
 mod scheme;
+mod sizing;
 
 pub use encoding::Encoding;
 pub use link::{BitOrder, Link, LinkSpec};
 pub use redisbloom::ChainSpec;
 pub use scheme::{Probe, RedisBloomPlan, Scheme};
+pub(crate) use sizing::GO_ZERO_PROBES;
 
 use super::change::Added;
 use super::dump_number;

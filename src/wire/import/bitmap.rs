@@ -1,13 +1,13 @@
 //! Bitmaps that were filled with SETBIT. The string has no header, so the caller gives all parameters. It ends with its
 //! last set bit: what a short string lacks are zeros.
 
-use crate::filter::foreign::{BitOrder, Encoding, Foreign, Growth, Link, LinkSpec, Scheme};
+use crate::filter::foreign::{self, BitOrder, Encoding, Foreign, Growth, Link, LinkSpec, Scheme};
 use crate::parallel::ParallelFor;
 use crate::params::limits;
 use crate::wire::error::DecodeError;
 
 /// The number of probes in every release of go-zero.
-pub const GO_ZERO_PROBES: u32 = 14;
+pub const GO_ZERO_PROBES: u32 = foreign::GO_ZERO_PROBES;
 
 /// go-zero's filter of `bits` bits.
 ///

@@ -1,0 +1,133 @@
+//! Options of other systems' filters: what their items are, and which one BF.RESERVE makes.
+
+use super::bloom::{capacity, error_rate};
+use super::{Arguments, printable, upper};
+use crate::command::call::Call;
+use crate::command::error::CommandError;
+use crate::filter::foreign::{Encoding, Scheme};
+
+/// An option that says what the items of a filter are.
+pub(in crate::command) struct ItemsOption {
+    name: &'static str,
+    takes: &'static str,
+    encodings: &'static [Encoding],
+    /// Its word for bytes.
+    bytes: &'static str,
+}
+
+/// Guava's.
+pub(in crate::command) const FUNNEL: ItemsOption = ItemsOption {
+    name: "FUNNEL",
+    takes: "BYTES, UTF16, LONG or INT",
+    encodings: &[Encoding::Bytes, Encoding::Utf16, Encoding::Long, Encoding::Int],
+    bytes: "BYTES",
+};
+
+/// Parquet's.
+pub(in crate::command) const TYPE: ItemsOption = ItemsOption {
+    name: "TYPE",
+    takes: "BYTES, LONG or INT",
+    encodings: &[Encoding::Bytes, Encoding::Long, Encoding::Int],
+    bytes: "BYTES",
+};
+
+/// Redisson's.
+pub(in crate::command) const CODEC: ItemsOption = ItemsOption {
+    name: "CODEC",
+    takes: "STRING, JSON or KRYO5",
+    encodings: &[Encoding::Bytes, Encoding::Json, Encoding::Kryo5],
+    bytes: "STRING",
+};
+
+/// Of systems whose items are bytes.
+const NO_OPTION: ItemsOption = ItemsOption { name: "", takes: "", encodings: &[Encoding::Bytes], bytes: "" };
+
+impl ItemsOption {
+    /// The word for these items.
+    pub(in crate::command) fn word(&self, encoding: Encoding) -> &'static str {
+        if encoding == Encoding::Bytes { self.bytes } else { encoding.as_str() }
+    }
+
+    /// What the items are, by the next word.
+    pub(in crate::command) fn value<'a, C: Call<'a>>(
+        &self,
+        words: &mut Arguments<'_, C>,
+    ) -> Result<Encoding, CommandError> {
+        let known = |word: &[u8]| {
+            let is_meant = |encoding: &&Encoding| word.eq_ignore_ascii_case(self.word(**encoding).as_bytes());
+            self.encodings.iter().find(is_meant).copied()
+        };
+        words.value(self.name, self.takes, known)
+    }
+}
+
+/// What the items are, if the words from argument `from` on are nothing but this option.
+pub(in crate::command) fn items<'a, C: Call<'a>>(
+    call: &C,
+    from: usize,
+    option: &ItemsOption,
+) -> Result<Encoding, CommandError> {
+    let mut encoding = Encoding::Bytes;
+    let mut words = Arguments { call, next: from };
+    while let Some(word) = words.next() {
+        if !word.eq_ignore_ascii_case(option.name.as_bytes()) {
+            return Err(CommandError::UnknownOption(printable(word)));
+        }
+        encoding = option.value(&mut words)?;
+    }
+    Ok(encoding)
+}
+
+/// The systems whose filters BF.RESERVE makes.
+const SYSTEMS: [(&str, Scheme, ItemsOption); 5] = [
+    ("SBBF", Scheme::Sbbf, TYPE),
+    ("BLOOMV3", Scheme::BloomV3, NO_OPTION),
+    ("GUAVA", Scheme::GuavaMitz64, FUNNEL),
+    ("REDISSON", Scheme::Redisson, CODEC),
+    ("GOZERO", Scheme::GoZero, NO_OPTION),
+];
+
+/// Where SCHEME stands in BF.RESERVE.
+const SCHEME: usize = 4;
+
+/// A filter of another system that a BF.RESERVE requests.
+pub(in crate::command) struct ForeignReservation {
+    pub(in crate::command) scheme: Scheme,
+    pub(in crate::command) encoding: Encoding,
+    pub(in crate::command) error_rate: f64,
+    pub(in crate::command) capacity: u64,
+    /// The arguments after the key that make the same on a server that obeys. A seed at the end says that they aren't
+    /// RedisBloom's; these filters have none.
+    pub(in crate::command) creation: Vec<Vec<u8>>,
+}
+
+/// `BF.RESERVE key error_rate capacity SCHEME system [FUNNEL|TYPE|CODEC items] [SEED 0]`; `None` for another BF.RESERVE.
+pub(in crate::command) fn reservation<'a, C: Call<'a>>(
+    call: &C,
+) -> Result<Option<ForeignReservation>, CommandError> {
+    let mut words = Arguments { call, next: SCHEME };
+    if !words.next().is_some_and(|word| word.eq_ignore_ascii_case(b"SCHEME")) {
+        return Ok(None);
+    }
+    let (error_rate, capacity) = (error_rate(call.arg(2))?, capacity(call.arg(3))?);
+    let named = |word: &[u8]| SYSTEMS.iter().find(|(name, ..)| word.eq_ignore_ascii_case(name.as_bytes()));
+    let (name, scheme, option) = words.value("SCHEME", "SBBF, BLOOMV3, GUAVA, REDISSON or GOZERO", named)?;
+    let mut encoding = Encoding::Bytes;
+    while let Some(word) = words.next() {
+        match upper(word).as_slice() {
+            word if word == option.name.as_bytes() => encoding = option.value(&mut words)?,
+            b"SEED" => drop(words.value("SEED", "0 with SCHEME", |seed| (seed == b"0").then_some(seed))?),
+            _ => return Err(CommandError::UnknownOption(printable(word))),
+        }
+    }
+    let items = (encoding != Encoding::Bytes).then(|| [option.name, option.word(encoding)]);
+    let words = [error_rate.to_string(), capacity.to_string(), "SCHEME".to_owned(), (*name).to_owned()];
+    let words = words.into_iter().chain(items.into_iter().flatten().chain(["SEED", "0"]).map(str::to_owned));
+    Ok(Some(ForeignReservation {
+        scheme: *scheme,
+        encoding,
+        error_rate,
+        capacity,
+        creation: words.map(String::into_bytes).collect(),
+    }))
+}
