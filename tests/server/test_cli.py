@@ -323,6 +323,34 @@ def test_a_filter_is_built_pushed_pulled_and_tested(server, port, tmp_path, line
         assert counted == {"items": 5000, "yes": 5000, "no": 0}
 
 
+def test_push_merges_what_goes_together(server, port, tmp_path):
+    """Two filters that were apart have the items of both; what can't be merged changes nothing, and leaves no key."""
+    path, other = tmp_path / "f.bloom", tmp_path / "other.bloom"
+    server.command("BF.RESERVE", "paris", "0.01", "1000")
+    server.command("BF.RESERVE", "rome", "0.01", "1000", "LIKE", "paris")
+    server.command("BF.ADD", "paris", "ada")
+    server.command("BF.ADD", "rome", "bob")
+    run("pull", "paris", path, port=port)
+    for _ in range(2):
+        out, _ = run("push", path, "rome", "--merge", port=port)
+        assert out.startswith("rome: merged with ")
+    out, _ = run("push", path, "new", "--merge", port=port)
+    assert out.startswith("new: created from ")
+    for key, expected in {"paris": [1, 0], "rome": [1, 1], "new": [1, 0]}.items():
+        assert present(server, key, ["ada", "bob"]) == expected, key
+    run("build", other, "-n", "100", "-e", "0.01", input="ada\n")
+    _, errors = run("push", other, "rome", "--merge", port=port, status=SERVER)
+    assert "rome is unchanged" in errors and "another" in errors
+    run("build", other, "-n", "100", "--cuckoo", "--replace", input="ada\n")
+    run("push", other, "rome", "--merge", port=port, status=USAGE)
+    server.command("SET", "text", "x")
+    run("push", path, "text", "--merge", port=port, status=USAGE)
+    run("push", path, "rome", "--merge", "--replace", port=port, status=USAGE)
+    assert present(server, "rome", ["ada", "bob"]) == [1, 1]
+    with server.client() as client:
+        assert sorted(client.keys()) == [b"new", b"paris", b"rome", b"text"]
+
+
 def test_push_keeps_the_time_to_live_and_what_is_no_filter(server, port, tmp_path):
     path = tmp_path / "f.bloom"
     run("build", path, "-n", "100", "-e", "0.01", input="ada\n")

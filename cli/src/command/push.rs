@@ -16,7 +16,7 @@ use std::io::{BufReader, Write};
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Upload a filter file to a server, and replace the key atomically.
+/// Upload a filter file to a server, and replace the key atomically, or merge the file into it.
 ///
 /// The program checks the file, uploads it to a temporary key in the same slot, and renames that to KEY when the upload
 /// is complete. Until then, the old filter serves. Items added to the old filter during the upload are not in the new
@@ -26,7 +26,8 @@ use std::time::Instant;
 Examples:
   bloomery push words.bloom words
   bloomery push tonight.bloom denied --replace            # under live traffic
-  bloomery push tonight.bloom denied --replace --ttl 90000")]
+  bloomery push tonight.bloom denied --replace --ttl 90000
+  bloomery push paris.bloom users --merge                 # the union of both")]
 pub(crate) struct Options {
     /// The filter file
     file: PathBuf,
@@ -37,6 +38,10 @@ pub(crate) struct Options {
     /// Replace the filter if the key exists
     #[arg(long)]
     replace: bool,
+
+    /// Add the items of the file to the filter in the key, by BF.MERGE, whose rules apply
+    #[arg(long, conflicts_with_all = ["replace", "ttl"])]
+    merge: bool,
 
     /// Set the time to live of the key instead of keeping it: seconds, or with a unit as in 7d; 0 removes it
     #[arg(long, value_name = "TIME", value_parser = parse_ttl)]
@@ -88,6 +93,7 @@ struct Report {
     file: PathBuf,
     key: String,
     replaced: bool,
+    merged: bool,
     bytes: u64,
     seconds: f64,
 }
@@ -97,12 +103,15 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let started = Instant::now();
     let value = read_file(&options.file)?;
     let load = if matches!(value, Filter::Cuckoo(_)) { "CF.LOADCHUNK" } else { "BF.LOADCHUNK" };
+    if options.merge && matches!(value, Filter::Cuckoo(_)) {
+        return Err(Failure::Usage("cuckoo filters cannot be merged".into()).into());
+    }
     // Only the check needed it in memory.
     drop(value);
     let length = std::fs::metadata(&options.file).map(|metadata| metadata.len()).ok();
     let mut connection = options.server.connect()?;
     let name = options.key.as_bytes();
-    refuse_early(&mut connection, name, options.replace)?;
+    refuse_early(&mut connection, name, options.replace || options.merge)?;
     let temporary = temporary_key(name, "push")?;
     let interrupted = interrupt::listen()?;
     let mut progress = Progress::new(&options.pace, length, 0);
@@ -122,7 +131,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
             sent += piece.bytes.len() as u64;
             progress.at(sent, 0);
         }
-        swap(&mut connection, options, &temporary).map(Some)
+        let end = if options.merge { merge } else { swap };
+        end(&mut connection, options, &temporary).map(Some)
     };
     let held = upload();
     progress.finish();
@@ -136,14 +146,19 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let report = Report {
         file: options.file.clone(),
         key: key(name),
-        replaced: held != "none",
+        replaced: !options.merge && held != "none",
+        merged: options.merge && held != "none",
         bytes: sent,
         seconds: started.elapsed().as_secs_f64(),
     };
     if options.json {
         output::json(&report)?;
     } else {
-        let what = if report.replaced { "replaced with" } else { "created from" };
+        let what = match &report {
+            Report { merged: true, .. } => "merged with",
+            Report { replaced: true, .. } => "replaced with",
+            _ => "created from",
+        };
         writeln!(
             std::io::stdout(),
             "{}: {what} {}, {}, in {:.1} s",
@@ -164,12 +179,12 @@ fn give_up(connection: &mut Connection, load: &str, temporary: &[u8]) {
     let _ = redis::cmd("UNLINK").arg(temporary).query::<()>(connection);
 }
 
-/// Refuses before anything is sent. The swap checks again.
-fn refuse_early(connection: &mut Connection, name: &[u8], replace: bool) -> anyhow::Result<()> {
+/// Refuses before anything is sent. What ends the upload checks again.
+fn refuse_early(connection: &mut Connection, name: &[u8], may_exist: bool) -> anyhow::Result<()> {
     let held: String = redis::cmd("TYPE").arg(name).query(connection)?;
-    let text = if held == "none" || replace && is_filter(&held) {
+    let text = if held == "none" || may_exist && is_filter(&held) {
         return Ok(());
-    } else if replace {
+    } else if may_exist {
         format!("{} holds a {held}, not a filter; delete it first", key(name))
     } else {
         format!("{} exists; use --replace to replace it", key(name))
@@ -181,6 +196,20 @@ fn is_filter(held: &str) -> bool {
     KeyType::ALL.iter().any(|known| known.name() == held)
 }
 
+/// Ends the upload by merging the temporary key into the key; returns the type that was there. If the server refuses, the
+/// key is unchanged.
+fn merge(connection: &mut Connection, options: &Options, temporary: &[u8]) -> anyhow::Result<String> {
+    let held = redis::cmd("TYPE").arg(&options.key).query(connection)?;
+    redis::cmd("BF.MERGE")
+        .arg(&options.key)
+        .arg(temporary)
+        .query::<()>(connection)
+        .with_context(|| format!("{} is unchanged", options.key))?;
+    redis::cmd("UNLINK").arg(temporary).query::<()>(connection)?;
+    Ok(held)
+}
+
+/// Ends the upload by renaming the temporary key; returns the type that was there.
 fn swap(connection: &mut Connection, options: &Options, temporary: &[u8]) -> anyhow::Result<String> {
     let ttl = options.ttl.map_or_else(|| "-1".into(), |seconds| seconds.saturating_mul(1000).to_string());
     let mut command = redis::cmd("EVAL");
