@@ -8,7 +8,7 @@ the original was asked behind that, in order. Its first line has the words of BF
     ?1 68656c6c6f    it has the item with these bytes in hexadecimal
     +0               adding the item with no bytes changed no bit
 
-So the adds behind an import are compared too.
+So the adds behind an import are compared too. And what BF.EXPORT gives after the import has to be the file.
 """
 
 import argparse
@@ -32,10 +32,23 @@ def bring_in(client, words: list[str], file: bytes) -> None:
             client.execute_command("BF.IMPORT", "k", kind, file, *options)
 
 
+def exported(client) -> bytes:
+    data, piece = b"", bytes(1 << 20)
+    while len(piece) == 1 << 20:
+        piece = client.execute_command("BF.EXPORT", "k", "OFFSET", len(data), "COUNT", 1 << 20)
+        data += piece
+    return data
+
+
 def compare(client, folder: Path, name: str) -> tuple[int, int, int]:
     """Answers, those that were yes, and those that differ."""
     log = (folder / f"{name}.log").read_text().splitlines()
-    bring_in(client, log[0].split(), (folder / f"{name}.filter").read_bytes())
+    file = (folder / f"{name}.filter").read_bytes()
+    bring_in(client, log[0].split(), file)
+    # The string of a bitmap ends with its last set bit.
+    bitmap = log[0].startswith("GOZERO")
+    data = exported(client)
+    assert data == (file.ljust(len(data), b"\0") if bitmap else file), f"{name} comes out otherwise than it came"
     answers = yes = differences = 0
     for kind, lines in itertools.groupby(log[1:], lambda line: line[0]):
         while batch := list(itertools.islice(lines, BATCH)):
