@@ -212,3 +212,14 @@ def test_a_command_that_makes_no_key_larger_evicts_none(new_server, kind):
 def write_probes(client, go_on) -> None:
     while go_on():
         client.set("probe", "x")
+
+
+def test_a_table_of_a_power_of_two_takes_no_size_more_from_the_allocator(server):
+    """A few bytes above it, jemalloc's next size is a quarter larger."""
+    with server.client() as client:
+        for slots in (1 << 13, 1 << 16, 1 << 20, 1 << 24):
+            before = client.info("memory")["used_memory"]
+            for number in range(4):
+                client.execute_command("CF.RESERVE", f"power:{slots}:{number}", slots)
+            used = (client.info("memory")["used_memory"] - before) / 4
+            assert slots <= used < 1.1 * slots, (slots, used)
