@@ -61,7 +61,9 @@ impl fmt::Display for Error {
             Error::Shards(n) => write!(f, "shards must be a power of two from 1 to 1024, not {n}"),
             Error::Expansion(n) => write!(f, "expansion {n} is not in [1, 32768]"),
             Error::Tightening(r) => write!(f, "tightening ratio {r} is not in (0, 1)"),
-            Error::Generations(n) => write!(f, "generations {n} is not in [2, 64]"),
+            Error::Generations(n) => {
+                write!(f, "generations {n} is not in [2, 64], with LAYOUT FINGERPRINT [2, 1000]")
+            }
             Error::Period(ms) => write!(f, "a rotation period of {ms} ms cannot be scheduled"),
             Error::Cuckoo(why) | Error::Exclusive(why) => f.write_str(why),
             Error::Foreign(field) => write!(f, "impossible value of the field {field}"),

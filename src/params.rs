@@ -29,8 +29,10 @@ pub mod limits {
     pub const MAX_SLOTS_ASKED: u64 = 1 << 20;
     /// Maximum growth per layer of a scaling filter, as in RedisBloom.
     pub const MAX_EXPANSION: u32 = 32_768;
-    /// Number of generations of a window.
+    /// Number of generations of a window. Each is a layer that a test asks.
     pub const GENERATIONS: std::ops::RangeInclusive<u32> = 2..=64;
+    /// Number of generations of a window of fingerprints, which share a table.
+    pub const GENERATIONS_IN_TABLE: std::ops::RangeInclusive<u32> = 2..=1000;
     /// Latest Unix time in milliseconds: no correct clock gets near it, and the sum of two such times doesn't
     /// overflow.
     pub const MAX_TIME_MS: u64 = 1 << 62;
@@ -113,9 +115,11 @@ pub enum Overflow {
     Error = 0,
     /// Accept it. The real error rate then rises above the promise.
     Saturate = 1,
+    /// Drop the oldest generation before its time: windows of fingerprints.
+    Rotate = 2,
 }
 
-spelling!(pub Overflow { Error = "ERROR", Saturate = "SATURATE" });
+spelling!(pub Overflow { Error = "ERROR", Saturate = "SATURATE", Rotate = "ROTATE" });
 
 /// How the layers of a scaling filter share its error rate.
 ///
@@ -155,11 +159,12 @@ pub enum Family {
         /// How the layers share the error rate.
         tightening: Tightening,
     },
-    /// A ring of generations. A rotation drops the oldest.
+    /// Generations, of which a rotation drops the oldest.
     Window {
-        /// Number of generations that are alive at once, `2..=64`. The filter's capacity is the capacity of each.
-        generations: u8,
-        /// What an add to a full generation does.
+        /// Number of generations that are alive at once, `2..=64`, of fingerprints `2..=1000`. The filter's capacity is
+        /// the capacity of each.
+        generations: u16,
+        /// What an add to a full generation does; of fingerprints, when all generations together are full.
         overflow: Overflow,
         /// Milliseconds between rotations by the clock; 0 if only rotated by hand.
         every_ms: u64,
@@ -187,6 +192,9 @@ pub struct Spec {
     /// Fixed, scaling or window.
     pub family: Family,
 }
+
+const ONLY_TABLES_ROTATE: &str = "ONFULL ROTATE drops the oldest generation before its time, and goes with WINDOW generations LAYOUT \
+     FINGERPRINT; use ONFULL ERROR or SATURATE";
 
 impl Spec {
     /// A filter of bits for `capacity` items that refuses any more.
@@ -231,7 +239,7 @@ impl Spec {
         }
     }
 
-    /// What happens to a new item when the filter is full, as BF.RESERVE's ONFULL spells it: ERROR, SATURATE or SCALE.
+    /// What happens to a new item when the filter is full, as BF.RESERVE's ONFULL spells it.
     pub fn on_full(&self) -> &'static str {
         match self.family {
             Family::Fixed(overflow) | Family::Window { overflow, .. } => overflow.as_str(),
@@ -250,7 +258,7 @@ impl Spec {
     }
 
     /// A window of `generations` generations for `capacity` items each, rotated by hand.
-    pub fn window(capacity: u64, error_rate: f64, generations: u8) -> Spec {
+    pub fn window(capacity: u64, error_rate: f64, generations: u16) -> Spec {
         let family = Family::Window { generations, overflow: Overflow::Saturate, every_ms: 0 };
         Spec { family, ..Spec::fixed(capacity, error_rate) }
     }
@@ -273,6 +281,7 @@ impl Spec {
             self.validate_fingerprints()?;
         }
         match self.family {
+            Family::Fixed(Overflow::Rotate) => return Err(Error::Exclusive(ONLY_TABLES_ROTATE)),
             Family::Fixed(_) => {}
             Family::Scaling { expansion, .. } => {
                 if !(1..=limits::MAX_EXPANSION).contains(&expansion) {
@@ -284,9 +293,14 @@ impl Spec {
                     ));
                 }
             }
-            Family::Window { generations, every_ms, .. } => {
-                if !limits::GENERATIONS.contains(&generations.into()) {
+            Family::Window { generations, every_ms, overflow } => {
+                let is_table = self.layout == LayoutChoice::Fingerprint;
+                let possible = if is_table { limits::GENERATIONS_IN_TABLE } else { limits::GENERATIONS };
+                if !possible.contains(&generations.into()) {
                     return Err(Error::Generations(generations.into()));
+                }
+                if overflow == Overflow::Rotate && !is_table {
+                    return Err(Error::Exclusive(ONLY_TABLES_ROTATE));
                 }
                 if every_ms > i64::MAX as u64 {
                     return Err(Error::Period(every_ms));
@@ -304,11 +318,12 @@ impl Spec {
     fn validate_fingerprints(&self) -> Result<(), Error> {
         let excluded = if self.shards > 1 {
             "LAYOUT FINGERPRINT has one writer and so no SHARDS; use LAYOUT BLOCKED or CLASSIC"
-        } else if self.family == Family::Fixed(Overflow::Saturate) {
+        } else if matches!(
+            self.family,
+            Family::Fixed(Overflow::Saturate) | Family::Window { overflow: Overflow::Saturate, .. }
+        ) {
             "LAYOUT FINGERPRINT has no cells beyond its capacity, so ONFULL SATURATE does not go with it; use \
              LAYOUT BLOCKED or CLASSIC"
-        } else if matches!(self.family, Family::Window { .. }) {
-            "LAYOUT FINGERPRINT does not go with WINDOW; use LAYOUT BLOCKED or CLASSIC"
         } else {
             return Ok(());
         };

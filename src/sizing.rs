@@ -76,6 +76,8 @@ pub struct LayerSpec {
     pub cell: Cell,
     /// Number of independent arrays, a power of two.
     pub shards: u32,
+    /// Number of generations that share it; 0 if it isn't shared.
+    pub generations: u16,
 }
 
 /// The geometry of one layer.
@@ -95,13 +97,22 @@ pub struct Shape {
     pub layout: Layout,
     /// Bits or counters.
     pub cell: Cell,
+    /// Number of generations that share the cells, if these are fingerprints; 0 if they aren't shared.
+    pub generations: u16,
 }
 
 impl LayerSpec {
     /// A single-shard layer of bits with the layout chosen by cost.
     #[cfg(any(test, feature = "internals"))]
     pub fn new(capacity: u64, error_rate: f64) -> LayerSpec {
-        LayerSpec { capacity, error_rate, layout: LayoutChoice::Auto, cell: Cell::Bit, shards: 1 }
+        LayerSpec {
+            capacity,
+            error_rate,
+            layout: LayoutChoice::Auto,
+            cell: Cell::Bit,
+            shards: 1,
+            generations: 0,
+        }
     }
 
     /// The smallest shape that keeps the promise.
@@ -167,6 +178,7 @@ impl LayerSpec {
             shards: self.shards,
             layout,
             cell: self.cell,
+            generations: self.generations,
         };
         let most = limits::MAX_BYTES * 8 / u64::from(self.cell.bits()) / stride;
         let mut best: Option<(u64, u32)> = None;
@@ -191,7 +203,8 @@ impl LayerSpec {
 
     /// The smallest table of fingerprints.
     fn smallest_table(&self) -> Result<Shape, Error> {
-        let table = Table::smallest(self.capacity, self.error_rate, self.cell.payload())
+        let table = Table::of(self.cell.payload(), self.generations)
+            .smallest(self.capacity, self.error_rate)
             .ok_or(Error::Unreachable { error_rate: self.error_rate })?;
         if table.words() > limits::MAX_BYTES / 8 {
             return Err(Error::OutOfMemory { bytes: table.words().saturating_mul(8) });
@@ -204,6 +217,7 @@ impl LayerSpec {
             shards: self.shards,
             layout: Layout::Fingerprint,
             cell: self.cell,
+            generations: self.generations,
         })
     }
 
@@ -282,8 +296,12 @@ impl Shape {
 
     /// The table, if its cells are fingerprints.
     pub fn table(&self) -> Option<Table> {
-        let table = Table { cells: self.cells, fingerprint: self.probes, payload: self.cell.payload() };
-        (self.layout == Layout::Fingerprint).then_some(table)
+        let like = || Table::of(self.cell.payload(), self.generations);
+        (self.layout == Layout::Fingerprint).then(|| Table {
+            cells: self.cells,
+            fingerprint: self.probes,
+            ..like()
+        })
     }
 
     /// Bytes of the cells.
@@ -428,8 +446,13 @@ impl Spec {
     /// A chain must stay within its error rate however far it grows. Most chains never grow, so the first layer gets 60%
     /// of the rate, and the others share the rest.
     pub(crate) fn next_layer(&self, so_far: &[u64]) -> LayerSpec {
+        let mut generations = 0;
         let (capacity, error_rate) = match self.family {
             Family::Fixed(_) => (self.capacity, self.error_rate),
+            Family::Window { generations: number, .. } if self.layout == LayoutChoice::Fingerprint => {
+                generations = number;
+                (self.capacity.saturating_mul(number.into()), self.error_rate)
+            }
             Family::Window { generations, .. } => (self.capacity, self.error_rate / f64::from(generations)),
             Family::Scaling { expansion, tightening } => {
                 let capacity = so_far.last().map_or(self.capacity, |last| {
@@ -443,7 +466,8 @@ impl Spec {
                 (capacity, (self.error_rate * share).max(limits::MIN_LAYER_ERROR_RATE))
             }
         };
-        LayerSpec { capacity, error_rate, layout: self.layout, cell: self.cell, shards: self.shards }
+        let Spec { layout, cell, shards, .. } = *self;
+        LayerSpec { capacity, error_rate, layout, cell, shards, generations }
     }
 }
 
@@ -467,6 +491,7 @@ mod tests {
                         layout,
                         cell,
                         shards,
+                        generations: 0,
                     })
                 })
             })

@@ -19,7 +19,7 @@ use super::write::{
 use crate::error::Error;
 use crate::filter::bloom::batch::{GROUP, for_each_group, for_each_hashed_group};
 use crate::filter::foreign::Encoding;
-use crate::filter::{Added, Bloom, Foreign, Layer, Live, LiveMut, Rebuild, Target};
+use crate::filter::{Added, Bloom, Foreign, Layer, Live, LiveMut, LiveRef, Rebuild, Target};
 use crate::params::Spec;
 use smallvec::SmallVec;
 use std::ops::ControlFlow;
@@ -468,9 +468,12 @@ fn add_to_both<'a, 'i, C: Call<'a>>(
                 Live::Bloom(filter) => add_or_skip(call, filter, item, mode, &mut growing),
                 Live::Foreign(filter) => add_to_foreign(call, filter, item, &mut growing),
             };
+            if lost.is_none() {
+                lost = follow(call, live.as_ref(), shadow).err();
+            }
             if let (Ok(done), None) = (&mut outcome, &lost) {
                 // The first refusal is the last: it ends the rebuild.
-                let mut growing = Growing::beside(live.as_ref().bytes());
+                let mut growing = Growing::of_shadow(shadow, live.as_ref());
                 match add_or_skip(call, shadow, item, mode, &mut growing) {
                     Ok(Added { changed, .. }) => done.changed |= changed,
                     Err(why) => lost = Some(why),
@@ -484,6 +487,16 @@ fn add_to_both<'a, 'i, C: Call<'a>>(
             return lost;
         }
     }
+}
+
+/// Opens the generation in the shadow that the live filter has opened to make room.
+fn follow<'a, C: Call<'a>>(call: &C, live: LiveRef<'_>, shadow: &mut Bloom) -> Result<(), CommandError> {
+    if let (Some(leader), Some(window)) = (live.window(), shadow.window())
+        && leader.newest() > window.newest()
+    {
+        call.discard(shadow.follow(leader)?.into());
+    }
+    Ok(())
 }
 
 /// Adds one item. If only absent items are to be added, it skips one that is present.
@@ -518,7 +531,8 @@ pub(super) fn backfill<'a, C: Call<'a>>(call: &C, rebuild: &mut Rebuild, first: 
     let (live, shadow) = rebuild.both_mut();
     let (mut adds, items) =
         (Adds::new(call, first), indices(call, first, BLOOM_STEP).map(|index| call.arg(index)));
-    add_to_bloom(call, shadow, items, Growing::beside(live.as_ref().bytes()), |outcome| {
+    let growing = Growing::of_shadow(shadow, live.as_ref());
+    add_to_bloom(call, shadow, items, growing, |outcome| {
         let refused = outcome.is_err();
         match adds.note(outcome) {
             ControlFlow::Continue(()) if !refused => ControlFlow::Continue(()),

@@ -5,10 +5,9 @@ use super::call::{Access, Call, Effect, Key};
 use super::error::CommandError;
 use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
-use super::write::{BLOOM_STEP, indices, limit_items};
+use super::write::{BLOOM_STEP, catch_up, indices, limit_items};
 use crate::filter::bloom::batch::for_each_group;
 use crate::filter::{Bloom, Layer, Live, LiveMut, Target};
-use crate::hash::ItemHash;
 use smallvec::SmallVec;
 use std::ops::ControlFlow;
 
@@ -37,6 +36,7 @@ fn count_missed(key: &mut impl Key, deletes: usize) {
 /// `BF.DEL key item`.
 pub(super) fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
+    catch_up(call, &mut key)?;
     let Some(target) = key.target()? else { return Ok(Reply::Bool(false)) };
     let filter = live(target)?;
     let removed = filter.remove(filter.item_hash(call.arg(FIRST_ITEM)))?;
@@ -55,13 +55,16 @@ pub(super) fn delete_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandErr
     limit_items(call, count)?;
     let mut key = call.open(1, Access::Write);
     let mut answers = Answers::default();
+    catch_up(call, &mut key)?;
     let Some(target) = key.target()? else {
         answers.answers.extend(indices(call, FIRST_ITEM, BLOOM_STEP).map(|_| Answer::No));
         return Ok(Reply::Answers(answers));
     };
     let mut filter = live(target)?;
     // Checked first, so that a filter that cannot delete refuses before anything has changed.
-    filter.count(ItemHash::default())?;
+    if !filter.can_delete() {
+        return Err(CommandError::NotCounting);
+    }
     let mut changed: SmallVec<[usize; 64]> = SmallVec::new();
     let mut numbers = FIRST_ITEM..;
     let items = indices(call, FIRST_ITEM, BLOOM_STEP).map(|index| call.arg(index));

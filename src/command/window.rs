@@ -2,7 +2,7 @@
 
 use super::call::{Access, Call, Effect, Key};
 use super::error::CommandError;
-use super::options::unsigned;
+use super::options::{bad, unsigned};
 use super::reply::Reply;
 use super::table::Command;
 use super::test::current_generation;
@@ -98,11 +98,25 @@ fn replicated<'a, C: Call<'a>>(call: &C) -> Result<Replicated, CommandError> {
     Ok(Replicated::At { number, by_hand: call.argc() == 5 })
 }
 
-/// `BF.AGE key item`.
+/// `BF.AGE key item [MS]`.
 pub(super) fn age<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let in_ms = call.argc() > 3;
+    if call.argc() > 4 {
+        return Err(CommandError::Arity);
+    }
+    if in_ms && !call.arg(3).eq_ignore_ascii_case(b"MS") {
+        return Err(bad("BF.AGE", "an item, and MS or nothing"));
+    }
     let key = call.open(1, Access::Read);
     let Some(filter) = key.bloom()? else { return Ok(Reply::Integer(-1)) };
     let filter = filter.bloom().ok_or(CommandError::NotNative)?;
     let age = filter.age(call.arg(2), current_generation(call, filter))?;
+    let age = match filter.window().filter(|_| in_ms) {
+        None => age,
+        Some(window) if window.schedule().every_ms == 0 => return Err(CommandError::Exclusive(NO_PERIOD)),
+        Some(window) => age.and_then(|age| window.standing().lasts_ms(age, call.now_ms())),
+    };
     Ok(age.map_or(Reply::Integer(-1), Reply::from))
 }
+
+const NO_PERIOD: &str = "a window that is rotated by hand alone has no milliseconds; leave MS out";

@@ -12,7 +12,8 @@ use crate::config::{MIN_ITEMS_LIMIT, Settings};
 use crate::error::Error;
 use crate::filter::foreign::{ChainSpec, Growth, Link, LinkSpec};
 use crate::filter::{
-    Added, Bloom, Cuckoo, Due, Filter, Foreign, Garbage, Grow, Live, LiveMut, Rebuild, Schedule, Target,
+    Added, Bloom, Cuckoo, Due, Filter, Foreign, Garbage, Grow, Live, LiveMut, LiveRef, Rebuild, Schedule,
+    Target,
 };
 use crate::params::Spec;
 
@@ -134,6 +135,9 @@ pub(super) fn create_new<'a, C: Call<'a>>(
     let spec = match new {
         New::Bloomery(spec) => spec.with_random_seed()?,
         New::Sent(spec) => spec,
+        New::Window(spec) => {
+            return create(call, key, spec.with_random_seed()?, call.now_ms()).map(|()| None);
+        }
         New::RedisBloom(spec) => return create_chain(call, key, &spec).map(|()| None),
     };
     make(call, key, spec, 0).map(Some)
@@ -338,9 +342,10 @@ pub(super) struct Growing {
 }
 
 impl Growing {
-    /// The growth of a filter that has another of this many bytes beside it.
-    pub(super) fn beside(bytes: u64) -> Growing {
-        Growing { beside: bytes, refused: None }
+    /// The growth of a shadow beside this filter. It rotates with the live filter, so it makes no room by itself.
+    pub(super) fn of_shadow(shadow: &Bloom, live: LiveRef<'_>) -> Growing {
+        let refused = shadow.rotates_when_full().then_some(CommandError::Full);
+        Growing { beside: live.bytes(), refused }
     }
 }
 
@@ -377,7 +382,7 @@ pub(super) fn grow_and_add<'a, C: Call<'a>, F: GrowInServer>(
 
 fn grow<'a, C: Call<'a>, F: GrowInServer>(call: &C, filter: &mut F, beside: u64) -> Result<(), CommandError> {
     let Some(more) = filter.next_bytes()? else { return Err(CommandError::Full) };
-    if !call.obeys() {
+    if !call.obeys() && more > 0 {
         filter.may_grow(&call.settings())?;
         call.admit(filter.bytes().saturating_add(more).saturating_add(beside), more)?;
     }

@@ -68,7 +68,8 @@ impl AtomicBloom {
             return Err(Error::Exclusive("fingerprints have one writer; use another layout"));
         }
         let Spec { capacity, error_rate, layout, cell, shards, .. } = spec;
-        let layer = Layer::new(LayerSpec { capacity, error_rate, layout, cell, shards }.shape()?)?;
+        let layer =
+            Layer::new(LayerSpec { capacity, error_rate, layout, cell, shards, generations: 0 }.shape()?)?;
         let spec =
             Spec { seed: spec.seed.narrow(spec.hash), family: Family::Fixed(Overflow::Saturate), ..spec };
         Ok(AtomicBloom { spec, layer })

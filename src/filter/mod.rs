@@ -412,7 +412,7 @@ mod tests {
         assert!(value.begin_rebuild(other.snapshot().unwrap()).is_err());
         let shadow = other.in_step_with(live.window());
         let window = shadow.window().unwrap();
-        assert_eq!((window.newest(), window.ring().len()), (7, 5));
+        assert_eq!((window.newest(), window.span()), (7, 5));
         assert_eq!(window.schedule(), live.window().unwrap().schedule());
         value.begin_rebuild(shadow).unwrap();
     }

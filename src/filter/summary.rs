@@ -1,6 +1,6 @@
 //! Everything that is known about a filter, as plain data. BF.INFO and the command-line program's `inspect` use it.
 
-use super::bloom::{Bloom, Layer};
+use super::bloom::{Bloom, Generation, Layer};
 use super::cuckoo::{Cuckoo, Origin};
 use super::foreign::{Encoding, Foreign, Link};
 use super::rebuild::Rebuild;
@@ -162,16 +162,14 @@ impl FilterRef<'_> {
 fn bloom(filter: &Bloom, now_ms: u64) -> Summary {
     let spec = filter.spec();
     let window = filter.window().map(|window| WindowSummary {
-        generations: window.ring().len() as u32,
+        generations: window.span() as u32,
         current: window.number_at(now_ms),
         every_ms: window.schedule().every_ms,
         next_rotation_ms: window.standing().next_in(now_ms),
     });
     let layers = match filter.window() {
-        None => filter.layers().iter().map(|one| layer(one, None)).collect(),
-        Some(window) => {
-            window.alive(window.number_at(now_ms)).map(|(age, one)| layer(one, Some(age))).collect()
-        }
+        None => filter.layers().iter().map(layer).collect(),
+        Some(window) => window.alive(window.number_at(now_ms)).map(generation).collect(),
     };
     Summary {
         kind: spec.kind(),
@@ -206,9 +204,9 @@ fn bloom(filter: &Bloom, now_ms: u64) -> Summary {
     }
 }
 
-fn layer(layer: &Layer, age: Option<u64>) -> LayerSummary {
+fn layer(layer: &Layer) -> LayerSummary {
     LayerSummary {
-        age,
+        age: None,
         layout: Some(layer.shape().layout),
         capacity: layer.capacity(),
         items: layer.items(),
@@ -217,6 +215,18 @@ fn layer(layer: &Layer, age: Option<u64>) -> LayerSummary {
         cells: layer.cells(),
         probes: layer.probes(),
         fill: layer.fill(),
+    }
+}
+
+fn generation(generation: Generation<'_>) -> LayerSummary {
+    LayerSummary {
+        age: Some(generation.age),
+        capacity: generation.capacity(),
+        items: generation.items,
+        error_rate: generation.error_rate(),
+        error_rate_now: generation.rate_now(),
+        fill: generation.fill(),
+        ..layer(generation.layer)
     }
 }
 

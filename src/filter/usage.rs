@@ -39,6 +39,8 @@ pub(crate) struct SharedUsage {
     yes: AtomicU64,
     no: AtomicU64,
     feedback: Mutex<Feedback>,
+    /// Times that a window dropped its oldest items before their time.
+    early_rotations: AtomicU64,
     /// Why the last rebuild ended, if it ended by itself. It lives as long as the filter does, so nothing has to be
     /// forgotten when keys go.
     rebuild_ended: Mutex<Option<Box<str>>>,
@@ -77,6 +79,16 @@ impl Usage {
     /// Counts items that were deleted. Must be called by one thread at a time.
     pub(crate) fn deleted(&self, items: u64) {
         count(&self.deletes, items);
+    }
+
+    /// Counts a rotation that made room.
+    pub(crate) fn rotated_early(&self) {
+        self.shared.get_or_init(Arc::default).early_rotations.fetch_add(1, Relaxed);
+    }
+
+    /// Rotations that made room.
+    pub(crate) fn early_rotations(&self) -> u64 {
+        self.shared.get().map_or(0, |more| more.early_rotations.load(Relaxed))
     }
 
     /// The counters for a thread that reads the filter in parallel to the server's command thread.

@@ -376,7 +376,9 @@ mod tests {
         for seed in 0..if cfg!(miri) { 3 } else { 100 } {
             let mut random = SmallRng::seed_from_u64(seed);
             let words = random.random_range(10..if cfg!(miri) { 40 } else { 5000 });
-            let table = Table::in_words(words, random.random_range(6..30), 0);
+            let fingerprint = random.random_range(6..30);
+            let cells = (words - 1) * 64 / (fingerprint + 2);
+            let table = Table { cells, fingerprint: fingerprint as u32, ..Table::default() };
             let (mut bits, mut used) = (vec![0u8; words as usize * 8], 0);
             // In the first place of its first window; the last cell isn't one.
             for cell in (0..table.cells - 1).filter(|cell| cell % 997 > 300 && random.random()) {

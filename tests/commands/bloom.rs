@@ -165,8 +165,14 @@ fn a_refused_command_changes_and_replicates_nothing() {
         ("BF.RESERVE n 0.01 100 ONFULL ERROR EXPANSION 2", "Nonscaling filters cannot expand"),
         ("BF.RESERVE n 0.01 100 EXPANSION 0 TIGHTENING 0.5", "Nonscaling filters cannot expand"),
         ("BF.RESERVE n 0.01 100 COUNTING 5", "ERR COUNTING takes 4, 8 or 16 bits a counter"),
-        ("BF.RESERVE n 0.01 100 WINDOW 1", "ERR WINDOW takes 2 to 64 generations"),
-        ("BF.RESERVE n 0.01 100 WINDOW 258", "ERR WINDOW takes 2 to 64 generations"),
+        (
+            "BF.RESERVE n 0.01 100 WINDOW 1",
+            "ERR WINDOW takes 2 to 64 generations, with LAYOUT FINGERPRINT 2 to 1000",
+        ),
+        (
+            "BF.RESERVE n 0.01 100 WINDOW 258",
+            "ERR WINDOW takes 2 to 64 generations, with LAYOUT FINGERPRINT 2 to 1000",
+        ),
         (
             "BF.RESERVE n 0.01 100 WINDOW 2 EVERY 0",
             "ERR EVERY takes milliseconds between rotations, at least 1",
@@ -385,10 +391,14 @@ fn a_replica_that_obeys_ends_equal() {
             "counting 0.01 100 COUNTING 8",
             "window 0.01 100 WINDOW 4 EVERY 500",
             "byhand 0.01 50 WINDOW 3 ONFULL ERROR",
+            "table 0.01 30 WINDOW 3 EVERY 500 LAYOUT FINGERPRINT",
+            "bursts 0.01 10 WINDOW 5 LAYOUT FINGERPRINT",
         ] {
             primary.line(&format!("BF.RESERVE {reserve}")).unwrap();
         }
-        let keys = ["scaling", "tight", "fixed", "sharded", "counting", "window", "byhand", "auto"];
+        let keys = [
+            "scaling", "tight", "fixed", "sharded", "counting", "window", "byhand", "table", "bursts", "auto",
+        ];
         let verbs = ["ADD", "MADD", "ADDNX", "INSERT", "DEL", "MDEL", "ROTATE", "CLEAR", "EXISTS"];
         for _ in 0..400 {
             primary.now_ms.set(primary.now_ms.get() + random.random_range(0..200));

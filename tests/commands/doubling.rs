@@ -211,7 +211,7 @@ const STATES: [State; 10] = [
     ("sub-filters", 8191, 1.5, |server, count| run_all(server, &tables_in_chunks("k", count))),
     ("generations", 8, 1.0, |server, count| {
         let spec = Spec::fixed(1000, 0.01);
-        let generations = u8::try_from(count).unwrap();
+        let generations = u16::try_from(count).unwrap();
         for key in ["k", "other"] {
             let family = Family::Window { generations, every_ms: 0, overflow: Overflow::Error };
             server.put(key, Bloom::new(Spec { family, seed: Default::default(), ..spec }).unwrap());

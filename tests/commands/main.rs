@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod aging;
 mod algebra;
 mod apart;
 mod bloom;

@@ -15,7 +15,7 @@ HOUR = 3_600_000
 # Fields of BF.STATS that are not the filter's own: the clock changes one, one names the key, and the others count what this
 # server was asked of it since it has it in memory.
 NOT_ITS_OWN = {
-    *(b"Next rotation in ms", b"Advice", b"Memory"),
+    *(b"Next rotation in ms", b"Early rotations", b"Advice", b"Memory"),
     *(b"Tests answered yes", b"Tests answered no", b"Adds", b"Deletes", b"Feedback"),
 }
 
@@ -79,6 +79,8 @@ KINDS = [
     Kind("fingerprint-counting", 300, "COUNTING LAYOUT FINGERPRINT HASH SIPHASH", COUNTING),
     Kind("window", 100, "WINDOW 4", WINDOW),
     Kind("window-strict", 100, "WINDOW 3 ONFULL ERROR HASH SIPHASH", WINDOW),
+    Kind("window-table", 100, "WINDOW 4 LAYOUT FINGERPRINT ONFULL ERROR", WINDOW),
+    Kind("window-ttl", 3100, f"TTL {24 * HOUR * 310} HASH SIPHASH LAYOUT FINGERPRINT", WINDOW),
     Kind("window-every", 100, f"WINDOW 5 EVERY {24 * HOUR} SINCE {{since}}", WINDOW),
     Kind("cuckoo", 500, "EXPANSION 0", DELETED),
     Kind("cuckoo-siphash", 500, "BUCKETSIZE 4 HASH SIPHASH", DELETED),

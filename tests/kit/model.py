@@ -593,6 +593,11 @@ EXISTS = "ERR item exists"
 MAX_CAPACITY = 1 << 48
 TOO_LARGE = f"ERR capacity must be at most {MAX_CAPACITY}"
 MAX_TIME = 1 << 62
+GENERATIONS = "2 to 64 generations, with LAYOUT FINGERPRINT 2 to 1000"
+ONLY_TABLES_ROTATE = (
+    "ERR ONFULL ROTATE drops the oldest generation before its time, and goes with WINDOW generations LAYOUT FINGERPRINT; "
+    "use ONFULL ERROR or SATURATE"
+)
 I64 = (1 << 63) - 1
 
 
@@ -823,7 +828,7 @@ class Model:
                     raise Refused(takes(name, "4, 8 or 16 bits a counter"))
                 options[name] = width or 4
             elif name == "WINDOW":
-                value(name, "2 to 64 generations", lambda word: integer_in(word, 2, 64))
+                value(name, GENERATIONS, lambda word: integer_in(word, 2, 1000))
             elif name == "EVERY":
                 value(name, "milliseconds between rotations, at least 1", lambda word: integer_in(word, 1, I64))
             elif name == "SINCE":
@@ -842,7 +847,7 @@ class Model:
                 what = "a ratio between 0 and 1, both excluded"
                 value(name, what, lambda word: number(word) if 0 < (number(word) or 0) < 1 else None)
             elif name == "ONFULL":
-                value(name, "ERROR, SATURATE or SCALE", one_of("ERROR", "SATURATE", "SCALE"))
+                value(name, "ERROR, SATURATE, SCALE or ROTATE", one_of("ERROR", "SATURATE", "SCALE", "ROTATE"))
             elif name == "LIKE":
                 value(name, "the key of a filter", lambda word: word)
                 if count != 2:
@@ -883,6 +888,10 @@ class Model:
             "layout": options.get("LAYOUT", "AUTO"),
             "hash": options.get("HASH", "XXH3"),
         }
+        if window and options["WINDOW"] > 64:
+            raise Refused(takes("WINDOW", GENERATIONS))
+        if on_full == "ROTATE":
+            raise Refused(ONLY_TABLES_ROTATE)
         if window:
             every = options.get("EVERY", 0)
             since = options.get("SINCE", self.now) if every else 0

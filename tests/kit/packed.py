@@ -145,6 +145,8 @@ def planned(kind, f, before):
     """Capacity and error rate of the layer that follows layers of these capacities."""
     capacity, rate, index = f["capacity"], double(f["error_rate"]), len(before)
     if kind == WINDOW:
+        if f["layout"] == 3:
+            return capacity * f["generations"], rate
         return capacity, rate / f["generations"]
     if kind == FIXED:
         return capacity, rate

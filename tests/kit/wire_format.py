@@ -246,18 +246,40 @@ class Layer:
     layout: int
     shards: int
     width: int
+    generations: int = 0  # that share it
+    newest: int = 0  # of these
     data: bytes = b""
 
     @property
     def bytes(self):
         if self.layout == FINGERPRINT:
-            return ((self.cells * self.fingerprint_width + 63) // 64 + 1) * 8
+            return (self.cell_words + self.sectors + self.generations) * 8
         return self.cells * self.width // 8
 
     @property
+    def cell_words(self):
+        """Words of the cells, and one of padding."""
+        return (self.cells * self.fingerprint_width + 63) // 64 + 1
+
+    @property
+    def sectors(self):
+        return (self.cells + 2047) // 2048 if self.generations else 0
+
+    @property
     def payload(self):
-        """Bits of the count beside a fingerprint."""
+        """Bits of the count, or of the number of a generation, beside a fingerprint."""
+        if self.generations:
+            return next(t for t in range(1, 17) if 2**t - self.generations >= max(1, 2**t // 16))
         return 0 if self.width == 1 else self.width
+
+    def word(self, number):
+        return int.from_bytes(self.data[number * 8 : number * 8 + 8], "little")
+
+    def generation(self, cell):
+        """That of a cell in use: the latest with its number that the sector may have."""
+        cleaned, slack = self.word(self.cell_words + cell // 2048), 2**self.payload - self.generations
+        latest = cleaned + slack
+        return latest - (latest - self.content(cell)[3]) % 2**self.payload
 
     @property
     def fingerprint_width(self):
@@ -268,7 +290,7 @@ class Layer:
         need(self.items == 0, "a number of items that the cells say")
         need(6 <= self.probes <= 62 - self.payload, "bits of a fingerprint")
         need(24 < self.cells and self.bytes <= 1 << 46, "cells")
-        need(self.cells == (self.bytes // 8 - 1) * 64 // self.fingerprint_width, "cells that fill their words")
+        need(self.cells == (self.cell_words - 1) * 64 // self.fingerprint_width, "cells that fill their words")
 
     def check_cells(self):
         """What only the cells say: fingerprints are in windows, and what isn't used is 0."""
@@ -276,9 +298,15 @@ class Layer:
             fingerprint, _, place, count = self.content(cell)
             if self.bits(cell) == 0:
                 continue
-            need(fingerprint > 0 if self.payload == 0 else count > 0, "a cell in use without an item")
+            is_counted = self.payload > 0 and not self.generations
+            need(count > 0 if is_counted else fingerprint > 0, "a cell in use without an item")
             need(0 <= cell - place < self.cells - 1, "a place outside the windows")
-        need(int.from_bytes(self.data, "little") >> self.cells * self.fingerprint_width == 0, "padding")
+        cells = int.from_bytes(self.data[: self.cell_words * 8], "little")
+        need(cells >> self.cells * self.fingerprint_width == 0, "padding")
+        for sector in range(self.sectors):
+            need(self.word(self.cell_words + sector) <= self.newest, "a sector cleaned in the future")
+        for generation in range(self.generations):
+            need(self.word(self.cell_words + self.sectors + generation) <= self.cells, "items of a generation")
 
     def bits(self, cell):
         bit = cell * self.fingerprint_width
@@ -291,17 +319,34 @@ class Layer:
         above = bits >> self.probes
         return bits & (1 << self.probes) - 1, above & 1, above >> 1 & 1, above >> 2
 
-    def fingerprint_count(self, low, high):
-        least, windows = int(self.payload == 0), self.cells - 1
+    def find(self, low, high):
+        """The cell of an item."""
+        least, windows = int(self.payload == 0 or self.generations > 0), self.cells - 1
         fingerprint = scale(high, (1 << self.probes) - least) + least
         first = scale(low >> 10 << 10, windows)
         second = (first + 2 + scale(mix(mix(fingerprint)), windows - 3)) % windows
         for number, window in enumerate((first, second)):
             for place in range(2):
-                *key, count = self.content(window + place)
+                *key, _ = self.content(window + place)
                 if key == [fingerprint, number, place] and self.bits(window + place):
-                    return count if self.payload else 1
-        return 0
+                    return window + place
+        return None
+
+    def fingerprint_count(self, low, high):
+        cell = self.find(low, high)
+        if cell is None:
+            return 0
+        return self.content(cell)[3] if self.payload else 1
+
+    def age(self, low, high, current):
+        """Where generations share the layer."""
+        cell = self.find(low, high)
+        age = None if cell is None else max(0, current - self.generation(cell))
+        return age if age is not None and age < self.generations else None
+
+    def living(self):
+        used = (cell for cell in range(self.cells) if self.bits(cell))
+        return sum(self.newest - self.generation(cell) < self.generations for cell in used)
 
     def check(self):
         if self.layout == FINGERPRINT:
@@ -348,6 +393,8 @@ class Layer:
         return min(self.value(cell) for cell in self.probe_cells(low, high))
 
     def ones(self):
+        if self.generations:
+            return self.living()
         if self.layout == FINGERPRINT:
             return sum(self.bits(cell) > 0 for cell in range(self.cells))
         return sum(self.value(cell) > 0 for cell in range(self.cells))
@@ -593,6 +640,8 @@ class Filter(Hashing):
 
     def contains(self, item):
         low, high = self.hash_item(item)
+        if self.layers[0].generations:
+            return self.age(item) is not None
         return any(layer.count(low, high) for layer in self.layers)
 
     def count(self, item):
@@ -603,6 +652,8 @@ class Filter(Hashing):
         """In a window: generations since the last add as of generation `current`; None when it is absent."""
         low, high = self.hash_item(item)
         current = self.newest if current is None else max(current, self.newest)
+        if self.layers[0].generations:
+            return self.layers[0].age(low, high, current)
         oldest = max(0, current - self.generations + 1)
         for number in range(self.newest, oldest - 1, -1):
             if self.layers[number % self.generations].count(low, high):
@@ -793,12 +844,14 @@ def bloom_header(kind, header):
     stamped = bytearray(header)
     for i in range(layer_count):
         at = FILTER_HEADER.size + i * LAYER_HEADER.size
-        layer = Layer(*LAYER_HEADER.unpack_from(header, at), filter_.shards, filter_.width)
+        table = (filter_.generations, filter_.newest) if filter_.layout == FINGERPRINT else ()
+        layer = Layer(*LAYER_HEADER.unpack_from(header, at), filter_.shards, filter_.width, *table)
         layer.check()
         need((layer.layout == FINGERPRINT) == (filter_.layout == FINGERPRINT), "layer layout")
         filter_.layers.append(layer)
         stamped[at + 24 : at + 32] = bytes(8)  # the number of items
-    need(any(layer.capacity == filter_.capacity for layer in filter_.layers), "capacity of the first layer")
+    share = max(1, filter_.layers[0].generations)
+    need(any(layer.capacity == filter_.capacity * share for layer in filter_.layers), "capacity of the first layer")
     if kind == WINDOW:
         shapes = {(l.capacity, l.error_rate, l.cells, l.probes, l.layout) for l in filter_.layers}
         need(len(shapes) == 1, "generations of different shapes")
@@ -817,10 +870,11 @@ def filter_header(kind, header):
     need(layout in (0, CLASSIC, BLOCKED, FINGERPRINT), "layout")
     need(width in CELL_WIDTHS, "cell")
     need(kind == FIXED or width == 1, "only a fixed filter counts")
-    need(overflow in (0, 1), "overflow")
+    need(overflow in (0, 1, 2), "overflow")
+    need(overflow < 2 or (kind == WINDOW and layout == FINGERPRINT), "only a table rotates when it is full")
     need(shards in {1 << i for i in range(11)}, "shards")
     need(moves == 0 or layout == FINGERPRINT, "only fingerprints are moved")
-    need(layout != FINGERPRINT or (kind != WINDOW and overflow == 0 and shards == 1), "what fingerprints cannot do")
+    need(layout != FINGERPRINT or (overflow != 1 and shards == 1), "what fingerprints cannot do")
     zero_bits = struct.pack("<d", tightening) == bytes(8)
     if kind == CHAIN:
         need(1 <= expansion <= 32768 and overflow == 0, "expansion")
@@ -829,7 +883,8 @@ def filter_header(kind, header):
     else:
         need(expansion == 0 and zero_bits, "only a chain expands")
     if kind == WINDOW:
-        need(2 <= generations <= 64 and layers == generations, "generations")
+        most, in_layers = (1000, 1) if layout == FINGERPRINT else (64, generations)
+        need(2 <= generations <= most and layers == in_layers, "generations")
         need(every_ms < 1 << 63 and max(since_ms, rotations, newest) <= 1 << 62, "schedule")
     else:
         need(not any((generations, every_ms, since_ms, rotations, newest)), "only a window rotates")

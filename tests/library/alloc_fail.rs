@@ -108,7 +108,10 @@ fn refuse_to_create<T>(name: &str, create: impl Fn() -> Result<T, Error>) {
 
 #[test]
 fn creating() {
-    kinds::ALL.iter().for_each(|(name, kind)| refuse_to_create(name, || Bloom::new(kind())));
+    kinds::ALL
+        .iter()
+        .chain(kinds::TABLES)
+        .for_each(|(name, kind)| refuse_to_create(name, || Bloom::new(kind())));
     CUCKOOS.iter().for_each(|(name, spec)| refuse_to_create(name, || Cuckoo::new(*spec)));
 }
 
@@ -165,7 +168,7 @@ fn rotating() {
 
 #[test]
 fn clearing_and_copying() {
-    for (name, kind) in kinds::ALL {
+    for (name, kind) in kinds::ALL.iter().chain(kinds::TABLES) {
         refuse_each(name, || filled(kind()), |filter| filter.clear().map(drop));
         refuse_each(name, || filled(kind()), |filter| filter.snapshot().map(drop));
     }
@@ -187,7 +190,7 @@ fn clearing_and_copying() {
 /// Set algebra: a copy on which it is carried out, the intersection, and the layers of another chain that are taken in.
 #[test]
 fn combining() {
-    for (name, kind) in kinds::ALL {
+    for (name, kind) in kinds::ALL.iter().chain(kinds::TABLES) {
         let value = || Filter::Bloom(filled(kind()));
         refuse_each(name, value, |value| value.snapshot().map(drop));
         let other = filled(kind());
@@ -279,7 +282,8 @@ fn commands() {
 
 #[test]
 fn decoding() {
-    let bloom = kinds::ALL.iter().map(|(name, kind)| (name, wire::encode(&filled(kind()))));
+    let bloom =
+        kinds::ALL.iter().chain(kinds::TABLES).map(|(name, kind)| (name, wire::encode(&filled(kind()))));
     let cuckoo = CUCKOOS.iter().map(|(name, spec)| (name, wire::encode(&nested(*spec))));
     let foreign = golden::FOREIGN.iter().map(|(name, recipe)| (name, wire::encode(&recipe())));
     for (name, bytes) in bloom.chain(cuckoo).chain(foreign) {
@@ -445,7 +449,7 @@ fn a_head_of_many_sub_filters_allocates_their_list() {
 /// One item costs no allocation, whatever the kind: adding what is there or new, asking, counting, deleting.
 #[test]
 fn items_allocate_nothing() {
-    for (name, kind) in kinds::ALL {
+    for (name, kind) in kinds::ALL.iter().chain(kinds::TABLES) {
         let mut filter = filled(Spec { capacity: 10_000, ..kind() });
         let reader = filter.reader();
         let before = requests();

@@ -152,7 +152,7 @@ fn a_reader_never_misses_an_item_that_is_moved() {
 #[test]
 fn what_the_layout_cannot_do_is_refused() {
     let base = spec(100, 0.01, Cell::Bit);
-    let window = Family::Window { generations: 4, overflow: Overflow::Error, every_ms: 0 };
+    let window = Family::Window { generations: 4, overflow: Overflow::Saturate, every_ms: 0 };
     for refused in [
         Spec { shards: 2, ..base },
         Spec { family: Family::Fixed(Overflow::Saturate), ..base },
@@ -169,4 +169,128 @@ fn what_the_layout_cannot_do_is_refused() {
     let mut other = fixed.snapshot().unwrap();
     assert_eq!((other.union(&fixed), other.intersect(&fixed)), (Err(Error::Mismatch), Err(Error::Mismatch)));
     assert!(other.contains("ada"));
+}
+
+fn window(capacity: u64, error_rate: f64, generations: u16, overflow: Overflow) -> Spec {
+    let family = Family::Window { generations, overflow, every_ms: 0 };
+    Spec { family, ..spec(capacity, error_rate, Cell::Bit) }
+}
+
+/// All generations have as many items as they are made for, a hundred times over: no add is refused, no item leaves early or stays late, and expired items need
+/// no room. Numbers of generations are used again after 2^t rotations, which is 4 to 16 here.
+#[test]
+fn a_full_window_goes_on_for_ever() {
+    for (capacity, generations, error_rate, turnovers) in [
+        (1, 2, 0.1, 100),
+        (10, 3, 0.01, 100),
+        (300, 8, 0.01, 100),
+        (2000, 15, 0.001, 20),
+        (5000, 2, 0.01, 20),
+    ] {
+        let spec = window(capacity, error_rate, generations, Overflow::Error);
+        let mut filter = Bloom::new(seeded(&spec, capacity)).unwrap();
+        let span = u64::from(generations);
+        // Items of a generation: those whose number divided by this is the generation.
+        const EACH: u64 = 1 << 32;
+        for number in 0..turnovers * span {
+            filter.advance(number).unwrap();
+            let newest = |filter: &Bloom| filter.window().unwrap().alive(number).next().unwrap().items;
+            let mut count = 0;
+            while newest(&filter) < capacity {
+                let item = number * EACH + count;
+                filter.add(item.to_le_bytes()).unwrap_or_else(|why| panic!("{why} in generation {number}"));
+                count += 1;
+            }
+            let window = filter.window().unwrap();
+            for age in 0..span.min(number + 1) {
+                for i in 0..capacity.min(5) {
+                    let item = filter.hasher().hash(&((number - age) * EACH + i).to_le_bytes());
+                    let found = window.age(item, number);
+                    assert!(found.is_some_and(|found| found <= age), "{found:?} of {age}");
+                }
+            }
+        }
+        let asked = 200_000;
+        let wrong = (0..asked).filter(|i| filter.contains((i | 1_u64 << 60).to_le_bytes())).count() as f64;
+        let rate = wrong / asked as f64;
+        assert!(rate < error_rate * 1.2 + 0.001, "{rate} of {error_rate}");
+        // An item that is taken for one of an older generation takes its place.
+        assert!(filter.items() * 20 >= capacity * span * 17, "{} items", filter.items());
+    }
+}
+
+#[test]
+fn a_window_of_eight_generations_takes_less_than_a_ring() {
+    for (generations, error_rate, most) in
+        [(8, 0.01, 14.4), (60, 0.01, 16.6), (1000, 0.01, 22.2), (8, 0.001, 17.7)]
+    {
+        let spec = window(1_000_000 / u64::from(generations), error_rate, generations, Overflow::Rotate);
+        let bits = Bloom::bytes_for(&spec).unwrap() as f64 * 8.0 / 1e6;
+        assert!(bits <= most, "{generations} generations: {bits} bits an item");
+    }
+}
+
+/// However far the clock jumps, what was there before is gone for good, and what wasn't long ago stays.
+#[test]
+fn a_clock_that_jumps_forgets_everything_at_once() {
+    let mut filter = Bloom::new(seeded(&window(2000, 0.01, 8, Overflow::Error), 1)).unwrap();
+    let mut number = 0;
+    for jump in (1..70).chain([1 << 20, 1 << 40, 15, 16, 17, (1 << 50) + 3]) {
+        let items: Vec<u64> = (0..500).map(|i| number << 10 | i).collect();
+        for item in &items {
+            filter.add(item.to_le_bytes()).unwrap();
+        }
+        number += jump;
+        filter.advance(number).unwrap();
+        let present = items.iter().filter(|item| filter.contains(item.to_le_bytes())).count();
+        assert!(if jump < 8 { present == 500 } else { present < 20 }, "{present} after {jump}");
+    }
+}
+
+/// A full window that rotates drops its oldest generation, and keeps the newest items: at least half of what it has room for.
+#[test]
+fn a_full_window_drops_the_oldest() {
+    for generations in [2, 8, 100] {
+        let spec = window(100, 0.001, generations, Overflow::Rotate);
+        let mut filter = Bloom::new(seeded(&spec, 1)).unwrap();
+        let room = 100 * u64::from(generations);
+        for item in 0..20 * room {
+            filter.add(item.to_le_bytes()).unwrap();
+            let kept = item.min(room / 2 - 1);
+            assert!(filter.contains((item - kept).to_le_bytes()), "{item} of {generations}");
+        }
+        assert!(filter.items() <= room && filter.window().unwrap().newest() > 20);
+    }
+}
+
+/// A reader in another thread never misses an item that is refreshed, moved, or in a sector that is cleaned.
+#[test]
+fn a_reader_never_misses_an_item_of_a_window() {
+    let spec = window(700, 0.01, 3, Overflow::Rotate);
+    let mut filter = Bloom::new(seeded(&spec, 3)).unwrap();
+    let kept = 0..500u64;
+    kept.clone().for_each(|item| _ = filter.add(item.to_le_bytes()).unwrap());
+    let reader = std::sync::Mutex::new(filter.reader());
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| {
+            for round in 0..400 {
+                let reader = reader.lock().unwrap().clone();
+                for item in kept.clone() {
+                    assert!(reader.contains(item.to_le_bytes()), "{item} in round {round}");
+                }
+            }
+        });
+        let (mut number, mut next) = (0, 1 << 32);
+        while !asked.is_finished() {
+            number += 1;
+            filter.advance(number).unwrap();
+            kept.clone().for_each(|item| _ = filter.add(item.to_le_bytes()).unwrap());
+            for _ in 0..300 {
+                filter.add(u64::to_le_bytes(next)).unwrap();
+                next += 1;
+            }
+            *reader.lock().unwrap() = filter.reader();
+        }
+        asked.join().unwrap();
+    });
 }

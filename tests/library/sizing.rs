@@ -82,7 +82,7 @@ const CHAINS: &[ChainRow] = &[
 #[test]
 fn layers_are_sized_as_ever() {
     for &(capacity, error_rate, layout, cell, shards, cells, probes, resolved) in LAYERS {
-        let spec = LayerSpec { capacity, error_rate, layout, cell, shards };
+        let spec = LayerSpec { capacity, error_rate, layout, cell, shards, generations: 0 };
         let shape = spec.shape().unwrap();
         println!(
             "    ({capacity}, {error_rate:?}, {layout:?}, {cell:?}, {shards}, {}, {}, Layout::{:?}),",

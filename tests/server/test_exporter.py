@@ -64,6 +64,7 @@ FIELDS = {
     "bloomery_layers": "Number of filters",
     "bloomery_generations": "Generations",
     "bloomery_rotations_total": "Generation",
+    "bloomery_early_rotations_total": "Early rotations",
     "bloomery_saturated_counters": "Saturated counters",
     "bloomery_expansion_ratio": "Expansion rate",
     "bloomery_adds_total": "Adds",

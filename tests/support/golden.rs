@@ -91,6 +91,20 @@ fn rotated(spec: Spec, every_ms: u64) -> Bloom {
     filter
 }
 
+/// Sixty items in each of several generations that share a table; numbers of generations are used again.
+fn aged(spec: Spec, generations: u16, overflow: Overflow, every_ms: u64) -> Bloom {
+    let family = Family::Window { generations, overflow, every_ms };
+    let spec = Spec { layout: LayoutChoice::Fingerprint, family, seed: Seed::from(SEED), ..spec };
+    let mut filter = Bloom::new_since(spec, 1_700_000_000_000 * every_ms.min(1)).unwrap();
+    for number in [0, 1, 2, 3, 4, 5, 6, 9, 10, 40, 41] {
+        let by_clock = number % 5 == 0;
+        if by_clock { filter.advance(number) } else { filter.rotate(number) }.unwrap();
+        add(&mut filter, number as u32 * 10..number as u32 * 10 + 60);
+    }
+    (415..420).for_each(|i| assert!(filter.remove(filter.hash(item(i))).unwrap().present));
+    filter
+}
+
 /// A cuckoo filter that holds the items, grown as often as it takes.
 fn nested(spec: CuckooSpec, items: impl IntoIterator<Item = u32>) -> Cuckoo {
     let mut filter = Cuckoo::new(CuckooSpec { seed: Seed::from(SEED), ..spec }).unwrap();
@@ -233,6 +247,8 @@ pub(crate) const RECIPES: &[Recipe] = &[
     ("fingerprint",           || with(Spec { layout: LayoutChoice::Fingerprint, ..Spec::fixed(150, 0.001) }, 150)),
     ("fingerprint-counting",  || counted_fingerprints(Spec { layout: LayoutChoice::Fingerprint, ..Spec::counting(80, 0.01) })),
     ("fingerprint-chain",     || grown(2, Tightening::INVERSE_SQUARE, Spec { layout: LayoutChoice::Fingerprint, hash: HashKind::SipHash, ..Spec::fixed(50, 0.01) }, 300)),
+    ("fingerprint-window",    || aged(Spec::fixed(50, 0.01), 3, Overflow::Error, 0)),
+    ("fingerprint-window-timed", || aged(Spec { hash: HashKind::SipHash, ..Spec::fixed(20, 0.001) }, 60, Overflow::Rotate, 60_000)),
     ("window-rotated",        || rotated(Spec::fixed(100, 0.01), 0)),
     ("window-timed-siphash",  || rotated(Spec { hash: HashKind::SipHash, ..Spec::fixed(100, 0.01) }, 60_000)),
 ];

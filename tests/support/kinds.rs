@@ -27,7 +27,7 @@ fn scaling(layout: LayoutChoice, capacity: u64, expansion: u32, tightening: Tigh
     Spec { layout, family: Family::Scaling { expansion, tightening }, ..Spec::fixed(capacity, ERROR_RATE) }
 }
 
-fn window(layout: LayoutChoice, generations: u8, every_ms: u64) -> Spec {
+fn window(layout: LayoutChoice, generations: u16, every_ms: u64) -> Spec {
     let family = Family::Window { generations, overflow: Overflow::Saturate, every_ms };
     Spec { layout, family, ..Spec::fixed(CAPACITY, ERROR_RATE) }
 }
@@ -41,20 +41,24 @@ fn sharply() -> Tightening {
     Tightening::geometric(1e-7).expect("1e-7 is a ratio")
 }
 
+/// A kind with its name.
+pub(crate) type Kind = (&'static str, fn() -> Spec);
+
 /// One function per kind, and a list of all.
 macro_rules! kinds {
-    ($($name:ident: $spec:expr;)+) => {
+    ($list:ident: $($name:ident: $spec:expr;)+) => {
         $(pub(crate) fn $name() -> Spec {
             $spec
         })+
 
         /// Every kind with its name.
-        pub(crate) const ALL: &[(&str, fn() -> Spec)] = &[$((stringify!($name), $name)),+];
+        pub(crate) const $list: &[Kind] = &[$((stringify!($name), $name)),+];
     };
 }
 
 #[rustfmt::skip] // a table
 kinds! {
+    ALL:
     bits_auto:                   fixed(Auto);
     bits_classic:                fixed(Classic);
     bits_blocked:                fixed(Blocked);
@@ -95,8 +99,22 @@ kinds! {
     fingerprint_of_62_bits:      Spec { error_rate: 1e-12, ..scaling(Fingerprint, 10, 1, sharply()) };
 }
 
+// Windows whose generations share a table.
+#[rustfmt::skip] // a table
+kinds! {
+    TABLES:
+    fingerprint_window:          window_table(2, Overflow::Error, 0);
+    fingerprint_window_rotating: Spec { hash: SipHash, ..window_table(7, Overflow::Rotate, 1000) };
+    fingerprint_window_long:     window_table(100, Overflow::Rotate, 0);
+}
+
 fn fingerprint(cell: Cell) -> Spec {
     Spec { layout: Fingerprint, cell, ..Spec::fixed(CAPACITY, ERROR_RATE) }
+}
+
+fn window_table(generations: u16, overflow: Overflow, every_ms: u64) -> Spec {
+    let family = Family::Window { generations, overflow, every_ms };
+    Spec { layout: Fingerprint, family, ..Spec::fixed(CAPACITY, ERROR_RATE) }
 }
 
 fn refusing_window() -> Spec {

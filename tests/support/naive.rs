@@ -49,7 +49,7 @@ pub(crate) fn cells_of(shape: &Shape, item: ItemHash) -> Vec<u64> {
     };
     if shape.layout == Layout::Fingerprint {
         // The first window and the fingerprint, which isn't 0 where 0 is a free cell.
-        let least = u64::from(shape.cell == Cell::Bit);
+        let least = u64::from(shape.cell == Cell::Bit || shape.generations > 0);
         let fingerprint = scale(item.high, (1 << shape.probes) - least) + least;
         return vec![scale(position, shape.cells - 1) << shape.probes | fingerprint];
     }
@@ -161,6 +161,32 @@ impl Naive {
         self.newest
     }
 
+    /// Whether the generations share a table. Here each has a layer all the same, and no identity is in two.
+    fn is_table(&self) -> bool {
+        self.is_window() && self.layers[0].shape.layout == Layout::Fingerprint
+    }
+
+    /// Makes room in a table. Returns whether there is some.
+    fn make_room(&mut self, overflow: Overflow) -> bool {
+        let span = self.layers.len() as u64;
+        loop {
+            let sizes: Vec<i64> = (0..span.min(self.newest + 1))
+                .map(|age| self.layers[self.slot(self.newest - age)].items)
+                .collect();
+            let capacity = self.layers[0].shape.capacity as i64;
+            let is_full = sizes.iter().sum::<i64>() >= capacity;
+            let is_top_heavy = sizes[0] * 2 >= capacity;
+            match overflow {
+                Overflow::Rotate if is_full => {
+                    let oldest = sizes.iter().rposition(|size| *size > 0).expect("it is full");
+                    self.advance(self.newest + span - oldest as u64);
+                }
+                Overflow::Rotate if is_top_heavy => self.advance(self.newest + 1),
+                _ => return !is_full,
+            }
+        }
+    }
+
     /// Layer that takes the adds.
     fn open(&mut self) -> &mut NaiveLayer {
         let slot = if self.is_window() { self.slot(self.newest) } else { self.layers.len() - 1 };
@@ -195,6 +221,17 @@ impl Naive {
             }
             Family::Fixed(overflow) | Family::Window { overflow, .. } => overflow,
         };
+        if self.is_table() {
+            if self.open().contains(item) {
+                return Some(Added::default());
+            }
+            if !present && !self.make_room(overflow) {
+                return None;
+            }
+            self.remove(item);
+            self.open().insert(item);
+            return Some(Added { added: !present, changed: true });
+        }
         if overflow == Overflow::Error && self.open().is_full() && !self.open().contains(item) {
             return None;
         }
@@ -210,6 +247,13 @@ impl Naive {
 
     /// (present, changed)
     pub(crate) fn remove(&mut self, item: ItemHash) -> (bool, bool) {
+        if self.is_table() {
+            let (identity, before) = (cells_of(&self.layers[0].shape, item)[0], self.contains(item));
+            for layer in &mut self.layers {
+                layer.items -= i64::from(layer.cells.remove(&identity).is_some());
+            }
+            return (before, before);
+        }
         self.layers[0].remove(item)
     }
 
@@ -221,6 +265,8 @@ impl Naive {
     }
 
     pub(crate) fn advance(&mut self, number: u64) {
+        // All between are over.
+        self.newest = self.newest.max(number.saturating_sub(self.layers.len() as u64));
         while self.newest < number {
             self.newest += 1;
             let slot = self.slot(self.newest);
@@ -231,12 +277,17 @@ impl Naive {
     /// Says where the filter differs, in whatever can be asked of it without an item.
     pub(crate) fn differs(&self, filter: &Bloom) -> Option<String> {
         let layers = filter.layers();
-        if layers.len() != self.layers.len() {
+        if layers.len() != self.layers.len() && !self.is_table() {
             return Some(format!("{} layers, not {}", layers.len(), self.layers.len()));
         }
         let newest = filter.window().map_or(0, |window| window.newest());
         if newest != self.newest {
             return Some(format!("newest generation {newest}, not {}", self.newest));
+        }
+        if self.is_table() {
+            let items = self.layers.iter().map(|layer| layer.items as u64).sum::<u64>();
+            let found = (layers.len(), layers[0].ones(), layers[0].items());
+            return (found != (1, items, items)).then(|| format!("a table of {found:?}, not {items} items"));
         }
         for (i, (layer, naive)) in layers.iter().zip(&self.layers).enumerate() {
             let ones = naive.cells.len() as u64;
@@ -255,6 +306,14 @@ impl Naive {
     /// All cells that aren't 0, in the order of the format: layers, shards, cells. Each with its layer and its number.
     pub(crate) fn cells(&self) -> Vec<(usize, u64, u64)> {
         let layers = self.layers.iter().enumerate();
+        if self.is_table() {
+            let span = self.layers.len() as u64;
+            let of_age =
+                |age| self.layers[self.slot(self.newest - age)].cells.keys().map(move |id| (0, *id, age));
+            let mut all: Vec<_> = (0..span.min(self.newest + 1)).flat_map(of_age).collect();
+            all.sort_unstable();
+            return all;
+        }
         layers
             .flat_map(|(i, layer)| layer.cells.iter().map(move |(cell, count)| (i, *cell, *count)))
             .collect()

@@ -3,7 +3,7 @@
 use super::naive::{mix, scale};
 use bloomery::filter::FilterRef;
 use bloomery::wire::{DecodeError, Decoder, Encoder, Sink, Source, VERSION, value};
-use bloomery::{Bloom, Cell, Filter, Layout};
+use bloomery::{Bloom, Filter, Layout};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -98,7 +98,7 @@ pub(crate) fn body<'a>(filter: impl Into<FilterRef<'a>>) -> Vec<u8> {
 }
 
 /// The cells of a filter that aren't 0, each with its layer and its number. Of fingerprints, the identities in order: the
-/// first window and the fingerprint, and the count.
+/// first window and the fingerprint, and the count, or of those that are alive the age.
 pub(crate) fn cells(filter: &Bloom) -> Vec<(usize, u64, u64)> {
     let body = body(filter);
     let mut rest = &body[..];
@@ -115,8 +115,11 @@ pub(crate) fn cells(filter: &Bloom) -> Vec<(usize, u64, u64)> {
             all.extend(cells.filter(|(_, _, value)| *value > 0));
             continue;
         }
-        let payload = if shape.cell == Cell::Bit { 0 } else { shape.cell.bits() };
-        let width = u64::from(shape.probes + 2 + payload);
+        let payload = shape.cell_bits() - shape.probes - 2;
+        let width = u64::from(shape.cell_bits());
+        let span = filter.window().map(|window| (window.span(), window.newest()));
+        // After the cells comes a word of zeros, and one for each sector.
+        let cleaned = |cell: u64| bits(((shape.cells * width).div_ceil(64) + 1 + cell / 2048) * 64, 64);
         let mut identities = Vec::new();
         for cell in 0..shape.cells {
             let at = cell * width;
@@ -124,14 +127,27 @@ pub(crate) fn cells(filter: &Bloom) -> Vec<(usize, u64, u64)> {
             let is_second = bit(at + u64::from(shape.probes)) == 1;
             let place = bit(at + u64::from(shape.probes) + 1);
             let count = bits(at + u64::from(shape.probes) + 2, payload);
-            if (fingerprint, payload, count) == (0, 0, 0) || (payload > 0 && count == 0) {
+            let is_counted = payload > 0 && span.is_none();
+            if (fingerprint, count) == (0, 0) || (is_counted && count == 0) {
                 assert_eq!(bits(at, width as u32), 0, "a free cell is 0");
                 continue;
             }
             let (window, windows) = (cell - place, shape.cells - 1);
             let distance = 2 + scale(mix(mix(fingerprint)), windows - 3);
             let first = if is_second { (window + windows - distance) % windows } else { window };
-            identities.push((number, first << shape.probes | fingerprint, count.max(1)));
+            let value = match span {
+                None => count.max(1),
+                Some((span, newest)) => {
+                    let latest = cleaned(cell) + (1 << payload) - span;
+                    let generation = (0..=latest).rev().find(|n| n % (1 << payload) == count);
+                    let age = newest - generation.expect("a number below 2^t");
+                    if age >= span {
+                        continue;
+                    }
+                    age
+                }
+            };
+            identities.push((number, first << shape.probes | fingerprint, value));
         }
         identities.sort_unstable();
         all.extend(identities);

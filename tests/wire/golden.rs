@@ -71,7 +71,7 @@ fn the_golden_filters_are_in_interesting_states() {
     let window = bloom("window-rotated");
     let window = window.window().unwrap();
     assert_eq!((window.newest(), window.schedule().rotations), (6, 4));
-    let ages: Vec<_> = window.alive(6).map(|(age, layer)| (age, layer.items() > 0)).collect();
+    let ages: Vec<_> = window.alive(6).map(|one| (one.age, one.items > 0)).collect();
     assert_eq!(ages, [(0, true), (1, true), (2, false), (3, true)]);
     let counts = |filter: &Cuckoo| (filter.tables().len(), filter.items(), filter.deletes());
     assert_eq!(counts(&cuckoo("cuckoo-full")), (1, 128, 0));

@@ -55,6 +55,8 @@ pub(crate) struct FilterInfo {
     pub(crate) rotates_every_ms: Option<u64>,
     /// Milliseconds until the next rotation; `None` without a schedule.
     pub(crate) next_rotation_ms: Option<u64>,
+    /// Times that the window made room by dropping its oldest items; `None` if it doesn't do that.
+    pub(crate) early_rotations: Option<u64>,
     /// Counters stuck at their maximum.
     pub(crate) saturated_counters: Option<u64>,
     /// Tests that the server answered with yes since it loaded the filter.

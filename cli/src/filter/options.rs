@@ -37,7 +37,7 @@ pub(crate) struct Reserve {
 
     /// Keep this many generations, and drop the oldest on rotation; the capacity is that of one generation
     #[arg(long, value_name = "GENERATIONS")]
-    window: Option<u8>,
+    window: Option<u16>,
 
     /// Time between rotations of a window: milliseconds, or with a unit as in 1h
     #[arg(long, value_name = "TIME", requires = "window", value_parser = parse_ms)]
@@ -85,6 +85,8 @@ enum OnFull {
     Saturate,
     /// Add a layer
     Scale,
+    /// Drop the oldest generation before its time: a window of fingerprints
+    Rotate,
 }
 
 /// [`LayoutChoice`], with its help.
@@ -173,6 +175,7 @@ impl Reserve {
         let overflow = match self.on_full {
             Some(OnFull::Error) => Some(Overflow::Error),
             Some(OnFull::Saturate) => Some(Overflow::Saturate),
+            Some(OnFull::Rotate) => Some(Overflow::Rotate),
             Some(OnFull::Scale) | None => None,
         };
         if let Some(generations) = self.window {
@@ -182,7 +185,9 @@ impl Reserve {
                 );
             }
             // A stream should not stop because one hour was busier than planned: the default is to accept.
-            let overflow = overflow.unwrap_or(Overflow::Saturate);
+            // A table has no room beyond its capacity.
+            let is_table = self.layout == Some(Layout::Fingerprint);
+            let overflow = overflow.unwrap_or(if is_table { Overflow::Rotate } else { Overflow::Saturate });
             return Ok(Family::Window { generations, overflow, every_ms: self.every.unwrap_or(0) });
         }
         if self.nonscaling || self.counting.is_some() || self.expansion == Some(0) || overflow.is_some() {

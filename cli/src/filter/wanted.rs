@@ -62,7 +62,8 @@ fn bloom(spec: &Spec, key: &str) -> Vec<String> {
             if every_ms > 0 {
                 add("EVERY", every_ms.to_string());
             }
-            if overflow != Overflow::Saturate {
+            let is_table = spec.layout == LayoutChoice::Fingerprint;
+            if overflow != if is_table { Overflow::Rotate } else { Overflow::Saturate } {
                 add("ONFULL", overflow.as_str().into());
             }
         }

@@ -59,6 +59,7 @@ fn bloom(fields: Fields<'_>) -> FilterInfo {
         generation: fields.number("Generation"),
         rotates_every_ms: fields.number("Rotates every ms"),
         next_rotation_ms: fields.number("Next rotation in ms"),
+        early_rotations: fields.number("Early rotations"),
         saturated_counters: fields.number("Saturated counters"),
         tests_yes: fields.number("Tests answered yes"),
         tests_no: fields.number("Tests answered no"),

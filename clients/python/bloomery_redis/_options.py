@@ -27,7 +27,9 @@ class BloomOptions(TypedDict, total=False):
     expansion: int  # 0 to 32768
     nonscaling: bool
     counting: Literal[True, 4, 8, 16]  # bits of a counter; True: 4
-    window: int  # generations, 2 to 64
+    window: int  # generations, 2 to 64; with layout FINGERPRINT 2 to 1000
+    ttl: int | timedelta  # that items are kept after their last add; an int is milliseconds
+    steps: int  # of a ttl, 1 to 999
     every: int | timedelta  # between rotations; an int is milliseconds
     since: int | datetime  # when generation 0 began; an int is Unix time in milliseconds
     shards: int  # a power of two, 1 to 1024
@@ -35,7 +37,7 @@ class BloomOptions(TypedDict, total=False):
     hash: Literal["XXH3", "SIPHASH"]
     seed: str | None  # hexadecimal digits, up to 16 for XXH3 and up to 32 for SIPHASH
     tightening: float  # above 0, below 1
-    onfull: Literal["ERROR", "SATURATE", "SCALE"]
+    onfull: Literal["ERROR", "SATURATE", "SCALE", "ROTATE"]
     like: Key | FilterSteps  # another filter; error rate and capacity have to be those of that one
 
 
@@ -62,7 +64,9 @@ CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "expansion": _between(0, 32768),
     "nonscaling": _one_of(True),
     "counting": _one_of(True, 4, 8, 16),
-    "window": _between(2, 64),
+    "window": _between(2, 1000),
+    "ttl": _between(1, 2**63 - 1),
+    "steps": _between(1, 999),
     "every": _between(1, 2**63 - 1),
     "since": _between(0, 2**63 - 1),
     "shards": (lambda value: is_integer(value) and value in [1 << n for n in range(11)], "a power of two up to 1024"),
@@ -73,7 +77,7 @@ CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
         "1 to 32 hexadecimal digits",
     ),
     "tightening": (lambda value: 0 < value < 1, "above 0 and below 1"),
-    "onfull": _one_of("ERROR", "SATURATE", "SCALE"),
+    "onfull": _one_of("ERROR", "SATURATE", "SCALE", "ROTATE"),
     "bucketsize": _between(1, 255),
     "maxiterations": _between(1, 65535),
 }

@@ -69,6 +69,7 @@ class BloomStats(TypedDict, total=False):
     generation: int
     rotates_every_ms: int | None
     next_rotation_in_ms: int | None
+    early_rotations: int  # by this server, to make room
     saturated_counters: int
     tests_answered_yes: int  # by this server, since it has the filter in memory; so for the next three
     tests_answered_no: int

@@ -5,6 +5,7 @@ use crate::command::options::printable;
 use crate::command::reply::Reply;
 use crate::filter::usage::{Observed, Span};
 use crate::filter::{CuckooSpec, Summary};
+use crate::params::LayoutChoice;
 
 /// From 8 layers on, rebuilding a chain pays off. With expansion 2 it has then grown to 255 times its first
 /// capacity, and a test of an absent item looks at all layers.
@@ -68,10 +69,13 @@ pub(super) fn on(key: &[u8], summary: &Summary, observed: Observed) -> Vec<Strin
     let rebuild = |items: u64| {
         format!("BF.REBUILD {} BEGIN CAPACITY {} makes room", word(key), items.max(1).saturating_mul(2))
     };
-    let room = rebuild(needed);
-    // In a window, the newest generation is what gets full.
-    let full = match (summary.window, summary.layers.first(), summary.on_full) {
-        (Some(_), None, _) => None,
+    let generations = summary.window.map_or(1, |window| u64::from(window.generations));
+    let room = rebuild(needed.div_ceil(generations));
+    // In a window, the newest generation is what gets full, unless all share a table.
+    let is_table = summary.layout == Some(LayoutChoice::Fingerprint);
+    let window = summary.window.filter(|_| !is_table);
+    let full = match (window, summary.layers.first(), summary.on_full) {
+        (Some(_), None, _) | (None, _, Some("ROTATE")) => None,
         (Some(_), Some(newest), Some("ERROR")) => (newest.items >= newest.capacity).then(|| {
             format!("full: the current generation holds {} items and refuses new ones; rotate", newest.items)
         }),

@@ -13,6 +13,7 @@ use super::reply::Reply;
 use crate::filter::foreign::Growth;
 use crate::filter::foreign::redisbloom::FORCE_64;
 use crate::filter::{LayerSummary, LiveRef, RebuildSummary, Summary};
+use crate::params::Overflow;
 use number::general;
 
 /// Layers that BF.STATS describes one by one: the newest, which hold most items. A filter has more only if it was
@@ -114,13 +115,18 @@ fn full(key: &[u8], summary: &Summary, live: LiveRef<'_>, memory: u64, now_ms: u
             ("Rotates every ms", or_null((window.every_ms > 0).then_some(window.every_ms))),
             ("Next rotation in ms", or_null(window.next_rotation_ms)),
         ]);
+        let rotates = summary.on_full == Some(Overflow::Rotate.as_str());
+        fields.extend(rotates.then(|| ("Early rotations", live.usage_so_far().early_rotations().into())));
     }
     fields.extend(summary.saturated.map(|counters| ("Saturated counters", counters.into())));
     fields.extend(usage::fields(live, now_ms));
     let observed = live.usage_so_far().observed(now_ms, advice::SPAN);
     fields.push(("Advice", advice::lines(&advice::on(key, summary, observed))));
     let unlisted = summary.layers.len().saturating_sub(MOST_LAYERS);
-    fields.push(("Layers", Reply::Array(summary.layers.iter().skip(unlisted).map(layer).collect())));
+    // The generations of a window begin with the newest.
+    let (before, after) = if summary.window.is_some() { (0, unlisted) } else { (unlisted, 0) };
+    let listed = summary.layers.get(before..summary.layers.len().saturating_sub(after)).unwrap_or_default();
+    fields.push(("Layers", Reply::Array(listed.iter().map(layer).collect())));
     let rebuild = summary.rebuild.as_ref().map(|rebuild| Reply::Map(rebuild_fields(rebuild)));
     fields.push(("Rebuild", rebuild.unwrap_or(Reply::Null)));
     fields.push(("Identity", identity(summary.identity)));

@@ -28,6 +28,8 @@ pub(super) fn capacity(bytes: &[u8]) -> Result<u64, CommandError> {
     if capacity > limits::MAX_CAPACITY { Err(CommandError::CapacityTooLarge) } else { Ok(capacity) }
 }
 
+const GENERATIONS: &str = "2 to 64 generations, with LAYOUT FINGERPRINT 2 to 1000";
+
 /// What a BF.RESERVE requests.
 pub(in crate::command) struct Reservation {
     pub(in crate::command) spec: Spec,
@@ -41,9 +43,11 @@ struct ReserveOptions<'a> {
     expansion: Option<i64>,
     nonscaling: bool,
     counting: Option<Cell>,
-    window: Option<u8>,
+    window: Option<u16>,
     every_ms: Option<u64>,
     since_ms: Option<u64>,
+    ttl_ms: Option<u64>,
+    steps: Option<u64>,
     shards: Option<u32>,
     layout: Option<LayoutChoice>,
     hash: Option<HashKind>,
@@ -59,26 +63,29 @@ enum OnFull {
     Error,
     Saturate,
     Scale,
+    Rotate,
 }
 
-spelling!(OnFull { Error = "ERROR", Saturate = "SATURATE", Scale = "SCALE" });
+spelling!(OnFull { Error = "ERROR", Saturate = "SATURATE", Scale = "SCALE", Rotate = "ROTATE" });
 
 /// `BF.RESERVE key error_rate capacity [option…]`.
 pub(in crate::command) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Reservation, CommandError> {
     let rate = error_rate(call.arg(2))?;
     let capacity = capacity(call.arg(3))?;
-    let options = reserve_options(Arguments { call, next: 4 }, |_, _| Ok(false))?;
+    let mut options = reserve_options(Arguments { call, next: 4 }, |_, _| Ok(false))?;
+    let capacity = options.resolve_ttl()?.of_each(capacity);
     if let Some(index) = options.like {
         return like(call, index, rate, capacity);
     }
-    let family = family(&options, call.settings())?;
+    let layout = options.layout.unwrap_or_default();
+    let family = family(&options, layout, call.settings())?;
     let spec = Spec {
         capacity,
         error_rate: rate,
         seed: Seed::default(),
         shards: options.shards.unwrap_or(1),
         hash: options.hash.unwrap_or_default(),
-        layout: options.layout.unwrap_or_default(),
+        layout,
         cell: options.counting.unwrap_or(Cell::Bit),
         family,
     };
@@ -98,6 +105,8 @@ pub(in crate::command) enum New {
     Bloomery(Spec),
     /// A filter of ours that the server's primary has made, with its seed.
     Sent(Spec),
+    /// A window of ours that begins now. It gets a random seed.
+    Window(Spec),
     /// A filter of RedisBloom, on a server that obeys one.
     RedisBloom(ChainSpec),
 }
@@ -151,17 +160,19 @@ fn reserve_options<'a, 'c, C: Call<'a>>(
                 }
             }
             b"WINDOW" => {
-                let generations = words.value("WINDOW", "2 to 64 generations", |value| {
+                let generations = words.value("WINDOW", GENERATIONS, |value| {
                     let generations = u32::try_from(integer(value)?).ok()?;
-                    limits::GENERATIONS.contains(&generations).then_some(generations)
+                    limits::GENERATIONS_IN_TABLE.contains(&generations).then_some(generations)
                 });
-                options.window = u8::try_from(generations?).ok();
+                options.window = u16::try_from(generations?).ok();
             }
             b"EVERY" => {
                 let takes = "milliseconds between rotations, at least 1";
                 options.every_ms =
                     Some(words.value("EVERY", takes, |value| unsigned(value).filter(|ms| *ms > 0))?);
             }
+            b"TTL" => options.ttl_ms = Some(ttl_ms(&mut words)?),
+            b"STEPS" => options.steps = Some(steps(&mut words)?),
             b"SINCE" => {
                 let plausible = |value| unsigned(value).filter(|ms| *ms <= limits::MAX_TIME_MS);
                 options.since_ms = Some(words.value("SINCE", "a Unix time in milliseconds", plausible)?);
@@ -184,7 +195,7 @@ fn reserve_options<'a, 'c, C: Call<'a>>(
                 options.tightening = Some(words.value("TIGHTENING", takes, ratio)?);
             }
             b"ONFULL" => {
-                options.on_full = Some(words.value("ONFULL", "ERROR, SATURATE or SCALE", choice)?);
+                options.on_full = Some(words.value("ONFULL", "ERROR, SATURATE, SCALE or ROTATE", choice)?);
             }
             b"SCHEME" => {
                 return Err(CommandError::Exclusive(
@@ -206,7 +217,61 @@ fn reserve_options<'a, 'c, C: Call<'a>>(
     Ok(options)
 }
 
+/// Steps of a TTL, if none are given.
+const STEPS: u64 = 31;
+
+fn ttl_ms<'a, C: Call<'a>>(words: &mut Arguments<'_, C>) -> Result<u64, CommandError> {
+    let takes = "milliseconds, at least 1, in which an item is kept";
+    words.value("TTL", takes, |value| unsigned(value).filter(|ms| *ms > 0))
+}
+
+fn steps<'a, C: Call<'a>>(words: &mut Arguments<'_, C>) -> Result<u64, CommandError> {
+    let most = u64::from(*limits::GENERATIONS_IN_TABLE.end()).saturating_sub(1);
+    words.value("STEPS", "1 to 999 steps of a TTL", |value| {
+        unsigned(value).filter(|steps| (1..=most).contains(steps))
+    })
+}
+
+/// The parts that the items of a TTL come in: one for each step.
+#[derive(Clone, Copy)]
+struct Steps(u64);
+
+impl Steps {
+    /// The period in which generations change, and how many there are: one more, so that an item whose generation is nearly over
+    /// when it is added stays for all steps.
+    fn generations(self, ttl_ms: u64) -> (u64, Option<u16>) {
+        (ttl_ms.div_ceil(self.0), u16::try_from(self.0.saturating_add(1)).ok())
+    }
+
+    /// The capacity of a generation, for these many items within the TTL.
+    fn of_each(self, capacity: u64) -> u64 {
+        capacity.div_ceil(self.0)
+    }
+}
+
 impl ReserveOptions<'_> {
+    /// Replaces a TTL by the window that it means.
+    fn resolve_ttl(&mut self) -> Result<Steps, CommandError> {
+        let Some(ttl_ms) = self.ttl_ms else {
+            return match self.steps {
+                None => Ok(Steps(1)),
+                Some(_) => Err(CommandError::Exclusive("STEPS belongs to TTL milliseconds")),
+            };
+        };
+        let is_table = self.layout.is_none_or(|layout| layout == LayoutChoice::Fingerprint);
+        if self.window.is_some() || self.every_ms.is_some() || self.since_ms.is_some() || !is_table {
+            return Err(CommandError::Exclusive(
+                "TTL is a window of LAYOUT FINGERPRINT with generations of its own, so WINDOW, EVERY, SINCE and other \
+                 layouts do not go with it",
+            ));
+        }
+        let steps = Steps(self.steps.unwrap_or(STEPS));
+        let (every_ms, generations) = steps.generations(ttl_ms);
+        (self.every_ms, self.window, self.layout) =
+            (Some(every_ms), generations, Some(LayoutChoice::Fingerprint));
+        Ok(steps)
+    }
+
     /// Whether an option says which kind of filter is meant.
     fn name_a_kind(&self) -> bool {
         self.expansion.is_some()
@@ -227,7 +292,7 @@ pub(in crate::command) fn shadow<'a, C: Call<'a>>(
     live: LiveRef<'_>,
 ) -> Result<Reservation, CommandError> {
     let (mut rate, mut size) = (None, None);
-    let options = reserve_options(Arguments { call, next: 3 }, |word, words| {
+    let mut options = reserve_options(Arguments { call, next: 3 }, |word, words| {
         match word {
             b"ERROR" => rate = Some(error_rate(words.next().ok_or(CommandError::BadErrorRate)?)?),
             b"CAPACITY" => size = Some(capacity(words.next().ok_or(CommandError::BadCapacity)?)?),
@@ -238,21 +303,23 @@ pub(in crate::command) fn shadow<'a, C: Call<'a>>(
         }
         Ok(true)
     })?;
+    let parts = options.resolve_ttl()?;
     let settings = call.settings();
     let known = match live {
         LiveRef::Bloom(filter) => Spec { capacity: needed(filter), ..filter.spec() },
         LiveRef::Foreign(filter) => of_foreign(filter, settings),
     };
     let is_named = options.name_a_kind();
+    let layout = options.layout.unwrap_or(known.layout);
     let spec = Spec {
-        capacity: size.unwrap_or(known.capacity),
+        capacity: parts.of_each(size.unwrap_or(known.capacity)),
         error_rate: rate.unwrap_or(known.error_rate),
         seed: Seed::default(),
         shards: options.shards.unwrap_or(known.shards),
         hash: options.hash.unwrap_or(known.hash),
-        layout: options.layout.unwrap_or(known.layout),
+        layout,
         cell: if is_named { options.counting.unwrap_or(Cell::Bit) } else { known.cell },
-        family: if is_named { family(&options, settings)? } else { known.family },
+        family: if is_named { family(&options, layout, settings)? } else { known.family },
     };
     if let (Family::Window { .. }, Some(window)) = (spec.family, live.window()) {
         keep_schedule(&options, window)?;
@@ -276,11 +343,14 @@ fn keep_schedule(options: &ReserveOptions<'_>, window: &Window) -> Result<(), Co
 fn needed(filter: &Bloom) -> u64 {
     match filter.window() {
         // A window's capacity is the capacity of one generation.
-        Some(window) => window
-            .ring()
-            .iter()
-            .map(|layer| at_least(layer.capacity(), layer.items(), layer.estimate()))
-            .fold(1, u64::max),
+        Some(window) => {
+            let share = window.span().checked_div(window.layers().len() as u64).unwrap_or(1);
+            let layers = window.layers().iter();
+            layers
+                .map(|layer| at_least(layer.capacity(), layer.items(), layer.estimate()))
+                .fold(1, u64::max)
+                .div_ceil(share)
+        }
         None => at_least(filter.capacity(), filter.items(), filter.estimate()),
     }
 }
@@ -310,8 +380,12 @@ fn of_foreign(filter: &Foreign, settings: Settings) -> Spec {
     Spec { family, ..Spec::fixed(capacity, error_rate) }
 }
 
-/// The family that the options mean.
-fn family(options: &ReserveOptions<'_>, settings: Settings) -> Result<Family, CommandError> {
+/// The family that the options mean, in this layout.
+fn family(
+    options: &ReserveOptions<'_>,
+    layout: LayoutChoice,
+    settings: Settings,
+) -> Result<Family, CommandError> {
     if options.nonscaling && options.expansion.is_some() {
         return Err(CommandError::NonscalingExpands);
     }
@@ -344,9 +418,16 @@ fn family(options: &ReserveOptions<'_>, settings: Settings) -> Result<Family, Co
         ));
     }
     if let Some(generations) = options.window {
+        let is_table = layout == LayoutChoice::Fingerprint;
+        if !is_table && !limits::GENERATIONS.contains(&generations.into()) {
+            return Err(bad("WINDOW", GENERATIONS));
+        }
         let overflow = match options.on_full {
             Some(OnFull::Error) => Overflow::Error,
-            // A stream should not stop because one hour was busier than planned.
+            Some(OnFull::Saturate) => Overflow::Saturate,
+            Some(OnFull::Rotate) => Overflow::Rotate,
+            // A stream should not stop because one hour was busier than planned. A table has no room beyond its capacity.
+            _ if is_table => Overflow::Rotate,
             _ => Overflow::Saturate,
         };
         return Ok(Family::Window { generations, overflow, every_ms: options.every_ms.unwrap_or(0) });
@@ -354,7 +435,7 @@ fn family(options: &ReserveOptions<'_>, settings: Settings) -> Result<Family, Co
     let fixed = options.nonscaling
         || options.counting.is_some()
         || expansion == Some(0)
-        || matches!(options.on_full, Some(OnFull::Error | OnFull::Saturate));
+        || matches!(options.on_full, Some(OnFull::Error | OnFull::Saturate | OnFull::Rotate));
     let may_scale = expansion.or(Some(settings.expansion)).filter(|e| *e > 0);
     if fixed && asks_to_scale {
         return Err(CommandError::NonscalingExpands);
@@ -371,6 +452,7 @@ fn family(options: &ReserveOptions<'_>, settings: Settings) -> Result<Family, Co
         }
         _ => Ok(Family::Fixed(match options.on_full {
             Some(OnFull::Saturate) => Overflow::Saturate,
+            Some(OnFull::Rotate) => Overflow::Rotate,
             _ => Overflow::Error,
         })),
     }
@@ -456,12 +538,13 @@ pub(in crate::command) struct Insertion {
     pub(in crate::command) first_item: usize,
 }
 
-/// `BF.INSERT key [CAPACITY c] [ERROR e] [EXPANSION x] [NOCREATE] [NONSCALING] ITEMS item…`. As in RedisBloom, the
+/// `BF.INSERT key [CAPACITY c] [ERROR e] [EXPANSION x] [NOCREATE] [NONSCALING] [TTL ms [STEPS n]] ITEMS item…`. As in RedisBloom, the
 /// last of several equal options wins, and options are checked even if the key exists.
 pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Insertion, CommandError> {
     let settings = call.settings();
     let (mut rate, mut size) = (settings.error_rate, settings.initial_size);
     let (mut expansion, mut nonscaling, mut create) = (settings.expansion, false, true);
+    let mut aging = ReserveOptions::default();
     let mut words = Arguments { call, next: 2 };
     loop {
         // Without ITEMS, or with an option that lacks its value, there are too few arguments.
@@ -481,17 +564,29 @@ pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Inserti
                 let value = integer(words.next().ok_or(CommandError::Arity)?);
                 let value = value.and_then(|value| expansion_in_range(value).ok());
                 expansion = value.ok_or(refuse("Bad expansion"))?;
+                aging.expansion = Some(expansion.into());
             }
             b"NOCREATE" => create = false,
             b"NONSCALING" => nonscaling = true,
+            b"TTL" => aging.ttl_ms = Some(ttl_ms(&mut words)?),
+            b"STEPS" => aging.steps = Some(steps(&mut words)?),
             _ => return Err(refuse("Unknown argument received")),
         }
     }
     if words.peek().is_none() {
         return Err(CommandError::Arity);
     }
-    let family = Settings::family_for(if nonscaling { 0 } else { expansion });
-    let new = New::Bloomery(Spec { family, ..Spec::fixed(size, rate) });
+    let capacity = aging.resolve_ttl()?.of_each(size);
+    let new = match aging.layout {
+        None => {
+            let family = Settings::family_for(if nonscaling { 0 } else { expansion });
+            New::Bloomery(Spec { family, ..Spec::fixed(size, rate) })
+        }
+        Some(layout) => {
+            let family = family(&aging, layout, settings)?;
+            New::Window(Spec { family, layout, ..Spec::fixed(capacity, rate) })
+        }
+    };
     Ok(Insertion { new, create, first_item: words.next })
 }
 

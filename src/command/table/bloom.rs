@@ -28,6 +28,7 @@ const RESERVE: &[Argument] = &[
         optional: true,
         multiple: false,
     },
+    TTL,
     option("shards", "SHARDS", Integer),
     option(
         "layout",
@@ -45,7 +46,12 @@ const RESERVE: &[Argument] = &[
     option(
         "onfull",
         "ONFULL",
-        OneOf(&[word("error", "ERROR"), word("saturate", "SATURATE"), word("scale", "SCALE")]),
+        OneOf(&[
+            word("error", "ERROR"),
+            word("saturate", "SATURATE"),
+            word("scale", "SCALE"),
+            word("rotate", "ROTATE"),
+        ]),
     ),
     option("like", "LIKE", Key),
     Argument {
@@ -75,12 +81,26 @@ const RESERVE: &[Argument] = &[
     },
 ];
 
+const TTL: Argument = Argument {
+    name: "ttl",
+    token: None,
+    kind: Block(&[
+        Argument { optional: false, ..option("ttl_milliseconds", "TTL", Integer) },
+        option("steps", "STEPS", Integer),
+    ]),
+    optional: true,
+    multiple: false,
+};
+
+const AGE: &[Argument] = &[required("item", Text), optional(word("ms", "MS"))];
+
 const INSERT: &[Argument] = &[
     option("capacity", "CAPACITY", Integer),
     option("error", "ERROR", Double),
     option("expansion", "EXPANSION", Integer),
     optional(word("nocreate", "NOCREATE")),
     optional(word("nonscaling", "NONSCALING")),
+    TTL,
     Argument { name: "item", token: Some("ITEMS"), kind: Text, optional: false, multiple: true },
 ];
 
@@ -407,14 +427,14 @@ pub(super) const TABLE: &[Entry] = &[
         command: Command::Age,
         namespace: Namespace::Bloom,
         verb: "age",
-        arity: 3,
+        arity: -3,
         key: KeyUse::Read,
         flags: "readonly fast",
         categories: "read bloom",
-        summary: "Returns how many generations ago an item was last added to a window",
+        summary: "Returns how many generations or milliseconds ago an item was last added to a window",
         complexity: O_K,
         since: "0.1.0",
-        arguments: ITEM,
+        arguments: AGE,
         more_keys: &[],
     },
     Entry {

@@ -5,7 +5,7 @@ use super::layer::Layer;
 use super::{Bloom, Body, Standing, Window};
 use crate::error::Error;
 use crate::filter::incompatible::Incompatible;
-use crate::parallel::ParallelFor;
+use crate::parallel::{ParallelFor, alone};
 use crate::params::limits;
 use crate::sizing::Layout;
 use smallvec::SmallVec;
@@ -90,7 +90,7 @@ impl Bloom {
 
     /// Whether both have the same hash, seed, shape and cells.
     pub fn equal(&self, other: &Bloom) -> bool {
-        self.is_congruent(other) && self.layers().iter().zip(other.layers()).all(|(a, b)| a.equal(b))
+        self.is_congruent(other) && self.equal_at(other, [self, other].map(Bloom::newest), &alone)
     }
 
     /// Whether both give every item the same answer and always will, given the same adds and rotations: the same
@@ -105,14 +105,7 @@ impl Bloom {
         };
         let [current, other_current] = generations;
         let period = |window: &Window, newest| Standing { newest, ..window.standing() }.period();
-        let of_age = |window, current, age| Window::alive(window, current).find(|(other, _)| *other == age);
-        period(a, current) == period(b, other_current)
-            && (0..self.layers().len() as u64).all(|age| {
-                match (of_age(a, current, age), of_age(b, other_current, age)) {
-                    (Some((_, a)), Some((_, b))) => a.equal_in(b, parallel),
-                    (some, none) => some.or(none).is_none_or(|(_, layer)| layer.ones() == 0),
-                }
-            })
+        period(a, current) == period(b, other_current) && a.has_equal_generations(b, generations, parallel)
     }
 
     /// Whether an [`intersection`](Bloom::intersection) with the other loses no common item.
@@ -224,8 +217,8 @@ impl Bloom {
         let mut changed = false;
         match (&mut self.body, source.window()) {
             (Body::Window(window), Some(source)) => {
-                for (age, theirs) in Window::taken_from(window.standing(), source) {
-                    changed |= window.of_age(age).union_single_writer(theirs, parallel)?;
+                for theirs in Window::taken_from(window.standing(), source) {
+                    changed |= window.of_age(theirs.age).union_single_writer(theirs.layer, parallel)?;
                 }
             }
             _ => {

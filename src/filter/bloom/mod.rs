@@ -4,6 +4,7 @@
 pub(crate) mod algebra;
 pub mod batch;
 mod chain;
+mod generations;
 pub mod layer;
 mod layers;
 #[cfg(all(loom, test))]
@@ -11,13 +12,17 @@ mod model;
 mod parameters;
 pub mod probe;
 mod reader;
+mod rotation;
+mod schedule;
 mod std_traits;
 mod window;
 
 pub use chain::Chain;
+pub use generations::Generation;
 pub use layer::Layer;
 pub use reader::Reader;
-pub use window::{Due, Schedule, Standing, Window};
+pub use schedule::{Due, Schedule, Standing};
+pub use window::Window;
 
 use super::change::{Added, Removed};
 use super::dump_number;
@@ -26,7 +31,7 @@ use crate::bits::Hits;
 use crate::error::Error;
 use crate::hash::{Hashed, Hasher, Item, ItemHash};
 use crate::parallel::{ParallelFor, alone};
-use crate::params::{Family, Spec, limits};
+use crate::params::{Family, LayoutChoice, Spec, limits};
 use crate::sizing::Shape;
 use layers::contains_many;
 use parameters::Parameters;
@@ -38,7 +43,7 @@ pub enum Body {
     Fixed(Layer),
     /// A chain that grows.
     Chain(Chain),
-    /// A ring that rotates; boxed, because it is large and the other kinds are many.
+    /// Generations that rotate; boxed, because it is large and the other kinds are many.
     Window(Box<Window>),
 }
 
@@ -47,7 +52,7 @@ impl Body {
         match self {
             Body::Fixed(layer) => std::slice::from_ref(layer),
             Body::Chain(chain) => chain.layers(),
-            Body::Window(window) => window.ring(),
+            Body::Window(window) => window.layers(),
         }
     }
 
@@ -58,8 +63,8 @@ impl Body {
             Body::Fixed(old) => Body::Fixed(layer(old)?),
             Body::Chain(_) => Body::Chain(Chain::from_layers(layers.map(layer).collect::<Result<_, E>>()?)),
             Body::Window(window) => {
-                let ring = layers.map(layer).collect::<Result<_, E>>()?;
-                Body::Window(Box::new(Window::from_parts(ring, window.newest(), window.schedule())))
+                let layers = layers.map(layer).collect::<Result<_, E>>()?;
+                Body::Window(Box::new(Window::from_parts(layers, window.newest(), window.schedule())))
             }
         })
     }
@@ -117,7 +122,7 @@ impl Bloom {
     ///
     /// # Errors
     /// As [`fixed`](Bloom::fixed), and [`Error::Generations`].
-    pub fn windowed(capacity: u64, error_rate: f64, generations: u8) -> Result<Bloom, Error> {
+    pub fn windowed(capacity: u64, error_rate: f64, generations: u16) -> Result<Bloom, Error> {
         Bloom::new(Spec::window(capacity, error_rate, generations).with_random_seed()?)
     }
 
@@ -159,9 +164,9 @@ impl Bloom {
         let body = match spec.family {
             Family::Fixed(_) => Body::Fixed(Layer::new(shape)?),
             Family::Scaling { .. } => Body::Chain(Chain::new(shape)?),
-            Family::Window { generations, every_ms, .. } => {
+            Family::Window { every_ms, .. } => {
                 let schedule = Schedule { every_ms, since_ms, rotations: 0 };
-                Body::Window(Box::new(Window::new(shape, generations, schedule)?))
+                Body::Window(Box::new(Window::new(shape, layers, schedule)?))
             }
         };
         Ok(Bloom::from_parts(spec, body))
@@ -171,7 +176,9 @@ impl Bloom {
     fn plan(spec: &Spec) -> Result<(Shape, u64), Error> {
         spec.validate()?;
         let layers = match spec.family {
-            Family::Window { generations, .. } => generations.into(),
+            Family::Window { generations, .. } if spec.layout != LayoutChoice::Fingerprint => {
+                generations.into()
+            }
             _ => 1,
         };
         Ok((spec.next_shape(&[])?, layers))
@@ -279,16 +286,10 @@ impl Bloom {
         }
     }
 
-    /// Number of the generation that is current at `now_ms`; 0 if the filter has no window.
-    #[inline]
-    pub fn generation_at(&self, now_ms: u64) -> u64 {
-        self.window().map_or(0, |window| window.number_at(now_ms))
-    }
-
     /// Whether the item may be in the filter, in a window as of its newest generation.
     #[inline]
     pub fn contains(&self, item: impl Item) -> bool {
-        self.contains_at(item, self.window().map_or(0, Window::newest))
+        self.contains_at(item, self.newest())
     }
 
     /// As [`contains`](Bloom::contains), in a window as of generation `current`
@@ -311,7 +312,7 @@ impl Bloom {
         match &self.body {
             Body::Fixed(layer) => layer.contains_many(items, Hits::first(items.len())),
             Body::Chain(chain) => contains_many(chain.layers().iter().rev(), items),
-            Body::Window(window) => contains_many(window.alive(current).map(|(_, layer)| layer), items),
+            Body::Window(window) => window.generations().contains_many(items, current),
         }
     }
 
@@ -354,7 +355,7 @@ impl Bloom {
     }
 
     /// Which of up to 64 items the filter, or the newest generation of a window, may hold already, so that adding them
-    /// changes nothing. None if it counts.
+    /// changes nothing. None if it counts, or if generations share the cells.
     #[inline]
     pub(crate) fn known(&self, items: &[ItemHash]) -> Hits {
         let newest: &Layer = match &self.body {
@@ -362,7 +363,7 @@ impl Bloom {
             Body::Chain(chain) => return contains_many(chain.layers().iter().rev(), items),
             Body::Window(window) => window.current(),
         };
-        if newest.cell().counts() {
+        if newest.cell().counts() || newest.generations() > 0 {
             Hits::default()
         } else {
             newest.contains_many(items, Hits::first(items.len()))
@@ -400,7 +401,10 @@ impl Bloom {
                 insert(layer, item)
             }
             Body::Window(window) => {
-                self.refuse_if_full(window.current(), item)?;
+                let rotates = self.parameters.rotate_when_full();
+                if self.parameters.refuse_when_full() && !window.has_room_for(item, rotates) {
+                    return Err(Error::Full);
+                }
                 window.add(item, insert)
             }
         }
@@ -421,8 +425,8 @@ impl Bloom {
             Body::Chain(chain) if chain.older_contain(item) => Added::default(),
             Body::Chain(chain) => chain.newest().insert_in_own_shard(item),
             Body::Window(window) => {
-                let Ok(added) =
-                    window.add(item, |layer, item| Ok::<_, Infallible>(layer.insert_in_own_shard(item)));
+                let Ok(added) = window
+                    .add_to_ring(item, |layer, item| Ok::<_, Infallible>(layer.insert_in_own_shard(item)));
                 added
             }
         }
@@ -448,7 +452,8 @@ impl Bloom {
         }
     }
 
-    /// Adds the next layer of a scaling filter. Returns false, and does nothing, for the other families.
+    /// Makes room for items: adds the next layer of a scaling filter, or drops the oldest generation of a window that rotates
+    /// when it is full. Returns false, and does nothing, for other filters.
     ///
     /// # Errors
     /// [`Error::TooManyLayers`], [`Error::Unreachable`], [`Error::OutOfMemory`].
@@ -456,6 +461,12 @@ impl Bloom {
         let spec = self.spec();
         match &mut self.body {
             Body::Chain(chain) => chain.grow(&spec).map(|()| true),
+            Body::Window(window) if self.parameters.rotate_when_full() => {
+                window.advance(window.next_with_room())?;
+                window.shift_schedule();
+                self.usage().rotated_early();
+                Ok(true)
+            }
             _ => Ok(false),
         }
     }
@@ -470,13 +481,22 @@ impl Bloom {
         if self.contains(item) { Ok(Added::default()) } else { self.add(item) }
     }
 
-    /// Deletes one occurrence of the item.
+    /// Deletes one occurrence of the item; from a window, the item.
     ///
     /// # Errors
     /// [`Error::NotCounting`].
     pub fn remove(&mut self, item: impl Item) -> Result<Removed, Error> {
         let item = item.hash_by(self.hasher());
-        self.counters()?.remove_single_writer(item)
+        match &self.body {
+            Body::Window(window) => window.remove(item),
+            _ => self.counters()?.remove_single_writer(item),
+        }
+    }
+
+    /// Whether items can be deleted.
+    pub(crate) fn can_delete(&self) -> bool {
+        let layer = self.newest_layer();
+        layer.cell().counts() || layer.generations() > 0
     }
 
     /// How often the item was added, at most.
@@ -492,57 +512,6 @@ impl Bloom {
             Body::Fixed(layer) if layer.cell().counts() => Ok(layer),
             _ => Err(Error::NotCounting),
         }
-    }
-
-    /// Generations since the item was last added to a window, 0 for the current one; `None` if it is absent. As of
-    /// generation `current`.
-    ///
-    /// # Errors
-    /// [`Error::NotWindow`].
-    pub fn age(&self, item: impl Item, current: u64) -> Result<Option<u64>, Error> {
-        let window = self.window().ok_or(Error::NotWindow)?;
-        Ok(window.age(item.hash_by(self.hasher()), current))
-    }
-
-    /// Opens generation `number` of a window, dropping what is too old by then. Returns the dropped layers, which may
-    /// be large: their owner chooses the thread that frees them.
-    ///
-    /// # Errors
-    /// [`Error::NotWindow`]; [`Error::OutOfMemory`], and then nothing has changed.
-    pub fn advance(&mut self, number: u64) -> Result<Vec<Layer>, Error> {
-        match &mut self.body {
-            Body::Window(window) => window.advance(number),
-            _ => Err(Error::NotWindow),
-        }
-    }
-
-    /// Opens generation `number` by hand: as [`advance`](Bloom::advance), and the schedule moves along.
-    ///
-    /// # Errors
-    /// As [`advance`](Bloom::advance).
-    pub fn rotate(&mut self, number: u64) -> Result<Vec<Layer>, Error> {
-        let retired = self.advance(number)?;
-        if let Body::Window(window) = &mut self.body {
-            window.shift_schedule();
-        }
-        Ok(retired)
-    }
-
-    /// Lets a window go on by another schedule. Nothing happens to other filters.
-    pub(crate) fn set_schedule(&mut self, schedule: Schedule) {
-        if let Body::Window(window) = &mut self.body {
-            window.set_schedule(schedule);
-        }
-    }
-
-    /// Lets an empty window continue at the generation of another, by its schedule. Nothing happens to other filters, or
-    /// if `live` is `None`.
-    #[must_use]
-    pub fn in_step_with(mut self, live: Option<&Window>) -> Bloom {
-        if let (Body::Window(window), Some(live)) = (&mut self.body, live) {
-            window.keep_step(live);
-        }
-        self
     }
 
     /// Empties the filter; parameters, seed and schedule stay. Returns the dropped layers.

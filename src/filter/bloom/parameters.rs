@@ -43,22 +43,25 @@ enum Kind {
     Scaling,
     Window,
     WindowSaturates,
+    WindowRotates,
 }
 
 impl Parameters {
     /// Of a valid spec. `first` is the capacity of the filter's first layer.
     pub(super) fn new(spec: &Spec, first: u64) -> Parameters {
         let (kind, count, tightening) = match spec.family {
-            Family::Fixed(Overflow::Error) => (Kind::Fixed, 0, None),
             Family::Fixed(Overflow::Saturate) => (Kind::FixedSaturates, 0, None),
+            Family::Fixed(_) => (Kind::Fixed, 0, None),
             Family::Scaling { expansion, tightening } => {
                 (Kind::Scaling, expansion as u16, tightening.ratio().map(|_| tightening))
             }
-            Family::Window { generations, overflow: Overflow::Error, .. } => {
-                (Kind::Window, generations.into(), None)
-            }
-            Family::Window { generations, overflow: Overflow::Saturate, .. } => {
-                (Kind::WindowSaturates, generations.into(), None)
+            Family::Window { generations, overflow, .. } => {
+                let kind = match overflow {
+                    Overflow::Error => Kind::Window,
+                    Overflow::Saturate => Kind::WindowSaturates,
+                    Overflow::Rotate => Kind::WindowRotates,
+                };
+                (kind, generations, None)
             }
         };
         let Seed { low: seed_low, high: seed_high } = spec.seed;
@@ -90,7 +93,7 @@ impl Parameters {
 
     /// The spec of a filter whose first layer has the capacity `first`, with this period of a window.
     pub(super) fn spec(&self, first: u64, every_ms: u64) -> Spec {
-        let generations = self.count as u8;
+        let generations = self.count;
         let window = |overflow| Family::Window { generations, overflow, every_ms };
         let extra = self.extra.get();
         let tightening = extra.and_then(|extra| extra.tightening);
@@ -112,6 +115,7 @@ impl Parameters {
                 },
                 Kind::Window => window(Overflow::Error),
                 Kind::WindowSaturates => window(Overflow::Saturate),
+                Kind::WindowRotates => window(Overflow::Rotate),
             },
         }
     }
@@ -134,7 +138,13 @@ impl Parameters {
     /// Whether the newest layer refuses new items when it is full, and has no successor.
     #[inline(always)]
     pub(super) fn refuse_when_full(&self) -> bool {
-        matches!(self.kind, Kind::Fixed | Kind::Window)
+        matches!(self.kind, Kind::Fixed | Kind::Window | Kind::WindowRotates)
+    }
+
+    /// Whether a window that is full opens a generation before its time.
+    #[inline(always)]
+    pub(super) fn rotate_when_full(&self) -> bool {
+        matches!(self.kind, Kind::WindowRotates)
     }
 
     /// The usage counters, if anything was counted.
@@ -182,6 +192,7 @@ mod tests {
             Family::Scaling { expansion: 1, tightening: Tightening::INVERSE_SQUARE },
             Family::Window { generations: 64, overflow: Overflow::Error, every_ms: 7 },
             Family::Window { generations: 2, overflow: Overflow::Saturate, every_ms: 7 },
+            Family::Window { generations: 1000, overflow: Overflow::Rotate, every_ms: 7 },
         ];
         let plain = Spec::fixed(1, 0.5);
         for spec in [large, plain] {

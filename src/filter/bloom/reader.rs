@@ -1,8 +1,8 @@
 //! A filter's cells in the hands of another thread.
 
+use super::generations::Generations;
 use super::layer::Layer;
 use super::layers::contains_many;
-use super::window;
 use crate::bits::Hits;
 use crate::hash::{Hashed, Hasher, Item, ItemHash};
 use std::sync::Arc;
@@ -48,8 +48,7 @@ impl Reader {
     pub(super) fn newest_layer(&self) -> &Layer {
         let newest = match self.newest {
             None => self.layers.len() - 1,
-            // Generation n lies in slot n mod G.
-            Some(newest) => (newest % self.layers.len() as u64) as usize,
+            Some(newest) => return Generations::new(&self.layers, newest).current(),
         };
         &self.layers[newest]
     }
@@ -58,10 +57,7 @@ impl Reader {
     pub fn contains_many(&self, items: &[ItemHash], current: u64) -> Hits {
         match self.newest {
             None => contains_many(self.layers.iter().rev(), items),
-            Some(newest) => {
-                let alive = window::alive(&self.layers, newest, current);
-                contains_many(alive.map(|(_, layer)| layer), items)
-            }
+            Some(newest) => Generations::new(&self.layers, newest).contains_many(items, current),
         }
     }
 
@@ -70,9 +66,7 @@ impl Reader {
         let item = item.hash_by(self.hasher);
         match self.newest {
             None => self.layers.iter().any(|layer| layer.contains(item)),
-            Some(newest) => {
-                window::alive(&self.layers, newest, current).any(|(_, layer)| layer.contains(item))
-            }
+            Some(newest) => Generations::new(&self.layers, newest).contains(item, current),
         }
     }
 }

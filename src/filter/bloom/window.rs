@@ -1,181 +1,48 @@
-//! The rotating filter: a ring of generations, one layer each. Adds go to the current generation, a test looks at
-//! all living ones, and a rotation drops the oldest. So an item stays for at least G−1 rotations after its last
-//! add.
-//!
-//! The number of the current generation follows from the clock and from the rotations by hand, not from a timer:
-//! `number(now) = base + (now − since) / every`. Reads ignore a generation that is too old by now, whether or not a
-//! write has dropped it yet. So idle keys, restarts and replicas need no special case.
-//!
-//! A clock that was ahead has opened generations too early. When it has been set back, the first write moves the
-//! schedule back as well, see [`Window::due`]. Otherwise nothing would rotate for as long as the clock was ahead.
+//! The rotating filter. Adds go to the newest generation, a test looks at all living ones, and a rotation drops the oldest. So
+//! an item stays for at least G−1 rotations after its last add.
 
-use super::Added;
+use super::generations::{Generation, Generations};
 use super::layer::Layer;
+use super::schedule::{Due, Schedule, Standing};
 use crate::error::Error;
+use crate::filter::change::{Added, Removed};
 use crate::hash::ItemHash;
+use crate::parallel::ParallelFor;
 use crate::params::limits;
 use crate::sizing::Shape;
 
-/// When generations change.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Schedule {
-    /// Milliseconds between rotations by the clock; 0 if only rotated by hand.
-    pub every_ms: u64,
-    /// Unix time in milliseconds at which generation `rotations` began.
-    pub since_ms: u64,
-    /// Rotations by hand so far.
-    pub rotations: u64,
-}
-
-impl Schedule {
-    /// Number of the generation that is current at `now_ms`.
-    #[inline]
-    pub fn number_at(&self, now_ms: u64) -> u64 {
-        // Without a period, only rotations by hand count.
-        let elapsed = now_ms.saturating_sub(self.since_ms).checked_div(self.every_ms).unwrap_or(0);
-        self.rotations.saturating_add(elapsed).min(limits::MAX_GENERATION)
-    }
-
-    /// Unix time in milliseconds at which the clock opens generation `number`; `None` without a period.
-    fn opens(&self, number: u64) -> Option<u64> {
-        let periods = number.saturating_sub(self.rotations);
-        (self.every_ms > 0).then(|| self.since_ms.saturating_add(periods.saturating_mul(self.every_ms)))
-    }
-
-    /// Where in a period it rotates by the clock, in milliseconds after multiples of `every_ms` since 1970. 0
-    /// without a period.
-    pub(super) fn phase(&self) -> u64 {
-        self.since_ms.checked_rem(self.every_ms).unwrap_or(0)
-    }
-
-    /// The schedule with the same rotations by the clock under which generation `newest` began at the first of them
-    /// from `now_ms` on.
-    fn moved_back(&self, newest: u64, now_ms: u64) -> Schedule {
-        let into = now_ms.checked_rem(self.every_ms).unwrap_or(0);
-        let until = match self.phase().checked_sub(into) {
-            Some(until) => until,
-            None => self.every_ms - (into - self.phase()),
-        };
-        Schedule { since_ms: now_ms.saturating_add(until), rotations: newest, ..*self }
-    }
-}
-
-/// The newest generation and the schedule of a window: all of it that decides which generation means what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
-    /// Number of the generation that receives the adds.
-    pub newest: u64,
-    /// When generations change.
-    pub schedule: Schedule,
-}
-
-impl Standing {
-    /// Number of the generation that is current at `now_ms`. Never below the newest, even if the clock steps back.
-    #[inline]
-    pub fn number_at(&self, now_ms: u64) -> u64 {
-        self.schedule.number_at(now_ms).max(self.newest)
-    }
-
-    /// Milliseconds from `now_ms` to the next rotation by the clock; `None` without a period. More than one period
-    /// if the clock was ahead when the newest generation was opened.
-    pub fn next_in(&self, now_ms: u64) -> Option<u64> {
-        let next = self.schedule.opens(self.number_at(now_ms).saturating_add(1))?;
-        Some(next.saturating_sub(now_ms))
-    }
-
-    /// What a write at `now_ms` must do first; `None` without a period.
-    ///
-    /// A clock that is behind by less than a period is waited for: the newest generation lasts until the rotation
-    /// after the next. If it were dropped one rotation earlier, a clock that wavers around the time of a rotation
-    /// would rotate at each turn, and items would leave within milliseconds.
-    #[inline]
-    fn due(&self, now_ms: u64) -> Option<Due> {
-        let number = self.schedule.number_at(now_ms);
-        if number == self.newest && now_ms >= self.schedule.since_ms {
-            return None;
-        }
-        if number > self.newest {
-            Some(Due::Rotation(number))
-        } else {
-            self.correction(now_ms).map(Due::Schedule)
-        }
-    }
-
-    /// The schedule to go on by if the next rotation is more than two periods away.
-    #[cold]
-    fn correction(&self, now_ms: u64) -> Option<Schedule> {
-        let longest = self.schedule.every_ms.saturating_mul(2);
-        let moved = self.schedule.moved_back(self.newest, now_ms);
-        (self.next_in(now_ms)? > longest && moved.since_ms <= limits::MAX_TIME_MS).then_some(moved)
-    }
-
-    /// As it is after a write at `now_ms` has done what is [due](Window::due).
-    pub(crate) fn at(self, now_ms: u64) -> Standing {
-        match self.due(now_ms) {
-            None => self,
-            Some(Due::Rotation(newest)) => Standing { newest, ..self },
-            Some(Due::Schedule(schedule)) => Standing { schedule, ..self },
-        }
-    }
-
-    /// The period that the newest generation belongs to by the schedule, counted from 1970. Windows with the same
-    /// period and phase drop generations that have the same number here at the same time. Without a period a window
-    /// isn't tied to a clock, and the newest generation of each has number 0.
-    pub(super) fn period(&self) -> i128 {
-        match self.schedule {
-            Schedule { every_ms: 0, .. } => 0,
-            Schedule { every_ms, since_ms, rotations } => {
-                i128::from(since_ms / every_ms) + i128::from(self.newest) - i128::from(rotations)
-            }
-        }
-    }
-
-    /// Advanced to the newest period of the two, if that is the other's.
-    pub(crate) fn advanced_to(self, other: Standing) -> Standing {
-        let more = u64::try_from(other.period() - self.period()).unwrap_or(0);
-        Standing { newest: self.newest.saturating_add(more), ..self }
-    }
-
-    /// By how many generations items of `source` are older here than there, as counted from the newest of each.
-    ///
-    /// −1 for a source that is further by its schedule, however much: its clock was ahead, and its newest generation
-    /// will last for up to two periods from now, see [`due`](Window::due).
-    fn ages_by(&self, source: Standing) -> i128 {
-        (self.period() - source.period()).max(-1)
-    }
-}
-
-/// What a write must do before anything else, because of the clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Due {
-    /// Open this generation.
-    Rotation(u64),
-    /// Go on by this schedule: the clock has been set back by more than a period since the newest generation was
-    /// opened.
-    Schedule(Schedule),
-}
-
-/// The ring: generation n is in slot n mod G, so the numbers of all slots follow from the newest number.
+/// Generations that rotate. Which numbers are alive follows from that of the newest.
 pub struct Window {
-    ring: Box<[Layer]>,
+    layers: Box<[Layer]>,
     newest: u64,
     schedule: Schedule,
 }
 
 impl Window {
-    pub(crate) fn new(shape: Shape, generations: u8, schedule: Schedule) -> Result<Window, Error> {
-        let ring = (0..generations).map(|_| Layer::new(shape)).collect::<Result<_, Error>>()?;
-        Ok(Window { ring, newest: 0, schedule })
+    /// An empty window of this many layers.
+    pub(crate) fn new(shape: Shape, layers: u64, schedule: Schedule) -> Result<Window, Error> {
+        let layers = (0..layers).map(|_| Layer::new(shape)).collect::<Result<_, Error>>()?;
+        Ok(Window { layers, newest: 0, schedule })
     }
 
-    pub(crate) fn from_parts(ring: Box<[Layer]>, newest: u64, schedule: Schedule) -> Window {
-        assert!(!ring.is_empty(), "a window has generations");
-        Window { ring, newest, schedule }
+    pub(crate) fn from_parts(layers: Box<[Layer]>, newest: u64, schedule: Schedule) -> Window {
+        assert!(!layers.is_empty(), "a window has generations");
+        Window { layers, newest, schedule }
     }
 
-    /// The layers in ring order.
-    pub fn ring(&self) -> &[Layer] {
-        &self.ring
+    #[inline(always)]
+    pub(super) fn generations(&self) -> Generations<'_> {
+        Generations::new(&self.layers, self.newest)
+    }
+
+    /// Number of generations that are alive at once.
+    pub fn span(&self) -> u64 {
+        self.generations().span()
+    }
+
+    /// The layers: those of all generations in ring order, or the one that they share.
+    pub fn layers(&self) -> &[Layer] {
+        &self.layers
     }
 
     /// Number of the generation that receives the adds.
@@ -209,38 +76,45 @@ impl Window {
         self.standing().due(now_ms)
     }
 
-    #[inline]
-    fn slot(&self, number: u64) -> usize {
-        (number % self.ring.len() as u64) as usize
-    }
-
-    /// The generations that are alive when `current` is the current one, newest first, as (age, layer).
-    #[inline]
-    pub fn alive(&self, current: u64) -> impl Iterator<Item = (u64, &Layer)> {
-        alive(&self.ring, self.newest, current)
+    /// The generations that are alive when `current` is the current one, newest first.
+    pub fn alive(&self, current: u64) -> impl Iterator<Item = Generation<'_>> {
+        self.generations().alive(current)
     }
 
     /// Whether some generation that is alive when `current` is the current one may contain the item.
     #[inline]
     pub fn contains(&self, item: ItemHash, current: u64) -> bool {
-        self.alive(current).any(|(_, layer)| layer.contains(item))
+        self.generations().contains(item, current)
     }
 
     /// Number of generations since the item was last added, 0 for the current one; `None` if it is absent.
     pub fn age(&self, item: ItemHash, current: u64) -> Option<u64> {
-        self.alive(current).find(|(_, layer)| layer.contains(item)).map(|(age, _)| age)
+        self.generations().age(item, current)
     }
 
     /// The layer that receives the adds.
     #[inline]
     pub fn current(&self) -> &Layer {
-        &self.ring[self.slot(self.newest)]
+        self.generations().current()
     }
 
-    /// Records the item in the newest generation. `added` says that no generation contained it, `changed` that the
-    /// newest one didn't.
+    /// Records the item in the newest generation; `insert` does so in a layer of its own. `added` says that no generation
+    /// contained it, `changed` that the newest one didn't.
     #[inline]
-    pub(crate) fn add<E>(
+    pub(crate) fn add(
+        &self,
+        item: ItemHash,
+        insert: impl Fn(&Layer, ItemHash) -> Result<Added, Error>,
+    ) -> Result<Added, Error> {
+        match self.generations().table() {
+            Some((layer, tags)) => layer.insert_into(tags, item, self.newest),
+            None => self.add_to_ring(item, insert),
+        }
+    }
+
+    /// The same where each generation has a layer of its own.
+    #[inline]
+    pub(crate) fn add_to_ring<E>(
         &self,
         item: ItemHash,
         insert: impl Fn(&Layer, ItemHash) -> Result<Added, E>,
@@ -250,6 +124,69 @@ impl Window {
         Ok(Added { added: added && !elsewhere, changed })
     }
 
+    /// Deletes the item from all generations.
+    ///
+    /// # Errors
+    /// [`Error::NotCounting`] if these have layers of their own.
+    pub(super) fn remove(&self, item: ItemHash) -> Result<Removed, Error> {
+        let (layer, tags) = self.generations().table().ok_or(Error::NotCounting)?;
+        Ok(layer.remove_from(tags, item, self.newest))
+    }
+
+    /// Whether the newest generation alone has half of the items that all are sized for. If others were dropped only when there
+    /// is no room at all, a burst within one period would end in dropping everything.
+    #[inline]
+    fn is_top_heavy(&self) -> bool {
+        let Some((layer, tags)) = self.generations().table() else { return false };
+        tags.items(self.newest).saturating_mul(2) >= layer.capacity()
+    }
+
+    /// Whether the item can be added to a window that refuses items or, if it `rotates`, drops others when it is full.
+    #[inline]
+    pub(super) fn has_room_for(&self, item: ItemHash, rotates: bool) -> bool {
+        let layer = self.current();
+        if !(layer.is_full_for_single_writer() || rotates && self.is_top_heavy()) {
+            return true;
+        }
+        match self.generations().table() {
+            Some((_, tags)) => tags.contains(item, self.newest),
+            None => layer.contains(item),
+        }
+    }
+
+    /// The generation to open then: the next, or the first that drops a generation with items.
+    pub(super) fn next_with_room(&self) -> u64 {
+        let oldest = self.alive(self.newest).filter(|generation| generation.items > 0).last();
+        match oldest {
+            Some(oldest) if self.current().is_full() || !self.is_top_heavy() => {
+                self.newest.saturating_add(self.span() - oldest.age)
+            }
+            _ => self.newest.saturating_add(1),
+        }
+    }
+
+    /// Whether both have the same items of each age, as of these generations.
+    pub(super) fn has_equal_generations(
+        &self,
+        other: &Window,
+        [current, other_current]: [u64; 2],
+        parallel: &ParallelFor<'_>,
+    ) -> bool {
+        if let (Some((_, mine)), Some((_, theirs))) =
+            (self.generations().table(), other.generations().table())
+        {
+            return mine.is_part_of(&theirs, [current, other_current], parallel)
+                && theirs.is_part_of(&mine, [other_current, current], parallel);
+        }
+        fn of_age(window: &Window, current: u64, age: u64) -> Option<&Layer> {
+            window.generations().ring(current).find(|(other, _)| *other == age).map(|(_, layer)| layer)
+        }
+        (0..self.span()).all(|age| match (of_age(self, current, age), of_age(other, other_current, age)) {
+            (Some(a), Some(b)) => a.equal_in(b, parallel),
+            (some, none) => some.or(none).is_none_or(|layer| layer.ones() == 0),
+        })
+    }
+
     /// Makes `number` the newest generation and returns the layers that were dropped. Every generation opened on
     /// the way gets an empty layer. Does nothing unless `number` is newer.
     pub(crate) fn advance(&mut self, number: u64) -> Result<Vec<Layer>, Error> {
@@ -257,13 +194,21 @@ impl Window {
         if number > limits::MAX_GENERATION {
             return Err(Error::LastGeneration);
         }
-        let span = self.ring.len() as u64;
+        let span = self.span();
         let opened = number.saturating_sub(self.newest).min(span);
         let first = number - opened.saturating_sub(1);
+        if let Some((layer, tags)) = self.generations().table() {
+            if opened > 0 {
+                layer.open(tags, first..=number);
+            }
+            self.newest = self.newest.max(number);
+            return Ok(Vec::new());
+        }
+        let slot = |number| (number % span) as usize;
         // Allocates everything first, so that a rotation that runs out of memory changes nothing.
         let fresh = (0..opened)
             .map(|i| {
-                let old = &self.ring[self.slot(first + i)];
+                let old = &self.layers[slot(first + i)];
                 // An empty layer is reused: with 64 idle generations that saves 64 allocations.
                 if old.ones() == 0 { Ok(None) } else { Layer::new(old.shape()).map(Some) }
             })
@@ -271,7 +216,7 @@ impl Window {
         let mut retired = Vec::new();
         for (number, layer) in (first..).zip(fresh) {
             if let Some(layer) = layer {
-                retired.push(std::mem::replace(&mut self.ring[self.slot(number)], layer));
+                retired.push(std::mem::replace(&mut self.layers[slot(number)], layer));
             }
         }
         self.newest = self.newest.max(number);
@@ -288,98 +233,37 @@ impl Window {
         self.schedule = schedule;
     }
 
-    /// The generations of `source` with items that are alive in this window when it is `standing`, each with its age
-    /// here.
-    pub(super) fn taken_from(standing: Standing, source: &Window) -> impl Iterator<Item = (u64, &Layer)> {
-        let span = source.ring.len() as u64;
+    /// The generations of `source` with items that are alive in this window when it is `standing`, each with its age here.
+    pub(super) fn taken_from(standing: Standing, source: &Window) -> impl Iterator<Item = Generation<'_>> {
+        let span = source.span();
         let ages_by = standing.ages_by(source.standing());
-        source.alive(source.newest).filter_map(move |(age, layer)| {
-            let age = u64::try_from((i128::from(age) + ages_by).max(0)).ok()?;
-            (age < span && layer.ones() > 0).then_some((age, layer))
+        source.alive(source.newest).filter_map(move |generation| {
+            let age = u64::try_from((i128::from(generation.age) + ages_by).max(0)).ok()?;
+            (age < span && generation.items > 0).then_some(Generation { age, ..generation })
         })
     }
 
     /// Whether a window that is `standing` would lack items of `source` that the source has at its generation
     /// `current`.
     pub(crate) fn loses(standing: Standing, source: &Window, current: u64) -> bool {
-        let with_items = |(_, layer): &(u64, &Layer)| layer.ones() > 0;
         let taken = Window::taken_from(standing, source).count();
-        taken < source.alive(current).filter(with_items).count()
+        taken < source.alive(current).filter(|generation| generation.items > 0).count()
     }
 
-    /// The layer of the generation of this age, below G. If that generation would have a number below 0, all are
+    /// The layer of the generation of this age, below G, in a ring. If that generation would have a number below 0, all are
     /// renumbered.
     pub(super) fn of_age(&mut self, age: u64) -> &Layer {
-        let span = self.ring.len() as u64;
+        let span = self.layers.len() as u64;
         if age > self.newest {
             // By a multiple of G, so each keeps its slot.
             self.newest += span;
             self.schedule.rotations = (self.schedule.rotations + span).min(limits::MAX_GENERATION);
         }
-        &self.ring[self.slot(self.newest - age)]
+        &self.layers[((self.newest - age) % span) as usize]
     }
 
     /// Counts a rotation by hand, which shifts the schedule by one generation.
     pub(crate) fn shift_schedule(&mut self) {
         self.schedule.rotations = (self.schedule.rotations + 1).min(limits::MAX_GENERATION);
-    }
-}
-
-/// The layers of `ring` that are alive when `current` is the current generation: newest first, as (age, layer).
-/// `newest` is the newest generation of the ring.
-#[inline]
-pub(crate) fn alive(ring: &[Layer], newest: u64, current: u64) -> impl Iterator<Item = (u64, &Layer)> {
-    let span = ring.len() as u64;
-    let behind = current.saturating_sub(newest);
-    // The generations opened so far, minus those that are too old by now.
-    let count = span.min(newest.saturating_add(1)).min(span.saturating_sub(behind));
-    let (younger, older) = ring.split_at((newest % span) as usize + 1);
-    younger
-        .iter()
-        .rev()
-        .chain(older.iter().rev())
-        .take(count as usize)
-        .zip(behind..)
-        .map(|(layer, age)| (age, layer))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_follow_the_clock_and_rotations_by_hand() {
-        let mut schedule = Schedule { every_ms: 1000, since_ms: 5000, rotations: 0 };
-        assert_eq!([0, 5000, 5999, 6000, 15_000].map(|now| schedule.number_at(now)), [0, 0, 0, 1, 10]);
-        let next_in = |schedule, newest, now| Standing { newest, schedule }.next_in(now);
-        let times = [4000, 5000, 5999, 6250];
-        assert_eq!(times.map(|now| next_in(schedule, 0, now)), [2000, 1000, 1, 750].map(Some));
-        assert_eq!(times.map(|now| next_in(schedule, 7, now)), [9000, 8000, 7001, 6750].map(Some));
-        schedule.rotations = 3;
-        assert_eq!(schedule.number_at(6000), 4);
-        let by_hand = Schedule { every_ms: 0, ..schedule };
-        assert_eq!((by_hand.number_at(u64::MAX), next_in(by_hand, 3, 1)), (3, None));
-    }
-
-    #[test]
-    fn a_clock_that_was_ahead_is_waited_for_or_followed_back() {
-        let schedule = Schedule { every_ms: 1000, since_ms: 500, rotations: 2 };
-        let due = |newest, now| Standing { newest, schedule }.due(now);
-        // Generation 9 opens at 7500. Up to a period earlier it is waited for.
-        assert_eq!(due(9, 8500), Some(Due::Rotation(10)));
-        assert_eq!([8499, 7500, 7499, 6500].map(|now| due(9, now)), [None; 4]);
-        // Before that it is taken to begin at the next rotation.
-        for (now, since_ms) in [(6499, 6500), (5501, 6500), (5500, 5500), (501, 1500), (0, 500)] {
-            let expected = Schedule { since_ms, rotations: 9, ..schedule };
-            assert_eq!(due(9, now), Some(Due::Schedule(expected)), "{now}");
-            let after = Standing { newest: 9, schedule: expected };
-            assert_eq!((after.at(now), after.number_at(now)), (after, 9));
-            assert!((1000..=2000).contains(&after.next_in(now).unwrap()));
-        }
-        // A first generation that is yet to begin keeps its time if that is within a period.
-        let fresh =
-            |since_ms| Standing { newest: 0, schedule: Schedule { rotations: 0, since_ms, ..schedule } };
-        assert_eq!(fresh(8000).due(7000), None);
-        assert_eq!(fresh(8001).at(7000), fresh(7001));
     }
 }

@@ -112,7 +112,7 @@ mod tests {
     fn an_item_is_known_from_each_of_its_places() {
         for cells in [25, 26, 1000, 1 << 20, (1 << 33) + 7] {
             for (fingerprint, payload) in [(6, 0), (7, 4), (20, 16), (62, 0)] {
-                let geometry = Geometry { cells, fingerprint, payload };
+                let geometry = Geometry { cells, fingerprint, ..Geometry::of(payload, 0) };
                 for i in 0..1000u64 {
                     let item = ItemHash { low: mix(i), high: mix(!i) };
                     let identity = geometry.identity(item);
@@ -131,13 +131,13 @@ mod tests {
     #[test]
     fn pinned_windows() {
         let item = ItemHash { low: 0x0123_4567_89ab_cdef, high: 0xfedc_ba98_7654_3210 };
-        let identity = Geometry { cells: 1000, fingerprint: 7, payload: 0 }.identity(item);
+        let identity = Geometry { cells: 1000, fingerprint: 7, ..Geometry::default() }.identity(item);
         assert_eq!((identity.fingerprint, identity.windows), (127, [4, 107]));
     }
 
     #[test]
     fn a_place_outside_the_windows_is_nobodys() {
-        let geometry = Geometry { cells: 30, fingerprint: 7, payload: 0 };
+        let geometry = Geometry { cells: 30, fingerprint: 7, ..Geometry::default() };
         assert_eq!(geometry.identity_in(0, geometry.key_at(5, 1)), None);
         assert_eq!(geometry.identity_in(29, geometry.key_at(5, 2)), None);
         assert!(geometry.identity_in(29, geometry.key_at(5, 3)).is_some());

@@ -8,6 +8,7 @@
 mod cells;
 mod geometry;
 mod room;
+mod tags;
 
 use crate::bits::Hits;
 use crate::error::Error;
@@ -18,44 +19,53 @@ use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::{AtomicU64, fence};
 use geometry::{Geometry, Identity};
 use std::ops::Range;
+pub(crate) use tags::Tags;
 
 /// What is known of a table, beside its cells.
 #[derive(Default)]
 pub(crate) struct State {
-    cells: u64,
-    /// Twice the number of chains of moves and of deletes that freed a cell, and one more while a chain is under way.
+    geometry: Geometry,
+    /// Twice the number of changes that a reader must not look through, and one more while such a change is under way.
+    changes: AtomicU64,
+    /// Those of them after which an item isn't where it was.
     moves: AtomicU64,
 }
 
 impl State {
-    /// Of an empty table with this number of cells.
-    pub(crate) fn new(cells: u64) -> State {
-        State { cells, moves: AtomicU64::new(0) }
+    /// Of an empty table.
+    pub(crate) fn new(geometry: Geometry) -> State {
+        State { geometry, ..State::default() }
     }
 
-    /// Number of cells.
+    /// The sizes of the table.
     #[inline(always)]
-    pub(crate) fn cells(&self) -> u64 {
-        self.cells
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.geometry
     }
 
-    /// How often items were moved to make room, or a cell was freed, modulo 2^32.
+    /// How often items were moved to make room, or cells were freed, modulo 2^32.
     pub(crate) fn moves(&self) -> u32 {
-        (self.moves.load(Relaxed) / 2) as u32
+        self.moves.load(Relaxed) as u32
     }
 
     /// Goes on counting from there.
     pub(crate) fn set_moves(&self, moves: u32) {
-        self.moves.store(u64::from(moves) * 2, Relaxed);
+        self.moves.store(moves.into(), Relaxed);
+    }
+
+    /// A [change](State::changing) after which an item isn't where it was.
+    fn moving(&self, change: impl FnOnce()) {
+        self.moves.store(self.moves.load(Relaxed) + 1, Relaxed);
+        self.changing(change);
     }
 
     /// Readers that look while `change` runs, and find nothing, look again.
-    fn moving(&self, change: impl FnOnce()) {
-        let moves = self.moves.load(Relaxed);
-        self.moves.store(moves + 1, Relaxed);
+    fn changing(&self, change: impl FnOnce()) {
+        let changes = self.changes.load(Relaxed);
+        self.changes.store(changes + 1, Relaxed);
         fence(Release);
         change();
-        self.moves.store(moves + 2, Release);
+        self.changes.store(changes + 2, Release);
     }
 }
 
@@ -77,11 +87,14 @@ pub(crate) fn census(geometry: Geometry, words: &Cells, cells: Range<u64>) -> Op
         if content == 0 {
             continue;
         }
-        if table.count_in(content) == 0 || geometry.identity_in(cell, content).is_none() {
+        let is_counted = geometry.generations > 0 || table.count_in(content) > 0;
+        if !is_counted || geometry.identity_in(cell, content).is_none() {
             return None;
         }
         used += 1;
-        saturated += u64::from(geometry.payload > 0 && table.count_in(content) == table.most());
+        saturated += u64::from(
+            geometry.payload > 0 && geometry.generations == 0 && table.count_in(content) == table.most(),
+        );
     }
     Some((used, saturated))
 }
@@ -95,10 +108,10 @@ pub(crate) struct Table<'t> {
 }
 
 impl<'t> Table<'t> {
-    /// A table in these words. `fingerprint` and `payload` are bits; a table that doesn't count has a payload of 0.
+    /// A table in these words.
     #[inline(always)]
-    pub(crate) fn new(words: &'t Cells, fingerprint: u32, payload: u32, state: &'t State) -> Table<'t> {
-        Table { words, geometry: Geometry { cells: state.cells, fingerprint, payload }, state }
+    pub(crate) fn new(words: &'t Cells, state: &'t State) -> Table<'t> {
+        Table { words, geometry: state.geometry, state }
     }
 }
 
@@ -193,11 +206,28 @@ impl Table<'_> {
     fn look(&self, asked: Hits, find: impl Fn(Hits) -> Hits) -> Hits {
         let mut found = Hits::default();
         loop {
-            let before = self.state.moves.load(Acquire);
+            let before = self.state.changes.load(Acquire);
             found |= find(asked & !found);
             fence(Acquire);
-            if found == asked || before.is_multiple_of(2) && self.state.moves.load(Relaxed) == before {
+            if found == asked || before.is_multiple_of(2) && self.state.changes.load(Relaxed) == before {
                 return found;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// What is found. If it is nothing, not while something changes.
+    #[inline(always)]
+    fn settled<T>(&self, find: impl Fn() -> Option<T>) -> Option<T> {
+        loop {
+            let before = self.state.changes.load(Acquire);
+            let found = find();
+            if found.is_some() {
+                return found;
+            }
+            fence(Acquire);
+            if before.is_multiple_of(2) && self.state.changes.load(Relaxed) == before {
+                return None;
             }
             std::hint::spin_loop();
         }
@@ -263,7 +293,7 @@ impl Table<'_> {
 
     #[inline(never)]
     fn insert_by_moving(&self, identity: Identity) -> Result<(), Error> {
-        let chain = self.find_room(identity).ok_or(Error::Full)?;
+        let chain = self.find_room(identity, |_, content| content == 0).ok_or(Error::Full)?;
         self.state.moving(|| {
             self.make_room(&chain);
             self.set(chain[0].cell, chain[0].key | self.one());
@@ -286,10 +316,11 @@ impl Table<'_> {
         Step { before, after }
     }
 
-    /// Whether what follows the last cell is 0.
+    /// Whether what follows the last cell is 0, up to the words of sectors and generations.
     pub(crate) fn is_padded(&self) -> bool {
         let end = self.geometry.cells * u64::from(self.geometry.width());
-        let mut after = self.words.iter().skip((end / 64) as usize).map(|word| word.load(Relaxed));
+        let words = &self.words[..self.geometry.cell_words() as usize];
+        let mut after = words.iter().skip((end / 64) as usize).map(|word| word.load(Relaxed));
         after.next().is_some_and(|last| last >> (end % 64) == 0) && after.all(|word| word == 0)
     }
 
@@ -335,10 +366,10 @@ mod tests {
     fn tables_of_every_width_have_what_was_added() {
         for payload in [0, 4, 8, 16] {
             for fingerprint in 6..=62 - payload {
-                let geometry = Geometry { cells: 200, fingerprint, payload }.filled();
+                let geometry = Geometry { cells: 200, fingerprint, payload, generations: 0 }.filled();
                 let words: Vec<AtomicU64> = (0..geometry.words()).map(|_| AtomicU64::new(0)).collect();
-                let state = State::new(geometry.cells);
-                let table = Table::new(&words, fingerprint, payload, &state);
+                let state = State::new(geometry);
+                let table = Table::new(&words, &state);
                 let item = |number: u64| ItemHash { low: mix(number), high: mix(!number) };
                 let mut added = Vec::new();
                 while let Ok(step) = table.insert(item(added.len() as u64)) {

@@ -31,8 +31,8 @@ pub(super) type Chain = SmallVec<[Place; 8]>;
 
 impl Table<'_> {
     /// The shortest chain of moves that makes room for an item whose cells are all taken; `None` if there is none within the
-    /// limit.
-    pub(super) fn find_room(&self, item: Identity) -> Option<Chain> {
+    /// limit. `is_free` is asked of cells and what they contain.
+    pub(super) fn find_room(&self, item: Identity, is_free: impl Fn(u64, u64) -> bool) -> Option<Chain> {
         let geometry = self.geometry;
         let mut steps: SmallVec<[Step; 64]> = SmallVec::new();
         let mut seen: Seen = [0; VISITED];
@@ -44,7 +44,7 @@ impl Table<'_> {
             let places = geometry.identity_in(place.cell, content).map(|owner| geometry.places(owner));
             for to in places.into_iter().flatten().filter(|to| to.key != own) {
                 let content = self.get(to.cell);
-                if content == 0 {
+                if is_free(to.cell, content) {
                     return Some(chain(&steps, next, to));
                 }
                 if steps.len() < VISITED && is_first(&mut seen, &steps, to.cell) {

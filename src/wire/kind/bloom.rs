@@ -4,7 +4,7 @@ use crate::filter::{Bloom, Body, Census, Chain, Layer, Schedule, Window};
 use crate::hash::{HashKind, Seed};
 use crate::mem::Words;
 use crate::params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limits};
-use crate::sizing::{Layout, Shape};
+use crate::sizing::{LayerSpec, Layout, Shape};
 use crate::wire::arrival::{Filled, Place};
 use crate::wire::codec::{Header, Kind, put_fields, read, take_fields, write, written};
 use crate::wire::error::DecodeError;
@@ -142,9 +142,9 @@ impl BloomHead {
         is_window.then_some((self.schedule, self.newest))
     }
 
-    /// Whether its cells are counters.
-    pub(super) fn counts(&self) -> bool {
-        self.spec.cell.counts()
+    /// Whether items can be deleted: its cells are counters, or generations share them.
+    pub(super) fn can_delete(&self) -> bool {
+        self.spec.cell.counts() || self.spec.next_layer(&[]).generations > 0
     }
 
     /// How parts of layer `index` come into its words.
@@ -179,6 +179,9 @@ impl BloomHead {
             }
         };
         let filter = Bloom::from_parts(self.spec, body);
+        if !filter.has_sound_generations() {
+            return Err(DecodeError::Field("generations"));
+        }
         filter.newest_layer().set_moves(self.moves);
         Ok(filter)
     }
@@ -354,6 +357,7 @@ fn parameters(kind: Kind, header: &FilterHeader) -> Result<Spec, DecodeError> {
     let overflow = match header.overflow {
         0 => Overflow::Error,
         1 => Overflow::Saturate,
+        2 => Overflow::Rotate,
         _ => return Err(field("overflow")),
     };
     let tightening = match header.tightening {
@@ -365,8 +369,10 @@ fn parameters(kind: Kind, header: &FilterHeader) -> Result<Spec, DecodeError> {
         Kind::Fixed => (Family::Fixed(overflow), 1),
         Kind::Chain => (Family::Scaling { expansion: header.expansion, tightening }, header.layers),
         Kind::Window => {
-            let generations = u8::try_from(header.generations).map_err(|_| field("generations"))?;
-            (Family::Window { generations, overflow, every_ms: header.every_ms }, header.generations)
+            let generations = u16::try_from(header.generations).map_err(|_| field("generations"))?;
+            // Generations of fingerprints share a layer.
+            let layers = if layout == LayoutChoice::Fingerprint { 1 } else { header.generations };
+            (Family::Window { generations, overflow, every_ms: header.every_ms }, layers)
         }
         Kind::Cuckoo | Kind::Foreign | Kind::Rebuild => return Err(field("kind")),
     };
@@ -421,7 +427,8 @@ fn validate(
 ) -> Result<BloomHead, DecodeError> {
     let field = DecodeError::Field;
     // Not always the first: a merge into a chain of one layer puts the other chain's layers before it.
-    if !layers.iter().any(|layer| layer.capacity == header.capacity) {
+    let LayerSpec { capacity, generations, .. } = spec.next_layer(&[]);
+    if !layers.iter().any(|layer| layer.capacity == capacity) {
         return Err(field("layer"));
     }
     let mut heads = Vec::with_capacity(layers.len());
@@ -439,6 +446,7 @@ fn validate(
                 _ => return Err(field("layer layout")),
             },
             cell: spec.cell,
+            generations,
         };
         shape.check().map_err(field)?;
         // The cells of fingerprints mean nothing in another layout, and AUTO never chooses them.

@@ -147,7 +147,7 @@ pub(super) fn decode(mut rest: &[u8]) -> Result<RebuildHead, DecodeError> {
     };
     let shadow = bloom::decode(shadow_kind, shadow)?;
     let (counts, schedule) = match &live {
-        LiveHead::Bloom(live) => (live.counts(), live.schedule()),
+        LiveHead::Bloom(live) => (live.can_delete(), live.schedule()),
         LiveHead::Foreign(_) => (false, None),
     };
     // Only counting filters delete.

@@ -355,7 +355,7 @@ pub(crate) fn a_full_filter_refuses_new_items_only(spec: &Spec, case: &Case) -> 
     for item in case.a.iter().chain(&case.b) {
         let item = hash(&filter, *item);
         let newest = filter.window().map_or(&filter.layers()[0], |window| window.current());
-        let (full, there) = (newest.items() >= spec.capacity, newest.contains(item));
+        let (full, there) = (newest.is_full(), newest.contains(item));
         let before = wire::encode(&filter);
         let result = filter.add(item);
         prop_assert_eq!(result == Err(Error::Full), full && !there);

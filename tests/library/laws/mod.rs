@@ -114,6 +114,16 @@ macro_rules! laws {
         a_rotation_by_hand_shifts_the_schedule,
         dropped_layers_are_handed_over,
     ); };
+    (@table $kind:ident) => { laws!(@laws $kind windows:
+        an_item_lives_for_its_generations,
+        ages_count_generations,
+        add_if_absent_counts_from_the_first_add,
+        skipping_generations_drops_those_between,
+        reads_ignore_what_the_clock_has_dropped,
+        a_clock_that_steps_back_changes_nothing,
+        a_rotation_by_hand_shifts_the_schedule,
+        a_deleted_item_leaves_all_generations,
+    ); };
     (@laws $kind:ident $group:ident: $($law:ident,)+) => {
         $(#[test]
         fn $law() {
@@ -159,6 +169,9 @@ laws! {
     fingerprint_counting4: each, full, counts;
     fingerprint_counting8: each, full, counts;
     fingerprint_counting16: each, full, counts;
+    fingerprint_window: each, full;
+    fingerprint_window_rotating: table;
+    fingerprint_window_long: table;
     fingerprint_scaling: each, bits, scaling;
     fingerprint_of_62_bits: each, bits;
 }

@@ -3,7 +3,7 @@
 use super::Case;
 use crate::support::{add_all, filled, hash, wire};
 use bloomery::filter::{Schedule, Window};
-use bloomery::{Bloom, Error, Family, Spec};
+use bloomery::{Bloom, Error, Family, LayoutChoice, Spec};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use std::collections::HashMap;
@@ -30,7 +30,11 @@ fn batches(case: &Case) -> impl Iterator<Item = (&[u16], u64)> {
 /// Whether an item that the filter should not have is there all the same, in which case laws about absence say nothing.
 fn is_false_positive(filter: &Bloom, item: u16, newest_add: u64, current: u64) -> bool {
     let dead = |age: u64| current - age != newest_add;
-    ring(filter).alive(current).any(|(age, layer)| dead(age) && layer.contains(hash(filter, item)))
+    let item = hash(filter, item);
+    match filter.spec().layout {
+        LayoutChoice::Fingerprint => ring(filter).age(item, current).is_some_and(dead),
+        _ => ring(filter).alive(current).any(|one| dead(one.age) && one.layer.contains(item)),
+    }
 }
 
 /// An item is there for G−1 rotations after its last add, and after G it is gone.
@@ -215,5 +219,26 @@ pub(crate) fn dropped_layers_are_handed_over(spec: &Spec, case: &Case) -> TestCa
     prop_assert_eq!(retired.len(), usize::from(ones > 0));
     let fixed = Bloom::new(Spec::fixed(10, 0.1)).unwrap().advance(1);
     prop_assert_eq!(fixed.err(), Some(Error::NotWindow));
+    Ok(())
+}
+
+/// A delete takes the item out of every generation, and leaves the others what they are.
+pub(crate) fn a_deleted_item_leaves_all_generations(spec: &Spec, case: &Case) -> TestCaseResult {
+    let mut filter = Bloom::new(*spec).unwrap();
+    for (items, skip) in batches(case) {
+        add_all(&mut filter, items);
+        let Some(item) = items.first().map(|item| hash(&filter, *item)) else { continue };
+        let newest = ring(&filter).newest();
+        let ages = |filter: &Bloom| -> Vec<_> {
+            (0..240).map(|item| ring(filter).age(hash(filter, item), newest)).collect()
+        };
+        let (before, items) = (ages(&filter), filter.items());
+        prop_assert!(filter.remove(item).unwrap().present);
+        prop_assert!(!filter.contains(item) && filter.items() == items - 1);
+        let changed = before.iter().zip(ages(&filter)).filter(|(before, after)| **before != *after).count();
+        prop_assert!((1..=10).contains(&changed), "{} items were alike", changed);
+        prop_assert!(!filter.remove(item).unwrap().changed);
+        filter.advance(newest + skip).unwrap();
+    }
     Ok(())
 }

@@ -54,7 +54,7 @@ fn cell_bytes(info: &FilterInfo) -> Option<f64> {
     Some(info.cells?.saturating_mul(info.bits_per_cell.unwrap_or(default)) as f64 / 8.0)
 }
 
-const OF_FILTERS: [OfFilter; 24] = [
+const OF_FILTERS: [OfFilter; 25] = [
     OfFilter {
         name: "bloomery_cell_bytes",
         metric_type: Gauge,
@@ -175,6 +175,12 @@ const OF_FILTERS: [OfFilter; 24] = [
         metric_type: Counter,
         help: "Number of the current generation of a window: rotations since its creation.",
         samples: |info| number(info.generation),
+    },
+    OfFilter {
+        name: "bloomery_early_rotations",
+        metric_type: Counter,
+        help: "Times that a full window dropped its oldest items before their time, to make room.",
+        samples: |info| number(info.early_rotations),
     },
     OfFilter {
         name: "bloomery_next_rotation_seconds",

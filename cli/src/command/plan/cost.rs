@@ -7,7 +7,7 @@ use bloomery::{Cell, CuckooSpec, Family, Layout, Overflow, Spec};
 use serde::Serialize;
 
 /// Generations of the window in the comparison.
-pub(super) const GENERATIONS: u8 = 4;
+pub(super) const GENERATIONS: u16 = 4;
 
 /// Load at which adds start to fail, for buckets of two and of four slots (Fan et al., CoNEXT 2014, table 2: 84%, 95%).
 pub(super) const CUCKOO_LOADS: [(u8, f64); 2] = [(2, 0.84), (4, 0.95)];
@@ -75,7 +75,8 @@ pub(super) fn bloom(spec: &Spec) -> anyhow::Result<Cost> {
         }
         Family::Scaling { .. } => ("scaling".into(), 1, "grows by a layer"),
         Family::Window { generations, overflow, .. } => {
-            (format!("window {generations}"), generations.into(), on_full(overflow))
+            let layers = if shape.generations > 0 { 1 } else { generations.into() };
+            (format!("window {generations}"), layers, on_full(overflow))
         }
     };
     let capacity = shape.capacity.saturating_mul(layers);
@@ -100,7 +101,7 @@ pub(super) fn bloom(spec: &Spec) -> anyhow::Result<Cost> {
         layout: shape.layout.as_str(),
         layers,
         cache_lines: layers * lines,
-        deletes: spec.cell.counts(),
+        deletes: spec.cell.counts() || shape.generations > 0,
         when_full,
     })
 }
@@ -109,6 +110,7 @@ pub(super) fn on_full(overflow: Overflow) -> &'static str {
     match overflow {
         Overflow::Error => "refuses new items",
         Overflow::Saturate => "error rate rises",
+        Overflow::Rotate => "drops the oldest",
     }
 }
 

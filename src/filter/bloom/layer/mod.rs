@@ -7,6 +7,7 @@ mod algebra;
 mod cells;
 mod census;
 mod counts;
+mod generations;
 mod tally;
 
 use crate::error::Error;
@@ -92,8 +93,12 @@ impl Layer {
     pub(crate) fn from_words(shape: Shape, words: Words, items: u64, census: Census) -> Result<Layer, Error> {
         let (form, rest, tallies) = Layer::head(shape)?;
         let layer = Layer(Shared::with_words(words, form, rest, tallies)?);
-        // Among fingerprints, an item is a cell in use.
-        let items = layer.table().map_or(items, |_| census.set);
+        // Among fingerprints, an item is a cell in use, but for those whose generation is over.
+        let (items, census) = match (layer.tags(), layer.table()) {
+            (Some(tags), _) => (tags.all_items(), Census { set: tags.all_items(), ..census }),
+            (None, Some(_)) => (census.set, census),
+            (None, None) => (items, census),
+        };
         if census.is_damaged || layer.table().is_some_and(|table| !table.is_padded()) {
             return Err(Error::Foreign("cells"));
         }
@@ -154,8 +159,7 @@ impl Layer {
     fn table(&self) -> Option<Table<'_>> {
         match self.tallies() {
             Some(Tallies::Padded { shards, .. }) if self.form().layout() == Layout::Fingerprint => {
-                let payload = self.cell().payload();
-                Some(Table::new(self.words(), self.probes(), payload, &shards[0].table))
+                Some(Table::new(self.words(), &shards[0].table))
             }
             _ => None,
         }
@@ -171,12 +175,14 @@ impl Layer {
             shards: self.shards(),
             layout: self.form().layout(),
             cell: self.cell(),
+            generations: self.generations(),
         }
     }
 
     /// Whether an item has the same cells in both.
     pub fn is_congruent(&self, other: &Layer) -> bool {
-        (self.words().len(), self.form()) == (other.words().len(), other.form())
+        (self.words().len(), self.form(), self.generations())
+            == (other.words().len(), other.form(), other.generations())
     }
 
     /// Empties the layer. A concurrent add may be partly lost.
@@ -200,7 +206,7 @@ impl Layer {
     /// Number of cells: m. For bits this is the size in bits.
     pub fn cells(&self) -> u64 {
         match self.table() {
-            Some(table) => table.state.cells(),
+            Some(table) => table.state.geometry().cells,
             None => self.words().len() as u64 * u64::from(u64::BITS / self.cell().bits()),
         }
     }

@@ -57,7 +57,7 @@ impl Tallies {
         let mut shards: Vec<CachePadded<Tally>> = Vec::new();
         shards.try_reserve_exact(count).map_err(|_| refused)?;
         shards.resize_with(count, || {
-            let table = fingerprint::State::new(table.map_or(0, |table| table.cells));
+            let table = fingerprint::State::new(table.unwrap_or_default());
             CachePadded::new(Tally { table, ..Tally::default() })
         });
         Ok(Some(Tallies::Padded { shards: shards.into_boxed_slice(), room: AtomicU64::new(0) }))

@@ -1,0 +1,55 @@
+//! A layer of fingerprints that all generations of a window share.
+
+use super::Layer;
+use super::tally::Change;
+use crate::bits::Single;
+use crate::error::Error;
+use crate::filter::change::{Added, Removed};
+use crate::filter::fingerprint::Tags;
+use crate::hash::ItemHash;
+
+impl Layer {
+    /// Its cells, if generations share them.
+    #[inline(always)]
+    pub(crate) fn tags(&self) -> Option<Tags<'_>> {
+        self.table().and_then(Tags::of)
+    }
+
+    /// Number of generations that share it; 0 if it isn't shared.
+    pub(crate) fn generations(&self) -> u16 {
+        self.table().map_or(0, |table| table.state.geometry().generations)
+    }
+
+    /// Puts the item into the newest generation.
+    ///
+    /// # Errors
+    /// [`Error::Full`] if there is no room. Nothing has changed then.
+    #[inline]
+    pub(crate) fn insert_into(&self, tags: Tags<'_>, item: ItemHash, newest: u64) -> Result<Added, Error> {
+        let before = tags.insert(item, newest)?;
+        if before.is_none() {
+            self.count_items(1);
+        }
+        Ok(Added { added: before.is_none(), changed: before != Some(0) })
+    }
+
+    /// Deletes the item from all generations.
+    pub(crate) fn remove_from(&self, tags: Tags<'_>, item: ItemHash, newest: u64) -> Removed {
+        let present = tags.remove(item, newest);
+        if present {
+            self.count_items(-1);
+        }
+        Removed { present, changed: present }
+    }
+
+    /// Begins these generations, of which the last is the newest now. Items of those that are over have left.
+    pub(crate) fn open(&self, tags: Tags<'_>, opened: std::ops::RangeInclusive<u64>) {
+        tags.open(opened);
+        self.count_items(tags.all_items().wrapping_sub(self.items()) as i64);
+    }
+
+    /// An item is a cell in use.
+    fn count_items(&self, items: i64) {
+        self.tally::<Single>(ItemHash::default(), Change { set: items, items, ..Change::default() });
+    }
+}

@@ -1,0 +1,95 @@
+//! What a filter does as a window: nothing, if it isn't one.
+
+use super::{Bloom, Body, Layer, Schedule, Window};
+use crate::error::Error;
+use crate::hash::Item;
+
+impl Bloom {
+    /// Number of the generation that is current at `now_ms`; 0 if the filter has no window.
+    #[inline]
+    pub fn generation_at(&self, now_ms: u64) -> u64 {
+        self.window().map_or(0, |window| window.number_at(now_ms))
+    }
+
+    /// Number of a window's newest generation; 0 if it isn't one.
+    #[inline]
+    pub(super) fn newest(&self) -> u64 {
+        self.window().map_or(0, Window::newest)
+    }
+
+    /// Generations since the item was last added to a window, 0 for the current one; `None` if it is absent. As of
+    /// generation `current`.
+    ///
+    /// # Errors
+    /// [`Error::NotWindow`].
+    pub fn age(&self, item: impl Item, current: u64) -> Result<Option<u64>, Error> {
+        let window = self.window().ok_or(Error::NotWindow)?;
+        Ok(window.age(item.hash_by(self.hasher()), current))
+    }
+
+    /// Opens generation `number` of a window, dropping what is too old by then. Returns the dropped layers, which may
+    /// be large: their owner chooses the thread that frees them.
+    ///
+    /// # Errors
+    /// [`Error::NotWindow`]; [`Error::OutOfMemory`], and then nothing has changed.
+    pub fn advance(&mut self, number: u64) -> Result<Vec<Layer>, Error> {
+        match &mut self.body {
+            Body::Window(window) => window.advance(number),
+            _ => Err(Error::NotWindow),
+        }
+    }
+
+    /// Opens generation `number` by hand: as [`advance`](Bloom::advance), and the schedule moves along.
+    ///
+    /// # Errors
+    /// As [`advance`](Bloom::advance).
+    pub fn rotate(&mut self, number: u64) -> Result<Vec<Layer>, Error> {
+        let retired = self.advance(number)?;
+        if let Body::Window(window) = &mut self.body {
+            window.shift_schedule();
+        }
+        Ok(retired)
+    }
+
+    /// Lets a window go on by another schedule. Nothing happens to other filters.
+    pub(crate) fn set_schedule(&mut self, schedule: Schedule) {
+        if let Body::Window(window) = &mut self.body {
+            window.set_schedule(schedule);
+        }
+    }
+
+    /// Lets a window go on as another that has just opened a generation. Returns what it drops.
+    ///
+    /// # Errors
+    /// As [`advance`](Bloom::advance).
+    pub(crate) fn follow(&mut self, leader: &Window) -> Result<Vec<Layer>, Error> {
+        match &mut self.body {
+            Body::Window(window) => {
+                let dropped = window.advance(leader.newest())?;
+                window.set_schedule(leader.schedule());
+                Ok(dropped)
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Lets an empty window continue at the generation of another, by its schedule. Nothing happens to other filters, or
+    /// if `live` is `None`.
+    #[must_use]
+    pub fn in_step_with(mut self, live: Option<&Window>) -> Bloom {
+        if let (Body::Window(window), Some(live)) = (&mut self.body, live) {
+            window.keep_step(live);
+        }
+        self
+    }
+
+    /// Whether what the cells say of generations is as commands leave it.
+    pub(crate) fn has_sound_generations(&self) -> bool {
+        self.newest_layer().tags().is_none_or(|tags| tags.is_sound(self.newest()))
+    }
+
+    /// Whether [`grow`](Bloom::grow) drops the oldest generation.
+    pub(crate) fn rotates_when_full(&self) -> bool {
+        self.parameters.rotate_when_full()
+    }
+}

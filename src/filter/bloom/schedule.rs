@@ -1,0 +1,198 @@
+//! When the generations of a window change.
+//!
+//! The number of the current generation follows from the clock and from the rotations by hand, not from a timer:
+//! `number(now) = base + (now − since) / every`. Reads ignore a generation that is too old by now, whether or not a
+//! write has dropped it yet. So idle keys, restarts and replicas need no special case.
+//!
+//! A clock that was ahead has opened generations too early. When it has been set back, the first write moves the
+//! schedule back as well, see [`Standing::due`]. Otherwise nothing would rotate for as long as the clock was ahead.
+
+use crate::params::limits;
+
+/// When generations change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Schedule {
+    /// Milliseconds between rotations by the clock; 0 if only rotated by hand.
+    pub every_ms: u64,
+    /// Unix time in milliseconds at which generation `rotations` began.
+    pub since_ms: u64,
+    /// Rotations by hand so far.
+    pub rotations: u64,
+}
+
+impl Schedule {
+    /// Number of the generation that is current at `now_ms`.
+    #[inline]
+    pub fn number_at(&self, now_ms: u64) -> u64 {
+        // Without a period, only rotations by hand count.
+        let elapsed = now_ms.saturating_sub(self.since_ms).checked_div(self.every_ms).unwrap_or(0);
+        self.rotations.saturating_add(elapsed).min(limits::MAX_GENERATION)
+    }
+
+    /// Unix time in milliseconds at which the clock opens generation `number`; `None` without a period.
+    fn opens(&self, number: u64) -> Option<u64> {
+        let periods = number.saturating_sub(self.rotations);
+        (self.every_ms > 0).then(|| self.since_ms.saturating_add(periods.saturating_mul(self.every_ms)))
+    }
+
+    /// Where in a period it rotates by the clock, in milliseconds after multiples of `every_ms` since 1970. 0
+    /// without a period.
+    pub(super) fn phase(&self) -> u64 {
+        self.since_ms.checked_rem(self.every_ms).unwrap_or(0)
+    }
+
+    /// The schedule with the same rotations by the clock under which generation `newest` began at the first of them
+    /// from `now_ms` on.
+    fn moved_back(&self, newest: u64, now_ms: u64) -> Schedule {
+        let into = now_ms.checked_rem(self.every_ms).unwrap_or(0);
+        let until = match self.phase().checked_sub(into) {
+            Some(until) => until,
+            None => self.every_ms - (into - self.phase()),
+        };
+        Schedule { since_ms: now_ms.saturating_add(until), rotations: newest, ..*self }
+    }
+}
+
+/// The newest generation and the schedule of a window: all of it that decides which generation means what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Number of the generation that receives the adds.
+    pub newest: u64,
+    /// When generations change.
+    pub schedule: Schedule,
+}
+
+impl Standing {
+    /// Number of the generation that is current at `now_ms`. Never below the newest, even if the clock steps back.
+    #[inline]
+    pub fn number_at(&self, now_ms: u64) -> u64 {
+        self.schedule.number_at(now_ms).max(self.newest)
+    }
+
+    /// Milliseconds from `now_ms` to the next rotation by the clock; `None` without a period. More than one period
+    /// if the clock was ahead when the newest generation was opened.
+    pub fn next_in(&self, now_ms: u64) -> Option<u64> {
+        let next = self.schedule.opens(self.number_at(now_ms).saturating_add(1))?;
+        Some(next.saturating_sub(now_ms))
+    }
+
+    /// Milliseconds since generation `current − age` began, if all since have lasted as long as they should; `None` without a
+    /// period.
+    pub fn lasts_ms(&self, age: u64, now_ms: u64) -> Option<u64> {
+        let every_ms = self.schedule.every_ms;
+        let into = every_ms.saturating_sub(self.next_in(now_ms)?);
+        Some(age.saturating_mul(every_ms).saturating_add(into))
+    }
+
+    /// What a write at `now_ms` must do first; `None` without a period.
+    ///
+    /// A clock that is behind by less than a period is waited for: the newest generation lasts until the rotation
+    /// after the next. If it were dropped one rotation earlier, a clock that wavers around the time of a rotation
+    /// would rotate at each turn, and items would leave within milliseconds.
+    #[inline]
+    pub(super) fn due(&self, now_ms: u64) -> Option<Due> {
+        let number = self.schedule.number_at(now_ms);
+        if number == self.newest && now_ms >= self.schedule.since_ms {
+            return None;
+        }
+        if number > self.newest {
+            Some(Due::Rotation(number))
+        } else {
+            self.correction(now_ms).map(Due::Schedule)
+        }
+    }
+
+    /// The schedule to go on by if the next rotation is more than two periods away.
+    #[cold]
+    fn correction(&self, now_ms: u64) -> Option<Schedule> {
+        let longest = self.schedule.every_ms.saturating_mul(2);
+        let moved = self.schedule.moved_back(self.newest, now_ms);
+        (self.next_in(now_ms)? > longest && moved.since_ms <= limits::MAX_TIME_MS).then_some(moved)
+    }
+
+    /// As it is after a write at `now_ms` has done what is [due](Standing::due).
+    pub(crate) fn at(self, now_ms: u64) -> Standing {
+        match self.due(now_ms) {
+            None => self,
+            Some(Due::Rotation(newest)) => Standing { newest, ..self },
+            Some(Due::Schedule(schedule)) => Standing { schedule, ..self },
+        }
+    }
+
+    /// The period that the newest generation belongs to by the schedule, counted from 1970. Windows with the same
+    /// period and phase drop generations that have the same number here at the same time. Without a period a window
+    /// isn't tied to a clock, and the newest generation of each has number 0.
+    pub(super) fn period(&self) -> i128 {
+        match self.schedule {
+            Schedule { every_ms: 0, .. } => 0,
+            Schedule { every_ms, since_ms, rotations } => {
+                i128::from(since_ms / every_ms) + i128::from(self.newest) - i128::from(rotations)
+            }
+        }
+    }
+
+    /// Advanced to the newest period of the two, if that is the other's.
+    pub(crate) fn advanced_to(self, other: Standing) -> Standing {
+        let more = u64::try_from(other.period() - self.period()).unwrap_or(0);
+        Standing { newest: self.newest.saturating_add(more), ..self }
+    }
+
+    /// By how many generations items of `source` are older here than there, as counted from the newest of each.
+    ///
+    /// −1 for a source that is further by its schedule, however much: its clock was ahead, and its newest generation
+    /// will last for up to two periods from now, see [`due`](Window::due).
+    pub(super) fn ages_by(&self, source: Standing) -> i128 {
+        (self.period() - source.period()).max(-1)
+    }
+}
+
+/// What a write must do before anything else, because of the clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Open this generation.
+    Rotation(u64),
+    /// Go on by this schedule: the clock has been set back by more than a period since the newest generation was
+    /// opened.
+    Schedule(Schedule),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_follow_the_clock_and_rotations_by_hand() {
+        let mut schedule = Schedule { every_ms: 1000, since_ms: 5000, rotations: 0 };
+        assert_eq!([0, 5000, 5999, 6000, 15_000].map(|now| schedule.number_at(now)), [0, 0, 0, 1, 10]);
+        let next_in = |schedule, newest, now| Standing { newest, schedule }.next_in(now);
+        let times = [4000, 5000, 5999, 6250];
+        assert_eq!(times.map(|now| next_in(schedule, 0, now)), [2000, 1000, 1, 750].map(Some));
+        assert_eq!(times.map(|now| next_in(schedule, 7, now)), [9000, 8000, 7001, 6750].map(Some));
+        schedule.rotations = 3;
+        assert_eq!(schedule.number_at(6000), 4);
+        let by_hand = Schedule { every_ms: 0, ..schedule };
+        assert_eq!((by_hand.number_at(u64::MAX), next_in(by_hand, 3, 1)), (3, None));
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_is_waited_for_or_followed_back() {
+        let schedule = Schedule { every_ms: 1000, since_ms: 500, rotations: 2 };
+        let due = |newest, now| Standing { newest, schedule }.due(now);
+        // Generation 9 opens at 7500. Up to a period earlier it is waited for.
+        assert_eq!(due(9, 8500), Some(Due::Rotation(10)));
+        assert_eq!([8499, 7500, 7499, 6500].map(|now| due(9, now)), [None; 4]);
+        // Before that it is taken to begin at the next rotation.
+        for (now, since_ms) in [(6499, 6500), (5501, 6500), (5500, 5500), (501, 1500), (0, 500)] {
+            let expected = Schedule { since_ms, rotations: 9, ..schedule };
+            assert_eq!(due(9, now), Some(Due::Schedule(expected)), "{now}");
+            let after = Standing { newest: 9, schedule: expected };
+            assert_eq!((after.at(now), after.number_at(now)), (after, 9));
+            assert!((1000..=2000).contains(&after.next_in(now).unwrap()));
+        }
+        // A first generation that is yet to begin keeps its time if that is within a period.
+        let fresh =
+            |since_ms| Standing { newest: 0, schedule: Schedule { rotations: 0, since_ms, ..schedule } };
+        assert_eq!(fresh(8000).due(7000), None);
+        assert_eq!(fresh(8001).at(7000), fresh(7001));
+    }
+}

@@ -1,0 +1,235 @@
+//! A table whose cells belong to generations: the payload of a cell is the number of its generation modulo 2^t.
+//!
+//! Each sector of cells knows the generation s at which it was last cleaned: its cells are of the generations from s − g + 1 to
+//! s + slack. These are 2^t numbers, so s tells which of them a cell means, however long ago that was. A write at the newest
+//! generation n first cleans the sector if n > s + slack: it frees the cells up to n − g, so that s becomes n. What is written,
+//! or moved in, is of the generations from n − g + 1 to n, which are in that range. So a rotation touches no cell.
+
+use super::Table;
+use super::geometry::{Identity, Place};
+use crate::error::Error;
+use crate::hash::ItemHash;
+use crate::parallel::{ParallelFor, all_of};
+use crate::params::limits;
+use crate::sizing::fingerprint::SECTOR;
+use crate::sync::AtomicU64;
+use crate::sync::Ordering::Relaxed;
+
+/// A table of generations.
+#[derive(Clone, Copy)]
+pub(crate) struct Tags<'t>(Table<'t>);
+
+impl<'t> Tags<'t> {
+    /// The same table, if its cells belong to generations.
+    #[inline(always)]
+    pub(crate) fn of(table: Table<'t>) -> Option<Tags<'t>> {
+        (table.geometry.generations > 0).then_some(Tags(table))
+    }
+}
+
+impl Tags<'_> {
+    /// Number of generations that are alive at once.
+    #[inline(always)]
+    pub(crate) fn span(&self) -> u64 {
+        self.0.geometry.generations.into()
+    }
+
+    /// The generation at which the sector of a cell was last cleaned.
+    #[inline(always)]
+    fn cleaned(&self, cell: u64) -> &AtomicU64 {
+        &self.0.words[(self.0.geometry.cell_words() + cell / SECTOR) as usize]
+    }
+
+    /// Number of items in a generation that is alive.
+    fn items_in(&self, generation: u64) -> &AtomicU64 {
+        let geometry = self.0.geometry;
+        let place = geometry.cell_words() + geometry.sectors() + generation % self.span();
+        &self.0.words[place as usize]
+    }
+
+    /// The number of a generation as a cell has it.
+    #[inline(always)]
+    fn tag(&self, generation: u64) -> u64 {
+        (generation & ((1 << self.0.geometry.payload) - 1)) << (self.0.geometry.fingerprint + 2)
+    }
+
+    /// Generations from that of a cell in use to the current one. 0 if it has been refreshed since the current one was asked
+    /// for.
+    #[inline(always)]
+    fn age(&self, cell: u64, content: u64, current: u64) -> u64 {
+        self.age_by(self.latest(cell), content, current)
+    }
+
+    /// The latest generation that the sector of a cell may have cells of.
+    #[inline(always)]
+    fn latest(&self, cell: u64) -> u64 {
+        self.cleaned(cell).load(Relaxed) + self.0.geometry.slack()
+    }
+
+    /// The age of a cell in a sector whose latest generation is known.
+    #[inline(always)]
+    fn age_by(&self, latest: u64, content: u64, current: u64) -> u64 {
+        let geometry = self.0.geometry;
+        let before =
+            latest.wrapping_sub(content >> (geometry.fingerprint + 2)) & ((1 << geometry.payload) - 1);
+        current.saturating_add(before).saturating_sub(latest)
+    }
+
+    /// Whether a cell is free, or its item has left.
+    #[inline(always)]
+    fn is_free(&self, cell: u64, content: u64, current: u64) -> bool {
+        content == 0 || self.age(cell, content, current) >= self.span()
+    }
+
+    /// Whether the item may be in the table.
+    #[inline(always)]
+    pub(crate) fn contains(&self, item: ItemHash, current: u64) -> bool {
+        let identity = self.0.geometry.identity(item);
+        let find = || self.0.has(identity).then(|| self.age_of(identity, current)).flatten();
+        self.0.settled(find).is_some()
+    }
+
+    /// Generations since the item was last added; `None` if it is absent.
+    pub(crate) fn age_now(&self, item: ItemHash, current: u64) -> Option<u64> {
+        let identity = self.0.geometry.identity(item);
+        self.0.settled(|| self.age_of(identity, current))
+    }
+
+    #[inline(always)]
+    fn age_of(&self, identity: Identity, current: u64) -> Option<u64> {
+        let (cell, content) = self.0.find(identity)?;
+        Some(self.age(cell, content, current)).filter(|age| *age < self.span())
+    }
+
+    /// Puts the item into the newest generation. Returns its age before, if it was present.
+    ///
+    /// # Errors
+    /// [`Error::Full`] if there is no room for a new item. Nothing has changed then.
+    #[inline]
+    pub(crate) fn insert(&self, item: ItemHash, newest: u64) -> Result<Option<u64>, Error> {
+        let identity = self.0.geometry.identity(item);
+        let places = self.0.geometry.places(identity);
+        let own = self.0.find(identity);
+        let before =
+            own.map(|(cell, content)| self.age(cell, content, newest)).filter(|age| *age < self.span());
+        if before == Some(0) {
+            return Ok(before);
+        }
+        let is_free = |cell, content| self.is_free(cell, content, newest);
+        // An identity has one cell, also when that has been left.
+        let place = match own {
+            Some((cell, _)) => places.into_iter().find(|place| place.cell == cell),
+            None => places.into_iter().find(|place| is_free(place.cell, self.0.get(place.cell))),
+        };
+        match place {
+            Some(place) => {
+                self.clean(place.cell, newest);
+                self.0.state.changing(|| self.put(place, newest));
+            }
+            None => {
+                let chain = self.0.find_room(identity, is_free).ok_or(Error::Full)?;
+                chain.iter().for_each(|place| self.clean(place.cell, newest));
+                self.0.state.moving(|| {
+                    self.0.make_room(&chain);
+                    self.put(chain[0], newest);
+                });
+            }
+        }
+        if let Some(age) = before {
+            self.count(newest.saturating_sub(age), u64::MAX);
+        }
+        self.count(newest, 1);
+        Ok(before)
+    }
+
+    fn put(&self, place: Place, newest: u64) {
+        self.0.set(place.cell, place.key | self.tag(newest));
+    }
+
+    /// Deletes the item. Returns whether it was present.
+    pub(crate) fn remove(&self, item: ItemHash, newest: u64) -> bool {
+        let own = self.0.find(self.0.geometry.identity(item));
+        let Some((cell, content)) = own.filter(|(cell, content)| !self.is_free(*cell, *content, newest))
+        else {
+            return false;
+        };
+        self.count(newest.saturating_sub(self.age(cell, content, newest)), u64::MAX);
+        self.0.state.moving(|| self.0.set(cell, 0));
+        true
+    }
+
+    /// Changes the number of items of a generation, not below 0: what a dump says of cells and generations may be from before
+    /// and after an add.
+    fn count(&self, generation: u64, change: u64) {
+        let count = self.items_in(generation);
+        let (before, after) = (count.load(Relaxed), count.load(Relaxed).wrapping_add(change));
+        count.store(if change > 1 && before == 0 { 0 } else { after }, Relaxed);
+    }
+
+    /// Frees the cells of a sector that nothing alive is in, if the numbers of newer generations would mean those.
+    #[inline(always)]
+    fn clean(&self, cell: u64, newest: u64) {
+        if newest > self.latest(cell) {
+            self.clean_sector(cell / SECTOR * SECTOR, newest);
+        }
+    }
+
+    #[cold]
+    fn clean_sector(&self, first: u64, newest: u64) {
+        let end = self.0.geometry.cells.min(first + SECTOR);
+        let latest = self.latest(first);
+        self.0.state.moving(|| {
+            for cell in first..end {
+                let content = self.0.get(cell);
+                if content != 0 && self.age_by(latest, content, newest) >= self.span() {
+                    self.0.set(cell, 0);
+                }
+            }
+            self.cleaned(first).store(newest, Relaxed);
+        });
+    }
+
+    /// Items in a generation that is alive.
+    pub(crate) fn items(&self, generation: u64) -> u64 {
+        self.items_in(generation).load(Relaxed)
+    }
+
+    /// Items in all generations.
+    pub(crate) fn all_items(&self) -> u64 {
+        (0..self.span()).fold(0, |all: u64, generation| all.saturating_add(self.items(generation)))
+    }
+
+    /// Notes that these generations, of which the last is the newest now, have no items yet.
+    pub(crate) fn open(&self, opened: std::ops::RangeInclusive<u64>) {
+        opened.for_each(|generation| self.items_in(generation).store(0, Relaxed));
+    }
+
+    /// Whether sectors and generations are as commands leave them, the newest generation being this one.
+    pub(crate) fn is_sound(&self, newest: u64) -> bool {
+        let geometry = self.0.geometry;
+        let first = geometry.cell_words() as usize;
+        let (sectors, items) = self.0.words[first..].split_at(geometry.sectors() as usize);
+        newest <= limits::MAX_GENERATION
+            && sectors.iter().all(|cleaned| cleaned.load(Relaxed) <= newest)
+            && items.iter().all(|items| items.load(Relaxed) <= geometry.cells)
+    }
+
+    /// Whether the other has all items of this one, of the same ages.
+    pub(crate) fn is_part_of(
+        &self,
+        other: &Tags<'_>,
+        [current, other_current]: [u64; 2],
+        parallel: &ParallelFor<'_>,
+    ) -> bool {
+        let geometry = self.0.geometry;
+        geometry == other.0.geometry
+            && all_of(geometry.cells as usize, parallel, |cell| {
+                let content = self.0.get(cell as u64);
+                self.is_free(cell as u64, content, current)
+                    || geometry
+                        .identity_in(cell as u64, content)
+                        .and_then(|identity| other.age_of(identity, other_current))
+                        .is_some_and(|age| age == self.age(cell as u64, content, current))
+            })
+    }
+}

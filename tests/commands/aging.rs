@@ -1,0 +1,214 @@
+//! Windows whose generations share a table: TTL, ages in milliseconds, deletes, and rotations that make room.
+
+use super::pair::Pair;
+use crate::support::fake_server::FakeServer;
+use crate::support::internals::command::Reply;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::collections::HashMap;
+
+const START: u64 = 1_790_000_000_123;
+
+fn at(now_ms: u64) -> FakeServer {
+    let server = FakeServer::default();
+    server.now_ms.set(now_ms);
+    server
+}
+
+fn field(server: &FakeServer, key: &str, name: &str) -> Reply {
+    let Ok(Reply::Map(fields)) = server.line(&format!("BF.STATS {key}")) else { panic!("{key}") };
+    let found = fields.into_iter().find(|(known, _)| *known == name);
+    found.unwrap_or_else(|| panic!("{name}")).1
+}
+
+#[test]
+fn a_ttl_is_a_window_that_begins_now() {
+    let server = at(START);
+    server.line("BF.RESERVE k 0.01 31000 TTL 31000 SEED 7").unwrap();
+    let begins = |effects: &[String], with: String| {
+        assert!(effects[0].starts_with(&with), "{effects:?}");
+    };
+    let window = "ONFULL ROTATE EVERY 1000";
+    begins(
+        &server.take_replicated(),
+        format!("BF.RESERVE k 0.01 1000 WINDOW 32 {window} SINCE {START} LAYOUT FINGERPRINT SEED"),
+    );
+    server.line("BF.RESERVE few 0.01 100 TTL 1000 STEPS 3 SEED 7 ONFULL ERROR").unwrap();
+    begins(
+        &server.take_replicated(),
+        format!(
+            "BF.RESERVE few 0.01 34 WINDOW 4 ONFULL ERROR EVERY 334 SINCE {START} LAYOUT FINGERPRINT SEED"
+        ),
+    );
+    server.line("BF.INSERT new CAPACITY 62 ERROR 0.001 TTL 62 ITEMS a b").unwrap();
+    let effects = server.take_replicated();
+    begins(
+        &effects,
+        format!(
+            "BF.RESERVE new 0.001 2 WINDOW 32 ONFULL ROTATE EVERY 2 SINCE {START} LAYOUT FINGERPRINT SEED"
+        ),
+    );
+    assert_eq!(effects[1], "BF.MADD new a b");
+    for (wrong, error) in [
+        ("RESERVE n 0.01 10 TTL 0", "ERR TTL takes milliseconds, at least 1, in which an item is kept"),
+        ("RESERVE n 0.01 10 TTL 5 STEPS 0", "ERR STEPS takes 1 to 999 steps of a TTL"),
+        ("RESERVE n 0.01 10 STEPS 5", "ERR STEPS belongs to TTL milliseconds"),
+        ("INSERT n STEPS 5 ITEMS a", "ERR STEPS belongs to TTL milliseconds"),
+    ] {
+        assert_eq!(server.text(&format!("BF.{wrong}")), error);
+    }
+    for options in ["WINDOW 4", "EVERY 5", "LAYOUT BLOCKED"] {
+        let reply = server.text(&format!("BF.RESERVE n 0.01 10 TTL 1000 {options}"));
+        assert!(reply.starts_with("ERR TTL is a window of LAYOUT FINGERPRINT"), "{reply}");
+    }
+    for options in ["COUNTING", "EXPANSION 2", "ONFULL SATURATE", "SHARDS 2"] {
+        assert!(server.text(&format!("BF.RESERVE n 0.01 10 TTL 1000 {options}")).starts_with("ERR"));
+    }
+    assert!(server.take_replicated().is_empty());
+}
+
+/// Whenever an item is added, it is there for the TTL, and gone after a step more; ages in milliseconds are never too low, and by
+/// less than a step too high.
+#[test]
+fn items_are_forgotten_within_a_step_after_their_ttl() {
+    for steps in [1, 4, 31, 999] {
+        let server = at(START);
+        let ttl = 10 * steps;
+        server.line(&format!("BF.RESERVE k 0.000001 1000 TTL {ttl} STEPS {steps}")).unwrap();
+        for (number, into) in (0..30).map(|number| (number, number * 7 % 10)) {
+            let added = server.now_ms.get() + into;
+            server.now_ms.set(added);
+            server.line(&format!("BF.ADD k {number}")).unwrap();
+            for after in [0, 1, 9, 10, ttl / 2, ttl - 1, ttl, ttl + 9, ttl + 10, 1000 * ttl] {
+                server.now_ms.set(added + after);
+                let found = server.line(&format!("BF.EXISTS k {number}")) == Ok(Reply::Bool(true));
+                assert!(found || after >= ttl, "{after} of {ttl}");
+                assert!(!found || after < ttl + 10, "{after} of {ttl}");
+                let Ok(Reply::Integer(age)) = server.line(&format!("BF.AGE k {number} MS")) else { panic!() };
+                let expected = if found { after as i64..after as i64 + 10 } else { -1..0 };
+                assert!(expected.contains(&age), "{age} after {after}");
+            }
+        }
+    }
+    let server = at(START);
+    server.line("BF.RESERVE k 0.01 10 WINDOW 3").unwrap();
+    assert_eq!(
+        server.text("BF.AGE k a MS"),
+        "ERR a window that is rotated by hand alone has no milliseconds; leave MS out"
+    );
+    assert_eq!(server.text("BF.AGE k a s"), "ERR BF.AGE takes an item, and MS or nothing");
+    assert!(server.text("BF.AGE k a MS MS").starts_with("ERR wrong number of arguments"));
+}
+
+/// A delete goes by the clock as a test does.
+#[test]
+fn items_of_a_window_are_deleted_while_they_are_there() {
+    let pair = Pair::new();
+    let server = &pair.primary;
+    server.now_ms.set(START);
+    server.line("BF.RESERVE k 0.000001 100 WINDOW 3 EVERY 1000 LAYOUT FINGERPRINT").unwrap();
+    server.line("BF.MADD k a b c").unwrap();
+    assert_eq!(server.line("BF.DEL k a"), Ok(Reply::Bool(true)));
+    assert_eq!(server.line("BF.DEL k a"), Ok(Reply::Bool(false)));
+    server.now_ms.set(START + 2999);
+    assert_eq!(server.line("BF.DEL k d"), Ok(Reply::Bool(false)));
+    assert_eq!(server.line("BF.DEL k b"), Ok(Reply::Bool(true)));
+    server.now_ms.set(START + 3000);
+    assert_eq!(server.line("BF.DEL k c"), Ok(Reply::Bool(false)));
+    assert_eq!(server.line("BF.CARD k"), Ok(Reply::Integer(0)));
+    pair.follow();
+    server.line("BF.RESERVE ring 0.01 100 WINDOW 3").unwrap();
+    assert!(server.text("BF.DEL ring a").starts_with("ERR not a counting filter"));
+}
+
+/// Rotations that make room, in the middle of commands with many items, in a filter that is being rebuilt, and by hand and clock
+/// between them: a replica and what is read from a dump rotate at the same items.
+#[test]
+fn full_windows_rotate_alike_everywhere() {
+    let mut early = 0;
+    for seed in 0..30 {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let pair = Pair::new();
+        let server = &pair.primary;
+        server.now_ms.set(START);
+        for reserve in [
+            "rotating 0.01 20 WINDOW 3 EVERY 1000 LAYOUT FINGERPRINT",
+            "long 0.01 2 WINDOW 100 LAYOUT FINGERPRINT HASH SIPHASH",
+            "refusing 0.01 20 WINDOW 4 EVERY 700 LAYOUT FINGERPRINT ONFULL ERROR",
+        ] {
+            server.line(&format!("BF.RESERVE {reserve}")).unwrap();
+        }
+        for _ in 0..150 {
+            server.now_ms.set(server.now_ms.get() + random.random_range(0..300));
+            let key = ["rotating", "long", "refusing"][random.random_range(0..3)];
+            let items = |count: u32, random: &mut SmallRng| -> String {
+                (0..count).map(|_| format!(" {}", random.random_range(0..1000))).collect()
+            };
+            let line = match random.random_range(0..20) {
+                0..8 => format!("BF.MADD {key}{}", items(40, &mut random)),
+                8..10 => format!("BF.ADDNX {key}{}", items(1, &mut random)),
+                10 => format!("BF.BULKADD {key} FIXED 4 {:04}{:04}", random.random_range(0..9), 7777),
+                11..13 => format!("BF.MDEL {key}{}", items(5, &mut random)),
+                13 => format!("BF.ROTATE {key}"),
+                14 => format!("BF.REBUILD {key} BEGIN CAPACITY {}", random.random_range(1..60)),
+                15 => format!("BF.REBUILD {key} ADD{}", items(10, &mut random)),
+                16 => format!("BF.REBUILD {key} COMMIT"),
+                17 => {
+                    // The clock jumps, and back.
+                    server.now_ms.set(server.now_ms.get() + random.random_range(0..100_000));
+                    format!("BF.ADD {key} 1")
+                }
+                18 => {
+                    server.now_ms.set(server.now_ms.get() - random.random_range(0..10_000));
+                    format!("BF.ADD {key} 2")
+                }
+                _ => format!("BF.INSERT {key} ITEMS{}", items(3, &mut random)),
+            };
+            let _ = server.line(&line);
+            pair.follow();
+        }
+        for key in ["rotating", "long"] {
+            let Ok(Reply::Map(fields)) = server.line(&format!("BF.STATS {key}")) else { panic!() };
+            let rotated = |(name, value): &(&str, Reply)| {
+                *name == "Early rotations" && matches!(value, Reply::Integer(1..))
+            };
+            early += usize::from(fields.iter().any(rotated));
+        }
+    }
+    assert!(early > 20, "{early}");
+}
+
+/// No generation is dropped for room that isn't needed, and the newest items always stay.
+#[test]
+fn a_full_window_keeps_the_newest_half() {
+    let server = at(START);
+    server.line("BF.RESERVE k 0.000001 10 WINDOW 4 EVERY 1000 LAYOUT FINGERPRINT").unwrap();
+    // A busy period takes the room of the quiet ones, up to half of all.
+    server.line(&format!("BF.MADD k {}", words(0..20))).unwrap();
+    assert_eq!(field(&server, "k", "Early rotations"), Reply::Integer(0));
+    server.line("BF.ADD k 20").unwrap();
+    assert_eq!(field(&server, "k", "Early rotations"), Reply::Integer(1));
+    assert_eq!(field(&server, "k", "Number of items inserted"), Reply::Integer(21));
+    let mut ages = HashMap::new();
+    for item in 21..400 {
+        server.line(&format!("BF.ADD k {item}")).unwrap();
+        for back in 0..20 {
+            let Ok(Reply::Integer(age)) = server.line(&format!("BF.AGE k {}", item - back)) else { panic!() };
+            assert!(age >= 0, "{item} − {back}");
+            *ages.entry(age).or_insert(0) += 1;
+        }
+    }
+    assert!(ages.len() >= 2, "{ages:?}");
+    assert_eq!(field(&server, "k", "On full"), Reply::from("ROTATE"));
+    server.line("BF.RESERVE e 0.000001 10 WINDOW 4 LAYOUT FINGERPRINT ONFULL ERROR").unwrap();
+    server.line(&format!("BF.MADD e {}", words(0..40))).unwrap();
+    assert_eq!(server.text("BF.ADD e 40"), "ERR non scaling filter is full");
+    assert_eq!(server.line("BF.ADD e 39"), Ok(Reply::Bool(false)));
+    let advice =
+        "full: it holds 40 items of 40 and refuses new ones; BF.REBUILD e BEGIN CAPACITY 20 makes room";
+    assert_eq!(field(&server, "e", "Advice"), Reply::Array(vec![Reply::from(advice)]));
+}
+
+fn words(items: std::ops::Range<u32>) -> String {
+    items.map(|item| item.to_string()).collect::<Vec<_>>().join(" ")
+}
