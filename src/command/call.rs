@@ -142,8 +142,8 @@ pub enum Effect<'e> {
     Arguments(Command, Vec<Vec<u8>>),
     /// The same, with words that are most often those of the last such command. They are made only if somebody gets them.
     Words(Command, &'e (dyn Fn() -> Words + Sync)),
-    /// The command, applied to the key at argument 1, with [joined] words, and the items at these arguments. Each argument
-    /// costs a server that writes an append-only file 2,000 instructions.
+    /// The command, applied to the key at argument 1, with [joined] words, of which the last is a seed, and the items at these
+    /// arguments. Each argument costs a server that writes an append-only file 500 instructions of its own.
     Joined(Command, &'e (dyn Fn() -> Words + Sync), &'e [usize]),
 }
 

@@ -16,6 +16,7 @@ use redis_module::raw::{
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString};
+use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,9 @@ const MOST_ITEMS: usize = 1 << 16;
 /// The words that were replicated last. Most filters are made like the one before, so that only the seed is another.
 /// Making and freeing eleven strings took a tenth of creating a small filter. Only the main thread uses them.
 static WORDS: Mutex<Vec<(Word, OwnText)>> = Mutex::new(Vec::new());
+
+/// The same of words that were joined: those but the last, which is the seed, and their text.
+static JOINED: Mutex<(Vec<Word>, String)> = Mutex::new((Vec::new(), String::new()));
 
 /// A command of a client, a primary or an AOF.
 pub(super) struct ServerCall<'a> {
@@ -233,7 +237,17 @@ impl<'a> Call<'a> for ServerCall<'a> {
                 self.send(command, own.iter().map(OwnText::as_text), &[]);
             }
             Effect::Joined(command, words, indices) => {
-                let own = OwnText::new(joined(&words()).as_bytes());
+                let words = words();
+                let Some((seed, others)) = words.split_last() else { return };
+                let (known, text) = &mut *JOINED.lock().unwrap_or_else(PoisonError::into_inner);
+                if known != others {
+                    (*known, *text) = (others.to_vec(), joined(others));
+                }
+                let len = text.len();
+                // Writing to a string cannot fail.
+                let _ = write!(text, ",{seed}");
+                let own = OwnText::new(text.as_bytes());
+                text.truncate(len);
                 self.send(command, [own.as_text()], indices);
             }
             Effect::Words(command, words) => {
