@@ -56,7 +56,7 @@ COMMANDS = [
     Command("BF.SCANDUMP", 3, "readonly", "RO access", "0"),
     Command("BF.LOADCHUNK", 4, "write", "RW insert", "1 data"),
     Command("BF.IMPORT", -4, "write denyoom movablekeys", "RW insert", "BLOOMV3 data"),
-    Command("BF.EXPORT", -2, "readonly", "RO access", ""),
+    Command("BF.EXPORT", -2, "readonly", "RO access", "COUNT 1048576"),
     Command("BF.LOAD", 3, "write denyoom", "RW insert", "data"),
     Command("CF.RESERVE", -3, "write denyoom", "RW insert", "100"),
     Command("CF.INSERT", -4, "write denyoom", "RW insert", "ITEMS item"),

@@ -46,7 +46,7 @@ BLOOM = ["fixed", "saturate", "counting", "sharded", "window", "chain", "links",
 KINDS = {"BF": BLOOM, "CF": ["cuckoo", "tables"]} | {
     "BF.DEL": ["counting"], "BF.MDEL": ["counting"], "BF.COUNT": ["counting"], "BF.AGE": ["window"],
     "BF.ROTATE": ["window"], "BF.REBUILD": ["rebuild"], "BF.CLEAR": ["fixed", "counting", "window", "chain", "sharded"],
-    "BF.INTERSECT": ["fixed", "saturate", "counting"],
+    "BF.INTERSECT": ["fixed", "saturate", "counting"], "BF.EXPORT": ["go-zero"],
     "BF.LOADCHUNK": [kind for kind in BLOOM if kind != "links"], "CF.LOADCHUNK": ["cuckoo"],
 }  # fmt: skip
 LINK_BITS = 4096
@@ -249,6 +249,8 @@ class Search:
                 return [command, key], 1
             case "FEEDBACK":
                 return [command, key, 100, 1], 1
+            case "EXPORT":
+                return [command, key, "COUNT", 1 << 20], 1
             case "SCANDUMP":
                 return [command, key, chance.choice([0, 1])], 1
             case "MERGE" | "INTERSECT" | "EQUAL":

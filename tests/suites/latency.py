@@ -276,6 +276,7 @@ class Round:
         "100": reservations,
         "STATUS": rebuilds,
         "1 0": lambda self, _: iter([[1, 0]]),
+        "COUNT 1048576": lambda self, _: iter([["COUNT", MIB]]),
         "": nothing,
     }
     # Their first word is a key of its own.

@@ -76,7 +76,8 @@ def deny_oom(spec) -> int:
         client = server.client()
         for command in [
             "BF.RESERVE bloom 0.01 100 COUNTING", "BF.RESERVE plain 0.01 100", "BF.RESERVE window 0.01 100 WINDOW 2",
-            "CF.RESERVE cuckoo 100", "SET bits x", "BF.MADD bloom item item item", "CF.INSERT cuckoo ITEMS item item",
+            "CF.RESERVE cuckoo 100", "BF.RESERVE foreign 0.1 10 SCHEME GUAVA", "SET bits x",
+            "BF.MADD bloom item item item", "CF.INSERT cuckoo ITEMS item item",
         ]:  # fmt: skip
             client.execute_command(*command.split())
         words = {
@@ -90,7 +91,7 @@ def deny_oom(spec) -> int:
         client.config_set("maxmemory", "1mb" if used(client) > MIB else "100kb")
         before = gauges(client), sorted(client.keys())
         for command in COMMANDS:
-            key = {"BF.ROTATE": "window", "BF.AGE": "window"}.get(command.name)
+            key = {"BF.ROTATE": "window", "BF.AGE": "window", "BF.EXPORT": "foreign"}.get(command.name)
             key = key or {"BF": "bloom", "CF": "cuckoo"}[command.name[:2]]
             line = words.get(command.name) or command.words("new" if command.name.endswith("RESERVE") else key)
             if "denyoom" in command.flags or command.name in CHECK_THEMSELVES:

@@ -98,7 +98,8 @@ class Panics:
         if command.name in new:
             return [command.name, "new", *new[command.name]]
         family = {"BF": "bloom", "CF": "cuckoo"}[command.name[:2]]
-        return command.words({"BF.ROTATE": "window", "BF.AGE": "window"}.get(command.name, family))
+        others = {"BF.ROTATE": "window", "BF.AGE": "window", "BF.EXPORT": "foreign"}
+        return command.words(others.get(command.name, family))
 
     def values(self) -> None:
         """The callbacks of the data types, for a value of each type."""
