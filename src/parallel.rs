@@ -47,17 +47,24 @@ impl Stop {
 
 /// Words per task: 8 MiB, about a millisecond of work. Less isn't worth another thread. In a loom model, whose
 /// layers have a few words, a task is one word.
-const PART: usize = if cfg!(all(loom, test)) { 1 } else { 1 << 20 };
+const PART: usize = if cfg!(any(all(loom, test), small_steps)) { 1 } else { 1 << 20 };
+
+/// Numbers per task of [`all_of`]: a millisecond if each takes 60 ns, as a look into another table does.
+const LOOKS: usize = if cfg!(any(all(loom, test), small_steps)) { 1 } else { 1 << 14 };
 
 /// Calls `visit` with ranges that cover `words` words, each word once.
 pub(crate) fn in_parts(words: usize, parallel: &ParallelFor<'_>, visit: impl Fn(Range<usize>) + Sync) {
-    parallel(words.div_ceil(PART), &|part| visit(part * PART..words.min((part + 1) * PART)));
+    in_parts_of(PART, words, parallel, visit);
+}
+
+fn in_parts_of(most: usize, len: usize, parallel: &ParallelFor<'_>, visit: impl Fn(Range<usize>) + Sync) {
+    parallel(len.div_ceil(most), &|part| visit(part * most..len.min((part + 1) * most)));
 }
 
 /// Whether `holds` is true for all of `len` numbers. After the first for which it is false, no thread begins another part.
 pub(crate) fn all_of(len: usize, parallel: &ParallelFor<'_>, holds: impl Fn(usize) -> bool + Sync) -> bool {
     let failed = AtomicU64::new(0);
-    in_parts(len, parallel, |mut part| {
+    in_parts_of(LOOKS, len, parallel, |mut part| {
         if failed.load(Relaxed) == 0 && !part.all(&holds) {
             failed.store(1, Relaxed);
         }

@@ -24,7 +24,10 @@ const INSERTED: usize = 3;
 
 /// Slots that a group of items may look at before the next look at the clock: up to 16,384 cache lines, in a
 /// millisecond.
-const LOOKED_AT: usize = 1 << 14;
+const LOOKED_AT: usize = if cfg!(small_steps) { 1 } else { 1 << 14 };
+
+/// The fewest items of a group.
+const LEAST_GROUP: usize = if cfg!(small_steps) { 1 } else { 4 };
 
 /// Slots that searches for room look at between two looks at the clock: in 10 µs.
 const SEARCHED: u64 = 1 << 10;
@@ -192,7 +195,7 @@ fn replicate_added<'a, C: Call<'a>>(call: &C, first: usize, answers: &[Answer], 
 
 /// Items of a group, between two looks at the clock. Fewer if each looks into hundreds of sub-filters.
 fn group_of(filter: &Cuckoo) -> usize {
-    LOOKED_AT.checked_div(filter.slots_asked()).unwrap_or(GROUP).clamp(4, GROUP)
+    LOOKED_AT.checked_div(filter.slots_asked()).unwrap_or(GROUP).clamp(LEAST_GROUP, GROUP)
 }
 
 /// Adds one item, growing the filter within its limits.

@@ -47,7 +47,7 @@ pub(super) fn most_items<'a, C: Call<'a>>(call: &C) -> Option<u64> {
 }
 
 /// Items of Bloom filters between two looks at the clock, which cost 25 ns each. They need up to 600 µs.
-pub(super) const BLOOM_STEP: usize = 32;
+pub(super) const BLOOM_STEP: usize = if cfg!(small_steps) { 1 } else { 32 };
 
 /// Whether a command is to end before its item number `done`, and to go on later. It asks before every `step`th item.
 #[inline(always)]

@@ -34,10 +34,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Bytes of cells from which a command works apart. On fewer it holds the server for about a millisecond.
-pub(super) const LONG: u64 = 2 << 20;
+pub(super) const LONG: u64 = if cfg!(small_steps) { 0 } else { 2 << 20 };
 
 /// Bytes of a string that are read at a time, which lasts 0.15 ms.
-const SLICE: usize = 1 << 20;
+const SLICE: usize = if cfg!(small_steps) { 16 } else { 1 << 20 };
 
 /// Only the main thread takes the lock.
 static QUEUE: Mutex<Queue> = Mutex::new(Queue { entries: BTreeMap::new(), held: Held::new(), next: 1 });

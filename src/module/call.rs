@@ -21,7 +21,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a command holds the server before it goes on later.
-const SLICE: Duration = Duration::from_millis(1);
+const SLICE: Duration = Duration::from_millis(if cfg!(small_steps) { 0 } else { 1 });
+
+/// A piece is as long as its head this many times, also if that is longer than a slice.
+const SLICE_PER_HEAD: u32 = if cfg!(small_steps) { 0 } else { 2 };
 
 /// Items after which it does so in any case: their answers take another 20 ns each.
 const MOST_ITEMS: usize = 1 << 16;
@@ -311,7 +314,8 @@ impl<'a> Call<'a> for ServerCall<'a> {
         }
         // Each piece has the same head. A BF.INSERT of 100,000 items with as many words of options took 6 s in pieces of 32
         // items, and 43 ms whole.
-        let is_long = (done >= MOST_ITEMS || elapsed >= SLICE) && elapsed >= head.get().saturating_mul(2);
+        let is_long =
+            (done >= MOST_ITEMS || elapsed >= SLICE) && elapsed >= head.get().saturating_mul(SLICE_PER_HEAD);
         let client_may_wait = || {
             let may = may_wait.get().unwrap_or_else(|| offload::may_block(self.ctx));
             may_wait.set(Some(may));

@@ -36,7 +36,7 @@ static WATCHING: AtomicBool = AtomicBool::new(false);
 static CAN_BE_SENT: AtomicBool = AtomicBool::new(false);
 
 /// Bytes of a filter that are sent at a time: a piece. With an append-only file that lasts 3 ms.
-const TURN_BYTES: usize = 1 << 20;
+const TURN_BYTES: usize = if cfg!(small_steps) { 1 } else { 1 << 20 };
 
 /// Runs `work` on the loads. It must not do anything to keys: the server calls back here.
 fn with<R>(work: impl FnOnce(&mut Loads) -> R) -> R {

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
 
 /// Smaller filters are freed at once, which takes about a millisecond at most.
-const LARGE: u64 = 8 << 20;
+const LARGE: u64 = if cfg!(small_steps) { 0 } else { 8 << 20 };
 
 type Garbage = Box<dyn Send>;
 

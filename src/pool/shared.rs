@@ -225,7 +225,7 @@ impl State {
 }
 
 /// How long a job works before others have their turn. Time doesn't pass in a model: every turn is over at once.
-const TURN: Duration = Duration::from_millis(if cfg!(all(loom, test)) { 0 } else { 5 });
+const TURN: Duration = Duration::from_millis(if cfg!(any(all(loom, test), small_steps)) { 0 } else { 5 });
 
 /// Where a job runs: in the place of a worker, or on another thread.
 pub struct Seat<'p> {

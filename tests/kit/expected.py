@@ -12,13 +12,14 @@ nothing is said of strangers.
 
 import abc
 import contextlib
+import copy
 import itertools
 import math
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 import redis
 
@@ -39,12 +40,11 @@ class Command:
     """A command, and what it does to the expected state. It is carried out between `sent` and `done`, in ms."""
 
     words: list
-    effect: Callable[["Command"], None]
+    effect: Callable[["Command", list], None]  # of some of its items
+    items: list = field(default_factory=list)
     adds: int = 0
     sent: float = 0
     done: float = math.inf
-    # Takes over what a key holds of it, if it goes on in pieces.
-    part: Callable[[object], None] | None = None
 
 
 @dataclass
@@ -65,13 +65,10 @@ class Unit:
     def apply(self, done: float) -> None:
         for command in self.commands:
             command.done = done
-            command.effect(command)
+            command.effect(command, command.items)
 
-    def apply_part(self, observed: dict) -> None:
-        for command in self.commands:
-            seen = observed[command.words[1]]
-            if command.part and seen is not None and len(self.commands) == 1:
-                command.part(seen)
+    def is_of(self, track: "Track") -> bool:
+        return len(self.commands) == 1 and self.commands[0].words[1] == track.key
 
 
 class Writer:
@@ -138,9 +135,9 @@ class Writer:
                 self.pending[cut - 1].apply(time.time() * 1000)
             differences = differ()
             if differences and cut < len(self.pending):
-                # What is taken over of it is also there if all of it is.
-                self.pending[cut].apply_part(observed)
-                differences = differ() and differences
+                unlike = [track for track in self.tracks if track.differences(observed[track.key])]
+                if unlike == [track for track in self.tracks if self.pending[cut].is_of(track)]:
+                    differences = [] if unlike[0].take_part(self.pending[cut], observed[unlike[0].key]) else differences
             if not differences:
                 self.kept += cut
                 self.dropped += len(self.pending) - cut
@@ -180,12 +177,28 @@ class Track(abc.ABC):
         command, *words = self.creation
         return [command, self.key, *words]
 
-    def created(self, _) -> None:
+    def created(self, *_) -> None:
         self.exists, self.used = True, []
         self.empty()
 
-    def deleted(self, _) -> None:
+    def deleted(self, *_) -> None:
         self.exists = False
+
+    def take_part(self, unit: Unit, seen) -> bool:
+        """Takes over the first items of a command that has gone on in pieces, if there are some, and says so."""
+        (command,) = unit.commands
+        command.done = time.time() * 1000
+        before = {name: copy.copy(value) for name, value in vars(self).items() if name != "writer"}
+        for count in self.counts_there(command.items, seen) if seen is not None else []:
+            command.effect(command, command.items[:count])
+            if not self.differences(seen):
+                return True
+            vars(self).update({name: copy.copy(value) for name, value in before.items()})
+        return False
+
+    def counts_there(self, items: list, _) -> Iterable[int]:
+        """How many of the first items may be there."""
+        return range(1, len(items))
 
     def fresh(self) -> list[bytes]:
         items = self.writer.fresh(self.chance.randint(1, self.batch))
@@ -245,18 +258,21 @@ class Members(Track):
             ["BF.BULKADD", self.key, "FIXED", WIDTH, blob],
         ]
         if self.batch > 100:
-            return Command(forms[-1], lambda _: self.items.update(items), len(items), part=lambda seen: self.take(items, seen))
+            return self.adding(forms[-1], items)
         if self.chance.random() < 0.4:
             items = items[:1]
             forms = [["BF.ADD", self.key, *items], ["BF.ADDNX", self.key, *items]]
         elif self.ours and self.chance.random() < 0.02:
-            return Command(["BF.CLEAR", self.key], lambda _: self.empty())
-        return Command(self.chance.choice(forms), lambda _: self.items.update(items), len(items))
+            return Command(["BF.CLEAR", self.key], lambda *_: self.empty())
+        return self.adding(self.chance.choice(forms), items)
 
-    def take(self, items, seen) -> None:
-        """The first of the items, up to one that isn't there."""
+    def adding(self, words, items):
+        return Command(words, lambda _, items: self.items.update(items), items, len(items))
+
+    def counts_there(self, items, seen):
+        """Up to one that isn't there: there may be thousands."""
         found, _ = seen
-        self.items.update(itertools.takewhile(found.__contains__, items))
+        return [sum(1 for _ in itertools.takewhile(found.__contains__, items))]
 
     def look(self, client):
         bitmap = client.execute_command("BF.BULKTEST", self.key, "FIXED", WIDTH, b"".join(self.used))
@@ -297,9 +313,9 @@ class Counting(Track):
     def change(self):
         if len(self.counts) > 20 and self.chance.random() < 0.5:
             items = self.chance.sample(sorted(self.counts), self.chance.randint(1, 5))
-            return Command(["BF.MDEL", self.key, *items], lambda _: self.remove(items))
+            return Command(["BF.MDEL", self.key, *items], lambda _, items: self.remove(items), items)
         items = self.fresh() + self.chance.sample(sorted(self.counts), min(2, len(self.counts)))
-        return Command(["BF.MADD", self.key, *items], lambda _: self.counts.update(items), len(items))
+        return Command(["BF.MADD", self.key, *items], lambda _, items: self.counts.update(items), items, len(items))
 
     def remove(self, items) -> None:
         self.counts = +(self.counts - Counter(items))
@@ -320,15 +336,15 @@ class Cuckoo(Counting):
     def change(self):
         if len(self.counts) > 20 and self.chance.random() < 0.4:
             (item,) = self.chance.sample(sorted(self.counts), 1)
-            return Command(["CF.DEL", self.key, item], lambda _: self.remove([item]))
+            return Command(["CF.DEL", self.key, item], lambda *_: self.remove([item]))
         if self.chance.random() < 0.02:
-            return Command(["CF.COMPACT", self.key], lambda _: None)
+            return Command(["CF.COMPACT", self.key], lambda *_: None)
         items = self.fresh()
         words = ["CF.INSERT", self.key, "ITEMS", *items]
         if self.chance.random() < 0.3:
             items = items[:1]
             words = ["CF.ADD", self.key, *items]
-        return Command(words, lambda _: self.counts.update(items), len(items))
+        return Command(words, lambda _, items: self.counts.update(items), items, len(items))
 
     def look(self, client):
         with client.pipeline(transaction=False) as pipeline:
@@ -353,8 +369,8 @@ class Window(Track):
     def __init__(self, key: str, *words, **options):
         super().__init__(key, ["BF.RESERVE", RATE, 4000, "WINDOW", self.generations, *words], **options)
 
-    def created(self, command):
-        super().created(command)
+    def created(self, *command):
+        super().created(*command)
         self.number = 0
 
     def empty(self):
@@ -362,9 +378,9 @@ class Window(Track):
 
     def change(self):
         if self.chance.random() < 0.1:
-            return Command(["BF.ROTATE", self.key], lambda _: self.rotate())
+            return Command(["BF.ROTATE", self.key], lambda *_: self.rotate())
         items = self.fresh() + self.chance.sample(self.used, 1)
-        return Command(["BF.MADD", self.key, *items], lambda _: self.add(items), len(items))
+        return Command(["BF.MADD", self.key, *items], lambda _, items: self.add(items), items, len(items))
 
     def rotate(self) -> None:
         self.number += 1
@@ -402,9 +418,10 @@ class ClockedWindow(Track):
 
     def change(self):
         items = self.fresh()
-        return Command(
-            ["BF.MADD", self.key, *items], lambda command: self.added.update(dict.fromkeys(items, command)), len(items)
-        )
+        return Command(["BF.MADD", self.key, *items], self.add, items, len(items))
+
+    def add(self, command, items) -> None:
+        self.added.update(dict.fromkeys(items, command))
 
     def look(self, client):
         before = time.time() * 1000
@@ -443,7 +460,7 @@ class StockSet(Track):
 
     def change(self):
         items = self.fresh()
-        return Command(["SADD", self.key, *items], lambda _: self.items.update(items), len(items))
+        return Command(["SADD", self.key, *items], lambda _, items: self.items.update(items), items, len(items))
 
     def look(self, client):
         return client.smembers(self.key)

@@ -696,7 +696,7 @@ class Model:
             return Error(f"{reply} script: <...>on @user_script:1.")
         return reply
 
-    def flushall(self):
+    def flushdb(self):
         self.keys.clear()
         return OK
 

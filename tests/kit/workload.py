@@ -163,7 +163,7 @@ def _arrivals() -> dict[str, list[list]]:
 class Workload:
     """The same seed gives the same commands, but for what follows from the data and the time."""
 
-    def __init__(self, seed: int):
+    def __init__(self, seed: int | str):
         self.random = random.Random(seed)
         self.arrivals = _arrivals()
         self.steps = (
@@ -183,11 +183,14 @@ class Workload:
                 command, *words = arguments.split()
                 client.execute_command(command, key, *words)
         for _ in range(count):
-            try:
-                self.random.choice(self.steps)(client)
-            except redis.ResponseError as error:
-                self.refused[" ".join(str(error).split()[:3])] += 1
+            self.step(client)
         self.settle(client)
+
+    def step(self, client) -> None:
+        try:
+            self.random.choice(self.steps)(client)
+        except redis.ResponseError as error:
+            self.refused[" ".join(str(error).split()[:3])] += 1
 
     def settle(self, client) -> None:
         """Nothing that expires by itself is left: whoever compares two servers takes a moment to do so."""

@@ -15,12 +15,15 @@ import random
 import re
 import socket
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
+from functools import partial
 
 import pytest
 
 from kit.model import ARITY, CALL, PCALL, PCALL_RESP3, TRANSFER, Model, Settings, encode, matches, seed_in
 from kit.servers import option
+from kit.suite import clients
 
 SEQUENCES = int(os.environ.get("BLOOMERY_SEQUENCES", "1500"))
 SEED = os.environ.get("BLOOMERY_SEED")
@@ -167,7 +170,7 @@ class Sequence:
         self.keys = self.random.sample(KEYS, self.random.randint(1, len(KEYS)))
         # Few items come often, so that counters climb; many fill filters.
         self.universe = self.random.sample(ITEMS, self.random.choice([2, 6, 15, len(ITEMS)]))
-        self.commands = [["FLUSHALL"]]
+        self.commands = [["FLUSHDB"]]
         for key in self.keys:
             # Some keys begin with a filter; the others with the first that adds to them, or reserves one.
             if self.happens(0.8 if self.theme else 0.5):
@@ -315,12 +318,11 @@ class Sequence:
 class Connection:
     """Sends a sequence at once, and gives the bytes of each reply."""
 
-    def __init__(self, port: int, protocol: int):
+    def __init__(self, port: int, protocol: int, database: int = 0):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         self.file = self.socket.makefile("rb")
         self.protocol = protocol
-        if protocol == 3:
-            self.ask([["HELLO", "3"]])
+        self.ask([["HELLO", str(protocol)], ["SELECT", str(database)]])
 
     def ask(self, commands: list[list[str]]) -> list[bytes]:
         sent = []
@@ -449,3 +451,39 @@ def test_every_reply_is_the_models(server):
     if len(seeds) >= 1000:
         missing = [event for event in EVENTS if not events[event]]
         assert not missing, f"none of the sequences came to {missing}"
+
+
+def read_on(database: int, client, go_on) -> None:
+    """Reads the keys of a sequence by commands that hold them if they work apart. What is written to the keys then waits, and
+    ends up the same."""
+    chance = random.Random(database)
+    keys = [key.encode("latin-1") for key in KEYS]
+    client.execute_command("SELECT", database)
+    while go_on():
+        sources = chance.choices(keys, k=2)
+        command = chance.choice([["BF.MERGE", "read"], ["BF.INTERSECT", "read"], ["BF.EQUAL"]])
+        with client.pipeline(transaction=False) as pipeline:
+            pipeline.delete("read")
+            pipeline.execute_command(*command, *sources)
+            _, reply = pipeline.execute(raise_on_error=False)
+        assert "internal error" not in str(reply), reply
+
+
+@pytest.mark.timeout(3600)
+def test_every_reply_is_the_models_beside_others(new_server, spec):
+    """Three clients at a time, each with its sequences in a database of its own, and others that read their keys."""
+    server, databases = new_server(), range(3)
+    errors_escape = spec.product == "valkey" and spec.version >= (9,)
+
+    def check(database: int, seeds: list[int]) -> None:
+        connection = Connection(server.port, 2 + database % 2, database)
+        for seed in seeds:
+            compare(seed, connection, errors_escape)
+        connection.close()
+
+    with server.client() as client, ThreadPoolExecutor() as pool:
+        for settings in CONFIGURATIONS:
+            configure(client, spec, settings)
+            seeds = [seed for seed in range(SEQUENCES // 3) if Sequence.settings_of(seed) is settings]
+            with clients(server, [partial(read_on, database) for database in databases]):
+                list(pool.map(check, databases, [seeds[database::3] for database in databases]))

@@ -180,6 +180,7 @@ class Sequences:
 
     def weigh(self) -> None:
         """What the server says of its loads is what waits, and they hold no more than came. Heads are larger in memory."""
+        wait_for(lambda: figures(self.client)["freeing_bytes"] == 0, "what was dropped to be freed")
         seen = figures(self.client)
         loads = self.loads.values()
         assert seen["loads"] == len(loads), f"{seen['loads']} loads instead of {len(loads)}"

@@ -1,7 +1,7 @@
 """Replicas stay equal to their primary, bit for bit, whatever happens to links, servers and roles.
 
 Three servers in a chain, primary, replica, replica of the replica, each configured unlike the others. Rounds of random
-commands; each round suffers one thing (`Chain`): cut links, a paused replica, a backlog that is too small, a killed
+commands by three clients on the same keys; each round suffers one thing (`Chain`): cut links, a paused replica, a backlog that is too small, a killed
 replica, a promotion in good order, FAILOVER, a killed primary. Promotions turn the chain round, so every server is in
 every place. After each round all three have caught up and must be equal, and have every acknowledged item (`Ledger`);
 no replica may have answered its primary with an error, which would have stopped it.
@@ -13,6 +13,7 @@ command that repeats it; what depends on timing is repeated roughly.
 
 import collections
 import contextlib
+import functools
 import itertools
 import random
 import time
@@ -27,6 +28,7 @@ from kit.suite import progress
 from kit.workload import Workload, digests
 
 COMMANDS_OF_A_ROUND = 1000
+OTHERS = 2  # clients that write to the same keys meanwhile
 
 # Load arguments of the three servers. What one of them takes for granted must show in nothing that the others have.
 PERSONALITIES = [
@@ -148,6 +150,7 @@ class Chain:
         self.ledger = Ledger(seed)
         self.workload = Workload(seed)
         self.workload.steps += [self.ledger.add] * 3 + [self.ledger.add_to_window]
+        self.others = [Workload(f"{seed}/{number}") for number in range(OTHERS)]
         self.totals: collections.Counter[str] = collections.Counter()
         self.made: list[Server] = []
         self.servers: list[Server] = []
@@ -224,8 +227,11 @@ class Chain:
 
     def run_round(self, trouble, commands: int) -> None:
         def write(share: float) -> None:
+            with suite.clients(self.primary, [functools.partial(write_on, other) for other in self.others]):
+                with self.primary.client() as client:
+                    self.workload.run(client, max(1, int(commands * share)))
             with self.primary.client() as client:
-                self.workload.run(client, max(1, int(commands * share)))
+                self.workload.settle(client)
 
         for server in self.servers:
             sync_in_some_way(server, self.random)
@@ -365,6 +371,13 @@ PROMOTIONS = [Chain.promote, Chain.fail_over, Chain.kill_the_primary]
 
 # Of those in INFO commandstats, the ones that were carried out.
 CALLS = {"calls": 1, "failed_calls": -1, "rejected_calls": -1}
+
+
+def write_on(workload: Workload, client, go_on) -> None:
+    """Writes to the same keys as others do, until the end or that of the primary."""
+    with contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
+        while go_on():
+            workload.step(client)
 
 
 def configure(server: Server, name: str, value: str) -> None:
