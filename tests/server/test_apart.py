@@ -187,6 +187,20 @@ def test_it_is_that_of_the_command_in_a_transaction(server, kind):
         assert refused == "not found"
 
 
+def test_short_tables_of_fingerprints_are_compared_apart(server):
+    """Each fingerprint is looked up in the other table: in those of a MiB that held the server for 42 ms."""
+    with server.client() as client:
+        client.execute_command("BF.RESERVE", "a", 0.01, 100_000, "LAYOUT", "FINGERPRINT", "NONSCALING")
+        client.execute_command("BF.RESERVE", "b", 0.01, 100_000, "LIKE", "a")
+        for key in "ab":
+            client.execute_command("BF.BULKADD", key, "FIXED", 4, b"".join(b"%04x" % n for n in range(60_000)))
+        jobs = figures(client)["pool_jobs"]
+        assert client.execute_command("BF.EQUAL", "a", "b") == 1
+        client.execute_command("BF.ADD", "b", "another")
+        assert client.execute_command("BF.EQUAL", "a", "b") == 0
+        wait_for(lambda: figures(client)["pool_jobs"] == jobs + 2, "both to have been done apart")
+
+
 def valkey_payload(size: int) -> bytes:
     bits = bytes(range(1, 256)) * (size // 255) + b"\x01"
     blob = b"\x01" + struct.pack("<QI", len(bits), 7) + bytes(range(32)) + bits
