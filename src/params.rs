@@ -146,8 +146,7 @@ impl Tightening {
     }
 }
 
-/// The three families of filters. They exclude each other: a window's generations and a counting filter's counters
-/// need one fixed geometry, and a chain cannot tell from which of its layers an item should be deleted.
+/// The three families of filters. They exclude each other: a window's generations need one fixed geometry.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Family {
     /// One layer of bits or counters.
@@ -250,7 +249,7 @@ impl Spec {
     /// The common name of such a filter.
     pub fn kind(&self) -> &'static str {
         match self.family {
-            Family::Fixed(_) if self.cell.counts() => "counting",
+            _ if self.cell.counts() => "counting",
             Family::Fixed(_) => "fixed",
             Family::Scaling { .. } => "scaling",
             Family::Window { .. } => "window",
@@ -287,9 +286,10 @@ impl Spec {
                 if !(1..=limits::MAX_EXPANSION).contains(&expansion) {
                     return Err(Error::Expansion(expansion.into()));
                 }
-                if self.cell.counts() {
+                if self.cell.counts() && self.layout != LayoutChoice::Fingerprint {
                     return Err(Error::Exclusive(
-                        "a counting filter cannot scale: a delete could not tell which layer holds the item",
+                        "a filter of counters cannot scale: a delete could not tell which layer holds the item; use \
+                         LAYOUT FINGERPRINT",
                     ));
                 }
             }

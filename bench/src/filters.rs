@@ -40,7 +40,7 @@ pub fn fill<const W: usize>(filter: &Bloom, layer: &Layer, numbers: Range<u64>) 
             layer.prefetch(*slot);
         }
         for hash in &group[..(end - start) as usize] {
-            layer.insert_single_writer(*hash).expect("bits refuse nothing");
+            layer.insert_single_writer(*hash).expect("no filter here is overfull");
         }
         start = end;
     }

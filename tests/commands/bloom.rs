@@ -1,5 +1,6 @@
 //! Commands without a server: replies, what they replicate, and that a replica which obeys ends bit for bit equal.
 
+use super::pair::Pair;
 use crate::support::fake_server::{Content, FakeServer};
 use crate::support::internals::command::{Answer, CommandError, Reply};
 use crate::support::internals::config::Settings;
@@ -301,6 +302,43 @@ fn an_add_renews_an_item_of_a_window_and_addnx_does_not() {
     server.line("BF.ROTATE w").unwrap();
     server.line("BF.ROTATE w").unwrap();
     assert_eq!(answers(server.line("BF.MTEST w renewed first")), [YES, NO]);
+}
+
+/// Fingerprints count, and grow when they are full. A replica follows to the bit, through each delete.
+#[test]
+fn a_counting_filter_of_fingerprints_grows() {
+    let pair = Pair::new();
+    let server = &pair.primary;
+    let reserve = "BF.RESERVE c 0.001 20 COUNTING 8";
+    assert!(server.line(&format!("{reserve} EXPANSION 2")).is_err());
+    for options in ["EXPANSION 2", "ONFULL SCALE", "TIGHTENING 0.5"] {
+        server.line(&format!("{reserve} {options} LAYOUT FINGERPRINT")).unwrap();
+        let items: Vec<String> = (0..100).map(|item| format!("i{item}")).collect();
+        let all = items.join(" ");
+        let counted = |item: &String| match server.line(&format!("BF.COUNT c {item}")) {
+            Ok(Reply::Integer(count)) => count,
+            other => panic!("{other:?}"),
+        };
+        for times in 1..=2 {
+            server.line(&format!("BF.MADD c {all}")).unwrap();
+            assert!(items.iter().all(|item| counted(item) >= times));
+        }
+        let number = |field: &str| match server.line(&format!("BF.INFO c {field}")) {
+            Ok(Reply::Entry(_, number)) => *number,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(answers(server.line(&format!("BF.MDEL c {all}"))), [YES; 100]);
+        assert_eq!(answers(server.line(&format!("BF.MTEST c {all}"))), [YES; 100]);
+        pair.follow();
+        assert_eq!(number("FILTERS"), Reply::Integer(3));
+        items
+            .iter()
+            .for_each(|item| assert_eq!(server.line(&format!("BF.DEL c {item}")), Ok(Reply::Bool(true))));
+        assert_eq!(number("ITEMS"), Reply::Integer(0));
+        pair.follow();
+        server.keys.borrow_mut().clear();
+        pair.replica.keys.borrow_mut().clear();
+    }
 }
 
 #[test]

@@ -77,6 +77,7 @@ KINDS = [
     Kind("fingerprint", 300, "NONSCALING LAYOUT FINGERPRINT"),
     Kind("fingerprint-scaling", 20, "EXPANSION 2 LAYOUT FINGERPRINT", CHAIN),
     Kind("fingerprint-counting", 300, "COUNTING LAYOUT FINGERPRINT HASH SIPHASH", COUNTING),
+    Kind("fingerprint-counting-scaling", 20, "COUNTING EXPANSION 2 LAYOUT FINGERPRINT", CHAIN),
     Kind("window", 100, "WINDOW 4", WINDOW),
     Kind("window-strict", 100, "WINDOW 3 ONFULL ERROR HASH SIPHASH", WINDOW),
     Kind("window-table", 100, "WINDOW 4 LAYOUT FINGERPRINT ONFULL ERROR", WINDOW),

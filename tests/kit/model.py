@@ -873,10 +873,10 @@ class Model:
                 "one"
             )
         scales = bool(expansion) or "TIGHTENING" in options or on_full == "SCALE"
-        if scales and counting:
+        if scales and counting and options.get("LAYOUT") != "FINGERPRINT":
             raise Refused(
-                "ERR a counting filter has a fixed capacity: a delete could not tell which layer holds the item, "
-                "so EXPANSION, TIGHTENING and ONFULL SCALE do not go with COUNTING"
+                "ERR a filter of counters has a fixed capacity: a delete could not tell which layer holds the item, "
+                "so COUNTING with EXPANSION, TIGHTENING or ONFULL SCALE needs LAYOUT FINGERPRINT"
             )
         if scales and window:
             raise Refused(

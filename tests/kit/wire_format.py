@@ -646,7 +646,11 @@ class Filter(Hashing):
 
     def count(self, item):
         """How often the item was added, at most; None for a filter of bits."""
-        return None if self.width == 1 else self.layers[0].count(*self.hash_item(item))
+        if self.width == 1:
+            return None
+        low, high = self.hash_item(item)
+        # Of a chain the oldest layer that has it.
+        return next(filter(None, (layer.count(low, high) for layer in self.layers)), 0)
 
     def age(self, item, current=None):
         """In a window: generations since the last add as of generation `current`; None when it is absent."""
@@ -869,7 +873,7 @@ def filter_header(kind, header):
     need(hash_ == SIPHASH or seed_high == 0, "XXH3 has a seed of 64 bits")
     need(layout in (0, CLASSIC, BLOCKED, FINGERPRINT), "layout")
     need(width in CELL_WIDTHS, "cell")
-    need(kind == FIXED or width == 1, "only a fixed filter counts")
+    need(kind == FIXED or width == 1 or (kind, layout) == (CHAIN, FINGERPRINT), "a filter that cannot count")
     need(overflow in (0, 1, 2), "overflow")
     need(overflow < 2 or (kind == WINDOW and layout == FINGERPRINT), "only a table rotates when it is full")
     need(shards in {1 << i for i in range(11)}, "shards")

@@ -1,7 +1,7 @@
 //! Tables of fingerprints: what only they promise. The laws, the oracle and the gates of the error rate are those of all kinds.
 
 use crate::support::{env, seeded};
-use bloomery::{Bloom, Cell, Error, Family, LayoutChoice, Overflow, Spec};
+use bloomery::{Bloom, Cell, Error, Family, LayoutChoice, Overflow, Spec, Tightening};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::HashMap;
@@ -293,4 +293,51 @@ fn a_reader_never_misses_an_item_of_a_window() {
         }
         asked.join().unwrap();
     });
+}
+
+/// A filter that counts and grows, against a multiset, where every tenth item is taken for another: nothing that is still
+/// there is ever absent, and when all have gone, all layers are empty. Items come and go in waves, so that fingerprints of older
+/// layers vanish while those that they were taken for live on.
+#[test]
+fn a_chain_that_counts_loses_nothing() {
+    for (capacity, expansion) in [(8, 1), (20, 2), (300, 1), (1000, 3)] {
+        let mut wrong = 0;
+        for seed in 0..if capacity < 100 { 200 } else { 5 } {
+            let family = Family::Scaling { expansion, tightening: Tightening::INVERSE_SQUARE };
+            let spec = Spec { family, ..spec(capacity, 0.1, Cell::Counter8) };
+            let mut filter = Bloom::new(seeded(&spec, seed)).unwrap();
+            let mut random = StdRng::seed_from_u64(seed);
+            let mut live: Vec<u64> = Vec::new();
+            let mut counts: HashMap<u64, u64> = HashMap::new();
+            for wave in 0..12 {
+                for _ in 0..random.random_range(0..4 * capacity) {
+                    // A universe small enough that items come again, while others still hold their cells.
+                    let item = random.random_range(0..8 * capacity);
+                    let count = counts.entry(item).or_default();
+                    wrong += usize::from(*count == 0 && filter.contains(item.to_le_bytes()));
+                    filter.add(item.to_le_bytes()).unwrap();
+                    *count += 1;
+                    live.push(item);
+                }
+                for _ in 0..random.random_range(0..=live.len()) {
+                    // Old ones more often: those in the oldest layer.
+                    let most = random.random_range(0..live.len());
+                    let gone = live.swap_remove(random.random_range(0..=most));
+                    assert!(filter.remove(gone.to_le_bytes()).unwrap().present, "wave {wave}");
+                    let count = counts.get_mut(&gone).unwrap();
+                    *count -= 1;
+                    assert!(*count == 0 || filter.contains(gone.to_le_bytes()));
+                }
+                for (item, count) in &counts {
+                    assert!(filter.count(item.to_le_bytes()).unwrap() >= (*count).min(255));
+                }
+            }
+            assert!(filter.layers().len() > 1);
+            if filter.saturated() == 0 {
+                live.iter().for_each(|item| _ = filter.remove(item.to_le_bytes()).unwrap());
+                assert_eq!((filter.items(), filter.ones()), (0, 0));
+            }
+        }
+        assert!(wrong > 0, "nothing was taken for another");
+    }
 }

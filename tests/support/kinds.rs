@@ -97,6 +97,7 @@ kinds! {
     fingerprint_counting16:      fingerprint(Counter16);
     fingerprint_scaling:         scaling(Fingerprint, 10, 2, INVERSE_SQUARE);
     fingerprint_of_62_bits:      Spec { error_rate: 1e-12, ..scaling(Fingerprint, 10, 1, sharply()) };
+    fingerprint_counting_chain:  Spec { cell: Counter4, ..scaling(Fingerprint, 10, 2, INVERSE_SQUARE) };
 }
 
 // Windows whose generations share a table.
@@ -123,7 +124,7 @@ fn refusing_window() -> Spec {
 }
 
 /// Options of BF.RESERVE for every family.
-pub(crate) const RESERVE_OPTIONS: [&str; 11] = [
+pub(crate) const RESERVE_OPTIONS: [&str; 12] = [
     "NONSCALING",
     "NONSCALING LAYOUT CLASSIC HASH SIPHASH SEED 7",
     "NONSCALING LAYOUT BLOCKED SHARDS 8",
@@ -133,6 +134,7 @@ pub(crate) const RESERVE_OPTIONS: [&str; 11] = [
     "COUNTING",
     "COUNTING 8 SHARDS 4",
     "COUNTING 16",
+    "COUNTING EXPANSION 1 LAYOUT FINGERPRINT",
     "WINDOW 3",
     "WINDOW 3 EVERY 1000",
 ];

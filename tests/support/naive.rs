@@ -210,7 +210,8 @@ impl Naive {
     pub(crate) fn add(&mut self, item: ItemHash) -> Option<Added> {
         let present = self.contains(item);
         let overflow = match self.spec.family {
-            Family::Scaling { .. } if present => return Some(Added::default()),
+            Family::Scaling { .. } if present && self.spec.cell == Cell::Bit => return Some(Added::default()),
+            Family::Scaling { .. } if present => return Some(self.counting_layer(item).insert(item)),
             Family::Scaling { .. } => {
                 if self.open().is_full() {
                     let capacities: Vec<_> = self.layers.iter().map(|layer| layer.shape.capacity).collect();
@@ -241,8 +242,14 @@ impl Naive {
         Some(Added { added: done.added && !(present && self.is_window()), changed })
     }
 
+    /// The oldest layer that has the item; the first if none has.
+    fn counting_layer(&mut self, item: ItemHash) -> &mut NaiveLayer {
+        let oldest = self.layers.iter().position(|layer| layer.contains(item)).unwrap_or(0);
+        &mut self.layers[oldest]
+    }
+
     pub(crate) fn count(&self, item: ItemHash) -> u64 {
-        self.layers[0].count(item)
+        self.layers.iter().map(|layer| layer.count(item)).find(|count| *count > 0).unwrap_or(0)
     }
 
     /// (present, changed)
@@ -254,7 +261,7 @@ impl Naive {
             }
             return (before, before);
         }
-        self.layers[0].remove(item)
+        self.counting_layer(item).remove(item)
     }
 
     pub(crate) fn clear(&mut self) {

@@ -4,6 +4,7 @@ mod bulk;
 mod commands;
 mod core;
 mod counting;
+mod fingerprint;
 mod gozero;
 mod held;
 mod kinds;
@@ -42,6 +43,17 @@ pub const ALL: &[Scenario] = &[
     scenario("large", &["mexists-large"], commands::large),
     scenario("bulk", &["bulktest", "bulktest-floor", "bulkadd"], bulk::run),
     scenario("counting", &["counting-add", "counting-del"], counting::run),
+    scenario(
+        "fingerprint",
+        &[
+            "fingerprint-test",
+            "fingerprint-add",
+            "fingerprint-counting-test",
+            "fingerprint-counting-add",
+            "fingerprint-counting-del",
+        ],
+        fingerprint::run,
+    ),
     scenario("window", &["window"], window::run),
     scenario("gozero", &["gozero-one", "gozero-many", "gozero-bulk"], gozero::run),
     scenario("held", &["reserve", "unlink"], held::run),

@@ -190,11 +190,13 @@ impl Reserve {
             let overflow = overflow.unwrap_or(if is_table { Overflow::Rotate } else { Overflow::Saturate });
             return Ok(Family::Window { generations, overflow, every_ms: self.every.unwrap_or(0) });
         }
-        if self.nonscaling || self.counting.is_some() || self.expansion == Some(0) || overflow.is_some() {
+        // A delete can tell which layer holds an item only among fingerprints.
+        let has_counters = self.counting.is_some() && !(scales && self.layout == Some(Layout::Fingerprint));
+        if self.nonscaling || has_counters || self.expansion == Some(0) || overflow.is_some() {
             if scales {
                 return usage(
-                    "a fixed capacity (--nonscaling, --counting, --on-full error or saturate) cannot be combined with \
-                     --expansion, --tightening or --on-full scale",
+                    "a fixed capacity (--nonscaling, --counting without --layout fingerprint, --on-full error or \
+                     saturate) cannot be combined with --expansion, --tightening or --on-full scale",
                 );
             }
             return Ok(Family::Fixed(overflow.unwrap_or_default()));
@@ -284,6 +286,10 @@ mod tests {
             ("-n 1000 -e 0.001 --on-full saturate", "BF.RESERVE k 0.001 1000 ONFULL SATURATE"),
             ("-n 1000 -e 0.001 --counting", "BF.RESERVE k 0.001 1000 COUNTING 4"),
             ("-n 1000 -e 0.001 --counting=16", "BF.RESERVE k 0.001 1000 COUNTING 16"),
+            (
+                "-n 1000 -e 0.001 --counting=8 --expansion 2 --layout fingerprint",
+                "BF.RESERVE k 0.001 1000 COUNTING 8 EXPANSION 2 LAYOUT FINGERPRINT",
+            ),
             ("-n 1000 -e 0.001 --window 7 --every 60000", "BF.RESERVE k 0.001 1000 WINDOW 7 EVERY 60000"),
             ("-n 1000 -e 0.001 --window 7 --on-full ERROR", "BF.RESERVE k 0.001 1000 WINDOW 7 ONFULL ERROR"),
             (

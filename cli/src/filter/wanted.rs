@@ -35,22 +35,22 @@ pub(crate) fn command(wanted: &Wanted, key: &str) -> Vec<String> {
 fn bloom(spec: &Spec, key: &str) -> Vec<String> {
     let mut words: Vec<String> =
         vec!["BF.RESERVE".into(), key.into(), spec.error_rate.to_string(), spec.capacity.to_string()];
-    // COUNTING implies a fixed capacity.
+    // COUNTING implies a fixed capacity, unless there is an expansion.
     if matches!(spec.family, Family::Fixed(Overflow::Error)) && !spec.cell.counts() {
         words.push("NONSCALING".into());
     }
     let mut add = |name: &str, value: String| words.extend([name.to_owned(), value]);
+    if spec.cell.counts() {
+        add("COUNTING", spec.cell.bits().to_string());
+    }
     match spec.family {
         Family::Fixed(overflow) => {
-            if spec.cell.counts() {
-                add("COUNTING", spec.cell.bits().to_string());
-            }
             if overflow != Overflow::Error {
                 add("ONFULL", overflow.as_str().into());
             }
         }
         Family::Scaling { expansion, tightening } => {
-            if expansion != EXPANSION {
+            if expansion != EXPANSION || spec.cell.counts() {
                 add("EXPANSION", expansion.to_string());
             }
             if let Some(ratio) = tightening.ratio() {

@@ -405,10 +405,10 @@ fn family(
     let asks_to_scale = expansion.is_some_and(|e| e > 0)
         || options.tightening.is_some()
         || options.on_full == Some(OnFull::Scale);
-    if asks_to_scale && options.counting.is_some() {
+    if asks_to_scale && options.counting.is_some() && layout != LayoutChoice::Fingerprint {
         return Err(CommandError::Exclusive(
-            "a counting filter has a fixed capacity: a delete could not tell which layer holds the item, \
-             so EXPANSION, TIGHTENING and ONFULL SCALE do not go with COUNTING",
+            "a filter of counters has a fixed capacity: a delete could not tell which layer holds the item, \
+             so COUNTING with EXPANSION, TIGHTENING or ONFULL SCALE needs LAYOUT FINGERPRINT",
         ));
     }
     if asks_to_scale && options.window.is_some() {
@@ -433,7 +433,7 @@ fn family(
         return Ok(Family::Window { generations, overflow, every_ms: options.every_ms.unwrap_or(0) });
     }
     let fixed = options.nonscaling
-        || options.counting.is_some()
+        || options.counting.is_some() && !asks_to_scale
         || expansion == Some(0)
         || matches!(options.on_full, Some(OnFull::Error | OnFull::Saturate | OnFull::Rotate));
     let may_scale = expansion.or(Some(settings.expansion)).filter(|e| *e > 0);

@@ -1,5 +1,12 @@
 //! The scaling filter: layers of growing capacity and shrinking error rate (Almeida, Baquero, Preguiça, Hutchison,
 //! "Scalable Bloom Filters", 2007). Items go to the newest layer. A test looks at all layers, newest first.
+//!
+//! A chain that counts has layers of fingerprints, and an item is counted in the oldest layer that has its fingerprint, or in
+//! the newest if none has. So each add and each delete of an item meets the same cell, though others may share it: only the
+//! newest layer gets fingerprints that it hasn't, so in an older one they only vanish. While the fingerprint of an item is in
+//! an older layer, it has been there since that layer was the newest, and all adds of the item, and of those it can't be told
+//! from there, were counted in its cell. When it vanishes, they all are deleted, and none of them is in a newer layer: the
+//! next add may begin there.
 
 use super::layer::Layer;
 use crate::error::Error;
@@ -64,6 +71,12 @@ impl Chain {
     #[inline]
     pub(crate) fn older_contain(&self, item: ItemHash) -> bool {
         self.layers().iter().rev().skip(1).any(|layer| layer.contains(item))
+    }
+
+    /// The layer in which the item is counted: the oldest that has it, or the newest if none has.
+    #[inline]
+    pub(crate) fn counting_layer(&self, item: ItemHash) -> &Layer {
+        self.layers().iter().find(|layer| layer.contains(item)).unwrap_or_else(|| self.newest())
     }
 
     /// Shape of the layer that an add to the full chain would add.

@@ -349,7 +349,9 @@ impl Bloom {
     pub fn try_add(&mut self, item: impl Item) -> Result<Added, Error> {
         let item = item.hash_by(self.hasher());
         match &self.body {
-            Body::Chain(chain) if chain.older_contain(item) => Ok(Added::default()),
+            Body::Chain(chain) if !self.parameters.counts() && chain.older_contain(item) => {
+                Ok(Added::default())
+            }
             _ => self.add_to_newest(item, Layer::insert_single_writer),
         }
     }
@@ -358,15 +360,11 @@ impl Bloom {
     /// changes nothing. None if it counts, or if generations share the cells.
     #[inline]
     pub(crate) fn known(&self, items: &[ItemHash]) -> Hits {
-        let newest: &Layer = match &self.body {
-            Body::Fixed(layer) => layer,
-            Body::Chain(chain) => return contains_many(chain.layers().iter().rev(), items),
-            Body::Window(window) => window.current(),
-        };
-        if newest.cell().counts() || newest.generations() > 0 {
-            Hits::default()
-        } else {
-            newest.contains_many(items, Hits::first(items.len()))
+        match &self.body {
+            _ if self.can_delete() => Hits::default(),
+            Body::Fixed(layer) => layer.contains_many(items, Hits::first(items.len())),
+            Body::Chain(chain) => contains_many(chain.layers().iter().rev(), items),
+            Body::Window(window) => window.current().contains_many(items, Hits::first(items.len())),
         }
     }
 
@@ -380,7 +378,7 @@ impl Bloom {
         self.add_to_newest(item, Layer::insert_absent_single_writer)
     }
 
-    /// As [`try_add`](Bloom::try_add), for an item that no older layer of a chain holds.
+    /// As [`try_add`](Bloom::try_add), for an item that no older layer of a chain of bits holds.
     #[inline(always)]
     fn add_to_newest(
         &mut self,
@@ -388,6 +386,11 @@ impl Bloom {
         insert: impl Fn(&Layer, ItemHash) -> Result<Added, Error>,
     ) -> Result<Added, Error> {
         match &self.body {
+            Body::Chain(chain) if self.parameters.counts() => {
+                let layer = chain.counting_layer(item);
+                self.refuse_if_full(layer, item)?;
+                insert(layer, item)
+            }
             Body::Chain(chain) => {
                 let newest = chain.newest();
                 if newest.is_full_for_single_writer() {
@@ -489,14 +492,13 @@ impl Bloom {
         let item = item.hash_by(self.hasher());
         match &self.body {
             Body::Window(window) => window.remove(item),
-            _ => self.counters()?.remove_single_writer(item),
+            _ => self.counters(item)?.remove_single_writer(item),
         }
     }
 
     /// Whether items can be deleted.
     pub(crate) fn can_delete(&self) -> bool {
-        let layer = self.newest_layer();
-        layer.cell().counts() || layer.generations() > 0
+        self.parameters.counts() || self.newest_layer().generations() > 0
     }
 
     /// How often the item was added, at most.
@@ -504,12 +506,15 @@ impl Bloom {
     /// # Errors
     /// [`Error::NotCounting`].
     pub fn count(&self, item: impl Item) -> Result<u64, Error> {
-        Ok(self.counters()?.count(item.hash_by(self.hasher())))
+        let item = item.hash_by(self.hasher());
+        Ok(self.counters(item)?.count(item))
     }
 
-    fn counters(&self) -> Result<&Layer, Error> {
+    /// The layer in which the item is counted.
+    fn counters(&self, item: ItemHash) -> Result<&Layer, Error> {
         match &self.body {
-            Body::Fixed(layer) if layer.cell().counts() => Ok(layer),
+            Body::Fixed(layer) if self.parameters.counts() => Ok(layer),
+            Body::Chain(chain) if self.parameters.counts() => Ok(chain.counting_layer(item)),
             _ => Err(Error::NotCounting),
         }
     }

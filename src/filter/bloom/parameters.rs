@@ -135,16 +135,22 @@ impl Parameters {
         self.hash.hasher(self.seed())
     }
 
-    /// Whether the newest layer refuses new items when it is full, and has no successor.
+    /// Whether the newest layer refuses new items when it is full.
     #[inline(always)]
     pub(super) fn refuse_when_full(&self) -> bool {
-        matches!(self.kind, Kind::Fixed | Kind::Window | Kind::WindowRotates)
+        matches!(self.kind, Kind::Fixed | Kind::Scaling | Kind::Window | Kind::WindowRotates)
     }
 
     /// Whether a window that is full opens a generation before its time.
     #[inline(always)]
     pub(super) fn rotate_when_full(&self) -> bool {
         matches!(self.kind, Kind::WindowRotates)
+    }
+
+    /// Whether items can be deleted.
+    #[inline(always)]
+    pub(super) fn counts(&self) -> bool {
+        self.cell.counts()
     }
 
     /// The usage counters, if anything was counted.

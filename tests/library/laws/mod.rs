@@ -174,6 +174,7 @@ laws! {
     fingerprint_window_long: table;
     fingerprint_scaling: each, bits, scaling;
     fingerprint_of_62_bits: each, bits;
+    fingerprint_counting_chain: each, counts;
 }
 
 /// Items come and go, the oldest first, for as long as one likes: the number of items stays what it is, nothing is

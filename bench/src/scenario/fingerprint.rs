@@ -1,0 +1,57 @@
+//! LAYOUT FINGERPRINT, beside commands that hash each item and look at two lines of as much memory.
+
+use super::commands::{GROUP, mostly_new, numbers, plausible};
+use crate::bench::Bench;
+use crate::filters::{self, fixed};
+use crate::items::{self, Fresh, Mix, WIDTH};
+use crate::measure::{Side, alternate};
+use crate::server::SERVER_CORE;
+use crate::table;
+use anyhow::Result;
+use bloomery::{Cell, LayoutChoice, Spec};
+
+pub fn run(bench: &mut Bench) -> Result<()> {
+    let (capacity, count) = (bench.scale.items, bench.scale.many);
+    let half = capacity / 2;
+    let server = bench.launch.start(Some(SERVER_CORE), &[])?;
+    let plain = fixed(capacity, 0.01, LayoutChoice::Fingerprint);
+    let counting = Spec { cell: Cell::Counter4, ..plain };
+    filters::serve::<WIDTH>(&server, "plain", plain, half)?;
+    filters::serve::<WIDTH>(&server, "counting", counting, half)?;
+    filters::lines(&server, counting, 2)?;
+
+    let test = |name: &'static str, key: &'static str| {
+        Side::new(format!("{name} {key}, half present"), move |round| {
+            items::commands(name, key, &numbers(Mix::Half, round, count, half), GROUP)
+        })
+    };
+    let mut sides = [
+        test("FLOOR.MTOUCH", "lines"),
+        test("BF.MTEST", "plain").expect(plausible(Mix::Half)),
+        test("BF.MTEST", "counting").expect(plausible(Mix::Half)),
+    ];
+    let series = alternate(&server, bench.rounds, &mut sides)?;
+    let title = "FINGERPRINT at 1%, half full, 1000 items a command, beside two lines an item";
+    table::sides(title, 0, sides.iter().map(|side| side.name.as_str()), &series);
+    bench.report.record("fingerprint-test", series[1].over(&series[0]));
+    bench.report.record("fingerprint-counting-test", series[2].over(&series[0]));
+
+    // Each round deletes as many as it adds, so the counting filter stays half full; the other is full at the end.
+    let fresh = Fresh(half..capacity);
+    let count = fresh.share(count, bench.rounds);
+    let change = |name: &'static str, key: &'static str, mut numbers: Fresh| {
+        Side::new(format!("{name} {key}"), move |_| items::commands(name, key, &numbers.take(count), GROUP))
+    };
+    let mut sides = [
+        change("FLOOR.MMARK", "lines", fresh.clone()),
+        change("BF.MADD", "plain", fresh.clone()).expect(mostly_new),
+        change("BF.MADD", "counting", fresh.clone()).expect(mostly_new),
+        change("BF.MDEL", "counting", Fresh(0..half)).expect(|batch, tally| tally.yes == batch.items),
+    ];
+    let series = alternate(&server, bench.rounds, &mut sides)?;
+    table::sides("The same, changed", 0, sides.iter().map(|side| side.name.as_str()), &series);
+    bench.report.record("fingerprint-add", series[1].over(&series[0]));
+    bench.report.record("fingerprint-counting-add", series[2].over(&series[0]));
+    bench.report.record("fingerprint-counting-del", series[3].over(&series[0]));
+    Ok(())
+}
