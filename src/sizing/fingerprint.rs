@@ -9,7 +9,7 @@ const LEAST_BITS: u32 = 6;
 /// Cells that a table has in addition: small ones would else be full where a few items share their windows by chance.
 const SPARE: u64 = 24;
 
-/// Cells of a sector. Cleaning one after a rotation takes about 10 µs, and its word is 0.2% of the memory.
+/// Cells of a sector. A write waits while one is cleaned, and its word is 0.2% of the memory.
 pub const SECTOR: u64 = 2048;
 
 /// Most bits of a cell: one word.
