@@ -39,6 +39,10 @@ pub enum Error {
     },
     /// The filter holds as many items as it was made for. It may neither grow nor exceed its error rate.
     Full,
+    /// A static filter takes no adds: its cells follow from all its items at once.
+    Static,
+    /// No hash function was found with which a static filter can be built. Another seed gives others.
+    Unbuilt,
     /// A scaling filter has as many layers as it may have.
     TooManyLayers,
     /// A window has reached [`limits::MAX_GENERATION`](crate::limits::MAX_GENERATION).
@@ -72,6 +76,10 @@ impl fmt::Display for Error {
             }
             Error::OutOfMemory { bytes } => write!(f, "no memory for {bytes} bytes"),
             Error::Full => f.write_str("the filter is full"),
+            Error::Static => f.write_str("a static filter takes no adds"),
+            Error::Unbuilt => {
+                f.write_str("no hash function separates the items; build again with another seed")
+            }
             Error::TooManyLayers => f.write_str("the filter has grown as often as it may"),
             Error::LastGeneration => {
                 f.write_str("the window has come to the last number of a generation, 2^62")

@@ -26,6 +26,7 @@
 //! | a filter that grows, or of fixed size | [`Bloom::scaling`], [`Bloom::fixed`] |
 //! | to delete items | [`Bloom::counting`], or [`Cuckoo`] |
 //! | items that age | [`Bloom::windowed`] |
+//! | the least memory for items that are known at once | [`StaticBuilder`] |
 //! | several threads that write | [`AtomicBloom`] |
 //! | threads that read beside one that writes | [`Bloom::reader`] |
 //! | a size in bits and a number of probes instead of capacity and rate | [`Spec::in_bits`] |
@@ -109,7 +110,7 @@ pub use bits::Hits;
 pub use error::Error;
 pub use filter::{
     Added, AtomicBloom, Bloom, Cuckoo, CuckooItem, CuckooSpec, Filter, Foreign, Reader, Removed, Schedule,
-    Summary,
+    StaticBuilder, Summary,
 };
 pub use hash::{HashKind, Hashed, Item, Seed};
 pub use params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limits};

@@ -68,11 +68,25 @@ pub enum LayoutChoice {
     Blocked = 2,
     /// A fingerprint in one cell: two cache misses per item, the least memory at low error rates and for counting.
     Fingerprint = 3,
+    /// A binary fuse filter, which is built from all its items at once: three cache misses per item, and an eighth more than
+    /// log2(1/p) bits.
+    Fuse = 4,
 }
 
 spelling!(pub LayoutChoice {
-    Auto = "AUTO", Blocked = "BLOCKED", Classic = "CLASSIC", Fingerprint = "FINGERPRINT",
+    Auto = "AUTO", Blocked = "BLOCKED", Classic = "CLASSIC", Fingerprint = "FINGERPRINT", Fuse = "FUSE",
 });
+
+impl LayoutChoice {
+    /// Whether filters of this layout are built from all their items at once, and take no adds.
+    pub const fn is_static(self) -> bool {
+        matches!(self, LayoutChoice::Fuse)
+    }
+}
+
+/// Why a static layout goes with no family and no shards.
+pub(crate) const STATIC_ALONE: &str = "LAYOUT FUSE is built from all items at once, so COUNTING, WINDOW, SHARDS, EXPANSION, \
+                                       NONSCALING, TIGHTENING and ONFULL do not go with it";
 
 /// The unit that one probe points at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -249,6 +263,7 @@ impl Spec {
     /// The common name of such a filter.
     pub fn kind(&self) -> &'static str {
         match self.family {
+            _ if self.layout.is_static() => "static",
             _ if self.cell.counts() => "counting",
             Family::Fixed(_) => "fixed",
             Family::Scaling { .. } => "scaling",
@@ -260,6 +275,22 @@ impl Spec {
     pub fn window(capacity: u64, error_rate: f64, generations: u16) -> Spec {
         let family = Family::Window { generations, overflow: Overflow::Saturate, every_ms: 0 };
         Spec { family, ..Spec::fixed(capacity, error_rate) }
+    }
+
+    /// What a static filter is built from: the hashes of its items, in a list that grows.
+    pub(crate) fn list(self) -> Spec {
+        let family = Family::Scaling { expansion: 2, tightening: Tightening::INVERSE_SQUARE };
+        Spec { family, shards: 1, cell: Cell::Bit, ..self }
+    }
+
+    /// The static filter that is built from a list with this many different items.
+    pub(crate) fn built(self, items: u64) -> Spec {
+        Spec { family: Family::Fixed(Overflow::Error), capacity: items.max(1), ..self }
+    }
+
+    /// Whether this is such a [list](Spec::list).
+    pub(crate) fn is_list(&self) -> bool {
+        self.layout.is_static() && matches!(self.family, Family::Scaling { .. })
     }
 
     /// Checks every bound of [`limits`].
@@ -278,6 +309,9 @@ impl Spec {
         }
         if self.layout == LayoutChoice::Fingerprint {
             self.validate_fingerprints()?;
+        }
+        if self.layout.is_static() {
+            self.validate_static()?;
         }
         match self.family {
             Family::Fixed(Overflow::Rotate) => return Err(Error::Exclusive(ONLY_TABLES_ROTATE)),
@@ -328,5 +362,15 @@ impl Spec {
             return Ok(());
         };
         Err(Error::Exclusive(excluded))
+    }
+
+    fn validate_static(&self) -> Result<(), Error> {
+        let is_alone = self.shards == 1 && self.cell == Cell::Bit;
+        if is_alone
+            && (self.is_list() && *self == self.list() || self.family == Family::Fixed(Overflow::Error))
+        {
+            return Ok(());
+        }
+        Err(Error::Exclusive(STATIC_ALONE))
     }
 }

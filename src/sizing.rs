@@ -8,12 +8,14 @@
 //! of a growing filter. tests/library/sizing.rs pins it.
 
 pub mod fingerprint;
+pub mod fuse;
 
 use crate::error::Error;
 use crate::math::{self, mixture_rate};
 use crate::params::{Cell, Family, LayoutChoice, Spec, limits};
 use crate::spelling::spelling;
 use fingerprint::Table;
+use fuse::Fuse;
 use std::cell::RefCell;
 
 /// Bits of a block: one cache line.
@@ -59,9 +61,15 @@ pub enum Layout {
     Blocked = 2,
     /// One cell with a fingerprint of the item, in one of two pairs of neighbouring cells.
     Fingerprint = 3,
+    /// Three cells, which together are a fingerprint of the item.
+    Fuse = 4,
+    /// None: hashes of items one after the other, from which a static filter is built.
+    List = 5,
 }
 
-spelling!(pub Layout { Classic = "CLASSIC", Blocked = "BLOCKED", Fingerprint = "FINGERPRINT" });
+spelling!(pub Layout {
+    Classic = "CLASSIC", Blocked = "BLOCKED", Fingerprint = "FINGERPRINT", Fuse = "FUSE", List = "LIST",
+});
 
 /// The requirements for one layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -89,7 +97,7 @@ pub struct Shape {
     pub error_rate: f64,
     /// Cells in all shards: m.
     pub cells: u64,
-    /// Probes per item: k. Of fingerprints their bits: each halves the error rate, as a probe does.
+    /// Probes per item: k. Of fingerprints, also in FUSE, their bits: each halves the error rate, as a probe does. 1 in a list.
     pub probes: u32,
     /// Number of independent arrays.
     pub shards: u32,
@@ -151,6 +159,7 @@ impl LayerSpec {
             LayoutChoice::Classic => self.smallest(Layout::Classic),
             LayoutChoice::Blocked => self.smallest(Layout::Blocked),
             LayoutChoice::Fingerprint => self.smallest_table(),
+            LayoutChoice::Fuse => self.smallest_fuse(),
             LayoutChoice::Auto => {
                 let classic = self.smallest(Layout::Classic)?;
                 if classic.bytes() <= CACHED_BYTES {
@@ -221,6 +230,36 @@ impl LayerSpec {
         })
     }
 
+    /// A binary fuse filter.
+    fn smallest_fuse(&self) -> Result<Shape, Error> {
+        let width =
+            Fuse::width_for(self.error_rate).ok_or(Error::Unreachable { error_rate: self.error_rate })?;
+        let shape = Shape {
+            cells: Fuse::for_items(self.capacity, width).cells(),
+            probes: width,
+            layout: Layout::Fuse,
+            ..self.list()
+        };
+        if shape.bytes() > limits::MAX_BYTES {
+            return Err(Error::OutOfMemory { bytes: shape.bytes() });
+        }
+        Ok(shape)
+    }
+
+    /// A list of hashes.
+    fn list(&self) -> Shape {
+        Shape {
+            capacity: self.capacity,
+            error_rate: self.error_rate,
+            cells: self.capacity,
+            probes: 1,
+            shards: self.shards,
+            layout: Layout::List,
+            cell: self.cell,
+            generations: 0,
+        }
+    }
+
     /// Cells of a classic filter without rounding: n·log2(1/p)/ln 2.
     fn textbook_cells(&self) -> f64 {
         self.capacity as f64 * -libm::log2(self.error_rate) / math::LN_2
@@ -283,15 +322,26 @@ impl Shape {
 
     /// Words in all shards.
     pub fn words(&self) -> u64 {
-        match self.table() {
-            Some(table) => table.words(),
-            None => self.cells / u64::from(u64::BITS / self.cell.bits()),
+        match (self.layout, self.table()) {
+            (Layout::Fuse, _) => Fuse::words(self.cells, self.probes),
+            (Layout::List, _) => self.cells,
+            (_, Some(table)) => table.words(),
+            (_, None) => self.cells / u64::from(u64::BITS / self.cell.bits()),
         }
     }
 
     /// Bits of a cell.
     pub fn cell_bits(&self) -> u32 {
-        self.table().map_or(self.cell.bits(), Table::width)
+        match self.layout {
+            Layout::Fuse => self.probes,
+            Layout::List => u64::BITS,
+            _ => self.table().map_or(self.cell.bits(), Table::width),
+        }
+    }
+
+    /// Whether a cell in use is worth an item: in FUSE, and in a list.
+    pub fn is_static(&self) -> bool {
+        matches!(self.layout, Layout::Fuse | Layout::List)
     }
 
     /// The table, if its cells are fingerprints.
@@ -312,7 +362,9 @@ impl Shape {
     /// The ranges of [`math`]: their number, and the cells of each.
     fn ranges(&self) -> (f64, f64) {
         match self.layout {
-            Layout::Classic | Layout::Fingerprint => (f64::from(self.shards), self.cells_per_shard() as f64),
+            Layout::Classic | Layout::Fingerprint | Layout::Fuse | Layout::List => {
+                (f64::from(self.shards), self.cells_per_shard() as f64)
+            }
             Layout::Blocked => {
                 let block = u64::from(BLOCK_BITS / self.cell.bits());
                 ((self.cells / block) as f64, block as f64)
@@ -325,6 +377,11 @@ impl Shape {
         if let Some(table) = self.table() {
             return table.rate_at(items);
         }
+        match self.layout {
+            Layout::Fuse if items > 0.0 => return libm::exp2(-f64::from(self.probes)),
+            Layout::Fuse | Layout::List => return 0.0,
+            _ => {}
+        }
         let (ranges, cells) = self.ranges();
         mixture_rate(ranges, cells, self.probes, items)
     }
@@ -334,6 +391,9 @@ impl Shape {
     pub fn items_at(&self, fill: f64) -> f64 {
         if let Some(table) = self.table() {
             return table.items_at(fill * self.cells as f64);
+        }
+        if self.is_static() {
+            return libm::round(fill * self.cells as f64);
         }
         let (ranges, cells) = self.ranges();
         math::estimate_items(ranges, cells, self.probes, fill.min(1.0 - 1.0 / self.cells as f64))
@@ -354,7 +414,7 @@ impl Shape {
 
     /// Error rate at a fraction `fill` of set cells: the rate that the filter has *now*.
     pub fn rate_now(&self, fill: f64) -> f64 {
-        let is_certain = fill >= 1.0 && self.layout != Layout::Fingerprint;
+        let is_certain = fill >= 1.0 && matches!(self.layout, Layout::Classic | Layout::Blocked);
         if is_certain { 1.0 } else { self.rate_at(self.items_at(fill)) }
     }
 
@@ -377,6 +437,17 @@ impl Shape {
         }
         if let Some(table) = self.table() {
             return if self.shards == 1 && table.is_valid() { Ok(()) } else { Err("cells") };
+        }
+        if self.is_static() {
+            let is_valid = match self.layout {
+                Layout::Fuse => Fuse::is_valid(self.cells, self.probes),
+                _ => self.cells == self.capacity && self.probes == 1 && self.cells <= limits::MAX_BYTES / 8,
+            };
+            return if is_valid && self.shards == 1 && self.cell == Cell::Bit {
+                Ok(())
+            } else {
+                Err("cells")
+            };
         }
         let unit = u64::from(unit_bits(self.layout) / self.cell.bits());
         let bits_per_shard = u128::from(self.cells) * u128::from(self.cell.bits()) / u128::from(self.shards);
@@ -438,7 +509,13 @@ impl Spec {
             Family::Scaling { .. } => AUTO_PENALTY_IN_CHAIN,
             _ => AUTO_PENALTY,
         };
-        self.next_layer(so_far).shape_within(penalty)
+        let layer = self.next_layer(so_far);
+        if self.is_list() {
+            let shape = layer.list();
+            shape.check().map_err(|_| Error::OutOfMemory { bytes: shape.bytes() })?;
+            return Ok(shape);
+        }
+        layer.shape_within(penalty)
     }
 
     /// The requirements for that layer.
@@ -549,7 +626,7 @@ mod tests {
                 (Layout::Blocked, _, Cell::Bit) | (Layout::Classic, ..) => 1,
                 // In blocks of few counters, only absurd sizes keep the lowest rates.
                 (Layout::Blocked, ..) => 2,
-                (Layout::Fingerprint, ..) => unreachable!("it isn't asked for"),
+                (Layout::Fingerprint | Layout::Fuse | Layout::List, ..) => unreachable!("it isn't asked for"),
             };
             most[kind] = evaluations.max(most[kind]);
         }

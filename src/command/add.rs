@@ -229,7 +229,7 @@ pub(super) fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>
     let form = if may_create { FIRST_ITEM } else { FIRST_ITEM.saturating_add(1) };
     let mut blobs = Parts::parse(call, form)?;
     // A blob of one part is checked before anything changes.
-    let mut part = blobs.next()?;
+    let part = blobs.next()?;
     let mut key = call.open(1, Access::Write);
     if !may_create && key.bloom()?.is_none() {
         return Err(CommandError::NotFound);
@@ -240,41 +240,22 @@ pub(super) fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>
         call.replicate(Effect::Words(Command::Reserve, &|| creation(&filter.spec(), 0, true)));
     }
     let (mut sums, mut lost) = (Sums::default(), None);
-    while let Some(blob) = &part {
-        let before = sums.done;
-        match &mut target {
-            Target::One(LiveMut::Bloom(filter)) if shards(call, filter, blob) > 1 => {
-                let (mut items, end) = (blob.items(), before.saturating_add(blob.len()));
-                while sums.done < end && !call.should_pause(sums.done) {
-                    let left = end.saturating_sub(sums.done);
-                    let count = sums.done.clamp(BLOOM_STEP, MOST_TOGETHER).min(left);
-                    sums.append(add_by_shard(call, filter, &items, count));
-                    items.by_ref().take(count).for_each(drop);
-                }
-            }
-            target => {
-                let numbered = (before..).zip(blob.items());
-                let items = numbered
-                    .take_while(|(done, _)| !should_pause(call, *done, BLOOM_STEP))
-                    .map(|(_, item)| item);
-                let shadow_lost = add_each(call, target, items, Mode::Add, |outcome| sums.note(outcome));
-                lost = lost.or(shadow_lost);
+    add_parts(call, &mut blobs, part, &mut sums, |blob, sums| match &mut target {
+        Target::One(LiveMut::Bloom(filter)) if shards(call, filter, blob) > 1 => {
+            let (mut items, end) = (blob.items(), sums.done.saturating_add(blob.len()));
+            while sums.done < end && !call.should_pause(sums.done) {
+                let left = end.saturating_sub(sums.done);
+                let count = sums.done.clamp(BLOOM_STEP, MOST_TOGETHER).min(left);
+                sums.append(add_by_shard(call, filter, &items, count));
+                items.by_ref().take(count).for_each(drop);
             }
         }
-        let done = sums.done.saturating_sub(before);
-        blobs.advance(blob, done);
-        if done < blob.len() {
-            break;
+        target => {
+            let items = until_pause(call, sums.done, blob);
+            let shadow_lost = add_each(call, target, items, Mode::Add, |outcome| sums.note(outcome));
+            lost = lost.take().or(shadow_lost);
         }
-        part = match blobs.next() {
-            Ok(Some(_)) if call.should_pause(sums.done) => break,
-            Ok(part) => part,
-            Err(why) => {
-                sums.refused = Some(why);
-                break;
-            }
-        };
-    }
+    });
     target.added(sums.done as u64);
     if let Some(why) = lost {
         give_up(call, &mut key, &why);
@@ -296,6 +277,44 @@ pub(super) fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>
         call.go_on_later(blobs.rest());
     }
     Ok(sums.added.into())
+}
+
+/// Adds the items of a blob part by part, of which `part` is the first, until the server should serve others or an item is
+/// refused.
+fn add_parts<'a, C: Call<'a>>(
+    call: &C,
+    blobs: &mut Parts<'a>,
+    mut part: Option<Blob<'a>>,
+    sums: &mut Sums,
+    mut add: impl FnMut(&Blob<'a>, &mut Sums),
+) {
+    while let Some(blob) = &part {
+        let before = sums.done;
+        add(blob, sums);
+        let done = sums.done.saturating_sub(before);
+        blobs.advance(blob, done);
+        if done < blob.len() {
+            break;
+        }
+        part = match blobs.next() {
+            Ok(Some(_)) if call.should_pause(sums.done) => break,
+            Ok(part) => part,
+            Err(why) => {
+                sums.refused = Some(why);
+                break;
+            }
+        };
+    }
+}
+
+/// The items of a part, up to where the server should serve others. `done` items were added before.
+fn until_pause<'a, 'b, C: Call<'a>>(
+    call: &'b C,
+    done: usize,
+    blob: &'b Blob<'a>,
+) -> impl Iterator<Item = &'a [u8]> + use<'a, 'b, C> {
+    let numbered = (done..).zip(blob.items());
+    numbered.take_while(move |(done, _)| !should_pause(call, *done, BLOOM_STEP)).map(|(_, item)| item)
 }
 
 /// The outcome of items that stop at the first refusal.
@@ -541,4 +560,33 @@ pub(super) fn backfill<'a, C: Call<'a>>(call: &C, rebuild: &mut Rebuild, first: 
     });
     let done = usize::try_from(adds.accepted()).unwrap_or(usize::MAX);
     Backfill { changed: adds.changed, done, refused: adds.answers.error }
+}
+
+/// The outcome of backfilling a rebuild from a blob.
+pub(super) struct BulkBackfill<'a> {
+    /// The blob, with what of it is done.
+    pub(super) blobs: Parts<'a>,
+    /// Number of items that are done.
+    pub(super) done: usize,
+    /// Whether the shadow has changed.
+    pub(super) changed: bool,
+    /// Why the next item was refused.
+    pub(super) refused: Option<CommandError>,
+}
+
+/// Adds the items of a blob, of which `part` is the first part, to the shadow only, up to the first that it refuses.
+pub(super) fn backfill_bulk<'a, C: Call<'a>>(
+    call: &C,
+    rebuild: &mut Rebuild,
+    mut blobs: Parts<'a>,
+    part: Option<Blob<'a>>,
+) -> BulkBackfill<'a> {
+    let (live, shadow) = rebuild.both_mut();
+    let mut sums = Sums::default();
+    add_parts(call, &mut blobs, part, &mut sums, |blob, sums| {
+        let items = until_pause(call, sums.done, blob);
+        let growing = Growing::of_shadow(shadow, live.as_ref());
+        add_to_bloom(call, shadow, items, growing, |outcome| sums.note(outcome));
+    });
+    BulkBackfill { blobs, done: sums.done, changed: sums.changed, refused: sums.refused }
 }

@@ -371,8 +371,8 @@ impl fmt::Display for CommandError {
             ),
             CommandError::Fingerprints { source } => write!(
                 f,
-                "ERR '{source}' or the destination has LAYOUT FINGERPRINT, whose cells cannot be combined. Use LAYOUT \
-                 BLOCKED or CLASSIC for filters to merge or intersect"
+                "ERR '{source}' or the destination has LAYOUT FINGERPRINT or FUSE, whose cells cannot be combined. Use \
+                 LAYOUT BLOCKED or CLASSIC for filters to merge or intersect"
             ),
             CommandError::TooManyPairs => f.write_str(
                 "ERR the filters have too many layers to merge all of them at once. Merge fewer at a time, or rebuild \
@@ -381,6 +381,10 @@ impl fmt::Display for CommandError {
             CommandError::CountedTwice => {
                 f.write_str("ERR a counting filter would be counted twice; name each key once")
             }
+            CommandError::Core(Error::Static) => f.write_str(
+                "ERR a static filter takes no adds. Build it again with them: BF.REBUILD key BEGIN, then ADD all items and \
+                 COMMIT",
+            ),
             CommandError::Core(why) => write!(f, "ERR {why}"),
             CommandError::NoRandomness => {
                 f.write_str("ERR the system gave no randomness for a seed; pass SEED")

@@ -1,8 +1,9 @@
 //! BF.REBUILD: builds a filter from scratch beside the one that goes on serving. The new filter replaces it in one
 //! step.
 
-use super::add::{Backfill, backfill};
-use super::call::{Access, Call, Effect, Key, Word};
+use super::add::{Backfill, BulkBackfill, backfill, backfill_bulk};
+use super::blob::Parts;
+use super::call::{Access, Apart, Call, Data, Effect, Key, Word};
 use super::describe::rebuild_fields;
 use super::error::CommandError;
 use super::options::bloom::{Reservation, creation, shadow};
@@ -10,24 +11,37 @@ use super::options::{bad, upper};
 use super::reply::Reply;
 use super::table::Command;
 use super::write::{admit_new, catch_up, limit_items, rebuild_in};
-use crate::filter::{Bloom, Filter, Garbage, Target};
+use crate::error::Error;
+use crate::filter::{Bloom, Filter, Garbage, Live, LiveRef, Target};
 use crate::params::Family;
 use smallvec::SmallVec;
+use std::ffi::CStr;
+use std::sync::Arc;
 
 /// Argument of the first item of ADD.
 const FIRST_ITEM: usize = 3;
 
-/// `BF.REBUILD key BEGIN [option…] | ADD item… | COMMIT | ABORT | STATUS`.
+/// The event of a COMMIT.
+const COMMITTED: &CStr = c"bf.rebuild.commit";
+
+/// Bytes that an item takes while a static filter is built, beside the list and the filter.
+const BUILD_BYTES: u64 = 24;
+
+/// Bytes of another filter that are worked on in the time in which one item is built in.
+const BUILD_COST: u64 = 128;
+
+/// `BF.REBUILD key BEGIN [option…] | ADD item… | ADDBULK FIXED width blob | ADDBULK PREFIXED blob | COMMIT | ABORT | STATUS`.
 pub(super) fn rebuild<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let alone = || if call.argc() == FIRST_ITEM { Ok(()) } else { Err(CommandError::Arity) };
     match upper(call.arg(2)).as_slice() {
         b"BEGIN" => begin(call),
         b"ADD" if call.argc() == FIRST_ITEM => Err(CommandError::Arity),
         b"ADD" => add(call),
+        b"ADDBULK" => add_bulk(call),
         b"COMMIT" => alone().and_then(|()| commit(call)),
         b"ABORT" => alone().and_then(|()| abort(call)),
         b"STATUS" => alone().and_then(|()| status(call)),
-        _ => Err(bad("BF.REBUILD", "BEGIN, ADD, COMMIT, ABORT or STATUS behind the key")),
+        _ => Err(bad("BF.REBUILD", "BEGIN, ADD, ADDBULK, COMMIT, ABORT or STATUS behind the key")),
     }
 }
 
@@ -40,7 +54,7 @@ fn refuse_without_memory<'a, C: Call<'a>>(call: &C) -> Result<(), CommandError> 
 fn begin<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     refuse_without_memory(call)?;
     let mut key = call.open(1, Access::Write);
-    let live = key.bloom()?.ok_or(CommandError::NotFound)?;
+    let live = key.bloom()?;
     if rebuild_in(&key).is_some() {
         return Err(CommandError::Rebuilding);
     }
@@ -50,8 +64,12 @@ fn begin<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         Family::Window { every_ms: 1.., .. } => since_ms.unwrap_or_else(|| call.now_ms()),
         _ => 0,
     };
-    let admit = |bytes| admit_new(call, live.bytes().saturating_add(bytes), bytes);
+    let live_bytes = live.map_or(0, LiveRef::bytes);
+    let admit = |bytes| admit_new(call, live_bytes.saturating_add(bytes), bytes);
     let made = Bloom::new_admitted(spec, since_ms, admit)?;
+    if live.is_none() {
+        key.create(Bloom::new(spec.built(0))?.into());
+    }
     catch_up(call, &mut key)?;
     let made = made.in_step_with(key.bloom()?.and_then(|live| live.window()));
     let since_ms = made.window().map_or(0, |window| window.schedule().since_ms);
@@ -76,10 +94,8 @@ fn in_words(creation: SmallVec<[Word; 16]>) -> Vec<Vec<u8>> {
     words
 }
 
-/// Backfills the shadow.
-fn add<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let count = call.argc().saturating_sub(FIRST_ITEM);
-    limit_items(call, count)?;
+/// Opens a key in which a rebuild is running, brought up to the clock.
+fn open_rebuild<'a, C: Call<'a>>(call: &C) -> Result<C::Key, CommandError> {
     refuse_without_memory(call)?;
     let mut key = call.open(1, Access::Write);
     key.bloom()?.ok_or(CommandError::NotFound)?;
@@ -88,9 +104,14 @@ fn add<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     }
     catch_up(call, &mut key)?;
     // If the shadow could not follow the rotation, the rebuild has just ended.
-    if rebuild_in(&key).is_none() {
-        return Err(not_rebuilding(&key));
-    }
+    if rebuild_in(&key).is_none() { Err(not_rebuilding(&key)) } else { Ok(key) }
+}
+
+/// Backfills the shadow.
+fn add<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let count = call.argc().saturating_sub(FIRST_ITEM);
+    limit_items(call, count)?;
+    let mut key = open_rebuild(call)?;
     let Some(Target::Both(rebuild)) = key.target()? else { return Err(CommandError::Internal) };
     let Backfill { changed, done, refused } = backfill(call, rebuild, FIRST_ITEM);
     if !changed.is_empty() {
@@ -106,23 +127,88 @@ fn add<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     }
 }
 
+/// Backfills the shadow from a blob.
+fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    let mut blobs = Parts::parse(call, FIRST_ITEM)?;
+    // A blob of one part is checked before anything changes.
+    let part = blobs.next()?;
+    let mut key = open_rebuild(call)?;
+    let Some(Target::Both(rebuild)) = key.target()? else { return Err(CommandError::Internal) };
+    let BulkBackfill { blobs, done, changed, refused } = backfill_bulk(call, rebuild, blobs, part);
+    if changed {
+        call.replicate(match blobs.are_done() {
+            true => Effect::Verbatim,
+            false => Effect::Arguments(Command::Rebuild, [vec![b"ADDBULK".to_vec()], blobs.done()].concat()),
+        });
+        call.changed(c"bf.rebuild.add");
+    }
+    if let Some(why) = refused {
+        return Err(CommandError::Stopped { done, of: blobs.of(), why: Box::new(why) });
+    }
+    if !blobs.are_done() {
+        call.go_on_later(blobs.rest());
+    }
+    Ok(Reply::Ok)
+}
+
 fn commit<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    end(call, c"bf.rebuild.commit", |filter| filter.commit_rebuild().map(Garbage::from))
+    let key = call.open(1, Access::Write);
+    key.bloom()?.ok_or(CommandError::NotFound)?;
+    match rebuild_in(&key) {
+        Some(rebuild) if rebuild.shadow().spec().is_list() => build(call, key),
+        _ => end(call, key, COMMITTED, |filter| Some(vec![filter.commit_rebuild()?.into()])),
+    }
+}
+
+/// Builds a static filter from the list that is the shadow. This is the function of the list alone, so replicas make the same.
+fn build<'a, C: Call<'a>>(call: &C, key: C::Key) -> Result<Reply, CommandError> {
+    let list = rebuild_in(&key).ok_or(CommandError::Internal)?.shadow();
+    let (items, inputs) = (list.items(), [LiveRef::Bloom(list)]);
+    let built = match call.made::<Result<(Bloom, u64), Error>>(&inputs)? {
+        Some(built) => built,
+        None => {
+            let bytes = Bloom::bytes_for(&list.spec().built(items))?;
+            let most = bytes.saturating_add(items.saturating_mul(BUILD_BYTES));
+            if !call.obeys() {
+                call.admit(bytes, bytes)?;
+                call.admit_outside_keys(bytes, most)?;
+            }
+            if call.goes_apart(items.saturating_mul(BUILD_COST)) {
+                let inputs: Arc<[Live]> = inputs.into_iter().map(LiveRef::share).collect();
+                let job = Apart { keys: 1..2, inputs: inputs.clone(), data: Data::Argument(1), bytes: most };
+                return call.apart(job, move |_, parallel| match &*inputs {
+                    [Live::Bloom(list)] => Ok((list.build(parallel)?, items)),
+                    _ => Err(Error::Mismatch),
+                });
+            }
+            list.build(&|tasks, task| call.parallel(tasks, task)).map(|built| (built, items))
+        }
+    };
+    let (built, of) = built?;
+    // In another key for a while, the list may have got items that the filter lacks.
+    if of != items {
+        return Err(CommandError::Changed);
+    }
+    end(call, key, COMMITTED, |filter| {
+        let (live, list) = filter.commit_built(built)?;
+        Some(vec![live.into(), list.into()])
+    })
 }
 
 fn abort<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    end(call, c"bf.rebuild.abort", |filter| filter.abort_rebuild().map(Garbage::from))
+    let key = call.open(1, Access::Write);
+    key.bloom()?.ok_or(CommandError::NotFound)?;
+    end(call, key, c"bf.rebuild.abort", |filter| Some(vec![filter.abort_rebuild()?.into()]))
 }
 
 fn end<'a, C: Call<'a>>(
     call: &C,
-    event: &'static std::ffi::CStr,
-    end: impl FnOnce(&mut Filter) -> Option<Garbage>,
+    mut key: C::Key,
+    event: &'static CStr,
+    end: impl FnOnce(&mut Filter) -> Option<Vec<Garbage>>,
 ) -> Result<Reply, CommandError> {
-    let mut key = call.open(1, Access::Write);
-    key.bloom()?.ok_or(CommandError::NotFound)?;
     let dropped = key.convert(end).flatten().ok_or_else(|| not_rebuilding(&key))?;
-    call.discard(dropped);
+    dropped.into_iter().for_each(|garbage| call.discard(garbage));
     call.replicate(Effect::Verbatim);
     call.changed(event);
     Ok(Reply::Ok)

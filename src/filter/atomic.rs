@@ -64,7 +64,7 @@ impl AtomicBloom {
         if !matches!(spec.family, Family::Fixed(_)) {
             return Err(Error::Exclusive("a filter with several writers has a fixed size"));
         }
-        if spec.layout == LayoutChoice::Fingerprint {
+        if spec.layout == LayoutChoice::Fingerprint || spec.layout.is_static() {
             return Err(Error::Exclusive("fingerprints have one writer; use another layout"));
         }
         let Spec { capacity, error_rate, layout, cell, shards, .. } = spec;

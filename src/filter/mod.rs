@@ -10,11 +10,13 @@ pub mod cuckoo;
 mod dump_number;
 pub(crate) mod fingerprint;
 pub mod foreign;
+mod fuse;
 mod garbage;
 mod grow;
 mod incompatible;
 mod live;
 mod rebuild;
+mod static_builder;
 mod summary;
 pub(crate) mod usage;
 
@@ -36,6 +38,7 @@ pub use grow::Grow;
 pub use incompatible::Incompatible;
 pub use live::{Live, LiveMut, LiveRef};
 pub use rebuild::Rebuild;
+pub use static_builder::StaticBuilder;
 pub use summary::{LayerSummary, RebuildSummary, Summary, WindowSummary};
 
 use crate::error::Error;
@@ -214,11 +217,21 @@ impl Filter {
     }
 
     /// Ends a rebuild: the shadow replaces the live filter, which is returned. Returns `None`, and does nothing, if
-    /// no rebuild is running.
+    /// no rebuild is running, or if the shadow is the list of items of a static filter, which answers no tests.
     pub fn commit_rebuild(&mut self) -> Option<Live> {
+        if self.rebuild()?.shadow().spec().is_list() {
+            return None;
+        }
         let (live, shadow) = self.take_rebuild()?.into_parts();
         *self = Filter::Bloom(shadow);
         Some(live)
+    }
+
+    /// Ends a rebuild with a filter that was built from the list that is its shadow. Returns the live filter and the list.
+    pub(crate) fn commit_built(&mut self, built: Bloom) -> Option<(Live, Bloom)> {
+        let parts = self.take_rebuild()?.into_parts();
+        *self = Filter::Bloom(built);
+        Some(parts)
     }
 
     /// Ends a rebuild: the live filter stays, and the shadow is returned. Returns `None`, and does nothing, if no

@@ -15,7 +15,7 @@ use crate::sizing::Layout;
 /// `None` means that filters of this kind have no such property.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// `fixed`, `counting`, `scaling`, `window` or `cuckoo`.
+    /// `fixed`, `counting`, `scaling`, `window`, `static` or `cuckoo`.
     pub kind: &'static str,
     /// The system that made it: `bloomery`, `redisbloom`, `go-zero`, …
     pub origin: &'static str,
@@ -179,7 +179,7 @@ fn bloom(filter: &Bloom, now_ms: u64) -> Summary {
         encoding: None,
         shards: Some(spec.shards),
         bits_per_cell: Some(filter.newest_layer().shape().cell_bits()),
-        on_full: Some(spec.on_full()),
+        on_full: (!spec.layout.is_static()).then(|| spec.on_full()),
         error_rate: Some(spec.error_rate),
         error_rate_now: filter.rate_now(),
         capacity: filter.capacity(),

@@ -180,7 +180,10 @@ fn a_refused_command_changes_and_replicates_nothing() {
         ),
         ("BF.RESERVE n 0.01 100 EVERY 5", "ERR EVERY belongs to WINDOW generations"),
         ("BF.RESERVE n 0.01 100 SHARDS 3", "ERR SHARDS takes a power of two from 1 to 1024"),
-        ("BF.RESERVE n 0.01 100 LAYOUT ROUND", "ERR LAYOUT takes AUTO, BLOCKED, CLASSIC or FINGERPRINT"),
+        (
+            "BF.RESERVE n 0.01 100 LAYOUT ROUND",
+            "ERR LAYOUT takes AUTO, BLOCKED, CLASSIC, FINGERPRINT or FUSE",
+        ),
         (
             "BF.RESERVE n 0.01 100 LAYOUT FINGERPRINT SHARDS 2",
             "ERR LAYOUT FINGERPRINT has one writer and so no SHARDS; use LAYOUT BLOCKED or CLASSIC",

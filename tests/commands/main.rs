@@ -22,4 +22,5 @@ mod pair;
 mod pieces;
 mod rebuild;
 mod redisbloom;
+mod static_filter;
 mod windows;

@@ -838,7 +838,7 @@ class Model:
                 value(name, "a power of two from 1 to 1024", shards.get)
             elif name == "LAYOUT":
                 layouts = ("AUTO", "BLOCKED", "CLASSIC", "FINGERPRINT")
-                value(name, "AUTO, BLOCKED, CLASSIC or FINGERPRINT", one_of(*layouts))
+                value(name, "AUTO, BLOCKED, CLASSIC, FINGERPRINT or FUSE", one_of(*layouts))
             elif name == "HASH":
                 value(name, "XXH3 or SIPHASH", one_of("XXH3", "SIPHASH"))
             elif name == "SEED":

@@ -25,7 +25,7 @@ MAX_CHUNK = 16 << 20
 FIXED, CHAIN, WINDOW, CUCKOO, FOREIGN, REBUILD = 1, 2, 3, 4, 5, 6
 XXH3, SIPHASH = 1, 2
 CUCKOO_REDISBLOOM, CUCKOO_REDISBLOOM_1 = 3, 4
-CLASSIC, BLOCKED, FINGERPRINT = 1, 2, 3
+CLASSIC, BLOCKED, FINGERPRINT, FUSE, LIST = 1, 2, 3, 4, 5
 CELL_WIDTHS = (1, 4, 8, 16)
 GO_ZERO, BLOOM_V3, GUAVA_64, GUAVA_32, REDISSON, REDISBLOOM, VALKEY_BLOOM, SBBF = range(1, 9)
 FULL, FULL_OR_CUT, NARROW, NARROW_EITHER = range(4)
@@ -254,6 +254,10 @@ class Layer:
     def bytes(self):
         if self.layout == FINGERPRINT:
             return (self.cell_words + self.sectors + self.generations) * 8
+        if self.layout == FUSE:
+            return ((self.cells * self.probes + 63) // 64 + 1) * 8
+        if self.layout == LIST:
+            return self.cells * 8
         return self.cells * self.width // 8
 
     @property
@@ -308,6 +312,42 @@ class Layer:
         for generation in range(self.generations):
             need(self.word(self.cell_words + self.sectors + generation) <= self.cells, "items of a generation")
 
+    def check_static(self):
+        need(self.shards == 1 and self.width == 1, "shards or counters of a static filter")
+        need(self.items <= self.capacity, "more items than a static filter is made for")
+        if self.layout == LIST:
+            need(self.probes == 1 and self.cells == self.capacity <= 1 << 43, "cells of a list")
+        else:
+            need(4 <= self.probes <= 32, "bits of a cell")
+            need(self.cells >= 12 and self.cells % 4 == 0, "cells of a static filter")
+
+    @property
+    def description(self):
+        """Of a static filter: segments in which an item may begin, cells of a segment, rounds of mixing."""
+        word = int.from_bytes(self.data[-8:], "little")
+        return word >> 16, 1 << (word >> 8 & 0xFF), word & 0xFF
+
+    def check_description(self):
+        starts, segment, rounds = self.description
+        need(segment in {1 << i for i in range(2, 19)}, "cells of a segment")
+        need((starts + 2) * segment == self.cells, "segments that are not the cells")
+        need(rounds <= 64 and (rounds == 0) == (self.items == 0), "rounds of mixing")
+
+    def fuse_contains(self, high):
+        starts, segment, rounds = self.description
+        for _ in range(rounds):
+            high = (high ^ high >> 33) * 0xFF51AFD7ED558CCD & MASK
+            high = (high ^ high >> 33) * 0xC4CEB9FE1A85EC53 & MASK
+            high ^= high >> 33
+        offsets = high * GOLDEN & MASK
+        first = scale(high, starts * segment)
+        second = first + segment ^ (offsets >> 44) % segment
+        third = first + 2 * segment ^ (offsets >> 24) % segment
+        content = int.from_bytes(self.data, "little")
+        cells = [content >> cell * self.probes & (1 << self.probes) - 1 for cell in (first, second, third)]
+        fingerprint = ((high ^ high >> 32) * 0xC4CEB9FE1A85EC53 & MASK) >> 64 - self.probes
+        return int(rounds > 0 and cells[0] ^ cells[1] ^ cells[2] == fingerprint)
+
     def bits(self, cell):
         bit = cell * self.fingerprint_width
         words = int.from_bytes(self.data[bit // 64 * 8 : bit // 64 * 8 + 16], "little")
@@ -351,14 +391,16 @@ class Layer:
     def check(self):
         if self.layout == FINGERPRINT:
             self.check_fingerprints()
+        if self.layout in (FUSE, LIST):
+            self.check_static()
         unit = BLOCK_BITS // self.width if self.layout == BLOCKED else 64 // self.width
         need(1 <= self.capacity <= 1 << 48, "layer capacity")
         need(0 < self.error_rate < 1, "layer error rate")
-        need(self.layout in (CLASSIC, BLOCKED, FINGERPRINT), "layer layout")
+        need(CLASSIC <= self.layout <= LIST, "layer layout")
         need(1 <= self.probes <= 72, "probes")
         need(self.cells > 0 and self.bytes <= 1 << 46, "cells")
         need(
-            self.layout == FINGERPRINT or self.cells % (unit * self.shards) == 0,
+            self.layout in (FINGERPRINT, FUSE, LIST) or self.cells % (unit * self.shards) == 0,
             "cells are no whole number of words or blocks a shard",
         )
         need(self.items <= 1 << 48, "items")
@@ -390,9 +432,15 @@ class Layer:
     def count(self, low, high):
         if self.layout == FINGERPRINT:
             return self.fingerprint_count(low, high)
+        if self.layout == FUSE:
+            return self.fuse_contains(high)
+        if self.layout == LIST:
+            return 0  # it isn't asked
         return min(self.value(cell) for cell in self.probe_cells(low, high))
 
     def ones(self):
+        if self.layout in (FUSE, LIST):
+            return self.items
         if self.generations:
             return self.living()
         if self.layout == FINGERPRINT:
@@ -730,6 +778,7 @@ class Rebuild:
 def read(data):
     """The filter in the bytes of a file."""
     filter_, body_len, stamp, rest = read_head(data)
+    need(filter_.kind != CHAIN or filter_.layout != FUSE, "a list that isn't a shadow")
     body = bytearray()
     while len(body) < body_len:
         rest = read_chunk(rest, filter_, body, stamp)
@@ -742,6 +791,8 @@ def read(data):
             need(not any(layer.data[layer.buckets * layer.slots :]), "padding")
         if getattr(layer, "layout", None) == FINGERPRINT:
             layer.check_cells()
+        if getattr(layer, "layout", None) == FUSE:
+            layer.check_description()
     return filter_
 
 
@@ -773,6 +824,7 @@ def rebuild_header(kind, header):
     need(reserved == 0, "reserved")
     headers = header[REBUILD_HEADER.size :]
     live, live_stamp = read_header(live_kind, headers[:live_length])
+    need(live_kind != CHAIN or live.layout != FUSE, "a list that isn't a shadow")
     shadow, shadow_stamp = read_header(shadow_kind, headers[live_length:])
     counts = live_kind == FIXED and live.width > 1
     need(deletes_missed <= (1 << 62 if counts else 0), "deletes missed")
@@ -852,6 +904,8 @@ def bloom_header(kind, header):
         layer = Layer(*LAYER_HEADER.unpack_from(header, at), filter_.shards, filter_.width, *table)
         layer.check()
         need((layer.layout == FINGERPRINT) == (filter_.layout == FINGERPRINT), "layer layout")
+        static = LIST if kind == CHAIN else FUSE
+        need(layer.layout == static if filter_.layout == FUSE else layer.layout < FUSE, "layer layout")
         filter_.layers.append(layer)
         stamped[at + 24 : at + 32] = bytes(8)  # the number of items
     share = max(1, filter_.layers[0].generations)
@@ -871,7 +925,7 @@ def filter_header(kind, header):
     need(1e-12 <= error_rate < 1, "error rate")
     need(hash_ in (XXH3, SIPHASH), "hash")
     need(hash_ == SIPHASH or seed_high == 0, "XXH3 has a seed of 64 bits")
-    need(layout in (0, CLASSIC, BLOCKED, FINGERPRINT), "layout")
+    need(layout in (0, CLASSIC, BLOCKED, FINGERPRINT, FUSE), "layout")
     need(width in CELL_WIDTHS, "cell")
     need(kind == FIXED or width == 1 or (kind, layout) == (CHAIN, FINGERPRINT), "a filter that cannot count")
     need(overflow in (0, 1, 2), "overflow")
@@ -880,6 +934,8 @@ def filter_header(kind, header):
     need(moves == 0 or layout == FINGERPRINT, "only fingerprints are moved")
     need(layout != FINGERPRINT or (overflow != 1 and shards == 1), "what fingerprints cannot do")
     zero_bits = struct.pack("<d", tightening) == bytes(8)
+    need(layout != FUSE or (kind != WINDOW and overflow == 0 and shards == width == 1), "what static filters cannot do")
+    need(layout != FUSE or kind != CHAIN or (expansion == 2 and zero_bits), "how a list grows")
     if kind == CHAIN:
         need(1 <= expansion <= 32768 and overflow == 0, "expansion")
         need(zero_bits or 0 < tightening < 1, "tightening")

@@ -15,3 +15,4 @@ mod miri;
 mod oracle;
 mod pool;
 mod sizing;
+mod static_filter;

@@ -8,7 +8,8 @@ use bloomery::filter::{FilterRef, Foreign, Live, Origin, Rebuild};
 use bloomery::wire::Decoder;
 use bloomery::wire::import::{self, bitmap};
 use bloomery::{
-    Bloom, Cell, Cuckoo, CuckooSpec, Family, Filter, HashKind, LayoutChoice, Overflow, Seed, Spec, Tightening,
+    Bloom, Cell, Cuckoo, CuckooSpec, Family, Filter, HashKind, LayoutChoice, Overflow, Seed, Spec,
+    StaticBuilder, Tightening,
 };
 use std::path::PathBuf;
 
@@ -249,6 +250,9 @@ pub(crate) const RECIPES: &[Recipe] = &[
     ("fingerprint-chain",     || grown(2, Tightening::INVERSE_SQUARE, Spec { layout: LayoutChoice::Fingerprint, hash: HashKind::SipHash, ..Spec::fixed(50, 0.01) }, 300)),
     ("fingerprint-window",    || aged(Spec::fixed(50, 0.01), 3, Overflow::Error, 0)),
     ("fingerprint-window-timed", || aged(Spec { hash: HashKind::SipHash, ..Spec::fixed(20, 0.001) }, 60, Overflow::Rotate, 60_000)),
+    ("static-empty",          || built(Spec { layout: LayoutChoice::Fuse, ..Spec::fixed(1, 0.01) }, 0).build().unwrap()),
+    ("static",                || built(Spec { layout: LayoutChoice::Fuse, ..Spec::fixed(100, 0.001) }, 150).build().unwrap()),
+    ("static-siphash",        || built(Spec { layout: LayoutChoice::Fuse, hash: HashKind::SipHash, ..Spec::fixed(1, 1e-9) }, 200).build().unwrap()),
     ("window-rotated",        || rotated(Spec::fixed(100, 0.01), 0)),
     ("window-timed-siphash",  || rotated(Spec { hash: HashKind::SipHash, ..Spec::fixed(100, 0.01) }, 60_000)),
 ];
@@ -296,11 +300,21 @@ pub(crate) const REBUILDS: &[RebuildRecipe] = &[
         add(&mut shadow, 180..240);
         rebuilt(Live::Bloom(live), shadow, 0)
     }),
+    ("rebuild-static",        || {
+        let spec = Spec { layout: LayoutChoice::Fuse, ..Spec::fixed(40, 0.01) };
+        rebuilt(Live::Bloom(built(spec, 100).build().unwrap()), built(spec, 120).into_list(), 0)
+    }),
     ("rebuild-redisbloom",    || {
         let live = filled(redisbloom_chain(RedisBloomPlan::Full, 5, 2, TODAYS_LINK), 0..200);
         rebuilt(Live::Foreign(Box::new(live)), grown(2, Tightening::INVERSE_SQUARE, Spec::fixed(90, 0.01), 100), 0)
     }),
 ];
+
+fn built(spec: Spec, items: u32) -> StaticBuilder {
+    let mut builder = StaticBuilder::with_spec(Spec { seed: Seed::from(SEED), ..spec }).unwrap();
+    (0..items).for_each(|i| builder.insert(item(i)).unwrap());
+    builder
+}
 
 fn rebuilt(live: Live, shadow: Bloom, deletes_missed: u64) -> Rebuild {
     Rebuild::new(live, shadow, deletes_missed).unwrap()

@@ -7,7 +7,7 @@ use crate::config::Settings;
 use crate::filter::foreign::{ChainSpec, Growth};
 use crate::filter::{Bloom, Foreign, LiveRef, Window};
 use crate::hash::{HashKind, Seed};
-use crate::params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limits};
+use crate::params::{Cell, Family, LayoutChoice, Overflow, STATIC_ALONE, Spec, Tightening, limits};
 use crate::spelling::spelling;
 use smallvec::SmallVec;
 
@@ -78,6 +78,7 @@ pub(in crate::command) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Reser
         return like(call, index, rate, capacity);
     }
     let layout = options.layout.unwrap_or_default();
+    refuse_static(layout)?;
     let family = family(&options, layout, call.settings())?;
     let spec = Spec {
         capacity,
@@ -90,6 +91,16 @@ pub(in crate::command) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Reser
         family,
     };
     Ok(Reservation { spec: with_seed(spec, options.seed)?, since_ms: options.since_ms })
+}
+
+/// Refuses to create an empty filter that would stay empty.
+fn refuse_static(layout: LayoutChoice) -> Result<(), CommandError> {
+    if !layout.is_static() {
+        return Ok(());
+    }
+    Err(CommandError::Exclusive(
+        "a static filter is built from all its items at once: BF.REBUILD key BEGIN LAYOUT FUSE, then ADD and COMMIT",
+    ))
 }
 
 fn with_seed(spec: Spec, hex: Option<&[u8]>) -> Result<Spec, CommandError> {
@@ -185,7 +196,7 @@ fn reserve_options<'a, 'c, C: Call<'a>>(
             }
             b"LAYOUT" => {
                 options.layout =
-                    Some(words.value("LAYOUT", "AUTO, BLOCKED, CLASSIC or FINGERPRINT", choice)?);
+                    Some(words.value("LAYOUT", "AUTO, BLOCKED, CLASSIC, FINGERPRINT or FUSE", choice)?);
             }
             b"HASH" => options.hash = Some(words.value("HASH", "XXH3 or SIPHASH", choice)?),
             b"SEED" => options.seed = Some(words.value("SEED", "hexadecimal digits", Some)?),
@@ -286,10 +297,11 @@ impl ReserveOptions<'_> {
 }
 
 /// `BF.REBUILD key BEGIN [CAPACITY c] [ERROR e] [option…]`: the spec of this filter's shadow. Anything that the
-/// options leave open stays as it is, if it is known. The capacity becomes what has turned out to be needed.
+/// options leave open stays as it is, if it is known. The capacity becomes what has turned out to be needed. Only a static
+/// filter may begin in an empty key.
 pub(in crate::command) fn shadow<'a, C: Call<'a>>(
     call: &C,
-    live: LiveRef<'_>,
+    live: Option<LiveRef<'_>>,
 ) -> Result<Reservation, CommandError> {
     let (mut rate, mut size) = (None, None);
     let mut options = reserve_options(Arguments { call, next: 3 }, |word, words| {
@@ -305,11 +317,18 @@ pub(in crate::command) fn shadow<'a, C: Call<'a>>(
     })?;
     let parts = options.resolve_ttl()?;
     let settings = call.settings();
-    let known = match live {
-        LiveRef::Bloom(filter) => Spec { capacity: needed(filter), ..filter.spec() },
-        LiveRef::Foreign(filter) => of_foreign(filter, settings),
-    };
     let is_named = options.name_a_kind();
+    let mut known = match live {
+        Some(LiveRef::Bloom(filter)) => Spec { capacity: needed(filter), ..filter.spec() },
+        Some(LiveRef::Foreign(filter)) => of_foreign(filter, settings),
+        None if options.layout.is_some_and(LayoutChoice::is_static) => {
+            Spec::fixed(settings.initial_size, settings.error_rate)
+        }
+        None => return Err(CommandError::NotFound),
+    };
+    if is_named && known.layout.is_static() {
+        known.layout = LayoutChoice::Auto;
+    }
     let layout = options.layout.unwrap_or(known.layout);
     let spec = Spec {
         capacity: parts.of_each(size.unwrap_or(known.capacity)),
@@ -321,7 +340,14 @@ pub(in crate::command) fn shadow<'a, C: Call<'a>>(
         cell: if is_named { options.counting.unwrap_or(Cell::Bit) } else { known.cell },
         family: if is_named { family(&options, layout, settings)? } else { known.family },
     };
-    if let (Family::Window { .. }, Some(window)) = (spec.family, live.window()) {
+    if spec.layout.is_static() {
+        if is_named || options.shards.is_some_and(|shards| shards > 1) {
+            return Err(CommandError::Exclusive(STATIC_ALONE));
+        }
+        let spec = with_seed(spec.list(), options.seed)?;
+        return Ok(Reservation { spec, since_ms: None });
+    }
+    if let (Family::Window { .. }, Some(window)) = (spec.family, live.and_then(LiveRef::window)) {
         keep_schedule(&options, window)?;
     }
     Ok(Reservation { spec: with_seed(spec, options.seed)?, since_ms: options.since_ms })
@@ -472,6 +498,7 @@ fn like<'a, C: Call<'a>>(
     let key = call.open(index, Access::Read);
     let other = key.bloom()?.ok_or(CommandError::LikeNotFound)?.bloom().ok_or(CommandError::NotNative)?;
     let spec = other.spec();
+    refuse_static(spec.layout)?;
     if (spec.error_rate, spec.capacity) != (error_rate, capacity) {
         return Err(CommandError::LikeDiffers { error_rate: spec.error_rate, capacity: spec.capacity });
     }
@@ -487,6 +514,8 @@ pub(in crate::command) fn creation(spec: &Spec, since_ms: u64, leave_out: bool) 
     let mut words = SmallVec::from_slice(&[Real(spec.error_rate), Number(spec.capacity)]);
     let mut option = |name, value| words.extend([Text(name), value]);
     match spec.family {
+        // Only a rebuild makes one, and its kind follows from the layout.
+        _ if spec.layout.is_static() => {}
         Family::Fixed(overflow) => option("ONFULL", Text(overflow.as_str())),
         Family::Scaling { expansion, tightening } => {
             option("EXPANSION", Number(expansion.into()));

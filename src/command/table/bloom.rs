@@ -209,6 +209,13 @@ const REBUILD: &[Argument] = &[
         multiple: false,
     },
     Argument { name: "item", token: Some("ADD"), kind: Text, optional: false, multiple: true },
+    Argument {
+        name: "bulk",
+        token: None,
+        kind: Block(&[word("addbulk", "ADDBULK"), BLOB]),
+        optional: false,
+        multiple: false,
+    },
     word("commit", "COMMIT"),
     word("abort", "ABORT"),
     word("status", "STATUS"),

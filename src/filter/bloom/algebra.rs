@@ -33,7 +33,7 @@ impl Bloom {
     }
 
     fn has_fingerprints(&self) -> bool {
-        self.newest_layer().shape().layout == Layout::Fingerprint
+        !matches!(self.newest_layer().shape().layout, Layout::Classic | Layout::Blocked)
     }
 
     /// The first property by which an item's cells, or in windows its generation, would differ between the two

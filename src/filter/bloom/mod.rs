@@ -4,6 +4,7 @@
 pub(crate) mod algebra;
 pub mod batch;
 mod chain;
+mod from_list;
 mod generations;
 pub mod layer;
 mod layers;
@@ -126,7 +127,8 @@ impl Bloom {
         Bloom::new(Spec::window(capacity, error_rate, generations).with_random_seed()?)
     }
 
-    /// An empty filter of this spec. A window's first generation begins at Unix time 0.
+    /// An empty filter of this spec. A window's first generation begins at Unix time 0. A static filter stays empty: use
+    /// [`StaticBuilder`](crate::StaticBuilder).
     ///
     /// # Errors
     /// What [`Spec::validate`] refuses, [`Error::Unreachable`], [`Error::OutOfMemory`].
@@ -140,6 +142,9 @@ impl Bloom {
     /// # Errors
     /// As [`new`](Bloom::new).
     pub fn new_since(spec: Spec, since_ms: u64) -> Result<Bloom, Error> {
+        if spec.is_list() {
+            return Err(Error::Exclusive("a static filter does not grow; StaticBuilder builds it"));
+        }
         Bloom::new_admitted(spec, since_ms, |_| Ok(()))
     }
 
@@ -438,7 +443,7 @@ impl Bloom {
     #[inline]
     fn refuse_if_full(&self, layer: &Layer, item: ItemHash) -> Result<(), Error> {
         if self.parameters.refuse_when_full() && layer.is_full_for_single_writer() && !layer.contains(item) {
-            Err(Error::Full)
+            Err(if layer.is_static() { Error::Static } else { Error::Full })
         } else {
             Ok(())
         }

@@ -19,6 +19,12 @@ fn load(words: &Cells, first: u64, bits: u32) -> u64 {
     words[word].load(Relaxed) >> shift | words[last].load(Relaxed) << 1 << (63 - shift)
 }
 
+/// Number of the word that a cell begins in.
+#[inline(always)]
+pub(in crate::filter) fn word_of(width: u32, cell: u64) -> usize {
+    (cell * u64::from(width) / 64) as usize
+}
+
 /// Asks the processor to fetch the lines of two neighbouring cells: most often one.
 #[inline(always)]
 pub(super) fn prefetch(words: &Cells, width: u32, cell: u64) {
@@ -33,7 +39,7 @@ pub(super) fn prefetch(words: &Cells, width: u32, cell: u64) {
 
 /// Contents of a cell.
 #[inline(always)]
-pub(super) fn get(words: &Cells, width: u32, cell: u64) -> u64 {
+pub(in crate::filter) fn get(words: &Cells, width: u32, cell: u64) -> u64 {
     load(words, cell * u64::from(width), width) & mask(width)
 }
 
@@ -49,7 +55,7 @@ pub(super) fn pair(words: &Cells, width: u32, cell: u64) -> [u64; 2] {
 
 /// Changes a cell. One thread writes; readers may run at the same time.
 #[inline(always)]
-pub(super) fn set(words: &Cells, width: u32, cell: u64, content: u64) {
+pub(in crate::filter) fn set(words: &Cells, width: u32, cell: u64, content: u64) {
     let bit = cell * u64::from(width);
     let (word, shift) = ((bit / 64) as usize, bit % 64);
     let replace = |word: usize, mask: u64, bits: u64| {

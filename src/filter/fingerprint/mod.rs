@@ -5,7 +5,7 @@
 //! One thread writes. Others may read meanwhile: an item that is moved could escape a reader who looks into one window
 //! before and into the other after the move, so a reader who finds nothing looks again if something was moved meanwhile.
 
-mod cells;
+pub(super) mod cells;
 mod geometry;
 mod room;
 mod tags;

@@ -142,6 +142,11 @@ impl BloomHead {
         is_window.then_some((self.schedule, self.newest))
     }
 
+    /// Refuses a list for a static filter, which answers no tests: only a shadow is one.
+    pub(super) fn live(self) -> Result<BloomHead, DecodeError> {
+        if self.spec.is_list() { Err(DecodeError::Field("kind")) } else { Ok(self) }
+    }
+
     /// Whether items can be deleted: its cells are counters, or generations share them.
     pub(super) fn can_delete(&self) -> bool {
         self.spec.cell.counts() || self.spec.next_layer(&[]).generations > 0
@@ -345,6 +350,7 @@ fn parameters(kind: Kind, header: &FilterHeader) -> Result<Spec, DecodeError> {
         1 => LayoutChoice::Classic,
         2 => LayoutChoice::Blocked,
         3 => LayoutChoice::Fingerprint,
+        4 => LayoutChoice::Fuse,
         _ => return Err(field("layout")),
     };
     let cell = match header.cell {
@@ -443,6 +449,8 @@ fn validate(
                 1 => Layout::Classic,
                 2 => Layout::Blocked,
                 3 => Layout::Fingerprint,
+                4 => Layout::Fuse,
+                5 => Layout::List,
                 _ => return Err(field("layer layout")),
             },
             cell: spec.cell,
@@ -451,6 +459,14 @@ fn validate(
         shape.check().map_err(field)?;
         // The cells of fingerprints mean nothing in another layout, and AUTO never chooses them.
         if (shape.layout == Layout::Fingerprint) != (spec.layout == LayoutChoice::Fingerprint) {
+            return Err(field("layer layout"));
+        }
+        let is_expected = match shape.layout {
+            Layout::Fuse => spec.layout == LayoutChoice::Fuse && !spec.is_list(),
+            Layout::List => spec.is_list(),
+            _ => !spec.layout.is_static(),
+        };
+        if !is_expected || shape.is_static() && layer.items > layer.capacity {
             return Err(field("layer layout"));
         }
         let first = heads.first().map_or(shape, |first: &LayerHead| first.shape);

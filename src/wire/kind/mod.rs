@@ -104,7 +104,7 @@ pub(super) fn pack(filter: FilterRef<'_>) -> (Kind, Vec<u8>) {
 /// Reads and validates the header of a packed filter.
 pub(super) fn unpack(kind: Kind, header: &[u8]) -> Result<Head, DecodeError> {
     match kind {
-        Kind::Fixed | Kind::Chain | Kind::Window => Ok(Head::Bloom(bloom::unpack(kind, header)?)),
+        Kind::Fixed | Kind::Chain | Kind::Window => Ok(Head::Bloom(bloom::unpack(kind, header)?.live()?)),
         _ => decode(kind, header),
     }
 }
@@ -112,7 +112,7 @@ pub(super) fn unpack(kind: Kind, header: &[u8]) -> Result<Head, DecodeError> {
 /// Reads and validates a header.
 pub(super) fn decode(kind: Kind, header: &[u8]) -> Result<Head, DecodeError> {
     Ok(match kind {
-        Kind::Fixed | Kind::Chain | Kind::Window => Head::Bloom(bloom::decode(kind, header)?),
+        Kind::Fixed | Kind::Chain | Kind::Window => Head::Bloom(bloom::decode(kind, header)?.live()?),
         Kind::Cuckoo => Head::Cuckoo(cuckoo::decode(header)?),
         Kind::Foreign => Head::Foreign(foreign::decode(header)?),
         Kind::Rebuild => Head::Rebuild(Box::new(rebuild::decode(header)?)),

@@ -143,7 +143,7 @@ pub(super) fn decode(mut rest: &[u8]) -> Result<RebuildHead, DecodeError> {
     };
     let live = match live_kind {
         Foreign => LiveHead::Foreign(foreign::decode(live)?),
-        kind => LiveHead::Bloom(bloom::decode(kind, live)?),
+        kind => LiveHead::Bloom(bloom::decode(kind, live)?.live()?),
     };
     let shadow = bloom::decode(shadow_kind, shadow)?;
     let (counts, schedule) = match &live {

@@ -85,6 +85,8 @@ pub(super) fn bloom(spec: &Spec) -> anyhow::Result<Cost> {
     let lines = match shape.layout {
         Layout::Blocked => 1,
         Layout::Fingerprint => 2,
+        Layout::Fuse => 3,
+        Layout::List => 0,
         Layout::Classic => shape.probes.into(),
     };
     Ok(Cost {

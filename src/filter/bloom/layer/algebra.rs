@@ -95,7 +95,7 @@ impl Layer {
         combined: impl Fn(u64, u64) -> u64 + Sync,
     ) -> Result<bool, Error> {
         // Fingerprints aren't combined word by word.
-        if !self.is_congruent(other) || self.table().is_some() {
+        if !self.is_congruent(other) || self.table().is_some() || self.is_static() {
             return Err(Error::Mismatch);
         }
         let changed = AtomicU64::new(0);

@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::filter::bloom::probe;
 use crate::filter::change::{Added, Removed};
 use crate::filter::fingerprint::{Step, Table};
+use crate::filter::fuse::Fuse;
 use crate::hash::ItemHash;
 use crate::mem::Words;
 use crate::params::Cell;
@@ -74,6 +75,9 @@ impl Layer {
                 with_width!(self, WIDTH => with_probes!(self, K => self.block_counts::<WIDTH, K>(item)))
             }
             (_, Layout::Fingerprint) => self.fingerprints().contains(item),
+            (_, Layout::Fuse) => self.fuse().contains(item.high),
+            // It isn't asked, and looking for an item would take as long as looking at all.
+            (_, Layout::List) => false,
             (cell, _) => self.walk(item, |words, index| counter::get(words, cell.bits(), index) != 0),
         }
     }
@@ -83,6 +87,12 @@ impl Layer {
     fn fingerprints(&self) -> Table<'_> {
         let Some(table) = self.table() else { unreachable!("this layout has a table") };
         table
+    }
+
+    /// The cells of a binary fuse filter.
+    #[inline(always)]
+    fn fuse(&self) -> Fuse<'_> {
+        Fuse::new(self.words(), self.form().probes.into())
     }
 
     /// Like [`block_contains`](Layer::block_contains), in a block of counters.
@@ -118,6 +128,10 @@ impl Layer {
                 self.classic_contains_many(items, asked)
             }
             (_, Layout::Fingerprint) => self.fingerprints().contains_many(items, asked),
+            (_, Layout::Fuse) => {
+                let fuse = self.fuse();
+                each(items, asked, |item| fuse.contains(item.high))
+            }
             _ => each(items, asked, |item| self.contains(item)),
         }
     }
@@ -220,6 +234,8 @@ impl Layer {
             Layout::Blocked => Words::prefetch(self.words(), self.block_start(item)),
             Layout::Fingerprint if probes.end == FETCHED_FIRST => self.fingerprints().prefetch_first(item),
             Layout::Fingerprint => self.fingerprints().prefetch_item(item),
+            Layout::Fuse => self.fuse().prefetch(item.high),
+            Layout::List => {}
             // What the caches hold arrives as soon as it is asked for.
             Layout::Classic if self.bytes() <= PREFETCHED_FROM => {}
             Layout::Classic => {
@@ -246,7 +262,8 @@ impl Layer {
     /// time; a second writer would lose updates.
     ///
     /// # Errors
-    /// [`Error::Full`] if there is no room among fingerprints. Nothing has changed then.
+    /// [`Error::Full`] if there is no room among fingerprints, [`Error::Static`] for an item that a static filter doesn't
+    /// have. Nothing has changed then.
     #[inline]
     pub fn insert_single_writer(&self, item: ItemHash) -> Result<Added, Error> {
         match self.form().layout() {
@@ -254,6 +271,13 @@ impl Layer {
                 let Step { before, after } = self.fingerprints().insert(item)?;
                 self.tally_fingerprint(item, Step { before, after });
                 Ok(Added { added: before == 0, changed: before != after })
+            }
+            Layout::Fuse if self.contains(item) => Ok(Added::default()),
+            Layout::Fuse => Err(Error::Static),
+            Layout::List => {
+                let next = self.words().get(self.items() as usize).ok_or(Error::Full)?;
+                next.store(item.high, Relaxed);
+                Ok(self.tally_set::<Single>(item, 1))
             }
             _ => Ok(self.insert_as::<Single>(item)),
         }
@@ -298,7 +322,9 @@ impl Layer {
         let set = match (self.cell(), self.form().layout()) {
             (Cell::Bit, Layout::Blocked) => with_probes!(self, K => self.block_insert::<W, K>(item)),
             (Cell::Bit, Layout::Classic) => self.classic_insert::<W>(item),
-            (_, Layout::Fingerprint) => unreachable!("fingerprints have a single writer, and no shards"),
+            (_, Layout::Fingerprint | Layout::Fuse | Layout::List) => {
+                unreachable!("this layout has a single writer, and no shards")
+            }
             _ => return self.count_up::<W>(item),
         };
         self.tally_set::<W>(item, set)
@@ -486,7 +512,7 @@ impl Layer {
                 let (shard, mut cells) = self.classic_cells(item, width, probes);
                 cells.all(|index| visit(shard, index))
             }
-            Layout::Fingerprint => unreachable!("a fingerprint has no probes"),
+            Layout::Fingerprint | Layout::Fuse | Layout::List => unreachable!("this layout has no probes"),
         }
     }
 }

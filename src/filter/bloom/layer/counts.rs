@@ -69,7 +69,7 @@ impl Layer {
 
     /// Takes the counts of a layer with the same cells.
     pub(super) fn take_counts(&self, other: &Layer) {
-        if self.table().is_some() {
+        if self.table().is_some() || self.is_static() {
             self.set_tallies(
                 Census { set: other.ones(), saturated: other.saturated(), ..Census::default() },
                 other.items(),
@@ -180,6 +180,8 @@ impl Layer {
     fn count_words(&self, shard: usize, words: &[AtomicU64]) {
         match self.tallies() {
             None => {}
+            // What a static filter has in its cells says nothing.
+            Some(Tallies::Ones(_)) if self.is_static() => {}
             Some(Tallies::Ones(ones)) => {
                 ones.fetch_add(Words::ones(words), Relaxed);
             }

@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::filter::fingerprint::Table;
 use crate::mem::{Cells, Shared, Words};
 use crate::params::{Cell, limits};
+use crate::sizing::fuse::Fuse;
 use crate::sizing::{Layout, Shape};
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
@@ -27,8 +28,8 @@ pub struct Layer(Shared<Form, Rest, Tallies>);
 #[derive(Clone, Copy, PartialEq)]
 struct Form {
     probes: u8,
-    /// The layout, 4 × the number of the cell among all kinds of cells, and 16 × log2 of the number of shards, which is a power
-    /// of two up to 1024.
+    /// The layout, 0 for both static ones, which differ in their probes; 4 × the number of the cell among all kinds of cells, and
+    /// 16 × log2 of the number of shards, which is a power of two up to 1024.
     place: u8,
 }
 
@@ -37,10 +38,13 @@ impl Form {
     fn layout(self) -> Layout {
         const CLASSIC: u8 = Layout::Classic as u8;
         const BLOCKED: u8 = Layout::Blocked as u8;
+        const FINGERPRINT: u8 = Layout::Fingerprint as u8;
         match self.place % 4 {
             CLASSIC => Layout::Classic,
             BLOCKED => Layout::Blocked,
-            _ => Layout::Fingerprint,
+            FINGERPRINT => Layout::Fingerprint,
+            _ if self.probes == 1 => Layout::List,
+            _ => Layout::Fuse,
         }
     }
 
@@ -83,7 +87,9 @@ impl Layer {
     /// If `shape` fails `Shape::check`.
     pub fn new(shape: Shape) -> Result<Layer, Error> {
         let (form, rest, tallies) = Layer::head(shape)?;
-        Ok(Layer(Shared::zeroed(shape.words(), form, rest, tallies)?))
+        let layer = Layer(Shared::zeroed(shape.words(), form, rest, tallies)?);
+        layer.describe(shape.cells);
+        Ok(layer)
     }
 
     /// A layer with these `shape.words()` words of cells, which have been counted. It holds `items` items.
@@ -99,11 +105,34 @@ impl Layer {
             (None, Some(_)) => (census.set, census),
             (None, None) => (items, census),
         };
-        if census.is_damaged || layer.table().is_some_and(|table| !table.is_padded()) {
+        let is_described =
+            |word: &AtomicU64| Fuse::is_described_by(shape.cells, shape.probes, items, word.load(Relaxed));
+        if census.is_damaged
+            || layer.table().is_some_and(|table| !table.is_padded())
+            || layer.descriptor().is_some_and(|word| !is_described(word))
+        {
             return Err(Error::Foreign("cells"));
         }
-        layer.set_tallies(census, items);
+        layer.set_tallies(if shape.is_static() { Census::of_set(items) } else { census }, items);
         Ok(layer)
+    }
+
+    /// The word that describes the cells of a static filter.
+    fn descriptor(&self) -> Option<&AtomicU64> {
+        self.words().last().filter(|_| self.form().layout() == Layout::Fuse)
+    }
+
+    /// Describes the cells of an empty static filter.
+    fn describe(&self, cells: u64) {
+        if let Some(word) = self.descriptor() {
+            word.store(Fuse::empty(cells, self.probes()).describe(0), Relaxed);
+        }
+    }
+
+    /// The hashes in a list.
+    pub(crate) fn hashes(&self) -> impl Iterator<Item = u64> {
+        let items = if self.form().layout() == Layout::List { self.items() as usize } else { 0 };
+        self.words().iter().take(items).map(|word| word.load(Relaxed))
     }
 
     fn head(shape: Shape) -> Result<(Form, Rest, Option<Tallies>), Error> {
@@ -114,9 +143,10 @@ impl Layer {
             Cell::Counter8 => 2,
             Cell::Counter16 => 3,
         };
+        let layout = if shape.is_static() { 0 } else { shape.layout as u8 };
         let form = Form {
             probes: shape.probes as u8,
-            place: shape.shards.trailing_zeros() as u8 * 16 + cell * 4 + shape.layout as u8,
+            place: shape.shards.trailing_zeros() as u8 * 16 + cell * 4 + layout,
         };
         let items = AtomicU64::new(0);
         let rest = Rest { capacity: shape.capacity, error_rate: shape.error_rate, items };
@@ -187,7 +217,9 @@ impl Layer {
 
     /// Empties the layer. A concurrent add may be partly lost.
     pub fn clear(&self) {
+        let cells = self.cells();
         self.words().iter().for_each(|word| word.store(0, Relaxed));
+        self.describe(cells);
         self.recount();
         self.set_items(0);
     }
@@ -205,9 +237,11 @@ impl Layer {
 
     /// Number of cells: m. For bits this is the size in bits.
     pub fn cells(&self) -> u64 {
-        match self.table() {
-            Some(table) => table.state.geometry().cells,
-            None => self.words().len() as u64 * u64::from(u64::BITS / self.cell().bits()),
+        match (self.descriptor(), self.table()) {
+            (Some(word), _) => Fuse::described(word.load(Relaxed), self.probes()).0.cells(),
+            _ if self.form().layout() == Layout::List => self.words().len() as u64,
+            (_, Some(table)) => table.state.geometry().cells,
+            (_, None) => self.words().len() as u64 * u64::from(u64::BITS / self.cell().bits()),
         }
     }
 
@@ -217,7 +251,7 @@ impl Layer {
         1 << self.form().log2_shards()
     }
 
-    /// Probes per item: k. Of fingerprints their bits.
+    /// Probes per item: k. Of fingerprints, also in FUSE, their bits.
     pub fn probes(&self) -> u32 {
         self.form().probes.into()
     }
@@ -257,6 +291,11 @@ impl Layer {
     /// The error rate at the present fill.
     pub fn rate_now(&self) -> f64 {
         self.shape().rate_now(self.fill())
+    }
+
+    /// Whether it is a static filter, or a list for one.
+    pub(crate) fn is_static(&self) -> bool {
+        matches!(self.form().layout(), Layout::Fuse | Layout::List)
     }
 
     /// Whether it holds as many items as it is sized for.

@@ -1,0 +1,199 @@
+//! How a binary fuse filter is built.
+//!
+//! Each item gets one of its cells for itself, so that the others may have any content: whoever is alone in a cell takes it,
+//! and leaves its other cells, where another may be alone then (peeling). In the reverse order, each item's own cell is set so
+//! that the three cells together are its fingerprint.
+//!
+//! The hashes are sorted first. Equal ones come together, and neighbours have neighbouring cells, so that the cells of the
+//! items that are looked at one after the other are in the caches.
+
+use super::places::{Places, mix};
+use crate::error::Error;
+use crate::filter::fingerprint::cells;
+use crate::hash::fast_range;
+use crate::mem::Words;
+use crate::parallel::ParallelFor;
+use crate::sizing::fuse::{Fuse, MOST_ROUNDS};
+use crate::sync::Mutex;
+use crate::sync::Ordering::Relaxed;
+use std::sync::PoisonError;
+
+/// Hashes of a bucket that is sorted at once, about: 8 KiB.
+const BUCKET: usize = 1024;
+
+/// Most hashes of a bucket that are sorted by [way of their places](sort_part).
+const MOST_NEAR: usize = 4 * BUCKET;
+
+/// Most buckets: as many lines are written to by turns.
+const MOST_BUCKETS: usize = 1 << 13;
+
+/// Why there are not more.
+const TOO_MANY: &str = "a static filter holds at most 3.8 billion items; use several";
+
+/// Makes a list of this many zeros.
+fn fill<T: Copy + Default>(list: &mut Vec<T>, len: usize) -> Result<(), Error> {
+    list.clear();
+    let refused = Error::OutOfMemory { bytes: (len as u64).saturating_mul(size_of::<T>() as u64) };
+    list.try_reserve_exact(len).map_err(|_| refused)?;
+    list.resize(len, T::default());
+    Ok(())
+}
+
+/// The filter of the items with these hashes, and their number without repetitions. It depends on the set of hashes alone.
+///
+/// With its own cells and these hashes it takes 24 bytes an item while it is built.
+///
+/// # Errors
+/// [`Error::OutOfMemory`]; [`Error::Exclusive`] for more than 3.8 billion items; [`Error::Unbuilt`], which doesn't happen.
+pub(crate) fn build(
+    mut hashes: Vec<u64>,
+    width: u32,
+    parallel: &ParallelFor<'_>,
+) -> Result<(Fuse, Words, u64), Error> {
+    let mut spare = Vec::new();
+    for rounds in 1..=MOST_ROUNDS {
+        hashes.iter_mut().for_each(|hash| *hash = mix(*hash));
+        fill(&mut spare, hashes.len())?;
+        sort(&mut hashes, &mut spare, parallel);
+        let sizes = Fuse::for_items(hashes.len() as u64, width);
+        let cells = u32::try_from(sizes.cells()).map_err(|_| Error::Exclusive(TOO_MANY))? as usize;
+        fill(&mut spare, cells)?;
+        let mut counts = Vec::new();
+        fill(&mut counts, cells)?;
+        let mut held = Held { places: Places::new(sizes), hashes: spare, counts };
+        if let Some(order) = held.peel(&hashes)? {
+            let words = held.assign(&order, sizes, if order.is_empty() { 0 } else { rounds })?;
+            return Ok((sizes, words, hashes.len() as u64));
+        }
+        spare = held.hashes;
+    }
+    Err(Error::Unbuilt)
+}
+
+/// Who is in each cell.
+struct Held {
+    places: Places,
+    /// XOR of the hashes of a cell's items.
+    hashes: Vec<u64>,
+    /// Number of its items.
+    counts: Vec<u8>,
+}
+
+impl Held {
+    /// The cells that items have for themselves, in the order in which these were found; an item's hash is that of its cell.
+    /// `None` if some items have none.
+    fn peel(&mut self, hashes: &[u64]) -> Result<Option<Vec<u32>>, Error> {
+        for hash in hashes {
+            for cell in self.places.of(*hash) {
+                self.hashes[cell as usize] ^= hash;
+                match self.counts[cell as usize].checked_add(1) {
+                    Some(count) => self.counts[cell as usize] = count,
+                    None => return Ok(None),
+                }
+            }
+        }
+        // Found cells from the front on, and from the back on those that are to be looked at. Each cell is noted once: when
+        // its number of items becomes 1. A branch on that would be mispredicted for every third.
+        let (mut cells, mut found, mut open) = (Vec::new(), 0, self.counts.len());
+        fill::<u32>(&mut cells, self.counts.len() + 1)?;
+        for cell in 0..self.counts.len() {
+            cells[open] = cell as u32;
+            open -= usize::from(self.counts[cell] == 1);
+        }
+        while open < self.counts.len() {
+            open += 1;
+            let cell = cells[open];
+            if self.counts[cell as usize] != 1 {
+                continue;
+            }
+            cells[found] = cell;
+            found += 1;
+            let hash = self.hashes[cell as usize];
+            for other in self.places.of(hash) {
+                let count = &mut self.counts[other as usize];
+                *count -= 1;
+                cells[open] = other as u32;
+                open -= usize::from(*count == 1);
+                self.hashes[other as usize] ^= if other == u64::from(cell) { 0 } else { hash };
+            }
+        }
+        cells.truncate(found);
+        Ok((found == hashes.len()).then_some(cells))
+    }
+
+    /// The words of the filter, from the items' own cells in the order in which they were found.
+    fn assign(&self, order: &[u32], sizes: Fuse, rounds: u64) -> Result<Words, Error> {
+        let words = Words::zeroed(Fuse::words(sizes.cells(), sizes.width))?;
+        for cell in order.iter().rev() {
+            let hash = self.hashes[*cell as usize];
+            let others = self.places.of(hash).map(|cell| cells::get(&words, sizes.width, cell));
+            let content = others.into_iter().fold(self.places.fingerprint(hash), |all, cell| all ^ cell);
+            cells::set(&words, sizes.width, (*cell).into(), content);
+        }
+        words[words.len() - 1].store(sizes.describe(rounds), Relaxed);
+        Ok(words)
+    }
+}
+
+/// Sorts the hashes, and drops repetitions: into buckets by their upper bits first, then within each. `spare` has room for
+/// as many.
+fn sort(hashes: &mut Vec<u64>, spare: &mut [u64], parallel: &ParallelFor<'_>) {
+    let buckets = (hashes.len() / BUCKET).clamp(1, MOST_BUCKETS).next_power_of_two();
+    let bucket = |hash: u64| fast_range(hash, buckets as u64) as usize;
+    let mut next = vec![0; buckets];
+    hashes.iter().for_each(|hash| next[bucket(*hash)] += 1);
+    let lens = next.clone();
+    let mut sum = 0;
+    for start in &mut next {
+        sum += std::mem::replace(start, sum);
+    }
+    for hash in hashes.iter() {
+        let place = &mut next[bucket(*hash)];
+        spare[*place] = *hash;
+        *place += 1;
+    }
+    let sorted = &mut spare[..hashes.len()];
+    let mut rest = &mut *sorted;
+    let parts: Vec<_> = lens.iter().filter_map(|len| rest.split_off_mut(..*len)).map(Mutex::new).collect();
+    parallel(parts.len(), &|part| {
+        sort_part(&mut parts[part].lock().unwrap_or_else(PoisonError::into_inner), buckets.trailing_zeros());
+    });
+    drop(parts);
+    hashes.clear();
+    for hash in sorted {
+        if hashes.last() != Some(hash) {
+            hashes.push(*hash);
+        }
+    }
+}
+
+/// Sorts hashes that have the first `known` bits in common: by the next bits first, after which most are near their places.
+fn sort_part(hashes: &mut [u64], known: u32) {
+    let next_bits = |hash: u64| (hash << known >> (u64::BITS - 8)) as usize;
+    let mut ends = [0; 256];
+    hashes.iter().for_each(|hash| ends[next_bits(*hash)] += 1);
+    // Only many repetitions of an item make one of them as large.
+    if hashes.len() > MOST_NEAR || ends.iter().any(|len| *len > 64) {
+        return hashes.sort_unstable();
+    }
+    let mut sum = 0;
+    for end in &mut ends {
+        sum += std::mem::replace(end, sum);
+    }
+    let mut near = [0; MOST_NEAR];
+    let near = &mut near[..hashes.len()];
+    for hash in hashes.iter() {
+        let place = &mut ends[next_bits(*hash)];
+        near[*place] = *hash;
+        *place += 1;
+    }
+    for index in 1..near.len() {
+        let (hash, mut place) = (near[index], index);
+        while place > 0 && near[place - 1] > hash {
+            near[place] = near[place - 1];
+            place -= 1;
+        }
+        near[place] = hash;
+    }
+    hashes.copy_from_slice(near);
+}

@@ -1,0 +1,55 @@
+//! A binary fuse filter (Graf, Lemire, "Binary Fuse Filters: Fast and Smaller Than Xor Filters", 2022): the least memory for a
+//! set of items that is known at once. An item has three cells, in three segments that follow each other, and a fingerprint:
+//! the XOR of the cells. A test reads three cache lines. There are no adds: a cell belongs to many items.
+//!
+//! The word behind the cells says how they are divided, and how often the hash of an item is mixed. See
+//! [`sizing::fuse`](crate::sizing::fuse).
+
+mod build;
+mod places;
+
+pub(crate) use build::build;
+
+use super::fingerprint::cells;
+use crate::mem::{Cells, Words};
+use crate::sizing::fuse;
+use crate::sync::Ordering::Relaxed;
+use places::{Places, mix};
+
+/// A filter's words, to read.
+#[derive(Clone, Copy)]
+pub(crate) struct Fuse<'a> {
+    words: &'a Cells,
+    places: Places,
+    rounds: u64,
+}
+
+impl<'a> Fuse<'a> {
+    /// Words of which the last describes the others.
+    #[inline(always)]
+    pub(crate) fn new(words: &'a Cells, width: u32) -> Fuse<'a> {
+        let (sizes, rounds) = fuse::Fuse::described(words[words.len() - 1].load(Relaxed), width);
+        Fuse { words, places: Places::new(sizes), rounds }
+    }
+
+    #[inline(always)]
+    fn mixed(self, hash: u64) -> u64 {
+        (0..self.rounds).fold(hash, |hash, _| mix(hash))
+    }
+
+    /// Whether the item with this hash may be in the filter.
+    #[inline(always)]
+    pub(crate) fn contains(self, hash: u64) -> bool {
+        let hash = self.mixed(hash);
+        let found = self.places.of(hash).map(|cell| cells::get(self.words, self.places.width(), cell));
+        self.rounds > 0 && found.into_iter().fold(0, |all, cell| all ^ cell) == self.places.fingerprint(hash)
+    }
+
+    /// Fetches the lines of its cells.
+    #[inline(always)]
+    pub(crate) fn prefetch(self, hash: u64) {
+        for cell in self.places.of(self.mixed(hash)) {
+            Words::prefetch(self.words, cells::word_of(self.places.width(), cell));
+        }
+    }
+}

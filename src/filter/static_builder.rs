@@ -1,0 +1,90 @@
+//! Static filters, from all their items.
+
+use super::bloom::Bloom;
+use crate::error::Error;
+use crate::hash::Item;
+use crate::parallel::{ParallelFor, alone};
+use crate::params::{LayoutChoice, Spec};
+
+/// Collects the items of a static filter, and builds it: the smallest filter for a set that doesn't change.
+///
+/// Until it is built, an item takes 8 bytes in a list that doubles when it is full, and 24 more while it is built. Items that
+/// come again count once.
+///
+/// ```
+/// use bloomery::StaticBuilder;
+///
+/// let mut builder = StaticBuilder::new(1_000_000, 0.004)?;
+/// for i in 0..1_000_000u32 {
+///     builder.insert(i.to_le_bytes())?;
+/// }
+/// let filter = builder.build()?;
+/// assert!(filter.contains(7u32.to_le_bytes()));
+/// assert!(filter.bytes() * 8 < 9_100_000, "9.1 bits an item");
+/// # Ok::<(), bloomery::Error>(())
+/// ```
+pub struct StaticBuilder(Bloom);
+
+impl StaticBuilder {
+    /// For about this many items, with a random seed.
+    ///
+    /// # Errors
+    /// [`Error::ErrorRate`], [`Error::Capacity`]; [`Error::Unreachable`] for an error rate below 2^-32;
+    /// [`Error::OutOfMemory`], [`Error::NoRandomness`].
+    pub fn new(capacity: u64, error_rate: f64) -> Result<StaticBuilder, Error> {
+        let spec = Spec { layout: LayoutChoice::Fuse, ..Spec::fixed(capacity, error_rate) };
+        StaticBuilder::with_spec(spec.with_random_seed()?)
+    }
+
+    /// For a filter of this spec, which has a static layout.
+    ///
+    /// # Errors
+    /// As [`new`](StaticBuilder::new), and what [`Spec::validate`] refuses.
+    pub fn with_spec(spec: Spec) -> Result<StaticBuilder, Error> {
+        spec.validate()?;
+        if !spec.layout.is_static() {
+            return Err(Error::Exclusive("filters of this layout take adds; only static ones are built"));
+        }
+        // Its refusals, before the items come.
+        spec.next_shape(&[])?;
+        Bloom::new_admitted(spec.list(), 0, |_| Ok(())).map(StaticBuilder)
+    }
+
+    /// Adds an item.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    #[inline]
+    pub fn insert(&mut self, item: impl Item) -> Result<(), Error> {
+        self.0.add(item).map(drop)
+    }
+
+    /// Number of items that were added, with repetitions.
+    pub fn items(&self) -> u64 {
+        self.0.items()
+    }
+
+    /// The filter.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; [`Error::Exclusive`] for more than 3.8 billion items.
+    pub fn build(&self) -> Result<Bloom, Error> {
+        self.0.build(&alone)
+    }
+
+    /// The same, in part on several threads.
+    ///
+    /// # Errors
+    /// As [`build`](StaticBuilder::build).
+    #[doc(hidden)]
+    pub fn build_in(&self, parallel: &ParallelFor<'_>) -> Result<Bloom, Error> {
+        self.0.build(parallel)
+    }
+
+    /// The list, as the shadow of a rebuild.
+    #[cfg(any(test, feature = "internals"))]
+    #[doc(hidden)]
+    pub fn into_list(self) -> Bloom {
+        self.0
+    }
+}
