@@ -93,7 +93,7 @@ pub fn floor(server: &Server) -> Result<()> {
 
 /// Makes the key `lines` of those that touch a cache line, or several, for each item: as large as a filter of this
 /// spec.
-pub fn lines(server: &Server, spec: Spec, each: u8) -> Result<()> {
+pub fn lines(server: &Server, spec: Spec, each: u16) -> Result<()> {
     let bytes = Bloom::bytes_for(&spec)?;
     query(&mut server.client()?, &["FLOOR.RESERVE", "lines", &bytes.to_string(), &each.to_string()])
 }

@@ -56,8 +56,7 @@ fn bloom(input: &mut Input) -> Option<()> {
 }
 
 fn must_have(filter: &Bloom, number: u8, known: Known) {
-    let generations = filter.layers().len() as u64;
-    let alive = filter.window().is_none_or(|window| window.newest() - known.generation < generations);
+    let alive = filter.window().is_none_or(|window| window.newest() - known.generation < window.span());
     if known.count == 0 || !alive {
         return;
     }

@@ -25,7 +25,7 @@ pub fn bloom(input: &mut Input) -> Option<Bloom> {
             [Cell::Counter4, Cell::Counter8, Cell::Counter16][usize::from(more) % 3],
             Family::Fixed(overflow),
         ),
-        2 => (Cell::Bit, Family::Window { generations: more % 63 + 2, overflow, every_ms: u64::from(kind) }),
+        2 => (Cell::Bit, Family::Window { generations: u16::from(more % 63) + 2, overflow, every_ms: u64::from(kind) }),
         3 => (Cell::Bit, scaling(more, Tightening::INVERSE_SQUARE)),
         _ => (Cell::Bit, scaling(more, Tightening::geometric(f64::from(rate).mul_add(0.003, 0.1)).ok()?)),
     };

@@ -10,7 +10,7 @@ use crate::table;
 use anyhow::Result;
 use bloomery::{Bloom, Spec};
 
-const GENERATIONS: u8 = 8;
+const GENERATIONS: u16 = 8;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
     let (items, count) = (bench.scale.items, bench.scale.many);
