@@ -309,7 +309,8 @@ def test_load_backfills_a_rebuild(server, port, lines):
 def test_a_filter_is_built_pushed_pulled_and_tested(server, port, tmp_path, lines):
     path, items = lines
     built, pulled = tmp_path / "built.bloom", tmp_path / "pulled.bloom"
-    for kind in (["-e", "0.01"], ["-e", "0.01", "--counting"], ["-e", "0.01", "--window", "3"], ["--cuckoo"]):
+    kinds = ["-e 0.01", "-e 0.01 --counting", "-e 0.01 --window 3", "-e 0.01 --static", "--cuckoo"]
+    for kind in map(str.split, kinds):
         run("build", built, path, "-n", "5000", "--replace", *kind)
         run("push", built, "users", "--replace", port=port)
         exists = "CF.MEXISTS" if kind == ["--cuckoo"] else "BF.MEXISTS"

@@ -10,7 +10,8 @@ use crate::output::file::{keep, temporary};
 use crate::output::progress::{Pace, Progress};
 use crate::output::{self, bytes, count};
 use anyhow::Context;
-use bloomery::{Bloom, Cuckoo, Error, Filter};
+use bloomery::filter::LiveRef;
+use bloomery::{Bloom, Cuckoo, Error, Filter, StaticBuilder};
 use serde::Serialize;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -27,6 +28,7 @@ Examples:
   bloomery build words.bloom /usr/share/dict/words -n 200k -e 0.1%
   zcat urls.gz | bloomery build urls.bloom -n 100M -e 1% --nonscaling
   bloomery build ids.bloom users.csv --column id -n 5M -e 1%
+  bloomery build denied.bloom --static denied.txt -e 0.4%
   bloomery inspect words.bloom")]
 pub(crate) struct Options {
     /// The filter file to write
@@ -40,6 +42,12 @@ pub(crate) struct Options {
     /// Print JSON
     #[arg(long)]
     json: bool,
+
+    /// Build a static filter: the least memory, and no adds afterwards. It needs 33 bytes an item while it is built
+    #[arg(long = "static", conflicts_with_all = [
+        "expansion", "tightening", "counting", "window", "on_full", "layout", "shards", "cuckoo",
+    ])]
+    is_static: bool,
 
     #[command(flatten)]
     input: Input,
@@ -68,6 +76,7 @@ struct Report {
 enum Builder {
     Bloom(Bloom),
     Cuckoo(Cuckoo),
+    Static(StaticBuilder),
 }
 
 impl Builder {
@@ -87,24 +96,31 @@ impl Builder {
         match self {
             Builder::Bloom(filter) => filter.insert(item),
             Builder::Cuckoo(filter) => filter.insert(item).map(|()| true),
+            // Whether it is a repetition turns out in the end.
+            Builder::Static(builder) => builder.insert(item).map(|()| false),
         }
     }
 
-    fn finish(self) -> Filter {
-        match self {
+    fn finish(self) -> Result<Filter, Error> {
+        Ok(match self {
             Builder::Bloom(filter) => Filter::Bloom(filter),
             Builder::Cuckoo(filter) => Filter::Cuckoo(Box::new(filter)),
-        }
+            Builder::Static(builder) => Filter::Bloom(builder.build()?),
+        })
     }
 }
 
 /// Builds the filter, and writes it unless interrupted.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let started = Instant::now();
-    let wanted = options.reserve.wanted()?;
+    let refused = |error: Error| Failure::Usage(error.to_string());
+    let builder = match options.is_static {
+        true => StaticBuilder::with_spec(options.reserve.wanted_static()?).map(Builder::Static),
+        false => Builder::new(&options.reserve.wanted()?),
+    };
+    let mut builder = builder.map_err(refused)?;
     let mut items = options.input.open()?;
     let file = temporary(&options.output, options.replace)?;
-    let mut builder = Builder::new(&wanted).map_err(|error| Failure::Usage(error.to_string()))?;
     let mut progress = Progress::new(&options.pace, options.input.len(), 0);
     let interrupted = interrupt::listen()?;
     let (mut read, mut added, mut blank) = (0u64, 0u64, 0u64);
@@ -132,7 +148,11 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         }
     }
     progress.finish();
-    let file_bytes = write(file, &options.output, options.replace, &builder.finish())?;
+    let filter = builder.finish().map_err(refused)?;
+    if options.is_static {
+        added = filter.live().map_or(0, LiveRef::items);
+    }
+    let file_bytes = write(file, &options.output, options.replace, &filter)?;
     let report = Report {
         file: options.output.clone(),
         items_read: read,

@@ -7,6 +7,9 @@ use bloomery::filter::Origin;
 use bloomery::{Cell, CuckooSpec, Error, Family, HashKind, LayoutChoice, Overflow, Seed, Spec, Tightening};
 use clap::ValueEnum;
 
+/// Items for which a static filter has room before its list grows, if none are given.
+const STATIC_CAPACITY: u64 = 1 << 16;
+
 /// The options, as they stand on the command line; [`Reserve::wanted`] validates them.
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Filter (the options of BF.RESERVE; by default, a scaling filter)")]
@@ -165,6 +168,16 @@ impl Reserve {
         };
         spec.validate().map_err(refused)?;
         Ok(Wanted::Bloom(spec))
+    }
+
+    /// The static filter that the options describe. A size is only a guess: it grows with its items.
+    pub(crate) fn wanted_static(&self) -> anyhow::Result<Spec> {
+        let capacity = self.capacity.unwrap_or(STATIC_CAPACITY);
+        let spec = Reserve { capacity: Some(capacity), nonscaling: true, ..self.clone() };
+        match spec.wanted()? {
+            Wanted::Bloom(spec) => Ok(Spec { layout: LayoutChoice::Fuse, ..spec }),
+            Wanted::Cuckoo(_) => Err(Failure::Usage("--cuckoo does not go with --static".into()).into()),
+        }
     }
 
     fn family(&self) -> anyhow::Result<Family> {
