@@ -25,6 +25,13 @@ pub(in crate::filter) fn word_of(width: u32, cell: u64) -> usize {
     (cell * u64::from(width) / 64) as usize
 }
 
+/// Whether one store changes the whole cell.
+#[inline(always)]
+pub(super) fn is_in_one_word(width: u32, cell: u64) -> bool {
+    let first = cell * u64::from(width);
+    first / 64 == (first + u64::from(width) - 1) / 64
+}
+
 /// Asks the processor to fetch the lines of two neighbouring cells: most often one.
 #[inline(always)]
 pub(super) fn prefetch(words: &Cells, width: u32, cell: u64) {

@@ -277,7 +277,7 @@ impl Table<'_> {
             let before = self.count_in(contents[number]);
             let after = self.most().min(before + 1);
             if after > before {
-                self.set(geometry.place(identity, number).cell, contents[number] + self.one());
+                self.recount(geometry.place(identity, number).cell, contents[number] + self.one());
             }
             return Ok(Step { before, after });
         }
@@ -311,9 +311,20 @@ impl Table<'_> {
         if after == 0 {
             self.state.moving(|| self.set(cell, 0));
         } else if after < before {
-            self.set(cell, content - self.one());
+            self.recount(cell, content - self.one());
         }
         Step { before, after }
+    }
+
+    /// Changes the count in a cell. If the cell lies across two words, a reader between the two changes may see it free: the key of
+    /// an item that is counted may be 0, and a carry leaves zeros behind.
+    #[inline(always)]
+    fn recount(&self, cell: u64, content: u64) {
+        if cells::is_in_one_word(self.geometry.width(), cell) {
+            self.set(cell, content);
+        } else {
+            self.state.changing(|| self.set(cell, content));
+        }
     }
 
     /// Whether what follows the last cell is 0, up to the words of sectors and generations.
