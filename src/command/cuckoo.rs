@@ -15,6 +15,7 @@ use crate::filter::cuckoo::{GROUP, Table};
 use crate::filter::{Cuckoo, CuckooHash, CuckooSpec, Origin};
 use smallvec::SmallVec;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Argument of the item, in all commands but INSERT.
 const ITEM: usize = 2;
@@ -258,13 +259,13 @@ pub(super) fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let filter = key.cuckoo_mut().ok().flatten().ok_or(CommandError::RedisBloom("Not found"))?;
     let item = filter.hash(call.arg(ITEM));
     let removed = if compacts_whole(filter) && filter.is_sparse_after(1) && filter.contains(item) {
-        let remove = move |filter: &mut Cuckoo| {
+        let remove = move |filter: &mut Cuckoo, go_on: GoOn<'_>| {
             filter.remove(item);
-            filter.compact(false)
+            filter.compact_while(false, go_on)
         };
         match compact_whole(call, filter, remove) {
             // Deleting doesn't need memory.
-            Err(CommandError::Copy(_)) => call.discard(remove(filter).into()),
+            Err(CommandError::Copy(_)) => call.discard(remove(filter, &mut |_| true).into()),
             Ok(Some(later)) => return Ok(later),
             compacted => _ = compacted?,
         }
@@ -290,7 +291,7 @@ pub(super) fn compact<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
     let filter = filter.ok_or(CommandError::RedisBloom("Cuckoo filter was not found"))?;
     let before = (filter.moves(), filter.deletes(), filter.tables().len());
     if compacts_whole(filter) {
-        if let Some(later) = compact_whole(call, filter, |filter| filter.compact(true))? {
+        if let Some(later) = compact_whole(call, filter, |filter, go_on| filter.compact_while(true, go_on))? {
             return Ok(later);
         }
     } else {
@@ -309,6 +310,12 @@ fn compacts_whole(filter: &Cuckoo) -> bool {
     filter.spec().origin == Origin::RedisBloom
 }
 
+/// Steps of a compaction apart after which others may have their turn: about a millisecond.
+const STEPS_OF_A_TASK: u64 = 1 << 14;
+
+/// Whether a compaction goes on after this number of steps.
+type GoOn<'g> = &'g mut dyn FnMut(u64) -> bool;
+
 /// A filter that was compacted apart.
 struct Compacted {
     /// As it was, in the same memory.
@@ -321,7 +328,7 @@ struct Compacted {
 fn compact_whole<'a, C: Call<'a>>(
     call: &C,
     filter: &mut Cuckoo,
-    compact: impl FnOnce(&mut Cuckoo) -> Vec<Table> + Send + 'static,
+    compact: impl FnOnce(&mut Cuckoo, GoOn<'_>) -> Vec<Table> + Send + 'static,
 ) -> Result<Option<Reply>, CommandError> {
     if let Some(compacted) = call.made::<Result<Compacted, Error>>(&[])? {
         let Compacted { of, made } = compacted?;
@@ -332,7 +339,7 @@ fn compact_whole<'a, C: Call<'a>>(
     }
     if !call.goes_apart(filter.most_steps().saturating_mul(BYTES_OF_A_STEP)) {
         call.may_be_long();
-        call.discard(compact(filter).into());
+        call.discard(compact(filter, &mut |_| true).into());
         return Ok(None);
     }
     let bytes = filter.bytes();
@@ -341,7 +348,17 @@ fn compact_whole<'a, C: Call<'a>>(
     let job = Apart { keys: 1..2, inputs: Arc::new([]), data: Data::Argument(1), bytes };
     let reply = call.apart(job, move |_, parallel| {
         let mut made = of.copy(parallel)?;
-        drop(compact(&mut made));
+        let mut next = STEPS_OF_A_TASK;
+        drop(compact(&mut made, &mut |steps| {
+            if steps < next {
+                return true;
+            }
+            next = steps.saturating_add(STEPS_OF_A_TASK);
+            // An empty task, after which others may have their turn. It isn't run if the work is of no use any more.
+            let is_wanted = AtomicBool::new(false);
+            parallel(1, &|_| is_wanted.store(true, Relaxed));
+            is_wanted.into_inner()
+        }));
         Ok::<_, Error>(Compacted { of, made })
     });
     reply.map(Some)

@@ -5,6 +5,7 @@ Each try takes the time on a machine that may be busy with other things, so the 
 end, all of them were as long as that.
 """
 
+import struct
 import time
 from pathlib import Path
 
@@ -150,6 +151,33 @@ def test_imports_give_others_their_turn_and_end_with_their_client(new_server, ki
         still.go_on()
         wait_for(lambda: jobs() == 4, "the import to end")
         assert processor(server, workers(server)) - spent < 0.03, "it takes 0.1 s in whole"
+
+
+def test_compactions_give_others_their_turn_and_end_with_their_client(new_server):
+    """To the end, one takes the square of the number of sub-filters: here some 10 s. Nothing can be moved: even buckets are full
+    of even fingerprints, whose other bucket is even also, and odd ones are empty."""
+    server, tables, size = new_server(module_args=["THREADS", "1"]), 1000, 4 << 10
+    with server.client() as client:
+        cells = b"".join(b"%c%c\0\0" % (2 + 2 * (n % 126), 2 + 2 * (n * 7 % 126)) for n in range(size // 4))
+        head = struct.pack("<QQQQHHH", tables * size // 2, size // 2, size * tables, tables, 2, 20, 1)
+        client.execute_command("CF.LOADCHUNK", "f", 1, head)
+        for end in range(size, size * tables + 1, size):
+            client.execute_command("CF.LOADCHUNK", "f", 1 + end, cells)
+        client.execute_command("BF.ADD", "plain", b"\0")
+        running = lambda: figures(client)["pool_jobs_running"]  # noqa: E731
+        compaction = Replies(server, [["CF.COMPACT", "f"]])
+        wait_for(lambda: running() == 1, "the work to begin")
+        begun = time.monotonic()
+        assert client.execute_command("BF.BULKTEST", "plain", "FIXED", 1, bytes(20_000), "COUNT") == 20_000
+        assert time.monotonic() - begun < BOUND and not compaction.has_come()
+        compaction.connection.disconnect()
+        wait_for(lambda: running() == 0, "the work to end", 2)
+        last = Replies(server, [["CF.COMPACT", "f"]])
+        wait_for(lambda: running() == 1, "the work to begin")
+        begun = time.monotonic()
+        server.restart()
+        assert time.monotonic() - begun < 5, "it waits for nobody's compaction"
+        last.connection.disconnect()
 
 
 def processor(server, threads) -> float:

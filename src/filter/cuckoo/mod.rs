@@ -414,7 +414,13 @@ impl Cuckoo {
     /// next call goes on: the filter stays [sparse](Cuckoo::is_sparse) until one has come to the end, or has moved
     /// nothing. What is moved follows from the filter alone, so a replica moves the same.
     pub(crate) fn compact_within(&mut self, all: bool, most: u64) -> Vec<Table> {
+        self.compact_while(all, |steps| steps < most)
+    }
+
+    /// The same, as long as `go_on` returns true for the number of steps so far. It is asked before each move.
+    pub(crate) fn compact_while(&mut self, all: bool, mut go_on: impl FnMut(u64) -> bool) -> Vec<Table> {
         let (mut dropped, mut steps, before) = (Vec::new(), 0, self.moves);
+        let mut is_over = true;
         self.forget_refusals();
         // All sub-filters before this one are full.
         let mut open = 0;
@@ -425,7 +431,7 @@ impl Cuckoo {
                 while older.get(open).is_some_and(|older| older.is_full()) {
                     open += 1;
                 }
-                if open >= index || steps >= most {
+                if open >= index || !go_on(steps) {
                     break;
                 }
                 let item = CuckooHash::found_in(bucket, fingerprint);
@@ -436,7 +442,8 @@ impl Cuckoo {
                     self.moves += 1;
                 }
             }
-            if steps >= most {
+            is_over = go_on(steps);
+            if !is_over {
                 break;
             }
             let left = table.items() > 0;
@@ -446,7 +453,7 @@ impl Cuckoo {
                 break;
             }
         }
-        if self.deletes > 0 && (steps < most || self.moves == before) {
+        if self.deletes > 0 && (is_over || self.moves == before) {
             (self.deletes, self.dump_number) = (0, dump_number::next());
         }
         dropped
