@@ -11,6 +11,7 @@ use crate::filter::bloom::batch::{GROUP, Probed, for_each_group};
 use crate::filter::{Bloom, Filter, Foreign, Layer, Live, LiveRef};
 use crate::metrics::OFFLOADED_ITEMS;
 use crate::parallel::{ParallelFor, Stop};
+use crate::params::limits;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -246,8 +247,9 @@ pub(super) fn test_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     let blob = if unread.is_long() { None } else { Some(unread.read(bytes, || ())?) };
     let key = call.open(1, Access::Read);
     let filter = key.bloom()?;
-    // An item may be tested in every layer.
-    let layers = filter.map_or(1, LiveRef::arrays);
+    // An item may be tested in every layer. An import may have as many probes as hundreds of them.
+    let probes = filter.map_or(0, LiveRef::probes).checked_div(limits::MAX_PROBES.into()).unwrap_or(0);
+    let layers = filter.map_or(1, LiveRef::arrays).max(usize::try_from(probes).unwrap_or(usize::MAX));
     let is_short =
         |blob: &Blob<'_>| (blob.len().saturating_mul(layers) as u64) < call.settings().offload_min_items;
     let blob = blob.filter(is_short);
