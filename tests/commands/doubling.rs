@@ -274,6 +274,7 @@ fn lines(command: &str) -> &'static [&'static str] {
         "bf.rebuild" => &["BF.REBUILD k BEGIN", "BF.REBUILD k STATUS"],
         "bf.scandump" => &["BF.SCANDUMP k 0", "BF.SCANDUMP k 1"],
         "bf.loadchunk" => &["BF.LOADCHUNK new 1 x", "BF.LOADCHUNK new 9 x", "BF.LOADCHUNK k 1 x"],
+        "bf.export" => &["BF.EXPORT k", "BF.EXPORT k OFFSET 0 COUNT 100"],
         "bf.import" => &["BF.IMPORT new GOZERO none BITS 64"],
         "bf.load" => &["BF.LOAD new x"],
         "cf.reserve" => &["CF.RESERVE new 100", "CF.RESERVE k 100"],

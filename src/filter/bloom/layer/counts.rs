@@ -28,9 +28,10 @@ impl Layer {
         }
     }
 
-    /// Cells that are not 0.
+    /// Cells that are not 0. Of a static layer, whose cells say nothing, one for each item.
     pub fn ones(&self) -> u64 {
         match self.tallies() {
+            _ if self.is_static() => self.items(),
             None => Words::ones(self.words()),
             Some(Tallies::Ones(ones)) => ones.load(Relaxed),
             Some(Tallies::Padded { shards, .. }) => sum(shards, |tally| &tally.set),
