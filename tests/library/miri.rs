@@ -22,7 +22,9 @@ fn every_kind_of_filter() {
             filter.prefetch(item.into());
             filter.add(item).unwrap();
             if i == 3 {
-                _ = (filter.grow(), filter.advance(1));
+                // A window that rotates grows by dropping what it has.
+                _ = filter.window().is_some() || filter.grow().is_ok();
+                _ = filter.advance(1);
             }
             assert!(filter.contains(item), "{name}");
         }
