@@ -20,6 +20,7 @@ fn layer(cell: Cell, shards: u32) -> Layer {
         layout: LayoutChoice::Classic,
         cell,
         shards,
+        generations: 0,
     };
     let layer = Layer::new(spec.shape().unwrap()).unwrap();
     assert!(layer.words().len() == shards as usize && layer.probes() <= 2);
