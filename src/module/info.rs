@@ -53,11 +53,12 @@ const SECTIONS: [(&CStr, &[Field]); 5] = [
     (
         c"pool",
         &[
-            (c"pool_threads", || offload::figures().workers),
+            (c"pool_threads", || offload::figures().threads()),
             (c"pool_forks", || offload::figures().forks),
             (c"pool_jobs", || offload::figures().jobs),
             (c"pool_jobs_running", || offload::figures().running),
             (c"pool_jobs_queued", || offload::figures().queued),
+            (c"pool_jobs_paused", || offload::figures().paused),
             (c"offloaded_items", || metrics::OFFLOADED_ITEMS.get()),
             (c"clients_waiting", || metrics::CLIENTS_WAITING.get()),
             (c"clients_waiting_max", || offload::MOST_WAITING),

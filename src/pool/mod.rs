@@ -5,7 +5,8 @@
 //!   no worker can run is returned.
 //! * A job has one owner: the caller until it is queued, then the queue, then the worker that takes it, or the thread
 //!   that withdraws it. So it runs once, or it is given back once.
-//! * Jobs take turns, see `shared.rs`. A job waits for as many turns as there are jobs, and not until they have ended.
+//! * Jobs take turns, see `shared.rs`. A job waits for as many turns as there are jobs, and not until they have ended,
+//!   unless very many have begun.
 //! * Threads start at first use. [`Pool::shutdown`] joins them all.
 //! * A child process, as BGSAVE forks it, has no workers, and a lock may stay locked there forever. A child must not call
 //!   a pool.
@@ -69,10 +70,12 @@ pub struct Pool(OnceLock<Arc<Shared>>);
 /// Metrics: what a pool is doing and has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Threads.
+    /// Threads, without those of paused jobs.
     pub workers: u64,
     /// Jobs that wait for a worker, or for their next turn.
     pub queued: u64,
+    /// Of these, jobs that wait for their next turn, each with a thread of its own.
+    pub paused: u64,
     /// Jobs that a worker is running now.
     pub running: u64,
     /// Jobs that have ended, including those that panicked.
@@ -81,6 +84,14 @@ pub struct Figures {
     pub forks: u64,
     /// Jobs that panicked. The panic of a task goes to its caller instead.
     pub panics: u64,
+}
+
+impl Figures {
+    /// All threads.
+    #[cfg(feature = "module")]
+    pub fn threads(&self) -> u64 {
+        self.workers.saturating_add(self.paused)
+    }
 }
 
 impl Pool {
@@ -172,10 +183,11 @@ impl Pool {
     /// The metrics, each read on its own, without a lock.
     pub fn figures(&self) -> Figures {
         let Some(shared) = self.0.get() else { return Figures::default() };
-        let Counters { workers, queued, running, jobs, forks, panics } = &shared.figures;
+        let Counters { workers, queued, paused, running, jobs, forks, panics } = &shared.figures;
         Figures {
             workers: workers.load(Relaxed),
             queued: queued.load(Relaxed),
+            paused: paused.load(Relaxed),
             running: running.load(Relaxed),
             jobs: jobs.load(Relaxed),
             forks: forks.load(Relaxed),

@@ -3,7 +3,7 @@
 //! A lost wake-up shows as a deadlock, or as threads that never end. In the models nobody spins: every thread sleeps as
 //! soon as it can, which is the harder case.
 
-use super::{Job, Pool};
+use super::{Job, Pool, Seat};
 use crate::sync::explore;
 use loom::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use loom::thread;
@@ -148,6 +148,24 @@ fn workers_leave_when_the_last_job_is_withdrawn() {
         pool.shutdown();
         let withdrawn = withdrawer.join().unwrap();
         assert_eq!((pool.figures().workers, pool.figures().jobs), (0, 1 - withdrawn as u64));
+    });
+}
+
+/// More jobs than may be paused, which is one in a model: the last one begins when another has ended.
+#[test]
+fn more_jobs_than_may_be_paused() {
+    explore(|| {
+        let pool = pool(1);
+        let ran = Arc::new(AtomicUsize::new(0));
+        for _ in 0..3 {
+            let ran = Arc::clone(&ran);
+            let job = move |seat: &Seat<'_>| seat.fork_join(1, &|_| _ = ran.fetch_add(1, Relaxed));
+            assert!(pool.submit(Box::new(job)).is_ok());
+        }
+        pool.shutdown();
+        let figures = pool.figures();
+        assert_eq!((figures.workers, figures.queued, figures.paused, figures.running), (0, 0, 0, 0));
+        assert_eq!((ran.load(Relaxed), figures.panics), (3, 0));
     });
 }
 

@@ -6,7 +6,8 @@
 //! Jobs that haven't begun and those that have alternate, so that neither wait for ever. Most jobs end in their first turn,
 //! without a thread of their own.
 //!
-//! So there are as many threads as workers, and one for each job that is paused. If the system refuses another thread, a
+//! So there are as many threads as workers, and one for each job that is paused. These are bounded by [`MOST_PAUSED`]: beyond
+//! it those that have begun alternate, and another begins when one of them has ended. If the system refuses another thread, a
 //! job goes on.
 
 use super::scope::Scope;
@@ -69,6 +70,7 @@ pub(super) struct State {
 pub(super) struct Counters {
     pub(super) workers: Figure,
     pub(super) queued: Figure,
+    pub(super) paused: Figure,
     pub(super) running: Figure,
     pub(super) jobs: Figure,
     pub(super) forks: Figure,
@@ -111,6 +113,7 @@ impl Shared {
     pub(super) fn count(&self, state: &State) {
         self.figures.workers.store(state.alive as u64, Relaxed);
         self.figures.queued.store((state.queue.len() + state.paused.len()) as u64, Relaxed);
+        self.figures.paused.store(state.paused.len() as u64, Relaxed);
     }
 
     /// Offers the tasks of a scope to the workers, if there are any.
@@ -227,6 +230,11 @@ impl State {
 /// How long a job works before others have their turn. Time doesn't pass in a model: every turn is over at once.
 const TURN: Duration = Duration::from_millis(if cfg!(any(all(loom, test), small_steps)) { 0 } else { 5 });
 
+/// Paused jobs beyond which no other job begins. Each keeps a thread, and a container may have as few as 100, of which the server
+/// needs some for itself and one for a fork. With 1000 clients and no bound there were up to 1000 threads. With a lower bound,
+/// fewer clients with long jobs could keep a short one waiting. In a model, two jobs reach the bound.
+const MOST_PAUSED: usize = if cfg!(all(loom, test)) { 1 } else { 32 };
+
 /// Where a job runs: in the place of a worker, or on another thread.
 pub struct Seat<'p> {
     shared: &'p Arc<Shared>,
@@ -329,6 +337,7 @@ impl Shared {
 impl State {
     /// Whether the next turn is that of a job that has begun.
     fn is_paused_next(&self) -> bool {
-        !self.paused.is_empty() && (self.queue.is_empty() || self.has_begun_one)
+        let may_begin = !self.queue.is_empty() && self.paused.len() < MOST_PAUSED;
+        !self.paused.is_empty() && (!may_begin || self.has_begun_one)
     }
 }

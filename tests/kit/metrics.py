@@ -5,7 +5,8 @@ GAUGES = {
     *(f"{kind}_filters" for kind in ["fixed", "scaling", "counting", "window", "cuckoo", "foreign"]),
     *("bloom_total_memory_bytes", "bloom_num_objects"),
     *("cell_bytes", "freeing_bytes", "loads", "load_bytes", "load_held_bytes"),
-    *("pool_jobs_running", "pool_jobs_queued", "clients_waiting", "waiting_bytes", "clients_in_pieces", "promised_bytes"),
+    *("pool_jobs_running", "pool_jobs_queued", "pool_jobs_paused"),
+    *("clients_waiting", "waiting_bytes", "clients_in_pieces", "promised_bytes"),
 }
 
 # What the module is; everything else is a number.

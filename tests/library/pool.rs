@@ -334,6 +334,27 @@ fn a_short_job_does_not_wait_for_long_ones() {
     }
 }
 
+/// A paused job keeps a thread, so not all of very many begin. The last ones have their turn when others have ended.
+#[test]
+fn the_threads_of_paused_jobs_are_bounded() {
+    const JOBS: usize = 100;
+    for workers in [1, 3] {
+        let pool = pool(workers);
+        let ended = Arc::new(AtomicUsize::new(0));
+        for _ in 0..JOBS {
+            assert!(pool.submit(long(12, &ended)).is_ok());
+        }
+        let mut most = 0;
+        eventually("all ended", || {
+            most = most.max(pool.figures().paused);
+            ended.load(Relaxed) == JOBS
+        });
+        assert_eq!(most, 32, "{workers} workers");
+        eventually("no more than the workers are left", || pool.figures().workers == workers as u64);
+        assert_eq!((pool.figures().paused, pool.figures().queued), (0, 0));
+    }
+}
+
 /// A caller that waits for a job that has begun doesn't wait for the turns of others.
 #[test]
 fn a_job_that_is_withdrawn_too_late_goes_on_to_its_end() {

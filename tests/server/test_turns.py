@@ -5,6 +5,7 @@ Each try takes the time on a machine that may be busy with other things, so the 
 end, all of them were as long as that.
 """
 
+import re
 import struct
 import time
 from pathlib import Path
@@ -101,6 +102,35 @@ def test_a_plain_write_does_not_wait_for_long_work(crowded, kind):
                 wait_for(lambda: figures(client)["clients_waiting"] == 0, "all to be gone")
                 client.delete(*(f"{name}:{n}" for name in ("merged", "intersection") for n in range(CLIENTS)))
     assert max(waits.values()) < BOUND, waits
+
+
+def test_many_clients_that_wait_have_few_threads(new_server):
+    """A container may forbid more, and then the server couldn't fork. Each job lasts some turns, so all would be paused."""
+    server = new_server(module_args=["THREADS", "1"], config={"maxclients": 2000})
+    with server.client() as client:
+        client.execute_command("BF.RESERVE", "deep", 0.01, 1, "EXPANSION", 1)
+        client.execute_command("BF.BULKADD", "deep", "FIXED", 8, b"".join(b"%08d" % n for n in range(100_000)))
+        own = threads(server)
+        test = ["BF.BULKTEST", "deep", "FIXED", 8, b"".join(b"-%07d" % n for n in range(16_384)), "COUNT"]
+        clients = [Replies(server, [test]) for _ in range(300)]
+        most, paused = 0, 0
+        end = time.monotonic() + 60
+        while not clients[40].has_come() and time.monotonic() < end:
+            now = figures(client)
+            most, paused = max(most, threads(server) - own), max(paused, now["pool_jobs_paused"])
+            assert now["pool_threads"] <= 1 + 32
+        # Besides the worker, jemalloc starts up to four. A thread that leaves is counted until the system has removed it.
+        assert paused == 32 and most <= 1 + paused + 4 + 2, (most, paused)
+        assert clients[40].has_come(), "later ones begin when earlier ones have ended"
+        for one in clients:
+            one.connection.disconnect()
+        wait_for(lambda: figures(client)["pool_threads"] == 1, "the threads to leave")
+        wait_for(lambda: threads(server) - own <= 1 + 4, "the system to remove them", seconds=10)
+
+
+def threads(server) -> int:
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(re.search(r"Threads:\s+(\d+)", status)[1])
 
 
 def test_a_deep_test_is_cut_in_small_tasks(new_server):

@@ -228,7 +228,7 @@ struct OfServer {
     fields: &'static [(&'static str, Extra)],
 }
 
-const OF_SERVERS: [OfServer; 25] = [
+const OF_SERVERS: [OfServer; 26] = [
     OfServer {
         name: "bloomery_server_filters",
         metric_type: Gauge,
@@ -293,7 +293,7 @@ const OF_SERVERS: [OfServer; 25] = [
     OfServer {
         name: "bloomery_server_pool_threads",
         metric_type: Gauge,
-        help: "Worker threads started.",
+        help: "Worker threads, with those of paused jobs.",
         fields: &[("pool_threads", None)],
     },
     OfServer {
@@ -319,6 +319,12 @@ const OF_SERVERS: [OfServer; 25] = [
         metric_type: Gauge,
         help: "Jobs that wait for a worker.",
         fields: &[("pool_jobs_queued", None)],
+    },
+    OfServer {
+        name: "bloomery_server_pool_jobs_paused",
+        metric_type: Gauge,
+        help: "Jobs that wait for their next turn, each with a thread.",
+        fields: &[("pool_jobs_paused", None)],
     },
     OfServer {
         name: "bloomery_server_offloaded_items",
