@@ -38,6 +38,9 @@ static CAN_BE_SENT: AtomicBool = AtomicBool::new(false);
 /// Bytes of a filter that are sent at a time: a piece. With an append-only file that lasts 3 ms.
 const TURN_BYTES: usize = if cfg!(small_steps) { 1 } else { 1 << 20 };
 
+/// How long the server waits for the memory of loads that are dropped for it.
+const PATIENCE: Duration = Duration::from_millis(2);
+
 /// Runs `work` on the loads. It must not do anything to keys: the server calls back here.
 fn with<R>(work: impl FnOnce(&mut Loads) -> R) -> R {
     work(LOADS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
@@ -299,9 +302,10 @@ fn may_end(ctx: Context<'_>) -> bool {
 fn drop_for_memory(ctx: Context<'_>) {
     let dropped = with(Loads::drop_for_memory);
     if !dropped.is_empty() {
-        // Here, and not on the thread that frees large filters: until their memory is free, each write costs keys. It
-        // lasts some 50 ms for 1 GiB.
-        drop(end(ctx, dropped, "memory is short"));
+        let dropped = end(ctx, dropped, "memory is short");
+        let bytes = dropped.bytes();
+        // Until their memory is free, each write costs keys. 1 GiB of cells takes some 50 ms, of short pieces a second.
+        reclaim::free_soon(dropped, bytes, PATIENCE);
     }
 }
 

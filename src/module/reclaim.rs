@@ -7,6 +7,7 @@
 use crate::metrics::FREEING_BYTES;
 use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
 
 /// Smaller filters are freed at once, which takes about a millisecond at most.
 const LARGE: u64 = if cfg!(small_steps) { 0 } else { 8 << 20 };
@@ -15,6 +16,13 @@ type Garbage = Box<dyn Send>;
 
 /// Sends to the thread. `None` if it could not be started.
 static RECLAIMER: OnceLock<Option<Sender<Garbage>>> = OnceLock::new();
+
+/// Like [`free`], and waits this long at most until the memory is free, for a caller who needs it.
+pub(crate) fn free_soon(garbage: impl Send + 'static, bytes: u64, patience: Duration) {
+    let (last, freed) = channel::<()>();
+    free((garbage, last), bytes);
+    _ = freed.recv_timeout(patience);
+}
 
 /// Drops `garbage`, which owns `bytes` bytes or may have the last reference to them.
 pub(crate) fn free(garbage: impl Send + 'static, bytes: u64) {

@@ -45,7 +45,7 @@ impl Place {
 const BLOCK: usize = 4096;
 
 /// Bytes that an entry of a map costs beside the bytes it refers to, about.
-const ENTRY: u64 = 64;
+pub(super) const ENTRY: u64 = 64;
 
 /// When the words of an array are allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,9 +141,11 @@ impl Arrival {
 
     /// Bytes of memory that it holds at most, about, with a part of `len` bytes from `start` on.
     pub(super) fn most_held_with(&self, start: u64, len: u64) -> u64 {
-        let entries = len.div_ceil(BLOCK as u64).saturating_add(2);
-        let part = len.saturating_add(entries.saturating_mul(ENTRY));
-        self.held().saturating_add(self.would_allocate(start, len)).saturating_add(part)
+        let words = self.would_allocate(start, len);
+        let waits = self.words.is_none() && words == 0;
+        let (part, blocks) = if waits { (len, len.div_ceil(BLOCK as u64)) } else { (0, 0) };
+        let entries = blocks.saturating_add(2).saturating_mul(ENTRY);
+        self.held().saturating_add(words).saturating_add(part).saturating_add(entries)
     }
 
     /// Bytes of a range that have not arrived.
@@ -227,11 +229,19 @@ impl Arrival {
         }
     }
 
-    /// Keeps bytes for which there are no words yet, but for zeros.
+    /// Whether a part waits that ends there and may become longer.
+    fn continues(&self, at: u64) -> bool {
+        let before = self.waiting.range(..at).next_back();
+        before
+            .is_some_and(|(first, part)| part.len() < BLOCK && first.saturating_add(part.len() as u64) == at)
+    }
+
+    /// Keeps bytes for which there are no words yet, but for zeros. Those behind a short part are kept also: it becomes longer,
+    /// and pieces in order leave one part for each block, whatever their length.
     fn keep(&mut self, mut start: u64, bytes: &[u8]) {
         for block in bytes.chunks(BLOCK) {
             let end = start.saturating_add(block.len() as u64);
-            if block.iter().any(|byte| *byte != 0) {
+            if block.iter().any(|byte| *byte != 0) || self.continues(start) {
                 self.keep_block(start, block);
             } else {
                 self.join(start, end);
@@ -240,28 +250,37 @@ impl Arrival {
         }
     }
 
-    /// Keeps bytes. Where some wait already, the ones of both are kept, as in words.
+    /// Keeps bytes. Where some wait already, the ones of both are kept, as in words. Bytes that continue a short part are added
+    /// to it: an entry for each piece of 8 bytes in order would take 16 times their memory.
     fn keep_block(&mut self, start: u64, mut bytes: &[u8]) {
         let mut at = start;
         while !bytes.is_empty() {
-            let before = self.waiting.range_mut(..=at).next_back();
-            let there = before.and_then(|(first, part)| {
-                let skipped = usize::try_from(at.saturating_sub(*first)).ok()?;
-                part.get_mut(skipped..).filter(|rest| !rest.is_empty())
-            });
-            let len = match there {
-                Some(there) => {
-                    let len = there.len().min(bytes.len());
+            let next = self.waiting.range(at..).next().map(|(next, _)| next.saturating_sub(at));
+            let gap = next.filter(|gap| *gap > 0).and_then(|gap| usize::try_from(gap).ok());
+            let free = bytes.get(..gap.unwrap_or(usize::MAX)).unwrap_or(bytes);
+            let before = self
+                .waiting
+                .range_mut(..=at)
+                .next_back()
+                .and_then(|(first, part)| Some((usize::try_from(at.saturating_sub(*first)).ok()?, part)));
+            let len = match before {
+                Some((skipped, part)) if skipped < part.len() => {
+                    let there = part.get_mut(skipped..).unwrap_or_default();
                     there.iter_mut().zip(bytes).for_each(|(old, new)| *old |= new);
-                    len
+                    there.len().min(bytes.len())
                 }
-                None => {
-                    let next = self.waiting.range(at..).next().map(|(next, _)| next.saturating_sub(at));
-                    let gap = next.and_then(|gap| usize::try_from(gap).ok()).unwrap_or(usize::MAX);
-                    let part = bytes.get(..gap).unwrap_or(bytes);
-                    self.waiting.insert(at, part.to_vec());
-                    self.waiting_bytes = self.waiting_bytes.saturating_add(part.len() as u64);
-                    part.len()
+                Some((end, part)) if end == part.len() && end < BLOCK => {
+                    let more = free.get(..BLOCK.saturating_sub(end)).unwrap_or(free);
+                    // No more than is there: the allocator's size classes keep it from being moved each time.
+                    part.reserve_exact(more.len());
+                    part.extend_from_slice(more);
+                    self.waiting_bytes = self.waiting_bytes.saturating_add(more.len() as u64);
+                    more.len()
+                }
+                _ => {
+                    self.waiting.insert(at, free.to_vec());
+                    self.waiting_bytes = self.waiting_bytes.saturating_add(free.len() as u64);
+                    free.len()
                 }
             };
             at = at.saturating_add(len as u64);
@@ -396,6 +415,7 @@ mod tests {
                 start = end;
                 // Between those that wait, so whoever sends words one by one takes no more memory for each.
                 assert!(arrival.placed.len() <= 2 + arrival.waiting.len());
+                assert!(arrival.waiting.len() <= start.div_ceil(BLOCK));
             }
             assert_eq!(arrival.placed.len(), 1);
             let Filled { census, .. } = arrival.finish().unwrap();

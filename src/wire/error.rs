@@ -21,6 +21,8 @@ pub enum DecodeError {
     StampMismatch,
     /// A chunk of our format, after a head of RedisBloom's.
     OwnChunk,
+    /// A chunk that would take far more memory than it has bytes, as would those before it.
+    Scattered,
     /// The chunk isn't the one that comes next.
     Order {
         /// Offset of the chunk that comes next.
@@ -57,6 +59,9 @@ impl fmt::Display for DecodeError {
             }
             DecodeError::OwnChunk => f.write_str(
                 "the chunk has the format of Bloomery, the header that of RedisBloom; load one filter into a key at a time",
+            ),
+            DecodeError::Scattered => f.write_str(
+                "the chunks are so short and scattered that they take more memory than the filter; load it from the beginning, in order",
             ),
             DecodeError::Order { expected, found } => {
                 write!(f, "the chunk at offset {found} is not the next one, which is at offset {expected}")

@@ -143,6 +143,30 @@ def test_a_load_takes_what_has_come_of_it(new_server):
         assert client.dbsize() == 20_001
 
 
+def test_single_bytes_take_no_more_than_the_filter_justifies(new_server):
+    """The worst order of pieces: each byte touches no other. They are refused before the load takes twice its filter, and
+    what came before stays; from the beginning and in order the filter loads."""
+    server, size = new_server(), MIB
+    head = struct.pack("<QQQQHHH", 0, size // 2, 0, 1, 2, 20, 1)
+    with server.client() as client:
+        client.execute_command("CF.LOADCHUNK", "target", 1, head)
+        before, ends = used(client), range(2, size, 2)
+        for first in range(0, len(ends), 2000):
+            with client.pipeline(transaction=False) as pipeline:
+                for place in ends[first : first + 2000]:
+                    pipeline.execute_command("CF.LOADCHUNK", "target", place, b"\xff")
+                refused = [reply for reply in pipeline.execute(raise_on_error=False) if reply != b"OK"]
+            assert used(client) - before <= 2 * size + 200_000
+            assert figures(client)["load_held_bytes"] <= 1.6 * size + 100_000
+            if refused:
+                break
+        assert "short and scattered" in str(refused[0])
+        assert figures(client)["loads"] == 1
+        client.execute_command("CF.LOADCHUNK", "target", 1, head)
+        client.execute_command("CF.LOADCHUNK", "target", size + 1, bytes([1]) * size)
+        assert client.execute_command("CF.INFO", "target")
+
+
 def end(client, prefix: str, key: str) -> None:
     """Ends a load, if there is one."""
     try:

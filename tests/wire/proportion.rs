@@ -4,7 +4,7 @@ use crate::support::alloc_counter::{live, weighed};
 use crate::support::golden;
 use bloomery::filter::Filter;
 use bloomery::wire::redisbloom::Loader;
-use bloomery::wire::{Decoder, Encoder};
+use bloomery::wire::{DecodeError, Decoder, Encoder};
 use bloomery::{Bloom, Cuckoo, Spec};
 
 /// Bytes for what a map, a list or an error needs however little has come.
@@ -107,6 +107,34 @@ fn heads_and_chunks_take_what_they_bring() {
                 |loader, end, chunk| loader.push(end, chunk).unwrap(),
                 Loader::held,
             );
+        }
+    }
+}
+
+/// The worst order and length of pieces: single bytes that touch no other, and runs of two bytes that came one by one. Whatever
+/// comes, a load takes no more than one and a half times its filter beside a constant; what is refused leaves it as it was.
+#[test]
+fn scattered_bytes_take_no_more_than_the_filter_justifies() {
+    const CELLS: u64 = 1 << 20;
+    // Buckets of two slots, in one sub-filter.
+    let head = cuckoo_head([0, CELLS / 2, 0, 1], [2, 20, 1]);
+    let bound = (CELLS + CELLS / 2 + CELLS / 32) + (64 << 10) + CONSTANT;
+    for (name, step, run) in [("bytes", 2, 1), ("pairs", 3, 2), ("blocks", 4097, 4096), ("far", 4096, 1)] {
+        for descends in [false, true] {
+            let (before, mut loader) = (live(), Loader::cuckoo(&head).unwrap());
+            let mut refused = false;
+            for index in 0..CELLS / step {
+                let start = if descends { CELLS / step - 1 - index } else { index } * step;
+                for byte in start..start + run {
+                    let pushed = loader.push(byte + 1, &[0xFF]);
+                    refused |= pushed == Err(DecodeError::Scattered);
+                    assert!(refused || pushed.is_ok(), "{name}: {pushed:?}");
+                    let taken = (live() - before) as u64;
+                    assert!(taken <= bound && loader.held() <= bound, "{name}: {taken}, {}", loader.held());
+                }
+            }
+            // As many entries as bytes can't be kept; a few for each block can.
+            assert_eq!(refused, run < 4096 && step < 4096, "{name}");
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::filter::foreign::{Encoding, Foreign, Growth, Link, LinkSpec, Scheme};
 use crate::filter::{Census, Cuckoo, CuckooSpec, Filter, Origin, fingerprints};
 use crate::mem::Words;
 use crate::params::limits;
-use crate::wire::arrival::{Allocation, Arrival, Filled, Place};
+use crate::wire::arrival::{Allocation, Arrival, ENTRY, Filled, Place};
 use crate::wire::chunk;
 use crate::wire::codec::take;
 use crate::wire::error::DecodeError;
@@ -20,6 +20,13 @@ pub const MAX_PIECE: u64 = 16 << 20;
 /// Bytes that an array costs beside those that it tells itself: its place in the map, of which half may be free, itself
 /// with two counts of its owners, and the first node of its own map.
 const ARRAY: u64 = (2 * size_of::<(u64, Array)>() + size_of::<Mutex<Arrival>>() + 16) as u64 + 192;
+
+/// Bytes that an array holds beside its cells when it comes in order: itself, its words rounded up, and entries of its maps.
+const SPARE: u64 = ARRAY + 8 + 5 * ENTRY;
+
+/// Bytes that a load may hold beyond its cells for pieces that are short and scattered, so that every order of pieces of a
+/// small filter is accepted.
+const SCATTERED: u64 = 64 << 10;
 
 /// The header of a Bloom filter, as RedisBloom writes it since 2.2.1.
 pub(in crate::wire) fn bloom_head(filter: &Foreign) -> Vec<u8> {
@@ -280,6 +287,14 @@ impl Loader {
         self.body_len.saturating_add(self.largest / 2)
     }
 
+    /// The most that it holds, whatever the order and the length of the chunks: one and a half times the cells, with a share of
+    /// 1/32 for the entries of whole blocks. A byte that comes alone takes 105 bytes, so more must be refused.
+    fn bound(&self) -> u64 {
+        let arrays = (self.arrays.len() as u64).saturating_add(1).saturating_mul(SPARE);
+        let cells = self.body_len.saturating_add(self.body_len / 2).saturating_add(self.body_len / 32);
+        cells.saturating_add(arrays).saturating_add(SCATTERED)
+    }
+
     /// Bytes of memory that the chunks loaded so far hold, about.
     pub fn held(&self) -> u64 {
         self.held
@@ -361,14 +376,22 @@ impl Loader {
         if end > first.saturating_add(array_len) {
             return Err(DecodeError::Length("chunk"));
         }
+        let start = start.saturating_sub(first);
+        let (before, held) = match self.arrays.get(&first) {
+            Some(array) => (array.held, lock(&array.arrival).most_held_with(start, len)),
+            None => (0, self.new_array(array_len).most_held_with(start, len)),
+        };
+        let own = if self.arrays.contains_key(&first) { 0 } else { ARRAY };
+        let all = self.held.saturating_sub(before).saturating_add(held).saturating_add(own);
+        if all > self.bound() {
+            return Err(DecodeError::Scattered);
+        }
+        self.held = all;
         let new = self.new_array(array_len);
         let array = self.arrays.entry(first).or_insert_with(|| {
-            self.held = self.held.saturating_add(ARRAY);
-            Array { arrival: Arc::new(Mutex::new(new)), arrived: 0, held: 0 }
+            let arrival = Arc::new(Mutex::new(new));
+            Array { arrival, arrived: 0, held: 0 }
         });
-        let start = start.saturating_sub(first);
-        let held = lock(&array.arrival).most_held_with(start, len);
-        self.held = self.held.saturating_sub(array.held).saturating_add(held);
         array.held = held;
         Ok(Destination { first, start, arrival: Arc::downgrade(&array.arrival) })
     }
