@@ -14,7 +14,7 @@ use super::table::{Command, Namespace};
 use crate::filter::{Filter, Garbage};
 use crate::metrics::{self, Hold};
 use crate::wire::redisbloom::{Destination, Loader, Placed};
-use crate::wire::{DecodeError, Decoder, Encoder, MAGIC, Sink, Source};
+use crate::wire::{DecodeError, Decoder, Encoder, LONGEST, MAGIC, Sink, Source};
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::time::{Duration, Instant};
@@ -256,8 +256,12 @@ impl Pieces {
     }
 
     /// Reads the chunk that came with an iterator. The error also says whether the load is over.
-    fn push(&mut self, iterator: i64, chunk: &[u8]) -> Result<(), (DecodeError, bool)> {
+    ///
+    /// Ours are placed on the main thread: of 16 MiB, which a reader accepts, that lasts up to 50 ms. Clients have them from a
+    /// writer, and writers keep to [`CHUNK`]. What was accepted elsewhere is accepted from there.
+    fn push(&mut self, iterator: i64, chunk: &[u8], is_obeyed: bool) -> Result<(), (DecodeError, bool)> {
         match &mut self.body {
+            Body::Native(_) if !is_obeyed && chunk.len() > LONGEST => Err((DecodeError::LongChunk, false)),
             Body::Native(decoder) => {
                 decoder.push(chunk).map_err(|why| (why, false))?;
                 let found = u64::try_from(iterator).unwrap_or(0);
@@ -276,7 +280,7 @@ impl Pieces {
         }
     }
 
-    /// Where a chunk of RedisBloom's belongs, of which some may be long; `None` for our format, whose chunks are short.
+    /// Where a chunk of RedisBloom's belongs, of which some may be long; `None` for our format, whose chunks are [short](LONGEST).
     fn destination(&mut self, iterator: i64, chunk: &[u8]) -> Result<Option<Destination>, DecodeError> {
         match &mut self.body {
             Body::Native(_) => Ok(None),
@@ -456,7 +460,7 @@ impl Loads {
         let load = load.filter(|load| placed.as_ref().is_none_or(|placed| load.pieces.have(placed)));
         let load = load.ok_or((CommandError::NotFound, Ended::default()))?;
         let pushed = match placed {
-            None => load.pieces.push(iterator, chunk),
+            None => load.pieces.push(iterator, chunk, is_obeyed),
             Some(placed) => load.pieces.note(placed).map_err(|why| (why, false)),
         };
         if let Err((why, is_over)) = pushed {
@@ -661,7 +665,7 @@ mod tests {
             let (mut offset, mut chunk) = (0, Vec::new());
             for _ in 0..*chunks {
                 offset = encoder.chunk(offset, &mut chunk).unwrap();
-                pieces.push(offset as i64 + 1, &chunk).unwrap();
+                pieces.push(offset as i64 + 1, &chunk, is_obeyed).unwrap();
             }
             let (sent, ended) = loads.begin((0, name), pieces, is_obeyed);
             assert!(sent == Sent::Pieces && ended.is_empty());

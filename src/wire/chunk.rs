@@ -10,10 +10,13 @@
 
 use super::codec::take;
 use super::error::DecodeError;
-use super::format::MAX_CHUNK;
+use super::format::{CHUNK, MAX_CHUNK};
 
 /// Bytes before the data.
 pub(super) const PREFIX: usize = 20;
+
+/// Bytes of the longest chunk that is written.
+pub const LONGEST: usize = PREFIX + CHUNK;
 
 /// Fills in the prefix of a chunk, the first [`PREFIX`] bytes of `piece`. The data follows it already.
 pub(super) fn seal(piece: &mut [u8], offset: u64, stamp: u32) {

@@ -21,6 +21,8 @@ pub enum DecodeError {
     StampMismatch,
     /// A chunk of our format, after a head of RedisBloom's.
     OwnChunk,
+    /// A chunk of our format that is longer than any that is written.
+    LongChunk,
     /// A chunk that would take far more memory than it has bytes, as would those before it.
     Scattered,
     /// The chunk isn't the one that comes next.
@@ -60,6 +62,9 @@ impl fmt::Display for DecodeError {
             DecodeError::OwnChunk => f.write_str(
                 "the chunk has the format of Bloomery, the header that of RedisBloom; load one filter into a key at a time",
             ),
+            DecodeError::LongChunk => {
+                f.write_str("the chunk has more than 1 MiB of cells; load the pieces as SCANDUMP cuts them")
+            }
             DecodeError::Scattered => f.write_str(
                 "the chunks are so short and scattered that they take more memory than the filter; load it from the beginning, in order",
             ),

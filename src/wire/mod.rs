@@ -46,6 +46,7 @@ pub mod redisbloom;
 mod stream;
 pub mod value;
 
+pub use chunk::LONGEST;
 pub use decode::Decoder;
 pub use encode::Encoder;
 pub use error::DecodeError;

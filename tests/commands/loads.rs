@@ -268,6 +268,37 @@ fn a_chunk_that_nobody_comes_back_to_is_counted() {
     }
 }
 
+/// Placing one of 16 MiB would hold the server for 50 ms. A primary or an append-only file that has accepted it is obeyed.
+#[test]
+fn a_chunk_longer_than_those_written_is_taken_from_whom_is_obeyed_only() {
+    let source = FakeServer::default();
+    source.line("BF.RESERVE k 0.01 2000000 NONSCALING").unwrap();
+    source.line("BF.ADD k item").unwrap();
+    let filter = source.copy("k");
+    let encoder = Encoder::new(&filter);
+    let (mut stamp, mut cells) = ([0; 4], Vec::new());
+    encoder.chunks(|_, chunk| {
+        stamp = chunk[12..16].try_into().unwrap();
+        cells.extend_from_slice(&chunk[20..]);
+    });
+    let mut long = 0u64.to_le_bytes().to_vec();
+    long.extend((cells.len() as u32).to_le_bytes());
+    long.extend(stamp);
+    long.extend(crc32c::crc32c_append(crc32c::crc32c(&long), &cells).to_le_bytes());
+    long.extend(&cells);
+    let end = (cells.len() + 1).to_string();
+    for obeys in [false, true] {
+        let server = FakeServer::default();
+        server.obeys.set(obeys);
+        server.run(&[b"BF.LOADCHUNK", b"copy", b"1", encoder.head()]).unwrap();
+        let loaded = server.run(&[b"BF.LOADCHUNK", b"copy", end.as_bytes(), &long]);
+        match loaded {
+            Ok(_) => assert!(obeys),
+            Err(why) => assert!(!obeys && why.to_string().contains("more than 1 MiB"), "{why}"),
+        }
+    }
+}
+
 /// The head of a cuckoo filter of RedisBloom's with this many bytes.
 fn redisbloom_cuckoo(size: u64) -> Vec<u8> {
     let mut head = Vec::new();
