@@ -254,7 +254,6 @@ def test_it_does_not_unload(new_server):
 # ---- filters, piece by piece ----------------------------------------------------------------------------------------
 
 MIB = 1 << 20
-LARGEST = 16 * MIB  # of the data in a chunk, as the format says
 
 # How the families' refusals of a piece begin.
 BAD_HEAD = {"BF": "received bad data", "CF": "Invalid header"}
@@ -356,10 +355,11 @@ def out_of_order(found: int, expected: int) -> str:
 
 
 def recut(transfer, lengths) -> list[tuple[int, bytes]]:
-    """The same body in chunks of other lengths; the last takes what is left."""
+    """The same body in chunks of other lengths; what is left by the MiB."""
     body = b"".join(piece[CHUNK_PREFIX:] for _, piece in transfer.pieces[1:])
     cut, offset = [transfer.pieces[0][1]], 0
-    for length in [*lengths, len(body)]:
+    while offset < len(body):
+        length = lengths[len(cut) - 1] if len(cut) <= len(lengths) else MIB
         data = body[offset : offset + length]
         cut.append(struct.pack("<QIII", offset, len(data), 0, 0) + data)
         offset += len(data)
@@ -407,21 +407,21 @@ def test_nothing_is_seen_before_the_last_piece(transfer):
 
 
 def test_chunks_of_other_lengths(transfer):
-    """Those that Bloomery writes are of 1 MiB; it takes others."""
-    load_pieces(transfer.client, "target", transfer.prefix, recut(transfer, [8, 4096, MIB - 8, 16, MIB + 8]))
+    """Those that Bloomery writes are of 1 MiB; it takes shorter ones."""
+    load_pieces(transfer.client, "target", transfer.prefix, recut(transfer, [8, 4096, MIB - 8, 16, MIB]))
     assert differences({"": transfer.snapshot}, {"": snapshot(transfer.client, "target")}) == []
 
 
 def test_the_largest_chunk(transfer):
     client, prefix = transfer.client, transfer.prefix
-    size = {"BF": [0.01, 14_000_000], "CF": [LARGEST + 8, "BUCKETSIZE", 17]}[prefix]  # hardly more than 16 MiB
+    size = {"BF": [0.01, 876_000], "CF": [MIB + 8, "BUCKETSIZE", 17]}[prefix]  # hardly more than 1 MiB
     client.execute_command(f"{prefix}.RESERVE", "large", *size)
     transfer.pieces = pieces(client, "large", prefix)
-    head, chunk, rest = recut(transfer, [LARGEST])
+    head, chunk, rest = recut(transfer, [MIB])
     load_pieces(client, "target", prefix, [head])
     # One word more. It is refused before anything of it is read, so its checksum does not matter.
-    longer = chunk[1][:8] + struct.pack("<I", LARGEST + 8) + chunk[1][12:] + bytes(8)
-    assert transfer.refused_chunk(chunk[0] + 8, longer) == "wrong length of the chunk"
+    longer = chunk[1][:8] + struct.pack("<I", MIB + 8) + chunk[1][12:] + bytes(8)
+    assert "more than 1 MiB" in transfer.refused_chunk(chunk[0] + 8, longer)
     load_pieces(client, "target", prefix, [chunk, rest])
     large, target = client.execute_command("DEBUG", "DIGEST-VALUE", "large", "target")
     assert large == target
@@ -479,13 +479,19 @@ def test_chunks_that_overlap_or_leave_a_gap(transfer):
     for lengths in [[end - 8], [end + 8], [8], [2 * MIB]]:
         iterator, piece = recut(transfer, lengths)[2]
         assert transfer.refused_chunk(iterator, piece) == out_of_order(iterator - 1 - len(piece) + CHUNK_PREFIX, end)
-    # From the right place on, but beyond the end of the body.
-    *_, (iterator, piece) = recut(transfer, [end])
-    beyond = Payload(b"", [transfer.pieces[0][1], struct.pack("<QIII", end, len(piece) - CHUNK_PREFIX + 8, 0, 0)], b"")
-    beyond.pieces[1] += piece[CHUNK_PREFIX:] + bytes(8)
-    beyond.seal()
-    assert transfer.refused_chunk(iterator + 8, beyond.pieces[1]) == "wrong length of the chunk"
-    transfer.load_rest(2)
+    # From the right place on, but beyond the end of the body: two words where one is left.
+    transfer.load(*range(2, len(transfer.pieces) - 1))
+    iterator, data = transfer.pieces[-1][0], transfer.pieces[-1][1][CHUNK_PREFIX:]
+
+    def sealed(end: int, data: bytes) -> tuple[int, bytes]:
+        chunk = struct.pack("<QIII", end - 1 - len(data), len(data), 0, 0) + data
+        payload = Payload(b"", [transfer.pieces[0][1], chunk], b"")
+        payload.seal()
+        return end, payload.pieces[1]
+
+    load_pieces(transfer.client, "target", transfer.prefix, [sealed(iterator - 8, data[:-8])])
+    assert transfer.refused_chunk(*sealed(iterator + 8, data[-8:] + bytes(8))) == "wrong length of the chunk"
+    load_pieces(transfer.client, "target", transfer.prefix, [sealed(iterator, data[-8:])])
 
 
 def test_damaged_pieces(transfer):
@@ -500,7 +506,7 @@ def test_damaged_pieces(transfer):
     assert transfer.refused(*transfer.pieces[1]) == "not found"  # nothing had begun
     transfer.load(0)
     iterator = transfer.pieces[1][0]
-    for damaged in [b"", chunk[:19], chunk[:-1], chunk[:-8], chunk + bytes(8), chunk[:20], head]:
+    for damaged in [b"", chunk[:19], chunk[:-1], chunk[:-8], chunk[:20], head]:
         assert transfer.refused_chunk(iterator, damaged) == "wrong length of the chunk"
     for at in [0, 13, 17, 20, len(chunk) - 1]:
         assert transfer.refused_chunk(iterator, flipped(chunk, at)) == "wrong checksum of the chunk"
