@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::filter::Census;
-use crate::mem::Words;
+use crate::mem::{Cells, Words};
 use crate::sizing::fingerprint::Table;
 use std::collections::BTreeMap;
 
@@ -11,22 +11,30 @@ use std::collections::BTreeMap;
 pub(super) enum Place {
     /// Cells that are whole in each word.
     By(fn(&Words, u64, &[u8]) -> Census),
+    /// Bits or slots of which parts may come again: the last counts. With how many are set in words.
+    Over(fn(&Cells) -> u64),
     /// Cells that lie across words, and across parts. No part comes twice.
     Fingerprints(Table),
 }
 
 impl Place {
-    /// Places a part.
-    pub(super) fn place(self, words: &Words, offset: u64, bytes: &[u8]) -> Census {
+    /// Places a part among cells that have been counted, and counts it also.
+    pub(super) fn place(self, words: &Words, offset: u64, bytes: &[u8], before: Census) -> Census {
         let table = match self {
-            Place::By(place) => return place(words, offset, bytes),
+            Place::By(place) => return before.and(place(words, offset, bytes)),
+            Place::Over(count) => {
+                let around = Words::around(words, offset, bytes.len());
+                let others = before.set.saturating_sub(count(around));
+                Words::set_bytes(words, offset, bytes);
+                return Census::of_set(others.saturating_add(count(around)));
+            }
             Place::Fingerprints(table) => table,
         };
         words.write_bytes(offset, bytes);
         let (width, end) = (table.width().into(), offset.saturating_add(bytes.len() as u64));
         let first = offset.saturating_mul(8).div_ceil(width);
         let last = end.saturating_mul(8).checked_div(width).unwrap_or(0).min(table.cells);
-        Census::of_fingerprints(table, words, first..last)
+        before.and(Census::of_fingerprints(table, words, first..last))
     }
 
     /// Counts the cell that lies across the end of a part, once the next is there also. No other end is so near that the cell
@@ -170,6 +178,7 @@ impl Arrival {
             self.words = Some(Words::zeroed(self.len.div_ceil(8))?);
         }
         if self.words.is_some() {
+            self.place_under(start, start.saturating_add(len));
             self.place(start, bytes);
             self.place_waiting(len);
         } else {
@@ -206,10 +215,25 @@ impl Arrival {
         self.waiting_bytes = self.waiting_bytes.saturating_sub(moved);
     }
 
+    /// Places the parts that wait and have bytes of this range, which has come again: the new ones count.
+    fn place_under(&mut self, start: u64, end: u64) {
+        while let Some(first) = self.last_from(start, end) {
+            let Some(part) = self.waiting.remove(&first) else { break };
+            self.place(first, &part);
+            self.waiting_bytes = self.waiting_bytes.saturating_sub(part.len() as u64);
+        }
+    }
+
+    /// Where the last part that waits and has bytes of this range begins.
+    fn last_from(&self, start: u64, end: u64) -> Option<u64> {
+        let (first, part) = self.waiting.range(..end).next_back()?;
+        (first.saturating_add(part.len() as u64) > start).then_some(*first)
+    }
+
     /// Places a part in the words, and counts what it adds.
     fn place(&mut self, start: u64, part: &[u8]) {
         let Some(words) = &self.words else { return };
-        self.census = self.census.and(self.place.place(words, start, part));
+        self.census = self.place.place(words, start, part, self.census);
         self.join(start, start.saturating_add(part.len() as u64));
     }
 
@@ -236,12 +260,15 @@ impl Arrival {
             .is_some_and(|(first, part)| part.len() < BLOCK && first.saturating_add(part.len() as u64) == at)
     }
 
-    /// Keeps bytes for which there are no words yet, but for zeros. Those behind a short part are kept also: it becomes longer,
+    /// Keeps bytes for which there are no words yet, but for zeros where nothing waits. Those behind a short part are kept also: it becomes longer,
     /// and pieces in order leave one part for each block, whatever their length.
     fn keep(&mut self, mut start: u64, bytes: &[u8]) {
         for block in bytes.chunks(BLOCK) {
             let end = start.saturating_add(block.len() as u64);
-            if block.iter().any(|byte| *byte != 0) || self.continues(start) {
+            if block.iter().any(|byte| *byte != 0)
+                || self.continues(start)
+                || self.last_from(start, end).is_some()
+            {
                 self.keep_block(start, block);
             } else {
                 self.join(start, end);
@@ -250,7 +277,7 @@ impl Arrival {
         }
     }
 
-    /// Keeps bytes. Where some wait already, the ones of both are kept, as in words. Bytes that continue a short part are added
+    /// Keeps bytes, over those that wait there already. Bytes that continue a short part are added
     /// to it: an entry for each piece of 8 bytes in order would take 16 times their memory.
     fn keep_block(&mut self, start: u64, mut bytes: &[u8]) {
         let mut at = start;
@@ -266,7 +293,7 @@ impl Arrival {
             let len = match before {
                 Some((skipped, part)) if skipped < part.len() => {
                     let there = part.get_mut(skipped..).unwrap_or_default();
-                    there.iter_mut().zip(bytes).for_each(|(old, new)| *old |= new);
+                    there.iter_mut().zip(bytes).for_each(|(old, new)| *old = *new);
                     there.len().min(bytes.len())
                 }
                 Some((end, part)) if end == part.len() && end < BLOCK => {
@@ -326,21 +353,14 @@ mod tests {
     use rand::rngs::SmallRng;
     use rand::{Rng, SeedableRng};
 
-    /// Sets bits, and counts those that were 0.
-    fn place(words: &Words, offset: u64, bytes: &[u8]) -> Census {
-        let before = Words::ones(words);
-        words.or_bytes(offset, bytes);
-        Census::of_set(Words::ones(words).saturating_sub(before))
-    }
-
-    /// Parts of any length from anywhere, again and overlapping. Whatever the order, the array is what the parts are
-    /// together; it holds no more memory than they justify, and takes no more than it said it would.
+    /// Parts of any length from anywhere, again, overlapping and with other bytes, of zeros also. Whatever the order, the array
+    /// is what came last; it holds no more memory than they justify, and takes no more than it said it would.
     #[test]
     fn parts_in_any_order_become_the_array() {
         for seed in 0..if cfg!(miri) { 5 } else { 300 } {
             let mut random = SmallRng::seed_from_u64(seed);
             let len = random.random_range(1..=if cfg!(miri) { 100 } else { 3000 });
-            let mut arrival = Arrival::new(len, Allocation::InProportion, Place::By(place));
+            let mut arrival = Arrival::new(len, Allocation::InProportion, Place::Over(Words::ones));
             let (mut expected, mut seen) = (vec![0u8; len as usize], vec![false; len as usize]);
             let in_order = seed % 3 == 0;
             let mut next = 0;
@@ -349,8 +369,10 @@ mod tests {
                 let end = random.random_range(start + 1..=len.min(start + 1 + len / 4));
                 next = end;
                 let range = start as usize..end as usize;
-                let part: Vec<u8> = range.clone().map(|_| random.random()).collect();
-                expected[range.clone()].iter_mut().zip(&part).for_each(|(to, from)| *to |= from);
+                let is_zero = random.random_ratio(1, 4);
+                let part: Vec<u8> =
+                    range.clone().map(|_| if is_zero { 0 } else { random.random() }).collect();
+                expected[range.clone()].copy_from_slice(&part);
                 seen[range].fill(true);
 
                 let (before, allocates) =
@@ -383,7 +405,7 @@ mod tests {
 
     #[test]
     fn with_all_bytes_at_hand_it_is_allocated_at_once() {
-        let mut arrival = Arrival::new(1 << 16, Allocation::AtOnce, Place::By(place));
+        let mut arrival = Arrival::new(1 << 16, Allocation::AtOnce, Place::Over(Words::ones));
         arrival.take(0, &[1]).unwrap();
         assert!(arrival.words.is_some() && arrival.waiting.is_empty());
         assert!(arrival.finish().is_none(), "most of it is missing");

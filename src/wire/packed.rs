@@ -17,7 +17,7 @@ use super::codec::{Kind, put_number, take, take_number};
 use super::error::DecodeError;
 use super::format::MOST_PACKED;
 use super::kind;
-use crate::filter::{Filter, FilterRef};
+use crate::filter::{Census, Filter, FilterRef};
 use crate::mem::Words;
 use crate::sync::Ordering::Relaxed;
 
@@ -99,7 +99,7 @@ pub(super) fn unpack(bytes: &[u8]) -> Result<Filter, DecodeError> {
     while let Some(len) = head.array(arrays.len()) {
         let bytes = usize::try_from(len).ok().and_then(|len| rest.split_off(..len)).unwrap_or_default();
         let words = Words::zeroed(len / 8)?;
-        let census = head.place(arrays.len()).place(&words, 0, bytes);
+        let census = head.place(arrays.len()).place(&words, 0, bytes, Census::default());
         arrays.push(Filled { words, census });
     }
     head.build(arrays)

@@ -268,6 +268,37 @@ fn a_chunk_that_nobody_comes_back_to_is_counted() {
     }
 }
 
+/// Pieces of RedisBloom's format that come again with other bytes, before and after the array is allocated: the last ones
+/// count, as in RedisBloom and where this server obeys. Both sets of fingerprints, ORed, would be items that nobody added.
+#[test]
+fn of_a_piece_that_comes_again_the_last_counts() {
+    let size = 1u64 << 16;
+    for seed in 0..20 {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let mut loader = redisbloom::Loader::cuckoo(&redisbloom_cuckoo(size)).unwrap();
+        let mut slots = vec![0u8; size as usize];
+        let mut load = |start: usize, chunk: &[u8]| {
+            loader.push((start + chunk.len()) as u64, chunk).unwrap();
+            slots[start..start + chunk.len()].copy_from_slice(chunk);
+            loader.is_complete()
+        };
+        let mut is_complete = false;
+        while !is_complete {
+            let start = random.random_range(0..size as usize + 9000).saturating_sub(9000);
+            let len = random.random_range(1..=(size as usize - start).min(9000));
+            let byte: u8 = if random.random() { 0 } else { random.random() };
+            load(start, &vec![byte; len]);
+            is_complete = load(start, &vec![byte.wrapping_mul(2); len / 2 + 1]);
+        }
+        let filter = loader.finish().unwrap();
+        let Filter::Cuckoo(cuckoo) = &filter else { panic!("a cuckoo filter") };
+        assert_eq!(cuckoo.items(), slots.iter().filter(|slot| **slot != 0).count() as u64);
+        let mut found = Vec::new();
+        Encoder::new(&filter).chunks(|_, chunk| found.extend_from_slice(chunk));
+        assert!(found == slots, "{seed}");
+    }
+}
+
 /// Placing one of 16 MiB would hold the server for 50 ms. A primary or an append-only file that has accepted it is obeyed.
 #[test]
 fn a_chunk_longer_than_those_written_is_taken_from_whom_is_obeyed_only() {

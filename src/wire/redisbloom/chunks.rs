@@ -112,24 +112,8 @@ impl DumpHead {
     }
 }
 
-/// Sets bits, and counts those that were 0.
-fn place_bits(words: &Words, offset: u64, bytes: &[u8]) -> Census {
-    let around = Words::around(words, offset, bytes.len());
-    let before = Words::ones(around);
-    words.or_bytes(offset, bytes);
-    Census::of_set(Words::ones(around).saturating_sub(before))
-}
-
-/// Fills slots, and counts those that were free.
-fn place_slots(words: &Words, offset: u64, bytes: &[u8]) -> Census {
-    let around = Words::around(words, offset, bytes.len());
-    let before = fingerprints(around);
-    words.or_bytes(offset, bytes);
-    Census::of_set(fingerprints(around).saturating_sub(before))
-}
-
-/// Builds a filter from a header and chunks. Chunks may come in any order, overlap and repeat. The filter is complete
-/// when they cover all bits. Until then it takes memory in proportion to what has come of it.
+/// Builds a filter from a header and chunks. Chunks may come in any order, overlap and repeat: as in RedisBloom, the last
+/// counts. The filter is complete when they cover all bits. Until then it takes memory in proportion to what has come of it.
 #[derive(Debug)]
 pub struct Loader {
     head: DumpHead,
@@ -340,13 +324,13 @@ impl Loader {
             len,
             Allocation::InProportion,
             match self.head {
-                DumpHead::Bloom { .. } => Place::By(place_bits),
-                DumpHead::Cuckoo { .. } => Place::By(place_slots),
+                DumpHead::Bloom { .. } => Place::Over(Words::ones),
+                DumpHead::Cuckoo { .. } => Place::Over(fingerprints),
             },
         )
     }
 
-    /// Loads the chunk that ends at byte `end` of the body. It sets bits and never clears any.
+    /// Loads the chunk that ends at byte `end` of the body, over what is there.
     ///
     /// # Errors
     /// What is wrong with the chunk. The loader is unchanged then.
