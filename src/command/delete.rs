@@ -33,10 +33,16 @@ fn count_missed(key: &mut impl Key, deletes: usize) {
     }
 }
 
+/// Brings a window up to the clock, unless it will refuse: then nothing may change.
+fn catch_up_to_delete<'a, C: Call<'a>>(call: &C, key: &mut C::Key) -> Result<(), CommandError> {
+    let filter = key.bloom()?.and_then(|live| live.bloom());
+    if filter.is_some_and(Bloom::can_delete) { catch_up(call, key) } else { Ok(()) }
+}
+
 /// `BF.DEL key item`.
 pub(super) fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
-    catch_up(call, &mut key)?;
+    catch_up_to_delete(call, &mut key)?;
     let Some(target) = key.target()? else { return Ok(Reply::Bool(false)) };
     let filter = live(target)?;
     let removed = filter.remove(filter.item_hash(call.arg(FIRST_ITEM)))?;
@@ -55,7 +61,7 @@ pub(super) fn delete_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandErr
     limit_items(call, count)?;
     let mut key = call.open(1, Access::Write);
     let mut answers = Answers::default();
-    catch_up(call, &mut key)?;
+    catch_up_to_delete(call, &mut key)?;
     let Some(target) = key.target()? else {
         answers.answers.extend(indices(call, FIRST_ITEM, BLOOM_STEP).map(|_| Answer::No));
         return Ok(Reply::Answers(answers));

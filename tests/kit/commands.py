@@ -42,7 +42,7 @@ COMMANDS = [
     Command("BF.MDEL", -3, "write", "RW delete", "item item"),
     Command("BF.COUNT", 3, "readonly fast", "RO access", "item"),
     Command("BF.ROTATE", -2, "write", "RW update", ""),
-    Command("BF.AGE", 3, "readonly fast", "RO access", "item"),
+    Command("BF.AGE", -3, "readonly fast", "RO access", "item"),
     Command("BF.CLEAR", 2, "write", "RW delete", ""),
     Command("BF.CARD", 2, "readonly fast", "RO access", ""),
     Command("BF.INFO", -2, "readonly", "RO access", ""),

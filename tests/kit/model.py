@@ -578,7 +578,7 @@ return redis.status_reply('OK')
 # Number of words, negative for a minimum: what the servers check themselves.
 ARITY = {
     "BF.RESERVE": -4, "BF.INSERT": -4, "BF.ADD": 3, "BF.MADD": -3, "BF.ADDNX": 3, "BF.EXISTS": 3, "BF.MEXISTS": -3,
-    "BF.TEST": 3, "BF.MTEST": -3, "BF.DEL": 3, "BF.MDEL": -3, "BF.COUNT": 3, "BF.ROTATE": -2, "BF.AGE": 3,
+    "BF.TEST": 3, "BF.MTEST": -3, "BF.DEL": 3, "BF.MDEL": -3, "BF.COUNT": 3, "BF.ROTATE": -2, "BF.AGE": -3,
     "BF.CLEAR": 2, "BF.CARD": 2, "BF.INFO": -2, "BF.STATS": 2, "BF.DEBUG": 2, "BF.SCANDUMP": 3, "BF.LOADCHUNK": 4,
     "CF.RESERVE": -3, "CF.ADD": 3, "CF.ADDNX": 3, "CF.INSERT": -4, "CF.INSERTNX": -4, "CF.EXISTS": 3,
     "CF.MEXISTS": -3, "CF.COUNT": 3, "CF.DEL": 3, "CF.COMPACT": 2, "CF.SCANDUMP": 3, "CF.LOADCHUNK": 4, "CF.INFO": -2,
@@ -1027,7 +1027,11 @@ class Model:
         filter_ = self.counting(key)
         return filter_.counts.get(item, 0) if filter_ else 0
 
-    def bf_age(self, key, item):
+    def bf_age(self, key, item, *words):
+        if len(words) > 1:
+            raise Refused()
+        if words:
+            raise Refused("ERR BF.AGE takes an item, and MS or nothing")  # nothing here asks for milliseconds
         filter_ = self.bloom(key)
         if filter_ is None:
             return -1
@@ -1328,6 +1332,7 @@ class Model:
             ("Error rate now", FIGURE),
             ("Capacity", NUMBER),
             ("Fill", FIGURE),
+            ("Fill when full", FIGURE),
             ("Advice", LINES),
             ("Identity", BYTES),
         ])  # fmt: skip

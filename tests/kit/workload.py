@@ -181,7 +181,11 @@ class Workload:
         for key, arguments in (STEADY | SOURCES).items():
             if not client.exists(key):
                 command, *words = arguments.split()
-                client.execute_command(command, key, *words)
+                try:
+                    client.execute_command(command, key, *words)
+                except redis.ResponseError as why:
+                    if "item exists" not in str(why):  # another client has made it meanwhile
+                        raise
         for _ in range(count):
             self.step(client)
         self.settle(client)

@@ -660,8 +660,9 @@ def test_every_metric_is_in_the_document_and_none_that_is_not_there(server):
         traffic = Traffic(client)
         traffic.step()
         client.execute_command("BF.RESERVE", "scheduled", 0.01, 10, "WINDOW", 2, "EVERY", 3_600_000)
+        client.execute_command("BF.RESERVE", "timed", 0.01, 100, "TTL", 3_600_000)
         with Exporter("--port", server.port) as exporter:
-            there = exporter.wait_for_filters(7).keys()
+            there = exporter.wait_for_filters(8).keys()
     rows = re.findall(r"^\| (`(?:bloomery|process)_.*?`) \|", DOCUMENT.read_text(), flags=re.M)
     rows = set(re.findall(r"`(\w+)`", " ".join(rows)))
     assert rows == there

@@ -157,7 +157,7 @@ class Long:
     """A command that lasts for a second or more, by a client of its own: each of its items finds a cuckoo filter full, and
     looks for room. In the block, it has begun and isn't over."""
 
-    COUNT = 100_000
+    COUNT = 300_000
 
     def __init__(self, server, key: str = "k", command: str = "CF.INSERT", **options):
         self.server, self.key, self.reply = server, key, None
@@ -203,7 +203,7 @@ def test_others_are_served_in_between(server):
 class Longer(Long):
     """One that lasts until two others have begun."""
 
-    COUNT = 500_000
+    COUNT = 900_000
 
 
 def test_several_at_a_time(server):

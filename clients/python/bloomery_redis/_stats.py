@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 from ._steps import Key, Steps, ask
 
 # Bulk strings in RESP2. Not found out by trying: an identity such as 12e4 would be a number, too.
-FRACTIONS = {"error_rate", "error_rate_now", "fill", "tightening_ratio", "share_false", "observed_error_rate"}
+FRACTIONS = {"error_rate", "error_rate_now", "fill", "fill_when_full", "tightening_ratio", "share_false", "observed_error_rate"}
 
 
 class Feedback(TypedDict):
@@ -99,6 +99,7 @@ class CuckooStats(TypedDict, total=False):
     error_rate_now: float
     capacity: int  # slots
     fill: float  # of the slots, 0 to 1
+    fill_when_full: float  # from which adds are refused, or the filter grows
     advice: list[str]  # what is wrong and what to do; empty if all is well
     identity: str | None
 
