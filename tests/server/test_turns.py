@@ -180,7 +180,7 @@ def test_imports_give_others_their_turn_and_end_with_their_client(new_server, ki
         client.client_kill(gone.address)
         still.go_on()
         wait_for(lambda: jobs() == 4, "the import to end")
-        assert processor(server, workers(server)) - spent < 0.03, "it takes 0.1 s in whole"
+        assert processor(server, workers(server)) - spent < 0.06, "it takes 0.1 s in whole"
 
 
 def test_compactions_give_others_their_turn_and_end_with_their_client(new_server):
