@@ -115,12 +115,12 @@ def test_many_clients_that_wait_have_few_threads(new_server):
         clients = [Replies(server, [test]) for _ in range(300)]
         most, paused = 0, 0
         end = time.monotonic() + 60
-        while not clients[40].has_come() and time.monotonic() < end:
+        while (paused < 32 or not clients[40].has_come()) and time.monotonic() < end:
             now = figures(client)
             most, paused = max(most, threads(server) - own), max(paused, now["pool_jobs_paused"])
             assert now["pool_threads"] <= 1 + 32
         # Besides the worker, jemalloc starts up to four. A thread that leaves is counted until the system has removed it.
-        assert paused >= 30 and most <= 1 + 32 + 4 + 2, (most, paused)
+        assert paused == 32 and most <= 1 + paused + 4 + 2, (most, paused)
         assert clients[40].has_come(), "later ones begin when earlier ones have ended"
         for one in clients:
             one.connection.disconnect()
@@ -173,14 +173,17 @@ def test_imports_give_others_their_turn_and_end_with_their_client(new_server, ki
         assert long() == b"OK"
         client.delete("new")
         # What its thread computes after its client has gone, in the middle of it.
-        gone = Replies(server, [IMPORTS[kind]])
-        wait_for(lambda: figures(client)["pool_jobs_running"] == 1, "the import to begin")
-        still = Still(server)
-        spent = processor(server, still.threads)
-        client.client_kill(gone.address)
-        still.go_on()
-        wait_for(lambda: jobs() == 4, "the import to end")
-        assert processor(server, workers(server)) - spent < 0.06, "it takes 0.1 s in whole"
+        least = 1.0
+        for ended in (4, 5, 6):
+            gone = Replies(server, [IMPORTS[kind]])
+            wait_for(lambda: figures(client)["pool_jobs_running"] == 1, "the import to begin")
+            still = Still(server)
+            spent = processor(server, still.threads)
+            client.client_kill(gone.address)
+            still.go_on()
+            wait_for(lambda: jobs() == ended, "the import to end")
+            least = min(least, processor(server, workers(server)) - spent)
+        assert least < 0.03, "it takes 0.1 s in whole"
 
 
 def test_compactions_give_others_their_turn_and_end_with_their_client(new_server):

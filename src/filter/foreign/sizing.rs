@@ -9,7 +9,7 @@ use std::f64::consts::LN_2;
 /// The probes of an item in every release of go-zero.
 pub(crate) const GO_ZERO_PROBES: u32 = 14;
 
-/// Bytes of Parquet's largest filter; it makes no larger one, whatever the capacity.
+/// Bytes of Parquet's largest filter, whatever the capacity.
 const SBBF_MOST: u64 = 128 << 20;
 
 /// Bits of Redisson's largest filter.

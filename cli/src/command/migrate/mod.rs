@@ -198,7 +198,7 @@ fn compare(migration: &mut Migration, keys: &[Key], options: &Options) -> anyhow
         match compared {
             Ok(()) => {}
             Err(Failed::Run(error)) => return Err(error),
-            // One that is gone from the source meanwhile is no failure.
+            // A filter that was deleted at the source meanwhile isn't a failure.
             Err(Failed::Filter(why) | Failed::ThisTime(why)) if migration.source.has(&key.name)? => {
                 migration.failed.insert(key.name.clone(), why);
             }
