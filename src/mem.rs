@@ -142,7 +142,7 @@ impl Words {
     fn layout(len: usize, for_padding: bool) -> Option<Layout> {
         let padding = if for_padding { LINE } else { 0 };
         let size = len.checked_mul(8)?.checked_add(padding)?;
-        // A length of more than 2^60 is none for `len_and_padding`, and no layout either: it may have 2^63 bytes.
+        // A length above 2^60 wouldn't fit `len_and_padding`; it isn't a valid layout either, which may have 2^63 bytes at most.
         if len == 0 { None } else { Layout::from_size_align(size, 8).ok() }
     }
 
@@ -313,7 +313,7 @@ impl Deref for Words {
 
     #[inline(always)]
     fn deref(&self) -> &Cells {
-        // SAFETY: `start` points at so many initialised words that live as long as self. Zero is a valid AtomicU64.
+        // SAFETY: `start` points at `len` initialised words that live as long as self. Zero is a valid AtomicU64.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len_and_padding >> PADDING_BITS) }
     }
 }
@@ -330,7 +330,7 @@ impl Drop for Words {
 impl Drop for Words {
     fn drop(&mut self) {
         let Some(layout) = Words::layout(self.len(), self.padding() > 0) else { return };
-        // SAFETY: `zeroed` put so many words before `start`, in a block from alloc_zeroed with this layout.
+        // SAFETY: `zeroed` left this many words before `start`, in a block from alloc_zeroed with this layout.
         unsafe { std::alloc::dealloc(self.start.sub(self.padding()).cast().as_ptr(), layout) };
         CELL_BYTES.sub(self.bytes());
     }
@@ -514,8 +514,8 @@ impl<B: Copy, H, X> Shared<B, H, X> {
     /// The words.
     #[inline(always)]
     pub(crate) fn words(&self) -> &Cells {
-        // SAFETY: what follows the head are so many words, or if none do a `Words`. Zero is a valid AtomicU64, and only shared
-        // references are handed out.
+        // SAFETY: `few` words follow the head, or a `Words` if `few` is 0. Zero is a valid AtomicU64, and only shared references
+        // are handed out.
         unsafe {
             let behind = self.block.add(1);
             match self.block().few & !HAS_EXTRA {
@@ -537,7 +537,7 @@ impl<B: Copy, H, X> Shared<B, H, X> {
 impl<B, H, X> Drop for Shared<B, H, X> {
     fn drop(&mut self) {
         // SAFETY: the block lives, because this is an owner. The last one has it for itself: what the others did happened
-        // before, by Release and Acquire. What is in front of the head and behind it is there by the same `few` as when it was
+        // before, by Release and Acquire. What is in front of the head and after it is there by the same `few` as when it was
         // written, and the layout is that of the allocation.
         unsafe {
             let Block { owners, few, .. } = self.block.as_ref();

@@ -31,7 +31,7 @@ pub mod limits {
     pub const MAX_EXPANSION: u32 = 32_768;
     /// Number of generations of a window. Each is a layer that a test asks.
     pub const GENERATIONS: std::ops::RangeInclusive<u32> = 2..=64;
-    /// Number of generations of a window of fingerprints, which share a table.
+    /// Number of generations in a window of fingerprints. All of them share one table.
     pub const GENERATIONS_IN_TABLE: std::ops::RangeInclusive<u32> = 2..=1000;
     /// Latest Unix time in milliseconds: no correct clock gets near it, and the sum of two such times doesn't
     /// overflow.
@@ -78,7 +78,7 @@ spelling!(pub LayoutChoice {
 });
 
 impl LayoutChoice {
-    /// Whether filters of this layout are built from all their items at once, and take no adds.
+    /// Whether filters of this layout are built from all their items at once and refuse adds.
     pub const fn is_static(self) -> bool {
         matches!(self, LayoutChoice::Fuse)
     }

@@ -36,7 +36,7 @@ impl Place {
         } else if form.eq_ignore_ascii_case(b"PREFIXED") {
             None
         } else {
-            return Err(bad("the argument behind the key", "FIXED width, or PREFIXED"));
+            return Err(bad("the argument after the key", "FIXED width, or PREFIXED"));
         };
         let argument = words.next;
         let bytes = words.next().ok_or(CommandError::Arity)?;

@@ -32,7 +32,7 @@ pub(super) fn import<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         b"BLOOMV3" => return Err(CommandError::Arity),
         b"GUAVA" => (Format::Guava(items(call, 4, &FUNNEL)?), Source::Argument(3)),
         b"SBBF" => (Format::Sbbf(items(call, 4, &TYPE)?), Source::Argument(3)),
-        _ => return Err(bad("BF.IMPORT", "GOZERO, REDISSON, BLOOMV3, GUAVA or SBBF behind the key")),
+        _ => return Err(bad("BF.IMPORT", "GOZERO, REDISSON, BLOOMV3, GUAVA or SBBF after the key")),
     };
     create(call, format, source)
 }

@@ -41,7 +41,7 @@ pub(super) fn rebuild<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
         b"COMMIT" => alone().and_then(|()| commit(call)),
         b"ABORT" => alone().and_then(|()| abort(call)),
         b"STATUS" => alone().and_then(|()| status(call)),
-        _ => Err(bad("BF.REBUILD", "BEGIN, ADD, ADDBULK, COMMIT, ABORT or STATUS behind the key")),
+        _ => Err(bad("BF.REBUILD", "BEGIN, ADD, ADDBULK, COMMIT, ABORT or STATUS after the key")),
     }
 }
 

@@ -15,7 +15,7 @@ const LEAST_LOG2_SEGMENT: u32 = 2;
 /// fewer cells.
 const MOST_LOG2_SEGMENT: u32 = 18;
 
-/// Most rounds of mixing that an item's hash goes through: a build that fails is repeated with one more. Of
+/// Maximum number of mixing rounds for an item's hash. A build that fails is repeated with one more round. Of
 /// 240,000 builds of 2 to 3 million items 94% or more of each size needed one, and none more than 5.
 pub const MOST_ROUNDS: u64 = 64;
 

@@ -435,7 +435,7 @@ mod tests {
                 let end = bits.len().min(start + 8 * random.random_range(1..=most));
                 arrival.take(start as u64, &bits[start..end]).unwrap();
                 start = end;
-                // Between those that wait, so whoever sends words one by one takes no more memory for each.
+                // Between those that wait, so a client that sends words one by one costs no more memory for each.
                 assert!(arrival.placed.len() <= 2 + arrival.waiting.len());
                 assert!(arrival.waiting.len() <= start.div_ceil(BLOCK));
             }

@@ -235,7 +235,7 @@ fn a_refused_import_makes_nothing_and_replicates_nothing() {
     let arity = "ERR wrong number of arguments".to_owned();
     let bits = "ERR BITS takes the number of bits that the filter was made with".to_owned();
     let maps = "ERR MAPS takes the number of hashes, from 1 to 256".to_owned();
-    let format = "ERR BF.IMPORT takes GOZERO, REDISSON, BLOOMV3, GUAVA or SBBF behind the key".to_owned();
+    let format = "ERR BF.IMPORT takes GOZERO, REDISSON, BLOOMV3, GUAVA or SBBF after the key".to_owned();
     server.memory.set(Some(1 << 20));
     for (line, error) in [
         ("BF.IMPORT n GOZERO", arity.clone()),

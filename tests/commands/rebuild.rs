@@ -480,7 +480,7 @@ fn bad_input_is_refused_with_what_would_be_right() {
     }
     server.replicated.take();
     for (rest, text) in [
-        ("START", "ERR BF.REBUILD takes BEGIN, ADD, ADDBULK, COMMIT, ABORT or STATUS behind the key"),
+        ("START", "ERR BF.REBUILD takes BEGIN, ADD, ADDBULK, COMMIT, ABORT or STATUS after the key"),
         ("ADD", "ERR wrong number of arguments"),
         ("COMMIT now", "ERR wrong number of arguments"),
         ("ABORT now", "ERR wrong number of arguments"),

@@ -1,4 +1,4 @@
-//! Parquet's split-block filter, beside that of the crate `parquet`.
+//! Parquet's split-block filter, compared with the one in the crate `parquet`.
 
 use super::export::exported;
 use super::recorded::{add, lies_at};

@@ -9,7 +9,7 @@ class Command:
     arity: int  # with the name; negative for a minimum
     flags: str
     key: str  # what it does to its key
-    example: str  # arguments behind the key
+    example: str  # arguments after the key
 
     @property
     def family(self) -> str:

@@ -280,7 +280,7 @@ class Layer:
         return int.from_bytes(self.data[number * 8 : number * 8 + 8], "little")
 
     def generation(self, cell):
-        """That of a cell in use: the latest with its number that the sector may have."""
+        """The generation of a cell in use: the latest with its number that the sector may have."""
         cleaned, slack = self.word(self.cell_words + cell // 2048), 2**self.payload - self.generations
         latest = cleaned + slack
         return latest - (latest - self.content(cell)[3]) % 2**self.payload

@@ -134,7 +134,7 @@ SOURCES = {"bitmap": "SETBIT 99 1", "config": f"HSET size {BITS} hashIterations 
 
 
 def _arrivals() -> dict[str, list[list]]:
-    """By command, what brings in another system's filter: the words behind the key."""
+    """By command, what brings in another system's filter: the words after the key."""
     members = ITEMS[5:65]
     guava = Bitmap(guava_64, 640, 5, members)
     header = b"".join(number.to_bytes(8, "big") for number in (640, 5, 640))

@@ -55,7 +55,7 @@ def cases() -> list:
                 has = shutil.which(run) and is_installed(path.suffix, path.stem)
                 found.append((path.name, run, [run, path] if has else []))
             case _:
-                raise AssertionError(f"{path} is no program that this test knows")
+                raise AssertionError(f"{path} isn't a program that this test knows")
     return found
 
 

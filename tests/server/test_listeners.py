@@ -136,7 +136,7 @@ def test_what_nobody_gets_counts_as_a_change(new_server):
 
 
 def changes(client) -> int:
-    """Since the last snapshot. The server saves another after so many."""
+    """Since the last snapshot. The server saves another after enough of them."""
     return client.info("persistence")["rdb_changes_since_last_save"]
 
 

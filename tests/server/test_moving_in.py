@@ -748,8 +748,8 @@ TAKES_BITS = "BITS takes the number of bits that the filter was made with"
 TAKES_MAPS = "MAPS takes the number of hashes, from 1 to 256"
 
 MALFORMED = [
-    # words behind the key, the error
-    (["NOPE", "source"], "BF.IMPORT takes GOZERO, REDISSON, BLOOMV3, GUAVA or SBBF behind the key"),
+    # words after the key, the error
+    (["NOPE", "source"], "BF.IMPORT takes GOZERO, REDISSON, BLOOMV3, GUAVA or SBBF after the key"),
     (["GOZERO", "source"], "GOZERO takes a key and BITS, the number of bits that the filter was made with"),
     *((["GOZERO", "source", "BITS", bits], TAKES_BITS) for bits in ("", "0", "-1", "1e3", "0x10", "1" * 20)),
     (["GOZERO", "source", "BITS"], TAKES_BITS),

@@ -374,7 +374,7 @@ CALLS = {"calls": 1, "failed_calls": -1, "rejected_calls": -1}
 
 
 def write_on(workload: Workload, client, go_on) -> None:
-    """Writes to the same keys as others do, until the end or that of the primary."""
+    """Writes to the same keys as others do, until the test or the primary ends."""
     with contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
         while go_on():
             workload.step(client)

@@ -36,7 +36,7 @@ fn halving() -> Tightening {
     Tightening::geometric(0.5).expect("0.5 is a ratio")
 }
 
-/// The second layer has cells of 64 bits. There is no third one.
+/// The second layer has cells of 64 bits. No third layer exists.
 fn sharply() -> Tightening {
     Tightening::geometric(1e-7).expect("1e-7 is a ratio")
 }

@@ -75,7 +75,7 @@ enum Format {
     /// Bloomery's
     #[default]
     Bloomery,
-    /// That of the system the filter came from
+    /// The format of the system the filter came from
     Original,
 }
 

@@ -79,7 +79,7 @@ pub(crate) struct Server {
     #[arg(long)]
     pub(super) cluster: bool,
 
-    /// The prefix of the module's commands, if it was loaded with PREFIX
+    /// Prefix of the module's commands, if the server loads it with PREFIX
     #[arg(long, env = "BLOOMERY_PREFIX", value_name = "NAME")]
     prefix: Option<String>,
 

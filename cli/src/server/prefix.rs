@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(renamed(&pipeline.get_packed_pipeline(), "x"), expected.get_packed_pipeline());
     }
 
-    /// Whatever is no command is sent as it is.
+    /// A word that isn't a command of the module is sent unchanged.
     #[test]
     fn what_ends_early_stays_what_it_is() {
         let whole = redis::cmd("SET").arg("key").arg("value").get_packed_command();

@@ -15,7 +15,7 @@ const MANY_LAYERS: u64 = 8;
 /// 1.5 times its capacity.
 const FAR_ABOVE: f64 = 5.0;
 
-/// An observed error rate this many times the one that follows from the cells is no accident: with [`ENOUGH_FALSE`] false
+/// An observed error rate this many times the one that follows from the cells isn't an accident: with [`ENOUGH_FALSE`] false
 /// answers it is four standard deviations above.
 const DRIFT: f64 = 2.0;
 

@@ -1,12 +1,12 @@
 //! The scaling filter: layers of growing capacity and shrinking error rate (Almeida, Baquero, Preguiça, Hutchison,
 //! "Scalable Bloom Filters", 2007). Items go to the newest layer. A test looks at all layers, newest first.
 //!
-//! A chain that counts has layers of fingerprints, and an item is counted in the oldest layer that has its fingerprint, or in
-//! the newest if none has. So each add and each delete of an item meets the same cell, though others may share it: only the
-//! newest layer gets fingerprints that it hasn't, so in an older one they only vanish. While the fingerprint of an item is in
-//! an older layer, it has been there since that layer was the newest, and all adds of the item, and of those it can't be told
-//! from there, were counted in its cell. When it vanishes, they all are deleted, and none of them is in a newer layer: the
-//! next add may begin there.
+//! A counting chain has layers of fingerprints. An item is counted in the oldest layer that contains its fingerprint, or in the
+//! newest layer if none does. All adds and deletes of an item therefore use the same cell, which other items may share. The
+//! reason: only the newest layer gets new fingerprints, so an older layer can only lose them. If an older layer contains an
+//! item's fingerprint, it has done so since it was the newest, and its cell has counted every add of the item and of the items
+//! with the same fingerprint. When the fingerprint disappears, all of those have been deleted, and no newer layer contains any
+//! of them. The next add can start in the newest layer.
 
 use super::layer::Layer;
 use crate::error::Error;
@@ -73,7 +73,7 @@ impl Chain {
         self.layers().iter().rev().skip(1).any(|layer| layer.contains(item))
     }
 
-    /// The layer in which the item is counted: the oldest that has it, or the newest if none has.
+    /// The layer in which the item is counted: the oldest that contains it, else the newest.
     #[inline]
     pub(crate) fn counting_layer(&self, item: ItemHash) -> &Layer {
         self.layers().iter().find(|layer| layer.contains(item)).unwrap_or_else(|| self.newest())

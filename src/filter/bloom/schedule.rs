@@ -151,7 +151,7 @@ impl Standing {
 pub enum Due {
     /// Open this generation.
     Rotation(u64),
-    /// Go on by this schedule: the clock has been set back by more than a period since the newest generation was
+    /// Continue with this schedule: the clock has been set back by more than a period since the newest generation was
     /// opened.
     Schedule(Schedule),
 }

@@ -21,7 +21,7 @@ impl LinkSpec {
     pub fn reserved(scheme: &Scheme, error_rate: f64, capacity: u64) -> Option<LinkSpec> {
         let items = capacity as f64;
         let bits = -items * ln(error_rate) / (LN_2 * LN_2);
-        // Bits for so many probes of an item, each of which finds its bit set with the same chance.
+        // Bits for this many probes of an item, each of which finds its bit set with the same chance.
         let spread = |probes: u32| {
             let root = libm::exp(ln(error_rate) / f64::from(probes));
             -f64::from(probes) * items / ln(1.0 - root)

@@ -1,8 +1,8 @@
 //! How a binary fuse filter is built.
 //!
-//! Each item gets one of its cells for itself, so that the others may have any content: whoever is alone in a cell takes it,
-//! and leaves its other cells, where another may be alone then (peeling). In the reverse order, each item's own cell is set so
-//! that the three cells together are its fingerprint.
+//! Each item gets one of its cells for itself, so that the others may have any content: an item that is alone in a cell
+//! gets it, and leaves its other cells, where another may be alone then (peeling). In the reverse order, each item's own
+//! cell is set so that the three cells together are its fingerprint.
 //!
 //! The hashes are sorted first. Equal ones come together, and neighbours have neighbouring cells, so that the cells of the
 //! items that are looked at one after the other are in the caches.

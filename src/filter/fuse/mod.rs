@@ -2,7 +2,7 @@
 //! set of items that is known at once. An item has three cells, in three segments that follow each other, and a fingerprint:
 //! the XOR of the cells. A test reads three cache lines. There are no adds: a cell belongs to many items.
 //!
-//! The word behind the cells says how they are divided, and how often the hash of an item is mixed. See
+//! The word after the cells says how they are divided, and how often the hash of an item is mixed. See
 //! [`sizing::fuse`](crate::sizing::fuse).
 
 mod build;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 /// The page, from one in the format of OpenMetrics.
 ///
-/// In the older format the names of a family and of its samples are the same, so that of a counter ends in `_total`. It has
+/// In the older format a family and its samples have the same name, so a counter's family ends in `_total`. It has
 /// no type for infos, which are gauges, and no mark at the end.
 pub(super) fn page(openmetrics: &str) -> String {
     let mut page = String::with_capacity(openmetrics.len());

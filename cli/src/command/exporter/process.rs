@@ -5,7 +5,7 @@ use prometheus_client::metrics::MetricType;
 /// A figure: its name, without the `_total` of a counter, what it is, and its value.
 pub(super) type Figure = (&'static str, MetricType, &'static str, f64);
 
-/// None where there is no /proc.
+/// Empty on systems without /proc.
 pub(super) fn figures() -> Vec<Figure> {
     #[cfg(target_os = "linux")]
     return read().unwrap_or_default();

@@ -28,7 +28,7 @@ const ENVELOPE: u64 = 1 << 20;
 pub(super) struct Rules {
     /// Filters at the target that differ are overwritten.
     pub(super) replace: bool,
-    /// Filters of so many bytes and more travel in pieces.
+    /// Filters of this many bytes or more travel in pieces.
     pub(super) pieces_from: u64,
 }
 
@@ -125,7 +125,7 @@ impl Migration {
     fn settle(&mut self, key: &Key, may_copy: bool, interrupted: &Interrupted) -> Result<bool, Failed> {
         let settled = self.try_settle(key, may_copy, interrupted);
         match settled {
-            // A filter that has just expired, or was deleted, at the source is no failure.
+            // It isn't a failure if the filter has expired at the source, or was deleted there.
             Err(Failed::Filter(_) | Failed::ThisTime(_)) if !self.source.has(&key.name)? => Ok(false),
             settled => settled,
         }
@@ -177,7 +177,8 @@ impl Migration {
         Ok(None)
     }
 
-    /// What differs among the fields of INFO that both sides give. The size is that of memory, each side's own affair.
+    /// What differs among the fields of INFO that both sides give. Size is left out: it is memory, which differs by
+    /// implementation.
     pub(super) fn different_field(&mut self, key: &Key) -> Result<Option<String>, Failed> {
         let (here, there) = (self.source.info(key)?, self.target.info(key)?);
         Ok(here.into_iter().filter(|(name, _)| text(name) != "Size").find_map(|(name, here)| {
@@ -279,7 +280,7 @@ impl Migration {
         Ok(true)
     }
 
-    /// Whether both sides have the same figures and give the same answers. Returns how many of them are yes.
+    /// Checks that both sides report the same numbers and give the same answers. Returns how many answers are yes.
     pub(super) fn check(&mut self, key: &Key, items: &[Vec<u8>]) -> Result<u64, Failed> {
         let (here, there) = (self.source.answers(key, items)?, self.target.answers(key, items)?);
         let wrong: Vec<usize> = (0..items.len()).filter(|&item| here.get(item) != there.get(item)).collect();

@@ -27,7 +27,7 @@ use std::time::Instant;
 /// The source may have RedisBloom, valkey-bloom or Bloomery; the target has Bloomery, or RedisBloom for the way back. Their
 /// versions don't matter: a Redis 8 hands its filters to a Redis 7 or a Valkey. The source is only read. In the end both
 /// sides are asked for the same items. A filter that is at the target already, and equal, is left as it is: run it again
-/// after an interruption, and it goes on where it stopped. The exit code is 1 if some filters aren't at the target as they
+/// after an interruption, and it continues where it stopped. The exit code is 1 if some filters aren't at the target as they
 /// should be. docs/MOVING.md is the guide.
 #[derive(clap::Args)]
 #[command(after_help = "\

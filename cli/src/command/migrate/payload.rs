@@ -7,7 +7,7 @@ static CRC: Crc<u64> = Crc::<u64>::new(&CRC_64_REDIS);
 /// Bytes of the footer.
 const FOOTER: usize = 10;
 
-/// The RDB version in the footer; `None` if this is no payload.
+/// The RDB version in the footer; `None` if this isn't a payload.
 pub(super) fn version(payload: &[u8]) -> Option<u16> {
     let footer = payload.len().checked_sub(FOOTER)?;
     Some(u16::from_le_bytes([payload[footer], payload[footer + 1]]))

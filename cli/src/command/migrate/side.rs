@@ -94,7 +94,7 @@ impl Side {
     pub(super) fn filters(&mut self, pattern: &str, family: Option<Family>) -> RedisResult<Vec<Key>> {
         let mut filters = Vec::new();
         for FilterKey { name, key_type } in Scan::new(pattern).collect(&mut self.connection)? {
-            // One that expires meanwhile is none.
+            // Skips a key that has expired since.
             let Some(its) = self.family(&name, key_type)? else { continue };
             let size: Option<u64> =
                 self.ask(redis::cmd("MEMORY").arg("USAGE").arg(&name).arg("SAMPLES").arg(0))?;
