@@ -45,6 +45,14 @@ impl Stop {
     }
 }
 
+/// Runs an empty task, after which others may have their turn, for work that can't be divided. Returns false if the work is of
+/// no use any more.
+pub(crate) fn is_wanted(parallel: &ParallelFor<'_>) -> bool {
+    let is_run = AtomicU64::new(0);
+    parallel(1, &|_| is_run.store(1, Relaxed));
+    is_run.into_inner() != 0
+}
+
 /// Words per task: 8 MiB, about a millisecond of work. Less isn't worth another thread. In a loom model, whose
 /// layers have a few words, a task is one word.
 const PART: usize = if cfg!(any(all(loom, test), small_steps)) { 1 } else { 1 << 20 };

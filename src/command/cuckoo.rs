@@ -13,9 +13,9 @@ use super::write::{Growing, Mode, add_one, admit_copy, admit_new, indices, limit
 use crate::error::Error;
 use crate::filter::cuckoo::{GROUP, Table};
 use crate::filter::{Cuckoo, CuckooHash, CuckooSpec, Origin};
+use crate::parallel::is_wanted;
 use smallvec::SmallVec;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Argument of the item, in all commands but INSERT.
 const ITEM: usize = 2;
@@ -354,10 +354,7 @@ fn compact_whole<'a, C: Call<'a>>(
                 return true;
             }
             next = steps.saturating_add(STEPS_OF_A_TASK);
-            // An empty task, after which others may have their turn. It isn't run if the work is of no use any more.
-            let is_wanted = AtomicBool::new(false);
-            parallel(1, &|_| is_wanted.store(true, Relaxed));
-            is_wanted.into_inner()
+            is_wanted(parallel)
         }));
         Ok::<_, Error>(Compacted { of, made })
     });

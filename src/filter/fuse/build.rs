@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::filter::fingerprint::cells;
 use crate::hash::fast_range;
 use crate::mem::Words;
-use crate::parallel::ParallelFor;
+use crate::parallel::{ParallelFor, is_wanted};
 use crate::sizing::fuse::{Fuse, MOST_ROUNDS};
 use crate::sync::Mutex;
 use crate::sync::Ordering::Relaxed;
@@ -30,12 +30,26 @@ const MOST_BUCKETS: usize = 1 << 13;
 /// Why there are not more.
 const TOO_MANY: &str = "a static filter holds at most 3.8 billion items; use several";
 
+/// Items or cells between two turns of others: a millisecond, if each takes 60 ns.
+const TURN: usize = if cfg!(small_steps) { 1 } else { 1 << 14 };
+
+/// Gives others their turn.
+///
+/// # Errors
+/// [`Error::Unbuilt`] if the filter is of no use any more.
+fn turn(parallel: &ParallelFor<'_>) -> Result<(), Error> {
+    if is_wanted(parallel) { Ok(()) } else { Err(Error::Unbuilt) }
+}
+
 /// Makes a list of this many zeros.
-fn fill<T: Copy + Default>(list: &mut Vec<T>, len: usize) -> Result<(), Error> {
+fn fill<T: Copy + Default>(list: &mut Vec<T>, len: usize, parallel: &ParallelFor<'_>) -> Result<(), Error> {
     list.clear();
     let refused = Error::OutOfMemory { bytes: (len as u64).saturating_mul(size_of::<T>() as u64) };
     list.try_reserve_exact(len).map_err(|_| refused)?;
-    list.resize(len, T::default());
+    while list.len() < len {
+        turn(parallel)?;
+        list.resize(len.min(list.len() + 16 * TURN), T::default());
+    }
     Ok(())
 }
 
@@ -44,7 +58,8 @@ fn fill<T: Copy + Default>(list: &mut Vec<T>, len: usize) -> Result<(), Error> {
 /// With its own cells and these hashes it takes 24 bytes an item while it is built.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`]; [`Error::Exclusive`] for more than 3.8 billion items; [`Error::Unbuilt`], which doesn't happen.
+/// [`Error::OutOfMemory`]; [`Error::Exclusive`] for more than 3.8 billion items; [`Error::Unbuilt`] if `parallel` runs no more
+/// tasks.
 pub(crate) fn build(
     mut hashes: Vec<u64>,
     width: u32,
@@ -52,17 +67,21 @@ pub(crate) fn build(
 ) -> Result<(Fuse, Words, u64), Error> {
     let mut spare = Vec::new();
     for rounds in 1..=MOST_ROUNDS {
-        hashes.iter_mut().for_each(|hash| *hash = mix(*hash));
-        fill(&mut spare, hashes.len())?;
-        sort(&mut hashes, &mut spare, parallel);
+        for part in hashes.chunks_mut(16 * TURN) {
+            turn(parallel)?;
+            part.iter_mut().for_each(|hash| *hash = mix(*hash));
+        }
+        fill(&mut spare, hashes.len(), parallel)?;
+        sort(&mut hashes, &mut spare, parallel)?;
         let sizes = Fuse::for_items(hashes.len() as u64, width);
         let cells = u32::try_from(sizes.cells()).map_err(|_| Error::Exclusive(TOO_MANY))? as usize;
-        fill(&mut spare, cells)?;
+        fill(&mut spare, cells, parallel)?;
         let mut counts = Vec::new();
-        fill(&mut counts, cells)?;
+        fill(&mut counts, cells, parallel)?;
         let mut held = Held { places: Places::new(sizes), hashes: spare, counts };
-        if let Some(order) = held.peel(&hashes)? {
-            let words = held.assign(&order, sizes, if order.is_empty() { 0 } else { rounds })?;
+        if let Some(order) = held.peel(&hashes, parallel)? {
+            let rounds = if order.is_empty() { 0 } else { rounds };
+            let words = held.assign(&order, sizes, rounds, parallel)?;
             return Ok((sizes, words, hashes.len() as u64));
         }
         spare = held.hashes;
@@ -82,25 +101,36 @@ struct Held {
 impl Held {
     /// The cells that items have for themselves, in the order in which these were found; an item's hash is that of its cell.
     /// `None` if some items have none.
-    fn peel(&mut self, hashes: &[u64]) -> Result<Option<Vec<u32>>, Error> {
-        for hash in hashes {
-            for cell in self.places.of(*hash) {
-                self.hashes[cell as usize] ^= hash;
-                match self.counts[cell as usize].checked_add(1) {
-                    Some(count) => self.counts[cell as usize] = count,
-                    None => return Ok(None),
+    fn peel(&mut self, hashes: &[u64], parallel: &ParallelFor<'_>) -> Result<Option<Vec<u32>>, Error> {
+        for part in hashes.chunks(TURN) {
+            turn(parallel)?;
+            for hash in part {
+                for cell in self.places.of(*hash) {
+                    self.hashes[cell as usize] ^= hash;
+                    match self.counts[cell as usize].checked_add(1) {
+                        Some(count) => self.counts[cell as usize] = count,
+                        None => return Ok(None),
+                    }
                 }
             }
         }
         // Found cells from the front on, and from the back on those that are to be looked at. Each cell is noted once: when
         // its number of items becomes 1. A branch on that would be mispredicted for every third.
         let (mut cells, mut found, mut open) = (Vec::new(), 0, self.counts.len());
-        fill::<u32>(&mut cells, self.counts.len() + 1)?;
+        fill::<u32>(&mut cells, self.counts.len() + 1, parallel)?;
         for cell in 0..self.counts.len() {
+            if cell.is_multiple_of(16 * TURN) {
+                turn(parallel)?;
+            }
             cells[open] = cell as u32;
             open -= usize::from(self.counts[cell] == 1);
         }
+        let mut looked_at = 0usize;
         while open < self.counts.len() {
+            if looked_at.is_multiple_of(TURN) {
+                turn(parallel)?;
+            }
+            looked_at += 1;
             open += 1;
             let cell = cells[open];
             if self.counts[cell as usize] != 1 {
@@ -122,13 +152,22 @@ impl Held {
     }
 
     /// The words of the filter, from the items' own cells in the order in which they were found.
-    fn assign(&self, order: &[u32], sizes: Fuse, rounds: u64) -> Result<Words, Error> {
+    fn assign(
+        &self,
+        order: &[u32],
+        sizes: Fuse,
+        rounds: u64,
+        parallel: &ParallelFor<'_>,
+    ) -> Result<Words, Error> {
         let words = Words::zeroed(Fuse::words(sizes.cells(), sizes.width))?;
-        for cell in order.iter().rev() {
-            let hash = self.hashes[*cell as usize];
-            let others = self.places.of(hash).map(|cell| cells::get(&words, sizes.width, cell));
-            let content = others.into_iter().fold(self.places.fingerprint(hash), |all, cell| all ^ cell);
-            cells::set(&words, sizes.width, (*cell).into(), content);
+        for part in order.rchunks(TURN) {
+            turn(parallel)?;
+            for cell in part.iter().rev() {
+                let hash = self.hashes[*cell as usize];
+                let others = self.places.of(hash).map(|cell| cells::get(&words, sizes.width, cell));
+                let content = others.into_iter().fold(self.places.fingerprint(hash), |all, cell| all ^ cell);
+                cells::set(&words, sizes.width, (*cell).into(), content);
+            }
         }
         words[words.len() - 1].store(sizes.describe(rounds), Relaxed);
         Ok(words)
@@ -137,20 +176,26 @@ impl Held {
 
 /// Sorts the hashes, and drops repetitions: into buckets by their upper bits first, then within each. `spare` has room for
 /// as many.
-fn sort(hashes: &mut Vec<u64>, spare: &mut [u64], parallel: &ParallelFor<'_>) {
+fn sort(hashes: &mut Vec<u64>, spare: &mut [u64], parallel: &ParallelFor<'_>) -> Result<(), Error> {
     let buckets = (hashes.len() / BUCKET).clamp(1, MOST_BUCKETS).next_power_of_two();
     let bucket = |hash: u64| fast_range(hash, buckets as u64) as usize;
     let mut next = vec![0; buckets];
-    hashes.iter().for_each(|hash| next[bucket(*hash)] += 1);
+    for part in hashes.chunks(16 * TURN) {
+        turn(parallel)?;
+        part.iter().for_each(|hash| next[bucket(*hash)] += 1);
+    }
     let lens = next.clone();
     let mut sum = 0;
     for start in &mut next {
         sum += std::mem::replace(start, sum);
     }
-    for hash in hashes.iter() {
-        let place = &mut next[bucket(*hash)];
-        spare[*place] = *hash;
-        *place += 1;
+    for part in hashes.chunks(TURN) {
+        turn(parallel)?;
+        for hash in part {
+            let place = &mut next[bucket(*hash)];
+            spare[*place] = *hash;
+            *place += 1;
+        }
     }
     let sorted = &mut spare[..hashes.len()];
     let mut rest = &mut *sorted;
@@ -160,11 +205,15 @@ fn sort(hashes: &mut Vec<u64>, spare: &mut [u64], parallel: &ParallelFor<'_>) {
     });
     drop(parts);
     hashes.clear();
-    for hash in sorted {
-        if hashes.last() != Some(hash) {
-            hashes.push(*hash);
+    for part in sorted.chunks(16 * TURN) {
+        turn(parallel)?;
+        for hash in part {
+            if hashes.last() != Some(hash) {
+                hashes.push(*hash);
+            }
         }
     }
+    Ok(())
 }
 
 /// Sorts hashes that have the first `known` bits in common: by the next bits first, after which most are near their places.
