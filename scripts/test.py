@@ -68,6 +68,7 @@ STAGES = [
     Stage("clippy library", "cargo clippy --no-default-features --lib --locked -- -D warnings", lock="debug"),
     Stage("rustdoc", "RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --no-default-features --locked", lock="debug"),
     Stage("dependencies", "scripts/deny"),
+    Stage("site", "scripts/docs"),
     Stage("rivals", "scripts/bench --rivals --smoke", needs=SERVERS, lock="release"),
     # The long suites of docs/RELIABILITY.md, for some seconds each. They wait more than they compute; only that of load
     # compares two times.
