@@ -508,10 +508,10 @@ fn add_to_both<'a, 'i, C: Call<'a>>(
     }
 }
 
-/// Opens the generation in the shadow that the live filter has opened to make room.
+/// Opens or drops the generation in the shadow that the live filter has opened or dropped to make room.
 fn follow<'a, C: Call<'a>>(call: &C, live: LiveRef<'_>, shadow: &mut Bloom) -> Result<(), CommandError> {
     if let (Some(leader), Some(window)) = (live.window(), shadow.window())
-        && leader.newest() > window.newest()
+        && (leader.newest() > window.newest() || leader.floor() > window.floor())
     {
         call.discard(shadow.follow(leader)?.into());
     }

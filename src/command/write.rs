@@ -371,12 +371,19 @@ pub(super) fn grow_and_add<'a, C: Call<'a>, F: GrowInServer>(
     item: F::Item<'_>,
     growing: &mut Growing,
 ) -> Result<Added, CommandError> {
-    if growing.refused.is_none() {
-        growing.refused = grow(call, filter, growing.beside).map_err(F::refusal).err();
-    }
-    match &growing.refused {
-        None => Ok(filter.try_add(item)?),
-        Some(why) => Err(why.clone()),
+    loop {
+        if growing.refused.is_none() {
+            growing.refused = grow(call, filter, growing.beside).map_err(F::refusal).err();
+        }
+        if let Some(why) = &growing.refused {
+            return Err(why.clone());
+        }
+        // A window may have dropped a generation of which no item was in the cells in question. Once it is empty, there is
+        // room. A new layer always has room.
+        match filter.try_add(item) {
+            Err(Error::Full) => {}
+            result => return Ok(result?),
+        }
     }
 }
 

@@ -16,7 +16,7 @@ pub const SECTOR: u64 = 2048;
 const MOST_WIDTH: u32 = u64::BITS;
 
 /// The sizes of a table of fingerprints and of its cells. A word that is always 0 follows the cells: it is part of the format.
-/// Where cells belong to generations, a word for each sector and one for each generation come last.
+/// Where cells belong to generations, a word for each sector, one for each generation, and one more come last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     /// Number of cells. Two neighbouring cells are a window.
@@ -87,7 +87,8 @@ impl Table {
 
     /// All words.
     pub fn words(self) -> u64 {
-        self.cell_words().saturating_add(self.sectors()).saturating_add(self.generations.into())
+        let of_generations = if self.generations == 0 { 0 } else { u64::from(self.generations) + 1 };
+        self.cell_words().saturating_add(self.sectors()).saturating_add(of_generations)
     }
 
     /// By how many generations a sector may be behind: as many numbers of generations are neither alive nor in use.

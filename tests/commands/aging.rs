@@ -121,6 +121,83 @@ fn items_of_a_window_are_deleted_while_they_are_there() {
     assert!(server.text("BF.DEL ring a").starts_with("ERR not a counting filter"));
 }
 
+/// Room is made at the expense of the oldest: what leaves early is older than all that stays, and what stays keeps its TTL. Where
+/// the newest generation has half of the table, the next one is opened, which may take a step of the TTL from others.
+#[test]
+fn rotations_that_make_room_drop_the_oldest_alone() {
+    const STEP: u64 = 1000;
+    let mut dropped = 0;
+    for seed in 0..24 {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let server = at(START);
+        let steps = [2, 31, 200][seed as usize % 3];
+        let ttl = steps * STEP;
+        server.line(&format!("BF.RESERVE k 0.0000001 1000 TTL {ttl} STEPS {steps}")).unwrap();
+        let early = || match field(&server, "k", "Early rotations") {
+            Reply::Integer(early) => early as u64,
+            other => panic!("{other:?}"),
+        };
+        // When each item was added, and after how many early rotations.
+        let (mut added, mut items) = (HashMap::new(), 0u32);
+        for _ in 0..40 {
+            let now = server.now_ms.get() + random.random_range(0..3 * STEP);
+            server.now_ms.set(now);
+            let before = early();
+            let new = items..items + [1, 20, 100, 700][random.random_range(0..4)];
+            items = new.end;
+            let words: String = new.clone().map(|item| format!(" {item}")).collect();
+            server.line(&format!("BF.MADD k{words}")).unwrap();
+            let after = early();
+            added.extend(new.map(|item| (item, (now, before))));
+            let is_there = |item: &u32| server.line(&format!("BF.EXISTS k {item}")) == Ok(Reply::Bool(true));
+            let (there, gone): (Vec<_>, Vec<_>) = added.iter().partition(|(item, _)| is_there(item));
+            let oldest = there.iter().map(|(_, (time, _))| *time).min().unwrap_or(now);
+            for (item, (time, then)) in gone {
+                let is_over = now - time + (after - then) * STEP >= ttl;
+                let makes_room = after > before && *time <= oldest;
+                assert!(is_over || makes_room, "{item} of {time} left at {now}, {steps} steps");
+                dropped += u64::from(!is_over);
+            }
+            let there: HashMap<_, _> = there.into_iter().map(|(item, when)| (*item, *when)).collect();
+            added = there;
+        }
+    }
+    assert!(dropped > 10_000, "{dropped}");
+}
+
+/// However they come, if no more than the capacity come within a TTL, nor more than there is room for within a TTL and a step:
+/// until then, those that are over may still be there.
+#[test]
+fn items_within_the_capacity_keep_their_ttl() {
+    const STEP: u64 = 1000;
+    for seed in 0..12 {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let server = at(START);
+        let steps = [2, 3, 5, 31][seed as usize % 4];
+        let ttl = steps * STEP;
+        server.line(&format!("BF.RESERVE k 0.0000001 1000 TTL {ttl} STEPS {steps}")).unwrap();
+        let (mut added, mut items) = (Vec::new(), 0u32);
+        for _ in 0..60 {
+            let now = server.now_ms.get() + random.random_range(0..ttl / 2);
+            server.now_ms.set(now);
+            added.retain(|(_, time)| now - time < ttl + STEP);
+            let within = |time| added.iter().filter(|(_, added)| now - added < time).count() as u64;
+            let room = (1000 - within(ttl)).min(1000 + 1000 / steps - within(ttl + STEP)) as u32;
+            let count = if random.random() { room } else { random.random_range(0..=room) };
+            let words: String = (items..items + count).map(|item| format!(" {item}")).collect();
+            if count > 0 {
+                server.line(&format!("BF.MADD k{words}")).unwrap();
+            }
+            added.extend((items..items + count).map(|item| (item, now)));
+            items += count;
+            for (item, time) in &added {
+                let found = server.line(&format!("BF.EXISTS k {item}")) == Ok(Reply::Bool(true));
+                assert!(found || now - time >= ttl, "{item} of {time} left at {now}, {steps} steps");
+            }
+        }
+    }
+}
+
 /// Rotations that make room, in the middle of commands with many items, in a filter that is being rebuilt, and by hand and clock
 /// between them: a replica and what is read from a dump rotate at the same items.
 #[test]
@@ -178,21 +255,49 @@ fn full_windows_rotate_alike_everywhere() {
     assert!(early > 20, "{early}");
 }
 
-/// No generation is dropped for room that isn't needed, and the newest items always stay.
+/// These items share ten cells, which an item of an older generation need not be in: dropping that makes no room for them.
 #[test]
-fn a_full_window_keeps_the_newest_half() {
+fn what_is_dropped_makes_room() {
+    let pair = Pair::new();
+    let server = &pair.primary;
+    server.line("BF.RESERVE w 0.001 4 WINDOW 10 LAYOUT FINGERPRINT SEED 1").unwrap();
+    server.line("BF.ADD w old").unwrap();
+    server.line("BF.ROTATE w").unwrap();
+    for item in [12, 44, 74, 116, 152, 168, 279, 424, 439, 551, 590, 603, 626, 655] {
+        assert_eq!(server.line(&format!("BF.ADD w i{item}")), Ok(Reply::Bool(true)));
+        pair.follow();
+    }
+    assert_eq!(server.line("BF.EXISTS w old"), Ok(Reply::Bool(false)));
+}
+
+/// A backfill comes into one generation.
+#[test]
+fn a_window_that_is_rebuilt_has_room_for_its_capacity() {
+    let server = at(START);
+    for (key, begin) in [("k", "TTL 3600000 CAPACITY 1000"), ("same", "CAPACITY 1000")] {
+        server.line(&format!("BF.RESERVE {key} 0.00001 1000 TTL 3600000")).unwrap();
+        server.line(&format!("BF.REBUILD {key} BEGIN {begin}")).unwrap();
+        server.line(&format!("BF.REBUILD {key} ADD {}", words(0..1000))).unwrap();
+        server.line(&format!("BF.REBUILD {key} COMMIT")).unwrap();
+        assert_eq!(server.line(&format!("BF.CARD {key}")), Ok(Reply::Integer(1000)), "{begin}");
+    }
+}
+
+/// No generation is dropped for room that isn't needed, and the newest items always stay: as many as a generation is made for.
+#[test]
+fn a_full_window_keeps_the_newest_items() {
     let server = at(START);
     server.line("BF.RESERVE k 0.000001 10 WINDOW 4 EVERY 1000 LAYOUT FINGERPRINT").unwrap();
-    // A busy period takes the room of the quiet ones, up to half of all.
-    server.line(&format!("BF.MADD k {}", words(0..20))).unwrap();
+    // A busy period takes the room of the quiet ones, but for one.
+    server.line(&format!("BF.MADD k {}", words(0..30))).unwrap();
     assert_eq!(field(&server, "k", "Early rotations"), Reply::Integer(0));
-    server.line("BF.ADD k 20").unwrap();
+    server.line("BF.ADD k 30").unwrap();
     assert_eq!(field(&server, "k", "Early rotations"), Reply::Integer(1));
-    assert_eq!(field(&server, "k", "Number of items inserted"), Reply::Integer(21));
+    assert_eq!(field(&server, "k", "Number of items inserted"), Reply::Integer(31));
     let mut ages = HashMap::new();
-    for item in 21..400 {
+    for item in 31..400 {
         server.line(&format!("BF.ADD k {item}")).unwrap();
-        for back in 0..20 {
+        for back in 0..10 {
             let Ok(Reply::Integer(age)) = server.line(&format!("BF.AGE k {}", item - back)) else { panic!() };
             assert!(age >= 0, "{item} − {back}");
             *ages.entry(age).or_insert(0) += 1;

@@ -253,7 +253,8 @@ class Layer:
     @property
     def bytes(self):
         if self.layout == FINGERPRINT:
-            return (self.cell_words + self.sectors + self.generations) * 8
+            of_generations = self.sectors + self.generations + 1 if self.generations else 0
+            return (self.cell_words + of_generations) * 8
         if self.layout == FUSE:
             return ((self.cells * self.probes + 63) // 64 + 1) * 8
         if self.layout == LIST:
@@ -286,6 +287,14 @@ class Layer:
         return latest - (latest - self.content(cell)[3]) % 2**self.payload
 
     @property
+    def floor(self):
+        """The oldest generation that has not been dropped early."""
+        return self.word(self.cell_words + self.sectors + self.generations) if self.generations else 0
+
+    def alive(self, cell, current):
+        return self.generation(cell) >= max(self.floor, current - self.generations + 1)
+
+    @property
     def fingerprint_width(self):
         return self.probes + 2 + self.payload
 
@@ -311,6 +320,7 @@ class Layer:
             need(self.word(self.cell_words + sector) <= self.newest, "a sector cleaned in the future")
         for generation in range(self.generations):
             need(self.word(self.cell_words + self.sectors + generation) <= self.cells, "items of a generation")
+        need(self.floor <= self.newest, "generations dropped in the future")
 
     def check_static(self):
         need(self.shards == 1 and self.width == 1, "shards or counters of a static filter")
@@ -381,12 +391,11 @@ class Layer:
     def age(self, low, high, current):
         """Where generations share the layer."""
         cell = self.find(low, high)
-        age = None if cell is None else max(0, current - self.generation(cell))
-        return age if age is not None and age < self.generations else None
+        return max(0, current - self.generation(cell)) if cell is not None and self.alive(cell, current) else None
 
     def living(self):
         used = (cell for cell in range(self.cells) if self.bits(cell))
-        return sum(self.newest - self.generation(cell) < self.generations for cell in used)
+        return sum(self.alive(cell, self.newest) for cell in used)
 
     def check(self):
         if self.layout == FINGERPRINT:

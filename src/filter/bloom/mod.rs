@@ -340,9 +340,11 @@ impl Bloom {
     #[inline]
     pub fn add(&mut self, item: impl Item) -> Result<Added, Error> {
         let item = item.hash_by(self.hasher());
-        match self.try_add(item) {
-            Err(Error::Full) if self.grow()? => self.try_add(item),
-            result => result,
+        loop {
+            match self.try_add(item) {
+                Err(Error::Full) if self.grow()? => {}
+                result => return result,
+            }
         }
     }
 
@@ -470,8 +472,7 @@ impl Bloom {
         match &mut self.body {
             Body::Chain(chain) => chain.grow(&spec).map(|()| true),
             Body::Window(window) if self.parameters.rotate_when_full() => {
-                window.advance(window.next_with_room())?;
-                window.shift_schedule();
+                window.make_room()?;
                 self.usage().rotated_early();
                 Ok(true)
             }

@@ -58,7 +58,7 @@ impl Bloom {
         }
     }
 
-    /// Lets a window go on as another that has just opened a generation. Returns what it drops.
+    /// Lets a window go on as another that has just made room. Returns what it drops.
     ///
     /// # Errors
     /// As [`advance`](Bloom::advance).
@@ -67,6 +67,7 @@ impl Bloom {
             Body::Window(window) => {
                 let dropped = window.advance(leader.newest())?;
                 window.set_schedule(leader.schedule());
+                window.drop_before(leader.floor());
                 Ok(dropped)
             }
             _ => Ok(Vec::new()),

@@ -133,12 +133,26 @@ impl Window {
         Ok(layer.remove_from(tags, item, self.newest))
     }
 
-    /// Whether the newest generation alone has half of the items that all are sized for. If others were dropped only when there
-    /// is no room at all, a burst within one period would end in dropping everything.
+    /// Whether the newest generation alone has the items that all but one are sized for: as many as may come within a TTL.
+    /// If others were dropped only when there is no room at all, a burst within one period would end in dropping everything.
     #[inline]
     fn is_top_heavy(&self) -> bool {
         let Some((layer, tags)) = self.generations().table() else { return false };
-        tags.items(self.newest).saturating_mul(2) >= layer.capacity()
+        tags.items(self.newest) >= layer.capacity() - layer.capacity() / tags.span()
+    }
+
+    /// The oldest generation that has not been dropped early.
+    pub(crate) fn floor(&self) -> u64 {
+        self.generations().table().map_or(0, |(_, tags)| tags.floor())
+    }
+
+    /// Drops the generations before this number early, if all share a table.
+    pub(super) fn drop_before(&mut self, floor: u64) {
+        if let Some((layer, tags)) = self.generations().table()
+            && floor > tags.floor()
+        {
+            layer.drop_before(tags, floor.min(self.newest), self.newest);
+        }
     }
 
     /// Whether the item can be added to a window that refuses items or, if it `rotates`, drops others when it is full.
@@ -154,15 +168,20 @@ impl Window {
         }
     }
 
-    /// The generation to open then: the next, or the first that drops a generation with items.
-    pub(super) fn next_with_room(&self) -> u64 {
+    /// Makes room then: opens a generation if the newest has too much of the table, else drops the oldest that has items.
+    /// The others keep their age.
+    pub(super) fn make_room(&mut self) -> Result<(), Error> {
         let oldest = self.alive(self.newest).filter(|generation| generation.items > 0).last();
-        match oldest {
-            Some(oldest) if self.current().is_full() || !self.is_top_heavy() => {
-                self.newest.saturating_add(self.span() - oldest.age)
-            }
-            _ => self.newest.saturating_add(1),
+        let age = oldest.map_or(0, |generation| generation.age);
+        let is_split = self.is_top_heavy() && !self.current().is_full();
+        if is_split || age == 0 {
+            self.advance(self.newest.saturating_add(1))?;
+            self.shift_schedule();
         }
+        if !is_split {
+            self.drop_before(self.newest + 1 - age.max(1));
+        }
+        Ok(())
     }
 
     /// Whether both have the same items of each age, as of these generations.

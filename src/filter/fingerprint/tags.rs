@@ -4,6 +4,9 @@
 //! s + slack. These are 2^t numbers, so s tells which of them a cell means, however long ago that was. A write at the newest
 //! generation n first cleans the sector if n > s + slack: it frees the cells up to n − g, so that s becomes n. What is written,
 //! or moved in, is of the generations from n − g + 1 to n, which are in that range. So a rotation touches no cell.
+//!
+//! A full table drops its oldest generations early: those before the floor, a number that the last word has. The others
+//! keep their age.
 
 use super::Table;
 use super::geometry::{Identity, Place};
@@ -47,6 +50,30 @@ impl Tags<'_> {
         &self.0.words[place as usize]
     }
 
+    fn floor_word(&self) -> &AtomicU64 {
+        &self.0.words[self.0.geometry.words() as usize - 1]
+    }
+
+    /// The oldest generation that has not been dropped early.
+    #[inline(always)]
+    pub(crate) fn floor(&self) -> u64 {
+        self.floor_word().load(Relaxed)
+    }
+
+    /// The age from which on a cell is free when this generation is the current one.
+    #[inline(always)]
+    fn end(&self, current: u64) -> u64 {
+        self.span().min(current.saturating_add(1).saturating_sub(self.floor()))
+    }
+
+    /// Drops all generations before this one, which is not after the newest.
+    pub(crate) fn drop_before(&self, floor: u64, newest: u64) {
+        let before = floor.saturating_sub((newest + 1).saturating_sub(self.span()));
+        (1..=before).for_each(|age| self.items_in(floor - age).store(0, Relaxed));
+        // Counted as a move: a dump that has the floor of before and the cells of after would be of no time at all.
+        self.0.state.moving(|| self.floor_word().store(floor, Relaxed));
+    }
+
     /// The number of a generation as a cell has it.
     #[inline(always)]
     fn tag(&self, generation: u64) -> u64 {
@@ -78,7 +105,7 @@ impl Tags<'_> {
     /// Whether a cell is free, or its item has left.
     #[inline(always)]
     fn is_free(&self, cell: u64, content: u64, current: u64) -> bool {
-        content == 0 || self.age(cell, content, current) >= self.span()
+        content == 0 || self.age(cell, content, current) >= self.end(current)
     }
 
     /// Whether the item may be in the table.
@@ -98,7 +125,7 @@ impl Tags<'_> {
     #[inline(always)]
     fn age_of(&self, identity: Identity, current: u64) -> Option<u64> {
         let (cell, content) = self.0.find(identity)?;
-        Some(self.age(cell, content, current)).filter(|age| *age < self.span())
+        Some(self.age(cell, content, current)).filter(|age| *age < self.end(current))
     }
 
     /// Puts the item into the newest generation. Returns its age before, if it was present.
@@ -110,8 +137,8 @@ impl Tags<'_> {
         let identity = self.0.geometry.identity(item);
         let places = self.0.geometry.places(identity);
         let own = self.0.find(identity);
-        let before =
-            own.map(|(cell, content)| self.age(cell, content, newest)).filter(|age| *age < self.span());
+        let end = self.end(newest);
+        let before = own.map(|(cell, content)| self.age(cell, content, newest)).filter(|age| *age < end);
         if before == Some(0) {
             return Ok(before);
         }
@@ -181,7 +208,7 @@ impl Tags<'_> {
         self.0.state.moving(|| {
             for cell in first..end {
                 let content = self.0.get(cell);
-                if content != 0 && self.age_by(latest, content, newest) >= self.span() {
+                if content != 0 && self.age_by(latest, content, newest) >= self.end(newest) {
                     self.0.set(cell, 0);
                 }
             }
@@ -209,7 +236,9 @@ impl Tags<'_> {
         let geometry = self.0.geometry;
         let first = geometry.cell_words() as usize;
         let (sectors, items) = self.0.words[first..].split_at(geometry.sectors() as usize);
+        let items = &items[..items.len() - 1];
         newest <= limits::MAX_GENERATION
+            && self.floor() <= newest
             && sectors.iter().all(|cleaned| cleaned.load(Relaxed) <= newest)
             && items.iter().all(|items| items.load(Relaxed) <= geometry.cells)
     }

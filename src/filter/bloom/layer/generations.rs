@@ -45,6 +45,16 @@ impl Layer {
     /// Begins these generations, of which the last is the newest now. Items of those that are over have left.
     pub(crate) fn open(&self, tags: Tags<'_>, opened: std::ops::RangeInclusive<u64>) {
         tags.open(opened);
+        self.recount_generations(tags);
+    }
+
+    /// Drops all generations before `floor`, which is not after the newest.
+    pub(crate) fn drop_before(&self, tags: Tags<'_>, floor: u64, newest: u64) {
+        tags.drop_before(floor, newest);
+        self.recount_generations(tags);
+    }
+
+    fn recount_generations(&self, tags: Tags<'_>) {
         self.count_items(tags.all_items().wrapping_sub(self.items()) as i64);
     }
 
