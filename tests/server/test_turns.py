@@ -229,6 +229,32 @@ def test_compactions_give_others_their_turn_and_end_with_their_client(new_server
         last.connection.disconnect()
 
 
+def test_static_filters_are_built_in_turns_and_end_with_their_client(new_server):
+    server, items = new_server(module_args=["THREADS", "1"]), 3_000_000
+    with server.client() as client:
+        client.execute_command("BF.RESERVE", "f", 0.01, 100)
+        client.execute_command("BF.REBUILD", "f", "BEGIN", "LAYOUT", "FUSE")
+        for first in range(0, items, 500_000):
+            blob = b"".join(b"%08d" % number for number in range(first, first + 500_000))
+            client.execute_command("BF.REBUILD", "f", "ADDBULK", "FIXED", 8, blob)
+        client.execute_command("BF.ADD", "plain", b"\0")
+        running = lambda: figures(client)["pool_jobs_running"]  # noqa: E731
+        wait_for(lambda: running() == 0, "the items to be added")
+        commit = Replies(server, [["BF.REBUILD", "f", "COMMIT"]])
+        wait_for(lambda: running() == 1, "the work to begin")
+        begun = time.monotonic()
+        assert client.execute_command("BF.BULKTEST", "plain", "FIXED", 1, bytes(20_000), "COUNT") == 20_000
+        assert time.monotonic() - begun < BOUND and not commit.has_come()
+        commit.connection.disconnect()
+        wait_for(lambda: running() == 0, "the work to end", 0.3)
+        last = Replies(server, [["BF.REBUILD", "f", "COMMIT"]])
+        wait_for(lambda: running() == 1, "the work to begin")
+        begun = time.monotonic()
+        server.restart()
+        assert time.monotonic() - begun < 5, "it waits for nobody's filter"
+        last.connection.disconnect()
+
+
 def processor(server, threads) -> float:
     """Seconds that threads have computed."""
     texts = [Path(f"/proc/{server.process.pid}/task/{thread}/schedstat").read_text() for thread in threads]
