@@ -168,10 +168,17 @@ impl Words {
 
     /// The first `len` bytes.
     pub(crate) fn to_bytes(words: &Cells, len: u64) -> Vec<u8> {
-        let mut bytes = vec![0; words.len() * 8];
-        Words::read_bytes(words, 0, &mut bytes);
-        bytes.truncate(len as usize);
+        let mut bytes = Vec::new();
+        Words::append_bytes(words, len, &mut bytes);
         bytes
+    }
+
+    /// Appends the first `len` bytes.
+    pub(crate) fn append_bytes(words: &Cells, len: u64, to: &mut Vec<u8>) {
+        let first = to.len();
+        to.resize(first + words.len() * 8, 0);
+        Words::read_bytes(words, 0, &mut to[first..]);
+        to.truncate(first + len as usize);
     }
 
     /// Sets the bits of `bytes` from byte `offset` on. Only one thread may write.

@@ -1,5 +1,7 @@
 //! Fields of a stream, as RDB files have them: what loads and saves filters in other systems' encodings.
 
+use crate::mem::{Cells, Words};
+
 /// Where fields come from. Each call returns `None` at the end of the stream, or if the next field has another type.
 pub trait Source {
     /// The next field, an integer.
@@ -18,4 +20,8 @@ pub trait Sink {
     fn double(&mut self, value: f64);
     /// Appends a string.
     fn string(&mut self, bytes: &[u8]);
+    /// Appends a string: the first `len` bytes of these words, little-endian.
+    fn words(&mut self, words: &Cells, len: u64) {
+        self.string(&Words::to_bytes(words, len));
+    }
 }

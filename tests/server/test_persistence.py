@@ -6,8 +6,12 @@ COPY, DEBUG RELOAD, DEBUG LOADAOF. Restarts are by kill -9, so nothing is saved 
 for.
 """
 
+import contextlib
 import random
+import re
+import struct
 import time
+from pathlib import Path
 
 import pytest
 import redis
@@ -26,6 +30,7 @@ from kit.filters import (
     snapshot,
     snapshots,
 )
+from kit.foreign import ValkeyBloomChain
 from kit.servers import APPEND_ONLY, Server, rewrite, saves_loads, wait_for
 from kit.workload import Workload, digests
 
@@ -302,3 +307,68 @@ def test_a_filter_of_more_tables_than_any(new_server):
         assert info[b"Number of filters"] >= 4096
         client.restore("restored", 0, client.dump("tables"))
         must_be_equal({"": snapshot(client, "tables")}, {"": snapshot(client, "restored")})
+
+
+# ---- memory of the child ---------------------------------------------------------------------------------------------
+
+MIB = 1 << 20
+SPARSE = 64 * MIB  # bytes of a filter's one array. A page that nobody has written to isn't in memory.
+
+
+def chain_of_redisbloom(client) -> None:
+    head = struct.pack("<QIII", 0, 1, 4, 2) + struct.pack("<QQQdd", SPARSE, 8 * SPARSE, 0, 0.01, 9.585)
+    arrays_of_zeros(client, "BF.LOADCHUNK", head + struct.pack("<IQB", 7, 50_000_000, 0))
+
+
+def cuckoo_filter_of_redisbloom(client) -> None:
+    arrays_of_zeros(client, "CF.LOADCHUNK", struct.pack("<QQQQHHH", 0, SPARSE // 4, 0, 1, 4, 20, 1))
+
+
+def arrays_of_zeros(client, command: str, head: bytes) -> None:
+    client.execute_command(command, "k", 1, head)
+    for end in range(MIB, SPARSE + 1, MIB):
+        client.execute_command(command, "k", end + 1, bytes(MIB))
+
+
+def chain_of_valkey_bloom(client) -> None:
+    """Its second link is of 66 MiB."""
+    client.execute_command("BF.LOAD", "k", ValkeyBloomChain(100, 0.01, 0.5, 500_000, bytes(32)).payload())
+    client.execute_command("BF.MADD", "k", *members(110))
+
+
+@pytest.mark.parametrize(
+    "make, bound", [(chain_of_redisbloom, 8), (cuckoo_filter_of_redisbloom, 8), (chain_of_valkey_bloom, 66 + 8)]
+)
+def test_saving_copies_no_filter(new_server, make, bound):
+    """But valkey-bloom's, each link once: with its head it is one string. To compress one of zeros, the server needs little."""
+    server = new_server(config={"rdb-key-save-delay": 500_000})  # µs after each key, in which the child is watched
+    with server.client() as client:
+        client.set("other", "")
+        none = added_by_the_child(server, client)
+        client.delete("other")
+        make(client)
+        added = added_by_the_child(server, client) - none
+        before = resident(server.process.pid, "VmRSS")
+        Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")  # The most so far is what there is now.
+        client.execute_command("DUMP", "k")
+        dumped = resident(server.process.pid, "VmHWM") - before
+        print(f"the child of a BGSAVE added {added / MIB:.1f} MiB, DUMP {dumped / MIB:.1f}")
+        assert max(added, dumped) < bound * MIB
+
+
+def added_by_the_child(server, client) -> int:
+    """Bytes that the child of a BGSAVE had in memory beyond what the server had, at most."""
+    pid, most = server.process.pid, 0
+    before = resident(pid, "VmRSS")
+    client.bgsave()
+    while client.info("persistence")["rdb_bgsave_in_progress"]:
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            with contextlib.suppress(OSError, TypeError):
+                most = max(most, resident(child, "VmHWM"))
+    assert client.info("persistence")["rdb_last_bgsave_status"] == "ok" and most
+    return most - before
+
+
+def resident(pid, field: str) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(rf"{field}:\s*(\d+) kB", status)[1]) << 10

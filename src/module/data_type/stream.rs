@@ -1,5 +1,6 @@
 //! The RDB stream of a running load or save, as fields.
 
+use crate::mem::Cells;
 use crate::module::server::server;
 use crate::wire::{Sink, Source};
 use redis_module::raw;
@@ -62,6 +63,15 @@ impl Sink for Stream {
     fn string(&mut self, bytes: &[u8]) {
         // SAFETY: the stream is valid, and the server copies the bytes.
         unsafe { server!(RedisModule_SaveStringBuffer(self.io, bytes.as_ptr().cast(), bytes.len())) };
+    }
+
+    /// From where they are: a copy would add the largest filter to the memory of a child that saves.
+    #[cfg(target_endian = "little")]
+    fn words(&mut self, words: &Cells, len: u64) {
+        let len = usize::try_from(len).unwrap_or(usize::MAX).min(size_of_val(words));
+        // SAFETY: the stream is valid, and the server reads `len` bytes that the words have. Nobody writes to them meanwhile: only
+        // the main thread and workers for which it waits write to the cells of a key, and a child has no other threads.
+        unsafe { server!(RedisModule_SaveStringBuffer(self.io, words.as_ptr().cast(), len)) };
     }
 }
 

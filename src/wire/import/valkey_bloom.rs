@@ -123,7 +123,7 @@ pub(in crate::wire) fn spec_at_home(
 fn blob(link: &Link, seed: &[u8; 32]) -> Vec<u8> {
     let spec = link.spec();
     let mut blob = blob_fields(spec, seed);
-    blob.extend_from_slice(&Words::to_bytes(link.words(), spec.bytes));
+    Words::append_bytes(link.words(), spec.bytes, &mut blob);
     blob
 }
 

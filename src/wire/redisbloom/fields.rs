@@ -93,7 +93,7 @@ pub fn save_bloom(to: &mut impl Sink, filter: &Foreign) {
         to.double(spec.bits_per_item);
         to.unsigned(spec.bits);
         to.unsigned(spec.log2.into());
-        to.string(&Words::to_bytes(link.words(), spec.bytes));
+        to.words(link.words(), spec.bytes);
         to.unsigned(link.items());
     }
 }
@@ -156,6 +156,6 @@ pub fn save_cuckoo(to: &mut impl Sink, filter: &Cuckoo) {
     to.unsigned(spec.expansion.into());
     for table in filter.tables() {
         to.unsigned(table.buckets());
-        to.string(&Words::to_bytes(table.words(), spec.slots_of(table.buckets())));
+        to.words(table.words(), spec.slots_of(table.buckets()));
     }
 }
