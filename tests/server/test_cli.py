@@ -297,7 +297,10 @@ def test_load_backfills_a_rebuild(server, port, lines):
     path, items = lines
     server.command("BF.RESERVE", "users", "0.01", "100", "ONFULL", "SATURATE")
     server.command("BF.REBUILD", "users", "BEGIN", "CAPACITY", "10000", "ERROR", "0.0001")
+    server.command("CONFIG", "RESETSTAT")
     run("load", "users", path, "--rebuild", port=port)
+    with server.client() as client:
+        assert client.info("commandstats")["cmdstat_bf.rebuild"]["calls"] == 1, "the items are one blob"
     assert sum(present(server, "users", items)) == 0
     server.command("BF.REBUILD", "users", "COMMIT")
     assert all(present(server, "users", items))

@@ -73,7 +73,7 @@ impl Sender {
 
     /// Maximum items per command.
     pub(super) fn most_items(&self, wanted: u64) -> u64 {
-        if self.kind == Kind::Bloom { wanted } else { wanted.min(MOST_ARGUMENTS) }
+        if self.kind == Kind::Cuckoo { wanted.min(MOST_ARGUMENTS) } else { wanted }
     }
 
     /// Sends a batch. After an error of the connection, it is unknown whether the server took it.
@@ -129,11 +129,13 @@ impl Sender {
     /// The name of the command, and its arguments after the key. None of the commands creates a filter: if the key is
     /// deleted meanwhile, the load must not go on into a new one.
     fn words<'b>(&self, batch: &'b Batch) -> (&'static str, Vec<&'b [u8]>) {
-        let items = |words: &[&'static [u8]]| words.iter().copied().chain(items_of(&batch.blob)).collect();
         match self.kind {
             Kind::Bloom => ("BF.BULKADD", vec![b"NOCREATE", b"PREFIXED", &batch.blob]),
-            Kind::Rebuild => ("BF.REBUILD", items(&[b"ADD"])),
-            Kind::Cuckoo => ("CF.INSERT", items(&[b"NOCREATE", b"ITEMS"])),
+            Kind::Rebuild => ("BF.REBUILD", vec![b"ADDBULK", b"PREFIXED", &batch.blob]),
+            Kind::Cuckoo => {
+                let words: [&[u8]; 2] = [b"NOCREATE", b"ITEMS"];
+                ("CF.INSERT", words.into_iter().chain(items_of(&batch.blob)).collect())
+            }
         }
     }
 
