@@ -7,6 +7,9 @@ that, whereby an item counts as acknowledged when WAIT has said that the replica
 it was. It goes on with the items that had not been acknowledged, not from the beginning, so what the shadow had must
 still be there; it is committed, and the filter must have every item. At the end of each round a replica, or another
 restart, must agree on everything, bit for bit.
+
+Some filters become static, and some are already. A static filter takes no adds, so the clients ask it for what it has, and
+get a yes at any time.
 """
 
 import contextlib
@@ -25,10 +28,12 @@ from kit.suite import Server, clients, options, progress, run, start
 from kit.workload import digests
 
 INITIAL, BATCH, ADDERS = 600, 100, 3
+MANY = 40_000  # static filters of so many items are built on other threads
 
 # What is rebuilt: filters of our own, with room for a round, and two of other systems.
 CAPACITIES = {"fixed": 100_000, "scaling": 100, "counting-8": 100_000, "window": 100_000, "sharded": 100_000}
-KINDS = [*CAPACITIES, "go-zero", "redisbloom"]
+KINDS = [*CAPACITIES, "go-zero", "redisbloom", "static", "becomes static"]
+FUSE = ["LAYOUT", "FUSE"]
 
 # Where the server is lost: after so many steps of the rebuild, or while the step is on its way.
 POINTS = ["before BEGIN", "in BEGIN", "after BEGIN", "in backfill", "half backfilled", "backfilled", "in COMMIT"]
@@ -63,17 +68,26 @@ class Round:
         self.sent: list[str] = []  # words of the rebuild
         self.done: list[str] = []  # those that were acknowledged
         self.left: list[list[bytes]] = []  # batches to backfill
+        self.backfilled: list[bytes] = []  # and all of them
+        self.initial, self.batch = (MANY, MANY // 6) if "static" in self.kind else (INITIAL, BATCH)
 
     def prepare(self, client) -> None:
         if self.kind == "redisbloom":
             client.restore(self.key, 0, sealed(Value.parse(ORIGINALS[b"bf:empty"]).dump(), OLDEST))
         elif self.kind == "go-zero":
             client.execute_command("BF.IMPORT", self.key, "GOZERO", "nothing", "BITS", 2_000_000)
+        elif self.kind == "static":
+            client.execute_command("BF.REBUILD", self.key, "BEGIN", *FUSE)
+        elif self.kind == "becomes static":
+            client.execute_command("BF.RESERVE", self.key, "0.001", MANY)
         else:
             command, *words = BY_NAME[self.kind].creation(CAPACITIES[self.kind], "0.001")
             client.execute_command(command, self.key, *words)
-        items = self.source.new(INITIAL)
-        client.execute_command("BF.MADD", self.key, *items)
+        items = self.source.new(self.initial)
+        add = ["BF.REBUILD", self.key, "ADDBULK"] if self.kind == "static" else ["BF.BULKADD", self.key]
+        client.execute_command(*add, "FIXED", 9, b"".join(items))
+        if self.kind == "static":
+            client.execute_command("BF.REBUILD", self.key, "COMMIT")
         self.safe(client)
         self.source.acknowledged += items
 
@@ -83,19 +97,33 @@ class Round:
         with contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
             while go_on():
                 items = self.source.new(chance.choice([1, 1, 1, 5]))
-                match chance.randrange(4):
-                    case 0:
-                        client.execute_command("BF.MADD", self.key, *items)
-                    case 1:
-                        client.execute_command("BF.BULKADD", self.key, "FIXED", 9, b"".join(items))
-                    case 2:
-                        client.execute_command("BF.INSERT", self.key, "NOCREATE", "ITEMS", *items)
-                    case _:
-                        for item in items:
-                            client.execute_command(chance.choice(["BF.ADD", "BF.ADDNX"]), self.key, item)
+                if not self.takes(chance, client, items):
+                    known = chance.choices(self.source.acknowledged, k=20)
+                    assert client.execute_command("BF.MEXISTS", self.key, *known) == [1] * 20, f"{self.key} lacks items"
+                    continue
                 self.safe(client)
                 with self.source.lock:
                     self.source.acknowledged += items
+
+    def takes(self, chance: random.Random, client, items: list[bytes]) -> bool:
+        """Adds items, unless the filter is static."""
+        try:
+            match chance.randrange(4):
+                case 0:
+                    replies = client.execute_command("BF.MADD", self.key, *items)
+                case 1:
+                    replies = [client.execute_command("BF.BULKADD", self.key, "FIXED", 9, b"".join(items))]
+                case 2:
+                    replies = client.execute_command("BF.INSERT", self.key, "NOCREATE", "ITEMS", *items)
+                case _:
+                    add = chance.choice(["BF.ADD", "BF.ADDNX"])
+                    replies = [client.execute_command(add, self.key, item) for item in items]
+        except redis.ResponseError as refused:
+            replies = [refused]
+        errors = [reply for reply in replies if isinstance(reply, redis.ResponseError)]
+        if any("static" not in self.kind or "takes no adds" not in str(error) for error in errors):
+            raise errors[0]
+        return not errors
 
     def adding(self, server):
         return clients(server, [functools.partial(self.add, random.Random(self.chance.random())) for _ in range(ADDERS)])
@@ -109,15 +137,27 @@ class Round:
         self.done.append(word)
 
     def begin(self, client) -> None:
-        self.tell(client, "BEGIN")
-        # What was added before BEGIN was in the source of truth before that; what comes later goes to both.
-        truth = list(self.source.truth)
-        self.left = [truth[at : at + BATCH] for at in range(0, len(truth), BATCH)]
+        self.tell(client, "BEGIN", *(FUSE if self.kind == "becomes static" else []))
+        self.read_truth()
+
+    def read_truth(self) -> None:
+        """What was added before BEGIN was in the source of truth before that; what comes later goes to both."""
+        truth = self.backfilled = list(self.source.truth)
+        self.left = [truth[at : at + self.batch] for at in range(0, len(truth), self.batch)]
 
     def backfill(self, client, most: int = 1 << 30) -> None:
         for _ in range(min(most, len(self.left))):
-            self.tell(client, "ADD", *self.left[0])
+            items = self.left[0]
+            if self.chance.randrange(2):
+                self.tell(client, "ADD", *items)
+            else:
+                self.tell(client, "ADDBULK", "FIXED", 9, b"".join(items))
             del self.left[0]
+
+    def commit(self, client) -> None:
+        self.tell(client, "COMMIT")
+        with self.source.lock:
+            self.source.acknowledged = [*{*self.source.acknowledged, *self.backfilled}]
 
     def until_lost(self, server) -> None:
         """Goes on with the rebuild to the point, and kills the server there."""
@@ -136,7 +176,7 @@ class Round:
                 if step in ("COMMIT", "ABORT"):
                     if moment == "in":
                         self.lose_soon(server)
-                    self.tell(client, step)
+                    self.commit(client) if step == "COMMIT" else self.tell(client, step)
             time.sleep(self.chance.uniform(0, 0.02))
             self.lose(server)
 
@@ -162,11 +202,10 @@ class Round:
                 if not running:
                     self.begin(client)
                 elif not self.done:  # its BEGIN was carried out, and not acknowledged
-                    truth = list(self.source.truth)
-                    self.left = [truth[at : at + BATCH] for at in range(0, len(truth), BATCH)]
+                    self.read_truth()
                 time.sleep(0.01)
                 self.backfill(client)
-                self.tell(client, "COMMIT")
+                self.commit(client)
             self.check(client)
 
     def check(self, client) -> None:
