@@ -9,7 +9,8 @@ use crate::params::{LayoutChoice, Spec};
 /// Collects the items of a static filter, and builds it: the smallest filter for a set that doesn't change.
 ///
 /// Until it is built, an item takes 8 bytes in a list that doubles when it is full, and 24 more while it is built. Items that
-/// come again count once.
+/// come again count once. They are dropped from the list when they are more than half of it, so a different item never takes
+/// more than 32 bytes there, however often it comes.
 ///
 /// ```
 /// use bloomery::StaticBuilder;
@@ -23,7 +24,16 @@ use crate::params::{LayoutChoice, Spec};
 /// assert!(filter.bytes() * 8 < 9_100_000, "9.1 bits an item");
 /// # Ok::<(), bloomery::Error>(())
 /// ```
-pub struct StaticBuilder(Bloom);
+pub struct StaticBuilder {
+    list: Bloom,
+    /// Number of items, with repetitions.
+    items: u64,
+    /// At which number the list is looked through for repetitions: when it may have doubled.
+    look_at: u64,
+}
+
+/// Items before the list is looked through for the first time: half a MiB.
+const FIRST_LOOK: u64 = 1 << 16;
 
 impl StaticBuilder {
     /// For about this many items, with a random seed.
@@ -47,7 +57,8 @@ impl StaticBuilder {
         }
         // Its refusals, before the items come.
         spec.next_shape(&[])?;
-        Bloom::new_admitted(spec.list(), 0, |_| Ok(())).map(StaticBuilder)
+        let list = Bloom::new_admitted(spec.list(), 0, |_| Ok(()))?;
+        Ok(StaticBuilder { list, items: 0, look_at: FIRST_LOOK })
     }
 
     /// Adds an item.
@@ -56,12 +67,23 @@ impl StaticBuilder {
     /// [`Error::OutOfMemory`].
     #[inline]
     pub fn insert(&mut self, item: impl Item) -> Result<(), Error> {
-        self.0.add(item).map(drop)
+        self.list.add(item)?;
+        self.items += 1;
+        if self.items == self.look_at { self.look() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn look(&mut self) -> Result<(), Error> {
+        if let Some(list) = self.list.shortened()? {
+            self.list = list;
+        }
+        self.look_at = self.items + self.list.items().max(FIRST_LOOK);
+        Ok(())
     }
 
     /// Number of items that were added, with repetitions.
     pub fn items(&self) -> u64 {
-        self.0.items()
+        self.items
     }
 
     /// The filter.
@@ -69,7 +91,7 @@ impl StaticBuilder {
     /// # Errors
     /// [`Error::OutOfMemory`]; [`Error::Exclusive`] for more than 3.8 billion items.
     pub fn build(&self) -> Result<Bloom, Error> {
-        self.0.build(&alone)
+        self.list.build(&alone)
     }
 
     /// The same, in part on several threads.
@@ -78,13 +100,13 @@ impl StaticBuilder {
     /// As [`build`](StaticBuilder::build).
     #[doc(hidden)]
     pub fn build_in(&self, parallel: &ParallelFor<'_>) -> Result<Bloom, Error> {
-        self.0.build(parallel)
+        self.list.build(parallel)
     }
 
     /// The list, as the shadow of a rebuild.
     #[cfg(any(test, feature = "internals"))]
     #[doc(hidden)]
     pub fn into_list(self) -> Bloom {
-        self.0
+        self.list
     }
 }

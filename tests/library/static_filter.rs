@@ -83,21 +83,61 @@ fn equal_sets_make_equal_filters() {
     assert_eq!(builder.build_in(&alone).unwrap(), one);
 }
 
-/// All equal; all but one equal; equal but for a bit; few items very often.
+/// A stream: its name, its length, its items by number, and how many of them are different.
+type Stream = (&'static str, u64, fn(u64) -> [u8; 32], u64);
+
+/// An item that is another for each number.
+fn item(number: u64) -> [u8; 32] {
+    std::array::from_fn(|at| number.to_be_bytes()[at % 8])
+}
+
+/// Whatever comes, in whatever order and however often, the filter has each item and no more yes for others than it may.
 #[test]
-fn sets_that_are_hard_to_separate_are_built() {
-    let long = |bit: usize| {
-        let mut item = vec![0xAA; 200];
-        item[bit / 8] ^= 1 << (bit % 8);
-        item
-    };
-    assert_eq!(built(spec(0.01, 1), std::iter::repeat_n(*b"one", 100_000)).items(), 1);
-    let filter = built(spec(0.01, 1), std::iter::repeat_n(*b"one", 100_000).chain([*b"two"]));
-    assert!(filter.items() == 2 && filter.contains("one") && filter.contains("two"));
-    let filter = built(spec(0.01, 1), (0..1600).map(long));
-    assert!(filter.items() == 1600 && (0..1600).all(|bit| filter.contains(long(bit))));
-    let filter = built(spec(0.01, 1), (0..1_000_000u32).map(|item| (item % 3).to_le_bytes()));
-    assert_eq!(filter.items(), 3);
+fn every_stream_makes_the_filter_of_its_set() {
+    fn flipped(bit: u64) -> [u8; 32] {
+        std::array::from_fn(|at| if at as u64 == bit / 8 { 0xAA ^ (1 << (bit % 8)) } else { 0xAA })
+    }
+    let long = if env("BLOOMERY_SCALE", 1) < 100 { 10_000_000 } else { 100_000_000 };
+    let streams: [Stream; 10] = [
+        ("one item", 1, item, 1),
+        ("all equal", 300_000, |_| item(7), 1),
+        ("all equal but the last", 300_000, |number| item(number / 299_999), 2),
+        ("equal but for one bit", 256, flipped, 256),
+        ("sorted", 300_000, item, 300_000),
+        ("sorted backwards", 300_000, |number| item(u64::MAX - number), 300_000),
+        ("equal but for the upper bits", 300_000, |number| item(number << 40), 300_000),
+        ("each twice, far from the other", 600_000, |number| item(number % 300_000), 300_000),
+        ("three by turns", 1_000_000, |number| item(number % 3), 3),
+        ("very many", long, item, long),
+    ];
+    let absent = |number: u64| [item(number), item(!number)].concat();
+    for (name, length, stream, different) in streams {
+        for width in if length < long { &[4, 8, 13, 20, 32][..] } else { &[8] } {
+            let rate = 0.5f64.powi(*width);
+            let filter = built(spec(rate, length), (0..length).map(stream));
+            assert_eq!(filter.items(), different, "{name}, {width} bits");
+            assert!((0..length).all(|number| filter.contains(stream(number))), "{name}, {width} bits");
+            let questions = 100_000;
+            let found = (0..questions).filter(|number| filter.contains(absent(*number))).count() as f64;
+            let expected = questions as f64 * rate;
+            let most = 5.0 * expected.sqrt().max(0.4);
+            assert!((found - expected).abs() <= most, "{name}, {width} bits: {found}, not {expected}");
+        }
+    }
+}
+
+/// The builder keeps what is different, so that no stream of few items takes the memory of many.
+#[test]
+fn repetitions_take_no_memory() {
+    let times = if env("BLOOMERY_SCALE", 1) < 100 { 1 << 22 } else { 1 << 32 };
+    for different in [1, 3, 1000, 100_000] {
+        let mut builder = StaticBuilder::with_spec(spec(0.01, 1)).unwrap();
+        (0..times).for_each(|number| builder.insert(item(number % different)).unwrap());
+        assert_eq!(builder.items(), times);
+        assert!(builder.build().unwrap() == built(spec(0.01, 1), (0..different).map(item)), "{different}");
+        let (list, most) = (builder.into_list().bytes(), (32 * different).max(1 << 20) * 3 / 2);
+        assert!(list <= most, "{different}: {list} bytes, not {most}");
+    }
 }
 
 #[test]

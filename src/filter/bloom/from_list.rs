@@ -1,26 +1,58 @@
-//! From a list of hashes to a static filter.
+//! From a list of hashes to a shorter list, and to a static filter.
 
 use super::layer::{Census, Layer};
 use super::{Bloom, Body};
 use crate::error::Error;
 use crate::filter::fuse;
+use crate::hash::ItemHash;
 use crate::parallel::ParallelFor;
 use crate::sizing::Shape;
+use std::collections::HashSet;
+
+/// One hash in so many tells how many of all are repetitions: equal ones have equal last bits.
+const SAMPLE: u64 = 256;
+
+/// Hashes of a sample that may be missing by chance.
+const SLACK: u64 = 8;
 
 impl Bloom {
+    /// The hashes of this list.
+    fn hashes(&self) -> Result<Vec<u64>, Error> {
+        let mut hashes = Vec::new();
+        let refused = Error::OutOfMemory { bytes: self.items().saturating_mul(8) };
+        hashes.try_reserve_exact(self.items() as usize).map_err(|_| refused)?;
+        hashes.extend(self.layers().iter().flat_map(Layer::hashes));
+        Ok(hashes)
+    }
+
+    /// The same list without repetitions, if more than half of it are such.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(crate) fn shortened(&self) -> Result<Option<Bloom>, Error> {
+        let sampled = self.layers().iter().flat_map(Layer::hashes).filter(|hash| hash.is_multiple_of(SAMPLE));
+        let different = sampled.collect::<HashSet<u64>>().len() as u64;
+        if (different + SLACK) * SAMPLE > self.items() / 2 {
+            return Ok(None);
+        }
+        let mut hashes = self.hashes()?;
+        hashes.sort_unstable();
+        hashes.dedup();
+        let mut list = Bloom::new_admitted(self.spec(), 0, |_| Ok(()))?;
+        for high in hashes {
+            list.add(ItemHash { low: 0, high })?;
+        }
+        Ok(Some(list))
+    }
+
     /// The static filter of the items in this list. Equal lists give equal filters, and so do lists in another order or with
     /// repetitions.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::Exclusive`], [`Error::Unbuilt`].
     pub(crate) fn build(&self, parallel: &ParallelFor<'_>) -> Result<Bloom, Error> {
-        let count = self.items() as usize;
-        let mut hashes = Vec::new();
-        let refused = Error::OutOfMemory { bytes: count as u64 * 8 };
-        hashes.try_reserve_exact(count).map_err(|_| refused)?;
-        hashes.extend(self.layers().iter().flat_map(Layer::hashes));
         let width = self.spec().built(1).next_shape(&[])?.probes;
-        let (sizes, words, items) = fuse::build(hashes, width, parallel)?;
+        let (sizes, words, items) = fuse::build(self.hashes()?, width, parallel)?;
         let spec = self.spec().built(items);
         let shape = Shape { cells: sizes.cells(), ..spec.next_shape(&[])? };
         let layer = Layer::from_words(shape, words, items, Census::default())?;
