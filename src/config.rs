@@ -282,6 +282,15 @@ pub const OPTIONS: &[Setting] = &[
     },
 ];
 
+/// valkey-bloom's names of options, each with ours. Where the server puts the module's name before options, it knows these
+/// also, so that a configuration file of valkey-bloom goes on to work.
+pub const VALKEY_NAMES: [(&str, &str); 4] = [
+    ("bloom-capacity", "initial-size"),
+    ("bloom-expansion", "expansion-factor"),
+    ("bloom-fp-rate", "error-rate"),
+    ("bloom-memory-usage-limit", "max-filter-bytes"),
+];
+
 /// A number of bytes in the syntax of redis.conf: `kb` is 1024, `k` is 1000, and so on.
 fn bytes(text: &str) -> Option<u64> {
     let text = text.to_ascii_lowercase();
@@ -395,6 +404,13 @@ mod tests {
             let settings = Settings { cuckoo_bucket_size, cuckoo_initial_size, ..Settings::DEFAULT };
             assert_eq!(settings.bucket_size(), used);
             assert!(u64::from(used) * 2 <= cuckoo_initial_size);
+        }
+    }
+
+    #[test]
+    fn valkey_blooms_names_are_those_of_options() {
+        for (theirs, ours) in VALKEY_NAMES {
+            assert_eq!(OPTIONS.iter().filter(|option| option.name == ours).count(), 1, "{theirs}");
         }
     }
 

@@ -10,6 +10,7 @@ use super::call::{Access, Call, Effect, Key};
 use super::error::CommandError;
 use super::options::bloom::{Insertion, creation, insertion, new_filter};
 use super::options::redisbloom;
+use super::reach;
 use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
 use super::write::{
@@ -118,7 +119,7 @@ pub(super) fn add_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>
 
 /// `BF.INSERT key [option…] ITEMS item…`.
 pub(super) fn insert<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let Insertion { new, create: may_create, first_item } =
+    let Insertion { new, create: may_create, scale_to, first_item } =
         if call.obeys() { redisbloom::insertion(call)? } else { insertion(call)? };
     limit_items(call, call.argc().saturating_sub(first_item))?;
     let mut key = call.open(1, Access::Write);
@@ -126,6 +127,9 @@ pub(super) fn insert<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     if key.bloom()?.is_none() {
         if !may_create {
             return Err(CommandError::NotFound);
+        }
+        if let Some(items) = scale_to {
+            reach::validate(call, &new, items)?;
         }
         is_new = create_new(call, &mut key, new)?.is_some();
     }

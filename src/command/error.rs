@@ -54,6 +54,8 @@ pub enum CommandError {
     NonscalingExpands,
     /// A refusal in RedisBloom's words that has no variable part.
     RedisBloom(&'static str),
+    /// The same in valkey-bloom's words.
+    ValkeyBloom(&'static str),
     /// BUCKETSIZE of CF.RESERVE is out of range.
     BucketSizeRange {
         /// The configured maximum.
@@ -260,7 +262,7 @@ impl fmt::Display for CommandError {
             CommandError::BadExpansion => f.write_str("ERR bad expansion"),
             CommandError::ExpansionRange => f.write_str("ERR expansion must be in the range [0, 32768]"),
             CommandError::NonscalingExpands => f.write_str("Nonscaling filters cannot expand"),
-            CommandError::RedisBloom(text) => f.write_str(text),
+            CommandError::RedisBloom(text) | CommandError::ValkeyBloom(text) => f.write_str(text),
             CommandError::BucketSizeRange { most } => {
                 write!(f, "BUCKETSIZE: value must be in the range [1, {most}]")
             }

@@ -21,7 +21,7 @@
 //! | `transfer` | SCANDUMP, LOADCHUNK of BF and CF |
 //!
 //! They share `write` (limits, creating, catching up, growing), `blob` (the items of one string), `options`, `loads`
-//! (what outlives a command), and `pieces` (commands with many items).
+//! (what outlives a command), `pieces` (commands with many items), and `reach` (how far a filter can grow).
 
 #![deny(
     clippy::unwrap_used,
@@ -46,6 +46,7 @@ mod lifecycle;
 mod loads;
 mod options;
 mod pieces;
+mod reach;
 mod rebuild;
 mod reply;
 pub mod table;

@@ -10,7 +10,7 @@ use super::options::printable;
 use super::table::Command;
 use crate::config::{MIN_ITEMS_LIMIT, Settings};
 use crate::error::Error;
-use crate::filter::foreign::{ChainSpec, Growth, Link, LinkSpec};
+use crate::filter::foreign::{ChainSpec, Growth, Link, LinkSpec, ValkeySpec};
 use crate::filter::{
     Added, Bloom, Cuckoo, Due, Filter, Foreign, Garbage, Grow, Live, LiveMut, LiveRef, Rebuild, Schedule,
     Target,
@@ -135,10 +135,11 @@ pub(super) fn create_new<'a, C: Call<'a>>(
     let spec = match new {
         New::Bloomery(spec) => spec.with_random_seed()?,
         New::Sent(spec) => spec,
-        New::Window(spec) => {
+        New::Reserved(spec) => {
             return create(call, key, spec.with_random_seed()?, call.now_ms()).map(|()| None);
         }
         New::RedisBloom(spec) => return create_chain(call, key, &spec).map(|()| None),
+        New::ValkeyBloom(spec) => return create_valkey_chain(call, key, &spec).map(|()| None),
     };
     make(call, key, spec, 0).map(Some)
 }
@@ -157,6 +158,21 @@ pub(super) fn create_chain<'a, C: Call<'a>>(
 ) -> Result<(), CommandError> {
     let filter = Foreign::redisbloom(spec)?;
     call.replicate(Effect::Arguments(Command::Reserve, options::redisbloom::creation(spec)));
+    key.create(Filter::Foreign(Box::new(filter)));
+    call.changed(c"bf.reserve");
+    Ok(())
+}
+
+/// Creates a Bloom filter of valkey-bloom.
+fn create_valkey_chain<'a, C: Call<'a>>(
+    call: &C,
+    key: &mut C::Key,
+    spec: &ValkeySpec,
+) -> Result<(), CommandError> {
+    let bytes = spec.first_link().ok_or(CommandError::TooLargeForScheme)?.bytes;
+    admit_new(call, bytes, bytes)?;
+    let filter = Foreign::valkey_bloom(spec)?;
+    call.replicate(Effect::Arguments(Command::Insert, options::valkey_bloom::creation(spec)));
     key.create(Filter::Foreign(Box::new(filter)));
     call.changed(c"bf.reserve");
     Ok(())

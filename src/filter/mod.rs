@@ -15,6 +15,7 @@ mod garbage;
 mod grow;
 mod incompatible;
 mod live;
+mod outlook;
 mod rebuild;
 mod static_builder;
 mod summary;
@@ -37,6 +38,8 @@ pub use garbage::Garbage;
 pub use grow::Grow;
 pub use incompatible::Incompatible;
 pub use live::{Live, LiveMut, LiveRef};
+#[doc(hidden)]
+pub use outlook::{Step, layers_after};
 pub use rebuild::Rebuild;
 pub use static_builder::StaticBuilder;
 pub use summary::{LayerSummary, RebuildSummary, Summary, WindowSummary};

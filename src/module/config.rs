@@ -1,19 +1,22 @@
 //! The module's options in the server's CONFIG, and as load arguments.
 //!
 //! If the server lets a module have names without a prefix (Redis ≥ 8), they are RedisBloom's: `bf-error-rate`.
-//! Otherwise the server puts the module's name before them: `bf.error-rate`.
+//! Otherwise the server puts the module's name before them: `bf.error-rate`. There it also knows valkey-bloom's names.
 
 use super::api::{Context, OwnText, Text};
 use super::names::DEFAULT_PREFIX;
 use super::server::{server, status};
 use super::settings::{self, settings};
 use super::{guard, offload};
-use crate::config::{OPTIONS, Refusal, Setting, Settings};
+use crate::config::{OPTIONS, Refusal, Setting, Settings, VALKEY_NAMES};
 use crate::mem::use_huge_pages;
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
+
+/// Whether the server sets all options: those that its file doesn't name to their defaults.
+static IS_LOADING: AtomicBool = AtomicBool::new(false);
 
 /// Registers every option and applies the values of the configuration file.
 ///
@@ -22,32 +25,42 @@ use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 pub(super) unsafe fn register(ctx: Context<'_>, module: &str) -> Result<(), String> {
     let own_names = takes_own_names(ctx);
     for (index, option) in OPTIONS.iter().enumerate() {
-        let (name, flags) = if own_names {
-            (own_name(module, option), raw::REDISMODULE_CONFIG_UNPREFIXED)
-        } else {
-            (option.name.to_owned(), raw::REDISMODULE_CONFIG_DEFAULT)
+        let named = |name: String, flags| {
+            let text = CString::new(name.as_str()).unwrap_or_default();
+            let default = CString::new((option.get)(&Settings::DEFAULT)).unwrap_or_default();
+            // SAFETY: the server copies the strings. The private data is the option's index, not an address.
+            let registered = unsafe {
+                server!(RedisModule_RegisterStringConfig(
+                    ctx.as_ptr(),
+                    text.as_ptr(),
+                    default.as_ptr(),
+                    flags,
+                    Some(get),
+                    Some(set),
+                    None,
+                    ptr::without_provenance_mut(index),
+                ))
+            };
+            match registered {
+                status::OK => Ok(()),
+                _ => Err(format!("the server refused the option {name}")),
+            }
         };
-        let text = CString::new(name.as_str()).unwrap_or_default();
-        let default = CString::new((option.get)(&Settings::DEFAULT)).unwrap_or_default();
-        // SAFETY: the server copies the strings. The private data is the option's index, not an address.
-        let registered = unsafe {
-            server!(RedisModule_RegisterStringConfig(
-                ctx.as_ptr(),
-                text.as_ptr(),
-                default.as_ptr(),
-                flags,
-                Some(get),
-                Some(set),
-                None,
-                ptr::without_provenance_mut(index),
-            ))
-        };
-        if registered != status::OK {
-            return Err(format!("the server refused the option {name}"));
+        if own_names {
+            named(own_name(module, option), raw::REDISMODULE_CONFIG_UNPREFIXED)?;
+            continue;
         }
+        for (theirs, _) in VALKEY_NAMES.iter().filter(|(_, ours)| *ours == option.name) {
+            // CONFIG GET with a pattern shows each option once.
+            named((*theirs).to_owned(), raw::REDISMODULE_CONFIG_HIDDEN)?;
+        }
+        // The server sets options in the order in which they are registered, so the value under our own name counts.
+        named(option.name.to_owned(), raw::REDISMODULE_CONFIG_DEFAULT)?;
     }
+    IS_LOADING.store(true, Relaxed);
     // SAFETY: every option is registered.
     let loaded = unsafe { server!(RedisModule_LoadConfigs(ctx.as_ptr())) };
+    IS_LOADING.store(false, Relaxed);
     if loaded == status::OK { Ok(()) } else { Err("the configuration was refused".to_owned()) }
 }
 
@@ -72,9 +85,10 @@ fn own_name(module: &str, option: &Setting) -> String {
 pub(super) fn take_arguments(arguments: &[(String, String)]) -> Result<(), String> {
     for (name, value) in arguments {
         let is_named = |option: &&Setting| {
-            [option.argument, option.name, &own_name(DEFAULT_PREFIX, option)]
-                .iter()
-                .any(|known| known.eq_ignore_ascii_case(name))
+            let theirs =
+                VALKEY_NAMES.iter().filter(|(_, ours)| *ours == option.name).map(|(theirs, _)| *theirs);
+            let ours = [option.argument, option.name, &own_name(DEFAULT_PREFIX, option)];
+            ours.into_iter().chain(theirs).any(|known| known.eq_ignore_ascii_case(name))
         };
         let option = OPTIONS.iter().find(is_named).ok_or_else(|| format!("Unrecognized option {name}"))?;
         put(option, name, value.as_bytes())?;
@@ -127,7 +141,12 @@ unsafe extern "C" fn set(
         "option-set",
         || {
             let option = OPTIONS.get(index.addr()).ok_or("no such option")?;
-            put(option, &name, text.first().map_or(&b""[..], |text| text.bytes()))
+            let text = text.first().map_or(&b""[..], |text| text.bytes());
+            // All have their defaults already, and one may have been set by its other name.
+            if IS_LOADING.load(Relaxed) && text == (option.get)(&Settings::DEFAULT).as_bytes() {
+                return Ok(());
+            }
+            put(option, &name, text)
         },
         || Err("internal error".to_owned()),
     );

@@ -23,4 +23,5 @@ mod pieces;
 mod rebuild;
 mod redisbloom;
 mod static_filter;
+mod valkey_bloom;
 mod windows;

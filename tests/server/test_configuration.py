@@ -228,3 +228,37 @@ def test_a_load_that_fails_leaves_nothing_behind(new_server, words):
             client.execute_command("DEBUG", "SLEEP", 0.02)
     server.stop()
     server.check()
+
+
+@EVERY_SERVER
+def test_options_have_valkey_blooms_names_also(spec):
+    """One value under two names, in the file, in CONFIG and as load arguments. CONFIG REWRITE writes what is read again."""
+    if option(spec, "error-rate") == "bf-error-rate":
+        return
+    arguments = "bloom-expansion 4 BLOOM-MEMORY-USAGE-LIMIT 1mb"
+    file = [f"loadmodule {MODULE} {arguments}"]
+    file += ["bf.bloom-fp-rate 0.001", "bf.bloom-capacity 500", "bf.error-rate 0.002"]
+    values = {"error-rate": "0.002", "initial-size": "500", "expansion-factor": "4", "max-filter-bytes": "1048576"}
+    theirs = dict(zip(values, ("bloom-fp-rate", "bloom-capacity", "bloom-expansion", "bloom-memory-usage-limit")))
+    with FromFile(spec, file) as server:
+
+        def are_known(client):
+            for ours, value in values.items():
+                for name in (f"bf.{ours}", f"bf.{theirs[ours]}"):
+                    assert client.config_get(name) == {name: value}
+            assert not [name for name in client.config_get("bf.*") if "bloom" in name]
+
+        with server.client(decode_responses=True) as client:
+            are_known(client)
+            assert client.execute_command("BF.ADD", "k", "a") == 1
+            assert client.execute_command("BF.INFO", "k", "CAPACITY") == [500]
+            client.config_set("bf.bloom-fp-rate", "0.25")
+            client.config_set("bf.initial-size", "100")  # the default
+            values |= {"error-rate": "0.25", "initial-size": "100"}
+            are_known(client)
+            with pytest.raises(redis.ResponseError, match="bloom-fp-rate"):
+                client.config_set("bf.bloom-fp-rate", "2")
+            client.config_rewrite()
+        server.restart()
+        with server.client(decode_responses=True) as client:
+            are_known(client)

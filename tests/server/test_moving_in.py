@@ -54,7 +54,7 @@ from kit.foreign import (
 )
 from kit.payload import PREFIX as CHUNK_PREFIX
 from kit.payload import Payload, crc32c, seal_chunk
-from kit.servers import APPEND_ONLY, Server, ServerFailed, rewrite
+from kit.servers import APPEND_ONLY, Server, ServerFailed, rewrite, wait_for
 
 EVERY_SERVER = pytest.mark.every_server("the server saves, replicates, and owns the names of types")
 
@@ -570,6 +570,56 @@ def test_a_chain_grows_as_valkey_blooms(server, shape):
         client.execute_command("DEBUG", "RELOAD")
         for key in ("key", "again"):
             assert (cells(key), client.execute_command("DEBUG", "DIGEST-VALUE", key)) == before
+
+
+@pytest.mark.parametrize("by", ["file", "client"])
+@EVERY_SERVER
+def test_what_valkey_bloom_writes_when_a_filter_is_created(new_server, by):
+    """From its append-only file, not rewritten, and from a client: the same filters, which our replica and file have too."""
+    server = new_server(config=APPEND_ONLY)
+    chains, commands = {}, []
+    for key, shape in {"grows": (5, 0, 0.1, 0.3, 2), "fixed": (64, 0, 0.001, 0.5, 0), "empty": (9, 0, 0.02, 0.5, 1)}.items():
+        capacity, _, error_rate, tightening, expansion = shape
+        chain = chains[key] = valkey_bloom_chain.__wrapped__(*shape)[0]
+        words = ["BF.INSERT", key, "CAPACITY", capacity, "ERROR", error_rate, "TIGHTENING", tightening, "SEED", chain.seed]
+        words += ["EXPANSION", expansion] if expansion else ["NONSCALING"]
+        first, *items = numbered("v", 0, 60)
+        if key == "empty":
+            commands.append(words)
+            continue
+        commands += [[*words, "ITEMS", first], *(["BF.ADD", key, item] for item in items[:30])]
+        commands.append(["BF.MADD", key, *items])
+        for item in [first, *items]:
+            chain.add(item)
+
+    def are_there(client):
+        for key, chain in chains.items():
+            assert client.type(key) == b"bloomfltr"
+            assert Value.parse(client.dump(key)[:-10]) == chain.value()
+
+    if by == "file":
+        (path,) = (server.directory / "appendonlydir").glob("*.incr.aof")
+        pack = redis.Connection().pack_command
+        with path.open("ab") as file:
+            for words in [["SELECT", 0], *commands]:
+                file.write(b"".join(pack(*words)))
+        server.restart(kill=True)
+    with server.client() as client:
+        if by == "client":
+            for words in commands:
+                client.execute_command(*words)
+        are_there(client)
+        replica = server.replica()
+        client.execute_command("BF.INSERT", "more", "SEED", bytes(32), "ITEMS", "a")
+        wait_for(lambda: client.wait(1, 1000) == 1, "the replica")
+        with replica.client() as other:
+            are_there(other)
+            assert other.dump("more") == client.dump("more")
+        replica.destroy()
+        client.execute_command("UNLINK", "more")
+    server.restart(kill=True)
+    with server.client() as client:
+        are_there(client)
 
 
 def test_what_is_added_to_a_bitmap_is_seen_by_go_zero(server):

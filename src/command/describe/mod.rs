@@ -4,6 +4,7 @@ mod advice;
 pub(super) mod cuckoo;
 mod number;
 mod usage;
+mod valkey_bloom;
 
 pub(super) use usage::feedback;
 
@@ -29,7 +30,8 @@ pub(super) fn card<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     Ok(key.bloom()?.map_or(Reply::Integer(0), |filter| filter.items().into()))
 }
 
-/// `BF.INFO key [CAPACITY | SIZE | FILTERS | ITEMS | EXPANSION | FULL]`. With FULL it is BF.STATS.
+/// `BF.INFO key [CAPACITY | SIZE | FILTERS | ITEMS | EXPANSION | ERROR | TIGHTENING | MAXSCALEDCAPACITY | FULL]`. With FULL it
+/// is BF.STATS.
 pub(super) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     if call.argc() > 3 {
         return Err(CommandError::Arity);
@@ -44,8 +46,10 @@ pub(super) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         return Ok(Reply::Map(FIELDS.iter().map(|(_, name, value)| (*name, value(live))).collect()));
     };
     let field = FIELDS.iter().find(|(known, ..)| word.eq_ignore_ascii_case(known.as_bytes()));
-    let (_, name, value) = field.ok_or(CommandError::BadInfoField)?;
-    Ok(Reply::Entry(name, Box::new(value(live))))
+    match field {
+        Some((_, name, value)) => Ok(Reply::Entry(name, Box::new(value(live)))),
+        None => valkey_bloom::field(call, word, live),
+    }
 }
 
 /// `BF.STATS key`. Clients hook their parsers for RedisBloom's five fields on the name BF.INFO, and trip over more.

@@ -1,10 +1,11 @@
 //! Options of BF.RESERVE, BF.INSERT and BF.REBUILD.
 
+use super::valkey_bloom::Dialect;
 use super::{Arguments, bad, choice, integer, number, printable, seed, unsigned, upper};
 use crate::command::call::{Access, Call, Key, Word, Words};
 use crate::command::error::CommandError;
 use crate::config::Settings;
-use crate::filter::foreign::{ChainSpec, Growth};
+use crate::filter::foreign::{ChainSpec, Growth, ValkeySpec};
 use crate::filter::{Bloom, Foreign, LiveRef, Window};
 use crate::hash::{HashKind, Seed};
 use crate::params::{Cell, Family, LayoutChoice, Overflow, STATIC_ALONE, Spec, Tightening, limits};
@@ -116,10 +117,12 @@ pub(in crate::command) enum New {
     Bloomery(Spec),
     /// A filter of ours that the server's primary has made, with its seed.
     Sent(Spec),
-    /// A window of ours that begins now. It gets a random seed.
-    Window(Spec),
+    /// A filter of ours that a BF.RESERVE creates on replicas; a window begins now. It gets a random seed.
+    Reserved(Spec),
     /// A filter of RedisBloom, on a server that obeys one.
     RedisBloom(ChainSpec),
+    /// A filter of valkey-bloom: only that hashes by a seed of 32 bytes.
+    ValkeyBloom(ValkeySpec),
 }
 
 /// The filter that an add to a missing key creates. Bloomery replicates a creation before an add, so a primary that
@@ -563,23 +566,29 @@ pub(in crate::command) fn sent(spec: &Spec) -> Words {
 pub(in crate::command) struct Insertion {
     pub(in crate::command) new: New,
     pub(in crate::command) create: bool,
+    /// The capacity that a filter which is created must be able to grow to.
+    pub(in crate::command) scale_to: Option<u64>,
     /// Argument of the first item.
     pub(in crate::command) first_item: usize,
 }
 
 /// `BF.INSERT key [CAPACITY c] [ERROR e] [EXPANSION x] [NOCREATE] [NONSCALING] [TTL ms [STEPS n]] ITEMS item…`. As in RedisBloom, the
-/// last of several equal options wins, and options are checked even if the key exists.
+/// last of several equal options wins, and options are checked even if the key exists. With one of valkey-bloom's options,
+/// `[TIGHTENING r] [SEED bytes] [VALIDATESCALETO n]`, there may be no ITEMS.
 pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Insertion, CommandError> {
     let settings = call.settings();
     let (mut rate, mut size) = (settings.error_rate, settings.initial_size);
     let (mut expansion, mut nonscaling, mut create) = (settings.expansion, false, true);
-    let mut aging = ReserveOptions::default();
+    let (mut aging, mut dialect) = (ReserveOptions::default(), Dialect::default());
     let mut words = Arguments { call, next: 2 };
     loop {
-        // Without ITEMS, or with an option that lacks its value, there are too few arguments.
-        let word = words.next().ok_or(CommandError::Arity)?;
+        let Some(word) = words.next() else {
+            // Without ITEMS, or with an option that lacks its value, there are too few arguments.
+            if dialect.is_spoken() { break } else { return Err(CommandError::Arity) }
+        };
         let refuse = CommandError::RedisBloom;
         match upper(word).as_slice() {
+            b"ITEMS" if words.peek().is_none() => return Err(CommandError::Arity),
             b"ITEMS" => break,
             b"CAPACITY" => {
                 size =
@@ -599,24 +608,43 @@ pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Inserti
             b"NONSCALING" => nonscaling = true,
             b"TTL" => aging.ttl_ms = Some(ttl_ms(&mut words)?),
             b"STEPS" => aging.steps = Some(steps(&mut words)?),
+            word if dialect.read(word, &mut words)? => {}
             _ => return Err(refuse("Unknown argument received")),
         }
     }
-    if words.peek().is_none() {
-        return Err(CommandError::Arity);
+    let expansion = if nonscaling { 0 } else { expansion };
+    if dialect.scale_to.is_some() && expansion == 0 {
+        return Err(CommandError::ValkeyBloom(
+            "ERR cannot use NONSCALING and VALIDATESCALETO options together",
+        ));
     }
     let capacity = aging.resolve_ttl()?.of_each(size);
     let new = match aging.layout {
-        None => {
-            let family = Settings::family_for(if nonscaling { 0 } else { expansion });
-            New::Bloomery(Spec { family, ..Spec::fixed(size, rate) })
+        Some(_) if dialect.is_spoken() => {
+            return Err(CommandError::Exclusive(
+                "TTL makes a window, and TIGHTENING, SEED and VALIDATESCALETO do not go with it",
+            ));
         }
         Some(layout) => {
             let family = family(&aging, layout, settings)?;
-            New::Window(Spec { family, layout, ..Spec::fixed(capacity, rate) })
+            New::Reserved(Spec { family, layout, ..Spec::fixed(capacity, rate) })
         }
+        None => match dialect.spec(size, rate, expansion) {
+            Some(spec) => New::ValkeyBloom(spec),
+            None => {
+                let family = match (Settings::family_for(expansion), dialect.tightening) {
+                    (Family::Scaling { expansion, .. }, Some(ratio)) => {
+                        Family::Scaling { expansion, tightening: Tightening::geometric(ratio)? }
+                    }
+                    (family, _) => family,
+                };
+                let spec = Spec { family, ..Spec::fixed(size, rate) };
+                // What a new filter is sent with, besides its first items, has no tightening.
+                if dialect.is_spoken() { New::Reserved(spec) } else { New::Bloomery(spec) }
+            }
+        },
     };
-    Ok(Insertion { new, create, first_item: words.next })
+    Ok(Insertion { new, create, scale_to: dialect.scale_to, first_item: words.next })
 }
 
 #[cfg(test)]

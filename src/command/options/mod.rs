@@ -8,6 +8,7 @@ pub(super) mod bloom;
 pub(super) mod cuckoo;
 pub(super) mod foreign;
 pub(super) mod redisbloom;
+pub(super) mod valkey_bloom;
 
 use super::call::Call;
 use super::error::CommandError;

@@ -8,6 +8,7 @@
 //! and so is an add to a key that doesn't exist. The filter is then RedisBloom's too, and stays equal to the primary's.
 
 use super::bloom::{self, New};
+use super::valkey_bloom::Dialect;
 use super::{cuckoo, integer};
 use crate::command::call::Call;
 use crate::command::error::CommandError;
@@ -77,12 +78,14 @@ pub(in crate::command) fn creation(spec: &ChainSpec) -> Vec<Vec<u8>> {
 }
 
 /// `BF.INSERT key [CAPACITY c] [ERROR e] [EXPANSION x] [NOCREATE] [NONSCALING] ITEMS item…`. And what Bloomery sends for an
-/// add to a missing key: `BF.INSERT key SPEC,error_rate,capacity,expansion,seed item…`.
+/// add to a missing key: `BF.INSERT key SPEC,error_rate,capacity,expansion,seed item…`. And what valkey-bloom sends, see
+/// [`valkey_bloom`](super::valkey_bloom): its further options begin with other letters.
 pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<bloom::Insertion, CommandError> {
     if let Some(numbers) = sent(call) {
         let new = New::Sent(sent_bloom(numbers).ok_or(UNKNOWN)?);
-        return Ok(bloom::Insertion { new, create: true, first_item: FIRST_SENT });
+        return Ok(bloom::Insertion { new, create: true, scale_to: None, first_item: FIRST_SENT });
     }
+    let mut dialect = Dialect::default();
     let mut spec = bloom::default_chain(&call.settings());
     let (mut nonscaling, mut create) = (false, true);
     let first_item = letters(call, |letters, value| {
@@ -92,12 +95,18 @@ pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<bloom::
             [b'c', ..] => spec.capacity = capacity(value()?)?,
             [b'n', _, b'c'] => create = false,
             [b'n', ..] => nonscaling = true,
+            [b't', ..] => dialect.tightening = Some(error_rate(value()?)?),
+            [b's', ..] => dialect.seed = Some(value()?.try_into().ok()?),
+            [b'v', ..] => drop(value()?),
             _ => return None,
         }
         Some(())
     })?;
     spec.scales &= !nonscaling;
-    Ok(bloom::Insertion { new: New::RedisBloom(spec), create, first_item })
+    let of_valkey = dialect.spec(spec.capacity, spec.error_rate, if spec.scales { spec.growth } else { 0 });
+    let first_item = first_item.or(of_valkey.map(|_| call.argc())).ok_or(CommandError::Arity)?;
+    let new = of_valkey.map_or(New::RedisBloom(spec), New::ValkeyBloom);
+    Ok(bloom::Insertion { new, create, scale_to: None, first_item })
 }
 
 /// Argument of the first item that Bloomery sends with a new filter.
@@ -168,15 +177,17 @@ pub(in crate::command) fn cuckoo_insertion<'a, C: Call<'a>>(
         }
         Some(())
     })?;
+    let first_item = first_item.ok_or(CommandError::Arity)?;
     Ok(cuckoo::Insertion { new: None, capacity: asked, create, first_item })
 }
 
-/// Reads options up to a word that begins with `i`, for ITEMS, and returns the argument of the first item. `read` gets the
-/// first three letters of each option in lower case, with 0 for those that are missing, and a way to get its value.
+/// Reads options up to a word that begins with `i`, for ITEMS, and returns the argument of the first item, if there is such
+/// a word. `read` gets the first three letters of each option in lower case, with 0 for those that are missing, and a way
+/// to get its value.
 fn letters<'a, C: Call<'a>>(
     call: &C,
     mut read: impl FnMut(&[u8; 3], &mut dyn FnMut() -> Option<&'a [u8]>) -> Option<()>,
-) -> Result<usize, CommandError> {
+) -> Result<Option<usize>, CommandError> {
     let mut next = 2usize;
     let mut word = || {
         let word = argument(call, next)?;
@@ -187,11 +198,11 @@ fn letters<'a, C: Call<'a>>(
         let mut letters = [0; 3];
         letters.iter_mut().zip(option).for_each(|(letter, byte)| *letter = byte.to_ascii_lowercase());
         if letters.starts_with(b"i") {
-            return Ok(next);
+            return Ok(Some(next));
         }
         read(&letters, &mut word).ok_or(UNKNOWN)?;
     }
-    Err(CommandError::Arity)
+    Ok(None)
 }
 
 fn capacity(bytes: &[u8]) -> Option<u64> {

@@ -101,6 +101,9 @@ const INSERT: &[Argument] = &[
     optional(word("nocreate", "NOCREATE")),
     optional(word("nonscaling", "NONSCALING")),
     TTL,
+    option("tightening", "TIGHTENING", Double),
+    option("seed", "SEED", Text),
+    option("validatescaleto", "VALIDATESCALETO", Integer),
     Argument { name: "item", token: Some("ITEMS"), kind: Text, optional: false, multiple: true },
 ];
 
@@ -113,6 +116,9 @@ const INFO: &[Argument] = &[Argument {
         word("filters", "FILTERS"),
         word("items", "ITEMS"),
         word("expansion", "EXPANSION"),
+        word("error", "ERROR"),
+        word("tightening", "TIGHTENING"),
+        word("maxscaledcapacity", "MAXSCALEDCAPACITY"),
         word("full", "FULL"),
     ]),
     optional: true,

@@ -10,12 +10,14 @@ mod logarithm;
 pub mod redisbloom;
 mod scheme;
 mod sizing;
+pub mod valkey_bloom;
 
 pub use encoding::Encoding;
 pub use link::{BitOrder, Link, LinkSpec};
 pub use redisbloom::ChainSpec;
 pub use scheme::{Probe, RedisBloomPlan, Scheme};
 pub(crate) use sizing::GO_ZERO_PROBES;
+pub use valkey_bloom::ValkeySpec;
 
 use super::change::Added;
 use super::dump_number;
@@ -49,6 +51,59 @@ pub enum Growth {
         /// Whether the seed was made for this filter.
         is_seed_random: bool,
     },
+}
+
+impl Growth {
+    /// What valkey-bloom's chain does.
+    pub fn valkey_bloom(spec: &ValkeySpec) -> Growth {
+        let ValkeySpec { expansion, error_rate, tightening, seed, .. } = *spec;
+        let is_seed_random = seed != valkey_bloom::FIXED_SEED;
+        Growth::ValkeyBloom { expansion, error_rate, tightening, is_seed_random }
+    }
+
+    /// The link after `count` links, of which this is the last, that have `work` probes together. See
+    /// [`Foreign::next_link`].
+    fn next(&self, last: &LinkSpec, count: usize, work: u64) -> Result<Option<LinkSpec>, Error> {
+        if count >= limits::MAX_FOREIGN_LINKS {
+            return Err(Error::TooManyLayers);
+        }
+        let spec = match *self {
+            Growth::Bitmap => return Ok(None),
+            Growth::RedisBloom { options, .. } if options & redisbloom::NO_SCALING != 0 => return Ok(None),
+            Growth::ValkeyBloom { expansion: 0, .. } => return Ok(None),
+            Growth::RedisBloom { options, growth } => {
+                // Chains that went through an old LOADCHUNK have lost their growth.
+                let growth = if growth == 0 { 2 } else { growth };
+                // A link for no items would be full at once, and so would all that follow it.
+                let capacity = last.capacity.max(1).checked_mul(growth.into());
+                LinkSpec::redisbloom(capacity.ok_or(Error::TooManyLayers)?, last.error_rate * 0.5, options)
+            }
+            Growth::ValkeyBloom { expansion, error_rate, tightening, .. } => {
+                let capacity = last.capacity.checked_mul(expansion.into());
+                let index = u32::try_from(count).unwrap_or(u32::MAX);
+                let error_rate = error_rate * math::power(tightening, index);
+                LinkSpec::valkey_bloom(capacity.ok_or(Error::TooManyLayers)?, error_rate)
+            }
+        };
+        // What no one would load again must not come to be.
+        let fits = |spec: &LinkSpec| work + u64::from(spec.probes) <= limits::MAX_FOREIGN_WORK;
+        Ok(Some(spec.filter(fits).ok_or(Error::TooManyLayers)?))
+    }
+
+    /// The links after `count` links, of which this is the last, that have `work` probes together.
+    pub fn links_after(
+        self,
+        mut last: Option<LinkSpec>,
+        mut count: usize,
+        mut work: u64,
+    ) -> impl Iterator<Item = LinkSpec> {
+        std::iter::from_fn(move || {
+            last = self.next(last.as_ref()?, count, work).ok()?;
+            count += 1;
+            work += last.map_or(0, |link| u64::from(link.probes));
+            last
+        })
+    }
 }
 
 /// Another system's filter.
@@ -105,6 +160,16 @@ impl Foreign {
         let links = vec![Link::empty(link.ok_or(Error::Foreign("error rate or capacity"))?)?];
         let growth = Growth::RedisBloom { options, growth: spec.growth };
         Foreign::new(Scheme::RedisBloom(RedisBloomPlan::Full), Encoding::Bytes, growth, links)
+    }
+
+    /// The empty chain that valkey-bloom creates.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`] if it makes none of this error rate and capacity, [`Error::OutOfMemory`].
+    pub fn valkey_bloom(spec: &ValkeySpec) -> Result<Foreign, Error> {
+        let links = vec![Link::empty(spec.first_link().ok_or(Error::Foreign("error rate or capacity"))?)?];
+        let scheme = Scheme::ValkeyBloom { seed: spec.seed };
+        Foreign::new(scheme, Encoding::Bytes, Growth::valkey_bloom(spec), links)
     }
 
     /// A filter without links, which holds nothing and takes nothing: a placeholder.
@@ -202,31 +267,14 @@ impl Foreign {
     /// # Errors
     /// [`Error::TooManyLayers`] where capacity or error rate can go no further.
     pub fn next_link(&self) -> Result<Option<LinkSpec>, Error> {
-        let Some(last) = self.links.last().map(Link::spec) else { return Ok(None) };
-        if self.links.len() >= limits::MAX_FOREIGN_LINKS {
-            return Err(Error::TooManyLayers);
-        }
-        let spec = match self.growth {
-            Growth::Bitmap => return Ok(None),
-            Growth::RedisBloom { options, .. } if options & redisbloom::NO_SCALING != 0 => return Ok(None),
-            Growth::ValkeyBloom { expansion: 0, .. } => return Ok(None),
-            Growth::RedisBloom { options, growth } => {
-                // Chains that went through an old LOADCHUNK have lost their growth.
-                let growth = if growth == 0 { 2 } else { growth };
-                // A link for no items would be full at once, and so would all that follow it.
-                let capacity = last.capacity.max(1).checked_mul(growth.into());
-                LinkSpec::redisbloom(capacity.ok_or(Error::TooManyLayers)?, last.error_rate * 0.5, options)
-            }
-            Growth::ValkeyBloom { expansion, error_rate, tightening, .. } => {
-                let capacity = last.capacity.checked_mul(expansion.into());
-                let index = u32::try_from(self.links.len()).unwrap_or(u32::MAX);
-                let error_rate = error_rate * math::power(tightening, index);
-                LinkSpec::valkey_bloom(capacity.ok_or(Error::TooManyLayers)?, error_rate)
-            }
-        };
-        // What no one would load again must not come to be.
-        let fits = |spec: &LinkSpec| self.work() + u64::from(spec.probes) <= limits::MAX_FOREIGN_WORK;
-        Ok(Some(spec.filter(fits).ok_or(Error::TooManyLayers)?))
+        let Some(last) = self.links.last() else { return Ok(None) };
+        self.growth.next(last.spec(), self.links.len(), self.work())
+    }
+
+    /// The links that it would open, one after the other.
+    pub fn next_links(&self) -> impl Iterator<Item = LinkSpec> {
+        let last = self.links.last().map(|link| *link.spec());
+        self.growth.links_after(last, self.links.len(), self.work())
     }
 
     /// By what the capacity grows from link to link; `None` if the capacity is fixed.
@@ -236,6 +284,14 @@ impl Foreign {
             Growth::ValkeyBloom { expansion, .. } if expansion > 0 => Some(expansion),
             _ => None,
         }
+    }
+
+    /// The ratio of the error rates of consecutive links; `None` if the capacity is fixed.
+    pub fn tightening(&self) -> Option<f64> {
+        self.expansion().map(|_| match self.growth {
+            Growth::ValkeyBloom { tightening, .. } => tightening,
+            _ => 0.5,
+        })
     }
 
     /// Adds the next link. Returns false, and does nothing, for a filter of fixed capacity.

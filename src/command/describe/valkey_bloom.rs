@@ -1,0 +1,45 @@
+//! The fields of BF.INFO that valkey-bloom has and RedisBloom doesn't. As there, the reply is the value alone.
+
+use crate::command::call::Call;
+use crate::command::error::CommandError;
+use crate::command::reach;
+use crate::command::reply::Reply;
+use crate::filter::LiveRef;
+use crate::params::Family;
+
+/// The field that `word` names.
+pub(super) fn field<'a, C: Call<'a>>(
+    call: &C,
+    word: &[u8],
+    live: LiveRef<'_>,
+) -> Result<Reply, CommandError> {
+    // What only filters that grow have.
+    let of_scaling = |value: &dyn Fn() -> Reply| match live.expansion() {
+        Some(_) => Ok(value()),
+        None => Err(CommandError::ValkeyBloom("ERR invalid information value")),
+    };
+    let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+    let double = |number: Option<f64>| number.map_or(Reply::Null, Reply::Double);
+    if is("ERROR") {
+        let rate = match live {
+            LiveRef::Bloom(filter) => Some(filter.spec().error_rate),
+            LiveRef::Foreign(filter) => filter.error_rate(),
+        };
+        return Ok(double(rate));
+    }
+    if is("TIGHTENING") {
+        return of_scaling(&|| {
+            double(match live {
+                LiveRef::Foreign(filter) => filter.tightening(),
+                LiveRef::Bloom(filter) => match filter.spec().family {
+                    Family::Scaling { tightening, .. } => tightening.ratio(),
+                    _ => None,
+                },
+            })
+        });
+    }
+    if is("MAXSCALEDCAPACITY") {
+        return of_scaling(&|| reach::most(call, live).into());
+    }
+    Err(CommandError::BadInfoField)
+}

@@ -1,0 +1,75 @@
+//! What valkey-bloom's BF.INSERT has and RedisBloom's doesn't.
+//!
+//! It is also what valkey-bloom sends when it creates a filter, with every parameter: `BF.INSERT key CAPACITY c ERROR e
+//! TIGHTENING t SEED s (NONSCALING | EXPANSION x) [ITEMS item…]`. The seed is 32 bytes as they are. A filter that is created
+//! with one is valkey-bloom's, since only that hashes by it.
+
+use super::Arguments;
+use super::{integer, number};
+use crate::command::call::Call;
+use crate::command::error::CommandError;
+use crate::filter::foreign::ValkeySpec;
+use crate::filter::foreign::valkey_bloom::TIGHTENING;
+
+/// The options of BF.INSERT that only valkey-bloom has.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Dialect {
+    pub(super) tightening: Option<f64>,
+    pub(super) seed: Option<[u8; 32]>,
+    pub(super) scale_to: Option<u64>,
+}
+
+impl Dialect {
+    /// Reads the option that `word` names, which is in upper case, and its value. Returns false if it isn't one of these.
+    pub(super) fn read<'a, C: Call<'a>>(
+        &mut self,
+        word: &[u8],
+        words: &mut Arguments<'_, C>,
+    ) -> Result<bool, CommandError> {
+        let refuse = |why| Err(CommandError::ValkeyBloom(why));
+        let mut value = || words.next().ok_or(CommandError::Arity);
+        match word {
+            b"TIGHTENING" => match number(value()?) {
+                None => return refuse("ERR bad tightening ratio"),
+                Some(ratio) if ratio > 0.0 && ratio < 1.0 => self.tightening = Some(ratio),
+                Some(_) => return refuse("ERR (0 < tightening ratio range < 1)"),
+            },
+            b"SEED" => match value()?.try_into() {
+                Ok(seed) => self.seed = Some(seed),
+                Err(_) => return refuse("ERR invalid seed"),
+            },
+            b"VALIDATESCALETO" => match integer(value()?).map(u64::try_from) {
+                Some(Ok(0)) => return refuse("ERR (capacity should be larger than 0)"),
+                Some(Ok(items)) => self.scale_to = Some(items),
+                _ => return refuse("ERR bad capacity"),
+            },
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Whether one of them was given. Then ITEMS may be missing, as in valkey-bloom.
+    pub(super) fn is_spoken(&self) -> bool {
+        self.tightening.is_some() || self.seed.is_some() || self.scale_to.is_some()
+    }
+
+    /// The filter of valkey-bloom's that they ask for, with these others.
+    pub(super) fn spec(&self, capacity: u64, error_rate: f64, expansion: u32) -> Option<ValkeySpec> {
+        let tightening = self.tightening.unwrap_or(TIGHTENING);
+        self.seed.map(|seed| ValkeySpec { capacity, error_rate, expansion, tightening, seed })
+    }
+}
+
+/// The arguments of BF.INSERT after the key that create this chain, as valkey-bloom sends them.
+pub(in crate::command) fn creation(spec: &ValkeySpec) -> Vec<Vec<u8>> {
+    let ValkeySpec { capacity, error_rate, expansion, tightening, seed } = spec;
+    let [capacity, expansion] = [capacity.to_string(), expansion.to_string()];
+    let [error_rate, tightening] = [error_rate, tightening].map(f64::to_string);
+    let mut words: Vec<&[u8]> = vec![b"CAPACITY", capacity.as_bytes(), b"ERROR", error_rate.as_bytes()];
+    words.extend([b"TIGHTENING", tightening.as_bytes(), b"SEED", seed]);
+    match expansion.as_str() {
+        "0" => words.push(b"NONSCALING"),
+        _ => words.extend([&b"EXPANSION"[..], expansion.as_bytes()]),
+    }
+    words.into_iter().map(<[u8]>::to_vec).collect()
+}

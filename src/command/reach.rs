@@ -1,0 +1,76 @@
+//! How far a filter can grow in the memory that it may have, which is what valkey-bloom's VALIDATESCALETO and
+//! MAXSCALEDCAPACITY are about.
+
+use super::call::Call;
+use super::error::CommandError;
+use super::options::bloom::New;
+use crate::filter::foreign::Growth;
+use crate::filter::{LiveRef, Step, layers_after};
+
+/// Where growth ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// At the capacity that was asked for.
+    Wanted,
+    /// At the limit of memory.
+    Memory,
+    /// At an error rate or a number of arrays that allows no more.
+    Limit,
+}
+
+/// The capacity that a filter reaches by these steps, and why it goes no further.
+fn reach<'a, C: Call<'a>>(
+    call: &C,
+    (mut capacity, bytes): (u64, u64),
+    wanted: u64,
+    steps: impl Iterator<Item = Step>,
+) -> (u64, End) {
+    call.may_be_long();
+    let mut more = 0u64;
+    for step in steps {
+        if capacity >= wanted {
+            return (capacity, End::Wanted);
+        }
+        more = more.saturating_add(step.bytes);
+        if call.admit(bytes.saturating_add(more), more).is_err() {
+            return (capacity, End::Memory);
+        }
+        capacity = capacity.saturating_add(step.capacity);
+    }
+    (capacity, if capacity >= wanted { End::Wanted } else { End::Limit })
+}
+
+/// MAXSCALEDCAPACITY: the capacity that the filter can grow to.
+pub(super) fn most<'a, C: Call<'a>>(call: &C, filter: LiveRef<'_>) -> u64 {
+    reach(call, (filter.capacity(), filter.bytes()), u64::MAX, filter.outlook()).0
+}
+
+/// VALIDATESCALETO: whether the filter that is to be created can grow to this capacity.
+pub(super) fn validate<'a, C: Call<'a>>(call: &C, new: &New, wanted: u64) -> Result<(), CommandError> {
+    const MEMORY: CommandError =
+        CommandError::ValkeyBloom("ERR provided VALIDATESCALETO causes bloom object to exceed memory limit");
+    const ERROR_RATE: CommandError =
+        CommandError::ValkeyBloom("ERR provided VALIDATESCALETO causes false positive to degrade to 0");
+    let nothing = (0, 0);
+    match new {
+        New::Bloomery(spec) | New::Reserved(spec) | New::Sent(spec) => {
+            // The error rates of our layers have a least value, so only their size ends growth.
+            match reach(call, nothing, wanted, layers_after(*spec, Vec::new())).1 {
+                End::Wanted => Ok(()),
+                End::Memory | End::Limit => Err(MEMORY),
+            }
+        }
+        New::ValkeyBloom(spec) => {
+            let first = spec.first_link();
+            let work = first.map_or(0, |link| u64::from(link.probes));
+            let links = first.into_iter().chain(Growth::valkey_bloom(spec).links_after(first, 1, work));
+            match reach(call, nothing, wanted, links.map(Step::from)).1 {
+                End::Wanted => Ok(()),
+                End::Memory => Err(MEMORY),
+                End::Limit => Err(ERROR_RATE),
+            }
+        }
+        // A RedisBloom primary doesn't ask.
+        New::RedisBloom(_) => Ok(()),
+    }
+}

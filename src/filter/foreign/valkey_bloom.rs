@@ -1,0 +1,34 @@
+//! valkey-bloom's chains: what one is asked to be.
+
+use super::LinkSpec;
+
+/// The seed of all filters that valkey-bloom makes with `bloom-use-random-seed no`.
+pub const FIXED_SEED: [u8; 32] = [
+    0x59, 0x0f, 0xf5, 0x22, 0xea, 0x78, 0x11, 0xda, 0xa7, 0x14, 0xd8, 0x09, 0x3b, 0x3e, 0x7b, 0xd9, 0x1d,
+    0x89, 0x8a, 0x73, 0x3e, 0x98, 0x88, 0x87, 0x30, 0x7f, 0x97, 0xcd, 0x28, 0x07, 0x33, 0x83,
+];
+
+/// The ratio of the error rates of its links, if none is given.
+pub const TIGHTENING: f64 = 0.5;
+
+/// What a chain is asked to be when valkey-bloom creates one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ValkeySpec {
+    /// Items of the first link, at least 1.
+    pub capacity: u64,
+    /// Error rate of the first link, above 0 and below 1.
+    pub error_rate: f64,
+    /// Ratio of the capacities of consecutive links; 0 for a chain of fixed capacity.
+    pub expansion: u32,
+    /// Ratio of the error rates of consecutive links, above 0 and below 1.
+    pub tightening: f64,
+    /// The keys of its two hashes.
+    pub seed: [u8; 32],
+}
+
+impl ValkeySpec {
+    /// The first link; `None` if valkey-bloom makes no such filter.
+    pub fn first_link(&self) -> Option<LinkSpec> {
+        LinkSpec::valkey_bloom(self.capacity, self.error_rate)
+    }
+}

@@ -1,0 +1,46 @@
+//! How far filters can grow: the arrays of cells that they would open, one after the other.
+
+use super::foreign::LinkSpec;
+use super::live::LiveRef;
+use crate::params::{Family, Spec, limits};
+
+/// An array of cells that a filter opens when it grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Items that it is sized for.
+    pub capacity: u64,
+    /// Bytes of its cells.
+    pub bytes: u64,
+}
+
+impl From<LinkSpec> for Step {
+    fn from(link: LinkSpec) -> Step {
+        Step { capacity: link.capacity, bytes: link.bytes }
+    }
+}
+
+/// The layers that a filter of this spec opens after layers of the capacities `so_far`.
+pub fn layers_after(spec: Spec, mut so_far: Vec<u64>) -> impl Iterator<Item = Step> {
+    std::iter::from_fn(move || {
+        if so_far.len() >= limits::MAX_LAYERS {
+            return None;
+        }
+        let shape = spec.next_shape(&so_far).ok()?;
+        so_far.push(shape.capacity);
+        Some(Step { capacity: shape.capacity, bytes: shape.bytes() })
+    })
+}
+
+impl<'a> LiveRef<'a> {
+    /// The arrays of cells that it would open if it went on to grow; none if its capacity is fixed.
+    pub fn outlook(self) -> Box<dyn Iterator<Item = Step> + 'a> {
+        match self {
+            LiveRef::Bloom(filter) if matches!(filter.spec().family, Family::Scaling { .. }) => {
+                let capacities = filter.layers().iter().map(|layer| layer.capacity()).collect();
+                Box::new(layers_after(filter.spec(), capacities))
+            }
+            LiveRef::Bloom(_) => Box::new(std::iter::empty()),
+            LiveRef::Foreign(filter) => Box::new(filter.next_links().map(Step::from)),
+        }
+    }
+}
