@@ -11,6 +11,7 @@ use crate::server::connection::{Connection, Server};
 use crate::server::key::{KeyType, temporary_key};
 use anyhow::Context;
 use bloomery::Filter;
+use redis::RedisError;
 use serde::Serialize;
 use std::io::{BufReader, Write};
 use std::path::PathBuf;
@@ -79,6 +80,7 @@ if held ~= 'none' then
   for i = 3, #ARGV do is_filter = is_filter or held == ARGV[i] end
   if not is_filter then return redis.error_reply('the key holds a ' .. held .. ', not a filter') end
 end
+redis.call('PERSIST', KEYS[1])
 if ARGV[2] == '-1' then
   local expires = redis.call('PEXPIRETIME', KEYS[2])
   if expires > 0 then redis.call('PEXPIREAT', KEYS[1], expires) end
@@ -87,6 +89,9 @@ elseif ARGV[2] ~= '0' then
 end
 redis.call('RENAME', KEYS[1], KEYS[2])
 return held";
+
+/// Milliseconds until the server drops a temporary key that is complete, and that nobody ends: more than any merge lasts.
+const ABANDONED_MS: u64 = 3_600_000;
 
 #[derive(Serialize)]
 struct Report {
@@ -131,6 +136,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
             sent += piece.bytes.len() as u64;
             progress.at(sent, 0);
         }
+        // If this process ends now, nobody else knows of the key.
+        redis::cmd("PEXPIRE").arg(&temporary).arg(ABANDONED_MS).query::<()>(&mut connection)?;
         let end = if options.merge { merge } else { swap };
         end(&mut connection, options, &temporary).map(Some)
     };
@@ -172,7 +179,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
 }
 
 /// Removes what was uploaded: the load, or the temporary key if it was complete. The server drops a load that nobody
-/// ends after five minutes.
+/// ends after five minutes, and the key after an hour.
 fn give_up(connection: &mut Connection, load: &str, temporary: &[u8]) {
     // Nothing can be done about an error: most likely the connection is what failed.
     let _ = redis::cmd(load).arg(temporary).arg(0).arg("").query::<()>(connection);
@@ -196,6 +203,12 @@ fn is_filter(held: &str) -> bool {
     KeyType::ALL.iter().any(|known| known.name() == held)
 }
 
+/// What an error of the last command says of the key. If there was no answer, the server may have carried it out.
+fn state_after(error: &RedisError, name: &str) -> String {
+    let is_known = !error.is_io_error();
+    if is_known { format!("{name} is unchanged") } else { format!("it isn't known whether {name} has changed") }
+}
+
 /// Ends the upload by merging the temporary key into the key; returns the type that was there. If the server refuses, the
 /// key is unchanged.
 fn merge(connection: &mut Connection, options: &Options, temporary: &[u8]) -> anyhow::Result<String> {
@@ -204,7 +217,10 @@ fn merge(connection: &mut Connection, options: &Options, temporary: &[u8]) -> an
         .arg(&options.key)
         .arg(temporary)
         .query::<()>(connection)
-        .with_context(|| format!("{} is unchanged", options.key))?;
+        .map_err(|error| {
+            let state = state_after(&error, &options.key);
+            anyhow::Error::new(error).context(state)
+        })?;
     redis::cmd("UNLINK").arg(temporary).query::<()>(connection)?;
     Ok(held)
 }
@@ -217,7 +233,8 @@ fn swap(connection: &mut Connection, options: &Options, temporary: &[u8]) -> any
     KeyType::ALL.iter().for_each(|known| {
         command.arg(known.name());
     });
-    command
-        .query(connection)
-        .with_context(|| format!("the filter was uploaded, but could not replace {}", options.key))
+    command.query(connection).map_err(|error: RedisError| {
+        let state = state_after(&error, &options.key);
+        anyhow::Error::new(error).context(format!("the filter was uploaded, but {state}"))
+    })
 }
