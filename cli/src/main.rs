@@ -14,7 +14,7 @@ mod server;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use command::{
-    build, completions, exporter, inspect, load, man, migrate, plan, pull, push, stats, test, top,
+    build, completions, exporter, inspect, load, man, migrate, plan, pull, push, rebuild, stats, test, top,
 };
 use std::process::ExitCode;
 
@@ -46,6 +46,7 @@ enum Command {
     Plan(plan::Options),
     Build(build::Options),
     Load(load::Options),
+    Rebuild(rebuild::Options),
     Push(push::Options),
     Pull(pull::Options),
     Migrate(migrate::Options),
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         Command::Plan(options) => plan::run(&options),
         Command::Build(options) => build::run(&options),
         Command::Load(options) => load::run(&options),
+        Command::Rebuild(options) => rebuild::run(&options),
         Command::Push(options) => push::run(&options),
         Command::Pull(options) => pull::run(&options),
         Command::Migrate(options) => migrate::run(&options),

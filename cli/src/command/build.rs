@@ -2,7 +2,7 @@
 
 use crate::error::{self, Failure, Outcome};
 use crate::filter::file;
-use crate::filter::options::Reserve;
+use crate::filter::options::{NOT_STATIC, Reserve};
 use crate::filter::wanted::Wanted;
 use crate::input::{Input, Limits, items_of};
 use crate::interrupt;
@@ -44,9 +44,7 @@ pub(crate) struct Options {
     json: bool,
 
     /// Build a static filter: the least memory, and no adds afterwards. It needs 33 bytes an item while it is built
-    #[arg(long = "static", conflicts_with_all = [
-        "expansion", "tightening", "counting", "window", "on_full", "layout", "shards", "cuckoo",
-    ])]
+    #[arg(long = "static", conflicts_with_all = NOT_STATIC)]
     is_static: bool,
 
     #[command(flatten)]

@@ -10,6 +10,7 @@ pub(crate) mod migrate;
 pub(crate) mod plan;
 pub(crate) mod pull;
 pub(crate) mod push;
+pub(crate) mod rebuild;
 pub(crate) mod stats;
 pub(crate) mod test;
 pub(crate) mod top;

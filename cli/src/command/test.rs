@@ -3,7 +3,7 @@
 use crate::arguments::parse_delimiter;
 use crate::error::{Failure, Outcome};
 use crate::filter::file;
-use crate::input::{Input, Items, Limits, blob, items_of};
+use crate::input::{Format, Input, Items, Limits, blob, items_of};
 use crate::output::{count, key};
 use crate::server::connection::Server;
 use crate::server::info;
@@ -214,14 +214,14 @@ fn open(options: &Options) -> anyhow::Result<(Tester, Vec<String>)> {
 
 impl From {
     fn input(&self, file: &std::path::Path) -> Input {
-        Input {
-            file: file.to_owned(),
+        let format = Format {
             column: self.column.clone(),
             delimiter: self.delimiter,
             header: self.header,
             null: self.null,
             keep_blank: false,
-        }
+        };
+        Input { file: file.to_owned(), format }
     }
 }
 

@@ -10,6 +10,10 @@ use clap::ValueEnum;
 /// Items for which a static filter has room before its list grows, if none are given.
 const STATIC_CAPACITY: u64 = 1 << 16;
 
+/// The options that do not go with --static.
+pub(crate) const NOT_STATIC: [&str; 9] =
+    ["nonscaling", "expansion", "tightening", "counting", "window", "on_full", "layout", "shards", "cuckoo"];
+
 /// The options, as they stand on the command line; [`Reserve::wanted`] validates them.
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Filter (the options of BF.RESERVE; by default, a scaling filter)")]
@@ -260,6 +264,33 @@ impl Reserve {
         }
     }
 
+    /// The words of a BF.REBUILD BEGIN: the options that were given. Others stay those of the filter that is rebuilt.
+    pub(crate) fn begin(&self, is_static: bool) -> anyhow::Result<Vec<String>> {
+        if self.cuckoo {
+            return Err(
+                Failure::Usage("cuckoo filters cannot be rebuilt: --cuckoo is for others".into()).into()
+            );
+        }
+        let number = |number: Option<u32>| number.map(|number| number.to_string());
+        let layout = if is_static { Some("FUSE".into()) } else { word(self.layout) };
+        let options = [
+            ("CAPACITY", self.capacity.map(|items| items.to_string())),
+            ("ERROR", self.error_rate.map(|rate| rate.to_string())),
+            ("EXPANSION", number(self.expansion)),
+            ("TIGHTENING", self.tightening.map(|ratio| ratio.to_string())),
+            ("COUNTING", number(self.counting)),
+            ("WINDOW", number(self.window.map(u32::from))),
+            ("EVERY", self.every.map(|ms| ms.to_string())),
+            ("ONFULL", word(self.on_full)),
+            ("LAYOUT", layout),
+            ("HASH", word(self.hash)),
+            ("SHARDS", number(self.shards)),
+            ("SEED", self.seed.clone()),
+        ];
+        let given = options.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value?]));
+        Ok(given.flatten().chain(self.nonscaling.then(|| "NONSCALING".into())).collect())
+    }
+
     /// The words of the command that creates this filter. They include the seed only if the user gave one: without it,
     /// the server chooses its own.
     pub(crate) fn command(&self, wanted: &Wanted, key: &str) -> Vec<String> {
@@ -269,6 +300,11 @@ impl Reserve {
         }
         words
     }
+}
+
+/// The word of a command for a choice.
+fn word(choice: Option<impl ValueEnum>) -> Option<String> {
+    choice?.to_possible_value().map(|value| value.get_name().to_uppercase())
 }
 
 /// A mistake on the command line, in the words of the library.
@@ -318,6 +354,28 @@ mod tests {
             let reserve = reserve(options).unwrap();
             assert_eq!(reserve.command(&reserve.wanted().unwrap(), "k").join(" "), command, "{options}");
         }
+    }
+
+    #[test]
+    fn a_rebuild_begins_with_the_options_that_were_given() {
+        for (options, is_static, words) in [
+            ("", false, ""),
+            ("-n 1M -e 0.1% --seed 2a", true, "CAPACITY 1000000 ERROR 0.001 LAYOUT FUSE SEED 2a"),
+            (
+                "--counting=8 --layout fingerprint --hash siphash",
+                false,
+                "COUNTING 8 LAYOUT FINGERPRINT HASH SIPHASH",
+            ),
+            (
+                "--window 4 --every 1m --on-full rotate --shards 2",
+                false,
+                "WINDOW 4 EVERY 60000 ONFULL ROTATE SHARDS 2",
+            ),
+            ("--expansion 2 --tightening 0.5 --nonscaling", false, "EXPANSION 2 TIGHTENING 0.5 NONSCALING"),
+        ] {
+            assert_eq!(reserve(options).unwrap().begin(is_static).unwrap().join(" "), words, "{options}");
+        }
+        assert!(reserve("--cuckoo").unwrap().begin(false).is_err());
     }
 
     #[test]

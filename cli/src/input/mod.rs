@@ -9,5 +9,5 @@ mod source;
 
 pub(crate) use batch::{Batch, Limits, Span, blob, items_of};
 pub(crate) use items::Items;
-pub(crate) use options::Input;
+pub(crate) use options::{Format, Input};
 pub(crate) use source::open_file;

@@ -5,17 +5,23 @@ use super::items::{Form, Items};
 use super::lines::Lines;
 use super::source::{Source, length, name};
 use crate::arguments::parse_delimiter;
-use clap::builder::Resettable;
 use std::path::PathBuf;
 
 /// The options that say where items come from.
 #[derive(clap::Args, Clone, Debug)]
-#[command(next_help_heading = "Items")]
 pub(crate) struct Input {
     /// File with one item per line; - is stdin
-    #[arg(default_value = "-", value_name = "FILE", help_heading = Resettable::Reset)]
+    #[arg(default_value = "-", value_name = "FILE")]
     pub(crate) file: PathBuf,
 
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// The options that say what in a file is an item.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Items")]
+pub(crate) struct Format {
     /// Read CSV, and take the items from this column: a name, or a number from 1
     #[arg(long, value_name = "COLUMN")]
     pub(crate) column: Option<String>,
@@ -50,33 +56,31 @@ impl Input {
 
     /// The options that decide what the items are. A resumed load must have the same.
     pub(crate) fn form(&self) -> String {
-        let form = match &self.column {
+        let Format { column, delimiter, header, null, keep_blank } = &self.format;
+        let form = match column {
             Some(column) => {
-                format!(
-                    "csv column {column}, delimiter {:?}, header {}",
-                    self.delimiter.map(char::from),
-                    self.header
-                )
+                format!("csv column {column}, delimiter {:?}, header {header}", delimiter.map(char::from))
             }
-            None if self.null => "NUL-separated".into(),
+            None if *null => "NUL-separated".into(),
             None => "lines".into(),
         };
-        form + if self.keep_blank { ", with empty ones" } else { "" }
+        form + if *keep_blank { ", with empty ones" } else { "" }
     }
 
     /// Opens the input.
     pub(crate) fn open(&self) -> anyhow::Result<Items> {
-        let form = match &self.column {
+        let Format { column, delimiter, header, null, keep_blank } = &self.format;
+        let form = match column {
             None => {
-                let terminator = if self.null { 0 } else { b'\n' };
+                let terminator = if *null { 0 } else { b'\n' };
                 Form::Lines(Box::new(Lines::new(Source::open(&self.file)?, terminator)))
             }
             Some(column) => {
-                let format = Csv { column, delimiter: self.delimiter.unwrap_or(b','), header: self.header };
+                let format = Csv { column, delimiter: delimiter.unwrap_or(b','), header: *header };
                 Form::Column(Box::new(Column::open(&self.file, format)?))
             }
         };
-        Ok(Items::new(form, self.keep_blank, name(&self.file)))
+        Ok(Items::new(form, *keep_blank, name(&self.file)))
     }
 }
 

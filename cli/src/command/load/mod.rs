@@ -67,7 +67,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "ITEMS", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     batch: Option<u64>,
 
-    /// Backfill the rebuild of this filter that is in progress (BF.REBUILD key ADD)
+    /// Backfill the rebuild of this filter that is in progress (BF.REBUILD key ADDBULK)
     #[arg(long)]
     rebuild: bool,
 
@@ -141,8 +141,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     drop(connection); // the server may close it while nothing is sent over it
     let from = state.offset;
     let progress = Progress::new(&options.pace, options.input.len(), from);
-    let mut load = Load { account: Account::new(state), progress };
-    let stopped = load.run(options, &sender, first, items, &sample, &interrupted);
+    let Options { connections, .. } = *options;
+    let mut load = Load { account: Account::new(state), progress, connections, batch: options.batch() };
+    let stopped = load.run(&sender, first, items, &sample, &interrupted);
     load.progress.finish();
     let state = load.account.into_state();
     let is_whole = stopped.is_ok() && !interrupted.is_set();
@@ -396,25 +397,46 @@ fn report(options: &Options, state: &State, from: u64, took: Duration) -> anyhow
     Ok(Outcome::Done)
 }
 
+/// Adds the items of an input to the new filter of a rebuild, until an interruption. Returns how many it read, and how many
+/// empty lines.
+pub(super) fn backfill(
+    server: &Server,
+    key: &[u8],
+    (input, items): (&Input, Items),
+    pace: &Pace,
+    interrupted: &Interrupted,
+) -> anyhow::Result<(u64, u64)> {
+    let sender = Sender::new(server.clone(), key, Kind::Rebuild);
+    let progress = Progress::new(pace, input.len(), 0);
+    let mut load = Load { account: Account::new(State::default()), progress, connections: 1, batch: BATCH };
+    let stopped = load.run(&sender, None, items, &Sample::default(), interrupted);
+    load.progress.finish();
+    let State { items, blank, open_blank, .. } = load.account.into_state();
+    stopped.map(|()| (items, blank + open_blank))
+}
+
 /// A load in progress.
 struct Load {
     account: Account,
     progress: Progress,
+    /// Number of connections.
+    connections: u8,
+    /// Maximum number of items per command.
+    batch: u64,
 }
 
 impl Load {
     /// Sends batches until the end, an error, or an interruption.
     fn run(
         &mut self,
-        options: &Options,
         sender: &Sender,
         first: Option<Part>,
         items: Items,
         sample: &Sample,
         interrupted: &Interrupted,
     ) -> anyhow::Result<()> {
-        let limits = Limits { items: sender.most_items(options.batch()), bytes: BATCH_BYTES };
-        let workers = usize::from(options.connections);
+        let limits = Limits { items: sender.most_items(self.batch), bytes: BATCH_BYTES };
+        let workers = usize::from(self.connections);
         // One batch may wait per connection, so that reading and sending overlap and memory stays bounded.
         let (to_send, batches) = mpsc::sync_channel(workers);
         let (to_account, answers) = mpsc::channel();

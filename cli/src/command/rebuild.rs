@@ -1,0 +1,209 @@
+//! `bloomery rebuild`: builds a filter from files beside the one that serves, and puts it in its place.
+
+use super::load::backfill;
+use crate::arguments::parse_count;
+use crate::error::{self, Failure, Outcome};
+use crate::filter::info::FilterInfo;
+use crate::filter::options::{NOT_STATIC, Reserve};
+use crate::input::{Format, Input, Items};
+use crate::interrupt::{self, Interrupted};
+use crate::output::progress::Pace;
+use crate::output::{self, bytes, count, key};
+use crate::server::connection::{Connection, Server};
+use crate::server::info;
+use anyhow::Context;
+use serde::Serialize;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Rebuild a filter from files, and swap it in.
+///
+/// The old filter serves until the new one is complete, and items that are added meanwhile go to both. Filter options that
+/// are left out stay as they are. If anything fails, or on Ctrl-C, the rebuild is aborted, and the old filter stays.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  bloomery rebuild seen events.txt                          # a filter like the old one
+  bloomery rebuild users users.csv --column id -n 20M       # a larger one
+  bloomery rebuild denied denied.txt --static -e 0.4%       # the smallest one, without adds
+  bloomery rebuild denied list-*.txt --at-least 1M          # unless a list was cut off")]
+pub(crate) struct Options {
+    /// The filter's key
+    key: String,
+
+    /// Files with one item per line; - is stdin
+    #[arg(default_value = "-", value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    /// Build a static filter: the least memory, and no adds afterwards. The key need not exist
+    #[arg(long = "static", conflicts_with_all = NOT_STATIC)]
+    is_static: bool,
+
+    /// Keep the old filter if the files have fewer items than this
+    #[arg(long, value_name = "ITEMS", default_value_t = 1, value_parser = parse_count)]
+    at_least: u64,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    format: Format,
+
+    #[command(flatten)]
+    reserve: Reserve,
+
+    #[command(flatten)]
+    pace: Pace,
+
+    #[command(flatten)]
+    server: Server,
+}
+
+#[derive(Serialize)]
+struct Report {
+    key: String,
+    items_read: u64,
+    blank_lines: u64,
+    /// Items in the new filter, also those that were added meanwhile.
+    items: u64,
+    bytes: u64,
+    seconds: f64,
+}
+
+/// Rebuilds the filter, or leaves it as it was.
+pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
+    let started = Instant::now();
+    let interrupted = interrupt::listen()?;
+    let name = options.key.as_bytes();
+    let words = options.reserve.begin(options.is_static)?;
+    let inputs: Vec<Input> = options
+        .files
+        .iter()
+        .map(|file| Input { file: file.clone(), format: options.format.clone() })
+        .collect();
+    // A file that cannot be read shows before anything is sent.
+    let items: Vec<Items> = inputs.iter().map(Input::open).collect::<anyhow::Result<_>>()?;
+    // The COMMIT of a static filter of 100 million items takes 10 s and more.
+    let server = options.server.clone().patient();
+    let mut connection = server.connect()?;
+    check(options, info::describe(&mut connection, name)?.as_ref())?;
+    let rebuild = Rebuild::begin(&mut connection, name, &words)?;
+    drop(connection); // the server may close it while nothing is sent over it
+    let filled = fill(options, inputs.iter().zip(items), &interrupted).and_then(|filled| {
+        if filled.is_some() {
+            rebuild.end(&mut server.connect()?, "COMMIT")?;
+        }
+        Ok(filled)
+    });
+    if !matches!(filled, Ok(Some(_))) {
+        let aborted = server.connect().and_then(|mut connection| rebuild.end(&mut connection, "ABORT"));
+        let outcome = match aborted {
+            Ok(()) => format!("the rebuild was aborted, and {} serves as before", key(name)),
+            Err(error) => {
+                format!("the rebuild of {} could not be aborted ({})", key(name), error::text(&error))
+            }
+        };
+        filled.context(outcome.clone())?;
+        error::note(&format!("interrupted: {outcome}"));
+        return Ok(Outcome::Interrupted);
+    }
+    let (items_read, blank_lines) = filled?.unwrap_or_default();
+    let filter = info::describe(&mut server.connect()?, name)?.unwrap_or_default();
+    let report = Report {
+        key: key(name),
+        items_read,
+        blank_lines,
+        items: filter.items,
+        bytes: filter.size,
+        seconds: started.elapsed().as_secs_f64(),
+    };
+    if options.json {
+        output::json(&report)?;
+        return Ok(Outcome::Done);
+    }
+    let Report { key, items, seconds, .. } = &report;
+    let (read, items, size) = (count(items_read), count(*items), bytes(report.bytes));
+    let blank = match blank_lines {
+        0 => String::new(),
+        lines => format!(" ({} empty lines skipped)", count(lines)),
+    };
+    let text =
+        format!("{key}: rebuilt from {read} items{blank}, and has {items} now, {size}, in {seconds:.1} s");
+    writeln!(std::io::stdout(), "{text}")?;
+    Ok(Outcome::Done)
+}
+
+/// Refuses what cannot be rebuilt.
+fn check(options: &Options, filter: Option<&FilterInfo>) -> anyhow::Result<()> {
+    let name = key(options.key.as_bytes());
+    let text = match filter {
+        None if !options.is_static => {
+            format!(
+                "there is no filter {name}; create it with bloomery load, or make a static filter with --static"
+            )
+        }
+        Some(filter) if filter.kind == "cuckoo" => {
+            format!("{name} is a cuckoo filter, which cannot be rebuilt")
+        }
+        Some(filter) if filter.rebuild.is_some() => {
+            format!(
+                "{name} is being rebuilt; BF.REBUILD {name} ABORT ends that, if no program goes on with it"
+            )
+        }
+        _ => return Ok(()),
+    };
+    Err(Failure::Usage(text).into())
+}
+
+/// Adds the items of all inputs; returns how many these were, and how many empty lines. `None` after an interruption.
+fn fill<'i>(
+    options: &Options,
+    inputs: impl Iterator<Item = (&'i Input, Items)>,
+    interrupted: &Interrupted,
+) -> anyhow::Result<Option<(u64, u64)>> {
+    let (mut read, mut blank) = (0, 0);
+    for input in inputs {
+        let (items, lines) =
+            backfill(&options.server, options.key.as_bytes(), input, &options.pace, interrupted)?;
+        if interrupted.is_set() {
+            return Ok(None);
+        }
+        (read, blank) = (read + items, blank + lines);
+    }
+    if read < options.at_least {
+        let text = format!("{} items were read, and --at-least is {}", count(read), count(options.at_least));
+        return Err(Failure::Data(text).into());
+    }
+    Ok(Some((read, blank)))
+}
+
+/// A rebuild that was begun.
+struct Rebuild<'k> {
+    key: &'k [u8],
+    /// Tells its filter from that of another rebuild.
+    identity: Option<String>,
+}
+
+impl<'k> Rebuild<'k> {
+    fn begin(connection: &mut Connection, key: &'k [u8], words: &[String]) -> anyhow::Result<Rebuild<'k>> {
+        redis::cmd("BF.REBUILD").arg(key).arg("BEGIN").arg(words).query::<()>(connection)?;
+        Ok(Rebuild { key, identity: Rebuild::running(connection, key)? })
+    }
+
+    /// Identity of the rebuild that is running.
+    fn running(connection: &mut Connection, key: &[u8]) -> anyhow::Result<Option<String>> {
+        Ok(info::describe(connection, key)?.and_then(|filter| filter.rebuild?.identity))
+    }
+
+    /// Ends it with this word. The server says why there is none. Another one is left alone.
+    fn end(&self, connection: &mut Connection, word: &str) -> anyhow::Result<()> {
+        let running = Rebuild::running(connection, self.key)?;
+        if running.is_some() && running != self.identity {
+            return Err(Failure::Lost("another rebuild has begun".into()).into());
+        }
+        redis::cmd("BF.REBUILD").arg(self.key).arg(word).query::<()>(connection)?;
+        Ok(())
+    }
+}
