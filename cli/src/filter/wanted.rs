@@ -19,10 +19,11 @@ pub(crate) const CUCKOO_EXPANSION: u32 = 1;
 /// Growth of a scaling filter: the default of RedisBloom and of the module.
 pub(crate) const EXPANSION: u32 = 2;
 
-/// The words of the BF.RESERVE or CF.RESERVE that creates the filter. Options that have their default are left out, and
+/// The words of the BF.RESERVE or CF.RESERVE that creates the filter, or of the BF.REBUILD that begins a static one. Options that have their default are left out, and
 /// so is the seed.
 pub(crate) fn command(wanted: &Wanted, key: &str) -> Vec<String> {
     let (mut words, hash) = match wanted {
+        Wanted::Bloom(spec) if spec.layout == LayoutChoice::Fuse => (fuse(spec, key), spec.hash),
         Wanted::Bloom(spec) => (bloom(spec, key), spec.hash),
         Wanted::Cuckoo(spec) => (cuckoo(spec, key), spec.hash),
     };
@@ -30,6 +31,12 @@ pub(crate) fn command(wanted: &Wanted, key: &str) -> Vec<String> {
         words.extend(["HASH".into(), hash.as_str().into()]);
     }
     words
+}
+
+fn fuse(spec: &Spec, key: &str) -> Vec<String> {
+    let (capacity, error_rate) = (spec.capacity.to_string(), spec.error_rate.to_string());
+    let words = ["CAPACITY", &capacity, "ERROR", &error_rate, "LAYOUT", spec.layout.as_str()];
+    ["BF.REBUILD", key, "BEGIN"].into_iter().chain(words).map(str::to_owned).collect()
 }
 
 fn bloom(spec: &Spec, key: &str) -> Vec<String> {

@@ -3,7 +3,7 @@
 use super::cost::{CUCKOO_LOADS, GENERATIONS, Growth, bloom, cuckoo, roomy_cuckoo};
 use crate::output::{bytes, count, percent};
 use anyhow::anyhow;
-use bloomery::Spec;
+use bloomery::{LayoutChoice, Spec};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -12,11 +12,12 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 const SIZE: (u32, u32) = (860, 500);
 
 /// Colours that differ in hue and in lightness (Okabe and Ito).
-const COLOURS: [RGBColor; 6] = [
+const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
     RGBColor(204, 121, 167),
+    RGBColor(86, 180, 233),
     RGBColor(86, 86, 86),
     RGBColor(150, 110, 0),
 ];
@@ -35,22 +36,24 @@ pub(super) fn memory(base: &Spec) -> anyhow::Result<String> {
     let items = base.capacity;
     // Error rates from 10% to 0.0001%, eight per power of ten.
     let rates: Vec<f64> = (8..=48).map(|step| 10f64.powf(-f64::from(step) / 8.0)).collect();
+    let like = |spec: Spec| Spec { layout: base.layout, shards: base.shards, ..spec };
     let line = |name: &str, spec: &dyn Fn(f64) -> Spec| Line {
         name: name.into(),
         points: rates
             .iter()
             .filter_map(|&rate| {
-                let cost = bloom(&Spec { layout: base.layout, shards: base.shards, ..spec(rate) }).ok()?;
+                let cost = bloom(&spec(rate)).ok()?;
                 Some((-rate.log10(), cost.memory_bytes as f64))
             })
             .collect(),
     };
     let window = format!("window of {GENERATIONS}");
     let lines = [
-        line("fixed", &|rate| Spec::fixed(items, rate)),
-        line("scaling", &|rate| Spec::scaling(items, rate)),
-        line(&window, &|rate| Spec::window(items.div_ceil(GENERATIONS.into()), rate, GENERATIONS)),
-        line("counting, 4 bits", &|rate| Spec::counting(items, rate)),
+        line("fixed", &|rate| like(Spec::fixed(items, rate))),
+        line("scaling", &|rate| like(Spec::scaling(items, rate))),
+        line(&window, &|rate| like(Spec::window(items.div_ceil(GENERATIONS.into()), rate, GENERATIONS))),
+        line("counting, 4 bits", &|rate| like(Spec::counting(items, rate))),
+        line("static", &|rate| Spec { layout: LayoutChoice::Fuse, ..Spec::fixed(items, rate) }),
     ];
     let points: Vec<Line> = CUCKOO_LOADS
         .iter()

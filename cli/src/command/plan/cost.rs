@@ -3,7 +3,7 @@
 use crate::error::Failure;
 use crate::filter::info::cuckoo_rate;
 use crate::filter::wanted::{CUCKOO_EXPANSION, MAX_ITERATIONS, Wanted, command};
-use bloomery::{Cell, CuckooSpec, Family, Layout, Overflow, Spec};
+use bloomery::{Cell, CuckooSpec, Family, Layout, LayoutChoice, Overflow, Spec};
 use serde::Serialize;
 
 /// Generations of the window in the comparison.
@@ -68,6 +68,7 @@ pub(super) fn cost(wanted: &Wanted) -> anyhow::Result<Cost> {
 pub(super) fn bloom(spec: &Spec) -> anyhow::Result<Cost> {
     let shape = spec.next_shape(&[]).map_err(|error| Failure::Usage(error.to_string()))?;
     let (kind, layers, when_full) = match spec.family {
+        _ if spec.layout == LayoutChoice::Fuse => ("static".into(), 1, "takes no adds"),
         Family::Fixed(overflow) => {
             let kind =
                 if spec.cell.counts() { format!("counting {}", spec.cell.bits()) } else { "fixed".into() };
@@ -187,6 +188,8 @@ pub(super) fn kinds(wanted: &Wanted) -> anyhow::Result<Vec<Cost>> {
         }
     };
     let Spec { hash, layout, shards, seed, .. } = base;
+    // The layout of a static filter is for nothing else.
+    let layout = if layout == LayoutChoice::Fuse { LayoutChoice::Auto } else { layout };
     let spec = |like: Spec| Spec { hash, layout, shards, seed, capacity: items, ..like };
     let rate = base.error_rate;
     let mut specs = vec![spec(Spec::fixed(items, rate)), spec(Spec::scaling(items, rate))];
@@ -195,6 +198,7 @@ pub(super) fn kinds(wanted: &Wanted) -> anyhow::Result<Vec<Cost>> {
     }
     let window = Spec::window(items, rate, GENERATIONS);
     specs.push(Spec { capacity: items.div_ceil(GENERATIONS.into()), ..spec(window) });
+    specs.push(Spec { layout: LayoutChoice::Fuse, shards: 1, ..spec(Spec::fixed(items, rate)) });
     // A kind that cannot reach the error rate at any size is left out.
     let mut costs: Vec<Cost> = specs.iter().filter_map(|spec| bloom(spec).ok()).collect();
     costs.extend(
@@ -256,6 +260,12 @@ mod tests {
                 "{cost:?}"
             );
         }
+        let spec = Spec { layout: LayoutChoice::Fuse, ..Spec::fixed(10_000, 0.01) };
+        let mut real = bloomery::StaticBuilder::with_spec(spec).unwrap();
+        (0..10_000u32).for_each(|item| real.insert(item.to_le_bytes()).unwrap());
+        let (cost, real) = (bloom(&spec).unwrap(), real.build().unwrap());
+        assert_eq!((cost.kind.as_str(), cost.memory_bytes), ("static", real.bytes()));
+        assert_eq!((cost.cells, cost.error_rate), (real.cells(), 2f64.powi(-7)));
         let spec = roomy_cuckoo(10_000, 4, 0.95, &Spec::fixed(1, 0.1));
         let real = bloomery::Cuckoo::new(spec).unwrap();
         assert_eq!(cuckoo(&spec, 10_000).memory_bytes, Filter::Cuckoo(Box::new(real)).bytes());

@@ -5,7 +5,7 @@ mod cost;
 mod print;
 
 use crate::error::{Failure, Outcome};
-use crate::filter::options::Reserve;
+use crate::filter::options::{NOT_STATIC, Reserve};
 use crate::filter::wanted::Wanted;
 use crate::output;
 use anyhow::Context;
@@ -21,6 +21,7 @@ Examples:
   bloomery plan -n 10M -e 1%
   bloomery plan -n 10M -e 0.1% --counting=8
   bloomery plan -n 10k -e 1% --grow 1000         # cost of starting small
+  bloomery plan -n 10M -e 0.4% --static
   bloomery plan -n 10M -e 1% --svg memory.svg
   bloomery plan -n 10M -e 1% --json | jq '.kinds[] | {kind, memory_bytes}'")]
 pub(crate) struct Options {
@@ -35,6 +36,10 @@ pub(crate) struct Options {
     /// What to draw
     #[arg(long, requires = "svg", default_value = "memory")]
     chart: Chart,
+
+    /// Plan a static filter: the least memory, and no adds
+    #[arg(long = "static", conflicts_with_all = NOT_STATIC)]
+    is_static: bool,
 
     /// Print JSON
     #[arg(long)]
@@ -55,6 +60,7 @@ enum Chart {
 /// Computes the plan, writes the chart, and prints the plan.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let wanted = options.reserve.wanted()?;
+    let wanted = if options.is_static { Wanted::Bloom(options.reserve.wanted_static()?) } else { wanted };
     let plan = Plan {
         filter: Cost { command: options.reserve.command(&wanted, "KEY").join(" "), ..cost(&wanted)? },
         growth: growth(&wanted, options.grow)?,

@@ -77,7 +77,7 @@ pub(super) fn lines(number: u64) -> String {
 
 pub(super) fn probes(cost: &Cost) -> String {
     let what = match cost.layout {
-        "FINGERPRINT" => "bits a fingerprint",
+        "FINGERPRINT" | "FUSE" => "bits a fingerprint",
         _ if cost.kind.starts_with("cuckoo") => "slots",
         _ => "probes",
     };
@@ -91,6 +91,7 @@ pub(super) fn place(cost: &Cost) -> &'static str {
     match cost.layout {
         "BLOCKED" => "in one block of 512 bits (BLOCKED)",
         "CLASSIC" => "across the layer (CLASSIC)",
+        "FUSE" => "across three cells (FUSE)",
         "FINGERPRINT" => "in one of two pairs of cells (FINGERPRINT)",
         _ => "in two buckets",
     }
