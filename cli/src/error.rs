@@ -83,18 +83,33 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(code(error))
 }
 
-/// The error and its causes, outermost first. The causes of an error of the Redis client repeat it, so they are left
-/// out.
+/// What an error leaves behind and what to do about it, as the outermost context. It is told after the cause.
+#[derive(Debug)]
+pub(crate) struct Aftermath(pub(crate) String);
+
+impl fmt::Display for Aftermath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The error and its causes, outermost first, and then its [`Aftermath`]. The causes of an error of the Redis client repeat
+/// it, so they are left out.
 pub(crate) fn text(error: &anyhow::Error) -> String {
+    let aftermath = error.downcast_ref::<Aftermath>();
     let mut parts = Vec::new();
-    for cause in error.chain() {
+    for cause in error.chain().skip(usize::from(aftermath.is_some())) {
         if let Some(error) = cause.downcast_ref::<redis::RedisError>() {
             parts.push(server_text(error));
             break;
         }
         parts.push(cause.to_string());
     }
-    parts.join(": ")
+    let text = parts.join(": ");
+    match aftermath {
+        Some(aftermath) => format!("{}. {aftermath}", text.trim_end_matches('.')),
+        None => text,
+    }
 }
 
 /// The error in the words of the server, or of the client if the server didn't reply.
@@ -116,6 +131,15 @@ pub(crate) fn note(text: &str) {
 mod tests {
     use super::*;
     use anyhow::Context;
+
+    #[test]
+    fn the_cause_comes_first() {
+        let error = anyhow::Error::new(Failure::Server("ERR it is full.".into())).context("loading");
+        assert_eq!(text(&error), "loading: ERR it is full.");
+        let error = error.context(Aftermath("5 items are in".into()));
+        assert_eq!(text(&error), "loading: ERR it is full. 5 items are in");
+        assert_eq!(code(&error), 3);
+    }
 
     #[test]
     fn the_innermost_known_cause_decides() {

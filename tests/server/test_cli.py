@@ -279,11 +279,30 @@ def test_progress_is_a_bar_on_a_terminal(port, server, tmp_path):
     assert re.search(rb"\d+%  [\d,]+ items, [\d,]+/s  [\d.]+ [KM]iB/s  \S+ left", seen), seen
 
 
+@pytest.mark.parametrize("words", [["load", "users"], ["build", "out.bloom", "-n", "100", "-e", "1%"]], ids=["load", "build"])
+def test_a_command_that_waits_for_a_terminal_says_so(port, server, tmp_path, words):
+    server.command("BF.RESERVE", "users", "0.01", "100")
+    terminal, stdin = pty.openpty()
+    try:
+        words = command(*words, **({"port": port} if words[0] == "load" else {}))
+        process = subprocess.Popen(
+            words, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+        )
+        os.write(terminal, b"ada\ngrace\n\x04")  # Ctrl-D
+        out, errors = process.communicate(timeout=60)
+    finally:
+        os.close(terminal)
+        os.close(stdin)
+    assert errors.startswith("bloomery: reading items from the terminal"), errors
+    assert process.returncode == DONE and "2" in out
+
+
 def test_a_full_filter_ends_the_load_and_says_where(server, port, lines):
     path, _ = lines
     server.command("BF.RESERVE", "small", "0.01", "100", "NONSCALING")
     _, errors = run("load", "small", path, port=port, status=SERVER)
-    assert "non scaling filter is full" in errors and "items are in: all before byte 0 of" in errors
+    # The cause first.
+    assert re.match(r"bloomery: ERR non scaling filter is full; .*\. [\d,]+ items are in: all before byte 0 of", errors), errors
     server.command("SET", "text", "x")
     _, errors = run("load", "text", path, port=port, status=SERVER)
     assert "WRONGTYPE" in errors

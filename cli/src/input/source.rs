@@ -1,8 +1,9 @@
 //! Reads files and stdin, and hashes what was used of them.
 
+use crate::error;
 use anyhow::Context;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, IsTerminal as _, Read};
 use std::path::Path;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -50,6 +51,9 @@ impl Source {
     pub(super) fn open(path: &Path) -> anyhow::Result<Source> {
         let input: Box<dyn Read + Send> =
             if is_stdin(path) { Box::new(io::stdin()) } else { Box::new(open_file(path)?) };
+        if is_stdin(path) && io::stdin().is_terminal() {
+            error::note("reading items from the terminal; end with Ctrl-D, or see --help for files");
+        }
         Ok(Source { input, hash: Xxh3::new(), hashed: 0, held: Vec::new(), used: 0, ended: false })
     }
 

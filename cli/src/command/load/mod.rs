@@ -10,7 +10,7 @@ mod send;
 mod state;
 mod taken;
 
-use crate::error::{self, Failure, Outcome};
+use crate::error::{self, Aftermath, Failure, Outcome};
 use crate::filter::info::FilterInfo;
 use crate::filter::options::Reserve;
 use crate::input::{Input, Items, Limits, Span};
@@ -161,7 +161,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
             {
                 resumable.note(&state)?;
             }
-            Err(error.context(how_to_go_on(options, &state)))
+            Err(error.context(Aftermath(how_to_go_on(options, &state))))
         }
         Ok(()) if interrupted.is_set() => {
             error::note(&format!("interrupted: {}", how_to_go_on(options, &state)));
