@@ -1,11 +1,11 @@
 //! BF.MERGE, BF.INTERSECT, BF.EQUAL: commands on several filters. They check all filters before they change any.
 
-use super::call::{Access, Apart, Call, Data, Effect, Key};
+use super::call::{Access, Admitted, Apart, Call, Data, Effect, Key};
 use super::error::CommandError;
 use super::options::printable;
 use super::reply::Reply;
 use super::test::current_generation;
-use super::write::{admit_copy, catch_up, limit_items, rebuild_in};
+use super::write::{catch_up, limit_items, rebuild_in};
 use crate::error::Error;
 use crate::filter::{Bloom, Incompatible, Live, LiveRef, Target, Union};
 use crate::parallel::ParallelFor;
@@ -103,16 +103,14 @@ pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     if call.goes_apart(inputs.iter().map(|input| input.bytes()).sum()) {
         let is_new = existing.is_none();
         let Some(merged) = call.made::<Result<Result<Merged, _>, Error>>(&inputs)? else {
-            let most = union.most_bytes(base);
-            if is_new {
-                call.admit(base.bytes(), most)?;
-            } else {
-                admit_copy(call, base.bytes(), most)?;
-            }
+            let (total, most) = (base.bytes(), union.most_bytes(base));
+            let memory = match is_new {
+                true => Admitted::in_new_key(call, total, most)?,
+                false => Admitted::for_work_apart(call, total, most)?,
+            };
             catch_up(call, &mut key)?;
             let inputs: Arc<[Live]> = key.bloom()?.into_iter().chain(filters).map(LiveRef::share).collect();
-            let job =
-                Apart { keys: 1..call.argc(), inputs: inputs.clone(), data: Data::Argument(1), bytes: most };
+            let job = Apart { keys: 1..call.argc(), inputs: inputs.clone(), data: Data::Argument(1), memory };
             return call.apart(job, move |_, parallel| merged(&inputs, is_new, now_ms, parallel));
         };
         let Merged { filter, grows, changed } = merged?.map_err(refusal)?;
@@ -244,13 +242,16 @@ pub(super) fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     let result = match call.made(&inputs)? {
         Some(made) => made,
         None => {
-            if !call.obeys() {
-                call.admit(first.bytes(), first.bytes())?;
-            }
+            let bytes = first.bytes();
+            // What is in the destination stays there until the intersection has been made.
+            let memory = match apart && key.filter()?.is_some() {
+                true => Admitted::for_work_apart(call, bytes, bytes)?,
+                false => Admitted::in_new_key(call, bytes, bytes)?,
+            };
             if apart {
                 let inputs: Arc<[Live]> = inputs.into_iter().map(LiveRef::share).collect();
-                let (keys, bytes) = (1..call.argc(), first.bytes());
-                let job = Apart { keys, inputs: inputs.clone(), data: Data::Argument(1), bytes };
+                let keys = 1..call.argc();
+                let job = Apart { keys, inputs: inputs.clone(), data: Data::Argument(1), memory };
                 return call
                     .apart(job, move |_, parallel| intersection(inputs.iter().map(Live::as_ref), parallel));
             }

@@ -167,7 +167,56 @@ pub struct Apart {
     /// The argument that it reads.
     pub data: Data,
     /// The memory that it takes at most. It is promised to it, so nothing else is [admitted](Call::admit) to it.
-    pub bytes: u64,
+    pub memory: Admitted,
+}
+
+/// Memory that a command may take for what it makes. No work apart begins without: this is made by asking alone. A server
+/// that obeys makes what its primary has made.
+pub struct Admitted {
+    bytes: u64,
+}
+
+impl Admitted {
+    /// Memory for a filter of `total` bytes in a key that has none, or whose filter it replaces within one run of the command.
+    /// Other keys may be evicted for it; the server does that between commands.
+    pub(super) fn in_new_key<'a>(call: &impl Call<'a>, total: u64, bytes: u64) -> Result<Self, CommandError> {
+        Self::asked(call, bytes, || call.admit(total, bytes))
+    }
+
+    /// Memory that no key grows by: what is made takes the place of something, or is in no key. If keys were evicted for it,
+    /// those that the command is about might be among them.
+    pub(super) fn beside_keys<'a>(
+        call: &impl Call<'a>,
+        total: u64,
+        bytes: u64,
+    ) -> Result<Self, CommandError> {
+        Self::asked(call, bytes, || call.admit_outside_keys(total, bytes))
+    }
+
+    /// The same for a command that works apart, and would need less if it didn't.
+    pub(super) fn for_work_apart<'a>(
+        call: &impl Call<'a>,
+        total: u64,
+        bytes: u64,
+    ) -> Result<Self, CommandError> {
+        Self::beside_keys(call, total, bytes).map_err(|why| CommandError::Apart(Box::new(why)))
+    }
+
+    fn asked<'a>(
+        call: &impl Call<'a>,
+        bytes: u64,
+        ask: impl FnOnce() -> Result<(), CommandError>,
+    ) -> Result<Self, CommandError> {
+        if !call.obeys() {
+            ask()?;
+        }
+        Ok(Admitted { bytes })
+    }
+
+    /// Bytes of it.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
 }
 
 /// Bytes that work [apart](Call::apart) reads, besides filters.

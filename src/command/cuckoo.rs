@@ -3,13 +3,13 @@
 //! What a filter does depends only on its own state, the items and their order. So a replica that receives the adds
 //! and deletes that changed the primary grows, moves and compacts exactly as the primary did.
 
-use super::call::{Access, Apart, Call, Data, Effect, Key};
+use super::call::{Access, Admitted, Apart, Call, Data, Effect, Key};
 use super::error::CommandError;
 use super::options::cuckoo::{creation, insertion, new_filter, reservation, seeded, sent};
 use super::options::redisbloom;
 use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
-use super::write::{Growing, Mode, add_one, admit_copy, admit_new, indices, limit_items, pauses};
+use super::write::{Growing, Mode, add_one, admit_new, indices, limit_items, pauses};
 use crate::error::Error;
 use crate::filter::cuckoo::{GROUP, Table};
 use crate::filter::{Cuckoo, CuckooHash, CuckooSpec, Origin};
@@ -265,7 +265,7 @@ pub(super) fn delete<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         };
         match compact_whole(call, filter, remove) {
             // Deleting doesn't need memory.
-            Err(CommandError::Copy(_)) => call.discard(remove(filter, &mut |_| true).into()),
+            Err(CommandError::Apart(_)) => call.discard(remove(filter, &mut |_| true).into()),
             Ok(Some(later)) => return Ok(later),
             compacted => _ = compacted?,
         }
@@ -343,9 +343,9 @@ fn compact_whole<'a, C: Call<'a>>(
         return Ok(None);
     }
     let bytes = filter.bytes();
-    admit_copy(call, bytes, bytes)?;
+    let memory = Admitted::for_work_apart(call, bytes, bytes)?;
     let of = filter.share();
-    let job = Apart { keys: 1..2, inputs: Arc::new([]), data: Data::Argument(1), bytes };
+    let job = Apart { keys: 1..2, inputs: Arc::new([]), data: Data::Argument(1), memory };
     let reply = call.apart(job, move |_, parallel| {
         let mut made = of.copy(parallel)?;
         let mut next = STEPS_OF_A_TASK;

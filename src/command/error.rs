@@ -138,8 +138,8 @@ pub enum CommandError {
         /// The limit, if one is known, and its name.
         bound: Option<(u64, &'static str)>,
     },
-    /// A command needs memory for a copy of its filter, of which there isn't enough.
-    Copy(Box<CommandError>),
+    /// A command needs memory to work apart, of which there isn't enough.
+    Apart(Box<CommandError>),
     /// The keys of a command were changed by the server while it was at work.
     Changed,
     /// The slot of the keys moved to another node while the command was waiting or at work.
@@ -313,9 +313,11 @@ impl fmt::Display for CommandError {
                     None => Ok(()),
                 }
             }
-            CommandError::Copy(why) => {
-                write!(f, "{why}. The command makes a copy first, to serve others meanwhile; in MULTI it makes none")
-            }
+            CommandError::Apart(why) => write!(
+                f,
+                "{why}. The command works apart, to serve others meanwhile, and evicts no keys for that; in MULTI it \
+                 works at once"
+            ),
             CommandError::Changed => f.write_str(
                 "ERR a key of the command was deleted, replaced or renamed while the command was at work, and nothing \
                  was done. Send the command again",

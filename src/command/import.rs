@@ -1,6 +1,6 @@
 //! BF.IMPORT and BF.LOAD: filters from other systems' data.
 
-use super::call::{Access, Apart, Call, Data, Effect, Key};
+use super::call::{Access, Admitted, Apart, Call, Data, Effect, Key};
 use super::error::CommandError;
 use super::options::foreign::{CODEC, FUNNEL, TYPE, items};
 use super::options::{Arguments, bad, printable, unsigned, upper};
@@ -106,12 +106,6 @@ fn create<'a, C: Call<'a>>(call: &C, format: Format, source: Source) -> Result<R
             };
             let bytes = format.declared().unwrap_or(0).max(held);
             let (goes_apart, is_long) = (call.goes_apart(bytes), call.goes_apart(held));
-            // A string that is read apart is copied.
-            let copied = if goes_apart && matches!(data, Data::Key(_)) { held } else { 0 };
-            let most = bytes.saturating_add(copied);
-            if !call.obeys() && (goes_apart || format.declared().is_some()) {
-                call.admit(bytes, most)?;
-            }
             let make = move |data: &[u8], parallel: &ParallelFor<'_>| -> Made {
                 let effect = || match source {
                     Source::Argument(_) => Effect::Verbatim,
@@ -122,8 +116,16 @@ fn create<'a, C: Call<'a>>(call: &C, format: Format, source: Source) -> Result<R
                 (format.read(data, parallel), (!is_long).then(effect))
             };
             if goes_apart {
-                let job = Apart { keys: 1..2, inputs: Arc::new([]), data, bytes: most };
+                // A string is copied.
+                let memory = match data {
+                    Data::Key(_) => Admitted::for_work_apart(call, bytes, bytes.saturating_add(held))?,
+                    Data::Argument(_) => Admitted::in_new_key(call, bytes, bytes)?,
+                };
+                let job = Apart { keys: 1..2, inputs: Arc::new([]), data, memory };
                 return call.apart(job, make);
+            }
+            if !call.obeys() && format.declared().is_some() {
+                call.admit(bytes, bytes)?;
             }
             let parallel: &ParallelFor<'_> = &|tasks, task| call.parallel(tasks, task);
             let made = match data {

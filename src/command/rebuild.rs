@@ -3,7 +3,7 @@
 
 use super::add::{Backfill, BulkBackfill, backfill, backfill_bulk};
 use super::blob::Parts;
-use super::call::{Access, Apart, Call, Data, Effect, Key, Word};
+use super::call::{Access, Admitted, Apart, Call, Data, Effect, Key, Word};
 use super::describe::rebuild_fields;
 use super::error::CommandError;
 use super::options::bloom::{Reservation, creation, shadow};
@@ -169,13 +169,10 @@ fn build<'a, C: Call<'a>>(call: &C, key: C::Key) -> Result<Reply, CommandError> 
         None => {
             let bytes = Bloom::bytes_for(&list.spec().built(items))?;
             let most = bytes.saturating_add(items.saturating_mul(BUILD_BYTES));
-            if !call.obeys() {
-                call.admit(bytes, bytes)?;
-                call.admit_outside_keys(bytes, most)?;
-            }
+            let memory = Admitted::beside_keys(call, bytes, most)?;
             if call.goes_apart(items.saturating_mul(BUILD_COST)) {
                 let inputs: Arc<[Live]> = inputs.into_iter().map(LiveRef::share).collect();
-                let job = Apart { keys: 1..2, inputs: inputs.clone(), data: Data::Argument(1), bytes: most };
+                let job = Apart { keys: 1..2, inputs: inputs.clone(), data: Data::Argument(1), memory };
                 return call.apart(job, move |_, parallel| match &*inputs {
                     [Live::Bloom(list)] => Ok((list.build(parallel)?, items)),
                     _ => Err(Error::Mismatch),

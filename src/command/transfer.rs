@@ -11,7 +11,7 @@
 //! A large filter of which replicas and the AOF have nothing yet is sent as such a load, before it becomes a key. So they
 //! have it whole or not at all, and no command of the stream is longer than a piece.
 
-use super::call::{Access, Apart, Call, Data, Effect, Key};
+use super::call::{Access, Admitted, Apart, Call, Data, Effect, Key};
 use super::error::CommandError;
 use super::loads::{END, Ended, MAX_LOADS, Pieces, Sent, end, load_command};
 use super::options::integer;
@@ -95,14 +95,14 @@ pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Res
     if !call.obeys() && placed.is_none() {
         let key = |database| (database, name.clone());
         let more = call.with_loads(|loads, database| loads.would_allocate(&key(database), iterator, data));
-        call.admit_outside_keys(more, more)?;
+        let memory = Admitted::beside_keys(call, more, more)?;
         let to = if call.goes_apart(PLACED.saturating_mul(data.len() as u64)) {
             call.with_loads(|loads, database| loads.destination(&key(database), namespace, (iterator, data)))?
         } else {
             None
         };
         if let Some(to) = to {
-            let job = Apart { keys: 1..2, inputs: Arc::new([]), data: Data::Argument(DATA), bytes: more };
+            let job = Apart { keys: 1..2, inputs: Arc::new([]), data: Data::Argument(DATA), memory };
             return call.apart(job, move |data, _| to.take(data));
         }
     }

@@ -119,12 +119,6 @@ pub(super) fn admit_new<'a, C: Call<'a>>(call: &C, total: u64, more: u64) -> Res
     if call.obeys() { Ok(()) } else { call.admit(total, more) }
 }
 
-/// Whether work apart may have `more` bytes for a copy of a filter of `total`. It is in no key: if keys were evicted for it,
-/// the filter might be among them.
-pub(super) fn admit_copy<'a, C: Call<'a>>(call: &C, total: u64, more: u64) -> Result<(), CommandError> {
-    call.admit_outside_keys(total, more).map_err(|why| CommandError::Copy(Box::new(why)))
-}
-
 /// Creates what an add to a missing key creates. Returns what it is, if its first items are to be sent with it.
 #[cold]
 pub(super) fn create_new<'a, C: Call<'a>>(

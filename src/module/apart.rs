@@ -320,7 +320,8 @@ pub(super) fn begin<T: Send + 'static>(
     apart: Apart,
     work: impl FnOnce(&[u8], &ParallelFor<'_>) -> T + Send + 'static,
 ) {
-    let Apart { keys, inputs, data, bytes } = apart;
+    let Apart { keys, inputs, data, memory } = apart;
+    let bytes = memory.bytes();
     let mut job = Job {
         now_ms: ctx.now_ms(),
         begun: Instant::now(),

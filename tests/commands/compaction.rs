@@ -118,7 +118,7 @@ fn a_delete_is_never_refused_for_want_of_memory() {
     }
     let pair = pair(&filter, true);
     pair.primary.memory.set(Some(1));
-    assert!(matches!(pair.primary.line("CF.COMPACT k"), Err(CommandError::Copy(_))));
+    assert!(matches!(pair.primary.line("CF.COMPACT k"), Err(CommandError::Apart(_))));
     assert!(pair.primary.dump("k") == dump(&filter));
     assert_eq!(pair.primary.run(&[b"CF.DEL", b"k", &items[deleted]]), Ok(Reply::Bool(true)));
     assert_eq!(pair.primary.copy("k").cuckoo().unwrap().deletes(), 0);

@@ -242,7 +242,7 @@ const STATES: [State; 10] = [
 ];
 
 /// Every command, as it meets such a state.
-fn lines(command: &str) -> &'static [&'static str] {
+pub(super) fn lines(command: &str) -> &'static [&'static str] {
     match command {
         "bf.reserve" => {
             &["BF.RESERVE new 0.01 100", "BF.RESERVE k 0.01 100", "BF.RESERVE new 0.01 5000 LIKE k"]

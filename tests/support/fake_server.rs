@@ -60,6 +60,10 @@ pub(crate) struct FakeServer {
     pub(crate) memory: Cell<Option<u64>>,
     /// How often a command asked for memory.
     pub(crate) asked: Cell<usize>,
+    /// Bytes that commands were allowed for which keys may be evicted.
+    pub(crate) may_evict: Cell<u64>,
+    /// Whether a command has worked apart.
+    pub(crate) worked_apart: Cell<bool>,
     /// Commands for the replicas, as words.
     pub(crate) replicated: RefCell<Vec<Vec<Vec<u8>>>>,
     pub(crate) events: RefCell<Vec<&'static CStr>>,
@@ -207,7 +211,13 @@ impl<'a> Call<'a> for FakeCall<'a> {
         self.server.obeys.get()
     }
 
-    fn admit(&self, total: u64, _: u64) -> Result<(), CommandError> {
+    fn admit(&self, total: u64, more: u64) -> Result<(), CommandError> {
+        self.admit_outside_keys(total, more)?;
+        self.server.may_evict.set(self.server.may_evict.get() + more);
+        Ok(())
+    }
+
+    fn admit_outside_keys(&self, total: u64, _: u64) -> Result<(), CommandError> {
         self.server.asked.set(self.server.asked.get() + 1);
         match self.server.memory.get() {
             Some(limit) if total > limit => {
@@ -215,10 +225,6 @@ impl<'a> Call<'a> for FakeCall<'a> {
             }
             _ => Ok(()),
         }
-    }
-
-    fn admit_outside_keys(&self, total: u64, more: u64) -> Result<(), CommandError> {
-        self.admit(total, more)
     }
 
     fn replicate(&self, effect: Effect<'_>) {
@@ -325,6 +331,7 @@ impl<'a> Call<'a> for FakeCall<'a> {
         job: Apart,
         work: impl FnOnce(&[u8], &ParallelFor<'_>) -> T + Send + 'static,
     ) -> Result<Reply, CommandError> {
+        self.server.worked_apart.set(true);
         let read = match job.data {
             Data::Argument(index) => self.arguments[index].to_vec(),
             Data::Key(index) => self.string(index, <[u8]>::to_vec)?,
