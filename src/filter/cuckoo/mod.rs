@@ -21,6 +21,7 @@
 //! primary accepted. It goes by the filter and not by who sends a command, so that all replicas of a filter agree.
 
 mod closed;
+mod compaction;
 mod spec;
 mod std_traits;
 mod table;
@@ -42,13 +43,6 @@ use smallvec::SmallVec;
 
 /// Most items of a group that is tested at once. Each has two buckets, and a core has 10 to 16 misses in flight.
 pub(crate) const GROUP: usize = 32;
-
-/// Part of the items that may have been deleted before a filter of several sub-filters is compacted by itself.
-const COMPACT_ABOVE: f64 = 0.1;
-
-/// Bytes of our largest filter that is compacted by itself. Each part of it goes through the newest sub-filter from the
-/// start, which takes 0.2 ms at this size.
-const COMPACT_UP_TO: u64 = 4 << 20;
 
 /// Bytes of the largest sub-filter of which is known where it is [closed](Closed). It takes up to a quarter of this.
 const CLOSED_UP_TO: u64 = 4 << 20;
@@ -387,83 +381,6 @@ impl Cuckoo {
         removed
     }
 
-    /// Whether so much was deleted that it is time to [`compact`](Cuckoo::compact): a tenth of the items, and there are
-    /// several sub-filters. A large filter of ours never is: a delete is no place for that. RedisBloom compacts its filters
-    /// at any size.
-    pub fn is_sparse(&self) -> bool {
-        self.is_sparse_after(0)
-    }
-
-    /// The same once this number of further items has been deleted.
-    #[inline(always)]
-    pub(crate) fn is_sparse_after(&self, deletes: u64) -> bool {
-        let left = self.items.saturating_sub(deletes);
-        let deleted = (self.deletes + deletes) as f64 > COMPACT_ABOVE * left as f64;
-        let may_be_large = self.spec.origin == Origin::RedisBloom;
-        self.tables.len() > 1 && deleted && (may_be_large || self.bytes() <= COMPACT_UP_TO)
-    }
-
-    /// Moves fingerprints of newer sub-filters into free slots of older ones, and frees the newest while it is empty.
-    /// `all` goes through every sub-filter, as CF.COMPACT does; without it the first that cannot be emptied ends it.
-    /// Returns the sub-filters that it has dropped.
-    pub fn compact(&mut self, all: bool) -> Vec<Table> {
-        self.compact_within(all, u64::MAX)
-    }
-
-    /// As [`compact`](Cuckoo::compact), but ends after `most` steps, each a look into one sub-filter for a free slot. The
-    /// next call goes on: the filter stays [sparse](Cuckoo::is_sparse) until one has come to the end, or has moved
-    /// nothing. What is moved follows from the filter alone, so a replica moves the same.
-    pub(crate) fn compact_within(&mut self, all: bool, most: u64) -> Vec<Table> {
-        self.compact_while(all, |steps| steps < most)
-    }
-
-    /// The same, as long as `go_on` returns true for the number of steps so far. It is asked before each move.
-    pub(crate) fn compact_while(&mut self, all: bool, mut go_on: impl FnMut(u64) -> bool) -> Vec<Table> {
-        let (mut dropped, mut steps, before) = (Vec::new(), 0, self.moves);
-        let mut is_over = true;
-        self.forget_refusals();
-        // All sub-filters before this one are full.
-        let mut open = 0;
-        for index in (1..self.tables.len()).rev() {
-            let (older, newer) = self.tables.split_at(index);
-            let Some(table) = newer.first() else { break };
-            for (bucket, slot, fingerprint) in table.occupied() {
-                while older.get(open).is_some_and(|older| older.is_full()) {
-                    open += 1;
-                }
-                if open >= index || !go_on(steps) {
-                    break;
-                }
-                let item = CuckooHash::found_in(bucket, fingerprint);
-                let looked_into = |_: &&Table| steps += 1;
-                // Written before it is vacated.
-                if older[open..].iter().inspect(looked_into).any(|older| older.insert(item).is_some()) {
-                    table.vacate(slot);
-                    self.moves += 1;
-                }
-            }
-            is_over = go_on(steps);
-            if !is_over {
-                break;
-            }
-            let left = table.items() > 0;
-            if !left && index + 1 == self.tables.len() {
-                dropped.extend(self.tables.pop());
-            } else if left && !all {
-                break;
-            }
-        }
-        if self.deletes > 0 && (is_over || self.moves == before) {
-            (self.deletes, self.dump_number) = (0, dump_number::next());
-        }
-        dropped
-    }
-
-    /// Steps that a [compaction](Cuckoo::compact) takes at most.
-    pub(crate) fn most_steps(&self) -> u64 {
-        self.items.saturating_mul(self.tables.len().saturating_sub(1) as u64)
-    }
-
     /// Bytes of memory, with all overhead; without what searches for room have found, so that filters that are alike have
     /// one size.
     pub fn allocated(&self) -> usize {
@@ -632,19 +549,6 @@ mod tests {
         assert_eq!((filter.tables().len(), filter.is_sparse()), (1, false));
     }
 
-    /// A delete holds the server for as long as a compaction, so ours are limited. RedisBloom's are not, and its replicas
-    /// must have the same sub-filters.
-    #[test]
-    fn a_large_filter_is_sparse_only_if_it_is_redisblooms() {
-        for (origin, is_sparse) in [(Origin::Bloomery, false), (Origin::RedisBloom, true)] {
-            let mut filter = Cuckoo::new(CuckooSpec { origin, ..spec(COMPACT_UP_TO, 2, 1) }).unwrap();
-            filter.grow().unwrap();
-            filter.insert(b"item").unwrap();
-            assert!(filter.remove(b"item"));
-            assert_eq!((filter.bytes(), filter.is_sparse()), (2 * COMPACT_UP_TO, is_sparse));
-        }
-    }
-
     /// The walk of RedisBloom, forth and back: a failed add leaves every fingerprint in its slot.
     #[test]
     fn a_walk_that_fails_is_undone() {
@@ -667,33 +571,6 @@ mod tests {
                 assert_eq!(filter.tables[0].occupied().count() as u64, filter.items());
             }
             assert!(refused > 100 && moved > 0, "{bucket_size} {max_iterations}: {refused} {moved}");
-        }
-    }
-
-    /// Every item is still there, each call has kept to its bound, and the last has nothing left to do.
-    #[test]
-    fn a_compaction_in_steps_comes_to_an_end() {
-        for expansion in [1, 2] {
-            for most in [1, 7, 50] {
-                let mut filter = Cuckoo::new(spec(8, 2, expansion)).unwrap();
-                let items: Vec<[u8; 4]> = (0..600u32).map(u32::to_le_bytes).collect();
-                items.iter().for_each(|item| filter.insert(item).unwrap());
-                // All over the sub-filters.
-                let (kept, deleted): (Vec<[u8; 4]>, Vec<_>) = items.iter().partition(|item| item[0] % 3 == 0);
-                assert!(deleted.iter().all(|item| filter.remove(item)));
-                let (before, mut calls) = (filter.tables().len(), 0);
-                while filter.deletes() > 0 {
-                    let moves = filter.moves();
-                    filter.compact_within(true, most);
-                    assert!(filter.moves() - moves <= most);
-                    calls += 1;
-                }
-                assert!(most < 50 || calls > 1 && filter.tables().len() < before, "{most}: {calls} calls");
-                assert!(kept.iter().all(|item| filter.contains(item)));
-                let counted: u64 = filter.tables.iter().map(|table| table.occupied().count() as u64).sum();
-                assert_eq!((filter.items(), counted), (kept.len() as u64, kept.len() as u64));
-                assert!(filter.tables.iter().all(|table| table.items() == table.occupied().count() as u64));
-            }
         }
     }
 

@@ -285,7 +285,7 @@ impl Table {
 
     /// Whether a bucket contains `wanted`.
     #[inline(always)]
-    fn has(&self, bucket: u64, wanted: u8) -> bool {
+    pub(super) fn has(&self, bucket: u64, wanted: u8) -> bool {
         let ((_, marks), rest) = self.marks(bucket, wanted);
         marks != 0 || rest.is_some_and(|mut rest| rest.any(|(_, marks)| marks != 0))
     }

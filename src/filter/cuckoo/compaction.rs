@@ -1,0 +1,258 @@
+//! Compaction: fingerprints of newer sub-filters move into free slots of older ones, and the newest are freed while they are
+//! empty.
+//!
+//! Each fingerprint goes to the oldest sub-filter that has a free slot in one of its buckets. To look for it in all of them takes
+//! as many looks as there are fingerprints, times the number of sub-filters: in a filter of 4 MB with 250 sub-filters, in which
+//! hardly any can move, 21.7 s. But no slot of an older sub-filter is freed while those of newer ones move. So in sub-filters of
+//! one size, [`Rooms`] has how far each bucket is full, and never looks at a full bucket twice. Sub-filters that grow are at
+//! most 40.
+
+use super::table::Table;
+use super::{Cuckoo, CuckooHash, Origin, dump_number};
+
+/// Part of the items that may have been deleted before a filter of several sub-filters is compacted by itself.
+const COMPACT_ABOVE: f64 = 0.1;
+
+/// Bytes of our largest filter that is compacted by itself. Each part of it goes through the newest sub-filter from the
+/// start, which takes 0.2 ms at this size.
+const COMPACT_UP_TO: u64 = 4 << 20;
+
+/// The fewest sub-filters for which [`Rooms`] are made. They take up to 2/9 of the memory of these.
+const ROOMS_FROM: usize = 9;
+
+impl Cuckoo {
+    /// Whether so much was deleted that it is time to [`compact`](Cuckoo::compact): a tenth of the items, and there are
+    /// several sub-filters. A large filter of ours never is: a delete is no place for that. RedisBloom compacts its filters
+    /// at any size.
+    pub fn is_sparse(&self) -> bool {
+        self.is_sparse_after(0)
+    }
+
+    /// The same once this number of further items has been deleted.
+    #[inline(always)]
+    pub(crate) fn is_sparse_after(&self, deletes: u64) -> bool {
+        let left = self.items.saturating_sub(deletes);
+        let deleted = (self.deletes + deletes) as f64 > COMPACT_ABOVE * left as f64;
+        let may_be_large = self.spec.origin == Origin::RedisBloom;
+        self.tables.len() > 1 && deleted && (may_be_large || self.bytes() <= COMPACT_UP_TO)
+    }
+
+    /// Compacts the filter. `all` goes through every sub-filter, as CF.COMPACT does; without it the first that cannot be
+    /// emptied ends it. Returns the sub-filters that it has dropped.
+    pub fn compact(&mut self, all: bool) -> Vec<Table> {
+        self.compact_while(all, |_| true)
+    }
+
+    /// As [`compact`](Cuckoo::compact), but ends after `most` steps, each a look into one sub-filter for a free slot. The
+    /// next call goes on: the filter stays [sparse](Cuckoo::is_sparse) until one has come to the end, or has moved
+    /// nothing. What is moved follows from the filter alone, so a replica moves the same.
+    pub(crate) fn compact_within(&mut self, all: bool, most: u64) -> Vec<Table> {
+        self.compact_by(all, None, |steps| steps < most)
+    }
+
+    /// As [`compact`](Cuckoo::compact), as long as `go_on` returns true for the number of steps so far. It is asked before
+    /// each move.
+    pub(crate) fn compact_while(&mut self, all: bool, go_on: impl FnMut(u64) -> bool) -> Vec<Table> {
+        let rooms = if self.has_rooms() { Rooms::new(&self.tables) } else { None };
+        self.compact_by(all, rooms, go_on)
+    }
+
+    /// Without rooms, it looks into one sub-filter after the other, which ends with the same bytes.
+    fn compact_by(
+        &mut self,
+        all: bool,
+        mut rooms: Option<Rooms>,
+        mut go_on: impl FnMut(u64) -> bool,
+    ) -> Vec<Table> {
+        let (mut dropped, mut steps, before) = (Vec::new(), 0, self.moves);
+        let mut is_over = true;
+        self.forget_refusals();
+        // All sub-filters before this one are full.
+        let mut open = 0;
+        for index in (1..self.tables.len()).rev() {
+            let (older, newer) = self.tables.split_at(index);
+            let Some(table) = newer.first() else { break };
+            for (bucket, slot, fingerprint) in table.occupied() {
+                while older.get(open).is_some_and(|older| older.is_full()) {
+                    open += 1;
+                }
+                if open >= index || !go_on(steps) {
+                    break;
+                }
+                let item = CuckooHash::found_in(bucket, fingerprint);
+                // Written before it is vacated.
+                let is_moved = match &mut rooms {
+                    Some(rooms) => rooms.insert(item, older, open, &mut steps),
+                    None => {
+                        let looked_into = |_: &&Table| steps += 1;
+                        older[open..].iter().inspect(looked_into).any(|older| older.insert(item).is_some())
+                    }
+                };
+                if is_moved {
+                    table.vacate(slot);
+                    self.moves += 1;
+                }
+            }
+            is_over = go_on(steps);
+            if !is_over {
+                break;
+            }
+            let left = table.items() > 0;
+            if !left && index + 1 == self.tables.len() {
+                dropped.extend(self.tables.pop());
+            } else if left && !all {
+                break;
+            }
+        }
+        if self.deletes > 0 && (is_over || self.moves == before) {
+            (self.deletes, self.dump_number) = (0, dump_number::next());
+        }
+        dropped
+    }
+
+    fn has_rooms(&self) -> bool {
+        self.spec.expansion <= 1 && self.tables.len() >= ROOMS_FROM
+    }
+
+    /// Steps that a [compaction](Cuckoo::compact) takes at most.
+    pub(crate) fn most_steps(&self) -> u64 {
+        if self.has_rooms() {
+            let buckets: u64 = self.tables.iter().map(Table::buckets).sum();
+            self.items.saturating_add(buckets)
+        } else {
+            self.items.saturating_mul(self.tables.len().saturating_sub(1) as u64)
+        }
+    }
+}
+
+/// For each bucket of sub-filters of one size: all sub-filters before this one have no free slot in it.
+struct Rooms(Vec<u16>);
+
+impl Rooms {
+    /// `None` if there is no memory.
+    fn new(tables: &[Table]) -> Option<Rooms> {
+        let buckets = usize::try_from(tables.first()?.buckets()).ok()?;
+        let mut rooms = Vec::new();
+        rooms.try_reserve_exact(buckets).ok()?;
+        rooms.resize(buckets, 0);
+        Some(Rooms(rooms))
+    }
+
+    /// Puts the item into the oldest sub-filter that has room for it. Those before `open` are full.
+    fn insert(&mut self, item: CuckooHash, older: &[Table], open: usize, steps: &mut u64) -> bool {
+        *steps += 1;
+        let mut oldest = older.len();
+        for bucket in older[open].pair(item) {
+            let room = &mut self.0[bucket as usize];
+            let mut next = open.max(usize::from(*room));
+            while next < oldest && !older[next].has(bucket, 0) {
+                *steps += 1;
+                next += 1;
+            }
+            // There are at most 65,536 sub-filters, and one of them is newer.
+            *room = next as u16;
+            oldest = oldest.min(next);
+        }
+        older.get(oldest).is_some_and(|table| table.insert(item).is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::CuckooSpec;
+    use crate::hash::{HashKind, Seed};
+    use crate::mem::Words;
+
+    fn spec(capacity: u64, bucket_size: u8, expansion: u16) -> CuckooSpec {
+        let (hash, seed) = (HashKind::Xxh3, Seed::from(7));
+        CuckooSpec { bucket_size, expansion, hash, seed, ..CuckooSpec::new(capacity) }
+    }
+
+    /// A delete holds the server for as long as a compaction, so ours are limited. RedisBloom's are not, and its replicas
+    /// must have the same sub-filters.
+    #[test]
+    fn a_large_filter_is_sparse_only_if_it_is_redisblooms() {
+        for (origin, is_sparse) in [(Origin::Bloomery, false), (Origin::RedisBloom, true)] {
+            let mut filter = Cuckoo::new(CuckooSpec { origin, ..spec(COMPACT_UP_TO, 2, 1) }).unwrap();
+            filter.grow().unwrap();
+            filter.insert(b"item").unwrap();
+            assert!(filter.remove(b"item"));
+            assert_eq!((filter.bytes(), filter.is_sparse()), (2 * COMPACT_UP_TO, is_sparse));
+        }
+    }
+
+    /// Every item is still there, each call has kept to its bound, and the last has nothing left to do.
+    #[test]
+    fn a_compaction_in_steps_comes_to_an_end() {
+        for expansion in [1, 2] {
+            for most in [1, 7, 50] {
+                let mut filter = Cuckoo::new(spec(8, 2, expansion)).unwrap();
+                let items: Vec<[u8; 4]> = (0..600u32).map(u32::to_le_bytes).collect();
+                items.iter().for_each(|item| filter.insert(item).unwrap());
+                // All over the sub-filters.
+                let (kept, deleted): (Vec<[u8; 4]>, Vec<_>) = items.iter().partition(|item| item[0] % 3 == 0);
+                assert!(deleted.iter().all(|item| filter.remove(item)));
+                let (before, mut calls) = (filter.tables().len(), 0);
+                while filter.deletes() > 0 {
+                    let moves = filter.moves();
+                    filter.compact_within(true, most);
+                    assert!(filter.moves() - moves <= most);
+                    calls += 1;
+                }
+                assert!(most < 50 || calls > 1 && filter.tables().len() < before, "{most}: {calls} calls");
+                assert!(kept.iter().all(|item| filter.contains(item)));
+                let counted: u64 = filter.tables.iter().map(|table| table.occupied().count() as u64).sum();
+                assert_eq!((filter.items(), counted), (kept.len() as u64, kept.len() as u64));
+                assert!(filter.tables.iter().all(|table| table.items() == table.occupied().count() as u64));
+            }
+        }
+    }
+
+    /// Of many sub-filters and few, those that grow too: what moves, and what is left, is what looks into all of them would make.
+    #[test]
+    fn a_compaction_by_rooms_ends_as_one_without() {
+        let mut most_moved = 0;
+        for (capacity, bucket_size, expansion, number) in [
+            (2, 1, 1, 300),
+            (64, 1, 1, 900),
+            (64, 3, 1, 3000),
+            (256, 2, 1, 9000),
+            (64, 2, 2, 3000),
+            (8, 4, 1, 60),
+        ] {
+            for (modulus, kept) in [(2, 1), (3, 1), (10, 9), (10, 1)] {
+                for all in [false, true] {
+                    let mut made = Cuckoo::new(spec(capacity, bucket_size, expansion)).unwrap();
+                    let items: Vec<[u8; 4]> = (0..number).map(u32::to_le_bytes).collect();
+                    items.iter().for_each(|item| made.insert(item).unwrap());
+                    items
+                        .iter()
+                        .filter(|item| item[0] % modulus >= kept)
+                        .for_each(|item| assert!(made.remove(item)));
+                    let mut plain = made.snapshot().unwrap();
+                    let (mut steps, before) = (0, made.moves());
+                    let bound = made.most_steps();
+                    let dropped = made.compact_while(all, |so_far| {
+                        steps = so_far;
+                        true
+                    });
+                    assert_eq!(dropped.len(), plain.compact_within(all, u64::MAX).len());
+                    assert!(steps <= bound, "{steps} {bound}");
+                    let seen = |filter: &Cuckoo| {
+                        let bytes = |table: &Table| Words::to_bytes(table.words(), table.bytes());
+                        let tables: Vec<_> =
+                            filter.tables.iter().map(|table| (table.items(), bytes(table))).collect();
+                        (tables, filter.moves(), filter.items(), filter.deletes())
+                    };
+                    assert!(
+                        seen(&made) == seen(&plain),
+                        "{capacity} {bucket_size} {expansion} {modulus} {all}"
+                    );
+                    most_moved = most_moved.max(made.moves() - before);
+                }
+            }
+        }
+        assert!(most_moved > 1000, "{most_moved}");
+    }
+}
