@@ -1,13 +1,16 @@
 """The program `bloomery` against a cluster, over TLS, and over a socket."""
 
+import re
 import subprocess
 
 import pytest
+from bloomery_redis import SpreadBloom
+from redis.cluster import RedisCluster
 from redis.crc import key_slot
 
 from kit.certificates import certificates, tls
 from kit.clusters import Cluster
-from kit.program import DONE, MISSING, PROGRAM, SERVER, as_json, run
+from kit.program import DONE, MISSING, PROGRAM, SERVER, USAGE, as_json, run
 from kit.servers import free_port
 
 EVERY_SERVER = pytest.mark.every_server("the server describes the cluster")
@@ -52,6 +55,66 @@ def test_all_nodes_of_a_cluster(cluster, of_cluster, tmp_path):
     assert len(watched["filters"]) == 2 * len(NAMES)
     keys = [key for primary in cluster.primaries() for key in primary.command("KEYS", "*")]
     assert len(keys) == 2 * len(NAMES), "something temporary was left behind"
+
+
+@EVERY_SERVER
+def test_one_filter_in_parts(cluster, of_cluster, tmp_path):
+    """The same filter as the Python package's SpreadBloom: same keys, same capacities, and each knows what the other added."""
+    parts, count = 24, 20_000
+    items = [f"user:{number}" for number in range(count)] + ["na\u00efve", "x" * 70_000]
+    lines = tmp_path / "items.txt"
+    lines.write_text("".join(f"{item}\n" for item in items))
+    spread = ["--spread", parts, *of_cluster]
+    _, errors = run("load", "users", lines, *spread, status=USAGE)
+    assert f"{parts} of the {parts} parts of users are missing" in errors
+    out, _ = run("load", "users", lines, "-n", "30k", "-e", "0.001", *spread)
+    assert re.match(r"users: 20,002 items in, (19,9\d\d|20,00\d) of them new", out), out
+    with RedisCluster("127.0.0.1", cluster.nodes[0].port) as client:
+        theirs = SpreadBloom(client, "users", parts)
+        assert theirs.missing() == [] and all(theirs.contains_many(items))
+        stats = theirs.stats()
+        ours = as_json("stats", "users", *spread)
+        assert ours["missing"] == [] and ours["parts"] == parts
+        for name in ("capacity", "size", "fullest"):
+            assert ours[name] == stats[name]
+        assert ours["items"] == stats["number_of_items_inserted"]
+        other = SpreadBloom(client, "others", parts).reserve(0.001, 30_000)
+        assert other.stats()["capacity"] == ours["capacity"]
+        # Parts lie on all nodes.
+        assert len({cluster.owner(key_slot(key.encode())) for key in theirs.keys}) == 3
+        theirs.add("from Python")
+        assert run("test", "users", "from Python", *spread)[0] == "yes from Python\n"
+        # Again, with what is new: nothing else changes.
+        lines.write_text(lines.read_text() + "one more\n")
+        out, errors = run("load", "users", lines, "-n", "30k", "-e", "0.001", *spread)
+        assert "20,003 items in, 1 of them new" in out and "users exists already" in errors
+        strangers = tmp_path / "strangers.txt"
+        strangers.write_text("".join(f"stranger:{number}\n" for number in range(10_000)))
+        found, _ = run("test", "users", "--from", strangers, *spread)
+        answers = theirs.contains_many([f"stranger:{number}" for number in range(10_000)])
+        assert [line[:3] == "yes" for line in found.splitlines()] == answers
+        # A part that is missing is named, and created again.
+        client.delete(theirs.keys[5])
+        assert as_json("stats", "users", *spread)["missing"] == [theirs.keys[5]]
+        out, _ = run("stats", "users", *spread)
+        assert out.startswith(f"! the part {theirs.keys[5]} is missing")
+        _, errors = run("test", "users", "ada", *spread, status=USAGE)
+        assert theirs.keys[5] in errors
+        run("load", "users", lines, "-n", "30k", "-e", "0.001", *spread)
+        assert all(theirs.contains_many(items))
+        # A part that refuses says so first.
+        client.execute_command("BF.RESERVE", theirs.keys[5] + "x", 0.01, 1, "NONSCALING")
+        full = SpreadBloom(client, "full", 3).reserve(0.01, 30, nonscaling=True)
+        _, errors = run("load", "full", lines, "--spread", 3, *of_cluster, status=SERVER)
+        assert re.match(r"bloomery: \{full:\d/3:\d+\}: ERR non scaling filter is full", errors), errors
+        assert full.missing() == []
+    for words, why in [
+        (["load", "{users}", lines], "cannot be empty or have braces"),
+        (["load", "new", lines, "-n", "100", "--cuckoo"], "for Bloom filters without counters"),
+        (["load", "new", lines, "-n", "100", "-e", "1%", "--counting"], "for Bloom filters without counters"),
+    ]:
+        _, errors = run(*words, *spread, status=USAGE)
+        assert why in errors
 
 
 @pytest.mark.parametrize("is_exact", [False, True], ids=["", "counting, with an account"])

@@ -206,21 +206,21 @@ fn is_filter(held: &str) -> bool {
 /// What an error of the last command says of the key. If there was no answer, the server may have carried it out.
 fn state_after(error: &RedisError, name: &str) -> String {
     let is_known = !error.is_io_error();
-    if is_known { format!("{name} is unchanged") } else { format!("it isn't known whether {name} has changed") }
+    if is_known {
+        format!("{name} is unchanged")
+    } else {
+        format!("it isn't known whether {name} has changed")
+    }
 }
 
 /// Ends the upload by merging the temporary key into the key; returns the type that was there. If the server refuses, the
 /// key is unchanged.
 fn merge(connection: &mut Connection, options: &Options, temporary: &[u8]) -> anyhow::Result<String> {
     let held = redis::cmd("TYPE").arg(&options.key).query(connection)?;
-    redis::cmd("BF.MERGE")
-        .arg(&options.key)
-        .arg(temporary)
-        .query::<()>(connection)
-        .map_err(|error| {
-            let state = state_after(&error, &options.key);
-            anyhow::Error::new(error).context(state)
-        })?;
+    redis::cmd("BF.MERGE").arg(&options.key).arg(temporary).query::<()>(connection).map_err(|error| {
+        let state = state_after(&error, &options.key);
+        anyhow::Error::new(error).context(state)
+    })?;
     redis::cmd("UNLINK").arg(temporary).query::<()>(connection)?;
     Ok(held)
 }

@@ -1,10 +1,13 @@
 //! `bloomery stats`: all that a server knows of a filter.
 
 use crate::error::{Failure, Outcome};
+use crate::filter::info::FilterInfo;
 use crate::filter::lines::lines;
-use crate::output::{self, key};
+use crate::output::{self, bytes, count, key, percent};
 use crate::server::connection::Server;
 use crate::server::info;
+use crate::server::spread::Spread;
+use serde::Serialize;
 use std::io::{self, Write};
 
 /// Show all that is known of a filter on a server, and what is wrong with it.
@@ -14,10 +17,15 @@ use std::io::{self, Write};
 #[command(after_help = "\
 Examples:
   bloomery stats users
-  bloomery stats users --json | jq .error_rate_now")]
+  bloomery stats users --json | jq .error_rate_now
+  bloomery stats users --cluster --spread 64         # one filter in 64 parts")]
 pub(crate) struct Options {
     /// The key
     key: String,
+
+    /// Show one filter that is spread over a cluster in N parts; the key is its name
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    spread: Option<u16>,
 
     /// Print JSON
     #[arg(long)]
@@ -29,6 +37,9 @@ pub(crate) struct Options {
 
 /// Prints it.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
+    if let Some(parts) = options.spread {
+        return of_parts(options, parts);
+    }
     let name = options.key.as_bytes();
     let filter = info::describe(&mut options.server.connect()?, name)?
         .ok_or_else(|| Failure::Data(format!("there is no filter {}", key(name))))?;
@@ -37,6 +48,68 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     } else {
         let mut out = io::stdout().lock();
         lines(&filter).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// Sums over the parts of a filter; of the error rates means, because each part is asked for the same share of the items.
+#[derive(Serialize)]
+struct Parts {
+    parts: usize,
+    missing: Vec<String>,
+    items: u64,
+    approximate_items: u64,
+    capacity: u64,
+    error_rate: f64,
+    error_rate_now: f64,
+    /// Items of the fullest part, of its capacity: at 1 the whole filter is full.
+    fullest: f64,
+    size: u64,
+}
+
+fn of_parts(options: &Options, parts: u16) -> anyhow::Result<Outcome> {
+    let mut spread = Spread::connect(&options.server, &options.key, parts)?;
+    let found = spread
+        .each(|_, part, connection| Ok((part.to_owned(), info::describe(connection, part.as_bytes())?)))?;
+    let known: Vec<&FilterInfo> = found.iter().filter_map(|(_, filter)| filter.as_ref()).collect();
+    if known.is_empty() {
+        let text = format!("there is no filter {} in {parts} parts", key(options.key.as_bytes()));
+        return Err(Failure::Data(text).into());
+    }
+    let sum = |field: fn(&FilterInfo) -> u64| known.iter().map(|filter| field(filter)).sum::<u64>();
+    let mean = |field: fn(&FilterInfo) -> Option<f64>| {
+        known.iter().filter_map(|filter| field(filter)).sum::<f64>() / known.len() as f64
+    };
+    let sums = Parts {
+        parts: found.len(),
+        missing: found.iter().filter(|(_, filter)| filter.is_none()).map(|(part, _)| part.clone()).collect(),
+        items: sum(|filter| filter.items),
+        approximate_items: sum(|filter| filter.approximate_items.unwrap_or(0)),
+        capacity: sum(|filter| filter.capacity.unwrap_or(0)),
+        error_rate: mean(|filter| filter.error_rate),
+        error_rate_now: mean(|filter| filter.error_rate_now),
+        fullest: known.iter().map(|filter| filter.full()).fold(0.0, f64::max),
+        size: sum(|filter| filter.size),
+    };
+    if options.json {
+        output::json(&sums)?;
+        return Ok(Outcome::Done);
+    }
+    let mut out = io::stdout().lock();
+    for part in &sums.missing {
+        writeln!(out, "! the part {part} is missing: tests say no to what it had")?;
+    }
+    for (name, value) in [
+        ("parts", count(sums.parts as u64)),
+        ("items", count(sums.items)),
+        ("estimated", count(sums.approximate_items)),
+        ("capacity", count(sums.capacity)),
+        ("fullest part", format!("{:.0}% full", sums.fullest * 100.0)),
+        ("error rate, promised", percent(sums.error_rate)),
+        ("error rate, now", percent(sums.error_rate_now)),
+        ("memory", bytes(sums.size)),
+    ] {
+        writeln!(out, "{name:<22}{value}")?;
     }
     Ok(Outcome::Done)
 }

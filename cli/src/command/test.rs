@@ -5,9 +5,10 @@ use crate::error::{Failure, Outcome};
 use crate::filter::file;
 use crate::input::{Format, Input, Items, Limits, blob, items_of};
 use crate::output::{count, key};
-use crate::server::connection::Server;
+use crate::server::connection::{Connection, Server};
 use crate::server::info;
 use crate::server::reply::unexpected;
+use crate::server::spread::{Share, Spread};
 use anyhow::Context;
 use bloomery::Filter;
 use bloomery::filter::LiveRef;
@@ -56,6 +57,10 @@ pub(crate) struct Options {
     /// Print JSON
     #[arg(long)]
     json: bool,
+
+    /// Test against one filter that is spread over a cluster in N parts; the key is its name
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), conflicts_with = "filter")]
+    spread: Option<u16>,
 
     #[command(flatten)]
     input: From,
@@ -130,7 +135,8 @@ impl Answer<'_> {
 
 /// What answers.
 enum Tester {
-    Server { connection: Box<crate::server::connection::Connection>, key: Vec<u8>, is_cuckoo: bool },
+    Server { connection: Box<Connection>, key: Vec<u8>, is_cuckoo: bool },
+    Spread(Spread),
     File { value: Box<Filter>, now_ms: u64 },
 }
 
@@ -204,7 +210,19 @@ fn open(options: &Options) -> anyhow::Result<(Tester, Vec<String>)> {
             options.key.iter().chain(&options.items).cloned().collect(),
         ));
     }
-    let name = options.key.clone().unwrap_or_default().into_bytes();
+    let name = options.key.clone().unwrap_or_default();
+    if let Some(parts) = options.spread {
+        let mut spread = Spread::connect(&options.server, &name, parts)?;
+        spread.each(|_, part, connection| match info::describe(connection, part.as_bytes())? {
+            Some(_) => Ok(()),
+            None => {
+                Err(Failure::Data(format!("there is no part {part}: a test would say no to what it had"))
+                    .into())
+            }
+        })?;
+        return Ok((Tester::Spread(spread), options.items.clone()));
+    }
+    let name = name.into_bytes();
     let mut connection = Box::new(options.server.connect()?);
     let filter = info::describe(&mut *connection, &name)?
         .ok_or_else(|| Failure::Data(format!("there is no filter {}", key(&name))))?;
@@ -247,17 +265,22 @@ impl Tester {
             Tester::File { value, now_ms } => {
                 Ok(items_of(blob).map(|item| holds(value, item, *now_ms)).collect())
             }
-            Tester::Server { connection, key, is_cuckoo: false } => {
-                let count = items_of(blob).count();
-                let mut command = redis::cmd("BF.BULKTEST");
-                command.arg(&*key).arg("PREFIXED").arg(blob);
-                match command.query::<Value>(&mut **connection).context("cannot test")? {
-                    Value::BulkString(bitmap) if bitmap.len() == count.div_ceil(8) => {
-                        Ok((0..count).map(|index| bitmap[index / 8] >> (7 - index % 8) & 1 == 1).collect())
+            Tester::Spread(spread) => {
+                let shares = spread.shares(blob);
+                let found = spread.each(|part, key, connection| {
+                    let Share { blob, places } = &shares[part];
+                    if places.is_empty() {
+                        Ok(Vec::new())
+                    } else {
+                        bulk_test(connection, key.as_bytes(), blob)
                     }
-                    reply => Err(unexpected("BF.BULKTEST", &reply).into()),
-                }
+                })?;
+                let mut answers = vec![false; items_of(blob).count()];
+                let places = shares.iter().flat_map(|share| &share.places);
+                places.zip(found.into_iter().flatten()).for_each(|(place, answer)| answers[*place] = answer);
+                Ok(answers)
             }
+            Tester::Server { connection, key, is_cuckoo: false } => bulk_test(connection, key, blob),
             Tester::Server { connection, key, is_cuckoo: true } => {
                 let items: Vec<&[u8]> = items_of(blob).collect();
                 let mut answers = Vec::with_capacity(items.len());
@@ -275,6 +298,19 @@ impl Tester {
                 Ok(answers)
             }
         }
+    }
+}
+
+/// Returns an answer of a Bloom filter for each item of the blob.
+fn bulk_test(connection: &mut Connection, key: &[u8], blob: &[u8]) -> anyhow::Result<Vec<bool>> {
+    let count = items_of(blob).count();
+    let mut command = redis::cmd("BF.BULKTEST");
+    command.arg(key).arg("PREFIXED").arg(blob);
+    match command.query::<Value>(connection).context("cannot test")? {
+        Value::BulkString(bitmap) if bitmap.len() == count.div_ceil(8) => {
+            Ok((0..count).map(|index| bitmap[index / 8] >> (7 - index % 8) & 1 == 1).collect())
+        }
+        reply => Err(unexpected("BF.BULKTEST", &reply).into()),
     }
 }
 

@@ -10,4 +10,5 @@ pub(crate) mod prefix;
 pub(crate) mod reply;
 mod resp;
 pub(crate) mod scan;
+pub(crate) mod spread;
 mod tls;

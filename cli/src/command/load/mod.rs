@@ -5,102 +5,37 @@
 
 mod account;
 mod on_server;
+mod options;
+mod report;
 mod sample;
 mod send;
+mod spread;
 mod state;
 mod taken;
 
 use crate::error::{self, Aftermath, Failure, Outcome};
 use crate::filter::info::FilterInfo;
-use crate::filter::options::Reserve;
 use crate::input::{Input, Items, Limits, Span};
 use crate::interrupt::{self, Interrupted};
 use crate::output::progress::{Pace, Progress};
-use crate::output::{self, count, key};
-use crate::server::connection::Connection;
-use crate::server::connection::Server;
+use crate::output::{self, count};
+use crate::server::connection::{Connection, Server};
 use crate::server::info;
 use account::{Account, Answer};
 use anyhow::Context;
 use bloomery::{HashKind, Seed};
 use on_server::{Found, Kind, OnServer};
+use options::BATCH;
+pub(crate) use options::Options;
+use report::Report;
 use sample::Sample;
 use send::{Part, Sender};
-use serde::Serialize;
 use state::{File, Stage, State};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use taken::Taken;
-
-/// Add items from a file, stdin or a CSV column to a filter on a server.
-///
-/// If the filter doesn't exist, --capacity and --error-rate create it. Each line is an item, without its line end (LF
-/// or CR LF). Empty lines are skipped and counted.
-///
-/// With --resume, the account of the load is in a key next to the filter, and a script updates it atomically with the
-/// items; when the load is complete, the account moves to the file. No item is added twice or missed, wherever the load
-/// is interrupted, and whatever happens to the server. If the filter was replaced, or the input is another one, the load
-/// stops.
-#[derive(clap::Args)]
-#[command(after_help = "\
-Examples:
-  bloomery load users ids.txt -n 10M -e 1%            # creates the filter and fills it
-  zcat urls.gz | bloomery load urls                   # into an existing filter
-  bloomery load emails users.csv --column email --resume emails.state
-  bloomery load users ids.txt --rebuild               # backfills the rebuild started by BF.REBUILD users BEGIN")]
-pub(crate) struct Options {
-    /// The filter's key
-    key: String,
-
-    /// Make the load resumable, and continue it if this file exists
-    #[arg(long, value_name = "STATE")]
-    resume: Option<PathBuf>,
-
-    /// Number of connections that send in parallel
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
-    connections: u8,
-
-    /// Maximum number of items per command [default: 32768; with --resume 256]
-    #[arg(long, value_name = "ITEMS", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
-    batch: Option<u64>,
-
-    /// Backfill the rebuild of this filter that is in progress (BF.REBUILD key ADDBULK)
-    #[arg(long)]
-    rebuild: bool,
-
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
-    #[command(flatten)]
-    input: Input,
-
-    #[command(flatten)]
-    reserve: Reserve,
-
-    #[command(flatten)]
-    pace: Pace,
-
-    #[command(flatten)]
-    server: Server,
-}
-
-/// Items of a command.
-const BATCH: u64 = 32_768;
-
-/// Items of a script, in which the server cannot serve others before the end: on pages that were never touched an item
-/// of a counting filter takes 13 µs.
-const BATCH_OF_SCRIPT: u64 = 256;
-
-impl Options {
-    /// Maximum number of items per command.
-    fn batch(&self) -> u64 {
-        self.batch.unwrap_or(if self.resume.is_some() { BATCH_OF_SCRIPT } else { BATCH })
-    }
-}
 
 /// Maximum bytes per command: a server handles this many in a few milliseconds.
 const BATCH_BYTES: usize = 1 << 20;
@@ -108,20 +43,11 @@ const BATCH_BYTES: usize = 1 << 20;
 /// How often a connection that waits for items checks for an interruption.
 const LISTEN_EVERY: Duration = Duration::from_millis(100);
 
-#[derive(Serialize)]
-struct Report {
-    key: String,
-    items_read: u64,
-    /// Items that were absent before; `None` for a backfill, where the server doesn't report them.
-    items_new: Option<u64>,
-    blank_lines: u64,
-    input_bytes: u64,
-    resumed_from: u64,
-    seconds: f64,
-}
-
 /// Loads the items, and reports how many. After an error or an interruption, says how to continue.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
+    if let Some(parts) = options.spread {
+        return spread::run(options, parts);
+    }
     let started = Instant::now();
     let interrupted = interrupt::listen()?;
     let mut connection = options.server.connect()?;
@@ -374,27 +300,15 @@ fn how_to_go_on(options: &Options, state: &State) -> String {
 
 fn report(options: &Options, state: &State, from: u64, took: Duration) -> anyhow::Result<Outcome> {
     let report = Report {
-        key: key(options.key.as_bytes()),
         items_read: state.items,
         items_new: (!options.rebuild).then_some(state.new),
         blank_lines: state.blank + state.open_blank,
         input_bytes: state.last.end,
         resumed_from: from,
         seconds: took.as_secs_f64(),
+        ..Report::new(options)
     };
-    if options.json {
-        output::json(&report)?;
-        return Ok(Outcome::Done);
-    }
-    let mut text = format!("{}: {} items in", report.key, count(report.items_read));
-    if let Some(new) = report.items_new {
-        text.push_str(&format!(", {} of them new", count(new)));
-    }
-    if report.blank_lines > 0 {
-        text.push_str(&format!(", {} empty lines skipped", count(report.blank_lines)));
-    }
-    writeln!(std::io::stdout(), "{text}, in {:.1} s", report.seconds)?;
-    Ok(Outcome::Done)
+    report.print(options.json).map(|()| Outcome::Done)
 }
 
 /// Adds the items of an input to the new filter of a rebuild, until an interruption. Returns how many it read, and how many

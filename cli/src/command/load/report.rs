@@ -1,0 +1,48 @@
+//! What a load has done.
+
+use super::options::Options;
+use crate::output::{self, count, key};
+use serde::Serialize;
+use std::io::Write;
+
+#[derive(Serialize)]
+pub(super) struct Report {
+    pub(super) key: String,
+    pub(super) items_read: u64,
+    /// Items that were absent before; `None` for a backfill, where the server doesn't report them.
+    pub(super) items_new: Option<u64>,
+    pub(super) blank_lines: u64,
+    pub(super) input_bytes: u64,
+    pub(super) resumed_from: u64,
+    pub(super) seconds: f64,
+}
+
+impl Report {
+    /// Of a load that has read nothing yet.
+    pub(super) fn new(options: &Options) -> Report {
+        Report {
+            key: key(options.key.as_bytes()),
+            items_read: 0,
+            items_new: (!options.rebuild).then_some(0),
+            blank_lines: 0,
+            input_bytes: 0,
+            resumed_from: 0,
+            seconds: 0.0,
+        }
+    }
+
+    pub(super) fn print(&self, json: bool) -> anyhow::Result<()> {
+        if json {
+            return output::json(self);
+        }
+        let mut text = format!("{}: {} items in", self.key, count(self.items_read));
+        if let Some(new) = self.items_new {
+            text.push_str(&format!(", {} of them new", count(new)));
+        }
+        if self.blank_lines > 0 {
+            text.push_str(&format!(", {} empty lines skipped", count(self.blank_lines)));
+        }
+        writeln!(std::io::stdout(), "{text}, in {:.1} s", self.seconds)?;
+        Ok(())
+    }
+}

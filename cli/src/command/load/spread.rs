@@ -1,0 +1,134 @@
+//! A load into one filter that is spread over the nodes of a cluster. It keeps no account: items of a Bloom filter of bits may
+//! be added again, so a load that has stopped is started again from its beginning.
+
+use super::options::{BATCH, Options};
+use super::report::Report;
+use crate::error::{self, Aftermath, Failure, Outcome};
+use crate::filter::wanted::Wanted;
+use crate::input::Limits;
+use crate::interrupt;
+use crate::output::count;
+use crate::output::progress::Progress;
+use crate::server::info;
+use crate::server::reply::unexpected;
+use crate::server::spread::{Spread, part_capacity};
+use anyhow::Context;
+use bloomery::Spec;
+use redis::Value;
+use std::time::Instant;
+
+/// Bytes of a command for each part.
+const PART_BYTES: usize = 1 << 16;
+
+/// Parts for which a batch has as many bytes.
+const MOST_FULL: usize = 64;
+
+/// Loads the items into the parts, and reports how many.
+pub(super) fn run(options: &Options, parts: u16) -> anyhow::Result<Outcome> {
+    let started = Instant::now();
+    let interrupted = interrupt::listen()?;
+    let mut spread = Spread::connect(&options.server, &options.key, parts)?;
+    prepare(options, &mut spread)?;
+    let limits = Limits {
+        items: options.batch.unwrap_or(BATCH).saturating_mul(spread.len() as u64),
+        bytes: PART_BYTES * spread.len().min(MOST_FULL),
+    };
+    let mut items = options.input.open()?;
+    let mut progress = Progress::new(&options.pace, options.input.len(), 0);
+    let mut report = Report::new(options);
+    let mut load = || -> anyhow::Result<()> {
+        while let Some(batch) = items.next_batch(limits)? {
+            if interrupted.is_set() {
+                break;
+            }
+            let shares = spread.shares(&batch.blob);
+            let new = spread.each(|part, key, connection| {
+                let share = &shares[part];
+                if share.places.is_empty() {
+                    return Ok(0);
+                }
+                let mut command = redis::cmd("BF.BULKADD");
+                command.arg(key).arg("NOCREATE").arg("PREFIXED").arg(&share.blob);
+                match command.query::<Value>(connection).with_context(|| key.to_owned())? {
+                    Value::Int(new) => Ok(u64::try_from(new).unwrap_or(0)),
+                    reply => Err(unexpected("BF.BULKADD", &reply).into()),
+                }
+            })?;
+            report.items_read += batch.items;
+            report.items_new = report.items_new.map(|so_far| so_far + new.iter().sum::<u64>());
+            report.blank_lines += batch.blank;
+            report.input_bytes = batch.span.end;
+            progress.at(batch.span.end, report.items_read);
+        }
+        Ok(())
+    };
+    let result = load();
+    progress.finish();
+    let so_far = format!(
+        "{} items are in: all before byte {} of {}; run the same command again: adding an item twice changes nothing",
+        count(report.items_read),
+        report.input_bytes,
+        options.input.name()
+    );
+    match result {
+        Err(why) => Err(why.context(Aftermath(so_far))),
+        Ok(()) if interrupted.is_set() => {
+            error::note(&format!("interrupted: {so_far}"));
+            Ok(Outcome::Interrupted)
+        }
+        Ok(()) => {
+            report.seconds = started.elapsed().as_secs_f64();
+            report.print(options.json).map(|()| Outcome::Done)
+        }
+    }
+}
+
+/// Creates the parts that are missing, if requested.
+fn prepare(options: &Options, spread: &mut Spread) -> anyhow::Result<()> {
+    let usage = |text: String| anyhow::Error::new(Failure::Usage(text));
+    let wanted = options.reserve.is_given().then(|| options.reserve.wanted()).transpose()?;
+    let wanted = match wanted {
+        None => None,
+        Some(Wanted::Bloom(spec)) if !spec.cell.counts() => {
+            let capacity = part_capacity(spec.capacity, spread.len());
+            Some(Wanted::Bloom(Spec { capacity, ..spec }))
+        }
+        Some(_) => return Err(usage("--spread is for Bloom filters without counters".into())),
+    };
+    let found = spread.each(|_, key, connection| {
+        let found = info::describe(connection, key.as_bytes())?;
+        let Some(filter) = found else { return Ok(false) };
+        if matches!(filter.kind.as_str(), "cuckoo" | "counting") {
+            return Err(usage(format!(
+                "{key} is a {} filter; --spread is for Bloom filters without counters",
+                filter.kind
+            )));
+        }
+        Ok(true)
+    })?;
+    let missing = found.iter().filter(|found| !**found).count();
+    match &wanted {
+        None if missing > 0 => Err(usage(format!(
+            "{missing} of the {} parts of {} are missing; use --capacity and --error-rate to create them",
+            spread.len(),
+            options.key
+        ))),
+        None => Ok(()),
+        Some(_) if missing == 0 => {
+            error::note(&format!("{} exists already; its options stay as they are", options.key));
+            Ok(())
+        }
+        Some(wanted) => {
+            spread.each(|part, key, connection| {
+                if found[part] {
+                    return Ok(());
+                }
+                let words = options.reserve.command(wanted, key);
+                let mut command = redis::cmd(&words[0]);
+                command.arg(&words[1..]);
+                command.query::<()>(connection).with_context(|| format!("cannot create {key}"))
+            })?;
+            Ok(())
+        }
+    }
+}
