@@ -400,16 +400,18 @@ fn generations_of_impossible_numbers_are_refused() {
     let pieces = wire::pieces(&golden);
     let filter = wire::decode(&golden).unwrap();
     let (newest, cells) = (filter.window().unwrap().newest(), filter.cells());
-    // The last words are those of one sector and of three generations.
+    // The last words are those of one sector, of three generations, and the floor.
     let end = pieces[1].end;
     for (before_end, value, is_fine) in [
-        (4 * 8, newest, true),
-        (4 * 8, newest + 1, false),
-        (4 * 8, u64::MAX, false),
-        (3 * 8, cells, true),
-        (3 * 8, cells + 1, false),
-        (8, u64::MAX, false),
-        (5 * 8, 1, false),
+        (5 * 8, newest, true),
+        (5 * 8, newest + 1, false),
+        (5 * 8, u64::MAX, false),
+        (4 * 8, cells, true),
+        (4 * 8, cells + 1, false),
+        (2 * 8, u64::MAX, false),
+        (8, newest, true),
+        (8, newest + 1, false),
+        (6 * 8, 1, false),
     ] {
         let mut odd = golden.clone();
         odd[end - before_end..end - before_end + 8].copy_from_slice(&value.to_le_bytes());
