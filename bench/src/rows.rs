@@ -74,6 +74,8 @@ pub const ROWS: &[Row] = &[
     speed("fingerprint-counting-test", "the same, counting, TEST", "× two lines", AtMost(1.15)),
     speed("fingerprint-counting-add", "the same, counting, ADD, half full", "× two lines", AtMost(1.15)),
     speed("fingerprint-counting-del", "the same, counting, DEL", "× two lines", AtMost(1.15)),
+    speed("static-build", "static filter built, one thread", "ns an item", AtMost(60.0)),
+    speed("static-test", "static filter TEST, 1000 items", "× three lines", AtMost(1.2)),
     speed("window", "window of 8 generations, MTEST of 1000", "× floor", AtMost(2.0)),
     speed("gozero-one", "faster than go-zero's Lua, one item a command", "×", AtLeast(15.0)),
     speed("gozero-many", "the same, 1000 items a command", "×", AtLeast(80.0)),
@@ -90,6 +92,8 @@ pub const ROWS: &[Row] = &[
     memory("blocked-01", "BLOCKED at 0.1 %", "bits an item", AtMost(15.6)),
     memory("classic-1", "CLASSIC at 1 %", "bits an item", AtMost(9.62)),
     memory("classic-01", "CLASSIC at 0.1 %", "bits an item", AtMost(14.42)),
+    memory("static-04", "static at 0.39%", "bits an item", AtMost(9.1)),
+    memory("static-millionth", "static at 1e-6", "bits an item", AtMost(22.6)),
     memory("grown", "grown from 100 to 10 M items, at 1%", "× RedisBloom's", AtMost(0.7)),
     memory("empty", "an empty default filter, all its overhead", "bytes", AtMost(350.0)),
 ];

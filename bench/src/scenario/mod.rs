@@ -5,6 +5,7 @@ mod commands;
 mod core;
 mod counting;
 mod fingerprint;
+mod fuse;
 mod gozero;
 mod held;
 mod kinds;
@@ -54,6 +55,7 @@ pub const ALL: &[Scenario] = &[
         ],
         fingerprint::run,
     ),
+    scenario("static", &["static-build", "static-test", "static-04", "static-millionth"], fuse::run),
     scenario("window", &["window"], window::run),
     scenario("gozero", &["gozero-one", "gozero-many", "gozero-bulk"], gozero::run),
     scenario("held", &["reserve", "unlink"], held::run),
