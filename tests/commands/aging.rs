@@ -1,6 +1,7 @@
 //! Windows whose generations share a table: TTL, ages in milliseconds, deletes, and rotations that make room.
 
 use super::pair::Pair;
+use crate::support::env;
 use crate::support::fake_server::FakeServer;
 use crate::support::internals::command::Reply;
 use rand::rngs::SmallRng;
@@ -98,6 +99,70 @@ fn items_are_forgotten_within_a_step_after_their_ttl() {
     );
     assert_eq!(server.text("BF.AGE k a s"), "ERR BF.AGE takes an item, and MS or nothing");
     assert!(server.text("BF.AGE k a MS MS").starts_with("ERR wrong number of arguments"));
+}
+
+/// Each item is there until the generation of its last add is dropped, and not a millisecond longer. Generations are opened by
+/// hand and by the clock, items are added again and deleted, and the clock jumps to where the numbers of generations are used again.
+#[test]
+fn deadlines_equal_a_model() {
+    const EVERY: u64 = 1000;
+    for seed in 0..env("BLOOMERY_SEQUENCES", 300) {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let server = at(START);
+        let span: u64 = [2, 3, 4, 7, 8, 15, 32, 64, 1000][random.random_range(0..9)];
+        // No item is taken for another, so that the answers are exact.
+        let steps = span - 1;
+        server
+            .line(&format!("BF.RESERVE k 1e-12 60000 TTL {} STEPS {steps} ONFULL ERROR", EVERY * steps))
+            .unwrap();
+        let mut by_hand = 0;
+        let mut last: HashMap<u32, u64> = HashMap::new();
+        let generation = |by_hand: u64| by_hand + (server.now_ms.get() - START) / EVERY;
+        for _ in 0..300 {
+            let item = random.random_range(0..40);
+            let current = generation(by_hand);
+            let is_there = last.get(&item).is_some_and(|added| current - added < span);
+            match random.random_range(0..20) {
+                0..8 => {
+                    assert_eq!(
+                        server.line(&format!("BF.ADD k {item}")),
+                        Ok(Reply::Bool(!is_there)),
+                        "seed {seed}"
+                    );
+                    last.insert(item, current);
+                }
+                8..10 => {
+                    assert_eq!(
+                        server.line(&format!("BF.DEL k {item}")),
+                        Ok(Reply::Bool(is_there)),
+                        "seed {seed}"
+                    );
+                    last.remove(&item);
+                }
+                10 => {
+                    server.line("BF.ROTATE k").unwrap();
+                    by_hand += 1;
+                }
+                11..17 => server.now_ms.set(server.now_ms.get() + random.random_range(0..2 * EVERY)),
+                17 => server.now_ms.set(server.now_ms.get() + random.random_range(0..span) * EVERY),
+                18 => {
+                    let wrap = (span + 1).next_power_of_two() << random.random_range(0..20);
+                    server.now_ms.set(server.now_ms.get() + (wrap + random.random_range(0..3) - 1) * EVERY);
+                }
+                _ => {}
+            }
+            let current = generation(by_hand);
+            for item in 0..40 {
+                let age = last.get(&item).map(|added| current - added).filter(|age| *age < span);
+                let found = server.line(&format!("BF.AGE k {item}"));
+                assert_eq!(
+                    found,
+                    Ok(Reply::Integer(age.map_or(-1, |age| age as i64))),
+                    "seed {seed}, item {item}"
+                );
+            }
+        }
+    }
 }
 
 /// A delete goes by the clock as a test does.

@@ -9,6 +9,8 @@
 //! filter of 100 items is luckier than another. Seeds are fixed, so that a gate says the same today and tomorrow.
 //! BLOOMERY_SCALE=10 asks ten times as many questions.
 
+mod fingerprints;
+
 use crate::support::env;
 use crate::support::keys::{Keys, Writer, split_mix};
 use bloomery::{
@@ -243,35 +245,6 @@ fn the_other_kinds() {
                 }
                 let measured = measure(spec, Keys::Sequential, 32, questions(rate) / 4, to_capacity);
                 gates.check(&format!("{layout:?} 20000 {name}"), rate, &measured);
-            }
-        }
-    }
-    gates.verdict();
-}
-
-/// Fingerprints with and without counts, of all sizes and sources of items, and at a rate that takes 20 bits.
-#[test]
-fn fingerprints() {
-    let mut gates = Gates::default();
-    let spec = |capacity, rate, cell| Spec {
-        cell,
-        layout: LayoutChoice::Fingerprint,
-        ..Spec::fixed(capacity, rate)
-    };
-    for cell in [Cell::Bit, Cell::Counter4, Cell::Counter16] {
-        for (capacity, filters, keys) in [
-            (1, 2500, Keys::Sequential),
-            (10, 2500, Keys::Sequential),
-            (100, 1000, Keys::Url),
-            (1000, 300, Keys::Uuid),
-            (20_000, 32, Keys::Sequential),
-            (1_000_000, 1, Keys::Url),
-        ] {
-            let lowest = (cell == Cell::Bit && filters == 1).then_some(1e-6);
-            for rate in RATES.into_iter().chain(lowest) {
-                let asked = if rate < 1e-4 { 30_000_000 } else { questions(rate) / 8 };
-                let measured = measure(spec(capacity, rate, cell), keys, filters, asked, to_capacity);
-                gates.check(&format!("{cell:?} {capacity} {keys:?}"), rate, &measured);
             }
         }
     }

@@ -1,0 +1,186 @@
+//! The gates for every use of LAYOUT FINGERPRINT: filled to capacity, after growth, and after the content has been replaced a
+//! hundred times. Cells are freed and used again there, fingerprints are moved, and numbers of generations wrap around.
+
+use super::{Gates, Measured, RATES, measure, questions, to_capacity};
+use crate::support::keys::Keys;
+use crate::support::{env, seeded};
+use bloomery::{Bloom, Cell, Family, LayoutChoice, Overflow, Spec, Tightening};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+/// A rate that takes 20 bits. At 10% a table with the fewest bits that work is at 1.5%.
+const LOWEST: f64 = 1e-6;
+
+/// How often the content is replaced.
+const TURNOVERS: u64 = 100;
+
+/// The use of a filter: adds items from number 0 on, and returns the first number that was never added.
+type Life = fn(&mut Bloom) -> u64;
+
+/// A kind of filter, and the lives that it can have.
+type Use<'u> = (&'u str, Spec, &'u [(&'u str, Life)]);
+
+fn add(filter: &mut Bloom, item: u64) {
+    filter.add(item.to_le_bytes()).unwrap_or_else(|why| panic!("{why} at {} items", filter.items()));
+}
+
+/// As many items as all layers or generations are sized for; of a window, spread over its generations.
+fn full(filter: &mut Bloom) -> u64 {
+    let Spec { capacity, .. } = filter.spec();
+    let generations = filter.window().map_or(1, |window| window.span());
+    for number in 0..generations * capacity {
+        if filter.window().is_some() {
+            filter.advance(number / capacity).unwrap();
+        }
+        add(filter, number);
+    }
+    generations * capacity
+}
+
+/// Grows six times, until the newest layer is full.
+fn grown(filter: &mut Bloom) -> u64 {
+    let mut next = 0;
+    while filter.layers().len() <= 6 || filter.layers().last().is_some_and(|newest| !newest.is_full()) {
+        add(filter, next);
+        next += 1;
+    }
+    next
+}
+
+/// Replaces as many items as there are a hundred times, one by one, in random order.
+fn replace(filter: &mut Bloom, items: u64) -> u64 {
+    let mut live: Vec<u64> = (0..items).collect();
+    let mut random = SmallRng::seed_from_u64(items);
+    for number in items..items * (TURNOVERS + 1) {
+        let gone = std::mem::replace(&mut live[random.random_range(0..items as usize)], number);
+        assert!(filter.remove(gone.to_le_bytes()).unwrap().present, "{gone} is missing");
+        add(filter, number);
+    }
+    items * (TURNOVERS + 1)
+}
+
+fn replaced(filter: &mut Bloom) -> u64 {
+    let items = full(filter);
+    replace(filter, items)
+}
+
+fn grown_and_replaced(filter: &mut Bloom) -> u64 {
+    let items = grown(filter);
+    replace(filter, items)
+}
+
+/// Rotates, by hand and by the clock in turns, until each generation has been dropped a hundred times, and fills each generation.
+/// A tenth of the items are deleted, and others are added for them.
+fn rotated(filter: &mut Bloom) -> u64 {
+    let (Spec { capacity, .. }, window) = (filter.spec(), filter.window().unwrap());
+    let (generations, every_ms) = (window.span(), window.schedule().every_ms);
+    let (mut next, mut now_ms) = (0, 0);
+    for number in 0..generations * TURNOVERS {
+        if every_ms == 0 || number % 3 == 0 {
+            filter.rotate(number).unwrap();
+        } else {
+            now_ms += every_ms;
+            filter.advance(filter.generation_at(now_ms)).unwrap();
+        }
+        let begin = next;
+        for item in begin..begin + capacity + capacity / 10 {
+            // An item of the same identity may have been deleted with it, or instead.
+            if item >= begin + capacity {
+                filter.remove((item - capacity).to_le_bytes()).unwrap();
+            }
+            add(filter, item);
+        }
+        next = begin + capacity + capacity / 10;
+    }
+    next
+}
+
+/// Adds a hundred times what there is room for, and drops the oldest generation each time it is full.
+fn pushed(filter: &mut Bloom) -> u64 {
+    let items = filter.capacity() * TURNOVERS;
+    (0..items).for_each(|item| add(filter, item));
+    items
+}
+
+fn fixed(cell: Cell) -> Spec {
+    Spec { cell, layout: LayoutChoice::Fingerprint, ..Spec::fixed(3000, 0.5) }
+}
+
+fn scaling(cell: Cell) -> Spec {
+    let family = Family::Scaling { expansion: 2, tightening: Tightening::INVERSE_SQUARE };
+    Spec { family, capacity: 50, ..fixed(cell) }
+}
+
+fn window(generations: u16, every_ms: u64, overflow: Overflow) -> Spec {
+    let family = Family::Window { generations, overflow, every_ms };
+    Spec { family, capacity: 3200 / u64::from(generations), ..fixed(Cell::Bit) }
+}
+
+#[test]
+fn every_use_keeps_its_rate_whatever_its_past() {
+    let by_hand = window(8, 0, Overflow::Error);
+    // What a TTL of 31 seconds means, in its usual steps and in one.
+    let (ttl, one_step) = (window(32, 1000, Overflow::Rotate), window(2, 31_000, Overflow::Rotate));
+    let uses: [Use<'_>; 11] = [
+        ("fixed", fixed(Cell::Bit), &[("full", full)]),
+        ("scaling", scaling(Cell::Bit), &[("grown", grown)]),
+        ("COUNTING 4", fixed(Cell::Counter4), &[("full", full), ("replaced", replaced)]),
+        ("COUNTING 8", fixed(Cell::Counter8), &[("full", full), ("replaced", replaced)]),
+        ("COUNTING 16", fixed(Cell::Counter16), &[("full", full), ("replaced", replaced)]),
+        (
+            "COUNTING 4, scaling",
+            scaling(Cell::Counter4),
+            &[("grown", grown), ("replaced", grown_and_replaced)],
+        ),
+        ("COUNTING 16, scaling", scaling(Cell::Counter16), &[("replaced", grown_and_replaced)]),
+        ("WINDOW 8", by_hand, &[("full", full), ("rotated", rotated)]),
+        ("WINDOW 1000", window(1000, 0, Overflow::Error), &[("full", full)]),
+        ("TTL", ttl, &[("full", full), ("rotated", rotated), ("pushed", pushed)]),
+        ("TTL STEPS 1", one_step, &[("rotated", rotated), ("pushed", pushed)]),
+    ];
+    let mut gates = Gates::default();
+    for (name, spec, lives) in uses {
+        for (past, live) in lives {
+            for error_rate in RATES.into_iter().chain([LOWEST]) {
+                let mut filter = Bloom::new(seeded(&Spec { error_rate, ..spec }, 7)).unwrap();
+                let first = live(&mut filter);
+                let asked = questions_at(error_rate);
+                let hits = (first..first + asked).filter(|item| filter.contains(item.to_le_bytes())).count();
+                // The model knows how many cells are in use, which is all that the rate depends on.
+                let predicted = filter.rate_now();
+                let measured = Measured { asked, hits: vec![hits as u64], predicted };
+                gates.check(&format!("{name}, {past}"), error_rate, &measured);
+            }
+        }
+    }
+    gates.verdict();
+}
+
+/// All sizes and sources of items.
+#[test]
+fn tables_of_all_sizes() {
+    let mut gates = Gates::default();
+    for cell in [Cell::Bit, Cell::Counter4, Cell::Counter16] {
+        for (capacity, filters, keys) in [
+            (1, 2500, Keys::Sequential),
+            (10, 2500, Keys::Sequential),
+            (100, 1000, Keys::Url),
+            (1000, 300, Keys::Uuid),
+            (20_000, 32, Keys::Sequential),
+            (1_000_000, 1, Keys::Url),
+        ] {
+            let lowest = (cell == Cell::Bit && filters == 1).then_some(LOWEST);
+            for error_rate in RATES.into_iter().chain(lowest) {
+                let spec = Spec { capacity, error_rate, ..fixed(cell) };
+                let measured = measure(spec, keys, filters, questions_at(error_rate), to_capacity);
+                gates.check(&format!("{cell:?} {capacity} {keys:?}"), error_rate, &measured);
+            }
+        }
+    }
+    gates.verdict();
+}
+
+/// Enough for 10 hits at the lowest rate, and 60 and more at the others.
+fn questions_at(rate: f64) -> u64 {
+    if rate < 1e-4 { 10_000_000 * env("BLOOMERY_SCALE", 1) } else { questions(rate) / 8 }
+}
