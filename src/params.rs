@@ -109,6 +109,12 @@ impl Cell {
         self as u32
     }
 
+    /// Cells of a word, as the number of bits by which to shift: dividing by their number takes ten times as long.
+    #[inline]
+    pub(crate) const fn log2_per_word(self) -> u32 {
+        u64::BITS.trailing_zeros() - self.bits().trailing_zeros()
+    }
+
     /// Whether items can be deleted.
     pub const fn counts(self) -> bool {
         !matches!(self, Cell::Bit)

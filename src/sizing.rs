@@ -321,12 +321,13 @@ impl Shape {
     }
 
     /// Words in all shards.
+    #[inline]
     pub fn words(&self) -> u64 {
         match (self.layout, self.table()) {
             (Layout::Fuse, _) => Fuse::words(self.cells, self.probes),
             (Layout::List, _) => self.cells,
             (_, Some(table)) => table.words(),
-            (_, None) => self.cells / u64::from(u64::BITS / self.cell.bits()),
+            (_, None) => self.cells >> self.cell.log2_per_word(),
         }
     }
 
@@ -449,13 +450,13 @@ impl Shape {
                 Err("cells")
             };
         }
-        let unit = u64::from(unit_bits(self.layout) / self.cell.bits());
-        let bits_per_shard = u128::from(self.cells) * u128::from(self.cell.bits()) / u128::from(self.shards);
-        if self.shards > 1 && bits_per_shard < LEAST_SHARD_BITS.into() {
+        let cells_in = |bits: u64| (bits / u64::from(u64::BITS)) << self.cell.log2_per_word();
+        if self.shards > 1 && self.cells < cells_in(LEAST_SHARD_BITS) * u64::from(self.shards) {
             return Err("shards");
         }
-        let most = limits::MAX_BYTES * 8 / u64::from(self.cell.bits());
-        if self.cells == 0 || self.cells > most || !self.cells.is_multiple_of(unit * u64::from(self.shards)) {
+        // A power of two.
+        let stride = cells_in(unit_bits(self.layout).into()) * u64::from(self.shards);
+        if self.cells == 0 || self.cells > cells_in(limits::MAX_BYTES * 8) || self.cells & (stride - 1) != 0 {
             return Err("cells");
         }
         Ok(())

@@ -241,7 +241,7 @@ impl Layer {
             (Some(word), _) => Fuse::described(word.load(Relaxed), self.probes()).0.cells(),
             _ if self.form().layout() == Layout::List => self.words().len() as u64,
             (_, Some(table)) => table.state.geometry().cells,
-            (_, None) => self.words().len() as u64 * u64::from(u64::BITS / self.cell().bits()),
+            (_, None) => (self.words().len() as u64) << self.cell().log2_per_word(),
         }
     }
 
