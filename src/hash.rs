@@ -92,22 +92,28 @@ pub struct Seed {
 }
 
 impl Seed {
-    /// A seed that nobody can guess, as wide as `kind` uses. A process that forks shares up to 32 seeds with its child.
+    /// A seed that nobody can guess, as wide as `kind` uses. A process that forks shares up to 64 seeds with its child.
     ///
     /// # Errors
     /// The operating system's, when it has no randomness to give.
     pub fn random(kind: HashKind) -> Result<Seed, getrandom::Error> {
         thread_local! {
-            /// Random bytes that no seed has had yet. To ask the system takes 300 ns.
-            static UNUSED: RefCell<([[u8; 16]; 32], usize)> = const { RefCell::new(([[0; 16]; 32], 0)) };
+            /// Random words that no seed has had yet. To ask the system for each seed takes 300 ns, and for many at once still
+            /// 3 ns a byte.
+            static UNUSED: RefCell<([[u8; 8]; 64], usize)> = const { RefCell::new(([[0; 8]; 64], 0)) };
         }
-        UNUSED.with_borrow_mut(|(seeds, left)| {
-            if *left == 0 {
-                getrandom::fill(seeds.as_flattened_mut())?;
-                *left = seeds.len();
-            }
-            *left -= 1;
-            Ok(Seed::from(u128::from_le_bytes(std::mem::take(&mut seeds[*left]))).narrow(kind))
+        UNUSED.with_borrow_mut(|(words, left)| {
+            let mut next = || {
+                if *left == 0 {
+                    getrandom::fill(words.as_flattened_mut())?;
+                    *left = words.len();
+                }
+                *left -= 1;
+                Ok(u64::from_le_bytes(std::mem::take(&mut words[*left])))
+            };
+            let low = next()?;
+            let high = if kind == HashKind::SipHash { next()? } else { 0 };
+            Ok(Seed { low, high })
         })
     }
 
