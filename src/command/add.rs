@@ -21,7 +21,6 @@ use crate::error::Error;
 use crate::filter::bloom::batch::{GROUP, for_each_group, for_each_hashed_group};
 use crate::filter::foreign::Encoding;
 use crate::filter::{Added, Bloom, Foreign, Layer, Live, LiveMut, LiveRef, Rebuild, Target};
-use crate::params::Spec;
 use smallvec::SmallVec;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
@@ -53,7 +52,7 @@ pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, Comman
     filter.added(1);
     if done.changed {
         match mode {
-            _ if is_new => send_first_items(call, &filter.spec(), &[FIRST_ITEM]),
+            _ if is_new => send_first_items(call, filter, &[FIRST_ITEM]),
             Mode::Add => call.replicate(Effect::Verbatim),
             // If an ADDNX added something, its effect is that of an ADD.
             Mode::AddIfAbsent => call.replicate(Effect::Items(Command::Add, &[FIRST_ITEM])),
@@ -99,7 +98,7 @@ fn target_or_new<'k, 'a, C: Call<'a>>(
 ) -> Result<(Target<'k>, bool), CommandError> {
     let mut is_new = false;
     match key.filter()?.map(|filter| due(call, filter)) {
-        None => is_new = create_new(call, key, new_filter(call))?.is_some(),
+        None => is_new = create_new(call, key, new_filter(call))?,
         Some(None) => {}
         Some(Some(due)) => catch_up_to(call, key, due)?,
     }
@@ -131,7 +130,7 @@ pub(super) fn insert<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         if let Some(items) = scale_to {
             reach::validate(call, &new, items)?;
         }
-        is_new = create_new(call, &mut key, new)?.is_some();
+        is_new = create_new(call, &mut key, new)?;
     }
     catch_up(call, &mut key)?;
     add_arguments(call, &mut key, first_item, is_new)
@@ -149,13 +148,10 @@ fn add_arguments<'a, C: Call<'a>>(
     let items = indices(call, first, BLOOM_STEP).map(|index| call.arg(index));
     let lost = add_each(call, &mut target, items, Mode::Add, |outcome| adds.note(outcome));
     target.added(adds.accepted());
-    let new = match &target {
-        Target::One(LiveMut::Bloom(filter)) if is_new => Some(filter.spec()),
-        _ => None,
-    };
     if let Some(why) = lost {
         give_up(call, key, &why);
     }
+    let new = key.bloom()?.and_then(|filter| filter.bloom()).filter(|_| is_new);
     adds.replicate(call, new);
     Ok(Reply::Answers(adds.answers))
 }
@@ -211,13 +207,13 @@ impl Adds {
     }
 
     /// Replicates the items that changed something, with the filter if it is a new one.
-    fn replicate<'a, C: Call<'a>>(&self, call: &C, new: Option<Spec>) {
+    fn replicate<'a, C: Call<'a>>(&self, call: &C, new: Option<&Bloom>) {
         if self.changed.is_empty() {
             return;
         }
         let all = self.changed.len() == call.argc().saturating_sub(self.first);
         match new {
-            Some(spec) => send_first_items(call, &spec, &self.changed),
+            Some(filter) => send_first_items(call, filter, &self.changed),
             None if all && self.first <= INSERTED => call.replicate(Effect::Verbatim),
             None => call.replicate(Effect::Items(Command::Madd, &self.changed)),
         }

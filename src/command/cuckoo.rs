@@ -55,57 +55,52 @@ pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
 
 /// Creates a filter in an opened, empty key, and replicates its creation with every parameter.
 fn create<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> Result<(), CommandError> {
-    let spec = make(call, key, spec)?;
+    make(call, key, spec)?;
     call.replicate(Effect::Words(Command::CfReserve, &|| creation(&spec)));
     Ok(())
 }
 
-/// Makes a filter in an opened, empty key. Returns what it is.
-fn make<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> Result<CuckooSpec, CommandError> {
+/// Makes a filter in an opened, empty key.
+fn make<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> Result<(), CommandError> {
     let bytes = spec.bytes_of(spec.first_buckets());
     admit_new(call, bytes, bytes)?;
-    let filter = Cuckoo::new(spec)?;
-    let spec = *filter.spec();
-    key.create(filter.into());
+    key.create(Cuckoo::new(spec)?.into());
     call.changed(c"cf.reserve");
-    Ok(spec)
+    Ok(())
 }
 
-/// Creates what an add to a missing key creates. Returns what it is, if its first items are to be sent with it.
+/// Creates what an add to a missing key creates. Returns whether its first items are to be sent with it.
 #[cold]
-fn create_new<'a, C: Call<'a>>(
-    call: &C,
-    key: &mut C::Key,
-    spec: CuckooSpec,
-) -> Result<Option<CuckooSpec>, CommandError> {
+fn create_new<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> Result<bool, CommandError> {
     match spec.origin {
-        Origin::Bloomery => make(call, key, spec).map(Some),
-        _ => create(call, key, spec).map(|()| None),
+        Origin::Bloomery => make(call, key, spec).map(|()| true),
+        _ => create(call, key, spec).map(|()| false),
     }
 }
 
 /// Sends the items at these arguments, the first of a filter that an add has created.
 #[cold]
-fn send_first_items<'a, C: Call<'a>>(call: &C, spec: &CuckooSpec, items: &[usize]) {
-    call.replicate(Effect::Joined(Command::CfInsert, &|| sent(spec), items));
+fn send_first_items<'a, C: Call<'a>>(call: &C, filter: &Cuckoo, items: &[usize]) {
+    call.replicate(Effect::Joined(Command::CfInsert, &|| sent(filter.spec()), items));
 }
 
 /// `CF.ADD key item`, `CF.ADDNX key item`.
 #[inline(always)]
 pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
-    let new = match key.cuckoo()? {
+    let is_new = match key.cuckoo()? {
         None => create_new(call, &mut key, seeded(new_filter(call))?)?,
-        Some(_) => None,
+        Some(_) => false,
     };
     let filter = key.cuckoo_mut()?.ok_or(CommandError::NotFound)?;
     let item = filter.hash(call.arg(ITEM));
     let added = add_item(call, filter, item, mode, &mut Growing::default())?;
     if added {
-        match new {
-            Some(spec) => send_first_items(call, &spec, &[ITEM]),
+        if is_new {
+            send_first_items(call, filter, &[ITEM]);
+        } else {
             // Of an ADDNX also: on every replica the item is absent as it is here.
-            None => call.replicate(Effect::Verbatim),
+            call.replicate(Effect::Verbatim);
         }
         call.changed(c"cf.add");
     }
@@ -118,14 +113,14 @@ pub(super) fn insert<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, Com
     let first = insertion.first_item;
     limit_items(call, call.argc().saturating_sub(first))?;
     let mut key = call.open(1, Access::Write);
-    let new = match key.cuckoo()? {
+    let is_new = match key.cuckoo()? {
         None if !insertion.create => return Err(CommandError::NotFound),
         None => create_new(call, &mut key, insertion.spec(call)?)?,
-        Some(_) => None,
+        Some(_) => false,
     };
     let filter = key.cuckoo_mut()?.ok_or(CommandError::NotFound)?;
     let answers = add_arguments(call, filter, first, mode);
-    replicate_added(call, first, &answers, new);
+    replicate_added(call, first, &answers, is_new.then_some(filter));
     Ok(match mode {
         Mode::Add => Reply::Inserted(answers),
         Mode::AddIfAbsent => Reply::InsertedIfAbsent(answers),
@@ -171,7 +166,7 @@ fn add_arguments<'a, C: Call<'a>>(
 
 /// Replicates those of the arguments from `first` on that were added, with the filter if it is a new one. If that is the
 /// command as it came, the server need not put it together.
-fn replicate_added<'a, C: Call<'a>>(call: &C, first: usize, answers: &[Answer], new: Option<CuckooSpec>) {
+fn replicate_added<'a, C: Call<'a>>(call: &C, first: usize, answers: &[Answer], new: Option<&mut Cuckoo>) {
     let is_added = |answer: &Answer| *answer == Answer::Yes;
     if !answers.iter().any(is_added) {
         return;
@@ -187,7 +182,7 @@ fn replicate_added<'a, C: Call<'a>>(call: &C, first: usize, answers: &[Answer], 
         words.push(first.saturating_sub(1));
         words.extend(items);
         match new {
-            Some(spec) => send_first_items(call, &spec, words.get(1..).unwrap_or_default()),
+            Some(filter) => send_first_items(call, filter, words.get(1..).unwrap_or_default()),
             None => call.replicate(Effect::Items(Command::CfInsert, &words)),
         }
     }

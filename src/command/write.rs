@@ -87,24 +87,18 @@ pub(super) fn create<'a, C: Call<'a>>(
     spec: Spec,
     since_ms: u64,
 ) -> Result<(), CommandError> {
-    let spec = make(call, key, spec, since_ms)?;
+    make(call, key, spec, since_ms)?;
     let words = || options::bloom::creation(&spec, since_ms, true);
     call.replicate(Effect::Words(Command::Reserve, &words));
     Ok(())
 }
 
-/// Makes a Bloom filter in an opened, empty key. Returns what it is.
-fn make<'a, C: Call<'a>>(
-    call: &C,
-    key: &mut C::Key,
-    spec: Spec,
-    since_ms: u64,
-) -> Result<Spec, CommandError> {
+/// Makes a Bloom filter in an opened, empty key.
+fn make<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: Spec, since_ms: u64) -> Result<(), CommandError> {
     let filter = Bloom::new_admitted(spec, since_ms, |bytes| admit_new(call, bytes, bytes))?;
-    let spec = filter.spec();
     key.create(filter.into());
     call.changed(c"bf.reserve");
-    Ok(spec)
+    Ok(())
 }
 
 /// Bytes of a filter or sub-filter whose creation is timed. It may ask how much memory the machine has, in 100 to 600 µs.
@@ -119,29 +113,29 @@ pub(super) fn admit_new<'a, C: Call<'a>>(call: &C, total: u64, more: u64) -> Res
     if call.obeys() { Ok(()) } else { call.admit(total, more) }
 }
 
-/// Creates what an add to a missing key creates. Returns what it is, if its first items are to be sent with it.
+/// Creates what an add to a missing key creates. Returns whether its first items are to be sent with it.
 #[cold]
 pub(super) fn create_new<'a, C: Call<'a>>(
     call: &C,
     key: &mut C::Key,
     new: New,
-) -> Result<Option<Spec>, CommandError> {
+) -> Result<bool, CommandError> {
     let spec = match new {
         New::Bloomery(spec) => spec.with_random_seed()?,
         New::Sent(spec) => spec,
         New::Reserved(spec) => {
-            return create(call, key, spec.with_random_seed()?, call.now_ms()).map(|()| None);
+            return create(call, key, spec.with_random_seed()?, call.now_ms()).map(|()| false);
         }
-        New::RedisBloom(spec) => return create_chain(call, key, &spec).map(|()| None),
-        New::ValkeyBloom(spec) => return create_valkey_chain(call, key, &spec).map(|()| None),
+        New::RedisBloom(spec) => return create_chain(call, key, &spec).map(|()| false),
+        New::ValkeyBloom(spec) => return create_valkey_chain(call, key, &spec).map(|()| false),
     };
-    make(call, key, spec, 0).map(Some)
+    make(call, key, spec, 0).map(|()| true)
 }
 
 /// Sends the items at these arguments, the first of a filter that an add has created.
 #[cold]
-pub(super) fn send_first_items<'a, C: Call<'a>>(call: &C, spec: &Spec, items: &[usize]) {
-    call.replicate(Effect::Joined(Command::Insert, &|| options::bloom::sent(spec), items));
+pub(super) fn send_first_items<'a, C: Call<'a>>(call: &C, filter: &Bloom, items: &[usize]) {
+    call.replicate(Effect::Joined(Command::Insert, &|| options::bloom::sent(&filter.spec()), items));
 }
 
 /// Creates a Bloom filter of RedisBloom, as its primary has done. A replica writes this into its own append-only file.

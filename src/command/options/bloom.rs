@@ -5,6 +5,7 @@ use super::{Arguments, bad, choice, integer, number, printable, seed, unsigned, 
 use crate::command::call::{Access, Call, Key, Word, Words};
 use crate::command::error::CommandError;
 use crate::config::Settings;
+use crate::error::Error;
 use crate::filter::foreign::{ChainSpec, Growth, ValkeySpec};
 use crate::filter::{Bloom, Foreign, LiveRef, Window};
 use crate::hash::{HashKind, Seed};
@@ -80,18 +81,19 @@ pub(in crate::command) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Reser
     }
     let layout = options.layout.unwrap_or_default();
     refuse_static(layout)?;
+    let hash = options.hash.unwrap_or_default();
     let family = family(&options, layout, call.settings())?;
     let spec = Spec {
         capacity,
         error_rate: rate,
-        seed: Seed::default(),
+        seed: seed_or_random(options.seed, hash)?,
         shards: options.shards.unwrap_or(1),
-        hash: options.hash.unwrap_or_default(),
+        hash,
         layout,
         cell: options.counting.unwrap_or(Cell::Bit),
         family,
     };
-    Ok(Reservation { spec: with_seed(spec, options.seed)?, since_ms: options.since_ms })
+    Ok(Reservation { spec, since_ms: options.since_ms })
 }
 
 /// Refuses to create an empty filter that would stay empty.
@@ -104,10 +106,10 @@ fn refuse_static(layout: LayoutChoice) -> Result<(), CommandError> {
     ))
 }
 
-fn with_seed(spec: Spec, hex: Option<&[u8]>) -> Result<Spec, CommandError> {
+fn seed_or_random(hex: Option<&[u8]>, hash: HashKind) -> Result<Seed, CommandError> {
     match hex {
-        Some(hex) => Ok(Spec { seed: seed(hex, spec.hash)?, ..spec }),
-        None => Ok(spec.with_random_seed()?),
+        Some(hex) => seed(hex, hash),
+        None => Seed::random(hash).map_err(|_| Error::NoRandomness.into()),
     }
 }
 
@@ -333,7 +335,7 @@ pub(in crate::command) fn shadow<'a, C: Call<'a>>(
         known.layout = LayoutChoice::Auto;
     }
     let layout = options.layout.unwrap_or(known.layout);
-    let spec = Spec {
+    let mut spec = Spec {
         capacity: parts.of_each(size.unwrap_or(known.capacity)),
         error_rate: rate.unwrap_or(known.error_rate),
         seed: Seed::default(),
@@ -347,13 +349,14 @@ pub(in crate::command) fn shadow<'a, C: Call<'a>>(
         if is_named || options.shards.is_some_and(|shards| shards > 1) {
             return Err(CommandError::Exclusive(STATIC_ALONE));
         }
-        let spec = with_seed(spec.list(), options.seed)?;
-        return Ok(Reservation { spec, since_ms: None });
+        spec.seed = seed_or_random(options.seed, spec.hash)?;
+        return Ok(Reservation { spec: spec.list(), since_ms: None });
     }
     if let (Family::Window { .. }, Some(window)) = (spec.family, live.and_then(LiveRef::window)) {
         keep_schedule(&options, window)?;
     }
-    Ok(Reservation { spec: with_seed(spec, options.seed)?, since_ms: options.since_ms })
+    spec.seed = seed_or_random(options.seed, spec.hash)?;
+    Ok(Reservation { spec, since_ms: options.since_ms })
 }
 
 /// Refuses a schedule that differs from the window's own.
