@@ -57,10 +57,12 @@ fn send_each_answer(ctx: Context<'_>, Answers { answers, error }: &Answers) {
 }
 
 fn send_each_inserted(ctx: Context<'_>, list: &Reply, answers: &[Answer]) {
-    let as_bool = matches!(list, Reply::Inserted(_)) && resp3(ctx);
+    let is_bool = matches!(list, Reply::Inserted(_));
     for answer in answers {
         match answer {
-            answer if as_bool => ctx.reply_bool(*answer == Answer::Yes),
+            Answer::Yes if is_bool => ctx.reply_bool(true),
+            // Asking for the protocol takes as long as adding two items.
+            Answer::No | Answer::Refused if is_bool && resp3(ctx) => ctx.reply_bool(false),
             Answer::Yes => ctx.reply_integer(1),
             Answer::No => ctx.reply_integer(0),
             Answer::Refused => ctx.reply_integer(-1),
@@ -70,7 +72,7 @@ fn send_each_inserted(ctx: Context<'_>, list: &Reply, answers: &[Answer]) {
 
 fn send_reply(ctx: Context<'_>, reply: &Reply) {
     match reply {
-        Reply::Ok => ctx.reply_simple("OK"),
+        Reply::Ok => ctx.reply_ok(),
         Reply::Integer(value) => ctx.reply_integer(*value),
         Reply::Bool(value) => ctx.reply_bool(*value),
         Reply::Double(value) if resp3(ctx) => ctx.reply_double(*value),
