@@ -46,8 +46,12 @@ pub(super) fn scan_dump<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Resu
     if namespace == Namespace::Cuckoo && !iterator.as_ref().is_ok_and(|iterator| *iterator >= 0) {
         return Err(namespace.bad_iterator(false));
     }
-    let encoder = Encoder::dump(filter(namespace, &key)?.ok_or(CommandError::NotFound)?);
+    let filter = filter(namespace, &key)?.ok_or(CommandError::NotFound)?;
     let iterator = iterator?;
+    if iterator != 0 || filter.arrays().nth(1).is_some() {
+        call.may_be_long();
+    }
+    let encoder = Encoder::dump(filter);
     if iterator == 0 {
         return Ok(Reply::Array(vec![1u64.into(), Reply::Bulk(encoder.head().to_vec())]));
     }

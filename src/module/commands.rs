@@ -97,10 +97,23 @@ fn finish<const INDEX: usize>(call: &ServerCall<'_>, outcome: Result<Reply, Comm
 /// arguments.
 #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 const fn is_mostly_short(index: usize) -> bool {
-    use Command::{CfAdd, CfAddnx, CfDel, CfInsert, CfInsertnx, CfMexists, CfReserve, Info, Insert, Reserve};
+    use Command::{CfAdd, CfAddnx, CfDel, CfInfo, CfInsert, CfInsertnx, CfMexists, CfReserve, CfScandump};
+    use Command::{Info, Insert, Reserve, Scandump};
     matches!(
         TABLE[index].command,
-        CfAdd | CfAddnx | CfDel | CfInsert | CfInsertnx | CfMexists | CfReserve | Info | Insert | Reserve
+        CfAdd
+            | CfAddnx
+            | CfDel
+            | CfInfo
+            | CfInsert
+            | CfInsertnx
+            | CfMexists
+            | CfReserve
+            | CfScandump
+            | Info
+            | Insert
+            | Reserve
+            | Scandump
     )
 }
 

@@ -38,14 +38,10 @@ pub(super) struct Header {
 /// The most bytes that one bincode struct may need. A bound against hostile lengths, far above what ours need.
 const BINCODE_LIMIT: u64 = 4096;
 
-/// bincode 1.3 with everything pinned: fixed-size integers, little-endian, limited. The caller reads several structs
-/// from one slice and checks for trailing bytes itself.
+/// bincode 1.3 with everything pinned: fixed-size integers, little-endian. With a limit for writing, each struct would be
+/// measured first, which takes as long as writing it.
 fn codec() -> impl Options {
-    bincode::DefaultOptions::new()
-        .with_fixint_encoding()
-        .with_little_endian()
-        .with_limit(BINCODE_LIMIT)
-        .allow_trailing_bytes()
+    bincode::DefaultOptions::new().with_fixint_encoding().with_little_endian()
 }
 
 /// Appends a struct.
@@ -65,7 +61,9 @@ pub(super) fn written<T: Serialize>(value: &T) -> Vec<u8> {
 /// Reads a struct off the front of `from`.
 pub(super) fn read<T: Serialize + for<'a> Deserialize<'a>>(from: &mut &[u8]) -> Result<T, DecodeError> {
     let wrong = DecodeError::Length("header");
-    let value: T = codec().deserialize(from).map_err(|_| wrong)?;
+    // The caller reads several structs from one slice, and checks for trailing bytes itself.
+    let limited = codec().with_limit(BINCODE_LIMIT).allow_trailing_bytes();
+    let value: T = limited.deserialize(from).map_err(|_| wrong)?;
     // Plain structs of fixed-size integers are as long written as read.
     let len = codec().serialized_size(&value).ok().and_then(|len| usize::try_from(len).ok()).ok_or(wrong)?;
     *from = from.get(len..).ok_or(wrong)?;

@@ -21,6 +21,8 @@ pub(in crate::command) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, Comma
 
 /// `CF.STATS key`.
 pub(in crate::command) fn stats<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    // There may be many sub-filters.
+    call.may_be_long();
     let key = call.open(1, Access::Read);
     let filter = key.cuckoo()?.ok_or(CommandError::NotFound)?;
     let summary = FilterRef::from(filter).summary(call.now_ms());

@@ -207,11 +207,10 @@ pub(super) fn place_cells(cell: Cell) -> Place {
     })
 }
 
-/// CRC-32C of the header with every number of items set to 0. It changes when the filter grows or rotates, but not
+/// CRC-32C of the header, of which these are the bytes of the filter, with every number of items set to 0. It changes when the filter grows or rotates, but not
 /// with an add. So a dump over several commands notices when its chunks no longer fit together. If a fingerprint moved from a
 /// cell that isn't dumped yet to one that is, the copy would miss it: the number of moves is part of the header.
-fn stamp(filter: &FilterHeader, layers: &[LayerHeader]) -> u32 {
-    let mut bytes = written(filter);
+fn stamp(mut bytes: Vec<u8>, layers: &[LayerHeader]) -> u32 {
     for layer in layers {
         write(&mut bytes, &LayerHeader { items: 0, ..*layer });
     }
@@ -270,10 +269,11 @@ fn headers(filter: &Bloom) -> (Kind, FilterHeader, LayerHeaders) {
 pub(super) fn encode(filter: &Bloom) -> Header {
     let (kind, header, layers) = headers(filter);
     let mut bytes = written(&header);
+    let stamp = stamp(bytes.clone(), &layers);
     for layer in &layers {
         write(&mut bytes, layer);
     }
-    Header { kind, bytes, stamp: stamp(&header, &layers) }
+    Header { kind, bytes, stamp }
 }
 
 /// The header of `filter` as short as it can be. Capacity and error rate of a layer are left out where they follow from
@@ -325,7 +325,7 @@ pub(super) fn decode(kind: Kind, mut rest: &[u8]) -> Result<BloomHead, DecodeErr
     let header: FilterHeader = read(&mut rest)?;
     let layers = read_layers(&mut rest, header.layers)?;
     let spec = parameters(kind, &header)?;
-    validate(kind, &header, spec, &layers, stamp(&header, &layers))
+    validate(kind, &header, spec, &layers, stamp(written(&header), &layers))
 }
 
 fn read_layers(rest: &mut &[u8], count: u32) -> Result<LayerHeaders, DecodeError> {
