@@ -4,11 +4,13 @@
 //! Each fingerprint goes to the oldest sub-filter that has a free slot in one of its buckets. To look for it in all of them takes
 //! as many looks as there are fingerprints, times the number of sub-filters: in a filter of 4 MB with 250 sub-filters, in which
 //! hardly any can move, 21.7 s. But no slot of an older sub-filter is freed while those of newer ones move. So in sub-filters of
-//! one size, [`Rooms`] has how far each bucket is full, and never looks at a full bucket twice. Sub-filters that grow are at
-//! most 40.
+//! one size, [`Rooms`] has how far each bucket is full, and no bucket that was full is looked at again. Sub-filters that grow
+//! are at most 40.
 
 use super::table::Table;
 use super::{Cuckoo, CuckooHash, Origin, dump_number};
+use crate::bits::counter;
+use crate::mem::Words;
 
 /// Part of the items that may have been deleted before a filter of several sub-filters is compacted by itself.
 const COMPACT_ABOVE: f64 = 0.1;
@@ -17,8 +19,15 @@ const COMPACT_ABOVE: f64 = 0.1;
 /// start, which takes 0.2 ms at this size.
 const COMPACT_UP_TO: u64 = 4 << 20;
 
-/// The fewest sub-filters for which [`Rooms`] are made. They take up to 2/9 of the memory of these.
-const ROOMS_FROM: usize = 9;
+/// Bits of a bucket in [`Rooms`]: for up to 65,536 sub-filters.
+const ROOM_BITS: u32 = 16;
+
+/// The fewest slots of a bucket in all sub-filters together for which [`Rooms`] are made: they take a quarter of the memory of
+/// these, or less.
+const ROOMS_FROM: usize = 8;
+
+/// Fingerprints before its turn that the rooms of one are fetched. There are 10 to 16 misses in flight.
+const AHEAD: usize = 16;
 
 impl Cuckoo {
     /// Whether so much was deleted that it is time to [`compact`](Cuckoo::compact): a tenth of the items, and there are
@@ -61,7 +70,7 @@ impl Cuckoo {
     fn compact_by(
         &mut self,
         all: bool,
-        mut rooms: Option<Rooms>,
+        rooms: Option<Rooms>,
         mut go_on: impl FnMut(u64) -> bool,
     ) -> Vec<Table> {
         let (mut dropped, mut steps, before) = (Vec::new(), 0, self.moves);
@@ -72,7 +81,7 @@ impl Cuckoo {
         for index in (1..self.tables.len()).rev() {
             let (older, newer) = self.tables.split_at(index);
             let Some(table) = newer.first() else { break };
-            for (bucket, slot, fingerprint) in table.occupied() {
+            for (bucket, slot, fingerprint) in occupied(table, rooms.as_ref()) {
                 while older.get(open).is_some_and(|older| older.is_full()) {
                     open += 1;
                 }
@@ -81,7 +90,7 @@ impl Cuckoo {
                 }
                 let item = CuckooHash::found_in(bucket, fingerprint);
                 // Written before it is vacated.
-                let is_moved = match &mut rooms {
+                let is_moved = match &rooms {
                     Some(rooms) => rooms.insert(item, older, open, &mut steps),
                     None => {
                         let looked_into = |_: &&Table| steps += 1;
@@ -111,7 +120,8 @@ impl Cuckoo {
     }
 
     fn has_rooms(&self) -> bool {
-        self.spec.expansion <= 1 && self.tables.len() >= ROOMS_FROM
+        let slots = self.tables.len() * usize::from(self.spec.bucket_size);
+        self.spec.expansion <= 1 && self.tables.len() > 2 && slots >= ROOMS_FROM
     }
 
     /// Steps that a [compaction](Cuckoo::compact) takes at most.
@@ -125,32 +135,48 @@ impl Cuckoo {
     }
 }
 
+/// Bucket, slot and fingerprint of every slot in use. Meanwhile the rooms of those that follow are fetched.
+fn occupied<'t>(table: &'t Table, rooms: Option<&'t Rooms>) -> impl Iterator<Item = (u64, usize, u8)> {
+    let mut ahead = rooms.into_iter().flat_map(move |rooms| {
+        table.occupied().inspect(move |(bucket, _, fingerprint)| {
+            rooms.prefetch(table, CuckooHash::found_in(*bucket, *fingerprint));
+        })
+    });
+    ahead.by_ref().take(AHEAD).for_each(drop);
+    table.occupied().inspect(move |_| _ = ahead.next())
+}
+
 /// For each bucket of sub-filters of one size: all sub-filters before this one have no free slot in it.
-struct Rooms(Vec<u16>);
+struct Rooms(Words);
 
 impl Rooms {
     /// `None` if there is no memory.
     fn new(tables: &[Table]) -> Option<Rooms> {
-        let buckets = usize::try_from(tables.first()?.buckets()).ok()?;
-        let mut rooms = Vec::new();
-        rooms.try_reserve_exact(buckets).ok()?;
-        rooms.resize(buckets, 0);
-        Some(Rooms(rooms))
+        let buckets = tables.first()?.buckets();
+        Words::zeroed(buckets.div_ceil(u64::from(u64::BITS / ROOM_BITS))).ok().map(Rooms)
+    }
+
+    /// Asks the processor to fetch what is known of the item's second bucket. The first is the next in order.
+    fn prefetch(&self, table: &Table, item: CuckooHash) {
+        let [_, second] = table.pair(item);
+        Words::prefetch(&self.0, second as usize / (u64::BITS / ROOM_BITS) as usize);
     }
 
     /// Puts the item into the oldest sub-filter that has room for it. Those before `open` are full.
-    fn insert(&mut self, item: CuckooHash, older: &[Table], open: usize, steps: &mut u64) -> bool {
+    fn insert(&self, item: CuckooHash, older: &[Table], open: usize, steps: &mut u64) -> bool {
         *steps += 1;
         let mut oldest = older.len();
         for bucket in older[open].pair(item) {
-            let room = &mut self.0[bucket as usize];
-            let mut next = open.max(usize::from(*room));
+            let room = counter::get(&self.0, ROOM_BITS, bucket as usize);
+            let mut next = open.max(room as usize);
             while next < oldest && !older[next].has(bucket, 0) {
                 *steps += 1;
                 next += 1;
             }
-            // There are at most 65,536 sub-filters, and one of them is newer.
-            *room = next as u16;
+            // Below 65,536, since one sub-filter is newer.
+            if next as u64 != room {
+                counter::store(&self.0, ROOM_BITS, bucket as usize, next as u64);
+            }
             oldest = oldest.min(next);
         }
         older.get(oldest).is_some_and(|table| table.insert(item).is_some())
@@ -162,7 +188,6 @@ mod tests {
     use super::*;
     use crate::filter::CuckooSpec;
     use crate::hash::{HashKind, Seed};
-    use crate::mem::Words;
 
     fn spec(capacity: u64, bucket_size: u8, expansion: u16) -> CuckooSpec {
         let (hash, seed) = (HashKind::Xxh3, Seed::from(7));
