@@ -3,7 +3,7 @@
 use super::format::CHUNK;
 use super::{chunk, head, redisbloom};
 use crate::filter::foreign::Scheme;
-use crate::filter::{FilterRef, Origin};
+use crate::filter::{FilterRef, Layer, Origin};
 use crate::mem::{Cells, Words};
 
 /// Writes a filter piece by piece. It has no position of its own: a caller can ask for any chunk at any time, as a dump
@@ -49,6 +49,8 @@ enum Format {
 struct Array<'a> {
     words: &'a Cells,
     bytes: u64,
+    /// A piece ends at a multiple of these bytes. What is written to a cell between two pieces is in one of them as a whole.
+    group: u64,
 }
 
 impl<'a> Encoder<'a> {
@@ -97,7 +99,7 @@ impl<'a> Encoder<'a> {
 
     /// Puts the chunk that begins at `offset` of the body into `piece` and returns the offset of the next one. Returns
     /// `None` at the end of the body and, in our format, if `offset` isn't a multiple of 8. A chunk has at most
-    /// [`CHUNK`] bytes of one array. RedisBloom's own have 16 times as many, and it accepts any length.
+    /// [`CHUNK`] bytes of one array, and ends between two cells. RedisBloom's own have 16 times as many, and it accepts any length.
     pub fn chunk(&self, offset: u64, piece: &mut Vec<u8>) -> Option<u64> {
         if matches!(self.format, Format::Native { .. }) && !offset.is_multiple_of(8) {
             return None;
@@ -121,7 +123,9 @@ impl<'a> Encoder<'a> {
             Format::Native { .. } => chunk::PREFIX,
             Format::RedisBloom => 0,
         };
-        let len = array.bytes.saturating_sub(inside).min(CHUNK as u64);
+        let most = inside.checked_add(CHUNK as u64)?;
+        let end = most.checked_sub(most.checked_rem(array.group)?)?.min(array.bytes);
+        let len = end.checked_sub(inside)?;
         // Words are read whole. Bytes of the first word before the offset, and of the last after the end, are removed.
         let skipped = usize::try_from(inside % 8).ok()?;
         let end = usize::try_from(len).ok()?.checked_add(skipped)?;
@@ -185,7 +189,15 @@ impl<'a> Encoder<'a> {
                 }
                 _ => None,
             };
-            Array { words, bytes: bytes.unwrap_or(Words::bytes_of(words)) }
+            let group = match filter {
+                FilterRef::Bloom(filter) => filter.layers().get(index).map(Layer::words_of_whole_cells),
+                _ => None,
+            };
+            Array {
+                words,
+                bytes: bytes.unwrap_or(Words::bytes_of(words)),
+                group: group.unwrap_or(1).saturating_mul(8),
+            }
         })
     }
 

@@ -2,7 +2,7 @@
 
 use crate::support::wire;
 use bloomery::wire::{DecodeError, Decoder, Encoder};
-use bloomery::{Bloom, Cell, LayoutChoice, Seed, Spec};
+use bloomery::{Bloom, Cell, Family, LayoutChoice, Overflow, Seed, Spec};
 
 /// A counting filter of several chunks, and the number of items in it.
 fn of_three_chunks(percent: u64) -> (Bloom, u64) {
@@ -17,6 +17,11 @@ fn of_three_chunks(percent: u64) -> (Bloom, u64) {
 
 /// A dump whose pieces are asked for one by one, and loaded; `change` comes after the first chunk.
 fn dump(filter: &mut Bloom, change: impl FnOnce(&mut Bloom)) -> Result<Bloom, DecodeError> {
+    dump_with(filter, 1, change)
+}
+
+/// The same with a change that comes after this many chunks.
+fn dump_with(filter: &mut Bloom, after: u64, change: impl FnOnce(&mut Bloom)) -> Result<Bloom, DecodeError> {
     let mut decoder = Decoder::new(Encoder::dump(&*filter).head()).unwrap();
     let (mut piece, mut offset, mut change) = (Vec::new(), 0, Some(change));
     let mut chunks = 0;
@@ -24,7 +29,9 @@ fn dump(filter: &mut Bloom, change: impl FnOnce(&mut Bloom)) -> Result<Bloom, De
         decoder.push(&piece)?;
         offset = next;
         chunks += 1;
-        if let Some(change) = change.take() {
+        if chunks == after
+            && let Some(change) = change.take()
+        {
             change(filter);
         }
     }
@@ -58,4 +65,83 @@ fn a_dump_during_which_a_fingerprint_moved_or_left_is_refused() {
     assert_eq!(refused.err(), Some(DecodeError::StampMismatch));
     let copy = dump(&mut filter, |_| ()).unwrap();
     assert_eq!(wire::encode(&copy), wire::encode(&filter));
+}
+
+/// Bits of a cell.
+fn width(filter: &Bloom) -> u64 {
+    let layer = filter.newest_layer();
+    layer.bytes() * 8 / layer.shape().cells
+}
+
+/// Bits of a cell that lies across the end of this many MiB, and come before it.
+fn bits_before(filter: &Bloom, mib: u64) -> u64 {
+    (mib << 23) % width(filter)
+}
+
+/// Counts from which an add carries into the bits that come after the end of a MiB: half of each would be more.
+#[test]
+fn a_count_that_changes_between_two_pieces_is_whole() {
+    let made = |error_rate| {
+        let spec = Spec::fixed(900_000, error_rate);
+        let spec = Spec { cell: Cell::Counter8, layout: LayoutChoice::Fingerprint, ..spec };
+        Bloom::new(Spec { seed: Seed::from(1), ..spec }).unwrap()
+    };
+    // Such that an end is after the lowest bit of a count, or after two. The count comes last.
+    let cut = |filter: &Bloom| {
+        let mut ends = (1..=2).map(|mib| (mib, (bits_before(filter, mib) + 8).saturating_sub(width(filter))));
+        ends.find(|(_, bits)| (1..=2).contains(bits))
+    };
+    let rates = [0.01, 0.007, 0.005, 0.003, 0.002, 0.001, 0.0005].into_iter();
+    let cut = rates.map(made).find_map(|filter| cut(&filter).map(|cut| (filter, cut)));
+    let (mut filter, (mib, bits)) = cut.unwrap();
+    let items = 800_000u64;
+    let add_all = |filter: &mut Bloom| {
+        (0..items).for_each(|item| _ = filter.add(item.to_le_bytes()).unwrap());
+    };
+    (1..1 << bits).for_each(|_| add_all(&mut filter));
+    let counts = |filter: &Bloom| -> Vec<u64> {
+        (0..items).map(|item| filter.count(item.to_le_bytes()).unwrap()).collect()
+    };
+    let before = counts(&filter);
+    let copy = dump_with(&mut filter, mib, add_all).unwrap();
+    let all = before.iter().zip(counts(&copy)).zip(counts(&filter));
+    let odd: Vec<_> = all.filter(|((before, copy), now)| copy < *before || copy > now).collect();
+    assert!(odd.is_empty(), "{odd:?}");
+}
+
+/// Whether a bit is set in a cell that lies across the end of this many MiB.
+fn is_used(filter: &Bloom, mib: u64) -> bool {
+    let mut body = Vec::new();
+    Encoder::new(filter).chunks(|_, chunk| body.extend_from_slice(&chunk[wire::CHUNK_PREFIX..]));
+    let first = (mib << 23) - bits_before(filter, mib);
+    (first..first + width(filter)).any(|bit| body[bit as usize / 8] >> (bit % 8) & 1 == 1)
+}
+
+/// An item of generation 1 that is added again in generation 2: half of each number would be 3, or 0, which isn't alive.
+#[test]
+fn an_item_that_changes_its_generation_between_two_pieces_is_there() {
+    let family = Family::Window { generations: 2, every_ms: 0, overflow: Overflow::Error };
+    let made = |error_rate, seed| {
+        let spec = Spec { family, layout: LayoutChoice::Fingerprint, ..Spec::fixed(560_000, error_rate) };
+        Bloom::new(Spec { seed: Seed::from(seed), ..spec }).unwrap()
+    };
+    // Such that an end is between the two bits of the number, which comes last.
+    let cut = |filter: &Bloom| (1..=3).find(|mib| bits_before(filter, *mib) == width(filter) - 1);
+    let rates = [1e-6, 7e-7, 5e-7, 3e-7].into_iter();
+    let (rate, mib) = rates.filter_map(|rate| Some((rate, cut(&made(rate, 1))?))).next().unwrap();
+    let items = 500_000u64;
+    let add_all = |filter: &mut Bloom| {
+        (0..items).for_each(|item| _ = filter.add(item.to_le_bytes()).unwrap());
+    };
+    let mut filters = (1..20).map(|seed| {
+        let mut filter = made(rate, seed);
+        drop(filter.rotate(1).unwrap());
+        add_all(&mut filter);
+        filter
+    });
+    let mut filter = filters.find(|filter| is_used(filter, mib)).unwrap();
+    drop(filter.rotate(2).unwrap());
+    let copy = dump_with(&mut filter, mib, add_all).unwrap();
+    let lost = (0..items).filter(|item| !copy.contains(item.to_le_bytes())).count();
+    assert_eq!(lost, 0);
 }

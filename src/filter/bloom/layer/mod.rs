@@ -209,6 +209,11 @@ impl Layer {
         }
     }
 
+    /// Words after which no cell goes on, nor after any multiple of them. A fingerprint may lie across words.
+    pub(crate) fn words_of_whole_cells(&self) -> u64 {
+        self.table().map_or(1, |table| table.state.geometry().width().into())
+    }
+
     /// Whether an item has the same cells in both.
     pub fn is_congruent(&self, other: &Layer) -> bool {
         (self.words().len(), self.form(), self.generations())
