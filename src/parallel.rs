@@ -3,7 +3,7 @@
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A parallel for: runs tasks 0 to n − 1, each once, on all available threads. Returns when all are done.
 pub type ParallelFor<'f> = dyn Fn(usize, &(dyn Fn(usize) + Sync)) + 'f;
@@ -78,6 +78,30 @@ pub(crate) fn all_of(len: usize, parallel: &ParallelFor<'_>, holds: impl Fn(usiz
         }
     });
     failed.into_inner() == 0
+}
+
+/// Calls `take` with ranges that cover `len` numbers, one after the other, until one fails: in tasks as short as those of
+/// [`all_of`], so that shorter work need not wait for all of them.
+///
+/// # Errors
+/// Those of `take`.
+pub(crate) fn in_turns<E: Send>(
+    len: u64,
+    parallel: &ParallelFor<'_>,
+    take: impl Fn(Range<u64>) -> Result<(), E> + Sync,
+) -> Result<(), E> {
+    let failed = Mutex::new(None);
+    for first in (0..len).step_by(LOOKS) {
+        parallel(1, &|_| {
+            if let Err(why) = take(first..len.min(first + LOOKS as u64)) {
+                *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+            }
+        });
+        if let Some(why) = failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return Err(why);
+        }
+    }
+    Ok(())
 }
 
 /// Whether `holds` is true for every pair of words. After the first pair for which it is false, no thread begins

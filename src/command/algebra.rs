@@ -100,7 +100,7 @@ pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     };
     let mut union = Union::plan(existing, &filters, now_ms).map_err(refusal)?;
     let inputs: Vec<LiveRef<'_>> = existing.into_iter().chain(filters.iter().copied()).collect();
-    if call.goes_apart(inputs.iter().map(|input| input.bytes()).sum()) {
+    if call.goes_apart(inputs.iter().map(|input| work(*input)).sum()) {
         let is_new = existing.is_none();
         let Some(merged) = call.made::<Result<Result<Merged, _>, Error>>(&inputs)? else {
             let (total, most) = (base.bytes(), union.most_bytes(base));
@@ -113,7 +113,7 @@ pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
             let job = Apart { keys: 1..call.argc(), inputs: inputs.clone(), data: Data::Argument(1), memory };
             return call.apart(job, move |_, parallel| merged(&inputs, is_new, now_ms, parallel));
         };
-        let Merged { filter, grows, changed } = merged?.map_err(refusal)?;
+        let Merged { filter, grows, changed } = merged.map_err(no_room(base))?.map_err(refusal)?;
         let total = base.bytes().saturating_add(grows);
         return put_merged(call, key, filter, total, changed);
     }
@@ -125,14 +125,20 @@ pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         if more > 0 {
             call.admit(total, more)?;
         }
+        let spare = existing.map_or(0, |destination| union.spare_bytes(destination));
+        if spare > 0 {
+            call.admit_outside_keys(total, spare)?;
+        }
     }
+    let no_room = no_room(base);
     let changed = if existing.is_none() {
-        key.create(begun(base, &union, parallel)?.into());
+        let made = union.begun(base, parallel).map_err(no_room)?;
+        key.create(made.into());
         true
     } else {
         catch_up(call, &mut key)?;
         match key.target()? {
-            Some(Target::One(destination)) => union.apply(destination, parallel)?,
+            Some(Target::One(destination)) => union.apply(destination, parallel).map_err(no_room)?,
             Some(Target::Both(_)) => return Err(CommandError::Rebuilding),
             None => return Err(CommandError::NotFound),
         }
@@ -172,20 +178,19 @@ fn merged(
         Err(why) => return Ok(Err(why)),
     };
     let (filter, changed) = match is_new {
-        true => (begun(*base, &union, parallel)?, true),
+        true => (union.begun(*base, parallel)?, true),
         false => union.apart(*base, parallel)?,
     };
     Ok(Ok(Merged { filter, grows: union.bytes(), changed }))
 }
 
-/// A new union, which begins as a copy of the first source.
-fn begun(first: LiveRef<'_>, union: &Union<'_>, parallel: &ParallelFor<'_>) -> Result<Live, Error> {
-    let mut made = first.copy(parallel)?;
-    if let (Live::Bloom(filter), Some(number)) = (&mut made, union.generation()) {
-        filter.advance(number)?;
+/// The error for a union that a filter like this has no room for.
+fn no_room(base: LiveRef<'_>) -> impl Fn(Error) -> CommandError + Copy + use<> {
+    let capacity = base.capacity();
+    move |why| match why {
+        Error::Full => CommandError::UnionFull { capacity },
+        why => why.into(),
     }
-    union.apply(made.as_mut(), parallel)?;
-    Ok(made)
 }
 
 /// Puts a union of `total` bytes that was made apart into its key.
@@ -279,9 +284,14 @@ fn native(key: &impl Key) -> Result<&Bloom, CommandError> {
     key.bloom()?.ok_or(CommandError::NotFound)?.bloom().ok_or(CommandError::NotNative)
 }
 
-/// A byte of a table of fingerprints is compared in the time of this many others: each is looked up in the other table, in
-/// 45 ns.
+/// A byte of a table of fingerprints takes the time of this many others: each is looked up in another table, in 45 ns.
 const FINGERPRINTS: u64 = 32;
+
+/// Bytes of bits or counters that are combined or compared in the time of this filter.
+fn work(filter: LiveRef<'_>) -> u64 {
+    let is_looked_up = filter.bloom().is_some_and(|filter| filter.spec().layout == LayoutChoice::Fingerprint);
+    filter.bytes().saturating_mul(if is_looked_up { FINGERPRINTS } else { 1 })
+}
 
 /// `BF.EQUAL key other`.
 pub(super) fn equal<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
@@ -292,9 +302,7 @@ pub(super) fn equal<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         None => 0,
     };
     let generations = [generation(a), generation(b)];
-    let is_looked_up = a.bloom().is_some_and(|filter| filter.spec().layout == LayoutChoice::Fingerprint);
-    let bytes = a.bytes().saturating_add(b.bytes());
-    if call.goes_apart(if is_looked_up { bytes.saturating_mul(FINGERPRINTS) } else { bytes }) {
+    if call.goes_apart(work(a).saturating_add(work(b))) {
         let inputs: Arc<[Live]> = Arc::new([a.share(), b.share()]);
         return call.offload(1, inputs.clone(), move |_, parallel, stop| {
             let parallel: &ParallelFor<'_> = &|tasks, task| stop.run(parallel, tasks, task);

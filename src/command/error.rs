@@ -188,6 +188,11 @@ pub enum CommandError {
         /// The source's key, printable.
         source: String,
     },
+    /// A union that has more items than the filters are made for.
+    UnionFull {
+        /// The number of items that they are made for.
+        capacity: u64,
+    },
     /// A merge of more layers than can be compared in a few milliseconds.
     TooManyPairs,
     /// A counting filter that is named twice.
@@ -375,8 +380,13 @@ impl fmt::Display for CommandError {
             ),
             CommandError::Fingerprints { source } => write!(
                 f,
-                "ERR '{source}' or the destination has LAYOUT FINGERPRINT or FUSE, whose cells cannot be combined. Use \
-                 LAYOUT BLOCKED or CLASSIC for filters to merge or intersect"
+                "ERR '{source}' or the destination has LAYOUT FINGERPRINT or FUSE. Of these, only filters of LAYOUT \
+                 FINGERPRINT and fixed size can be merged, with others LIKE them. Use LAYOUT BLOCKED or CLASSIC"
+            ),
+            CommandError::UnionFull { capacity } => write!(
+                f,
+                "ERR the union has no room in a filter for {capacity} items. Nothing was changed. Make larger filters, or use \
+                 LAYOUT BLOCKED or CLASSIC"
             ),
             CommandError::TooManyPairs => f.write_str(
                 "ERR the filters have too many layers to merge all of them at once. Merge fewer at a time, or rebuild \

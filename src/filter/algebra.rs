@@ -129,11 +129,24 @@ impl<'s> Union<'s> {
         self.others.iter().fold(base.bytes(), |sum, (_, source)| sum.saturating_add(source.bytes()))
     }
 
+    /// A new filter that begins as a copy of the first source.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], [`Error::Full`].
+    pub fn begun(&self, first: LiveRef<'_>, parallel: &ParallelFor<'_>) -> Result<Live, Error> {
+        let mut made = first.copy(parallel)?;
+        if let (Live::Bloom(filter), Some(number)) = (&mut made, self.generation()) {
+            filter.advance(number)?;
+        }
+        self.change(made.as_mut(), parallel)?;
+        Ok(made)
+    }
+
     /// The union with a filter, which stays as it is: a filter that shares with it what the union doesn't change. Also
     /// returns whether anything changes.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`].
+    /// [`Error::OutOfMemory`]; [`Error::Full`] if fingerprints have no room.
     pub fn apart(&self, base: LiveRef<'_>, parallel: &ParallelFor<'_>) -> Result<(Live, bool), Error> {
         let mut made = match base {
             LiveRef::Bloom(filter) if self.alike.is_empty() => {
@@ -144,15 +157,35 @@ impl<'s> Union<'s> {
             }
             base => base.copy(parallel)?,
         };
-        let changed = self.apply(made.as_mut(), parallel)?;
+        let changed = self.change(made.as_mut(), parallel)?;
         Ok((made, changed))
     }
 
-    /// Applies the union to the filter it was planned for, or to a copy. Returns whether anything changed.
+    /// Bytes of cells that [`apply`](Union::apply) needs meanwhile: fingerprints are added to a copy, because there may be no room
+    /// for all.
+    pub fn spare_bytes(&self, destination: LiveRef<'_>) -> u64 {
+        destination.bloom().filter(|filter| filter.has_fingerprints()).map_or(0, Bloom::bytes)
+    }
+
+    /// Applies the union to the filter it was planned for. Returns whether anything changed.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], and then nothing has changed.
+    /// [`Error::OutOfMemory`]; [`Error::Full`] if fingerprints have no room. Nothing has changed then.
     pub fn apply(&self, destination: LiveMut<'_>, parallel: &ParallelFor<'_>) -> Result<bool, Error> {
+        match destination {
+            LiveMut::Bloom(filter) if filter.has_fingerprints() => {
+                let (made, changed) = self.apart(LiveRef::Bloom(filter), parallel)?;
+                if changed {
+                    LiveMut::Bloom(filter).exchange(made);
+                }
+                Ok(changed)
+            }
+            destination => self.change(destination, parallel),
+        }
+    }
+
+    /// Changes a filter, or its copy: fingerprints only in a copy.
+    fn change(&self, destination: LiveMut<'_>, parallel: &ParallelFor<'_>) -> Result<bool, Error> {
         let new = Joined::copies(&self.chain, parallel)?;
         let mut changed = false;
         match destination {

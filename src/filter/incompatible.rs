@@ -10,7 +10,8 @@ pub enum Incompatible {
     ClockBehind,
     /// An intersection of more than one layer: an item may be in different layers of the two, and would be lost.
     Layers,
-    /// One of them has [`LayoutChoice::Fingerprint`](crate::LayoutChoice::Fingerprint): an item may be in any of four cells.
+    /// One of them has [`LayoutChoice::Fingerprint`](crate::LayoutChoice::Fingerprint), in which an item may be in any of four
+    /// cells, or is static; and they aren't both fingerprints of fixed size, to be merged.
     Fingerprints,
     /// The chain would have more layers than [`MAX_LAYERS`](crate::limits::MAX_LAYERS).
     TooManyLayers,

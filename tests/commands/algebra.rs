@@ -22,6 +22,13 @@ fn field(server: &FakeServer, key: &str, name: &str) -> Reply {
     fields.into_iter().find(|(field, _)| *field == name).expect("a field").1
 }
 
+/// Fingerprints of fixed size.
+const TABLES: [&str; 3] = [
+    "NONSCALING LAYOUT FINGERPRINT",
+    "COUNTING LAYOUT FINGERPRINT",
+    "COUNTING 16 LAYOUT FINGERPRINT HASH SIPHASH",
+];
+
 /// Items for a filter of capacity 200: enough that a chain with EXPANSION 1 has grown.
 fn items_for(options: &str) -> usize {
     if options.starts_with("EXPANSION 1") { 250 } else { 50 }
@@ -29,7 +36,8 @@ fn items_for(options: &str) -> usize {
 
 #[test]
 fn a_union_has_the_items_of_all_and_replicas_come_to_the_same() {
-    for options in RESERVE_OPTIONS.into_iter().filter(|options| !options.contains("FINGERPRINT")) {
+    let others = RESERVE_OPTIONS.into_iter().filter(|options| !options.contains("FINGERPRINT"));
+    for options in others.chain(TABLES) {
         let count = items_for(options);
         for workers in [0, 3] {
             let pair = Pair::new();
@@ -98,6 +106,86 @@ fn counters_add_up_and_what_is_full_stays_full() {
         assert_eq!(server.text(line), refusal, "{line}");
     }
     assert_eq!(dumps(&server), before);
+}
+
+/// The union of fingerprints has the counts of both, or none of it is seen, in whichever way it is made.
+#[test]
+fn fingerprints_without_room_for_the_union_stay_as_they_are() {
+    for options in TABLES {
+        for apart in [false, true] {
+            let pair = Pair::new();
+            let server = &pair.primary;
+            server.goes_apart.set(apart);
+            server.line(&format!("BF.RESERVE a 1e-9 200 {options} SEED 7")).unwrap();
+            for (key, count) in [("a", 120), ("b", 80), ("c", 81), ("d", 1)] {
+                let _ = server.line(&format!("BF.RESERVE {key} 1e-9 200 LIKE a"));
+                add(server, key, key, count);
+            }
+            pair.follow();
+            server.events.take();
+            let before = dumps(server);
+            let refusal = "ERR the union has no room in a filter for 200 items. Nothing was changed. Make larger filters, or use \
+                           LAYOUT BLOCKED or CLASSIC";
+            for line in ["BF.MERGE a c", "BF.MERGE a b d", "BF.MERGE new a c", "BF.MERGE c a"] {
+                assert_eq!(server.text(line), refusal, "{options} {line}");
+                assert_eq!((server.take_replicated(), server.events.take()), (Vec::new(), Vec::new()));
+                assert!(dumps(server) == before, "{options} {line}");
+            }
+            assert_eq!(server.line("BF.MERGE a b"), OK);
+            assert_eq!([found(server, "a", "a", 120), found(server, "a", "b", 80)], [120, 80]);
+            assert_eq!(server.line("BF.CARD a"), Ok(Reply::Integer(200)));
+            assert_eq!(server.text("BF.ADD a more"), "ERR non scaling filter is full");
+            if options.starts_with("COUNTING") {
+                assert_eq!(server.line("BF.MERGE b d"), OK);
+                assert_eq!(server.line("BF.MERGE d b"), OK);
+                let counts = ["d0", "b0"].map(|item| server.line(&format!("BF.COUNT d {item}")));
+                assert_eq!(counts, [Ok(Reply::Integer(2)), Ok(Reply::Integer(1))]);
+                (0..2).for_each(|_| assert_eq!(server.line("BF.DEL d d0"), YES));
+                assert_eq!(server.line("BF.DEL d d0"), NO);
+            }
+            pair.follow();
+        }
+    }
+}
+
+/// Others than those of fixed size that were made alike.
+#[test]
+fn other_fingerprints_are_not_united() {
+    let server = FakeServer::default();
+    for (key, options) in [
+        ("table", "NONSCALING LAYOUT FINGERPRINT"),
+        ("counting", "COUNTING LAYOUT FINGERPRINT"),
+        ("larger", "NONSCALING LAYOUT FINGERPRINT ONFULL ERROR"),
+        ("bits", "NONSCALING"),
+        ("chain", "EXPANSION 2"),
+        ("scaling", "EXPANSION 2 LAYOUT FINGERPRINT"),
+        ("window", "WINDOW 3 LAYOUT FINGERPRINT"),
+        ("twin", "WINDOW 3 LAYOUT FINGERPRINT"),
+    ] {
+        let capacity = if key == "larger" { 300 } else { 200 };
+        server.line(&format!("BF.RESERVE {key} 0.01 {capacity} {options} SEED 1")).unwrap();
+        add(&server, key, key, 3);
+    }
+    let before = dumps(&server);
+    for (to, from) in [
+        ("table", "bits"),
+        ("bits", "table"),
+        ("chain", "table"),
+        ("chain", "scaling"),
+        ("scaling", "table"),
+        ("window", "twin"),
+    ] {
+        let refusal = format!(
+            "ERR '{from}' or the destination has LAYOUT FINGERPRINT or FUSE. Of these, only filters of LAYOUT FINGERPRINT and \
+             fixed size can be merged, with others LIKE them. Use LAYOUT BLOCKED or CLASSIC"
+        );
+        assert_eq!(server.text(&format!("BF.MERGE {to} {from}")), refusal);
+    }
+    for (to, from, what) in [("table", "counting", "cell width"), ("table", "larger", "shape")] {
+        let refusal = format!("ERR the filter in '{from}' has another {what}; {LIKE}");
+        assert_eq!(server.text(&format!("BF.MERGE {to} {from}")), refusal);
+    }
+    assert!(dumps(&server) == before);
 }
 
 #[test]

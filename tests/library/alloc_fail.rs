@@ -228,10 +228,12 @@ const COMMANDS: &[(&[&str], &str)] = &[
     (&[CHAIN, "BF.MADD key {items}"], "BF.CLEAR key"),
     (&[CHAIN, "BF.RESERVE other 0.1 90 SEED 1", "BF.MADD other {items}"], "BF.MERGE key other"),
     (&[CHAIN, "BF.MADD key a b"], "BF.MERGE new key"),
+    (&[TABLE, "BF.RESERVE other 0.01 100 LIKE key", "BF.MADD other {items}"], "BF.MERGE key other"),
     (&[FIXED, "BF.MADD key a b"], "BF.INTERSECT new key key"),
     (&["CF.RESERVE key 8 SEED 1", "CF.INSERT key ITEMS 100 101 102 103 104 105 106 107"], "CF.ADD key 108"),
 ];
 
+const TABLE: &str = "BF.RESERVE key 0.01 100 COUNTING LAYOUT FINGERPRINT SEED 1";
 const CHAIN: &str = "BF.RESERVE key 0.1 10 EXPANSION 2 SEED 1";
 const WINDOW: &str = "BF.RESERVE key 0.01 100 WINDOW 4 SEED 1";
 const FIXED: &str = "BF.RESERVE key 0.01 100 NONSCALING SEED 1";

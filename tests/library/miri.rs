@@ -6,7 +6,9 @@ use crate::support::internals::pool::Pool;
 use crate::support::{kinds, wire};
 use bloomery::filter::{Origin, Target, Union};
 use bloomery::wire::Decoder;
-use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, Filter, HashKind, Layer, LayerSpec, LayoutChoice, Seed};
+use bloomery::{
+    Bloom, Cell, Cuckoo, CuckooSpec, Family, Filter, HashKind, Layer, LayerSpec, LayoutChoice, Seed,
+};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
@@ -34,8 +36,8 @@ fn every_kind_of_filter() {
         let mut value = Filter::Bloom(copy);
         let source = Filter::Bloom(filter);
         let sources = [source.live().unwrap()];
-        // Fingerprints are not united.
-        if kind().layout != LayoutChoice::Fingerprint {
+        // Fingerprints are united in filters of fixed size.
+        if kind().layout != LayoutChoice::Fingerprint || matches!(kind().family, Family::Fixed(_)) {
             let mut union = Union::plan(value.live(), &sources, None).unwrap();
             union.join(value.live().unwrap(), &alone).unwrap();
             let Some(Target::One(live)) = value.target() else { panic!("nothing is being rebuilt") };

@@ -252,6 +252,22 @@ impl Naive {
         self.layers.iter().map(|layer| layer.count(item)).find(|count| *count > 0).unwrap_or(0)
     }
 
+    /// Adds up the cells of another that has the same single layer.
+    pub(crate) fn take_in(&mut self, other: &Naive) {
+        let mine = &mut self.layers[0];
+        let most = mine.max();
+        for (cell, count) in &other.layers[0].cells {
+            let sum = mine.cell(*cell) + count;
+            mine.cells.insert(*cell, sum.min(most));
+        }
+        mine.items = mine.cells.len() as i64;
+    }
+
+    /// Number of items of all layers.
+    pub(crate) fn items(&self) -> u64 {
+        self.layers.iter().map(|layer| layer.items as u64).sum()
+    }
+
     /// (present, changed)
     pub(crate) fn remove(&mut self, item: ItemHash) -> (bool, bool) {
         if self.is_table() {

@@ -32,8 +32,14 @@ impl Bloom {
         .find_map(|(what, differs)| differs.then_some(what))
     }
 
-    fn has_fingerprints(&self) -> bool {
+    /// Whether its cells can't be combined word by word.
+    pub(crate) fn has_fingerprints(&self) -> bool {
         !matches!(self.newest_layer().shape().layout, Layout::Classic | Layout::Blocked)
+    }
+
+    /// Whether it is one table of fingerprints, which can take in another that has the same sizes.
+    fn is_table(&self) -> bool {
+        matches!(&self.body, Body::Fixed(layer) if layer.shape().layout == Layout::Fingerprint)
     }
 
     /// The first property by which an item's cells, or in windows its generation, would differ between the two
@@ -68,10 +74,17 @@ impl Bloom {
     /// Turns this filter into the union with a filter of the same hash, seed and shape. No item of either is lost.
     ///
     /// # Errors
-    /// [`Error::Mismatch`], and then nothing has changed.
+    /// [`Error::Mismatch`]; [`Error::Full`] for fingerprints if the union has more items than their capacity. Then nothing has
+    /// changed.
     pub fn union(&mut self, other: &Bloom) -> Result<(), Error> {
         if !self.is_congruent(other) {
             return Err(Error::Mismatch);
+        }
+        if self.is_table() {
+            let mut made = self.copy(&alone)?;
+            made.take_in_cells(other, &alone)?;
+            self.exchange(&mut made);
+            return Ok(());
         }
         self.layers().iter().zip(other.layers()).try_for_each(|(mine, theirs)| mine.union(theirs))
     }
@@ -149,7 +162,8 @@ impl Bloom {
     /// Why the two don't go together.
     #[inline(never)]
     pub(crate) fn inclusion(&self, source: &Bloom) -> Result<Inclusion, Incompatible> {
-        if self.has_fingerprints() || source.has_fingerprints() {
+        let has_fingerprints = self.has_fingerprints() || source.has_fingerprints();
+        if has_fingerprints && !(self.is_table() && source.is_table()) {
             return Err(Incompatible::Fingerprints);
         }
         let Some(what) = self.difference(source) else { return Ok(Inclusion::Cells) };
@@ -208,7 +222,7 @@ impl Bloom {
     /// Returns whether anything changed.
     ///
     /// # Errors
-    /// [`Error::Mismatch`].
+    /// [`Error::Mismatch`]; [`Error::Full`] among fingerprints, and then some have been added.
     pub(crate) fn take_in_cells(
         &mut self,
         source: &Bloom,

@@ -9,6 +9,7 @@ pub(super) mod cells;
 mod geometry;
 mod room;
 mod tags;
+mod union;
 
 use crate::bits::Hits;
 use crate::error::Error;
@@ -270,33 +271,40 @@ impl Table<'_> {
     /// [`Error::Full`] if there is no room for a new item. Nothing has changed then.
     #[inline]
     pub(crate) fn insert(&self, item: ItemHash) -> Result<Step, Error> {
+        self.count_up(self.geometry.identity(item), 1)
+    }
+
+    /// The same for as many adds of an identity, at least one.
+    #[inline(always)]
+    fn count_up(&self, identity: Identity, adds: u64) -> Result<Step, Error> {
         let geometry = self.geometry;
-        let identity = geometry.identity(item);
         let contents = self.contents(identity);
         if let Some(number) = first_of(self.own(identity, contents)) {
             let before = self.count_in(contents[number]);
-            let after = self.most().min(before + 1);
+            let after = self.most().min(before + adds);
             if after > before {
-                self.recount(geometry.place(identity, number).cell, contents[number] + self.one());
+                let counted = contents[number] + (after - before) * self.one();
+                self.recount(geometry.place(identity, number).cell, counted);
             }
             return Ok(Step { before, after });
         }
+        let count = adds * self.one();
         match first_of(free(contents)) {
             Some(number) => {
                 let place = geometry.place(identity, number);
-                self.set(place.cell, place.key | self.one());
+                self.set(place.cell, place.key | count);
             }
-            None => self.insert_by_moving(identity)?,
+            None => self.insert_by_moving(identity, count)?,
         }
-        Ok(Step { before: 0, after: 1 })
+        Ok(Step { before: 0, after: adds })
     }
 
     #[inline(never)]
-    fn insert_by_moving(&self, identity: Identity) -> Result<(), Error> {
+    fn insert_by_moving(&self, identity: Identity, count: u64) -> Result<(), Error> {
         let chain = self.find_room(identity, |_, content| content == 0).ok_or(Error::Full)?;
         self.state.moving(|| {
             self.make_room(&chain);
-            self.set(chain[0].cell, chain[0].key | self.one());
+            self.set(chain[0].cell, chain[0].key | count);
         });
         Ok(())
     }

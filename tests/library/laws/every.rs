@@ -103,6 +103,38 @@ pub(crate) fn union_is_a_superset(spec: &Spec, case: &Case) -> TestCaseResult {
     Ok(())
 }
 
+/// The union of two tables of fingerprints has the items of both as often as they were added, or there is no room for it, and
+/// nothing has changed.
+pub(crate) fn the_union_of_tables_is_whole_or_nothing(spec: &Spec, case: &Case) -> TestCaseResult {
+    // Alone each has room, and together some do and some don't.
+    let most = spec.capacity as usize * 3 / 4;
+    let (in_a, in_b) = (&case.a[..case.a.len().min(most)], &case.b[..case.b.len().min(most)]);
+    let (mut a, b) = (filled(spec, in_a), filled(spec, in_b));
+    let mut models = [in_a, in_b].map(|items| {
+        let mut model = Naive::new(*spec);
+        items.iter().for_each(|item| _ = model.add(hash(&a, *item)));
+        model
+    });
+    let before = [&a, &b].map(wire::encode);
+    let result = a.union(&b);
+    prop_assert_eq!(&wire::encode(&b), &before[1]);
+    let [both, other] = &mut models;
+    both.take_in(other);
+    if both.items() <= spec.capacity {
+        prop_assert_eq!(result, Ok(()));
+        prop_assert_eq!(both.differs(&a), None);
+        prop_assert_eq!(wire::cells(&a), both.cells());
+        prop_assert!(in_a.iter().chain(in_b).all(|item| a.contains(hash(&a, *item))));
+        let union = wire::body(&a);
+        a.union(&b).unwrap();
+        prop_assert!(spec.cell != Cell::Bit || wire::body(&a) == union, "union with a part changes nothing");
+    } else {
+        prop_assert_eq!(result, Err(Error::Full));
+        prop_assert_eq!(&wire::encode(&a), &before[0]);
+    }
+    Ok(())
+}
+
 /// The intersection has the common items and nothing that only one of the two admitted to.
 pub(crate) fn intersection_keeps_the_common(spec: &Spec, case: &Case) -> TestCaseResult {
     let (mut a, mut b) = (Bloom::new(*spec).unwrap(), Bloom::new(*spec).unwrap());

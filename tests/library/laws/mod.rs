@@ -87,6 +87,9 @@ macro_rules! laws {
     (@full $kind:ident) => { laws!(@laws $kind every:
         a_full_filter_refuses_new_items_only,
     ); };
+    (@united $kind:ident) => { laws!(@laws $kind every:
+        the_union_of_tables_is_whole_or_nothing,
+    ); };
     (@counting $kind:ident) => {
         laws!(@counts $kind);
         laws!(@laws $kind counting: a_removed_item_is_absent_or_a_false_positive, the_union_adds_counts_up,);
@@ -164,11 +167,11 @@ laws! {
     window_siphash: every, bits, window;
     window_timed: every, bits, window;
     window_refusing: every, full;
-    fingerprint_fixed: each, full;
-    fingerprint_siphash: each, full;
-    fingerprint_counting4: each, full, counts;
-    fingerprint_counting8: each, full, counts;
-    fingerprint_counting16: each, full, counts;
+    fingerprint_fixed: each, full, united;
+    fingerprint_siphash: each, full, united;
+    fingerprint_counting4: each, full, counts, united;
+    fingerprint_counting8: each, full, counts, united;
+    fingerprint_counting16: each, full, counts, united;
     fingerprint_window: each, full;
     fingerprint_window_rotating: table;
     fingerprint_window_long: table;

@@ -4,14 +4,17 @@ use super::Layer;
 use super::tally::TallyWriter;
 use crate::bits::{Shared, Single, counter};
 use crate::error::Error;
+use crate::filter::fingerprint::{Step, Table};
+use crate::hash::ItemHash;
 use crate::mem::Words;
-use crate::parallel::{ParallelFor, all_pairs, alone};
+use crate::parallel::{ParallelFor, all_pairs, alone, in_turns};
 use crate::params::Cell;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 
 impl Layer {
-    /// Turns this layer into the union: OR of bits, saturating sum of counters. No item of either is lost.
+    /// Turns this layer into the union: OR of bits, saturating sum of counters. No item of either is lost. Layers of fingerprints
+    /// have a single writer, and no union here.
     ///
     /// The number of items is then that of the larger layer if it covers the other. Otherwise the overlap isn't known,
     /// and the number is estimated from the fill.
@@ -27,9 +30,29 @@ impl Layer {
     /// changed.
     ///
     /// # Errors
-    /// Same as [`union`](Layer::union).
+    /// Same as [`union`](Layer::union); [`Error::Full`] among fingerprints if both have more than the capacity. Then some have been
+    /// added.
     pub fn union_single_writer(&self, other: &Layer, parallel: &ParallelFor<'_>) -> Result<bool, Error> {
-        self.union_as::<Single>(other, parallel)
+        match (self.table(), other.table()) {
+            (Some(mine), Some(theirs)) if self.is_congruent(other) && self.generations() == 0 => {
+                self.take_in(mine, theirs, parallel)
+            }
+            _ => self.union_as::<Single>(other, parallel),
+        }
+    }
+
+    /// Adds the fingerprints of another layer.
+    fn take_in(&self, mine: Table<'_>, theirs: Table<'_>, parallel: &ParallelFor<'_>) -> Result<bool, Error> {
+        let changed = AtomicU64::new(0);
+        let taken = |step: Step| {
+            self.tally_fingerprint(ItemHash::default(), step);
+            if step.before != step.after {
+                changed.store(1, Relaxed);
+            }
+            if self.items() > self.capacity() { Err(Error::Full) } else { Ok(()) }
+        };
+        in_turns(self.cells(), parallel, |cells| mine.take_in(&theirs, cells, taken))?;
+        Ok(changed.into_inner() != 0)
     }
 
     fn union_as<W: TallyWriter>(&self, other: &Layer, parallel: &ParallelFor<'_>) -> Result<bool, Error> {

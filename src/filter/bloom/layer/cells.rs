@@ -421,7 +421,7 @@ impl Layer {
 
     /// Counts a fingerprint whose count has changed.
     #[inline(always)]
-    fn tally_fingerprint(&self, item: ItemHash, Step { before, after }: Step) {
+    pub(super) fn tally_fingerprint(&self, item: ItemHash, Step { before, after }: Step) {
         let items = i64::from(before == 0) - i64::from(after == 0);
         let is_saturated =
             self.cell().counts() && before < after && after == counter::maximum(self.cell().bits());

@@ -1,0 +1,37 @@
+//! The union of two tables of the same sizes.
+
+use super::{Step, Table};
+use crate::bits::Hits;
+use crate::error::Error;
+use smallvec::SmallVec;
+use std::ops::Range;
+
+impl Table<'_> {
+    /// Adds the fingerprints in these cells of another table of the same sizes, as often as they are counted there. `taken` is
+    /// told each step.
+    ///
+    /// # Errors
+    /// [`Error::Full`] if there is no room for one of them, and what `taken` returns. Those before it have been added.
+    pub(crate) fn take_in(
+        &self,
+        other: &Table<'_>,
+        cells: Range<u64>,
+        mut taken: impl FnMut(Step) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let geometry = self.geometry;
+        let identity_in = |cell| {
+            let content = other.get(cell);
+            let identity = if content == 0 { None } else { geometry.identity_in(cell, content) };
+            identity.map(|identity| (identity, other.count_in(content)))
+        };
+        for first in cells.clone().step_by(Hits::MAX) {
+            let group: SmallVec<[_; Hits::MAX]> =
+                (first..cells.end.min(first + Hits::MAX as u64)).filter_map(identity_in).collect();
+            group.iter().for_each(|(identity, _)| self.prefetch(*identity));
+            for (identity, count) in group {
+                taken(self.count_up(identity, count)?)?;
+            }
+        }
+        Ok(())
+    }
+}
