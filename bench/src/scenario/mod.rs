@@ -14,6 +14,7 @@ mod memory;
 mod others;
 mod persistence;
 mod sweeps;
+mod turnover;
 mod window;
 
 use crate::bench::Bench;
@@ -56,6 +57,7 @@ pub const ALL: &[Scenario] = &[
         fingerprint::run,
     ),
     scenario("static", &["static-build", "static-test", "static-04", "static-millionth"], fuse::run),
+    scenario("turnover", &[], turnover::run),
     scenario("window", &["window"], window::run),
     scenario("gozero", &["gozero-one", "gozero-many", "gozero-bulk"], gozero::run),
     scenario("held", &["reserve", "unlink"], held::run),
