@@ -113,7 +113,7 @@ pub use filter::{
     StaticBuilder, Summary,
 };
 pub use hash::{HashKind, Hashed, Item, Seed};
-pub use params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limits};
+pub use params::{Cell, Family, LayoutChoice, Overflow, Spec, Steps, Tightening, limits};
 pub use sizing::Layout;
 pub use spelling::UnknownChoice;
 

@@ -141,6 +141,49 @@ pub enum Overflow {
 
 spelling!(pub Overflow { Error = "ERROR", Saturate = "SATURATE", Rotate = "ROTATE" });
 
+/// In how many parts items leave a window that keeps each of them for some time after its last add, the time to live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Steps(u16);
+
+impl Steps {
+    /// All at once.
+    pub const ONE: Steps = Steps(1);
+
+    /// As many steps as this. `None` if they are more than generations can be, or none.
+    pub fn new(steps: u64) -> Option<Steps> {
+        let most = limits::GENERATIONS_IN_TABLE.end() - 1;
+        u16::try_from(steps).ok().filter(|steps| (1..=most).contains(&u32::from(*steps))).map(Steps)
+    }
+
+    /// As many of them as this time to live has: rotations are whole milliseconds apart, so rounded up, more would keep items too
+    /// long.
+    pub fn within(self, ttl_ms: u64) -> Steps {
+        Steps(ttl_ms.div_ceil(self.every_ms(ttl_ms)).clamp(1, self.0.into()) as u16)
+    }
+
+    /// Number of generations: one more, so that an item whose generation is nearly over when it is added stays for all steps.
+    pub fn generations(self) -> u16 {
+        self.0 + 1
+    }
+
+    /// Milliseconds between rotations, for this time to live.
+    pub fn every_ms(self, ttl_ms: u64) -> u64 {
+        ttl_ms.div_ceil(self.0.into())
+    }
+
+    /// The capacity of a generation, for these many items within the time to live.
+    pub fn capacity(self, items: u64) -> u64 {
+        items.div_ceil(self.0.into())
+    }
+}
+
+impl Default for Steps {
+    /// 31: items leave within a 31st of the time to live after it.
+    fn default() -> Steps {
+        Steps(31)
+    }
+}
+
 /// How the layers of a scaling filter share its error rate.
 ///
 /// [`Tightening::INVERSE_SQUARE`] keeps most of it for the layers that most chains have (see `sizing`). A ratio r gives layer i the share (1−r)·rⁱ (Almeida et al., "Scalable Bloom

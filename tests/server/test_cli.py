@@ -51,7 +51,7 @@ def present(server, key, items, command="BF.MEXISTS"):
 
 def test_plan_says_what_the_server_will_say(server, port):
     """Memory, probes and error rates that are planned are those of the filter that its own command makes."""
-    for options in (["--nonscaling"], [], ["--counting=8"], ["--window", "5"], ["--shards", "4", "--layout", "classic"]):
+    for options in (["--nonscaling"], [], ["--counting=8"], ["--window", "5"], ["--ttl", "24h"], ["--shards", "4", "--layout", "classic"]):
         plan = as_json("plan", "-n", "100k", "-e", "0.1%", *options)["filter"]
         server.command(*plan["command"].replace("KEY", "planned").split())
         [row] = as_json("top", "--once", "-i", "0.1", port=port)["filters"]

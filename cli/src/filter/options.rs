@@ -4,7 +4,9 @@ use super::wanted::{BUCKET_SIZE, CUCKOO_EXPANSION, EXPANSION, MAX_ITERATIONS, Wa
 use crate::arguments::{parse_count, parse_ms, parse_rate};
 use crate::error::Failure;
 use bloomery::filter::Origin;
-use bloomery::{Cell, CuckooSpec, Error, Family, HashKind, LayoutChoice, Overflow, Seed, Spec, Tightening};
+use bloomery::{
+    Cell, CuckooSpec, Error, Family, HashKind, LayoutChoice, Overflow, Seed, Spec, Steps, Tightening,
+};
 use clap::ValueEnum;
 
 /// Items for which a static filter has room before its list grows, if none are given.
@@ -50,6 +52,14 @@ pub(crate) struct Reserve {
     #[arg(long, value_name = "TIME", requires = "window", value_parser = parse_ms)]
     every: Option<u64>,
 
+    /// Forget items this long after their last add; the capacity is the number of items in that time: 24h
+    #[arg(long, value_name = "TIME", value_parser = parse_ms, conflicts_with_all = ["window", "every", "counting", "nonscaling", "expansion", "tightening", "shards"])]
+    ttl: Option<u64>,
+
+    /// Number of parts in which items leave, each within a part of the TTL after it [default: 31]
+    #[arg(long, value_name = "N", requires = "ttl", value_parser = parse_steps)]
+    steps: Option<Steps>,
+
     /// What adding to a full filter does
     #[arg(long, value_name = "WHAT", ignore_case = true)]
     on_full: Option<OnFull>,
@@ -71,7 +81,7 @@ pub(crate) struct Reserve {
     seed: Option<String>,
 
     /// Cuckoo filter: a byte per item, and items can be deleted; the bucket size determines its error rate
-    #[arg(long, conflicts_with_all = ["nonscaling", "tightening", "counting", "window", "on_full", "layout", "shards"])]
+    #[arg(long, conflicts_with_all = ["nonscaling", "tightening", "counting", "window", "ttl", "on_full", "layout", "shards"])]
     cuckoo: bool,
 
     /// Slots per bucket of a cuckoo filter [default: 2]
@@ -145,12 +155,13 @@ impl Reserve {
             return Err(Failure::Usage(text.into()).into());
         };
         let spec = Spec {
-            capacity,
+            capacity: if self.ttl.is_some() { self.steps().capacity(capacity) } else { capacity },
             error_rate,
             seed: self.seed()?,
             shards: self.shards.unwrap_or(1),
             hash: self.hash(),
             layout: match self.layout {
+                _ if self.ttl.is_some() => LayoutChoice::Fingerprint,
                 None | Some(Layout::Auto) => LayoutChoice::Auto,
                 Some(Layout::Blocked) => LayoutChoice::Blocked,
                 Some(Layout::Classic) => LayoutChoice::Classic,
@@ -195,6 +206,19 @@ impl Reserve {
             Some(OnFull::Rotate) => Some(Overflow::Rotate),
             Some(OnFull::Scale) | None => None,
         };
+        if let Some(ttl_ms) = self.ttl {
+            if scales || self.layout.is_some_and(|layout| layout != Layout::Fingerprint) {
+                return usage(
+                    "--ttl is a window of fingerprints: it cannot be combined with --on-full scale or another --layout",
+                );
+            }
+            let steps = self.steps();
+            return Ok(Family::Window {
+                generations: steps.generations(),
+                overflow: overflow.unwrap_or(Overflow::Rotate),
+                every_ms: steps.every_ms(ttl_ms),
+            });
+        }
         if let Some(generations) = self.window {
             if scales || self.counting.is_some() {
                 return usage(
@@ -237,6 +261,11 @@ impl Reserve {
         };
         spec.validate().map_err(refused)?;
         Ok(spec)
+    }
+
+    fn steps(&self) -> Steps {
+        let steps = self.steps.unwrap_or_default();
+        self.ttl.map_or(steps, |ttl_ms| steps.within(ttl_ms))
     }
 
     fn hash(&self) -> HashKind {
@@ -291,10 +320,31 @@ impl Reserve {
         Ok(given.flatten().chain(self.nonscaling.then(|| "NONSCALING".into())).collect())
     }
 
+    /// The command that makes a window with this time to live, without its seed.
+    fn with_ttl(&self, spec: &Spec, ttl_ms: u64, key: &str) -> Vec<String> {
+        let items = self.capacity.unwrap_or(spec.capacity);
+        let mut words = vec!["BF.RESERVE".into(), key.into(), spec.error_rate.to_string(), items.to_string()];
+        let mut add = |name: &str, value: String| words.extend([name.to_owned(), value]);
+        add("TTL", ttl_ms.to_string());
+        if self.steps.is_some() {
+            add("STEPS", (self.steps().generations() - 1).to_string());
+        }
+        if spec.on_full() != Overflow::Rotate.as_str() {
+            add("ONFULL", spec.on_full().into());
+        }
+        if spec.hash != HashKind::Xxh3 {
+            add("HASH", spec.hash.as_str().into());
+        }
+        words
+    }
+
     /// The words of the command that creates this filter. They include the seed only if the user gave one: without it,
     /// the server chooses its own.
     pub(crate) fn command(&self, wanted: &Wanted, key: &str) -> Vec<String> {
-        let mut words = command(wanted, key);
+        let mut words = match (wanted, self.ttl) {
+            (Wanted::Bloom(spec), Some(ttl_ms)) => self.with_ttl(spec, ttl_ms, key),
+            _ => command(wanted, key),
+        };
         if let Some(seed) = &self.seed {
             words.extend(["SEED".into(), seed.clone()]);
         }
@@ -305,6 +355,14 @@ impl Reserve {
 /// The word of a command for a choice.
 fn word(choice: Option<impl ValueEnum>) -> Option<String> {
     choice?.to_possible_value().map(|value| value.get_name().to_uppercase())
+}
+
+/// The steps of a TTL.
+fn parse_steps(text: &str) -> Result<Steps, String> {
+    text.parse()
+        .ok()
+        .and_then(Steps::new)
+        .ok_or_else(|| format!("{text:?} is not a number of steps from 1 to 999"))
 }
 
 /// A mistake on the command line, in the words of the library.
@@ -350,6 +408,11 @@ mod tests {
                 "BF.RESERVE k 0.5 1000 LAYOUT CLASSIC SHARDS 8 HASH SIPHASH SEED 2a",
             ),
             ("-n 1000 --cuckoo --bucket-size 4", "CF.RESERVE k 1000 BUCKETSIZE 4"),
+            ("-n 1000 -e 0.001 --ttl 24h", "BF.RESERVE k 0.001 1000 TTL 86400000"),
+            (
+                "-n 1000 -e 0.001 --ttl 60000 --steps 4 --on-full error --hash siphash --seed 2a",
+                "BF.RESERVE k 0.001 1000 TTL 60000 STEPS 4 ONFULL ERROR HASH SIPHASH SEED 2a",
+            ),
         ] {
             let reserve = reserve(options).unwrap();
             assert_eq!(reserve.command(&reserve.wanted().unwrap(), "k").join(" "), command, "{options}");
@@ -386,6 +449,9 @@ mod tests {
             "-n 100 -e 0.01 --counting=5",
             "-n 100 -e 0.01 --counting --expansion 2",
             "-n 100 -e 0.01 --window 7 --counting",
+            "-n 100 -e 0.01 --ttl 1h --layout blocked",
+            "-n 100 -e 0.01 --ttl 1h --on-full scale",
+            "-n 100 -e 0.01 --ttl 1h --on-full saturate",
             "-n 100 -e 0.01 --window 1",
             "-n 100 -e 0.01 --nonscaling --expansion 2",
             "-n 100 -e 0.01 --shards 3",

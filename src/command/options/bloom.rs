@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::filter::foreign::{ChainSpec, Growth, ValkeySpec};
 use crate::filter::{Bloom, Foreign, LiveRef, Window};
 use crate::hash::{HashKind, Seed};
-use crate::params::{Cell, Family, LayoutChoice, Overflow, STATIC_ALONE, Spec, Tightening, limits};
+use crate::params::{Cell, Family, LayoutChoice, Overflow, STATIC_ALONE, Spec, Steps, Tightening, limits};
 use crate::spelling::spelling;
 use smallvec::SmallVec;
 
@@ -49,7 +49,7 @@ struct ReserveOptions<'a> {
     every_ms: Option<u64>,
     since_ms: Option<u64>,
     ttl_ms: Option<u64>,
-    steps: Option<u64>,
+    steps: Option<Steps>,
     shards: Option<u32>,
     layout: Option<LayoutChoice>,
     hash: Option<HashKind>,
@@ -75,7 +75,7 @@ pub(in crate::command) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Reser
     let rate = error_rate(call.arg(2))?;
     let capacity = capacity(call.arg(3))?;
     let mut options = reserve_options(Arguments { call, next: 4 }, |_, _| Ok(false))?;
-    let capacity = options.resolve_ttl()?.of_each(capacity);
+    let capacity = options.resolve_ttl()?.capacity(capacity);
     if let Some(index) = options.like {
         return like(call, index, rate, capacity);
     }
@@ -233,36 +233,13 @@ fn reserve_options<'a, 'c, C: Call<'a>>(
     Ok(options)
 }
 
-/// Steps of a TTL, if none are given.
-const STEPS: u64 = 31;
-
 fn ttl_ms<'a, C: Call<'a>>(words: &mut Arguments<'_, C>) -> Result<u64, CommandError> {
     let takes = "milliseconds, at least 1, in which an item is kept";
     words.value("TTL", takes, |value| unsigned(value).filter(|ms| *ms > 0))
 }
 
-fn steps<'a, C: Call<'a>>(words: &mut Arguments<'_, C>) -> Result<u64, CommandError> {
-    let most = u64::from(*limits::GENERATIONS_IN_TABLE.end()).saturating_sub(1);
-    words.value("STEPS", "1 to 999 steps of a TTL", |value| {
-        unsigned(value).filter(|steps| (1..=most).contains(steps))
-    })
-}
-
-/// The parts that the items of a TTL come in: one for each step.
-#[derive(Clone, Copy)]
-struct Steps(u64);
-
-impl Steps {
-    /// The period in which generations change, and how many there are: one more, so that an item whose generation is nearly over
-    /// when it is added stays for all steps.
-    fn generations(self, ttl_ms: u64) -> (u64, Option<u16>) {
-        (ttl_ms.div_ceil(self.0), u16::try_from(self.0.saturating_add(1)).ok())
-    }
-
-    /// The capacity of a generation, for these many items within the TTL.
-    fn of_each(self, capacity: u64) -> u64 {
-        capacity.div_ceil(self.0)
-    }
+fn steps<'a, C: Call<'a>>(words: &mut Arguments<'_, C>) -> Result<Steps, CommandError> {
+    words.value("STEPS", "1 to 999 steps of a TTL", |value| unsigned(value).and_then(Steps::new))
 }
 
 impl ReserveOptions<'_> {
@@ -270,7 +247,7 @@ impl ReserveOptions<'_> {
     fn resolve_ttl(&mut self) -> Result<Steps, CommandError> {
         let Some(ttl_ms) = self.ttl_ms else {
             return match self.steps {
-                None => Ok(Steps(1)),
+                None => Ok(Steps::ONE),
                 Some(_) => Err(CommandError::Exclusive("STEPS belongs to TTL milliseconds")),
             };
         };
@@ -281,10 +258,9 @@ impl ReserveOptions<'_> {
                  layouts do not go with it",
             ));
         }
-        let steps = Steps(self.steps.unwrap_or(STEPS));
-        let (every_ms, generations) = steps.generations(ttl_ms);
-        (self.every_ms, self.window, self.layout) =
-            (Some(every_ms), generations, Some(LayoutChoice::Fingerprint));
+        let steps = self.steps.unwrap_or_default().within(ttl_ms);
+        self.every_ms = Some(steps.every_ms(ttl_ms));
+        (self.window, self.layout) = (Some(steps.generations()), Some(LayoutChoice::Fingerprint));
         Ok(steps)
     }
 
@@ -336,7 +312,7 @@ pub(in crate::command) fn shadow<'a, C: Call<'a>>(
     }
     let layout = options.layout.unwrap_or(known.layout);
     let mut spec = Spec {
-        capacity: parts.of_each(size.unwrap_or(known.capacity)),
+        capacity: parts.capacity(size.unwrap_or(known.capacity)),
         error_rate: rate.unwrap_or(known.error_rate),
         seed: Seed::default(),
         shards: options.shards.unwrap_or(known.shards),
@@ -621,7 +597,7 @@ pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Inserti
             "ERR cannot use NONSCALING and VALIDATESCALETO options together",
         ));
     }
-    let capacity = aging.resolve_ttl()?.of_each(size);
+    let capacity = aging.resolve_ttl()?.capacity(size);
     let new = match aging.layout {
         Some(_) if dialect.is_spoken() => {
             return Err(CommandError::Exclusive(

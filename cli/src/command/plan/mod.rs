@@ -22,6 +22,7 @@ Examples:
   bloomery plan -n 10M -e 0.1% --counting=8
   bloomery plan -n 10k -e 1% --grow 1000         # cost of starting small
   bloomery plan -n 10M -e 0.4% --static
+  bloomery plan -n 10M -e 1% --ttl 24h           # items of the last day
   bloomery plan -n 10M -e 1% --svg memory.svg
   bloomery plan -n 10M -e 1% --json | jq '.kinds[] | {kind, memory_bytes}'")]
 pub(crate) struct Options {
