@@ -61,6 +61,7 @@ pub(super) unsafe fn register(ctx: Context<'_>, module: &str) -> Result<(), Stri
     // SAFETY: every option is registered.
     let loaded = unsafe { server!(RedisModule_LoadConfigs(ctx.as_ptr())) };
     IS_LOADING.store(false, Relaxed);
+    take_effect();
     if loaded == status::OK { Ok(()) } else { Err("the configuration was refused".to_owned()) }
 }
 

@@ -51,7 +51,8 @@ fn a_ttl_is_a_window_that_begins_now() {
     );
     assert_eq!(effects[1], "BF.MADD new a b");
     // Rotations are whole milliseconds apart.
-    for (ttl, window) in [("100", "WINDOW 26 ONFULL ROTATE EVERY 4"), ("5", "WINDOW 6 ONFULL ROTATE EVERY 1")] {
+    for (ttl, window) in [("100", "WINDOW 26 ONFULL ROTATE EVERY 4"), ("5", "WINDOW 6 ONFULL ROTATE EVERY 1")]
+    {
         server.line(&format!("BF.RESERVE ttl:{ttl} 0.01 100 TTL {ttl}")).unwrap();
         assert!(server.take_replicated()[0].contains(window), "{ttl}");
     }

@@ -54,7 +54,7 @@ impl Run {
     /// Whether the filter has no excuse for denying the item.
     fn must_have(&self, item: u16) -> bool {
         let alive = |truth: &&Truth| match self.filter.window() {
-            Some(window) => window.newest() - truth.last < window.span(),
+            Some(window) => window.newest() - truth.last < window.span() && truth.last >= window.floor(),
             None => true,
         };
         self.truth.get(&item).filter(alive).is_some_and(|truth| truth.count > 0)

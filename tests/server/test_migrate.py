@@ -361,18 +361,6 @@ def test_equal_figures_do_not_hide_different_bits(source, target):
     assert "differs: its bits" in run(source, target, "--match", "sparse", status=1).stdout
 
 
-def test_windows_of_other_generations_differ(target, new_server):
-    """The items are the same, but would leave at other times."""
-    source = new_server()
-    source.command("BF.RESERVE", "window", "0.01", "1000", "WINDOW", "4", "LAYOUT", "FINGERPRINT", "SEED", "7")
-    source.command("BF.ADD", "window", "ada")
-    run(source, target, "--match", "window")
-    source.command("BF.ROTATE", "window")
-    assert "window differs" in run(source, target, "--match", "window", status=1).stdout
-    run(source, target, "--match", "window", "--replace")
-    assert target.command("BF.AGE", "window", "ada") == source.command("BF.AGE", "window", "ada")
-
-
 def test_a_killed_run_is_taken_up(source, target):
     count = 400
     with source.client() as client:

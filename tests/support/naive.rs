@@ -175,11 +175,15 @@ impl Naive {
                 .collect();
             let capacity = self.layers[0].shape.capacity as i64;
             let is_full = sizes.iter().sum::<i64>() >= capacity;
-            let is_top_heavy = sizes[0] * 2 >= capacity;
+            let is_top_heavy = sizes[0] >= capacity - capacity / span as i64;
             match overflow {
                 Overflow::Rotate if is_full => {
-                    let oldest = sizes.iter().rposition(|size| *size > 0).expect("it is full");
-                    self.advance(self.newest + span - oldest as u64);
+                    let oldest = sizes.iter().rposition(|size| *size > 0).expect("it is full") as u64;
+                    let dropped = self.slot(self.newest - oldest);
+                    if oldest == 0 {
+                        self.advance(self.newest + 1);
+                    }
+                    self.layers[dropped] = NaiveLayer::new(self.layers[dropped].shape);
                 }
                 Overflow::Rotate if is_top_heavy => self.advance(self.newest + 1),
                 _ => return !is_full,

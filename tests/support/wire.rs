@@ -117,7 +117,7 @@ pub(crate) fn cells(filter: &Bloom) -> Vec<(usize, u64, u64)> {
         }
         let payload = shape.cell_bits() - shape.probes - 2;
         let width = u64::from(shape.cell_bits());
-        let span = filter.window().map(|window| (window.span(), window.newest()));
+        let span = filter.window().map(|window| (window.span(), window.newest(), window.floor()));
         // After the cells comes a word of zeros, and one for each sector.
         let cleaned = |cell: u64| bits(((shape.cells * width).div_ceil(64) + 1 + cell / 2048) * 64, 64);
         let mut identities = Vec::new();
@@ -137,11 +137,11 @@ pub(crate) fn cells(filter: &Bloom) -> Vec<(usize, u64, u64)> {
             let first = if is_second { (window + windows - distance) % windows } else { window };
             let value = match span {
                 None => count.max(1),
-                Some((span, newest)) => {
+                Some((span, newest, floor)) => {
                     let latest = cleaned(cell) + (1 << payload) - span;
                     let generation = (0..=latest).rev().find(|n| n % (1 << payload) == count);
                     let age = newest - generation.expect("a number below 2^t");
-                    if age >= span {
+                    if age >= span || newest - age < floor {
                         continue;
                     }
                     age

@@ -141,8 +141,8 @@ impl Window {
         tags.items(self.newest) >= layer.capacity() - layer.capacity() / tags.span()
     }
 
-    /// The oldest generation that has not been dropped early.
-    pub(crate) fn floor(&self) -> u64 {
+    /// Number of the oldest generation that has not been dropped early.
+    pub fn floor(&self) -> u64 {
         self.generations().table().map_or(0, |(_, tags)| tags.floor())
     }
 

@@ -145,15 +145,12 @@ impl Side {
         Ok((iterator != 0).then_some(Piece { iterator, bytes }))
     }
 
-    /// Of all its bits, wherever they are cut. Of Bloomery's filters also of the head: generations, schedule, seed.
+    /// Of all its bits, wherever they are cut. Not of the header.
     pub(super) fn digest(&mut self, key: &Key) -> RedisResult<u128> {
         let mut digest = Xxh3::new();
         let Some(Piece { mut iterator, bytes: head }) = self.piece(key, 0)? else { return Ok(0) };
         let skipped = if head.starts_with(b"BLMY") { CHUNK_PREFIX } else { 0 };
         digest.update(&[skipped as u8]);
-        if skipped > 0 {
-            digest.update(&head);
-        }
         while let Some(piece) = self.piece(key, iterator)? {
             digest.update(piece.bytes.get(skipped..).unwrap_or_default());
             iterator = piece.iterator;
