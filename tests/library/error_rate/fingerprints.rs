@@ -153,7 +153,10 @@ fn every_use_keeps_its_rate_whatever_its_past() {
                 // The promise alone would hold where the room that adds need makes tables larger than the rate does.
                 let most = asked as f64 * predicted;
                 let bound = 1.05 * most + 5.0 * most.sqrt() + 5.0;
-                assert!(hits as f64 <= bound, "{name}, {past} at {error_rate}: {hits} of {most:.1} predicted");
+                assert!(
+                    hits as f64 <= bound,
+                    "{name}, {past} at {error_rate}: {hits} of {most:.1} predicted"
+                );
             }
         }
     }
