@@ -70,14 +70,14 @@ STAGES = [
     Stage("dependencies", "scripts/deny"),
     Stage("site", "scripts/docs"),
     Stage("rivals", "scripts/bench --rivals --smoke", needs=SERVERS, lock="release"),
-    # The long suites of docs/RELIABILITY.md, for some seconds each. They wait more than they compute; only that of load
-    # compares two times.
+    # The long suites of docs/RELIABILITY.md, for some seconds each. They wait more than they compute; those that compare
+    # times don't run beside the servers' tests, which take both cores.
     *(
         Stage(
             suite.split()[0],
             f"scripts/suite {suite}",
             needs=SERVERS,
-            lock="clock" if suite.startswith("load") else "",
+            lock="clock" if suite.startswith(("held", "load")) else "",
         )
         for suite in (
             "corrupt --count 500",

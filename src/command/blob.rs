@@ -3,7 +3,7 @@
 
 use super::call::{Call, Rest, Within};
 use super::error::CommandError;
-use super::options::{Arguments, bad, unsigned};
+use super::options::{Arguments, unsigned};
 use super::write::{limit_items, most_items};
 use crate::filter::bloom::batch::GROUP;
 use std::num::NonZeroUsize;
@@ -36,7 +36,7 @@ impl Place {
         } else if form.eq_ignore_ascii_case(b"PREFIXED") {
             None
         } else {
-            return Err(bad("the argument after the key", "FIXED width, or PREFIXED"));
+            return Err(CommandError::Expected("FIXED width or PREFIXED after the key"));
         };
         let argument = words.next;
         let bytes = words.next().ok_or(CommandError::Arity)?;

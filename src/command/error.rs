@@ -77,6 +77,8 @@ pub enum CommandError {
         /// What it accepts.
         takes: &'static str,
     },
+    /// What should be there instead of a word, and where.
+    Expected(&'static str),
     /// Options that exclude each other, and why.
     Exclusive(&'static str),
     /// The key named by LIKE holds no filter.
@@ -293,6 +295,7 @@ impl fmt::Display for CommandError {
                 Size(*bytes),
                 Size(*most)
             ),
+            CommandError::Expected(what) => write!(f, "ERR syntax error: expected {what}"),
             CommandError::Exclusive(why) => write!(f, "ERR {why}"),
             CommandError::LikeNotFound => f.write_str("ERR LIKE names a key that holds no filter"),
             CommandError::LikeDiffers { error_rate, capacity } => {

@@ -64,6 +64,10 @@ fn begin<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         Family::Window { every_ms: 1.., .. } => since_ms.unwrap_or_else(|| call.now_ms()),
         _ => 0,
     };
+    if spec.is_list() {
+        // What COMMIT would refuse, before the items come.
+        spec.built(0).next_shape(&[])?;
+    }
     let live_bytes = live.map_or(0, LiveRef::bytes);
     let admit = |bytes| admit_new(call, live_bytes.saturating_add(bytes), bytes);
     let made = Bloom::new_admitted(spec, since_ms, admit)?;

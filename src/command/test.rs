@@ -3,7 +3,6 @@
 use super::blob::{Blob, Unread};
 use super::call::{Access, Call, Key};
 use super::error::CommandError;
-use super::options::bad;
 use super::reply::{Answer, Answers, Reply};
 use super::write::{BLOOM_STEP, indices, limit_items};
 use crate::bits::Hits;
@@ -241,7 +240,7 @@ pub(super) fn test_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     let counted = match call.argc().saturating_sub(argument) {
         1 => false,
         2 if call.arg(argument.saturating_add(1)).eq_ignore_ascii_case(b"COUNT") => true,
-        2 => return Err(bad("the argument behind the items", "COUNT, or nothing")),
+        2 => return Err(CommandError::Expected("COUNT or nothing after the items")),
         _ => return Err(CommandError::Arity),
     };
     let blob = if unread.is_long() { None } else { Some(unread.read(bytes, || ())?) };

@@ -376,22 +376,26 @@ pub(super) fn grow_and_add<'a, C: Call<'a>, F: GrowInServer>(
     growing: &mut Growing,
 ) -> Result<Added, CommandError> {
     loop {
-        if growing.refused.is_none() {
-            growing.refused = grow(call, filter, growing.beside).map_err(F::refusal).err();
-        }
         if let Some(why) = &growing.refused {
             return Err(why.clone());
         }
-        // A window may have dropped a generation of which no item was in the cells in question. Once it is empty, there is
-        // room. A new layer always has room.
+        let more = grow(call, filter, growing.beside)
+            .map_err(|why| growing.refused.insert(F::refusal(why)).clone())?;
+        // New cells have room. But none of the items that a window has dropped may have been in the cells in question: then it
+        // drops more. Once it is empty, there is room.
         match filter.try_add(item) {
-            Err(Error::Full) => {}
+            Err(Error::Full) if more == 0 => {}
             result => return Ok(result?),
         }
     }
 }
 
-fn grow<'a, C: Call<'a>, F: GrowInServer>(call: &C, filter: &mut F, beside: u64) -> Result<(), CommandError> {
+/// Makes room. Returns the bytes of new cells: 0 for a window, which drops items.
+fn grow<'a, C: Call<'a>, F: GrowInServer>(
+    call: &C,
+    filter: &mut F,
+    beside: u64,
+) -> Result<u64, CommandError> {
     let Some(more) = filter.next_bytes()? else { return Err(CommandError::Full) };
     if !call.obeys() && more > 0 {
         filter.may_grow(&call.settings())?;
@@ -399,7 +403,7 @@ fn grow<'a, C: Call<'a>, F: GrowInServer>(call: &C, filter: &mut F, beside: u64)
     }
     call.may_be_long();
     filter.grow()?;
-    Ok(())
+    Ok(more)
 }
 
 // ---- rebuilds ------------------------------------------------------------------------------------------------------

@@ -359,7 +359,7 @@ fn nocreate_refuses_a_missing_key_and_is_not_replicated() {
     assert!(
         server
             .text("BF.BULKADD k NOCREATE NOCREATE FIXED 3 ada")
-            .starts_with("ERR the argument after the key")
+            .starts_with("ERR syntax error: expected FIXED")
     );
 }
 
@@ -396,9 +396,9 @@ fn a_refused_command_changes_and_replicates_nothing() {
     server.events.take();
     let before = server.dump("k");
     let arity = "ERR wrong number of arguments";
-    let form = "ERR the argument after the key takes FIXED width, or PREFIXED";
+    let form = "ERR syntax error: expected FIXED width or PREFIXED after the key";
     let width = "ERR FIXED takes the number of bytes of each item, 1 or more";
-    let count = "ERR the argument behind the items takes COUNT, or nothing";
+    let count = "ERR syntax error: expected COUNT or nothing after the items";
     for (arguments, both) in [
         ("k", arity),
         ("k FIXED", arity),

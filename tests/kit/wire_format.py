@@ -321,6 +321,9 @@ class Layer:
         for generation in range(self.generations):
             need(self.word(self.cell_words + self.sectors + generation) <= self.cells, "items of a generation")
         need(self.floor <= self.newest, "generations dropped in the future")
+        for generation in range(max(0, self.newest - self.generations + 1), self.floor):
+            items = self.word(self.cell_words + self.sectors + generation % self.generations)
+            need(items == 0, "items in a generation that was dropped")
 
     def check_static(self):
         need(self.shards == 1 and self.width == 1, "shards or counters of a static filter")

@@ -1,7 +1,6 @@
 """`bloomery rebuild` against real servers: until its COMMIT the old filter serves, and what fails leaves it as it was."""
 
 import contextlib
-import re
 import signal
 import subprocess
 
@@ -74,13 +73,13 @@ def begun(server, *words):
 @EVERY_SERVER
 def test_a_filter_is_rebuilt_and_serves_meanwhile(server, key, path):
     server.command("EXPIRE", key, 5000)
-    with begun(server) as process:
+    # With a seed, because one filter in fifteen takes an item for another, and doesn't count it.
+    with begun(server, "--seed", "7") as process:
         assert found(server, OLD) == 1000 and found(server, range(1000)) == 0
         server.command("BF.ADD", key, "live")
         out, errors = process.communicate(text(NEW))
         assert (process.returncode, errors) == (DONE, "")
-        # An item that seems to be there already isn't counted: once in some rounds.
-        assert re.match(r"k: rebuilt from 105,000 items, and has (104,99\d|105,00[01]) now, ", out), out
+        assert out.startswith("k: rebuilt from 105,000 items, and has 105,001 now, "), out
     assert found(server, [*NEW, "live"]) == 5001 and found(server, OLD) == 0
     assert server.command("TTL", key) > 4000 and not is_running(server)
     # From several files, with options of its own.

@@ -202,12 +202,16 @@ def waiting(client) -> int:
 
 
 def test_others_are_served_in_between(server):
-    with Long(server) as long:
-        served = 0
-        while long.is_running():
-            served += 1
-        assert served > 5, "a turn of the server lasts a millisecond"
-    assert len(long.reply) == Long.COUNT and set(long.reply) == {1, -1}
+    served = []
+    for number in range(3):  # the test itself may have to wait for a processor
+        with Long(server, f"k{number}") as long:
+            served.append(0)
+            while long.is_running():
+                served[-1] += 1
+        assert len(long.reply) == Long.COUNT and set(long.reply) == {1, -1}
+        if served[-1] > 20:
+            break
+    assert max(served) > 20
 
 
 class Longer(Long):

@@ -117,12 +117,9 @@ class Search:
     def attempt(self, recipe: dict) -> None:
         seconds, items, reply = self.measure(recipe)
         command, bound = recipe["command"], self.bound(recipe, items)
-        # The measure is never less than the hold, and on a machine with other work it may be twice as much: the least of
-        # some is nearest to it.
-        for _ in range(10):
-            if seconds <= bound or command in UNBOUNDED:
-                break
-            seconds = min(seconds, self.measure(recipe)[0])
+        # The measure is never less than the hold, so the least of three is nearest to it.
+        if seconds > bound and command not in UNBOUNDED:
+            seconds = min(seconds, *(self.measure(recipe)[0] for _ in range(2)))
         excess = seconds / bound
         if command not in self.worst or excess > self.worst[command][0]:
             self.worst[command] = (excess, seconds, recipe | {"reply": str(reply)[:60]})

@@ -236,9 +236,12 @@ impl Tags<'_> {
         let geometry = self.0.geometry;
         let first = geometry.cell_words() as usize;
         let (sectors, items) = self.0.words[first..].split_at(geometry.sectors() as usize);
-        let items = &items[..items.len() - 1];
+        let (items, floor) = (&items[..items.len() - 1], self.floor());
+        // If what has been dropped had items, a table would be full of what it can't drop.
+        let mut dropped = (newest.saturating_add(1)).saturating_sub(self.span())..floor;
         newest <= limits::MAX_GENERATION
-            && self.floor() <= newest
+            && floor <= newest
+            && dropped.all(|generation| self.items(generation) == 0)
             && sectors.iter().all(|cleaned| cleaned.load(Relaxed) <= newest)
             && items.iter().all(|items| items.load(Relaxed) <= geometry.cells)
     }
