@@ -80,11 +80,11 @@ pub(crate) fn all_of(len: usize, parallel: &ParallelFor<'_>, holds: impl Fn(usiz
     failed.into_inner() == 0
 }
 
-/// Calls `take` with ranges that cover `len` numbers, one after the other, until one fails: in tasks as short as those of
-/// [`all_of`], so that shorter work need not wait for all of them.
+/// Calls `take` with consecutive ranges that cover `len` numbers, until one call fails. Each is a task as short as those of
+/// [`all_of`], after which others have their turn.
 ///
 /// # Errors
-/// Those of `take`.
+/// The first error of `take`.
 pub(crate) fn in_turns<E: Send>(
     len: u64,
     parallel: &ParallelFor<'_>,

@@ -93,8 +93,8 @@ impl fmt::Display for Aftermath {
     }
 }
 
-/// The error and its causes, outermost first, and then its [`Aftermath`]. The causes of an error of the Redis client repeat
-/// it, so they are left out.
+/// The error, its causes from the outermost on, and its [`Aftermath`]. Causes of a Redis client's error are left out, because
+/// they repeat it.
 pub(crate) fn text(error: &anyhow::Error) -> String {
     let aftermath = error.downcast_ref::<Aftermath>();
     let mut parts = Vec::new();

@@ -224,7 +224,7 @@ impl Arrival {
         }
     }
 
-    /// Where the last part that waits and has bytes of this range begins.
+    /// The offset of the last waiting part that overlaps this range.
     fn last_from(&self, start: u64, end: u64) -> Option<u64> {
         let (first, part) = self.waiting.range(..end).next_back()?;
         (first.saturating_add(part.len() as u64) > start).then_some(*first)
@@ -260,8 +260,8 @@ impl Arrival {
             .is_some_and(|(first, part)| part.len() < BLOCK && first.saturating_add(part.len() as u64) == at)
     }
 
-    /// Keeps bytes for which there are no words yet, but for zeros where nothing waits. Those behind a short part are kept also: it becomes longer,
-    /// and pieces in order leave one part for each block, whatever their length.
+    /// Keeps bytes for which there are no words yet, except zeros where nothing waits. Zeros after a short part are kept as well:
+    /// they lengthen it, so pieces that come in order leave one part for each block, whatever their length.
     fn keep(&mut self, mut start: u64, bytes: &[u8]) {
         for block in bytes.chunks(BLOCK) {
             let end = start.saturating_add(block.len() as u64);

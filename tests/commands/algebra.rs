@@ -148,7 +148,7 @@ fn fingerprints_without_room_for_the_union_stay_as_they_are() {
     }
 }
 
-/// Others than those of fixed size that were made alike.
+/// BF.MERGE refuses fingerprints unless both filters have a fixed size and equal parameters.
 #[test]
 fn other_fingerprints_are_not_united() {
     let server = FakeServer::default();

@@ -1,5 +1,5 @@
-//! valkey-bloom's dialect: the options and fields that only it has, from clients, and what its primary sends and its
-//! append-only file holds.
+//! valkey-bloom's dialect: options and fields that RedisBloom doesn't have, and the commands that a valkey-bloom primary sends
+//! or writes to its append-only file.
 
 use crate::pair::Pair;
 use crate::support::fake_server::FakeServer;
@@ -85,7 +85,7 @@ fn what_valkey_bloom_sends_makes_its_filters() {
     }
 }
 
-/// Its primary sends nothing else: a seed of another length is no command of its.
+/// A valkey-bloom primary never sends a seed of another length.
 #[test]
 fn what_it_does_not_send_is_refused() {
     let server = FakeServer::default();

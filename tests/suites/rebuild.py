@@ -28,7 +28,7 @@ from kit.suite import Server, clients, options, progress, run, start
 from kit.workload import digests
 
 INITIAL, BATCH, ADDERS = 600, 100, 3
-MANY = 40_000  # static filters of so many items are built on other threads
+MANY = 40_000  # static filters with this number of items are built on other threads
 
 # What is rebuilt: filters of our own, with room for a round, and two of other systems.
 CAPACITIES = {"fixed": 100_000, "scaling": 100, "counting-8": 100_000, "window": 100_000, "sharded": 100_000}

@@ -109,7 +109,7 @@ fn a_count_that_changes_between_two_pieces_is_whole() {
     assert!(odd.is_empty(), "{odd:?}");
 }
 
-/// Whether a bit is set in a cell that lies across the end of this many MiB.
+/// Whether the cell that contains the boundary after `mib` MiB is in use.
 fn is_used(filter: &Bloom, mib: u64) -> bool {
     let mut body = Vec::new();
     Encoder::new(filter).chunks(|_, chunk| body.extend_from_slice(&chunk[wire::CHUNK_PREFIX..]));

@@ -27,7 +27,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     test(bench, count, &filter)
 }
 
-/// The items of the numbers below `count`, to be built.
+/// A builder that has been given the items with numbers below `count`.
 fn builder(count: u64, error_rate: f64) -> Result<StaticBuilder> {
     let mut builder = StaticBuilder::with_spec(fixed(count, error_rate, LayoutChoice::Fuse))?;
     (0..count).try_for_each(|number| builder.insert(item::<WIDTH>(number)))?;

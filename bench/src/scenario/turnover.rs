@@ -1,4 +1,4 @@
-//! The library without a server: adds to tables of fingerprints that are full, each after a delete. An add then moves several
+//! The library without a server: adds to full tables of fingerprints, each after a delete. Such an add moves several
 //! fingerprints.
 
 use crate::bench::Bench;

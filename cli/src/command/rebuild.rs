@@ -182,7 +182,7 @@ fn fill<'i>(
 /// A rebuild that was begun.
 struct Rebuild<'k> {
     key: &'k [u8],
-    /// Tells its filter from that of another rebuild.
+    /// Identity of its new filter. Another rebuild of the key has another one.
     identity: Option<String>,
 }
 
@@ -197,7 +197,7 @@ impl<'k> Rebuild<'k> {
         Ok(info::describe(connection, key)?.and_then(|filter| filter.rebuild?.identity))
     }
 
-    /// Ends it with this word. The server says why there is none. Another one is left alone.
+    /// Sends COMMIT or ABORT, unless another rebuild of the key is running. If none is running, the server says why.
     fn end(&self, connection: &mut Connection, word: &str) -> anyhow::Result<()> {
         let running = Rebuild::running(connection, self.key)?;
         if running.is_some() && running != self.identity {

@@ -216,8 +216,7 @@ fn open(options: &Options) -> anyhow::Result<(Tester, Vec<String>)> {
         spread.each(|_, part, connection| match info::describe(connection, part.as_bytes())? {
             Some(_) => Ok(()),
             None => {
-                Err(Failure::Data(format!("there is no part {part}: a test would say no to what it had"))
-                    .into())
+                Err(Failure::Data(format!("part {part} is missing, so its items would test absent")).into())
             }
         })?;
         return Ok((Tester::Spread(spread), options.items.clone()));

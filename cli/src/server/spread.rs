@@ -1,5 +1,5 @@
-//! One Bloom filter spread over the nodes of a cluster: parts, each a filter under a key of its own. Every item belongs to one
-//! part. docs/CLUSTER.md has the rules, with vectors; the Python package's `SpreadBloom` follows the same.
+//! One logical Bloom filter that is spread over the nodes of a cluster. Each of its parts is a filter under its own key, and every
+//! item belongs to one part. docs/CLUSTER.md has the rules, with vectors; the Python package's `SpreadBloom` follows the same.
 
 use super::connection::{Connection, Server};
 use crate::error::Failure;

@@ -32,7 +32,7 @@ impl Bloom {
         .find_map(|(what, differs)| differs.then_some(what))
     }
 
-    /// Whether its cells can't be combined word by word.
+    /// Whether its layout stores fingerprints or hashes, whose cells can't be combined word by word.
     pub(crate) fn has_fingerprints(&self) -> bool {
         !matches!(self.newest_layer().shape().layout, Layout::Classic | Layout::Blocked)
     }

@@ -9,7 +9,7 @@ use crate::parallel::ParallelFor;
 use crate::sizing::Shape;
 use std::collections::HashSet;
 
-/// One hash in so many tells how many of all are repetitions: equal ones have equal last bits.
+/// Every 256th hash by value is in the sample from which the share of repetitions is estimated.
 const SAMPLE: u64 = 256;
 
 /// Hashes of a sample that may be missing by chance.

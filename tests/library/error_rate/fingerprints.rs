@@ -14,7 +14,7 @@ const LOWEST: f64 = 1e-6;
 /// How often the content is replaced.
 const TURNOVERS: u64 = 100;
 
-/// The use of a filter: adds items from number 0 on, and returns the first number that was never added.
+/// Fills a filter with items, numbered from 0. Returns the first number that was never added.
 type Life = fn(&mut Bloom) -> u64;
 
 /// A kind of filter, and the lives that it can have.

@@ -293,7 +293,7 @@ const OF_SERVERS: [OfServer; 26] = [
     OfServer {
         name: "bloomery_server_pool_threads",
         metric_type: Gauge,
-        help: "Worker threads, with those of paused jobs.",
+        help: "Worker threads, including those of paused jobs.",
         fields: &[("pool_threads", None)],
     },
     OfServer {
