@@ -6,7 +6,7 @@ use crate::mem::{Cells, Shared, Words};
 use crate::parallel::{ParallelFor, in_parts};
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
 /// Multiplies the fingerprint when the second bucket's index is computed: MurmurHash2's constant, as in RedisBloom.
@@ -21,6 +21,10 @@ const SEARCHED: usize = 2048;
 
 /// Maximum number of slots that a search for room looks at. With up to 64 slots a bucket, [`SEARCHED`] ends it first.
 const LOOKED_AT: usize = 131_072;
+
+/// Maximum number of buckets of a table in which a search remembers where it has been. It seldom comes back to a bucket of a
+/// larger one. In a table of 64 full buckets, every way ends where another has been.
+const REMEMBERED: u64 = 4096;
 
 /// Bytes from which buckets are fetched ahead. Smaller tables lie in the L2 cache.
 const PREFETCHED_FROM: u64 = 1 << 20;
@@ -347,7 +351,16 @@ impl Table {
         let bucket_size = usize::from(self.bucket_size());
         // Most searches end within a few steps, which need no allocation.
         let mut steps: SmallVec<[Step; 32]> = SmallVec::new();
-        let [first, second] = self.pair(item);
+        // A bit for each bucket, or nothing.
+        let words = if self.buckets() <= REMEMBERED { self.buckets().div_ceil(64) } else { 0 };
+        let mut seen: SmallVec<[u64; REMEMBERED as usize / 64]> = smallvec![0; words as usize];
+        let mut is_new = |bucket: u64| {
+            seen.get_mut((bucket / 64) as usize).is_none_or(|word| {
+                let before = *word;
+                *word |= 1 << (bucket % 64);
+                *word != before
+            })
+        };
         let push = |steps: &mut SmallVec<_>, step: Step| {
             // In a table that the caches don't hold, the others on the way arrive meanwhile.
             if self.bytes() > PREFETCHED_FROM {
@@ -357,9 +370,10 @@ impl Table {
             }
             steps.push(step);
         };
-        push(&mut steps, Step { bucket: first, from: None, depth: 1 });
-        if first != second {
-            push(&mut steps, Step { bucket: second, from: None, depth: 1 });
+        for bucket in self.pair(item) {
+            if is_new(bucket) {
+                push(&mut steps, Step { bucket, from: None, depth: 1 });
+            }
         }
         let (mut next, mut looked) = (0, 0);
         while let Some(Step { bucket, depth, .. }) = steps.get(next).copied() {
@@ -385,7 +399,7 @@ impl Table {
                     self.used().store(self.items() + 1, Relaxed);
                     return Some(depth);
                 }
-                if depth < most && steps.len() * bucket_size < SEARCHED && other != bucket {
+                if depth < most && steps.len() * bucket_size < SEARCHED && is_new(other) {
                     push(&mut steps, Step { bucket: other, from, depth: depth + 1 });
                 }
             }
@@ -462,6 +476,7 @@ impl Table {
 mod tests {
     use super::*;
     use crate::murmur::murmur64a;
+    use std::collections::BTreeSet;
 
     /// Vectors recorded from RedisBloom, which hashes with MurmurHash64A and seed 0. The hashes are given here.
     #[test]
@@ -505,8 +520,9 @@ mod tests {
 
     /// The search as it is described, slot by slot: what older versions did, whose replicas must end equal.
     fn plain_search(table: &Table, item: CuckooHash, most: u16) -> Option<u16> {
-        let [first, second] = table.pair(item);
-        let roots = if first == second { vec![first] } else { vec![first, second] };
+        let (mut seen, remembers) = (BTreeSet::new(), table.buckets() <= REMEMBERED);
+        let mut is_new = |bucket| seen.insert(bucket) || !remembers;
+        let roots = table.pair(item).into_iter().filter(|bucket| is_new(*bucket)).collect::<Vec<_>>();
         let slots = |bucket, parent, depth| {
             table.slots(bucket).map(move |slot| (slot, bucket, parent, depth)).collect::<Vec<_>>()
         };
@@ -525,7 +541,7 @@ mod tests {
                 table.set(to, item.fingerprint);
                 return Some(depth);
             }
-            if depth < most && steps.len() < SEARCHED && other != bucket {
+            if depth < most && steps.len() < SEARCHED && is_new(other) {
                 steps.extend(slots(other, Some(next), depth + 1));
             }
             next += 1;
@@ -536,7 +552,10 @@ mod tests {
     #[test]
     fn searches_for_room_end_as_the_plain_one_does() {
         for bucket_size in [1, 2, 3, 4, 8, 9, 64, 255] {
-            for (buckets, most) in [(2, 20), (64, 1), (64, 3), (64, 20), (1024, 500)] {
+            for (buckets, most) in [(2, 20), (64, 1), (64, 3), (64, 20), (1024, 500), (2 * REMEMBERED, 20)] {
+                if buckets * u64::from(bucket_size) > 1 << 18 {
+                    continue;
+                }
                 let table = Table::new(buckets, bucket_size).unwrap();
                 let plain = Table::new(buckets, bucket_size).unwrap();
                 let (mut searches, mut refused) = (0, 0);
@@ -546,8 +565,10 @@ mod tests {
                     if table.find(item, item.fingerprint).is_some() {
                         continue;
                     }
-                    let moved = table.insert_by_moving(item, most, &mut 0, |_| ());
+                    let mut searched = 0;
+                    let moved = table.insert_by_moving(item, most, &mut searched, |_| ());
                     assert_eq!(moved, plain_search(&plain, item, most));
+                    assert!(searched <= table.slot_count(), "it comes back: {bucket_size} {buckets} {most}");
                     plain.used().store(plain.items() + u64::from(moved.is_some()), Relaxed);
                     searches += 1;
                     refused += u32::from(moved.is_none());
