@@ -1,6 +1,7 @@
 """`bloomery rebuild` against real servers: until its COMMIT the old filter serves, and what fails leaves it as it was."""
 
 import contextlib
+import itertools
 import signal
 import subprocess
 
@@ -8,6 +9,7 @@ import pytest
 
 from kit.filters import pairs
 from kit.program import DONE, INTERRUPTED, MISSING, PROGRAM, SERVER, USAGE, as_json, command, run
+from kit.proxy import Proxy
 from kit.servers import wait_for
 
 EVERY_SERVER = pytest.mark.every_server("replies, connections and what holds a key are the server's")
@@ -158,6 +160,29 @@ def test_interrupted(server, key, stop, words):
         assert process.returncode == INTERRUPTED
         assert "interrupted: the rebuild was aborted, and k serves as before" in process.stderr.read()
     assert server.command("DUMP", key) == before and not is_running(server)
+
+
+@pytest.mark.parametrize("words", [[], ["--static"]])
+def test_every_reply_may_be_lost(server, path, words):
+    """The n-th, for every n. The old filter serves or the new one, as the program says, and no rebuild goes on."""
+    ends = set()
+    for lost in range(100):
+        server.command("FLUSHALL")
+        server.command("BF.RESERVE", "k", SMALL, 1000)
+        server.command("BF.MADD", "k", *OLD)
+        replies = itertools.count()
+        with Proxy(server.port) as proxy:
+            proxy.after = lambda _, lost=lost, replies=replies: next(replies) == lost
+            done = subprocess.run(command("rebuild", "k", path, *words, port=proxy.port), capture_output=True, text=True)
+        assert done.returncode in (DONE, SERVER), done
+        is_new = done.returncode == DONE or "k was rebuilt" in done.stderr
+        assert (found(server, OLD), found(server, NEW)) == ((0, 5000) if is_new else (1000, 0)), (lost, done)
+        assert not is_running(server), (lost, done)
+        ends.add((done.returncode, is_new))
+        if next(replies) <= lost:
+            break
+    # Lost were replies before BEGIN, while it was filled, that of COMMIT, and what is asked for the report.
+    assert ends == {(SERVER, False), (DONE, True), (SERVER, True)} and done.returncode == DONE
 
 
 def test_another_rebuild_is_left_alone(server, key):

@@ -623,6 +623,24 @@ def test_a_window_may_lack_what_is_too_old(new_server, files, rotations, is_olde
         assert all(server.command("BF.MEXISTS", "k", *ITEMS[count:]))
 
 
+def test_a_window_may_lack_what_made_room(new_server, files):
+    """Where another client's items drop a generation early, none is opened."""
+    path, state = files
+    server = new_server()
+    server.command(*RESERVATIONS["window"][:3], "150", "WINDOW", "4", "LAYOUT", "FINGERPRINT", "ONFULL", "ROTATE")
+    server.command("BF.MADD", "k", *(f"old:{number}" for number in range(300)))
+    server.command("BF.ROTATE", "k")
+    words = ["load", "k", path, "--resume", state, "--batch", BATCH]
+    count = in_the_middle(server, words)
+    before = pairs(server.command("BF.STATS", "k"))
+    server.command("BF.MADD", "k", *OTHERS[:180])
+    after = pairs(server.command("BF.STATS", "k"))
+    assert after[b"Early rotations"] > 0 and after[b"Generation"] == before[b"Generation"]
+    assert after[b"Number of items inserted"] < before[b"Number of items inserted"]
+    run(*words, port=server.port)
+    assert all(server.command("BF.MEXISTS", "k", *ITEMS[count:]))
+
+
 def test_a_batch_may_go_in_over_several_generations(new_server, files):
     """A window takes ten items of it at a time, and drops them after three rotations."""
     path, state = files

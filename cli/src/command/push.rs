@@ -221,7 +221,8 @@ fn merge(connection: &mut Connection, options: &Options, temporary: &[u8]) -> an
         let state = state_after(&error, &options.key);
         anyhow::Error::new(error).context(state)
     })?;
-    redis::cmd("UNLINK").arg(temporary).query::<()>(connection)?;
+    // It is merged, whatever becomes of this: the temporary key expires.
+    let _ = redis::cmd("UNLINK").arg(temporary).query::<()>(connection);
     Ok(held)
 }
 

@@ -9,7 +9,7 @@ use crate::input::{Format, Input, Items};
 use crate::interrupt::{self, Interrupted};
 use crate::output::progress::Pace;
 use crate::output::{self, bytes, count, key};
-use crate::server::connection::{Connection, Server};
+use crate::server::connection::Server;
 use crate::server::info;
 use anyhow::Context;
 use serde::Serialize;
@@ -87,30 +87,34 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let items: Vec<Items> = inputs.iter().map(Input::open).collect::<anyhow::Result<_>>()?;
     // The COMMIT of a static filter of 100 million items takes 10 s and more.
     let server = options.server.clone().patient();
-    let mut connection = server.connect()?;
-    check(options, info::describe(&mut connection, name)?.as_ref())?;
-    let rebuild = Rebuild::begin(&mut connection, name, &words)?;
-    drop(connection); // the server may close it while nothing is sent over it
-    let filled = fill(options, inputs.iter().zip(items), &interrupted).and_then(|filled| {
-        if filled.is_some() {
-            rebuild.end(&mut server.connect()?, "COMMIT")?;
-        }
-        Ok(filled)
-    });
-    if !matches!(filled, Ok(Some(_))) {
-        let aborted = server.connect().and_then(|mut connection| rebuild.end(&mut connection, "ABORT"));
-        let outcome = match aborted {
-            Ok(()) => format!("the rebuild was aborted, and {} serves as before", key(name)),
+    check(options, info::describe(&mut server.connect()?, name)?.as_ref())?;
+    let rebuild = Rebuild::begin(&server, name, &words)?;
+    let filled = fill(options, inputs.iter().zip(items), &interrupted);
+    let committed = match &filled {
+        Ok(Some(_)) => rebuild.end("COMMIT"),
+        _ => Ok(()),
+    };
+    if committed.is_err() || !matches!(filled, Ok(Some(_))) {
+        let outcome = match rebuild.end("ABORT") {
+            Ok(()) => Some(format!("the rebuild was aborted, and {} serves as before", key(name))),
+            // The server has done what it was told, and its reply was lost.
+            Err(_) if committed.is_err() && rebuild.is_in_place()? => None,
             Err(error) => {
-                format!("the rebuild of {} could not be aborted ({})", key(name), error::text(&error))
+                Some(format!("the rebuild of {} could not be aborted ({})", key(name), error::text(&error)))
             }
         };
-        filled.context(outcome.clone())?;
-        error::note(&format!("interrupted: {outcome}"));
-        return Ok(Outcome::Interrupted);
+        if let Some(outcome) = outcome {
+            committed.and(filled).context(outcome.clone())?;
+            error::note(&format!("interrupted: {outcome}"));
+            return Ok(Outcome::Interrupted);
+        }
     }
     let (items_read, blank_lines) = filled?.unwrap_or_default();
-    let filter = info::describe(&mut server.connect()?, name)?.unwrap_or_default();
+    let filter = server
+        .connect()
+        .and_then(|mut connection| Ok(info::describe(&mut connection, name)?))
+        .with_context(|| format!("{} was rebuilt", key(name)))?
+        .unwrap_or_default();
     let report = Report {
         key: key(name),
         items_read,
@@ -179,31 +183,57 @@ fn fill<'i>(
     Ok(Some((read, blank)))
 }
 
-/// A rebuild that was begun.
-struct Rebuild<'k> {
-    key: &'k [u8],
+/// A rebuild that was begun. Each command has a connection of its own: the server may close one while nothing is sent over it.
+struct Rebuild<'a> {
+    server: &'a Server,
+    key: &'a [u8],
     /// Identity of its new filter. Another rebuild of the key has another one.
     identity: Option<String>,
 }
 
-impl<'k> Rebuild<'k> {
-    fn begin(connection: &mut Connection, key: &'k [u8], words: &[String]) -> anyhow::Result<Rebuild<'k>> {
-        redis::cmd("BF.REBUILD").arg(key).arg("BEGIN").arg(words).query::<()>(connection)?;
-        Ok(Rebuild { key, identity: Rebuild::running(connection, key)? })
+impl<'a> Rebuild<'a> {
+    /// Begins one; none was running so far.
+    fn begin(server: &'a Server, key: &'a [u8], words: &[String]) -> anyhow::Result<Rebuild<'a>> {
+        let mut begin = redis::cmd("BF.REBUILD");
+        let lost = match begin.arg(key).arg("BEGIN").arg(words).query::<()>(&mut server.connect()?) {
+            Ok(()) => None,
+            Err(error) if error.is_io_error() => Some(error),
+            Err(error) => return Err(error.into()),
+        };
+        let rebuild = Rebuild { server, key, identity: None };
+        // Asked twice, because nobody would end a rebuild of which nothing is known.
+        let identity = rebuild.running().or_else(|_| rebuild.running()).with_context(|| {
+            format!(
+                "it isn't known whether a rebuild of {} has begun; BF.REBUILD ABORT ends it",
+                output::key(key)
+            )
+        })?;
+        match lost {
+            Some(error) if identity.is_none() => Err(error.into()),
+            // If the reply was lost, the one that is running now is this one.
+            _ => Ok(Rebuild { identity, ..rebuild }),
+        }
     }
 
     /// Identity of the rebuild that is running.
-    fn running(connection: &mut Connection, key: &[u8]) -> anyhow::Result<Option<String>> {
-        Ok(info::describe(connection, key)?.and_then(|filter| filter.rebuild?.identity))
+    fn running(&self) -> anyhow::Result<Option<String>> {
+        let filter = info::describe(&mut self.server.connect()?, self.key)?;
+        Ok(filter.and_then(|filter| filter.rebuild?.identity))
+    }
+
+    /// Whether the new filter is in its place.
+    fn is_in_place(&self) -> anyhow::Result<bool> {
+        let filter = info::describe(&mut self.server.connect()?, self.key)?;
+        Ok(self.identity.is_some() && filter.and_then(|filter| filter.identity) == self.identity)
     }
 
     /// Sends COMMIT or ABORT, unless another rebuild of the key is running. If none is running, the server says why.
-    fn end(&self, connection: &mut Connection, word: &str) -> anyhow::Result<()> {
-        let running = Rebuild::running(connection, self.key)?;
+    fn end(&self, word: &str) -> anyhow::Result<()> {
+        let running = self.running()?;
         if running.is_some() && running != self.identity {
             return Err(Failure::Lost("another rebuild has begun".into()).into());
         }
-        redis::cmd("BF.REBUILD").arg(self.key).arg(word).query::<()>(connection)?;
+        redis::cmd("BF.REBUILD").arg(self.key).arg(word).query::<()>(&mut self.server.connect()?)?;
         Ok(())
     }
 }

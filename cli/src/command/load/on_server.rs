@@ -37,6 +37,7 @@ local function describe()
   if info.err then return info end
   info = fields(info)
   local removed = (info['Deletes'] or info['Number of items deleted'] or 0) + (info['Generation'] or 0)
+    + (info['Early rotations'] or 0)
   local generations = info['Generations']
   if ARGV[1] == 'rebuild' then
     if not info['Rebuild'] then return redis.error_reply('ERR no rebuild is running') end
