@@ -137,6 +137,29 @@ pub fn estimate_items(ranges: f64, cells: f64, probes: u32, fill: f64) -> f64 {
     libm::log1p(-fill) / ln_item_miss(ranges, cells, probes)
 }
 
+/// Standard deviation of [`estimate_items`] for `items` items: that of the number of set cells, over the cells that one more
+/// item is expected to set.
+///
+/// Two cells are both left empty more often than independent ones if they are in one range, which some items miss, and less
+/// often if they are in two, which no item sets both of. Hence the variance of the number of empty cells, a sum over pairs. For
+/// one range it is m·e^−λ·(1 − (1 + λ)·e^−λ) at a load of λ = k·n/m, as in [`range_rate`]. For blocks that are mostly set it is
+/// many times that, since some are much fuller than others.
+pub fn estimate_deviation(ranges: f64, cells: f64, probes: u32, items: f64) -> f64 {
+    let (k, all) = (f64::from(probes), ranges * cells);
+    // The chance that an item sets a given cell of its range, and by how much the chance for two of them exceeds the square.
+    let hit = -libm::expm1(k * ln_miss(cells));
+    let beside =
+        libm::exp(2.0 * k * ln_miss(cells)) * libm::expm1(k * ln_miss((cells - 1.0) * (cells - 1.0)));
+    let ln_empty = ln_item_miss(ranges, cells, probes);
+    let (empty, one) = (libm::exp(items * ln_empty), hit / ranges);
+    // The chance that both cells of a pair are empty, over the square of the chance for one, less 1.
+    let excess = |of_one: f64| libm::expm1(items * libm::log1p(of_one / ((1.0 - one) * (1.0 - one))));
+    let in_range = excess((hit * hit * (1.0 - 1.0 / ranges) + beside) / ranges);
+    let variance = all * empty * (1.0 - empty)
+        + all * empty * empty * ((cells - 1.0) * in_range + (all - cells) * excess(-one * one));
+    libm::sqrt(variance.max(0.0)) / (all * empty * -ln_empty)
+}
+
 /// Natural logarithm of the chance that one item leaves a given cell of the whole filter empty.
 fn ln_item_miss(ranges: f64, cells: f64, probes: u32) -> f64 {
     let hit_in_range = -libm::expm1(f64::from(probes) * ln_miss(cells));
@@ -186,5 +209,47 @@ mod tests {
             }
         }
         assert_eq!(estimate_items(1.0, 64.0, 3, 1.0), f64::INFINITY);
+    }
+
+    /// Filters simulated as lists of cells, from nearly empty to nearly full.
+    #[test]
+    fn estimates_deviate_as_far_as_simulated_ones() {
+        const FILTERS: usize = 2000;
+        let mut random = 1u64;
+        let mut draw = |n: f64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            ((u128::from(random) * n as u128) >> 64) as usize
+        };
+        for (ranges, cells, probes) in
+            [(1.0, 64.0, 1), (1.0, 1200.0, 7), (2.0, 128.0, 5), (8.0, 512.0, 6), (8.0, 100.0, 3)]
+        {
+            let full = ranges * cells * LN_2 / f64::from(probes);
+            for items in [0.1, 1.0, 3.0].map(|part| (part * full).ceil()) {
+                let (mut sum, mut squares) = (0.0, 0.0);
+                for _ in 0..FILTERS {
+                    let mut set = vec![false; (ranges * cells) as usize];
+                    for _ in 0..items as usize {
+                        let range = draw(ranges) * cells as usize;
+                        (0..probes).for_each(|_| set[range + draw(cells)] = true);
+                    }
+                    let fill = set.iter().filter(|set| **set).count() as f64 / set.len() as f64;
+                    let estimate = estimate_items(ranges, cells, probes, fill);
+                    (sum, squares) = (sum + estimate, squares + estimate * estimate);
+                }
+                let n = FILTERS as f64;
+                let found = ((squares - sum * sum / n) / (n - 1.0)).sqrt();
+                let deviation = estimate_deviation(ranges, cells, probes, items);
+                assert!(
+                    (0.9..1.25).contains(&(found / deviation)),
+                    "{items} items in {ranges} × {cells}, {probes}: {found}, not {deviation}"
+                );
+            }
+        }
+        // Neither term loses its digits where they nearly cancel.
+        let load: f64 = 0.1;
+        let one_range = estimate_deviation(1.0, 1e9, 7, 1e9 * load / 7.0);
+        let textbook = (1e9 * (load.exp_m1() - load)).sqrt() / 7.0;
+        assert!((one_range / textbook - 1.0).abs() < 1e-6, "{one_range} {textbook}");
+        assert!(estimate_deviation(2e6, 512.0, 6, 1e8) > one_range);
     }
 }

@@ -402,14 +402,9 @@ impl Shape {
 
     /// Bounds of the number of distinct items that set a fraction `fill` of the cells: 8 standard deviations of the
     /// [estimate](Shape::items_at) on either side, and one item.
-    ///
-    /// n items leave Poisson noise in the number of set cells: at a load of λ = k·n/m probes a cell its variance is
-    /// m·e^−λ·(1 − (1 + λ)·e^−λ), and a cell is worth e^λ/k items.
     pub fn items_between(&self, fill: f64) -> (u64, u64) {
-        let cells = self.cells as f64;
-        let load = -libm::log1p(-fill.min(1.0 - 1.0 / cells));
-        let deviation = libm::sqrt(cells * (libm::expm1(load) - load)) / f64::from(self.probes);
-        let (estimate, margin) = (self.items_at(fill), 8.0 * deviation + 1.0);
+        let (estimate, (ranges, cells)) = (self.items_at(fill), self.ranges());
+        let margin = 8.0 * math::estimate_deviation(ranges, cells, self.probes, estimate) + 1.0;
         ((estimate - margin).max(0.0) as u64, libm::ceil(estimate + margin) as u64)
     }
 

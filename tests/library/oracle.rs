@@ -149,12 +149,8 @@ impl Run {
         assert_eq!(items == 0, self.filter.ones() == 0);
         // Of fingerprints the number is exact: see `differs`.
         let is_estimated = |layer: &&Layer| layer.shape().layout != Layout::Fingerprint;
-        // Far beyond the capacity the estimate differs by more than its noise, because some blocks are much fuller than others.
-        let is_even =
-            |layer: &Layer| layer.shape().layout != Layout::Blocked || layer.items() <= 4 * layer.capacity();
         if let [layer] = self.filter.layers()
             && is_estimated(&layer)
-            && is_even(layer)
         {
             let (least, most) = layer.shape().items_between(layer.fill());
             // A bit is counted when it is set, and never again. A counting filter also deletes.
