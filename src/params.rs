@@ -59,7 +59,8 @@ pub mod limits {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum LayoutChoice {
-    /// BLOCKED above 512 KiB, if it needs at most 15% more memory (in a chain 10%), else CLASSIC.
+    /// BLOCKED above 512 KiB, if it needs at most 15% more memory (in a chain 10%), else CLASSIC. Commands take FINGERPRINT for what
+    /// only that can do.
     #[default]
     Auto = 0,
     /// Anywhere in the shard: needs the least memory.

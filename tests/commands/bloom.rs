@@ -171,7 +171,7 @@ fn a_refused_command_changes_and_replicates_nothing() {
             "ERR WINDOW takes 2 to 64 generations, with LAYOUT FINGERPRINT 2 to 1000",
         ),
         (
-            "BF.RESERVE n 0.01 100 WINDOW 258",
+            "BF.RESERVE n 0.01 100 WINDOW 258 LAYOUT BLOCKED",
             "ERR WINDOW takes 2 to 64 generations, with LAYOUT FINGERPRINT 2 to 1000",
         ),
         (
@@ -313,9 +313,9 @@ fn a_counting_filter_of_fingerprints_grows() {
     let pair = Pair::new();
     let server = &pair.primary;
     let reserve = "BF.RESERVE c 0.001 20 COUNTING 8";
-    assert!(server.line(&format!("{reserve} EXPANSION 2")).is_err());
-    for options in ["EXPANSION 2", "ONFULL SCALE", "TIGHTENING 0.5"] {
-        server.line(&format!("{reserve} {options} LAYOUT FINGERPRINT")).unwrap();
+    assert!(server.line(&format!("{reserve} EXPANSION 2 LAYOUT CLASSIC")).is_err());
+    for options in ["EXPANSION 2", "ONFULL SCALE LAYOUT AUTO", "TIGHTENING 0.5 LAYOUT FINGERPRINT"] {
+        server.line(&format!("{reserve} {options}")).unwrap();
         let items: Vec<String> = (0..100).map(|item| format!("i{item}")).collect();
         let all = items.join(" ");
         let counted = |item: &String| match server.line(&format!("BF.COUNT c {item}")) {
@@ -341,6 +341,46 @@ fn a_counting_filter_of_fingerprints_grows() {
         pair.follow();
         server.keys.borrow_mut().clear();
         pair.replica.keys.borrow_mut().clear();
+    }
+}
+
+/// What the other layouts also have stays with them: BF.INTERSECT, and BF.MERGE beyond the capacity.
+#[test]
+fn auto_is_fingerprint_where_no_other_layout_has_what_is_asked_for() {
+    let layout = |server: &FakeServer| match server.line("BF.STATS k") {
+        Ok(Reply::Map(fields)) => {
+            fields.into_iter().find(|(name, _)| *name == "Layout").map(|(_, layout)| layout)
+        }
+        other => panic!("{other:?}"),
+    };
+    for (options, chosen) in [
+        ("COUNTING EXPANSION 2", "FINGERPRINT"),
+        ("COUNTING 16 ONFULL SCALE LAYOUT AUTO", "FINGERPRINT"),
+        ("WINDOW 65", "FINGERPRINT"),
+        ("WINDOW 4 ONFULL ROTATE", "FINGERPRINT"),
+        ("COUNTING", "AUTO"),
+        ("COUNTING EXPANSION 0", "AUTO"),
+        ("EXPANSION 2", "AUTO"),
+        ("WINDOW 64 EVERY 1000", "AUTO"),
+        ("WINDOW 4 ONFULL ERROR", "AUTO"),
+    ] {
+        let pair = Pair::new();
+        assert_eq!(pair.primary.line(&format!("BF.RESERVE k 0.01 20 {options}")), Ok(Reply::Ok), "{options}");
+        assert_eq!(layout(&pair.primary), Some(Reply::from(chosen)), "{options}");
+        pair.follow();
+        // A rebuild chooses in the same way, unless the layout of its filter was chosen by hand.
+        for named in ["AUTO", "CLASSIC"] {
+            let server = FakeServer::default();
+            server.line(&format!("BF.RESERVE k 0.01 20 LAYOUT {named}")).unwrap();
+            let begun = server.line(&format!("BF.REBUILD k BEGIN {options}"));
+            let is_possible = named == "AUTO" || chosen == "AUTO" || options.contains("AUTO");
+            assert_eq!(begun.is_ok(), is_possible, "{options} over {named}: {begun:?}");
+        }
+    }
+    for options in ["COUNTING EXPANSION 2 SHARDS 2", "WINDOW 65 ONFULL SATURATE", "NONSCALING ONFULL ROTATE"]
+    {
+        let server = FakeServer::default();
+        assert!(server.line(&format!("BF.RESERVE k 0.01 20 {options}")).is_err(), "{options}");
     }
 }
 

@@ -873,7 +873,7 @@ class Model:
                 "one"
             )
         scales = bool(expansion) or "TIGHTENING" in options or on_full == "SCALE"
-        if scales and counting and options.get("LAYOUT") != "FINGERPRINT":
+        if scales and counting and options.get("LAYOUT") in ("BLOCKED", "CLASSIC"):
             raise Refused(
                 "ERR a filter of counters has a fixed capacity: a delete could not tell which layer holds the item, "
                 "so COUNTING with EXPANSION, TIGHTENING or ONFULL SCALE needs LAYOUT FINGERPRINT"

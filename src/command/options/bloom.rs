@@ -79,7 +79,7 @@ pub(in crate::command) fn reservation<'a, C: Call<'a>>(call: &C) -> Result<Reser
     if let Some(index) = options.like {
         return like(call, index, rate, capacity);
     }
-    let layout = options.layout.unwrap_or_default();
+    let layout = options.layout_of(LayoutChoice::Auto);
     refuse_static(layout)?;
     let hash = options.hash.unwrap_or_default();
     let family = family(&options, layout, call.settings())?;
@@ -264,6 +264,24 @@ impl ReserveOptions<'_> {
         Ok(steps)
     }
 
+    /// The layout asked for, or this one. AUTO is FINGERPRINT where no other has what the options ask for.
+    fn layout_of(&self, otherwise: LayoutChoice) -> LayoutChoice {
+        let needs_fingerprints = self.counting.is_some() && self.asks_to_scale()
+            || self.window.is_some_and(|generations| !limits::GENERATIONS.contains(&generations.into()))
+            || self.on_full == Some(OnFull::Rotate);
+        match self.layout.unwrap_or(otherwise) {
+            LayoutChoice::Auto if needs_fingerprints => LayoutChoice::Fingerprint,
+            layout => layout,
+        }
+    }
+
+    /// EXPANSION 0 is RedisBloom's other spelling of NONSCALING.
+    fn asks_to_scale(&self) -> bool {
+        self.expansion.is_some_and(|expansion| expansion > 0)
+            || self.tightening.is_some()
+            || self.on_full == Some(OnFull::Scale)
+    }
+
     /// Whether an option says which kind of filter is meant.
     fn name_a_kind(&self) -> bool {
         self.expansion.is_some()
@@ -310,7 +328,7 @@ pub(in crate::command) fn shadow<'a, C: Call<'a>>(
     if is_named && known.layout.is_static() {
         known.layout = LayoutChoice::Auto;
     }
-    let layout = options.layout.unwrap_or(known.layout);
+    let layout = options.layout_of(known.layout);
     let mut spec = Spec {
         capacity: parts.capacity(size.unwrap_or(known.capacity)),
         error_rate: rate.unwrap_or(known.error_rate),
@@ -409,10 +427,7 @@ fn family(
             "COUNTING and WINDOW exclude each other: a window's items leave with their generation, not one by one",
         ));
     }
-    // EXPANSION 0 is RedisBloom's other spelling of NONSCALING.
-    let asks_to_scale = expansion.is_some_and(|e| e > 0)
-        || options.tightening.is_some()
-        || options.on_full == Some(OnFull::Scale);
+    let asks_to_scale = options.asks_to_scale();
     if asks_to_scale && options.counting.is_some() && layout != LayoutChoice::Fingerprint {
         return Err(CommandError::Exclusive(
             "a filter of counters has a fixed capacity: a delete could not tell which layer holds the item, \
