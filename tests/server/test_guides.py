@@ -1,16 +1,20 @@
 """What the guides say of failures, tried on the programs of examples/. Their commands are run by test_console.py."""
 
 import concurrent.futures
+import contextlib
 import time
 
 import nightly
 import pytest
+import redis
+import tracing
+from bloomery_redis import Bloom
 from fill import Implausible, fill
 from guard import FILTER, READY, Guard, connect
 from service import Users
 from store import Store
 
-from kit.servers import wait_for
+from kit.servers import ROOT, wait_for
 
 # ---- what the guide on cache penetration says of failures ------------------------------------------------------------
 
@@ -143,4 +147,36 @@ def test_a_deny_list_that_cannot_be_read_leaves_the_filter_as_it_was(server, tmp
         assert client.execute_command("BF.MEXISTS", nightly.KEY, "bot-0", "bot-2999", "good") == [1, 1, 0]
 
 
-# ---- filling in -----------------------------------------------------------------------------------------------------
+# ---- what the guide on tracing puts on spans -------------------------------------------------------------------------
+
+
+class Span(dict):
+    """What a tracer's span keeps. It stands in for OpenTelemetry's, which the tests don't install."""
+
+    set_attribute = dict.__setitem__
+
+
+def test_spans_have_the_attributes_of_the_guide(new_server):
+    server = new_server()
+    spans = []
+
+    @contextlib.contextmanager
+    def start_span(name, *, attributes):
+        spans.append((name, Span(attributes)))
+        yield spans[-1][1]
+
+    with server.client() as client:
+        users = Bloom(client, "users").reserve(0.01, 1000)
+        users.add_many(["ada", "grace"])
+        assert tracing.tested(start_span, users, ["ada", "eve", "grace"]) == [True, False, True]
+        client.set("text", "no filter")
+        with pytest.raises(redis.ResponseError):
+            tracing.tested(start_span, Bloom(client, "text"), ["ada"])
+    (name, answered), (_, failed) = spans
+    assert name == answered["db.operation.name"] == "BF.BULKTEST"
+    assert (answered["bloomery.filter.items"], answered["bloomery.filter.positive"]) == (3, 2)
+    assert answered["server.port"] == server.port and "error.type" not in answered
+    assert failed["error.type"] == "ResponseError" and "bloomery.filter.positive" not in failed
+    of_guide = (ROOT / "docs" / "guides" / "tracing.md").read_text()
+    for attribute in {**answered, **failed}:
+        assert f"`{attribute}`" in of_guide
