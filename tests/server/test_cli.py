@@ -103,6 +103,14 @@ def test_every_command_has_help_with_examples():
         assert "Examples:" in text and f"bloomery {name}" in text, name
 
 
+def test_numbers_in_the_examples_of_help_are_numbers():
+    examples = [line for name in commands() for line in re.findall(r"^  bloomery.*", run(name, "--help")[0], flags=re.M)]
+    capacities = {number for line in examples for number in re.findall(r" -n (\d\S*)", line)}
+    assert len(capacities) >= 3
+    for capacity in capacities:
+        run("plan", "-n", capacity, "-e", "1%")
+
+
 def test_every_command_has_a_manual_page(tmp_path):
     run("man", tmp_path)
     assert {page.name for page in tmp_path.iterdir()} == {"bloomery.1", *(f"bloomery-{name}.1" for name in commands())}

@@ -21,7 +21,7 @@ Examples:
   bloomery load users ids.txt -n 10M -e 1%            # creates the filter and fills it
   zcat urls.gz | bloomery load urls                   # into an existing filter
   bloomery load emails users.csv --column email --resume emails.state
-  bloomery load users ids.txt -n 1B -e 1% --cluster --spread 64   # one filter in 64 parts
+  bloomery load users ids.txt -n 1G -e 1% --cluster --spread 64   # one filter in 64 parts
   bloomery load users ids.txt --rebuild               # backfills the rebuild started by BF.REBUILD users BEGIN")]
 pub(crate) struct Options {
     /// The filter's key
