@@ -221,11 +221,12 @@ class Cluster:
             wait_for(lambda: role(replica) == "master", f"{replica} to become a primary", SETTLE_SECONDS)
             self.wait_until_ok()
 
-    def lose(self, primary: Server) -> Server:
-        """kill -9; the others have to find out, and elect its replica, which is returned."""
+    def lose(self, primary: Server, *, meanwhile=lambda: None) -> Server:
+        """kill -9; the others have to find out, and elect its replica, which is returned. `meanwhile` runs before that."""
         replica = self.replica_of(primary)
+        primary.kill()
+        meanwhile()
         with self._impatient():
-            primary.kill()
             wait_for(lambda: role(replica) == "master", f"{replica} to be elected", SETTLE_SECONDS)
             self.wait_until_ok()
         return replica
