@@ -48,7 +48,7 @@ def chosen(config):
 
 
 def servers_of(metafunc):
-    """Those that a test runs against."""
+    """The servers that a test runs against."""
     specs = chosen(metafunc.config)
     everywhere = metafunc.config.getoption("--server") or metafunc.config.getoption("--all-servers")
     if everywhere or metafunc.definition.get_closest_marker("every_server"):
@@ -71,7 +71,7 @@ def pytest_generate_tests(metafunc):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Tests that share a server which a fixture of their module has filled go to one worker; all others to any."""
+    """Tests that share a server filled by a fixture of their module go to one worker; the others go to any worker."""
     for item in items:
         if item.module.__name__ in QUICK:
             item.add_marker(pytest.mark.quick)
@@ -89,7 +89,7 @@ def spec(request):
 
 @pytest.fixture(scope="session")
 def shared_server(spec):
-    """One server for all tests that leave it as they found it. Take `server` instead."""
+    """One server for all tests that leave it unchanged. Use `server` instead."""
     with Server(spec) as server:
         yield server
 

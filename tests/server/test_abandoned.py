@@ -1,7 +1,7 @@
-"""Clients that wait for the worker threads, and go: their jobs go with them, and so does their memory.
+"""Clients that wait for worker threads, and disconnect. Their jobs must end with them, and give back their memory.
 
-A job here would last minutes if it was run to its end: it tests millions of items in hundreds of layers. So what ends
-within seconds has been stopped.
+A job here would last minutes if it ran to its end: it tests millions of items in hundreds of layers. So a job that
+ends within seconds was stopped.
 """
 
 import contextlib
@@ -23,12 +23,12 @@ EVERY_SERVER = pytest.mark.every_server("the server says when a client has gone,
 LAYERS = 200
 LARGE = 16 << 20  # bytes of a blob; as items of one byte they are 16 million
 SLOW = 1 << 17  # items whose tests last a second or two
-# Longer than the machine may be busy with other things; what isn't stopped lasts longer.
+# Longer than other programs may keep the machine busy. A job that isn't stopped lasts longer.
 SOON = 20
 
 
 def bulk_test(blob: bytes, key="slow", *more) -> bytes:
-    """BF.BULKTEST, as it is sent."""
+    """BF.BULKTEST, encoded as a request."""
     words = [b"BF.BULKTEST", key.encode(), b"FIXED", b"1", blob, *more]
     return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
 
@@ -57,7 +57,7 @@ def nothing_waits(client) -> bool:
 
 @EVERY_SERVER
 def test_clients_that_send_much_and_close(slow):
-    """Again and again, and nobody waits for the answers: the memory comes back, and writes are not refused."""
+    """Clients leave again and again without waiting for answers: the memory comes back, and writes are not refused."""
     with slow.client() as client:
         client.config_set("maxmemory", "200mb")
         before = client.info("memory")["used_memory"]
@@ -71,7 +71,7 @@ def test_clients_that_send_much_and_close(slow):
 
 @EVERY_SERVER
 def test_clients_that_are_killed(slow):
-    """The one whose job runs, and those whose jobs are queued. The others have their answers."""
+    """The client whose job runs leaves, and clients whose jobs are queued. The others get their answers."""
     with slow.client() as client:
         client.execute_command("BF.ADD", "fast", b"\0")
         running = send(slow, bulk_test(bytes(LARGE)))
@@ -89,7 +89,7 @@ def test_clients_that_are_killed(slow):
         assert patient.recv(100) == b":20000\r\n"
         wait_for(lambda: nothing_waits(client), "all to be over", SOON)
         now = figures(client)
-        # Those in the queue never reached a worker.
+        # No worker began the jobs in the queue.
         assert (now["waiting_dropped"], now["pool_jobs"], now["offloaded_items"]) == (4, 2, 20_000)
 
 
@@ -120,7 +120,7 @@ def test_more_bytes_than_may_wait_are_refused(slow):
         wait_for(lambda: figures(client)["clients_waiting"] == 1, "it to wait")
         text = refusal(client, "BF.BULKTEST", "slow", "FIXED", 1, bytes(5 << 20))
         assert text.startswith("commands with 16.0 MiB of items wait for worker threads, and offload-max-bytes is 20.0 MiB.")
-        # What still fits may wait; in a transaction and below offload-min-items nobody waits.
+        # A client waits if its job fits. In a transaction, and below offload-min-items, no client waits.
         connections.append(send(slow, bulk_test(bytes(4 << 20))))
         wait_for(lambda: figures(client)["clients_waiting"] == 2, "it to wait")
         assert client.execute_command("BF.BULKTEST", "slow", "FIXED", 1, bytes(100), "COUNT") == 0
@@ -130,7 +130,7 @@ def test_more_bytes_than_may_wait_are_refused(slow):
         for connection in connections:
             connection.close()
         wait_for(lambda: nothing_waits(client), "all to be over", SOON)
-        # One alone may have any size.
+        # A job that runs alone may have any size.
         client.config_set(option(slow.spec, "offload-max-bytes"), "0")
         client.execute_command("BF.ADD", "fast", b"\0")
         assert client.execute_command("BF.BULKTEST", "fast", "FIXED", 1, bytes(LARGE), "COUNT") == LARGE
@@ -165,8 +165,8 @@ def test_more_clients_than_may_wait_are_refused(new_server):
 
 @EVERY_SERVER
 def test_clients_that_go_at_any_moment(new_server):
-    """They hang up or are killed before, while and after their job runs; keys go and threads change meanwhile. Whoever
-    stays has the right answer, and in the end nothing is left."""
+    """Clients hang up or are killed before, during and after their jobs; keys are deleted and threads change
+    meanwhile. Clients that stay get the right answer, and in the end nothing is left."""
     chance = random.Random(seed := random.randrange(1 << 30))
     server = new_server(module_args=["THREADS", "2"])
     with server.client() as client:
@@ -180,7 +180,7 @@ def test_clients_that_go_at_any_moment(new_server):
             what = chance.random()
             if what < 0.4 and len(waiting) < 12:
                 count = chance.choice((16_384, 20_000, 100_000, SLOW))
-                # The item that was added last is found at once, another one in no layer.
+                # The item that was added last is found at once. An absent item is searched for in every layer.
                 blob = b"x" * count if count == SLOW else bytes(count)
                 waiting.append((send(server, bulk_test(blob, "slow", b"COUNT")), count))
             elif what < 0.5 and len(waiting) < 12:

@@ -1,5 +1,5 @@
-"""Memory that outlives the command that took it: INFO says whose it is, or it is freed. What nobody counts, nobody can free
-either, and a server at its limit evicts the keys of others instead.
+"""Memory that outlives the command that allocated it: INFO must count it, or it must be freed. Uncounted memory can't
+be freed by anyone, and makes a server at its limit evict keys of others.
 """
 
 import contextlib
@@ -44,15 +44,15 @@ def reserve(client, key):
 
 
 def unaccounted(client) -> int:
-    """Bytes that the server uses, and that are neither a key's nor in a gauge of the module. The server's own share of them
-    stays the same."""
+    """Bytes that the server uses and that belong neither to a key nor to a gauge of the module. The server's own share
+    of them is constant."""
     now, used = figures(client), client.info("memory")["used_memory"]
     keys = sum(client.memory_usage(key, samples=0) for key in client.scan_iter(count=1000))
     return used - keys - sum(now[gauge] for gauge in GAUGES)
 
 
 def settled(client) -> int:
-    """The same when the server has given back buffers of clients, which it does now and then."""
+    """The same, after the server has shrunk its clients' buffers, which it does now and then."""
     last, now = None, unaccounted(client)
     while last is None or abs(now - last) > 1 << 16:
         time.sleep(0.2)
@@ -60,7 +60,7 @@ def settled(client) -> int:
     return now
 
 
-# How filters leave their keys.
+# Ways to delete a filter.
 LEAVES = {
     "deleted": lambda client: client.delete("f"),
     "unlinked": lambda client: client.unlink("f"),
@@ -107,7 +107,8 @@ def test_what_only_queued_work_keeps_is_counted_as_waiting(one_worker, how):
 @EVERY_SERVER
 @pytest.mark.parametrize("kind", ["equal", "test"])
 def test_queued_work_costs_nobody_keys(one_worker, kind):
-    """Filters are made, read by work that waits, and deleted. What is kept of them is bounded by what may wait."""
+    """Filters are created, read by commands that wait, and deleted. The memory kept for them is bounded by what may
+    wait."""
     server = one_worker(maxmemory="400mb", **{"maxmemory-policy": "allkeys-lru"})
     with server.client() as client, Busy(server):
         pipe = client.pipeline(transaction=False)
@@ -173,7 +174,7 @@ def twins(client, key):
 
 
 def small_twins(client, key):
-    """Of less than 8 MiB, which are freed at once."""
+    """Less than 8 MiB, so it is freed at once."""
     for name in (key, "other"):
         client.execute_command("BF.RESERVE", name, 0.01, 6_000_000, "NONSCALING", "SEED", 1)
 
@@ -182,8 +183,8 @@ def bitmap(client, _):
     client.set("bits", bytes(6 << 20))
 
 
-# Commands for which no key need go, though there is no room for all of the memory that they would like: their keys do not grow,
-# or there is room for that. How they are prepared, the command, and the MiB that there is room for.
+# Commands that need no key evicted, although there isn't room for all the memory they would like: their keys don't
+# grow, or there is room for that. Each has its preparation, the command, and the MiB of free memory.
 WITHOUT_NEED = {
     "delete": (redisblooms_cuckoo, ["CF.DEL", "f", "held"], 5),
     "compact": (redisblooms_cuckoo, ["CF.COMPACT", "f"], 5),
@@ -198,7 +199,7 @@ WITHOUT_NEED = {
 @EVERY_SERVER
 @pytest.mark.parametrize("kind", WITHOUT_NEED)
 def test_a_command_evicts_no_keys_without_need(new_server, kind):
-    """Not for a copy to work on either, while another client writes: the filter itself might go."""
+    """Keys aren't evicted for a copy either, while another client writes: the filter itself might be evicted."""
     server = new_server(config={"maxmemory-policy": "allkeys-lru"})
     make, command, room = WITHOUT_NEED[kind]
     with server.client() as client:
@@ -228,7 +229,7 @@ def write_probes(client, go_on) -> None:
 
 
 def test_a_table_of_a_power_of_two_takes_no_size_more_from_the_allocator(server):
-    """A few bytes above it, jemalloc's next size is a quarter larger."""
+    """jemalloc's next size class, a few bytes above, is a quarter larger."""
     with server.client() as client:
         client.execute_command("CF.RESERVE", "first", 10)
         for slots in (1 << 16, 1 << 20, 1 << 24):

@@ -1,6 +1,5 @@
-"""What the server knows of each command: its arguments, its flags, its keys, and so who may send it.
-
-The table is written from the documents and not taken from the module's own: a second opinion.
+"""What the server knows of each command: its arguments, its flags and its keys, and so who may send it. The table is
+written from the documents and not taken from the module, so it is a second opinion.
 """
 
 import pytest
@@ -10,7 +9,7 @@ from kit.commands import COMMANDS, Command
 
 pytestmark = pytest.mark.every_server("flags, keys, categories and permissions of commands are checked by the server")
 
-# All of their arguments are keys. Who changes the first of them needs to read the others.
+# All their arguments are keys. A user who changes the first needs permission to read the others.
 SEVERAL = ["BF.MERGE", "BF.INTERSECT", "BF.EQUAL"]
 # An import of each kind that has sources, from {1} into {0}.
 IMPORTS = [
@@ -28,7 +27,7 @@ def has_module_categories(spec) -> bool:
 
 @pytest.fixture
 def client(server):
-    """Nobody but the default user is there before and after."""
+    """Only the default user exists before and after."""
     with server.client(decode_responses=True) as client:
         yield client
         if others := set(client.acl_users()) - {"default"}:
@@ -38,13 +37,13 @@ def client(server):
 @pytest.fixture
 def described(client) -> dict[Command, list]:
     """What COMMAND INFO says of each command."""
-    # In one word: redis-py takes "COMMAND" apart, but not "COMMAND INFO".
+    # As one word: redis-py splits "COMMAND", but not "COMMAND INFO".
     replies = client.execute_command("COMMAND INFO", *(command.name for command in COMMANDS))
     return dict(zip(COMMANDS, replies, strict=True))
 
 
 def may(client, user: str, words: list[str]) -> bool:
-    """Whether the user may send the command, which is not run."""
+    """Whether the user may send the command. It isn't run."""
     reply = client.execute_command("ACL DRYRUN", user, *words)
     assert reply == "OK" or "has no permissions" in reply, reply
     return reply == "OK"
@@ -90,7 +89,7 @@ def test_keys(described):
 
 
 def test_a_command_needs_its_arguments(client):
-    """The server counts them before it asks who may send the command."""
+    """The server checks the number of arguments before the permissions."""
     client.acl_setuser("anybody", enabled=True, nopass=True, keys=["*"], commands=["+@all"])
     for command in COMMANDS:
         assert may(client, "anybody", command.words()), command.name
@@ -132,7 +131,7 @@ def test_the_key_behind_like_is_read(client):
 
 
 def test_the_sources_of_an_import_are_read(client):
-    """Each of them, whatever the case of the words, and not written to."""
+    """The server finds each key, whatever the case of the words, and knows that it isn't written to."""
     client.execute_command("ACL SETUSER", "mover", "on", "nopass", "+@all", "%W~new:*", "%R~old:*")
     for words in IMPORTS:
         assert may(client, "mover", [word.format("new", "old") for word in words])
@@ -147,7 +146,7 @@ def test_what_the_keys_of_an_import_are(client):
     for words, sources in [
         (["GOZERO", "a", "BITS", "8"], ["a"]),
         (["REDISSON", "a", "b", "CODEC", "JSON"], ["a", "b"]),
-        # A key may be called like a format.
+        # A key may have the name of a format.
         (["GOZERO", "redisson", "BITS", "8"], ["redisson"]),
         (["REDISSON", "gozero", "b"], ["gozero", "b"]),
         (["BLOOMV3", "gozero"], []),
@@ -181,14 +180,14 @@ def test_the_servers_own_categories(client, spec, category):
 
 
 def test_a_command_can_be_granted_by_its_name(client):
-    """On every server, with categories or without."""
+    """On every server, whether it knows the categories or not."""
     for command in COMMANDS:
         client.execute_command("ACL SETUSER", "one", "reset", "on", "nopass", "~*", f"+{command.name.lower()}")
         assert allowed(client, "one") == {command.name}
 
 
 def test_what_is_not_permitted_is_not_done(client, server):
-    """Not only DRYRUN: the reader's own connection."""
+    """Not only by DRYRUN: also on the reader's own connection."""
     client.execute_command("BF.RESERVE", "bloom", "0.01", "100", "COUNTING")
     client.execute_command("CF.RESERVE", "cuckoo", "100")
     client.execute_command("ACL SETUSER", "reader", "on", "nopass", "+@all", "%R~*")
@@ -201,7 +200,7 @@ def test_what_is_not_permitted_is_not_done(client, server):
         assert reader.execute_command("CF.EXISTS", "cuckoo", "item") == 0
 
 
-# Commands as they are sent, with the key that each changes as {w} and those that it looks at as {r}.
+# Commands as they are sent. The key that a command changes is {w}, those it reads are {r}.
 KEYED = [
     *(command.words("{r}" if command.reads else "{w}") for command in COMMANDS if command.name not in SEVERAL),
     ["BF.RESERVE", "{w}", "0.01", "100", "like", "{r}"],
@@ -220,8 +219,8 @@ ALLOWED = {"{w}": "w:{}", "{r}": "r:{}"}
 
 @pytest.mark.parametrize("words", KEYED, ids=lambda words: "-".join(words[:1] + words[2:4]).replace("\0", ""))
 def test_each_key_of_a_command_needs_its_own_permission(client, server, words):
-    """On the user's own connection. One key at a time is replaced by one that may only be read, only be written, or
-    neither; then the command is refused, and no key has changed."""
+    """On the user's own connection. One key at a time is replaced by one that the user may only read, may only write,
+    or may not use. Then the command is refused, and no key has changed."""
     client.execute_command("ACL SETUSER", "tenant", "reset", "on", "nopass", "+@all", "%W~w:*", "%R~r:*")
     for place in "wrn":
         client.execute_command("BF.RESERVE", f"{place}:bf", "0.01", "100", "SEED", "1")

@@ -1,5 +1,5 @@
-"""BF.MERGE, BF.INTERSECT and BF.EQUAL in a server: what replicas and the append-only file make of them, whose keys they
-are, and filters of 1 GiB. What they make of filters is tested in Rust, where there is no server."""
+"""BF.MERGE, BF.INTERSECT and BF.EQUAL in a server: how they are replicated and written to the append-only file, who
+may use which keys, and filters of 1 GiB. The tests in Rust check their results without a server."""
 
 import time
 
@@ -64,7 +64,7 @@ def test_a_refusal_reaches_nobody(new_server):
         keys = make_all(client, SMALL)
         before = snapshots(client, keys)
         effects.new()
-        # Each has a seed of its own.
+        # Each has a random seed.
         for a, b in zip(keys, keys[1:], strict=False):
             if a.split("/")[0] != b.split("/")[0]:
                 for words in (["BF.MERGE", a, b], ["BF.MERGE", "new", a, b], ["BF.INTERSECT", a, a, b]):
@@ -134,7 +134,7 @@ def test_replies(server):
 
 @EVERY_SERVER
 def test_every_key_is_declared(server):
-    # In one word: redis-py takes the replies of "COMMAND" for something else.
+    # As one word: redis-py parses the replies of "COMMAND" in its own way.
     with server.client(decode_responses=True) as client:
         for words, flags in [
             (["BF.MERGE", "d", "a", "b", "c"], [["RW", "insert"], *[["RO", "access"]] * 3]),

@@ -1,7 +1,7 @@
-"""Commands that work apart from the main thread: BF.MERGE, BF.INTERSECT, BF.EQUAL, BF.LOAD and BF.IMPORT on large filters.
+"""Commands that work apart from the main thread: BF.MERGE, BF.INTERSECT, BF.EQUAL, BF.LOAD and BF.IMPORT on large
+filters. Meanwhile other clients are served, writes to the keys wait, and the result is the same as in MULTI.
 
-Other clients are served meanwhile, writes to the keys wait, and the result is that of the same command in MULTI. What is
-to happen in the middle happens while the only worker is busy with something else, so no test depends on time.
+What must happen in the middle happens while the only worker is busy with something else, so no test depends on timing.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ def one_worker(new_server):
 
 
 def fill(client):
-    """Two filters that go together, with ITEMS items each, half of them in common."""
+    """Two filters that can be merged, with ITEMS items each, half of them in common."""
     client.execute_command("BF.RESERVE", "a", 0.01, MANY, "NONSCALING")
     client.execute_command("BF.RESERVE", "b", 0.01, MANY, "LIKE", "a")
     client.execute_command("BF.MADD", "a", *range(ITEMS))
@@ -50,8 +50,8 @@ def fill(client):
 
 
 class Busy:
-    """While it lasts, the only worker has something else to do, and stands still in the middle of it: it would give those
-    that wait their turn."""
+    """While this lasts, the only worker is stopped in the middle of another job, so it can't give other jobs their
+    turn."""
 
     def __init__(self, server):
         self.server, self.waiting = server, []
@@ -71,7 +71,7 @@ class Busy:
         self.control.close()
 
     def send(self, *words, **options):
-        """Sends a command that is to wait. What is returned waits for its reply."""
+        """Sends a command that will wait. The object returned waits for its reply."""
         return self.send_all([words], **options)[0]
 
     def send_all(self, commands, waits=True, **options):
@@ -92,7 +92,7 @@ class Busy:
 
 
     def shut_down(self):
-        """The worker is free once the server has begun to shut down: it waits for the worker alone."""
+        """The worker is released when the server has begun to shut down, since the server waits for it."""
         with self.server.client() as client:
             connection = client.connection_pool.get_connection()
             connection.send_command("SHUTDOWN", "NOSAVE")
@@ -151,7 +151,7 @@ RESERVATIONS = {
 
 @pytest.mark.parametrize("kind", RESERVATIONS)
 def test_it_is_that_of_the_command_in_a_transaction(server, kind):
-    """Also to replicas, and what is said of the filters; and so again, when nothing changes any more."""
+    """Replicas get it too, and so do the counts and events. The same when nothing changes any more."""
     with server.client() as client:
         capacity, *more = RESERVATIONS[kind]
         client.execute_command("BF.RESERVE", "a", 0.01, capacity, *more)
@@ -188,7 +188,7 @@ def test_it_is_that_of_the_command_in_a_transaction(server, kind):
 
 
 def test_short_tables_of_fingerprints_are_compared_apart(server):
-    """Each fingerprint is looked up in the other table: in those of a MiB that held the server for 42 ms."""
+    """Each fingerprint is looked up in the other table. For tables of a MiB, that held the server for 42 ms."""
     with server.client() as client:
         client.execute_command("BF.RESERVE", "a", 0.01, 100_000, "LAYOUT", "FINGERPRINT", "NONSCALING")
         client.execute_command("BF.RESERVE", "b", 0.01, 100_000, "LIKE", "a")
@@ -267,7 +267,7 @@ def test_imports_are_those_of_a_transaction_and_reach_replicas_and_the_file(new_
 
 
 def redisblooms(size: int) -> dict:
-    """Heads of filters of RedisBloom's with this many bytes of cells."""
+    """Heads of RedisBloom filters with this many bytes of cells."""
     link = struct.pack("<QQQddIQB", size, 8 * size, 5, 0.01, 9.585, 7, size * 8 // 10, 0)
     return {
         "BF": struct.pack("<QIII", 5, 1, 5, 2) + link,
@@ -278,7 +278,7 @@ def redisblooms(size: int) -> dict:
 @EVERY_SERVER
 @pytest.mark.parametrize("prefix", ["BF", "CF"])
 def test_long_pieces_of_redisblooms_make_the_filter_that_a_transaction_makes(new_server, prefix):
-    """Also on replicas. Only in the transaction the main thread does the work."""
+    """Also on replicas. Only in a transaction does the main thread do the work."""
     server, size = new_server(), 64 << 20
     replica, part = server.replica(), bytes(range(256)) * (1 << 16)
     ends = range(len(part), size + 1, len(part))
@@ -359,7 +359,7 @@ def test_others_are_served_and_writes_to_the_keys_wait(one_worker):
 
 
 def chain_and_source(client):
-    """A chain to which adding is slow, and a filter that is worked on apart when it is merged into that."""
+    """A chain to which adding is slow, and a filter that is merged into it by a worker."""
     client.execute_command("BF.RESERVE", "k", 0.01, 100, "EXPANSION", 1, "SEED", 1)
     client.execute_command("BF.BULKADD", "k", "FIXED", 8, b"".join(b"%08d" % n for n in range(20_000)))
     client.execute_command("BF.RESERVE", "l", 0.01, MANY, "EXPANSION", 1, "SEED", 1)
@@ -472,7 +472,7 @@ def test_a_writer_that_may_not_wait_has_the_work_finished_first(one_worker, how)
 
 
 def swap_and_write(client, _):
-    """The filter is in another database, where a write that may not wait reaches it, and comes back."""
+    """The filter is in another database. A write that must not wait changes it there, and the key comes back."""
     client.swapdb(0, 1)
     writer = redis.Redis(port=client.connection_pool.connection_kwargs["port"], db=1)
     pipe = writer.pipeline(transaction=True)
@@ -482,7 +482,7 @@ def swap_and_write(client, _):
 
 
 CHANGED = "was deleted, replaced or renamed while the command was at work"
-# What the server does to keys, and the reply of the merge then.
+# What happens to the keys, and the merge's reply then.
 CHANGES = {
     "DEL of the source": (lambda client, _: client.delete("b"), "not found"),
     "DEL of the destination": (lambda client, _: client.delete("a"), CHANGED),
@@ -534,7 +534,7 @@ def test_the_source_of_an_import_that_goes_away(one_worker):
         client.set("bitmap", bytes(8 << 20))
         reader = Replies(server, [["BF.IMPORT", "new", "GOZERO", "bitmap", "BITS", 64 << 20]])
         client.delete("bitmap")
-        # It had been read, or it hadn't.
+        # Either it had been read, or not.
         assert reader() in (b"OK", f"a key of the command {CHANGED.replace('was deleted', 'was deleted')}, and nothing was done. Send the command again")
 
 
@@ -546,12 +546,12 @@ ONES, SOME = b"\xff", b"\x11"  # a bitmap with SOME bits lacks bits of one with 
     "how, old, new",
     [
         *((how, *bits) for how in ["RENAME", "SET", "RESTORE", "SWAPDB"] for bits in [(ONES, SOME), (SOME, ONES)]),
-        # The other way round the new string may be where the old one was, and have all bits that were read.
+        # In the other order, the new string may be at the address of the old one, with all bits that were read.
         ("DEL and SET", ONES, SOME),
     ],
 )
 def test_the_source_of_an_import_that_is_replaced(new_server, how, old, new):
-    """What is imported is one of the two, and not half of each."""
+    """The import has either the old string or the new one, and never half of each."""
     size = 64 << 20  # which is read and looked at for 20 ms
     server = new_server(module_args=["THREADS", "1"])
     with server.client() as client, server.client(db=1) as elsewhere:
@@ -588,7 +588,7 @@ def test_commands_that_wait_are_promised_what_there_is_once(one_worker, command)
     command, _, evicting = command.partition(" ")
     with server.client() as client, contextlib.ExitStack() as clients:
         for number in range(40):
-            # Each has sources of its own: with the same ones they would come one after the other.
+            # Each has its own sources; with shared ones the imports would run one after the other.
             client.execute_command("BF.RESERVE", f"a:{number}", 0.01, MANY, "NONSCALING", "SEED", 1)
             client.execute_command("BF.RESERVE", f"b:{number}", 0.01, MANY, "NONSCALING", "SEED", 1)
         each = 2_400_000 if command != "BF.IMPORT" else 20_000_000
@@ -618,7 +618,7 @@ def test_commands_that_wait_are_promised_what_there_is_once(one_worker, command)
 
 
 def test_many_names_beside_many_names(one_worker):
-    """What a command of many keys costs doesn't depend on how many keys others hold."""
+    """The cost of a command with many keys doesn't depend on how many keys other commands hold."""
     server, count = one_worker(), 8000
     with server.client() as client:
         pipe = client.pipeline(transaction=False)
@@ -638,7 +638,7 @@ def test_many_names_beside_many_names(one_worker):
 
 
 def test_strings_are_read_one_after_the_other(new_server):
-    """However many clients import at once, a turn of the server lasts no longer."""
+    """However many clients import at the same time, a turn of the server takes no longer."""
     server = new_server(module_args=["THREADS", "1"])
     with server.client() as client:
         client.set("bitmap", bytes(3 << 20))
@@ -785,7 +785,7 @@ def test_commands_that_wait_are_counted_and_bounded(one_worker):
 
 @EVERY_SERVER
 def test_random_traffic_is_that_of_a_replica(new_server):
-    """Clients that add, merge, intersect and delete at once; the replica is the same at the end."""
+    """Clients add, merge, intersect and delete at the same time; the replica has the same filter in the end."""
     server = new_server()
     replica = server.replica()
     with server.client() as client:
@@ -838,7 +838,7 @@ def test_random_traffic_is_that_of_a_replica(new_server):
 
 
 def due_for_compaction(client, key) -> None:
-    """A cuckoo filter of RedisBloom's with two sub-filters of a MiB."""
+    """A RedisBloom cuckoo filter with two sub-filters of a MiB."""
     size = 1 << 20
     sparse = b"\0\0\0".join(b"%c" % (1 + number % 255) for number in range(size // 4)) + b"\0\0\0"
     client.execute_command("CF.LOADCHUNK", key, 1, struct.pack("<QQQQHHH", size // 2, size // 4, size, 2, 4, 20, 1))
@@ -850,7 +850,8 @@ def due_for_compaction(client, key) -> None:
 @EVERY_SERVER
 @pytest.mark.parametrize("words", [["CF.COMPACT", "k"], ["CF.DEL", "k", "held"]], ids=["command", "delete"])
 def test_a_filter_of_redisblooms_is_compacted_apart(one_worker, words):
-    """As in a transaction. Meanwhile reads go on, writes wait, and a client that goes leaves the filter as it was."""
+    """The result is the same as in a transaction. Meanwhile reads are served, writes wait, and if the client
+    disconnects the filter is unchanged."""
     server = one_worker()
     replica = server.replica()
     with server.client() as client, replica.client() as other:
@@ -886,7 +887,7 @@ def test_what_others_do_costs_no_more_with_sixteen_times_the_clients_that_wait(o
     schedstat = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/schedstat")
 
     def cost(client) -> float:
-        """Processor time of the main thread for a command, in µs: the least of several."""
+        """Processor time of the main thread for a command, in µs: the smallest of several."""
         took = []
         for _ in range(5):
             time.sleep(0.02)  # the server sleeps, and its time is brought up to date

@@ -1,7 +1,7 @@
 """BF.BULKADD and BF.BULKTEST: what a server does with them, and what may happen while a client waits for the pool.
 
-Below `offload-min-items` items, and wherever a client cannot wait, BF.BULKTEST answers at once. From there on its
-client is blocked, the main thread serves the others, and the answer is right whatever they do to the key meanwhile.
+Below `offload-min-items` items, and wherever a client can't wait, BF.BULKTEST answers at once. Above that, its client
+is blocked, the main thread serves the others, and the answer is right whatever they do to the key meanwhile.
 """
 
 import contextlib
@@ -54,13 +54,13 @@ def bits(bitmap: bytes, count: int) -> list[int]:
 @pytest.mark.parametrize("protocol", [2, 3])
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.family == "BF"], ids=str)
 def test_as_madd_and_mexists(server, kind, protocol):
-    """On every kind of filter, below and above the size from which on clients wait."""
+    """On every kind of filter, below and above the size at which clients begin to wait."""
     with server.client(protocol) as client:
         for size in (0, 1, 64, 5000, OFFLOADED - 1, OFFLOADED, 20_000):
             client.flushall()
             reserve, _, *words = kind.reservation("key")
             client.execute_command(reserve, "one", *words, "SEED", "7")
-            # Of no items; it brings a window up to the clock, as every add does.
+            # A command without items. It rotates a window by the clock, as every add does.
             assert client.execute_command("BF.BULKADD", "one", "FIXED", WIDTH, b"") == 0
             assert client.copy("one", "many")  # another window would begin at another time
             # Some of them twice, and fewer than any kind refuses.
@@ -89,7 +89,7 @@ def test_items_of_every_length(server):
 
 @pytest.mark.parametrize("threads", ["0", "1", "3", "8"])
 def test_shards_are_added_to_by_several_threads(server, threads):
-    """The same filter as by one, to the bit."""
+    """The filter has the same bits as one that a single thread made."""
     blob = fixed(number * number % 70_001 for number in range(200_000))
     with server.client() as client:
         for key, shards in (("few", 4), ("many", 256)):
@@ -156,7 +156,7 @@ def test_events_and_effects(new_server):
 
 @EVERY_SERVER
 def test_replicas_and_the_append_only_file(new_server):
-    """Whoever adds with how many threads: equal."""
+    """The filters are equal, however many threads add."""
     primary = new_server(config={"appendonly": "yes"}, module_args=["THREADS", "3"])
     replica = primary.replica(module_args=["THREADS", "0", "OFFLOAD_MIN_ITEMS", "1"])
     kinds = [kind for kind in KINDS if kind.family == "BF"]
@@ -195,7 +195,7 @@ SOME = 20_000
 def filled(server):
     """A server whose filter `seen` has the numbers below SOME."""
     with server.client() as client:
-        # With a seed: of 20,000 items that are absent, one in fifty random filters finds one.
+        # With a seed: with a random one, in one of fifty filters one of 20,000 absent items tests positive.
         client.execute_command("BF.RESERVE", "seen", 0.000001, SOME, "SEED", 1)
         client.execute_command("BF.BULKADD", "seen", "FIXED", WIDTH, fixed(range(SOME)))
     return server
@@ -222,7 +222,7 @@ def test_in_transactions_and_scripts(filled):
 
 @EVERY_SERVER
 def test_a_pipeline_is_in_order(filled):
-    """Whatever stands behind a command that waits waits too."""
+    """Commands after one that waits also wait."""
     blob, new = fixed(range(SOME)), fixed(range(SOME, SOME + 3))
     with filled.client() as client:
         for _ in range(20):
@@ -246,7 +246,7 @@ def test_a_pipeline_is_in_order(filled):
 
 
 def conversation(server, *commands) -> redis.Connection:
-    """A connection on which the commands have been sent, in one go."""
+    """A connection on which the commands have been sent in one packet."""
     connection = server.client().connection_pool.get_connection()
     connection.send_packed_command(connection.pack_commands(commands))
     return connection
@@ -254,7 +254,7 @@ def conversation(server, *commands) -> redis.Connection:
 
 @EVERY_SERVER
 def test_replies_that_nobody_wants(filled):
-    """A client that waits has no reply either if it has switched replies off, and stays in step."""
+    """A client that has switched replies off gets none when it waits either, and stays in step."""
     test = ("BF.BULKTEST", "seen", "FIXED", WIDTH, fixed(range(SOME)), "COUNT")
     connection = conversation(
         filled, ("CLIENT", "REPLY", "OFF"), test, ("BF.ADD", "seen", "ada"), test, ("CLIENT", "REPLY", "ON"),
@@ -300,7 +300,7 @@ BLOB = fixed(range(MILLION))
 
 @pytest.fixture
 def big(new_server):
-    """A server whose filter `seen` has a million items, with probes enough that a test of all takes a while."""
+    """A server whose filter `seen` has a million items, with so many probes that testing all of them takes a while."""
     server = new_server(module_args=["THREADS", "1"], config={"save": ["3600", "1000000000"]})
     with server.client() as client:
         restore(client, server.spec)
@@ -309,7 +309,7 @@ def big(new_server):
 
 @functools.cache
 def a_million(spec) -> bytes:
-    """The filter's DUMP: making it takes twenty times as long as restoring it."""
+    """The filter's DUMP. Making it takes twenty times as long as restoring it."""
     with Server(spec) as server, server.client() as client:
         client.execute_command("BF.RESERVE", "seen", 1e-9, MILLION, "LAYOUT", "CLASSIC", "NONSCALING")
         client.execute_command("BF.BULKADD", "seen", "FIXED", WIDTH, BLOB)
@@ -317,7 +317,7 @@ def a_million(spec) -> bytes:
 
 
 class Waiting:
-    """A client that has sent a BF.BULKTEST of a million items and is blocked, or, seldom, was."""
+    """A client that has sent a BF.BULKTEST of a million items and is blocked, or, rarely, no longer is."""
 
     def __init__(self, server):
         self.connection = server.client().connection_pool.get_connection()
@@ -335,7 +335,7 @@ class Waiting:
         return client.info("clients")["blocked_clients"] > 0
 
     def reply(self):
-        """The number of items found, or None if the server has given the client up."""
+        """The number of items found, or None if the server has disconnected the client."""
         try:
             return self.connection.read_response()
         except redis.ConnectionError:
@@ -408,16 +408,16 @@ DISTURBANCES = {
     "CLIENT KILL": lambda client, waiting: client.execute_command("CLIENT", "KILL", "ID", waiting.id),
 }  # fmt: skip
 
-# After these the client may have been given up.
+# After these, the client may have been disconnected.
 FATAL = ("REPLICAOF", "CLIENT KILL")
-# After all but these the filter is not what, or where, it was.
+# After all but these, the filter has changed or moved.
 HARMLESS = ("ADD", "CLIENT UNBLOCK", "BGSAVE", "CONFIG SET threads", *FATAL)
 
 
 @pytest.mark.parametrize("what", DISTURBANCES)
 @EVERY_SERVER
 def test_while_a_client_waits(big, what):
-    """The answer is as of the time of the command. Whoever is killed has none. Nothing is left behind."""
+    """The answer is that of the moment of the command. A killed client gets none. Nothing is left behind."""
     blocked, closed = 0, 0
     with big.client() as client:
         before = client.info("memory")["used_memory"]
@@ -435,7 +435,7 @@ def test_while_a_client_waits(big, what):
         assert closed > 0 or what not in FATAL
         client.execute_command("FLUSHALL", "SYNC")
         restore(client, big.spec)
-        # Neither the blobs, of 8 MB each, nor the filters.
+        # Neither the blobs, of 8 MB each, nor the filters are left.
         wait_for(lambda: client.info("memory")["used_memory"] < before + (2 << 20), "the memory to come back")
         assert client.info("clients")["blocked_clients"] == 0
         assert client.execute_command("BF.BULKTEST", "seen", "FIXED", WIDTH, BLOB, "COUNT") == MILLION
@@ -443,7 +443,7 @@ def test_while_a_client_waits(big, what):
 
 @EVERY_SERVER
 def test_others_are_served(big):
-    """While one waits, with a PING now and then; and those that wait at the same time have an answer each."""
+    """While one waits, with a PING now and then. Clients that wait at the same time each get their own answer."""
     with big.client() as client, Pings(big) as pings:
         served = 0
         for _ in range(ROUNDS):
@@ -470,7 +470,7 @@ def preloaded(folder: Path, source: str) -> dict[str, str]:
     return {"LD_PRELOAD": str(folder / "preloaded.so")}
 
 
-# Says at the end of the process which workers are still there. Most often that does no harm, and would not show.
+# Prints at the end of the process which workers still exist. Usually they do no harm, so the mistake wouldn't show.
 COUNTS = r"""
 #include <ctype.h>
 #include <dirent.h>
@@ -495,7 +495,7 @@ __attribute__((destructor)) static void count(void) {
 @pytest.mark.parametrize("how", ["SHUTDOWN NOSAVE", "SHUTDOWN SAVE", "SIGTERM"])
 @EVERY_SERVER
 def test_shutdown(new_server, tmp_path, how):
-    """The workers end first; then the process exits by itself, with status 0."""
+    """The workers end first. Then the process exits by itself, with status 0."""
     for round in range(3):
         threads = str(1 + 7 * (round % 2))
         server = new_server(module_args=["THREADS", threads], env=preloaded(tmp_path, COUNTS))
@@ -542,7 +542,7 @@ def test_threads_come_at_first_use_and_go(new_server):
 
 
 def test_from_how_many_items_on_a_client_waits(new_server):
-    """Only from `offload-min-items` on, which can be changed, is there work for the pool."""
+    """The pool gets work only from `offload-min-items` items on, which can be changed."""
     server = new_server(module_args=["OFFLOAD_MIN_ITEMS", "100", "THREADS", "1"])
     with server.client() as client:
         client.execute_command("BF.ADD", "seen", "ada")
@@ -560,7 +560,7 @@ def test_from_how_many_items_on_a_client_waits(new_server):
 @pytest.mark.parametrize("io_threads", [1, 3])
 @EVERY_SERVER
 def test_many_clients_at_once(new_server, io_threads):
-    """Pipelines of commands that wait and that do not, each answered for itself."""
+    """Pipelines of commands that wait and commands that don't: each gets its own answer."""
     config = {"io-threads": io_threads}
     if io_threads > 1 and new_server().command("CONFIG", "GET", "io-threads-do-reads"):
         config["io-threads-do-reads"] = "yes"
@@ -604,7 +604,7 @@ def test_many_clients_at_once(new_server, io_threads):
 
 @EVERY_SERVER
 def test_clients_that_hang_up(filled):
-    """Without waiting for the reply, and in the middle of a blob."""
+    """The client doesn't wait for the reply, or leaves in the middle of a blob."""
     test = ("BF.BULKTEST", "seen", "FIXED", WIDTH, fixed(range(SOME)), "COUNT")
     with filled.client() as client:
         before = client.info("memory")["used_memory"]
@@ -619,7 +619,7 @@ def test_clients_that_hang_up(filled):
         assert client.execute_command(*test) == SOME
 
 
-# An allocator under which a string that is reallocated always moves, and leaves rubbish where it was.
+# An allocator that moves every string it reallocates, and overwrites the old place.
 MOVES = r"""
 #include <malloc.h>
 #include <stdlib.h>
@@ -639,8 +639,8 @@ void *realloc(void *from, size_t size) {
 
 @EVERY_SERVER
 def test_the_bytes_that_a_worker_reads_stay_where_they_are(new_server, tmp_path):
-    """A server gives back what is left over of an argument that a module keeps, by reallocating it, when the command
-    has returned and a worker has begun to read. The buffer of a client that has sent much has much left over."""
+    """When a command has returned, the server reallocates each argument that a module keeps, to give back unused
+    space. A worker may already be reading it. If a client has sent much data, its buffer has much unused space."""
     server = new_server(env=preloaded(tmp_path, MOVES), module_args=["THREADS", "1"])
     with server.client() as client:
         client.execute_command("BF.RESERVE", "seen", 0.0001, SOME)
@@ -655,7 +655,7 @@ def test_the_bytes_that_a_worker_reads_stay_where_they_are(new_server, tmp_path)
 
 @pytest.mark.parametrize("document, library", [("README.md", "bloomery_redis"), ("docs/COMMANDS.md", "numpy")])
 def test_the_example_in_python(server, monkeypatch, document, library):
-    """As it stands there. numpy is a large package, and need not be there."""
+    """The example exactly as the document has it. It is skipped without numpy, which is a large package."""
     example = re.search(r"^```python\n(.*?)^```", (ROOT / document).read_text(), flags=re.M | re.S)[1]
     assert f"{library} import" in example or f"import {library}" in example
     as_list = pytest.importorskip(library).array if library == "numpy" else list

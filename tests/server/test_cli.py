@@ -50,7 +50,7 @@ def present(server, key, items, command="BF.MEXISTS"):
 
 
 def test_plan_says_what_the_server_will_say(server, port):
-    """Memory, probes and error rates that are planned are those of the filter that its own command makes."""
+    """The memory, probes and error rates that plan prints are those of the filter its command creates."""
     for options in (["--nonscaling"], [], ["--counting=8"], ["--window", "5"], ["--ttl", "24h"], ["--shards", "4", "--layout", "classic"]):
         plan = as_json("plan", "-n", "100k", "-e", "0.1%", *options)["filter"]
         server.command(*plan["command"].replace("KEY", "planned").split())
@@ -151,7 +151,8 @@ def test_load_over_several_connections(server, port, lines):
 
 @pytest.mark.parametrize("kind, count", [("--counting=8", "BF.COUNT"), ("--cuckoo", "CF.COUNT")])
 def test_each_add_counts_once_whatever_is_interrupted(server, port, tmp_path, lines, kind, count):
-    """Killed at random moments and resumed: no item of a counting or cuckoo filter is added twice, and none is missed."""
+    """Killed at random moments and resumed: no item of a counting or cuckoo filter is added twice, and none is missed.
+    """
     path, items = lines
     rate = [] if kind == "--cuckoo" else ["-e", "0.0001"]
     state = tmp_path / "state"
@@ -178,12 +179,13 @@ def test_each_add_counts_once_whatever_is_interrupted(server, port, tmp_path, li
 
 
 def test_a_full_counting_filter_is_gone_on_with_item_by_item(server, port, tmp_path):
-    """Taken in part, by a batch of one size, and gone on with by smaller ones, among empty lines: each item counts once."""
+    """A load accepted in part, with one batch size, continues with smaller batches, among empty lines: each item
+    counts once."""
     path, state = tmp_path / "items.txt", tmp_path / "state"
     path.write_text("".join(f"{number}\n" for number in range(60)) + "\n" * 50 + "".join(f"{n}\n" for n in range(60, 90)))
     server.command("BF.RESERVE", "stock", "0.000001", "40", "COUNTING", "8")
     run("load", "stock", path, "--resume", state, "--batch", "50", port=port, status=SERVER)
-    # Room is made, as one would by deleting: what was taken stays taken.
+    # A user deletes items to make room. What the load had added stays added.
     for number in range(40):
         assert server.command("BF.COUNT", "stock", number) == 1
         server.command("BF.DEL", "stock", number)
@@ -224,7 +226,7 @@ def test_a_load_that_was_interrupted_goes_on(server, port, tmp_path):
         file.write("appended\n")
     assert as_json(*words, port=port)["resumed_from"] > 0
     assert present(server, "users", ["appended"]) == [1]
-    # Another input has nothing to do with that account.
+    # A load of another input ignores that account.
     other = tmp_path / "other.txt"
     other.write_text("x\n")
     _, errors = run("load", "users", other, "--resume", state, port=port, status=USAGE)
@@ -346,7 +348,7 @@ def test_a_filter_is_built_pushed_pulled_and_tested(server, port, tmp_path, line
         exists = "CF.MEXISTS" if kind == ["--cuckoo"] else "BF.MEXISTS"
         assert all(present(server, "users", items, exists)), kind
         run("pull", "users", pulled, "--replace", port=port)
-        # Pieces of a filter say which one they are of, so the bytes aren't the same.
+        # The pieces of a filter say which filter they belong to, so the bytes aren't the same.
         assert pulled.stat().st_size == built.stat().st_size, kind
         out, _ = run("test", "--filter", pulled, "--from", path, "--count")
         assert out == "5,000 of 5,000 items test positive\n"
@@ -355,7 +357,8 @@ def test_a_filter_is_built_pushed_pulled_and_tested(server, port, tmp_path, line
 
 
 def test_push_merges_what_goes_together(server, port, tmp_path):
-    """Two filters that were apart have the items of both; what can't be merged changes nothing, and leaves no key."""
+    """After the merge of two separate filters, one has the items of both. Filters that can't be merged change nothing,
+    and leave no key."""
     path, other = tmp_path / "f.bloom", tmp_path / "other.bloom"
     server.command("BF.RESERVE", "paris", "0.01", "1000")
     server.command("BF.RESERVE", "rome", "0.01", "1000", "LIKE", "paris")
@@ -403,7 +406,8 @@ def test_push_keeps_the_time_to_live_and_what_is_no_filter(server, port, tmp_pat
 
 
 def test_a_time_to_live_that_no_server_takes_changes_nothing(server, port, tmp_path):
-    """Refused before anything is sent if it is too long for every server, and before the key is replaced in any case."""
+    """It is refused before anything is sent if it is too long for every server, and in any case before the key is
+    replaced."""
     path = tmp_path / "f.bloom"
     run("build", path, "-n", "100", "-e", "0.01", input="ada\n")
     server.command("BF.RESERVE", "users", "0.01", "100")
@@ -453,7 +457,8 @@ def test_a_push_that_ends_early_leaves_nothing(server, port, tmp_path, end):
 
 
 def test_push_under_traffic_never_says_no(server, port, tmp_path, lines):
-    """Another connection tests while filters are swapped: each answer is that of one of them, and both have the item."""
+    """Another connection tests while filters are swapped: each answer is that of one of them, and both have the item.
+    """
     path, _ = lines
     file = tmp_path / "f.bloom"
     run("build", file, path, "-n", "2M", "-e", "0.001")
@@ -488,7 +493,7 @@ def test_damaged_files_are_refused(server, port, tmp_path):
 
 
 def test_pull_in_the_format_of_the_original(server, port, tmp_path):
-    """What BF.EXPORT gives, of filters that have more than one reply, and of no others."""
+    """The file is what BF.EXPORT gives, also for filters that need several replies. Other filters are refused."""
     path = tmp_path / "pulled"
     with server.client() as client:
         guava = struct.pack(">BBI", 1, 7, 3 << 15) + random.Random(1).randbytes(3 << 18)
@@ -554,7 +559,7 @@ def test_redisblooms_filters_travel(server, port, tmp_path):
 
 
 def fill_with_everything(server):
-    """Every type and encoding that this server has, filters among them."""
+    """Every type and encoding that this server has, among them filters."""
     with server.client() as client:
         call = client.execute_command
         long = "x" * 100
@@ -692,7 +697,7 @@ def test_the_variables_of_redis_cli_name_the_server(server, port):
     words = ["stats", "nothing"]
     assert "no filter" in run(*words, env=url, status=USAGE)[1]
     assert "no filter" in run(*words, "-u", url["REDIS_URL"], "-a", "secret", status=USAGE)[1]
-    # What is said to this program, or with the address, counts more.
+    # Variables of this program, and arguments that come with the address, take precedence.
     run(*words, env={**url, "BLOOMERY_PASSWORD": "wrong"}, status=SERVER)
     whole = f"redis://ada:secret@127.0.0.1:{port}"
     assert "no filter" in run(*words, env={"REDIS_URL": whole, "REDISCLI_AUTH": "wrong"}, status=USAGE)[1]

@@ -84,7 +84,7 @@ def test_one_filter_in_parts(cluster, of_cluster, tmp_path):
         assert len({cluster.owner(key_slot(key.encode())) for key in theirs.keys}) == 3
         theirs.add("from Python")
         assert run("test", "users", "from Python", *spread)[0] == "yes from Python\n"
-        # Again, with what is new: nothing else changes.
+        # The same again, with new items: nothing else changes.
         lines.write_text(lines.read_text() + "one more\n")
         out, errors = run("load", "users", lines, "-n", "30k", "-e", "0.001", *spread)
         assert "20,003 items in, 1 of them new" in out and "users exists already" in errors
@@ -102,7 +102,7 @@ def test_one_filter_in_parts(cluster, of_cluster, tmp_path):
         assert theirs.keys[5] in errors
         run("load", "users", lines, "-n", "30k", "-e", "0.001", *spread)
         assert all(theirs.contains_many(items))
-        # A part that refuses says so first.
+        # If a part refuses items, the load says so.
         client.execute_command("BF.RESERVE", theirs.keys[5] + "x", 0.01, 1, "NONSCALING")
         full = SpreadBloom(client, "full", 3).reserve(0.01, 30, nonscaling=True)
         _, errors = run("load", "full", lines, "--spread", 3, *of_cluster, status=SERVER)
@@ -165,7 +165,7 @@ def test_tls(new_server, authority, tmp_path):
     ):
         assert run("test", "users", "ada", *words)[0] == "yes ada\n"
         assert [row["key"] for row in as_json("top", "--once", "-i", "0.1", *words)["filters"]] == ["users"]
-    # Nobody is trusted unasked, and without a certificate of its own the server refuses the client.
+    # The client trusts no certificate by default, and the server refuses a client without one.
     _, errors = run("test", "users", "ada", "-p", port, "--tls", *own, status=SERVER)
     assert "certificate" in errors.lower()
     run("test", "users", "ada", "-p", port, "--cacert", ca, status=SERVER)

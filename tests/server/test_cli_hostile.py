@@ -76,7 +76,7 @@ INFO = b"*4\r\n" + text("Kind") + text("fixed") + text("Identity") + text("0" * 
     "reply", [b"$-1\r\n", b"+OK\r\n", b"*-1\r\n", b"$3\r\n1.5\r\n", b"*0\r\n", b":-1\r\n", b"+QUEUED\r\n"], ids=bytes.decode
 )
 def test_an_unexpected_reply_is_no_success(reply):
-    """A proxy that answers +OK, a transaction that was left open: nothing was added."""
+    """A proxy that answers +OK, or a transaction that was left open: nothing was added."""
     with FakeServer({"BF.STATS": INFO, "BF.BULKADD": reply}) as server:
         _, errors = run("load", "k", port=server.port, input="ada\ngrace\n", status=SERVER)
         assert "unexpected reply to BF.BULKADD" in errors
@@ -169,7 +169,7 @@ def test_a_long_name_does_not_make_every_row_long(new_server):
 
 
 def test_a_pull_of_redisblooms_cuckoo_filter_that_is_compacted_meanwhile(new_server, tmp_path):
-    """Its pieces don't say that fingerprints have moved from those that are to come into those that have come."""
+    """Its pieces don't say whether fingerprints have moved from pieces not yet read to pieces already read."""
     server, path = new_server(), tmp_path / "file"
     arrival = arrivals()["cf:default"]
     added = [f"new:{number}" for number in range(3000)]
@@ -263,8 +263,8 @@ def test_a_file_without_certificates_is_refused(tmp_path):
 
 
 def test_crafted_files(new_server, tmp_path):
-    """Damage under right checksums, as a filter file and as a DUMP payload: read or refused, without a panic, in seconds, and
-    in little memory, whatever sizes the file speaks of.
+    """Damage under correct checksums, as a filter file and as a DUMP payload: it is read or refused within seconds,
+    without a panic and in little memory, whatever sizes the file declares.
     """
 
     def is_little():

@@ -1,4 +1,4 @@
-"""`bloomery rebuild` against real servers: until its COMMIT the old filter serves, and what fails leaves it as it was."""
+"""`bloomery rebuild` against real servers: the old filter serves until COMMIT, and a failure leaves it unchanged."""
 
 import contextlib
 import itertools
@@ -50,7 +50,7 @@ def is_running(server, key="k") -> bool:
 
 @contextlib.contextmanager
 def begun(server, *words):
-    """A rebuild that waits for more items, of which there were enough for several commands."""
+    """A rebuild that waits for more items, after enough of them for several commands."""
     process = subprocess.Popen(
         command("rebuild", "k", "-", *words, port=server.port),
         stdin=subprocess.PIPE,
@@ -75,7 +75,7 @@ def begun(server, *words):
 @EVERY_SERVER
 def test_a_filter_is_rebuilt_and_serves_meanwhile(server, key, path):
     server.command("EXPIRE", key, 5000)
-    # With a seed, because one filter in fifteen takes an item for another, and doesn't count it.
+    # With a seed, because in one of fifteen filters an item tests positive before it is added, and isn't counted.
     with begun(server, "--seed", "7") as process:
         assert found(server, OLD) == 1000 and found(server, range(1000)) == 0
         server.command("BF.ADD", key, "live")
@@ -84,7 +84,7 @@ def test_a_filter_is_rebuilt_and_serves_meanwhile(server, key, path):
         assert out.startswith("k: rebuilt from 105,000 items, and has 105,001 now, "), out
     assert found(server, [*NEW, "live"]) == 5001 and found(server, OLD) == 0
     assert server.command("TTL", key) > 4000 and not is_running(server)
-    # From several files, with options of its own.
+    # From several files, with its own options.
     other = path.with_name("other.txt")
     other.write_text(text(OLD) + "\n\n")
     words = "-n", "10k", "-e", SMALL, "--counting", "--seed", "7"
@@ -96,7 +96,7 @@ def test_a_filter_is_rebuilt_and_serves_meanwhile(server, key, path):
 
 
 def test_a_static_filter_is_made_and_made_again(server, path):
-    """Also where there was no key. Items that come twice count once."""
+    """Also if there was no key. Items that come twice count once."""
     words = "--static", "-e", SMALL
     for items, words in [(NEW, words), (NEW[:100] * 7, words), (OLD, [])]:
         path.write_text(text(items))
@@ -186,7 +186,7 @@ def test_every_reply_may_be_lost(server, path, words):
 
 
 def test_another_rebuild_is_left_alone(server, key):
-    """One that took the place of ours has not all of our items, and is not ours to end."""
+    """A rebuild that replaced ours doesn't have all of our items, and must not be ended by us."""
     with begun(server) as process:
         server.command("BF.REBUILD", key, "ABORT")
         server.command("BF.REBUILD", key, "BEGIN", "CAPACITY", 1_000_000)

@@ -1,7 +1,6 @@
-"""examples/clients: the same short session in every client that people have. Typed calls of some of them are in
-test_clients.py and test_node_redis.py.
-
-A program whose client isn't installed is skipped; scripts/clients installs all of them, and then none may be.
+"""examples/clients: the same short session in every popular client. test_clients.py and test_node_redis.py try the
+typed calls of some of them. A program whose client isn't installed is skipped. scripts/clients installs all of them,
+and then none may be skipped.
 """
 
 import os
@@ -23,7 +22,7 @@ PAGE = ROOT / "docs" / "CLIENTS.md"
 # What scripts/clients has installed: a folder for each version of a package from PyPI, one for those of npm.
 INSTALLED = ROOT / ".cache" / "clients"
 
-# ada is new; of ada and grace one is; of ada and barbara the first is there; two items.
+# ada is new; of ada and grace, one is new; of ada and barbara, the first is present; two items.
 SAYS = "1 1 80 2\n"
 
 
@@ -36,7 +35,7 @@ def pythons(program: str) -> list[tuple[str, list]]:
 
 
 def node(program: str) -> list[tuple[str, list]]:
-    """Modules are looked for beside the program, so it runs as a copy."""
+    """Modules are searched for beside the program, so it runs as a copy."""
     package = re.match(r"// npm install (\S+)\n", (PROGRAMS / program).read_text())[1]
     folders = [path for path in INSTALLED.glob("npm*") if (path / "node_modules" / package).exists()]
     return [(f"{package} {folder.name}", ["node", folder / program]) for folder in folders] or [(package, [])]
@@ -73,7 +72,7 @@ def is_installed(suffix: str, stem: str) -> bool:
 
 
 def built(command: list, folder: Path) -> list:
-    """What runs a program that has to be compiled first."""
+    """The command that runs a program which has to be compiled first."""
     run, source, program = command[0], command[1], folder / "program"
     environment = {**os.environ, "GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "GOCACHE": str(folder)}
     if run == "go":
@@ -99,7 +98,7 @@ def test_the_session(server, tmp_path, program, client, command):
 
 
 def test_the_page_shows_the_programs():
-    """Each of them, whole; and none that isn't there."""
+    """Each of them is complete, and there are no others."""
     blocks = re.findall(r"^```\w+\n(.*?)^```$", PAGE.read_text(), flags=re.M | re.S)
     programs = [path.read_text() for path in PROGRAMS.iterdir()]
     linked = set(re.findall(r"\(\.\./examples/clients/([\w.]+)\)", PAGE.read_text()))

@@ -1,6 +1,6 @@
-"""The clients that people have: `client.bf()` and `client.cf()` of redis-py and of valkey-py, written for RedisBloom.
-
-They parse the replies into objects and know nothing of us: what works here, works in programs that used RedisBloom.
+"""The most used clients: `client.bf()` and `client.cf()` of redis-py and of valkey-py, written for RedisBloom. They
+parse replies into objects and know nothing of Bloomery. So a call that works here works in programs written for
+RedisBloom.
 """
 
 import pytest
@@ -94,7 +94,7 @@ def test_insert(client):
 
 
 def test_stats(client):
-    """No parser stands in their way, once `bf()` and `cf()` have put theirs up for BF.INFO and CF.INFO."""
+    """`bf()` and `cf()` register parsers for BF.INFO and CF.INFO; the replies of our own fields get through them."""
     client.bf().reserve("bloom", 0.01, 1000)
     client.cf().reserve("cuckoo", 1000)
     for command, key in (("BF.STATS", "bloom"), ("CF.STATS", "cuckoo")):
@@ -144,7 +144,7 @@ def test_pipelines_and_scripts(client):
 
 
 def test_own_commands(client):
-    """No client knows them yet; every client can send them."""
+    """No client has methods for them yet; every client can send them."""
     assert client.execute_command("BF.RESERVE", "counts", 0.01, 100, "COUNTING") in (b"OK", True)
     assert client.execute_command("BF.MADD", "counts", "a", "a") == [1, 0]
     assert client.execute_command("BF.COUNT", "counts", "a") == 2
@@ -163,7 +163,7 @@ def test_own_commands(client):
 
 
 def reserve_seeded(client, key: str) -> None:
-    """With random seeds, now and then, two items would look alike, or an item would have the same bucket twice."""
+    """With random seeds, two items would sometimes look alike, or an item would have the same bucket twice."""
     assert client.execute_command("CF.RESERVE", key, 1000, "SEED", 1) in (b"OK", True)
 
 
@@ -240,12 +240,12 @@ def test_cuckoo_insert(client):
 def test_cuckoo_without_room(client):
     cuckoo = client.cf()
     cuckoo.create("fixed", 4, expansion=0)
-    # Of one item, the two slots of one bucket or the four of two.
+    # Each item has the two slots of one bucket, or the four of two.
     room = cuckoo.insert("fixed", ["a"] * 4).count(1)
     assert room == info(cuckoo, "fixed")["Number of items inserted"] and room in (2, 4)
     with pytest.raises(Exception, match="Filter is full"):
         cuckoo.add("fixed", "a")
-    # Both ways to say so are RedisBloom's: CF.INSERT's answers are booleans in RESP3, CF.INSERTNX's integers.
+    # Both forms are RedisBloom's: CF.INSERT answers booleans in RESP3, and CF.INSERTNX integers.
     refused = False if client.get_connection_kwargs()["protocol"] == 3 else -1
     assert cuckoo.insert("fixed", ["a"]) == [refused]
     many = cuckoo.insertnx("fixed", ["a", *range(100)])

@@ -1,7 +1,7 @@
-"""Filters in a cluster, and between servers: what moves with a slot and what does not, what is refused, and how a
-filter that is too large for one string, or for one node, is handled. The examples of docs/CLUSTER.md.
+"""Filters in a cluster, and between servers: what moves with a slot and what doesn't, what is refused, and how a
+filter that is too large for one string or one node is handled. Also the examples of docs/CLUSTER.md.
 
-`scripts/suite cluster` does the moving under traffic, with filters of every kind, and the failovers.
+`scripts/suite cluster` moves slots under traffic, with filters of every kind, and fails over.
 """
 
 import asyncio
@@ -111,7 +111,7 @@ def test_the_keys_of_a_command_lie_in_one_slot(cluster, client, command):
 
 @pytest.mark.parametrize("kind", LARGE, ids=str)
 def test_half_a_load_does_not_move(cluster, client, kind):
-    """A load under way is no key: it stays behind, and never becomes half a filter on the other side."""
+    """A load in progress isn't a key: it stays behind, and never becomes half a filter on the other node."""
     with Server(cluster.spec) as workbench, workbench.client() as there:
         make(there, kind, "source")
         parts, expected = pieces(there, "source", kind.family), looks(there, ["source"])["source"]
@@ -132,7 +132,7 @@ def test_half_a_load_does_not_move(cluster, client, kind):
         assert looks(home.client(), [key])[key] == expected
         client.delete(key)
 
-    # In the middle of the move of its slot: the source knows no such key, and sends the client on.
+    # In the middle of the move of its slot: the source has no such key, and redirects the client.
     home, away = cluster.owner(slot), cluster.other_primary(slot)
     load_pieces(client, key, kind.family, parts[:-1])
     cluster.begin_move(slot, home, away)
@@ -144,7 +144,7 @@ def test_half_a_load_does_not_move(cluster, client, kind):
 
 @contextlib.contextmanager
 def loads_under_way(node, tag: str = ""):
-    """As many as a node lets its clients have. They are ended at the end: what follows would find them there too."""
+    """As many loads as a node allows its clients. They are ended at the end; otherwise later tests would find them."""
     with Server(node.spec) as workbench, workbench.client() as there:
         there.execute_command("BF.RESERVE", "source", 0.01, 100)
         head, chunk = pieces(there, "source", "BF")
@@ -160,7 +160,7 @@ def loads_under_way(node, tag: str = ""):
 
 
 def test_loads_of_clients_do_not_keep_a_slot_out(cluster, client):
-    """What the node that a slot comes from sends is loaded, however many loads of clients wait."""
+    """A node loads what the source of a slot sends, however many loads of clients wait."""
     slot = key_slot(b"filter")
     client.execute_command("BF.RESERVE", "filter", 0.01, 1000)
     client.execute_command("BF.MADD", "filter", "ada", "bob")
@@ -172,7 +172,7 @@ def test_loads_of_clients_do_not_keep_a_slot_out(cluster, client):
 
 
 def test_loads_of_clients_do_not_keep_replication_out(new_server):
-    """A replica that clients may write to, and in which their loads wait, loads what its primary has loaded."""
+    """A replica to which clients may write, and in which their loads wait, loads what its primary has loaded."""
     primary, replica = new_server(), new_server(config={"replica-read-only": "no"})
     replica.command("REPLICAOF", "127.0.0.1", primary.port)
     primary.replicas.append(replica)
@@ -205,7 +205,7 @@ def test_a_node_does_not_judge_what_moves_in(cluster, client):
 
 
 def test_a_window_goes_on_with_its_clock(cluster, client):
-    """Its generation follows from the time, on whichever node it is; nodes that it leaves do not rotate it."""
+    """A window's generation follows from the time, on any node. The nodes that it leaves don't rotate it."""
     key, slot, every = "window", key_slot(b"window"), 40
     since = int(time.time() * 1000)
     client.execute_command("BF.RESERVE", key, 0.01, 2000, "WINDOW", 64, "EVERY", every, "SINCE", since)
@@ -241,7 +241,7 @@ def test_a_window_goes_on_with_its_clock(cluster, client):
 
 
 def rules(name: str) -> list[str]:
-    """What docs/CLUSTER.md gives to a user."""
+    """The rights that docs/CLUSTER.md gives to a user."""
     row = re.search(rf"^\| {name} \| .* \| `(.+)` \|$", GUIDE.read_text(), flags=re.M)
     return row[1].replace("\\|", "|").split()
 
@@ -293,7 +293,7 @@ def test_the_rights_that_the_guide_gives_suffice(cluster, client):
 
 @pytest.mark.parametrize("kind", LARGE, ids=str)
 def test_a_filter_larger_than_a_string_may_be(cluster, client, kind):
-    """MIGRATE refuses it and leaves it alone; in pieces, as docs/CLUSTER.md says, it goes."""
+    """MIGRATE refuses it and doesn't change it; in pieces, as docs/CLUSTER.md describes, it can be moved."""
     (code,) = [block for block in blocks(GUIDE) if "def move_in_pieces" in block]
     names: dict = {}
     exec(code, names)
@@ -325,7 +325,8 @@ def test_a_filter_larger_than_a_string_may_be(cluster, client, kind):
 
 
 def test_migrate_between_servers(new_server):
-    """Every kind in every state, and other systems' filters: with COPY, without, over what is there, with its time."""
+    """Every kind in every state, and other systems' filters: with COPY and without, over an existing key, with its
+    time to live."""
     source, target = new_server(), new_server()
     with source.client() as here, target.client() as there:
         make_all(here)
@@ -368,7 +369,7 @@ CLIENTS = {
 
 @pytest.fixture(params=CLIENTS)
 def on_cluster(cluster, request):
-    """Makes objects of the Python package, by name: blocking ones, or those of asyncio used as if they blocked."""
+    """Creates objects of the Python package by name: blocking ones, or those of asyncio, used as if they blocked."""
     options = {"host": "127.0.0.1", "port": cluster.primaries()[0].port, **CLIENTS[request.param]}
     library, name = (valkey, "ValkeyCluster") if "valkey" in request.param else (redis, "RedisCluster")
     if "asyncio" not in request.param:
@@ -420,7 +421,7 @@ def test_the_slack_of_a_part(capacity, parts):
     """No part overflows, but for one chance in a billion: the exact binomial tail. And the slack is not a waste."""
     each = part_capacity(capacity, parts)
     mean = capacity / parts
-    # From the term behind the capacity on; further on they fall geometrically, and 1000 of them are more than enough.
+    # Starts with the term after the capacity. Later terms fall geometrically, so 1000 of them are more than enough.
     p, tail = 1 / parts, 0.0
     for count in range(each + 1, min(capacity, each + 1000) + 1):
         log = math.lgamma(capacity + 1) - math.lgamma(count + 1) - math.lgamma(capacity - count + 1)
@@ -483,7 +484,7 @@ def test_a_spread_filter(spread, client, monkeypatch):
 
 
 def test_all_parts_are_there_after_reserve(cluster, spread, client):
-    """Also with exist_ok: that one part exists doesn't hide why another could not be made."""
+    """Also with exist_ok: a part that exists doesn't hide why another one could not be created."""
     spread.reserve(0.01, 30_000)
     gone = spread.keys[-1]
     client.unlink(gone)
@@ -545,7 +546,8 @@ def test_a_full_part_refuses(spread):
 
 @pytest.mark.parametrize("on_cluster", ["redis-py", "redis-py-asyncio"], indirect=True)
 def test_slots_move_under_a_spread_filter(cluster, spread):
-    """With a client that learns of it by MOVED and ASK, in every command. Pipelines of valkey-py 6.2 don't follow ASK."""
+    """With a client that learns of moves by MOVED and ASK, in every command. Pipelines of valkey-py 6.2 don't follow
+    ASK."""
     spread.reserve(0.01, 20_000)
     added: list[str] = []
 
@@ -579,7 +581,7 @@ def test_slots_move_under_a_spread_filter(cluster, spread):
 
 @pytest.mark.parametrize("example", examples(GUIDE), ids=lambda example: f"CLUSTER.md:{example.first}")
 def test_example(new_server, example):
-    """On one node that has all slots, so that there is nobody to be redirected to."""
+    """On one node that has all slots, so that there are no redirections."""
     node = new_server(config={"cluster-enabled": "yes"})
     node.command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
     wait_for(lambda: cluster_info(node)["cluster_state"] == "ok", "the node to serve")
@@ -588,7 +590,7 @@ def test_example(new_server, example):
 
 
 def test_the_spread_filter_of_the_guide(cluster, monkeypatch):
-    """Runs it, for fewer items. Behind a line is what it gives."""
+    """Runs the example with fewer items. Its comments say what each line returns."""
     monkeypatch.setattr(sys.modules["redis.cluster"], "RedisCluster", lambda *_: cluster.client())
     (code,) = [block for block in blocks(GUIDE) if "SpreadBloom(" in block]
     assert run_snippet(code.replace("1_000_000_000", "1_000_000"), {}) == 4
@@ -623,7 +625,7 @@ def test_the_commands_of_the_guide_start_nodes(spec, tmp_path):
 
 
 def test_the_commands_of_the_guide_make_and_reshard_a_cluster(spec):
-    """Those for a shell, with other ports: six nodes become a cluster, filters move, the cluster is well."""
+    """The shell examples, with other ports: six nodes become a cluster, filters move, and the cluster is healthy."""
     with Cluster(spec, joined=False) as cluster:
         ports = [str(node.port) for node in cluster.nodes]
 

@@ -1,6 +1,6 @@
-"""The module in the server's configuration: a second load, names that are taken, options that depend on each other.
-
-A server must start again with whatever its configuration file has become, or nobody can help it from afar.
+"""The module in the server's configuration: a second load, names that are taken, options that depend on each other. A
+server must start again with whatever its configuration file has become, because its owner may not be there to repair
+it.
 """
 
 import re
@@ -17,7 +17,7 @@ EVERY_SERVER = pytest.mark.every_server("the server loads modules and rewrites i
 
 
 class FromFile(Server):
-    """A server with a configuration file, before the arguments of the command line."""
+    """A server with a configuration file, which precedes the arguments of the command line."""
 
     def command_line(self) -> list[str]:
         self.file = self.directory / "server.conf"
@@ -90,7 +90,7 @@ def test_a_second_load_while_the_server_runs_is_refused(new_server, tmp_path):
 
 # ---- names that are taken -------------------------------------------------------------------------------------------
 
-# What another module that is called bf looks like to ours.
+# Another module that is called bf, as ours sees it.
 OTHER = """
 int RedisModule_OnLoad(void *ctx, void **argv, int argc) {
     int (*get)(const char *, void *) = *(int (**)(const char *, void *))ctx;
@@ -128,7 +128,7 @@ def test_what_to_do_when_the_name_is_taken(spec, other):
         assert server.modules() == ["bf", "bloomery-skipped-1"]
         assert refusal(client, "BL.ADD", "seen", "ada").startswith("unknown command")
         assert "without commands" in server.log()
-    # It may be loaded after all, under another name, while the one without commands is there.
+    # It can be loaded under another name after all, while the module without commands is loaded.
     with FromFile(spec, lines, module_args=["ONCLASH", "SKIP"]) as server, server.client() as client:
         load = ["MODULE", "LOAD", str(MODULE)]
         client.execute_command(*load, "ONCLASH", "SKIP")
@@ -136,7 +136,7 @@ def test_what_to_do_when_the_name_is_taken(spec, other):
         client.execute_command(*load, "PREFIX", "bl")
         client.execute_command("MODULE", "UNLOAD", "bloomery-skipped-1")
         assert server.command("BL.ADD", "seen", "ada") == 1
-    # Without a clash it changes nothing.
+    # Without a clash, PREFIX changes nothing.
     for arguments in (["ONCLASH", "SKIP"], ["ONCLASH", "PREFIX", "bl"]):
         with Server(spec, module_args=arguments) as server:
             assert server.command("BF.ADD", "seen", "ada") == 1
@@ -184,7 +184,7 @@ def test_config_set_of_several_options_sets_all_or_none(new_server):
 
 @EVERY_SERVER
 def test_whatever_was_configured_the_server_starts_again(spec):
-    """With what was asked for in CONFIG GET, and with filters that have two buckets."""
+    """CONFIG GET returns what was set, and new filters have two buckets."""
     bucket, initial = name(spec, "cf-bucket-size"), name(spec, "cf-initial-size")
     for arguments in ([], ["CF_BUCKET_SIZE", "4"], ["CF_INITIAL_SIZE", "300", "CF_BUCKET_SIZE", "150"]):
         with FromFile(spec, module_args=arguments) as server:
@@ -214,8 +214,8 @@ def test_whatever_was_configured_the_server_starts_again(spec):
 )
 @EVERY_SERVER
 def test_a_load_that_fails_leaves_nothing_behind(new_server, words):
-    """The server unmaps the module, and whatever of it the server still called would end the server: its clock, changes of
-    the configuration, flushes, SHUTDOWN."""
+    """The server unmaps the module. Any pointer into it that the server still called would crash it: timers, changes
+    of the configuration, flushes, SHUTDOWN."""
     server = new_server(module=None)
     if server.spec.product == "valkey" and "LOADEX" in words:
         pytest.skip("Valkey 8.1 ends by any module that LOADEX unloads again")
@@ -232,7 +232,8 @@ def test_a_load_that_fails_leaves_nothing_behind(new_server, words):
 
 @EVERY_SERVER
 def test_options_have_valkey_blooms_names_also(spec):
-    """One value under two names, in the file, in CONFIG and as load arguments. CONFIG REWRITE writes what is read again."""
+    """One value under two names, in the file, in CONFIG and as load arguments. The server can read what CONFIG REWRITE
+    writes."""
     if option(spec, "error-rate") == "bf-error-rate":
         return
     arguments = "bloom-expansion 4 BLOOM-MEMORY-USAGE-LIMIT 1mb"

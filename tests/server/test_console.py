@@ -1,7 +1,8 @@
-"""The documents, typed in: each command of their `console` blocks runs in a shell, and prints what the document shows.
+"""The documents, typed into a shell: each command of their `console` blocks runs, and must print what the document
+shows.
 
-kit/console.py says what the blocks look like, and how to fill in what is really printed. Fenced blocks of the language
-`redis-cli` are run by test_docs.py.
+kit/console.py describes the blocks, and how to fill in the real output. test_docs.py runs the fenced blocks of the
+language `redis-cli`.
 """
 
 

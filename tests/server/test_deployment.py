@@ -1,5 +1,5 @@
-"""What surrounds servers in production: TLS, Sentinel, FAILOVER, WAITAOF, the ACL's log, limits for clients, servers without
-the module."""
+"""The environment of servers in production: TLS, Sentinel, FAILOVER, WAITAOF, the ACL log, client limits, servers
+without the module."""
 
 import contextlib
 import socket
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.every_server("the server does it, with the module in it
 
 
 def test_replication_over_tls(new_server, tmp_path):
-    """And a test that a worker answers, since a client that waits is another one with TLS."""
+    """And a test that a worker answers, since clients that wait use TLS differently."""
     folder, port = certificates(tmp_path), free_port()
     primary = new_server(config={**tls(folder, port), "tls-replication": "yes"})
     config = {**tls(folder, free_port()), "tls-replication": "yes", "replicaof": ["127.0.0.1", port]}
@@ -40,7 +40,7 @@ def test_replication_over_tls(new_server, tmp_path):
 
 @contextlib.contextmanager
 def sentinel(spec, primary, folder):
-    """A Sentinel that believes itself about `primary`, and gives it half a second. Its client."""
+    """A client of a Sentinel that watches `primary`, alone, and declares it dead after half a second."""
     port = free_port()
     file = folder / "sentinel.conf"
     file.write_text(
@@ -65,7 +65,8 @@ def answers(client) -> bool:
 
 
 def replication(server, field: str):
-    """A field of INFO replication, if the server answers. Sentinel has servers that it changes drop their clients."""
+    """A field of INFO replication, if the server answers. Sentinel makes servers that it reconfigures disconnect their
+    clients."""
     try:
         return server.info("replication").get(field)
     except redis.ConnectionError:
@@ -89,7 +90,7 @@ def test_sentinel_replaces_a_killed_primary(spec, new_server, tmp_path):
         assert there.execute_command("BF.MADD", "scaling/grown", *map(str, range(300)))
         assert there.execute_command("BF.REBUILD", "scaling/grown", "COMMIT") == b"OK"
         after = snapshots(there, keys)
-        # What was the primary comes back without data, and Sentinel makes it a replica of the other.
+        # The old primary comes back without data, and Sentinel makes it a replica of the new one.
         primary.start()
         wait_for(lambda: replication(primary, "master_link_status") == "up", "it to be a replica")
         with primary.client() as client:
@@ -97,7 +98,7 @@ def test_sentinel_replaces_a_killed_primary(spec, new_server, tmp_path):
 
 
 def test_failover_while_many_items_are_added_and_tested(new_server):
-    """FAILOVER pauses the clients, and a module that wrote meanwhile would abort the server."""
+    """FAILOVER pauses clients. If a module wrote meanwhile, the server would abort."""
     primary = new_server()
     replica = primary.replica()
     acknowledged, stop = [], threading.Event()
@@ -186,7 +187,8 @@ def test_the_acls_log_says_what_was_denied(server):
 
 
 def test_a_client_that_waits_with_much_memory_is_evicted(new_server):
-    """`maxmemory-clients` ends clients that hold much, also those that wait for a worker. Their jobs end with them."""
+    """`maxmemory-clients` disconnects clients that hold much memory, including those that wait for a worker. Their
+    jobs end with them."""
     server = new_server(module_args=["threads", 1], config={"maxmemory-clients": "32mb"})
     with server.client() as client:
         client.execute_command("BF.RESERVE", "filter", 0.001, 1_000_000, "NONSCALING")
@@ -206,7 +208,8 @@ def test_a_client_that_waits_with_much_memory_is_evicted(new_server):
 
 
 def test_a_server_without_the_module_leaves_the_data_as_it_is(spec, new_server):
-    """It refuses to start with filters in its file. With the module they are all there again."""
+    """Without the module, the server refuses to start with filters in its file. With it, all filters are there again.
+    """
     server = new_server(config={"save": ["3600", "1"]})
     with server.client() as client:
         keys = make_all(client, SMALL)
@@ -228,7 +231,8 @@ def test_a_server_without_the_module_leaves_the_data_as_it_is(spec, new_server):
 
 
 def test_a_replica_without_the_module_ends(new_server):
-    """It can't load what it is sent, and exits. The primary isn't concerned. With the module it is in sync."""
+    """Without the module, the replica can't load what its primary sends, and exits. The primary is unaffected. With
+    the module, the replica gets in sync."""
     primary = new_server()
     with primary.client() as client:
         client.execute_command("BF.ADD", "filter", "ada")

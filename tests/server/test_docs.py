@@ -1,7 +1,7 @@
-"""The documentation, checked against real servers: every example runs; every command, option and error is there.
+"""The documentation, checked against real servers: every example runs, and every command, option and error is
+documented.
 
-kit/documents.py says what an example is, and how to fill in the real replies. What documents type into a shell is run
-by test_console.py.
+kit/documents.py defines an example, and fills in real replies. test_console.py runs what documents type into a shell.
 """
 
 import re
@@ -76,7 +76,7 @@ def test_every_section_says_what_the_server_is_told(server):
 
 # ---- errors ---------------------------------------------------------------------------------------------------------
 
-# What the examples of errors start from, as docs/COMMANDS.md says above the first of them.
+# The keys that the examples of errors start from, as docs/COMMANDS.md says above the first of them.
 KEYS = [
     ["SET", "text", "hello"],
     ["BF.RESERVE", "plain", "0.01", "100"],
@@ -107,7 +107,7 @@ def errors():
 def test_error(server, number, text, command):
     for key in KEYS:
         server.command(*key)
-    # An error of one item is the last line, behind the answers for the items before it.
+    # The error for one item is the last line, after the answers for the items before it.
     *_, last = server.cli("--no-raw", *command.split()).rstrip("\n").split("\n")
     _, error, actual = last.partition("(error) ")
     assert error, f"docs/COMMANDS.md:{number}: {command} was not refused: {last}"
@@ -149,7 +149,7 @@ def test_every_option_is_in_the_example_configuration(server):
 
 
 def another_value(name):
-    """One that no option has by default."""
+    """A value that no option has by default."""
     for part, value in (("rate", "0.4"), ("bucket", "3"), ("pages", "yes"), ("per", "5000")):
         if part in name.lower():
             return value
@@ -170,7 +170,7 @@ def test_every_option_is_a_load_argument(new_server):
 
 @EVERY_SERVER
 def test_the_example_configuration_is_accepted_whole(new_server):
-    """All of its settings, those behind a # included, with the names of the options that this server knows."""
+    """All of its settings, including those after a #, with the names that options have on this server."""
     probe = new_server()
     with probe.client(decode_responses=True) as client:
         known = client.config_get("*")

@@ -1,5 +1,5 @@
-"""Events for other modules. The module here is hostile: as soon as it hears of a key, it asks what is in it, and deletes
-it. A command that went on with the filter after its event would use freed memory."""
+"""Events for other modules. The module here is hostile: when it gets an event for a key, it tests an item in it and
+deletes it. A command that used the filter after its event would use freed memory."""
 
 import shutil
 import subprocess
@@ -59,8 +59,8 @@ def hostile(new_server, tmp_path):
 
 @EVERY_SERVER
 def test_events_come_when_the_command_is_done(hostile):
-    """The rotation that the clock brings is an event of its own. When others hear of it, the item is in, and the command
-    is over: it may be the last that is heard of the key."""
+    """The rotation by the clock has its own event. When other modules get it, the item has been added and the command
+    is done. They may get no more events for the key."""
     load, client = hostile
     client.execute_command("BF.RESERVE", "kept", 0.001, 100, "WINDOW", 3, "EVERY", 30)
     load()
@@ -82,7 +82,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_key_goes_with_the_event(hostile, command):
-    """Also in the middle of a transaction and a script. The reply is as ever."""
+    """Also in the middle of a transaction and a script. The reply is the same as always."""
     load, client = hostile
     client.execute_command("BF.RESERVE", "other", 0.01, 100)
     expected = client.execute_command(*command.split())

@@ -1,6 +1,5 @@
-"""`bloomery exporter` beside real servers, and what Prometheus, the alerts and the dashboard make of its figures.
-
-What every server could do differently runs on all of them: SCAN and INFO, ACL. The rest runs on one.
+"""`bloomery exporter` beside real servers, and what Prometheus, the alerts and the dashboard make of its metrics.
+Whatever a server could do differently runs on all of them: SCAN and INFO, ACL. The rest runs on one.
 """
 
 import json
@@ -28,7 +27,7 @@ ALERTS = OPS / "prometheus" / "alerts.yml"
 
 @pytest.fixture
 def server(new_server):
-    """One of its own for each test: they stop it, and give it users."""
+    """A server for each test, because tests stop it and create users."""
     return new_server()
 
 
@@ -37,7 +36,7 @@ def address(server) -> str:
 
 
 def info(client, key) -> dict:
-    """All that the server says of a filter, names and words as text."""
+    """All that the server says about a filter, with names and words as text."""
     words = ["CF.INFO", key] if family(client, key) == "CF" else ["BF.INFO", key, "FULL"]
     return text(pairs(client.execute_command(*words)))
 
@@ -52,7 +51,7 @@ def text(reply):
 
 # ---- the figures ----------------------------------------------------------------------------------------------------
 
-# Metric, and the field of BF.INFO FULL that it is.
+# Each metric, and the field of BF.INFO FULL that it exports.
 FIELDS = {
     "bloomery_capacity_items": "Capacity",
     "bloomery_items": "Number of items inserted",
@@ -257,7 +256,7 @@ def test_an_end_is_not_held_up_by_a_client_or_a_server_that_hangs(server):
 
 def test_a_server_that_is_killed_and_comes_back(server):
     with Exporter("--port", server.port, interval=600) as exporter:
-        # Not yet there when the only survey for minutes was made.
+        # The filter doesn't exist yet when the only search for minutes takes place.
         wait_for(lambda: "bloomery_filters_without_label" in exporter.samples(), "the first survey")
         server.kill()
         wait_for(lambda: exporter.value("bloomery_up", node=address(server)) == 0, "it to be seen as down")
@@ -333,7 +332,7 @@ def users() -> list[list[str]]:
 
 
 def become(server, words) -> list:
-    """Makes the user; the options that log in as it."""
+    """Creates the user, and gives the options to log in as that user."""
     server.command("ACL", "SETUSER", *words)
     return ["--user", words[0], "--password", next(word[1:] for word in words if word.startswith(">"))]
 
@@ -520,8 +519,8 @@ def test_every_alert_is_tested_and_explained():
 
 
 class Traffic:
-    """Filters for which every panel of the dashboard has something to show: one too full and wrong, a window, one that
-    counts, one that nearly is full."""
+    """Filters that give every panel of the dashboard something to show: one too full, with wrong answers, a window, a
+    counting filter, one that is nearly full."""
 
     def __init__(self, client):
         self.client, self.round = client, 0
@@ -541,7 +540,7 @@ class Traffic:
         client.execute_command(*adding("CF", "tight", members(1950)))
 
     def step(self) -> None:
-        """What a second brings. Every answer yes of `crowded` is checked, and many are wrong."""
+        """The traffic of a second. Every yes of `crowded` is checked, and many are wrong."""
         self.round += 1
         new = members(40, f"round:{self.round}")
         client = self.client
@@ -600,12 +599,12 @@ def test_prometheus_has_what_the_server_says_and_every_panel_shows_something(ser
                         value = prometheus.number(f'{metric}{{key="{key}"}}')
                         assert value == pytest.approx(float(seen[field])), f"{metric} of {key}"
             assert prometheus.number("bloomery_server_offloaded_items_total") >= 6 * 20_000
-            # What Prometheus took is all that there was.
+            # Prometheus has stored all of it, and nothing else.
             assert prometheus.number("scrape_samples_scraped") == sum(map(len, exporter.samples().values()))
 
 
 def test_the_alerts_fire_on_what_real_servers_say(server, tmp_path):
-    """As in promtool's tests, but on figures of the exporter and not on made-up ones; at once, and not after minutes."""
+    """As in promtool's tests, but with real metrics of the exporter, and at once instead of after minutes."""
     rules = tmp_path / "alerts.yml"
     rules.write_text(re.sub(r"for: \w+", "for: 0s", ALERTS.read_text()))
     nobody = free_port()

@@ -1,5 +1,5 @@
-"""How a filter is used and how right it is, on real servers: the counts of BF.INFO FULL, BF.FEEDBACK, and the events
-that name what was slow. What each command counts is pinned in tests/commands/feedback.rs."""
+"""How a filter is used, and how often it is right, on real servers: the counts of BF.INFO FULL, BF.FEEDBACK, and the
+events that name slow work. tests/commands/feedback.rs checks what each command counts."""
 
 import math
 from array import array
@@ -38,7 +38,7 @@ def test_a_replica_counts_its_own_tests_and_takes_reports_on_them(new_server):
         here, there = full(client, "seen"), full(reader, "seen")
         assert [here[b"Tests answered yes"], here[b"Tests answered no"]] == [1, 0]
         assert [there[b"Tests answered yes"], there[b"Tests answered no"]] == [1, 2]
-        # It has made the adds itself, since it got them one by one.
+        # The server adds the items itself, because the client sends them one by one.
         assert here[b"Adds"] == there[b"Adds"] == 2
         assert here[b"Feedback"][b"Life"][b"Checked"] == 0
         assert float(there[b"Feedback"][b"Life"][b"Observed error rate"]) == pytest.approx(1 / 3, rel=1e-5)
@@ -110,7 +110,7 @@ def test_what_held_the_server_is_named(new_server):
 
 
 def agrees(measured: float, truth: float, trials: int, sigmas: float = 5) -> bool:
-    """Whether a rate that was measured in so many trials may be that one."""
+    """Whether a rate measured in this number of trials is compatible with the expected rate."""
     return abs(measured - truth) <= sigmas * math.sqrt(truth * (1 - truth) / trials)
 
 
@@ -126,9 +126,10 @@ def test_ten_million_items_and_half_as_many_again(server):
             added = first + count
             info = full(client, "seen")
             assert info[b"Adds"] == added
-            # The estimate counts distinct items, and rests on the cells: a blocked filter's are off by less than 1 %.
+            # The estimate counts distinct items, and is derived from the cells: for a blocked filter it is off by less
+            # than 1%.
             assert abs(info[b"Approximate number of items"] / added - 1) < 0.01
-            # Of the items that were tested some hundred thousand are absent for sure, and every yes was checked.
+            # Some hundred thousand of the tested items are certainly absent, and every yes was checked.
             absent = wrong = 0
             for part in range(1, 5):
                 found = client.execute_command(
@@ -150,7 +151,8 @@ def test_ten_million_items_and_half_as_many_again(server):
                 # The hour has seen both.
                 every = (wrong + at_capacity[1]) / (absent + at_capacity[0])
                 assert observed == pytest.approx(every, rel=1e-4)
-            # What the fill says of the error rate is what was found, within 3 % and the chance of so many tests.
+            # The error rate computed from the fill is the measured one, within 3% and the uncertainty of this number of
+            # tests.
             assert abs(wrong / absent / now - 1) < 0.03 + 5 * math.sqrt(1 / wrong), (wrong / absent, now)
             ones, cells = info[b"Cells set"], info[b"Cells"]
             assert float(info[b"Fill"]) == pytest.approx(ones / cells, rel=1e-5)

@@ -21,7 +21,7 @@ from kit.servers import ROOT, wait_for
 
 @pytest.fixture
 def users(new_server, tmp_path):
-    """The service of the example, and its server: one that forgets nothing."""
+    """The service of the example, and its server, which loses no writes."""
     server = new_server(config={"appendonly": "yes", "appendfsync": "always"})
     guard = Guard(connect(f"redis://127.0.0.1:{server.port}?socket_timeout=10"))
     users = Users(Store(str(tmp_path / "users.db"), query_seconds=0), guard)
@@ -84,7 +84,7 @@ def test_a_guard_without_a_server_lets_everything_through(users):
 
 
 def test_no_user_is_lost_while_the_filter_is_rebuilt(users):
-    """Users come from two threads, and rebuilds follow one another. A slow commit shows that the order matters."""
+    """Two threads create users, while one rebuild follows another. A slow commit shows that the order matters."""
     insert = users.store.insert
 
     def insert_slowly(rows):
@@ -126,7 +126,7 @@ def test_a_rebuild_that_fails_leaves_the_filter_as_it_was(users, monkeypatch):
 
 
 def test_a_deny_list_that_cannot_be_read_leaves_the_filter_as_it_was(server, tmp_path, monkeypatch):
-    """Also if that shows only when the rebuild is under way."""
+    """Also if the failure shows only during the rebuild."""
     with server.client(decode_responses=True) as client:
         good = tmp_path / "good.txt"
         good.write_text("".join(f"bot-{number}\n" for number in range(3000)))

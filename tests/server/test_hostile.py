@@ -1,7 +1,5 @@
-"""Bytes that no server wrote, one by one: heads that promise more than they bring, values at their edges.
-
-Each was found, or looked for, once. The thousands that are drawn at random, and all that is done with what loads, are
-those of `scripts/suite corrupt`.
+"""Bytes that no server wrote, one case at a time: heads that declare more than they contain, values at their limits.
+Each was found by a test, or thought of, once. `scripts/suite corrupt` draws thousands at random, and uses what loads.
 """
 
 import re
@@ -29,7 +27,7 @@ SOURCES = {
 
 @pytest.fixture(scope="module")
 def bare(spec):
-    """A server that skips the payloads' outer checksum and does not compress; and the payloads to damage."""
+    """A server that skips the payloads' outer checksum and doesn't compress; and the payloads to damage."""
     with (
         Server(spec, config={"rdbcompression": "no", "sanitize-dump-payload": "yes"}) as server,
         server.client() as client,
@@ -53,8 +51,8 @@ def run(client, commands: list[list]) -> list:
 
 
 def resident(server) -> int:
-    """Bytes of memory that the server has taken and touched, at this moment. INFO would give those of up to 0.1 s ago,
-    and count the pages of a program that runs for the first time."""
+    """Bytes of memory that the server has allocated and touched, at this moment. INFO gives numbers up to 0.1 s old,
+    and would count the pages of code that runs for the first time."""
     status = Path(f"/proc/{server.process.pid}/status").read_text()
     return int(re.search(r"^RssAnon:\s+(\d+) kB$", status, flags=re.M)[1]) << 10
 
@@ -66,7 +64,7 @@ def resident(server) -> int:
     ids=["fixed", "cuckoo"],
 )
 def test_a_head_takes_no_memory(bare, name, prefix, field, per_byte, size):
-    """All that comes of a filter larger than the machine is the head, and a few of the cells."""
+    """Of a filter larger than the machine's memory, only the head and a few cells exist."""
     server, client, dumps = bare
     payload = Payload.parse(dumps[name])
     payload.set(field, size * per_byte)
@@ -83,7 +81,7 @@ def test_a_head_takes_no_memory(bare, name, prefix, field, per_byte, size):
 
 
 def test_bytes_behind_the_last_slot(bare):
-    """A table of six slots takes a word, of which two bytes are no slots, and must be 0."""
+    """A table of six slots occupies a word. Two of its bytes aren't slots, and must be 0."""
     _, client, dumps = bare
     for at, refused in [(5, False), (6, True), (7, True)]:
         payload = Payload.parse(dumps["cuckoo-padded"])
@@ -113,7 +111,7 @@ def test_a_generation_at_its_edge(bare):
     "name, field, commands",
     [
         ("cuckoo", "deletes", [["CF.DEL", "edge", "item:0"]]),
-        # What was deleted leaves room, into which others move up; what is added then moves others aside.
+        # Deletes leave room that other items move into; later adds then move others aside.
         ("cuckoo-scaling", "moves", [["CF.DEL", "edge", f"item:{number}"] for number in range(10)]),
         ("cuckoo-scaling", "moves", [["CF.ADD", "edge", f"more:{number}"] for number in range(200)]),
     ],
@@ -130,7 +128,7 @@ def test_a_count_of_a_cuckoo_filter_at_its_edge(bare, name, field, commands):
 
 
 def saved_after(bare, name: str, field: str, value: int, *commands: list) -> bool:
-    """Whether a filter that has the value in the field can still be loaded when the command is through with it."""
+    """Whether a filter with this value in the field can still be loaded after the command."""
     _, client, dumps = bare
     payload = Payload.parse(dumps[name])
     payload.set(field, value)

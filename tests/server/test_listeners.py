@@ -1,5 +1,6 @@
-"""Nobody who begins to listen misses anything. A server to which nobody listens puts together no commands for replicas, and
-remembers that it has none: until it forks for one, changes its role, or turns an append-only file on.
+"""A server without listeners (replicas, an append-only file) builds no commands for them, and remembers that it has
+none: until it forks for one, changes its role, or turns an append-only file on. Nothing may be missing for a listener
+that begins later.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ numbers = itertools.count()
 
 
 def make(client) -> None:
-    """Filters in all ways that are replicated as another command than the client's."""
+    """Filters, created in all ways that are replicated as a command other than the client's."""
     key = f"filter:{next(numbers)}"
     client.execute_command("BF.ADD", key, "ada")
     client.execute_command("BF.INSERT", key, "ITEMS", "ada", "bob")
@@ -40,7 +41,7 @@ def must_be_equal(primary, replica) -> None:
 
 
 def test_replicas_come_and_go_while_filters_are_made(new_server):
-    """Between a replica's first word and its snapshot a second passes, in which filters are made as well."""
+    """A second passes between a replica's first message and its snapshot. Filters are created in that time as well."""
     config = {"repl-diskless-sync": "yes", "repl-diskless-sync-delay": 1, "repl-backlog-ttl": 1}
     primary = new_server(config=config)
     has_ended = threading.Event()
@@ -63,7 +64,7 @@ def test_replicas_come_and_go_while_filters_are_made(new_server):
                 client.execute_command("CLIENT", "UNPAUSE")
             replica.destroy()
             primary.replicas.clear()
-            # Nobody may come back any more: the server remembers again that it is alone.
+            # No replica can come back: the server remembers again that it has no listeners.
             wait_for(lambda: not primary.info("replication")["repl_backlog_active"], "the backlog's end")
             before = primary.info("keyspace")["db0"]["keys"]
             wait_for(lambda: primary.info("keyspace")["db0"]["keys"] > before + 50, "filters for nobody")  # noqa: B023
@@ -73,8 +74,8 @@ def test_replicas_come_and_go_while_filters_are_made(new_server):
 
 
 def test_a_replica_that_takes_over(new_server):
-    """A server that was alone, and a replica since, is heard by the other replicas when it takes over: they come for what
-    follows without a snapshot.
+    """A server without replicas that becomes a replica, and later a primary. The other replicas then follow it without
+    a snapshot.
     """
     first, second, third = new_server(), new_server(), new_server()
     with first.client() as client, second.client() as other:
@@ -111,7 +112,7 @@ def test_an_append_only_file_that_is_turned_on(new_server):
 
 
 def test_what_nobody_gets_counts_as_a_change(new_server):
-    """The server saves a snapshot after so many changes."""
+    """The server saves a snapshot after this many changes."""
     server = new_server()
     with server.client() as client:
 
@@ -141,7 +142,7 @@ def changes(client) -> int:
 
 
 def test_every_filter_that_is_put_into_its_key_whole_counts_as_a_change(new_server):
-    """At once, and apart or in pieces of RedisBloom's."""
+    """At once, by a worker, or in RedisBloom's pieces."""
     server = new_server()
     with server.client() as client:
         for size in (256, 4 << 20):
@@ -160,7 +161,7 @@ def test_every_filter_that_is_put_into_its_key_whole_counts_as_a_change(new_serv
 
 
 def test_whatever_a_command_changes_counts(new_server):
-    """Random commands, to each of which the keys of the server are compared."""
+    """Random commands. After each of them the keys of the servers are compared."""
     server = new_server()
     workload = Workload(1)
     with server.client() as client:

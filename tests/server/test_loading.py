@@ -1,12 +1,12 @@
-"""Loading the module, and loading filters piece by piece.
+"""Loading the module, and loading filters in pieces.
 
-The module: its arguments, another prefix, what the server is told of its commands, and what the log says when it does
-not load. A module that fails to load at start takes the server down with it, so the line that says why is all its
-owner has.
+The module: its arguments, another prefix, what it tells the server of its commands, and what the log says when it
+doesn't load. A module that fails to load at startup stops the server, and its owner has only the line in the log that
+says why.
 
-Filters: SCANDUMP and LOADCHUNK of every kind, of an empty filter and of one of 1 GiB, and everything that may come
-between the head and the last chunk. A load either ends in the very filter that was dumped or leaves nothing. (What
-restarts and replicas make of half a load is in test_persistence and test_replication.)
+Filters: SCANDUMP and LOADCHUNK of every kind, of an empty filter and of one of 1 GiB, and everything that may happen
+between the head and the last chunk. A load either ends in exactly the filter that was dumped, or leaves nothing.
+(test_persistence and test_replication check what restarts and replicas do with an unfinished load.)
 """
 
 import re
@@ -40,7 +40,7 @@ from kit.servers import MODULE, ServerFailed, option, saves_loads, wait_for
 LOADED_BY_EVERY_SERVER = pytest.mark.every_server("the server loads modules and passes their arguments")
 EVERY_SERVER = pytest.mark.every_server("the server says what happened to keys, clients and databases")
 
-# A module that does nothing but take a name, and a command.
+# A module that only has a name and a command.
 OTHER = """
 int nothing(void *ctx, void **argv, int argc) { return 0; }
 
@@ -111,7 +111,8 @@ def test_arguments(new_server):
 )
 @LOADED_BY_EVERY_SERVER
 def test_bad_arguments(new_server, arguments, why):
-    """By MODULE LOAD, which leaves the server as it was: the right arguments load it afterwards."""
+    """By MODULE LOAD, which leaves the server unchanged if it fails: with the right arguments, the module loads
+    afterwards."""
     server = new_server(module=None)
     assert refused(server, MODULE, *arguments).startswith(why)
     assert load(server, MODULE) == b"OK"
@@ -138,7 +139,7 @@ def test_another_prefix(new_server):
 
 @LOADED_BY_EVERY_SERVER
 def test_another_prefix_is_kept_by_replicas_and_files(new_server):
-    """What is written uses the names that it is registered under."""
+    """Files use the names under which the module is registered."""
     primary = new_server(module_args=["PREFIX", "sieve"], config={"appendonly": "yes", "aof-use-rdb-preamble": "no"})
     replica = primary.replica(module_args=["PREFIX", "sieve"])
     with primary.client() as client:
@@ -177,7 +178,8 @@ def test_a_command_that_is_taken(new_server, other_module):
 
 @LOADED_BY_EVERY_SERVER
 def test_a_second_copy(new_server, tmp_path):
-    """A copy of the file under another prefix would share the data type, so it does not load; the first lives on."""
+    """A copy of the file under another prefix would share the data type, so it doesn't load; the first one keeps
+    working."""
     server = new_server()
     copy = shutil.copy(MODULE, tmp_path / "copy.so")
     assert (
@@ -198,7 +200,7 @@ def test_the_same_file_twice(new_server):
 
 @LOADED_BY_EVERY_SERVER
 def test_every_command_is_described(server):
-    """For COMMAND DOCS, for clients that complete, and for proxies that route: no command was forgotten."""
+    """For COMMAND DOCS, for clients that complete commands, and for proxies that route them: no command is missing."""
     with server.client(3, decode_responses=True) as client:
         client.response_callbacks.clear()  # the replies as they are
         names = client.execute_command("COMMAND", "LIST", "FILTERBY", "MODULE", "bf")
@@ -255,7 +257,7 @@ def test_it_does_not_unload(new_server):
 
 MIB = 1 << 20
 
-# How the families' refusals of a piece begin.
+# The first words of each family's refusal of a piece.
 BAD_HEAD = {"BF": "received bad data", "CF": "Invalid header"}
 BAD_CHUNK = {"BF": "received bad data: ", "CF": "Couldn't load chunk!: "}
 OTHER_FAMILY = {"BF": "CF", "CF": "BF"}
@@ -263,7 +265,7 @@ OTHER_FAMILY = {"BF": "CF", "CF": "BF"}
 
 @EVERY_SERVER
 def test_every_kind_in_pieces(server, new_server):
-    """In every state, into another server: there is no key before the last piece, and then it is the same filter."""
+    """In every state, into another server: there is no key before the last piece, and then the filter is the same."""
     other = new_server()
     with server.client() as client, other.client() as there:
         keys = make_all(client)
@@ -280,7 +282,7 @@ def test_every_kind_in_pieces(server, new_server):
 
 @pytest.mark.parametrize("prefix, size", [("BF", [0.01, 870_000_000]), ("CF", [1 << 30])], ids=["BF", "CF"])
 def test_a_gigabyte_in_pieces(new_server, prefix, size):
-    """Into another key of the same server, with no memory but that of the two filters, of which little is touched."""
+    """Into another key of the same server, with memory for these two filters only, most of it never touched."""
     server = new_server()
     with server.client() as client:
         client.execute_command(f"{prefix}.RESERVE", "source", *size)
@@ -310,7 +312,7 @@ def most_resident(server) -> int:
 
 
 class Transfer:
-    """A filter of some chunks under the key `source`, and the load of its pieces under the key `target`."""
+    """A filter of several chunks under the key `source`, and the load of its pieces under the key `target`."""
 
     def __init__(self, client, prefix: str):
         self.client, self.prefix = client, prefix
@@ -325,7 +327,7 @@ class Transfer:
         load_pieces(self.client, "target", self.prefix, [self.pieces[number] for number in numbers])
 
     def load_rest(self, first: int) -> None:
-        """Everything from piece `first` on, and what it makes."""
+        """Everything from piece `first` on, and the filter it makes."""
         self.load(*range(first, len(self.pieces)))
         assert differences({"source": self.snapshot}, {"source": snapshot(self.client, "target")}) == []
         self.client.delete("target")
@@ -340,7 +342,7 @@ class Transfer:
         return text.removeprefix(BAD_CHUNK[self.prefix])
 
     def offset(self, number: int) -> int:
-        """Where the data of a chunk begins in the body. An iterator is that of its end, and 1."""
+        """The offset at which a chunk's data begins in the body. An iterator is the offset of its end, plus 1."""
         return self.pieces[number - 1][0] - 1
 
 
@@ -355,7 +357,7 @@ def out_of_order(found: int, expected: int) -> str:
 
 
 def recut(transfer, lengths) -> list[tuple[int, bytes]]:
-    """The same body in chunks of other lengths; what is left by the MiB."""
+    """The same body in chunks of other lengths; the rest in MiBs."""
     body = b"".join(piece[CHUNK_PREFIX:] for _, piece in transfer.pieces[1:])
     cut, offset = [transfer.pieces[0][1]], 0
     while offset < len(body):
@@ -407,7 +409,7 @@ def test_nothing_is_seen_before_the_last_piece(transfer):
 
 
 def test_chunks_of_other_lengths(transfer):
-    """Those that Bloomery writes are of 1 MiB; it takes shorter ones."""
+    """Bloomery writes pieces of 1 MiB; it accepts shorter ones."""
     load_pieces(transfer.client, "target", transfer.prefix, recut(transfer, [8, 4096, MIB - 8, 16, MIB]))
     assert differences({"": transfer.snapshot}, {"": snapshot(transfer.client, "target")}) == []
 
@@ -419,7 +421,7 @@ def test_the_largest_chunk(transfer):
     transfer.pieces = pieces(client, "large", prefix)
     head, chunk, rest = recut(transfer, [MIB])
     load_pieces(client, "target", prefix, [head])
-    # One word more. It is refused before anything of it is read, so its checksum does not matter.
+    # One word more. It is refused before anything is read, so its checksum doesn't matter.
     longer = chunk[1][:8] + struct.pack("<I", MIB + 8) + chunk[1][12:] + bytes(8)
     assert "more than 1 MiB" in transfer.refused_chunk(chunk[0] + 8, longer)
     load_pieces(client, "target", prefix, [chunk, rest])
@@ -460,7 +462,7 @@ def test_a_head_that_comes_twice(transfer):
 
 
 def test_pieces_of_a_load_that_is_complete(transfer):
-    """They are refused, and the key is as it was, also when it has changed since."""
+    """They are refused, and the key is unchanged, even if it has changed since the dump."""
     client = transfer.client
     transfer.load(*range(len(transfer.pieces)))
     for _ in range(2):
@@ -473,13 +475,13 @@ def test_pieces_of_a_load_that_is_complete(transfer):
 
 
 def test_chunks_that_overlap_or_leave_a_gap(transfer):
-    """Sealed as they should be: what is wrong is where they begin and end."""
+    """Their checksums are correct; only where they begin and end is wrong."""
     transfer.load(0, 1)
     end = transfer.offset(2)
     for lengths in [[end - 8], [end + 8], [8], [2 * MIB]]:
         iterator, piece = recut(transfer, lengths)[2]
         assert transfer.refused_chunk(iterator, piece) == out_of_order(iterator - 1 - len(piece) + CHUNK_PREFIX, end)
-    # From the right place on, but beyond the end of the body: two words where one is left.
+    # At the right offset, but beyond the end of the body: two words where only one is left.
     transfer.load(*range(2, len(transfer.pieces) - 1))
     iterator, data = transfer.pieces[-1][0], transfer.pieces[-1][1][CHUNK_PREFIX:]
 
@@ -510,18 +512,18 @@ def test_damaged_pieces(transfer):
         assert transfer.refused_chunk(iterator, damaged) == "wrong length of the chunk"
     for at in [0, 13, 17, 20, len(chunk) - 1]:
         assert transfer.refused_chunk(iterator, flipped(chunk, at)) == "wrong checksum of the chunk"
-    # A chunk of a filter of the same shape, whose seed is another.
+    # A chunk of a filter of the same shape with another seed.
     client.rename("source", "first")
     stranger = Transfer(client, prefix)
     text = transfer.refused_chunk(iterator, stranger.pieces[1][1])
     assert text == "the chunk does not belong to the header that was loaded"
-    # A head that does not open does not end the load that has begun.
+    # A head that can't be read doesn't end the load in progress.
     assert transfer.refused(1, flipped(head, 30)).startswith(BAD_HEAD[prefix])
     transfer.load_rest(1)
 
 
 def test_iterators_that_are_wrong(transfer):
-    """The right piece with the wrong iterator: the client mixes things up, and has to begin anew."""
+    """The right piece with the wrong iterator: the client is confused, and must start again."""
     _, (right, chunk), (later, _), *_ = transfer.pieces
     for wrong in [2, right - 1, right + 1, later, 1 << 62, (1 << 63) - 1]:
         transfer.load(0)
@@ -535,7 +537,7 @@ def test_iterators_that_are_wrong(transfer):
 
 
 def test_pieces_of_the_other_family(transfer):
-    """The error says whose they are, and a load goes on by the commands that it began by."""
+    """The error says whose load it is. The load continues with the commands that began it."""
     prefix, other = transfer.prefix, OTHER_FAMILY[transfer.prefix]
     (iterator, head), *chunks = transfer.pieces
     text = transfer.refused(iterator, head, other)
@@ -556,7 +558,7 @@ def test_pieces_of_the_other_family(transfer):
 @pytest.mark.parametrize("creation", ["SET target x", "BF.ADD target x", "CF.ADD target x", "RESTORE", "RENAME"])
 @EVERY_SERVER
 def test_another_client_creates_the_key(transfer, server, creation):
-    """Its key stays, and the load is refused."""
+    """The existing key stays, and the load is refused."""
     client, prefix = transfer.client, transfer.prefix
     transfer.load(0, 1)
     with server.client() as other:
@@ -580,7 +582,7 @@ def test_another_client_creates_the_key(transfer, server, creation):
 @pytest.mark.parametrize("command", ["DEL target", "UNLINK target", "SAVE", "SCRIPT FLUSH"])
 @EVERY_SERVER
 def test_commands_in_the_middle(transfer, command):
-    """There is no key that they could delete or save: the load goes on."""
+    """There is no key yet that they could delete or save: the load goes on."""
     transfer.load(0, 1)
     transfer.client.execute_command(*command.split())
     assert not transfer.client.exists("target")
@@ -590,7 +592,7 @@ def test_commands_in_the_middle(transfer, command):
 @pytest.mark.parametrize("command", ["FLUSHALL", "FLUSHALL ASYNC", "FLUSHDB"])
 @EVERY_SERVER
 def test_commands_that_empty_the_database(transfer, command):
-    """What is on its way goes with the keys, and may begin anew."""
+    """A load in progress is deleted with the keys, and may start again."""
     transfer.load(0, 1)
     transfer.client.execute_command(*command.split())
     assert transfer.refused(*transfer.pieces[2]).endswith("not found")
@@ -599,7 +601,7 @@ def test_commands_that_empty_the_database(transfer, command):
 
 @EVERY_SERVER
 def test_a_reload(transfer, server):
-    """A load is saved where files have a place for it, and goes on."""
+    """A load is saved if the file format has a place for it, and continues."""
     transfer.load(0, 1)
     transfer.client.execute_command("DEBUG", "RELOAD")
     if not saves_loads(server.spec):
@@ -610,7 +612,7 @@ def test_a_reload(transfer, server):
 
 @EVERY_SERVER
 def test_a_client_that_is_killed(transfer, server):
-    """Another may go on, or begin anew."""
+    """Another client may continue, or start again."""
     for first in (2, 0):
         with server.client() as doomed:
             load_pieces(doomed, "target", transfer.prefix, transfer.pieces[:2])
@@ -620,7 +622,7 @@ def test_a_client_that_is_killed(transfer, server):
 
 
 def test_two_clients_load_the_same_key(transfer, server):
-    """One load, of which the clients bring pieces in turn: whoever is late is told so."""
+    """One load, to which several clients send pieces in turn. A client that is late gets an error."""
     with server.client() as other:
         for part in transfer.pieces[:-1]:
             load_pieces(other, "target", transfer.prefix, [part])
@@ -656,7 +658,7 @@ def test_a_load_in_transactions(transfer, server):
     assert execute(transfer.pieces) == [b"OK", 0] * (count - 1) + [b"OK", 1]
     assert differences({"": transfer.snapshot}, {"": snapshot(client, "target")}) == []
     client.delete("target")
-    # One is missing: those behind it are refused, and it can still come.
+    # One piece is missing: later ones are refused, and the missing one can still come.
     replies = execute([transfer.pieces[0], transfer.pieces[1], *transfer.pieces[3:]])
     assert replies[:4] == [b"OK", 0] * 2 and not any(replies[5::2])
     assert all("is not the next one" in str(reply) for reply in replies[4::2])
@@ -719,7 +721,7 @@ STRANGER = "the chunk does not belong to the header that was loaded"
 
 @pytest.mark.parametrize("prefix", ["BF", "CF"])
 def test_items_that_come_during_a_dump(server, prefix):
-    """No item that was there at the beginning is missing, and those that have come since may be in it."""
+    """No item that was there at the beginning is missing. Items added since then may be in the copy."""
     with server.client() as client:
         kind = next(kind for kind in KINDS if kind.family == prefix and kind.name.endswith("several-chunks"))
         client.execute_command(*kind.reservation("source"))
@@ -748,13 +750,13 @@ def test_items_that_come_during_a_dump(server, prefix):
     ids=["growth of a chain", "rotation", "growth of a cuckoo filter", "moves", "compaction", "delete"],
 )
 def test_a_change_of_shape_during_a_dump(server, reservation, change):
-    """The chunks that follow no longer go with the head, and are refused: an item might be missing."""
+    """The chunks that follow no longer match the head, and are refused, because an item might be missing."""
     prefix = reservation[:2]
     with server.client() as client:
         client.execute_command(*reservation.split())
         if change == "CF.COMPACT":
             client.execute_command(*adding(prefix, "source", members(100)))
-            # Not so many that it compacts by itself.
+            # Too few for the filter to compact itself.
             for item in members(5):
                 client.execute_command("CF.DEL", "source", item)
         layers = number_of_filters(client, prefix)
@@ -770,7 +772,7 @@ def test_a_change_of_shape_during_a_dump(server, reservation, change):
         chunk = client.execute_command(f"{prefix}.SCANDUMP", "source", 1)
         load_pieces(client, "target", prefix, [head])
         assert refusal(client, f"{prefix}.LOADCHUNK", "target", *chunk) == BAD_CHUNK[prefix] + STRANGER
-        # A dump that begins now is whole.
+        # A dump that begins now is complete.
         load_pieces(client, "target", prefix, pieces(client, "source", prefix))
         source, target = client.execute_command("DEBUG", "DIGEST-VALUE", "source", "target")
         assert source == target

@@ -1,8 +1,9 @@
-"""Filters that are being loaded in pieces: what they take, what ends them, and who goes first when memory is short.
+"""Filters that are being loaded in pieces: the memory they need, what ends them, and which load goes first when memory
+is short.
 
-A load isn't in a key. So it takes memory in proportion to the bytes that have come, never that of keys or of other
-clients' writes, and it ends when its client says so, when it has not moved for five minutes, and when something else
-appears in its key.
+A load isn't a key. So it may need memory in proportion to the bytes that have come, but never that of keys or of other
+clients' writes. It ends when its client says so, when it has made no progress for five minutes, and when something
+else appears in its key.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ EVERY_SERVER = pytest.mark.every_server("the server evicts, refuses writes, and 
 
 @dataclasses.dataclass
 class Announced:
-    """A head that announces much, and the least that may follow it."""
+    """A head that declares many bytes, and the shortest chunk that may follow it."""
 
     name: str
     prefix: str
@@ -42,7 +43,8 @@ class Announced:
         return self.name
 
     def send(self, client, key: str) -> int:
-        """Sends both. Returns their number of bytes, with those of their commands. A refusal is no failure."""
+        """Sends both, and returns their number of bytes, including those of their commands. A refusal isn't a failure.
+        """
         sent = 0
         for iterator, piece in [(1, self.head), (1 + self.end, self.chunk)]:
             sent += 60 + len(piece)
@@ -54,7 +56,7 @@ class Announced:
 
 
 def cut(head: bytes, stamp: bytes, prefix: str, name: str) -> Announced:
-    """One of ours, of whose first chunk only a word comes."""
+    """One of our own formats, of whose first chunk only a word comes."""
     data = struct.pack("<QI", 0, 8) + bytes(8) + b"\1" * 8
     return Announced(name, prefix, head, 8, seal_chunk(data, stamp))
 
@@ -71,7 +73,7 @@ def redisbloom_cuckoo(size: int, filters: int = 1) -> Announced:
 
 
 def announced(client, size: int) -> list[Announced]:
-    """Heads of every kind and format that announce `size` bytes of cells, about."""
+    """Heads of every kind and format that declare about `size` bytes of cells."""
     found = []
     for name, reservation in {
         "fixed": f"BF.RESERVE x 0.01 {size * 8 // 10} NONSCALING",
@@ -98,7 +100,7 @@ def announced(client, size: int) -> list[Announced]:
 
 
 def sealed_head(head: bytes, fields: dict[int, tuple[str, int]]) -> bytes:
-    """A head with other fields, and its checksum."""
+    """A head with other fields and a correct checksum."""
     changed = bytearray(head)
     for place, (form, value) in fields.items():
         struct.pack_into(form, changed, place, value)
@@ -123,8 +125,8 @@ def fill(client, count: int) -> None:
 
 @EVERY_SERVER
 def test_a_load_takes_what_has_come_of_it(new_server):
-    """Whatever a head announces, what it and a first chunk take is in proportion to their own bytes. Nothing is evicted
-    for it under any policy, and others go on to write."""
+    """Whatever a head declares, it and a first chunk need memory in proportion to their own bytes. Nothing is evicted
+    for them under any policy, and others can still write."""
     server = new_server()
     with server.client() as client:
         large, fitting = announced(client, 58 * MIB), announced(client, 12 * MIB)
@@ -144,8 +146,8 @@ def test_a_load_takes_what_has_come_of_it(new_server):
 
 
 def test_single_bytes_take_no_more_than_the_filter_justifies(new_server):
-    """The worst order of pieces: each byte touches no other. They are refused before the load takes twice its filter, and
-    what came before stays; from the beginning and in order the filter loads."""
+    """The worst order of pieces: no byte is next to another. They are refused before the load needs twice the filter's
+    memory, and earlier pieces stay. In order, from the beginning, the filter loads."""
     server, size = new_server(), MIB
     head = struct.pack("<QQQQHHH", 0, size // 2, 0, 1, 2, 20, 1)
     with server.client() as client:
@@ -202,7 +204,7 @@ def not_found(client, prefix: str, key: str, piece) -> None:
 
 def test_a_load_never_holds_much_more_than_came(client, parts):
     """At most three times the bytes that have come, and one and a half times the filter; less and less in its second
-    half, and nothing but the filter in the end."""
+    half, and only the filter in the end."""
     prefix, found = parts
     size, start, came, most = found[-1][0] - 1, used(client), 0, 0
     for piece in found[:-1]:
@@ -222,7 +224,7 @@ def test_a_load_never_holds_much_more_than_came(client, parts):
 
 
 def test_the_end_of_a_dump_ends_a_load(client, parts):
-    """What SCANDUMP replies at the end: a client that gives up sends it, and the memory is back at once."""
+    """What SCANDUMP replies at the end. A client that gives up sends it, and the memory is freed at once."""
     prefix, found = parts
     command, other = f"{prefix}.LOADCHUNK", {"BF": "CF", "CF": "BF"}[prefix] + ".LOADCHUNK"
     for count in [1, 2, len(found) // 2, len(found) - 1]:
@@ -260,7 +262,7 @@ OVERWRITING = {
 @EVERY_SERVER
 @pytest.mark.parametrize("way", OVERWRITING)
 def test_a_key_of_the_same_name_ends_a_load(server, client, way):
-    """Whatever comes there. Other keys, and those of other databases, do not."""
+    """Whatever appears in that key. Other keys, and keys of other databases, do not end the load."""
     if server.spec.product == "valkey":
         pytest.skip("with a callback for the event, MOVE of Valkey 8.1 leaves the key in both databases")
     client.execute_command("BF.RESERVE", "source", 0.01, 1000)
@@ -296,7 +298,7 @@ def test_a_key_of_the_same_name_ends_a_load(server, client, way):
 @EVERY_SERVER
 @pytest.mark.parametrize("policy", POLICIES)
 def test_others_go_first_when_memory_is_short(new_server, policy):
-    """With the first key that is evicted, or soon after the limit was passed, the loads are gone, and others go on."""
+    """With the first key that is evicted, or soon after the limit was exceeded, the loads end, and others go on."""
     server = new_server(config={"maxmemory-policy": policy})
     with server.client() as client:
         client.execute_command("BF.RESERVE", "source", 0.01, 20_000_000, "NONSCALING")
@@ -319,7 +321,7 @@ def test_others_go_first_when_memory_is_short(new_server, policy):
                 break
         assert figures(client)["loads"] == 0, "the load is still there"
         wait_for(lambda: figures(client)["cell_bytes"] == 0, "the load to be freed")
-        # The commands of one tick of the server's clock under noeviction, those of the first eviction elsewhere.
+        # Under noeviction, the commands of one tick of the server's clock; elsewhere, those until the first eviction.
         assert evicted(client) <= (0 if policy == "noeviction" else 200)
         assert client.set("other", "x" * 100_000)
         not_found(client, "BF", "target", found[-1])
@@ -329,8 +331,8 @@ def test_others_go_first_when_memory_is_short(new_server, policy):
 
 @EVERY_SERVER
 def test_a_load_can_be_ended_without_memory(new_server, parts):
-    """When the server is above its limit, no piece is taken, and a load can still be ended. A small one is not dropped
-    by itself: as much may be in the arguments of any command."""
+    """If the server is above its limit, it accepts no piece, and a load can still be ended. A small load isn't
+    dropped, because the arguments of any command may need as much."""
     prefix, found = parts
     command = f"{prefix}.LOADCHUNK"
     with new_server(config={"maxmemory-policy": "noeviction"}).client() as client:
@@ -359,7 +361,7 @@ def test_a_load_that_does_not_fit_is_refused_by_its_head(new_server, parts):
 
 @EVERY_SERVER
 def test_small_filters_are_loaded_where_keys_are_evicted_all_the_time(new_server):
-    """A cache is full at all times. What takes no more than the arguments of a command is loaded there too."""
+    """A cache is always full. A load that needs no more memory than a command's arguments works there too."""
     with new_server(config={"maxmemory-policy": "allkeys-lru"}).client() as client:
         client.execute_command("BF.RESERVE", "source", 0.01, 300_000)
         client.execute_command("BF.MADD", "source", *members(1000))
@@ -375,7 +377,7 @@ def test_small_filters_are_loaded_where_keys_are_evicted_all_the_time(new_server
             for piece in found:
                 load_pieces(client, target, "BF", [piece])
                 client.set(f"more:{number}", bytes(20_000))
-            # The target is itself one of the keys that may be evicted: it is complete, or gone.
+            # The target itself may be evicted: it is complete, or gone.
             answers = set(client.execute_command("BF.MEXISTS", target, *members(1000)))
             assert len(answers) == 1
             whole += answers.pop()
@@ -407,7 +409,7 @@ def source(new_server):
 
 @EVERY_SERVER
 def test_each_piece_is_replicated_when_it_comes(new_server, source):
-    """Then the last one costs no more than the others. No server has the key before the last piece."""
+    """So the last piece costs no more than the others. No server has the key before the last piece."""
     found, expected = source
     primary = new_server(config=APPEND_ONLY)
     replica = primary.replica(config=APPEND_ONLY)
@@ -433,7 +435,8 @@ def test_each_piece_is_replicated_when_it_comes(new_server, source):
 @EVERY_SERVER
 @pytest.mark.parametrize("way", ["diskless", "disk", "swapdb", "chain", "restart"])
 def test_a_snapshot_in_the_middle_of_a_load_has_it(new_server, source, way):
-    """Whoever joins a primary between any two pieces, joins a replica, or starts again, has the filter in the end."""
+    """A server that becomes a replica of the primary or of a replica, or restarts, between any two pieces, has the
+    filter in the end."""
     found, expected = source
     primary = new_server(config={"repl-diskless-sync": "no" if way == "disk" else "yes", "repl-diskless-sync-delay": 0})
     first = primary.replica(config={"repl-diskless-load": "swapdb"} if way == "swapdb" else {})
@@ -497,7 +500,7 @@ def test_an_aof_rewrite_in_the_middle_of_a_load(new_server, source, preamble):
             rewrite(replica, there)
             load_pieces(client, "target", "BF", found[count:-1])
             primary.wait_for_replicas()
-            # If nothing more is sent to it, it keeps its part until the filter comes whole.
+            # If nothing more is sent, the replica keeps its part until the complete filter comes.
             assert loads_of(replica) == int(saves_loads(primary.spec))
             load_pieces(client, "target", "BF", found[-1:])
             primary.wait_for_replicas()
@@ -516,8 +519,8 @@ def test_an_aof_rewrite_in_the_middle_of_a_load(new_server, source, preamble):
 @EVERY_SERVER
 @pytest.mark.parametrize("way", ["sync", "reload"])
 def test_a_snapshot_of_a_replica_has_all_loads_of_its_primary(new_server, source, way):
-    """Whatever the replica's own file has of them: whoever gets the snapshot gets the other pieces from the primary. And
-    the replica's file gets what it lacks."""
+    """Whatever the replica's own file has of the pieces: a server that gets the snapshot gets the other pieces from
+    the primary. And the replica's file gets those that it lacks."""
     found, expected = source
     config = {**APPEND_ONLY, "aof-use-rdb-preamble": "no"}
     primary = new_server(config=config)
@@ -568,8 +571,8 @@ def replicas_of(spec) -> list:
 
 @EVERY_SERVER
 def test_a_replica_ends_a_load_when_its_primary_does(new_server, source):
-    """Also where the two are servers that differ in what they tell of keys. The same commands, between two pieces, leave
-    the same loads and keys at the replica and at a replica of that."""
+    """Also if the two servers differ in which events they send for keys. The same commands between two pieces leave
+    the same loads and keys at the replica, and at that replica's replica."""
     found, _ = source
     ways = {
         "a key comes and goes": ["SET target x", "DEL target"],
@@ -616,7 +619,7 @@ def test_a_replica_ends_a_load_when_its_primary_does(new_server, source):
 @EVERY_SERVER
 @pytest.mark.parametrize("way", ["file", "snapshot", "failover"])
 def test_a_load_whose_client_is_gone_makes_room(new_server, way):
-    """Also on a server that has it from a file, or from the primary that it had."""
+    """Also on a server that has the load from a file, or from an earlier primary."""
     config = {"maxmemory-policy": "allkeys-lru"}
     primary = new_server(config=config | (APPEND_ONLY if way == "file" else {}))
     if not saves_loads(primary.spec):
@@ -672,7 +675,7 @@ def test_a_load_that_ends_ends_on_replicas_also(new_server, source, way):
                 client.config_set("maxmemory", 5 * MIB)  # what waits for replicas doesn't count
             case "evicted":
                 client.config_set("maxmemory", 5 * MIB)  # what waits for replicas doesn't count
-                # All keys may be evicted before their memory and that of the load are seen to be free.
+                # All keys may be evicted before the server notices that their memory and the load's are free.
                 with contextlib.suppress(redis.exceptions.OutOfMemoryError):
                     client.set("other", "x" * 1000)
             case "flush":
@@ -685,14 +688,14 @@ def test_a_load_that_ends_ends_on_replicas_also(new_server, source, way):
         primary.wait_for_replicas()
         assert loads_of(replica) == 0
         primary.check()
-        # Nor does the file bring it back.
+        # The file doesn't bring it back either.
         primary.restart(kill=True)
         assert loads_of(primary) == 0
 
 
 @EVERY_SERVER
 def test_a_file_without_loads_needs_no_module(new_server, source):
-    """Whoever moves out takes the RDB file along: when no load waits, it has nothing but keys."""
+    """A user who leaves takes the RDB file along. If no load waits, the file has only keys."""
     found, _ = source
     server, stock = new_server(), new_server(module=None)
     with server.client() as client:

@@ -1,5 +1,5 @@
-"""The module's sections of INFO. When all keys are gone every figure of what there is must be 0, on whatever way the
-filters came and went, and a refusal changes no figure but the count of refusals."""
+"""The module's sections of INFO. When all keys are gone, every number of existing things must be 0, however the
+filters came and went. A refusal changes only the count of refusals."""
 
 import re
 
@@ -23,7 +23,7 @@ GOZERO = ["BF.IMPORT", "{key}", "GOZERO", "{key}:bits", "BITS", "1024"]
 
 
 def filters(client) -> dict[str, int]:
-    """Kinds of which there are some."""
+    """Kinds with a gauge of their number."""
     found = figures(client, "bf_filters")
     return {name.removesuffix("_filters"): value for name, value in found.items() if value}
 
@@ -79,7 +79,7 @@ def test_filters_are_counted_by_kind(client):
     client.rename("fixed", "renamed")
     assert filters(client)["window"] == 2
     sizes = {key: client.execute_command("MEMORY", "USAGE", key) for key in client.keys()}
-    # Cells are most of what the small filters take, and no more than that.
+    # Cells are most of what the small filters need, and no more than that.
     assert sum(sizes.values()) / 4 < figures(client)["cell_bytes"] < sum(sizes.values())
     client.delete("copied", "cuckoo", "foreign")
     assert filters(client) == {"fixed": 1, "scaling": 1, "counting": 1, "window": 1}
@@ -135,7 +135,7 @@ def test_keys_gone_and_all_figures_are_zero(client, way):
 
 
 def test_what_comes_by_payload_is_counted_and_what_is_refused_is_not(server, client):
-    """Also after each refusal every figure is as it was, but for the count of refusals."""
+    """Also after each refusal, all numbers except the count of refusals are unchanged."""
     client.execute_command("DEBUG", "SET-SKIP-CHECKSUM-VALIDATION", 1)
     client.config_set("rdbcompression", "no")  # or a changed byte may stand for the same cells
     try:
@@ -273,17 +273,18 @@ def test_the_pool(new_server):
 
 
 def holds_a_filter(client, key) -> bool:
-    """Of the keys of a workload, those that are no source of an import."""
+    """The keys of a workload that aren't the source of an import."""
     return client.type(key) not in (b"string", b"hash", b"none")
 
 
 def test_random_traffic_leaves_nothing_behind(new_server):
-    """Every command, in random order, on keys that come and go; loads without an end are flushed with the keys."""
+    """Every command, in random order, on keys that come and go. Loads that were never finished are flushed with the
+    keys."""
     server = new_server()
     with server.client() as client:
         for seed in range(3):
             Workload(seed).run(client, 3000)
-            # Keys that have expired are gone from view before their filters are.
+            # Expired keys become invisible before their filters are freed.
             wait_for(
                 lambda: sum(filters(client).values()) == sum(holds_a_filter(client, key) for key in client.keys()),
                 f"as many filters as keys after Workload({seed})",
