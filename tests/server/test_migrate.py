@@ -1,7 +1,6 @@
-"""`bloomery migrate`: filters carried over while both servers run, and the same ever after.
-
-The source is always a Redis 8 that began with a dump.rdb of RedisBloom's, so what it hands out are RedisBloom's types
-and payloads, in Redis 8's version of the container. The target is each server of the matrix.
+"""`bloomery migrate`: it copies filters while both servers run, and every later answer is the same. The source is
+always a Redis 8 that began with RedisBloom's dump.rdb, so its types and payloads are RedisBloom's, in Redis 8's
+version of the container. The target is each server of the matrix.
 """
 
 import base64
@@ -31,7 +30,7 @@ RECORDED = json.loads((FIXTURES / "manifest.json").read_text())
 FOOTER = 10
 HOUR = 3_600_000
 
-# An empty filter of valkey-bloom's, as its append-only file has it: expansion, error rate, tightening, whether the seed
+# An empty valkey-bloom filter, as its append-only file contains it: expansion, error rate, tightening, whether the seed
 # is random, one layer; its blob (version, bytes, probes, seed, bits), items and capacity.
 VALKEY_BLOOM = bytes.fromhex(
     "01 02000000 7b14ae47e17a843f 000000000000e03f 01 0100000000000000"
@@ -49,7 +48,7 @@ def redis_8() -> object:
 
 @pytest.fixture
 def source(new_server, tmp_path) -> Server:
-    """Serves the filters that RedisBloom left behind."""
+    """Serves the filters from RedisBloom's files."""
     shutil.copy(FIXTURES / "dump.rdb", tmp_path)
     return new_server(spec=redis_8(), config={"dir": tmp_path})
 
@@ -76,7 +75,7 @@ def run(source, target, *options, status=0, env=None) -> subprocess.CompletedPro
 
 
 def for_version(payload: bytes, version: int) -> bytes:
-    """A DUMP payload as a server of another version would have written it."""
+    """A DUMP payload as a server of another version would write it."""
     return sealed(payload[:-FOOTER], version)
 
 
@@ -86,7 +85,7 @@ def keys(server: Server) -> set[bytes]:
 
 
 def value(server: Server, key) -> bytes:
-    """A DUMP payload without what the container adds."""
+    """A DUMP payload without the container's own bytes."""
     return server.command("DUMP", key)[:-FOOTER]
 
 
@@ -100,7 +99,7 @@ def writes(server: Server) -> int:
 
 
 def other_filters(server: Server) -> list[str]:
-    """Fills a server with what RedisBloom's dump has none of; gives the keys."""
+    """Adds filters that RedisBloom's dump doesn't have, and returns their keys."""
     with server.client() as client:
         do = client.execute_command
         do("BF.RESERVE", "own:chain", "0.01", "50")
@@ -125,7 +124,7 @@ def other_filters(server: Server) -> list[str]:
 
 
 def assert_answers_as_recorded(server: Server, entry: dict) -> None:
-    """As the running RedisBloom did: the members, and exactly those false positives."""
+    """The same answers as RedisBloom's: all members, and exactly those false positives."""
     family = entry["type"]
     members = [f"{entry['prefix']}:{number}" for number in range(entry["first"], entry["last"] + 1)]
     first = entry["absent_first"]
@@ -144,7 +143,7 @@ def assert_answers_as_recorded(server: Server, entry: dict) -> None:
 
 
 def test_the_obstacle_is_real(target):
-    """What this script is for: the payload as it is, against the same one with the target's version."""
+    """The purpose of this script: the payload as it came, compared with the same payload in the target's version."""
     payload = base64.b64decode(next(entry for entry in RECORDED if entry["dump_base64"])["dump_base64"])
     assert version_of(payload) == 12
     if target.spec.name != "redis-8.0":
@@ -195,7 +194,7 @@ def test_every_filter_arrives_as_it_was(source, target, way):
 
 @EVERY_SERVER
 def test_there_and_back_again(source, target, new_server):
-    """A filter of RedisBloom's that spent a while on another server goes home byte for byte, container included."""
+    """A RedisBloom filter that was on another server for a while returns byte for byte, including its container."""
     other_filters(source)
     run(source, target)
     home = new_server(spec=redis_8())
@@ -206,7 +205,7 @@ def test_there_and_back_again(source, target, new_server):
 
 
 def test_an_empty_cuckoo_filter_of_redisblooms_travels_whole(source, target):
-    """RedisBloom gives no pieces of it."""
+    """RedisBloom can't dump it in pieces."""
     with source.client() as client:
         # One sub-filter of four buckets; no items, no deletes; two slots a bucket, twenty moves, expansion 1.
         figures = "0201 0204 0200 0200 0202 0214 0201"
@@ -220,7 +219,8 @@ def test_an_empty_cuckoo_filter_of_redisblooms_travels_whole(source, target):
 
 
 def test_an_expiry_is_a_point_in_time(source, target):
-    """It does not begin anew at the target; it is carried over if only it has changed; and none is made up."""
+    """A load doesn't start again at the target. It continues if only the filter has changed, and no filter appears
+    that wasn't there."""
     with source.client() as here, target.client() as there:
         for way, name in (("0", "bf:default"), ("1000", "cf:default")):
             at = int(time.time() * 1000) + HOUR
@@ -262,7 +262,7 @@ def test_a_dry_run_writes_nothing(source, target):
 
 @EVERY_SERVER
 def test_an_append_only_file_needs_no_common_version(source, new_server):
-    """If it has no RDB part: its rewrite holds each filter as commands."""
+    """If it has no RDB part: a rewrite stores each filter as commands."""
     other_filters(source)
     with source.client() as client:
         client.config_set("aof-use-rdb-preamble", "no")
@@ -285,7 +285,7 @@ def test_an_append_only_file_needs_no_common_version(source, new_server):
 
 
 def test_files_come_in_by_the_shell(target, tmp_path):
-    """The lines of docs/MOVING.md that give redis-cli a file."""
+    """The lines of docs/MOVING.md that pass a file to redis-cli."""
     lines = re.findall(r"^redis-cli -[xX] .*<.*$", (ROOT / "docs" / "MOVING.md").read_text(), flags=re.MULTILINE)
     assert len(lines) == 3
     shutil.copy(FIXTURES.parent / "bits-and-blooms" / "filter.writeto", tmp_path / "users.bloom")
@@ -307,7 +307,7 @@ def test_files_come_in_by_the_shell(target, tmp_path):
 
 
 def test_what_is_too_long_for_a_command_goes_in_pieces(source, new_server):
-    """Whatever was expected of its size: a megabyte is for what a payload has besides the filter."""
+    """Whatever size was expected: a megabyte is for what a payload contains besides the filter."""
     target = new_server(config={"proto-max-bulk-len": 1 << 20})
     run(source, target, "--match", "bf:*", "--pieces-from", "1000")
     assert "cmdstat_restore" not in target.info("commandstats")
@@ -316,7 +316,7 @@ def test_what_is_too_long_for_a_command_goes_in_pieces(source, new_server):
 
 
 def test_a_key_that_comes_in_between_stays(source, target):
-    """Neither way overwrites it, and what was loaded for it goes."""
+    """Neither method overwrites the key, and what was loaded for it is deleted."""
     source.command("BF.RESERVE", "late", "0.01", "100000000", "NONSCALING")
     target.command("CONFIG", "RESETSTAT")
     line = command(source, target, "--match", "late", "--pieces-from", "0", "--rounds", "1")
@@ -354,7 +354,7 @@ def test_a_key_in_the_way_stays_unless_told_otherwise(source, target, way):
 
 
 def test_equal_figures_do_not_hide_different_bits(source, target):
-    """As many items, but others. At this error rate no sample would show it."""
+    """As many items, but different ones. At this error rate no sample would show it."""
     for side, item in ((source, "ada"), (target, "grace")):
         side.command("BF.RESERVE", "sparse", "0.000000001", "1000", "SEED", "7")
         side.command("BF.ADD", "sparse", item)
@@ -378,7 +378,7 @@ def test_a_killed_run_is_taken_up(source, target):
         assert count // 10 <= arrived < count
         done = run(source, target, "--match", "many:*", "--sample", "20", *way)
         assert f"{count - arrived} filters copied" in done.stdout and f"{arrived} equal before, 0 not" in done.stdout
-        # A probe or a half-loaded filter that the killed run left behind is gone, or goes by itself.
+        # A temporary key, or a half-loaded filter, that the killed run left behind is deleted, or expires.
         left = {name for name in keys(target) if not name.startswith(b"many:")}
         assert all(target.command("PTTL", name) > 0 for name in left), left
 
@@ -387,7 +387,7 @@ def test_a_killed_run_is_taken_up(source, target):
 
 
 class Writer(threading.Thread):
-    """Adds one item after the other to a filter at the source, until it is told to stop."""
+    """Adds items to a filter at the source, one after the other, until it is told to stop."""
 
     def __init__(self, server: Server, key: str):
         super().__init__()
@@ -413,7 +413,7 @@ class Writer(threading.Thread):
 
 @pytest.mark.parametrize("way", [[], ["--pieces-from", "0"]], ids=["whole", "in-pieces"])
 def test_what_is_written_during_the_run_arrives(source, target, way):
-    """The writers stop after the first copy: a later round brings the rest."""
+    """The writers stop after the first copy; a later round copies the rest."""
     with Writer(source, "busy") as writer:
         process = subprocess.Popen(
             command(source, target, "--rounds", "50", *way), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -442,7 +442,7 @@ def test_writes_that_do_not_stop_are_said(source, target):
 
 
 class Between:
-    """A server as somebody sees it who hears other words than are said to it, byte for byte as long."""
+    """A server behind a proxy that replaces words by other words of the same length."""
 
     def __init__(self, server: Server, said: bytes, heard: bytes):
         assert len(said) == len(heard)
@@ -485,7 +485,7 @@ def test_the_check_asks_members_too(source, target, tmp_path):
 
 @pytest.mark.parametrize("family", ["BF", "CF"])
 def test_one_false_answer_is_seen(source, target, tmp_path, family):
-    """Where the source gives no bits, as valkey-bloom, only the answers can tell that the target has other items."""
+    """If the source can't give the bits, as valkey-bloom, only answers can show that the target has other items."""
     for side, items in ((source, members(100)), (target, [*members(99), "another"])):
         side.command(f"{family}.RESERVE", "k", *(["0.000001"] if family == "BF" else []), "1000", "SEED", "7")
         for item in items:
@@ -510,7 +510,7 @@ def test_a_source_without_scandump_is_compared_by_its_answers(source, target):
 
 
 def test_keys_that_go_away_meanwhile_are_no_failures(source, target):
-    """Between the search and the copy, and between that and the check."""
+    """Between the search and the copy, and between the copy and the check."""
     with source.client() as client:
         for number in range(400):
             client.execute_command("BF.ADD", f"many:{number:03}", number)
@@ -595,7 +595,7 @@ def test_passwords_come_by_the_url_or_the_environment_and_are_not_shown(source, 
 
 @EVERY_SERVER
 def test_users_need_few_permissions(source, target):
-    """Those that docs/MOVING.md names, and without one of them it stops and says so."""
+    """The rights that docs/MOVING.md lists are enough. Without one of them, the program stops and says so."""
     reading = ["+ping", "+scan", "+type", "+exists", "+memory|usage", "+dump", "+pttl", "+time"]
     both = ["+bf.info", "+cf.info", "+bf.scandump", "+cf.scandump", "+bf.mexists", "+cf.mexists", "+bf.exists"]
     writing = ["+ping", "+type", "+exists", "+set", "+dump", "+del", "+restore", "+pttl", "+time"]
@@ -616,7 +616,7 @@ def test_users_need_few_permissions(source, target):
 
 
 def test_a_refusal_of_the_target_is_given_for_each_key(source, target):
-    """No memory: the filters that do not fit are named, and nothing is half there."""
+    """With too little memory, the filters that don't fit are named, and no key is incomplete."""
     for number in range(6):
         source.command("BF.RESERVE", f"big:{number}", "0.01", "1000000", "NONSCALING")
     used = int(target.info("memory")["used_memory"])
@@ -626,7 +626,7 @@ def test_a_refusal_of_the_target_is_given_for_each_key(source, target):
             done = run(source, target, "--match", "big:*", "--rounds", "1", "--sample", "10", *way, status=1)
             assert re.search(r"^big:\d: could not be copied: .*maxmemory", done.stdout, re.MULTILINE)
             assert 0 < len(keys(target)) < 6
-        # Without any to begin with, it does not begin.
+        # If there was too little memory from the start, the program doesn't begin.
         target.command("CONFIG", "SET", "maxmemory", "1")
         assert "takes no keys" in run(source, target, status=3).stderr
     for name in keys(target):

@@ -40,15 +40,15 @@ CONFIGURATIONS = [
 
 
 def alternatives(text: str) -> list[list[str]]:
-    """The words of each, from a text in which bars and ends of lines stand between them."""
+    """The words of each entry, from a text in which entries are separated by bars and line ends."""
     return [part.split() for part in re.split(r"[|\n]", text.strip())]
 
 
-# Some are words of commands, and some no text.
+# Some are words of commands, and some aren't text.
 KEYS = ["a", "b", "nonscaling", "\xff\r\n\0"]
 ITEMS = ["", "\0", "a\r\nb", "%s%n", "ITEMS", "1", "\xff\xfe", "long" * 300, *(f"item:{n}" for n in range(30))]
 
-# In these no false positive comes up: see `predictable` for what is asked of them.
+# No false positive comes up in these: `predictable` says what may be done to them.
 RESERVATIONS = alternatives("""
     1e-9 5 | 1e-9 20 | 1e-10 100 | .00000000001 1 | 1e-9 10 NONSCALING | 1e-9 12 EXPANSION 0 | 1e-9 4 EXPANSION 1
     1e-9 4 EXPANSION 4 | 1e-9 1 EXPANSION 32768 | 1e-9 5 TIGHTENING 0.5 | 1e-9 9 SHARDS 2 EXPANSION 2
@@ -99,7 +99,7 @@ REFUSED_CUCKOO_INSERTIONS = alternatives("""
 INFO_FIELDS = alternatives("capacity | SIZE | FILTERS | Items | EXPANSION | FULL | FULL | NOPE | SIZE SIZE | | |")
 CUCKOO_INFO_FIELDS = alternatives("FULL | full | SIZE | FULL FULL | | | |")
 ROTATIONS = alternatives("AT | AT 5 | at 5 MANUAL | x | AT 5 MANUAL more | | | | | |")
-# Where a Bloom filter has its end the model does not know, so nothing that lies between.
+# The model doesn't know the length of a Bloom filter's dump, so no iterator lies between its start and its end.
 ITERATORS = alternatives("1 | 1 | -1 | 100000000 | 9223372036854775807 | 9223372036854775808 | x")
 CUCKOO_ITERATORS = [*ITERATORS, *alternatives("2 | 9 | 17 | 33")]
 LOAD_ITERATORS = alternatives("0 | 1 | -1 | 100000000 | x")
@@ -120,12 +120,12 @@ CUCKOO = {
     "RESERVE": 8, "ADD": 14, "ADDNX": 8, "INSERT": 12, "INSERTNX": 6, "EXISTS": 6, "MEXISTS": 6, "COUNT": 6, "DEL": 26,
     "COMPACT": 3, "INFO": 3, "STATS": 3, "DEBUG": 4, "SCANDUMP": 3, "LOADCHUNK": 2,
 }  # fmt: skip
-# Kinds of Bloom filters to which nothing much happens by chance: some sequences are about them, and these verbs.
+# Kinds of Bloom filters to which little happens by chance: some sequences use only them, and these verbs.
 THEMES = {"COUNTING": ["DEL", "MDEL", "MADD", "COUNT"], "WINDOW": ["ROTATE", "ROTATE", "MADD", "AGE"]}
 ONE_ITEM = {"ADD", "ADDNX", "EXISTS", "TEST", "DEL", "COUNT", "AGE"}
 MANY_ITEMS = {"MADD", "MEXISTS", "MTEST", "MDEL"}
 
-# What has to have come up when a thousand sequences have run, or they show too little.
+# What must have happened after a thousand sequences. Otherwise they test too little.
 EVENTS = [
     *ARITY, "fixed full", "counting full", "window full", "scaling grown", "counter stuck", "cuckoo moved",
     "cuckoo full", "cuckoo grown", "cuckoo expanded to the limit", "cuckoo compacted itself",
@@ -141,11 +141,9 @@ EVENTS = [
 
 
 def predictable(argv: list[str]) -> bool:
-    """Whether the model can answer for the filter that this may create.
-
-    A filter that takes more than it was made for has false positives; counters of a tiny filter are shared too often,
-    some by probes of the same item, so those of 4 bits reach their maximum after eight adds; and what a clock does depends
-    on how long the test takes.
+    """Whether the model can answer for the filter that this may create. A filter with more items than its capacity has
+    false positives. Counters of a tiny filter are shared too often, some by probes of the same item, so that 4-bit
+    counters reach their maximum after eight adds. And what a clock does depends on how long the test takes.
     """
     name, *words = (word.upper() for word in argv)
     if name != "BF.RESERVE" or len(words) < 3:
@@ -159,12 +157,12 @@ def predictable(argv: list[str]) -> bool:
 
 
 class Sequence:
-    """Commands that follow from a seed."""
+    """Commands that are determined by a seed."""
 
     def __init__(self, seed: int):
         self.random = random.Random(seed)
         self.settings = self.random.choice(CONFIGURATIONS)
-        # Some are all about one family, so that filters fill.
+        # Some are only about one family, so that filters fill.
         self.families = self.random.choice([["BF"], ["CF"], ["BF", "CF"]])
         self.theme = self.random.choice([*THEMES, None, None]) if "BF" in self.families else None
         self.keys = self.random.sample(KEYS, self.random.randint(1, len(KEYS)))
@@ -172,7 +170,8 @@ class Sequence:
         self.universe = self.random.sample(ITEMS, self.random.choice([2, 6, 15, len(ITEMS)]))
         self.commands = [["FLUSHDB"]]
         for key in self.keys:
-            # Some keys begin with a filter; the others with the first that adds to them, or reserves one.
+            # Some keys begin with a filter; the others get one from the first command that adds to them or reserves
+            # one.
             if self.happens(0.8 if self.theme else 0.5):
                 family = self.random.choice(self.families)
                 self.commands += self.with_dump([f"{family}.RESERVE", key, *self.reservation(family, refused=0)])
@@ -183,14 +182,14 @@ class Sequence:
 
     @staticmethod
     def settings_of(seed: int) -> Settings:
-        """What the first throw decides."""
+        """The choices that apply to the whole sequence."""
         return random.Random(seed).choice(CONFIGURATIONS)
 
     def happens(self, probability: float) -> bool:
         return self.random.random() < probability
 
     def step(self) -> None:
-        """A command, or a transaction of some."""
+        """A command, or a transaction of several."""
         if not self.happens(0.08):
             self.commands += self.something()
             return
@@ -203,7 +202,7 @@ class Sequence:
         return [self.around()] if self.happens(0.1) else self.command()
 
     def around(self) -> list[str]:
-        """What else happens to keys."""
+        """Other things that happen to keys."""
         key, other = self.random.choice(self.keys), self.random.choice(self.keys)
         transfer = ["EVAL", TRANSFER, "2", key, other, self.random.choice(self.families)]
         choices = [
@@ -227,19 +226,19 @@ class Sequence:
             argv[0] = argv[0].lower()
         if len(argv) == 1 or verb == "SCANDUMP" or not self.happens(0.12):
             return self.with_dump(argv)
-        # In RESP3 a script gets maps, which Lua does not keep in order.
+        # In RESP3 a script gets maps, which Lua doesn't keep in order.
         script = self.random.choice([CALL, PCALL] if verb in ("INFO", "STATS") else [CALL, PCALL, PCALL_RESP3])
         _, *dump = self.with_dump(argv)
         return [["EVAL", script, "1", argv[1], argv[0], *argv[2:]], *dump]
 
     def with_dump(self, argv: list[str]) -> list[list[str]]:
-        """The command, and behind one that may have made a cuckoo filter the dump that tells the seed of it."""
+        """The command. After one that may have created a cuckoo filter, also the dump that shows its seed."""
         family, verb = argv[0].upper().split(".")
         makes = family == "CF" and verb in ("RESERVE", "ADD", "ADDNX", "INSERT", "INSERTNX") and len(argv) > 1
         return [argv, ["CF.SCANDUMP", argv[1], "0"]] if makes else [argv]
 
     def mistake(self, argv: list[str]) -> list[str]:
-        """Some word is missing, twice, in another place, in another case, or another."""
+        """Some word is missing, repeated, moved, in another case, or replaced."""
         argv = argv.copy()
         at = self.random.randrange(1, len(argv))
         match self.random.randrange(6):
@@ -258,7 +257,7 @@ class Sequence:
         return argv
 
     def item(self) -> str:
-        """One that is often the same, so that what was done to it before matters."""
+        """A key that is often the same, so that earlier commands on it matter."""
         return self.universe[int(len(self.universe) * self.random.random() ** 3)]
 
     def items(self) -> list[str]:
@@ -346,7 +345,7 @@ class Connection:
 
 
 def parts(kind: bytes, count: bytes) -> int:
-    """How many replies are inside one that begins so."""
+    """How many replies are inside a reply that begins like this."""
     size = {b"*": 1, b"~": 1, b"%": 2}.get(kind, 0)
     return size * max(0, int(count)) if size else 0
 
@@ -371,7 +370,7 @@ def split(reply: bytes) -> list[bytes]:
 
 
 def note_heads(model: Model, commands, replies) -> None:
-    """Tells the model the heads that CF.SCANDUMP key 0 gave, those inside of transactions, too."""
+    """Tells the model the heads that CF.SCANDUMP key 0 returned, including those inside of transactions."""
     queue = None
     for command, reply in zip(commands, replies, strict=True):
         match command[0].upper():
@@ -390,7 +389,7 @@ def note_heads(model: Model, commands, replies) -> None:
 
 
 def compare(seed: int, connection: Connection, errors_escape: bool) -> Model:
-    """Runs a sequence; the model as it is afterwards."""
+    """Runs a sequence, and returns the model's state afterwards."""
     sequence = Sequence(seed)
     replies = connection.ask(sequence.commands)
     model = Model(sequence.settings, errors_escape=errors_escape)
@@ -425,7 +424,7 @@ def configure(client, spec, settings: Settings) -> None:
 
 
 def cuckoo_option(spec, name: str) -> str:
-    """As `option`; where the server lets the module choose the name, those of cuckoo filters stand for themselves."""
+    """As `option`. If the server lets the module choose names, those of cuckoo filters begin with cf-."""
     found = option(spec, name)
     return found.removeprefix("bf-") if name.startswith("cf-") else found
 
@@ -438,7 +437,8 @@ def test_every_reply_is_the_models(server):
     errors_escape = server.spec.product == "valkey" and server.spec.version >= (9,)
     with server.client() as client:
         try:
-            # Changing the configuration costs more than a sequence, so those that share one come together.
+            # Changing the configuration costs more than a sequence, so sequences with the same configuration run
+            # together.
             for settings in CONFIGURATIONS:
                 configure(client, server.spec, settings)
                 for seed in seeds:
@@ -454,8 +454,8 @@ def test_every_reply_is_the_models(server):
 
 
 def read_on(database: int, client, go_on) -> None:
-    """Reads the keys of a sequence by commands that hold them if they work apart. What is written to the keys then waits, and
-    ends up the same."""
+    """Reads the keys of a sequence by commands that hold them if they work apart. Writes to these keys then wait, and
+    the result is the same."""
     chance = random.Random(database)
     keys = [key.encode("latin-1") for key in KEYS]
     client.execute_command("SELECT", database)
@@ -471,7 +471,7 @@ def read_on(database: int, client, go_on) -> None:
 
 @pytest.mark.timeout(3600)
 def test_every_reply_is_the_models_beside_others(new_server, spec):
-    """Three clients at a time, each with its sequences in a database of its own, and others that read their keys."""
+    """Three clients at a time, each with its own sequences and database, and other clients that read their keys."""
     server, databases = new_server(), range(3)
     errors_escape = spec.product == "valkey" and spec.version >= (9,)
 

@@ -1,9 +1,8 @@
-"""Filters that other systems made move in: every member is found, the same strangers test positive, and what can
-go back goes back as it came.
-
-Recorded from the originals: RedisBloom's dump.rdb, DUMP payloads and SCANDUMP pieces, go-zero's bitmap, the files of
-bits-and-blooms, each with members and with the strangers that tested positive; see the manifests in tests/fixtures. Of
-Guava, Redisson, valkey-bloom and old RedisBloom there are objects made by `foreign`, whose positions were recorded.
+"""Filters from other systems: every member is found, the same absent items test positive, and what can be exported is
+exported unchanged. The data was recorded from the originals: RedisBloom's dump.rdb, DUMP payloads and SCANDUMP pieces,
+go-zero's bitmap, the files of bits-and-blooms, each with members and with the absent items that tested positive; see
+the manifests in tests/fixtures. For Guava, Redisson, valkey-bloom and old RedisBloom, `foreign` makes objects whose
+positions were recorded.
 """
 
 import base64
@@ -86,7 +85,7 @@ def must_be_equal(before: dict[str, dict], after: dict[str, dict]) -> None:
 
 @pytest.fixture(scope="module")
 def moved(spec):
-    """A server into which everything has moved, and what it looked like then. Nobody changes it."""
+    """A server with all imported filters, and their looks at that time. No test changes it."""
     with Server(spec) as server, server.client() as client:
         move_all_in(client)
         yield server, client, snapshots(client)
@@ -106,12 +105,12 @@ def test_members_are_found_and_strangers_get_what_they_got(moved):
         else:
             assert sum(seen["answers"][count:]) < len(arrival.strangers), name
         assert seen["type"] == arrival.type, name
-    # Enough of the strangers to tell one filter from another.
+    # Enough absent items to tell one filter from another.
     assert sum(len(arrival.positives or []) for arrival in arrivals().values()) > 500
 
 
 def test_what_redisbloom_says_of_its_filters(moved):
-    """BF.INFO and BF.DEBUG, but for the size, which is that of the memory here."""
+    """BF.INFO and BF.DEBUG, without the size, which depends on the server's memory."""
     _, client, before = moved
     for key, entry in MANIFEST.items():
         lines = before[key]["lines"]
@@ -190,7 +189,7 @@ def test_restart(new_server, moved, way):
 
 @EVERY_SERVER
 def test_replicas(new_server, moved):
-    """One that was there from the start, and one that came afterwards. Both go on equal when items are added."""
+    """One replica from the start, and one that joined later. Both stay equal when items are added."""
     _, _, before = moved
     primary = new_server()
     early = primary.replica()
@@ -201,7 +200,7 @@ def test_replicas(new_server, moved):
         for replica in (early, late):
             with replica.client() as other:
                 must_be_equal(before, snapshots(other))
-        # Numbers, since some take nothing else.
+        # The items are numbers, since some of these filters accept nothing else.
         for name, arrival in arrivals().items():
             command = ["CF.INSERT", name, "ITEMS"] if arrival.family == "CF" else ["BF.MADD", name]
             for items in batches([str(number) for number in range(1_000_000, 1_000_600)], 100):
@@ -216,7 +215,7 @@ def test_replicas(new_server, moved):
 
 @EVERY_SERVER
 def test_imports_are_replicated_with_their_data(new_server):
-    """Whatever is in the source on a replica, or is no longer."""
+    """Also if the source differs on the replica, or no longer exists."""
     names = ["go-zero", "bits-and-blooms/big-endian", "guava/1/LONG", "redisson/KRYO5", "valkey-bloom/scaled/BF.LOAD"]
     server = new_server(config=APPEND_ONLY)
     with server.client() as client:
@@ -241,7 +240,7 @@ def test_imports_are_replicated_with_their_data(new_server):
 
 @EVERY_SERVER
 def test_a_file_of_redisbloom(spec, moved):
-    """A dump.rdb of Redis 8 in the folder of a server. One that does not know its RDB version says so and is gone."""
+    """A dump.rdb of Redis 8 in a server's folder. A server that doesn't know its RDB version says so and exits."""
     _, _, before = moved
     is_foreign = spec.product == "valkey" or spec.version < (8,)
     with Server(spec) as server:
@@ -263,7 +262,7 @@ def test_a_file_of_redisbloom(spec, moved):
 
 @EVERY_SERVER
 def test_payloads_of_redisbloom(moved):
-    """As DUMP gave them, where the server takes their RDB version; else the server says that it does not."""
+    """As DUMP returned them, if the server accepts their RDB version. Otherwise the server says that it doesn't."""
     _, client, before = moved
     takes = client.dump("bf:default")
     for key, entry in MANIFEST.items():
@@ -292,7 +291,7 @@ def test_dump_gives_redisblooms_value_back(moved):
 
 @EVERY_SERVER
 def test_a_file_gives_redisblooms_values_back(new_server):
-    """The way out: SAVE, and each value in the file is the original's, to the byte."""
+    """The way back: after SAVE, each value in the file has the bytes of the original."""
     server = new_server()
     with server.client() as client:
         for key in MANIFEST:
@@ -302,7 +301,7 @@ def test_a_file_gives_redisblooms_values_back(new_server):
 
 
 def test_old_filters_go_back_as_todays(moved):
-    """RedisBloom since 2026 refuses filters without a number of bits, which those before 2.2.0 have."""
+    """RedisBloom since 2026 refuses filters without a number of bits, which versions before 2.2.0 wrote."""
     _, client, _ = moved
     for name, n2, bits in [("redisbloom/2.0.1", 4, 16), ("redisbloom/1.0", 10, 1024), ("redisbloom/2017", 0, 958)]:
         value = Value.parse(client.dump(name)[:-10])
@@ -324,7 +323,7 @@ def shuffled(parts, chance):
 
 
 def overlapping(parts, chance):
-    """Every chunk in pieces of any size that share bytes, and twice."""
+    """Every chunk arrives in pieces of any size, overlapping and repeated."""
     head, *chunks = parts
     found = []
     for end, chunk in chunks:
@@ -338,7 +337,7 @@ def overlapping(parts, chance):
 
 
 def with_iterator_0(parts, chance):
-    """As append-only files of versions up to 2.2.6 have the head."""
+    """The head as append-only files of versions up to 2.2.6 contain it."""
     (_, head), *chunks = parts
     return [(0, head), *chunks]
 
@@ -359,7 +358,7 @@ def shortened(head: bytes, fixed: int) -> bytes:
 
 
 def with_an_address(parts, chance):
-    """Versions 2.2.0 to 2.2.10 wrote a pointer behind the head of a cuckoo filter."""
+    """Versions 2.2.0 to 2.2.10 wrote a pointer after the head of a cuckoo filter."""
     (_, head), *chunks = parts
     return [(1, head + chance.randbytes(8)), *chunks]
 
@@ -370,7 +369,7 @@ def with_an_address(parts, chance):
     ids=lambda arranged: "in order" if arranged is list else arranged.__name__,
 )
 def test_pieces_of_redisbloom(moved, arranged):
-    """Whatever the order of the chunks is, there is a filter when they cover all of it, and none before."""
+    """Whatever the order of the chunks, the filter exists when they cover all bytes, and not before."""
     _, client, before = moved
     chance = random.Random(arranged.__name__)
     families = {with_iterator_0: "BF", before_2_2_1: "BF", before_2_2_0: "BF", with_an_address: "CF"}
@@ -380,7 +379,7 @@ def test_pieces_of_redisbloom(moved, arranged):
             continue  # its growth of 4 is what the head would not have
         parts = scanned(key)
         parts = parts if arranged is list else arranged(parts, chance)
-        # Every byte has come at the latest with the last piece; leave that one out first.
+        # All bytes have come by the last piece at the latest; leave that one out first.
         needed = [part for part in parts if part != parts[-1]]
         client.delete("there")
         load_pieces(client, "there", prefix, needed)
@@ -398,7 +397,7 @@ def test_pieces_go_back_to_redisbloom(moved):
 
 
 def test_an_iterator_may_point_anywhere(moved):
-    """As RedisBloom's does: the bytes from there to the end of the bit array."""
+    """As RedisBloom's does: the bytes from this offset to the end of the bit array."""
     _, client, _ = moved
     for key in SCANNED:
         if MANIFEST[key]["type"] == "BF":
@@ -408,7 +407,7 @@ def test_an_iterator_may_point_anywhere(moved):
 
 
 def test_half_a_filter_answers_nothing(server):
-    """Chunks of RedisBloom carry no mark of the filter that they belong to: only the bytes that came count."""
+    """RedisBloom's chunks don't say which filter they belong to. Only the bytes that have come count."""
     head, *chunks = scanned("bf:default")
     with server.client() as client:
         load_pieces(client, "half", "BF", [head, *chunks[1:]])
@@ -435,7 +434,7 @@ def add_all(client, key: str, items) -> list[int]:
     "key, count", [("bf:default", 6000), ("bf:reserved", 4000), ("bf:exp4", 3000), ("bf:empty", 1500)]
 )
 def test_a_chain_grows_as_redisblooms(server, key, count):
-    """Every reply, every bit, and the sizes of the links that come are those of a model of RedisBloom."""
+    """Every reply, every bit, and the sizes of later links are those of a model of RedisBloom."""
     model = RedisBloomChain(Value.parse(ORIGINALS[key.encode()]))
     links = len(model.links)
     items = numbered("new", 0, count)
@@ -499,7 +498,7 @@ def test_a_chain_that_lost_its_growth(server):
 
 
 def test_an_impossible_capacity(server):
-    """A link for no items is always full. The one that an add opens behind it has room, so that growth ends there."""
+    """A link for no items is always full. The one that an add opens after it has room, so growth ends there."""
     value = Value.parse(ORIGINALS[b"bf:empty"])
     value.fields[4] = 0
     with server.client() as client:
@@ -511,7 +510,7 @@ def test_an_impossible_capacity(server):
 
 @pytest.mark.parametrize("key, count, filters", [("cf:default", 3000, 5), ("cf:bucket4", 72_000, 3)])
 def test_a_cuckoo_filter_grows_as_redisblooms(server, key, count, filters):
-    """RedisBloom moves others in another order, so the bytes differ; but it would find every item in them."""
+    """RedisBloom moves other fingerprints, so the bytes differ. But it would find every item in them."""
     items = numbered("new", 0, count)
     members = arrivals()[key].members
     with server.client() as client:
@@ -531,7 +530,7 @@ def test_a_cuckoo_filter_grows_as_redisblooms(server, key, count, filters):
         strangers = arrivals()[key].strangers
         answers = client.execute_command("CF.MEXISTS", key, *strangers)
         assert answers == [int(cuckoo_has(value, item)) for item in strangers]
-        # Everything that was added goes again, and the members stay.
+        # Everything that was added is deleted again, and the members stay.
         with client.pipeline(transaction=False) as pipeline:
             for item in items:
                 pipeline.execute_command("CF.DEL", key, item)
@@ -560,9 +559,9 @@ def test_a_chain_grows_as_valkey_blooms(server, shape):
         assert Value.parse(client.dump("key")[:-10]) == model.value()
         strangers = numbered("stranger", 0, 2000)
         assert client.execute_command("BF.MEXISTS", "key", *strangers) == model.answers(strangers)
-        # What grew here is what is loaded from there.
+        # A filter that has grown here is loaded with its growth.
         def cells(key):
-            # Without what says which filter a chunk is of.
+            # Without the bytes that say which filter a chunk belongs to.
             return [piece[20:] for _, piece in pieces(client, key, "BF")[1:]]
 
         before = cells("key"), client.execute_command("DEBUG", "DIGEST-VALUE", "key")
@@ -575,7 +574,8 @@ def test_a_chain_grows_as_valkey_blooms(server, shape):
 @pytest.mark.parametrize("by", ["file", "client"])
 @EVERY_SERVER
 def test_what_valkey_bloom_writes_when_a_filter_is_created(new_server, by):
-    """From its append-only file, not rewritten, and from a client: the same filters, which our replica and file have too."""
+    """From its append-only file, not rewritten, and from a client: the same filters, also on our replica and in our
+    file."""
     server = new_server(config=APPEND_ONLY)
     chains, commands = {}, []
     for key, shape in {"grows": (5, 0, 0.1, 0.3, 2), "fixed": (64, 0, 0.001, 0.5, 0), "empty": (9, 0, 0.02, 0.5, 1)}.items():
@@ -623,7 +623,7 @@ def test_what_valkey_bloom_writes_when_a_filter_is_created(new_server, by):
 
 
 def test_what_is_added_to_a_bitmap_is_seen_by_go_zero(server):
-    """The bits as SETBIT would have them, and the script with which go-zero tests. The source is as it was."""
+    """The bits as SETBIT would set them, and the script with which go-zero tests. The source is unchanged."""
     members, items = numbered("order", 0, 2000), numbered("new", 0, 500)
     bitmap = (FIXTURES / "go-zero" / "bitmap.bin").read_bytes()
     script = "for _, at in ipairs(ARGV) do if redis.call('GETBIT', KEYS[1], at) == 0 then return 0 end end return 1"
@@ -649,7 +649,7 @@ def test_what_is_added_to_a_bitmap_is_seen_by_go_zero(server):
     [("JSON", 'say "hi"\n', b'"say \\"hi\\"\\n"'), ("KRYO5", "h\xe9", b"\3\x83h\xc3\xa9"), ("KRYO5", "", b"\3\x81")],
 )
 def test_a_codec_is_what_was_hashed(server, codec, item, encoded):
-    """An item by its codec has the bits of its bytes by none."""
+    """An item encoded by a codec has the same bits as its encoded bytes without a codec."""
     with server.client() as client:
         client.hset("config", mapping={"size": 958, "hashIterations": 7})
         for key, name in [("text", codec), ("bytes", "STRING")]:
@@ -710,7 +710,7 @@ def test_an_import_is_an_event(server, name):
 
 # ---- a type that is taken -------------------------------------------------------------------------------------------
 
-# A module that has RedisBloom's type, and whose values are nothing.
+# A module that has RedisBloom's type, with empty values.
 TYPE = """
 void *load(void *io, int encoding) { return 0; }
 void save(void *io, void *value) {}
@@ -740,7 +740,7 @@ def other_module(tmp_path):
 
 @EVERY_SERVER
 def test_another_module_has_the_type(new_server, other_module, moved):
-    """Then its values are that module's affair, and RedisBloom's pieces become keys of our own type."""
+    """RedisBloom's values then belong to that module, and its pieces become keys of our own type."""
     _, _, before = moved
     server = new_server(config={"loadmodule": str(other_module)})
     assert "another module has the data type MBbloom--" in server.log()
@@ -777,7 +777,7 @@ def test_another_module_comes_too_late(new_server, other_module):
 
 @EVERY_SERVER
 def test_twice_in_one_server_is_refused(new_server):
-    """Our own type is what tells."""
+    """The type shows that it is ours."""
     server = new_server()
     twin = server.directory / "twin.so"
     shutil.copy(server.module, twin)
@@ -879,7 +879,7 @@ def dataset(client) -> dict:
 
 
 def test_what_is_no_filter_is_refused(sources):
-    """With an error that names what is wrong, and nothing changes. The controls are imported."""
+    """Each has an error that names what is wrong, and nothing changes. The controls are imported."""
     client, before = sources, dataset(sources)
     for words, why in MALFORMED:
         assert re.match(why, refusal(client, "BF.IMPORT", "key", *words)), words
@@ -896,7 +896,7 @@ def test_what_is_no_filter_is_refused(sources):
 
 
 def test_a_payload_of_bf_load_that_is_none(server):
-    """Every field, one at a time. Behind the filters there may be anything, as in valkey-bloom."""
+    """Every field, one at a time. After the filters any bytes may follow, as in valkey-bloom."""
     chain, _ = valkey_bloom_chain(500, 400, 0.02, 0.5, 0)
     payload = chain.payload()
     blob = 38  # behind the length of the first filter
@@ -940,7 +940,7 @@ def test_a_payload_of_bf_load_that_is_none(server):
 
 
 def test_heads_of_redisbloom_that_are_none(server):
-    """Each field of a head, one at a time; what else there is of it is right."""
+    """Each field of a head, one at a time; the rest of the head is correct."""
     head = scanned("bf:empty")[0][1]
 
     def changed(at: int, code: str, value) -> bytes:
@@ -1000,7 +1000,7 @@ def damaged_pieces(dump: bytes, chance: random.Random) -> bytes:
 
 @pytest.fixture(scope="module")
 def bare(spec):
-    """A server that does not compress and has no large filters, and small ones to damage."""
+    """A server that doesn't compress and refuses large filters, and small filters to damage."""
     with (
         Server(spec, config={"rdbcompression": "no"}, module_args=["MAX_FILTER_BYTES", "1mb"]) as server,
         server.client() as client,
@@ -1024,7 +1024,7 @@ def bare(spec):
 
 @pytest.mark.parametrize("type", ["MBbloom--", "MBbloomCF", "bloomfltr", "bloomery1"])
 def test_damaged_payloads_do_no_harm(bare, type):
-    """What is refused leaves no key. What loads takes commands, and what becomes of it is saved and loaded again."""
+    """Refused bytes leave no key. A filter that loads accepts commands, and can be saved and loaded again."""
     server, client, sources = bare
     chance, source = random.Random(f"{type} 1"), sources[type]
     client.delete("hostile", "again", "copy")
@@ -1076,7 +1076,7 @@ def live(client, chance: random.Random, where: str) -> None:
 
 
 def test_a_bitmap_is_refused_before_it_is_made(bare):
-    """Its size is a number of the command, or of a hash: 8 GiB of zeros, of which not one need be there."""
+    """Its size is a number in the command, or in a hash: 8 GiB of zeros, none of which have to exist."""
     server, client, _ = bare
     client.hset("large", mapping={"size": 1 << 36, "hashIterations": 7})
     for words in (["GOZERO", "none", "BITS", 1 << 36], ["REDISSON", "none", "large"]):
@@ -1125,6 +1125,6 @@ def test_a_source_in_another_slot(new_server):
             assert "don't hash to the same slot" in refusal(client, "BF.IMPORT", key, *words)
         assert client.execute_command("BF.IMPORT", "{a}1", *gozero) == b"OK"
         assert client.execute_command("BF.IMPORT", "{a}2", *redisson) == b"OK"
-        # What comes as an argument has no slot.
+        # An argument has no slot.
         assert client.execute_command("BF.IMPORT", "{b}3", "BLOOMV3", BLOOM_V3) == b"OK"
         assert client.execute_command("BF.IMPORT", "{c}4", "GUAVA", GUAVA, "FUNNEL", "LONG") == b"OK"

@@ -1,6 +1,5 @@
-"""node-redis, the client that JavaScript programs have, with its package @redis/bloom, written for RedisBloom.
-
-`node/node_redis.mjs` talks and asserts. scripts/test fetches the packages that it needs.
+"""node-redis, the client of JavaScript programs, with its package @redis/bloom, written for RedisBloom.
+`node/node_redis.mjs` sends commands and checks replies. scripts/test fetches the packages that it needs.
 """
 
 import subprocess
@@ -29,6 +28,6 @@ def test_node_redis(server, protocol, family):
         timeout=120,
         text=True,
     )
-    # A program that ends too early ends with status 0, too.
+    # A program that ends too early also ends with status 0.
     if done.returncode or done.stdout != "done\n":
         pytest.fail(f"node ended with status {done.returncode}\n{done.stdout}", pytrace=False)

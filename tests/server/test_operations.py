@@ -1,7 +1,6 @@
-"""What an operator lives with: memory and its limits, deletion, eviction, notifications, transactions, hostile bytes.
-
-Each refusal must say what was wrong and leave the key as it was, and nothing that one client does may hold up another
-for long. Times are measured generously: they tell a lazy free from a blocking one, not fast from faster.
+"""What an operator deals with: memory and its limits, deletion, eviction, notifications, transactions, hostile bytes.
+Each refusal must say what was wrong and leave the key unchanged, and no client may delay others for long. Limits on
+time are generous: they distinguish a lazy free from a blocking one, not fast from slow.
 """
 
 import socket
@@ -68,7 +67,8 @@ def test_a_gigabyte_is_reserved_seen_and_freed_without_delay(server):
 
 @pytest.mark.parametrize("reserve", [("BF.RESERVE", 0.01, 100_000), ("CF.RESERVE", 100_000)], ids=["BF", "CF"])
 def test_a_new_filter_touches_no_page_of_its_cells(new_server, reserve):
-    """To touch one costs more than everything else that creating a filter does: a page fault, and clearing it later."""
+    """Touching a page costs more than everything else that creating a filter does: a page fault, and clearing the page
+    later."""
     command, *options = reserve
     server, count = new_server(), 2000
     with server.client() as client:
@@ -81,14 +81,14 @@ def test_a_new_filter_touches_no_page_of_its_cells(new_server, reserve):
 
 
 def resident_pages(server) -> int:
-    """Of now: INFO's are of the last tick."""
+    """The current number. INFO's is as old as the last tick."""
     return int(Path(f"/proc/{server.process.pid}/statm").read_text().split()[1])
 
 
 @pytest.mark.parametrize("way", ["UNLINK", "FLUSHALL ASYNC", "BF.CLEAR", "BF.ROTATE", "expiry", "SET"])
 @EVERY_SERVER
 def test_freeing_holds_nobody_up(new_server, way):
-    """A filter with 100 MB in use goes, in every way that a filter can go."""
+    """A filter with 100 MB in use is deleted, in every way in which a filter can be deleted."""
     server = new_server(config={"lazyfree-lazy-expire": "yes", "lazyfree-lazy-server-del": "yes"})
     with server.client() as client:
         before = client.info("memory")["used_memory"]
@@ -115,7 +115,7 @@ def test_freeing_holds_nobody_up(new_server, way):
 
 @EVERY_SERVER
 def test_unlink_counts_the_effort(server):
-    """Servers free on another thread what takes some effort, and count it."""
+    """Servers free values that cost some effort on another thread, and count them."""
     with server.client() as client:
         client.config_resetstat()
         client.execute_command("BF.RESERVE", "small", 0.01, 1000)
@@ -140,7 +140,8 @@ def test_max_filter_bytes(server):
 
 
 def test_growth_that_is_refused(server):
-    """A scaling filter at its limit refuses new items, each by itself, and goes on to answer and to know old ones."""
+    """A scaling filter at its limit refuses new items, each by itself, and still answers tests and accepts items that
+    it has."""
     name = option(server.spec, "max-filter-bytes")
     with server.client() as client, server.configured({name: "2kb"}):
         client.execute_command("BF.RESERVE", "grows", 0.01, 100)
@@ -158,7 +159,7 @@ def test_growth_that_is_refused(server):
         assert text.endswith(", and max-filter-bytes is 2.0 KiB")
         assert client.execute_command("BF.MEXISTS", "grows", *known) == [1] * len(known)
         digest = client.execute_command("DEBUG", "DIGEST-VALUE", "grows")
-        # Old items are no error, and the new one between them does not end the command.
+        # Items that are present cause no error, and a new one between them doesn't end the command.
         first, second, third = client.execute_command("BF.MADD", "grows", known[0], item, known[1])
         assert (first, str(second), third) == (0, text, 0)
         assert client.execute_command("DEBUG", "DIGEST-VALUE", "grows") == digest
@@ -184,7 +185,7 @@ def test_maxmemory_without_eviction(new_server):
 
 @EVERY_SERVER
 def test_maxmemory_that_changes(new_server):
-    """What the configuration allows is read once, and again after every change of it."""
+    """The configured limits are read once, and again after each change of the configuration."""
     server = new_server(config={"maxmemory-policy": "noeviction"})
     with server.client() as client:
         client.setrange("filler", 5 << 20, "x")
@@ -212,9 +213,8 @@ def test_maxmemory_that_changes(new_server):
 
 @EVERY_SERVER
 def test_eviction(new_server):
-    """Filters are evicted like anything else, and those that stay are whole.
-
-    Not by the lazy way, in which servers refuse a write now and then while large values, of any type, are being freed.
+    """Filters are evicted like other keys, and those that stay are complete. Without lazy eviction, during which
+    servers sometimes refuse a write while large values of any type are being freed.
     """
     server = new_server(config={"maxmemory-policy": "allkeys-lru", "lazyfree-lazy-eviction": "no"})
     with server.client() as client:
@@ -224,7 +224,7 @@ def test_eviction(new_server):
             client.execute_command("BF.MADD", f"filter:{number}", *members(10))
         assert client.info("stats")["evicted_keys"] >= 40
         assert client.info("memory")["used_memory"] <= client.info("memory")["maxmemory"] + (3 << 20)
-        # From now on none is evicted, not even by a read whose buffers take memory.
+        # From now on no key is evicted, not even by a read whose buffers need memory.
         client.config_set("maxmemory", 0)
         for key in client.keys():
             assert client.execute_command("BF.MEXISTS", key, *members(10)) == [1] * 10
@@ -242,7 +242,7 @@ def test_everything_goes_at_once(server):
 
 # ---- who is told about a change -------------------------------------------------------------------------------------
 
-# Command, and the events that it causes; each finds the filters as the ones before it left them.
+# A command, and the events that it causes. Each command finds the filters as earlier ones left them.
 WRITES = [
     ("BF.RESERVE plain 0.01 3 NONSCALING SEED 1", ["bf.reserve"]),
     ("BF.RESERVE counting 0.01 100 COUNTING", ["bf.reserve"]),
@@ -298,7 +298,7 @@ def attempt(client, command: str) -> None:
 
 @EVERY_SERVER
 def test_keyspace_events(server):
-    """Of the class for modules, `d`; nothing for what changed nothing."""
+    """Events of the class for modules, `d`; none if nothing changed."""
     with server.configured({"notify-keyspace-events": "Ed"}), server.client() as client:
         with server.client() as listener, listener.pubsub() as events:
             events.psubscribe("__keyevent@0__:*")
@@ -372,7 +372,7 @@ CUCKOO_OPTIONS = "BUCKETSIZE MAXITERATIONS EXPANSION HASH SEED".split()
 
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_odd_bytes_everywhere(server, protocol):
-    """As key, as item, as option, as option's value, as data: behind every reply the connection is still in step."""
+    """As key, as item, as option, as option's value, as data: after every reply, the connection is still in step."""
     with server.client(protocol) as client:
         client.set("text", "x")
         client.execute_command("BF.RESERVE", "filter", 0.01, 100)
@@ -456,7 +456,7 @@ def test_odd_bytes_everywhere(server, protocol):
                 step("CF.RESERVE", key, odd)
                 for name in CUCKOO_OPTIONS:
                     step("CF.RESERVE", key, 100, name, odd)
-            # And it is an item like any other.
+            # It is also a valid item.
             client.execute_command("DEL", "fresh")
             assert step("BF.ADD", "fresh", odd) == 1
             assert step("BF.EXISTS", "fresh", odd) == 1
@@ -467,7 +467,7 @@ LONGEST = 512 << 20  # bytes of an argument that a server takes unless told othe
 
 
 def test_the_longest_argument(new_server):
-    """As key, as item, as option, as data: an answer, and then the next command's."""
+    """As key, as item, as option, as data: one reply, and then the next command's."""
     server, piece = new_server(), bytes(1 << 20)
     for words in [
         ["BF.ADD", "key", None],
@@ -498,7 +498,7 @@ def test_the_longest_argument(new_server):
                 received = connection.recv(1 << 16)
                 assert received, words
                 replies += received
-        # One reply before that of PING, and not a long one: what is refused is not repeated in full.
+        # One reply before that of PING, and not a long one: the error doesn't repeat all of the refused argument.
         assert replies[:1] in b":-$" and len(replies) < 300, words
     with server.client() as client:
         assert client.exists("new") == 0
@@ -507,7 +507,7 @@ def test_the_longest_argument(new_server):
 
 @EVERY_SERVER
 def test_log_lines_from_hostile_bytes_are_harmless(server):
-    """What is refused is logged, and the log is a printf format away from a crash."""
+    """Refused text is logged, and if it were used as a printf format, the server could crash."""
     with server.client() as client:
         client.execute_command("BF.ADD", "%s%n%p", "%s%n%p")
         payload = bytearray(client.dump("%s%n%p"))
@@ -524,7 +524,7 @@ def test_log_lines_from_hostile_bytes_are_harmless(server):
 
 @EVERY_SERVER
 def test_with_rust_backtrace(new_server):
-    """Set on many machines of developers; printing a backtrace inside a module has killed servers."""
+    """Many developers' machines set this variable; printing a backtrace inside a module has killed servers."""
     server = new_server(env={"RUST_BACKTRACE": "1"})
     with server.client() as client:
         Workload(2).run(client, 2000)

@@ -1,9 +1,7 @@
-"""A filter survives whatever a server does to keep its data, bit for bit.
-
-Every kind of filter in every state (`filters.KINDS`), through every way that a value can take out of a server's memory
-and back: the RDB file, the append-only file rewritten (as RDB and as commands) and not rewritten, DUMP and RESTORE,
-COPY, DEBUG RELOAD, DEBUG LOADAOF. Restarts are by kill -9, so nothing is saved on the way out that the test did not ask
-for.
+"""A filter survives everything a server does to keep its data, bit for bit. Every kind of filter in every state
+(`filters.KINDS`) goes through every way out of a server's memory and back: the RDB file, the append-only file
+rewritten (as RDB and as commands) and not rewritten, DUMP and RESTORE, COPY, DEBUG RELOAD, DEBUG LOADAOF. Restarts are
+by kill -9, so that nothing is saved that the test didn't ask for.
 """
 
 import contextlib
@@ -44,7 +42,7 @@ def must_be_equal(before, after):
 
 @pytest.fixture(scope="module")
 def made(spec):
-    """A server that holds a filter of every kind in every state, and their snapshots. Nobody changes them."""
+    """A server with a filter of every kind in every state, and their snapshots. No test changes them."""
     with Server(spec) as server, server.client() as client:
         keys = make_all(client)
         yield server, client, snapshots(client, keys)
@@ -52,7 +50,7 @@ def made(spec):
 
 
 def test_states_are_what_they_are_called(made):
-    """The states would prove little if a "grown" chain had one layer, or nothing was saturated."""
+    """Otherwise the states would prove little: a "grown" chain with one layer, or counters that never saturated."""
     _, _, before = made
     info = {key: seen["info"] for key, seen in before.items()}
     for kind in KINDS:
@@ -83,7 +81,7 @@ def test_dump_and_restore(made):
 
 
 def test_a_default_filter_takes_no_more_than_redisblooms(server):
-    """Which has 87 bytes with one item, and 206 with a hundred."""
+    """It has 87 bytes with one item, and 206 with a hundred."""
     with server.client() as client:
         for items, most in [(1, 87), (100, 206)]:
             client.execute_command("BF.MADD", f"items:{items}", *(f"item:{item}" for item in range(items)))
@@ -120,7 +118,7 @@ def test_a_copy_shares_nothing(server):
 
 
 def test_digests_tell_filters_apart(server):
-    """All that is said of equal digests is worth nothing if those of other filters are equal, too."""
+    """Equal digests prove nothing if different filters also have equal ones."""
     plain = "BF.RESERVE {} 0.01 1000 NONSCALING SEED 1"
     makings = [
         [plain],
@@ -184,7 +182,7 @@ def test_restart(new_server, way):
 
 
 def test_a_restarted_filter_goes_on_as_before(new_server):
-    """Not only are the cells the same: what is done next has the same effect as without the restart."""
+    """Not only the cells are the same: the next commands have the same effects as without the restart."""
     stays, restarts = new_server(), new_server()
     with stays.client() as client:
         keys = make_all(client)
@@ -216,7 +214,7 @@ def answer(client, command) -> str:
 
 
 def test_a_window_keeps_its_schedule(new_server):
-    """Rotations by hand move a window's schedule along. A window that forgot them would not rotate for a while."""
+    """Rotations by hand change a window's schedule. A window that forgot them would not rotate for a while."""
     server = new_server()
     every = 400
     with server.client() as client:
@@ -260,8 +258,8 @@ def test_replay_of_random_commands(new_server, rewritten):
 
 @pytest.mark.parametrize("way", ["rdb", "aof", "aof rewritten as commands"])
 def test_a_load_that_is_not_complete_is_no_key(new_server, way):
-    """Clients died in the middle of a load, early and late: no key is there, before the restart and after it. Where files
-    have the load, it goes on."""
+    """Clients died in the middle of a load, early and late: there is no key, before the restart or after it. If files
+    contain the load, it continues."""
     server = new_server(config={} if way == "rdb" else APPEND_ONLY | {"aof-use-rdb-preamble": "no"})
     with server.client() as client:
         sources = make_all(client, [kind for kind in KINDS if kind.name.endswith("several-chunks")])
@@ -297,7 +295,7 @@ def test_a_load_that_is_not_complete_is_no_key(new_server, way):
 
 
 def test_a_filter_of_more_tables_than_any(new_server):
-    """Whatever a filter may grow to is loaded again."""
+    """A filter of any size that growth can reach can be loaded again."""
     server = new_server(module_args=["CF_MAX_EXPANSIONS", "65536"])
     with server.client() as client:
         client.execute_command("CF.RESERVE", "tables", 2, "BUCKETSIZE", 1, "EXPANSION", 1)
@@ -331,7 +329,7 @@ def arrays_of_zeros(client, command: str, head: bytes) -> None:
 
 
 def chain_of_valkey_bloom(client) -> None:
-    """Its second link is of 66 MiB."""
+    """Its second link has 66 MiB."""
     client.execute_command("BF.LOAD", "k", ValkeyBloomChain(100, 0.01, 0.5, 500_000, bytes(32)).payload())
     client.execute_command("BF.MADD", "k", *members(110))
 
@@ -340,7 +338,8 @@ def chain_of_valkey_bloom(client) -> None:
     "make, bound", [(chain_of_redisbloom, 8), (cuckoo_filter_of_redisbloom, 8), (chain_of_valkey_bloom, 66 + 8)]
 )
 def test_saving_copies_no_filter(new_server, make, bound):
-    """But valkey-bloom's, each link once: with its head it is one string. To compress one of zeros, the server needs little."""
+    """Except valkey-bloom's, whose links are copied one at a time: a link and its head are one string. Compressing
+    zeros needs little memory."""
     server = new_server(config={"rdb-key-save-delay": 500_000})  # µs after each key, in which the child is watched
     with server.client() as client:
         client.set("other", "")

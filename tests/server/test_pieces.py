@@ -1,9 +1,8 @@
-"""Commands with many items: the server carries them out in pieces, and serves others in between.
+"""Commands with many items: the server executes them in pieces, and serves others in between.
 
-A command with many items does what a client does that sends the same items in several commands. In a transaction it runs
-whole. What is left of such a command is never long enough to be sure that another client comes in between by chance. So
-the tests that change something in the middle use commands that last for a second: items that find a cuckoo filter almost
-full.
+A command with many items does what several commands with some of these items would do. In a transaction it runs whole.
+Its pieces are so short that another client comes in between only by chance. So the tests that change something in the
+middle use commands that last for a second: they add items to a cuckoo filter that is nearly full.
 """
 
 import contextlib
@@ -25,7 +24,7 @@ ITEMS = [b"item:%07d" % number for number in range(MANY)]
 FIXED = b"".join(ITEMS)
 PREFIXED = b"".join(struct.pack("<I", len(item)) + item for item in ITEMS)
 
-# A reservation, and commands on the filter, in turn.
+# A reservation, and commands on the filter, in order.
 CASES = {
     "chain": (["BF.RESERVE", "k", "0.01", 100], ["BF.MADD", "BF.MEXISTS", "BF.MTEST"]),
     "missing": ([], ["BF.MTEST", "BF.MEXISTS", "BF.MDEL", "CF.MEXISTS"]),
@@ -62,7 +61,7 @@ def outcome(client, *command):
 
 
 def whole(client, *command):
-    """The same of a command that runs whole: in a transaction, which has the same random seed if there is one."""
+    """The same for a command that runs whole: in a transaction, with the same random seed if there is one."""
     client.execute_command("MULTI")
     client.execute_command(*command)
     (reply,) = client.execute_command("EXEC")
@@ -92,15 +91,15 @@ def test_replies_and_filters_are_those_of_the_whole_command(server, case, protoc
             expected = whole(client, *words(command, "whole"))
             assert outcome(client, *words(command)) == expected, command
             assert digest(client) == digest(client, "whole"), command
-        # A full filter may end a command with its first piece; tests, deletes and shards are fast.
+        # In a full filter a command may end with its first piece; tests, deletes and shards are fast.
         if case not in ("full", "missing", "sharded"):
             for command in {"BF.MADD", "CF.INSERT", "CF.INSERTNX"} & set(commands):
                 assert goes_in_pieces(client, command), command
 
 
 def goes_in_pieces(client, command: str) -> bool:
-    """Whether it does at one of some times. If the system takes the processor away before the first item, which lengthens
-    the piece (`SLICE_PER_HEAD`), one piece may be enough."""
+    """Whether it holds in one of several tries. If the system takes the processor away before the first item, which
+    lengthens the piece (`SLICE_PER_HEAD`), one piece may be enough."""
     for _ in range(10):
         before = calls(client, command)
         outcome(client, *words(command))
@@ -145,8 +144,8 @@ HEADS = {
 
 @pytest.mark.parametrize("head", HEADS)
 def test_what_comes_before_the_items_takes_long(server, head):
-    """It is read for each piece, so a piece has items for as long as it took. Otherwise these would be 85 pieces or more,
-    however quiet the machine is; one that is busy may stop the server in the middle of a piece."""
+    """The clock is read for each piece, so the items of a piece depend on the time. Otherwise there would be at least
+    85 pieces, however quiet the machine is; on a busy one, the server may be stopped in the middle of a piece."""
     client = server.client(socket_timeout=100)
 
     def pieces() -> int:
@@ -164,8 +163,8 @@ def test_what_comes_before_the_items_takes_long(server, head):
 
 
 class Long:
-    """A command that lasts for a second or more, by a client of its own: each of its items finds a cuckoo filter full, and
-    looks for room. In the block, it has begun and isn't over."""
+    """A command that lasts for a second or more, sent by its own client: each of its items finds a cuckoo filter full,
+    and searches for room. In the block, it has begun and hasn't ended."""
 
     COUNT = 300_000
 
@@ -215,7 +214,7 @@ def test_others_are_served_in_between(server):
 
 
 class Longer(Long):
-    """One that lasts until two others have begun, or a slot has moved."""
+    """A command that lasts until two others have begun, or a slot has moved."""
 
     COUNT = 900_000
 
@@ -292,7 +291,7 @@ def test_a_pause_of_writes(server):
 
 @pytest.mark.parametrize(("policy", "is_refused"), [("volatile-lru", False), ("noeviction", True)])
 def test_memory_runs_short_in_the_middle(new_server, policy, is_refused):
-    """Where keys are evicted, a server is above its limit all the time, between a write and the next command."""
+    """If keys are evicted, a server is always above its limit between a write and the next command."""
     server = new_server(config={"maxmemory-policy": policy})
     with server.client() as client:
         for number in range(1000):
@@ -406,8 +405,8 @@ def test_a_client_that_says_asking(spec):
 
 @pytest.mark.parametrize("command", ["CF.INSERT", "CF.INSERTNX"])
 def test_items_that_search_for_long_are_pieces_of_their_own(server, command):
-    """One slot is free, and each item walks 65,535 steps forth and back, in some 10 ms. The clock of each piece, also of the
-    first, starts before its first item."""
+    """One slot is free. Each item walks 65,535 steps back and forth, for some 10 ms. The clock of each piece,
+    including the first, starts before its first item."""
     size, items = 16 << 20, 8
     part = bytes(range(1, 256)) * (size // 255 + 1)
     with server.client(socket_timeout=200) as client:

@@ -27,12 +27,12 @@ pytestmark = pytest.mark.every_server("clients talk to the server, which convert
 README = ROOT / "clients" / "python" / "README.md"
 ERRORS = (redis.ResponseError, valkey.ResponseError)
 
-# Library, protocol, whether replies are decoded; half of all, in which each meets each other.
+# Library, protocol, and whether replies are decoded: half of all combinations, in which each pair occurs.
 CLIENTS = [(redis, 2, False), (redis, 3, True), (valkey, 2, True), (valkey, 3, False)]
 
 
 class Api:
-    """The classes of the package for one client, used alike whether it blocks or not."""
+    """The classes of the package for one client. They are used in the same way whether or not they block."""
 
     def __init__(self, server, library, protocol: int, decoded: bool, loop):
         self.library = library
@@ -77,7 +77,7 @@ def api(request, server, loop):
 
 
 class Index:
-    """An integer that is no int, as numpy's are."""
+    """An integer whose type isn't int, such as numpy's."""
 
     def __init__(self, value: int):
         self.value = value
@@ -89,7 +89,7 @@ class Index:
         return f"Index({self.value})"
 
 
-# The bytes that an item is, and all ways to say it.
+# The bytes of an item, and all ways to write it.
 SAME = [
     (b"42", ["42", 42, Index(42), bytearray(b"42"), memoryview(b"42")]),
     (b"-7", ["-7", -7, Index(-7)]),
@@ -129,7 +129,7 @@ def test_what_can_be_written_in_several_ways_is_refused(api, item):
 
 @pytest.mark.parametrize("items", ["ada", b"ada"], ids=repr)
 def test_one_item_where_many_go_is_refused(api, items):
-    """Its characters would be added, one by one."""
+    """Otherwise its characters would be added, one by one."""
     bloom = api.Bloom("seen").reserve(0.01, 100)
     for call in (bloom.add_many, bloom.contains_many):
         with pytest.raises(TypeError, match="put it into a list"):
@@ -137,12 +137,12 @@ def test_one_item_where_many_go_is_refused(api, items):
 
 
 def test_many_items(api, server):
-    """In pieces, from whatever can be iterated over. Answers come in the order of the items."""
+    """In pieces, from any iterable. Answers come in the order of the items."""
     bloom = api.Bloom("seen").reserve(1e-6, 200_000)
     api.plain.config_resetstat()
     assert bloom.add_many(f"item:{number}" for number in range(20_000)) > 19_990
-    # 20,000 items of 14 bytes at most with their lengths: five pieces of 64 KiB. A slow server counts those that it
-    # divides once more.
+    # 20,000 items of 14 bytes at most, with their lengths: five pieces of 64 KiB. A slow server divides some again, and
+    # they count twice.
     assert 5 <= server.info("commandstats")["cmdstat_bf.bulkadd"]["calls"] <= 20
     expected = [number < 20_000 for number in range(19_000, 21_003)]
     assert bloom.contains_many(f"item:{number}" for number in range(19_000, 21_003)) == expected
@@ -424,7 +424,7 @@ def test_a_rebuild_that_cannot_begin_ends_no_other(api):
 
 
 def test_a_rebuild_that_ended_by_itself(api):
-    """It says why; and an error of the program isn't hidden by that."""
+    """The reply says why; and an error of the program isn't hidden by it."""
     bloom = api.Bloom("seen").reserve(0.01, 100)
 
     def overfill():
@@ -438,7 +438,7 @@ def test_a_rebuild_that_ended_by_itself(api):
             overfill()
             bloom.add_many(range(50, 90))
             raise OSError
-    # Ten are new to it; one more counts as in it with 10% (the seed is another in each run).
+    # Ten are new to it. One more may count as present, at 10% (each run has another seed).
     with pytest.raises(ERRORS, match=r"full; 1\d of 20 items went in"):
         with bloom.rebuild(capacity=10, nonscaling=True) as new:
             new.add_many(range(20))
@@ -449,7 +449,7 @@ def test_a_rebuild_that_ended_by_itself(api):
 
 
 def test_dump_and_restore(api):
-    """Of several MiB, in pieces, to the bit."""
+    """A filter of several MiB, in pieces, with the same bits afterwards."""
     bloom = api.Bloom("bloom").reserve(1e-4, 1_000_000, nonscaling=True)
     cuckoo = api.Cuckoo("cuckoo").reserve(1 << 21)
     for filled, make in ((bloom, api.Bloom), (cuckoo, api.Cuckoo)):
@@ -465,7 +465,7 @@ def test_dump_and_restore(api):
             copy.restore(api.pieces(pieces))
         assert all(copy.contains_many(range(1000)))
         api.plain.delete("copy")
-        # Half a filter leaves nothing, and no load.
+        # Half a filter leaves no key and no load.
         for damaged in ([*pieces[:-1], (pieces[-1][0], pieces[-1][1][:-1] + b"?")], failing(pieces[:-1])):
             with pytest.raises((*ERRORS, OSError)):
                 copy.restore(api.pieces(damaged))
@@ -517,7 +517,7 @@ def test_a_full_cuckoo_filter(api):
 
 
 def test_a_client_of_the_other_kind_is_refused(api):
-    """A coroutine is true: a blocking class would say that every item is there."""
+    """A coroutine is true, so a blocking class would say that every item is present."""
     other = bloomery_redis if api.loop else bloomery_redis.asyncio
     for name in ("Bloom", "Cuckoo"):
         with pytest.raises(TypeError, match="take a blocking client, those of bloomery_redis.asyncio one of asyncio"):
@@ -553,7 +553,7 @@ def cluster_of_one(new_server):
 
 
 def test_the_readme(server, cluster_of_one):
-    """Runs its blocks in their order, and compares each value that it shows."""
+    """Runs its blocks in order, and compares each value that it shows."""
     loop, names, checked = asyncio.new_event_loop(), {}, 0
     for block in blocks(README):
         block = block.replace(".Redis()", f".Redis(port={server.port})").replace("7001", str(cluster_of_one.port))

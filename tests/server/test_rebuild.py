@@ -1,5 +1,5 @@
-"""BF.REBUILD in a server: filter and shadow go together through everything that a server does with a key, the time to
-live stays, the key is of the right type in each phase, and a rebuild needs the memory and the permission that it takes.
+"""BF.REBUILD in a server: filter and shadow stay together in everything that a server does with a key, the time to
+live stays, the key has the right type in each phase, and a rebuild needs its memory and its permission.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ NOT_RUNNING = "no rebuild is running"
 
 
 def begin_all(client) -> list[str]:
-    """A filter of every kind and of other systems, each with a shadow that has some items and has missed some deletes."""
+    """A filter of every kind and of other systems. Each has a shadow with some items that has missed some deletes."""
     keys = []
     for kind in BLOOM:
         key = f"{kind.name}/rebuilding"
@@ -84,7 +84,7 @@ def test_through_every_way_of_keeping_data(new_server):
         server.restart(kill=True)
     with server.client() as client:
         assert differences(before, looks(client, keys)) == []
-        # They all go on, to either end.
+        # All of them can continue, to either end.
         for number, key in enumerate(keys):
             assert client.execute_command("BF.REBUILD", key, ["COMMIT", "ABORT"][number % 2]) == b"OK"
             assert status(client, key) == {b"Status": b"none"}
@@ -102,7 +102,7 @@ def test_replicas_see_every_phase(new_server):
         primary.wait_for_replicas()
 
         def rebuilds(client) -> dict:
-            """Who writes nothing asks BF.INFO."""
+            """A user without write permission uses BF.INFO."""
             return {key: pairs(client.execute_command("BF.INFO", key, "FULL"))[b"Rebuild"] for key in keys}
 
         def equal(server) -> bool:
@@ -123,7 +123,7 @@ def test_replicas_see_every_phase(new_server):
 
 @EVERY_SERVER
 def test_types_and_times_to_live(new_server):
-    """A filter of RedisBloom's is ours while it has a shadow, and RedisBloom's again if that is dropped."""
+    """A RedisBloom filter has our type while it has a shadow, and RedisBloom's again if the shadow is dropped."""
     server = new_server(config=APPEND_ONLY)
     with server.client() as client:
         for key, payload, home in [
@@ -155,7 +155,7 @@ def test_types_and_times_to_live(new_server):
             client.execute_command("BF.REBUILD", key, "COMMIT")
             assert kinds(b"bloomery1") == count
             assert client.execute_command("BF.MEXISTS", key, "before", "after") == [0, 1]
-        # What has no time to live gets none.
+        # A filter without a time to live gets none.
         client.execute_command("BF.RESERVE", "plain", 0.01, 100)
         client.execute_command("BF.REBUILD", "plain", "BEGIN")
         assert client.ttl("plain") == -1
@@ -181,7 +181,7 @@ def test_a_shadow_goes_with_its_key(server):
             client.execute_command(*end)
             wait_for(lambda: client.info("bf")["bf_cell_bytes"] == 0, f"the memory after {end}")
             client.delete("k")
-        # Nothing of the shadow is left behind an end of its own either.
+        # The shadow leaves no time to live behind either.
         client.execute_command("BF.RESERVE", "k", 0.01, 5_000_000)
         cells = client.info("bf")["bf_cell_bytes"]
         for end in ("ABORT", "COMMIT"):
@@ -191,7 +191,7 @@ def test_a_shadow_goes_with_its_key(server):
 
 
 def test_memory(new_server):
-    """maxmemory and max-filter-bytes count both. What ends a rebuild works without memory."""
+    """maxmemory and max-filter-bytes count both filters. Commands that end a rebuild need no memory."""
     server = new_server(config={"maxmemory-policy": "noeviction"}, module_args=["MAX_FILTER_BYTES", "15mb"])
     with server.client() as client:
         client.execute_command("BF.RESERVE", "k", 0.01, 5_000_000, "NONSCALING")
@@ -216,7 +216,7 @@ def test_a_rebuild_that_cannot_follow_ends(new_server):
         client.execute_command("BF.RESERVE", "seen:%s", 0.01, 100)
         client.execute_command("BF.REBUILD", "seen:%s", "BEGIN", "CAPACITY", 2, "NONSCALING")
         assert client.execute_command("BF.REBUILD", "seen:%s", "ADD", "a", "b") == b"OK"
-        # A backfill is told, and nothing ends.
+        # The backfill gets the error, and the rebuild continues.
         with pytest.raises(redis.ResponseError, match="non scaling filter is full; 1 of 2 items went in"):
             client.execute_command("BF.REBUILD", "seen:%s", "ADD", "a", "c")
         assert client.execute_command("BF.MADD", "seen:%s", "x", "y") == [1, 1]
@@ -278,7 +278,7 @@ def test_permissions(server):
 
 
 def test_an_abort_gives_the_filter_back_bit_for_bit(server):
-    """Also when the key has been away, as a payload, in between."""
+    """Also if the key was away in between, as a payload."""
     with server.client() as client:
         client.restore("k", 0, sealed(Value.parse(ORIGINALS[b"bf:empty"]).dump(), OLDEST))
         dump = client.dump("k")

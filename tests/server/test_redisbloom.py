@@ -1,8 +1,6 @@
-"""What RedisBloom replied, Bloomery replies, to the byte.
-
-tests/fixtures/redisbloom/transcript.json holds exchanges recorded from RedisBloom, each in RESP2 and RESP3, with sizes
-masked as <n>. Scenarios begin with FLUSHALL. Two differences are meant: the type's name, and capacities above 2^30, for which
-memory is the limit here.
+"""Bloomery's replies are RedisBloom's, to the byte. tests/fixtures/redisbloom/transcript.json contains exchanges
+recorded from RedisBloom, each in RESP2 and RESP3, with sizes masked as <n>. Scenarios begin with FLUSHALL. Two
+differences are intended: the type's name, and capacities above 2^30, which only memory limits here.
 """
 
 import json
@@ -34,7 +32,7 @@ def uses(scenario, word: str) -> bool:
 
 
 class Connection:
-    """Sends a command and gives the bytes of its reply; a client library would hide them."""
+    """Sends a command and returns the bytes of its reply, which a client library would hide."""
 
     def __init__(self, port: int, protocol: int):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
@@ -43,7 +41,7 @@ class Connection:
             self.ask(["HELLO", "3"])
 
     def ask(self, arguments: list[str]) -> bytes:
-        # Recorded bytes stand as the characters of the same number.
+        # Recorded bytes are stored as the characters with the same numbers.
         words = [argument.encode("latin-1") for argument in arguments]
         self.socket.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words))
         return self.reply()

@@ -1,8 +1,7 @@
-"""A replica is its primary's equal, bit for bit, whatever its own configuration says and whatever was refused.
-
-Replicas get effects, not requests: a filter is created with every parameter and its seed, only items that changed
-something follow, and a command that failed or did nothing sends nothing. The servers run with
-`propagation-error-behavior panic`: a replica that meets an error in the stream would be dead at the end of the test.
+"""A replica equals its primary, bit for bit, whatever its own configuration says and whatever was refused. Replicas
+get effects, not requests: a creation has every parameter and the seed, only items that changed something are sent, and
+a command that failed or did nothing sends nothing. The servers run with `propagation-error-behavior panic`: a replica
+that met an error in the stream would be dead at the end of the test.
 """
 
 import collections
@@ -22,7 +21,7 @@ pytestmark = pytest.mark.every_server("the server replicates, and says which com
 
 COMMANDS = 12_000
 
-# Nothing like the primary's, and too small for any filter: what a primary created is not for a replica to judge.
+# Different from the primary's, and too small for any filter: a replica must accept whatever its primary created.
 ODD = """
     ERROR_RATE 0.2 INITIAL_SIZE 3 EXPANSION_FACTOR 0 MAX_FILTER_BYTES 1
     CF_BUCKET_SIZE 7 CF_INITIAL_SIZE 20 CF_MAX_ITERATIONS 1 CF_EXPANSION_FACTOR 0 CF_MAX_EXPANSIONS 1
@@ -86,7 +85,7 @@ def test_random_writes(new_server):
         replica.wait_until_online(second)
         write_and_compare()
 
-    # It would show little if little had happened.
+    # Otherwise the test would show little.
     written = effects.new()
     verbs = collections.Counter(words[0].lower().decode() for words in written)
     print(verbs, workload.refused)
@@ -119,8 +118,8 @@ def test_every_kind_grows_the_same(new_server):
 
 
 def test_half_a_load_is_replicated(new_server):
-    """A replica that comes in the middle has the filter when the load is complete, and none before. When it takes over in
-    the middle, the load goes on there."""
+    """A replica that joins in the middle has the filter when the load is complete, and none before. If it is promoted
+    in the middle, the load continues there."""
     primary = new_server()
     with primary.client() as client:
         sources = make_all(client, [kind for kind in KINDS if kind.name.endswith("several-chunks")])
@@ -154,7 +153,7 @@ def test_half_a_load_is_replicated(new_server):
 
 
 def test_a_newer_server_replicates_an_older_one(spec, new_server):
-    """How a server is upgraded without downtime: the newer one becomes a replica of the older one first."""
+    """Upgrading a server without downtime: first the newer one becomes a replica of the older one."""
     oldest = matrix()[0]
     if spec == oldest:
         pytest.skip(f"{spec} is the oldest")
@@ -170,7 +169,7 @@ def test_a_newer_server_replicates_an_older_one(spec, new_server):
 
 
 def test_rotation_by_the_clock_is_the_primarys(new_server):
-    """A replica never rotates by itself, answers by the clock all the same, and goes on when it is promoted."""
+    """A replica never rotates by itself, but answers by the clock, and begins to rotate when it is promoted."""
     primary = new_server()
     replica = primary.replica()
     with primary.client() as client, replica.client() as other:
@@ -217,7 +216,7 @@ def generation(client) -> int:
 
 @pytest.fixture
 def wire(new_server):
-    """`wire("BF.ADD key item")` runs a command and gives what it wrote, as text."""
+    """`wire("BF.ADD key item")` runs a command and returns what it writes to replicas, as text."""
     server = new_server(config={"appendonly": "yes", "appendfsync": "always"})
     effects = Effects(server)
     with server.client() as client:
@@ -234,8 +233,8 @@ def wire(new_server):
 
 
 def test_creation_carries_everything(wire):
-    """Whoever creates a filter, by whatever command: what is written has each parameter and the seed. It is a RESERVE, or of
-    an add of arguments to a missing key an INSERT with the first items."""
+    """Whatever command creates a filter: replicas get each parameter and the seed. They get a RESERVE, or for an add
+    of arguments to a missing key an INSERT with the first items."""
     tail = "SEED "
     cuckoo = "BUCKETSIZE 2 MAXITERATIONS 20 EXPANSION 1 HASH XXH3 SEED "
     created = {
@@ -276,9 +275,9 @@ def test_creation_carries_everything(wire):
         assert first.startswith(expected), command
         words = first.split()
         seed = words[2].split(",")[-1] if words[2].startswith("SPEC,") else words[-1]
-        # 64 random bits, or 128: a number this small would be a wonder.
+        # 64 random bits, or 128. A number this small would be an extreme coincidence.
         assert seed == "beef" if command.endswith("00BEEF") else len(seed) > (24 if "SIPHASH" in command else 8)
-    # What LIKE takes over is written out, so that it does not depend on the other key.
+    # The parameters copied by LIKE are written out, so that they don't depend on the other key.
     (like,) = wire("BF.RESERVE n 0.1 10 LIKE g")
     (other,) = wire("BF.RESERVE g2 0.1 10 LIKE g")
     assert like.split()[2:] == other.split()[2:]
@@ -305,7 +304,7 @@ def test_only_effects_are_written(wire):
         ("BF.ADDNX plain b", ["bf.add plain b"]),
         ("BF.MADD plain a b", []),
         ("BF.MADD plain a c b", ["bf.madd plain c"]),
-        # One fits, the next does not, and that ends it.
+        # One item fits, the next doesn't, and that ends the command.
         ("BF.MADD plain a d e f", ["bf.madd plain d"]),
         ("BF.ADD plain e", []),
         ("BF.MADD plain e", []),
@@ -323,7 +322,7 @@ def test_only_effects_are_written(wire):
         ("BF.ADD window a", ["BF.ADD window a"]),
         ("BF.ADD window a", []),
         ("BF.ROTATE window", ["bf.rotate window AT 1 MANUAL"]),
-        # Recorded anew, though it is a member: that is what makes it last.
+        # The member is recorded again: otherwise it would leave the window too early.
         ("BF.ADD window a", ["BF.ADD window a"]),
         ("BF.ROTATE plain", []),
         ("BF.ROTATE window AT 9", []),
@@ -371,7 +370,7 @@ def test_only_effects_on_cuckoo_filters_are_written(wire):
         ("CF.DEL cuckoo never", []),
         ("CF.COMPACT cuckoo", ["CF.COMPACT cuckoo"]),
         ("CF.COMPACT cuckoo", []),
-        # One fits, the next does not.
+        # One item fits, the next doesn't.
         ("CF.ADD small x", ["CF.ADD small x"]),
         ("CF.INSERT small ITEMS x x x", ["cf.insert small ITEMS x"]),
         ("CF.ADD small x", []),
@@ -434,7 +433,7 @@ def test_each_piece_of_a_load_is_written_when_it_comes(spec, wire, prefix):
 
 @pytest.mark.parametrize("prefix", ["BF", "CF"])
 def test_what_an_add_to_a_missing_key_causes_is_one_command(wire, prefix):
-    """A replica, or an append-only file cut short, has all of it or nothing."""
+    """A replica, or an append-only file that was cut short, has all items or none."""
     wire("PING")
     wire.client.execute_command(*adding(prefix, "a", ["x", "y"]))
     around = [words[0].lower() for words in wire.effects.new(whole=True) if words[0].lower() != b"select"]

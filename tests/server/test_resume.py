@@ -1,8 +1,8 @@
-"""`bloomery load --resume`, with something going wrong between any two steps.
+"""`bloomery load --resume`, with a fault between any two steps.
 
-A proxy stands between the program and the server. At a random script call of a load, before it or after it, the
-connection is cut or the program is killed, and something happens to the server. Then the same command is run again until
-it ends. It must end with 0 exactly if every item is in, and then every item was added exactly once; and it must not fail
+A proxy is between the program and the server. At a random script call of a load, before it or after it, the connection
+is cut or the program is killed, and something happens to the server. Then the same command runs again until it ends.
+Its exit code must be 0 exactly if every item is in, and then every item was added exactly once. And it must not fail
 unless something was lost.
 """
 
@@ -39,7 +39,7 @@ SEED = "8"  # a cuckoo filter with it confuses none of the items here
 
 
 class Filter:
-    """The filter that is loaded, and what happens to it."""
+    """The filter that is loaded, and what may happen to it."""
 
     def __init__(self, server, kind: str, rng):
         self.server, self.kind, self.rng = server, kind, rng
@@ -65,7 +65,8 @@ class Filter:
             return pipeline.execute()
 
     def is_exact(self) -> bool:
-        """Whether every item is in once. A cuckoo filter confuses some items, so what counts there is their number."""
+        """Whether every item was added once. A cuckoo filter confuses some items, so there the number of items counts.
+        """
         if self.server.command("EXISTS", "k") == 0:
             return False
         if self.kind == "rebuild" and not pairs(self.server.command("BF.INFO", "k", "FULL"))[b"Rebuild"]:
@@ -75,7 +76,7 @@ class Filter:
             return inserted == len(ITEMS) + self.others and self.counts() == [1] * len(ITEMS)
         return self.counts() == [1] * len(ITEMS)
 
-    # What can happen. Nothing is lost:
+    # Possible faults. Nothing is lost:
 
     def nothing(self):
         pass
@@ -92,7 +93,7 @@ class Filter:
         self.server.command("DEBUG", "RELOAD")
 
     def restored(self):
-        """As it was when the server last saved: filter and account are both older."""
+        """As when the server last saved: filter and account are both older."""
         self.server.command("DEBUG", "RELOAD", "NOSAVE")
 
     def no_memory(self):
@@ -104,11 +105,11 @@ class Filter:
         self.others += count
 
     def dumped(self):
-        """Somebody keeps a copy, which may come back later."""
+        """A copy is kept, which may replace the filter later."""
         self.older = self.server.command("DUMP", "k"), self.others
 
     def rotated(self):
-        """Three times at most, so that all is still there."""
+        """Three times at most, so that it still has all items."""
         if self.kind == "window":
             self.server.command("BF.ROTATE", "k")
 
@@ -139,7 +140,8 @@ class Filter:
             self.server.command("BF.CLEAR", "k")
 
     def cleared_and_filled_by_others(self):
-        """The number of items says nothing. The shadow of a rebuild can't be asked for items, so it is another one."""
+        """The number of items stays the same. The shadow of a rebuild can't be tested for items, so its number
+        differs."""
         if self.kind == "rebuild":
             self.replaced()
         else:
@@ -148,7 +150,7 @@ class Filter:
         self.others_add(len(OTHERS))
 
     def older_copy(self):
-        """The account stays, and the filter is an earlier one, to which others have added."""
+        """The account stays, and the filter is an earlier one to which others have added."""
         payload, self.others = self.older
         self.server.command("RESTORE", "k", "0", payload, "REPLACE")
         self.rotated()
@@ -166,7 +168,8 @@ LOSSES += ["cleared_and_filled_by_others", "cleared_and_filled_by_others"]
 
 
 def attempt(words, proxy, rng, event) -> tuple[int, int]:
-    """Runs the command with one fault, at a random script call or none. Its exit code, and the calls after the fault."""
+    """Runs the command with one fault, at a random script call, or without a fault. Returns its exit code, and the
+    number of calls after the fault."""
     calls, since, at = 0, 0, rng.randint(1, len(ITEMS) // BATCH + 2)
     where, how = rng.choice(["before", "after"]), rng.choice(["cut", "kill", "interrupt", "go on"])
     process = subprocess.Popen(command(*words, port=proxy.port), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -197,7 +200,7 @@ def attempt(words, proxy, rng, event) -> tuple[int, int]:
 
 
 def scenario(server, proxy, path, state, kind, rng, more=()) -> int:
-    """One load with faults; how it ended."""
+    """One load with faults, and how it ended."""
     server.command("FLUSHALL", "SYNC")
     state.unlink(missing_ok=True)
     filter = Filter(server, kind, rng)
@@ -205,7 +208,7 @@ def scenario(server, proxy, path, state, kind, rng, more=()) -> int:
     words = ["load", "k", path, "--resume", state, "--batch", str(BATCH), "-q", *more]
     words += ["--rebuild"] if kind == "rebuild" else []
     story, lost, calls_since = [], False, 0
-    # An older copy of a rebuild cannot be told from the newer one.
+    # An older copy of a rebuild can't be distinguished from the newer one.
     losses = LOSSES + (["older_copy", "older_copy"] if kind != "rebuild" else [])
     for _ in range(rng.randint(1, 3)):
         name = rng.choice(HARMLESS + (losses if not lost else []))
@@ -232,7 +235,7 @@ def scenario(server, proxy, path, state, kind, rng, more=()) -> int:
     text = f"{kind}: {', '.join(story)}"
     assert code in (DONE, SERVER, USAGE), text
     if code == DONE:
-        # What is lost after the last batch is not the load's business.
+        # The load doesn't notice losses after its last batch.
         assert filter.is_exact() or (lost and calls_since == 0), text
     else:
         assert lost, f"nothing was lost, but it failed: {text}"
@@ -287,7 +290,7 @@ def test_a_failover_loses_account_and_items_alike(new_server, files, kind):
         nonlocal calls
         calls += words[0].upper() == b"EVAL"
         if calls == 6:
-            # From now on the replica hears nothing of what is added.
+            # From now on, adds don't reach the replica.
             replica.command("REPLICAOF", "NO", "ONE")
         return calls == 10
 
@@ -311,7 +314,7 @@ class Existing(Filter):
 
 @pytest.mark.parametrize("reserve", ["CF.RESERVE k 200 EXPANSION 0", "CF.RESERVE k 100 EXPANSION 1"])
 def test_items_that_a_cuckoo_filter_refused_are_not_in_the_account(new_server, files, reserve):
-    """It has room for some of those that come after the first refused one. Room is made, and the load goes on."""
+    """There is room for some of the items after the first refused one. Room is made, and the load continues."""
     server = new_server()
     path, state = files
     server.command(*reserve.split())
@@ -325,7 +328,7 @@ def test_items_that_a_cuckoo_filter_refused_are_not_in_the_account(new_server, f
     kept = json.loads(state.read_text())
     inserted = pairs(server.command("CF.INFO", "k"))[b"Number of items inserted"]
     assert kept["items"] == inserted < len(ITEMS) and kept["offset"] < path.stat().st_size
-    # A larger filter takes the place of the full one, item by item: what was in stays in.
+    # A larger filter replaces the full one, item by item: earlier items stay in.
     removed = [item for item in ITEMS[:100] if server.command("CF.DEL", "k", item)]
     done = subprocess.run(command("load", "k", path, "--resume", state, "-q", port=server.port), capture_output=True)
     now = pairs(server.command("CF.INFO", "k"))[b"Number of items inserted"]
@@ -336,7 +339,7 @@ def test_items_that_a_cuckoo_filter_refused_are_not_in_the_account(new_server, f
 
 @pytest.mark.parametrize("keys", [["{a}1", "{a}2"], ["{a}3", "{a}3"]], ids=["one hash tag", "one key"])
 def test_two_loads_side_by_side(new_server, tmp_path, keys):
-    """Each has an account of its own: both are stopped in the middle, and gone on with."""
+    """Each has its own account: both are stopped in the middle, and resumed."""
     server = new_server()
     for key in {*keys}:
         server.command("BF.RESERVE", key, "0.000001", "1000", "COUNTING", "8")
@@ -372,7 +375,7 @@ def test_two_loads_side_by_side(new_server, tmp_path, keys):
 
 
 def test_a_second_program_with_the_same_file_is_refused(new_server, files):
-    """The account is further than the first program knows, so its next batch is in."""
+    """The account is ahead of the first program, so that program's next batch is already in."""
     path, state = files
     server = new_server()
     server.command(*RESERVATIONS["counting"])
@@ -456,7 +459,7 @@ FORMS = {
 
 
 def items_of(form) -> list[str]:
-    """Items that have as many bytes, so that none is the beginning of another."""
+    """Items of equal length, so that none is the beginning of another."""
     items = [f"item:{number:03}" for number in range(60)]
     return [f'{item},\n\r"!' for item in items] if form == "quoted CSV" else items
 
@@ -464,8 +467,8 @@ def items_of(form) -> list[str]:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", ["counting", "cuckoo"])
 def test_a_file_that_grows_at_any_byte(new_server, tmp_path, kind, form):
-    """Each run sees more of it, and ends or is stopped somewhere. In the end every item is in once; what was the
-    beginning of an item when the file ended there may be in, too."""
+    """Each run sees more of the file, and ends or is stopped somewhere. In the end every item is in once. If the file
+    ended within an item, its beginning may be in as well."""
     server, rng = new_server(), random.Random(f"{kind} {form}")
     path, state = tmp_path / "items", tmp_path / "state"
     options, head, line = FORMS[form]
@@ -489,7 +492,7 @@ def test_a_file_that_grows_at_any_byte(new_server, tmp_path, kind, form):
                 setattr(proxy, rng.choice(["before", "after"]), cut)
                 batch = rng.choice([1, 3, 7, 100])
                 done = subprocess.run(command(*words, "--batch", batch, port=proxy.port), capture_output=True)
-                # A record that ends before the column cannot be loaded yet.
+                # A record that ends before the column can't be loaded yet.
                 is_short = end < len(content) and b"so there is no column" in done.stderr
                 assert done.returncode == DONE or is_short or calls >= at, done.stderr
         with server.client() as client:
@@ -512,7 +515,7 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("stopped", ["complete", "cut", "full"])
 def test_another_input_is_refused(new_server, tmp_path, stopped, change):
-    """Nothing of it is added, and the load can go on with the first."""
+    """None of its items are added, and the load can continue with the first input."""
     server = new_server()
     path, state = tmp_path / "items", tmp_path / "state"
     text = "".join(f"{item}\n" for item in ITEMS)
@@ -530,7 +533,7 @@ def test_another_input_is_refused(new_server, tmp_path, stopped, change):
         proxy.after = cut
         run(*words, port=proxy.port, status=DONE if stopped == "complete" else SERVER)
     count = server.command("BF.CARD", "k")
-    # The server has read a batch more than the program knows of, or a part of one.
+    # The server has executed a batch that the program doesn't know of, or a part of one.
     end = len("".join(f"{item}\n" for item in ITEMS[:count]))
     path.write_text(CHANGES[change](text, end))
     _, errors = run(*words, port=server.port, status=USAGE)
@@ -539,7 +542,7 @@ def test_another_input_is_refused(new_server, tmp_path, stopped, change):
     path.unlink()
     for item in ITEMS[:count]:
         server.command("BF.DEL", "k", item)
-    # The content counts, not the name or the way it comes.
+    # The content counts, not the file's name or the way it is read.
     if stopped == "full":
         run(*words[:2], "-", *words[3:], port=server.port, input=text, status=SERVER)
         assert server.command("BF.COUNT", "k", ITEMS[count]) == 1
@@ -573,7 +576,7 @@ def test_an_empty_field_at_the_end_of_a_file_is_counted(new_server, tmp_path):
 
 
 def in_the_middle(server, words) -> int:
-    """Loads half of the items; how many are in."""
+    """Loads half of the items, and returns how many are in."""
     calls = 0
 
     def cut(words):
@@ -588,7 +591,7 @@ def in_the_middle(server, words) -> int:
 
 
 def test_another_filter_of_another_system(new_server, files):
-    """It has no identity, and as many items."""
+    """The filter has no identity, and as many items."""
     path, state = files
     server = new_server()
     empty = base64.b64decode(MANIFEST["bf:empty"]["dump_base64"])
@@ -603,7 +606,7 @@ def test_another_filter_of_another_system(new_server, files):
 
 @pytest.mark.parametrize("rotations, is_older", [(0, True), (3, True), (3, False), (4, False), (9, False), (9, True)])
 def test_a_window_may_lack_what_is_too_old(new_server, files, rotations, is_older):
-    """After four rotations nothing of the last batch would be there, whatever happened to the filter."""
+    """After four rotations nothing of the last batch would be left, whatever happened to the filter."""
     path, state = files
     server = new_server()
     server.command(*RESERVATIONS["window"])
@@ -642,7 +645,7 @@ def test_a_window_may_lack_what_made_room(new_server, files):
 
 
 def test_a_batch_may_go_in_over_several_generations(new_server, files):
-    """A window takes ten items of it at a time, and drops them after three rotations."""
+    """A window accepts ten of its items at a time, and drops them after three rotations."""
     path, state = files
     server = new_server()
     server.command("BF.RESERVE", "k", "0.000001", "10", "WINDOW", "3", "ONFULL", "ERROR")
@@ -657,7 +660,8 @@ def test_a_batch_may_go_in_over_several_generations(new_server, files):
 
 @pytest.mark.parametrize("kind", ["counting", "cuckoo"])
 def test_deleted_items_are_not_lost(new_server, files, kind):
-    """As many may be missing as were deleted. What is deleted after the end of a load doesn't matter, nor a restart."""
+    """As many items may be missing as were deleted. Deletes after the end of a load don't matter, nor does a restart.
+    """
     path, state = files
     server = new_server()
     server.command(*RESERVATIONS[kind], "SEED", SEED)

@@ -1,6 +1,5 @@
-"""Large filters that replicas and the append-only file can't make by themselves: imports, and loads that they don't have.
-
-They get such a filter as a load, a few pieces at a time, before it is in its key anywhere. So whatever happens in the
+"""Large filters that replicas and the append-only file can't make by themselves: imports, and loads that they don't
+have. They get such a filter as a load, a few pieces at a time, before it is a key anywhere. So whatever happens in the
 middle, each server has the whole filter or none.
 """
 
@@ -24,7 +23,7 @@ IMPORT = ["BF.IMPORT", "k", "GOZERO", "bitmap", "BITS", SIZE * 8]
 
 
 def bitmap(client):
-    """A bitmap with bits in each of its pieces, made without sending it."""
+    """A bitmap with bits in each piece, created without being sent to replicas."""
     with client.pipeline(transaction=False) as pipe:
         for number in range(SIZE // MIB * 8):
             pipe.setbit("bitmap", number * MIB + number * 7919 % MIB, 1)
@@ -42,7 +41,7 @@ def redisbloom_cuckoo(size: int) -> bytes:
 
 
 def ways(client) -> dict:
-    """Commands of which the last makes a filter of some MiB."""
+    """Commands, the last of which creates a filter of some MiB."""
     size = 4 * MIB
     data = bytes(range(256)) * (size // 256)
     chain = ValkeyBloomChain(int(size * 0.8), 0.01, 0.5, 0, bytes(32))
@@ -70,7 +69,7 @@ def ways(client) -> dict:
 
 
 def longest_argument(server) -> int:
-    """Of all commands in its append-only file."""
+    """All commands in its append-only file."""
     longest = 0
     for path in (server.directory / "appendonlydir").glob("*.incr.aof"):
         text, at = path.read_bytes(), 0
@@ -85,7 +84,7 @@ def longest_argument(server) -> int:
 
 @EVERY_SERVER
 def test_it_is_the_filter_that_a_transaction_makes(new_server):
-    """On replicas and from the file also, with its type; and no command there is longer than a piece."""
+    """Also on replicas and from the file, with its type. No command there is longer than a piece."""
     server = new_server(config=APPEND_ONLY)
     replica = server.replica(config=APPEND_ONLY)
     last = replica.replica()
@@ -148,7 +147,7 @@ def test_no_command_of_the_file_is_longer_than_a_piece(new_server):
 
 
 class Middle:
-    """An import that has been sent in part, to a replica, when the server wants no more writes. `end` lets it go on."""
+    """An import of which a part has been sent to a replica, at a server that pauses writes. `end` lets it continue."""
 
     def __init__(self, new_server, **config):
         self.server = new_server(config={**APPEND_ONLY, **config})
@@ -249,7 +248,7 @@ def loads_of(server) -> int:
 
 @EVERY_SERVER
 def test_kill_9_in_the_middle(new_server):
-    """The file has a part of the load, which is no key; the import can be repeated."""
+    """The file has a part of the load, which isn't a key. The import can be repeated."""
     middle = Middle(new_server)
     middle.server.kill()
     middle.thread.join()
@@ -264,7 +263,7 @@ def test_kill_9_in_the_middle(new_server):
 
 @EVERY_SERVER
 def test_a_failover_in_the_middle(new_server):
-    """The promoted replica has no key, and takes the import; the old primary has lost its own, and follows."""
+    """The promoted replica has no key, and accepts the import. The old primary has lost its own, and follows."""
     middle = Middle(new_server)
     middle.server.wait_for_replicas()
     middle.replica.command("REPLICAOF", "NO", "ONE")
@@ -298,7 +297,7 @@ def test_the_client_goes_in_the_middle(new_server):
     middle.is_whole(middle.replica)
 
 
-# What is done to the key, and what the import replies then.
+# What happens to the key, and what the import then replies.
 MEANWHILE = {
     "SET": (["SET", "k", "text"], "WRONGTYPE"),
     "COPY": (["COPY", "small", "k"], "item exists"),
@@ -314,7 +313,7 @@ MEANWHILE = {
 @EVERY_SERVER
 @pytest.mark.parametrize("what", MEANWHILE)
 def test_what_happens_to_the_key_in_the_middle(new_server, what):
-    """The server's commands are carried out at once, ours wait. Replicas have the same in the end."""
+    """The server's own commands run at once, and ours wait. Replicas have the same data in the end."""
     command, expected = MEANWHILE[what]
     middle = Middle(new_server)
     writer = threading.Thread(target=lambda: attempt(middle.server, command))
@@ -338,7 +337,7 @@ def attempt(server, command):
 
 @EVERY_SERVER
 def test_a_transaction_on_the_key_in_the_middle(new_server):
-    """It may not wait, so what is left is sent at once."""
+    """The load must not wait, so the rest is sent at once."""
     middle = Middle(new_server)
     outcome = []
 

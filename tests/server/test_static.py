@@ -1,4 +1,5 @@
-"""Static filters in a server: built while others are served, the same on replicas, and kept in every way in which data is."""
+"""Static filters in a server: built while others are served, equal on replicas, and kept by every form of persistence.
+"""
 
 import struct
 import threading
@@ -92,7 +93,7 @@ def test_replicas_build_the_same_bits(new_server):
 
 @EVERY_SERVER
 def test_others_are_served_while_it_is_built(server):
-    """And what they add to the key waits, since the filter would lack it."""
+    """Their adds to the key wait, since the filter would lack those items."""
     with server.client() as client, server.client() as other, server.client() as late:
         build(client, "built", 4 * MANY)
         longest, replies = 0.0, {}

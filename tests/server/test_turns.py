@@ -1,8 +1,6 @@
-"""How long a plain command waits for somebody else's long one. The pool gives each job its turn, so a short one that holds
-a key isn't kept by a long one that holds another.
-
-Each try takes the time on a machine that may be busy with other things, so the best of some counts. Where a job ran to its
-end, all of them were as long as that.
+"""How long a plain command waits for another client's long one. The pool gives each job its turn, so a long job that
+holds one key doesn't delay a short one that holds another. The machine may be busy with other things, so the best of
+several tries counts. If a job ran to its end, all tries would be as long as that job.
 """
 
 import array
@@ -24,8 +22,8 @@ SMALL = 2_000_000  # capacity at 1%: 2.4 MB of cells, the least that is merged a
 LARGE = 128 << 20  # bytes of what others work on
 CLIENTS = 4  # that send the same long command, so that each kind is longer than the bound together
 TRIES = 3
-# Of each job that is longer a turn of 5 ms, and one of those that have had theirs; two looks of the timer at 16 ms; the
-# work itself. On an idle machine 5 to 60 ms were measured.
+# A turn of 5 ms for each longer job, and one for each that has had its turn; two intervals of the timer at 16 ms; the
+# work itself. On an idle machine, 5 to 60 ms were measured.
 BOUND = 0.3
 
 
@@ -58,7 +56,7 @@ LONG = {
     "intersect": lambda n: ["BF.INTERSECT", f"intersection:{n}", "large", "larger"],
 }
 
-# What is timed, after a command that holds its key for a short time, if any.
+# The timed command, after a command that holds its key for a short time, if there is one.
 PLAIN = {
     "other-filter": ([], ["BF.ADD", "plain", "x"]),
     "test": ([], ["BF.EXISTS", "large", "x"]),
@@ -106,7 +104,8 @@ def test_a_plain_write_does_not_wait_for_long_work(crowded, kind):
 
 
 def test_many_clients_that_wait_have_few_threads(new_server):
-    """A container may forbid more, and then the server couldn't fork. Each job lasts some turns, so all would be paused."""
+    """A container may forbid more, and then the server couldn't fork. Each job lasts several turns, so all would be
+    paused."""
     server = new_server(module_args=["THREADS", "1"], config={"maxclients": 2000})
     with server.client() as client:
         client.execute_command("BF.RESERVE", "deep", 0.01, 1, "EXPANSION", 1)
@@ -135,7 +134,7 @@ def threads(server) -> int:
 
 
 def test_a_deep_test_is_cut_in_small_tasks(new_server):
-    """In thousands of layers a part of a test would last more than a second."""
+    """In thousands of layers, a part of a test would take more than a second."""
     server = new_server(module_args=["THREADS", "1"])
     with server.client() as client:
         client.execute_command("BF.RESERVE", "deep", 1e-12, 1, "EXPANSION", 1)
@@ -158,8 +157,8 @@ IMPORTS = {
 
 
 def begun(server, client, command) -> tuple[Replies, int]:
-    """The reply to a job that takes 0.1 s, while it runs, and how many jobs ended before it. If it ends before anybody looks,
-    the next try may be seen."""
+    """The reply to a job that takes 0.1 s, while it runs, and how many jobs ended before it. If it ends too early to
+    be seen, the next try may work."""
     for _ in range(20):
         before = figures(client)["pool_jobs"]
         reply = Replies(server, [command])
@@ -189,7 +188,7 @@ def test_imports_give_others_their_turn_and_end_with_their_client(new_server, ki
             wait_for(lambda: jobs() == before + 2, "both to be counted")
             client.delete("new")
         assert goes_on, "the test has waited for the import"
-        # What its thread computes after its client has gone, in the middle of it.
+        # How long a thread computes after the client has gone in the middle of its job.
         least = 1.0
         for _ in range(TRIES):
             gone, before = begun(server, client, IMPORTS[kind])
@@ -204,8 +203,9 @@ def test_imports_give_others_their_turn_and_end_with_their_client(new_server, ki
 
 
 def test_compactions_give_others_their_turn_and_end_with_their_client(new_server):
-    """To the end, one takes seconds here: with seven slots of a bucket in all, it looks into all sub-filters. Nothing can be moved:
-    even buckets are full of even fingerprints, whose other bucket is even also, and odd ones are empty."""
+    """If a search ran to its end, it would take seconds here: with seven slots of each bucket in all, it visits all
+    sub-filters. Nothing can be moved: even buckets are full of even fingerprints, whose other bucket is also even, and
+    odd buckets are empty."""
     server, tables, size = new_server(module_args=["THREADS", "1"]), 7, 16 << 20
     with server.client() as client:
         cells = b"".join(b"%c\0" % (2 + 2 * (n % 126)) for n in range(size // 2))
@@ -218,7 +218,7 @@ def test_compactions_give_others_their_turn_and_end_with_their_client(new_server
 
 
 def test_static_filters_are_built_in_turns_and_end_with_their_client(new_server):
-    """What can't be divided lasts 0.7 s and more: each item's cell, one after the other."""
+    """Work that can't be divided takes 0.7 s and more: the cell of each item, one after the other."""
     server, items = new_server(module_args=["THREADS", "1"]), 10_000_000
     with server.client() as client:
         client.execute_command("BF.RESERVE", "f", 0.01, 100)
@@ -231,7 +231,8 @@ def test_static_filters_are_built_in_turns_and_end_with_their_client(new_server)
 
 
 def gives_turns_and_ends_with_its_client(server, client, command, ends_within):
-    """Work of a second and more: a short test of `plain` doesn't wait for it, its end waits for nothing, nor does a shutdown."""
+    """Work of a second and more. A short test of `plain` doesn't wait for it, and neither its end nor a shutdown waits
+    for anything."""
     running = lambda: figures(client)["pool_jobs_running"]  # noqa: E731
     wait_for(lambda: running() == 0, "other work to end")
     first = Replies(server, [command])
@@ -250,6 +251,6 @@ def gives_turns_and_ends_with_its_client(server, client, command, ends_within):
 
 
 def processor(server, threads) -> float:
-    """Seconds that threads have computed."""
+    """Seconds of processor time that threads have used."""
     texts = [Path(f"/proc/{server.process.pid}/task/{thread}/schedstat").read_text() for thread in threads]
     return sum(int(text.split()[0]) for text in texts) / 1e9
