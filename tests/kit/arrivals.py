@@ -56,7 +56,7 @@ class Arrival:
         return "CF" if self.type == b"MBbloomCF" else "BF"
 
     def answers(self, client, key: str) -> bytes:
-        """Of all members, then of all strangers."""
+        """The answers for all members, then for all absent items."""
         answers = bytearray()
         for items in batches([*self.members, *self.strangers], 2000):
             answers += bytes(map(int, client.execute_command(f"{self.family}.MEXISTS", key, *items)))
@@ -64,12 +64,12 @@ class Arrival:
 
     @functools.cached_property
     def blob(self) -> bytes:
-        """All members, then all strangers, as BF.BULKTEST reads them behind PREFIXED."""
+        """All members, then all absent items, as BF.BULKTEST reads them after PREFIXED."""
         items = [item.encode() for item in (*self.members, *self.strangers)]
         return b"".join(len(item).to_bytes(4, "little") + item for item in items)
 
     def answers_at_once(self, client, key: str) -> bytes:
-        """The same answers, of a Bloom filter by BF.BULKTEST, which costs a tenth."""
+        """The same answers, for a Bloom filter by BF.BULKTEST, which costs a tenth."""
         if self.family == "CF":
             return self.answers(client, key)
         bitmap = client.execute_command("BF.BULKTEST", key, "PREFIXED", self.blob)
@@ -87,7 +87,7 @@ def restores(value: bytes):
 
 
 def imports(*words, **source):
-    """BF.IMPORT, with the keys that it reads made first and deleted afterwards."""
+    """BF.IMPORT. The keys that it reads are created first and deleted afterwards."""
 
     def move_in(client, key):
         for name, content in source.items():
@@ -103,7 +103,7 @@ def numbered(prefix: str, first: int, count: int) -> list[str]:
 
 
 def modelled(name: str, type: bytes, model, members, move_in, strangers=None) -> Arrival:
-    """The model says which strangers test positive."""
+    """The model says which absent items test positive."""
     strangers = strangers or numbered("stranger", 0, 3000)
     return Arrival(name, type, move_in, list(members), strangers, [item for item in strangers if model.has(item)])
 
@@ -144,7 +144,7 @@ def fixtures():
 
 
 def bits_and_blooms() -> dict[str, bytes]:
-    """The file, as a program writes it, and as one does that has called `bitset.LittleEndian()`."""
+    """The file, as a program usually writes it, and as a program writes it that has called `bitset.LittleEndian()`."""
     blob = (FIXTURES / "bits-and-blooms" / "filter.bin").read_bytes()
     swapped = b"".join(blob[at : at + 8][::-1] for at in range(16, len(blob), 8))
     return {"big-endian": blob, "little-endian": blob[:16] + swapped}
@@ -156,7 +156,7 @@ CUT = bytes.fromhex(CUT[:-2] + "00")
 
 
 def old_redisbloom():
-    """Versions that today's RedisBloom refuses, or reads and then misses the members of."""
+    """Versions that today's RedisBloom refuses, or reads without finding their members."""
     yield Arrival("redisbloom/2.0.1", b"MBbloom--", restores(CUT), ["user:42"], numbered("x", 0, 300), None)
     members = numbered("old", 0, 90)
     model = Bitmap(redisbloom_2017, 1024, 7, map(str.encode, members))
@@ -164,7 +164,8 @@ def old_redisbloom():
     yield modelled("redisbloom/1.0", b"MBbloom--", model, members, restores(Value("MBbloom--", 1, fields).dump()))
     model = Bitmap(redisbloom_2017, 958, 7, map(str.encode, members))
     fields = [90, 1, 100, 0.01, 7, 9.585058378055, bytes(model.links[0].bits), 90]
-    # Saved, it is like one of a later version that added items by another rule, so strangers may get either's answer.
+    # When saved, it looks like one of a later version, which added items by another rule. So absent items may get the
+    # answer of either.
     value = Value("MBbloom--", 0, fields)
     yield Arrival("redisbloom/2017", b"MBbloom--", restores(value.dump()), members, numbered("stranger", 0, 3000), None)
     table = bytearray(1024)
@@ -186,7 +187,7 @@ def guava():
         ]:
             model = Bitmap(positions, 64 * 120, 5, map(encode, members))
             strangers = list(map(str, range(10_000, 14_000)))
-            # The model hashes what the funnel made of an item.
+            # The model hashes the bytes that the funnel made of an item.
             positives = [item for item in strangers if model.links[0].has(encode(item), positions)]
             assert len(positives) > 10
             move_in = imports("GUAVA", model.guava(strategy), "FUNNEL", funnel)
@@ -239,7 +240,7 @@ def valkey_bloom():
     for name, shape in {
         "fixed": (500, 400, 0.02, 0.5, 0),
         "scaled": (100, 1000, 0.05, 0.5, 2),
-        # A ratio that has no finite binary fraction: rates of links that follow each other are rounded.
+        # A ratio without a finite binary fraction: the rates of successive links are rounded.
         "tightened": (20, 1000, 0.1, 0.7, 2),
     }.items():
         chain, members = valkey_bloom_chain(*shape)
@@ -278,7 +279,7 @@ EDGES = {
 
 
 def damaged_value(value: Value, chance: random.Random) -> bytes:
-    """A few fields at their edges, lost, doubled, swapped or cut; now and then another encoding, or bytes at random."""
+    """A few fields at their limits, lost, doubled, swapped or cut; sometimes another encoding, or random bytes."""
     fields = list(value.fields)
     for _ in range(chance.choice([1, 1, 1, 2, 3])):
         at = chance.randrange(len(fields))

@@ -5,7 +5,8 @@ from pathlib import Path
 
 
 def certificates(folder: Path) -> Path:
-    """Makes an authority, `ca.pem`, and what it has signed for 127.0.0.1: `server` and `client`, each .pem and .key."""
+    """Creates an authority, `ca.pem`, and two certificates signed by it for 127.0.0.1: `server` and `client`, each as
+    .pem and .key."""
 
     def openssl(*words):
         subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
@@ -21,7 +22,7 @@ def certificates(folder: Path) -> Path:
 
 
 def tls(folder: Path, port: int) -> dict:
-    """The configuration of a server that listens there with its certificate, and demands one of its clients."""
+    """The configuration of a server that listens there with its certificate, and requires one of its clients."""
     return {
         "tls-port": port,
         "tls-cert-file": folder / "server.pem",

@@ -1,4 +1,4 @@
-"""What clients get: the text of a refusal, and how long a PING of another connection is held up."""
+"""What clients see: the text of a refusal, and how long a PING on another connection is delayed."""
 
 import threading
 
@@ -13,7 +13,7 @@ def refusal(client, *command) -> str:
 
 
 class Pings:
-    """The longest that the server kept a PING of another connection waiting while the block ran, by the processor time of
+    """The longest time that the server delayed a PING on another connection while the block ran, as processor time of
     its main thread."""
 
     def __init__(self, server):

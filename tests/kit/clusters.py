@@ -27,15 +27,15 @@ from kit.servers import Server, Spec, wait_for
 SLOTS = 16384
 PRIMARIES = 3
 
-# How long a node may be silent before the others take it for dead. Long, so that a machine that stood still for a
-# moment does not fail over; short while the nodes meet and when one is to die, since they also talk more often then.
+# How long a node may be silent before the others declare it dead. Long, so that a short pause of the machine doesn't
+# cause a failover. Short while the nodes meet and when one is to die, because they also talk more often then.
 PATIENT_MS, IMPATIENT_MS = 60_000, 1500
 
 SETTLE_SECONDS = 60  # for all nodes to agree on something that gossip has to spread
 
 
 class Cluster:
-    """Three primaries and a replica of each. `config` and `module_args` are those of every node. Nodes that are not
+    """Three primaries and a replica of each. `config` and `module_args` apply to every node. Nodes that are not
     `joined` know nothing of each other yet."""
 
     def __init__(self, spec: Spec, *, joined: bool = True, config=None, **options):
@@ -43,7 +43,7 @@ class Cluster:
             "cluster-enabled": "yes",
             "cluster-config-file": "nodes.conf",
             "cluster-node-timeout": IMPATIENT_MS,
-            # A replica takes over however long it has been without its primary: it was never without it for long.
+            # A replica takes over however long it has been without its primary.
             "cluster-replica-validity-factor": 0,
             "cluster-migration-barrier": 9,  # replicas stay where they were put
             **(config or {}),
@@ -104,7 +104,7 @@ class Cluster:
         return [node for node in self.nodes if node.alive() and role(node) == "master"]
 
     def replica_of(self, primary: Server) -> Server:
-        """The one replica that it has."""
+        """The primary's only replica."""
         alive = [node for node in self.nodes if node.alive()]
         (replica,) = [node for node in alive if peers(node)[self._ids[node]].of == self._ids[primary]]
         return replica
@@ -114,13 +114,14 @@ class Cluster:
         return owner
 
     def other_primary(self, slot: int) -> Server:
-        """One that does not have the slot: the next, so that a slot that is moved again and again goes round."""
+        """A primary that doesn't have the slot: the next one, so that a slot that is moved again and again visits all.
+        """
         primaries = self.primaries()
         return primaries[(primaries.index(self.owner(slot)) + 1) % len(primaries)]
 
     def wait_until_ok(self) -> None:
-        """Waits until every slot is served, every replica is in sync, and all nodes agree on who has what: a primary
-        that has not heard of its replica, say, would not let it take over."""
+        """Waits until every slot is served, every replica is in sync, and all nodes agree on who has what. Otherwise a
+        primary that doesn't know its replica yet might not let it take over."""
 
         def is_ok(node: Server) -> bool:
             try:
@@ -144,7 +145,7 @@ class Cluster:
         wait_for(agree, "all nodes to agree", SETTLE_SECONDS)
 
     def wait_for_replicas(self) -> None:
-        """Waits until every replica has applied everything that its primary has written so far."""
+        """Waits until every replica has applied all that its primary has written so far."""
         for replica in self.nodes:
             if replica.alive() and role(replica) == "slave":
                 at = peers(replica)[self._ids[replica]].of
@@ -161,13 +162,13 @@ class Cluster:
     # ---- clients ----------------------------------------------------------------------------------------------------
 
     def client(self, **options) -> RedisCluster:
-        """Follows redirections, and tries again where a node is gone, until the others have agreed on another."""
+        """A client that follows redirections. If a node is gone, it retries until the others have elected a new one."""
         nodes = [ClusterNode("127.0.0.1", node.port) for node in self.nodes if node.alive()]
         options = {"protocol": 2, "socket_timeout": 60, "retry": Retry(ConstantBackoff(0.2), 5), **options}
         return RedisCluster(startup_nodes=nodes, **options)
 
     def reader(self, node: Server) -> redis.Redis:
-        """A client of one node that also reads what the node has as a replica."""
+        """A client of one node that may read the node's replicated data."""
 
         def connect(connection) -> None:
             connection.on_connect()
@@ -179,7 +180,8 @@ class Cluster:
     # ---- moving slots -----------------------------------------------------------------------------------------------
 
     def move_slot(self, slot: int, target: Server, *, batch: int = 10, between=None) -> None:
-        """As `redis-cli --cluster reshard` does it: some keys at a time, then the slot. `between` runs in between."""
+        """As `redis-cli --cluster reshard` does it: some keys at a time, then the slot. `between` runs after each
+        batch."""
         source = self.owner(slot)
         assert source is not target
         self.begin_move(slot, source, target)
@@ -195,13 +197,13 @@ class Cluster:
         set_slot(source, slot, "MIGRATING", self._ids[target])
 
     def finish_move(self, slot: int, source: Server, target: Server) -> None:
-        """The target first: should it fail, the source goes on sending its clients there."""
+        """The target first: if that fails, the source still redirects its clients there."""
         others = [node for node in self.primaries() if node not in (source, target)]
         for node in (target, source, *others):
             set_slot(node, slot, "NODE", self._ids[target])
 
     def move_atomically(self, slots: list[int], target: Server) -> None:
-        """Valkey 9's way: the slots of one owner, whole, at once."""
+        """Valkey 9's way: whole slots of one owner, in one step."""
         source = self.owner(slots[0])
         ranges = [word for slot in slots for word in (slot, slot)]
         source.command("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", *ranges, "NODE", self._ids[target])
@@ -215,14 +217,15 @@ class Cluster:
     # ---- failover ---------------------------------------------------------------------------------------------------
 
     def promote(self, replica: Server) -> None:
-        """An orderly failover: the primary and the replica change places, and nothing is lost."""
+        """An orderly failover: the primary and the replica change roles, and nothing is lost."""
         with self._impatient():
             replica.command("CLUSTER", "FAILOVER")
             wait_for(lambda: role(replica) == "master", f"{replica} to become a primary", SETTLE_SECONDS)
             self.wait_until_ok()
 
     def lose(self, primary: Server, *, meanwhile=lambda: None) -> Server:
-        """kill -9; the others have to find out, and elect its replica, which is returned. `meanwhile` runs before that."""
+        """kill -9. The others have to notice it, and elect the replica, which is returned. `meanwhile` runs before
+        that."""
         replica = self.replica_of(primary)
         primary.kill()
         meanwhile()
@@ -232,7 +235,7 @@ class Cluster:
         return replica
 
     def come_back(self, node: Server) -> None:
-        """A node that was killed starts again, as a replica of the one that took its place."""
+        """A killed node starts again, as a replica of its successor."""
         with self._impatient():
             node.start()
             wait_for(lambda: role(node) == "slave", f"{node} to become a replica", SETTLE_SECONDS)
@@ -291,7 +294,7 @@ def role(node: Server) -> str:
 
 
 def migrates_atomically(node: Server) -> bool:
-    """Whether it has CLUSTER MIGRATESLOTS."""
+    """Whether the node has CLUSTER MIGRATESLOTS."""
     subcommands = node.command("COMMAND LIST", "FILTERBY", "PATTERN", "cluster|migrateslots")
     return bool(subcommands)
 
@@ -328,8 +331,8 @@ def tag_in(slots) -> str:
 
 
 def looks(client, keys) -> dict[str, tuple]:
-    """Of every key its digest, which has all that its answers follow from, and what INFO and DEBUG say. The time left
-    until a window rotates is not part of it."""
+    """For each key its digest, which covers everything that answers depend on, and the replies of INFO and DEBUG. The
+    time left until a window rotates isn't included."""
     found = {}
     for some in batches(keys, 200):
         digests = client.execute_command("DEBUG", "DIGEST-VALUE", *some)
@@ -346,5 +349,5 @@ def looks(client, keys) -> dict[str, tuple]:
 
 
 def shown(reply):
-    """A refusal by the family that the filter is not of is part of the look."""
+    """A refusal by the other family's command is also part of the look."""
     return str(reply) if isinstance(reply, Exception) else reply

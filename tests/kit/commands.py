@@ -24,9 +24,9 @@ class Command:
 
 
 COMMANDS = [
-    # What takes memory is refused when memory is short (denyoom). What may take long is not fast: many items, all layers,
-    # a whole filter, a piece of one, an add to a cuckoo filter, which may move others, and a delete from one, which may
-    # compact it. Keys behind words move with them.
+    # Commands that need memory are refused when memory is short (denyoom). Commands that may take long aren't fast:
+    # many items, all layers, a whole filter, a piece of one, an add to a cuckoo filter, which may move others, and a
+    # delete from one, which may compact it. The positions of keys after keywords depend on the words.
     Command("BF.RESERVE", -4, "write denyoom movablekeys", "RW insert", "0.01 100"),
     Command("BF.INSERT", -4, "write denyoom", "RW insert", "ITEMS item"),
     Command("BF.ADD", 3, "write denyoom fast", "RW insert", "item"),

@@ -36,8 +36,8 @@ PROMPT, CONTINUED = "$ ", "> "
 SERVICE_PORT = "8000"  # where they start services; the test takes a free one
 SECONDS = 120  # for all commands of a document
 
-# What stands for the programs that a document names. On a terminal redis-cli shows a reply otherwise than in a pipe; here
-# it is never on a terminal, so it is told, unless it is in a pipe.
+# Scripts that replace the programs named in documents. redis-cli formats replies for a terminal or for a pipe. It never
+# has a terminal here, so the script asks for that format, unless the document pipes the output.
 STAND_INS = {
     "redis-cli": '[ -p /dev/stdout ] || set -- --no-raw "$@"\nexec "{redis_cli}" -p {port} "$@"',
     "python3": 'exec "{python}" "$@"',
@@ -69,7 +69,7 @@ class Session(Transcript):
             index += 1
 
     def run(self, server: Server) -> list[list[str]]:
-        """What each command printed, stderr included, and how it ended unless that was well."""
+        """What each command printed, including stderr, and its exit status unless that was 0."""
         with tempfile.TemporaryDirectory(prefix="bloomery-console-") as folder:
             home, token, port = Path(folder), secrets.token_hex(8), str(free_port())
             (home / "examples").symlink_to(ROOT / "examples")

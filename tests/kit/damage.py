@@ -1,7 +1,7 @@
 """Filters of every type, kind and state as DUMP payloads, and what may become of their bytes.
 
-Damage is done to the parts that a decoder sees: to pieces and fields of the head in our own encoding, to fields in
-those of other systems, and to bytes anywhere. It is drawn from one source of chance, so a seed repeats it.
+Parts that a decoder sees are damaged: pieces and fields of the head in our own encoding, fields in the encodings of
+other systems, and bytes anywhere. One random generator decides everything, so a seed repeats it.
 """
 
 import dataclasses
@@ -47,7 +47,7 @@ def sources(client) -> dict[str, bytes]:
 
 
 def rebuilding(client, made: list[str]) -> list[str]:
-    """Copies of some of them, each with a shadow that holds some items."""
+    """Copies of some of them, each with a shadow that has some items."""
     keys = []
     for name in ["fixed/full", "scaling/grown", "counting-4/full", "window-every/rotated", "go-zero", "guava/UTF16"]:
         assert name in made, name
@@ -61,13 +61,13 @@ def rebuilding(client, made: list[str]) -> list[str]:
 
 
 def seeded(kind):
-    """With a seed that is no accident. Windows by the clock began at a time that is none either."""
+    """With fixed seeds. Windows that rotate by the clock began at a fixed time."""
     options = kind.options.replace("{since}", "1700000000000")
     return dataclasses.replace(kind, options=f"{options} SEED 7")
 
 
 def imports() -> dict[str, list]:
-    """Commands that make a filter of each of the other systems' that live in our own encoding."""
+    """Commands that create a filter of each other system that is stored in our own encoding."""
     items = [item.encode() for item in ITEMS]
     funnels = {"BYTES": items, "UTF16": items, "LONG": [struct.pack("<q", 42)], "INT": [struct.pack("<i", 42)]}
     return {
@@ -92,7 +92,7 @@ def imports() -> dict[str, list]:
 
 @functools.cache
 def values() -> dict[str, bytes]:
-    """Values of the types of RedisBloom and valkey-bloom, in every version of their encodings that is read."""
+    """Values of RedisBloom's and valkey-bloom's types, in every version of their encodings that we read."""
     chain = RedisBloomChain(Value.parse(ORIGINALS[b"bf:empty"]))
     chain.links[0].capacity = 5
     for item in ITEMS:
@@ -114,12 +114,12 @@ def values() -> dict[str, bytes]:
 
 
 def narrowed(value: Value, encoding: int) -> Value:
-    """A chain of RedisBloom's as an earlier version of the encoding has it."""
+    """A RedisBloom chain in an earlier version of the encoding."""
     items, count, options, growth, *rest = value.fields
     fields = [items, count, *([options] if encoding >= 3 else []), *([growth] if encoding >= 4 else [])]
     for at in range(0, len(rest), 8):
         capacity, error_rate, probes, density, bits, n2, bitmap, added = rest[at : at + 8]
-        # Without its number of bits, a link has as many as follow from capacity and density.
+        # The number of bits is missing; it then follows from the link's capacity and density.
         place = [bits, n2] if encoding else []
         fields += [capacity, error_rate, probes, density if encoding else bits / capacity, *place, bitmap, added]
     return Value(value.type, encoding, fields)
@@ -129,7 +129,7 @@ def narrowed(value: Value, encoding: int) -> Value:
 
 
 def damaged(dumps: dict[str, bytes], chance: random.Random) -> tuple[str, bytes]:
-    """What was damaged and how, and the bytes of the value, without the footer of a payload."""
+    """What was damaged and how, and the bytes of the value, without the payload's footer."""
     name = chance.choice(list(dumps))
     body = dumps[name][:-10]
     if chance.random() < 0.2:
@@ -161,7 +161,7 @@ TYPE = 10  # bytes of a value's mark and type, which would be another module's b
 
 
 def anywhere(body: bytes, chance: random.Random, dumps: dict) -> bytes:
-    """Also in the strings' lengths and marks; or the end is missing."""
+    """Also in the lengths and marks of strings; or the end is missing."""
     return body[: chance.randrange(TYPE, len(body))] if chance.random() < 0.2 else flip(body, chance, TYPE)
 
 
@@ -172,7 +172,7 @@ def graft(body: bytes, chance: random.Random, dumps: dict) -> bytes:
 
 
 def packed(body: bytes, chance: random.Random) -> bytes:
-    """The string of a small filter, whose checksum is right again: bytes changed, lost or added."""
+    """The string of a small filter, with a corrected checksum: bytes changed, lost or added."""
     value = Value.parse(body)
     string = bytearray(flip(value.fields[0][:-4], chance))
     at = chance.randrange(len(string))
@@ -199,7 +199,7 @@ def a_sealed_piece(payload: Payload, chance: random.Random, dumps: dict) -> None
 
 
 def head_fields(payload: Payload, chance: random.Random, dumps: dict) -> None:
-    """One to three fields of the head at their edges, checksums right."""
+    """One to three fields of the head at their limits, with correct checksums."""
     for _ in range(chance.choice([1, 1, 1, 2, 3])):
         name, code, _ = chance.choice(payload.fields())
         value = chance.choice(EDGES[code])
@@ -211,7 +211,7 @@ def head_fields(payload: Payload, chance: random.Random, dumps: dict) -> None:
 
 
 def counts(payload: Payload, chance: random.Random, dumps: dict) -> None:
-    """Fields that geometry does not follow from: most of these load."""
+    """Fields that don't decide the geometry: most of these load."""
     names = [
         name
         for name, *_ in payload.fields()
@@ -228,7 +228,7 @@ def counts(payload: Payload, chance: random.Random, dumps: dict) -> None:
 
 
 def cells(payload: Payload, chance: random.Random, dumps: dict) -> None:
-    """Cells as no adds would leave them. A sound filter, for all that a decoder can know."""
+    """Cells that no adds would produce. A decoder can't distinguish them from a sound filter."""
     for index, chunk in enumerate(payload.pieces[1:], 1):
         size = len(chunk) - CHUNK_PREFIX
         payload.pieces[index] = chunk[:CHUNK_PREFIX] + chance.choice([chance.randbytes(size), b"\xff" * size])
@@ -236,7 +236,7 @@ def cells(payload: Payload, chance: random.Random, dumps: dict) -> None:
 
 
 def splice(payload: Payload, chance: random.Random, dumps: dict) -> None:
-    """Pieces lost, doubled, swapped, cut, or another filter's."""
+    """Pieces lost, doubled, swapped, cut, or taken from another filter."""
     pieces, index = payload.pieces, chance.randrange(len(payload.pieces))
     match chance.randrange(5):
         case 0:

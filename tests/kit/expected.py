@@ -1,13 +1,13 @@
-"""The expected state: what a server owes its clients after a crash.
+"""The expected state: what a server must still have after a crash.
 
-A `Writer` is one client with keys of its own, each a `Track`: what was acknowledged of it. What was sent and got no
-answer is pending. After a crash the server must hold all that was acknowledged, and of what was pending the first few
-commands or transactions in the order in which they were sent, each whole or not at all: an append-only file has one
-order, and its end may be missing. A command with many items may go on in pieces: of the last one there may be its first
+A `Writer` is one client with its own keys, each a `Track` that knows which writes were acknowledged. Writes that were
+sent and not answered are pending. After a crash the server must have all acknowledged writes, and the first few of the
+pending ones in the order in which they were sent, each completely or not at all: an append-only file has one order,
+and its end may be missing. A command with many items may run in pieces, so the last one may have added only its first
 items.
 
-Error rates are so small that a filter is the set of its items. Where they cannot be (cuckoo filters, other systems'),
-nothing is said of strangers.
+Error rates are so small that a filter equals the set of its items. Where they can't be (cuckoo filters, other
+systems'), absent items aren't checked.
 """
 
 import abc
@@ -32,12 +32,12 @@ RDB_VERSION = 10  # of the oldest server, so that all of them take the payloads
 
 
 class Lost(AssertionError):
-    """A server does not hold what it acknowledged."""
+    """A server doesn't have what it acknowledged."""
 
 
 @dataclass
 class Command:
-    """A command, and what it does to the expected state. It is carried out between `sent` and `done`, in ms."""
+    """A command, and its effect on the expected state. It is executed between `sent` and `done`, in ms."""
 
     words: list
     effect: Callable[["Command", list], None]  # of some of its items
@@ -49,7 +49,7 @@ class Command:
 
 @dataclass
 class Unit:
-    """What a crash leaves whole or not at all: a command, or a transaction."""
+    """What a crash leaves complete or not at all: a command, or a transaction."""
 
     commands: list[Command]
 
@@ -72,7 +72,7 @@ class Unit:
 
 
 class Writer:
-    """A client that keeps count. Everything it does follows from its seed, and from how far it gets."""
+    """A client that records its writes. Everything it does follows from its seed, and from how far it gets."""
 
     def __init__(self, number: int, seed: int, tracks: list["Track"]):
         self.chance = random.Random(f"{seed}/{number}")
@@ -90,7 +90,7 @@ class Writer:
         return [b"%0*d" % (WIDTH, item) for item in range(self.next_item - count, self.next_item)]
 
     def write(self, client: redis.Redis, go_on: Callable[[], bool]) -> None:
-        """Sends commands, a few at a time, as long as it shall and until the server is gone."""
+        """Sends commands, a few at a time, until it is told to stop or the server is gone."""
         with contextlib.suppress(redis.ConnectionError):
             connection = client.connection_pool.get_connection()
             while go_on():
@@ -113,7 +113,7 @@ class Writer:
             client.connection_pool.release(connection)
 
     def next_units(self) -> list[Unit]:
-        """Of keys that differ, since a command follows from what is acknowledged."""
+        """Of different keys, since a command depends on what is acknowledged for its key."""
         tracks = self.chance.sample(self.tracks, self.chance.randint(1, len(self.tracks)))
         units = []
         while tracks:
@@ -123,7 +123,8 @@ class Writer:
         return units
 
     def settle(self, client: redis.Redis) -> None:
-        """Compares with what the server holds, and takes over what it holds of what is pending. Raises `Lost`."""
+        """Compares the expected state with the server's, and takes over those pending writes that the server has.
+        Raises `Lost`."""
         observed = {track.key: track.observe(client) for track in self.tracks}
         wrong = []
 
@@ -151,7 +152,7 @@ class Writer:
 
 
 class Track(abc.ABC):
-    """A key: the commands that it is made by, filled, and deleted by when it has had its items, and what it holds."""
+    """A key: the commands that create it, fill it, and delete it when it has had its items, and what it contains."""
 
     writer: Writer
 
@@ -185,7 +186,7 @@ class Track(abc.ABC):
         self.exists = False
 
     def take_part(self, unit: Unit, seen) -> bool:
-        """Takes over the first items of a command that has gone on in pieces, if there are some, and says so."""
+        """If a command has run in pieces, takes over its first items and says so."""
         (command,) = unit.commands
         command.done = time.time() * 1000
         before = {name: copy.copy(value) for name, value in vars(self).items() if name != "writer"}
@@ -197,7 +198,7 @@ class Track(abc.ABC):
         return False
 
     def counts_there(self, items: list, _) -> Iterable[int]:
-        """How many of the first items may be there."""
+        """How many of its first items may be present."""
         return range(1, len(items))
 
     def fresh(self) -> list[bytes]:
@@ -206,7 +207,7 @@ class Track(abc.ABC):
         return items
 
     def observe(self, client):
-        """All that `differences` needs of the server; None if there is no such key."""
+        """All that `differences` needs from the server; None if there is no such key."""
         return self.look(client) if client.exists(self.key) else None
 
     def differences(self, seen) -> list[str]:
@@ -220,11 +221,11 @@ class Track(abc.ABC):
 
     @abc.abstractmethod
     def change(self) -> Command:
-        """Something to do to a key that exists."""
+        """A command for a key that exists."""
 
     @abc.abstractmethod
     def look(self, client):
-        """What the server says of a key that exists."""
+        """What the server says about a key that exists."""
 
     @abc.abstractmethod
     def compare(self, seen) -> list[str]:
@@ -240,7 +241,7 @@ def unequal(expected: dict, seen: dict) -> list[str]:
 
 
 class Members(Track):
-    """A set: any Bloom filter that neither counts nor ages, ours or another system's."""
+    """A set: any Bloom filter without counters and windows, ours or another system's."""
 
     ours = True
 
@@ -270,7 +271,7 @@ class Members(Track):
         return Command(words, lambda _, items: self.items.update(items), items, len(items))
 
     def counts_there(self, items, seen):
-        """Up to one that isn't there: there may be thousands."""
+        """Up to the first that isn't there: there may be thousands."""
         found, _ = seen
         return [sum(1 for _ in itertools.takewhile(found.__contains__, items))]
 
@@ -289,7 +290,8 @@ class Members(Track):
 
 
 class Foreign(Members):
-    """Another system's filter. Small ones say yes to one stranger in some thousands, whatever their error rate is."""
+    """Another system's filter. Small ones say yes to one absent item in some thousands, whatever their error rate is.
+    """
 
     ours = False
 
@@ -305,7 +307,7 @@ class Foreign(Members):
 
 
 class Counting(Track):
-    """Adds and deletes, and how many of each item are left."""
+    """Adds and deletes, and the remaining count of each item."""
 
     def empty(self):
         self.counts: Counter[bytes] = Counter()
@@ -331,7 +333,7 @@ class Counting(Track):
 
 
 class Cuckoo(Counting):
-    """The same of a cuckoo filter: counts may be too high, and the number of all items is exact."""
+    """The same for a cuckoo filter: counts may be too high, and the number of all items is exact."""
 
     def change(self):
         if len(self.counts) > 20 and self.chance.random() < 0.4:
@@ -404,7 +406,7 @@ class Window(Track):
 
 
 class ClockedWindow(Track):
-    """A window that rotates by the clock: what must be there, and what cannot be there any more."""
+    """A window that rotates by the clock: which items must be present, and which can't be present any more."""
 
     generations, every = 4, 1000
     slack = 100  # ms; the server reads its clock once for all that it finds to do
@@ -445,12 +447,12 @@ class ClockedWindow(Track):
         return int(at) // self.every
 
     def end(self, added: float) -> int:
-        """The first generation that does not know an item that was added then."""
+        """The first generation that no longer has an item that was added at that time."""
         return self.generation(added) + self.generations
 
 
 class StockSet(Track):
-    """A set of the server's own: the control."""
+    """One of the server's own sets, as a control."""
 
     def __init__(self, key: str, **options):
         super().__init__(key, ["SADD", "first"], **options)
@@ -475,7 +477,7 @@ class StockSet(Track):
 
 
 def redisbloom_chain(key: str) -> list:
-    """An empty chain that RedisBloom would write, of 50 items at first."""
+    """An empty chain as RedisBloom would write it, for 50 items at first."""
     scaling = RedisBloomChain(Value("MBbloom--", 4, [0, 0, 4, 2]))  # flag 4: positions of 64-bit hashes
     scaling.links = [Link(0, bytearray(), capacity=25, error_rate=2 * float(RATE))]
     scaling.links = [scaling.next_link()]
@@ -491,7 +493,7 @@ def go_zero_bitmap(key: str) -> list:
 
 
 def every_kind(seed: int) -> list[Writer]:
-    """Four clients, with a key of every kind between them."""
+    """Four clients that have keys of every kind between them."""
 
     def reserve(kind, capacity):
         return BY_NAME[kind].creation(capacity, RATE)

@@ -1,7 +1,7 @@
-"""Filters of every kind, in the states that a filter can be in, and a snapshot of one: all that anyone can see of it.
+"""Filters of every kind, in the states that a filter can have, and a snapshot of one: all that anyone can see of it.
 
 Two filters with the same snapshot are the same filter. The tests of persistence, of replication and of hostile bytes
-all come down to comparing snapshots, before and after, or here and there.
+all compare snapshots, before and after, or on two servers.
 """
 
 import dataclasses
@@ -12,8 +12,8 @@ import redis
 
 HOUR = 3_600_000
 
-# Fields of BF.STATS that are not the filter's own: the clock changes one, one names the key, and the others count what this
-# server was asked of it since it has it in memory.
+# Fields of BF.STATS that don't belong to the filter itself: the clock changes one, one names the key, and the others
+# count this server's commands since it loaded the filter.
 NOT_ITS_OWN = {
     *(b"Next rotation in ms", b"Early rotations", b"Advice", b"Memory"),
     *(b"Tests answered yes", b"Tests answered no", b"Adds", b"Deletes", b"Feedback"),
@@ -43,14 +43,14 @@ class Kind:
         return [command, key, *words]
 
     def creation(self, capacity: int, error_rate: str) -> list:
-        """The command that makes one of another size, without its key."""
+        """The command that creates one of another size, without its key."""
         promise = [error_rate] if self.family == "BF" else []
         options = self.options.format(since=mid_period()).split()
         return [f"{self.family}.RESERVE", *promise, capacity, *options]
 
 
 def mid_period() -> int:
-    """A time five and a half days ago: a window that began then, and rotates daily, does not rotate during the tests."""
+    """A time five and a half days ago. A window that began then and rotates daily doesn't rotate during the tests."""
     return int(time.time() * 1000) - 132 * HOUR
 
 
@@ -89,12 +89,12 @@ KINDS = [
     Kind("cuckoo-several-chunks", 3_000_000, "BUCKETSIZE 4", ("one",)),
     Kind("cuckoo-constant", 20, "EXPANSION 1", COMPACTED),
     Kind("cuckoo-scaling", 20, "BUCKETSIZE 4 MAXITERATIONS 500 EXPANSION 2 HASH SIPHASH", COMPACTED),
-    # Six slots at first, which is less than a word, and then twelve, which is no number of words either.
+    # Six slots at first, less than a word, and then twelve, also not a whole number of words.
     Kind("cuckoo-padded", 7, "BUCKETSIZE 3 MAXITERATIONS 1 EXPANSION 2", COMPACTED),
 ]
 
 BY_NAME = {kind.name: kind for kind in KINDS}
-# Those whose filters are small, in all of their states.
+# Those with small filters, in all of their states.
 SMALL = [kind for kind in KINDS if kind.capacity <= 2000]
 
 
@@ -140,7 +140,7 @@ class Grower:
                 return
 
     def rotated(self) -> None:
-        """More often than it has generations, with items in some and none in others."""
+        """More rotations than generations, with items in some and none in others."""
         for rotation in range(7):
             if rotation != 5:
                 self.add(members(20 + rotation, f"rotated:{rotation}"))
@@ -148,19 +148,20 @@ class Grower:
         self.add(members(5))
 
     def saturated(self) -> None:
-        """Counters at their maximum, counters just below, and counters that were counted down again."""
+        """Counters at their maximum, counters just below, and counters that were decremented again."""
         most = {"counting-8": 255, "counting-16": 65_535}.get(self.kind.name, 15)
         self.add(["stuck"] * (most + 2) + ["nearly"] * (most - 1) + ["back"] * 9)
         self.client.execute_command("BF.MDEL", self.key, *["back"] * 5, *["stuck"] * 5)
         self.full()
 
     def deleted(self) -> None:
-        """Of one table, which deletions do not compact: their number stays."""
+        """With one table, which deletes don't compact: their number stays."""
         self.add(members(100) + ["back"] * 3)
         self.delete(members(20) + ["back"] * 2)
 
     def compacted(self) -> None:
-        """A quarter of what made it grow is left. Deletions compact now and then; the last time it was asked for."""
+        """Only a quarter of the items that made it grow are left. Deletes compact the filter sometimes; the last
+        compaction was asked for."""
         self.grown()
         self.delete(item for number, item in enumerate(self.added) if number % 4)
         self.client.execute_command("CF.COMPACT", self.key)
@@ -172,7 +173,7 @@ def adding(family: str, key: str, items) -> list:
 
 
 def family(client, key) -> str:
-    """The prefix of the commands that the filter takes."""
+    """The prefix of the filter's commands."""
     try:
         client.execute_command("BF.INFO", key)
     except redis.ResponseError as error:
@@ -199,7 +200,7 @@ def make_all(client, kinds=KINDS) -> list[str]:
     return keys
 
 
-# Items that some of the filters hold, and items that none does: whoever tests positive must go on to.
+# Items that some of the filters have, and items that none has. An item that tests positive must still do so later.
 PROBES = [
     *members(600),
     *(item for number in range(8) for item in members(30, f"grown:{number}") + members(30, f"rotated:{number}")),
@@ -209,7 +210,7 @@ PROBES = [
 
 
 def snapshot(client, key) -> dict:
-    """All that can be seen of a filter. What it shows by the clock is left out."""
+    """All that can be seen of a filter, except what depends on the clock."""
     prefix = family(client, key)
     bloom = prefix == "BF"
     info = pairs(client.execute_command(f"{prefix}.STATS", key))
@@ -237,7 +238,7 @@ def snapshots(client, keys) -> dict[str, dict]:
 
 
 def pieces(client, key, prefix: str) -> list[tuple[int, bytes]]:
-    """SCANDUMP from beginning to end: each piece with the iterator that it is loaded with."""
+    """SCANDUMP from beginning to end: each piece, with the iterator for loading it."""
     found = []
     iterator, piece = client.execute_command(f"{prefix}.SCANDUMP", key, 0)
     while iterator:
@@ -258,7 +259,7 @@ def pairs(flat: list) -> dict:
 
 
 def differences(before: dict[str, dict], after: dict[str, dict]) -> list[str]:
-    """Which keys have another snapshot, and what differs: nothing, one hopes."""
+    """The keys whose snapshots differ, and the differences; ideally none."""
     return [
         f"{key}: {part} was {_short(before[key][part])}, is {_short(after.get(key, {}).get(part))}"
         for key in before

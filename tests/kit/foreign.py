@@ -1,9 +1,9 @@
-"""Other systems' filters, made and read without a line of the module's code: a second opinion on what moves in.
+"""Other systems' filters, made and read without any of the module's code: a second opinion on imports.
 
-Three parts. RDB values: DUMP payloads and RDB files taken apart into a module's fields, and put together. Where each
-system sets its bits; the hashes are those of wire_format.py. Models: a chain of links that grows as
-RedisBloom's and valkey-bloom's do, and the files of those that do not grow. The models answer for the originals where
-no recording of one does.
+There are three parts. RDB values: the fields of a module's value in DUMP payloads and RDB files, taken apart and put
+together. Positions: where each system sets its bits; the hashes are those of wire_format.py. Models: a chain of links
+that grows as RedisBloom's and valkey-bloom's do, and the files of those that don't grow. The models answer for the
+originals if there is no recording of one.
 """
 
 import dataclasses
@@ -29,7 +29,8 @@ SYMBOLS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 @dataclasses.dataclass
 class Value:
-    """A module's value: the nine characters of its type, the version of the encoding, the fields by Python's types."""
+    """A module's value: the nine characters of its type, the version of the encoding, and the fields as Python types.
+    """
 
     type: str
     encoding: int
@@ -73,7 +74,7 @@ def long_length(length: int) -> bytes:
 
 
 def read_string(data: bytes, at: int) -> tuple[bytes, int]:
-    """A string of an RDB file, whether it stands as it is, as an integer, or compressed, and where it ends."""
+    """A string of an RDB file, whether it is stored as it is, as an integer, or compressed, and where it ends."""
     if data[at] < 0xC0:
         length, at = read_length(data, at)
         return data[at : at + length], at + length
@@ -86,7 +87,7 @@ def read_string(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def decompressed(data: bytes) -> bytes:
-    """LZF: runs of bytes as they are, and references to what came before."""
+    """LZF: runs of literal bytes, and references to earlier bytes."""
     out, at = bytearray(), 0
     while at < len(data):
         control, at = data[at], at + 1
@@ -104,7 +105,8 @@ def decompressed(data: bytes) -> bytes:
 
 
 def values_of(rdb: bytes) -> dict[bytes, bytes]:
-    """The modules' values of an RDB file, each from its type byte to its end mark. There may be no other values."""
+    """The modules' values of an RDB file, each from its type byte to its end mark. The file must have no other values.
+    """
     at, values = len("REDIS0000"), {}
     while rdb[at] != 0xFF:
         kind, at = rdb[at], at + 1
@@ -235,7 +237,7 @@ def redisson(item: bytes, probes: int, bits: int) -> Iterable[int]:
         yield (total & POSITIVE) % bits
 
 
-# Recorded from the originals. A model that had them wrong would be no second opinion.
+# Recorded from the originals. If a model had these wrong, it would be no second opinion.
 for positions, item, bits, recorded in [
     (redisbloom, b"0123456789abcdef", 1152, [239, 623, 1007, 367, 751, 1135, 367, 751]),
     (redisbloom, b"", 1152, [366, 1077, 764, 451, 138, 849, 536, 223]),
@@ -256,7 +258,7 @@ for positions, item, bits, recorded in [
 
 @dataclasses.dataclass
 class Link:
-    """A bit array, bit p in byte p/8 from the lowest up."""
+    """A bit array. Bit p is in byte p/8, lowest bit first."""
 
     probes: int
     bits: bytearray
@@ -283,7 +285,7 @@ class Full(Exception):
 
 
 class Chain:
-    """Links of which the newest takes what is added, until it is full and there is another."""
+    """A chain. Adds go to the newest link until it is full, and then a link is added."""
 
     links: list[Link]
     positions: Positions
@@ -307,7 +309,7 @@ class Chain:
 
 
 class RedisBloomChain(Chain):
-    """As RedisBloom has it since 2.2.0."""
+    """The rule of RedisBloom since 2.2.0."""
 
     NO_SCALING = 8
     positions = staticmethod(redisbloom)
@@ -343,7 +345,7 @@ class RedisBloomChain(Chain):
         return Value("MBbloom--", 4, fields)
 
     def head(self) -> bytes:
-        """What SCANDUMP begins with."""
+        """What SCANDUMP returns first."""
         head = struct.pack("<QIII", self.items, len(self.links), self.options, self.growth)
         for link in self.links:
             size = len(link.bits)
@@ -374,7 +376,7 @@ class ValkeyBloomChain(Chain):
     def link(self, capacity: int) -> Link:
         error_rate = self.error_rate * power(self.tightening, len(self.links))
         size = math.ceil(capacity * math.log(error_rate) / (-8 * math.log(2) ** 2))
-        # Rounded half away from zero.
+        # Rounded, with halves away from zero.
         probes = max(1, math.floor(8 * size / capacity * math.log(2) + 0.5))
         return Link(probes, bytearray(size), capacity, error_rate)
 
@@ -402,7 +404,7 @@ class ValkeyBloomChain(Chain):
 
 
 def power(base: float, exponent: int) -> float:
-    """By squaring, as Rust's `powi`, which rounds otherwise than Python's."""
+    """By squaring, as Rust's `powi`, which rounds differently from Python's power."""
     result = 1.0
     while exponent:
         if exponent & 1:
@@ -413,7 +415,7 @@ def power(base: float, exponent: int) -> float:
 
 
 class Bitmap(Chain):
-    """One link that takes everything."""
+    """One link that accepts everything."""
 
     def __init__(self, positions: Positions, bits: int, probes: int, items: Iterable[bytes] = ()):
         self.positions = positions
@@ -422,7 +424,7 @@ class Bitmap(Chain):
             self.links[0].add(item, positions)
 
     def bitmap(self) -> bytes:
-        """As SETBIT makes it: from the highest bit down, and no longer than it must be."""
+        """As SETBIT makes it: highest bit first, and no longer than necessary."""
         return reversed_bits(self.links[0].bits).rstrip(b"\0")
 
     def big_endian_words(self) -> bytes:

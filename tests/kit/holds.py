@@ -18,14 +18,14 @@ import redis
 
 @dataclasses.dataclass
 class Hold:
-    """The longest time that a command held the main thread, and what it was doing."""
+    """The longest time that a command held the main thread, and what it did then."""
 
     seconds: float
     what: str
 
 
 class Clock:
-    """Runs commands, and keeps of each the longest hold at a time."""
+    """Runs commands, and records the longest hold of each."""
 
     def __init__(self, server):
         self.server = server
@@ -40,8 +40,8 @@ class Clock:
         return reply
 
     def time(self, *words):
-        """The seconds for which a command holds the server at a time, and its reply, which may be an error. Others are
-        served while the arguments come in, so it counts from the last byte of them.
+        """The longest time in seconds for which a command holds the server, and its reply, which may be an error.
+        Others are served while the arguments arrive, so the clock starts at their last byte.
         """
         connection = self.client.connection_pool.get_connection()
         *parts, last = connection.pack_command(*words)
@@ -61,7 +61,7 @@ class Clock:
 
 
 class Other:
-    """Another client, and the longest that the server computed between two replies to it while the block ran."""
+    """Another client, and the longest time that the server computed between two replies to it while the block ran."""
 
     def __init__(self, server):
         pid = server.process.pid
@@ -72,7 +72,7 @@ class Other:
         self.thread = threading.Thread(target=self.run)
 
     def ping(self) -> float:
-        """Has a reply, and returns the time since the one before."""
+        """Waits for a reply, and returns the time since the last one."""
         self.socket.sendall(b"PING\r\n")
         self.socket.recv(64)
         before, self.last = self.last, (time.monotonic(), int(os.pread(self.schedstat, 64, 0).split()[0]) / 1e9)

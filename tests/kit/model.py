@@ -31,19 +31,19 @@ class Simple(str):
 
 
 class Error(str):
-    """An error; its text may hold masks."""
+    """An error. Its text may contain masks."""
 
 
 @dataclass(frozen=True)
 class Wire:
-    """What is the same in both protocols, as it is sent, with masks."""
+    """A reply that is the same in both protocols, as it is sent, with masks."""
 
     text: bytes
 
 
 @dataclass(frozen=True)
 class Double:
-    """A bulk string in RESP2, a double in RESP3; `None` is one that is not predicted."""
+    """A bulk string in RESP2, a double in RESP3; `None` if the model doesn't predict the number."""
 
     value: float | None
 
@@ -106,7 +106,7 @@ def encode(reply, protocol: int) -> bytes:
 
 
 def matches(expected: bytes, actual: bytes) -> bool:
-    """Whether the bytes are those, masks apart."""
+    """Whether the bytes match, apart from masks."""
     if expected == actual:
         return True
     if b"<" not in expected:
@@ -116,7 +116,7 @@ def matches(expected: bytes, actual: bytes) -> bool:
 
 
 def through_lua(reply, resp3: bool):
-    """The reply to a script that returns what a command replied to it, in RESP2 unless it asked for RESP3."""
+    """The reply to a script that returns a command's reply, in RESP2 unless it asked for RESP3."""
     if isinstance(reply, bool) and not resp3:
         return int(reply)
     if isinstance(reply, Placed):
@@ -133,7 +133,7 @@ def through_lua(reply, resp3: bool):
 
 
 class Refused(Exception):
-    """A command gives this error and changes nothing."""
+    """A command returns this error and changes nothing."""
 
 
 # ---- arguments ------------------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ FLOAT = re.compile(rb"[+-]?(?:inf|infinity|nan|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[
 
 
 def integer(word: bytes) -> int | None:
-    """As the servers read 64-bit integers."""
+    """Parses a 64-bit integer as the servers do."""
     value = int(word) if INTEGER.fullmatch(word) else None
     return value if value is not None and -(1 << 63) <= value < 1 << 63 else None
 
@@ -154,7 +154,7 @@ def integer_in(word: bytes, low: int, high: int) -> int | None:
 
 
 def upper(word: bytes) -> str:
-    """For words that are matched in any case, of which only ASCII has one."""
+    """For words that match in any case. Only ASCII letters have cases."""
     return word.upper().decode("latin-1")
 
 
@@ -164,13 +164,13 @@ def number(word: bytes) -> float | None:
 
 
 def decimal(value: float) -> str:
-    """The shortest digits that read back, without an exponent."""
+    """The fewest digits that read back to the same number, without an exponent."""
     text = format(Decimal(repr(value)), "f")
     return text.removesuffix(".0")
 
 
 def printable(word: bytes) -> str:
-    """A client's bytes in an error text."""
+    """Bytes from a client within an error text."""
     escapes = {9: "\\t", 10: "\\n", 13: "\\r", 34: '\\"', 39: "\\'", 92: "\\\\"}
     shown = (escapes.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}") for byte in word[:64])
     return "".join(shown) + ("…" if len(word) > 64 else "")
@@ -189,7 +189,7 @@ FULL = "ERR non scaling filter is full"
 
 @dataclass(frozen=True)
 class BloomSpec:
-    """What BF.RESERVE and BF.INSERT are asked for."""
+    """The arguments of BF.RESERVE and BF.INSERT."""
 
     rate: float
     capacity: int
@@ -207,7 +207,7 @@ class BloomSpec:
 
 
 class Fixed:
-    """One layer of bits or of counters: each item with its count, which is 1 on bits."""
+    """One layer of bits or of counters: each item with its count, which is always 1 for bits."""
 
     def __init__(self, spec: BloomSpec):
         self.spec = spec
@@ -236,7 +236,7 @@ class Fixed:
         return known > 0
 
     def layers(self) -> list[tuple[int, int]]:
-        """Capacity and number of items of each."""
+        """The capacity and the number of items of each layer."""
         return [(self.spec.capacity, len(self.counts))]
 
     def alive(self) -> list[tuple[int | None, int, int]]:
@@ -248,7 +248,7 @@ class Fixed:
 
 
 class Chain(Fixed):
-    """Layers that grow. An item is in one of them only, so it takes their sizes and one set for all."""
+    """Layers that grow. An item is in only one of them, so their sizes and one set for all are enough."""
 
     def __init__(self, spec: BloomSpec):
         super().__init__(spec)
@@ -274,7 +274,8 @@ class Chain(Fixed):
 
 
 class Window:
-    """Generations by number. The clock says which is current; what is too old has gone, dropped or not."""
+    """Generations by number. The clock says which is current. Generations that are too old are gone, even if they
+    haven't been dropped yet."""
 
     def __init__(self, spec: BloomSpec, now: int):
         self.spec = spec
@@ -314,7 +315,7 @@ class Window:
         return absent
 
     def layers(self):
-        """In the order of the ring: generation n lies in slot n mod generations."""
+        """In the order of the ring: generation n is in slot n mod generations."""
         span = self.spec.generations
         sizes = {number % span: len(items) for number, items in self.sets.items()}
         return [(self.spec.capacity, sizes.get(slot, 0)) for slot in range(span)]
@@ -348,7 +349,7 @@ SEARCHED = 2048  # slots that a search for room looks at before it stops looking
 
 @dataclass(frozen=True)
 class CuckooSpec:
-    """What CF.RESERVE is asked for."""
+    """The arguments of CF.RESERVE."""
 
     capacity: int
     bucket_size: int
@@ -373,7 +374,7 @@ class Table:
         return range(index * self.bucket_size, (index + 1) * self.bucket_size)
 
     def find(self, pair, wanted: int) -> int:
-        """The first slot of both buckets that holds it, or -1."""
+        """The first slot of both buckets with this fingerprint, or -1."""
         for index in pair:
             start = index * self.bucket_size
             slot = self.slots.find(wanted, start, start + self.bucket_size)
@@ -388,12 +389,13 @@ class Table:
         return slot >= 0
 
     def count(self, pair, fingerprint: int) -> int:
-        """A bucket counts twice when it is both."""
+        """If both buckets are the same one, it counts twice."""
         return sum(self.slots[slot] == fingerprint for index in pair for slot in self.bucket(index))
 
     def make_room(self, pair, fingerprint: int, most: int) -> int:
-        """Puts the fingerprint in by the shortest chain of moves; how many there were, 0 if it could not be done."""
-        # A slot to vacate, its bucket, the step before, and the number of moves so far.
+        """Inserts the fingerprint by the shortest chain of moves. Returns the number of moves, 0 if there is no such
+        chain."""
+        # A slot to empty, its bucket, the previous step, and the number of moves so far.
         steps = [(slot, index, None, 1) for index in dict.fromkeys(pair) for slot in self.bucket(index)]
         for step in steps:  # which grows meanwhile
             slot, index, _, depth = step
@@ -421,7 +423,7 @@ class Cuckoo:
         self.spec = spec
         self.tables: list[Table] = []
         self.deletes = self.moves = 0
-        # The server's number of the filter, if more than one chunk is dumped. None if it isn't known.
+        # The server's number of the filter, if its dump has more than one chunk. None if it isn't known.
         self.dump_number: int | None = None
         self.grow()
 
@@ -484,7 +486,8 @@ class Cuckoo:
         return removed
 
     def compact(self, everything: bool, events) -> None:
-        """Newer sub-filters into older ones. By itself a filter stops at the first that does not become empty."""
+        """Moves items of newer sub-filters into older ones. An automatic compaction stops at the first sub-filter that
+        doesn't become empty."""
         for index in range(len(self.tables) - 1, 0, -1):
             table = self.tables[index]
             for slot in range(table.buckets * table.bucket_size):
@@ -522,7 +525,8 @@ class Cuckoo:
         return envelope + struct.pack("<I", crc32c(envelope + header)) + header
 
     def chunk(self, offset: int) -> bytes:
-        """The rest of the sub-filter from that offset of the body; empty at the end, and inside a word."""
+        """The rest of the sub-filter from that offset of the body; empty at the end, and if the offset is within a
+        word."""
         start = 0
         for table in self.tables:
             inside, start = offset - start, start + len(table.slots)
@@ -534,7 +538,7 @@ class Cuckoo:
 
 
 def another(value):
-    """A copy, whose dumps have a number of their own."""
+    """A copy, whose dumps have their own number."""
     made = copy.deepcopy(value)
     if isinstance(made, Cuckoo) and len(made.tables) > 1:
         made.dump_number = None
@@ -542,13 +546,13 @@ def another(value):
 
 
 def dump_number_in(head: bytes) -> int:
-    """The number of the filter that CF.SCANDUMP key 0 has given the head of."""
+    """The number in the head that CF.SCANDUMP key 0 has returned."""
     _, _, _, dump_number, *_ = Cuckoo.ENVELOPE.unpack_from(head)
     return dump_number
 
 
 def seed_in(head: bytes) -> int:
-    """The seed of the filter that CF.SCANDUMP key 0 has given the head of."""
+    """The seed in the head that CF.SCANDUMP key 0 has returned."""
     _, low, high, *_ = Cuckoo.HEADER.unpack_from(head, 24)
     return high << 64 | low
 
@@ -558,7 +562,7 @@ def seed_in(head: bytes) -> int:
 CALL = "return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))"
 PCALL = "return redis.pcall(ARGV[1], KEYS[1], unpack(ARGV, 2))"
 PCALL_RESP3 = f"redis.setresp(3) {PCALL}"
-# Copies a filter by SCANDUMP and LOADCHUNK of the family that is named.
+# Copies a filter by SCANDUMP and LOADCHUNK of the given family.
 TRANSFER = """
 local iterator = 0
 repeat
@@ -585,7 +589,7 @@ ARITY = {
     "CF.STATS": 2, "CF.DEBUG": 2,
 }  # fmt: skip
 
-# Where a method cannot have the command's name.
+# For commands whose name can't be a method's.
 NAMES = {"DEL": "delete"}
 
 NOT_FOUND = "ERR not found"
@@ -621,15 +625,15 @@ class Settings:
 
 @dataclass
 class Model:
-    """An empty server, one client, and what has been answered so far."""
+    """An empty server with one client, and its replies so far."""
 
     settings: Settings = field(default_factory=Settings)
-    # Heads that CF.SCANDUMP key 0 gave, in order, by key. A filter that the module chose the seed of is dumped before
-    # anything else can happen to its key; until then the model looks ahead.
+    # Heads that CF.SCANDUMP key 0 returned, in order, by key. A filter with a seed chosen by the module is dumped
+    # before anything else can happen to its key. So the model looks ahead for the seed.
     heads: defaultdict[bytes, deque] = field(default_factory=lambda: defaultdict(deque))
     keys: dict[bytes, object] = field(default_factory=dict)
     events: Counter = field(default_factory=Counter)
-    # Valkey 9 takes an error inside an array for one of the whole call of a script.
+    # Valkey 9 treats an error inside an array as an error of the whole script.
     errors_escape: bool = False
     queue: list | None = None
     aborted: bool = False
@@ -674,7 +678,7 @@ class Model:
         try:
             return getattr(self, NAMES.get(name, name.replace(".", "_").lower()))(*argv[1:])
         except Refused as refused:
-            # Without a text it is the arity, that the module checks itself.
+            # Without a text it is the arity error, which the module itself checks.
             error = Error(refused.args[0]) if refused.args else self.arity_error(argv)
             self.events[error] += 1
             return error
@@ -692,7 +696,7 @@ class Model:
         if self.errors_escape and isinstance(reply, list):
             reply = next((part for part in reply if isinstance(part, Error)), reply)
         if isinstance(reply, Error) and script == CALL:
-            # Some servers name the script by its digest there.
+            # Some servers name the script by its digest in the error.
             return Error(f"{reply} script: <...>on @user_script:1.")
         return reply
 
@@ -779,7 +783,7 @@ class Model:
         return Chain(spec) if spec.kind == "scaling" else Fixed(spec)
 
     def spec_for(self, rate, items, expansion) -> BloomSpec:
-        """What BF.ADD and BF.INSERT create."""
+        """The filter that BF.ADD and BF.INSERT create."""
         if expansion == 0:
             return BloomSpec(rate, items)
         return BloomSpec(rate, items, "scaling", "SCALE", expansion)
@@ -903,7 +907,7 @@ class Model:
         if fixed and scales:
             raise Refused("Nonscaling filters cannot expand")
         if expansion is None:
-            # Who asks to scale does, also where that is not the default.
+            # An explicit request for scaling wins, even if it isn't the default.
             expansion = self.settings.expansion_factor or (2 if scales else 0)
         if fixed or expansion == 0:
             return BloomSpec(rate, items, "fixed", on_full or "ERROR", **common)
@@ -1117,7 +1121,7 @@ class Model:
             ]
         if spec.kind == "counting":
             fields.append(("Saturated counters", NUMBER))
-        # tests/commands/feedback.rs is about what these say.
+        # tests/commands/feedback.rs tests these fields.
         fields += [
             *((name, NUMBER) for name in ("Tests answered yes", "Tests answered no", "Adds", "Deletes")),
             ("Feedback", Map((span, NO_FEEDBACK) for span in ("Minute", "Hour", "Life"))),
@@ -1171,7 +1175,7 @@ class Model:
     # ---- CF
 
     def new_cuckoo(self, key, spec: CuckooSpec, seed: int | None):
-        """Without a seed it is the one that the server has chosen, which the next dump of the key tells."""
+        """Without a seed it is the one that the server chose, which the next dump of the key shows."""
         if seed is None:
             seed = seed_in(self.heads[key][0])
         filter_ = self.keys[key] = Cuckoo(CuckooSpec(**{**vars(spec), "seed": seed}))
@@ -1236,7 +1240,7 @@ class Model:
         return self.cf_add(key, item)
 
     def insertion(self, key, words):
-        """The items, with the filter made if it has to be."""
+        """The items; the filter is created if necessary."""
         items, create, words = None, True, list(words)
         while True:
             if not words:
@@ -1286,7 +1290,7 @@ class Model:
         return answers
 
     def asked(self, key):
-        """For commands to which a key of another type is as good as none."""
+        """For commands that treat a key of another type like a missing key."""
         value = self.keys.get(key)
         return value if isinstance(value, Cuckoo) else None
 
@@ -1387,7 +1391,7 @@ class Model:
     # ---- both
 
     def transfer(self, source, target, family):
-        """What the script TRANSFER replies."""
+        """What the script TRANSFER returns."""
         find = self.bloom if family == "BF" else self.cuckoo
         try:
             filter_ = self.found(find(source))

@@ -28,18 +28,18 @@ OPS = ROOT / "ops"
 
 STOP_SECONDS = 10
 
-# What Prometheus sends, in short.
+# The essential headers of Prometheus's requests.
 OPENMETRICS = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.4,*/*;q=0.1"
 
 
 def must_exist() -> None:
-    """Says what to run if something is missing."""
+    """Names the script to run if something is missing."""
     assert PROGRAM.exists(), MISSING
     assert PROMTOOL.exists(), f"{PROMTOOL} is missing; run scripts/prometheus"
 
 
 class Process:
-    """A program that serves HTTP on a port, with a folder and a log of its own."""
+    """A program that serves HTTP on a port, with its own folder and log."""
 
     healthy_at = "/-/healthy"
 
@@ -127,11 +127,11 @@ class Exporter(Process):
         return found
 
     def value(self, name: str, **labels) -> float:
-        """Of the one sample with these labels, and maybe others."""
+        """The value of the one sample with these labels, and possibly others."""
         return one(self.samples(), name, **labels)
 
     def wait_for_filters(self, count: int, seconds: float = 120) -> dict:
-        """Until that many filters have figures of their own."""
+        """Waits until this number of filters have metrics of their own."""
         wait_for(lambda: len(self.keys()) == count, f"{count} filters to be found", seconds)
         return self.samples()
 
@@ -139,7 +139,7 @@ class Exporter(Process):
         return sorted(dict(labels)["key"] for labels in self.samples().get("bloomery_items", {}))
 
     def end(self) -> int:
-        """SIGTERM; the status that it ends with."""
+        """Sends SIGTERM, and returns the exit status."""
         self.process.terminate()
         return self.process.wait(STOP_SECONDS)
 
@@ -187,7 +187,7 @@ class Prometheus(Process):
         super().__init__(port, command, directory=directory)
 
     def query(self, expression: str) -> list[tuple[dict, float]]:
-        """Label sets and values, as of now. Raises if Prometheus does not like the expression."""
+        """Label sets and values, as of now. Raises if Prometheus refuses the expression."""
         status, _, body = self.get("/api/v1/query?" + urllib.parse.urlencode({"query": expression}))
         assert status == 200, f"{expression}: {body}"
         data = json.loads(body)["data"]
@@ -199,7 +199,7 @@ class Prometheus(Process):
         return value
 
     def wait_for_scrapes(self, count: int = 1) -> None:
-        """That many more, of every exporter."""
+        """Waits for this number of further scrapes of every exporter."""
         start = time.time()
         fresh = f"count(timestamp(up) > {start:.3f}) == count(up) and sum(count_over_time(up[1m])) >= {count}"
         time.sleep(count)
@@ -207,7 +207,7 @@ class Prometheus(Process):
 
 
 def promtool(*words) -> str:
-    """Its output; it must like what it is given."""
+    """promtool's output. It must accept its input."""
     must_exist()
     done = subprocess.run([PROMTOOL, *map(str, words)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,6 +1,5 @@
-"""Reads small filters as RDB files and DUMP payloads have them: in one string, with a header as short as it can be.
-
-Like `wire_format`, from the format and not from the code.
+"""Reads small filters as RDB files and DUMP payloads store them: in one string, with the shortest possible header.
+Like `wire_format`, it is written from the format and not from the code.
 """
 
 import struct
@@ -21,7 +20,7 @@ from kit.wire_format import (
 
 MOST = 2048  # bytes of cells
 LEAST_RATE = 1e-20
-# Where the fields of a packed header are among those of a head.
+# The offsets that the fields of a packed header have in a head.
 FILTER_FIELDS = ("capacity", "error_rate", "seed_low", "hash", "cell", "shards", "layers", "expansion", "overflow",
     "layout", "generations", "every", "since", "rotations", "newest", "seed_high", "tightening",
     "moves")  # fmt: skip
@@ -54,7 +53,7 @@ def pieces(data):
 
 
 def unpack(data):
-    """Kind, header as it would stand in a head, and body."""
+    """The kind, the header as it would be in a head, and the body."""
     need(len(data) >= 4 and crc32c(data[:-4]) == int.from_bytes(data[-4:], "little"), "checksum")
     need(len(data) > 6, "too short")
     kind, form = data[0], data[1]
@@ -84,7 +83,7 @@ def positions(cells, size):
 
 
 def number(data, at):
-    """Seven bits a byte, the lowest first; and where it ends."""
+    """A number of seven bits a byte, lowest first, and where it ends."""
     value = shift = 0
     while True:
         need(at < len(data) and shift < 64, "a number is cut short")
@@ -97,7 +96,7 @@ def number(data, at):
 
 
 def fields(data, at, names):
-    """Fields of which a mask says whether they aren't 0."""
+    """Fields. A mask says which of them aren't 0."""
     mask, at = number(data, at)
     need(mask < 1 << len(names), "fields that there are not")
     found = dict.fromkeys(names, 0)
@@ -113,7 +112,7 @@ def double(bits):
 
 
 def long_header(kind, header):
-    """A packed header as it would stand in a head."""
+    """A packed header as it would be in a head."""
     f, at = fields(header, 0, FILTER_FIELDS)
     need(f["layers"] <= MOST // 8, "layers")
     try:
@@ -142,7 +141,7 @@ def long_header(kind, header):
 
 
 def planned(kind, f, before):
-    """Capacity and error rate of the layer that follows layers of these capacities."""
+    """The capacity and the error rate of the layer after layers of these capacities."""
     capacity, rate, index = f["capacity"], double(f["error_rate"]), len(before)
     if kind == WINDOW:
         if f["layout"] == 3:
@@ -161,7 +160,7 @@ def planned(kind, f, before):
 
 
 def power(base, exponent):
-    """By squaring, so that all round alike."""
+    """By squaring, so that all implementations round alike."""
     result = 1.0
     while exponent:
         if exponent & 1:

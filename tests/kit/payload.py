@@ -16,7 +16,7 @@ STRING, END = 5, 0  # opcodes of a module's value
 ENVELOPE = 24  # bytes of the head before the header
 PREFIX = 20  # bytes of a chunk before the data
 
-# Fields of the head: name, struct format, offset. Those of a layer come once for each layer, behind the filter's.
+# Fields of the head: name, struct format, offset. Those of a layer come once for each layer, after the filter's.
 ENVELOPE_FIELDS = [
     ("version", "B", 4),
     ("kind", "B", 5),
@@ -99,7 +99,7 @@ class Payload:
         """Every field of the head: name, format, offset in the head."""
         head = self.pieces[0]
         fields = ENVELOPE_FIELDS + [(name, code, ENVELOPE + at) for name, code, at in self.header_fields()]
-        # A head whose kind was changed may be too short for it.
+        # If the kind of a head was changed, it may be too short.
         return [(name, code, at) for name, code, at in fields if at + struct.calcsize("<" + code) <= len(head)]
 
     def header_fields(self) -> list[tuple[str, str, int]]:
@@ -120,7 +120,7 @@ class Payload:
         return struct.unpack_from("<" + code, self.pieces[0], at)[0]
 
     def seal(self) -> None:
-        """Makes all checksums right again, and the chunks' stamps of the head they belong to."""
+        """Corrects all checksums, and the stamps in the chunks that name their head."""
         head, *chunks = self.pieces
         header = bytearray(head[ENVELOPE:])
         head = head[: ENVELOPE - 4] + struct.pack("<I", crc32c(head[: ENVELOPE - 4] + header)) + header
@@ -162,7 +162,7 @@ def header_fields(kind: int, header: bytes) -> list[tuple[str, str, int]]:
 
 
 def parts(kind: int, length: int) -> range:
-    """Where in the header the layers or links begin, which a cuckoo filter does not have."""
+    """The offset at which layers or links begin in the header. A cuckoo filter has none."""
     if kind == CUCKOO:
         return range(0)
     if kind == FOREIGN:
@@ -171,7 +171,7 @@ def parts(kind: int, length: int) -> range:
 
 
 def stamp_of(kind: int, header: bytes) -> int:
-    """The stamp does not depend on the numbers of items, which change while a filter is dumped."""
+    """The stamp doesn't depend on numbers of items, which change while a filter is dumped."""
     if kind == REBUILD:
         return crc32c(b"".join(struct.pack("<I", stamp_of(inner, part)) for _, _, inner, part in both(header)))
     header, items = bytearray(header), 32 if kind == FOREIGN else 24

@@ -22,7 +22,7 @@ def command(*words, port=None):
 
 
 def run(*words, port=None, status=DONE, **options):
-    """Runs the program, which must end with this status; gives its stdout and stderr."""
+    """Runs the program, which must exit with this status. Returns its stdout and stderr."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("BLOOMERY_")}
     environment |= options.pop("env", {})
     done = subprocess.run(

@@ -10,13 +10,13 @@ from kit.servers import ROOT
 
 MODULE = ROOT / ".cache" / "redisbloom" / "redisbloom.so"
 
-# Of replicas and primaries alike. Without a bound on sub-filters, since RedisBloom refuses every add at it.
+# For replicas and primaries alike. Without a limit of sub-filters, because at the limit RedisBloom refuses every add.
 MODULE_ARGS = ["CF_MAX_EXPANSIONS", "65535"]
 
-# RedisBloom also takes a key for an option of RESERVE. The value of MAXITERATIONS is then the capacity.
+# RedisBloom also accepts a key that looks like an option of RESERVE. The value of MAXITERATIONS is then the capacity.
 BLOOM_KEYS = [b"b:%d" % number for number in range(8)] + [b"nonscaling", b"NonScaling"]
 CUCKOO_KEYS = [b"c:%d" % number for number in range(5)] + [b"MAXITERATIONS"]
-# Filters that cannot grow, so that they refuse items: capacity, slots in a bucket, moves.
+# Filters that can't grow, so they refuse items: capacity, slots in a bucket, moves.
 FIXED = {b"full:1": (60, 1, 3), b"full:2": (100, 2, 20), b"full:4": (64, 4, 500)}
 
 ERROR_RATES = "0.01 .01 1.e-2 +0.05 0.1 0.5 0.999 1E-3 1e-13 2e-300 0x1p-7 0X.2 0x1.8P-4 0.0100000000000000000000001".split()
@@ -48,7 +48,7 @@ class Traffic:
         return self.random.choice([letter.upper(), letter.lower()])
 
     def begins(self, letters: str) -> str:
-        """A word that begins so, which is all that INSERT looks at."""
+        """A word with this beginning. INSERT looks at nothing else."""
         return self.case(letters + "".join(self.random.choices("ACEINOPSTX_9", k=self.random.choice([0, 0, 1, 5]))))
 
     def items(self, most: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Full resyncs: in each way that servers do them, and a server that stands still meanwhile."""
+"""Full resyncs: every way in which servers do them, and a server that is stopped meanwhile."""
 
 import contextlib
 import random
@@ -17,7 +17,8 @@ SYNC_OPTIONS = {
 
 
 def sync_in_some_way(server: Server, chance: random.Random) -> None:
-    """Chooses how its next full resync is done: how a primary sends, how a replica takes, on how many connections."""
+    """Chooses how the next full resync works: how the primary sends, how the replica receives, and over how many
+    connections."""
     for name, values in SYNC_OPTIONS.items():
         with contextlib.suppress(redis.ResponseError):  # not every server has every option and value
             server.command("CONFIG", "SET", name, chance.choice(values))

@@ -35,18 +35,19 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 ROOT = Path(__file__).resolve().parents[2]
-# BLOOMERY_MODULE names another build: one with a sanitizer, or one with a planted bug that the tests must find.
+# BLOOMERY_MODULE names another build, such as one with a sanitizer, or one with a planted bug that the tests must find.
 MODULE = Path(os.environ.get("BLOOMERY_MODULE") or ROOT / "target" / "release" / "libbloomery.so")
 SERVERS = ROOT / ".cache" / "servers"
 
-# What takes longer hangs. Not less: a busy machine may take ten times as long as an idle one.
+# If something takes longer, it hangs. The limit isn't shorter because a busy machine may be ten times slower than an
+# idle one.
 HANG_SECONDS = 240
 START_SECONDS = 120  # also the time a large dump may take to load
 STOP_SECONDS = 10
 
 WORKERS = 16  # of pytest-xdist, at most
 
-# Everything is in the file when it is acknowledged, and only a test rewrites the file.
+# Every acknowledged write is in the file, and only tests rewrite the file.
 APPEND_ONLY = {"appendonly": "yes", "appendfsync": "always", "auto-aof-rewrite-percentage": "0"}
 
 # What must never be in a log. Sanitizers write to stderr, which goes to the same file.
@@ -79,11 +80,11 @@ def matrix() -> list[Spec]:
 
 
 class ServerFailed(Exception):
-    """A server did not start, or died. The message holds the end of its log."""
+    """A server didn't start, or died. The message contains the end of its log."""
 
 
 class Server:
-    """A server process, its folder and its port. It keeps both over `stop`, `kill` and `start`."""
+    """A server process, its folder and its port. Folder and port stay the same over `stop`, `kill` and `start`."""
 
     def __init__(self, spec: Spec, *, config=None, module_args=(), module=MODULE, arguments=(), env=None):
         """Starts it.
@@ -127,16 +128,18 @@ class Server:
             "save": "",
             "enable-debug-command": "yes",
             "enable-module-command": "yes",
-            # A replica that meets an error in the replication stream has drifted already: find out here, not later.
+            # A replica that gets an error in the replication stream already differs from its primary: find out here,
+            # not later.
             "propagation-error-behavior": "panic",
             "repl-diskless-sync-delay": 0,
-            # After a crash a server tests the machine's memory, for seconds, and buries the stack trace in its log.
+            # After a crash, a server would test the machine's memory for seconds, which separates the stack trace from
+            # the end of the log.
             "crash-memcheck-enabled": "no",
             **self.config,
         }
         line = [str(self.spec.program)]
         for name, value in settings.items():
-            # A list gives one word each, as in {"save": ["3600", "1"]}.
+            # A list becomes separate words, as in {"save": ["3600", "1"]}.
             line += [f"--{name}", *(map(str, value) if isinstance(value, (list, tuple)) else [str(value)])]
         if self.module:
             line += ["--loadmodule", str(self.module), *self.module_args]
@@ -190,7 +193,7 @@ class Server:
             raise ServerFailed(self.explain(f"did not stop within {STOP_SECONDS} s")) from None
 
     def restart(self, *, kill=False) -> None:
-        """Down and up again, with its folder. With `kill`, by kill -9."""
+        """Stops it and starts it again, with the same folder. With `kill`, by kill -9."""
         self.kill() if kill else self.stop()
         self.start()
 
@@ -206,7 +209,8 @@ class Server:
 
     def client(self, protocol: int = 2, **options) -> redis.Redis:
         """A new client. Replies are bytes unless `decode_responses=True`."""
-        # No retries: a server that is gone is an answer, and a command that is sent twice is a wrong test.
+        # No retries: if a server is gone, the test must see that, and a command that is sent twice would make the test
+        # wrong.
         options = {"socket_timeout": HANG_SECONDS, "retry": Retry(NoBackoff(), 0), **options}
         return redis.Redis(host="127.0.0.1", port=self.port, protocol=protocol, **options)
 
@@ -233,7 +237,7 @@ class Server:
 
     @contextlib.contextmanager
     def configured(self, settings: dict):
-        """CONFIG SET for the length of a `with`."""
+        """CONFIG SET for the duration of a `with`."""
         with self.client(decode_responses=True) as client:
             before = {name: client.config_get(name)[name] for name in settings}
             try:
@@ -247,7 +251,8 @@ class Server:
     # ---- replicas ---------------------------------------------------------------------------------------------------
 
     def replica(self, *, config=None, wait=True, **options) -> "Server":
-        """A new server of the same kind that replicates this one. It may be configured differently. It ends with this."""
+        """A new server of the same version that replicates this one. It may have another configuration. It ends with
+        this one."""
         settings = {"replicaof": ["127.0.0.1", str(self.port)], **(config or {})}
         replica = Server(options.pop("spec", self.spec), config=settings, **options)
         self.replicas.append(replica)
@@ -256,7 +261,7 @@ class Server:
         return replica
 
     def wait_until_online(self, replica: "Server") -> None:
-        """Waits until the replica is in sync. It says so itself up to a second before it is sent what is written next."""
+        """Waits until the replica is in sync. A replica reports that up to a second before it gets later writes."""
 
         def online() -> bool:
             if replica.info("replication")["master_link_status"] != "up":
@@ -271,7 +276,7 @@ class Server:
         """Waits until every replica has applied everything that was written so far."""
         written = self.info("replication")["master_repl_offset"]
         for replica in self.replicas:
-            # Not WAIT: it answers for the writes of its own connection only.
+            # Not WAIT, which only covers writes of its own connection.
             wait_for(lambda: replica.info("replication")["slave_repl_offset"] >= written, f"{replica} to catch up")
 
     def info(self, section: str) -> dict:
@@ -279,8 +284,8 @@ class Server:
             return client.info(section)
 
     def processor(self) -> float:
-        """Seconds of the processor that its main thread has used: what it is held for is no more than that, however
-        busy the machine is."""
+        """Seconds of the processor that its main thread has used. It was never held for longer than that, however busy
+        the machine is."""
         pid = self.process.pid
         return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
 
@@ -294,7 +299,7 @@ class Server:
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
     def log_tail(self, lines: int = 40) -> str:
-        """The end of the log, or of its interesting part: what comes around the first fatal line since `check`."""
+        """The end of the log, or the part around the first fatal line since the last `check`."""
         new = self.log()[self._log_seen :].splitlines()
         fatal = next((number for number, line in enumerate(new) if FATAL.search(line)), None)
         start = max(0, len(new) - lines if fatal is None else fatal - 5)
@@ -304,7 +309,7 @@ class Server:
         return f"{self} {what}\n--- {' '.join(self.command_line())}\n--- from its log\n{self.log_tail()}"
 
     def check(self) -> None:
-        """Raises if it or a replica died by itself, or logged, since the last check, what must never be in a log."""
+        """Raises if the server or a replica has died by itself, or has logged a fatal line, since the last check."""
         for replica in self.replicas:
             replica.check()
         status = self.process.poll()
@@ -318,7 +323,7 @@ class Server:
 
 
 def option(spec, name: str) -> str:
-    """A module's option in CONFIG: Redis 8 lets it have RedisBloom's names, elsewhere the module's name goes before."""
+    """A module's option in CONFIG. On Redis 8 it has RedisBloom's name, elsewhere the module's name comes before it."""
     return f"bf-{name}" if spec.product == "redis" and spec.version >= (8,) else f"bf.{name}"
 
 
@@ -329,7 +334,7 @@ def io_threads(spec, count: int) -> dict:
 
 
 def saves_loads(spec) -> bool:
-    """Whether its RDB files have the loads that wait, and its replicas and files each piece when it comes."""
+    """Whether its RDB files contain waiting loads, and its replicas and files get each piece when it arrives."""
     return spec.product == "valkey" or spec.version >= (7, 2)
 
 
@@ -349,7 +354,7 @@ def redis_cli() -> Path:
 
 
 def free_port() -> int:
-    """A port nobody listens on. Also free 10000 higher, where a server puts its cluster bus."""
+    """A port on which nothing listens, here and 10000 higher, where a server puts its cluster bus."""
     while True:
         port = next(_PORTS)
         with socket.socket() as first, socket.socket() as second:
@@ -362,8 +367,9 @@ def free_port() -> int:
 
 
 def _ports() -> Iterator[int]:
-    """Every port from 11,000 to 20,999, from a random one on. The kernel gives none of them to clients, nor the bus
-    ports above them. pytest-xdist's workers have stripes of their own, for a port is free until its server starts."""
+    """Every port from 11,000 to 20,999, beginning at a random one. The kernel gives none of them to clients, nor the
+    bus ports above them. pytest-xdist's workers have separate ranges, because a port stays free until its server
+    starts."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     stripe = range(11_000 + worker % WORKERS, 21_000, WORKERS)
     start = random.randrange(len(stripe))
@@ -393,9 +399,8 @@ def _destroy_all() -> None:
 
 
 def _die_with_parent():
-    """For when this process is killed and `atexit` does not run: Linux kills the child with it.
-
-    With the parent's *thread*, to be exact, so a server that is started by a thread of a test does without.
+    """If this process is killed, `atexit` doesn't run. Linux then kills the child. More precisely, it does so when the
+    parent's *thread* ends, so servers started by a test's thread do without.
     """
     if threading.current_thread() is not threading.main_thread():
         return None

@@ -1,6 +1,6 @@
 """Python in documents: fenced blocks of the language `python`, run statement by statement.
 
-An expression with a comment behind it has that value: `users.add("ada")  # True`. `await` may stand anywhere, as in
+A comment after an expression is its expected value: `users.add("ada")  # True`. `await` may be used anywhere, as in
 `python -m asyncio`. The blocks of a document share their names.
 """
 

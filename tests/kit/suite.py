@@ -18,12 +18,12 @@ import traceback
 
 from kit.servers import MODULE, Server, ServerFailed, free_port, matrix
 
-# These need a build or a tool of their own, which a script of the same name provides.
+# These need their own build or tool, which a script with the same name provides.
 WITH_SCRIPT = ("panics", "redisbloom", "san", "valgrind")
 
 
 def options(name: str, description: str, count: int, unit: str) -> argparse.ArgumentParser:
-    """The options of every suite; one may add its own."""
+    """The options of every suite. A suite may add its own."""
     parser = argparse.ArgumentParser(
         prog=f"scripts/{name}" if name in WITH_SCRIPT else f"scripts/suite {name}",
         description=description,
@@ -62,7 +62,7 @@ def run(suite, parser: argparse.ArgumentParser) -> None:
 
 
 def again(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spec) -> str:
-    """The command that does the same again, on one server."""
+    """The command that repeats the run, on one server."""
     words = [parser.prog, "--server", spec.name]
     for name, value in vars(arguments).items():
         if name not in ("server", "suite") and value is not None and value is not False:
@@ -71,7 +71,7 @@ def again(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spec) 
 
 
 def start(server: Server) -> None:
-    """On another port if somebody has taken the one it had: a child that outlives its parent, or a stranger."""
+    """On another port, if somebody else uses the old one: a child that outlives its parent, or another program."""
     for _ in range(20):
         try:
             return server.start()
@@ -85,8 +85,8 @@ def start(server: Server) -> None:
 
 @contextlib.contextmanager
 def clients(server: Server, works: list):
-    """Clients that work until the block ends, or the server: each is a function of a client and of `go_on`, which says
-    when it is over. What one of them finds wrong is raised at the end.
+    """Clients that work until the block or the server ends. Each is a function of a client and of `go_on`, which says
+    when to stop. Errors that a client finds are raised at the end.
     """
     failures, over = [], threading.Event()
 
@@ -111,6 +111,6 @@ def clients(server: Server, works: list):
 
 
 def progress(done: int, count: int, what: str) -> None:
-    """Says on a terminal how far it is; in a pipe, nothing."""
+    """Shows the progress on a terminal; in a pipe, it shows nothing."""
     if sys.stderr.isatty():
         print(f"\r{done:,} of {count:,} {what}", end="" if done < count else "\n", file=sys.stderr, flush=True)

@@ -1,7 +1,7 @@
-"""Workers of a server that stand still while the others go on, as a debugger would have it.
+"""Stops workers of a server while its other threads run, as a debugger would.
 
-What a test wants to happen while a worker is busy happens while they stand still, so no test depends on time. The server is
-a child of the test's process, which Linux allows to trace it.
+What a test needs to happen while a worker is busy happens while the worker is stopped, so no test depends on timing.
+The server is a child of the test's process, so Linux allows the test to trace it.
 """
 
 import ctypes
@@ -30,7 +30,8 @@ def workers(server) -> list[int]:
 
 
 def wait_until_asleep(server, thread: int) -> None:
-    """One that works may hold a lock of the allocator, for which INFO would wait. A busy one is given a moment only."""
+    """An active worker may hold a lock of the allocator that INFO would wait for. So a busy one is stopped only
+    briefly."""
     stat = Path(f"/proc/{server.process.pid}/task/{thread}/stat")
     for _ in range(200):
         if stat.read_text().rsplit(")", 1)[1].split()[0] == "S":
@@ -39,7 +40,7 @@ def wait_until_asleep(server, thread: int) -> None:
 
 
 class Still:
-    """The workers of a server, which stand still until `go_on`. All calls must come from one thread of the test."""
+    """The workers of a server, which are stopped until `go_on`. All calls must come from one thread of the test."""
 
     def __init__(self, server):
         self.threads = workers(server)

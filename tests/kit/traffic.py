@@ -1,7 +1,7 @@
-"""Clients that add to the filters of a cluster while it changes, and know what was acknowledged.
+"""Clients that add to the filters of a cluster while it changes, and record what was acknowledged.
 
-An add counts as acknowledged when its reply has come. What was sent and not answered may be there or not. Every now and
-then a client asks for an item that it has added before: it reads its own writes, wherever they have moved to.
+An add counts as acknowledged when its reply has come. Adds without a reply may be present or not. Now and then a
+client tests an item that it has added before: it reads its own writes, wherever they have moved.
 """
 
 import collections
@@ -13,15 +13,15 @@ import redis
 
 from kit.filters import adding, batches
 
-# Items are numbers, because some filters of other systems hold nothing else; above any that these have from the start,
-# and below 2^31. Each client has its own.
+# Items are numbers, because some filters of other systems accept nothing else. They are above any that these have at
+# the start, and below 2^31. Each client has its own range.
 FIRST_ITEM, ITEMS_OF_A_CLIENT = 100_000_000, 20_000_000
 
 
 class Traffic(threading.Thread):
-    """One client, with a number of its own. Takes `keys` with the families of their filters; runs in a `with`.
+    """One client with its own number. `keys` maps each key to the family of its filter. Use it in a `with`.
 
-    With `safe`, an add counts only when WAIT says that the replica has it too, as it must for a primary that is killed.
+    With `safe`, an add counts only if WAIT says that the replica has it too, since the primary may be killed.
     """
 
     def __init__(self, cluster, keys: dict[str, str], *, number: int = 0, seed: int = 0, safe: bool = False):
@@ -70,7 +70,7 @@ class Traffic(threading.Thread):
             time.sleep(0.02)
             self._look_again(client)
         except redis.ResponseError as error:
-            # A node that has just come, gone or lost touch says so. Anything else is a filter that is full.
+            # A node that has just joined, left or lost contact says so. Any other error is a full filter.
             words = str(error).split()
             if words[0] in ("MOVED", "ASK", "CLUSTERDOWN", "LOADING", "UNBLOCKED", "MASTERDOWN", "NOREPLICAS"):
                 self.failed[words[0]] += 1
@@ -103,7 +103,7 @@ class Traffic(threading.Thread):
                 self.acknowledged[key].append(item)
 
     def _write_safely(self, client, key: str, command: list) -> list:
-        """WAIT answers for the connection that it comes by, so both go straight to the key's node."""
+        """WAIT covers the connection that sends it, so both go directly to the key's node."""
         node = client.get_redis_connection(client.get_node_from_key(key))
         with node.pipeline(transaction=False) as pipeline:
             pipeline.execute_command(*command)
@@ -112,7 +112,7 @@ class Traffic(threading.Thread):
         return replies if replicas else []
 
     def lost(self, client) -> list[str]:
-        """Which of the acknowledged items a client of the cluster does not find."""
+        """The acknowledged items that a client of the cluster doesn't find."""
         return self.missed + [
             f"{key}: {item}"
             for key, added in self.acknowledged.items()

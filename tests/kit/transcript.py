@@ -43,8 +43,8 @@ PROMPT = re.compile(r"(?:[\w.:\[\]-]+(?:\(\w+\))?)?> (?=\S)")
 WILDCARD = re.compile(r"(<n>|<\.\.\.>)")
 # redis-cli adds this to the reply of a command that took half a second or more.
 ELAPSED = re.compile(r"\(\d+\.\d\ds\)")
-# How redis-cli answers `:word`, by itself and without asking the server. So the line ends a reply without being a
-# command: an ECHO would be queued inside MULTI, would count in statistics, and would need permission.
+# redis-cli answers `:word` itself, without asking the server. So this line marks the end of a reply without being a
+# command: an ECHO would be queued inside MULTI, would be counted, and would need permission.
 MARKER = r"\n?(?:\x1b\[[\d;]*m)?unknown redis-cli internal command ':{token}'\n"
 
 
@@ -141,7 +141,7 @@ class Transcript:
         return [_reply_lines(reply) for reply in replies]
 
     def with_replies(self, replies: list[list[str]]) -> list[str]:
-        """The lines of the file, every reply that does not match replaced by the real one."""
+        """The lines of the file, in which the real reply replaces every reply that doesn't match."""
         lines, done = [], 0
         for exchange, actual in zip(self.exchanges, replies, strict=True):
             lines += self.lines[done : exchange.reply_start]
@@ -151,7 +151,7 @@ class Transcript:
         return lines + self.lines[done:]
 
     def mismatches(self, replies: list[list[str]], source: str) -> str:
-        """Empty if every reply matches. Else what to show: where, and a unified diff with the file's line numbers."""
+        """Empty if every reply matches. Otherwise where they differ, as a unified diff with the file's line numbers."""
         places = [
             f"{self}:{exchange.first + 1}: {exchange.command}"
             for exchange, actual in zip(self.exchanges, replies, strict=True)

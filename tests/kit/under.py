@@ -21,7 +21,7 @@ PATIENCE = 30  # times slower than by itself, on a busy machine
 
 
 def put_under(words: list[str]) -> None:
-    """Starts every server with these words before its own, and waits longer for it."""
+    """Starts every server through this tool, and waits longer for it."""
     command_line = servers.Server.command_line
     client = servers.Server.client
     servers.Server.command_line = lambda server: [*words, *command_line(server)]
@@ -37,12 +37,13 @@ def pytest_configure():
         put_under(shlex.split(words))
 
 
-# No state that needs tens of thousands of commands.
+# Without states that need tens of thousands of commands.
 KINDS = [kind for kind in filters.SMALL if kind.name != "counting-16"]
 
 
 def tour(spec: servers.Spec, seed: int, count: int, module=servers.MODULE) -> int:
-    """Everything once, and `count` random commands; an orderly end. Returns the number of filters that were made."""
+    """Everything once, `count` random commands, and a normal shutdown. Returns the number of filters that were
+    created."""
     settings = {"save": "", "appendonly": "no", "rdbcompression": "no"}
     with servers.Server(spec, config=settings, module=module, module_args=["threads", "2"]) as server:
         with server.client() as client:
@@ -56,7 +57,7 @@ def tour(spec: servers.Spec, seed: int, count: int, module=servers.MODULE) -> in
             client.execute_command("BGREWRITEAOF")
             servers.wait_for(lambda: not server.info("persistence")["aof_rewrite_in_progress"], "the rewrite", 600)
             client.save()
-        # From the file, and down again with all that was loaded.
+        # Starts from the file, and shuts down with everything loaded.
         server.restart()
         with server.client() as client:
             after = {key: client.execute_command("DEBUG", "DIGEST-VALUE", key) for key in before}
@@ -68,13 +69,13 @@ def tour(spec: servers.Spec, seed: int, count: int, module=servers.MODULE) -> in
 
 
 def bulk(client) -> None:
-    """Adds and tests that the pool shares, and tests that a client waits for."""
+    """Adds and tests that the pool divides, and tests that a client waits for."""
     blob = b"".join(number.to_bytes(4, "little") for number in range(20_000))
     client.execute_command("BF.RESERVE", "bulk", "0.01", 40_000, "NONSCALING", "SHARDS", 4)
     assert client.execute_command("BF.BULKADD", "bulk", "FIXED", 4, blob) > 19_000
     assert client.execute_command("BF.BULKTEST", "bulk", "FIXED", 4, blob, "COUNT") == 20_000
     assert client.execute_command("BF.BULKTEST", "bulk", "FIXED", 4, blob[: 4 * 5000]) == b"\xff" * 625
-    # The key goes while a worker reads it.
+    # The key is deleted while a worker reads it.
     with client.pipeline(transaction=False) as pipeline:
         pipeline.execute_command("BF.BULKTEST", "bulk", "FIXED", 4, blob, "COUNT")
         pipeline.execute_command("UNLINK", "bulk")
@@ -93,7 +94,7 @@ def algebra(client) -> None:
 
 
 def dumps(client, keys: list[str], rng: random.Random) -> None:
-    """Each filter by DUMP, COPY and in pieces; and with a byte that is wrong, which is refused or is a filter."""
+    """Each filter by DUMP, COPY and in pieces. With a wrong byte, it is refused or loads as a filter."""
     client.execute_command("DEBUG", "SET-SKIP-CHECKSUM-VALIDATION", 1)
     for key in keys:
         payload = client.dump(key)

@@ -1,9 +1,9 @@
-"""Reads filters of Bloomery from their bytes alone: a second implementation, written from the format and not from the
-code, with nothing but the standard library and an XXH3 that is not ours. Those of other systems are among them.
+"""Reads Bloomery's filters from their bytes alone, including those of other systems. It is a second implementation,
+written from the format and not from the code, with only the standard library and an XXH3 that isn't ours.
 
     python reader.py FILE [ITEM...]     prints what is in the file, and the answer for each item
 
-It is made to be read: slow, whole, and without a trick.
+It is written to be read: slow, complete, and without tricks.
 """
 
 import math
@@ -42,7 +42,7 @@ CHUNK_PREFIX = struct.Struct("<QIII")
 
 
 class BadFilter(ValueError):
-    """The bytes are not a filter."""
+    """The bytes aren't a filter."""
 
 
 def need(condition, what):
@@ -76,7 +76,7 @@ def rotate(x, bits):
 
 
 def siphash(key_low, key_high, data, mark=0, compress=1, finish=3):
-    """SipHash (Aumasson, Bernstein) up to where its output begins: the state, and what stirs it."""
+    """SipHash (Aumasson, Bernstein) up to its output: the state, and the function that mixes it."""
     v = [
         key_low ^ 0x736F6D6570736575,
         key_high ^ 0x646F72616E646F6D ^ mark,
@@ -263,7 +263,7 @@ class Layer:
 
     @property
     def cell_words(self):
-        """Words of the cells, and one of padding."""
+        """The words of the cells, and one of padding."""
         return (self.cells * self.fingerprint_width + 63) // 64 + 1
 
     @property
@@ -272,7 +272,7 @@ class Layer:
 
     @property
     def payload(self):
-        """Bits of the count, or of the number of a generation, beside a fingerprint."""
+        """Bits of the count, or of the generation's number, beside a fingerprint."""
         if self.generations:
             return next(t for t in range(1, 17) if 2**t - self.generations >= max(1, 2**t // 16))
         return 0 if self.width == 1 else self.width
@@ -281,7 +281,7 @@ class Layer:
         return int.from_bytes(self.data[number * 8 : number * 8 + 8], "little")
 
     def generation(self, cell):
-        """The generation of a cell in use: the latest with its number that the sector may have."""
+        """The generation of a cell in use: the latest with its number that is possible in the sector."""
         cleaned, slack = self.word(self.cell_words + cell // 2048), 2**self.payload - self.generations
         latest = cleaned + slack
         return latest - (latest - self.content(cell)[3]) % 2**self.payload
@@ -306,7 +306,7 @@ class Layer:
         need(self.cells == (self.cell_words - 1) * 64 // self.fingerprint_width, "cells that fill their words")
 
     def check_cells(self):
-        """What only the cells say: fingerprints are in windows, and what isn't used is 0."""
+        """Checks of the cells alone: fingerprints are in their windows, and unused bits are 0."""
         for cell in range(self.cells):
             fingerprint, _, place, count = self.content(cell)
             if self.bits(cell) == 0:
@@ -336,7 +336,7 @@ class Layer:
 
     @property
     def description(self):
-        """Of a static filter: segments in which an item may begin, cells of a segment, rounds of mixing."""
+        """For a static filter: segments in which an item may begin, cells in a segment, rounds of mixing."""
         word = int.from_bytes(self.data[-8:], "little")
         return word >> 16, 1 << (word >> 8 & 0xFF), word & 0xFF
 
@@ -367,7 +367,7 @@ class Layer:
         return words >> bit % 64 & (1 << self.fingerprint_width) - 1
 
     def content(self, cell):
-        """Fingerprint, number of the window, place in it, count."""
+        """Fingerprint, number of the window, position in the window, count."""
         bits = self.bits(cell)
         above = bits >> self.probes
         return bits & (1 << self.probes) - 1, above & 1, above >> 1 & 1, above >> 2
@@ -392,7 +392,7 @@ class Layer:
         return self.content(cell)[3] if self.payload else 1
 
     def age(self, low, high, current):
-        """Where generations share the layer."""
+        """Whether generations share the layer."""
         cell = self.find(low, high)
         return max(0, current - self.generation(cell)) if cell is not None and self.alive(cell, current) else None
 
@@ -424,7 +424,7 @@ class Layer:
         return word >> bit % 64 & (1 << self.width) - 1
 
     def probe_cells(self, low, high):
-        """The cells of an item, in a layer whose shards follow one another."""
+        """The cells of an item, in a layer with one shard after the other."""
         per_shard = self.cells // self.shards
         shard = low & self.shards - 1
         position = low >> 10 << 10
@@ -464,13 +464,13 @@ class Layer:
 
 
 def nest(low):
-    """Fingerprint of an item and its two buckets, which are to be taken modulo the number of buckets."""
+    """The fingerprint of an item and its two buckets, still to be reduced modulo the number of buckets."""
     fingerprint = low % 255 + 1
     return fingerprint, low, low ^ fingerprint * SPREAD
 
 
 def old_nest(low):
-    """The same of RedisBloom's before 2.2.0."""
+    """The same, for RedisBloom before 2.2.0."""
     fingerprint = low >> 24 or 7
     return fingerprint, low, low ^ fingerprint * SPREAD & MASK32
 
@@ -489,7 +489,7 @@ class Table:
         return (self.buckets * self.slots + 7) // 8 * 8
 
     def count(self, fingerprint, pair):
-        """Slots with the fingerprint in the two buckets; all of them twice where the two are one."""
+        """Slots with the fingerprint in the two buckets. If both are the same bucket, they count twice."""
         buckets = [self.data[bucket % self.buckets * self.slots :][: self.slots] for bucket in pair]
         return sum(bucket.count(fingerprint) for bucket in buckets)
 
@@ -501,7 +501,7 @@ class Table:
 
 
 def encode(item, encoding):
-    """What the original hashed of an item; None for an item that it cannot have had."""
+    """The bytes of an item that the original hashed; None for an item that it can't have had."""
     if encoding == BYTES:
         return item
     try:
@@ -534,7 +534,7 @@ def kryo5(text):
         return b"\3" + text[:-1].encode() + bytes([ord(text[-1]) | 0x80])
     units = [unit for (unit,) in struct.iter_unpack("<H", utf16(text))]
     length = len(units) + 1 if units else 1
-    # Six bits of the length, then seven at a time. The bit above them says whether more follow.
+    # Six bits of the length, then seven at a time. The next higher bit says whether more follow.
     out = bytearray([0x80 | (0x40 if length > 0x3F else 0) | length & 0x3F])
     length >>= 6
     while length:
@@ -546,7 +546,7 @@ def kryo5(text):
 
 
 def redisbloom_sums(plan, item):
-    """The pairs a, b of which a sequence a, a + b, a + 2b … is made, and the mask of its sums. Adds use the first."""
+    """The pairs a, b that make a sequence a, a + b, a + 2b …, and the mask of its sums. Adds use the first."""
     seed, narrow_seed = 0xC6A4A7935BD1E995, 0x9747B28C
     a = murmur64a(item, seed)
     full = a, murmur64a(item, a), MASK
@@ -566,7 +566,8 @@ SALTS = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B,
 
 
 def sequences(scheme, plan, seed, item, probes, modulus):
-    """Probe sequences of an item, before they are reduced to a link's bits. A member has one set entirely."""
+    """Probe sequences of an item, before they are reduced to a link's bits. For a member, all bits of one sequence are
+    set."""
     if scheme == REDISBLOOM:
         for a, b, mask in redisbloom_sums(plan, item):
             yield (a + i * b & mask for i in range(probes))
@@ -668,7 +669,7 @@ class Foreign:
 
 
 class Hashing:
-    """What a filter of any kind does with an item first."""
+    """The first step of every filter with an item."""
 
     def hash_item(self, item):
         """128 bits as (low, high)."""
@@ -709,11 +710,11 @@ class Filter(Hashing):
         if self.width == 1:
             return None
         low, high = self.hash_item(item)
-        # Of a chain the oldest layer that has it.
+        # The oldest layer of a chain that has it.
         return next(filter(None, (layer.count(low, high) for layer in self.layers)), 0)
 
     def age(self, item, current=None):
-        """In a window: generations since the last add as of generation `current`; None when it is absent."""
+        """In a window: generations since the last add, as of generation `current`; None if it is absent."""
         low, high = self.hash_item(item)
         current = self.newest if current is None else max(current, self.newest)
         if self.layers[0].generations:

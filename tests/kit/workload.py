@@ -1,7 +1,7 @@
-"""Random commands: every write there is, those that are refused, and what servers do with keys besides.
+"""Random commands: every write, commands that are refused, and what servers do with keys besides.
 
-The data that a run leaves behind does not matter; that a replica, or a replayed append-only file, ends with the same
-data does. So refusals are part of it, and are counted: a run in which nothing was refused would show little.
+The resulting data doesn't matter. It matters that a replica, or a replayed append-only file, has the same data in the
+end. So refusals are included, and counted: a run without refusals would show little.
 """
 
 import collections
@@ -12,7 +12,8 @@ import redis
 from kit.filters import pieces
 from kit.foreign import Bitmap, ValkeyBloomChain, Value, guava_64, redisbloom_2017, sbbf, sealed
 
-# Runs each of its arguments' commands (a count, then that many words); a command that fails does not end the script.
+# Runs each of the commands in its arguments (a count, then this number of words). If a command fails, the script
+# continues.
 SCRIPT = """
 local at = 1
 while at <= #ARGV do
@@ -24,13 +25,13 @@ end
 
 ITEMS = [b"", b"\0", b"a\r\nb", b"%s%n%p", b"\xff\xfe\x80", *(f"item:{number}".encode() for number in range(400))]
 
-# Keys by the family whose commands go to them, most of the time.
+# Keys by the family that most of their commands belong to.
 KEYS = {
     "BF": [f"key:{number}" for number in range(36)],
     "CF": [f"cuckoo:{number}" for number in range(12)],
 }
 
-# Keys that have their kind of filter most of the time, so that deletes and rotations have something to work on.
+# Keys that usually have their own kind of filter, so that deletes and rotations find something to work on.
 STEADY = {
     "counting:4": "BF.RESERVE 0.01 40 COUNTING",
     "counting:8": "BF.RESERVE 0.01 40 COUNTING 8 HASH SIPHASH",
@@ -44,7 +45,7 @@ STEADY = {
     "cuckoos:1": "CF.RESERVE 40 BUCKETSIZE 4 EXPANSION 2 HASH SIPHASH",
     "cuckoos:2": "CF.RESERVE 100 BUCKETSIZE 3 MAXITERATIONS 200 EXPANSION 0 SEED 2",
     "bulk:0": "BF.RESERVE 0.01 60000 SHARDS 8 ONFULL SATURATE",
-    # Those of a kind go together: BF.MERGE, BF.INTERSECT.
+    # Filters of the same kind can be combined: BF.MERGE, BF.INTERSECT.
     "twin:fixed:0": "BF.RESERVE 0.01 60 ONFULL SATURATE SEED 7",
     "twin:fixed:1": "BF.RESERVE 0.01 60 ONFULL SATURATE SEED 7",
     "twin:fixed:2": "BF.RESERVE 0.01 60 ONFULL SATURATE SEED 7",
@@ -55,7 +56,7 @@ STEADY = {
     "twin:window:1": "BF.RESERVE 0.01 40 WINDOW 3 EVERY 60 SINCE 1700000000000 SEED 7",
 }
 
-# How a filter is reserved, right and wrong. Small ones, so that they fill up.
+# Valid and invalid reservations. The filters are small, so they fill up.
 RESERVATIONS = {
     "BF": """
     0.01 30
@@ -99,7 +100,7 @@ RESERVATIONS = {
 """,
 }
 
-# How a rebuild begins, right and wrong. Some shadows are too small for what is added to the live filter.
+# Valid and invalid beginnings of a rebuild. Some shadows are too small for the adds to the live filter.
 REBUILDS = """
     BEGIN
     BEGIN
@@ -128,13 +129,13 @@ INSERTIONS = {
     "CF": ["", "CAPACITY 20", "CAPACITY 4", "NOCREATE", "CAPACITY 0", "NONSENSE"],
 }
 
-# What BF.IMPORT reads from keys: a bitmap, and Redisson's configuration.
+# The keys that BF.IMPORT reads: a bitmap, and Redisson's configuration.
 BITS = 2048
 SOURCES = {"bitmap": "SETBIT 99 1", "config": f"HSET size {BITS} hashIterations 5"}
 
 
 def _arrivals() -> dict[str, list[list]]:
-    """By command, what brings in another system's filter: the words after the key."""
+    """For each command that imports another system's filter, the words after the key."""
     members = ITEMS[5:65]
     guava = Bitmap(guava_64, 640, 5, members)
     header = b"".join(number.to_bytes(8, "big") for number in (640, 5, 640))
@@ -161,7 +162,7 @@ def _arrivals() -> dict[str, list[list]]:
 
 
 class Workload:
-    """The same seed gives the same commands, but for what follows from the data and the time."""
+    """The same seed gives the same commands, except for what depends on the data and the time."""
 
     def __init__(self, seed: int | str):
         self.random = random.Random(seed)
@@ -197,7 +198,7 @@ class Workload:
             self.refused[" ".join(str(error).split()[:3])] += 1
 
     def settle(self, client) -> None:
-        """Nothing that expires by itself is left: whoever compares two servers takes a moment to do so."""
+        """Nothing is left that expires by itself, because comparing two servers takes a moment."""
         for key in client.keys():
             if client.ttl(key) in range(60):
                 client.delete(key)
@@ -211,7 +212,7 @@ class Workload:
                 self.refused["in an array: " + " ".join(str(reply).split()[:3])] += 1
 
     def reserve(self, client) -> None:
-        """Another kind of filter in place of the one that is there."""
+        """Another kind of filter replaces the existing one."""
         family = self.family()
         key = self.key(family)
         client.execute_command("DEL", key)
@@ -232,7 +233,7 @@ class Workload:
         client.execute_command("EVAL", SCRIPT, len(keys), *keys, *words)
 
     def around(self, client) -> None:
-        """What servers do with keys, whatever is in them."""
+        """What servers do with keys, whatever their content."""
         key, other = self.key(self.family()), self.key(self.family())
         choices = [
             ["DEL", key],
@@ -247,7 +248,7 @@ class Workload:
         client.execute_command(*self.random.choice(choices))
 
     def load(self, client) -> None:
-        """SCANDUMP and LOADCHUNK, at times without the end."""
+        """SCANDUMP and LOADCHUNK, sometimes without the last pieces."""
         family = self.family()
         source, target = self.key(family), self.key(family)
         found = pieces(client, source, family)
@@ -270,7 +271,7 @@ class Workload:
         client.execute_command(command, key, *self.random.choice(self.arrivals[command]))
 
     def begin_anew(self, client) -> None:
-        """A Bloom filter as it was at first: it may have become an intersection, or of another kind by a rebuild."""
+        """The Bloom filter as it was at first: it may have become an intersection, or another kind by a rebuild."""
         key = self.random.choice([key for key, command in STEADY.items() if command.startswith("BF")])
         client.delete(key)
         command, *words = STEADY[key].split()
@@ -307,7 +308,7 @@ class Workload:
         return self.random.choice(fitting) if self.random.random() < chance else self.key(family)
 
     def twin_of(self, key: str) -> str:
-        """Most of the time a filter that goes together with this one."""
+        """Usually a filter that can be combined with this one."""
         kind = "twin:fixed" if key == "twin:chain" else key.rpartition(":")[0]
         twins = [twin for twin in STEADY if twin.startswith("twin") and twin.startswith(kind)]
         return self.random.choice(twins) if twins and self.random.random() < 0.9 else self.key_for("BF", "MERGE")
@@ -319,7 +320,7 @@ class Workload:
         return self.random.choice(RESERVATIONS[family].strip().splitlines()).split()
 
     def blob(self) -> list:
-        """The items of a bulk command, at times so many that threads share them, and at times cut short."""
+        """The items of a bulk command, sometimes so many that threads share them, and sometimes cut short."""
         if self.random.random() < 0.05:
             return ["FIXED", 2, self.random.randbytes(2 * 5000)]
         if self.random.random() < 0.5:

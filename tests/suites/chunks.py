@@ -77,7 +77,7 @@ class Source:
         return next(array for array in self.arrays if at in array)
 
     def cut(self, chance: random.Random, start: int) -> int:
-        """Where a chunk from `start` on may end."""
+        """Possible ends of a chunk that begins at `start`."""
         unit = 8 if self.stamp else 1
         end = self.array(start).stop
         return end if chance.random() < 0.6 else chance.randrange(start, end, unit) + unit
@@ -85,7 +85,7 @@ class Source:
 
 @dataclasses.dataclass
 class Load:
-    """What of a filter has come."""
+    """What has come of a filter."""
 
     source: Source
     covered: bytearray
@@ -102,11 +102,11 @@ class Load:
 
 
 class Sequences:
-    """The client's side of it: what it sends, and what must come of it."""
+    """The client's side: what it sends, and what must become of it."""
 
     def __init__(self, server, client, seed: int):
         self.server, self.chance = server, random.Random(seed)
-        # Valkey isn't asked for that event: its MOVE would leave the key in both databases.
+        # Not on Valkey for that event: its MOVE would leave the key in both databases.
         self.overwriting_ends = server.spec.product != "valkey"
         dumps = sources(client)
         for name in SOURCES:
@@ -124,7 +124,7 @@ class Sequences:
     # ---- the model --------------------------------------------------------------------------------------------------
 
     def send(self, key: str, prefix: str, iterator: int, data: bytes, meaning: Source | tuple | None) -> None:
-        """Sends a piece. `meaning` is the source of a head, (source, start, end) of a chunk, None of neither."""
+        """Sends a piece. `meaning` is the source of a head, (source, start, end) for a chunk, or None for neither."""
         taken = key not in self.complete and self.takes(key, prefix, iterator, meaning)
         self.pieces += 1
         self.refused += not taken
@@ -179,7 +179,8 @@ class Sequences:
         self.weigh()
 
     def weigh(self) -> None:
-        """What the server says of its loads is what waits, and they hold no more than came. Heads are larger in memory."""
+        """The server's numbers of its loads are those that wait, and they occupy no more than came. Heads are larger
+        in memory."""
         wait_for(lambda: figures(self.client)["freeing_bytes"] == 0, "what was dropped to be freed")
         seen = figures(self.client)
         loads = self.loads.values()
@@ -210,7 +211,7 @@ class Sequences:
         self.send(key, source.prefix, 1, source.head, source)
 
     def proceed(self, key: str) -> None:
-        """What a client in good order does next."""
+        """What a correct client does next."""
         if key in self.complete:
             return self.remove(key) if self.chance.random() < 0.5 else self.again(key)
         if key not in self.loads:
@@ -229,7 +230,7 @@ class Sequences:
         return self.loads[key].source if key in self.loads else self.chance.choice(self.sources)
 
     def again(self, key: str) -> None:
-        """A chunk from anywhere: one that was there, one that overlaps, one that leaves a gap."""
+        """A chunk from anywhere: one that has come already, one that overlaps, one that leaves a gap."""
         source = self.source_of(key)
         unit = 8 if source.stamp else 1
         start = self.chance.randrange(0, len(source.body), unit)
@@ -241,7 +242,7 @@ class Sequences:
         self.chunk(key, source, source.arrays[-1].start, len(source.body))
 
     def damaged(self, key: str) -> None:
-        """Of our own pieces, which have checksums. Nothing tells whether RedisBloom's are damaged, but their length."""
+        """For our own pieces, which have checksums. Only its length shows that a piece of RedisBloom is damaged."""
         source = self.source_of(key)
         whole = self.chance.choice([source.head, source.piece(source.arrays[0].start, source.arrays[0].stop)[1]])
         iterator = 1 if whole is source.head else 1 + source.arrays[0].stop
@@ -252,12 +253,13 @@ class Sequences:
             self.send(key, source.prefix, iterator, data, None)
 
     def stranger(self, key: str) -> None:
-        """A chunk of our own of another filter. RedisBloom's have no mark of the filter that they belong to."""
+        """One of our chunks, from another filter. RedisBloom's chunks don't say which filter they belong to."""
         source = self.chance.choice([source for source in self.sources if source.stamp])
         self.chunk(key, source, 0, source.cut(self.chance, 0))
 
     def wrong_iterator(self, key: str) -> None:
-        """Of our own the right chunk, of RedisBloom's one that would end beyond the filter, or begin before it."""
+        """For our own formats the right chunk; for RedisBloom's one that would end beyond the filter, or begin before
+        it."""
         source = self.source_of(key)
         if source.stamp:
             start = self.loads[key].next if key in self.loads else 0
@@ -277,13 +279,13 @@ class Sequences:
             self.chunk(key, source, start, source.arrays[0].stop, prefix=OTHER[source.prefix])
 
     def remove(self, key: str) -> None:
-        """Deletes the key, if there is one. The server tells a module nothing of the others, so that ends no load."""
+        """Deletes the key, if there is one. If there is none, the server tells the module nothing, so no load ends."""
         self.batch.append((["DEL", key], int(key in self.complete)))
         self.complete.pop(key, None)
         self.batch.append((["EXISTS", key], 0))
 
     def end(self, key: str) -> None:
-        """Ends the load by what SCANDUMP replies at the end; of the other family's, or of none, it is refused."""
+        """Ends the load with SCANDUMP's last reply. Without a load, or for the other family's load, it is refused."""
         load, prefix = self.loads.get(key), self.chance.choice(["BF", "CF"])
         waits = load is not None and load.source.prefix == prefix
         self.batch.append(([f"{prefix}.LOADCHUNK", key, 0, b""], b"OK" if waits else redis.ResponseError))
@@ -292,7 +294,8 @@ class Sequences:
             del self.loads[key]
 
     def overwrite(self, key: str) -> None:
-        """Something else comes to the key. On Redis that ends its load; on Valkey the load waits until the key is gone."""
+        """Another value appears in the key. On Redis that ends its load; on Valkey the load waits until the key is
+        gone."""
         way = self.chance.choice(["SET", "RENAME", "COPY", "ADD"])
         match way:
             case "SET":
@@ -312,7 +315,7 @@ class Sequences:
         self.batch.append((["EXISTS", key], 1))
 
     def without_memory(self, key: str) -> None:
-        """While the server is above its limit no piece is taken; the loads are small, and stay."""
+        """While the server is above its limit, no piece is accepted. The loads are small, and stay."""
         source = self.source_of(key)
         refused = redis.exceptions.OutOfMemoryError
         iterator, data = source.piece(source.arrays[0].start, source.arrays[0].stop)
@@ -331,7 +334,8 @@ class Sequences:
         self.complete.clear()
 
     def kill(self, key: str) -> None:
-        """The client is gone, at times in the middle of a piece. What it had sent is there for the next."""
+        """The client disconnects, sometimes in the middle of a piece. The pieces that it had sent stay for the next
+        one."""
         self.killed += 1
         if self.chance.random() < 0.5:
             return self.client.connection_pool.disconnect()
@@ -345,11 +349,11 @@ class Sequences:
     # ---- what is there is loaded ------------------------------------------------------------------------------------
 
     def waits_elsewhere(self, load: Load) -> bool:
-        """Whether replicas and files have what has come of it."""
+        """Whether replicas and files have the pieces that have come."""
         return bool(load.source.stamp) and not load.missed and saves_loads(self.server.spec)
 
     def disturb(self) -> None:
-        """Something that happens to servers, in the middle of loads."""
+        """Something that happens to servers in the middle of loads."""
         self.disturbed += 1
         match self.chance.choice(["rewrite", "rewrite", "sync", "restart", "join"]):
             case "rewrite":
@@ -366,7 +370,7 @@ class Sequences:
                 self.replica.command("REPLICAOF", "127.0.0.1", self.server.port)
             case "restart":
                 server = self.chance.choice([self.replica, self.last])
-                # While a server writes its first file, it doesn't stop.
+                # While a server writes its first file, it isn't stopped.
                 wait_for(lambda: not server.info("persistence")["aof_rewrite_in_progress"], "a rewrite to end")
                 server.restart(kill=self.chance.random() < 0.5)
             case "join":
@@ -390,11 +394,11 @@ class Sequences:
                     assert digests[0] == digests[1], (replica, key)
                 expected = [key for key in waiting if self.waits_elsewhere(self.loads[key])]
                 seen = figures(there)["loads"]
-                # One that a file has missed ends elsewhere when its next piece comes.
+                # A load that a file has missed ends on other servers when its next piece comes.
                 assert len(expected) <= seen <= len(waiting), (replica, seen, expected, waiting)
 
     def restart(self) -> None:
-        """Every object can be saved and loaded, and the loads that were under way go on."""
+        """Every object can be saved and loaded, and the loads in progress continue."""
         self.restarts += 1
         client, there = self.client, [key for key, digest in self.complete.items() if digest]
         for key in there:

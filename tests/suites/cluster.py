@@ -26,7 +26,7 @@ EVERY_NTH_IS_WRITTEN_TO = 3
 
 @dataclasses.dataclass
 class Herd:
-    """Keys of a cluster, by slot, and what they were made from."""
+    """Keys of a cluster, by slot, and what they were created from."""
 
     cluster: Cluster
     originals: dict[str, str]  # the filter on the workbench that each key was made from
@@ -44,7 +44,7 @@ class Herd:
 
 
 def workbench(spec) -> tuple[dict[str, bytes], dict[str, tuple], dict[str, str]]:
-    """A filter of every kind in every state, and of every other system: as DUMP has it, how it looks, its family."""
+    """A filter of every kind in every state, and of every other system: its DUMP, its look, its family."""
     with Server(spec) as server, server.client() as client:
         make_all(client)
         move_all_in(client)
@@ -55,7 +55,7 @@ def workbench(spec) -> tuple[dict[str, bytes], dict[str, tuple], dict[str, str]]
 
 
 def selection(names: list[str], count: int, chosen: random.Random) -> list[str]:
-    """One state of every kind, then what came from elsewhere, then all of them again and again."""
+    """One state of every kind, then the filters of other systems, then all of them again and again."""
     states = {kind.name: [name for name in names if name.startswith(f"{kind.name}/")] for kind in KINDS}
     first = [chosen.choice(states[kind]) for kind in states if states[kind]]
     second = [name for name in names if name in arrivals()]
@@ -81,7 +81,7 @@ def fill(cluster: Cluster, spec, count: int, seed: int) -> Herd:
 
 
 def must_be_whole(herd: Herd, traffic: list[Traffic]) -> None:
-    """After the traffic. Nothing acknowledged is lost, replicas are equal, what nobody wrote to is as it was."""
+    """After the traffic: nothing acknowledged is lost, replicas are equal, and filters without writes are unchanged."""
     cluster = herd.cluster
     with cluster.client() as client:
         lost = [item for one in traffic for item in one.lost(client)]
@@ -105,7 +105,7 @@ def must_be_whole(herd: Herd, traffic: list[Traffic]) -> None:
 
 
 def under_traffic(herd: Herd, work, *, clients: int = CLIENTS, safe: bool = False) -> int:
-    """Does `work` while clients write, and looks at what is there then. Returns how many items were acknowledged."""
+    """Does `work` while clients write, and checks the result. Returns how many items were acknowledged."""
     traffic = [
         Traffic(herd.cluster, herd.written_to, number=next(herd.numbers), seed=herd.seed, safe=safe)
         for _ in range(clients)
@@ -121,7 +121,7 @@ def under_traffic(herd: Herd, work, *, clients: int = CLIENTS, safe: bool = Fals
 
 
 def redirections(cluster: Cluster, kind: str) -> int:
-    """How often clients were sent to another node."""
+    """How often clients were redirected to another node."""
     statistics = (node.info("errorstats").get(f"errorstat_{kind}", {"count": 0}) for node in cluster.nodes)
     return sum(found["count"] for found in statistics)
 
@@ -130,7 +130,7 @@ def redirections(cluster: Cluster, kind: str) -> int:
 
 
 def reshard(herd: Herd) -> None:
-    """Every slot to the next primary, and back, in another order."""
+    """Every slot to the next primary, and then back in another order."""
     homes = {slot: herd.cluster.owner(slot) for slot in herd.slots}
     for slot, home in homes.items():
         primaries = herd.cluster.primaries()
@@ -140,7 +140,7 @@ def reshard(herd: Herd) -> None:
 
 
 def reshard_atomically(herd: Herd) -> None:
-    """All slots of a primary to the next, and those back."""
+    """All slots of a primary to the next, and its slots back."""
     cluster = herd.cluster
     primaries = cluster.primaries()
     for home, other in zip(primaries, primaries[1:] + primaries[:1], strict=True):

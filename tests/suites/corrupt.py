@@ -33,14 +33,14 @@ RELOAD_EVERY = 100  # payloads that loaded
 CONFIG = {
     "rdbcompression": "no",
     "sanitize-dump-payload": "yes",
-    # What replays a damaged append-only file meets errors, which others would want to hear of.
+    # A damaged append-only file causes errors while it is replayed, which would stop a server that panics on them.
     "propagation-error-behavior": "ignore",
 }
 SMALL = ["MAX_FILTER_BYTES", "1mb"]  # so that no filter grows to where it is slow for its size alone
 
 
 class Suite:
-    """A server, the payloads to damage, and what became of them."""
+    """A server, the payloads to damage, and the results."""
 
     def __init__(self, server, chance: random.Random):
         self.server, self.chance = server, chance
@@ -52,7 +52,7 @@ class Suite:
     # ---- RESTORE ----------------------------------------------------------------------------------------------------
 
     def control(self) -> None:
-        """Undamaged payloads load, with the checksums that this suite makes."""
+        """Undamaged payloads load with the checksums that this suite computes."""
         self.check_outer(True)
         for name, dump in self.dumps.items():
             body = dump[:-10]
@@ -82,7 +82,7 @@ class Suite:
             self.attempt(["RESTORE", "hostile", 0, dump], where, "Bad data format")
 
     def attempt(self, command: list, where: str, refusal: str = "") -> None:
-        """Makes the key `hostile`, or is refused and leaves none."""
+        """Creates the key `hostile`, or is refused and creates none."""
         try:
             self.client.execute_command(*command)
         except redis.ResponseError as error:
@@ -94,7 +94,7 @@ class Suite:
             self.live(where)
 
     def live(self, where: str) -> None:
-        """What loaded takes all kinds of commands, and what it becomes is saved and loaded again."""
+        """A filter that loaded gets commands of all kinds, and the result is saved and loaded again."""
         client, chance = self.client, self.chance
         client.copy("hostile", "copy")
         prefix = family(client, "hostile")
@@ -114,7 +114,7 @@ class Suite:
             before = client.execute_command("DEBUG", "DIGEST-VALUE", *keys)
             assert client.execute_command("DEBUG", "RELOAD") == b"OK", where
             assert client.execute_command("DEBUG", "DIGEST-VALUE", *keys) == before, where
-        # It stays for the next one, which may be merged with it.
+        # It stays for the next filter, which may be merged with it.
         pipelined(client, [["RENAME", "hostile", "other"], ["DEL", "copy", "again", "like"]])
 
     @contextlib.contextmanager
@@ -134,7 +134,7 @@ class Suite:
         self.chance.choice([self.bulk, self.load, self.bloom_v3, self.guava, self.sbbf, self.bitmap])(number)
 
     def bulk(self, number: int) -> None:
-        """A blob either holds whole items, or is refused and nothing has changed."""
+        """A blob either contains whole items, or it is refused and nothing has changed."""
         client, chance = self.client, self.chance
         items = [chance.randbytes(chance.choice([0, 1, 8, 8, 300])) for _ in range(chance.randint(0, 200))]
         blob = b"".join(struct.pack("<I", len(item)) + item for item in items)
@@ -179,7 +179,7 @@ class Suite:
             self.attempt([*words, blob], where)
 
     def bitmap(self, number: int) -> None:
-        """A string as a filter of go-zero's or Redisson's that was made with other numbers."""
+        """A string imported as a filter of go-zero or Redisson, with wrong numbers."""
         chance = self.chance
         source = chance.randbytes(chance.choice([0, 1, 100, 1000]))
         numbers = [0, 1, 63, 64, 800, 8000, 8001, 1 << 31, 1 << 32, (1 << 63) - 1, 1 << 63, -1, "x", ""]
@@ -194,7 +194,7 @@ class Suite:
     # ---- files ------------------------------------------------------------------------------------------------------
 
     def rdb(self, number: int) -> None:
-        """Sound filters and a damaged one: the file is loaded at a start, or the server ends in good order."""
+        """Intact filters and a damaged one: a server loads the file when it starts, or exits normally."""
         chance = self.chance
         what, body = damaged(self.dumps, chance)
         sound = {f"sound:{at}": chance.choice(list(self.dumps.values()))[:-10] for at in range(chance.randrange(4))}
@@ -219,7 +219,7 @@ class Suite:
         self.client.flushall()
 
     def tail(self, number: int, server, written: dict) -> None:
-        """The end of the append-only file is cut off, which the server repairs, or garbled."""
+        """The end of the append-only file is cut off, which the server repairs, or damaged."""
         chance = self.chance
         server.kill()
         folder = server.directory / "appendonlydir"
@@ -243,8 +243,8 @@ class Suite:
                     client.restore("again", 0, client.dump(key), replace=True)
 
     def starts(self, server, where: str) -> bool:
-        """Starts it. A file that is refused ends it in good order, by exit and not by a signal; but of a key that is in
-        it twice the server itself makes a panic, whatever the key's type."""
+        """Starts it. If the file is refused, the server exits normally and isn't killed by a signal. But if a key is
+        in the file twice, the server itself panics, whatever the key's type."""
         logged = len(server.log())
         try:
             try:
@@ -256,7 +256,7 @@ class Suite:
         except ServerFailed as error:
             if "RDB has duplicated key" in server.log()[logged:]:
                 return False
-            # Redis checks the file before it ends, with 0 where only the module found something.
+            # Redis checks the file before it exits, with status 0 if only the module found an error.
             assert server.process.returncode >= 0 and not FATAL.search(server.log()[logged:]), f"{error}\n{where}"
             return False
         return True
@@ -283,7 +283,8 @@ class Suite:
 
 
 def random_commands(prefix: str, like: list, chance: random.Random, count: int = 50) -> list[list]:
-    """Of the family of the key `hostile`, and now and then of the other one. `copy` is like it, `other` may not be."""
+    """A command of the family of the key `hostile`, sometimes of the other family. `copy` has the same kind, `other`
+    may differ."""
     key = "hostile"
 
     def items(most):
@@ -350,7 +351,7 @@ def pipelined(client, commands: list[list]) -> list:
 
 
 def like(client) -> list[bytes]:
-    """The error rate and the capacity that BF.RESERVE … LIKE hostile must repeat: it says so itself."""
+    """The error rate and the capacity that BF.RESERVE … LIKE hostile must repeat: the filter itself says which."""
     try:
         client.execute_command("BF.RESERVE", "like", 0.5, 1, "LIKE", "hostile")
     except redis.ResponseError as error:
@@ -360,7 +361,7 @@ def like(client) -> list[bytes]:
 
 
 def filters(client) -> list[bytes]:
-    """Keys that hold one. What was garbled may have become anything."""
+    """Keys that contain a filter. Damaged bytes may have become any other type."""
     return [key for key in client.keys() if client.type(key).startswith((b"bloom", b"MBbloom"))]
 
 
@@ -373,14 +374,14 @@ def pieces_of(client, source: str, target: str, prefix: str) -> None:
 
 
 def family(client, key: str) -> str:
-    """The prefix of the commands that the filter takes."""
+    """The prefix of the filter's commands."""
     if client.type(key) == b"bloomery1":
         return "CF" if Payload.parse(client.dump(key)).kind == CUCKOO else "BF"
     return "CF" if client.type(key) == b"MBbloomCF" else "BF"
 
 
 def whole_items(blob: bytes, form: str, width: int = 0) -> int | None:
-    """The number of items in a blob of BF.BULKADD, None if it does not hold whole ones."""
+    """The number of items in a blob of BF.BULKADD, None if it doesn't consist of whole items."""
     if form == "FIXED":
         return len(blob) // width if 0 < width < 1 << 63 and len(blob) % width == 0 else None
     count = 0
@@ -412,7 +413,7 @@ def corrupt(spec, arguments) -> str:
             suite.restore(number)
             progress(number + 1, arguments.count, "payloads")
         figure = f"{arguments.count:,} payloads ({suite.loaded:,} loaded, {suite.refused:,} refused)"
-        # Else it would show little.
+        # Otherwise the suite would show little.
         assert suite.loaded > arguments.count / 10 and suite.refused > arguments.count / 4, figure
         suite.check_outer(True)
         for number in range(arguments.count // 5):

@@ -1,10 +1,10 @@
 """Full resyncs cut at random moments: the replica recovers, equal to its primary, and no memory is lost.
 
-A replica that the primary's backlog does not reach back to needs the whole data set again: 200 MB of filters of every
-kind. `Syncs` makes it do so and cuts that short, again and again: the link is cut from either side, the replica is
-killed, or the child of the primary that writes the RDB file. Syncs go by disk and from memory, into the old data set's
-place and beside it. Now and then one may end. Then the replica must be equal to its primary, and the memory of both
-must be what it was: a filter that was half loaded when the link broke has to be freed.
+If the primary's backlog doesn't reach back to a replica, the replica needs the whole data set again: 200 MB of filters
+of every kind. `Syncs` causes that and interrupts it, again and again: the link is cut from either side, or the replica
+or the primary's child that writes the RDB file is killed. Syncs use a disk or memory, and load into the place of the
+old data set or beside it. Sometimes one may complete. Then the replica must be equal to its primary, and both must use
+as much memory as before: a filter that was half loaded when the link broke has to be freed.
 """
 
 import collections
@@ -26,7 +26,8 @@ from kit.workload import digests
 MB = 1 << 20
 SLACK = 4 * MB  # of used_memory: buffers of clients, and what the allocator rounds up
 
-# A tiny backlog, so that a pause is enough for a full resync. Uncompressed, an RDB file is as large as the filters.
+# A tiny backlog, so that a pause is enough for a full resync. Without compression, an RDB file is as large as the
+# filters.
 CONFIG = {"repl-backlog-size": "16kb", "rdbcompression": "no"}
 
 
@@ -52,7 +53,7 @@ class Syncs:
         self.primary.destroy()
 
     def fill(self, megabytes: int) -> None:
-        """Small filters of every kind, and large ones, which take some two hundred pieces of an RDB file."""
+        """Small filters of every kind, and large ones, each some two hundred pieces of an RDB file."""
         with self.primary.client() as client:
             make_all(client, [kind for kind in SMALL if "saturated" not in kind.states])
             items = megabytes * MB * 8 // 10  # at ten bits each
@@ -67,7 +68,7 @@ class Syncs:
     # ---- one sync ---------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Makes the replica miss more than the backlog has."""
+        """Makes the replica miss more than the backlog contains."""
         with paused(self.replica), self.primary.client() as client:
             client.execute_command("CLIENT", "KILL", "TYPE", "replica")
             client.set("filler", self.random.randbytes(MB))
@@ -75,7 +76,7 @@ class Syncs:
             client.execute_command("CF.ADD", "cuckoo", self.random.randbytes(8))
 
     def phase(self) -> str | None:
-        """How far a sync is; `None` if there is none."""
+        """The progress of a sync; `None` if there is none."""
         try:
             with self.replica.client(decode_responses=True, socket_timeout=5) as client:
                 info = client.info("replication") | client.info("persistence")
@@ -120,12 +121,12 @@ class Syncs:
         return True
 
     def leave(self) -> bool:
-        """The replica turns away. While it loads with nothing else in its hands it takes no orders."""
+        """The replica disconnects. While it loads and has no old data set, it accepts no commands."""
         try:
             self.replica.command("REPLICAOF", "NO", "ONE")
         except (redis.BusyLoadingError, redis.ResponseError):
             return False
-        # What it has by now is another data set than the primary's, or half of one. It begins anew.
+        # The replica may have another data set than the primary's, or half of one. It starts again.
         self.replica.command("REPLICAOF", "127.0.0.1", self.primary.port)
         return True
 
@@ -137,7 +138,7 @@ class Syncs:
         return True
 
     def kill_child(self) -> bool:
-        """The process that writes the RDB file, if there is one still."""
+        """The process that writes the RDB file, if it still exists."""
         children = Path(f"/proc/{self.primary.process.pid}/task/{self.primary.process.pid}/children")
         found = children.read_text().split()
         for child in found:

@@ -1,13 +1,14 @@
-"""The worst that a client can do to the others: the command that holds the main thread longest, found by search.
+"""The worst that a client can do to others: the command that holds the main thread longest, found by search.
 
-Each try makes a filter of some kind, shape and state, and measures how long one command on it holds the thread at a time,
-at default settings, with up to as many items as --items says. Tries begin at random. What held the server long is
-tried again with something changed, and so are the filters that were worst for other commands: so the search climbs to
+Each try creates a filter of some kind, shape and state, and measures how long one command holds the thread without a
+break, with default settings and at most --items items. Tries begin at random. A try that held the server for long is
+repeated with something changed, and so are the filters that were worst for other commands. So the search climbs to
 shapes that nobody thought of, such as chains of many layers, growth that is refused for each item, foreign chains that
-need every probe, sources that are shorter than they say, and sub-filters by the thousand.
+need every probe, sources that are shorter than they declare, and thousands of sub-filters.
 
-It prints the worst of every command and the recipe for it, which --recipe repeats. A command fails the suite if it needs
-more than its row of BOUNDS. The rows of UNBOUNDED have no bound yet: they take time in proportion to their filters.
+It prints the worst try of every command and its recipe, which --recipe repeats. A command fails the suite if it needs
+more than its row of BOUNDS. The rows of UNBOUNDED have no bound yet: their time is proportional to the size of their
+filters.
 """
 
 import contextlib
@@ -24,25 +25,25 @@ from kit.holds import Clock
 from kit.suite import Server, options, progress, run
 
 SHORT = 0.005  # seconds that a command may hold the server, if nothing below says more
-# Seconds for each item of a command that isn't carried out in pieces, in the worst filter.
+# Seconds for each item of a command that isn't executed in pieces, in the worst filter.
 PER_ITEM = {"BF.BULKTEST": 20e-6}
-# Seconds for an item of a filter that only a crafted payload makes: a chain that needs every probe, sub-filters by the ten
-# thousand; and after how many items a command in pieces looks at the clock.
+# Seconds for an item in a filter that only a crafted payload can create: a chain that needs every probe, ten thousand
+# sub-filters; and after how many items a command in pieces reads the clock.
 CRAFTED = {"links": (20e-3, 32), "tables": (2e-3, 4)}
 IN_PIECES = {
     "BF.MADD", "BF.INSERT", "BF.BULKADD", "BF.REBUILD", "BF.MDEL", "BF.MEXISTS", "BF.MTEST",
     "CF.MEXISTS", "CF.INSERT", "CF.INSERTNX",
 }  # fmt: skip
-# Others that may take longer, and why.
+# Other commands that may take longer, and why.
 BOUNDS = {
     "BF.EXISTS": 0.02, "BF.TEST": 0.02, "BF.ADD": 0.02, "BF.ADDNX": 0.02,  # 589,824 probes of a crafted chain
 }  # fmt: skip
-# No bound yet: the last piece of a filter in RedisBloom's format, which replicas are sent whole. docs/RELIABILITY.md has
-# today's times.
+# No bound yet: the last piece of a filter in RedisBloom's format, which replicas get whole. docs/RELIABILITY.md has the
+# current times.
 UNBOUNDED: set[str] = set()
 
 BLOOM = ["fixed", "saturate", "counting", "sharded", "window", "chain", "links", "go-zero", "rebuild"]
-# Kinds of filters that a command is tried on; others only refuse it.
+# Kinds of filters that a command is tried on; the other kinds only refuse it.
 KINDS = {"BF": BLOOM, "CF": ["cuckoo", "tables"]} | {
     "BF.DEL": ["counting"], "BF.MDEL": ["counting"], "BF.COUNT": ["counting"], "BF.AGE": ["window"],
     "BF.ROTATE": ["window"], "BF.REBUILD": ["rebuild"], "BF.CLEAR": ["fixed", "counting", "window", "chain", "sharded"],
@@ -98,7 +99,8 @@ class Search:
         return self.client.dump("string")
 
     def next(self, number: int) -> dict:
-        """Every command has its turn: at random, or the worst filter of some command with a few genes changed."""
+        """Commands take turns, with a random filter, or with the worst filter of some command and a few changed genes.
+        """
         command = COMMANDS[number % len(COMMANDS)].name
         if not self.worst or self.chance.random() < 0.35:
             recipe = {gene: drawn(self.chance, gene) for gene in GENES}
@@ -117,7 +119,7 @@ class Search:
     def attempt(self, recipe: dict) -> None:
         seconds, items, reply = self.measure(recipe)
         command, bound = recipe["command"], self.bound(recipe, items)
-        # The measure is never less than the hold, so the least of three is nearest to it.
+        # The measurement is never below the hold, so the least of three is nearest to it.
         if seconds > bound and command not in UNBOUNDED:
             seconds = min(seconds, *(self.measure(recipe)[0] for _ in range(2)))
         excess = seconds / bound
@@ -191,7 +193,8 @@ class Search:
         return seconds, items, reply
 
     def links(self, recipe: dict) -> bytes:
-        """A RedisBloom chain whose every link has all bits of the item HELD but the last, so that a test needs them all."""
+        """A RedisBloom chain in which every link has all but the last bit of the item HELD, so that a test needs every
+        probe."""
         links, probes = int(10 ** recipe["links"]), int(10 ** recipe["probes"])
         links = min(links, 589_824 // probes)
         bits = bytearray(b"\xff" * (LINK_BITS // 8))
@@ -203,7 +206,7 @@ class Search:
         return sealed(Value("MBbloom--", 4, fields).dump(), self.rdb_version)
 
     def tables(self, recipe: dict, chance: random.Random) -> bytes:
-        """A cuckoo filter of RedisBloom's with many sub-filters, most of them full."""
+        """A RedisBloom cuckoo filter with many sub-filters, most of them full."""
         size = min(int(recipe["slots"]), 4)
         count = min(int(10 ** recipe["tables"]), 65_536)
         table = bytes(1 + chance.randrange(255) for _ in range(2 * size))

@@ -2,11 +2,11 @@
 
 Four clients write to filters of every kind, with transactions and pipelines. Two more keep the worker pool busy with
 offloaded tests, and the server rewrites its append-only file as it grows. At a random moment the server is killed and
-started again on what it left. The expected state (kit/expected.py) says what must be there. Then it is killed once
-more, at rest: the second restart must find what the first one found, digest by digest.
+restarted with what it left on disk. The expected state (kit/expected.py) says what must be there. Then it is killed
+once more, while idle: the second restart must find what the first one found, digest by digest.
 
-The page cache survives a killed process. So this is about writing before answering, and about loading; not about a
-loss of power. 200 kills last about ten minutes for each server.
+The page cache survives a killed process. So this suite tests that the server writes before it answers, and that it can
+load; it doesn't test power loss. 200 kills need about ten minutes for each server.
 """
 
 import contextlib
@@ -69,7 +69,7 @@ def traffic(server, writers, testers=()):
 
 
 def test_members(tests: list, client, go_on) -> None:
-    """Offloaded tests of members alone."""
+    """Offloaded tests, only of members."""
     with contextlib.suppress(redis.ConnectionError):
         while go_on():
             assert client.execute_command("BF.BULKTEST", "tested", "FIXED", 8, MEMBERS, "COUNT") == 20_000

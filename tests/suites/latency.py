@@ -1,11 +1,13 @@
-"""How long each command holds the main thread, in which time no other client is served: every command × every kind of
+"""How long each command holds the main thread, during which no other client is served: every command × every kind of
 filter.
 
-A round has a filter of so many MiB of one kind, whose pages are new, or all in use, with a worker that is idle, or busy
-with something else. Every command of the table has its turn, with everything that its example in the table stands for as
-large as it gets: 20,000 items, pieces of SCANDUMP, a second filter of the same kind. No hold may be longer than 5 ms; what
-may is in REASONS. The time is processor time of the main thread, of the longest hold; a command in pieces holds it many
-times (kit/holds.py). --short has each kind in one of the four states. --table prints the longest hold of every command.
+A round has a filter of the given number of MiB and kind, with new pages or with all pages in use, and with a worker
+that is idle or busy. Every command of the table runs with the largest arguments that its example stands for: 20,000
+items, pieces of SCANDUMP, a second filter of the same kind. No hold may be longer than 5 ms; REASONS has the
+exceptions.
+
+The time is processor time of the main thread, for the longest hold; a command in pieces holds it many times
+(kit/holds.py). --short tries each kind in one of the four states. --table prints the longest hold of every command.
 """
 
 import contextlib
@@ -29,12 +31,13 @@ MIB = 1 << 20
 SHORT = 0.005
 TICK = 0.004  # the clock's step, by which a hold may seem longer
 MANY = 20_000  # items of a command
-# The server frees the arguments of a command in one go, ours as those of EXISTS and SET: 14 ns each, and 0.1 ms for a MiB.
+# The server frees all arguments of a command in one step, ours like those of EXISTS and SET: 14 ns each, and 0.1 ms for
+# a MiB.
 PER_ARGUMENT, PER_MIB = 20e-9, 0.15e-3
-# Seconds that commands may take on some kinds of filters besides, and why.
+# Additional seconds that commands may need on some kinds of filters, and why.
 REASONS = {
-    # 65,535 moves and as many back, each waiting for the one before, and for memory: RedisBloom's walk can't be cut. A client
-    # that waits for the processor itself sees two items as one hold.
+    # 65,535 moves and as many back. Each waits for the one before, and for memory: RedisBloom's walk can't be cut. A
+    # client that itself waits for the processor sees two items as one hold.
     (command, kind): 0.06
     for command in ("CF.ADD", "CF.ADDNX", "CF.INSERT", "CF.INSERTNX")
     for kind in ("cuckoo of RedisBloom without room", "cuckoo of RedisBloom without room, 255 slots")
@@ -48,7 +51,7 @@ Words = Iterator[list]
 
 
 def native(kind) -> Make:
-    """As large as the round says. How many items that is follows from a smaller one."""
+    """As large as the round says. The number of items is estimated with a smaller filter."""
 
     def make(round: "Round", key: str) -> None:
         capacity = round.capacities.get(kind.name)
@@ -67,7 +70,7 @@ def native(kind) -> Make:
 
 
 def layers(round: "Round", key: str) -> None:
-    """A chain of 60 layers, none like another."""
+    """A chain of 60 layers with different shapes."""
     capacity = round.bytes // 90
     round.quietly("BF.RESERVE", key, 0.01, capacity, "SEED", 1)
     for number in range(60):
@@ -109,7 +112,7 @@ def valkey_bloom(round: "Round", key: str) -> None:
 
 
 def cuckoo_of_redisbloom(round: "Round", key: str) -> None:
-    """Two sub-filters, the older a quarter full and the newer half, and due for compaction."""
+    """Two sub-filters, due for compaction: the older is a quarter full, and the newer half full."""
     table = round.bytes // 2
     round.quietly("CF.LOADCHUNK", key, 1, struct.pack("<QQQQHHH", table // 4, table // 4, table, 2, 4, 20, 1))
     part = min(table, 16 * MIB)
@@ -118,7 +121,7 @@ def cuckoo_of_redisbloom(round: "Round", key: str) -> None:
 
 
 def cuckoo_without_room(slots: int) -> Make:
-    """One free slot, and the most moves that RedisBloom has."""
+    """One free slot, and RedisBloom's maximum of moves."""
 
     def make(round: "Round", key: str) -> None:
         buckets = 1 << (round.bytes // slots).bit_length() - 1
@@ -161,7 +164,7 @@ def valkey_payload(size: int) -> bytes:
 
 
 class Round:
-    """A filter, and everything that can be asked of it."""
+    """A filter, and all commands that can be sent to it."""
 
     def __init__(self, clock: Clock, mib: int, seed: int, capacities: dict[str, int], many: int):
         self.many_items = many
@@ -185,7 +188,7 @@ class Round:
         return (some * (length // MIB + 1))[:length]
 
     def touch(self, key: str, family: str) -> None:
-        """So many items that nearly every page is in use."""
+        """Enough items to touch nearly every page."""
         count = self.bytes // 4096 * 8
         items = self.items(count, 1 << 32)
         with contextlib.suppress(redis.ResponseError):  # one that is full
@@ -194,7 +197,7 @@ class Round:
             else:
                 self.quietly("CF.INSERT", key, "ITEMS", *items)
 
-    # What an example of kit.commands stands for, where it is largest.
+    # The largest value that a placeholder in kit.commands stands for.
 
     def one(self, _) -> Words:
         yield from ([item] for item in [*self.held[:4], *self.strange[:4]])
@@ -260,7 +263,7 @@ class Round:
         if command.name.endswith("INFO"):
             yield ["FULL"]
 
-    # By the example in the table: a command that is new has one of these, or says here how it is as large as it gets.
+    # By the example in the table. A new command needs one of these, or says here how to make it as large as possible.
     ARGUMENTS = {
         "item": one,
         "item item": many,
@@ -279,15 +282,15 @@ class Round:
         "COUNT 1048576": lambda self, _: iter([["COUNT", MIB]]),
         "": nothing,
     }
-    # Their first word is a key of its own.
+    # Their first word is a separate key.
     OTHER_KEY = ("1 data", "{key}", "{key} {key}", "data", "BLOOMV3 data", "0.01 100", "100")
-    # They only make a filter, whatever is there.
+    # They only create a filter, whatever exists.
     NEW = ("data", "BLOOMV3 data", "0.01 100", "100")
-    # Those that change what the next ones find come last.
+    # Commands that change what later ones find come last.
     LAST = ("DEL", "MDEL", "COMPACT", "REBUILD", "ROTATE", "CLEAR")
 
     def commands(self, family: str, news: bool) -> Iterator[tuple[Command, list]]:
-        """Every command of the family; if `news`, also those that only make a filter."""
+        """Every command of the family; if `news`, also those that only create a filter."""
         chosen = [command for command in COMMANDS if command.name.startswith(family)]
         place = {verb: number for number, verb in enumerate(self.LAST, 1)}
         for command in sorted(chosen, key=lambda command: place.get(command.name[3:], 0)):
@@ -304,7 +307,7 @@ class Round:
 
 
 class Busy:
-    """While it lasts, the worker has something else to do."""
+    """While this lasts, the worker is busy with something else."""
 
     def __init__(self, server, is_busy: bool):
         self.server, self.is_busy, self.stop = server, is_busy, threading.Event()
@@ -327,7 +330,7 @@ class Busy:
 
 @dataclasses.dataclass
 class Hold:
-    """The longest of a command: in seconds, and as part of what it may take."""
+    """The longest hold of a command: in seconds, and as a fraction of what is allowed."""
 
     seconds: float
     part: float
@@ -359,7 +362,7 @@ class Bench:
         return [(name, *state) for name in names for state in states]
 
     def run(self, number: int, name: str, age: str, is_busy: bool) -> None:
-        """A round, and twice more if something was too long: the least of three is nearest to the hold."""
+        """A round. If something was too long, it is repeated twice: the least of three is nearest to the hold."""
         found: dict[int, tuple[str, Hold]] = {}
         for _ in range(3):
             for place, hold in enumerate(self.measure(name, age, is_busy, number % 8 == 0)):

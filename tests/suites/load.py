@@ -1,9 +1,10 @@
 """`bloomery load` of millions of lines: its time beside that of the commands alone, and what an interruption leaves.
 
-The commands alone are the same BF.BULKADD commands, made beforehand and sent one after the other over one connection.
-From a million lines on the load may take 1.5 times as long. Both are measured three times, in turn, and the median
-counts. Then the load is stopped eight times at random moments, by SIGINT or SIGKILL, and run again by the same command.
-In the end every line tests positive, and the filter has as many items as one that was filled in one go.
+The commands alone are the same BF.BULKADD commands, prepared in advance and sent one after the other over one
+connection. From a million lines on, the load may take 1.5 times as long. Both are measured three times, in turn, and
+the median counts. Then the load is stopped eight times at random moments, by SIGINT or SIGKILL, and started again with
+the same command. In the end every line tests positive, and the filter has as many items as one that was filled without
+interruption.
 """
 
 import random
@@ -33,7 +34,7 @@ def command(*words: bytes) -> bytes:
 
 
 def commands(count: int) -> list[bytes]:
-    """One for each batch, as they go over the wire."""
+    """One for each batch, as sent over the wire."""
     prefix = WIDTH.to_bytes(4, "little")
     parts = (lines(first, min(BATCH, count - first)) for first in range(0, count, BATCH))
     return [command(b"BF.BULKADD", b"raw", b"PREFIXED", b"".join(prefix + line for line in part)) for part in parts]

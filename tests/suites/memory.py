@@ -1,8 +1,8 @@
-"""Filters under maxmemory: each policy refuses or evicts as it says, and all memory comes back.
+"""Filters under maxmemory: each policy refuses or evicts as documented, and all memory is freed in the end.
 
-Every command that may allocate is refused when there is no memory, and no other. A filter of 1024 MiB, or of as many as
-given, is reserved, filled and freed in each way without holding the main thread for 100 ms. Afterwards the server uses
-what it used before, within 1%.
+Without free memory, every command that may allocate is refused, and no other. A filter of 1024 MiB, or of another
+size, is reserved, filled and freed in each way without holding the main thread for 100 ms. Afterwards the server uses
+as much memory as before, within 1%.
 """
 
 import random
@@ -32,7 +32,7 @@ def used(client) -> int:
 
 
 def evicting(spec, policy: str) -> int:
-    """Filters are evicted like anything else, and those that stay are whole. Returns how many went."""
+    """Filters are evicted like other keys, and those that stay are complete. Returns how many were evicted."""
     with Server(spec, config={"maxmemory-policy": policy, "lazyfree-lazy-eviction": "no"}) as server:
         client = server.client()
         client.config_set("maxmemory", used(client) + 20 * MIB)
@@ -45,7 +45,7 @@ def evicting(spec, policy: str) -> int:
         left, evicted = client.keys(), client.info("stats")["evicted_keys"]
         assert evicted >= 40, f"{policy}: {evicted} keys were evicted"
         counted = sum(figures(client, "bf_filters").values())
-        # One that went before its first item is made anew, and counts twice.
+        # A filter that is evicted before its first item is created again, and counts twice.
         assert counted == len(left) >= 60 - evicted, f"{policy}: {counted} filters, {len(left)} keys, {evicted} evicted"
         for key in left:
             assert client.execute_command("BF.MEXISTS", key, *members(10)) == [1] * 10
@@ -71,7 +71,7 @@ def refused_for_memory(client, *command) -> None:
 
 
 def deny_oom(spec) -> int:
-    """Without memory every command that may take some is refused, and changes nothing; all others are done."""
+    """Without free memory, every command that may need some is refused and changes nothing; all others work."""
     with Server(spec, config={"maxmemory-policy": "noeviction"}) as server:
         client = server.client()
         for command in [
@@ -111,7 +111,8 @@ WAYS = ["DEL", "UNLINK", "FLUSHALL ASYNC", "expiry", "SET", "RENAME", "BF.CLEAR"
 
 
 def come_and_go(spec, mib: int, seed: int) -> tuple[float, float]:
-    """The largest filter that is allowed comes and goes in every way. The longest hold, and how far memory was off."""
+    """The largest allowed filter is created and deleted in every way. Returns the longest hold, and how far memory was
+    off."""
     name, random_bytes = option(spec, "max-filter-bytes"), random.Random(seed).randbytes
     with Server(spec) as server:
         client = server.client()
@@ -128,7 +129,7 @@ def come_and_go(spec, mib: int, seed: int) -> tuple[float, float]:
             client.config_set(name, size)
             window = ["WINDOW", 2] if way == "BF.ROTATE" else ["NONSCALING"]
             hold("RESERVE", "BF.RESERVE", "big", 0.01, int(size * (8 if way != "BF.ROTATE" else 3.3) / 9.93), *window)
-            # So many that every page is in use. The buffer for them goes with the connection.
+            # Enough items to touch every page. The buffer for them is freed with the connection.
             server.command("BF.BULKADD", "big", "FIXED", 8, random_bytes(size // 16))
             refused_for_memory(client, "BF.RESERVE", "larger", 0.01, int(size * 8 / 9.8))
             match way:

@@ -1,9 +1,9 @@
-"""A panic in every command and every callback: the client gets an error, and the server lives on.
+"""A panic in every command and every callback: the client gets an error, and the server survives.
 
 A module that is built with fail points panics in every command, before and after it has opened its key, and in every
 callback of the data types, of INFO, of the options and of the worker pool. Each time the client must get an error, the
-count of panics in INFO must rise by one, and the key must be as it was. The module that is shipped has no fail points
-(src/failpoint.rs): scripts/panics builds one that has.
+count of panics in INFO must rise by one, and the key must be unchanged. The released module has no fail points
+(src/failpoint.rs): scripts/panics builds one that has them.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ class Panics:
             self.client.execute_command(*command.split())
 
     def state(self):
-        """What every key holds, and every figure of what there is."""
+        """The content of every key, and every gauge."""
         keys = sorted(self.client.keys())
         return {key: self.client.execute_command("DEBUG", "DIGEST-VALUE", key) for key in keys}, gauges(self.client)
 
@@ -49,7 +49,7 @@ class Panics:
 
     @contextlib.contextmanager
     def panic(self, place: str, caught: int = 1):
-        """What is done meanwhile comes to the fail point, and the server lives. A child counts for itself: 0."""
+        """The block reaches the fail point, and the server survives. A child process counts for itself: 0."""
         before = self.panics()
         self.client.config_set(self.failpoint, place)
         yield
@@ -61,7 +61,7 @@ class Panics:
         self.hits.append(place)
 
     def refused(self, place: str, *command, says: str = "internal error") -> None:
-        """The client is told, and nothing has changed."""
+        """The client gets an error, and nothing has changed."""
         before = self.state()
         with self.panic(place):
             try:
@@ -69,13 +69,13 @@ class Panics:
             except redis.ResponseError as error:
                 reply = str(error)
             assert says in str(reply), f"{command[0]} with a panic in {place} replied {reply}"
-        # A client that waited is forgotten behind its reply, and its job ends then.
+        # A client that waited is released with its reply, and its job ends then.
         wait_for(lambda: self.state() == before, f"all to be as before {command[0]} with a panic in {place}", 2)
 
     # ---- one panic --------------------------------------------------------------------------------------------------
 
     def commands(self) -> None:
-        """Each before and behind the opening of its first key; without a panic it is done then."""
+        """Each command, before and after it opens its first key; without a panic, it works."""
         for words in [self.words(command) for command in COMMANDS]:
             for place in ["command", "open"]:
                 self.refused(place, *words)
@@ -84,7 +84,7 @@ class Panics:
             self.make_keys()
 
     def words(self, command) -> list:
-        """The command such that it is done."""
+        """The command's arguments, with which it succeeds."""
         new = {
             "BF.RESERVE": ["0.01", "100", "LIKE", "plain"],
             "CF.RESERVE": ["100"],
@@ -137,7 +137,7 @@ class Panics:
         raise AssertionError("what a panic left of a payload was loaded")
 
     def files(self) -> None:
-        """A child that panics writes no file: the last good one stays, and the server says so."""
+        """A child that panics writes no file: the last good one stays, and the server reports the failure."""
         client, directory = self.client, self.server.directory
         client.save()
         good = (directory / "dump.rdb").read_bytes()
@@ -172,14 +172,15 @@ class Panics:
         self.make_keys()
 
     def keys(self) -> None:
-        """In a cluster the server asks BF.RESERVE for its keys; without an answer it takes it for one without keys."""
+        """In a cluster the server asks the module for BF.RESERVE's keys. Without an answer it takes it for a command
+        without keys."""
         self.client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
         wait_for(lambda: "cluster_state:ok" in self.server.cli("CLUSTER", "INFO"), "the cluster")
         with self.panic("keys"):
             assert self.client.execute_command("BF.RESERVE", "new", "0.01", "100") == b"OK"
 
     def pool(self) -> None:
-        """A client that waits is told, whichever step fails."""
+        """A client that waits gets an error, whichever step fails."""
         words = ["BF.BULKTEST", "plain", "FIXED", 1, bytes(1000)]
         self.refused("job", *words)
         self.refused("answer", *words)
@@ -189,7 +190,7 @@ class Panics:
         assert self.client.execute_command(*words) == bytes(125)
 
     def end(self) -> None:
-        """An orderly end, though the threads are not joined."""
+        """A normal exit, though the threads are not joined."""
         self.client.config_set(self.failpoint, "shutdown")
         self.server.stop()
         assert self.server.process.returncode == 0

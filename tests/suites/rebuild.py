@@ -30,18 +30,18 @@ from kit.workload import digests
 INITIAL, BATCH, ADDERS = 600, 100, 3
 MANY = 40_000  # static filters with this number of items are built on other threads
 
-# What is rebuilt: filters of our own, with room for a round, and two of other systems.
+# The filters that are rebuilt: our own, with room for a round, and two of other systems.
 CAPACITIES = {"fixed": 100_000, "scaling": 100, "counting-8": 100_000, "window": 100_000, "sharded": 100_000}
 KINDS = [*CAPACITIES, "go-zero", "redisbloom", "static", "becomes static"]
 FUSE = ["LAYOUT", "FUSE"]
 
-# Where the server is lost: after so many steps of the rebuild, or while the step is on its way.
+# Where the server is lost: after this many steps of the rebuild, or during the next step.
 POINTS = ["before BEGIN", "in BEGIN", "after BEGIN", "in backfill", "half backfilled", "backfilled", "in COMMIT"]
 POINTS += ["after COMMIT", "in ABORT", "after ABORT"]
 
 
 class Source:
-    """The source of truth, and what of it the filter is known to have."""
+    """The source of truth, and the part of it that the filter is known to have."""
 
     def __init__(self):
         self.numbers = itertools.count()
@@ -141,7 +141,7 @@ class Round:
         self.read_truth()
 
     def read_truth(self) -> None:
-        """What was added before BEGIN was in the source of truth before that; what comes later goes to both."""
+        """Items added before BEGIN were in the source of truth before that; later items go to both filters."""
         truth = self.backfilled = list(self.source.truth)
         self.left = [truth[at : at + self.batch] for at in range(0, len(truth), self.batch)]
 
@@ -160,7 +160,7 @@ class Round:
             self.source.acknowledged = [*{*self.source.acknowledged, *self.backfilled}]
 
     def until_lost(self, server) -> None:
-        """Goes on with the rebuild to the point, and kills the server there."""
+        """Continues the rebuild up to the point, and kills the server there."""
         with server.client() as client, contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
             moment, _, step = self.point.partition(" ")
             time.sleep(self.chance.uniform(0.01, 0.05))
@@ -184,11 +184,11 @@ class Round:
         server.process.kill()
 
     def lose_soon(self, server, within: float = 0.003) -> None:
-        """While something is on its way."""
+        """While a command is in flight."""
         threading.Timer(self.chance.uniform(0, within), server.process.kill).start()
 
     def go_on(self, server) -> None:
-        """The rebuild is where it was acknowledged to be, and comes to its end."""
+        """The rebuild is in the acknowledged state, and can be completed."""
         with server.client() as client:
             self.check(client)
             running = pairs(client.execute_command("BF.REBUILD", self.key, "STATUS"))[b"Status"] == b"running"
@@ -212,7 +212,7 @@ class Round:
         items = list(self.source.acknowledged)
         present = client.execute_command("BF.BULKTEST", self.key, "FIXED", 9, b"".join(items), "COUNT")
         assert present == len(items), f"{self.key}, {self.point}: {len(items) - present} of {len(items)} items are lost"
-        # It would be easy for a filter that says yes to everything.
+        # Otherwise a filter that says yes to everything would pass.
         strangers = b"".join(b"%09d" % (10**8 + number) for number in range(2000))
         wrong = client.execute_command("BF.BULKTEST", self.key, "FIXED", 9, strangers, "COUNT")
         assert wrong < 200, f"{self.key}, {self.point}: {wrong} of 2000 strangers"
@@ -244,14 +244,14 @@ def killed(spec, count: int, chance: random.Random, rounds: list) -> None:
             start(server)
             with server.client() as client:
                 same(before, digests(client))
-                # The filters before it have been checked.
+                # Earlier filters have been checked.
                 client.delete(*[key for key in client.keys() if key != round_.key.encode()] or ["none"])
             progress(number + 1, count, "kills")
         server.check()
 
 
 def failed_over(spec, count: int, chance: random.Random, rounds: list) -> None:
-    """kill -9 and a replica that takes over."""
+    """kill -9, and a replica that takes over."""
 
     def safe(client) -> None:
         if client.execute_command("WAIT", 1, 10_000) < 1:

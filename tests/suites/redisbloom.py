@@ -41,7 +41,7 @@ REDISBLOOM = {"module": MODULE, "module_args": MODULE_ARGS}
 
 
 def dumps(server: Server) -> dict[bytes, tuple]:
-    """All that there is to know of every key."""
+    """Everything that can be known of every key."""
     with server.client() as client:
         keys = sorted(client.keys())
         pipeline = client.pipeline(transaction=False)
@@ -61,7 +61,7 @@ def compare(what: str, expected: dict, found: dict) -> int:
 
 
 class Round:
-    """A primary and its two replicas, from empty."""
+    """A primary and its two replicas, all empty."""
 
     def __init__(self, spec: Spec, seed: int):
         self.traffic = Traffic(seed)
@@ -77,7 +77,7 @@ class Round:
         self.primary.destroy()
 
     def write(self, primary: Server) -> None:
-        """A batch of commands. Each is sent even if the one before it was refused."""
+        """A batch of commands. Each is sent even if an earlier one was refused."""
         with primary.client() as client:
             self.copy(client)
             for words in map(encoded, self.traffic.commands(BATCH)):
@@ -87,7 +87,7 @@ class Round:
                     self.totals["items refused"] += reply.count(-1) if isinstance(reply, list) else 0
                 except redis.ResponseError as error:
                     self.totals[f"refused: {str(error)[:30]}"] += 1
-                    # It was meant to be spelled as RedisBloom accepts it. Only how numbers are written depends on the server.
+                    # RedisBloom should have accepted the spelling. Only the format of numbers depends on the server.
                     assert not str(error).startswith(("Unknown", "wrong number", "Couldn't")), (words, error)
                 except Exception as error:
                     error.add_note(f"after {words}")
@@ -144,7 +144,7 @@ class Round:
         self.load("the replica's append-only file", expected, self.ours)
 
     def grow(self) -> None:
-        """A cuckoo filter whose compaction takes more steps than a command of ours has on a filter of its own."""
+        """A cuckoo filter whose compaction needs more steps than our commands may take on our own filters."""
         self.primary.command("CF.RESERVE", "grown", 2000, "EXPANSION", 1)
         self.primary.command("CF.INSERT", "grown", "ITEMS", *range(GROWN))
 
@@ -169,7 +169,7 @@ class Round:
             self.totals["compacted"] += len(COMPACTED)
 
     def load(self, what: str, expected: dict, source: Server | None = None) -> None:
-        """A server of ours starts with a copy of the file. Until then nothing has written to it for a moment."""
+        """One of our servers starts with a copy of the file. Nothing has written to it for a moment."""
         with Server(self.primary.spec, config={**CONFIG, "appendonly": "no"}) as server:
             server.stop()
             shutil.copytree((source or self.primary).directory / "appendonlydir", server.directory / "appendonlydir")
@@ -178,7 +178,8 @@ class Round:
             self.totals["loaded"] += compare(what, expected, dumps(server))
 
     def promote(self) -> None:
-        """Ours becomes the primary, and RedisBloom its replica. No filter is made: ours would be Bloomery's own."""
+        """Our server becomes the primary, and RedisBloom its replica. No filter is created: it would have Bloomery's
+        own type."""
         self.ours.command("REPLICAOF", "NO", "ONE")
         self.theirs.command("REPLICAOF", "127.0.0.1", self.ours.port)
         self.ours.wait_until_online(self.theirs)
@@ -203,8 +204,8 @@ class Round:
 
 
 def record(spec: Spec, arguments) -> str:
-    """What RedisBloom makes of random commands: all that it accepted, and after every batch the length and the CRC-32C of
-    the pieces of SCANDUMP of every filter that has changed.
+    """What RedisBloom makes of random commands: all commands that it accepted, and after every batch the length and
+    the CRC-32C of SCANDUMP's pieces for every filter that has changed.
     """
     batches: list[dict] = []
     pieces: dict[str, list] = {}
@@ -214,7 +215,7 @@ def record(spec: Spec, arguments) -> str:
             accepted = []
             fixed = [] if number else traffic.fixed()
             for words in map(encoded, [*fixed, *traffic.commands(BATCH)]):
-                # Not those of the server itself, such as DEL.
+                # Not the server's own commands, such as DEL.
                 if not words[0].startswith((b"BF.", b"CF.")):
                     continue
                 try:
@@ -235,7 +236,7 @@ def family(client, key: bytes) -> str:
 
 
 def pieces_of(client, key: bytes) -> list[tuple[int, bytes]]:
-    """What SCANDUMP gives; nothing for an empty cuckoo filter."""
+    """What SCANDUMP returns; nothing for an empty cuckoo filter."""
     command, iterator, pieces = f"{family(client, key)}.SCANDUMP", 0, []
     while True:
         iterator, piece = client.execute_command(command, key, iterator)
@@ -274,7 +275,7 @@ def redisbloom(spec: Spec, arguments) -> str:
 
 def figure(totals) -> str:
     refused = sum(count for name, count in totals.items() if name.startswith("refused: "))
-    # It would show little if nothing had been full.
+    # It would show little if no filter had been full.
     assert refused and totals["items refused"] > 100 and totals["compacted"], totals
     assert totals["commands of ours"] and totals["sent back"], totals
     return (

@@ -1,13 +1,14 @@
 """Replicas stay equal to their primary, bit for bit, whatever happens to links, servers and roles.
 
-Three servers in a chain, primary, replica, replica of the replica, each configured unlike the others. Rounds of random
-commands by three clients on the same keys; each round suffers one thing (`Chain`): cut links, a paused replica, a backlog that is too small, a killed
-replica, a promotion in good order, FAILOVER, a killed primary. Promotions turn the chain round, so every server is in
-every place. After each round all three have caught up and must be equal, and have every acknowledged item (`Ledger`);
-no replica may have answered its primary with an error, which would have stopped it.
+Three servers form a chain: primary, replica, replica of the replica, each with a different configuration. Three
+clients send rounds of random commands to the same keys. In each round, one thing goes wrong (`Chain`): cut links, a
+paused replica, a backlog that is too small, a killed replica, an orderly promotion, FAILOVER, a killed primary.
+Promotions reverse the chain, so every server gets every place. After each round all three must be equal, and have
+every acknowledged item (`Ledger`). No replica may have answered its primary with an error, which would have stopped
+it.
 
 --replica NAME makes the replicas of another server of the matrix, which must be newer than the primary: the primary is
-never their replica, and in the end they take over. 100,000 commands last about three minutes. A failure prints the
+never their replica, and in the end they take over. 100,000 commands need about three minutes. A failure prints the
 command that repeats it; what depends on timing is repeated roughly.
 """
 
@@ -30,7 +31,7 @@ from kit.workload import Workload, digests
 COMMANDS_OF_A_ROUND = 1000
 OTHERS = 2  # clients that write to the same keys meanwhile
 
-# Load arguments of the three servers. What one of them takes for granted must show in nothing that the others have.
+# Load arguments of the three servers. One server's defaults must not affect what the others have.
 PERSONALITIES = [
     "THREADS 0",
     """ERROR_RATE 0.2 INITIAL_SIZE 3 EXPANSION_FACTOR 0 CF_BUCKET_SIZE 7 CF_INITIAL_SIZE 20 CF_MAX_ITERATIONS 1
@@ -40,7 +41,7 @@ PERSONALITIES = [
        CF_EXPANSION_FACTOR 4 CF_MAX_EXPANSIONS 65536 THREADS 1""",
 ]
 
-# In the place of a replica no server could have made any of the filters by itself. As the primary it refuses some.
+# As a replica, this server could not have created any of the filters itself. As the primary it refuses some.
 REPLICA_LIMITS = ["MAX_FILTER_BYTES", "1"], {"maxmemory": "1mb", "maxmemory-policy": "noeviction"}
 LIMITS = {True: {"max-filter-bytes": "128kb", "maxmemory": "0"}, False: {"max-filter-bytes": "1", "maxmemory": "1mb"}}
 
@@ -56,13 +57,12 @@ WINDOW, GENERATIONS, EVERY = "ledger:window", 8, 400
 
 
 class Ledger:
-    """Items whose adds were acknowledged. No server may say no to one of them: nothing here is deleted or rotated away.
-
-    What the primary alone has acknowledged is pending; it becomes certain when a replica has it too.
+    """Items whose adds were acknowledged. No server may say no to one of them: nothing here is deleted or rotated
+    away. Items that only the primary has acknowledged are pending; they become certain when a replica has them too.
     """
 
     KEYS = ["chain", "fixed", "counting", "cuckoo", "default", "default-cuckoo"]
-    # Each takes so many items, then there is another: their size, and so the time of a round, is bounded.
+    # Each filter gets this number of items, then another one follows. This bounds its size, and so the time of a round.
     ITEMS_OF_A_KEY = 3000
 
     def __init__(self, seed: int):
@@ -88,7 +88,7 @@ class Ledger:
             added = items
         else:
             reply = client.execute_command("BF.MADD", key, *items)
-            # The first that is refused ends the reply.
+            # The first refused item ends the reply.
             added = [item for item, new in zip(items, reply, strict=False) if not isinstance(new, Exception)]
         self.pending += [(now, key, item) for item in added]
 
@@ -119,7 +119,7 @@ class Ledger:
         self.pending = []
 
     def lose_pending(self) -> None:
-        """The primary is gone, and nobody knows what it had sent."""
+        """The primary is gone, and it is unknown what it had sent."""
         self.pending = []
 
     def check(self, server: Server) -> None:
@@ -132,7 +132,7 @@ class Ledger:
                 assert present == len(items), f"{server}: {key} has lost {len(items) - present} of {len(items)} items"
             if self.window:
                 answers = client.execute_command("BF.MEXISTS", WINDOW, *(item for _, item in self.window))
-                # Those that were in the window to the end.
+                # Those that were in the window until the end.
                 oldest = time.time() - (GENERATIONS - 1) * EVERY / 1000 + 0.001
                 lost = [at for (at, _), answer in zip(self.window, answers, strict=True) if not answer and at > oldest]
                 assert not lost, f"{server}: lost inside the window, added {time.time() - lost[0]:.3f} s before"
@@ -140,9 +140,8 @@ class Ledger:
 
 
 class Chain:
-    """Servers, and what may befall them. `servers[0]` is the primary, each other is the replica of the one before.
-
-    One round is `run_round`; the methods in TROUBLES and PROMOTIONS are given `write`, which writes part of a round.
+    """Servers, and what may happen to them. `servers[0]` is the primary, each other is the replica of the one before.
+    `run_round` runs one round. The methods in TROUBLES and PROMOTIONS get `write`, which writes a part of a round.
     """
 
     def __init__(self, specs: list[Spec], seed: int):
@@ -154,7 +153,7 @@ class Chain:
         self.totals: collections.Counter[str] = collections.Counter()
         self.made: list[Server] = []
         self.servers: list[Server] = []
-        # A server takes its own version's data and older ones', not newer ones'.
+        # A server reads data of its own version and of older ones, not of newer ones.
         self.turns_round = len(set(specs)) == 1
         limits, limits_of_server = REPLICA_LIMITS
         for threads, (spec, personality) in enumerate(zip(specs, PERSONALITIES, strict=True), 1):
@@ -178,7 +177,7 @@ class Chain:
     # ---- the chain --------------------------------------------------------------------------------------------------
 
     def arrange(self, servers: list[Server]) -> None:
-        """Makes the servers a chain in this order, and waits until it is one."""
+        """Makes the servers a chain in this order, and waits until all are in sync."""
         self.servers = servers
         for server, upstream in zip(servers, [None, *servers], strict=False):
             server.replicas = []
@@ -188,7 +187,7 @@ class Chain:
                 upstream.replicas = [server]
         for server in servers:
             limit(server, server is self.primary)
-            # One that has this primary already goes on with its link.
+            # A replica that already has this primary keeps its link.
             server.command("REPLICAOF", *server.config.get("replicaof", ["NO", "ONE"]))
         self.wait_until_online()
 
@@ -206,7 +205,7 @@ class Chain:
         server.kill()
 
     def count(self, server: Server) -> None:
-        """Adds up what the server has counted, before it is gone."""
+        """Adds up the server's counts before it is gone."""
         stats, commands = server.info("stats"), server.info("commandstats")
         assert stats["unexpected_error_replies"] == 0, f"{server} sent its primary an error"
         self.totals["full"] += stats["sync_full"]
@@ -216,7 +215,7 @@ class Chain:
             self.totals[name] += sum(seen.get(part, 0) * sign for part, sign in CALLS.items())
 
     def explain(self, error: Exception) -> None:
-        """What looks like a lost connection may be a replica that panicked over what its primary sent."""
+        """A replica that panicked over its primary's commands looks like a lost connection."""
         for server in self.made:
             try:
                 server.check()
@@ -241,7 +240,7 @@ class Chain:
         self.check()
 
     def check(self) -> None:
-        # Reads first: one that changed something would show.
+        # Reads come first: if one changed something, it would show.
         for server in self.servers:
             self.ledger.check(server)
         with self.primary.client() as client:
@@ -272,7 +271,7 @@ class Chain:
         write(0.2)
 
     def pause_a_replica(self, write) -> None:
-        """It comes back to find its link cut, and the backlog has what it missed."""
+        """When it continues, its link is cut, and the backlog contains what it missed."""
         upstream, replica = self.some_link()
         with paused(replica):
             write(0.5)
@@ -280,7 +279,7 @@ class Chain:
         write(0.5)
 
     def outrun_a_replica(self, write) -> None:
-        """The backlog no longer has what it missed."""
+        """The backlog no longer contains what it missed."""
         upstream, replica = self.some_link()
         before = upstream.info("stats")["sync_full"]
         with paused(replica):
@@ -305,7 +304,7 @@ class Chain:
         write(0.4)
 
     def promote(self, write) -> None:
-        """In good order: the writers stop, the replica has everything, takes over, and is followed."""
+        """An orderly promotion: the writers stop, the replica catches up, takes over, and the others follow it."""
         write(0.5)
         self.catch_up()
         first, second, third = self.servers
@@ -314,7 +313,7 @@ class Chain:
         write(0.5)
 
     def fail_over(self, write) -> None:
-        """By FAILOVER, while it is written to. What the old primary has acknowledged, the new one has."""
+        """By FAILOVER, during writes. The new primary has what the old one has acknowledged."""
         write(0.4)
         first, second, third = self.servers
         limit(second, True)
@@ -329,11 +328,12 @@ class Chain:
         write(0.5)
 
     def kill_the_primary(self, write) -> None:
-        """What a replica has confirmed is there; what it has not may be lost. The dead comes back empty, as last."""
+        """What a replica has confirmed is there; what it hasn't may be lost. The killed server comes back empty, as
+        the last one."""
         write(0.2)
         with self.primary.client() as client:
             self.workload.run(client, 200)
-            # It answers for the writes of its connection; all that were before them are with the replica as well.
+            # WAIT covers the writes of its own connection; all earlier ones have also reached the replica.
             assert client.execute_command("WAIT", 1, 20_000) >= 1
         self.ledger.settle()
         write(0.2)
@@ -369,12 +369,12 @@ class Chain:
 TROUBLES = [Chain.nothing, Chain.cut_links, Chain.pause_a_replica, Chain.outrun_a_replica, Chain.kill_a_replica]
 PROMOTIONS = [Chain.promote, Chain.fail_over, Chain.kill_the_primary]
 
-# Of those in INFO commandstats, the ones that were carried out.
+# Commands in INFO commandstats that were executed.
 CALLS = {"calls": 1, "failed_calls": -1, "rejected_calls": -1}
 
 
 def write_on(workload: Workload, client, go_on) -> None:
-    """Writes to the same keys as others do, until the test or the primary ends."""
+    """Writes to the same keys as the others, until the test or the primary ends."""
     with contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
         while go_on():
             workload.step(client)
@@ -428,7 +428,7 @@ def replica(spec: Spec, arguments) -> str:
 
 def figure(chain: Chain, commands: int, by: str) -> str:
     totals = chain.totals
-    # It would show little if little had happened.
+    # Otherwise the run would show little.
     assert not [name for name in WRITES if not totals[name]], "some command was never carried out"
     assert len(chain.workload.refused) > 10
     assert totals["full"] >= 3 and totals["partial"] >= 1 and totals["failovers"] >= 1

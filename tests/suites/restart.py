@@ -1,14 +1,14 @@
-"""Restarts from what was left half done: snapshots, rewrites and syncs that were killed, files cut at every byte.
+"""Restarts after interrupted work: snapshots, rewrites and syncs that were killed, files cut at every byte.
 
 Kills: kill -9 of a server, of its children, or of both, in the middle of BGSAVE, of BGREWRITEAOF, and of a full sync,
-where it may also be the replica. Keys are saved and loaded slowly, so that the middle is long; clients write meanwhile.
-After a snapshot that was cut off the server has the snapshot before it, or all of this one; after a rewrite everything
-that was acknowledged; after a sync the replica comes to equal its primary.
+in which it may also be the replica. Keys are saved and loaded slowly, so that there is time to interrupt; clients
+write meanwhile. After an interrupted snapshot the server has the snapshot before it, or all of this one; after a
+rewrite everything that was acknowledged; after a sync the replica becomes equal to its primary.
 
-Cuts: the append-only file ends at every byte of its last commands in turn, those within transactions included. A server
-without the module gets a file with commands of its own of the same lengths. With `aof-load-truncated yes` both start,
-with as many commands, and leave a file of the same length; with `no` both refuse, and after `check-aof --fix` both
-start.
+Cuts: the append-only file ends at every byte of its last commands in turn, including commands within transactions. A
+server without the module gets a file with commands of its own of the same lengths. With `aof-load-truncated yes` both
+start, with as many commands, and leave a file of the same length; with `no` both refuse, and after `check-aof --fix`
+both start.
 """
 
 import contextlib
@@ -92,7 +92,7 @@ def rewrite(spec, seed: str, chance: random.Random) -> bool:
             was_busy = kill(server, chance, busy)
         start(server)
         settle(server, writers)
-        # What is left of the rewrite does not keep the next one from its end.
+        # The remains of the rewrite don't prevent the next one.
         before = state(server)
         server.command("CONFIG", "SET", "rdb-key-save-delay", 0)
         wait_for(lambda: not busy(), "the rewrite that a start may begin")
@@ -137,7 +137,7 @@ def full_sync(spec, seed: str, chance: random.Random) -> bool:
 
 
 def kill(server, chance: random.Random, busy) -> bool:
-    """Kills the server, its children, or all of them. Says whether it was still at work."""
+    """Kills the server, its children, or all of them. Returns whether the work was still going on."""
     was_busy, victim = bool(busy()), chance.choice(["server", "children", "all"])
     pid = server.process.pid
     processes = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -155,7 +155,7 @@ def kill(server, chance: random.Random, busy) -> bool:
 
 
 def write(server, writers, turns: int) -> None:
-    """A few writes that nothing interrupts."""
+    """A few writes without interruptions."""
     with server.client() as client:
         for writer in writers:
             left = iter(range(turns))
@@ -205,9 +205,10 @@ def cut_all(spec, arguments) -> str:
 
 
 def record(spec, folder: Path) -> tuple[str, list[tuple[int, dict]]]:
-    """Writes an append-only file of ours to the folder. Its name, and where commands end with what is there then."""
+    """Writes our append-only file to the folder. Returns its name, and where commands end, with the data at that
+    point."""
     with Server(spec, config=APPEND_ONLY | base(spec), module_args=MODULE_ARGS) as server, server.client() as client:
-        # The base holds filters: check-aof has to step over them.
+        # The base contains filters: check-aof has to skip them.
         make_all(client, [kind for kind in KINDS if kind.capacity < 1000])
         last = last_commands(client)
         file = rewritten(server)
@@ -225,12 +226,14 @@ def record(spec, folder: Path) -> tuple[str, list[tuple[int, dict]]]:
 
 
 def base(spec) -> dict:
-    """Valkey's check-aof does not know, from 9 on, the RDB files of its own server, with module or without."""
+    """From version 9 on, Valkey's check-aof doesn't know the RDB files of its own server, with or without the module.
+    """
     return {"aof-use-rdb-preamble": "no" if spec.product == "valkey" and spec.version >= (9,) else "yes"}
 
 
 def last_commands(client) -> list[list[list]]:
-    """Transactions, where there are several. The server makes one of its own of what creates a filter with an item."""
+    """Transactions, if there are several commands. The server makes a transaction of a command that creates a filter
+    with an item."""
     client.execute_command("BF.RESERVE", "window", 0.1, 10, "WINDOW", 2)
     client.execute_command("BF.RESERVE", "counting", 0.1, 10, "COUNTING")
     client.execute_command("BF.RESERVE", "away", 0.1, 4)
@@ -247,7 +250,8 @@ def last_commands(client) -> list[list[list]]:
 
 
 def imitate(spec, ours: Path, folder: Path) -> dict[int, int]:
-    """Writes a file with a SET in the place of each command of ours, of its length. How many keys there are by then."""
+    """Writes a file with a SET of the same length in place of each of our commands. Returns the number of keys after
+    each."""
     with Server(spec, config=APPEND_ONLY | base(spec), module=None) as server:
         file = rewritten(server)
         server.kill()
@@ -290,7 +294,8 @@ def rewritten(server) -> Path:
 
 
 def brought_up(server, folder: Path, name: str, cut: int, tolerant: str) -> tuple[bool, int]:
-    """Starts the server on so many bytes of that file. Whether it refused until a repair, and the bytes of it then."""
+    """Starts the server with this many bytes of the file. Returns whether it refused to start until a repair, and the
+    file's length then."""
     server.kill()
     target = server.directory / "appendonlydir"
     shutil.rmtree(target)
@@ -309,7 +314,8 @@ def brought_up(server, folder: Path, name: str, cut: int, tolerant: str) -> tupl
 
 
 def repair(server) -> None:
-    """As an operator does: redis-check-aof --fix, valkey-check-aof --fix. It is the same program as the server."""
+    """The repair that an operator does: redis-check-aof --fix, valkey-check-aof --fix. It is the same program as the
+    server."""
     tree, product = server.spec.program.parent, server.spec.product
     (loader,) = tree.glob("usr/lib/*-linux-gnu/ld-linux-*.so.?")
     line = [loader, "--argv0", f"{product}-check-aof", "--library-path", loader.parent]

@@ -1,8 +1,8 @@
-"""A server with the module that AddressSanitizer has instrumented.
+"""A server with a module that is instrumented by AddressSanitizer.
 
-The sanitizer's runtime is loaded before everything else, and so takes the place of the server's jemalloc, a shared
-library: the module's blocks, which it has from the server, are watched, and so are the server's. That they are is shown
-first, by a module that writes a byte too many. scripts/san builds what this needs.
+The sanitizer's runtime is loaded first, and replaces the server's jemalloc, which is a shared library. So it watches
+the module's blocks, which come from the server, and the server's own. A module that writes a byte too many shows first
+that this works. scripts/san builds what this needs.
 """
 
 import os
@@ -17,8 +17,8 @@ from kit.servers import Server, ServerFailed
 
 BUILT = Path(os.environ["BLOOMERY_ASAN"])
 LOGS = Path(tempfile.mkdtemp(prefix="bloomery-asan-"))
-# The whole way to an allocation is in its report, through the server, which has no frame pointers. What counts are the
-# reports, not the exit status.
+# Reports include the whole way to an allocation, through the server, which has no frame pointers. The reports count,
+# not the exit status.
 OPTIONS = ":".join(
     [
         f"log_path={LOGS}/asan",
@@ -29,14 +29,14 @@ OPTIONS = ":".join(
 
 
 def reports() -> list[str]:
-    """The reports since the last time: errors, and leaks of what the module has asked for, each by itself."""
+    """New reports: errors, and each leak of memory that the module allocated."""
     found = []
     for log in sorted(LOGS.iterdir()):
         text = log.read_text(errors="replace")
         log.unlink()
         if "LeakSanitizer" not in text:
             found.append(text)
-        # The loader of programs leaks a table of each thread that is there when the server exits; that is not ours.
+        # For each thread that exists when the server exits, the program loader leaks a table; that isn't ours.
         found += [part for part in text.split("\n\n") if re.match(r"(Ind|D)irect leak", part) and "bloomery" in part]
     return found
 

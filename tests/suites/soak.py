@@ -32,12 +32,12 @@ CONFIG = {
     "appendonly": "yes",
     "auto-aof-rewrite-min-size": "16mb",
     "repl-backlog-size": "256kb",
-    # What a server remembers of commands, and not of keys: arguments of slow ones, a histogram of each.
+    # What a server remembers about commands, not keys: arguments of slow ones, a histogram of each.
     "slowlog-log-slower-than": -1,
     "latency-tracking": "no",
 }
 
-# Filters of 5 to 40 MiB, by their capacity for a MiB.
+# Filters of 5 to 40 MiB, in terms of the capacity of one MiB.
 LARGE = [
     ("BF.RESERVE 0.01 {} NONSCALING", 800_000),
     ("BF.RESERVE 0.01 {} EXPANSION 2", 800_000),
@@ -71,7 +71,7 @@ class Traffic:
         return self.client.execute_command(*words)
 
     def large(self) -> None:
-        """A filter that is tested by the pool while it is changed, copied and dropped."""
+        """The pool tests a filter while it is changed, copied and dropped."""
         reservation, per_mib = self.chance.choice(LARGE)
         command, *words = reservation.format(self.chance.randint(5, 40) * per_mib).split()
         self.do(command, "large", *words)
@@ -92,7 +92,7 @@ class Traffic:
 
     @contextlib.contextmanager
     def testers(self, count: int):
-        """Clients that have the pool test a blob each, of which one hangs up."""
+        """Clients whose blobs the pool tests; one of them disconnects."""
 
         def test(stays: bool) -> None:
             with self.server.client() as other:
@@ -112,7 +112,7 @@ class Traffic:
                 thread.join()
 
     def whole(self) -> None:
-        """Commands on several filters, in a transaction at times. What they make stays until the next time."""
+        """Commands on several filters, sometimes in a transaction. Their results stay until the next time."""
         self.client.delete("left", "right", "both", "common")
         self.do("BF.RESERVE", "left", 0.01, 5000, *self.chance.choice([["NONSCALING"], ["COUNTING"], ["WINDOW", 3]]))
         self.do("BF.RESERVE", "right", 0.01, 5000, "LIKE", "left")
@@ -128,7 +128,7 @@ class Traffic:
             pipeline.execute()
 
     def foreign(self) -> None:
-        """Other systems' filters: they come, grow and move. The last stays until the next time."""
+        """Other systems' filters: they are imported, grow and move. The last one stays until the next time."""
         for make in (redisbloom_chain, valkey_bloom_chain, go_zero_bitmap):
             self.client.delete("foreign", "moved")
             self.do(*make("foreign"))
@@ -137,7 +137,8 @@ class Traffic:
             assert self.do("BF.CARD", "moved") == self.do("BF.CARD", "foreign")
 
     def once(self) -> None:
-        """What nothing else here calls, on filters of its own: a rebuild may have made those of the workload others."""
+        """Commands that nothing else here sends, on separate filters: a rebuild may have changed the kind of the
+        workload's."""
         self.do("BF.RESERVE", "aging", 0.01, 30, "WINDOW", 3)
         self.do("BF.ADD", "aging", "ada")
         self.do("BF.TEST", "aging", "ada")
@@ -151,12 +152,12 @@ class Traffic:
         self.client.delete("aging", "pieces")
 
     def save(self) -> None:
-        """A snapshot, or a rewrite; refused while the other is under way."""
+        """A snapshot, or a rewrite; refused while the other is in progress."""
         with contextlib.suppress(redis.ResponseError):
             self.do(self.chance.choice(["BGSAVE", "BGREWRITEAOF"]))
 
     def link(self) -> None:
-        """The replica loses its link, and at times what it needs for a partial resync."""
+        """The replica loses its link, and sometimes what it needs for a partial resync."""
         if self.chance.random() < 0.3:
             self.do("DEBUG", "CHANGE-REPL-ID")
         self.do("CLIENT", "KILL", "TYPE", "replica")
@@ -171,10 +172,9 @@ class Traffic:
         assert not differing, f"the replica's {differing} are not the primary's"
 
     def used(self, replica) -> int:
-        """The memory of the empty server that is nobody's but the data's, at rest and without its replica.
-
-        The server takes buffers, tables and itself off. What it takes off and what it has are not of one moment, so the
-        rest may be below 0: INFO then wraps it around.
+        """The memory of the empty, idle server that is used for data alone, without its replica. The server subtracts
+        buffers, tables and itself from its total. The numbers aren't from the same moment, so the difference may be
+        below 0, and INFO then wraps around.
         """
         self.do("FLUSHALL", "SYNC")
         replica.command("REPLICAOF", "NO", "ONE")
@@ -192,8 +192,8 @@ def soak(spec, arguments) -> str:
     with Server(spec, config=CONFIG, module_args=module_args) as server:
         replica = server.replica(module_args=module_args, config={"latency-tracking": "no"})
         traffic = Traffic(server, arguments.seed)
-        # Warm, then nothing. Losing its replica takes a server memory once, and what is rare takes some in the first
-        # 36,000 commands, up to 13 kB; the next 110,000 took 8 bytes (valkey-9.1) and 2 kB (redis-7.0).
+        # Warm, then empty. Losing its replica costs a server some memory once, and rare events cost some in the first
+        # 36,000 commands, up to 13 kB; the next 110,000 needed 8 bytes (valkey-9.1) and 2 kB (redis-7.0).
         traffic.every_step()
         traffic.used(replica)
         for _ in range(600):
@@ -237,7 +237,7 @@ def watch(traffic, replica, count: int, share: float) -> list[tuple[float, float
 
 
 def fitted(points: list[tuple[float, float]]) -> tuple[float, float]:
-    """The slope of a line through the points, and its standard error; infinite where the points are too few."""
+    """The slope of a line through the points, and its standard error; infinite if there are too few points."""
     if len(points) < 3:
         return 0.0, float("inf")
     xs, ys = zip(*points, strict=True)

@@ -1,7 +1,7 @@
 """A server with the module under valgrind's memcheck.
 
-Debian's servers take memory from a jemalloc that is a shared library, which valgrind replaces: it sees every block of
-the module. That it does is shown first, by a module with a byte too many and a block that is lost.
+Debian's servers allocate from a jemalloc that is a shared library. valgrind replaces it, so it sees every block of the
+module. A module that writes a byte too many and loses a block shows first that this works.
 """
 
 import os
@@ -16,10 +16,11 @@ from pathlib import Path
 from kit import suite, under
 from kit.servers import MODULE, ROOT, Server, ServerFailed
 
-# Tests of which each server command matters and not the number: the rest measures, restarts often, or talks to clients.
+# Tests for which it matters which commands the server runs, and not how many. The others measure, restart often, or
+# test clients.
 FEASIBLE = ["test_algebra.py", "test_bulk.py", "test_loading.py", "test_hostile.py", "test_persistence.py"]
 
-# What an error looks like. Blocks that are "possibly lost" are the server's strings, which it points into.
+# What an error looks like. "Possibly lost" blocks are the server's strings, which have pointers into their middle.
 ERROR = re.compile(
     r"==\d+== (Invalid |Conditional jump|Use of uninit|Syscall param|Mismatched|Argument |Source and dest|Process term"
     r"|[\d,]+ .*bytes in .* definitely lost)"
@@ -34,7 +35,7 @@ MEMCHECK = [
 
 
 def errors() -> list[str]:
-    """The reports since the last time, each a paragraph."""
+    """New reports, each a paragraph."""
     found = []
     logs = {log.stem: log.read_text(errors="replace") for log in LOGS.glob("*.log")}
     for process, text in logs.items():
@@ -82,7 +83,7 @@ def main() -> None:
     parser = suite.options("valgrind", __doc__, 200, "random commands")
     parser.add_argument("--full", action="store_true", help=f"and {', '.join(FEASIBLE)} of the server tests")
     if "--server" not in " ".join(sys.argv):
-        # The older server's memory is that of the others; valgrind makes it thirty times slower.
+        # The older server handles memory like the others; under valgrind it is thirty times slower.
         sys.argv += ["--server", "redis-7.0"]
     under.put_under(MEMCHECK)
     print(f"module {MODULE}", file=sys.stderr)
