@@ -74,8 +74,8 @@ fn a_ttl_is_a_window_that_begins_now() {
     assert!(server.take_replicated().is_empty());
 }
 
-/// Whenever an item is added, it is there for the TTL, and gone after a step more; ages in milliseconds are never too low, and by
-/// less than a step too high.
+/// An added item stays for the TTL, and is gone one step after that. Ages in milliseconds are never too low, and at
+/// most one step too high.
 #[test]
 fn items_are_forgotten_within_a_step_after_their_ttl() {
     for steps in [1, 4, 31, 999] {
@@ -107,8 +107,8 @@ fn items_are_forgotten_within_a_step_after_their_ttl() {
     assert!(server.text("BF.AGE k a MS MS").starts_with("ERR wrong number of arguments"));
 }
 
-/// Each item is there until the generation of its last add is dropped, and not a millisecond longer. Generations are opened by
-/// hand and by the clock, items are added again and deleted, and the clock jumps to where the numbers of generations are used again.
+/// Each item stays exactly until the generation of its last add is dropped. Generations begin by hand and by the clock,
+/// items are added again and deleted, and the clock jumps to where numbers of generations are reused.
 #[test]
 fn deadlines_equal_a_model() {
     const EVERY: u64 = 1000;
@@ -171,7 +171,7 @@ fn deadlines_equal_a_model() {
     }
 }
 
-/// A delete goes by the clock as a test does.
+/// A delete uses the clock as a test does.
 #[test]
 fn items_of_a_window_are_deleted_while_they_are_there() {
     let pair = Pair::new();
@@ -192,8 +192,9 @@ fn items_of_a_window_are_deleted_while_they_are_there() {
     assert!(server.text("BF.DEL ring a").starts_with("ERR not a counting filter"));
 }
 
-/// Room is made at the expense of the oldest: what leaves early is older than all that stays, and what stays keeps its TTL. Where
-/// the newest generation has half of the table, the next one is opened, which may take a step of the TTL from others.
+/// The oldest items make room for new ones: items that leave early are older than all that stay, and those that stay
+/// keep their TTL. If the newest generation fills half of the table, the next one begins, which may cost the others a
+/// step of their TTL.
 #[test]
 fn rotations_that_make_room_drop_the_oldest_alone() {
     const STEP: u64 = 1000;
@@ -236,8 +237,8 @@ fn rotations_that_make_room_drop_the_oldest_alone() {
     assert!(dropped > 10_000, "{dropped}");
 }
 
-/// However they come, if no more than the capacity come within a TTL, nor more than there is room for within a TTL and a step:
-/// until then, those that are over may still be there.
+/// In any order, as long as no more than the capacity come within a TTL, and no more than there is room for within a
+/// TTL and a step: until then, expired items may still be there.
 #[test]
 fn items_within_the_capacity_keep_their_ttl() {
     const STEP: u64 = 1000;
@@ -269,8 +270,8 @@ fn items_within_the_capacity_keep_their_ttl() {
     }
 }
 
-/// Rotations that make room, in the middle of commands with many items, in a filter that is being rebuilt, and by hand and clock
-/// between them: a replica and what is read from a dump rotate at the same items.
+/// Rotations that make room, in the middle of commands with many items, during a rebuild, and between rotations by hand
+/// and by clock: a replica, and a filter loaded from a dump, rotate at the same items.
 #[test]
 fn full_windows_rotate_alike_everywhere() {
     let mut early = 0;
@@ -302,7 +303,7 @@ fn full_windows_rotate_alike_everywhere() {
                 15 => format!("BF.REBUILD {key} ADD{}", items(10, &mut random)),
                 16 => format!("BF.REBUILD {key} COMMIT"),
                 17 => {
-                    // The clock jumps, and back.
+                    // The clock jumps forward, and back.
                     server.now_ms.set(server.now_ms.get() + random.random_range(0..100_000));
                     format!("BF.ADD {key} 1")
                 }
@@ -326,7 +327,8 @@ fn full_windows_rotate_alike_everywhere() {
     assert!(early > 20, "{early}");
 }
 
-/// These items share ten cells, which an item of an older generation need not be in: dropping that makes no room for them.
+/// These items share ten cells. An item of an older generation may be elsewhere, so dropping that generation makes no
+/// room for them.
 #[test]
 fn what_is_dropped_makes_room() {
     let pair = Pair::new();
@@ -341,7 +343,7 @@ fn what_is_dropped_makes_room() {
     assert_eq!(server.line("BF.EXISTS w old"), Ok(Reply::Bool(false)));
 }
 
-/// A backfill comes into one generation.
+/// A backfill goes into one generation.
 #[test]
 fn a_window_that_is_rebuilt_has_room_for_its_capacity() {
     let server = at(START);
@@ -354,12 +356,13 @@ fn a_window_that_is_rebuilt_has_room_for_its_capacity() {
     }
 }
 
-/// No generation is dropped for room that isn't needed, and the newest items always stay: as many as a generation is made for.
+/// No generation is dropped unless room is needed, and the newest items always stay: as many as the capacity of a
+/// generation.
 #[test]
 fn a_full_window_keeps_the_newest_items() {
     let server = at(START);
     server.line("BF.RESERVE k 0.000001 10 WINDOW 4 EVERY 1000 LAYOUT FINGERPRINT").unwrap();
-    // A busy period takes the room of the quiet ones, but for one.
+    // A busy period may use the room of all quiet ones except one.
     server.line(&format!("BF.MADD k {}", words(0..30))).unwrap();
     assert_eq!(field(&server, "k", "Early rotations"), Reply::Integer(0));
     server.line("BF.ADD k 30").unwrap();

@@ -1,5 +1,5 @@
-//! BF.MERGE, BF.INTERSECT and BF.EQUAL without a server: what they make of every kind, what they refuse with nothing
-//! changed, what they replicate, and that a replica which obeys ends equal.
+//! BF.MERGE, BF.INTERSECT and BF.EQUAL without a server: their results for every kind, what they refuse without
+//! changing anything, what they replicate, and that an obeying replica ends equal.
 
 use super::pair::{Pair, add, dumps, found, must_survive_the_wire};
 use crate::support::fake_server::{Content, FakeServer};
@@ -51,7 +51,7 @@ fn a_union_has_the_items_of_all_and_replicas_come_to_the_same() {
             ["a", "b", "c"].iter().for_each(|key| add(server, key, key, count));
             pair.follow();
             server.events.take();
-            // Into one that exists, and into one that does not.
+            // Into an existing filter, and into a missing key.
             assert_eq!(server.line("BF.MERGE a b"), OK, "{options}");
             assert_eq!(server.line("BF.MERGE new a c"), OK);
             assert_eq!(server.events.take(), [c"bf.merge", c"bf.merge"]);
@@ -62,7 +62,7 @@ fn a_union_has_the_items_of_all_and_replicas_come_to_the_same() {
                 for prefix in prefixes.chars() {
                     assert_eq!(found(server, key, &prefix.to_string(), count), count, "{options} {key}");
                 }
-                // Of chains that have grown each layer now holds what three are made for.
+                // For chains that have grown: each layer now has as many items as three are made for.
                 assert!(found(server, key, "stranger", 1000) < 5 || count > 200, "{options} {key}");
             }
             // The sources are as they were.
@@ -70,7 +70,7 @@ fn a_union_has_the_items_of_all_and_replicas_come_to_the_same() {
             let Ok(Reply::Integer(items)) = server.line("BF.CARD new") else { panic!() };
             let all = 3 * count as i64;
             assert!((all - all / 20..=all).contains(&items), "{options}: {items}");
-            // Adds go on, and a repeated merge changes nothing.
+            // Adds still work, and a repeated merge changes nothing.
             add(server, "new", "more", 20);
             if !options.starts_with("COUNTING") {
                 pair.follow();
@@ -108,7 +108,7 @@ fn counters_add_up_and_what_is_full_stays_full() {
     assert_eq!(dumps(&server), before);
 }
 
-/// The union of fingerprints has the counts of both, or none of it is seen, in whichever way it is made.
+/// The union of fingerprints has the counts of both, or none of it is visible, whichever way it is made.
 #[test]
 fn fingerprints_without_room_for_the_union_stay_as_they_are() {
     for options in TABLES {
@@ -216,7 +216,7 @@ fn layers_of_another_shape_go_into_the_chain_and_adds_go_on_where_they_did() {
         Ok(Reply::Entry("Number of items inserted", Box::new(Reply::Integer(900))))
     );
     pair.follow();
-    // Once more, as a client does whose answer got lost.
+    // Once more, as a client does that didn't get the reply.
     assert_eq!(server.line("BF.MERGE young grown fixed empty"), OK);
     assert_eq!(
         (field(server, "young", "Number of filters"), server.take_replicated()),
@@ -225,7 +225,7 @@ fn layers_of_another_shape_go_into_the_chain_and_adds_go_on_where_they_did() {
     for (prefix, count) in [("y", 100), ("g", 500), ("f", 300)] {
         assert_eq!(found(server, "young", prefix, count), count);
     }
-    // The layer that had room takes the adds until it has a thousand, and then one of twice its capacity is opened.
+    // The layer with room gets adds until it has a thousand items, and then one of twice its capacity begins.
     add(server, "young", "more", 890);
     assert_eq!(field(server, "young", "Number of filters"), Reply::Integer(layers + 2));
     add(server, "young", "even", 50);
@@ -233,7 +233,7 @@ fn layers_of_another_shape_go_into_the_chain_and_adds_go_on_where_they_did() {
     let Some(Reply::Map(newest)) = all.last() else { panic!() };
     assert!(newest.contains(&("Capacity", Reply::Integer(2000))), "{newest:?}");
     pair.follow();
-    // What the wire carries is what there is, with the first layer another's.
+    // The wire carries the current layers, although the first one came from another filter.
     must_survive_the_wire(server, "young");
 }
 
@@ -252,7 +252,7 @@ fn windows_merge_generation_by_generation() {
             server.line(&format!("BF.ADD {key} {item}")).unwrap();
         }
     }
-    // `a` is at generation 0, and rotates first; `idle` is at 1, and read as of 3.
+    // `a` is at generation 0, and rotates first; `idle` is at 1, and is read as of 3.
     server.now_ms.set(4_000);
     pair.follow();
     assert_eq!(server.line("BF.MERGE a b idle"), OK);
@@ -264,11 +264,11 @@ fn windows_merge_generation_by_generation() {
         assert_eq!(server.line(&format!("BF.AGE a {item}")), Ok(Reply::Integer(age)), "{item}");
     }
     pair.follow();
-    // A copy is as new as the newest source.
+    // A copy is at the generation of the newest source.
     assert_eq!(server.line("BF.MERGE new idle a"), OK);
     assert_eq!(server.line("BF.AGE new b2"), Ok(Reply::Integer(1)));
     pair.follow();
-    // A rotation by hand ages the items there, and those of the others not.
+    // A rotation by hand ages the items of that filter, but not those of the others.
     for item in ["c0", "c1"] {
         server.line(&format!("BF.ADD c {item}")).unwrap();
         server.line("BF.ROTATE c").unwrap();
@@ -348,7 +348,7 @@ fn equal_is_what_answers_alike() {
         ("0.01 100 SEED 1", "0.01 100 SEED 1 NONSCALING", NO),
         ("0.01 100 SEED 1", "0.01 900 SEED 1", NO),
         ("0.01 100 SEED 1 WINDOW 2", "0.01 100 SEED 1 WINDOW 3", NO),
-        // What an add does when there is no room is no matter of answers.
+        // What an add does without room doesn't affect answers.
         ("0.01 100 SEED 1 NONSCALING", "0.01 100 SEED 1 ONFULL SATURATE", YES),
     ] {
         server.line(&format!("BF.RESERVE a {a}")).unwrap();
@@ -356,7 +356,7 @@ fn equal_is_what_answers_alike() {
         assert_eq!(server.line("BF.EQUAL a b"), equal, "{a}, {b}");
         server.keys.take();
     }
-    // By the clock one that nobody has written to is the same as one that somebody has.
+    // By the clock, a window without writes is the same as one with writes.
     server.line("BF.RESERVE a 0.001 200 WINDOW 2 EVERY 10").unwrap();
     server.line("BF.RESERVE b 0.001 200 LIKE a").unwrap();
     server.line("BF.ADD a old").unwrap();
@@ -381,7 +381,7 @@ fn other_systems_filters_merge_with_their_like() {
         assert_eq!(server.line("BF.EQUAL a b"), YES, "{recipe}");
         let number = matches!(golden::foreign(recipe).encoding() as u8, 2 | 3);
         let item = |item: u32| if number { item.to_string() } else { format!("merged{item}") };
-        // As many as go in without a new link.
+        // As many as fit without a new link.
         let mut new = Vec::new();
         for number in 0..3 {
             let links = field(server, "b", "Number of filters");
@@ -410,12 +410,12 @@ fn other_systems_filters_merge_with_their_like() {
         let Ok(Reply::Integer(items)) = server.line("BF.CARD a") else { panic!() };
         assert!((mine.max(theirs)..=mine + theirs).contains(&items), "{recipe}: {items}");
         pair.follow();
-        // Its wire form is validated as the original's: the last link of valkey-bloom's is not above its capacity.
+        // Its wire form is validated as the original's: valkey-bloom's last link doesn't exceed its capacity.
         must_survive_the_wire(server, "a");
     }
 }
 
-/// The originals would not load a link that holds more than it is made for, or not go on with it.
+/// The originals would refuse to load a link with more items than its capacity, or could not grow it.
 #[test]
 fn links_that_are_full_are_no_fuller_by_a_merge() {
     for recipe in ["foreign-valkey", "foreign-redisbloom"] {
@@ -442,7 +442,7 @@ fn links_that_are_full_are_no_fuller_by_a_merge() {
     }
 }
 
-/// Filters of every kind that does not go together with `plain`.
+/// Filters of every kind that can't be merged with `plain`.
 fn strangers(server: &FakeServer) {
     server.put("text", Content::Other);
     for line in [
@@ -526,7 +526,7 @@ fn a_refused_command_changes_nothing() {
         ] {
             cases.push((line, unlike(key, what)));
         }
-        // The sources before it do not get in either.
+        // Earlier sources aren't merged either.
         cases.push((format!("BF.MERGE plain plain2 {key}"), unlike(key, what)));
     }
     for key in ["cuckoo", "text"] {
@@ -579,7 +579,7 @@ fn memory_is_asked_for_before_anything_changes() {
         );
         assert_eq!((dumps(&server), server.take_replicated()), (before.clone(), Vec::new()), "{line}");
     }
-    // What does not grow needs none, and who obeys is not asked.
+    // A merge that needs no memory doesn't ask for any, and an obeying server isn't asked.
     server.memory.set(Some(1));
     assert_eq!(server.line("BF.MERGE chain alike"), OK);
     server.obeys.set(true);
@@ -587,7 +587,7 @@ fn memory_is_asked_for_before_anything_changes() {
     assert_eq!(found(&server, "chain", "large", 10), 10);
 }
 
-/// Puts filters of one layer each, of different capacities, each with an item. Returns their keys. No chain grows to
+/// Stores filters of one layer each, with different capacities and an item each. Returns their keys. No chain grows to
 /// thousands of layers by itself.
 fn single_layers(server: &FakeServer, capacities: std::ops::Range<u64>) -> String {
     let keys = capacities.map(|capacity| {
@@ -611,7 +611,7 @@ fn a_chain_takes_no_more_layers_than_it_may_have() {
     for line in [format!("BF.MERGE a {last}"), format!("BF.MERGE new a {last}")] {
         assert_eq!(server.text(&line), "ERR the filter has grown as often as it may");
     }
-    // More than can be compared at once.
+    // More than can be compared in one turn.
     for line in [format!("BF.MERGE a {others}"), format!("BF.MERGE new a {others}")] {
         assert!(
             server.text(&line).starts_with("ERR the filters have too many layers to merge all"),
@@ -621,8 +621,8 @@ fn a_chain_takes_no_more_layers_than_it_may_have() {
     assert!(dumps(&server) == before);
 }
 
-/// Random merges among chains of all lengths, windows and fixed filters: nothing that was added is ever missed, and the
-/// replica stays equal.
+/// Random merges among chains of all lengths, windows and fixed filters: no added item is ever missing, and the replica
+/// stays equal.
 #[test]
 fn no_item_is_ever_missed() {
     for seed in 0..30 {
@@ -668,14 +668,14 @@ fn no_item_is_ever_missed() {
     }
 }
 
-/// The number of items that a key says it has.
+/// The number of items that the key reports.
 fn card(server: &FakeServer, key: &str) -> i64 {
     let Ok(Reply::Integer(items)) = server.line(&format!("BF.CARD {key}")) else { panic!() };
     items
 }
 
-/// A source that grows is merged again and again: its layers here grow along, and are not added again. The same with
-/// two sources of one shape, which do not take each other's place.
+/// A growing source is merged again and again: its layers in the destination grow too, and aren't added twice. The same
+/// with two sources of one shape, which don't replace each other.
 #[test]
 fn repeated_merges_of_growing_sources_stay_as_small_as_the_sources() {
     let pair = Pair::new();
@@ -731,7 +731,7 @@ fn an_intersection_says_how_many_items_are_common() {
             assert_eq!(server.line("BF.INTERSECT three a b c"), OK);
             let (items, most) = (card(&server, "three"), card(&server, "c"));
             assert!(items <= most && (items - most).abs() < 45, "{options}: {items} of {most}");
-            // Of a filter with itself, or with a part of it, nothing is estimated.
+            // Nothing is estimated for a filter with itself, or with a part of itself.
             assert_eq!(server.line("BF.INTERSECT same a a"), OK);
             assert_eq!(card(&server, "same"), card(&server, "a"));
             assert_eq!(server.line("BF.INTERSECT part c c both"), OK);

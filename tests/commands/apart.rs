@@ -1,5 +1,5 @@
-//! Commands that work apart, without a server: what happens to their keys, the clock and the memory between their two runs.
-//! That they make the same as commands that don't, the tests of each show, which run them in both ways.
+//! Commands that work apart, without a server: what happens to their keys, the clock and the memory between their two
+//! runs. The tests of each command run it in both ways, and compare the results.
 
 use super::doubling::lines;
 use super::pair::{Pair, add, found};
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 const OK: Result<Reply, CommandError> = Ok(Reply::Ok);
 
-/// A primary whose commands work apart, with two filters that go together, and its replica.
+/// A primary whose commands work apart, with two filters that can be merged, and its replica.
 fn pair(options: &str) -> Pair {
     let pair = Pair::new();
     let server = &pair.primary;
@@ -30,7 +30,7 @@ fn meanwhile(server: &FakeServer, what: impl FnOnce(&FakeServer) + 'static) {
     server.meanwhile.replace(Some(Box::new(what)));
 }
 
-/// A copy, so it holds the same, but isn't the same.
+/// An equal copy, but another object.
 fn replace(server: &FakeServer, key: &str) {
     let copy = server.copy(key);
     server.put(key, copy);
@@ -51,7 +51,7 @@ fn nothing_is_done_if_a_key_is_another() {
             let server = &pair.primary;
             meanwhile(server, move |server| if gone { removed(server, key) } else { replace(server, key) });
             match server.line(line) {
-                // A destination that is gone: there was one before.
+                // The destination is deleted: it existed before.
                 Err(CommandError::Changed) => {}
                 Err(CommandError::NotFound) if gone => {}
                 other => panic!("{line}, {key}: {other:?}"),
@@ -61,7 +61,7 @@ fn nothing_is_done_if_a_key_is_another() {
             assert!(gone && key == "a" || found(server, "a", "b", 50) < 5, "{line}");
         }
     }
-    // One that there wasn't before.
+    // The destination is created: it didn't exist before.
     let pair = pair("NONSCALING");
     meanwhile(&pair.primary, |server| server.put("new", server.copy("a")));
     assert_eq!(pair.primary.line("BF.MERGE new a b"), Err(CommandError::Changed));
@@ -73,7 +73,8 @@ fn nothing_is_done_if_a_key_is_another() {
     assert_eq!(pair.primary.take_replicated(), Vec::<String>::new());
 }
 
-/// The command is as of its first run, so a window is rotated before the union and not after it, here and on a replica.
+/// The command uses the clock of its first run. So a window is rotated before the union and not after it, here and on a
+/// replica.
 #[test]
 fn the_clock_stands_still_for_a_command() {
     let pair = pair("WINDOW 3 EVERY 60000");
@@ -88,7 +89,7 @@ fn the_clock_stands_still_for_a_command() {
         sent.len() == 2 && sent[0].starts_with("BF.ROTATE a AT") && sent[1] == "BF.MERGE a b",
         "{sent:?}"
     );
-    // The first items of both leave with the next write, the later ones stay.
+    // The first items of both expire with the next write, the later ones stay.
     server.line("BF.ADD a now").unwrap();
     assert_eq!(
         [("a", 50), ("b", 50), ("later", 20)].map(|(prefix, n)| found(server, "a", prefix, n)),
@@ -109,7 +110,7 @@ fn memory_is_asked_for_before_the_work_and_for_all_of_the_result() {
         refused.starts_with("ERR Insufficient memory") && refused.ends_with("in MULTI it works at once"),
         "{refused}"
     );
-    // What is there may be copied, but the filter may not become so large.
+    // The existing filter may be copied, but the result may not become so large.
     let held = server.copy("a").bytes();
     server.memory.set(Some(held));
     assert!(matches!(server.line("BF.MERGE a b"), Err(CommandError::Memory { .. })));
@@ -120,7 +121,7 @@ fn memory_is_asked_for_before_the_work_and_for_all_of_the_result() {
     pair.follow();
 }
 
-/// What the union doesn't change is shared and not copied; and a union that changes nothing tells nobody.
+/// Cells that the union doesn't change are shared, not copied. A union that changes nothing sends no events.
 #[test]
 fn a_repeated_merge_changes_nothing() {
     for options in ["NONSCALING", "EXPANSION 1", "WINDOW 3"] {
@@ -135,7 +136,7 @@ fn a_repeated_merge_changes_nothing() {
     }
 }
 
-/// Loads that have begun of the same filters of RedisBloom: the next piece of each is placed apart.
+/// Loads of the same RedisBloom filters, in progress: the next piece of each is placed by a worker.
 fn begin_loads(server: &FakeServer) -> Vec<Vec<Vec<u8>>> {
     let cuckoo = Filter::from(
         Cuckoo::new(CuckooSpec { origin: Origin::RedisBloom, ..CuckooSpec::new(2000) }).unwrap(),
@@ -159,8 +160,8 @@ fn run(server: &FakeServer, words: &[Vec<u8>]) -> Result<Reply, CommandError> {
     server.run(&words.iter().map(Vec::as_slice).collect::<Vec<_>>())
 }
 
-/// Where commands work apart: filters that go together, and one that doesn't count; a string; and a list that is to become a
-/// static filter.
+/// A server whose commands work apart: filters that can be merged, and one that can't; a string; and a list that is to
+/// become a static filter.
 fn bloom_filters(server: &FakeServer) {
     for (key, options) in [("k", "1000"), ("other", "1000 LIKE k"), ("small", "10")] {
         server.line(&format!("BF.RESERVE {key} 0.01 {options}")).unwrap();
@@ -178,7 +179,7 @@ fn cuckoo_filter(server: &FakeServer) {
     for item in 0..1000u64 {
         filter.insert(item.to_le_bytes()).unwrap();
     }
-    // One more, and a tenth of the items have been deleted.
+    // One more delete, and a tenth of the items have been deleted.
     let mut items = (0..1000u64).map(u64::to_le_bytes);
     while !filter.is_sparse() {
         let mut last = filter.snapshot().unwrap();
@@ -191,8 +192,9 @@ fn cuckoo_filter(server: &FakeServer) {
     server.put("k", filter);
 }
 
-/// Every command of the table asks for the memory that it takes apart, as `Apart` demands, and asks for it in such a way that
-/// the server evicts no more keys than the command's own grow. A command that works apart and isn't known here turns this red.
+/// Every command of the table asks for the memory of its work apart, as `Apart` demands, and does so in a way that
+/// makes the server evict no more keys than the command's own growth needs. This fails if a command works apart and
+/// isn't listed here.
 #[test]
 fn no_command_has_keys_evicted_for_what_no_key_grows_by() {
     let more = [
@@ -233,7 +235,7 @@ fn no_command_has_keys_evicted_for_what_no_key_grows_by() {
             let line = String::from_utf8_lossy(&words.join(&b' ')).into_owned();
             let reply = run(&server, &words);
             let (grown, may_evict) = (bytes().saturating_sub(before), server.may_evict.get());
-            // Data has fields beside the cells.
+            // Data has fields after the cells.
             let is_kept = reply.is_err() || may_evict <= grown + fields;
             assert!(is_kept, "{line}: {may_evict} bytes for keys that grow by {grown}");
             if server.worked_apart.get() {

@@ -1,4 +1,4 @@
-//! Commands without a server: replies, what they replicate, and that a replica which obeys ends bit for bit equal.
+//! Commands without a server: replies, what they replicate, and that an obeying replica ends equal, bit for bit.
 
 use super::pair::Pair;
 use crate::support::fake_server::{Content, FakeServer};
@@ -41,7 +41,7 @@ fn an_add_creates_with_everything_spelt_out_and_replicates_only_what_changed() {
     assert_eq!(server.take_replicated(), ["BF.ADD k gil"]);
 }
 
-/// In one short command, from which a replica with any configuration makes the same filter. A client may not send it.
+/// In one short command, from which a replica with any configuration creates the same filter. Clients may not send it.
 #[test]
 fn a_filter_that_an_add_creates_is_sent_with_its_first_items() {
     for line in [
@@ -87,15 +87,15 @@ fn a_filter_that_an_add_creates_is_sent_with_its_first_items() {
         let server = FakeServer::default();
         server.line(line).unwrap();
         let words = server.replicated.take().remove(0);
-        // As the protocol has it: the number of words, and before each its length.
+        // As in the protocol: the number of words, and before each word its length.
         let bytes: usize =
             words.iter().map(|word| format!("${}\r\n\r\n", word.len()).len() + word.len()).sum();
         assert!(words.len() == 4 && bytes + "*4\r\n".len() <= 80, "{bytes}");
     }
 }
 
-/// Items of a command are looked up in groups before they are added. An item that is present is left out only where
-/// adding it changes nothing.
+/// A command's items are looked up in groups before they are added. A present item is left out only if adding it would
+/// change nothing.
 #[test]
 fn a_group_of_adds_changes_what_each_add_would() {
     for layout in ["BLOCKED", "CLASSIC"] {
@@ -231,7 +231,7 @@ fn a_full_filter_ends_the_reply_at_the_first_item_it_refuses() {
     assert_eq!(server.text("BF.ADD n d"), "ERR non scaling filter is full");
     assert_eq!(server.take_replicated(), [""; 0]);
 
-    // Only what went in before it: a replica that refused the others would answer its primary with an error.
+    // Only the items that were added: a replica that refused the others would answer its primary with an error.
     server.line("BF.RESERVE p 0.001 3 NONSCALING").unwrap();
     server.take_replicated();
     assert_eq!(answers(server.line("BF.MADD p a b c d e")), [YES, YES, YES, REFUSED]);
@@ -307,7 +307,7 @@ fn an_add_renews_an_item_of_a_window_and_addnx_does_not() {
     assert_eq!(answers(server.line("BF.MTEST w renewed first")), [YES, NO]);
 }
 
-/// Fingerprints count, and grow when they are full. A replica follows to the bit, through each delete.
+/// Fingerprints with counts grow when they are full. A replica follows bit for bit, through each delete.
 #[test]
 fn a_counting_filter_of_fingerprints_grows() {
     let pair = Pair::new();
@@ -432,7 +432,7 @@ fn a_filter_moves_in_pieces_and_becomes_a_key_with_the_last() {
     assert_eq!(server.text("BF.LOADCHUNK copy 1 BLMY"), "ERR received bad data");
 }
 
-/// A primary, or the node that a slot comes from, cannot wait until clients have finished theirs.
+/// A primary, or the source of a slot, can't wait until clients have finished their loads.
 #[test]
 fn loads_that_wait_do_not_keep_out_what_must_be_obeyed() {
     let server = FakeServer::default();
@@ -498,7 +498,7 @@ fn a_replica_that_obeys_ends_equal() {
                     words.extend((0..count).map(|_| random.random_range(0..300).to_string()));
                 }
             }
-            // A refusal is as good as a success here: neither may part the two.
+            // A refusal is acceptable here, but it must not make the two differ.
             let _ = primary.line(&words.join(" "));
             for effect in primary.replicated.take() {
                 let words: Vec<&[u8]> = effect.iter().map(Vec::as_slice).collect();
@@ -511,7 +511,8 @@ fn a_replica_that_obeys_ends_equal() {
     }
 }
 
-/// The room left is tracked, not added up each time; it must come out to the item, whatever was deleted meanwhile.
+/// The free room is counted as it changes, not added up each time. It must be exact to the item, whatever was deleted
+/// meanwhile.
 #[test]
 fn fixed_filters_are_full_at_their_capacity_to_the_item() {
     for options in

@@ -8,7 +8,7 @@ use crate::support::internals::config::Settings;
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
-/// Around a group of 64 items, around a task of 64 groups, and beyond what is left to the pool.
+/// Sizes around a group of 64 items, around a task of 64 groups, and above the limit for the pool.
 const SIZES: [usize; 9] = [0, 1, 63, 64, 65, 4095, 4096, 4097, 20_000];
 
 /// Arguments of BF.RESERVE for each kind; the seed is fixed, so that filters can be compared.
@@ -32,7 +32,7 @@ const KINDS: &[&str] = &[
     "0.02 3000 LAYOUT FINGERPRINT SEED 1",
 ];
 
-/// How the items of a blob are told apart.
+/// How items are separated in a blob.
 #[derive(Clone, Copy, Debug)]
 enum Form {
     Fixed,
@@ -40,7 +40,7 @@ enum Form {
 }
 
 impl Form {
-    /// An item: in the one form all are as long, in the other the lengths differ, and one is 0.
+    /// An item: in one form all have the same length, in the other lengths differ, and one is 0.
     fn item(self, number: usize) -> Vec<u8> {
         let digits = format!("{number:011}");
         match self {
@@ -68,7 +68,7 @@ fn prefixed(items: &[Vec<u8>]) -> Vec<u8> {
     items.iter().flat_map(with_length).collect()
 }
 
-/// Every third item is there several times, near and far from its first.
+/// Every third item occurs several times, near and far from its first occurrence.
 fn items(form: Form, count: usize) -> Vec<Vec<u8>> {
     (0..count).map(|index| form.item(if index % 3 == 2 { index / 7 } else { index })).collect()
 }
@@ -104,12 +104,12 @@ fn bits(reply: Result<Reply, CommandError>) -> (Vec<u8>, i64) {
     (bytes, ones)
 }
 
-/// The same of the filter in `k`, for a command that the server would refuse without items.
+/// The same for the filter in `k`, for a command that the server would refuse without items.
 fn bits_of(server: &FakeServer, command: &str, items: &[Vec<u8>]) -> (Vec<u8>, i64) {
     if items.is_empty() { (Vec::new(), 0) } else { bits(run(server, &[command, "k"], items)) }
 }
 
-/// Sends what was replicated to a server that obeys.
+/// Runs what was replicated on an obeying server.
 fn obey(primary: &FakeServer, replica: &FakeServer) {
     replica.obeys.set(true);
     for words in primary.replicated.take() {
@@ -158,7 +158,7 @@ fn adds_are_those_of_madd_and_tests_those_of_mexists() {
     }
 }
 
-/// Later blobs find a filter that has something in it: layers that are older, generations, counters.
+/// Later blobs find a filter with content: older layers, generations, counters.
 #[test]
 fn blob_after_blob() {
     for kind in KINDS {
@@ -206,7 +206,7 @@ fn integer(reply: &Reply) -> i64 {
     }
 }
 
-/// In a window by the clock, both as of now: generations that are too old are not asked, and not added to.
+/// In a window by the clock, both use the current time: expired generations aren't tested, and get no adds.
 #[test]
 fn windows_go_by_the_clock() {
     for workers in [0, 3] {
@@ -234,7 +234,7 @@ fn windows_go_by_the_clock() {
 
 // ---- filters of other systems ---------------------------------------------------------------------------------------
 
-/// Integers as text: whatever the original takes.
+/// Integers as text, in whatever form the original accepts.
 fn numbers(range: std::ops::Range<usize>) -> Vec<Vec<u8>> {
     range.map(|number| number.to_string().into_bytes()).collect()
 }
@@ -285,7 +285,7 @@ fn filters_of_other_systems() {
     }
 }
 
-/// An item that the original cannot have ends the command; those before it are in.
+/// An item that the original can't have ends the command; earlier items are added.
 #[test]
 fn an_item_that_the_original_cannot_have() {
     let server = FakeServer::default();
@@ -328,13 +328,13 @@ fn a_missing_key_is_created_by_an_add_and_holds_nothing_for_a_test() {
     assert_eq!(sent[1..], ["BF.BULKADD k FIXED 3 adabobada"]);
     assert_eq!(server.events.take(), [c"bf.reserve", c"bf.add"]);
     assert_eq!(server.text("BF.BULKTEST k FIXED 3 bobeveada"), "Bulk([160])");
-    // No items: a filter is made all the same, as by every add.
+    // Without items: a filter is created all the same, as by every add.
     assert_eq!(server.text("BF.BULKADD other FIXED 3 "), "Integer(0)");
     assert_eq!(server.take_replicated().len(), 1);
     assert_eq!(server.events.take(), [c"bf.reserve"]);
 }
 
-/// Whoever fills a filter that is replaced or deleted meanwhile must hear of it.
+/// A client that fills a filter must get an error if the filter is replaced or deleted meanwhile.
 #[test]
 fn nocreate_refuses_a_missing_key_and_is_not_replicated() {
     let server = FakeServer::default();
@@ -374,7 +374,7 @@ fn what_changed_nothing_is_not_replicated() {
     assert_eq!(server.text("BF.BULKTEST k FIXED 1 ba"), "Bulk([192])");
     assert_eq!(server.take_replicated(), [""; 0]);
     assert_eq!(server.events.take(), [c""; 0]);
-    // Counters count what is there already, and a window records it anew.
+    // Counters count items that are already present, and a window records them again.
     for kind in ["0.001 100 COUNTING", "0.001 100 WINDOW 2"] {
         let server = self::server(0, kind);
         server.line("BF.ADD k a").unwrap();
@@ -444,7 +444,7 @@ fn a_refused_command_changes_and_replicates_nothing() {
             assert_eq!(text(&reply), format!("ERR the items end early: {error}"));
         }
     }
-    // A length that no memory has.
+    // A length larger than any memory.
     let reply = run(&server, &["BF.BULKTEST", "k", "PREFIXED"], &[[&[0xff; 4][..], b"ada"].concat()]);
     assert_eq!(text(&reply), "ERR the items end early: item 0 takes 4294967299 bytes, and 7 are left");
 
@@ -474,7 +474,7 @@ fn a_full_filter_says_how_many_went_in() {
             assert!((6000..6010).contains(&done), "{done}");
             assert_eq!(text(&reply), format!("ERR non scaling filter is full; {done} of 8000 items went in"));
 
-            // Exactly those are replicated, and are here.
+            // Exactly these items are replicated, and are present here.
             let sent = server.replicated.take();
             let words =
                 [&[b"BF.BULKADD".to_vec(), b"k".to_vec()], &form.arguments(&items[..done])[..]].concat();
@@ -488,7 +488,7 @@ fn a_full_filter_says_how_many_went_in() {
             assert_eq!(plain.dump("k"), server.dump("k"));
             assert_eq!(server.events.take(), [c"bf.add"]);
 
-            // Once more: nothing changes. What is there is not refused, wherever it stands.
+            // The same again: nothing changes. Present items aren't refused, wherever they are in the blob.
             let again = run(&server, &["BF.BULKADD", "k"], &form.arguments(&items));
             assert_eq!(again, reply);
             let known = run(&server, &["BF.BULKADD", "k"], &form.arguments(&items[..done]));
@@ -499,7 +499,7 @@ fn a_full_filter_says_how_many_went_in() {
     }
 }
 
-/// Unlike BF.MADD, which tries the items behind it, so that a number says what went in.
+/// Unlike BF.MADD, which tries later items, so that a number can say how many went in.
 #[test]
 fn growth_beyond_memory_ends_the_command() {
     let server = server(0, "0.01 10 SEED 1");
@@ -533,14 +533,14 @@ fn only_large_tests_are_left_to_the_pool() {
             assert_eq!(server.offloaded.get(), offloaded, "{count}");
             run(&server, &["BF.BULKADD", "k"], &form.arguments(&items(form, count))).unwrap();
             assert_eq!(server.offloaded.get(), offloaded, "{count}");
-            // A missing key too: of a string of 480 MB, the answers alone take 50 ms.
+            // Also for a missing key: for a string of 480 MB, the answers alone take 50 ms.
             run(&server, &["BF.BULKTEST", "missing"], &form.arguments(&items(form, count))).unwrap();
             assert_eq!(server.offloaded.get(), 2 * offloaded, "{count}");
         }
     }
 }
 
-/// An item counts once for each layer of the filter.
+/// An item costs one unit for each layer of the filter.
 #[test]
 fn layers_count_as_items() {
     let server = server(3, "0.01 10 SEED 1 EXPANSION 1");
@@ -555,8 +555,7 @@ fn layers_count_as_items() {
     }
 }
 
-/// The server doesn't read the lengths of a long string: they take 0.6 ms a MB, and what is wrong with them the worker
-/// finds out.
+/// The server doesn't read the lengths in a long string, which would take 0.6 ms a MB; the worker finds their errors.
 #[test]
 fn long_strings_of_short_items_are_read_by_the_pool() {
     let server = server(3, "0.01 100 SEED 1");
@@ -570,7 +569,7 @@ fn long_strings_of_short_items_are_read_by_the_pool() {
                 0 => assert!(matches!(reply, Ok(Reply::Integer(_))), "{reply:?}"),
                 _ => assert!(matches!(reply, Err(CommandError::BadBlob { .. })), "{reply:?}"),
             }
-            // One of 1 MiB is read here, and its many items are tested by the pool.
+            // One of 1 MiB is read here, and the pool tests its many items.
             assert_eq!(server.offloaded.get(), offloaded);
         }
     }
@@ -579,8 +578,8 @@ fn long_strings_of_short_items_are_read_by_the_pool() {
     assert!(matches!(reply, Err(CommandError::TooManyItems { .. })), "{reply:?}");
 }
 
-/// Whoever has gone gets no reply, and the tests that were begun for it don't count: neither in the filter's usage, nor
-/// for those who stay.
+/// A client that has gone gets no reply. Tests begun for it don't count, neither in the filter's usage nor for clients
+/// that stay.
 #[test]
 fn a_client_that_goes_leaves_no_trace() {
     let server = server(3, "0.01 100 SEED 1");

@@ -1,4 +1,4 @@
-//! CF.* without a server: refusals, what is replicated, and that a replica which obeys ends bit for bit equal.
+//! CF.* without a server: refusals, what is replicated, and that an obeying replica ends equal, bit for bit.
 
 use crate::support::fake_server::{Content, FakeServer};
 use crate::support::internals::command::{Answer, CommandError, Reply};
@@ -44,7 +44,7 @@ fn an_add_creates_with_everything_spelt_out_and_replicates_only_what_changed() {
         placed_if_absent(&[Answer::No, Answer::Yes, Answer::No])
     );
     assert_eq!(server.take_replicated(), ["CF.INSERT k ITEMS cid cid", "CF.INSERT k ITEMS dora"]);
-    // Twice as many if its two buckets are the same one by the random seed.
+    // Twice as many if the random seed makes its two buckets the same.
     assert!(matches!(server.line("CF.COUNT k cid"), Ok(Reply::Integer(2 | 4))));
     let Ok(Reply::Answers(answers)) = server.line("CF.MEXISTS k ada nobody cid") else { panic!() };
     assert_eq!(answers.answers[..], [Answer::Yes, Answer::No, Answer::Yes]);
@@ -77,7 +77,7 @@ fn a_refused_command_changes_and_replicates_nothing() {
         ("CF.RESERVE n 8 BUCKETSIZE 5", "Capacity must be in the range [2 * BUCKETSIZE, 1073741824]"),
         ("CF.RESERVE n 281474976710657", "ERR capacity must be at most 281474976710656"),
         ("CF.RESERVE n 8 BUCKETSIZE 256", "BUCKETSIZE: value must be in the range [1, 255]"),
-        // Within the range, if only the lowest bits are looked at.
+        // Within the range, if only the lowest bits are checked.
         ("CF.RESERVE n 8 BUCKETSIZE 258", "BUCKETSIZE: value must be in the range [1, 255]"),
         ("CF.RESERVE n 8 MAXITERATIONS 65537", "MAXITERATIONS: value must be in the range [1, 65535]"),
         ("CF.RESERVE n 8 EXPANSION 4294967298", "EXPANSION: value must be in the range [0, 32768]"),
@@ -118,14 +118,14 @@ fn a_refused_command_changes_and_replicates_nothing() {
     assert_eq!(server.keys.borrow().len(), 3);
 }
 
-/// RedisBloom refuses every add to a filter that has grown as often as it may, though slots are free. Here an add fails
-/// when there is no room for it.
+/// RedisBloom refuses every add to a filter that has grown as often as it may, even if slots are free. Here an add
+/// fails only if there is no room for its item.
 #[test]
 fn a_filter_is_full_when_it_has_no_room() {
     let server = FakeServer::default();
     server.line("CF.RESERVE fixed 4 EXPANSION 0 SEED 1").unwrap();
     for _ in 0..4 {
-        // Equal fingerprints lie in the same two buckets: four slots.
+        // Equal fingerprints are in the same two buckets: four slots.
         let _ = server.line("CF.ADD fixed same");
     }
     assert_eq!(server.text("CF.ADD fixed same"), "Filter is full");
@@ -171,7 +171,7 @@ fn a_filter_moves_in_pieces_and_becomes_a_key_with_the_last() {
             };
             assert!(server.line("CF.EXISTS copy 1") == NO && server.take_replicated().is_empty());
             let text = next.to_string();
-            // The other family's command takes none of them.
+            // The other family's command accepts none of them.
             assert!(server.run(&[b"BF.LOADCHUNK", b"copy", text.as_bytes(), piece]).is_err());
             assert_eq!(server.run(&[b"CF.LOADCHUNK", b"copy", text.as_bytes(), piece]), Ok(Reply::Ok));
             (iterator, pieces) = (*next, pieces + 1);
@@ -268,7 +268,7 @@ fn an_insert_is_replicated_as_it_came_only_if_it_added_every_item() {
     assert_eq!(server.take_replicated(), ["CF.INSERT tight ITEMS a a"]);
 }
 
-/// The answers before the command pauses, if it may do so after every item.
+/// The answers before the command pauses, if it may pause after every item.
 #[test]
 fn an_insert_looks_at_the_clock_while_it_searches_for_room() {
     let server = FakeServer::default();
@@ -285,7 +285,7 @@ fn an_insert_looks_at_the_clock_while_it_searches_for_room() {
     assert_eq!(answers(&line(0, 500)), 32, "a group of items that find room at once");
     server.pauses_after.set(None);
     answers(&line(1000, 2000));
-    // What the filter knows of refusals is forgotten with a delete.
+    // A delete clears what the filter remembers about refusals.
     assert_eq!(server.line("CF.DEL k 0"), YES);
     server.pauses_after.set(Some(1));
     let before = answers(&line(5000, 500));

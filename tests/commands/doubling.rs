@@ -1,10 +1,10 @@
 //! The law of doubling: if one dimension of a command or of the state doubles, the command takes at most about twice as
-//! long; and if it is no business of the command's, no longer.
+//! long. If the dimension doesn't concern the command, it takes no longer.
 //!
-//! A range that is searched for the worst ends somewhere, and so does what it shows. A square shows in any range: what
-//! grows with one ends in seconds, as soon as somebody sends more. So every command is run at sizes s, 2s, 4s and 8s of
-//! each dimension. Times are processor time of the thread, the least of several, and what is over in 5 ms at 8s is not
-//! looked at.
+//! A range that is searched for the worst case ends somewhere, and so do its results. Quadratic time shows in any
+//! range, and a client that sends more makes it last for seconds. So every command runs at sizes s, 2s, 4s and 8s of
+//! each dimension. Times are processor time of the thread, the least of several. A command that needs less than 5 ms at
+//! 8s is skipped.
 
 use crate::support::fake_server::FakeServer;
 use crate::support::internals::command::TABLE;
@@ -18,23 +18,23 @@ use std::time::Duration;
 type Words = Vec<Vec<u8>>;
 
 const SIZES: [usize; 4] = [1, 2, 4, 8];
-/// What is over in this time at the largest size holds nobody.
+/// A command that is faster than this at the largest size delays nobody.
 const SHORT: Duration = Duration::from_millis(5);
-/// How far above the law an exponent may be: caches are smaller than what is measured. A square is 1 above.
+/// How far above the law an exponent may be, because caches are smaller than the state. Quadratic time is 1 above.
 const TOLERANCE: f64 = 0.45;
 
-/// Commands that are run in turn, on servers that were prepared for a size.
+/// Commands that are run in order, on servers that were prepared for a size.
 struct Case<'a> {
     what: String,
     /// The least size.
     first: usize,
-    /// What the time may be in proportion to: this power of the size.
+    /// The power of the size that the time may be proportional to.
     law: f64,
     prepare: &'a dyn Fn(&FakeServer, usize) -> Vec<Words>,
 }
 
-/// Makes the allocator keep the pages of large blocks, as a server's does. Otherwise it maps some blocks again each time,
-/// which costs three times as much, and which blocks these are depends on the order of all allocations.
+/// Makes the allocator keep the pages of large blocks, as a server's does. Otherwise it maps some blocks again each
+/// time, which costs three times as much, and which blocks these are depends on the order of all allocations.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn keep_pages() {
     for option in [libc::M_MMAP_THRESHOLD, libc::M_TRIM_THRESHOLD] {
@@ -46,7 +46,7 @@ fn keep_pages() {
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 fn keep_pages() {}
 
-/// Of this thread. The system brings it up to date when the thread yields.
+/// For this thread. The system updates it when the thread yields.
 fn processor_time() -> Duration {
     std::thread::yield_now();
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
@@ -72,7 +72,7 @@ impl Case<'_> {
         (0..times).map(|_| once()).min().unwrap()
     }
 
-    /// What breaks the law, if anything does.
+    /// What violates the law, if anything does.
     fn check(&self) -> Option<String> {
         if self.time(8 * self.first, 1) <= SHORT {
             return None;
@@ -114,7 +114,7 @@ fn items(count: usize) -> impl Iterator<Item = Vec<u8>> {
 
 // ---- the state ------------------------------------------------------------------------------------------------------
 
-/// Chains with this many layers, none like another, in `k` and `other`.
+/// Chains with this number of layers of different shapes, in `k` and `other`.
 fn layers(server: &FakeServer, count: usize) {
     for (key, first) in [("k", 1), ("other", 10_000)] {
         server.put(key, Bloom::new(Spec { seed: Default::default(), ..Spec::scaling(5000, 0.01) }).unwrap());
@@ -136,7 +136,7 @@ fn layers(server: &FakeServer, count: usize) {
     }
 }
 
-/// A chain of RedisBloom's with this many links.
+/// A RedisBloom chain with this number of links.
 fn links(server: &FakeServer, count: usize) {
     let mut fields =
         vec![Field::Unsigned(0), Field::Unsigned(count as u64), Field::Unsigned(5), Field::Unsigned(2)];
@@ -150,7 +150,7 @@ fn links(server: &FakeServer, count: usize) {
     server.put("k", filter);
 }
 
-/// The head and the chunks of a cuckoo filter of RedisBloom's with this many sub-filters of 4 slots.
+/// The head and the chunks of a RedisBloom cuckoo filter with this number of sub-filters of 4 slots.
 fn tables_in_chunks(key: &str, count: usize) -> Vec<Words> {
     let load = |iterator: usize, data: &[u8]| {
         let mut load = words(&format!("CF.LOADCHUNK {key} {iterator}"));
@@ -164,7 +164,8 @@ fn tables_in_chunks(key: &str, count: usize) -> Vec<Words> {
     std::iter::once(load(1, &head)).chain(chunks).collect()
 }
 
-/// A cuckoo filter of RedisBloom's with one free slot and this limit of moves, all of which an add makes, and undoes.
+/// A RedisBloom cuckoo filter with one free slot and this limit of moves. An add makes all of these moves, and undoes
+/// them.
 fn moves(server: &FakeServer, most: usize) {
     let buckets = 1u64 << 14;
     let mut head: Vec<u8> =
@@ -199,15 +200,15 @@ fn reserved(server: &FakeServer, lines: &[String]) {
     }
 }
 
-/// A state with a dimension: its least size, the power of it that a command may take time in proportion to, and how it is
-/// made. The filter is in `k`, and another like it may be in `other`.
+/// A state with a dimension: its least size, the power of it that a command's time may be proportional to, and how it
+/// is made. The filter is in `k`, and a similar one may be in `other`.
 type State = (&'static str, usize, f64, fn(&FakeServer, usize));
 
 const STATES: [State; 10] = [
     ("layers", 250, 1.0, layers),
     ("links", 512, 1.0, links),
-    // The caches hold a few thousand of them, and not all that there may be: what goes through them takes three times as long
-    // for each of many.
+    // The caches contain a few thousand of them, but not the maximum: a command that visits all takes three times as
+    // long for each if there are many.
     ("sub-filters", 8191, 1.5, |server, count| run_all(server, &tables_in_chunks("k", count))),
     ("generations", 8, 1.0, |server, count| {
         let spec = Spec::fixed(1000, 0.01);
@@ -241,7 +242,7 @@ const STATES: [State; 10] = [
     }),
 ];
 
-/// Every command, as it meets such a state.
+/// Every command, for such a state.
 pub(super) fn lines(command: &str) -> &'static [&'static str] {
     match command {
         "bf.reserve" => {
@@ -299,10 +300,10 @@ pub(super) fn lines(command: &str) -> &'static [&'static str] {
 #[test]
 fn commands_on_states_of_twice_the_size() {
     let mut commands: Vec<&str> = TABLE.iter().flat_map(|entry| lines(&entry.name("bf"))).copied().collect();
-    // What ends the state comes last.
+    // Commands that end the state come last.
     commands.sort_by_key(|line| ["BF.CLEAR k", "BF.ROTATE k", "BF.REBUILD k BEGIN"].contains(line));
     for (dimension, first, law, make) in STATES {
-        // All at once on one server, which is what takes long to make; if they are too slow together, each by itself.
+        // All at once on one server, because it takes long to make. If they are too slow together, each by itself.
         let whole = |server: &FakeServer, size: usize| {
             make(server, size);
             commands.iter().copied().map(words).collect()
@@ -321,13 +322,14 @@ fn commands_on_states_of_twice_the_size() {
     }
 }
 
-/// A state and the items of a command together: what both are in proportion to may grow with the product, and no faster.
+/// A state together with the items of a command. If the time is proportional to both, it may grow with the product, but
+/// no faster.
 #[test]
 fn twice_the_items_on_states_of_twice_the_size() {
     let [bloom, cuckoo] = [BLOOM, CUCKOO].map(|lines| lines.iter().filter(|line| !line.contains("missing")));
     let commands: Vec<&str> = bloom.chain(cuckoo).copied().collect();
     for (dimension, first, law, make) in STATES {
-        // An add takes long enough with the least number of moves.
+        // An add takes long enough with the smallest number of moves.
         let (first, items) = (first / 4, if dimension == "moves of an add" { 2 } else { 500 });
         let prepare = |server: &FakeServer, size: usize, commands: &[&str]| {
             make(server, size);
@@ -347,7 +349,7 @@ fn twice_the_items_on_states_of_twice_the_size() {
     }
 }
 
-/// Heads of a load, beside loads that wait: each of those has been looked into once, when its head came.
+/// Heads of a load, beside waiting loads: each of those was examined once, when its head came.
 #[test]
 fn a_head_beside_the_heads_of_others() {
     let prepare = |server: &FakeServer, count: usize| {
@@ -475,7 +477,7 @@ fn options_that_are_repeated() {
     }
 }
 
-/// Up to 64 MB. It is no option whatever its length, so nobody has to read all of it.
+/// Up to 64 MB. It isn't an option whatever its length, so there is no need to read all of it.
 #[test]
 fn a_word_of_twice_the_length_for_an_option() {
     for (command, rest) in [
@@ -533,7 +535,7 @@ fn an_item_of_twice_the_length() {
     }
 }
 
-/// A long item is gone through once, whatever the number of its probes.
+/// A long item is read once, whatever the number of its probes.
 #[test]
 fn a_long_item_with_twice_as_many_probes() {
     for command in ["BF.EXISTS", "BF.ADD"] {
@@ -547,7 +549,7 @@ fn a_long_item_with_twice_as_many_probes() {
     }
 }
 
-/// All chunks of a load together, also of a primary, in order and backwards.
+/// All chunks of a load together, also from a primary, in order and backwards.
 #[test]
 fn a_load_of_twice_as_many_chunks() {
     for (is_obeyed, is_backwards) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -586,7 +588,7 @@ fn imports_of_twice_the_bytes() {
     }
 }
 
-/// The kinds of states are what they say.
+/// Each state has the kind that it says.
 #[test]
 fn states_have_their_size() {
     let server = FakeServer::default();

@@ -1,5 +1,5 @@
-//! What BF.INFO FULL says of how a filter is used: tests by their answer, adds, deletes, what BF.FEEDBACK reported, and
-//! the advice that follows.
+//! What BF.INFO FULL says about the use of a filter: tests by their answer, adds, deletes, what BF.FEEDBACK reported,
+//! and the resulting advice.
 
 use crate::support::fake_server::FakeServer;
 use crate::support::golden;
@@ -224,7 +224,7 @@ fn a_filter_that_is_well_gets_no_advice() {
         add(&server, "k", 9_900);
         assert!(advice(&server, "k").is_empty(), "{kind}: {:?}", field(&server, "k", "Advice"));
     }
-    // Growing a few times is what chains are for.
+    // Growing a few times is normal for a chain.
     let server = FakeServer::default();
     lines(&server, &["BF.RESERVE k 0.01 1000"]);
     add(&server, "k", 20_000);
@@ -243,7 +243,7 @@ fn advice_on_what_is_wrong() {
     ] {
         let server = FakeServer::default();
         lines(&server, &[&format!("BF.RESERVE k 0.01 10000 {options}")]);
-        // Some of the first are taken for ones that are there.
+        // Some of the first items test positive before they are added.
         for from in (0..items * 11 / 10).step_by(1000) {
             let blob: Vec<u8> = (from..from + 1000).flat_map(|item| (item as u64).to_le_bytes()).collect();
             let _ = server.run(&[b"BF.BULKADD", b"k", b"FIXED", b"8", &blob]);
@@ -285,17 +285,17 @@ fn advice_on_an_observed_rate_far_above_the_promise() {
         run(&server, &[b"BF.BULKTEST", b"k", b"FIXED", b"8", &blob]);
     };
     test(2000);
-    // 6 % of the absent ones, it is said; but a handful of reports prove nothing.
+    // 6% of the absent items, according to the reports; but a handful of reports prove nothing.
     lines(&server, &["BF.FEEDBACK k 160 10"]);
     assert!(advice(&server, "k").is_empty());
     lines(&server, &["BF.FEEDBACK k 840 55"]);
     assert_eq!(advice(&server, "k"), ["observed error rate far above the promise"]);
-    // An hour later it is history.
+    // An hour later it no longer counts.
     server.now_ms.set(server.now_ms.get() + 2 * 3_600_000);
     assert!(advice(&server, "k").is_empty());
 }
 
-/// Three times as many false answers as 6,000 of 10,000 items explain, and fewer than promised.
+/// Three times as many false answers as 6,000 of 10,000 items explain, but fewer than promised.
 #[test]
 fn advice_on_an_observed_rate_that_the_cells_do_not_explain() {
     let server = FakeServer::default();

@@ -1,5 +1,5 @@
-//! BF.IMPORT, BF.LOAD and what the other commands do with filters of other systems, without a server: replies, refusals,
-//! effects, and that a replica which obeys ends equal.
+//! BF.IMPORT, BF.LOAD and what the other commands do with filters of other systems, without a server: replies,
+//! refusals, effects, and that an obeying replica ends equal.
 
 use crate::support::fake_server::{Content, FakeServer};
 use crate::support::golden;
@@ -16,18 +16,18 @@ const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong ki
 const NOT_NATIVE: &str =
     "ERR the filter came from another system, whose filters take adds, tests and merges only";
 
-/// valkey-bloom's payload of a filter for 10 items that holds `hello`.
+/// valkey-bloom's payload of a filter for 10 items that contains `hello`.
 const PAYLOAD: &str = "01 02000000 7b14ae47e17a843f 000000000000e03f 00 0100000000000000 3900000000000000 01 \
     0c00000000000000 07000000 590ff522ea7811daa714d8093b3e7bd91d898a733e988887307f97cd28073383 \
     000000000000000080240922 0100000000000000 0a00000000000000";
-/// Guava's file, and that of bits-and-blooms, that hold `user:42`.
+/// Guava's file, and that of bits-and-blooms, that contain `user:42`.
 const GUAVA: &str = "0103000000010000010400000020";
 const BLOOM_V3: &str = "0000000000000030 0000000000000004 0000000000000030 0000000109020000";
-/// SCANDUMP of RedisBloom's filter that holds `user:42`.
+/// SCANDUMP of RedisBloom's filter that contains `user:42`.
 const REDISBLOOM: &str = "0100000000000000 01000000 05000000 02000000 0800000000000000 4000000000000000 \
     0100000000000000 9a9999999999b93f 88168ac58c2b1340 04000000 0300000000000000 00";
 
-/// What SETBIT makes of these bits.
+/// The string that SETBIT makes of these bits.
 fn bitmap(bits: &[usize]) -> Content {
     let mut bytes = vec![0; bits.iter().max().map_or(0, |most| most / 8 + 1)];
     bits.iter().for_each(|bit| bytes[bit / 8] |= 0x80 >> (bit % 8));
@@ -38,7 +38,7 @@ const GO_ZERO_HELLO: [usize; 14] = [307, 802, 866, 915, 983, 770, 138, 576, 596,
 const REDISSON_HELLO: [usize; 7] = [635, 186, 859, 410, 125, 634, 349];
 const REDISSON_KRYO5_HELLO: [usize; 7] = [634, 655, 369, 390, 104, 125, 797];
 
-/// A server with a bitmap of go-zero's, two of Redisson's and their configuration, and a key of another type.
+/// A server with a go-zero bitmap, two Redisson bitmaps and their configuration, and a key of another type.
 fn sources() -> FakeServer {
     let server = FakeServer::default();
     server.put("bitmap", bitmap(&GO_ZERO_HELLO));
@@ -81,8 +81,8 @@ fn an_import_answers_as_the_original_and_replicates_the_filter() {
         assert_eq!(server.line("BF.CARD k"), Ok(Reply::Integer(1)));
         assert_eq!(server.events.take(), [c"bf.import"]);
 
-        // What a replica is sent is the filter itself, whatever it has in the keys that were read here; or the command with
-        // the data.
+        // A replica gets the filter itself, whatever it has in the keys that were read here; or the command with the
+        // data.
         let replica = FakeServer::default();
         replica.obeys.set(true);
         replica.memory.set(Some(1));
@@ -101,7 +101,8 @@ fn an_import_answers_as_the_original_and_replicates_the_filter() {
     }
 }
 
-/// What the systems write comes out again, whole or in pieces; of filters that have no such bytes, why.
+/// What these systems write can be exported again, whole or in pieces. For filters without such bytes, the error says
+/// why.
 #[test]
 fn an_export_is_what_was_imported() {
     let server = sources();
@@ -137,7 +138,7 @@ fn an_export_is_what_was_imported() {
     assert!(refused("BF.EXPORT k").starts_with("ERR the filter has no other system's format"));
     server.put("chain", golden::foreign("foreign-redisbloom"));
     assert!(refused("BF.EXPORT chain").starts_with("ERR the filter is RedisBloom's"));
-    // A part is not taken for the whole.
+    // A part isn't mistaken for the whole.
     server.line("BF.IMPORT long GOZERO none BITS 8388616").unwrap();
     assert!(refused("BF.EXPORT long").starts_with("ERR the filter has 1048577 bytes"));
     let Ok(Reply::Bulk(rest)) = server.line("BF.EXPORT long OFFSET 1") else { panic!() };
@@ -146,14 +147,14 @@ fn an_export_is_what_was_imported() {
         let why = refused(&format!("BF.EXPORT long {line}"));
         assert!(why.contains("takes a number of bytes") || why == "ERR unknown option 'ALL'", "{why}");
     }
-    // During a rebuild, the live filter.
+    // During a rebuild, the live filter is exported.
     server.put("{live}", golden::foreign("foreign-sbbf"));
     let before = server.line("BF.EXPORT {live}");
     server.line("BF.REBUILD {live} BEGIN CAPACITY 100").unwrap();
     assert!(before.is_ok() && server.line("BF.EXPORT {live}") == before);
 }
 
-/// BF.RESERVE … SCHEME makes what BF.IMPORT makes of the original's empty file, also on a replica.
+/// BF.RESERVE … SCHEME creates what BF.IMPORT creates from the original's empty file, also on a replica.
 #[test]
 fn other_systems_filters_are_reserved() {
     let server = sources();
@@ -308,7 +309,7 @@ fn a_refused_import_makes_nothing_and_replicates_nothing() {
     assert_eq!((server.line("CF.EXISTS foreign 1"), server.keys.borrow().len()), (NO, keys));
     assert_eq!(server.events.take().len(), 0);
 
-    // A size is a number that somebody wrote: whether there is memory for it is asked before any is taken.
+    // A size is a number that somebody wrote: the server is asked for the memory before any is allocated.
     for line in [
         "BF.IMPORT n GOZERO bitmap BITS 8796093022208",
         "BF.IMPORT n REDISSON text {vast}:config",
@@ -328,7 +329,7 @@ fn a_refused_import_makes_nothing_and_replicates_nothing() {
     assert!(refused.starts_with("ERR Insufficient memory"), "{refused}");
 }
 
-/// Adds, and what of them goes to replicas.
+/// Adds, and how they are replicated.
 #[test]
 fn adds_replicate_what_changed() {
     let server = FakeServer::default();
@@ -349,7 +350,7 @@ fn adds_replicate_what_changed() {
     assert_eq!(server.take_replicated(), [""; 0]);
     assert_eq!(server.events.take(), [c"bf.add"; 4]);
 
-    // One item that the original cannot have had does not keep the others out.
+    // One item that the original can't have doesn't exclude the others.
     let Ok(Reply::Answers(answers)) = server.run(&[b"BF.MADD", b"k", b"d", b"\xff", b"e"]) else { panic!() };
     assert_eq!(answers.answers[..], [Answer::Yes, Answer::Refused, Answer::Yes]);
     assert_eq!(answers.error.unwrap().to_string(), "ERR the items of this filter are text in UTF-8");
@@ -371,8 +372,8 @@ fn adds_replicate_what_changed() {
     }
 }
 
-/// RedisBloom's head begins with the number of items. What it says is no reason to take it for a head of ours: a replica,
-/// or whoever replays an append-only file, would lose the filter.
+/// RedisBloom's head begins with the number of items. Whatever the number, it must not be mistaken for a head of ours:
+/// a replica, or a server that replays an append-only file, would lose the filter.
 #[test]
 fn a_number_of_items_that_is_our_magic() {
     let server = FakeServer::default();
@@ -466,7 +467,7 @@ fn info_of_redisblooms_filter_is_its_own() {
     assert_eq!(server.dump("n"), server.dump("k"));
 }
 
-/// All that BF.INFO FULL says is about the bits that a probe can fall on, though a file may have others behind them.
+/// All that BF.INFO FULL says is about bits that a probe can reach, though a file may have others after them.
 #[test]
 fn a_fill_is_at_most_1() {
     let server = FakeServer::default();
@@ -481,7 +482,8 @@ fn a_fill_is_at_most_1() {
     assert!(layer.contains(&("Fill", Reply::Double(1.0))), "{layer:?}");
 }
 
-/// Growth asks for memory first; a refusal leaves the filter as it was, and what has room goes on.
+/// Growth asks for memory first. A refusal leaves the filter unchanged, and items for which there is room can still be
+/// added.
 #[test]
 fn growth_is_refused_where_there_is_no_memory() {
     let server = FakeServer::default();
@@ -516,7 +518,7 @@ fn growth_is_refused_where_there_is_no_memory() {
     assert_eq!(server.line(&format!("BF.ADD k other:{full}")), YES);
     assert_eq!(server.take_replicated(), [format!("BF.ADD k other:{full}")]);
 
-    // One of fixed capacity ends the command.
+    // A filter of fixed capacity ends the command.
     let mut fixed = hex(REDISBLOOM);
     fixed[..8].fill(0);
     fixed[12] |= 8;
@@ -531,7 +533,7 @@ fn growth_is_refused_where_there_is_no_memory() {
     assert_eq!(server.text("BF.INFO fixed EXPANSION"), "Entry(\"Expansion rate\", Null)");
 }
 
-/// Every kind of filter moves in pieces, by SCANDUMP and LOADCHUNK, and becomes a key with the last.
+/// Every kind of filter can be moved in pieces, by SCANDUMP and LOADCHUNK, and becomes a key with the last one.
 #[test]
 fn filters_move_in_pieces() {
     for (recipe, _) in golden::FOREIGN {

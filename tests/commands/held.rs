@@ -1,5 +1,5 @@
 //! What keeps a command from holding the server: work that is done once for many items, and bounds that don't depend on
-//! what a client sends. Counts, not times: a suite measures those on real servers.
+//! what a client sends. These tests count; a suite measures times on real servers.
 
 use crate::support::fake_server::{Content, FakeServer};
 use crate::support::golden;
@@ -17,8 +17,8 @@ fn number(server: &FakeServer, key: &str, field: &str) -> i64 {
     }
 }
 
-/// Growing is asked for once in a command, however many of its items find the filter full. Asking solves for the size
-/// of a layer and asks the server for its memory, which costs more than adding a thousand items.
+/// A command asks for growth once, however many of its items find the filter full. Asking solves for the size of a
+/// layer and asks the server for its memory, which costs more than adding a thousand items.
 #[test]
 fn a_refusal_to_grow_is_worked_out_once_in_a_command() {
     let chain = |server: &FakeServer| drop(server.line("BF.RESERVE k 0.01 100").unwrap());
@@ -49,7 +49,7 @@ fn a_refusal_to_grow_is_worked_out_once_in_a_command() {
         for command in commands {
             let server = FakeServer::default();
             make(&server);
-            // Room for the cells that are there, and for no more.
+            // Memory for the existing cells, and for no more.
             server.memory.set(Some(1));
             let first = add(&server, command, 0);
             server.asked.set(0);
@@ -80,7 +80,8 @@ fn a_refusal_to_grow_is_worked_out_once_in_a_command() {
     }
 }
 
-/// The number of layers grows with the logarithm of the items, whatever EXPANSION says, and a replica has the same.
+/// The number of layers grows with the logarithm of the items, whatever EXPANSION is, and a replica has the same
+/// number.
 #[test]
 fn a_filter_that_began_small_has_few_layers() {
     for (options, most) in [("EXPANSION 1", 80), ("EXPANSION 1 TIGHTENING 0.9", 80), ("EXPANSION 2", 16)] {
@@ -100,7 +101,7 @@ fn a_filter_that_began_small_has_few_layers() {
     }
 }
 
-/// BF.INFO FULL lists the newest layers, and its other fields are about all of them.
+/// BF.INFO FULL lists the newest layers; its other fields cover all of them.
 #[test]
 fn the_layers_that_info_lists_are_limited() {
     let family = Family::Scaling { expansion: 1, tightening: Tightening::INVERSE_SQUARE };
@@ -120,7 +121,7 @@ fn the_layers_that_info_lists_are_limited() {
     }
 }
 
-/// An import costs what its source is, and not what BITS says: so does what it replicates.
+/// The cost of an import depends on its source, not on BITS. So does the size of what it replicates.
 #[test]
 fn an_import_replicates_as_many_bytes_as_its_source_has() {
     const BITS: usize = 1 << 20;
@@ -144,7 +145,7 @@ fn an_import_replicates_as_many_bytes_as_its_source_has() {
             let sent = server.replicated.take();
             let bytes: usize = sent.iter().flatten().map(Vec::len).sum();
             assert!(bytes <= 2 * len + 1000, "{bytes} bytes for a source of {len}");
-            // The keys that were read here may be others there.
+            // These keys may have other content on the replica.
             let replica = FakeServer::default();
             replica.obeys.set(true);
             replica.memory.set(Some(1));
@@ -184,13 +185,13 @@ fn a_bitmap_in_the_command_is_checked_like_one_in_a_key() {
     assert!(server.keys.borrow().is_empty() && server.replicated.take().is_empty());
 }
 
-/// A compaction looks into a limited number of sub-filters, and the next one goes on: what it moves is what the replica
-/// moves, and in the end nothing is left to do.
+/// A compaction visits a limited number of sub-filters, and the next one continues: it moves the same fingerprints on
+/// the replica, and in the end nothing is left to do.
 #[test]
 fn a_compaction_of_many_small_tables_ends_early_and_goes_on() {
     let spec = CuckooSpec { capacity: 4, bucket_size: 2, ..CuckooSpec::new(4) };
     let mut filter = Cuckoo::new(spec).unwrap();
-    // So many sub-filters that going through them for each item would look into 32 million.
+    // With this many sub-filters, visiting all for each item would mean 32 million visits.
     let items: Vec<[u8; 8]> = (0..32_000u64).map(u64::to_le_bytes).collect();
     for item in &items {
         filter.insert(item).unwrap();

@@ -4,7 +4,7 @@ use crate::support::alloc_counter::requests;
 use crate::support::fake_server::FakeServer;
 use bloomery::{Bloom, Cuckoo, CuckooSpec, Filter, Spec};
 
-/// Allocations of one run of a command. The server's own are the same for every number of items.
+/// Allocations of one run of a command. The server's own are the same for any number of items.
 fn allocations(server: &FakeServer, words: &[&[u8]]) -> u64 {
     server.replicated.borrow_mut().reserve(10);
     server.events.borrow_mut().reserve(10);
@@ -35,9 +35,9 @@ fn no_allocation_per_item() {
                 .collect()
         };
         let items: &'static [String] = items.clone().leak();
-        // Looking up the key is all that BF.CARD does.
+        // BF.CARD only looks up the key.
         let floor = allocations(&server, &with("BF.CARD", &[]));
-        // The first test makes the counts, and nothing else.
+        // The first test creates the counts, and allocates nothing else.
         assert_eq!(allocations(&server, &with("BF.EXISTS", &items[..1])), floor + 1, "{key}");
         for verb in ["BF.EXISTS", "BF.TEST"] {
             assert_eq!(allocations(&server, &with(verb, &items[..1])), floor, "{verb} {key}");
@@ -50,7 +50,7 @@ fn no_allocation_per_item() {
                 "{verb} {key}: {few} for 10 items, {many} for 10,000: one for all the answers"
             );
         }
-        // Items that are present change nothing, except where everything counts.
+        // Present items change nothing, except if the filter counts every add.
         server.run(&with("BF.MADD", items)).unwrap();
         server.replicated.take();
         if key == "scaling" || key == "classic" {
@@ -74,10 +74,10 @@ fn no_allocation_per_item_of_a_cuckoo_filter() {
         verb.split(' ').chain(items.iter().map(String::as_str)).map(str::as_bytes).collect()
     };
     let run = |verb, items| allocations(&server, &with(verb, items));
-    // Looking up the key is all that CF.COUNT does.
+    // CF.COUNT only looks up the key.
     let floor = run("CF.COUNT cuckoo", &items[..1]);
     assert_eq!(run("CF.EXISTS cuckoo", &items[..1]), floor);
-    // The double of the server keeps a copy of what is replicated: a list, and each of its words.
+    // The fake server keeps a copy of what is replicated: a list, and each of its words.
     let replicated = |words: u64| words + 1;
     assert_eq!(run("CF.ADD cuckoo", &items[..1]), floor + replicated(3));
     assert_eq!(run("CF.ADDNX cuckoo", &items[1..2]), floor + replicated(3));
@@ -94,7 +94,8 @@ fn no_allocation_per_item_of_a_cuckoo_filter() {
         "all answers, and the first search for room"
     );
     assert_eq!(run("CF.INSERTNX cuckoo ITEMS", few), floor, "all are present");
-    // Some of the others look as if they were present, so the effect is another command: one for the list of its items.
+    // Some of the other items test positive, so the effect is another command: one allocation for the list of its
+    // items.
     let others = &items[7_000..];
     let allocations = run("CF.INSERTNX cuckoo ITEMS", others);
     assert!(allocations <= floor + words(others) + 2, "{allocations}");
@@ -102,7 +103,7 @@ fn no_allocation_per_item_of_a_cuckoo_filter() {
     assert_eq!(run("CF.MEXISTS cuckoo", items), floor + 1, "one for all answers");
 }
 
-/// What creating a filter by an add allocates: its sub-filter and the slots of that.
+/// What an add allocates to create a filter: its sub-filter, with slots.
 const CREATION: u64 = 2;
 
 #[test]
@@ -116,11 +117,11 @@ fn creation_allocates_the_filter_alone() {
     server.line("CF.RESERVE there 1024").unwrap();
     let floor = allocations(&server, &[b"CF.ADD", b"there", b"ada"]);
     let created = allocations(&server, &[b"CF.ADD", b"new", b"ada"]);
-    // The value is of two parts. The double of the server keeps the key.
+    // The value has two parts. The fake server keeps the key.
     assert_eq!(created - floor, CREATION + 3);
 }
 
-/// Whichever command makes it, with up to 64 items. The double of the server keeps the key and the value.
+/// Whichever command creates it, with up to 64 items. The fake server keeps the key and the value.
 #[test]
 fn creating_a_bloom_filter_allocates_the_filter_alone() {
     let server = FakeServer::default();
@@ -145,7 +146,7 @@ fn creating_a_bloom_filter_allocates_the_filter_alone() {
     }
 }
 
-/// What a Bloom filter is made of: a default one has its cells and all that is known of its layer in one block.
+/// The blocks of a Bloom filter: a default one has its cells and the description of its layer in one block.
 #[test]
 fn a_small_bloom_filter_is_one_allocation_and_its_value() {
     for spec in [Spec::scaling(100, 0.01), Spec::fixed(10, 0.01), Spec::scaling(5000, 0.01)] {
@@ -162,13 +163,13 @@ fn a_small_bloom_filter_is_one_allocation_and_its_value() {
     assert_eq!((size_of::<Filter>(), default.allocated() - size_of::<Filter>()), (56, 168));
 }
 
-/// A filter that is only added to has no usage counters but one of its own.
+/// A filter that only gets adds has no usage counters except one of its own.
 #[test]
 fn the_adds_of_a_bloom_filter_are_counted_without_an_allocation() {
     let server = FakeServer::default();
     server.line("BF.ADD there bob").unwrap();
     let floor = allocations(&server, &[b"BF.CARD", b"there"]);
-    // The double of the server keeps a copy of what is replicated: a list, and each of its words.
+    // The fake server keeps a copy of what is replicated: a list, and each of its words.
     assert_eq!(allocations(&server, &[b"BF.ADD", b"there", b"ada"]), floor + 4);
     assert_eq!(allocations(&server, &[b"BF.ADD", b"there", b"ada"]), floor, "it is present");
     server.line("BF.EXISTS there eve").unwrap();

@@ -1,10 +1,10 @@
-//! What one client may ask for: the items of a command, the numbers of a reservation, and filters that are being loaded.
+//! Limits for one client: the items of a command, the numbers of a reservation, and filters that are being loaded.
 
 use crate::support::fake_server::FakeServer;
 use crate::support::internals::command::{Reply, TABLE};
 use crate::support::internals::config::Settings;
 
-/// A command with so many items.
+/// A command with this number of items.
 fn with_items(command: &str, count: usize) -> Vec<Vec<u8>> {
     let mut words: Vec<Vec<u8>> = command.split(' ').map(|word| word.as_bytes().to_vec()).collect();
     if command.contains("PREFIXED") {
@@ -47,7 +47,7 @@ fn every_command_with_items_is_limited() {
         assert!(server.keys.borrow().is_empty() && server.take_replicated().is_empty());
         assert!(run(&server, 1000).is_ok(), "{command}");
 
-        // What a primary sends has been allowed there, and without a limit all is.
+        // A primary's commands were allowed there, and without a limit all are allowed.
         let replica = FakeServer::default();
         replica.settings.set(limited);
         replica.obeys.set(true);
@@ -56,7 +56,7 @@ fn every_command_with_items_is_limited() {
     }
 }
 
-/// Of commands that take several keys the keys are limited.
+/// For commands with several keys, the keys are limited.
 #[test]
 fn sources_count_as_items() {
     for command in ["BF.MERGE", "BF.INTERSECT"] {
@@ -78,7 +78,7 @@ fn sources_count_as_items() {
     }
 }
 
-/// The list above has every command that takes several items.
+/// The list above contains every command that accepts several items.
 #[test]
 fn no_command_with_items_is_forgotten() {
     for entry in TABLE {
@@ -108,7 +108,7 @@ fn rates_and_capacities_are_taken_up_to_their_bounds() {
     assert_eq!(why(&format!("0.01 {}", most + 1)), Some(format!("ERR capacity must be at most {most}")));
 }
 
-/// The head of an empty filter of 1 MiB or so.
+/// The head of an empty filter of about 1 MiB.
 fn head() -> Vec<u8> {
     let server = FakeServer::default();
     server.line("BF.RESERVE k 0.01 700000").unwrap();

@@ -1,5 +1,5 @@
-//! Filters that are being loaded in pieces: what ends a load, what one takes, and how this server obeys a RedisBloom that
-//! is loading one.
+//! Filters that are being loaded in pieces: what ends a load, how much memory it needs, and how this server obeys a
+//! RedisBloom that is loading one.
 
 use crate::support::env;
 use crate::support::fake_server::{Content, FakeServer};
@@ -51,7 +51,7 @@ fn replica() -> FakeServer {
     server
 }
 
-/// What a replica has after a full sync from a RedisBloom that has what `server` has: its own fields, read again.
+/// What a replica has after a full sync from a RedisBloom with the same data as `server`: its own fields, read again.
 fn synced(server: &FakeServer) -> FakeServer {
     let mut fields = Fields::default();
     let copy = match server.copy("k") {
@@ -70,8 +70,8 @@ fn synced(server: &FakeServer) -> FakeServer {
     replica
 }
 
-/// RedisBloom forwards each piece when it comes, and has the filter from its head on. A full sync between any two pieces
-/// brings what it has by then, and the rest follows.
+/// RedisBloom forwards each piece when it comes, and has the filter from its head on. A full sync between any two
+/// pieces brings what it has by then, and the rest follows.
 #[test]
 fn a_full_sync_between_two_pieces_loses_nothing() {
     for name in REDISBLOOMS {
@@ -85,7 +85,7 @@ fn a_full_sync_between_two_pieces_loses_nothing() {
             pieces[first..].iter().for_each(|piece| drop(load(&late, family, piece).unwrap()));
             assert!(late.dump("k") == source.dump("k"), "{name}, synchronized before piece {first}");
         }
-        // What this server's own AOF and replicas get is what it got.
+        // This server's own AOF and replicas get what it got.
         let server = replica();
         pieces.iter().for_each(|piece| drop(load(&server, family, piece).unwrap()));
         let sent = server.replicated.take();
@@ -94,7 +94,7 @@ fn a_full_sync_between_two_pieces_loses_nothing() {
     }
 }
 
-/// An add between two pieces goes into the filter that is being loaded, as it does there.
+/// An add between two pieces goes into the filter that is being loaded, as on RedisBloom.
 #[test]
 fn an_add_between_two_pieces_goes_into_the_filter() {
     for name in REDISBLOOMS {
@@ -121,7 +121,8 @@ fn an_add_between_two_pieces_goes_into_the_filter() {
     }
 }
 
-/// What RedisBloom refuses cannot come; if it did, nothing would change. Nor is anybody else's filter written to.
+/// Pieces that RedisBloom refuses can't come. If they did, nothing would change, and no other client's filter would be
+/// written to.
 #[test]
 fn pieces_that_do_not_fit_are_refused_by_those_who_obey() {
     let (family, pieces) = sent_by_redisbloom("foreign-redisbloom");
@@ -146,7 +147,7 @@ fn pieces_that_do_not_fit_are_refused_by_those_who_obey() {
     }
 }
 
-/// The end of a load frees memory, so it is taken without any. Other pieces are not.
+/// The end of a load frees memory, so it works without free memory. Other pieces don't.
 #[test]
 fn a_load_can_be_ended_without_memory() {
     for (name, family) in [("foreign-redisbloom", "BF"), ("cuckoo-redisbloom", "CF")] {
@@ -164,7 +165,7 @@ fn a_load_can_be_ended_without_memory() {
         assert_eq!(end(), Err(none.to_owned()), "it is gone");
         server.is_out_of_memory.set(true);
         assert!(server.keys.borrow().is_empty() && server.replicated.borrow().is_empty());
-        // A server that evicts is above its limit now and then. Small loads go on, as other writes do.
+        // A server that evicts is above its limit now and then. Small loads continue, like other writes.
         server.evicts.set(true);
         load(&server, family, &pieces[0]).unwrap();
         let mut large = vec![0; 1 << 20];
@@ -174,7 +175,7 @@ fn a_load_can_be_ended_without_memory() {
     }
 }
 
-/// An array is asked for when half of it has come, and then it must fit beside what waits.
+/// An array is allocated when half of it has come. It must then fit beside the pieces that wait.
 #[test]
 fn an_array_that_does_not_fit_is_refused_when_its_half_has_come() {
     let source = FakeServer::default();
@@ -192,13 +193,13 @@ fn an_array_that_does_not_fit_is_refused_when_its_half_has_come() {
     let why = load(&server, "BF", &pieces[5]).unwrap_err();
     assert!(why.starts_with("ERR Insufficient memory to create filter: it takes 9"), "{why}");
     server.memory.set(None);
-    // Nothing has changed, and it goes on.
+    // Nothing has changed, and the load continues.
     pieces[5..].iter().for_each(|piece| drop(load(&server, "BF", piece).unwrap()));
     assert!(server.dump("k") == source.dump("k"));
 }
 
-/// A filter in a thousand cuts: some chunks come twice or overlap, in any order, and some are placed by another thread.
-/// Between the two runs of its command, the load may have been ended, by its client or by whatever, and begun again.
+/// A filter in a thousand pieces: some come twice or overlap, in any order, and another thread places some of them.
+/// Between the two runs of such a command, the load may have been ended, by its client or otherwise, and begun again.
 #[test]
 fn chunks_that_another_thread_places_become_the_same_filter() {
     for name in REDISBLOOMS {
@@ -247,8 +248,8 @@ fn chunks_that_another_thread_places_become_the_same_filter() {
     }
 }
 
-/// Nobody comes back to a load whose client has gone while another thread placed its chunk. What that took is counted by
-/// then, and the chunk can come again.
+/// No client returns to a load if it disconnected while another thread placed its chunk. The load's memory is counted
+/// by then, and the chunk can come again.
 #[test]
 fn a_chunk_that_nobody_comes_back_to_is_counted() {
     let size = 1u64 << 20;
@@ -268,8 +269,9 @@ fn a_chunk_that_nobody_comes_back_to_is_counted() {
     }
 }
 
-/// Pieces of RedisBloom's format that come again with other bytes, before and after the array is allocated: the last ones
-/// count, as in RedisBloom and where this server obeys. Both sets of fingerprints, ORed, would be items that nobody added.
+/// Pieces in RedisBloom's format that come again with other bytes, before and after the array is allocated: the last
+/// ones count, as in RedisBloom and on an obeying server. If both sets of fingerprints were ORed, the filter would have
+/// items that nobody added.
 #[test]
 fn of_a_piece_that_comes_again_the_last_counts() {
     let size = 1u64 << 16;
@@ -299,7 +301,7 @@ fn of_a_piece_that_comes_again_the_last_counts() {
     }
 }
 
-/// Placing one of 16 MiB would hold the server for 50 ms. A primary or an append-only file that has accepted it is obeyed.
+/// Placing one of 16 MiB would hold the server for 50 ms. If a primary or an append-only file sends it, it is obeyed.
 #[test]
 fn a_chunk_longer_than_those_written_is_taken_from_whom_is_obeyed_only() {
     let source = FakeServer::default();
@@ -330,7 +332,7 @@ fn a_chunk_longer_than_those_written_is_taken_from_whom_is_obeyed_only() {
     }
 }
 
-/// The head of a cuckoo filter of RedisBloom's with this many bytes.
+/// The head of a RedisBloom cuckoo filter with this number of bytes.
 fn redisbloom_cuckoo(size: u64) -> Vec<u8> {
     let mut head = Vec::new();
     [0, size / 4, 0, 1].iter().for_each(|field: &u64| head.extend(field.to_le_bytes()));
@@ -355,7 +357,7 @@ fn sent_by_us(reserve: &str) -> (&'static str, Vec<(u64, Vec<u8>)>) {
 const OURS: [&str; 3] =
     ["BF.RESERVE k 0.01 100", "BF.RESERVE k 0.01 10 EXPANSION 1", "CF.RESERVE k 10 EXPANSION 1"];
 
-/// Two clients load into one key. A chunk of ours has cells of another filter, which must not get into RedisBloom's.
+/// Two clients load into one key. A chunk of ours has another filter's cells, which must not get into RedisBloom's.
 #[test]
 fn a_chunk_of_ours_is_no_chunk_of_redisblooms() {
     let (_, ours) = sent_by_us(OURS[1]);
@@ -376,8 +378,9 @@ fn a_chunk_of_ours_is_no_chunk_of_redisblooms() {
     }
 }
 
-/// Between two pieces of its dump, a key gets another filter of the same parameters, seed and shape. An item that both have
-/// lies in different parts of the two, so the mixture might miss it: it must not load. Adds and merges don't matter.
+/// Between two pieces of its dump, a key gets another filter with the same parameters, seed and shape. An item that
+/// both have may be in different parts of the two, and missing in a mixture. So the mixture must not load. Adds and
+/// merges don't matter.
 #[test]
 fn a_dump_of_two_filters_is_refused() {
     let windows = |rotated_first: bool| {
@@ -452,8 +455,8 @@ fn a_dump_of_two_filters_is_refused() {
     }
 }
 
-/// Whatever happens to a filter while it is dumped, its copy has every item that was in it throughout, or is refused. Most
-/// of these filters are small, of several arrays, and each array is a chunk.
+/// Whatever happens to a filter while it is dumped, its copy has every item that was in it throughout, or is refused.
+/// Most of these filters are small and have several arrays, and each array is a chunk.
 #[test]
 fn a_dump_of_a_busy_filter_is_complete_or_refused() {
     let (mut complete, mut refused) = (0, 0);
@@ -463,7 +466,7 @@ fn a_dump_of_a_busy_filter_is_complete_or_refused() {
             0..2 => format!("BF.RESERVE k 0.01 20 EXPANSION 1 SEED {seed}"),
             2..4 => format!("BF.RESERVE k 0.01 100 WINDOW 3 SEED {seed}"),
             4..8 => format!("CF.RESERVE k 16 EXPANSION 1 SEED {seed}"),
-            // Two chunks, and room everywhere: nothing is ever moved.
+            // Two chunks, with room everywhere: nothing is ever moved.
             _ => format!("CF.RESERVE k 2097152 BUCKETSIZE 1 SEED {seed}"),
         };
         let (server, family) = (FakeServer::default(), &reserve[..2]);
@@ -471,7 +474,8 @@ fn a_dump_of_a_busy_filter_is_complete_or_refused() {
         let is_yes = |server: &FakeServer, command: &str, item: usize| {
             server.line(&format!("{family}.{command} k {item}")) == Ok(Reply::Bool(true))
         };
-        // Of a cuckoo filter how often each was added: that it is found may be due to another one, which then leaves.
+        // For a cuckoo filter, how often each item was added: it may be found because of another one, which is deleted
+        // later.
         let mut added: [u32; 40] = std::array::from_fn(|item| is_yes(&server, "ADD", item).into());
         for _ in 0..20 {
             let is_in = |added: &[u32], item| match family {
@@ -500,7 +504,7 @@ fn a_dump_of_a_busy_filter_is_complete_or_refused() {
                         ("CF", 6) if added[item] > 0 => {
                             added[item] -= u32::from(is_yes(&server, "DEL", item))
                         }
-                        // Comes once more, and goes once.
+                        // The item is added once more, and deleted once.
                         ("CF", 7..=10) => {
                             added[item] += u32::from(is_yes(&server, "ADD", item));
                             added[item] -= u32::from(is_yes(&server, "DEL", item));
@@ -565,7 +569,7 @@ fn each_piece_is_replicated_when_it_comes() {
     }
 }
 
-/// What a snapshot has of the loads is enough to go on, after any piece. One that does not have them gets all pieces at
+/// A snapshot has enough of the loads to continue them, after any piece. If it doesn't have them, all pieces follow at
 /// the end, and replicas that had some begin again with these.
 #[test]
 fn a_snapshot_in_the_middle_of_a_load_loses_nothing() {
@@ -606,8 +610,8 @@ fn a_snapshot_in_the_middle_of_a_load_loses_nothing() {
     }
 }
 
-/// Commands of which the last makes a filter that neither replicas nor the AOF can make by themselves: imports, and loads
-/// that they don't have.
+/// Commands, the last of which creates a filter that neither replicas nor the AOF can create by themselves: imports,
+/// and loads that they don't have.
 fn making() -> Vec<Vec<Vec<Vec<u8>>>> {
     let words = |line: &str| line.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
     let bitmap: Vec<u8> = (0..2_500_000u32).map(|byte| (byte.wrapping_mul(byte) % 251) as u8).collect();
@@ -622,7 +626,8 @@ fn making() -> Vec<Vec<Vec<Vec<u8>>>> {
     all
 }
 
-/// Runs these commands where large filters go in pieces. Its loads are in no snapshot, so their pieces aren't sent.
+/// Runs these commands on a server that sends large filters in pieces. Its loads are in no snapshot, so their pieces
+/// aren't sent.
 fn make(
     commands: &[Vec<Vec<u8>>],
     between: impl FnMut(&FakeServer) + 'static,
@@ -636,12 +641,12 @@ fn make(
     (server, last.map_err(|why| why.to_string()))
 }
 
-/// What the last of them sends, in pieces, and how many.
+/// What the last of them sends in pieces, and the number of pieces.
 fn count(commands: &[Vec<Vec<u8>>]) -> usize {
     make(commands, |_| ()).0.replicated.take().len()
 }
 
-/// A filter that is made whole is a load elsewhere before it is a key anywhere.
+/// A filter that is created whole is a load on other servers before it is a key anywhere.
 #[test]
 fn a_filter_that_was_made_goes_in_pieces() {
     for commands in making() {
@@ -660,7 +665,7 @@ fn a_filter_that_was_made_goes_in_pieces() {
     }
 }
 
-/// Nothing is sent where nobody gets it, and all at once where the client may not wait.
+/// Nothing is sent if nobody receives it, and everything at once if the client may not wait.
 #[test]
 fn a_filter_that_need_not_go_in_pieces_is_a_key_at_once() {
     for commands in making().split_off(2) {
@@ -676,7 +681,7 @@ fn a_filter_that_need_not_go_in_pieces_is_a_key_at_once() {
     }
 }
 
-/// A snapshot after any piece has what was sent. One that doesn't, and a flush, have it sent again.
+/// A snapshot after any piece contains what was sent. After one that doesn't, and after a flush, it is sent again.
 #[test]
 fn a_snapshot_in_the_middle_of_sending_loses_nothing() {
     for commands in making() {
@@ -726,7 +731,7 @@ fn a_snapshot_in_the_middle_of_sending_loses_nothing() {
     }
 }
 
-/// Something else is in the key: the load ends, also where its pieces are.
+/// Another value is in the key: the load ends, also on the servers that have its pieces.
 #[test]
 fn a_key_that_appears_while_its_filter_is_sent_stays() {
     for commands in making() {
@@ -738,7 +743,8 @@ fn a_key_that_appears_while_its_filter_is_sent_stays() {
     }
 }
 
-/// A server that reads its own snapshot keeps what its file has of the load; that of a replica has the load all the same.
+/// A server that reads its own snapshot keeps the load if its file may contain one; a replica's snapshot has the load
+/// in any case.
 #[test]
 fn a_snapshot_says_whether_the_following_pieces_are_sent() {
     let (family, pieces) = sent_by_us(OURS[1]);
@@ -758,7 +764,7 @@ fn a_snapshot_says_whether_the_following_pieces_are_sent() {
     }
 }
 
-/// Whatever ends a load here ends it where its pieces are, also where it has only some of them.
+/// Whatever ends a load here ends it on the servers that have its pieces, even if they have only some.
 #[test]
 fn a_load_that_ends_is_ended_elsewhere() {
     let (family, pieces) = sent_by_us(OURS[0]);
@@ -777,6 +783,6 @@ fn a_load_that_ends_is_ended_elsewhere() {
         end(&server);
         assert_eq!(server.take_replicated(), ["BF.LOADCHUNK k 0 "]);
     }
-    // An end that comes twice is no error where this server obeys.
+    // On an obeying server, a load may end twice without an error.
     assert_eq!(load(&replica(), family, &(0, Vec::new())), Ok(Reply::Ok));
 }

@@ -1,4 +1,4 @@
-//! Commands without a server: replies, refusals, what they replicate, and that a replica that obeys ends equal.
+//! Commands without a server: replies, refusals, what they replicate, and that an obeying replica ends equal.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,4 +1,4 @@
-//! A primary whose effects a replica obeys.
+//! A primary, and a replica that obeys its effects.
 
 use crate::support::fake_server::{Content, FakeServer};
 use crate::support::internals::command::Reply;
@@ -13,14 +13,14 @@ impl Pair {
     pub(crate) fn new() -> Pair {
         let pair = Pair { primary: FakeServer::default(), replica: FakeServer::default() };
         pair.replica.obeys.set(true);
-        // A replica asks neither for memory nor for its limits.
+        // A replica checks neither memory nor its limits.
         pair.replica.memory.set(Some(1));
         pair.replica.is_out_of_memory.set(true);
         pair
     }
 
-    /// Lets the replica follow, and compares every key bit for bit, the shadows of rebuilds
-    /// included. Gives what was sent.
+    /// Lets the replica follow, and compares every key bit for bit, including the shadows of rebuilds. Returns what was
+    /// sent.
     pub(crate) fn follow(&self) -> Vec<String> {
         let effects = self.primary.replicated.take();
         let line = |words: &Vec<Vec<u8>>| String::from_utf8_lossy(&words.join(&b' ')).into_owned();
@@ -44,7 +44,7 @@ pub(crate) fn dumps(server: &FakeServer) -> Vec<(String, Vec<u8>)> {
     names.map(|key| (key.clone(), server.dump(&key))).collect()
 }
 
-/// What the key holds, written and read again, is the same.
+/// The content of the key is the same after it was written and read.
 pub(crate) fn must_survive_the_wire(server: &FakeServer, key: &str) {
     let filter = server.copy(key);
     let bytes = Encoder::native(&filter).to_vec();

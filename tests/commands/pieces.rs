@@ -1,4 +1,4 @@
-//! Commands in pieces: whatever the pieces are, the reply, the filter and what a replica gets are those of the command
+//! Commands in pieces: however they are divided, the reply, the filter and the replica are the same as for the command
 //! that runs whole, for every kind of filter, and for every refusal in the middle.
 
 use crate::pair::Pair;
@@ -9,7 +9,7 @@ use crate::support::internals::config::Settings;
 
 type Words = Vec<Vec<u8>>;
 
-/// Items after which a command pauses: it looks after every 32.
+/// Items after which a command pauses: it reads the clock after every 32.
 const PAUSES: [usize; 4] = [1, 33, 64, 500];
 
 const KINDS: &[&str] = &[
@@ -66,8 +66,8 @@ fn commands(family: &str, items: &[Vec<u8>]) -> Vec<Words> {
     ]
 }
 
-/// A command whose pieces are no more than this many items and those up to the next look, with the number of its pieces.
-/// Answers of all pieces are in one reply; of a refusal in the middle there is the text at the end.
+/// A command in pieces of at most this many items, and those up to the next look at the clock, with the number of its
+/// pieces. The answers of all pieces are in one reply. After a refusal in the middle, the error is at its end.
 fn run_in_pieces(server: &FakeServer, words: &[Vec<u8>], pause: usize) -> (String, usize) {
     server.pauses_after.set(Some(pause));
     let run = |words: &[&[u8]]| {
@@ -132,7 +132,7 @@ fn run_whole(server: &FakeServer, words: &[Vec<u8>]) -> String {
     outcome.map_or_else(|why| why.to_string(), |reply| shown(vec![reply]))
 }
 
-/// All commands on a filter, whole and in pieces, one after the other on filters that are equal.
+/// All commands on a filter, whole and in pieces, one after the other, on equal filters.
 fn compare(case: &str, family: &str, items: &[Vec<u8>], make: impl Fn(&FakeServer)) {
     for pause in PAUSES {
         let (whole, pair) = (FakeServer::default(), Pair::new());
@@ -142,7 +142,7 @@ fn compare(case: &str, family: &str, items: &[Vec<u8>], make: impl Fn(&FakeServe
         }
         for words in commands(family, items) {
             let case = format!("{case} {} {pause}", String::from_utf8_lossy(&words[..3].join(&b' ')));
-            // Filters that a command makes have seeds of their own.
+            // Filters created by a command have random seeds.
             let expected = run_whole(&whole, &words);
             let (seen, count) = run_in_pieces(&pair.primary, &words, pause);
             if words[1] == b"k" || words[1] == b"missing" {
@@ -206,7 +206,7 @@ fn rebuilds() {
     }
 }
 
-/// On several threads, parts of a blob are added by shard.
+/// With several threads, each part of a blob is added by shard.
 #[test]
 fn adds_by_shard() {
     for (blob, form) in [(items(90_000).concat(), "FIXED 5"), (prefixed(&items(150_000)), "PREFIXED")] {
@@ -226,7 +226,7 @@ fn adds_by_shard() {
     }
 }
 
-/// They look at the clock soon, and then after as many items as they have added so far.
+/// They read the clock early, and then after as many items as they have added so far.
 #[test]
 fn adds_by_shard_begin_with_few_items() {
     let server = FakeServer::default();
@@ -243,8 +243,8 @@ fn adds_by_shard_begin_with_few_items() {
     }
 }
 
-/// If memory is refused, a command of several answers goes on with the other items, and one that stops there says how many
-/// went in.
+/// If memory is refused, a command with several answers continues with the other items. A command that stops says how
+/// many went in.
 #[test]
 fn memory_that_is_refused() {
     for pause in PAUSES {
@@ -262,7 +262,8 @@ fn memory_that_is_refused() {
     }
 }
 
-/// A piece that is refused as a whole ends the command: lists with the error, others with the items that went in.
+/// If a piece is refused as a whole, the command ends: list replies have the error, others the number of items that
+/// went in.
 #[test]
 fn a_key_that_changes_between_pieces() {
     let expected = [
@@ -294,8 +295,8 @@ fn a_key_that_changes_between_pieces() {
     }
 }
 
-/// A blob of one part is checked before anything changes. A larger one of items with lengths is checked part by part, so
-/// an item that isn't whole is found when those before it are in.
+/// A blob of one part is checked before anything changes. A larger one of items with lengths is checked part by part.
+/// So if an item is cut off, earlier items are already in when this is found.
 #[test]
 fn a_blob_that_ends_in_the_middle_of_an_item() {
     let server = FakeServer::default();

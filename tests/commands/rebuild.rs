@@ -1,5 +1,5 @@
 //! BF.REBUILD without a server: what goes to the live filter and what to its shadow, what is replicated, that a replica
-//! ends equal bit for bit in every phase, that both survive the wire, and what is refused with nothing changed.
+//! ends equal bit for bit in every phase, that both survive the wire, and what is refused without changing anything.
 
 use super::pair::{Pair, add, found};
 use crate::support::fake_server::FakeServer;
@@ -24,7 +24,7 @@ fn full(server: &FakeServer, key: &str, name: &str) -> Reply {
     fields.into_iter().find(|(field, _)| *field == name).map_or(Reply::Null, |(_, value)| value)
 }
 
-/// A replica takes what a BEGIN leaves out from the live filter, so the default of BF.RESERVE has to be sent.
+/// A replica copies what a BEGIN leaves out from the live filter, so the default of BF.RESERVE has to be sent.
 #[test]
 fn a_replica_rebuilds_with_the_same_options() {
     let pair = Pair::new();
@@ -49,11 +49,11 @@ fn every_family_is_rebuilt_and_replicas_agree_in_every_phase() {
         assert_eq!(server.events.take(), [c"bf.rebuild.begin"]);
         let sent = pair.follow();
         assert!(sent[0].starts_with("BF.REBUILD k BEGIN ERROR 0.001 CAPACITY 500 "), "{sent:?}");
-        // The live filter answers, and nobody else.
+        // Only the live filter answers.
         assert_eq!(found(server, "k", "old", 50), 50);
         assert_eq!(status(server, "k", "Number of items inserted"), Reply::Integer(0));
         assert_eq!(status(server, "k", "Kind"), full(server, "k", "Kind"));
-        // Adds go to both, also those of items that the live filter has.
+        // Adds go to both, including those of items that the live filter has.
         add(server, "k", "new", 30);
         server.line("BF.MADD k new30 new31 old0").unwrap();
         server.line("BF.INSERT k ITEMS new32 old1").unwrap();
@@ -62,7 +62,7 @@ fn every_family_is_rebuilt_and_replicas_agree_in_every_phase() {
         server.run(&[b"BF.BULKADD", b"k", b"FIXED", b"4", b"new4old3"]).unwrap();
         assert_eq!(status(server, "k", "Number of items inserted"), Reply::Integer(38), "{options}");
         pair.follow();
-        // Backfilling goes to the shadow alone.
+        // Backfills go to the shadow alone.
         let live = full(server, "k", "Cells set");
         assert_eq!(server.line("BF.REBUILD k ADD old4 old5 back1"), OK);
         assert_eq!(server.events.take().last(), Some(&c"bf.rebuild.add"));
@@ -111,7 +111,7 @@ fn an_abort_leaves_the_live_filter_as_it_is() {
 fn a_rebuild_may_change_every_parameter_and_defaults_to_what_was_needed() {
     let pair = Pair::new();
     let server = &pair.primary;
-    // A filter that takes all, with three times as many items as it was made for.
+    // A filter that accepts all items, with three times its capacity.
     server.line("BF.RESERVE k 0.01 100 ONFULL SATURATE LAYOUT CLASSIC").unwrap();
     add(server, "k", "a", 300);
     server.line("BF.REBUILD k BEGIN").unwrap();
@@ -120,7 +120,7 @@ fn a_rebuild_may_change_every_parameter_and_defaults_to_what_was_needed() {
     let sent = pair.follow().pop().unwrap();
     assert!(sent.contains("ONFULL SATURATE") && sent.contains("LAYOUT CLASSIC"), "{sent}");
     server.line("BF.REBUILD k ABORT").unwrap();
-    // A chain becomes one layer of what all of its layers hold.
+    // A chain becomes one layer for the items of all its layers.
     server.line("BF.RESERVE chain 0.01 50 EXPANSION 1").unwrap();
     add(server, "chain", "a", 180);
     server.line("BF.REBUILD chain BEGIN").unwrap();
@@ -163,13 +163,13 @@ fn what_the_live_filter_refuses_the_shadow_never_sees() {
     assert_eq!(status(server, "k", "Number of items inserted"), Reply::Integer(5));
     let sent = pair.follow();
     assert_eq!(sent.last().unwrap(), "BF.MADD k a b c d e");
-    // One that the live filter has, by whatever way, goes in.
+    // An item that the live filter has goes in, by whatever command.
     server.line("BF.REBUILD k ABORT").unwrap();
     server.line("BF.REBUILD k BEGIN CAPACITY 100").unwrap();
     assert!(server.run(&[b"BF.BULKADD", b"k", b"FIXED", b"1", b"abx"]).is_err());
     assert_eq!(status(server, "k", "Number of items inserted"), Reply::Integer(2));
     assert_eq!(pair.follow().pop().unwrap(), "BF.BULKADD k FIXED 1 ab");
-    // It changed the shadow alone, and is replicated for that.
+    // It changed only the shadow, and is replicated for that reason.
     assert_eq!(server.line("BF.ADD k c"), NO);
     assert_eq!(pair.follow(), ["BF.ADD k c"]);
     // Now it changes neither.
@@ -212,7 +212,7 @@ fn deletes_go_to_the_live_filter_and_are_counted() {
     assert_eq!(found(server, "k", "a", 20), 16);
     server.line("BF.REBUILD k COMMIT").unwrap();
     pair.follow();
-    // Those deleted meanwhile stay; no other is lost.
+    // Items deleted meanwhile stay; no other item is lost.
     assert_eq!(found(server, "k", "a", 20), 19);
 }
 
@@ -248,15 +248,15 @@ fn a_live_add_never_fails_because_of_the_shadow() {
         );
         assert_eq!(status(server, "k", "Status"), Reply::from("none"));
         assert_eq!(status(server, "k", "Ended because"), Reply::from("non scaling filter is full"));
-        // The next one begins with a clean sheet.
+        // The next rebuild starts without the counts of the last.
         server.line("BF.REBUILD k BEGIN").unwrap();
         server.line("BF.REBUILD k ABORT").unwrap();
         assert_eq!(server.text("BF.REBUILD k ABORT"), NONE);
     }
 }
 
-/// Only a lack of memory can make the shadow of a replica refuse what the primary's took: the primary would have sent an
-/// ABORT first. The add is in, and the reply to the primary is an error, so that the server logs it and counts it.
+/// A replica's shadow can refuse what the primary's accepted only if memory is short: the primary would have sent an
+/// ABORT first. The add is in, and the reply to the primary is an error, so that the server logs and counts it.
 #[test]
 fn a_replica_whose_shadow_cannot_follow_says_so() {
     for line in ["BF.ADD k i4", "BF.MADD k i4 i5", "BF.INSERT k ITEMS i4 i5", "BF.BULKADD k FIXED 2 i4i5"] {
@@ -277,7 +277,7 @@ fn a_replica_whose_shadow_cannot_follow_says_so() {
     }
 }
 
-/// Whatever becomes of the key, nobody is told about a rebuild of another filter, and nothing is left behind.
+/// Whatever becomes of the key, no client is told about a rebuild of another filter, and nothing is left behind.
 #[test]
 fn why_a_rebuild_ended_goes_with_the_filter() {
     let ended = |server: &FakeServer| {
@@ -311,11 +311,11 @@ fn memory_is_asked_for_both_filters_together() {
     add(&server, "k", "a", 10);
     let Reply::Integer(size) = full(&server, "k", "Cells") else { panic!() };
     let bytes = size as u64 / 8;
-    // Room for one, not for two.
+    // Memory for one filter, not for two.
     server.memory.set(Some(bytes + bytes / 2));
     assert!(server.text("BF.REBUILD k BEGIN").contains("Insufficient memory"));
     assert_eq!(status(&server, "k", "Status"), Reply::from("none"));
-    // Room for two, and not for a shadow that grows: a backfill says so, and the rebuild stays.
+    // Memory for two, but not for a shadow that grows: a backfill gets the error, and the rebuild stays.
     server.memory.set(Some(2 * bytes + bytes / 2));
     server.line("BF.REBUILD k BEGIN").unwrap();
     let mut words = vec!["BF.REBUILD".to_owned(), "k".into(), "ADD".into()];
@@ -328,7 +328,7 @@ fn memory_is_asked_for_both_filters_together() {
     );
     let Reply::Integer(items) = status(&server, "k", "Number of items inserted") else { panic!() };
     assert!((900..=1000).contains(&items));
-    // An add ends it, and is not refused.
+    // An add ends it, and isn't refused.
     assert_eq!(server.line("BF.ADD k new"), YES);
     assert_eq!(status(&server, "k", "Status"), Reply::from("none"));
     server.is_out_of_memory.set(true);
@@ -348,7 +348,7 @@ fn windows_rotate_together() {
     server.now_ms.set(1000);
     server.line("BF.RESERVE k 0.001 100 WINDOW 3 EVERY 1000").unwrap();
     server.now_ms.set(4500);
-    // The clock has moved since: that comes first.
+    // The clock has moved since: the rotation comes first.
     server.line("BF.REBUILD k BEGIN WINDOW 5").unwrap();
     let sent = pair.follow();
     assert_eq!(sent[1], "BF.ROTATE k AT 3");
@@ -368,7 +368,7 @@ fn windows_rotate_together() {
     pair.follow();
     assert_eq!([age(server, "a"), age(server, "b"), age(server, "c")], [3, 2, 0].map(Reply::Integer));
     assert_eq!(full(server, "k", "Generation"), Reply::Integer(6));
-    // Nothing that the two could disagree on.
+    // Nothing that the two could disagree about.
     for options in ["WINDOW 3 EVERY 2000", "WINDOW 3 EVERY 1000 SINCE 5"] {
         let text = server.text(&format!("BF.REBUILD k BEGIN {options}"));
         assert!(text.contains("a window and its shadow rotate together"), "{text}");
@@ -400,7 +400,7 @@ fn what_would_pass_the_shadow_by_is_refused_and_sources_are_the_live_filter() {
     assert_eq!(server.text("BF.IMPORT k BLOOMV3 x"), server.text("BF.IMPORT like BLOOMV3 x"));
     assert!(server.text("BF.LOADCHUNK k 1 x").starts_with("ERR received bad data"));
     assert!(server.replicated.take().is_empty() && server.events.take().last() == Some(&c"bf.rebuild.add"));
-    // As a source, and for whoever reads, it is the live filter.
+    // As a source, and for readers, it is the live filter.
     assert_eq!(server.line("BF.EQUAL k like"), YES);
     assert_eq!(server.line("BF.EQUAL like k"), YES);
     assert_eq!(server.line("BF.SCANDUMP k 0"), server.line("BF.SCANDUMP like 0"));
@@ -413,7 +413,7 @@ fn what_would_pass_the_shadow_by_is_refused_and_sources_are_the_live_filter() {
     }
     assert_eq!(server.line("BF.MERGE new k"), OK);
     assert_eq!(status(&server, "new", "Status"), Reply::from("none"));
-    // BF.CLEAR reaches both, and the rebuild goes on.
+    // BF.CLEAR empties both, and the rebuild continues.
     assert_eq!(server.line("BF.CLEAR k"), OK);
     assert_eq!(status(&server, "k", "Number of items inserted"), Reply::Integer(0));
     assert_eq!(server.line("BF.EXISTS k live"), NO);
@@ -426,7 +426,7 @@ fn what_would_pass_the_shadow_by_is_refused_and_sources_are_the_live_filter() {
     assert_eq!(server.take_replicated(), ["BF.CLEAR k"]);
 }
 
-/// Every kind of another system's filter becomes one of ours, with its items backfilled.
+/// Every other system's filter becomes one of ours, with its items backfilled.
 #[test]
 fn other_systems_filters_are_rebuilt_into_ours() {
     for (name, make) in golden::FOREIGN {
@@ -435,7 +435,7 @@ fn other_systems_filters_are_rebuilt_into_ours() {
         server.put("k", make());
         pair.replica.put("k", make());
         let origin = full(server, "k", "Origin");
-        // A number is an item that each of them can have.
+        // Each of them can have a number as an item.
         let before = server.line("BF.EXISTS k 1234567");
         assert_eq!(server.line("BF.REBUILD k BEGIN"), OK, "{name}");
         let sent = pair.follow().pop().unwrap();
@@ -456,7 +456,7 @@ fn other_systems_filters_are_rebuilt_into_ours() {
         {
             assert_eq!(server.line(&format!("BF.EXISTS k {item}")), YES, "{name}: {item}");
         }
-        // And back, where it is aborted.
+        // And back, if it is aborted.
         server.put("k", make());
         let dump = server.dump("k");
         server.line("BF.REBUILD k BEGIN COUNTING").unwrap();
@@ -503,7 +503,7 @@ fn bad_input_is_refused_with_what_would_be_right() {
     server.line("BF.REBUILD k BEGIN").unwrap();
     let Reply::Map(fields) = full(&server, "k", "Rebuild") else { panic!() };
     assert_eq!(Ok(Reply::Map(fields)), server.line("BF.REBUILD k STATUS"));
-    // A cuckoo command sees no cuckoo filter.
+    // CF commands don't accept it.
     assert_eq!(server.text("CF.ADD k x"), wrong);
 }
 
@@ -528,7 +528,7 @@ fn bulk_adds_in_parallel_reach_both() {
     assert!(dumps[0] == dumps[1]);
 }
 
-/// What fills a filter tells by it that the filter was replaced. It must not give the seed away.
+/// Commands that fill a filter learn whether it was replaced. That must not reveal the seed.
 #[test]
 fn an_identity_tells_filters_apart() {
     let server = FakeServer::default();
@@ -546,7 +546,7 @@ fn an_identity_tells_filters_apart() {
         assert_eq!(of(key), first, "{key}");
     }
     assert_ne!(of("other"), first);
-    // Each shadow has another, which it keeps.
+    // Each shadow has its own seed, and keeps it.
     server.line("BF.REBUILD k BEGIN").unwrap();
     let aborted = shadow();
     server.line("BF.REBUILD k ABORT").unwrap();
@@ -565,8 +565,8 @@ fn an_identity_tells_filters_apart() {
     assert_eq!(server.text("CF.INFO c SIZE"), server.text("CF.INFO c FULL FULL"));
 }
 
-/// A filter whose cells are all set cannot say what is in it. What BEGIN makes of that has room for a multiple of what
-/// it was made for, and not for all that there might be.
+/// If all cells of a filter are set, they don't show how many items it has. The filter that BEGIN creates then has room
+/// for a multiple of the old capacity, but not for every possible number.
 #[test]
 fn a_saturated_filter_can_be_rebuilt() {
     for options in

@@ -1,7 +1,8 @@
-//! What a RedisBloom primary sends: understood as RedisBloom does, however its client spelled it, and with its bytes.
+//! What a RedisBloom primary sends: understood as RedisBloom does, however its client spelled it, and with the same
+//! bytes.
 //!
-//! tests/fixtures/redisbloom/commands.json has 2,000 random commands as RedisBloom 2.8.2 accepted them, and after every 50
-//! what it made of them. `scripts/redisbloom` does the same with the real one.
+//! tests/fixtures/redisbloom/commands.json contains 2,000 random commands as RedisBloom 2.8.2 accepted them, and after
+//! every 50 the resulting filters. `scripts/redisbloom` does the same with the real one.
 
 use crate::support::fake_server::FakeServer;
 use crate::support::internals::config::Settings;
@@ -15,7 +16,7 @@ fn obeying() -> FakeServer {
     server
 }
 
-/// The recorded words are bytes, each as the character of the same number.
+/// The recorded words are bytes, each stored as the character with the same number.
 fn words(command: &Json) -> Vec<Vec<u8>> {
     let bytes =
         |word: &Json| word.as_str().unwrap().chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect();
@@ -89,7 +90,7 @@ fn a_filter_that_redisbloom_creates_is_redisblooms() {
     }
 }
 
-/// A client's words are read strictly, and make filters of ours.
+/// A client's words are parsed strictly, and create filters of ours.
 #[test]
 fn clients_are_not_redisbloom() {
     let server = FakeServer::default();

@@ -1,4 +1,5 @@
-//! Static filters in commands: built by BF.REBUILD from a list, the same on a replica, asked like any other, never added to.
+//! Static filters in commands: built by BF.REBUILD from a list, the same on a replica, tested like any other filter,
+//! never added to.
 
 use super::pair::{Pair, add, found};
 use crate::support::fake_server::FakeServer;
@@ -105,7 +106,7 @@ fn a_rebuild_of_one_gives_another_unless_it_says_otherwise() {
     server.line("BF.REBUILD k COMMIT").unwrap();
     pair.follow();
     assert_eq!(full(server, "k", "Kind"), "counting".into());
-    // And back: what is added meanwhile goes to both.
+    // And back: items added meanwhile go to both.
     server.line("BF.REBUILD k BEGIN LAYOUT FUSE").unwrap();
     add(server, "k", "old", 30);
     backfill(server, "k", "new", 50);
@@ -113,7 +114,7 @@ fn a_rebuild_of_one_gives_another_unless_it_says_otherwise() {
     server.line("BF.REBUILD k COMMIT").unwrap();
     pair.follow();
     assert_eq!((found(server, "k", "new", 50), found(server, "k", "old", 100)), (50, 30));
-    // An abort leaves it, and CLEAR empties both.
+    // An abort keeps it, and CLEAR empties both.
     server.line("BF.REBUILD k BEGIN").unwrap();
     backfill(server, "k", "x", 3);
     server.line("BF.REBUILD k ABORT").unwrap();
@@ -130,7 +131,7 @@ fn a_rebuild_of_one_gives_another_unless_it_says_otherwise() {
     pair.follow();
 }
 
-/// While it is built apart, its key may get another filter, or its list more items under another name.
+/// While a worker builds it, its key may get another filter, or its list may get more items under another name.
 #[test]
 fn a_commit_that_would_lose_items_is_refused() {
     for more in [false, true] {

@@ -1,5 +1,5 @@
-//! valkey-bloom's dialect: options and fields that RedisBloom doesn't have, and the commands that a valkey-bloom primary sends
-//! or writes to its append-only file.
+//! valkey-bloom's dialect: options and fields that RedisBloom doesn't have, and the commands that a valkey-bloom
+//! primary sends or writes to its append-only file.
 
 use crate::pair::Pair;
 use crate::support::fake_server::FakeServer;
@@ -8,14 +8,14 @@ use crate::support::rdb::hex;
 use bloomery::filter::foreign::{Growth, Scheme};
 use bloomery::{Filter, Foreign};
 
-/// The seed of valkey-bloom's filters that have no random one.
+/// The seed of valkey-bloom filters without a random one.
 const FIXED_SEED: &str = "590ff522ea7811daa714d8093b3e7bd91d898a733e988887307f97cd28073383";
-/// A filter of its own for 10 items, with that seed, that holds `hello`, as it writes it into an append-only file.
+/// Its filter for 10 items, with that seed, that contains `hello`, as it writes it into an append-only file.
 const PAYLOAD: &str = "01 02000000 7b14ae47e17a843f 000000000000e03f 00 0100000000000000 3900000000000000 01 \
     0c00000000000000 07000000 590ff522ea7811daa714d8093b3e7bd91d898a733e988887307f97cd28073383 \
     000000000000000080240922 0100000000000000 0a00000000000000";
 
-/// Words with blanks between them, where `SEED` stands for these 32 bytes and the word before them.
+/// Words separated by blanks. `SEED` stands for these 32 bytes and the word before them.
 fn run(server: &FakeServer, line: &str, seed: &[u8]) -> Result<Reply, CommandError> {
     let words = line.split(' ').flat_map(|word| match word {
         "SEED" => vec![word.as_bytes(), seed],
@@ -33,7 +33,7 @@ fn info(server: &FakeServer, key: &str, field: &str) -> Result<Reply, String> {
     server.line(&format!("BF.INFO {key} {field}")).map_err(|why| why.to_string())
 }
 
-/// Both what it sends for a new filter and for its items, and what it sends for an empty one.
+/// Both forms: for a new filter with its items, and for an empty one.
 #[test]
 fn what_valkey_bloom_sends_makes_its_filters() {
     let server = FakeServer::default();
@@ -47,7 +47,7 @@ fn what_valkey_bloom_sends_makes_its_filters() {
     server.run(&[b"BF.LOAD", b"loaded", &hex(PAYLOAD)]).unwrap();
     assert_eq!(server.dump("items"), server.dump("loaded"));
     assert_eq!(server.dump("empty"), server.dump("loaded"));
-    // And each goes on to grow alike.
+    // Both continue to grow alike.
     for item in 0..200 {
         for key in ["items", "empty", "loaded"] {
             server.line(&format!("BF.ADD {key} {item}")).unwrap();
@@ -74,7 +74,7 @@ fn what_valkey_bloom_sends_makes_its_filters() {
     assert_eq!(foreign(&server, "fixed").growth(), growth(0, 0.25, true));
     assert_eq!(foreign(&server, "large").growth(), growth(4_000_000_000, 0.5, true));
     assert_eq!(*foreign(&server, "fixed").scheme(), Scheme::ValkeyBloom { seed: other.try_into().unwrap() });
-    // What this server writes for its own replicas and file makes the same.
+    // What this server writes for its own replicas and file creates the same filter.
     let file = FakeServer::default();
     file.obeys.set(true);
     for effect in server.replicated.take() {
@@ -111,7 +111,7 @@ fn a_clients_seed_makes_a_filter_of_valkey_blooms() {
     assert!(sent[0].starts_with("BF.INSERT k CAPACITY 2 ERROR 0.02 TIGHTENING 0.5 SEED "), "{sent:?}");
     assert!(sent[0].ends_with(" EXPANSION 2"));
     assert_eq!(sent[1], "BF.MADD k a b c");
-    // Without items there is an empty filter, and an empty reply, the second time too.
+    // Without items the result is an empty filter, and an empty reply, also the second time.
     for expected in [1, 0] {
         let replied = run(&pair.primary, "BF.INSERT e SEED TIGHTENING 0.25 NONSCALING", &seed).unwrap();
         assert_eq!(replied, Reply::Answers(Answers::default()));
@@ -123,7 +123,7 @@ fn a_clients_seed_makes_a_filter_of_valkey_blooms() {
     );
 }
 
-/// Without a seed of theirs the filter is ours, which can have the tightening too.
+/// Without valkey-bloom's seed the filter is ours, which can also have the tightening.
 #[test]
 fn a_tightening_makes_a_filter_of_ours() {
     let pair = Pair::new();
@@ -135,7 +135,7 @@ fn a_tightening_makes_a_filter_of_ours() {
     pair.primary.line("BF.INSERT e VALIDATESCALETO 1000").unwrap();
     assert_eq!(pair.follow().len(), 1);
     assert_eq!(info(&pair.primary, "e", "TIGHTENING"), Ok(Reply::Null));
-    // It decides nothing in a filter that doesn't grow.
+    // It has no effect in a filter that doesn't grow.
     pair.primary.line("BF.INSERT fixed TIGHTENING 0.25 NONSCALING").unwrap();
     assert!(pair.follow()[0].starts_with("BF.RESERVE fixed 0.01 100 ONFULL ERROR SEED "));
 }
@@ -168,7 +168,7 @@ fn refusals_are_valkey_blooms() {
             "SEED CAPACITY 70368744177664 ERROR 1e-12",
             "ERR the other system makes no filter of that size. Choose another capacity or error rate.",
         ),
-        // RedisBloom's refusals stay.
+        // RedisBloom's refusals stay the same.
         ("CAPACITY 100", "ERR wrong number of arguments"),
         ("TIGHTENING 0.5 ITEMS", "ERR wrong number of arguments"),
         ("CAPACITY 100 TIGHTENING", "ERR wrong number of arguments"),
@@ -183,7 +183,7 @@ fn refusals_are_valkey_blooms() {
     assert!(server.keys.borrow().is_empty() && server.replicated.borrow().is_empty());
 }
 
-/// Whether a filter can grow so far is asked of the filter that is created, ours or theirs.
+/// Whether a filter can grow that far is checked for the filter that is created, ours or theirs.
 #[test]
 fn a_filter_is_created_if_it_can_grow_so_far() {
     const MEMORY: &str = "ERR provided VALIDATESCALETO causes bloom object to exceed memory limit";
@@ -199,7 +199,7 @@ fn a_filter_is_created_if_it_can_grow_so_far() {
         assert_eq!(insert(" CAPACITY 10000000 VALIDATESCALETO 1"), Err(MEMORY.to_owned()), "{seeded}");
         assert!(server.keys.borrow().is_empty());
         assert!(insert(" VALIDATESCALETO 100000").is_ok(), "{seeded}");
-        // A filter that is there isn't asked, nor is one that a primary has created.
+        // An existing filter isn't checked, nor is one that a primary has created.
         assert!(insert(" VALIDATESCALETO 10000000").is_ok(), "{seeded}");
         server.keys.borrow_mut().clear();
         server.memory.set(None);
@@ -214,7 +214,7 @@ fn a_filter_is_created_if_it_can_grow_so_far() {
     assert!(server.line(&format!("{line} 3000000")).is_ok());
 }
 
-/// As valkey-bloom replies: the value alone, not in an array or a map as RedisBloom's fields.
+/// As valkey-bloom replies: only the value, not in an array or a map as RedisBloom's fields.
 #[test]
 fn fields_that_only_valkey_bloom_has() {
     let server = FakeServer::default();
@@ -247,7 +247,7 @@ fn fields_that_only_valkey_bloom_has() {
             continue;
         }
         let Ok(Reply::Integer(most)) = most else { panic!("{key}: {most:?}") };
-        // 2^23 bits, of which a layer may not use all. And it is what a filter reaches.
+        // 2^23 bits, some of which a layer may leave unused. A filter can reach that.
         assert!((200_000..2_000_000).contains(&most), "{key}: {most}");
         let mut item = 0;
         while server.line(&format!("BF.ADD {key} {item}")).is_ok() {

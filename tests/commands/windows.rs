@@ -1,7 +1,7 @@
 //! Windows and their clock: merges in every relative state of two windows, and clocks that jump.
 //!
-//! The model knows neither numbers of generations nor schedules: a window is sets of items by age, and the time of its
-//! next rotation by the clock. At the error rate used here nothing is a false positive, so ages are compared exactly.
+//! The model has neither numbers of generations nor schedules: a window is sets of items by age, and the time of its
+//! next rotation by the clock. At this error rate nothing is a false positive, so ages are compared exactly.
 
 use super::pair::Pair;
 use crate::support::env;
@@ -81,11 +81,11 @@ impl Model {
         self.sets[..self.span() - behind].to_vec()
     }
 
-    /// Where each generation of the other goes so that it ends no earlier than there: its age here, which may be too
+    /// Where each of the other's generations goes so that it ends no earlier than there: its age here, which may be too
     /// old.
     fn age_here(&self, age: usize, other: &Model) -> u64 {
         let Some((mine, theirs)) = self.next.zip(other.next) else { return age as u64 };
-        // A source whose clock was ahead by more than a period is as a write would leave it.
+        // A source whose clock was ahead by more than a period has the state that a write would leave.
         let theirs = theirs.min(mine + EVERY);
         assert_eq!(mine % EVERY, theirs % EVERY);
         if mine >= theirs {
@@ -179,13 +179,13 @@ impl World {
         self.model(key).rotate(1);
     }
 
-    /// Merges, as the model says that it must go.
+    /// Merges, because the model says that the merge is possible.
     fn merge(&mut self, to: &str, sources: &[&str]) {
         let now = self.now;
         let made = self.models.get(to).cloned();
         let exists = made.is_some();
         let mut merged = made.unwrap_or_else(|| {
-            // As new as the newest source.
+            // At the generation of the newest source.
             let mut copy = Model { shadow: None, ..self.models[sources[0]].clone() };
             let newest = sources.iter().filter_map(|source| self.models[*source].next).max();
             copy.rotate(newest.zip(copy.next).map_or(0, |(newest, own)| (newest - own) / EVERY));
@@ -207,9 +207,9 @@ impl World {
         } else {
             assert_eq!(found, OK);
             self.merges[0] += 1;
-            // A missing destination has the first already.
+            // A missing destination already has the first source.
             sources.iter().skip(usize::from(!exists)).for_each(|source| merged.merge(&self.models[*source]));
-            // The law in its own words: whatever tests positive in a source does so here, and is no older.
+            // The law in plain words: an item that tests positive in a source does so here, and isn't older.
             for source in &sources {
                 for item in self.models[*source].sets.iter().flatten() {
                     let age = |key: &str| self.server().line(&format!("BF.AGE {key} {item}"));
@@ -312,7 +312,7 @@ fn walk(seed: u64, timed: bool, may_jump: bool, steps: usize) -> [u32; 2] {
     let mut random = SmallRng::seed_from_u64(seed);
     let mut world = World { has_jumped: may_jump, ..World::new() };
     let span = random.random_range(2..6);
-    // All rotate at the same times. One that begins in the future is as if the clock had been set back.
+    // All rotate at the same times. A window that begins in the future behaves as if the clock had been set back.
     let since = |periods: i64| timed.then_some(START.strict_add_signed(periods * EVERY as i64 - 323));
     for (key, periods) in [("a", 0), ("b", 0), ("c", -3), ("d", if may_jump { 40 } else { -40 })] {
         world.reserve(key, span, since(periods));
@@ -341,8 +341,8 @@ fn windows_equal_a_model_of_sets() {
     assert!(done as u64 > 20 * count && refused as u64 > count / 8, "{merges:?}");
 }
 
-/// Time passes, and now and then the clock is set back. Whatever was added is there for G−1 periods of the time that
-/// has really passed, and the window goes on to forget.
+/// Time passes, and now and then the clock is set back. An added item stays for G−1 periods of real time, and the
+/// window continues to forget.
 #[test]
 fn a_clock_that_is_set_back_takes_nothing_away_early() {
     for seed in 0..200 {
@@ -383,7 +383,7 @@ fn a_clock_that_is_set_back_takes_nothing_away_early() {
             }
         }
         world.check();
-        // Without further steps back, all of this is gone after G+1 periods in which something is added.
+        // Without further steps back, all of these items are gone after G+1 periods in which something is added.
         for _ in 0..=(span as u64 + 1) * 2 {
             world.set_clock(world.now + EVERY / 2);
             _ = ["a", "b"].map(|key| world.add(key));
@@ -420,8 +420,8 @@ fn advice(server: &FakeServer, key: &str) -> String {
     lines.iter().map(text).collect()
 }
 
-/// By whatever the clock was ahead, and whatever was done to the filter meanwhile, the first write puts its schedule
-/// right, and replicas follow.
+/// However far the clock was ahead, and whatever happened to the filter meanwhile, the first write corrects its
+/// schedule, and replicas follow.
 #[test]
 fn a_clock_that_was_ahead_is_corrected_by_the_next_write() {
     for ahead in [1, EVERY - 1, EVERY, EVERY + 1, 2 * EVERY, 2 * EVERY + 1, DAY, YEAR, 30 * YEAR] {
@@ -473,13 +473,13 @@ fn a_clock_that_was_ahead_is_corrected_by_the_next_write() {
             assert_eq!(corrected, usize::from(was_behind), "{ahead} {way} {sent:?}");
             assert!((1..=2 * EVERY as i64).contains(&next_rotation(world.server(), "a")));
             assert!(!advice(world.server(), "a").contains("clock behind"));
-            // It still rotates when its sisters do, so that they go together.
+            // It still rotates at the same time as its sisters, so that they can be merged.
             world.server().line("BF.ADD b now").unwrap();
             if way == "REBUILD" {
                 world.ok("BF.REBUILD a COMMIT");
             }
             world.ok("BF.MERGE a b");
-            // Items go again, and no sooner than promised.
+            // Items expire again, and no sooner than promised.
             world.set_clock(START + 2 * EVERY);
             world.server().line("BF.ADD a later").unwrap();
             assert_eq!(world.server().line("BF.EXISTS a now"), Ok(Reply::Bool(true)));
@@ -497,7 +497,7 @@ fn a_clock_that_was_ahead_is_corrected_by_the_next_write() {
     }
 }
 
-/// A merge of windows that began at different times, were rotated by hand, or are not in step with the clock.
+/// A merge of windows that began at different times, were rotated by hand, or are out of step with the clock.
 #[test]
 fn merged_items_keep_their_age() {
     let pair = Pair::new();
@@ -517,13 +517,13 @@ fn merged_items_keep_their_age() {
     assert_eq!(ages("young"), ["Integer(1)"; 3]);
     ok("BF.MERGE new d c");
     assert_eq!(ages("new"), ["Integer(0)"; 3]);
-    // Which generation has which number does not matter for answers.
+    // The numbers of generations don't affect answers.
     ok("BF.RESERVE twin 1e-6 100 LIKE c");
     ok("BF.MERGE twin c");
     assert_eq!(server.text("BF.EQUAL twin c"), "Bool(true)");
     ok("BF.ROTATE twin");
     assert_eq!(server.text("BF.EQUAL twin c"), "Bool(false)");
-    // Windows that do not rotate at the same times differ.
+    // Windows that don't rotate at the same times differ.
     ok("BF.RESERVE e 1e-6 100 SEED 1 WINDOW 3 EVERY 1000 SINCE 500");
     for (key, options) in [("f", "EVERY 1000 SINCE 501"), ("g", "EVERY 2000 SINCE 500"), ("h", "")] {
         ok(format!("BF.RESERVE {key} 1e-6 100 SEED 1 WINDOW 3 {options}").trim());

@@ -1,5 +1,4 @@
-"""How long each command holds the main thread, during which no other client is served: every command × every kind of
-filter.
+"""How long each command holds the main thread, so that no other client is served: every command × every kind of filter.
 
 A round has a filter of the given number of MiB and kind, with new pages or with all pages in use, and with a worker
 that is idle or busy. Every command of the table runs with the largest arguments that its example stands for: 20,000
