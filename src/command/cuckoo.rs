@@ -5,7 +5,9 @@
 
 use super::call::{Access, Admitted, Apart, Call, Data, Effect, Key};
 use super::error::CommandError;
-use super::options::cuckoo::{creation, insertion, new_filter, reservation, seeded, sent};
+use super::options::cuckoo::{
+    creation, insertion, is_plain, new_filter, reservation, seeded, sent, sent_before_capacity,
+};
 use super::options::redisbloom;
 use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
@@ -44,12 +46,21 @@ const BYTES_OF_A_STEP: u64 = 64;
 
 /// `CF.RESERVE key capacity [option…]`.
 pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let spec = if redisbloom::reserves(call) { redisbloom::cuckoo(call)? } else { reservation(call)? };
+    let (spec, capacity) = match redisbloom::sent_cuckoo_reservation(call) {
+        Some(spec) => (spec?, 3),
+        None if redisbloom::reserves(call) => (redisbloom::cuckoo(call)?, 2),
+        None => (reservation(call)?, 2),
+    };
     let mut key = call.open(1, Access::Write);
     if key.cuckoo()?.is_some() {
         return Err(CommandError::Exists);
     }
-    create(call, &mut key, spec)?;
+    if is_plain(&spec) {
+        make(call, &mut key, spec)?;
+        call.replicate(Effect::Joined(Command::CfReserve, &|| sent_before_capacity(&spec), &[capacity]));
+    } else {
+        create(call, &mut key, spec)?;
+    }
     Ok(Reply::Ok)
 }
 

@@ -5,12 +5,16 @@ use super::error::CommandError;
 use super::options::bloom::{Reservation, reservation};
 use super::options::{self, redisbloom};
 use super::reply::Reply;
-use super::write::{create, create_chain, create_foreign, on_each};
+use super::write::{create_chain, create_foreign, create_reserved, on_each};
 use crate::filter::{Bloom, Target};
 use crate::params::Family;
 
 /// `BF.RESERVE key error_rate capacity [option…]`.
 pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
+    if let Some(spec) = redisbloom::sent_reservation(call) {
+        create_reserved(call, &mut vacant(call)?, spec?, 0, [3, 4])?;
+        return Ok(Reply::Ok);
+    }
     if redisbloom::reserves(call) {
         let spec = redisbloom::chain(call)?;
         create_chain(call, &mut vacant(call)?, &spec)?;
@@ -25,7 +29,7 @@ pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
     // A window without a period doesn't use the time, so its replica doesn't get one.
     let timed = matches!(spec.family, Family::Window { every_ms: 1.., .. });
     let since_ms = if timed { since_ms.unwrap_or_else(|| call.now_ms()) } else { 0 };
-    create(call, &mut key, spec, since_ms)?;
+    create_reserved(call, &mut key, spec, since_ms, [2, 3])?;
     Ok(Reply::Ok)
 }
 

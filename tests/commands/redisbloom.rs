@@ -103,12 +103,15 @@ fn clients_are_not_redisbloom() {
         "CF.INSERT k C 100 ITEMS item",
         "BF.RESERVE k 0.01 100 EXPANSION 2 HASH REDISBLOOM",
         "CF.RESERVE k 100 HASH REDISBLOOM",
+        "BF.RESERVE k SPEC,2,beef 0.01 100",
+        "CF.RESERVE k SPEC,2,20,1,beef 100",
     ] {
         assert!(server.line(command).is_err(), "{command}");
         assert!(server.keys.borrow().is_empty(), "{command}");
     }
     for (command, seeded) in [
-        ("BF.RESERVE nonscaling 0.01 100", " SEED "),
+        ("BF.RESERVE nonscaling 0.01 100", " SPEC,"),
+        ("BF.RESERVE shards 0.01 100 SHARDS 2", " SEED "),
         ("BF.ADD b item", " SPEC,"),
         ("CF.ADD c item", " SPEC,"),
     ] {

@@ -98,7 +98,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         let outcome = match rebuild.end("ABORT") {
             Ok(()) => Some(format!("the rebuild was aborted, and {} serves as before", key(name))),
             // The server has done what it was told, and its reply was lost.
-            Err(_) if committed.is_err() && rebuild.is_in_place()? => None,
+            Err(_) if committed.is_err() && rebuild.is_in_place().unwrap_or(false) => None,
             Err(error) => {
                 Some(format!("the rebuild of {} could not be aborted ({})", key(name), error::text(&error)))
             }

@@ -556,6 +556,20 @@ pub(in crate::command) fn sent(spec: &Spec) -> Words {
     [Text("SPEC"), rate, capacity, expansion, seed].into_iter().collect()
 }
 
+/// What BF.RESERVE has between the key and the numbers that the client wrote, in one argument; for a filter that
+/// [is plain](is_plain).
+pub(in crate::command) fn sent_before_numbers(spec: &Spec) -> Words {
+    let mut words = sent(spec);
+    words.drain(1..3);
+    words
+}
+
+/// Whether it differs from a filter that an add creates by nothing that [`sent`] lacks.
+pub(in crate::command) fn is_plain(spec: &Spec) -> bool {
+    let family = Settings::family_for(spec.expansion().unwrap_or(0));
+    *spec == Spec { family, seed: spec.seed, ..Spec::fixed(spec.capacity, spec.error_rate) }
+}
+
 /// What a BF.INSERT requests.
 pub(in crate::command) struct Insertion {
     pub(in crate::command) new: New,

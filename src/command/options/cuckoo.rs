@@ -128,6 +128,19 @@ pub(in crate::command) fn sent(spec: &CuckooSpec) -> Words {
     std::iter::once(Text("SPEC")).chain(words).chain([Hex(spec.seed.into())]).collect()
 }
 
+/// What CF.RESERVE has between the key and the capacity that the client wrote, in one argument; for a filter that
+/// [is plain](is_plain).
+pub(in crate::command) fn sent_before_capacity(spec: &CuckooSpec) -> Words {
+    let mut words = sent(spec);
+    words.remove(1);
+    words
+}
+
+/// Whether it differs from a filter that an add creates by nothing that [`sent`] lacks.
+pub(in crate::command) fn is_plain(spec: &CuckooSpec) -> bool {
+    spec.origin == Origin::Bloomery && spec.hash == HashKind::default()
+}
+
 /// What a CF.INSERT or CF.INSERTNX requests.
 pub(in crate::command) struct Insertion {
     /// The filter that a missing key gets, if a primary has sent it.

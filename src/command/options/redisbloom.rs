@@ -119,9 +119,27 @@ fn sent<'a, C: Call<'a>>(call: &C) -> Option<impl Iterator<Item = &'a [u8]>> {
     Some(numbers.split(|byte| *byte == b','))
 }
 
+/// `BF.RESERVE key SPEC,expansion,seed error_rate capacity`, which Bloomery sends with the client's own two numbers: each
+/// argument costs.
+pub(in crate::command) fn sent_reservation<'a, C: Call<'a>>(call: &C) -> Option<Result<Spec, CommandError>> {
+    let numbers = sent(call).filter(|_| call.obeys())?;
+    let spec = sent_bloom((3..call.argc()).map(|index| call.arg(index)).chain(numbers));
+    Some(spec.ok_or(UNKNOWN))
+}
+
+/// `CF.RESERVE key SPEC,bucketsize,maxiterations,expansion,seed capacity`.
+pub(in crate::command) fn sent_cuckoo_reservation<'a, C: Call<'a>>(
+    call: &C,
+) -> Option<Result<CuckooSpec, CommandError>> {
+    let numbers = sent(call).filter(|_| call.obeys())?;
+    let spec = sent_cuckoo((3..call.argc()).map(|index| call.arg(index)).chain(numbers));
+    Some(spec.ok_or(UNKNOWN))
+}
+
 /// From what [`bloom::sent`] makes.
 fn sent_bloom<'a>(mut numbers: impl Iterator<Item = &'a [u8]>) -> Option<Spec> {
-    let (rate, items) = (error_rate(numbers.next()?)?, capacity(numbers.next()?)?);
+    // As they were read from the client.
+    let (rate, items) = (bloom::error_rate(numbers.next()?).ok()?, bloom::capacity(numbers.next()?).ok()?);
     let family = Settings::family_for(u32::try_from(integer(numbers.next()?)?).ok()?);
     let seed = super::seed(numbers.next()?, HashKind::Xxh3).ok()?;
     numbers.next().is_none().then_some(Spec { family, seed, ..Spec::fixed(items, rate) })
