@@ -53,7 +53,7 @@ fn bits_and_blooms_files_are_read_in_either_byte_order() {
     assert_eq!(of_json(&json), hex(big));
 }
 
-/// The binary form of a file in JSON, whose bitset is base64 of its end.
+/// The binary form of a JSON file. Its bitset is base64 of the end of the binary form.
 fn of_json(json: &Json) -> Vec<u8> {
     let bitset = URL_SAFE.decode(json["b"].as_str().unwrap()).unwrap();
     [&number(&json["m"]).to_be_bytes()[..], &number(&json["k"]).to_be_bytes(), &bitset].concat()
@@ -79,7 +79,7 @@ fn bits_and_blooms_files_answer_as_it_does() {
     assert_eq!(wire::body(&made), wire::body(&filter));
 }
 
-/// `From` and `FromWithM` make bitsets that are shorter or longer than the filter; behind the end nothing is set.
+/// `From` and `FromWithM` create bitsets that are shorter or longer than the filter; after its end no bit is set.
 #[test]
 fn a_bitset_may_have_another_length_than_the_filter() {
     let blob = |bits: u64, probes: u64, length: u64, words: &[u64]| {
@@ -91,7 +91,7 @@ fn a_bitset_may_have_another_length_than_the_filter() {
     };
     let longer = blob(48, 4, 128, &[0x0902_0000 | 1 << 32, u64::MAX]).unwrap();
     assert!(longer.contains(b"user:42") && longer.rate_now() <= 1.0);
-    // Of the bits of `hello`, 98 to 896 of 959, the bitset has room for none but the first.
+    // Of the bits of `hello`, 98 to 896 of 959, the bitset has room only for the first.
     let shorter = blob(959, 7, 500, &[u64::MAX; 8]).unwrap();
     assert!(!shorter.contains(b"hello"));
     let mut shorter = shorter;

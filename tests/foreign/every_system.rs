@@ -1,4 +1,4 @@
-//! Filters of every system: no item that went in is ever missing, and a full filter that may not grow refuses.
+//! Filters of every system: no added item is ever missing, and a full filter that can't grow refuses new ones.
 
 use super::redisbloom::{FIXED, Link, NARROW, ROUNDED, TODAY, add, chain, load, save, unsigned};
 use super::redisbloom_cuckoo::{cuckoo_fields, holds, insert, load_cuckoo, save_cuckoo};
@@ -59,7 +59,7 @@ fn restarted(filter: &Foreign) -> Foreign {
     }
 }
 
-/// Random items, through growth, restarts and copies: what went in is found, and what an add says is true.
+/// Random items, through growth, restarts and copies: added items are found, and what an add reports is true.
 #[test]
 fn nothing_that_went_in_is_missing() {
     for (name, filter) in kinds() {
@@ -97,7 +97,7 @@ fn nothing_that_went_in_is_missing() {
     }
 }
 
-/// The same of cuckoo filters by both rules, with deletes.
+/// The same for cuckoo filters by both rules, with deletes.
 #[test]
 fn nothing_that_went_into_a_cuckoo_filter_is_missing() {
     let old = Fields::from([unsigned(1), unsigned(16), unsigned(0), Field::String(vec![0; 32])]);
@@ -133,7 +133,7 @@ fn nothing_that_went_into_a_cuckoo_filter_is_missing() {
     }
 }
 
-/// A full filter that may not grow refuses what is new, and changes nothing.
+/// A full filter that can't grow refuses new items, and changes nothing.
 #[test]
 fn a_full_filter_of_fixed_capacity_refuses() {
     let seed = hex(FIXED_SEED);

@@ -1,4 +1,4 @@
-//! What is exported is what the original writes, and what is imported again.
+//! Exported bytes are what the original writes, and can be imported again.
 
 use super::recorded::{fixture, json, number};
 use crate::support::internals::alone;
@@ -18,7 +18,7 @@ pub(super) fn exported(filter: &Foreign) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The filter that BF.IMPORT makes of these bytes, given the parameters that aren't in them.
+/// The filter that BF.IMPORT creates from these bytes, given the parameters that they don't contain.
 pub(super) fn imported(like: &Foreign, bytes: &[u8]) -> Result<Foreign, DecodeError> {
     let spec = like.links()[0].spec();
     let encoding = like.encoding();
@@ -33,7 +33,7 @@ pub(super) fn imported(like: &Foreign, bytes: &[u8]) -> Result<Foreign, DecodeEr
     }
 }
 
-/// The filter without what no file says: how many items a bitmap was told to have.
+/// The filter without what no file contains: the number of items that a bitmap was declared to have.
 fn essence(filter: Foreign) -> (Scheme, Encoding, Vec<u8>) {
     (*filter.scheme(), filter.encoding(), crate::support::wire::body(&filter))
 }
@@ -60,7 +60,7 @@ fn filters_of_every_system_come_back() {
     assert_eq!(systems.len(), 6, "{systems:?}");
 }
 
-/// Pieces of any length, from any place.
+/// Pieces of any length, from any offset.
 #[test]
 fn pieces_are_those_of_the_whole() {
     for (name, recipe) in golden::FOREIGN {
@@ -77,7 +77,7 @@ fn pieces_are_those_of_the_whole() {
     }
 }
 
-/// What the originals wrote comes out as they wrote it.
+/// Filters written by the originals are exported unchanged.
 #[test]
 fn recorded_files_come_out_as_they_came() {
     for name in ["filter.bin", "filter.writeto"] {

@@ -49,7 +49,7 @@ fn go_zeros_bitmap_answers_as_go_zero() {
     answers_alike(|item| filter.contains(item), "order", 0..2000, 10_000_000..10_200_000, &found);
     assert_eq!((filter.origin(), filter.cells(), filter.links().len()), ("go-zero", bits, 1));
     assert!((1900..2100).contains(&filter.items()), "the fill suggests {}", filter.items());
-    // And adds as it does: the same filter, made from nothing.
+    // It also adds as the original does: the same filter, made from nothing.
     let mut made = bitmap::go_zero(bits, maps, &[], &alone).unwrap();
     for i in 0..2000 {
         add(&mut made, &numbered("order", i));

@@ -1,5 +1,5 @@
-//! Data of other systems that somebody has damaged or made up: refused, or a filter after all, and then one that keeps
-//! every promise. None of it panics, takes more memory than its own length justifies, or takes long.
+//! Data of other systems that was damaged or invented: it is refused, or loads as a filter that keeps every promise.
+//! None of it causes a panic, needs more memory than its own length justifies, or takes long.
 //!
 //! MUTATIONS sets the number of payloads per importer (10,000).
 
@@ -43,10 +43,10 @@ fn restarted(value: &Filter) -> Result<Filter, DecodeError> {
     }
 }
 
-/// The same through the pieces that go to replicas and into a rewritten AOF.
+/// The same by the pieces that go to replicas and into a rewritten AOF.
 fn replicated(value: &Filter) -> Result<Filter, DecodeError> {
     let encoder = Encoder::new(value);
-    // As LOADCHUNK does: RedisBloom's number of items may be our magic.
+    // As LOADCHUNK does: RedisBloom's number of items may look like our magic.
     let theirs = if matches!(value, Filter::Cuckoo(_)) { Loader::cuckoo } else { Loader::bloom };
     let Ok(mut loader) = theirs(encoder.head()) else { return Decoder::read(&encoder.to_vec()) };
     let mut pushed = Ok(());
@@ -54,12 +54,12 @@ fn replicated(value: &Filter) -> Result<Filter, DecodeError> {
     pushed.and_then(|()| loader.finish())
 }
 
-/// What is asked and added. Numbers, so that every encoding has them.
+/// Items to test and add. They are numbers, so every encoding has them.
 fn item(i: u32) -> Vec<u8> {
     i.to_string().into_bytes()
 }
 
-/// Does everything to a filter that can be done to one.
+/// Does everything to a filter that is possible.
 fn survives(value: Filter, name: &str) {
     match &value {
         Filter::Foreign(filter) => {
@@ -93,7 +93,8 @@ fn survives(value: Filter, name: &str) {
     }
 }
 
-/// Whatever writes the filter writes what is read again: our format, its system's, the pieces. Gives what a restart gives.
+/// Every form in which the filter can be written can be read again: our format, its system's, the pieces. Returns the
+/// filter after a restart.
 fn comes_back(value: &Filter, name: &str) -> Filter {
     let refused = |why| panic!("{name}: written, refused: {why}");
     let native = Encoder::native(value).to_vec();
@@ -131,7 +132,7 @@ fn added(mut filter: Foreign, name: &str) -> (Foreign, Vec<Vec<u8>>) {
     for i in 0..40 {
         let item = item(i);
         let before = filter.contains(&item);
-        // Links of many megabytes are none of this test's business.
+        // Links of many megabytes are skipped.
         let may_grow = matches!(filter.next_link(), Ok(Some(link)) if link.bytes <= 1 << 16);
         let result = match filter.try_add(&item) {
             Err(Error::Full) if may_grow => {
@@ -212,7 +213,7 @@ fn odd_double(random: &mut SmallRng) -> f64 {
     if random.random() { ODD[random.random_range(0..ODD.len())] } else { f64::from_bits(random.random()) }
 }
 
-/// The field at all edges that there are for its kind.
+/// The field at all limits of its kind.
 fn edges_of(field: &Field) -> Vec<Field> {
     let powers = (0..64).map(|power| 1u64 << power);
     let numbers = powers.flat_map(|power| [power - 1, power, power + 1]).chain([u64::MAX - 1, u64::MAX]);
@@ -226,10 +227,10 @@ fn edges_of(field: &Field) -> Vec<Field> {
     }
 }
 
-/// Flips bits, writes numbers that matter in either byte order, cuts, stretches.
+/// Flips bits, writes critical numbers in either byte order, cuts, lengthens.
 fn mutate_bytes(bytes: &mut Vec<u8>, random: &mut SmallRng) {
     for _ in 0..random.random_range(1..4) {
-        // Most of what decides stands in front.
+        // Most of the decisive bytes are at the front.
         let len = bytes.len().max(1);
         let most = if random.random() { len } else { len.min(64) };
         let at = random.random_range(0..most);
@@ -254,7 +255,7 @@ fn mutate_bytes(bytes: &mut Vec<u8>, random: &mut SmallRng) {
     }
 }
 
-/// The same for fields, and fields that are missing, twice there, or of another type.
+/// The same for fields: missing, duplicated, or of another type.
 fn mutate_fields(fields: &mut Fields, random: &mut SmallRng) {
     let fields = &mut fields.0;
     for _ in 0..random.random_range(1..4) {
@@ -289,8 +290,8 @@ fn len_of(fields: &Fields) -> usize {
     fields.0.iter().map(len).sum()
 }
 
-/// Mutates samples, one after the other, and looks what becomes of them. `overhead` is what an import may take whatever
-/// the length of the data.
+/// Mutates samples, one after the other, and checks the results. An import may need `overhead` bytes in addition to the
+/// length of the data.
 fn throw<T: Clone>(
     name: &str,
     samples: &[T],
@@ -299,7 +300,7 @@ fn throw<T: Clone>(
     mutate: impl Fn(&mut T, &mut SmallRng),
     read: impl Fn(T) -> Result<Filter, DecodeError>,
 ) {
-    // The control without which the rest proves nothing.
+    // The control: without it the rest proves nothing.
     for sample in samples {
         survives(read(sample.clone()).unwrap_or_else(|why| panic!("{name}: {why}")), name);
     }
@@ -341,7 +342,7 @@ fn throw_fields(
     read: impl Fn(&mut Fields) -> Result<Filter, DecodeError>,
 ) {
     throw(name, samples, overhead, len_of, mutate_fields, |mut fields| read(&mut fields));
-    // And each field at every edge, the others being right.
+    // Each field at every limit, while the others are correct.
     for (sample, index) in
         samples.iter().flat_map(|sample| (0..sample.0.len()).map(move |index| (sample, index)))
     {
@@ -424,7 +425,7 @@ fn redisblooms_cuckoo_fields() {
     };
     let samples = [save("cuckoo-redisbloom"), save("cuckoo-redisbloom-1")];
     throw_fields("redisbloom cuckoo 4", &samples, SUB_FILTERS, |fields| redisbloom::load_cuckoo(fields, 4));
-    // Before: no parameters, and of each sub-filter the slots alone.
+    // Earlier: no parameters, and only the slots of each sub-filter.
     let mut old: Vec<_> = samples[1].0.iter().cloned().collect();
     old.drain(3..7);
     for at in (3..3 + (old.len() - 3) / 2).rev() {
@@ -440,7 +441,7 @@ fn redisblooms_cuckoo_fields() {
     }
 }
 
-/// Head, then chunks with the iterators that come with them.
+/// The head, then chunks with their iterators.
 type Pieces = (Vec<u8>, Vec<(u64, Vec<u8>)>);
 
 fn pieces(value: &Filter) -> Pieces {
@@ -467,12 +468,12 @@ fn load_pieces(
     chunks: &[(u64, Vec<u8>)],
 ) -> Result<Filter, DecodeError> {
     let mut loader = loader?;
-    // A server asks whether there is memory for so many bytes before it takes a chunk.
+    // Before a server accepts a chunk, it asks for the memory.
     let bytes: usize = chunks.iter().map(|(_, chunk)| chunk.len()).sum();
     if loader.body_len() > 2 * bytes as u64 {
         return Err(DecodeError::Length("body"));
     }
-    // One that is refused leaves nothing behind; the others go on.
+    // A refused chunk leaves nothing behind; the others continue.
     let refused = chunks.iter().filter_map(|(end, chunk)| loader.push(*end, chunk).err()).last();
     refused.map_or_else(|| loader.finish(), Err)
 }
@@ -572,8 +573,8 @@ fn parquets_bitsets() {
     }
 }
 
-/// A bitmap, and the two numbers that stand elsewhere. They are whatever an operator writes, and say how large the filter
-/// is; a server asks whether there is memory for that before it makes one.
+/// A bitmap, and two numbers that come from elsewhere. An operator may write any number, and they decide how large the
+/// filter is. A server asks for that memory before it creates the filter.
 #[test]
 fn bitmaps() {
     type Bitmap = (u64, u32, Vec<u8>);
@@ -606,14 +607,14 @@ fn bitmaps() {
 
 // ---- our own format --------------------------------------------------------------------------------------------------
 
-/// Makes checksums and stamps true.
+/// Corrects checksums and stamps.
 fn seal(bytes: &mut [u8]) {
     let pieces = wire::pieces(bytes);
     wire::seal(bytes, &pieces);
 }
 
-/// A filter in our format with lies in its header, under true checksums. What it says must be what its system's encoding
-/// can say as well: a server may write it in that at any time.
+/// A filter in our format with wrong values in its header, under correct checksums. The values must be possible in its
+/// system's encoding as well, because a server may write it in that at any time.
 #[test]
 fn headers_of_our_own_format() {
     for (name, recipe) in golden::FOREIGN {
@@ -662,8 +663,8 @@ fn headers_of_our_own_format() {
     }
 }
 
-/// Every encoding with every system: only those that it can have had. RedisBloom's own encoding would lose any other, and
-/// with it all items.
+/// Every encoding with every system: only possible combinations are accepted. RedisBloom's own encoding would lose any
+/// other, and with it all items.
 #[test]
 fn items_are_encoded_as_their_system_could_have() {
     for (name, recipe) in golden::FOREIGN {
@@ -686,12 +687,12 @@ fn items_are_encoded_as_their_system_could_have() {
     }
 }
 
-/// Fields that a scheme does not use are 0, and a checksum is no way to see that: these five bytes are its polynomial,
-/// and change no checksum of anything that they are laid over.
+/// Fields that a scheme doesn't use are 0. A checksum can't show whether they are: these five bytes are its polynomial,
+/// and can be XORed with anything without changing a checksum.
 #[test]
 fn unused_fields_are_compared_and_not_their_checksums() {
     const POLYNOMIAL: u64 = 1 << 32 | 0x1EDC_6F41;
-    // The highest coefficient comes first, which is the lowest bit of the first byte.
+    // The highest coefficient comes first, in the lowest bit of the first byte.
     let pattern = (POLYNOMIAL.reverse_bits() >> 31).to_le_bytes();
     let mut file = wire::encode(&golden::foreign("foreign-go-zero"));
     let before = crc32c::crc32c(&file);

@@ -1,6 +1,7 @@
-//! RedisBloom's chains of Bloom filters: whole objects as it wrote them, read and written back, and growth by its rules.
+//! RedisBloom's chains of Bloom filters: whole objects as it wrote them, read and written again, and growth by its
+//! rules.
 //!
-//! Vectors were recorded from the original in all the versions that are named.
+//! Vectors were recorded from the original in all named versions.
 
 use super::redisbloom_cuckoo::CUCKOO_DUMP;
 use crate::support::rdb::{Dump, Field, Fields, hex};
@@ -56,7 +57,7 @@ impl Link {
     }
 }
 
-/// The fields of a chain of such links. Encoding 0 has no number of bits; 0 and 1 have no options; 4 has a growth.
+/// The fields of a chain with these links. Encoding 0 has no number of bits; 0 and 1 have no options; 4 has a growth.
 pub(super) fn chain(encoding: u32, options: u64, growth: u64, links: &[Link]) -> Fields {
     let mut fields = vec![unsigned(links.iter().map(|link| link.items).sum()), unsigned(links.len() as u64)];
     if encoding >= 3 {
@@ -88,7 +89,7 @@ pub(super) fn save(filter: &Foreign) -> Fields {
     fields
 }
 
-/// Adds an item, growing if it must; whether it was added.
+/// Adds an item, growing if necessary. Returns whether it was added.
 pub(super) fn add(filter: &mut Foreign, item: &[u8]) -> bool {
     match filter.try_add(item) {
         Err(Error::Full) => {
@@ -145,7 +146,7 @@ fn todays_chain_is_read_and_written() {
     let mut chunk = Vec::new();
     assert_eq!((encoder.chunk(0, &mut chunk), &chunk), (Some(8), &hex("0020008010004000")));
     assert_eq!(encoder.chunk(8, &mut chunk), None);
-    // Any offset will do, as in the original.
+    // Any offset works, as in the original.
     assert_eq!((encoder.chunk(2, &mut chunk), &chunk), (Some(8), &hex("008010004000")));
 }
 
@@ -157,10 +158,10 @@ fn the_chain_of_2_0_1_is_read_and_written_as_today() {
     assert_eq!(filter.scheme(), &Scheme::RedisBloom(RedisBloomPlan::FullOrCut));
     assert_eq!(positions(&filter, 0), [0, 1, 15]);
     assert!(filter.contains(b"user:42") && !filter.contains(b"user:43"));
-    // There was no number of bits, for which RedisBloom refuses it today; the rest is as it was.
+    // The number of bits was missing, which today's RedisBloom refuses; the rest is unchanged.
     let link = Link { bits: 16, ..Link::empty(4, 0.2, 3, 16).rounded(4).with(&[0, 1, 15]) };
     assert_eq!(save(&filter), chain(4, ROUNDED, 2, std::slice::from_ref(&link)));
-    // What is added goes where RedisBloom looks today, and what was there stays.
+    // Added items go where today's RedisBloom looks for them, and existing bits stay.
     assert!(add(&mut filter, b"hello"));
     let seen_by_today = load(4, chain(4, TODAY, 2, &[Link { n2: 0, ..link }]));
     assert!(filter.contains(b"user:42") && filter.contains(b"hello") && !seen_by_today.contains(b"hello"));
@@ -192,7 +193,7 @@ fn heads_of_all_generations_are_read() {
     loader.push(8, &hex("0020008010004000")).unwrap();
     assert_eq!(Encoder::new(&loader.finish().unwrap()).head(), hex(TODAYS_HEAD));
     for head in [hex(TODAYS_HEAD), hex(OLD_HEAD), of_2_2_0] {
-        // All lengths but those of the other generations.
+        // All lengths except those of the other generations.
         for len in (0..80).filter(|len| ![16 + 49, 20 + 49, 20 + 53].contains(len)) {
             let mut cut = head.clone();
             cut.resize(len, 0);
@@ -201,7 +202,7 @@ fn heads_of_all_generations_are_read() {
     }
 }
 
-/// A head that no filter can have is refused, and not the last piece after it.
+/// An impossible head is refused at once, and not only with the last piece.
 #[test]
 fn a_head_has_no_more_links_than_a_filter() {
     let (fixed, link) = {
@@ -263,7 +264,7 @@ fn items_are_found_whatever_their_seeds_were() {
         for set in of_version {
             let filter = load(3, chain(3, ROUNDED, 0, &[link.clone().with(set)]));
             assert!(filter.contains(item));
-            // Saved by a later version, and half of a variant is none.
+            // A later version saved it; half of a variant isn't one.
             assert!(load(4, save(&filter)).contains(item));
             assert!(!load(3, chain(3, ROUNDED, 0, &[link.clone().with(&set[1..])])).contains(item));
         }
@@ -275,7 +276,7 @@ fn items_are_found_whatever_their_seeds_were() {
     }
 }
 
-/// Up to 1.1.0: 32-bit hashes, and where the modulus is no power of two a sum that wraps at 32 bits.
+/// Up to 1.1.0: 32-bit hashes, and if the modulus isn't a power of two, a sum that wraps at 32 bits.
 #[test]
 fn items_of_the_first_versions_are_found() {
     let narrow: [usize; 7] = [113, 234, 414, 535, 715, 836, 957];
@@ -294,8 +295,8 @@ fn items_of_the_first_versions_are_found() {
     let wide: [usize; 7] = [33, 208, 383, 469, 644, 730, 905];
     let link = Link { bits: 958, bitmap: vec![0; 120], ..Link::empty(100, 0.01, 7, 0) };
     for encoding in [0, 1] {
-        // Encoding 0 has no number of bits: it follows from the capacity. Today's is what it is saved in, so that the
-        // items of later versions are asked for from the start.
+        // Encoding 0 has no number of bits: it follows from the capacity. The filter is saved in today's encoding, so
+        // that later items are found from the start.
         let mut filter = load(encoding, chain(encoding, NARROW, 0, &[link.clone().with(&wrapped)]));
         assert_eq!(filter.cells(), 958);
         assert_eq!(filter.scheme(), &Scheme::RedisBloom(RedisBloomPlan::NarrowEither));
@@ -327,7 +328,7 @@ fn a_chain_grows_as_the_original() {
     assert_eq!((filter.items(), filter.capacity(), filter.links().len()), (3, 6, 2));
 }
 
-/// What the next link of a chain is, so that each case of BF.RESERVE can be had by growing into it.
+/// The next link of a chain, so that every case of BF.RESERVE can be reached by growing into it.
 #[test]
 fn links_have_the_originals_size() {
     let next = |options: u64, growth: u64, capacity: u64, error_rate: f64| {
@@ -340,18 +341,18 @@ fn links_have_the_originals_size() {
     assert_eq!(next(TODAY, 1000, 1000, 0.01), (1_000_000, 8, 11_027_776, 11_027_776, 0));
     assert_eq!(next(TODAY, 0, 50, 0.01), next(TODAY, 2, 50, 0.01), "a growth that was lost on the way");
     assert_eq!(next(TODAY, 1, 4, 0.005), (4, 9, 64, 64, 0));
-    // Rounded up to a power of two; the capacity takes what that adds.
+    // Rounded up to a power of two, which also raises the capacity.
     assert_eq!(next(ROUNDED, 2, 50, 0.02), (106, 7, 1024, 1024, 10));
     assert_eq!(next(ROUNDED, 2, 500, 0.002), (1139, 10, 16_384, 16_384, 14));
     assert_eq!(next(ROUNDED, 2, 106, 0.01), (371, 8, 4096, 4096, 12));
-    // A tiny one has more bits than its modulus.
+    // A tiny link has more bits than its modulus.
     assert_eq!(next(ROUNDED, 1, 3, 0.4), (4, 3, 16, 64, 4));
 
     let fixed = load(4, chain(4, TODAY | FIXED, 2, &[Link::empty(50, 0.01, 7, 512)]));
     assert_eq!(fixed.next_link(), Ok(None));
 }
 
-/// A link for no items, which no version makes, is not the first of ever more of them.
+/// A link for no items, which no version creates, must not be followed by ever more of them.
 #[test]
 fn a_chain_without_capacity_grows_once() {
     let mut filter = load(4, chain(4, TODAY, 2, &[Link::empty(0, 0.01, 7, 64)]));
@@ -360,7 +361,7 @@ fn a_chain_without_capacity_grows_once() {
     assert!(load(4, save(&filter)).contains(b"a"));
 }
 
-/// A chain whose tests already cost as much as those of a chain may does not grow beyond what can be loaded again.
+/// If tests of a chain already cost the maximum, it doesn't grow, since it couldn't be loaded again.
 #[test]
 fn a_chain_that_asks_too_much_is_refused_and_does_not_come_to_be() {
     let hashes = 1024;
@@ -377,7 +378,7 @@ fn a_chain_that_asks_too_much_is_refused_and_does_not_come_to_be() {
     assert!(redisbloom::load_bloom(&mut save(&filter), 4).is_ok());
 }
 
-/// RedisBloom can grow a chain until its error rate is 0. The bound on the work of a test allows all of that.
+/// RedisBloom can grow a chain until its error rate is 0. The limit for the cost of a test allows all of that.
 #[test]
 fn every_chain_that_redisbloom_can_make_is_allowed() {
     let mut filter = load(4, chain(4, TODAY, 1, &[Link::empty(1, 0.5, 1, 64)]));
@@ -399,10 +400,10 @@ fn encodings_that_are_not_known_are_refused() {
     }
 }
 
-/// Each field at a value that no filter has, and at those that are odd but have been seen.
+/// Each field at an impossible value, and at odd ones that have been seen.
 #[test]
 fn fields_are_refused_by_name() {
-    // Places in the fields: capacity 4, error rate 5, hashes 6, bits per item 7, bits 8, n2 9, bitmap 10, items 11.
+    // Offsets in the fields: capacity 4, error rate 5, hashes 6, bits per item 7, bits 8, n2 9, bitmap 10, items 11.
     let with = |changes: &[(usize, Field)]| {
         let mut fields = chain(4, TODAY, 2, &[Link::empty(100, 0.005, 8, 64)]);
         changes.iter().for_each(|(at, value)| fields.0[*at] = value.clone());

@@ -1,6 +1,6 @@
-//! RedisBloom's cuckoo filters: whole objects as it wrote them, read and written back, and growth by its rules.
+//! RedisBloom's cuckoo filters: whole objects as it wrote them, read and written again, and growth by its rules.
 //!
-//! Vectors were recorded from the original in all the versions that are named.
+//! Vectors were recorded from the original in all named versions.
 
 use super::redisbloom::unsigned;
 use crate::support::rdb::{Dump, Field, Fields, hex};
@@ -110,7 +110,7 @@ fn duplicates_fill_buckets_and_open_a_sub_filter() {
     assert_eq!(chunk, slots(&filter)[1]);
     assert_eq!(encoder.chunk(24, &mut chunk), None);
 
-    // 2.2.0 to 2.2.10 wrote an address behind the head; before, there were four numbers, and other iterators.
+    // 2.2.0 to 2.2.10 wrote an address after the head; earlier versions had four numbers, and other iterators.
     let head = encoder.head().to_vec();
     let of_2_2_0 = [&head[..], &0x7f00_dead_beef_u64.to_le_bytes()].concat();
     for head in [&head, &of_2_2_0] {
@@ -130,7 +130,7 @@ fn duplicates_fill_buckets_and_open_a_sub_filter() {
     }
 }
 
-/// Before 2.2.0: another fingerprint and another second bucket. Where they are needed is kept through all encodings.
+/// Before 2.2.0: another fingerprint and another second bucket. Filters that need them keep them through all encodings.
 #[test]
 fn cuckoo_filters_of_old_are_found_by_their_own_rule() {
     for slot in [918, 919, 772, 773] {
@@ -154,7 +154,7 @@ fn cuckoo_filters_of_old_are_found_by_their_own_rule() {
             let native = Decoder::read(&Encoder::native(&filter).to_vec()).unwrap().into_cuckoo().unwrap();
             assert!(holds(&native, b"hello") && native.spec() == spec);
         }
-        // By today's rule it is another item's.
+        // By today's rule it belongs to another item.
         let mut fields = cuckoo_fields(512, 2, 20, 1);
         fields.0[8] = Field::String(bytes);
         assert!(!holds(&load_cuckoo(4, fields), b"hello"));
@@ -171,7 +171,7 @@ fn cuckoo_filters_of_old_are_found_by_their_own_rule() {
     );
 }
 
-/// What a filter can grow to can be loaded again.
+/// Every filter that growth can reach can be loaded again.
 #[test]
 fn a_cuckoo_filter_of_as_many_sub_filters_as_there_may_be_is_read_and_written() {
     let mut filter = load_cuckoo(4, cuckoo_fields(1, 1, 20, 1));

@@ -1,4 +1,4 @@
-//! Filters that RedisBloom saved, with what it answered.
+//! Filters that RedisBloom saved, with its answers.
 
 use super::recorded::{answers_alike, fixture, json, number, numbers};
 use crate::support::rdb::{self, Dump, Fields, numbered};
@@ -11,7 +11,7 @@ use bloomery::wire::{DecodeError, Decoder, Encoder};
 use serde_json::Value as Json;
 use std::collections::HashMap;
 
-/// All filters of the fixtures: those of the RDB file, and the same as DUMP payloads, where there are any.
+/// All filters of the fixtures: those of the RDB file, and the same as DUMP payloads, if there are any.
 fn redisblooms() -> Vec<(Json, Vec<Dump>)> {
     let file: HashMap<_, _> = rdb::read_file(&fixture("redisbloom/dump.rdb")).into_iter().collect();
     let Json::Array(manifest) = json("redisbloom/manifest.json") else { panic!() };
@@ -53,7 +53,7 @@ fn contains(value: &Filter, item: &[u8]) -> bool {
     }
 }
 
-/// In by one door and out by the other: the fields are the same, and in between the filter answers as RedisBloom's.
+/// Read in one form and written in another: the fields are the same, and the filter answers as RedisBloom's does.
 #[test]
 fn redisblooms_filters_are_written_as_they_were_read() {
     let mut dumps = 0;
@@ -95,7 +95,7 @@ fn redisblooms_filters_answer_as_it_does() {
     }
 }
 
-/// Filters that BF.ADD made there, made here: the same adds end in the same bytes.
+/// Filters that BF.ADD made on RedisBloom, made here: the same adds give the same bytes.
 #[test]
 fn adds_end_in_redisblooms_bytes() {
     for (manifest, of_key) in redisblooms() {
@@ -121,7 +121,7 @@ fn adds_end_in_redisblooms_bytes() {
     }
 }
 
-/// SCANDUMP's pieces are RedisBloom's, and loading them, in whatever order and more than once, makes the same filter.
+/// SCANDUMP's pieces are RedisBloom's. Loading them, in any order and repeatedly, gives the same filter.
 #[test]
 fn redisblooms_pieces_are_its_own() {
     let mut dumped = 0;
@@ -152,7 +152,7 @@ fn redisblooms_pieces_are_its_own() {
             assert!(loader.is_complete());
             assert!(save(&loader.finish().unwrap()) == of_key[0].fields, "{}", manifest["key"]);
         }
-        // Half of the chunks are no filter.
+        // Half of the chunks don't make a filter.
         let mut loader = loader().unwrap();
         for (iterator, chunk) in chunks.iter().skip(1) {
             loader.push(iterator - 1, chunk).unwrap();
@@ -163,7 +163,7 @@ fn redisblooms_pieces_are_its_own() {
     assert_eq!(dumped, 6);
 }
 
-/// Chunks as a client may cut them: at any byte, overlapping; but not over the end of a link, nor behind the last.
+/// Chunks as a client may cut them: at any byte, overlapping; but not across the end of a link, nor after the last.
 #[test]
 fn chunks_may_be_cut_anywhere_within_a_link() {
     let (_, of_key) = redisblooms().remove(0);
@@ -205,7 +205,7 @@ fn chunks_may_be_cut_anywhere_within_a_link() {
     assert!(save(&loader.finish().unwrap()) == of_key[0].fields, "a refused chunk leaves nothing");
 }
 
-/// In our own format as well, and from there to RedisBloom's again.
+/// Also in our own format, and from there to RedisBloom's again.
 #[test]
 fn redisblooms_filters_pass_through_our_format() {
     for (manifest, of_key) in redisblooms() {

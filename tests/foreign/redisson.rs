@@ -18,7 +18,7 @@ fn redissons_items_are_where_it_puts_them() {
         b"user:42",
         [280_914_879, 122_049_333, 42_751_052, 285_299_752, 206_001_471],
     );
-    // The codec is said once, at the import, and items come as text.
+    // The codec is given once, at the import, and items come as text.
     lies_at(empty(958, 7, Encoding::Kryo5), b"hello", [634, 655, 369, 390, 104, 125, 797]);
     lies_at(text(958, 7), b"\x03hell\xef", [634, 655, 369, 390, 104, 125, 797]);
     let mut json = empty(958, 7, Encoding::Json).unwrap();
@@ -35,7 +35,7 @@ fn redissons_items_are_where_it_puts_them() {
     assert_eq!((filter.origin(), filter.ones()), ("redisson", 7));
 }
 
-/// An item that the original cannot have had is absent, and cannot be added.
+/// An item that the original can't have is absent, and can't be added.
 #[test]
 fn items_of_another_type_are_refused() {
     let mut filter = bitmap::redisson(958, 7, Encoding::Kryo5, &[0xFF; 119], &alone).unwrap();

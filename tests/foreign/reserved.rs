@@ -1,4 +1,5 @@
-//! Empty filters of other systems, made here: as large as the originals make them, and equal to one that got the same items.
+//! Empty filters of other systems, created here: as large as the originals make them, and equal to an original that got
+//! the same items.
 
 use super::export::exported;
 use super::recorded::{add, fixture, json, number};
@@ -71,7 +72,7 @@ fn parquets_filter_has_the_size_and_the_bits_of_the_original() {
     assert!(exported(&filter).unwrap() == bytes);
 }
 
-/// The recorded file of bits-and-blooms, made again from what it was made with.
+/// The recorded file of bits-and-blooms, made again from its parameters.
 #[test]
 fn a_recorded_filter_comes_out_of_the_same_items() {
     let manifest = json("bits-and-blooms/manifest.json");

@@ -16,7 +16,7 @@ fn read(blob: &[u8]) -> Foreign {
     import::sbbf(blob, Encoding::Bytes, &alone).unwrap()
 }
 
-/// What Parquet puts into a file: header and bitset.
+/// What Parquet writes to a file: header and bitset.
 fn written(original: &Sbbf) -> Vec<u8> {
     let mut blob = Vec::new();
     original.write(&mut blob).unwrap();
@@ -40,7 +40,7 @@ fn items(seed: u64, count: usize) -> Vec<Vec<u8>> {
     (0..count).map(|_| item()).collect()
 }
 
-/// Asks both filters for the items, and for as many that nobody added.
+/// Tests the items in both filters, and as many absent ones.
 fn answer_alike(filter: &Foreign, original: &Sbbf, members: &[Vec<u8>]) {
     let strangers = items(99, QUESTIONS - members.len());
     for item in members.iter().chain(&strangers) {
@@ -80,7 +80,7 @@ fn parquets_filter_answers_as_it_did_and_takes_more() {
         answer_alike(&filter, &original, &more);
         assert!(crate::support::wire::body(&filter) == bitset(&original));
         assert!(crate::support::wire::body(&read(&bitset(&original))) == bitset(&original));
-        // And back: what we export, Parquet reads, and answers as we do.
+        // In the other direction, Parquet reads what we export, and gives the same answers.
         let bytes = exported(&filter).unwrap();
         assert!(bytes == written(&original));
         let again = Sbbf::from_bytes(&bytes).unwrap();
@@ -92,7 +92,7 @@ fn parquets_filter_answers_as_it_did_and_takes_more() {
 /// The number of items and the error rate now, which follow from the fill, against the truth.
 #[test]
 fn what_is_told_of_parquets_filter_is_so() {
-    // Short ones would be there twice.
+    // Short ones would occur twice.
     let distinct = |seed, count| items(seed, 2 * count).into_iter().filter(|item| item.len() > 8).take(count);
     for per_block in [5, 12, 24] {
         let blocks = 1 << 12;
@@ -132,7 +132,7 @@ fn parquets_header_is_read() {
             );
         }
     }
-    // A negative number of bytes, and one of more bits than an i32 has.
+    // A negative number of bytes, and one with more bits than fit in an i32.
     let mut other = blob.clone();
     other.splice(1..3, [0xff, 0x00]);
     assert!(refused(&other).contains("bitset"));

@@ -1,4 +1,4 @@
-//! valkey-bloom's filters: payloads and fields as it wrote them, read and written back, and growth by its rules.
+//! valkey-bloom's filters: payloads and fields as it wrote them, read and written again, and growth by its rules.
 //!
 //! Vectors were recorded from the original.
 
@@ -66,7 +66,7 @@ fn valkeys_payload_is_read() {
     assert!(read.contains(b"hello") && !read.contains(b"foo"));
     assert_eq!((read.items(), read.capacity(), read.cells(), read.ones()), (1, 10, 96, 7));
     assert_eq!(read.origin(), "valkey-bloom");
-    // Bytes behind it are ignored, as in the original.
+    // Bytes after it are ignored, as in the original.
     let more = import::valkey_bloom_payload(&[&payload()[..], b"more"].concat(), &alone).unwrap();
     assert_eq!(save_valkey(&more), save_valkey(&read));
     for len in 0..111 {
@@ -116,14 +116,14 @@ fn valkeys_filters_grow_as_the_original() {
     );
     let fixed = load_valkey(valkey_fields(0, 0.01, 0.5, &hex(FIXED_SEED), 100, 7, 960));
     assert_eq!(fixed.next_link(), Ok(None));
-    // Until the error rate is no normal number any more.
+    // Until the error rate is no longer a normal number.
     let mut tiny = load_valkey(valkey_fields(1, 1e-300, 1e-5, &hex(FIXED_SEED), 1, 7, 960));
     assert_eq!((tiny.grow(), tiny.grow()), (Ok(true), Err(Error::TooManyLayers)));
     let mut large = load_valkey(valkey_fields(2, 0.01, 0.5, &hex(FIXED_SEED), 1 << 62, 7, 960));
     assert_eq!(large.grow(), Err(Error::TooManyLayers));
 }
 
-/// A filter that grew is, after it was saved and loaded, the same to the bit, its links' error rates included.
+/// A filter that grew has the same bits after saving and loading, and its links the same error rates.
 #[test]
 fn a_filter_that_grew_is_the_same_after_a_restart() {
     for tightening in [0.5, 0.3, 0.7, 0.85, 0.999] {

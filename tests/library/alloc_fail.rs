@@ -1,9 +1,9 @@
-//! Memory that is refused, and memory that is not asked for.
+//! Refused memory, and memory that isn't requested.
 //!
 //! The cells of a filter come from `alloc_zeroed`, and for them the crate promises an error instead of an abort. The
 //! tests' allocator refuses the Nth such request, for every N, in each operation that makes or grows a filter: the
 //! answer must be an error, the filter unchanged, and nothing leaked. Lists, heads and pieces come from `alloc` and
-//! `realloc` through `Vec` and `Box`, which abort; those are counted and bounded here instead.
+//! `realloc` through `Vec` and `Box`, which abort. These are counted and bounded here instead.
 
 use crate::support::alloc_counter::{
     forget_largest_infallible, granting, largest_infallible, live, requests,
@@ -18,8 +18,8 @@ use bloomery::wire::import::{self, bitmap};
 use bloomery::wire::redisbloom::{self, Loader};
 use bloomery::wire::{DecodeError, Decoder, Encoder};
 use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, Error, Filter, HashKind, Seed, Spec};
-/// Runs `work` on a copy of the same state with the first, the second … request refused, until none is. It says whether
-/// it was refused with an error; then nothing may have changed, and in no case may anything leak.
+/// Runs `work` on copies of the same state, refusing the first, the second … request, until none is refused. `work`
+/// says whether it got an error; then nothing may have changed, and in no case may anything leak.
 fn refuse_each<T>(name: &str, make: impl Fn() -> T, work: impl Fn(&mut T) -> Result<(), Error>)
 where
     for<'a> &'a T: Into<FilterRef<'a>>,
@@ -34,7 +34,7 @@ where
         if refused {
             assert!(matches!(result, Err(Error::OutOfMemory { .. })), "{name}: {result:?}");
             assert!(state(&filter) == before, "{name}: changed by a refusal");
-            // And it goes on as if nothing had been.
+            // And it continues as if nothing had happened.
             assert_eq!(work(&mut filter), Ok(()), "{name}");
         } else {
             assert_eq!(result, Ok(()), "{name}");
@@ -57,7 +57,7 @@ fn filled(spec: Spec) -> Bloom {
     filter
 }
 
-/// Cuckoo filters: without padding, with it, of large buckets, with blocks that are aligned.
+/// Cuckoo filters: without padding, with padding, with large buckets, with aligned blocks.
 #[rustfmt::skip] // a table
 const CUCKOOS: &[(&str, CuckooSpec)] = &[
     ("cuckoo",         CUCKOO),
@@ -76,7 +76,7 @@ const CUCKOO: CuckooSpec = CuckooSpec {
     seed: Seed { low: 7, high: 0 },
 };
 
-/// Of three sub-filters, all of them full but for the newest, and some items deleted.
+/// Three sub-filters, full except for the newest, with some items deleted.
 fn nested(spec: CuckooSpec) -> Cuckoo {
     let mut filter = Cuckoo::new(spec).unwrap();
     let mut i = 0u32;
@@ -90,7 +90,7 @@ fn nested(spec: CuckooSpec) -> Cuckoo {
     filter
 }
 
-/// What a constructor does when memory is refused to it.
+/// What a constructor does if memory is refused.
 fn refuse_to_create<T>(name: &str, create: impl Fn() -> Result<T, Error>) {
     for granted in 0.. {
         let at_first = live();
@@ -187,7 +187,7 @@ fn clearing_and_copying() {
     }
 }
 
-/// Set algebra: a copy on which it is carried out, the intersection, and the layers of another chain that are taken in.
+/// Set algebra: the copy that it works on, the intersection, and layers that come from another chain.
 #[test]
 fn combining() {
     for (name, kind) in kinds::ALL.iter().chain(kinds::TABLES) {
@@ -198,7 +198,7 @@ fn combining() {
             refuse_each(name, || filled(kind()), |filter| filter.intersection(&[&other], &alone).map(drop));
         }
     }
-    // Layers of another chain, of shapes that this one has not.
+    // Layers from another chain, of shapes that this one doesn't have.
     let (mine, theirs) = (kinds::scaling_classic, || Spec { capacity: 700, ..kinds::scaling_classic() });
     let larger = Filter::Bloom(filled(theirs()));
     refuse_each(
@@ -214,7 +214,7 @@ fn combining() {
     );
 }
 
-/// Commands that make a filter or may make one grow, each behind what must be there before.
+/// Commands that create a filter or may grow one, each after the commands that prepare it.
 #[rustfmt::skip] // a table
 const COMMANDS: &[(&[&str], &str)] = &[
     (&[], "BF.RESERVE key 0.01 100 SHARDS 2 SEED 1"),
@@ -238,8 +238,8 @@ const CHAIN: &str = "BF.RESERVE key 0.1 10 EXPANSION 2 SEED 1";
 const WINDOW: &str = "BF.RESERVE key 0.01 100 WINDOW 4 SEED 1";
 const FIXED: &str = "BF.RESERVE key 0.01 100 NONSCALING SEED 1";
 
-/// Every command says that it was refused, in its reply or in that of an item, and what had gone in is in; asked again
-/// it ends as if nothing had been. Those that do one thing have done nothing.
+/// Every command reports the refusal, in its reply or for an item, and earlier items are in. When repeated, it succeeds
+/// as if nothing had happened. Commands that do a single thing have done nothing.
 #[test]
 fn commands() {
     let items: Vec<String> = (100..160).map(|i| i.to_string()).collect();
@@ -293,7 +293,7 @@ fn decoding() {
     }
 }
 
-/// What a reader does when memory is refused to it; `is_right` looks at what it reads when it gets all.
+/// What a reader does if memory is refused. `is_right` checks what it reads if nothing is refused.
 fn refuse_to_read<T>(name: &str, read: impl Fn() -> Result<T, DecodeError>, is_right: impl Fn(&T) -> bool) {
     for granted in 0.. {
         let at_first = live();
@@ -377,7 +377,7 @@ fn load_pieces(
     loader.finish()
 }
 
-/// A chunk for which there is no memory can be pushed again: the decoder is as it was.
+/// If there is no memory for a chunk, it can be pushed again: the decoder is unchanged.
 #[test]
 fn a_chunk_that_found_no_memory_can_come_again() {
     let filter = filled(kinds::scaling_classic());
@@ -394,7 +394,7 @@ fn a_chunk_that_found_no_memory_can_come_again() {
     assert!(decoder.finish().unwrap().into_bloom().unwrap().equal(&filter));
 }
 
-/// The same of RedisBloom's pieces, which may come in any order.
+/// The same for RedisBloom's pieces, which may come in any order.
 #[test]
 fn a_piece_of_redisblooms_that_found_no_memory_can_come_again() {
     let filter = golden::foreign("foreign-redisbloom");
@@ -412,7 +412,7 @@ fn a_piece_of_redisblooms_that_found_no_memory_can_come_again() {
     assert!(wire::encode(&loader.finish().unwrap()) == wire::encode(&filter));
 }
 
-/// A head that asks for the largest filter there can be takes no more than itself.
+/// A head that declares the largest possible filter needs only its own memory.
 #[test]
 fn a_head_alone_allocates_nothing() {
     let mut head = Encoder::new(&Bloom::new(Spec::fixed(100, 0.01)).unwrap()).head().to_vec();
@@ -428,7 +428,8 @@ fn a_head_alone_allocates_nothing() {
     assert!(largest_infallible() < 1024, "{} bytes", largest_infallible());
 }
 
-/// A cuckoo filter's head says in 80 bytes what its sub-filters are, be they 65,536, and a list of them is all it takes.
+/// A cuckoo filter's head describes up to 65,536 sub-filters in 80 bytes, and a list of them is all the memory it
+/// needs.
 #[test]
 fn a_head_of_many_sub_filters_allocates_their_list() {
     let mut head = Encoder::new(&Cuckoo::new(CuckooSpec { expansion: 1, ..CUCKOO }).unwrap()).head().to_vec();
@@ -448,7 +449,8 @@ fn a_head_of_many_sub_filters_allocates_their_list() {
     assert_eq!(live(), at_first);
 }
 
-/// One item costs no allocation, whatever the kind: adding what is there or new, asking, counting, deleting.
+/// Operations on one item allocate nothing, whatever the kind: adding a present or a new one, testing, counting,
+/// deleting.
 #[test]
 fn items_allocate_nothing() {
     for (name, kind) in kinds::ALL.iter().chain(kinds::TABLES) {
@@ -492,7 +494,7 @@ fn items_allocate_nothing() {
     }
 }
 
-/// The same of other systems' filters, where the item's bytes are what they hash.
+/// The same for other systems' filters, in which the item's bytes are hashed differently.
 #[test]
 fn items_of_other_systems_allocate_nothing() {
     for (name, recipe) in golden::FOREIGN {
@@ -513,7 +515,8 @@ fn items_of_other_systems_allocate_nothing() {
     }
 }
 
-/// What may abort is small: lists of layers, tallies of shards. Cells are not among it, however large the filter.
+/// Only small allocations may abort: lists of layers, tallies of shards. Cells are not among them, however large the
+/// filter.
 #[test]
 fn what_cannot_fail_is_small() {
     let specs = [
@@ -531,8 +534,8 @@ fn what_cannot_fail_is_small() {
     }
 }
 
-/// A search for room lists the slots that it looks at, and looks at no more than some thousands, however large the filter
-/// and its buckets.
+/// A search for room lists the slots that it visits, and visits at most some thousands, however large the filter and
+/// its buckets.
 #[test]
 fn a_search_for_room_is_small() {
     for bucket_size in [1, 4, 255] {

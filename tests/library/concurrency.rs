@@ -1,4 +1,4 @@
-//! Threads on one filter: what was promised about lost items, tallies, readers and copies under concurrent adds.
+//! Threads on one filter: the promises about lost items, tallies, readers and copies during concurrent adds.
 
 use crate::support::env;
 use crate::support::naive::cells_of;
@@ -24,7 +24,7 @@ fn item(hasher: &Hasher, thread: u32, i: u32) -> ItemHash {
     hasher.hash(&[thread.to_le_bytes(), i.to_le_bytes()].concat())
 }
 
-/// Layers that many threads write to: small enough that they meet in the same words all the time.
+/// Layers that many threads write to: so small that they often write to the same words.
 fn layers() -> impl Iterator<Item = Layer> {
     let cells = [Cell::Bit, Cell::Counter4, Cell::Counter8, Cell::Counter16];
     let layouts = [LayoutChoice::Classic, LayoutChoice::Blocked];
@@ -38,7 +38,7 @@ fn layers() -> impl Iterator<Item = Layer> {
     })
 }
 
-/// Runs `work` in every thread at once.
+/// Runs `work` in every thread at the same time.
 fn at_once(work: impl Fn(u32) + Sync) {
     let ready = AtomicU32::new(0);
     thread::scope(|scope| {
@@ -55,7 +55,7 @@ fn at_once(work: impl Fn(u32) + Sync) {
     });
 }
 
-/// Checks the cells against those that the items must have made, one after the other, whatever the order.
+/// Compares the cells with those that the items must have set, whatever the order.
 fn assert_cells(layer: &Layer, items: impl Iterator<Item = ItemHash>) {
     let shape = layer.shape();
     let max = (1u64 << shape.cell.bits()) - 1;
@@ -72,7 +72,7 @@ fn assert_cells(layer: &Layer, items: impl Iterator<Item = ItemHash>) {
     assert_eq!(layer.saturated(), if shape.cell == Cell::Bit { 0 } else { saturated }, "{shape:?}");
 }
 
-/// No item is lost, no counter misses an increment, and the tallies are those of the cells.
+/// No item is lost, no counter misses an increment, and the tallies match the cells.
 #[test]
 fn threads_that_add_lose_nothing() {
     for layer in layers() {
@@ -89,17 +89,18 @@ fn threads_that_add_lose_nothing() {
             (0..items() / 10).map(move |i| item(&hasher, if i % 2 == 0 { thread } else { 99 }, i))
         });
         assert_cells(&layer, all);
-        // Every add that was told to be the first is counted, and no other.
+        // Every add that was reported as new is counted, and no other.
         assert_eq!(layer.items(), u64::from(added.into_inner()));
     }
 }
 
-/// Adds and deletes at once: what was added twice and deleted once is there; neighbours in a word stay whole.
+/// Adds and deletes at the same time: an item that was added twice and deleted once is present; other cells of the same
+/// word stay intact.
 #[test]
 fn threads_that_add_and_remove_lose_nothing() {
     for layer in layers().filter(|layer| layer.cell().bits() >= 8) {
         let hasher = hasher();
-        // Few enough that no counter saturates, or it would not come down again.
+        // So few that no counter saturates, because it couldn't be decremented again.
         let rounds = 200;
         at_once(|thread| {
             for round in 0..rounds {
@@ -123,8 +124,8 @@ fn threads_that_add_and_remove_lose_nothing() {
     }
 }
 
-/// All threads delete the same items, each of which was added once: one of them finds it, and what others share with it
-/// stays.
+/// All threads delete the same items, each of which was added once. Exactly one finds it, and cells that others share
+/// with it keep their counts.
 #[test]
 fn an_item_is_deleted_once_whoever_else_deletes_it() {
     let spec = Spec { layout: LayoutChoice::Classic, ..Spec::counting(2000, 1e-6) };
@@ -143,8 +144,8 @@ fn an_item_is_deleted_once_whoever_else_deletes_it() {
     }
 }
 
-/// One writer, and readers that are handed every item after it was added: none may find it absent, not even while a
-/// chain grows or a window rotates, where they ask a reader that was made before.
+/// One writer, and readers that get every item after it was added: none may find it absent, not even while a chain
+/// grows or a window rotates and they use a reader that was made before.
 #[test]
 fn readers_never_miss_what_they_were_handed() {
     let specs = [
@@ -169,7 +170,7 @@ fn readers_never_miss_what_they_were_handed() {
             for i in 0..items() {
                 let item = filter.hash(i.to_le_bytes());
                 filter.add(item).unwrap();
-                // A new reader when there is a layer that the old one does not know.
+                // A new reader is needed for a layer that the old one doesn't know.
                 let newer = (filter.layers().len() != layers).then(|| filter.reader());
                 layers = filter.layers().len();
                 to_reader.send((item.into(), newer)).unwrap();
@@ -179,7 +180,7 @@ fn readers_never_miss_what_they_were_handed() {
     }
 }
 
-/// A copy or a dump that is taken while others add holds everything that was added before it began.
+/// A copy or a dump that is taken while others add contains everything that was added before it began.
 #[test]
 fn copies_under_adds_hold_all_that_came_before() {
     for layer in layers() {
@@ -207,7 +208,7 @@ fn copies_under_adds_hold_all_that_came_before() {
     }
 }
 
-/// The same through the layers of a filter and the wire: a BGSAVE without a fork.
+/// The same for the layers of a filter and the wire: a BGSAVE without a fork.
 #[test]
 fn dumps_under_adds_hold_all_that_came_before() {
     let filter = Bloom::new(Spec { shards: 4, ..Spec::counting(50_000, 0.01) }).unwrap();
@@ -229,7 +230,7 @@ fn dumps_under_adds_hold_all_that_came_before() {
     });
 }
 
-/// Two threads that write to different filters through the one-writer road share nothing.
+/// Two threads that write to different filters through the single-writer path share nothing.
 #[test]
 fn union_of_layers_filled_apart_is_the_layer_filled_together() {
     for together in layers() {
@@ -248,7 +249,7 @@ fn union_of_layers_filled_apart_is_the_layer_filled_together() {
     }
 }
 
-/// Operations of each of the threads below; a race detector is given a million, or ten.
+/// Operations of each thread below; under a race detector, use a million, or ten.
 fn operations() -> u32 {
     env("BLOOMERY_OPERATIONS", 10_000) as u32
 }
@@ -256,8 +257,8 @@ fn operations() -> u32 {
 /// Threads below: more than there are cores, so that they are interrupted anywhere.
 const MANY: u32 = 8;
 
-/// Eight threads add, ask, delete and count what they like in each kind of layer, with no order between them. What each
-/// added and did not delete is there at the end, and the tallies are those of the cells.
+/// Eight threads add, test, delete and count at random in each kind of layer, in any order. What each added and didn't
+/// delete is present at the end, and the tallies match the cells.
 #[test]
 fn eight_threads_do_anything_at_once() {
     const OWN: u32 = 500;
@@ -290,8 +291,8 @@ fn eight_threads_do_anything_at_once() {
     }
 }
 
-/// One thread adds, rotates and clears, as the server's does; seven ask readers that are given to them now and then, of
-/// the same filter as it was and as it is. What a reader knew when it was made it knows until it is dropped.
+/// One thread adds, rotates and clears, as the server's does. Seven use readers of the filter, which they get now and
+/// then. A reader keeps the items it had when it was made until it is dropped.
 #[test]
 fn seven_readers_beside_one_writer() {
     let specs = [
@@ -330,7 +331,7 @@ fn seven_readers_beside_one_writer() {
                 for reader in readers.iter().filter(|_| i % 100 == 0) {
                     reader.send((filter.reader(), i)).unwrap();
                 }
-                // After the hand-over: readers keep what is dropped here.
+                // After the hand-over: readers keep layers that are dropped here.
                 if filter.window().is_some() && i % 64 == 0 {
                     drop(filter.advance(u64::from(i / 64)).unwrap());
                 }

@@ -1,5 +1,5 @@
-//! Cuckoo filters against an exact multiset, through eviction, growth, delete, compaction, copies and the wire format: never a false
-//! negative, and never fewer of an item than were added.
+//! Cuckoo filters against an exact multiset, through eviction, growth, delete, compaction, copies and the wire format:
+//! no false negative, and a count never below the number of adds.
 
 use bloomery::filter::Origin;
 use bloomery::wire::{Decoder, Encoder};
@@ -8,7 +8,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 
-/// Sequences by default; BLOOMERY_SEQUENCES asks for another number, BLOOMERY_SEED replays from one.
+/// Number of sequences by default; BLOOMERY_SEQUENCES sets another number, BLOOMERY_SEED repeats one.
 const SEQUENCES: u64 = 2_000;
 
 const STEPS: u32 = 300;
@@ -44,7 +44,7 @@ fn random_operations_against_a_multiset() {
             let name = random.random_range(0..120u32);
             let item = filter.hash(&name.to_le_bytes());
             match random.random_range(0..10) {
-                // Only what was added may be deleted.
+                // Only added items may be deleted.
                 choice if choice < deletes => {
                     if let Some(count) = truth.get_mut(&name).filter(|count| **count > 0) {
                         let before = filter.tables().len();
@@ -108,7 +108,7 @@ fn growth_ends_where_it_may_not_go_on() {
         "beyond every limit of memory"
     );
 
-    // What may be made can be saved and loaded, however often it has grown.
+    // Every filter that can be made can be saved and loaded, however often it has grown.
     let spec = CuckooSpec { expansion: 1, ..spec };
     let mut filter = Cuckoo::new(spec).unwrap();
     while filter.grow().is_ok() {}

@@ -21,7 +21,7 @@ const RATES: [f64; 4] = [0.1, 0.01, 0.001, 1e-4];
 
 const LAYOUTS: [LayoutChoice; 2] = [LayoutChoice::Classic, LayoutChoice::Blocked];
 
-/// Questions that pin down a rate to 1–3 % (3.2 % at 1e-4).
+/// Tests that determine a rate to 1–3% (3.2% at 1e-4).
 fn questions(rate: f64) -> u64 {
     let usual = match rate {
         r if r >= 0.1 => 500_000,
@@ -32,7 +32,7 @@ fn questions(rate: f64) -> u64 {
     usual * env("BLOOMERY_SCALE", 1)
 }
 
-/// What came of asking several filters.
+/// The results of testing several filters.
 #[derive(Default)]
 struct Measured {
     asked: u64,
@@ -59,12 +59,12 @@ impl Measured {
         binomial.max(scatter * filters).sqrt()
     }
 
-    /// Prints what was found and says whether it is too much or too little.
+    /// Prints the result, and returns whether it is too high or too low.
     fn gate(&self, name: &str, promise: f64) -> bool {
         let hits = self.hits.iter().sum::<u64>() as f64;
         let asked = self.asked as f64;
         let over = (hits - asked * promise) / self.sigma(promise);
-        // A filter much too large for its items, as one of 512 bits for one, has nothing to measure.
+        // A filter much too large for its items, such as 512 bits for one item, has no rate worth measuring.
         let under = (hits - asked * self.predicted) / self.sigma(self.predicted).max(1.0);
         let passed = over <= 5.0 && under >= -5.0;
         println!(
@@ -77,7 +77,7 @@ impl Measured {
     }
 }
 
-/// Collects gates, so that a failing test shows all its figures.
+/// Collects gates, so that a failing test shows all its numbers.
 #[derive(Default)]
 struct Gates {
     failed: Vec<String>,
@@ -95,8 +95,8 @@ impl Gates {
     }
 }
 
-/// The shape of each layer, and how many different items were added to it. What a layer counts as its items leaves out
-/// those that were false positives when they came, so it serves only where nothing else is known.
+/// The shape of each layer, and how many different items were added to it. A layer's own count excludes items that
+/// tested positive when they came, so it is used only if nothing else is known.
 fn loads(filter: &Bloom, added: u64) -> Vec<(Shape, u64)> {
     let items = |layer: &Layer| match filter.spec().family {
         Family::Fixed(_) => added,
@@ -111,8 +111,8 @@ fn predicted(loads: &[(Shape, u64)]) -> f64 {
     1.0 - loads.iter().map(|(shape, items)| 1.0 - shape.rate_at(*items as f64)).product::<f64>()
 }
 
-/// Asks each of several filters, made from one spec with different seeds and filled by `fill`, which adds keys from
-/// number 0 on and says how many; strangers are the numbers behind.
+/// Tests several filters of one spec with different seeds. `fill` adds keys from number 0 on, and returns how many;
+/// higher numbers are absent.
 fn measure(
     spec: Spec,
     keys: Keys,
@@ -198,7 +198,7 @@ fn filters_of_single_bytes_and_of_huge_items() {
     gates.verdict();
 }
 
-/// Where whole words, whole blocks and whole probes matter most.
+/// Sizes at which whole words, whole blocks and whole probes matter most.
 #[test]
 fn small_filters() {
     let mut gates = Gates::default();
@@ -239,7 +239,7 @@ fn the_other_kinds() {
         for layout in LAYOUTS {
             for rate in RATES {
                 let spec = kind(fixed(20_000, rate, layout));
-                // Blocks of 32 counters hold no low rates at a sensible size.
+                // Blocks of 32 counters can't reach low rates at a sensible size.
                 if spec.cell == Cell::Counter16 && layout == LayoutChoice::Blocked && rate < 0.001 {
                     continue;
                 }
@@ -251,7 +251,7 @@ fn the_other_kinds() {
     gates.verdict();
 }
 
-/// Half full, and twice as full as promised: the model has to know, for that is what INFO says.
+/// Half full, and with twice the capacity: the model must know these rates, because INFO reports them.
 #[test]
 fn the_model_holds_at_every_fill() {
     let mut gates = Gates::default();
@@ -263,7 +263,7 @@ fn the_model_holds_at_every_fill() {
                     (0..items).for_each(|i| add(filter, writer, i));
                     items
                 };
-                // Small, that all of the model is visible, and many.
+                // So small that every term of the model matters, and many of them.
                 let measured =
                     measure(fixed(2000, rate, layout), Keys::Sequential, 300, questions(rate), fill);
                 // Within 1 % above, too.
@@ -274,7 +274,7 @@ fn the_model_holds_at_every_fill() {
     gates.verdict();
 }
 
-/// Fills a chain until it has grown so often and its newest layer is full.
+/// Fills a chain until it has grown this often and its newest layer is full.
 fn to_growth(growths: usize) -> impl Fn(&mut Bloom, &mut Writer) -> u64 {
     move |filter, writer| {
         let mut i = 0;
@@ -289,7 +289,7 @@ fn to_growth(growths: usize) -> impl Fn(&mut Bloom, &mut Writer) -> u64 {
     }
 }
 
-/// The rate of the whole object after growth, not that of its last layer.
+/// The rate of the whole object after growth, not only that of its last layer.
 #[test]
 fn chains_after_ten_growths() {
     let mut gates = Gates::default();
@@ -343,9 +343,10 @@ fn windows_with_all_generations_full() {
     gates.verdict();
 }
 
-/// A filter that refuses items when it is full counts those that were new, and so takes a few more, which were false
-/// positives when they came. At 1 % and below nobody can tell. At 10 % it takes 3 % more items than its capacity, which
-/// lifts its rate by 6–8 % over the promise: there the gate is the model's rate for the items that it took.
+/// A filter that refuses items when it is full counts only items that were new. So it accepts a few more, which tested
+/// positive when they came. At 1% and below the difference isn't measurable. At 10% it accepts 3% more items than its
+/// capacity, which raises its rate by 6–8% over the promise: there the gate uses the model's rate for the items that it
+/// accepted.
 #[test]
 fn filters_that_refuse_when_full() {
     let mut gates = Gates::default();
@@ -363,7 +364,7 @@ fn filters_that_refuse_when_full() {
     gates.verdict();
 }
 
-/// INFO's figures from the fill alone: the error rate now and the number of distinct items.
+/// INFO's numbers, computed from the fill alone: the error rate now and the number of distinct items.
 #[test]
 fn the_rate_now_and_the_estimate_agree_with_the_truth() {
     for layout in LAYOUTS {
@@ -375,7 +376,7 @@ fn the_rate_now_and_the_estimate_agree_with_the_truth() {
                 let items = spec.capacity * percent / 100;
                 (0..items).for_each(|i| add(&mut filter, &mut writer, i));
 
-                // The fill of 200,000 items scatters by well below 0.2 %, and so do items that follow from it.
+                // The fill after 200,000 items varies by well below 0.2%, and so do numbers computed from it.
                 let estimate = filter.estimate() as f64 / items as f64;
                 assert!(
                     (estimate - 1.0).abs() < 0.01,
@@ -398,7 +399,7 @@ fn the_rate_now_and_the_estimate_agree_with_the_truth() {
 
 // ---- spread: do hashes fall evenly? ---------------------------------------------------------------------------------
 
-/// Deviations from the expected value of chi-square over equally likely cells, in standard deviations.
+/// How far chi-square over equally likely cells deviates from its expected value, in standard deviations.
 fn chi_square(counts: &[u32]) -> f64 {
     let total: u64 = counts.iter().map(|count| u64::from(*count)).sum();
     let expected = total as f64 / counts.len() as f64;
@@ -407,7 +408,7 @@ fn chi_square(counts: &[u32]) -> f64 {
     (chi - freedom) / (2.0 * freedom).sqrt()
 }
 
-/// Checks that `place` throws hashes of 2^20 keys evenly into `cells` cells.
+/// Checks that `place` spreads hashes of 2^20 keys evenly over `cells` cells.
 fn spreads(name: &str, cells: usize, place: impl Fn(ItemHash) -> Option<usize>) {
     for hash in [HashKind::Xxh3, HashKind::SipHash] {
         for keys in [Keys::Sequential, Keys::Uuid, Keys::Url] {
@@ -434,7 +435,7 @@ fn blocks_and_shards_are_hit_evenly() {
     spreads("blocks", 4096, |item| Some(block(item, 4096)));
     spreads("an odd number of blocks", 3001, |item| Some(block(item, 3001)));
     spreads("shards", 1024, |item| Some(item.shard(1024) as usize));
-    // The two together: a shard that used part of its cells would show here.
+    // Both together: a shard that used only a part of its cells would show here.
     spreads("shards × blocks", 64 * 63, |item| Some(item.shard(64) as usize * 63 + block(item, 63)));
     spreads("blocks of shard 5 of 8", 512, |item| (item.shard(8) == 5).then(|| block(item, 512)));
     spreads("blocks of shard 1023", 16, |item| (item.shard(1024) == 1023).then(|| block(item, 16)));
@@ -453,7 +454,7 @@ fn probes_are_spread_evenly() {
             (item.shard(8) == 5).then(|| classic(item, 512, 18).nth(probe)).flatten()
         });
     }
-    // Pairs: probes that follow each other, and the block with the first probe inside it.
+    // Pairs: successive probes, and the block together with the first probe inside it.
     let pair = |mut cells: Box<dyn Iterator<Item = usize>>| Some(cells.next()? / 8 * 64 + cells.next()? / 8);
     spreads("two probes in a block", 4096, |item| pair(Box::new(in_block(item, 1, 2))));
     spreads("two probes all over", 4096, |item| pair(Box::new(classic(item, 512, 2))));

@@ -1,4 +1,5 @@
-//! Tables of fingerprints: what only they promise. The laws, the oracle and the gates of the error rate are those of all kinds.
+//! Tables of fingerprints: what only they promise. The laws, the oracle and the gates of the error rate also cover
+//! them.
 
 use crate::support::{env, seeded};
 use bloomery::{Bloom, Cell, Error, Family, LayoutChoice, Overflow, Spec, Tightening};
@@ -19,8 +20,8 @@ fn fill(filter: &mut Bloom, mut next: u64) -> u64 {
     next
 }
 
-/// Tables of all sizes take as many items as they were made for, whatever the width of a fingerprint; then they refuse new
-/// ones and still have all.
+/// Tables of all sizes accept as many items as their capacity, whatever the width of a fingerprint. Then they refuse
+/// new ones and still have all.
 #[test]
 fn no_add_below_the_capacity_is_refused() {
     let scale = env("BLOOMERY_SCALE", 1);
@@ -46,8 +47,8 @@ fn no_add_below_the_capacity_is_refused() {
     }
 }
 
-/// Items come and go in a full table, ten times as many as it holds: none is refused, none is lost, and the counts are never
-/// below those of a multiset.
+/// Items are replaced in a full table, ten times as many as it holds: none is refused, none is lost, and counts are
+/// never below those of a multiset.
 #[test]
 fn a_full_table_goes_on_for_ever() {
     for (capacity, error_rate, cell) in [
@@ -96,14 +97,14 @@ fn a_full_table_goes_on_for_ever() {
             truth.len()
         );
         assert!(filter.items() <= truth.len() as u64);
-        // What is left goes, and with it the last cell.
+        // The last items are deleted, and no cell stays in use.
         live.iter().for_each(|item| assert!(filter.remove(item.to_le_bytes()).unwrap().present));
         assert_eq!((filter.items(), filter.ones(), filter.saturated()), (0, 0, 0));
     }
 }
 
-/// The same commands leave the same cells, moves and all: a replica is its primary to the bit. And a different order leaves
-/// other cells, with the same items.
+/// The same commands leave the same cells, including moves: a replica equals its primary bit for bit. A different order
+/// leaves other cells with the same items.
 #[test]
 fn tables_with_the_same_history_are_equal_to_the_bit() {
     let spec = seeded(&spec(500, 0.001, Cell::Counter4), 1);
@@ -120,11 +121,11 @@ fn tables_with_the_same_history_are_equal_to_the_bit() {
     assert!(one != other, "another count");
 }
 
-/// A reader in another thread never misses an item, while the writer moves it about.
+/// A reader in another thread never misses an item while the writer moves it.
 #[test]
 fn a_reader_never_misses_an_item_that_is_moved() {
     let mut filter = Bloom::new(seeded(&spec(300, 0.01, Cell::Counter4), 3)).unwrap();
-    // The first half stays. The others come and go, and each that comes moves several.
+    // The first half stays. The others come and go, and each new one moves several.
     let kept = fill(&mut filter, 0);
     let reader = filter.reader();
     std::thread::scope(|scope| {
@@ -181,8 +182,8 @@ fn window(capacity: u64, error_rate: f64, generations: u16, overflow: Overflow) 
     Spec { family, ..spec(capacity, error_rate, Cell::Bit) }
 }
 
-/// All generations have as many items as they are made for, a hundred times over: no add is refused, no item leaves early or stays late, and expired items need
-/// no room. Numbers of generations are used again after 2^t rotations, which is 4 to 16 here.
+/// All generations are filled to their capacity, a hundred times over: no add is refused, no item leaves early or stays
+/// late, and expired items need no room. Numbers of generations are reused after 2^t rotations, which is 4 to 16 here.
 #[test]
 fn a_full_window_goes_on_for_ever() {
     for (capacity, generations, error_rate, turnovers) in [
@@ -219,7 +220,7 @@ fn a_full_window_goes_on_for_ever() {
         let wrong = (0..asked).filter(|i| filter.contains((i | 1_u64 << 60).to_le_bytes())).count() as f64;
         let rate = wrong / asked as f64;
         assert!(rate < error_rate * 1.2 + 0.001, "{rate} of {error_rate}");
-        // An item that is taken for one of an older generation takes its place.
+        // An item with the same fingerprint as one of an older generation replaces it.
         assert!(filter.items() * 20 >= capacity * span * 17, "{} items", filter.items());
     }
 }
@@ -235,7 +236,7 @@ fn a_window_of_eight_generations_takes_less_than_a_ring() {
     }
 }
 
-/// However far the clock jumps, what was there before is gone for good, and what wasn't long ago stays.
+/// However far the clock jumps, older items are gone for good, and recent ones stay.
 #[test]
 fn a_clock_that_jumps_forgets_everything_at_once() {
     let mut filter = Bloom::new(seeded(&window(2000, 0.01, 8, Overflow::Error), 1)).unwrap();
@@ -300,9 +301,9 @@ fn a_reader_never_misses_an_item_of_a_window() {
     });
 }
 
-/// A filter that counts and grows, against a multiset, where every tenth item is taken for another: nothing that is still
-/// there is ever absent, and when all have gone, all layers are empty. Items come and go in waves, so that fingerprints of older
-/// layers vanish while those that they were taken for live on.
+/// A filter that counts and grows, against a multiset, in which every tenth item shares a fingerprint with another:
+/// items that weren't deleted are never absent, and when all are deleted, all layers are empty. Items come and go in
+/// waves, so that fingerprints of older layers vanish while items that share them stay.
 #[test]
 fn a_chain_that_counts_loses_nothing() {
     for (capacity, expansion) in [(8, 1), (20, 2), (300, 1), (1000, 3)] {
@@ -316,7 +317,7 @@ fn a_chain_that_counts_loses_nothing() {
             let mut counts: HashMap<u64, u64> = HashMap::new();
             for wave in 0..12 {
                 for _ in 0..random.random_range(0..4 * capacity) {
-                    // A universe small enough that items come again, while others still hold their cells.
+                    // So few different items that they come again while others still use their cells.
                     let item = random.random_range(0..8 * capacity);
                     let count = counts.entry(item).or_default();
                     wrong += usize::from(*count == 0 && filter.contains(item.to_le_bytes()));
@@ -325,7 +326,7 @@ fn a_chain_that_counts_loses_nothing() {
                     live.push(item);
                 }
                 for _ in 0..random.random_range(0..=live.len()) {
-                    // Old ones more often: those in the oldest layer.
+                    // Items of the oldest layer are deleted more often.
                     let most = random.random_range(0..live.len());
                     let gone = live.swap_remove(random.random_range(0..=most));
                     assert!(filter.remove(gone.to_le_bytes()).unwrap().present, "wave {wave}");

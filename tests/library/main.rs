@@ -1,4 +1,4 @@
-//! The library: what filters answer, promise, weigh and survive.
+//! The library: what filters answer, what they promise, what they cost, and what they survive.
 
 #[path = "../support/mod.rs"]
 mod support;

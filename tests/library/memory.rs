@@ -1,5 +1,5 @@
-//! What filters weigh: bits per item at the promised rate, the overhead of a small one, the cost of growing, and what a
-//! filter that can delete costs either way, by counters or by fingerprints.
+//! The memory of filters: bits per item at the promised rate, the overhead of a small one, the cost of growth, and the
+//! cost of deletes, by counters or by fingerprints.
 
 use bloomery::filter::Origin;
 use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, Filter, HashKind, LayoutChoice, Seed, Spec};
@@ -22,7 +22,7 @@ fn bits_per_item_at_the_promised_rate() {
             let bits = bits_per_item(capacity, error_rate, layout);
             println!("{layout:?} {capacity} at {error_rate}: {bits:.3} bits an item, at most {target}");
             assert!(bits <= target);
-            // Below the information limit something would be wrong with the sum.
+            // Below the information limit, the computation would be wrong.
             assert!(bits > -error_rate.log2() / std::f64::consts::LN_2);
         }
     }
@@ -38,7 +38,7 @@ fn counters_cost_their_width() {
     }
 }
 
-/// A server with a million small keys pays this a million times: the filter with the default options, without its cells.
+/// The filter with default options, without its cells. A server with a million small keys needs this a million times.
 #[test]
 fn an_empty_default_filter() {
     let filter = Bloom::new(Spec::scaling(100, 0.01)).unwrap();
@@ -54,8 +54,8 @@ fn redisblooms(capacity: u64, may_grow: bool) -> u64 {
     96 + bits.max(1).div_ceil(64) * 8
 }
 
-/// What MEMORY USAGE says of a filter, beside RedisBloom's, for every capacity that small filters have. Both with the 32
-/// bytes that the server counts for a short key. One that may not grow has some more cells, since RedisBloom exceeds its rate
+/// MEMORY USAGE of a filter, beside RedisBloom's, for every capacity of small filters. Both include the 32 bytes that
+/// the server counts for a short key. A filter that can't grow has some more cells, since RedisBloom exceeds its rate
 /// by some 5%.
 #[test]
 fn small_filters_beside_redisblooms() {
@@ -103,7 +103,7 @@ fn measured(contains: impl Fn(&[u8]) -> bool) -> f64 {
     hits as f64 / f64::from(strangers)
 }
 
-/// What a filter that can delete costs: fingerprints in buckets of two and four slots, as full as they get without
+/// The cost of filters that can delete: fingerprints in buckets of two and four slots, as full as they get without
 /// growing, and counters for as many items at the same rate.
 #[test]
 fn a_deletable_item_in_a_cuckoo_filter_and_in_a_counting_one() {
@@ -117,7 +117,7 @@ fn a_deletable_item_in_a_cuckoo_filter_and_in_a_counting_one() {
         let bits = filter.bytes() as f64 * 8.0 / f64::from(items);
         let rate = measured(|item| filter.contains(filter.hash(item)));
         row(format!("cuckoo, {bucket_size} slots, {:.0} % full", load * 100.0), bits, rate);
-        // An absent item meets that many fingerprints.
+        // A test of an absent item compares this number of fingerprints.
         let expected = 1.0 - (1.0 - 1.0 / 255.0f64).powf(2.0 * f64::from(bucket_size) * load);
         assert!((rate / expected - 1.0).abs() < 0.05, "{rate}, not {expected}");
         assert!(bits <= most, "{bits}");
@@ -137,7 +137,7 @@ fn a_deletable_item_in_a_cuckoo_filter_and_in_a_counting_one() {
     print!("{table}");
 }
 
-/// What `allocated` says is the cells and little more, for large filters of every kind.
+/// `allocated` is the size of the cells and little more, for large filters of every kind.
 #[test]
 fn large_filters_have_no_overhead_to_speak_of() {
     let specs = [Spec::fixed(100_000, 0.01), Spec::counting(100_000, 0.01), Spec::window(100_000, 0.01, 8)];
@@ -149,7 +149,7 @@ fn large_filters_have_no_overhead_to_speak_of() {
     }
 }
 
-/// From the default capacity of 100 to 10 million items at 1 %, against 53.5 MB when every layer halves its rate.
+/// From the default capacity of 100 to 10 million items at 1%, compared with 53.5 MB if every layer halved its rate.
 #[test]
 fn growing_from_the_default_capacity() {
     let mut filter = Bloom::new(Spec::scaling(100, 0.01)).unwrap();

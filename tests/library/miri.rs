@@ -1,5 +1,5 @@
-//! What the library does with memory, once, in small: for scripts/miri, which interprets it, ten thousand times slower.
-//! The tests of answers and figures are elsewhere.
+//! Everything that the library does with memory, once and at a small scale: for scripts/miri, which interprets it ten
+//! thousand times slower. Other tests check answers and numbers.
 
 use crate::support::internals::alone;
 use crate::support::internals::pool::Pool;
@@ -24,7 +24,7 @@ fn every_kind_of_filter() {
             filter.prefetch(item.into());
             filter.add(item).unwrap();
             if i == 3 {
-                // A window that rotates grows by dropping what it has.
+                // A window rotates by dropping its oldest generation.
                 _ = filter.window().is_some() || filter.grow().is_ok();
                 _ = filter.advance(1);
             }
@@ -77,7 +77,7 @@ fn cuckoo_filters() {
     assert!(wire::encode(&Decoder::read(&bytes).unwrap()) == bytes);
 }
 
-/// Other systems' filters, read and written, asked and added to.
+/// Other systems' filters: read, written, tested and added to.
 #[test]
 fn foreign_filters() {
     for bytes in [
@@ -94,7 +94,7 @@ fn foreign_filters() {
     }
 }
 
-/// Bytes that end early, or are wrong: whatever becomes of them, no access is out of bounds.
+/// Bytes that end early, or are wrong: no access is out of bounds.
 #[test]
 fn damaged_bytes() {
     for kind in [kinds::bits_blocked_sharded as fn() -> _, kinds::bits_classic] {

@@ -1,9 +1,9 @@
 //! Random sequences of operations against two models at once: the truth (which items were added, how often, in which
-//! generation), which a filter may exceed but never fall short of, and the plainest filter ([`crate::support::naive`]), which
-//! it has to equal in every answer and every figure.
+//! generation), which a filter may exceed but never fall short of, and the simplest filter ([`crate::support::naive`]),
+//! which it has to equal in every answer and every number.
 //!
-//! BLOOMERY_SEQUENCES=1000000 runs more of them. A failure prints the seed that repeats it:
-//! `BLOOMERY_SEED=… BLOOMERY_SEQUENCES=1 cargo test --test library oracle::`.
+//! BLOOMERY_SEQUENCES=1000000 runs more of them. A failure prints the seed that repeats it: `BLOOMERY_SEED=…
+//! BLOOMERY_SEQUENCES=1 cargo test --test library oracle::`.
 
 use crate::support::kinds::Kind;
 use crate::support::naive::{Naive, cells_of};
@@ -20,7 +20,7 @@ const STEPS: u32 = 200;
 /// Items that a sequence draws from.
 const UNIVERSE: u16 = 240;
 
-/// What a filter must not forget: for each item, in how many adds it is held, and the generation of the last.
+/// What a filter must remember: how many adds of each item remain, and the generation of the last.
 #[derive(Clone, Copy, Default)]
 struct Truth {
     count: u64,
@@ -51,7 +51,7 @@ impl Run {
         self.filter.window().map_or(0, |window| window.newest())
     }
 
-    /// Whether the filter has no excuse for denying the item.
+    /// Whether the filter must say yes to the item.
     fn must_have(&self, item: u16) -> bool {
         let alive = |truth: &&Truth| match self.filter.window() {
             Some(window) => window.newest() - truth.last < window.span() && truth.last >= window.floor(),
@@ -102,14 +102,14 @@ impl Run {
         }
     }
 
-    /// Deletes what was added; deleting anything else is against the rules.
+    /// Deletes an added item; deleting anything else is forbidden.
     fn remove(&mut self, item: u16) {
         if !self.must_have(item) {
             return;
         }
         let hashed = hash(&self.filter, item);
         let is_table = self.is_table();
-        // In a table an item takes others of its identity along.
+        // In a table, deleting an item also removes others with the same fingerprint.
         let alike: Vec<u16> = (0..UNIVERSE).filter(|other| is_table && self.is_alike(item, *other)).collect();
         for item in alike.into_iter().chain([item]) {
             let Some(truth) = self.truth.get_mut(&item) else { continue };
@@ -126,7 +126,7 @@ impl Run {
         identity(item) == identity(other)
     }
 
-    /// Any of the ways to go on with another filter that is the same.
+    /// Any way to continue with an equal copy of the filter.
     fn replace(&mut self, how: u32) {
         let before = summary(&self.filter);
         let copy = match how {
@@ -138,7 +138,7 @@ impl Run {
         self.filter = copy;
     }
 
-    /// The number of items is never above what was added, and that of an empty filter is 0.
+    /// The number of items is at most the number of adds, and 0 for an empty filter.
     fn count_items(&self) {
         if self.filter.window().is_some() || self.filter.saturated() > 0 {
             return;
@@ -147,7 +147,7 @@ impl Run {
         let items = self.filter.items();
         assert!(items <= self.truth.values().map(held).sum(), "{items} items");
         assert_eq!(items == 0, self.filter.ones() == 0);
-        // Of fingerprints the number is exact: see `differs`.
+        // For fingerprints the number is exact: see `differs`.
         let is_estimated = |layer: &&Layer| layer.shape().layout != Layout::Fingerprint;
         if let [layer] = self.filter.layers()
             && is_estimated(&layer)
@@ -163,7 +163,7 @@ impl Run {
     }
 
     fn step(&mut self, rng: &mut StdRng) {
-        // A few items come often, so that counters climb; the others seldom.
+        // A few items are frequent, so that counters grow; the others are rare.
         let item = if rng.random_bool(0.3) { rng.random_range(0..4) } else { rng.random_range(0..UNIVERSE) };
         match rng.random_range(0..100) {
             0..45 => self.add(item, false),
@@ -197,7 +197,7 @@ impl Run {
     }
 }
 
-/// One sequence: everything about it follows from its seed.
+/// One sequence: everything in it follows from its seed.
 fn sequence(kinds: &[Kind], seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed);
     let (_, kind) = kinds[rng.random_range(0..kinds.len())];
@@ -207,7 +207,7 @@ fn sequence(kinds: &[Kind], seed: u64) {
     for _ in 0..STEPS {
         run.step(&mut rng);
     }
-    // At the end everything is asked once more, and the cells are compared one by one.
+    // At the end every item is tested once more, and the cells are compared one by one.
     (0..UNIVERSE).for_each(|item| run.ask(item));
     assert_eq!(wire::cells(&run.filter), run.naive.cells());
 }

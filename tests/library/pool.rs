@@ -1,6 +1,6 @@
-//! The worker pool: every task and every job exactly once, whatever the workers do, and no thread after shutdown.
-//! What no test can try, every interleaving, is left to the models in src/pool. All atomics here are relaxed: that their
-//! values are there in time is the pool's doing.
+//! The worker pool: it runs every task and every job exactly once, whatever the workers do, and leaves no thread after
+//! shutdown. The models in src/pool try what no test can: every interleaving. All atomics here are relaxed: the pool
+//! must make their values visible in time.
 
 use crate::support::internals::pool::{Figures, Job, MAX_WORKERS, Pool};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,7 +25,7 @@ fn assert_each(counts: &[AtomicU32], times: u32) {
     }
 }
 
-/// Waits for what other threads are about to do.
+/// Waits for something that other threads are about to do.
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(30);
     while !holds() {
@@ -38,7 +38,7 @@ fn submit(pool: &Pool, job: impl FnOnce() + Send + 'static) {
     assert!(pool.submit(Box::new(|_| job())).is_ok());
 }
 
-/// Takes a worker until the sender is dropped; returns when it has it.
+/// Occupies a worker until the sender is dropped; returns when it has one.
 fn occupy(pool: &Pool) -> mpsc::Sender<()> {
     let (release, released) = mpsc::channel::<()>();
     let (begin, begun) = mpsc::channel();
@@ -64,7 +64,7 @@ fn every_index_runs_exactly_once() {
     }
 }
 
-/// The pool serves as a static, and threads start at first use.
+/// The pool works as a static, and threads start when it is first used.
 #[test]
 fn a_static_pool_starts_at_first_use() {
     static POOL: Pool = Pool::new();
@@ -116,7 +116,7 @@ fn a_caller_does_not_wait_for_a_busy_worker() {
     drop(busy);
 }
 
-/// Somebody waits for a fork-join, so the worker takes it up before the job that was queued earlier.
+/// A caller waits for a fork-join, so the worker takes it before the job that was queued earlier.
 #[test]
 fn forks_go_before_jobs() {
     let pool = pool(1);
@@ -197,7 +197,7 @@ fn without_workers_jobs_come_back_and_run_here() {
     }
 }
 
-/// Every job that was taken has run when shutdown returns, and every other came back.
+/// Every accepted job has run when shutdown returns, and every other one was returned.
 #[test]
 fn jobs_submitted_during_shutdown_run_or_come_back() {
     for round in 0..200 {
@@ -233,7 +233,7 @@ fn jobs_submitted_during_shutdown_run_or_come_back() {
     }
 }
 
-/// What is queued is run, by the workers, before they end; a second shutdown has nothing to do.
+/// The workers run queued jobs before they end; a second shutdown has nothing to do.
 #[test]
 fn shutdown_runs_what_is_queued_and_may_be_repeated() {
     let pool = pool(2);
@@ -272,7 +272,7 @@ fn many_forks_from_two_threads_at_once() {
     assert_eq!(pool.figures(), Figures { workers: 2, forks: 20_000, ..Figures::default() });
 }
 
-/// Jobs, forks and changes of size at once: none of the jobs is lost or slept over.
+/// Jobs, forks and changes of size at the same time: no job is lost or forgotten by sleeping workers.
 #[test]
 fn sizes_change_under_load() {
     let pool = pool(1);
@@ -307,8 +307,8 @@ fn long(tasks: usize, ended: &Arc<AtomicUsize>) -> Job {
     })
 }
 
-/// However many long jobs there are, a short one has its turn soon, and so does each of the long ones. Threads that are
-/// needed for that leave again.
+/// However many long jobs there are, a short one soon gets its turn, and so does each long one. Threads that were
+/// started for this end again.
 #[test]
 fn a_short_job_does_not_wait_for_long_ones() {
     for (workers, jobs) in [(1, 1), (1, 4), (2, 1), (2, 6)] {
@@ -334,7 +334,8 @@ fn a_short_job_does_not_wait_for_long_ones() {
     }
 }
 
-/// A paused job keeps a thread, so not all of very many begin. The last ones have their turn when others have ended.
+/// A paused job keeps a thread. So of very many jobs, not all begin, and the last ones get their turn when others have
+/// ended.
 #[test]
 fn the_threads_of_paused_jobs_are_bounded() {
     const JOBS: usize = 100;
@@ -372,7 +373,7 @@ fn a_job_that_is_withdrawn_too_late_goes_on_to_its_end() {
     eventually("one worker is left", || pool.figures().workers == 1);
 }
 
-/// Short and long jobs, some of which are withdrawn, forks, and another number of workers every moment.
+/// Short and long jobs, some of which are withdrawn, forks, and constant changes of the number of workers.
 #[test]
 fn turns_under_load() {
     let pool = pool(2);
@@ -412,7 +413,7 @@ fn turns_under_load() {
     assert_eq!(pool.figures().workers, 0);
 }
 
-/// A job that no worker has begun comes back, wherever in the queue it is; another one doesn't.
+/// A job that no worker has begun can be withdrawn, wherever it is in the queue; one that has begun can't.
 #[test]
 fn a_job_is_withdrawn_until_a_worker_begins_it() {
     let pool = pool(1);
@@ -435,8 +436,8 @@ fn a_job_is_withdrawn_until_a_worker_begins_it() {
     assert_eq!(*ran.lock().unwrap(), [3, 0, 9, 1, 2, 4, 5, 6, 7, 8]);
 }
 
-/// Some submit, and take back what they submitted, at random; the number of workers changes. Each job runs once, here
-/// or there.
+/// Threads submit jobs, and withdraw some at random; the number of workers changes. Each job runs once, in the pool or
+/// in its thread.
 #[test]
 fn jobs_are_withdrawn_under_load() {
     let pool = pool(2);
@@ -473,7 +474,7 @@ fn jobs_are_withdrawn_under_load() {
     assert!(withdrawn.load(Relaxed) > 0);
 }
 
-/// Fewer workers: the queue of a pool that is left without any is still run.
+/// Fewer workers: even if a pool has none left, its queue is still run.
 #[test]
 fn the_last_workers_empty_the_queue() {
     let pool = pool(1);
@@ -512,11 +513,11 @@ fn pools_start_and_stop() {
     }
 }
 
-/// The server's signal handlers run on its own threads; a fault of a worker is still reported by the server.
+/// The server's signal handlers run on its own threads; the server still reports a worker's fault.
 #[cfg(target_os = "linux")]
 #[test]
 fn workers_are_named_block_signals_use_no_cpu_and_end() {
-    /// A bit mask in a thread's status, without the bits of `SIGKILL` and `SIGSTOP` and those that glibc keeps.
+    /// The bit mask in a thread's status, without the bits of `SIGKILL` and `SIGSTOP` and those that glibc uses.
     fn blocked(status: &str) -> u64 {
         let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
         u64::from_str_radix(mask.trim(), 16).unwrap() & 0x7fff_ffff & !(1 << 8 | 1 << 18)
@@ -536,7 +537,7 @@ fn workers_are_named_block_signals_use_no_cpu_and_end() {
         "the caller's mask"
     );
 
-    // It spins for microseconds only, and asleep it is not even scheduled.
+    // It spins only for microseconds; while it sleeps, it isn't even scheduled.
     eventually("it sleeps", || read("status").contains("State:\tS"));
     let before = read("schedstat");
     let spent: u64 = before.split(' ').next().unwrap().parse().unwrap();
@@ -545,6 +546,6 @@ fn workers_are_named_block_signals_use_no_cpu_and_end() {
     assert_eq!(read("schedstat"), before);
 
     pool.shutdown();
-    // It has ended, and the kernel is about to forget it.
+    // It has ended, and the kernel is about to remove it.
     eventually("it is gone", || !worker.exists());
 }

@@ -1,5 +1,5 @@
-//! Sizing is part of the format: a primary, its replica and tomorrow's version each derive the layers of a growing
-//! filter, and must derive the same. Whoever changes a row here changes the format.
+//! Sizing is part of the format: a primary, its replica and a later version each compute the layers of a growing
+//! filter, and must get the same. Changing a row here changes the format.
 //!
 //! `cargo test --test library sizing:: -- --nocapture` prints the table as it is now.
 
@@ -110,7 +110,7 @@ fn chains_grow_as_ever() {
     }
 }
 
-/// Each generation of a window has its share of the promise.
+/// Each generation of a window gets its share of the promised rate.
 #[test]
 fn a_window_divides_its_promise() {
     for generations in [2, 4, 64] {

@@ -15,7 +15,7 @@ fn built<I: AsRef<[u8]>>(spec: Spec, items: impl IntoIterator<Item = I>) -> Bloo
     builder.build().unwrap()
 }
 
-/// Questions about numbers from `from` on to which the filter says yes.
+/// How many numbers from `from` on test positive.
 fn hits(filter: &Bloom, from: u64, questions: u64) -> u64 {
     (from..from + questions).filter(|item| filter.contains(item.to_le_bytes())).count() as u64
 }
@@ -34,7 +34,7 @@ fn every_item_of_a_set_of_any_size_is_found() {
     }
 }
 
-/// Within 5 standard deviations of 2^-f, for each number of bits: seldom enough at 32 that any hit is one too many.
+/// Within 5 standard deviations of 2^-f, for each number of bits. At 32 bits hits are so rare that any is one too many.
 #[test]
 fn the_error_rate_is_that_of_the_fingerprint() {
     let questions = 1_000_000 * env("BLOOMERY_SCALE", 1);
@@ -63,7 +63,7 @@ fn an_item_takes_an_eighth_more_than_its_fingerprint() {
     }
 }
 
-/// The filter follows from the set: not from the order, nor from repetitions, nor from the number of threads.
+/// The filter depends only on the set: not on the order, on repetitions, or on the number of threads.
 #[test]
 fn equal_sets_make_equal_filters() {
     let spec = spec(0.01, 7);
@@ -83,15 +83,16 @@ fn equal_sets_make_equal_filters() {
     assert_eq!(builder.build_in(&alone).unwrap(), one);
 }
 
-/// A stream: its name, its length, its items by number, and how many of them are different.
+/// A stream: its name, its length, its items by number, and the number of different items.
 type Stream = (&'static str, u64, fn(u64) -> [u8; 32], u64);
 
-/// An item that is another for each number.
+/// A different item for each number.
 fn item(number: u64) -> [u8; 32] {
     std::array::from_fn(|at| number.to_be_bytes()[at % 8])
 }
 
-/// Whatever comes, in whatever order and however often, the filter has each item and no more yes for others than it may.
+/// Whatever items come, in whatever order and however often, the filter has each of them and no more false positives
+/// than it may.
 #[test]
 fn every_stream_makes_the_filter_of_its_set() {
     fn flipped(bit: u64) -> [u8; 32] {
@@ -126,7 +127,7 @@ fn every_stream_makes_the_filter_of_its_set() {
     }
 }
 
-/// The builder keeps what is different, so that no stream of few items takes the memory of many.
+/// The builder keeps only different items, so a long stream of few different items needs little memory.
 #[test]
 fn repetitions_take_no_memory() {
     let times = if env("BLOOMERY_SCALE", 1) < 100 { 1 << 22 } else { 1 << 32 };

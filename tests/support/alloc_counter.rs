@@ -11,11 +11,11 @@ static ALLOCATOR: AllocCounter = AllocCounter;
 thread_local! {
     /// Bytes allocated and not freed.
     static LIVE: Cell<i64> = const { Cell::new(0) };
-    /// The most that `LIVE` ever was, or has been since a measurement began.
+    /// The most that `LIVE` has been, since the start or since a measurement began.
     static MOST: Cell<i64> = const { Cell::new(0) };
     static REQUESTS: Cell<u64> = const { Cell::new(0) };
     static LARGEST_INFALLIBLE: Cell<usize> = const { Cell::new(0) };
-    /// Requests for zeroed memory still to be granted.
+    /// Requests for zeroed memory that will still be granted.
     static GRANTED: Cell<u64> = const { Cell::new(u64::MAX) };
     static REFUSED: Cell<bool> = const { Cell::new(false) };
 }
@@ -81,7 +81,7 @@ pub(crate) fn requests() -> u64 {
     REQUESTS.get()
 }
 
-/// Runs `work`; its result, and the most bytes that it held at once.
+/// Runs `work`. Returns its result, and the most bytes that it held at any time.
 pub(crate) fn weighed<T>(work: impl FnOnce() -> T) -> (T, i64) {
     let before = LIVE.get();
     MOST.set(before);
@@ -89,7 +89,7 @@ pub(crate) fn weighed<T>(work: impl FnOnce() -> T) -> (T, i64) {
     (result, MOST.get() - before)
 }
 
-/// Runs `work` while only `granted` requests for zeroed memory are met, and says whether one was refused.
+/// Runs `work` while only `granted` requests for zeroed memory succeed. Returns whether one was refused.
 pub(crate) fn granting<T>(granted: u64, work: impl FnOnce() -> T) -> (T, bool) {
     REFUSED.set(false);
     GRANTED.set(granted);
@@ -103,7 +103,7 @@ pub(crate) fn forget_largest_infallible() {
     LARGEST_INFALLIBLE.set(0);
 }
 
-/// The largest request that would have aborted the process, had it failed: one that wasn't for zeroed memory.
+/// The largest request that would have aborted the process if it had failed: one that wasn't for zeroed memory.
 pub(crate) fn largest_infallible() -> usize {
     LARGEST_INFALLIBLE.get()
 }

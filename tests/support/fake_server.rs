@@ -1,5 +1,5 @@
-//! A server of one file, to run commands without one: keys in a map, effects and events in lists, a clock that stands
-//! still until it is set.
+//! A fake server in one file, to run commands without a real one: keys in a map, effects and events in lists, a clock
+//! that stands still until it is set.
 
 use super::internals::command::table::Entry;
 use super::internals::command::{
@@ -56,11 +56,11 @@ pub(crate) struct FakeServer {
     pub(crate) settings: Cell<Settings>,
     pub(crate) now_ms: Cell<u64>,
     pub(crate) obeys: Cell<bool>,
-    /// Bytes that may still be admitted.
+    /// Bytes that may still be granted.
     pub(crate) memory: Cell<Option<u64>>,
     /// How often a command asked for memory.
     pub(crate) asked: Cell<usize>,
-    /// Bytes that commands were allowed for which keys may be evicted.
+    /// Bytes that were granted to commands and for which keys may be evicted.
     pub(crate) may_evict: Cell<u64>,
     /// Whether a command has worked apart.
     pub(crate) worked_apart: Cell<bool>,
@@ -70,18 +70,18 @@ pub(crate) struct FakeServer {
     pub(crate) retired: Cell<usize>,
     /// Threads beside this one.
     pub(crate) workers: Cell<usize>,
-    /// Commands that were ready to wait for the pool.
+    /// Commands that were about to wait for the pool.
     pub(crate) offloaded: Cell<usize>,
-    /// After how many tasks of such a command its client goes.
+    /// The number of tasks after which the client of such a command disconnects.
     pub(crate) leaves_after: Cell<Option<usize>>,
-    /// Whether commands that can work apart do.
+    /// Whether commands that can work apart do so.
     pub(crate) goes_apart: Cell<bool>,
-    /// What happens before such a command is run again.
+    /// What happens before such a command runs again.
     pub(crate) meanwhile: RefCell<Option<Meanwhile>>,
     work: RefCell<Option<Work>>,
     /// Whether there is neither a replica nor a file.
     pub(crate) is_unheard: Cell<bool>,
-    /// Whether the command that runs has begun to send a filter.
+    /// Whether the running command has begun to send a filter.
     is_sending: Cell<bool>,
     /// What happens after each of its pieces.
     pub(crate) between_pieces: RefCell<Option<Between>>,
@@ -91,16 +91,16 @@ pub(crate) struct FakeServer {
     pub(crate) log: RefCell<Vec<String>>,
     pub(crate) is_out_of_memory: Cell<bool>,
     pub(crate) evicts: Cell<bool>,
-    /// After how many items a command is to go on later, if it may.
+    /// The number of items after which a command continues later, if it may.
     pub(crate) pauses_after: Cell<Option<usize>>,
-    /// What is left of the last command.
+    /// The rest of the last command.
     pub(crate) rest: Cell<Option<Rest>>,
 }
 
 type Meanwhile = Box<dyn FnOnce(&FakeServer)>;
 type Between = Box<dyn FnMut(&FakeServer)>;
 
-/// What a command works on apart, and has made.
+/// The work that a command does apart, and its result.
 struct Work {
     made: Box<dyn Any + Send>,
     inputs: Arc<[Live]>,
@@ -111,9 +111,9 @@ struct Work {
 pub(crate) struct FakeCall<'a> {
     server: &'a FakeServer,
     arguments: &'a [&'a [u8]],
-    /// What it has made apart, if it is run again.
+    /// The result of that work, in the second run.
     work: Cell<Option<Work>>,
-    /// The time of its first run, if it is run again.
+    /// The time of its first run, in the second run.
     again: Option<u64>,
 }
 
@@ -306,7 +306,7 @@ impl<'a> Call<'a> for FakeCall<'a> {
                 }
             }
         };
-        // In another thread, where nothing of this one's can be used.
+        // In another thread, where nothing of this thread can be used.
         let reply =
             std::thread::scope(|scope| scope.spawn(|| work(&bytes, &in_order, &stop)).join().unwrap());
         assert_eq!(reply.is_none(), stop.is_set(), "only work that nobody waits for has no reply");
@@ -383,7 +383,7 @@ impl<'a> Call<'a> for FakeCall<'a> {
 }
 
 impl FakeServer {
-    /// Sets a key, whatever was there.
+    /// Sets a key, whatever it contains.
     pub(crate) fn put(&self, key: &str, content: impl Into<Content>) {
         self.keys.borrow_mut().insert(key.into(), Rc::new(RefCell::new(content.into())));
     }

@@ -1,5 +1,5 @@
-//! The recipes of the golden files: one small filter of every kind, in a state that says something. A recipe never changes;
-//! whoever needs another state adds one.
+//! The recipes of the golden files: one small filter of every kind, in a meaningful state. A recipe never changes; if
+//! you need another state, add one.
 
 use super::internals::alone;
 use super::wire;
@@ -13,7 +13,7 @@ use bloomery::{
 };
 use std::path::PathBuf;
 
-/// A golden file: its name, and the filter that it holds.
+/// A golden file: its name, and its filter.
 pub(crate) type Recipe = (&'static str, fn() -> Bloom);
 
 /// The same of a cuckoo filter.
@@ -31,7 +31,7 @@ fn make(spec: Spec) -> Bloom {
     Bloom::new(Spec { seed: Seed::from(SEED), ..spec }).unwrap()
 }
 
-/// Item `i`. Most are short; every eighth is one of up to 300 bytes, so that every branch of the hashes is taken.
+/// Item `i`. Most are short; every eighth has up to 300 bytes, so that every branch of the hashes is taken.
 pub(crate) fn item(i: u32) -> Vec<u8> {
     let len = if i.is_multiple_of(8) { i as usize * 37 % 300 } else { i as usize % 21 };
     let mut item = format!("{i}").into_bytes();
@@ -39,7 +39,7 @@ pub(crate) fn item(i: u32) -> Vec<u8> {
     item
 }
 
-/// Items that every golden filter is asked for: members and strangers.
+/// Items that are tested in every golden filter: members and absent ones.
 const ASKED: u32 = 600;
 
 /// Adds items by number.
@@ -55,12 +55,12 @@ fn with(spec: Spec, items: u32) -> Bloom {
     filter
 }
 
-/// Counts of 1 to 20 for the first items, some deleted again; four-bit counters lose count at 15.
+/// Counts of 1 to 20 for the first items, some deleted again; 4-bit counters saturate at 15.
 fn counted(spec: Spec) -> Bloom {
     counted_in(make(Spec { family: Family::Fixed(Overflow::Saturate), ..spec }))
 }
 
-/// The same in a filter that refuses what is beyond its capacity.
+/// The same in a filter that refuses items beyond its capacity.
 fn counted_fingerprints(spec: Spec) -> Bloom {
     counted_in(make(spec))
 }
@@ -72,19 +72,19 @@ fn counted_in(mut filter: Bloom) -> Bloom {
     filter
 }
 
-/// A chain of layers, the last of them begun.
+/// A chain of layers, the last of them just begun.
 fn grown(expansion: u32, tightening: Tightening, spec: Spec, items: u32) -> Bloom {
     with(Spec { family: Family::Scaling { expansion, tightening }, ..spec }, items)
 }
 
-/// Thirty items in each of several generations, of which some have been dropped.
+/// Thirty items in each of several generations, some of which have been dropped.
 fn rotated(spec: Spec, every_ms: u64) -> Bloom {
     let generations = 4;
     let family = Family::Window { generations, overflow: Overflow::Saturate, every_ms };
     let spec = Spec { family, seed: Seed::from(SEED), ..spec };
     let mut filter = Bloom::new_since(spec, 1_700_000_000_000 * every_ms.min(1)).unwrap();
     for number in [0, 1, 2, 3, 5, 6] {
-        // By the clock or by hand: the number of the generation is not the number of rotations by hand.
+        // By the clock or by hand: the generation's number isn't the number of rotations by hand.
         let by_clock = number % 5 == 0;
         if by_clock { filter.advance(number) } else { filter.rotate(number) }.unwrap();
         add(&mut filter, number as u32 * 30..number as u32 * 30 + 40);
@@ -92,7 +92,7 @@ fn rotated(spec: Spec, every_ms: u64) -> Bloom {
     filter
 }
 
-/// Sixty items in each of several generations that share a table; numbers of generations are used again.
+/// Sixty items in each of several generations that share a table; numbers of generations are reused.
 fn aged(spec: Spec, generations: u16, overflow: Overflow, every_ms: u64) -> Bloom {
     let family = Family::Window { generations, overflow, every_ms };
     let spec = Spec { layout: LayoutChoice::Fingerprint, family, seed: Seed::from(SEED), ..spec };
@@ -106,7 +106,7 @@ fn aged(spec: Spec, generations: u16, overflow: Overflow, every_ms: u64) -> Bloo
     filter
 }
 
-/// A cuckoo filter that holds the items, grown as often as it takes.
+/// A cuckoo filter with the items, grown as often as necessary.
 fn nested(spec: CuckooSpec, items: impl IntoIterator<Item = u32>) -> Cuckoo {
     let mut filter = Cuckoo::new(CuckooSpec { seed: Seed::from(SEED), ..spec }).unwrap();
     for i in items {
@@ -118,7 +118,7 @@ fn nested(spec: CuckooSpec, items: impl IntoIterator<Item = u32>) -> Cuckoo {
     filter
 }
 
-/// Every slot in use, by items of which some were added several times.
+/// Every slot is in use, and some items were added several times.
 fn crammed(spec: CuckooSpec) -> Cuckoo {
     let mut filter = nested(spec, [0, 0, 0, 0, 1, 1, 1, 2, 2]);
     for i in 3..ASKED {
@@ -135,15 +135,15 @@ fn thinned(mut filter: Cuckoo, items: impl IntoIterator<Item = u32>) -> Cuckoo {
     filter
 }
 
-/// Slots of a bucket and growth; the rest as by default.
+/// Slots of a bucket and growth; the other options are the defaults.
 fn cuckoo_spec(capacity: u64, bucket_size: u8, expansion: u16) -> CuckooSpec {
     let (hash, seed) = (HashKind::Xxh3, Seed::default());
     CuckooSpec { capacity, bucket_size, max_iterations: 20, expansion, origin: Origin::Bloomery, hash, seed }
 }
 
-/// With RedisBloom's hash, or the one that it had before 2.2.0.
+/// With RedisBloom's hash, or the one from before 2.2.0.
 fn redisbloom_cuckoo(origin: Origin, bucket_size: u8, expansion: u16) -> CuckooSpec {
-    // Keyless, and of a capacity that its own encoding can say.
+    // Without a key, and with a capacity that its own encoding can express.
     CuckooSpec { origin, capacity: 32 * u64::from(bucket_size), ..cuckoo_spec(0, bucket_size, expansion) }
 }
 
@@ -158,8 +158,8 @@ fn unkeyed(spec: CuckooSpec, items: impl IntoIterator<Item = u32>) -> Cuckoo {
     filter
 }
 
-/// A filter of RedisBloom whose fingerprints lie where our search for room puts them. So lay those that we added before we
-/// made room as RedisBloom does; a filter may hold its fingerprints in any of their places.
+/// A filter of RedisBloom whose fingerprints are where our search for room puts them. Filters from before we searched
+/// as RedisBloom does look like this; a fingerprint may be in any of its slots.
 fn moved_in(spec: CuckooSpec, items: impl IntoIterator<Item = u32>) -> Cuckoo {
     const HASH: usize = wire::ENVELOPE + 40;
     let its = Cuckoo::new(spec).unwrap();
@@ -176,7 +176,7 @@ fn moved_in(spec: CuckooSpec, items: impl IntoIterator<Item = u32>) -> Cuckoo {
     Decoder::read(&bytes).unwrap().into_cuckoo().unwrap()
 }
 
-/// Another system's filter, empty when it comes, with those of the items that it can have.
+/// Another system's filter, empty at first, with those of the items that it can have.
 fn filled(filter: Result<Foreign, impl std::fmt::Debug>, items: std::ops::Range<u32>) -> Foreign {
     let mut filter = filter.unwrap();
     let encoding = filter.encoding();
@@ -189,7 +189,7 @@ fn filled(filter: Result<Foreign, impl std::fmt::Debug>, items: std::ops::Range<
     filter
 }
 
-/// A chain of RedisBloom's of which this is the first link.
+/// A RedisBloom chain with this first link.
 fn redisbloom_chain(
     plan: RedisBloomPlan,
     options: u32,
@@ -200,21 +200,21 @@ fn redisbloom_chain(
     Foreign::new(Scheme::RedisBloom(plan), Encoding::Bytes, growth, vec![Link::empty(link)?])
 }
 
-/// A file of Guava's without items.
+/// A Guava file without items.
 fn guava(strategy: u8, encoding: Encoding) -> Result<Foreign, bloomery::wire::DecodeError> {
     let mut blob = vec![strategy, 7, 0, 0, 0, 40];
     blob.resize(6 + 40 * 8, 0);
     import::guava(&blob, encoding, &alone)
 }
 
-/// A file of bits-and-blooms' without items, whose bitset has another length than the filter has bits.
+/// A bits-and-blooms file without items, whose bitset and filter differ in length.
 fn bloom_v3() -> Result<Foreign, bloomery::wire::DecodeError> {
     let mut blob = [2875u64, 10, 2880].map(u64::to_be_bytes).concat();
     blob.resize(24 + 45 * 8, 0);
     import::bloom_v3(&blob, &alone)
 }
 
-/// A payload of valkey-bloom's with one filter of 50 items at 1 %, without any.
+/// A valkey-bloom payload with one empty filter for 50 items at 1%.
 fn valkey_bloom() -> Result<Foreign, bloomery::wire::DecodeError> {
     let mut payload = vec![1, 2, 0, 0, 0];
     payload.extend([0.01f64, 0.5].map(f64::to_le_bytes).concat());
@@ -320,7 +320,7 @@ fn rebuilt(live: Live, shadow: Bloom, deletes_missed: u64) -> Rebuild {
     Rebuild::new(live, shadow, deletes_missed).unwrap()
 }
 
-/// What `BF.RESERVE key 0.01 30` makes.
+/// The result of `BF.RESERVE key 0.01 30`.
 const TODAYS_LINK: LinkSpec = LinkSpec {
     modulus: 384,
     probes: 8,
@@ -332,7 +332,7 @@ const TODAYS_LINK: LinkSpec = LinkSpec {
     bytes: 48,
 };
 
-/// The same of `BF.RESERVE key 0.01 100` in versions before 2.2.0, which rounded bits up to a power of two.
+/// The result of `BF.RESERVE key 0.01 100` in versions before 2.2.0, which rounded bits up to a power of two.
 const OLD_LINK: LinkSpec = LinkSpec {
     modulus: 1024,
     probes: 7,
@@ -375,7 +375,7 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     ours.chain(REBUILDS.iter().map(|(name, _)| *name))
 }
 
-/// Where a file of tests/golden lies.
+/// The path of a file in tests/golden.
 pub(crate) fn path(name: &str, extension: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.{extension}"))
 }
@@ -385,16 +385,16 @@ pub(crate) fn bytes(name: &str) -> Vec<u8> {
     std::fs::read(path(name, "bin")).unwrap_or_else(|why| panic!("{name}: {why}; BLOOMERY_BLESS=1 writes it"))
 }
 
-/// The items that the answers are about, as JSON: hexadecimal, in order.
+/// The items of the answers, as JSON: hexadecimal, in order.
 pub(crate) fn items() -> String {
     let hex = |item: Vec<u8>| item.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let items: Vec<_> = (0..ASKED).map(|i| format!("\"{}\"", hex(item(i)))).collect();
     format!("[\n{}\n]\n", items.join(",\n"))
 }
 
-/// What a filter says of those items, as JSON for readers that are not ours: a 1 or 0 for each, its count where the
-/// filter counts, and in a window its age under the newest generation, −1 for none. Of one that is being rebuilt what the
-/// live filter says, and beside that its shadow.
+/// A filter's answers for those items, as JSON for other readers: a 1 or 0 for each, its count if the filter counts,
+/// and in a window its age as of the newest generation, −1 for none. For a filter that is being rebuilt, the live
+/// filter's answers, and its shadow's beside them.
 pub(crate) fn answers<'f>(filter: impl Into<FilterRef<'f>>) -> String {
     match filter.into() {
         FilterRef::Bloom(filter) => {

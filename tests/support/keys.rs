@@ -1,11 +1,11 @@
-//! Keys of the shapes that real keys have: the members and the strangers of a test share most of their bytes.
+//! Keys that look like real ones: the members and the absent items of a test share most of their bytes.
 
 /// How keys look.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Keys {
     /// 1, 2, 3 … as text.
     Sequential,
-    /// 36 characters, random in all but the marks of the version.
+    /// 36 characters, random except for the marks of the version.
     Uuid,
     /// 80 bytes in common, then a number.
     Url,
@@ -65,7 +65,7 @@ impl Writer {
         self.buffer[from..].reverse();
     }
 
-    /// A version 4 UUID out of two rounds of SplitMix64 (Steele, Lea, Flood, 2014).
+    /// A version 4 UUID from two rounds of SplitMix64 (Steele, Lea, Flood, 2014).
     fn uuid(&mut self, index: u64) {
         let halves = [split_mix(2 * index), split_mix(2 * index + 1)];
         self.buffer.clear();
@@ -83,7 +83,7 @@ impl Writer {
     }
 }
 
-/// A bijection that scatters.
+/// A bijection that scatters numbers.
 pub(crate) fn split_mix(index: u64) -> u64 {
     let mut z = index.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -5,10 +5,10 @@ use HashKind::SipHash;
 use LayoutChoice::{Auto, Blocked, Classic, Fingerprint};
 use bloomery::{Cell, Family, HashKind, LayoutChoice, Overflow, Spec, Tightening};
 
-/// Items that a filter of these kinds is sized for. The laws add up to four times as many.
+/// The capacity of filters of these kinds. The laws add up to four times as many items.
 const CAPACITY: u64 = 60;
 
-/// High enough that false positives happen in every case, so that the laws are tried on them too.
+/// So high that false positives happen in every case, so that the laws are also tried on them.
 const ERROR_RATE: f64 = 0.02;
 
 const INVERSE_SQUARE: Tightening = Tightening::INVERSE_SQUARE;
@@ -36,7 +36,7 @@ fn halving() -> Tightening {
     Tightening::geometric(0.5).expect("0.5 is a ratio")
 }
 
-/// The second layer has cells of 64 bits. No third layer exists.
+/// The second layer has cells of 64 bits. There is no third layer.
 fn sharply() -> Tightening {
     Tightening::geometric(1e-7).expect("1e-7 is a ratio")
 }

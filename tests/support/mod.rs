@@ -1,8 +1,8 @@
-//! What the test crates share. Each of them compiles all of it and uses its part.
+//! What the test crates share. Each of them compiles all of it and uses a part.
 
 #![allow(dead_code, reason = "each crate uses its part")]
 
-// With the module the crate brings the server's allocator.
+// With the module, the crate uses the server's allocator.
 #[cfg(not(feature = "module"))]
 pub(crate) mod alloc_counter;
 pub(crate) mod fake_server;
@@ -17,7 +17,7 @@ pub(crate) mod wire;
 use bloomery::filter::FilterRef;
 use bloomery::{Bloom, ItemHash, Overflow, Seed, Spec};
 
-/// A number from the environment, to make a run longer, shorter, or the same again.
+/// A number from the environment, to make a run longer or shorter, or to repeat it.
 pub(crate) fn env(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")),
@@ -31,15 +31,14 @@ pub(crate) fn seeded(spec: &Spec, seed: u64) -> Spec {
     Spec { seed: Seed::from(seed), ..*spec }
 }
 
-/// The hash of a small item: two bytes and as many again as make lengths of 2 to 20, for both hashes treat them
-/// differently.
+/// The hash of a small item: two bytes, repeated to lengths of 2 to 20, because both hashes treat these differently.
 pub(crate) fn hash(filter: &Bloom, item: u16) -> ItemHash {
     let mut bytes = [0xA5; 20];
     bytes[..2].copy_from_slice(&item.to_le_bytes());
     filter.hash(&bytes[..2 + usize::from(item % 19)]).into()
 }
 
-/// Adds the items, growing where the kind grows.
+/// Adds the items, growing the filter if its kind grows.
 pub(crate) fn add_all(filter: &mut Bloom, items: &[u16]) {
     for item in items {
         filter.add(hash(filter, *item)).expect("this kind refuses nothing");
@@ -53,7 +52,7 @@ pub(crate) fn filled(spec: &Spec, items: &[u16]) -> Bloom {
     filter
 }
 
-/// Whether a filter of this spec takes items beyond its capacity.
+/// Whether a filter of this spec accepts items beyond its capacity.
 pub(crate) fn refuses(spec: &Spec) -> bool {
     use bloomery::Family::{Fixed, Scaling, Window};
     match spec.family {

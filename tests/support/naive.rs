@@ -1,5 +1,6 @@
-//! The plainest possible filter: a map of numbers per layer, no packing, no atomics, no tallies kept. It follows the
-//! published format and none of the crate's code but the hash and the shapes, and says exactly what each answer is.
+//! The simplest possible filter: a map of numbers per layer, without packing, atomics or tallies. It follows the
+//! published format and uses none of the crate's code except the hash and the shapes, and computes exactly what each
+//! answer is.
 
 use bloomery::{Added, Bloom, Cell, Family, ItemHash, Layout, Overflow, Shape, Spec};
 use std::collections::BTreeMap;
@@ -8,7 +9,7 @@ use std::collections::BTreeMap;
 #[derive(Clone)]
 pub(crate) struct NaiveLayer {
     shape: Shape,
-    /// Those that aren't 0. Of fingerprints, the count of each identity: it is in one cell, wherever that is.
+    /// Cells that aren't 0. For fingerprints, the count of each identity, whichever cell it is in.
     cells: BTreeMap<u64, u64>,
     items: i64,
 }
@@ -48,7 +49,7 @@ pub(crate) fn cells_of(shape: &Shape, item: ItemHash) -> Vec<u64> {
         Layout::Fingerprint | Layout::Fuse | Layout::List => unreachable!("an identity is no cell"),
     };
     if shape.layout == Layout::Fingerprint {
-        // The first window and the fingerprint, which isn't 0 where 0 is a free cell.
+        // The first window and the fingerprint, which isn't 0 if 0 is a free cell.
         let least = u64::from(shape.cell == Cell::Bit || shape.generations > 0);
         let fingerprint = scale(item.high, (1 << shape.probes) - least) + least;
         return vec![scale(position, shape.cells - 1) << shape.probes | fingerprint];
@@ -113,7 +114,7 @@ impl NaiveLayer {
         (true, changed)
     }
 
-    /// Within what the cells say.
+    /// Within the range that the cells allow.
     fn correct_items(&mut self, is_uncertain: bool) {
         if is_uncertain {
             let (least, most) = self.shape.items_between(self.cells.len() as f64 / self.shape.cells as f64);
@@ -161,7 +162,7 @@ impl Naive {
         self.newest
     }
 
-    /// Whether the generations share a table. Here each has a layer all the same, and no identity is in two.
+    /// Whether the generations share a table. Here each has a layer all the same, and no identity is in two of them.
     fn is_table(&self) -> bool {
         self.is_window() && self.layers[0].shape.layout == Layout::Fingerprint
     }
@@ -191,7 +192,7 @@ impl Naive {
         }
     }
 
-    /// Layer that takes the adds.
+    /// The layer that gets the adds.
     fn open(&mut self) -> &mut NaiveLayer {
         let slot = if self.is_window() { self.slot(self.newest) } else { self.layers.len() - 1 };
         &mut self.layers[slot]
@@ -201,7 +202,7 @@ impl Naive {
         self.layers.iter().any(|layer| layer.contains(item))
     }
 
-    /// Age of the newest generation that has the item, among those alive when `current` is the current one.
+    /// Age of the newest generation that has the item, among those alive as of `current`.
     pub(crate) fn age(&self, item: ItemHash, current: u64) -> Option<u64> {
         let span = self.layers.len() as u64;
         let oldest = (current + 1).saturating_sub(span);
@@ -210,7 +211,7 @@ impl Naive {
         (oldest..=self.newest).rev().find(held).map(|number| current - number)
     }
 
-    /// `None` where the filter is full.
+    /// `None` if the filter is full.
     pub(crate) fn add(&mut self, item: ItemHash) -> Option<Added> {
         let present = self.contains(item);
         let overflow = match self.spec.family {
@@ -241,7 +242,7 @@ impl Naive {
             return None;
         }
         let done = self.open().insert(item);
-        // Bits of an item that is there are all set already; only a counter may change.
+        // All bits of a present item are set already; only a counter may change.
         let changed = if self.spec.cell == Cell::Bit { done.added } else { done.changed };
         Some(Added { added: done.added && !(present && self.is_window()), changed })
     }
@@ -256,7 +257,7 @@ impl Naive {
         self.layers.iter().map(|layer| layer.count(item)).find(|count| *count > 0).unwrap_or(0)
     }
 
-    /// Adds up the cells of another that has the same single layer.
+    /// Adds up the cells of another filter that has the same single layer.
     pub(crate) fn take_in(&mut self, other: &Naive) {
         let mine = &mut self.layers[0];
         let most = mine.max();
@@ -301,7 +302,7 @@ impl Naive {
         }
     }
 
-    /// Says where the filter differs, in whatever can be asked of it without an item.
+    /// Describes how the filter differs, in everything that can be asked of it without an item.
     pub(crate) fn differs(&self, filter: &Bloom) -> Option<String> {
         let layers = filter.layers();
         if layers.len() != self.layers.len() && !self.is_table() {
@@ -319,7 +320,7 @@ impl Naive {
         for (i, (layer, naive)) in layers.iter().zip(&self.layers).enumerate() {
             let ones = naive.cells.len() as u64;
             let pinned = naive.cells.values().filter(|cell| **cell == naive.max()).count() as u64;
-            // A bit at its maximum is no lost count.
+            // A bit at its maximum doesn't count as a saturated counter.
             let saturated = if naive.shape.cell == Cell::Bit { 0 } else { pinned };
             let expected = (ones, saturated, naive.items.max(0) as u64);
             let found = (layer.ones(), layer.saturated(), layer.items());
@@ -330,7 +331,8 @@ impl Naive {
         None
     }
 
-    /// All cells that aren't 0, in the order of the format: layers, shards, cells. Each with its layer and its number.
+    /// All cells that aren't 0, in the order of the format: layers, shards, cells. Each comes with its layer and its
+    /// number.
     pub(crate) fn cells(&self) -> Vec<(usize, u64, u64)> {
         let layers = self.layers.iter().enumerate();
         if self.is_table() {

@@ -1,5 +1,5 @@
-//! Values of modules as RDB files and DUMP payloads have them, read and written without a server: an id, then fields, each
-//! with its type before it.
+//! Module values as RDB files and DUMP payloads contain them, read and written without a server: an id, then fields,
+//! each with its type before it.
 
 use bloomery::wire::{Sink, Source};
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ pub(crate) enum Field {
 
 use Field::{Double, String as Text, Unsigned};
 
-/// The fields of a value, in order; what is read leaves it.
+/// The fields of a value, in order; reading removes them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Fields(pub(crate) VecDeque<Field>);
 
@@ -69,7 +69,7 @@ pub(crate) struct Dump {
     pub(crate) fields: Fields,
 }
 
-/// Characters of the names of types, six bits each.
+/// The characters of type names, six bits each.
 const SYMBOLS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 /// The type byte of a module's value.
 const MODULE: u8 = 7;
@@ -80,7 +80,7 @@ const DOUBLE: u64 = 4;
 const STRING: u64 = 5;
 
 impl Dump {
-    /// A DUMP payload, whose checksum must be right.
+    /// A DUMP payload. Its checksum must be correct.
     pub(crate) fn read(payload: &[u8]) -> Dump {
         let (value, footer) = payload.split_at(payload.len() - 10);
         let crc = u64::from_le_bytes(footer[2..].try_into().unwrap());
@@ -92,7 +92,7 @@ impl Dump {
         dump
     }
 
-    /// The payload as a server of this RDB version writes it.
+    /// The payload as a server with this RDB version writes it.
     pub(crate) fn write(&self, version: u16) -> Vec<u8> {
         let symbol = |name: u8| SYMBOLS.iter().position(|symbol| *symbol == name).unwrap() as u64;
         let id =
@@ -186,7 +186,7 @@ impl Reader<'_> {
     fn string(&mut self) -> Vec<u8> {
         match self.len_or_form() {
             Ok(len) => self.take(len as usize).to_vec(),
-            // Decimal integers of 1, 2 and 4 bytes.
+            // Decimal integers, stored in 1, 2 or 4 bytes.
             Err(form @ 0..=2) => {
                 let bytes = self.take(1 << form);
                 let sign = if bytes.last().is_some_and(|byte| *byte > 127) { 0xFF } else { 0 };
@@ -202,7 +202,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A value behind its type byte.
+    /// A value without its type byte.
     fn value(&mut self) -> Dump {
         let id = self.len();
         let symbol = |place: u32| char::from(SYMBOLS[(id >> (10 + 6 * place) & 63) as usize]);
@@ -220,7 +220,7 @@ impl Reader<'_> {
     }
 }
 
-/// LZF: literals, and references to what has been unpacked.
+/// LZF: literals, and references to earlier output.
 fn unpack(packed: &[u8], len: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len);
     let mut rest = packed.iter().map(|byte| usize::from(*byte));
@@ -252,7 +252,7 @@ fn write_len(bytes: &mut Vec<u8>, len: u64) {
     }
 }
 
-/// As a server without compression does: what is the text of an integer is one.
+/// As a server without compression does: the text of an integer is stored as an integer.
 fn write_string(bytes: &mut Vec<u8>, text: &[u8]) {
     let integer = std::str::from_utf8(text).ok().and_then(|text| text.parse::<i32>().ok());
     match integer.filter(|value| value.to_string().as_bytes() == text) {
@@ -280,14 +280,14 @@ fn crc64(bytes: &[u8]) -> u64 {
     })
 }
 
-/// Bytes from hexadecimal digits; blanks are left out.
+/// Bytes from hexadecimal digits; blanks are skipped.
 pub(crate) fn hex(digits: &str) -> Vec<u8> {
     let digits: Vec<u8> = digits.bytes().filter(u8::is_ascii_hexdigit).collect();
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
     digits.chunks(2).map(byte).collect()
 }
 
-/// Items by number, as the fixtures have them.
+/// Items by number, as in the fixtures.
 pub(crate) fn numbered(prefix: &str, number: u64) -> Vec<u8> {
     format!("{prefix}:{number}").into_bytes()
 }

@@ -1,4 +1,5 @@
-//! The wire format taken apart and sealed again by hand, so that tests can lie to the decoder with true checksums.
+//! The wire format, taken apart and sealed again by hand, so that tests can give the decoder wrong data under correct
+//! checksums.
 
 use super::naive::{mix, scale};
 use bloomery::filter::FilterRef;
@@ -91,14 +92,14 @@ pub(crate) fn unpack(bytes: &[u8]) -> Result<Filter, DecodeError> {
     value::load(&mut Strings([bytes.to_vec()].into()), VERSION.into())
 }
 
-/// The cells of a filter as they are written, without anything around them.
+/// The cells of a filter as they are written, without heads and checksums.
 pub(crate) fn body<'a>(filter: impl Into<FilterRef<'a>>) -> Vec<u8> {
     let bytes = encode(filter);
     pieces(&bytes).into_iter().skip(1).flat_map(|at| bytes[at][CHUNK_PREFIX..].to_vec()).collect()
 }
 
-/// The cells of a filter that aren't 0, each with its layer and its number. Of fingerprints, the identities in order: the
-/// first window and the fingerprint, and the count, or of those that are alive the age.
+/// The cells of a filter that aren't 0, each with its layer and its number. For fingerprints, the identities in order:
+/// the first window and the fingerprint, and the count, or for those that are alive the age.
 pub(crate) fn cells(filter: &Bloom) -> Vec<(usize, u64, u64)> {
     let body = body(filter);
     let mut rest = &body[..];
@@ -159,7 +160,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
 }
 
-/// Where the pieces of a file lie: the head, then the chunks.
+/// The positions of a file's pieces: the head, then the chunks.
 pub(crate) fn pieces(bytes: &[u8]) -> Vec<Range<usize>> {
     let head = ENVELOPE + u32_at(bytes, 8) as usize;
     let (mut pieces, mut at, mut end) = (Vec::new(), 0, head);
@@ -201,20 +202,20 @@ fn stamp_of(kind: u8, header: &[u8]) -> u32 {
     crc32c::crc32c(&header)
 }
 
-/// Makes the checksum of a head true.
+/// Corrects the checksum of a head.
 pub(crate) fn seal_head(head: &mut [u8]) {
     let crc = crc32c::crc32c_append(crc32c::crc32c(&head[..20]), &head[ENVELOPE..]);
     head[20..24].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Makes the checksum of a chunk true.
+/// Corrects the checksum of a chunk.
 pub(crate) fn seal_chunk(chunk: &mut [u8]) {
     let crc = crc32c::crc32c_append(crc32c::crc32c(&chunk[..16]), &chunk[CHUNK_PREFIX..]);
     chunk[16..20].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Makes all checksums true, and the stamps those of the head. `at` says where the pieces lay before somebody changed
-/// lengths.
+/// Corrects all checksums, and sets the stamps to the head's. `at` has the positions of the pieces before lengths were
+/// changed.
 pub(crate) fn seal(bytes: &mut [u8], at: &[Range<usize>]) {
     let (head, chunks) = at.split_first().expect("a file has a head");
     seal_head(&mut bytes[head.clone()]);
@@ -225,7 +226,7 @@ pub(crate) fn seal(bytes: &mut [u8], at: &[Range<usize>]) {
     }
 }
 
-/// The same without touching the stamps: for changes to a stamp itself.
+/// The same without changing the stamps: for tests that change a stamp itself.
 pub(crate) fn seal_checksums(bytes: &mut [u8], at: &[Range<usize>]) {
     seal_head(&mut bytes[at[0].clone()]);
     at[1..].iter().for_each(|chunk| seal_chunk(&mut bytes[chunk.clone()]));

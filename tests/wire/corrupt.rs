@@ -1,5 +1,5 @@
-//! Bytes that are not a filter: cut short, flipped, lied about, out of order. All are refused, or are a filter after all,
-//! and then one that keeps every law. The checksums detect accidents; a liar makes them true, and so do these tests.
+//! Bytes that aren't a filter: cut short, flipped, forged, out of order. All are refused, or load as a filter that
+//! satisfies every law. The checksums detect accidents. An attacker corrects them, and so do these tests.
 
 use crate::support::alloc_counter::weighed;
 use crate::support::golden::{bytes, item, names};
@@ -8,8 +8,8 @@ use bloomery::filter::{Foreign, Live};
 use bloomery::wire::{DecodeError, Decoder, Encoder, MAX_CHUNK};
 use bloomery::{Added, Bloom, Cell, Cuckoo, Error, Family, Filter, ItemHash, Layout, LayoutChoice, limits};
 
-/// Does everything to a filter that can be done to one. It may be full or saturated, but it must not panic, hang, lose
-/// an item or become unwritable.
+/// Does everything to a filter that is possible. It may be full or saturated, but it must not panic, hang, lose an item
+/// or become unwritable.
 fn survives(mut filter: Bloom, name: &str) {
     let canonical = wire::encode(&filter);
     let copy =
@@ -54,7 +54,7 @@ fn survives(mut filter: Bloom, name: &str) {
     assert_eq!((filter.ones(), filter.items()), (0, 0), "{name}");
 }
 
-/// The same of a cuckoo filter.
+/// The same for a cuckoo filter.
 fn cuckoo_survives(mut filter: Cuckoo, name: &str) {
     let canonical = wire::encode(&filter);
     let copy =
@@ -64,7 +64,7 @@ fn cuckoo_survives(mut filter: Cuckoo, name: &str) {
     for hash in &hashes {
         let (items, count) = (filter.items(), filter.count(*hash));
         assert_eq!(filter.contains(*hash), count > 0, "{name}");
-        // Tables of many megabytes are none of this test's business.
+        // Tables of many megabytes are skipped.
         let may_grow = filter.next_bytes().is_some_and(|bytes| bytes <= 1 << 20);
         if filter.try_insert(*hash).is_ok()
             || (may_grow && filter.grow().is_ok() && filter.try_insert(*hash).is_ok())
@@ -92,7 +92,7 @@ fn cuckoo_survives(mut filter: Cuckoo, name: &str) {
         assert!(wire::encode(&read) == written, "{name}");
     };
     rereads(&filter);
-    // In two steps: the first ends where a sub-filter cannot be emptied.
+    // In two steps: the first ends at a sub-filter that can't be emptied.
     filter.compact(false);
     filter.compact(true);
     assert_eq!((filter.items(), filter.deletes()), (items, 0), "{name}");
@@ -120,10 +120,10 @@ fn foreign_survives(mut filter: Foreign, name: &str) {
     assert!(wire::encode(&read) == written, "{name}");
 }
 
-/// The same of a filter that is being rebuilt: both of its filters, and whatever it ends as.
+/// The same for a filter that is being rebuilt: both of its filters, and either end.
 fn rebuild_survives(value: Filter, name: &str) {
     let Some(rebuild) = value.rebuild() else { panic!("{name}: it is being rebuilt") };
-    // A list is nothing but a shadow.
+    // A list only exists as a shadow.
     let is_list = rebuild.shadow().newest_layer().shape().layout == Layout::List;
     if !is_list {
         survives(rebuild.shadow().snapshot().unwrap(), name);
@@ -147,7 +147,7 @@ fn rebuild_survives(value: Filter, name: &str) {
     }
 }
 
-/// The same of whatever it is.
+/// The same for any kind.
 pub(crate) fn any_survives(value: Filter, name: &str) {
     match value {
         Filter::Bloom(filter) => survives(filter, name),
@@ -157,7 +157,8 @@ pub(crate) fn any_survives(value: Filter, name: &str) {
     }
 }
 
-/// What loads is written back as it was read: there is one encoding of each filter, but for the number that it had in a dump.
+/// A loaded filter is written as it was read: each filter has one encoding, apart from the number that it had in a
+/// dump.
 fn refused_or_survives(bytes: &[u8], name: &str) -> bool {
     match Decoder::read(bytes) {
         Ok(value) => {
@@ -175,7 +176,7 @@ fn refused_or_survives(bytes: &[u8], name: &str) -> bool {
     }
 }
 
-/// The control without which the rest proves nothing.
+/// The control: without it the rest proves nothing.
 #[test]
 fn a_resealed_golden_loads() {
     for name in names() {
@@ -228,7 +229,7 @@ fn every_flipped_bit_is_refused() {
     }
 }
 
-/// With the checksums and stamps made true again, only validation stands between a flipped bit and a bad filter.
+/// With the checksums and stamps corrected again, only validation stands between a flipped bit and a bad filter.
 #[test]
 fn every_flipped_bit_under_a_true_checksum_is_refused_or_harmless() {
     for name in names() {
@@ -239,7 +240,7 @@ fn every_flipped_bit_under_a_true_checksum_is_refused_or_harmless() {
             let mut flipped = golden.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             wire::seal(&mut flipped, &pieces);
-            // The flip of a checksum or a stamp is undone by the seal.
+            // Sealing undoes the flip of a checksum or a stamp.
             if flipped != golden {
                 *if refused_or_survives(&flipped, name) { &mut loaded } else { &mut refused } += 1;
             }
@@ -249,7 +250,7 @@ fn every_flipped_bit_under_a_true_checksum_is_refused_or_harmless() {
     }
 }
 
-/// As above, but a chunk's stamp stays what it was made: it belongs to no head.
+/// As above, but a chunk's stamp stays as it was changed: it belongs to no head.
 #[test]
 fn chunks_of_another_head_are_refused() {
     for name in names() {
@@ -264,7 +265,7 @@ fn chunks_of_another_head_are_refused() {
     }
 }
 
-/// A field of a head: its name, where it begins, and its bytes.
+/// A field of a head: its name, its offset, and its length.
 type Field = (&'static str, usize, usize);
 
 #[rustfmt::skip] // a table
@@ -304,8 +305,8 @@ const REBUILD_FIELDS: &[Field] = &[
     ("reserved", 38, 2),
 ];
 
-/// Bytes that a decoder may take beside the body that a head declares. The sizes of a cuckoo filter's sub-filters are a
-/// list, made of their number alone, which is bounded.
+/// Bytes that a decoder may need beside the body that a head declares. The sizes of a cuckoo filter's sub-filters are a
+/// list whose length depends only on their number, which is bounded.
 fn overhead(head: &[u8]) -> u64 {
     let tables = match head[5] {
         wire::CUCKOO => u32::from_le_bytes(head[72..76].try_into().unwrap()).into(),
@@ -314,8 +315,8 @@ fn overhead(head: &[u8]) -> u64 {
     (64 << 10) + 24 * u64::min(tables, limits::MAX_TABLES as u64)
 }
 
-/// Every field of the head at the values where programs break. What is refused asks for no more memory than the head
-/// declares, and what loads has it.
+/// Every field of the head at values where programs break. Refused heads ask for no more memory than they declare, and
+/// a filter that loads has that memory.
 #[test]
 fn header_fields_at_their_edges_are_refused_or_harmless() {
     let floats =
@@ -351,7 +352,7 @@ fn header_fields_at_their_edges_are_refused_or_harmless() {
                     "{what} takes {taken} bytes"
                 );
                 refused_or_survives(&edge, &what);
-                // A body as long as the head now says would be: the head alone must be refused or sound.
+                // A body of the length that the head now declares: the head alone must be refused or sound.
                 let (decoder, taken) = weighed(|| Decoder::new(&edge[pieces[0].clone()]));
                 assert!(taken as u64 <= overhead(&edge), "{what}: the head alone takes {taken} bytes");
                 if let Ok(decoder) = decoder {
@@ -362,7 +363,7 @@ fn header_fields_at_their_edges_are_refused_or_harmless() {
     }
 }
 
-/// Parameters that no command makes are refused when they are loaded, too, even where they would do no harm at once: a
+/// Parameters that no command creates are also refused when they are loaded, even if they would do no harm at once: a
 /// chain may be loaded today and grow tomorrow.
 #[test]
 fn parameters_that_no_command_makes_are_refused() {
@@ -394,7 +395,7 @@ fn parameters_that_no_command_makes_are_refused() {
     }
 }
 
-/// What a table says of its sectors and generations is bounded by the newest generation and by the cells.
+/// The newest generation and the cells limit what a table may say about its sectors and generations.
 #[test]
 fn generations_of_impossible_numbers_are_refused() {
     let golden = bytes("fingerprint-window");
@@ -419,7 +420,8 @@ fn generations_of_impossible_numbers_are_refused() {
         wire::seal(&mut odd, &pieces);
         assert_eq!(Decoder::read(&odd).is_ok(), is_fine, "{value} {before_end} bytes before the end");
     }
-    // What has been dropped has no items: else a full table would go on dropping it, and an add would never end.
+    // Dropped generations have no items: otherwise a full table would drop them again and again, and an add would never
+    // end.
     for items in [0, 1] {
         let mut odd = golden.clone();
         odd[end - 8..end].copy_from_slice(&newest.to_le_bytes());
@@ -432,13 +434,13 @@ fn generations_of_impossible_numbers_are_refused() {
     }
 }
 
-/// Cells of fingerprints lie across words, so that nothing but the cells says whether they can be what they are.
+/// Cells of fingerprints lie across words, so only the cells show whether they are possible.
 #[test]
 fn fingerprints_in_impossible_cells_are_refused() {
     let word =
         |bytes: &mut [u8], at: usize, value: u64| bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
-    // A cell in the second place of a window that would begin before the first cell, and one in use without an item: without a
-    // count where there are counts, else without a fingerprint.
+    // A cell in the second place of a window that would begin before the first cell, and a used cell without an item:
+    // without a count if there are counts, otherwise without a fingerprint.
     for (name, width, outside, without) in
         [("fingerprint", 12, 1 << 11 | 1, 1 << 10), ("fingerprint-counting", 13, 1 << 9 | 1 << 8 | 1, 5)]
     {
@@ -463,7 +465,7 @@ fn fingerprints_in_impossible_cells_are_refused() {
             wire::seal(&mut odd, &pieces);
             assert_eq!(Decoder::read(&odd).err(), Some(DecodeError::Field("cells")), "{name}: {what}");
         }
-        // Sizes and layouts that don't go together.
+        // Impossible combinations of sizes and layouts.
         for (at, value) in [
             (136, layer.cells - 1),
             (136, 24),
@@ -489,7 +491,7 @@ fn fingerprints_in_impossible_cells_are_refused() {
     }
 }
 
-/// Geometry whose size in bytes overflows, or is more than any machine has, with a body length that agrees.
+/// Geometry whose size in bytes overflows, or exceeds any machine, with a matching body length.
 #[test]
 fn heads_of_impossible_size_are_refused_or_ask_for_nothing() {
     let golden = bytes("bits-classic");
@@ -500,7 +502,7 @@ fn heads_of_impossible_size_are_refused_or_ask_for_nothing() {
         head[12..20].copy_from_slice(&(cells / 8).to_le_bytes());
         wire::seal_head(&mut head);
         let decoded = Decoder::new(&head);
-        // 2^46 bytes is the limit of a filter.
+        // 2^46 bytes is the limit for a filter.
         assert_eq!(decoded.is_ok(), cells <= 1 << 49 && cells % 64 == 0, "{cells}");
         if let Ok(decoder) = decoded {
             assert_eq!((decoder.body_len(), decoder.offset(), decoder.is_complete()), (cells / 8, 0, false));
@@ -513,7 +515,7 @@ fn pieces_of(name: &str) -> Vec<Vec<u8>> {
     wire::pieces(&golden).into_iter().map(|at| golden[at].to_vec()).collect()
 }
 
-/// A refused piece leaves the decoder as it was: the right one still fits.
+/// A refused piece leaves the decoder unchanged: the correct one still fits.
 #[test]
 fn chunks_in_the_wrong_order_are_refused_and_do_no_harm() {
     chunks_in_the_wrong_order_of("chain-by-2", "chain-tightening");
@@ -544,7 +546,7 @@ fn chunks_in_the_wrong_order_of(name: &str, other: &str) {
     assert!(wire::encode(&decoder.finish().unwrap()) == bytes(name));
 }
 
-/// A chunk with an offset, and with a length, that only a liar would write.
+/// A chunk with an offset, and one with a length, that only an attacker would write.
 #[test]
 fn chunks_that_lie_about_their_place_are_refused() {
     let pieces = pieces_of("chain-by-2");
@@ -566,12 +568,12 @@ fn chunks_that_lie_about_their_place_are_refused() {
     for offset in [1, 8, 1 << 32, 1 << 63, u64::MAX] {
         assert!(decoder.push(&of_offset(offset)).is_err());
     }
-    // Empty, no whole word, beyond its layer, beyond what one chunk may hold.
+    // Empty, not a whole word, beyond its layer, larger than a chunk may be.
     for len in [0, 1, 7, 9, first_layer + 8, MAX_CHUNK + 8] {
         assert!(decoder.push(&with_data(len)).is_err(), "{len}");
         assert_eq!(decoder.offset(), 0);
     }
-    // A layer in many small chunks is as good as in one.
+    // A layer may come in many small chunks instead of one.
     for offset in (0..first_layer as u64).step_by(8) {
         let mut word = with_data(8);
         word[..8].copy_from_slice(&offset.to_le_bytes());
@@ -584,8 +586,8 @@ fn chunks_that_lie_about_their_place_are_refused() {
     assert_eq!(filter.layers()[0].ones(), filter.layers()[0].cells());
 }
 
-/// A dump over several commands, during which items are added: the chunks still fit, and hold at least what the head
-/// saw. After growth they do not.
+/// A dump over several commands, during which items are added: the chunks still fit, and contain at least what the head
+/// covered. After growth they don't fit.
 #[test]
 fn a_dump_notices_growth_and_not_adds() {
     let golden = wire::decode(&bytes("chain-by-2")).unwrap();
@@ -603,7 +605,7 @@ fn a_dump_notices_growth_and_not_adds() {
     assert!(golden.layers().len() > 2);
 }
 
-/// Bytes at random, with a head that begins well, never do more than be refused.
+/// Random bytes after a valid beginning are always refused without harm.
 #[test]
 fn noise_is_refused() {
     use rand::{Rng, SeedableRng, rngs::StdRng};

@@ -1,5 +1,6 @@
-//! What only cuckoo filters have on the wire: padding behind the slots, sizes that follow from the parameters, and a
-//! stamp that notices fingerprints on the move. What they share with the others is in wire_golden and wire_corrupt.
+//! What only cuckoo filters have on the wire: padding after the slots, sizes that follow from the parameters, and a
+//! stamp that shows whether fingerprints have moved. wire_golden and wire_corrupt test what they share with other
+//! filters.
 
 use crate::support::golden::{bytes, cuckoo, item};
 use crate::support::wire;
@@ -11,7 +12,7 @@ fn read(bytes: &[u8]) -> Result<Cuckoo, DecodeError> {
     Decoder::read(bytes).map(|value| value.into_cuckoo().unwrap())
 }
 
-/// What lies behind the last slot of a sub-filter would count as items that no command can delete.
+/// Bytes after the last slot of a sub-filter would count as items that no command can delete.
 #[test]
 fn padding_that_is_set_is_refused() {
     let golden = bytes("cuckoo-padded");
@@ -36,7 +37,7 @@ fn padding_that_is_set_is_refused() {
     }
 }
 
-/// The number of items is that of the slots in use.
+/// The number of items equals the number of slots in use.
 #[test]
 fn items_are_counted_and_not_written() {
     let golden = bytes("cuckoo-siphash");
@@ -50,7 +51,7 @@ fn items_are_counted_and_not_written() {
     assert_eq!(after.abs_diff(before), 1);
 }
 
-/// The header has one length, whatever the envelope says, truly.
+/// The header has one length, even if the envelope declares another under a correct checksum.
 #[test]
 fn a_longer_or_shorter_header_is_refused() {
     let golden = bytes("cuckoo-full");
@@ -64,7 +65,7 @@ fn a_longer_or_shorter_header_is_refused() {
     }
 }
 
-/// A head with these parameters, sealed, whose length of the body is what they come to.
+/// A sealed head with these parameters, whose body length matches them.
 fn head(capacity: u64, bucket_size: u8, expansion: u16, tables: u32, body: u64) -> Vec<u8> {
     let golden = bytes("cuckoo-empty");
     let mut head = golden[wire::pieces(&golden)[0].clone()].to_vec();
@@ -77,8 +78,8 @@ fn head(capacity: u64, bucket_size: u8, expansion: u16, tables: u32, body: u64) 
     head
 }
 
-/// By docs/FORMAT.md, in numbers that do not overflow: whether a reader takes these parameters, and the bytes of the body
-/// that they come to, even if it does not.
+/// By docs/FORMAT.md, in numbers that don't overflow: whether a reader accepts these parameters, and the resulting
+/// length of the body, even if it doesn't.
 fn body_of(capacity: u64, bucket_size: u8, expansion: u16, tables: u32) -> (bool, u64) {
     let [capacity, slots, growth] = [u128::from(capacity), u128::from(bucket_size), u128::from(expansion)];
     let mut valid = slots >= 1
@@ -91,7 +92,7 @@ fn body_of(capacity: u64, bucket_size: u8, expansion: u16, tables: u32) -> (bool
     for _ in 0..tables.min(70_000) {
         valid &= buckets * slots <= 1 << 46;
         body += (buckets * slots).next_multiple_of(8);
-        // Beyond all bounds it makes no difference how far.
+        // Far above the limits, the distance doesn't matter.
         buckets = (buckets * growth.max(1)).min(1 << 100);
     }
     (valid, u64::try_from(body).unwrap_or(u64::MAX))
@@ -129,7 +130,7 @@ fn heads_of_impossible_size_are_refused_or_ask_for_nothing() {
     assert!(taken > 500 && refused > 500, "{taken} {refused}");
 }
 
-/// What is refused though the filter would work: it would have another encoding.
+/// Refused although the filter would work: it would have a second encoding.
 #[test]
 fn what_no_command_could_have_made_is_refused() {
     let golden = bytes("cuckoo-full");
@@ -153,7 +154,7 @@ fn what_no_command_could_have_made_is_refused() {
     }
 }
 
-/// RedisBloom's hashes have no key: a filter that was asked for with one is the same as without, and can be read again.
+/// RedisBloom's hashes have no key: a filter created with one is the same as without, and can be read again.
 #[test]
 fn a_key_that_the_hash_does_not_have_is_left_out() {
     for origin in [Origin::RedisBloom, Origin::RedisBloom1] {
@@ -170,7 +171,7 @@ fn a_key_that_the_hash_does_not_have_is_left_out() {
     }
 }
 
-/// A filter of one sub-filter in three chunks, of which so many per cent are full; and how many items that took.
+/// A filter of one sub-filter in three chunks, filled to this percentage; and the number of its items.
 fn of_three_chunks(percent: u64) -> (Cuckoo, u32) {
     let slots = 3 * CHUNK as u64;
     let (hash, seed) = (HashKind::Xxh3, Seed::from(7));
@@ -194,8 +195,8 @@ fn has(filter: &Cuckoo, i: u32) -> bool {
     filter.contains(filter.hash(&i.to_le_bytes()))
 }
 
-/// Dumps a filter as several commands do, and does something to it after the head and after each chunk. With `forged`
-/// stamps every chunk seems to belong to the head.
+/// Dumps a filter with several commands, and changes it after the head and after each chunk. With `forged` stamps every
+/// chunk seems to belong to the head.
 fn dump(
     filter: &mut Cuckoo,
     forged: bool,
@@ -217,7 +218,7 @@ fn dump(
     decoder.finish().map(|value| value.into_cuckoo().unwrap())
 }
 
-/// Adds that find a free slot do not disturb a dump: what the head saw is in the copy.
+/// Adds that find a free slot don't disturb a dump: the copy has every item that was in the filter at the head.
 #[test]
 fn a_dump_under_adds_holds_what_the_head_saw() {
     let (mut filter, items) = of_three_chunks(10);
@@ -231,14 +232,14 @@ fn a_dump_under_adds_holds_what_the_head_saw() {
     });
     let copy = copy.unwrap();
     assert!((0..items).all(|i| has(&copy, i)));
-    // Of what came meanwhile, the copy has some.
+    // The copy has some of the items that came meanwhile.
     let there = (items..added).filter(|i| has(&copy, *i)).count();
     let of = (added - items) as usize;
     assert!((of / 10..of * 9 / 10).contains(&there), "{there} of {of}");
 }
 
-/// An item that was added again into a chunk that was dumped before, and then deleted from one that was not yet, would be
-/// missing in the copy, though it was in the filter all the time.
+/// Suppose an item is added again into a chunk that was already dumped, and then deleted from one that wasn't. It would
+/// be missing in the copy, though it was in the filter all the time.
 #[test]
 fn a_dump_during_which_an_item_was_deleted_is_refused() {
     let (mut filter, items) = of_three_chunks(70);
@@ -256,7 +257,7 @@ fn a_dump_during_which_an_item_was_deleted_is_refused() {
     assert!((0..items).any(|i| !has(&copy, i)));
 }
 
-/// A fingerprint that went from a chunk not yet dumped to one that was would be missing in the copy.
+/// A fingerprint that moved from a chunk not yet dumped into one already dumped would be missing in the copy.
 #[test]
 fn a_dump_during_which_a_fingerprint_was_moved_is_refused() {
     let move_one = |filter: &mut Cuckoo, next: &mut u32| {
@@ -271,7 +272,7 @@ fn a_dump_during_which_a_fingerprint_was_moved_is_refused() {
     let mut next = items;
     let refused = dump(&mut filter, false, |filter| move_one(filter, &mut next));
     assert_eq!(refused.err(), Some(DecodeError::StampMismatch));
-    // Once they are moved, they may be dumped.
+    // After the moves, a dump works.
     let copy = dump(&mut filter, false, |_| ()).unwrap();
     assert!(wire::encode(&copy) == wire::encode(&filter));
     // Refused for good reason.
@@ -282,7 +283,7 @@ fn a_dump_during_which_a_fingerprint_was_moved_is_refused() {
     assert!((0..before).any(|i| !has(&copy, i)));
 }
 
-/// Sub-filters that come and go, and fingerprints that go from one to another, are noticed, too.
+/// Sub-filters that come and go, and fingerprints that move between them, are also detected.
 #[test]
 fn a_dump_during_which_the_filter_grew_or_was_compacted_is_refused() {
     let grow: fn(&mut Cuckoo) = |filter| filter.grow().unwrap();
@@ -291,7 +292,7 @@ fn a_dump_during_which_the_filter_grew_or_was_compacted_is_refused() {
         assert!((0..30).all(|i| filter.remove(filter.hash(&item(i)))));
         assert!(filter.compact(true).is_empty() && filter.moves() > moves);
     };
-    // Nothing is moved, but all sub-filters that the dump has yet to come to are empty, and go.
+    // Nothing is moved, but all sub-filters that the dump hasn't reached are empty, and are removed.
     let empty: fn(&mut Cuckoo) = |filter| {
         let moves = filter.moves();
         assert!((0..300).all(|i| filter.remove(filter.hash(&item(i)))));

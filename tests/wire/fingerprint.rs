@@ -15,7 +15,7 @@ fn of_three_chunks(percent: u64) -> (Bloom, u64) {
     (filter, items)
 }
 
-/// A dump whose pieces are asked for one by one, and loaded; `change` comes after the first chunk.
+/// A dump whose pieces are requested one by one, and loaded; `change` happens after the first chunk.
 fn dump(filter: &mut Bloom, change: impl FnOnce(&mut Bloom)) -> Result<Bloom, DecodeError> {
     dump_with(filter, 1, change)
 }
@@ -39,7 +39,7 @@ fn dump_with(filter: &mut Bloom, after: u64, change: impl FnOnce(&mut Bloom)) ->
     decoder.finish().map(|filter| filter.into_bloom().unwrap())
 }
 
-/// Items that are added meanwhile are no reason to begin again, as long as nothing moves.
+/// Items that are added meanwhile don't force a restart, as long as no fingerprint moves.
 #[test]
 fn a_dump_under_adds_holds_what_the_head_saw() {
     let (mut filter, items) = of_three_chunks(3);
@@ -53,7 +53,7 @@ fn a_dump_under_adds_holds_what_the_head_saw() {
     assert!(copy.items() > items && copy.items() < filter.items());
 }
 
-/// A fingerprint that is moved, or deleted and added again elsewhere, could be missing in the copy.
+/// A fingerprint that is moved, or deleted and added elsewhere, could be missing in the copy.
 #[test]
 fn a_dump_during_which_a_fingerprint_moved_or_left_is_refused() {
     let (mut filter, items) = of_three_chunks(90);

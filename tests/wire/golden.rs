@@ -1,7 +1,7 @@
-//! Golden bytes: every kind of filter in a file, read and written alike by every version from now on.
+//! Golden bytes: a file for every kind of filter, which every version from now on reads and writes unchanged.
 //!
-//! `BLOOMERY_BLESS=1 cargo test --test wire golden::bless` writes files that are missing, and never changes one that is there:
-//! a file that no longer fits is a broken format, not an old file.
+//! `BLOOMERY_BLESS=1 cargo test --test wire golden::bless` writes missing files, and never changes an existing one: if
+//! a file no longer fits, the format is broken, and the file isn't outdated.
 
 use crate::support::golden::{all, answers, bloom, bytes, cuckoo, item, items, path};
 use crate::support::{describe, wire};
@@ -40,7 +40,7 @@ fn filters_are_written_as_ever() {
     }
 }
 
-/// Today's code reads yesterday's bytes, and the answers are those of then.
+/// Today's code reads the old bytes, and gives the same answers.
 #[test]
 fn filters_are_read_as_ever() {
     for (name, made) in all() {
@@ -52,7 +52,7 @@ fn filters_are_read_as_ever() {
         assert!(wire::encode(&read) == bytes(name), "{name}: written otherwise than read");
         let json = fs::read_to_string(path(name, "json")).unwrap();
         assert!(answers(&read) == json, "{name}: other answers");
-        // The answers are worth something: some yes, some no. An empty filter has no yes.
+        // The answers contain some yes and some no. An empty filter has no yes.
         let of = |digit: &str| json.split('"').find(|s| s.len() == 600).unwrap().matches(digit).count();
         assert!(of("0") >= 50, "{name}");
         assert!(of("1") >= 50 || name.ends_with("-empty"), "{name}");
@@ -81,13 +81,13 @@ fn the_golden_filters_are_in_interesting_states() {
     assert!(padded.moves() > 0);
     assert!(padded.tables().len() >= 8 && padded.tables().iter().all(|table| table.bytes() == 16));
     assert_eq!(counts(&cuckoo("cuckoo-siphash")).0, 3);
-    // 202 times, in two buckets that are one and the same.
+    // 202 times, in two buckets that are the same one.
     let wide = cuckoo("cuckoo-wide");
     assert_eq!(wide.count(wide.hash(&item(0))), 404);
     assert_eq!((item(8).len(), item(0).len(), item(1)), (296, 1, b"1".to_vec()));
 }
 
-/// A head with the version changed and the checksum made true.
+/// A head with another version and a corrected checksum.
 fn of_version(version: u8) -> Vec<u8> {
     let mut golden = bytes("bits-classic");
     let at = wire::pieces(&golden);
@@ -96,7 +96,7 @@ fn of_version(version: u8) -> Vec<u8> {
     golden
 }
 
-/// A newer format is refused, by name and number, and before anything that it may have changed is looked at.
+/// A newer format is refused, by name and number, before anything is read that it may have changed.
 #[test]
 fn a_newer_version_is_refused_with_a_clear_error() {
     for version in [VERSION + 1, 2, 100, 255] {
@@ -112,7 +112,7 @@ fn a_newer_version_is_refused_with_a_clear_error() {
     assert!(wire::decode(&of_version(VERSION)).is_ok());
 }
 
-/// Any chunk can be asked for at any time, and a chunk from the middle of a layer is as good.
+/// Any chunk can be requested at any time, and a chunk may begin in the middle of a layer.
 #[test]
 fn chunks_can_begin_at_any_word() {
     for (name, filter) in all() {

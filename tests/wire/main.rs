@@ -1,4 +1,4 @@
-//! The wire format: files that every version must read and write alike, and bytes that it must refuse.
+//! The wire format: files that every version must read and write unchanged, and bytes that it must refuse.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,4 +1,4 @@
-//! Small filters as values of an RDB file: one string each, alike in every version, and bytes that are none.
+//! Small filters as values of an RDB file: one string each, the same in every version, and bytes that aren't filters.
 
 use super::corrupt::any_survives;
 use crate::support::alloc_counter::weighed;
@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::fs;
 
-/// Those golden filters that are small, packed.
+/// The small ones of the golden filters, packed.
 fn packed() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
     all().into_iter().filter(|(_, filter)| filter.bytes() <= wire::MOST_PACKED).map(|(name, _)| {
         let packed = fs::read(path(name, "packed")).unwrap_or_else(|why| panic!("{name}: {why}"));
@@ -24,7 +24,7 @@ fn seal(packed: &mut [u8]) {
     *crc = crc32c::crc32c(sealed).to_le_bytes();
 }
 
-/// What loads is packed again as it was read: there is one encoding of each filter.
+/// A loaded filter is packed as it was read: each filter has one encoding.
 fn refused_or_survives(packed: &[u8], name: &str) -> bool {
     match wire::unpack(packed) {
         Ok(filter) => {
@@ -64,7 +64,7 @@ fn small_filters_are_packed_as_ever_and_large_ones_are_in_pieces() {
     assert!(small >= names().count() - 2 && large > 0, "{small} of {}", names().count());
 }
 
-/// A server may have a million of them. RedisBloom's has 45 bytes and 144 of cells, which the server compresses.
+/// A server may have a million of them. RedisBloom's has 45 bytes and 144 bytes of cells, which the server compresses.
 #[test]
 fn a_default_filter_is_short() {
     let spec = Spec { seed: Seed::from(u128::from(u64::MAX)), ..Spec::scaling(100, 0.01) };
@@ -117,7 +117,7 @@ fn every_flipped_bit_is_refused() {
     }
 }
 
-/// With a true checksum only validation stands between a flipped bit and a bad filter.
+/// With a correct checksum, only validation stands between a flipped bit and a bad filter.
 #[test]
 fn every_flipped_bit_under_a_true_checksum_is_refused_or_harmless() {
     for (name, packed) in packed() {
@@ -133,7 +133,8 @@ fn every_flipped_bit_under_a_true_checksum_is_refused_or_harmless() {
     }
 }
 
-/// Bytes at random, cut, repeated and spliced never do more than be refused, and take no more memory than a small filter.
+/// Random, cut, repeated and spliced bytes are always refused without harm, and need no more memory than a small
+/// filter.
 #[test]
 fn noise_is_refused_and_takes_little() {
     let mut random = StdRng::seed_from_u64(11);
@@ -154,14 +155,14 @@ fn noise_is_refused_and_takes_little() {
         noise.extend([0; 4]);
         seal(&mut noise);
         let (_, taken) = weighed(|| wire::unpack(&noise));
-        // A foreign filter's head says as much of each link as it holds.
+        // A foreign filter's head has as much about each link as the link has bytes.
         assert!(taken <= 64 << 10, "{taken} bytes for {}", noise.len());
         loaded += u32::from(refused_or_survives(&noise, "noise"));
     }
     assert!(loaded > 100, "{loaded}");
 }
 
-/// There would be two encodings of a filter.
+/// Otherwise a filter would have two encodings.
 #[test]
 fn what_can_be_shorter_is_refused() {
     let empty = Bloom::new(Spec { seed: Seed::from(7u128), ..Spec::fixed(8, 0.5) }).unwrap();
@@ -217,7 +218,7 @@ fn a_layer_that_was_not_planned_is_kept() {
     assert!(wire::encode(&read) == file);
 }
 
-/// Whatever a head says, a packed filter is small.
+/// Whatever a head declares, a packed filter is small.
 #[test]
 fn large_filters_are_not_packed() {
     for filter in

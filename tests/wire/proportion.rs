@@ -1,4 +1,4 @@
-//! Loading takes memory in proportion to the bytes that have come, whatever the head announces.
+//! Loading needs memory in proportion to the bytes that have come, whatever the head declares.
 
 use crate::support::alloc_counter::{live, weighed};
 use crate::support::golden;
@@ -7,16 +7,16 @@ use bloomery::wire::redisbloom::Loader;
 use bloomery::wire::{DecodeError, Decoder, Encoder};
 use bloomery::{Bloom, Cuckoo, Spec};
 
-/// Bytes for what a map, a list or an error needs however little has come.
+/// Bytes for a map, a list or an error, however little has come.
 const CONSTANT: u64 = 4096;
 
-/// Bytes of a command beside the piece: its name, the key, the iterator, and their lengths.
+/// Bytes of a command besides the piece: its name, the key, the iterator, and their lengths.
 const COMMAND: u64 = 60;
 
-/// Bytes that a head takes at most for each of its own, while it is read.
+/// The most bytes that reading a head may need for each of its own.
 const HEAD: u64 = 4;
 
-/// Pushes pieces, and holds what is allocated after each against what has come.
+/// Pushes pieces, and compares the allocated bytes after each with those that have come.
 fn watch<L>(
     name: &str,
     head: &[u8],
@@ -35,7 +35,7 @@ fn watch<L>(
         came += chunk.len() as u64 + COMMAND;
         let taken = (live() - before) as u64;
         assert!(taken <= HEAD * head + 3 * came + CONSTANT, "{name}: {taken} bytes for {came}");
-        // What INFO tells, and what is compared with the limits, is true.
+        // The number in INFO, which is compared with the limits, is correct.
         assert!(
             taken <= HEAD * head + held(&loader) + CONSTANT,
             "{name}: {taken} bytes, and {} told",
@@ -60,7 +60,7 @@ fn large() -> Vec<(&'static str, Filter)> {
 fn heads_and_chunks_take_what_they_bring() {
     for (name, filter) in large() {
         for size in [8, 1 << 10, 1 << 16, 1 << 20] {
-            // In our format. Its chunks are cut again, so that little comes of much.
+            // In our format. Its chunks are cut again, so that few bytes come at a time.
             let encoder = Encoder::native(&filter);
             let (stamp, mut chunks) = (std::cell::Cell::new([0; 4]), Vec::new());
             encoder.chunks(|end, chunk| {
@@ -89,7 +89,7 @@ fn heads_and_chunks_take_what_they_bring() {
             if theirs.head().starts_with(b"BLMY") {
                 continue;
             }
-            // In RedisBloom's, from the end on.
+            // In RedisBloom's format, from the end on.
             let mut chunks = Vec::new();
             theirs.chunks(|end, chunk| {
                 let mut end = end;
@@ -111,8 +111,8 @@ fn heads_and_chunks_take_what_they_bring() {
     }
 }
 
-/// The worst order and length of pieces: single bytes that touch no other, and runs of two bytes that came one by one. Whatever
-/// comes, a load takes no more than one and a half times its filter beside a constant; what is refused leaves it as it was.
+/// The worst order and length of pieces: single bytes without neighbours, and runs of two bytes that came one by one. A
+/// load never needs more than one and a half times its filter, besides a constant. A refusal leaves it unchanged.
 #[test]
 fn scattered_bytes_take_no_more_than_the_filter_justifies() {
     const CELLS: u64 = 1 << 20;
@@ -133,7 +133,7 @@ fn scattered_bytes_take_no_more_than_the_filter_justifies() {
                     assert!(taken <= bound && loader.held() <= bound, "{name}: {taken}, {}", loader.held());
                 }
             }
-            // As many entries as bytes can't be kept; a few for each block can.
+            // One entry for each byte would be too many; a few for each block are possible.
             assert_eq!(refused, run < 4096 && step < 4096, "{name}");
         }
     }
@@ -150,7 +150,7 @@ fn sealed(offset: u64, stamp: [u8; 4], data: &[u8]) -> Vec<u8> {
     chunk
 }
 
-/// What arrays of a few bytes cost beside these bytes is told as well.
+/// The cost of arrays of a few bytes, beside these bytes, is also counted.
 #[test]
 fn many_small_sub_filters_are_told_in_full() {
     let head = cuckoo_head([5, 4, 0, 10_000], [1, 20, 1]);
@@ -176,7 +176,7 @@ fn cuckoo_head(words: [u64; 4], halves: [u16; 3]) -> Vec<u8> {
     words.chain(halves.into_iter().flat_map(u16::to_le_bytes)).collect()
 }
 
-/// A head of some bytes that announces 65,536 sub-filters brings no list of them.
+/// A head of some bytes that declares 65,536 sub-filters has no list of them.
 #[test]
 fn the_number_of_sub_filters_costs_nothing() {
     let theirs = cuckoo_head([5, 8, 0, 65_536], [2, 20, 1]);

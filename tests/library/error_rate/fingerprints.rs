@@ -1,5 +1,6 @@
-//! The gates for every use of LAYOUT FINGERPRINT: filled to capacity, after growth, and after the content has been replaced a
-//! hundred times. Cells are freed and used again there, fingerprints are moved, and numbers of generations wrap around.
+//! The gates for every use of LAYOUT FINGERPRINT: at capacity, after growth, and after the content was replaced a
+//! hundred times. Then cells have been freed and used again, fingerprints have been moved, and numbers of generations
+//! have wrapped around.
 
 use super::{Gates, Measured, RATES, measure, questions, to_capacity};
 use crate::support::keys::Keys;
@@ -8,7 +9,7 @@ use bloomery::{Bloom, Cell, Family, LayoutChoice, Overflow, Spec, Tightening};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// A rate that takes 20 bits. At 10% a table with the fewest bits that work is at 1.5%.
+/// A rate that needs 20 bits. At 10%, the smallest table that works is already at 1.5%.
 const LOWEST: f64 = 1e-6;
 
 /// How often the content is replaced.
@@ -17,14 +18,14 @@ const TURNOVERS: u64 = 100;
 /// Fills a filter with items, numbered from 0. Returns the first number that was never added.
 type Life = fn(&mut Bloom) -> u64;
 
-/// A kind of filter, and the lives that it can have.
+/// A kind of filter, and the histories that it can have.
 type Use<'u> = (&'u str, Spec, &'u [(&'u str, Life)]);
 
 fn add(filter: &mut Bloom, item: u64) {
     filter.add(item.to_le_bytes()).unwrap_or_else(|why| panic!("{why} at {} items", filter.items()));
 }
 
-/// As many items as all layers or generations are sized for; of a window, spread over its generations.
+/// As many items as all layers or generations are sized for; in a window, spread over its generations.
 fn full(filter: &mut Bloom) -> u64 {
     let Spec { capacity, .. } = filter.spec();
     let generations = filter.window().map_or(1, |window| window.span());
@@ -47,7 +48,7 @@ fn grown(filter: &mut Bloom) -> u64 {
     next
 }
 
-/// Replaces as many items as there are a hundred times, one by one, in random order.
+/// Replaces items a hundred times, one by one, in random order.
 fn replace(filter: &mut Bloom, items: u64) -> u64 {
     let mut live: Vec<u64> = (0..items).collect();
     let mut random = SmallRng::seed_from_u64(items);
@@ -69,8 +70,8 @@ fn grown_and_replaced(filter: &mut Bloom) -> u64 {
     replace(filter, items)
 }
 
-/// Rotates, by hand and by the clock in turns, until each generation has been dropped a hundred times, and fills each generation.
-/// A tenth of the items are deleted, and others are added for them.
+/// Rotates, alternately by hand and by the clock, until each generation has been dropped a hundred times, and fills
+/// each generation. A tenth of the items are deleted, and others are added for them.
 fn rotated(filter: &mut Bloom) -> u64 {
     let (Spec { capacity, .. }, window) = (filter.spec(), filter.window().unwrap());
     let (generations, every_ms) = (window.span(), window.schedule().every_ms);
@@ -84,7 +85,7 @@ fn rotated(filter: &mut Bloom) -> u64 {
         }
         let begin = next;
         for item in begin..begin + capacity + capacity / 10 {
-            // An item of the same identity may have been deleted with it, or instead.
+            // An item with the same fingerprint may have been deleted with it, or instead of it.
             if item >= begin + capacity {
                 filter.remove((item - capacity).to_le_bytes()).unwrap();
             }
@@ -95,7 +96,7 @@ fn rotated(filter: &mut Bloom) -> u64 {
     next
 }
 
-/// Adds a hundred times what there is room for, and drops the oldest generation each time it is full.
+/// Adds a hundred times the number of items there is room for, and drops the oldest generation whenever it is full.
 fn pushed(filter: &mut Bloom) -> u64 {
     let items = filter.capacity() * TURNOVERS;
     (0..items).for_each(|item| add(filter, item));
@@ -119,7 +120,7 @@ fn window(generations: u16, every_ms: u64, overflow: Overflow) -> Spec {
 #[test]
 fn every_use_keeps_its_rate_whatever_its_past() {
     let by_hand = window(8, 0, Overflow::Error);
-    // What a TTL of 31 seconds means, in its usual steps and in one.
+    // A TTL of 31 seconds, in its usual steps and in one.
     let (ttl, one_step) = (window(32, 1000, Overflow::Rotate), window(2, 31_000, Overflow::Rotate));
     let uses: [Use<'_>; 11] = [
         ("fixed", fixed(Cell::Bit), &[("full", full)]),
@@ -146,11 +147,12 @@ fn every_use_keeps_its_rate_whatever_its_past() {
                 let first = live(&mut filter);
                 let asked = questions_at(error_rate);
                 let hits = (first..first + asked).filter(|item| filter.contains(item.to_le_bytes())).count();
-                // The model knows how many cells are in use, which is all that the rate depends on.
+                // The model knows how many cells are in use, and the rate depends on nothing else.
                 let predicted = filter.rate_now();
                 let measured = Measured { asked, hits: vec![hits as u64], predicted };
                 gates.check(&format!("{name}, {past}"), error_rate, &measured);
-                // The promise alone would hold where the room that adds need makes tables larger than the rate does.
+                // The promise alone would hold even if the room that adds need made tables larger than the rate
+                // requires.
                 let most = asked as f64 * predicted;
                 let bound = 1.05 * most + 5.0 * most.sqrt() + 5.0;
                 assert!(

@@ -20,13 +20,13 @@ fn tally(items: &[u16]) -> HashMap<u16, u64> {
     })
 }
 
-/// Filters of these kinds take a case's list whole.
+/// Filters of these kinds accept all items of a case.
 fn taken(spec: &Spec, items: &[u16]) -> Vec<u16> {
     let room = if refuses(spec) { spec.capacity as usize } else { usize::MAX };
     items.iter().take(room).copied().collect()
 }
 
-/// A count is never below the truth, as far as a counter can tell it.
+/// A count is never below the truth, as far as a counter can show it.
 pub(crate) fn counts_are_upper_bounds(spec: &Spec, case: &Case) -> TestCaseResult {
     let items = taken(spec, &case.a);
     let filter = filled(spec, &items);
@@ -41,10 +41,10 @@ pub(crate) fn counts_are_upper_bounds(spec: &Spec, case: &Case) -> TestCaseResul
     Ok(())
 }
 
-/// Where there is room for all, a count is the truth.
+/// If there is room for all, a count is exact.
 pub(crate) fn counts_of_a_sparse_filter_are_exact(spec: &Spec, case: &Case) -> TestCaseResult {
-    // 24 items in a filter for 4000 at 1e-9: that one of them is a false positive among the others, or counted too
-    // high, does not happen in a million cases.
+    // 24 items in a filter for 4000 at 1e-9: in a million cases, none of them tests positive because of the others, or
+    // is counted too high.
     let layout = if spec.layout == Fingerprint { Fingerprint } else { Classic };
     let spec = Spec { capacity: 4000, error_rate: 1e-9, layout, ..*spec };
     let mut filter = Bloom::new(spec).unwrap();
@@ -59,8 +59,8 @@ pub(crate) fn counts_of_a_sparse_filter_are_exact(spec: &Spec, case: &Case) -> T
     Ok(())
 }
 
-/// Taking out what was put in leaves an empty filter but for saturated counters, and what still tests positive does so
-/// by counters that others set.
+/// Deleting all added items leaves an empty filter except for saturated counters. An item that still tests positive
+/// does so by counters that others set.
 pub(crate) fn a_removed_item_is_absent_or_a_false_positive(spec: &Spec, case: &Case) -> TestCaseResult {
     let items = taken(spec, &case.a);
     let mut filter = filled(spec, &items);
@@ -69,7 +69,7 @@ pub(crate) fn a_removed_item_is_absent_or_a_false_positive(spec: &Spec, case: &C
         prop_assert!(filter.remove(hash(&filter, *item)).unwrap().present);
     }
     if filter.layers()[0].saturated() == 0 {
-        // No counter was pinned, so it is the filter that never saw the others.
+        // No counter saturated, so the filter equals one that never had the others.
         prop_assert_eq!(wire::body(&filter), wire::body(&filled(spec, kept)));
         for item in kept {
             prop_assert!(filter.remove(hash(&filter, *item)).unwrap().present);
@@ -97,10 +97,10 @@ pub(crate) fn removing_what_was_added_keeps_the_rest(spec: &Spec, case: &Case) -
     Ok(())
 }
 
-/// A counter that has lost count is never trusted again.
+/// A counter that has saturated is never trusted again.
 pub(crate) fn counters_saturate_and_stay_there(spec: &Spec, case: &Case) -> TestCaseResult {
     let Some(first) = case.a.first() else { return Ok(()) };
-    // 65,535 adds a case would take all day: one in 64 cases.
+    // 65,535 adds in every case would take all day: one in 64 cases.
     if maximum(spec) > 255 && !case.seed.is_multiple_of(64) {
         return Ok(());
     }
@@ -109,12 +109,12 @@ pub(crate) fn counters_saturate_and_stay_there(spec: &Spec, case: &Case) -> Test
     let max = maximum(spec);
     for n in 1..=max + 2 {
         prop_assert_eq!(filter.add(item).ok(), naive.add(item));
-        // More than n where two probes of the item share a cell.
+        // More than n if two probes of the item share a cell.
         prop_assert_eq!(filter.count(item).unwrap(), naive.count(item));
         prop_assert!(filter.count(item).unwrap() >= n.min(max));
     }
     prop_assert!(!filter.add(item).unwrap().changed);
-    // Every counter of this item is pinned: whatever is done, it stays.
+    // Every counter of this item is saturated: whatever happens, it stays.
     let pinned = |filter: &Bloom| -> Vec<(usize, u64, u64)> {
         wire::cells(filter).into_iter().filter(|(_, _, count)| *count == max).collect()
     };
@@ -132,7 +132,7 @@ pub(crate) fn counters_saturate_and_stay_there(spec: &Spec, case: &Case) -> Test
     Ok(())
 }
 
-/// Deleting what is certainly absent does nothing.
+/// Deleting a certainly absent item does nothing.
 pub(crate) fn an_absent_item_is_left_alone(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = filled(spec, &taken(spec, &case.a));
     let before = wire::encode(&filter);
@@ -147,9 +147,9 @@ pub(crate) fn an_absent_item_is_left_alone(spec: &Spec, case: &Case) -> TestCase
     Ok(())
 }
 
-/// The union of two multisets counts at least the sum, up to saturation, and is the filter of both lists.
+/// The union of two multisets counts at least the sum, up to saturation, and equals the filter of both lists.
 pub(crate) fn the_union_adds_counts_up(spec: &Spec, case: &Case) -> TestCaseResult {
-    // One item so often in both that its counters saturate in the sum, and only there.
+    // An item that occurs so often in both that its counters saturate only in the sum.
     let often = if maximum(spec) > 255 { 1 } else { maximum(spec) as usize * 2 / 3 };
     let with_often = |items: &[u16]| {
         let repeated = std::iter::repeat_n(7, often);

@@ -8,13 +8,13 @@ use bloomery::{Added, Bloom, Cell, Error, Hits, ItemHash, Spec};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-/// Adds what the filter takes: all but new items of a full filter that refuses them.
+/// Adds all items that the filter accepts: a full filter refuses new ones.
 fn add_what_fits(filter: &mut Bloom, items: &[u16]) -> Vec<u16> {
     let taken = |item: &&u16| filter.add(hash(filter, **item)).is_ok();
     items.iter().filter(taken).copied().collect()
 }
 
-/// Brings two chains to the same number of layers, without which they cannot be combined.
+/// Grows two chains to the same number of layers, because otherwise they can't be combined.
 fn align(a: &mut Bloom, b: &mut Bloom) {
     while a.layers().len() < b.layers().len() {
         a.grow().unwrap();
@@ -24,7 +24,7 @@ fn align(a: &mut Bloom, b: &mut Bloom) {
     }
 }
 
-/// What was added is there, and every answer to an add agrees with the test before it.
+/// Added items are present, and the result of every add agrees with the test before it.
 pub(crate) fn no_false_negative(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
     for item in &case.a {
@@ -45,7 +45,7 @@ pub(crate) fn no_false_negative(spec: &Spec, case: &Case) -> TestCaseResult {
     Ok(())
 }
 
-/// A second add says so; bits stay as they are, and counters change only while they can.
+/// A second add reports it; bits stay as they are, and counters change unless they are saturated.
 pub(crate) fn a_duplicate_adds_nothing(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
     for item in add_what_fits(&mut filter, &case.a) {
@@ -62,7 +62,7 @@ pub(crate) fn a_duplicate_adds_nothing(spec: &Spec, case: &Case) -> TestCaseResu
     Ok(())
 }
 
-/// Afterwards the filter is as one that never held anything.
+/// Afterwards the filter equals one that never had items.
 pub(crate) fn clear_empties(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
     add_what_fits(&mut filter, &case.a);
@@ -79,7 +79,7 @@ pub(crate) fn clear_empties(spec: &Spec, case: &Case) -> TestCaseResult {
     Ok(())
 }
 
-/// The union has the items of both, and its number of items lies between what is sure and what is possible.
+/// The union has the items of both, and its number of items lies between the certain and the possible.
 pub(crate) fn union_is_a_superset(spec: &Spec, case: &Case) -> TestCaseResult {
     let (mut a, mut b) = (Bloom::new(*spec).unwrap(), Bloom::new(*spec).unwrap());
     let (in_a, in_b) = (add_what_fits(&mut a, &case.a), add_what_fits(&mut b, &case.b));
@@ -106,7 +106,7 @@ pub(crate) fn union_is_a_superset(spec: &Spec, case: &Case) -> TestCaseResult {
 /// The union of two tables of fingerprints counts every item as often as it was added to both. If there is no room for it,
 /// nothing changes.
 pub(crate) fn the_union_of_tables_is_whole_or_nothing(spec: &Spec, case: &Case) -> TestCaseResult {
-    // Alone each has room, and together some do and some don't.
+    // Each alone has enough room; together, some do and some don't.
     let most = spec.capacity as usize * 3 / 4;
     let (in_a, in_b) = (&case.a[..case.a.len().min(most)], &case.b[..case.b.len().min(most)]);
     let (mut a, b) = (filled(spec, in_a), filled(spec, in_b));
@@ -135,14 +135,14 @@ pub(crate) fn the_union_of_tables_is_whole_or_nothing(spec: &Spec, case: &Case) 
     Ok(())
 }
 
-/// The intersection has the common items and nothing that only one of the two admitted to.
+/// The intersection has the common items, and no item that tests positive in only one of the two.
 pub(crate) fn intersection_keeps_the_common(spec: &Spec, case: &Case) -> TestCaseResult {
     let (mut a, mut b) = (Bloom::new(*spec).unwrap(), Bloom::new(*spec).unwrap());
     let (in_a, in_b) = (add_what_fits(&mut a, &case.a), add_what_fits(&mut b, &case.b));
     align(&mut a, &mut b);
     let before = a.snapshot().unwrap();
     if a.layers().len() > 1 {
-        // An item may lie in different layers of the two, and would be lost.
+        // An item may be in different layers of the two, and would be lost.
         prop_assert_eq!(a.intersect(&b), Err(Error::Mismatch));
         prop_assert!(a.equal(&before));
         return Ok(());
@@ -161,7 +161,7 @@ pub(crate) fn intersection_keeps_the_common(spec: &Spec, case: &Case) -> TestCas
     Ok(())
 }
 
-/// `equal` says what the cells say, and congruence what hash, seed and shape say.
+/// `equal` compares cells, and congruence compares hash, seed and shape.
 pub(crate) fn equal_means_equal_cells(spec: &Spec, case: &Case) -> TestCaseResult {
     let (mut a, mut b) = (Bloom::new(*spec).unwrap(), Bloom::new(*spec).unwrap());
     add_what_fits(&mut a, &case.a);
@@ -178,7 +178,7 @@ pub(crate) fn equal_means_equal_cells(spec: &Spec, case: &Case) -> TestCaseResul
     Ok(())
 }
 
-/// A copy is the same in all figures and cells, and neither sees what happens to the other.
+/// A copy has the same numbers and cells, and neither changes with the other.
 pub(crate) fn a_snapshot_is_equal_and_independent(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
     add_what_fits(&mut filter, &case.a);
@@ -195,7 +195,7 @@ pub(crate) fn a_snapshot_is_equal_and_independent(spec: &Spec, case: &Case) -> T
     Ok(())
 }
 
-/// A reader says what the filter says, of what was added before it was made and of what is added to those layers after.
+/// A reader answers as the filter does, for items added before it was made and items added to those layers later.
 pub(crate) fn a_reader_answers_the_same(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
     add_what_fits(&mut filter, &case.a);
@@ -210,7 +210,7 @@ pub(crate) fn a_reader_answers_the_same(spec: &Spec, case: &Case) -> TestCaseRes
     if filter.layers().len() == layers {
         prop_assert!(added.iter().all(|item| reader.contains(hash(&filter, *item))));
     }
-    // The key is gone; the reader reads on.
+    // The key is deleted; the reader continues to read.
     let (hashes, answers): (Vec<_>, Vec<_>) =
         (0..240).map(|item| hash(&filter, item)).map(|item| (item, reader.contains(item))).unzip();
     drop(filter);
@@ -218,11 +218,11 @@ pub(crate) fn a_reader_answers_the_same(spec: &Spec, case: &Case) -> TestCaseRes
     Ok(())
 }
 
-/// Many at a time get the answers that one at a time gets: of the filter, of its reader, of each layer for those asked
-/// about; in a window as of any generation, those by which some or all of the others are dead among them.
+/// Tests in groups give the same answers as single tests: for the filter, for its reader, for a choice of items in each
+/// layer; and in a window as of any generation, including those in which some or all others have expired.
 pub(crate) fn many_at_a_time_are_answered_as_one_by_one(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
-    // In a window the halves of the list lie in different generations.
+    // In a window the halves of the list are in different generations.
     for items in case.a.chunks(case.a.len().div_ceil(2).max(1)) {
         if let Some(newest) = filter.window().map(Window::newest) {
             filter.advance(newest + 1).unwrap();
@@ -235,7 +235,7 @@ pub(crate) fn many_at_a_time_are_answered_as_one_by_one(spec: &Spec, case: &Case
     let mask = |test: &dyn Fn(ItemHash) -> bool, items: &[ItemHash]| {
         items.iter().enumerate().fold(Hits(0), |hits, (index, item)| hits.with(index, test(*item)))
     };
-    // As many items as the case has, up to a full group; the seed asks about some of them.
+    // As many items as the case has, up to a full group; the seed chooses some of them.
     for len in [0, 1, case.b.len() % 64, 63, 64] {
         let items = &hashes[case.b.len()..case.b.len() + len];
         items.iter().for_each(|item| filter.prefetch(*item));
@@ -254,7 +254,7 @@ pub(crate) fn many_at_a_time_are_answered_as_one_by_one(spec: &Spec, case: &Case
     Ok(())
 }
 
-/// Bytes give back the filter that they were made of: cells, parameters, every figure, and the same bytes.
+/// Decoding the bytes of a filter gives the same filter: cells, parameters, every number, and the same bytes again.
 pub(crate) fn encoding_and_decoding_changes_nothing(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
     add_what_fits(&mut filter, &case.a);
@@ -267,12 +267,12 @@ pub(crate) fn encoding_and_decoding_changes_nothing(spec: &Spec, case: &Case) ->
     Ok(())
 }
 
-/// A replica that began from the bytes stays equal to its primary, whatever comes: adds, deletes, rotations.
+/// A replica that began from the bytes stays equal to its primary through adds, deletes and rotations.
 pub(crate) fn a_decoded_copy_goes_on_alike(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
     let added = add_what_fits(&mut filter, &case.a);
     if spec.cell != Cell::Bit && case.seed.is_multiple_of(4) {
-        // Emptied again in another order, which need not take the number of items back to 0.
+        // Emptied again in another order, which may leave the number of items above 0.
         let mut emptied = added.clone();
         emptied.sort_unstable();
         for item in emptied {
@@ -281,7 +281,7 @@ pub(crate) fn a_decoded_copy_goes_on_alike(spec: &Spec, case: &Case) -> TestCase
     }
     for step in &case.b[..case.b.len() / 2] {
         if spec.cell != Cell::Bit {
-            // Also of items that were never added and test positive: forbidden, but it happens.
+            // Also for items that were never added and test positive: forbidden, but it happens.
             let _ = filter.remove(hash(&filter, *step)).unwrap();
         } else if let (Some(window), 0) = (filter.window(), step % 8) {
             let next = window.newest() + 1 + u64::from(step / 100);
@@ -307,7 +307,7 @@ pub(crate) fn a_decoded_copy_goes_on_alike(spec: &Spec, case: &Case) -> TestCase
     Ok(())
 }
 
-/// The counts that are kept as cells change are those of the cells, and the cells are those of the plainest model.
+/// The counts that are updated as cells change match the cells, and the cells are those of the simplest model.
 pub(crate) fn tallies_equal_a_recount(spec: &Spec, case: &Case) -> TestCaseResult {
     let (mut filter, mut naive) = (Bloom::new(*spec).unwrap(), Naive::new(*spec));
     for (i, step) in case.a.iter().chain(&case.b).enumerate() {
@@ -329,7 +329,7 @@ pub(crate) fn tallies_equal_a_recount(spec: &Spec, case: &Case) -> TestCaseResul
     Ok(())
 }
 
-/// ADDNX: an item that is there is left alone, one that is not is added as ever.
+/// ADDNX leaves a present item alone, and adds an absent one as usual.
 pub(crate) fn add_if_absent_adds_what_is_absent(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
     for item in &case.a {
@@ -357,7 +357,7 @@ pub(crate) fn prefetch_changes_nothing(spec: &Spec, case: &Case) -> TestCaseResu
     Ok(())
 }
 
-/// What a filter of bits cannot do it refuses, and stays as it was.
+/// A filter of bits refuses what it can't do, and stays unchanged.
 pub(crate) fn bits_neither_count_nor_delete(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = filled(spec, &case.a);
     let before = wire::encode(&filter);
@@ -370,7 +370,7 @@ pub(crate) fn bits_neither_count_nor_delete(spec: &Spec, case: &Case) -> TestCas
     Ok(())
 }
 
-/// One layer of bits is a set: neither order nor repetition shows.
+/// One layer of bits is a set: neither order nor repetition matters.
 pub(crate) fn sets_of_bits_know_no_order(spec: &Spec, case: &Case) -> TestCaseResult {
     let forwards = filled(spec, &case.a);
     let mut backwards: Vec<_> = case.a.iter().rev().copied().collect();
@@ -381,7 +381,7 @@ pub(crate) fn sets_of_bits_know_no_order(spec: &Spec, case: &Case) -> TestCaseRe
     Ok(())
 }
 
-/// The error rate is kept by refusing what is new, and only that.
+/// New items are refused only if adding them would break the error rate.
 pub(crate) fn a_full_filter_refuses_new_items_only(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
     for item in case.a.iter().chain(&case.b) {

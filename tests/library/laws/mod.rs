@@ -1,4 +1,4 @@
-//! Every law for every kind of filter: a table of kinds and the groups of laws that each has to keep.
+//! Every law for every kind of filter: a table of kinds, and the groups of laws that each has to satisfy.
 //!
 //! PROPTEST_CASES sets the number of cases per law (1000), PROPTEST_RNG_SEED repeats a run.
 
@@ -23,23 +23,23 @@ pub(crate) struct Case {
     pub(crate) seed: u64,
 }
 
-/// A law that every filter of a spec keeps.
+/// A law that every filter of a spec satisfies.
 pub(crate) type Law = fn(&Spec, &Case) -> TestCaseResult;
 
-/// Tries a law on random cases; PROPTEST_CASES says how many and PROPTEST_RNG_SEED which. A failure prints the smallest
-/// case found, so nothing is kept in files.
+/// Tries a law on random cases; PROPTEST_CASES sets their number, and PROPTEST_RNG_SEED chooses them. A failure prints
+/// the smallest case found, so nothing is stored in files.
 pub(crate) fn hold(law: Law, spec: &Spec) {
     let default = Config::default();
     let cases = if std::env::var_os("PROPTEST_CASES").is_some() { default.cases } else { 1000 };
     let config = Config { cases, failure_persistence: None, ..default };
-    // About one in 100,000 small tables of fingerprints is full before its time: ten items, for one, whose windows have
+    // About one in 100,000 small tables of fingerprints becomes full early: for example by ten items whose windows have
     // nine cells. So their cases are the same each time.
     let mut runner = if spec.layout == LayoutChoice::Fingerprint {
         TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
     } else {
         TestRunner::new(config)
     };
-    // Few enough items that lists overlap and repeat, enough that a filter of 60 is filled twice over.
+    // So few items that lists overlap and repeat, but enough to fill a filter of 60 twice over.
     let items = || vec(0u16..240, 0..120);
     let case = (items(), items(), any::<u64>()).prop_map(|(a, b, seed)| Case { a, b, seed });
     if let Err(why) = runner.run(&case, |case| law(&seeded(spec, case.seed), &case)) {
@@ -180,8 +180,8 @@ laws! {
     fingerprint_counting_chain: each, counts;
 }
 
-/// Items come and go, the oldest first, for as long as one likes: the number of items stays what it is, nothing is
-/// refused below the capacity, and when all have gone there are none, and room for as many as ever.
+/// Items come and go, the oldest first, for as long as one likes: the number of items is correct, nothing is refused
+/// below the capacity, and when all are deleted there is room for as many as at first.
 #[test]
 fn the_number_of_items_does_not_drift() {
     for (capacity, layout, cell, shards) in [
@@ -218,8 +218,8 @@ fn the_number_of_items_does_not_drift() {
     }
 }
 
-/// The usual numbers of probes have code of their own, for one item and for many. A count takes the plain way over all
-/// cells of an item, whatever their number, and of bits it is 0 or 1.
+/// The usual numbers of probes have their own code, for one item and for many. A count uses the plain loop over all
+/// cells of an item; for bits it is 0 or 1.
 #[test]
 fn every_number_of_probes_gives_the_plain_answers() {
     let hasher = HashKind::Xxh3.hasher(Seed::from(5));
@@ -235,7 +235,7 @@ fn every_number_of_probes_gives_the_plain_answers() {
         for probes in 1..=20 {
             let spec = LayerSpec { layout, cell, shards, ..LayerSpec::new(1000, 0.02) };
             let layer = Layer::new(Shape { probes, ..spec.shape().unwrap() }).unwrap();
-            // Filled so far that absent items find many of their cells, and some find all.
+            // So full that absent items find many of their cells set, and some find all.
             let added = (13_000 / probes as usize).min(1000);
             hashes.iter().take(added).for_each(|item| _ = layer.insert(*item));
             let plain: Vec<_> = hashes.iter().map(|item| layer.count(*item) > 0).collect();

@@ -17,17 +17,17 @@ fn ring(filter: &Bloom) -> &Window {
     filter.window().expect("a window")
 }
 
-/// The generations that a case skips at each of its rotations: mostly 1, sometimes many.
+/// The generations that a case skips at each of its rotations: usually 1, sometimes many.
 fn skips(case: &Case) -> impl Iterator<Item = u64> {
     case.b.iter().map(|step| if step % 3 == 0 { u64::from(step % 9) + 1 } else { 1 })
 }
 
-/// Few enough items per generation that none is refused.
+/// So few items per generation that none is refused.
 fn batches(case: &Case) -> impl Iterator<Item = (&[u16], u64)> {
     case.a.chunks(8).zip(skips(case).chain(std::iter::repeat(1)))
 }
 
-/// Whether an item that the filter should not have is there all the same, in which case laws about absence say nothing.
+/// Whether an item that the filter shouldn't have tests positive. Then laws about absence don't apply.
 fn is_false_positive(filter: &Bloom, item: u16, newest_add: u64, current: u64) -> bool {
     let dead = |age: u64| current - age != newest_add;
     let item = hash(filter, item);
@@ -37,7 +37,7 @@ fn is_false_positive(filter: &Bloom, item: u16, newest_add: u64, current: u64) -
     }
 }
 
-/// An item is there for G−1 rotations after its last add, and after G it is gone.
+/// An item is present for G−1 rotations after its last add, and gone after G.
 pub(crate) fn an_item_lives_for_its_generations(spec: &Spec, case: &Case) -> TestCaseResult {
     let span = generations(spec);
     let mut filter = Bloom::new(*spec).unwrap();
@@ -53,7 +53,7 @@ pub(crate) fn an_item_lives_for_its_generations(spec: &Spec, case: &Case) -> Tes
         }
         filter.advance(newest + skip).unwrap();
     }
-    // With nothing else added, G rotations drop everything.
+    // Without further adds, G rotations drop everything.
     for _ in 0..span {
         filter.advance(ring(&filter).newest() + 1).unwrap();
     }
@@ -62,7 +62,7 @@ pub(crate) fn an_item_lives_for_its_generations(spec: &Spec, case: &Case) -> Tes
     Ok(())
 }
 
-/// The age is the number of generations since the last add, or less for a false positive, and an ADD makes it 0.
+/// The age is the number of generations since the last add, or less for a false positive. An ADD sets it to 0.
 pub(crate) fn ages_count_generations(spec: &Spec, case: &Case) -> TestCaseResult {
     let span = generations(spec);
     let mut filter = Bloom::new(*spec).unwrap();
@@ -87,7 +87,7 @@ pub(crate) fn ages_count_generations(spec: &Spec, case: &Case) -> TestCaseResult
     Ok(())
 }
 
-/// ADDNX does not renew: the item leaves G rotations after the add that found it absent.
+/// ADDNX doesn't renew an item: it leaves G rotations after the add that found it absent.
 pub(crate) fn add_if_absent_counts_from_the_first_add(spec: &Spec, case: &Case) -> TestCaseResult {
     let span = generations(spec);
     let mut filter = Bloom::new(*spec).unwrap();
@@ -97,10 +97,10 @@ pub(crate) fn add_if_absent_counts_from_the_first_add(spec: &Spec, case: &Case) 
     for rotation in 1..=span {
         filter.advance(rotation).unwrap();
         let again = filter.add_if_absent(item).unwrap();
-        // Only after G rotations is it absent, and new.
+        // Only after G rotations is it absent, and new again.
         prop_assert_eq!((again.added, again.changed), (rotation == span, rotation == span));
     }
-    // ADD does renew, and says that the item was known.
+    // ADD renews the item, and reports that it was known.
     filter.advance(span + 1).unwrap();
     let again = filter.add(item).unwrap();
     prop_assert_eq!((again.added, again.changed), (false, true));
@@ -111,7 +111,7 @@ pub(crate) fn add_if_absent_counts_from_the_first_add(spec: &Spec, case: &Case) 
     Ok(())
 }
 
-/// Skipping n numbers is n single rotations, at any distance.
+/// Skipping n numbers equals n single rotations, at any distance.
 pub(crate) fn skipping_generations_drops_those_between(spec: &Spec, case: &Case) -> TestCaseResult {
     let (mut leaping, mut walking) = (Bloom::new(*spec).unwrap(), Bloom::new(*spec).unwrap());
     for (items, skip) in batches(case) {
@@ -131,7 +131,7 @@ pub(crate) fn skipping_generations_drops_those_between(spec: &Spec, case: &Case)
     Ok(())
 }
 
-/// A read under a later generation answers as if the rotations had been done, however long the window was idle.
+/// A read as of a later generation answers as if the rotations had been done, however long the window was idle.
 pub(crate) fn reads_ignore_what_the_clock_has_dropped(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
     for (items, skip) in batches(case) {
@@ -187,7 +187,7 @@ pub(crate) fn a_clock_that_steps_back_changes_nothing(spec: &Spec, case: &Case) 
     Ok(())
 }
 
-/// After a rotation by hand the clock's next rotation comes on time, and opens the generation after.
+/// After a rotation by hand the clock's next rotation comes on time, and begins the generation after it.
 pub(crate) fn a_rotation_by_hand_shifts_the_schedule(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new_since(*spec, 5000).unwrap();
     let Schedule { every_ms, .. } = ring(&filter).schedule();
@@ -206,7 +206,7 @@ pub(crate) fn a_rotation_by_hand_shifts_the_schedule(spec: &Spec, case: &Case) -
     Ok(())
 }
 
-/// The layers that a rotation drops come back to the caller, with their items; empty ones serve again.
+/// The caller gets the layers that a rotation drops, with their items; empty ones are reused.
 pub(crate) fn dropped_layers_are_handed_over(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = filled(spec, &case.a[..case.a.len().min(8)]);
     let ones = filter.ones();
@@ -222,7 +222,7 @@ pub(crate) fn dropped_layers_are_handed_over(spec: &Spec, case: &Case) -> TestCa
     Ok(())
 }
 
-/// A delete takes the item out of every generation, and leaves the others what they are.
+/// A delete removes the item from every generation, and changes nothing for other items.
 pub(crate) fn a_deleted_item_leaves_all_generations(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
     for (items, skip) in batches(case) {
