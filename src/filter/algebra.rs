@@ -25,10 +25,10 @@ impl LiveRef<'_> {
     }
 }
 
-/// A union that was found possible: the work to be done on the destination.
+/// A union that was found possible, and the work that it needs on the destination.
 #[derive(Default)]
 pub struct Union<'s> {
-    /// Where the destination stands, if it is a window.
+    /// The destination's generation and schedule, if it is a window.
     standing: Option<Standing>,
     /// Sources of the same shape. Their cells are combined with the destination's.
     alike: Vec<LiveRef<'s>>,
@@ -62,7 +62,7 @@ impl<'s> Union<'s> {
         union.standing = base.window().map(Window::standing).map(|standing| match (destination, now_ms) {
             (Some(_), Some(now_ms)) => standing.at(now_ms),
             (Some(_), None) => standing,
-            // A copy is as new as the newest source, so that a replica needs no clock.
+            // A copy is at the generation of the newest source, so that a replica needs no clock.
             (None, _) => standings.fold(standing, Standing::advanced_to),
         });
         if let (Some(standing), Some(now_ms)) = (union.standing, now_ms) {

@@ -97,7 +97,7 @@ impl AtomicBloom {
         self.add(item).added
     }
 
-    /// As [`insert`](AtomicBloom::insert), which says less.
+    /// Like [`insert`](AtomicBloom::insert), with more information.
     #[inline]
     pub fn add(&self, item: impl Item) -> Added {
         self.layer.insert(item.hash_by(self.hasher()))

@@ -3,10 +3,10 @@
 /// Why two filters cannot be combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incompatible {
-    /// They differ in the property that the text names, so an item has different cells in the two.
+    /// They differ in the property that the text names, so an item would have different cells in the two.
     Differs(&'static str),
-    /// The source is a window with items that the destination would already have dropped: the clock was ahead when
-    /// the destination, or another source of a new one, was last written to.
+    /// The source is a window with items that the destination would already have dropped: the clock was ahead when the
+    /// destination, or another source, was last written to.
     ClockBehind,
     /// An intersection of more than one layer: an item may be in different layers of the two, and would be lost.
     Layers,

@@ -178,8 +178,7 @@ impl<'a> LiveRef<'a> {
         })
     }
 
-    /// A filter with the same cells in the same memory, for reading in another thread: it lives for as long as that likes,
-    /// even if the filter is dropped.
+    /// A filter with the same cells in the same memory, for reading in another thread, even after this one is dropped.
     pub fn share(self) -> Live {
         match self {
             LiveRef::Bloom(filter) => Live::Bloom(filter.share()),
@@ -187,7 +186,8 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// Where its first array of cells is: the same for all that [share](LiveRef::share) it, and for no other filter.
+    /// The address of its first array of cells: the same for all that [share](LiveRef::share) it, and for no other
+    /// filter.
     #[cfg(feature = "module")]
     pub(crate) fn address(self) -> usize {
         match self {
@@ -196,7 +196,7 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// Whether others than these many that [share](LiveRef::share) it own some of its cells.
+    /// Whether there are owners of some of its cells other than this number of [shares](LiveRef::share).
     #[cfg(feature = "module")]
     pub(crate) fn is_owned_beside(self, sharing: usize) -> bool {
         match self {
@@ -225,7 +225,7 @@ impl LiveMut<'_> {
         }
     }
 
-    /// Puts the cells of a [union](super::Union::apart) with this filter into it, and returns those that it had.
+    /// Puts the cells of a [union](super::Union::apart) with this filter into it, and returns its old ones.
     pub fn exchange(self, made: Live) -> Live {
         match (self, made) {
             (LiveMut::Bloom(filter), Live::Bloom(mut made)) => {

@@ -104,7 +104,7 @@ impl Filter {
         }
     }
 
-    /// What an add goes to; `None` for a cuckoo filter.
+    /// The filters that an add goes to; `None` for a cuckoo filter.
     #[inline(always)]
     pub fn target(&mut self) -> Option<Target<'_>> {
         match self {
@@ -281,7 +281,7 @@ impl<'a> FilterRef<'a> {
         words(layers).chain(links).chain(tables).chain(words(shadow))
     }
 
-    /// A number that a filter of the same shape, which takes the place of this one in its key, doesn't have.
+    /// A number that differs from that of a filter of the same shape that replaces this one in its key.
     pub(crate) fn dump_number(self) -> u16 {
         match self {
             FilterRef::Bloom(filter) => filter.dump_number(),

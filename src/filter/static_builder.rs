@@ -28,11 +28,11 @@ pub struct StaticBuilder {
     list: Bloom,
     /// Number of items, with repetitions.
     items: u64,
-    /// At which number the list is looked through for repetitions: when it may have doubled.
+    /// The number at which the list is searched for repetitions: when it may have doubled.
     look_at: u64,
 }
 
-/// Items before the list is looked through for the first time: half a MiB.
+/// Items before the list is searched for the first time: half a MiB.
 const FIRST_LOOK: u64 = 1 << 16;
 
 impl StaticBuilder {
@@ -55,7 +55,7 @@ impl StaticBuilder {
         if !spec.layout.is_static() {
             return Err(Error::Exclusive("filters of this layout take adds; only static ones are built"));
         }
-        // Its refusals, before the items come.
+        // Reports its refusals before items come.
         spec.next_shape(&[])?;
         let list = Bloom::new_admitted(spec.list(), 0, |_| Ok(()))?;
         Ok(StaticBuilder { list, items: 0, look_at: FIRST_LOOK })

@@ -65,8 +65,9 @@ pub struct Summary {
     /// The layers from oldest to newest, the links, or the living generations of a window from newest to oldest.
     /// Sub-filters of a cuckoo filter aren't listed.
     pub layers: Vec<LayerSummary>,
-    /// Tells it from other filters, wherever it is renamed, copied or loaded. It follows from the seed: filters that
-    /// were given the same seed have the same. `None` for filters of other systems, which have no seed.
+    /// An identity that distinguishes it from other filters, wherever it is renamed, copied or loaded. It is derived
+    /// from the seed: filters with the same seed have the same identity. `None` for filters of other systems, which
+    /// have no seed.
     pub identity: Option<u64>,
     /// The rebuild that is running.
     pub rebuild: Option<RebuildSummary>,
@@ -133,7 +134,7 @@ pub struct RebuildSummary {
     pub allocated: u64,
     /// Number of deletes that it missed.
     pub deletes_missed: u64,
-    /// Tells it from other filters, as [`Summary::identity`] does.
+    /// An identity that distinguishes it from other filters, like [`Summary::identity`].
     pub identity: u64,
 }
 

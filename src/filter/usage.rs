@@ -91,7 +91,7 @@ impl Usage {
         self.shared.get().map_or(0, |more| more.early_rotations.load(Relaxed))
     }
 
-    /// The counters for a thread that reads the filter in parallel to the server's command thread.
+    /// The counters for a thread that reads the filter while the server's command thread works.
     pub(crate) fn off_main_thread(&self) -> Arc<SharedUsage> {
         Arc::clone(self.shared.get_or_init(Arc::default))
     }
@@ -249,8 +249,8 @@ struct Feedback {
 }
 
 impl Feedback {
-    /// If the clock was set back since the last report, that one becomes one of now, and the others keep their
-    /// distance to it. Otherwise the spans would cover all reports until the clock is where it was.
+    /// If the clock was set back since the last report, that report moves to the present, and the others keep their
+    /// distance to it. Otherwise the spans would cover all reports until the clock catches up.
     fn follow_back(&mut self, now_ms: u64) {
         let by = self.last.at_ms.saturating_sub(signed(now_ms)).max(0);
         if by > 0 {
@@ -276,7 +276,7 @@ impl Feedback {
             Span::Hour => (&self.hour, STEPS * MINUTE),
             Span::Life => return since(Mark::default(), self.last),
         };
-        // A report covers the tests before it, so the span starts at the newest mark that is too old.
+        // A report covers the tests before it, so a span starts at the newest mark that is too old.
         let start = signed(now_ms).saturating_sub(length);
         let before = marks.iter().rev().find(|mark| mark.at_ms <= start);
         since(before.copied().unwrap_or_default(), self.last)
@@ -404,7 +404,7 @@ mod tests {
             usage.report(at, 1, 1);
         }
         assert_eq!(usage.observed(51 * MINUTE, Span::Hour).checked, 3);
-        // The second report is 41 minutes old, whatever the clock says.
+        // The second report is 41 minutes old, whatever the clock shows.
         assert_eq!(usage.observed(0, Span::Minute).tests, Tests { yes: 1, no: 9 });
         assert_eq!(usage.observed(0, Span::Hour).tests, Tests { yes: 3, no: 27 });
     }
@@ -425,7 +425,7 @@ mod tests {
             assert_eq!(usage.observed(now, Span::Minute).checked, 1, "{ahead}");
             assert_eq!(usage.observed(now, Span::Hour).checked, 60, "{ahead}");
             assert_eq!(usage.observed(now, Span::Life).checked, 200, "{ahead}");
-            // A look at the numbers is enough to see it: the last report is not of a later time than now.
+            // Reading the numbers is enough to correct it: the last report isn't later than now.
             report(now + ahead);
             assert_eq!(usage.observed(now, Span::Minute).tests.yes, if ahead < MINUTE { 2 } else { 1 });
             assert_eq!(usage.observed(now + MINUTE, Span::Minute).checked, 0, "{ahead}");

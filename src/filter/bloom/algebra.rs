@@ -10,7 +10,7 @@ use crate::params::limits;
 use crate::sizing::Layout;
 use smallvec::SmallVec;
 
-/// A layer of a chain, as a union makes it.
+/// A layer of a chain, as a union builds it.
 pub(crate) struct Joined<'s> {
     /// Its number in the destination's chain; `None` for a new layer, which begins as a copy of the first part.
     pub(crate) held: Option<usize>,
@@ -45,8 +45,8 @@ impl Bloom {
     /// The first property by which an item's cells, or in windows its generation, would differ between the two
     /// filters. `None` if there is none.
     pub fn difference(&self, other: &Bloom) -> Option<&'static str> {
-        // When a window began, and how often it was rotated by hand, decides about the numbers of its generations,
-        // but not about when they end.
+        // When a window began, and how often it was rotated by hand, decides the numbers of its generations, but not
+        // when they end.
         let schedule = |filter: &Bloom| {
             filter.window().map(Window::schedule).map(|schedule| (schedule.every_ms, schedule.phase()))
         };
@@ -208,7 +208,7 @@ impl Bloom {
         if chain.iter().any(|joined| parts(joined).iter().any(|part| part.covers(layer, parallel))) {
             return;
         }
-        // An empty layer waits for adds.
+        // An empty layer only waits for adds.
         let is_older_copy = |part: &&Layer| part.ones() > 0 && layer.covers(part, parallel);
         let is_older = |joined: &Joined<'s>| parts(joined).iter().all(is_older_copy);
         let place = chain.iter().position(is_older);

@@ -26,7 +26,7 @@ enum Layers {
 }
 
 impl Layers {
-    /// Takes all layers, to change them. What remains is empty, and must be replaced.
+    /// Takes all layers out, to change them. What remains is empty, and must be replaced.
     fn take(&mut self) -> Vec<Layer> {
         match std::mem::replace(self, Layers::Several(Box::default())) {
             Layers::One(layer) => vec![layer],
@@ -60,14 +60,14 @@ impl Chain {
         }
     }
 
-    /// Whether some layer may hold the item.
+    /// Whether some layer may contain the item.
     #[inline]
     pub fn contains(&self, item: ItemHash) -> bool {
-        // The newest layers are the largest and hold most items.
+        // The newest layers are the largest and have most items.
         self.layers().iter().rev().any(|layer| layer.contains(item))
     }
 
-    /// Whether some layer but the newest may hold the item.
+    /// Whether some layer except the newest may contain the item.
     #[inline]
     pub(crate) fn older_contain(&self, item: ItemHash) -> bool {
         self.layers().iter().rev().skip(1).any(|layer| layer.contains(item))

@@ -9,10 +9,10 @@ use crate::parallel::ParallelFor;
 use crate::sizing::Shape;
 use std::collections::HashSet;
 
-/// Every 256th hash by value is in the sample from which the share of repetitions is estimated.
+/// The sample contains every 256th hash by value. The share of repetitions is estimated from it.
 const SAMPLE: u64 = 256;
 
-/// Hashes of a sample that may be missing by chance.
+/// How many hashes a sample may lack by chance.
 const SLACK: u64 = 8;
 
 impl Bloom {
@@ -25,7 +25,7 @@ impl Bloom {
         Ok(hashes)
     }
 
-    /// The same list without repetitions, if more than half of it are such.
+    /// The same list without repetitions, if they are more than half of it.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].

@@ -20,7 +20,7 @@ pub struct Generation<'w> {
     pub age: u64,
     /// Number of items in it.
     pub items: u64,
-    /// The layer that it has for itself or shares.
+    /// The layer that it has alone or shares with others.
     pub layer: &'w Layer,
 }
 
@@ -30,7 +30,7 @@ impl Generation<'_> {
         self.layer.capacity() / share(self.layer)
     }
 
-    /// Its part of the error rate that its window is sized for.
+    /// Its share of the error rate of the window.
     pub fn error_rate(&self) -> f64 {
         self.layer.error_rate() / share(self.layer) as f64
     }
@@ -43,7 +43,7 @@ impl Generation<'_> {
         }
     }
 
-    /// Its part of the error rate at the present fill.
+    /// Its share of the error rate at the present fill.
     pub fn rate_now(&self) -> f64 {
         self.layer.shape().rate_now(self.fill())
     }
@@ -59,7 +59,7 @@ impl<'w> Generations<'w> {
         Generations { layers, newest }
     }
 
-    /// The layer that has them all.
+    /// The layer that all of them share.
     #[inline(always)]
     pub(super) fn table(self) -> Option<(&'w Layer, Tags<'w>)> {
         match self.layers {

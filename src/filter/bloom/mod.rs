@@ -57,7 +57,7 @@ impl Body {
         }
     }
 
-    /// The same body over other layers.
+    /// The same kind of body with other layers.
     fn map<E>(&self, mut layer: impl FnMut(&Layer) -> Result<Layer, E>) -> Result<Body, E> {
         let layers = self.layers().iter();
         Ok(match self {
@@ -82,13 +82,13 @@ fn first_capacity(body: &Body) -> u64 {
 pub struct Bloom {
     parameters: Parameters,
     body: Body,
-    /// Another one when the filter has been emptied. It stays when cells are [exchanged](Bloom::exchange).
+    /// Changes when the filter is emptied. It stays when cells are [exchanged](Bloom::exchange).
     dump_number: u16,
-    /// Items that commands added, beside those that the usage counters count.
+    /// Items that commands added, except those that the usage counters count.
     adds: u32,
 }
 
-/// A filter of our own has two blocks, this one and that of its layer, if the layer is small and has one shard of bits.
+/// A filter of our own has two blocks, this one and its layer's, if the layer is small and has one shard of bits.
 const _: () = assert!(size_of::<Bloom>() == 56);
 
 impl Bloom {
@@ -156,7 +156,7 @@ impl Bloom {
     ) -> Result<Bloom, E> {
         let (shape, layers) = match Bloom::plan(&spec) {
             Ok(plan) => plan,
-            // A size beyond every limit. The refusal names the limit that matters here.
+            // For a size above every limit, the refusal names the limit that applies here.
             Err(Error::OutOfMemory { bytes }) => {
                 admit(bytes)?;
                 return Err(Error::OutOfMemory { bytes }.into());
@@ -177,7 +177,7 @@ impl Bloom {
         Ok(Bloom::from_parts(spec, body))
     }
 
-    /// The shape of each layer that a new filter of this spec has, and their number.
+    /// The shape of each layer that a new filter of this spec has.
     fn plan(spec: &Spec) -> Result<(Shape, u64), Error> {
         spec.validate()?;
         let layers = match spec.family {
@@ -210,7 +210,7 @@ impl Bloom {
         self.parameters.spec(first_capacity(&self.body), every_ms)
     }
 
-    /// Changes what it is made of. The parameters stay, also where the first layer becomes another.
+    /// Replaces its layers. The parameters stay, even if the first layer changes.
     fn change_body<T>(&mut self, change: impl FnOnce(&mut Body) -> T) -> T {
         let Spec { capacity, .. } = self.spec();
         let changed = change(&mut self.body);
@@ -232,12 +232,12 @@ impl Bloom {
         self.usage_so_far().adds().saturating_add(self.adds.into())
     }
 
-    /// Its usage counters, to look at.
+    /// Its usage counters, for reading.
     pub(crate) fn usage_so_far(&self) -> &Usage {
         self.parameters.usage_so_far().unwrap_or(&usage::NONE)
     }
 
-    /// Its usage counters, to count in.
+    /// Its usage counters, for counting.
     #[inline(always)]
     pub(crate) fn usage(&self) -> &Usage {
         self.parameters.usage()
@@ -281,7 +281,7 @@ impl Bloom {
         self.newest_layer().prefetch(item);
     }
 
-    /// The layer that takes the adds, and that a test asks first.
+    /// The layer that gets the adds, and that a test visits first.
     #[inline]
     pub fn newest_layer(&self) -> &Layer {
         match &self.body {
@@ -363,8 +363,8 @@ impl Bloom {
         }
     }
 
-    /// Which of up to 64 items the filter, or the newest generation of a window, may hold already, so that adding them
-    /// changes nothing. None if it counts, or if generations share the cells.
+    /// Which of up to 64 items the filter, or the newest generation of a window, may already contain, so that adding
+    /// them changes nothing. None if it counts, or if generations share the cells.
     #[inline]
     pub(crate) fn known(&self, items: &[ItemHash]) -> Hits {
         match &self.body {
@@ -385,7 +385,7 @@ impl Bloom {
         self.add_to_newest(item, Layer::insert_absent_single_writer)
     }
 
-    /// As [`try_add`](Bloom::try_add), for an item that no older layer of a chain of bits holds.
+    /// Like [`try_add`](Bloom::try_add), for an item that no older layer of a chain of bits contains.
     #[inline(always)]
     fn add_to_newest(
         &mut self,
@@ -406,7 +406,7 @@ impl Bloom {
                 insert(newest, item)
             }
             Body::Fixed(layer) => {
-                // On bits nothing happens to an item that is present; counters count.
+                // Adding a present item doesn't change bits; counters count.
                 self.refuse_if_full(layer, item)?;
                 insert(layer, item)
             }
@@ -660,8 +660,7 @@ impl Bloom {
         all - own
     }
 
-    /// Bytes of memory, with all overhead; without what has been counted of its use, so that filters that are alike
-    /// have one size.
+    /// Bytes of memory, with all overhead, but without its usage counters, so that equal filters have the same size.
     pub fn allocated(&self) -> usize {
         let lists = match &self.body {
             Body::Fixed(_) => 0,

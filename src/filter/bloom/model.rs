@@ -33,8 +33,8 @@ fn assert_tallied(layer: &Layer) {
     assert_eq!((layer.ones(), layer.saturated()), (copy.ones(), copy.saturated()));
 }
 
-/// Two threads add, a third tests. What it has found stays found, nothing is lost, and the number of items is the
-/// number of adds that reported a new one.
+/// Two threads add, a third tests. An item that it has found stays found, nothing is lost, and the number of items is
+/// the number of adds that reported a new one.
 #[test]
 fn adds_lose_nothing() {
     for cell in [Cell::Bit, Cell::Counter4] {
@@ -94,8 +94,7 @@ fn an_item_is_deleted_once() {
     });
 }
 
-/// Two threads, each with its own shard, by plain loads and stores: tallies that the shards share lose nothing
-/// either.
+/// Two threads, each with its own shard, use plain loads and stores: tallies that the shards share also lose nothing.
 #[test]
 fn writers_of_their_own_shards_do_not_meet() {
     for cell in [Cell::Bit, Cell::Counter4] {

@@ -6,12 +6,12 @@ use crate::params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limi
 use once_cell::race::OnceBox;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A [`Spec`] in 32 bytes instead of 56, with the usage counters. What most filters don't have is in a box, and the capacity
-/// is that of the first layer.
+/// A [`Spec`] in 32 bytes instead of 56, with the usage counters. Properties that most filters lack are in a box, and
+/// the capacity is that of the first layer.
 pub(super) struct Parameters {
     error_rate: f64,
     seed_low: u64,
-    /// Made when it is needed: most of many small filters are only added to, or lie idle.
+    /// Allocated on demand: most small filters are only added to, or idle.
     extra: OnceBox<Extra>,
     /// A window's generations, or a chain's expansion.
     count: u16,
@@ -24,7 +24,7 @@ pub(super) struct Parameters {
 
 const _: () = assert!(size_of::<Parameters>() == 32 && limits::MAX_EXPANSION <= u16::MAX as u32);
 
-/// What few filters have: a wide seed, a tightening, usage counters.
+/// What only few filters have: a wide seed, a tightening, usage counters.
 #[derive(Default)]
 struct Extra {
     /// The capacity, if the first layer came with a merge and has another; otherwise 0.
@@ -141,7 +141,7 @@ impl Parameters {
         matches!(self.kind, Kind::Fixed | Kind::Scaling | Kind::Window | Kind::WindowRotates)
     }
 
-    /// Whether a window that is full opens a generation before its time.
+    /// Whether a window begins a generation early when it is full.
     #[inline(always)]
     pub(super) fn rotate_when_full(&self) -> bool {
         matches!(self.kind, Kind::WindowRotates)
@@ -164,7 +164,7 @@ impl Parameters {
         &self.extra.get_or_init(Box::default).usage
     }
 
-    /// Bytes of memory beside these: those of a filter on which nothing was counted, and all.
+    /// Bytes of memory besides these: those of a filter on which nothing was counted, and all.
     pub(super) fn allocated(&self) -> (usize, usize) {
         self.extra.get().map_or((0, 0), |extra| {
             let is_rare =

@@ -1,4 +1,4 @@
-//! A filter's cells in the hands of another thread.
+//! A filter's cells, for reading in another thread.
 
 use super::generations::Generations;
 use super::layer::Layer;
@@ -18,7 +18,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Of these layers, in the order in which their filter has them.
+    /// The layers, in the order in which their filter has them.
     pub(super) fn new(hasher: Hasher, layers: Arc<[Layer]>, newest: Option<u64>) -> Reader {
         Reader { hasher, layers, newest }
     }
@@ -44,7 +44,7 @@ impl Reader {
         self.newest_layer().prefetch(item);
     }
 
-    /// The layer that a test asks first.
+    /// The layer that a test visits first.
     pub(super) fn newest_layer(&self) -> &Layer {
         let newest = match self.newest {
             None => self.layers.len() - 1,

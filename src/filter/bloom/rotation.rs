@@ -39,10 +39,10 @@ impl Bloom {
         }
     }
 
-    /// Opens generation `number` by hand: as [`advance`](Bloom::advance), and the schedule moves along.
+    /// Begins generation `number` by hand: like [`advance`](Bloom::advance), but the schedule moves as well.
     ///
     /// # Errors
-    /// As [`advance`](Bloom::advance).
+    /// Same as [`advance`](Bloom::advance).
     pub fn rotate(&mut self, number: u64) -> Result<Vec<Layer>, Error> {
         let retired = self.advance(number)?;
         if let Body::Window(window) = &mut self.body {
@@ -51,17 +51,17 @@ impl Bloom {
         Ok(retired)
     }
 
-    /// Lets a window go on by another schedule. Nothing happens to other filters.
+    /// Continues a window with another schedule. Nothing happens to other filters.
     pub(crate) fn set_schedule(&mut self, schedule: Schedule) {
         if let Body::Window(window) = &mut self.body {
             window.set_schedule(schedule);
         }
     }
 
-    /// Lets a window go on as another that has just made room. Returns what it drops.
+    /// Continues a window as another one that has just made room. Returns what it drops.
     ///
     /// # Errors
-    /// As [`advance`](Bloom::advance).
+    /// Same as [`advance`](Bloom::advance).
     pub(crate) fn follow(&mut self, leader: &Window) -> Result<Vec<Layer>, Error> {
         match &mut self.body {
             Body::Window(window) => {
@@ -84,7 +84,7 @@ impl Bloom {
         self
     }
 
-    /// Whether what the cells say of generations is as commands leave it.
+    /// Whether the generations in the cells are in a state that commands leave.
     pub(crate) fn has_sound_generations(&self) -> bool {
         self.newest_layer().tags().is_none_or(|tags| tags.is_sound(self.newest()))
     }

@@ -41,8 +41,8 @@ impl Schedule {
         self.since_ms.checked_rem(self.every_ms).unwrap_or(0)
     }
 
-    /// The schedule with the same rotations by the clock under which generation `newest` began at the first of them
-    /// from `now_ms` on.
+    /// A schedule with the same rotations by the clock. Under it, generation `newest` began at the first of them from
+    /// `now_ms` on.
     fn moved_back(&self, newest: u64, now_ms: u64) -> Schedule {
         let into = now_ms.checked_rem(self.every_ms).unwrap_or(0);
         let until = match self.phase().checked_sub(into) {
@@ -102,7 +102,7 @@ impl Standing {
         }
     }
 
-    /// The schedule to go on by if the next rotation is more than two periods away.
+    /// The schedule to continue with if the next rotation is more than two periods away.
     #[cold]
     fn correction(&self, now_ms: u64) -> Option<Schedule> {
         let longest = self.schedule.every_ms.saturating_mul(2);
@@ -110,7 +110,7 @@ impl Standing {
         (self.next_in(now_ms)? > longest && moved.since_ms <= limits::MAX_TIME_MS).then_some(moved)
     }
 
-    /// As it is after a write at `now_ms` has done what is [due](Standing::due).
+    /// The state after a write at `now_ms` has done what is [due](Standing::due).
     pub(crate) fn at(self, now_ms: u64) -> Standing {
         match self.due(now_ms) {
             None => self,
@@ -178,10 +178,10 @@ mod tests {
     fn a_clock_that_was_ahead_is_waited_for_or_followed_back() {
         let schedule = Schedule { every_ms: 1000, since_ms: 500, rotations: 2 };
         let due = |newest, now| Standing { newest, schedule }.due(now);
-        // Generation 9 opens at 7500. Up to a period earlier it is waited for.
+        // Generation 9 begins at 7500. A clock that is behind by up to a period is waited for.
         assert_eq!(due(9, 8500), Some(Due::Rotation(10)));
         assert_eq!([8499, 7500, 7499, 6500].map(|now| due(9, now)), [None; 4]);
-        // Before that it is taken to begin at the next rotation.
+        // Before that, generation 9 is assumed to begin at the next rotation.
         for (now, since_ms) in [(6499, 6500), (5501, 6500), (5500, 5500), (501, 1500), (0, 500)] {
             let expected = Schedule { since_ms, rotations: 9, ..schedule };
             assert_eq!(due(9, now), Some(Due::Schedule(expected)), "{now}");
@@ -189,7 +189,7 @@ mod tests {
             assert_eq!((after.at(now), after.number_at(now)), (after, 9));
             assert!((1000..=2000).contains(&after.next_in(now).unwrap()));
         }
-        // A first generation that is yet to begin keeps its time if that is within a period.
+        // A first generation in the future keeps its time if that is within a period.
         let fresh =
             |since_ms| Standing { newest: 0, schedule: Schedule { rotations: 0, since_ms, ..schedule } };
         assert_eq!(fresh(8000).due(7000), None);

@@ -33,8 +33,8 @@ impl<I: Item> Extend<I> for Bloom {
     }
 }
 
-/// A scaling filter with a false-positive rate of 1% and a random seed, sized for the number of items that the iterator
-/// announces, at least 100.
+/// A scaling filter with a false-positive rate of 1% and a random seed. Its capacity is the number of items that the
+/// iterator announces, at least 100.
 ///
 /// # Panics
 /// Without memory or randomness.

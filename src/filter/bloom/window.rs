@@ -11,7 +11,7 @@ use crate::parallel::ParallelFor;
 use crate::params::limits;
 use crate::sizing::Shape;
 
-/// Generations that rotate. Which numbers are alive follows from that of the newest.
+/// Generations that rotate. The number of the newest decides which are alive.
 pub struct Window {
     layers: Box<[Layer]>,
     newest: u64,
@@ -168,8 +168,8 @@ impl Window {
         }
     }
 
-    /// Makes room then: opens a generation if the newest has too much of the table, else drops the oldest that has items.
-    /// The others keep their age.
+    /// Makes room for it: begins a generation if the newest has too much of the table, otherwise drops the oldest one
+    /// with items. The others keep their age.
     pub(super) fn make_room(&mut self) -> Result<(), Error> {
         let oldest = self.alive(self.newest).filter(|generation| generation.items > 0).last();
         let age = oldest.map_or(0, |generation| generation.age);
@@ -209,7 +209,7 @@ impl Window {
     /// Makes `number` the newest generation and returns the layers that were dropped. Every generation opened on
     /// the way gets an empty layer. Does nothing unless `number` is newer.
     pub(crate) fn advance(&mut self, number: u64) -> Result<Vec<Layer>, Error> {
-        // A window that cannot be loaded again must not come into being.
+        // A window that couldn't be loaded again must not be created.
         if number > limits::MAX_GENERATION {
             return Err(Error::LastGeneration);
         }
@@ -247,7 +247,7 @@ impl Window {
         (self.newest, self.schedule) = (other.newest, other.schedule);
     }
 
-    /// Goes on by another schedule, see [`Due::Schedule`].
+    /// Continues with another schedule, see [`Due::Schedule`].
     pub(super) fn set_schedule(&mut self, schedule: Schedule) {
         self.schedule = schedule;
     }

@@ -10,8 +10,9 @@
 
 use super::table::Table;
 
-/// Slots that each search that fails goes over at least, in 4 µs: as many as most searches look at. While the last free
-/// slots can still be reached from nearly everywhere, but only on ways that are too long, there is no closed set to find.
+/// The least number of slots that each failed search visits for this, in 4 µs: as many as most searches visit. While
+/// the last free slots can still be reached from nearly everywhere, but only on ways that are too long, there is no
+/// closed set to find.
 const SWEPT: u64 = 1 << 11;
 
 /// Bits of a word.
@@ -30,7 +31,7 @@ pub(super) struct Closed {
 }
 
 impl Closed {
-    /// Of a table of which nothing is known; `None` if there is no memory.
+    /// For a table about which nothing is known; `None` if there is no memory.
     pub(super) fn new(table: &Table) -> Option<Closed> {
         let words = table.buckets().div_ceil(BITS) as usize;
         let filled = |word| {
@@ -61,8 +62,8 @@ impl Closed {
         self.changed = true;
     }
 
-    /// Goes on looking for the largest closed set, over as many slots as the search that has failed, or more. Returns the
-    /// slots that it has looked at, at most.
+    /// Continues the search for the largest closed set, over at least as many slots as the failed search visited.
+    /// Returns the maximum number of slots that it has visited.
     pub(super) fn sweep(&mut self, table: &Table, searched: u64) -> u64 {
         let swept = searched.max(SWEPT);
         let mut left = swept / u64::from(table.bucket_size()) + 1;
@@ -91,7 +92,7 @@ impl Closed {
         swept
     }
 
-    /// Bytes of memory beside its own.
+    /// Bytes of memory besides its own.
     pub(super) fn allocated(&self) -> usize {
         size_of_val(&*self.known) + size_of_val(&*self.candidates)
     }

@@ -12,27 +12,27 @@ use super::{Cuckoo, CuckooHash, Origin, dump_number};
 use crate::bits::counter;
 use crate::mem::Words;
 
-/// Part of the items that may have been deleted before a filter of several sub-filters is compacted by itself.
+/// Share of the items that may be deleted before a filter of several sub-filters is compacted automatically.
 const COMPACT_ABOVE: f64 = 0.1;
 
-/// Bytes of our largest filter that is compacted by itself. Each part of it goes through the newest sub-filter from the
-/// start, which takes 0.2 ms at this size.
+/// Bytes of our largest filter that is compacted automatically. Each part of it goes through the newest sub-filter from
+/// the start, which takes 0.2 ms at this size.
 const COMPACT_UP_TO: u64 = 4 << 20;
 
 /// Bits of a bucket in [`Rooms`]: for up to 65,536 sub-filters.
 const ROOM_BITS: u32 = 16;
 
-/// The fewest slots of a bucket in all sub-filters together for which [`Rooms`] are made: they take a quarter of the memory of
-/// these, or less.
+/// [`Rooms`] need at least this many slots of a bucket in all sub-filters together: then their memory is at most a
+/// quarter of the sub-filters'.
 const ROOMS_FROM: usize = 8;
 
 /// Fingerprints before its turn that the rooms of one are fetched. There are 10 to 16 misses in flight.
 const AHEAD: usize = 16;
 
 impl Cuckoo {
-    /// Whether so much was deleted that it is time to [`compact`](Cuckoo::compact): a tenth of the items, and there are
-    /// several sub-filters. A large filter of ours never is: a delete is no place for that. RedisBloom compacts its filters
-    /// at any size.
+    /// Whether enough was deleted to [`compact`](Cuckoo::compact): a tenth of the items, in a filter with several
+    /// sub-filters. It never is for a large filter of ours, because a delete must be short. RedisBloom compacts its
+    /// filters at any size.
     pub fn is_sparse(&self) -> bool {
         self.is_sparse_after(0)
     }
@@ -46,15 +46,15 @@ impl Cuckoo {
         self.tables.len() > 1 && deleted && (may_be_large || self.bytes() <= COMPACT_UP_TO)
     }
 
-    /// Compacts the filter. `all` goes through every sub-filter, as CF.COMPACT does; without it the first that cannot be
+    /// Compacts the filter. `all` visits every sub-filter, as CF.COMPACT does; otherwise the first that can't be
     /// emptied ends it. Returns the sub-filters that it has dropped.
     pub fn compact(&mut self, all: bool) -> Vec<Table> {
         self.compact_while(all, |_| true)
     }
 
-    /// As [`compact`](Cuckoo::compact), but ends after `most` steps, each a look into one sub-filter for a free slot. The
-    /// next call goes on: the filter stays [sparse](Cuckoo::is_sparse) until one has come to the end, or has moved
-    /// nothing. What is moved follows from the filter alone, so a replica moves the same.
+    /// Like [`compact`](Cuckoo::compact), but ends after `most` steps, each a look into one sub-filter for a free slot.
+    /// The next call continues: the filter stays [sparse](Cuckoo::is_sparse) until a compaction has reached the end, or
+    /// has moved nothing. The moves follow from the filter alone, so a replica makes the same.
     pub(crate) fn compact_within(&mut self, all: bool, most: u64) -> Vec<Table> {
         self.compact_by(all, None, |steps| steps < most)
     }
@@ -66,7 +66,7 @@ impl Cuckoo {
         self.compact_by(all, rooms, go_on)
     }
 
-    /// Without rooms, it looks into one sub-filter after the other, which ends with the same bytes.
+    /// Without rooms, it visits one sub-filter after the other, which ends with the same bytes.
     fn compact_by(
         &mut self,
         all: bool,
@@ -124,7 +124,7 @@ impl Cuckoo {
         self.spec.expansion <= 1 && self.tables.len() > 2 && slots >= ROOMS_FROM
     }
 
-    /// Steps that a [compaction](Cuckoo::compact) takes at most.
+    /// The most steps that a [compaction](Cuckoo::compact) may need.
     pub(crate) fn most_steps(&self) -> u64 {
         if self.has_rooms() {
             let buckets: u64 = self.tables.iter().map(Table::buckets).sum();
@@ -135,7 +135,7 @@ impl Cuckoo {
     }
 }
 
-/// Bucket, slot and fingerprint of every slot in use. Meanwhile the rooms of those that follow are fetched.
+/// Bucket, slot and fingerprint of every slot in use. The rooms of later ones are fetched meanwhile.
 fn occupied<'t>(table: &'t Table, rooms: Option<&'t Rooms>) -> impl Iterator<Item = (u64, usize, u8)> {
     let mut ahead = rooms.into_iter().flat_map(move |rooms| {
         table.occupied().inspect(move |(bucket, _, fingerprint)| {
@@ -194,8 +194,8 @@ mod tests {
         CuckooSpec { bucket_size, expansion, hash, seed, ..CuckooSpec::new(capacity) }
     }
 
-    /// A delete holds the server for as long as a compaction, so ours are limited. RedisBloom's are not, and its replicas
-    /// must have the same sub-filters.
+    /// A delete holds the server for as long as a compaction, so ours are limited. RedisBloom's aren't, because its
+    /// replicas must have the same sub-filters.
     #[test]
     fn a_large_filter_is_sparse_only_if_it_is_redisblooms() {
         for (origin, is_sparse) in [(Origin::Bloomery, false), (Origin::RedisBloom, true)] {
@@ -207,7 +207,7 @@ mod tests {
         }
     }
 
-    /// Every item is still there, each call has kept to its bound, and the last has nothing left to do.
+    /// Every item is still there, each call stays within its bound, and the last has nothing left to do.
     #[test]
     fn a_compaction_in_steps_comes_to_an_end() {
         for expansion in [1, 2] {
@@ -234,7 +234,8 @@ mod tests {
         }
     }
 
-    /// Of many sub-filters and few, those that grow too: what moves, and what is left, is what looks into all of them would make.
+    /// With many sub-filters and few, also growing ones: the moves and the result are the same as from looking into all
+    /// of them.
     #[test]
     fn a_compaction_by_rooms_ends_as_one_without() {
         let mut most_moved = 0;

@@ -44,7 +44,8 @@ use smallvec::SmallVec;
 /// Most items of a group that is tested at once. Each has two buckets, and a core has 10 to 16 misses in flight.
 pub(crate) const GROUP: usize = 32;
 
-/// Bytes of the largest sub-filter of which is known where it is [closed](Closed). It takes up to a quarter of this.
+/// Bytes of the largest sub-filter whose [closed](Closed) buckets are remembered, which needs up to a quarter of its
+/// memory.
 const CLOSED_UP_TO: u64 = 4 << 20;
 
 /// A cuckoo filter: sub-filters from oldest to newest.
@@ -57,7 +58,7 @@ pub struct Cuckoo {
     /// Another one whenever `deletes` begins again at 0: otherwise the pieces of a dump from before and from after look
     /// as if they belonged together.
     dump_number: u16,
-    /// What searches for room have found, once there was one. It isn't saved.
+    /// What searches for room have found, after the first one. It isn't saved.
     searches: Option<Box<Searches>>,
 }
 
@@ -66,7 +67,7 @@ pub struct Cuckoo {
 struct Searches {
     /// Slots that they have looked at.
     looked_at: u64,
-    /// Whether one has failed since the last delete or growth. If the filter then grows, more isn't needed.
+    /// Whether one has failed since the last delete or growth. If the filter then grows, nothing more is needed.
     failed: bool,
     /// Known if it didn't grow.
     closed: Option<Closed>,
@@ -97,10 +98,10 @@ impl Cuckoo {
         Ok(filter)
     }
 
-    /// From parts that [`wire`](crate::wire) has validated but for the slots: buckets and words of each sub-filter.
+    /// From parts that [`wire`](crate::wire) has validated except for the slots: buckets and words of each sub-filter.
     ///
     /// # Errors
-    /// [`Error::Cuckoo`] where bytes after the last slot are set.
+    /// [`Error::Cuckoo`] if bytes after the last slot are set.
     pub(crate) fn from_parts(
         spec: CuckooSpec,
         tables: impl Iterator<Item = (Words, u64)>,
@@ -166,7 +167,7 @@ impl Cuckoo {
         self.deletes
     }
 
-    /// Fingerprints moved so far: slots that were dumped before a move do not go with those dumped after it.
+    /// Fingerprints moved so far: slots that were dumped before a move don't match those dumped after it.
     pub fn moves(&self) -> u64 {
         self.moves
     }
@@ -243,7 +244,7 @@ impl Cuckoo {
         }
     }
 
-    /// Which of up to [`GROUP`] items may be in the filter. While one sub-filter is asked, the buckets of the next are
+    /// Which of up to [`GROUP`] items may be in the filter. While one sub-filter is tested, the buckets of the next are
     /// fetched.
     #[inline(always)]
     fn contains_many(&self, items: &[CuckooHash]) -> Hits {
@@ -381,15 +382,15 @@ impl Cuckoo {
         removed
     }
 
-    /// Bytes of memory, with all overhead; without what searches for room have found, so that filters that are alike have
-    /// one size.
+    /// Bytes of memory, with all overhead, but without what searches for room have found, so that equal filters have
+    /// the same size.
     pub fn allocated(&self) -> usize {
         let tables = self.tables.iter().map(Table::allocated);
         let list = if self.tables.len() > 1 { size_of_val(&*self.tables) } else { 0 };
         size_of::<Cuckoo>() + list + tables.sum::<usize>()
     }
 
-    /// Bytes of memory of what searches for room have found: none until one was needed.
+    /// Bytes of memory of what searches for room have found: none until one is needed.
     pub(crate) fn searches_allocated(&self) -> usize {
         self.searches.as_ref().map_or(0, |searches| {
             size_of::<Searches>() + searches.closed.as_ref().map_or(0, Closed::allocated)
@@ -434,7 +435,7 @@ impl Cuckoo {
         Ok(Cuckoo { deletes, moves, ..Cuckoo::with_tables(self.spec, tables, self.items) })
     }
 
-    /// A filter with the same slots in the same memory, for reading in another thread. It is as the filter is until that
+    /// A filter with the same slots in the same memory, for reading in another thread. It equals the filter until that
     /// [changes](Cuckoo::is_shared_with).
     pub(crate) fn share(&self) -> Cuckoo {
         let (tables, searches) = (self.tables.iter().map(Table::share).collect(), None);
@@ -443,7 +444,8 @@ impl Cuckoo {
 
     /// Whether the other was [shared](Cuckoo::share) by this one, and nothing has changed since.
     pub(crate) fn is_shared_with(&self, other: &Cuckoo) -> bool {
-        // Adds change the items, deletes the deletes, and what sets these to 0 gives the filter another number.
+        // Adds change the number of items, deletes that of deletes. Whatever resets these to 0 gives the filter another
+        // number.
         let counts = |filter: &Cuckoo| (filter.items, filter.deletes, filter.moves, filter.dump_number);
         let mut pairs = self.tables.iter().zip(&other.tables);
         self.tables.len() == other.tables.len()
@@ -457,7 +459,7 @@ impl Cuckoo {
     }
 }
 
-/// What a cuckoo filter takes: bytes.
+/// What a cuckoo filter accepts: bytes.
 pub trait CuckooItem {
     /// The item's hash for this filter.
     #[doc(hidden)]
@@ -471,7 +473,7 @@ impl<T: AsRef<[u8]>> CuckooItem for T {
     }
 }
 
-/// The commands hash an item for the filter that they ask.
+/// Commands hash an item for the filter that they use.
 impl CuckooItem for CuckooHash {
     #[inline(always)]
     fn hash_for(&self, _: &Cuckoo) -> CuckooHash {
@@ -521,7 +523,7 @@ mod tests {
                 items += 1;
             }
             assert!(f64::from(items) >= 0.95 * f64::from(1 << 16), "{items}");
-            // The failed insert has changed nothing, and moving has lost nobody.
+            // The failed insert has changed nothing, and the moves have lost no fingerprint.
             assert_eq!(filter.items(), u64::from(items));
             assert_eq!(filter.tables[0].occupied().count(), items as usize);
             assert!((0..items).all(|item| filter.contains(filter.hash(&item.to_le_bytes()))));
@@ -549,7 +551,7 @@ mod tests {
         assert_eq!((filter.tables().len(), filter.is_sparse()), (1, false));
     }
 
-    /// The walk of RedisBloom, forth and back: a failed add leaves every fingerprint in its slot.
+    /// RedisBloom's walk, back and forth: a failed add leaves every fingerprint in its slot.
     #[test]
     fn a_walk_that_fails_is_undone() {
         for (bucket_size, max_iterations) in [(1, 1), (1, 500), (2, 20), (3, 7), (4, 65_535)] {
@@ -576,7 +578,7 @@ mod tests {
 
     #[test]
     fn the_slots_that_a_test_looks_at_are_limited() {
-        // 8 slots a bucket may have every sub-filter that RedisBloom allows, more slots fewer.
+        // With 8 slots a bucket, a filter may have as many sub-filters as RedisBloom allows; with more slots, fewer.
         assert!(spec(16, 8, 1).buckets_of(limits::MAX_TABLES - 1).is_some());
         assert!(spec(510, 255, 1).buckets_of(2055).is_some() && spec(510, 255, 1).buckets_of(2056).is_none());
     }
@@ -628,7 +630,7 @@ mod tests {
         }
     }
 
-    /// A pass over this table takes 512 refusals, and some adds succeed meanwhile, for as long as there are free slots.
+    /// A pass over this table needs 512 refusals. Some adds succeed meanwhile, as long as there are free slots.
     #[test]
     fn closed_buckets_are_found_while_some_adds_succeed() {
         let mut filter = Cuckoo::new(spec(1 << 20, 2, 0)).unwrap();
@@ -645,7 +647,7 @@ mod tests {
         assert!(at_once * 10 > refused * 8, "{at_once} of {refused} refused at once");
     }
 
-    /// What is known of refusals changes no answer and no byte, whatever is added and deleted meanwhile.
+    /// What is known about refusals changes no answer and no byte, whatever is added and deleted meanwhile.
     #[test]
     fn a_filter_that_knows_its_closed_buckets_refuses_the_same_items() {
         for origin in [Origin::Bloomery, Origin::RedisBloom] {
@@ -663,7 +665,7 @@ mod tests {
                         refused += 1;
                         at_once += u64::from(knows.searched() == before);
                     }
-                    // Now and then, so that there is time to find out between two deletes.
+                    // Rarely, so that there is time to find out between two deletes.
                     if number % capacity == capacity / 2 {
                         let item = knows.hash(&(number / 2).to_le_bytes());
                         assert_eq!(knows.remove(item), searches.remove(item));

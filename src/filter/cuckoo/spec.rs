@@ -52,7 +52,7 @@ impl CuckooSpec {
         }
     }
 
-    /// The same with a seed that nobody can guess.
+    /// The same with a random seed.
     ///
     /// # Errors
     /// [`Error::NoRandomness`].
@@ -105,8 +105,9 @@ impl CuckooSpec {
         self.slots_of(buckets).next_multiple_of(8)
     }
 
-    /// The sub-filter that has slot `offset` of all, where they follow each other without padding: its first slot, its index
-    /// and its number of slots. `None` if there is none. Sub-filters of equal size may be 65,536, so they aren't counted off.
+    /// The sub-filter with slot `offset` of all, if they follow each other without padding: its first slot, its index
+    /// and its number of slots. `None` if there is none. There may be 65,536 sub-filters of equal size, so this doesn't
+    /// step through them.
     pub(crate) fn sub_filter_at(&self, offset: u64) -> Option<(u64, usize, u64)> {
         if self.expansion <= 1 {
             let slots = self.slots_of(self.first_buckets());

@@ -26,7 +26,7 @@ const LOOKED_AT: usize = 131_072;
 /// larger one. In a table of 64 full buckets, every way ends where another has been.
 const REMEMBERED: u64 = 4096;
 
-/// Bytes from which buckets are fetched ahead. Smaller tables lie in the L2 cache.
+/// Buckets of tables of at least this many bytes are fetched ahead. Smaller tables are in the L2 cache.
 const PREFETCHED_FROM: u64 = 1 << 20;
 
 /// Bits per slot.
@@ -71,10 +71,10 @@ pub(crate) fn fingerprints(words: &[AtomicU64]) -> u64 {
 
 /// One sub-filter: `buckets` buckets, a power of two, with one byte per slot.
 ///
-/// Like an `Arc`, it is one of the owners of what it stands for. A small one is one block: its slots, and 16 bytes.
+/// Like an `Arc`, it is one of the owners of the table. A small table is one block: its slots, and 16 bytes.
 pub struct Table(Shared<Form, AtomicU64>);
 
-/// Where the slots of an item are.
+/// How to find the slots of an item.
 #[derive(Clone, Copy)]
 struct Form {
     log2_buckets: u8,
@@ -261,8 +261,8 @@ impl Table {
         found(first).or_else(|| rest.into_iter().flatten().find_map(found))
     }
 
-    /// Which slots of a bucket contain `wanted`, for each word of the bucket, the first by itself: a slot, and the highest
-    /// bits of the bytes that stand for this slot and those that follow. Most often a bucket lies in one word.
+    /// Which slots of a bucket contain `wanted`, for each word of the bucket, the first separately: a slot, and the
+    /// highest bits of the bytes of this slot and the following ones. Usually a bucket is in one word.
     #[inline(always)]
     fn marks(&self, bucket: u64, wanted: u8) -> ((usize, u64), Option<impl Iterator<Item = (usize, u64)>>) {
         const ONES: u64 = u64::MAX / 0xff;
@@ -304,7 +304,7 @@ impl Table {
     /// Puts the item into a free slot of its buckets. Returns which; `None` if they are full.
     #[inline(always)]
     pub(super) fn insert(&self, item: CuckooHash) -> Option<usize> {
-        // A filter that has grown often has many full sub-filters, whose slots need not be looked at.
+        // A filter that has grown often has many full sub-filters, whose slots needn't be visited.
         let free = if self.is_full() { None } else { self.find(item, 0) };
         if let Some(slot) = free {
             self.occupy(slot, item.fingerprint);
@@ -332,8 +332,8 @@ impl Table {
     }
 
     /// Inserts by moving as few other fingerprints as possible, and at most `most`. Returns how many were moved; `None`
-    /// if there is no such way, and then nothing has changed. Adds the number of slots that it looks at to `searched`, and
-    /// passes each bucket that it changes to `changed`.
+    /// if there is no such way, and then nothing has changed. Adds the number of slots that it visits to `searched`,
+    /// and passes each bucket that it changes to `changed`.
     pub(super) fn insert_by_moving(
         &self,
         item: CuckooHash,
@@ -362,7 +362,7 @@ impl Table {
             })
         };
         let push = |steps: &mut SmallVec<_>, step: Step| {
-            // In a table that the caches don't hold, the others on the way arrive meanwhile.
+            // If the caches don't hold the table, the other buckets on the way arrive meanwhile.
             if self.bytes() > PREFETCHED_FROM {
                 self.slots(step.bucket).for_each(|slot| {
                     self.prefetch_bucket(self.other(step.bucket, self.get(slot)));
@@ -439,7 +439,7 @@ impl Table {
                 return Some(turn + 1);
             }
         }
-        // The way back: a fingerprint's other bucket is where it was kicked from. It waits for no slot.
+        // The way back: a fingerprint's other bucket is the one it was moved from. This doesn't wait for slots.
         for (turn, fingerprint) in (0..most).zip(kicked).rev() {
             bucket = self.other(bucket, fingerprint);
             self.set(slot_of(bucket, turn), fingerprint);
@@ -478,7 +478,7 @@ mod tests {
     use crate::murmur::murmur64a;
     use std::collections::BTreeSet;
 
-    /// Vectors recorded from RedisBloom, which hashes with MurmurHash64A and seed 0. The hashes are given here.
+    /// Vectors recorded from RedisBloom, which hashes with MurmurHash64A and seed 0. They contain the hashes.
     #[test]
     fn derivation_is_redisblooms() {
         let table = Table::new(512, 2).unwrap();
@@ -491,7 +491,7 @@ mod tests {
         }
     }
 
-    /// Every bucket size and every place of a bucket in its words, slot by slot.
+    /// Every bucket size and every position of a bucket in its words, slot by slot.
     #[test]
     fn whole_words_are_compared_as_slots_are() {
         let mut state = 1u64;
@@ -502,7 +502,7 @@ mod tests {
         for bucket_size in (1..=25).chain([64, 255]) {
             let table = Table::new(16, bucket_size).unwrap();
             for slot in 0..table.slot_count() as usize {
-                // Few values, those around 0 and 128 among them, so that neighbours are often equal, or carry.
+                // Few values, including those around 0 and 128, so that neighbours are often equal, or carry.
                 table.set(slot, [0, 1, 2, 127, 128, 129, 255][random(7) as usize]);
             }
             for wanted in [0, 1, 2, 3, 127, 128, 129, 254, 255] {
@@ -518,7 +518,7 @@ mod tests {
         }
     }
 
-    /// The search as it is described, slot by slot: what older versions did, whose replicas must end equal.
+    /// The search as documented, slot by slot, as older versions did it. Their replicas must end equal.
     fn plain_search(table: &Table, item: CuckooHash, most: u16) -> Option<u16> {
         let (mut seen, remembers) = (BTreeSet::new(), table.buckets() <= REMEMBERED);
         let mut is_new = |bucket| seen.insert(bucket) || !remembers;

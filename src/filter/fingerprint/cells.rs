@@ -8,10 +8,10 @@ fn mask(width: u32) -> u64 {
     u64::MAX >> (u64::BITS - width)
 }
 
-/// Up to 64 bits from the first of a cell on. What is above them is undefined.
+/// Up to 64 bits from the first of a cell on. The bits above them are undefined.
 ///
-/// The second word is the one that the last bit is in: the word after the first may be in another cache line, which nobody
-/// has fetched.
+/// The second word is the one with the last bit: the word after the first may be in another cache line, which hasn't
+/// been fetched.
 #[inline(always)]
 fn load(words: &Cells, first: u64, bits: u32) -> u64 {
     let (word, shift) = ((first / 64) as usize, first % 64);
@@ -32,7 +32,7 @@ pub(super) fn is_in_one_word(width: u32, cell: u64) -> bool {
     first / 64 == (first + u64::from(width) - 1) / 64
 }
 
-/// Asks the processor to fetch the lines of two neighbouring cells: most often one.
+/// Asks the processor to fetch the lines of two neighbouring cells, usually the same one.
 #[inline(always)]
 pub(super) fn prefetch(words: &Cells, width: u32, cell: u64) {
     const LINE: usize = 512;

@@ -9,7 +9,7 @@ use crate::filter::bloom::probe::mix;
 use crate::hash::{ItemHash, fast_range};
 pub(crate) use crate::sizing::fingerprint::Table as Geometry;
 
-/// What a table knows of an item: two items with the same identity can't be told apart.
+/// What a table knows about an item: two items with the same identity can't be distinguished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) fingerprint: u64,
@@ -17,7 +17,7 @@ pub(super) struct Identity {
     pub(super) windows: [u64; 2],
 }
 
-/// Where an identity may be: a cell, and what that cell then contains beside the payload.
+/// A possible place of an identity: a cell, and what that cell then contains besides the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) cell: u64,
@@ -51,10 +51,11 @@ impl Geometry {
         Identity { fingerprint, windows: [first, second] }
     }
 
-    /// From the first window to the second, round the end of the table: from 2 up to 2 less than there are windows.
+    /// From the first window to the second, around the end of the table: from 2 up to 2 less than the number of
+    /// windows.
     ///
-    /// Mixed twice: products alone would be an arithmetic progression, whose differences coincide. Then few windows can be
-    /// reached by moves, and tables with fingerprints of 7 bits are full at 92%.
+    /// Mixed twice: products alone would be an arithmetic progression, whose differences coincide. Then moves could
+    /// reach only few windows, and tables with fingerprints of 7 bits would be full at 92%.
     #[inline(always)]
     fn distance(self, fingerprint: u64) -> u64 {
         2 + fast_range(mix(mix(fingerprint)), self.windows() - 3)

@@ -22,13 +22,13 @@ use geometry::{Geometry, Identity};
 use std::ops::Range;
 pub(crate) use tags::Tags;
 
-/// What is known of a table, beside its cells.
+/// What is known about a table, besides its cells.
 #[derive(Default)]
 pub(crate) struct State {
     geometry: Geometry,
-    /// Twice the number of changes that a reader must not look through, and one more while such a change is under way.
+    /// Twice the number of changes during which a reader must not look, plus one while such a change is in progress.
     changes: AtomicU64,
-    /// Those of them after which an item isn't where it was.
+    /// Those of them that move an item.
     moves: AtomicU64,
 }
 
@@ -49,12 +49,12 @@ impl State {
         self.moves.load(Relaxed) as u32
     }
 
-    /// Goes on counting from there.
+    /// Continues counting from this number.
     pub(crate) fn set_moves(&self, moves: u32) {
         self.moves.store(moves.into(), Relaxed);
     }
 
-    /// A [change](State::changing) after which an item isn't where it was.
+    /// A [change](State::changing) that moves an item.
     fn moving(&self, change: impl FnOnce()) {
         self.moves.store(self.moves.load(Relaxed) + 1, Relaxed);
         self.changing(change);
@@ -77,8 +77,8 @@ pub(crate) struct Step {
     pub(crate) after: u64,
 }
 
-/// How many of these cells are in use, and how many have the highest count. `None` if one is as no command leaves it: a
-/// fingerprint outside its windows, or a cell in use without a count.
+/// How many of these cells are in use, and how many have the highest count. `None` if a cell is in a state that no
+/// command leaves: a fingerprint outside its windows, or a cell in use without a count.
 pub(crate) fn census(geometry: Geometry, words: &Cells, cells: Range<u64>) -> Option<(u64, u64)> {
     let state = State::default();
     let table = Table { words, geometry, state: &state };
@@ -181,7 +181,7 @@ impl Table<'_> {
         Some((self.geometry.place(identity, number).cell, contents[number]))
     }
 
-    /// Whether the item may be in the table. Any thread may ask.
+    /// Whether the item may be in the table. Any thread may call this.
     #[inline(always)]
     pub(crate) fn contains(&self, item: ItemHash) -> bool {
         let identity = self.geometry.identity(item);
@@ -202,7 +202,7 @@ impl Table<'_> {
         })
     }
 
-    /// Looks until all that is `asked` for is found, or nothing was moved meanwhile.
+    /// Repeats the search until all items in `asked` are found, or nothing was moved meanwhile.
     #[inline(always)]
     fn look(&self, asked: Hits, find: impl Fn(Hits) -> Hits) -> Hits {
         let mut found = Hits::default();
@@ -217,7 +217,7 @@ impl Table<'_> {
         }
     }
 
-    /// What is found. If it is nothing, not while something changes.
+    /// What is found. The result is never "nothing" because of a change in progress.
     #[inline(always)]
     fn settled<T>(&self, find: impl Fn() -> Option<T>) -> Option<T> {
         loop {
@@ -254,7 +254,7 @@ impl Table<'_> {
         if self.geometry.payload == 0 { 1 } else { (1 << self.geometry.payload) - 1 }
     }
 
-    /// What a count of 1 adds to the key in a cell.
+    /// How much a count of 1 adds to the key in a cell.
     #[inline(always)]
     fn one(&self) -> u64 {
         if self.geometry.payload == 0 { 0 } else { self.geometry.key_mask() + 1 }
@@ -309,7 +309,7 @@ impl Table<'_> {
         Ok(())
     }
 
-    /// Deletes one occurrence of the item. The highest count has lost count, and stays.
+    /// Deletes one occurrence of the item. A count at the maximum has lost count, and stays.
     pub(crate) fn remove(&self, item: ItemHash) -> Step {
         let Some((cell, content)) = self.find(self.geometry.identity(item)) else {
             return Step { before: 0, after: 0 };
@@ -335,7 +335,7 @@ impl Table<'_> {
         }
     }
 
-    /// Whether what follows the last cell is 0, up to the words of sectors and generations.
+    /// Whether the bits after the last cell are 0, up to the words of sectors and generations.
     pub(crate) fn is_padded(&self) -> bool {
         let end = self.geometry.cells * u64::from(self.geometry.width());
         let words = &self.words[..self.geometry.cell_words() as usize];
@@ -343,7 +343,8 @@ impl Table<'_> {
         after.next().is_some_and(|last| last >> (end % 64) == 0) && after.all(|word| word == 0)
     }
 
-    /// Whether the other has all items of this one, as often: not always in the same cells, which depend on the order of the adds.
+    /// Whether the other has all items of this one, with the same counts; not always in the same cells, which depend on
+    /// the order of the adds.
     pub(crate) fn is_part_of(&self, other: &Table<'_>, parallel: &ParallelFor<'_>) -> bool {
         let geometry = self.geometry;
         geometry == other.geometry
@@ -393,7 +394,7 @@ mod tests {
                 let mut added = Vec::new();
                 while let Ok(step) = table.insert(item(added.len() as u64)) {
                     added.push(step.before == 0);
-                    // Of the short fingerprints two are alike at times.
+                    // Two of the short fingerprints are sometimes equal.
                     assert!(added.len() < 1000 && (step.before == 0 || fingerprint < 20));
                 }
                 let items = 0..added.len() as u64;

@@ -17,12 +17,12 @@ const VISITED: usize = 2048;
 /// what it leads to was found, or noted, from the first.
 type Seen = [u16; VISITED];
 
-/// A cell that is taken. Its fingerprint would move on, to make room for the one that comes.
+/// A cell in use. Its fingerprint would move, to make room for the one that comes.
 #[derive(Clone, Copy)]
 struct Step {
-    /// Where the one that comes will be.
+    /// Where the fingerprint that comes will be.
     place: Place,
-    /// The step whose fingerprint comes; the item comes to the first four.
+    /// The step whose fingerprint comes; the item itself comes to the first four.
     from: Option<u16>,
 }
 
@@ -30,8 +30,8 @@ struct Step {
 pub(super) type Chain = SmallVec<[Place; 8]>;
 
 impl Table<'_> {
-    /// The shortest chain of moves that makes room for an item whose cells are all taken; `None` if there is none within the
-    /// limit. `is_free` is asked of cells and what they contain.
+    /// The shortest chain of moves that makes room for an item whose cells are all taken; `None` if there is none
+    /// within the limit. `is_free` gets cells and their contents.
     pub(super) fn find_room(&self, item: Identity, is_free: impl Fn(u64, u64) -> bool) -> Option<Chain> {
         let geometry = self.geometry;
         let mut steps: SmallVec<[Step; 64]> = SmallVec::new();
@@ -68,7 +68,7 @@ impl Table<'_> {
     }
 }
 
-/// Notes that the next step is to this cell. Returns false, and notes nothing, if one before it was.
+/// Records that the next step is to this cell. Returns false, and records nothing, if an earlier step was.
 fn is_first(seen: &mut Seen, steps: &[Step], cell: u64) -> bool {
     let slot = &mut seen[mix(mix(cell + 1)) as usize % VISITED];
     if *slot != 0 && steps[usize::from(*slot)].place.cell == cell {
@@ -78,7 +78,7 @@ fn is_first(seen: &mut Seen, steps: &[Step], cell: u64) -> bool {
     true
 }
 
-/// The places from the first step on that leads to step `last`, and the free one after it.
+/// The places from the first step of the way to step `last`, and the free one after it.
 fn chain(steps: &[Step], last: usize, free: Place) -> Chain {
     let mut chain = Chain::new();
     chain.push(free);

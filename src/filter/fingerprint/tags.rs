@@ -54,13 +54,13 @@ impl Tags<'_> {
         &self.0.words[self.0.geometry.words() as usize - 1]
     }
 
-    /// The oldest generation that has not been dropped early.
+    /// The oldest generation that wasn't dropped early.
     #[inline(always)]
     pub(crate) fn floor(&self) -> u64 {
         self.floor_word().load(Relaxed)
     }
 
-    /// The age from which on a cell is free when this generation is the current one.
+    /// As of this generation, cells of this age or more are free.
     #[inline(always)]
     fn end(&self, current: u64) -> u64 {
         self.span().min(current.saturating_add(1).saturating_sub(self.floor()))
@@ -70,24 +70,24 @@ impl Tags<'_> {
     pub(crate) fn drop_before(&self, floor: u64, newest: u64) {
         let before = floor.saturating_sub((newest + 1).saturating_sub(self.span()));
         (1..=before).for_each(|age| self.items_in(floor - age).store(0, Relaxed));
-        // Counted as a move: a dump that has the floor of before and the cells of after would be of no time at all.
+        // Counted as a move: a dump with the old floor and later cells would mix two states.
         self.0.state.moving(|| self.floor_word().store(floor, Relaxed));
     }
 
-    /// The number of a generation as a cell has it.
+    /// The number of a generation as stored in a cell.
     #[inline(always)]
     fn tag(&self, generation: u64) -> u64 {
         (generation & ((1 << self.0.geometry.payload) - 1)) << (self.0.geometry.fingerprint + 2)
     }
 
-    /// Generations from that of a cell in use to the current one. 0 if it has been refreshed since the current one was asked
-    /// for.
+    /// Generations from that of a cell in use to the current one. 0 if it has been refreshed since the current one was
+    /// read.
     #[inline(always)]
     fn age(&self, cell: u64, content: u64, current: u64) -> u64 {
         self.age_by(self.latest(cell), content, current)
     }
 
-    /// The latest generation that the sector of a cell may have cells of.
+    /// The latest generation that cells of this sector may belong to.
     #[inline(always)]
     fn latest(&self, cell: u64) -> u64 {
         self.cleaned(cell).load(Relaxed) + self.0.geometry.slack()
@@ -143,7 +143,7 @@ impl Tags<'_> {
             return Ok(before);
         }
         let is_free = |cell, content| self.is_free(cell, content, newest);
-        // An identity has one cell, also when that has been left.
+        // An identity has only one cell, even if its item has left.
         let place = match own {
             Some((cell, _)) => places.into_iter().find(|place| place.cell == cell),
             None => places.into_iter().find(|place| is_free(place.cell, self.0.get(place.cell))),
@@ -185,15 +185,15 @@ impl Tags<'_> {
         true
     }
 
-    /// Changes the number of items of a generation, not below 0: what a dump says of cells and generations may be from before
-    /// and after an add.
+    /// Changes the number of items of a generation, but not below 0: the cells and generations of a dump may be from
+    /// before and after an add.
     fn count(&self, generation: u64, change: u64) {
         let count = self.items_in(generation);
         let (before, after) = (count.load(Relaxed), count.load(Relaxed).wrapping_add(change));
         count.store(if change > 1 && before == 0 { 0 } else { after }, Relaxed);
     }
 
-    /// Frees the cells of a sector that nothing alive is in, if the numbers of newer generations would mean those.
+    /// Frees the cells of a sector that are no longer alive, if their numbers would come to mean newer generations.
     #[inline(always)]
     fn clean(&self, cell: u64, newest: u64) {
         if newest > self.latest(cell) {
@@ -226,18 +226,18 @@ impl Tags<'_> {
         (0..self.span()).fold(0, |all: u64, generation| all.saturating_add(self.items(generation)))
     }
 
-    /// Notes that these generations, of which the last is the newest now, have no items yet.
+    /// Records that these generations, the last of which is the newest now, have no items yet.
     pub(crate) fn open(&self, opened: std::ops::RangeInclusive<u64>) {
         opened.for_each(|generation| self.items_in(generation).store(0, Relaxed));
     }
 
-    /// Whether sectors and generations are as commands leave them, the newest generation being this one.
+    /// Whether sectors and generations are in a state that commands leave, given the newest generation.
     pub(crate) fn is_sound(&self, newest: u64) -> bool {
         let geometry = self.0.geometry;
         let first = geometry.cell_words() as usize;
         let (sectors, items) = self.0.words[first..].split_at(geometry.sectors() as usize);
         let (items, floor) = (&items[..items.len() - 1], self.floor());
-        // If what has been dropped had items, a table would be full of what it can't drop.
+        // If dropped generations had items, a table would be full of items that it can't drop.
         let mut dropped = (newest.saturating_add(1)).saturating_sub(self.span())..floor;
         newest <= limits::MAX_GENERATION
             && floor <= newest

@@ -7,11 +7,11 @@ use smallvec::SmallVec;
 use std::ops::Range;
 
 impl Table<'_> {
-    /// Adds the fingerprints in these cells of another table of the same sizes, as often as they are counted there. `taken` is
-    /// told each step.
+    /// Adds the fingerprints in these cells of another table of the same sizes, with their counts. `taken` is called
+    /// for each step.
     ///
     /// # Errors
-    /// [`Error::Full`] if there is no room for one of them, and what `taken` returns. Those before it have been added.
+    /// [`Error::Full`] if there is no room for one of them, and what `taken` returns. Earlier ones have been added.
     pub(crate) fn take_in(
         &self,
         other: &Table<'_>,

@@ -19,7 +19,7 @@ pub struct LinkSpec {
     pub modulus: u64,
     /// Probes per item.
     pub probes: u32,
-    /// Number of items that it is made for. For a bitmap: the number of items at which half of its bits are set.
+    /// Number of items that it is sized for. For a bitmap: the number of items at which half of its bits are set.
     pub capacity: u64,
     /// Its error rate at that number of items.
     pub error_rate: f64,
@@ -316,7 +316,7 @@ impl Link {
     /// Number of distinct items, estimated from the fill.
     pub fn estimate(&self) -> u64 {
         let bits = self.spec.modulus as f64;
-        // If all bits are set: the items after which one is expected to be left.
+        // If all bits are set: the number of items after which one unset bit is expected.
         let fill = self.fill().min(1.0 - 1.0 / bits);
         math::estimate_items(1.0, bits, self.spec.probes, fill).round() as u64
     }

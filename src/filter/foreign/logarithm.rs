@@ -4,7 +4,7 @@
 //! bit, as for 0.01, and then a replica of RedisBloom has other bytes than the primary. C libraries give the nearest number
 //! but for 4 of 20,000 arguments (glibc 2.36), and those may differ between processors.
 
-/// A sum of two numbers of which the second is less than a rounding error of the first: 106 bits.
+/// A sum of two numbers, the second of which is less than a rounding error of the first: 106 bits.
 #[derive(Clone, Copy)]
 struct Pair(f64, f64);
 

@@ -31,16 +31,16 @@ use smallvec::SmallVec;
 /// What a filter does when it is full.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Growth {
-    /// It has no capacity, and takes every item.
+    /// It has no capacity, and accepts every item.
     Bitmap,
-    /// A link of `growth` times the capacity and half the error rate, unless the options forbid it.
+    /// It adds a link of `growth` times the capacity and half the error rate, unless the options forbid it.
     RedisBloom {
         /// Flags of [`redisbloom`], kept as they came.
         options: u32,
         /// Expansion as it came; 0 means 2 where scaling is allowed.
         growth: u32,
     },
-    /// A link of `expansion` times the capacity and `tightening` times the error rate; 0 forbids it.
+    /// It adds a link of `expansion` times the capacity and `tightening` times the error rate; 0 forbids it.
     ValkeyBloom {
         /// Expansion.
         expansion: u32,
@@ -54,14 +54,14 @@ pub enum Growth {
 }
 
 impl Growth {
-    /// What valkey-bloom's chain does.
+    /// How valkey-bloom's chain grows.
     pub fn valkey_bloom(spec: &ValkeySpec) -> Growth {
         let ValkeySpec { expansion, error_rate, tightening, seed, .. } = *spec;
         let is_seed_random = seed != valkey_bloom::FIXED_SEED;
         Growth::ValkeyBloom { expansion, error_rate, tightening, is_seed_random }
     }
 
-    /// The link after `count` links, of which this is the last, that have `work` probes together. See
+    /// The link after `count` links, given the last of them, and the `work` probes that they have together. See
     /// [`Foreign::next_link`].
     fn next(&self, last: &LinkSpec, count: usize, work: u64) -> Result<Option<LinkSpec>, Error> {
         if count >= limits::MAX_FOREIGN_LINKS {
@@ -85,12 +85,12 @@ impl Growth {
                 LinkSpec::valkey_bloom(capacity.ok_or(Error::TooManyLayers)?, error_rate)
             }
         };
-        // What no one would load again must not come to be.
+        // A chain that couldn't be loaded again must not be created.
         let fits = |spec: &LinkSpec| work + u64::from(spec.probes) <= limits::MAX_FOREIGN_WORK;
         Ok(Some(spec.filter(fits).ok_or(Error::TooManyLayers)?))
     }
 
-    /// The links after `count` links, of which this is the last, that have `work` probes together.
+    /// The links after `count` links, given the last of them, and the `work` probes that they have together.
     pub fn links_after(
         self,
         mut last: Option<LinkSpec>,
@@ -172,7 +172,7 @@ impl Foreign {
         Foreign::new(scheme, Encoding::Bytes, Growth::valkey_bloom(spec), links)
     }
 
-    /// A filter without links, which holds nothing and takes nothing: a placeholder.
+    /// A placeholder: a filter without links, items or room.
     pub(super) fn nothing() -> Foreign {
         Foreign {
             scheme: Scheme::GoZero,
@@ -194,12 +194,12 @@ impl Foreign {
         &self.scheme
     }
 
-    /// What the original hashed of an item.
+    /// The bytes of an item that the original hashed.
     pub fn encoding(&self) -> Encoding {
         self.encoding
     }
 
-    /// What it does when it is full.
+    /// Its behaviour when it is full.
     pub fn growth(&self) -> Growth {
         self.growth
     }
@@ -277,7 +277,7 @@ impl Foreign {
         self.growth.links_after(last, self.links.len(), self.work())
     }
 
-    /// By what the capacity grows from link to link; `None` if the capacity is fixed.
+    /// The factor from one link's capacity to the next; `None` if the capacity is fixed.
     pub fn expansion(&self) -> Option<u32> {
         match self.growth {
             Growth::RedisBloom { options, growth } if options & redisbloom::NO_SCALING == 0 => Some(growth),
@@ -323,7 +323,7 @@ impl Foreign {
         Err(Error::Foreign("position of the bits"))
     }
 
-    /// What the two differ in that decides which bits an item has, or how they grow; `None` if nothing.
+    /// The first difference that affects which bits an item has, or how they grow; `None` if there is none.
     pub fn difference(&self, other: &Foreign) -> Option<&'static str> {
         let specs = |filter: &Foreign| filter.links.iter().map(|link| *link.spec()).collect::<Vec<_>>();
         let seeded = matches!(self.scheme, Scheme::ValkeyBloom { .. });
@@ -338,8 +338,8 @@ impl Foreign {
         .find_map(|(what, differs)| differs.then_some(what))
     }
 
-    /// Makes this the union with a filter that does not [differ](Foreign::difference), link by link. Says whether that
-    /// changed anything.
+    /// Turns this filter into the union with one that does not [differ](Foreign::difference), link by link. Returns
+    /// whether anything changed.
     pub(super) fn union(&mut self, other: &Foreign, parallel: &ParallelFor<'_>) -> bool {
         let is_bounded = self.growth != Growth::Bitmap;
         let links = self.links.iter_mut().zip(&other.links);
@@ -352,8 +352,8 @@ impl Foreign {
             && self.links.iter().zip(&other.links).all(|(mine, theirs)| mine.equal_in(theirs, parallel))
     }
 
-    /// Items that were added, as the original counts: not those that tested positive. Of a bitmap, whose original does
-    /// not count, the number that its fill suggested when it was read, and those added since.
+    /// Items that were added, as the original counts: not those that tested positive. A bitmap's original does not
+    /// count. For it, the number that its fill suggested when it was read, plus those added since.
     pub fn items(&self) -> u64 {
         self.links.iter().fold(0, |sum, link| sum.saturating_add(link.items()))
     }
@@ -363,12 +363,12 @@ impl Foreign {
         self.links.iter().fold(0, |sum, link| sum.saturating_add(link.spec().capacity))
     }
 
-    /// The error rate that it was asked to keep, over all its links; `None` of a bitmap, which was asked for none.
+    /// The error rate that it was created for, over all its links; `None` for a bitmap, which has none.
     pub fn error_rate(&self) -> Option<f64> {
         let first = self.links.first()?.spec().error_rate;
         match self.growth {
             Growth::Bitmap => None,
-            // The links of a chain have half of it, a quarter and so on.
+            // The links of a chain get half of it, a quarter, and so on.
             Growth::RedisBloom { options, .. } if options & redisbloom::NO_SCALING == 0 => Some(first * 2.0),
             Growth::RedisBloom { .. } => Some(first),
             Growth::ValkeyBloom { error_rate, .. } => Some(error_rate),
@@ -397,7 +397,7 @@ impl Foreign {
 
     /// The error rate that the filter has now, from its fill: 1 − Π(1 − rate of a link).
     pub fn rate_now(&self) -> f64 {
-        // Where two ways of placing bits are asked, an absent item has two chances.
+        // If two ways of placing bits are tested, an absent item has two chances.
         let ways = self.scheme.probes(b"", 0).len() as f64;
         let rate = |link: &Link| match self.scheme {
             Scheme::Sbbf => link.split_block_rate(),
@@ -446,7 +446,7 @@ impl Foreign {
             && self.links.iter().zip(&other.links).all(|(mine, theirs)| mine.is_shared_with(theirs))
     }
 
-    /// Exchanges the links with those of a filter that differs in its bits alone.
+    /// Exchanges the links with those of a filter that differs only in its bits.
     pub(super) fn exchange(&mut self, other: &mut Foreign) {
         std::mem::swap(&mut self.links, &mut other.links);
     }

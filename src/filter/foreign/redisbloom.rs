@@ -1,4 +1,4 @@
-//! RedisBloom's chains: their flags, and what one is asked to be.
+//! RedisBloom's chains: their flags, and the parameters of a new one.
 
 /// The number of bits isn't rounded up to a power of two.
 pub const NO_ROUND: u32 = 1;
@@ -7,7 +7,7 @@ pub const FORCE_64: u32 = 4;
 /// The capacity is fixed.
 pub const NO_SCALING: u32 = 8;
 
-/// What a chain is asked to be when RedisBloom creates one.
+/// The parameters of a chain when RedisBloom creates one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChainSpec {
     /// Items of the first link, at least 1.

@@ -21,7 +21,7 @@ impl LinkSpec {
     pub fn reserved(scheme: &Scheme, error_rate: f64, capacity: u64) -> Option<LinkSpec> {
         let items = capacity as f64;
         let bits = -items * ln(error_rate) / (LN_2 * LN_2);
-        // Bits for this many probes of an item, each of which finds its bit set with the same chance.
+        // Number of bits, for this many probes of an item, each of which finds its bit set with the same chance.
         let spread = |probes: u32| {
             let root = libm::exp(ln(error_rate) / f64::from(probes));
             -f64::from(probes) * items / ln(1.0 - root)
@@ -31,7 +31,7 @@ impl LinkSpec {
                 let bytes = (spread(8) / 8.0).clamp(32.0, SBBF_MOST as f64) as u64;
                 return LinkSpec::split_block(bytes.next_power_of_two());
             }
-            // It is made with a number of bits. Its authors' advice is this formula at an error rate of 0.000067.
+            // It is created with a number of bits. Its authors' advice is this formula at an error rate of 0.000067.
             Scheme::GoZero => (libm::ceil(spread(GO_ZERO_PROBES)), f64::from(GO_ZERO_PROBES)),
             Scheme::BloomV3 => {
                 let bits = libm::ceil(bits);

@@ -1,4 +1,4 @@
-//! valkey-bloom's chains: what one is asked to be.
+//! valkey-bloom's chains: the parameters of a new one.
 
 use super::LinkSpec;
 
@@ -11,7 +11,7 @@ pub const FIXED_SEED: [u8; 32] = [
 /// The ratio of the error rates of its links, if none is given.
 pub const TIGHTENING: f64 = 0.5;
 
-/// What a chain is asked to be when valkey-bloom creates one.
+/// The parameters of a chain when valkey-bloom creates one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ValkeySpec {
     /// Items of the first link, at least 1.

@@ -18,25 +18,25 @@ use crate::sync::Mutex;
 use crate::sync::Ordering::Relaxed;
 use std::sync::PoisonError;
 
-/// Hashes of a bucket that is sorted at once, about: 8 KiB.
+/// Approximate number of hashes in a bucket that is sorted in one step: 8 KiB.
 const BUCKET: usize = 1024;
 
-/// Most hashes of a bucket that are sorted by [way of their places](sort_part).
+/// Most hashes of a bucket that are sorted [by position](sort_part).
 const MOST_NEAR: usize = 4 * BUCKET;
 
-/// Most buckets: as many lines are written to by turns.
+/// Maximum number of buckets: as many lines are written to in turn.
 const MOST_BUCKETS: usize = 1 << 13;
 
 /// Why there are not more.
 const TOO_MANY: &str = "a static filter holds at most 3.8 billion items; use several";
 
-/// Items or cells between two turns of others: a millisecond, if each takes 60 ns.
+/// Items or cells between two turns of other jobs: a millisecond, if each needs 60 ns.
 const TURN: usize = if cfg!(small_steps) { 1 } else { 1 << 14 };
 
-/// Gives others their turn.
+/// Gives other jobs their turn.
 ///
 /// # Errors
-/// [`Error::Unbuilt`] if the filter is of no use any more.
+/// [`Error::Unbuilt`] if the filter is no longer needed.
 fn turn(parallel: &ParallelFor<'_>) -> Result<(), Error> {
     if is_wanted(parallel) { Ok(()) } else { Err(Error::Unbuilt) }
 }
@@ -99,8 +99,8 @@ struct Held {
 }
 
 impl Held {
-    /// The cells that items have for themselves, in the order in which these were found; an item's hash is that of its cell.
-    /// `None` if some items have none.
+    /// Each item's own cell, in the order in which they were found; the hash of the item is in its cell. `None` if some
+    /// item has no cell of its own.
     fn peel(&mut self, hashes: &[u64], parallel: &ParallelFor<'_>) -> Result<Option<Vec<u32>>, Error> {
         for part in hashes.chunks(TURN) {
             turn(parallel)?;
@@ -114,8 +114,8 @@ impl Held {
                 }
             }
         }
-        // Found cells from the front on, and from the back on those that are to be looked at. Each cell is noted once: when
-        // its number of items becomes 1. A branch on that would be mispredicted for every third.
+        // Found cells from the front, and cells still to visit from the back. Each cell is recorded once: when its
+        // number of items becomes 1. A branch on that would be mispredicted for every third cell.
         let (mut cells, mut found, mut open) = (Vec::new(), 0, self.counts.len());
         fill::<u32>(&mut cells, self.counts.len() + 1, parallel)?;
         for cell in 0..self.counts.len() {
@@ -151,7 +151,7 @@ impl Held {
         Ok((found == hashes.len()).then_some(cells))
     }
 
-    /// The words of the filter, from the items' own cells in the order in which they were found.
+    /// The words of the filter, from the items' own cells, in the order in which they were found.
     fn assign(
         &self,
         order: &[u32],
@@ -216,12 +216,12 @@ fn sort(hashes: &mut Vec<u64>, spare: &mut [u64], parallel: &ParallelFor<'_>) ->
     Ok(())
 }
 
-/// Sorts hashes that have the first `known` bits in common: by the next bits first, after which most are near their places.
+/// Sorts hashes whose first `known` bits are equal: by the next bits first, after which most are near their places.
 fn sort_part(hashes: &mut [u64], known: u32) {
     let next_bits = |hash: u64| (hash << known >> (u64::BITS - 8)) as usize;
     let mut ends = [0; 256];
     hashes.iter().for_each(|hash| ends[next_bits(*hash)] += 1);
-    // Only many repetitions of an item make one of them as large.
+    // Only many repetitions of one item make one as large.
     if hashes.len() > MOST_NEAR || ends.iter().any(|len| *len > 64) {
         return hashes.sort_unstable();
     }

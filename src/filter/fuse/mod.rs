@@ -25,7 +25,7 @@ pub(crate) struct Fuse<'a> {
 }
 
 impl<'a> Fuse<'a> {
-    /// Words of which the last describes the others.
+    /// The words. The last one describes the others.
     #[inline(always)]
     pub(crate) fn new(words: &'a Cells, width: u32) -> Fuse<'a> {
         let (sizes, rounds) = fuse::Fuse::described(words[words.len() - 1].load(Relaxed), width);

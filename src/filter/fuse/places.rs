@@ -1,4 +1,4 @@
-//! Which cells an item has, and what they are together.
+//! Which cells an item has, and what they yield together.
 
 use crate::hash::fast_range;
 use crate::sizing::fuse::{ARITY, Fuse};
@@ -12,7 +12,7 @@ const MURMUR: u64 = 0xC4CE_B9FE_1A85_EC53;
 pub(super) struct Places {
     /// Bits of a fingerprint.
     width: u32,
-    /// Cells in which the first of an item may be.
+    /// Cells that may be the first of an item.
     starts: u64,
     segment: u64,
 }
@@ -29,7 +29,7 @@ impl Places {
         self.width
     }
 
-    /// The cells of an item with this mixed hash. Those with neighbouring hashes have neighbouring first cells.
+    /// The cells of an item with this mixed hash. Neighbouring hashes have neighbouring first cells.
     #[inline(always)]
     pub(super) fn of(self, hash: u64) -> [u64; ARITY as usize] {
         let first = fast_range(hash, self.starts);
@@ -41,7 +41,7 @@ impl Places {
         ]
     }
 
-    /// What these cells are together.
+    /// The XOR of these cells.
     #[inline(always)]
     pub(super) fn fingerprint(self, hash: u64) -> u64 {
         (hash ^ hash >> 32).wrapping_mul(MURMUR) >> (u64::BITS - self.width)

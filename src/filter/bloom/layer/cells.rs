@@ -57,10 +57,11 @@ macro_rules! with_width {
     };
 }
 
-/// Bytes from which a CLASSIC layer's lines are fetched ahead. Smaller layers lie in the L2 cache.
+/// CLASSIC layers of at least this many bytes have their lines fetched ahead. Smaller layers are in the L2 cache.
 const PREFETCHED_FROM: u64 = 1 << 20;
 
-/// Probes of a CLASSIC layer whose lines are fetched first, and up to which those of items that these don't exclude.
+/// In a CLASSIC layer, the lines of the probes before the first number are fetched for all items. The lines of the
+/// probes before the second are fetched for items that the first ones don't exclude.
 const FETCHED_FIRST: u32 = 2;
 const FETCHED_NEXT: u32 = 6;
 
@@ -76,7 +77,7 @@ impl Layer {
             }
             (_, Layout::Fingerprint) => self.fingerprints().contains(item),
             (_, Layout::Fuse) => self.fuse().contains(item.high),
-            // It isn't asked, and looking for an item would take as long as looking at all.
+            // This item isn't asked for. Searching for items that are would take as long as visiting all.
             (_, Layout::List) => false,
             (cell, _) => self.walk(item, |words, index| counter::get(words, cell.bits(), index) != 0),
         }
@@ -212,7 +213,7 @@ impl Layer {
     fn classic_insert<W: TallyWriter>(&self, item: ItemHash) -> i64 {
         let (shard, mut cells) = self.classic_cells(item, 1, self.probes());
         let Some(clear) = cells.find(|index| !bit::get(shard, *index)) else { return 0 };
-        // Half of the others are set already, so a branch on each would often be mispredicted.
+        // Half of the other bits are set already, so a branch on each would often be mispredicted.
         let set = |index| i64::from(bit::set::<W>(shard, index));
         set(clear) + cells.map(set).sum::<i64>()
     }
@@ -240,7 +241,7 @@ impl Layer {
             Layout::Fingerprint => self.fingerprints().prefetch_item(item),
             Layout::Fuse => self.fuse().prefetch(item.high),
             Layout::List => {}
-            // What the caches hold arrives as soon as it is asked for.
+            // Data in the caches arrives as soon as it is requested.
             Layout::Classic if self.bytes() <= PREFETCHED_FROM => {}
             Layout::Classic => {
                 let (start, _) = self.shard_range(item);
@@ -334,7 +335,7 @@ impl Layer {
         self.tally_set::<W>(item, set)
     }
 
-    /// Counts an item of which `set` bits were not set before.
+    /// Counts an item, of whose bits `set` were not set before.
     #[inline(always)]
     fn tally_set<W: TallyWriter>(&self, item: ItemHash, set: i64) -> Added {
         if set == 0 {

@@ -9,7 +9,7 @@ use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 use std::ops::Range;
 
-/// What there is in some cells.
+/// What some cells contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Census {
     /// Cells that are not 0.
@@ -18,7 +18,7 @@ pub(crate) struct Census {
     pub(super) sum: u64,
     /// Counters at their maximum.
     pub(super) saturated: u64,
-    /// Whether some are as no command leaves them.
+    /// Whether some are in a state that no command leaves.
     pub(crate) is_damaged: bool,
 }
 
@@ -39,7 +39,7 @@ impl Census {
         })
     }
 
-    /// Of cells that aren't counters.
+    /// For cells that aren't counters.
     pub(crate) fn of_set(set: u64) -> Census {
         Census { set, ..Census::default() }
     }

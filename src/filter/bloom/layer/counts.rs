@@ -28,7 +28,7 @@ impl Layer {
         }
     }
 
-    /// Cells that are not 0. Of a static layer, whose cells say nothing, one for each item.
+    /// Cells that are not 0. For a static layer, whose cells don't show that, one for each item.
     pub fn ones(&self) -> u64 {
         match self.tallies() {
             _ if self.is_static() => self.items(),
@@ -56,19 +56,20 @@ impl Layer {
         }
     }
 
-    /// How often items were moved to make room among fingerprints, or one was freed, modulo 2^32. In between, an item stays where it is.
+    /// How often items were moved to make room among fingerprints, or one was freed, modulo 2^32. While it stays the
+    /// same, items stay where they are.
     pub(crate) fn moves(&self) -> u32 {
         self.table().map_or(0, |table| table.state.moves())
     }
 
-    /// Goes on counting from there, if these are fingerprints.
+    /// Continues counting from this number, if these are fingerprints.
     pub(crate) fn set_moves(&self, moves: u32) {
         if let Some(table) = self.table() {
             table.state.set_moves(moves);
         }
     }
 
-    /// Takes the counts of a layer with the same cells.
+    /// Copies the counts of a layer with the same cells.
     pub(super) fn take_counts(&self, other: &Layer) {
         if self.table().is_some() || self.is_static() {
             self.set_tallies(
@@ -96,7 +97,7 @@ impl Layer {
             let (least, most) = self.shape().items_between(self.fill());
             correct = correct.clamp(least, most);
         }
-        // Whatever is left when the last item that was counted has gone is an item that wasn't.
+        // When the last counted item is deleted, whatever is left isn't an item.
         correct = correct.min(self.held().unwrap_or(u64::MAX)).max(u64::from(self.ones() > 0));
         if correct != items {
             let items = correct.wrapping_sub(items) as i64;
@@ -181,12 +182,12 @@ impl Layer {
     fn count_words(&self, shard: usize, words: &[AtomicU64]) {
         match self.tallies() {
             None => {}
-            // What a static filter has in its cells says nothing.
+            // The cells of a static filter don't show how many items there are.
             Some(Tallies::Ones(_)) if self.is_static() => {}
             Some(Tallies::Ones(ones)) => {
                 ones.fetch_add(Words::ones(words), Relaxed);
             }
-            // Fingerprints lie across words; they are counted where all of them are at hand.
+            // Fingerprints lie across words. They are counted elsewhere, where all of them are available.
             Some(Tallies::Padded { .. }) if self.form().layout() == Layout::Fingerprint => {}
             Some(Tallies::Padded { shards, .. }) => add(&shards[shard], Census::of(self.cell(), words)),
         }

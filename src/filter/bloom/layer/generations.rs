@@ -42,7 +42,7 @@ impl Layer {
         Removed { present, changed: present }
     }
 
-    /// Begins these generations, of which the last is the newest now. Items of those that are over have left.
+    /// Begins these generations. The last of them becomes the newest. Items of expired generations have left.
     pub(crate) fn open(&self, tags: Tags<'_>, opened: std::ops::RangeInclusive<u64>) {
         tags.open(opened);
         self.recount_generations(tags);

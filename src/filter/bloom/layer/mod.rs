@@ -64,7 +64,7 @@ impl Form {
     }
 }
 
-/// What else is known of every layer.
+/// What else is known about every layer.
 struct Rest {
     capacity: u64,
     error_rate: f64,
@@ -99,7 +99,7 @@ impl Layer {
     pub(crate) fn from_words(shape: Shape, words: Words, items: u64, census: Census) -> Result<Layer, Error> {
         let (form, rest, tallies) = Layer::head(shape)?;
         let layer = Layer(Shared::with_words(words, form, rest, tallies)?);
-        // Among fingerprints, an item is a cell in use, but for those whose generation is over.
+        // Among fingerprints, an item is a cell in use whose generation hasn't expired.
         let (items, census) = match (layer.tags(), layer.table()) {
             (Some(tags), _) => (tags.all_items(), Census { set: tags.all_items(), ..census }),
             (None, Some(_)) => (census.set, census),
@@ -153,7 +153,7 @@ impl Layer {
         Ok((form, rest, Tallies::new(shape)?))
     }
 
-    /// Another owner of the same layer: what one of them changes, all see.
+    /// Another owner of the same layer: a change by one of them is visible to all.
     pub fn share(&self) -> Layer {
         Layer(self.0.share())
     }
@@ -169,7 +169,7 @@ impl Layer {
         self.0.owners()
     }
 
-    /// Where it is: the same for all owners, and for no other layer.
+    /// Its address: the same for all owners, and for no other layer.
     pub(crate) fn address(&self) -> usize {
         self.0.address()
     }
@@ -209,7 +209,7 @@ impl Layer {
         }
     }
 
-    /// Words after which no cell goes on, nor after any multiple of them. A fingerprint may lie across words.
+    /// Number of words: no cell crosses a multiple of it. A fingerprint may lie across words.
     pub(crate) fn words_of_whole_cells(&self) -> u64 {
         self.table().map_or(1, |table| table.state.geometry().width().into())
     }
@@ -303,7 +303,7 @@ impl Layer {
         matches!(self.form().layout(), Layout::Fuse | Layout::List)
     }
 
-    /// Whether it holds as many items as it is sized for.
+    /// Whether it has as many items as it is sized for.
     pub fn is_full(&self) -> bool {
         self.items() >= self.capacity()
     }

@@ -27,11 +27,11 @@ pub(super) struct Tally {
     pub(super) table: fingerprint::State,
 }
 
-/// Words up to which the ones among the bits of a layer are counted when somebody asks: 8 KiB, which takes half a
-/// microsecond. Many filters are small.
+/// In layers of up to this many words, set bits are counted on demand: 8 KiB, which takes half a microsecond. Many
+/// filters are small.
 const COUNTED_UP_TO: u64 = 1024;
 
-/// What a layer counts beside its items. A small one of one shard of bits has none of it.
+/// What a layer counts besides its items. A small layer with one shard of bits has none of it.
 pub(super) enum Tallies {
     /// Bits that are 1, of one shard.
     Ones(AtomicU64),
@@ -45,7 +45,7 @@ pub(super) enum Tallies {
 }
 
 impl Tallies {
-    /// The tallies of an empty layer, if it has any.
+    /// The tallies of an empty layer, if it needs any.
     pub(super) fn new(shape: Shape) -> Result<Option<Tallies>, Error> {
         let table = shape.table();
         if shape.shards == 1 && !shape.cell.counts() && table.is_none() {
@@ -103,7 +103,7 @@ impl TallyWriter for Shared {
 
     #[inline(always)]
     fn own_tally(_: usize, shards: usize) -> usize {
-        // No other thread writes to it, as long as there are no more threads than shards.
+        // No other thread writes to it unless there are more threads than shards.
         thread_number() % shards
     }
 
