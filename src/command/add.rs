@@ -89,8 +89,8 @@ fn add_slowly<'a, C: Call<'a>>(call: &C, key: &mut C::Key, mode: Mode) -> Result
     Ok(Reply::Bool(added))
 }
 
-/// The filter to add to, brought up to the clock; a new one with the configured defaults if the key is empty. Also whether it
-/// is new, and to be sent with its first items.
+/// The filter to add to, brought up to the clock; a new one with the configured defaults if the key is empty. Also
+/// whether it is new and must be sent with its first items.
 #[inline(always)]
 fn target_or_new<'k, 'a, C: Call<'a>>(
     call: &C,
@@ -136,7 +136,7 @@ pub(super) fn insert<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     add_arguments(call, &mut key, first_item, is_new)
 }
 
-/// Adds the arguments from `first` on, in order. They are sent with the filter if it is new.
+/// Adds the arguments from `first` on, in order. They are sent together with the filter if it is new.
 fn add_arguments<'a, C: Call<'a>>(
     call: &C,
     key: &mut C::Key,
@@ -236,7 +236,7 @@ pub(super) fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>
     }
     let (mut target, is_new) = target_or_new(call, &mut key)?;
     if let (Target::One(LiveMut::Bloom(filter)), true) = (&target, is_new) {
-        // The items follow in a command of their own: there may be none, and many are better sent as they came.
+        // The items follow in a separate command: there may be none, and many are cheaper to send unchanged.
         call.replicate(Effect::Words(Command::Reserve, &|| creation(&filter.spec(), 0, true)));
     }
     let (mut sums, mut lost) = (Sums::default(), None);
@@ -261,7 +261,7 @@ pub(super) fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>
         give_up(call, &mut key, &why);
     }
     if sums.changed {
-        // The items after a refused one were not added. NOCREATE decides nothing where the filter is.
+        // The items after a refused one were not added. NOCREATE has no effect if the filter exists.
         let words: SmallVec<[usize; 3]> = (form..call.argc()).collect();
         call.replicate(match blobs.are_done() {
             true if may_create => Effect::Verbatim,
@@ -336,7 +336,7 @@ impl Sums {
         self.changed |= next.changed;
     }
 
-    /// Notes the outcome of the next item.
+    /// Records the outcome of the next item.
     #[inline(always)]
     fn note(&mut self, outcome: Outcome) -> ControlFlow<()> {
         match outcome {
@@ -359,9 +359,9 @@ fn shards<'a, C: Call<'a>>(call: &C, filter: &Bloom, blob: &Blob<'_>) -> u32 {
     if blob.len() > Blob::PART && call.threads() > 1 { filter.shards_for(blob.len() as u64) } else { 1 }
 }
 
-/// The most items that are added on several threads between two looks at the clock. Before, there are as many as have been
-/// added so far. So the command takes at most twice as long as it had at its last look, also where an item takes 70 µs: in
-/// memory that hasn't been touched, each of up to 40 probes has the kernel make a page.
+/// The most items that are added on several threads between two looks at the clock. Before the maximum, a step has as
+/// many items as have been added so far. So the command takes at most twice as long as at its last look, even if an
+/// item takes 70 µs: in memory that hasn't been touched, each of up to 40 probes makes the kernel provide a page.
 const MOST_TOGETHER: usize = 2 * Blob::PART;
 
 /// Adds the first `count` of these items on several threads. Each thread adds the items of its own shards: equal items
@@ -491,7 +491,7 @@ fn add_to_both<'a, 'i, C: Call<'a>>(
                 lost = follow(call, live.as_ref(), shadow).err();
             }
             if let (Ok(done), None) = (&mut outcome, &lost) {
-                // The first refusal is the last: it ends the rebuild.
+                // The first refusal is also the last, because it ends the rebuild.
                 let mut growing = Growing::of_shadow(shadow, live.as_ref());
                 match add_or_skip(call, shadow, item, mode, &mut growing) {
                     Ok(Added { changed, .. }) => done.changed |= changed,
@@ -508,7 +508,7 @@ fn add_to_both<'a, 'i, C: Call<'a>>(
     }
 }
 
-/// Opens or drops the generation in the shadow that the live filter has opened or dropped to make room.
+/// Begins or drops the same generation in the shadow as the live filter did to make room.
 fn follow<'a, C: Call<'a>>(call: &C, live: LiveRef<'_>, shadow: &mut Bloom) -> Result<(), CommandError> {
     if let (Some(leader), Some(window)) = (live.window(), shadow.window())
         && (leader.newest() > window.newest() || leader.floor() > window.floor())
@@ -564,7 +564,7 @@ pub(super) fn backfill<'a, C: Call<'a>>(call: &C, rebuild: &mut Rebuild, first: 
 
 /// The outcome of backfilling a rebuild from a blob.
 pub(super) struct BulkBackfill<'a> {
-    /// The blob, with what of it is done.
+    /// The blob, and how much of it is done.
     pub(super) blobs: Parts<'a>,
     /// Number of items that are done.
     pub(super) done: usize,

@@ -159,8 +159,8 @@ struct Merged {
     changed: bool,
 }
 
-/// The union of `inputs`, of which the first is the destination unless that `is_new`. The outer error is of memory, the inner
-/// one says which source doesn't go together with the first input.
+/// The union of `inputs`; the first is the destination unless that `is_new`. The outer error is about memory, the inner
+/// one says which source can't be combined with the first input.
 fn merged(
     inputs: &[Live],
     is_new: bool,
@@ -184,7 +184,7 @@ fn merged(
     Ok(Ok(Merged { filter, grows: union.bytes(), changed }))
 }
 
-/// The error for a union that a filter like this has no room for.
+/// The error for a union that doesn't fit into a filter like this.
 fn no_room(base: LiveRef<'_>) -> impl Fn(Error) -> CommandError + Copy + use<> {
     let capacity = base.capacity();
     move |why| match why {
@@ -201,7 +201,7 @@ fn put_merged<'a, C: Call<'a>>(
     total: u64,
     changed: bool,
 ) -> Result<Reply, CommandError> {
-    // The memory is there already, but a filter may not have it all.
+    // Its memory is allocated already, but a filter may be limited to less.
     let admitted = call.admit(total, 0);
     if admitted.is_err() || !changed {
         call.discard(filter.into());
@@ -248,7 +248,7 @@ pub(super) fn intersect<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
         Some(made) => made,
         None => {
             let bytes = first.bytes();
-            // What is in the destination stays there until the intersection has been made.
+            // The destination keeps its content until the intersection is complete.
             let memory = match apart && key.filter()?.is_some() {
                 true => Admitted::for_work_apart(call, bytes, bytes)?,
                 false => Admitted::in_new_key(call, bytes, bytes)?,
@@ -284,10 +284,11 @@ fn native(key: &impl Key) -> Result<&Bloom, CommandError> {
     key.bloom()?.ok_or(CommandError::NotFound)?.bloom().ok_or(CommandError::NotNative)
 }
 
-/// A byte of a table of fingerprints takes the time of this many others: each is looked up in another table, in 45 ns.
+/// A byte of a table of fingerprints takes as long as this many other bytes: each fingerprint is looked up in another
+/// table, in 45 ns.
 const FINGERPRINTS: u64 = 32;
 
-/// Bytes of bits or counters that are combined or compared in the time of this filter.
+/// Bytes of bits or counters whose combination or comparison takes as long as this filter.
 fn work(filter: LiveRef<'_>) -> u64 {
     let is_looked_up = filter.bloom().is_some_and(|filter| filter.spec().layout == LayoutChoice::Fingerprint);
     filter.bytes().saturating_mul(if is_looked_up { FINGERPRINTS } else { 1 })

@@ -44,8 +44,8 @@ impl Place {
     }
 }
 
-/// A blob that need not have been read: a thread that isn't the server's may do that. The lengths in 480 MB of short
-/// items take 250 ms.
+/// A blob that may still be unread: a thread other than the server's may read it. The lengths in 480 MB of short items
+/// take 250 ms.
 pub(super) struct Unread {
     place: Place,
     len: usize,
@@ -65,12 +65,12 @@ impl Unread {
         self.place.argument
     }
 
-    /// Whether its bytes take longer to read than those of a part that is added.
+    /// Whether reading its bytes takes longer than adding a part.
     pub(super) fn is_long(&self) -> bool {
         self.place.width.is_none() && self.len > Parts::BYTES
     }
 
-    /// Reads the blob's bytes. If that may be long, it calls `pause` now and then.
+    /// Reads the blob's bytes. If that may take long, it calls `pause` now and then.
     pub(super) fn read<'a>(&self, bytes: &'a [u8], pause: impl Fn()) -> Result<Blob<'a>, CommandError> {
         let blob = match self.place.width {
             Some(width) => Blob::fixed(bytes, width)?,
@@ -238,7 +238,8 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Refuses a blob with more items than one command may have. They are counted if there is a limit, and no further.
+/// Refuses a blob with more items than one command may have. They are counted only if there is a limit, and only up to
+/// it.
 fn limit_prefixed<'a, C: Call<'a>>(call: &C, bytes: &[u8]) -> Result<(), CommandError> {
     const SHORTEST: usize = size_of::<u32>();
     let most = bytes.len() / SHORTEST;
@@ -251,7 +252,7 @@ fn limit_prefixed<'a, C: Call<'a>>(call: &C, bytes: &[u8]) -> Result<(), Command
 }
 
 /// The first whole items that have at most `most` bytes together, but at least one: their bytes and their number. If
-/// the first isn't whole, it is all bytes, which no command accepts.
+/// the first isn't whole, this returns all bytes, which no command accepts.
 pub(super) fn cut(bytes: &[u8], width: Option<NonZeroUsize>, most: usize) -> (usize, usize) {
     if let Some(width) = width {
         let items = most.min(bytes.len()) / width;
@@ -269,7 +270,7 @@ pub(super) fn cut(bytes: &[u8], width: Option<NonZeroUsize>, most: usize) -> (us
     if items == 0 { (bytes.len(), 1) } else { (len, items) }
 }
 
-/// The first item, after its length, and the rest. The error is the number of bytes that should be there.
+/// The first item, after its length, and the rest. The error is the number of bytes that were expected.
 #[inline(always)]
 fn split_prefixed(bytes: &[u8]) -> Result<(&[u8], &[u8]), usize> {
     let (length, rest) = bytes.split_first_chunk().ok_or(size_of::<u32>())?;

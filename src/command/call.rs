@@ -114,7 +114,7 @@ pub enum Word {
     Number(u64),
     /// In hexadecimal digits.
     Hex(u128),
-    /// In the fewest decimal digits that give the same number again.
+    /// With the fewest decimal digits that give the same number again.
     Real(f64),
 }
 
@@ -140,10 +140,11 @@ pub enum Effect<'e> {
     Items(Command, &'e [usize]),
     /// The command, applied to the key at argument 1, with these further arguments.
     Arguments(Command, Vec<Vec<u8>>),
-    /// The same, with words that are most often those of the last such command. They are made only if somebody gets them.
+    /// The same, with words that are usually those of the last such command. They are only made if somebody receives
+    /// them.
     Words(Command, &'e (dyn Fn() -> Words + Sync)),
-    /// The command, applied to the key at argument 1, with [joined] words, of which the last is a seed, and the items at these
-    /// arguments. Each argument costs a server that writes an append-only file 500 instructions of its own.
+    /// The command, applied to the key at argument 1, with [joined] words, the last of which is a seed, and the items
+    /// at these arguments. Each separate argument would cost a server that writes an append-only file 500 instructions.
     Joined(Command, &'e (dyn Fn() -> Words + Sync), &'e [usize]),
 }
 
@@ -158,7 +159,7 @@ pub fn joined(words: &[Word]) -> String {
     text
 }
 
-/// What work [apart](Call::apart) is given.
+/// The inputs of work [apart](Call::apart).
 pub struct Apart {
     /// The arguments that name its keys, which no command may write meanwhile.
     pub keys: Range<usize>,
@@ -166,25 +167,26 @@ pub struct Apart {
     pub inputs: Arc<[Live]>,
     /// The argument that it reads.
     pub data: Data,
-    /// The memory that it takes at most. It is promised to it, so nothing else is [admitted](Call::admit) to it.
+    /// The most memory that it may need. It is reserved for the work, so no other command is [admitted](Call::admit) to
+    /// it.
     pub memory: Admitted,
 }
 
-/// Memory that a command may take for what it makes. No work apart begins without: this is made by asking alone. A server
-/// that obeys makes what its primary has made.
+/// Memory for a command's result. Work apart can't begin without asking for it. A server that obeys creates what its
+/// primary has created.
 pub struct Admitted {
     bytes: u64,
 }
 
 impl Admitted {
-    /// Memory for a filter of `total` bytes in a key that has none, or whose filter it replaces within one run of the command.
-    /// Other keys may be evicted for it; the server does that between commands.
+    /// Memory for a filter of `total` bytes in an empty key, or in a key whose filter it replaces within one run of the
+    /// command. Other keys may be evicted for it; the server does that between commands.
     pub(super) fn in_new_key<'a>(call: &impl Call<'a>, total: u64, bytes: u64) -> Result<Self, CommandError> {
         Self::asked(call, bytes, || call.admit(total, bytes))
     }
 
-    /// Memory that no key grows by: what is made takes the place of something, or is in no key. If keys were evicted for it,
-    /// those that the command is about might be among them.
+    /// Memory that makes no key grow: the result replaces something, or is in no key. If keys were evicted for it, the
+    /// command's own keys might be among them.
     pub(super) fn beside_keys<'a>(
         call: &impl Call<'a>,
         total: u64,
@@ -229,7 +231,7 @@ pub enum Data {
     Key(usize),
 }
 
-/// What is left of a command that [goes on later](Call::go_on_later).
+/// The rest of a command that [goes on later](Call::go_on_later).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rest {
     /// The argument of the command's first item, or the one that has all items.
@@ -238,11 +240,11 @@ pub struct Rest {
     pub done: usize,
     /// Items of the whole command, if it has counted them.
     pub of: Option<usize>,
-    /// Where the items that are left begin, if all items are in one argument.
+    /// Where the remaining items begin, if all items are in one argument.
     pub within: Option<Within>,
 }
 
-/// A place between two items of one argument.
+/// A position between two items of one argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Within {
     /// Bytes of the items before it.
@@ -335,8 +337,8 @@ pub trait Call<'a> {
         work: impl FnOnce(&[u8], &ParallelFor<'_>, &Stop) -> Option<Result<Reply, CommandError>> + Send + 'static,
     ) -> Result<Reply, CommandError>;
 
-    /// Says that what follows may hold the server for long. Short commands aren't timed until they say so: reading the
-    /// clock twice would be a tenth of their work.
+    /// Announces that the following may hold the server for long. Short commands aren't timed until they do this:
+    /// reading the clock twice would be a tenth of their work.
     fn may_be_long(&self) {}
 
     /// Whether the command has held the server for long enough after `done` items and should
@@ -347,7 +349,7 @@ pub trait Call<'a> {
     }
 
     /// Ends the command with the reply for the items that are done. The server serves others, then runs the command
-    /// again with the same arguments before its items and the items that are left, and puts the replies together.
+    /// again with the same arguments before its items and the remaining items, and joins the replies.
     fn go_on_later(&self, _rest: Rest) {}
 
     /// Whether work on this many bytes would hold the server for too long, and can be done [apart](Call::apart).
@@ -365,8 +367,8 @@ pub trait Call<'a> {
         work: impl FnOnce(&[u8], &ParallelFor<'_>) -> T + Send + 'static,
     ) -> Result<Reply, CommandError>;
 
-    /// What the work has made, in the second run of the command; `None` in its first. `inputs` are the filters that the work
-    /// was given, as they are in their keys now.
+    /// The result of the work, in the second run of the command; `None` in its first. `inputs` are the filters that the
+    /// work was given, as they are in their keys now.
     ///
     /// # Errors
     /// [`CommandError::Changed`] if they aren't the same: the server deletes, replaces and renames keys meanwhile.
@@ -389,7 +391,7 @@ pub trait Call<'a> {
     /// Writes a line into the server's log.
     fn log(&self, line: &str);
 
-    /// Records that a command which had to be obeyed was carried out in part only, so that this server differs from the
+    /// Records that a command that had to be obeyed was carried out only in part, so that this server differs from the
     /// one that sent it. When the command has ended, the reply is this error, whatever the command returns: the server
     /// then logs it, counts it in `unexpected_error_replies`, and does what `propagation-error-behavior` says.
     fn differs(&self, why: CommandError);

@@ -25,23 +25,22 @@ const ITEM: usize = 2;
 /// Argument of the first item in CF.INSERT without options.
 const INSERTED: usize = 3;
 
-/// Slots that a group of items may look at before the next look at the clock: up to 16,384 cache lines, in a
-/// millisecond.
+/// Slots that a group of items may visit before the next look at the clock: up to 16,384 cache lines, in a millisecond.
 const LOOKED_AT: usize = if cfg!(small_steps) { 1 } else { 1 << 14 };
 
 /// The fewest items of a group.
 const LEAST_GROUP: usize = if cfg!(small_steps) { 1 } else { 4 };
 
-/// Slots that searches for room look at between two looks at the clock: in 10 µs.
+/// Slots that searches for room visit between two looks at the clock: in 10 µs.
 const SEARCHED: u64 = 1 << 10;
 
-/// Steps of a compaction by CF.COMPACT. One takes 10 to 100 ns. The next command goes on.
+/// Steps of a compaction by CF.COMPACT. One takes 10 to 100 ns. The next command continues.
 const COMPACTED_BY_COMMAND: u64 = 1 << 15;
 
-/// Steps of a compaction by a delete, which would take a microsecond otherwise. The next deletes go on.
+/// Steps of a compaction by a delete, which takes only a microsecond otherwise. The next deletes continue.
 const COMPACTED_BY_DELETE: u64 = 1 << 14;
 
-/// Bytes of cells that a merge goes through in the time of a step: 32,768 steps hold the server for a millisecond or two.
+/// Bytes of cells that a merge processes in the time of a step: 32,768 steps hold the server for a millisecond or two.
 const BYTES_OF_A_STEP: u64 = 64;
 
 /// `CF.RESERVE key capacity [option…]`.
@@ -80,7 +79,7 @@ fn make<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> Result
     Ok(())
 }
 
-/// Creates what an add to a missing key creates. Returns whether its first items are to be sent with it.
+/// Creates the filter for an add to a missing key. Returns whether its first items are to be sent with it.
 #[cold]
 fn create_new<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> Result<bool, CommandError> {
     match spec.origin {
@@ -110,7 +109,7 @@ pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, Comman
         if is_new {
             send_first_items(call, filter, &[ITEM]);
         } else {
-            // Of an ADDNX also: on every replica the item is absent as it is here.
+            // Also for an ADDNX: on every replica the item is absent, as it is here.
             call.replicate(Effect::Verbatim);
         }
         call.changed(c"cf.add");
@@ -147,7 +146,7 @@ fn add_arguments<'a, C: Call<'a>>(
 ) -> SmallVec<[Answer; 64]> {
     let items = call.argc().saturating_sub(first);
     if items > 1 {
-        // The first item of a command, or of a piece, may search for room for 40 ms. Nothing else comes after it then.
+        // The first item of a command, or of a piece, may search for room for 40 ms. Then no other item follows it.
         call.may_be_long();
     }
     let mut answers = SmallVec::with_capacity(items);
@@ -220,7 +219,7 @@ fn add_item<'a, C: Call<'a>>(
     add_one(call, filter, item, growing).map(|done| done.added)
 }
 
-/// The filter to test. As in RedisBloom, a missing key and a key of another type hold nothing.
+/// The filter to test. As in RedisBloom, a missing key and a key of another type contain nothing.
 #[inline(always)]
 fn asked<K: Key>(key: &K) -> Option<&Cuckoo> {
     key.cuckoo().ok().flatten()
@@ -310,13 +309,13 @@ pub(super) fn compact<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
     Ok(Reply::Ok)
 }
 
-/// Whether a compaction goes to its end, as in RedisBloom, which may be the primary or the replica of this server. Both must
-/// have the same sub-filters afterwards.
+/// Whether a compaction runs to its end, as in RedisBloom, which may be the primary or the replica of this server. Both
+/// must have the same sub-filters afterwards.
 fn compacts_whole(filter: &Cuckoo) -> bool {
     filter.spec().origin == Origin::RedisBloom
 }
 
-/// Steps of a compaction apart after which others may have their turn: about a millisecond.
+/// Steps of a compaction apart, after which other jobs may get their turn: about a millisecond.
 const STEPS_OF_A_TASK: u64 = 1 << 14;
 
 /// Whether a compaction goes on after this number of steps.
@@ -324,13 +323,13 @@ type GoOn<'g> = &'g mut dyn FnMut(u64) -> bool;
 
 /// A filter that was compacted apart.
 struct Compacted {
-    /// As it was, in the same memory.
+    /// Its old state, in the same memory.
     of: Cuckoo,
     made: Cuckoo,
 }
 
-/// Compacts a filter to the end. What would hold the server for long is done apart, in a copy: a reader beside it could miss
-/// an item that moves. Then this returns the reply, and nothing has changed before the command is run again.
+/// Compacts a filter completely. If that would hold the server for long, a worker does it in a copy, because a reader
+/// could miss an item that moves. Then this returns the reply, and nothing changes before the command runs again.
 fn compact_whole<'a, C: Call<'a>>(
     call: &C,
     filter: &mut Cuckoo,

@@ -61,7 +61,7 @@ pub enum CommandError {
         /// The configured maximum.
         most: u8,
     },
-    /// BF.INFO with a field that does not exist.
+    /// BF.INFO with an unknown field.
     BadInfoField,
     /// An iterator that isn't a number. BF.LOADCHUNK's text begins with ERR, BF.SCANDUMP's doesn't.
     BadIterator {
@@ -77,11 +77,11 @@ pub enum CommandError {
         /// What it accepts.
         takes: &'static str,
     },
-    /// What should be there instead of a word, and where.
+    /// What was expected instead of a word, and where.
     Expected(&'static str),
     /// Options that exclude each other, and why.
     Exclusive(&'static str),
-    /// The key named by LIKE holds no filter.
+    /// The key named by LIKE contains no filter.
     LikeNotFound,
     /// LIKE, with an error rate or capacity that differs from that filter's.
     LikeDiffers {
@@ -101,7 +101,7 @@ pub enum CommandError {
         /// Bytes that are left.
         left: usize,
     },
-    /// BULKADD had an item refused; the items before it were added.
+    /// BULKADD had an item refused; earlier items were added.
     Stopped {
         /// Number of items that were added.
         done: usize,
@@ -117,12 +117,12 @@ pub enum CommandError {
         /// The limit.
         most: u64,
     },
-    /// As many commands wait for worker threads as may.
+    /// The maximum number of commands already wait for worker threads.
     ManyWaiting {
         /// The limit.
         most: u64,
     },
-    /// The items of the commands that wait for worker threads have as many bytes as they may have.
+    /// The items of commands that wait for worker threads have the maximum number of bytes already.
     MuchWaiting {
         /// Bytes of the items that wait.
         bytes: u64,
@@ -140,9 +140,9 @@ pub enum CommandError {
         /// The limit, if one is known, and its name.
         bound: Option<(u64, &'static str)>,
     },
-    /// A command needs memory to work apart, of which there isn't enough.
+    /// A command needs memory to work apart, and there isn't enough.
     Apart(Box<CommandError>),
-    /// The keys of a command were changed by the server while it was at work.
+    /// The server changed the command's keys while it worked.
     Changed,
     /// The slot of the keys moved to another node while the command was waiting or at work.
     SlotMoved,
@@ -154,7 +154,7 @@ pub enum CommandError {
     Rebuilding,
     /// The filter isn't being rebuilt. If the last rebuild ended by itself, this says why.
     NotRebuilding(Option<String>),
-    /// A replica or a server that loads an AOF has ended a rebuild that its primary goes on with, for this reason.
+    /// A replica, or a server that loads an AOF, has ended a rebuild that its primary continues, for this reason.
     ShadowLost(String),
     /// The server is above its memory limit.
     OutOfMemory,
@@ -168,7 +168,7 @@ pub enum CommandError {
     BadChunk(DecodeError),
     /// A chunk after the end of a filter that is already complete.
     NoLink,
-    /// Filters that don't go together: a source, and how it differs.
+    /// Filters that can't be combined: a source, and how it differs.
     Incompatible {
         /// The source's key, printable.
         source: String,
@@ -190,7 +190,7 @@ pub enum CommandError {
         /// The source's key, printable.
         source: String,
     },
-    /// A union that has more items than the filters are made for.
+    /// A union that has more items than the filters' capacity.
     UnionFull {
         /// The number of items that they are made for.
         capacity: u64,

@@ -28,7 +28,7 @@ pub(super) fn export<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let filter = filter.foreign().ok_or(CommandError::NotForeign)?;
     let export = Export::new(filter).ok_or(CommandError::ExportedInPieces)?;
     let rest = export.len().saturating_sub(offset);
-    // A part must not be taken for the whole.
+    // Otherwise a part could be mistaken for the whole.
     if count.is_none() && rest > MOST {
         return Err(CommandError::LongExport { bytes: rest });
     }

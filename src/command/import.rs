@@ -67,7 +67,7 @@ impl Format {
         }
     }
 
-    /// Bytes of the filter, if they are a number in the command and not the length of the data.
+    /// Bytes of the filter, if a number in the command decides them and not the length of the data.
     fn declared(self) -> Option<u64> {
         match self {
             Format::GoZero { bits, .. } | Format::Redisson { bits, .. } => Some(bits.div_ceil(8)),
@@ -80,7 +80,8 @@ impl Format {
 enum Source {
     /// In an argument.
     Argument(usize),
-    /// In the key at argument 3. Followed by the data, these are the arguments of a BF.IMPORT that makes the same filter.
+    /// In the key at argument 3. Followed by the data, these are the arguments of a BF.IMPORT that creates the same
+    /// filter.
     Key(Words),
 }
 
@@ -89,9 +90,9 @@ type Words = Vec<Vec<u8>>;
 /// The string in the key at argument 3.
 const KEY: usize = 3;
 
-/// Makes the filter, and puts it into the key, which must be empty. If the data isn't in the command, what is replicated
-/// doesn't depend on its key, since that may hold something else on a replica. Long data isn't replicated: the filter goes
-/// in pieces.
+/// Creates the filter, and puts it into the key, which must be empty. If the data isn't in the command, the replicated
+/// command must not depend on its key, since that may contain something else on a replica. Long data isn't replicated:
+/// the filter is sent in pieces.
 fn create<'a, C: Call<'a>>(call: &C, format: Format, source: Source) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
     if key.filter()?.is_some() {
@@ -137,7 +138,7 @@ fn create<'a, C: Call<'a>>(call: &C, format: Format, source: Source) -> Result<R
     };
     let filter = made.map_err(refused)?;
     if !call.obeys() {
-        // What was made apart has its memory already, but a filter may not have it all.
+        // The memory of a filter that was made apart is allocated already, but a filter may be limited to less.
         let admitted = call.admit(filter.bytes(), if more { filter.bytes() } else { 0 });
         if admitted.is_err() {
             call.discard(Live::Foreign(Box::new(filter)).into());
@@ -151,7 +152,7 @@ fn create<'a, C: Call<'a>>(call: &C, format: Format, source: Source) -> Result<R
     Ok(Reply::Ok)
 }
 
-/// What was made of the data, and what makes the same elsewhere, unless that is long.
+/// The filter made from the data, and a command that makes the same elsewhere, unless that would be long.
 type Made = (Result<Foreign, DecodeError>, Option<Effect<'static>>);
 
 fn refused(why: DecodeError) -> CommandError {

@@ -25,24 +25,24 @@ pub const MAX_LOADS: usize = 64;
 /// If a load has made no progress for this long, its client is gone, and it is dropped.
 pub const ABANDONED: Duration = Duration::from_secs(300);
 
-/// Loads that together hold less than this many bytes stay when memory is short. It is as much as one chunk or the
-/// arguments of one command may take; without it no small filter could be loaded where keys are evicted all the time.
+/// Loads that together need less than this many bytes stay when memory is short. It is as much as one chunk or the
+/// arguments of one command may need. Without it, no small filter could be loaded while keys are evicted all the time.
 const SMALL: u64 = 1 << 20;
 
-/// Bytes that a head takes for each of its own, at most: it is kept, and what is read from it is larger.
+/// The most bytes that a head needs for each of its own: it is kept, and what is read from it is larger.
 const HEAD_FACTOR: u64 = 4;
 
 /// Filters that are being loaded, by database and key.
 #[derive(Default)]
 pub struct Loads {
     waiting: HashMap<(i32, Vec<u8>), Load>,
-    /// Filters that are loads elsewhere only.
+    /// Filters that are loads only on other servers.
     outgoing: HashMap<(i32, Vec<u8>), Outgoing>,
     /// Whether the server saves both in RDB files.
     pub are_saved: bool,
 }
 
-/// A filter of which replicas and the AOF get a piece after the other. With the last it is put into its key.
+/// A filter that is sent to replicas and the AOF piece by piece. With the last one it is put into its key.
 struct Outgoing {
     filter: Filter,
     /// Where the next chunk begins; `None` before the head.
@@ -77,7 +77,7 @@ impl Outgoing {
         is_last
     }
 
-    /// Writes what was sent. The server that reads it gets the rest.
+    /// Writes what was sent. The server that reads it gets the rest later.
     fn save(&self, sent: u64, sink: &mut impl Sink) {
         let encoder = Encoder::native(&self.filter);
         sink.string(encoder.head());
@@ -92,7 +92,7 @@ impl Outgoing {
     }
 }
 
-/// What replicas and the AOF have of a load.
+/// What replicas and the AOF have got of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     /// Every piece that has come.
@@ -108,7 +108,7 @@ pub(super) enum Sent {
 #[derive(Default)]
 pub struct Ended {
     loads: Vec<Load>,
-    /// Those of which replicas or the AOF may have pieces: [`END`] ends them there.
+    /// Those of which replicas or the AOF may have pieces: [`END`] ends these.
     pub elsewhere: Vec<(i32, Vec<u8>, Namespace)>,
 }
 
@@ -165,14 +165,15 @@ impl Load {
         Load { pieces, sent, is_obeyed, moved: Instant::now(), _counted, held }
     }
 
-    /// Notes that a chunk has arrived.
+    /// Records that a chunk has arrived.
     fn has_moved(&mut self, is_obeyed: bool) {
         self.is_obeyed = is_obeyed;
         self.moved = Instant::now();
         self.held = metrics::LOAD_HELD_BYTES.hold(self.pieces.held());
     }
 
-    /// Whether its client is gone. A slot's source node says when a load ends; it may be gone after twice the time.
+    /// Whether its client is gone. A slot's source node says when a load ends. If it doesn't, it counts as gone after
+    /// twice the time.
     fn is_abandoned(&self, now: Instant) -> bool {
         let most = if self.is_obeyed { ABANDONED.saturating_mul(2) } else { ABANDONED };
         now.saturating_duration_since(self.moved) >= most
@@ -181,7 +182,7 @@ impl Load {
 
 /// A partly loaded filter.
 pub(super) struct Pieces {
-    /// Bytes of the key's name. It is kept as the head is, and may be as long.
+    /// Bytes of the key's name. It is kept like the head, and may be as long.
     name_len: usize,
     head: Vec<u8>,
     body: Body,
@@ -202,7 +203,7 @@ impl Pieces {
         Ok(Pieces { name_len: name.len(), head: head.to_vec(), body })
     }
 
-    /// Bytes of memory for the name, and for what the head says.
+    /// Bytes of memory for the name, and for the parameters in the head.
     fn head_bytes(&self) -> u64 {
         HEAD_FACTOR.saturating_mul(self.head.len() as u64).saturating_add(self.name_len as u64)
     }
@@ -257,8 +258,9 @@ impl Pieces {
 
     /// Reads the chunk that came with an iterator. The error also says whether the load is over.
     ///
-    /// Ours are placed on the main thread: of 16 MiB, which a reader accepts, that lasts up to 50 ms. Clients have them from a
-    /// writer, and writers keep to [`CHUNK`]. What was accepted elsewhere is accepted from there.
+    /// Our chunks are placed on the main thread: for 16 MiB, which a reader accepts, that takes up to 50 ms. Clients
+    /// get them from a writer, and writers keep to [`CHUNK`]. Chunks that another server has accepted are accepted from
+    /// there.
     fn push(&mut self, iterator: i64, chunk: &[u8], is_obeyed: bool) -> Result<(), (DecodeError, bool)> {
         match &mut self.body {
             Body::Native(_) if !is_obeyed && chunk.len() > LONGEST => Err((DecodeError::LongChunk, false)),
@@ -269,7 +271,7 @@ impl Pieces {
                 if found == expected {
                     Ok(())
                 } else {
-                    // The data is the next chunk, but the iterator is wrong: the client mixes things up.
+                    // The data is the next chunk, but the iterator is wrong: the client is confused.
                     Err((DecodeError::Order { expected, found }, true))
                 }
             }
@@ -280,7 +282,8 @@ impl Pieces {
         }
     }
 
-    /// Where a chunk of RedisBloom's belongs, of which some may be long; `None` for our format, whose chunks are [short](LONGEST).
+    /// The position of a chunk of RedisBloom, some of which may be long; `None` for our format, whose chunks are
+    /// [short](LONGEST).
     fn destination(&mut self, iterator: i64, chunk: &[u8]) -> Result<Option<Destination>, DecodeError> {
         match &mut self.body {
             Body::Native(_) => Ok(None),
@@ -353,7 +356,7 @@ pub(super) fn end(iterator: i64) -> Result<u64, DecodeError> {
 impl Loads {
     /// Begins a load, and ends an earlier one of the same key. Returns what replicas and the AOF get of it from now on.
     ///
-    /// Of RedisBloom's pieces they get nothing: its head alone makes a key where it is obeyed.
+    /// They get nothing of RedisBloom's pieces: its head alone would make a key on servers that obey.
     pub(super) fn begin(&mut self, key: (i32, Vec<u8>), pieces: Pieces, is_obeyed: bool) -> (Sent, Ended) {
         let are_sent = self.are_saved && !pieces.are_redisblooms();
         let sent = if are_sent { Sent::Pieces } else { Sent::Nothing };
@@ -385,14 +388,14 @@ impl Loads {
         ended
     }
 
-    /// Hands the next pieces of a filter that is being sent to `sink` until that returns false: each with its command and
-    /// its iterator, and all but the last. Returns whether only that is left.
+    /// Hands the next pieces of a filter that is being sent to `sink` until that returns false: each with its command
+    /// and its iterator, except the last. Returns whether only the last is left.
     pub fn send_more(&mut self, key: &(i32, Vec<u8>), sink: impl FnMut(Command, u64, &[u8]) -> bool) -> bool {
         self.outgoing.get_mut(key).is_none_or(|outgoing| outgoing.send(sink))
     }
 
-    /// Ends sending a filter: hands what is left to `sink`. That is the last piece, or all of them if they were missed in the
-    /// very last moment. Returns the filter, and the event for its key.
+    /// Ends sending a filter: hands the rest to `sink`. That is the last piece, or all of them if they were missed at
+    /// the very last moment. Returns the filter, and the event for its key.
     pub(super) fn take_sent(
         &mut self,
         key: &(i32, Vec<u8>),
@@ -411,14 +414,14 @@ impl Loads {
         Some((outgoing.filter, outgoing.event))
     }
 
-    /// Gives up sending a filter, if it isn't in its key by now. Where its pieces are, [`END`] ends the load.
+    /// Gives up sending a filter, if it isn't in its key yet. Servers that have its pieces get [`END`].
     pub fn stop_sending(&mut self, key: &(i32, Vec<u8>)) -> Option<(Filter, Namespace)> {
         let filter = self.outgoing.remove(key)?.filter;
         let namespace = Namespace::of(&filter);
         Some((filter, namespace))
     }
 
-    /// Notes that someone begins with a snapshot in which the loads are missing.
+    /// Records that somebody begins with a snapshot in which the loads are missing.
     pub fn are_missed(&mut self) {
         self.outgoing.values_mut().for_each(|outgoing| outgoing.next = None);
         let sent = self.waiting.values_mut().map(|load| &mut load.sent);
@@ -431,8 +434,8 @@ impl Loads {
         self.waiting.get(key).map_or(0, |load| load.pieces.would_allocate(iterator, chunk))
     }
 
-    /// Where the next chunk of a load belongs, if it is to be placed there by another thread. [`proceed`](Loads::proceed)
-    /// takes it from there.
+    /// The position of a load's next chunk, if another thread is to place it there. [`proceed`](Loads::proceed)
+    /// continues.
     pub(super) fn destination(
         &mut self,
         key: &(i32, Vec<u8>),
@@ -487,8 +490,8 @@ impl Loads {
         })
     }
 
-    /// Notes that the server that has sent the loads so far sends no more of them. If this server isn't a replica, they
-    /// are as good as those of clients from now on.
+    /// Records that the server that has sent the loads so far sends no more of them. If this server isn't a replica,
+    /// they are treated like clients' loads from now on.
     pub fn are_own(&mut self) {
         self.waiting.values_mut().for_each(|load| load.is_obeyed = false);
     }
@@ -498,8 +501,8 @@ impl Loads {
         self.drop_unasked(|load| load.is_abandoned(now))
     }
 
-    /// Drops the loads of clients because memory is short, unless they are [small](SMALL): what they hold is in no key,
-    /// so neither keys nor writes of others make room for it.
+    /// Drops the loads of clients because memory is short, unless they are [small](SMALL): their memory is in no key,
+    /// so evicting keys or refusing writes can't free it.
     pub fn drop_for_memory(&mut self) -> Ended {
         if self.are_small_with(0) {
             return Ended::default();
@@ -513,15 +516,15 @@ impl Loads {
         of_clients.fold(more, |sum, load| load.pieces.held().saturating_add(sum)) < SMALL
     }
 
-    /// Drops loads that nobody has ended, and counts them.
+    /// Drops loads that were never finished, and counts them.
     fn drop_unasked(&mut self, is_meant: impl Fn(&Load) -> bool) -> Ended {
         let dropped = self.take(|_, load| is_meant(load));
         metrics::LOADS_DROPPED.add(dropped.loads.len() as u64);
         dropped
     }
 
-    /// Drops the loads of this database, or all. The same happens wherever their pieces are.
-    /// What is being sent is in nobody's key, and goes from the beginning again.
+    /// Drops the loads of this database, or all. The same happens on servers that have their pieces. A filter that is
+    /// being sent isn't in a key, and is sent again from the beginning.
     pub fn flush(&mut self, database: Option<i32>) -> Garbage {
         let is_meant = |own: &i32| database.is_none_or(|database| *own == database);
         let flushed = self.outgoing.iter_mut().filter(|((own, _), _)| is_meant(own));
@@ -542,7 +545,7 @@ impl Loads {
         self.saved().next().is_none() && self.sent().next().is_none()
     }
 
-    /// What is being sent, and how far.
+    /// What is being sent, and how far it is.
     fn sent(&self) -> impl Iterator<Item = (&(i32, Vec<u8>), &Outgoing, u64)> {
         self.outgoing.iter().filter_map(|(key, outgoing)| Some((key, outgoing, outgoing.next?)))
     }
@@ -717,7 +720,7 @@ mod tests {
         // What a slot's source node sends is in a key there.
         let mut obeyed = loads(&[2, 3], true);
         assert!(obeyed.drop_for_memory().is_empty() && obeyed.waiting.len() == 2);
-        // After a failover or a restart nobody sends the rest but the client.
+        // After a failover or a restart, only the client can send the rest.
         obeyed.are_own();
         assert!(obeyed.drop_for_memory().elsewhere.len() == 2 && obeyed.waiting.is_empty());
     }

@@ -24,10 +24,10 @@ const FIRST_ITEM: usize = 3;
 /// The event of a COMMIT.
 const COMMITTED: &CStr = c"bf.rebuild.commit";
 
-/// Bytes that an item takes while a static filter is built, beside the list and the filter.
+/// Bytes that an item needs while a static filter is built, besides the list and the filter.
 const BUILD_BYTES: u64 = 24;
 
-/// Bytes of another filter that are worked on in the time in which one item is built in.
+/// Bytes of another filter that are processed in the time for one item of a static filter.
 const BUILD_COST: u64 = 128;
 
 /// `BF.REBUILD key BEGIN [option…] | ADD item… | ADDBULK FIXED width blob | ADDBULK PREFIXED blob | COMMIT | ABORT | STATUS`.
@@ -65,7 +65,7 @@ fn begin<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
         _ => 0,
     };
     if spec.is_list() {
-        // What COMMIT would refuse, before the items come.
+        // What COMMIT would refuse is refused before the items come.
         spec.built(0).next_shape(&[])?;
     }
     let live_bytes = live.map_or(0, LiveRef::bytes);
@@ -186,7 +186,7 @@ fn build<'a, C: Call<'a>>(call: &C, key: C::Key) -> Result<Reply, CommandError> 
         }
     };
     let (built, of) = built?;
-    // In another key for a while, the list may have got items that the filter lacks.
+    // While it was in another key, the list may have got items that the filter lacks.
     if of != items {
         return Err(CommandError::Changed);
     }

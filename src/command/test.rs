@@ -152,9 +152,9 @@ impl Bitmap {
         Bitmap { words, len }
     }
 
-    /// The answers for the items of a blob, which are divided among threads, with each part in as many tasks as
-    /// [`tasks`] says. Once `stop` is set, each thread tests one more group at most, and the answers are of no use. Whole
-    /// tasks would be too long to wait for.
+    /// The answers for the items of a blob, divided among threads, with each part in as many tasks as [`tasks`] says.
+    /// Once `stop` is set, each thread tests one more group at most, and the answers are discarded. Waiting for whole
+    /// tasks would take too long.
     fn of(
         blob: &Blob<'_>,
         filter: &impl Tester,
@@ -206,8 +206,9 @@ impl Bitmap {
     }
 }
 
-/// In how many parallel tasks a part is tested: more if each item has many probes. A task then lasts about a millisecond
-/// at most, so that others have their turn after it. In 4096 layers, a part would last more than a second.
+/// The number of parallel tasks for testing a part: more if each item has many probes. A task then takes about a
+/// millisecond at most, so that other jobs get their turn after it. In 4096 layers, a part would take more than a
+/// second.
 fn tasks(filter: LiveRef<'_>) -> NonZeroUsize {
     const MOST: usize = Blob::PART / GROUP;
     // 2^18 probes for each.
@@ -257,7 +258,7 @@ pub(super) fn test_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
         let usage = filter.map(|filter| filter.usage().off_main_thread());
         let inputs: Arc<[Live]> = filter.map(LiveRef::share).into_iter().collect();
         return call.offload(argument, inputs.clone(), move |bytes, parallel, stop| {
-            // An empty task, after which others may have their turn.
+            // An empty task, after which other jobs may get their turn.
             let blob = match unread.read(bytes, || parallel(1, &|_| ())) {
                 Ok(blob) => blob,
                 Err(why) => return Some(Err(why)),

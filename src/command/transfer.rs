@@ -26,8 +26,8 @@ use std::sync::Arc;
 /// Argument of a piece.
 const DATA: usize = 3;
 
-/// Placing a byte of a piece that came from RedisBloom takes this many times the work on a byte of cells: the cells are
-/// counted before and after, and a byte that waits moves with it. A piece of 16 MiB takes up to 74 ms.
+/// Placing a byte of a RedisBloom piece takes this many times the work on a byte of cells: the cells are counted before
+/// and after, and a byte that waits moves with it. A piece of 16 MiB takes up to 74 ms.
 const PLACED: u64 = 4;
 
 /// The filter in a key, if it belongs to this namespace; during a rebuild the live one.
@@ -90,7 +90,7 @@ pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Res
     let is_old_head = || iterator == 0 && namespace == Namespace::Bloom && Loader::bloom(data).is_ok();
     let is_head = iterator == 1 || is_old_head();
     if is_head {
-        // No filter is complete without a chunk.
+        // A filter needs at least one chunk to be complete.
         begin(call, namespace, &mut key, data)?;
         return Ok(Reply::Ok);
     }
@@ -147,9 +147,9 @@ fn loaded(namespace: Namespace) -> &'static CStr {
     }
 }
 
-/// Whether a piece that has `len` bytes with its key's name is taken while the server is above its memory limit. It doesn't refuse LOADCHUNK by
-/// itself, since the end of a load frees memory. Where it evicts keys it is above its limit now and then, and small loads
-/// go on as other writes do; large ones are dropped then.
+/// Whether a piece that has `len` bytes with its key's name is accepted while the server is above its memory limit. The
+/// server doesn't refuse LOADCHUNK itself, since the end of a load frees memory. A server that evicts keys is above its
+/// limit now and then. Small loads then continue like other writes, and large ones are dropped.
 ///
 /// # Errors
 /// [`CommandError::OutOfMemory`].
@@ -172,7 +172,7 @@ fn end_elsewhere(namespace: Namespace) -> Effect<'static> {
     Effect::Arguments(load_command(namespace), END.map(<[u8]>::to_vec).to_vec())
 }
 
-/// Ends loads of this command's key wherever their pieces are, and frees them.
+/// Ends loads of this command's key on all servers that have pieces, and frees them.
 fn end_replicated<'a, C: Call<'a>>(call: &C, ended: Ended) {
     for (_, _, namespace) in &ended.elsewhere {
         call.replicate(end_elsewhere(*namespace));
@@ -180,7 +180,7 @@ fn end_replicated<'a, C: Call<'a>>(call: &C, ended: Ended) {
     call.discard(ended.garbage());
 }
 
-/// Writes a piece into the filter that is there, as a RedisBloom does whose commands this server obeys.
+/// Writes a piece into the existing filter, as RedisBloom does, whose commands this server obeys.
 fn overwrite<'a, C: Call<'a>>(
     call: &C,
     namespace: Namespace,
@@ -219,16 +219,16 @@ fn begin<'a, C: Call<'a>>(
     const TOO_MANY: CommandError =
         CommandError::Exclusive("too many filters are being loaded; finish those or wait five minutes");
     let pieces = Pieces::begin(namespace, call.arg(1), head)?;
-    // A RedisBloom has the filter from the first piece on, answers from it, adds to it, and may send what it has of it in a
-    // full sync before the rest comes in pieces. So whoever obeys one has it too.
+    // RedisBloom has the filter from the first piece on, tests and adds items, and may send its part in a full sync
+    // before the other pieces come. So a server that obeys one needs the filter at once as well.
     if call.obeys() && pieces.are_redisblooms() {
         key.create(pieces.without_chunks().map_err(|why| namespace.bad_head(Some(why)))?);
         call.replicate(Effect::Verbatim);
         call.changed(loaded(namespace));
         return Ok(());
     }
-    // All pieces of a filter from a primary, an AOF or a slot's source node arrive together, so the loads that
-    // clients have begun here are no reason to refuse them.
+    // All pieces of a filter from a primary, an AOF or a slot's source node arrive together, so loads begun by clients
+    // here are no reason to refuse them.
     if !call.obeys() {
         let (bytes, most) = (pieces.body_len(), pieces.most_held());
         call.admit_outside_keys(bytes, most)?;
@@ -248,8 +248,8 @@ fn begin<'a, C: Call<'a>>(
     Ok(())
 }
 
-/// Puts a filter into its empty key of which replicas and the AOF have nothing yet. If it goes there in pieces, it is in the
-/// key after the last.
+/// Puts a filter that replicas and the AOF don't have into its empty key. If it is sent in pieces, it is in the key
+/// after the last one.
 pub(super) fn put<'a, C: Call<'a>>(
     call: &C,
     key: &mut C::Key,
@@ -264,7 +264,7 @@ pub(super) fn put<'a, C: Call<'a>>(
     if call.is_heard() {
         each_piece(&encoder, |iterator, piece| call.replicate(load(command, iterator, piece)));
     } else {
-        // Nobody gets it, but the server counts changes until its next snapshot.
+        // Nobody receives it, but the server counts changes until its next snapshot.
         call.replicate(load(command, 1, encoder.head()));
     }
     key.create(filter);
@@ -272,10 +272,11 @@ pub(super) fn put<'a, C: Call<'a>>(
     Reply::Ok
 }
 
-/// Sends the last piece of a filter that was [sent](Call::send), and puts the filter into its key, which must be empty still.
+/// Sends the last piece of a filter that was [sent](Call::send), and puts the filter into its key, which must still be
+/// empty.
 ///
 /// # Errors
-/// Why that can't be. The load has to be [ended](Loads::stop_sending) then.
+/// Why that is impossible. The load then has to be [ended](Loads::stop_sending).
 pub fn put_sent<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let mut key = call.open(1, Access::Write);
     if key.filter()?.is_some() {

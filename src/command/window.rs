@@ -35,7 +35,7 @@ pub(super) fn rotate<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     Ok(Reply::Ok)
 }
 
-/// Where the window stands that a rotation is about.
+/// The state of the window that is about to rotate.
 fn standing<'a, C: Call<'a>>(call: &C, key: &C::Key) -> Result<Standing, CommandError> {
     let window = match rebuild_in(key) {
         // If the live filter isn't a window but the shadow is, the shadow follows the primary's clock.

@@ -49,13 +49,13 @@ pub(super) fn most_items<'a, C: Call<'a>>(call: &C) -> Option<u64> {
 /// Items of Bloom filters between two looks at the clock, which cost 25 ns each. They need up to 600 µs.
 pub(super) const BLOOM_STEP: usize = if cfg!(small_steps) { 1 } else { 32 };
 
-/// Whether a command is to end before its item number `done`, and to go on later. It asks before every `step`th item.
+/// Whether a command should end before its item number `done`, and continue later. It asks before every `step`th item.
 #[inline(always)]
 pub(super) fn should_pause<'a, C: Call<'a>>(call: &C, done: usize, step: usize) -> bool {
     done.is_multiple_of(step) && call.should_pause(done)
 }
 
-/// The arguments from `first` on: the items of a command, until it is to go on later.
+/// The arguments from `first` on: the items of a command, until it continues later.
 #[inline(always)]
 pub(super) fn indices<'a, C: Call<'a>>(call: &C, first: usize, step: usize) -> impl Iterator<Item = usize> {
     (first..call.argc()).take_while(move |index| {
@@ -64,9 +64,9 @@ pub(super) fn indices<'a, C: Call<'a>>(call: &C, first: usize, step: usize) -> i
     })
 }
 
-/// Whether a command whose items are the arguments from `first` on ends after `done` of them. It then goes on later.
+/// Whether a command whose items are the arguments from `first` on ends after `done` of them. It then continues later.
 ///
-/// Not inlined: it is asked once in a group of items, and what it needs would be kept in registers for all of them.
+/// Not inlined: it is called once for a group of items, and its values would occupy registers for all of them.
 #[inline(never)]
 pub(super) fn pauses<'a, C: Call<'a>>(call: &C, first: usize, done: usize) -> bool {
     let of = call.argc().saturating_sub(first);
@@ -119,7 +119,8 @@ fn make<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: Spec, since_ms: u64) 
     Ok(())
 }
 
-/// Bytes of a filter or sub-filter whose creation is timed. It may ask how much memory the machine has, in 100 to 600 µs.
+/// The creation of filters and sub-filters of at least this many bytes is timed. It may ask how much memory the machine
+/// has, in 100 to 600 µs.
 const LONG_TO_CREATE: u64 = 1 << 20;
 
 /// Whether a new filter of `more` bytes may be made, in a key that will then have `total`. A replica makes what its
@@ -131,7 +132,7 @@ pub(super) fn admit_new<'a, C: Call<'a>>(call: &C, total: u64, more: u64) -> Res
     if call.obeys() { Ok(()) } else { call.admit(total, more) }
 }
 
-/// Creates what an add to a missing key creates. Returns whether its first items are to be sent with it.
+/// Creates the filter for an add to a missing key. Returns whether its first items are to be sent with it.
 #[cold]
 pub(super) fn create_new<'a, C: Call<'a>>(
     call: &C,
@@ -246,7 +247,7 @@ pub(super) fn catch_up_to<'a, C: Call<'a>>(call: &C, key: &mut C::Key, due: Due)
     Ok(())
 }
 
-/// Lets the windows in a key go on by another schedule.
+/// Lets the windows in a key continue by another schedule.
 pub(super) fn set_schedule<'a, C: Call<'a>>(
     call: &C,
     key: &mut C::Key,
@@ -258,7 +259,7 @@ pub(super) fn set_schedule<'a, C: Call<'a>>(
     })
 }
 
-/// Opens generation `number` in the filter of a key and in its shadow, if they are windows.
+/// Begins generation `number` in the filter of a key and in its shadow, if they are windows.
 pub(super) fn open_generation<'a, C: Call<'a>>(
     call: &C,
     key: &mut C::Key,
@@ -399,8 +400,8 @@ pub(super) fn grow_and_add<'a, C: Call<'a>, F: GrowInServer>(
         }
         let more = grow(call, filter, growing.beside)
             .map_err(|why| growing.refused.insert(F::refusal(why)).clone())?;
-        // New cells have room. But none of the items that a window has dropped may have been in the cells in question: then it
-        // drops more. Once it is empty, there is room.
+        // New cells have room. But a window may have dropped no item from the cells in question: then it drops more.
+        // Once it is empty, there is room.
         match filter.try_add(item) {
             Err(Error::Full) if more == 0 => {}
             result => return Ok(result?),

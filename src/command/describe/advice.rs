@@ -93,7 +93,7 @@ pub(super) fn on(key: &[u8], summary: &Summary, observed: Observed) -> Vec<Strin
         (None, _, Some(_)) => {
             (items > capacity).then(|| format!("over capacity: it holds {items} items of {capacity}; {room}"))
         }
-        // Another system's number of items may be an estimate.
+        // Another system's number of items may only be an estimate.
         (None, _, None) => (needed > capacity)
             .then(|| format!("over capacity: it holds about {needed} items of {capacity}; {room}")),
     };
@@ -120,7 +120,7 @@ pub(super) fn on(key: &[u8], summary: &Summary, observed: Observed) -> Vec<Strin
         ));
     }
     if let Some(promise) = summary.error_rate {
-        // Of a full filter, the first line says why.
+        // For a full filter, the first line says why it is full.
         if !is_full && summary.error_rate_now > TOLERANCE * promise {
             advice.push(format!(
                 "fuller than promised: the error rate is {} now, and {} was promised; {room}",
@@ -135,7 +135,7 @@ pub(super) fn on(key: &[u8], summary: &Summary, observed: Observed) -> Vec<Strin
     advice
 }
 
-/// The advice that follows from the answers that were checked. The cells explain an error rate of `explained`.
+/// The advice that follows from the checked answers. The cells explain an error rate of `explained`.
 fn on_observed(promise: f64, explained: f64, observed: Observed) -> Option<String> {
     let rate = observed.error_rate().filter(|_| observed.wrong >= ENOUGH_FALSE)?;
     if rate > FAR_ABOVE * promise {

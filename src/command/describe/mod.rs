@@ -17,8 +17,8 @@ use crate::filter::{LayerSummary, LiveRef, RebuildSummary, Summary};
 use crate::params::Overflow;
 use number::general;
 
-/// Layers that BF.STATS describes one by one: the newest, which hold most items. A filter has more only if it was
-/// loaded with them, merged from many, or has grown ten thousand times over with expansion 1.
+/// Layers that BF.STATS describes one by one: the newest, which have most items. A filter has more only if it was
+/// loaded with them, merged from many, or has grown ten thousand times with expansion 1.
 const MOST_LAYERS: usize = 128;
 
 /// Fields of a map, in order.
@@ -52,7 +52,7 @@ pub(super) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     }
 }
 
-/// `BF.STATS key`. Clients hook their parsers for RedisBloom's five fields on the name BF.INFO, and trip over more.
+/// `BF.STATS key`. Clients register parsers for RedisBloom's five fields of BF.INFO, and fail on more fields.
 pub(super) fn stats<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     // There may be many layers.
     call.may_be_long();
@@ -171,7 +171,7 @@ pub(super) fn rebuild_fields(rebuild: &RebuildSummary) -> Fields {
     ]
 }
 
-/// What tells a filter from others: 16 hexadecimal digits, or null.
+/// An identity that distinguishes a filter from others: 16 hexadecimal digits, or null.
 pub(super) fn identity(identity: Option<u64>) -> Reply {
     identity.map_or(Reply::Null, |identity| Reply::from(format!("{identity:016x}").as_str()))
 }

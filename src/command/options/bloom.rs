@@ -39,7 +39,7 @@ pub(in crate::command) struct Reservation {
     pub(in crate::command) since_ms: Option<u64>,
 }
 
-/// The options of BF.RESERVE as written, before it is checked whether they go together.
+/// The options of BF.RESERVE as written, before they are checked for conflicts.
 #[derive(Default)]
 struct ReserveOptions<'a> {
     expansion: Option<i64>,
@@ -123,7 +123,7 @@ pub(in crate::command) enum New {
     Reserved(Spec),
     /// A filter of RedisBloom, on a server that obeys one.
     RedisBloom(ChainSpec),
-    /// A filter of valkey-bloom: only that hashes by a seed of 32 bytes.
+    /// A filter of valkey-bloom, which alone hashes with a seed of 32 bytes.
     ValkeyBloom(ValkeySpec),
 }
 
@@ -243,7 +243,7 @@ fn steps<'a, C: Call<'a>>(words: &mut Arguments<'_, C>) -> Result<Steps, Command
 }
 
 impl ReserveOptions<'_> {
-    /// Replaces a TTL by the window that it means.
+    /// Replaces a TTL by the window that it stands for.
     fn resolve_ttl(&mut self) -> Result<Steps, CommandError> {
         let Some(ttl_ms) = self.ttl_ms else {
             return match self.steps {
@@ -386,7 +386,7 @@ fn at_least(capacity: u64, items: u64, estimate: u64) -> u64 {
     needed.clamp(1, limits::MAX_CAPACITY)
 }
 
-/// The native filter that comes closest to another system's filter.
+/// The native filter that comes closest to another system's.
 fn of_foreign(filter: &Foreign, settings: Settings) -> Spec {
     let capacity = at_least(filter.capacity(), filter.items(), filter.estimate());
     // A bitmap has no promise. Its rate is computed for a half-full bitmap, which is also where its capacity is
@@ -647,7 +647,7 @@ pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<Inserti
                     (family, _) => family,
                 };
                 let spec = Spec { family, ..Spec::fixed(size, rate) };
-                // What a new filter is sent with, besides its first items, has no tightening.
+                // The description that is sent with a new filter's first items has no tightening.
                 if dialect.is_spoken() { New::Reserved(spec) } else { New::Bloomery(spec) }
             }
         },
