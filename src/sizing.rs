@@ -63,7 +63,7 @@ pub enum Layout {
     Fingerprint = 3,
     /// Three cells, which together are a fingerprint of the item.
     Fuse = 4,
-    /// None: hashes of items one after the other, from which a static filter is built.
+    /// No probes: the hashes of items one after the other, from which a static filter is built.
     List = 5,
 }
 
@@ -132,7 +132,8 @@ impl LayerSpec {
         self.shape_within(AUTO_PENALTY)
     }
 
-    /// Most filters are made like one of the last, and a filter that may not grow asks for the same layer with every add.
+    /// Most filters have the parameters of a recent one, and a filter that can't grow asks for the same layer with
+    /// every add.
     fn shape_within(&self, penalty: f64) -> Result<Shape, Error> {
         let place = ((self.capacity ^ self.error_rate.to_bits()).wrapping_mul(GOLDEN) >> 58) as usize;
         SHAPES.with_borrow_mut(|shapes| match &mut shapes[place] {
@@ -265,10 +266,10 @@ impl LayerSpec {
         self.capacity as f64 * -libm::log2(self.error_rate) / math::LN_2
     }
 
-    /// The fewest units below `below` that keep the rate. The size that m cells would need without uneven ranges,
-    /// −k·n / ln(1 − p^(1/k)), is the first guess, and never too large; secants of the logarithms of rate and size lead from there to the
-    /// answer. One range takes two evaluations, bits in blocks at most eight. The last two are of the answer and of one
-    /// unit less, so the answer is exact however good the guesses are.
+    /// The fewest units below `below` that keep the rate. The size for m cells without uneven ranges, −k·n / ln(1 −
+    /// p^(1/k)), is the first guess, and never too large. Secants of the logarithms of rate and size lead from there to
+    /// the answer. One range needs two evaluations, bits in blocks at most eight. The last two are for the answer and
+    /// for one unit less, so the answer is exact however good the guesses are.
     fn fewest_units(
         &self,
         below: u64,
@@ -289,7 +290,7 @@ impl LayerSpec {
         }
         let mut last: Option<(f64, f64)> = None;
         for evaluations in (0..).take_while(|_| below > 1) {
-            // Secants creep where hardly any size keeps the rate; halving ends for certain.
+            // Secants become slow where hardly any size keeps the rate; halving always ends.
             units = if evaluations < 10 { units.clamp(low + 1, high - 1) } else { low + (high - low) / 2 };
             let rate = shape(units).rate_at(items);
             if rate <= self.error_rate {
@@ -387,8 +388,8 @@ impl Shape {
         mixture_rate(ranges, cells, self.probes, items)
     }
 
-    /// Distinct items that would set a fraction `fill` of the cells (Swamidass–Baldi). If all are set, there may be
-    /// any number above this: those after which one cell is expected to be left.
+    /// Distinct items that would set a fraction `fill` of the cells (Swamidass–Baldi). If all are set, any larger
+    /// number is possible; this returns the number after which one unset cell is expected.
     pub fn items_at(&self, fill: f64) -> f64 {
         if let Some(table) = self.table() {
             return table.items_at(fill * self.cells as f64);
@@ -458,7 +459,7 @@ impl Shape {
     }
 }
 
-/// Bits of the unit of size, where cells are bits or counters.
+/// Bits in the unit of size, if cells are bits or counters.
 fn unit_bits(layout: Layout) -> u32 {
     if layout == Layout::Blocked { BLOCK_BITS } else { u64::BITS }
 }
@@ -483,7 +484,7 @@ impl Spec {
         }
         let spec = |capacity| Spec { layout: LayoutChoice::Classic, ..Spec::fixed(capacity, error_rate) };
         let fits = |capacity: u64| spec(capacity).next_shape(&[]).is_ok_and(|shape| shape.cells <= bits);
-        // The shape grows with the capacity, and no item takes less than a bit.
+        // The shape grows with the capacity, and no item needs less than a bit.
         let (mut fitting, mut too_many) = (0, bits.min(limits::MAX_CAPACITY).saturating_add(1));
         while fitting + 1 < too_many {
             let middle = fitting + (too_many - fitting) / 2;
@@ -721,7 +722,7 @@ mod tests {
         assert!(matches!(many.shape(), Err(Error::OutOfMemory { bytes }) if bytes > 1 << 47));
     }
 
-    /// More questions than places, which differ in one part each, asked in turns.
+    /// More parameters than places. They differ in one field each, and are used in turns.
     #[test]
     fn shapes_are_remembered_by_all_that_was_asked() {
         let base = LayerSpec::new(100_000, 0.001);

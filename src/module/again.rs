@@ -18,10 +18,10 @@ use std::mem;
 use std::ptr::{self, NonNull};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Where this file's module is in its life.
+/// The state of this file's module.
 enum Stage {
     NotLoaded,
-    /// Being loaded. If that failed, and the file is still mapped, it stays so: parts of the module are set up, and
+    /// Being loaded. If that failed and the file is still mapped, this state stays: parts of the module are set up, and
     /// can't be set up again.
     Loading,
     /// Loaded, and the server is starting. The context serves to unload these stand-ins.
@@ -69,7 +69,7 @@ pub(super) fn is_copy(ctx: Context<'_>, name: &str) -> bool {
     matches!(ctx.info(&section, [&field]), [Some(_)])
 }
 
-/// The load ends without a module of this file's: it may be loaded again, under another name.
+/// The load ends without a module from this file: it may be loaded again, under another name.
 pub(super) fn skipped() {
     *stage() = Stage::NotLoaded;
 }
@@ -123,7 +123,7 @@ pub(super) unsafe fn name(ctx: *mut raw::RedisModuleCtx, start: &str) -> CString
     }
 }
 
-/// The first load has succeeded: from now on there are second ones.
+/// The first load has succeeded: later ones are second loads.
 ///
 /// # Safety
 /// `ctx` is the context of the running `RedisModule_OnLoad`, and the API is bound.
@@ -136,7 +136,8 @@ pub(super) unsafe fn loaded(ctx: *mut raw::RedisModuleCtx) {
     }
 }
 
-/// A second load calls this, of this file or of another version's: it is to be unloaded when the server has started.
+/// Called by a second load of this file or of another version's: that load is to be unloaded when the server has
+/// started.
 unsafe extern "C" fn expect(name: *const c_char) -> c_int {
     // SAFETY: the caller passes a NUL-terminated name.
     let name = unsafe { CStr::from_ptr(name) };

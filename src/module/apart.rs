@@ -33,19 +33,20 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bytes of cells from which a command works apart. On fewer it holds the server for about a millisecond.
+/// A command works apart if its filters have at least this many bytes of cells. With fewer it holds the server for
+/// about a millisecond.
 pub(super) const LONG: u64 = if cfg!(small_steps) { 0 } else { 2 << 20 };
 
-/// Bytes of a string that are read at a time, which lasts 0.15 ms.
+/// Bytes of a string that are read in one step, for 0.15 ms.
 const SLICE: usize = if cfg!(small_steps) { 16 } else { 1 << 20 };
 
 /// Only the main thread takes the lock.
 static QUEUE: Mutex<Queue> = Mutex::new(Queue { entries: BTreeMap::new(), held: Held::new(), next: 1 });
 
-/// Number of its entries, which every command that writes looks at.
+/// Number of its entries, which every command that writes checks.
 static ENTRIES: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether keys are no longer held for which commands may wait.
+/// Whether keys have been released that commands may wait for.
 static FREED: AtomicBool = AtomicBool::new(false);
 
 struct Queue {
@@ -76,31 +77,32 @@ enum Stage {
     Working(Job),
     /// What it has made is sent to replicas and the AOF.
     Sending {
-        /// Whether that has come to its end.
+        /// Whether everything has been sent.
         is_over: bool,
     },
 }
 
-/// A string that is read for a job, in slices: all of it, and then once more to see whether it is still the same.
+/// A string that is read for a job in slices: all of it, and then once more to see whether it has changed.
 struct Reading {
     job: Job,
     work: Work,
     /// The argument that names its key.
     key: usize,
-    /// Where the server has it, and bytes to read. Those that are appended meanwhile come after the command.
+    /// Its address on the server, and the number of bytes to read. Bytes that are appended meanwhile come after the
+    /// command.
     place: Option<(usize, usize)>,
     read: Vec<u8>,
-    /// Bytes that were looked at again.
+    /// Bytes that were checked.
     checked: usize,
 }
 
-/// What a command has asked for in its first run.
+/// What a command requests in its first run.
 struct Job {
     now_ms: u64,
     begun: Instant,
     inputs: Arc<[Live]>,
     bytes: u64,
-    /// The memory that it will take, until it has it.
+    /// The memory that it will need, until it has it.
     promised: Option<Hold>,
     stop: Stop,
     outcome: Arc<Outcome>,
@@ -119,11 +121,11 @@ type Made = Box<dyn Any + Send>;
 
 /// A command that is run again.
 pub(super) struct Resumed {
-    /// Its client, unless it waits further.
+    /// Its client, unless it continues to wait.
     pub(super) request: Cell<Option<Request>>,
     /// Its number in the queue.
     pub(super) number: u64,
-    /// What was made for it, unless it has only waited.
+    /// The result for it, unless it has only waited.
     again: RefCell<Option<Again>>,
 }
 
@@ -140,7 +142,7 @@ impl Resumed {
         self.again.borrow().as_ref().map(|again| again.now_ms)
     }
 
-    /// What was made from these filters.
+    /// The result of work on these filters.
     pub(super) fn made<T: 'static>(&self, inputs: &[LiveRef<'_>]) -> Result<Option<T>, CommandError> {
         let mut again = self.again.borrow_mut();
         let Some(Again { inputs: given, made, .. }) = again.as_mut() else { return Ok(None) };
@@ -152,7 +154,7 @@ impl Resumed {
         made.map(|made| Some(*made)).ok_or(CommandError::Internal)
     }
 
-    /// Replies, unless the command waits further. Frees what is left, which may be the last reference to filters.
+    /// Replies, unless the command continues to wait. Frees what is left, which may be the last reference to filters.
     pub(super) fn end(self, outcome: Result<Reply, CommandError>) {
         if let Some(request) = self.request.take() {
             request.reply(outcome);
@@ -214,8 +216,8 @@ pub(super) fn remove(number: u64) -> Option<Entry> {
     entry
 }
 
-/// Milliseconds until it is worth while to look at the queue again; `None` if it is empty. What has lasted long may last
-/// as long again, so it is looked at less often: a look costs some 20 µs.
+/// Milliseconds until it is worthwhile to look at the queue again; `None` if it is empty. Work that has taken long may
+/// take as long again, so it is checked less often: a check costs some 20 µs.
 pub(super) fn next_look() -> Option<i64> {
     let wait = |entry: &Entry| match &entry.stage {
         Stage::Working(job) => i64::try_from(job.begun.elapsed().as_millis() / 8).unwrap_or(1).clamp(1, 16),
@@ -236,7 +238,7 @@ pub(super) enum Next {
     Nothing,
     /// Its keys must be looked at: it waits for them.
     Look,
-    /// It can be run again, or its client be let go.
+    /// It can run again, or its client can be released.
     Run,
 }
 
@@ -283,7 +285,7 @@ pub(super) fn is_held(ctx: Context<'_>, name: Text<'_>, before: u64) -> bool {
     is_any() && find(ctx, name, |_| true).is_some_and(|number| number < before)
 }
 
-/// The first entry that holds the key and works.
+/// The first entry that holds the key and is working.
 pub(super) fn worker_on(ctx: Context<'_>, name: Text<'_>) -> Option<u64> {
     find(ctx, name, |entry| !matches!(entry.stage, Stage::Waiting))
 }
@@ -306,7 +308,7 @@ pub(super) fn wait(
     insert(number, Entry { request, command, database, keys, stage: Stage::Waiting, is_gone: false });
 }
 
-/// Has a command wait until a filter was sent.
+/// Makes a command wait until a filter was sent.
 pub(super) fn send((number, request): (Option<u64>, Request), command: Command, database: i32) {
     let stage = Stage::Sending { is_over: false };
     insert(number, Entry { request, command, database, keys: 1..2, stage, is_gone: false });
@@ -345,7 +347,8 @@ pub(super) fn begin<T: Send + 'static>(
         }
     };
     let mut entry = Entry { request, command, database: ctx.database(), keys, stage, is_gone: false };
-    // It notes which string the command has seen. Copying some of it would be too much if hundreds begin at once.
+    // It records which string the command has seen. Copying a part of each would be too much if hundreds begin at the
+    // same time.
     entry.read_slice(ctx);
     insert(number, entry);
 }
@@ -361,7 +364,7 @@ impl Job {
                 &|tasks, task| stop.run(&|tasks, task| seat.fork_join(tasks, task), tasks, task);
             let made = || if stop.is_set() { None } else { Some(work(parallel)) };
             let made = guard::call("job", || Ok(made()), || Err(CommandError::Internal));
-            // What was stopped is of no use, and nobody waits for it unless a filter has left its key.
+            // Stopped work has no result, and nobody waits for it unless a filter has left its key.
             let made = made.and_then(|made| made.filter(|_| !stop.is_set()).ok_or(CommandError::Changed));
             client.ended();
             drop(promised);
@@ -372,11 +375,11 @@ impl Job {
 }
 
 impl Reading {
-    /// Notes the place of the string, which is this now, or reads or checks its next slice. Returns whether it was the last.
+    /// Records the address of the string, or reads or checks its next slice. Returns whether it was the last.
     ///
-    /// The key may get another string meanwhile, and what is read would be half of each. While both are there, they are in
-    /// different places. If one is deleted first, the other may come to its place, and lacks bits. Adds to a bitmap that is
-    /// in use only set some.
+    /// Meanwhile the key may get another string, and the result would be half of each. While both exist, they are at
+    /// different addresses. If one is deleted first, the other may come to its address, and lacks bits. Adds to a
+    /// bitmap in use only set some.
     fn next(&mut self, now: &[u8]) -> Result<bool, CommandError> {
         let Some((address, len)) = self.place else {
             self.place = Some((now.as_ptr().addr(), now.len()));
@@ -426,7 +429,7 @@ impl Entry {
         }
     }
 
-    /// Whether what it has made is sent.
+    /// Whether its result is being sent.
     pub(super) fn is_sending(&self) -> bool {
         matches!(self.stage, Stage::Sending { .. })
     }
@@ -447,7 +450,7 @@ impl Entry {
         self.job().is_some_and(|job| job.inputs.iter().any(|input| input.as_ref().is_shared_with(filter)))
     }
 
-    /// Whether nothing of it is left to other threads.
+    /// Whether no part of it is left to other threads.
     fn has_ended(&self) -> bool {
         match &self.stage {
             Stage::Waiting => true,
@@ -457,7 +460,7 @@ impl Entry {
         }
     }
 
-    /// Sends some of what it has made. That ends early if something else is in its key.
+    /// Sends some of its result. That ends early if something else is in its key.
     fn send_more(&mut self, ctx: Context<'_>, turn: Duration) {
         let Stage::Sending { is_over } = &mut self.stage else { return };
         let (name, detached) = (self.request.arguments().get(1), Detached::new(ctx, self.database));
@@ -511,7 +514,7 @@ impl Entry {
         }
     }
 
-    /// What its next run needs. Without one, its client has been answered.
+    /// The input of its next run. Without one, its client has been answered.
     pub(super) fn resume(self, number: u64) -> Option<Resumed> {
         let (made, facts) = match self.stage {
             Stage::Waiting | Stage::Sending { .. } => (Ok(None), None),
@@ -538,10 +541,10 @@ impl Entry {
     }
 }
 
-/// Reads on in the strings that commands read, one after the other, for this long.
+/// Continues to read the strings of commands, one after the other, for this long.
 pub(super) fn read_slices(ctx: Context<'_>, turn: Duration) {
     let begun = Instant::now();
-    // Nothing that the server does to open a key comes back to the queue.
+    // Opening a key causes no call from the server back to the queue.
     for entry in queue().entries.values_mut().filter(|entry| !entry.is_gone) {
         while matches!(entry.stage, Stage::Reading(_)) {
             if begun.elapsed() >= turn {
@@ -552,7 +555,7 @@ pub(super) fn read_slices(ctx: Context<'_>, turn: Duration) {
     }
 }
 
-/// Sends on what was made, for the first command that does: each piece lasts as long as a turn.
+/// Continues to send the result of the first command that does: each piece takes as long as a turn.
 pub(super) fn send_pieces(ctx: Context<'_>, turn: Duration) {
     let mut queue = queue();
     let mut sending = queue.entries.values_mut().filter(|entry| entry.is_sending() && !entry.has_ended());

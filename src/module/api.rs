@@ -62,13 +62,13 @@ impl<'a> Context<'a> {
         unsafe { server!(RedisModule_GetUsedMemoryRatio()) }
     }
 
-    /// Whether the server wants no write now, because it hands over to a replica or pauses its clients.
+    /// Whether the server refuses writes now, because it hands over to a replica or pauses its clients.
     pub(super) fn must_not_write(self) -> bool {
         // SAFETY: a plain call.
         unsafe { server!(RedisModule_AvoidReplicaTraffic()) != 0 }
     }
 
-    /// Has the server call `look` on the main thread after some milliseconds, once.
+    /// Makes the server call `look` on the main thread after some milliseconds, once.
     pub(super) fn call_later(
         self,
         ms: i64,
@@ -182,13 +182,13 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Whether there are replicas, or may be some that come back for what they have missed.
+    /// Whether there are replicas, or some that may come back for what they have missed.
     pub(super) fn has_replicas(self) -> bool {
         let fields = [c"connected_slaves", c"repl_backlog_active"];
         self.info(c"replication", fields).into_iter().any(|number| number != Some(0))
     }
 
-    /// Has the server run a command as if a client had sent it: its effects are replicated. The error is the reply's.
+    /// Makes the server run a command as if a client had sent it: its effects are replicated. The error is the reply's.
     pub(super) fn call(self, name: &CStr, arguments: &[Text<'_>]) -> Result<(), String> {
         // SAFETY: "v" is as above. "!" replicates, "S" and "M" refuse what the server's state forbids to clients (writes
         // without replicas, say, or what needs memory if the last command of a client found none, even by evicting keys), and
@@ -277,13 +277,13 @@ impl Context<'_> {
     }
 }
 
-/// `+OK`, as a command of the server has replied it; null if it didn't. To put a simple string together takes the server
-/// 100 ns, a tenth of BF.RESERVE, and to send a reply that it has 20. Written once, when the module is loaded.
+/// `+OK`, as a command of the server has replied it; null if it didn't. The server needs 100 ns to put a simple string
+/// together, a tenth of BF.RESERVE, and 20 ns to send an existing reply. Written once, when the module is loaded.
 static OK: AtomicPtr<raw::RedisModuleCallReply> = AtomicPtr::new(ptr::null_mut());
 
 /// Replies. After the first of them nothing may fail: a half-written reply would put the client out of step.
 impl Context<'_> {
-    /// Has the server reply `+OK` to a command that changes nothing, and keeps that.
+    /// Makes the server reply `+OK` to a command that changes nothing, and keeps the reply.
     pub(super) fn keep_ok(self) {
         // SAFETY: format "l" takes a long long. The reply belongs to no context, because none of ours collects its objects. It is
         // freed once, or never.
@@ -388,7 +388,7 @@ impl Context<'_> {
     }
 }
 
-/// Text for C, cut at the first NUL byte. The names of fields need no allocation.
+/// Text for C, cut at the first NUL byte. Names of fields need no allocation.
 fn terminated(text: &str) -> SmallVec<[u8; 64]> {
     let mut bytes = SmallVec::from_slice(text.split('\0').next().unwrap_or_default().as_bytes());
     bytes.push(0);
@@ -437,7 +437,7 @@ pub(super) struct Detached {
 }
 
 impl Detached {
-    /// With this database selected. `ctx` is any context.
+    /// Like this one, with this database selected. `ctx` is any context.
     pub(super) fn new(ctx: Context<'_>, database: i32) -> Option<Detached> {
         // SAFETY: the context is valid; what is made is freed once, by Drop.
         unsafe {
@@ -507,8 +507,8 @@ impl Drop for OwnText {
 pub(super) struct OpenKey<'a> {
     /// Null for a key that doesn't exist and was opened for reading.
     raw: *mut raw::RedisModuleKey,
-    /// The value in the key, or null for an empty key. Commands look at it up to three times, and to ask the server takes
-    /// two calls.
+    /// The value in the key, or null for an empty key. Commands use it up to three times, and reading it needs two
+    /// calls.
     value: Result<*mut Filter, WrongType>,
     command: PhantomData<&'a raw::RedisModuleKey>,
 }

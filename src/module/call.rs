@@ -20,20 +20,20 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a command holds the server before it goes on later.
+/// How long a command holds the server before it continues later.
 const SLICE: Duration = Duration::from_millis(if cfg!(small_steps) { 0 } else { 1 });
 
-/// A piece is as long as its head this many times, also if that is longer than a slice.
+/// A piece takes at least this many times as long as its head, even if that is longer than a slice.
 const SLICE_PER_HEAD: u32 = if cfg!(small_steps) { 0 } else { 2 };
 
-/// Items after which it does so in any case: their answers take another 20 ns each.
+/// Items after which it always does so: their answers need another 20 ns each.
 const MOST_ITEMS: usize = 1 << 16;
 
-/// The words that were replicated last. Most filters are made like the one before, so that only the seed is another.
-/// Making and freeing eleven strings took a tenth of creating a small filter. Only the main thread uses them.
+/// The words that were replicated last. Most filters have the same parameters as the one before, so that only the seed
+/// differs. Making and freeing eleven strings took a tenth of creating a small filter. Only the main thread uses them.
 static WORDS: Mutex<Vec<(Word, OwnText)>> = Mutex::new(Vec::new());
 
-/// The same of words that were joined: those but the last, which is the seed, and their text.
+/// The same for words that were joined: all but the last, which is the seed, and their text.
 static JOINED: Mutex<(Vec<Word>, String)> = Mutex::new((Vec::new(), String::new()));
 
 /// A command of a client, a primary or an AOF.
@@ -42,16 +42,16 @@ pub(super) struct ServerCall<'a> {
     pub(super) arguments: &'a [Text<'a>],
     /// When it began, if it is timed.
     started: Cell<Option<Instant>>,
-    /// `REDISMODULE_CTX_FLAGS_*` of the context, once they have been asked for.
+    /// `REDISMODULE_CTX_FLAGS_*` of the context, once they have been read.
     flags: Cell<Option<u32>>,
-    /// Only of a command that may be carried out in pieces.
+    /// Only for a command that may be carried out in pieces.
     divided: Option<Divided>,
     command: Command,
-    /// What was made for it, if it is run again.
+    /// The result of its work, if it runs again.
     resumed: Option<&'a Resumed>,
     /// What has happened to the key, for [`announce`](ServerCall::announce).
     events: RefCell<SmallVec<[&'static CStr; 4]>>,
-    /// Why this server differs from its primary now.
+    /// Why this server now differs from its primary.
     differs: Cell<Option<CommandError>>,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct ServerCall<'a> {
 struct Divided {
     /// Whether it is a piece of another.
     is_piece: bool,
-    /// Whether its client may wait, once that has been asked.
+    /// Whether its client may wait, once that has been determined.
     may_wait: Cell<Option<bool>>,
     /// How long it took until its items began.
     head: Cell<Duration>,
@@ -109,12 +109,12 @@ impl<'a> ServerCall<'a> {
         self.divided.as_ref().is_some_and(|divided| divided.is_piece)
     }
 
-    /// What is left of the command.
+    /// The rest of the command.
     pub(super) fn rest(&self) -> Option<Rest> {
         self.divided.as_ref().and_then(|divided| divided.rest.get())
     }
 
-    /// Has the client wait, if it can, and doesn't yet. Also returns the number of a command that is in the queue.
+    /// Makes the client wait, if it can, and doesn't yet. Also returns the number of a command that is in the queue.
     fn wait(&self) -> Result<Option<(Option<u64>, Request)>, CommandError> {
         let waiting = self.resumed.and_then(|resumed| Some((Some(resumed.number), resumed.request.take()?)));
         match waiting {
@@ -129,8 +129,8 @@ impl<'a> ServerCall<'a> {
         self.differs.take().map_or(outcome, Err)
     }
 
-    /// Announces what the command has done. Only where no key is open: other modules are called, and may delete the
-    /// very filter that a reference still points at.
+    /// Announces what the command has done. No key may be open: other modules are called, and may delete the very
+    /// filter that a reference still points to.
     #[inline(always)]
     pub(super) fn announce(&self) {
         let events = self.events.take();
@@ -142,7 +142,7 @@ impl<'a> ServerCall<'a> {
         }
     }
 
-    /// The context's flags that stay as they are while the command runs. To ask for them takes 150 instructions.
+    /// The context's flags that stay the same while the command runs. Reading them takes 150 instructions.
     fn flags(&self) -> u32 {
         let flags = self.flags.get().unwrap_or_else(|| self.ctx.flags());
         self.flags.set(Some(flags));
@@ -228,7 +228,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
         let is_clients = self.resumed.is_none();
         match effect {
             Effect::Verbatim if is_clients => self.ctx.replicate_verbatim(),
-            // Nobody gets it, but the server counts changes until its next snapshot.
+            // Nobody receives it, but the server counts changes until its next snapshot.
             _ if is_clients && !self.is_heard() => self.ctx.replicate_verbatim(),
             // The context isn't that of the client, and doesn't know its command.
             Effect::Verbatim => {
@@ -343,7 +343,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
         job: Apart,
         work: impl FnOnce(&[u8], &ParallelFor<'_>) -> T + Send + 'static,
     ) -> Result<Reply, CommandError> {
-        // Where the server would refuse it, no command comes here: see `goes_apart`.
+        // If the server would refuse it, no command gets here: see `goes_apart`.
         let (number, request) = self.wait()?.ok_or(CommandError::Internal)?;
         let database = self.ctx.database();
         let is_held = |index| apart::is_held(self.ctx, self.text(index), number.unwrap_or(u64::MAX));
@@ -360,7 +360,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
     }
 
     fn send(&self, filter: Filter, event: &'static CStr) -> Result<Reply, Filter> {
-        // While its slot moves here, a client may use the key for the moment of a command that it asks for.
+        // While its slot moves here, a client may use the key only for the one command after ASKING.
         let stays = || {
             let detached = Detached::new(self.ctx, self.ctx.database());
             detached.is_some_and(|anyone| anyone.context().serves(&[self.text(1)]))

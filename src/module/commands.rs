@@ -36,8 +36,8 @@ const fn command_at(index: usize) -> Command {
     TABLE[index].command
 }
 
-/// Whether a command has keys that only it can find. Cluster routing uses only those of a module's key specs that have
-/// an index, not those that follow a word. ACL and COMMAND GETKEYS use both.
+/// Whether only the command itself can find some of its keys. Cluster routing uses only those of a module's key specs
+/// that have an index, not those that follow a word. ACL and COMMAND GETKEYS use both.
 #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 const fn names_its_keys(index: usize) -> bool {
     matches!(TABLE[index].more_keys, [MoreKeys::Behind { .. }, ..])
@@ -49,7 +49,7 @@ const fn writes(index: usize) -> bool {
     !matches!(TABLE[index].key, KeyUse::Read)
 }
 
-/// Whether the table says that a command is fast. Reading the clock would be a good part of its time.
+/// Whether the table says that a command is fast. Reading the clock would be a large part of its time.
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "evaluated by the compiler")]
 const fn is_fast(index: usize) -> bool {
     let (flags, word) = (TABLE[index].flags.as_bytes(), b"fast");
@@ -77,7 +77,7 @@ const fn divides(index: usize) -> bool {
     )
 }
 
-/// Replies to such a command, or goes on with it.
+/// Replies to such a command, or continues it later.
 fn finish<const INDEX: usize>(call: &ServerCall<'_>, outcome: Result<Reply, CommandError>) {
     let ctx = call.ctx;
     match (call.rest(), outcome) {
@@ -117,7 +117,7 @@ const fn is_mostly_short(index: usize) -> bool {
     )
 }
 
-/// Arguments that are read in less time than the clock twice.
+/// Reading this many arguments takes less time than reading the clock twice.
 const FEW_ARGUMENTS: usize = 64;
 
 /// Runs a command, and measures its time unless reading the clock would be a large part of it.

@@ -1,19 +1,20 @@
-//! Whether anybody gets what is replicated. If nobody does, no command is put together for them: with eleven words that took
-//! a third of creating a small filter.
+//! Whether anybody receives what is replicated. If nobody does, no command is put together for them: with eleven words
+//! that took a third of creating a small filter.
 //!
-//! Append-only files and clusters are in the flags of a context. Replicas are only in a section of INFO, which the server
-//! takes 5 µs to write. So the answer is remembered: that somebody listens for a second, that nobody does until the server
-//! forks or changes its role. What a new replica gets first is a snapshot that a forked child writes, and everything that was
-//! done before is in that. A server that has been a replica, or has read where replication was, is asked again.
+//! The flags of a context show append-only files and clusters. Replicas are only in a section of INFO, which the server
+//! needs 5 µs to write. So the answer is remembered. "Somebody listens" holds for a second. "Nobody does" holds until
+//! the server forks or changes its role: a new replica first gets a snapshot written by a forked child, and that
+//! contains everything done before. A server that has been a replica, or has read replication data from a file, is
+//! asked again.
 
 use super::api::Context;
 use redis_module::raw;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// For how long a server that has listeners isn't asked again.
+/// How long a server that has listeners isn't asked again.
 const REMEMBERED_MS: u64 = 1000;
 
-/// Whether the server tells of forks and of its role. Only the main thread uses these three.
+/// Whether the server reports forks and changes of its role. Only the main thread uses these three.
 static IS_TOLD: AtomicBool = AtomicBool::new(false);
 
 /// Whether nobody listens.
@@ -22,7 +23,7 @@ static NOBODY: AtomicBool = AtomicBool::new(false);
 /// When the server was asked, in Unix milliseconds; 0 if the answer no longer holds.
 static ASKED: AtomicU64 = AtomicU64::new(0);
 
-/// What the server tells of forks and of its role, it passes to [`forget`].
+/// Gets the server's reports of forks and of its role, and passes them to [`forget`].
 pub(super) fn is_told() {
     IS_TOLD.store(true, Relaxed);
 }
@@ -33,7 +34,7 @@ pub(super) fn forget() {
     ASKED.store(0, Relaxed);
 }
 
-/// Whether anybody gets what is replicated in this context, which has these flags. If in doubt, somebody does.
+/// Whether anybody receives what is replicated in this context, which has these flags. If in doubt, somebody does.
 pub(super) fn is_heard(ctx: Context<'_>, flags: u32) -> bool {
     // While a server loads or has a primary, others may begin to listen without a fork.
     let may_be = raw::REDISMODULE_CTX_FLAGS_AOF

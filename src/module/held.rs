@@ -1,5 +1,5 @@
-//! Which commands of the queue hold a key: by its name, or by the filter that is in it. A command may name tens of thousands
-//! of keys, and every command that writes asks for one: so there is an index.
+//! Which commands of the queue hold a key: by its name, or by the filter that is in it. A command may name tens of
+//! thousands of keys, and every command that writes looks up one. So there is an index.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -21,7 +21,7 @@ const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_V
 /// The sections and their fields. They only read atomics, because the server also asks for them from a signal handler
 /// when it reports a crash.
 const SECTIONS: [(&CStr, &[Field]); 5] = [
-    // As valkey-bloom calls them, for tools that know it.
+    // With valkey-bloom's names, for tools that know it.
     (
         c"bloom_core_metrics",
         &[(c"bloom_total_memory_bytes", || metrics::CELL_BYTES.get()), (c"bloom_num_objects", bloom_filters)],
@@ -79,7 +79,7 @@ const SECTIONS: [(&CStr, &[Field]); 5] = [
     ),
 ];
 
-/// Filters in keys and those still to free, but for cuckoo filters.
+/// Filters in keys and those still to be freed, except cuckoo filters.
 fn bloom_filters() -> u64 {
     let kinds = [&FILTERS.fixed, &FILTERS.scaling, &FILTERS.counting, &FILTERS.window, &FILTERS.foreign];
     kinds.iter().map(|kind| kind.get()).sum()

@@ -52,7 +52,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     }
 }
 
-/// What the load arguments say.
+/// The parsed load arguments.
 struct Arguments {
     prefix: String,
     on_clash: OnClash,

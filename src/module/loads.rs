@@ -1,14 +1,14 @@
 //! The filters that are being loaded in chunks, and what ends a load besides commands: time, a flush, a key of the same
 //! name, and memory that others need.
 //!
-//! The server evicts keys, or refuses writes, when too much memory is used, and counts what a load holds. But a load
+//! The server evicts keys, or refuses writes, when too much memory is used, and a load's memory counts. But a load
 //! isn't in a key, and may never be in one. So when a key has been evicted, and when the server is above its limit, the
-//! loads are dropped. Evicting frees as much as the command at hand needs; the next command finds the memory of the
-//! loads free.
+//! loads are dropped. Evicting frees as much as the current command needs; for the next one, the memory of the loads is
+//! free.
 //!
-//! A replica has the loads of its primary, and ends none of them by itself: its primary says which ones end. The two may
-//! be servers that differ in what they tell of keys. A server that isn't a replica treats every load as a client's, also
-//! those that it has from a file or from its primary before a failover.
+//! A replica has the loads of its primary, and ends none of them by itself: its primary says which ones end. The two
+//! servers may differ in which events they send for keys. A server that isn't a replica treats every load as a
+//! client's, including those from a file or from an earlier primary.
 
 use super::api::{Context, OwnText, Text};
 use super::data_type::stream::Stream;
@@ -29,13 +29,13 @@ use std::time::{Duration, Instant};
 /// Only the main thread takes the lock.
 static LOADS: Mutex<Option<Loads>> = Mutex::new(None);
 
-/// Whether the server tells of keys that appear or are evicted.
+/// Whether the server reports keys that appear or are evicted.
 static WATCHING: AtomicBool = AtomicBool::new(false);
 
-/// Whether filters may be sent in pieces: the server tells of snapshots in which what was sent is missing.
+/// Whether filters may be sent in pieces: the server reports snapshots in which sent pieces are missing.
 static CAN_BE_SENT: AtomicBool = AtomicBool::new(false);
 
-/// Bytes of a filter that are sent at a time: a piece. With an append-only file that lasts 3 ms.
+/// Bytes of a filter that are sent in one step: a piece. With an append-only file that takes 3 ms.
 const TURN_BYTES: usize = if cfg!(small_steps) { 1 } else { 1 << 20 };
 
 /// How long the server waits for the memory of loads that are dropped for it.
@@ -46,8 +46,8 @@ fn with<R>(work: impl FnOnce(&mut Loads) -> R) -> R {
     work(LOADS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
 }
 
-/// Like [`with`], for a command, which may begin a load. With the first one the server is asked to tell of keys: a callback
-/// costs every write some 100 ns, so servers without loads are spared it.
+/// Like [`with`], for a command, which may begin a load. With the first load the module subscribes to events for keys:
+/// a callback costs every write some 100 ns, so servers without loads are spared it.
 pub(super) fn with_loads<R>(ctx: Context<'_>, work: impl FnOnce(&mut Loads) -> R) -> R {
     let result = with(work);
     if metrics::LOADS.get() > 0 && !WATCHING.swap(true, Relaxed) {
@@ -63,7 +63,7 @@ pub(super) fn flush(database: Option<i32>) {
     }
 }
 
-/// Whether there are loads, or filters that are loads elsewhere only.
+/// Whether there are loads, or filters that are loads only on other servers.
 fn are_any() -> bool {
     metrics::LOADS.get() > 0 || metrics::FILTERS_SENDING.get() > 0
 }
@@ -77,7 +77,8 @@ pub(super) fn send(ctx: Context<'_>, key: Text<'_>, filter: Filter, event: &'sta
     }
 }
 
-/// Goes on sending a filter, in the context's database, for a MiB or this long. Returns whether only the last piece is left.
+/// Continues to send a filter, in the context's database, for a MiB or this long. Returns whether only the last piece
+/// is left.
 pub(super) fn send_more(ctx: Context<'_>, name: Text<'_>, turn: Duration) -> bool {
     let key = (ctx.database(), name.bytes().to_vec());
     let begun = Instant::now();
@@ -95,12 +96,12 @@ pub(super) fn send_more(ctx: Context<'_>, name: Text<'_>, turn: Duration) -> boo
     is_last
 }
 
-/// Whether filters may be sent so.
+/// Whether filters may be sent in pieces.
 pub(super) fn can_be_sent() -> bool {
     CAN_BE_SENT.load(Relaxed)
 }
 
-/// Gives up sending a filter, unless it is in its key by now.
+/// Gives up sending a filter, unless it is in its key already.
 pub(super) fn stop_sending(ctx: Context<'_>, name: Text<'_>) {
     let key = (ctx.database(), name.bytes().to_vec());
     let Some((filter, namespace)) = with(|loads| loads.stop_sending(&key)) else { return };
@@ -189,7 +190,7 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx) {
 /// From this version of the methods of types on, that is Redis 7.2, a type may have nothing to save beside its keys.
 const SAVING_SOMETIMES: c_int = 5;
 
-/// The server has forked. The child writes an RDB file, and the loads into it, or something else that will not have them: an
+/// The server has forked. The child writes an RDB file with the loads, or something that won't have them: an
 /// append-only file without an RDB part, or the keys of a slot that moves.
 unsafe extern "C" fn forked(
     ctx: *mut raw::RedisModuleCtx,
@@ -223,7 +224,8 @@ unsafe extern "C" fn forked(
     guard::call("fork", work, || ());
 }
 
-/// The server has a primary now, or no longer, or has read a file. While it has a primary, [`may_end`] protects the loads.
+/// The server now has a primary, or no longer has one, or has read a file. While it has a primary, [`may_end`] protects
+/// the loads.
 unsafe extern "C" fn source_changed(
     _ctx: *mut raw::RedisModuleCtx,
     _event: raw::RedisModuleEvent,
@@ -242,13 +244,13 @@ unsafe extern "C" fn synced(
     subevent: u64,
     _data: *mut c_void,
 ) {
-    // If it breaks off, those that were read so far go.
+    // If it fails, loads that were read so far end.
     if subevent != raw::REDISMODULE_SUBEVENT_REPL_ASYNC_LOAD_COMPLETED {
         guard::call("sync", || flush(None), || ());
     }
 }
 
-/// On Valkey only of keys that are evicted: with a callback for other events, MOVE of Valkey 8.1 leaves the key in both
+/// On Valkey only for evicted keys: with a callback for other events, MOVE of Valkey 8.1 leaves the key in both
 /// databases.
 fn watch_keys(ctx: Context<'_>) {
     let is_valkey = ctx.info_is(c"server", c"server_name", "valkey");
@@ -263,7 +265,7 @@ fn watch_keys(ctx: Context<'_>) {
     }
 }
 
-/// The server calls this some times in a second.
+/// The server calls this several times a second.
 unsafe extern "C" fn tick(
     ctx: *mut raw::RedisModuleCtx,
     _event: raw::RedisModuleEvent,
@@ -292,8 +294,8 @@ unsafe extern "C" fn tick(
     guard::call("tick", work, || ());
 }
 
-/// Whether loads may be ended now other than by a command. While writes are paused for a failover, nothing may be
-/// replicated. A primary and an append-only file say themselves which loads end.
+/// Whether loads may now be ended by something other than a command. While writes are paused for a failover, nothing
+/// may be replicated. A primary and an append-only file say themselves which loads end.
 fn may_end(ctx: Context<'_>) -> bool {
     let obeys = raw::REDISMODULE_CTX_FLAGS_SLAVE | raw::REDISMODULE_CTX_FLAGS_LOADING;
     !ctx.must_not_write() && ctx.flags() & obeys == 0
@@ -304,12 +306,13 @@ fn drop_for_memory(ctx: Context<'_>) {
     if !dropped.is_empty() {
         let dropped = end(ctx, dropped, "memory is short");
         let bytes = dropped.bytes();
-        // Until their memory is free, each write costs keys. 1 GiB of cells takes some 50 ms, of short pieces a second.
+        // Until their memory is free, each write evicts keys. 1 GiB of cells takes some 50 ms, one of short pieces a
+        // second.
         reclaim::free_soon(dropped, bytes, PATIENCE);
     }
 }
 
-/// Ends loads that have been dropped wherever their pieces are. Returns them, to be freed.
+/// Ends dropped loads on all servers that have their pieces. Returns them, to be freed.
 fn end(ctx: Context<'_>, dropped: Ended, why: &str) -> Garbage {
     for (database, key, namespace) in &dropped.elsewhere {
         ctx.select(*database);
@@ -320,14 +323,14 @@ fn end(ctx: Context<'_>, dropped: Ended, why: &str) -> Garbage {
     garbage
 }
 
-/// Ends a load wherever its pieces are.
+/// Ends a load on all servers that have its pieces.
 fn end_elsewhere(ctx: Context<'_>, key: Text<'_>, namespace: Namespace) {
     let [iterator, nothing] = END.map(OwnText::new);
     ctx.replicate(name_of(load_command(namespace)), &[key, iterator.as_text(), nothing.as_text()]);
 }
 
 /// A key has changed, or is gone. If it was evicted, others need the memory of the loads. If it has the name of a load,
-/// the load is obsolete, also where its pieces are.
+/// that load is obsolete, also on servers that have its pieces.
 unsafe extern "C" fn key_changed(
     ctx: *mut raw::RedisModuleCtx,
     kind: c_int,

@@ -8,17 +8,17 @@ use redis_module::raw::{REDISMODULE_CTX_FLAGS_EVICT, REDISMODULE_CTX_FLAGS_MAXME
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// For fewer bytes only the configured limit is checked.
+/// Below this number of bytes, only the configured limit is checked.
 const CHECKED_FROM: u64 = 1 << 20;
 
-/// Bytes of memory that the machine has and that `maxmemory` allows, or [`UNKNOWN`]. To tell them, the server writes a
+/// Bytes of memory that the machine has and that `maxmemory` allows, or [`UNKNOWN`]. To find out, the server writes a
 /// section of INFO, which takes 100 to 600 µs. Only the main thread uses these.
 static SYSTEM: AtomicU64 = AtomicU64::new(UNKNOWN);
 static MAXMEMORY: AtomicU64 = AtomicU64::new(UNKNOWN);
 
 const UNKNOWN: u64 = u64::MAX;
 
-/// Forgets what the configuration said.
+/// Forgets values that depend on the configuration.
 pub(super) fn configuration_changed() {
     MAXMEMORY.store(UNKNOWN, Relaxed);
 }
@@ -54,12 +54,13 @@ pub(super) fn admit(
         if total > maxmemory {
             return refuse(total, maxmemory, "maxmemory");
         }
-        // Of 100 GB, the ratio tells 6 kB apart.
+        // With 100 GB, the ratio can distinguish 6 kB.
         let free = (1.0 - f64::from(ctx.used_memory_ratio())).clamp(0.0, 1.0);
         #[allow(clippy::cast_possible_truncation, reason = "between 0 and maxmemory")]
         let free = (maxmemory as f64 * free) as u64;
         let left = if may_evict && evicts(ctx) { maxmemory } else { free };
-        // What other commands have been allowed and are about to take. While they take it, some of it counts twice.
+        // Memory that was granted to other commands and that they are about to use. While they use it, some of it
+        // counts twice.
         let left = left.saturating_sub(PROMISED_BYTES.get());
         if more > left {
             return refuse(more, left, "what maxmemory leaves");

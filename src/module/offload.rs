@@ -32,7 +32,7 @@ use std::thread::available_parallelism;
 /// The most clients that wait. A thousand of the shortest jobs last two seconds on one thread.
 pub(super) const MOST_WAITING: u64 = 1000;
 
-/// What the pool is doing and has done.
+/// What the pool does and has done.
 pub(super) fn figures() -> Figures {
     POOL.figures()
 }
@@ -106,7 +106,7 @@ impl Retained {
     }
 }
 
-/// A job that a client waits for.
+/// A job for a waiting client.
 struct Waiting {
     stop: Stop,
     ticket: Ticket,
@@ -116,7 +116,7 @@ struct Waiting {
     largest: Vec<(u64, usize)>,
 }
 
-/// Filters of a job that [`give_up_kept`] looks at. A job may read tens of thousands, and a thousand jobs may wait.
+/// How many filters of a job [`give_up_kept`] examines. A job may read tens of thousands, and a thousand jobs may wait.
 const LOOKED_AT: usize = 16;
 
 /// Bytes of the cells of filters.
@@ -124,15 +124,15 @@ fn bytes_of(filters: &[Live]) -> u64 {
     filters.iter().map(|filter| filter.as_ref().bytes()).sum()
 }
 
-/// What the clients wait for, by the address of their handle. Only the main thread takes the lock.
+/// What clients wait for, by the address of their handle. Only the main thread takes the lock.
 static WAITING: Mutex<BTreeMap<usize, Waiting>> = Mutex::new(BTreeMap::new());
 
 fn waiting() -> MutexGuard<'static, BTreeMap<usize, Waiting>> {
     WAITING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Room for another client to wait whose arguments have these bytes. If none waits, any may: a limit must not forbid a
-/// command that it leaves room for nowhere.
+/// Whether another client may wait with this many bytes of arguments. If none waits, any client may: otherwise a limit
+/// could forbid a command completely.
 pub(super) fn room(bytes: u64) -> Result<[Hold; 2], CommandError> {
     give_up_kept();
     let (clients, held, most) = (CLIENTS_WAITING.get(), WAITING_BYTES.get(), most_bytes());
@@ -167,8 +167,8 @@ struct Done {
 }
 
 impl Blocked {
-    /// Blocks the client of the running command. When it is unblocked, `answer` may reply to it; if it goes before,
-    /// `gone` is called. `None` for a client that cannot wait.
+    /// Blocks the client of the running command. When it is unblocked, `answer` may reply to it; if it disconnects
+    /// before, `gone` is called. `None` for a client that can't wait.
     pub(super) fn new(ctx: Context<'_>, answer: Option<Answer>, gone: Gone) -> Option<Blocked> {
         // SAFETY: the context is that of the running command. Null for a client that cannot wait.
         let raw = unsafe { server!(RedisModule_BlockClient(ctx.as_ptr(), answer, None, Some(free), 0)) };
@@ -178,7 +178,7 @@ impl Blocked {
         Some(Blocked(client))
     }
 
-    /// A context in which the main thread can write the reply of the client while it waits. Whoever gets it frees it.
+    /// A context in which the main thread can write the client's reply while it waits. The caller frees it.
     pub(super) fn context(&self) -> NonNull<raw::RedisModuleCtx> {
         // SAFETY: the client is blocked by us.
         let raw = unsafe { server!(RedisModule_GetThreadSafeContext(self.0.as_ptr())) };
@@ -194,7 +194,7 @@ impl Blocked {
         unsafe { server!(RedisModule_UnblockClient(self.0.as_ptr(), ptr::null_mut())) };
     }
 
-    /// What is the same in all callbacks about this client.
+    /// An identity that all callbacks about this client share.
     pub(super) fn address(&self) -> usize {
         self.0.addr().get()
     }
@@ -260,7 +260,7 @@ impl Request {
         &self.arguments
     }
 
-    /// Has the main thread reply, and release the arguments.
+    /// Makes the main thread reply, and release the arguments.
     pub(super) fn reply(self, reply: Result<Reply, CommandError>) {
         let Request { client, arguments, _waits } = self;
         client.unblock(Done { reply, arguments, client: client.address(), _waits });
@@ -313,7 +313,7 @@ where
             if stop.is_set() {
                 OFFLOADS_DROPPED.add(1);
             }
-            // Without a reply there is nobody to get it, unless a filter has left its key.
+            // A job that was stopped has no reply, and nobody waits for it unless a filter has left its key.
             let reply = done.unwrap_or(Err(CommandError::Changed));
             client.ended();
             request.reply(reply);
@@ -334,12 +334,13 @@ pub(super) fn submit(client: Blocked, stop: Stop, inputs: Arc<[Live]>, job: Job)
             let job = Waiting { stop, ticket, inputs, largest };
             drop(waiting().insert(client.address(), job));
         }
-        // A pool that has lost its threads returns the job. The client is blocked by now, so the job has to unblock it.
+        // A pool that has lost its threads returns the job. The client is already blocked, so the job has to unblock
+        // it.
         Err(job) => job(&POOL.aside()),
     }
 }
 
-/// Runs the job of a client now. If a worker has begun it, it goes on to its end.
+/// Runs the job of a client now. If a worker has begun it, it runs to its end.
 pub(super) fn hurry(client: Blocked) {
     let ticket = waiting().get(&client.address()).map(|waiting| waiting.ticket);
     if let Some(job) = ticket.and_then(|ticket| POOL.withdraw(ticket)) {
@@ -372,7 +373,7 @@ struct Read<'w> {
     filter: LiveRef<'w>,
     /// Its first job.
     ticket: Ticket,
-    /// The clients of its jobs. One that reads it twice shares it twice.
+    /// The clients of its jobs. A client that reads it twice shares it twice.
     clients: Vec<usize>,
 }
 
@@ -461,7 +462,7 @@ unsafe extern "C" fn shut_down(
     _data: *mut c_void,
 ) {
     let stop_all = || {
-        // The server has saved what it wanted to save, and answers nobody any more.
+        // The server has saved what it wanted to save, and no longer answers anyone.
         waiting().values().for_each(|waiting| waiting.stop.set());
         POOL.shutdown();
     };

@@ -25,7 +25,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What a piece hands over: its outcome, and what it has left of its items.
+/// What a piece hands over: its outcome, and the rest of its items.
 type Outcome = (Result<Reply, CommandError>, Option<Rest>);
 
 /// Whether the next command is a piece.
@@ -34,19 +34,19 @@ static IS_NEXT: AtomicBool = AtomicBool::new(false);
 /// What the last piece has handed over.
 static OUTCOME: Mutex<Option<Outcome>> = Mutex::new(None);
 
-/// The commands of which some pieces are left, except the one that is running. Only the main thread takes the lock.
+/// Commands with pieces left, except the running one. Only the main thread takes the lock.
 static WAITING: Mutex<VecDeque<Waiting>> = Mutex::new(VecDeque::new());
 
 /// Whether the next turn is scheduled.
 static IS_SCHEDULED: AtomicBool = AtomicBool::new(false);
 
-/// Milliseconds between two looks at whether any of them may go on.
+/// Milliseconds between two checks whether any of them may continue.
 const PAUSED_MS: i64 = 10;
 
-/// Waiting commands that a turn looks at, to find one that may go on. A look takes half a microsecond.
+/// Waiting commands that a turn checks, to find one that may continue. A check takes half a microsecond.
 const LOOKED_AT: usize = 1000;
 
-/// The client whose piece is running, until it has gone: what is the same in all callbacks about it.
+/// The client whose piece is running, until it disconnects: the identity that all callbacks about it share.
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
 
 fn waiting() -> MutexGuard<'static, VecDeque<Waiting>> {
@@ -68,7 +68,7 @@ pub(super) fn hand_over(of: Result<Reply, CommandError>, rest: Option<Rest>) {
     *outcome() = Some((of, rest));
 }
 
-/// Has the server call a command as a piece.
+/// Makes the server call a command as a piece.
 fn call(ctx: Context<'_>, command: Command, words: &[Text<'_>]) -> Outcome {
     IS_NEXT.store(true, Relaxed);
     let called = ctx.call(name_of(command), words);
@@ -90,12 +90,12 @@ struct Work {
 }
 
 impl Work {
-    /// A command with nothing done.
+    /// A command that has done nothing yet.
     fn new(command: Command) -> Work {
         Work { command, pieces: None, answers: None }
     }
 
-    /// The first piece is done, and has left this.
+    /// The first piece is done, and this is the rest.
     fn begin(&mut self, arguments: &[Text<'_>], rest: Rest, first: Reply) -> Progress {
         let end = match rest.within {
             None => arguments.len(),
@@ -160,7 +160,7 @@ struct Waiting {
     _waits: Hold,
 }
 
-// SAFETY: only the main thread has them.
+// SAFETY: only the main thread uses them.
 unsafe impl Send for Waiting {}
 
 impl Waiting {
@@ -200,7 +200,7 @@ impl Waiting {
     }
 }
 
-/// Goes on with a command whose first piece is done: later, if its client can wait; else now.
+/// Continues a command whose first piece is done: later, if its client can wait; otherwise now.
 #[cold]
 pub(super) fn begin(
     ctx: Context<'_>,
@@ -225,7 +225,7 @@ pub(super) fn begin(
     wait(ctx, work, client, out, arguments, writes);
 }
 
-/// Has a command that writes wait for its key. Returns whether its client can wait.
+/// Makes a command that writes wait for its key. Returns whether its client can wait.
 pub(super) fn wait_for_key(ctx: Context<'_>, command: Command, arguments: &[Text<'_>]) -> bool {
     let Some(client) = block(ctx, arguments) else { return false };
     let out = client.context();
@@ -251,7 +251,7 @@ fn wait(
 /// Blocks the client of a command. `None` if the server would run a piece for this client only, or the client is one of
 /// those that Valkey ≥ 8.1 doesn't block. Any number of them may wait: a client has its arguments in memory in any case.
 fn block(ctx: Context<'_>, arguments: &[Text<'_>]) -> Option<Blocked> {
-    // A client that has said ASKING or READONLY is served what others aren't.
+    // A client that has sent ASKING or READONLY may use keys that others may not.
     let anyone = Detached::new(ctx, ctx.database());
     let key = arguments.get(1..2).unwrap_or_default();
     if !anyone.is_some_and(|anyone| anyone.context().serves(key)) {
@@ -260,8 +260,8 @@ fn block(ctx: Context<'_>, arguments: &[Text<'_>]) -> Option<Blocked> {
     Blocked::new(ctx, None, gone)
 }
 
-/// Has the server call [`turn`] in the next turn of its event loop. A timer that is set now would be called in that turn
-/// also if it is the first, but no sooner than a millisecond after the last if it isn't. So the next turn sets it.
+/// Makes the server call [`turn`] in the next turn of its event loop. A timer that is set now would also run in that
+/// turn if it is the first, but no sooner than a millisecond after the last if it isn't. So the next turn sets it.
 fn schedule() {
     if !IS_SCHEDULED.swap(true, Relaxed) {
         // SAFETY: the callback lives as long as the module, which is never unloaded.

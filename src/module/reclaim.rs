@@ -17,7 +17,7 @@ type Garbage = Box<dyn Send>;
 /// Sends to the thread. `None` if it could not be started.
 static RECLAIMER: OnceLock<Option<Sender<Garbage>>> = OnceLock::new();
 
-/// Like [`free`], and waits this long at most until the memory is free, for a caller who needs it.
+/// Like [`free`], and waits at most this long until the memory is free, for a caller who needs it.
 pub(crate) fn free_soon(garbage: impl Send + 'static, bytes: u64, patience: Duration) {
     let (last, freed) = channel::<()>();
     free((garbage, last), bytes);

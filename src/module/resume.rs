@@ -1,8 +1,8 @@
-//! Commands that are run again: those whose work [apart] was done, and those that waited for their keys.
+//! Commands that run again: those whose work [apart] was done, and those that waited for their keys.
 //!
-//! A timer looks while there are any. It runs nothing while the server wants no writes (CLIENT PAUSE,
-//! FAILOVER), and not much at once. A second run is a command like any other, but in a context that belongs to no client: the
-//! reply goes to the client that waits, and in a cluster the slot of the keys must still be here.
+//! A timer checks them while there are any. It runs nothing while the server refuses writes (CLIENT PAUSE, FAILOVER),
+//! and only a little at a time. A second run is a command like any other, but in a context that belongs to no client:
+//! the reply goes to the client that waits, and in a cluster the slot of the keys must still be here.
 
 use super::apart::{self, Entry, Next};
 use super::api::{Context, Detached, Text, add_latency};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// For how long waiting commands are run before others have their turn.
+/// How long waiting commands run before others get their turn.
 const TURN: Duration = Duration::from_millis(1);
 
 /// Whether a timer is set.
@@ -46,8 +46,8 @@ pub(super) fn count_refusal(why: &CommandError) {
     }
 }
 
-/// Whether a command that writes the key at argument 1 waits for it, or was refused to. If the command may not wait,
-/// finishes what holds the key.
+/// Whether a command that writes the key at argument 1 waits for it, or was refused. If the command may not wait,
+/// finishes the work that holds the key.
 #[cold]
 pub(super) fn waits(ctx: Context<'_>, (command, divides): (Command, bool), arguments: &[Text<'_>]) -> bool {
     let Some(name) = arguments.get(1) else { return false };
@@ -122,7 +122,7 @@ fn run_again(ctx: Context<'_>, entry: Entry, number: u64) {
     resumed.end(outcome);
 }
 
-/// Sets the timer, if there is anything to look at.
+/// Sets the timer, if there is anything to check.
 fn watch(ctx: Context<'_>) {
     if apart::is_any()
         && let Some(wait) = apart::next_look()
@@ -172,7 +172,7 @@ fn run_ready(ctx: Context<'_>) {
             pieces::run_next(ctx);
         }
         if started.elapsed() > TURN {
-            // The rest has its turn next time.
+            // The others get their turn next time.
             apart::set_freed();
             return;
         }

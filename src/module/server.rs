@@ -3,7 +3,7 @@
 use redis_module::raw;
 use std::ffi::c_int;
 
-/// Calls a function that every server since Redis 7.0 has. The caller looks for newer functions by itself, and does
+/// Calls a function that every server since Redis 7.0 has. The caller looks for newer functions itself, and works
 /// without those that are missing.
 macro_rules! server {
     ($function:ident($($argument:expr),* $(,)?)) => {

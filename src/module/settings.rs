@@ -11,7 +11,8 @@ static SETTINGS: RwLock<Settings> = RwLock::new(Settings::DEFAULT);
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// The values after this many changes. Commands that make a filter ask twice, and the lock took 20 ns of a microsecond.
+    /// The values after this number of changes. A command that creates a filter reads them twice, and the lock took 20
+    /// ns of a microsecond.
     static KNOWN: Cell<(u64, Settings)> = const { Cell::new((0, Settings::DEFAULT)) };
 }
 

@@ -42,7 +42,7 @@ pub(super) struct Shared {
 
 #[derive(Default)]
 pub(super) struct State {
-    /// The fork-joins under way, and some that have ended.
+    /// The fork-joins in progress, and some that have ended.
     scopes: Vec<Arc<Scope>>,
     /// Jobs that haven't begun.
     pub(super) queue: VecDeque<(Ticket, Job)>,
@@ -185,7 +185,7 @@ impl Shared {
             self.count(state);
             return Some(Work::Leave);
         }
-        // Before jobs, because a caller waits for it. That of a job comes after them: it has its turns.
+        // Before jobs, because a caller waits for it. A job's fork-join comes after them: the job has its turns.
         let open = |of_job| state.scopes.iter().find(|scope| scope.is_of_job() == of_job && scope.is_open());
         if let Some(scope) = open(false) {
             return Some(Work::Help(Arc::clone(scope)));
@@ -227,7 +227,7 @@ impl State {
     }
 }
 
-/// How long a job works before others have their turn. Time doesn't pass in a model: every turn is over at once.
+/// How long a job works before others get their turn. Time doesn't pass in a model: every turn is over at once.
 const TURN: Duration = Duration::from_millis(if cfg!(any(all(loom, test), small_steps)) { 0 } else { 5 });
 
 /// Paused jobs beyond which no other job begins. Each keeps a thread, and a container may have as few as 100, of which the server
@@ -235,7 +235,7 @@ const TURN: Duration = Duration::from_millis(if cfg!(any(all(loom, test), small_
 /// fewer clients with long jobs could keep a short one waiting. In a model, two jobs reach the bound.
 const MOST_PAUSED: usize = if cfg!(all(loom, test)) { 1 } else { 32 };
 
-/// Where a job runs: in the place of a worker, or on another thread.
+/// Where a job runs: as one of the workers, or on another thread.
 pub struct Seat<'p> {
     shared: &'p Arc<Shared>,
     /// The job that has turns, and when this one began.
@@ -272,7 +272,7 @@ impl<'p> Seat<'p> {
         }
     }
 
-    /// Lets other jobs have their turn, if this one is over.
+    /// Gives other jobs their turn, if this job's is over.
     fn pause(&self) {
         let Some((ticket, began)) = &self.turn else { return };
         if began.get().elapsed() >= TURN && self.shared.figures.queued.load(Relaxed) > 0 {
@@ -290,7 +290,8 @@ impl Shared {
         if must_go_on || !state.has_jobs() || state.paused.try_reserve(1).is_err() {
             return;
         }
-        // If there is a worker too many, it is this one. Else its place goes to the first paused job, or to a new thread.
+        // If there is a worker too many, this one leaves. Otherwise the first paused job, or a new thread, takes its
+        // place.
         let is_one_too_many = state.alive > state.wanted;
         let is_next = state.is_paused_next();
         if !is_one_too_many && !is_next {
@@ -314,7 +315,7 @@ impl Shared {
         }
     }
 
-    /// Has a paused job go on, in the place of a worker that leaves.
+    /// Continues a paused job, in place of a worker that leaves.
     fn resume(&self, state: &mut State, place: usize) {
         let Some(paused) = state.paused.remove(place) else { return };
         state.has_begun_one = false;
@@ -323,8 +324,8 @@ impl Shared {
         paused.thread.unpark();
     }
 
-    /// Has a job that has begun go on to its end: the caller waits for it, or it is about to end. So if it is paused, it goes
-    /// on beside the workers, and one of them leaves later.
+    /// Lets a job that has begun run to its end: the caller waits for it, or it is about to end. So if it is paused, it
+    /// continues beside the workers, and one of them leaves later.
     pub(super) fn hurry(&self, mut state: MutexGuard<'_, State>, ticket: Ticket) {
         state.hurried = Some(ticket);
         if let Some(place) = state.paused.iter().position(|paused| paused.ticket == ticket) {

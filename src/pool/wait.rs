@@ -5,12 +5,13 @@ use std::hint::spin_loop;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-/// How long a thread looks for news before it sleeps: an idle worker, and a caller all of whose tasks are taken. It is
-/// about what waking the thread would cost. A worker began a task after 1.2 µs if it was spinning, and after 8 µs if it
+/// How long a thread watches for news before it sleeps: an idle worker, and a caller whose tasks are all taken. It is
+/// about the cost of waking the thread. A worker began a task after 1.2 µs if it was spinning, and after 8 µs if it
 /// slept.
 const SPIN: Duration = Duration::from_micros(5);
 
-/// Takes a lock, poisoned or not. No code that may panic runs under these locks, so what they guard is always whole.
+/// Takes a lock, poisoned or not. No code that may panic runs under these locks, so the data behind them is always
+/// consistent.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,11 +2,11 @@
 
 use crate::params::limits;
 
-/// Fewest bits of a fingerprint: 63 others for each window to move to. With 4, one of 10,000 tables for 50 to 400 items is full
-/// before its time.
+/// Fewest bits of a fingerprint: 63 other windows to move to. With 4 bits, one in 10,000 tables for 50 to 400 items
+/// becomes full early.
 const LEAST_BITS: u32 = 6;
 
-/// Cells that a table has in addition: small ones would else be full where a few items share their windows by chance.
+/// Additional cells of every table: otherwise small ones would be full when a few items share their windows by chance.
 const SPARE: u64 = 24;
 
 /// Cells of a sector. A write waits while one is cleaned, and its word is 0.2% of the memory.
@@ -39,7 +39,7 @@ impl Table {
     /// The smallest such table for `capacity` items at this error rate. `None` if fingerprints would have too many bits.
     pub(super) fn smallest(self, capacity: u64, error_rate: f64) -> Option<Table> {
         let Table { payload, .. } = self;
-        // Cells for which an add to a table that is full but for them finds room. Counting tables have more: items come and
+        // Spare cells, with which an add to a nearly full table finds room. Counting tables have more: items come and
         // go while they are full, and with 6.25% such an add moves four times as many fingerprints as with 10%.
         let room = if payload == 0 { capacity.div_ceil(16) } else { capacity.div_ceil(10) };
         let least = capacity + room + SPARE;
@@ -47,7 +47,8 @@ impl Table {
         let mut best: Option<Table> = None;
         for fingerprint in LEAST_BITS..=MOST_WIDTH - 2 - payload {
             let windows = libm::ceil(identities / Table { fingerprint, ..self }.fingerprints() as f64);
-            // A window more for what the logarithms are off by. The saturating cast leaves room for the multiplication.
+            // One more window, in case the logarithms are slightly off. The saturating cast leaves room for the
+            // multiplication.
             let cells = (windows.min((limits::MAX_CAPACITY * 64) as f64) as u64 + 2).max(least);
             let table = Table { cells, fingerprint, ..self }.filled();
             if table.rate_at(capacity as f64) <= error_rate
@@ -91,7 +92,7 @@ impl Table {
         self.cell_words().saturating_add(self.sectors()).saturating_add(of_generations)
     }
 
-    /// By how many generations a sector may be behind: as many numbers of generations are neither alive nor in use.
+    /// By how many generations a sector may be behind: as many numbers are neither alive nor in use.
     #[inline(always)]
     pub fn slack(self) -> u64 {
         (1 << self.payload) - u64::from(self.generations)
@@ -125,7 +126,7 @@ impl Table {
         -libm::expm1(items * libm::log1p(-1.0 / self.identities()))
     }
 
-    /// Distinct items that would leave `used` cells in use.
+    /// Distinct items with which `used` cells would be in use.
     pub(super) fn items_at(self, used: f64) -> f64 {
         libm::log1p(-used / self.identities()) / libm::log1p(-1.0 / self.identities())
     }
@@ -140,8 +141,8 @@ impl Table {
     }
 }
 
-/// Bits that numbers of generations need modulo a power of two. A sixteenth of the numbers, one at least, is left, so that a
-/// sector is cleaned once in several generations where there are many.
+/// Bits for numbers of generations, modulo a power of two. A sixteenth of the numbers, at least one, is left over, so
+/// that with many generations a sector is cleaned once in several.
 fn bits_of_number(generations: u16) -> u32 {
     let fits = |bits: &u32| (1 << bits) - u32::from(generations) >= ((1 << bits) / 16).max(1);
     (1..u16::BITS).find(|bits| 1 << bits > u32::from(generations) && fits(bits)).unwrap_or(u16::BITS)
@@ -194,7 +195,7 @@ mod tests {
     #[test]
     fn items_are_estimated_from_the_cells_in_use() {
         let table = Table::default().smallest(1000, 0.1).unwrap();
-        // A test for each of n new items in turn adds up to those that hit another.
+        // The sum of a test for each of n new items is the number that hit another.
         let used = |items: u32| (0..items).fold(0.0, |used, _| used + 1.0 - used / table.identities());
         for items in [0, 1, 10, 500, 1000] {
             assert!((table.items_at(used(items)) - f64::from(items)).abs() < 1e-6);

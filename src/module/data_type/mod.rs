@@ -26,7 +26,7 @@ use stream::Stream;
 /// Bytes that we call one unit of effort to free. The server frees values of more than 64 units on another thread.
 const BYTES_PER_EFFORT: usize = 4096;
 
-/// When a type is saved beside its keys: after them.
+/// A type's data without a key is saved after the keys.
 #[allow(clippy::cast_possible_truncation, reason = "it is 2")]
 const AUX_AFTER_RDB: c_int = raw::REDISMODULE_AUX_AFTER_RDB as c_int;
 
@@ -92,7 +92,7 @@ impl DataType {
     }
 }
 
-/// What saves and loads what is in no key.
+/// What saves and loads data without a key.
 pub(super) struct BesideKeys {
     pub(super) save: unsafe extern "C" fn(*mut raw::RedisModuleIO, c_int),
     pub(super) load: unsafe extern "C" fn(*mut raw::RedisModuleIO, c_int, c_int) -> c_int,
@@ -174,7 +174,7 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx, beside: &BesideKeys
     Ok(())
 }
 
-/// Where filters of this kind are counted. A filter that is being rebuilt counts as its live filter.
+/// Which counter filters of this kind have. A filter that is being rebuilt counts as its live filter.
 fn gauge_of(filter: &Filter) -> &'static Gauge {
     match filter.live() {
         None => &FILTERS.cuckoo,
