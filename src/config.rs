@@ -18,8 +18,8 @@ pub struct Settings {
     pub initial_size: u64,
     /// Expansion of a filter that is created without one; 0 for a filter that doesn't scale.
     pub expansion: u32,
-    /// Slots per bucket of a cuckoo filter that is created without BUCKETSIZE, as configured. In force is
-    /// [`bucket_size`](Settings::bucket_size).
+    /// Slots per bucket of a cuckoo filter that is created without BUCKETSIZE, as configured.
+    /// [`bucket_size`](Settings::bucket_size) is the value that is used.
     pub cuckoo_bucket_size: u8,
     /// Capacity of a cuckoo filter that an add creates.
     pub cuckoo_initial_size: u64,
@@ -63,7 +63,7 @@ impl Settings {
         max_items_per_command: 0,
     };
 
-    /// The family that an expansion means: 0 doesn't scale, as in RedisBloom.
+    /// The family that an expansion stands for: 0 doesn't scale, as in RedisBloom.
     pub fn family_for(expansion: u32) -> Family {
         match expansion {
             0 => Family::Fixed(Overflow::Error),
@@ -282,8 +282,8 @@ pub const OPTIONS: &[Setting] = &[
     },
 ];
 
-/// valkey-bloom's names of options, each with ours. Where the server puts the module's name before options, it knows these
-/// also, so that a configuration file of valkey-bloom goes on to work.
+/// valkey-bloom's names of options, each with ours. If the server puts the module's name before options, it also knows
+/// these, so that a configuration file of valkey-bloom still works.
 pub const VALKEY_NAMES: [(&str, &str); 4] = [
     ("bloom-capacity", "initial-size"),
     ("bloom-expansion", "expansion-factor"),
@@ -349,7 +349,7 @@ mod tests {
         }
     }
 
-    /// What CONFIG REWRITE writes, a server reads, in whatever order the lines are. And CONFIG SET of several options
+    /// A server can read what CONFIG REWRITE writes, in whatever order the lines are. And CONFIG SET of several options
     /// sets them in any order, and takes them back in any order if one is refused.
     #[test]
     fn any_settings_can_be_written_and_read_in_any_order() {

@@ -37,13 +37,13 @@ pub enum Error {
         /// The bytes that were requested.
         bytes: u64,
     },
-    /// The filter holds as many items as it was made for. It may neither grow nor exceed its error rate.
+    /// The filter has as many items as its capacity. It can neither grow nor exceed its error rate.
     Full,
     /// A static filter takes no adds: its cells follow from all its items at once.
     Static,
     /// No hash function was found with which a static filter can be built. Another seed gives others.
     Unbuilt,
-    /// A scaling filter has as many layers as it may have.
+    /// A scaling filter has the maximum number of layers.
     TooManyLayers,
     /// A window has reached [`limits::MAX_GENERATION`](crate::limits::MAX_GENERATION).
     LastGeneration,

@@ -92,14 +92,14 @@ pub struct Seed {
 }
 
 impl Seed {
-    /// A seed that nobody can guess, as wide as `kind` uses. A process that forks shares up to 64 seeds with its child.
+    /// A random seed, as wide as `kind` uses. A process that forks shares up to 64 seeds with its child.
     ///
     /// # Errors
-    /// The operating system's, when it has no randomness to give.
+    /// The operating system's, if it has no randomness.
     pub fn random(kind: HashKind) -> Result<Seed, getrandom::Error> {
         thread_local! {
-            /// Random words that no seed has had yet. To ask the system for each seed takes 300 ns, and for many at once still
-            /// 3 ns a byte.
+            /// Random words that no seed has used yet. Asking the system for each seed takes 300 ns, and for many at
+            /// once still 3 ns a byte.
             static UNUSED: RefCell<([[u8; 8]; 64], usize)> = const { RefCell::new(([[0; 8]; 64], 0)) };
         }
         UNUSED.with_borrow_mut(|(words, left)| {
@@ -204,7 +204,7 @@ impl From<Hashed> for ItemHash {
     }
 }
 
-/// What filters take: bytes, or a [`Hashed`] item.
+/// What filters accept: bytes, or a [`Hashed`] item.
 pub trait Item {
     /// The item's hash by this function.
     ///
@@ -229,7 +229,7 @@ impl Item for Hashed {
     }
 }
 
-/// The commands hash an item for the filter that they ask.
+/// Commands hash an item for the filter that they use.
 impl Item for ItemHash {
     #[inline(always)]
     fn hash_by(&self, _: Hasher) -> ItemHash {

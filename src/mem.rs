@@ -26,14 +26,14 @@ use std::marker::PhantomData;
 use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Release};
-// Not loom's: who is the last owner is no part of a model.
+// Not loom's: the models don't cover who is the last owner.
 use std::sync::atomic::{AtomicBool, AtomicU32, fence};
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// The fewest words of a block that is aligned: 8 KiB. A smaller one lies in the first-level cache while it is used, so the
-/// padding would cost more than the second line of an item's block.
+/// The fewest words of a block that is aligned: 8 KiB. A smaller one is in the first-level cache while it is used, so
+/// the padding would cost more than the second line of an item's block.
 const ALIGNED_FROM: usize = 1024;
 
 /// Whether the allocator has aligned all blocks of [`ALIGNED_FROM`] and more so far. If not, the next asks for padding at once.
@@ -359,8 +359,8 @@ pub(crate) struct Shared<B, H, X = ()> {
 struct Block<B, H> {
     owners: AtomicU32,
     brief: B,
-    /// Number of the words that follow the head, below [`HAS_EXTRA`]; 0 if a `Words` follows. Plus [`HAS_EXTRA`] if something
-    /// is in front.
+    /// Number of the words that follow the head, below [`HAS_EXTRA`]; 0 if a `Words` follows. Plus [`HAS_EXTRA`] if
+    /// there is an extra part.
     few: u16,
     rest: H,
 }
@@ -477,7 +477,7 @@ impl<B: Copy, H, X> Shared<B, H, X> {
 
     /// Another owner of the same words.
     pub(crate) fn share(&self) -> Shared<B, H, X> {
-        // As many owners have gone without being dropped: going on would free the block too early.
+        // This number of owners was leaked without being dropped: another one could make the block be freed too early.
         if self.block().owners.fetch_add(1, Relaxed) > u32::MAX / 2 {
             std::process::abort();
         }
@@ -490,7 +490,7 @@ impl<B: Copy, H, X> Shared<B, H, X> {
         self.block().owners.load(Relaxed) as usize
     }
 
-    /// Where it is: the same for all owners, and for nothing else while they live.
+    /// Its address: the same for all owners, and for nothing else while they live.
     pub(crate) fn address(&self) -> usize {
         self.block.addr().get()
     }
@@ -513,7 +513,7 @@ impl<B: Copy, H, X> Shared<B, H, X> {
         &self.block().rest
     }
 
-    /// What only some heads have.
+    /// The part that only some heads have.
     #[inline(always)]
     pub(crate) fn extra(&self) -> Option<&X> {
         // SAFETY: `with_block` has written it in front of the block, and it lives as long as an owner.
@@ -631,7 +631,7 @@ mod tests {
         assert!(Shared::<[u8; 2], u64>::zeroed(0, [0; 2], 0, None).is_err());
     }
 
-    /// Words are with their head unless a size of the allocator is just too small for both.
+    /// Words are in one block with their head unless one of the allocator's sizes is just too small for both.
     #[test]
     #[cfg(not(all(loom, test)))]
     fn few_words_are_where_they_cost_least() {

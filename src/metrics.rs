@@ -1,4 +1,4 @@
-//! Metrics for the operator: what there is, and what has happened. The module shows them in INFO.
+//! Metrics for the operator: gauges of what exists, and counts of what has happened. The module shows them in INFO.
 //!
 //! Each is one relaxed atomic, read on its own. They change when memory is allocated or freed and when something is
 //! refused. No command that adds or tests items touches one, unless a filter has to grow.
@@ -16,13 +16,13 @@ pub(crate) static LOADS: Gauge = Gauge::new();
 /// Bytes of cells that the filters of these [`LOADS`] will have.
 pub(crate) static LOAD_BYTES: Gauge = Gauge::new();
 
-/// Bytes of memory that they hold now.
+/// Bytes of memory that they occupy now.
 pub(crate) static LOAD_HELD_BYTES: Gauge = Gauge::new();
 
 /// Filters that are being sent in pieces and are in no key yet.
 pub(crate) static FILTERS_SENDING: Gauge = Gauge::new();
 
-/// Loads that were dropped because they had not moved for five minutes, or because memory was short.
+/// Loads that were dropped because they made no progress for five minutes, or because memory was short.
 pub(crate) static LOADS_DROPPED: Counter = Counter::new();
 
 /// Items that workers have tested while their client waited.
@@ -54,7 +54,7 @@ pub(crate) static FILTERS: Filters = Filters {
 #[cfg(feature = "module")]
 pub(crate) static PAYLOADS_REFUSED: Counter = Counter::new();
 
-/// Bytes that the reclaiming thread has still to free.
+/// Bytes that the reclaiming thread still has to free.
 #[cfg(feature = "module")]
 pub(crate) static FREEING_BYTES: Gauge = Gauge::new();
 
@@ -66,15 +66,15 @@ pub(crate) static CLIENTS_WAITING: Gauge = Gauge::new();
 #[cfg(feature = "module")]
 pub(crate) static WAITING_BYTES: Gauge = Gauge::new();
 
-/// Bytes of the filters that commands of these clients alone keep: they were in keys when the commands came.
+/// Bytes of the filters that only the commands of these clients keep: they were in keys when the commands came.
 #[cfg(feature = "module")]
 pub(crate) static KEPT_BYTES: Gauge = Gauge::new();
 
-/// Clients whose command goes on in pieces.
+/// Clients whose command continues in pieces.
 #[cfg(feature = "module")]
 pub(crate) static CLIENTS_IN_PIECES: Gauge = Gauge::new();
 
-/// Bytes that work apart will take, and hasn't taken yet.
+/// Bytes that work apart will need, and hasn't allocated yet.
 #[cfg(feature = "module")]
 pub(crate) static PROMISED_BYTES: Gauge = Gauge::new();
 
@@ -82,7 +82,7 @@ pub(crate) static PROMISED_BYTES: Gauge = Gauge::new();
 #[cfg(feature = "module")]
 pub(crate) static OFFLOADS_REFUSED: Counter = Counter::new();
 
-/// Commands that were given up because their client had gone.
+/// Commands that were given up because their client had disconnected.
 #[cfg(feature = "module")]
 pub(crate) static OFFLOADS_DROPPED: Counter = Counter::new();
 
@@ -122,7 +122,7 @@ impl Gauge {
         self.0.fetch_add(amount, Relaxed);
     }
 
-    /// Takes away what was added before.
+    /// Subtracts what was added before.
     pub(crate) fn sub(&self, amount: u64) {
         self.0.fetch_sub(amount, Relaxed);
     }
@@ -132,7 +132,7 @@ impl Gauge {
         self.0.load(Relaxed)
     }
 
-    /// Of what is counted again now and then.
+    /// Sets a number that is counted again now and then.
     #[cfg(feature = "module")]
     pub(crate) fn set(&self, amount: u64) {
         self.0.store(amount, Relaxed);
@@ -145,7 +145,7 @@ impl Gauge {
     }
 }
 
-/// An amount in a [`Gauge`], until it is dropped. Dropping takes the amount away again on every path, panics included.
+/// An amount in a [`Gauge`], until it is dropped. Dropping subtracts the amount again on every path, including panics.
 #[derive(Debug)]
 pub(crate) struct Hold {
     gauge: &'static Gauge,

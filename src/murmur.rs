@@ -39,7 +39,7 @@ pub(crate) fn murmur2(bytes: &[u8], seed: u32) -> u32 {
 }
 
 /// MurmurHash3 x64-128 with seed 0 of some bytes, to be finished with another byte or without. The bytes are read once,
-/// however many hashes with other last bytes follow.
+/// however many hashes with different last bytes follow.
 #[derive(Clone, Copy)]
 pub(crate) struct Murmur3 {
     h1: u64,

@@ -13,7 +13,7 @@ pub fn alone(tasks: usize, task: &(dyn Fn(usize) + Sync)) {
     (0..tasks).for_each(task);
 }
 
-/// Tells work on other threads that nobody waits for its result any more. All clones are one.
+/// Tells work on other threads that its result is no longer needed. All clones share one flag.
 #[derive(Clone, Debug)]
 pub struct Stop(Arc<AtomicU64>);
 
@@ -29,7 +29,7 @@ impl Stop {
         self.0.store(1, Relaxed);
     }
 
-    /// Runs tasks as `parallel` does, but none that begins after [`set`](Stop::set). What the tasks make is of no use then.
+    /// Runs tasks like `parallel`, but none that begins after [`set`](Stop::set). The results are useless then.
     pub fn run(&self, parallel: &ParallelFor<'_>, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
         parallel(tasks, &|index| {
             if !self.is_set() {
@@ -38,15 +38,15 @@ impl Stop {
         });
     }
 
-    /// Whether the work should stop. Costs a load, so it may be asked for each group of items.
+    /// Whether the work should stop. Costs a load, so it may be checked for each group of items.
     #[inline(always)]
     pub fn is_set(&self) -> bool {
         self.0.load(Relaxed) != 0
     }
 }
 
-/// Runs an empty task, after which others may have their turn, for work that can't be divided. Returns false if the work is of
-/// no use any more.
+/// Runs an empty task, after which others may get their turn, for work that can't be divided. Returns false if the work
+/// is no longer needed.
 pub(crate) fn is_wanted(parallel: &ParallelFor<'_>) -> bool {
     let is_run = AtomicU64::new(0);
     parallel(1, &|_| is_run.store(1, Relaxed));
@@ -57,7 +57,7 @@ pub(crate) fn is_wanted(parallel: &ParallelFor<'_>) -> bool {
 /// layers have a few words, a task is one word.
 const PART: usize = if cfg!(any(all(loom, test), small_steps)) { 1 } else { 1 << 20 };
 
-/// Numbers per task of [`all_of`]: a millisecond if each takes 60 ns, as a look into another table does.
+/// Numbers per task of [`all_of`]: a millisecond if each takes 60 ns, as a lookup in another table does.
 const LOOKS: usize = if cfg!(any(all(loom, test), small_steps)) { 1 } else { 1 << 14 };
 
 /// Calls `visit` with ranges that cover `words` words, each word once.

@@ -24,12 +24,12 @@ pub mod limits {
     pub const MAX_PAIRS: usize = 1 << 16;
     /// Maximum number of sub-filters of a cuckoo filter: the highest value that RedisBloom's configuration allows.
     pub const MAX_TABLES: usize = 65_536;
-    /// Maximum number of slots of a cuckoo filter that a test of one item looks at: two buckets in every sub-filter. It
-    /// allows the most sub-filters of up to 8 slots a bucket, and a test takes 2 ms there.
+    /// Maximum number of slots of a cuckoo filter that a test of one item visits: two buckets in every sub-filter. It
+    /// allows the maximum number of sub-filters for up to 8 slots a bucket, and a test takes 2 ms there.
     pub const MAX_SLOTS_ASKED: u64 = 1 << 20;
     /// Maximum growth per layer of a scaling filter, as in RedisBloom.
     pub const MAX_EXPANSION: u32 = 32_768;
-    /// Number of generations of a window. Each is a layer that a test asks.
+    /// Number of generations of a window. Each is a layer that a test visits.
     pub const GENERATIONS: std::ops::RangeInclusive<u32> = 2..=64;
     /// Number of generations in a window of fingerprints. All of them share one table.
     pub const GENERATIONS_IN_TABLE: std::ops::RangeInclusive<u32> = 2..=1000;
@@ -42,8 +42,8 @@ pub mod limits {
     pub const MAX_DELETES_MISSED: u64 = 1 << 62;
     /// Maximum number of probes of an item in another system's filter. bits-and-blooms has no bound of its own.
     pub const MAX_FOREIGN_PROBES: u32 = 10_000;
-    /// Maximum number of links of another system's filter. RedisBloom makes at most 1074, see below. What describes a
-    /// filter goes through all of them: with a million, BF.DEBUG took 0.6 s.
+    /// Maximum number of links of another system's filter. RedisBloom makes at most 1074, see below. Commands that
+    /// describe a filter visit all of them: with a million, BF.DEBUG took 0.6 s.
     pub const MAX_FOREIGN_LINKS: usize = MAX_LAYERS;
     /// Maximum number of probes of an item in all links together: a test of crafted links, which needs every one, takes
     /// 10 ms. RedisBloom cannot make more. It halves the error rate with each link, which reaches 0 after 1074 of them,
@@ -85,11 +85,11 @@ impl LayoutChoice {
     }
 }
 
-/// Why a static layout goes with no family and no shards.
+/// Why a static layout can't be combined with a family or shards.
 pub(crate) const STATIC_ALONE: &str = "LAYOUT FUSE is built from all items at once, so COUNTING, WINDOW, SHARDS, EXPANSION, \
                                        NONSCALING, TIGHTENING and ONFULL do not go with it";
 
-/// The unit that one probe points at.
+/// The unit that one probe points to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Cell {
@@ -121,7 +121,7 @@ impl Cell {
         !matches!(self, Cell::Bit)
     }
 
-    /// Bits of the count beside a fingerprint, which stands for the one bit.
+    /// Bits of the count next to a fingerprint, in place of the one bit.
     pub(crate) const fn payload(self) -> u32 {
         if self.counts() { self.bits() } else { 0 }
     }
@@ -136,13 +136,13 @@ pub enum Overflow {
     Error = 0,
     /// Accept it. The real error rate then rises above the promise.
     Saturate = 1,
-    /// Drop the oldest generation before its time: windows of fingerprints.
+    /// Drop the oldest generation early: windows of fingerprints.
     Rotate = 2,
 }
 
 spelling!(pub Overflow { Error = "ERROR", Saturate = "SATURATE", Rotate = "ROTATE" });
 
-/// In how many parts items leave a window that keeps each of them for some time after its last add, the time to live.
+/// In how many steps items leave a window that keeps each of them for some time after its last add, the time to live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Steps(u16);
 
@@ -150,14 +150,14 @@ impl Steps {
     /// All at once.
     pub const ONE: Steps = Steps(1);
 
-    /// As many steps as this. `None` if they are more than generations can be, or none.
+    /// This number of steps. `None` if generations can't have it, or if it is 0.
     pub fn new(steps: u64) -> Option<Steps> {
         let most = limits::GENERATIONS_IN_TABLE.end() - 1;
         u16::try_from(steps).ok().filter(|steps| (1..=most).contains(&u32::from(*steps))).map(Steps)
     }
 
-    /// As many of them as this time to live has: rotations are whole milliseconds apart, so rounded up, more would keep items too
-    /// long.
+    /// As many of them as this time to live allows: rotations are whole milliseconds apart, so rounded up, more would
+    /// keep items too long.
     pub fn within(self, ttl_ms: u64) -> Steps {
         Steps(ttl_ms.div_ceil(self.every_ms(ttl_ms)).clamp(1, self.0.into()) as u16)
     }
@@ -172,14 +172,14 @@ impl Steps {
         ttl_ms.div_ceil(self.0.into())
     }
 
-    /// The capacity of a generation, for these many items within the time to live.
+    /// The capacity of a generation, for this number of items within the time to live.
     pub fn capacity(self, items: u64) -> u64 {
         items.div_ceil(self.0.into())
     }
 }
 
 impl Default for Steps {
-    /// 31: items leave within a 31st of the time to live after it.
+    /// 31: items leave within a 31st of the time to live after its end.
     fn default() -> Steps {
         Steps(31)
     }
@@ -222,7 +222,7 @@ pub enum Family {
         /// How the layers share the error rate.
         tightening: Tightening,
     },
-    /// Generations, of which a rotation drops the oldest.
+    /// Generations. A rotation drops the oldest.
     Window {
         /// Number of generations that are alive at once, `2..=64`, of fingerprints `2..=1000`. The filter's capacity is
         /// the capacity of each.
@@ -260,7 +260,7 @@ const ONLY_TABLES_ROTATE: &str = "ONFULL ROTATE drops the oldest generation befo
      FINGERPRINT; use ONFULL ERROR or SATURATE";
 
 impl Spec {
-    /// A filter of bits for `capacity` items that refuses any more.
+    /// A filter of bits for `capacity` items that refuses more.
     pub fn fixed(capacity: u64, error_rate: f64) -> Spec {
         Spec {
             capacity,
@@ -327,7 +327,7 @@ impl Spec {
         Spec { family, ..Spec::fixed(capacity, error_rate) }
     }
 
-    /// What a static filter is built from: the hashes of its items, in a list that grows.
+    /// The source of a static filter: the hashes of its items, in a list that grows.
     pub(crate) fn list(self) -> Spec {
         let family = Family::Scaling { expansion: 2, tightening: Tightening::INVERSE_SQUARE };
         Spec { family, shards: 1, cell: Cell::Bit, ..self }

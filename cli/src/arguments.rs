@@ -76,7 +76,7 @@ pub(crate) fn parse_ms(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("{text:?} is not a time in milliseconds: write 60000, 60s, 15m, 1h or 7d"))
 }
 
-/// Beyond 2^53 a double no longer holds every whole number.
+/// Beyond 2^53 a double can't represent every whole number.
 fn is_whole(number: f64) -> bool {
     number.fract() == 0.0 && (0.0..=9e15).contains(&number)
 }

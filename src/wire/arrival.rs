@@ -6,19 +6,19 @@ use crate::mem::{Cells, Words};
 use crate::sizing::fingerprint::Table;
 use std::collections::BTreeMap;
 
-/// How bytes come into words, from a byte offset on, and what this adds to the cells.
+/// How bytes come into words, from a byte offset on, and what they add to the count of cells.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Place {
-    /// Cells that are whole in each word.
+    /// Cells that don't lie across words.
     By(fn(&Words, u64, &[u8]) -> Census),
-    /// Bits or slots of which parts may come again: the last counts. With how many are set in words.
+    /// Bits or slots. Parts of them may come again: the last one counts. Also the number of set ones in words.
     Over(fn(&Cells) -> u64),
-    /// Cells that lie across words, and across parts. No part comes twice.
+    /// Cells that lie across words and parts. No part comes twice.
     Fingerprints(Table),
 }
 
 impl Place {
-    /// Places a part among cells that have been counted, and counts it also.
+    /// Places a part among cells that have been counted, and counts it as well.
     pub(super) fn place(self, words: &Words, offset: u64, bytes: &[u8], before: Census) -> Census {
         let table = match self {
             Place::By(place) => return before.and(place(words, offset, bytes)),
@@ -37,8 +37,8 @@ impl Place {
         before.and(Census::of_fingerprints(table, words, first..last))
     }
 
-    /// Counts the cell that lies across the end of a part, once the next is there also. No other end is so near that the cell
-    /// lies across both: a cell has a word at most, and a part at least one.
+    /// Counts the cell that lies across the end of a part, once the next part is there. No other end is so near that
+    /// the cell also lies across it: a cell has at most a word, and a part at least one.
     fn count_across(self, words: &Words, end: u64) -> Census {
         let Place::Fingerprints(table) = self else { return Census::default() };
         let (bit, width) = (end.saturating_mul(8), u64::from(table.width()));
@@ -52,21 +52,22 @@ impl Place {
 /// The most bytes of a part that waits. Parts of zeros need not wait, and this is a page, as sparse as words may be.
 const BLOCK: usize = 4096;
 
-/// Bytes that an entry of a map costs beside the bytes it refers to, about.
+/// Approximate bytes that an entry of a map costs besides the bytes it refers to.
 pub(super) const ENTRY: u64 = 64;
 
 /// When the words of an array are allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Allocation {
-    /// With the first part. For bytes that are all at hand, such as those of a file.
+    /// With the first part: for bytes that are all available, such as those of a file.
     AtOnce,
-    /// When half of the array has arrived. Until then its parts wait as they came, so whoever sends a head and little
-    /// more takes little memory. After that, each part takes at least as many waiting bytes along as it has itself:
-    /// none is left when the last has arrived, and no call does more than a few times the work that its bytes justify.
+    /// When half of the array has arrived. Until then its parts wait unchanged, so a client that sends a head and
+    /// little more needs little memory. After that, each part takes at least as many waiting bytes along as it has
+    /// itself: none is left when the last has arrived, and no call does more than a few times the work that its bytes
+    /// justify.
     InProportion,
 }
 
-/// An array of cells, and what has arrived of it.
+/// An array of cells, and the parts that have arrived.
 #[derive(Debug)]
 pub(super) struct Arrival {
     /// Bytes of the array.
@@ -83,7 +84,7 @@ pub(super) struct Arrival {
     /// Bytes of these ranges.
     arrived: u64,
     census: Census,
-    /// What is in the words, from start to end, zeros included: only if cells may lie across parts.
+    /// The ranges that are in the words, including zeros: only if cells may lie across parts.
     placed: BTreeMap<u64, u64>,
 }
 
@@ -127,7 +128,7 @@ impl Arrival {
         self.arrived
     }
 
-    /// Bytes of memory that it holds now, about.
+    /// Approximate bytes of memory that it needs now.
     pub(super) fn held(&self) -> u64 {
         let entries =
             [self.waiting.len(), self.covered.len(), self.placed.len()].into_iter().sum::<usize>() as u64;
@@ -147,7 +148,7 @@ impl Arrival {
         if is_time { self.len } else { 0 }
     }
 
-    /// Bytes of memory that it holds at most, about, with a part of `len` bytes from `start` on.
+    /// Approximate maximum of the bytes of memory that it needs with a part of `len` bytes from `start` on.
     pub(super) fn most_held_with(&self, start: u64, len: u64) -> u64 {
         let words = self.would_allocate(start, len);
         let waits = self.words.is_none() && words == 0;
@@ -168,7 +169,7 @@ impl Arrival {
         missing
     }
 
-    /// Takes the bytes from `start` on, which lie within the array.
+    /// Accepts the bytes from `start` on, which lie within the array.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]. Nothing has changed then.
@@ -237,7 +238,8 @@ impl Arrival {
         self.join(start, start.saturating_add(part.len() as u64));
     }
 
-    /// Notes a range that is in the words, or zeros, merged with those before and after it. The cells across are counted.
+    /// Records a range that is in the words, or zeros, merged with those before and after it. Cells across parts are
+    /// counted.
     fn join(&mut self, start: u64, end: u64) {
         if !matches!(self.place, Place::Fingerprints(_)) {
             return;
@@ -260,8 +262,8 @@ impl Arrival {
             .is_some_and(|(first, part)| part.len() < BLOCK && first.saturating_add(part.len() as u64) == at)
     }
 
-    /// Keeps bytes for which there are no words yet, except zeros where nothing waits. Zeros after a short part are kept as well:
-    /// they lengthen it, so pieces that come in order leave one part for each block, whatever their length.
+    /// Keeps bytes for which there are no words yet, except zeros if nothing waits. Zeros after a short part are kept
+    /// as well: they lengthen it, so pieces that come in order leave one part for each block, whatever their length.
     fn keep(&mut self, mut start: u64, bytes: &[u8]) {
         for block in bytes.chunks(BLOCK) {
             let end = start.saturating_add(block.len() as u64);
@@ -277,8 +279,8 @@ impl Arrival {
         }
     }
 
-    /// Keeps bytes, over those that wait there already. Bytes that continue a short part are added
-    /// to it: an entry for each piece of 8 bytes in order would take 16 times their memory.
+    /// Keeps bytes, replacing those that wait there already. Bytes that continue a short part are appended to it: an
+    /// entry for each piece of 8 bytes in order would need 16 times their memory.
     fn keep_block(&mut self, start: u64, mut bytes: &[u8]) {
         let mut at = start;
         while !bytes.is_empty() {
@@ -298,7 +300,7 @@ impl Arrival {
                 }
                 Some((end, part)) if end == part.len() && end < BLOCK => {
                     let more = free.get(..BLOCK.saturating_sub(end)).unwrap_or(free);
-                    // No more than is there: the allocator's size classes keep it from being moved each time.
+                    // No more than is needed: the allocator's size classes keep it from being moved each time.
                     part.reserve_exact(more.len());
                     part.extend_from_slice(more);
                     self.waiting_bytes = self.waiting_bytes.saturating_add(more.len() as u64);
@@ -315,7 +317,7 @@ impl Arrival {
         }
     }
 
-    /// Notes a range, merged with those that it touches or overlaps.
+    /// Records a range, merged with those that it touches or overlaps.
     fn cover(&mut self, mut start: u64, mut end: u64) {
         while let Some((first, last)) = self.covered.range(..=end).next_back().map(|(from, to)| (*from, *to))
         {
@@ -353,8 +355,9 @@ mod tests {
     use rand::rngs::SmallRng;
     use rand::{Rng, SeedableRng};
 
-    /// Parts of any length from anywhere, again, overlapping and with other bytes, of zeros also. Whatever the order, the array
-    /// is what came last; it holds no more memory than they justify, and takes no more than it said it would.
+    /// Parts of any length from anywhere, repeated, overlapping and with other bytes, and parts of zeros. Whatever the
+    /// order, the array contains the bytes that came last. It occupies no more memory than they justify, and needs no
+    /// more than it announced.
     #[test]
     fn parts_in_any_order_become_the_array() {
         for seed in 0..if cfg!(miri) { 5 } else { 300 } {
@@ -391,7 +394,7 @@ mod tests {
                 arrival.read(first, &mut read);
                 let there = first as usize..first as usize + read.len();
                 assert_eq!(read, expected[there], "what has come can be read again");
-                // Words are whole, and what is left of the array waits nowhere.
+                // Words are complete, and the rest of the array doesn't wait anywhere.
                 assert!(
                     arrival.held() <= 3 * came + 8 + entries && arrival.held() <= len + len / 2 + 8 + entries
                 );
@@ -435,7 +438,7 @@ mod tests {
                 let end = bits.len().min(start + 8 * random.random_range(1..=most));
                 arrival.take(start as u64, &bits[start..end]).unwrap();
                 start = end;
-                // Between those that wait, so a client that sends words one by one costs no more memory for each.
+                // Between waiting parts, so a client that sends words one by one needs no more memory for each.
                 assert!(arrival.placed.len() <= 2 + arrival.waiting.len());
                 assert!(arrival.waiting.len() <= start.div_ceil(BLOCK));
             }

@@ -14,7 +14,7 @@ macro_rules! as_bytes {
                 Encoder::native(self).to_vec()
             }
 
-            /// Reads what [`to_bytes`](Self::to_bytes) wrote. Bytes from anywhere do no harm: they are validated before
+            /// Reads what [`to_bytes`](Self::to_bytes) wrote. Bytes from anywhere are safe: they are validated before
             /// memory is allocated.
             ///
             /// # Errors
@@ -46,7 +46,7 @@ as_bytes!(Bloom, Filter::into_bloom);
 as_bytes!(Cuckoo, Filter::into_cuckoo);
 as_bytes!(Filter, Some);
 
-/// Takes bytes in whatever form a format has them; text formats have a sequence of numbers.
+/// Accepts bytes in whatever form a format has them; text formats have a sequence of numbers.
 #[cfg(feature = "serde")]
 struct Bytes;
 

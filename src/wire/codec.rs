@@ -52,7 +52,7 @@ pub(super) fn write<T: Serialize>(to: &mut Vec<u8>, value: &T) {
 
 /// The bytes of a struct. Structs are compared by these: as numbers, 0 and −0 would be equal.
 pub(super) fn written<T: Serialize>(value: &T) -> Vec<u8> {
-    // Most headers are of a filter with one layer, and have room in this.
+    // Most headers describe a filter with one layer, and fit into this.
     let mut bytes = Vec::with_capacity(160);
     write(&mut bytes, value);
     bytes
@@ -64,7 +64,7 @@ pub(super) fn read<T: Serialize + for<'a> Deserialize<'a>>(from: &mut &[u8]) -> 
     // The caller reads several structs from one slice, and checks for trailing bytes itself.
     let limited = codec().with_limit(BINCODE_LIMIT).allow_trailing_bytes();
     let value: T = limited.deserialize(from).map_err(|_| wrong)?;
-    // Plain structs of fixed-size integers are as long written as read.
+    // Plain structs of fixed-size integers have the same length when written and read.
     let len = codec().serialized_size(&value).ok().and_then(|len| usize::try_from(len).ok()).ok_or(wrong)?;
     *from = from.get(len..).ok_or(wrong)?;
     Ok(value)
@@ -77,7 +77,7 @@ pub(super) fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     Some(*first)
 }
 
-/// Appends a number, 7 bits a byte, the lowest first. The highest bit of a byte says that another follows.
+/// Appends a number, 7 bits a byte, lowest first. The highest bit of a byte says whether another follows.
 pub(super) fn put_number(to: &mut Vec<u8>, mut number: u64) {
     loop {
         let [low, ..] = number.to_le_bytes();
@@ -108,7 +108,7 @@ pub(super) fn take_number(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Appends fields, of which most are 0: a number whose bit *i* says that field *i* isn't, then those that aren't.
+/// Appends fields, most of which are 0: first a number whose bit *i* says that field *i* isn't 0, then those fields.
 pub(super) fn put_fields<const N: usize>(to: &mut Vec<u8>, fields: [u64; N]) {
     let mask = fields.iter().rev().fold(0, |mask, field| mask << 1 | u64::from(*field != 0));
     put_number(to, mask);

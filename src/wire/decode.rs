@@ -38,7 +38,7 @@ pub struct Decoder {
     /// Bytes of the largest.
     largest: u64,
     allocation: Allocation,
-    /// The arrays that are whole.
+    /// The arrays that are complete.
     arrays: Vec<Filled>,
     /// Bytes of these.
     filled: u64,
@@ -86,18 +86,18 @@ impl Decoder {
         self.body_len
     }
 
-    /// Bytes of memory that its chunks hold at most, about, if it was told to take it [in
+    /// Approximate maximum of the bytes of memory that its chunks need, if it allocates [in
     /// proportion](Decoder::in_proportion): all arrays, and half of the largest in addition.
     pub fn most_held(&self) -> u64 {
         self.body_len.saturating_add(self.largest / 2)
     }
 
-    /// Bytes of memory that the chunks read so far hold, about.
+    /// Approximate bytes of memory that the chunks read so far occupy.
     pub fn held(&self) -> u64 {
         self.filled.saturating_add(self.current.as_ref().map_or(0, |current| current.held()))
     }
 
-    /// Bytes of cells that a chunk with `len` bytes of them would have allocated beside these: an array, or 0.
+    /// Bytes of cells that a chunk with `len` bytes of them would have allocated in addition: an array, or 0.
     pub fn would_allocate(&self, len: u64) -> u64 {
         match &self.current {
             Some(current) => current.would_allocate(current.arrived(), len),
@@ -110,7 +110,7 @@ impl Decoder {
         self.filled.saturating_add(self.inside())
     }
 
-    /// Bytes of the array that has begun read so far.
+    /// Bytes of the current array that have been read so far.
     fn inside(&self) -> u64 {
         self.current.as_ref().map_or(0, |current| current.arrived())
     }
@@ -120,7 +120,7 @@ impl Decoder {
         self.filled == self.body_len
     }
 
-    /// The array that follows those that are whole, if there is one.
+    /// The array after the complete ones, if there is one.
     fn next_array(&self) -> Option<Box<Arrival>> {
         let index = self.arrays.len();
         let len = self.head.array(index)?;
@@ -158,8 +158,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Hands the chunks that have been read to `sink`, not always cut as they came. A decoder of the same head that reads
-    /// them is where this one is.
+    /// Hands the chunks that have been read to `sink`, not always cut in the same way. A decoder of the same head that
+    /// reads them is in the same state as this one.
     pub fn chunks(&self, mut sink: impl FnMut(&[u8])) {
         let mut start = 0u64;
         for filled in &self.arrays {

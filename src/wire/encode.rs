@@ -49,7 +49,7 @@ enum Format {
 struct Array<'a> {
     words: &'a Cells,
     bytes: u64,
-    /// A piece ends at a multiple of these bytes. What is written to a cell between two pieces is in one of them as a whole.
+    /// A piece ends at a multiple of these bytes. So a write to a cell between two pieces is completely in one of them.
     group: u64,
 }
 

@@ -5,7 +5,7 @@ use crate::filter::Foreign;
 use crate::filter::foreign::{BitOrder, Growth, Link, Scheme};
 use crate::mem::Words;
 
-/// The bytes of a filter, made as they are read.
+/// The bytes of a filter, generated as they are read.
 pub struct Export<'f> {
     parts: Vec<Part<'f>>,
 }
@@ -13,7 +13,7 @@ pub struct Export<'f> {
 /// Some of the bytes.
 enum Part<'f> {
     Fields(Vec<u8>),
-    /// So many bytes of the bits of a link.
+    /// This number of bytes of a link's bits.
     Bits(&'f Link, BitOrder, u64),
 }
 
@@ -25,7 +25,7 @@ impl Part<'_> {
         }
     }
 
-    /// Appends bytes of it, of which it has as many.
+    /// Appends this number of bytes, which it has.
     fn read(&self, offset: u64, count: usize, to: &mut Vec<u8>) {
         let at = |offset| usize::try_from(offset).unwrap_or(usize::MAX);
         match self {
@@ -51,7 +51,7 @@ impl<'f> Export<'f> {
     pub fn new(filter: &'f Foreign) -> Option<Export<'f>> {
         let link = filter.links().first()?;
         let spec = link.spec();
-        // Of a bitmap in a server, which is as long as it must be.
+        // A bitmap of a server, no longer than necessary.
         let bitmap = || vec![Part::Bits(link, BitOrder::Highest, spec.bytes)];
         let file = |fields, order| vec![Part::Fields(fields), Part::Bits(link, order, link.words().bytes())];
         let parts = match filter.scheme() {

@@ -12,5 +12,5 @@ pub const CHUNK: usize = 1 << 20;
 /// The most bytes of cells that a reader accepts in one chunk.
 pub const MAX_CHUNK: usize = 16 << 20;
 
-/// The most bytes of cells of a packed filter. Whatever a few bytes claim to be, they take no more memory.
+/// The most bytes of cells of a packed filter. Whatever a few bytes declare, they need no more memory.
 pub(super) const MOST_PACKED: usize = 2048;

@@ -36,7 +36,7 @@ pub(super) fn encode(filter: FilterRef<'_>, dump_number: u16) -> (Vec<u8>, u32) 
     (head, stamp ^ u32::from(dump_number))
 }
 
-/// Reads and validates a head: the one gate for everything that comes from outside. Also returns the stamp of its chunks.
+/// Reads and validates a head: the only gate for bytes from outside. Also returns the stamp of its chunks.
 pub(super) fn decode(bytes: &[u8]) -> Result<(Head, u32), DecodeError> {
     let short = DecodeError::Length("head");
     let mut rest = bytes;

@@ -94,7 +94,7 @@ impl Builder {
         match self {
             Builder::Bloom(filter) => filter.insert(item),
             Builder::Cuckoo(filter) => filter.insert(item).map(|()| true),
-            // Whether it is a repetition turns out in the end.
+            // At the end it turns out whether it is a repetition.
             Builder::Static(builder) => builder.insert(item).map(|()| false),
         }
     }

@@ -251,11 +251,12 @@ fn once(
     }
 }
 
-/// Assembles the pieces, which verifies them.
+/// Assembles the pieces, which also verifies them.
 enum Receiver {
-    /// Bloomery's format: the pieces are the file, if that is to be in it.
+    /// Bloomery's format: the pieces make up the file, if the file is to have it.
     Native(Box<Decoder>, Format),
-    /// RedisBloom's format, whose pieces can't be told apart in a file: the filter is written in Bloomery's at the end.
+    /// RedisBloom's format. Its pieces can't be separated in a file, so the filter is written in Bloomery's format at
+    /// the end.
     RedisBloom(Box<Loader>),
 }
 
@@ -277,7 +278,8 @@ impl Receiver {
         }
     }
 
-    /// Whether the pieces don't tell that fingerprints have moved from one that is still to come to one that has come.
+    /// Whether the pieces don't show that fingerprints have moved from a piece that is still to come to one that has
+    /// come.
     fn tells_no_moves(&self, dump: &str) -> bool {
         matches!(self, Receiver::RedisBloom(_)) && dump == "CF.SCANDUMP"
     }

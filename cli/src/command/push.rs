@@ -90,7 +90,7 @@ end
 redis.call('RENAME', KEYS[1], KEYS[2])
 return held";
 
-/// Milliseconds until the server drops a temporary key that is complete, and that nobody ends: more than any merge lasts.
+/// Milliseconds until the server drops a complete temporary key that nobody ends: longer than any merge.
 const ABANDONED_MS: u64 = 3_600_000;
 
 #[derive(Serialize)]
@@ -111,7 +111,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     if options.merge && matches!(value, Filter::Cuckoo(_)) {
         return Err(Failure::Usage("cuckoo filters cannot be merged".into()).into());
     }
-    // Only the check needed it in memory.
+    // The filter was needed in memory only for the check.
     drop(value);
     let length = std::fs::metadata(&options.file).map(|metadata| metadata.len()).ok();
     let mut connection = options.server.connect()?;
@@ -181,12 +181,12 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
 /// Removes what was uploaded: the load, or the temporary key if it was complete. The server drops a load that nobody
 /// ends after five minutes, and the key after an hour.
 fn give_up(connection: &mut Connection, load: &str, temporary: &[u8]) {
-    // Nothing can be done about an error: most likely the connection is what failed.
+    // Nothing can be done about an error: probably the connection failed.
     let _ = redis::cmd(load).arg(temporary).arg(0).arg("").query::<()>(connection);
     let _ = redis::cmd("UNLINK").arg(temporary).query::<()>(connection);
 }
 
-/// Refuses before anything is sent. What ends the upload checks again.
+/// Refuses before anything is sent. The end of the upload checks again.
 fn refuse_early(connection: &mut Connection, name: &[u8], may_exist: bool) -> anyhow::Result<()> {
     let held: String = redis::cmd("TYPE").arg(name).query(connection)?;
     let text = if held == "none" || may_exist && is_filter(&held) {
@@ -203,7 +203,7 @@ fn is_filter(held: &str) -> bool {
     KeyType::ALL.iter().any(|known| known.name() == held)
 }
 
-/// What an error of the last command says of the key. If there was no answer, the server may have carried it out.
+/// What an error of the last command says about the key. If there was no answer, the server may have executed it.
 fn state_after(error: &RedisError, name: &str) -> String {
     let is_known = !error.is_io_error();
     if is_known {

@@ -66,13 +66,13 @@ struct Report {
     key: String,
     items_read: u64,
     blank_lines: u64,
-    /// Items in the new filter, also those that were added meanwhile.
+    /// Items in the new filter, including those added meanwhile.
     items: u64,
     bytes: u64,
     seconds: f64,
 }
 
-/// Rebuilds the filter, or leaves it as it was.
+/// Rebuilds the filter, or leaves it unchanged.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let started = Instant::now();
     let interrupted = interrupt::listen()?;
@@ -83,7 +83,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         .iter()
         .map(|file| Input { file: file.clone(), format: options.format.clone() })
         .collect();
-    // A file that cannot be read shows before anything is sent.
+    // A file that can't be read is reported before anything is sent.
     let items: Vec<Items> = inputs.iter().map(Input::open).collect::<anyhow::Result<_>>()?;
     // The COMMIT of a static filter of 100 million items takes 10 s and more.
     let server = options.server.clone().patient();
@@ -161,7 +161,7 @@ fn check(options: &Options, filter: Option<&FilterInfo>) -> anyhow::Result<()> {
     Err(Failure::Usage(text).into())
 }
 
-/// Adds the items of all inputs; returns how many these were, and how many empty lines. `None` after an interruption.
+/// Adds the items of all inputs. Returns their number, and the number of empty lines. `None` after an interruption.
 fn fill<'i>(
     options: &Options,
     inputs: impl Iterator<Item = (&'i Input, Items)>,

@@ -52,7 +52,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Sums over the parts of a filter; of the error rates means, because each part is asked for the same share of the items.
+/// Sums over the parts of a filter. Error rates are means, because each part is tested for the same share of the items.
 #[derive(Serialize)]
 struct Parts {
     parts: usize,
@@ -62,7 +62,7 @@ struct Parts {
     capacity: u64,
     error_rate: f64,
     error_rate_now: f64,
-    /// Items of the fullest part, of its capacity: at 1 the whole filter is full.
+    /// Items of the fullest part divided by its capacity: at 1 the whole filter is full.
     fullest: f64,
     size: u64,
 }

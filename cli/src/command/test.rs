@@ -115,7 +115,8 @@ struct Counts {
     no: u64,
 }
 
-/// The item is text, or the hexadecimal digits of its bytes if these aren't UTF-8: no two items look the same.
+/// The item as text, or as the hexadecimal digits of its bytes if these aren't UTF-8, so that no two items look the
+/// same.
 #[derive(Serialize)]
 struct Answer<'i> {
     #[serde(skip_serializing_if = "Option::is_none")]

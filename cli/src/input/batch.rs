@@ -9,13 +9,13 @@ use xxhash_rust::xxh3::xxh3_64;
 /// An item in the input.
 pub(super) struct Item<'f> {
     pub(super) bytes: &'f [u8],
-    /// Offset after it and its end.
+    /// Offset after the item and its line end.
     pub(super) end: u64,
     /// Whether the input ended before the item did.
     pub(super) is_open: bool,
 }
 
-/// Where a batch is in the input, and what the input is up to there.
+/// The position of a batch in the input, and a digest of the input up to there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct Span {
@@ -25,7 +25,7 @@ pub(crate) struct Span {
     pub(crate) end: u64,
     /// XXH3-64 of the input's bytes before `end`.
     pub(crate) digest: u64,
-    /// XXH3-64 of its last item, if the input ends without ending that: such an item is open, and may grow.
+    /// XXH3-64 of its last item, if the input ends without a line end: such an item is open, and may grow.
     pub(crate) open: Option<u64>,
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct Batch {
     /// Empty lines that were skipped.
     pub(crate) blank: u64,
     pub(crate) span: Span,
-    /// What comes before its last item, or empty line.
+    /// The state of the input before its last item, or empty line.
     pub(crate) before_last: Count,
 }
 
@@ -145,7 +145,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Drops the items that an earlier run loaded: those of the first ones whose flag is set.
+    /// Drops the items that an earlier run loaded: those of the first items whose flag is set.
     pub(crate) fn drop_taken(&mut self, taken: &[bool]) {
         if !taken.contains(&true) {
             return;

@@ -46,7 +46,7 @@ impl Items {
         Ok(Some(batch))
     }
 
-    /// Reads the last batch of an earlier run again, and refuses an input that isn't the same up to its end. Its open item
+    /// Reads the last batch of an earlier run again, and refuses an input that differs before its end. Its open item
     /// may have grown.
     pub(crate) fn again(&mut self, before: &Span) -> anyhow::Result<Batch> {
         while self.offset < before.start {

@@ -1,4 +1,4 @@
-//! Reads files and stdin, and hashes what was used of them.
+//! Reads files and stdin, and hashes the bytes that were used.
 
 use crate::error;
 use anyhow::Context;
@@ -33,8 +33,8 @@ pub(crate) fn open_file(path: &Path) -> anyhow::Result<File> {
     File::open(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// An input, read from its start. A reader buffers more than it has used, so what it read is kept here until it is used
-/// and can be hashed.
+/// An input, read from its start. A reader buffers more than it has used, so the bytes are kept here until they are
+/// used and can be hashed.
 pub(super) struct Source {
     input: Box<dyn Read + Send>,
     /// Of all bytes before `hashed`.
@@ -90,7 +90,7 @@ impl Source {
 impl Read for Source {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.hash_until(self.used);
-        // A terminal may go on after its end.
+        // A terminal may continue after its end.
         if self.ended {
             return Ok(0);
         }

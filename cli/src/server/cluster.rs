@@ -12,7 +12,7 @@ use redis::{
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Pause before a command is sent again while its slot is on the move.
+/// Pause before a command is sent again while its slot is moving.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A connection to the node that holds the key of the last command.
@@ -39,7 +39,7 @@ impl Follower {
         Ok(Follower { server, node, connection })
     }
 
-    /// Sends a command to the node that holds its keys. A slot on the move delays it, for at most the timeout of replies.
+    /// Sends a command to the node that has its keys. A moving slot delays it, for at most the timeout of replies.
     fn send(&mut self, command: &[u8]) -> RedisResult<Value> {
         let started = Instant::now();
         let mut answer = self.connection.req_packed_command(command).and_then(Value::extract_error);
@@ -71,7 +71,7 @@ impl Follower {
         }
     }
 
-    /// Where the command is to be sent after this error; `None` if the error is the answer.
+    /// Where the command should be sent after this error; `None` if the error is the answer.
     fn elsewhere(&self, error: &RedisError) -> Option<Elsewhere> {
         let ErrorKind::Server(kind) = error.kind() else { return None };
         match kind {

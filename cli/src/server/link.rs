@@ -16,7 +16,7 @@ pub(crate) struct Link {
     stream: BufReader<Timed>,
     timeout: Duration,
     db: i64,
-    /// With which the module was loaded; `None` if its commands have their own names.
+    /// The prefix with which the module was loaded; `None` if its commands have their usual names.
     prefix: Option<String>,
     /// Bytes of the longest reply.
     longest: u64,
@@ -34,7 +34,7 @@ pub(super) enum Stream {
 struct Timed {
     stream: Stream,
     until: Instant,
-    /// No reply may take longer than this, if it is earlier.
+    /// No reply may take longer than this, if this is earlier.
     deadline: Option<Instant>,
 }
 
@@ -69,7 +69,7 @@ impl Link {
         Link { prefix, ..self }
     }
 
-    /// Takes replies as long as filters.
+    /// Accepts replies as long as filters.
     pub(super) fn with_filters(self) -> Link {
         Link { longest: MAX_FILTER, ..self }
     }
@@ -136,7 +136,7 @@ impl ConnectionLike for Link {
 }
 
 impl Timed {
-    /// Sets the timeout of the next system call to what is left.
+    /// Sets the timeout of the next system call to the remaining time.
     fn arm(&self) -> io::Result<()> {
         let left = self.until.saturating_duration_since(Instant::now());
         if left.is_zero() {

@@ -200,7 +200,7 @@ impl Server {
         Server { timeout: self.timeout.or(Some(FILTER_TIMEOUT)), takes_filters: true, ..self }
     }
 
-    /// Another server, whose certificates are judged alike.
+    /// Another server, with the same settings for certificates.
     pub(crate) fn of_another(&self, url: &str, user: Option<String>, password: Option<String>) -> Server {
         Server {
             url: Some(url.to_owned()),
@@ -304,7 +304,7 @@ impl Server {
     }
 }
 
-/// A variable that other programs of these servers read. Empty is as good as none.
+/// A variable that other programs for these servers read. An empty value counts as missing.
 fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }

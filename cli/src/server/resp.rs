@@ -1,4 +1,4 @@
-//! Reads replies (RESP2) from a server that isn't trusted to be one: within a number of bytes, and a depth.
+//! Reads replies (RESP2) from a server that isn't trusted: within limits of bytes and depth.
 
 use redis::{RedisResult, Value, parse_redis_value};
 use std::io::{BufRead, Error, ErrorKind, Read};
@@ -6,11 +6,11 @@ use std::io::{BufRead, Error, ErrorKind, Read};
 /// Maximum bytes of a reply: several times the largest that a server sends to this program, a chunk of 16 MiB.
 pub(super) const MAX_REPLY: u64 = 64 << 20;
 
-/// Maximum bytes of a reply with a filter: twice the longest string of a server that wasn't told otherwise.
+/// Maximum bytes of a reply with a filter: twice the longest string of a server with default settings.
 pub(super) const MAX_FILTER: u64 = 1 << 30;
 
-/// What an element of an array costs at least, in memory, and so of the bytes that a reply may have: the elements of a
-/// short reply must not need more memory than those of a long one.
+/// The least memory that an element of an array needs, and so its cost in the bytes that a reply may have: the elements
+/// of a short reply must not need more memory than those of a long one.
 const ELEMENT: u64 = size_of::<Value>() as u64;
 
 /// Maximum depth of nested arrays. BF.STATS has 4.
@@ -44,7 +44,7 @@ fn value(source: &mut impl BufRead, left: &mut u64, depth: u32) -> RedisResult<V
             Ok(length) => {
                 spend(left, length)?;
                 let mut bytes = Vec::new();
-                // Not allocated before it comes.
+                // Not allocated before it has come.
                 source.take(length + 2).read_to_end(&mut bytes)?;
                 if bytes.len() as u64 != length + 2 {
                     return Err(Error::from(ErrorKind::UnexpectedEof).into());

@@ -11,7 +11,7 @@ use std::thread;
 /// Slots of a cluster.
 const SLOTS: usize = 16_384;
 
-/// The chance that any part at all gets more items than it is sized for, when the whole filter is full.
+/// The chance that any part gets more items than it is sized for when the whole filter is full.
 const OVERFLOW: f64 = 1e-9;
 
 /// Parts that are asked at the same time.
@@ -33,7 +33,7 @@ fn part_key(name: &str, part: usize, parts: usize) -> String {
     (0..).map(tag).find(fits).map(|tag| format!("{{{tag}}}")).unwrap_or_default()
 }
 
-/// What a part has to hold: its share, and as much more as chance may give it (Bernstein's inequality).
+/// The capacity of a part: its share, plus what chance may add (Bernstein's inequality).
 pub(crate) fn part_capacity(capacity: u64, parts: usize) -> u64 {
     if parts == 1 {
         return capacity;
@@ -87,8 +87,8 @@ impl Spread {
         shares
     }
 
-    /// Does the same work for every part, several at a time, and returns what it gave, in the order of the parts. All parts
-    /// are tried; the first error is returned.
+    /// Does the same work for every part, several at a time, and returns the results in the order of the parts. All
+    /// parts are tried; the first error is returned.
     pub(crate) fn each<T: Send>(
         &mut self,
         work: impl Fn(usize, &str, &mut Connection) -> anyhow::Result<T> + Sync,

@@ -20,7 +20,7 @@ pub fn go_zero(
     bitmap: &[u8],
     parallel: &ParallelFor<'_>,
 ) -> Result<Foreign, DecodeError> {
-    // What is hashed contains the number of the probe, as one byte.
+    // The hashed bytes end with the number of the probe, as one byte.
     if probes == 0 || probes > 256 {
         return Err(DecodeError::Field("MAPS"));
     }

@@ -109,7 +109,7 @@ fn link_spec(
     Ok(LinkSpec { capacity, error_rate, ..LinkSpec::bitmap(bits, probes) })
 }
 
-/// What the fields say of link `index`, if they can express what `spec` says.
+/// The values of the fields for link `index`, if they can express what `spec` says.
 pub(in crate::wire) fn spec_at_home(
     index: usize,
     error_rate: f64,
@@ -179,7 +179,7 @@ pub fn load(from: &mut impl Source, encoding: u32) -> Result<Foreign, DecodeErro
     for index in 0..count {
         let error_rate = chain.rate_of(filters.len());
         let capacity = from.unsigned().ok_or(END)?;
-        // All but the newest are full.
+        // All except the newest are full.
         let is_last = index.checked_add(1) == Some(count);
         let items = if is_last { Some(from.unsigned().ok_or(END)?) } else { None };
         filters.push(from.string(|bytes| filter(bytes, error_rate, capacity, items, &alone)).ok_or(END)??);

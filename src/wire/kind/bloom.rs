@@ -47,7 +47,7 @@ struct LayerHeader {
 }
 
 impl FilterHeader {
-    /// Its fields as numbers, those that hardly any filter has at the end.
+    /// Its fields as numbers. Those that hardly any filter has come last.
     fn fields(&self) -> [u64; 18] {
         [
             self.capacity,
@@ -116,7 +116,7 @@ impl LayerHeader {
 /// The headers of all layers. Most filters have one, and a server may save and load a million of these.
 type LayerHeaders = SmallVec<[LayerHeader; 1]>;
 
-/// What a header says, validated: everything that building the filter needs, except its cells.
+/// The validated content of a header: everything that building the filter needs, except its cells.
 #[derive(Debug)]
 pub(in crate::wire) struct BloomHead {
     spec: Spec,
@@ -257,7 +257,7 @@ fn headers(filter: &Bloom) -> (Kind, FilterHeader, LayerHeaders) {
         capacity: layer.capacity(),
         error_rate: layer.error_rate(),
         cells: layer.cells(),
-        // Readers accept no more. A count that was loaded at the bound may have grown since.
+        // Readers accept no more. A count that was at the limit when it was loaded may have grown since.
         items: if is_counted { layer.items().min(limits::MAX_CAPACITY) } else { 0 },
         probes: layer.probes(),
         layout: layer.shape().layout as u32,
@@ -396,7 +396,7 @@ fn parameters(kind: Kind, header: &FilterHeader) -> Result<Spec, DecodeError> {
     if header.layers != expected_layers {
         return Err(field("layers"));
     }
-    // What a kind doesn't use is 0, so that every filter has one encoding.
+    // Fields that a kind doesn't use are 0, so that every filter has one encoding.
     let is_chain = kind == Kind::Chain;
     let is_window = kind == Kind::Window;
     let canonical = FilterHeader {

@@ -27,7 +27,7 @@ struct CuckooHeader {
     reserved_too: u32,
 }
 
-/// What a header says, validated: everything that building the filter needs, except its slots.
+/// The validated content of a header: everything that building the filter needs, except its slots.
 #[derive(Debug)]
 pub(in crate::wire) struct CuckooHead {
     spec: CuckooSpec,
@@ -67,7 +67,7 @@ pub(super) fn encode(filter: &Cuckoo) -> Header {
     let header = CuckooHeader {
         capacity: spec.capacity,
         seed: [spec.seed.low, spec.seed.high],
-        // Readers accept no more. Counts that were loaded at the bound may have grown since.
+        // Readers accept no more. Counts that were at the limit when they were loaded may have grown since.
         deletes: filter.deletes().min(limits::MAX_COUNT),
         moves: filter.moves().min(limits::MAX_COUNT),
         hash: match spec.origin {

@@ -15,7 +15,7 @@ struct ForeignHeader {
     scheme: u8,
     /// RedisBloom.
     plan: u8,
-    /// valkey-bloom: 1 if the seed was made for the filter.
+    /// For valkey-bloom: 1 if the seed was made for the filter.
     random_seed: u8,
     encoding: u8,
     links: u32,
@@ -71,7 +71,7 @@ const SCHEMES: [(u8, Scheme); 6] = [
 const REDISBLOOM: u8 = 6;
 const VALKEY_BLOOM: u8 = 7;
 
-/// What a header says, validated: everything that building the filter needs, except its bits.
+/// The validated content of a header: everything that building the filter needs, except its bits.
 #[derive(Debug)]
 pub(in crate::wire) struct ForeignHead {
     scheme: Scheme,
@@ -174,7 +174,7 @@ pub(super) fn decode(mut rest: &[u8]) -> Result<ForeignHead, DecodeError> {
             (scheme.ok_or(field("scheme"))?, Growth::Bitmap, blank)
         }
     };
-    // What a scheme doesn't use is 0, so that every filter has one encoding.
+    // Fields that a scheme doesn't use are 0, so that every filter has one encoding.
     if written(&header) != written(&used) {
         return Err(field("reserved"));
     }

@@ -17,7 +17,7 @@ use cuckoo::CuckooHead;
 use foreign::ForeignHead;
 use rebuild::RebuildHead;
 
-/// What a head says, validated: everything that building the filter needs, except its cells.
+/// The validated content of a head: everything that building the filter needs, except its cells.
 #[derive(Debug)]
 pub(super) enum Head {
     Bloom(BloomHead),
@@ -48,7 +48,7 @@ impl Head {
         }
     }
 
-    /// Bytes of all arrays, if that is a number.
+    /// Bytes of all arrays, if the sum doesn't overflow.
     pub(super) fn body_len(&self) -> Option<u64> {
         (0..).map_while(|index| self.array(index)).try_fold(0u64, u64::checked_add)
     }

@@ -31,7 +31,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(5);
 const TEXT: &str = "text/plain; charset=utf-8";
 /// Prometheus accepts this format since 2.5.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// What everything that collects metrics reads.
+/// What everything that collects metrics can read.
 const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 const PAGE: &str = "<!doctype html>
@@ -145,7 +145,7 @@ async fn answer(
     })
 }
 
-/// Whether the client names the format; one that takes anything (curl) gets the older one.
+/// Whether the client names the format; a client that accepts anything (curl) gets the older one.
 fn takes_openmetrics(request: &Request<Incoming>) -> bool {
     let accepted = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     accepted.flat_map(|value| value.split(',')).any(|kind| {
@@ -155,7 +155,8 @@ fn takes_openmetrics(request: &Request<Incoming>) -> bool {
     })
 }
 
-/// The page. Once a scrape has begun it ends, and the next waits for it, whether or not its client still does.
+/// The page. Once a scrape has begun, it runs to its end, and the next one waits for it, whether or not its client has
+/// disconnected.
 async fn scrape(scraper: Arc<Scraper>) -> Result<Arc<String>, JoinError> {
     let mut state = scraper.turn().await;
     tokio::task::spawn_blocking(move || scraper.text(&mut state)).await

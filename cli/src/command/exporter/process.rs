@@ -1,8 +1,8 @@
-//! What the exporter itself takes of its machine, under the names that Prometheus's own programs have for it.
+//! The resources that the exporter itself uses, under the names that Prometheus's own programs have for them.
 
 use prometheus_client::metrics::MetricType;
 
-/// A figure: its name, without the `_total` of a counter, what it is, and its value.
+/// A metric: its name, without the `_total` of a counter, its help text, and its value.
 pub(super) type Figure = (&'static str, MetricType, &'static str, f64);
 
 /// Empty on systems without /proc.

@@ -46,7 +46,7 @@ impl Scraper {
         Scraper { server, board, state: Arc::default() }
     }
 
-    /// Waits for its turn: without a thread, so that requests whose clients have gone leave nothing behind.
+    /// Waits for its turn without a thread, so that requests whose clients have disconnected leave nothing behind.
     pub(super) async fn turn(&self) -> OwnedMutexGuard<State> {
         self.state.clone().lock_owned().await
     }

@@ -209,7 +209,7 @@ impl Found {
         match info {
             Ok(info) => drop(self.filters.insert(key, Measured { bytes: info.bytes(), kind: info.kind })),
             Err(error) if is_forbidden(&error) => drop(self.without_permission.insert(key)),
-            // It was deleted, or is something else by now.
+            // It was deleted, or now has another type.
             Err(_) => (),
         }
     }

@@ -353,12 +353,12 @@ impl<R: Read> Reader<R> {
     /// Skips a stream: entries, ids, and consumer groups. Type 19 has more ids, and type 21 has another timestamp.
     fn skip_stream(&mut self, kind: u8) -> anyhow::Result<()> {
         self.each(|reader| reader.strings(2))?;
-        // Its length and last id; then its first id, the last one deleted, and all that were ever added.
+        // Its length and last id; then its first id, the last one deleted, and the number of all entries ever added.
         self.lengths(if kind >= 19 { 8 } else { 3 })?;
         self.each(|reader| {
             reader.skip_string()?;
             reader.lengths(if kind >= 19 { 3 } else { 2 })?;
-            // Entries that are pending: id, time, deliveries.
+            // Pending entries: id, time, deliveries.
             reader.each(|reader| {
                 reader.skip(16 + 8)?;
                 reader.lengths(1)
@@ -525,7 +525,7 @@ mod tests {
             b"\x07\x01k\x81AAAAAAAA\x01\x05\x02\x05\x03ffff\x04dddddddd\x05\x01s\x00",
         ];
         for body in bodies {
-            // Behind it a key that is only found if it was skipped to the byte.
+            // After it, a key that is only found if exactly the right number of bytes was skipped.
             let bytes = file(b"REDIS0012", &[body, b"\xfc12345678\x00\x04last\x01v"]);
             assert_eq!(keys(&bytes).unwrap_or_else(|error| panic!("{body:?}: {error}")), 2);
         }

@@ -11,22 +11,22 @@ use std::collections::BTreeMap;
 pub(super) struct Answer {
     /// Offset of the account before it.
     pub(super) from: u64,
-    /// Where the account is once the batch is in: at an offset, with items after it that are in.
+    /// Where the account is when the batch is in: at an offset, with items after it that are in.
     pub(super) to: (u64, Taken),
     pub(super) last: Span,
-    /// Empty lines from one offset to the other.
+    /// Empty lines between the two offsets.
     pub(super) blank: u64,
     /// Empty lines after that.
     pub(super) open_blank: u64,
-    /// Items that the server took.
+    /// Items that the server accepted.
     pub(super) done: u64,
     /// Items among them that were absent before.
     pub(super) new: u64,
-    /// Why the server refused items, and which of the items after `start` are in all the same.
+    /// Why the server refused items, and which of the items after `start` are in nevertheless.
     pub(super) refused: Option<(String, Taken)>,
 }
 
-/// The account of a load under way, as far as this run knows it.
+/// The account of a load in progress, as far as this run knows it.
 pub(super) struct Account {
     state: State,
     /// Answers to batches after one that has no answer yet, by offset.
@@ -55,7 +55,7 @@ impl Account {
             self.state.new += next.new;
             self.state.last = next.last;
             if let Some((why, taken)) = next.refused {
-                // The offset stays: nothing after this batch is certain.
+                // The offset stays: for everything after this batch, nothing is certain.
                 self.state.taken = taken;
                 return Some(Failure::Server(why).into());
             }

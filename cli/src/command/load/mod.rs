@@ -60,7 +60,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     if let Some(resumable) = &mut resumable {
         resumable.find(&mut connection, &target)?;
         (first, sample) = resumable.take_up(&mut items)?;
-        // Reading all that an earlier run has read may take long enough for the server to close the connection.
+        // Reading everything that an earlier run has read may take so long that the server closes the connection.
         sender = sender.with_account(resumable.begin(&mut options.server.connect()?, &sample)?);
         state.clone_from(&resumable.file.state);
     }
@@ -100,9 +100,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
 /// The filter that the load fills, as it was found.
 struct Filling {
     kind: Kind,
-    /// Whether it counts every add, so that none may come twice.
+    /// Whether it counts every add, so that none may be repeated.
     counts: bool,
-    /// Tells it from a filter that replaces it; empty for a filter of another system.
+    /// Distinguishes it from a filter that replaces it; empty for a filter of another system.
     identity: String,
 }
 
@@ -135,7 +135,7 @@ impl Filling {
 
 /// Describes the filter, and creates it if requested.
 fn prepare(options: &Options, connection: &mut Connection, may_create: bool) -> anyhow::Result<Filling> {
-    // Mistakes in the options show before anything is sent.
+    // Mistakes in the options are reported before anything is sent.
     let wanted = options.reserve.is_given().then(|| options.reserve.wanted()).transpose()?;
     let key = options.key.as_bytes();
     let mut filter = info::describe(connection, key)?;
@@ -184,7 +184,7 @@ struct Resumable<'o> {
 }
 
 impl<'o> Resumable<'o> {
-    /// Reads the file, or makes a new one, if the load is to be resumable.
+    /// Reads the file, or creates a new one, if the load is to be resumable.
     fn open(options: &'o Options) -> anyhow::Result<Option<Resumable<'o>>> {
         let Some(path) = options.resume.as_deref() else { return Ok(None) };
         let key = options.key.as_bytes();
@@ -218,7 +218,8 @@ impl<'o> Resumable<'o> {
         Ok(())
     }
 
-    /// Reads again what the earlier run has read. Returns what is left of its last batch, and a sample of what is in.
+    /// Reads again what the earlier run has read. Returns the rest of its last batch, and a sample of the items that
+    /// are in.
     fn take_up(&mut self, items: &mut Items) -> anyhow::Result<(Option<Part>, Sample)> {
         let state = &mut self.file.state;
         let batch = items.again(&state.last)?;
@@ -230,7 +231,7 @@ impl<'o> Resumable<'o> {
             _ => batch.before_last.items,
         };
         if open.is_some_and(|open| open != batch.digest_of_last()) {
-            // The open item has grown: it is another one.
+            // The open item has grown: it is a different item now.
             state.taken.truncate(batch.before_last.items.saturating_sub(sure));
         }
         let taken = [Taken::first(sure).flags(), state.taken.flags()].concat();
@@ -240,8 +241,8 @@ impl<'o> Resumable<'o> {
         Ok(((state.offset < end).then(|| Part::left(batch, from, &taken)), sample))
     }
 
-    /// Takes the account over, or creates it. The file is written before and after that: so an account that should be
-    /// there and is not can be told from one that never was.
+    /// Takes the account over, or creates it. The file is written before and after that. So an account that is missing
+    /// can be distinguished from one that never existed.
     fn begin(&mut self, connection: &mut Connection, sample: &Sample) -> anyhow::Result<OnServer> {
         let account = self.account.clone().context("the account was not looked for")?;
         let goes_on = self.file.stage != Stage::New;
@@ -256,7 +257,8 @@ impl<'o> Resumable<'o> {
         Ok(account)
     }
 
-    /// Moves the account to the file. The file comes first, so that at any time one of the two says that all is in.
+    /// Moves the account to the file. The file comes first, so that at any time one of the two says that all items are
+    /// in.
     fn complete(
         &mut self,
         connection: &mut Connection,
@@ -267,7 +269,7 @@ impl<'o> Resumable<'o> {
         let Some(found) = account.find(connection)? else { return Err(account.gone().into()) };
         self.file.filter = found.filter;
         if target.counts {
-            // Deletes are counted since the server has the filter. After a restart they would look like a loss.
+            // Deletes are counted from when the server loaded the filter. After a restart they would look like a loss.
             self.file.filter.removed.clear();
             self.file.filter.then.clear();
         }
@@ -393,7 +395,7 @@ impl Load {
 /// A batch, or the error that ended reading.
 type Read = anyhow::Result<Part>;
 
-/// Reads batches until the end, or until nobody receives them. The first is what an earlier run has left.
+/// Reads batches until the end, or until nobody receives them. The first is the rest of an earlier run's last batch.
 fn read(
     first: Option<Part>,
     mut items: Items,

@@ -197,13 +197,13 @@ impl Kind {
 
 /// What a script replied, unless it was an error.
 pub(super) enum Outcome {
-    /// All went in, this many were absent before, and this is what the filter has dropped as it should by then.
+    /// All items went in, this number was absent before, and this is what the filter has dropped normally by then.
     Taken { new: u64, then: String },
     /// Some items were refused.
     Refused { why: String, taken: Taken, new: u64 },
 }
 
-/// A batch, as the script needs it.
+/// A batch, in the form that the script needs.
 pub(super) struct Step<'s> {
     /// Where the account must be: offset, and items after it that are in.
     pub(super) from: &'s (u64, Taken),
@@ -230,7 +230,7 @@ pub(super) struct OnServer {
 
 /// An account that was found on the server.
 pub(super) struct Found {
-    /// With the outcome of a batch that the server took in part.
+    /// With the outcome of a batch that the server accepted in part.
     pub(super) state: State,
     pub(super) filter: Mark,
     position: String,
@@ -286,8 +286,8 @@ impl OnServer {
         }))
     }
 
-    /// Writes the account, over the one that was found, or over none. If `filter` is given, the filter must still be that
-    /// one, and have the sample.
+    /// Writes the account, over the one that was found, or as a new one. If `filter` is given, the filter must still be
+    /// that one, and have the sample.
     pub(super) fn write(
         &self,
         connection: &mut Connection,
@@ -307,7 +307,8 @@ impl OnServer {
         self.run(connection, &command).map(drop)
     }
 
-    /// Adds a batch. After an error of the connection, it is unknown whether the server took it; the account says so.
+    /// Adds a batch. After an error of the connection, it is unknown whether the server executed it; the account says
+    /// so.
     pub(super) fn add(
         &self,
         connection: &mut Connection,

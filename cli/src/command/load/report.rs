@@ -18,7 +18,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Of a load that has read nothing yet.
+    /// For a load that has read nothing yet.
     pub(super) fn new(options: &Options) -> Report {
         Report {
             key: key(options.key.as_bytes()),

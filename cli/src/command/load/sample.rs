@@ -1,11 +1,12 @@
-//! Some items of a batch that went in, to ask the filter for before anything else is added.
+//! Some items of a batch that went in. The filter is asked for them before anything else is added.
 //!
-//! A filter never says no to an item that it has. So a "no" shows that the filter was emptied, replaced or restored from
-//! an older copy, also if others have added as many items since.
+//! A filter never says no to an item that it has. So a "no" shows that the filter was emptied, replaced or restored
+//! from an older copy, even if others have added as many items since.
 
 use crate::input::items_of;
 
-/// Items of a sample: a filter without them that says yes to 5% of all items has all of them in 1 of 10^20 cases.
+/// Number of items in a sample: a filter without them that says yes to 5% of all items says yes to all of them in 1 of
+/// 10^20 cases.
 const ITEMS: usize = 16;
 /// Maximum bytes of an item of a sample, which is sent with each batch.
 const ITEM_BYTES: usize = 4096;
@@ -14,12 +15,13 @@ const ITEM_BYTES: usize = 4096;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sample {
     pub(super) items: Vec<Vec<u8>>,
-    /// What the filter had dropped as it should when they went in.
+    /// What the filter had dropped normally when they went in.
     pub(super) then: String,
 }
 
 impl Sample {
-    /// Takes some of the items whose flag is set, from all over the batch: its ends may hold one item many times.
+    /// Selects some of the items whose flag is set, from all over the batch, because its ends may contain one item many
+    /// times.
     pub(super) fn of(blob: &[u8], taken: &[bool], then: String) -> Sample {
         let step = taken.iter().filter(|is_in| **is_in).count().div_ceil(ITEMS).max(1);
         let items = items_of(blob).zip(taken).filter(|(_, is_in)| **is_in).step_by(step);

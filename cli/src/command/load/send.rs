@@ -13,16 +13,16 @@ use redis::{RedisError, Value};
 /// Maximum items of a command with one argument per item: a script can pass on fewer than 8000.
 const MOST_ARGUMENTS: u64 = 4096;
 
-/// A batch, less those of its items that an earlier run has added.
+/// A batch, without those of its items that an earlier run has added.
 pub(super) struct Part {
     batch: Batch,
     /// Whether an earlier run has added some of its items.
     is_rest: bool,
     /// Where the account is: at an offset, with items after it that are in.
     from: (u64, Taken),
-    /// Where it is once the batch is in. An open item may grow, so the account stays before it.
+    /// Where it is when the batch is in. An open item may grow, so the account stays before it.
     to: (u64, Taken),
-    /// Empty lines from the first of the two offsets to the second.
+    /// Empty lines between the two offsets.
     blank: u64,
     /// Empty lines after the second.
     open_blank: u64,
@@ -34,7 +34,7 @@ impl Part {
         Part::left(batch, from, &[])
     }
 
-    /// What is left of a batch of which these items are in.
+    /// The rest of a batch, given which of its items are in.
     pub(super) fn left(mut batch: Batch, from: (u64, Taken), taken: &[bool]) -> Part {
         let before = batch.before_last;
         let counted = if from.0 > batch.span.start { before.blank } else { 0 };
@@ -127,7 +127,7 @@ impl Sender {
     }
 
     /// The name of the command, and its arguments after the key. None of the commands creates a filter: if the key is
-    /// deleted meanwhile, the load must not go on into a new one.
+    /// deleted meanwhile, the load must not continue with a new one.
     fn words<'b>(&self, batch: &'b Batch) -> (&'static str, Vec<&'b [u8]>) {
         match self.kind {
             Kind::Bloom => ("BF.BULKADD", vec![b"NOCREATE", b"PREFIXED", &batch.blob]),
@@ -139,7 +139,7 @@ impl Sender {
         }
     }
 
-    /// Reads the reply that the command must have.
+    /// Reads the reply that the command must give.
     fn outcome(&self, name: &str, reply: &Value, items: u64) -> anyhow::Result<Outcome> {
         let outcome = match (self.kind, reply) {
             (Kind::Bloom, Value::Int(new)) => u64::try_from(*new).ok().map(taken_all),
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(taken(&error("WRONGTYPE Operation against a key")), None);
     }
 
-    /// A reply that the command doesn't have says nothing about the items.
+    /// A reply that the command never gives says nothing about the items.
     #[test]
     fn other_replies_are_errors() {
         let sender = |kind| Sender::new(Server::default(), b"k", kind);

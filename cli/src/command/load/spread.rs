@@ -20,7 +20,7 @@ use std::time::Instant;
 /// Bytes of a command for each part.
 const PART_BYTES: usize = 1 << 16;
 
-/// Parts for which a batch has as many bytes.
+/// Number of parts that a batch has enough bytes for.
 const MOST_FULL: usize = 64;
 
 /// Loads the items into the parts, and reports how many.

@@ -14,9 +14,9 @@ use std::path::Path;
 pub(super) struct State {
     /// Every item that starts before this byte of the input is in the filter.
     pub(super) offset: u64,
-    /// Which items after `offset` are in the filter, too.
+    /// Which items after `offset` are also in the filter.
     pub(super) taken: Taken,
-    /// The last batch before `offset`, or the one after it that went in in part.
+    /// The last batch before `offset`, or the one after it that went in partly.
     pub(super) last: Span,
     /// Items added so far.
     pub(super) items: u64,
@@ -24,7 +24,7 @@ pub(super) struct State {
     pub(super) new: u64,
     /// Empty lines skipped so far.
     pub(super) blank: u64,
-    /// Empty lines after `offset`: one, or none, without an end.
+    /// Empty lines after `offset`: one without a line end, or none.
     #[serde(skip)]
     pub(super) open_blank: u64,
 }
@@ -36,7 +36,7 @@ pub(super) struct Mark {
     pub(super) identity: String,
     /// Items in it.
     pub(super) count: u64,
-    /// What it has dropped as it should: deletes, generations. Empty if that isn't known.
+    /// What it has dropped normally: deletes, generations. Empty if that isn't known.
     pub(super) removed: String,
     /// The same, when the last batch before the account's offset went in.
     pub(super) then: String,

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// For the items after an offset, in order, whether they are in the filter. Those after the last are not.
+/// For the items after an offset, in order, whether they are in the filter. Items after the last one aren't.
 ///
-/// A cuckoo filter may refuse an item and have room for a later one, so they need not be the first.
+/// A cuckoo filter may refuse an item and have room for a later one, so they needn't be the first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(super) struct Taken(Vec<bool>);
@@ -42,7 +42,7 @@ impl Taken {
         *self = Taken::of(self.0.iter().copied().take(usize::try_from(count).unwrap_or(usize::MAX)));
     }
 
-    /// What is in after the items that were not have been sent, with this outcome.
+    /// Which items are in after those that weren't have been sent, with this outcome.
     pub(super) fn fill(&self, sent: &Taken) -> Taken {
         let mut sent = sent.0.iter();
         let mut flags: Vec<bool> =
@@ -52,7 +52,7 @@ impl Taken {
     }
 }
 
-/// Lengths of runs, of items that are in and items that are not in turn: `3,1,2` is three in, one not, two in.
+/// Lengths of runs of items that are in and of items that aren't, alternating: `3,1,2` is three in, one not, two in.
 impl fmt::Display for Taken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut expected = true;

@@ -1,8 +1,8 @@
-//! Carries filters over, in rounds.
+//! Copies filters in rounds.
 //!
-//! Each round goes over all keys: what is missing at the target, or differs there, is copied. A round that copied nothing
-//! is the last, so the round after a copy is its check, bit for bit, and a filter that was written to meanwhile is copied
-//! again.
+//! Each round visits all keys and copies filters that are missing at the target, or differ there. A round that copied
+//! nothing is the last. So the round after a copy checks it, bit for bit, and a filter that was written to meanwhile is
+//! copied again.
 
 use super::failed::Failed;
 use super::payload;
@@ -17,10 +17,10 @@ use std::collections::BTreeMap;
 /// How far apart two readings of one time to live may be, in milliseconds.
 const CLOCK_MS: u64 = 1000;
 
-/// Bytes of the longest argument of a server that wasn't told otherwise, or doesn't tell.
+/// Bytes of the longest argument of a server with default settings, or one that doesn't tell.
 const DEFAULT_BULK: u64 = 512 << 20;
 
-/// What a payload may have besides the filter.
+/// What a payload may contain besides the filter.
 const ENVELOPE: u64 = 1 << 20;
 
 /// What may be done.
@@ -37,22 +37,22 @@ pub(super) struct Migration {
     pub(super) source: Side,
     pub(super) target: Side,
     rules: Rules,
-    /// Whether both sides give Bloom filters, and cuckoo filters, in pieces. valkey-bloom doesn't.
+    /// Whether both sides can dump Bloom filters, and cuckoo filters, in pieces. valkey-bloom can't.
     in_pieces: [bool; 2],
-    /// Bytes that the target takes as one argument.
+    /// Bytes that the target accepts as one argument.
     longest: u64,
     /// An RDB version that the target reads.
     version: u16,
     /// What this run has copied: the bytes of each key.
     pub(super) copied: BTreeMap<Vec<u8>, u64>,
-    /// Why a key isn't at the target as it should be.
+    /// Why a key isn't at the target, or not correctly.
     pub(super) failed: BTreeMap<Vec<u8>, String>,
 }
 
 /// What a round did.
 #[derive(Default)]
 pub(super) struct Round {
-    /// Keys that were copied, or may be the next time.
+    /// Keys that were copied, or may be copied the next time.
     pub(super) unsettled: u64,
     pub(super) is_interrupted: bool,
 }
@@ -85,7 +85,7 @@ impl Migration {
         })
     }
 
-    /// One round. `done` hears of each key that has been looked at, with the bytes of all of them so far.
+    /// One round. `done` is called for each key that has been visited, with the bytes of all of them so far.
     pub(super) fn round(
         &mut self,
         keys: &[Key],
@@ -105,7 +105,7 @@ impl Migration {
                 Ok(copied) => round.unsettled += u64::from(copied),
                 Err(Failed::Run(error)) => return Err(error),
                 Err(Failed::Filter(why) | Failed::ThisTime(why)) if !may_copy => {
-                    // Why it was refused says more than that it isn't there.
+                    // The refusal says more than the fact that the key is missing.
                     let why = earlier.get(&key.name).cloned().unwrap_or(why);
                     self.failed.insert(key.name.clone(), why);
                 }
@@ -191,7 +191,7 @@ impl Migration {
         }))
     }
 
-    /// Copies by the better way, or else by the other. Returns false if the key is gone.
+    /// Copies by the better method, or else by the other. Returns false if the key is gone.
     fn copy(&mut self, key: &Key, replace: bool, interrupted: &Interrupted) -> Result<bool, Failed> {
         let pieces_first = key.bytes >= self.rules.pieces_from;
         let mut refusals: Vec<String> = Vec::new();
@@ -220,7 +220,7 @@ impl Migration {
                 "its {size} are longer than an argument may be at the target"
             )));
         }
-        // As a point in time: it doesn't move with the time that the way takes.
+        // As a point in time, which doesn't depend on how long the copy takes.
         let expiry = self.source.expiry(&key.name)?;
         let Some(mut payload): Option<Vec<u8>> = self.source.of_key("DUMP", &key.name)? else {
             return Ok(false);
@@ -296,7 +296,7 @@ impl Migration {
     }
 }
 
-/// Many users may not ask for it.
+/// Many users have no permission to ask for it.
 fn longest_argument(target: &mut Side) -> u64 {
     let limit: Option<(String, u64)> =
         target.ask(redis::cmd("CONFIG").arg("GET").arg("proto-max-bulk-len")).ok();

@@ -5,9 +5,9 @@ use redis::RedisError;
 /// What keeps one filter, or all of them, from the target.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// This filter, whatever is tried.
+    /// This filter can't be copied.
     Filter(String),
-    /// This filter, this time: it may have grown meanwhile, so the next round tries again.
+    /// This filter couldn't be copied this time: it may have grown meanwhile, so the next round tries again.
     ThisTime(String),
     /// The run: a connection or a permission is missing.
     Run(anyhow::Error),

@@ -155,7 +155,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         }
         let known = migration.failed.len();
         report = compare(&mut migration, &keys, options)?;
-        // What differs now may have been written to since the round.
+        // A filter that differs now may have been written to since the round.
         if is_last || migration.failed.len() == known {
             break;
         }
@@ -215,9 +215,9 @@ fn compare(migration: &mut Migration, keys: &[Key], options: &Options) -> anyhow
     Ok(report)
 }
 
-/// Gives the items to ask for to `ask`, until it returns false.
+/// Passes the items to test to `ask`, until it returns false.
 ///
-/// The random ones are no members, but for chance: they show that both sides have the same bits.
+/// The random ones are almost certainly absent: they show that both sides have the same bits.
 fn batches(options: &Options, mut ask: impl FnMut(Vec<Vec<u8>>) -> bool) -> anyhow::Result<()> {
     let random = Seed::random(HashKind::Xxh3).map_err(|error| anyhow::anyhow!("no randomness: {error:?}"))?;
     let first = u128::from(random);

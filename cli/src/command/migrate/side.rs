@@ -1,4 +1,4 @@
-//! The source or the target: what it says of its filters.
+//! The source or the target, and what it says about its filters.
 
 use super::failed::Failed;
 use crate::server::connection::{Connection, Server};
@@ -37,7 +37,7 @@ pub(super) struct Key {
     pub(super) bytes: u64,
 }
 
-/// A piece of a filter as SCANDUMP gives it, and the number by which LOADCHUNK takes it.
+/// A piece of a filter as SCANDUMP returns it, with the number for LOADCHUNK.
 pub(super) struct Piece {
     pub(super) iterator: i64,
     pub(super) bytes: Vec<u8>,
@@ -145,7 +145,7 @@ impl Side {
         Ok((iterator != 0).then_some(Piece { iterator, bytes }))
     }
 
-    /// Of all its bits, wherever they are cut. Not of the header.
+    /// A hash of all its bits, however the pieces are cut, but not of the header.
     pub(super) fn digest(&mut self, key: &Key) -> RedisResult<u128> {
         let mut digest = Xxh3::new();
         let Some(Piece { mut iterator, bytes: head }) = self.piece(key, 0)? else { return Ok(0) };

@@ -27,9 +27,9 @@ pub(super) struct View {
     table: TableState,
     showing: Showing,
     scroll: u16,
-    /// Only filters with this in their keys are shown.
+    /// Only filters whose keys contain this are shown.
     find: String,
-    /// Whether keys go into `find`.
+    /// Whether key presses go into `find`.
     typing: bool,
     /// The error of the last look.
     error: Option<String>,
@@ -59,7 +59,7 @@ impl View {
         self.snapshot.filters.iter().filter(|row| row.key.contains(&self.find))
     }
 
-    /// Takes a new look; the selection stays with its filter.
+    /// Shows a new look; the selection stays on its filter.
     pub(super) fn update(&mut self, snapshot: Snapshot) {
         self.error = None;
         let of = |row: &Row| (row.server.clone(), row.key.clone());
@@ -72,7 +72,7 @@ impl View {
         self.table.select(index.and_then(|index| last.map(|last| index.min(last))));
     }
 
-    /// Takes the error of a look; the previous one stays on the screen.
+    /// Shows the error of a look; the last good one stays on the screen.
     pub(super) fn failed(&mut self, error: String) {
         self.error = Some(error);
     }
@@ -301,10 +301,10 @@ const SPACE: u16 = 2;
 /// Columns of the mark before a key that has advice.
 const MARK: usize = 2;
 
-/// Columns of ` 9999%` behind a bar.
+/// Columns of ` 9999%` after a bar.
 const PERCENT: usize = 7;
 
-/// The least columns of a key.
+/// The fewest columns of a key.
 const KEY: u16 = 16;
 
 /// The columns by importance, with their widths: a narrow terminal shows the first ones.
@@ -322,7 +322,7 @@ const BY_IMPORTANCE: [(&str, u16); COLUMNS.len()] = [
     ("CAPACITY", 8),
 ];
 
-/// The columns that fit, as they stand in [`COLUMNS`], with their widths. The key gets what is left.
+/// The columns that fit, in the order of [`COLUMNS`], with their widths. The key gets the remaining width.
 fn columns(width: u16) -> Vec<(usize, u16)> {
     let mut left = width;
     let mut fit = Vec::new();
@@ -442,7 +442,7 @@ mod tests {
         assert!(!view.press(KeyCode::Char('q')));
     }
 
-    /// What is shown is whole, at any width; what doesn't fit isn't shown.
+    /// Whatever is shown is complete, at any width; what doesn't fit isn't shown.
     #[test]
     fn a_narrow_screen_has_fewer_columns_and_none_is_cut() {
         let mut widest =
