@@ -1,0 +1,187 @@
+//! One filter that 1 to all cores share: behind a mutex, behind a read-write lock, as an `AtomicBloom` of one shard and of
+//! 64, and for comparison a filter for each thread. `cargo bench --bench threads` prints one table.
+//!
+//! A cell has millions of items a second of all threads together, by the wall clock, and nanoseconds of processor time for
+//! an item; medians of the rounds. The first needs a machine that does nothing else. The second also holds on a busy one,
+//! but doesn't contain the time that a thread waits for a lock.
+
+use bloomery::{AtomicBloom, Bloom, LayoutChoice, Spec};
+use nix::time::{ClockId, clock_gettime};
+use std::hint::black_box;
+use std::sync::{Barrier, Mutex, RwLock};
+use std::time::Instant;
+
+/// Capacity at 1%: 12 MB, more than the caches of a core hold.
+const CAPACITY: u64 = 10_000_000;
+
+/// Numbers of the items that a filter has from the start; half of the items in a round are among them.
+const FILLED: u64 = CAPACITY / 4;
+
+/// Items of each thread in a round.
+const ITEMS: u64 = 500_000;
+
+const ROUNDS: u64 = 7;
+
+/// Of the mixed work, one item in ten is added and the others are tested.
+const ADDS_ONE_IN: u64 = 10;
+
+type Item = [u8; 16];
+
+/// A filter that several threads use at the same time.
+trait Shared: Sync {
+    fn add(&self, item: &Item) -> bool;
+    fn test(&self, item: &Item) -> bool;
+}
+
+impl Shared for Mutex<Bloom> {
+    fn add(&self, item: &Item) -> bool {
+        self.lock().expect("no thread panics").insert(item).expect("room for all")
+    }
+    fn test(&self, item: &Item) -> bool {
+        self.lock().expect("no thread panics").contains(item)
+    }
+}
+
+impl Shared for RwLock<Bloom> {
+    fn add(&self, item: &Item) -> bool {
+        self.write().expect("no thread panics").insert(item).expect("room for all")
+    }
+    fn test(&self, item: &Item) -> bool {
+        self.read().expect("no thread panics").contains(item)
+    }
+}
+
+impl Shared for AtomicBloom {
+    fn add(&self, item: &Item) -> bool {
+        self.insert(item)
+    }
+    fn test(&self, item: &Item) -> bool {
+        self.contains(item)
+    }
+}
+
+fn spec(shards: u32) -> Spec {
+    Spec { shards, layout: LayoutChoice::Blocked, ..Spec::fixed(CAPACITY, 0.01) }
+}
+
+fn atomic(shards: u32) -> Box<dyn Shared> {
+    Box::new(AtomicBloom::new(spec(shards)).expect("memory for the filter"))
+}
+
+fn locked() -> Bloom {
+    Bloom::new(spec(1)).expect("memory for the filter")
+}
+
+/// A name, and the filters that as many threads use: one for all, or one for each.
+type Way = (&'static str, fn(usize) -> Vec<Box<dyn Shared>>);
+
+const WAYS: [Way; 5] = [
+    ("Mutex<Bloom>", |_| vec![Box::new(Mutex::new(locked()))]),
+    ("RwLock<Bloom>", |_| vec![Box::new(RwLock::new(locked()))]),
+    ("AtomicBloom", |_| vec![atomic(1)]),
+    ("AtomicBloom, 64 shards", |_| vec![atomic(64)]),
+    ("a filter for each thread", |threads| (0..threads).map(|_| atomic(1)).collect()),
+];
+
+/// A name, and what is done with the item of this number.
+type Work = (&'static str, fn(&dyn Shared, u64, &Item) -> bool);
+
+const WORKS: [Work; 3] =
+    [
+        ("adds", |filter, _, item| filter.add(item)),
+        ("tests", |filter, _, item| filter.test(item)),
+        ("one add in ten", |filter, number, item| {
+            if number.is_multiple_of(ADDS_ONE_IN) { filter.add(item) } else { filter.test(item) }
+        }),
+    ];
+
+fn item(number: u64) -> Item {
+    u128::from(number).to_le_bytes()
+}
+
+/// In turn an item that the filter has, and one that it doesn't have.
+fn one(number: u64) -> Item {
+    item(if number.is_multiple_of(2) {
+        number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % FILLED
+    } else {
+        FILLED + number
+    })
+}
+
+/// Seconds of the processor that this thread has used.
+fn used() -> f64 {
+    let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("every Linux has it");
+    time.tv_sec() as f64 + time.tv_nsec() as f64 / 1e9
+}
+
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
+}
+
+/// Millions of items a second, and nanoseconds of processor time for an item.
+fn measure(filters: &[Box<dyn Shared>], work: Work, threads: usize) -> (f64, f64) {
+    for filter in filters {
+        (0..FILLED).for_each(|number| _ = filter.add(&item(number)));
+    }
+    let start = Barrier::new(threads);
+    let (mut rates, mut costs) = (vec![0.0; ROUNDS as usize], vec![0.0; ROUNDS as usize]);
+    std::thread::scope(|scope| {
+        let start = &start;
+        let all: Vec<_> = (0..threads)
+            .map(|thread| {
+                let filter = &*filters[thread % filters.len()];
+                scope.spawn(move || {
+                    // Round 0 touches the pages of the filter for the first time, and isn't counted.
+                    let rounds = (0..=ROUNDS).map(|round| {
+                        let first = (round * threads as u64 + thread as u64) * ITEMS;
+                        let items: Vec<Item> = (first..first + ITEMS).map(one).collect();
+                        start.wait();
+                        let (began, used_before) = (Instant::now(), used());
+                        for (number, item) in items.iter().enumerate() {
+                            black_box(work.1(filter, number as u64, item));
+                        }
+                        let rate = ITEMS as f64 / began.elapsed().as_secs_f64() / 1e6;
+                        (rate, (used() - used_before) / ITEMS as f64 * 1e9)
+                    });
+                    rounds.skip(1).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        for thread in all {
+            for (round, (rate, cost)) in thread.join().expect("no thread panics").into_iter().enumerate() {
+                rates[round] += rate;
+                costs[round] += cost / threads as f64;
+            }
+        }
+    });
+    (median(rates), median(costs))
+}
+
+/// 1, 2, 4 … and all cores.
+fn counts() -> Vec<usize> {
+    let all = std::thread::available_parallelism().map_or(1, Into::into);
+    let mut counts: Vec<usize> =
+        std::iter::successors(Some(1), |count| Some(count * 2)).take_while(|count| *count < all).collect();
+    counts.push(all);
+    counts
+}
+
+fn main() {
+    let counts = counts();
+    let columns: Vec<String> = counts.iter().map(|count| format!("threads: {count}")).collect();
+    println!("| millions of items a second; ns an item | | {} |", columns.join(" | "));
+    println!("| --- | --- |{}", " ---: |".repeat(counts.len()));
+    for work in WORKS {
+        for (name, make) in WAYS {
+            let cells: Vec<String> = counts
+                .iter()
+                .map(|threads| {
+                    let (rate, cost) = measure(&make(*threads), work, *threads);
+                    format!("{rate:.1}; {cost:.0}")
+                })
+                .collect();
+            println!("| {} | {name} | {} |", work.0, cells.join(" | "));
+        }
+    }
+}
