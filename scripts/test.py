@@ -27,8 +27,9 @@ class Stage:
     background: bool = False  # waits for the network more than for a core, so it isn't counted among the two
 
 
-# What is compiled with the same features and profile is compiled once: the library as its tests need it (`internals`)
-# serves the program and the program's tests. Release builds, and the models, have folders that they alone lock.
+# Whatever has the same features and profile is compiled only once: the library as its tests need it (`internals`) also
+# serves the program and the program's tests. Release builds and the models have target folders of their own, so they
+# don't wait for the lock of another stage's folder.
 STAGES = [
     Stage(
         "fetch",
@@ -63,7 +64,7 @@ STAGES = [
         lock="clock",
         quick=f"{PYTEST} tests/server -m quick --server redis-8.0",
     ),
-    # With the module, its allocator serves the tests. The rest of them shows nothing that it hasn't shown without.
+    # With the feature `module` these tests use the module's allocator. The other tests would show nothing new with it.
     Stage("tests with module", "cargo test --locked --lib --test commands", lock="debug"),
     Stage("clippy library", "cargo clippy --no-default-features --lib --locked -- -D warnings", lock="debug"),
     Stage("rustdoc", "RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --no-default-features --locked", lock="debug"),

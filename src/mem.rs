@@ -222,7 +222,7 @@ impl Words {
         }
     }
 
-    /// The words that `len > 0` bytes from byte `offset` on lie in.
+    /// The words that contain the `len > 0` bytes from byte `offset` on.
     pub(crate) fn around(words: &Cells, offset: u64, len: usize) -> &Cells {
         let first = offset as usize;
         &words[first / 8..(first + len).div_ceil(8)]

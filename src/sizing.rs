@@ -97,7 +97,8 @@ pub struct Shape {
     pub error_rate: f64,
     /// Cells in all shards: m.
     pub cells: u64,
-    /// Probes per item: k. Of fingerprints, also in FUSE, their bits: each halves the error rate, as a probe does. 1 in a list.
+    /// Probes per item: k. In FINGERPRINT and FUSE the bits of a fingerprint: like a probe, each halves the error rate. In a
+    /// list 1.
     pub probes: u32,
     /// Number of independent arrays.
     pub shards: u32,

@@ -236,7 +236,7 @@ pub(super) fn first_from(number: u64) -> Option<u64> {
 pub(super) enum Next {
     /// Nothing yet.
     Nothing,
-    /// Its keys must be looked at: it waits for them.
+    /// It waits for its keys, so they must be looked at again.
     Look,
     /// It can run again, or its client can be released.
     Run,

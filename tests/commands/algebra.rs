@@ -348,7 +348,7 @@ fn equal_is_what_answers_alike() {
         ("0.01 100 SEED 1", "0.01 100 SEED 1 NONSCALING", NO),
         ("0.01 100 SEED 1", "0.01 900 SEED 1", NO),
         ("0.01 100 SEED 1 WINDOW 2", "0.01 100 SEED 1 WINDOW 3", NO),
-        // What an add does without room doesn't affect answers.
+        // They differ only in what an add does when they are full, which doesn't affect answers.
         ("0.01 100 SEED 1 NONSCALING", "0.01 100 SEED 1 ONFULL SATURATE", YES),
     ] {
         server.line(&format!("BF.RESERVE a {a}")).unwrap();

@@ -43,7 +43,7 @@ impl Lines {
     #[inline(always)]
     fn ask(&self, hash: u128, turn: u64) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch never faults, and the line is one of these.
+        // SAFETY: a prefetch never faults, and the number of the line is below their number.
         unsafe {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             _mm_prefetch::<_MM_HINT_T0>(self.lines.as_ptr().add(self.line(hash, turn)).cast());

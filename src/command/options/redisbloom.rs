@@ -29,8 +29,8 @@ pub(in crate::command) fn reserves<'a, C: Call<'a>>(call: &C) -> bool {
 
 const UNKNOWN: CommandError = CommandError::RedisBloom("Unknown argument received");
 
-/// The last words of a creation that a replica writes into its own append-only file, and reads from there: its options stand
-/// after the key. So a key that is called as an option does no harm.
+/// The last words of a creation that a replica writes into its own append-only file, and later reads from there. Its options
+/// follow the key, so a key that has the name of an option does no harm.
 const OWN: [&str; 2] = ["HASH", "REDISBLOOM"];
 
 /// First argument that may be an option. RedisBloom begins with the command's name.
