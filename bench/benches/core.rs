@@ -31,7 +31,7 @@ fn item(number: u64) -> Item {
     bytes
 }
 
-/// Batches of items to test: present ones at even places, absent ones at odd.
+/// Batches of items to test, in turn a present and an absent one.
 fn tests(capacity: u64) -> Vec<Vec<Item>> {
     let mut rng = fastrand::Rng::with_seed(capacity);
     let mut one = |at: usize| {
@@ -63,7 +63,7 @@ fn kinds(capacity: u64) -> Vec<(&'static str, Bloom)> {
     let half_full = |spec: Spec| {
         let mut filter = Bloom::new(spec).expect("memory for the filter");
         for number in 0..capacity / 2 {
-            // A window turns with every eighth of the items, as a clock would turn it.
+            // A window rotates after every eighth of the items, as by a clock.
             if let Some(newest) = filter.window().map(bloomery::filter::Window::newest)
                 && number / (capacity / 16).max(1) > newest
             {
@@ -129,7 +129,7 @@ fn bloom(group: &mut BenchmarkGroup<'_, WallTime>, capacity: u64, tests: &[Vec<I
 }
 
 fn cuckoo(group: &mut BenchmarkGroup<'_, WallTime>, capacity: u64, tests: &[Vec<Item>], adds: &[Vec<Item>]) {
-    // The defaults of the server's configuration, but for growth.
+    // The defaults of the server's configuration, except that filters don't grow.
     let spec = CuckooSpec {
         capacity,
         bucket_size: 2,
@@ -148,7 +148,7 @@ fn cuckoo(group: &mut BenchmarkGroup<'_, WallTime>, capacity: u64, tests: &[Vec<
             black_box(filter.contains(filter.hash(item)));
         }
     });
-    // What is added is deleted again: a cuckoo filter is a multiset, and would grow.
+    // Every added item is deleted again: a cuckoo filter is a multiset, and would grow.
     cycle(group, "cuckoo/add and delete", capacity, adds, |items| {
         for item in items {
             let _ = black_box(filter.insert(filter.hash(item)));

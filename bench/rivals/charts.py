@@ -16,7 +16,7 @@ STYLE = """<style>
   }
 </style>"""
 
-# The bars of the README: topic, row, words for it.
+# The bars of the README: topic, row, label.
 BARS = [
     ("BF-1M", "BF.EXISTS, absent", "BF.EXISTS"),
     ("BF-1M", "BF.ADD, new", "BF.ADD"),

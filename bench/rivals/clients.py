@@ -34,7 +34,7 @@ def topic(scale: Scale) -> Topic:
     def run(bench: Bench, topic: Topic) -> dict[str, Series]:
         found = {}
         for threads in THREADS.values():
-            # A core for the server, or with threads all that there are.
+            # One core for the server, or with I/O threads all cores.
             where = {} if threads == 1 else {"cores": set(CORES)}
             with bench.sides(config=io_threads(bench.spec, threads), **where) as sides:
                 answer(sides, [encode("BF.RESERVE", "BF", RATE, size), encode("CF.RESERVE", "CF", 2 * size)])

@@ -26,7 +26,8 @@ def topic(scale: Scale) -> Topic:
 
     def run(bench: Bench, topic: Topic) -> dict[str, Series]:
         found = {row.name: Series([], [], []) for row in rows}
-        # The life of a million filters lasts half a minute. Lives of fewer are compared thrice, from another side first each time.
+        # A round with a million filters lasts half a minute. Rounds with fewer are compared three times, and each time
+        # another side begins.
         for turn in range(1 if count >= 1_000_000 else min(bench.rounds, 3)):
             with bench.sides(config={"repl-diskless-sync": "yes"}) as sides:
                 for side in sides[turn:] + sides[:turn]:
@@ -46,7 +47,7 @@ def make(side: Side, numbers: range) -> int:
 
 
 def life(side: Side, count: int) -> list[float]:
-    """What ROWS says, for all of them together."""
+    """Measures what ROWS describes, for all of the filters together."""
     empty, before = cpu(side.server), figure(side, "memory", "used_memory")  # what a start costs
     created = make(side, range(count))
     memory = figure(side, "memory", "used_memory") - before
@@ -100,7 +101,7 @@ def children(side: Side) -> float:
 
 
 def evicted(side: Side) -> float:
-    """Bytes of memory for each filter that is left when many more were made than fit."""
+    """Bytes of memory for each of the filters that remain when many more were made than fit."""
     limit = figure(side, "memory", "maxmemory")
     made = 0
     while figure(side, "stats", "evicted_keys") < made / 3 or not made:

@@ -24,7 +24,7 @@ NOISE = 0.97  # a time may miss its target by so much
 
 
 class Wrong(Exception):
-    """A reply is an error, or the sides disagree: nothing that was measured means anything."""
+    """A reply is an error, or the sides disagree. Then the measurement means nothing."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Series:
         return [rival / ours for rival, ours in zip(self.rival, self.ours, strict=True)]
 
     def noise(self) -> float:
-        """Ours over ours: 1 on a machine without noise."""
+        """Ours over our control: 1 on a machine without noise."""
         return statistics.median(control / ours for control, ours in zip(self.control, self.ours, strict=True))
 
 
@@ -83,7 +83,7 @@ class Topic:
     rival: str = "RedisBloom"
 
     def result(self, found: dict[str, Series]) -> list[dict]:
-        """Every row with what was measured. A row that wasn't is an error."""
+        """Yields every row with its measurements. A row that wasn't measured is an error."""
         if missing := [row.name for row in self.rows if row.name not in found or not found[row.name].rival]:
             raise Wrong(f"{self.name}: not measured: {missing}")
         return [row.result(found[row.name]) for row in self.rows]
@@ -106,7 +106,7 @@ SIZES = {"100": 100, "10k": 10_000, "100k": 100_000, "1M": 1_000_000}
 WHOLE = Scale(20_000, SIZES, 100_000, 10_000_000, 1_000_000, "60mb", 20_000)
 FULL = dataclasses.replace(WHOLE, sizes={**SIZES, "100M": 100_000_000})
 QUICK = Scale(4_000, SIZES, 20_000, 100_000, 20_000, "10mb", 5_000)
-# To see that it works: the numbers mean nothing.
+# Only to check that everything runs: the numbers mean nothing.
 SMOKE = Scale(1_000, dict(zip(SIZES, (100, 1_000, 2_000, 4_000))), 2_000, 10_000, 1_000, "3mb", 1_000)
 
 
@@ -201,7 +201,7 @@ def encode(*words) -> bytes:
 
 
 def flat(reply) -> Iterator:
-    """What is in arrays, however deep."""
+    """Flattens arrays, however deep they are."""
     if isinstance(reply, list):
         for part in reply:
             yield from flat(part)
@@ -214,8 +214,8 @@ def same(rival: list, ours: list) -> bool:
 
 
 def about(share: float, among: int | None = None) -> Callable:
-    """About this share of the answers differ: each side has false positives of its own. Answers about `among` items come
-    again, so they vary more.
+    """At most about this share of the answers may differ, since each side has its own false positives. Answers about
+    `among` items are repeated, so their share varies more.
     """
 
     def alike(rival: list, ours: list) -> bool:
@@ -227,7 +227,8 @@ def about(share: float, among: int | None = None) -> Callable:
 
 
 def form(rival, ours) -> bool:
-    """Both have the same types in the same places: sizes and bytes of a filter are each side's own."""
+    """Checks that both replies have the same types in the same places. The sizes and bytes of filters differ between
+    the sides."""
     if isinstance(rival, list) and isinstance(ours, list):
         return len(rival) == len(ours) and all(map(form, rival, ours))
     return type(rival) is type(ours)
@@ -238,7 +239,7 @@ def alternate(bench: Bench, sides: list[Side], row: Row) -> Series:
     series = Series([], [], [])
     for number in range(bench.rounds + 1):
         before, measured = row.make(number)
-        # The other two get the same commands, unless the rival has a way of its own.
+        # The other two sides get the same commands, unless the rival needs different ones.
         theirs, mine = measured if isinstance(measured, tuple) else (measured, measured)
         turn = number % len(sides)
         order = sides[turn:] + sides[:turn]

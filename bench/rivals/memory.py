@@ -1,4 +1,4 @@
-"""Memory: what MEMORY USAGE says of a filter, and what the server says that it uses for it."""
+"""Memory: what MEMORY USAGE reports for a filter, and by how much the server's used_memory grows."""
 
 from rivals.measure import Bench, Row, Scale, Series, Side, Topic, encode
 from rivals.rows import RATE, answer, fill
@@ -8,7 +8,7 @@ GROWTHS = [2, 3, 4, 7, 10, 20, 40, 100, 200, 400, 1000]
 OPTIONS = ["", " NONSCALING"]
 COPIES = 8 << 20  # bytes of filters that used_memory is divided among
 
-# The rival's memory over ours. Memory has no noise. Where most filters are, no byte more than the rival's.
+# The rival's memory over ours. Memory has no noise. For the most common filters, not a byte more than the rival's.
 SMALL = 40_000
 RESERVED, LARGE, FIXED, GROWN = 1.0, 1 / 1.05, 1 / 1.05, 1 / 1.08
 FROM_DEFAULT = 53.5 / 37  # 100 items that become 10 million: at most 37 MB
@@ -29,7 +29,7 @@ def each(sides: list[Side], value) -> Series:
 
 
 def reserved(scale: Scale) -> Topic:
-    """Filters as they are reserved: with the key, by used_memory, and by MEMORY USAGE."""
+    """New filters: by used_memory, with the key, and by MEMORY USAGE."""
 
     def target(capacity: int, option: str = "") -> float:
         return FIXED if option else RESERVED if capacity <= SMALL else LARGE
@@ -45,7 +45,7 @@ def reserved(scale: Scale) -> Topic:
         def by_used_memory(words) -> Series:
             def value(side: Side) -> float:
                 side.ask([encode("FLUSHALL", "SYNC"), encode(*words("first"))])
-                # The server rounds its table of keys up to a power of two: so is their number.
+                # The server rounds its table of keys up to a power of two, so their number is one too.
                 copies = min(COPIES // usage(side, "first"), scale.default_filters)
                 copies = 1 << max(copies.bit_length() - 1, 0)
                 side.ask([encode("FLUSHALL", "SYNC")])

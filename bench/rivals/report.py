@@ -1,4 +1,4 @@
-"""What is made of the results: tables, the verdict, and the section of docs/PERFORMANCE.md."""
+"""Writes the results: tables, the verdict, and the section of docs/PERFORMANCE.md."""
 
 import statistics
 
@@ -82,7 +82,7 @@ def verdict(results: dict) -> str:
 
 
 def section(results: dict) -> str:
-    """The main rows, as docs/PERFORMANCE.md has them."""
+    """The main rows, as they are in docs/PERFORMANCE.md."""
     found = {(topic["name"], row["row"]): (topic, row) for topic in results["topics"] for row in topic["rows"]}
     lines = []
     for name, what in MAIN:

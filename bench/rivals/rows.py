@@ -27,7 +27,7 @@ OLD = {
     "CF": [("CF.ADDNX", 1), ("CF.INSERTNX", 10), ("CF.INSERTNX", 1000)],
 }
 
-# By the command and the items that it takes. All else: no slower.
+# The target, by the command and its number of items. Everything else must not be slower.
 TARGETS = {
     ("BF.EXISTS", 1): 1.2,
     ("BF.ADD", 1): 1.2,
@@ -40,7 +40,8 @@ TARGETS = {
     ("CF.MEXISTS", 1000): 1.5,
 }
 
-# Answers about absent items that may differ: both sides' false positives, of RATE, and of a cuckoo filter of one sub-filter.
+# How many answers about absent items may differ: false positives of both sides, at RATE, and those of a cuckoo filter
+# of one sub-filter.
 UNLIKE = {"BF": 0.03, "CF": 0.05}
 UNLIKE_CHAIN = 0.3  # of a cuckoo filter of ten
 
@@ -68,7 +69,7 @@ def requests(command: str, key, numbers, group: int = 1, *, options=(), width: i
 
 
 def call(script: str, *words) -> bytes:
-    """A script that the server has already, as clients call it."""
+    """Calls a script that the server already has, as clients do."""
     return encode("EVALSHA", hashlib.sha1(script.encode()).hexdigest(), *words)
 
 
@@ -77,7 +78,8 @@ def load(*scripts: str) -> list[bytes]:
 
 
 def reserve(family: str, key, capacity: int) -> bytes:
-    """A filter that holds so many without growing: a cuckoo filter's buckets fill up before all slots are taken."""
+    """A filter that contains this number without growing: the buckets of a cuckoo filter fill up before all slots are
+    taken."""
     return encode("BF.RESERVE", key, RATE, capacity) if family == "BF" else encode("CF.RESERVE", key, capacity * 5 // 4)
 
 
@@ -95,7 +97,8 @@ def both(size: int) -> Iterator[bytes]:
 
 
 class Fresh:
-    """Filters for `capacity` items that have `filled` of them, and numbers that are in none: adds use them up."""
+    """Filters for `capacity` items that contain `filled` of them, and numbers that are in no filter. Adds use the
+    numbers up."""
 
     def __init__(self, family: str, capacity: int, filled: int | None = None):
         self.family, self.capacity = family, capacity
@@ -122,7 +125,7 @@ def times(command: str, group: int) -> str:
 
 
 def row(name: str, target: float, count: int, measured: Callable, alike=same) -> Row:
-    """A row without commands before."""
+    """A row that needs no commands before it."""
     return Row(name, target, lambda round: ([], measured(round)), count, alike)
 
 
@@ -167,13 +170,13 @@ def of_size(family: str, label: str, scale: Scale) -> Topic:
     def added(command, group) -> Row:
         count, target = amount(scale, group), TARGETS.get((command, group), 1.0)
         alike = same if command in ("CF.ADD", "CF.INSERT") else about(UNLIKE[family])
-        # A thousand are more than a small filter is for, so it grows; then both grow.
+        # A thousand items are more than a small filter is made for, so both sides grow.
         return Row(f"{times(command, group)}, new", target, lambda _: fresh.add(command, group, count), count, alike)
 
     def deleted() -> Row:
         def make(_):
             before, measured = fresh.add("CF.DEL", 1, scale.items)
-            # What is to be deleted is added as it is deleted.
+            # The items to delete are added first, in the same commands.
             return before + [request.replace(b"CF.DEL", b"CF.ADD") for request in measured], measured
 
         return Row("CF.DEL", 1.0, make, scale.items, same)
@@ -318,7 +321,7 @@ def large(scale: Scale) -> Topic:
 
 
 def over_new_keys(count: int, words: Callable, setup=lambda key: []) -> Callable:
-    """`words(key)` for keys that aren't there, or that only `setup(key)` has made."""
+    """Commands `words(key)` on keys that don't exist, or that only `setup(key)` has made."""
 
     def make(_):
         names = [f"new:{number}" for number in range(count)]
@@ -329,7 +332,7 @@ def over_new_keys(count: int, words: Callable, setup=lambda key: []) -> Callable
 
 
 def written(scale: Scale) -> Topic:
-    """What changes a server that writes an append-only file, as one with replicas does."""
+    """The commands that change something, on a server with an append-only file, like one with replicas."""
     few = max(scale.items // 20, 20)
     ten = [item(number) for number in range(10)]
     makers = {
@@ -405,7 +408,7 @@ COPIED = "return redis.call('RESTORE', KEYS[2], 0, redis.call('DUMP', KEYS[1]), 
 
 
 def others(scale: Scale) -> Topic:
-    """What is asked about a filter, and copies of it."""
+    """Questions about a whole filter, and copies of it."""
     size, few = scale.sizes["10k"], max(scale.items // 4, 50)
     commands = {
         "BF.EXISTS, missing key": (same, "BF.EXISTS", "missing", "item"),
@@ -491,13 +494,13 @@ GOZERO_TEST = (
 
 
 def gozero(scale: Scale) -> Topic:
-    """go-zero's script over a bitmap, one item a call as there; here one item a command, or a thousand."""
+    """go-zero's script over a bitmap. There it takes one item a call; here one item or a thousand a command."""
     size = scale.sizes["1M"]
     bits, count = size * BITS_PER_ITEM, scale.items
     new = itertools.count(size)
 
     def offsets(number: int) -> list[int]:
-        # As good as its fourteen hashes, whose cost is the client's.
+        # As good as go-zero's fourteen hashes, which are computed at the client's expense.
         first, second = divmod(xxhash.xxh3_128_intdigest(item(number)), 1 << 64)
         return [(first + probe * second) % bits for probe in range(PROBES)]
 
@@ -569,7 +572,7 @@ def topic(
 
 
 def answer(sides: list[Side], requests: Iterable[bytes]) -> None:
-    """All sides answer all of them, some at a time: they may be more than memory holds."""
+    """Every side answers all of them, some at a time: together they may not fit into memory."""
     requests = iter(requests)
     while some := list(itertools.islice(requests, 1000)):
         for side in sides:

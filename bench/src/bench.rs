@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// Sizes of a run.
 #[derive(Clone, Copy)]
 pub struct Scale {
-    /// Items of the filter that is called "10 M".
+    /// Items of the filter called "10 M".
     pub items: u64,
     /// Commands of one item in a round.
     pub singles: u64,
@@ -15,15 +15,15 @@ pub struct Scale {
     pub many: u64,
     /// Items in a round of bulk tests.
     pub bulk: u64,
-    /// Bytes of the filter that is called "1 GiB".
+    /// Bytes of the filter called "1 GiB".
     pub large: u64,
 }
 
 impl Scale {
-    /// What the scoreboard's numbers come from.
+    /// For the numbers of the scoreboard.
     pub const FULL: Scale =
         Scale { items: 10_000_000, singles: 200_000, many: 500_000, bulk: 4_000_000, large: 1 << 30 };
-    /// Enough to see that everything works.
+    /// Just enough to check that everything works.
     pub const QUICK: Scale =
         Scale { items: 200_000, singles: 5_000, many: 10_000, bulk: 100_000, large: 16 << 20 };
 }

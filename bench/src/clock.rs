@@ -1,4 +1,4 @@
-//! CPU time of the calling thread: what others run on the machine does not count.
+//! CPU time of the calling thread. Other programs on the machine don't change it.
 
 use anyhow::Result;
 use nix::time::{ClockId, clock_gettime};

@@ -1,4 +1,4 @@
-//! Full filters, quickly: filled with the library and loaded into the server piece by piece.
+//! Fills filters quickly: with the library, then piece by piece into the server.
 
 use crate::items::{self, item};
 use crate::server::{Server, query};
@@ -70,7 +70,7 @@ pub fn load(server: &Server, key: &str, filter: &Bloom) -> Result<()> {
     Ok(result?)
 }
 
-/// As [`filled`], at `key` of the server.
+/// Like [`filled`], at `key` of the server.
 pub fn serve<const W: usize>(server: &Server, key: &str, spec: Spec, items: u64) -> Result<()> {
     load(server, key, &filled::<W>(spec, items)?)
 }
@@ -86,12 +86,12 @@ pub fn send(server: &Server, command: &str, key: &str, numbers: Range<u64>) -> R
     Ok(())
 }
 
-/// Makes the key of the floor's commands.
+/// Makes the key for the floor's commands.
 pub fn floor(server: &Server) -> Result<()> {
     query(&mut server.client()?, &["FLOOR.RESERVE", "floor"])
 }
 
-/// Makes the key `lines` of those that touch a cache line, or several, for each item: as large as a filter of this
+/// Makes the key for the commands that touch `lines` cache lines for each item. It is as large as a filter of this
 /// spec.
 pub fn lines(server: &Server, spec: Spec, each: u16) -> Result<()> {
     let bytes = Bloom::bytes_for(&spec)?;

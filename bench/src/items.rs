@@ -8,13 +8,13 @@ use std::ops::Range;
 /// First number that is in no filter.
 pub const ABSENT: u64 = 500_000_000_000;
 
-/// Bytes of an item of the commands that take one argument for each.
+/// Bytes of an item in commands that take each item as an argument.
 pub const WIDTH: usize = 17;
 
-/// Bytes of an item of the bulk commands.
+/// Bytes of an item in bulk commands.
 pub const BULK_WIDTH: usize = 16;
 
-/// The item of a number: `item:000000000042`, or without the colon where it is one byte shorter.
+/// The item of a number: `item:000000000042`, or without the colon if it is one byte shorter.
 pub fn item<const W: usize>(number: u64) -> [u8; W] {
     const DIGITS: usize = 12;
     let mut bytes = [b':'; W];
@@ -92,7 +92,7 @@ pub fn bulk_commands(name: &str, key: &str, numbers: &[u64], group: usize) -> Ba
     batch
 }
 
-/// Numbers that have not been handed out yet: adds use them.
+/// Hands out numbers for adds, each only once.
 #[derive(Clone)]
 pub struct Fresh(pub Range<u64>);
 
@@ -102,7 +102,7 @@ impl Fresh {
         count.min((self.0.end - self.0.start) / (rounds + 1))
     }
 
-    /// The next `count`. They are in order; their hashes are not.
+    /// The next `count` numbers. They are in order, but their hashes aren't.
     pub fn take(&mut self, count: u64) -> Vec<u64> {
         let start = self.0.start;
         self.0.start += count;

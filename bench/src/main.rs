@@ -33,7 +33,7 @@ struct Arguments {
     /// Rounds that count; each runs every side once.
     #[arg(long, default_value_t = 5)]
     rounds: u64,
-    /// Small filters and few items: to see that it works, not to learn anything.
+    /// Small filters and few items: only to check that everything works.
     #[arg(long)]
     quick: bool,
     /// Only these scenarios, or those that measure these rows.

@@ -10,7 +10,7 @@ use serde::Serialize;
 /// A measurement with its spread.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Spread {
-    /// In the middle of the rounds.
+    /// The median of the rounds.
     pub median: f64,
     /// The smallest.
     pub min: f64,
@@ -54,7 +54,7 @@ impl Series {
     }
 }
 
-/// Whether the replies to a batch are what they must be.
+/// Whether the replies to a batch are correct.
 type Check<'a> = Box<dyn Fn(&Batch, &Tally) -> bool + 'a>;
 
 /// One side of a comparison.
@@ -71,7 +71,7 @@ impl<'a> Side<'a> {
         Side { name: name.into(), batch: Box::new(batch), check: Box::new(|_, _| true) }
     }
 
-    /// What the replies must be for the measurement to mean anything.
+    /// The replies without which the measurement means nothing.
     pub fn expect(self, check: impl Fn(&Batch, &Tally) -> bool + 'a) -> Side<'a> {
         Side { check: Box::new(check), ..self }
     }
@@ -84,7 +84,7 @@ pub fn alternate(server: &Server, rounds: u64, sides: &mut [Side<'_>]) -> Result
     let mut series = vec![Series(Vec::new()); sides.len()];
     for round in 0..=rounds {
         for turn in 0..sides.len() {
-            // Each round begins with another side, and every second one goes backwards.
+            // Each round begins with another side, and every second round goes in reverse order.
             let step = if round % 2 == 0 { turn } else { sides.len() - 1 - turn };
             let index = (step + round as usize) % sides.len();
             let side = &mut sides[index];

@@ -33,13 +33,13 @@ pub struct Line {
     pub points: Vec<(f64, Spread)>,
 }
 
-/// What a plot says beside its lines.
+/// Texts of a plot, and where its legend is.
 pub struct Labels<'a> {
     /// Above it.
     pub title: &'a str,
-    /// Below the horizontal axis, with the unit.
+    /// Text below the horizontal axis, with the unit.
     pub x: &'a str,
-    /// Beside the vertical axis, with the unit.
+    /// Text beside the vertical axis, with the unit.
     pub y: &'a str,
     /// Where the lines leave room for the legend.
     pub legend: Corner,
@@ -54,7 +54,7 @@ pub enum Corner {
     Right,
 }
 
-/// How the horizontal axis runs and how its values are written.
+/// The scale of the horizontal axis, and how its values are written.
 pub enum Axis {
     /// Evenly.
     Linear,
@@ -210,7 +210,7 @@ where
     Ok(())
 }
 
-/// A number without needless digits.
+/// A number without unnecessary digits.
 fn plain(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -1,4 +1,4 @@
-//! A client beside the load: sends one command after another, and keeps how long each took.
+//! A client beside the load: sends one command after another, and records how long each took.
 
 use crate::server::Server;
 use crate::wire::{Batch, Connection};
@@ -62,7 +62,7 @@ fn probe(
         if let Some(error) = tally.error {
             bail!("a probe got {error}");
         }
-        // A slow command keeps those after it from being sent; they count as if they had waited.
+        // A slow command delays those after it. They count as if they had waited for it.
         latencies.record_correct(taken.max(1), pause.as_nanos() as u64)?;
         std::thread::sleep(pause);
     }

@@ -28,12 +28,12 @@ impl Report {
         self.measured.push(Measured { row: row(id), figure: Ok(figure), least: None });
     }
 
-    /// As [`record`](Report::record), beside the least that a filter can do.
+    /// Like [`record`](Report::record), with the measurement of the least that a filter can do.
     pub fn record_beside(&mut self, id: &str, figure: Spread, least: Spread) {
         self.measured.push(Measured { row: row(id), figure: Ok(figure), least: Some(least) });
     }
 
-    /// Notes that rows could not be measured.
+    /// Notes that rows couldn't be measured.
     pub fn unavailable(&mut self, ids: &[&str], why: &str) {
         let measured = |id: &&str| Measured { row: row(id), figure: Err(why.to_owned()), least: None };
         self.measured.extend(ids.iter().map(measured));

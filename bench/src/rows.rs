@@ -1,4 +1,4 @@
-//! The targets that Bloomery is held to, as data. Measurements are compared with them.
+//! Bloomery's targets, as data. Measurements are compared with them.
 
 /// On which side of its target a measurement should be.
 #[derive(Clone, Copy)]
@@ -9,7 +9,7 @@ pub enum Bound {
     AtLeast(f64),
 }
 
-/// Which of the two tables a row stands in.
+/// Which of the two tables a row is in.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Section {
     /// Time.
@@ -33,7 +33,7 @@ pub struct Row {
 }
 
 impl Bound {
-    /// Whether a measurement meets it.
+    /// Whether a measurement meets the target.
     pub fn holds(self, figure: f64) -> bool {
         match self {
             Bound::AtMost(most) => figure <= most,

@@ -20,13 +20,13 @@ pub const CLIENT_CORE: usize = 1;
 /// Nice value of the server.
 const PRIORITY: i32 = -10;
 
-/// Nice value of a thread that measures latencies: before the clients that make the load.
+/// Nice value of a thread that measures latencies: it takes precedence over the clients that make the load.
 const PROBE_PRIORITY: i32 = -15;
 
 /// Where `scripts/servers` puts what it makes, from the root of the repository.
 const SERVERS: &str = ".cache/servers";
 
-/// Longest time that a start may take: loading 1 GiB is part of it.
+/// Longest time for a start, which may have to load 1 GiB.
 const START: Duration = Duration::from_secs(120);
 
 /// What is needed to start a server.
@@ -62,7 +62,7 @@ impl Launch {
         bail!("no server {name} in {SERVERS}; run scripts/servers")
     }
 
-    /// Starts it with its memory alone: nothing is written to disk. With a core it is pinned there.
+    /// Starts it without persistence: nothing is written to disk. If there is a core for it, it is pinned there.
     pub fn start(&self, core: Option<usize>, settings: &[(&str, &str)]) -> Result<Server> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Relaxed);
@@ -102,8 +102,8 @@ impl Server {
     }
 
     fn spawn(launch: &Launch, folder: &Path, port: u16, settings: &[(&str, &str)]) -> Result<Child> {
-        // setpriv: the server dies with us, however we die. nice: what else runs on the machine waits, if
-        // we may ask for that.
+        // setpriv: the server dies with this process, however it ends. nice: the server precedes other programs of the
+        // machine, if we are permitted to ask for that.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "nice", "-n", &PRIORITY.to_string()]).arg(&launch.program);
         command.arg("--dir").arg(folder).arg("--port").arg(port.to_string());
@@ -141,7 +141,7 @@ impl Server {
         }
     }
 
-    /// The end of what it logged.
+    /// The end of its log.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }
@@ -151,12 +151,12 @@ impl Server {
         Ok(Connection::open(self.port)?)
     }
 
-    /// A connection for the others.
+    /// A connection for the other commands.
     pub fn client(&self) -> Result<redis::Connection> {
         Ok(redis::Client::open(format!("redis://127.0.0.1:{}", self.port))?.get_connection()?)
     }
 
-    /// One command, on a connection of its own.
+    /// Sends one command, on a connection of its own.
     pub fn query<T: redis::FromRedisValue>(&self, words: &[&str]) -> Result<T> {
         query(&mut self.client()?, words)
     }
@@ -198,7 +198,7 @@ fn free_port() -> Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
 
-/// One command on a connection.
+/// Sends one command on a connection.
 pub fn query<T: redis::FromRedisValue>(client: &mut redis::Connection, words: &[&str]) -> Result<T> {
     let mut command = redis::Cmd::new();
     words.iter().for_each(|word| {

@@ -26,7 +26,7 @@ const ERR: c_int = raw::REDISMODULE_ERR as c_int;
 /// The type of the keys. Set once, when the module is loaded.
 static TYPE: AtomicPtr<raw::RedisModuleType> = AtomicPtr::new(ptr::null_mut());
 
-/// Answers to a blob: bytes enough for a million items of a byte.
+/// Bytes for the answers to a blob, enough for a million items of one byte.
 static BITMAP: [u8; 1 << 20] = [0xaa; 1 << 20];
 
 /// Calls a function of the server's API.
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(ctx: Context, _argv: Arguments, _arg
                 return ERR;
             }
         }
-        // As Bloomery: a write reports by itself that the key has changed.
+        // As in Bloomery, a write itself reports that the key has changed.
         let options = raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED;
         server!(RedisModule_SetModuleOptions(ctx, options as c_int));
     }
@@ -163,7 +163,7 @@ unsafe fn visit(ctx: Context, argv: Arguments, mode: u32) -> bool {
     }
 }
 
-/// What a command does that changed its key.
+/// What a command does after it changed its key.
 ///
 /// # Safety
 /// As [`visit`].
@@ -178,7 +178,7 @@ unsafe fn changed(ctx: Context, argv: Arguments) {
     }
 }
 
-/// Any command has to look at an item's argument; this does no more.
+/// Every command has to look at the item's argument. This does no more.
 ///
 /// # Safety
 /// `item` is an argument of the running command.
@@ -329,7 +329,7 @@ unsafe fn lines<'a>(ctx: Context, argv: Arguments, write: bool) -> Option<&'a Li
     }
 }
 
-/// One item, whose line is touched.
+/// Touches the line of one item.
 #[inline(always)]
 unsafe fn touch_one(ctx: Context, argv: Arguments, argc: c_int, write: bool) -> c_int {
     // SAFETY: as above.
@@ -346,7 +346,7 @@ unsafe fn touch_one(ctx: Context, argv: Arguments, argc: c_int, write: bool) -> 
     }
 }
 
-/// Several items, whose lines are touched.
+/// Touches the lines of several items.
 #[inline(always)]
 unsafe fn touch_items(ctx: Context, argv: Arguments, argc: c_int, write: bool) -> c_int {
     // SAFETY: as above.
@@ -367,7 +367,7 @@ unsafe fn touch_items(ctx: Context, argv: Arguments, argc: c_int, write: bool) -
     }
 }
 
-/// A blob of items of one width, whose lines are touched. Gives the number of those that were found.
+/// Touches the lines of the items in a blob of one width. Returns the number of those that were found.
 #[inline(always)]
 unsafe fn touch_blob(ctx: Context, argv: Arguments, argc: c_int, write: bool) -> Option<(usize, usize)> {
     // SAFETY: as above.
@@ -405,7 +405,7 @@ unsafe extern "C" fn bulk_touch(ctx: Context, argv: Arguments, argc: c_int) -> c
     // SAFETY: as above; the bitmap is long enough, as was checked.
     unsafe {
         let Some((items, found)) = touch_blob(ctx, argv, argc, false) else { return OK };
-        // What was found must matter, or the compiler would not look for it.
+        // The answer must have an effect, or the compiler would remove the test.
         let start = BITMAP.as_ptr().add(found & 1);
         server!(RedisModule_ReplyWithStringBuffer(ctx, start.cast(), items.div_ceil(8).min(BITMAP.len() - 1)))
     }
@@ -420,7 +420,7 @@ unsafe extern "C" fn bulk_mark(ctx: Context, argv: Arguments, argc: c_int) -> c_
     }
 }
 
-// A value that is loaded has no lines to speak of.
+// A loaded value gets no lines.
 
 unsafe extern "C" fn free(value: *mut c_void) {
     // SAFETY: made by `reserve` or `load`, and freed once.

@@ -9,18 +9,20 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 /// Words of a cache line.
 const LINE: usize = 8;
 
-/// Items that are hashed, and their lines asked for, before the first is looked at: as many as in Bloomery.
+/// Number of items that are hashed and whose lines are prefetched before the first is looked at: the same as in
+/// Bloomery.
 pub const GROUP: usize = 64;
 
 /// The memory of a key: cache lines, as many as a filter of that size has.
 pub struct Lines {
     lines: Vec<[AtomicU64; LINE]>,
-    /// Lines that are looked at for each item, one after the other, as the layers of a window are.
+    /// Lines to look at for each item, one after the other, like the layers of a window.
     each: u64,
 }
 
 impl Lines {
-    /// As many lines as fit into `bytes`. Every page is written to: untouched pages would all be the same one.
+    /// As many lines as fit into `bytes`. Every page is written to, because untouched pages would all be the same
+    /// physical one.
     pub fn new(bytes: usize, each: u64) -> Lines {
         let line = |index| [(); LINE].map(|()| AtomicU64::new(index));
         let count = (bytes / size_of::<[AtomicU64; LINE]>()).max(1) as u64;
@@ -68,7 +70,7 @@ impl Lines {
         (0..self.each).fold(false, |found, turn| found | self.touch(hash, turn, write))
     }
 
-    /// Touches the lines of items in groups, and gives the answers in their order.
+    /// Touches the lines of items in groups, and returns the answers in the order of the items.
     #[inline(always)]
     pub fn touch_all<'i>(
         &self,

@@ -17,14 +17,14 @@ const RATE: f64 = 0.01;
 /// Items of a command that takes several.
 pub const GROUP: usize = 1000;
 
-/// Items of a filter that the processor's caches hold: what the same command costs without a cache miss.
+/// Items of a filter that fits into the processor's caches: it shows what the same command costs without a cache miss.
 const SMALL: u64 = 20_000;
 
 /// Most items that a large filter is filled with before it is tested: enough to touch every page of 1 GiB,
 /// and a test's cache misses do not depend on the fill.
 const LARGE_FILL: u64 = 100_000_000;
 
-/// Whether the answers can be those of a filter of our error rate: no member is missed, and few others are
+/// Whether these answers are possible for a filter of our error rate: no member is missed, and few other items are
 /// found.
 pub fn plausible(mix: Mix) -> impl Fn(&Batch, &Tally) -> bool {
     move |batch, tally| {
@@ -42,7 +42,7 @@ pub fn mostly_new(batch: &Batch, tally: &Tally) -> bool {
     tally.yes as f64 > 0.9 * batch.items as f64
 }
 
-/// Numbers to test in a round: every side gets the same.
+/// Numbers to test in a round. Every side tests the same.
 pub fn numbers(mix: Mix, round: u64, count: u64, added: u64) -> Vec<u64> {
     mix.numbers(count, added, &mut Rng::with_seed(round))
 }

@@ -1,4 +1,4 @@
-//! The library without a server. `cargo bench` in this folder looks closer.
+//! The library without a server. `cargo bench` in this folder measures it in more detail.
 
 use crate::bench::Bench;
 use crate::clock::cpu_ns;
@@ -34,7 +34,7 @@ pub fn test_each(filter: &Bloom, items: &[Item]) -> u64 {
     items.iter().filter(|item| filter.contains(filter.hash(*item))).count() as u64
 }
 
-/// In groups, whose cache misses overlap: as the server does it.
+/// In groups, whose cache misses overlap, as in the server.
 pub fn test_in_groups(filter: &Bloom, items: &[Item]) -> u64 {
     let mut yes = 0;
     for group in items.chunks(GROUP) {
@@ -125,7 +125,7 @@ fn threads(bench: &mut Bench) -> Result<()> {
     let adds = ADDS.min(bench.scale.items);
     let numbers = 2 * adds * (bench.rounds + 1);
     let spec = Spec { shards: SHARDS, ..fixed(2 * numbers, 0.01, LayoutChoice::Blocked) };
-    // Half full, with other items: a page that is touched for the first time costs more than all adds to it.
+    // Half full, with other items: the first access to a page costs more than all adds to it.
     let filter = || -> Result<Bloom> {
         let filter = Bloom::new(spec)?;
         filters::fill::<BULK_WIDTH>(&filter, &filter.layers()[0], numbers..2 * numbers);

@@ -27,14 +27,14 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     test(bench, count, &filter)
 }
 
-/// A builder that has been given the items with numbers below `count`.
+/// A builder with the items whose numbers are below `count`.
 fn builder(count: u64, error_rate: f64) -> Result<StaticBuilder> {
     let mut builder = StaticBuilder::with_spec(fixed(count, error_rate, LayoutChoice::Fuse))?;
     (0..count).try_for_each(|number| builder.insert(item::<WIDTH>(number)))?;
     Ok(builder)
 }
 
-/// On one thread, beside adding as many to a BLOCKED filter.
+/// Builds on one thread, and adds as many items to a BLOCKED filter for comparison.
 fn build(bench: &mut Bench, count: u64) -> Result<Bloom> {
     let names = ["collect the hashes", "build", "fill a BLOCKED filter, for comparison"];
     let mut series = [const { Series(Vec::new()) }; 3];

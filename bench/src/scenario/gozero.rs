@@ -17,12 +17,13 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 const PROBES: u64 = 14;
 const BITS_PER_ITEM: u64 = 20;
 
-/// What go-zero's filter does in the server: set the bits of an item, or look whether one is missing.
+/// What go-zero's filter does in the server: sets the bits of an item, or looks for one that isn't set.
 const ADD: &str = "for _, offset in ipairs(ARGV) do redis.call('setbit', KEYS[1], offset, 1) end";
 const TEST: &str = "for _, offset in ipairs(ARGV) do \
     if tonumber(redis.call('getbit', KEYS[1], offset)) == 0 then return false end end return true";
 
-/// Offsets of an item's bits, as decimal numbers. A hash as good as go-zero's, whose cost is the client's.
+/// Offsets of an item's bits, as decimal numbers. The hash is as good as go-zero's, and is computed at the client's
+/// expense.
 fn offsets(number: u64, bits: u64) -> impl Iterator<Item = String> {
     let bytes = item::<WIDTH>(number);
     (0..PROBES).map(move |probe| (xxh3_64_with_seed(&bytes, probe) % bits).to_string())
@@ -38,7 +39,7 @@ fn lua(script: &str, numbers: &[u64], bits: u64) -> Batch {
     batch
 }
 
-/// One command a bit. All of them count as one item.
+/// One command for each bit. Together they count as one item.
 fn bits_of_items(command: &str, numbers: &[u64], bits: u64) -> Batch {
     let mut batch = Batch::default();
     for number in numbers {

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Between two probes.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// Where the percentiles are read.
+/// The percentiles of the table and the plot.
 const QUANTILES: [f64; 9] = [0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999];
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -75,7 +75,7 @@ fn probed(server: &Server, each: Duration, kind: &[&str], added: u64, load: bool
     let probe = Probe::of(server, PAUSE, move || one(&name, &mut rng, added))?;
     let started = Instant::now();
     let mut connection = server.connect()?;
-    // Made beforehand, and sent with pauses: the load should keep the server busy, and not the probe's core.
+    // Made beforehand, and sent with pauses: the load should keep the server busy, but not the probe's core.
     let load: Vec<Batch> = (0..if load { 64 } else { 0 }).flat_map(|round| mixed(round, added)).collect();
     while started.elapsed() < each {
         for batch in &load {

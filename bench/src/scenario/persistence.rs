@@ -15,10 +15,10 @@ use std::time::Duration;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
     let bytes = bench.scale.large;
-    // Full: half of its bits are set.
+    // Full: half of the bits are set.
     let capacity = filters::capacity_for(fixed(1, 0.01, Auto), bytes)?;
-    // Without compression: trying to compress what cannot be is most of the time of both, and would hide the
-    // rest.
+    // Without compression: both would spend most of their time on trying to compress bytes that can't be compressed,
+    // which would hide the rest.
     let settings = [("rdbcompression", "no")];
     let with_filter = bench.launch.start(None, &settings)?;
     filters::serve::<WIDTH>(&with_filter, "filter", fixed(capacity, 0.01, Auto), capacity)?;

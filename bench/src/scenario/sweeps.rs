@@ -1,4 +1,4 @@
-//! Cost against one thing at a time, as plots.
+//! How the cost depends on one quantity at a time, as plots.
 
 use super::commands::numbers;
 use crate::bench::Bench;
@@ -12,16 +12,16 @@ use anyhow::Result;
 use bloomery::LayoutChoice::{self, Blocked, Classic};
 use bloomery::{LayerSpec, Spec};
 
-/// Rounds of a point of a plot: there are many.
+/// Rounds for a point of a plot. They are few because there are many points.
 const ROUNDS: u64 = 3;
 
 /// Most items that a filter is filled with. They touch every page of 4 GiB.
 const FILL: u64 = 8_000_000;
 
-/// Vertical axis of all of them.
+/// The vertical axis of all plots.
 const COST: &str = "server CPU time, ns an item";
 
-/// Lines that grow by a point a measurement.
+/// Lines that get one more point with each measurement.
 struct Lines(Vec<Line>);
 
 impl Lines {
@@ -70,7 +70,7 @@ fn count(value: f64) -> String {
     format!("{}", value.round())
 }
 
-/// Bytes that the machine has to spare.
+/// Bytes of memory that the machine has free.
 fn available() -> u64 {
     let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
@@ -119,7 +119,7 @@ pub fn size(bench: &mut Bench) -> Result<()> {
                 }));
             }
             if server.knows("BF.BULKTEST")? {
-                // They have another width, so the filter contains none of them.
+                // They have another width, so none of them is in the filter.
                 sides.push(Side::new(format!("BULKTEST {layout}, absent"), move |round| {
                     let numbers = numbers(Mix::Half, round, 2 * many, added);
                     items::bulk_commands("BF.BULKTEST", "filter", &numbers, (64 << 10) / BULK_WIDTH)

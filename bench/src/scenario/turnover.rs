@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use bloomery::{Bloom, Cell, Family, LayoutChoice, Overflow, Spec};
 use fastrand::Rng;
 
-/// How often all items are replaced.
+/// How many times all items are replaced.
 const TURNOVERS: u64 = 10;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -62,7 +62,8 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Processor time of a union for each item of the source, which has this many of the items that there is room for.
+/// Processor time of a union for each item of the source. The source gets `items` items, the target the others up to
+/// the capacity.
 fn unite(spec: Spec, items: u64) -> Result<f64> {
     let (mut into, mut from) = (Bloom::new(spec)?, Bloom::new(spec)?);
     for number in 0..spec.capacity {
