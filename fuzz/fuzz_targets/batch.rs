@@ -1,4 +1,5 @@
-//! Items in groups, which are hashed and fetched ahead, and items one by one: the same answers, and the same bits.
+//! Adds and tests items in groups, which are hashed and prefetched, and one by one. The answers and the bits must be
+//! the same.
 
 #![no_main]
 
@@ -31,7 +32,7 @@ fn run(input: &[u8]) -> Option<()> {
         return None;
     }
     let (single, many, bulk) = (server(&filter), server(&filter), server(&filter));
-    // One after the other, up to the first that is refused, at which BF.BULKADD stops.
+    // One after the other, up to the first refused item, where BF.BULKADD stops.
     let added = items.iter().take_while(|item| single.run(&[b"BF.ADD", b"a", item]).is_ok()).count();
     let items = &items[..added];
     if items.is_empty() {

@@ -1,4 +1,4 @@
-//! Operations on filters of our own, in any order, beside a model: what was added and not removed is there.
+//! Operations on filters of our own, in any order, beside a model: whatever was added and not removed must be present.
 
 #![no_main]
 
@@ -8,7 +8,7 @@ use bloomery_fuzz::made::{self, ITEMS, insert, item, may_grow};
 use bloomery_fuzz::{Input, LARGE};
 use libfuzzer_sys::fuzz_target;
 
-/// What is known of an item: how often it was added and not removed, and to which generation last.
+/// What the model knows of an item: how many times it was added and not removed, and its latest generation.
 #[derive(Clone, Copy, Default)]
 struct Known {
     count: u64,
@@ -79,7 +79,7 @@ fn cuckoo(input: &mut Input) -> Option<()> {
         let count = &mut counts[usize::from(number % ITEMS)];
         match operation % 8 {
             0..=3 => *count += u64::from(insert(&mut filter, &item(number))),
-            // Of several sub-filters, a delete may take the fingerprint of another item that looks alike in one.
+            // With several sub-filters, a delete may take another item's fingerprint if it is equal in one of them.
             4 | 5 if *count > 0 && filter.spec().expansion == 0 => {
                 assert!(filter.remove(filter.hash(&item(number))), "item {number} is lost");
                 *count -= 1;

@@ -1,4 +1,5 @@
-//! Commands of any words: names, options, numbers, items in one string. Whatever they make is written and read again.
+//! Commands of arbitrary words: names, options, numbers, items in one string. Filters that they make are written and
+//! read again.
 
 #![no_main]
 
@@ -16,7 +17,7 @@ use internals::command::TABLE;
 use libfuzzer_sys::fuzz_target;
 use std::collections::BTreeMap;
 
-/// Words that a fuzzer would be long in finding.
+/// Words that a fuzzer would need long to find.
 const WORDS: &[&str] = &[
     "a",
     "b",
@@ -88,7 +89,7 @@ const WORDS: &[&str] = &[
     "INT",
 ];
 
-/// A word as the input says: one of those above, or bytes.
+/// A word that the input chooses: one of those above, or bytes.
 fn word<'a>(input: &mut Input<'a>) -> Option<&'a [u8]> {
     let choice = usize::from(input.byte()?);
     match choice.checked_sub(128) {
@@ -107,7 +108,7 @@ fn run(input: &[u8]) -> Option<()> {
     while let (Some(command), Some(count)) = (input.byte(), input.byte()) {
         let name = TABLE[usize::from(command) % TABLE.len()].name("bf");
         let mut words = vec![name.as_bytes()];
-        // Mostly the same key, else few commands would meet a filter.
+        // Mostly the same key, because otherwise few commands would find a filter.
         words.push(if count & 7 == 0 { word(&mut input)? } else { b"a" });
         for _ in 0..count >> 3 {
             words.push(word(&mut input)?);

@@ -1,4 +1,4 @@
-//! What commands can make is written and read again, in whatever pieces it comes, and is the same.
+//! Filters that commands can make are written, read again in pieces of any size, and must be the same.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Our own format. A checksum would keep the fuzzer out, so they are made true: what is left is validation.
+//! Our own format. Checksums would stop the fuzzer, so they are corrected: the rest of the validation is tested.
 
 #![no_main]
 
@@ -7,7 +7,7 @@ use bloomery_fuzz::{Input, packed, sealed, survives};
 use libfuzzer_sys::fuzz_target;
 
 fn run(input: &[u8]) -> Option<()> {
-    // As it is: heads, lengths and checksums.
+    // Unchanged: heads, lengths and checksums.
     if let Ok(value) = Decoder::read(input) {
         survives(value);
     }

@@ -1,4 +1,4 @@
-//! What the targets share: input taken apart, and what a filter must be able to do.
+//! What the targets share: splitting the input, and everything that a filter must be able to do.
 
 pub mod made;
 
@@ -8,10 +8,10 @@ use bloomery::wire::redisbloom::{self, Loader};
 use bloomery::wire::{DecodeError, Decoder, Encoder, Sink, Source, VERSION, import, value};
 use bloomery::{Bloom, Cuckoo, Error, Filter};
 
-/// Bytes of cells beyond which a filter is none of the fuzzer's business: it would be slow, and no different.
+/// Larger filters aren't fuzzed: they would be slow, and behave the same.
 pub const LARGE: u64 = 1 << 16;
 
-/// Input, from the front. Numbers are 8 bytes long, and a string has its length before it.
+/// Input, read from its start. Numbers have 8 bytes, and a string has its length before it.
 pub struct Input<'a>(pub &'a [u8]);
 
 impl<'a> Input<'a> {
@@ -49,7 +49,7 @@ impl Source for Input<'_> {
     }
 }
 
-/// Fields that were written, to be read again. Each is its own kind; strings are kept apart.
+/// Written fields, to be read again. Strings are kept apart from numbers.
 #[derive(Default)]
 struct Fields {
     numbers: Vec<u64>,
@@ -70,7 +70,7 @@ impl Sink for Fields {
     }
 }
 
-/// The same from the front; numbers and strings never change places.
+/// The same, read from the start. A number is never read as a string, nor a string as a number.
 struct Written {
     numbers: std::vec::IntoIter<u64>,
     strings: std::vec::IntoIter<Vec<u8>>,
@@ -90,7 +90,7 @@ impl Source for Written {
     }
 }
 
-/// Saves the value in the encoding of its system, and loads it.
+/// Saves the value in its system's encoding, and loads it.
 fn restarted(value: &Filter) -> Result<Filter, DecodeError> {
     let mut fields = Fields::default();
     match value {
@@ -122,7 +122,7 @@ fn restarted(value: &Filter) -> Result<Filter, DecodeError> {
 
 fn replicated(value: &Filter) -> Result<Filter, DecodeError> {
     let encoder = Encoder::new(value);
-    // As LOADCHUNK does: RedisBloom's number of items may be our magic.
+    // Like LOADCHUNK: RedisBloom's number of items may be our magic.
     let theirs = if matches!(value, Filter::Cuckoo(_)) { Loader::cuckoo } else { Loader::bloom };
     let Ok(mut loader) = theirs(encoder.head()) else { return Decoder::read(&encoder.to_vec()) };
     let mut pushed = Ok(());
@@ -140,7 +140,7 @@ pub fn survives(value: Filter) {
         Filter::Foreign(filter) => Filter::Foreign(Box::new(added(*filter))),
         Filter::Cuckoo(filter) => Filter::Cuckoo(Box::new(inserted(*filter))),
         Filter::Bloom(filter) => Filter::Bloom(used(filter)),
-        // Both of its filters, and either end.
+        // Both of its filters, and either of the two ways to end.
         value @ Filter::Rebuild(_) => {
             let commit = |filter: &mut Filter| filter.commit_rebuild().map(Filter::from);
             let abort = |filter: &mut Filter| filter.abort_rebuild().map(Filter::from);
@@ -156,7 +156,7 @@ pub fn survives(value: Filter) {
     comes_back(&value.snapshot().unwrap());
 }
 
-/// Whatever writes the filter writes what is read again.
+/// Reading gives the same filter after every way of writing it.
 fn comes_back(value: &Filter) {
     let native = Encoder::native(value).to_vec();
     let read = Decoder::read(&native).expect("it was written");
@@ -229,8 +229,8 @@ fn used(mut filter: Bloom) -> Bloom {
 /// Bytes before the header of a head.
 const ENVELOPE: usize = 24;
 
-/// A file of our format: a header of this kind, a body of this length, and everything that a checksum is on made true.
-/// `None` if the head is refused, or the body would be large.
+/// A file of our format: a header of this kind, a body of this length, and all checksums corrected. `None` if the head
+/// is refused, or the body would be large.
 pub fn sealed(kind: u8, header: &[u8], body_len: u64, cells: &[u8]) -> Option<Vec<u8>> {
     let mut file = b"BLMY\x01".to_vec();
     file.extend([kind, 0, 0]);
@@ -242,7 +242,7 @@ pub fn sealed(kind: u8, header: &[u8], body_len: u64, cells: &[u8]) -> Option<Ve
     if Decoder::new(&file).ok()?.body_len() > LARGE {
         return None;
     }
-    // Word by word: no chunk goes over the end of an array.
+    // Word by word: no chunk goes beyond the end of an array.
     let stamp = stamp(kind, &file[ENVELOPE..]).to_le_bytes();
     for (offset, i) in (0..body_len).step_by(8).zip(0..) {
         let cells = cells.chunks(8).nth(i).unwrap_or(&[]);
@@ -253,7 +253,7 @@ pub fn sealed(kind: u8, header: &[u8], body_len: u64, cells: &[u8]) -> Option<Ve
     Some(file)
 }
 
-/// A packed filter of these bytes, with a true checksum, from the only string of a value.
+/// A packed filter of these bytes, with a correct checksum, from the only string of a value.
 pub fn packed(bytes: &[u8]) -> Result<Filter, DecodeError> {
     let string = [bytes, &crc32c::crc32c(bytes).to_le_bytes()].concat();
     value::load(&mut Written { numbers: vec![].into_iter(), strings: vec![string].into_iter() }, VERSION.into())
@@ -277,7 +277,7 @@ fn sealed_chunk(offset: u64, stamp: &[u8], data: &[u8]) -> Vec<u8> {
     chunk
 }
 
-/// CRC-32C of a header with the numbers of items taken as 0; of a filter that is being rebuilt, of both stamps.
+/// CRC-32C of a header in which the numbers of items count as 0; of a filter that is being rebuilt, of both stamps.
 fn stamp(kind: u8, header: &[u8]) -> u32 {
     if let (6, Some((own, filters))) = (kind, header.split_at_checked(16)) {
         let live_len = u32::from_le_bytes(own[8..12].try_into().expect("4 bytes")) as usize;
@@ -286,7 +286,7 @@ fn stamp(kind: u8, header: &[u8]) -> u32 {
         let stamps = [stamp(own[12].min(5), live), stamp(own[13].min(5), shadow)];
         return crc32c::crc32c(&stamps.map(u32::to_le_bytes).concat());
     }
-    // Where the first part begins that has one, its length, and where in it the number is.
+    // Where the first part with a number of items begins, its length, and the place of the number in it.
     let (first, len, at) = match kind {
         4 => return crc32c::crc32c(header),
         5 => (64, 64, 32),

@@ -1,4 +1,4 @@
-//! Filters of our own, of every kind, as the input says; and the items that go into them.
+//! Filters of our own, of every kind, as the input chooses, and the items that are added to them.
 
 use crate::{Input, LARGE};
 use bloomery::filter::Origin;
@@ -6,7 +6,7 @@ use bloomery::{
     Bloom, Cell, Cuckoo, CuckooSpec, Family, Filter, HashKind, LayoutChoice, Overflow, Seed, Spec, Tightening,
 };
 
-/// Items that an input may name.
+/// Items that an input can choose from.
 pub const ITEMS: u8 = 64;
 
 /// An item of any length up to some hundred bytes.
@@ -15,7 +15,7 @@ pub fn item(number: u8) -> Vec<u8> {
     vec![number; usize::from(number) * usize::from(number) / 10 + 1]
 }
 
-/// An empty Bloom filter, or `None` where the input ends or asks for too much.
+/// An empty Bloom filter, or `None` if the input ends or asks for too much.
 pub fn bloom(input: &mut Input) -> Option<Bloom> {
     let [kind, capacity, rate, options, more] = input.take(5)?.try_into().ok()?;
     let overflow = if options & 1 == 0 { Overflow::Error } else { Overflow::Saturate };
@@ -51,7 +51,7 @@ fn seed(one: u8, other: u8) -> Seed {
     Seed::from(u128::from(one) << 64 | u128::from(other))
 }
 
-/// An empty cuckoo filter, as [`bloom`].
+/// An empty cuckoo filter, like [`bloom`].
 pub fn cuckoo(input: &mut Input) -> Option<Cuckoo> {
     let [capacity, bucket_size, iterations, expansion, options] = input.take(5)?.try_into().ok()?;
     let spec = CuckooSpec {
@@ -67,7 +67,7 @@ pub fn cuckoo(input: &mut Input) -> Option<Cuckoo> {
     Some(Cuckoo::new(spec).expect("it is small"))
 }
 
-/// Either, filled with what the input says; or a Bloom filter that is being rebuilt.
+/// Either of them with the items that the input chooses, or a Bloom filter that is being rebuilt.
 pub fn value(input: &mut Input) -> Option<Filter> {
     let kind = input.byte()?;
     if kind % 3 == 0 {
@@ -97,12 +97,12 @@ pub fn value(input: &mut Input) -> Option<Filter> {
     Some(value)
 }
 
-/// Whether an add is none that makes a large layer.
+/// Whether the filter stays small if the next add gives it another layer.
 pub fn may_grow(filter: &Bloom) -> bool {
     filter.next_shape().ok().flatten().is_none_or(|shape| filter.bytes() + shape.bytes() <= LARGE)
 }
 
-/// Adds to a cuckoo filter, growing if need be and if it stays small; whether the item went in.
+/// Adds to a cuckoo filter, which may grow as long as it stays small. Returns whether the item was added.
 pub fn insert(filter: &mut Cuckoo, item: &[u8]) -> bool {
     let hash = filter.hash(item);
     if filter.insert(hash).is_ok() {
