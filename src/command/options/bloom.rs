@@ -264,7 +264,7 @@ impl ReserveOptions<'_> {
         Ok(steps)
     }
 
-    /// The layout asked for, or this one. AUTO is FINGERPRINT where no other has what the options ask for.
+    /// The layout asked for, or this one. AUTO chooses FINGERPRINT for what no other layout can do.
     fn layout_of(&self, otherwise: LayoutChoice) -> LayoutChoice {
         let needs_fingerprints = self.counting.is_some() && self.asks_to_scale()
             || self.window.is_some_and(|generations| !limits::GENERATIONS.contains(&generations.into()))
@@ -282,7 +282,7 @@ impl ReserveOptions<'_> {
             || self.on_full == Some(OnFull::Scale)
     }
 
-    /// Whether an option says which kind of filter is meant.
+    /// Whether an option decides the kind of filter.
     fn name_a_kind(&self) -> bool {
         self.expansion.is_some()
             || self.nonscaling
