@@ -1,56 +1,6 @@
 //! Values of options, from the text on the command line.
 
-use bloomery::limits;
-
-/// A count: digits, optionally separated by `_` or `,`, and optionally a unit: k, M, G or T for 10^3, 10^6, 10^9,
-/// 10^12.
-pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is not a number: write 1000000, 1_000_000, 1M or 1.5M");
-    let (digits, unit) = match text.char_indices().next_back() {
-        Some((end, 'k' | 'K')) => (&text[..end], 1e3),
-        Some((end, 'm' | 'M')) => (&text[..end], 1e6),
-        Some((end, 'g' | 'G')) => (&text[..end], 1e9),
-        Some((end, 't' | 'T')) => (&text[..end], 1e12),
-        _ => (text, 1.0),
-    };
-    let digits: String = digits.chars().filter(|character| !matches!(character, '_' | ',')).collect();
-    if unit == 1.0
-        && let Ok(number) = digits.parse()
-    {
-        return Ok(number);
-    }
-    let number = digits.parse::<f64>().map_err(|_| wrong())? * unit;
-    if is_whole(number) { Ok(number as u64) } else { Err(wrong()) }
-}
-
-/// An error rate: 0.01, 1e-2 or 1%.
-pub(crate) fn parse_rate(text: &str) -> Result<f64, String> {
-    let (number, unit) = match text.strip_suffix('%') {
-        Some(number) => (number.trim_end(), 100.0),
-        None => (text, 1.0),
-    };
-    let rate = number.parse::<f64>().ok().map(|number| number / unit);
-    rate.filter(|rate| (limits::MIN_ERROR_RATE..1.0).contains(rate)).ok_or_else(|| {
-        format!("{text:?} is not an error rate: expected a number from 1e-12 to below 1, such as 0.01 or 1%")
-    })
-}
-
-/// A time in milliseconds: a number of `plain` milliseconds, or with a unit: ms, s, m, h, d or w.
-fn duration(text: &str, plain: f64) -> Option<f64> {
-    let end = text.find(|character: char| character.is_ascii_lowercase()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    let ms = match unit {
-        "" => plain,
-        "ms" => 1.0,
-        "s" => 1e3,
-        "m" => 60e3,
-        "h" => 3.6e6,
-        "d" => 86.4e6,
-        "w" => 604.8e6,
-        _ => return None,
-    };
-    Some(number.replace(['_', ','], "").parse::<f64>().ok()? * ms)
-}
+use bloomery_plan::{duration, is_whole};
 
 /// Seconds between two repetitions of something.
 pub(crate) fn parse_seconds(text: &str) -> Result<f64, String> {
@@ -66,19 +16,6 @@ pub(crate) fn parse_whole_seconds(text: &str) -> Result<u64, String> {
     seconds
         .map(|seconds| seconds as u64)
         .ok_or_else(|| format!("{text:?} is not a number of whole seconds: write 90, 90s, 15m, 1h or 7d"))
-}
-
-/// Milliseconds.
-pub(crate) fn parse_ms(text: &str) -> Result<u64, String> {
-    let ms = duration(text, 1.0).filter(|ms| is_whole(*ms));
-    ms.map(|ms| ms as u64)
-        .or_else(|| parse_count(text).ok())
-        .ok_or_else(|| format!("{text:?} is not a time in milliseconds: write 60000, 60s, 15m, 1h or 7d"))
-}
-
-/// Beyond 2^53 a double can't represent every whole number.
-fn is_whole(number: f64) -> bool {
-    number.fract() == 0.0 && (0.0..=9e15).contains(&number)
 }
 
 /// The character between the columns of a CSV file.
@@ -104,38 +41,8 @@ mod tests {
         {
             assert_eq!(parse_whole_seconds(text), Ok(seconds), "{text}");
         }
-        for (text, ms) in
-            [("60000", 60_000), ("60_000", 60_000), ("1m", 60_000), ("1M", 1_000_000), ("1h", 3_600_000)]
-        {
-            assert_eq!(parse_ms(text), Ok(ms), "{text}");
-        }
         for text in ["", "h", "-1", "1y", "0.5ms", "1 h", "nan", "inf", "1e300d"] {
-            assert!(
-                parse_seconds(text).is_err() && parse_whole_seconds(text).is_err() && parse_ms(text).is_err(),
-                "{text}"
-            );
-        }
-    }
-
-    #[test]
-    fn numbers_may_have_units() {
-        for (text, number) in [
-            ("0", 0),
-            ("1_000", 1000),
-            ("10,000", 10_000),
-            ("1.5M", 1_500_000),
-            ("2G", 2_000_000_000),
-            ("1e6", 1_000_000),
-        ] {
-            assert_eq!(parse_count(text), Ok(number), "{text}");
-        }
-        for text in ["", "M", "1.5", "-1", "1x", "1e99", "nan"] {
-            assert!(parse_count(text).is_err(), "{text}");
-        }
-        assert_eq!(parse_rate("1%"), Ok(0.01));
-        assert_eq!(parse_rate("1e-3"), Ok(0.001));
-        for text in ["", "0", "1", "100%", "-1", "x", "nan"] {
-            assert!(parse_rate(text).is_err(), "{text}");
+            assert!(parse_seconds(text).is_err() && parse_whole_seconds(text).is_err(), "{text}");
         }
     }
 }

@@ -137,9 +137,9 @@ def test_what_cannot_begin_is_refused(server, key, path):
         (["cuckoo", path], USAGE, "is a cuckoo filter"),
         (["string", path], SERVER, "WRONGTYPE"),
         ([key, path, "/nonexistent"], USAGE, "cannot read /nonexistent"),
-        ([key, path, "--cuckoo"], USAGE, "--cuckoo is for others"),
+        ([key, path, "--cuckoo"], USAGE, "cuckoo filters cannot be rebuilt"),
         ([key, path, "--static", "--counting"], USAGE, "cannot be used with"),
-        ([key, path, "--window", "1"], SERVER, "generations"),
+        ([key, path, "--window", "65"], SERVER, "generations"),
     ]:
         _, errors = run("rebuild", *words, port=server.port, status=status)
         assert why in errors and "aborted" not in errors, errors

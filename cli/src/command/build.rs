@@ -2,8 +2,6 @@
 
 use crate::error::{self, Failure, Outcome};
 use crate::filter::file;
-use crate::filter::options::{NOT_STATIC, Reserve};
-use crate::filter::wanted::Wanted;
 use crate::input::{Input, Limits, items_of};
 use crate::interrupt;
 use crate::output::file::{keep, temporary};
@@ -12,6 +10,8 @@ use crate::output::{self, bytes, count};
 use anyhow::Context;
 use bloomery::filter::LiveRef;
 use bloomery::{Bloom, Cuckoo, Error, Filter, StaticBuilder};
+use bloomery_plan::Wanted;
+use bloomery_plan::{NOT_STATIC, Reserve};
 use serde::Serialize;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};

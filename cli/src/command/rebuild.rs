@@ -1,10 +1,8 @@
 //! `bloomery rebuild`: builds a filter from files beside the one that serves, and puts it in its place.
 
 use super::load::backfill;
-use crate::arguments::parse_count;
 use crate::error::{self, Failure, Outcome};
 use crate::filter::info::FilterInfo;
-use crate::filter::options::{NOT_STATIC, Reserve};
 use crate::input::{Format, Input, Items};
 use crate::interrupt::{self, Interrupted};
 use crate::output::progress::Pace;
@@ -12,6 +10,8 @@ use crate::output::{self, bytes, count, key};
 use crate::server::connection::Server;
 use crate::server::info;
 use anyhow::Context;
+use bloomery_plan::parse_count;
+use bloomery_plan::{NOT_STATIC, Reserve};
 use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;

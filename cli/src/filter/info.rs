@@ -167,10 +167,3 @@ impl FilterInfo {
         self.memory.unwrap_or(self.size)
     }
 }
-
-/// Error rate of a cuckoo filter: an absent item matches each fingerprint in two buckets of every sub-filter with a
-/// probability of 1/255.
-pub(crate) fn cuckoo_rate(bucket_size: u64, sub_filters: u64, fill: f64) -> f64 {
-    let seen = 2.0 * bucket_size as f64 * sub_filters as f64 * fill;
-    1.0 - (1.0 - 1.0 / 255.0f64).powf(seen)
-}

@@ -1,4 +1,4 @@
-//! What subcommands write: tables and numbers for people, JSON for programs, progress, and files.
+//! What subcommands write: tables and text for people, JSON for programs, progress, and files.
 
 pub(crate) mod file;
 mod json;
@@ -6,6 +6,7 @@ pub(crate) mod progress;
 mod table;
 mod text;
 
+pub(crate) use bloomery_plan::{bytes, count, percent};
 pub(crate) use json::json;
 pub(crate) use table::Table;
-pub(crate) use text::{bytes, count, key, percent, shorten};
+pub(crate) use text::{key, shorten};

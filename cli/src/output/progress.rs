@@ -1,7 +1,7 @@
 //! Progress of a long task, on stderr: a bar on a terminal, a line every few seconds elsewhere.
 
-use super::text::{bytes, count};
 use crate::arguments::parse_seconds;
+use bloomery_plan::{bytes, count};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};

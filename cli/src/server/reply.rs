@@ -3,8 +3,9 @@
 //! A field that the server left out is `None`, 0 or empty: filters of other systems have fewer fields, and so had older
 //! versions of the module. RESP2, where maps are flat arrays and doubles are text, and RESP3 give the same result.
 
-use crate::filter::info::{Feedback, FilterInfo, LayerInfo, Observed, Rebuild, cuckoo_rate};
+use crate::filter::info::{Feedback, FilterInfo, LayerInfo, Observed, Rebuild};
 use crate::printable::printable;
+use bloomery_plan::cuckoo_rate;
 use redis::{RedisError, RedisResult, Value};
 use std::io;
 

@@ -89,6 +89,7 @@ pub struct Bloom {
 }
 
 /// A filter of our own has two blocks, this one and its layer's, if the layer is small and has one shard of bits.
+#[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Bloom>() == 56);
 
 impl Bloom {

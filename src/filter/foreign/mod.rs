@@ -54,6 +54,11 @@ pub enum Growth {
 }
 
 impl Growth {
+    /// How RedisBloom's chain grows.
+    fn redisbloom(spec: &ChainSpec) -> Growth {
+        Growth::RedisBloom { options: spec.options(), growth: spec.growth }
+    }
+
     /// How valkey-bloom's chain grows.
     pub fn valkey_bloom(spec: &ValkeySpec) -> Growth {
         let ValkeySpec { expansion, error_rate, tightening, seed, .. } = *spec;
@@ -106,6 +111,21 @@ impl Growth {
     }
 }
 
+impl ChainSpec {
+    /// The links that RedisBloom makes as the chain grows, from the first one on.
+    pub fn links(&self) -> impl Iterator<Item = LinkSpec> + use<> {
+        let first = self.first_link();
+        let work = first.map_or(0, |link| u64::from(link.probes));
+        first.into_iter().chain(Growth::redisbloom(self).links_after(first, 1, work))
+    }
+
+    fn first_link(&self) -> Option<LinkSpec> {
+        // A chain that grows gives half of its error rate to the first link, a quarter to the second, and so on.
+        let share = if self.scales { 0.5 } else { 1.0 };
+        LinkSpec::redisbloom(self.capacity, self.error_rate * share, self.options())
+    }
+}
+
 /// Another system's filter.
 #[derive(Debug)]
 pub struct Foreign {
@@ -152,14 +172,13 @@ impl Foreign {
     /// # Errors
     /// [`Error::Foreign`] if no link can have this error rate and capacity, [`Error::OutOfMemory`].
     pub fn redisbloom(spec: &ChainSpec) -> Result<Foreign, Error> {
-        // A chain that grows gives half of its error rate to the first link, a quarter to the second, and so on.
-        let (flag, error_rate) =
-            if spec.scales { (0, spec.error_rate * 0.5) } else { (redisbloom::NO_SCALING, spec.error_rate) };
-        let options = redisbloom::NO_ROUND | redisbloom::FORCE_64 | flag;
-        let link = LinkSpec::redisbloom(spec.capacity, error_rate, options);
-        let links = vec![Link::empty(link.ok_or(Error::Foreign("error rate or capacity"))?)?];
-        let growth = Growth::RedisBloom { options, growth: spec.growth };
-        Foreign::new(Scheme::RedisBloom(RedisBloomPlan::Full), Encoding::Bytes, growth, links)
+        let links = vec![Link::empty(spec.first_link().ok_or(Error::Foreign("error rate or capacity"))?)?];
+        Foreign::new(
+            Scheme::RedisBloom(RedisBloomPlan::Full),
+            Encoding::Bytes,
+            Growth::redisbloom(spec),
+            links,
+        )
     }
 
     /// The empty chain that valkey-bloom creates.

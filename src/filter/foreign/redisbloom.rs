@@ -19,3 +19,10 @@ pub struct ChainSpec {
     /// Whether the chain grows.
     pub scales: bool,
 }
+
+impl ChainSpec {
+    /// Its flags.
+    pub(super) fn options(&self) -> u32 {
+        NO_ROUND | FORCE_64 | if self.scales { 0 } else { NO_SCALING }
+    }
+}

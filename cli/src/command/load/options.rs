@@ -1,9 +1,9 @@
 //! The options of `bloomery load`.
 
-use crate::filter::options::Reserve;
 use crate::input::Input;
 use crate::output::progress::Pace;
 use crate::server::connection::Server;
+use bloomery_plan::Reserve;
 use std::path::PathBuf;
 
 /// Add items from a file, stdin or a CSV column to a filter on a server.

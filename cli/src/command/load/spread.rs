@@ -4,7 +4,6 @@
 use super::options::{BATCH, Options};
 use super::report::Report;
 use crate::error::{self, Aftermath, Failure, Outcome};
-use crate::filter::wanted::Wanted;
 use crate::input::Limits;
 use crate::interrupt;
 use crate::output::count;
@@ -14,6 +13,7 @@ use crate::server::reply::unexpected;
 use crate::server::spread::{Spread, part_capacity};
 use anyhow::Context;
 use bloomery::Spec;
+use bloomery_plan::Wanted;
 use redis::Value;
 use std::time::Instant;
 

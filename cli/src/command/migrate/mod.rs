@@ -5,7 +5,6 @@ mod failed;
 mod payload;
 mod side;
 
-use crate::arguments::parse_count;
 use crate::error::{Outcome, note};
 use crate::input::open_file;
 use crate::interrupt;
@@ -13,6 +12,7 @@ use crate::output::progress::{Pace, Progress};
 use crate::output::{self, bytes, count, key};
 use crate::server::connection::Server;
 use bloomery::{HashKind, Seed};
+use bloomery_plan::parse_count;
 use carry::{Migration, Round, Rules};
 use failed::Failed;
 use serde::Serialize;

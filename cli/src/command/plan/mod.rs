@@ -1,16 +1,13 @@
 //! `bloomery plan`: estimates what a filter costs before it is created.
 
 mod chart;
-mod cost;
 mod print;
 
 use crate::error::{Failure, Outcome};
-use crate::filter::options::{NOT_STATIC, Reserve};
-use crate::filter::wanted::Wanted;
 use crate::output;
 use anyhow::Context;
+use bloomery_plan::{growth_chart, memory_chart};
 use clap::ValueEnum;
-use cost::{Cost, Plan, cost, growth, kinds};
 use print::print;
 use std::path::PathBuf;
 
@@ -26,10 +23,6 @@ Examples:
   bloomery plan -n 10M -e 1% --svg memory.svg
   bloomery plan -n 10M -e 1% --json | jq '.kinds[] | {kind, memory_bytes}'")]
 pub(crate) struct Options {
-    /// Show the growth of a scaling filter up to this multiple of the capacity
-    #[arg(long, value_name = "TIMES", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    grow: u64,
-
     /// Write a chart to this SVG file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -38,16 +31,12 @@ pub(crate) struct Options {
     #[arg(long, requires = "svg", default_value = "memory")]
     chart: Chart,
 
-    /// Plan a static filter: the least memory, and no adds
-    #[arg(long = "static", conflicts_with_all = NOT_STATIC)]
-    is_static: bool,
-
     /// Print JSON
     #[arg(long)]
     json: bool,
 
     #[command(flatten)]
-    reserve: Reserve,
+    plan: bloomery_plan::PlanOptions,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -60,28 +49,16 @@ enum Chart {
 
 /// Computes the plan, writes the chart, and prints the plan.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
-    let wanted = options.reserve.wanted()?;
-    let wanted = if options.is_static { Wanted::Bloom(options.reserve.wanted_static()?) } else { wanted };
-    let plan = Plan {
-        filter: Cost { command: options.reserve.command(&wanted, "KEY").join(" "), ..cost(&wanted)? },
-        growth: growth(&wanted, options.grow)?,
-        kinds: kinds(&wanted)?,
-    };
+    let plan = options.plan.plan()?;
     if let Some(path) = &options.svg {
-        let drawing = match (options.chart, &wanted) {
-            (Chart::Memory, Wanted::Bloom(spec)) => chart::memory(spec)?,
-            (Chart::Growth, Wanted::Bloom(spec)) if !plan.growth.is_empty() => {
-                chart::growth(spec, &plan.growth)?
-            }
-            (Chart::Growth, _) => {
-                return Err(Failure::Usage("--chart growth requires a scaling filter".into()).into());
-            }
-            (Chart::Memory, Wanted::Cuckoo(_)) => {
-                let text = "--chart memory requires a Bloom filter with an --error-rate; its chart includes cuckoo filters";
-                return Err(Failure::Usage(text.into()).into());
-            }
+        let wanted = options.plan.wanted()?;
+        let chart = match options.chart {
+            Chart::Memory => memory_chart(&wanted),
+            Chart::Growth => growth_chart(&wanted, &plan.growth)
+                .ok_or_else(|| Failure::Usage("--chart growth requires a scaling filter".into()))?,
         };
-        std::fs::write(path, drawing).with_context(|| format!("cannot write {}", path.display()))?;
+        std::fs::write(path, chart::draw(&chart)?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
     }
     if options.json {
         output::json(&plan)?;

@@ -1,72 +1,51 @@
 //! Computes what filters cost.
 
-use crate::error::Failure;
-use crate::filter::info::cuckoo_rate;
-use crate::filter::wanted::{CUCKOO_EXPANSION, MAX_ITERATIONS, Wanted, command};
+use crate::refused::Refused;
+use crate::wanted::{CUCKOO_EXPANSION, MAX_ITERATIONS, Wanted, command};
 use bloomery::{Cell, CuckooSpec, Family, Layout, LayoutChoice, Overflow, Spec};
 use serde::Serialize;
 
 /// Generations of the window in the comparison.
-pub(super) const GENERATIONS: u16 = 4;
+pub(crate) const GENERATIONS: u16 = 4;
 
 /// Load at which adds start to fail, for buckets of two and of four slots (Fan et al., CoNEXT 2014, table 2: 84%, 95%).
-pub(super) const CUCKOO_LOADS: [(u8, f64); 2] = [(2, 0.84), (4, 0.95)];
+pub(crate) const CUCKOO_LOADS: [(u8, f64); 2] = [(2, 0.84), (4, 0.95)];
 
 /// What one filter costs.
 #[derive(Debug, Serialize)]
-pub(super) struct Cost {
-    pub(super) kind: String,
-    pub(super) command: String,
+pub struct Cost {
+    pub(crate) kind: String,
+    pub(crate) command: String,
     /// Items that all layers together are sized for.
-    pub(super) capacity: u64,
+    pub(crate) capacity: u64,
     /// Items that fit for certain in this memory.
-    pub(super) room: u64,
-    pub(super) memory_bytes: u64,
-    pub(super) bits_per_item: f64,
+    pub(crate) room: u64,
+    pub(crate) memory_bytes: u64,
+    pub(crate) bits_per_item: f64,
     /// At capacity.
-    pub(super) error_rate: f64,
-    pub(super) cells: u64,
-    pub(super) bits_per_cell: u32,
+    pub(crate) error_rate: f64,
+    pub(crate) cells: u64,
+    pub(crate) bits_per_cell: u32,
     /// Probes per item in each layer; for a cuckoo filter, the slots that a test compares.
-    pub(super) probes: u32,
-    pub(super) layout: &'static str,
-    pub(super) layers: u64,
+    pub(crate) probes: u32,
+    pub(crate) layout: &'static str,
+    pub(crate) layers: u64,
     /// Maximum number of cache lines that a test of a present item reads.
-    pub(super) cache_lines: u64,
-    pub(super) deletes: bool,
-    pub(super) when_full: &'static str,
-}
-
-/// A scaling filter that has grown to `layers` layers.
-#[derive(Debug, Serialize)]
-pub(super) struct Growth {
-    pub(super) layers: u64,
-    pub(super) capacity: u64,
-    pub(super) memory_bytes: u64,
-    pub(super) bits_per_item: f64,
-    /// Over all layers, at capacity.
-    pub(super) error_rate: f64,
-    /// Memory of a fixed filter of this capacity.
-    pub(super) fixed_bytes: u64,
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct Plan {
-    pub(super) filter: Cost,
-    pub(super) growth: Vec<Growth>,
-    pub(super) kinds: Vec<Cost>,
+    pub(crate) cache_lines: u64,
+    pub(crate) deletes: bool,
+    pub(crate) when_full: &'static str,
 }
 
 /// Computes what a new filter costs.
-pub(super) fn cost(wanted: &Wanted) -> anyhow::Result<Cost> {
+pub(crate) fn cost(wanted: &Wanted) -> Result<Cost, Refused> {
     match wanted {
         Wanted::Bloom(spec) => bloom(spec),
         Wanted::Cuckoo(spec) => Ok(cuckoo(spec, spec.capacity)),
     }
 }
 
-pub(super) fn bloom(spec: &Spec) -> anyhow::Result<Cost> {
-    let shape = spec.next_shape(&[]).map_err(|error| Failure::Usage(error.to_string()))?;
+pub(crate) fn bloom(spec: &Spec) -> Result<Cost, Refused> {
+    let shape = spec.next_shape(&[])?;
     let (kind, layers, when_full) = match spec.family {
         _ if spec.layout == LayoutChoice::Fuse => ("static".into(), 1, "takes no adds"),
         Family::Fixed(overflow) => {
@@ -109,7 +88,7 @@ pub(super) fn bloom(spec: &Spec) -> anyhow::Result<Cost> {
     })
 }
 
-pub(super) fn on_full(overflow: Overflow) -> &'static str {
+pub(crate) fn on_full(overflow: Overflow) -> &'static str {
     match overflow {
         Overflow::Error => "refuses new items",
         Overflow::Saturate => "error rate rises",
@@ -118,7 +97,7 @@ pub(super) fn on_full(overflow: Overflow) -> &'static str {
 }
 
 /// Computes what a cuckoo filter with `items` items costs.
-pub(super) fn cuckoo(spec: &CuckooSpec, items: u64) -> Cost {
+pub(crate) fn cuckoo(spec: &CuckooSpec, items: u64) -> Cost {
     let buckets = spec.first_buckets();
     let slots = spec.slots_of(buckets);
     let memory_bytes = spec.bytes_of(buckets);
@@ -144,7 +123,7 @@ pub(super) fn cuckoo(spec: &CuckooSpec, items: u64) -> Cost {
 }
 
 /// Load that a bucket size reaches. Buckets of one slot reach half; more than four slots reach at least what four do.
-pub(super) fn load(bucket_size: u8) -> f64 {
+pub(crate) fn load(bucket_size: u8) -> f64 {
     match bucket_size {
         1 => 0.5,
         2 | 3 => CUCKOO_LOADS[0].1,
@@ -152,8 +131,15 @@ pub(super) fn load(bucket_size: u8) -> f64 {
     }
 }
 
+/// Error rate of a cuckoo filter: an absent item matches each fingerprint in two buckets of every sub-filter with a
+/// probability of 1/255.
+pub fn cuckoo_rate(bucket_size: u64, sub_filters: u64, fill: f64) -> f64 {
+    let seen = 2.0 * bucket_size as f64 * sub_filters as f64 * fill;
+    1.0 - (1.0 - 1.0 / 255.0f64).powf(seen)
+}
+
 /// The smallest cuckoo filter of this bucket size whose first sub-filter fits `items` items.
-pub(super) fn roomy_cuckoo(items: u64, bucket_size: u8, load: f64, like: &Spec) -> CuckooSpec {
+pub(crate) fn roomy_cuckoo(items: u64, bucket_size: u8, load: f64, like: &Spec) -> CuckooSpec {
     let spec = |capacity: u64| CuckooSpec {
         capacity: capacity.max(2 * u64::from(bucket_size)),
         bucket_size,
@@ -171,9 +157,9 @@ pub(super) fn roomy_cuckoo(items: u64, bucket_size: u8, load: f64, like: &Spec) 
     candidates.into_iter().find(has_room).unwrap_or_else(|| spec(2 * slots(&tight)))
 }
 
-/// Computes what each kind costs for the items and the error rate of this filter.
-pub(super) fn kinds(wanted: &Wanted) -> anyhow::Result<Vec<Cost>> {
-    let (items, base) = match wanted {
+/// The items of this filter, and a Bloom filter with its error rate, whose other parameters another kind may have.
+pub(crate) fn like(wanted: &Wanted) -> (u64, Spec) {
+    match wanted {
         Wanted::Bloom(spec) => {
             let generations = match spec.family {
                 Family::Window { generations, .. } => generations.into(),
@@ -186,12 +172,16 @@ pub(super) fn kinds(wanted: &Wanted) -> anyhow::Result<Vec<Cost>> {
             let rate = cuckoo(spec, spec.slots_of(spec.first_buckets())).error_rate;
             (spec.capacity, Spec { hash: spec.hash, ..Spec::scaling(spec.capacity, rate) })
         }
-    };
-    let Spec { hash, layout, shards, seed, .. } = base;
+    }
+}
+
+/// Computes what each kind costs for so many items, with what it shares with this filter.
+pub(crate) fn kinds(items: u64, like: &Spec) -> Vec<Cost> {
+    let Spec { hash, layout, shards, seed, .. } = *like;
     // The layout of a static filter is for nothing else.
     let layout = if layout == LayoutChoice::Fuse { LayoutChoice::Auto } else { layout };
     let spec = |like: Spec| Spec { hash, layout, shards, seed, capacity: items, ..like };
-    let rate = base.error_rate;
+    let rate = like.error_rate;
     let mut specs = vec![spec(Spec::fixed(items, rate)), spec(Spec::scaling(items, rate))];
     for cell in [Cell::Counter4, Cell::Counter8, Cell::Counter16] {
         specs.push(Spec { cell, ..spec(Spec::counting(items, rate)) });
@@ -202,38 +192,9 @@ pub(super) fn kinds(wanted: &Wanted) -> anyhow::Result<Vec<Cost>> {
     // A kind that cannot reach the error rate at any size is left out.
     let mut costs: Vec<Cost> = specs.iter().filter_map(|spec| bloom(spec).ok()).collect();
     costs.extend(
-        CUCKOO_LOADS.iter().map(|&(slots, load)| cuckoo(&roomy_cuckoo(items, slots, load, &base), items)),
+        CUCKOO_LOADS.iter().map(|&(slots, load)| cuckoo(&roomy_cuckoo(items, slots, load, like), items)),
     );
-    Ok(costs)
-}
-
-/// Computes how a scaling filter grows to `times` its capacity, one step per layer.
-pub(super) fn growth(wanted: &Wanted, times: u64) -> anyhow::Result<Vec<Growth>> {
-    let Wanted::Bloom(spec) = wanted else { return Ok(Vec::new()) };
-    if !matches!(spec.family, Family::Scaling { .. }) {
-        return Ok(Vec::new());
-    }
-    let (mut capacities, mut steps) = (Vec::new(), Vec::new());
-    let (mut capacity, mut memory_bytes, mut none_lies) = (0u64, 0u64, 1.0f64);
-    let target = spec.capacity.saturating_mul(times);
-    // With expansion 1 every layer is alike, so more steps add no information.
-    while capacity < target && steps.len() < 64 {
-        let Ok(shape) = spec.next_shape(&capacities) else { break };
-        capacities.push(shape.capacity);
-        capacity = capacity.saturating_add(shape.capacity);
-        memory_bytes = memory_bytes.saturating_add(shape.bytes());
-        none_lies *= 1.0 - shape.rate_at(shape.capacity as f64);
-        let fixed = Spec { family: Family::Fixed(Overflow::Error), capacity, ..*spec };
-        steps.push(Growth {
-            layers: capacities.len() as u64,
-            capacity,
-            memory_bytes,
-            bits_per_item: memory_bytes as f64 * 8.0 / capacity as f64,
-            error_rate: 1.0 - none_lies,
-            fixed_bytes: fixed.next_shape(&[]).map_or(0, |shape| shape.bytes()),
-        });
-    }
-    Ok(steps)
+    costs
 }
 
 #[cfg(test)]
@@ -285,19 +246,6 @@ mod tests {
                 assert!(real.try_insert(hash).is_ok(), "{item} of {}", cost.room);
             }
         }
-    }
-
-    #[test]
-    fn growth_is_that_of_a_filter_that_grew() {
-        let spec = Spec::scaling(1000, 0.01);
-        let steps = growth(&Wanted::Bloom(spec), 10).unwrap();
-        let mut real = Bloom::new(spec).unwrap();
-        for step in &steps {
-            assert_eq!((step.capacity, step.memory_bytes), (real.capacity(), real.bytes()));
-            assert!(step.error_rate <= 0.01);
-            real.grow().unwrap();
-        }
-        assert!(steps.last().unwrap().capacity >= 10_000 && steps[steps.len() - 2].capacity < 10_000);
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! The options that describe a filter. They have the names of the options of BF.RESERVE and CF.RESERVE.
 
-use super::wanted::{BUCKET_SIZE, CUCKOO_EXPANSION, EXPANSION, MAX_ITERATIONS, Wanted, command};
-use crate::arguments::{parse_count, parse_ms, parse_rate};
-use crate::error::Failure;
+use crate::arguments::{parse_capacity, parse_ms, parse_positive_ms, parse_rate, parse_whole};
+use crate::refused::Refused;
+use crate::wanted::{BUCKET_SIZE, CUCKOO_EXPANSION, EXPANSION, MAX_ITERATIONS, Wanted, command};
 use bloomery::filter::Origin;
 use bloomery::{
-    Cell, CuckooSpec, Error, Family, HashKind, LayoutChoice, Overflow, Seed, Spec, Steps, Tightening,
+    Cell, CuckooSpec, Family, HashKind, LayoutChoice, Overflow, Seed, Spec, Steps, Tightening, limits,
 };
 use clap::ValueEnum;
 
@@ -13,15 +13,15 @@ use clap::ValueEnum;
 const STATIC_CAPACITY: u64 = 1 << 16;
 
 /// The options that do not go with --static.
-pub(crate) const NOT_STATIC: [&str; 9] =
+pub const NOT_STATIC: [&str; 9] =
     ["nonscaling", "expansion", "tightening", "counting", "window", "on_full", "layout", "shards", "cuckoo"];
 
 /// The options, as they stand on the command line; [`Reserve::wanted`] validates them.
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Filter (the options of BF.RESERVE; by default, a scaling filter)")]
-pub(crate) struct Reserve {
+pub struct Reserve {
     /// Number of items to size the filter for: 1000000, 1_000_000, 1M
-    #[arg(short = 'n', long, value_name = "ITEMS", value_parser = parse_count)]
+    #[arg(short = 'n', long, value_name = "ITEMS", value_parser = parse_capacity)]
     pub(crate) capacity: Option<u64>,
 
     /// False-positive rate: the share of absent items that may test positive, 0.01 or 1%
@@ -33,7 +33,7 @@ pub(crate) struct Reserve {
     nonscaling: bool,
 
     /// Growth of a scaling filter: capacity of each layer relative to the previous one [default: 2]
-    #[arg(long, value_name = "FACTOR")]
+    #[arg(long, value_name = "FACTOR", value_parser = parse_expansion)]
     expansion: Option<u32>,
 
     /// Error rate of each layer relative to the previous one, below 1 [default: inverse squares]
@@ -41,11 +41,11 @@ pub(crate) struct Reserve {
     tightening: Option<f64>,
 
     /// Use counters of 4, 8 or 16 bits, so that items can be deleted
-    #[arg(long, value_name = "BITS", num_args = 0..=1, default_missing_value = "4", require_equals = true)]
-    counting: Option<u32>,
+    #[arg(long, value_name = "BITS", num_args = 0..=1, default_missing_value = "4", require_equals = true, value_parser = parse_counter)]
+    counting: Option<Cell>,
 
     /// Keep this many generations, and drop the oldest on rotation; the capacity is that of one generation
-    #[arg(long, value_name = "GENERATIONS")]
+    #[arg(long, value_name = "GENERATIONS", value_parser = parse_generations)]
     window: Option<u16>,
 
     /// Time between rotations of a window: milliseconds, or with a unit as in 1h
@@ -53,7 +53,7 @@ pub(crate) struct Reserve {
     every: Option<u64>,
 
     /// Forget items this long after their last add; the capacity is the number of items in that time: 24h
-    #[arg(long, value_name = "TIME", value_parser = parse_ms, conflicts_with_all = ["window", "every", "counting", "nonscaling", "expansion", "tightening", "shards"])]
+    #[arg(long, value_name = "TIME", value_parser = parse_positive_ms, conflicts_with_all = ["window", "every", "counting", "nonscaling", "expansion", "tightening", "shards"])]
     ttl: Option<u64>,
 
     /// Number of parts in which items leave, each within a part of the TTL after it [default: 31]
@@ -78,14 +78,14 @@ pub(crate) struct Reserve {
 
     /// Key of the hash function, in hexadecimal [default: random]
     #[arg(long, value_name = "HEX")]
-    seed: Option<String>,
+    pub(crate) seed: Option<String>,
 
     /// Cuckoo filter: a byte per item, and items can be deleted; the bucket size determines its error rate
     #[arg(long, conflicts_with_all = ["nonscaling", "tightening", "counting", "window", "ttl", "on_full", "layout", "shards"])]
     cuckoo: bool,
 
     /// Slots per bucket of a cuckoo filter [default: 2]
-    #[arg(long, value_name = "SLOTS", requires = "cuckoo")]
+    #[arg(long, value_name = "SLOTS", requires = "cuckoo", value_parser = parse_bucket_size)]
     bucket_size: Option<u8>,
 
     /// Number of fingerprints that one add to a cuckoo filter may move [default: 20]
@@ -130,29 +130,30 @@ enum Hash {
 
 impl Reserve {
     /// Whether the options name a size, and so describe a filter to create.
-    pub(crate) fn is_given(&self) -> bool {
+    pub fn is_given(&self) -> bool {
         self.capacity.is_some()
     }
 
     /// Validates the options, and returns the filter they describe.
-    pub(crate) fn wanted(&self) -> anyhow::Result<Wanted> {
+    ///
+    /// # Errors
+    /// The first option that doesn't fit.
+    pub fn wanted(&self) -> Result<Wanted, Refused> {
         let Some(capacity) = self.capacity else {
-            return Err(Failure::Usage(
-                "--capacity is missing: give the number of items to size the filter for".into(),
-            )
-            .into());
+            return Err(Refused::new("capacity", "missing; give the number of items to size the filter for"));
         };
         if self.cuckoo {
             if self.error_rate.is_some() {
-                let text = "--error-rate is not for cuckoo filters: --bucket-size determines it";
-                return Err(Failure::Usage(text.into()).into());
+                return Err(Refused::new(
+                    "error-rate",
+                    "not for cuckoo filters; --bucket-size determines it",
+                ));
             }
             return self.cuckoo(capacity).map(Wanted::Cuckoo);
         }
         let Some(error_rate) = self.error_rate else {
-            let text =
-                "--error-rate is missing: give the share of absent items that may test positive, such as 1%";
-            return Err(Failure::Usage(text.into()).into());
+            let text = "missing; give the share of absent items that may test positive, such as 1%";
+            return Err(Refused::new("error-rate", text));
         };
         let spec = Spec {
             capacity: if self.ttl.is_some() { self.steps().capacity(capacity) } else { capacity },
@@ -167,36 +168,28 @@ impl Reserve {
                 Some(Layout::Classic) => LayoutChoice::Classic,
                 Some(Layout::Fingerprint) => LayoutChoice::Fingerprint,
             },
-            cell: match self.counting {
-                None => Cell::Bit,
-                Some(4) => Cell::Counter4,
-                Some(8) => Cell::Counter8,
-                Some(16) => Cell::Counter16,
-                Some(bits) => {
-                    return Err(Failure::Usage(format!(
-                        "--counting does not support {bits} bits: use 4, 8 or 16"
-                    ))
-                    .into());
-                }
-            },
+            cell: self.counting.unwrap_or_default(),
             family: self.family()?,
         };
-        spec.validate().map_err(refused)?;
+        spec.validate()?;
         Ok(Wanted::Bloom(spec))
     }
 
     /// The static filter that the options describe. A size is only a guess: it grows with its items.
-    pub(crate) fn wanted_static(&self) -> anyhow::Result<Spec> {
+    ///
+    /// # Errors
+    /// As [`Reserve::wanted`].
+    pub fn wanted_static(&self) -> Result<Spec, Refused> {
         let capacity = self.capacity.unwrap_or(STATIC_CAPACITY);
         let spec = Reserve { capacity: Some(capacity), nonscaling: true, ..self.clone() };
         match spec.wanted()? {
             Wanted::Bloom(spec) => Ok(Spec { layout: LayoutChoice::Fuse, ..spec }),
-            Wanted::Cuckoo(_) => Err(Failure::Usage("--cuckoo does not go with --static".into()).into()),
+            Wanted::Cuckoo(_) => Err(Refused::new("cuckoo", "does not go with --static")),
         }
     }
 
-    fn family(&self) -> anyhow::Result<Family> {
-        let usage = |text: &str| Err(Failure::Usage(text.into()).into());
+    fn family(&self) -> Result<Family, Refused> {
+        let refuse = |option, text: &str| Err(Refused::new(option, text));
         let scales = self.expansion.is_some_and(|factor| factor > 0)
             || self.tightening.is_some()
             || self.on_full == Some(OnFull::Scale);
@@ -208,8 +201,9 @@ impl Reserve {
         };
         if let Some(ttl_ms) = self.ttl {
             if scales || self.layout.is_some_and(|layout| layout != Layout::Fingerprint) {
-                return usage(
-                    "--ttl is a window of fingerprints: it cannot be combined with --on-full scale or another --layout",
+                return refuse(
+                    "ttl",
+                    "this is a window of fingerprints, which cannot be combined with --on-full scale or another --layout",
                 );
             }
             let steps = self.steps();
@@ -221,8 +215,9 @@ impl Reserve {
         }
         if let Some(generations) = self.window {
             if scales || self.counting.is_some() {
-                return usage(
-                    "--window cannot be combined with --counting, --expansion, --tightening or --on-full scale",
+                return refuse(
+                    "window",
+                    "cannot be combined with --counting, --expansion, --tightening or --on-full scale",
                 );
             }
             // A stream should not stop because one hour was busier than planned: the default is to accept.
@@ -234,22 +229,26 @@ impl Reserve {
         // A delete can tell which layer holds an item only among fingerprints.
         let has_counters = self.counting.is_some() && !(scales && self.layout == Some(Layout::Fingerprint));
         if self.nonscaling || has_counters || self.expansion == Some(0) || overflow.is_some() {
+            if scales && has_counters {
+                return refuse("expansion", "a filter with counters grows only in --layout fingerprint");
+            }
             if scales {
-                return usage(
-                    "a fixed capacity (--nonscaling, --counting without --layout fingerprint, --on-full error or \
-                     saturate) cannot be combined with --expansion, --tightening or --on-full scale",
+                return refuse(
+                    "expansion",
+                    "a fixed capacity (--nonscaling, --on-full error or saturate) cannot be combined with --expansion, \
+                     --tightening or --on-full scale",
                 );
             }
             return Ok(Family::Fixed(overflow.unwrap_or_default()));
         }
         let tightening = match self.tightening {
             None => Tightening::INVERSE_SQUARE,
-            Some(ratio) => Tightening::geometric(ratio).map_err(refused)?,
+            Some(ratio) => Tightening::geometric(ratio)?,
         };
         Ok(Family::Scaling { expansion: self.expansion.unwrap_or(EXPANSION), tightening })
     }
 
-    fn cuckoo(&self, capacity: u64) -> anyhow::Result<CuckooSpec> {
+    fn cuckoo(&self, capacity: u64) -> Result<CuckooSpec, Refused> {
         let spec = CuckooSpec {
             capacity,
             bucket_size: self.bucket_size.unwrap_or(BUCKET_SIZE),
@@ -259,7 +258,14 @@ impl Reserve {
             hash: self.hash(),
             seed: self.seed()?,
         };
-        spec.validate().map_err(refused)?;
+        let least = 2 * u64::from(spec.bucket_size);
+        if capacity < least {
+            return Err(Refused::new(
+                "capacity",
+                format!("a cuckoo filter has two buckets, so at least {least} items"),
+            ));
+        }
+        spec.validate()?;
         Ok(spec)
     }
 
@@ -276,29 +282,31 @@ impl Reserve {
     }
 
     /// The seed given, or a random one.
-    fn seed(&self) -> anyhow::Result<Seed> {
+    fn seed(&self) -> Result<Seed, Refused> {
         let hash = self.hash();
         let Some(hex) = &self.seed else {
-            return Seed::random(hash)
-                .map_err(|error| anyhow::anyhow!("no randomness for a seed: {error:?}"));
+            return Seed::random(hash).map_err(|error| {
+                Refused::new("seed", format!("give one, as there is no randomness: {error:?}"))
+            });
         };
         let digits = hash.seed_bits() as usize / 4;
         let is_hex = (1..=digits).contains(&hex.len()) && hex.bytes().all(|digit| digit.is_ascii_hexdigit());
         match u128::from_str_radix(hex, 16) {
             Ok(seed) if is_hex => Ok(Seed::from(seed)),
-            _ => Err(Failure::Usage(format!(
-                "--seed is not 1 to {digits} hexadecimal digits, which this hash function needs"
-            ))
-            .into()),
+            _ => Err(Refused::new(
+                "seed",
+                format!("not 1 to {digits} hexadecimal digits, which this hash function needs"),
+            )),
         }
     }
 
     /// The words of a BF.REBUILD BEGIN: the options that were given. Others stay those of the filter that is rebuilt.
-    pub(crate) fn begin(&self, is_static: bool) -> anyhow::Result<Vec<String>> {
+    ///
+    /// # Errors
+    /// Cuckoo filters have no rebuild.
+    pub fn begin(&self, is_static: bool) -> Result<Vec<String>, Refused> {
         if self.cuckoo {
-            return Err(
-                Failure::Usage("cuckoo filters cannot be rebuilt: --cuckoo is for others".into()).into()
-            );
+            return Err(Refused::new("cuckoo", "cuckoo filters cannot be rebuilt"));
         }
         let number = |number: Option<u32>| number.map(|number| number.to_string());
         let layout = if is_static { Some("FUSE".into()) } else { word(self.layout) };
@@ -307,7 +315,7 @@ impl Reserve {
             ("ERROR", self.error_rate.map(|rate| rate.to_string())),
             ("EXPANSION", number(self.expansion)),
             ("TIGHTENING", self.tightening.map(|ratio| ratio.to_string())),
-            ("COUNTING", number(self.counting)),
+            ("COUNTING", number(self.counting.map(Cell::bits))),
             ("WINDOW", number(self.window.map(u32::from))),
             ("EVERY", self.every.map(|ms| ms.to_string())),
             ("ONFULL", word(self.on_full)),
@@ -340,7 +348,7 @@ impl Reserve {
 
     /// The words of the command that creates this filter. They include the seed only if the user gave one: without it,
     /// the server chooses its own.
-    pub(crate) fn command(&self, wanted: &Wanted, key: &str) -> Vec<String> {
+    pub fn command(&self, wanted: &Wanted, key: &str) -> Vec<String> {
         let mut words = match (wanted, self.ttl) {
             (Wanted::Bloom(spec), Some(ttl_ms)) => self.with_ttl(spec, ttl_ms, key),
             _ => command(wanted, key),
@@ -365,9 +373,23 @@ fn parse_steps(text: &str) -> Result<Steps, String> {
         .ok_or_else(|| format!("{text:?} is not a number of steps from 1 to 999"))
 }
 
-/// A mistake on the command line, in the words of the library.
-fn refused(error: Error) -> anyhow::Error {
-    Failure::Usage(error.to_string()).into()
+fn parse_expansion(text: &str) -> Result<u32, String> {
+    parse_whole(text, 0..=limits::MAX_EXPANSION)
+}
+
+fn parse_generations(text: &str) -> Result<u16, String> {
+    parse_whole(text, 2..=1000)
+}
+
+fn parse_bucket_size(text: &str) -> Result<u8, String> {
+    parse_whole(text, 1..=u8::MAX)
+}
+
+/// A counter by its width.
+fn parse_counter(text: &str) -> Result<Cell, String> {
+    let cells = [Cell::Counter4, Cell::Counter8, Cell::Counter16];
+    let cell = cells.into_iter().find(|cell| cell.bits().to_string() == text);
+    cell.ok_or_else(|| format!("{text:?} is not a width of counters: expected 4, 8 or 16"))
 }
 
 #[cfg(test)]
@@ -381,7 +403,7 @@ mod tests {
         reserve: Reserve,
     }
 
-    fn reserve(words: &str) -> anyhow::Result<Reserve> {
+    fn reserve(words: &str) -> Result<Reserve, clap::Error> {
         Ok(Line::try_parse_from(std::iter::once("x").chain(words.split_whitespace()))?.reserve)
     }
 
@@ -442,28 +464,34 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_as_a_mistake_of_use() {
-        for options in [
-            "-e 0.01",
-            "-n 100",
-            "-n 100 -e 0.01 --counting=5",
-            "-n 100 -e 0.01 --counting --expansion 2",
-            "-n 100 -e 0.01 --window 7 --counting",
-            "-n 100 -e 0.01 --ttl 1h --layout blocked",
-            "-n 100 -e 0.01 --ttl 1h --on-full scale",
-            "-n 100 -e 0.01 --ttl 1h --on-full saturate",
-            "-n 100 -e 0.01 --window 1",
-            "-n 100 -e 0.01 --nonscaling --expansion 2",
-            "-n 100 -e 0.01 --shards 3",
-            "-n 100 -e 0.01 --tightening 1.5",
-            "-n 100 -e 0.01 --seed xyz",
-            "-n 100 -e 0.01 --cuckoo",
-            "-n 1 --cuckoo",
+    fn what_cannot_be_is_refused_with_the_option_to_blame() {
+        for (options, option) in [
+            ("-e 0.01", "capacity"),
+            ("-n 100", "error-rate"),
+            ("-n 100 -e 0.01 --counting --expansion 2", "expansion"),
+            ("-n 100 -e 0.01 --window 7 --counting", "window"),
+            ("-n 100 -e 0.01 --ttl 1h --layout blocked", "ttl"),
+            ("-n 100 -e 0.01 --ttl 1h --on-full scale", "ttl"),
+            ("-n 100 -e 0.01 --ttl 1h --on-full saturate", "layout"),
+            ("-n 100 -e 0.01 --window 65", "window"),
+            ("-n 100 -e 0.01 --nonscaling --expansion 2", "expansion"),
+            ("-n 100 -e 0.01 --shards 3", "shards"),
+            ("-n 100 -e 0.01 --tightening 1.5", "tightening"),
+            ("-n 100 -e 0.01 --seed xyz", "seed"),
+            ("-n 100 -e 0.01 --cuckoo", "error-rate"),
+            ("-n 3 --cuckoo", "capacity"),
         ] {
-            let error = reserve(options).unwrap().wanted().unwrap_err();
-            assert_eq!(crate::error::code(&error), 2, "{options}: {error}");
+            assert_eq!(reserve(options).unwrap().wanted().unwrap_err().option, option, "{options}");
         }
-        assert!(reserve("-n 100 -e 2").is_err());
-        assert!(reserve("-n 100 --cuckoo --counting").is_err());
+        for options in [
+            "-n 100 -e 2",
+            "-n 0 -e 1%",
+            "-n 100 -e 0.01 --counting=5",
+            "-n 100 -e 0.01 --window 1",
+            "-n 100 -e 0.01 --expansion 32769",
+            "-n 100 --cuckoo --counting",
+        ] {
+            assert!(reserve(options).is_err(), "{options}");
+        }
     }
 }

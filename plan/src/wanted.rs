@@ -4,7 +4,7 @@ use bloomery::{CuckooSpec, Family, HashKind, LayoutChoice, Overflow, Spec};
 
 /// A filter that can be created: its parameters have been validated.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Wanted {
+pub enum Wanted {
     /// A Bloom filter of any family.
     Bloom(Spec),
     /// A cuckoo filter.
@@ -21,7 +21,7 @@ pub(crate) const EXPANSION: u32 = 2;
 
 /// The words of the BF.RESERVE or CF.RESERVE that creates the filter, or of the BF.REBUILD that begins a static one. Options that have their default are left out, and
 /// so is the seed.
-pub(crate) fn command(wanted: &Wanted, key: &str) -> Vec<String> {
+pub fn command(wanted: &Wanted, key: &str) -> Vec<String> {
     let (mut words, hash) = match wanted {
         Wanted::Bloom(spec) if spec.layout == LayoutChoice::Fuse => (fuse(spec, key), spec.hash),
         Wanted::Bloom(spec) => (bloom(spec, key), spec.hash),

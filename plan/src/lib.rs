@@ -1,0 +1,29 @@
+//! What a filter costs before it is created, and the command that creates it. The sizes come from the library, so they are
+//! those of the server.
+//!
+//! `bloomery plan` prints a [`Plan`]. The calculator of the documentation shows the same one: [`page`] is what its script
+//! calls, compiled to WebAssembly.
+
+mod arguments;
+mod chart;
+mod cost;
+mod growth;
+mod numbers;
+mod options;
+pub mod page;
+mod plan;
+mod redisbloom;
+mod refused;
+mod wanted;
+mod words;
+
+pub use arguments::{duration, is_whole, parse_count};
+pub use chart::{Chart, Line, growth_chart, memory_chart};
+pub use cost::{Cost, cuckoo_rate};
+pub use growth::Growth;
+pub use numbers::{bytes, count, percent};
+pub use options::{NOT_STATIC, Reserve};
+pub use plan::{Plan, PlanOptions};
+pub use refused::Refused;
+pub use wanted::{Wanted, command};
+pub use words::{Rows, Words};

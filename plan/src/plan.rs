@@ -1,0 +1,72 @@
+//! A plan, and its options.
+
+use crate::arguments::parse_whole;
+use crate::cost::{Cost, cost, kinds, like};
+use crate::growth::{Growth, growth};
+use crate::options::{NOT_STATIC, Reserve};
+use crate::redisbloom;
+use crate::refused::Refused;
+use crate::wanted::Wanted;
+use serde::Serialize;
+
+/// Everything that is planned.
+#[derive(Debug, Serialize)]
+pub struct Plan {
+    /// The filter that the options describe.
+    pub filter: Cost,
+    /// How it grows, if it does.
+    pub growth: Vec<Growth>,
+    /// All kinds, for the same items and error rate.
+    pub kinds: Vec<Cost>,
+    /// The same in RedisBloom.
+    pub redisbloom: Vec<Cost>,
+}
+
+/// The options of a plan.
+#[derive(clap::Args, Clone, Debug)]
+pub struct PlanOptions {
+    /// Show the growth of a scaling filter up to this multiple of the capacity
+    #[arg(long, value_name = "TIMES", default_value_t = 10, value_parser = parse_times)]
+    grow: u64,
+
+    /// Plan a static filter: the least memory, and no adds
+    #[arg(long = "static", conflicts_with_all = NOT_STATIC)]
+    is_static: bool,
+
+    #[command(flatten)]
+    reserve: Reserve,
+}
+
+impl PlanOptions {
+    /// Validates the options, and returns the filter they describe.
+    ///
+    /// # Errors
+    /// The first option that doesn't fit.
+    pub fn wanted(&self) -> Result<Wanted, Refused> {
+        // Sizes are those of any seed, and there is no randomness in a browser without more code.
+        let mut reserve = self.reserve.clone();
+        reserve.seed.get_or_insert("0".into());
+        // A static filter finds out its size when it is built; its plan needs one.
+        let wanted = reserve.wanted()?;
+        if self.is_static { reserve.wanted_static().map(Wanted::Bloom) } else { Ok(wanted) }
+    }
+
+    /// Computes the plan.
+    ///
+    /// # Errors
+    /// The first option that doesn't fit.
+    pub fn plan(&self) -> Result<Plan, Refused> {
+        let wanted = self.wanted()?;
+        let (items, like) = like(&wanted);
+        Ok(Plan {
+            filter: Cost { command: self.reserve.command(&wanted, "KEY").join(" "), ..cost(&wanted)? },
+            growth: growth(&wanted, self.grow),
+            kinds: kinds(items, &like),
+            redisbloom: redisbloom::kinds(items, like.error_rate),
+        })
+    }
+}
+
+fn parse_times(text: &str) -> Result<u64, String> {
+    parse_whole(text, 1..=1_000_000)
+}

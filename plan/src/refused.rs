@@ -1,0 +1,44 @@
+//! Why there is no plan.
+
+use bloomery::Error;
+use std::fmt;
+
+/// An option whose value no filter can have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Its name, without dashes.
+    pub option: &'static str,
+    /// What is wrong with it, and what to do.
+    pub text: String,
+}
+
+impl Refused {
+    pub(crate) fn new(option: &'static str, text: impl Into<String>) -> Refused {
+        Refused { option, text: text.into() }
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "--{}: {}", self.option, self.text)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Refused {
+        let option = match error {
+            Error::Shards(_) => "shards",
+            Error::Expansion(_) => "expansion",
+            Error::Tightening(_) => "tightening",
+            Error::Generations(_) => "window",
+            Error::Period(_) => "every",
+            Error::Cuckoo(_) => "bucket-size",
+            Error::Exclusive(_) => "layout",
+            Error::ErrorRate(_) | Error::Unreachable { .. } => "error-rate",
+            _ => "capacity",
+        };
+        Refused::new(option, error.to_string())
+    }
+}

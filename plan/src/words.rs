@@ -1,0 +1,142 @@
+//! A plan in words.
+
+use crate::cost::Cost;
+use crate::growth::Growth;
+use crate::numbers::{bytes, count, percent};
+use crate::plan::Plan;
+use serde::Serialize;
+
+/// A plan as people read it, in the order of the page.
+#[derive(Debug, Serialize)]
+pub struct Words {
+    /// Which filter it is.
+    pub title: String,
+    /// What is said of it: names and values.
+    pub filter: Vec<(&'static str, String)>,
+    /// How it grows; no rows if it doesn't.
+    pub growth: Rows,
+    /// The kinds, and those of RedisBloom.
+    pub kinds: Rows,
+    /// The commands that create them.
+    pub commands: Rows,
+}
+
+/// A table. `>` before the name of a column right-aligns it.
+#[derive(Debug, Serialize)]
+pub struct Rows {
+    /// Names of the columns.
+    pub columns: &'static [&'static str],
+    /// Cells, by row.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Plan {
+    /// The plan in words.
+    pub fn words(&self) -> Words {
+        let filter = &self.filter;
+        let mut lines = vec![
+            ("memory", format!("{}, {:.2} bits per item", bytes(filter.memory_bytes), filter.bits_per_item)),
+            ("error rate", format!("{} when full", percent(filter.error_rate))),
+            ("a test", format!("{}, {} {}", cache_lines(filter), probes(filter), place(filter))),
+            ("when full", filter.when_full.into()),
+            ("command", filter.command.clone()),
+        ];
+        if filter.room < filter.capacity {
+            let room = format!("for about {} items, then the filter is full", count(filter.room));
+            lines.insert(lines.len() - 1, ("room", room));
+        }
+        let all = || self.kinds.iter().chain(&self.redisbloom);
+        Words {
+            title: format!("{} for {} items", in_words(&filter.kind), count(filter.capacity)),
+            filter: lines,
+            growth: Rows {
+                columns: &[
+                    ">items",
+                    ">layers",
+                    ">memory",
+                    ">bits per item",
+                    ">error rate",
+                    ">fixed filter",
+                    ">RedisBloom",
+                ],
+                rows: self.growth.iter().map(growth_row).collect(),
+            },
+            kinds: Rows {
+                columns: &[
+                    "kind",
+                    ">memory",
+                    ">bits per item",
+                    ">error rate",
+                    ">cache lines",
+                    "deletes",
+                    "when full",
+                ],
+                rows: all().map(kind_row).collect(),
+            },
+            commands: Rows {
+                columns: &["kind", "command"],
+                rows: all().map(|kind| vec![kind.kind.clone(), kind.command.clone()]).collect(),
+            },
+        }
+    }
+}
+
+fn growth_row(step: &Growth) -> Vec<String> {
+    vec![
+        count(step.capacity),
+        step.layers.to_string(),
+        bytes(step.memory_bytes),
+        format!("{:.2}", step.bits_per_item),
+        percent(step.error_rate),
+        bytes(step.fixed_bytes),
+        step.redisbloom_bytes.map_or("-".into(), bytes),
+    ]
+}
+
+fn kind_row(kind: &Cost) -> Vec<String> {
+    vec![
+        kind.kind.clone(),
+        bytes(kind.memory_bytes),
+        format!("{:.2}", kind.bits_per_item),
+        percent(kind.error_rate),
+        kind.cache_lines.to_string(),
+        if kind.deletes { "yes" } else { "no" }.into(),
+        kind.when_full.into(),
+    ]
+}
+
+/// The kind as the start of a sentence, such as `A counting filter …` for `counting 8`.
+fn in_words(kind: &str) -> String {
+    match kind.split_once(' ') {
+        Some(("counting", bits)) => format!("A counting filter with {bits} bits per counter"),
+        Some(("window", generations)) => format!("A window of {generations} generations"),
+        Some(("cuckoo", slots)) => format!("A cuckoo filter with {slots} slots per bucket"),
+        _ => format!("A {kind} filter"),
+    }
+}
+
+fn cache_lines(cost: &Cost) -> String {
+    format!("{} cache line{}", cost.cache_lines, if cost.cache_lines == 1 { "" } else { "s" })
+}
+
+fn probes(cost: &Cost) -> String {
+    let what = match cost.layout {
+        "FINGERPRINT" | "FUSE" => "bits a fingerprint",
+        _ if cost.kind.starts_with("cuckoo") => "slots",
+        _ => "probes",
+    };
+    match cost.layers {
+        1 => format!("{} {what}", cost.probes),
+        layers => format!("{} {what} in each of {layers} layers", cost.probes),
+    }
+}
+
+fn place(cost: &Cost) -> &'static str {
+    match cost.layout {
+        "BLOCKED" => "in one block of 512 bits (BLOCKED)",
+        "CLASSIC" => "across the layer (CLASSIC)",
+        "FUSE" => "across three cells (FUSE)",
+        "FINGERPRINT" => "in one of two pairs of cells (FINGERPRINT)",
+        _ => "in two buckets",
+    }
+}
