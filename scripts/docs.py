@@ -138,7 +138,10 @@ def write_pages(site: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / file, path)
     (folder / "SUMMARY.md").write_text("\n".join(summary) + "\n")
-    shutil.copy(ROOT / SITE / "book.toml", site / "book.toml")
+    for file in ("book.toml", "site.css"):
+        shutil.copy(ROOT / SITE / file, site / file)
+    for file in (ROOT / SITE).glob("calculator.*"):
+        shutil.copy(file, folder)
 
 
 # ---- links ----------------------------------------------------------------------------------------------------------

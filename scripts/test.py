@@ -37,6 +37,13 @@ STAGES = [
         quick=True,
         background=True,
     ),
+    # After the others, as there is one lock for installing packages.
+    Stage(
+        "browser",
+        "source scripts/lib.sh; need_packages chromium chromium-driver",
+        needs=("fetch",),
+        background=True,
+    ),
     Stage("format", "cargo fmt --all --check && cargo fmt --all --check --manifest-path bench/Cargo.toml", quick=True),
     Stage("layers", "scripts/layers", quick=True),
     Stage("seeded bugs apply", "scripts/seeded-bugs --check"),
@@ -69,7 +76,7 @@ STAGES = [
     Stage("clippy library", "cargo clippy --no-default-features --lib --locked -- -D warnings", lock="debug"),
     Stage("rustdoc", "RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --no-default-features --locked", lock="debug"),
     Stage("dependencies", "scripts/deny"),
-    Stage("site", "scripts/docs"),
+    Stage("site", f"scripts/docs && {PYTEST} tests/site", needs=("fetch", "browser", "program")),
     Stage("rivals", "scripts/bench --rivals --smoke", needs=SERVERS, lock="release"),
     # The long suites of docs/RELIABILITY.md, for some seconds each. They wait more than they compute; those that compare
     # times don't run beside the servers' tests, which take both cores.

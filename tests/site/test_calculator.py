@@ -1,0 +1,185 @@
+"""The calculator of the documentation, in a real browser, beside `bloomery plan`. `scripts/docs` builds the site."""
+
+import random
+import re
+
+import pytest
+
+from kit.program import MISSING, PROGRAM, USAGE, as_json, run
+
+PAGE = "guides/calculator.html"
+SEED, QUESTIONS = 19, 126
+
+LAYOUTS = ["", "", "blocked", "classic", "fingerprint"]
+# Kind: its option, if it has one, and what may stand in its fields, in their order. They have the names of the options.
+KINDS = {
+    "scaling": (None, {"expansion": ["", "", "1", "4", "32768"], "grow": ["", "", "1", "1000"], "layout": LAYOUTS}),
+    "nonscaling": ("--nonscaling", {"on-full": ["", "saturate"], "layout": LAYOUTS}),
+    "counting": (None, {"counting": ["4", "8", "16"], "expansion": ["", "", "2"], "layout": LAYOUTS}),
+    "ttl": (None, {"ttl": ["24h", "15m", "90s", "86400000", "1"], "steps": ["", "", "1", "7", "999"]}),
+    "window": (None, {"window": ["2", "4", "7", "64", "1000"], "every": ["", "1h"], "layout": LAYOUTS}),
+    "static": ("--static", {}),
+    "cuckoo": ("--cuckoo", {"bucket-size": ["", "", "1", "4", "8", "255"], "expansion": ["", "0", "2"]}),
+}
+
+ASK = """
+const [kind, values] = arguments, form = document.getElementById("options");
+const put = (field, value) => { field.value = value; field.dispatchEvent(new Event("input", { bubbles: true })); };
+form.reset();
+put(form.kind, kind);
+for (const [name, value] of Object.entries(values)) put(form.querySelector(`[name="${name}"]:enabled`), value);
+"""
+
+READ = """
+const visible = (id) => document.getElementById(id).checkVisibility();
+const text = (id) => (visible(id) ? document.getElementById(id).innerText : "");
+const at = (path) => path.getAttribute("d").match(/[^ML ]+ [^ML ]+/g).map((point) => point.split(" ").map(Number));
+return {
+  shown: visible("plan"),
+  plan: ["title", "filter", "command", "grows", "kinds", "commands"].map(text).join(" "),
+  line: text("line"),
+  complaint: text("complaint"),
+  at: [...document.querySelectorAll("#options [aria-invalid=true]")].map((field) => field.name),
+  errors: [...document.querySelectorAll(".error")].map((error) => error.innerText).join(""),
+  paths: [...document.querySelectorAll("#chart path")].map(at),
+  base: Math.max(...[...document.querySelectorAll("#chart line")].map((line) => line.getAttribute("y1"))),
+};
+"""
+
+
+@pytest.fixture
+def page(tab, site):
+    tab.resize(1280, 900)
+    tab.open(f"{site}/{PAGE}")
+    tab.wait_for("return document.getElementById('plan').checkVisibility()")
+    return tab
+
+
+def ask(page, kind, values):
+    page.run(ASK, kind, values)
+    return page.run(READ)
+
+
+def words_of(kind, values):
+    flag, fields = KINDS[kind]
+    names = [name for name in ("capacity", "error-rate", *fields) if values.get(name)]
+    return [*([flag] if flag else []), *(f"--{name}={values[name]}" for name in names)]
+
+
+def questions():
+    dice = random.Random(SEED)
+    for number in range(QUESTIONS):
+        kind = list(KINDS)[number % len(KINDS)]
+        items = int(10 ** dice.uniform(0.3, 9.5))
+        rate = 10 ** -dice.uniform(0.1, 7)
+        values = {"capacity": dice.choice([str(items), f"{items:_}", f"{items % 1000 + 1}k", "10M", "2G"])}
+        if kind != "cuckoo":
+            values["error-rate"] = dice.choice([f"{rate:.3g}", f"{rate * 100:.2g}%", "1%", "0.1%"])
+        yield kind, values | {name: dice.choice(choices) for name, choices in KINDS[kind][1].items()}
+
+
+def squeezed(text):
+    return " ".join(text.split())
+
+
+def test_the_page_says_what_the_program_says(page):
+    """Every number, every word and every command, whatever is asked; and the same refusals."""
+    assert PROGRAM.exists(), MISSING
+    planned = refused = 0
+    for kind, values in questions():
+        said, words = ask(page, kind, values), words_of(kind, values)
+        asked = f"{kind} {values}: {said}"
+        if said["shown"]:
+            out, _ = run("plan", *words)
+            assert said["line"] == " ".join(["bloomery plan", *words]), asked
+            # The page has no such words at its command and at its tables.
+            out = out.replace("\n  command  ", "\n").replace("\nThe kinds, each for the same number of items\n", "\n")
+            assert squeezed(said["plan"]) == squeezed(out), asked
+            assert not said["at"] and not said["errors"] and not said["complaint"], asked
+            planned += 1
+        else:
+            _, reason = run("plan", *words, status=USAGE)
+            complaint = said["errors"].partition(": ")[2] or said["complaint"]
+            assert complaint and squeezed(complaint) in squeezed(reason), f"{asked}\n{reason}"
+            refused += 1
+    assert planned >= 100 and refused >= 3, (planned, refused)
+
+
+def test_the_chart_has_the_memory_of_the_plan(page):
+    """The last points of Bloomery's line and of RedisBloom's are as high as the numbers say, and so is the first kind's."""
+    for items, rate in (("1000", "1%"), ("250k", "0.1%"), ("10M", "3%")):
+        said = ask(page, "scaling", {"capacity": items, "error-rate": rate})
+        last = as_json("plan", "-n", items, "-e", rate)["growth"][-1]
+        fixed, ours, rival = (said["base"] - path[-1][1] for path in said["paths"])
+        assert ours / fixed == pytest.approx(last["memory_bytes"] / last["fixed_bytes"], rel=0.02)
+        assert ours / rival == pytest.approx(last["memory_bytes"] / last["redisbloom_bytes"], rel=0.02)
+    said = ask(page, "nonscaling", {"capacity": "10M", "error-rate": "0.1%"})
+    plan = as_json("plan", "-n", "10M", "-e", "0.1%", "--nonscaling")
+    # A point for each eighth of a power of ten from 10% on: 0.1% is the 17th.
+    rival, ours = (said["base"] - path[16][1] for path in said["paths"])
+    memory = plan["filter"]["memory_bytes"] / plan["redisbloom"][0]["memory_bytes"]
+    assert ours / rival == pytest.approx(memory, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value", "text"),
+    [
+        ("scaling", "capacity", "", "Number of items: missing; give the number of items to size the filter for"),
+        ("scaling", "capacity", "many", 'Number of items: "many" is not a number: write 1000000, 1_000_000, 1M or 1.5M'),
+        ("scaling", "capacity", "0", 'Number of items: "0" is not a number of items from 1 to 2^48'),
+        ("scaling", "error-rate", "", "Error rate: missing; give the share of absent items that may test positive, such as 1%"),
+        (
+            "scaling",
+            "error-rate",
+            "2",
+            'Error rate: "2" is not an error rate: expected a number from 1e-12 to below 1, such as 0.01 or 1%',
+        ),
+        ("scaling", "expansion", "x", 'Expansion: "x" is not a whole number from 0 to 32768'),
+        ("scaling", "grow", "0", 'Growth shown: "0" is not a whole number from 1 to 1000000'),
+        (
+            "counting",
+            "expansion",
+            "2",
+            "Growth: a filter with counters grows only in --layout fingerprint",
+        ),
+        ("ttl", "ttl", "soon", 'Time: "soon" is not a time in milliseconds: write 60000, 60s, 15m, 1h or 7d'),
+        ("ttl", "ttl", "0", "Time: expected a time of at least 1 ms"),
+        ("ttl", "steps", "1000", 'Steps: "1000" is not a number of steps from 1 to 999'),
+        ("window", "window", "1", 'Generations: "1" is not a whole number from 2 to 1000'),
+        ("window", "every", "x", 'Rotate every: "x" is not a time in milliseconds: write 60000, 60s, 15m, 1h or 7d'),
+        ("cuckoo", "bucket-size", "0", 'Bucket size: "0" is not a whole number from 1 to 255'),
+        ("cuckoo", "capacity", "3", "Number of items: a cuckoo filter has two buckets, so at least 4 items"),
+    ],
+)
+def test_a_mistake_is_explained_at_its_field(page, kind, field, value, text):
+    said = ask(page, kind, {field: value})
+    assert (said["shown"], said["at"], said["complaint"]) == (False, [field], "")
+    assert said["errors"] == text
+    # Who doesn't see it hears it.
+    described = page.run(f"return document.querySelector('[name={field}]:enabled').getAttribute('aria-describedby')")
+    assert page.run("return document.getElementById(arguments[0]).innerText", described.split()[-1]) == said["errors"]
+
+
+def test_it_is_usable_by_keyboard(page):
+    tab_key, right = "\ue004", "\ue014"
+    page.run("document.getElementById('kind').focus()")
+    reached = []
+    for _ in range(6):
+        reached.append(page.run("return document.activeElement.id"))
+        page.press(tab_key)
+    assert reached == ["kind", "capacity", "error-rate", "expansion", "grow", "layout"]
+    page.run("document.getElementById('capacity').focus(); document.getElementById('capacity').select()")
+    page.press(*"20k", right, right)
+    said = page.run(READ)
+    assert "A scaling filter for 20,000 items" in said["plan"] and said["line"].startswith("bloomery plan --capacity=20k ")
+    page.run("document.getElementById('kind').focus()")
+    page.press(*"Cu")
+    assert "A cuckoo filter" in page.run(READ)["plan"]
+    assert page.run("return location.pathname").endswith(PAGE), "arrows turn the pages of the theme"
+
+
+def test_every_field_has_a_label_and_nothing_comes_from_elsewhere(page, site):
+    assert page.run("return [...document.querySelectorAll('#options :is(input, select)')].every((f) => f.labels.length)")
+    loaded = page.run("return performance.getEntriesByType('resource').map((entry) => entry.name)")
+    assert any(re.search(r"calculator.*\.wasm$", name) for name in loaded)
+    assert all(name.startswith((site, "data:", "blob:")) for name in loaded), loaded

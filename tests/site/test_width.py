@@ -1,0 +1,25 @@
+"""Every page of the site, as wide as a phone."""
+
+PHONE = (390, 844)
+
+# What reaches over the edge, unless it scrolls by itself, as tables and blocks of code do. The page around `main` doesn't count.
+WIDE = """
+const scrolls = (element) =>
+  element.tagName !== "MAIN" && (/auto|scroll/.test(getComputedStyle(element).overflowX) || scrolls(element.parentElement));
+return [...document.querySelectorAll("main *")]
+  .filter((element) => element.getBoundingClientRect().right > innerWidth + 1 && !scrolls(element))
+  .map((element) => element.outerHTML.slice(0, 120));
+"""
+
+
+def test_no_page_is_wider_than_a_phone(tab, site, book):
+    tab.resize(*PHONE)
+    pages = [page for page in sorted(book.rglob("*.html")) if page.name not in ("print.html", "toc.html")]
+    assert len(pages) > 50
+    wide = {}
+    for page in pages:
+        tab.open(f"{site}/{page.relative_to(book)}")
+        tab.wait_for("return !document.querySelector('#plan[hidden]')")  # the calculator
+        if found := tab.run(WIDE):
+            wide[str(page.relative_to(book))] = found
+    assert not wide
