@@ -1,9 +1,9 @@
-# A formula for Homebrew, on macOS or Linux. scripts/release fills in the version and the checksum of the source archive;
-# whoever publishes a release puts the address of that archive in place of the one on example.org.
+# A formula for Homebrew, on macOS or Linux. scripts/release fills in the version, the checksum of the source archive, and the
+# address of the repository, which has that archive among the files of the release.
 class BloomeryRedis < Formula
   desc "Bloom and cuckoo filters for Redis and Valkey"
-  homepage "https://example.org/bloomery"
-  url "https://example.org/bloomery-@VERSION@.tar.gz"
+  homepage "@REPOSITORY@"
+  url "@REPOSITORY@/releases/download/v@VERSION@/bloomery-@VERSION@.tar.gz"
   sha256 "@SHA256@"
   license any_of: ["MIT", "Apache-2.0"]
 

@@ -194,6 +194,7 @@ def test_the_endpoint(server):
         assert exporter.get("/-/healthy")[0] == 200
         status, headers, body = exporter.get("/")
         assert status == 200 and headers["content-type"].startswith("text/html") and "/metrics" in body
+        assert re.search(r'"https://\S+/docs/MONITORING.md"', body)
         assert exporter.get("/nothing")[0] == 404
         status, headers, _ = exporter.get("/metrics", method="POST")
         assert status == 405 and headers["allow"] == "GET, HEAD"
@@ -514,8 +515,8 @@ def test_every_alert_is_tested_and_explained():
     assert alerts == fires == silent
     explained = set(re.findall(r"^### (\w+)$", DOCUMENT.read_text(), flags=re.M))
     assert alerts == explained
-    links = re.findall(r"runbook_url: (.*)", ALERTS.read_text())
-    assert set(links) == {f"docs/MONITORING.md#{alert.lower()}" for alert in alerts}
+    links = re.findall(r"alert: (\w+)(?:\n +.*)*?\n +runbook_url: \S+/docs/MONITORING.md#(\w+)", ALERTS.read_text())
+    assert {alert: alert.lower() for alert in alerts} == dict(links)
 
 
 class Traffic:

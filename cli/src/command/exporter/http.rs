@@ -34,13 +34,18 @@ const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=
 /// What everything that collects metrics can read.
 const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-const PAGE: &str = "<!doctype html>
+const PAGE: &str = concat!(
+    "<!doctype html>
 <html lang=\"en\"><meta charset=\"utf-8\"><title>bloomery exporter</title>
 <h1>bloomery exporter</h1>
 <p>Metrics of the Bloom and cuckoo filters of a Redis or Valkey server, for Prometheus.</p>
 <ul><li><a href=\"/metrics\">/metrics</a>: the metrics
-<li><a href=\"/-/healthy\">/-/healthy</a>: whether the exporter runs</ul>
-";
+<li><a href=\"/-/healthy\">/-/healthy</a>: whether the exporter runs
+<li><a href=\"",
+    env!("CARGO_PKG_REPOSITORY"),
+    "/blob/main/docs/MONITORING.md\">The guide</a>: metrics, permissions, alerts, and the dashboard</ul>
+"
+);
 
 /// Answers requests until `stop`, then finishes those in flight.
 pub(super) async fn serve(listener: TcpListener, scraper: Arc<Scraper>, stop: impl Future<Output = ()>) {

@@ -1,0 +1,50 @@
+"""Absolute links into the repository, of files that leave it: alerts, the dashboard, the exporter's start page."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from docs import of_file  # noqa: E402
+
+REPOSITORY = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["repository"]
+
+# In sources the address may be a value of its own: what stands before the path is empty then.
+LINK = re.compile(r"([^\s\"'(<>]*)/blob/main/([\w./-]+)(?:#([\w-]+))?")
+
+
+def links_of(path: str) -> list[tuple[str, str, str]]:
+    return LINK.findall((ROOT / path).read_text())
+
+
+def files_with_links() -> list[str]:
+    named = subprocess.run(["git", "grep", "-lF", "/blob/main/", "--", ":!tests", ":!docs"], cwd=ROOT, capture_output=True, text=True)
+    return named.stdout.split()
+
+
+def test_what_leaves_the_repository_links_to_its_documentation():
+    found = {path: len(links_of(path)) for path in files_with_links()}
+    alerts = (ROOT / "ops/prometheus/alerts.yml").read_text()
+    assert found["ops/prometheus/alerts.yml"] == alerts.count("- alert: ") == alerts.count("runbook_url: ") > 10
+    assert found["ops/grafana/bloomery.json"] and found["cli/src/command/exporter/http.rs"]
+
+
+@pytest.mark.parametrize("path", files_with_links())
+def test_links_have_the_address_of_the_manifest_and_name_what_exists(path):
+    for address, file, anchor in links_of(path):
+        assert address in (REPOSITORY, ""), address
+        anchors = set().union(*(page.anchors() for page in of_file(Path(file))))
+        assert not anchor or anchor in anchors, f"{file}#{anchor}"
+
+
+def test_the_address_is_the_same_everywhere():
+    python = tomllib.loads((ROOT / "clients/python/pyproject.toml").read_text())
+    assert python["project"]["urls"] == {"Repository": REPOSITORY}
+    for manifest in ("Cargo.toml", "cli/Cargo.toml"):
+        assert tomllib.loads((ROOT / manifest).read_text())["package"]["repository"] == {"workspace": True}
