@@ -117,6 +117,48 @@ def test_one_filter_in_parts(cluster, of_cluster, tmp_path):
         assert why in errors
 
 
+def test_a_filter_in_parts_is_built_without_a_server(cluster, of_cluster, tmp_path):
+    """The same parts as `load --spread` makes: each item in its own part, with the same capacities."""
+    parts = 12
+    lines, file = tmp_path / "items.txt", tmp_path / "built.bloom"
+    lines.write_text("".join(f"user:{number}\n" for number in range(5000)))
+    options = ["-n", "8k", "-e", "0.01%", "--seed", "2a", "--spread", parts]
+    built = as_json("build", file, lines, *options)
+    assert (built["parts"], built["items_read"]) == (parts, 5000) and 4990 < built["items_added"] <= 5000
+    names = {f"built.bloom.{part}-of-{parts}" for part in range(parts)}
+    assert {path.name for path in tmp_path.iterdir()} == {"items.txt", *names}
+    _, errors = run("build", file, lines, *options, status=USAGE)
+    assert "built.bloom.0-of-12 exists" in errors
+    assert run("build", file, lines, *options, "--replace")[0].endswith(" in 12 files\n")
+    spread = ["--spread", parts, *of_cluster]
+    run("load", "loaded", lines, "-n", "8k", "-e", "0.01%", "--seed", "2a", *spread)
+    pushed = as_json("push", file, "built", *spread)
+    assert (pushed["parts"], pushed["replaced"]) == (parts, False)
+    assert as_json("stats", "built", *spread) == as_json("stats", "loaded", *spread)
+    assert as_json("test", "built", "--from", lines, "--count", *spread)["no"] == 0
+    with RedisCluster("127.0.0.1", cluster.nodes[0].port) as client:
+        keys = [SpreadBloom(client, name, parts).keys for name in ("built", "loaded")]
+        assert all(client.dump(one) == client.dump(other) for one, other in zip(*keys))
+    _, errors = run("push", file, "built", *spread, status=USAGE)
+    assert "exists; use --replace" in errors
+    assert run("push", file, "built", "--replace", *spread)[0].startswith("built: replaced with ")
+    # Nothing is sent if one of the files is missing.
+    (tmp_path / "built.bloom.7-of-12").unlink()
+    _, errors = run("push", file, "new", *spread, status=USAGE)
+    assert "built.bloom.7-of-12" in errors
+    assert len(as_json("stats", "built", *spread)["missing"]) == 0
+    run("stats", "new", *spread, status=USAGE)
+    for words, why in [
+        (["--static", "-e", "1%"], None),
+        (["--cuckoo", "-n", "100"], "for Bloom filters without counters"),
+        (["--counting", "-n", "100", "-e", "1%"], "for Bloom filters without counters"),
+    ]:
+        _, errors = run("build", tmp_path / words[0].strip("-"), lines, *words, "--spread", 3, status=USAGE if why else DONE)
+        assert why is None or why in errors
+    run("push", tmp_path / "static", "static", "--spread", 3, *of_cluster)
+    assert as_json("test", "static", "--from", lines, "--count", "--spread", 3, *of_cluster)["no"] == 0
+
+
 @pytest.mark.parametrize("is_exact", [False, True], ids=["", "counting, with an account"])
 def test_a_load_follows_its_slot(cluster, of_cluster, tmp_path, is_exact):
     """The slot of the filter moves while it is filled: no item is missing, and none was added twice."""

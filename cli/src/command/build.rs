@@ -2,6 +2,7 @@
 
 use crate::error::{self, Failure, Outcome};
 use crate::filter::file;
+use crate::filter::parts::{part_file, part_of, part_wanted};
 use crate::input::{Input, Limits, items_of};
 use crate::interrupt;
 use crate::output::file::{keep, temporary};
@@ -9,19 +10,17 @@ use crate::output::progress::{Pace, Progress};
 use crate::output::{self, bytes, count};
 use anyhow::Context;
 use bloomery::filter::LiveRef;
-use bloomery::{Bloom, Cuckoo, Error, Filter, StaticBuilder};
-use bloomery_plan::Wanted;
-use bloomery_plan::{NOT_STATIC, Reserve};
+use bloomery::{Bloom, Cuckoo, Error, Filter, LayoutChoice, StaticBuilder};
+use bloomery_plan::{NOT_STATIC, Reserve, Wanted};
 use serde::Serialize;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
-use tempfile::NamedTempFile;
 
 /// Build a filter file from items, without a server. `bloomery push` uploads it.
 ///
 /// The input may be larger than memory, but the filter must fit in memory. The file gets its name only when it is
-/// complete.
+/// complete. With --spread, each part gets a file of its own: FILTER.0-of-64, and so on.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,6 +28,7 @@ Examples:
   zcat urls.gz | bloomery build urls.bloom -n 100M -e 1% --nonscaling
   bloomery build ids.bloom users.csv --column id -n 5M -e 1%
   bloomery build denied.bloom --static denied.txt -e 0.4%
+  bloomery build users.bloom ids.txt -n 1B -e 1% --spread 64   # 64 files, one for each part
   bloomery inspect words.bloom")]
 pub(crate) struct Options {
     /// The filter file to write
@@ -47,6 +47,10 @@ pub(crate) struct Options {
     #[arg(long = "static", conflicts_with_all = NOT_STATIC)]
     is_static: bool,
 
+    /// Build one filter in N parts, to be spread over a cluster, in a file each
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    spread: Option<u16>,
+
     #[command(flatten)]
     input: Input,
 
@@ -63,6 +67,8 @@ const BATCH: Limits = Limits { items: 65_536, bytes: 1 << 20 };
 #[derive(Serialize)]
 struct Report {
     file: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parts: Option<u16>,
     items_read: u64,
     items_added: u64,
     blank_lines: u64,
@@ -80,6 +86,9 @@ enum Builder {
 impl Builder {
     fn new(wanted: &Wanted) -> Result<Builder, Error> {
         Ok(match wanted {
+            Wanted::Bloom(spec) if spec.layout == LayoutChoice::Fuse => {
+                Builder::Static(StaticBuilder::with_spec(*spec)?)
+            }
             // The first generation of a window starts now, as in a server.
             Wanted::Bloom(spec) => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -108,23 +117,45 @@ impl Builder {
     }
 }
 
+/// A filter being built, or one part of it, and where its file will be.
+struct Part {
+    builder: Builder,
+    path: PathBuf,
+}
+
+impl Part {
+    fn new(options: &Options, number: usize) -> anyhow::Result<Part> {
+        let whole = match options.is_static {
+            true => Wanted::Bloom(options.reserve.wanted_static()?),
+            false => options.reserve.wanted()?,
+        };
+        let (wanted, path) = match options.spread.map(usize::from) {
+            None => (whole, options.output.clone()),
+            Some(parts) => (part_wanted(whole, parts)?, part_file(&options.output, number, parts)),
+        };
+        // Better refused now than after hours. The file isn't kept: 1024 would be more than a process may have open.
+        drop(temporary(&path, options.replace)?);
+        Ok(Part { builder: Builder::new(&wanted).map_err(refused)?, path })
+    }
+}
+
+fn refused(error: Error) -> anyhow::Error {
+    Failure::Usage(error.to_string()).into()
+}
+
 /// Builds the filter, and writes it unless interrupted.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let started = Instant::now();
-    let refused = |error: Error| Failure::Usage(error.to_string());
-    let builder = match options.is_static {
-        true => StaticBuilder::with_spec(options.reserve.wanted_static()?).map(Builder::Static),
-        false => Builder::new(&options.reserve.wanted()?),
-    };
-    let mut builder = builder.map_err(refused)?;
     let mut items = options.input.open()?;
-    let file = temporary(&options.output, options.replace)?;
+    let count_of_parts = options.spread.map_or(1, usize::from);
+    let mut parts =
+        (0..count_of_parts).map(|part| Part::new(options, part)).collect::<anyhow::Result<Vec<_>>>()?;
     let mut progress = Progress::new(&options.pace, options.input.len(), 0);
     let interrupted = interrupt::listen()?;
     let (mut read, mut added, mut blank) = (0u64, 0u64, 0u64);
     while let Some(batch) = items.next_batch(BATCH)? {
         for item in items_of(&batch.blob) {
-            match builder.add(item) {
+            match parts[part_of(item, count_of_parts)].builder.add(item) {
                 Ok(new) => added += u64::from(new),
                 Err(error) => {
                     let text = format!(
@@ -146,13 +177,17 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         }
     }
     progress.finish();
-    let filter = builder.finish().map_err(refused)?;
-    if options.is_static {
-        added = filter.live().map_or(0, LiveRef::items);
+    let mut file_bytes = 0;
+    for Part { builder, path } in parts {
+        let filter = builder.finish().map_err(refused)?;
+        if options.is_static {
+            added += filter.live().map_or(0, LiveRef::items);
+        }
+        file_bytes += write(&path, options.replace, &filter)?;
     }
-    let file_bytes = write(file, &options.output, options.replace, &filter)?;
     let report = Report {
         file: options.output.clone(),
+        parts: options.spread,
         items_read: read,
         items_added: added,
         blank_lines: blank,
@@ -164,18 +199,20 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     } else {
         writeln!(
             std::io::stdout(),
-            "{}: {} of {} items were new, {}",
+            "{}: {} of {} items were new, {}{}",
             options.output.display(),
             count(added),
             count(read),
-            bytes(file_bytes)
+            bytes(file_bytes),
+            options.spread.map_or(String::new(), |parts| format!(" in {parts} files")),
         )?;
     }
     Ok(Outcome::Done)
 }
 
 /// Writes the filter, and gives the file its name; returns the bytes written.
-fn write(file: NamedTempFile, path: &Path, replace: bool, filter: &Filter) -> anyhow::Result<u64> {
+fn write(path: &Path, replace: bool, filter: &Filter) -> anyhow::Result<u64> {
+    let file = temporary(path, replace)?;
     let written = file::write(filter, BufWriter::with_capacity(1 << 16, file.as_file()))
         .with_context(|| format!("cannot write {}", path.display()))?;
     keep(file, path, replace)?;

@@ -1,10 +1,11 @@
 //! `bloomery push`: uploads a filter file to a server.
 
 use crate::arguments::parse_whole_seconds;
-use crate::error::{Failure, Outcome};
+use crate::error::{self, Failure, Outcome};
 use crate::filter::file::{Pieces, read_file};
+use crate::filter::parts::{part_file, part_keys};
 use crate::input::open_file;
-use crate::interrupt;
+use crate::interrupt::{self, Interrupted};
 use crate::output::progress::{Pace, Progress};
 use crate::output::{self, bytes, key};
 use crate::server::connection::{Connection, Server};
@@ -21,14 +22,16 @@ use std::time::Instant;
 ///
 /// The program checks the file, uploads it to a temporary key in the same slot, and renames that to KEY when the upload
 /// is complete. Until then, the old filter serves. Items added to the old filter during the upload are not in the new
-/// one. The key keeps its time to live.
+/// one. The key keeps its time to live. With --spread, FILE and KEY are those that `bloomery build` and `bloomery load` were
+/// given with it; the parts are replaced one after the other.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   bloomery push words.bloom words
   bloomery push tonight.bloom denied --replace            # under live traffic
   bloomery push tonight.bloom denied --replace --ttl 90000
-  bloomery push paris.bloom users --merge                 # the union of both")]
+  bloomery push paris.bloom users --merge                 # the union of both
+  bloomery push users.bloom users --cluster --spread 64   # what build --spread 64 has built")]
 pub(crate) struct Options {
     /// The filter file
     file: PathBuf,
@@ -47,6 +50,10 @@ pub(crate) struct Options {
     /// Set the time to live of the key instead of keeping it: seconds, or with a unit as in 7d; 0 removes it
     #[arg(long, value_name = "TIME", value_parser = parse_ttl)]
     ttl: Option<u64>,
+
+    /// Upload the N files of a filter in parts, each to the key of its part; KEY is the name of the whole
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    spread: Option<u16>,
 
     /// Print JSON
     #[arg(long)]
@@ -97,64 +104,121 @@ const ABANDONED_MS: u64 = 3_600_000;
 struct Report {
     file: PathBuf,
     key: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parts: Option<u16>,
     replaced: bool,
     merged: bool,
     bytes: u64,
     seconds: f64,
 }
 
-/// Checks the file, uploads it, and renames it to the key.
+/// A file and the key that it is for.
+struct Upload {
+    path: PathBuf,
+    key: String,
+    /// The command that loads it.
+    load: &'static str,
+}
+
+impl Upload {
+    /// Checks the file.
+    fn new(options: &Options, path: PathBuf, key: String) -> anyhow::Result<Upload> {
+        let is_cuckoo = matches!(read_file(&path)?, Filter::Cuckoo(_));
+        if options.merge && is_cuckoo {
+            return Err(Failure::Usage("cuckoo filters cannot be merged".into()).into());
+        }
+        Ok(Upload { path, key, load: if is_cuckoo { "CF.LOADCHUNK" } else { "BF.LOADCHUNK" } })
+    }
+
+    /// The file, or the files of all parts.
+    fn all(options: &Options) -> anyhow::Result<Vec<Upload>> {
+        let Some(parts) = options.spread else {
+            return Ok(vec![Upload::new(options, options.file.clone(), options.key.clone())?]);
+        };
+        let keys = part_keys(&options.key, parts)?.into_iter().enumerate();
+        let file = |part| part_file(&options.file, part, usize::from(parts));
+        keys.map(|(part, key)| Upload::new(options, file(part), key)).collect()
+    }
+
+    /// Uploads the file, and renames it to the key; returns the type that was there, or `None` if interrupted. `sent` counts
+    /// the bytes.
+    fn run(
+        &self,
+        options: &Options,
+        connection: &mut Connection,
+        interrupted: &Interrupted,
+        sent: &mut u64,
+        progress: &mut Progress,
+    ) -> anyhow::Result<Option<String>> {
+        let name = self.key.as_bytes();
+        let temporary = temporary_key(name, "push")?;
+        let mut pieces = Pieces::new(BufReader::with_capacity(1 << 18, open_file(&self.path)?));
+        let mut upload = || -> anyhow::Result<Option<String>> {
+            while let Some(piece) = pieces.next()? {
+                if interrupted.is_set() {
+                    return Ok(None);
+                }
+                redis::cmd(self.load)
+                    .arg(&temporary)
+                    .arg(piece.iterator())
+                    .arg(&piece.bytes)
+                    .query::<()>(connection)
+                    .with_context(|| format!("{} is unchanged", key(name)))?;
+                *sent += piece.bytes.len() as u64;
+                progress.at(*sent, 0);
+            }
+            // If this process ends now, nobody else knows of the key.
+            redis::cmd("PEXPIRE").arg(&temporary).arg(ABANDONED_MS).query::<()>(connection)?;
+            let held = match options.merge {
+                true => merge(connection, &self.key, &temporary),
+                false => swap(connection, options, &self.key, &temporary),
+            };
+            held.map(Some)
+        };
+        let held = upload();
+        if !matches!(held, Ok(Some(_))) {
+            give_up(connection, self.load, &temporary);
+        }
+        held
+    }
+}
+
+/// Checks the files, uploads them, and renames them to their keys.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let started = Instant::now();
-    let value = read_file(&options.file)?;
-    let load = if matches!(value, Filter::Cuckoo(_)) { "CF.LOADCHUNK" } else { "BF.LOADCHUNK" };
-    if options.merge && matches!(value, Filter::Cuckoo(_)) {
-        return Err(Failure::Usage("cuckoo filters cannot be merged".into()).into());
-    }
-    // The filter was needed in memory only for the check.
-    drop(value);
-    let length = std::fs::metadata(&options.file).map(|metadata| metadata.len()).ok();
+    let uploads = Upload::all(options)?;
+    let lengths =
+        uploads.iter().map(|upload| std::fs::metadata(&upload.path).map(|metadata| metadata.len()).ok());
+    let length = lengths.sum::<Option<u64>>();
     let mut connection = options.server.connect()?;
-    let name = options.key.as_bytes();
-    refuse_early(&mut connection, name, options.replace || options.merge)?;
-    let temporary = temporary_key(name, "push")?;
+    for upload in &uploads {
+        refuse_early(&mut connection, upload.key.as_bytes(), options.replace || options.merge)?;
+    }
     let interrupted = interrupt::listen()?;
     let mut progress = Progress::new(&options.pace, length, 0);
-    let mut pieces = Pieces::new(BufReader::with_capacity(1 << 18, open_file(&options.file)?));
-    let mut sent = 0;
-    let mut upload = || -> anyhow::Result<Option<String>> {
-        while let Some(piece) = pieces.next()? {
-            if interrupted.is_set() {
-                return Ok(None);
-            }
-            redis::cmd(load)
-                .arg(&temporary)
-                .arg(piece.iterator())
-                .arg(&piece.bytes)
-                .query::<()>(&mut connection)
-                .with_context(|| format!("{} is unchanged", key(name)))?;
-            sent += piece.bytes.len() as u64;
-            progress.at(sent, 0);
+    let (mut sent, mut had_filter) = (0, false);
+    for (number, upload) in uploads.iter().enumerate() {
+        let held = upload.run(options, &mut connection, &interrupted, &mut sent, &mut progress);
+        if !matches!(held, Ok(Some(_))) {
+            progress.finish();
         }
-        // If this process ends now, nobody else knows of the key.
-        redis::cmd("PEXPIRE").arg(&temporary).arg(ABANDONED_MS).query::<()>(&mut connection)?;
-        let end = if options.merge { merge } else { swap };
-        end(&mut connection, options, &temporary).map(Some)
-    };
-    let held = upload();
-    progress.finish();
-    if !matches!(held, Ok(Some(_))) {
-        give_up(&mut connection, load, &temporary);
+        let before = || match number {
+            0 => String::new(),
+            _ => format!("; the {number} parts before it have what is in their files"),
+        };
+        let Some(held) = held? else {
+            error::note(&format!("interrupted; {} is unchanged{}", key(upload.key.as_bytes()), before()));
+            return Ok(Outcome::Interrupted);
+        };
+        had_filter |= held != "none";
     }
-    let Some(held) = held? else {
-        eprintln!("bloomery: interrupted; {} is unchanged", key(name));
-        return Ok(Outcome::Interrupted);
-    };
+    progress.finish();
     let report = Report {
         file: options.file.clone(),
-        key: key(name),
-        replaced: !options.merge && held != "none",
-        merged: options.merge && held != "none",
+        key: key(options.key.as_bytes()),
+        parts: options.spread,
+        replaced: !options.merge && had_filter,
+        merged: options.merge && had_filter,
         bytes: sent,
         seconds: started.elapsed().as_secs_f64(),
     };
@@ -168,9 +232,10 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
         };
         writeln!(
             std::io::stdout(),
-            "{}: {what} {}, {}, in {:.1} s",
+            "{}: {what} {}{}, {}, in {:.1} s",
             report.key,
             options.file.display(),
+            options.spread.map_or(String::new(), |parts| format!(" in {parts} files")),
             bytes(sent),
             report.seconds
         )?;
@@ -215,10 +280,10 @@ fn state_after(error: &RedisError, name: &str) -> String {
 
 /// Ends the upload by merging the temporary key into the key; returns the type that was there. If the server refuses, the
 /// key is unchanged.
-fn merge(connection: &mut Connection, options: &Options, temporary: &[u8]) -> anyhow::Result<String> {
-    let held = redis::cmd("TYPE").arg(&options.key).query(connection)?;
-    redis::cmd("BF.MERGE").arg(&options.key).arg(temporary).query::<()>(connection).map_err(|error| {
-        let state = state_after(&error, &options.key);
+fn merge(connection: &mut Connection, key: &str, temporary: &[u8]) -> anyhow::Result<String> {
+    let held = redis::cmd("TYPE").arg(key).query(connection)?;
+    redis::cmd("BF.MERGE").arg(key).arg(temporary).query::<()>(connection).map_err(|error| {
+        let state = state_after(&error, key);
         anyhow::Error::new(error).context(state)
     })?;
     // It is merged, whatever becomes of this: the temporary key expires.
@@ -227,15 +292,20 @@ fn merge(connection: &mut Connection, options: &Options, temporary: &[u8]) -> an
 }
 
 /// Ends the upload by renaming the temporary key; returns the type that was there.
-fn swap(connection: &mut Connection, options: &Options, temporary: &[u8]) -> anyhow::Result<String> {
+fn swap(
+    connection: &mut Connection,
+    options: &Options,
+    key: &str,
+    temporary: &[u8],
+) -> anyhow::Result<String> {
     let ttl = options.ttl.map_or_else(|| "-1".into(), |seconds| seconds.saturating_mul(1000).to_string());
     let mut command = redis::cmd("EVAL");
-    command.arg(SWAP).arg(2).arg(temporary).arg(&options.key).arg(u8::from(options.replace)).arg(ttl);
+    command.arg(SWAP).arg(2).arg(temporary).arg(key).arg(u8::from(options.replace)).arg(ttl);
     KeyType::ALL.iter().for_each(|known| {
         command.arg(known.name());
     });
     command.query(connection).map_err(|error: RedisError| {
-        let state = state_after(&error, &options.key);
+        let state = state_after(&error, key);
         anyhow::Error::new(error).context(format!("the filter was uploaded, but {state}"))
     })
 }

@@ -4,3 +4,4 @@ pub(crate) mod describe;
 pub(crate) mod file;
 pub(crate) mod info;
 pub(crate) mod lines;
+pub(crate) mod parts;

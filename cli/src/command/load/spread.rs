@@ -4,16 +4,15 @@
 use super::options::{BATCH, Options};
 use super::report::Report;
 use crate::error::{self, Aftermath, Failure, Outcome};
+use crate::filter::parts::part_wanted;
 use crate::input::Limits;
 use crate::interrupt;
 use crate::output::count;
 use crate::output::progress::Progress;
 use crate::server::info;
 use crate::server::reply::unexpected;
-use crate::server::spread::{Spread, part_capacity};
+use crate::server::spread::Spread;
 use anyhow::Context;
-use bloomery::Spec;
-use bloomery_plan::Wanted;
 use redis::Value;
 use std::time::Instant;
 
@@ -87,14 +86,7 @@ pub(super) fn run(options: &Options, parts: u16) -> anyhow::Result<Outcome> {
 fn prepare(options: &Options, spread: &mut Spread) -> anyhow::Result<()> {
     let usage = |text: String| anyhow::Error::new(Failure::Usage(text));
     let wanted = options.reserve.is_given().then(|| options.reserve.wanted()).transpose()?;
-    let wanted = match wanted {
-        None => None,
-        Some(Wanted::Bloom(spec)) if !spec.cell.counts() => {
-            let capacity = part_capacity(spec.capacity, spread.len());
-            Some(Wanted::Bloom(Spec { capacity, ..spec }))
-        }
-        Some(_) => return Err(usage("--spread is for Bloom filters without counters".into())),
-    };
+    let wanted = wanted.map(|whole| part_wanted(whole, spread.len())).transpose()?;
     let found = spread.each(|_, key, connection| {
         let found = info::describe(connection, key.as_bytes())?;
         let Some(filter) = found else { return Ok(false) };
