@@ -1,7 +1,7 @@
 //! Metrics for the operator: gauges of what exists, and counts of what has happened. The module shows them in INFO.
 //!
-//! Each is one relaxed atomic, read on its own. They change when memory is allocated or freed and when something is
-//! refused. No command that adds or tests items touches one, unless a filter has to grow.
+//! Each is one or two relaxed atomics, read on their own. They change when memory is allocated or freed and when something
+//! is refused. [`ACROSS`] changes once in each command that writes. No command touches any for each item.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -49,6 +49,20 @@ pub(crate) static FILTERS: Filters = Filters {
     cuckoo: Gauge::new(),
     foreign: Gauge::new(),
 };
+
+/// Sums over all Bloom filters in keys, and those that are deleted but not freed yet.
+#[cfg(feature = "module")]
+pub(crate) struct Across {
+    /// Layers and links.
+    pub(crate) arrays: Sum,
+    pub(crate) items: Sum,
+    /// Items that they are sized for.
+    pub(crate) capacity: Sum,
+}
+
+/// See [`Across`].
+#[cfg(feature = "module")]
+pub(crate) static ACROSS: Across = Across { arrays: Sum::new(), items: Sum::new(), capacity: Sum::new() };
 
 /// Payloads of RESTORE, RDB files, LOADCHUNK, BF.IMPORT and BF.LOAD that were refused.
 #[cfg(feature = "module")]
@@ -142,6 +156,39 @@ impl Gauge {
     pub(crate) fn hold(&'static self, amount: u64) -> Hold {
         self.add(amount);
         Hold { gauge: self, amount }
+    }
+}
+
+/// A [`Gauge`] to which nearly all amounts are added by one thread. That thread needs no locked instruction, which takes
+/// 20 cycles.
+#[cfg(feature = "module")]
+#[derive(Debug)]
+pub(crate) struct Sum {
+    by_one: AtomicU64,
+    by_all: Gauge,
+}
+
+#[cfg(feature = "module")]
+impl Sum {
+    const fn new() -> Sum {
+        Sum { by_one: AtomicU64::new(0), by_all: Gauge::new() }
+    }
+
+    /// Takes away what was there before, and adds what is there now. Must be called by one thread at a time.
+    #[inline(always)]
+    pub(crate) fn change(&self, before: u64, now: u64) {
+        let sum = self.by_one.load(Relaxed);
+        self.by_one.store(sum.wrapping_add(now).wrapping_sub(before), Relaxed);
+    }
+
+    /// Takes an amount away, on any thread.
+    pub(crate) fn sub(&self, amount: u64) {
+        self.by_all.sub(amount);
+    }
+
+    /// Either part alone may be below 0.
+    pub(crate) fn get(&self) -> u64 {
+        self.by_one.load(Relaxed).wrapping_add(self.by_all.get())
     }
 }
 

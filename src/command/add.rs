@@ -40,14 +40,21 @@ type Outcome = Result<Added, CommandError>;
 /// `BF.ADD key item`, `BF.ADDNX key item`.
 #[inline(always)]
 pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, CommandError> {
-    let mut key = call.open(1, Access::Write);
-    let (Target::One(LiveMut::Bloom(filter)), is_new) = target_or_new(call, &mut key)? else {
+    let mut key = call.open(1, Access::Add);
+    let (Target::One(LiveMut::Bloom(mut filter)), is_new) = target_or_new(call, &mut key)? else {
         return add_slowly(call, &mut key, mode);
     };
     let item = filter.item_hash(call.arg(FIRST_ITEM));
     let done = match mode {
         Mode::AddIfAbsent if filter.contains(item) => Added::default(),
-        _ => add_one(call, filter, item, &mut Growing::default())?,
+        _ => match filter.try_add(item) {
+            Err(Error::Full) => {
+                key.compare();
+                filter = native(&mut key)?;
+                grow_and_add(call, filter, item, &mut Growing::default())?
+            }
+            result => result?,
+        },
     };
     filter.added(1);
     if done.changed {
@@ -59,7 +66,17 @@ pub(super) fn add<'a, C: Call<'a>>(call: &C, mode: Mode) -> Result<Reply, Comman
         }
         call.changed(c"bf.add");
     }
+    key.added(done.added.into());
     Ok(Reply::Bool(done.added))
+}
+
+/// The native filter in a key that has one.
+#[cold]
+fn native(key: &mut impl Key) -> Result<&mut Bloom, CommandError> {
+    match key.target()? {
+        Some(Target::One(LiveMut::Bloom(filter))) => Ok(filter),
+        _ => Err(CommandError::Internal),
+    }
 }
 
 /// The same for another system's filter, and for a filter that is being rebuilt.

@@ -22,6 +22,9 @@ pub enum Access {
     Read,
     /// To change or create.
     Write,
+    /// To add an item: the command says by [`Key::added`] whether it was absent. For INFO, what other commands change is found
+    /// by comparing the filter before and after, which takes more instructions.
+    Add,
 }
 
 /// The key holds a value of another type, or a filter of the other namespace.
@@ -47,6 +50,12 @@ pub trait Key {
     /// # Errors
     /// [`WrongType`].
     fn filter_mut(&mut self) -> Result<Option<&mut Filter>, WrongType>;
+
+    /// Counts items that were absent, in a key that was opened for [`Access::Add`].
+    fn added(&mut self, _items: u64) {}
+
+    /// Has everything counted that changes from now on, because more than an item will.
+    fn compare(&mut self) {}
 
     /// Puts a filter into the key, replacing what it held. The key's time to live is removed.
     fn create(&mut self, filter: Filter);

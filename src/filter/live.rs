@@ -6,6 +6,30 @@ use super::usage::Usage;
 use crate::error::Error;
 use crate::parallel::{ParallelFor, alone};
 
+/// What Bloom filters have in sum.
+#[cfg(feature = "module")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Contents {
+    /// Layers or links.
+    pub(crate) arrays: u64,
+    pub(crate) items: u64,
+    /// Items that they are sized for.
+    pub(crate) capacity: u64,
+}
+
+#[cfg(feature = "module")]
+impl Contents {
+    /// Of arrays with so many items, and sized for so many.
+    #[inline]
+    fn sum(arrays: impl Iterator<Item = (u64, u64)>) -> Contents {
+        arrays.fold(Contents::default(), |Contents { arrays, items, capacity }, (more, room)| Contents {
+            arrays: arrays.wrapping_add(1),
+            items: items.wrapping_add(more),
+            capacity: capacity.wrapping_add(room),
+        })
+    }
+}
+
 /// A Bloom filter, native or another system's.
 pub enum Live {
     /// Fixed, scaling or a window; of bits or counters.
@@ -116,6 +140,20 @@ impl<'a> LiveRef<'a> {
         match self {
             LiveRef::Bloom(filter) => filter.items(),
             LiveRef::Foreign(filter) => filter.items(),
+        }
+    }
+
+    /// What it has in sum.
+    #[cfg(feature = "module")]
+    #[inline]
+    pub(crate) fn contents(self) -> Contents {
+        match self {
+            LiveRef::Bloom(filter) => Contents::sum(
+                filter.layers().iter().map(|layer| (layer.items_for_single_writer(), layer.capacity())),
+            ),
+            LiveRef::Foreign(filter) => {
+                Contents::sum(filter.links().iter().map(|link| (link.items(), link.spec().capacity)))
+            }
         }
     }
 

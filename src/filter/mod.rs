@@ -37,6 +37,8 @@ pub use foreign::Foreign;
 pub use garbage::Garbage;
 pub use grow::Grow;
 pub use incompatible::Incompatible;
+#[cfg(feature = "module")]
+pub(crate) use live::Contents;
 pub use live::{Live, LiveMut, LiveRef};
 #[doc(hidden)]
 pub use outlook::{Step, layers_after};

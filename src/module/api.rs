@@ -5,8 +5,8 @@
 
 use super::data_type;
 use super::server::{server, status};
-use crate::command::{Access, WrongType};
-use crate::filter::Filter;
+use crate::command::{Access, Key, WrongType};
+use crate::filter::{Contents, Filter};
 use redis_module::raw;
 use smallvec::SmallVec;
 use std::ffi::{CStr, c_char, c_int, c_long, c_longlong, c_void};
@@ -147,16 +147,22 @@ impl<'a> Context<'a> {
         u64::try_from(ms).unwrap_or(0)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn open(self, name: Text<'a>, access: Access) -> OpenKey<'a> {
         let mode = match access {
             Access::Read => raw::REDISMODULE_READ,
-            Access::Write => raw::REDISMODULE_READ | raw::REDISMODULE_WRITE,
+            Access::Write | Access::Add => raw::REDISMODULE_READ | raw::REDISMODULE_WRITE,
         };
         // SAFETY: context and name are valid; the handle is closed once, by OpenKey's Drop.
         unsafe {
             let raw = server!(RedisModule_OpenKey(self.as_ptr(), name.as_ptr(), mode as c_int)).cast();
-            OpenKey { raw, value: OpenKey::value_of(raw), command: PhantomData }
+            let value = OpenKey::value_of(raw);
+            let counted = match access {
+                Access::Read => None,
+                Access::Add if OpenKey::is_plain(value) => None,
+                Access::Add | Access::Write => Some(OpenKey::contents(value)),
+            };
+            OpenKey { raw, value, counted, command: PhantomData }
         }
     }
 
@@ -510,6 +516,8 @@ pub(super) struct OpenKey<'a> {
     /// The value in the key, or null for an empty key. Commands use it up to three times, and reading it needs two
     /// calls.
     value: Result<*mut Filter, WrongType>,
+    /// What INFO has counted of the value, if that is compared when the key is closed.
+    counted: Option<Contents>,
     command: PhantomData<&'a raw::RedisModuleKey>,
 }
 
@@ -536,6 +544,42 @@ impl OpenKey<'_> {
     }
 }
 
+impl OpenKey<'_> {
+    /// What INFO counts of a value. Not inlined: opening a key to add an item has no need for it, and would be longer.
+    ///
+    /// # Safety
+    /// It is the value of a key that is open.
+    #[inline(never)]
+    unsafe fn contents(value: Result<*mut Filter, WrongType>) -> Contents {
+        // SAFETY: a value of our type is a Filter that data_type made. It lives until the key is closed or replaced.
+        let value = value.ok().and_then(|value| unsafe { value.as_ref() });
+        value.map_or_else(Contents::default, data_type::contents)
+    }
+
+    /// Whether all that an add changes is the number of items: not in a window, which may drop others, and not while a filter is
+    /// rebuilt.
+    ///
+    /// # Safety
+    /// As above.
+    #[inline]
+    unsafe fn is_plain(value: Result<*mut Filter, WrongType>) -> bool {
+        // SAFETY: as above.
+        let value = value.ok().and_then(|value| unsafe { value.as_ref() });
+        matches!(value, Some(Filter::Bloom(filter)) if filter.window().is_none())
+    }
+
+    /// Counts what has become of the value since it was counted.
+    #[inline]
+    fn count(&mut self) {
+        if let Some(before) = self.counted {
+            // SAFETY: the key is open.
+            let now = unsafe { OpenKey::contents(self.value) };
+            data_type::has_changed(before, now);
+            self.counted = Some(now);
+        }
+    }
+}
+
 impl<'a> OpenKey<'a> {
     /// Closes the key and keeps the value.
     #[inline]
@@ -548,7 +592,7 @@ impl<'a> OpenKey<'a> {
     }
 }
 
-impl crate::command::Key for OpenKey<'_> {
+impl Key for OpenKey<'_> {
     #[inline]
     fn filter(&self) -> Result<Option<&Filter>, WrongType> {
         // SAFETY: a value of our type is a Filter that data_type made. It lives until the key is closed or replaced.
@@ -561,14 +605,29 @@ impl crate::command::Key for OpenKey<'_> {
         Ok(unsafe { self.value?.as_mut() })
     }
 
+    #[inline]
+    fn added(&mut self, items: u64) {
+        if self.counted.is_none() {
+            data_type::has_changed(Contents::default(), Contents { items, ..Contents::default() });
+        }
+    }
+
+    fn compare(&mut self) {
+        // SAFETY: the key is open.
+        self.counted = self.counted.or_else(|| Some(unsafe { OpenKey::contents(self.value) }));
+    }
+
     fn create(&mut self, value: Filter) {
         let data_type = data_type::handle_for(&value);
+        // The server frees the value that it takes the place of, and that is no longer counted then.
+        self.count();
         let value = data_type::give(value);
         // SAFETY: the key is open for writing, and the server takes the value. If it doesn't, we free it.
         unsafe {
             let set = server!(RedisModule_ModuleTypeSetValue(self.raw, data_type, value));
             if set == status::OK {
                 self.value = Ok(value.cast());
+                self.counted = Some(OpenKey::contents(self.value));
             } else {
                 drop(data_type::take(value));
             }
@@ -651,6 +710,7 @@ impl OpenKey<'_> {
 impl Drop for OpenKey<'_> {
     #[inline]
     fn drop(&mut self) {
+        self.count();
         // SAFETY: the handle is open and closed once; null is allowed.
         unsafe { server!(RedisModule_CloseKey(self.raw)) };
     }

@@ -4,7 +4,7 @@
 use super::server::{server, status};
 use super::{guard, log, offload};
 use crate::command::{ABANDONED, MAX_LOADS};
-use crate::metrics::{self, FILTERS};
+use crate::metrics::{self, ACROSS, FILTERS};
 use redis_module::raw;
 use std::ffi::{CStr, c_int};
 
@@ -24,7 +24,13 @@ const SECTIONS: [(&CStr, &[Field]); 5] = [
     // With valkey-bloom's names, for tools that know it.
     (
         c"bloom_core_metrics",
-        &[(c"bloom_total_memory_bytes", || metrics::CELL_BYTES.get()), (c"bloom_num_objects", bloom_filters)],
+        &[
+            (c"bloom_total_memory_bytes", || metrics::CELL_BYTES.get()),
+            (c"bloom_num_objects", bloom_filters),
+            (c"bloom_num_filters_across_objects", || ACROSS.arrays.get()),
+            (c"bloom_num_items_across_objects", || ACROSS.items.get()),
+            (c"bloom_capacity_across_objects", || ACROSS.capacity.get()),
+        ],
     ),
     (
         c"filters",

@@ -3,7 +3,8 @@
 # Gauges. The other numbers count events.
 GAUGES = {
     *(f"{kind}_filters" for kind in ["fixed", "scaling", "counting", "window", "cuckoo", "foreign"]),
-    *("bloom_total_memory_bytes", "bloom_num_objects"),
+    *("bloom_total_memory_bytes", "bloom_num_objects", "bloom_num_filters_across_objects"),
+    *("bloom_num_items_across_objects", "bloom_capacity_across_objects"),
     *("cell_bytes", "freeing_bytes", "loads", "load_bytes", "load_held_bytes"),
     *("pool_jobs_running", "pool_jobs_queued", "pool_jobs_paused"),
     *("clients_waiting", "waiting_bytes", "clients_in_pieces", "promised_bytes"),

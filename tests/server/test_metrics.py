@@ -2,6 +2,7 @@
 filters came and went. A refusal changes only the count of refusals."""
 
 import re
+import time
 
 import pytest
 import redis
@@ -103,6 +104,69 @@ def test_cells_follow_growth_rotation_and_clearing(client):
     assert figures(client)["cell_bytes"] == pytest.approx(sum(bytes_of.values()), rel=0.02)
     client.flushall()
     must_become_zero(client)
+
+
+ACROSS = ["num_objects", "num_filters_across_objects", "num_items_across_objects", "capacity_across_objects"]
+
+
+def counted(client) -> list[int]:
+    """What INFO says of all Bloom filters, under valkey-bloom's names."""
+    found = figures(client, "bf_bloom_core_metrics")
+    return [found[f"bloom_{name}"] for name in ACROSS]
+
+
+def in_keys(client) -> list[int]:
+    """The same, as BF.INFO of each key has it."""
+    sums = [0, 0, 0, 0]
+    for key in client.keys():
+        if holds_a_filter(client, key):
+            try:
+                info = client.execute_command("BF.INFO", key)
+            except redis.ResponseError:  # a cuckoo filter
+                continue
+            found = dict(zip(info[::2], info[1::2]))
+            fields = [found[name] for name in (b"Number of filters", b"Number of items inserted", b"Capacity")]
+            sums = [one + more for one, more in zip(sums, [1, *fields])]
+    return sums
+
+
+@EVERY_SERVER
+def test_what_filters_have_is_summed(client):
+    """Whatever changes a filter; in most cases by other numbers than that of the items that a command names."""
+    for command in [
+        "BF.RESERVE tiny 0.01 2", *(f"BF.ADD tiny {number}" for number in range(20)), "BF.RESERVE any 0.01 2 ONFULL SATURATE",
+        *(f"BF.ADDNX any {number}" for number in range(9)), "BF.ADD grows a", "BF.ADD grows a", "BF.MADD grows a b c", "BF.ADDNX grows d", "BF.INSERT new CAPACITY 10 ITEMS a b",
+        "BF.RESERVE small 0.01 10", ["BF.MADD", "small", *members(1000)], ["BF.BULKADD", "small", "FIXED", "2", "aabbcc"],
+        "BF.RESERVE shards 0.01 100000 SHARDS 64", ["BF.MADD", "shards", *members(100)], "BF.ADD shards one",
+        ["BF.BULKADD", "shards", "FIXED", "4", b"".join(number.to_bytes(4, "little") for number in range(40_000))],
+        "BF.ADD shards another", "BF.RESERVE like 0.01 100000 LIKE shards", "BF.ADD like x", "BF.MERGE shards like",
+        "BF.RESERVE counts 0.01 100 COUNTING", "BF.MADD counts a b c a", "BF.DEL counts a", "BF.DEL counts a",
+        "BF.MDEL counts b c x", "BF.RESERVE tables 0.01 20 COUNTING EXPANSION 2 LAYOUT FINGERPRINT",
+        ["BF.MADD", "tables", *members(200)], ["BF.MDEL", "tables", *members(150)], "BF.DEL tables none",
+        "BF.RESERVE window 0.01 50 WINDOW 3 ONFULL ROTATE LAYOUT FINGERPRINT", ["BF.MADD", "window", *members(200)],
+        "BF.ROTATE window", "BF.ADD window a", "BF.ROTATE window", "BF.ROTATE window", "BF.ROTATE window",
+        "BF.RESERVE ring 0.01 50 WINDOW 3", ["BF.MADD", "ring", *members(50)], "BF.ROTATE ring", "BF.ADD ring new", "BF.ROTATE ring",
+        "BF.ROTATE ring", "COPY small copy", "BF.CLEAR copy", "BF.ADD copy a", "RENAME copy grows",
+        "BF.REBUILD small BEGIN CAPACITY 5000 ERROR 0.001 NONSCALING", "BF.ADD small both", ["BF.REBUILD", "small", "ADD", *members(9)],
+        "BF.REBUILD small COMMIT", "BF.ADD small a", "BF.REBUILD static BEGIN CAPACITY 100 LAYOUT FUSE",
+        ["BF.REBUILD", "static", "ADD", *members(90)], "BF.REBUILD static COMMIT", "BF.REBUILD counts BEGIN", "BF.REBUILD counts ABORT",
+        "CF.ADD cuckoo a", "BF.RESERVE once 0.01 10 NONSCALING", ["BF.MADD", "once", *members(10)],
+    ]:  # fmt: skip
+        words = command.split() if isinstance(command, str) else command
+        client.execute_command(*words)
+        assert counted(client) == in_keys(client), command
+    refused(client, "BF.ADD", "once", "no room")
+    assert counted(client) == in_keys(client)
+    client.execute_command("BF.RESERVE", "gone", 0.01, 10, "WINDOW", 2, "EVERY", 30)
+    client.execute_command("BF.MADD", "gone", *members(10))
+    time.sleep(0.1)
+    client.execute_command("BF.ADD", "gone", "late")  # the window goes on first
+    assert counted(client) == in_keys(client)
+    payload = client.dump("shards")
+    client.restore("shards", 0, payload, replace=True)
+    wait_for(lambda: counted(client) == in_keys(client), "the filter that was replaced to be freed")
+    client.execute_command("BF.ADD", "shards", "and one")
+    assert counted(client) == in_keys(client)
 
 
 @pytest.mark.parametrize("way", ["DEL", "UNLINK", "FLUSHALL SYNC", "FLUSHALL ASYNC", "FLUSHDB", "expiry", "RESTORE", "SET"])
@@ -289,6 +353,7 @@ def test_random_traffic_leaves_nothing_behind(new_server):
                 lambda: sum(filters(client).values()) == sum(holds_a_filter(client, key) for key in client.keys()),
                 f"as many filters as keys after Workload({seed})",
             )
+            assert counted(client) == in_keys(client)
             client.flushall(asynchronous=bool(seed % 2))
             must_become_zero(client)
         assert figures(client)["panics"] == 0

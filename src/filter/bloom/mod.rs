@@ -250,6 +250,7 @@ impl Bloom {
     }
 
     /// The window, if it is one.
+    #[inline]
     pub fn window(&self) -> Option<&Window> {
         match &self.body {
             Body::Window(window) => Some(window),

@@ -13,8 +13,8 @@ use super::workers::fork;
 use super::{guard, log, reclaim};
 use crate::command::{Namespace, each_piece, load_command};
 use crate::filter::foreign::Scheme;
-use crate::filter::{Filter, LiveRef, Origin};
-use crate::metrics::{FILTERS, Gauge, PAYLOADS_REFUSED};
+use crate::filter::{Contents, Filter, LiveRef, Origin};
+use crate::metrics::{ACROSS, FILTERS, Gauge, PAYLOADS_REFUSED};
 use crate::params::Family;
 use crate::wire::{Encoder, VERSION, import, redisbloom, value};
 use redis_module::raw;
@@ -188,9 +188,26 @@ fn gauge_of(filter: &Filter) -> &'static Gauge {
     }
 }
 
+/// What INFO counts of a filter; nothing of a cuckoo filter. A filter that is being rebuilt counts as its live filter.
+#[inline]
+pub(super) fn contents(filter: &Filter) -> Contents {
+    filter.live().map_or_else(Contents::default, LiveRef::contents)
+}
+
+/// Counts what has become of a filter in a key. Only the main thread changes filters in keys.
+#[inline]
+pub(super) fn has_changed(before: Contents, now: Contents) {
+    ACROSS.items.change(before.items, now.items);
+    if (before.arrays, before.capacity) != (now.arrays, now.capacity) {
+        ACROSS.arrays.change(before.arrays, now.arrays);
+        ACROSS.capacity.change(before.capacity, now.capacity);
+    }
+}
+
 /// Gives a value to the server, which calls [`free`] for it once. It is counted until then.
 pub(super) fn give(value: Filter) -> *mut c_void {
     gauge_of(&value).add(1);
+    has_changed(Contents::default(), contents(&value));
     Box::into_raw(Box::new(value)).cast()
 }
 
@@ -202,6 +219,10 @@ pub(super) unsafe fn take(value: *mut c_void) -> Box<Filter> {
     // SAFETY: the caller's contract.
     let value = unsafe { Box::from_raw(value.cast::<Filter>()) };
     gauge_of(&value).sub(1);
+    let Contents { arrays, items, capacity } = contents(&value);
+    ACROSS.arrays.sub(arrays);
+    ACROSS.items.sub(items);
+    ACROSS.capacity.sub(capacity);
     value
 }
 

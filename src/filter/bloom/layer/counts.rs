@@ -2,7 +2,7 @@
 
 use super::Layer;
 use super::census::Census;
-use super::tally::{Change, Tallies, Tally, TallyWriter};
+use super::tally::{Change, Tallies, Tally, TallyWriter, UNKNOWN};
 use crate::hash::ItemHash;
 use crate::mem::Words;
 use crate::parallel::{ParallelFor, alone, in_parts};
@@ -105,18 +105,24 @@ impl Layer {
         }
     }
 
-    /// Like [`is_full`](Layer::is_full), for a single writer; usually avoids adding up the shards.
+    /// Like [`items`](Layer::items), for a single writer; usually avoids adding up the shards.
+    #[inline]
+    pub(crate) fn items_for_single_writer(&self) -> u64 {
+        match self.tallies() {
+            Some(Tallies::Padded { shards, total }) => {
+                if total.load(Relaxed) == UNKNOWN {
+                    total.store(sum(shards, |tally| &tally.items), Relaxed);
+                }
+                not_negative(total.load(Relaxed))
+            }
+            _ => self.own_items().load(Relaxed),
+        }
+    }
+
+    /// Like [`is_full`](Layer::is_full), for a single writer.
     #[inline]
     pub(crate) fn is_full_for_single_writer(&self) -> bool {
-        match self.tallies() {
-            Some(Tallies::Padded { room, .. }) => {
-                if room.load(Relaxed) == 0 {
-                    room.store(self.capacity().saturating_sub(self.items()), Relaxed);
-                }
-                room.load(Relaxed) == 0
-            }
-            _ => self.own_items().load(Relaxed) >= self.capacity(),
-        }
+        self.items_for_single_writer() >= self.capacity()
     }
 
     /// Sets the tallies of a new layer for cells that came from elsewhere. As only sums over the shards are ever read, the
@@ -137,8 +143,8 @@ impl Layer {
     /// Sets the number of items. Only the sum over the shards is ever read, so the first one gets it all.
     pub(super) fn set_items(&self, total: u64) {
         match self.tallies() {
-            Some(Tallies::Padded { shards, room }) => {
-                room.store(0, Relaxed);
+            Some(Tallies::Padded { shards, total: sum }) => {
+                sum.store(total, Relaxed);
                 for (index, tally) in shards.iter().enumerate() {
                     tally.items.store(if index == 0 { total } else { 0 }, Relaxed);
                 }
@@ -207,8 +213,8 @@ impl Layer {
     #[inline(always)]
     pub(super) fn tally<W: TallyWriter>(&self, item: ItemHash, change: Change) {
         match self.tallies() {
-            Some(Tallies::Padded { shards, room }) => {
-                W::use_room(room, change.items);
+            Some(Tallies::Padded { shards, total }) => {
+                W::tally_total(total, change.items);
                 let tally = &shards[W::own_tally(item.shard(self.shards()) as usize, shards.len())];
                 W::tally(&tally.set, change.set);
                 W::tally(&tally.items, change.items);
@@ -233,5 +239,9 @@ fn add(tally: &Tally, census: Census) {
 
 fn sum(shards: &[CachePadded<Tally>], field: impl Fn(&Tally) -> &AtomicU64) -> u64 {
     let total = shards.iter().fold(0u64, |total, tally| total.wrapping_add(field(tally).load(Relaxed)));
+    not_negative(total)
+}
+
+fn not_negative(total: u64) -> u64 {
     (total as i64).max(0) as u64
 }

@@ -31,6 +31,9 @@ pub(super) struct Tally {
 /// filters are small.
 const COUNTED_UP_TO: u64 = 1024;
 
+/// No number of items.
+pub(super) const UNKNOWN: u64 = u64::MAX;
+
 /// What a layer counts besides its items. A small layer with one shard of bits has none of it.
 pub(super) enum Tallies {
     /// Bits that are 1, of one shard.
@@ -38,9 +41,8 @@ pub(super) enum Tallies {
     /// All counts of each shard, on a cache line of their own, so that two writers never share a line.
     Padded {
         shards: Box<[CachePadded<Tally>]>,
-        /// New items that certainly still fit, so that a single writer knows whether the layer is full without
-        /// adding up all shards; 0 if unknown.
-        room: AtomicU64,
+        /// Items of all shards, so that a single writer knows them without adding up the shards; or [`UNKNOWN`].
+        total: AtomicU64,
     },
 }
 
@@ -60,7 +62,7 @@ impl Tallies {
             let table = fingerprint::State::new(table.unwrap_or_default());
             CachePadded::new(Tally { table, ..Tally::default() })
         });
-        Ok(Some(Tallies::Padded { shards: shards.into_boxed_slice(), room: AtomicU64::new(0) }))
+        Ok(Some(Tallies::Padded { shards: shards.into_boxed_slice(), total: AtomicU64::new(0) }))
     }
 
     /// Bytes of memory in addition to the layer itself.
@@ -89,8 +91,8 @@ pub(super) trait TallyWriter: Writer {
     /// Which of the `shards` tallies to use. Only their sum is ever read.
     fn own_tally(shard: usize, shards: usize) -> usize;
 
-    /// Subtracts `items` new items from the room that is left.
-    fn use_room(room: &AtomicU64, items: i64);
+    /// Adds items to those of all shards.
+    fn tally_total(total: &AtomicU64, items: i64);
 }
 
 impl TallyWriter for Shared {
@@ -108,10 +110,10 @@ impl TallyWriter for Shared {
     }
 
     #[inline(always)]
-    fn use_room(room: &AtomicU64, _: i64) {
-        // Writers on different shards must not contend for this line, so they only mark the room as unknown.
-        if room.load(Relaxed) != 0 {
-            room.store(0, Relaxed);
+    fn tally_total(total: &AtomicU64, _: i64) {
+        // Writers on different shards must not contend for this line, so they only mark the sum as unknown.
+        if total.load(Relaxed) != UNKNOWN {
+            total.store(UNKNOWN, Relaxed);
         }
     }
 }
@@ -130,9 +132,9 @@ impl TallyWriter for Single {
     }
 
     #[inline(always)]
-    fn use_room(room: &AtomicU64, items: i64) {
-        if items > 0 {
-            room.store(room.load(Relaxed).saturating_sub(items as u64), Relaxed);
+    fn tally_total(total: &AtomicU64, items: i64) {
+        if items != 0 && total.load(Relaxed) != UNKNOWN {
+            Single::tally(total, items);
         }
     }
 }
@@ -149,8 +151,8 @@ impl TallyWriter for PerShard {
     }
 
     #[inline(always)]
-    fn use_room(room: &AtomicU64, items: i64) {
-        Shared::use_room(room, items);
+    fn tally_total(total: &AtomicU64, items: i64) {
+        Shared::tally_total(total, items);
     }
 }
 
