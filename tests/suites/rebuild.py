@@ -31,7 +31,9 @@ INITIAL, BATCH, ADDERS = 600, 100, 3
 MANY = 40_000  # static filters with this number of items are built on other threads
 
 # The filters that are rebuilt: our own, with room for a round, and two of other systems.
-CAPACITIES = {"fixed": 100_000, "scaling": 100, "counting-8": 100_000, "window": 100_000, "sharded": 100_000}
+CAPACITIES = {"scaling": 100} | dict.fromkeys(
+    ["fixed", "counting-8", "window", "sharded", "fingerprint-counting", "window-table"], 100_000
+)
 KINDS = [*CAPACITIES, "go-zero", "redisbloom", "static", "becomes static"]
 FUSE = ["LAYOUT", "FUSE"]
 

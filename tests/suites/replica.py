@@ -61,7 +61,7 @@ class Ledger:
     away. Items that only the primary has acknowledged are pending; they become certain when a replica has them too.
     """
 
-    KEYS = ["chain", "fixed", "counting", "cuckoo", "default", "default-cuckoo"]
+    KEYS = ["chain", "fixed", "counting", "fingerprints", "cuckoo", "default", "default-cuckoo"]
     # Each filter gets this number of items, then another one follows. This bounds its size, and so the time of a round.
     ITEMS_OF_A_KEY = 3000
 
@@ -102,6 +102,7 @@ class Ledger:
             "chain": "BF.RESERVE 0.001 100",
             "fixed": "BF.RESERVE 0.001 4000 NONSCALING HASH SIPHASH",
             "counting": "BF.RESERVE 0.001 4000 COUNTING",
+            "fingerprints": "BF.RESERVE 0.001 4000 COUNTING LAYOUT FINGERPRINT",
             "cuckoo": "CF.RESERVE 300 BUCKETSIZE 4",
         }
         if name in reservations and not client.exists(key):
