@@ -8,6 +8,7 @@ pub(crate) use std::sync::atomic::AtomicU64 as Figure;
 // Unit tests only: loom is a development dependency, and an ordinary build never contains it.
 #[cfg(all(loom, test))]
 pub(crate) use loom::{
+    hint::spin_loop,
     sync::{
         Condvar, Mutex, MutexGuard,
         atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering, fence},
@@ -18,6 +19,7 @@ pub(crate) use loom::{
 pub(crate) use std::sync::atomic::AtomicU8;
 #[cfg(not(all(loom, test)))]
 pub(crate) use std::{
+    hint::spin_loop,
     sync::{
         Condvar, Mutex, MutexGuard,
         atomic::{AtomicU64, AtomicUsize, Ordering, fence},

@@ -7,6 +7,8 @@
 
 pub(super) mod cells;
 mod geometry;
+#[cfg(all(loom, test))]
+mod model;
 mod room;
 mod tags;
 mod union;
@@ -17,8 +19,8 @@ use crate::hash::ItemHash;
 use crate::mem::Cells;
 use crate::parallel::{ParallelFor, all_of};
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
-use crate::sync::{AtomicU64, fence};
-use geometry::{Geometry, Identity};
+use crate::sync::{AtomicU64, fence, spin_loop};
+use geometry::{Geometry, Identity, Place};
 use std::ops::Range;
 pub(crate) use tags::Tags;
 
@@ -213,7 +215,7 @@ impl Table<'_> {
             if found == asked || before.is_multiple_of(2) && self.state.changes.load(Relaxed) == before {
                 return found;
             }
-            std::hint::spin_loop();
+            spin_loop();
         }
     }
 
@@ -230,7 +232,7 @@ impl Table<'_> {
             if before.is_multiple_of(2) && self.state.changes.load(Relaxed) == before {
                 return None;
             }
-            std::hint::spin_loop();
+            spin_loop();
         }
     }
 
@@ -302,11 +304,16 @@ impl Table<'_> {
     #[inline(never)]
     fn insert_by_moving(&self, identity: Identity, count: u64) -> Result<(), Error> {
         let chain = self.find_room(identity, |_, content| content == 0).ok_or(Error::Full)?;
+        self.insert_along(&chain, count);
+        Ok(())
+    }
+
+    /// Adds an item after the moves of this chain.
+    fn insert_along(&self, chain: &[Place], count: u64) {
         self.state.moving(|| {
-            self.make_room(&chain);
+            self.make_room(chain);
             self.set(chain[0].cell, chain[0].key | count);
         });
-        Ok(())
     }
 
     /// Deletes one occurrence of the item. A count at the maximum has lost count, and stays.

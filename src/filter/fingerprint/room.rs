@@ -60,7 +60,7 @@ impl Table<'_> {
     }
 
     /// Moves the fingerprints of a chain, from its free end on. The first place is free then.
-    pub(super) fn make_room(&self, chain: &Chain) {
+    pub(super) fn make_room(&self, chain: &[Place]) {
         for places in chain.windows(2).rev() {
             let payload = self.get(places[0].cell) & !self.geometry.key_mask();
             self.set(places[1].cell, places[1].key | payload);
