@@ -4,7 +4,7 @@ use crate::items::{self, item};
 use crate::server::{Server, query};
 use anyhow::{Result, ensure};
 use bloomery::wire::Encoder;
-use bloomery::{Bloom, ItemHash, Layer, LayoutChoice, Spec};
+use bloomery::{Bloom, Family, ItemHash, Layer, LayoutChoice, Spec};
 use std::ops::Range;
 
 /// Items whose cache misses overlap: as many as in the server.
@@ -50,6 +50,18 @@ pub fn fill<const W: usize>(filter: &Bloom, layer: &Layer, numbers: Range<u64>) 
 pub fn filled<const W: usize>(spec: Spec, items: u64) -> Result<Bloom> {
     let filter = Bloom::new(spec)?;
     fill::<W>(&filter, &filter.layers()[0], 0..items);
+    Ok(filter)
+}
+
+/// Makes a filter with the items of the numbers below `items`. Those below `end` would fill the generations of a window alike.
+pub fn filled_in_turn<const W: usize>(spec: Spec, items: u64, end: u64) -> Result<Bloom> {
+    let mut filter = Bloom::new(spec)?;
+    for number in 0..items {
+        if let Family::Window { generations, .. } = spec.family {
+            filter.advance(number / end.div_ceil(generations.into()))?;
+        }
+        filter.add(item::<W>(number))?;
+    }
     Ok(filter)
 }
 

@@ -8,7 +8,10 @@ use crate::measure::{Side, alternate};
 use crate::server::SERVER_CORE;
 use crate::table;
 use anyhow::Result;
-use bloomery::{Cell, LayoutChoice, Spec};
+use bloomery::{Cell, Family, LayoutChoice, Overflow, Spec};
+
+/// Keys of windows, and the number of their generations.
+const WINDOWS: [(&str, u16); 2] = [("window 8", 8), ("window 60", 60)];
 
 pub fn run(bench: &mut Bench) -> Result<()> {
     let (capacity, count) = (bench.scale.items, bench.scale.many);
@@ -18,6 +21,11 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let counting = Spec { cell: Cell::Counter4, ..plain };
     filters::serve::<WIDTH>(&server, "plain", plain, half)?;
     filters::serve::<WIDTH>(&server, "counting", counting, half)?;
+    for (key, generations) in WINDOWS {
+        let family = Family::Window { generations, overflow: Overflow::Rotate, every_ms: 0 };
+        let window = Spec { family, capacity: capacity / u64::from(generations), ..plain };
+        filters::load(&server, key, &filters::filled_in_turn::<WIDTH>(window, half, half)?)?;
+    }
     filters::lines(&server, counting, 2)?;
 
     let test = |name: &'static str, key: &'static str| {
@@ -29,12 +37,16 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         test("FLOOR.MTOUCH", "lines"),
         test("BF.MTEST", "plain").expect(plausible(Mix::Half)),
         test("BF.MTEST", "counting").expect(plausible(Mix::Half)),
+        test("BF.MTEST", WINDOWS[0].0).expect(plausible(Mix::Half)),
+        test("BF.MTEST", WINDOWS[1].0).expect(plausible(Mix::Half)),
     ];
     let series = alternate(&server, bench.rounds, &mut sides)?;
     let title = "FINGERPRINT at 1%, half full, 1000 items a command, beside two lines an item";
     table::sides(title, 0, sides.iter().map(|side| side.name.as_str()), &series);
     bench.report.record("fingerprint-test", series[1].over(&series[0]));
     bench.report.record("fingerprint-counting-test", series[2].over(&series[0]));
+    bench.report.record("fingerprint-window-8", series[3].over(&series[0]));
+    bench.report.record("fingerprint-window-60", series[4].over(&series[0]));
 
     // Each round deletes as many as it adds, so the counting filter stays half full; the other is full at the end.
     let fresh = Fresh(half..capacity);

@@ -13,18 +13,25 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let server = bench.launch.start(Some(SERVER_CORE), &[])?;
     let capacity = bench.scale.items;
     let mut lines = Vec::new();
-    for (layout, rate, id) in [
-        ("BLOCKED", "0.01", "blocked-1"),
-        ("BLOCKED", "0.001", "blocked-01"),
-        ("CLASSIC", "0.01", "classic-1"),
-        ("CLASSIC", "0.001", "classic-01"),
+    for (id, rate, parts, options) in [
+        ("blocked-1", "0.01", 1, "NONSCALING LAYOUT BLOCKED"),
+        ("blocked-01", "0.001", 1, "NONSCALING LAYOUT BLOCKED"),
+        ("classic-1", "0.01", 1, "NONSCALING LAYOUT CLASSIC"),
+        ("classic-01", "0.001", 1, "NONSCALING LAYOUT CLASSIC"),
+        ("fingerprint-1", "0.01", 1, "NONSCALING LAYOUT FINGERPRINT"),
+        ("fingerprint-01", "0.001", 1, "NONSCALING LAYOUT FINGERPRINT"),
+        ("fingerprint-001", "0.0001", 1, "NONSCALING LAYOUT FINGERPRINT"),
+        ("fingerprint-millionth", "0.000001", 1, "NONSCALING LAYOUT FINGERPRINT"),
+        ("fingerprint-counting-1", "0.01", 1, "COUNTING 4 LAYOUT FINGERPRINT"),
+        ("fingerprint-counting-01", "0.001", 1, "COUNTING 4 LAYOUT FINGERPRINT"),
+        ("fingerprint-window", "0.01", 8, "WINDOW 8 LAYOUT FINGERPRINT"),
     ] {
-        let key = format!("{layout} at {rate}");
-        let capacity = capacity.to_string();
-        server.query::<()>(&["BF.RESERVE", &key, rate, &capacity, "NONSCALING", "LAYOUT", layout])?;
-        let bytes = size(&server, &key)?;
-        bench.report.record(id, Spread::exact(bytes * 8.0 / capacity.parse::<f64>()?));
-        lines.push(vec![format!("{key}, {capacity} items"), format!("{bytes}")]);
+        let each = (capacity / parts).to_string();
+        let words = ["BF.RESERVE", id, rate, &each].into_iter().chain(options.split(' '));
+        server.query::<()>(&words.collect::<Vec<_>>())?;
+        let bytes = size(&server, id)?;
+        bench.report.record(id, Spread::exact(bytes * 8.0 / capacity as f64));
+        lines.push(vec![format!("{options} at {rate}, {capacity} items"), format!("{bytes}")]);
     }
     server.query::<()>(&["BF.RESERVE", "empty", "0.01", "100"])?;
     let empty: f64 = server.query(&["MEMORY", "USAGE", "empty"])?;

@@ -10,6 +10,7 @@ mod gozero;
 mod held;
 mod kinds;
 mod latency;
+mod layouts;
 mod memory;
 mod others;
 mod persistence;
@@ -53,11 +54,14 @@ pub const ALL: &[Scenario] = &[
             "fingerprint-counting-test",
             "fingerprint-counting-add",
             "fingerprint-counting-del",
+            "fingerprint-window-8",
+            "fingerprint-window-60",
         ],
         fingerprint::run,
     ),
     scenario("static", &["static-build", "static-test", "static-04", "static-millionth"], fuse::run),
     scenario("turnover", &[], turnover::run),
+    scenario("layouts", &[], layouts::run),
     scenario("window", &["window"], window::run),
     scenario("gozero", &["gozero-one", "gozero-many", "gozero-bulk"], gozero::run),
     scenario("held", &["reserve", "unlink"], held::run),
@@ -66,7 +70,21 @@ pub const ALL: &[Scenario] = &[
     scenario("core", &["core", "core-fastbloom", "core-threads"], core::run),
     scenario(
         "memory",
-        &["blocked-1", "blocked-01", "classic-1", "classic-01", "grown", "empty"],
+        &[
+            "blocked-1",
+            "blocked-01",
+            "classic-1",
+            "classic-01",
+            "fingerprint-1",
+            "fingerprint-01",
+            "fingerprint-001",
+            "fingerprint-millionth",
+            "fingerprint-counting-1",
+            "fingerprint-counting-01",
+            "fingerprint-window",
+            "grown",
+            "empty",
+        ],
         memory::run,
     ),
     scenario("plot-size", &[], sweeps::size),

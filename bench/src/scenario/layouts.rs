@@ -1,0 +1,126 @@
+//! The library without a server: what LAYOUT AUTO takes beside LAYOUT FINGERPRINT, for each use and several sizes.
+
+use super::core::test_in_groups;
+use crate::bench::Bench;
+use crate::clock::cpu_ns;
+use crate::filters::{self, GROUP, fixed};
+use crate::items::{BULK_WIDTH, Mix, item};
+use crate::measure::{Series, Spread};
+use crate::table;
+use anyhow::{Result, ensure};
+use bloomery::{Bloom, Cell, Family, ItemHash, LayoutChoice, Overflow, Spec};
+use fastrand::Rng;
+use std::ops::Range;
+
+/// Items that a round tests at least, and adds.
+const LEAST: u64 = 500_000;
+
+/// Adds of a round are to the last part of a filter that is this full at the end of them, in percent.
+const FULL: [u64; 2] = [50, 100];
+
+/// One part in this many is added in a round.
+const PART: u64 = 10;
+
+pub fn run(bench: &mut Bench) -> Result<()> {
+    for capacity in [bench.scale.items / 1000, bench.scale.items / 10, bench.scale.items] {
+        compare(bench.rounds, capacity)?;
+    }
+    Ok(())
+}
+
+/// The uses of a filter for this many items, by AUTO.
+fn uses(capacity: u64) -> Vec<(&'static str, Spec)> {
+    let of = |rate, cell| Spec { cell, ..fixed(capacity, rate, LayoutChoice::Auto) };
+    let family = Family::Window { generations: 8, overflow: Overflow::Error, every_ms: 0 };
+    vec![
+        ("COUNTING 4 at 1%", of(0.01, Cell::Counter4)),
+        ("COUNTING 4 at 0.01%", of(1e-4, Cell::Counter4)),
+        ("COUNTING 16 at 1%", of(0.01, Cell::Counter16)),
+        ("WINDOW 8 at 1%", Spec { family, capacity: capacity / 8, ..of(0.01, Cell::Bit) }),
+        ("fixed at 1%", of(0.01, Cell::Bit)),
+        ("fixed at 0.1%", of(0.001, Cell::Bit)),
+        ("fixed at 0.01%", of(1e-4, Cell::Bit)),
+        ("fixed at 0.0001%", of(1e-6, Cell::Bit)),
+    ]
+}
+
+/// What one filter costs.
+struct Measured {
+    bits: f64,
+    /// Of a test and an add, for each of [`FULL`].
+    times: Vec<Series>,
+}
+
+fn compare(rounds: u64, capacity: u64) -> Result<()> {
+    let mut lines = Vec::new();
+    for (name, spec) in uses(capacity) {
+        let both = [spec, Spec { layout: LayoutChoice::Fingerprint, ..spec }];
+        let mut measured = both
+            .iter()
+            .map(|spec| {
+                let bits = Bloom::bytes_for(spec)? as f64 * 8.0 / capacity as f64;
+                Ok(Measured { bits, times: vec![Series(Vec::new()); 2 * FULL.len()] })
+            })
+            .collect::<Result<Vec<_>>>()?;
+        for (number, full) in FULL.into_iter().enumerate() {
+            let items = capacity * full / 100;
+            let before = items - items / PART;
+            let filled = both
+                .iter()
+                .map(|spec| filters::filled_in_turn::<BULK_WIDTH>(*spec, before, items))
+                .collect::<Result<Vec<_>>>()?;
+            for round in 0..=rounds {
+                let numbers = Mix::Half.numbers(LEAST, before, &mut Rng::with_seed(round));
+                let tested: Vec<_> = numbers.into_iter().map(item).collect();
+                for (filter, Measured { times, .. }) in filled.iter().zip(&mut measured) {
+                    let (ns, _) = cpu_ns(|| test_in_groups(filter, &tested))?;
+                    let add = add(filter, before..items)?;
+                    if round > 0 {
+                        times[2 * number].0.push(ns / LEAST as f64);
+                        times[2 * number + 1].0.push(add);
+                    }
+                }
+            }
+        }
+        for (layout, figures) in ["AUTO", "FINGERPRINT"].into_iter().zip(&measured) {
+            let mut line = vec![name.to_owned(), layout.to_owned(), table::number(figures.bits)];
+            line.extend(figures.times.iter().map(|times| table::number(times.spread().median)));
+            lines.push(line);
+        }
+        let over = |number: usize| measured[1].times[number].over(&measured[0].times[number]);
+        let mut line = vec![String::new(), "ratio".to_owned()];
+        line.push(table::number(measured[1].bits / measured[0].bits));
+        line.extend((0..2 * FULL.len()).map(over).map(|ratio: Spread| table::spread(&ratio)));
+        lines.push(line);
+    }
+    let title = format!("Layouts, {capacity} items, ns of CPU an item, in groups of {GROUP}");
+    let header =
+        ["", "", "bits an item", "test, half full", "add, half full", "test, 90% full", "add, to full"];
+    table::print(&title, &header, &lines);
+    Ok(())
+}
+
+/// Nanoseconds of an add, in groups, to copies of the filter, until enough have been added. A window has them in its newest
+/// generation.
+fn add(filter: &Bloom, numbers: Range<u64>) -> Result<f64> {
+    let items: Vec<_> = numbers.clone().map(item::<BULK_WIDTH>).collect();
+    let (mut ns, mut done) = (0.0, 0);
+    while done < LEAST {
+        let mut copy = filter.snapshot()?;
+        let (once, refused) = cpu_ns(|| {
+            let mut refused = 0;
+            for group in items.chunks(GROUP) {
+                let mut hashes = [ItemHash::default(); GROUP];
+                for (hash, item) in hashes.iter_mut().zip(group) {
+                    *hash = copy.hash(item).into();
+                    copy.prefetch(*hash);
+                }
+                refused += hashes[..group.len()].iter().filter(|hash| copy.add(**hash).is_err()).count();
+            }
+            refused
+        })?;
+        ensure!(refused == 0, "{refused} adds were refused");
+        (ns, done) = (ns + once, done + items.len() as u64);
+    }
+    Ok(ns / done as f64)
+}
