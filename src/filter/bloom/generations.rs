@@ -92,9 +92,7 @@ impl<'w> Generations<'w> {
     #[inline]
     pub(super) fn contains_many(self, items: &[ItemHash], current: u64) -> Hits {
         match self.table() {
-            Some((_, tags)) => (0..).zip(items).fold(Hits::default(), |found, (index, item)| {
-                found.with(index, tags.contains(*item, current))
-            }),
+            Some((_, tags)) => tags.contains_many(items, current),
             None => contains_many(self.ring(current).map(|(_, layer)| layer), items),
         }
     }

@@ -10,6 +10,7 @@
 
 use super::Table;
 use super::geometry::{Identity, Place};
+use crate::bits::Hits;
 use crate::error::Error;
 use crate::hash::ItemHash;
 use crate::parallel::{ParallelFor, all_of};
@@ -111,7 +112,25 @@ impl Tags<'_> {
     /// Whether the item may be in the table.
     #[inline(always)]
     pub(crate) fn contains(&self, item: ItemHash, current: u64) -> bool {
-        let identity = self.0.geometry.identity(item);
+        self.has(self.0.geometry.identity(item), current)
+    }
+
+    /// Which of up to 64 items may be in the table.
+    ///
+    /// The second window of an item is known, and fetched, when its first is on its way.
+    pub(crate) fn contains_many(&self, items: &[ItemHash], current: u64) -> Hits {
+        let mut identities = [Identity::default(); Hits::MAX];
+        for (identity, item) in identities.iter_mut().zip(items) {
+            *identity = self.0.geometry.identity(*item);
+            self.0.prefetch_window(identity.windows[1]);
+        }
+        (0..)
+            .zip(&identities[..items.len()])
+            .fold(Hits::default(), |found, (index, identity)| found.with(index, self.has(*identity, current)))
+    }
+
+    #[inline(always)]
+    fn has(&self, identity: Identity, current: u64) -> bool {
         let find = || self.0.has(identity).then(|| self.age_of(identity, current)).flatten();
         self.0.settled(find).is_some()
     }
