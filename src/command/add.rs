@@ -14,8 +14,8 @@ use super::reach;
 use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
 use super::write::{
-    BLOOM_STEP, Growing, Mode, add_one, catch_up, catch_up_to, create_new, due, give_up, grow_and_add,
-    indices, limit_items, send_first_items, should_pause,
+    BLOOM_STEP, Growing, Mode, add_one, catch_up, catch_up_to, create_new, due, give_up, grow_and_add, items,
+    limit_items, send_first_items, should_pause,
 };
 use crate::error::Error;
 use crate::filter::bloom::batch::{GROUP, for_each_group, for_each_hashed_group};
@@ -162,7 +162,7 @@ fn add_arguments<'a, C: Call<'a>>(
 ) -> Result<Reply, CommandError> {
     let mut target = key.target()?.ok_or(CommandError::NotFound)?;
     let mut adds = Adds::new(call, first);
-    let items = indices(call, first, BLOOM_STEP).map(|index| call.arg(index));
+    let items = items(call, first, BLOOM_STEP);
     let lost = add_each(call, &mut target, items, Mode::Add, |outcome| adds.note(outcome));
     target.added(adds.accepted());
     if let Some(why) = lost {
@@ -565,8 +565,7 @@ pub(super) struct Backfill {
 /// Adds the arguments from `first` on to the shadow only, up to the first that it refuses.
 pub(super) fn backfill<'a, C: Call<'a>>(call: &C, rebuild: &mut Rebuild, first: usize) -> Backfill {
     let (live, shadow) = rebuild.both_mut();
-    let (mut adds, items) =
-        (Adds::new(call, first), indices(call, first, BLOOM_STEP).map(|index| call.arg(index)));
+    let (mut adds, items) = (Adds::new(call, first), items(call, first, BLOOM_STEP));
     let growing = Growing::of_shadow(shadow, live.as_ref());
     add_to_bloom(call, shadow, items, growing, |outcome| {
         let refused = outcome.is_err();

@@ -122,12 +122,10 @@ pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     if !call.obeys() {
         let total = base.bytes().saturating_add(grows);
         let more = if existing.is_none() { total } else { grows };
-        if more > 0 {
-            call.admit(total, more)?;
-        }
+        // Freed before the server may evict a key for it.
         let spare = existing.map_or(0, |destination| union.spare_bytes(destination));
-        if spare > 0 {
-            call.admit_outside_keys(total, spare)?;
+        if more > 0 || spare > 0 {
+            call.admit(total, more.saturating_add(spare))?;
         }
     }
     let no_room = no_room(base);

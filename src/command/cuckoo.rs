@@ -11,7 +11,7 @@ use super::options::cuckoo::{
 use super::options::redisbloom;
 use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
-use super::write::{Growing, Mode, add_one, admit_new, indices, limit_items, pauses};
+use super::write::{Growing, Mode, STEP_BYTES, add_one, admit_new, items, limit_items, pauses};
 use crate::error::Error;
 use crate::filter::cuckoo::{GROUP, Table};
 use crate::filter::{Cuckoo, CuckooHash, CuckooSpec, Origin};
@@ -156,7 +156,13 @@ fn add_arguments<'a, C: Call<'a>>(
     while answers.len() < items && !pauses(call, first, answers.len()) {
         group.clear();
         let next = first.saturating_add(answers.len())..call.argc();
-        group.extend(next.take(group_of(filter)).map(|index| filter.hash_ahead(call.arg(index))));
+        let mut bytes = 0usize;
+        let within = next.take(group_of(filter)).map_while(|index| {
+            let item = (bytes < STEP_BYTES).then(|| call.arg(index))?;
+            bytes = bytes.saturating_add(item.len());
+            Some(filter.hash_ahead(item))
+        });
+        group.extend(within);
         for item in &group {
             answers.push(match add_item(call, filter, *item, mode, &mut growing) {
                 Ok(added) => Answer::from(added),
@@ -240,10 +246,10 @@ pub(super) fn test_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     let mut answers = Answers::default();
     answers.answers.reserve(call.argc().saturating_sub(ITEM));
     match asked(&key) {
-        None => answers.answers.extend(indices(call, ITEM, GROUP).map(|_| Answer::No)),
+        None => answers.answers.extend(items(call, ITEM, GROUP).map(|_| Answer::No)),
         Some(filter) => {
             let group = group_of(filter);
-            let items = indices(call, ITEM, group).map(|index| filter.hash_ahead(call.arg(index)));
+            let items = items(call, ITEM, group).map(|item| filter.hash_ahead(item));
             filter.test_each(items, group, |hits, len| {
                 answers.answers.extend((0..len).map(|index| Answer::from(hits.has(index))));
             });

@@ -5,7 +5,7 @@ use super::call::{Access, Call, Effect, Key};
 use super::error::CommandError;
 use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
-use super::write::{BLOOM_STEP, catch_up, indices, limit_items};
+use super::write::{BLOOM_STEP, catch_up, items, limit_items};
 use crate::filter::bloom::batch::for_each_group;
 use crate::filter::{Bloom, Layer, Live, LiveMut, Target};
 use smallvec::SmallVec;
@@ -63,7 +63,7 @@ pub(super) fn delete_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandErr
     let mut answers = Answers::default();
     catch_up_to_delete(call, &mut key)?;
     let Some(target) = key.target()? else {
-        answers.answers.extend(indices(call, FIRST_ITEM, BLOOM_STEP).map(|_| Answer::No));
+        answers.answers.extend(items(call, FIRST_ITEM, BLOOM_STEP).map(|_| Answer::No));
         return Ok(Reply::Answers(answers));
     };
     let mut filter = live(target)?;
@@ -73,7 +73,7 @@ pub(super) fn delete_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandErr
     }
     let mut changed: SmallVec<[usize; 64]> = SmallVec::new();
     let mut numbers = FIRST_ITEM..;
-    let items = indices(call, FIRST_ITEM, BLOOM_STEP).map(|index| call.arg(index));
+    let items = items(call, FIRST_ITEM, BLOOM_STEP);
     for_each_group(&mut filter, Layer::prefetch_all, items, |filter, group| {
         for (item, index) in group.iter().zip(numbers.by_ref()) {
             let removed = filter.remove(*item).unwrap_or_default();

@@ -173,8 +173,8 @@ fn build<'a, C: Call<'a>>(call: &C, key: C::Key) -> Result<Reply, CommandError> 
         None => {
             let bytes = Bloom::bytes_for(&list.spec().built(items))?;
             let most = bytes.saturating_add(items.saturating_mul(BUILD_BYTES));
-            let memory = Admitted::beside_keys(call, bytes, most)?;
             if call.goes_apart(items.saturating_mul(BUILD_COST)) {
+                let memory = Admitted::for_work_apart(call, bytes, most)?;
                 let inputs: Arc<[Live]> = inputs.into_iter().map(LiveRef::share).collect();
                 let job = Apart { keys: 1..2, inputs: inputs.clone(), data: Data::Argument(1), memory };
                 return call.apart(job, move |_, parallel| match &*inputs {
@@ -182,6 +182,8 @@ fn build<'a, C: Call<'a>>(call: &C, key: C::Key) -> Result<Reply, CommandError> 
                     _ => Err(Error::Mismatch),
                 });
             }
+            // Until the command has ended the server evicts nothing, and then the list makes room.
+            let _admitted = Admitted::in_new_key(call, bytes, most)?;
             list.build(&|tasks, task| call.parallel(tasks, task)).map(|built| (built, items))
         }
     };

@@ -4,7 +4,7 @@ use super::blob::{Blob, Unread};
 use super::call::{Access, Call, Key};
 use super::error::CommandError;
 use super::reply::{Answer, Answers, Reply};
-use super::write::{BLOOM_STEP, indices, limit_items};
+use super::write::{BLOOM_STEP, items, limit_items};
 use crate::bits::Hits;
 use crate::filter::bloom::batch::{GROUP, Probed, for_each_group};
 use crate::filter::{Bloom, Filter, Foreign, Layer, Live, LiveRef};
@@ -118,7 +118,7 @@ pub(super) fn test_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     let key = call.open(1, Access::Read);
     let mut answers = Answers::default();
     let Ok(Some(filter)) = key.bloom() else {
-        answers.answers.extend(indices(call, FIRST_ITEM, BLOOM_STEP).map(|_| Answer::No));
+        answers.answers.extend(items(call, FIRST_ITEM, BLOOM_STEP).map(|_| Answer::No));
         return Ok(Reply::Answers(answers));
     };
     answers.answers.reserve(count);
@@ -128,7 +128,7 @@ pub(super) fn test_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
         answers.answers.extend((0..len).map(|index| Answer::from(hits.has(index))));
         ControlFlow::Continue(())
     };
-    let items = indices(call, FIRST_ITEM, BLOOM_STEP).map(|index| call.arg(index));
+    let items = items(call, FIRST_ITEM, BLOOM_STEP);
     match filter {
         LiveRef::Bloom(filter) => {
             Native { filter, current: current_generation(call, filter) }.test_each(items, show);

@@ -15,6 +15,7 @@ use crate::filter::{
     Added, Bloom, Cuckoo, Due, Filter, Foreign, Garbage, Grow, Live, LiveMut, LiveRef, Rebuild, Schedule,
     Target,
 };
+use crate::hash::ItemHash;
 use crate::params::Spec;
 
 /// Whether adding tests first.
@@ -55,12 +56,28 @@ pub(super) fn should_pause<'a, C: Call<'a>>(call: &C, done: usize, step: usize) 
     done.is_multiple_of(step) && call.should_pause(done)
 }
 
+/// Bytes of items between two looks at the clock. To hash them takes up to 250 µs, with the slowest codec.
+pub(super) const STEP_BYTES: usize = 1 << 16;
+
 /// The arguments from `first` on: the items of a command, until it continues later.
 #[inline(always)]
-pub(super) fn indices<'a, C: Call<'a>>(call: &C, first: usize, step: usize) -> impl Iterator<Item = usize> {
-    (first..call.argc()).take_while(move |index| {
-        let done = index.saturating_sub(first);
-        !(done.is_multiple_of(step) && pauses(call, first, done))
+pub(super) fn items<'a, C: Call<'a>>(call: &C, first: usize, step: usize) -> impl Iterator<Item = &'a [u8]> {
+    let (mut next, mut bytes) = (first, 0usize);
+    std::iter::from_fn(move || {
+        let done = next.saturating_sub(first);
+        if next >= call.argc() {
+            return None;
+        }
+        if done.is_multiple_of(step) || bytes >= STEP_BYTES {
+            bytes = 0;
+            if pauses(call, first, done) {
+                return None;
+            }
+        }
+        let item = call.arg(next);
+        bytes = bytes.saturating_add(item.len());
+        next = next.saturating_add(1);
+        Some(item)
     })
 }
 
@@ -313,11 +330,23 @@ pub(super) trait GrowInServer: Grow {
 
     /// The wording of a refusal.
     fn refusal(why: CommandError) -> CommandError;
+
+    /// Adds an item where the filter must not make room for it.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    fn add_where_room_is(&mut self, _: Self::Item<'_>) -> Result<Added, Error> {
+        Err(Error::Full)
+    }
 }
 
 impl GrowInServer for Bloom {
     fn may_grow(&self, _: &Settings) -> Result<(), CommandError> {
         Ok(())
+    }
+
+    fn add_where_room_is(&mut self, item: ItemHash) -> Result<Added, Error> {
+        self.add_to_any_share(item)
     }
 
     fn refusal(why: CommandError) -> CommandError {
@@ -396,7 +425,7 @@ pub(super) fn grow_and_add<'a, C: Call<'a>, F: GrowInServer>(
 ) -> Result<Added, CommandError> {
     loop {
         if let Some(why) = &growing.refused {
-            return Err(why.clone());
+            return filter.add_where_room_is(item).map_err(|_| why.clone());
         }
         let more = grow(call, filter, growing.beside)
             .map_err(|why| growing.refused.insert(F::refusal(why)).clone())?;

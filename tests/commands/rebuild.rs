@@ -589,3 +589,39 @@ fn a_saturated_filter_can_be_rebuilt() {
         assert!((40..6000).contains(&capacity), "{options}: {capacity}");
     }
 }
+
+/// All items come into one generation of the new window, which therefore may have all of the table.
+#[test]
+fn a_full_window_of_fingerprints_is_rebuilt_with_its_own_items() {
+    for generations in [2, 3, 5] {
+        let pair = Pair::new();
+        let server = &pair.primary;
+        server
+            .line(&format!("BF.RESERVE k 0.01 200 WINDOW {generations} LAYOUT FINGERPRINT SEED 5"))
+            .unwrap();
+        for generation in 0..generations {
+            add(server, "k", &format!("g{generation}-"), 190);
+            if generation + 1 < generations {
+                server.line("BF.ROTATE k").unwrap();
+            }
+        }
+        let items: Vec<String> =
+            (0..generations).flat_map(|g| (0..190).map(move |item| format!("g{g}-{item}"))).collect();
+        server.line("BF.REBUILD k BEGIN").unwrap();
+        for (index, item) in items.iter().enumerate() {
+            // By a client, and as the one who rebuilds it does.
+            let command = if index % 2 == 0 { "BF.ADD k" } else { "BF.REBUILD k ADD" };
+            server.line(&format!("{command} {item}")).unwrap();
+        }
+        assert_eq!(status(server, "k", "Status"), Reply::from("running"), "{generations}");
+        server.line("BF.REBUILD k COMMIT").unwrap();
+        for item in &items {
+            assert_eq!(
+                server.line(&format!("BF.EXISTS k {item}")),
+                Ok(Reply::Bool(true)),
+                "{generations} {item}"
+            );
+        }
+        pair.follow();
+    }
+}

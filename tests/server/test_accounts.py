@@ -223,6 +223,37 @@ def test_a_command_evicts_no_keys_without_need(new_server, kind):
         assert keys <= set(client.keys()) and client.info("stats")["evicted_keys"] == 0
 
 
+def static_list(client, key: str) -> None:
+    client.execute_command("BF.REBUILD", key, "BEGIN", "LAYOUT", "FUSE", "CAPACITY", 400_000)
+    blob = b"".join(struct.pack("<I", number) for number in range(400_000))
+    client.execute_command("BF.REBUILD", key, "ADDBULK", "FIXED", 4, blob)
+
+
+def tables(client, key: str) -> None:
+    client.execute_command("BF.RESERVE", key, "0.001", 4_000_000, "LAYOUT", "FINGERPRINT", "NONSCALING")
+    client.execute_command("BF.RESERVE", "other", "0.001", 4_000_000, "LIKE", key)
+    client.execute_command("BF.ADD", "other", "ada")
+
+
+@EVERY_SERVER
+@pytest.mark.parametrize("make, command", [(static_list, "BF.REBUILD f COMMIT"), (tables, "BF.MERGE f other")])
+def test_what_is_refused_on_a_full_cache_works_in_a_transaction(new_server, make, command):
+    """A cache is always full, so there must be a way."""
+    server = new_server(config={"maxmemory": "48mb", "maxmemory-policy": "allkeys-lru"})
+    with server.client() as client:
+        make(client, "f")
+        number = 0
+        while client.info("memory")["used_memory"] < 47 << 20:
+            client.mset({f"key:{number + index}": bytes(1000) for index in range(200)})
+            number += 200
+        with pytest.raises(redis.ResponseError, match="Insufficient memory.* in MULTI it works at once"):
+            client.execute_command(*command.split())
+        pipe = client.pipeline(transaction=True)
+        pipe.execute_command(*command.split())
+        assert pipe.execute() == [b"OK"]
+        assert client.execute_command("BF.EXISTS", "f", struct.pack("<I", 7) if make is static_list else "ada") == 1
+
+
 def write_probes(client, go_on) -> None:
     while go_on():
         client.set("probe", "x")

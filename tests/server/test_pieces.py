@@ -97,6 +97,24 @@ def test_replies_and_filters_are_those_of_the_whole_command(server, case, protoc
                 assert goes_in_pieces(client, command), command
 
 
+@pytest.mark.parametrize("command", ["BF.MADD", "BF.MEXISTS", "BF.MDEL", "CF.MEXISTS", "CF.INSERT"])
+def test_long_items_are_divided_too(server, command):
+    """They are fewer than those between two looks at the clock of others."""
+    long = [bytes([number]) * (1 << 20) for number in range(31)]
+    with server.client(single_connection_client=True) as client:
+        match command:
+            case "CF.MEXISTS" | "CF.INSERT":
+                client.execute_command("CF.RESERVE", "k", 1000)
+            case "BF.MDEL":
+                client.execute_command("BF.RESERVE", "k", "0.01", 1000, "COUNTING", 8, "HASH", "SIPHASH")
+            case _:
+                client.execute_command("BF.RESERVE", "k", "0.01", 1000, "SCHEME", "GUAVA", "FUNNEL", "UTF16")
+        before = calls(client, command)
+        reply = client.execute_command(command, "k", *(["ITEMS"] if command == "CF.INSERT" else []), *long)
+        assert reply == [int(command in ("BF.MADD", "CF.INSERT"))] * 31
+        assert calls(client, command) - before > 1
+
+
 def goes_in_pieces(client, command: str) -> bool:
     """Whether it holds in one of several tries. If the system takes the processor away before the first item, which
     lengthens the piece (`SLICE_PER_HEAD`), one piece may be enough."""

@@ -230,7 +230,8 @@ class Search:
             if recipe["kind"] == "links" and chance.random() < recipe["known"]:
                 return HELD
             number = chance.randrange(held) if chance.random() < recipe["known"] else (1 << 40) + number
-            return struct.pack("<Q", number)
+            # None of the items that the filters hold is long.
+            return struct.pack("<Q", number).ljust(length if length >= 1024 else 8, b".")
 
         one = item(0)
         match command.split(".")[1]:

@@ -387,6 +387,20 @@ impl Bloom {
         self.add_to_newest(item, Layer::insert_absent_single_writer)
     }
 
+    /// Adds to a window that makes no room by itself, as long as its table has some. The shadow of a rebuild gets all items of
+    /// its live filter in one generation.
+    ///
+    /// # Errors
+    /// [`Error::Full`], also if it isn't a window.
+    pub fn add_to_any_share(&mut self, item: ItemHash) -> Result<Added, Error> {
+        match &self.body {
+            Body::Window(window) if window.has_room_for(item, false) => {
+                window.add(item, Layer::insert_single_writer)
+            }
+            _ => Err(Error::Full),
+        }
+    }
+
     /// Like [`try_add`](Bloom::try_add), for an item that no older layer of a chain of bits contains.
     #[inline(always)]
     fn add_to_newest(
