@@ -36,6 +36,10 @@ pub struct Cost {
     pub(crate) when_full: &'static str,
 }
 
+/// What a filter in LAYOUT FINGERPRINT has to cost at most, over AUTO's choice, to be named beside it: that reads one line more,
+/// and can do less.
+const SMALLER: f64 = 0.9;
+
 /// Computes what a new filter costs.
 pub(crate) fn cost(wanted: &Wanted) -> Result<Cost, Refused> {
     match wanted {
@@ -86,6 +90,23 @@ pub(crate) fn bloom(spec: &Spec) -> Result<Cost, Refused> {
         deletes: spec.cell.counts() || shape.generations > 0,
         when_full,
     })
+}
+
+/// Computes what the filter costs in LAYOUT FINGERPRINT, if the layout was left to AUTO and this is smaller. A window then drops
+/// the oldest generation when it is full, since a table has no more room.
+pub(crate) fn smaller(wanted: &Wanted) -> Option<Cost> {
+    let Wanted::Bloom(spec) = wanted else { return None };
+    let mut table = Spec { layout: LayoutChoice::Fingerprint, ..*spec };
+    if let Family::Window { overflow, .. } = &mut table.family
+        && *overflow == Overflow::Saturate
+    {
+        *overflow = Overflow::Rotate;
+    }
+    if spec.layout != LayoutChoice::Auto || table.validate().is_err() {
+        return None;
+    }
+    let (chosen, table) = (bloom(spec).ok()?, bloom(&table).ok()?);
+    (table.memory_bytes as f64 <= SMALLER * chosen.memory_bytes as f64).then_some(table)
 }
 
 pub(crate) fn on_full(overflow: Overflow) -> &'static str {
@@ -190,7 +211,8 @@ pub(crate) fn kinds(items: u64, like: &Spec) -> Vec<Cost> {
     specs.push(Spec { capacity: items.div_ceil(GENERATIONS.into()), ..spec(window) });
     specs.push(Spec { layout: LayoutChoice::Fuse, shards: 1, ..spec(Spec::fixed(items, rate)) });
     // A kind that cannot reach the error rate at any size is left out.
-    let mut costs: Vec<Cost> = specs.iter().filter_map(|spec| bloom(spec).ok()).collect();
+    let with_smaller = |spec: &Spec| bloom(spec).ok().into_iter().chain(smaller(&Wanted::Bloom(*spec)));
+    let mut costs: Vec<Cost> = specs.iter().flat_map(with_smaller).collect();
     costs.extend(
         CUCKOO_LOADS.iter().map(|&(slots, load)| cuckoo(&roomy_cuckoo(items, slots, load, like), items)),
     );
@@ -230,6 +252,28 @@ mod tests {
         let spec = roomy_cuckoo(10_000, 4, 0.95, &Spec::fixed(1, 0.1));
         let real = bloomery::Cuckoo::new(spec).unwrap();
         assert_eq!(cuckoo(&spec, 10_000).memory_bytes, Filter::Cuckoo(Box::new(real)).bytes());
+    }
+
+    /// Counting is; a fixed filter at 1% is not by enough, nor is what can't be in that layout or was asked for in another.
+    #[test]
+    fn fingerprints_are_named_where_they_are_smaller() {
+        let saturates = Family::Fixed(Overflow::Saturate);
+        for (spec, is_smaller) in [
+            (Spec::counting(10_000_000, 0.01), true),
+            (Spec::fixed(10_000_000, 1e-4), true),
+            (Spec::window(10_000_000, 0.01, 32), true),
+            (Spec::fixed(10_000_000, 0.01), false),
+            (Spec::window(10_000_000, 0.01, 4), false),
+            (Spec { shards: 2, ..Spec::counting(10_000_000, 0.01) }, false),
+            (Spec { family: saturates, ..Spec::counting(10_000_000, 0.01) }, false),
+            (Spec { layout: LayoutChoice::Blocked, ..Spec::counting(10_000_000, 0.01) }, false),
+        ] {
+            let cost = smaller(&Wanted::Bloom(spec));
+            assert_eq!(cost.is_some(), is_smaller, "{spec:?}");
+            assert!(
+                cost.is_none_or(|cost| cost.command.contains("LAYOUT FINGERPRINT") && cost.cache_lines == 2)
+            );
+        }
     }
 
     #[test]

@@ -13,8 +13,18 @@ use clap::ValueEnum;
 const STATIC_CAPACITY: u64 = 1 << 16;
 
 /// The options that do not go with --static.
-pub const NOT_STATIC: [&str; 9] =
-    ["nonscaling", "expansion", "tightening", "counting", "window", "on_full", "layout", "shards", "cuckoo"];
+pub const NOT_STATIC: [&str; 10] = [
+    "nonscaling",
+    "expansion",
+    "tightening",
+    "counting",
+    "window",
+    "ttl",
+    "on_full",
+    "layout",
+    "shards",
+    "cuckoo",
+];
 
 /// The options, as they stand on the command line; [`Reserve::wanted`] validates them.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -109,7 +119,7 @@ enum OnFull {
 /// [`LayoutChoice`], with its help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Layout {
-    /// Blocked above 512 KiB if that costs at most 15% more memory, else classic
+    /// Blocked above 512 KiB if that costs at most 15% more memory, else classic; fingerprint for what only that can do
     Auto,
     /// One cache line per item
     Blocked,
@@ -161,13 +171,7 @@ impl Reserve {
             seed: self.seed()?,
             shards: self.shards.unwrap_or(1),
             hash: self.hash(),
-            layout: match self.layout {
-                _ if self.ttl.is_some() => LayoutChoice::Fingerprint,
-                None | Some(Layout::Auto) => LayoutChoice::Auto,
-                Some(Layout::Blocked) => LayoutChoice::Blocked,
-                Some(Layout::Classic) => LayoutChoice::Classic,
-                Some(Layout::Fingerprint) => LayoutChoice::Fingerprint,
-            },
+            layout: self.layout(),
             cell: self.counting.unwrap_or_default(),
             family: self.family()?,
         };
@@ -188,11 +192,30 @@ impl Reserve {
         }
     }
 
+    /// AUTO is FINGERPRINT where no other has what the options ask for, as in BF.RESERVE.
+    fn layout(&self) -> LayoutChoice {
+        let needs_fingerprints = self.ttl.is_some()
+            || self.counting.is_some() && self.scales()
+            || self.window.is_some_and(|generations| !limits::GENERATIONS.contains(&generations.into()))
+            || self.on_full == Some(OnFull::Rotate);
+        match self.layout {
+            None | Some(Layout::Auto) if needs_fingerprints => LayoutChoice::Fingerprint,
+            None | Some(Layout::Auto) => LayoutChoice::Auto,
+            Some(Layout::Blocked) => LayoutChoice::Blocked,
+            Some(Layout::Classic) => LayoutChoice::Classic,
+            Some(Layout::Fingerprint) => LayoutChoice::Fingerprint,
+        }
+    }
+
+    fn scales(&self) -> bool {
+        self.expansion.is_some_and(|factor| factor > 0)
+            || self.tightening.is_some()
+            || self.on_full == Some(OnFull::Scale)
+    }
+
     fn family(&self) -> Result<Family, Refused> {
         let refuse = |option, text: &str| Err(Refused::new(option, text));
-        let scales = self.expansion.is_some_and(|factor| factor > 0)
-            || self.tightening.is_some()
-            || self.on_full == Some(OnFull::Scale);
+        let (scales, is_table) = (self.scales(), self.layout() == LayoutChoice::Fingerprint);
         let overflow = match self.on_full {
             Some(OnFull::Error) => Some(Overflow::Error),
             Some(OnFull::Saturate) => Some(Overflow::Saturate),
@@ -222,12 +245,11 @@ impl Reserve {
             }
             // A stream should not stop because one hour was busier than planned: the default is to accept.
             // A table has no room beyond its capacity.
-            let is_table = self.layout == Some(Layout::Fingerprint);
             let overflow = overflow.unwrap_or(if is_table { Overflow::Rotate } else { Overflow::Saturate });
             return Ok(Family::Window { generations, overflow, every_ms: self.every.unwrap_or(0) });
         }
         // A delete can tell which layer holds an item only among fingerprints.
-        let has_counters = self.counting.is_some() && !(scales && self.layout == Some(Layout::Fingerprint));
+        let has_counters = self.counting.is_some() && !(scales && is_table);
         if self.nonscaling || has_counters || self.expansion == Some(0) || overflow.is_some() {
             if scales && has_counters {
                 return refuse("expansion", "a filter with counters grows only in --layout fingerprint");
@@ -318,6 +340,8 @@ impl Reserve {
             ("COUNTING", number(self.counting.map(Cell::bits))),
             ("WINDOW", number(self.window.map(u32::from))),
             ("EVERY", self.every.map(|ms| ms.to_string())),
+            ("TTL", self.ttl.map(|ms| ms.to_string())),
+            ("STEPS", self.steps.map(|steps| (steps.generations() - 1).to_string())),
             ("ONFULL", word(self.on_full)),
             ("LAYOUT", layout),
             ("HASH", word(self.hash)),
@@ -419,6 +443,15 @@ mod tests {
                 "-n 1000 -e 0.001 --counting=8 --expansion 2 --layout fingerprint",
                 "BF.RESERVE k 0.001 1000 COUNTING 8 EXPANSION 2 LAYOUT FINGERPRINT",
             ),
+            (
+                "-n 1000 -e 0.001 --counting --tightening 0.5",
+                "BF.RESERVE k 0.001 1000 COUNTING 4 EXPANSION 2 TIGHTENING 0.5 LAYOUT FINGERPRINT",
+            ),
+            ("-n 1000 -e 0.001 --window 65", "BF.RESERVE k 0.001 1000 WINDOW 65 LAYOUT FINGERPRINT"),
+            (
+                "-n 1000 -e 0.001 --window 7 --on-full rotate",
+                "BF.RESERVE k 0.001 1000 WINDOW 7 LAYOUT FINGERPRINT",
+            ),
             ("-n 1000 -e 0.001 --window 7 --every 60000", "BF.RESERVE k 0.001 1000 WINDOW 7 EVERY 60000"),
             ("-n 1000 -e 0.001 --window 7 --on-full ERROR", "BF.RESERVE k 0.001 1000 WINDOW 7 ONFULL ERROR"),
             (
@@ -456,6 +489,7 @@ mod tests {
                 false,
                 "WINDOW 4 EVERY 60000 ONFULL ROTATE SHARDS 2",
             ),
+            ("-n 1000 --ttl 1h --steps 4", false, "CAPACITY 1000 TTL 3600000 STEPS 4"),
             ("--expansion 2 --tightening 0.5 --nonscaling", false, "EXPANSION 2 TIGHTENING 0.5 NONSCALING"),
         ] {
             assert_eq!(reserve(options).unwrap().begin(is_static).unwrap().join(" "), words, "{options}");
@@ -468,12 +502,13 @@ mod tests {
         for (options, option) in [
             ("-e 0.01", "capacity"),
             ("-n 100", "error-rate"),
-            ("-n 100 -e 0.01 --counting --expansion 2", "expansion"),
+            ("-n 100 -e 0.01 --counting --expansion 2 --layout classic", "expansion"),
             ("-n 100 -e 0.01 --window 7 --counting", "window"),
             ("-n 100 -e 0.01 --ttl 1h --layout blocked", "ttl"),
             ("-n 100 -e 0.01 --ttl 1h --on-full scale", "ttl"),
             ("-n 100 -e 0.01 --ttl 1h --on-full saturate", "layout"),
-            ("-n 100 -e 0.01 --window 65", "window"),
+            ("-n 100 -e 0.01 --window 65 --layout blocked", "window"),
+            ("-n 100 -e 0.01 --window 65 --on-full saturate", "layout"),
             ("-n 100 -e 0.01 --nonscaling --expansion 2", "expansion"),
             ("-n 100 -e 0.01 --shards 3", "shards"),
             ("-n 100 -e 0.01 --tightening 1.5", "tightening"),

@@ -1,7 +1,7 @@
 //! A plan, and its options.
 
 use crate::arguments::parse_whole;
-use crate::cost::{Cost, cost, kinds, like};
+use crate::cost::{Cost, cost, kinds, like, smaller};
 use crate::growth::{Growth, growth};
 use crate::options::{NOT_STATIC, Reserve};
 use crate::redisbloom;
@@ -14,6 +14,8 @@ use serde::Serialize;
 pub struct Plan {
     /// The filter that the options describe.
     pub filter: Cost,
+    /// The same filter in LAYOUT FINGERPRINT, where that is smaller.
+    pub smaller: Option<Cost>,
     /// How it grows, if it does.
     pub growth: Vec<Growth>,
     /// All kinds, for the same items and error rate.
@@ -60,6 +62,7 @@ impl PlanOptions {
         let (items, like) = like(&wanted);
         Ok(Plan {
             filter: Cost { command: self.reserve.command(&wanted, "KEY").join(" "), ..cost(&wanted)? },
+            smaller: smaller(&wanted),
             growth: growth(&wanted, self.grow),
             kinds: kinds(items, &like),
             redisbloom: redisbloom::kinds(items, like.error_rate),

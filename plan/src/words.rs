@@ -39,12 +39,17 @@ impl Plan {
             ("error rate", format!("{} when full", percent(filter.error_rate))),
             ("a test", format!("{}, {} {}", cache_lines(filter), probes(filter), place(filter))),
             ("when full", filter.when_full.into()),
-            ("command", filter.command.clone()),
         ];
         if filter.room < filter.capacity {
             let room = format!("for about {} items, then the filter is full", count(filter.room));
-            lines.insert(lines.len() - 1, ("room", room));
+            lines.push(("room", room));
         }
+        if let Some(smaller) = &self.smaller {
+            let memory =
+                format!("{}, {:.2} bits per item", bytes(smaller.memory_bytes), smaller.bits_per_item);
+            lines.push(("smaller", format!("{memory}, with LAYOUT FINGERPRINT")));
+        }
+        lines.push(("command", filter.command.clone()));
         let all = || self.kinds.iter().chain(&self.redisbloom);
         Words {
             title: format!("{} for {} items", in_words(&filter.kind), count(filter.capacity)),
@@ -64,6 +69,7 @@ impl Plan {
             kinds: Rows {
                 columns: &[
                     "kind",
+                    "layout",
                     ">memory",
                     ">bits per item",
                     ">error rate",
@@ -96,6 +102,7 @@ fn growth_row(step: &Growth) -> Vec<String> {
 fn kind_row(kind: &Cost) -> Vec<String> {
     vec![
         kind.kind.clone(),
+        kind.layout.into(),
         bytes(kind.memory_bytes),
         format!("{:.2}", kind.bits_per_item),
         percent(kind.error_rate),

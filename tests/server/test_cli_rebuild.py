@@ -139,7 +139,8 @@ def test_what_cannot_begin_is_refused(server, key, path):
         ([key, path, "/nonexistent"], USAGE, "cannot read /nonexistent"),
         ([key, path, "--cuckoo"], USAGE, "cuckoo filters cannot be rebuilt"),
         ([key, path, "--static", "--counting"], USAGE, "cannot be used with"),
-        ([key, path, "--window", "65"], SERVER, "generations"),
+        ([key, path, "--static", "--ttl", "1h"], USAGE, "cannot be used with"),
+        ([key, path, "--window", "65", "--layout", "blocked"], SERVER, "generations"),
     ]:
         _, errors = run("rebuild", *words, port=server.port, status=status)
         assert why in errors and "aborted" not in errors, errors

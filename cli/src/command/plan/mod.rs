@@ -21,7 +21,7 @@ Examples:
   bloomery plan -n 10M -e 0.4% --static
   bloomery plan -n 10M -e 1% --ttl 24h           # items of the last day
   bloomery plan -n 10M -e 1% --svg memory.svg
-  bloomery plan -n 10M -e 1% --json | jq '.kinds[] | {kind, memory_bytes}'")]
+  bloomery plan -n 10M -e 1% --json | jq '.kinds[] | {kind, layout, memory_bytes}'")]
 pub(crate) struct Options {
     /// Write a chart to this SVG file
     #[arg(long, value_name = "FILE")]
