@@ -28,7 +28,7 @@ Examples:
   zcat urls.gz | bloomery build urls.bloom -n 100M -e 1% --nonscaling
   bloomery build ids.bloom users.csv --column id -n 5M -e 1%
   bloomery build denied.bloom --static denied.txt -e 0.4%
-  bloomery build users.bloom ids.txt -n 1B -e 1% --spread 64   # 64 files, one for each part
+  bloomery build users.bloom ids.txt -n 1G -e 1% --spread 64   # 64 files, one for each part
   bloomery inspect words.bloom")]
 pub(crate) struct Options {
     /// The filter file to write
