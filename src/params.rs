@@ -159,7 +159,7 @@ impl Steps {
     /// As many of them as this time to live allows: rotations are whole milliseconds apart, so rounded up, more would
     /// keep items too long.
     pub fn within(self, ttl_ms: u64) -> Steps {
-        Steps(ttl_ms.div_ceil(self.every_ms(ttl_ms)).clamp(1, self.0.into()) as u16)
+        Steps(ttl_ms.div_ceil(self.every_ms(ttl_ms).max(1)).clamp(1, self.0.into()) as u16)
     }
 
     /// Number of generations: one more, so that an item whose generation is nearly over when it is added stays for all steps.
@@ -422,5 +422,22 @@ impl Spec {
             return Ok(());
         }
         Err(Error::Exclusive(STATIC_ALONE))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever the time to live, also none: rotations are a millisecond apart at least, and all of them fit into it.
+    #[test]
+    fn steps_fit_into_the_time_to_live() {
+        for steps in [1, 2, 31, 999].map(|steps| Steps::new(steps).unwrap()) {
+            for ttl_ms in 0..3000 {
+                let Steps(within) = steps.within(ttl_ms);
+                assert!((1..=steps.0).contains(&within), "{steps:?} {ttl_ms}");
+                assert!(u64::from(within) <= ttl_ms.max(1), "{steps:?} {ttl_ms}");
+            }
+        }
     }
 }

@@ -463,17 +463,19 @@ def test_push_under_traffic_never_says_no(server, port, tmp_path, lines):
     file = tmp_path / "f.bloom"
     run("build", file, path, "-n", "2M", "-e", "0.001")
     run("push", file, "users", port=port)
+    asked, pushes = 0, 0
     with server.client() as client:
-        for _ in range(3):
+        # On a busy machine few tests come in during one push.
+        while pushes < 3 or asked <= 30:
             process = subprocess.Popen(
                 command("push", file, "users", "--replace", port=port), stdout=subprocess.PIPE, stderr=subprocess.PIPE
             )
-            asked = 0
             while process.poll() is None:
                 assert client.execute_command("BF.EXISTS", "users", "user:77") == 1
                 asked += 1
             assert (process.returncode, process.communicate()[1]) == (0, b"")
-            assert asked > 10
+            pushes += 1
+            assert pushes < 30, f"{asked} tests in {pushes} pushes"
 
 
 def test_damaged_files_are_refused(server, port, tmp_path):
