@@ -92,16 +92,22 @@ pub(crate) fn bloom(spec: &Spec) -> Result<Cost, Refused> {
     })
 }
 
-/// Computes what the filter costs in LAYOUT FINGERPRINT, if the layout was left to AUTO and this is smaller. A window then drops
-/// the oldest generation when it is full, since a table has no more room.
-pub(crate) fn smaller(wanted: &Wanted) -> Option<Cost> {
-    let Wanted::Bloom(spec) = wanted else { return None };
+/// The same filter in LAYOUT FINGERPRINT. A window then drops the oldest generation when it is full, since a table has no more
+/// room.
+fn in_table(spec: &Spec) -> Spec {
     let mut table = Spec { layout: LayoutChoice::Fingerprint, ..*spec };
     if let Family::Window { overflow, .. } = &mut table.family
         && *overflow == Overflow::Saturate
     {
         *overflow = Overflow::Rotate;
     }
+    table
+}
+
+/// Computes what the filter costs in LAYOUT FINGERPRINT, if the layout was left to AUTO and this is smaller.
+pub(crate) fn smaller(wanted: &Wanted) -> Option<Cost> {
+    let Wanted::Bloom(spec) = wanted else { return None };
+    let table = in_table(spec);
     if spec.layout != LayoutChoice::Auto || table.validate().is_err() {
         return None;
     }
@@ -207,8 +213,9 @@ pub(crate) fn kinds(items: u64, like: &Spec) -> Vec<Cost> {
     for cell in [Cell::Counter4, Cell::Counter8, Cell::Counter16] {
         specs.push(Spec { cell, ..spec(Spec::counting(items, rate)) });
     }
-    let window = Spec::window(items, rate, GENERATIONS);
-    specs.push(Spec { capacity: items.div_ceil(GENERATIONS.into()), ..spec(window) });
+    let generation = items.div_ceil(GENERATIONS.into());
+    let window = Spec { capacity: generation, ..spec(Spec::window(items, rate, GENERATIONS)) };
+    specs.push(if layout == LayoutChoice::Fingerprint { in_table(&window) } else { window });
     specs.push(Spec { layout: LayoutChoice::Fuse, shards: 1, ..spec(Spec::fixed(items, rate)) });
     // A kind that cannot reach the error rate at any size is left out.
     let with_smaller = |spec: &Spec| bloom(spec).ok().into_iter().chain(smaller(&Wanted::Bloom(*spec)));
@@ -274,6 +281,15 @@ mod tests {
                 cost.is_none_or(|cost| cost.command.contains("LAYOUT FINGERPRINT") && cost.cache_lines == 2)
             );
         }
+    }
+
+    #[test]
+    fn a_window_of_fingerprints_drops_the_oldest() {
+        let like = Spec { layout: LayoutChoice::Fingerprint, ..Spec::fixed(1000, 0.01) };
+        let kinds = kinds(1000, &like);
+        let window = kinds.iter().find(|cost| cost.kind == "window 4").unwrap();
+        assert_eq!(window.command, "BF.RESERVE KEY 0.01 250 WINDOW 4 LAYOUT FINGERPRINT");
+        assert_eq!((window.layout, window.when_full), ("FINGERPRINT", "drops the oldest"));
     }
 
     #[test]
