@@ -176,7 +176,8 @@ def test_it_is_that_of_the_command_in_a_transaction(server, kind):
             jobs = figures(client)["pool_jobs"]
             reply = client.execute_command(*command)
             if kind != "chain-of-some":
-                assert figures(client)["pool_jobs"] > jobs, command
+                # A job is counted when it has ended, which may be after its reply.
+                wait_for(lambda jobs=jobs: figures(client)["pool_jobs"] > jobs, f"the pool to have done {command}")
             pipe = client.pipeline(transaction=True)
             pipe.execute_command(*[copies.get(word, word) for word in command])
             assert pipe.execute() == [reply]
