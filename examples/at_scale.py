@@ -2,10 +2,9 @@
 
     python3 examples/at_scale.py 1e9:10 1e12:1000
 
-prints a column for each ITEMS:NODES. It needs no server, and nothing but Python. Sizes follow from arithmetic. How evenly
-items fall into parts, and the error rate that results, are simulated: each part draws its number of items. Times follow
-from the rates below, which docs/guides/at-scale.md measures. Replace them with rates of your own machines.
-"""
+prints a column for each ITEMS:NODES. It needs no server, and nothing but Python. Sizes are computed. How evenly items
+fall into parts, and the resulting error rate, are simulated: each part draws its number of items. Times follow from the
+rates below, which docs/guides/at-scale.md measures. Replace them with rates of your own machines. """
 
 import argparse
 import math
@@ -16,7 +15,7 @@ MOST_PARTS = 1024  # of a spread filter
 PARTS_OF_A_NODE = 10
 OVERFLOW = 1e-9  # the chance that any part gets more items than it has room for
 
-# Bits for an item, by error rate, where LAYOUT AUTO chooses BLOCKED: in filters of more than 512 KiB.
+# Bits an item, by error rate, where LAYOUT AUTO chooses BLOCKED: in filters of more than 512 KiB.
 BLOCKED_BITS = {0.01: 9.92, 0.001: 15.55, 0.0001: 22.0}
 BLOCKED_ABOVE = 512 << 10
 
@@ -72,10 +71,9 @@ class Spread:
         return [round(chance.gauss(mean, deviation)) for _ in range(self.parts)]
 
     def error_rate_with(self, counts: list[int]) -> float:
-        """Of the whole: an absent item is tested in one part, and all parts are equally likely.
+        """The error rate of the whole: an absent item is tested in one part, and all parts are equally likely.
 
-        A part that holds its capacity has half of its bits set, and each of its k probes finds one of these.
-        """
+        A part that holds its capacity has half of its bits set, and each of its k probes has to find one of these. """
         k = math.log2(1 / self.error_rate)
         return sum((1 - 0.5 ** (count / self.part_capacity)) ** k for count in counts) / self.parts
 

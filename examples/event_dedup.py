@@ -1,15 +1,14 @@
-"""Processes each event of a stream once, though the stream delivers some of them again, with a window as the memory.
+"""Processes each event of a stream once, although the stream delivers some of them again. A window remembers them.
 
     python3 examples/event_dedup.py
 
 It makes a stream of events of which some are delivered again: at once, or hours and days later. A consumer reads it,
-and asks a window of the last day whether it has seen an event. On the way it dies, between noting an event and
-processing it, and another takes over. What they did is then compared with the truth, which the program knows, because
-it has made the stream.
+and asks a window of the last day whether it has seen an event. At one point it dies between noting an event and
+processing it, and another takes over. What they did is then compared with the truth, which the program knows because it
+made the stream.
 
-An hour of the stream passes in a moment, so here the consumer rotates the window, by BF.ROTATE, when the events' own
-clock strikes. With real events reserve the window with EVERY 3600000, and the server does that.
-"""
+An hour of the stream passes in a moment, so here the consumer rotates the window, by BF.ROTATE, at every full hour of
+the events' own clock. With real events, reserve the window with EVERY 3600000, and the server does that. """
 
 import argparse
 import collections
@@ -43,7 +42,8 @@ class Consumer:
 
     def run(self) -> None:
         # What an earlier consumer of this name was given and did not acknowledge. It went through its entries in order,
-        # so the first of them may stand in the window without having been processed. That one is not asked about.
+        # so the first of them may be in the window without having been processed. The window is not asked about that
+        # one.
         for event in self._read("0")[:1]:
             self._note(event)
             self._finish(event, is_new=True)
@@ -52,7 +52,8 @@ class Consumer:
                 self._finish(event, is_new=self._note(event))
 
     def _note(self, event: Event) -> bool:
-        """Whether no generation has it. One command asks and notes, so of two consumers only one is told that it is."""
+        """Whether the event is new: in no generation. One command tests and adds, so only one of two consumers is told
+        that it is new."""
         return self.window.add(event["id"])
 
     def _finish(self, event: Event, *, is_new: bool) -> None:
@@ -106,7 +107,7 @@ def deliveries(events: int) -> list[tuple[int, str]]:
 
 
 def truth(stream: list[tuple[int, str]]) -> collections.Counter[str]:
-    """What an exact memory of so many generations would say."""
+    """What an exact memory of this number of generations would say."""
     verdicts: collections.Counter[str] = collections.Counter()
     noted: dict[str, int] = {}
     for hour, event in stream:

@@ -2,9 +2,8 @@
 
     python3 examples/null_values.py
 
-The database is a set in this program. The server is at port 6379, or where REDIS_URL says. It deletes the key `known`, and
-the keys `null:*` that it has made.
-"""
+The database is a set in this program. The server is at port 6379, or where REDIS_URL says. The program deletes the key
+`known`, and the keys `null:*` that it has made. """
 
 import argparse
 import os

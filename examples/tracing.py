@@ -1,10 +1,9 @@
-"""Puts calls of a filter on spans, with the attributes of OpenTelemetry's conventions for databases.
+"""Traces calls of a filter as spans, with the attributes of OpenTelemetry's conventions for databases.
 
     python3 examples/tracing.py        needs: pip install opentelemetry-sdk
 
-A span has the names that tools know (db.*, server.*, error.type), and three of our own for what a filter answered. Items
-are not on it: they are user data.
-"""
+A span has the names that tools know (db.*, server.*, error.type), and three of our own for what a filter answered.
+Items are not recorded: they are user data. """
 
 import argparse
 import functools
@@ -18,7 +17,8 @@ from bloomery_redis import Bloom
 
 
 def tested(start_span: Callable[..., AbstractContextManager[Any]], filter: Bloom, items: Sequence[str]) -> list[bool]:
-    """`filter.contains_many(items)` on a span. `start_span` is a tracer's `start_as_current_span`, of the kind CLIENT."""
+    """`filter.contains_many(items)` in a span. `start_span` is a tracer's `start_as_current_span`, of the kind
+    CLIENT."""
     connection = filter.client.get_connection_kwargs()
     attributes = {
         "db.system.name": "redis",

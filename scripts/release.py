@@ -1,4 +1,4 @@
-"""The parts of scripts/release that are no shell: the licences, and the trial in real servers."""
+"""The parts of scripts/release that aren't shell: the licences, and the trial in real servers."""
 
 import json
 import re
@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 TEXT = re.compile(r"(licen[cs]e|copying|notice|unlicense)", re.IGNORECASE)
 
-# Packages without a text of their own: where it is instead.
+# Packages without a licence text of their own: where it is instead.
 ELSEWHERE = {"redis-module-common": "redis-module"}
 
 RULE = "-" * 80
@@ -53,7 +53,7 @@ def texts(package: dict, others: dict[str, dict]) -> list[tuple[str, str]]:
     if not found and (other := ELSEWHERE.get(package["name"])):
         return texts(others[other], others)
     if not found and "MIT" in re.split(r" OR |/", package["license"]):
-        # The licence asks for its own words, which are always the same, and for the holder.
+        # The licence requires its own text, which is always the same, and the copyright holder.
         ours = (ROOT / "LICENSE-MIT").read_text()
         holder = f"Copyright (c) {', '.join(package['authors']) or 'the authors of ' + package['name']}\n"
         return [("MIT", re.sub(r"(?m)^Copyright .*\n", lambda _: holder, ours, count=1))]

@@ -1,4 +1,4 @@
-"""The stages of scripts/test, and what runs them: in this order, two at a time, as far as they needn't wait."""
+"""The stages of scripts/test, and what runs them: in this order, two at a time unless they have to wait."""
 
 import os
 import re
@@ -109,7 +109,7 @@ STAGES = [
 
 
 def chosen(arguments):
-    """The stages to run: those that are named, or all, and what they need."""
+    """The stages to run: the named ones, or all, and the stages that these need."""
     wanted = {argument for argument in arguments if not argument.startswith("--")}
     if unknown := wanted - {stage.name for stage in STAGES}:
         sys.exit(f"scripts/test: there is no stage {', '.join(sorted(unknown))}; --list prints them")
@@ -126,8 +126,8 @@ def command_of(stage, arguments):
 
 
 def tests_in(log):
-    """What cargo and pytest say: passed, failed, skipped. `test result: ok. 12 passed; 0 failed; 1 ignored; …` and
-    `==== 12 passed, 1 skipped in 3s ====`."""
+    """The results that cargo and pytest report: passed, failed, skipped. `test result: ok. 12 passed; 0 failed; 1
+    ignored; …` and `==== 12 passed, 1 skipped in 3s ====`."""
     counts = [0, 0, 0]
     for line in re.findall(r"^(?:test result: .*|=+ .* in [0-9.]+s.* =+)$", log, re.M):
         for number, what in re.findall(r"(\d+) (passed|failed|error|skipped|ignored)", line):

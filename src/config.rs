@@ -3,8 +3,8 @@
 //!
 //! RedisBloom's options keep their names, defaults and refusals. Ranges are constants: if the range of an option
 //! depended on another's value, a server could be configured in an order in which its rewritten file can't be read. So
-//! options that don't go together are accepted, and [`Settings::bucket_size`] makes them fit where they are used. The
-//! defaults can never make the creation of a filter fail.
+//! options that contradict each other are accepted, and [`Settings::bucket_size`] makes them fit where they are used.
+//! The defaults can never make the creation of a filter fail.
 
 use crate::params::{Family, Overflow, Tightening, limits};
 use std::ops::RangeInclusive;
@@ -34,7 +34,7 @@ pub struct Settings {
     pub threads: Option<usize>,
     /// Number of items from which BF.BULKTEST runs on the pool, so that only its client waits and not the server.
     pub offload_min_items: u64,
-    /// Maximum bytes of the items that clients wait with for the pool. One client may always wait.
+    /// Maximum bytes of the items of clients that wait for the pool. One client may always wait.
     pub offload_max_bytes: u64,
     /// Whether filters of 2 MiB and more ask for huge pages.
     pub huge_pages: bool,
@@ -98,7 +98,7 @@ impl Default for Settings {
 pub enum Refusal {
     /// It isn't a number.
     Invalid,
-    /// It isn't what the option accepts, which is this.
+    /// It isn't a valid value; the option accepts this.
     Takes(&'static str),
     /// It is outside this range.
     Range(String),

@@ -39,9 +39,9 @@ pub enum Error {
     },
     /// The filter has as many items as its capacity. It can neither grow nor exceed its error rate.
     Full,
-    /// A static filter takes no adds: its cells follow from all its items at once.
+    /// A static filter accepts no adds: its cells are computed from all its items at once.
     Static,
-    /// No hash function was found with which a static filter can be built. Another seed gives others.
+    /// No hash function was found that a static filter can be built with. Another seed gives other hash functions.
     Unbuilt,
     /// A scaling filter has the maximum number of layers.
     TooManyLayers,

@@ -54,8 +54,8 @@ pub enum HashKind {
     /// XXH3-128 with a 64-bit seed: the fast one.
     #[default]
     Xxh3 = 1,
-    /// SipHash-1-3-128 with a 128-bit key: for items that an adversary picks. Whoever does not know the key cannot
-    /// find items that collide.
+    /// SipHash-1-3-128 with a 128-bit key: for items that an adversary picks. Without the key, an adversary cannot find
+    /// items that collide.
     SipHash = 2,
 }
 
@@ -98,8 +98,8 @@ impl Seed {
     /// The operating system's, if it has no randomness.
     pub fn random(kind: HashKind) -> Result<Seed, getrandom::Error> {
         thread_local! {
-            /// Random words that no seed has used yet. Asking the system for each seed takes 300 ns, and for many at
-            /// once still 3 ns a byte.
+            /// Random words that no seed has used yet. Asking the system takes 300 ns for one seed, and still 3 ns a
+            /// byte for many at once.
             static UNUSED: RefCell<([[u8; 8]; 64], usize)> = const { RefCell::new(([[0; 8]; 64], 0)) };
         }
         UNUSED.with_borrow_mut(|(words, left)| {
@@ -183,7 +183,7 @@ impl Hasher {
 }
 
 /// An item that was hashed before, for filters that have the same hash function and seed. It remembers both, and a
-/// filter with others panics instead of giving a wrong answer.
+/// filter that has others panics instead of giving a wrong answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hashed {
     hasher: Hasher,

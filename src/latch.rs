@@ -25,7 +25,8 @@ impl Latch {
         Latch(AtomicU8::new(UNDECIDED))
     }
 
-    /// Decides for the server, again if need be: a server may load the module twice, and maps the same file only once.
+    /// Decides for the server. May be called again: a server may load the module twice, and maps the same file only
+    /// once.
     ///
     /// # Errors
     /// Why the module must not load: memory was allocated before, which the server's memory limit would miss.

@@ -80,7 +80,7 @@ pub mod wire;
 #[cfg(feature = "module")]
 mod module;
 
-/// What the tests, the benchmarks and the fuzz targets of this repository look at. It has no stability at all.
+/// Internals for the tests, the benchmarks and the fuzz targets of this repository. They may change at any time.
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod internals {

@@ -137,13 +137,14 @@ pub fn estimate_items(ranges: f64, cells: f64, probes: u32, fill: f64) -> f64 {
     libm::log1p(-fill) / ln_item_miss(ranges, cells, probes)
 }
 
-/// Standard deviation of [`estimate_items`] for `items` items: that of the number of set cells, over the cells that one more
-/// item is expected to set.
+/// Standard deviation of [`estimate_items`] for `items` items: that of the number of set cells, divided by the number
+/// of cells that one more item is expected to set.
 ///
-/// Two cells are both left empty more often than independent ones if they are in one range, which some items miss, and less
-/// often if they are in two, which no item sets both of. Hence the variance of the number of empty cells, a sum over pairs. For
-/// one range it is m·e^−λ·(1 − (1 + λ)·e^−λ) at a load of λ = k·n/m, as in [`range_rate`]. For blocks that are mostly set it is
-/// many times that, since some are much fuller than others.
+/// Two cells in the same range are both empty more often than independent cells, because some items miss the range. Two
+/// cells in different ranges are both empty less often, because no item can be in both ranges. The variance of the
+/// number of empty cells follows as a sum over pairs. For one range it is m·e^−λ·(1 − (1 + λ)·e^−λ) at a load of λ =
+/// k·n/m, as in [`range_rate`]. For blocks that are mostly set it is many times that, since some are much fuller than
+/// others.
 pub fn estimate_deviation(ranges: f64, cells: f64, probes: u32, items: f64) -> f64 {
     let (k, all) = (f64::from(probes), ranges * cells);
     // The chance that an item sets a given cell of its range, and by how much the chance for two of them exceeds the square.
@@ -245,7 +246,7 @@ mod tests {
                 );
             }
         }
-        // Neither term loses its digits where they nearly cancel.
+        // Neither term loses precision where they nearly cancel.
         let load: f64 = 0.1;
         let one_range = estimate_deviation(1.0, 1e9, 7, 1e9 * load / 7.0);
         let textbook = (1e9 * (load.exp_m1() - load)).sqrt() / 7.0;

@@ -12,10 +12,10 @@
 //! │ 0..=64 bytes of padding │ len words …           │
 //! ```
 //! Blocks below [`ALIGNED_FROM`] have no padding, and neither have those that an allocator aligns by itself, as jemalloc does:
-//! a table of a power of two would take a quarter more with it, the next of jemalloc's sizes.
+//! with padding, a table whose size is a power of two would need jemalloc's next size, a quarter more.
 //!
-//! [`Shared`] words have several owners and a head. Few words follow it in the same block, unless that is the size of
-//! allocation that wastes more: a server may have a million small filters.
+//! [`Shared`] words have several owners and a head. If there are only few words, they follow the head in the same
+//! block, unless that would waste more memory: a server may have a million small filters.
 
 use crate::error::Error;
 use crate::metrics::CELL_BYTES;
@@ -26,7 +26,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Release};
-// Not loom's: the models don't cover who is the last owner.
+// Not loom's type: the models don't cover which owner is the last.
 use std::sync::atomic::{AtomicBool, AtomicU32, fence};
 
 /// Bytes of a cache line.
@@ -36,7 +36,8 @@ const LINE: usize = 64;
 /// the padding would cost more than the second line of an item's block.
 const ALIGNED_FROM: usize = 1024;
 
-/// Whether the allocator has aligned all blocks of [`ALIGNED_FROM`] and more so far. If not, the next asks for padding at once.
+/// Whether the allocator has aligned all blocks of [`ALIGNED_FROM`] and more so far. If not, the next block asks for
+/// padding right away.
 #[cfg(not(all(loom, test)))]
 static ALIGNS: AtomicBool = AtomicBool::new(true);
 
@@ -202,8 +203,8 @@ impl Words {
         });
     }
 
-    /// Calls `merge` for each word that `bytes`, from byte `offset` on, lie in: with the bits of the word that they
-    /// have, and what these are in `bytes`.
+    /// Calls `merge` for each word that `bytes` cover if they start at byte `offset`, with a mask of the bits of the
+    /// word that they cover, and the values of these bits.
     #[inline(always)]
     fn merge_bytes(words: &Cells, offset: u64, bytes: &[u8], merge: impl Fn(&AtomicU64, u64, u64)) {
         // Up to the next word, then whole words.
@@ -343,8 +344,8 @@ impl Drop for Words {
     }
 }
 
-/// Words with a head, shared by owners in any thread. The head is a brief part, of 2 bytes, the rest, and what only
-/// some heads have, which is in front. Few words are in the same block where that costs no memory.
+/// Words with a head, shared by owners in any thread. The head consists of a brief part of 2 bytes, the rest, and in
+/// front of both a part that only some heads have. Few words are in the same block if that costs no memory.
 ///
 /// ```text
 /// [extra │] owners  brief  few │ rest │ few words, or a `Words`
@@ -477,7 +478,7 @@ impl<B: Copy, H, X> Shared<B, H, X> {
 
     /// Another owner of the same words.
     pub(crate) fn share(&self) -> Shared<B, H, X> {
-        // This number of owners was leaked without being dropped: another one could make the block be freed too early.
+        // This number of owners was leaked without being dropped. With another one the block could be freed too early.
         if self.block().owners.fetch_add(1, Relaxed) > u32::MAX / 2 {
             std::process::abort();
         }

@@ -146,7 +146,7 @@ impl Gauge {
         self.0.load(Relaxed)
     }
 
-    /// Sets a number that is counted again now and then.
+    /// Sets a number that is recounted now and then.
     #[cfg(feature = "module")]
     pub(crate) fn set(&self, amount: u64) {
         self.0.store(amount, Relaxed);

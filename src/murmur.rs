@@ -38,8 +38,8 @@ pub(crate) fn murmur2(bytes: &[u8], seed: u32) -> u32 {
     hash ^ hash >> 15
 }
 
-/// MurmurHash3 x64-128 with seed 0 of some bytes, to be finished with another byte or without. The bytes are read once,
-/// however many hashes with different last bytes follow.
+/// MurmurHash3 x64-128 with seed 0 of some bytes, to be finished with or without one more byte. The bytes are read only
+/// once for any number of hashes with different last bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Murmur3 {
     h1: u64,

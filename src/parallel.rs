@@ -24,12 +24,12 @@ impl Default for Stop {
 }
 
 impl Stop {
-    /// Asks the work to stop. There is no way back.
+    /// Asks the work to stop. This can't be undone.
     pub fn set(&self) {
         self.0.store(1, Relaxed);
     }
 
-    /// Runs tasks like `parallel`, but none that begins after [`set`](Stop::set). The results are useless then.
+    /// Runs tasks like `parallel`, but starts none after [`set`](Stop::set). The results are useless then.
     pub fn run(&self, parallel: &ParallelFor<'_>, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
         parallel(tasks, &|index| {
             if !self.is_set() {
@@ -80,8 +80,8 @@ pub(crate) fn all_of(len: usize, parallel: &ParallelFor<'_>, holds: impl Fn(usiz
     failed.into_inner() == 0
 }
 
-/// Calls `take` with consecutive ranges that cover `len` numbers, until one call fails. Each is a task as short as those of
-/// [`all_of`], after which others have their turn.
+/// Calls `take` with consecutive ranges that cover `len` numbers, until one call fails. Each range is a task as short
+/// as those of [`all_of`], after which others have their turn.
 ///
 /// # Errors
 /// The first error of `take`.

@@ -25,7 +25,7 @@ pub mod limits {
     /// Maximum number of sub-filters of a cuckoo filter: the highest value that RedisBloom's configuration allows.
     pub const MAX_TABLES: usize = 65_536;
     /// Maximum number of slots of a cuckoo filter that a test of one item visits: two buckets in every sub-filter. It
-    /// allows the maximum number of sub-filters for up to 8 slots a bucket, and a test takes 2 ms there.
+    /// allows the maximum number of sub-filters for up to 8 slots a bucket, where a test takes 2 ms.
     pub const MAX_SLOTS_ASKED: u64 = 1 << 20;
     /// Maximum growth per layer of a scaling filter, as in RedisBloom.
     pub const MAX_EXPANSION: u32 = 32_768;
@@ -59,8 +59,8 @@ pub mod limits {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum LayoutChoice {
-    /// BLOCKED above 512 KiB, if it needs at most 15% more memory (in a chain 10%), else CLASSIC. Commands take FINGERPRINT for what
-    /// only that can do.
+    /// BLOCKED above 512 KiB, if it needs at most 15% more memory (in a chain 10%), else CLASSIC. Commands choose
+    /// FINGERPRINT for options that only it supports.
     #[default]
     Auto = 0,
     /// Anywhere in the shard: needs the least memory.
@@ -121,7 +121,7 @@ impl Cell {
         !matches!(self, Cell::Bit)
     }
 
-    /// Bits of the count next to a fingerprint, in place of the one bit.
+    /// Bits of the count next to a fingerprint. They replace the single bit.
     pub(crate) const fn payload(self) -> u32 {
         if self.counts() { self.bits() } else { 0 }
     }
@@ -156,8 +156,8 @@ impl Steps {
         u16::try_from(steps).ok().filter(|steps| (1..=most).contains(&u32::from(*steps))).map(Steps)
     }
 
-    /// As many of them as this time to live allows: rotations are whole milliseconds apart, so rounded up, more would
-    /// keep items too long.
+    /// The number of steps that this time to live allows. Rotations are whole milliseconds apart, so with more steps,
+    /// rounding up would keep items too long.
     pub fn within(self, ttl_ms: u64) -> Steps {
         Steps(ttl_ms.div_ceil(self.every_ms(ttl_ms).max(1)).clamp(1, self.0.into()) as u16)
     }
@@ -187,8 +187,8 @@ impl Default for Steps {
 
 /// How the layers of a scaling filter share its error rate.
 ///
-/// [`Tightening::INVERSE_SQUARE`] keeps most of it for the layers that most chains have (see `sizing`). A ratio r gives layer i the share (1−r)·rⁱ (Almeida et al., "Scalable Bloom
-/// Filters", 2007).
+/// [`Tightening::INVERSE_SQUARE`] gives most of it to the layers that most chains have (see `sizing`). A ratio r gives
+/// layer i the share (1−r)·rⁱ (Almeida et al., "Scalable Bloom Filters", 2007).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tightening(f64);
 
@@ -224,10 +224,10 @@ pub enum Family {
     },
     /// Generations. A rotation drops the oldest.
     Window {
-        /// Number of generations that are alive at once, `2..=64`, of fingerprints `2..=1000`. The filter's capacity is
-        /// the capacity of each.
+        /// Number of generations that are alive at once: `2..=64`, or `2..=1000` with fingerprints. The filter's
+        /// capacity is the capacity of each.
         generations: u16,
-        /// What an add to a full generation does; of fingerprints, when all generations together are full.
+        /// What an add to a full generation does. With fingerprints: an add when all generations together are full.
         overflow: Overflow,
         /// Milliseconds between rotations by the clock; 0 if only rotated by hand.
         every_ms: u64,
@@ -260,7 +260,7 @@ const ONLY_TABLES_ROTATE: &str = "ONFULL ROTATE drops the oldest generation befo
      FINGERPRINT; use ONFULL ERROR or SATURATE";
 
 impl Spec {
-    /// A filter of bits for `capacity` items that refuses more.
+    /// A filter of bits for `capacity` items, which refuses more.
     pub fn fixed(capacity: u64, error_rate: f64) -> Spec {
         Spec {
             capacity,

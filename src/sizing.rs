@@ -32,22 +32,22 @@ const AUTO_PENALTY_IN_CHAIN: f64 = 1.10;
 /// lines of several probes cost little more than one, and blocks cost memory.
 const CACHED_BYTES: u64 = 512 << 10;
 
-/// Fewest bits of a shard where there are several, even if a few items would need less. A shard has a tally of 128 bytes, half
-/// of that. In shards of a word, the tallies would take 16 times the memory of the cells.
-/// loom's models have words that it can try all values of.
+/// Minimum bits of a shard if there are several, even if a few items would need less. The tally of a shard takes 128
+/// bytes, half of this minimum. In shards of a word, the tallies would take 16 times the memory of the cells. loom's
+/// models have words that it can try all values of.
 const LEAST_SHARD_BITS: u64 = if cfg!(all(loom, test)) { 64 } else { 2048 };
 
 /// A layer of a chain has at least this part of the capacity of all layers before it, whatever the expansion. So the
-/// number of layers grows with the logarithm of the items: from 1 item to a million 112 layers with expansion 1, and
-/// 277 up to [`limits::MAX_CAPACITY`]. Expansion 2 and more never come below it.
+/// number of layers grows with the logarithm of the items: with expansion 1, a filter of capacity 1 has 112 layers at a
+/// million items, and 277 at [`limits::MAX_CAPACITY`]. The rule never matters for expansion 2 and more.
 const LEAST_PART: u64 = 8;
 
 /// 2^64 / golden ratio, odd: the multiplier of Fibonacci hashing (Knuth, TAOCP 3, §6.4).
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 thread_local! {
-    /// The last shapes that this thread solved, 8 KiB of them, each at the place that its question hashes to: what was asked,
-    /// within which penalty, and the answer. Solving takes half a microsecond and more, a fifth of creating a small filter.
+    /// A hash table of the last shapes that this thread solved, in 8 KiB: the requirements, the penalty allowed, and
+    /// the shape. Solving takes half a microsecond or more, a fifth of the time of creating a small filter.
     static SHAPES: RefCell<[Option<(LayerSpec, f64, Shape)>; 64]> = const { RefCell::new([None; 64]) };
 }
 
@@ -97,8 +97,8 @@ pub struct Shape {
     pub error_rate: f64,
     /// Cells in all shards: m.
     pub cells: u64,
-    /// Probes per item: k. In FINGERPRINT and FUSE the bits of a fingerprint: like a probe, each halves the error rate. In a
-    /// list 1.
+    /// Probes per item: k. For FINGERPRINT and FUSE: the bits of a fingerprint, each of which halves the error rate as
+    /// a probe does. For a list: 1.
     pub probes: u32,
     /// Number of independent arrays.
     pub shards: u32,
@@ -175,8 +175,8 @@ impl LayerSpec {
         }
     }
 
-    /// The fewest words (CLASSIC) or blocks (BLOCKED) per shard, over all sensible numbers of probes. The ideal number is
-    /// log2(1/p), where whole probes are one of its neighbours; blocks need fewer.
+    /// The fewest words (CLASSIC) or blocks (BLOCKED) per shard, over all sensible numbers of probes. The ideal number
+    /// is log2(1/p), and the best whole number is one of its neighbours. Blocks need fewer.
     fn smallest(&self, layout: Layout) -> Result<Shape, Error> {
         let ideal = libm::ceil(-libm::log2(self.error_rate)).clamp(1.0, limits::MAX_PROBES as f64) as u32;
         let unit = u64::from(unit_bits(layout) / self.cell.bits());
@@ -342,7 +342,7 @@ impl Shape {
         }
     }
 
-    /// Whether a cell in use is worth an item: in FUSE, and in a list.
+    /// Whether a cell in use stands for one item: in FUSE, and in a list.
     pub fn is_static(&self) -> bool {
         matches!(self.layout, Layout::Fuse | Layout::List)
     }
@@ -473,8 +473,9 @@ fn inverse_square(index: usize) -> f64 {
 }
 
 impl Spec {
-    /// A filter of at most `bits` bits in which an item has `probes` probes: for as many items as those keep the error
-    /// rate that `probes` is right for, about 2^−probes. The inverse of sizing by capacity and error rate.
+    /// A filter of at most `bits` bits in which an item has `probes` probes: its capacity is the number of items at
+    /// which it still has the error rate that `probes` is the best number for, about 2^−probes. The inverse of sizing
+    /// by capacity and error rate.
     ///
     /// # Errors
     /// [`Error::ErrorRate`] for 0 or more than 39 probes, [`Error::Capacity`] if not one item fits.
@@ -578,7 +579,7 @@ mod tests {
         u64::from(unit / shape.cell.bits() * shape.shards)
     }
 
-    /// Neither with this number of probes, nor with any more, nor with one less.
+    /// No other size works: not with this number of probes, nor with more, nor with one less.
     #[test]
     fn one_word_or_block_less_would_break_the_promise() {
         let mut asked = 0;
@@ -723,7 +724,7 @@ mod tests {
         assert!(matches!(many.shape(), Err(Error::OutOfMemory { bytes }) if bytes > 1 << 47));
     }
 
-    /// More parameters than places. They differ in one field each, and are used in turns.
+    /// More parameters than the table has places. They differ in one field each, and are used in turn.
     #[test]
     fn shapes_are_remembered_by_all_that_was_asked() {
         let base = LayerSpec::new(100_000, 0.001);

@@ -2,8 +2,8 @@
 //! shared cache, and into neither, beside the crates `fastbloom` and `bloomfilter`. The numbers of the
 //! scoreboard come from `scripts/bench`.
 //!
-//! Filters are half full. Tests ask about items of which half are present. Adds go round through the items of
-//! the other half: the first time round they are new.
+//! Filters are half full. Tests ask about items of which half are present. Adds cycle through the items of the other
+//! half; in the first cycle they are new.
 
 use bloomery::filter::Origin;
 use bloomery::{Bloom, Cell, Cuckoo, CuckooSpec, HashKind, ItemHash, LayoutChoice, Seed, Spec};
@@ -31,7 +31,7 @@ fn item(number: u64) -> Item {
     bytes
 }
 
-/// Batches of items to test, in turn a present and an absent one.
+/// Batches of items to test, alternately a present and an absent one.
 fn tests(capacity: u64) -> Vec<Vec<Item>> {
     let mut rng = fastrand::Rng::with_seed(capacity);
     let mut one = |at: usize| {

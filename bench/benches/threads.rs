@@ -1,9 +1,9 @@
 //! One filter that 1 to all cores share: behind a mutex, behind a read-write lock, as an `AtomicBloom` of one shard and of
 //! 64, and for comparison a filter for each thread. `cargo bench --bench threads` prints one table.
 //!
-//! A cell has millions of items a second of all threads together, by the wall clock, and nanoseconds of processor time for
-//! an item; medians of the rounds. The first needs a machine that does nothing else. The second also holds on a busy one,
-//! but doesn't contain the time that a thread waits for a lock.
+//! A cell has two numbers, medians of the rounds: millions of items a second for all threads together, by the wall
+//! clock, and nanoseconds of processor time an item. The first needs an idle machine. The second is also valid on a
+//! busy one, but doesn't contain the time that a thread waits for a lock.
 
 use bloomery::{AtomicBloom, Bloom, LayoutChoice, Spec};
 use nix::time::{ClockId, clock_gettime};
@@ -72,7 +72,7 @@ fn locked() -> Bloom {
     Bloom::new(spec(1)).expect("memory for the filter")
 }
 
-/// A name, and the filters that as many threads use: one for all, or one for each.
+/// A name, and the filters for a number of threads: one for all, or one for each.
 type Way = (&'static str, fn(usize) -> Vec<Box<dyn Shared>>);
 
 const WAYS: [Way; 5] = [
@@ -99,7 +99,7 @@ fn item(number: u64) -> Item {
     u128::from(number).to_le_bytes()
 }
 
-/// In turn an item that the filter has, and one that it doesn't have.
+/// Alternately an item that the filter has, and one that it doesn't have.
 fn one(number: u64) -> Item {
     item(if number.is_multiple_of(2) {
         number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % FILLED

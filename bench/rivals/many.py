@@ -26,8 +26,8 @@ def topic(scale: Scale) -> Topic:
 
     def run(bench: Bench, topic: Topic) -> dict[str, Series]:
         found = {row.name: Series([], [], []) for row in rows}
-        # A round with a million filters lasts half a minute. Rounds with fewer are compared three times, and each time
-        # another side begins.
+        # A round with a million filters lasts half a minute. Rounds with fewer filters are run three times, each time
+        # beginning with another side.
         for turn in range(1 if count >= 1_000_000 else min(bench.rounds, 3)):
             with bench.sides(config={"repl-diskless-sync": "yes"}) as sides:
                 for side in sides[turn:] + sides[:turn]:

@@ -183,7 +183,7 @@ def settle(server: Server, cores=SERVER_CORE) -> None:
 
 
 def place(thread: int, cores: set[int]) -> None:
-    """Puts a thread, 0 being this one, on these cores and before other programs."""
+    """Puts a thread (0 is this one) on these cores, and gives it priority over other programs."""
     os.sched_setaffinity(thread, cores)
     with contextlib.suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, thread, PRIORITY)
@@ -214,9 +214,8 @@ def same(rival: list, ours: list) -> bool:
 
 
 def about(share: float, among: int | None = None) -> Callable:
-    """At most about this share of the answers may differ, since each side has its own false positives. Answers about
-    `among` items are repeated, so their share varies more.
-    """
+    """At most about this share of the answers may differ, since each side has its own false positives. If there are
+    only `among` different items, answers are repeated, so their share varies more. """
 
     def alike(rival: list, ours: list) -> bool:
         pairs = list(zip(flat(rival), flat(ours), strict=True))
@@ -227,7 +226,7 @@ def about(share: float, among: int | None = None) -> Callable:
 
 
 def form(rival, ours) -> bool:
-    """Checks that both replies have the same types in the same places. The sizes and bytes of filters differ between
+    """Checks that both replies have the same types in the same places. Sizes and bytes of filters may differ between
     the sides."""
     if isinstance(rival, list) and isinstance(ours, list):
         return len(rival) == len(ours) and all(map(form, rival, ours))

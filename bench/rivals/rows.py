@@ -1,4 +1,4 @@
-"""The commands: what clients send to filters of every size, new and old, and what belongs to it."""
+"""The commands: what clients send to filters of every size, new and old, and the preparation that it needs."""
 
 import hashlib
 import itertools
@@ -27,7 +27,7 @@ OLD = {
     "CF": [("CF.ADDNX", 1), ("CF.INSERTNX", 10), ("CF.INSERTNX", 1000)],
 }
 
-# The target, by the command and its number of items. Everything else must not be slower.
+# The target, by the command and its number of items. All other commands must not be slower than the rival.
 TARGETS = {
     ("BF.EXISTS", 1): 1.2,
     ("BF.ADD", 1): 1.2,
@@ -170,7 +170,7 @@ def of_size(family: str, label: str, scale: Scale) -> Topic:
     def added(command, group) -> Row:
         count, target = amount(scale, group), TARGETS.get((command, group), 1.0)
         alike = same if command in ("CF.ADD", "CF.INSERT") else about(UNLIKE[family])
-        # A thousand items are more than a small filter is made for, so both sides grow.
+        # A thousand items exceed the capacity of a small filter, so both sides grow.
         return Row(f"{times(command, group)}, new", target, lambda _: fresh.add(command, group, count), count, alike)
 
     def deleted() -> Row:
@@ -500,7 +500,7 @@ def gozero(scale: Scale) -> Topic:
     new = itertools.count(size)
 
     def offsets(number: int) -> list[int]:
-        # As good as go-zero's fourteen hashes, which are computed at the client's expense.
+        # As good as go-zero's fourteen hashes. The client computes them, so they cost the server nothing.
         first, second = divmod(xxhash.xxh3_128_intdigest(item(number)), 1 << 64)
         return [(first + probe * second) % bits for probe in range(PROBES)]
 
@@ -561,7 +561,7 @@ def amount(scale: Scale, group: int) -> int:
 def topic(
     name: str, title: str, rows: Iterable[Row], filled: Iterable[bytes], unit: str = "ns an item", config=None
 ) -> Topic:
-    """A topic of rows on servers that have answered `filled`."""
+    """A topic whose rows run on servers that have executed `filled`."""
 
     def run(bench: Bench, topic: Topic) -> dict[str, Series]:
         with bench.sides(config=config) as sides:

@@ -53,7 +53,8 @@ pub fn filled<const W: usize>(spec: Spec, items: u64) -> Result<Bloom> {
     Ok(filter)
 }
 
-/// Makes a filter with the items of the numbers below `items`. Those below `end` would fill the generations of a window alike.
+/// Makes a filter with the items numbered below `items`. All items below `end` would fill the generations of a window
+/// equally.
 pub fn filled_in_turn<const W: usize>(spec: Spec, items: u64, end: u64) -> Result<Bloom> {
     let mut filter = Bloom::new(spec)?;
     for number in 0..items {

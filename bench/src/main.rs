@@ -23,7 +23,7 @@ use server::Launch;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Measures Bloomery against what the server itself costs, and against the other ways of doing it.
+/// Measures Bloomery against what the server itself costs, and against other methods.
 #[derive(Parser)]
 #[command(about, long_about = None)]
 struct Arguments {

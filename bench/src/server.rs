@@ -1,4 +1,4 @@
-//! Servers: found, started on a core of their own, asked for the CPU time they used, and stopped.
+//! Finds servers, starts them on a core of their own, asks for the CPU time that they used, and stops them.
 
 use crate::wire::Connection;
 use anyhow::{Context, Result, bail, ensure};
@@ -102,8 +102,8 @@ impl Server {
     }
 
     fn spawn(launch: &Launch, folder: &Path, port: u16, settings: &[(&str, &str)]) -> Result<Child> {
-        // setpriv: the server dies with this process, however it ends. nice: the server precedes other programs of the
-        // machine, if we are permitted to ask for that.
+        // setpriv: the server dies with this process, however that ends. nice: the server has priority over other
+        // programs of the machine, if we are permitted to set that.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "nice", "-n", &PRIORITY.to_string()]).arg(&launch.program);
         command.arg("--dir").arg(folder).arg("--port").arg(port.to_string());
@@ -207,7 +207,7 @@ pub fn query<T: redis::FromRedisValue>(client: &mut redis::Connection, words: &[
     command.query(client).with_context(|| words.join(" "))
 }
 
-/// Puts this thread, and those it starts, on a core. On a machine of one core nothing happens.
+/// Puts this thread, and those that it starts, on a core. Does nothing on a machine with one core.
 pub fn pin(core: usize) -> Result<()> {
     if core < cores() {
         let mut set = CpuSet::new();

@@ -43,7 +43,7 @@ pub fn print(title: &str, header: &[&str], lines: &[Vec<String>]) {
     lines.for_each(|line| println!("{}", row(&line)));
 }
 
-/// Prints the sides of a comparison, each over the side `base` names.
+/// Prints the sides of a comparison, each as a ratio to the side named by `base`.
 pub fn sides<'a>(title: &str, base: usize, sides: impl IntoIterator<Item = &'a str>, series: &[Series]) {
     let names: Vec<&str> = sides.into_iter().collect();
     let lines: Vec<Vec<String>> = names

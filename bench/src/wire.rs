@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// What a connection makes of these bytes as the replies to `commands` commands.
+    /// The result of a connection that receives these bytes as the replies to `commands` commands.
     fn tally(commands: usize, replies: &'static [u8]) -> Tally {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let mut connection =

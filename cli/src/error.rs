@@ -42,8 +42,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// The server refused, or its reply makes no sense: exit code 3.
     Server(String),
-    /// The server no longer has what an earlier step put there, so that going on would end with items missing: exit
-    /// code 3.
+    /// The server no longer has what an earlier step put there, so continuing would end with missing items: exit code
+    /// 3.
     Lost(String),
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(code(error))
 }
 
-/// What an error leaves behind and what to do about it, as the outermost context. It is told after the cause.
+/// What an error leaves behind and what to do about it, as the outermost context. It is printed after the cause.
 #[derive(Debug)]
 pub(crate) struct Aftermath(pub(crate) String);
 

@@ -15,7 +15,7 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Controls, line separators, and what sets the direction of text.
+/// Control characters, line separators, and characters that set the direction of text.
 pub(crate) fn is_unprintable(character: char) -> bool {
     character.is_control()
         || matches!(

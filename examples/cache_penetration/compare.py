@@ -2,10 +2,9 @@
 
     python3 examples/cache_penetration/compare.py
 
-A fifth of the requests are for users that exist, the others for ids that somebody made up. Made-up ids are what a cache
-does not help against: what is not there cannot be cached, and so each of them is a query. Keys of the example that are
-in the server are removed first.
-"""
+A fifth of the requests are for users that exist, the others for ids that somebody made up. A cache does not help
+against made-up ids: a user that does not exist cannot be cached, so each of these requests is a query. Keys that an
+earlier run left in the server are removed first. """
 
 import argparse
 import concurrent.futures
@@ -36,7 +35,7 @@ def user(number: int) -> str:
 
 
 def requests(users: int, count: int) -> list[str]:
-    """Existing users in the first `users` numbers, some of them often; made-up ones behind, each once."""
+    """Existing users among the first `users` numbers, some of them often; made-up ones after these, each once."""
     chance = random.Random(1)
     real = [int(users * chance.random() ** 3) for _ in range(int(count * REAL))]
     made_up = chance.sample(range(users, 10 * users + count), count - len(real))

@@ -19,7 +19,7 @@ TIMEOUT_SECONDS = 10  # nobody waits for this
 
 
 class Implausible(Exception):
-    """The store has so few users that it is likelier to be the wrong one."""
+    """The store has too few users: it is probably the wrong store."""
 
 
 def fill(store: Store, client: redis.Redis, *, seed: str | None = None, shrinks_to: float = 0.5) -> None:
@@ -33,7 +33,7 @@ def fill(store: Store, client: redis.Redis, *, seed: str | None = None, shrinks_
         users.reserve(ERROR_RATE, capacity)
     with users.rebuild(capacity=capacity, seed=seed) as new:  # if anything fails, the old filter stays
         # Read when the rebuild has begun: a user who is stored from now on is added to both filters; one who was stored
-        # before is in the store, and comes now.
+        # earlier is read now.
         for ids in store.all_ids():
             new.add_many(ids)
     client.set(READY, "yes")

@@ -1,4 +1,4 @@
-"""A cache, and a Bloom filter before the store: what the filter says no to never reaches the store.
+"""A cache, and a Bloom filter before the store: a request that the filter answers with no never reaches the store.
 
 Whatever goes wrong with the filter, the answer is "perhaps": the guard fails open, and the store is asked.
 """
@@ -26,7 +26,7 @@ READY = "{users}:ready"  # set when every user of the store is in the filter; fi
 
 
 def connect(url: str, *, timeout: float = TIMEOUT_SECONDS) -> redis.Redis:
-    """No retries: to ask the store is better than to ask again."""
+    """No retries: asking the store is better than asking the filter again."""
     return redis.Redis.from_url(url, decode_responses=True, socket_timeout=timeout, retry=Retry(NoBackoff(), 0))
 
 
@@ -47,7 +47,7 @@ class Guard:
             pipeline: Any
             with self.client.pipeline(transaction=False) as pipeline:  # one round trip
                 pipeline.get(_cached(user))
-                # A filter that is missing, or not yet filled, says no to everything. Only a full one may be believed.
+                # A filter that is missing, or not yet filled, says no to everything. Only a filled one can be trusted.
                 pipeline.exists(FILTER, READY)
                 pipeline.execute_command("BF.EXISTS", FILTER, user)
                 cached, keys, maybe = pipeline.execute()
@@ -58,7 +58,8 @@ class Guard:
         return cached and json.loads(cached), bool(maybe) if believed else None
 
     def add(self, users: list[str]) -> bool:
-        """Whether they are in the filter now. A filter that is gone doesn't come back, without its items, by an add."""
+        """Whether they are in the filter now. An add does not recreate a filter that is gone, since it would lack its
+        items."""
         try:
             self.users.add_many(users)
         except redis.RedisError:

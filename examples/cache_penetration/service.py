@@ -24,7 +24,7 @@ DRAIN_SECONDS = 1.0
 
 
 class Users:
-    """The order of things is here: the store is the truth, then the filter, then the cache."""
+    """This file decides the order: first the store, which is the truth, then the filter, then the cache."""
 
     def __init__(self, store: Store, guard: Guard):
         self.store = store
@@ -54,7 +54,7 @@ class Users:
         self.guard.forget(id)  # 3. the cache
 
     def drain(self) -> None:
-        """Adds again what an earlier step 2 could not. To add twice does no harm."""
+        """Repeats adds that failed in an earlier step 2. Adding twice does no harm."""
         while users := self.store.outbox():
             if not self.guard.add(users):
                 return

@@ -16,7 +16,7 @@ SCHEMA = """
 
 
 class Busy(Exception):
-    """All connections are taken, and stayed so for as long as a client may wait."""
+    """All connections were in use for as long as a client may wait."""
 
 
 class Store:
@@ -35,7 +35,7 @@ class Store:
 
     def find(self, user: str) -> dict[str, str] | None:
         with self._connection() as database:
-            self.queries += 1  # only by whoever holds a connection, and Python adds under its lock
+            self.queries += 1  # only by a thread that holds a connection, and Python adds under its lock
             time.sleep(self.query_seconds)
             row = database.execute("SELECT id, name FROM users WHERE id = ?", (user,)).fetchone()
         return row and {"id": row[0], "name": row[1]}

@@ -2,10 +2,9 @@
 
     python3 examples/deny_list/nightly.py blocked.txt
 
-The file has one entry in a line. Entries that have left the file have left the filter afterwards. What is added to the
-filter while this runs is in the new one too; but it belongs into the file, or the next run drops it. The filter that
-was is kept for a day as `deny:previous`.
-"""
+The file has one entry in a line. Entries that were removed from the file are no longer in the filter afterwards. An
+entry that is added to the filter while this runs is also in the new filter. Add it to the file as well, or the next run
+drops it. The old filter is kept for a day as `deny:previous`. """
 
 import argparse
 import os
@@ -22,7 +21,7 @@ KEEP_SECONDS = 24 * 3600
 
 
 class Implausible(Exception):
-    """The file is not what a deny list of today would be."""
+    """The file is not plausible as today's deny list."""
 
 
 def entries(path: str) -> Iterator[str]:

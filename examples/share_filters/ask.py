@@ -1,4 +1,4 @@
-"""Asks a filter of Parquet's in a file, without a server: prints yes or no for each item.
+"""Asks a Parquet filter in a file, without a server: prints yes or no for each item.
 
     python3 ask.py FILE [ITEM...]      items from the lines of standard input if none is given
 
@@ -17,7 +17,7 @@ class SplitBlockFilter:
     """The bytes of BF.EXPORT: Parquet's header, and blocks of 32 bytes."""
 
     def __init__(self, data: bytes):
-        # The header has 15 to 19 bytes, so it is what whole blocks leave over.
+        # The header has 15 to 19 bytes: the rest of the length divided by that of a block.
         self.bitset = data[len(data) % 32 :]
 
     def __contains__(self, item: bytes) -> bool:

@@ -17,7 +17,7 @@ use internals::command::TABLE;
 use libfuzzer_sys::fuzz_target;
 use std::collections::BTreeMap;
 
-/// Words that a fuzzer would need long to find.
+/// Words that a fuzzer would need a long time to find.
 const WORDS: &[&str] = &[
     "a",
     "b",

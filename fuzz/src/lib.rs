@@ -11,7 +11,7 @@ use bloomery::{Bloom, Cuckoo, Error, Filter};
 /// Larger filters aren't fuzzed: they would be slow, and behave the same.
 pub const LARGE: u64 = 1 << 16;
 
-/// Input, read from its start. Numbers have 8 bytes, and a string has its length before it.
+/// Input, read from its start. Numbers have 8 bytes, and a string follows its length.
 pub struct Input<'a>(pub &'a [u8]);
 
 impl<'a> Input<'a> {
@@ -130,7 +130,7 @@ fn replicated(value: &Filter) -> Result<Filter, DecodeError> {
     pushed.and_then(|()| loader.finish())
 }
 
-/// Does everything to a filter that can be done to one.
+/// Performs every operation that a filter has.
 pub fn survives(value: Filter) {
     if value.bytes() > LARGE {
         return;

@@ -67,10 +67,10 @@ impl Chart {
     }
 }
 
-/// The memory of each kind by error rate, for as many items as this filter has.
+/// The memory of each kind by error rate, for the number of items of this filter.
 pub fn memory_chart(wanted: &Wanted) -> Chart {
     let (items, base) = like(wanted);
-    // The layout of a static filter is for nothing else.
+    // Only static filters can have the static layout.
     let layout = if base.layout == LayoutChoice::Fuse { LayoutChoice::Auto } else { base.layout };
     let of = |spec: Spec| memory(&Spec { layout, shards: base.shards, ..spec });
     let generation = items.div_ceil(GENERATIONS.into());
@@ -158,7 +158,7 @@ pub fn growth_chart(wanted: &Wanted, steps: &[Growth]) -> Option<Chart> {
     ))
 }
 
-/// What has these bytes up to each of these numbers of items.
+/// A filter that has these bytes up to each of these numbers of items.
 fn staircase(steps: impl Iterator<Item = (u64, u64)>, last: u64) -> Vec<(f64, f64)> {
     let (mut points, mut from) = (Vec::new(), 0);
     for (items, bytes) in steps {

@@ -36,8 +36,8 @@ pub struct Cost {
     pub(crate) when_full: &'static str,
 }
 
-/// What a filter in LAYOUT FINGERPRINT has to cost at most, over AUTO's choice, to be named beside it: that reads one line more,
-/// and can do less.
+/// The maximum cost of a filter in LAYOUT FINGERPRINT, as a fraction of AUTO's choice, at which the plan also names it.
+/// It reads one more cache line, and can do less.
 const SMALLER: f64 = 0.9;
 
 /// Computes what a new filter costs.
@@ -202,10 +202,10 @@ pub(crate) fn like(wanted: &Wanted) -> (u64, Spec) {
     }
 }
 
-/// Computes what each kind costs for so many items, with what it shares with this filter.
+/// Computes what each kind costs for this number of items, with the settings that it shares with this filter.
 pub(crate) fn kinds(items: u64, like: &Spec) -> Vec<Cost> {
     let Spec { hash, layout, shards, seed, .. } = *like;
-    // The layout of a static filter is for nothing else.
+    // Only static filters can have the static layout.
     let layout = if layout == LayoutChoice::Fuse { LayoutChoice::Auto } else { layout };
     let spec = |like: Spec| Spec { hash, layout, shards, seed, capacity: items, ..like };
     let rate = like.error_rate;
@@ -217,7 +217,7 @@ pub(crate) fn kinds(items: u64, like: &Spec) -> Vec<Cost> {
     let window = Spec { capacity: generation, ..spec(Spec::window(items, rate, GENERATIONS)) };
     specs.push(if layout == LayoutChoice::Fingerprint { in_table(&window) } else { window });
     specs.push(Spec { layout: LayoutChoice::Fuse, shards: 1, ..spec(Spec::fixed(items, rate)) });
-    // A kind that cannot reach the error rate at any size is left out.
+    // A kind that can't reach the error rate at any size is left out.
     let with_smaller = |spec: &Spec| bloom(spec).ok().into_iter().chain(smaller(&Wanted::Bloom(*spec)));
     let mut costs: Vec<Cost> = specs.iter().flat_map(with_smaller).collect();
     costs.extend(
@@ -261,7 +261,8 @@ mod tests {
         assert_eq!(cuckoo(&spec, 10_000).memory_bytes, Filter::Cuckoo(Box::new(real)).bytes());
     }
 
-    /// Counting is; a fixed filter at 1% is not by enough, nor is what can't be in that layout or was asked for in another.
+    /// A counting filter is smaller. A fixed filter at 1% isn't smaller by enough. Filters that can't have that layout,
+    /// or were requested in another, aren't considered.
     #[test]
     fn fingerprints_are_named_where_they_are_smaller() {
         let saturates = Family::Fixed(Overflow::Saturate);
@@ -296,7 +297,7 @@ mod tests {
     fn the_room_of_a_cuckoo_filter_is_found() {
         let like = Spec::fixed(1, 0.1);
         for (slots, load) in CUCKOO_LOADS {
-            // Tight: a capacity that is all but all of its slots.
+            // Tight: its capacity is nearly the number of its slots.
             let spec = CuckooSpec { capacity: 1 << 14, ..roomy_cuckoo(1 << 14, slots, load, &like) };
             let cost = cuckoo(&spec, spec.capacity);
             assert!(cost.room < spec.capacity);

@@ -16,7 +16,7 @@ pub struct Growth {
     pub(crate) error_rate: f64,
     /// Memory of a fixed filter of this capacity.
     pub(crate) fixed_bytes: u64,
-    /// Memory of RedisBloom's filter that has grown to as many items; `None` if it can't.
+    /// Memory of RedisBloom's filter that has grown to this number of items; `None` if it can't.
     pub(crate) redisbloom_bytes: Option<u64>,
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn growth(wanted: &Wanted, times: u64) -> Vec<Growth> {
     let (mut capacities, mut steps) = (Vec::new(), Vec::new());
     let (mut capacity, mut memory_bytes, mut none_lies) = (0u64, 0u64, 1.0f64);
     let target = spec.capacity.saturating_mul(times);
-    // With expansion 1 every layer is alike, so more steps add no information.
+    // With expansion 1 all layers are equal, so more steps add no information.
     while capacity < target && steps.len() < 64 {
         let Ok(shape) = spec.next_shape(&capacities) else { break };
         capacities.push(shape.capacity);

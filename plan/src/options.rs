@@ -248,7 +248,7 @@ impl Reserve {
             let overflow = overflow.unwrap_or(if is_table { Overflow::Rotate } else { Overflow::Saturate });
             return Ok(Family::Window { generations, overflow, every_ms: self.every.unwrap_or(0) });
         }
-        // A delete can tell which layer holds an item only among fingerprints.
+        // A delete can find out which layer holds an item only if layers have fingerprints.
         let has_counters = self.counting.is_some() && !(scales && is_table);
         if self.nonscaling || has_counters || self.expansion == Some(0) || overflow.is_some() {
             if scales && has_counters {
@@ -384,7 +384,7 @@ impl Reserve {
     }
 }
 
-/// The word of a command for a choice.
+/// The word that stands for a choice in a command.
 fn word(choice: Option<impl ValueEnum>) -> Option<String> {
     choice?.to_possible_value().map(|value| value.get_name().to_uppercase())
 }

@@ -83,7 +83,7 @@ mod exports {
         })
     }
 
-    /// Answers them; the number of bytes of the answer.
+    /// Answers them, and returns the number of bytes of the answer.
     // SAFETY: nothing else has this name.
     #[unsafe(no_mangle)]
     extern "C" fn answer() -> usize {

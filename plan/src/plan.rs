@@ -45,7 +45,7 @@ impl PlanOptions {
     /// # Errors
     /// The first option that doesn't fit.
     pub fn wanted(&self) -> Result<Wanted, Refused> {
-        // Sizes are those of any seed, and there is no randomness in a browser without more code.
+        // Sizes don't depend on the seed, and randomness in a browser would need more code.
         let mut reserve = self.reserve.clone();
         reserve.seed.get_or_insert("0".into());
         // A static filter finds out its size when it is built; its plan needs one.

@@ -1,4 +1,4 @@
-//! What RedisBloom takes for the same items, from the library's rules for RedisBloom's chains.
+//! What RedisBloom needs for the same items, from the library's rules for RedisBloom's chains.
 
 use crate::cost::Cost;
 use bloomery::filter::foreign::{ChainSpec, LinkSpec};
@@ -36,7 +36,7 @@ pub(crate) fn fixed_bytes(items: u64, error_rate: f64) -> Option<u64> {
     chain(items, error_rate, None)?.links().next().map(|link| link.bytes)
 }
 
-/// Its Bloom filters, if it has any for so many items.
+/// Its Bloom filters, if it has any for this number of items.
 pub(crate) fn kinds(items: u64, error_rate: f64) -> Vec<Cost> {
     let kinds = [("fixed", None, " NONSCALING"), ("scaling", Some(2), "")];
     kinds
@@ -79,8 +79,8 @@ fn cost(link: &LinkSpec) -> Cost {
 mod tests {
     use super::*;
 
-    /// What MEMORY USAGE said of RedisBloom 2.8's filters at 1% (docs/benchmarks/rivals.json): the bits, and up to 150 bytes
-    /// for each filter and each of its links.
+    /// What MEMORY USAGE reported for RedisBloom 2.8's filters at 1% (docs/benchmarks/rivals.json): the bits, and up to
+    /// 150 bytes for each filter and each of its links.
     #[test]
     fn the_sizes_are_those_that_were_measured() {
         let overhead = |measured: u64, bits: u64| measured.checked_sub(bits).unwrap();

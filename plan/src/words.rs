@@ -11,9 +11,9 @@ use serde::Serialize;
 pub struct Words {
     /// Which filter it is.
     pub title: String,
-    /// What is said of it: names and values.
+    /// Its description: names and values.
     pub filter: Vec<(&'static str, String)>,
-    /// How it grows; no rows if it doesn't.
+    /// Its growth; no rows if it doesn't grow.
     pub growth: Rows,
     /// The kinds, and those of RedisBloom.
     pub kinds: Rows,

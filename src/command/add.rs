@@ -191,7 +191,7 @@ impl Adds {
     }
 
     /// Notes the outcome of the next item. If a filter of fixed size is full, the command ends there, with the
-    /// error as its last answer (as in RedisBloom). If memory is refused, the command goes on with the other items.
+    /// error as its last answer (as in RedisBloom). If memory is refused, the command continues with the other items.
     #[inline(always)]
     fn note(&mut self, outcome: Outcome) -> ControlFlow<()> {
         match outcome {
@@ -296,7 +296,7 @@ pub(super) fn add_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError>
     Ok(sums.added.into())
 }
 
-/// Adds the items of a blob part by part, of which `part` is the first, until the server should serve others or an item is
+/// Adds the items of a blob part by part, beginning with `part`, until the server should serve others or an item is
 /// refused.
 fn add_parts<'a, C: Call<'a>>(
     call: &C,

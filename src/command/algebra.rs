@@ -18,11 +18,11 @@ const FIRST_SOURCE: usize = 2;
 
 /// The sources of a command, each key once.
 struct Sources<K> {
-    /// Number of the argument that names each source, and the opened key; the destination isn't among them.
+    /// For each source except the destination: the number of the argument that names it, and the opened key.
     keys: Vec<(usize, K)>,
     /// Whether the destination is also a source.
     has_destination: bool,
-    /// Whether some key is named twice, counting the destination.
+    /// Whether some key, including the destination, is named twice.
     repeated: bool,
 }
 
@@ -122,7 +122,7 @@ pub(super) fn merge<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     if !call.obeys() {
         let total = base.bytes().saturating_add(grows);
         let more = if existing.is_none() { total } else { grows };
-        // Freed before the server may evict a key for it.
+        // Freed before the server evicts a key for its memory.
         let spare = existing.map_or(0, |destination| union.spare_bytes(destination));
         if more > 0 || spare > 0 {
             call.admit(total, more.saturating_add(spare))?;
@@ -286,7 +286,7 @@ fn native(key: &impl Key) -> Result<&Bloom, CommandError> {
 /// table, in 45 ns.
 const FINGERPRINTS: u64 = 32;
 
-/// Bytes of bits or counters whose combination or comparison takes as long as this filter.
+/// Bytes of bits or counters whose combination or comparison would take the time that this filter takes.
 fn work(filter: LiveRef<'_>) -> u64 {
     let is_looked_up = filter.bloom().is_some_and(|filter| filter.spec().layout == LayoutChoice::Fingerprint);
     filter.bytes().saturating_mul(if is_looked_up { FINGERPRINTS } else { 1 })

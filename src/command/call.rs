@@ -22,8 +22,8 @@ pub enum Access {
     Read,
     /// To change or create.
     Write,
-    /// To add an item: the command says by [`Key::added`] whether it was absent. For INFO, what other commands change is found
-    /// by comparing the filter before and after, which takes more instructions.
+    /// To add an item: the command says by [`Key::added`] whether it was absent. For other commands, INFO compares the
+    /// filter before and after, which takes more instructions.
     Add,
 }
 
@@ -54,7 +54,7 @@ pub trait Key {
     /// Counts items that were absent, in a key that was opened for [`Access::Add`].
     fn added(&mut self, _items: u64) {}
 
-    /// Has everything counted that changes from now on, because more than an item will.
+    /// Counts everything that changes from now on, because the command will change more than one item.
     fn compare(&mut self) {}
 
     /// Puts a filter into the key, replacing what it held. The key's time to live is removed.
@@ -235,7 +235,7 @@ impl Admitted {
 pub enum Data {
     /// An argument.
     Argument(usize),
-    /// The string in the key named by an argument. It is read as a client would that sends several GETRANGE: others may
+    /// The string in the key named by an argument. It is read as by a client that sends several GETRANGE: others may
     /// set bits in it in between. If it is replaced or loses bits, the command ends with [`CommandError::Changed`].
     Key(usize),
 }
@@ -335,7 +335,7 @@ pub trait Call<'a> {
 
     /// Replies with the result of `work` on the argument. If the server allows it, other clients are served
     /// meanwhile, and the reply is [`Reply::Later`]. If the client goes, `work` is told to stop, and may return `None`.
-    /// So it may if the filters that it reads, `inputs`, leave their keys and take too much memory.
+    /// The same happens if the filters that it reads, `inputs`, leave their keys and occupy too much memory.
     ///
     /// # Errors
     /// [`CommandError::ManyWaiting`] or [`CommandError::MuchWaiting`] if too many others wait.
@@ -366,7 +366,7 @@ pub trait Call<'a> {
 
     /// Begins work on another thread. The reply is [`Reply::Later`], other clients are served meanwhile, and other
     /// commands that write one of the keys wait. When the work is done, the command is run again with the same arguments
-    /// and the same time, and finds there what the work has [made](Call::made).
+    /// and the same time, and gets what the work has [made](Call::made).
     ///
     /// # Errors
     /// [`CommandError::ManyWaiting`] or [`CommandError::MuchWaiting`] if too many others wait.
@@ -383,12 +383,13 @@ pub trait Call<'a> {
     /// [`CommandError::Changed`] if they aren't the same: the server deletes, replaces and renames keys meanwhile.
     fn made<T: 'static>(&self, inputs: &[LiveRef<'_>]) -> Result<Option<T>, CommandError>;
 
-    /// Begins to send a filter, which is to be in the empty key at argument 1, to replicas and the AOF: as a load, a few
-    /// pieces at a time. The reply is [`Reply::Later`], and others are served in between. When only the last piece is left,
-    /// [`put_sent`](super::put_sent) is called.
+    /// Begins to send a filter, which is to be in the empty key at argument 1, to replicas and the AOF: as a load, a
+    /// few pieces at a time. The reply is [`Reply::Later`], and others are served in between. When only the last piece
+    /// is left, [`put_sent`](super::put_sent) is called.
     ///
     /// # Errors
-    /// The filter, if it need not be sent so: it isn't large, nobody [gets](Call::is_heard) it, or the client may not wait.
+    /// The filter, if it need not be sent in this way: it isn't large, nobody [gets](Call::is_heard) it, or the client
+    /// may not wait.
     fn send(&self, filter: Filter, event: &'static CStr) -> Result<Reply, Filter>;
 
     /// Whether the server is above its memory limit, so commands that need more memory are refused.

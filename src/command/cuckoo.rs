@@ -168,7 +168,7 @@ fn add_arguments<'a, C: Call<'a>>(
                 Ok(added) => Answer::from(added),
                 Err(_) => Answer::Refused,
             });
-            // A search of the longest kind takes as long as a group of other items.
+            // The longest search takes as long as a group of other items.
             if filter.searched().wrapping_sub(searched) >= SEARCHED {
                 searched = filter.searched();
                 if call.should_pause(answers.len()) {
@@ -180,8 +180,8 @@ fn add_arguments<'a, C: Call<'a>>(
     answers
 }
 
-/// Replicates those of the arguments from `first` on that were added, with the filter if it is a new one. If that is the
-/// command as it came, the server need not put it together.
+/// Replicates those of the arguments from `first` on that were added, with the filter if it is a new one. If that is
+/// the original command, it need not be built.
 fn replicate_added<'a, C: Call<'a>>(call: &C, first: usize, answers: &[Answer], new: Option<&mut Cuckoo>) {
     let is_added = |answer: &Answer| *answer == Answer::Yes;
     if !answers.iter().any(is_added) {

@@ -33,7 +33,7 @@ fn count_missed(key: &mut impl Key, deletes: usize) {
     }
 }
 
-/// Brings a window up to the clock, unless it will refuse: then nothing may change.
+/// Brings a window up to the clock, unless the window will refuse the delete: then nothing may change.
 fn catch_up_to_delete<'a, C: Call<'a>>(call: &C, key: &mut C::Key) -> Result<(), CommandError> {
     let filter = key.bloom()?.and_then(|live| live.bloom());
     if filter.is_some_and(Bloom::can_delete) { catch_up(call, key) } else { Ok(()) }

@@ -426,7 +426,7 @@ impl From<Error> for CommandError {
     }
 }
 
-/// An error text without its leading `ERR `, to be quoted inside another.
+/// An error text without its leading `ERR `, for quoting inside another one.
 pub(super) struct WithoutPrefix<'a>(pub(super) &'a CommandError);
 
 impl fmt::Display for WithoutPrefix<'_> {

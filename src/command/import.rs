@@ -80,8 +80,8 @@ impl Format {
 enum Source {
     /// In an argument.
     Argument(usize),
-    /// In the key at argument 3. Followed by the data, these are the arguments of a BF.IMPORT that creates the same
-    /// filter.
+    /// The data is in the key at argument 3. These arguments, followed by the data, make a BF.IMPORT that creates the
+    /// same filter.
     Key(Words),
 }
 

@@ -1,13 +1,13 @@
 //! Filters that are being loaded in chunks. An unfinished load isn't in a key: it waits here, where no query sees it, until
-//! its last chunk has arrived. It takes memory in proportion to the bytes that have arrived, and only memory that nobody
-//! else wants.
+//! its last chunk has arrived. It takes memory in proportion to the bytes that have arrived, and gives way to anyone
+//! else who needs memory.
 //!
 //! Replicas and the AOF get each piece when it comes, so the last one costs no more than the others. They then hold the
-//! same load, and a snapshot must have it: an RDB file has the loads beside the keys. Where that can't be, they get the
-//! whole filter after its last piece; see [`Sent`].
+//! same load, so snapshots must contain it: an RDB file has the loads in addition to the keys. Where that isn't
+//! possible, they get the whole filter after its last piece; see [`Sent`].
 //!
-//! A large filter that this server has as a whole, and they not at all, is [sent](Loads::send) to them as a load too. It is
-//! in no key here until its last piece is sent.
+//! A large filter that this server has completely, and replicas and the AOF don't have at all, is also
+//! [sent](Loads::send) as a load. It isn't in a key here until its last piece is sent.
 
 use super::error::CommandError;
 use super::table::{Command, Namespace};
@@ -29,7 +29,7 @@ pub const ABANDONED: Duration = Duration::from_secs(300);
 /// arguments of one command may need. Without it, no small filter could be loaded while keys are evicted all the time.
 const SMALL: u64 = 1 << 20;
 
-/// The most bytes that a head needs for each of its own: it is kept, and what is read from it is larger.
+/// The most bytes of memory for each byte of a head: it is kept, and what is read from it is larger.
 const HEAD_FACTOR: u64 = 4;
 
 /// Filters that are being loaded, by database and key.
@@ -97,8 +97,8 @@ impl Outgoing {
 pub(super) enum Sent {
     /// Every piece that has come.
     Pieces,
-    /// Not every piece, since someone began with a snapshot in which the load is missing. They get the whole filter after
-    /// its last piece. Some have a part of the load until then.
+    /// Not every piece, because a replica or AOF began with a snapshot that lacks the load. They get the whole filter
+    /// after its last piece. Until then, some have a part of the load.
     Missed,
     /// Nothing: they get the whole filter after its last piece, and RDB files don't have the load.
     Nothing,
@@ -108,7 +108,7 @@ pub(super) enum Sent {
 #[derive(Default)]
 pub struct Ended {
     loads: Vec<Load>,
-    /// Those of which replicas or the AOF may have pieces: [`END`] ends these.
+    /// Those that replicas or the AOF may have pieces of: [`END`] ends these.
     pub elsewhere: Vec<(i32, Vec<u8>, Namespace)>,
 }
 
@@ -149,8 +149,8 @@ impl Ended {
 struct Load {
     pieces: Pieces,
     sent: Sent,
-    /// Whether the last piece came from a slot's source node, or from a primary or a file that this server still obeys. Such
-    /// a load isn't dropped for memory.
+    /// Whether the last piece came from a slot's source node, or from a primary or a file that this server still obeys.
+    /// Such a load isn't dropped when memory is short.
     is_obeyed: bool,
     /// Uses the process's own clock, since nothing that is replicated depends on it.
     moved: Instant,
@@ -421,15 +421,15 @@ impl Loads {
         Some((filter, namespace))
     }
 
-    /// Records that somebody begins with a snapshot in which the loads are missing.
+    /// Records that a replica or AOF begins with a snapshot that lacks the loads.
     pub fn are_missed(&mut self) {
         self.outgoing.values_mut().for_each(|outgoing| outgoing.next = None);
         let sent = self.waiting.values_mut().map(|load| &mut load.sent);
         sent.filter(|sent| **sent == Sent::Pieces).for_each(|sent| *sent = Sent::Missed);
     }
 
-    /// Bytes of the array that this chunk would have allocated; 0 if none. Other memory than that takes the place of the
-    /// chunk itself, which is freed after the command.
+    /// Bytes of the array that this chunk would have allocated; 0 if none. All other memory replaces the chunk itself,
+    /// which is freed after the command.
     pub(super) fn would_allocate(&self, key: &(i32, Vec<u8>), iterator: i64, chunk: &[u8]) -> u64 {
         self.waiting.get(key).map_or(0, |load| load.pieces.would_allocate(iterator, chunk))
     }
@@ -491,7 +491,7 @@ impl Loads {
     }
 
     /// Records that the server that has sent the loads so far sends no more of them. If this server isn't a replica,
-    /// they are treated like clients' loads from now on.
+    /// they are treated like loads of clients from now on.
     pub fn are_own(&mut self) {
         self.waiting.values_mut().for_each(|load| load.is_obeyed = false);
     }

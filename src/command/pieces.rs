@@ -1,7 +1,7 @@
-//! Commands in pieces: a command with many items does what a client does that sends the items in several commands.
+//! Commands in pieces: a command with many items has the same effect as several commands with some of the items each.
 //!
-//! A command that has held the server for long enough [goes on later](super::Call::go_on_later). Here is what follows
-//! from that: which items the next piece has, and how the replies of the pieces become the reply of the command.
+//! A command that has held the server for long enough [goes on later](super::Call::go_on_later). This file decides
+//! which items the next piece has, and how the replies of the pieces become the reply of the command.
 
 use super::blob::cut;
 use super::call::Rest;
@@ -15,7 +15,8 @@ use std::ops::Range;
 pub struct Progress {
     /// The answers for its items, if the command replies with a list.
     pub answers: Option<Reply>,
-    /// If this was the last piece: the reply. Of a list, it is what ends the list early, or [`Reply::Later`].
+    /// If this was the last piece: the reply. For a list, that is the error that ends the list early, or
+    /// [`Reply::Later`].
     pub end: Option<Result<Reply, CommandError>>,
 }
 
@@ -40,8 +41,8 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// The most arguments or bytes of a piece. A piece of as many bytes is copied in 50 µs, and has its lengths read in
-    /// 500 µs. A piece may have as many items as there are arguments before them, which are in every piece.
+    /// The most arguments or bytes of a piece. Copying this number of bytes takes 50 µs, and reading the lengths in
+    /// them 500 µs. A piece may have as many items as there are arguments before them, which are in every piece.
     const MOST: [usize; 2] = [1 << 16, 1 << 20];
 
     /// A command with this number of arguments, or of bytes if one argument has all items, whose first piece is done.
@@ -97,7 +98,7 @@ impl Pieces {
         self.add(Ok(reply))
     }
 
-    /// Adds the outcome of a piece, and what it has left.
+    /// Adds the outcome of a piece, and the items that it left for the next.
     pub fn absorb(
         &mut self,
         (piece, items): (Range<usize>, usize),

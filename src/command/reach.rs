@@ -14,7 +14,7 @@ enum End {
     Wanted,
     /// At the limit of memory.
     Memory,
-    /// At an error rate or a number of arrays that allows no more.
+    /// At an error rate or a number of arrays beyond which it can't grow.
     Limit,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn validate<'a, C: Call<'a>>(call: &C, new: &New, wanted: u64) -> Res
     let nothing = (0, 0);
     match new {
         New::Bloomery(spec) | New::Reserved(spec) | New::Sent(spec) => {
-            // The error rates of our layers have a least value, so only their size ends growth.
+            // The error rates of our layers have a lower bound, so only their size ends growth.
             match reach(call, nothing, wanted, layers_after(*spec, Vec::new())).1 {
                 End::Wanted => Ok(()),
                 End::Memory | End::Limit => Err(MEMORY),

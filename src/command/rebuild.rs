@@ -164,7 +164,8 @@ fn commit<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     }
 }
 
-/// Builds a static filter from the list that is the shadow. This is the function of the list alone, so replicas make the same.
+/// Builds a static filter from the list that is the shadow. The result depends on the list alone, so replicas build the
+/// same filter.
 fn build<'a, C: Call<'a>>(call: &C, key: C::Key) -> Result<Reply, CommandError> {
     let list = rebuild_in(&key).ok_or(CommandError::Internal)?.shadow();
     let (items, inputs) = (list.items(), [LiveRef::Bloom(list)]);
@@ -182,7 +183,7 @@ fn build<'a, C: Call<'a>>(call: &C, key: C::Key) -> Result<Reply, CommandError> 
                     _ => Err(Error::Mismatch),
                 });
             }
-            // Until the command has ended the server evicts nothing, and then the list makes room.
+            // The server evicts nothing until the command has ended. Then the memory of the list is free.
             let _admitted = Admitted::in_new_key(call, bytes, most)?;
             list.build(&|tasks, task| call.parallel(tasks, task)).map(|built| (built, items))
         }

@@ -197,8 +197,8 @@ impl Bitmap {
         bytes
     }
 
-    /// Passes the numbers of yes and no to `count`, and replies with the answers, or with the number of yes if
-    /// `counted`.
+    /// Passes the numbers of yes and no answers to `count`. Replies with the answers, or with the number of yes answers
+    /// if `counted`.
     fn reply(&self, counted: bool, count: impl FnOnce(u64, u64)) -> Reply {
         let yes = self.ones();
         count(yes, (self.len as u64).saturating_sub(yes));
@@ -216,8 +216,8 @@ fn tasks(filter: LiveRef<'_>) -> NonZeroUsize {
     NonZeroUsize::new(tasks.next_power_of_two()).unwrap_or(NonZeroUsize::MIN)
 }
 
-/// The answers of a filter for the items of a blob, in a window as of generation `current`. A missing filter has none
-/// of them.
+/// The answers of a filter for the items of a blob, in a window as of generation `current`. A missing filter contains
+/// none of them.
 fn answers(
     blob: &Blob<'_>,
     filter: Option<LiveRef<'_>>,
@@ -247,7 +247,7 @@ pub(super) fn test_bulk<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
     let blob = if unread.is_long() { None } else { Some(unread.read(bytes, || ())?) };
     let key = call.open(1, Access::Read);
     let filter = key.bloom()?;
-    // An item may be tested in every layer. An import may have as many probes as hundreds of them.
+    // An item may be tested in every layer. An imported filter may have as many probes as hundreds of layers.
     let probes = filter.map_or(0, LiveRef::probes).checked_div(limits::MAX_PROBES.into()).unwrap_or(0);
     let layers = filter.map_or(1, LiveRef::arrays).max(usize::try_from(probes).unwrap_or(usize::MAX));
     let is_short =
@@ -322,7 +322,7 @@ mod tests {
         }
     }
 
-    /// A group at most is tested after the client has gone, in whichever part that happens.
+    /// At most one more group is tested after the client has gone, no matter which part notices it.
     #[test]
     fn tests_stop_after_the_group_during_which_the_client_went() {
         let bytes = vec![0; 3 * Blob::PART];

@@ -4,12 +4,12 @@
 //! of the body, which comes with 1 + the offset after the chunk. The end is iterator 0 and an empty string. Each
 //! piece is loaded with the iterator that came with it.
 //!
-//! A filter that is being loaded becomes a key when its last chunk arrives. Each piece is replicated when it comes, but
-//! those of RedisBloom's format after the last: only where this server obeys a RedisBloom is a filter a key from its head
-//! on, as it is there.
+//! A filter that is being loaded becomes a key when its last chunk arrives. Each piece is replicated when it comes;
+//! pieces in RedisBloom's format are replicated after the last one. A filter becomes a key with its head, as in
+//! RedisBloom, only if this server obeys a RedisBloom.
 //!
-//! A large filter of which replicas and the AOF have nothing yet is sent as such a load, before it becomes a key. So they
-//! have it whole or not at all, and no command of the stream is longer than a piece.
+//! A large filter of which replicas and the AOF have nothing yet is sent as such a load, before it becomes a key. So
+//! they have the whole filter or nothing, and no command of the stream is longer than a piece.
 
 use super::call::{Access, Admitted, Apart, Call, Data, Effect, Key};
 use super::error::CommandError;
@@ -27,7 +27,7 @@ use std::sync::Arc;
 const DATA: usize = 3;
 
 /// Placing a byte of a RedisBloom piece takes this many times the work on a byte of cells: the cells are counted before
-/// and after, and a byte that waits moves with it. A piece of 16 MiB takes up to 74 ms.
+/// and after, and waiting bytes are moved as well. A piece of 16 MiB takes up to 74 ms.
 const PLACED: u64 = 4;
 
 /// The filter in a key, if it belongs to this namespace; during a rebuild the live one.
@@ -68,8 +68,8 @@ pub(super) fn scan_dump<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Resu
 pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Result<Reply, CommandError> {
     let iterator = integer(call.arg(2)).ok_or(namespace.bad_iterator(true))?;
     let data = call.arg(DATA);
-    // What SCANDUMP gives at the end of a filter ends a load, even one of which something is missing. Where this server
-    // obeys, the load may have ended already.
+    // What SCANDUMP gives at the end of a filter ends a load, even an incomplete one. Where this server obeys, the load
+    // may have ended already.
     if iterator == 0 && data.is_empty() && (abort(call, namespace) || call.obeys()) {
         return Ok(Reply::Ok);
     }
@@ -227,8 +227,8 @@ fn begin<'a, C: Call<'a>>(
         call.changed(loaded(namespace));
         return Ok(());
     }
-    // All pieces of a filter from a primary, an AOF or a slot's source node arrive together, so loads begun by clients
-    // here are no reason to refuse them.
+    // All pieces of a filter from a primary, an AOF or a slot's source node arrive together, so they are accepted no
+    // matter how many loads clients have begun here.
     if !call.obeys() {
         let (bytes, most) = (pieces.body_len(), pieces.most_held());
         call.admit_outside_keys(bytes, most)?;

@@ -110,8 +110,8 @@ pub(super) fn create<'a, C: Call<'a>>(
     Ok(())
 }
 
-/// The same for a BF.RESERVE with error rate and capacity at these arguments. A filter without further parameters is sent with
-/// them, by an argument more: five arguments where there would be eight.
+/// The same for a BF.RESERVE with error rate and capacity at these arguments. If the filter has no further parameters,
+/// they are sent with one more argument: five arguments instead of eight.
 pub(super) fn create_reserved<'a, C: Call<'a>>(
     call: &C,
     key: &mut C::Key,
@@ -331,7 +331,7 @@ pub(super) trait GrowInServer: Grow {
     /// The wording of a refusal.
     fn refusal(why: CommandError) -> CommandError;
 
-    /// Adds an item where the filter must not make room for it.
+    /// Adds an item without making room for it.
     ///
     /// # Errors
     /// [`Error::Full`].

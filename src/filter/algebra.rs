@@ -34,7 +34,8 @@ pub struct Union<'s> {
     alike: Vec<LiveRef<'s>>,
     /// Sources whose layers go into the destination's chain, with their numbers.
     others: Vec<(usize, &'s Bloom)>,
-    /// The destination's chain with the layers of these; empty until they are [joined](Union::join), and without them.
+    /// The destination's chain with the layers of these sources. Empty until they are [joined](Union::join), or if
+    /// there are none.
     chain: Vec<Joined<'s>>,
 }
 
@@ -47,7 +48,7 @@ impl<'s> Union<'s> {
     /// This looks at no cells. [`join`](Union::join) does, and must follow.
     ///
     /// # Errors
-    /// The first source that doesn't go together with it, and why. [`Incompatible::ClockBehind`] needs the clock.
+    /// The first source that is incompatible with it, and why. [`Incompatible::ClockBehind`] needs the clock.
     pub fn plan(
         destination: Option<LiveRef<'_>>,
         sources: &[LiveRef<'s>],
@@ -142,8 +143,8 @@ impl<'s> Union<'s> {
         Ok(made)
     }
 
-    /// The union with a filter, which stays as it is: a filter that shares with it what the union doesn't change. Also
-    /// returns whether anything changes.
+    /// The union with a filter, which stays as it is. The result shares the cells that the union doesn't change with
+    /// that filter. Also returns whether anything changes.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; [`Error::Full`] if fingerprints have no room.
@@ -161,8 +162,8 @@ impl<'s> Union<'s> {
         Ok((made, changed))
     }
 
-    /// Bytes of cells that [`apply`](Union::apply) needs meanwhile: fingerprints are added to a copy, because there may be no room
-    /// for all.
+    /// Bytes of cells that [`apply`](Union::apply) needs temporarily: fingerprints are added to a copy, because there
+    /// may be no room for all.
     pub fn spare_bytes(&self, destination: LiveRef<'_>) -> u64 {
         destination.bloom().filter(|filter| filter.has_fingerprints()).map_or(0, Bloom::bytes)
     }
@@ -184,7 +185,7 @@ impl<'s> Union<'s> {
         }
     }
 
-    /// Changes a filter, or its copy: fingerprints only in a copy.
+    /// Changes a filter, or its copy. Fingerprints are only changed in a copy.
     fn change(&self, destination: LiveMut<'_>, parallel: &ParallelFor<'_>) -> Result<bool, Error> {
         let new = Joined::copies(&self.chain, parallel)?;
         let mut changed = false;

@@ -10,7 +10,7 @@ pub enum Garbage {
     Layers(Vec<Layer>),
     /// Sub-filters of a cuckoo filter.
     Tables(Vec<Table>),
-    /// Anything else with cells, such as a filter that was being loaded or rebuilt, and the bytes of its cells.
+    /// Anything else that has cells, such as a filter that was being loaded or rebuilt, and the bytes of its cells.
     Other(Box<dyn Send>, u64),
 }
 

@@ -11,7 +11,7 @@ pub enum Incompatible {
     /// An intersection of more than one layer: an item may be in different layers of the two, and would be lost.
     Layers,
     /// One of them has [`LayoutChoice::Fingerprint`](crate::LayoutChoice::Fingerprint), in which an item may be in any of four
-    /// cells, or is static; and they aren't both fingerprints of fixed size, to be merged.
+    /// cells, or is static; and they aren't two fingerprint filters of fixed size in a merge.
     Fingerprints,
     /// The chain would have more layers than [`MAX_LAYERS`](crate::limits::MAX_LAYERS).
     TooManyLayers,

@@ -6,7 +6,7 @@ use super::usage::Usage;
 use crate::error::Error;
 use crate::parallel::{ParallelFor, alone};
 
-/// What Bloom filters have in sum.
+/// Totals over Bloom filters.
 #[cfg(feature = "module")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Contents {
@@ -19,7 +19,7 @@ pub(crate) struct Contents {
 
 #[cfg(feature = "module")]
 impl Contents {
-    /// Of arrays with so many items, and sized for so many.
+    /// For arrays with this number of items, sized for this capacity.
     #[inline]
     fn sum(arrays: impl Iterator<Item = (u64, u64)>) -> Contents {
         arrays.fold(Contents::default(), |Contents { arrays, items, capacity }, (more, room)| Contents {

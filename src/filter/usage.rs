@@ -19,8 +19,8 @@ pub(crate) struct Usage {
     no: AtomicU64,
     adds: AtomicU64,
     deletes: AtomicU64,
-    /// Allocated on first use, since most filters don't need it: the main thread tests them, and nobody reports on
-    /// them.
+    /// Allocated on first use, since most filters don't need it: the main thread tests them, and no client reports
+    /// answers.
     shared: OnceLock<Arc<SharedUsage>>,
 }
 
@@ -39,10 +39,10 @@ pub(crate) struct SharedUsage {
     yes: AtomicU64,
     no: AtomicU64,
     feedback: Mutex<Feedback>,
-    /// Times that a window dropped its oldest items before their time.
+    /// How often a window dropped its oldest items early.
     early_rotations: AtomicU64,
-    /// Why the last rebuild ended, if it ended by itself. It lives as long as the filter does, so nothing has to be
-    /// forgotten when keys go.
+    /// Why the last rebuild ended, if it ended by itself. It lives as long as the filter, so nothing has to be cleaned
+    /// up when keys are deleted.
     rebuild_ended: Mutex<Option<Box<str>>>,
 }
 
@@ -141,7 +141,7 @@ impl Usage {
         *self.shared.get_or_init(Arc::default).rebuild_ended() = Some(why.into());
     }
 
-    /// Forgets why a rebuild ended: another begins.
+    /// Forgets why a rebuild ended, because another begins.
     pub(crate) fn rebuild_begins(&self) {
         if let Some(more) = self.shared.get() {
             *more.rebuild_ended() = None;
@@ -283,8 +283,8 @@ impl Feedback {
     }
 }
 
-/// Appends a mark, replacing one in the same step. Drops marks that no span needs any more: of those that are too
-/// old, only the newest is kept.
+/// Appends a mark, replacing one in the same step. Drops marks that no span needs any more. Of those that are too old,
+/// only the newest is kept.
 fn keep(marks: &mut VecDeque<Mark>, step: i64, mark: Mark) {
     if marks.back().is_some_and(|last| last.at_ms.div_euclid(step) == mark.at_ms.div_euclid(step)) {
         marks.pop_back();
@@ -363,7 +363,7 @@ mod tests {
     fn old_reports_leave_the_minute_and_the_hour() {
         let usage = Usage::default();
         let start = 1_000_000 * MINUTE;
-        // Every 10 seconds for three hours: 100 tests of absent items, of which 2 get a "yes", and 1 in the last hour.
+        // Every 10 seconds for three hours: 100 tests of absent items. 2 of them get a "yes", in the last hour only 1.
         let hours_3 = 3 * 60 * MINUTE;
         for at in (0..hours_3).step_by(10_000) {
             let wrong = if at < hours_3 - 60 * MINUTE { 2 } else { 1 };
@@ -388,7 +388,7 @@ mod tests {
         let usage = Usage::default();
         usage.tested(10, 90);
         usage.report(5 * MINUTE, 10, 10);
-        // Two minutes without a report, then one that covers them all.
+        // Two minutes without a report, then a report that covers all of them.
         usage.tested(5, 95);
         usage.report(7 * MINUTE, 5, 5);
         let minute = usage.observed(7 * MINUTE, Span::Minute);

@@ -1,7 +1,7 @@
 //! A second load of the module by one server.
 //!
 //! Containers and operators start servers with `--loadmodule` beside a configuration file that has the same line, since
-//! CONFIG REWRITE has written it. If the second load failed, the server would abort, and so at each restart. So it
+//! CONFIG REWRITE has written it. If the second load failed, the server would abort, and again at each restart. So it
 //! succeeds, as a *stand-in*: a module without commands, data types or options, which the first load unloads as soon as
 //! the server has started. CONFIG REWRITE then finds one module again, and keeps one line.
 //!
@@ -69,7 +69,7 @@ pub(super) fn is_copy(ctx: Context<'_>, name: &str) -> bool {
     matches!(ctx.info(&section, [&field]), [Some(_)])
 }
 
-/// The load ends without a module from this file: it may be loaded again, under another name.
+/// The load ends without a module from this file, so it may be loaded again under another name.
 pub(super) fn skipped() {
     *stage() = Stage::NotLoaded;
 }

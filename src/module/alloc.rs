@@ -25,7 +25,7 @@ static SOURCE: Latch = Latch::new();
 const PROMISED: usize = 16;
 
 /// Servers before Redis 7.4 have no call that allocates zeroed memory and returns on failure. There, blocks of at least
-/// this size are tried first with a call that does return, and freed again.
+/// this size are first allocated with a call that does return, and freed again.
 const PROBED_FROM: usize = 1 << 20;
 
 /// Uses the server's allocator from now on.

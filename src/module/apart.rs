@@ -1,20 +1,22 @@
 //! Commands that work apart from the main thread, and commands that wait for their keys: a queue.
 //!
-//! A command that would hold the server for long hands its work to the pool, which makes the result apart. Nothing of it is
-//! seen before the main thread runs the command again, and puts the result into its place in one step. `resume` does that.
+//! A command that would hold the server for long hands its work to the pool, which makes the result apart. No client
+//! sees any of it before the main thread runs the command again, and puts the result into its place in one step.
+//! `resume` does that.
 //!
-//! Until then the keys of the command are *held*. What our commands write to them would be lost, or would come in another
-//! order on replicas, where the command is carried out as a whole at the end. So such a command waits as well. A command
-//! that may not wait has the work finished first.
+//! Until then the keys of the command are *held*. A write to them would be lost, or would be applied in another order
+//! on replicas, which carry out the whole command at the end. So commands that write to a held key wait as well. A
+//! command that may not wait has the work finished first.
 //!
-//! The server changes keys also, and asks nobody: DEL, RENAME, RESTORE, FLUSHALL, SWAPDB, expiry, eviction. So a key is held
-//! by its name, and the filters that are read are held wherever they are. In its second run the command must find the same
-//! filters in its keys.
+//! The server itself also changes keys, without asking us: DEL, RENAME, RESTORE, FLUSHALL, SWAPDB, expiry, eviction. So
+//! a key is held by its name, and a filter that is read is held in whatever key it is. In its second run the command
+//! must find the same filters in its keys.
 //!
 //! A large filter that replicas and the AOF can't make themselves is [sent](super::loads::send) to them before it is put into
 //! its key. Until then the command is in the queue as well.
 //!
-//! The queue is in the order in which commands came. One that waits may run when no earlier one holds one of its keys.
+//! The queue has the order in which commands came. A waiting command may run when no earlier command holds one of its
+//! keys.
 
 use super::api::{Context, Detached, Text};
 use super::offload::{self, Request, Retained};
@@ -53,7 +55,7 @@ struct Queue {
     /// By number, which is their order.
     entries: BTreeMap<u64, Entry>,
     held: Held,
-    /// The number of the next one.
+    /// The number of the next entry.
     next: u64,
 }
 
@@ -88,8 +90,8 @@ struct Reading {
     work: Work,
     /// The argument that names its key.
     key: usize,
-    /// Its address on the server, and the number of bytes to read. Bytes that are appended meanwhile come after the
-    /// command.
+    /// Its address on the server, and the number of bytes to read. Bytes that are appended meanwhile count as written
+    /// after the command.
     place: Option<(usize, usize)>,
     read: Vec<u8>,
     /// Bytes that were checked.
@@ -110,7 +112,7 @@ struct Job {
 
 type Work = Box<dyn FnOnce(&[u8], &ParallelFor<'_>) -> Made + Send>;
 
-/// What the pool leaves to the main thread.
+/// The result of a job of the pool, for the main thread.
 #[derive(Default)]
 struct Outcome {
     made: Mutex<Option<Result<Made, CommandError>>>,
@@ -216,8 +218,8 @@ pub(super) fn remove(number: u64) -> Option<Entry> {
     entry
 }
 
-/// Milliseconds until it is worthwhile to look at the queue again; `None` if it is empty. Work that has taken long may
-/// take as long again, so it is checked less often: a check costs some 20 µs.
+/// Milliseconds until it is worthwhile to look at the queue again; `None` if it is empty. Work that has already taken
+/// long will probably take longer, so it is checked less often: a check costs some 20 µs.
 pub(super) fn next_look() -> Option<i64> {
     let wait = |entry: &Entry| match &entry.stage {
         Stage::Working(job) => i64::try_from(job.begun.elapsed().as_millis() / 8).unwrap_or(1).clamp(1, 16),
@@ -265,7 +267,7 @@ pub(super) fn keys(number: u64) -> Option<(i32, Arc<[Retained]>, Range<usize>)> 
     Some((entry.database, Arc::clone(entry.request.arguments()), entry.keys.clone()))
 }
 
-/// The first entry that holds a key of the context's database, or the filter in it, and `is_meant`.
+/// The first entry for which `is_meant` is true and that holds a key of the context's database, or the filter in it.
 fn find(ctx: Context<'_>, name: Text<'_>, is_meant: impl Fn(&Entry) -> bool) -> Option<u64> {
     let key = ctx.open(name, Access::Read);
     let filter = key.filter().ok().flatten().and_then(|filter| filter.live());
@@ -347,8 +349,8 @@ pub(super) fn begin<T: Send + 'static>(
         }
     };
     let mut entry = Entry { request, command, database: ctx.database(), keys, stage, is_gone: false };
-    // It records which string the command has seen. Copying a part of each would be too much if hundreds begin at the
-    // same time.
+    // This records which string the command has seen. Copying a part of each string would take too long if hundreds of
+    // commands begin at the same time.
     entry.read_slice(ctx);
     insert(number, entry);
 }
@@ -377,9 +379,9 @@ impl Job {
 impl Reading {
     /// Records the address of the string, or reads or checks its next slice. Returns whether it was the last.
     ///
-    /// Meanwhile the key may get another string, and the result would be half of each. While both exist, they are at
-    /// different addresses. If one is deleted first, the other may come to its address, and lacks bits. Adds to a
-    /// bitmap in use only set some.
+    /// If the key gets another string meanwhile, the result would be half of each. While both exist, they are at
+    /// different addresses. If the old one was deleted first, the new one may have its address, but then it lacks bits
+    /// that were set. Adds to a bitmap in use only set bits.
     fn next(&mut self, now: &[u8]) -> Result<bool, CommandError> {
         let Some((address, len)) = self.place else {
             self.place = Some((now.as_ptr().addr(), now.len()));
@@ -544,7 +546,7 @@ impl Entry {
 /// Continues to read the strings of commands, one after the other, for this long.
 pub(super) fn read_slices(ctx: Context<'_>, turn: Duration) {
     let begun = Instant::now();
-    // Opening a key causes no call from the server back to the queue.
+    // Opening a key doesn't make the server call back into the queue.
     for entry in queue().entries.values_mut().filter(|entry| !entry.is_gone) {
         while matches!(entry.stage, Stage::Reading(_)) {
             if begun.elapsed() >= turn {

@@ -102,7 +102,7 @@ impl<'a> Context<'a> {
         unsafe { server!(RedisModule_GetSelectedDb(self.as_ptr())) }
     }
 
-    /// Selects a database for what follows in this callback.
+    /// Selects a database for the rest of this callback.
     pub(super) fn select(self, database: i32) {
         // SAFETY: the context is valid.
         unsafe { server!(RedisModule_SelectDb(self.as_ptr(), database)) };
@@ -276,7 +276,7 @@ impl Context<'_> {
         unsafe { server!(RedisModule_IsKeysPositionRequest(self.as_ptr())) != 0 }
     }
 
-    /// Names the argument at `position` as a key, with flags as in a key spec.
+    /// Declares the argument at `position` a key, with flags as in a key spec.
     pub(super) fn key_at(self, position: c_int, flags: c_int) {
         // SAFETY: the context is that of such a request.
         unsafe { server!(RedisModule_KeyAtPosWithFlags(self.as_ptr(), position, flags)) };
@@ -513,8 +513,8 @@ impl Drop for OwnText {
 pub(super) struct OpenKey<'a> {
     /// Null for a key that doesn't exist and was opened for reading.
     raw: *mut raw::RedisModuleKey,
-    /// The value in the key, or null for an empty key. Commands use it up to three times, and reading it needs two
-    /// calls.
+    /// The value in the key, or null for an empty key. It is kept because commands use it up to three times, and
+    /// reading it needs two calls.
     value: Result<*mut Filter, WrongType>,
     /// What INFO has counted of the value, if that is compared when the key is closed.
     counted: Option<Contents>,
@@ -556,8 +556,8 @@ impl OpenKey<'_> {
         value.map_or_else(Contents::default, data_type::contents)
     }
 
-    /// Whether all that an add changes is the number of items: not in a window, which may drop others, and not while a filter is
-    /// rebuilt.
+    /// Whether an add changes only the number of items: not in a window, which may drop others, and not while a filter
+    /// is rebuilt.
     ///
     /// # Safety
     /// As above.
@@ -568,7 +568,7 @@ impl OpenKey<'_> {
         matches!(value, Some(Filter::Bloom(filter)) if filter.window().is_none())
     }
 
-    /// Counts what has become of the value since it was counted.
+    /// Counts the changes of the value since it was last counted.
     #[inline]
     fn count(&mut self) {
         if let Some(before) = self.counted {

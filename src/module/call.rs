@@ -26,14 +26,14 @@ const SLICE: Duration = Duration::from_millis(if cfg!(small_steps) { 0 } else { 
 /// A piece takes at least this many times as long as its head, even if that is longer than a slice.
 const SLICE_PER_HEAD: u32 = if cfg!(small_steps) { 0 } else { 2 };
 
-/// Items after which it always does so: their answers need another 20 ns each.
+/// Number of items after which it always continues later: their answers need another 20 ns each.
 const MOST_ITEMS: usize = 1 << 16;
 
 /// The words that were replicated last. Most filters have the same parameters as the one before, so that only the seed
 /// differs. Making and freeing eleven strings took a tenth of creating a small filter. Only the main thread uses them.
 static WORDS: Mutex<Vec<(Word, OwnText)>> = Mutex::new(Vec::new());
 
-/// The same for words that were joined: all but the last, which is the seed, and their text.
+/// The same for joined words: all of them but the seed, which is the last, and their text.
 static JOINED: Mutex<(Vec<Word>, String)> = Mutex::new((Vec::new(), String::new()));
 
 /// A command of a client, a primary or an AOF.
@@ -61,7 +61,7 @@ struct Divided {
     is_piece: bool,
     /// Whether its client may wait, once that has been determined.
     may_wait: Cell<Option<bool>>,
-    /// How long it took until its items began.
+    /// The time that it needed before its first item.
     head: Cell<Duration>,
     rest: Cell<Option<Rest>>,
 }
@@ -114,7 +114,7 @@ impl<'a> ServerCall<'a> {
         self.divided.as_ref().and_then(|divided| divided.rest.get())
     }
 
-    /// Makes the client wait, if it can, and doesn't yet. Also returns the number of a command that is in the queue.
+    /// Makes the client wait, if it can and doesn't wait yet. Also returns the command's number if it is in the queue.
     fn wait(&self) -> Result<Option<(Option<u64>, Request)>, CommandError> {
         let waiting = self.resumed.and_then(|resumed| Some((Some(resumed.number), resumed.request.take()?)));
         match waiting {

@@ -51,7 +51,7 @@ pub(super) unsafe fn register(ctx: Context<'_>, module: &str) -> Result<(), Stri
             continue;
         }
         for (theirs, _) in VALKEY_NAMES.iter().filter(|(_, ours)| *ours == option.name) {
-            // CONFIG GET with a pattern shows each option once.
+            // Hidden, so that CONFIG GET with a pattern shows each option once.
             named((*theirs).to_owned(), raw::REDISMODULE_CONFIG_HIDDEN)?;
         }
         // The server sets options in the order in which they are registered, so the value under our own name counts.

@@ -1,5 +1,5 @@
-//! Whether anybody receives what is replicated. If nobody does, no command is put together for them: with eleven words
-//! that took a third of creating a small filter.
+//! Whether anyone receives what is replicated. If nobody does, no command is built: building one of eleven words took a
+//! third of the time of creating a small filter.
 //!
 //! The flags of a context show append-only files and clusters. Replicas are only in a section of INFO, which the server
 //! needs 5 µs to write. So the answer is remembered. "Somebody listens" holds for a second. "Nobody does" holds until

@@ -1,9 +1,9 @@
-//! Which commands of the queue hold a key: by its name, or by the filter that is in it. A command may name tens of
-//! thousands of keys, and every command that writes looks up one. So there is an index.
+//! Which commands of the queue hold a key: by its name, or by the filter that is in it. This is an index, because a
+//! command may name tens of thousands of keys, and every command that writes looks up one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The keys and filters that commands hold. A command is known by its number.
+/// The keys and filters that commands hold. Commands are identified by their numbers.
 pub(super) struct Held {
     /// By the key's name: database and command.
     names: BTreeMap<Box<[u8]>, BTreeSet<(i32, u64)>>,

@@ -150,7 +150,7 @@ unsafe fn flush_loads_with_keys(ctx: *mut raw::RedisModuleCtx) {
 /// Subscribes to changes of the configuration.
 ///
 /// # Safety
-/// As [`flush_loads_with_keys`].
+/// Same as [`flush_loads_with_keys`].
 unsafe fn follow_configuration(ctx: *mut raw::RedisModuleCtx) -> Result<(), String> {
     let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_CONFIG, dataver: 1 };
     // SAFETY: as for flushes.

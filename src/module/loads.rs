@@ -118,7 +118,7 @@ fn free(dropped: Garbage) {
     reclaim::free(dropped, bytes);
 }
 
-/// RDB files have the loads beside the keys.
+/// RDB files contain the loads in addition to the keys.
 pub(super) const BESIDE_KEYS: BesideKeys = BesideKeys { save, load };
 
 /// Writes the loads, if there are any. If it writes nothing, neither does the server.
@@ -187,7 +187,7 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx) {
     CAN_BE_SENT.store(can_be_missed, Relaxed);
 }
 
-/// From this version of the methods of types on, that is Redis 7.2, a type may have nothing to save beside its keys.
+/// From this version of the type methods on (Redis 7.2), a type need not save anything in addition to its keys.
 const SAVING_SOMETIMES: c_int = 5;
 
 /// The server has forked. The child writes an RDB file with the loads, or something that won't have them: an
@@ -295,7 +295,7 @@ unsafe extern "C" fn tick(
 }
 
 /// Whether loads may now be ended by something other than a command. While writes are paused for a failover, nothing
-/// may be replicated. A primary and an append-only file say themselves which loads end.
+/// may be replicated. A primary, or an append-only file, decides by itself which loads end.
 fn may_end(ctx: Context<'_>) -> bool {
     let obeys = raw::REDISMODULE_CTX_FLAGS_SLAVE | raw::REDISMODULE_CTX_FLAGS_LOADING;
     !ctx.must_not_write() && ctx.flags() & obeys == 0
@@ -306,8 +306,8 @@ fn drop_for_memory(ctx: Context<'_>) {
     if !dropped.is_empty() {
         let dropped = end(ctx, dropped, "memory is short");
         let bytes = dropped.bytes();
-        // Until their memory is free, each write evicts keys. 1 GiB of cells takes some 50 ms, one of short pieces a
-        // second.
+        // Until their memory is free, each write evicts keys. Freeing 1 GiB takes about 50 ms for cells, and a second
+        // for short pieces.
         reclaim::free_soon(dropped, bytes, PATIENCE);
     }
 }

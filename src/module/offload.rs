@@ -7,8 +7,8 @@
 //! write use this by way of `apart`.
 //!
 //! Each client that waits costs memory for its argument, which the server counts as used but can't take back by itself.
-//! So there is a bound on the clients that wait and on their bytes, and a client that goes takes its job with it: the
-//! server calls [`gone`], and the job is taken out of the queue, or stops after the group of items that it is at.
+//! So the number of waiting clients and their bytes are limited. If a client disconnects, its job ends as well: the
+//! server calls [`gone`], and the job is taken out of the queue, or stops after its current group of items.
 
 use super::api::{Context, Text};
 use super::server::{server, status};
@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
 
-/// The most clients that wait. A thousand of the shortest jobs last two seconds on one thread.
+/// Maximum number of waiting clients. A thousand of the shortest jobs last two seconds on one thread.
 pub(super) const MOST_WAITING: u64 = 1000;
 
 /// What the pool does and has done.
@@ -44,7 +44,7 @@ fn workers() -> usize {
     settings().threads.unwrap_or_else(|| cores_but_one().clamp(1, MAX_THREADS))
 }
 
-/// The most bytes of items that may wait, as configured. A copy, because INFO must not take a lock.
+/// Maximum bytes of items that may wait, as configured. A copy, because INFO must not take a lock.
 static MOST_BYTES: AtomicU64 = AtomicU64::new(Settings::DEFAULT.offload_max_bytes);
 
 pub(super) fn most_bytes() -> u64 {
@@ -110,9 +110,9 @@ impl Retained {
 struct Waiting {
     stop: Stop,
     ticket: Ticket,
-    /// The filters that it reads. It keeps their cells when they have left their keys.
+    /// The filters that it reads. It keeps their cells alive after they have left their keys.
     inputs: Arc<[Live]>,
-    /// The largest of them: bytes and place.
+    /// The largest of them: its bytes and its index.
     largest: Vec<(u64, usize)>,
 }
 
@@ -151,14 +151,14 @@ type Answer =
 /// Called on the main thread when a client that is still blocked has gone.
 type Gone = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut raw::RedisModuleBlockedClient);
 
-/// A client that waits, until it is unblocked, once.
+/// A client that waits until it is unblocked, which happens once.
 #[derive(Clone, Copy)]
 pub(super) struct Blocked(NonNull<raw::RedisModuleBlockedClient>);
 
 // SAFETY: the server documents the functions that a worker calls with it as thread-safe.
 unsafe impl Send for Blocked {}
 
-/// What a worker leaves to the main thread.
+/// What a worker hands to the main thread.
 struct Done {
     reply: Result<Reply, CommandError>,
     arguments: Arc<[Retained]>,
@@ -199,7 +199,7 @@ impl Blocked {
         self.0.addr().get()
     }
 
-    /// From now on, on any thread, time counts as the command's.
+    /// From now on, time counts as the command's, on any thread.
     pub(super) fn started(&self) {
         // SAFETY: the client is blocked by us.
         unsafe {
@@ -354,8 +354,8 @@ unsafe extern "C" fn gone(_ctx: *mut raw::RedisModuleCtx, client: *mut raw::Redi
     guard::call("gone", || abandon(client.addr()), || ());
 }
 
-/// Gives up the job of a client. It still runs to its end, on whatever thread: that unblocks the client, and has the
-/// argument released.
+/// Gives up the job of a client. It still runs to its end, on whatever thread: which unblocks the client and releases
+/// the argument.
 pub(super) fn abandon(client: usize) {
     let Some(ticket) = waiting().get(&client).map(|waiting| {
         waiting.stop.set();
@@ -373,13 +373,13 @@ struct Read<'w> {
     filter: LiveRef<'w>,
     /// Its first job.
     ticket: Ticket,
-    /// The clients of its jobs. A client that reads it twice shares it twice.
+    /// The clients of its jobs. A client that reads it twice is listed twice.
     clients: Vec<usize>,
 }
 
-/// Counts the filters that have left their keys, so that only jobs keep them. Nobody could delete them, and the server would
-/// evict the keys of others instead. So beyond the bytes that may wait, their jobs are given up, the latest first. A filter that is small beside others of the
-/// same job counts as in its key.
+/// Counts the filters that are no longer in a key and are only kept by jobs. Nobody can delete these, so the server
+/// would evict other keys instead. If they exceed the bytes that may wait, their jobs are given up, the latest first. A
+/// filter that is small compared with others of the same job counts as if it were still in its key.
 pub(super) fn give_up_kept() {
     let waiting = waiting();
     let mut read: BTreeMap<usize, Read<'_>> = BTreeMap::new();

@@ -1,13 +1,14 @@
 //! Commands with many items, in pieces, between which the server serves others.
 //!
-//! A command whose first piece has held the server for long enough has its client wait. Then one piece runs in each turn
-//! of the server's event loop: of several such commands, one after the other. A piece is a call of the command
-//! by the server, with some of the items, so the server applies to it what it would apply to a command of a client: which
-//! keys the node has, and how effects are replicated. The piece doesn't reply: it hands over its outcome, and the answers
-//! are appended to the reply of the client.
+//! If the first piece of a command has held the server for long enough, its client waits. Then one piece runs in each
+//! turn of the server's event loop. Several such commands take turns. A piece is a call of the command by the server,
+//! with some of the items, so the server applies to it what it would apply to a command of a client: which keys the
+//! node has, and how effects are replicated. The piece doesn't reply: it hands over its outcome, and the answers are
+//! appended to the reply of the client.
 //!
-//! A command that finds its key [held](super::apart) by work waits in the same way, with all its items to do. Its first
-//! piece then has all arguments, and ends by itself. Between two pieces, such work may begin: the next piece waits for it.
+//! A command that finds its key [held](super::apart) by work waits in the same way, with none of its items done. Its
+//! first piece then has all arguments, and ends by itself. Such work may also begin between two pieces; the next piece
+//! waits for it.
 //!
 //! While a client waits, the server keeps its arguments.
 
@@ -25,7 +26,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What a piece hands over: its outcome, and the rest of its items.
+/// What a piece returns: its outcome, and the rest of its items.
 type Outcome = (Result<Reply, CommandError>, Option<Rest>);
 
 /// Whether the next command is a piece.
@@ -164,7 +165,7 @@ struct Waiting {
 unsafe impl Send for Waiting {}
 
 impl Waiting {
-    /// Whether work on its key isn't over.
+    /// Whether work on its key is still in progress.
     fn is_held(&self, ctx: Context<'_>) -> bool {
         if !apart::is_any() {
             return false;
@@ -269,8 +270,8 @@ fn schedule() {
     }
 }
 
-/// The server calls this on the main thread, also while a script that has run for too long lets it handle events. So the
-/// piece is left to a timer, which it doesn't call by then.
+/// The server calls this on the main thread, also while a script that has run for too long lets it handle events. So
+/// the piece runs from a timer, which the server doesn't call at such times.
 unsafe extern "C" fn set_timer(_data: *mut c_void) {
     let set = || match waiting().front() {
         Some(first) => call_after(first.out, 0),

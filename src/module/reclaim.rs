@@ -1,5 +1,5 @@
-//! Frees large filters on a thread of its own. Returning 1 GiB of touched pages to the system takes 90 to 200 ms, for
-//! which the main thread would stall.
+//! Frees large filters on a thread of its own. Returning 1 GiB of touched pages to the system takes 90 to 200 ms, and
+//! would stall the main thread for that time.
 //!
 //! The memory counts as used until the thread has freed it. UNLINK does the same at any size. Here DEL does it too, for
 //! large filters.
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-/// Smaller filters are freed at once, which takes about a millisecond at most.
+/// Smaller filters are freed immediately, which takes about a millisecond at most.
 const LARGE: u64 = if cfg!(small_steps) { 0 } else { 8 << 20 };
 
 type Garbage = Box<dyn Send>;
@@ -17,7 +17,7 @@ type Garbage = Box<dyn Send>;
 /// Sends to the thread. `None` if it could not be started.
 static RECLAIMER: OnceLock<Option<Sender<Garbage>>> = OnceLock::new();
 
-/// Like [`free`], and waits at most this long until the memory is free, for a caller who needs it.
+/// Like [`free`], and waits at most this long until the memory is free, for a caller that needs it.
 pub(crate) fn free_soon(garbage: impl Send + 'static, bytes: u64, patience: Duration) {
     let (last, freed) = channel::<()>();
     free((garbage, last), bytes);

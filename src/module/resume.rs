@@ -1,8 +1,8 @@
 //! Commands that run again: those whose work [apart] was done, and those that waited for their keys.
 //!
-//! A timer checks them while there are any. It runs nothing while the server refuses writes (CLIENT PAUSE, FAILOVER),
-//! and only a little at a time. A second run is a command like any other, but in a context that belongs to no client:
-//! the reply goes to the client that waits, and in a cluster the slot of the keys must still be here.
+//! A timer checks them while there are any. It runs only a few at a time, and none while the server refuses writes
+//! (CLIENT PAUSE, FAILOVER). A second run is a command like any other, but in a context that belongs to no client: the
+//! reply goes to the client that waits, and in a cluster the slot of the keys must still be here.
 
 use super::apart::{self, Entry, Next};
 use super::api::{Context, Detached, Text, add_latency};
@@ -168,7 +168,8 @@ fn run_ready(ctx: Context<'_>) {
         if let Some(entry) = is_ready.then(|| apart::remove(number)).flatten() {
             freed = true;
             run_again(ctx, entry, number);
-            // Before others of the queue work on the same keys: a command in pieces has its turn between two of them.
+            // A command in pieces has its turn here, between two commands of the queue, which may work on the same
+            // keys.
             pieces::run_next(ctx);
         }
         if started.elapsed() > TURN {

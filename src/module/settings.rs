@@ -1,4 +1,4 @@
-//! The values of the module's options that are in force.
+//! The current values of the module's options.
 
 use crate::config::Settings;
 use std::cell::Cell;

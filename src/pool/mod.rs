@@ -6,7 +6,7 @@
 //! * A job has one owner: the caller until it is queued, then the queue, then the worker that takes it, or the thread
 //!   that withdraws it. So it runs once, or it is given back once.
 //! * Jobs take turns, see `shared.rs`. A job waits for as many turns as there are jobs, and not until they have ended,
-//!   unless very many have begun.
+//!   unless very many jobs have begun.
 //! * Threads start at first use. [`Pool::shutdown`] joins them all.
 //! * A child process, as BGSAVE forks it, has no workers, and a lock may stay locked there forever. A child must not call
 //!   a pool.
@@ -60,7 +60,7 @@ use shared::{Counters, Shared};
 pub use shared::{Job, Seat, Ticket};
 use std::sync::{Arc, OnceLock};
 
-/// The most workers of a pool. Callers come on top.
+/// The most workers of a pool. Callers are additional threads.
 pub const MAX_WORKERS: usize = 8;
 
 /// A pool of threads; see the [module](self).
@@ -74,7 +74,7 @@ pub struct Figures {
     pub workers: u64,
     /// Jobs that wait for a worker, or for their next turn.
     pub queued: u64,
-    /// Of these, jobs that wait for their next turn, each with a thread of its own.
+    /// The jobs among these that wait for their next turn, each with a thread of its own.
     pub paused: u64,
     /// Jobs that a worker is running now.
     pub running: u64,
@@ -146,9 +146,9 @@ impl Pool {
         Ok(ticket)
     }
 
-    /// Takes a job out of the queue, to be run [aside](Pool::aside). `None` if a worker has begun it: it then goes on to its
-    /// end without giving others a turn, at once if it waits for its own. Costs a binary search, and moves the entries of
-    /// the jobs before it or after it, whichever are fewer.
+    /// Takes a job out of the queue, to be run [aside](Pool::aside). `None` if a worker has begun it: the job then runs
+    /// to its end without giving others a turn, and resumes immediately if it was waiting for its own turn. Costs a
+    /// binary search, and moves the entries of the jobs before it or after it, whichever are fewer.
     pub fn withdraw(&self, ticket: Ticket) -> Option<Job> {
         let shared = self.0.get()?;
         let mut state = shared.lock();

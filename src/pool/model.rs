@@ -122,7 +122,7 @@ fn a_withdrawn_job_runs_here_or_on_a_worker() {
             Box::new(move |_| _ = ran.fetch_add(1, Relaxed))
         };
         let (Ok(first), Ok(second)) = (pool.submit(job()), pool.submit(job())) else { unreachable!() };
-        // Out of order, so that the worker may be at the other one.
+        // Out of order, so that the worker may be running the other job.
         let withdrawn: Vec<Job> =
             [second, first].into_iter().filter_map(|ticket| pool.withdraw(ticket)).collect();
         assert!([first, second].into_iter().all(|ticket| pool.withdraw(ticket).is_none()));
@@ -134,7 +134,7 @@ fn a_withdrawn_job_runs_here_or_on_a_worker() {
     });
 }
 
-/// The only worker is to leave when the queue is empty, and it is emptied under it.
+/// The only worker is to leave when the queue is empty, and another thread empties it at that moment.
 #[test]
 fn workers_leave_when_the_last_job_is_withdrawn() {
     explore(|| {

@@ -71,15 +71,16 @@ impl Scope {
         self.is_of_job
     }
 
-    /// Runs tasks until none is left to claim, or those of a job until there are `news`. Wakes the caller if the last task to
-    /// end was one of them.
+    /// Runs tasks until none is left to claim; the tasks of a job only until there are `news`. Wakes the caller if the
+    /// last task to end was one of them.
     pub(super) fn help(&self, news: impl Fn() -> bool) {
         if self.run(|| !(self.is_of_job && news())) {
             self.caller.unpark();
         }
     }
 
-    /// Runs tasks until none is left to claim, or it doesn't `go_on`. Returns whether the last task to end was one of them.
+    /// Runs tasks until none is left to claim, or `go_on` returns false. Returns whether the last task to end was one
+    /// of them.
     fn run(&self, go_on: impl Fn() -> bool) -> bool {
         let mut ran = 0;
         while let Some(index) = self.claim() {

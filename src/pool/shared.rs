@@ -1,14 +1,14 @@
 //! What callers and workers share: the lock around all there is to do, the life of a worker, and the turns of jobs.
 //!
-//! A job may last for minutes, and a short one that comes later need not wait for that. So between its tasks a job looks at
-//! the clock. If its turn is over and others wait, its thread goes to sleep in the middle of the job, and another thread
-//! takes its place among the workers: a new one for a job that hasn't begun, or that of a job that had its turn before.
-//! Jobs that haven't begun and those that have alternate, so that neither wait for ever. Most jobs end in their first turn,
-//! without a thread of their own.
+//! A job may last for minutes, and a short one that comes later should not have to wait that long. So between its tasks
+//! a job looks at the clock. If its turn is over and others wait, its thread goes to sleep in the middle of the job,
+//! and another thread takes its place among the workers: a new one for a job that hasn't begun, or that of a job that
+//! had its turn before. Jobs that haven't begun alternate with those that have, so that neither wait forever. Most jobs
+//! end in their first turn, without a thread of their own.
 //!
-//! So there are as many threads as workers, and one for each job that is paused. These are bounded by [`MOST_PAUSED`]: beyond
-//! it those that have begun alternate, and another begins when one of them has ended. If the system refuses another thread, a
-//! job goes on.
+//! So there is one thread for each worker, and one for each paused job. The number of paused jobs is limited to
+//! [`MOST_PAUSED`]: beyond that, only jobs that have begun alternate, and another begins when one of them has ended. If
+//! the system refuses another thread, the running job continues.
 
 use super::scope::Scope;
 use super::thread;
@@ -22,7 +22,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Work that nobody waits for. It is told where it runs.
+/// Work that nobody waits for. Its argument says where it runs.
 pub type Job = Box<dyn FnOnce(&Seat<'_>) + Send>;
 
 /// A job that was queued, to [withdraw](Pool::withdraw) it. No two jobs of a pool have the same.
@@ -46,11 +46,11 @@ pub(super) struct State {
     scopes: Vec<Arc<Scope>>,
     /// Jobs that haven't begun.
     pub(super) queue: VecDeque<(Ticket, Job)>,
-    /// Jobs that have had a turn, in the order in which that ended.
+    /// Jobs that have had a turn, in the order in which their turns ended.
     paused: VecDeque<Paused>,
     /// Whether the last turn was that of a job that hadn't begun before.
     has_begun_one: bool,
-    /// The job that was last to go on to its end.
+    /// The last job that was told to run to its end.
     hurried: Option<Ticket>,
     /// Number of jobs queued so far: the next ticket.
     pub(super) submitted: u64,
@@ -109,7 +109,7 @@ impl Shared {
         true
     }
 
-    /// Brings the metrics up to date with the state.
+    /// Updates the metrics from the state.
     pub(super) fn count(&self, state: &State) {
         self.figures.workers.store(state.alive as u64, Relaxed);
         self.figures.queued.store((state.queue.len() + state.paused.len()) as u64, Relaxed);
@@ -185,7 +185,8 @@ impl Shared {
             self.count(state);
             return Some(Work::Leave);
         }
-        // Before jobs, because a caller waits for it. A job's fork-join comes after them: the job has its turns.
+        // Fork-joins come before jobs, because a caller waits for them. The fork-join of a job comes after other jobs,
+        // because a job has turns.
         let open = |of_job| state.scopes.iter().find(|scope| scope.is_of_job() == of_job && scope.is_open());
         if let Some(scope) = open(false) {
             return Some(Work::Help(Arc::clone(scope)));
@@ -238,7 +239,7 @@ const MOST_PAUSED: usize = if cfg!(all(loom, test)) { 1 } else { 32 };
 /// Where a job runs: as one of the workers, or on another thread.
 pub struct Seat<'p> {
     shared: &'p Arc<Shared>,
-    /// The job that has turns, and when this one began.
+    /// The job that takes turns, and when this turn began.
     turn: Option<(Ticket, Cell<Instant>)>,
 }
 

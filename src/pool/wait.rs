@@ -16,7 +16,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Looks for news for up to [`SPIN`], with a `pause` now and then. Returns whether there are any. In a model, where
+/// Watches for news for up to [`SPIN`], with a `pause` now and then. Returns whether there are any. In a model, where
 /// time doesn't pass, it looks once.
 pub(super) fn spin(news: impl Fn() -> bool, pause: fn()) -> bool {
     let end = (!cfg!(all(loom, test))).then(|| Instant::now() + SPIN);

@@ -2,14 +2,14 @@
 
 use crate::params::limits;
 
-/// Fewest bits of a fingerprint: 63 other windows to move to. With 4 bits, one in 10,000 tables for 50 to 400 items
-/// becomes full early.
+/// Minimum bits of a fingerprint: they give 63 other windows to move to. With 4 bits, one in 10,000 tables for 50 to
+/// 400 items becomes full early.
 const LEAST_BITS: u32 = 6;
 
 /// Additional cells of every table: otherwise small ones would be full when a few items share their windows by chance.
 const SPARE: u64 = 24;
 
-/// Cells of a sector. A write waits while one is cleaned, and its word is 0.2% of the memory.
+/// Cells of a sector. A write waits while a sector is cleaned, and the word of a sector takes 0.2% of the memory.
 pub const SECTOR: u64 = 2048;
 
 /// Most bits of a cell: one word.
@@ -92,7 +92,7 @@ impl Table {
         self.cell_words().saturating_add(self.sectors()).saturating_add(of_generations)
     }
 
-    /// By how many generations a sector may be behind: as many numbers are neither alive nor in use.
+    /// By how many generations a sector may lag: this many numbers are neither alive nor in use.
     #[inline(always)]
     pub fn slack(self) -> u64 {
         (1 << self.payload) - u64::from(self.generations)
@@ -104,7 +104,7 @@ impl Table {
         self.cells - 1
     }
 
-    /// Number of different fingerprints. A free cell is 0, so without a count no fingerprint is.
+    /// Number of different fingerprints. A free cell is 0, so without a count no fingerprint is 0.
     #[inline(always)]
     pub fn fingerprints(self) -> u64 {
         (1 << self.fingerprint) - self.least_fingerprint()
@@ -116,12 +116,13 @@ impl Table {
         u64::from(self.payload == 0 || self.generations > 0)
     }
 
-    /// Items that it tells apart: an item is known by its first window and its fingerprint.
+    /// Number of items that it can distinguish: it knows an item by its first window and its fingerprint.
     fn identities(self) -> f64 {
         self.windows() as f64 * self.fingerprints() as f64
     }
 
-    /// Error rate when it contains `items` distinct items: the chance that one of them has the identity of another item.
+    /// Error rate when it contains `items` distinct items: the chance that one of them has the same identity as an
+    /// absent item.
     pub(super) fn rate_at(self, items: f64) -> f64 {
         -libm::expm1(items * libm::log1p(-1.0 / self.identities()))
     }
@@ -142,7 +143,7 @@ impl Table {
 }
 
 /// Bits for numbers of generations, modulo a power of two. A sixteenth of the numbers, at least one, is left over, so
-/// that with many generations a sector is cleaned once in several.
+/// that with many generations a sector is cleaned only once in several rotations.
 fn bits_of_number(generations: u16) -> u32 {
     let fits = |bits: &u32| (1 << bits) - u32::from(generations) >= ((1 << bits) / 16).max(1);
     (1..u16::BITS).find(|bits| 1 << bits > u32::from(generations) && fits(bits)).unwrap_or(u16::BITS)
@@ -195,7 +196,7 @@ mod tests {
     #[test]
     fn items_are_estimated_from_the_cells_in_use() {
         let table = Table::default().smallest(1000, 0.1).unwrap();
-        // The sum of a test for each of n new items is the number that hit another.
+        // Over n new items, the sum of the chances that a test is wrong is the number of items that collide.
         let used = |items: u32| (0..items).fold(0.0, |used, _| used + 1.0 - used / table.identities());
         for items in [0, 1, 10, 500, 1000] {
             assert!((table.items_at(used(items)) - f64::from(items)).abs() < 1e-6);

@@ -15,8 +15,8 @@ const LEAST_LOG2_SEGMENT: u32 = 2;
 /// fewer cells.
 const MOST_LOG2_SEGMENT: u32 = 18;
 
-/// Maximum number of mixing rounds for an item's hash. A build that fails is repeated with one more round. Of
-/// 240,000 builds of 2 to 3 million items 94% or more of each size needed one, and none more than 5.
+/// Maximum number of mixing rounds for an item's hash. A build that fails is repeated with one more round. In 240,000
+/// builds of 2 to 3 million items, at least 94% for each size needed one round, and none more than 5.
 pub const MOST_ROUNDS: u64 = 64;
 
 /// The sizes of a binary fuse filter. A word that describes it follows its cells, so that two words can be read wherever a
@@ -32,8 +32,8 @@ pub struct Fuse {
 }
 
 impl Fuse {
-    /// For this many different items. The sizes follow the paper, with factors 0.005 smaller, because the cells
-    /// are rounded up to a segment, and with a segment that is computed from the bits of the number of items.
+    /// The sizes for this number of distinct items. They follow the paper, with two changes: factors are 0.005 smaller,
+    /// because the cells are rounded up to a segment, and the segment is computed from the bits of the number of items.
     pub fn for_items(items: u64, width: u32) -> Fuse {
         let items = items.max(2);
         // ln(n) / ln(3.33) + 2.25, in 256ths, and half a bit for what rounding the logarithm takes away.
@@ -44,7 +44,7 @@ impl Fuse {
         Fuse { starts, log2_segment, width }
     }
 
-    /// Bits of a cell for this error rate: the fewest that keep it. `None` if that is too many.
+    /// The fewest bits of a cell that keep this error rate. `None` if that is too many.
     pub(super) fn width_for(error_rate: f64) -> Option<u32> {
         WIDTHS.into_iter().find(|width| libm::exp2(-f64::from(*width)) <= error_rate)
     }

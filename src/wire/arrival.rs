@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 pub(super) enum Place {
     /// Cells that don't lie across words.
     By(fn(&Words, u64, &[u8]) -> Census),
-    /// Bits or slots. Parts of them may come again: the last one counts. Also the number of set ones in words.
+    /// Bits or slots. Parts of them may come again; the last one counts. Also holds the number of those that are set in
+    /// words.
     Over(fn(&Cells) -> u64),
     /// Cells that lie across words and parts. No part comes twice.
     Fingerprints(Table),
@@ -49,7 +50,8 @@ impl Place {
     }
 }
 
-/// The most bytes of a part that waits. Parts of zeros need not wait, and this is a page, as sparse as words may be.
+/// Maximum bytes of a waiting part: a page, because words are sparse in units of a page and parts of zeros need not
+/// wait.
 const BLOCK: usize = 4096;
 
 /// Approximate bytes that an entry of a map costs besides the bytes it refers to.
@@ -61,8 +63,8 @@ pub(super) enum Allocation {
     /// With the first part: for bytes that are all available, such as those of a file.
     AtOnce,
     /// When half of the array has arrived. Until then its parts wait unchanged, so a client that sends a head and
-    /// little more needs little memory. After that, each part takes at least as many waiting bytes along as it has
-    /// itself: none is left when the last has arrived, and no call does more than a few times the work that its bytes
+    /// little more needs little memory. After that, each part moves at least its own number of waiting bytes into the
+    /// words. So none is left when the last has arrived, and no call does more than a few times the work that its bytes
     /// justify.
     InProportion,
 }
@@ -189,7 +191,7 @@ impl Arrival {
         Ok(())
     }
 
-    /// Copies what has arrived from `start` on, a multiple of 8, for as many bytes as `bytes` has.
+    /// Fills `bytes` with what has arrived from `start` on, a multiple of 8.
     pub(super) fn read(&self, start: u64, bytes: &mut [u8]) {
         bytes.fill(0);
         if let Some(words) = &self.words {
@@ -205,7 +207,7 @@ impl Arrival {
         }
     }
 
-    /// Moves at least `least` waiting bytes into the words, if as many wait.
+    /// Moves at least `least` waiting bytes into the words, or all if there are fewer.
     fn place_waiting(&mut self, least: u64) {
         let mut moved = 0u64;
         while moved < least {
@@ -216,7 +218,7 @@ impl Arrival {
         self.waiting_bytes = self.waiting_bytes.saturating_sub(moved);
     }
 
-    /// Places the parts that wait and have bytes of this range, which has come again: the new ones count.
+    /// Places the waiting parts that overlap this range, which has come again: the new bytes count.
     fn place_under(&mut self, start: u64, end: u64) {
         while let Some(first) = self.last_from(start, end) {
             let Some(part) = self.waiting.remove(&first) else { break };
@@ -255,7 +257,7 @@ impl Arrival {
         }
     }
 
-    /// Whether a part waits that ends there and may become longer.
+    /// Whether there is a waiting part that ends there and may become longer.
     fn continues(&self, at: u64) -> bool {
         let before = self.waiting.range(..at).next_back();
         before
@@ -300,7 +302,7 @@ impl Arrival {
                 }
                 Some((end, part)) if end == part.len() && end < BLOCK => {
                     let more = free.get(..BLOCK.saturating_sub(end)).unwrap_or(free);
-                    // No more than is needed: the allocator's size classes keep it from being moved each time.
+                    // Allocates no more than is needed. The allocator's size classes prevent a move each time.
                     part.reserve_exact(more.len());
                     part.extend_from_slice(more);
                     self.waiting_bytes = self.waiting_bytes.saturating_add(more.len() as u64);
@@ -424,7 +426,7 @@ mod tests {
             let cells = (words - 1) * 64 / (fingerprint + 2);
             let table = Table { cells, fingerprint: fingerprint as u32, ..Table::default() };
             let (mut bits, mut used) = (vec![0u8; words as usize * 8], 0);
-            // In the first place of its first window; the last cell isn't one.
+            // In the first place of its first window. No window begins at the last cell.
             for cell in (0..table.cells - 1).filter(|cell| cell % 997 > 300 && random.random()) {
                 let bit = (cell * u64::from(table.width())) as usize;
                 bits[bit / 8] |= 1 << (bit % 8);

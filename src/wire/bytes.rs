@@ -46,7 +46,7 @@ as_bytes!(Bloom, Filter::into_bloom);
 as_bytes!(Cuckoo, Filter::into_cuckoo);
 as_bytes!(Filter, Some);
 
-/// Accepts bytes in whatever form a format has them; text formats have a sequence of numbers.
+/// Accepts bytes in any form that a format uses for them. Text formats use a sequence of numbers.
 #[cfg(feature = "serde")]
 struct Bytes;
 

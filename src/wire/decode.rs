@@ -69,8 +69,8 @@ impl Decoder {
     }
 
     /// Takes memory in proportion to the chunks that have come, rather than the whole of an array with its first chunk:
-    /// at most three times as much. The last half of an array needs its whole memory beside what has come, so together one and a
-    /// half times that of the array. For chunks from someone who need not send them all.
+    /// at most three times as much. When half of an array has come, its whole memory is allocated in addition to that
+    /// half: together one and a half times the array. Meant for senders that may not send all chunks.
     #[must_use]
     pub fn in_proportion(self) -> Decoder {
         Decoder { allocation: Allocation::InProportion, ..self }
@@ -158,8 +158,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Hands the chunks that have been read to `sink`, not always cut in the same way. A decoder of the same head that
-    /// reads them is in the same state as this one.
+    /// Hands the data of the chunks that have been read to `sink`, possibly cut into other chunks. A decoder of the
+    /// same head that reads them is in the same state as this one.
     pub fn chunks(&self, mut sink: impl FnMut(&[u8])) {
         let mut start = 0u64;
         for filled in &self.arrays {

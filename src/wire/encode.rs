@@ -59,9 +59,9 @@ impl<'a> Encoder<'a> {
         Encoder::with(filter.into(), 0)
     }
 
-    /// Like [`new`](Encoder::new), for a dump of which each piece is asked for by itself. The pieces belong to this filter, and
-    /// not to another of its shape that has taken its place meanwhile: loading refuses such a mixture. A filter in one chunk
-    /// can't be mixed. RedisBloom's pieces have no room for that.
+    /// Like [`new`](Encoder::new), for a dump whose pieces are requested one by one. The pieces identify this filter,
+    /// so loading refuses a mixture with another filter of the same shape that has replaced it meanwhile. A filter in
+    /// one chunk can't be mixed. RedisBloom's pieces have no field for this.
     pub fn dump(filter: impl Into<FilterRef<'a>>) -> Encoder<'a> {
         let filter = filter.into();
         let mut arrays = filter.arrays().map(Words::bytes_of);
@@ -99,7 +99,8 @@ impl<'a> Encoder<'a> {
 
     /// Puts the chunk that begins at `offset` of the body into `piece` and returns the offset of the next one. Returns
     /// `None` at the end of the body and, in our format, if `offset` isn't a multiple of 8. A chunk has at most
-    /// [`CHUNK`] bytes of one array, and ends between two cells. RedisBloom's own have 16 times as many, and it accepts any length.
+    /// [`CHUNK`] bytes of one array, and ends between two cells. RedisBloom's own chunks are 16 times as long, and it
+    /// accepts any length.
     pub fn chunk(&self, offset: u64, piece: &mut Vec<u8>) -> Option<u64> {
         if matches!(self.format, Format::Native { .. }) && !offset.is_multiple_of(8) {
             return None;
@@ -148,8 +149,8 @@ impl<'a> Encoder<'a> {
         });
     }
 
-    /// Hands chunks to `sink` in order, with the offset of the next one, from that at `first` on and until it returns false.
-    /// In any order each would look for its array.
+    /// Hands chunks to `sink` in order, with the offset of the next one, beginning at `first` and until it returns
+    /// false. In another order, each chunk would have to look for its array.
     pub fn chunks_from(&self, first: u64, mut sink: impl FnMut(u64, &[u8]) -> bool) {
         let (mut start, mut piece) = (0u64, Vec::new());
         for array in self.arrays() {
@@ -165,7 +166,7 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// Bytes of all chunks without what surrounds the cells: the offset at which the last one ends.
+    /// Bytes of the cells in all chunks: the offset at which the last one ends.
     pub fn body_len(&self) -> u64 {
         self.arrays().fold(0, |sum, array| array.bytes.saturating_add(sum))
     }

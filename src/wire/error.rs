@@ -23,7 +23,7 @@ pub enum DecodeError {
     OwnChunk,
     /// A chunk of our format that is longer than any that is written.
     LongChunk,
-    /// A chunk that would take far more memory than it has bytes, as would those before it.
+    /// A chunk that, like those before it, would take far more memory than it has bytes.
     Scattered,
     /// The chunk isn't the one that comes next.
     Order {

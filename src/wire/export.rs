@@ -25,7 +25,7 @@ impl Part<'_> {
         }
     }
 
-    /// Appends this number of bytes, which it has.
+    /// Appends this number of bytes, which must exist.
     fn read(&self, offset: u64, count: usize, to: &mut Vec<u8>) {
         let at = |offset| usize::try_from(offset).unwrap_or(usize::MAX);
         match self {

@@ -1,7 +1,7 @@
-//! A small filter in one string: what RDB files and DUMP payloads have of it.
+//! A small filter in one string, as in RDB files and DUMP payloads.
 //!
 //! A head and a chunk would be more than twice as long as the cells of a default filter, of which a server may save a
-//! million. They are made for dumps in pieces; here nothing is said twice, and one checksum seals all.
+//! million. They are designed for dumps in pieces. Here nothing is repeated, and one checksum covers everything.
 //!
 //! ```text
 //!  0  u8      kind, see `codec::Kind`
@@ -21,12 +21,12 @@ use crate::filter::{Census, Filter, FilterRef};
 use crate::mem::Words;
 use crate::sync::Ordering::Relaxed;
 
-/// How the cells are written: the one of the two that is shorter, about. A reader refuses the other.
+/// How the cells are written: the form that is shorter by an estimate. A reader refuses the other.
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
     /// As they are.
     Whole = 0,
-    /// For each bit that is set, how many lie between it and the one before. Where most bytes are 0.
+    /// For each set bit, the distance to the one before. Used if most bytes are 0.
     Positions = 1,
 }
 

@@ -1,4 +1,4 @@
-//! Fields of a stream, as RDB files have them: what loads and saves filters in other systems' encodings.
+//! Fields of a stream, as RDB files have them: used to load and save filters in other systems' encodings.
 
 use crate::mem::{Cells, Words};
 

@@ -116,7 +116,7 @@ fn deadlines_equal_a_model() {
         let mut random = SmallRng::seed_from_u64(seed);
         let server = at(START);
         let span: u64 = [2, 3, 4, 7, 8, 15, 32, 64, 1000][random.random_range(0..9)];
-        // No item is taken for another, so that the answers are exact.
+        // No item is mistaken for another, so the answers are exact.
         let steps = span - 1;
         server
             .line(&format!("BF.RESERVE k 1e-12 60000 TTL {} STEPS {steps} ONFULL ERROR", EVERY * steps))

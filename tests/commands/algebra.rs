@@ -216,7 +216,7 @@ fn layers_of_another_shape_go_into_the_chain_and_adds_go_on_where_they_did() {
         Ok(Reply::Entry("Number of items inserted", Box::new(Reply::Integer(900))))
     );
     pair.follow();
-    // Once more, as a client does that didn't get the reply.
+    // Once more, like a client that didn't get the reply.
     assert_eq!(server.line("BF.MERGE young grown fixed empty"), OK);
     assert_eq!(
         (field(server, "young", "Number of filters"), server.take_replicated()),
@@ -381,7 +381,7 @@ fn other_systems_filters_merge_with_their_like() {
         assert_eq!(server.line("BF.EQUAL a b"), YES, "{recipe}");
         let number = matches!(golden::foreign(recipe).encoding() as u8, 2 | 3);
         let item = |item: u32| if number { item.to_string() } else { format!("merged{item}") };
-        // As many as fit without a new link.
+        // The number of items that fit without a new link.
         let mut new = Vec::new();
         for number in 0..3 {
             let links = field(server, "b", "Number of filters");

@@ -41,7 +41,8 @@ fn an_add_creates_with_everything_spelt_out_and_replicates_only_what_changed() {
     assert_eq!(server.take_replicated(), ["BF.ADD k gil"]);
 }
 
-/// In one short command, from which a replica with any configuration creates the same filter. Clients may not send it.
+/// A creation is one short command, from which a replica with any configuration creates the same filter. Clients may
+/// not send it.
 #[test]
 fn a_filter_that_an_add_creates_is_sent_with_its_first_items() {
     for line in [
@@ -344,7 +345,7 @@ fn a_counting_filter_of_fingerprints_grows() {
     }
 }
 
-/// What the other layouts also have stays with them: BF.INTERSECT, and BF.MERGE beyond the capacity.
+/// AUTO leaves to other layouts what those can do: BF.INTERSECT, and BF.MERGE beyond the capacity.
 #[test]
 fn auto_is_fingerprint_where_no_other_layout_has_what_is_asked_for() {
     let layout = |server: &FakeServer| match server.line("BF.STATS k") {

@@ -499,7 +499,7 @@ fn a_full_filter_says_how_many_went_in() {
     }
 }
 
-/// Unlike BF.MADD, which tries later items, so that a number can say how many went in.
+/// It stops there, unlike BF.MADD, which tries later items. So a number can say how many were added.
 #[test]
 fn growth_beyond_memory_ends_the_command() {
     let server = server(0, "0.01 10 SEED 1");

@@ -44,7 +44,7 @@ fn an_add_creates_with_everything_spelt_out_and_replicates_only_what_changed() {
         placed_if_absent(&[Answer::No, Answer::Yes, Answer::No])
     );
     assert_eq!(server.take_replicated(), ["CF.INSERT k ITEMS cid cid", "CF.INSERT k ITEMS dora"]);
-    // Twice as many if the random seed makes its two buckets the same.
+    // The count is doubled if the random seed makes its two buckets the same.
     assert!(matches!(server.line("CF.COUNT k cid"), Ok(Reply::Integer(2 | 4))));
     let Ok(Reply::Answers(answers)) = server.line("CF.MEXISTS k ada nobody cid") else { panic!() };
     assert_eq!(answers.answers[..], [Answer::Yes, Answer::No, Answer::Yes]);
@@ -77,7 +77,7 @@ fn a_refused_command_changes_and_replicates_nothing() {
         ("CF.RESERVE n 8 BUCKETSIZE 5", "Capacity must be in the range [2 * BUCKETSIZE, 1073741824]"),
         ("CF.RESERVE n 281474976710657", "ERR capacity must be at most 281474976710656"),
         ("CF.RESERVE n 8 BUCKETSIZE 256", "BUCKETSIZE: value must be in the range [1, 255]"),
-        // Within the range, if only the lowest bits are checked.
+        // Would be within the range if only the lowest bits were checked.
         ("CF.RESERVE n 8 BUCKETSIZE 258", "BUCKETSIZE: value must be in the range [1, 255]"),
         ("CF.RESERVE n 8 MAXITERATIONS 65537", "MAXITERATIONS: value must be in the range [1, 65535]"),
         ("CF.RESERVE n 8 EXPANSION 4294967298", "EXPANSION: value must be in the range [0, 32768]"),

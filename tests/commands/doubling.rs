@@ -1,10 +1,9 @@
 //! The law of doubling: if one dimension of a command or of the state doubles, the command takes at most about twice as
 //! long. If the dimension doesn't concern the command, it takes no longer.
 //!
-//! A range that is searched for the worst case ends somewhere, and so do its results. Quadratic time shows in any
-//! range, and a client that sends more makes it last for seconds. So every command runs at sizes s, 2s, 4s and 8s of
-//! each dimension. Times are processor time of the thread, the least of several. A command that needs less than 5 ms at
-//! 8s is skipped.
+//! A search for the worst case only covers a limited range. But quadratic time shows in any range, and a client that
+//! sends more makes it last for seconds. So every command runs at sizes s, 2s, 4s and 8s of each dimension. Times are
+//! processor time of the thread, the least of several. A command that needs less than 5 ms at 8s is skipped.
 
 use crate::support::fake_server::FakeServer;
 use crate::support::internals::command::TABLE;

@@ -76,7 +76,7 @@ fn every_command_that_tests_is_counted() {
             run(&server, &[b"BF.BULKTEST", b"k", b"FIXED", b"1", b"abcdefgh"]);
             run(&server, &[b"BF.BULKTEST", b"k", b"FIXED", b"1", b"ax", b"COUNT"]);
             assert_eq!(usage(&server, "k"), [9, 12, 3, 0], "{kind}");
-            // What asks for other figures is no test.
+            // A command that asks for other metrics isn't a test.
             lines(&server, &["BF.CARD k", "BF.INFO k", "BF.DEBUG k"]);
             assert_eq!(usage(&server, "k"), [9, 12, 3, 0], "{kind}");
         }
@@ -150,7 +150,7 @@ fn feedback_gives_the_error_rate_over_a_minute_an_hour_and_life() {
             .iter()
             .all(|span| { *span == [Reply::Integer(0), Reply::Integer(0), Reply::Null, Reply::Null] })
     );
-    // Ten present items and ninety absent ones: say that a half of the yeses were false.
+    // Ten present items and ninety absent ones: say that half of the yes answers were false.
     lines(&server, &["BF.MADD k 0 1 2 3 4 5 6 7 8 9"]);
     let test = || (0..100).for_each(|item| lines(&server, &[&format!("BF.EXISTS k {item}")]));
     test();
@@ -169,7 +169,7 @@ fn feedback_gives_the_error_rate_over_a_minute_an_hour_and_life() {
     let [minute, hour, life] = feedback(&server, "k");
     assert_eq!(minute, [Reply::Integer(10), Reply::Integer(0), Reply::Double(0.0), Reply::Double(0.0)]);
     assert!(close(&hour[3], 5.0 / 185.0) && hour == life);
-    // Two hours later nothing has been reported for an hour.
+    // Two hours later, the last hour has no reports.
     server.now_ms.set(server.now_ms.get() + 7_200_000);
     let [minute, hour, life] = feedback(&server, "k");
     assert!(minute == hour && minute[0] == Reply::Integer(0) && minute[3] == Reply::Null);

@@ -1,5 +1,5 @@
-//! What keeps a command from holding the server: work that is done once for many items, and bounds that don't depend on
-//! what a client sends. These tests count; a suite measures times on real servers.
+//! What prevents a command from holding the server: work that is done once for many items, and bounds that don't depend
+//! on what a client sends. These tests count; a suite measures times on real servers.
 
 use crate::support::fake_server::{Content, FakeServer};
 use crate::support::golden;
@@ -49,7 +49,7 @@ fn a_refusal_to_grow_is_worked_out_once_in_a_command() {
         for command in commands {
             let server = FakeServer::default();
             make(&server);
-            // Memory for the existing cells, and for no more.
+            // Memory for the existing cells only.
             server.memory.set(Some(1));
             let first = add(&server, command, 0);
             server.asked.set(0);

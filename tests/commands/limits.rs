@@ -47,7 +47,7 @@ fn every_command_with_items_is_limited() {
         assert!(server.keys.borrow().is_empty() && server.take_replicated().is_empty());
         assert!(run(&server, 1000).is_ok(), "{command}");
 
-        // A primary's commands were allowed there, and without a limit all are allowed.
+        // The primary allowed its commands, and without a limit all are allowed.
         let replica = FakeServer::default();
         replica.settings.set(limited);
         replica.obeys.set(true);
@@ -134,7 +134,7 @@ fn loads_that_wait_are_limited_in_number() {
         begin(&server, &format!("k{load}")).unwrap();
     }
     assert_eq!(begin(&server, "one more"), Err(TOO_MANY.to_owned()));
-    begin(&server, "k7").unwrap(); // takes the place of the one that it begins anew
+    begin(&server, "k7").unwrap(); // replaces the load that it restarts
     // A primary sends all pieces of a filter at once; a replica that refused them would drift.
     server.obeys.set(true);
     begin(&server, "one more").unwrap();

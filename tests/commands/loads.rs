@@ -175,7 +175,8 @@ fn a_load_can_be_ended_without_memory() {
     }
 }
 
-/// An array is allocated when half of it has come. It must then fit beside the pieces that wait.
+/// An array is allocated when half of it has come. At that moment it must fit in memory together with the waiting
+/// pieces.
 #[test]
 fn an_array_that_does_not_fit_is_refused_when_its_half_has_come() {
     let source = FakeServer::default();

@@ -226,7 +226,7 @@ fn adds_by_shard() {
     }
 }
 
-/// They read the clock early, and then after as many items as they have added so far.
+/// They read the clock early, and then each time the number of added items has doubled.
 #[test]
 fn adds_by_shard_begin_with_few_items() {
     let server = FakeServer::default();
@@ -244,7 +244,7 @@ fn adds_by_shard_begin_with_few_items() {
 }
 
 /// If memory is refused, a command with several answers continues with the other items. A command that stops says how
-/// many went in.
+/// many items were added.
 #[test]
 fn memory_that_is_refused() {
     for pause in PAUSES {
@@ -263,7 +263,7 @@ fn memory_that_is_refused() {
 }
 
 /// If a piece is refused as a whole, the command ends: list replies have the error, others the number of items that
-/// went in.
+/// were added.
 #[test]
 fn a_key_that_changes_between_pieces() {
     let expected = [
@@ -296,7 +296,7 @@ fn a_key_that_changes_between_pieces() {
 }
 
 /// A blob of one part is checked before anything changes. A larger one of items with lengths is checked part by part.
-/// So if an item is cut off, earlier items are already in when this is found.
+/// So if an item is cut off, earlier items have already been added when this is found.
 #[test]
 fn a_blob_that_ends_in_the_middle_of_an_item() {
     let server = FakeServer::default();

@@ -1,5 +1,6 @@
 //! BF.REBUILD without a server: what goes to the live filter and what to its shadow, what is replicated, that a replica
-//! ends equal bit for bit in every phase, that both survive the wire, and what is refused without changing anything.
+//! ends equal bit for bit in every phase, that both filters survive saving and loading, and what is refused without
+//! changing anything.
 
 use super::pair::{Pair, add, found};
 use crate::support::fake_server::FakeServer;
@@ -163,7 +164,7 @@ fn what_the_live_filter_refuses_the_shadow_never_sees() {
     assert_eq!(status(server, "k", "Number of items inserted"), Reply::Integer(5));
     let sent = pair.follow();
     assert_eq!(sent.last().unwrap(), "BF.MADD k a b c d e");
-    // An item that the live filter has goes in, by whatever command.
+    // An item that the live filter has is also added to the shadow, by any command.
     server.line("BF.REBUILD k ABORT").unwrap();
     server.line("BF.REBUILD k BEGIN CAPACITY 100").unwrap();
     assert!(server.run(&[b"BF.BULKADD", b"k", b"FIXED", b"1", b"abx"]).is_err());
@@ -507,7 +508,7 @@ fn bad_input_is_refused_with_what_would_be_right() {
     assert_eq!(server.text("CF.ADD k x"), wrong);
 }
 
-/// BF.BULKADD on several threads makes of both filters what one thread makes.
+/// BF.BULKADD on several threads gives the same two filters as one thread.
 #[test]
 fn bulk_adds_in_parallel_reach_both() {
     let bytes: Vec<u8> = (0..20_000u32).flat_map(u32::to_le_bytes).collect();
@@ -609,7 +610,7 @@ fn a_full_window_of_fingerprints_is_rebuilt_with_its_own_items() {
             (0..generations).flat_map(|g| (0..190).map(move |item| format!("g{g}-{item}"))).collect();
         server.line("BF.REBUILD k BEGIN").unwrap();
         for (index, item) in items.iter().enumerate() {
-            // By a client, and as the one who rebuilds it does.
+            // Added by a client, and as a backfill.
             let command = if index % 2 == 0 { "BF.ADD k" } else { "BF.REBUILD k ADD" };
             server.line(&format!("{command} {item}")).unwrap();
         }

@@ -106,7 +106,7 @@ fn a_rebuild_of_one_gives_another_unless_it_says_otherwise() {
     server.line("BF.REBUILD k COMMIT").unwrap();
     pair.follow();
     assert_eq!(full(server, "k", "Kind"), "counting".into());
-    // And back: items added meanwhile go to both.
+    // And in the other direction: items added meanwhile go to both.
     server.line("BF.REBUILD k BEGIN LAYOUT FUSE").unwrap();
     add(server, "k", "old", 30);
     backfill(server, "k", "new", 50);

@@ -10,7 +10,7 @@ use bloomery::{Filter, Foreign};
 
 /// The seed of valkey-bloom filters without a random one.
 const FIXED_SEED: &str = "590ff522ea7811daa714d8093b3e7bd91d898a733e988887307f97cd28073383";
-/// Its filter for 10 items, with that seed, that contains `hello`, as it writes it into an append-only file.
+/// Its filter for 10 items, with that seed and the item `hello`, as it writes it into an append-only file.
 const PAYLOAD: &str = "01 02000000 7b14ae47e17a843f 000000000000e03f 00 0100000000000000 3900000000000000 01 \
     0c00000000000000 07000000 590ff522ea7811daa714d8093b3e7bd91d898a733e988887307f97cd28073383 \
     000000000000000080240922 0100000000000000 0a00000000000000";
@@ -47,7 +47,7 @@ fn what_valkey_bloom_sends_makes_its_filters() {
     server.run(&[b"BF.LOAD", b"loaded", &hex(PAYLOAD)]).unwrap();
     assert_eq!(server.dump("items"), server.dump("loaded"));
     assert_eq!(server.dump("empty"), server.dump("loaded"));
-    // Both continue to grow alike.
+    // Both continue to grow in the same way.
     for item in 0..200 {
         for key in ["items", "empty", "loaded"] {
             server.line(&format!("BF.ADD {key} {item}")).unwrap();
@@ -214,7 +214,7 @@ fn a_filter_is_created_if_it_can_grow_so_far() {
     assert!(server.line(&format!("{line} 3000000")).is_ok());
 }
 
-/// As valkey-bloom replies: only the value, not in an array or a map as RedisBloom's fields.
+/// As valkey-bloom replies: only the value, without the array or map that RedisBloom puts its fields in.
 #[test]
 fn fields_that_only_valkey_bloom_has() {
     let server = FakeServer::default();

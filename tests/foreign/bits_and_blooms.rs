@@ -91,7 +91,7 @@ fn a_bitset_may_have_another_length_than_the_filter() {
     };
     let longer = blob(48, 4, 128, &[0x0902_0000 | 1 << 32, u64::MAX]).unwrap();
     assert!(longer.contains(b"user:42") && longer.rate_now() <= 1.0);
-    // Of the bits of `hello`, 98 to 896 of 959, the bitset has room only for the first.
+    // The bits of `hello` are 98 to 896 of 959; the bitset has room only for the first.
     let shorter = blob(959, 7, 500, &[u64::MAX; 8]).unwrap();
     assert!(!shorter.contains(b"hello"));
     let mut shorter = shorter;

@@ -43,7 +43,7 @@ fn restarted(value: &Filter) -> Result<Filter, DecodeError> {
     }
 }
 
-/// The same by the pieces that go to replicas and into a rewritten AOF.
+/// The same for the pieces that go to replicas and into a rewritten AOF.
 fn replicated(value: &Filter) -> Result<Filter, DecodeError> {
     let encoder = Encoder::new(value);
     // As LOADCHUNK does: RedisBloom's number of items may look like our magic.
@@ -59,7 +59,7 @@ fn item(i: u32) -> Vec<u8> {
     i.to_string().into_bytes()
 }
 
-/// Does everything to a filter that is possible.
+/// Performs every operation on a filter.
 fn survives(value: Filter, name: &str) {
     match &value {
         Filter::Foreign(filter) => {
@@ -413,7 +413,7 @@ fn redisblooms_earlier_fields() {
     }
 }
 
-/// A list of sub-filters is made of their number alone, which is bounded.
+/// The list of sub-filters depends only on their number, which is bounded.
 const SUB_FILTERS: i64 = 4 << 20;
 
 #[test]

@@ -1,9 +1,8 @@
 """Filters that other systems made, and what each answers: an `Arrival` moves in by RESTORE, BF.IMPORT or BF.LOAD.
 
 Recorded from the originals: RedisBloom's dump.rdb, DUMP payloads and SCANDUMP pieces, go-zero's bitmap, the files of
-bits-and-blooms, each with members and with the strangers that tested positive; see the manifests in tests/fixtures. Of
-Guava, Redisson, valkey-bloom and old RedisBloom there are objects made by `foreign`, whose positions were recorded.
-"""
+bits-and-blooms, each with members and with the absent items that tested positive; see the manifests in tests/fixtures.
+For Guava, Redisson, valkey-bloom and old RedisBloom, `foreign` makes objects whose positions were recorded. """
 
 import dataclasses
 import functools

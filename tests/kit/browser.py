@@ -13,7 +13,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-# On machines that reach no other, it would try to reach its maker.
+# Otherwise the browser would try to contact its vendor, even on machines without a network.
 ARGUMENTS = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
     --disable-component-update --disable-sync --hide-scrollbars""".split()
 MISSING = "chromium and chromedriver are missing: apt-get install chromium chromium-driver"
@@ -48,14 +48,14 @@ class Browser:
         return self._ask("POST", "/execute/sync", {"script": script, "args": arguments})
 
     def wait_for(self, script: str) -> None:
-        """Until this script returns true."""
+        """Waits until this script returns true."""
         deadline = time.monotonic() + REPLY_SECONDS
         while not self.run(script):
             assert time.monotonic() < deadline, f"not in {REPLY_SECONDS} s: {script}"
             time.sleep(0.05)
 
     def resize(self, width: int, height: int, dark: bool = False) -> None:
-        """The size of the page itself, not of a window around it; and what the system prefers."""
+        """The size of the page itself, without the window around it, and the preferred colour scheme."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self._developer("Emulation.setDeviceMetricsOverride", metrics)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -107,7 +107,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 @contextlib.contextmanager
 def web_server(folder: Path):
-    """The address at which the files of this folder are."""
+    """The address at which the files of this folder are served."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:

@@ -8,8 +8,8 @@
         replica = cluster.replica_of(cluster.owner(slot))
         cluster.promote(replica)
 
-The nodes are `Server`s: all that holds for those holds for them. A primary is whoever is one at the moment.
-"""
+The nodes are `Server`s: everything that applies to a `Server` applies to them. A primary is any node that is one at the
+moment. """
 
 import contextlib
 import itertools
@@ -306,7 +306,7 @@ def last_migration(node: Server) -> dict:
 
 
 def set_slot(node: Server, slot: int, *words) -> None:
-    """CLUSTER SETSLOT. Valkey has its replicas do it first, and gives up on those that take more than two seconds."""
+    """CLUSTER SETSLOT. Valkey makes its replicas do it first, and gives up on those that need more than two seconds."""
     deadline = time.monotonic() + SETTLE_SECONDS
     while True:
         try:
@@ -331,7 +331,7 @@ def tag_in(slots) -> str:
 
 
 def looks(client, keys) -> dict[str, tuple]:
-    """For each key its digest, which covers everything that answers depend on, and the replies of INFO and DEBUG. The
+    """For each key: its digest, which covers everything that answers depend on, and the replies of INFO and DEBUG. The
     time left until a window rotates isn't included."""
     found = {}
     for some in batches(keys, 200):
@@ -349,5 +349,5 @@ def looks(client, keys) -> dict[str, tuple]:
 
 
 def shown(reply):
-    """A refusal by the other family's command is also part of the look."""
+    """A refusal by the other family's command is also included."""
     return str(reply) if isinstance(reply, Exception) else reply

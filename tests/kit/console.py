@@ -4,15 +4,14 @@
     no nobody
     (status 1)
 
-The blocks of a document are one session, in its order, on a server that is empty at first, in an empty folder that has
-examples/ as a fresh clone has. In them are commands behind `$ `, which go on behind `> `, as in a terminal, and below
-each what it prints, stderr included, and its exit status unless that is 0; with the wildcards of transcript.py: `<n>`,
+The blocks of a document are one session, in its order, on a server that is empty at first, in a folder that contains
+only examples/. A block has commands after `$ `, which continue after `> `, as in a terminal. Below each command is what
+it prints, including stderr, and its exit status unless that is 0. The wildcards are those of transcript.py: `<n>`,
 `<...>`, and `...` for any lines.
 
     PYTHONPATH=tests .cache/venv/bin/python -m kit.console [--server NAME] [FILE...]
 
-puts what is really printed into the documents, where it differs. Look at the difference before you keep it.
-"""
+writes the real output into the documents where it differs. Look at the difference before you keep it. """
 
 import argparse
 import os

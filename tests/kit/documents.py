@@ -4,8 +4,7 @@ Each starts on an empty server. Words after the language are arguments of redis-
 
     PYTHONPATH=tests .cache/venv/bin/python -m kit.documents [--server NAME]
 
-puts the real replies into the examples, where they differ. Look at the difference before you keep it.
-"""
+writes the real replies into the examples where they differ. Look at the difference before you keep it. """
 
 import argparse
 import re

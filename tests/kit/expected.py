@@ -104,7 +104,7 @@ class Writer:
                 while self.pending:
                     for _ in self.pending[0].requests:
                         reply = connection.read_response()
-                        if isinstance(reply, list):  # an error within is no exception
+                        if isinstance(reply, list):  # a nested error doesn't raise an exception
                             assert not [part for part in reply if isinstance(part, redis.ResponseError)], reply
                     unit = self.pending.pop(0)
                     unit.apply(time.time() * 1000)
@@ -113,7 +113,7 @@ class Writer:
             client.connection_pool.release(connection)
 
     def next_units(self) -> list[Unit]:
-        """Of different keys, since a command depends on what is acknowledged for its key."""
+        """The pending commands have different keys, since a command depends on what was acknowledged for its key."""
         tracks = self.chance.sample(self.tracks, self.chance.randint(1, len(self.tracks)))
         units = []
         while tracks:
@@ -271,7 +271,7 @@ class Members(Track):
         return Command(words, lambda _, items: self.items.update(items), items, len(items))
 
     def counts_there(self, items, seen):
-        """Up to the first that isn't there: there may be thousands."""
+        """Only up to the first missing one, because there may be thousands."""
         found, _ = seen
         return [sum(1 for _ in itertools.takewhile(found.__contains__, items))]
 

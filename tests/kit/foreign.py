@@ -23,7 +23,7 @@ POSITIVE = WORD >> 1  # a Java long without its sign
 # ---- RDB values -----------------------------------------------------------------------------------------------------
 
 MODULE = 7  # type byte of a module's value
-FIRST_OPCODE = 0xF4  # from here on a byte of an RDB file is no type
+FIRST_OPCODE = 0xF4  # a byte of an RDB file isn't a type from here on
 SYMBOLS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 

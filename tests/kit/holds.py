@@ -1,11 +1,10 @@
 """How long a command holds the main thread of a server at a time, in which no other client is served.
 
 Another client sends PING all the time. The longest hold is the most that the main thread computed between two of its
-replies, in processor time, or the time that passed, if that is less: so neither a busy machine nor the workers count. The
-system brings the time of a running thread up to date every few milliseconds (4 with CONFIG_HZ=250), so a hold may seem
-longer by as much. A client that itself waits for the processor sees two holds as one. So what seems too long is worth
-another look: the least of several is nearest.
-"""
+replies, in processor time, or the time that passed, if that is less: so a busy machine and the workers don't count. The
+system updates the time of a running thread every few milliseconds (4 with CONFIG_HZ=250), so a hold may seem longer by
+that much. A client that itself waits for the processor sees two holds as one. So a hold that seems too long should be
+measured again: the least of several is nearest to the truth. """
 
 import dataclasses
 import os

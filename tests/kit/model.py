@@ -1,11 +1,11 @@
 """What Bloomery should answer: every BF.* and CF.* command, and what else touches keys, as a model in Python.
 
-A `Model` is fed commands and gives the reply that a server owes to each, byte for byte. It shares no code with the
-crate and knows nothing of bits:
+A `Model` is fed commands and gives the reply that a server should send to each, byte for byte. It shares no code with
+the crate and knows nothing of bits:
 
 - A Bloom filter is the set of its items. That is exact while no item is a false positive, which error rates of 1e-9 and
   less, and filters that are never saturated, make sure of. What follows from cells (sizes, fills, dumps) is masked.
-- A cuckoo filter is fingerprints in buckets, by the rules of src/filter/cuckoo.rs, with an XXH3 that is not ours. False
+- A cuckoo filter is fingerprints in buckets, by the rules of src/filter/cuckoo.rs, with an independent XXH3. False
   positives, counts, growth, compaction and the bytes of a dump are exact. Only its size in memory is masked.
 
 In replies `<n>` stands for a whole number, `<f>` for any number, `<...>` for anything.

@@ -5,8 +5,7 @@
         prometheus.wait_for_scrape()
         assert prometheus.query("sum(bloomery_filters)")
 
-They end with the `with`; should the tests be killed, they end with them.
-"""
+They end with the `with` block, or with the tests if these are killed. """
 
 import http.client
 import json
@@ -83,7 +82,7 @@ class Process:
             return False
 
     def processor(self) -> float:
-        """Seconds of the processor that all its threads have used."""
+        """Seconds of processor time that all its threads have used."""
         user, system = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 

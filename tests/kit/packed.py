@@ -160,7 +160,7 @@ def planned(kind, f, before):
 
 
 def power(base, exponent):
-    """By squaring, so that all implementations round alike."""
+    """By squaring, so that all implementations round in the same way."""
     result = 1.0
     while exponent:
         if exponent & 1:

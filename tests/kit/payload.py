@@ -1,4 +1,4 @@
-"""DUMP payloads taken apart and put together again, so that a test can change what it likes and repair the rest.
+"""DUMP payloads taken apart and put together again, so that a test can change anything and repair the rest.
 
 A payload is an RDB value: the type byte, the module type's id, one string per piece, an end mark, and a footer of RDB
 version and checksum (which tests tell the server to skip). The pieces are those of the wire format: one head, then

@@ -10,7 +10,7 @@ from kit.servers import ROOT
 
 MODULE = ROOT / ".cache" / "redisbloom" / "redisbloom.so"
 
-# For replicas and primaries alike. Without a limit of sub-filters, because at the limit RedisBloom refuses every add.
+# For both replicas and primaries. There is no limit of sub-filters, because at the limit RedisBloom refuses every add.
 MODULE_ARGS = ["CF_MAX_EXPANSIONS", "65535"]
 
 # RedisBloom also accepts a key that looks like an option of RESERVE. The value of MAXITERATIONS is then the capacity.

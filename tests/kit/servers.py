@@ -39,8 +39,8 @@ ROOT = Path(__file__).resolve().parents[2]
 MODULE = Path(os.environ.get("BLOOMERY_MODULE") or ROOT / "target" / "release" / "libbloomery.so")
 SERVERS = ROOT / ".cache" / "servers"
 
-# If something takes longer, it hangs. The limit isn't shorter because a busy machine may be ten times slower than an
-# idle one.
+# Anything that takes longer hangs. The limit isn't shorter, because a busy machine may be ten times slower than an idle
+# one.
 HANG_SECONDS = 240
 START_SECONDS = 120  # also the time a large dump may take to load
 STOP_SECONDS = 10
@@ -128,8 +128,8 @@ class Server:
             "save": "",
             "enable-debug-command": "yes",
             "enable-module-command": "yes",
-            # A replica that gets an error in the replication stream already differs from its primary: find out here,
-            # not later.
+            # A replica that gets an error in the replication stream already differs from its primary: fail here, not
+            # later.
             "propagation-error-behavior": "panic",
             "repl-diskless-sync-delay": 0,
             # After a crash, a server would test the machine's memory for seconds, which separates the stack trace from
@@ -284,8 +284,8 @@ class Server:
             return client.info(section)
 
     def processor(self) -> float:
-        """Seconds of the processor that its main thread has used. It was never held for longer than that, however busy
-        the machine is."""
+        """Seconds of processor time that its main thread has used: an upper bound of the time for which it was held,
+        however busy the machine is."""
         pid = self.process.pid
         return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
 
@@ -400,8 +400,7 @@ def _destroy_all() -> None:
 
 def _die_with_parent():
     """If this process is killed, `atexit` doesn't run. Linux then kills the child. More precisely, it does so when the
-    parent's *thread* ends, so servers started by a test's thread do without.
-    """
+    parent's *thread* ends, so servers started by a test's thread don't have this protection. """
     if threading.current_thread() is not threading.main_thread():
         return None
     prctl = ctypes.CDLL(None).prctl

@@ -71,7 +71,7 @@ def again(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spec) 
 
 
 def start(server: Server) -> None:
-    """On another port, if somebody else uses the old one: a child that outlives its parent, or another program."""
+    """Uses another port if something else uses the old one: a child that outlives its parent, or another program."""
     for _ in range(20):
         try:
             return server.start()

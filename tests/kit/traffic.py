@@ -70,7 +70,8 @@ class Traffic(threading.Thread):
             time.sleep(0.02)
             self._look_again(client)
         except redis.ResponseError as error:
-            # A node that has just joined, left or lost contact says so. Any other error is a full filter.
+            # A node that has just joined, left or lost contact gives these errors. Any other error means that the
+            # filter is full.
             words = str(error).split()
             if words[0] in ("MOVED", "ASK", "CLUSTERDOWN", "LOADING", "UNBLOCKED", "MASTERDOWN", "NOREPLICAS"):
                 self.failed[words[0]] += 1

@@ -12,14 +12,14 @@
     Size
     (integer) <n>
 
-- The prompt is `> `, or as copied from a terminal: `127.0.0.1:6379> `. A command that ends in a backslash goes on in
-  the next line. redis-cli reads it as it always does: "quoted", "\\x00 bytes", 'single'.
+- The prompt is `> `, or as copied from a terminal: `127.0.0.1:6379> `. A command that ends in a backslash continues on
+the next line. redis-cli reads it as it always does: "quoted", "\\x00 bytes", 'single'.
 - `<n>` stands for one integer, `<...>` for anything within a line, a line `...` for any number of lines.
 - Every file starts on an empty server, and is one connection. `DEBUG SLEEP 0.1` lets time pass.
 - Lines at the head that start with `#!` say how the file runs:
       #! resp3                        redis-cli -3
       #! only valkey                  only on servers of this product
-      #! needs redis>=7.2 valkey>=8.1 only on servers at least this new; a product that is not named will do
+      #! needs redis>=7.2 valkey>=8.1 only on servers at least this new; a product that is not named is accepted
       #! needs redis<8                only on servers older than this
       #! config maxmemory 100mb       CONFIG SET first, and set back afterwards
 

@@ -76,7 +76,7 @@ def rotate(x, bits):
 
 
 def siphash(key_low, key_high, data, mark=0, compress=1, finish=3):
-    """SipHash (Aumasson, Bernstein) up to its output: the state, and the function that mixes it."""
+    """SipHash (Aumasson, Bernstein) without its finalization: the state, and the function that mixes it."""
     v = [
         key_low ^ 0x736F6D6570736575,
         key_high ^ 0x646F72616E646F6D ^ mark,

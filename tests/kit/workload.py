@@ -1,8 +1,6 @@
-"""Random commands: every write, commands that are refused, and what servers do with keys besides.
-
-The resulting data doesn't matter. It matters that a replica, or a replayed append-only file, has the same data in the
-end. So refusals are included, and counted: a run without refusals would show little.
-"""
+"""Random commands: every write, commands that are refused, and what servers do with keys by themselves. The resulting
+data doesn't matter. What matters is that a replica, or a replayed append-only file, has the same data in the end. So
+refusals are included, and counted: a run without refusals would show little. """
 
 import collections
 import random

@@ -238,8 +238,8 @@ const CHAIN: &str = "BF.RESERVE key 0.1 10 EXPANSION 2 SEED 1";
 const WINDOW: &str = "BF.RESERVE key 0.01 100 WINDOW 4 SEED 1";
 const FIXED: &str = "BF.RESERVE key 0.01 100 NONSCALING SEED 1";
 
-/// Every command reports the refusal, in its reply or for an item, and earlier items are in. When repeated, it succeeds
-/// as if nothing had happened. Commands that do a single thing have done nothing.
+/// Every command reports the refusal, in its reply or for an item, and has added the earlier items. When repeated, it
+/// succeeds as if nothing had happened. Commands that do a single thing have done nothing.
 #[test]
 fn commands() {
     let items: Vec<String> = (100..160).map(|i| i.to_string()).collect();

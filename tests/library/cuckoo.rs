@@ -39,7 +39,7 @@ fn random_operations_against_a_multiset() {
         let mut filter = Cuckoo::new(spec(&mut random)).unwrap();
         let mut truth: BTreeMap<u32, u64> = BTreeMap::new();
         for step in 0..STEPS {
-            // First it grows, then it shrinks.
+            // First the filter grows, then it shrinks.
             let deletes = if step < STEPS / 2 { 2 } else { 7 };
             let name = random.random_range(0..120u32);
             let item = filter.hash(&name.to_le_bytes());

@@ -1,13 +1,13 @@
-//! The promise p, measured. Each gate fills filters to capacity, asks for strangers that look like the members, and
-//! counts the hits X among Q questions:
+//! The promise p, measured. Each gate fills filters to capacity, tests absent items that look like the members, and
+//! counts the hits X among Q tests:
 //!
 //! * too many: X > Qp + 5σ with the *promised* rate p, the block penalty, shards, layers and generations included;
 //! * too few: X < Qr − 5σ with the rate r that the model of src/math.rs predicts. A sizing that wastes memory, or a test
 //!   that measures nothing, fails here.
 //!
-//! σ is the binomial's, or, where many small filters are pooled, what their results scatter by if that is more: one
-//! filter of 100 items is luckier than another. Seeds are fixed, so that a gate says the same today and tomorrow.
-//! BLOOMERY_SCALE=10 asks ten times as many questions.
+//! σ is the binomial's, or, where many small filters are pooled, the scatter of their results if that is larger: small
+//! filters differ in luck. Seeds are fixed, so that a gate always gives the same verdict. BLOOMERY_SCALE=10 runs ten
+//! times as many tests.
 
 mod fingerprints;
 
@@ -263,7 +263,7 @@ fn the_model_holds_at_every_fill() {
                     (0..items).for_each(|i| add(filter, writer, i));
                     items
                 };
-                // So small that every term of the model matters, and many of them.
+                // Many filters, each small enough that every term of the model matters.
                 let measured =
                     measure(fixed(2000, rate, layout), Keys::Sequential, 300, questions(rate), fill);
                 // Within 1 % above, too.

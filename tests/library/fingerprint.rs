@@ -47,7 +47,7 @@ fn no_add_below_the_capacity_is_refused() {
     }
 }
 
-/// Items are replaced in a full table, ten times as many as it holds: none is refused, none is lost, and counts are
+/// In a full table, items are replaced by ten times its number of items: none is refused, none is lost, and counts are
 /// never below those of a multiset.
 #[test]
 fn a_full_table_goes_on_for_ever() {
@@ -317,7 +317,7 @@ fn a_chain_that_counts_loses_nothing() {
             let mut counts: HashMap<u64, u64> = HashMap::new();
             for wave in 0..12 {
                 for _ in 0..random.random_range(0..4 * capacity) {
-                    // So few different items that they come again while others still use their cells.
+                    // Few enough different items that they come again while others still use their cells.
                     let item = random.random_range(0..8 * capacity);
                     let count = counts.entry(item).or_default();
                     wrong += usize::from(*count == 0 && filter.contains(item.to_le_bytes()));

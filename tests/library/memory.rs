@@ -74,7 +74,7 @@ fn small_filters_beside_redisblooms() {
     }
 }
 
-/// The same of a cuckoo filter, with the slots for 1024 items.
+/// The same for a cuckoo filter, with the slots for 1024 items.
 #[test]
 fn an_empty_default_cuckoo_filter() {
     let value = Filter::Cuckoo(Box::new(Cuckoo::new(cuckoo(1024, 2)).unwrap()));
@@ -104,7 +104,7 @@ fn measured(contains: impl Fn(&[u8]) -> bool) -> f64 {
 }
 
 /// The cost of filters that can delete: fingerprints in buckets of two and four slots, as full as they get without
-/// growing, and counters for as many items at the same rate.
+/// growing, and counters for the same number of items and rate.
 #[test]
 fn a_deletable_item_in_a_cuckoo_filter_and_in_a_counting_one() {
     let slots = 1u64 << 20;

@@ -1,6 +1,6 @@
 //! Random sequences of operations against two models at once: the truth (which items were added, how often, in which
-//! generation), which a filter may exceed but never fall short of, and the simplest filter ([`crate::support::naive`]),
-//! which it has to equal in every answer and every number.
+//! generation), of which a filter must not miss anything, and the simplest filter ([`crate::support::naive`]), which it
+//! has to equal in every answer and every number.
 //!
 //! BLOOMERY_SEQUENCES=1000000 runs more of them. A failure prints the seed that repeats it: `BLOOMERY_SEED=…
 //! BLOOMERY_SEQUENCES=1 cargo test --test library oracle::`.

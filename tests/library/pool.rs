@@ -334,8 +334,8 @@ fn a_short_job_does_not_wait_for_long_ones() {
     }
 }
 
-/// A paused job keeps a thread. So of very many jobs, not all begin, and the last ones get their turn when others have
-/// ended.
+/// A paused job keeps a thread. So if there are very many jobs, not all begin: the last ones get their turn when others
+/// have ended.
 #[test]
 fn the_threads_of_paused_jobs_are_bounded() {
     const JOBS: usize = 100;
@@ -503,7 +503,7 @@ fn pools_start_and_stop() {
             move || _ = ran.fetch_add(1, Relaxed)
         });
         pool.fork_join(4, &|_| _ = ran.fetch_add(1, Relaxed));
-        // Every other one is dropped without being told.
+        // Every other pool is dropped without a shutdown.
         if round % 2 == 0 {
             pool.shutdown();
             assert_eq!(pool.figures().workers, 0);

@@ -34,7 +34,8 @@ fn every_item_of_a_set_of_any_size_is_found() {
     }
 }
 
-/// Within 5 standard deviations of 2^-f, for each number of bits. At 32 bits hits are so rare that any is one too many.
+/// Within 5 standard deviations of 2^-f, for each number of bits. At 32 bits, hits are so rare that a single one fails
+/// the test.
 #[test]
 fn the_error_rate_is_that_of_the_fingerprint() {
     let questions = 1_000_000 * env("BLOOMERY_SCALE", 1);

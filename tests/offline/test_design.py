@@ -1,4 +1,4 @@
-"""docs/DESIGN.md draws the tree, the dependencies between its parts, and the crates, as they are."""
+"""The drawings in docs/DESIGN.md agree with the tree, the dependencies between its parts, and the crates."""
 
 import re
 import runpy

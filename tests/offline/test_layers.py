@@ -120,7 +120,7 @@ def test_a_circle_is_told_with_its_lines(layers):
 
 
 def test_a_path_that_leads_nowhere_is_refused(layers):
-    """What the script does not understand must not pass for legal."""
+    """Code that the script does not understand must not count as legal."""
     status, said = layers({"lib.rs": "mod a;\n", "a.rs": "fn f() { crate::nowhere::f() }\n"})
     assert status == 1
     assert "src/a.rs:1: nothing defines crate::nowhere::f" in said

@@ -1,4 +1,5 @@
-"""Absolute links into the repository, of files that leave it: alerts, the dashboard, the exporter's start page."""
+"""Absolute links into the repository, in files that are used outside of it: alerts, the dashboard, the exporter's start
+page."""
 
 import re
 import sys
@@ -14,7 +15,7 @@ from docs import of_file  # noqa: E402
 
 REPOSITORY = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["repository"]
 
-# In sources the address may be a value of its own: what stands before the path is empty then.
+# In sources the address may be a separate value. Then nothing comes before the path.
 LINK = re.compile(r"([^\s\"'(<>]*)/blob/main/([\w./-]+)(?:#([\w-]+))?")
 
 

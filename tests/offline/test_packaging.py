@@ -1,4 +1,5 @@
-"""packaging/: the packages have what they should, to the byte the same each time, and all channels name the same things."""
+"""packaging/: the packages contain what they should, are the same to the byte each time, and all channels name the same
+things."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The package clients/python: what it says of itself is what the rest of the repository says."""
+"""The package clients/python: its description of itself agrees with the rest of the repository."""
 
 import ast
 import re
@@ -17,7 +17,7 @@ def test_its_version_is_that_of_the_module():
 
 @pytest.mark.parametrize("name", ["LICENSE-MIT", "LICENSE-APACHE"])
 def test_its_licences_are_those_of_the_repository(name):
-    """Copies: a source distribution has nothing from outside its folder."""
+    """These are copies, because a source distribution contains nothing from outside its folder."""
     assert (PACKAGE / name).read_bytes() == (ROOT / name).read_bytes()
 
 

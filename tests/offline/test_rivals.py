@@ -11,7 +11,7 @@ from rivals import charts, measure, report
 from rivals.__main__ import as_json, topics
 from rivals.measure import SMOKE, WHOLE, Row, Series, Side, Topic, Wrong, about, alternate, encode, form, same
 
-# RedisBloom's, but LOADCHUNK, whose names a script puts together.
+# RedisBloom's commands, except LOADCHUNK, whose names are composed by a script.
 COMMANDS = {
     *(f"BF.{word}" for word in "RESERVE ADD MADD INSERT EXISTS MEXISTS CARD INFO DEBUG SCANDUMP".split()),
     *(
@@ -53,7 +53,7 @@ def test_results_have_every_row():
 
 
 def side(name: str, replies: bytes) -> Side:
-    """A side whose server sends this, whatever it is asked."""
+    """A side whose server sends this to every command."""
     made = object.__new__(Side)
     made.name, made.server = name, None
     made.socket, server = socket.socketpair()

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted(path for path in (ROOT / "scripts").iterdir() if path.is_file() and os.access(path, os.X_OK))
-# All that a script needs to find itself and to print the comment at its head.
+# Everything that a script needs to find itself and to print the comment at its head.
 PROGRAMS = ["bash", "dirname", "mkdir", "sed"]
 
 
@@ -21,14 +21,14 @@ def sandbox(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("sandbox")
     for program in PROGRAMS:
         (folder / program).symlink_to(shutil.which(program))
-    # Itself, and not what finds it, as pyenv's does with more programs than these.
+    # The program itself, not a shim such as pyenv's, which needs more programs than these.
     (folder / "python3").symlink_to(Path(sys.executable).resolve())
     return folder
 
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory) -> Path:
-    """The scripts in a tree where nobody else writes, as other tests and the compiler do in this one."""
+    """A copy of the scripts in another tree: other tests and the compiler write to this one."""
     root = tmp_path_factory.mktemp("copy")
     shutil.copytree(ROOT / "scripts", root / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
     (root / ".cache").mkdir()

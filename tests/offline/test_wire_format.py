@@ -1,4 +1,4 @@
-"""The golden filters through the eyes of another language: the same answers, from the bytes alone."""
+"""The golden filters, read by another language: the same answers, from the bytes alone."""
 
 import json
 import re
@@ -18,7 +18,7 @@ ITEMS = [bytes.fromhex(item) for item in json.loads((GOLDEN / "items.json").read
 
 @pytest.fixture(params=FILES, ids=lambda path: path.stem)
 def golden(request):
-    """A golden file: its bytes, and what its maker says of it."""
+    """A golden file: its bytes, and the answers that its recipe recorded."""
     return request.param.read_bytes(), json.loads(request.param.with_suffix(".json").read_text())
 
 
@@ -174,7 +174,7 @@ def test_checksum_vectors():
 
 
 def test_siphash_vectors():
-    """The reference implementation publishes vectors for 2 and 4 rounds; ours differs from that in their number alone."""
+    """The reference implementation publishes vectors for 2 and 4 rounds; ours differs only in the number of rounds."""
     key = struct.unpack("<QQ", bytes(range(16)))
     digest = struct.pack("<QQ", *reader.siphash128(*key, b"", compress=2, finish=4))
     assert digest.hex() == "a3817f04ba25a8e66df67214c7550293"
@@ -187,8 +187,8 @@ def test_siphash_vectors():
 SEEDS = bytes(range(32))
 FIXED_SEED = bytes.fromhex("590ff522ea7811daa714d8093b3e7bd91d898a733e988887307f97cd28073383")  # valkey-bloom's
 
-# Scheme, plan or seed, item, number of bits, and where the originals set them. RedisBloom's chains that may have been
-# made in two ways have two rows.
+# Scheme, plan or seed, item, number of bits, and where the originals set them. A RedisBloom chain that may have been
+# made in two ways has two rows.
 POSITIONS = [
     (reader.GO_ZERO, 0, b"hello", 1024, "307 802 866 915 983 770 138 576 596 224 781 153 819 373"),
     (reader.GO_ZERO, 0, b"", 64, "53 22 50 25 45 56 51 23 62 37 24 39 49 38"),
@@ -225,7 +225,7 @@ POSITIONS = [
     (reader.VALKEY_BLOOM, SEEDS, b"user:42", 16, "1 13 11 8"),
 ]
 
-# What the originals hash of an item, and what they cannot have had.
+# What the originals hash for an item, and the items that they cannot have had.
 ENCODED = [
     (reader.BYTES, b"\xff", b"\xff"),
     (reader.UTF16, "hé".encode(), b"h\0\xe9\0"),
@@ -257,7 +257,7 @@ def file_of(kind, header, stamped, body):
 
 
 def foreign(system, arrays, plan_or_seed=0, encoding=reader.BYTES, **changed):
-    """The bytes of a filter, of which each link is its number of bits, its probes and its bytes."""
+    """The bytes of a filter whose links are given as number of bits, probes and bytes."""
     is_valkey = system == reader.VALKEY_BLOOM
     fields = {
         "scheme": system,
@@ -316,7 +316,7 @@ def test_foreign_vectors():
 @pytest.mark.parametrize("encoding, item, hashed", ENCODED)
 def test_items_are_encoded_as_the_originals_do(encoding, item, hashed):
     assert reader.encode(item, encoding) == hashed
-    # Guava's, where every item is present that it can have had.
+    # A Guava filter in which every item is present that it can have had.
     filter_ = reader.read(foreign(reader.GUAVA_64, [(64, 1, b"\xff" * 8)], encoding=encoding))
     assert filter_.contains(item) == (hashed is not None)
 
@@ -405,7 +405,8 @@ def test_redisblooms_cuckoo_filters():
 
 
 def test_hash_vectors():
-    """Of MurmurHash, from running originals; SipHash-2-4 from its authors; HighwayHash from Google's test."""
+    """Those of MurmurHash come from running the originals, SipHash-2-4 from its authors, HighwayHash from Google's
+    test."""
     assert reader.murmur3(b"hello") == (0xCBD8A7B341BD9B02, 0x5B1E906A48AE1D19)
     assert reader.murmur64a(b"hello", 0xC6A4A7935BD1E995) == 0x5BA5B8A59803E699
     assert reader.murmur64a(b"", 0) == 0

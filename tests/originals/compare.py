@@ -2,14 +2,14 @@
 
     PYTHONPATH=tests python -m originals.compare FOLDER [--server NAME]
 
-The programs leave two files of each filter in the folder: NAME.filter, as the original writes it; and NAME.log, what
-the original was asked behind that, in order. Its first line has the words of BF.IMPORT, without the data. The others:
+The programs leave two files of each filter in the folder: NAME.filter, as the original writes it; and NAME.log, the
+commands that the original was given after that, in order. Its first line has the words of BF.IMPORT, without the data.
+The others:
 
     ?1 68656c6c6f    it has the item with these bytes in hexadecimal
     +0               adding the item with no bytes changed no bit
 
-So the adds behind an import are compared too. And what BF.EXPORT gives after the import has to be the file.
-"""
+So adds after an import are also compared. And what BF.EXPORT gives after the import has to be the file. """
 
 import argparse
 import itertools
@@ -41,7 +41,7 @@ def exported(client) -> bytes:
 
 
 def compare(client, folder: Path, name: str) -> tuple[int, int, int]:
-    """Answers, those that were yes, and those that differ."""
+    """Numbers of answers: all, those that were yes, and those that differ."""
     log = (folder / f"{name}.log").read_text().splitlines()
     file = (folder / f"{name}.filter").read_bytes()
     bring_in(client, log[0].split(), file)

@@ -1,8 +1,8 @@
-"""Which servers the tests run against, and what holds for every test whatever it tests.
+"""Which servers the tests run against, and what is checked after every test.
 
-A test that takes `server` gets an empty one. A test that needs servers of its own (other arguments, restarts, replicas)
-takes `new_server`. After every test each of them must still be alive and have nothing fatal in its log, unless the test
-itself killed it.
+A test with the fixture `server` gets an empty one. A test that needs servers of its own (other arguments, restarts,
+replicas) uses `new_server`. After every test each of them must still be alive and have nothing fatal in its log, unless
+the test itself killed it.
 
 Every test runs on the primary server, redis-8.0. What a command does is the module's own code, the same on every
 server. What depends on the server as well runs on each server of the matrix: persistence, replication, clusters, names
@@ -19,7 +19,7 @@ import pytest
 from kit.servers import MODULE, Server, ServerFailed, matrix
 
 PRIMARY = "redis-8.0"
-# Half a minute of the processor together, on one server: 32 transcripts, recorded replies, the documents' examples,
+# Half a minute of processor time in all, on one server: 32 transcripts, recorded replies, the documents' examples,
 # errors and options, permissions, clients, and damaged heads.
 QUICK = ["test_transcripts", "test_redisbloom", "test_docs", "test_acl", "test_clients", "test_hostile"]
 
@@ -35,7 +35,7 @@ def pytest_addoption(parser):
 
 
 def chosen(config):
-    """The servers that take part."""
+    """The servers that are used."""
     specs = matrix()
     names = config.getoption("--server") or [spec.name for spec in specs]
     if unknown := set(names) - {spec.name for spec in specs}:
@@ -118,7 +118,8 @@ def must_be_well(server):
 
 @pytest.fixture
 def new_server(spec):
-    """Makes servers that belong to this test: `new_server(config=…, module_args=…)`, as `servers.Server` takes them."""
+    """Makes servers that belong to this test: `new_server(config=…, module_args=…)`, with the arguments of
+    `servers.Server`."""
     made = []
 
     def make(**options):

@@ -23,7 +23,7 @@ EVERY_SERVER = pytest.mark.every_server("the server says when a client has gone,
 LAYERS = 200
 LARGE = 16 << 20  # bytes of a blob; as items of one byte they are 16 million
 SLOW = 1 << 17  # items whose tests last a second or two
-# Longer than other programs may keep the machine busy. A job that isn't stopped lasts longer.
+# Longer than other programs may keep the machine busy, but shorter than a job that isn't stopped.
 SOON = 20
 
 
@@ -180,7 +180,7 @@ def test_clients_that_go_at_any_moment(new_server):
             what = chance.random()
             if what < 0.4 and len(waiting) < 12:
                 count = chance.choice((16_384, 20_000, 100_000, SLOW))
-                # The item that was added last is found at once. An absent item is searched for in every layer.
+                # The item that was added last is found first. An absent item is searched for in every layer.
                 blob = b"x" * count if count == SLOW else bytes(count)
                 waiting.append((send(server, bulk_test(blob, "slow", b"COUNT")), count))
             elif what < 0.5 and len(waiting) < 12:

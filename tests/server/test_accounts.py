@@ -158,7 +158,7 @@ def test_other_memory_that_outlives_its_command(one_worker):
 
 
 def redisblooms_cuckoo(client, key):
-    """A filter of 16 MiB in two sub-filters, with an item each of every four slots, which is due for compaction."""
+    """A filter of 16 MiB in two sub-filters, with an item in one of every four slots, which is due for compaction."""
     size = 8 << 20
     cells = b"".join(b"%c\0\0\0" % (1 + number % 255) for number in range(size // 4))
     client.execute_command("CF.LOADCHUNK", key, 1, struct.pack("<QQQQHHH", size // 2, size // 4, size, 2, 4, 20, 1))
@@ -238,7 +238,7 @@ def tables(client, key: str) -> None:
 @EVERY_SERVER
 @pytest.mark.parametrize("make, command", [(static_list, "BF.REBUILD f COMMIT"), (tables, "BF.MERGE f other")])
 def test_what_is_refused_on_a_full_cache_works_in_a_transaction(new_server, make, command):
-    """A cache is always full, so there must be a way."""
+    """A cache is always full, so there must be a way to do this."""
     server = new_server(config={"maxmemory": "48mb", "maxmemory-policy": "allkeys-lru"})
     with server.client() as client:
         make(client, "f")

@@ -1,6 +1,5 @@
-"""What the server knows of each command: its arguments, its flags and its keys, and so who may send it. The table is
-written from the documents and not taken from the module, so it is a second opinion.
-"""
+"""What the server knows about each command: its arguments, its flags and its keys, and therefore who may send it. The
+table is written from the documents and not taken from the module, so it is a second opinion. """
 
 import pytest
 import redis
@@ -37,7 +36,7 @@ def client(server):
 @pytest.fixture
 def described(client) -> dict[Command, list]:
     """What COMMAND INFO says of each command."""
-    # As one word: redis-py splits "COMMAND", but not "COMMAND INFO".
+    # Sent as one word: redis-py splits "COMMAND", but not "COMMAND INFO".
     replies = client.execute_command("COMMAND INFO", *(command.name for command in COMMANDS))
     return dict(zip(COMMANDS, replies, strict=True))
 
@@ -187,7 +186,7 @@ def test_a_command_can_be_granted_by_its_name(client):
 
 
 def test_what_is_not_permitted_is_not_done(client, server):
-    """Not only by DRYRUN: also on the reader's own connection."""
+    """Tested not only by DRYRUN, but also on the reader's own connection."""
     client.execute_command("BF.RESERVE", "bloom", "0.01", "100", "COUNTING")
     client.execute_command("CF.RESERVE", "cuckoo", "100")
     client.execute_command("ACL SETUSER", "reader", "on", "nopass", "+@all", "%R~*")
@@ -230,7 +229,7 @@ def test_each_key_of_a_command_needs_its_own_permission(client, server, words):
     name = "text" if words[0].upper() == "BF.IMPORT" else family
 
     def named(wrong=None, place=None) -> list[str]:
-        """With the key at argument `wrong` elsewhere."""
+        """With another key at argument `wrong`."""
         right = [ALLOWED.get(word, word).format(name if word == "{r}" else family) for word in words]
         return [f"{place}:{name}" if index == wrong else word for index, word in enumerate(right)]
 

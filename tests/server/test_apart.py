@@ -151,7 +151,7 @@ RESERVATIONS = {
 
 @pytest.mark.parametrize("kind", RESERVATIONS)
 def test_it_is_that_of_the_command_in_a_transaction(server, kind):
-    """Replicas get it too, and so do the counts and events. The same when nothing changes any more."""
+    """Replicas, counts and events also get the change. The same if nothing changes any more."""
     with server.client() as client:
         capacity, *more = RESERVATIONS[kind]
         client.execute_command("BF.RESERVE", "a", 0.01, capacity, *more)
@@ -473,7 +473,7 @@ def test_a_writer_that_may_not_wait_has_the_work_finished_first(one_worker, how)
 
 
 def swap_and_write(client, _):
-    """The filter is in another database. A write that must not wait changes it there, and the key comes back."""
+    """The filter is moved to another database. A write that must not wait changes it there, and the key comes back."""
     client.swapdb(0, 1)
     writer = redis.Redis(port=client.connection_pool.connection_kwargs["port"], db=1)
     pipe = writer.pipeline(transaction=True)
@@ -535,7 +535,7 @@ def test_the_source_of_an_import_that_goes_away(one_worker):
         client.set("bitmap", bytes(8 << 20))
         reader = Replies(server, [["BF.IMPORT", "new", "GOZERO", "bitmap", "BITS", 64 << 20]])
         client.delete("bitmap")
-        # Either it had been read, or not.
+        # Either the old string had been read, or not.
         assert reader() in (b"OK", f"a key of the command {CHANGED.replace('was deleted', 'was deleted')}, and nothing was done. Send the command again")
 
 
@@ -552,7 +552,7 @@ ONES, SOME = b"\xff", b"\x11"  # a bitmap with SOME bits lacks bits of one with 
     ],
 )
 def test_the_source_of_an_import_that_is_replaced(new_server, how, old, new):
-    """The import has either the old string or the new one, and never half of each."""
+    """The import uses either the old string or the new one, never half of each."""
     size = 64 << 20  # which is read and looked at for 20 ms
     server = new_server(module_args=["THREADS", "1"])
     with server.client() as client, server.client(db=1) as elsewhere:
@@ -589,7 +589,7 @@ def test_commands_that_wait_are_promised_what_there_is_once(one_worker, command)
     command, _, evicting = command.partition(" ")
     with server.client() as client, contextlib.ExitStack() as clients:
         for number in range(40):
-            # Each has its own sources; with shared ones the imports would run one after the other.
+            # Each import has its own sources. With shared ones, they would run one after the other.
             client.execute_command("BF.RESERVE", f"a:{number}", 0.01, MANY, "NONSCALING", "SEED", 1)
             client.execute_command("BF.RESERVE", f"b:{number}", 0.01, MANY, "NONSCALING", "SEED", 1)
         each = 2_400_000 if command != "BF.IMPORT" else 20_000_000
@@ -883,7 +883,7 @@ def test_a_filter_of_redisblooms_is_compacted_apart(one_worker, words):
 
 
 def test_what_others_do_costs_no_more_with_sixteen_times_the_clients_that_wait(one_worker):
-    """For a key that is held, and one that isn't: tests/commands/doubling.rs has the other sizes."""
+    """For a key that is held, and for one that isn't. tests/commands/doubling.rs has the other sizes."""
     server = one_worker()
     schedstat = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/schedstat")
 

@@ -1,4 +1,5 @@
-"""What examples/at_scale.py says of a spread filter, against a real cluster of three primaries and a replica of each."""
+"""What examples/at_scale.py predicts for a spread filter, compared with a real cluster of three primaries and a replica
+of each."""
 
 import random
 import time

@@ -63,7 +63,7 @@ def test_as_madd_and_mexists(server, kind, protocol):
             # A command without items. It rotates a window by the clock, as every add does.
             assert client.execute_command("BF.BULKADD", "one", "FIXED", WIDTH, b"") == 0
             assert client.copy("one", "many")  # another window would begin at another time
-            # Some of them twice, and fewer than any kind refuses.
+            # Some items come twice, and there are few enough that no kind refuses them.
             adds = [b"%08d" % (number % 90) for number in range(min(size, 120))]
             new = sum(map(int, client.execute_command("BF.MADD", "one", *adds))) if adds else 0
             assert client.execute_command("BF.BULKADD", "many", "FIXED", WIDTH, b"".join(adds)) == new
@@ -254,7 +254,7 @@ def conversation(server, *commands) -> redis.Connection:
 
 @EVERY_SERVER
 def test_replies_that_nobody_wants(filled):
-    """A client that has switched replies off gets none when it waits either, and stays in step."""
+    """A client that has switched replies off gets none even if it waits, and stays in step."""
     test = ("BF.BULKTEST", "seen", "FIXED", WIDTH, fixed(range(SOME)), "COUNT")
     connection = conversation(
         filled, ("CLIENT", "REPLY", "OFF"), test, ("BF.ADD", "seen", "ada"), test, ("CLIENT", "REPLY", "ON"),
@@ -300,7 +300,7 @@ BLOB = fixed(range(MILLION))
 
 @pytest.fixture
 def big(new_server):
-    """A server whose filter `seen` has a million items, with so many probes that testing all of them takes a while."""
+    """A server whose filter `seen` has a million items, with enough probes that testing all of them takes a while."""
     server = new_server(module_args=["THREADS", "1"], config={"save": ["3600", "1000000000"]})
     with server.client() as client:
         restore(client, server.spec)
@@ -410,7 +410,7 @@ DISTURBANCES = {
 
 # After these, the client may have been disconnected.
 FATAL = ("REPLICAOF", "CLIENT KILL")
-# After all but these, the filter has changed or moved.
+# After all others, the filter has changed or moved.
 HARMLESS = ("ADD", "CLIENT UNBLOCK", "BGSAVE", "CONFIG SET threads", *FATAL)
 
 
@@ -443,7 +443,7 @@ def test_while_a_client_waits(big, what):
 
 @EVERY_SERVER
 def test_others_are_served(big):
-    """While one waits, with a PING now and then. Clients that wait at the same time each get their own answer."""
+    """Sends a PING now and then while a client waits. Clients that wait at the same time each get their own answer."""
     with big.client() as client, Pings(big) as pings:
         served = 0
         for _ in range(ROUNDS):

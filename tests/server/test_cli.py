@@ -179,7 +179,7 @@ def test_each_add_counts_once_whatever_is_interrupted(server, port, tmp_path, li
 
 
 def test_a_full_counting_filter_is_gone_on_with_item_by_item(server, port, tmp_path):
-    """A load accepted in part, with one batch size, continues with smaller batches, among empty lines: each item
+    """A load that was accepted in part continues with smaller batches, and with empty lines in the input: each item
     counts once."""
     path, state = tmp_path / "items.txt", tmp_path / "state"
     path.write_text("".join(f"{number}\n" for number in range(60)) + "\n" * 50 + "".join(f"{n}\n" for n in range(60, 90)))
@@ -214,19 +214,19 @@ def test_a_load_that_was_interrupted_goes_on(server, port, tmp_path):
     assert "interrupted: " in errors and "run the same command to continue" in errors
     kept = json.loads(state.read_text())
     assert 0 < kept["offset"] < path.stat().st_size
-    # All before that byte is in.
+    # Everything before that byte has been added.
     before = path.read_bytes()[: kept["offset"]].split()
     assert len(before) == kept["items"]
     assert all(present(server, "users", before[-1000:]))
     _, errors = run(*words, port=port)
     assert f"continuing after byte {kept['offset']}" in errors
     assert all(present(server, "users", range(0, 1_000_000, 97)))
-    # A file that has grown is gone on with, and nothing else is sent.
+    # A load continues with a file that has grown, and sends only what is new.
     with path.open("a") as file:
         file.write("appended\n")
     assert as_json(*words, port=port)["resumed_from"] > 0
     assert present(server, "users", ["appended"]) == [1]
-    # A load of another input ignores that account.
+    # A load with another input ignores that account.
     other = tmp_path / "other.txt"
     other.write_text("x\n")
     _, errors = run("load", "users", other, "--resume", state, port=port, status=USAGE)
@@ -495,7 +495,7 @@ def test_damaged_files_are_refused(server, port, tmp_path):
 
 
 def test_pull_in_the_format_of_the_original(server, port, tmp_path):
-    """The file is what BF.EXPORT gives, also for filters that need several replies. Other filters are refused."""
+    """The file is what BF.EXPORT returns, also for filters that need several replies. Other filters are refused."""
     path = tmp_path / "pulled"
     with server.client() as client:
         guava = struct.pack(">BBI", 1, 7, 3 << 15) + random.Random(1).randbytes(3 << 18)
@@ -561,7 +561,7 @@ def test_redisblooms_filters_travel(server, port, tmp_path):
 
 
 def fill_with_everything(server):
-    """Every type and encoding that this server has, among them filters."""
+    """Every type and encoding that this server has, including filters."""
     with server.client() as client:
         call = client.execute_command
         long = "x" * 100
@@ -760,7 +760,7 @@ def test_top_copes_with_thousands(server, port):
 
 
 def used(server) -> float:
-    """Seconds of the processor that the server has used, and the programs that have ended."""
+    """Seconds of processor time that the server and the ended programs have used."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return server.processor() + ended.ru_utime + ended.ru_stime
 

@@ -161,7 +161,7 @@ def test_a_filter_in_parts_is_built_without_a_server(cluster, of_cluster, tmp_pa
 
 @pytest.mark.parametrize("is_exact", [False, True], ids=["", "counting, with an account"])
 def test_a_load_follows_its_slot(cluster, of_cluster, tmp_path, is_exact):
-    """The slot of the filter moves while it is filled: no item is missing, and none was added twice."""
+    """The filter's slot moves while it is filled: no item is missing, and none was added twice."""
     lines = tmp_path / "items.txt"
     lines.write_text("".join(f"{number}\n" for number in range(300_000)))
     words = ["load", "users", lines, "-n", "300k", "-e", "0.000001", "--batch", "200", "-q", *of_cluster]

@@ -96,7 +96,7 @@ def test_a_filter_is_rebuilt_and_serves_meanwhile(server, key, path):
 
 
 def test_a_static_filter_is_made_and_made_again(server, path):
-    """Also if there was no key. Items that come twice count once."""
+    """Works also if there was no key. Items that come twice count once."""
     words = "--static", "-e", SMALL
     for items, words in [(NEW, words), (NEW[:100] * 7, words), (OLD, [])]:
         path.write_text(text(items))
@@ -165,7 +165,8 @@ def test_interrupted(server, key, stop, words):
 
 @pytest.mark.parametrize("words", [[], ["--static"]])
 def test_every_reply_may_be_lost(server, path, words):
-    """The n-th, for every n. The old filter serves or the new one, as the program says, and no rebuild goes on."""
+    """Loses the n-th reply, for every n. Either the old filter serves or the new one, as the program reports, and no
+    rebuild is left running."""
     ends = set()
     for lost in range(100):
         server.command("FLUSHALL")
@@ -182,12 +183,13 @@ def test_every_reply_may_be_lost(server, path, words):
         ends.add((done.returncode, is_new))
         if next(replies) <= lost:
             break
-    # Lost were replies before BEGIN, while it was filled, that of COMMIT, and what is asked for the report.
+    # The lost replies include those before BEGIN, while the filter was filled, that of COMMIT, and those for the
+    # report.
     assert ends == {(SERVER, False), (DONE, True), (SERVER, True)} and done.returncode == DONE
 
 
 def test_another_rebuild_is_left_alone(server, key):
-    """A rebuild that replaced ours doesn't have all of our items, and must not be ended by us."""
+    """A rebuild that replaced ours doesn't have all of our items, so we must not end it."""
     with begun(server) as process:
         server.command("BF.REBUILD", key, "ABORT")
         server.command("BF.REBUILD", key, "BEGIN", "CAPACITY", 1_000_000)

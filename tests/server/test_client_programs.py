@@ -19,10 +19,10 @@ pytestmark = pytest.mark.every_server("clients talk to the server, which convert
 PROGRAMS = ROOT / "examples" / "clients"
 PAGE = ROOT / "docs" / "CLIENTS.md"
 
-# What scripts/clients has installed: a folder for each version of a package from PyPI, one for those of npm.
+# What scripts/clients has installed: a folder for each version of a package from PyPI, and one for those from npm.
 INSTALLED = ROOT / ".cache" / "clients"
 
-# ada is new; of ada and grace, one is new; of ada and barbara, the first is present; two items.
+# ada is new. Of ada and grace, one is new. Of ada and barbara, the first is present. There are two items.
 SAYS = "1 1 80 2\n"
 
 
@@ -35,7 +35,7 @@ def pythons(program: str) -> list[tuple[str, list]]:
 
 
 def node(program: str) -> list[tuple[str, list]]:
-    """Modules are searched for beside the program, so it runs as a copy."""
+    """Modules are searched for next to the program, so a copy is run there."""
     package = re.match(r"// npm install (\S+)\n", (PROGRAMS / program).read_text())[1]
     folders = [path for path in INSTALLED.glob("npm*") if (path / "node_modules" / package).exists()]
     return [(f"{package} {folder.name}", ["node", folder / program]) for folder in folders] or [(package, [])]

@@ -20,7 +20,7 @@ def client(request, server):
 
 
 def info(commands, key: str) -> dict:
-    """BF.INFO or CF.INFO as the client gives it: an object of its own in RESP2, the map itself in RESP3."""
+    """BF.INFO or CF.INFO as the client returns it: an object of its own in RESP2, the map itself in RESP3."""
     seen = commands.info(key)
     if isinstance(seen, dict):
         return {name.decode(): value for name, value in seen.items()}

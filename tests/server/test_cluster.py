@@ -132,7 +132,7 @@ def test_half_a_load_does_not_move(cluster, client, kind):
         assert looks(home.client(), [key])[key] == expected
         client.delete(key)
 
-    # In the middle of the move of its slot: the source has no such key, and redirects the client.
+    # In the middle of its slot's move: the source has no such key, and redirects the client.
     home, away = cluster.owner(slot), cluster.other_primary(slot)
     load_pieces(client, key, kind.family, parts[:-1])
     cluster.begin_move(slot, home, away)
@@ -418,7 +418,8 @@ def test_parts_are_spread_over_the_slots(parts):
 @pytest.mark.parametrize("capacity", [10, 1000, 100_000, 10_000_000])
 @pytest.mark.parametrize("parts", [2, 7, 64, 1000])
 def test_the_slack_of_a_part(capacity, parts):
-    """No part overflows, but for one chance in a billion: the exact binomial tail. And the slack is not a waste."""
+    """With a probability of all but one in a billion, no part overflows: this is the exact binomial tail. And the slack
+    is not larger than necessary."""
     each = part_capacity(capacity, parts)
     mean = capacity / parts
     # Starts with the term after the capacity. Later terms fall geometrically, so 1000 of them are more than enough.
@@ -484,7 +485,7 @@ def test_a_spread_filter(spread, client, monkeypatch):
 
 
 def test_all_parts_are_there_after_reserve(cluster, spread, client):
-    """Also with exist_ok: a part that exists doesn't hide why another one could not be created."""
+    """Also with exist_ok: an existing part doesn't hide why another one could not be created."""
     spread.reserve(0.01, 30_000)
     gone = spread.keys[-1]
     client.unlink(gone)
@@ -525,7 +526,7 @@ def test_one_filter_in_a_cluster(on_cluster):
 
 
 def test_parts_are_even(cluster, client):
-    """Among the nodes, in memory and in items."""
+    """The spread among the nodes, in memory and in items."""
     spread = SpreadBloom(client, "even", PARTS).reserve(0.01, 60_000, nonscaling=True)
     spread.add_many(numbers(60_000))
     for primary in cluster.primaries():

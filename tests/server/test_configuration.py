@@ -90,7 +90,7 @@ def test_a_second_load_while_the_server_runs_is_refused(new_server, tmp_path):
 
 # ---- names that are taken -------------------------------------------------------------------------------------------
 
-# Another module that is called bf, as ours sees it.
+# A module that is called bf, which ours takes for another one.
 OTHER = """
 int RedisModule_OnLoad(void *ctx, void **argv, int argc) {
     int (*get)(const char *, void *) = *(int (**)(const char *, void *))ctx;
@@ -128,7 +128,7 @@ def test_what_to_do_when_the_name_is_taken(spec, other):
         assert server.modules() == ["bf", "bloomery-skipped-1"]
         assert refusal(client, "BL.ADD", "seen", "ada").startswith("unknown command")
         assert "without commands" in server.log()
-    # It can be loaded under another name after all, while the module without commands is loaded.
+    # It can still be loaded under another name, while the module without commands is loaded.
     with FromFile(spec, lines, module_args=["ONCLASH", "SKIP"]) as server, server.client() as client:
         load = ["MODULE", "LOAD", str(MODULE)]
         client.execute_command(*load, "ONCLASH", "SKIP")

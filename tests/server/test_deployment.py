@@ -19,7 +19,7 @@ pytestmark = pytest.mark.every_server("the server does it, with the module in it
 
 
 def test_replication_over_tls(new_server, tmp_path):
-    """And a test that a worker answers, since clients that wait use TLS differently."""
+    """Also sends a test that a worker answers, since clients that wait use TLS differently."""
     folder, port = certificates(tmp_path), free_port()
     primary = new_server(config={**tls(folder, port), "tls-replication": "yes"})
     config = {**tls(folder, free_port()), "tls-replication": "yes", "replicaof": ["127.0.0.1", port]}

@@ -158,7 +158,7 @@ def another_value(name):
 
 @EVERY_SERVER
 def test_every_option_is_a_load_argument(new_server):
-    """In capitals, as the example configuration says, and by its names in CONFIG, on whichever server."""
+    """In capitals, as the example configuration says, and by its names in CONFIG, on any server."""
     known, _ = known_options(new_server())
     words = [match[1] for match in map(ARGUMENT.match, CONFIGURATION.read_text().splitlines()) if match]
     bare = [name.removeprefix("bf.") for name in options(PREFIXED)]
@@ -226,7 +226,8 @@ def test_links_lead_somewhere(path):
 
 
 def test_tests_that_security_rests_on_exist():
-    """The last table of SECURITY.md names what proves each rule, and the planted bugs that show it can fail."""
+    """The last table of SECURITY.md names what proves each rule, and the planted bugs that show that the proof can
+    fail."""
     rows = re.findall(r"^\| .* \| .* \| (.*) \| (.*) \|$", (ROOT / "SECURITY.md").read_text(), flags=re.M)
     rows = rows[2:]  # below the head
     assert rows

@@ -257,7 +257,7 @@ def test_an_end_is_not_held_up_by_a_client_or_a_server_that_hangs(server):
 
 def test_a_server_that_is_killed_and_comes_back(server):
     with Exporter("--port", server.port, interval=600) as exporter:
-        # The filter doesn't exist yet when the only search for minutes takes place.
+        # The filter doesn't exist yet at the time of the only search in several minutes.
         wait_for(lambda: "bloomery_filters_without_label" in exporter.samples(), "the first survey")
         server.kill()
         wait_for(lambda: exporter.value("bloomery_up", node=address(server)) == 0, "it to be seen as down")
@@ -455,7 +455,7 @@ def test_a_cluster(spec):
 
             wait_for(moved, "the filter to be seen in its new place")
 
-            # The node that the exporter was told of dies; its replica takes its place.
+            # The node that the exporter was given dies, and its replica takes over.
             replica = cluster.lose(primaries[0])
             wait_for(lambda: address(replica) in str(exporter.samples()["bloomery_up"]), "the replica to be seen", 60)
             samples = exporter.wait_for_filters(60, 60)
@@ -472,7 +472,7 @@ def cluster_slot(node, key) -> int:
 
 
 def test_five_thousand_filters(server):
-    """A scrape of all of them, in the time that Prometheus gives: 10 s of the processor, the exporter's and the server's,
+    """A scrape of all of them, in the time that Prometheus allows: 10 s of processor time of exporter and server,
     however busy the machine is. Run with -s it prints the numbers."""
     with server.client() as client, client.pipeline(transaction=False) as pipeline:
         for number in range(5000):
@@ -605,7 +605,7 @@ def test_prometheus_has_what_the_server_says_and_every_panel_shows_something(ser
 
 
 def test_the_alerts_fire_on_what_real_servers_say(server, tmp_path):
-    """As in promtool's tests, but with real metrics of the exporter, and at once instead of after minutes."""
+    """As in promtool's tests, but with real metrics of the exporter, and immediately instead of after minutes."""
     rules = tmp_path / "alerts.yml"
     rules.write_text(re.sub(r"for: \w+", "for: 0s", ALERTS.read_text()))
     nobody = free_port()

@@ -1,4 +1,4 @@
-"""What the guides say of failures, tried on the programs of examples/. Their commands are run by test_console.py."""
+"""What the guides say about failures, tried on the programs of examples/. Their commands are run by test_console.py."""
 
 import concurrent.futures
 import contextlib

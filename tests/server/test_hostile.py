@@ -1,6 +1,6 @@
 """Bytes that no server wrote, one case at a time: heads that declare more than they contain, values at their limits.
-Each was found by a test, or thought of, once. `scripts/suite corrupt` draws thousands at random, and uses what loads.
-"""
+Each of them was once found by a test or by thinking. `scripts/suite corrupt` draws thousands at random, and uses what
+loads. """
 
 import re
 from pathlib import Path
@@ -119,7 +119,7 @@ def test_a_generation_at_its_edge(bare):
 )
 def test_a_count_of_a_cuckoo_filter_at_its_edge(bare, name, field, commands):
     _, client, dumps = bare
-    # The control: without the edge, these commands do count.
+    # The control: for values that aren't at the limit, these commands do count.
     client.restore("edge", 0, dumps[name], replace=True)
     before = Payload.parse(client.dump("edge")).get(field)
     run(client, commands)

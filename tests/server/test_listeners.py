@@ -41,7 +41,7 @@ def must_be_equal(primary, replica) -> None:
 
 
 def test_replicas_come_and_go_while_filters_are_made(new_server):
-    """A second passes between a replica's first message and its snapshot. Filters are created in that time as well."""
+    """There is a second between a replica's first message and its snapshot. Filters are also created in that time."""
     config = {"repl-diskless-sync": "yes", "repl-diskless-sync-delay": 1, "repl-backlog-ttl": 1}
     primary = new_server(config=config)
     has_ended = threading.Event()

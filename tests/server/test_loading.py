@@ -1,6 +1,6 @@
 """Loading the module, and loading filters in pieces.
 
-The module: its arguments, another prefix, what it tells the server of its commands, and what the log says when it
+The module: its arguments, another prefix, what it tells the server about its commands, and what the log says when it
 doesn't load. A module that fails to load at startup stops the server, and its owner has only the line in the log that
 says why.
 
@@ -111,8 +111,8 @@ def test_arguments(new_server):
 )
 @LOADED_BY_EVERY_SERVER
 def test_bad_arguments(new_server, arguments, why):
-    """By MODULE LOAD, which leaves the server unchanged if it fails: with the right arguments, the module loads
-    afterwards."""
+    """By MODULE LOAD, which leaves the server unchanged if it fails: afterwards, the module loads with the right
+    arguments."""
     server = new_server(module=None)
     assert refused(server, MODULE, *arguments).startswith(why)
     assert load(server, MODULE) == b"OK"
@@ -246,7 +246,7 @@ def test_keys_in_different_slots(cluster):
 
 @LOADED_BY_EVERY_SERVER
 def test_it_does_not_unload(new_server):
-    """The server refuses that for every module with a data type; a refusal must leave it in working order."""
+    """The server refuses to unload any module with a data type. After the refusal it must still work."""
     server = new_server()
     with pytest.raises(redis.ResponseError, match="data types"):
         server.command("MODULE", "UNLOAD", "bf")
@@ -306,7 +306,7 @@ def test_a_gigabyte_in_pieces(new_server, prefix, size):
 
 
 def most_resident(server) -> int:
-    """Bytes that its process had in memory, at most, so far."""
+    """The most bytes that its process has had in memory so far."""
     status = Path(f"/proc/{server.process.pid}/status").read_text()
     return int(re.search(r"VmHWM:\s*(\d+) kB", status)[1]) << 10
 
@@ -455,7 +455,7 @@ def test_chunks_that_come_twice(transfer):
 
 
 def test_a_head_that_comes_twice(transfer):
-    """Begins anew."""
+    """Restarts the load."""
     transfer.load(0, 1, 2, 0)
     assert transfer.refused_chunk(*transfer.pieces[3]) == out_of_order(transfer.offset(3), 0)
     transfer.load_rest(1)
@@ -537,7 +537,7 @@ def test_iterators_that_are_wrong(transfer):
 
 
 def test_pieces_of_the_other_family(transfer):
-    """The error says whose load it is. The load continues with the commands that began it."""
+    """The error says which command family the load belongs to. The load continues with commands of that family."""
     prefix, other = transfer.prefix, OTHER_FAMILY[transfer.prefix]
     (iterator, head), *chunks = transfer.pieces
     text = transfer.refused(iterator, head, other)

@@ -1,10 +1,7 @@
-"""Filters that are being loaded in pieces: the memory they need, what ends them, and which load goes first when memory
-is short.
-
-A load isn't a key. So it may need memory in proportion to the bytes that have come, but never that of keys or of other
-clients' writes. It ends when its client says so, when it has made no progress for five minutes, and when something
-else appears in its key.
-"""
+"""Filters that are being loaded in pieces: the memory they need, what ends them, and which load is dropped first when
+memory is short. A load isn't a key. So it may use memory in proportion to the bytes that have come, but never at the
+expense of keys or of other clients' writes. It ends when its client says so, when it has made no progress for five
+minutes, and when something else appears in its key. """
 
 import contextlib
 import dataclasses
@@ -56,7 +53,7 @@ class Announced:
 
 
 def cut(head: bytes, stamp: bytes, prefix: str, name: str) -> Announced:
-    """One of our own formats, of whose first chunk only a word comes."""
+    """A load in one of our own formats. Only one word of its first chunk comes."""
     data = struct.pack("<QI", 0, 8) + bytes(8) + b"\1" * 8
     return Announced(name, prefix, head, 8, seal_chunk(data, stamp))
 
@@ -203,8 +200,8 @@ def not_found(client, prefix: str, key: str, piece) -> None:
 
 
 def test_a_load_never_holds_much_more_than_came(client, parts):
-    """At most three times the bytes that have come, and one and a half times the filter; less and less in its second
-    half, and only the filter in the end."""
+    """At most three times the bytes that have come, and one and a half times the filter. In the second half this
+    decreases, and in the end only the filter is left."""
     prefix, found = parts
     size, start, came, most = found[-1][0] - 1, used(client), 0, 0
     for piece in found[:-1]:

@@ -132,7 +132,7 @@ def in_keys(client) -> list[int]:
 
 @EVERY_SERVER
 def test_what_filters_have_is_summed(client):
-    """Whatever changes a filter; in most cases by other numbers than that of the items that a command names."""
+    """Everything that changes a filter, in most cases by another number than that of the command's items."""
     for command in [
         "BF.RESERVE tiny 0.01 2", *(f"BF.ADD tiny {number}" for number in range(20)), "BF.RESERVE any 0.01 2 ONFULL SATURATE",
         *(f"BF.ADDNX any {number}" for number in range(9)), "BF.ADD grows a", "BF.ADD grows a", "BF.MADD grows a b c", "BF.ADDNX grows d", "BF.INSERT new CAPACITY 10 ITEMS a b",
@@ -264,7 +264,7 @@ def test_loads_that_wait_are_seen_until_they_are_flushed(server, client):
         load_pieces(other, "a", "BF", found[:-1])
         seen = figures(client)
         assert (seen["loads"], seen["load_bytes"], seen["cell_bytes"]) == (3, 3 * bytes_, 3 * bytes_)
-        load_pieces(client, "a", "BF", found[:1])  # begins anew
+        load_pieces(client, "a", "BF", found[:1])  # restarts it
         assert figures(client)["loads"] == 3
         client.flushdb()
         assert figures(client)["loads"] == 1
@@ -337,7 +337,7 @@ def test_the_pool(new_server):
 
 
 def holds_a_filter(client, key) -> bool:
-    """The keys of a workload that aren't the source of an import."""
+    """The keys of a workload, except sources of imports."""
     return client.type(key) not in (b"string", b"hash", b"none")
 
 

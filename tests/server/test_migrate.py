@@ -124,7 +124,7 @@ def other_filters(server: Server) -> list[str]:
 
 
 def assert_answers_as_recorded(server: Server, entry: dict) -> None:
-    """The same answers as RedisBloom's: all members, and exactly those false positives."""
+    """The same answers as RedisBloom's: yes to all members, and to exactly the same false positives."""
     family = entry["type"]
     members = [f"{entry['prefix']}:{number}" for number in range(entry["first"], entry["last"] + 1)]
     first = entry["absent_first"]
@@ -143,7 +143,7 @@ def assert_answers_as_recorded(server: Server, entry: dict) -> None:
 
 
 def test_the_obstacle_is_real(target):
-    """The purpose of this script: the payload as it came, compared with the same payload in the target's version."""
+    """The reason for this program: the original payload, compared with the same payload in the target's version."""
     payload = base64.b64decode(next(entry for entry in RECORDED if entry["dump_base64"])["dump_base64"])
     assert version_of(payload) == 12
     if target.spec.name != "redis-8.0":
@@ -354,7 +354,7 @@ def test_a_key_in_the_way_stays_unless_told_otherwise(source, target, way):
 
 
 def test_equal_figures_do_not_hide_different_bits(source, target):
-    """As many items, but different ones. At this error rate no sample would show it."""
+    """The same number of items, but different ones. At this error rate no sample would show it."""
     for side, item in ((source, "ada"), (target, "grace")):
         side.command("BF.RESERVE", "sparse", "0.000000001", "1000", "SEED", "7")
         side.command("BF.ADD", "sparse", item)
@@ -485,7 +485,8 @@ def test_the_check_asks_members_too(source, target, tmp_path):
 
 @pytest.mark.parametrize("family", ["BF", "CF"])
 def test_one_false_answer_is_seen(source, target, tmp_path, family):
-    """If the source can't give the bits, as valkey-bloom, only answers can show that the target has other items."""
+    """If the source can't return the bits, as with valkey-bloom, only answers can show that the target has other
+    items."""
     for side, items in ((source, members(100)), (target, [*members(99), "another"])):
         side.command(f"{family}.RESERVE", "k", *(["0.000001"] if family == "BF" else []), "1000", "SEED", "7")
         for item in items:

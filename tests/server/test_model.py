@@ -6,9 +6,8 @@ RESP2 and RESP3 take turns. As many sequences as BLOOMERY_SEQUENCES says run on 
 
     BLOOMERY_SEQUENCES=20000 .cache/venv/bin/python -m pytest tests/server/test_model.py
 
-A failure prints the seed and the commands so far; BLOOMERY_SEED=seed replays that sequence alone. Only the hash seeds
-of cuckoo filters that were made without one are others another time: a failure prints them, too.
-"""
+A failure prints the seed and the commands so far; BLOOMERY_SEED=seed replays that sequence alone. Only cuckoo filters
+that were created without a seed get another one each time; a failure also prints these seeds. """
 
 import os
 import random
@@ -48,7 +47,7 @@ def alternatives(text: str) -> list[list[str]]:
 KEYS = ["a", "b", "nonscaling", "\xff\r\n\0"]
 ITEMS = ["", "\0", "a\r\nb", "%s%n", "ITEMS", "1", "\xff\xfe", "long" * 300, *(f"item:{n}" for n in range(30))]
 
-# No false positive comes up in these: `predictable` says what may be done to them.
+# No false positives occur in these: `predictable` says what may be done to them.
 RESERVATIONS = alternatives("""
     1e-9 5 | 1e-9 20 | 1e-10 100 | .00000000001 1 | 1e-9 10 NONSCALING | 1e-9 12 EXPANSION 0 | 1e-9 4 EXPANSION 1
     1e-9 4 EXPANSION 4 | 1e-9 1 EXPANSION 32768 | 1e-9 5 TIGHTENING 0.5 | 1e-9 9 SHARDS 2 EXPANSION 2
@@ -120,12 +119,12 @@ CUCKOO = {
     "RESERVE": 8, "ADD": 14, "ADDNX": 8, "INSERT": 12, "INSERTNX": 6, "EXISTS": 6, "MEXISTS": 6, "COUNT": 6, "DEL": 26,
     "COMPACT": 3, "INFO": 3, "STATS": 3, "DEBUG": 4, "SCANDUMP": 3, "LOADCHUNK": 2,
 }  # fmt: skip
-# Kinds of Bloom filters to which little happens by chance: some sequences use only them, and these verbs.
+# Kinds of Bloom filters in which little happens by chance. Some sequences use only these, and these verbs.
 THEMES = {"COUNTING": ["DEL", "MDEL", "MADD", "COUNT"], "WINDOW": ["ROTATE", "ROTATE", "MADD", "AGE"]}
 ONE_ITEM = {"ADD", "ADDNX", "EXISTS", "TEST", "DEL", "COUNT", "AGE"}
 MANY_ITEMS = {"MADD", "MEXISTS", "MTEST", "MDEL"}
 
-# What must have happened after a thousand sequences. Otherwise they test too little.
+# What must have happened in a thousand sequences. Otherwise they test too little.
 EVENTS = [
     *ARITY, "fixed full", "counting full", "window full", "scaling grown", "counter stuck", "cuckoo moved",
     "cuckoo full", "cuckoo grown", "cuckoo expanded to the limit", "cuckoo compacted itself",
@@ -157,12 +156,12 @@ def predictable(argv: list[str]) -> bool:
 
 
 class Sequence:
-    """Commands that are determined by a seed."""
+    """Random commands that follow from a seed."""
 
     def __init__(self, seed: int):
         self.random = random.Random(seed)
         self.settings = self.random.choice(CONFIGURATIONS)
-        # Some are only about one family, so that filters fill.
+        # Some sequences use only one family, so that filters fill.
         self.families = self.random.choice([["BF"], ["CF"], ["BF", "CF"]])
         self.theme = self.random.choice([*THEMES, None, None]) if "BF" in self.families else None
         self.keys = self.random.sample(KEYS, self.random.randint(1, len(KEYS)))
@@ -238,7 +237,7 @@ class Sequence:
         return [argv, ["CF.SCANDUMP", argv[1], "0"]] if makes else [argv]
 
     def mistake(self, argv: list[str]) -> list[str]:
-        """Some word is missing, repeated, moved, in another case, or replaced."""
+        """A command with a word that is missing, repeated, moved, in another case, or replaced."""
         argv = argv.copy()
         at = self.random.randrange(1, len(argv))
         match self.random.randrange(6):
@@ -315,7 +314,7 @@ class Sequence:
 
 
 class Connection:
-    """Sends a sequence at once, and gives the bytes of each reply."""
+    """Sends a sequence in one go, and returns the bytes of each reply."""
 
     def __init__(self, port: int, protocol: int, database: int = 0):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
@@ -370,7 +369,7 @@ def split(reply: bytes) -> list[bytes]:
 
 
 def note_heads(model: Model, commands, replies) -> None:
-    """Tells the model the heads that CF.SCANDUMP key 0 returned, including those inside of transactions."""
+    """Tells the model the heads that CF.SCANDUMP key 0 returned, including those inside transactions."""
     queue = None
     for command, reply in zip(commands, replies, strict=True):
         match command[0].upper():

@@ -85,7 +85,7 @@ def must_be_equal(before: dict[str, dict], after: dict[str, dict]) -> None:
 
 @pytest.fixture(scope="module")
 def moved(spec):
-    """A server with all imported filters, and their looks at that time. No test changes it."""
+    """A server with all imported filters, and their state at that time. No test changes it."""
     with Server(spec) as server, server.client() as client:
         move_all_in(client)
         yield server, client, snapshots(client)
@@ -397,7 +397,7 @@ def test_pieces_go_back_to_redisbloom(moved):
 
 
 def test_an_iterator_may_point_anywhere(moved):
-    """As RedisBloom's does: the bytes from this offset to the end of the bit array."""
+    """As in RedisBloom: the bytes from this offset to the end of the bit array."""
     _, client, _ = moved
     for key in SCANNED:
         if MANIFEST[key]["type"] == "BF":
@@ -413,7 +413,7 @@ def test_half_a_filter_answers_nothing(server):
         load_pieces(client, "half", "BF", [head, *chunks[1:]])
         assert client.execute_command("BF.EXISTS", "half", "user:0") == 0
         assert client.exists("half") == 0
-        load_pieces(client, "half", "BF", [head])  # begins anew
+        load_pieces(client, "half", "BF", [head])  # restarts it
         load_pieces(client, "half", "BF", chunks[:1])
         assert client.exists("half") == 0
         load_pieces(client, "half", "BF", chunks[1:])
@@ -786,7 +786,7 @@ def test_twice_in_one_server_is_refused(new_server):
     assert "the data type bloomery1 is taken: is Bloomery loaded twice?" in server.log()
 
 
-# ---- what is no filter ----------------------------------------------------------------------------------------------
+# ---- what isn't a filter -------------------------------------------------------------------------------------------
 
 MAP = Bitmap(go_zero, 900, 14, [b"hello"]).bitmap()
 CONFIG = {"size": "958", "hashIterations": "7"}
@@ -969,7 +969,7 @@ def test_heads_of_redisbloom_that_are_none(server):
         ]:
             assert re.match(why, refusal(client, "BF.LOADCHUNK", "key", 1, data)), why
             assert "not found" in refusal(client, "BF.LOADCHUNK", "key", 9, bytes(8))
-        # Chunks: beyond the end, across it, none, before the start.
+        # Chunks beyond the end, across the end, without bytes, and before the start.
         load_pieces(client, "key", "BF", [(1, head)])
         for iterator, chunk in [(98, b"x"), (98, bytes(8)), (97, b""), (5, bytes(8)), (1 << 62, b"x"), (-1, b"x")]:
             assert refusal(client, "BF.LOADCHUNK", "key", iterator, chunk).startswith("received bad data: ")
@@ -1000,7 +1000,7 @@ def damaged_pieces(dump: bytes, chance: random.Random) -> bytes:
 
 @pytest.fixture(scope="module")
 def bare(spec):
-    """A server that doesn't compress and refuses large filters, and small filters to damage."""
+    """A server that doesn't compress and that refuses large filters, and small filters to damage."""
     with (
         Server(spec, config={"rdbcompression": "no"}, module_args=["MAX_FILTER_BYTES", "1mb"]) as server,
         server.client() as client,
@@ -1076,7 +1076,7 @@ def live(client, chance: random.Random, where: str) -> None:
 
 
 def test_a_bitmap_is_refused_before_it_is_made(bare):
-    """Its size is a number in the command, or in a hash: 8 GiB of zeros, none of which have to exist."""
+    """Its size is just a number in the command, or in a hash: 8 GiB of zeros, none of which exist anywhere."""
     server, client, _ = bare
     client.hset("large", mapping={"size": 1 << 36, "hashIterations": 7})
     for words in (["GOZERO", "none", "BITS", 1 << 36], ["REDISSON", "none", "large"]):

@@ -99,7 +99,7 @@ def test_replies_and_filters_are_those_of_the_whole_command(server, case, protoc
 
 @pytest.mark.parametrize("command", ["BF.MADD", "BF.MEXISTS", "BF.MDEL", "CF.MEXISTS", "CF.INSERT"])
 def test_long_items_are_divided_too(server, command):
-    """They are fewer than those between two looks at the clock of others."""
+    """There are fewer of them than other commands process between two looks at the clock."""
     long = [bytes([number]) * (1 << 20) for number in range(31)]
     with server.client(single_connection_client=True) as client:
         match command:

@@ -102,7 +102,7 @@ SAME = [
 @pytest.mark.parametrize("kind", ["Bloom", "Cuckoo"])
 @pytest.mark.parametrize(("raw", "spellings"), SAME, ids=["42", "-7", "utf-8", "empty", "bytes"])
 def test_an_item_is_the_same_however_it_is_given(api, kind, raw, spellings):
-    """In every method, and as in the commands that other clients send."""
+    """Items are encoded in every method as in the commands that other clients send."""
     made = {"Bloom": lambda key: api.Bloom(key).reserve(1e-6, 100), "Cuckoo": lambda key: api.Cuckoo(key).reserve(1000)}
     test = {"Bloom": "BF.EXISTS", "Cuckoo": "CF.EXISTS"}[kind]
     for number, item in enumerate([raw, *spellings]):
@@ -352,7 +352,7 @@ def test_stats(api):
 
 
 def shape(value):
-    """Its types, all the way down."""
+    """The types of a value, including nested ones."""
     if isinstance(value, dict):
         return {name: shape(some) for name, some in value.items()}
     return [shape(some) for some in value] if isinstance(value, list) else type(value).__name__
@@ -424,7 +424,7 @@ def test_a_rebuild_that_cannot_begin_ends_no_other(api):
 
 
 def test_a_rebuild_that_ended_by_itself(api):
-    """The reply says why; and an error of the program isn't hidden by it."""
+    """The reply says why, and doesn't hide an error of the program."""
     bloom = api.Bloom("seen").reserve(0.01, 100)
 
     def overfill():
@@ -438,7 +438,7 @@ def test_a_rebuild_that_ended_by_itself(api):
             overfill()
             bloom.add_many(range(50, 90))
             raise OSError
-    # Ten are new to it. One more may count as present, at 10% (each run has another seed).
+    # Ten items are new to it. One more may count as present, since the error rate is 10% and each run has another seed.
     with pytest.raises(ERRORS, match=r"full; 1\d of 20 items went in"):
         with bloom.rebuild(capacity=10, nonscaling=True) as new:
             new.add_many(range(20))

@@ -181,7 +181,7 @@ def test_a_shadow_goes_with_its_key(server):
             client.execute_command(*end)
             wait_for(lambda: client.info("bf")["bf_cell_bytes"] == 0, f"the memory after {end}")
             client.delete("k")
-        # The shadow leaves no time to live behind either.
+        # An aborted shadow doesn't leave a time to live behind, either.
         client.execute_command("BF.RESERVE", "k", 0.01, 5_000_000)
         cells = client.info("bf")["bf_cell_bytes"]
         for end in ("ABORT", "COMMIT"):
@@ -216,7 +216,7 @@ def test_a_rebuild_that_cannot_follow_ends(new_server):
         client.execute_command("BF.RESERVE", "seen:%s", 0.01, 100)
         client.execute_command("BF.REBUILD", "seen:%s", "BEGIN", "CAPACITY", 2, "NONSCALING")
         assert client.execute_command("BF.REBUILD", "seen:%s", "ADD", "a", "b") == b"OK"
-        # The backfill gets the error, and the rebuild continues.
+        # The backfill gets an error, and the rebuild continues.
         with pytest.raises(redis.ResponseError, match="non scaling filter is full; 1 of 2 items went in"):
             client.execute_command("BF.REBUILD", "seen:%s", "ADD", "a", "c")
         assert client.execute_command("BF.MADD", "seen:%s", "x", "y") == [1, 1]
@@ -278,7 +278,7 @@ def test_permissions(server):
 
 
 def test_an_abort_gives_the_filter_back_bit_for_bit(server):
-    """Also if the key was away in between, as a payload."""
+    """Also if the key was dumped and restored in between."""
     with server.client() as client:
         client.restore("k", 0, sealed(Value.parse(ORIGINALS[b"bf:empty"]).dump(), OLDEST))
         dump = client.dump("k")

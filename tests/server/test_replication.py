@@ -80,7 +80,7 @@ def test_random_writes(new_server):
         primary.wait_until_online(replica)
         write_and_compare()
 
-        replica.kill()  # both have to begin anew
+        replica.kill()  # both have to start again
         replica.start()
         primary.wait_until_online(replica)
         replica.wait_until_online(second)
@@ -175,7 +175,7 @@ def test_a_newer_server_replicates_an_older_one(spec, new_server):
 
 
 def test_rotation_by_the_clock_is_the_primarys(new_server):
-    """A replica never rotates by itself, but answers by the clock, and begins to rotate when it is promoted."""
+    """A replica never rotates by itself. It answers by the clock, and begins to rotate when it is promoted."""
     primary = new_server()
     replica = primary.replica()
     with primary.client() as client, replica.client() as other:

@@ -339,7 +339,7 @@ def test_items_that_a_cuckoo_filter_refused_are_not_in_the_account(new_server, f
 
 @pytest.mark.parametrize("keys", [["{a}1", "{a}2"], ["{a}3", "{a}3"]], ids=["one hash tag", "one key"])
 def test_two_loads_side_by_side(new_server, tmp_path, keys):
-    """Each has its own account: both are stopped in the middle, and resumed."""
+    """Each load has its own account: both are stopped in the middle, and resumed."""
     server = new_server()
     for key in {*keys}:
         server.command("BF.RESERVE", key, "0.000001", "1000", "COUNTING", "8")
@@ -591,7 +591,7 @@ def in_the_middle(server, words) -> int:
 
 
 def test_another_filter_of_another_system(new_server, files):
-    """The filter has no identity, and as many items."""
+    """The filter has no identity, and the same number of items."""
     path, state = files
     server = new_server()
     empty = base64.b64decode(MANIFEST["bf:empty"]["dump_base64"])
@@ -627,7 +627,7 @@ def test_a_window_may_lack_what_is_too_old(new_server, files, rotations, is_olde
 
 
 def test_a_window_may_lack_what_made_room(new_server, files):
-    """Where another client's items drop a generation early, none is opened."""
+    """If another client's items drop a generation early, no new one is opened."""
     path, state = files
     server = new_server()
     server.command(*RESERVATIONS["window"][:3], "150", "WINDOW", "4", "LAYOUT", "FINGERPRINT", "ONFULL", "ROTATE")
@@ -660,8 +660,8 @@ def test_a_batch_may_go_in_over_several_generations(new_server, files):
 
 @pytest.mark.parametrize("kind", ["counting", "cuckoo"])
 def test_deleted_items_are_not_lost(new_server, files, kind):
-    """As many items may be missing as were deleted. Deletes after the end of a load don't matter, nor does a restart.
-    """
+    """The number of missing items is at most the number of deletes. Deletes after the end of a load don't matter, nor
+    does a restart. """
     path, state = files
     server = new_server()
     server.command(*RESERVATIONS[kind], "SEED", SEED)

@@ -84,7 +84,7 @@ def longest_argument(server) -> int:
 
 @EVERY_SERVER
 def test_it_is_the_filter_that_a_transaction_makes(new_server):
-    """Also on replicas and from the file, with its type. No command there is longer than a piece."""
+    """Replicas and the file also have the filter, with its type. No command there is longer than a piece."""
     server = new_server(config=APPEND_ONLY)
     replica = server.replica(config=APPEND_ONLY)
     last = replica.replica()

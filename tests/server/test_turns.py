@@ -56,7 +56,7 @@ LONG = {
     "intersect": lambda n: ["BF.INTERSECT", f"intersection:{n}", "large", "larger"],
 }
 
-# The timed command, after a command that holds its key for a short time, if there is one.
+# The command that is timed, after another one that holds its key for a short time, if there is one.
 PLAIN = {
     "other-filter": ([], ["BF.ADD", "plain", "x"]),
     "test": ([], ["BF.EXISTS", "large", "x"]),
@@ -104,8 +104,8 @@ def test_a_plain_write_does_not_wait_for_long_work(crowded, kind):
 
 
 def test_many_clients_that_wait_have_few_threads(new_server):
-    """A container may forbid more, and then the server couldn't fork. Each job lasts several turns, so all would be
-    paused."""
+    """A container may forbid more threads, and then the server couldn't fork. Each job lasts several turns, so all
+    would be paused."""
     server = new_server(module_args=["THREADS", "1"], config={"maxclients": 2000})
     with server.client() as client:
         client.execute_command("BF.RESERVE", "deep", 0.01, 1, "EXPANSION", 1)
@@ -231,8 +231,8 @@ def test_static_filters_are_built_in_turns_and_end_with_their_client(new_server)
 
 
 def gives_turns_and_ends_with_its_client(server, client, command, ends_within):
-    """Work of a second and more. A short test of `plain` doesn't wait for it, and neither its end nor a shutdown waits
-    for anything."""
+    """Work that lasts a second or more. A short test of `plain` doesn't wait for it. Neither stopping it nor a shutdown
+    has to wait."""
     running = lambda: figures(client)["pool_jobs_running"]  # noqa: E731
     wait_for(lambda: running() == 0, "other work to end")
     first = Replies(server, [command])

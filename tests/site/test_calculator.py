@@ -11,7 +11,8 @@ PAGE = "guides/calculator.html"
 SEED, QUESTIONS = 19, 126
 
 LAYOUTS = ["", "", "blocked", "classic", "fingerprint"]
-# Kind: its option, if it has one, and what may stand in its fields, in their order. They have the names of the options.
+# For each kind: its option, if it has one, and possible values of its fields, in their order. They have the names of
+# the options.
 KINDS = {
     "scaling": (None, {"expansion": ["", "", "1", "4", "32768"], "grow": ["", "", "1", "1000"], "layout": LAYOUTS}),
     "nonscaling": ("--nonscaling", {"on-full": ["", "saturate"], "layout": LAYOUTS}),
@@ -83,7 +84,7 @@ def squeezed(text):
 
 
 def test_the_page_says_what_the_program_says(page):
-    """Every number, every word and every command, whatever is asked; and the same refusals."""
+    """Every number, every word and every command agrees for every question, and so do the refusals."""
     assert PROGRAM.exists(), MISSING
     planned = refused = 0
     for kind, values in questions():
@@ -92,7 +93,7 @@ def test_the_page_says_what_the_program_says(page):
         if said["shown"]:
             out, _ = run("plan", *words)
             assert said["line"] == " ".join(["bloomery plan", *words]), asked
-            # The page has no such words at its command and at its tables.
+            # The page doesn't have these words at its command and its tables.
             out = out.replace("\n  command  ", "\n").replace("\nThe kinds, each for the same number of items\n", "\n")
             assert squeezed(said["plan"]) == squeezed(out), asked
             assert not said["at"] and not said["errors"] and not said["complaint"], asked
@@ -150,7 +151,7 @@ def test_a_mistake_is_explained_at_its_field(page, kind, field, value, text):
     said = ask(page, kind, {field: value})
     assert (said["shown"], said["at"], said["complaint"]) == (False, [field], "")
     assert said["errors"] == text
-    # Who doesn't see it hears it.
+    # Users of a screen reader get the same information.
     described = page.run(f"return document.querySelector('[name={field}]:enabled').getAttribute('aria-describedby')")
     assert page.run("return document.getElementById(arguments[0]).innerText", described.split()[-1]) == said["errors"]
 

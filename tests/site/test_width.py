@@ -1,8 +1,9 @@
-"""Every page of the site, as wide as a phone."""
+"""Every page of the site, at the width of a phone."""
 
 PHONE = (390, 844)
 
-# What reaches over the edge, unless it scrolls by itself, as tables and blocks of code do. The page around `main` doesn't count.
+# Elements that extend beyond the edge, unless they scroll, as tables and code blocks do. The page around `main` doesn't
+# count.
 WIDE = """
 const scrolls = (element) =>
   element.tagName !== "MAIN" && (/auto|scroll/.test(getComputedStyle(element).overflowX) || scrolls(element.parentElement));

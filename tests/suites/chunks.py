@@ -102,11 +102,11 @@ class Load:
 
 
 class Sequences:
-    """The client's side: what it sends, and what must become of it."""
+    """The client's side: what it sends, and what must result."""
 
     def __init__(self, server, client, seed: int):
         self.server, self.chance = server, random.Random(seed)
-        # Not on Valkey for that event: its MOVE would leave the key in both databases.
+        # Not used on Valkey: its MOVE would leave the key in both databases.
         self.overwriting_ends = server.spec.product != "valkey"
         dumps = sources(client)
         for name in SOURCES:
@@ -115,7 +115,7 @@ class Sequences:
         client.flushall()
         self.client = client
         self.loads: dict[str, Load] = {}
-        self.complete: dict[str, bytes | None] = {}  # digests of the filters that are there; None of what is no filter
+        self.complete: dict[str, bytes | None] = {}  # digests of the filters that are there; None if it is another value
         self.pieces = self.refused = self.filters = self.killed = self.restarts = self.ended = self.disturbed = 0
         self.replica = server.replica(config=CONFIG)
         self.last = self.replica.replica(config=CONFIG)
@@ -179,8 +179,7 @@ class Sequences:
         self.weigh()
 
     def weigh(self) -> None:
-        """The server's numbers of its loads are those that wait, and they occupy no more than came. Heads are larger
-        in memory."""
+        """The server counts the loads that wait, and they occupy no more than came. Heads are larger in memory."""
         wait_for(lambda: figures(self.client)["freeing_bytes"] == 0, "what was dropped to be freed")
         seen = figures(self.client)
         loads = self.loads.values()
@@ -206,7 +205,7 @@ class Sequences:
         return "\n".join(map(short, commands[: commands.index(last) + 1]))
 
     def head(self, key: str) -> None:
-        """Begins, or begins anew."""
+        """Begins, or restarts."""
         source = self.chance.choice(self.sources)
         self.send(key, source.prefix, 1, source.head, source)
 
@@ -230,7 +229,7 @@ class Sequences:
         return self.loads[key].source if key in self.loads else self.chance.choice(self.sources)
 
     def again(self, key: str) -> None:
-        """A chunk from anywhere: one that has come already, one that overlaps, one that leaves a gap."""
+        """A chunk from any place: one that has come already, one that overlaps, or one that leaves a gap."""
         source = self.source_of(key)
         unit = 8 if source.stamp else 1
         start = self.chance.randrange(0, len(source.body), unit)
@@ -258,8 +257,8 @@ class Sequences:
         self.chunk(key, source, 0, source.cut(self.chance, 0))
 
     def wrong_iterator(self, key: str) -> None:
-        """For our own formats the right chunk; for RedisBloom's one that would end beyond the filter, or begin before
-        it."""
+        """In our own formats, the right chunk. In RedisBloom's, a chunk that would end beyond the filter, or begin
+        before it."""
         source = self.source_of(key)
         if source.stamp:
             start = self.loads[key].next if key in self.loads else 0
@@ -349,7 +348,7 @@ class Sequences:
     # ---- what is there is loaded ------------------------------------------------------------------------------------
 
     def waits_elsewhere(self, load: Load) -> bool:
-        """Whether replicas and files have the pieces that have come."""
+        """Whether replicas and files have the pieces that have come so far."""
         return bool(load.source.stamp) and not load.missed and saves_loads(self.server.spec)
 
     def disturb(self) -> None:

@@ -4,8 +4,7 @@ A cluster of three primaries and three replicas on loopback has filters of every
 traffic, every slot that has keys goes to another primary and back, by MIGRATE and, where the server has it, by atomic
 slot migration; every primary changes places with its replica; primaries are killed. No acknowledged add is lost (when a
 primary is killed, none that WAIT has acknowledged), replicas stay equal to their primaries, and a filter that nobody
-has written to is what it was.
-"""
+has written to is unchanged. """
 
 import contextlib
 import dataclasses

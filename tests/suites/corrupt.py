@@ -1,9 +1,9 @@
 """Bytes that no server wrote, through every door: they are refused, or load as a filter that works.
 
-Mostly RESTORE: filters of every type, kind and state, in every encoding that is read, with damage of all sorts
-(kit/damage.py). Checksums find some of it. The rest has its checksums made right again, so that only validation stands
-between it and the decoder. In addition: items of BF.BULKADD and BF.BULKTEST whose lengths lie, damaged files for BF.LOAD
-and BF.IMPORT, RDB files that are loaded at a start, and append-only files with a damaged end.
+Mostly by RESTORE: filters of every type, kind and state, in every encoding that is read, with all kinds of damage
+(kit/damage.py). Checksums find some of it. The checksums of the rest are corrected, so that only validation stands
+between it and the decoder. In addition: items of BF.BULKADD and BF.BULKTEST whose lengths lie, damaged files for
+BF.LOAD and BF.IMPORT, RDB files that are loaded at a start, and append-only files with a damaged end.
 
 What is refused leaves no key. What loads is a filter like any other: it gets 50 random commands, and the result can be
 copied, saved and loaded again. Nothing crashes, hangs, or grows without bound. The default count is 100,000 payloads
@@ -114,7 +114,7 @@ class Suite:
             before = client.execute_command("DEBUG", "DIGEST-VALUE", *keys)
             assert client.execute_command("DEBUG", "RELOAD") == b"OK", where
             assert client.execute_command("DEBUG", "DIGEST-VALUE", *keys) == before, where
-        # It stays for the next filter, which may be merged with it.
+        # This filter stays for the next one, which may be merged with it.
         pipelined(client, [["RENAME", "hostile", "other"], ["DEL", "copy", "again", "like"]])
 
     @contextlib.contextmanager

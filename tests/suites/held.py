@@ -119,7 +119,7 @@ class Search:
     def attempt(self, recipe: dict) -> None:
         seconds, items, reply = self.measure(recipe)
         command, bound = recipe["command"], self.bound(recipe, items)
-        # The measurement is never below the hold, so the least of three is nearest to it.
+        # The measurement is never below the true hold, so the least of three is nearest to it.
         if seconds > bound and command not in UNBOUNDED:
             seconds = min(seconds, *(self.measure(recipe)[0] for _ in range(2)))
         excess = seconds / bound
@@ -193,7 +193,7 @@ class Search:
         return seconds, items, reply
 
     def links(self, recipe: dict) -> bytes:
-        """A RedisBloom chain in which every link has all but the last bit of the item HELD, so that a test needs every
+        """A RedisBloom chain in which every link has all bits of the item HELD but the last, so that a test needs every
         probe."""
         links, probes = int(10 ** recipe["links"]), int(10 ** recipe["probes"])
         links = min(links, 589_824 // probes)

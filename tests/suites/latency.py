@@ -35,8 +35,8 @@ MANY = 20_000  # items of a command
 PER_ARGUMENT, PER_MIB = 20e-9, 0.15e-3
 # Additional seconds that commands may need on some kinds of filters, and why.
 REASONS = {
-    # 65,535 moves and as many back. Each waits for the one before, and for memory: RedisBloom's walk can't be cut. A
-    # client that itself waits for the processor sees two items as one hold.
+    # 65,535 moves, and the same number back. Each waits for the one before, and for memory: RedisBloom's walk can't be
+    # split. A client that has to wait for the processor sees two items as one hold.
     (command, kind): 0.06
     for command in ("CF.ADD", "CF.ADDNX", "CF.INSERT", "CF.INSERTNX")
     for kind in ("cuckoo of RedisBloom without room", "cuckoo of RedisBloom without room, 255 slots")
@@ -150,7 +150,7 @@ FILTERS: dict[str, tuple[str, Make]] = {kind.name: (kind.family, native(kind)) f
 }
 
 
-# Every add to them walks as far as it may.
+# Every add to these walks as far as it may.
 FULL = [name for name in FILTERS if "without room" in name]
 
 
@@ -212,7 +212,7 @@ class Round:
             yield ["PREFIXED", b"".join(b"\x08\0\0\0" + item for item in items)]
 
     def pieces(self, command: Command) -> Words:
-        """Of SCANDUMP; and those that LOADCHUNK takes."""
+        """Pieces of SCANDUMP, and those that LOADCHUNK accepts."""
         iterator, key = 0, "copy"
         while True:
             if command.reads:

@@ -1,11 +1,9 @@
-"""`bloomery load` of millions of lines: its time beside that of the commands alone, and what an interruption leaves.
-
-The commands alone are the same BF.BULKADD commands, prepared in advance and sent one after the other over one
-connection. From a million lines on, the load may take 1.5 times as long. Both are measured three times, in turn, and
-the median counts. Then the load is stopped eight times at random moments, by SIGINT or SIGKILL, and started again with
-the same command. In the end every line tests positive, and the filter has as many items as one that was filled without
-interruption.
-"""
+"""`bloomery load` of millions of lines: its time beside that of the commands alone, and what is left after an
+interruption. The commands alone are the same BF.BULKADD commands, prepared in advance and sent one after the other over
+one connection. From a million lines on, the load may take 1.5 times as long. Both are measured three times, in turn,
+and the median counts. Then the load is stopped eight times at random moments, by SIGINT or SIGKILL, and started again
+with the same command. In the end every line tests positive, and the filter has as many items as one that was filled
+without interruption. """
 
 import random
 import signal

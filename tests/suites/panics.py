@@ -49,7 +49,8 @@ class Panics:
 
     @contextlib.contextmanager
     def panic(self, place: str, caught: int = 1):
-        """The block reaches the fail point, and the server survives. A child process counts for itself: 0."""
+        """The block reaches the fail point, and the server survives. A child process has its own count, so here it is
+        0."""
         before = self.panics()
         self.client.config_set(self.failpoint, place)
         yield
@@ -69,7 +70,7 @@ class Panics:
             except redis.ResponseError as error:
                 reply = str(error)
             assert says in str(reply), f"{command[0]} with a panic in {place} replied {reply}"
-        # A client that waited is released with its reply, and its job ends then.
+        # A client that waited is released with its reply, and then its job ends.
         wait_for(lambda: self.state() == before, f"all to be as before {command[0]} with a panic in {place}", 2)
 
     # ---- one panic --------------------------------------------------------------------------------------------------
@@ -172,8 +173,8 @@ class Panics:
         self.make_keys()
 
     def keys(self) -> None:
-        """In a cluster the server asks the module for BF.RESERVE's keys. Without an answer it takes it for a command
-        without keys."""
+        """In a cluster the server asks the module for BF.RESERVE's keys. Without an answer, the server treats it as a
+        command without keys."""
         self.client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
         wait_for(lambda: "cluster_state:ok" in self.server.cli("CLUSTER", "INFO"), "the cluster")
         with self.panic("keys"):

@@ -1,16 +1,15 @@
-"""BF.REBUILD under live adds: whenever a server is lost, no acknowledged item is.
+"""BF.REBUILD under live adds: whenever a server is lost, no acknowledged item is lost.
 
 Three clients add to a filter, each item to the source of truth first, while a fourth begins a rebuild, backfills from
 the source of truth, and commits or aborts. At a point that walks through every phase the server is killed by kill -9:
-one that writes an append-only file with `appendfsync always` is started again, and one with a replica is succeeded by
-that, whereby an item counts as acknowledged when WAIT has said that the replica has it. Then the rebuild must be where
-it was. It goes on with the items that had not been acknowledged, not from the beginning, so what the shadow had must
-still be there; it is committed, and the filter must have every item. At the end of each round a replica, or another
-restart, must agree on everything, bit for bit.
+a server that writes an append-only file with `appendfsync always` is started again; if there is a replica, it takes
+over, and an item counts as acknowledged when WAIT has said that the replica has it. Then the rebuild must be in the
+state in which it was. It continues with the items that had not been acknowledged, not from the beginning, so what the
+shadow had must still be there; it is committed, and the filter must have every item. At the end of each round a
+replica, or another restart, must agree on everything, bit for bit.
 
-Some filters become static, and some are already. A static filter takes no adds, so the clients ask it for what it has, and
-get a yes at any time.
-"""
+Some filters become static, and some are already. A static filter accepts no adds, so the clients test its items, and
+must always get a yes. """
 
 import contextlib
 import functools

@@ -3,15 +3,14 @@
 A RedisBloom is the primary of one of its own and of one of ours. Random commands in every spelling that it accepts
 (`Traffic`), which fill, refuse, grow, empty and compact filters. After every batch both replicas must have the DUMP of
 the primary of every key. Then its append-only file, as it is and rewritten with and without an RDB part, is loaded by
-ours, and ours starts again from its own file. At last ours is promoted, and the RedisBloom follows it: the filters are
-RedisBloom's, so it must stay equal too.
+ours, and ours starts again from its own file. Finally our server is promoted, and RedisBloom follows it: the filters
+are RedisBloom's, so it must also stay equal.
 
 Cuckoo filters of many sub-filters, whose compaction takes long, are compacted on both by CF.COMPACT and CF.DEL, in either
 direction.
 
-RedisBloom is fetched by scripts/redisbloom. 10,000 commands last about a minute. --record FILE writes what it made of
-random commands instead: tests/fixtures/redisbloom/commands.json is such a file.
-"""
+RedisBloom is fetched by scripts/redisbloom. 10,000 commands last about a minute. --record FILE writes what RedisBloom
+made of random commands instead: tests/fixtures/redisbloom/commands.json is such a file. """
 
 import collections
 import itertools
@@ -204,9 +203,8 @@ class Round:
 
 
 def record(spec: Spec, arguments) -> str:
-    """What RedisBloom makes of random commands: all commands that it accepted, and after every batch the length and
-    the CRC-32C of SCANDUMP's pieces for every filter that has changed.
-    """
+    """RedisBloom's results for random commands: all commands that it accepted, and after every batch the length and the
+    CRC-32C of SCANDUMP's pieces for every filter that has changed. """
     batches: list[dict] = []
     pieces: dict[str, list] = {}
     traffic = Traffic(arguments.seed)

@@ -3,9 +3,8 @@
 Three servers form a chain: primary, replica, replica of the replica, each with a different configuration. Three
 clients send rounds of random commands to the same keys. In each round, one thing goes wrong (`Chain`): cut links, a
 paused replica, a backlog that is too small, a killed replica, an orderly promotion, FAILOVER, a killed primary.
-Promotions reverse the chain, so every server gets every place. After each round all three must be equal, and have
-every acknowledged item (`Ledger`). No replica may have answered its primary with an error, which would have stopped
-it.
+Promotions reverse the chain, so every server is in every place. After each round all three must be equal, and have
+every acknowledged item (`Ledger`). No replica may have answered its primary with an error, which would have stopped it.
 
 --replica NAME makes the replicas of another server of the matrix, which must be newer than the primary: the primary is
 never their replica, and in the end they take over. 100,000 commands need about three minutes. A failure prints the
@@ -120,7 +119,7 @@ class Ledger:
         self.pending = []
 
     def lose_pending(self) -> None:
-        """The primary is gone, and it is unknown what it had sent."""
+        """The primary is gone, and it isn't known what it had sent."""
         self.pending = []
 
     def check(self, server: Server) -> None:
@@ -133,7 +132,7 @@ class Ledger:
                 assert present == len(items), f"{server}: {key} has lost {len(items) - present} of {len(items)} items"
             if self.window:
                 answers = client.execute_command("BF.MEXISTS", WINDOW, *(item for _, item in self.window))
-                # Those that were in the window until the end.
+                # The items that were in the window until the end.
                 oldest = time.time() - (GENERATIONS - 1) * EVERY / 1000 + 0.001
                 lost = [at for (at, _), answer in zip(self.window, answers, strict=True) if not answer and at > oldest]
                 assert not lost, f"{server}: lost inside the window, added {time.time() - lost[0]:.3f} s before"
@@ -241,7 +240,7 @@ class Chain:
         self.check()
 
     def check(self) -> None:
-        # Reads come first: if one changed something, it would show.
+        # Reads come first: if one of them changed something, the comparison would show it.
         for server in self.servers:
             self.ledger.check(server)
         with self.primary.client() as client:
@@ -329,8 +328,8 @@ class Chain:
         write(0.5)
 
     def kill_the_primary(self, write) -> None:
-        """What a replica has confirmed is there; what it hasn't may be lost. The killed server comes back empty, as
-        the last one."""
+        """What a replica has confirmed is there; what it hasn't may be lost. The killed server comes back empty, as the
+        last replica in the chain."""
         write(0.2)
         with self.primary.client() as client:
             self.workload.run(client, 200)

@@ -295,7 +295,7 @@ def rewritten(server) -> Path:
 
 def brought_up(server, folder: Path, name: str, cut: int, tolerant: str) -> tuple[bool, int]:
     """Starts the server with this many bytes of the file. Returns whether it refused to start until a repair, and the
-    file's length then."""
+    resulting length of the file."""
     server.kill()
     target = server.directory / "appendonlydir"
     shutil.rmtree(target)

@@ -1,9 +1,8 @@
 """A server with a module that is instrumented by AddressSanitizer.
 
 The sanitizer's runtime is loaded first, and replaces the server's jemalloc, which is a shared library. So it watches
-the module's blocks, which come from the server, and the server's own. A module that writes a byte too many shows first
-that this works. scripts/san builds what this needs.
-"""
+the module's blocks, which come from the server, and the server's own. First, a module that writes a byte too many shows
+that this works. scripts/san builds what this needs. """
 
 import os
 import re
@@ -17,8 +16,8 @@ from kit.servers import Server, ServerFailed
 
 BUILT = Path(os.environ["BLOOMERY_ASAN"])
 LOGS = Path(tempfile.mkdtemp(prefix="bloomery-asan-"))
-# Reports include the whole way to an allocation, through the server, which has no frame pointers. The reports count,
-# not the exit status.
+# Reports include the whole call stack of an allocation, through the server, which has no frame pointers. The reports
+# count, not the exit status.
 OPTIONS = ":".join(
     [
         f"log_path={LOGS}/asan",

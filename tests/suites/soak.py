@@ -4,7 +4,7 @@ Random writes of every kind (kit/workload.py), filters of tens of MiB that come 
 commands, other systems' filters, snapshots, rewrites of the append-only file, and a replica that loses its link now and
 then. Every 10 seconds the server's memory is read. A line is fitted to the last two thirds by least squares: the
 resident memory of a server that leaks climbs. At the end every module command has been called, the replica is equal,
-and when all keys are gone the server has the memory back that it had used when it was empty and warm.
+and when all keys are gone the server uses as much memory as when it was empty and warm.
 
 The slope of a short run is uncertain; its standard error is printed beside it. It assumes that samples are independent,
 which isn't quite true of memory that comes and goes. The run fails if the slope is above the bound by more than two

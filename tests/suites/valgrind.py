@@ -1,8 +1,7 @@
 """A server with the module under valgrind's memcheck.
 
 Debian's servers allocate from a jemalloc that is a shared library. valgrind replaces it, so it sees every block of the
-module. A module that writes a byte too many and loses a block shows first that this works.
-"""
+module. First, a module that writes a byte too many and loses a block shows that this works. """
 
 import os
 import re

@@ -98,7 +98,7 @@ pub(crate) fn granting<T>(granted: u64, work: impl FnOnce() -> T) -> (T, bool) {
     (result, REFUSED.get())
 }
 
-/// Starts [`largest_infallible`] again.
+/// Resets [`largest_infallible`].
 pub(crate) fn forget_largest_infallible() {
     LARGEST_INFALLIBLE.set(0);
 }

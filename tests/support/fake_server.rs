@@ -60,7 +60,7 @@ pub(crate) struct FakeServer {
     pub(crate) memory: Cell<Option<u64>>,
     /// How often a command asked for memory.
     pub(crate) asked: Cell<usize>,
-    /// Bytes that were granted to commands and for which keys may be evicted.
+    /// Bytes that were granted to commands, for which keys may be evicted.
     pub(crate) may_evict: Cell<u64>,
     /// Whether a command has worked apart.
     pub(crate) worked_apart: Cell<bool>,

@@ -16,13 +16,13 @@ use std::path::PathBuf;
 /// A golden file: its name, and its filter.
 pub(crate) type Recipe = (&'static str, fn() -> Bloom);
 
-/// The same of a cuckoo filter.
+/// The same for a cuckoo filter.
 pub(crate) type CuckooRecipe = (&'static str, fn() -> Cuckoo);
 
-/// The same of another system's filter.
+/// The same for another system's filter.
 pub(crate) type ForeignRecipe = (&'static str, fn() -> Foreign);
 
-/// The same of a filter that is being rebuilt.
+/// The same for a filter that is being rebuilt.
 pub(crate) type RebuildRecipe = (&'static str, fn() -> Rebuild);
 
 const SEED: u128 = 0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100;
@@ -176,7 +176,7 @@ fn moved_in(spec: CuckooSpec, items: impl IntoIterator<Item = u32>) -> Cuckoo {
     Decoder::read(&bytes).unwrap().into_cuckoo().unwrap()
 }
 
-/// Another system's filter, empty at first, with those of the items that it can have.
+/// Another system's filter, empty at first, to which the items are added that it can have.
 fn filled(filter: Result<Foreign, impl std::fmt::Debug>, items: std::ops::Range<u32>) -> Foreign {
     let mut filter = filter.unwrap();
     let encoding = filter.encoding();
@@ -359,7 +359,7 @@ pub(crate) fn foreign(name: &str) -> Foreign {
     FOREIGN.iter().find(|(other, _)| *other == name).unwrap_or_else(|| panic!("{name}")).1()
 }
 
-/// The names of all, and the filters that today's code makes.
+/// The names of all golden files, and the filters that today's code makes.
 pub(crate) fn all() -> Vec<(&'static str, Filter)> {
     let bloom = RECIPES.iter().map(|(name, recipe)| (*name, Filter::Bloom(recipe())));
     let cuckoo = CUCKOOS.iter().map(|(name, recipe)| (*name, Filter::Cuckoo(Box::new(recipe()))));

@@ -8,7 +8,7 @@ use bloomery::{Cell, Family, HashKind, LayoutChoice, Overflow, Spec, Tightening}
 /// The capacity of filters of these kinds. The laws add up to four times as many items.
 const CAPACITY: u64 = 60;
 
-/// So high that false positives happen in every case, so that the laws are also tried on them.
+/// High enough that false positives happen in every case, so that the laws are also tried on them.
 const ERROR_RATE: f64 = 0.02;
 
 const INVERSE_SQUARE: Tightening = Tightening::INVERSE_SQUARE;

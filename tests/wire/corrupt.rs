@@ -8,8 +8,8 @@ use bloomery::filter::{Foreign, Live};
 use bloomery::wire::{DecodeError, Decoder, Encoder, MAX_CHUNK};
 use bloomery::{Added, Bloom, Cell, Cuckoo, Error, Family, Filter, ItemHash, Layout, LayoutChoice, limits};
 
-/// Does everything to a filter that is possible. It may be full or saturated, but it must not panic, hang, lose an item
-/// or become unwritable.
+/// Performs every operation on a filter. It may be full or saturated, but it must not panic, hang, lose an item or
+/// become unwritable.
 fn survives(mut filter: Bloom, name: &str) {
     let canonical = wire::encode(&filter);
     let copy =
@@ -229,7 +229,7 @@ fn every_flipped_bit_is_refused() {
     }
 }
 
-/// With the checksums and stamps corrected again, only validation stands between a flipped bit and a bad filter.
+/// With checksums and stamps corrected, only validation stands between a flipped bit and a bad filter.
 #[test]
 fn every_flipped_bit_under_a_true_checksum_is_refused_or_harmless() {
     for name in names() {
@@ -352,7 +352,7 @@ fn header_fields_at_their_edges_are_refused_or_harmless() {
                     "{what} takes {taken} bytes"
                 );
                 refused_or_survives(&edge, &what);
-                // A body of the length that the head now declares: the head alone must be refused or sound.
+                // A body of the length that the head now declares: the head alone must either be refused or be valid.
                 let (decoder, taken) = weighed(|| Decoder::new(&edge[pieces[0].clone()]));
                 assert!(taken as u64 <= overhead(&edge), "{what}: the head alone takes {taken} bytes");
                 if let Ok(decoder) = decoder {
@@ -395,7 +395,7 @@ fn parameters_that_no_command_makes_are_refused() {
     }
 }
 
-/// The newest generation and the cells limit what a table may say about its sectors and generations.
+/// The newest generation and the cells limit the values that a table may have for its sectors and generations.
 #[test]
 fn generations_of_impossible_numbers_are_refused() {
     let golden = bytes("fingerprint-window");

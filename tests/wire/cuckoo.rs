@@ -107,7 +107,7 @@ fn heads_of_impossible_size_are_refused_or_ask_for_nothing() {
         for bucket_size in [0, 1, 2, 3, 4, 7, 128, 255] {
             for expansion in [0, 1, 2, 3, 4, 1 << 14, 1 << 15, (1 << 15) + 1, u16::MAX] {
                 for tables in [0, 1, 2, 3, 47, 48, 65_536, 65_537, u32::MAX] {
-                    // So many take a moment.
+                    // This number takes a moment.
                     if tables >= 65_536 && index % 16 != 1 {
                         continue;
                     }

@@ -78,7 +78,7 @@ fn bits_before(filter: &Bloom, mib: u64) -> u64 {
     (mib << 23) % width(filter)
 }
 
-/// Counts from which an add carries into the bits that come after the end of a MiB: half of each would be more.
+/// Counts at which an add carries into the bits after the end of a MiB: half of each would be a higher count.
 #[test]
 fn a_count_that_changes_between_two_pieces_is_whole() {
     let made = |error_rate| {
@@ -86,7 +86,7 @@ fn a_count_that_changes_between_two_pieces_is_whole() {
         let spec = Spec { cell: Cell::Counter8, layout: LayoutChoice::Fingerprint, ..spec };
         Bloom::new(Spec { seed: Seed::from(1), ..spec }).unwrap()
     };
-    // Such that an end is after the lowest bit of a count, or after two. The count comes last.
+    // Chosen such that a piece ends after the lowest bit of a count, or after two. The count comes last.
     let cut = |filter: &Bloom| {
         let mut ends = (1..=2).map(|mib| (mib, (bits_before(filter, mib) + 8).saturating_sub(width(filter))));
         ends.find(|(_, bits)| (1..=2).contains(bits))
@@ -125,7 +125,7 @@ fn an_item_that_changes_its_generation_between_two_pieces_is_there() {
         let spec = Spec { family, layout: LayoutChoice::Fingerprint, ..Spec::fixed(560_000, error_rate) };
         Bloom::new(Spec { seed: Seed::from(seed), ..spec }).unwrap()
     };
-    // Such that an end is between the two bits of the number, which comes last.
+    // Chosen such that a piece ends between the two bits of the number, which comes last.
     let cut = |filter: &Bloom| (1..=3).find(|mib| bits_before(filter, *mib) == width(filter) - 1);
     let rates = [1e-6, 7e-7, 5e-7, 3e-7].into_iter();
     let (rate, mib) = rates.filter_map(|rate| Some((rate, cut(&made(rate, 1))?))).next().unwrap();

@@ -155,7 +155,7 @@ fn noise_is_refused_and_takes_little() {
         noise.extend([0; 4]);
         seal(&mut noise);
         let (_, taken) = weighed(|| wire::unpack(&noise));
-        // A foreign filter's head has as much about each link as the link has bytes.
+        // A foreign filter's head has as many bytes for each link as the link itself.
         assert!(taken <= 64 << 10, "{taken} bytes for {}", noise.len());
         loaded += u32::from(refused_or_survives(&noise, "noise"));
     }

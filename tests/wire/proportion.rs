@@ -13,7 +13,7 @@ const CONSTANT: u64 = 4096;
 /// Bytes of a command besides the piece: its name, the key, the iterator, and their lengths.
 const COMMAND: u64 = 60;
 
-/// The most bytes that reading a head may need for each of its own.
+/// The most bytes of memory that reading a head may need for each of its bytes.
 const HEAD: u64 = 4;
 
 /// Pushes pieces, and compares the allocated bytes after each with those that have come.
@@ -112,7 +112,7 @@ fn heads_and_chunks_take_what_they_bring() {
 }
 
 /// The worst order and length of pieces: single bytes without neighbours, and runs of two bytes that came one by one. A
-/// load never needs more than one and a half times its filter, besides a constant. A refusal leaves it unchanged.
+/// load never needs more than one and a half times its filter, plus a constant. A refusal leaves it unchanged.
 #[test]
 fn scattered_bytes_take_no_more_than_the_filter_justifies() {
     const CELLS: u64 = 1 << 20;
@@ -150,7 +150,7 @@ fn sealed(offset: u64, stamp: [u8; 4], data: &[u8]) -> Vec<u8> {
     chunk
 }
 
-/// The cost of arrays of a few bytes, beside these bytes, is also counted.
+/// The overhead of arrays of a few bytes is also counted.
 #[test]
 fn many_small_sub_filters_are_told_in_full() {
     let head = cuckoo_head([5, 4, 0, 10_000], [1, 20, 1]);

@@ -1,6 +1,6 @@
 //! The floor: commands of the same shape as Bloomery's that do no filter work. Same arguments and flags, the
-//! key opened and its type checked, the same reply, and for those that add the same news of a changed key.
-//! They cost what the server itself charges, and no filter can cost less.
+//! key opened and its type checked, the same reply, and for those that add, the same notification of a changed key.
+//! They cost what the server itself costs, and no filter can cost less.
 //!
 //! ```text
 //! FLOOR.RESERVE key [bytes [lines]]    creates the key
@@ -9,11 +9,11 @@
 //! FLOOR.BULKTEST key FIXED width blob  a bitmap         FLOOR.BULKADD key FIXED width blob  a number
 //! ```
 //!
-//! Every second answer is yes. Nothing is allocated but by the server.
+//! Every second answer is yes. Only the server allocates memory.
 //!
-//! And the least that a filter can do, whatever it is: `FLOOR.TOUCH`, `MTOUCH`, `BULKTOUCH` hash each item and read one
-//! cache line of the key, or as many as are given, which `FLOOR.RESERVE key bytes` makes as large as a filter;
-//! `FLOOR.MARK`, `MMARK` and `BULKMARK` write to it.
+//! There are also commands that do the minimum that any filter has to do: `FLOOR.TOUCH`, `MTOUCH`, `BULKTOUCH` hash
+//! each item and read one cache line of the key, or as many as are given, which `FLOOR.RESERVE key bytes` makes as
+//! large as a filter; `FLOOR.MARK`, `MMARK` and `BULKMARK` write to it.
 
 use redis_module::raw;
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
@@ -277,7 +277,7 @@ const fn mode(write: bool) -> u32 {
 }
 
 unsafe extern "C" fn exists(ctx: Context, argv: Arguments, argc: c_int) -> c_int {
-    // SAFETY: passed on as it came; so in the four below.
+    // SAFETY: passed on unchanged, as in the four functions below.
     unsafe { one(ctx, argv, argc, false) }
 }
 
@@ -382,7 +382,7 @@ unsafe fn touch_blob(ctx: Context, argv: Arguments, argc: c_int, write: bool) ->
 }
 
 unsafe extern "C" fn touch(ctx: Context, argv: Arguments, argc: c_int) -> c_int {
-    // SAFETY: passed on as it came; so in the five below.
+    // SAFETY: passed on unchanged, as in the five functions below.
     unsafe { touch_one(ctx, argv, argc, false) }
 }
 

@@ -1,5 +1,6 @@
-//! The least that a filter can do with an item: hash it, and look at one cache line. What a command with that costs over
-//! the floor is memory and the hash; what Bloomery's costs over it is Bloomery.
+//! The least that a filter can do with an item: hash it, and look at one cache line. The difference between such a
+//! command and the floor is memory and the hash; the difference between Bloomery's command and such a one is Bloomery
+//! itself.
 
 use redis_module::raw;
 use std::ffi::c_int;
@@ -21,7 +22,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// As many lines as fit into `bytes`. Every page is written to, because untouched pages would all be the same
+    /// The lines that fit into `bytes`. Every page is written to, because untouched pages would all be the same
     /// physical one.
     pub fn new(bytes: usize, each: u64) -> Lines {
         let line = |index| [(); LINE].map(|()| AtomicU64::new(index));

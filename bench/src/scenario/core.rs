@@ -119,13 +119,14 @@ fn tests(bench: &mut Bench) -> Result<()> {
 }
 
 /// Two threads that add to one filter at the same time, beside one that adds alone, and beside two that have a filter
-/// each and share nothing but the machine. In CPU time: that each thread has a core is the machine's business, that they
-/// do not slow each other down is ours.
+/// each and share nothing but the machine. Measured in CPU time: whether each thread has a core depends on the machine,
+/// but whether they slow each other down depends on us.
 fn threads(bench: &mut Bench) -> Result<()> {
     let adds = ADDS.min(bench.scale.items);
     let numbers = 2 * adds * (bench.rounds + 1);
     let spec = Spec { shards: SHARDS, ..fixed(2 * numbers, 0.01, LayoutChoice::Blocked) };
-    // Half full, with other items: the first access to a page costs more than all adds to it.
+    // The filter is already half full with other items, because the first access to a page costs more than all adds to
+    // it.
     let filter = || -> Result<Bloom> {
         let filter = Bloom::new(spec)?;
         filters::fill::<BULK_WIDTH>(&filter, &filter.layers()[0], numbers..2 * numbers);

@@ -22,8 +22,8 @@ const ADD: &str = "for _, offset in ipairs(ARGV) do redis.call('setbit', KEYS[1]
 const TEST: &str = "for _, offset in ipairs(ARGV) do \
     if tonumber(redis.call('getbit', KEYS[1], offset)) == 0 then return false end end return true";
 
-/// Offsets of an item's bits, as decimal numbers. The hash is as good as go-zero's, and is computed at the client's
-/// expense.
+/// Offsets of an item's bits, as decimal numbers. The hash is as good as go-zero's. The client computes it, so it costs
+/// the server nothing.
 fn offsets(number: u64, bits: u64) -> impl Iterator<Item = String> {
     let bytes = item::<WIDTH>(number);
     (0..PROBES).map(move |probe| (xxh3_64_with_seed(&bytes, probe) % bits).to_string())

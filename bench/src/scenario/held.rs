@@ -1,8 +1,8 @@
 //! How long creating and dropping a large filter holds the main thread.
 //!
-//! What counts is the command's own time, as the server reports it. Beside it stands the longest that another
-//! client waited for a PING meanwhile, which has the scheduler of the machine in it. The server may use every
-//! core here, since memory is given back on another thread.
+//! What counts is the command's own time, as the server reports it. Next to it is the longest time that another client
+//! waited for a PING meanwhile, which includes delays by the machine's scheduler. The server may use every core here,
+//! since memory is returned on another thread.
 
 use crate::bench::Bench;
 use crate::filters::{self, fixed};
@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Items that touch every page of the filter.
 const TOUCHING: u64 = 50_000_000;
 
-/// How long PINGs are sent after the command: memory is given back after it.
+/// How long PINGs are sent after the command, since memory is returned after it.
 const AFTERWARDS: Duration = Duration::from_millis(300);
 
 pub fn run(bench: &mut Bench) -> Result<()> {

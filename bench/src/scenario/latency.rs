@@ -68,8 +68,8 @@ fn percentile(value: f64) -> String {
     format!("p{}", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// Latencies of commands of a kind for some time; with `load`, while another client sends nine tests to an
-/// add, in pipelines of 50 commands.
+/// Latencies of commands of one kind during some time; with `load`, while another client sends nine tests for each add,
+/// in pipelines of 50 commands.
 fn probed(server: &Server, each: Duration, kind: &[&str], added: u64, load: bool) -> Result<Latencies> {
     let (name, mut rng) = (kind[0].to_owned(), Rng::with_seed(1));
     let probe = Probe::of(server, PAUSE, move || one(&name, &mut rng, added))?;

@@ -1,4 +1,5 @@
-//! The library without a server: what LAYOUT AUTO takes beside LAYOUT FINGERPRINT, for each use and several sizes.
+//! The library without a server: compares the cost of LAYOUT AUTO and LAYOUT FINGERPRINT, for each use and several
+//! sizes.
 
 use super::core::test_in_groups;
 use crate::bench::Bench;
@@ -15,10 +16,10 @@ use std::ops::Range;
 /// Items that a round tests at least, and adds.
 const LEAST: u64 = 500_000;
 
-/// Adds of a round are to the last part of a filter that is this full at the end of them, in percent.
+/// The adds of a round fill the last part of a filter up to this percentage.
 const FULL: [u64; 2] = [50, 100];
 
-/// One part in this many is added in a round.
+/// A round adds the n-th part of the filter, for this n.
 const PART: u64 = 10;
 
 pub fn run(bench: &mut Bench) -> Result<()> {

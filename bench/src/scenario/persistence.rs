@@ -1,6 +1,6 @@
 //! Saving and loading, beside a plain string of as many bytes: two servers with the same settings, one key
-//! each, in turn. In CPU time of the server and of its child: how fast the disk is, and what else the machine
-//! does, says nothing about a filter.
+//! each, in turn. In CPU time of the server and of its child: the speed of the disk and other work of the machine say
+//! nothing about a filter.
 
 use crate::bench::Bench;
 use crate::filters::{self, fixed};
@@ -17,8 +17,8 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let bytes = bench.scale.large;
     // Full: half of the bits are set.
     let capacity = filters::capacity_for(fixed(1, 0.01, Auto), bytes)?;
-    // Without compression: both would spend most of their time on trying to compress bytes that can't be compressed,
-    // which would hide the rest.
+    // Without compression: with it, both would spend most of their time trying to compress incompressible bytes, which
+    // would hide the rest.
     let settings = [("rdbcompression", "no")];
     let with_filter = bench.launch.start(None, &settings)?;
     filters::serve::<WIDTH>(&with_filter, "filter", fixed(capacity, 0.01, Auto), capacity)?;

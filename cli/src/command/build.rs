@@ -103,7 +103,7 @@ impl Builder {
         match self {
             Builder::Bloom(filter) => filter.insert(item),
             Builder::Cuckoo(filter) => filter.insert(item).map(|()| true),
-            // At the end it turns out whether it is a repetition.
+            // Whether it is a repetition is only known at the end.
             Builder::Static(builder) => builder.insert(item).map(|()| false),
         }
     }
@@ -133,7 +133,8 @@ impl Part {
             None => (whole, options.output.clone()),
             Some(parts) => (part_wanted(whole, parts)?, part_file(&options.output, number, parts)),
         };
-        // Better refused now than after hours. The file isn't kept: 1024 would be more than a process may have open.
+        // Refused now rather than after hours. The file isn't kept open: 1024 files would be more than a process may
+        // have open.
         drop(temporary(&path, options.replace)?);
         Ok(Part { builder: Builder::new(&wanted).map_err(refused)?, path })
     }

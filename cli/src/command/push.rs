@@ -167,7 +167,7 @@ impl Upload {
                 *sent += piece.bytes.len() as u64;
                 progress.at(*sent, 0);
             }
-            // If this process ends now, nobody else knows of the key.
+            // If this process ended now, nobody else would know of the key.
             redis::cmd("PEXPIRE").arg(&temporary).arg(ABANDONED_MS).query::<()>(connection)?;
             let held = match options.merge {
                 true => merge(connection, &self.key, &temporary),
@@ -286,7 +286,7 @@ fn merge(connection: &mut Connection, key: &str, temporary: &[u8]) -> anyhow::Re
         let state = state_after(&error, key);
         anyhow::Error::new(error).context(state)
     })?;
-    // It is merged, whatever becomes of this: the temporary key expires.
+    // The merge is done, even if this fails: the temporary key expires.
     let _ = redis::cmd("UNLINK").arg(temporary).query::<()>(connection);
     Ok(held)
 }

@@ -97,7 +97,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     if committed.is_err() || !matches!(filled, Ok(Some(_))) {
         let outcome = match rebuild.end("ABORT") {
             Ok(()) => Some(format!("the rebuild was aborted, and {} serves as before", key(name))),
-            // The server has done what it was told, and its reply was lost.
+            // The server has executed the command, but its reply was lost.
             Err(_) if committed.is_err() && rebuild.is_in_place().unwrap_or(false) => None,
             Err(error) => {
                 Some(format!("the rebuild of {} could not be aborted ({})", key(name), error::text(&error)))
@@ -201,7 +201,7 @@ impl<'a> Rebuild<'a> {
             Err(error) => return Err(error.into()),
         };
         let rebuild = Rebuild { server, key, identity: None };
-        // Asked twice, because nobody would end a rebuild of which nothing is known.
+        // Asked twice, because nobody would end a rebuild that we don't know about.
         let identity = rebuild.running().or_else(|_| rebuild.running()).with_context(|| {
             format!(
                 "it isn't known whether a rebuild of {} has begun; BF.REBUILD ABORT ends it",
@@ -210,7 +210,7 @@ impl<'a> Rebuild<'a> {
         })?;
         match lost {
             Some(error) if identity.is_none() => Err(error.into()),
-            // If the reply was lost, the one that is running now is this one.
+            // If the reply was lost, the rebuild that is running now is ours.
             _ => Ok(Rebuild { identity, ..rebuild }),
         }
     }

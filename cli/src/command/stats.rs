@@ -1,4 +1,4 @@
-//! `bloomery stats`: all that a server knows of a filter.
+//! `bloomery stats`: everything that a server knows about a filter.
 
 use crate::error::{Failure, Outcome};
 use crate::filter::info::FilterInfo;

@@ -54,7 +54,7 @@ pub(crate) fn part_keys(name: &str, parts: u16) -> anyhow::Result<Vec<String>> {
     Ok((0..parts).map(|part| part_key(name, part, parts)).collect())
 }
 
-/// What each of the parts has to be.
+/// The filter that each part has to be.
 pub(crate) fn part_wanted(whole: Wanted, parts: usize) -> anyhow::Result<Wanted> {
     match whole {
         Wanted::Bloom(spec) if !spec.cell.counts() => {

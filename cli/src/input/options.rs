@@ -201,7 +201,7 @@ mod tests {
         }
     }
 
-    /// At whatever byte the input ended before, its last item is read again, and is the same or longer.
+    /// Wherever the input ended the first time, its last item is read again, and is the same or longer.
     #[test]
     fn an_open_item_may_grow() {
         let of = |batch: &Batch| items_of(&batch.blob).map(<[u8]>::to_vec).collect::<Vec<_>>();

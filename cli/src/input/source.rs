@@ -37,7 +37,7 @@ pub(crate) fn open_file(path: &Path) -> anyhow::Result<File> {
 /// used and can be hashed.
 pub(super) struct Source {
     input: Box<dyn Read + Send>,
-    /// Of all bytes before `hashed`.
+    /// The hash of all bytes before `hashed`.
     hash: Xxh3,
     hashed: u64,
     /// The bytes that were read from `hashed` on.

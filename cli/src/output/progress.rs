@@ -20,7 +20,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Says something of the progress, unless nothing is to be said.
+    /// Reports the progress, unless it is too early for another report.
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet {
             crate::error::note(text);

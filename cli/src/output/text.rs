@@ -7,7 +7,7 @@ use unicode_width::UnicodeWidthChar;
 /// At most `columns` of a terminal: what is longer ends in `…`.
 pub(crate) fn shorten(text: &str, columns: usize) -> Cow<'_, str> {
     let mut width = 0;
-    // Where to cut if it turns out to be too wide, with a column for the ellipsis.
+    // Where to cut if the text turns out to be too wide, leaving a column for the ellipsis.
     let mut cut = 0;
     for (at, character) in text.char_indices() {
         width += character.width().unwrap_or(0);

@@ -34,7 +34,7 @@ pub(super) enum Stream {
 struct Timed {
     stream: Stream,
     until: Instant,
-    /// No reply may take longer than this, if this is earlier.
+    /// A deadline for all replies; used if it is earlier than the timeout.
     deadline: Option<Instant>,
 }
 
@@ -85,7 +85,7 @@ impl Link {
             return Err(io::Error::new(ErrorKind::NotConnected, "the connection is closed").into());
         }
         self.start_clock();
-        // A reply that is late would be taken for that of the next command.
+        // A late reply would be taken for that of the next command.
         self.is_open = false;
         match &self.prefix {
             None => self.stream.get_mut().write_all(commands)?,
@@ -208,7 +208,7 @@ mod tests {
         Link::new(Stream::Tcp(stream), info.redis_settings(), timeout, None).unwrap()
     }
 
-    /// Each byte comes in time, and the reply doesn't.
+    /// Each byte comes in time, but the whole reply doesn't.
     #[test]
     fn a_reply_that_trickles_ends_at_the_timeout() {
         let trickle = |mut stream: TcpStream| {

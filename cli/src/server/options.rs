@@ -195,7 +195,7 @@ impl Server {
         Server { timeout: self.timeout.or(Some(SCRAPE_TIMEOUT)), ..self }
     }
 
-    /// These options with a timeout for whole filters, if none is given, and replies as long as these are.
+    /// These options, with a timeout for whole filters if none is given, and with replies as long as a filter.
     pub(crate) fn patient(self) -> Server {
         Server { timeout: self.timeout.or(Some(FILTER_TIMEOUT)), takes_filters: true, ..self }
     }
@@ -313,7 +313,7 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// The certificates in a file, at least one: with none, nobody would be trusted, and no connection would say why.
+/// The certificates in a file, at least one: without any, nobody would be trusted, and no connection could say why.
 fn certificates(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(path)?).collect();
     match found {

@@ -24,7 +24,7 @@ pub(super) fn renamed(commands: &[u8], prefix: &str) -> Vec<u8> {
     renamed
 }
 
-/// The name of a command of the module; `None` of the server's own.
+/// The name of a command of the module; `None` for the server's own commands.
 fn name(command: &[u8], prefix: &str) -> Option<String> {
     let (family, verb) = std::str::from_utf8(command).ok()?.split_once('.')?;
     match family {

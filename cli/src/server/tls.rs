@@ -27,7 +27,7 @@ pub(super) fn encrypt(
                 roots.add(authority).map_err(|error| Failure::Usage(format!("--cacert: {error}")))?;
             }
         }
-        // Some of the system's may be of no use.
+        // Some of the system's certificates may be unusable.
         None => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),
     }
     let config = ClientConfig::builder().with_root_certificates(roots);

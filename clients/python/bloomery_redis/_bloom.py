@@ -27,14 +27,13 @@ class BloomSteps(FilterSteps, Generic[R]):
     ) -> Steps[Any]:
         """Creates the filter, empty, and returns this object.
 
-        `error_rate`, above 0 and below 1, is the part of absent items that test positive when the filter is full.
+        `error_rate`, above 0 and below 1, is the fraction of absent items that test positive when the filter is full.
         `capacity` is its number of items, 1 to 2**48. Options are those of BF.RESERVE, in lower case, such as
         `nonscaling=True`, `counting=4` (counters of 4 bits; items can be removed), `window=25,
         every=timedelta(hours=1)` (items leave after 24 to 25 hours), `onfull="SATURATE"`, `seed="5eed"`, `like=other`.
 
-        ValueError for a number or a word that can't be meant; the server's error for options that exclude each other,
-        for memory that isn't there, and if the key exists. With `exist_ok` an existing filter stays as it is.
-        """
+        ValueError for a number or a word that makes no sense; the server's error for options that exclude each other,
+        for memory that isn't there, and if the key exists. With `exist_ok` an existing filter stays as it is. """
         command = ("BF.RESERVE", self.key, error_rate_of(error_rate), capacity_of(capacity), *words(options))
         try:
             yield from ask(*command)
@@ -56,9 +55,8 @@ class BloomSteps(FilterSteps, Generic[R]):
     def add_many(self, items: Items) -> Steps[int]:
         """Adds any number of items, and returns how many were certainly absent.
 
-        They are read and sent in pieces of 64 KiB. On an error, the pieces before it are in the filter, and of the one
-        that was refused as many as the server's error says.
-        """
+        They are read and sent in pieces of 64 KiB. On an error, the earlier pieces have been added; the server's error
+        says how many items of the refused piece. """
         new = 0
         for piece in pieces(items):
             new += yield from ask("BF.BULKADD", self.key, "NOCREATE", "PREFIXED", prefixed(piece))
@@ -66,16 +64,14 @@ class BloomSteps(FilterSteps, Generic[R]):
 
     @operation
     def contains(self, item: Item) -> Steps[bool]:
-        """False: it was certainly not added. True: it was, or this is one of the wrong answers of the error rate.
-
-        A filter that is missing contains nothing.
-        """
+        """False: it was certainly not added. True: it was added, or this is a false positive. A filter that is missing
+        contains nothing. """
         reply = yield from ask("BF.EXISTS", self.key, encode(item))
         return bool(reply == 1)
 
     @operation
     def contains_many(self, items: Items) -> Steps[list[bool]]:
-        """Tests any number of items, in pieces of 64 KiB: an answer as `contains` has it for each."""
+        """Tests any number of items, in pieces of 64 KiB. Returns for each what `contains` would."""
         found: list[bool] = []
         for piece in pieces(items):
             bitmap = yield from ask("BF.BULKTEST", self.key, "PREFIXED", prefixed(piece))
@@ -88,8 +84,7 @@ class BloomSteps(FilterSteps, Generic[R]):
     def remove(self, item: Item) -> Steps[bool]:
         """Removes one occurrence of an item from a counting filter. False: it was absent.
 
-        Remove only what was added: else the filter may lose other items.
-        """
+        Remove only what was added; otherwise the filter may lose other items. """
         reply = yield from ask("BF.DEL", self.key, encode(item))
         return bool(reply == 1)
 
@@ -103,19 +98,19 @@ class BloomSteps(FilterSteps, Generic[R]):
 
     @operation
     def count(self, item: Item) -> Steps[int]:
-        """How often an item was added to a counting filter, less its removals, and perhaps more; at most 15, 255 or
-        65535, by the width of the counters."""
+        """How often an item was added to a counting filter, minus its removals. It may be more than that; at most 15,
+        255 or 65535, by the width of the counters."""
         return int((yield from ask("BF.COUNT", self.key, encode(item))))
 
     @operation
     def rotate(self) -> Steps[None]:
-        """Opens a fresh generation of a window, and drops the oldest. With `every` the server does this by itself."""
+        """Opens a new generation of a window, and drops the oldest. With `every` the server does this by itself."""
         yield from ask("BF.ROTATE", self.key)
 
     @operation
     def age(self, item: Item) -> Steps[int | None]:
-        """How many generations ago an item was last added to a window, perhaps more; 0 is the current one. None: it is
-        absent."""
+        """How many generations ago an item was last added to a window, or fewer by chance; 0 is the current one. None:
+        it is absent."""
         age = int((yield from ask("BF.AGE", self.key, encode(item))))
         return None if age < 0 else age
 
@@ -133,8 +128,8 @@ class BloomSteps(FilterSteps, Generic[R]):
 
     @operation
     def merge(self, *sources: Key | FilterSteps) -> Steps[None]:
-        """Adds all items of other filters. Without a filter of its own, it becomes a copy of the first, and then the
-        union. They need the same seed, as `like=` gives it, and in a cluster one hash tag."""
+        """Adds all items of other filters. If the key is empty, it first becomes a copy of the first filter. They need
+        the same seed, as `like=` gives it, and in a cluster one hash tag."""
         if not sources:
             raise ValueError("merge takes one source or more")
         keys = [source.key if isinstance(source, FilterSteps) else source for source in sources]
@@ -142,7 +137,7 @@ class BloomSteps(FilterSteps, Generic[R]):
 
     @operation
     def feedback(self, checked: int, false: int) -> Steps[None]:
-        """Reports that of `checked` positive answers `false` were wrong, as the source of truth knows.
+        """Reports that the source of truth refuted `false` of `checked` positive answers.
 
         `stats()["feedback"]` then has the error rate that the application sees. A report for a thousand answers, or for
         a second, is plenty.
@@ -159,16 +154,16 @@ class BloomSteps(FilterSteps, Generic[R]):
     def rebuild(
         self, *, capacity: int | None = None, error_rate: float | None = None, **options: Unpack[BloomOptions]
     ) -> R:
-        """Builds a new filter beside this one, which serves until the new one takes its place in one step.
+        """Builds a new filter beside this one, which serves until the new one replaces it in one step.
 
             with bloom.rebuild(capacity=2_000_000) as new:
                 new.add_many(rows)
 
-        The new one takes the place at the end of the block; if an exception leaves the block, it is dropped. (If the
-        server can't be reached then, the rebuild goes on there, until `BF.REBUILD key ABORT`.) From the beginning of
-        the block on, adds to the filter go to both. Begin the block first, and then read the source of truth: so no
-        item is lost. What isn't given stays as it is; the capacity becomes that of all layers together, or the number
-        of items if that is larger. Options are those of `reserve`, without `like`.
+        The new filter replaces the old one at the end of the block; if an exception leaves the block, it is dropped.
+        (If the server can't be reached then, the rebuild goes on there, until `BF.REBUILD key ABORT`.) From the
+        beginning of the block on, adds to the filter go to both. Begin the block before you read the source of truth,
+        so that no item is lost. Options that aren't given stay as they are; the capacity becomes that of all layers
+        together, or the number of items if that is larger. Options are those of `reserve`, without `like`.
 
         With an asyncio client, `async with` and `await new.add_many(rows)`.
         """
@@ -181,7 +176,7 @@ class BloomSteps(FilterSteps, Generic[R]):
 
 
 class RebuildSteps(Caller):
-    """The filter that is being built. The live one is the Bloom object that it was made of."""
+    """The filter that is being built. The live one is the Bloom object that created this one."""
 
     def __init__(self, client: Any, key: Key, options: list[Word]):
         super().__init__(client)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class FilterFull(Exception):
-    """Items that a cuckoo filter has no room for. (Of a full Bloom filter the server's own error says so.)"""
+    """Items that a cuckoo filter has no room for. (A full Bloom filter gives the server's own error.)"""
 
 
 class CuckooSteps(FilterSteps):
@@ -42,7 +42,7 @@ class CuckooSteps(FilterSteps):
 
     @operation
     def add(self, item: Item, *, if_absent: bool = False) -> Steps[bool]:
-        """Adds an item, again if it is there; with `if_absent` only if it isn't. True: it was added.
+        """Adds an item, even if it is already there; with `if_absent`, only if it isn't. True: it was added.
 
         FilterFull if there is no room; the server's error if there is no filter.
         """
@@ -63,7 +63,8 @@ class CuckooSteps(FilterSteps):
         command = "CF.INSERTNX" if if_absent else "CF.INSERT"
         reply = yield from ask(command, self.key, "NOCREATE", "ITEMS", *items)
         added = sum(answers(reply))
-        # CF.INSERT says -1 in RESP2 and false in RESP3 where there is no room; CF.INSERTNX -1, and 0 for what is there.
+        # If there is no room, CF.INSERT says -1 in RESP2 and false in RESP3, and CF.INSERTNX says -1. For an item that
+        # is there, CF.INSERTNX says 0.
         if homeless := reply.count(-1) if if_absent else len(reply) - added:
             raise FilterFull(
                 f"no room for {homeless} of {len(items)} items. Reserve a larger filter, or one that grows"
@@ -91,14 +92,13 @@ class CuckooSteps(FilterSteps):
     def remove(self, item: Item) -> Steps[bool]:
         """Removes one occurrence of an item. False: it was absent. The server's error if there is no filter.
 
-        Remove only what was added: else the filter may lose other items.
-        """
+        Remove only what was added; otherwise the filter may lose other items. """
         reply = yield from ask("CF.DEL", self.key, encode(item))
         return bool(reply == 1)
 
     @operation
     def count(self, item: Item) -> Steps[int]:
-        """How often an item was added, less its removals, and perhaps more."""
+        """How often an item was added, minus its removals. It may be more than that."""
         return int((yield from ask("CF.COUNT", self.key, encode(item))))
 
     @operation

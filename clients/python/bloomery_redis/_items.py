@@ -68,7 +68,8 @@ def bits(bitmap: bytes, count: int) -> list[bool]:
 
 
 def answers(reply: list[Any]) -> list[bool]:
-    """Those of a command with several items. A refusal is the last of them, after the answers to what went in."""
+    """The answers of a command with several items. A refusal is the last one, after the answers for the items that were
+    added."""
     for answer in reply:
         if isinstance(answer, Exception):
             raise answer

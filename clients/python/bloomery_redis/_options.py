@@ -4,9 +4,8 @@
     reserve(0.01, 100_000, window=25, every=timedelta(hours=1))
 
 A timedelta is sent as milliseconds, a datetime as Unix time in milliseconds. True sends the word alone; False and None
-leave it out. docs/COMMANDS.md says what each option does. A word that isn't known here is sent too, for the server to
-judge: so options that a newer server has work without a newer client.
-"""
+leave it out. docs/COMMANDS.md says what each option does. A word that isn't known here is also sent, and the server
+judges it. So the options of a newer server work without a newer client. """
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class BloomOptions(TypedDict, total=False):
-    """Of BF.RESERVE and BF.REBUILD BEGIN."""
+    """Options of BF.RESERVE and BF.REBUILD BEGIN."""
 
     expansion: int  # 0 to 32768
     nonscaling: bool
@@ -59,7 +58,7 @@ def _one_of(*values: Any) -> tuple[Callable[[Any], bool], str]:
     return lambda value: value in values, f"one of {', '.join(map(repr, values))}"
 
 
-# What a value has to be. Which options go together is for the server to say.
+# What a value has to be. The server decides which options can be combined.
 CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "expansion": _between(0, 32768),
     "nonscaling": _one_of(True),

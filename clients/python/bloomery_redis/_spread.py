@@ -1,9 +1,9 @@
-"""One Bloom filter spread over the nodes of a cluster, so that it may be larger and hotter than one node.
+"""One Bloom filter spread over the nodes of a cluster, so that it can hold more, and serve more requests, than one
+node.
 
 It is made of parts, each a filter under a key of its own, and every item belongs to one of them. All clients of a
-filter have to give it the same name and the same number of parts, which does not change later. The functions above the
-class are all that a program in another language has to do alike; docs/CLUSTER.md has the reasons, and test vectors.
-"""
+filter have to give it the same name and the same number of parts, which does not change later. A program in another
+language has to reproduce only the functions above the class; docs/CLUSTER.md has the reasons, and test vectors. """
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OVERFLOW = 1e-9
 def part_of(item: bytes, parts: int) -> int:
     """The part of an item: the first 8 bytes of its SHA-256, as a fraction of 2^64, of the number of parts.
 
-    Not the hash of the filters: the items of a part would have its upper bits in common, and crowd some of the cells.
+    It isn't the hash of the filters: then all items of a part would share its upper bits, and crowd some of the cells.
     """
     return int.from_bytes(hashlib.sha256(item).digest()[:8], "big") * parts >> 64
 
@@ -40,9 +40,8 @@ def part_of(item: bytes, parts: int) -> int:
 def part_key(name: str, part: int, parts: int) -> str:
     """The key of a part. Slot numbers are cut into as many ranges as there are parts, and each has its slot in one.
 
-    Its hash tag ends in the first number, from 0 up, that brings it there. Slots lie on nodes in ranges, so that parts
-    are spread as evenly as can be.
-    """
+    Its hash tag ends in the first number, from 0 up, that gives a slot there. Nodes have ranges of slots, so the parts
+    are spread as evenly as possible. """
     first, last = SLOTS * part // parts, SLOTS * (part + 1) // parts
     number = 0
     while not first <= slot_of(tag := f"{name}:{part}/{parts}:{number}") < last:
@@ -51,12 +50,12 @@ def part_key(name: str, part: int, parts: int) -> str:
 
 
 def slot_of(tag: str) -> int:
-    """CRC-16/XMODEM, as a cluster has it."""
+    """CRC-16/XMODEM, as used by clusters."""
     return binascii.crc_hqx(tag.encode(), 0) % SLOTS
 
 
 def part_capacity(capacity: int, parts: int) -> int:
-    """What a part has to hold: its share, and as much more as chance may give it.
+    """What a part has to hold: its share, and what chance may add to it.
 
     The items of a part are binomial, with the mean m = capacity / parts. By Bernstein's inequality one part has more
     than m + t with a chance below exp(-t² / 2(m + t/3)); t is such that this is OVERFLOW / parts.
@@ -69,7 +68,7 @@ def part_capacity(capacity: int, parts: int) -> int:
 
 
 class SpreadStats(TypedDict):
-    """Sums over the parts; of the error rates means, since each part is asked for the same share of the items."""
+    """Sums over the parts, but means of the error rates, since each part is asked for the same share of the items."""
 
     parts: int
     capacity: int
@@ -82,7 +81,7 @@ class SpreadStats(TypedDict):
 
 
 class SpreadSteps(Caller):
-    """`client` is a client of a cluster (one of a single server works too); `parts` is 1 to 1024, ten for each node is
+    """`client` is a client of a cluster (one of a single server works too); `parts` is 1 to 1024; ten for each node is
     a good start."""
 
     def __init__(self, client: Any, name: str, parts: int):
@@ -106,21 +105,20 @@ class SpreadSteps(Caller):
         """Creates all parts, and returns this object. Arguments and errors are those of Bloom.reserve, for the whole;
         `like` can't be among them.
 
-        If some of the parts exist, the others are created all the same: so `exist_ok` also mends a filter of which a
-        part is missing; but what was in that part has to be added again.
-        """
+        If some of the parts exist, the others are created all the same: so `exist_ok` also repairs a filter that lacks
+        a part. The items of that part have to be added again. """
         each = part_capacity(capacity_of(capacity), len(self.keys))
         try:
             yield from self._each("BF.RESERVE", error_rate_of(error_rate), each, *words(options))
         except Exception as error:
-            # The first error hides those behind it.
+            # The first error hides the later ones.
             if not (exist_ok and "item exists" in str(error)) or not all((yield from self._each("EXISTS"))):
                 raise
         return self
 
     @operation
     def missing(self) -> Steps[list[str]]:
-        """The keys of parts that aren't there: never created, expired, or evicted. Tests say no to what they had."""
+        """The keys of missing parts: never created, expired, or evicted. Tests answer no for their items."""
         found = yield from self._each("EXISTS")
         return [key for key, there in zip(self.keys, found) if not there]
 
@@ -131,7 +129,7 @@ class SpreadSteps(Caller):
 
     @operation
     def stats(self) -> Steps[SpreadStats]:
-        """What the servers know of the parts, together. The server's error if a part is missing."""
+        """What the servers know about all parts together. The server's error if a part is missing."""
         replies = yield from self._each("BF.STATS")
         each = [_stats.table(reply) for reply in replies]
         return {
@@ -158,9 +156,9 @@ class SpreadSteps(Caller):
     def add_many(self, items: Items) -> Steps[int]:
         """Adds any number of items, and returns how many were certainly absent.
 
-        They are read in batches, of which each part gets about 64 KiB in one command; commands for different nodes go
-        out together. On an error, parts that did not refuse theirs have added them, and the batches before are in.
-        """
+        They are read in batches; in each batch, a part gets one command of about 64 KiB, and commands for different
+        nodes are sent together. On an error, earlier batches have been added, and in this one the items of the parts
+        that did not refuse theirs. """
         new = 0
         for batch in self._batches(items):
             new += sum((yield self._bulk("BF.BULKADD", batch, "NOCREATE")))
@@ -168,17 +166,15 @@ class SpreadSteps(Caller):
 
     @operation
     def contains(self, item: Item) -> Steps[bool]:
-        """False: it was certainly not added. True: it was, or this is one of the wrong answers of the error rate.
-
-        A part that is missing contains nothing.
-        """
+        """False: it was certainly not added. True: it was added, or this is a false positive. A part that is missing
+        contains nothing. """
         encoded = encode(item)
         (reply,) = yield [("BF.EXISTS", self._key(encoded), encoded)]
         return bool(reply == 1)
 
     @operation
     def contains_many(self, items: Items) -> Steps[list[bool]]:
-        """Tests any number of items, in batches as `add_many`: an answer as `contains` has it for each, in order."""
+        """Tests any number of items, in batches like `add_many`. Returns for each, in order, what `contains` would."""
         found: list[bool] = []
         for batch in self._batches(items):
             bitmaps = yield self._bulk("BF.BULKTEST", batch)
@@ -199,7 +195,7 @@ class SpreadSteps(Caller):
         return (yield [(command, key, *arguments) for key in self.keys])
 
     def _batches(self, items: Items) -> Iterator[dict[str, tuple[list[int], list[bytes]]]]:
-        """By the key that they belong to, items and their places in the batch."""
+        """The items and their places in the batch, by the key that they belong to."""
         for batch in pieces(items, PIECE_BYTES * min(len(self.keys), MOST_PIECES)):
             by_key: dict[str, tuple[list[int], list[bytes]]] = {}
             for place, item in enumerate(batch):

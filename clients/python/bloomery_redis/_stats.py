@@ -1,4 +1,4 @@
-"""What the server says of a filter, as dictionaries: its own names in lower case with underscores, and numbers.
+"""What the server says about a filter, as dictionaries: numbers under its own names, in lower case with underscores.
 
 So "Error rate now" is `error_rate_now`. What the names mean is in docs/COMMANDS.md, under BF.STATS and CF.STATS. Fields
 that a newer server adds are there too.
@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 from ._steps import Key, Steps, ask
 
-# Bulk strings in RESP2. Not found out by trying: an identity such as 12e4 would be a number, too.
+# Bulk strings in RESP2. The type isn't guessed from the text: an identity such as 12e4 would look like a number.
 FRACTIONS = {"error_rate", "error_rate_now", "fill", "fill_when_full", "tightening_ratio", "share_false", "observed_error_rate"}
 
 
@@ -22,7 +22,7 @@ class Feedback(TypedDict):
 
 
 class Feedbacks(TypedDict):
-    """What was reported by `feedback` of the last minute, the last hour, and since the server has the filter."""
+    """What `feedback` reported in the last minute, in the last hour, and since the server has had the filter."""
 
     minute: Feedback
     hour: Feedback
@@ -42,7 +42,7 @@ class Layer(TypedDict, total=False):
 
 
 class BloomStats(TypedDict, total=False):
-    """Of a Bloom filter. A field may be missing: some are of one kind of filter only."""
+    """Statistics of a Bloom filter. A field may be missing: some exist for one kind of filter only."""
 
     kind: str  # fixed, counting, scaling, window
     origin: str  # bloomery, or the system that made it

@@ -1,9 +1,8 @@
 """One body of logic for blocking and for asyncio clients.
 
 A method is written once, as a generator: it yields a list of commands, is sent the list of their replies, and returns
-the result. `@operation` makes of it an ordinary method where the client is a blocking one, and a coroutine method where
-it is one of asyncio. Replies are undecoded: strings are bytes, also under `decode_responses=True`.
-"""
+the result. `@operation` turns it into an ordinary method for a blocking client, and into a coroutine method for an
+asyncio client. Replies are undecoded: strings are bytes, also under `decode_responses=True`. """
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ class Caller:
 
 
 class Sync(Caller):
-    """What has a blocking client."""
+    """Base of the classes with a blocking client."""
 
     def _run(self, steps: Steps[T]) -> T:
         try:
@@ -70,7 +69,7 @@ class Sync(Caller):
 
 
 class Async(Caller):
-    """What has an asyncio client: Sync, with `await`."""
+    """Base of the classes with an asyncio client: Sync, with `await`."""
 
     async def _run(self, steps: Steps[T]) -> T:
         try:
@@ -131,7 +130,8 @@ if TYPE_CHECKING:  # ParamSpec came with Python 3.10; type checkers bring typing
 else:
 
     class operation:
-        """A method written as steps. Read from the class it is the steps, so help() shows signature and description."""
+        """A method written as steps. On the class it returns the generator function, so help() shows signature and
+        description."""
 
         def __init__(self, steps):
             self.steps = steps

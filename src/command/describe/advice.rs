@@ -158,7 +158,7 @@ fn on_observed(promise: f64, explained: f64, observed: Observed) -> Option<Strin
     })
 }
 
-/// A key as a word of a command, in the way of redis-cli.
+/// A key as a word of a command, quoted as in redis-cli.
 fn word(key: &[u8]) -> String {
     let text = printable(key);
     if text.is_empty() || text.contains([' ', '\\']) { format!("\"{text}\"") } else { text }

@@ -148,7 +148,7 @@ pub(super) fn default_chain(settings: &Settings) -> ChainSpec {
     }
 }
 
-/// Reads the options. `own` sees each word first, and consumes the ones that only this command has.
+/// Reads the options. `own` sees each word first, and consumes those that only this command has.
 fn reserve_options<'a, 'c, C: Call<'a>>(
     mut words: Arguments<'c, C>,
     mut own: impl FnMut(&[u8], &mut Arguments<'c, C>) -> Result<bool, CommandError>,
@@ -546,9 +546,10 @@ pub(in crate::command) fn creation(spec: &Spec, since_ms: u64, leave_out: bool) 
     words
 }
 
-/// What BF.INSERT has between the key and the items, in one argument, to create what an add has created: one short command,
-/// where a BF.RESERVE before the add would be four with the MULTI and EXEC around them. Only a server that obeys reads it, see
-/// [`redisbloom::insertion`](super::redisbloom::insertion). It has all that such a filter can differ by.
+/// The argument of BF.INSERT between the key and the items that creates the filter which an add has created. This takes
+/// one short command. A BF.RESERVE before the add would make it four, with MULTI and EXEC around them. Only a server
+/// that obeys reads it, see [`redisbloom::insertion`](super::redisbloom::insertion). It has every parameter in which
+/// such a filter can differ.
 pub(in crate::command) fn sent(spec: &Spec) -> Words {
     use Word::{Hex, Number, Real, Text};
     let expansion = Number(spec.expansion().unwrap_or(0).into());
@@ -556,15 +557,15 @@ pub(in crate::command) fn sent(spec: &Spec) -> Words {
     [Text("SPEC"), rate, capacity, expansion, seed].into_iter().collect()
 }
 
-/// What BF.RESERVE has between the key and the numbers that the client wrote, in one argument; for a filter that
-/// [is plain](is_plain).
+/// The argument of BF.RESERVE that stands between the key and the client's numbers, for a filter that [is
+/// plain](is_plain).
 pub(in crate::command) fn sent_before_numbers(spec: &Spec) -> Words {
     let mut words = sent(spec);
     words.drain(1..3);
     words
 }
 
-/// Whether it differs from a filter that an add creates by nothing that [`sent`] lacks.
+/// Whether everything that distinguishes it from a filter that an add creates is in what [`sent`] returns.
 pub(in crate::command) fn is_plain(spec: &Spec) -> bool {
     let family = Settings::family_for(spec.expansion().unwrap_or(0));
     *spec == Spec { family, seed: spec.seed, ..Spec::fixed(spec.capacity, spec.error_rate) }

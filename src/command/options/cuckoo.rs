@@ -119,7 +119,7 @@ pub(in crate::command) fn creation(spec: &CuckooSpec) -> Words {
     words
 }
 
-/// What CF.INSERT has between the key and the items, in one argument, to create what an add has created; see
+/// The argument of CF.INSERT between the key and the items that creates the filter which an add has created; see
 /// [`bloom::sent`](super::bloom::sent).
 pub(in crate::command) fn sent(spec: &CuckooSpec) -> Words {
     use Word::{Hex, Number, Text};
@@ -128,15 +128,15 @@ pub(in crate::command) fn sent(spec: &CuckooSpec) -> Words {
     std::iter::once(Text("SPEC")).chain(words).chain([Hex(spec.seed.into())]).collect()
 }
 
-/// What CF.RESERVE has between the key and the capacity that the client wrote, in one argument; for a filter that
-/// [is plain](is_plain).
+/// The argument of CF.RESERVE that stands between the key and the client's capacity, for a filter that [is
+/// plain](is_plain).
 pub(in crate::command) fn sent_before_capacity(spec: &CuckooSpec) -> Words {
     let mut words = sent(spec);
     words.remove(1);
     words
 }
 
-/// Whether it differs from a filter that an add creates by nothing that [`sent`] lacks.
+/// Whether everything that distinguishes it from a filter that an add creates is in what [`sent`] returns.
 pub(in crate::command) fn is_plain(spec: &CuckooSpec) -> bool {
     spec.origin == Origin::Bloomery && spec.hash == HashKind::default()
 }
@@ -159,8 +159,8 @@ impl Insertion {
             return Ok(spec);
         }
         let spec = new_filter(call);
-        // The buckets of a primary may be smaller than those that are configured here, and two of them its whole
-        // filter.
+        // The primary's buckets may be smaller than those configured here, and its whole filter may consist of two of
+        // them.
         let least = u64::from(spec.bucket_size).saturating_mul(2);
         seeded(CuckooSpec { capacity: self.capacity.unwrap_or(spec.capacity).max(least), ..spec })
     }

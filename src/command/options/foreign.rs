@@ -39,7 +39,7 @@ pub(in crate::command) const CODEC: ItemsOption = ItemsOption {
     bytes: "STRING",
 };
 
-/// Of systems whose items are bytes.
+/// For systems whose items are bytes.
 const NO_OPTION: ItemsOption = ItemsOption { name: "", takes: "", encodings: &[Encoding::Bytes], bytes: "" };
 
 impl ItemsOption {
@@ -96,7 +96,7 @@ pub(in crate::command) struct ForeignReservation {
     pub(in crate::command) encoding: Encoding,
     pub(in crate::command) error_rate: f64,
     pub(in crate::command) capacity: u64,
-    /// The arguments after the key that make the same on a server that obeys. A seed at the end says that they aren't
+    /// The arguments after the key that create the same filter on a replica. A seed at the end says that they aren't
     /// RedisBloom's; these filters have none.
     pub(in crate::command) creation: Vec<Vec<u8>>,
 }

@@ -1,8 +1,8 @@
 //! Parsing of options, and their canonical form for replication.
 //!
-//! Options are matched as whole words and by position. RedisBloom looks for them anywhere, even in the key, and
-//! accepts any word that begins like an option: there, a key named `nonscaling` makes a non-scaling filter. What a
-//! RedisBloom primary sends is read by its rules.
+//! Options are matched as whole words and by position. RedisBloom looks for them anywhere, even in the key, and accepts
+//! any word that begins like an option. There, a key named `nonscaling` creates a non-scaling filter. What a RedisBloom
+//! primary sends is read by its rules.
 
 pub(super) mod bloom;
 pub(super) mod cuckoo;
@@ -33,7 +33,7 @@ pub(super) fn integer(bytes: &[u8]) -> Option<i64> {
         [b'1'..=b'9', ..] => true,
         _ => false,
     };
-    // Below zero, where there is one number more.
+    // Negative numbers, of which there is one more.
     let subtract = |number: i64, digit: &u8| {
         let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
         number.checked_mul(10)?.checked_sub(digit.into())
@@ -50,7 +50,7 @@ pub(super) fn number(bytes: &[u8]) -> Option<f64> {
 /// A number of few digits, as most error rates are. Digits and power of ten are exact then, so that their quotient is the
 /// nearest number, in a quarter of the time (Clinger, "How to Read Floating Point Numbers Accurately", 1990).
 fn short_decimal(bytes: &[u8]) -> Option<f64> {
-    // A digit and the point, up to fifteen and the point.
+    // From one digit and the point to fifteen digits and the point.
     if !(2..=16).contains(&bytes.len()) {
         return None;
     }

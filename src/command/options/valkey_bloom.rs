@@ -1,8 +1,8 @@
 //! What valkey-bloom's BF.INSERT has and RedisBloom's doesn't.
 //!
 //! It is also what valkey-bloom sends when it creates a filter, with every parameter: `BF.INSERT key CAPACITY c ERROR e
-//! TIGHTENING t SEED s (NONSCALING | EXPANSION x) [ITEMS item…]`. The seed is 32 bytes as they are. A filter that is created
-//! with one is valkey-bloom's, since only that hashes by it.
+//! TIGHTENING t SEED s (NONSCALING | EXPANSION x) [ITEMS item…]`. The seed is 32 raw bytes. A filter that is created
+//! with one is valkey-bloom's, since only valkey-bloom's hash uses it.
 
 use super::Arguments;
 use super::{integer, number};
@@ -20,7 +20,8 @@ pub(super) struct Dialect {
 }
 
 impl Dialect {
-    /// Reads the option that `word` names, which is in upper case, and its value. Returns false if it isn't one of these.
+    /// Reads the option that `word` names, and its value. The word is in upper case. Returns false if it isn't one of
+    /// these.
     pub(super) fn read<'a, C: Call<'a>>(
         &mut self,
         word: &[u8],

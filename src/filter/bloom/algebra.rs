@@ -37,7 +37,7 @@ impl Bloom {
         !matches!(self.newest_layer().shape().layout, Layout::Classic | Layout::Blocked)
     }
 
-    /// Whether it is one table of fingerprints, which can take in another that has the same sizes.
+    /// Whether it is one table of fingerprints, which can be merged with another of the same sizes.
     fn is_table(&self) -> bool {
         matches!(&self.body, Body::Fixed(layer) if layer.shape().layout == Layout::Fingerprint)
     }
@@ -177,8 +177,8 @@ impl Bloom {
     /// Puts the layers of a source for which [`inclusion`](Bloom::inclusion) returned [`Inclusion::Layers`] into `chain`,
     /// which has those of earlier sources, and is empty or begins with the layers of this filter.
     ///
-    /// A source that has been added to since it was last merged has layers of which older copies are here already. A
-    /// layer goes into its older copy, so that repeated merges don't lengthen the chain, and items count once.
+    /// If items were added to a source since it was last merged, older copies of its layers are already here. A layer
+    /// goes into its older copy, so that repeated merges don't lengthen the chain, and items count once.
     ///
     /// # Errors
     /// [`Incompatible::TooManyLayers`].
@@ -244,7 +244,7 @@ impl Bloom {
         Ok(changed)
     }
 
-    /// Makes its chain what [`inclusion`](Bloom::inclusion) found, with the [new layers](Joined::copies) of that.
+    /// Turns its chain into the one that [`inclusion`](Bloom::inclusion) found, with its [new layers](Joined::copies).
     /// Returns whether anything changed.
     ///
     /// # Errors

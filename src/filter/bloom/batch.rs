@@ -72,7 +72,7 @@ pub fn for_each_group<'i, F: Deref<Target: Probed>>(
     for_each_hashed_group(filter, prefetch, items.map(|item| hasher.hash_in_loop(item)), visit);
 }
 
-/// Like [`for_each_group`], for items that the iterator hashes as it goes.
+/// Like [`for_each_group`], for an iterator that hashes the items itself.
 #[inline(always)]
 pub fn for_each_hashed_group<F: Deref<Target: Probed>>(
     filter: &mut F,

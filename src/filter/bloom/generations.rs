@@ -20,7 +20,7 @@ pub struct Generation<'w> {
     pub age: u64,
     /// Number of items in it.
     pub items: u64,
-    /// The layer that it has alone or shares with others.
+    /// Its layer, which it may share with others.
     pub layer: &'w Layer,
 }
 

@@ -57,7 +57,7 @@ impl Body {
         }
     }
 
-    /// The same kind of body with other layers.
+    /// A body of the same kind with other layers.
     fn map<E>(&self, mut layer: impl FnMut(&Layer) -> Result<Layer, E>) -> Result<Body, E> {
         let layers = self.layers().iter();
         Ok(match self {
@@ -387,8 +387,8 @@ impl Bloom {
         self.add_to_newest(item, Layer::insert_absent_single_writer)
     }
 
-    /// Adds to a window that makes no room by itself, as long as its table has some. The shadow of a rebuild gets all items of
-    /// its live filter in one generation.
+    /// Adds to a window that doesn't make room by itself, as long as its table has room. The shadow of a rebuild gets
+    /// all items of its live filter in one generation.
     ///
     /// # Errors
     /// [`Error::Full`], also if it isn't a window.
@@ -641,7 +641,7 @@ impl Bloom {
 
     /// The error rate that the filter has now, from its fill: 1 − Π(1 − rate of a layer).
     pub fn rate_now(&self) -> f64 {
-        // As a sum of logarithms: the product would lose what is below 1e-16.
+        // As a sum of logarithms: the product would lose rates below 1e-16.
         -libm::expm1(self.layers().iter().map(|layer| libm::log1p(-layer.rate_now())).sum())
     }
 

@@ -141,7 +141,7 @@ fn an_item_survives_the_rotations_that_it_was_promised() {
     });
 }
 
-/// The same with a writer so slow that the ring wraps around. An empty layer is reused, and whether this one is
+/// The same with a writer that is so slow that the ring wraps around. An empty layer is reused, and whether this one is
 /// empty is decided while the writer writes to it. The window contains the item if and only if it kept the layer.
 #[test]
 fn a_slow_writer_adds_to_a_layer_that_is_kept_or_dropped_whole() {

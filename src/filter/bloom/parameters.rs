@@ -47,7 +47,7 @@ enum Kind {
 }
 
 impl Parameters {
-    /// Of a valid spec. `first` is the capacity of the filter's first layer.
+    /// Creates the parameters of a valid spec. `first` is the capacity of the filter's first layer.
     pub(super) fn new(spec: &Spec, first: u64) -> Parameters {
         let (kind, count, tightening) = match spec.family {
             Family::Fixed(Overflow::Saturate) => (Kind::FixedSaturates, 0, None),
@@ -164,7 +164,7 @@ impl Parameters {
         &self.extra.get_or_init(Box::default).usage
     }
 
-    /// Bytes of memory besides these: those of a filter on which nothing was counted, and all.
+    /// Bytes of memory in addition to these: those of a filter on which nothing was counted, and the total.
     pub(super) fn allocated(&self) -> (usize, usize) {
         self.extra.get().map_or((0, 0), |extra| {
             let is_rare =

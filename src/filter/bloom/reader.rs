@@ -18,7 +18,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// The layers, in the order in which their filter has them.
+    /// The layers, in the order of their filter.
     pub(super) fn new(hasher: Hasher, layers: Arc<[Layer]>, newest: Option<u64>) -> Reader {
         Reader { hasher, layers, newest }
     }

@@ -1,4 +1,4 @@
-//! What a filter does as a window: nothing, if it isn't one.
+//! A filter's behaviour as a window. If it isn't one, nothing happens.
 
 use super::{Bloom, Body, Layer, Schedule, Window};
 use crate::error::Error;
@@ -84,7 +84,7 @@ impl Bloom {
         self
     }
 
-    /// Whether the generations in the cells are in a state that commands leave.
+    /// Whether the generations in the cells are in a state that commands can leave behind.
     pub(crate) fn has_sound_generations(&self) -> bool {
         self.newest_layer().tags().is_none_or(|tags| tags.is_sound(self.newest()))
     }

@@ -5,7 +5,7 @@
 //! write has dropped it yet. So idle keys, restarts and replicas need no special case.
 //!
 //! A clock that was ahead has opened generations too early. When it has been set back, the first write moves the
-//! schedule back as well, see [`Standing::due`]. Otherwise nothing would rotate for as long as the clock was ahead.
+//! schedule back as well, see [`Standing::due`]. Otherwise nothing would rotate until the clock has caught up again.
 
 use crate::params::limits;
 
@@ -41,8 +41,8 @@ impl Schedule {
         self.since_ms.checked_rem(self.every_ms).unwrap_or(0)
     }
 
-    /// A schedule with the same rotations by the clock. Under it, generation `newest` began at the first of them from
-    /// `now_ms` on.
+    /// A schedule with the same rotations by the clock, under which generation `newest` begins at the first rotation
+    /// from `now_ms` on.
     fn moved_back(&self, newest: u64, now_ms: u64) -> Schedule {
         let into = now_ms.checked_rem(self.every_ms).unwrap_or(0);
         let until = match self.phase().checked_sub(into) {
@@ -53,7 +53,7 @@ impl Schedule {
     }
 }
 
-/// The newest generation and the schedule of a window: all of it that decides which generation means what.
+/// The newest generation and the schedule of a window: everything that decides what a generation number means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// Number of the generation that receives the adds.
@@ -76,8 +76,8 @@ impl Standing {
         Some(next.saturating_sub(now_ms))
     }
 
-    /// Milliseconds since generation `current − age` began, if all since have lasted as long as they should; `None` without a
-    /// period.
+    /// Milliseconds since generation `current − age` began, if all generations since then have lasted for a full
+    /// period; `None` without a period.
     pub fn lasts_ms(&self, age: u64, now_ms: u64) -> Option<u64> {
         let every_ms = self.schedule.every_ms;
         let into = every_ms.saturating_sub(self.next_in(now_ms)?);
@@ -137,10 +137,10 @@ impl Standing {
         Standing { newest: self.newest.saturating_add(more), ..self }
     }
 
-    /// By how many generations items of `source` are older here than there, as counted from the newest of each.
+    /// The number of generations by which items of `source` are older here than there, counted from the newest of each.
     ///
-    /// −1 for a source that is further by its schedule, however much: its clock was ahead, and its newest generation
-    /// will last for up to two periods from now, see [`due`](Window::due).
+    /// −1 for a source whose schedule is ahead, however far: its clock was ahead, and its newest generation will last
+    /// for up to two periods from now, see [`due`](Window::due).
     pub(super) fn ages_by(&self, source: Standing) -> i128 {
         (self.period() - source.period()).max(-1)
     }

@@ -133,8 +133,9 @@ impl Window {
         Ok(layer.remove_from(tags, item, self.newest))
     }
 
-    /// Whether the newest generation alone has the items that all but one are sized for: as many as may come within a TTL.
-    /// If others were dropped only when there is no room at all, a burst within one period would end in dropping everything.
+    /// Whether the newest generation alone has the number of items that all generations but one are sized for, which is
+    /// what may come within a TTL. If others were dropped only when there is no room at all, a burst within one period
+    /// would end in dropping everything.
     #[inline]
     fn is_top_heavy(&self) -> bool {
         let Some((layer, tags)) = self.generations().table() else { return false };
@@ -252,7 +253,8 @@ impl Window {
         self.schedule = schedule;
     }
 
-    /// The generations of `source` with items that are alive in this window when it is `standing`, each with its age here.
+    /// The generations of `source` with items that are alive in this window in the state `standing`, each with its age
+    /// here.
     pub(super) fn taken_from(standing: Standing, source: &Window) -> impl Iterator<Item = Generation<'_>> {
         let span = source.span();
         let ages_by = standing.ages_by(source.standing());
@@ -262,8 +264,7 @@ impl Window {
         })
     }
 
-    /// Whether a window that is `standing` would lack items of `source` that the source has at its generation
-    /// `current`.
+    /// Whether a window in the state `standing` would lack items that `source` has at its generation `current`.
     pub(crate) fn loses(standing: Standing, source: &Window, current: u64) -> bool {
         let taken = Window::taken_from(standing, source).count();
         taken < source.alive(current).filter(|generation| generation.items > 0).count()

@@ -6,13 +6,13 @@
 //! what is closed stays closed until something is deleted.
 //!
 //! The largest closed set is what remains if buckets with a way out are taken from all buckets, until none has one.
-//! That goes over the table several times, a little with each search that fails.
+//! Finding it takes several passes over the table. Each search that fails does a small part of that.
 
 use super::table::Table;
 
-/// The least number of slots that each failed search visits for this, in 4 µs: as many as most searches visit. While
-/// the last free slots can still be reached from nearly everywhere, but only on ways that are too long, there is no
-/// closed set to find.
+/// The least number of slots that each failed search visits for this, which takes 4 µs: about the number that most
+/// searches visit. As long as the last free slots can be reached from nearly everywhere, even if only by chains that
+/// are too long, there is no closed set to find.
 const SWEPT: u64 = 1 << 11;
 
 /// Bits of a word.
@@ -22,11 +22,11 @@ const BITS: u64 = u64::BITS as u64;
 pub(super) struct Closed {
     /// A closed set.
     known: Box<[u64]>,
-    /// Holds the largest closed set, and buckets that haven't been taken away yet.
+    /// The candidates: the largest closed set, and buckets that haven't been removed yet.
     candidates: Box<[u64]>,
     /// The next bucket to look at.
     next: u64,
-    /// Whether a bucket was taken away, or changed, since the last time that the first was looked at.
+    /// Whether a bucket was removed or changed since the current pass began.
     changed: bool,
 }
 

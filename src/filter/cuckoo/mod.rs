@@ -18,7 +18,8 @@
 //!
 //! A filter of RedisBloom makes room and compacts as RedisBloom does, to the byte. RedisBloom replicates a CF.INSERT as it
 //! came, with the items that it refused. A replica that found room for those would later have none for items that the
-//! primary accepted. It goes by the filter and not by who sends a command, so that all replicas of a filter agree.
+//! primary accepted. This depends on the filter, not on the sender of the command, so that all replicas of a filter
+//! agree.
 
 mod closed;
 mod compaction;
@@ -55,8 +56,8 @@ pub struct Cuckoo {
     items: u64,
     deletes: u64,
     moves: u64,
-    /// Another one whenever `deletes` begins again at 0: otherwise the pieces of a dump from before and from after look
-    /// as if they belonged together.
+    /// A new number whenever `deletes` starts again at 0. Otherwise, pieces that were dumped before and after would
+    /// look as if they belonged together.
     dump_number: u16,
     /// What searches for room have found, after the first one. It isn't saved.
     searches: Option<Box<Searches>>,
@@ -65,7 +66,7 @@ pub struct Cuckoo {
 /// What searches for room in the newest sub-filter have found.
 #[derive(Default)]
 struct Searches {
-    /// Slots that they have looked at.
+    /// Slots that searches have looked at.
     looked_at: u64,
     /// Whether one has failed since the last delete or growth. If the filter then grows, nothing more is needed.
     failed: bool,
@@ -90,7 +91,7 @@ impl Cuckoo {
         spec.validate()?;
         let spec = match spec.origin {
             Origin::Bloomery => CuckooSpec { seed: spec.seed.narrow(spec.hash), ..spec },
-            // Their hashes have no key, and neither format has a place for one.
+            // Their hashes aren't keyed, and neither format has a field for a seed.
             _ => CuckooSpec { hash: HashKind::default(), seed: Seed::default(), ..spec },
         };
         let mut filter = Cuckoo::with_tables(spec, SmallVec::new(), 0);
@@ -98,7 +99,8 @@ impl Cuckoo {
         Ok(filter)
     }
 
-    /// From parts that [`wire`](crate::wire) has validated except for the slots: buckets and words of each sub-filter.
+    /// Made of parts that [`wire`](crate::wire) has validated, except for the slots: buckets and words of each
+    /// sub-filter.
     ///
     /// # Errors
     /// [`Error::Cuckoo`] if bytes after the last slot are set.
@@ -126,8 +128,8 @@ impl Cuckoo {
         Cuckoo { spec, tables, items, deletes: 0, moves: 0, dump_number, searches: None }
     }
 
-    /// Replaces slots, of which byte `offset` of all sub-filters is the first. Where RedisBloom has them, without the
-    /// padding after each. They must lie in one sub-filter.
+    /// Replaces slots, beginning at byte `offset` of all sub-filters, counted as in RedisBloom: without the padding
+    /// after each. They must lie in one sub-filter.
     ///
     /// # Errors
     /// [`Error::Cuckoo`] if they don't. Nothing has changed then.
@@ -444,8 +446,8 @@ impl Cuckoo {
 
     /// Whether the other was [shared](Cuckoo::share) by this one, and nothing has changed since.
     pub(crate) fn is_shared_with(&self, other: &Cuckoo) -> bool {
-        // Adds change the number of items, deletes that of deletes. Whatever resets these to 0 gives the filter another
-        // number.
+        // Adds change the number of items, and deletes the number of deletes. Any operation that resets these to 0
+        // gives the filter another dump number.
         let counts = |filter: &Cuckoo| (filter.items, filter.deletes, filter.moves, filter.dump_number);
         let mut pairs = self.tables.iter().zip(&other.tables);
         self.tables.len() == other.tables.len()
@@ -605,7 +607,7 @@ mod tests {
         }
     }
 
-    /// Groups of every length, of filters with one sub-filter and with several.
+    /// Groups of every length, for filters with one sub-filter and with several.
     #[test]
     fn a_group_is_answered_as_its_items_are() {
         let mut filter = Cuckoo::new(CuckooSpec::new(64)).unwrap();
@@ -665,7 +667,7 @@ mod tests {
                         refused += 1;
                         at_once += u64::from(knows.searched() == before);
                     }
-                    // Rarely, so that there is time to find out between two deletes.
+                    // Rarely, so that there is time to find the closed set between two deletes.
                     if number % capacity == capacity / 2 {
                         let item = knows.hash(&(number / 2).to_le_bytes());
                         assert_eq!(knows.remove(item), searches.remove(item));

@@ -66,7 +66,7 @@ impl CuckooSpec {
     /// # Errors
     /// [`Error::Capacity`] or [`Error::Cuckoo`].
     pub fn validate(&self) -> Result<(), Error> {
-        // Old versions of RedisBloom made filters of one bucket.
+        // Old versions of RedisBloom could create filters with one bucket.
         let least = if self.origin == Origin::Bloomery { 2 } else { 1 };
         if self.capacity < least * u64::from(self.bucket_size) || self.capacity > limits::MAX_CAPACITY {
             return Err(Error::Capacity(self.capacity));
@@ -124,8 +124,8 @@ impl CuckooSpec {
         )
     }
 
-    /// Buckets of sub-filter `index`; `None` if it would exceed [`limits::MAX_BYTES`], or if a test would look at more
-    /// than [`limits::MAX_SLOTS_ASKED`] slots then.
+    /// Buckets of sub-filter `index`; `None` if it would exceed [`limits::MAX_BYTES`], or if a test would then look at
+    /// more than [`limits::MAX_SLOTS_ASKED`] slots.
     pub fn buckets_of(&self, index: usize) -> Option<u64> {
         let asked = (index as u64 + 1).checked_mul(2 * u64::from(self.bucket_size))?;
         if asked > limits::MAX_SLOTS_ASKED {

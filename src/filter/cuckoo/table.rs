@@ -23,7 +23,7 @@ const SEARCHED: usize = 2048;
 const LOOKED_AT: usize = 131_072;
 
 /// Maximum number of buckets of a table in which a search remembers where it has been. It seldom comes back to a bucket of a
-/// larger one. In a table of 64 full buckets, every way ends where another has been.
+/// larger one. In a table of 64 full buckets, every path soon meets another one.
 const REMEMBERED: u64 = 4096;
 
 /// Buckets of tables of at least this many bytes are fetched ahead. Smaller tables are in the L2 cache.
@@ -48,8 +48,8 @@ impl CuckooHash {
         CuckooHash { first: hash, second: hash ^ (fingerprint * SPREAD), fingerprint: fingerprint as u8 }
     }
 
-    /// Derived from a fingerprint and the bucket it is in. That bucket's table must be at least as large as the
-    /// tables that will be searched.
+    /// Derived from a fingerprint and its bucket. The table of that bucket must be at least as large as the tables that
+    /// will be searched.
     #[inline]
     pub(super) fn found_in(bucket: u64, fingerprint: u8) -> CuckooHash {
         CuckooHash { first: bucket, second: bucket ^ (u64::from(fingerprint) * SPREAD), fingerprint }
@@ -274,7 +274,7 @@ impl Table {
             let low = ONES * 0x7f;
             !(((differ & low) + low) | differ | low)
         };
-        // Leaves out the slots of the buckets before it, and of those after it.
+        // Leaves out the slots of the buckets before and after it.
         let first = marks(start / 8) >> (start % 8 * 8);
         let of_len = |len: usize| u64::MAX >> (64 - 8 * len);
         if start % 8 + (end - start) <= 8 {
@@ -341,7 +341,8 @@ impl Table {
         searched: &mut u64,
         mut changed: impl FnMut(u64),
     ) -> Option<u16> {
-        // A full bucket to which a fingerprint would move: from this slot of the bucket of another step, or the item.
+        // A full bucket that a fingerprint would move to: either the item, or the one in this slot of another step's
+        // bucket.
         #[derive(Clone, Copy)]
         struct Step {
             bucket: u64,
@@ -439,7 +440,8 @@ impl Table {
                 return Some(turn + 1);
             }
         }
-        // The way back: a fingerprint's other bucket is the one it was moved from. This doesn't wait for slots.
+        // The way back: a fingerprint's other bucket is the one it was moved from. This never has to wait for a slot to
+        // be read.
         for (turn, fingerprint) in (0..most).zip(kicked).rev() {
             bucket = self.other(bucket, fingerprint);
             self.set(slot_of(bucket, turn), fingerprint);
@@ -518,7 +520,8 @@ mod tests {
         }
     }
 
-    /// The search as documented, slot by slot, as older versions did it. Their replicas must end equal.
+    /// The search as documented, slot by slot, as older versions did it. A replica of another version must end with the
+    /// same bytes.
     fn plain_search(table: &Table, item: CuckooHash, most: u16) -> Option<u16> {
         let (mut seen, remembers) = (BTreeSet::new(), table.buckets() <= REMEMBERED);
         let mut is_new = |bucket| seen.insert(bucket) || !remembers;

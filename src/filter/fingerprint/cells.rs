@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use crate::sync::AtomicU64;
 
-    /// Each cell of each width is changed alone, among neighbours that are full or empty.
+    /// Changing a cell of any width leaves its neighbours unchanged, full or empty.
     #[test]
     fn cells_of_any_width_leave_their_neighbours_alone() {
         for width in 3..=64 {

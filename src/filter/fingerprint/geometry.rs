@@ -1,15 +1,16 @@
 //! Which cells an item may be in. This is part of the format (docs/FORMAT.md, "Fingerprints").
 //!
 //! Two neighbouring cells are a window, and n cells have n − 1 windows. An item has two: the first is chosen by its hash, and
-//! the second follows at a distance that the fingerprint chooses. A cell says which of the two it is in, so each is known from
-//! the other for any number of windows, where the XOR of a cuckoo filter (Fan et al., 2014) needs a power of two. The two have
-//! no cell in common: else some items would have three cells, and one of 5000 small tables would be full before its time.
+//! the second follows at a distance that the fingerprint chooses. A cell says which of the two it is in, so each can be
+//! computed from the other for any number of windows. The XOR of a cuckoo filter (Fan et al., 2014) needs a power of
+//! two. The two have no cell in common. Otherwise some items would have only three cells, and one of 5000 small tables
+//! would be full too early.
 
 use crate::filter::bloom::probe::mix;
 use crate::hash::{ItemHash, fast_range};
 pub(crate) use crate::sizing::fingerprint::Table as Geometry;
 
-/// What a table knows about an item: two items with the same identity can't be distinguished.
+/// What a table knows about an item. Two items with the same identity can't be distinguished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) fingerprint: u64,
@@ -54,15 +55,16 @@ impl Geometry {
     /// From the first window to the second, around the end of the table: from 2 up to 2 less than the number of
     /// windows.
     ///
-    /// Mixed twice: products alone would be an arithmetic progression, whose differences coincide. Then moves could
-    /// reach only few windows, and tables with fingerprints of 7 bits would be full at 92%.
+    /// Mixed twice: after one multiplication, the distances would form an arithmetic progression, in which many
+    /// differences are equal. Moves could then reach only few windows, and tables with fingerprints of 7 bits would be
+    /// full at 92%.
     #[inline(always)]
     fn distance(self, fingerprint: u64) -> u64 {
         2 + fast_range(mix(mix(fingerprint)), self.windows() - 3)
     }
 
-    /// The bits of a cell that say whose it is, from the lowest: a fingerprint, which of its windows it is in, its place
-    /// there. The payload follows them. Places are numbered through both windows, from 0 to 3.
+    /// The bits of a cell that identify its item, from the lowest: a fingerprint, which of the two windows it is in,
+    /// and its place there. The payload follows them. Places are numbered through both windows, from 0 to 3.
     #[inline(always)]
     pub(super) fn key_at(self, fingerprint: u64, number: usize) -> u64 {
         let (window, place) = (number as u64 / 2, number as u64 % 2);

@@ -30,7 +30,7 @@ pub(crate) struct State {
     geometry: Geometry,
     /// Twice the number of changes during which a reader must not look, plus one while such a change is in progress.
     changes: AtomicU64,
-    /// Those of them that move an item.
+    /// Those changes that move an item.
     moves: AtomicU64,
 }
 
@@ -192,7 +192,7 @@ impl Table<'_> {
 
     /// Which of up to 64 items may be in the table, of those in `asked`. Any thread may ask.
     ///
-    /// The second window of an item is known, and fetched, when its first is on its way.
+    /// The second window of an item is known, and requested, while the line of the first is still being fetched.
     pub(crate) fn contains_many(&self, items: &[ItemHash], asked: Hits) -> Hits {
         let mut identities = [Identity::default(); Hits::MAX];
         asked.for_each(|index| {
@@ -276,7 +276,7 @@ impl Table<'_> {
         self.count_up(self.geometry.identity(item), 1)
     }
 
-    /// The same for as many adds of an identity, at least one.
+    /// The same for this number of adds of an identity, at least one.
     #[inline(always)]
     fn count_up(&self, identity: Identity, adds: u64) -> Result<Step, Error> {
         let geometry = self.geometry;
@@ -342,7 +342,7 @@ impl Table<'_> {
         }
     }
 
-    /// Whether the bits after the last cell are 0, up to the words of sectors and generations.
+    /// Whether the bits between the last cell and the words of sectors and generations are 0.
     pub(crate) fn is_padded(&self) -> bool {
         let end = self.geometry.cells * u64::from(self.geometry.width());
         let words = &self.words[..self.geometry.cell_words() as usize];
@@ -388,7 +388,7 @@ mod tests {
     use super::*;
     use crate::filter::bloom::probe::mix;
 
-    /// Tables with cells of every width, up to a word, against a list of what is in them.
+    /// Compares tables with cells of every width, up to a word, with a list of their items.
     #[test]
     fn tables_of_every_width_have_what_was_added() {
         for payload in [0, 4, 8, 16] {

@@ -7,22 +7,24 @@ use super::geometry::{Identity, Place};
 use crate::filter::bloom::probe::mix;
 use smallvec::SmallVec;
 
-/// Most cells that a search visits. In a table with 6.25% more cells than items, all of 10 million adds found room.
+/// Maximum number of cells that a search visits. In a table with 6.25% more cells than items, all of 10 million adds
+/// found room.
 const VISITED: usize = 2048;
 
-/// The steps of a search, each at the place that the number of its cell hashes to; 0 for none. A cell that has lost its place
-/// to another is visited again. Without them the search goes round in circles, and a table is full at 92% instead of 94%.
+/// The steps of a search in a hash table, by the number of their cell; 0 for none. A cell whose entry was overwritten
+/// by another is visited again. Without this table the search would go round in circles, and a table of fingerprints
+/// would be full at 92% instead of 94%.
 ///
-/// No chain passes a cell twice, which would lose a fingerprint: each step of a cell after the first comes too late, since
-/// what it leads to was found, or noted, from the first.
+/// No chain visits a cell twice, which would lose a fingerprint: everything that a later step at the same cell leads to
+/// was already found, or recorded, from the first.
 type Seen = [u16; VISITED];
 
-/// A cell in use. Its fingerprint would move, to make room for the one that comes.
+/// A cell in use. Its fingerprint would move, to make room for the incoming one.
 #[derive(Clone, Copy)]
 struct Step {
-    /// Where the fingerprint that comes will be.
+    /// The place of the incoming fingerprint.
     place: Place,
-    /// The step whose fingerprint comes; the item itself comes to the first four.
+    /// The step that the incoming fingerprint comes from. The first four steps are for the item itself.
     from: Option<u16>,
 }
 
@@ -68,7 +70,7 @@ impl Table<'_> {
     }
 }
 
-/// Records that the next step is to this cell. Returns false, and records nothing, if an earlier step was.
+/// Records that the next step goes to this cell. Returns false, and records nothing, if an earlier step did.
 fn is_first(seen: &mut Seen, steps: &[Step], cell: u64) -> bool {
     let slot = &mut seen[mix(mix(cell + 1)) as usize % VISITED];
     if *slot != 0 && steps[usize::from(*slot)].place.cell == cell {
@@ -78,7 +80,7 @@ fn is_first(seen: &mut Seen, steps: &[Step], cell: u64) -> bool {
     true
 }
 
-/// The places from the first step of the way to step `last`, and the free one after it.
+/// The places on the path from its first step to step `last`, and the free one after it.
 fn chain(steps: &[Step], last: usize, free: Place) -> Chain {
     let mut chain = Chain::new();
     chain.push(free);

@@ -2,11 +2,12 @@
 //!
 //! Each sector of cells knows the generation s at which it was last cleaned: its cells are of the generations from s − g + 1 to
 //! s + slack. These are 2^t numbers, so s tells which of them a cell means, however long ago that was. A write at the newest
-//! generation n first cleans the sector if n > s + slack: it frees the cells up to n − g, so that s becomes n. What is written,
-//! or moved in, is of the generations from n − g + 1 to n, which are in that range. So a rotation touches no cell.
+//! generation n first cleans the sector if n > s + slack: it frees the cells up to n − g, so that s becomes n. A
+//! fingerprint that is written, or moved in, belongs to one of the generations from n − g + 1 to n, which are in that
+//! range. So a rotation touches no cell.
 //!
-//! A full table drops its oldest generations early: those before the floor, a number that the last word has. The others
-//! keep their age.
+//! A full table drops its oldest generations early: those before the floor, a number in the last word. The others keep
+//! their age.
 
 use super::Table;
 use super::geometry::{Identity, Place};
@@ -61,7 +62,7 @@ impl Tags<'_> {
         self.floor_word().load(Relaxed)
     }
 
-    /// As of this generation, cells of this age or more are free.
+    /// Cells that are at least this old at this generation are free.
     #[inline(always)]
     fn end(&self, current: u64) -> u64 {
         self.span().min(current.saturating_add(1).saturating_sub(self.floor()))
@@ -117,7 +118,7 @@ impl Tags<'_> {
 
     /// Which of up to 64 items may be in the table.
     ///
-    /// The second window of an item is known, and fetched, when its first is on its way.
+    /// The second window of an item is known, and requested, while the line of the first is still being fetched.
     pub(crate) fn contains_many(&self, items: &[ItemHash], current: u64) -> Hits {
         let mut identities = [Identity::default(); Hits::MAX];
         for (identity, item) in identities.iter_mut().zip(items) {
@@ -250,7 +251,7 @@ impl Tags<'_> {
         opened.for_each(|generation| self.items_in(generation).store(0, Relaxed));
     }
 
-    /// Whether sectors and generations are in a state that commands leave, given the newest generation.
+    /// Whether sectors and generations are in a state that commands can leave behind, given the newest generation.
     pub(crate) fn is_sound(&self, newest: u64) -> bool {
         let geometry = self.0.geometry;
         let first = geometry.cell_words() as usize;

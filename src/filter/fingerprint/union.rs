@@ -11,7 +11,8 @@ impl Table<'_> {
     /// for each step.
     ///
     /// # Errors
-    /// [`Error::Full`] if there is no room for one of them, and what `taken` returns. Earlier ones have been added.
+    /// [`Error::Full`] if there is no room for one of them, and any error that `taken` returns. Earlier ones have been
+    /// added.
     pub(crate) fn take_in(
         &self,
         other: &Table<'_>,

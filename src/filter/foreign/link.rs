@@ -21,7 +21,7 @@ pub struct LinkSpec {
     pub probes: u32,
     /// Number of items that it is sized for. For a bitmap: the number of items at which half of its bits are set.
     pub capacity: u64,
-    /// Its error rate at that number of items.
+    /// Its error rate with that number of items.
     pub error_rate: f64,
     /// RedisBloom: bits per item.
     pub bits_per_item: f64,

@@ -2,7 +2,7 @@
 //! take further items by the original's rules. No member of the original is ever missed, because no bit is moved.
 //!
 //! A [`Foreign`] filter is a chain of links, bit arrays with a modulus and a number of probes; most systems have one.
-//! Its [`Scheme`] says where an item's bits lie, its [`Growth`] what happens when it is full.
+//! Its [`Scheme`] says where an item's bits lie, and its [`Growth`] what happens when it is full.
 
 mod encoding;
 mod link;
@@ -203,7 +203,7 @@ impl Foreign {
         }
     }
 
-    /// Probes of an item in all links. A test may ask every one: bytes from outside must not make it take seconds.
+    /// Probes of an item in all links. A test may need all of them, and a crafted filter must not make it take seconds.
     fn work(&self) -> u64 {
         self.links.iter().map(|link| u64::from(link.spec().probes)).sum()
     }
@@ -404,7 +404,7 @@ impl Foreign {
         self.links.iter().fold(0, |sum, link| sum.saturating_add(link.spec().modulus))
     }
 
-    /// Fraction of the bits that are set. A file may have set bits behind the last that a probe can fall on.
+    /// Fraction of the bits that are set. A file may have set bits after the last one that a probe can fall on.
     pub fn fill(&self) -> f64 {
         (self.ones() as f64 / self.cells() as f64).min(1.0)
     }

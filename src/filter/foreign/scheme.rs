@@ -77,7 +77,7 @@ pub enum Probe {
     Each(SmallVec<[u64; 14]>),
 }
 
-/// Bits of a block of Parquet's, and of each of its words.
+/// Bits of a Parquet block, and of each of its words.
 pub(super) const SPLIT_BLOCK: u64 = 256;
 const SPLIT_WORD: u64 = 32;
 

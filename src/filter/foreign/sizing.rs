@@ -9,7 +9,7 @@ use std::f64::consts::LN_2;
 /// The probes of an item in every release of go-zero.
 pub(crate) const GO_ZERO_PROBES: u32 = 14;
 
-/// Bytes of Parquet's largest filter, whatever the capacity.
+/// Bytes of the largest filter that Parquet makes, whatever the capacity.
 const SBBF_MOST: u64 = 128 << 20;
 
 /// Bits of Redisson's largest filter.
@@ -21,7 +21,8 @@ impl LinkSpec {
     pub fn reserved(scheme: &Scheme, error_rate: f64, capacity: u64) -> Option<LinkSpec> {
         let items = capacity as f64;
         let bits = -items * ln(error_rate) / (LN_2 * LN_2);
-        // Number of bits, for this many probes of an item, each of which finds its bit set with the same chance.
+        // Number of bits, given the number of probes of an item, if each probe finds its bit set with the same
+        // probability.
         let spread = |probes: u32| {
             let root = libm::exp(ln(error_rate) / f64::from(probes));
             -f64::from(probes) * items / ln(1.0 - root)

@@ -1,8 +1,8 @@
 //! How a binary fuse filter is built.
 //!
-//! Each item gets one of its cells for itself, so that the others may have any content: an item that is alone in a cell
-//! gets it, and leaves its other cells, where another may be alone then (peeling). In the reverse order, each item's own
-//! cell is set so that the three cells together are its fingerprint.
+//! Each item gets one of its cells for itself, so its other cells may have any content. An item that is alone in a cell
+//! gets that cell and leaves its others, in which another item may then be alone (peeling). In the reverse order, each
+//! item's own cell is set so that the three cells together are its fingerprint.
 //!
 //! The hashes are sorted first. Equal ones come together, and neighbours have neighbouring cells, so that the cells of the
 //! items that are looked at one after the other are in the caches.
@@ -24,7 +24,7 @@ const BUCKET: usize = 1024;
 /// Most hashes of a bucket that are sorted [by position](sort_part).
 const MOST_NEAR: usize = 4 * BUCKET;
 
-/// Maximum number of buckets: as many lines are written to in turn.
+/// Maximum number of buckets: this is the number of cache lines that are written to in turn.
 const MOST_BUCKETS: usize = 1 << 13;
 
 /// Why there are not more.
@@ -55,7 +55,7 @@ fn fill<T: Copy + Default>(list: &mut Vec<T>, len: usize, parallel: &ParallelFor
 
 /// The filter of the items with these hashes, and their number without repetitions. It depends on the set of hashes alone.
 ///
-/// With its own cells and these hashes it takes 24 bytes an item while it is built.
+/// Including each item's own cell and the hashes, building takes 24 bytes an item.
 ///
 /// # Errors
 /// [`Error::OutOfMemory`]; [`Error::Exclusive`] for more than 3.8 billion items; [`Error::Unbuilt`] if `parallel` runs no more
@@ -114,8 +114,8 @@ impl Held {
                 }
             }
         }
-        // Found cells from the front, and cells still to visit from the back. Each cell is recorded once: when its
-        // number of items becomes 1. A branch on that would be mispredicted for every third cell.
+        // Holds found cells from the front, and cells still to visit from the back. Each cell is recorded once: when
+        // its number of items becomes 1. A branch on that would be mispredicted for every third cell.
         let (mut cells, mut found, mut open) = (Vec::new(), 0, self.counts.len());
         fill::<u32>(&mut cells, self.counts.len() + 1, parallel)?;
         for cell in 0..self.counts.len() {
@@ -221,7 +221,7 @@ fn sort_part(hashes: &mut [u64], known: u32) {
     let next_bits = |hash: u64| (hash << known >> (u64::BITS - 8)) as usize;
     let mut ends = [0; 256];
     hashes.iter().for_each(|hash| ends[next_bits(*hash)] += 1);
-    // Only many repetitions of one item make one as large.
+    // A bucket is this large only if one item was repeated many times.
     if hashes.len() > MOST_NEAR || ends.iter().any(|len| *len > 64) {
         return hashes.sort_unstable();
     }

@@ -1,6 +1,7 @@
-//! A binary fuse filter (Graf, Lemire, "Binary Fuse Filters: Fast and Smaller Than Xor Filters", 2022): the least memory for a
-//! set of items that is known at once. An item has three cells, in three segments that follow each other, and a fingerprint:
-//! the XOR of the cells. A test reads three cache lines. There are no adds: a cell belongs to many items.
+//! A binary fuse filter (Graf, Lemire, "Binary Fuse Filters: Fast and Smaller Than Xor Filters", 2022): the smallest
+//! filter for a set of items that is known in advance. An item has three cells, in three segments that follow each
+//! other, and a fingerprint: the XOR of the cells. A test reads three cache lines. There are no adds: a cell belongs to
+//! many items.
 //!
 //! The word after the cells says how they are divided, and how often the hash of an item is mixed. See
 //! [`sizing::fuse`](crate::sizing::fuse).
@@ -16,7 +17,7 @@ use crate::sizing::fuse;
 use crate::sync::Ordering::Relaxed;
 use places::{Places, mix};
 
-/// A filter's words, to read.
+/// A filter's words, for reading.
 #[derive(Clone, Copy)]
 pub(crate) struct Fuse<'a> {
     words: &'a Cells,

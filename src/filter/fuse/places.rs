@@ -1,4 +1,4 @@
-//! Which cells an item has, and what they yield together.
+//! Which cells an item has, and the fingerprint that they make together.
 
 use crate::hash::fast_range;
 use crate::sizing::fuse::{ARITY, Fuse};

@@ -1,9 +1,9 @@
 //! The data types: what the server calls to save, load, copy, measure and free a filter.
 //!
-//! Filters from RedisBloom or valkey-bloom keep the type and the encoding that they had there, so that they can go
-//! back. All others are of our own type `bloomery1`; see [`DataType`]. A value of any of the types is a `Box<Filter>`.
-//! The callbacks may run in a forked child (save, rewrite) or on the lazy-free thread (free). None takes a lock
-//! but that of the loads, which only the main thread takes: a child finds it free.
+//! Filters from RedisBloom or valkey-bloom keep the type and the encoding that they had there, so that they can be
+//! moved back. All others are of our own type `bloomery1`; see [`DataType`]. A value of any of the types is a
+//! `Box<Filter>`. The callbacks may run in a forked child (save, rewrite) or on the lazy-free thread (free). The only
+//! lock that they take is that of the loads. Only the main thread takes it, so a forked child finds it free.
 
 pub(super) mod stream;
 
@@ -92,7 +92,7 @@ impl DataType {
     }
 }
 
-/// What saves and loads data without a key.
+/// The callbacks that save and load data without a key.
 pub(super) struct BesideKeys {
     pub(super) save: unsafe extern "C" fn(*mut raw::RedisModuleIO, c_int),
     pub(super) load: unsafe extern "C" fn(*mut raw::RedisModuleIO, c_int, c_int) -> c_int,
@@ -147,7 +147,7 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx, beside: &BesideKeys
             copy: Some(copy),
             // No server that the tests can run has the allocator that defragmentation needs; see docs/DESIGN.md.
             defrag: None,
-            // These differ from those above in getting the key's name and database, which no filter needs.
+            // These also get the key's name and database, which no filter needs.
             mem_usage2: None,
             free_effort2: None,
             unlink2: None,

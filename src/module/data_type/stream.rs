@@ -65,7 +65,7 @@ impl Sink for Stream {
         unsafe { server!(RedisModule_SaveStringBuffer(self.io, bytes.as_ptr().cast(), bytes.len())) };
     }
 
-    /// From where they are: a copy would add the largest filter to the memory of a child that saves.
+    /// Written without a copy, which would add the size of the largest filter to the memory of a child that saves.
     #[cfg(target_endian = "little")]
     fn words(&mut self, words: &Cells, len: u64) {
         let len = usize::try_from(len).unwrap_or(usize::MAX).min(size_of_val(words));

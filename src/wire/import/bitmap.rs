@@ -1,5 +1,5 @@
 //! Bitmaps that were filled with SETBIT. The string has no header, so the caller gives all parameters. It ends with its
-//! last set bit: what a short string lacks are zeros.
+//! last set bit: missing bytes are zeros.
 
 use crate::filter::foreign::{self, BitOrder, Encoding, Foreign, Growth, Link, LinkSpec, Scheme};
 use crate::parallel::ParallelFor;

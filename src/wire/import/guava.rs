@@ -20,7 +20,7 @@ pub(in crate::wire) fn guava_fields(strategy: u8, spec: &LinkSpec) -> Vec<u8> {
     fields
 }
 
-/// Reads what `writeTo` writes. The file doesn't say which funnel the items went through, so `encoding` does.
+/// Reads what `writeTo` writes. The file doesn't say which funnel was used, so the caller gives the `encoding`.
 ///
 /// # Errors
 /// What is wrong with it.

@@ -1,5 +1,5 @@
-//! The split-block Bloom filter of Parquet: the bitset alone, or behind Parquet's header. Arrow and Impala write the same
-//! bitset.
+//! The split-block Bloom filter of Parquet: the bitset alone, or after Parquet's header. Arrow and Impala write the
+//! same bitset.
 //!
 //! ```text
 //! 0   u32 LE …  words, eight a block, bit p in word p/32 from the lowest up
@@ -16,7 +16,7 @@ use crate::wire::error::DecodeError;
 /// Field 1, an i32.
 const NUM_BYTES: u8 = 0x15;
 
-/// Fields 2 to 4, each a union whose first field is an empty struct, BLOCK, XXHASH and UNCOMPRESSED; the end.
+/// Fields 2 to 4 (BLOCK, XXHASH and UNCOMPRESSED), each a union whose first field is an empty struct, and the end.
 const REST: [u8; 13] = [0x1c, 0x1c, 0, 0, 0x1c, 0x1c, 0, 0, 0x1c, 0x1c, 0, 0, 0];
 
 /// The header.
@@ -34,7 +34,8 @@ pub(in crate::wire) fn sbbf_fields(spec: &LinkSpec) -> Vec<u8> {
     header
 }
 
-/// Reads a bitset, or a header and a bitset. The bytes don't say what the items are, so `encoding` does.
+/// Reads a bitset, or a header and a bitset. The bytes don't say what the items are, so the caller gives the
+/// `encoding`.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -46,7 +47,7 @@ pub fn sbbf(blob: &[u8], encoding: Encoding, parallel: &ParallelFor<'_>) -> Resu
     Ok(Foreign::new(Scheme::Sbbf, encoding, Growth::Bitmap, vec![link])?)
 }
 
-/// The bitset behind Parquet's header.
+/// The bitset after Parquet's header.
 fn behind_header(blob: &[u8]) -> Result<&[u8], DecodeError> {
     let short = DecodeError::Length("bloom filter");
     let mut rest = blob;

@@ -152,7 +152,7 @@ impl BloomHead {
         self.spec.cell.counts() || self.spec.next_layer(&[]).generations > 0
     }
 
-    /// How parts of layer `index` come into its words.
+    /// How parts of layer `index` are written into its words.
     pub(super) fn place(&self, index: usize) -> Place {
         match self.layers.get(index).and_then(|layer| layer.shape.table()) {
             Some(table) => Place::Fingerprints(table),
@@ -192,7 +192,7 @@ impl BloomHead {
     }
 }
 
-/// How bits or counters come into words that are 0.
+/// How bits or counters are written into words that are 0.
 pub(super) fn place_cells(cell: Cell) -> Place {
     #[inline(always)]
     fn place(cell: Cell, words: &Words, offset: u64, bytes: &[u8]) -> Census {
@@ -276,8 +276,8 @@ pub(super) fn encode(filter: &Bloom) -> Header {
     Header { kind, bytes, stamp }
 }
 
-/// The header of `filter` as short as it can be. Capacity and error rate of a layer are left out where they follow from
-/// the filter's, as they do until filters are merged.
+/// The header of `filter` as short as it can be. Capacity and error rate of a layer are left out if they follow from
+/// the filter's, which they do unless filters were merged.
 pub(super) fn pack(filter: &Bloom) -> (Kind, Vec<u8>) {
     let (kind, header, layers) = headers(filter);
     let (spec, mut so_far) = (filter.spec(), SmallVec::<[u64; 4]>::new());

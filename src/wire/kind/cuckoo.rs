@@ -121,7 +121,7 @@ pub(super) fn decode(mut rest: &[u8]) -> Result<CuckooHead, DecodeError> {
     if tables == 0 || tables > limits::MAX_TABLES || (tables > 1 && spec.expansion == 0) {
         return Err(field("tables"));
     }
-    // The later ones are no smaller.
+    // Later sub-filters are never smaller.
     if spec.buckets_of(tables.saturating_sub(1)).is_none() {
         return Err(field("tables"));
     }

@@ -233,8 +233,8 @@ fn encodings(scheme: &Scheme) -> &'static [Encoding] {
     }
 }
 
-/// The link as it will be after it has been written in its system's own encoding, which a server may do at any time,
-/// and read back. That encoding has fewer fields than ours, and other limits.
+/// The link as it will be after it has been written in its system's own encoding and read back. A server may do that at
+/// any time. That encoding has fewer fields than ours, and other limits.
 fn at_home(
     scheme: &Scheme,
     growth: Growth,

@@ -80,7 +80,7 @@ impl RebuildHead {
         }
     }
 
-    /// How parts of array `index` come into its words.
+    /// How parts of array `index` are written into its words.
     pub(super) fn place(&self, index: usize) -> Place {
         match (index.checked_sub(self.live.count()), &self.live) {
             (Some(index), _) => self.shadow.place(index),

@@ -17,11 +17,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// The most bytes in one chunk, as RedisBloom cuts them. We write shorter ones.
 pub const MAX_PIECE: u64 = 16 << 20;
 
-/// Bytes that an array costs beside those that it tells itself: its place in the map, of which half may be free, itself
-/// with two counts of its owners, and the first node of its own map.
+/// Bytes that an array costs in addition to those that it reports: its entry in the map, half of which may be free, its
+/// own struct with two reference counts, and the first node of its own map.
 const ARRAY: u64 = (2 * size_of::<(u64, Array)>() + size_of::<Mutex<Arrival>>() + 16) as u64 + 192;
 
-/// Bytes that an array holds beside its cells when it comes in order: itself, its words rounded up, and entries of its maps.
+/// Bytes that an array holds in addition to its cells if it comes in order: its struct, its words rounded up, and
+/// entries of its maps.
 const SPARE: u64 = ARRAY + 8 + 5 * ENTRY;
 
 /// Bytes that a load may hold beyond its cells for pieces that are short and scattered, so that every order of pieces of a
@@ -113,14 +114,15 @@ impl DumpHead {
 }
 
 /// Builds a filter from a header and chunks. Chunks may come in any order, overlap and repeat: as in RedisBloom, the last
-/// counts. The filter is complete when they cover all bits. Until then it takes memory in proportion to what has come of it.
+/// counts. The filter is complete when they cover all bits. Until then it takes memory in proportion to the bytes that
+/// have come.
 #[derive(Debug)]
 pub struct Loader {
     head: DumpHead,
     body_len: u64,
-    /// Bytes of the largest array. A head of 38 bytes may say that there are 65,536, so they are looked at once.
+    /// Bytes of the largest array. Computed once, since a head of 38 bytes may declare 65,536 arrays.
     largest: u64,
-    /// The arrays of which something has come, by the offset of their first byte in the body.
+    /// The arrays that have received bytes, by the offset of their first byte in the body.
     arrays: BTreeMap<u64, Array>,
     /// Bytes of the body that have come.
     arrived: u64,
@@ -128,7 +130,7 @@ pub struct Loader {
     held: u64,
 }
 
-/// An array, and what was counted of it last. Another thread may place a chunk in it.
+/// An array, and the count when it was last looked at. Another thread may place a chunk in it.
 #[derive(Debug)]
 struct Array {
     arrival: Arc<Mutex<Arrival>>,
@@ -214,7 +216,7 @@ impl Loader {
             work = work.saturating_add(spec.probes.into());
             links.push((spec, raw.items));
         }
-        // No filter has more. Without this look, its client would know after the last piece.
+        // No filter has more. Without this check, its client would only find out after the last piece.
         if work > limits::MAX_FOREIGN_WORK {
             return Err(DecodeError::Field("links"));
         }
@@ -265,21 +267,21 @@ impl Loader {
         self.body_len
     }
 
-    /// Bytes of memory that its chunks hold at most, about: all arrays, and half of the largest in addition, if they come
-    /// in order.
+    /// Approximate maximum bytes of memory for its chunks: all arrays, and half of the largest in addition, if they
+    /// come in order.
     pub fn most_held(&self) -> u64 {
         self.body_len.saturating_add(self.largest / 2)
     }
 
-    /// The most that it holds, whatever the order and the length of the chunks: one and a half times the cells, with a share of
-    /// 1/32 for the entries of whole blocks. A byte that comes alone takes 105 bytes, so more must be refused.
+    /// The most memory that it holds for any order and length of chunks: one and a half times the cells, plus 1/32 for
+    /// the entries of whole blocks. A byte that comes alone takes 105 bytes, so more must be refused.
     fn bound(&self) -> u64 {
         let arrays = (self.arrays.len() as u64).saturating_add(1).saturating_mul(SPARE);
         let cells = self.body_len.saturating_add(self.body_len / 2).saturating_add(self.body_len / 32);
         cells.saturating_add(arrays).saturating_add(SCATTERED)
     }
 
-    /// Bytes of memory that the chunks loaded so far hold, about.
+    /// Approximate bytes of memory that the chunks loaded so far hold.
     pub fn held(&self) -> u64 {
         self.held
     }
@@ -339,8 +341,8 @@ impl Loader {
         self.note(placed)
     }
 
-    /// Where the chunk that ends at byte `end` of the body belongs. From now on the load counts the memory that it may
-    /// take: nobody may come back to say what it took.
+    /// Where the chunk that ends at byte `end` of the body belongs. From now on the load counts the memory that the
+    /// chunk may take, because the client may never come back.
     ///
     /// # Errors
     /// What is wrong with the chunk. The loader is unchanged then.
@@ -351,7 +353,7 @@ impl Loader {
         if len == 0 || len > MAX_PIECE {
             return Err(DecodeError::Length("chunk"));
         }
-        // RedisBloom's chunks are bare cells, so nothing else tells that two clients load into one key.
+        // RedisBloom's chunks are bare cells, so nothing else shows that two clients load into one key.
         if chunk::open(chunk).is_ok() {
             return Err(DecodeError::OwnChunk);
         }
@@ -389,7 +391,7 @@ impl Loader {
     /// Counts a chunk that was placed.
     ///
     /// # Errors
-    /// [`DecodeError::OutOfMemory`]. It isn't in its place then.
+    /// [`DecodeError::OutOfMemory`]. The chunk isn't placed then.
     pub fn note(&mut self, placed: Placed) -> Result<(), DecodeError> {
         let Placed { at: Destination { first, .. }, taken } = placed;
         if let Some(array) = self.arrays.get_mut(&first) {
@@ -401,8 +403,8 @@ impl Loader {
         Ok(taken?)
     }
 
-    /// The filter whose chunks have not come yet: all its cells are 0. For a server that obeys one which has such a
-    /// filter too; see [`overwrite`].
+    /// The filter whose chunks have not come yet: all its cells are 0. For a server that obeys a RedisBloom, which also
+    /// has such a filter; see [`overwrite`].
     ///
     /// # Errors
     /// Whatever [`finish`](Loader::finish) refuses, [`DecodeError::OutOfMemory`].

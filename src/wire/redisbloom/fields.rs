@@ -111,7 +111,7 @@ pub fn load_cuckoo(from: &mut impl Source, encoding: u32) -> Result<Filter, Deco
     // The number of items: the slots in use give it too.
     from.unsigned().ok_or(END)?;
     let is_old = encoding < 4;
-    // Before these had fields, they were constants of the program.
+    // Older encodings don't have these fields: they were constants of the program.
     let mut next = |otherwise| if is_old { Ok(otherwise) } else { from.unsigned().ok_or(END) };
     let raw = RawCuckoo {
         filters,

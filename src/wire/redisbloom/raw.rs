@@ -47,7 +47,7 @@ impl RawLink {
     }
 }
 
-/// What the fields say of a link, if they can express what `spec` says.
+/// The fields of a link, if they can express `spec`.
 pub(in crate::wire) fn spec_at_home(spec: &LinkSpec, items: u64) -> Result<LinkSpec, DecodeError> {
     let LinkSpec { probes, capacity, error_rate, bits_per_item, bits, log2, bytes, .. } = *spec;
     let (hashes, log2) = (probes.into(), log2.into());

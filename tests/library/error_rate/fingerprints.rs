@@ -25,7 +25,7 @@ fn add(filter: &mut Bloom, item: u64) {
     filter.add(item.to_le_bytes()).unwrap_or_else(|why| panic!("{why} at {} items", filter.items()));
 }
 
-/// As many items as all layers or generations are sized for; in a window, spread over its generations.
+/// The number of items that all layers or generations are sized for; in a window, spread over its generations.
 fn full(filter: &mut Bloom) -> u64 {
     let Spec { capacity, .. } = filter.spec();
     let generations = filter.window().map_or(1, |window| window.span());
@@ -120,7 +120,7 @@ fn window(generations: u16, every_ms: u64, overflow: Overflow) -> Spec {
 #[test]
 fn every_use_keeps_its_rate_whatever_its_past() {
     let by_hand = window(8, 0, Overflow::Error);
-    // A TTL of 31 seconds, in its usual steps and in one.
+    // A TTL of 31 seconds, with the usual number of steps and with a single step.
     let (ttl, one_step) = (window(32, 1000, Overflow::Rotate), window(2, 31_000, Overflow::Rotate));
     let uses: [Use<'_>; 11] = [
         ("fixed", fixed(Cell::Bit), &[("full", full)]),

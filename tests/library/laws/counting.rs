@@ -60,7 +60,7 @@ pub(crate) fn counts_of_a_sparse_filter_are_exact(spec: &Spec, case: &Case) -> T
 }
 
 /// Deleting all added items leaves an empty filter except for saturated counters. An item that still tests positive
-/// does so by counters that others set.
+/// does so because of counters that other items set.
 pub(crate) fn a_removed_item_is_absent_or_a_false_positive(spec: &Spec, case: &Case) -> TestCaseResult {
     let items = taken(spec, &case.a);
     let mut filter = filled(spec, &items);

@@ -235,7 +235,7 @@ pub(crate) fn many_at_a_time_are_answered_as_one_by_one(spec: &Spec, case: &Case
     let mask = |test: &dyn Fn(ItemHash) -> bool, items: &[ItemHash]| {
         items.iter().enumerate().fold(Hits(0), |hits, (index, item)| hits.with(index, test(*item)))
     };
-    // As many items as the case has, up to a full group; the seed chooses some of them.
+    // The items of the case, up to a full group; the seed chooses some of them.
     for len in [0, 1, case.b.len() % 64, 63, 64] {
         let items = &hashes[case.b.len()..case.b.len() + len];
         items.iter().for_each(|item| filter.prefetch(*item));

@@ -39,7 +39,7 @@ pub(crate) fn hold(law: Law, spec: &Spec) {
     } else {
         TestRunner::new(config)
     };
-    // So few items that lists overlap and repeat, but enough to fill a filter of 60 twice over.
+    // Few enough items that lists overlap and repeat, but enough to fill a filter of 60 twice.
     let items = || vec(0u16..240, 0..120);
     let case = (items(), items(), any::<u64>()).prop_map(|(a, b, seed)| Case { a, b, seed });
     if let Err(why) = runner.run(&case, |case| law(&seeded(spec, case.seed), &case)) {
@@ -47,7 +47,7 @@ pub(crate) fn hold(law: Law, spec: &Spec) {
     }
 }
 
-/// For each kind, a module with one test per law of the groups that it belongs to.
+/// For each kind, a module with a test for each law of its groups.
 macro_rules! laws {
     ($($kind:ident: $($group:ident),+;)+) => {
         $(mod $kind {
@@ -180,8 +180,8 @@ laws! {
     fingerprint_counting_chain: each, counts;
 }
 
-/// Items come and go, the oldest first, for as long as one likes: the number of items is correct, nothing is refused
-/// below the capacity, and when all are deleted there is room for as many as at first.
+/// Items come and go, the oldest first, for any length of time: the number of items is correct, nothing is refused
+/// below the capacity, and when all are deleted there is as much room as at first.
 #[test]
 fn the_number_of_items_does_not_drift() {
     for (capacity, layout, cell, shards) in [
@@ -235,7 +235,7 @@ fn every_number_of_probes_gives_the_plain_answers() {
         for probes in 1..=20 {
             let spec = LayerSpec { layout, cell, shards, ..LayerSpec::new(1000, 0.02) };
             let layer = Layer::new(Shape { probes, ..spec.shape().unwrap() }).unwrap();
-            // So full that absent items find many of their cells set, and some find all.
+            // Full enough that absent items find many of their cells set, and some find all.
             let added = (13_000 / probes as usize).min(1000);
             hashes.iter().take(added).for_each(|item| _ = layer.insert(*item));
             let plain: Vec<_> = hashes.iter().map(|item| layer.count(*item) > 0).collect();

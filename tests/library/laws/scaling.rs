@@ -43,7 +43,7 @@ pub(crate) fn a_layer_is_opened_when_the_newest_is_full(spec: &Spec, case: &Case
     Ok(())
 }
 
-/// The path for a caller who has to ask for memory first.
+/// The path for a caller that has to ask for memory first.
 pub(crate) fn without_growth_a_full_chain_refuses(spec: &Spec, case: &Case) -> TestCaseResult {
     let mut filter = Bloom::new(*spec).unwrap();
     let mut growing = Bloom::new(*spec).unwrap();

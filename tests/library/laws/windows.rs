@@ -22,7 +22,7 @@ fn skips(case: &Case) -> impl Iterator<Item = u64> {
     case.b.iter().map(|step| if step % 3 == 0 { u64::from(step % 9) + 1 } else { 1 })
 }
 
-/// So few items per generation that none is refused.
+/// Few enough items per generation that none is refused.
 fn batches(case: &Case) -> impl Iterator<Item = (&[u16], u64)> {
     case.a.chunks(8).zip(skips(case).chain(std::iter::repeat(1)))
 }
@@ -100,7 +100,7 @@ pub(crate) fn add_if_absent_counts_from_the_first_add(spec: &Spec, case: &Case) 
         // Only after G rotations is it absent, and new again.
         prop_assert_eq!((again.added, again.changed), (rotation == span, rotation == span));
     }
-    // ADD renews the item, and reports that it was known.
+    // An ADD renews the item, and reports that it was known.
     filter.advance(span + 1).unwrap();
     let again = filter.add(item).unwrap();
     prop_assert_eq!((again.added, again.changed), (false, true));
@@ -157,7 +157,7 @@ pub(crate) fn reads_ignore_what_the_clock_has_dropped(spec: &Spec, case: &Case) 
     Ok(())
 }
 
-/// Time before the present generation is the present generation.
+/// A time before the current generation counts as the current generation.
 pub(crate) fn a_clock_that_steps_back_changes_nothing(spec: &Spec, case: &Case) -> TestCaseResult {
     let since = 1_000_000 + case.seed % 1_000_000;
     let mut filter = Bloom::new_since(*spec, since).unwrap();

@@ -1,4 +1,4 @@
-//! The text format of Prometheus before OpenMetrics, version 0.0.4: the same samples, with other lines about them.
+//! The text format of Prometheus before OpenMetrics, version 0.0.4: the same samples with different metadata lines.
 
 use std::fmt::Write;
 

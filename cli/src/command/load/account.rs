@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub(super) struct Answer {
     /// Offset of the account before it.
     pub(super) from: u64,
-    /// Where the account is when the batch is in: at an offset, with items after it that are in.
+    /// The position of the account after the batch was added: an offset, and which items after it are in.
     pub(super) to: (u64, Taken),
     pub(super) last: Span,
     /// Empty lines between the two offsets.
@@ -22,7 +22,7 @@ pub(super) struct Answer {
     pub(super) done: u64,
     /// Items among them that were absent before.
     pub(super) new: u64,
-    /// Why the server refused items, and which of the items after `start` are in nevertheless.
+    /// Why the server refused items, and which of the items after `start` it added nevertheless.
     pub(super) refused: Option<(String, Taken)>,
 }
 

@@ -20,8 +20,8 @@ use redis::{Cmd, Value};
 use std::collections::HashMap;
 
 /// What the two scripts share. KEYS: the filter, the account. ARGV[1]: the kind, as in [`Kind::word`]; 2: the position
-/// that the account must have; 3: what the filter had dropped as it should when a sample of items went in; 4: how many
-/// these are; then they. What a script has for itself comes after them, as `arg`.
+/// that the account must have; 3: what the filter had normally dropped when a sample of items was added; 4: the number
+/// of items in the sample; then these items. The script's own arguments come after them, as `arg`.
 const COMMON: &str = "\
 local function fields(flat)
   local map = {}
@@ -82,7 +82,7 @@ end
 ";
 
 /// Writes the account, at the start of a run. ARGV[2] is empty if there must be none. arg(1) to arg(3): the filter as
-/// noted before, or nothing; then the fields and their values.
+/// recorded before, or nothing; then the fields and their values.
 const BEGIN: &str = "\
 local at, offset = position()
 if at ~= ARGV[2] then return {'elsewhere', offset or 0} end
@@ -197,7 +197,7 @@ impl Kind {
 
 /// What a script replied, unless it was an error.
 pub(super) enum Outcome {
-    /// All items went in, this number was absent before, and this is what the filter has dropped normally by then.
+    /// All items were added. This number was absent before, and this is what the filter had normally dropped by then.
     Taken { new: u64, then: String },
     /// Some items were refused.
     Refused { why: String, taken: Taken, new: u64 },
@@ -205,7 +205,7 @@ pub(super) enum Outcome {
 
 /// A batch, in the form that the script needs.
 pub(super) struct Step<'s> {
-    /// Where the account must be: offset, and items after it that are in.
+    /// The position that the account must have: an offset, and which items after it are in.
     pub(super) from: &'s (u64, Taken),
     /// Where it is afterwards.
     pub(super) to: &'s (u64, Taken),
@@ -230,7 +230,7 @@ pub(super) struct OnServer {
 
 /// An account that was found on the server.
 pub(super) struct Found {
-    /// With the outcome of a batch that the server accepted in part.
+    /// Includes the outcome of a batch that the server accepted in part.
     pub(super) state: State,
     pub(super) filter: Mark,
     position: String,
@@ -243,7 +243,7 @@ impl OnServer {
         OnServer { kind, filter: filter.to_vec(), key, in_order }
     }
 
-    /// Why the load can't go on without it.
+    /// Why the load can't continue without it.
     pub(super) fn gone(&self) -> Failure {
         Failure::Lost(format!(
             "the account of this load, {}, is no longer on the server: the database was emptied or restored from an \

@@ -18,7 +18,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// For a load that has read nothing yet.
+    /// The report of a load that has read nothing yet.
     pub(super) fn new(options: &Options) -> Report {
         Report {
             key: key(options.key.as_bytes()),

@@ -18,9 +18,9 @@ pub(super) struct Part {
     batch: Batch,
     /// Whether an earlier run has added some of its items.
     is_rest: bool,
-    /// Where the account is: at an offset, with items after it that are in.
+    /// The position of the account: an offset, and which items after it are in.
     from: (u64, Taken),
-    /// Where it is when the batch is in. An open item may grow, so the account stays before it.
+    /// The position after the batch was added. An open item may grow, so the account stays before it.
     to: (u64, Taken),
     /// Empty lines between the two offsets.
     blank: u64,

@@ -37,12 +37,12 @@ impl Taken {
         &self.0
     }
 
-    /// Forgets all but the first `count` items.
+    /// Forgets all items after the first `count`.
     pub(super) fn truncate(&mut self, count: u64) {
         *self = Taken::of(self.0.iter().copied().take(usize::try_from(count).unwrap_or(usize::MAX)));
     }
 
-    /// Which items are in after those that weren't have been sent, with this outcome.
+    /// Which items are in after the missing ones were sent, with this outcome.
     pub(super) fn fill(&self, sent: &Taken) -> Taken {
         let mut sent = sent.0.iter();
         let mut flags: Vec<bool> =
@@ -52,7 +52,7 @@ impl Taken {
     }
 }
 
-/// Lengths of runs of items that are in and of items that aren't, alternating: `3,1,2` is three in, one not, two in.
+/// Lengths of runs of items that are in and of items that aren't, alternating: `3,1,2` means three in, one not, two in.
 impl fmt::Display for Taken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut expected = true;

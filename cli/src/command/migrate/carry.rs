@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 /// How far apart two readings of one time to live may be, in milliseconds.
 const CLOCK_MS: u64 = 1000;
 
-/// Bytes of the longest argument of a server with default settings, or one that doesn't tell.
+/// Bytes of the longest argument that a server accepts by default; used if a server doesn't tell its limit.
 const DEFAULT_BULK: u64 = 512 << 20;
 
 /// What a payload may contain besides the filter.
@@ -105,7 +105,7 @@ impl Migration {
                 Ok(copied) => round.unsettled += u64::from(copied),
                 Err(Failed::Run(error)) => return Err(error),
                 Err(Failed::Filter(why) | Failed::ThisTime(why)) if !may_copy => {
-                    // The refusal says more than the fact that the key is missing.
+                    // The refusal is more informative than the fact that the key is missing.
                     let why = earlier.get(&key.name).cloned().unwrap_or(why);
                     self.failed.insert(key.name.clone(), why);
                 }
@@ -177,7 +177,7 @@ impl Migration {
         Ok(None)
     }
 
-    /// What differs among the fields of INFO that both sides give. Size is left out: it is memory, which differs by
+    /// The difference between the fields of INFO that both sides have. Size is left out: it is memory, which differs by
     /// implementation.
     pub(super) fn different_field(&mut self, key: &Key) -> Result<Option<String>, Failed> {
         let (here, there) = (self.source.info(key)?, self.target.info(key)?);

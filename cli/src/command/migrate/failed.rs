@@ -2,14 +2,14 @@
 
 use redis::RedisError;
 
-/// What keeps one filter, or all of them, from the target.
+/// Why one filter, or all of them, can't be copied to the target.
 #[derive(Debug)]
 pub(super) enum Failed {
     /// This filter can't be copied.
     Filter(String),
     /// This filter couldn't be copied this time: it may have grown meanwhile, so the next round tries again.
     ThisTime(String),
-    /// The run: a connection or a permission is missing.
+    /// The whole run fails: a connection or a permission is missing.
     Run(anyhow::Error),
 }
 

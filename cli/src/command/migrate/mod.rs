@@ -1,4 +1,4 @@
-//! `bloomery migrate`: carries the filters of one running server over to another.
+//! `bloomery migrate`: copies the filters of one running server to another.
 
 mod carry;
 mod failed;
@@ -112,7 +112,7 @@ struct Trouble {
     why: String,
 }
 
-/// Carries them over, and compares.
+/// Copies them, and compares.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let started = Instant::now();
     if let Some(file) = &options.check {

@@ -16,8 +16,9 @@ pub(super) fn version(payload: &[u8]) -> Option<u16> {
 /// Makes the payload what a server of another RDB version would have written. Servers refuse those of newer versions, and
 /// of the other product; the value of a module is the same in all.
 ///
-/// The CRC covers the version. It begins with 0, so it is linear, and zeros in front don't change it: the CRC of the change
-/// is the change of the CRC. The value isn't summed again, so the target sees whether it arrived as the source sent it.
+/// The CRC covers the version. It starts at 0, so it is linear, and leading zeros don't change it: the CRC of the
+/// change is the change of the CRC. It isn't computed from the value again, so the target notices if the value didn't
+/// arrive as the source sent it.
 pub(super) fn set_version(payload: &mut [u8], to: u16) {
     let Some(from) = version(payload) else { return };
     let (_, footer) = payload.split_at_mut(payload.len() - FOOTER);

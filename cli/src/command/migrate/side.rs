@@ -56,7 +56,7 @@ impl fmt::Display for Side {
     }
 }
 
-/// Bytes before the cells in a chunk of Bloomery's: they say which filter it is of, another one on every server.
+/// Bytes before the cells in a chunk of Bloomery's. They identify the filter, and so differ between servers.
 const CHUNK_PREFIX: usize = 20;
 
 impl Side {
@@ -78,7 +78,7 @@ impl Side {
         self.ask(redis::cmd(command).arg(key))
     }
 
-    /// Whether it knows a command. It is tried on a key that isn't there.
+    /// Whether it knows a command, which is tried on a missing key.
     pub(super) fn knows(&mut self, command: &str) -> anyhow::Result<bool> {
         let nobody = temporary_key(b"migrate", "nobody")?;
         match self.ask::<Value>(redis::cmd(command).arg(nobody).arg(0)) {
@@ -145,7 +145,7 @@ impl Side {
         Ok((iterator != 0).then_some(Piece { iterator, bytes }))
     }
 
-    /// A hash of all its bits, however the pieces are cut, but not of the header.
+    /// A hash of all its bits, however the pieces are cut. The header isn't included.
     pub(super) fn digest(&mut self, key: &Key) -> RedisResult<u128> {
         let mut digest = Xxh3::new();
         let Some(Piece { mut iterator, bytes: head }) = self.piece(key, 0)? else { return Ok(0) };

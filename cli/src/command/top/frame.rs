@@ -118,7 +118,7 @@ impl View {
         true
     }
 
-    /// A key while the text to find is typed.
+    /// Handles a key press while the text to find is typed.
     fn type_key(&mut self, key: KeyCode) {
         match key {
             KeyCode::Char(character) => self.find.push(character),
@@ -295,7 +295,7 @@ const KEYS: [(&str, &str); 10] = [
     ("q, Ctrl-C", "quit"),
 ];
 
-/// Columns between two columns.
+/// Width of the gap between two columns.
 const SPACE: u16 = 2;
 
 /// Columns of the mark before a key that has advice.
@@ -442,7 +442,7 @@ mod tests {
         assert!(!view.press(KeyCode::Char('q')));
     }
 
-    /// Whatever is shown is complete, at any width; what doesn't fit isn't shown.
+    /// At any width, everything that is shown is shown completely; what doesn't fit is left out.
     #[test]
     fn a_narrow_screen_has_fewer_columns_and_none_is_cut() {
         let mut widest =

@@ -73,9 +73,9 @@ impl Layer {
     /// Turns this layer into the intersection: AND of bits, minimum of counters. Items of both stay. The error rate
     /// is at most the larger of the two, but higher than in a filter built from the common items.
     ///
-    /// The number of items is estimated by inclusion and exclusion: those of both layers less those of the union. The
-    /// fill of the intersection alone says too much, since different items also share cells. It isn't above that of
-    /// either layer.
+    /// The number of items is estimated by inclusion and exclusion: the items of both layers minus those of the union.
+    /// The fill of the intersection alone would give too many, since different items also share cells. It isn't above
+    /// that of either layer.
     ///
     /// # Errors
     /// Same as [`union`](Layer::union).
@@ -102,7 +102,7 @@ impl Layer {
         let common = self.ones();
         let one_covers = common == mine || common == theirs;
         let estimate = |ones: u64| self.shape().items_at(ones as f64 / self.cells() as f64);
-        // Cells that are set in either: those of both less those in common.
+        // Cells that are set in either layer: the sum of both, minus those in common.
         let either = mine.saturating_add(theirs).saturating_sub(common);
         let items = estimate(mine) + estimate(theirs) - estimate(either);
         self.set_items(if one_covers { least } else { (items.round().max(0.0) as u64).min(least) });

@@ -77,7 +77,7 @@ impl Layer {
             }
             (_, Layout::Fingerprint) => self.fingerprints().contains(item),
             (_, Layout::Fuse) => self.fuse().contains(item.high),
-            // This item isn't asked for. Searching for items that are would take as long as visiting all.
+            // This item isn't asked for. Skipping to the next one that is would take as long as visiting all.
             (_, Layout::List) => false,
             (cell, _) => self.walk(item, |words, index| counter::get(words, cell.bits(), index) != 0),
         }
@@ -218,10 +218,10 @@ impl Layer {
         set(clear) + cells.map(set).sum::<i64>()
     }
 
-    /// Fetches the cache lines that a test of this item will touch first. It pays off some items ahead. In a
-    /// CLASSIC layer these are the lines of two probes, which exclude most absent items. On 1 GiB a test of an
-    /// absent item takes 41 ns with two lines, 66 ns with four and 133 ns with all seven. A test of a present item
-    /// takes 140 ns in any case.
+    /// Fetches the cache lines that a test of this item will touch first. This should be done some items ahead. In a
+    /// CLASSIC layer these are the lines of two probes, which exclude most absent items. On 1 GiB a test of an absent
+    /// item takes 41 ns with two lines, 66 ns with four and 133 ns with all seven. A test of a present item takes 140
+    /// ns in any case.
     #[inline]
     pub fn prefetch(&self, item: ItemHash) {
         self.prefetch_probes(item, 0..FETCHED_FIRST);
@@ -288,7 +288,7 @@ impl Layer {
         }
     }
 
-    /// The same for an item that was absent a moment ago, so most likely still is: on bits without another test.
+    /// The same for an item that was absent a moment ago, and most likely still is. In bits it isn't tested again.
     ///
     /// # Errors
     /// As there.
@@ -335,7 +335,7 @@ impl Layer {
         self.tally_set::<W>(item, set)
     }
 
-    /// Counts an item, of whose bits `set` were not set before.
+    /// Counts an item that has set `set` new bits.
     #[inline(always)]
     fn tally_set<W: TallyWriter>(&self, item: ItemHash, set: i64) -> Added {
         if set == 0 {
@@ -366,9 +366,9 @@ impl Layer {
         Added { added: change.items != 0, changed }
     }
 
-    /// Deletes one occurrence of the item; any number of threads may do so at once. Those of a shard take turns: between
-    /// finding an item and counting it down, another thread could delete it, and its shared cells would be counted down
-    /// twice.
+    /// Deletes one occurrence of the item; any number of threads may do so at once. Deletes in the same shard take
+    /// turns: between finding an item and counting it down, another thread could delete it, and its shared cells would
+    /// be counted down twice.
     ///
     /// If the item is certainly absent, nothing changes. Deleting an item that was never added, but tests positive,
     /// decrements counters that other items need. This is the only way to cause a false negative.

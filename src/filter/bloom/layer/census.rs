@@ -18,7 +18,7 @@ pub(crate) struct Census {
     pub(super) sum: u64,
     /// Counters at their maximum.
     pub(super) saturated: u64,
-    /// Whether some are in a state that no command leaves.
+    /// Whether some are in a state that no command leaves behind.
     pub(crate) is_damaged: bool,
 }
 

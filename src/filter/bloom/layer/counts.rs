@@ -85,11 +85,11 @@ impl Layer {
     /// Corrects the number of items of a counting layer after a delete that left the item present, if `is_uncertain`,
     /// or absent.
     ///
-    /// An add that finds its item present by chance isn't counted, and neither is a delete that leaves it so. The
-    /// errors cancel on average, but their sum grows with the square root of the number of deletes: in a filter for
-    /// 100 items that always held 90, it was 10 after 9,000. So the number is kept within what the cells say: not
-    /// above adds minus deletes, which is exact, not 0 unless all cells are, and within the noise of the estimate. A
-    /// delete that left the item absent can't have made it too large, which saves the logarithm.
+    /// An add that finds its item present by chance isn't counted, and neither is a delete after which it still tests
+    /// present. The errors cancel on average, but their sum grows with the square root of the number of deletes: in a
+    /// filter for 100 items that always held 90, it was 10 after 9,000. So the number is kept within what the cells
+    /// say: not above adds minus deletes, which is exact, 0 only if all cells are 0, and within the noise of the
+    /// estimate. A delete that left the item absent can't have made it too large, which saves the logarithm.
     pub(super) fn correct_items<W: TallyWriter>(&self, item: ItemHash, is_uncertain: bool) {
         let items = self.items();
         let mut correct = items;
@@ -125,8 +125,8 @@ impl Layer {
         self.items_for_single_writer() >= self.capacity()
     }
 
-    /// Sets the tallies of a new layer for cells that came from elsewhere. As only sums over the shards are ever read, the
-    /// first one gets it all.
+    /// Sets the tallies of a new layer for cells that came from elsewhere. Only sums over the shards are ever read, so
+    /// the first shard gets everything.
     pub(super) fn set_tallies(&self, census: Census, items: u64) {
         match self.tallies() {
             None => {}
@@ -140,7 +140,7 @@ impl Layer {
         self.set_items(items);
     }
 
-    /// Sets the number of items. Only the sum over the shards is ever read, so the first one gets it all.
+    /// Sets the number of items. Only the sum over the shards is ever read, so the first shard gets everything.
     pub(super) fn set_items(&self, total: u64) {
         match self.tallies() {
             Some(Tallies::Padded { shards, total: sum }) => {

@@ -72,8 +72,8 @@ struct Rest {
     items: AtomicU64,
 }
 
-/// A layer of a small filter has one block: 32 bytes, and its cells. Of a default filter, whose cells take 136 bytes, it has
-/// 168, and takes 192 from the allocator.
+/// A layer of a small filter has one block: 32 bytes, and its cells. In a default filter, whose cells have 136 bytes,
+/// the block has 168 bytes, and the allocator uses 192 for it.
 const _: () = assert!(cfg!(all(loom, test)) || size_of::<Rest>() == 24);
 const _: () = assert!(limits::MAX_SHARDS < 1 << 16);
 
@@ -256,7 +256,7 @@ impl Layer {
         1 << self.form().log2_shards()
     }
 
-    /// Probes per item: k. Of fingerprints, also in FUSE, their bits.
+    /// Probes per item: k. For fingerprints, also in FUSE: their bits.
     pub fn probes(&self) -> u32 {
         self.form().probes.into()
     }

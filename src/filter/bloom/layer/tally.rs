@@ -7,7 +7,7 @@ use crate::sizing::Shape;
 use crate::sync::Ordering::Relaxed;
 use crate::sync::{AtomicU64, Mutex};
 use crossbeam_utils::CachePadded;
-// Not loom's: the models don't depend on the numbers of threads.
+// Not loom's type: the models don't depend on thread numbers.
 use std::sync::atomic::AtomicUsize;
 
 /// The counts of one shard.
@@ -15,7 +15,8 @@ use std::sync::atomic::AtomicUsize;
 pub(super) struct Tally {
     /// Cells that are not 0.
     pub(super) set: AtomicU64,
-    /// Items added that were absent, minus those deleted until absent. May dip below 0 while deletes race.
+    /// Items added that were absent, minus items that a delete made absent. May be below 0 for a moment while deletes
+    /// race.
     pub(super) items: AtomicU64,
     /// Sum of the counters.
     pub(super) sum: AtomicU64,
