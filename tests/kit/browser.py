@@ -13,6 +13,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from kit.servers import free_port, wait_for
+
 # Otherwise the browser would try to contact its vendor, even on machines without a network.
 ARGUMENTS = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
     --disable-component-update --disable-sync --hide-scrollbars""".split()
@@ -83,19 +85,21 @@ def browser(profile: Path):
     """A browser with a new profile in this folder."""
     driver = shutil.which("chromedriver")
     assert driver and shutil.which("chromium"), MISSING
-    with subprocess.Popen([driver, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    # A driver that chooses its port itself takes a free one of IPv4 and wants the same of IPv6, which may be another's.
+    port, log = free_port(), profile / "driver.log"
+    with open(log, "wb") as output:
+        process = subprocess.Popen([driver, f"--port={port}"], stdout=output, stderr=output)
+    try:
+        wait_for(lambda: process.poll() is not None or "started successfully" in log.read_text(), "chromedriver to start")
+        assert process.poll() is None, f"chromedriver did not start:\n{log.read_text()}"
+        tab = Browser(port, profile)
         try:
-            lines = iter(process.stdout.readline, "")
-            started = next((line for line in lines if "started successfully on port" in line), None)
-            assert started, "chromedriver did not start"
-            threading.Thread(target=lambda: list(lines), daemon=True).start()
-            tab = Browser(int(started.rstrip(".\n").rsplit(" ", 1)[1]), profile)
-            try:
-                yield tab
-            finally:
-                tab.close()
+            yield tab
         finally:
-            process.terminate()
+            tab.close()
+    finally:
+        process.terminate()
+        process.wait()
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
