@@ -152,8 +152,8 @@ pub enum Effect<'e> {
     /// The same, with words that are usually those of the last such command. They are only made if somebody receives
     /// them.
     Words(Command, &'e (dyn Fn() -> Words + Sync)),
-    /// The command, applied to the key at argument 1, with [joined] words, the last of which is a seed, and the items
-    /// at these arguments. Each separate argument would cost a server that writes an append-only file 500 instructions.
+    /// The command, applied to the key at argument 1, with [joined] words, the last of which is a seed, and the
+    /// command's own arguments at these places. Each separate argument would cost a server that writes an append-only file 500 instructions.
     Joined(Command, &'e (dyn Fn() -> Words + Sync), &'e [usize]),
 }
 

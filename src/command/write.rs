@@ -110,26 +110,13 @@ pub(super) fn create<'a, C: Call<'a>>(
     Ok(())
 }
 
-/// The same for a BF.RESERVE with error rate and capacity at these arguments. If the filter has no further parameters,
-/// they are sent with one more argument: five arguments instead of eight.
-pub(super) fn create_reserved<'a, C: Call<'a>>(
+/// Makes a Bloom filter in an opened, empty key.
+pub(super) fn make<'a, C: Call<'a>>(
     call: &C,
     key: &mut C::Key,
     spec: Spec,
     since_ms: u64,
-    numbers: [usize; 2],
 ) -> Result<(), CommandError> {
-    if !options::bloom::is_plain(&spec) {
-        return create(call, key, spec, since_ms);
-    }
-    make(call, key, spec, since_ms)?;
-    let words = || options::bloom::sent_before_numbers(&spec);
-    call.replicate(Effect::Joined(Command::Reserve, &words, &numbers));
-    Ok(())
-}
-
-/// Makes a Bloom filter in an opened, empty key.
-fn make<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: Spec, since_ms: u64) -> Result<(), CommandError> {
     let filter = Bloom::new_admitted(spec, since_ms, |bytes| admit_new(call, bytes, bytes))?;
     key.create(filter.into());
     call.changed(c"bf.reserve");

@@ -19,6 +19,7 @@
 //! keys.
 
 use super::api::{Context, Detached, Text};
+use super::key::OpenKey;
 use super::offload::{self, Request, Retained};
 use super::{guard, held::Held, loads, reclaim};
 use crate::command::{Access, Apart, Command, CommandError, Data, Key, Reply};
@@ -269,7 +270,7 @@ pub(super) fn keys(number: u64) -> Option<(i32, Arc<[Retained]>, Range<usize>)> 
 
 /// The first entry for which `is_meant` is true and that holds a key of the context's database, or the filter in it.
 fn find(ctx: Context<'_>, name: Text<'_>, is_meant: impl Fn(&Entry) -> bool) -> Option<u64> {
-    let key = ctx.open(name, Access::Read);
+    let key = OpenKey::open(ctx, name, Access::Read);
     let filter = key.filter().ok().flatten().and_then(|filter| filter.live());
     let queue = queue();
     let is_meant =
@@ -469,7 +470,7 @@ impl Entry {
         *is_over = match (name, &detached) {
             (Some(name), Some(detached)) => {
                 let (ctx, name) = (detached.context(), name.text());
-                let is_empty = matches!(ctx.open(name, Access::Read).filter(), Ok(None));
+                let is_empty = matches!(OpenKey::open(ctx, name, Access::Read).filter(), Ok(None));
                 !is_empty || loads::send_more(ctx, name, turn)
             }
             _ => true,
@@ -483,7 +484,8 @@ impl Entry {
         let (Some(name), Some(detached)) = (name, detached) else {
             return self.begin(Err(CommandError::Internal));
         };
-        let next = detached.context().open(name.text(), Access::Read).string(|now| reading.next(now));
+        let next =
+            OpenKey::open(detached.context(), name.text(), Access::Read).string(|now| reading.next(now));
         match next.unwrap_or(Err(CommandError::Changed)) {
             Ok(false) => {}
             Ok(true) => self.begin(Ok(())),

@@ -1,7 +1,8 @@
 //! A running command's view of the server: [`Call`] over the API.
 
 use super::apart::{self, Resumed};
-use super::api::{Context, Detached, OpenKey, OwnText, Text};
+use super::api::{Context, Detached, OwnText, Text};
+use super::key::OpenKey;
 use super::names::name_of;
 use super::offload::Request;
 use super::settings::settings;
@@ -183,7 +184,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
 
     #[inline(always)]
     fn open(&self, index: usize, access: Access) -> OpenKey<'a> {
-        let key = self.ctx.open(self.text(index), access);
+        let key = OpenKey::open(self.ctx, self.text(index), access);
         #[cfg(failpoints)]
         crate::failpoint::hit("open");
         key

@@ -25,6 +25,7 @@ mod guard;
 mod heard;
 mod held;
 mod info;
+mod key;
 mod load;
 mod loads;
 mod log;

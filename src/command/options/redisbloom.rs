@@ -109,7 +109,7 @@ pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<bloom::
     Ok(bloom::Insertion { new, create, scale_to: None, first_item })
 }
 
-/// Argument of the first item that Bloomery sends with a new filter.
+/// Argument of the first item, or number of the client's, that Bloomery sends with a new filter.
 const FIRST_SENT: usize = 3;
 
 /// The numbers of a new filter that Bloomery sends with its first items, in the argument before them. RedisBloom has no option
@@ -119,21 +119,23 @@ fn sent<'a, C: Call<'a>>(call: &C) -> Option<impl Iterator<Item = &'a [u8]>> {
     Some(numbers.split(|byte| *byte == b','))
 }
 
-/// `BF.RESERVE key SPEC,expansion,seed error_rate capacity`, which Bloomery sends with the client's own two numbers: each
-/// argument costs.
+/// `BF.RESERVE key SPEC,expansion,seed error_rate capacity`. Bloomery sends this with the client's own two numbers, because
+/// each argument costs the server time.
 pub(in crate::command) fn sent_reservation<'a, C: Call<'a>>(call: &C) -> Option<Result<Spec, CommandError>> {
-    let numbers = sent(call).filter(|_| call.obeys())?;
-    let spec = sent_bloom((3..call.argc()).map(|index| call.arg(index)).chain(numbers));
-    Some(spec.ok_or(UNKNOWN))
+    Some(sent_bloom(sent_after_numbers(call)?).ok_or(UNKNOWN))
 }
 
 /// `CF.RESERVE key SPEC,bucketsize,maxiterations,expansion,seed capacity`.
 pub(in crate::command) fn sent_cuckoo_reservation<'a, C: Call<'a>>(
     call: &C,
 ) -> Option<Result<CuckooSpec, CommandError>> {
-    let numbers = sent(call).filter(|_| call.obeys())?;
-    let spec = sent_cuckoo((3..call.argc()).map(|index| call.arg(index)).chain(numbers));
-    Some(spec.ok_or(UNKNOWN))
+    Some(sent_cuckoo(sent_after_numbers(call)?).ok_or(UNKNOWN))
+}
+
+/// The client's own numbers, and then the others, in the order of [`sent_bloom`] and [`sent_cuckoo`].
+fn sent_after_numbers<'a, C: Call<'a>>(call: &C) -> Option<impl Iterator<Item = &'a [u8]>> {
+    let others = sent(call).filter(|_| call.obeys())?;
+    Some((FIRST_SENT..call.argc()).map(|index| call.arg(index)).chain(others))
 }
 
 /// From what [`bloom::sent`] makes.

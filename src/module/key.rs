@@ -1,0 +1,235 @@
+//! An open key: the filter in it, what INFO counts of that, and keys of the server's own types.
+
+use super::api::{Context, OwnText, Text};
+use super::data_type;
+use super::server::{server, status};
+use crate::command::{Access, Key, WrongType};
+use crate::filter::{Contents, Filter};
+use redis_module::raw;
+use std::ffi::{CStr, c_char, c_int};
+use std::marker::PhantomData;
+use std::ptr;
+
+/// An open key. Nobody else changes the value while it is open: commands run one at a time.
+pub(super) struct OpenKey<'a> {
+    /// Null for a key that doesn't exist and was opened for reading.
+    raw: *mut raw::RedisModuleKey,
+    /// The value in the key, or null for an empty key. It is kept because commands use it up to three times, and
+    /// reading it needs two calls.
+    value: Result<*mut Filter, WrongType>,
+    /// What INFO has counted of the value, if that is compared when the key is closed.
+    counted: Option<Contents>,
+    command: PhantomData<&'a raw::RedisModuleKey>,
+}
+
+impl<'a> OpenKey<'a> {
+    #[inline(always)]
+    pub(super) fn open(ctx: Context<'a>, name: Text<'a>, access: Access) -> OpenKey<'a> {
+        let mode = match access {
+            Access::Read => raw::REDISMODULE_READ,
+            Access::Write | Access::Add => raw::REDISMODULE_READ | raw::REDISMODULE_WRITE,
+        };
+        // SAFETY: context and name are valid; `Drop` closes the handle once.
+        unsafe {
+            let raw = server!(RedisModule_OpenKey(ctx.as_ptr(), name.as_ptr(), mode as c_int)).cast();
+            let value = OpenKey::value_of(raw);
+            let counted = match access {
+                Access::Read => None,
+                Access::Add if OpenKey::is_plain(value) => None,
+                Access::Add | Access::Write => Some(OpenKey::contents(value)),
+            };
+            OpenKey { raw, value, counted, command: PhantomData }
+        }
+    }
+
+    /// Closes the key and keeps the value.
+    #[inline]
+    pub(super) fn close(self) -> Option<&'a Filter> {
+        let value = self.value.ok()?;
+        drop(self);
+        // SAFETY: a value of our type is a Filter that data_type made. Nothing else runs before the command is over,
+        // and a command that closes a key in this way doesn't change it.
+        unsafe { value.as_ref() }
+    }
+}
+
+impl OpenKey<'_> {
+    /// The value in a key.
+    ///
+    /// # Safety
+    /// `raw` is the handle of an open key, or null.
+    #[inline]
+    unsafe fn value_of(raw: *mut raw::RedisModuleKey) -> Result<*mut Filter, WrongType> {
+        if raw.is_null() {
+            return Ok(ptr::null_mut());
+        }
+        // SAFETY: the handle is open. For a key without a module's value the type is null, which isn't ours.
+        unsafe {
+            if data_type::is_ours(server!(RedisModule_ModuleTypeGetType(raw))) {
+                return Ok(server!(RedisModule_ModuleTypeGetValue(raw)).cast());
+            }
+            if server!(RedisModule_KeyType(raw)) == status::EMPTY {
+                return Ok(ptr::null_mut());
+            }
+        }
+        Err(WrongType)
+    }
+
+    /// What INFO counts of a value. Not inlined: opening a key to add an item has no need for it, and would be longer.
+    ///
+    /// # Safety
+    /// It is the value of a key that is open.
+    #[inline(never)]
+    unsafe fn contents(value: Result<*mut Filter, WrongType>) -> Contents {
+        // SAFETY: a value of our type is a Filter that data_type made. It lives until the key is closed or replaced.
+        let value = value.ok().and_then(|value| unsafe { value.as_ref() });
+        value.map_or_else(Contents::default, data_type::contents)
+    }
+
+    /// Whether an add changes only the number of items: not in a window, which may drop others, and not while a filter
+    /// is rebuilt.
+    ///
+    /// # Safety
+    /// As above.
+    #[inline]
+    unsafe fn is_plain(value: Result<*mut Filter, WrongType>) -> bool {
+        // SAFETY: as above.
+        let value = value.ok().and_then(|value| unsafe { value.as_ref() });
+        matches!(value, Some(Filter::Bloom(filter)) if filter.window().is_none())
+    }
+
+    /// Counts the changes of the value since it was last counted.
+    #[inline]
+    fn count(&mut self) {
+        if let Some(before) = self.counted {
+            // SAFETY: the key is open.
+            let now = unsafe { OpenKey::contents(self.value) };
+            data_type::has_changed(before, now);
+            self.counted = Some(now);
+        }
+    }
+}
+
+impl Key for OpenKey<'_> {
+    #[inline]
+    fn filter(&self) -> Result<Option<&Filter>, WrongType> {
+        // SAFETY: a value of our type is a Filter that data_type made. It lives until the key is closed or replaced.
+        Ok(unsafe { self.value?.as_ref() })
+    }
+
+    #[inline]
+    fn filter_mut(&mut self) -> Result<Option<&mut Filter>, WrongType> {
+        // SAFETY: as above; `&mut self` and one command at a time make it the only reference.
+        Ok(unsafe { self.value?.as_mut() })
+    }
+
+    #[inline]
+    fn added(&mut self, items: u64) {
+        if self.counted.is_none() {
+            data_type::has_changed(Contents::default(), Contents { items, ..Contents::default() });
+        }
+    }
+
+    fn compare(&mut self) {
+        // SAFETY: the key is open.
+        self.counted = self.counted.or_else(|| Some(unsafe { OpenKey::contents(self.value) }));
+    }
+
+    fn create(&mut self, value: Filter) {
+        let data_type = data_type::handle_for(&value);
+        // The server frees the value that it takes the place of, and that is no longer counted then.
+        self.count();
+        let value = data_type::give(value);
+        // SAFETY: the key is open for writing, and the server takes the value. If it doesn't, we free it.
+        unsafe {
+            let set = server!(RedisModule_ModuleTypeSetValue(self.raw, data_type, value));
+            if set == status::OK {
+                self.value = Ok(value.cast());
+                self.counted = Some(OpenKey::contents(self.value));
+            } else {
+                drop(data_type::take(value));
+            }
+        }
+    }
+
+    fn convert<R>(&mut self, change: impl FnOnce(&mut Filter) -> R) -> Option<R> {
+        let raw = self.raw;
+        let value = self.filter_mut().ok()??;
+        let result = data_type::change(value, change);
+        let data_type = data_type::handle_for(value);
+        // SAFETY: the key is open for writing. Moving the value out leaves an empty one, which the server frees when it
+        // takes the new one. That also deletes the time to live, so it is read before and set again.
+        unsafe {
+            if server!(RedisModule_ModuleTypeGetType(raw)) != data_type {
+                let expires = server!(RedisModule_GetAbsExpire(raw));
+                let moved = data_type::change(value, Filter::take);
+                self.create(moved);
+                if expires != i64::from(raw::REDISMODULE_NO_EXPIRE) {
+                    server!(RedisModule_SetAbsExpire(raw, expires));
+                }
+            }
+        }
+        Some(result)
+    }
+}
+
+/// Keys of the server's own types, for imports.
+impl OpenKey<'_> {
+    /// Passes the string in the key to `read` and returns the result. A key that doesn't exist is an empty string.
+    pub(super) fn string<R>(&self, read: impl FnOnce(&[u8]) -> R) -> Result<R, WrongType> {
+        match self.server_type() {
+            status::EMPTY => Ok(read(&[])),
+            status::STRING => {
+                let mut len = 0;
+                // SAFETY: the handle is open. The bytes stay where they are until the key is written or closed.
+                let bytes = unsafe {
+                    let start =
+                        server!(RedisModule_StringDMA(self.raw, &mut len, raw::REDISMODULE_READ as c_int));
+                    if start.is_null() { &[] } else { std::slice::from_raw_parts(start.cast::<u8>(), len) }
+                };
+                Ok(read(bytes))
+            }
+            _ => Err(WrongType),
+        }
+    }
+
+    /// A field of the hash in the key.
+    pub(super) fn hash_field(&self, field: &CStr) -> Result<Option<Vec<u8>>, WrongType> {
+        match self.server_type() {
+            status::EMPTY => Ok(None),
+            status::HASH => {
+                let mut value: *mut raw::RedisModuleString = ptr::null_mut();
+                // SAFETY: with this flag the field is a C string. The list ends with null, and we free the value.
+                let value = unsafe {
+                    server!(RedisModule_HashGet(
+                        self.raw,
+                        raw::REDISMODULE_HASH_CFIELDS as c_int,
+                        field.as_ptr(),
+                        &mut value,
+                        ptr::null::<c_char>()
+                    ));
+                    OwnText::from_ptr(value)
+                };
+                Ok(value.map(|value| value.as_text().bytes().to_vec()))
+            }
+            _ => Err(WrongType),
+        }
+    }
+
+    fn server_type(&self) -> c_int {
+        if self.raw.is_null() {
+            return status::EMPTY;
+        }
+        // SAFETY: the handle is open.
+        unsafe { server!(RedisModule_KeyType(self.raw)) }
+    }
+}
+
+impl Drop for OpenKey<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.count();
+        // SAFETY: the handle is open and closed once; null is allowed.
+        unsafe { server!(RedisModule_CloseKey(self.raw)) };
+    }
+}
