@@ -1,5 +1,5 @@
 //! BF.MERGE, BF.INTERSECT and BF.EQUAL without a server: their results for every kind, what they refuse without
-//! changing anything, what they replicate, and that an obeying replica ends equal.
+//! changing anything, what they replicate, and whether a replica ends with the same filters.
 
 use super::pair::{Pair, add, dumps, found, must_survive_the_wire};
 use crate::support::fake_server::{Content, FakeServer};

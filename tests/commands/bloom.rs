@@ -1,4 +1,4 @@
-//! Commands without a server: replies, what they replicate, and that an obeying replica ends equal, bit for bit.
+//! Commands without a server: replies, what they replicate, and whether a replica ends with the same bits.
 
 use super::pair::Pair;
 use crate::support::fake_server::{Content, FakeServer};

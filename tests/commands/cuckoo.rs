@@ -1,4 +1,4 @@
-//! CF.* without a server: refusals, what is replicated, and that an obeying replica ends equal, bit for bit.
+//! CF.* without a server: refusals, what is replicated, and whether a replica ends with the same bytes.
 
 use crate::support::fake_server::{Content, FakeServer};
 use crate::support::internals::command::{Answer, CommandError, Reply};

@@ -1,5 +1,5 @@
 //! BF.IMPORT, BF.LOAD and what the other commands do with filters of other systems, without a server: replies,
-//! refusals, effects, and that an obeying replica ends equal.
+//! refusals, effects, and whether a replica ends with the same filters.
 
 use crate::support::fake_server::{Content, FakeServer};
 use crate::support::golden;

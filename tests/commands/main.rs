@@ -1,4 +1,4 @@
-//! Commands without a server: replies, refusals, what they replicate, and that an obeying replica ends equal.
+//! Commands without a server: replies, refusals, what they replicate, and whether a replica ends with the same keys.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -88,7 +88,7 @@ pub struct Bloom {
     adds: u32,
 }
 
-/// A filter of our own has two blocks, this one and its layer's, if the layer is small and has one shard of bits.
+/// A filter of our own has two blocks of memory, this one and its layer's, if the layer is small and has one shard.
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Bloom>() == 56);
 
