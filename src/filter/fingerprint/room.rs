@@ -35,30 +35,58 @@ impl Table<'_> {
     /// The shortest chain of moves that makes room for an item whose cells are all taken; `None` if there is none
     /// within the limit. `is_free` gets cells and their contents.
     pub(super) fn find_room(&self, item: Identity, is_free: impl Fn(u64, u64) -> bool) -> Option<Chain> {
-        let geometry = self.geometry;
         let mut steps: SmallVec<[Step; 64]> = SmallVec::new();
+        steps.extend(self.geometry.places(item).map(|place| Step { place, from: None }));
+        steps.iter().for_each(|step| self.prefetch_others(step.place));
+        // Most chains are of one move. Up to there, nothing has to be recorded.
+        for next in 0..steps.len() {
+            if let Some(to) = self.others(steps[next].place).find(|to| is_free(to.cell, self.get(to.cell))) {
+                return Some(chain(&steps, next, to));
+            }
+        }
+        self.find_room_beyond(&mut steps, is_free)
+    }
+
+    /// Continues a search whose steps have all been looked at.
+    #[inline(never)]
+    fn find_room_beyond(
+        &self,
+        steps: &mut SmallVec<[Step; 64]>,
+        is_free: impl Fn(u64, u64) -> bool,
+    ) -> Option<Chain> {
         let mut seen: Seen = [0; VISITED];
-        steps.extend(geometry.places(item).map(|place| Step { place, from: None }));
+        let looked_at = steps.len();
         let mut next = 0;
         while let Some(Step { place, .. }) = steps.get(next).copied() {
-            let content = self.get(place.cell);
-            let own = content & geometry.key_mask();
-            let places = geometry.identity_in(place.cell, content).map(|owner| geometry.places(owner));
-            for to in places.into_iter().flatten().filter(|to| to.key != own) {
-                let content = self.get(to.cell);
-                if is_free(to.cell, content) {
-                    return Some(chain(&steps, next, to));
+            for to in self.others(place) {
+                if next >= looked_at && is_free(to.cell, self.get(to.cell)) {
+                    return Some(chain(steps, next, to));
                 }
-                if steps.len() < VISITED && is_first(&mut seen, &steps, to.cell) {
-                    if let Some(owner) = geometry.identity_in(to.cell, content) {
-                        self.prefetch(owner);
-                    }
+                if steps.len() < VISITED && is_first(&mut seen, steps, to.cell) {
+                    self.prefetch_others(to);
                     steps.push(Step { place: to, from: Some(next as u16) });
                 }
             }
             next += 1;
         }
         None
+    }
+
+    /// Asks the processor to fetch the places that the fingerprint in this one could move to.
+    #[inline(always)]
+    fn prefetch_others(&self, place: Place) {
+        if let Some(owner) = self.geometry.identity_in(place.cell, self.get(place.cell)) {
+            self.prefetch(owner);
+        }
+    }
+
+    /// The places that the fingerprint in this one could move to.
+    #[inline(always)]
+    fn others(&self, place: Place) -> impl Iterator<Item = Place> {
+        let content = self.get(place.cell);
+        let own = content & self.geometry.key_mask();
+        let places = self.geometry.identity_in(place.cell, content).map(|owner| self.geometry.places(owner));
+        places.into_iter().flatten().filter(move |to| to.key != own)
     }
 
     /// Moves the fingerprints of a chain, from its free end on. The first place is free then.

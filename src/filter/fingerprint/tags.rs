@@ -9,8 +9,8 @@
 //! A full table drops its oldest generations early: those before the floor, a number in the last word. The others keep
 //! their age.
 
-use super::Table;
 use super::geometry::{Identity, Place};
+use super::{Table, first_of};
 use crate::bits::Hits;
 use crate::error::Error;
 use crate::hash::ItemHash;
@@ -132,8 +132,7 @@ impl Tags<'_> {
 
     #[inline(always)]
     fn has(&self, identity: Identity, current: u64) -> bool {
-        let find = || self.0.has(identity).then(|| self.age_of(identity, current)).flatten();
-        self.0.settled(find).is_some()
+        self.0.settled(|| self.age_of(identity, current)).is_some()
     }
 
     /// Generations since the item was last added; `None` if it is absent.
@@ -155,21 +154,19 @@ impl Tags<'_> {
     #[inline]
     pub(crate) fn insert(&self, item: ItemHash, newest: u64) -> Result<Option<u64>, Error> {
         let identity = self.0.geometry.identity(item);
-        let places = self.0.geometry.places(identity);
-        let own = self.0.find(identity);
-        let end = self.end(newest);
-        let before = own.map(|(cell, content)| self.age(cell, content, newest)).filter(|age| *age < end);
+        let contents = self.0.contents(identity);
+        let own = first_of(self.0.own(identity, contents));
+        let cell = |number| self.0.geometry.place(identity, number).cell;
+        let age = own.map(|number| self.age(cell(number), contents[number], newest));
+        let before = age.filter(|age| *age < self.end(newest));
         if before == Some(0) {
             return Ok(before);
         }
         let is_free = |cell, content| self.is_free(cell, content, newest);
         // An identity has only one cell, even if its item has left.
-        let place = match own {
-            Some((cell, _)) => places.into_iter().find(|place| place.cell == cell),
-            None => places.into_iter().find(|place| is_free(place.cell, self.0.get(place.cell))),
-        };
-        match place {
-            Some(place) => {
+        match own.or_else(|| (0..4).find(|number| is_free(cell(*number), contents[*number]))) {
+            Some(number) => {
+                let place = self.0.geometry.place(identity, number);
                 self.clean(place.cell, newest);
                 self.0.state.changing(|| self.put(place, newest));
             }
