@@ -36,7 +36,7 @@ pub fn fill<const W: usize>(filter: &Bloom, layer: &Layer, numbers: Range<u64>) 
         let end = (start + GROUP as u64).min(numbers.end);
         let mut group = [ItemHash::default(); GROUP];
         for (slot, number) in group.iter_mut().zip(start..end) {
-            *slot = filter.hash(&item::<W>(number)).into();
+            *slot = filter.hash(item::<W>(number)).into();
             layer.prefetch(*slot);
         }
         for hash in &group[..(end - start) as usize] {

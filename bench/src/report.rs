@@ -12,8 +12,6 @@ pub struct Measured {
     pub row: &'static Row,
     /// The measurement, or why there is none.
     pub figure: Result<Spread, String>,
-    /// The same for the least that a filter can do with an item: hash it and touch a cache line.
-    pub least: Option<Spread>,
 }
 
 /// The measurements so far, in their order in time.
@@ -25,17 +23,12 @@ pub struct Report {
 impl Report {
     /// Notes the measurement of a row.
     pub fn record(&mut self, id: &str, figure: Spread) {
-        self.measured.push(Measured { row: row(id), figure: Ok(figure), least: None });
-    }
-
-    /// Like [`record`](Report::record), with the measurement of the least that a filter can do.
-    pub fn record_beside(&mut self, id: &str, figure: Spread, least: Spread) {
-        self.measured.push(Measured { row: row(id), figure: Ok(figure), least: Some(least) });
+        self.measured.push(Measured { row: row(id), figure: Ok(figure) });
     }
 
     /// Notes that rows couldn't be measured.
     pub fn unavailable(&mut self, ids: &[&str], why: &str) {
-        let measured = |id: &&str| Measured { row: row(id), figure: Err(why.to_owned()), least: None };
+        let measured = |id: &&str| Measured { row: row(id), figure: Err(why.to_owned()) };
         self.measured.extend(ids.iter().map(measured));
     }
 
@@ -49,7 +42,7 @@ impl Report {
         let rows: Vec<_> = self
             .measured
             .iter()
-            .map(|Measured { row, figure, least }| {
+            .map(|Measured { row, figure }| {
                 let (kind, target) = match row.bound {
                     Bound::AtMost(value) => ("at most", value),
                     Bound::AtLeast(value) => ("at least", value),
@@ -60,7 +53,6 @@ impl Report {
                     "unit": row.unit,
                     "target": { kind: target },
                     "measured": figure.as_ref().ok(),
-                    "least": least,
                     "unavailable": figure.as_ref().err(),
                     "holds": figure.as_ref().ok().map(|figure| row.bound.holds(figure.median)),
                 })

@@ -67,7 +67,7 @@ pub fn scoreboard(section: Section, measured: &[Measured]) {
         .iter()
         .filter(|row| row.section == section)
         .filter_map(|row| measured.iter().find(|measured| measured.row.id == row.id))
-        .map(|Measured { row, figure, least }| {
+        .map(|Measured { row, figure }| {
             let (sign, value) = match row.bound {
                 Bound::AtMost(value) => ("≤", value),
                 Bound::AtLeast(value) => ("≥", value),
@@ -81,12 +81,11 @@ pub fn scoreboard(section: Section, measured: &[Measured]) {
                 row.figure.to_owned(),
                 format!("{sign} {} {}", number(value), row.unit),
                 figure.as_ref().map_or_else(Clone::clone, spread),
-                least.as_ref().map_or_else(String::new, |least| number(least.median)),
                 verdict.to_owned(),
             ]
         })
         .collect();
     if !lines.is_empty() {
-        print(title, &["figure", "target", "measured: median (min–max)", "hash and one line", ""], &lines);
+        print(title, &["figure", "target", "measured: median (min–max)", ""], &lines);
     }
 }

@@ -19,7 +19,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let (capacity, count) = (bench.scale.items, bench.scale.bulk);
     let server = bench.launch.start(Some(SERVER_CORE), &[])?;
     if !server.knows("BF.BULKTEST")? {
-        bench.report.unavailable(&["bulktest", "bulktest-floor", "bulkadd"], "not available");
+        bench.report.unavailable(&["bulktest", "bulkadd"], "not available");
         return Ok(());
     }
     filters::floor(&server)?;
@@ -53,9 +53,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let series = alternate(&server, bench.rounds, &mut sides)?;
     table::sides("Bulk test", 0, sides.iter().map(|side| side.name.as_str()), &series);
     drop(sides);
-    let (floor, least, tested) = (&series[0], &series[6], &series[2]);
-    bench.report.record_beside("bulktest", tested.spread(), least.spread());
-    bench.report.record_beside("bulktest-floor", tested.over(floor), least.over(floor));
+    bench.report.record("bulktest", series[2].over(&series[6]));
 
     filters::serve::<BULK_WIDTH>(&server, "adds", fixed(capacity, RATE, Auto), capacity / 2)?;
     let mut fresh = Fresh(capacity / 2..capacity);
@@ -80,6 +78,6 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     ];
     let series = alternate(&server, bench.rounds, &mut sides)?;
     table::sides("Bulk add", 0, sides.iter().map(|side| side.name.as_str()), &series);
-    bench.report.record_beside("bulkadd", series[1].spread(), series[3].spread());
+    bench.report.record("bulkadd", series[1].over(&series[3]));
     Ok(())
 }

@@ -7,7 +7,7 @@ use crate::measure::{Series, Side, alternate};
 use crate::server::{SERVER_CORE, Server};
 use crate::table;
 use crate::wire::{Batch, Tally};
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use bloomery::LayoutChoice::Auto;
 use fastrand::Rng;
 
@@ -66,20 +66,19 @@ fn filter_side(name: &'static str, mix: Mix, count: u64, added: u64, group: usiz
     test_side(name, "filter", mix, count, added, group).expect(plausible(mix))
 }
 
-/// Runs the floor and the sides; prints them; gives the floor's series and theirs.
+/// Runs the floor and the sides; prints them; gives the series of the sides.
 fn against_floor<'a>(
     bench: &Bench,
     server: &Server,
     title: &str,
     floor: Side<'a>,
     sides: Vec<Side<'a>>,
-) -> Result<(Series, Vec<Series>)> {
+) -> Result<Vec<Series>> {
     let mut all = vec![floor];
     all.extend(sides);
     let mut series = alternate(server, bench.rounds, &mut all)?;
     table::sides(title, 0, all.iter().map(|side| side.name.as_str()), &series);
-    let floor = series.remove(0);
-    Ok((floor, series))
+    Ok(series.split_off(1))
 }
 
 /// One item a command.
@@ -99,14 +98,14 @@ pub fn single(bench: &mut Bench) -> Result<()> {
     }));
     tests.push(test_side("FLOOR.TOUCH", "lines", Mix::Half, count, capacity, 1));
     let floor = test_side("FLOOR.EXISTS", "floor", Mix::Half, count, capacity, 1);
-    let (floor, series) = against_floor(bench, &server, "Test, one item a command", floor, tests)?;
-    let least = series[series.len() - 1].over(&floor);
-    bench.report.record_beside("exists", series[0].over(&floor), least);
-    bench.report.record_beside("test", series[1].over(&floor), least);
+    let series = against_floor(bench, &server, "Test, one item a command", floor, tests)?;
+    let least = &series[series.len() - 1];
+    bench.report.record("exists", series[0].over(least));
+    bench.report.record("test", series[1].over(least));
 
     let names = ["FLOOR.ADD", "FLOOR.MARK", "BF.ADD"];
-    let [floor, least, added] = adds(bench, &server, "Add, one item a command", names, count, 1)?;
-    bench.report.record_beside("add", added.over(&floor), least.over(&floor));
+    let [least, added] = adds(bench, &server, "Add, one item a command", names, count, 1)?;
+    bench.report.record("add", added.over(&least));
     Ok(())
 }
 
@@ -117,13 +116,12 @@ pub fn many(bench: &mut Bench) -> Result<()> {
     filters::floor(&server)?;
     filters::serve::<WIDTH>(&server, "filter", fixed(capacity, RATE, Auto), capacity)?;
     filters::lines(&server, fixed(capacity, RATE, Auto), 1)?;
-    let [floor, least, tested] =
-        tests_of_many(bench, &server, "Test, 1000 items a command", count, capacity)?;
-    bench.report.record_beside("mexists", tested.over(&floor), least.over(&floor));
+    let [least, tested] = tests_of_many(bench, &server, "Test, 1000 items a command", count, capacity)?;
+    bench.report.record("mexists", tested.over(&least));
 
     let (title, names) = ("Add, 1000 items a command", ["FLOOR.MADD", "FLOOR.MMARK", "BF.MADD"]);
-    let [floor, least, added] = adds(bench, &server, title, names, count, GROUP)?;
-    bench.report.record_beside("madd", added.over(&floor), least.over(&floor));
+    let [least, added] = adds(bench, &server, title, names, count, GROUP)?;
+    bench.report.record("madd", added.over(&least));
     Ok(())
 }
 
@@ -142,23 +140,21 @@ pub fn large(bench: &mut Bench) -> Result<()> {
         items / 1_000_000
     );
     filters::lines(&server, fixed(capacity, RATE, Auto), 1)?;
-    let [floor, least, tested] = tests_of_many(bench, &server, &title, bench.scale.many, items)?;
-    bench.report.record_beside("mexists-large", tested.over(&floor), least.over(&floor));
+    let [least, tested] = tests_of_many(bench, &server, &title, bench.scale.many, items)?;
+    bench.report.record("mexists-large", tested.over(&least));
     Ok(())
 }
 
-/// Gives the series of the floor, of the least that a filter can do, and of the filter.
-fn tests_of_many(bench: &Bench, server: &Server, title: &str, count: u64, added: u64) -> Result<[Series; 3]> {
+/// Gives the series of the least that a filter can do, and of the filter.
+fn tests_of_many(bench: &Bench, server: &Server, title: &str, count: u64, added: u64) -> Result<[Series; 2]> {
     let floor = test_side("FLOOR.MEXISTS", "floor", Mix::Half, count, added, GROUP);
     let mut tests = vec![test_side("FLOOR.MTOUCH", "lines", Mix::Half, count, added, GROUP)];
     tests.extend(Mix::ALL.map(|mix| filter_side("BF.MEXISTS", mix, count, added, GROUP)));
-    let (floor, mut series) = against_floor(bench, server, title, floor, tests)?;
-    let least = series.remove(0);
-    Ok([floor, least, series.remove(0)])
+    first_two(against_floor(bench, server, title, floor, tests)?)
 }
 
 /// Adds new items to a filter that is half full, by the commands `names` of the floor, of the least that a filter can do,
-/// and of the filter. Gives their series.
+/// and of the filter. Gives the series of the last two.
 fn adds(
     bench: &Bench,
     server: &Server,
@@ -166,7 +162,7 @@ fn adds(
     names: [&'static str; 3],
     count: u64,
     group: usize,
-) -> Result<[Series; 3]> {
+) -> Result<[Series; 2]> {
     let [floor, mark, add] = names;
     let capacity = bench.scale.items;
     filters::serve::<WIDTH>(server, "adds", fixed(capacity, RATE, Auto), capacity / 2)?;
@@ -181,7 +177,10 @@ fn adds(
     });
     let least = Side::new(format!("{mark}, absent"), move |_| commands(mark, "lines", marked.take(count)));
     let sides = vec![least, new.expect(mostly_new), old.expect(|_, tally| tally.yes == 0)];
-    let (floor, mut series) = against_floor(bench, server, title, floor, sides)?;
-    let least = series.remove(0);
-    Ok([floor, least, series.remove(0)])
+    first_two(against_floor(bench, server, title, floor, sides)?)
+}
+
+fn first_two(mut series: Vec<Series>) -> Result<[Series; 2]> {
+    series.truncate(2);
+    series.try_into().map_err(|_| anyhow!("fewer than two sides"))
 }

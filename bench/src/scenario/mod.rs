@@ -44,7 +44,7 @@ pub const ALL: &[Scenario] = &[
     scenario("single", &["exists", "test", "add"], commands::single),
     scenario("many", &["mexists", "madd"], commands::many),
     scenario("large", &["mexists-large"], commands::large),
-    scenario("bulk", &["bulktest", "bulktest-floor", "bulkadd"], bulk::run),
+    scenario("bulk", &["bulktest", "bulkadd"], bulk::run),
     scenario("counting", &["counting-add", "counting-del"], counting::run),
     scenario(
         "fingerprint",
