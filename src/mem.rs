@@ -27,7 +27,7 @@ use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Release};
 // Not loom's type: the models don't cover which owner is the last.
-use std::sync::atomic::{AtomicBool, AtomicU32, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
@@ -554,7 +554,8 @@ impl<B, H, X> Drop for Shared<B, H, X> {
             if owners.fetch_sub(1, Release) != 1 {
                 return;
             }
-            fence(Acquire);
+            // Not a fence, which ThreadSanitizer doesn't know.
+            owners.load(Acquire);
             let few = *few;
             match few & !HAS_EXTRA {
                 0 => self.block.add(1).cast::<Words>().drop_in_place(),
