@@ -29,6 +29,9 @@ class Kind:
     options: str
     states: tuple[str, ...] = ("empty", "one", "full")
     error_rate: str = "0.01"
+    # Of the items that a client added, it always has this number of the latest: a full window drops its oldest
+    # generation. Other filters have all that they accepted.
+    latest: int | None = None
 
     def __str__(self) -> str:
         return self.name
@@ -81,7 +84,7 @@ KINDS = [
     Kind("window", 100, "WINDOW 4", WINDOW),
     Kind("window-strict", 100, "WINDOW 3 ONFULL ERROR HASH SIPHASH", WINDOW),
     Kind("window-table", 100, "WINDOW 4 LAYOUT FINGERPRINT ONFULL ERROR", WINDOW),
-    Kind("window-ttl", 3100, f"TTL {24 * HOUR * 310} HASH SIPHASH LAYOUT FINGERPRINT", WINDOW),
+    Kind("window-ttl", 3100, f"TTL {24 * HOUR * 310} HASH SIPHASH LAYOUT FINGERPRINT", WINDOW, latest=5),
     Kind("window-every", 100, f"WINDOW 5 EVERY {24 * HOUR} SINCE {{since}}", WINDOW),
     Kind("cuckoo", 500, "EXPANSION 0", DELETED),
     Kind("cuckoo-siphash", 500, "BUCKETSIZE 4 HASH SIPHASH", DELETED),

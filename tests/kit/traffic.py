@@ -21,15 +21,26 @@ FIRST_ITEM, ITEMS_OF_A_CLIENT = 100_000_000, 20_000_000
 class Traffic(threading.Thread):
     """One client with its own number. `keys` maps each key to the family of its filter. Use it in a `with`.
 
+    `latest` has the keys of filters that may drop items, and how many of the latest ones they must have (`Kind.latest`).
     With `safe`, an add counts only if WAIT says that the replica has it too, since the primary may be killed.
     """
 
-    def __init__(self, cluster, keys: dict[str, str], *, number: int = 0, seed: int = 0, safe: bool = False):
+    def __init__(
+        self,
+        cluster,
+        keys: dict[str, str],
+        *,
+        number: int = 0,
+        seed: int = 0,
+        safe: bool = False,
+        latest: dict[str, int | None] | None = None,
+    ):
         super().__init__(daemon=True)
         self.cluster, self.keys, self.safe = cluster, keys, safe
         self.random = random.Random(f"{seed}:{number}")
         self.next_item = FIRST_ITEM + number * ITEMS_OF_A_CLIENT
-        self.acknowledged: dict[str, list[str]] = {key: [] for key in keys}
+        self.acknowledged = {key: collections.deque(maxlen=(latest or {}).get(key)) for key in keys}
+        self.count = 0  # of all that were acknowledged
         self.missed: list[str] = []  # what it read of its own writes, and should have found
         self.refused: collections.Counter[str] = collections.Counter()  # by filters
         self.failed: collections.Counter[str] = collections.Counter()  # for want of a node
@@ -45,10 +56,6 @@ class Traffic(threading.Thread):
         self.join()
         if self.unexpected:
             raise self.unexpected
-
-    @property
-    def count(self) -> int:
-        return sum(map(len, self.acknowledged.values()))
 
     def run(self) -> None:
         keys = sorted(self.keys)
@@ -102,6 +109,7 @@ class Traffic(threading.Thread):
                 self.refused[str(reply)] += 1
             else:
                 self.acknowledged[key].append(item)
+                self.count += 1
 
     def _write_safely(self, client, key: str, command: list) -> list:
         """WAIT covers the connection that sends it, so both go directly to the key's node."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from kit.arrivals import arrivals, move_all_in
 from kit.clusters import Cluster, key_slot, looks, migrates_atomically, peers, tag_in
-from kit.filters import KINDS, family, make_all
+from kit.filters import BY_NAME, KINDS, family, make_all
 from kit.suite import Server, options, run
 from kit.traffic import Traffic
 
@@ -105,8 +105,10 @@ def must_be_whole(herd: Herd, traffic: list[Traffic]) -> None:
 
 def under_traffic(herd: Herd, work, *, clients: int = CLIENTS, safe: bool = False) -> int:
     """Does `work` while clients write, and checks the result. Returns how many items were acknowledged."""
+    kinds = {key: BY_NAME.get(herd.originals[key].partition("/")[0]) for key in herd.written_to}
+    latest = {key: kind.latest for key, kind in kinds.items() if kind}
     traffic = [
-        Traffic(herd.cluster, herd.written_to, number=next(herd.numbers), seed=herd.seed, safe=safe)
+        Traffic(herd.cluster, herd.written_to, number=next(herd.numbers), seed=herd.seed, safe=safe, latest=latest)
         for _ in range(clients)
     ]
     with contextlib.ExitStack() as stack:
