@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use bloomery::wire::{Decoder, Encoder};
+use bloomery::wire::{Decoder, Encoder, lzf, whole};
 use bloomery_fuzz::{Input, packed, sealed, survives};
 use libfuzzer_sys::fuzz_target;
 
@@ -14,7 +14,12 @@ fn run(input: &[u8]) -> Option<()> {
     if let Ok(value) = packed(input) {
         survives(value);
     }
+    // Both read bytes before any checksum.
+    let _ = whole::declared(input);
     let mut input = Input(input);
+    if let Ok(bytes) = lzf::unpack(input.0, 100) {
+        assert_eq!(bytes.len(), 100);
+    }
     let kind = input.byte()? % 8;
     let body_len = u64::from(u16::from_le_bytes([input.byte()?, input.byte()?]));
     let file = sealed(kind, input.string()?, body_len, input.0)?;

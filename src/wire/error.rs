@@ -32,6 +32,8 @@ pub enum DecodeError {
         /// Offset of the chunk that came.
         found: u64,
     },
+    /// A DUMP payload of another data type.
+    OtherType,
     /// A cuckoo filter where a Bloom filter was expected, or the other way round.
     OtherKind,
     /// Every chunk has been loaded already.
@@ -71,6 +73,9 @@ impl fmt::Display for DecodeError {
             DecodeError::Order { expected, found } => {
                 write!(f, "the chunk at offset {found} is not the next one, which is at offset {expected}")
             }
+            DecodeError::OtherType => f.write_str(
+                "a DUMP payload of another type than bloomery1. Other systems' filters come in files: bloomery pull",
+            ),
             DecodeError::OtherKind => {
                 f.write_str("BF.LOADCHUNK takes Bloom filters and CF.LOADCHUNK takes cuckoo filters")
             }

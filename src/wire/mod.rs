@@ -41,10 +41,12 @@ mod format;
 mod head;
 pub mod import;
 mod kind;
+pub mod lzf;
 mod packed;
 pub mod redisbloom;
 mod stream;
 pub mod value;
+pub mod whole;
 
 pub use chunk::LONGEST;
 pub use decode::Decoder;

@@ -1,6 +1,5 @@
 //! `bloomery inspect`: shows what is in a file, and whether it is intact.
 
-mod lzf;
 mod print;
 mod rdb;
 mod report;

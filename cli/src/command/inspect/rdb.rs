@@ -3,10 +3,10 @@
 //!
 //! A value that can't be skipped safely ends the walk with an error, never with a guess.
 
-use super::lzf::unpack;
 use crate::error::Failure;
 use crate::server::key::KeyType;
 use bloomery::Filter;
+use bloomery::wire::lzf::unpack;
 use bloomery::wire::redisbloom::{load_bloom, load_cuckoo};
 use bloomery::wire::{DecodeError, Source, import, value};
 use crc::{CRC_64_REDIS, Crc, Digest, Table};
@@ -267,7 +267,7 @@ impl<R: Read> Reader<R> {
             Err(3) => {
                 let (packed, length) = (self.length()?, self.length()?);
                 let packed = self.bytes(packed)?;
-                unpack(&packed, length).ok_or_else(|| wrong(at, "a compressed string is damaged"))
+                unpack(&packed, length).map_err(|_| wrong(at, "a compressed string is damaged"))
             }
             Err(form) => Err(wrong(at, format_args!("no string has the form {form}"))),
         }

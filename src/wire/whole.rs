@@ -1,0 +1,163 @@
+//! A whole filter in one string: a file, or what DUMP replies.
+//!
+//! ```text
+//! u8       7, a module's value
+//! length   name of the type, 9 characters of 6 bits, and the encoding, 10 bits
+//!          for each string of the value:
+//! length     5, a string follows
+//! length     its length; or 0xC3, its packed length, its length, and it is packed
+//!            the string
+//! u8       0, the end
+//! u16      version of the RDB format, little-endian
+//! u64      CRC-64 of all before it, little-endian
+//! ```
+//!
+//! The version isn't compared: the value of a module is the same in all versions, so filters can come from servers of
+//! another version or product.
+
+use super::codec::take;
+use super::decode::Decoder;
+use super::error::DecodeError;
+use super::format::{MAGIC, MOST_PACKED};
+use super::stream::Source;
+use super::{head, lzf, value};
+use crate::filter::Filter;
+use crc::{CRC_64_REDIS, Crc, Table};
+
+static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
+
+/// The first byte of a payload whose value is a module's.
+const MODULE: u8 = 7;
+
+/// Types of the fields of such a value.
+const STRING: u64 = 5;
+const END: u8 = 0;
+
+/// What is before the lengths of a packed string.
+const PACKED: u8 = 0xC3;
+
+/// The name of our type, `bloomery1`: A to Z, a to z, 0 to 9, - and _ are 0 to 63.
+const NAME: u64 = 0x1b_968a_267a_bcb5;
+
+const CUT: DecodeError = DecodeError::Length("payload");
+
+/// Reads a filter, and verifies all checksums.
+///
+/// # Errors
+/// What is wrong with the bytes.
+pub fn read(bytes: &[u8]) -> Result<Filter, DecodeError> {
+    if bytes.starts_with(&MAGIC) {
+        return Decoder::read(bytes);
+    }
+    let (mut fields, encoding) = Fields::open(bytes)?;
+    let (sealed, crc) = bytes.split_last_chunk().ok_or(CUT)?;
+    if CRC.checksum(sealed) != u64::from_le_bytes(*crc) {
+        return Err(DecodeError::Checksum("payload"));
+    }
+    let filter = value::load(&mut fields, encoding).map_err(|why| fields.refused.unwrap_or(why))?;
+    if fields.rest == [END] { Ok(filter) } else { Err(CUT) }
+}
+
+/// What the head of a filter says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Declared {
+    /// Bytes of cells.
+    pub cells: u64,
+    /// Whether it is a cuckoo filter. A small one in a payload only shows when it is read.
+    pub is_cuckoo: bool,
+}
+
+/// Reads no more than the head, and verifies nothing else.
+///
+/// # Errors
+/// What is wrong with the head. [`DecodeError::Length`] if so many cells can't be in these bytes.
+pub fn declared(bytes: &[u8]) -> Result<Declared, DecodeError> {
+    let of_head = |head: &[u8]| {
+        Decoder::new(head)
+            .map(|decoder| Declared { cells: decoder.body_len(), is_cuckoo: decoder.is_cuckoo() })
+    };
+    let packed = Declared { cells: MOST_PACKED as u64, is_cuckoo: false };
+    let (declared, most) = if bytes.starts_with(&MAGIC) {
+        let (head, rest) = bytes.split_at_checked(head::len(bytes)?).ok_or(DecodeError::Length("head"))?;
+        (of_head(head)?, rest.len() as u64)
+    } else {
+        let (mut fields, _) = Fields::open(bytes)?;
+        let first =
+            fields.string(|first| if first.starts_with(&MAGIC) { of_head(first) } else { Ok(packed) });
+        let declared = first.ok_or_else(|| fields.refused.unwrap_or(CUT))??;
+        (declared, lzf::MOST_UNPACKED.saturating_mul(fields.rest.len() as u64).max(packed.cells))
+    };
+    if declared.cells <= most { Ok(declared) } else { Err(DecodeError::Length("body")) }
+}
+
+/// The fields of the value in a payload.
+struct Fields<'b> {
+    rest: &'b [u8],
+    /// Why a string wasn't read, if that isn't because there is none.
+    refused: Option<DecodeError>,
+}
+
+impl<'b> Fields<'b> {
+    /// Finds the value in a payload. Also returns its encoding.
+    fn open(payload: &'b [u8]) -> Result<(Fields<'b>, u32), DecodeError> {
+        if payload.first() != Some(&MODULE) {
+            return Err(DecodeError::Magic);
+        }
+        let (rest, _) = payload.split_last_chunk::<{ size_of::<u16>() + size_of::<u64>() }>().ok_or(CUT)?;
+        let mut fields = Fields { rest: rest.get(1..).ok_or(CUT)?, refused: None };
+        let id = fields.number().ok_or(CUT)?;
+        if id >> 10 != NAME {
+            return Err(DecodeError::OtherType);
+        }
+        Ok((fields, (id & 1023) as u32))
+    }
+
+    /// A number, as RDB files have lengths and types.
+    fn number(&mut self) -> Option<u64> {
+        let [first] = take(&mut self.rest)?;
+        let low = first & 63;
+        match first {
+            0x80 => take(&mut self.rest).map(u32::from_be_bytes).map(u64::from),
+            0x81 => take(&mut self.rest).map(u64::from_be_bytes),
+            _ if first < 0x40 => Some(low.into()),
+            _ if first < 0x80 => {
+                take(&mut self.rest).map(|[second]| u16::from_be_bytes([low, second]).into())
+            }
+            _ => None,
+        }
+    }
+
+    fn bytes(&mut self, len: u64) -> Option<&'b [u8]> {
+        self.rest.split_off(..usize::try_from(len).ok()?)
+    }
+}
+
+impl Source for Fields<'_> {
+    /// Our type has strings only.
+    fn unsigned(&mut self) -> Option<u64> {
+        None
+    }
+
+    fn double(&mut self) -> Option<f64> {
+        None
+    }
+
+    fn string<R>(&mut self, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        if self.number()? != STRING {
+            return None;
+        }
+        if self.rest.first() != Some(&PACKED) {
+            let len = self.number()?;
+            return self.bytes(len).map(read);
+        }
+        self.bytes(1)?;
+        let (packed, len) = (self.number()?, self.number()?);
+        match lzf::unpack(self.bytes(packed)?, len) {
+            Ok(bytes) => Some(read(&bytes)),
+            Err(why) => {
+                self.refused = Some(why);
+                None
+            }
+        }
+    }
+}
