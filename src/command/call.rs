@@ -174,7 +174,7 @@ pub struct Apart {
     pub keys: Range<usize>,
     /// The filters that it reads.
     pub inputs: Arc<[Live]>,
-    /// The argument that it reads.
+    /// The arguments or the string that it reads.
     pub data: Data,
     /// The most memory that it may need. It is reserved for the work, so no other command is [admitted](Call::admit) to
     /// it.
@@ -231,10 +231,10 @@ impl Admitted {
 }
 
 /// Bytes that work [apart](Call::apart) reads, besides filters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Data {
-    /// An argument.
-    Argument(usize),
+    /// These arguments.
+    Arguments(Range<usize>),
     /// The string in the key named by an argument. It is read as by a client that sends several GETRANGE: others may
     /// set bits in it in between. If it is replaced or loses bits, the command ends with [`CommandError::Changed`].
     Key(usize),
@@ -373,7 +373,7 @@ pub trait Call<'a> {
     fn apart<T: Send + 'static>(
         &self,
         job: Apart,
-        work: impl FnOnce(&[u8], &ParallelFor<'_>) -> T + Send + 'static,
+        work: impl FnOnce(&[&[u8]], &ParallelFor<'_>) -> T + Send + 'static,
     ) -> Result<Reply, CommandError>;
 
     /// The result of the work, in the second run of the command; `None` in its first. `inputs` are the filters that the

@@ -356,7 +356,7 @@ fn compact_whole<'a, C: Call<'a>>(
     let bytes = filter.bytes();
     let memory = Admitted::for_work_apart(call, bytes, bytes)?;
     let of = filter.share();
-    let job = Apart { keys: 1..2, inputs: Arc::new([]), data: Data::Argument(1), memory };
+    let job = Apart { keys: 1..2, inputs: Arc::new([]), data: Data::Arguments(0..0), memory };
     let reply = call.apart(job, move |_, parallel| {
         let mut made = of.copy(parallel)?;
         let mut next = STEPS_OF_A_TASK;

@@ -168,26 +168,38 @@ pub enum CommandError {
     BadChunk(DecodeError),
     /// A chunk after the end of a filter that is already complete.
     NoLink,
+    /// A source that is given as bytes isn't a filter.
+    BadSource {
+        /// Its number, from 1.
+        blob: usize,
+        /// Why.
+        why: DecodeError,
+    },
+    /// A source that is given as bytes is a cuckoo filter.
+    CuckooSource {
+        /// Its number, from 1.
+        blob: usize,
+    },
     /// Filters that can't be combined: a source, and how it differs.
     Incompatible {
-        /// The source's key, printable.
+        /// The source's key in quotes, or its number.
         source: String,
         /// What differs.
         what: &'static str,
     },
     /// A merge of windows that would lose items of a source, because the clock was ahead and has been set back.
     ClockBehind {
-        /// The source's key, printable.
+        /// The source's key in quotes, or its number.
         source: String,
     },
     /// An intersection that would lose items.
     SeveralLayers {
-        /// The source's key, printable.
+        /// The source's key in quotes, or its number.
         source: String,
     },
     /// A merge or an intersection of fingerprints.
     Fingerprints {
-        /// The source's key, printable.
+        /// The source's key in quotes, or its number.
         source: String,
     },
     /// A union that has more items than the filters' capacity.
@@ -212,8 +224,8 @@ pub enum CommandError {
 impl CommandError {
     /// Whether this refuses data that should have become a filter.
     pub fn is_of_payload(&self) -> bool {
-        use CommandError::{BadChunk, BadData, BadHeader, NoLink};
-        matches!(self, BadData(_) | BadHeader(_) | BadChunk(_) | NoLink)
+        use CommandError::{BadChunk, BadData, BadHeader, BadSource, NoLink};
+        matches!(self, BadData(_) | BadHeader(_) | BadChunk(_) | BadSource { .. } | NoLink)
     }
 
     /// The same refusal, counting `before` items that the command had before these.
@@ -366,24 +378,28 @@ impl fmt::Display for CommandError {
             CommandError::BadHeader(Some(why)) => write!(f, "Invalid header: {why}"),
             CommandError::BadChunk(why) => write!(f, "Couldn't load chunk!: {why}"),
             CommandError::NoLink => f.write_str("ERR invalid offset - no link found"),
+            CommandError::BadSource { blob, why } => write!(f, "ERR received bad data in blob {blob}: {why}"),
+            CommandError::CuckooSource { blob } => {
+                write!(f, "ERR blob {blob} is a cuckoo filter; only Bloom filters can be merged")
+            }
             CommandError::Incompatible { source, what } => write!(
                 f,
-                "ERR the filter in '{source}' has another {what}; BF.RESERVE key error_rate capacity LIKE other \
+                "ERR the filter in {source} has another {what}; BF.RESERVE key error_rate capacity LIKE other \
                  makes filters that go together"
             ),
             CommandError::ClockBehind { source } => write!(
                 f,
                 "ERR the clock was set back, and another window of this merge has already dropped what \
-                 '{source}' still holds. Add to each of the windows, and merge after their next rotation"
+                 {source} still holds. Add to each of the windows, and merge after their next rotation"
             ),
             CommandError::SeveralLayers { source } => write!(
                 f,
-                "ERR the filter in '{source}' is a window or has grown, and its items may lie in other layers than \
+                "ERR the filter in {source} is a window or has grown, and its items may lie in other layers than \
                  the same items of another filter: an intersection would lose them"
             ),
             CommandError::Fingerprints { source } => write!(
                 f,
-                "ERR '{source}' or the destination has LAYOUT FINGERPRINT or FUSE. Of these, only filters of LAYOUT \
+                "ERR {source} or the destination has LAYOUT FINGERPRINT or FUSE. Of these, only filters of LAYOUT \
                  FINGERPRINT and fixed size can be merged, with others LIKE them. Use LAYOUT BLOCKED or CLASSIC"
             ),
             CommandError::UnionFull { capacity } => write!(

@@ -102,7 +102,9 @@ fn create<'a, C: Call<'a>>(call: &C, format: Format, source: Source) -> Result<R
         Some(made) => (made, false),
         None => {
             let (data, held) = match &source {
-                Source::Argument(index) => (Data::Argument(*index), call.arg(*index).len() as u64),
+                Source::Argument(index) => {
+                    (Data::Arguments(*index..index.saturating_add(1)), call.arg(*index).len() as u64)
+                }
                 Source::Key(_) => (Data::Key(KEY), call.string(KEY, <[u8]>::len)? as u64),
             };
             let bytes = format.declared().unwrap_or(0).max(held);
@@ -120,17 +122,19 @@ fn create<'a, C: Call<'a>>(call: &C, format: Format, source: Source) -> Result<R
                 // A string is copied.
                 let memory = match data {
                     Data::Key(_) => Admitted::for_work_apart(call, bytes, bytes.saturating_add(held))?,
-                    Data::Argument(_) => Admitted::in_new_key(call, bytes, bytes)?,
+                    Data::Arguments(_) => Admitted::in_new_key(call, bytes, bytes)?,
                 };
                 let job = Apart { keys: 1..2, inputs: Arc::new([]), data, memory };
-                return call.apart(job, make);
+                return call.apart(job, move |data, parallel| {
+                    make(data.first().copied().unwrap_or_default(), parallel)
+                });
             }
             if !call.obeys() && format.declared().is_some() {
                 call.admit(bytes, bytes)?;
             }
             let parallel: &ParallelFor<'_> = &|tasks, task| call.parallel(tasks, task);
             let made = match data {
-                Data::Argument(index) => make(call.arg(index), parallel),
+                Data::Arguments(range) => make(call.arg(range.start), parallel),
                 Data::Key(index) => call.string(index, |data| make(data, parallel))?,
             };
             (made, true)

@@ -177,7 +177,7 @@ fn build<'a, C: Call<'a>>(call: &C, key: C::Key) -> Result<Reply, CommandError> 
             if call.goes_apart(items.saturating_mul(BUILD_COST)) {
                 let memory = Admitted::for_work_apart(call, bytes, most)?;
                 let inputs: Arc<[Live]> = inputs.into_iter().map(LiveRef::share).collect();
-                let job = Apart { keys: 1..2, inputs: inputs.clone(), data: Data::Argument(1), memory };
+                let job = Apart { keys: 1..2, inputs: inputs.clone(), data: Data::Arguments(0..0), memory };
                 return call.apart(job, move |_, parallel| match &*inputs {
                     [Live::Bloom(list)] => Ok((list.build(parallel)?, items)),
                     _ => Err(Error::Mismatch),

@@ -106,8 +106,9 @@ pub(super) fn load_chunk<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Res
             None
         };
         if let Some(to) = to {
-            let job = Apart { keys: 1..2, inputs: Arc::new([]), data: Data::Argument(DATA), memory };
-            return call.apart(job, move |data, _| to.take(data));
+            let job =
+                Apart { keys: 1..2, inputs: Arc::new([]), data: Data::Arguments(DATA..DATA + 1), memory };
+            return call.apart(job, move |data, _| to.take(data.first().copied().unwrap_or_default()));
         }
     }
     let proceeded = call.with_loads(|loads, database| {

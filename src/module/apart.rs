@@ -111,7 +111,7 @@ struct Job {
     outcome: Arc<Outcome>,
 }
 
-type Work = Box<dyn FnOnce(&[u8], &ParallelFor<'_>) -> Made + Send>;
+type Work = Box<dyn FnOnce(&[&[u8]], &ParallelFor<'_>) -> Made + Send>;
 
 /// The result of a job of the pool, for the main thread.
 #[derive(Default)]
@@ -323,7 +323,7 @@ pub(super) fn begin<T: Send + 'static>(
     (number, request): (Option<u64>, Request),
     command: Command,
     apart: Apart,
-    work: impl FnOnce(&[u8], &ParallelFor<'_>) -> T + Send + 'static,
+    work: impl FnOnce(&[&[u8]], &ParallelFor<'_>) -> T + Send + 'static,
 ) {
     let Apart { keys, inputs, data, memory } = apart;
     let bytes = memory.bytes();
@@ -338,10 +338,11 @@ pub(super) fn begin<T: Send + 'static>(
     };
     let work: Work = Box::new(move |data, parallel| Box::new(work(data, parallel)));
     let stage = match data {
-        Data::Argument(index) => {
+        Data::Arguments(range) => {
             let arguments = Arc::clone(request.arguments());
             job.submit(&request, move |parallel| {
-                work(arguments.get(index).map_or(&[], Retained::bytes), parallel)
+                let read = arguments.get(range).unwrap_or_default();
+                work(&read.iter().map(Retained::bytes).collect::<Vec<_>>(), parallel)
             });
             Stage::Working(job)
         }
@@ -498,7 +499,7 @@ impl Entry {
         let stage = std::mem::replace(&mut self.stage, Stage::Waiting);
         let Stage::Reading(Reading { mut job, read, work, .. }) = stage else { return };
         match is_read {
-            Ok(()) => job.submit(&self.request, move |parallel| work(&read, parallel)),
+            Ok(()) => job.submit(&self.request, move |parallel| work(&[&read], parallel)),
             Err(why) => job.outcome.set(Err(why)),
         }
         self.stage = Stage::Working(job);

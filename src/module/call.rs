@@ -342,7 +342,7 @@ impl<'a> Call<'a> for ServerCall<'a> {
     fn apart<T: Send + 'static>(
         &self,
         job: Apart,
-        work: impl FnOnce(&[u8], &ParallelFor<'_>) -> T + Send + 'static,
+        work: impl FnOnce(&[&[u8]], &ParallelFor<'_>) -> T + Send + 'static,
     ) -> Result<Reply, CommandError> {
         // If the server would refuse it, no command gets here: see `goes_apart`.
         let (number, request) = self.wait()?.ok_or(CommandError::Internal)?;

@@ -5,10 +5,11 @@ use super::call::ServerCall;
 use super::names;
 use super::server::{server, status};
 use super::{apart, guard, pieces, reply, resume};
-use crate::command::table::{Argument, ArgumentKind, Entry, KeyUse, MoreKeys, for_each_command};
+use crate::command::table::{Argument, ArgumentKind, Entry, KeyUse, MoreKeys, for_each_command, has_blobs};
 use crate::command::{Command, CommandError, Reply, TABLE, run};
 use redis_module::raw;
 use std::ffi::{CString, c_int};
+use std::ops::Range;
 use std::ptr;
 
 type Callback =
@@ -40,7 +41,7 @@ const fn command_at(index: usize) -> Command {
 /// that have an index, not those that follow a word. ACL and COMMAND GETKEYS use both.
 #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 const fn names_its_keys(index: usize) -> bool {
-    matches!(TABLE[index].more_keys, [MoreKeys::Behind { .. }, ..])
+    matches!(TABLE[index].more_keys, [MoreKeys::Behind { .. } | MoreKeys::RestUnlessBlobs, ..])
 }
 
 /// Whether a command writes the key at argument 1. None writes another.
@@ -130,19 +131,31 @@ fn run_entry<const INDEX: usize>(call: &ServerCall<'_>) -> Result<Reply, Command
     resume::run_watched(command, call)
 }
 
-/// Names the first key, and those that follow words.
+/// Names the keys of a command.
 fn name_keys(ctx: Context<'_>, entry: &Entry, arguments: &[Text<'_>]) {
     ctx.key_at(1, flags(entry.key));
     for more in entry.more_keys {
-        let MoreKeys::Behind { word, from, only, count } = more else { continue };
-        let from = usize::from(*from);
-        let is_word = |text: &Text<'_>| text.bytes().eq_ignore_ascii_case(word.to_bytes());
-        let most = if *only { 1 } else { arguments.len() };
-        let Some(word) = arguments.iter().skip(from).take(most).position(is_word) else { continue };
-        let first = word.saturating_add(from).saturating_add(1);
-        let last = first.saturating_add(usize::from(*count)).min(arguments.len());
-        for key in (first..last).filter_map(|key| c_int::try_from(key).ok()) {
+        for key in read_keys(more, arguments).filter_map(|key| c_int::try_from(key).ok()) {
             ctx.key_at(key, flags(KeyUse::Read));
+        }
+    }
+}
+
+/// The arguments that name these keys.
+fn read_keys(more: &MoreKeys, arguments: &[Text<'_>]) -> Range<usize> {
+    let argc = arguments.len();
+    match more {
+        MoreKeys::RestUnlessBlobs if has_blobs(argc, arguments.get(2).map_or(&[], |word| word.bytes())) => {
+            0..0
+        }
+        MoreKeys::Rest | MoreKeys::RestUnlessBlobs => 2..argc,
+        MoreKeys::Behind { word, from, only, count } => {
+            let from = usize::from(*from);
+            let is_word = |text: &Text<'_>| text.bytes().eq_ignore_ascii_case(word.to_bytes());
+            let most = if *only { 1 } else { argc };
+            let Some(word) = arguments.iter().skip(from).take(most).position(is_word) else { return 0..0 };
+            let first = word.saturating_add(from).saturating_add(1);
+            first..first.saturating_add(usize::from(*count)).min(argc)
         }
     }
 }
@@ -385,6 +398,9 @@ fn flags(key: KeyUse) -> c_int {
     flags as c_int
 }
 
+/// Makes the server ask the command itself for its keys.
+const INCOMPLETE: u64 = raw::REDISMODULE_CMD_KEY_INCOMPLETE as u64;
+
 fn spec_at_index(index: c_int, key: KeyUse) -> raw::RedisModuleCommandKeySpec {
     raw::RedisModuleCommandKeySpec {
         flags: flags(key).unsigned_abs().into(),
@@ -398,15 +414,17 @@ fn spec_at_index(index: c_int, key: KeyUse) -> raw::RedisModuleCommandKeySpec {
 
 fn spec_of_more(more: &MoreKeys) -> raw::RedisModuleCommandKeySpec {
     match *more {
-        MoreKeys::Rest => {
+        MoreKeys::Rest | MoreKeys::RestUnlessBlobs => {
             let mut spec = spec_at_index(2, KeyUse::Read);
             spec.fk.range.lastkey = -1;
+            if matches!(more, MoreKeys::RestUnlessBlobs) {
+                spec.flags |= INCOMPLETE;
+            }
             spec
         }
         MoreKeys::Behind { word, from, only, count } => {
             let mut spec = raw::RedisModuleCommandKeySpec {
-                flags: u64::from(flags(KeyUse::Read).unsigned_abs())
-                    | if only { u64::from(raw::REDISMODULE_CMD_KEY_INCOMPLETE) } else { 0 },
+                flags: u64::from(flags(KeyUse::Read).unsigned_abs()) | if only { INCOMPLETE } else { 0 },
                 begin_search_type: raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_KEYWORD,
                 bs: raw::RedisModuleCommandKeySpec__bindgen_ty_1 {
                     keyword: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_2 {

@@ -11,11 +11,11 @@ use bloomery::filter::Bloom;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-const OK: Result<Reply, CommandError> = Ok(Reply::Ok);
+pub(super) const OK: Result<Reply, CommandError> = Ok(Reply::Ok);
 const YES: Result<Reply, CommandError> = Ok(Reply::Bool(true));
 const NO: Result<Reply, CommandError> = Ok(Reply::Bool(false));
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
-const LIKE: &str = "BF.RESERVE key error_rate capacity LIKE other makes filters that go together";
+pub(super) const LIKE: &str = "BF.RESERVE key error_rate capacity LIKE other makes filters that go together";
 
 fn field(server: &FakeServer, key: &str, name: &str) -> Reply {
     let Ok(Reply::Map(fields)) = server.line(&format!("BF.INFO {key} FULL")) else { panic!() };
@@ -23,14 +23,14 @@ fn field(server: &FakeServer, key: &str, name: &str) -> Reply {
 }
 
 /// Fingerprints of fixed size.
-const TABLES: [&str; 3] = [
+pub(super) const TABLES: [&str; 3] = [
     "NONSCALING LAYOUT FINGERPRINT",
     "COUNTING LAYOUT FINGERPRINT",
     "COUNTING 16 LAYOUT FINGERPRINT HASH SIPHASH",
 ];
 
 /// Items for a filter of capacity 200: enough that a chain with EXPANSION 1 has grown.
-fn items_for(options: &str) -> usize {
+pub(super) fn items_for(options: &str) -> usize {
     if options.starts_with("EXPANSION 1") { 250 } else { 50 }
 }
 
@@ -443,7 +443,7 @@ fn links_that_are_full_are_no_fuller_by_a_merge() {
 }
 
 /// Filters of every kind that can't be merged with `plain`.
-fn strangers(server: &FakeServer) {
+pub(super) fn strangers(server: &FakeServer) {
     server.put("text", Content::Other);
     for line in [
         "BF.RESERVE plain 0.01 100 SEED 1 NONSCALING",

@@ -200,6 +200,8 @@ fn no_command_has_keys_evicted_for_what_no_key_grows_by() {
     let more = [
         "BF.MERGE k other",
         "BF.MERGE new k other",
+        "BF.MERGE other BLOB {k}",
+        "BF.MERGE new BLOB {k} {k}",
         "BF.INTERSECT k k other",
         "BF.INTERSECT small k other",
         "BF.IMPORT new GOZERO bits BITS 8000",
@@ -233,6 +235,8 @@ fn no_command_has_keys_evicted_for_what_no_key_grows_by() {
             let before = bytes();
             server.may_evict.set(0);
             let line = String::from_utf8_lossy(&words.join(&b' ')).into_owned();
+            let file = |word| if word == b"{k}" { server.dump("k") } else { word };
+            let words: Vec<Vec<u8>> = words.into_iter().map(file).collect();
             let reply = run(&server, &words);
             let (grown, may_evict) = (bytes().saturating_sub(before), server.may_evict.get());
             // Data has fields after the cells.

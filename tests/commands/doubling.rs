@@ -10,7 +10,7 @@ use crate::support::internals::command::TABLE;
 use crate::support::internals::config::Settings;
 use crate::support::rdb::{Field, Fields};
 use bloomery::filter::{Bloom, Filter};
-use bloomery::wire::redisbloom;
+use bloomery::wire::{Encoder, redisbloom};
 use bloomery::{Family, Overflow, Spec};
 use std::time::Duration;
 
@@ -268,7 +268,7 @@ pub(super) fn lines(command: &str) -> &'static [&'static str] {
         "bf.stats" => &["BF.STATS k"],
         "bf.debug" => &["BF.DEBUG k"],
         "bf.feedback" => &["BF.FEEDBACK k 1 0"],
-        "bf.merge" => &["BF.MERGE k other", "BF.MERGE merged k other", "BF.MERGE k k"],
+        "bf.merge" => &["BF.MERGE k other", "BF.MERGE merged k other", "BF.MERGE k k", "BF.MERGE k BLOB x"],
         "bf.intersect" => &["BF.INTERSECT common k other", "BF.INTERSECT all k k other"],
         "bf.equal" => &["BF.EQUAL k other", "BF.EQUAL k k"],
         "bf.rebuild" => &["BF.REBUILD k BEGIN", "BF.REBUILD k STATUS"],
@@ -395,6 +395,45 @@ fn twice_as_many_names() {
             case("filters that go together", 1000, &alike),
         ]);
     }
+}
+
+/// Filters as bytes: more of them, which go together or don't, and longer ones.
+#[test]
+fn twice_as_many_blobs_and_twice_as_long() {
+    let of = |server: &FakeServer, key: &str, blob: Vec<u8>, count: usize| {
+        server.line("BF.RESERVE k 0.01 10 SEED 1 NONSCALING").unwrap();
+        vec![[words(&format!("BF.MERGE {key} BLOB")), vec![blob; count]].concat()]
+    };
+    let file = |line: &str, key: &str| {
+        let maker = FakeServer::default();
+        maker.line(line).unwrap();
+        maker.dump(key)
+    };
+    let small = file("BF.RESERVE k 0.01 10 SEED 1 NONSCALING", "k");
+    let strange = file("BF.RESERVE k 0.01 10 SEED 2 NONSCALING", "k");
+    // The head that takes longest to read: it has 80 bytes, and stands for as many sub-filters as there may be.
+    let cuckoo = || {
+        let maker = FakeServer::default();
+        run_all(&maker, &tables_in_chunks("k", 65_535));
+        Encoder::native(&maker.copy("k")).head().to_vec()
+    };
+    let cuckoo = cuckoo();
+    let long = |_: &FakeServer, count: usize| {
+        let blob = file(&format!("BF.RESERVE k 0.01 {} SEED 1 NONSCALING", count / 10 * 8), "k");
+        vec![[words("BF.MERGE new BLOB"), vec![blob]].concat()]
+    };
+    let alike = |server: &FakeServer, count: usize| of(server, "k", small.clone(), count);
+    let new = |server: &FakeServer, count: usize| of(server, "new", small.clone(), count);
+    let unlike = |server: &FakeServer, count: usize| of(server, "k", strange.clone(), count);
+    let heads = |server: &FakeServer, count: usize| of(server, "k", cuckoo.clone(), count);
+    let case = |what: &str, first, prepare| Case { what: what.to_owned(), first, law: 1.0, prepare };
+    assert_hold(&[
+        case("blobs that go together", 1000, &alike),
+        case("blobs for a new key", 1000, &new),
+        case("blobs that don't go together", 1000, &unlike),
+        Case { law: 0.0, ..case("heads of cuckoo filters", 1000, &heads) },
+        case("a long blob", 1 << 20, &long),
+    ]);
 }
 
 const MANY: [(&str, &[&str]); 8] = [

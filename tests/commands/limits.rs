@@ -78,6 +78,22 @@ fn sources_count_as_items() {
     }
 }
 
+/// So do filters as bytes.
+#[test]
+fn blobs_count_as_items() {
+    let server = FakeServer::default();
+    server.line("BF.RESERVE k 0.01 100 NONSCALING").unwrap();
+    server.settings.set(Settings { max_items_per_command: 1000, ..Settings::DEFAULT });
+    let blob = server.dump("k");
+    let run = |blobs: usize| {
+        let words: [&[u8]; 3] = [b"BF.MERGE", b"d", b"BLOB"];
+        server.run(&[&words[..], &vec![&blob[..]; blobs]].concat())
+    };
+    let why = "ERR the command has 1001 items, and max-items-per-command is 1000";
+    assert_eq!(run(1001).unwrap_err().to_string(), why);
+    assert!(run(1000).is_ok());
+}
+
 /// The list above contains every command that accepts several items.
 #[test]
 fn no_command_with_items_is_forgotten() {

@@ -18,6 +18,7 @@ mod held;
 mod hot_path;
 mod limits;
 mod loads;
+mod merge_blobs;
 mod pair;
 mod pieces;
 mod rebuild;

@@ -49,7 +49,7 @@ COMMANDS = [
     Command("BF.STATS", 2, "readonly", "RO access", ""),
     Command("BF.DEBUG", 2, "readonly", "RO access", ""),
     Command("BF.FEEDBACK", 4, "readonly fast", "RO access", "1 0"),
-    Command("BF.MERGE", -3, "write denyoom", "RW insert", "{key}"),
+    Command("BF.MERGE", -3, "write denyoom movablekeys", "RW insert", "{key}"),
     Command("BF.INTERSECT", -4, "write denyoom", "OW update", "{key} {key}"),
     Command("BF.EQUAL", 3, "readonly", "RO access", "{key}"),
     Command("BF.REBUILD", -3, "write", "RW update", "STATUS"),

@@ -177,7 +177,7 @@ class Workload:
             [self.one] * 10
             + [self.reserve] * 2
             + [self.transaction, self.script, self.around, self.around, self.load, self.restore]
-            + [self.bring_in, self.begin_anew]
+            + [self.bring_in, self.begin_anew, self.exchange]
         )
         self.refused: collections.Counter[str] = collections.Counter()
         self.did: collections.Counter[str] = collections.Counter()
@@ -275,6 +275,15 @@ class Workload:
         key = self.key("BF")
         client.delete(key)
         client.execute_command(command, key, *self.random.choice(self.arrivals[command]))
+
+    def exchange(self, client) -> None:
+        """Merges what DUMP replied, sometimes damaged."""
+        key = self.key_for("BF", "MERGE")
+        dumps = [client.dump(self.twin_of(key)) or b"" for _ in range(self.random.randint(1, 2))]
+        if self.random.random() < 0.1:
+            dumps[-1] = dumps[-1][:-1]
+        self.did["BF.MERGE"] += 1
+        client.execute_command("BF.MERGE", key, "BLOB", *dumps)
 
     def begin_anew(self, client) -> None:
         """The Bloom filter as it was at first: it may have become an intersection, or another kind by a rebuild."""

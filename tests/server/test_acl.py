@@ -208,6 +208,7 @@ KEYED = [
     ["BF.BULKTEST", "{r}", "PREFIXED", "\1\0\0\0a", "COUNT"],
     ["BF.MERGE", "{w}", "{r}"],
     ["BF.MERGE", "{w}", "{r}", "{r}"],
+    ["BF.MERGE", "{w}", "BLOB", "data", "more data"],
     ["BF.INTERSECT", "{w}", "{r}", "{r}"],
     ["BF.EQUAL", "{r}", "{r}"],
     *([word.replace("{0}:key", "{w}").replace("{1}:source", "{r}").replace("{1}:config", "{r}") for word in words]

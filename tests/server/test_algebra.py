@@ -7,7 +7,9 @@ import pytest
 import redis
 
 from kit.appendonly import Effects
+from kit.clients import refusal
 from kit.filters import KINDS, SMALL, Grower, differences, make_all, members, snapshot, snapshots
+from kit.metrics import figures
 from kit.servers import wait_for
 
 EVERY_SERVER = pytest.mark.every_server("the server replicates, watches keys, routes by slot and knows users")
@@ -55,6 +57,76 @@ def test_replicas_and_the_append_only_file_come_to_the_same(new_server):
     primary.start()
     with primary.client() as client:
         assert differences(before, snapshots(client, keys)) == []
+
+
+def file_of(client, key) -> bytes:
+    """The filter as `bloomery pull` writes it."""
+    iterator, file = 1, b""
+    piece = client.execute_command("BF.SCANDUMP", key, 0)[1]
+    while piece:
+        file += piece
+        iterator, piece = client.execute_command("BF.SCANDUMP", key, iterator)
+    return file
+
+
+@EVERY_SERVER
+@pytest.mark.parametrize("compression", ["yes", "no"])
+def test_blobs_are_merged_as_their_keys_are(new_server, compression):
+    """Of every kind, as files and by DUMP, here, on a replica of another configuration, and from the append-only file:
+    by clients, in transactions and in scripts."""
+    config = {"appendonly": "yes", "appendfsync": "always", "auto-aof-rewrite-percentage": 0, "rdbcompression": compression}
+    primary = new_server(config=config)
+    replica = primary.replica(module_args=["MAX_FILTER_BYTES", "1", "THREADS", "0"])
+    with primary.client() as client, replica.client() as other:
+        for kind in BLOOM:
+            a, b, c = alike(client, kind)
+            for to, sources in {a: [b, c], f"{a}/new": [b, a]}.items():
+                forms = [[file_of(client, key) for key in sources], [client.dump(key) for key in sources]]
+                ways = [
+                    lambda *words: client.execute_command(*words),
+                    lambda *words: client.pipeline(transaction=True).execute_command(*words).execute()[0],
+                    lambda name, key, *words: client.eval(
+                        "return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))", 1, key, name, *words
+                    ),
+                ]
+                keys = [f"{to}/{number}" for number in range(len(forms) * len(ways))]
+                for key, (form, way) in zip(keys, [(form, way) for form in forms for way in ways]):
+                    client.copy(to, key)
+                    assert way("BF.MERGE", key, "BLOB", *form) == b"OK"
+                client.execute_command("BF.MERGE", to, *sources)
+                expected = snapshot(client, to)
+                for key in keys:
+                    assert differences({"x": snapshot(client, key)}, {"x": expected}) == [], (kind.name, key)
+        keys = sorted(key.decode() for key in client.keys())
+        primary.wait_for_replicas()
+        before = snapshots(client, keys)
+        assert differences(before, snapshots(other, keys)) == []
+    primary.kill()
+    primary.start()
+    with primary.client() as client:
+        assert differences(before, snapshots(client, keys)) == []
+
+
+@EVERY_SERVER
+def test_two_servers_converge(new_server):
+    """A default filter is scaling, grows, and is compressed in DUMP."""
+    servers = [new_server(), new_server()]
+    with servers[0].client() as paris, servers[1].client() as rome:
+        paris.execute_command("BF.RESERVE", "seen", 0.01, 1000)
+        rome.execute_command("BF.MERGE", "seen", "BLOB", paris.dump("seen"))
+        for number, client in enumerate((paris, rome)):
+            client.execute_command("BF.MADD", "seen", *(f"{number}:{item}" for item in range(3000)))
+        refused = refusal(paris, "BF.MERGE", "seen", "BLOB", rome.dump("seen")[:-1] + b"x")
+        assert refused == "received bad data in blob 1: wrong checksum of the payload"
+        for _ in range(3):
+            mine, theirs = paris.dump("seen"), rome.dump("seen")
+            paris.execute_command("BF.MERGE", "seen", "BLOB", theirs)
+            rome.execute_command("BF.MERGE", "seen", "BLOB", mine)
+        for client in (paris, rome):
+            items = [f"{number}:{item}" for number in (0, 1) for item in range(3000)]
+            assert set(client.execute_command("BF.MEXISTS", "seen", *items)) == {1}
+            assert client.execute_command("BF.CARD", "seen") < 6100
+        assert figures(paris)["payloads_refused"] == 1
 
 
 def test_a_refusal_reaches_nobody(new_server):
@@ -138,12 +210,16 @@ def test_every_key_is_declared(server):
     with server.client(decode_responses=True) as client:
         for words, flags in [
             (["BF.MERGE", "d", "a", "b", "c"], [["RW", "insert"], *[["RO", "access"]] * 3]),
+            (["BF.MERGE", "d", "BLOB"], [["RW", "insert"], ["RO", "access"]]),
+            (["BF.MERGE", "d", "a", "BLOB"], [["RW", "insert"], *[["RO", "access"]] * 2]),
             (["BF.INTERSECT", "d", "a", "b"], [["OW", "update"], *[["RO", "access"]] * 2]),
             (["BF.EQUAL", "a", "b"], [["RO", "access"]] * 2),
         ]:
             assert client.execute_command("COMMAND GETKEYS", *words) == words[1:]
             found = client.execute_command("COMMAND GETKEYSANDFLAGS", *words)
             assert found == [list(pair) for pair in zip(words[1:], flags, strict=True)]
+        for words in ["BF.MERGE d BLOB data", "BF.MERGE d blob data data"]:
+            assert client.execute_command("COMMAND GETKEYS", *words.split()) == ["d"]
 
 
 @EVERY_SERVER
@@ -159,6 +235,8 @@ def test_keys_of_different_slots_are_refused(new_server):
             with pytest.raises(redis.ResponseError, match="CROSSSLOT|same slot"):
                 client.execute_command(*f"BF.{words}".split())
         assert client.execute_command("BF.MERGE", "{s}d", "{s}a", "{s}b") == b"OK"
+        # Bytes are in no slot.
+        assert client.execute_command("BF.MERGE", "{t}blobs", "BLOB", client.dump("{s}a"), client.dump("{s}b")) == b"OK"
         assert client.execute_command("BF.INTERSECT", "{s}d", "{s}a", "{s}b") == b"OK"
         assert client.execute_command("BF.EQUAL", "{s}a", "{s}b") == 1
 
@@ -173,6 +251,9 @@ def test_who_merges_needs_to_write_the_one_and_read_the_others(server):
                 ("MERGE d a c", False),
                 ("MERGE a b", False),
                 ("MERGE d d", False),
+                ("MERGE d BLOB data", True),
+                ("MERGE d BLOB", False),  # a key
+                ("MERGE a BLOB data", False),
                 ("INTERSECT d a b", True),
                 ("INTERSECT d a c", False),
                 ("INTERSECT a a b", False),

@@ -163,13 +163,15 @@ def test_it_is_that_of_the_command_in_a_transaction(server, kind):
             if "window" in kind:
                 client.execute_command("BF.ROTATE", key)
                 client.execute_command("BF.MADD", key, *range(number * 700, number * 700 + 500))
+        blobs = [client.dump(key) for key in "bc"]
         commands = [["BF.MERGE", "a", "b"], ["BF.MERGE", "a", "b"], ["BF.MERGE", "a", "b", "c"], ["BF.MERGE", "new", "a", "c"]]
+        commands += [["BF.MERGE", "a", "BLOB", *blobs], ["BF.MERGE", "of blobs", "BLOB", *blobs]]
         if not kind.startswith(("window", "chain-")):
             commands.append(["BF.INTERSECT", "i", "a", "c"])
             commands.append(["BF.INTERSECT", "a", "c", "a"])
         for command in commands:
             dest = command[1]
-            copies = {key: f"{key}:whole" for key in ("a", "b", "c", "new", "i")}
+            copies = {key: f"{key}:whole" for key in ("a", "b", "c", "new", "of blobs", "i")}
             for key, copy in copies.items():
                 client.delete(copy)
                 client.copy(key, copy)

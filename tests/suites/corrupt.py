@@ -131,7 +131,9 @@ class Suite:
 
     def argument(self, number: int) -> None:
         """A damaged blob as the argument of a command."""
-        self.chance.choice([self.bulk, self.load, self.bloom_v3, self.guava, self.sbbf, self.bitmap])(number)
+        self.chance.choice(
+            [self.bulk, self.load, self.bloom_v3, self.guava, self.sbbf, self.bitmap, self.merge]
+        )(number)
 
     def bulk(self, number: int) -> None:
         """A blob either contains whole items, or it is refused and nothing has changed."""
@@ -177,6 +179,17 @@ class Suite:
         where = f"blob {number}, {words}: {blob.hex()}"
         with self.quick(where):
             self.attempt([*words, blob], where)
+
+    def merge(self, number: int) -> None:
+        """A damaged payload, or the pieces of one as a file, merged into an empty key."""
+        what, body = damaged(self.dumps, self.chance)
+        data = sealed(body, OLDEST)
+        if self.chance.random() < 0.3:
+            with contextlib.suppress(Exception):  # it can't be taken apart any more
+                data = b"".join(Payload.parse(data).pieces)
+        where = f"merge {number}, {what}: {data.hex()}"
+        with self.quick(where):
+            self.attempt(["BF.MERGE", "hostile", "BLOB", data], where)
 
     def bitmap(self, number: int) -> None:
         """A string imported as a filter of go-zero or Redisson, with wrong numbers."""

@@ -257,6 +257,8 @@ class Search:
                 return [command, key, "COUNT", 1 << 20], 1
             case "SCANDUMP":
                 return [command, key, chance.choice([0, 1])], 1
+            case "MERGE" if chance.random() < 0.3 and (data := self.client.dump(key)):
+                return [command, chance.choice([key, "new"]), "BLOB", *[data] * chance.choice([1, 2])], 1
             case "MERGE" | "INTERSECT" | "EQUAL":
                 self.client.copy(key, "other")
                 sources = {"MERGE": ["other"], "INTERSECT": ["new", key, "other"], "EQUAL": ["other"]}

@@ -231,6 +231,9 @@ class Round:
         yield ["new", "k", "other"]
         if command.name.endswith("MERGE"):
             yield ["other", "k"]
+            data = self.quietly("DUMP", "k")
+            yield ["other", "BLOB", data]
+            yield ["another", "BLOB", data]
 
     def payloads(self, command: Command) -> Words:
         if command.name == "BF.LOAD":

@@ -329,14 +329,15 @@ impl<'a> Call<'a> for FakeCall<'a> {
     fn apart<T: Send + 'static>(
         &self,
         job: Apart,
-        work: impl FnOnce(&[u8], &ParallelFor<'_>) -> T + Send + 'static,
+        work: impl FnOnce(&[&[u8]], &ParallelFor<'_>) -> T + Send + 'static,
     ) -> Result<Reply, CommandError> {
         self.server.worked_apart.set(true);
-        let read = match job.data {
-            Data::Argument(index) => self.arguments[index].to_vec(),
-            Data::Key(index) => self.string(index, <[u8]>::to_vec)?,
+        let read: Vec<Vec<u8>> = match job.data {
+            Data::Arguments(range) => self.arguments[range].iter().map(|data| data.to_vec()).collect(),
+            Data::Key(index) => vec![self.string(index, <[u8]>::to_vec)?],
         };
         let in_order = |tasks, task: &(dyn Fn(usize) + Sync)| (0..tasks).for_each(task);
+        let read: Vec<&[u8]> = read.iter().map(Vec::as_slice).collect();
         let made = std::thread::scope(|scope| scope.spawn(|| work(&read, &in_order)).join().unwrap());
         let now_ms = self.server.now_ms.get();
         self.server.work.replace(Some(Work { made: Box::new(made), inputs: job.inputs, now_ms }));

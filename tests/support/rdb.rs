@@ -123,6 +123,43 @@ impl Dump {
     }
 }
 
+/// A payload of strings that the server has compressed: into plain bytes, and references for repeated bytes.
+pub(crate) fn packed(name: &str, encoding: u32, strings: &[Vec<u8>], version: u16) -> Vec<u8> {
+    let empty = Dump { name: name.to_owned(), encoding, fields: Fields::default() }.write(version);
+    let mut bytes = empty[..empty.len() - 11].to_vec();
+    for string in strings {
+        let packed = pack(string);
+        write_len(&mut bytes, STRING);
+        bytes.push(0xC3);
+        write_len(&mut bytes, packed.len() as u64);
+        write_len(&mut bytes, string.len() as u64);
+        bytes.extend(packed);
+    }
+    write_len(&mut bytes, END);
+    bytes.extend_from_slice(&version.to_le_bytes());
+    let crc = crc64(&bytes);
+    bytes.extend_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+/// The reverse of [`unpack`].
+fn pack(bytes: &[u8]) -> Vec<u8> {
+    let (mut packed, mut at) = (Vec::new(), 0);
+    while at < bytes.len() {
+        let run = bytes[at..].iter().take(264).take_while(|byte| at > 0 && **byte == bytes[at - 1]).count();
+        if run > 8 {
+            packed.extend([0xE0, (run - 9) as u8, 0]);
+            at += run;
+        } else {
+            let len = (bytes.len() - at).min(8);
+            packed.push(len as u8 - 1);
+            packed.extend_from_slice(&bytes[at..at + len]);
+            at += len;
+        }
+    }
+    packed
+}
+
 /// The module values of an RDB file, with their keys.
 pub(crate) fn read_file(bytes: &[u8]) -> Vec<(String, Dump)> {
     const AUX: u8 = 0xFA;

@@ -2,7 +2,8 @@
 
 use super::ArgumentKind::{Block, Double, Integer, Key, OneOf, Text};
 use super::{
-    Argument, Command, Entry, ITEM, ITEMS, KeyUse, MoreKeys, Namespace, option, optional, required, word,
+    Argument, BLOBS, Command, Entry, ITEM, ITEMS, KeyUse, MoreKeys, Namespace, option, optional, required,
+    word,
 };
 
 const RESERVE: &[Argument] = &[
@@ -247,6 +248,21 @@ const BLOB: Argument = required(
 
 /// The keys of other filters.
 const SOURCES: &[Argument] = &[Argument { multiple: true, ..required("source", Key) }];
+
+/// The same, or filters as bytes.
+const MERGE: &[Argument] = &[required(
+    "sources",
+    OneOf(&[
+        Argument { multiple: true, ..required("source", Key) },
+        Argument {
+            name: "blobs",
+            token: None,
+            kind: Block(&[word("blob", BLOBS), Argument { multiple: true, ..required("data", Text) }]),
+            optional: false,
+            multiple: false,
+        },
+    ]),
+)];
 
 const O_CELLS: &str = "O(n), where n is the number of bytes of all filters named";
 const O_K: &str = "O(k), where k is the number of probes of an item";
@@ -573,8 +589,8 @@ pub(super) const TABLE: &[Entry] = &[
         summary: "Adds the items of Bloom filters to a Bloom filter, creating it if needed",
         complexity: O_CELLS,
         since: "0.1.0",
-        arguments: SOURCES,
-        more_keys: &[MoreKeys::Rest],
+        arguments: MERGE,
+        more_keys: &[MoreKeys::RestUnlessBlobs],
     },
     Entry {
         command: Command::Intersect,

@@ -91,6 +91,8 @@ pub struct Entry {
 pub enum MoreKeys {
     /// All arguments after the first key.
     Rest,
+    /// The same, unless they are [blobs](has_blobs).
+    RestUnlessBlobs,
     /// Keys that follow a word.
     Behind {
         /// The word.
@@ -102,6 +104,15 @@ pub enum MoreKeys {
         /// Number of keys.
         count: u8,
     },
+}
+
+/// The word after the key that says that the following arguments are filters themselves, and no keys.
+pub const BLOBS: &str = "BLOB";
+
+/// Whether a command with these numbers of arguments, of which `second` follows the key, has [`BLOBS`] there. If nothing
+/// follows it, it is a key of that name.
+pub fn has_blobs(argc: usize, second: &[u8]) -> bool {
+    argc > 3 && second.eq_ignore_ascii_case(BLOBS.as_bytes())
 }
 
 /// An argument, as COMMAND DOCS describes it.
