@@ -385,6 +385,20 @@ def test_push_merges_what_goes_together(server, port, tmp_path):
         assert sorted(client.keys()) == [b"new", b"paris", b"rome", b"text"]
 
 
+@pytest.mark.parametrize(("capacity", "commands"), [(800_000, 1), (900_000, 4)])
+def test_push_merges_a_short_file_by_one_command(server, port, tmp_path, capacity, commands):
+    """The longest is that of a load's piece, 1 MiB of cells. Longer files are uploaded first."""
+    path = tmp_path / "f.bloom"
+    run("build", path, "-n", str(capacity), "-e", "0.01", "--nonscaling", input="ada\n")
+    server.command("CONFIG", "RESETSTAT")
+    run("push", path, "rome", "--merge", port=port)
+    with server.client() as client:
+        calls = client.info("commandstats")
+        pushed = {name: found["calls"] for name, found in calls.items() if name.startswith("cmdstat_bf.")}
+        assert sum(pushed.values()) == commands, pushed
+        assert client.keys() == [b"rome"] and present(server, "rome", ["ada"]) == [1]
+
+
 def test_push_keeps_the_time_to_live_and_what_is_no_filter(server, port, tmp_path):
     path = tmp_path / "f.bloom"
     run("build", path, "-n", "100", "-e", "0.01", input="ada\n")

@@ -12,6 +12,7 @@ use crate::server::connection::{Connection, Server};
 use crate::server::key::{KeyType, temporary_key};
 use anyhow::Context;
 use bloomery::Filter;
+use bloomery::wire::LONGEST;
 use redis::RedisError;
 use serde::Serialize;
 use std::io::{BufReader, Write};
@@ -22,7 +23,7 @@ use std::time::Instant;
 ///
 /// The program checks the file, uploads it to a temporary key in the same slot, and renames that to KEY when the upload
 /// is complete. Until then, the old filter serves. Items added to the old filter during the upload are not in the new
-/// one. The key keeps its time to live. With --spread, FILE and KEY are those that `bloomery build` and `bloomery load` were
+/// one. The key keeps its time to live. With --merge, a file of up to 1 MiB is one command. With --spread, FILE and KEY are those that `bloomery build` and `bloomery load` were
 /// given with it; the parts are replaced one after the other.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -151,6 +152,16 @@ impl Upload {
         progress: &mut Progress,
     ) -> anyhow::Result<Option<String>> {
         let name = self.key.as_bytes();
+        if interrupted.is_set() {
+            return Ok(None);
+        }
+        if options.merge && std::fs::metadata(&self.path)?.len() <= LONGEST as u64 {
+            let data = std::fs::read(&self.path)?;
+            let held = merge(connection, &self.key, &[b"BLOB", &data])?;
+            *sent += data.len() as u64;
+            progress.at(*sent, 0);
+            return Ok(Some(held));
+        }
         let temporary = temporary_key(name, "push")?;
         let mut pieces = Pieces::new(BufReader::with_capacity(1 << 18, open_file(&self.path)?));
         let mut upload = || -> anyhow::Result<Option<String>> {
@@ -169,11 +180,13 @@ impl Upload {
             }
             // If this process ended now, nobody else would know of the key.
             redis::cmd("PEXPIRE").arg(&temporary).arg(ABANDONED_MS).query::<()>(connection)?;
-            let held = match options.merge {
-                true => merge(connection, &self.key, &temporary),
-                false => swap(connection, options, &self.key, &temporary),
-            };
-            held.map(Some)
+            if !options.merge {
+                return swap(connection, options, &self.key, &temporary).map(Some);
+            }
+            let held = merge(connection, &self.key, &[&temporary])?;
+            // The merge is done, even if this fails: the temporary key expires.
+            let _ = redis::cmd("UNLINK").arg(&temporary).query::<()>(connection);
+            Ok(Some(held))
         };
         let held = upload();
         if !matches!(held, Ok(Some(_))) {
@@ -278,16 +291,14 @@ fn state_after(error: &RedisError, name: &str) -> String {
     }
 }
 
-/// Ends the upload by merging the temporary key into the key; returns the type that was there. If the server refuses, the
-/// key is unchanged.
-fn merge(connection: &mut Connection, key: &str, temporary: &[u8]) -> anyhow::Result<String> {
+/// Merges a source, as the arguments of BF.MERGE name it, into the key; returns the type that was there. If the server
+/// refuses, the key is unchanged.
+fn merge(connection: &mut Connection, key: &str, source: &[&[u8]]) -> anyhow::Result<String> {
     let held = redis::cmd("TYPE").arg(key).query(connection)?;
-    redis::cmd("BF.MERGE").arg(key).arg(temporary).query::<()>(connection).map_err(|error| {
+    redis::cmd("BF.MERGE").arg(key).arg(source).query::<()>(connection).map_err(|error| {
         let state = state_after(&error, key);
         anyhow::Error::new(error).context(state)
     })?;
-    // The merge is done, even if this fails: the temporary key expires.
-    let _ = redis::cmd("UNLINK").arg(temporary).query::<()>(connection);
     Ok(held)
 }
 
