@@ -523,6 +523,8 @@ def test_one_filter_in_a_cluster(on_cluster):
     other = on_cluster("Bloom", "other")
     with pytest.raises(Exception, match="slot"):
         other.merge(bloom)
+    other.merge_blob(b"".join(piece for _, piece in bloom.dump()))  # bytes are in no slot
+    assert other.card() == 100
 
 
 def test_parts_are_even(cluster, client):

@@ -299,6 +299,28 @@ def test_merge(api):
         week.merge(api.Bloom("other").reserve(0.01, 10))
 
 
+def test_merge_blob(api, server):
+    """Two services with a filter each, which they exchange."""
+    paris = api.Bloom("paris").reserve(1e-6, 1000)
+    rome = api.Bloom("rome").reserve(1e-6, 1000, like=paris)
+    paris.add("ada")
+    rome.add("bob")
+    with server.client() as client:
+        rome.merge_blob(client.dump("paris"))
+        file = b"".join(piece for _, piece in rome.dump())
+        paris.merge_blob(file)
+        new = api.Bloom("new")
+        new.merge_blob(client.dump("paris"), file)
+    for bloom in (paris, rome, new):
+        assert bloom.contains_many(["ada", "bob", "eve"]) == [True, True, False]
+    with pytest.raises(ValueError, match="one filter or more"):
+        rome.merge_blob()
+    with pytest.raises(ERRORS, match="blob 1 has another seed"):
+        api.Bloom("other").reserve(0.01, 10).merge_blob(file)
+    with pytest.raises(ERRORS, match="bad data in blob 2"):
+        rome.merge_blob(file, b"x" + file)
+
+
 def test_feedback(api):
     bloom = api.Bloom("seen").reserve(0.01, 2, nonscaling=True, onfull="SATURATE", seed="1")
     bloom.add_many(["ada", "bob", "cid", "dan"])
