@@ -9,6 +9,7 @@ import pytest
 import redis
 import tracing
 from bloomery_redis import Bloom
+from converge import converge
 from fill import Implausible, fill
 from guard import FILTER, READY, Guard, connect
 from service import Users
@@ -180,3 +181,24 @@ def test_spans_have_the_attributes_of_the_guide(new_server):
     of_guide = (ROOT / "docs" / "guides" / "tracing.md").read_text()
     for attribute in {**answered, **failed}:
         assert f"`{attribute}`" in of_guide
+
+
+# ---- what the guide on shared filters says of services that converge -------------------------------------------------
+
+
+def test_services_converge(new_server):
+    """Three, of which one begins without a filter and one is a server that compresses nothing."""
+    servers = [new_server(), new_server(config={"rdbcompression": "no"}), new_server()]
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(server.client()) for server in servers]
+        for number, client in enumerate(clients[:2]):
+            client.execute_command("BF.RESERVE", "seen", 0.001, 100, "SEED", 7)
+            client.execute_command("BF.MADD", "seen", *(f"{number}:{item}" for item in range(300)))
+        for _ in range(3):
+            converge("seen", clients)
+        clients[2].execute_command("BF.ADD", "seen", "late")
+        converge("seen", clients)
+        for client in clients:
+            items = [f"{number}:{item}" for number in (0, 1) for item in range(300)]
+            assert set(client.execute_command("BF.MEXISTS", "seen", "late", *items)) == {1}
+            assert client.execute_command("BF.CARD", "seen") < 700
