@@ -460,7 +460,9 @@ def read_on(database: int, client, go_on) -> None:
     client.execute_command("SELECT", database)
     while go_on():
         sources = chance.choices(keys, k=2)
-        command = chance.choice([["BF.MERGE", "read"], ["BF.INTERSECT", "read"], ["BF.EQUAL"]])
+        command = chance.choice([["BF.MERGE", "read"], ["BF.MERGE", "read", "BLOB"], ["BF.INTERSECT", "read"], ["BF.EQUAL"]])
+        if "BLOB" in command:
+            sources = [client.dump(source) or b"" for source in sources]
         with client.pipeline(transaction=False) as pipeline:
             pipeline.delete("read")
             pipeline.execute_command(*command, *sources)
