@@ -9,6 +9,19 @@
 //! Everything here is computed with IEEE basic operations and the pure-Rust `libm`, never with the platform's libm:
 //! geometry is derived from these numbers, and a replica on another C library must derive the same geometry.
 
+/// Over which cells the probes of an item are spread: one of the ranges, in each of whose slices it has as many probes.
+#[derive(Clone, Copy, Debug)]
+pub struct Spread {
+    /// Number of ranges.
+    pub ranges: f64,
+    /// Slices of a range: in PARTITIONED as many as an item has probes, else 1.
+    pub slices: u32,
+    /// Cells of a slice.
+    pub cells: f64,
+    /// Probes of an item in each slice.
+    pub probes: u32,
+}
+
 /// ln 2.
 pub const LN_2: f64 = std::f64::consts::LN_2;
 
@@ -50,15 +63,18 @@ fn range_rate(empty: f64, draws: f64, cells: f64, probes: u32) -> f64 {
     rate.min(1.0)
 }
 
-/// Error rate of `ranges` equal ranges of `cells` cells each, which together contain `items` items with `probes`
-/// probes.
+/// Error rate of equal ranges that together contain `items` items.
 ///
-/// Units: cells per range, items in total. Exact up to the second-order term of `range_rate`; within 1% of
-/// simulation for p ≥ 1e-4 (tests/library/error_rate.rs).
-pub fn mixture_rate(ranges: f64, cells: f64, probes: u32, items: f64) -> f64 {
+/// Exact up to the second-order term of `range_rate`; within 1% of simulation for p ≥ 1e-4
+/// (tests/library/error_rate.rs). The slices of a range are filled by independent probes, so their rates multiply. With one
+/// probe each, nothing is left out: the rate of k slices of s cells is (1 − (1 − 1/s)^n)^k (Almeida et al., "Scalable
+/// Bloom Filters", 2007).
+pub fn mixture_rate(spread: Spread, items: f64) -> f64 {
+    let Spread { ranges, slices, cells, probes } = spread;
     let k = f64::from(probes);
     let ln_empty = k * ln_miss(cells);
-    let at = |load: f64| range_rate(libm::exp(load * ln_empty), load * k, cells, probes);
+    let rate = |empty: f64, load: f64| power(range_rate(empty, load * k, cells, probes), slices);
+    let at = |load: f64| rate(libm::exp(load * ln_empty), load);
     if ranges <= 1.0 {
         return at(items);
     }
@@ -84,7 +100,7 @@ pub fn mixture_rate(ranges: f64, cells: f64, probes: u32, items: f64) -> f64 {
     let (mut total, mut weights) = (0.0, 0.0);
     let (mut load, mut weight, mut empty) = (mode, 1.0, libm::exp(mode * ln_empty));
     while weight > 1e-17 {
-        total += weight * range_rate(empty, load * k, cells, probes);
+        total += weight * rate(empty, load);
         weights += weight;
         weight *= (items - load).max(0.0) / (load + 1.0) * odds;
         load += 1.0;
@@ -95,7 +111,7 @@ pub fn mixture_rate(ranges: f64, cells: f64, probes: u32, items: f64) -> f64 {
         weight *= load / (items - load + 1.0) / odds;
         load -= 1.0;
         empty /= step;
-        total += weight * range_rate(empty.min(1.0), load * k, cells, probes);
+        total += weight * rate(empty.min(1.0), load);
         weights += weight;
     }
     total / weights
@@ -119,50 +135,54 @@ pub fn split_block_rate(load: f64) -> f64 {
     rate
 }
 
-/// Expected fraction of set cells if `ranges` ranges of `cells` cells contain `items` items: the inverse of
-/// [`estimate_items`].
+/// Expected fraction of set cells if the ranges contain `items` items: the inverse of [`estimate_items`].
 #[cfg(test)]
-pub fn expected_fill(ranges: f64, cells: f64, probes: u32, items: f64) -> f64 {
-    -libm::expm1(items * ln_item_miss(ranges, cells, probes))
+pub fn expected_fill(spread: Spread, items: f64) -> f64 {
+    -libm::expm1(items * ln_item_miss(spread))
 }
 
 /// Number of distinct items that would set a fraction `fill` of the cells, in `0..=∞`.
 ///
 /// Swamidass and Baldi, "Mathematical Correction for Fingerprint Similarity Measures" (2007), extended to blocks:
 /// an item leaves a given cell empty unless it falls into the cell's range and one of its k probes hits the cell.
-pub fn estimate_items(ranges: f64, cells: f64, probes: u32, fill: f64) -> f64 {
+pub fn estimate_items(spread: Spread, fill: f64) -> f64 {
     if fill >= 1.0 {
         return f64::INFINITY;
     }
-    libm::log1p(-fill) / ln_item_miss(ranges, cells, probes)
+    libm::log1p(-fill) / ln_item_miss(spread)
 }
 
 /// Standard deviation of [`estimate_items`] for `items` items: that of the number of set cells, divided by the number
 /// of cells that one more item is expected to set.
 ///
-/// Two cells in the same range are both empty more often than independent cells, because some items miss the range. Two
+/// Two cells in the same range are both empty more often than independent cells, because some items miss the range; within
+/// a slice of it a little less often, because an item's probe there is in one of them at most. Two
 /// cells in different ranges are both empty less often, because no item can be in both ranges. The variance of the
 /// number of empty cells follows as a sum over pairs. For one range it is m·e^−λ·(1 − (1 + λ)·e^−λ) at a load of λ =
 /// k·n/m, as in [`range_rate`]. For blocks that are mostly set it is many times that, since some are much fuller than
 /// others.
-pub fn estimate_deviation(ranges: f64, cells: f64, probes: u32, items: f64) -> f64 {
-    let (k, all) = (f64::from(probes), ranges * cells);
+pub fn estimate_deviation(spread: Spread, items: f64) -> f64 {
+    let Spread { ranges, slices, cells, probes } = spread;
+    let (k, range) = (f64::from(probes), f64::from(slices) * cells);
+    let all = ranges * range;
     // The chance that an item sets a given cell of its range, and by how much the chance for two of them exceeds the square.
     let hit = -libm::expm1(k * ln_miss(cells));
     let beside =
         libm::exp(2.0 * k * ln_miss(cells)) * libm::expm1(k * ln_miss((cells - 1.0) * (cells - 1.0)));
-    let ln_empty = ln_item_miss(ranges, cells, probes);
+    let ln_empty = ln_item_miss(spread);
     let (empty, one) = (libm::exp(items * ln_empty), hit / ranges);
     // The chance that both cells of a pair are empty, over the square of the chance for one, less 1.
     let excess = |of_one: f64| libm::expm1(items * libm::log1p(of_one / ((1.0 - one) * (1.0 - one))));
-    let in_range = excess((hit * hit * (1.0 - 1.0 / ranges) + beside) / ranges);
-    let variance = all * empty * (1.0 - empty)
-        + all * empty * empty * ((cells - 1.0) * in_range + (all - cells) * excess(-one * one));
+    let in_range = |beside: f64| excess((hit * hit * (1.0 - 1.0 / ranges) + beside) / ranges);
+    let pairs = (cells - 1.0) * in_range(beside)
+        + (range - cells) * in_range(0.0)
+        + (all - range) * excess(-one * one);
+    let variance = all * empty * (1.0 - empty) + all * empty * empty * pairs;
     libm::sqrt(variance.max(0.0)) / (all * empty * -ln_empty)
 }
 
 /// Natural logarithm of the chance that one item leaves a given cell of the whole filter empty.
-fn ln_item_miss(ranges: f64, cells: f64, probes: u32) -> f64 {
+fn ln_item_miss(Spread { ranges, cells, probes, .. }: Spread) -> f64 {
     let hit_in_range = -libm::expm1(f64::from(probes) * ln_miss(cells));
     libm::log1p(-(hit_in_range / ranges.max(1.0)).min(1.0 - 1e-16))
 }
@@ -171,15 +191,36 @@ fn ln_item_miss(ranges: f64, cells: f64, probes: u32) -> f64 {
 mod tests {
     use super::*;
 
+    fn whole(ranges: f64, cells: f64, probes: u32) -> Spread {
+        Spread { ranges, slices: 1, cells, probes }
+    }
+
+    fn sliced(ranges: f64, cells: f64, slices: u32) -> Spread {
+        Spread { ranges, slices, cells, probes: 1 }
+    }
+
     #[test]
     fn textbook_values() {
         // m/n = 10, k = 7: Broder and Mitzenmacher's survey gives 0.00819.
-        let rate = mixture_rate(1.0, 10_000_000.0, 7, 1_000_000.0);
+        let rate = mixture_rate(whole(1.0, 10_000_000.0, 7), 1_000_000.0);
         assert!((rate - 0.008_19).abs() < 1e-5, "{rate}");
         // The same number of bits in 512-bit blocks: RocksDB's bloom_impl.h gives about 0.0095 for 10 bits and 6
         // probes.
-        let blocked = mixture_rate(10_000_000.0 / 512.0, 512.0, 6, 1_000_000.0);
+        let blocked = mixture_rate(whole(10_000_000.0 / 512.0, 512.0, 6), 1_000_000.0);
         assert!((0.009_4..0.009_7).contains(&blocked), "{blocked}");
+    }
+
+    /// The textbook's formula for slices, and what it says beside the same cells without slices: more, by less the more
+    /// cells there are.
+    #[test]
+    fn slices_have_the_rate_of_almeida() {
+        for (cells, items, more) in [(10.0, 7.0, 0.135), (192.0, 100.0, 0.007), (1e6, 7e5, 2e-6)] {
+            let rate = mixture_rate(sliced(1.0, cells, 7), items);
+            let textbook = (1.0 - (1.0 - 1.0 / cells).powf(items)).powi(7);
+            assert!((rate / textbook - 1.0).abs() < 1e-9, "{rate} {textbook}");
+            let classic = mixture_rate(whole(1.0, 7.0 * cells, 7), items);
+            assert!(rate > classic && rate < (1.0 + more) * classic, "{rate} {classic} {more}");
+        }
     }
 
     /// Parquet's BloomFilter.md, "Sizing": bits for each item, and the rate.
@@ -194,22 +235,27 @@ mod tests {
 
     #[test]
     fn the_quadrature_continues_the_sum() {
-        let below = mixture_rate(100.0, 9585.0, 7, 99_900.0);
-        let above = mixture_rate(100.0, 9585.0, 7, 100_100.0);
+        let below = mixture_rate(whole(100.0, 9585.0, 7), 99_900.0);
+        let above = mixture_rate(whole(100.0, 9585.0, 7), 100_100.0);
         assert!(above > below && above / below < 1.02, "{below} {above}");
     }
 
     #[test]
     fn estimate_inverts_expected_fill() {
-        for (ranges, cells, probes) in
-            [(1.0, 9_600.0, 7), (1954.0, 512.0, 7), (8.0, 1200.0, 10), (1.0, 64.0, 3)]
-        {
+        for spread in [
+            whole(1.0, 9_600.0, 7),
+            whole(1954.0, 512.0, 7),
+            whole(8.0, 1200.0, 10),
+            whole(1.0, 64.0, 3),
+            sliced(1.0, 64.0, 7),
+            sliced(8.0, 192.0, 10),
+        ] {
             for items in [1.0, 10.0, 500.0] {
-                let back = estimate_items(ranges, cells, probes, expected_fill(ranges, cells, probes, items));
-                assert!((back / items - 1.0).abs() < 1e-6, "{ranges} {cells} {probes} {items} {back}");
+                let back = estimate_items(spread, expected_fill(spread, items));
+                assert!((back / items - 1.0).abs() < 1e-6, "{spread:?} {items} {back}");
             }
         }
-        assert_eq!(estimate_items(1.0, 64.0, 3, 1.0), f64::INFINITY);
+        assert_eq!(estimate_items(whole(1.0, 64.0, 3), 1.0), f64::INFINITY);
     }
 
     /// Filters simulated as lists of cells, from nearly empty to nearly full.
@@ -221,36 +267,46 @@ mod tests {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             ((u128::from(random) * n as u128) >> 64) as usize
         };
-        for (ranges, cells, probes) in
-            [(1.0, 64.0, 1), (1.0, 1200.0, 7), (2.0, 128.0, 5), (8.0, 512.0, 6), (8.0, 100.0, 3)]
-        {
+        for spread in [
+            whole(1.0, 64.0, 1),
+            whole(1.0, 1200.0, 7),
+            whole(2.0, 128.0, 5),
+            whole(8.0, 512.0, 6),
+            whole(8.0, 100.0, 3),
+            sliced(1.0, 192.0, 7),
+            sliced(8.0, 64.0, 5),
+        ] {
+            let Spread { ranges, slices, cells, probes } = spread;
             let full = ranges * cells * LN_2 / f64::from(probes);
             for items in [0.1, 1.0, 3.0].map(|part| (part * full).ceil()) {
                 let (mut sum, mut squares) = (0.0, 0.0);
                 for _ in 0..FILTERS {
-                    let mut set = vec![false; (ranges * cells) as usize];
+                    let slices = slices as usize;
+                    let mut set = vec![false; ranges as usize * slices * cells as usize];
                     for _ in 0..items as usize {
-                        let range = draw(ranges) * cells as usize;
-                        (0..probes).for_each(|_| set[range + draw(cells)] = true);
+                        let first = draw(ranges) * slices;
+                        for slice in first..first + slices {
+                            (0..probes).for_each(|_| set[slice * cells as usize + draw(cells)] = true);
+                        }
                     }
                     let fill = set.iter().filter(|set| **set).count() as f64 / set.len() as f64;
-                    let estimate = estimate_items(ranges, cells, probes, fill);
+                    let estimate = estimate_items(spread, fill);
                     (sum, squares) = (sum + estimate, squares + estimate * estimate);
                 }
                 let n = FILTERS as f64;
                 let found = ((squares - sum * sum / n) / (n - 1.0)).sqrt();
-                let deviation = estimate_deviation(ranges, cells, probes, items);
+                let deviation = estimate_deviation(spread, items);
                 assert!(
                     (0.9..1.25).contains(&(found / deviation)),
-                    "{items} items in {ranges} × {cells}, {probes}: {found}, not {deviation}"
+                    "{items} items in {spread:?}: {found}, not {deviation}"
                 );
             }
         }
         // Neither term loses precision where they nearly cancel.
         let load: f64 = 0.1;
-        let one_range = estimate_deviation(1.0, 1e9, 7, 1e9 * load / 7.0);
+        let one_range = estimate_deviation(whole(1.0, 1e9, 7), 1e9 * load / 7.0);
         let textbook = (1e9 * (load.exp_m1() - load)).sqrt() / 7.0;
         assert!((one_range / textbook - 1.0).abs() < 1e-6, "{one_range} {textbook}");
-        assert!(estimate_deviation(2e6, 512.0, 6, 1e8) > one_range);
+        assert!(estimate_deviation(whole(2e6, 512.0, 6), 1e8) > one_range);
     }
 }

@@ -72,10 +72,13 @@ pub enum LayoutChoice {
     /// A binary fuse filter, which is built from all its items at once: three cache misses per item, and an eighth more than
     /// log2(1/p) bits.
     Fuse = 4,
+    /// Each probe in a slice of the shard of its own: two probes of an item never meet in one cell.
+    Partitioned = 6,
 }
 
 spelling!(pub LayoutChoice {
     Auto = "AUTO", Blocked = "BLOCKED", Classic = "CLASSIC", Fingerprint = "FINGERPRINT", Fuse = "FUSE",
+    Partitioned = "PARTITIONED",
 });
 
 impl LayoutChoice {

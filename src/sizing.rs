@@ -11,7 +11,7 @@ pub mod fingerprint;
 pub mod fuse;
 
 use crate::error::Error;
-use crate::math::{self, mixture_rate};
+use crate::math::{self, Spread, mixture_rate};
 use crate::params::{Cell, Family, LayoutChoice, Spec, limits};
 use crate::spelling::spelling;
 use fingerprint::Table;
@@ -65,11 +65,21 @@ pub enum Layout {
     Fuse = 4,
     /// No probes: the hashes of items one after the other, from which a static filter is built.
     List = 5,
+    /// Each in a slice of the shard of its own.
+    Partitioned = 6,
 }
 
 spelling!(pub Layout {
     Classic = "CLASSIC", Blocked = "BLOCKED", Fingerprint = "FINGERPRINT", Fuse = "FUSE", List = "LIST",
+    Partitioned = "PARTITIONED",
 });
+
+impl Layout {
+    /// Whether an item's probes set cells, which any other item may set, too.
+    pub fn has_probes(self) -> bool {
+        matches!(self, Layout::Classic | Layout::Blocked | Layout::Partitioned)
+    }
+}
 
 /// The requirements for one layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -160,6 +170,7 @@ impl LayerSpec {
         match self.layout {
             LayoutChoice::Classic => self.smallest(Layout::Classic),
             LayoutChoice::Blocked => self.smallest(Layout::Blocked),
+            LayoutChoice::Partitioned => self.smallest(Layout::Partitioned),
             LayoutChoice::Fingerprint => self.smallest_table(),
             LayoutChoice::Fuse => self.smallest_fuse(),
             LayoutChoice::Auto => {
@@ -175,34 +186,35 @@ impl LayerSpec {
         }
     }
 
-    /// The fewest words (CLASSIC) or blocks (BLOCKED) per shard, over all sensible numbers of probes. The ideal number
-    /// is log2(1/p), and the best whole number is one of its neighbours. Blocks need fewer.
+    /// The fewest words (CLASSIC), blocks (BLOCKED) or words of all slices (PARTITIONED) per shard, over all sensible
+    /// numbers of probes. The ideal number is log2(1/p), and the best whole number is one of its neighbours. Blocks need
+    /// fewer, and so do slices of few words, where rounding decides: for them, all numbers are tried.
     fn smallest(&self, layout: Layout) -> Result<Shape, Error> {
         let ideal = libm::ceil(-libm::log2(self.error_rate)).clamp(1.0, limits::MAX_PROBES as f64) as u32;
-        let unit = u64::from(unit_bits(layout) / self.cell.bits());
-        let stride = unit * u64::from(self.shards);
-        let shape = |units: u64, probes: u32| Shape {
+        let shape = |cells: u64, probes: u32| Shape {
             capacity: self.capacity,
             error_rate: self.error_rate,
-            cells: units * stride,
+            cells,
             probes,
             shards: self.shards,
             layout,
             cell: self.cell,
             generations: self.generations,
         };
-        let most = limits::MAX_BYTES * 8 / u64::from(self.cell.bits()) / stride;
-        let mut best: Option<(u64, u32)> = None;
+        let most = limits::MAX_BYTES * 8 / u64::from(self.cell.bits());
+        let mut best: Option<Shape> = None;
         for probes in (1..=ideal).rev() {
-            let below = best.map_or(most + 1, |(units, _)| units);
-            match self.fewest_units(below, stride, probes, |units| shape(units, probes)) {
-                Some(units) => best = Some((units, probes)),
-                None if best.is_some() => break,
+            let stride = shape(0, probes).stride();
+            let below = best.map_or(most / stride + 1, |best| best.cells.div_ceil(stride));
+            match self.fewest_units(below, stride, probes, |units| shape(units * stride, probes)) {
+                Some(units) => best = Some(shape(units * stride, probes)),
+                None if best.is_some() && layout != Layout::Partitioned => break,
                 None => {}
             }
         }
-        let least = if self.shards > 1 { LEAST_SHARD_BITS / u64::from(self.cell.bits()) / unit } else { 1 };
-        best.map(|(units, probes)| shape(units.max(least), probes)).ok_or_else(|| {
+        let bits = if self.shards > 1 { LEAST_SHARD_BITS * u64::from(self.shards) } else { 0 };
+        let least = |stride: u64| (bits / u64::from(self.cell.bits())).next_multiple_of(stride);
+        best.map(|best| Shape { cells: best.cells.max(least(best.stride())), ..best }).ok_or_else(|| {
             let bytes = self.textbook_cells() * f64::from(self.cell.bits()) / 8.0;
             if bytes * 4.0 > limits::MAX_BYTES as f64 {
                 Error::OutOfMemory { bytes: bytes as u64 }
@@ -362,17 +374,25 @@ impl Shape {
         self.words() * 8
     }
 
-    /// The ranges of [`math`]: their number, and the cells of each.
-    fn ranges(&self) -> (f64, f64) {
-        match self.layout {
-            Layout::Classic | Layout::Fingerprint | Layout::Fuse | Layout::List => {
-                (f64::from(self.shards), self.cells_per_shard() as f64)
-            }
-            Layout::Blocked => {
-                let block = u64::from(BLOCK_BITS / self.cell.bits());
-                ((self.cells / block) as f64, block as f64)
-            }
-        }
+    /// Over which cells the probes of an item are spread.
+    fn spread(&self) -> Spread {
+        let (ranges, slices) = match self.layout {
+            Layout::Classic | Layout::Fingerprint | Layout::Fuse | Layout::List => (self.shards.into(), 1),
+            Layout::Partitioned => (self.shards.into(), self.probes),
+            Layout::Blocked => (self.cells / u64::from(BLOCK_BITS / self.cell.bits()), 1),
+        };
+        let (cells, probes) = (self.cells / ranges / u64::from(slices), self.probes / slices);
+        Spread { ranges: ranges as f64, slices, cells: cells as f64, probes }
+    }
+
+    /// The number of cells is a multiple of this: whole words in each shard (CLASSIC), blocks or slices of whole words.
+    fn stride(&self) -> u64 {
+        let words = match self.layout {
+            Layout::Blocked => u64::from(BLOCK_BITS / u64::BITS),
+            Layout::Partitioned => self.probes.into(),
+            _ => 1,
+        };
+        (words << self.cell.log2_per_word()) * u64::from(self.shards)
     }
 
     /// Error rate when it contains `items` distinct items.
@@ -385,8 +405,7 @@ impl Shape {
             Layout::Fuse | Layout::List => return 0.0,
             _ => {}
         }
-        let (ranges, cells) = self.ranges();
-        mixture_rate(ranges, cells, self.probes, items)
+        mixture_rate(self.spread(), items)
     }
 
     /// Distinct items that would set a fraction `fill` of the cells (Swamidass–Baldi). If all are set, any larger
@@ -398,22 +417,20 @@ impl Shape {
         if self.is_static() {
             return libm::round(fill * self.cells as f64);
         }
-        let (ranges, cells) = self.ranges();
-        math::estimate_items(ranges, cells, self.probes, fill.min(1.0 - 1.0 / self.cells as f64))
+        math::estimate_items(self.spread(), fill.min(1.0 - 1.0 / self.cells as f64))
     }
 
     /// Bounds of the number of distinct items that set a fraction `fill` of the cells: 8 standard deviations of the
     /// [estimate](Shape::items_at) on either side, and one item.
     pub fn items_between(&self, fill: f64) -> (u64, u64) {
-        let (estimate, (ranges, cells)) = (self.items_at(fill), self.ranges());
-        let margin = 8.0 * math::estimate_deviation(ranges, cells, self.probes, estimate) + 1.0;
+        let estimate = self.items_at(fill);
+        let margin = 8.0 * math::estimate_deviation(self.spread(), estimate) + 1.0;
         ((estimate - margin).max(0.0) as u64, libm::ceil(estimate + margin) as u64)
     }
 
     /// Error rate at a fraction `fill` of set cells: the rate that the filter has *now*.
     pub fn rate_now(&self, fill: f64) -> f64 {
-        let is_certain = fill >= 1.0 && matches!(self.layout, Layout::Classic | Layout::Blocked);
-        if is_certain { 1.0 } else { self.rate_at(self.items_at(fill)) }
+        if fill >= 1.0 && self.layout.has_probes() { 1.0 } else { self.rate_at(self.items_at(fill)) }
     }
 
     /// Whether the values are consistent. Everything that was not computed here has to pass this check.
@@ -451,18 +468,14 @@ impl Shape {
         if self.shards > 1 && self.cells < cells_in(LEAST_SHARD_BITS) * u64::from(self.shards) {
             return Err("shards");
         }
-        // A power of two.
-        let stride = cells_in(unit_bits(self.layout).into()) * u64::from(self.shards);
-        if self.cells == 0 || self.cells > cells_in(limits::MAX_BYTES * 8) || self.cells & (stride - 1) != 0 {
+        if self.cells == 0
+            || self.cells > cells_in(limits::MAX_BYTES * 8)
+            || !self.cells.is_multiple_of(self.stride())
+        {
             return Err("cells");
         }
         Ok(())
     }
-}
-
-/// Bits in the unit of size, if cells are bits or counters.
-fn unit_bits(layout: Layout) -> u32 {
-    if layout == Layout::Blocked { BLOCK_BITS } else { u64::BITS }
 }
 
 /// The share of layer j in a chain's error rate: 6/((3j+2)(3j+5)) = 2/(3j+2) − 2/(3j+5), so the shares of any number
@@ -552,6 +565,9 @@ mod tests {
     use super::*;
     use crate::params::Tightening;
 
+    const LAYOUTS: [LayoutChoice; 3] =
+        [LayoutChoice::Classic, LayoutChoice::Blocked, LayoutChoice::Partitioned];
+
     /// Layers of all sizes, rates, cells and numbers of shards.
     fn questions() -> impl Iterator<Item = LayerSpec> {
         let capacities = [1, 2, 7, 10, 99, 100, 1000, 12_345, 1_000_000, 77_777_777, 1 << 33];
@@ -561,7 +577,7 @@ mod tests {
         capacities.into_iter().flat_map(move |capacity| {
             rates.into_iter().flat_map(move |error_rate| {
                 cells.into_iter().flat_map(move |(cell, shards)| {
-                    [LayoutChoice::Classic, LayoutChoice::Blocked].map(|layout| LayerSpec {
+                    LAYOUTS.map(|layout| LayerSpec {
                         capacity,
                         error_rate,
                         layout,
@@ -575,11 +591,16 @@ mod tests {
     }
 
     fn stride(shape: &Shape) -> u64 {
-        let unit = if shape.layout == Layout::Classic { u64::BITS } else { BLOCK_BITS };
+        let unit = match shape.layout {
+            Layout::Classic => u64::BITS,
+            Layout::Partitioned => u64::BITS * shape.probes,
+            _ => BLOCK_BITS,
+        };
         u64::from(unit / shape.cell.bits() * shape.shards)
     }
 
-    /// No other size works: not with this number of probes, nor with more, nor with one less.
+    /// No other size works: not with this number of probes, nor with more, nor with one less; in slices with no other
+    /// number.
     #[test]
     fn one_word_or_block_less_would_break_the_promise() {
         let mut asked = 0;
@@ -587,18 +608,21 @@ mod tests {
             let Ok(shape) = spec.shape() else { continue };
             asked += 1;
             assert!(shape.check().is_ok());
-            let stride = stride(&shape);
             let holds = |cells, probes| {
                 cells > 0 && Shape { cells, probes, ..shape }.rate_at(spec.capacity as f64) <= spec.error_rate
             };
             assert!(holds(shape.cells, shape.probes), "{spec:?}");
             let ideal = libm::ceil(-libm::log2(spec.error_rate)).clamp(1.0, 72.0) as u32;
-            let is_least = u64::from(shape.cell.bits()) * shape.cells_per_shard() <= LEAST_SHARD_BITS;
-            if shape.shards > 1 && is_least {
+            let least = (LEAST_SHARD_BITS / u64::from(shape.cell.bits()) * u64::from(shape.shards))
+                .next_multiple_of(stride(&shape));
+            if shape.shards > 1 && shape.cells <= least {
                 continue;
             }
-            for probes in shape.probes.saturating_sub(1).max(1)..=ideal {
-                assert!(!holds(shape.cells - stride, probes), "{spec:?} with {probes} probes");
+            let fewest = if shape.layout == Layout::Partitioned { 1 } else { shape.probes.max(2) - 1 };
+            for probes in fewest..=ideal {
+                let stride = stride(&Shape { probes, ..shape });
+                let fewer = (shape.cells - 1) / stride * stride;
+                assert!(!holds(fewer, probes), "{spec:?} with {probes} probes");
             }
         }
         assert!(asked > 1000, "{asked}");
@@ -618,11 +642,12 @@ mod tests {
                 Shape { cells: units * stride, ..shape }
             });
             let least = if shape.shards > 1 { u64::from(shape.shards) * LEAST_SHARD_BITS } else { 0 };
-            let cells = found.map(|units| (units * stride).max(least / u64::from(shape.cell.bits())));
+            let least = (least / u64::from(shape.cell.bits())).next_multiple_of(stride);
+            let cells = found.map(|units| (units * stride).max(least));
             assert_eq!(cells, Some(shape.cells), "{spec:?}");
             let kind = match (shape.layout, shape.shards, shape.cell) {
-                (Layout::Classic, 1, _) => 0,
-                (Layout::Blocked, _, Cell::Bit) | (Layout::Classic, ..) => 1,
+                (Layout::Classic | Layout::Partitioned, 1, _) => 0,
+                (Layout::Blocked, _, Cell::Bit) | (Layout::Classic | Layout::Partitioned, ..) => 1,
                 // In blocks of few counters, only absurd sizes keep the lowest rates.
                 (Layout::Blocked, ..) => 2,
                 (Layout::Fingerprint | Layout::Fuse | Layout::List, ..) => unreachable!("it isn't asked for"),
@@ -667,14 +692,15 @@ mod tests {
         assert!(bits_per_item(LayoutChoice::Blocked, 0.001) <= 15.6);
         assert!(bits_per_item(LayoutChoice::Classic, 0.01) <= 9.62);
         assert!(bits_per_item(LayoutChoice::Classic, 0.001) <= 14.42);
+        assert!(bits_per_item(LayoutChoice::Partitioned, 0.01) <= 9.62);
+        assert!(bits_per_item(LayoutChoice::Partitioned, 0.001) <= 14.42);
     }
 
     #[test]
     fn the_rate_now_follows_from_the_fill() {
-        for layout in [LayoutChoice::Classic, LayoutChoice::Blocked] {
+        for layout in LAYOUTS {
             let shape = LayerSpec { layout, shards: 4, ..LayerSpec::new(100_000, 0.01) }.shape().unwrap();
-            let (ranges, cells) = shape.ranges();
-            let fill = math::expected_fill(ranges, cells, shape.probes, 100_000.0);
+            let fill = math::expected_fill(shape.spread(), 100_000.0);
             assert!((shape.items_at(fill) / 100_000.0 - 1.0).abs() < 1e-6);
             assert!((shape.rate_now(fill) / 0.01 - 1.0).abs() < 0.01);
             assert_eq!(shape.rate_now(1.0), 1.0);
@@ -733,6 +759,7 @@ mod tests {
             LayerSpec { error_rate: 0.002, ..base },
             LayerSpec { layout: LayoutChoice::Classic, ..base },
             LayerSpec { layout: LayoutChoice::Blocked, ..base },
+            LayerSpec { layout: LayoutChoice::Partitioned, ..base },
             LayerSpec { cell: Cell::Counter4, ..base },
             LayerSpec { shards: 4, ..base },
             LayerSpec { capacity: 1_000_000, ..base },

@@ -93,6 +93,8 @@ pub const ROWS: &[Row] = &[
     memory("blocked-01", "BLOCKED at 0.1 %", "bits an item", AtMost(15.6)),
     memory("classic-1", "CLASSIC at 1 %", "bits an item", AtMost(9.62)),
     memory("classic-01", "CLASSIC at 0.1 %", "bits an item", AtMost(14.42)),
+    memory("partitioned-1", "PARTITIONED at 1%", "bits an item", AtMost(9.62)),
+    memory("partitioned-01", "PARTITIONED at 0.1%", "bits an item", AtMost(14.42)),
     memory("fingerprint-1", "FINGERPRINT at 1%", "bits an item", AtMost(9.6)),
     memory("fingerprint-01", "FINGERPRINT at 0.1%", "bits an item", AtMost(12.8)),
     memory("fingerprint-001", "FINGERPRINT at 0.01%", "bits an item", AtMost(17.0)),

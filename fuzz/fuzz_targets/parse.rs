@@ -53,6 +53,7 @@ const WORDS: &[&str] = &[
     "AUTO",
     "BLOCKED",
     "CLASSIC",
+    "PARTITIONED",
     "HASH",
     "XXH3",
     "SIPHASH",

@@ -71,7 +71,7 @@ pub(crate) fn bloom(spec: &Spec) -> Result<Cost, Refused> {
         Layout::Fingerprint => 2,
         Layout::Fuse => 3,
         Layout::List => 0,
-        Layout::Classic => shape.probes.into(),
+        Layout::Classic | Layout::Partitioned => shape.probes.into(),
     };
     Ok(Cost {
         kind,

@@ -127,6 +127,8 @@ enum Layout {
     Classic,
     /// Two cache lines per item; the least memory to count, and below 0.1%
     Fingerprint,
+    /// As classic, each probe in a slice of its own
+    Partitioned,
 }
 
 /// [`HashKind`], with its help.
@@ -204,6 +206,7 @@ impl Reserve {
             Some(Layout::Blocked) => LayoutChoice::Blocked,
             Some(Layout::Classic) => LayoutChoice::Classic,
             Some(Layout::Fingerprint) => LayoutChoice::Fingerprint,
+            Some(Layout::Partitioned) => LayoutChoice::Partitioned,
         }
     }
 
@@ -461,6 +464,10 @@ mod tests {
             (
                 "-n 1000 -e 0.5 --shards 8 --layout classic --hash siphash --seed 2a",
                 "BF.RESERVE k 0.5 1000 LAYOUT CLASSIC SHARDS 8 HASH SIPHASH SEED 2a",
+            ),
+            (
+                "-n 1000 -e 0.01 --window 3 --layout partitioned",
+                "BF.RESERVE k 0.01 1000 WINDOW 3 LAYOUT PARTITIONED",
             ),
             ("-n 1000 --cuckoo --bucket-size 4", "CF.RESERVE k 1000 BUCKETSIZE 4"),
             ("-n 1000 -e 0.001 --ttl 24h", "BF.RESERVE k 0.001 1000 TTL 86400000"),

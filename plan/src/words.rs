@@ -143,6 +143,7 @@ fn place(cost: &Cost) -> &'static str {
         "BLOCKED" => "in one block of 512 bits (BLOCKED)",
         "CLASSIC" => "across the layer (CLASSIC)",
         "FUSE" => "across three cells (FUSE)",
+        "PARTITIONED" => "each in a slice of its own (PARTITIONED)",
         "FINGERPRINT" => "in one of two pairs of cells (FINGERPRINT)",
         _ => "in two buckets",
     }

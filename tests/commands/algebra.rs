@@ -707,12 +707,41 @@ fn repeated_merges_of_growing_sources_stay_as_small_as_the_sources() {
     pair.follow();
 }
 
+/// An item has other cells in another layout, also if the layers have the same size and number of probes.
+#[test]
+fn layers_of_other_layouts_are_not_combined() {
+    let server = FakeServer::default();
+    for layout in ["CLASSIC", "PARTITIONED"] {
+        let options = format!("NONSCALING SHARDS 16 SEED 7 LAYOUT {layout}");
+        server.line(&format!("BF.RESERVE {layout} 0.01 100000 {options}")).unwrap();
+        server.line(&format!("BF.ADD {layout} ada")).unwrap();
+    }
+    let size =
+        |key: &str| [server.line(&format!("BF.INFO {key} SIZE")), server.line(&format!("BF.DEBUG {key}"))];
+    assert_eq!(size("CLASSIC"), size("PARTITIONED"), "this shows nothing if the sizes differ");
+    for command in ["BF.MERGE both", "BF.INTERSECT both", "BF.EQUAL"] {
+        let answer = server.line(&format!("{command} CLASSIC PARTITIONED"));
+        assert!(answer.is_err() || answer == Ok(Reply::Bool(false)), "{command}: {answer:?}");
+    }
+    server.line("BF.RESERVE chain 0.01 100 EXPANSION 2 LAYOUT CLASSIC SEED 7 SHARDS 16").unwrap();
+    // A chain holds layers of any layout.
+    server.line("BF.RESERVE other 0.01 100000 EXPANSION 2 LAYOUT PARTITIONED SEED 7 SHARDS 16").unwrap();
+    add(&server, "other", "x", 200);
+    assert_eq!(server.line("BF.MERGE chain other"), OK);
+    assert_eq!(found(&server, "chain", "x", 200), 200);
+}
+
 /// The estimates are within what the noise of the cells explains, whatever the overlap, the layout and the cells.
 #[test]
 fn an_intersection_says_how_many_items_are_common() {
-    for options in
-        ["NONSCALING", "NONSCALING LAYOUT CLASSIC SHARDS 4", "COUNTING", "COUNTING 8 LAYOUT BLOCKED"]
-    {
+    for options in [
+        "NONSCALING",
+        "NONSCALING LAYOUT CLASSIC SHARDS 4",
+        "NONSCALING LAYOUT PARTITIONED SHARDS 2",
+        "COUNTING",
+        "COUNTING 8 LAYOUT BLOCKED",
+        "COUNTING LAYOUT PARTITIONED",
+    ] {
         for common in [0, 1, 50, 500, 999, 1000] {
             let server = FakeServer::default();
             server.line(&format!("BF.RESERVE a 0.01 1000 SEED 5 {options}")).unwrap();

@@ -99,7 +99,7 @@ fn a_filter_that_an_add_creates_is_sent_with_its_first_items() {
 /// change nothing.
 #[test]
 fn a_group_of_adds_changes_what_each_add_would() {
-    for layout in ["BLOCKED", "CLASSIC"] {
+    for layout in ["BLOCKED", "CLASSIC", "PARTITIONED"] {
         let server = FakeServer::default();
         for (key, kind, changed) in
             [("b", "NONSCALING", "x y"), ("c", "COUNTING", "x y x"), ("w", "WINDOW 2", "x y")]
@@ -183,7 +183,7 @@ fn a_refused_command_changes_and_replicates_nothing() {
         ("BF.RESERVE n 0.01 100 SHARDS 3", "ERR SHARDS takes a power of two from 1 to 1024"),
         (
             "BF.RESERVE n 0.01 100 LAYOUT ROUND",
-            "ERR LAYOUT takes AUTO, BLOCKED, CLASSIC, FINGERPRINT or FUSE",
+            "ERR LAYOUT takes AUTO, BLOCKED, CLASSIC, FINGERPRINT, FUSE or PARTITIONED",
         ),
         (
             "BF.RESERVE n 0.01 100 LAYOUT FINGERPRINT SHARDS 2",

@@ -69,6 +69,8 @@ KINDS = [
     Kind("siphash", 300, "NONSCALING HASH SIPHASH"),
     Kind("blocked", 300, "NONSCALING LAYOUT BLOCKED", error_rate="0.0001"),
     Kind("classic", 300, "NONSCALING LAYOUT CLASSIC", error_rate="0.0001"),
+    Kind("partitioned", 300, "NONSCALING LAYOUT PARTITIONED SHARDS 2"),
+    Kind("partitioned-scaling", 20, "EXPANSION 2 LAYOUT PARTITIONED", CHAIN),
     Kind("sharded", 2000, "NONSCALING SHARDS 8"),
     Kind("several-chunks", 3_000_000, "NONSCALING", ("one",)),
     Kind("scaling", 20, "EXPANSION 2", CHAIN),

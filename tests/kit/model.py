@@ -841,8 +841,8 @@ class Model:
                 shards = {b"%d" % (1 << power): 1 << power for power in range(11)}
                 value(name, "a power of two from 1 to 1024", shards.get)
             elif name == "LAYOUT":
-                layouts = ("AUTO", "BLOCKED", "CLASSIC", "FINGERPRINT")
-                value(name, "AUTO, BLOCKED, CLASSIC, FINGERPRINT or FUSE", one_of(*layouts))
+                layouts = ("AUTO", "BLOCKED", "CLASSIC", "FINGERPRINT", "PARTITIONED")
+                value(name, "AUTO, BLOCKED, CLASSIC, FINGERPRINT, FUSE or PARTITIONED", one_of(*layouts))
             elif name == "HASH":
                 value(name, "XXH3 or SIPHASH", one_of("XXH3", "SIPHASH"))
             elif name == "SEED":
@@ -877,7 +877,7 @@ class Model:
                 "one"
             )
         scales = bool(expansion) or "TIGHTENING" in options or on_full == "SCALE"
-        if scales and counting and options.get("LAYOUT") in ("BLOCKED", "CLASSIC"):
+        if scales and counting and options.get("LAYOUT") in ("BLOCKED", "CLASSIC", "PARTITIONED"):
             raise Refused(
                 "ERR a filter of counters has a fixed capacity: a delete could not tell which layer holds the item, "
                 "so COUNTING with EXPANSION, TIGHTENING or ONFULL SCALE needs LAYOUT FINGERPRINT"

@@ -25,7 +25,7 @@ MAX_CHUNK = 16 << 20
 FIXED, CHAIN, WINDOW, CUCKOO, FOREIGN, REBUILD = 1, 2, 3, 4, 5, 6
 XXH3, SIPHASH = 1, 2
 CUCKOO_REDISBLOOM, CUCKOO_REDISBLOOM_1 = 3, 4
-CLASSIC, BLOCKED, FINGERPRINT, FUSE, LIST = 1, 2, 3, 4, 5
+CLASSIC, BLOCKED, FINGERPRINT, FUSE, LIST, PARTITIONED = 1, 2, 3, 4, 5, 6
 CELL_WIDTHS = (1, 4, 8, 16)
 GO_ZERO, BLOOM_V3, GUAVA_64, GUAVA_32, REDISSON, REDISBLOOM, VALKEY_BLOOM, SBBF = range(1, 9)
 FULL, FULL_OR_CUT, NARROW, NARROW_EITHER = range(4)
@@ -405,15 +405,16 @@ class Layer:
             self.check_fingerprints()
         if self.layout in (FUSE, LIST):
             self.check_static()
-        unit = BLOCK_BITS // self.width if self.layout == BLOCKED else 64 // self.width
+        words = {BLOCKED: BLOCK_BITS // 64, PARTITIONED: self.probes}.get(self.layout, 1)
+        unit = words * 64 // self.width
         need(1 <= self.capacity <= 1 << 48, "layer capacity")
         need(0 < self.error_rate < 1, "layer error rate")
-        need(CLASSIC <= self.layout <= LIST, "layer layout")
+        need(CLASSIC <= self.layout <= PARTITIONED, "layer layout")
         need(1 <= self.probes <= 72, "probes")
         need(self.cells > 0 and self.bytes <= 1 << 46, "cells")
         need(
             self.layout in (FINGERPRINT, FUSE, LIST) or self.cells % (unit * self.shards) == 0,
-            "cells are no whole number of words or blocks a shard",
+            "cells are no whole number of words, blocks or slices a shard",
         )
         need(self.items <= 1 << 48, "items")
 
@@ -432,6 +433,12 @@ class Layer:
             for _ in range(self.probes):
                 yield shard * per_shard + scale(mix(position), per_shard)
                 position = position + (high | 1) & MASK
+            return
+        if self.layout == PARTITIONED:
+            per_slice = per_shard // self.probes
+            for probe in range(self.probes):
+                point = mix(position + probe * (high | 1) & MASK)
+                yield shard * per_shard + probe * per_slice + scale(point, per_slice)
             return
         per_block = BLOCK_BITS // self.width
         block = shard * per_shard + scale(position, per_shard // per_block) * per_block
@@ -918,7 +925,7 @@ def bloom_header(kind, header):
         layer.check()
         need((layer.layout == FINGERPRINT) == (filter_.layout == FINGERPRINT), "layer layout")
         static = LIST if kind == CHAIN else FUSE
-        need(layer.layout == static if filter_.layout == FUSE else layer.layout < FUSE, "layer layout")
+        need(layer.layout == static if filter_.layout == FUSE else layer.layout not in (FUSE, LIST), "layer layout")
         filter_.layers.append(layer)
         stamped[at + 24 : at + 32] = bytes(8)  # the number of items
     share = max(1, filter_.layers[0].generations)
@@ -938,7 +945,7 @@ def filter_header(kind, header):
     need(1e-12 <= error_rate < 1, "error rate")
     need(hash_ in (XXH3, SIPHASH), "hash")
     need(hash_ == SIPHASH or seed_high == 0, "XXH3 has a seed of 64 bits")
-    need(layout in (0, CLASSIC, BLOCKED, FINGERPRINT, FUSE), "layout")
+    need(layout in (0, CLASSIC, BLOCKED, FINGERPRINT, FUSE, PARTITIONED), "layout")
     need(width in CELL_WIDTHS, "cell")
     need(kind == FIXED or width == 1 or (kind, layout) == (CHAIN, FINGERPRINT), "a filter that cannot count")
     need(overflow in (0, 1, 2), "overflow")

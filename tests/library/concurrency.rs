@@ -27,7 +27,7 @@ fn item(hasher: &Hasher, thread: u32, i: u32) -> ItemHash {
 /// Layers that many threads write to: so small that they often write to the same words.
 fn layers() -> impl Iterator<Item = Layer> {
     let cells = [Cell::Bit, Cell::Counter4, Cell::Counter8, Cell::Counter16];
-    let layouts = [LayoutChoice::Classic, LayoutChoice::Blocked];
+    let layouts = [LayoutChoice::Classic, LayoutChoice::Blocked, LayoutChoice::Partitioned];
     cells.into_iter().flat_map(move |cell| {
         layouts.into_iter().flat_map(move |layout| {
             [1, 8].into_iter().map(move |shards| {

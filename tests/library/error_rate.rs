@@ -19,7 +19,7 @@ use bloomery::{
 
 const RATES: [f64; 4] = [0.1, 0.01, 0.001, 1e-4];
 
-const LAYOUTS: [LayoutChoice; 2] = [LayoutChoice::Classic, LayoutChoice::Blocked];
+const LAYOUTS: [LayoutChoice; 3] = [LayoutChoice::Classic, LayoutChoice::Blocked, LayoutChoice::Partitioned];
 
 /// Tests that determine a rate to 1–3% (3.2% at 1e-4).
 fn questions(rate: f64) -> u64 {
@@ -443,7 +443,8 @@ fn blocks_and_shards_are_hit_evenly() {
 
 #[test]
 fn probes_are_spread_evenly() {
-    use bloomery::filter::bloom::probe::{block, classic, in_block};
+    use bloomery::filter::bloom::probe::{Slices, block, in_block, spread};
+    let classic = |item, cells, probes| spread(item, Slices::whole(cells), probes);
     for probe in [0, 1, 5, 9, 17] {
         let name = |what: &str| format!("probe {probe} {what}");
         spreads(&name("in a block"), 512, |item| in_block(item, 1, 18).nth(probe));
@@ -453,11 +454,17 @@ fn probes_are_spread_evenly() {
         spreads(&name("all over shard 5 of 8"), 512, |item| {
             (item.shard(8) == 5).then(|| classic(item, 512, 18).nth(probe)).flatten()
         });
+        let slices = Slices::apart(18 * 1024, 18);
+        spreads(&name("in its slice"), 1024, |item| Some(spread(item, slices, 18).nth(probe)? % 1024));
     }
     // Pairs: successive probes, and the block together with the first probe inside it.
     let pair = |mut cells: Box<dyn Iterator<Item = usize>>| Some(cells.next()? / 8 * 64 + cells.next()? / 8);
     spreads("two probes in a block", 4096, |item| pair(Box::new(in_block(item, 1, 2))));
     spreads("two probes all over", 4096, |item| pair(Box::new(classic(item, 512, 2))));
+    spreads("two slices", 4096, |item| {
+        let mut cells = spread(item, Slices::apart(128, 2), 2);
+        Some(cells.next()? * 64 + cells.next()? % 64)
+    });
     spreads("across a mix", 4096, |item| pair(Box::new(in_block(item, 1, 8).skip(6))));
     spreads("block × probe", 64 * 64, |item| Some(block(item, 64) * 64 + in_block(item, 1, 1).next()? / 8));
 }

@@ -16,6 +16,8 @@ fn bits_per_item_at_the_promised_rate() {
         (0.001, LayoutChoice::Blocked, 15.6),
         (0.01, LayoutChoice::Classic, 9.62),
         (0.001, LayoutChoice::Classic, 14.42),
+        (0.01, LayoutChoice::Partitioned, 9.62),
+        (0.001, LayoutChoice::Partitioned, 14.42),
     ];
     for (error_rate, layout, target) in figures {
         for capacity in [100_000, 1_000_000, 10_000_000, 1_000_000_000] {

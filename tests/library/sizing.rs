@@ -4,7 +4,7 @@
 //! `cargo test --test library sizing:: -- --nocapture` prints the table as it is now.
 
 use bloomery::Cell::{self, Bit, Counter4, Counter8, Counter16};
-use bloomery::LayoutChoice::{self, Auto, Blocked, Classic};
+use bloomery::LayoutChoice::{self, Auto, Blocked, Classic, Partitioned};
 use bloomery::{Family, LayerSpec, Layout, Spec, Tightening};
 
 /// capacity, error rate, layout, cell, shards → cells, probes, layout
@@ -64,6 +64,22 @@ const LAYERS: &[Row] = &[
     (100_000, 0.01, Classic, Bit, 1024, 2_097_152, 7, Layout::Classic),
     (100_000, 0.01, Blocked, Bit, 1024, 2_097_152, 7, Layout::Blocked),
     (100_000, 0.001, Auto, Counter4, 64, 1_440_768, 10, Layout::Classic),
+    (1, 0.1, Partitioned, Bit, 1, 64, 1, Layout::Partitioned),
+    (1, 0.01, Partitioned, Bit, 1, 128, 2, Layout::Partitioned),
+    (1, 0.0001, Partitioned, Bit, 1, 192, 3, Layout::Partitioned),
+    (100, 0.01, Partitioned, Bit, 1, 1152, 6, Layout::Partitioned),
+    (100, 0.001, Partitioned, Bit, 1, 1536, 8, Layout::Partitioned),
+    (10_000, 0.01, Partitioned, Bit, 1, 96_320, 7, Layout::Partitioned),
+    (1_000_000, 0.1, Partitioned, Bit, 1, 4_808_448, 3, Layout::Partitioned),
+    (1_000_000, 0.01, Partitioned, Bit, 1, 9_593_024, 7, Layout::Partitioned),
+    (1_000_000, 0.001, Partitioned, Bit, 1, 14_378_240, 10, Layout::Partitioned),
+    (1_000_000, 0.0001, Partitioned, Bit, 1, 19_173_440, 13, Layout::Partitioned),
+    (1_000_000, 1e-12, Partitioned, Bit, 1, 57_512_960, 40, Layout::Partitioned),
+    (100_000_000, 0.01, Partitioned, Bit, 1, 959_295_680, 7, Layout::Partitioned),
+    (50_000, 0.01, Partitioned, Counter4, 1, 479_696, 7, Layout::Partitioned),
+    (50_000, 0.01, Partitioned, Counter16, 1, 479_668, 7, Layout::Partitioned),
+    (100_000, 0.01, Partitioned, Bit, 16, 960_512, 7, Layout::Partitioned),
+    (100_000, 0.01, Partitioned, Bit, 1024, 2_359_296, 6, Layout::Partitioned),
 ];
 
 /// first capacity, error rate, expansion, tightening ratio (0: inverse square) → (capacity, cells, probes) by layer

@@ -51,6 +51,7 @@ def test_there_are_files_of_every_kind():
         reader.BLOCKED,
         reader.FINGERPRINT,
         reader.FUSE,
+        reader.PARTITIONED,
     }
     assert len({f.shards for f in filters}) > 2
     assert len(set(ITEMS)) == len(ITEMS) == 600

@@ -193,7 +193,7 @@ WRONG = [
     ({"window": 2, "every": 0.5}, "every is an integer from 1 to"),
     ({"window": 2, "every": datetime.timedelta(microseconds=999)}, "every is an integer from 1 to"),
     ({"shards": 3}, "shards is a power of two up to 1024, not 3"),
-    ({"layout": "blocked"}, "layout is one of 'AUTO', 'BLOCKED', 'CLASSIC', 'FINGERPRINT', not 'blocked'"),
+    ({"layout": "blocked"}, "layout is one of 'AUTO', 'BLOCKED', 'CLASSIC', 'FINGERPRINT', 'PARTITIONED', not 'blocked'"),
     ({"hash": "MD5"}, "hash is one of 'XXH3', 'SIPHASH', not 'MD5'"),
     ({"seed": "xyz"}, "seed is 1 to 32 hexadecimal digits, not 'xyz'"),
     ({"tightening": 1}, "tightening is above 0 and below 1, not 1"),

@@ -10,7 +10,7 @@ from kit.program import MISSING, PROGRAM, USAGE, as_json, run
 PAGE = "guides/calculator.html"
 SEED, QUESTIONS = 19, 126
 
-LAYOUTS = ["", "", "blocked", "classic", "fingerprint"]
+LAYOUTS = ["", "", "blocked", "classic", "fingerprint", "partitioned"]
 # For each kind: its option, if it has one, and possible values of its fields, in their order. They have the names of
 # the options.
 KINDS = {

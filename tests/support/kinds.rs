@@ -2,7 +2,7 @@
 
 use Cell::{Counter4, Counter8, Counter16};
 use HashKind::SipHash;
-use LayoutChoice::{Auto, Blocked, Classic, Fingerprint};
+use LayoutChoice::{Auto, Blocked, Classic, Fingerprint, Partitioned};
 use bloomery::{Cell, Family, HashKind, LayoutChoice, Overflow, Spec, Tightening};
 
 /// The capacity of filters of these kinds. The laws add up to four times as many items.
@@ -62,8 +62,10 @@ kinds! {
     bits_auto:                   fixed(Auto);
     bits_classic:                fixed(Classic);
     bits_blocked:                fixed(Blocked);
+    bits_partitioned:            fixed(Partitioned);
     bits_classic_sharded:        Spec { shards: 8, ..fixed(Classic) };
     bits_blocked_sharded:        Spec { shards: 4, ..fixed(Blocked) };
+    bits_partitioned_sharded:    Spec { shards: 4, hash: SipHash, ..fixed(Partitioned) };
     bits_classic_siphash:        Spec { hash: SipHash, ..fixed(Classic) };
     bits_blocked_siphash:        Spec { hash: SipHash, shards: 2, ..fixed(Blocked) };
     bits_refusing:               Spec { family: Family::Fixed(Overflow::Error), ..fixed(Auto) };
@@ -71,6 +73,7 @@ kinds! {
     counter4_blocked:            counting(Blocked, Counter4);
     counter8_classic:            counting(Classic, Counter8);
     counter8_blocked:            counting(Blocked, Counter8);
+    counter8_partitioned:        counting(Partitioned, Counter8);
     counter16_classic:           counting(Classic, Counter16);
     counter16_blocked:           counting(Blocked, Counter16);
     counter4_classic_sharded:    Spec { shards: 8, ..counting(Classic, Counter4) };
@@ -78,6 +81,7 @@ kinds! {
     counter4_refusing:           Spec { family: Family::Fixed(Overflow::Error), ..counting(Auto, Counter4) };
     scaling_classic:             scaling(Classic, 10, 2, INVERSE_SQUARE);
     scaling_blocked:             scaling(Blocked, 10, 2, INVERSE_SQUARE);
+    scaling_partitioned:         scaling(Partitioned, 10, 2, INVERSE_SQUARE);
     scaling_by_1:                scaling(Auto, 12, 1, INVERSE_SQUARE);
     scaling_by_4:                scaling(Auto, 5, 4, INVERSE_SQUARE);
     scaling_from_1:              scaling(Auto, 1, 3, INVERSE_SQUARE);
@@ -86,6 +90,7 @@ kinds! {
     scaling_sharded_siphash:     Spec { shards: 4, hash: SipHash, ..scaling(Auto, 10, 2, INVERSE_SQUARE) };
     window_classic:              window(Classic, 3, 0);
     window_blocked:              window(Blocked, 4, 0);
+    window_partitioned:          window(Partitioned, 3, 0);
     window_sharded:              Spec { shards: 2, ..window(Classic, 2, 0) };
     window_siphash:              Spec { hash: SipHash, ..window(Auto, 5, 0) };
     window_timed:                window(Auto, 3, 1000);
@@ -124,11 +129,12 @@ fn refusing_window() -> Spec {
 }
 
 /// Options of BF.RESERVE for every family.
-pub(crate) const RESERVE_OPTIONS: [&str; 12] = [
+pub(crate) const RESERVE_OPTIONS: [&str; 13] = [
     "NONSCALING",
     "NONSCALING LAYOUT CLASSIC HASH SIPHASH SEED 7",
     "NONSCALING LAYOUT BLOCKED SHARDS 8",
     "ONFULL SATURATE SHARDS 4",
+    "LAYOUT PARTITIONED SHARDS 2",
     "EXPANSION 2",
     "EXPANSION 1 TIGHTENING 0.5",
     "COUNTING",

@@ -37,6 +37,11 @@ pub(crate) fn cells_of(shape: &Shape, item: ItemHash) -> Vec<u64> {
             let point = position.wrapping_add(probe.wrapping_mul(item.high | 1));
             scale(mix(point), per_shard)
         }
+        Layout::Partitioned => {
+            let per_slice = per_shard / u64::from(shape.probes);
+            let point = position.wrapping_add(probe.wrapping_mul(item.high | 1));
+            probe * per_slice + scale(mix(point), per_slice)
+        }
         Layout::Blocked => {
             let per_block = 512 / width;
             let mut source = item.high;

@@ -369,11 +369,15 @@ fn header_fields_at_their_edges_are_refused_or_harmless() {
 fn parameters_that_no_command_makes_are_refused() {
     let rates = [0.0, -0.0, 5e-324, 1.0, 2.0, -1.0, f64::INFINITY, f64::NAN].map(f64::to_bits);
     let ratios = [-0.0, 1.0, 1.5, 2.0, -0.5, f64::INFINITY, f64::NAN].map(f64::to_bits);
-    let cases: [(&str, &str, &[u64]); 11] = [
+    let cases: [(&str, &str, &[u64]); 14] = [
         ("bits-classic", "capacity", &[0, (1 << 48) + 1, u64::MAX]),
         ("bits-classic", "error rate", &rates),
         ("bits-classic", "hash", &[0, 3, 255]),
-        ("bits-classic", "layout", &[3, 4, 255]),
+        ("bits-classic", "layout", &[3, 4, 5, 7, 255]),
+        ("bits-classic", "layer layout", &[0, 3, 4, 5, 7, 255]),
+        // Slices are whole words of each shard.
+        ("bits-partitioned", "layer cells", &[0, 64, 4480 - 128, 4480 + 64, 9 << 49, u64::MAX]),
+        ("bits-partitioned", "layer probes", &[0, 6, 8, 73, u64::MAX]),
         ("bits-classic", "cell", &[0, 2, 3, 5, 32]),
         ("bits-classic", "overflow", &[2, 255]),
         ("bits-classic", "shards", &[0, 3, 2048, u64::MAX]),

@@ -56,6 +56,8 @@ fn tests(bench: &mut Bench) -> Result<()> {
     let classic = fixed(1, 0.01, LayoutChoice::Classic);
     let classic = Spec { capacity: filters::capacity_for(classic, bytes)?, ..classic };
     let classic = filters::filled::<BULK_WIDTH>(classic, capacity)?;
+    let partitioned = Spec { layout: LayoutChoice::Partitioned, ..classic.spec() };
+    let partitioned = filters::filled::<BULK_WIDTH>(partitioned, capacity)?;
     // The same bits and items; once as it comes, with SipHash, and once with our hash.
     let new = || AtomicBloomFilter::with_num_bits(bytes as usize * 8);
     let fastbloom = new().expected_items(capacity as usize);
@@ -73,7 +75,7 @@ fn tests(bench: &mut Bench) -> Result<()> {
         });
     });
     type Test<'a> = Box<dyn Fn(&[Item]) -> u64 + 'a>;
-    let sides: [(&str, Test<'_>); 6] = [
+    let sides: [(&str, Test<'_>); 8] = [
         ("BLOCKED, in groups", Box::new(|items| test_in_groups(&filter, items))),
         ("BLOCKED, one by one", Box::new(|items| test_each(&filter, items))),
         ("CLASSIC, in groups", Box::new(|items| test_in_groups(&classic, items))),
@@ -88,6 +90,8 @@ fn tests(bench: &mut Bench) -> Result<()> {
                 items.iter().filter(|item| fastbloom_xxh3.contains_hash(xxh3_64(*item))).count() as u64
             }),
         ),
+        ("PARTITIONED, in groups", Box::new(|items| test_in_groups(&partitioned, items))),
+        ("PARTITIONED, one by one", Box::new(|items| test_each(&partitioned, items))),
     ];
     let mut series = vec![Series(Vec::new()); sides.len()];
     for round in 0..=bench.rounds {

@@ -18,6 +18,8 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         ("blocked-01", "0.001", 1, "NONSCALING LAYOUT BLOCKED"),
         ("classic-1", "0.01", 1, "NONSCALING LAYOUT CLASSIC"),
         ("classic-01", "0.001", 1, "NONSCALING LAYOUT CLASSIC"),
+        ("partitioned-1", "0.01", 1, "NONSCALING LAYOUT PARTITIONED"),
+        ("partitioned-01", "0.001", 1, "NONSCALING LAYOUT PARTITIONED"),
         ("fingerprint-1", "0.01", 1, "NONSCALING LAYOUT FINGERPRINT"),
         ("fingerprint-01", "0.001", 1, "NONSCALING LAYOUT FINGERPRINT"),
         ("fingerprint-001", "0.0001", 1, "NONSCALING LAYOUT FINGERPRINT"),

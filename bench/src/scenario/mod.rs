@@ -75,6 +75,8 @@ pub const ALL: &[Scenario] = &[
             "blocked-01",
             "classic-1",
             "classic-01",
+            "partitioned-1",
+            "partitioned-01",
             "fingerprint-1",
             "fingerprint-01",
             "fingerprint-001",

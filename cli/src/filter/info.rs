@@ -9,7 +9,7 @@ pub(crate) struct FilterInfo {
     pub(crate) kind: String,
     /// The system that created it: `bloomery`, `redisbloom`, ….
     pub(crate) origin: String,
-    /// `AUTO`, `BLOCKED`, `CLASSIC`, `FINGERPRINT`.
+    /// `AUTO`, `BLOCKED`, `CLASSIC`, `FINGERPRINT`, `PARTITIONED`.
     pub(crate) layout: Option<String>,
     /// `XXH3`, `SIPHASH`.
     pub(crate) hash: Option<String>,
@@ -133,7 +133,7 @@ pub(crate) struct Rebuild {
 pub(crate) struct LayerInfo {
     /// Age of a window's generation; 0 is the current one.
     pub(crate) age: Option<u64>,
-    /// `BLOCKED`, `CLASSIC`, `FINGERPRINT`.
+    /// `BLOCKED`, `CLASSIC`, `FINGERPRINT`, `PARTITIONED`.
     pub(crate) layout: Option<String>,
     /// Items it is sized for.
     pub(crate) capacity: Option<u64>,

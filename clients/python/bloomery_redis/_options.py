@@ -32,7 +32,7 @@ class BloomOptions(TypedDict, total=False):
     every: int | timedelta  # between rotations; an int is milliseconds
     since: int | datetime  # when generation 0 began; an int is Unix time in milliseconds
     shards: int  # a power of two, 1 to 1024
-    layout: Literal["AUTO", "BLOCKED", "CLASSIC", "FINGERPRINT"]
+    layout: Literal["AUTO", "BLOCKED", "CLASSIC", "FINGERPRINT", "PARTITIONED"]
     hash: Literal["XXH3", "SIPHASH"]
     seed: str | None  # hexadecimal digits, up to 16 for XXH3 and up to 32 for SIPHASH
     tightening: float  # above 0, below 1
@@ -69,7 +69,7 @@ CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "every": _between(1, 2**63 - 1),
     "since": _between(0, 2**63 - 1),
     "shards": (lambda value: is_integer(value) and value in [1 << n for n in range(11)], "a power of two up to 1024"),
-    "layout": _one_of("AUTO", "BLOCKED", "CLASSIC", "FINGERPRINT"),
+    "layout": _one_of("AUTO", "BLOCKED", "CLASSIC", "FINGERPRINT", "PARTITIONED"),
     "hash": _one_of("XXH3", "SIPHASH"),
     "seed": (
         lambda value: isinstance(value, str) and 1 <= len(value) <= 32 and set(value) <= set("0123456789abcdefABCDEF"),

@@ -200,8 +200,11 @@ fn reserve_options<'a, 'c, C: Call<'a>>(
                 })?);
             }
             b"LAYOUT" => {
-                options.layout =
-                    Some(words.value("LAYOUT", "AUTO, BLOCKED, CLASSIC, FINGERPRINT or FUSE", choice)?);
+                options.layout = Some(words.value(
+                    "LAYOUT",
+                    "AUTO, BLOCKED, CLASSIC, FINGERPRINT, FUSE or PARTITIONED",
+                    choice,
+                )?);
             }
             b"HASH" => options.hash = Some(words.value("HASH", "XXH3 or SIPHASH", choice)?),
             b"SEED" => options.seed = Some(words.value("SEED", "hexadecimal digits", Some)?),

@@ -39,6 +39,7 @@ const RESERVE: &[Argument] = &[
             word("blocked", "BLOCKED"),
             word("classic", "CLASSIC"),
             word("fingerprint", "FINGERPRINT"),
+            word("partitioned", "PARTITIONED"),
         ]),
     ),
     option("hash", "HASH", OneOf(&[word("xxh3", "XXH3"), word("siphash", "SIPHASH")])),

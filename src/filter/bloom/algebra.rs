@@ -34,7 +34,7 @@ impl Bloom {
 
     /// Whether its layout stores fingerprints or hashes, whose cells can't be combined word by word.
     pub(crate) fn has_fingerprints(&self) -> bool {
-        !matches!(self.newest_layer().shape().layout, Layout::Classic | Layout::Blocked)
+        !self.newest_layer().shape().layout.has_probes()
     }
 
     /// Whether it is one table of fingerprints, which can be merged with another of the same sizes.

@@ -200,7 +200,7 @@ mod tests {
             Family::Window { generations: 2, overflow: Overflow::Saturate, every_ms: 7 },
             Family::Window { generations: 1000, overflow: Overflow::Rotate, every_ms: 7 },
         ];
-        let plain = Spec::fixed(1, 0.5);
+        let plain = Spec { layout: LayoutChoice::Partitioned, ..Spec::fixed(1, 0.5) };
         for spec in [large, plain] {
             for family in families.into_iter().chain([spec.family]) {
                 let spec = Spec { family, ..spec };

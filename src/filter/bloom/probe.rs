@@ -59,14 +59,38 @@ pub fn first_in_block<const K: usize>(item: ItemHash, width: u32) -> [usize; K] 
     std::array::from_fn(|i| (item.high >> (FIELD * i as u32) & mask) as usize)
 }
 
-/// The item's cells among `cells` cells of its shard: `mix(position + i·(high | 1))`, spread evenly over them.
+/// The cells of a shard that a probe may fall on: `cells` of them, from `probe × step` on.
+#[derive(Clone, Copy)]
+pub struct Slices {
+    cells: u64,
+    step: u64,
+}
+
+impl Slices {
+    /// CLASSIC: every probe may fall on each of the shard's cells.
+    #[inline(always)]
+    pub fn whole(cells: u64) -> Slices {
+        Slices { cells, step: 0 }
+    }
+
+    /// PARTITIONED: each probe has a slice of its own.
+    #[inline(always)]
+    pub fn apart(cells: u64, probes: u32) -> Slices {
+        let cells = cells / u64::from(probes);
+        Slices { cells, step: cells }
+    }
+}
+
+/// The item's cells in its shard without blocks: `mix(position + i·(high | 1))`, spread evenly over the cells that the
+/// probe may fall on.
 #[inline(always)]
-pub fn classic(item: ItemHash, cells: u64, probes: u32) -> impl Iterator<Item = usize> {
+pub fn spread(item: ItemHash, slices: Slices, probes: u32) -> impl Iterator<Item = usize> {
     let stride = item.high | 1;
-    let mut state = item.position();
+    let (mut state, mut first) = (item.position(), 0);
     (0..probes).map(move |_| {
-        let index = fast_range(mix(state), cells);
+        let index = first + fast_range(mix(state), slices.cells);
         state = state.wrapping_add(stride);
+        first += slices.step;
         index as usize
     })
 }
@@ -89,7 +113,9 @@ mod tests {
             (&first_in_block::<7>(ITEM, 1)[..], first_in_block(ITEM, 4)),
             (&blocked[..7], [16, 25, 21])
         );
-        assert_eq!(classic(ITEM, 1_000_000, 3).collect::<Vec<_>>(), [894_195, 811_560, 236_397]);
+        let spread = |slices| spread(ITEM, slices, 3).collect::<Vec<_>>();
+        assert_eq!(spread(Slices::whole(1_000_000)), [894_195, 811_560, 236_397]);
+        assert_eq!(spread(Slices::apart(999_936, 3)), [298_046, 603_814, 745_418]);
     }
 
     #[test]
@@ -99,7 +125,9 @@ mod tests {
             for width in [1, 4, 8, 16] {
                 assert!(in_block(item, width, 72).all(|index| index < 512 / width as usize));
             }
-            assert!(classic(item, 65, 72).all(|index| index < 65));
+            assert!(spread(item, Slices::whole(65), 72).all(|index| index < 65));
+            let apart = spread(item, Slices::apart(72 * 64, 72), 72);
+            assert!(apart.enumerate().all(|(probe, index)| index / 64 == probe));
         }
     }
 }

@@ -4,7 +4,7 @@ use super::logarithm::ln;
 use super::redisbloom::NO_ROUND;
 use super::scheme::{Probe, SPLIT_BLOCK};
 use crate::error::Error;
-use crate::math;
+use crate::math::{self, Spread};
 use crate::mem::Words;
 use crate::parallel::{ParallelFor, all_pairs, in_parts};
 use crate::params::limits;
@@ -318,7 +318,8 @@ impl Link {
         let bits = self.spec.modulus as f64;
         // If all bits are set: the number of items after which one unset bit is expected.
         let fill = self.fill().min(1.0 - 1.0 / bits);
-        math::estimate_items(1.0, bits, self.spec.probes, fill).round() as u64
+        let spread = Spread { ranges: 1.0, slices: 1, cells: bits, probes: self.spec.probes };
+        math::estimate_items(spread, fill).round() as u64
     }
 
     /// The chance that all bits of an absent item are set.

@@ -351,6 +351,7 @@ fn parameters(kind: Kind, header: &FilterHeader) -> Result<Spec, DecodeError> {
         2 => LayoutChoice::Blocked,
         3 => LayoutChoice::Fingerprint,
         4 => LayoutChoice::Fuse,
+        6 => LayoutChoice::Partitioned,
         _ => return Err(field("layout")),
     };
     let cell = match header.cell {
@@ -451,6 +452,7 @@ fn validate(
                 3 => Layout::Fingerprint,
                 4 => Layout::Fuse,
                 5 => Layout::List,
+                6 => Layout::Partitioned,
                 _ => return Err(field("layer layout")),
             },
             cell: spec.cell,

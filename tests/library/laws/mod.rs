@@ -139,8 +139,10 @@ laws! {
     bits_auto: every, bits, unordered;
     bits_classic: every, bits, unordered;
     bits_blocked: every, bits, unordered;
+    bits_partitioned: every, bits, unordered;
     bits_classic_sharded: every, bits, unordered;
     bits_blocked_sharded: every, bits, unordered;
+    bits_partitioned_sharded: every, bits, unordered;
     bits_classic_siphash: every, bits, unordered;
     bits_blocked_siphash: every, bits, unordered;
     bits_refusing: every, full;
@@ -148,6 +150,7 @@ laws! {
     counter4_blocked: every, counting;
     counter8_classic: every, counting;
     counter8_blocked: every, counting;
+    counter8_partitioned: every, counting;
     counter16_classic: every, counting;
     counter16_blocked: every, counting;
     counter4_classic_sharded: every, counting;
@@ -155,6 +158,7 @@ laws! {
     counter4_refusing: every, full;
     scaling_classic: every, bits, scaling;
     scaling_blocked: every, bits, scaling;
+    scaling_partitioned: every, bits, scaling;
     scaling_by_1: every, bits, scaling;
     scaling_by_4: every, bits, scaling;
     scaling_from_1: every, bits, scaling;
@@ -163,6 +167,7 @@ laws! {
     scaling_sharded_siphash: every, bits, scaling;
     window_classic: every, bits, window;
     window_blocked: every, bits, window;
+    window_partitioned: every, bits, window;
     window_sharded: every, bits, window;
     window_siphash: every, bits, window;
     window_timed: every, bits, window;
@@ -188,6 +193,7 @@ fn the_number_of_items_does_not_drift() {
         (100, LayoutChoice::Auto, Cell::Counter4, 1),
         (100, LayoutChoice::Classic, Cell::Counter8, 4),
         (1000, LayoutChoice::Blocked, Cell::Counter16, 1),
+        (1000, LayoutChoice::Partitioned, Cell::Counter4, 2),
         (7, LayoutChoice::Auto, Cell::Counter4, 1),
         (1000, LayoutChoice::Fingerprint, Cell::Counter4, 1),
     ] {
@@ -231,12 +237,20 @@ fn every_number_of_probes_gives_the_plain_answers() {
         (LayoutChoice::Classic, Cell::Bit, 4),
         (LayoutChoice::Blocked, Cell::Counter4, 2),
         (LayoutChoice::Classic, Cell::Counter8, 1),
+        (LayoutChoice::Partitioned, Cell::Bit, 1),
+        (LayoutChoice::Partitioned, Cell::Bit, 4),
+        (LayoutChoice::Partitioned, Cell::Counter16, 1),
     ] {
         for probes in 1..=20 {
             let spec = LayerSpec { layout, cell, shards, ..LayerSpec::new(1000, 0.02) };
-            let layer = Layer::new(Shape { probes, ..spec.shape().unwrap() }).unwrap();
+            let shape = spec.shape().unwrap();
+            // Slices are whole words.
+            let slices = u64::from(if layout == LayoutChoice::Partitioned { probes } else { 1 });
+            let stride = u64::from(64 / cell.bits() * shards) * slices;
+            let cells = if slices > 1 { shape.cells.next_multiple_of(stride) } else { shape.cells };
+            let layer = Layer::new(Shape { probes, cells, ..shape }).unwrap();
             // Full enough that absent items find many of their cells set, and some find all.
-            let added = (13_000 / probes as usize).min(1000);
+            let added = (layer.cells() as usize * 8 / 5 / probes as usize).min(1000);
             hashes.iter().take(added).for_each(|item| _ = layer.insert(*item));
             let plain: Vec<_> = hashes.iter().map(|item| layer.count(*item) > 0).collect();
             let found = plain.iter().filter(|yes| **yes).count();

@@ -24,38 +24,49 @@ use tally::Tallies;
 /// One fixed-size Bloom filter of bits or counters; one of its owners, see [`share`](Layer::share).
 pub struct Layer(Shared<Form, Rest, Tallies>);
 
-/// Where the cells of an item are, apart from the number of words; in 2 bytes.
+/// Where the cells of an item are, apart from the number of words. From the lowest bit on: 3 bits for the layout, 2 for the
+/// number of the cell among all kinds of cells, 4 for log2 of the number of shards, which is a power of two up to 1024, and 7
+/// for the probes.
 #[derive(Clone, Copy, PartialEq)]
-struct Form {
-    probes: u8,
-    /// The layout, 0 for both static ones, which differ in their probes; 4 × the number of the cell among all kinds of cells, and
-    /// 16 × log2 of the number of shards, which is a power of two up to 1024.
-    place: u8,
-}
+struct Form(u16);
+
+const _: () = assert!(limits::MAX_PROBES < 1 << 7 && limits::MAX_SHARDS < 1 << 16);
 
 impl Form {
+    fn new(layout: Layout, cell: u16, shards: u32, probes: u32) -> Form {
+        Form((probes as u16) << 9 | (shards.trailing_zeros() as u16) << 5 | cell << 3 | layout as u16)
+    }
+
+    #[inline(always)]
+    fn probes(self) -> u32 {
+        (self.0 >> 9).into()
+    }
+
     #[inline(always)]
     fn layout(self) -> Layout {
-        const CLASSIC: u8 = Layout::Classic as u8;
-        const BLOCKED: u8 = Layout::Blocked as u8;
-        const FINGERPRINT: u8 = Layout::Fingerprint as u8;
-        match self.place % 4 {
+        const CLASSIC: u16 = Layout::Classic as u16;
+        const BLOCKED: u16 = Layout::Blocked as u16;
+        const FINGERPRINT: u16 = Layout::Fingerprint as u16;
+        const FUSE: u16 = Layout::Fuse as u16;
+        const LIST: u16 = Layout::List as u16;
+        match self.0 % 8 {
             CLASSIC => Layout::Classic,
             BLOCKED => Layout::Blocked,
             FINGERPRINT => Layout::Fingerprint,
-            _ if self.probes == 1 => Layout::List,
-            _ => Layout::Fuse,
+            FUSE => Layout::Fuse,
+            LIST => Layout::List,
+            _ => Layout::Partitioned,
         }
     }
 
     #[inline(always)]
-    fn log2_shards(self) -> u8 {
-        self.place / 16
+    fn log2_shards(self) -> u16 {
+        self.0 >> 5 & 15
     }
 
     #[inline(always)]
     fn cell(self) -> Cell {
-        match self.place / 4 % 4 {
+        match self.0 >> 3 & 3 {
             0 => Cell::Bit,
             1 => Cell::Counter4,
             2 => Cell::Counter8,
@@ -75,8 +86,6 @@ struct Rest {
 /// A layer of a small filter has one block: 32 bytes, and its cells. In a default filter, whose cells have 136 bytes,
 /// the block has 168 bytes, and the allocator uses 192 for it.
 const _: () = assert!(cfg!(all(loom, test)) || size_of::<Rest>() == 24);
-const _: () = assert!(limits::MAX_SHARDS < 1 << 16);
-
 impl Layer {
     /// An empty layer. The allocator zeroes the memory without touching it, so this takes microseconds at any size.
     ///
@@ -143,11 +152,7 @@ impl Layer {
             Cell::Counter8 => 2,
             Cell::Counter16 => 3,
         };
-        let layout = if shape.is_static() { 0 } else { shape.layout as u8 };
-        let form = Form {
-            probes: shape.probes as u8,
-            place: shape.shards.trailing_zeros() as u8 * 16 + cell * 4 + layout,
-        };
+        let form = Form::new(shape.layout, cell, shape.shards, shape.probes);
         let items = AtomicU64::new(0);
         let rest = Rest { capacity: shape.capacity, error_rate: shape.error_rate, items };
         Ok((form, rest, Tallies::new(shape)?))
@@ -258,7 +263,7 @@ impl Layer {
 
     /// Probes per item: k. For fingerprints, also in FUSE: their bits.
     pub fn probes(&self) -> u32 {
-        self.form().probes.into()
+        self.form().probes()
     }
 
     /// Whether its cells are bits or counters.
