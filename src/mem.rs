@@ -41,8 +41,8 @@ const ALIGNED_FROM: usize = 1024;
 #[cfg(not(all(loom, test)))]
 static ALIGNS: AtomicBool = AtomicBool::new(true);
 
-/// Bits of [`Words::len_and_padding`] below the length.
-const PADDING_BITS: u32 = 4;
+/// Bits of the length of [`Words`]. No machine has as many words.
+const LEN_BITS: u32 = u32::BITS + u16::BITS;
 
 /// Words of any owner.
 pub(crate) type Cells = [AtomicU64];
@@ -60,9 +60,13 @@ pub(crate) fn use_huge_pages(wanted: bool) {
 /// A fixed number of zero-initialised atomic words.
 pub(crate) struct Words {
     start: NonNull<AtomicU64>,
-    /// The number of words, and below it in [`PADDING_BITS`] the words of padding before `start`: 0 in a block without room
-    /// for any, else 1 to 8.
-    len_and_padding: usize,
+    /// The number of words: the lower bits, and the upper ones.
+    len_low: u32,
+    len_high: u16,
+    /// Whether the block has room for padding. A `bool` has values to spare, in which what owns words notes its kind.
+    is_padded: bool,
+    /// Words of padding before `start`, if there is room: 1 to 8.
+    padding: u8,
 }
 
 // SAFETY: Words owns its block, and hands out only shared references to atomics.
@@ -106,17 +110,19 @@ impl Words {
         let padding = if for_padding { LINE - base.addr().get() % LINE } else { 0 };
         // SAFETY: the padding is a multiple of 8 up to `LINE`, for which the layout has room.
         let start = unsafe { base.add(padding) }.cast();
-        Some(Words { start, len_and_padding: (len << PADDING_BITS) | (padding / 8) })
+        Some(Words::at(start, len, for_padding, (padding / 8) as u8))
+    }
+
+    fn at(start: NonNull<AtomicU64>, len: usize, is_padded: bool, padding: u8) -> Words {
+        let (len_low, len_high) = (len as u32, (len as u64 >> u32::BITS) as u16);
+        Words { start, len_low, len_high, is_padded, padding }
     }
 
     /// loom's atomics are larger than a word, and are made one by one.
     #[cfg(all(loom, test))]
     pub(crate) fn zeroed(len: u64) -> Result<Words, Error> {
         let words: Box<[AtomicU64]> = (0..len).map(|_| AtomicU64::new(0)).collect();
-        Ok(Words {
-            start: NonNull::from(Box::leak(words)).cast(),
-            len_and_padding: (len as usize) << PADDING_BITS,
-        })
+        Ok(Words::at(NonNull::from(Box::leak(words)).cast(), len as usize, false, 0))
     }
 
     /// Asks the kernel to use huge pages for the whole huge pages in the block. It is a hint that the kernel may
@@ -143,18 +149,12 @@ impl Words {
     fn layout(len: usize, for_padding: bool) -> Option<Layout> {
         let padding = if for_padding { LINE } else { 0 };
         let size = len.checked_mul(8)?.checked_add(padding)?;
-        // A length above 2^60 wouldn't fit `len_and_padding`; it isn't a valid layout either, which may have 2^63 bytes at most.
-        if len == 0 { None } else { Layout::from_size_align(size, 8).ok() }
-    }
-
-    /// Words of padding before `start`; 0 in a block without room for any.
-    fn padding(&self) -> usize {
-        self.len_and_padding % (1 << PADDING_BITS)
+        if len == 0 || len as u64 >> LEN_BITS > 0 { None } else { Layout::from_size_align(size, 8).ok() }
     }
 
     /// Bytes of the whole block.
     pub(crate) fn allocated(&self) -> usize {
-        Words::layout(self.len(), self.padding() > 0).map_or(0, |layout| layout.size())
+        Words::layout(self.len(), self.is_padded).map_or(0, |layout| layout.size())
     }
 
     /// Words with these bytes, little-endian. The last word is padded with zeros.
@@ -321,8 +321,9 @@ impl Deref for Words {
 
     #[inline(always)]
     fn deref(&self) -> &Cells {
+        let len = u64::from(self.len_high) << u32::BITS | u64::from(self.len_low);
         // SAFETY: `start` points at `len` initialised words that live as long as self. Zero is a valid AtomicU64.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len_and_padding >> PADDING_BITS) }
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), len as usize) }
     }
 }
 
@@ -337,9 +338,9 @@ impl Drop for Words {
 #[cfg(not(all(loom, test)))]
 impl Drop for Words {
     fn drop(&mut self) {
-        let Some(layout) = Words::layout(self.len(), self.padding() > 0) else { return };
+        let Some(layout) = Words::layout(self.len(), self.is_padded) else { return };
         // SAFETY: `zeroed` left this many words before `start`, in a block from alloc_zeroed with this layout.
-        unsafe { std::alloc::dealloc(self.start.sub(self.padding()).cast().as_ptr(), layout) };
+        unsafe { std::alloc::dealloc(self.start.sub(self.padding.into()).cast().as_ptr(), layout) };
         CELL_BYTES.sub(self.bytes());
     }
 }

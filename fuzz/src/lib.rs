@@ -138,7 +138,7 @@ pub fn survives(value: Filter) {
     comes_back(&value);
     let value = match value {
         Filter::Foreign(filter) => Filter::Foreign(Box::new(added(*filter))),
-        Filter::Cuckoo(filter) => Filter::Cuckoo(Box::new(inserted(*filter))),
+        Filter::Cuckoo(filter) => Filter::Cuckoo(inserted(filter)),
         Filter::Bloom(filter) => Filter::Bloom(used(filter)),
         // Both of its filters, and either of the two ways to end.
         value @ Filter::Rebuild(_) => {

@@ -75,7 +75,7 @@ pub fn value(input: &mut Input) -> Option<Filter> {
         while let Some(number) = input.byte() {
             let _ = insert(&mut filter, &item(number));
         }
-        return Some(Filter::Cuckoo(Box::new(filter)));
+        return Some(Filter::Cuckoo(filter));
     }
     let mut filter = bloom(input)?;
     let shadow = if kind % 3 == 1 { None } else { bloom(input) };

@@ -258,7 +258,7 @@ mod tests {
         assert_eq!((cost.cells, cost.error_rate), (real.cells(), 2f64.powi(-7)));
         let spec = roomy_cuckoo(10_000, 4, 0.95, &Spec::fixed(1, 0.1));
         let real = bloomery::Cuckoo::new(spec).unwrap();
-        assert_eq!(cuckoo(&spec, 10_000).memory_bytes, Filter::Cuckoo(Box::new(real)).bytes());
+        assert_eq!(cuckoo(&spec, 10_000).memory_bytes, Filter::Cuckoo(real).bytes());
     }
 
     /// A counting filter is smaller. A fixed filter at 1% isn't smaller by enough. Filters that can't have that layout,

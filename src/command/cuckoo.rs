@@ -91,7 +91,7 @@ fn create_new<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> 
 /// Sends the items at these arguments, the first of a filter that an add has created.
 #[cold]
 fn send_first_items<'a, C: Call<'a>>(call: &C, filter: &Cuckoo, items: &[usize]) {
-    call.replicate(Effect::Joined(Command::CfInsert, &|| sent(filter.spec()), items));
+    call.replicate(Effect::Joined(Command::CfInsert, &|| sent(&filter.spec()), items));
 }
 
 /// `CF.ADD key item`, `CF.ADDNX key item`.

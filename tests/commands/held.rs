@@ -199,8 +199,8 @@ fn a_compaction_of_many_small_tables_ends_early_and_goes_on() {
     let (kept, deleted): (Vec<[u8; 8]>, Vec<_>) = items.iter().partition(|item| item[0] % 2 == 0);
     assert!(deleted.iter().all(|item| filter.remove(item)));
     let (server, replica) = (FakeServer::default(), FakeServer::default());
-    replica.put("k", Filter::Cuckoo(Box::new(filter.snapshot().unwrap())));
-    server.put("k", Filter::Cuckoo(Box::new(filter)));
+    replica.put("k", Filter::Cuckoo(filter.snapshot().unwrap()));
+    server.put("k", Filter::Cuckoo(filter));
     replica.obeys.set(true);
     let mut commands = 0;
     loop {

@@ -76,8 +76,8 @@ fn survives(value: Filter, name: &str) {
             (Filter::Foreign(Box::new(filter)), members)
         }
         Filter::Cuckoo(filter) => {
-            let (filter, members) = inserted(*filter, name);
-            (Filter::Cuckoo(Box::new(filter)), members)
+            let (filter, members) = inserted(filter, name);
+            (Filter::Cuckoo(filter), members)
         }
         Filter::Bloom(_) | Filter::Rebuild(_) => unreachable!("refused above"),
     };
@@ -117,8 +117,8 @@ fn comes_back(value: &Filter, name: &str) -> Filter {
         }
         (Filter::Cuckoo(before), Filter::Cuckoo(after)) => {
             assert_eq!(
-                (before.items(), before.deletes(), wire::body(&**before)),
-                (after.items(), after.deletes(), wire::body(&**after)),
+                (before.items(), before.deletes(), wire::body(before)),
+                (after.items(), after.deletes(), wire::body(after)),
                 "{name}"
             );
         }
@@ -487,7 +487,7 @@ fn redisblooms_pieces() {
         load_pieces(Loader::bloom(&head), &chunks)
     });
     let cuckoos = ["cuckoo-redisbloom", "cuckoo-redisbloom-1"];
-    let cuckoos = cuckoos.map(|name| pieces(&Filter::Cuckoo(Box::new(golden::cuckoo(name)))));
+    let cuckoos = cuckoos.map(|name| pieces(&Filter::Cuckoo(golden::cuckoo(name))));
     throw("redisbloom cuckoo pieces", &cuckoos, SUB_FILTERS, len, mutate_pieces, |(head, chunks)| {
         load_pieces(Loader::cuckoo(&head), &chunks)
     });

@@ -176,7 +176,7 @@ fn clearing_and_copying() {
         refuse_each(name, || nested(*spec), |filter| filter.snapshot().map(drop));
         refuse_each(
             name,
-            || Filter::Cuckoo(Box::new(nested(*spec))),
+            || Filter::Cuckoo(nested(*spec)),
             |value| value.snapshot().map(|copy| assert!(wire::encode(&copy) == wire::encode(&*value))),
         );
     }

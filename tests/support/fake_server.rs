@@ -39,7 +39,7 @@ impl From<Bloom> for Content {
 
 impl From<Cuckoo> for Content {
     fn from(filter: Cuckoo) -> Content {
-        Content::Filter(Filter::Cuckoo(Box::new(filter)))
+        Content::Filter(Filter::Cuckoo(filter))
     }
 }
 

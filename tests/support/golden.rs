@@ -365,7 +365,7 @@ pub(crate) fn foreign(name: &str) -> Foreign {
 /// The names of all golden files, and the filters that today's code makes.
 pub(crate) fn all() -> Vec<(&'static str, Filter)> {
     let bloom = RECIPES.iter().map(|(name, recipe)| (*name, Filter::Bloom(recipe())));
-    let cuckoo = CUCKOOS.iter().map(|(name, recipe)| (*name, Filter::Cuckoo(Box::new(recipe()))));
+    let cuckoo = CUCKOOS.iter().map(|(name, recipe)| (*name, Filter::Cuckoo(recipe())));
     let foreign = FOREIGN.iter().map(|(name, recipe)| (*name, Filter::Foreign(Box::new(recipe()))));
     let rebuild = REBUILDS.iter().map(|(name, recipe)| (*name, Filter::Rebuild(Box::new(recipe()))));
     bloom.chain(cuckoo).chain(foreign).chain(rebuild).collect()

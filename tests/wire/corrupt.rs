@@ -151,7 +151,7 @@ fn rebuild_survives(value: Filter, name: &str) {
 pub(crate) fn any_survives(value: Filter, name: &str) {
     match value {
         Filter::Bloom(filter) => survives(filter, name),
-        Filter::Cuckoo(filter) => cuckoo_survives(*filter, name),
+        Filter::Cuckoo(filter) => cuckoo_survives(filter, name),
         Filter::Foreign(filter) => foreign_survives(*filter, name),
         value @ Filter::Rebuild(_) => rebuild_survives(value, name),
     }

@@ -162,11 +162,11 @@ fn a_key_that_the_hash_does_not_have_is_left_out() {
             origin,
             seed: Seed::default(),
             hash: HashKind::default(),
-            ..*cuckoo("cuckoo-full").spec()
+            ..cuckoo("cuckoo-full").spec()
         };
         let keyed = CuckooSpec { seed: Seed::from(7), hash: HashKind::SipHash, ..bare };
         let filter = Cuckoo::new(keyed).unwrap();
-        assert_eq!(*filter.spec(), bare);
+        assert_eq!(filter.spec(), bare);
         assert_eq!(read(&wire::encode(&filter)).unwrap().spec(), filter.spec());
     }
 }

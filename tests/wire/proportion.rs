@@ -50,7 +50,7 @@ fn large() -> Vec<(&'static str, Filter)> {
         ("fixed", bloom(Spec::fixed(4_000_000, 0.01))),
         ("counting", bloom(Spec::counting(1_000_000, 0.01))),
         ("window", bloom(Spec::window(1_000_000, 0.01, 3))),
-        ("cuckoo", Filter::Cuckoo(Box::new(Cuckoo::with_capacity(4_000_000).unwrap()))),
+        ("cuckoo", Filter::Cuckoo(Cuckoo::with_capacity(4_000_000).unwrap())),
     ];
     found.extend(golden::all());
     found

@@ -111,7 +111,7 @@ impl Builder {
     fn finish(self) -> Result<Filter, Error> {
         Ok(match self {
             Builder::Bloom(filter) => Filter::Bloom(filter),
-            Builder::Cuckoo(filter) => Filter::Cuckoo(Box::new(filter)),
+            Builder::Cuckoo(filter) => Filter::Cuckoo(filter),
             Builder::Static(builder) => Filter::Bloom(builder.build()?),
         })
     }

@@ -35,7 +35,7 @@ pub(in crate::command) fn stats<'a, C: Call<'a>>(call: &C) -> Result<Reply, Comm
         ("Capacity", summary.capacity.into()),
         ("Fill", Reply::Double(summary.fill)),
         ("Fill when full", Reply::Double(advice::first_refusal(filter.spec().bucket_size))),
-        ("Advice", advice::lines(&advice::on_cuckoo(call.arg(1), &summary, filter.spec()))),
+        ("Advice", advice::lines(&advice::on_cuckoo(call.arg(1), &summary, &filter.spec()))),
         ("Identity", identity(summary.identity)),
     ]);
     Ok(Reply::Map(fields))

@@ -79,13 +79,16 @@ fn first_capacity(body: &Body) -> u64 {
 ///
 /// Adds take `&mut self` because a chain may grow and a window may rotate. Readers in other threads work on a
 /// [`Reader`], which shares the cells; several writers share one [`Layer`].
+#[repr(C)]
 pub struct Bloom {
-    parameters: Parameters,
     body: Body,
     /// Changes when the filter is emptied. It stays when cells are [exchanged](Bloom::exchange).
     dump_number: u16,
     /// Items that commands added, except those that the usage counters count.
     adds: u32,
+    /// The last, because its last word has values to spare, in which `Filter` notes what it is. A cuckoo filter is in
+    /// the words before.
+    parameters: Parameters,
 }
 
 /// A filter of our own has two blocks of memory, this one and its layer's, if the layer is small and has one shard.

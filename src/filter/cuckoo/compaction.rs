@@ -8,7 +8,7 @@
 //! looked at again. There are at most 40 sub-filters if their sizes grow.
 
 use super::table::Table;
-use super::{Cuckoo, CuckooHash, Origin, dump_number};
+use super::{Cuckoo, CuckooHash, More, Origin, dump_number};
 use crate::bits::counter;
 use crate::mem::Words;
 
@@ -40,10 +40,13 @@ impl Cuckoo {
     /// The same once this number of further items has been deleted.
     #[inline(always)]
     pub(crate) fn is_sparse_after(&self, deletes: u64) -> bool {
-        let left = self.items.saturating_sub(deletes);
-        let deleted = (self.deletes + deletes) as f64 > COMPACT_ABOVE * left as f64;
-        let may_be_large = self.spec.origin == Origin::RedisBloom;
-        self.tables.len() > 1 && deleted && (may_be_large || self.bytes() <= COMPACT_UP_TO)
+        if self.tables().len() == 1 {
+            return false;
+        }
+        let left = self.items().saturating_sub(deletes);
+        let deleted = (self.deletes() + deletes) as f64 > COMPACT_ABOVE * left as f64;
+        let may_be_large = self.origin == Origin::RedisBloom;
+        deleted && (may_be_large || self.bytes() <= COMPACT_UP_TO)
     }
 
     /// Compacts the filter. `all` visits every sub-filter, as CF.COMPACT does; otherwise it ends at the first that
@@ -62,7 +65,7 @@ impl Cuckoo {
     /// As [`compact`](Cuckoo::compact), as long as `go_on` returns true for the number of steps so far. It is asked before
     /// each move.
     pub(crate) fn compact_while(&mut self, all: bool, go_on: impl FnMut(u64) -> bool) -> Vec<Table> {
-        let rooms = if self.has_rooms() { Rooms::new(&self.tables) } else { None };
+        let rooms = if self.has_rooms() { Rooms::new(self.tables()) } else { None };
         self.compact_by(all, rooms, go_on)
     }
 
@@ -73,13 +76,15 @@ impl Cuckoo {
         rooms: Option<Rooms>,
         mut go_on: impl FnMut(u64) -> bool,
     ) -> Vec<Table> {
-        let (mut dropped, mut steps, before) = (Vec::new(), 0, self.moves);
+        let (mut dropped, mut steps) = (Vec::new(), 0);
         let mut is_over = true;
         self.forget_refusals();
+        let Some(More { tables, deletes, moves, .. }) = self.body.so_far_mut() else { return dropped };
+        let before = *moves;
         // All sub-filters before this one are full.
         let mut open = 0;
-        for index in (1..self.tables.len()).rev() {
-            let (older, newer) = self.tables.split_at(index);
+        for index in (1..tables.len()).rev() {
+            let (older, newer) = tables.split_at(index);
             let Some(table) = newer.first() else { break };
             for (bucket, slot, fingerprint) in occupied(table, rooms.as_ref()) {
                 while older.get(open).is_some_and(|older| older.is_full()) {
@@ -99,7 +104,7 @@ impl Cuckoo {
                 };
                 if is_moved {
                     table.vacate(slot);
-                    self.moves += 1;
+                    *moves += 1;
                 }
             }
             is_over = go_on(steps);
@@ -107,30 +112,30 @@ impl Cuckoo {
                 break;
             }
             let left = table.items() > 0;
-            if !left && index + 1 == self.tables.len() {
-                dropped.extend(self.tables.pop());
+            if !left && index + 1 == tables.len() {
+                dropped.extend(tables.pop());
             } else if left && !all {
                 break;
             }
         }
-        if self.deletes > 0 && (is_over || self.moves == before) {
-            (self.deletes, self.dump_number) = (0, dump_number::next());
+        if *deletes > 0 && (is_over || *moves == before) {
+            (*deletes, self.dump_number) = (0, dump_number::next());
         }
         dropped
     }
 
     fn has_rooms(&self) -> bool {
-        let slots = self.tables.len() * usize::from(self.spec.bucket_size);
-        self.spec.expansion <= 1 && self.tables.len() > 2 && slots >= ROOMS_FROM
+        let slots = self.tables().len() * usize::from(self.bucket_size());
+        self.expansion <= 1 && self.tables().len() > 2 && slots >= ROOMS_FROM
     }
 
     /// The most steps that a [compaction](Cuckoo::compact) may need.
     pub(crate) fn most_steps(&self) -> u64 {
         if self.has_rooms() {
-            let buckets: u64 = self.tables.iter().map(Table::buckets).sum();
-            self.items.saturating_add(buckets)
+            let buckets: u64 = self.tables().iter().map(Table::buckets).sum();
+            self.items().saturating_add(buckets)
         } else {
-            self.items.saturating_mul(self.tables.len().saturating_sub(1) as u64)
+            self.items().saturating_mul(self.tables().len().saturating_sub(1) as u64)
         }
     }
 }
@@ -227,9 +232,9 @@ mod tests {
                 }
                 assert!(most < 50 || calls > 1 && filter.tables().len() < before, "{most}: {calls} calls");
                 assert!(kept.iter().all(|item| filter.contains(item)));
-                let counted: u64 = filter.tables.iter().map(|table| table.occupied().count() as u64).sum();
+                let counted: u64 = filter.tables().iter().map(|table| table.occupied().count() as u64).sum();
                 assert_eq!((filter.items(), counted), (kept.len() as u64, kept.len() as u64));
-                assert!(filter.tables.iter().all(|table| table.items() == table.occupied().count() as u64));
+                assert!(filter.tables().iter().all(|table| table.items() == table.occupied().count() as u64));
             }
         }
     }
@@ -267,7 +272,7 @@ mod tests {
                     let seen = |filter: &Cuckoo| {
                         let bytes = |table: &Table| Words::to_bytes(table.words(), table.bytes());
                         let tables: Vec<_> =
-                            filter.tables.iter().map(|table| (table.items(), bytes(table))).collect();
+                            filter.tables().iter().map(|table| (table.items(), bytes(table))).collect();
                         (tables, filter.moves(), filter.items(), filter.deletes())
                     };
                     assert!(

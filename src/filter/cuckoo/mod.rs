@@ -41,6 +41,7 @@ use crate::parallel::{ParallelFor, alone};
 use crate::params::limits;
 use closed::Closed;
 use smallvec::SmallVec;
+use std::{mem, slice};
 
 /// Most items of a group that is tested at once. Each has two buckets, and a core has 10 to 16 misses in flight.
 pub(crate) const GROUP: usize = 32;
@@ -50,17 +51,98 @@ pub(crate) const GROUP: usize = 32;
 const CLOSED_UP_TO: u64 = 4 << 20;
 
 /// A cuckoo filter: sub-filters from oldest to newest.
+///
+/// A small one has two blocks of memory: this, and the slots.
 pub struct Cuckoo {
-    spec: CuckooSpec,
-    tables: SmallVec<[Table; 1]>,
-    items: u64,
-    deletes: u64,
-    moves: u64,
+    capacity: u64,
+    seed_low: u64,
+    body: Body,
+    max_iterations: u16,
+    expansion: u16,
     /// A new number whenever `deletes` starts again at 0. Otherwise, pieces that were dumped before and after would
     /// look as if they belonged together.
     dump_number: u16,
+    origin: Origin,
+    hash: HashKind,
+}
+
+/// One sub-filter, as long as there is nothing else to remember.
+enum Body {
+    One(Table),
+    More(Box<More>),
+}
+
+/// What a filter has that has grown, has deleted or moved a fingerprint, or has a wide seed.
+#[derive(Default)]
+struct More {
+    tables: SmallVec<[Table; 1]>,
+    deletes: u64,
+    moves: u64,
+    seed_high: u64,
     /// What searches for room have found, after the first one. It isn't saved.
     searches: Option<Box<Searches>>,
+}
+
+impl Body {
+    /// The sub-filters, from oldest to newest: at least one.
+    #[inline(always)]
+    fn tables(&self) -> &[Table] {
+        match self {
+            Body::One(table) => slice::from_ref(table),
+            Body::More(more) => &more.tables,
+        }
+    }
+
+    /// What there is to remember.
+    #[inline(always)]
+    fn so_far(&self) -> Option<&More> {
+        match self {
+            Body::One(_) => None,
+            Body::More(more) => Some(more),
+        }
+    }
+
+    /// The same, to change it.
+    fn so_far_mut(&mut self) -> Option<&mut More> {
+        match self {
+            Body::One(_) => None,
+            Body::More(more) => Some(more),
+        }
+    }
+
+    /// The sub-filters and what there is to remember from now on.
+    fn more(&mut self) -> &mut More {
+        if let Body::One(_) = self {
+            let more = Body::More(Box::default());
+            if let (Body::One(table), Body::More(more)) = (mem::replace(self, more), &mut *self) {
+                more.tables.push(table);
+            }
+        }
+        match self {
+            Body::More(more) => more,
+            Body::One(_) => unreachable!("it has just been replaced"),
+        }
+    }
+}
+
+impl More {
+    /// Adds an item to a free slot. Returns whether there is one.
+    fn insert(&mut self, item: CuckooHash) -> bool {
+        let Some((newest, older)) = self.tables.split_last() else { return false };
+        let Some(slot) = newest.insert(item) else {
+            return older.iter().rev().any(|table| table.insert(item).is_some());
+        };
+        let closed = self.searches.as_mut().and_then(|searches| searches.closed.as_mut());
+        if let Some(closed) = closed.filter(|closed| closed.is_candidate(newest.bucket_of(slot))) {
+            closed.has_changed();
+        }
+        true
+    }
+
+    /// The same with other sub-filters, about which searches have found nothing.
+    fn with_tables(&self, tables: SmallVec<[Table; 1]>) -> More {
+        More { tables, searches: None, ..*self }
+    }
 }
 
 /// What searches for room in the newest sub-filter have found.
@@ -94,38 +176,47 @@ impl Cuckoo {
             // Their hashes aren't keyed, and neither format has a field for a seed.
             _ => CuckooSpec { hash: HashKind::default(), seed: Seed::default(), ..spec },
         };
-        let mut filter = Cuckoo::with_tables(spec, SmallVec::new(), 0);
-        filter.grow()?;
-        Ok(filter)
+        let buckets = spec.buckets_of(0).ok_or(Error::TooManyLayers)?;
+        Ok(Cuckoo::with_body(spec, Body::One(Table::new(buckets, spec.bucket_size)?)))
     }
 
     /// Made of parts that [`wire`](crate::wire) has validated, except for the slots: buckets and words of each
     /// sub-filter.
     ///
     /// # Errors
-    /// [`Error::Cuckoo`] if bytes after the last slot are set.
+    /// [`Error::Cuckoo`] if bytes after the last slot are set, or without a sub-filter.
     pub(crate) fn from_parts(
         spec: CuckooSpec,
         tables: impl Iterator<Item = (Words, u64)>,
         deletes: u64,
         moves: u64,
     ) -> Result<Cuckoo, Error> {
-        let mut items = 0;
         let table = |(index, (words, fingerprints))| {
-            items += fingerprints;
-            let buckets = spec.buckets_of(index)?;
-            Some(Table::from_words(words, fingerprints, buckets, spec.bucket_size))
+            Some(Table::from_words(words, fingerprints, spec.buckets_of(index)?, spec.bucket_size))
         };
-        let tables: SmallVec<[Table; 1]> = tables.enumerate().map_while(table).collect::<Result<_, _>>()?;
-        if !tables.iter().all(|table| table.is_padded()) {
+        let mut tables = tables.enumerate().map_while(table);
+        let mut body = Body::One(tables.next().ok_or(Error::Cuckoo("sub-filters"))?);
+        for table in tables {
+            body.more().tables.push(table);
+        }
+        if !body.tables().iter().all(|table| table.is_padded()) {
             return Err(Error::Cuckoo("padding"));
         }
-        Ok(Cuckoo { deletes, moves, ..Cuckoo::with_tables(spec, tables, items) })
+        if deletes > 0 || moves > 0 {
+            let more = body.more();
+            (more.deletes, more.moves) = (deletes, moves);
+        }
+        Ok(Cuckoo::with_body(spec, body))
     }
 
-    fn with_tables(spec: CuckooSpec, tables: SmallVec<[Table; 1]>, items: u64) -> Cuckoo {
+    fn with_body(spec: CuckooSpec, mut body: Body) -> Cuckoo {
+        let CuckooSpec { capacity, max_iterations, expansion, origin, hash, .. } = spec;
+        let Seed { low: seed_low, high: seed_high } = spec.seed;
+        if seed_high != 0 {
+            body.more().seed_high = seed_high;
+        }
         let dump_number = dump_number::next();
-        Cuckoo { spec, tables, items, deletes: 0, moves: 0, dump_number, searches: None }
+        Cuckoo { capacity, seed_low, body, max_iterations, expansion, dump_number, origin, hash }
     }
 
     /// Replaces slots, beginning at byte `offset` of all sub-filters, counted as in RedisBloom: without the padding
@@ -134,59 +225,85 @@ impl Cuckoo {
     /// # Errors
     /// [`Error::Cuckoo`] if they don't. Nothing has changed then.
     pub(crate) fn overwrite(&mut self, offset: u64, slots: &[u8]) -> Result<(), Error> {
-        let found = self.spec.sub_filter_at(offset);
+        let found = self.spec().sub_filter_at(offset);
         let Some((first, table, len)) =
-            found.and_then(|(first, index, len)| Some((first, self.tables.get(index)?, len)))
+            found.and_then(|(first, index, len)| Some((first, self.tables().get(index)?, len)))
         else {
             return Err(Error::Cuckoo("position of the slots"));
         };
         if slots.is_empty() || slots.len() as u64 > len - (offset - first) {
             return Err(Error::Cuckoo("length of the slots"));
         }
-        let (before, after) = table.overwrite(offset - first, slots);
+        table.overwrite(offset - first, slots);
         self.forget_refusals();
-        self.items = (self.items + after).saturating_sub(before);
         Ok(())
     }
 
     /// The parameters.
-    pub fn spec(&self) -> &CuckooSpec {
-        &self.spec
+    pub fn spec(&self) -> CuckooSpec {
+        CuckooSpec {
+            capacity: self.capacity,
+            bucket_size: self.bucket_size(),
+            max_iterations: self.max_iterations,
+            expansion: self.expansion,
+            origin: self.origin,
+            hash: self.hash,
+            seed: self.seed(),
+        }
+    }
+
+    /// Slots per bucket.
+    fn bucket_size(&self) -> u8 {
+        self.tables().first().map_or(0, Table::bucket_size)
+    }
+
+    #[inline(always)]
+    fn seed(&self) -> Seed {
+        let high = match self.hash {
+            HashKind::Xxh3 => 0,
+            HashKind::SipHash => self.body.so_far().map_or(0, |more| more.seed_high),
+        };
+        Seed { low: self.seed_low, high }
     }
 
     /// Sub-filters from oldest to newest.
+    #[inline(always)]
     pub fn tables(&self) -> &[Table] {
-        &self.tables
+        self.body.tables()
     }
 
     /// Fingerprints that it holds.
     pub fn items(&self) -> u64 {
-        self.items
+        self.tables().iter().map(Table::items).sum()
     }
 
     /// Items deleted since the last compaction.
     pub fn deletes(&self) -> u64 {
-        self.deletes
+        self.body.so_far().map_or(0, |more| more.deletes)
     }
 
     /// Fingerprints moved so far: slots that were dumped before a move don't match those dumped after it.
     pub fn moves(&self) -> u64 {
-        self.moves
+        self.body.so_far().map_or(0, |more| more.moves)
     }
 
     /// Slots that searches for room have looked at: most of what adds cost when a filter is nearly full.
     pub(crate) fn searched(&self) -> u64 {
-        self.searches.as_ref().map_or(0, |searches| searches.looked_at)
+        self.searches().map_or(0, |searches| searches.looked_at)
+    }
+
+    fn searches(&self) -> Option<&Searches> {
+        self.body.so_far()?.searches.as_deref()
     }
 
     /// Slots that a test looks at.
     pub(crate) fn slots_asked(&self) -> usize {
-        2 * usize::from(self.spec.bucket_size) * self.tables.len()
+        2 * usize::from(self.bucket_size()) * self.tables().len()
     }
 
     /// The keyed hash function.
     pub fn hasher(&self) -> Hasher {
-        self.spec.hash.hasher(self.spec.seed)
+        self.hash.hasher(self.seed())
     }
 
     /// The hash of an item, for this filter alone.
@@ -200,7 +317,7 @@ impl Cuckoo {
     #[inline(always)]
     pub(crate) fn hash_ahead(&self, item: &[u8]) -> CuckooHash {
         let item = self.hash_in_loop(item);
-        if let Some(newest) = self.tables.last() {
+        if let Some(newest) = self.tables().last() {
             newest.prefetch(item);
         }
         item
@@ -208,7 +325,7 @@ impl Cuckoo {
 
     #[inline(always)]
     fn hash_in_loop(&self, item: &[u8]) -> CuckooHash {
-        match self.spec.origin {
+        match self.origin {
             Origin::Bloomery => CuckooHash::new(self.hasher().hash_in_loop(item).low),
             Origin::RedisBloom => CuckooHash::new(murmur64a(item, 0)),
             Origin::RedisBloom1 => CuckooHash::old(murmur2(item, 0)),
@@ -218,7 +335,7 @@ impl Cuckoo {
     /// Whether the item may be in the filter.
     pub fn contains(&self, item: impl CuckooItem) -> bool {
         let item = item.hash_for(self);
-        self.tables.iter().rev().any(|table| table.contains(item))
+        self.tables().iter().rev().any(|table| table.contains(item))
     }
 
     /// Tests items in order, in groups of up to [`GROUP`], and passes the answers of each to `show` with the number of
@@ -250,7 +367,7 @@ impl Cuckoo {
     /// fetched.
     #[inline(always)]
     fn contains_many(&self, items: &[CuckooHash]) -> Hits {
-        let Some((newest, older)) = self.tables.split_last() else { return Hits::default() };
+        let Some((newest, older)) = self.tables().split_last() else { return Hits::default() };
         let all = Hits::first(items.len());
         let mut hits = Hits::default();
         for (index, item) in items.iter().enumerate() {
@@ -275,7 +392,7 @@ impl Cuckoo {
     /// How often the item was added, at most, if it was never deleted without having been added.
     pub fn count(&self, item: impl CuckooItem) -> u64 {
         let item = item.hash_for(self);
-        self.tables.iter().map(|table| table.count(item)).sum()
+        self.tables().iter().map(|table| table.count(item)).sum()
     }
 
     /// Adds one occurrence of the item, growing if need be.
@@ -300,41 +417,41 @@ impl Cuckoo {
     /// [`Error::Full`], and then nothing has changed: see [`grow`](Cuckoo::grow).
     pub fn try_insert(&mut self, item: impl CuckooItem) -> Result<(), Error> {
         let item = item.hash_for(self);
-        let newest = self.tables.last().ok_or(Error::Full)?;
-        if let Some(slot) = newest.insert(item) {
-            let closed = self.searches.as_mut().and_then(|searches| searches.closed.as_mut());
-            if let Some(closed) = closed.filter(|closed| closed.is_candidate(newest.bucket_of(slot))) {
-                closed.has_changed();
-            }
-        } else if !self.tables.iter().rev().skip(1).any(|table| table.insert(item).is_some()) {
+        let is_in = match &mut self.body {
+            Body::One(table) => table.insert(item).is_some(),
+            Body::More(more) => more.insert(item),
+        };
+        if !is_in {
             let moved = self.make_room(item).ok_or(Error::Full)?;
-            self.moves += u64::from(moved);
+            self.body.more().moves += u64::from(moved);
         }
-        self.items += 1;
         Ok(())
     }
 
     /// After a change that makes room.
     fn forget_refusals(&mut self) {
-        if let Some(searches) = &mut self.searches {
+        if let Some(searches) = self.body.so_far_mut().and_then(|more| more.searches.as_mut()) {
             (searches.failed, searches.closed) = (false, None);
         }
     }
 
     /// Adds an item to the newest sub-filter by moving others. Returns how many were moved.
     fn make_room(&mut self, item: CuckooHash) -> Option<u16> {
-        let newest = self.tables.last().filter(|newest| !newest.is_full())?;
-        let Searches { looked_at, failed, closed } = &mut **self.searches.get_or_insert_default();
+        self.tables().last().filter(|newest| !newest.is_full())?;
+        let (origin, most) = (self.origin, self.max_iterations);
+        let More { tables, searches, .. } = self.body.more();
+        let newest = tables.last()?;
+        let Searches { looked_at, failed, closed } = &mut **searches.get_or_insert_default();
         if closed.as_ref().is_some_and(|closed| closed.has_all(newest.pair(item))) {
             return None;
         }
-        let (most, before) = (self.spec.max_iterations, *looked_at);
+        let before = *looked_at;
         let mut of_candidates = false;
         let changed = |bucket| {
             of_candidates =
                 of_candidates || closed.as_ref().is_some_and(|closed| closed.is_candidate(bucket));
         };
-        let moved = match self.spec.origin {
+        let moved = match origin {
             Origin::RedisBloom => newest.insert_by_kicking(item, most, looked_at, changed),
             Origin::Bloomery | Origin::RedisBloom1 => newest.insert_by_moving(item, most, looked_at, changed),
         };
@@ -351,11 +468,12 @@ impl Cuckoo {
 
     /// Bytes of the sub-filter that [`grow`](Cuckoo::grow) would open; `None` if it cannot.
     pub fn next_bytes(&self) -> Option<u64> {
-        let len = self.tables.len();
-        if len >= limits::MAX_TABLES || (self.spec.expansion == 0 && len > 0) {
+        let len = self.tables().len();
+        if len >= limits::MAX_TABLES || self.expansion == 0 {
             return None;
         }
-        Some(self.spec.bytes_of(self.spec.buckets_of(self.tables.len())?))
+        let spec = self.spec();
+        Some(spec.bytes_of(spec.buckets_of(len)?))
     }
 
     /// Adds the next sub-filter.
@@ -364,22 +482,22 @@ impl Cuckoo {
     /// [`Error::Full`] if the filter may not grow, [`Error::OutOfMemory`].
     pub fn grow(&mut self) -> Result<(), Error> {
         if self.next_bytes().is_none() {
-            return Err(if self.spec.expansion == 0 { Error::Full } else { Error::TooManyLayers });
+            return Err(if self.expansion == 0 { Error::Full } else { Error::TooManyLayers });
         }
-        let buckets = self.spec.buckets_of(self.tables.len()).ok_or(Error::TooManyLayers)?;
+        let spec = self.spec();
+        let buckets = spec.buckets_of(self.tables().len()).ok_or(Error::TooManyLayers)?;
         self.forget_refusals();
-        self.tables.push(Table::new(buckets, self.spec.bucket_size)?);
+        self.body.more().tables.push(Table::new(buckets, spec.bucket_size)?);
         Ok(())
     }
 
     /// Deletes one occurrence of the item; false if it is certainly absent.
     pub fn remove(&mut self, item: impl CuckooItem) -> bool {
         let item = item.hash_for(self);
-        let removed = self.tables.iter().rev().any(|table| table.remove(item));
+        let removed = self.tables().iter().rev().any(|table| table.remove(item));
         if removed {
             self.forget_refusals();
-            self.items = self.items.saturating_sub(1);
-            self.deletes += 1;
+            self.body.more().deletes += 1;
         }
         removed
     }
@@ -387,38 +505,40 @@ impl Cuckoo {
     /// Bytes of memory, with all overhead, but without what searches for room have found, so that equal filters have
     /// the same size.
     pub fn allocated(&self) -> usize {
-        let tables = self.tables.iter().map(Table::allocated);
-        let list = if self.tables.len() > 1 { size_of_val(&*self.tables) } else { 0 };
-        size_of::<Cuckoo>() + list + tables.sum::<usize>()
+        let tables = self.tables();
+        let list = if tables.len() > 1 { size_of_val(tables) } else { 0 };
+        let is_more = tables.len() > 1 || self.deletes() > 0 || self.moves() > 0 || self.seed().high != 0;
+        let more = if is_more { size_of::<More>() + list } else { 0 };
+        size_of::<Cuckoo>() + more + tables.iter().map(Table::allocated).sum::<usize>()
     }
 
     /// Bytes of memory of what searches for room have found: none until one is needed.
     pub(crate) fn searches_allocated(&self) -> usize {
-        self.searches.as_ref().map_or(0, |searches| {
+        self.searches().map_or(0, |searches| {
             size_of::<Searches>() + searches.closed.as_ref().map_or(0, Closed::allocated)
         })
     }
 
     /// Slots of all sub-filters.
     pub fn slots(&self) -> u64 {
-        self.tables.iter().map(|table| self.spec.slots_of(table.buckets())).sum()
+        self.tables().iter().map(Table::slot_count).sum()
     }
 
     /// Fraction of the slots that are in use.
     pub fn fill(&self) -> f64 {
-        self.items as f64 / self.slots() as f64
+        self.items() as f64 / self.slots() as f64
     }
 
     /// The error rate when this fraction of the slots is in use: an absent item matches each fingerprint in its two
     /// buckets of every sub-filter with a chance of 1/255.
     pub fn rate_at(&self, fill: f64) -> f64 {
-        let seen = 2.0 * f64::from(self.spec.bucket_size) * self.tables.len() as f64 * fill;
+        let seen = 2.0 * f64::from(self.bucket_size()) * self.tables().len() as f64 * fill;
         -libm::expm1(seen * libm::log1p(-1.0 / table::FINGERPRINTS as f64))
     }
 
     /// Bytes of all slots.
     pub fn bytes(&self) -> u64 {
-        self.tables.iter().map(|table| table.bytes()).sum()
+        self.tables().iter().map(|table| table.bytes()).sum()
     }
 
     /// A copy that shares nothing.
@@ -431,26 +551,32 @@ impl Cuckoo {
 
     /// Like [`snapshot`](Cuckoo::snapshot), on the threads of `parallel`.
     pub(crate) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Cuckoo, Error> {
-        let tables = self.tables.iter().map(|table| table.copy(parallel));
-        let tables = tables.collect::<Result<_, Error>>()?;
-        let (deletes, moves) = (self.deletes, self.moves);
-        Ok(Cuckoo { deletes, moves, ..Cuckoo::with_tables(self.spec, tables, self.items) })
+        let copy = |table: &Table| table.copy(parallel);
+        let body = match &self.body {
+            Body::One(table) => Body::One(copy(table)?),
+            Body::More(more) => Body::More(Box::new(
+                more.with_tables(more.tables.iter().map(copy).collect::<Result<_, _>>()?),
+            )),
+        };
+        Ok(Cuckoo { body, dump_number: dump_number::next(), ..*self })
     }
 
     /// A filter with the same slots in the same memory, for reading in another thread. It equals the filter until that
     /// [changes](Cuckoo::is_shared_with).
-    pub(crate) fn share(&self) -> Cuckoo {
-        let (tables, searches) = (self.tables.iter().map(Table::share).collect(), None);
-        Cuckoo { tables, searches, ..*self }
+    pub(crate) fn share(&mut self) -> Cuckoo {
+        let more = self.body.more();
+        let (mine, theirs) = mem::take(&mut more.tables).into_iter().map(Table::shared).unzip();
+        more.tables = mine;
+        Cuckoo { body: Body::More(Box::new(more.with_tables(theirs))), ..*self }
     }
 
     /// Whether the other was [shared](Cuckoo::share) by this one, and nothing has changed since.
     pub(crate) fn is_shared_with(&self, other: &Cuckoo) -> bool {
         // Adds change the number of items, and deletes the number of deletes. Any operation that resets these to 0
         // gives the filter another dump number.
-        let counts = |filter: &Cuckoo| (filter.items, filter.deletes, filter.moves, filter.dump_number);
-        let mut pairs = self.tables.iter().zip(&other.tables);
-        self.tables.len() == other.tables.len()
+        let counts = |filter: &Cuckoo| (filter.items(), filter.deletes(), filter.moves(), filter.dump_number);
+        let mut pairs = self.tables().iter().zip(other.tables());
+        self.tables().len() == other.tables().len()
             && pairs.all(|(mine, theirs)| mine.is(theirs))
             && counts(self) == counts(other)
     }
@@ -485,7 +611,10 @@ impl CuckooItem for CuckooHash {
 
 impl std::fmt::Debug for Cuckoo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cuckoo").field("spec", &self.spec).field("items", &self.items).finish_non_exhaustive()
+        f.debug_struct("Cuckoo")
+            .field("spec", &self.spec())
+            .field("items", &self.items())
+            .finish_non_exhaustive()
     }
 }
 
@@ -527,7 +656,7 @@ mod tests {
             assert!(f64::from(items) >= 0.95 * f64::from(1 << 16), "{items}");
             // The failed insert has changed nothing, and the moves have lost no fingerprint.
             assert_eq!(filter.items(), u64::from(items));
-            assert_eq!(filter.tables[0].occupied().count(), items as usize);
+            assert_eq!(filter.tables()[0].occupied().count(), items as usize);
             assert!((0..items).all(|item| filter.contains(filter.hash(&item.to_le_bytes()))));
         }
     }
@@ -562,17 +691,17 @@ mod tests {
             let mut filter = Cuckoo::new(fixed).unwrap();
             let (mut refused, mut moved) = (0, 0);
             for item in 0..400u32 {
-                let before: Vec<_> = filter.tables[0].occupied().collect();
+                let before: Vec<_> = filter.tables()[0].occupied().collect();
                 let moves = filter.moves();
                 match filter.try_insert(item.to_le_bytes()) {
                     Ok(()) => moved += filter.moves() - moves,
                     Err(why) => {
                         refused += 1;
                         assert_eq!((why, filter.moves()), (Error::Full, moves));
-                        assert!(filter.tables[0].occupied().eq(before), "{bucket_size} {item}");
+                        assert!(filter.tables()[0].occupied().eq(before), "{bucket_size} {item}");
                     }
                 }
-                assert_eq!(filter.tables[0].occupied().count() as u64, filter.items());
+                assert_eq!(filter.tables()[0].occupied().count() as u64, filter.items());
             }
             assert!(refused > 100 && moved > 0, "{bucket_size} {max_iterations}: {refused} {moved}");
         }
@@ -673,9 +802,9 @@ mod tests {
                         assert_eq!(knows.remove(item), searches.remove(item));
                     }
                 }
-                let bytes = |filter: &Cuckoo| Words::to_bytes(filter.tables[0].words(), filter.slots());
+                let bytes = |filter: &Cuckoo| Words::to_bytes(filter.tables()[0].words(), filter.slots());
                 assert_eq!(bytes(&knows), bytes(&searches), "{spec:?}");
-                assert_eq!((knows.moves, knows.items), (searches.moves, searches.items));
+                assert_eq!((knows.moves(), knows.items()), (searches.moves(), searches.items()));
                 assert!(at_once * 10 > refused * 8, "{spec:?}: {at_once} of {refused} refused at once");
             }
         }

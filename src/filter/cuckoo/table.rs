@@ -2,12 +2,14 @@
 
 use crate::bits::counter;
 use crate::error::Error;
-use crate::mem::{Cells, Shared, Words};
+use crate::mem::{Cells, Words};
 use crate::parallel::{ParallelFor, in_parts};
+use crate::params::limits;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Multiplies the fingerprint when the second bucket's index is computed: MurmurHash2's constant, as in RedisBloom.
 const SPREAD: u64 = 0x5bd1_e995;
@@ -69,70 +71,92 @@ pub(crate) fn fingerprints(words: &[AtomicU64]) -> u64 {
     words.iter().map(|word| u64::from(counter::census(SLOT_BITS, word.load(Relaxed)).0)).sum()
 }
 
+/// Bits of [`Table::state`] that count the slots in use: there are at most [`limits::MAX_BYTES`].
+const USED_BITS: u32 = 48;
+
+const _: () = assert!(limits::MAX_BYTES < 1 << USED_BITS);
+
 /// One sub-filter: `buckets` buckets, a power of two, with one byte per slot.
 ///
-/// Like an `Arc`, it is one of the owners of the table. A small table is one block: its slots, and 16 bytes.
-pub struct Table(Shared<Form, AtomicU64>);
+/// It has 24 bytes beside its slots, because most filters have one sub-filter and are small.
+pub struct Table {
+    slots: Slots,
+    /// From the lowest bit on: the number of slots in use, in [`USED_BITS`]; the slots of a bucket, and the logarithm of the
+    /// number of buckets, in 8 bits each. Only the number in use changes.
+    state: AtomicU64,
+}
 
-/// How to find the slots of an item.
-#[derive(Clone, Copy)]
-struct Form {
-    log2_buckets: u8,
-    bucket_size: u8,
+/// Who owns the slots: they belong to one table, until another thread is to [read](Table::shared) them.
+enum Slots {
+    Own(Words),
+    Shared(Arc<Words>),
 }
 
 impl Table {
-    pub(super) fn new(buckets: u64, bucket_size: u8) -> Result<Table, Error> {
-        let slots = buckets.checked_mul(bucket_size.into()).ok_or(Error::OutOfMemory { bytes: u64::MAX })?;
-        let form = Form { log2_buckets: buckets.trailing_zeros() as u8, bucket_size };
-        Ok(Table(Shared::zeroed(slots.div_ceil(8), form, AtomicU64::new(0), None)?))
-    }
-
-    /// A table with these slots, `buckets` × `bucket_size` in number, of which `used` are in use.
+    /// A table without items.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
-    pub(super) fn from_words(words: Words, used: u64, buckets: u64, bucket_size: u8) -> Result<Table, Error> {
-        let form = Form { log2_buckets: buckets.trailing_zeros() as u8, bucket_size };
-        Ok(Table(Shared::with_words(words, form, AtomicU64::new(used), None)?))
+    pub(super) fn new(buckets: u64, bucket_size: u8) -> Result<Table, Error> {
+        let slots = buckets.checked_mul(bucket_size.into()).ok_or(Error::OutOfMemory { bytes: u64::MAX })?;
+        Ok(Table::from_words(Words::zeroed(slots.div_ceil(8))?, 0, buckets, bucket_size))
     }
 
-    /// Another owner of the same table.
-    pub(super) fn share(&self) -> Table {
-        Table(self.0.share())
+    /// A table with these slots, `buckets` × `bucket_size` in number, of which `used` are in use.
+    pub(super) fn from_words(words: Words, used: u64, buckets: u64, bucket_size: u8) -> Table {
+        let state = used
+            | u64::from(bucket_size) << USED_BITS
+            | u64::from(buckets.trailing_zeros()) << (USED_BITS + u8::BITS);
+        Table { slots: Slots::Own(words), state: AtomicU64::new(state) }
     }
 
-    /// Whether both own the same table.
+    /// The table, and another with the same slots in the same memory. Each counts for itself which are in use.
+    pub(super) fn shared(self) -> (Table, Table) {
+        let slots = match self.slots {
+            Slots::Own(words) => Arc::new(words),
+            Slots::Shared(words) => words,
+        };
+        let of =
+            |slots| Table { slots: Slots::Shared(slots), state: AtomicU64::new(self.state.load(Relaxed)) };
+        (of(Arc::clone(&slots)), of(slots))
+    }
+
+    /// Whether both have the same slots in the same memory.
     pub(super) fn is(&self, other: &Table) -> bool {
-        self.0.address() == other.0.address()
+        self.words().as_ptr() == other.words().as_ptr()
     }
 
-    /// Bytes of memory, with all overhead.
+    /// Bytes of memory of the slots, with all overhead.
     pub(super) fn allocated(&self) -> usize {
-        self.0.allocated()
+        match &self.slots {
+            Slots::Own(words) => words.allocated(),
+            Slots::Shared(words) => words.allocated(),
+        }
     }
 
-    /// Number of slots in use, to change.
+    /// Counts slots that were put to use, or with a negative number freed. One thread writes. A copy of slots that were
+    /// being written may have more of them in use than it counts, so this doesn't go below 0.
     #[inline(always)]
-    fn used(&self) -> &AtomicU64 {
-        self.0.rest()
+    fn count_used(&self, more: i64) {
+        let (state, used) = (self.state.load(Relaxed), self.items());
+        self.state.store(state - used + used.saturating_add_signed(more), Relaxed);
     }
 
-    /// Replaces the slots from `offset` on, which lie within the table. Returns the number of slots in use among them
-    /// before and after.
-    pub(super) fn overwrite(&self, offset: u64, slots: &[u8]) -> (u64, u64) {
+    /// Replaces the slots from `offset` on, which lie within the table.
+    pub(super) fn overwrite(&self, offset: u64, slots: &[u8]) {
         let around = Words::around(self.words(), offset, slots.len());
         let before = fingerprints(around);
         Words::set_bytes(self.words(), offset, slots);
-        let after = fingerprints(around);
-        self.used().store((self.items() + after).saturating_sub(before), Relaxed);
-        (before, after)
+        self.count_used(fingerprints(around) as i64 - before as i64);
     }
 
     /// Its slots as words; the bytes after the last slot are 0.
     #[inline(always)]
     pub(crate) fn words(&self) -> &Cells {
-        self.0.words()
+        match &self.slots {
+            Slots::Own(words) => words,
+            Slots::Shared(words) => words,
+        }
     }
 
     /// Whether the bytes after the last slot are 0.
@@ -142,7 +166,7 @@ impl Table {
 
     /// Slots in use.
     pub(super) fn items(&self) -> u64 {
-        self.used().load(Relaxed)
+        self.state.load(Relaxed) % (1 << USED_BITS)
     }
 
     /// Whether no slot is free.
@@ -152,20 +176,20 @@ impl Table {
     }
 
     #[inline(always)]
-    fn slot_count(&self) -> u64 {
-        u64::from(self.bucket_size()) << self.0.brief().log2_buckets
+    pub(super) fn slot_count(&self) -> u64 {
+        self.buckets() * u64::from(self.bucket_size())
     }
 
     /// Number of buckets.
     #[inline(always)]
     pub fn buckets(&self) -> u64 {
-        1 << self.0.brief().log2_buckets
+        1 << (self.state.load(Relaxed) >> (USED_BITS + u8::BITS))
     }
 
     /// Slots per bucket.
     #[inline(always)]
     pub(super) fn bucket_size(&self) -> u8 {
-        self.0.brief().bucket_size
+        (self.state.load(Relaxed) >> USED_BITS) as u8
     }
 
     /// Whether a bucket has a free slot, or a fingerprint whose other bucket is an exit.
@@ -207,14 +231,14 @@ impl Table {
     #[inline(always)]
     fn occupy(&self, slot: usize, fingerprint: u8) {
         self.set(slot, fingerprint);
-        self.used().store(self.items() + 1, Relaxed);
+        self.count_used(1);
     }
 
     /// Frees a slot that is in use.
     #[inline(always)]
     pub(super) fn vacate(&self, slot: usize) {
         self.set(slot, 0);
-        self.used().store(self.items() - 1, Relaxed);
+        self.count_used(-1);
     }
 
     /// The item's two buckets, which are occasionally the same.
@@ -397,7 +421,7 @@ impl Table {
                         (to, from) = (slot, step.from);
                     }
                     self.set(to, item.fingerprint);
-                    self.used().store(self.items() + 1, Relaxed);
+                    self.count_used(1);
                     return Some(depth);
                 }
                 if depth < most && steps.len() * bucket_size < SEARCHED && is_new(other) {
@@ -467,10 +491,9 @@ impl Table {
 
     /// A copy, made on the threads of `parallel`.
     pub(super) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Table, Error> {
-        let copy = Table::new(self.buckets(), self.bucket_size())?;
-        in_parts(self.words().len(), parallel, |part| Words::copy_range(copy.words(), self.words(), part));
-        copy.used().store(self.items(), Relaxed);
-        Ok(copy)
+        let copy = Words::zeroed(self.words().len() as u64)?;
+        in_parts(copy.len(), parallel, |part| Words::copy_range(&copy, self.words(), part));
+        Ok(Table { slots: Slots::Own(copy), state: AtomicU64::new(self.state.load(Relaxed)) })
     }
 }
 
@@ -572,7 +595,7 @@ mod tests {
                     let moved = table.insert_by_moving(item, most, &mut searched, |_| ());
                     assert_eq!(moved, plain_search(&plain, item, most));
                     assert!(searched <= table.slot_count(), "it comes back: {bucket_size} {buckets} {most}");
-                    plain.used().store(plain.items() + u64::from(moved.is_some()), Relaxed);
+                    plain.count_used(moved.is_some().into());
                     searches += 1;
                     refused += u32::from(moved.is_none());
                     // Refusals take long.

@@ -67,7 +67,7 @@ impl Head {
     pub(super) fn build(self, arrays: Vec<Filled>) -> Result<Filter, DecodeError> {
         Ok(match self {
             Head::Bloom(head) => Filter::Bloom(head.build(arrays)?),
-            Head::Cuckoo(head) => Filter::Cuckoo(Box::new(head.build(arrays)?)),
+            Head::Cuckoo(head) => Filter::Cuckoo(head.build(arrays)?),
             Head::Foreign(head) => Filter::Foreign(Box::new(head.build(arrays)?)),
             Head::Rebuild(head) => Filter::Rebuild(Box::new(head.build(arrays)?)),
         })

@@ -107,7 +107,7 @@ impl DumpHead {
             }
             DumpHead::Cuckoo { spec, deletes, .. } => {
                 let tables = arrays.map(|Filled { words, census }| (words, census.set));
-                Filter::Cuckoo(Box::new(Cuckoo::from_parts(spec, tables, deletes, 0)?))
+                Filter::Cuckoo(Cuckoo::from_parts(spec, tables, deletes, 0)?)
             }
         })
     }

@@ -141,7 +141,7 @@ pub fn load_cuckoo(from: &mut impl Source, encoding: u32) -> Result<Filter, Deco
         (words, items)
     });
     let filter = Cuckoo::from_parts(spec, tables, raw.deletes & !OLD_HASH, 0)?;
-    Ok(Filter::Cuckoo(Box::new(filter)))
+    Ok(Filter::Cuckoo(filter))
 }
 
 /// Writes a cuckoo filter that came from RedisBloom.
