@@ -21,7 +21,7 @@ fn backfill(server: &FakeServer, key: &str, prefix: &str, count: usize) {
 /// A static filter of `old0` to `old99` in `k`.
 fn built(pair: &Pair) {
     let server = &pair.primary;
-    assert_eq!(server.line("BF.REBUILD k BEGIN ERROR 0.0001 LAYOUT FUSE"), OK);
+    assert_eq!(server.line("BF.REBUILD k BEGIN ERROR 1e-9 LAYOUT FUSE"), OK);
     backfill(server, "k", "old", 100);
     assert_eq!(server.line("BF.REBUILD k COMMIT"), OK);
     pair.follow();
@@ -34,9 +34,9 @@ fn an_empty_key_gets_one_and_a_replica_has_the_same() {
         let pair = Pair::new();
         let server = &pair.primary;
         server.goes_apart.set(apart);
-        assert_eq!(server.line("BF.REBUILD k BEGIN ERROR 0.0001 LAYOUT FUSE HASH SIPHASH CAPACITY 7"), OK);
+        assert_eq!(server.line("BF.REBUILD k BEGIN ERROR 1e-9 LAYOUT FUSE HASH SIPHASH CAPACITY 7"), OK);
         let sent = pair.follow();
-        let expected = "BF.REBUILD k BEGIN ERROR 0.0001 CAPACITY 7 SHARDS 1 LAYOUT FUSE HASH SIPHASH SEED ";
+        let expected = "BF.REBUILD k BEGIN ERROR 1e-9 CAPACITY 7 SHARDS 1 LAYOUT FUSE HASH SIPHASH SEED ";
         assert!(sent.len() == 1 && sent[0].starts_with(expected), "{sent:?}");
         assert_eq!(found(server, "k", "old", 100), 0, "until it is built, the filter is empty");
         backfill(server, "k", "old", 60);
@@ -53,7 +53,7 @@ fn an_empty_key_gets_one_and_a_replica_has_the_same() {
             ("Capacity", Reply::Integer(100)),
             ("Number of items inserted", Reply::Integer(100)),
             ("Approximate number of items", Reply::Integer(100)),
-            ("Bits per cell", Reply::Integer(14)),
+            ("Bits per cell", Reply::Integer(30)),
             ("Advice", Reply::Array(Vec::new())),
             ("Rebuild", Reply::Null),
         ] {
@@ -98,7 +98,7 @@ fn a_rebuild_of_one_gives_another_unless_it_says_otherwise() {
     assert_eq!((found(server, "k", "new", 50), found(server, "k", "old", 100)), (50, 0));
     assert_eq!(
         (full(server, "k", "Kind"), full(server, "k", "Error rate")),
-        ("static".into(), Reply::Double(0.0001))
+        ("static".into(), Reply::Double(1e-9))
     );
     // Into one that counts.
     server.line("BF.REBUILD k BEGIN COUNTING CAPACITY 1000").unwrap();
@@ -161,9 +161,9 @@ fn a_commit_that_would_lose_items_is_refused() {
 fn bulk_items_go_to_the_shadow_of_every_rebuild() {
     let pair = Pair::new();
     let server = &pair.primary;
-    server.line("BF.RESERVE bits 0.0001 100").unwrap();
+    server.line("BF.RESERVE bits 1e-9 100").unwrap();
     server.line("BF.REBUILD bits BEGIN").unwrap();
-    server.line("BF.REBUILD list BEGIN LAYOUT FUSE ERROR 0.0001").unwrap();
+    server.line("BF.REBUILD list BEGIN LAYOUT FUSE ERROR 1e-9").unwrap();
     for key in ["bits", "list"] {
         let key = key.as_bytes();
         pair.follow();
