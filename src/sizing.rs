@@ -9,6 +9,7 @@
 
 pub mod fingerprint;
 pub mod fuse;
+pub mod ribbon;
 
 use crate::error::Error;
 use crate::math::{self, Spread, mixture_rate};
@@ -16,6 +17,7 @@ use crate::params::{Cell, Family, LayoutChoice, Spec, limits};
 use crate::spelling::spelling;
 use fingerprint::Table;
 use fuse::Fuse;
+use ribbon::Ribbon;
 use std::cell::RefCell;
 
 /// Bits of a block: one cache line.
@@ -65,16 +67,30 @@ pub enum Layout {
     Fuse = 4,
     /// No probes: the hashes of items one after the other, from which a static filter is built.
     List = 5,
+    /// Some of 128 neighbouring rows, which together are a fingerprint of the item.
+    Ribbon = 6,
     /// Each in a slice of the shard of its own.
-    Partitioned = 6,
+    Partitioned = 7,
 }
 
 spelling!(pub Layout {
     Classic = "CLASSIC", Blocked = "BLOCKED", Fingerprint = "FINGERPRINT", Fuse = "FUSE", List = "LIST",
-    Partitioned = "PARTITIONED",
+    Partitioned = "PARTITIONED", Ribbon = "RIBBON",
 });
 
 impl Layout {
+    /// Whether the cells are computed from all items at once.
+    #[inline]
+    pub(crate) fn is_built(self) -> bool {
+        matches!(self, Layout::Fuse | Layout::Ribbon)
+    }
+
+    /// Whether it is one of a static filter, or of the list for one.
+    #[inline]
+    pub(crate) fn is_static(self) -> bool {
+        self.is_built() || self == Layout::List
+    }
+
     /// Whether an item's probes set cells, which any other item may set, too.
     pub fn has_probes(self) -> bool {
         matches!(self, Layout::Classic | Layout::Blocked | Layout::Partitioned)
@@ -107,8 +123,8 @@ pub struct Shape {
     pub error_rate: f64,
     /// Cells in all shards: m.
     pub cells: u64,
-    /// Probes per item: k. For FINGERPRINT and FUSE: the bits of a fingerprint, each of which halves the error rate as
-    /// a probe does. For a list: 1.
+    /// Probes per item: k. For FINGERPRINT, FUSE and RIBBON: the bits of a fingerprint, each of which halves the error rate
+    /// as a probe does. For a list: 1.
     pub probes: u32,
     /// Number of independent arrays.
     pub shards: u32,
@@ -172,7 +188,15 @@ impl LayerSpec {
             LayoutChoice::Blocked => self.smallest(Layout::Blocked),
             LayoutChoice::Partitioned => self.smallest(Layout::Partitioned),
             LayoutChoice::Fingerprint => self.smallest_table(),
-            LayoutChoice::Fuse => self.smallest_fuse(),
+            LayoutChoice::Fuse => self.smallest_built(
+                Layout::Fuse,
+                Fuse::width_for(self.error_rate)
+                    .map(|width| (Fuse::for_items(self.capacity, width).cells(), width)),
+            ),
+            LayoutChoice::Ribbon => {
+                let ribbon = Ribbon::for_items(self.capacity, self.error_rate);
+                self.smallest_built(Layout::Ribbon, ribbon.map(|ribbon| (ribbon.cells(), ribbon.columns)))
+            }
             LayoutChoice::Auto => {
                 let classic = self.smallest(Layout::Classic)?;
                 if classic.bytes() <= CACHED_BYTES {
@@ -244,16 +268,10 @@ impl LayerSpec {
         })
     }
 
-    /// A binary fuse filter.
-    fn smallest_fuse(&self) -> Result<Shape, Error> {
-        let width =
-            Fuse::width_for(self.error_rate).ok_or(Error::Unreachable { error_rate: self.error_rate })?;
-        let shape = Shape {
-            cells: Fuse::for_items(self.capacity, width).cells(),
-            probes: width,
-            layout: Layout::Fuse,
-            ..self.list()
-        };
+    /// A static filter of this many cells, and bits of a fingerprint, if there is one for the error rate.
+    fn smallest_built(&self, layout: Layout, sizes: Option<(u64, u32)>) -> Result<Shape, Error> {
+        let (cells, probes) = sizes.ok_or(Error::Unreachable { error_rate: self.error_rate })?;
+        let shape = Shape { cells, probes, layout, ..self.list() };
         if shape.bytes() > limits::MAX_BYTES {
             return Err(Error::OutOfMemory { bytes: shape.bytes() });
         }
@@ -339,6 +357,7 @@ impl Shape {
     pub fn words(&self) -> u64 {
         match (self.layout, self.table()) {
             (Layout::Fuse, _) => Fuse::words(self.cells, self.probes),
+            (Layout::Ribbon, _) => self.ribbon().map_or(0, Ribbon::words),
             (Layout::List, _) => self.cells,
             (_, Some(table)) => table.words(),
             (_, None) => self.cells >> self.cell.log2_per_word(),
@@ -348,15 +367,37 @@ impl Shape {
     /// Bits of a cell.
     pub fn cell_bits(&self) -> u32 {
         match self.layout {
-            Layout::Fuse => self.probes,
+            Layout::Fuse | Layout::Ribbon => self.probes,
             Layout::List => u64::BITS,
             _ => self.table().map_or(self.cell.bits(), Table::width),
         }
     }
 
-    /// Whether a cell in use stands for one item: in FUSE, and in a list.
+    /// Whether a cell in use stands for one item: in FUSE, RIBBON, and a list.
     pub fn is_static(&self) -> bool {
-        matches!(self.layout, Layout::Fuse | Layout::List)
+        self.layout.is_static()
+    }
+
+    /// The table of a ribbon filter. `None` if it can't have these cells.
+    fn ribbon(&self) -> Option<Ribbon> {
+        Ribbon::of_cells(self.cells, self.error_rate)
+    }
+
+    /// The last word of an empty static filter, which describes its cells. 0 in other layouts.
+    pub(crate) fn description(&self) -> u64 {
+        match self.layout {
+            Layout::Fuse => Fuse::empty(self.cells, self.probes).describe(0),
+            Layout::Ribbon => self.ribbon().map_or(0, |ribbon| ribbon.describe(0)),
+            _ => 0,
+        }
+    }
+
+    /// Whether that word describes these cells, with `items` items.
+    pub(crate) fn is_described_by(&self, items: u64, word: u64) -> bool {
+        match self.layout {
+            Layout::Ribbon => Ribbon::is_described_by(self.cells, items, word),
+            _ => Fuse::is_described_by(self.cells, self.probes, items, word),
+        }
     }
 
     /// The table, if its cells are fingerprints.
@@ -377,7 +418,9 @@ impl Shape {
     /// Over which cells the probes of an item are spread.
     fn spread(&self) -> Spread {
         let (ranges, slices) = match self.layout {
-            Layout::Classic | Layout::Fingerprint | Layout::Fuse | Layout::List => (self.shards.into(), 1),
+            Layout::Classic | Layout::Fingerprint | Layout::Fuse | Layout::List | Layout::Ribbon => {
+                (self.shards.into(), 1)
+            }
             Layout::Partitioned => (self.shards.into(), self.probes),
             Layout::Blocked => (self.cells / u64::from(BLOCK_BITS / self.cell.bits()), 1),
         };
@@ -402,7 +445,8 @@ impl Shape {
         }
         match self.layout {
             Layout::Fuse if items > 0.0 => return libm::exp2(-f64::from(self.probes)),
-            Layout::Fuse | Layout::List => return 0.0,
+            Layout::Ribbon if items > 0.0 => return self.ribbon().map_or(1.0, Ribbon::rate),
+            Layout::Fuse | Layout::Ribbon | Layout::List => return 0.0,
             _ => {}
         }
         mixture_rate(self.spread(), items)
@@ -456,6 +500,7 @@ impl Shape {
         if self.is_static() {
             let is_valid = match self.layout {
                 Layout::Fuse => Fuse::is_valid(self.cells, self.probes),
+                Layout::Ribbon => self.ribbon().is_some_and(|ribbon| ribbon.columns == self.probes),
                 _ => self.cells == self.capacity && self.probes == 1 && self.cells <= limits::MAX_BYTES / 8,
             };
             return if is_valid && self.shards == 1 && self.cell == Cell::Bit {
@@ -650,7 +695,9 @@ mod tests {
                 (Layout::Blocked, _, Cell::Bit) | (Layout::Classic | Layout::Partitioned, ..) => 1,
                 // In blocks of few counters, only absurd sizes keep the lowest rates.
                 (Layout::Blocked, ..) => 2,
-                (Layout::Fingerprint | Layout::Fuse | Layout::List, ..) => unreachable!("it isn't asked for"),
+                (Layout::Fingerprint | Layout::Fuse | Layout::List | Layout::Ribbon, ..) => {
+                    unreachable!("it isn't asked for")
+                }
             };
             most[kind] = evaluations.max(most[kind]);
         }

@@ -104,6 +104,9 @@ pub const ROWS: &[Row] = &[
     memory("fingerprint-window", "the same, window of 8 at 1%, full", "bits an item", AtMost(14.5)),
     memory("static-04", "static at 0.39%", "bits an item", AtMost(9.1)),
     memory("static-millionth", "static at 1e-6", "bits an item", AtMost(22.6)),
+    memory("ribbon-078", "static, RIBBON, at 0.78%", "bits an item", AtMost(7.4)),
+    memory("ribbon-01", "static, RIBBON, at 0.1%", "bits an item", AtMost(10.6)),
+    memory("ribbon-millionth", "static, RIBBON, at 1e-6", "bits an item", AtMost(21.2)),
     memory("grown", "grown from 100 to 10 M items, at 1%", "× RedisBloom's", AtMost(0.7)),
     memory("empty", "an empty default filter, all its overhead", "bytes", AtMost(350.0)),
 ];

@@ -70,8 +70,8 @@ impl Chart {
 /// The memory of each kind by error rate, for the number of items of this filter.
 pub fn memory_chart(wanted: &Wanted) -> Chart {
     let (items, base) = like(wanted);
-    // Only static filters can have the static layout.
-    let layout = if base.layout == LayoutChoice::Fuse { LayoutChoice::Auto } else { base.layout };
+    // Only static filters can have a static layout.
+    let layout = if base.layout.is_static() { LayoutChoice::Auto } else { base.layout };
     let of = |spec: Spec| memory(&Spec { layout, shards: base.shards, ..spec });
     let generation = items.div_ceil(GENERATIONS.into());
     let lines = vec![

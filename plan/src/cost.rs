@@ -51,7 +51,7 @@ pub(crate) fn cost(wanted: &Wanted) -> Result<Cost, Refused> {
 pub(crate) fn bloom(spec: &Spec) -> Result<Cost, Refused> {
     let shape = spec.next_shape(&[])?;
     let (kind, layers, when_full) = match spec.family {
-        _ if spec.layout == LayoutChoice::Fuse => ("static".into(), 1, "takes no adds"),
+        _ if spec.layout.is_static() => ("static".into(), 1, "takes no adds"),
         Family::Fixed(overflow) => {
             let kind =
                 if spec.cell.counts() { format!("counting {}", spec.cell.bits()) } else { "fixed".into() };
@@ -70,6 +70,8 @@ pub(crate) fn bloom(spec: &Spec) -> Result<Cost, Refused> {
         Layout::Blocked => 1,
         Layout::Fingerprint => 2,
         Layout::Fuse => 3,
+        // Its words are next to each other, and begin anywhere in a line.
+        Layout::Ribbon => (3 * u64::from(shape.probes) + 6) / 8 + 1,
         Layout::List => 0,
         Layout::Classic | Layout::Partitioned => shape.probes.into(),
     };
@@ -205,8 +207,8 @@ pub(crate) fn like(wanted: &Wanted) -> (u64, Spec) {
 /// Computes what each kind costs for this number of items, with the settings that it shares with this filter.
 pub(crate) fn kinds(items: u64, like: &Spec) -> Vec<Cost> {
     let Spec { hash, layout, shards, seed, .. } = *like;
-    // Only static filters can have the static layout.
-    let layout = if layout == LayoutChoice::Fuse { LayoutChoice::Auto } else { layout };
+    // Only static filters can have a static layout.
+    let layout = if layout.is_static() { LayoutChoice::Auto } else { layout };
     let spec = |like: Spec| Spec { hash, layout, shards, seed, capacity: items, ..like };
     let rate = like.error_rate;
     let mut specs = vec![spec(Spec::fixed(items, rate)), spec(Spec::scaling(items, rate))];
@@ -216,7 +218,9 @@ pub(crate) fn kinds(items: u64, like: &Spec) -> Vec<Cost> {
     let generation = items.div_ceil(GENERATIONS.into());
     let window = Spec { capacity: generation, ..spec(Spec::window(items, rate, GENERATIONS)) };
     specs.push(if layout == LayoutChoice::Fingerprint { in_table(&window) } else { window });
-    specs.push(Spec { layout: LayoutChoice::Fuse, shards: 1, ..spec(Spec::fixed(items, rate)) });
+    for layout in [LayoutChoice::Fuse, LayoutChoice::Ribbon] {
+        specs.push(Spec { layout, shards: 1, ..spec(Spec::fixed(items, rate)) });
+    }
     // A kind that can't reach the error rate at any size is left out.
     let with_smaller = |spec: &Spec| bloom(spec).ok().into_iter().chain(smaller(&Wanted::Bloom(*spec)));
     let mut costs: Vec<Cost> = specs.iter().flat_map(with_smaller).collect();
@@ -250,12 +254,15 @@ mod tests {
                 "{cost:?}"
             );
         }
-        let spec = Spec { layout: LayoutChoice::Fuse, ..Spec::fixed(10_000, 0.01) };
-        let mut real = bloomery::StaticBuilder::with_spec(spec).unwrap();
-        (0..10_000u32).for_each(|item| real.insert(item.to_le_bytes()).unwrap());
-        let (cost, real) = (bloom(&spec).unwrap(), real.build().unwrap());
-        assert_eq!((cost.kind.as_str(), cost.memory_bytes), ("static", real.bytes()));
-        assert_eq!((cost.cells, cost.error_rate), (real.cells(), 2f64.powi(-7)));
+        for layout in [LayoutChoice::Fuse, LayoutChoice::Ribbon] {
+            let spec = Spec { layout, ..Spec::fixed(10_000, 0.01) };
+            let mut real = bloomery::StaticBuilder::with_spec(spec).unwrap();
+            (0..10_000u32).for_each(|item| real.insert(item.to_le_bytes()).unwrap());
+            let (cost, real) = (bloom(&spec).unwrap(), real.build().unwrap());
+            assert_eq!((cost.kind.as_str(), cost.memory_bytes), ("static", real.bytes()));
+            assert_eq!(cost.cells, real.cells());
+            assert!((cost.error_rate - real.rate_now()).abs() < 1e-12);
+        }
         let spec = roomy_cuckoo(10_000, 4, 0.95, &Spec::fixed(1, 0.1));
         let real = bloomery::Cuckoo::new(spec).unwrap();
         assert_eq!(cuckoo(&spec, 10_000).memory_bytes, Filter::Cuckoo(real).bytes());

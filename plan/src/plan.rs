@@ -3,7 +3,7 @@
 use crate::arguments::parse_whole;
 use crate::cost::{Cost, cost, kinds, like, smaller};
 use crate::growth::{Growth, growth};
-use crate::options::{NOT_STATIC, Reserve};
+use crate::options::{NOT_STATIC, Reserve, StaticLayout};
 use crate::redisbloom;
 use crate::refused::Refused;
 use crate::wanted::Wanted;
@@ -32,8 +32,16 @@ pub struct PlanOptions {
     grow: u64,
 
     /// Plan a static filter: the least memory, and no adds
-    #[arg(long = "static", conflicts_with_all = NOT_STATIC)]
-    is_static: bool,
+    #[arg(
+        long = "static",
+        value_name = "LAYOUT",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "fuse",
+        ignore_case = true,
+        conflicts_with_all = NOT_STATIC
+    )]
+    static_layout: Option<StaticLayout>,
 
     #[command(flatten)]
     reserve: Reserve,
@@ -50,7 +58,7 @@ impl PlanOptions {
         reserve.seed.get_or_insert("0".into());
         // A static filter finds out its size when it is built; its plan needs one.
         let wanted = reserve.wanted()?;
-        if self.is_static { reserve.wanted_static().map(Wanted::Bloom) } else { Ok(wanted) }
+        self.static_layout.map_or(Ok(wanted), |layout| reserve.wanted_static(layout).map(Wanted::Bloom))
     }
 
     /// Computes the plan.

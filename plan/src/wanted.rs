@@ -23,7 +23,7 @@ pub(crate) const EXPANSION: u32 = 2;
 /// so is the seed.
 pub fn command(wanted: &Wanted, key: &str) -> Vec<String> {
     let (mut words, hash) = match wanted {
-        Wanted::Bloom(spec) if spec.layout == LayoutChoice::Fuse => (fuse(spec, key), spec.hash),
+        Wanted::Bloom(spec) if spec.layout.is_static() => (rebuild(spec, key), spec.hash),
         Wanted::Bloom(spec) => (bloom(spec, key), spec.hash),
         Wanted::Cuckoo(spec) => (cuckoo(spec, key), spec.hash),
     };
@@ -33,7 +33,7 @@ pub fn command(wanted: &Wanted, key: &str) -> Vec<String> {
     words
 }
 
-fn fuse(spec: &Spec, key: &str) -> Vec<String> {
+fn rebuild(spec: &Spec, key: &str) -> Vec<String> {
     let (capacity, error_rate) = (spec.capacity.to_string(), spec.error_rate.to_string());
     let words = ["CAPACITY", &capacity, "ERROR", &error_rate, "LAYOUT", spec.layout.as_str()];
     ["BF.REBUILD", key, "BEGIN"].into_iter().chain(words).map(str::to_owned).collect()

@@ -128,7 +128,7 @@ fn cache_lines(cost: &Cost) -> String {
 
 fn probes(cost: &Cost) -> String {
     let what = match cost.layout {
-        "FINGERPRINT" | "FUSE" => "bits a fingerprint",
+        "FINGERPRINT" | "FUSE" | "RIBBON" => "bits a fingerprint",
         _ if cost.kind.starts_with("cuckoo") => "slots",
         _ => "probes",
     };
@@ -144,6 +144,7 @@ fn place(cost: &Cost) -> &'static str {
         "CLASSIC" => "across the layer (CLASSIC)",
         "FUSE" => "across three cells (FUSE)",
         "PARTITIONED" => "each in a slice of its own (PARTITIONED)",
+        "RIBBON" => "across neighbouring rows (RIBBON)",
         "FINGERPRINT" => "in one of two pairs of cells (FINGERPRINT)",
         _ => "in two buckets",
     }

@@ -399,8 +399,8 @@ impl fmt::Display for CommandError {
             ),
             CommandError::Fingerprints { source } => write!(
                 f,
-                "ERR {source} or the destination has LAYOUT FINGERPRINT or FUSE. Of these, only filters of LAYOUT \
-                 FINGERPRINT and fixed size can be merged, with others LIKE them. Use LAYOUT BLOCKED or CLASSIC"
+                "ERR {source} or the destination has LAYOUT FINGERPRINT, FUSE or RIBBON. Of these, only filters of \
+                 LAYOUT FINGERPRINT and fixed size can be merged, with others LIKE them. Use LAYOUT BLOCKED or CLASSIC"
             ),
             CommandError::UnionFull { capacity } => write!(
                 f,

@@ -24,9 +24,6 @@ const FIRST_ITEM: usize = 3;
 /// The event of a COMMIT.
 const COMMITTED: &CStr = c"bf.rebuild.commit";
 
-/// Bytes that an item needs while a static filter is built, besides the list and the filter.
-const BUILD_BYTES: u64 = 24;
-
 /// Bytes of another filter that are processed in the time for one item of a static filter.
 const BUILD_COST: u64 = 128;
 
@@ -173,7 +170,7 @@ fn build<'a, C: Call<'a>>(call: &C, key: C::Key) -> Result<Reply, CommandError> 
         Some(built) => built,
         None => {
             let bytes = Bloom::bytes_for(&list.spec().built(items))?;
-            let most = bytes.saturating_add(items.saturating_mul(BUILD_BYTES));
+            let most = bytes.saturating_add(items.saturating_mul(list.build_bytes()));
             if call.goes_apart(items.saturating_mul(BUILD_COST)) {
                 let memory = Admitted::for_work_apart(call, bytes, most)?;
                 let inputs: Arc<[Live]> = inputs.into_iter().map(LiveRef::share).collect();

@@ -17,6 +17,8 @@ mod incompatible;
 mod live;
 mod outlook;
 mod rebuild;
+mod ribbon;
+mod rounds;
 mod static_builder;
 mod summary;
 pub(crate) mod usage;

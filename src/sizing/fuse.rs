@@ -19,6 +19,9 @@ const MOST_LOG2_SEGMENT: u32 = 18;
 /// builds of 2 to 3 million items, at least 94% for each size needed one round, and none more than 5.
 pub const MOST_ROUNDS: u64 = 64;
 
+/// Bytes that an item needs while a filter is built, besides the list and the filter.
+pub const BUILD_BYTES: u64 = 24;
+
 /// The sizes of a binary fuse filter. A word that describes it follows its cells, so that two words can be read wherever a
 /// cell begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

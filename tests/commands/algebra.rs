@@ -176,8 +176,8 @@ fn other_fingerprints_are_not_united() {
         ("window", "twin"),
     ] {
         let refusal = format!(
-            "ERR '{from}' or the destination has LAYOUT FINGERPRINT or FUSE. Of these, only filters of LAYOUT FINGERPRINT and \
-             fixed size can be merged, with others LIKE them. Use LAYOUT BLOCKED or CLASSIC"
+            "ERR '{from}' or the destination has LAYOUT FINGERPRINT, FUSE or RIBBON. Of these, only filters of LAYOUT \
+             FINGERPRINT and fixed size can be merged, with others LIKE them. Use LAYOUT BLOCKED or CLASSIC"
         );
         assert_eq!(server.text(&format!("BF.MERGE {to} {from}")), refusal);
     }

@@ -183,7 +183,7 @@ fn a_refused_command_changes_and_replicates_nothing() {
         ("BF.RESERVE n 0.01 100 SHARDS 3", "ERR SHARDS takes a power of two from 1 to 1024"),
         (
             "BF.RESERVE n 0.01 100 LAYOUT ROUND",
-            "ERR LAYOUT takes AUTO, BLOCKED, CLASSIC, FINGERPRINT, FUSE or PARTITIONED",
+            "ERR LAYOUT takes AUTO, BLOCKED, CLASSIC, FINGERPRINT, FUSE, PARTITIONED or RIBBON",
         ),
         (
             "BF.RESERVE n 0.01 100 LAYOUT FINGERPRINT SHARDS 2",

@@ -6,6 +6,8 @@ use crate::support::fake_server::FakeServer;
 use crate::support::internals::command::{CommandError, Reply};
 
 const OK: Result<Reply, CommandError> = Ok(Reply::Ok);
+/// The constructions.
+const LAYOUTS: [&str; 2] = ["FUSE", "RIBBON"];
 const NO_ADDS: &str = "ERR a static filter takes no adds. Build it again with them: BF.REBUILD key BEGIN, then ADD all items and COMMIT";
 
 fn full(server: &FakeServer, key: &str, name: &str) -> Reply {
@@ -19,9 +21,9 @@ fn backfill(server: &FakeServer, key: &str, prefix: &str, count: usize) {
 }
 
 /// A static filter of `old0` to `old99` in `k`.
-fn built(pair: &Pair) {
+fn built(pair: &Pair, layout: &str) {
     let server = &pair.primary;
-    assert_eq!(server.line("BF.REBUILD k BEGIN ERROR 1e-9 LAYOUT FUSE"), OK);
+    assert_eq!(server.line(&format!("BF.REBUILD k BEGIN ERROR 1e-9 LAYOUT {layout}")), OK);
     backfill(server, "k", "old", 100);
     assert_eq!(server.line("BF.REBUILD k COMMIT"), OK);
     pair.follow();
@@ -30,14 +32,16 @@ fn built(pair: &Pair) {
 
 #[test]
 fn an_empty_key_gets_one_and_a_replica_has_the_same() {
-    for apart in [false, true] {
+    for (layout, apart) in LAYOUTS.into_iter().flat_map(|layout| [(layout, false), (layout, true)]) {
         let pair = Pair::new();
         let server = &pair.primary;
         server.goes_apart.set(apart);
-        assert_eq!(server.line("BF.REBUILD k BEGIN ERROR 1e-9 LAYOUT FUSE HASH SIPHASH CAPACITY 7"), OK);
+        let begin = format!("BF.REBUILD k BEGIN ERROR 1e-9 LAYOUT {layout} HASH SIPHASH CAPACITY 7");
+        assert_eq!(server.line(&begin), OK);
         let sent = pair.follow();
-        let expected = "BF.REBUILD k BEGIN ERROR 1e-9 CAPACITY 7 SHARDS 1 LAYOUT FUSE HASH SIPHASH SEED ";
-        assert!(sent.len() == 1 && sent[0].starts_with(expected), "{sent:?}");
+        let expected =
+            format!("BF.REBUILD k BEGIN ERROR 1e-9 CAPACITY 7 SHARDS 1 LAYOUT {layout} HASH SIPHASH SEED ");
+        assert!(sent.len() == 1 && sent[0].starts_with(&expected), "{sent:?}");
         assert_eq!(found(server, "k", "old", 100), 0, "until it is built, the filter is empty");
         backfill(server, "k", "old", 60);
         backfill(server, "k", "old", 100);
@@ -48,7 +52,7 @@ fn an_empty_key_gets_one_and_a_replica_has_the_same() {
         assert_eq!((found(server, "k", "old", 100), found(server, "k", "new", 100)), (100, 0));
         for (field, value) in [
             ("Kind", Reply::from("static")),
-            ("Layout", Reply::from("FUSE")),
+            ("Layout", Reply::from(layout)),
             ("On full", Reply::Null),
             ("Capacity", Reply::Integer(100)),
             ("Number of items inserted", Reply::Integer(100)),
@@ -64,9 +68,13 @@ fn an_empty_key_gets_one_and_a_replica_has_the_same() {
 
 #[test]
 fn adds_are_refused_and_change_nothing() {
+    LAYOUTS.into_iter().for_each(adds_change_nothing);
+}
+
+fn adds_change_nothing(layout: &str) {
     let pair = Pair::new();
     let server = &pair.primary;
-    built(&pair);
+    built(&pair, layout);
     let before = server.dump("k");
     for line in ["BF.ADD k new", "BF.ADDNX k new", "BF.BULKADD k FIXED 3 new"] {
         assert!(server.text(line).starts_with(NO_ADDS), "{line}: {}", server.text(line));
@@ -88,7 +96,7 @@ fn adds_are_refused_and_change_nothing() {
 fn a_rebuild_of_one_gives_another_unless_it_says_otherwise() {
     let pair = Pair::new();
     let server = &pair.primary;
-    built(&pair);
+    built(&pair, "RIBBON");
     assert_eq!(server.line("BF.REBUILD k BEGIN"), OK);
     assert_eq!(found(server, "k", "old", 100), 100, "the live filter answers");
     assert_eq!(server.text("BF.ADD k new0"), NO_ADDS, "the live filter takes none");
@@ -97,8 +105,8 @@ fn a_rebuild_of_one_gives_another_unless_it_says_otherwise() {
     pair.follow();
     assert_eq!((found(server, "k", "new", 50), found(server, "k", "old", 100)), (50, 0));
     assert_eq!(
-        (full(server, "k", "Kind"), full(server, "k", "Error rate")),
-        ("static".into(), Reply::Double(1e-9))
+        (full(server, "k", "Kind"), full(server, "k", "Layout"), full(server, "k", "Error rate")),
+        ("static".into(), "RIBBON".into(), Reply::Double(1e-9))
     );
     // Into one that counts.
     server.line("BF.REBUILD k BEGIN COUNTING CAPACITY 1000").unwrap();
@@ -203,7 +211,7 @@ fn what_does_not_go_with_it_is_refused_and_nothing_is_made() {
     server.line("BF.RESERVE sharded 0.01 100 SHARDS 8").unwrap();
     server.line("BF.RESERVE exact 1e-11 100").unwrap();
     let keys = server.keys.borrow().len();
-    for line in [
+    let lines = [
         "BF.REBUILD exact BEGIN LAYOUT FUSE",
         "BF.RESERVE k 0.01 100 LAYOUT FUSE",
         "BF.REBUILD k BEGIN",
@@ -216,8 +224,9 @@ fn what_does_not_go_with_it_is_refused_and_nothing_is_made() {
         "BF.REBUILD k BEGIN LAYOUT FUSE NONSCALING",
         "BF.REBUILD k BEGIN LAYOUT FUSE ERROR 1e-11",
         "BF.REBUILD k BEGIN LAYOUT FUSE LIKE sharded",
-    ] {
-        assert!(server.line(line).is_err(), "{line}");
+    ];
+    for line in LAYOUTS.iter().flat_map(|layout| lines.map(|line| line.replace("FUSE", layout))) {
+        assert!(server.line(&line).is_err(), "{line}");
         assert_eq!(server.keys.borrow().len(), keys, "{line}");
     }
     server.line("BF.REBUILD sharded BEGIN LAYOUT FUSE").unwrap();

@@ -842,7 +842,7 @@ class Model:
                 value(name, "a power of two from 1 to 1024", shards.get)
             elif name == "LAYOUT":
                 layouts = ("AUTO", "BLOCKED", "CLASSIC", "FINGERPRINT", "PARTITIONED")
-                value(name, "AUTO, BLOCKED, CLASSIC, FINGERPRINT, FUSE or PARTITIONED", one_of(*layouts))
+                value(name, "AUTO, BLOCKED, CLASSIC, FINGERPRINT, FUSE, PARTITIONED or RIBBON", one_of(*layouts))
             elif name == "HASH":
                 value(name, "XXH3 or SIPHASH", one_of("XXH3", "SIPHASH"))
             elif name == "SEED":

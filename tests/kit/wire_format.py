@@ -18,6 +18,7 @@ MASK = (1 << 64) - 1
 MASK32 = (1 << 32) - 1
 POSITIVE = MASK >> 1  # a Java long without its sign
 GOLDEN = 0x9E3779B97F4A7C15
+MURMUR = 0xC4CEB9FE1A85EC53
 SPREAD = 0x5BD1E995
 BLOCK_BITS = 512
 MAX_CHUNK = 16 << 20
@@ -25,7 +26,9 @@ MAX_CHUNK = 16 << 20
 FIXED, CHAIN, WINDOW, CUCKOO, FOREIGN, REBUILD = 1, 2, 3, 4, 5, 6
 XXH3, SIPHASH = 1, 2
 CUCKOO_REDISBLOOM, CUCKOO_REDISBLOOM_1 = 3, 4
-CLASSIC, BLOCKED, FINGERPRINT, FUSE, LIST, PARTITIONED = 1, 2, 3, 4, 5, 6
+CLASSIC, BLOCKED, FINGERPRINT, FUSE, LIST, RIBBON, PARTITIONED = 1, 2, 3, 4, 5, 6, 7
+BUILT = FUSE, RIBBON
+STATIC = *BUILT, LIST
 CELL_WIDTHS = (1, 4, 8, 16)
 GO_ZERO, BLOOM_V3, GUAVA_64, GUAVA_32, REDISSON, REDISBLOOM, VALKEY_BLOOM, SBBF = range(1, 9)
 FULL, FULL_OR_CUT, NARROW, NARROW_EITHER = range(4)
@@ -152,6 +155,13 @@ def murmur64a(data, seed):
     return h ^ h >> 47
 
 
+def finish(h):
+    """MurmurHash3's finalizer."""
+    h = (h ^ h >> 33) * 0xFF51AFD7ED558CCD & MASK
+    h = (h ^ h >> 33) * MURMUR & MASK
+    return h ^ h >> 33
+
+
 def murmur3(data):
     """MurmurHash3 (Appleby) for 64-bit machines, seed 0: two words, the first one first."""
     c1, c2 = 0x87C37B91114253D5, 0x4CF5AD432745937F
@@ -165,11 +175,6 @@ def murmur3(data):
     k1, k2 = struct.unpack("<QQ", data[whole:].ljust(16, b"\0"))
     h1 ^= rotate(k1 * c1 & MASK, 31) * c2 & MASK
     h2 ^= rotate(k2 * c2 & MASK, 33) * c1 & MASK
-
-    def finish(h):
-        h = (h ^ h >> 33) * 0xFF51AFD7ED558CCD & MASK
-        h = (h ^ h >> 33) * 0xC4CEB9FE1A85EC53 & MASK
-        return h ^ h >> 33
 
     h1, h2 = h1 ^ len(data), h2 ^ len(data)
     h1 = h1 + h2 & MASK
@@ -257,6 +262,8 @@ class Layer:
             return (self.cell_words + of_generations) * 8
         if self.layout == FUSE:
             return ((self.cells * self.probes + 63) // 64 + 1) * 8
+        if self.layout == RIBBON:
+            return (self.ribbon_word(self.cells // 64) + 1) * 8
         if self.layout == LIST:
             return self.cells * 8
         return self.cells * self.width // 8
@@ -330,6 +337,10 @@ class Layer:
         need(self.items <= self.capacity, "more items than a static filter is made for")
         if self.layout == LIST:
             need(self.probes == 1 and self.cells == self.capacity <= 1 << 43, "cells of a list")
+        elif self.layout == RIBBON:
+            columns = next((r for r in range(1, 33) if 0.5**r <= self.error_rate), None)
+            need(self.probes == columns, "columns")
+            need(192 <= self.cells <= 1 << 46 and self.cells % 64 == 0, "rows")
         else:
             need(4 <= self.probes <= 32, "bits of a cell")
             need(self.cells >= 12 and self.cells % 4 == 0, "cells of a static filter")
@@ -337,10 +348,50 @@ class Layer:
     @property
     def description(self):
         """For a static filter: segments in which an item may begin, cells in a segment, rounds of mixing."""
-        word = int.from_bytes(self.data[-8:], "little")
+        word = self.description_word
         return word >> 16, 1 << (word >> 8 & 0xFF), word & 0xFF
 
+    @property
+    def wide(self):
+        """Blocks of a ribbon filter that have all columns."""
+        blocks = self.cells // 64
+        share = min(2 - self.error_rate * 2**self.probes, 1)
+        return min(math.ceil((blocks - 2) * share) + 2, blocks)
+
+    def ribbon_word(self, block):
+        """Number of the first word of a block."""
+        return block * (self.probes - 1) + min(block, self.wide)
+
+    def ribbon_contains(self, high):
+        rounds = self.description_word & 0xFF
+        for _ in range(rounds):
+            high = finish(high)
+        near = high * GOLDEN & MASK
+        far = (high ^ high >> 32) * MURMUR & MASK
+        start = scale(high, self.cells - 128)
+        rows = (far ^ far >> 32) << 64 | near ^ near >> 32 | 1
+        fingerprint = ((near ^ far >> 1) * MURMUR & MASK) >> 32
+        blocks = range(start // 64, start // 64 + 3)
+        for column in range(self.probes - (blocks[-1] >= self.wide)):
+            words = [self.word(self.ribbon_word(block) + column) for block in blocks]
+            bits = sum(word << 64 * place for place, word in enumerate(words)) >> start % 64
+            if (bits & rows).bit_count() % 2 != fingerprint >> column & 1:
+                return 0
+        return int(rounds > 0)
+
+    def word(self, number):
+        return int.from_bytes(self.data[number * 8 : number * 8 + 8], "little")
+
+    @property
+    def description_word(self):
+        return int.from_bytes(self.data[-8:], "little")
+
     def check_description(self):
+        if self.layout == RIBBON:
+            word = self.description_word
+            need(word >> 8 == self.cells // 64, "blocks that are not the rows")
+            need(word & 0xFF <= 64 and (word & 0xFF == 0) == (self.items == 0), "rounds of mixing")
+            return
         starts, segment, rounds = self.description
         need(segment in {1 << i for i in range(2, 19)}, "cells of a segment")
         need((starts + 2) * segment == self.cells, "segments that are not the cells")
@@ -349,16 +400,14 @@ class Layer:
     def fuse_contains(self, high):
         starts, segment, rounds = self.description
         for _ in range(rounds):
-            high = (high ^ high >> 33) * 0xFF51AFD7ED558CCD & MASK
-            high = (high ^ high >> 33) * 0xC4CEB9FE1A85EC53 & MASK
-            high ^= high >> 33
+            high = finish(high)
         offsets = high * GOLDEN & MASK
         first = scale(high, starts * segment)
         second = first + segment ^ (offsets >> 44) % segment
         third = first + 2 * segment ^ (offsets >> 24) % segment
         content = int.from_bytes(self.data, "little")
         cells = [content >> cell * self.probes & (1 << self.probes) - 1 for cell in (first, second, third)]
-        fingerprint = ((high ^ high >> 32) * 0xC4CEB9FE1A85EC53 & MASK) >> 64 - self.probes
+        fingerprint = ((high ^ high >> 32) * MURMUR & MASK) >> 64 - self.probes
         return int(rounds > 0 and cells[0] ^ cells[1] ^ cells[2] == fingerprint)
 
     def bits(self, cell):
@@ -403,7 +452,7 @@ class Layer:
     def check(self):
         if self.layout == FINGERPRINT:
             self.check_fingerprints()
-        if self.layout in (FUSE, LIST):
+        if self.layout in STATIC:
             self.check_static()
         words = {BLOCKED: BLOCK_BITS // 64, PARTITIONED: self.probes}.get(self.layout, 1)
         unit = words * 64 // self.width
@@ -413,7 +462,7 @@ class Layer:
         need(1 <= self.probes <= 72, "probes")
         need(self.cells > 0 and self.bytes <= 1 << 46, "cells")
         need(
-            self.layout in (FINGERPRINT, FUSE, LIST) or self.cells % (unit * self.shards) == 0,
+            self.layout in (FINGERPRINT, *STATIC) or self.cells % (unit * self.shards) == 0,
             "cells are no whole number of words, blocks or slices a shard",
         )
         need(self.items <= 1 << 48, "items")
@@ -453,12 +502,14 @@ class Layer:
             return self.fingerprint_count(low, high)
         if self.layout == FUSE:
             return self.fuse_contains(high)
+        if self.layout == RIBBON:
+            return self.ribbon_contains(high)
         if self.layout == LIST:
             return 0  # it isn't asked
         return min(self.value(cell) for cell in self.probe_cells(low, high))
 
     def ones(self):
-        if self.layout in (FUSE, LIST):
+        if self.layout in STATIC:
             return self.items
         if self.generations:
             return self.living()
@@ -798,7 +849,7 @@ class Rebuild:
 def read(data):
     """The filter in the bytes of a file."""
     filter_, body_len, stamp, rest = read_head(data)
-    need(filter_.kind != CHAIN or filter_.layout != FUSE, "a list that isn't a shadow")
+    need(filter_.kind != CHAIN or filter_.layout not in BUILT, "a list that isn't a shadow")
     body = bytearray()
     while len(body) < body_len:
         rest = read_chunk(rest, filter_, body, stamp)
@@ -811,7 +862,7 @@ def read(data):
             need(not any(layer.data[layer.buckets * layer.slots :]), "padding")
         if getattr(layer, "layout", None) == FINGERPRINT:
             layer.check_cells()
-        if getattr(layer, "layout", None) == FUSE:
+        if getattr(layer, "layout", None) in BUILT:
             layer.check_description()
     return filter_
 
@@ -844,7 +895,7 @@ def rebuild_header(kind, header):
     need(reserved == 0, "reserved")
     headers = header[REBUILD_HEADER.size :]
     live, live_stamp = read_header(live_kind, headers[:live_length])
-    need(live_kind != CHAIN or live.layout != FUSE, "a list that isn't a shadow")
+    need(live_kind != CHAIN or live.layout not in BUILT, "a list that isn't a shadow")
     shadow, shadow_stamp = read_header(shadow_kind, headers[live_length:])
     counts = live_kind == FIXED and live.width > 1
     need(deletes_missed <= (1 << 62 if counts else 0), "deletes missed")
@@ -924,8 +975,8 @@ def bloom_header(kind, header):
         layer = Layer(*LAYER_HEADER.unpack_from(header, at), filter_.shards, filter_.width, *table)
         layer.check()
         need((layer.layout == FINGERPRINT) == (filter_.layout == FINGERPRINT), "layer layout")
-        static = LIST if kind == CHAIN else FUSE
-        need(layer.layout == static if filter_.layout == FUSE else layer.layout not in (FUSE, LIST), "layer layout")
+        static = LIST if kind == CHAIN else filter_.layout
+        need(layer.layout == static if filter_.layout in BUILT else layer.layout not in STATIC, "layer layout")
         filter_.layers.append(layer)
         stamped[at + 24 : at + 32] = bytes(8)  # the number of items
     share = max(1, filter_.layers[0].generations)
@@ -945,7 +996,7 @@ def filter_header(kind, header):
     need(1e-12 <= error_rate < 1, "error rate")
     need(hash_ in (XXH3, SIPHASH), "hash")
     need(hash_ == SIPHASH or seed_high == 0, "XXH3 has a seed of 64 bits")
-    need(layout in (0, CLASSIC, BLOCKED, FINGERPRINT, FUSE, PARTITIONED), "layout")
+    need(layout in (0, CLASSIC, BLOCKED, FINGERPRINT, *BUILT, PARTITIONED), "layout")
     need(width in CELL_WIDTHS, "cell")
     need(kind == FIXED or width == 1 or (kind, layout) == (CHAIN, FINGERPRINT), "a filter that cannot count")
     need(overflow in (0, 1, 2), "overflow")
@@ -954,8 +1005,8 @@ def filter_header(kind, header):
     need(moves == 0 or layout == FINGERPRINT, "only fingerprints are moved")
     need(layout != FINGERPRINT or (overflow != 1 and shards == 1), "what fingerprints cannot do")
     zero_bits = struct.pack("<d", tightening) == bytes(8)
-    need(layout != FUSE or (kind != WINDOW and overflow == 0 and shards == width == 1), "what static filters cannot do")
-    need(layout != FUSE or kind != CHAIN or (expansion == 2 and zero_bits), "how a list grows")
+    need(layout not in BUILT or (kind != WINDOW and overflow == 0 and shards == width == 1), "what static filters cannot do")
+    need(layout not in BUILT or kind != CHAIN or (expansion == 2 and zero_bits), "how a list grows")
     if kind == CHAIN:
         need(1 <= expansion <= 32768 and overflow == 0, "expansion")
         need(zero_bits or 0 < tightening < 1, "tightening")

@@ -52,6 +52,7 @@ def test_there_are_files_of_every_kind():
         reader.FINGERPRINT,
         reader.FUSE,
         reader.PARTITIONED,
+        reader.RIBBON,
     }
     assert len({f.shards for f in filters}) > 2
     assert len(set(ITEMS)) == len(ITEMS) == 600

@@ -10,6 +10,7 @@ import redis
 
 from kit.servers import APPEND_ONLY
 
+EVERY_LAYOUT = pytest.mark.parametrize("layout", ["FUSE", "RIBBON"])
 EVERY_SERVER = pytest.mark.every_server("the server saves and replicates, and blocks clients")
 
 MANY = 400_000  # many enough to be built apart
@@ -19,8 +20,8 @@ def blob(first: int, count: int) -> bytes:
     return struct.pack(f"<{count}Q", *range(first, first + count))
 
 
-def build(client, key, count, *options) -> None:
-    assert client.execute_command("BF.REBUILD", key, "BEGIN", "LAYOUT", "FUSE", *options) == b"OK"
+def build(client, key, layout, count, *options) -> None:
+    assert client.execute_command("BF.REBUILD", key, "BEGIN", "LAYOUT", layout, *options) == b"OK"
     assert client.execute_command("BF.REBUILD", key, "ADDBULK", "FIXED", 8, blob(0, count)) == b"OK"
 
 
@@ -33,12 +34,13 @@ def digest(client, key) -> bytes:
     return client.execute_command("DEBUG", "DIGEST-VALUE", key)[0]
 
 
+@EVERY_LAYOUT
 @EVERY_SERVER
-def test_through_every_way_of_keeping_data(new_server):
+def test_through_every_way_of_keeping_data(new_server, layout):
     server = new_server(config={**APPEND_ONLY, "save": ""})
     with server.client() as client:
         for key, count in [("small", 100), ("large", MANY)]:
-            build(client, key, count, "ERROR", 0.004)
+            build(client, key, layout, count, "ERROR", 0.004)
             if key == "small":
                 client.copy("small", "list")  # one that is being built
             assert client.execute_command("BF.REBUILD", key, "COMMIT") == b"OK"
@@ -73,15 +75,16 @@ def test_through_every_way_of_keeping_data(new_server):
         assert found(client, "list", 0, 100) == 100
 
 
+@EVERY_LAYOUT
 @EVERY_SERVER
-def test_replicas_build_the_same_bits(new_server):
+def test_replicas_build_the_same_bits(new_server, layout):
     server = new_server()
     replica = server.replica()
     with server.client() as client, replica.client() as other:
-        build(client, "apart", MANY)
+        build(client, "apart", layout, MANY)
         client.execute_command("BF.REBUILD", "apart", "COMMIT")
         with client.pipeline(transaction=True) as transaction:
-            transaction.execute_command("BF.REBUILD", "whole", "BEGIN", "LAYOUT", "FUSE", "SEED", "7")
+            transaction.execute_command("BF.REBUILD", "whole", "BEGIN", "LAYOUT", layout, "SEED", "7")
             transaction.execute_command("BF.REBUILD", "whole", "ADDBULK", "FIXED", 8, blob(0, MANY))
             transaction.execute_command("BF.REBUILD", "whole", "COMMIT")
             assert transaction.execute() == [b"OK"] * 3
@@ -91,11 +94,12 @@ def test_replicas_build_the_same_bits(new_server):
             assert found(other, key, 0, MANY) == MANY
 
 
+@EVERY_LAYOUT
 @EVERY_SERVER
-def test_others_are_served_while_it_is_built(server):
+def test_others_are_served_while_it_is_built(server, layout):
     """Their adds to the key wait, since the filter would lack those items."""
     with server.client() as client, server.client() as other, server.client() as late:
-        build(client, "built", 4 * MANY)
+        build(client, "built", layout, 4 * MANY)
         longest, replies = 0.0, {}
         commit = threading.Thread(
             target=lambda: replies.update(commit=client.execute_command("BF.REBUILD", "built", "COMMIT"))

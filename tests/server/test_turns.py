@@ -217,12 +217,13 @@ def test_compactions_give_others_their_turn_and_end_with_their_client(new_server
         gives_turns_and_ends_with_its_client(server, client, ["CF.COMPACT", "f"], ends_within=2)
 
 
-def test_static_filters_are_built_in_turns_and_end_with_their_client(new_server):
-    """Work that can't be divided takes 0.7 s and more: the cell of each item, one after the other."""
+@pytest.mark.parametrize("layout", ["FUSE", "RIBBON"])
+def test_static_filters_are_built_in_turns_and_end_with_their_client(new_server, layout):
+    """Work that can't be divided takes 0.7 s and more: the cell, or the row, of each item, one after the other."""
     server, items = new_server(module_args=["THREADS", "1"]), 10_000_000
     with server.client() as client:
         client.execute_command("BF.RESERVE", "f", 0.01, 100)
-        client.execute_command("BF.REBUILD", "f", "BEGIN", "LAYOUT", "FUSE")
+        client.execute_command("BF.REBUILD", "f", "BEGIN", "LAYOUT", layout)
         for first in range(0, items, 500_000):
             blob = array.array("Q", range(first, first + 500_000)).tobytes()
             client.execute_command("BF.REBUILD", "f", "ADDBULK", "FIXED", 8, blob)

@@ -256,6 +256,9 @@ pub(crate) const RECIPES: &[Recipe] = &[
     ("static-empty",          || built(Spec { layout: LayoutChoice::Fuse, ..Spec::fixed(1, 0.01) }, 0).build().unwrap()),
     ("static",                || built(Spec { layout: LayoutChoice::Fuse, ..Spec::fixed(100, 0.001) }, 150).build().unwrap()),
     ("static-siphash",        || built(Spec { layout: LayoutChoice::Fuse, hash: HashKind::SipHash, ..Spec::fixed(1, 1e-9) }, 200).build().unwrap()),
+    ("static-ribbon-empty",   || built(Spec { layout: LayoutChoice::Ribbon, ..Spec::fixed(1, 0.01) }, 0).build().unwrap()),
+    ("static-ribbon",         || built(Spec { layout: LayoutChoice::Ribbon, ..Spec::fixed(100, 0.15) }, 400).build().unwrap()),
+    ("static-ribbon-siphash", || built(Spec { layout: LayoutChoice::Ribbon, hash: HashKind::SipHash, ..Spec::fixed(1, 1e-9) }, 200).build().unwrap()),
     ("window-rotated",        || rotated(Spec::fixed(100, 0.01), 0)),
     ("window-timed-siphash",  || rotated(Spec { hash: HashKind::SipHash, ..Spec::fixed(100, 0.01) }, 60_000)),
 ];
@@ -305,6 +308,10 @@ pub(crate) const REBUILDS: &[RebuildRecipe] = &[
     }),
     ("rebuild-static",        || {
         let spec = Spec { layout: LayoutChoice::Fuse, ..Spec::fixed(40, 0.01) };
+        rebuilt(Live::Bloom(built(spec, 100).build().unwrap()), built(spec, 120).into_list(), 0)
+    }),
+    ("rebuild-static-ribbon", || {
+        let spec = Spec { layout: LayoutChoice::Ribbon, ..Spec::fixed(40, 0.3) };
         rebuilt(Live::Bloom(built(spec, 100).build().unwrap()), built(spec, 120).into_list(), 0)
     }),
     ("rebuild-redisbloom",    || {

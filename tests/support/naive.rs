@@ -51,7 +51,9 @@ pub(crate) fn cells_of(shape: &Shape, item: ItemHash) -> Vec<u64> {
             let field = source / (1 << (probe % 7 * 9)) % 512;
             scale(position, per_shard / per_block) * per_block + field % per_block
         }
-        Layout::Fingerprint | Layout::Fuse | Layout::List => unreachable!("an identity is no cell"),
+        Layout::Fingerprint | Layout::Fuse | Layout::List | Layout::Ribbon => {
+            unreachable!("an identity is no cell")
+        }
     };
     if shape.layout == Layout::Fingerprint {
         // The first window and the fingerprint, which isn't 0 if 0 is a free cell.

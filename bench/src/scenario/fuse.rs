@@ -12,59 +12,69 @@ use crate::table;
 use anyhow::{Result, ensure};
 use bloomery::{Bloom, LayoutChoice, Spec, StaticBuilder};
 
-/// Their error rates: 8, 20 and 7 bits.
-const SMALL: f64 = 0.004;
-const SMALLEST: f64 = 1e-6;
+/// The layouts and error rates whose memory is measured, and their rows.
+const MEMORY: [(&str, LayoutChoice, f64); 5] = [
+    ("static-04", LayoutChoice::Fuse, 0.004),
+    ("static-millionth", LayoutChoice::Fuse, 1e-6),
+    ("ribbon-078", LayoutChoice::Ribbon, 0.0078),
+    ("ribbon-01", LayoutChoice::Ribbon, 0.001),
+    ("ribbon-millionth", LayoutChoice::Ribbon, 1e-6),
+];
+
+/// The error rate of the filters whose speed is measured.
 const RATE: f64 = 0.01;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
     let count = bench.scale.items;
-    for (id, rate) in [("static-04", SMALL), ("static-millionth", SMALLEST)] {
-        let filter = builder(count, rate)?.build()?;
+    for (id, layout, rate) in MEMORY {
+        let filter = builder(count, layout, rate)?.build()?;
         bench.report.record(id, Spread::exact(filter.bytes() as f64 * 8.0 / count as f64));
     }
-    let filter = build(bench, count)?;
-    test(bench, count, &filter)
+    let [fuse, ribbon] = build(bench, count)?;
+    test(bench, count, &fuse, &ribbon)
 }
 
 /// A builder with the items whose numbers are below `count`.
-fn builder(count: u64, error_rate: f64) -> Result<StaticBuilder> {
-    let mut builder = StaticBuilder::with_spec(fixed(count, error_rate, LayoutChoice::Fuse))?;
+fn builder(count: u64, layout: LayoutChoice, error_rate: f64) -> Result<StaticBuilder> {
+    let mut builder = StaticBuilder::with_spec(fixed(count, error_rate, layout))?;
     (0..count).try_for_each(|number| builder.insert(item::<WIDTH>(number)))?;
     Ok(builder)
 }
 
 /// Builds on one thread, and adds as many items to a BLOCKED filter for comparison.
-fn build(bench: &mut Bench, count: u64) -> Result<Bloom> {
-    let names = ["collect the hashes", "build", "fill a BLOCKED filter, for comparison"];
-    let mut series = [const { Series(Vec::new()) }; 3];
+fn build(bench: &mut Bench, count: u64) -> Result<[Bloom; 2]> {
+    let names =
+        ["collect the hashes", "build, FUSE", "build, RIBBON", "fill a BLOCKED filter, for comparison"];
+    let mut series = [const { Series(Vec::new()) }; 4];
     let mut last = None;
     for round in 0..=bench.rounds {
-        let (collect, list) = cpu_ns(|| builder(count, RATE))?;
-        let list = list?;
-        let (build, filter) = cpu_ns(|| list.build())?;
+        let (collect, fuse) = cpu_ns(|| builder(count, LayoutChoice::Fuse, RATE))?;
+        let (fuse, ribbon) = (fuse?, builder(count, LayoutChoice::Ribbon, RATE)?);
+        let (build_fuse, fuse) = cpu_ns(|| fuse.build())?;
+        let (build_ribbon, ribbon) = cpu_ns(|| ribbon.build())?;
         let (blocked, _) =
             cpu_ns(|| filters::filled::<WIDTH>(fixed(count, RATE, LayoutChoice::Blocked), count))?;
         if round > 0 {
-            let all = [collect, build, blocked];
+            let all = [collect, build_fuse, build_ribbon, blocked];
             series.iter_mut().zip(all).for_each(|(series, ns)| series.0.push(ns / count as f64));
         }
-        last = Some(filter?);
+        last = Some([fuse?, ribbon?]);
     }
     let lines = names.iter().zip(&series);
     let lines: Vec<_> =
         lines.map(|(name, ns)| vec![(*name).to_owned(), table::spread(&ns.spread())]).collect();
     table::print(&format!("Core: a static filter of {count} items, one thread"), &["", "ns an item"], &lines);
     bench.report.record("static-build", series[1].spread());
-    let filter = last.ok_or_else(|| anyhow::anyhow!("no round"))?;
-    ensure!(filter.items() == count, "items are lost");
-    Ok(filter)
+    let filters = last.ok_or_else(|| anyhow::anyhow!("no round"))?;
+    ensure!(filters.iter().all(|filter| filter.items() == count), "items are lost");
+    Ok(filters)
 }
 
-fn test(bench: &mut Bench, capacity: u64, filter: &Bloom) -> Result<()> {
+fn test(bench: &mut Bench, capacity: u64, filter: &Bloom, ribbon: &Bloom) -> Result<()> {
     let count = bench.scale.many;
     let server = bench.launch.start(Some(SERVER_CORE), &[])?;
     filters::load(&server, "static", filter)?;
+    filters::load(&server, "ribbon", ribbon)?;
     filters::serve::<WIDTH>(&server, "blocked", fixed(capacity, RATE, LayoutChoice::Blocked), capacity)?;
     filters::lines(&server, Spec { capacity, ..filter.spec() }, 3)?;
     let test = |name: &'static str, key: &'static str| {
@@ -75,6 +85,7 @@ fn test(bench: &mut Bench, capacity: u64, filter: &Bloom) -> Result<()> {
     let mut sides = [
         test("FLOOR.MTOUCH", "lines"),
         test("BF.MTEST", "static").expect(plausible(Mix::Half)),
+        test("BF.MTEST", "ribbon").expect(plausible(Mix::Half)),
         test("BF.MTEST", "blocked").expect(plausible(Mix::Half)),
     ];
     let series = alternate(&server, bench.rounds, &mut sides)?;

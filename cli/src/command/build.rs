@@ -10,8 +10,8 @@ use crate::output::progress::{Pace, Progress};
 use crate::output::{self, bytes, count};
 use anyhow::Context;
 use bloomery::filter::LiveRef;
-use bloomery::{Bloom, Cuckoo, Error, Filter, LayoutChoice, StaticBuilder};
-use bloomery_plan::{NOT_STATIC, Reserve, Wanted};
+use bloomery::{Bloom, Cuckoo, Error, Filter, StaticBuilder};
+use bloomery_plan::{NOT_STATIC, Reserve, StaticLayout, Wanted};
 use serde::Serialize;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -28,6 +28,7 @@ Examples:
   zcat urls.gz | bloomery build urls.bloom -n 100M -e 1% --nonscaling
   bloomery build ids.bloom users.csv --column id -n 5M -e 1%
   bloomery build denied.bloom --static denied.txt -e 0.4%
+  bloomery build denied.bloom --static=ribbon denied.txt -e 1%
   bloomery build users.bloom ids.txt -n 1G -e 1% --spread 64   # 64 files, one for each part
   bloomery inspect words.bloom")]
 pub(crate) struct Options {
@@ -43,9 +44,18 @@ pub(crate) struct Options {
     #[arg(long)]
     json: bool,
 
-    /// Build a static filter: the least memory, and no adds afterwards. It needs 33 bytes an item while it is built
-    #[arg(long = "static", conflicts_with_all = NOT_STATIC)]
-    is_static: bool,
+    /// Build a static filter: the least memory, and no adds afterwards. It needs 33 bytes an item
+    /// while it is built, and 39 in layout ribbon
+    #[arg(
+        long = "static",
+        value_name = "LAYOUT",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "fuse",
+        ignore_case = true,
+        conflicts_with_all = NOT_STATIC
+    )]
+    static_layout: Option<StaticLayout>,
 
     /// Build one filter in N parts, to be spread over a cluster, in a file each
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -86,7 +96,7 @@ enum Builder {
 impl Builder {
     fn new(wanted: &Wanted) -> Result<Builder, Error> {
         Ok(match wanted {
-            Wanted::Bloom(spec) if spec.layout == LayoutChoice::Fuse => {
+            Wanted::Bloom(spec) if spec.layout.is_static() => {
                 Builder::Static(StaticBuilder::with_spec(*spec)?)
             }
             // The first generation of a window starts now, as in a server.
@@ -125,9 +135,9 @@ struct Part {
 
 impl Part {
     fn new(options: &Options, number: usize) -> anyhow::Result<Part> {
-        let whole = match options.is_static {
-            true => Wanted::Bloom(options.reserve.wanted_static()?),
-            false => options.reserve.wanted()?,
+        let whole = match options.static_layout {
+            Some(layout) => Wanted::Bloom(options.reserve.wanted_static(layout)?),
+            None => options.reserve.wanted()?,
         };
         let (wanted, path) = match options.spread.map(usize::from) {
             None => (whole, options.output.clone()),
@@ -181,7 +191,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let mut file_bytes = 0;
     for Part { builder, path } in parts {
         let filter = builder.finish().map_err(refused)?;
-        if options.is_static {
+        if options.static_layout.is_some() {
             added += filter.live().map_or(0, LiveRef::items);
         }
         file_bytes += write(&path, options.replace, &filter)?;

@@ -11,7 +11,7 @@ use crate::server::connection::Server;
 use crate::server::info;
 use anyhow::Context;
 use bloomery_plan::parse_count;
-use bloomery_plan::{NOT_STATIC, Reserve};
+use bloomery_plan::{NOT_STATIC, Reserve, StaticLayout};
 use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
@@ -37,8 +37,16 @@ pub(crate) struct Options {
     files: Vec<PathBuf>,
 
     /// Build a static filter: the least memory, and no adds afterwards. The key need not exist
-    #[arg(long = "static", conflicts_with_all = NOT_STATIC)]
-    is_static: bool,
+    #[arg(
+        long = "static",
+        value_name = "LAYOUT",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "fuse",
+        ignore_case = true,
+        conflicts_with_all = NOT_STATIC
+    )]
+    static_layout: Option<StaticLayout>,
 
     /// Keep the old filter if the files have fewer items than this
     #[arg(long, value_name = "ITEMS", default_value_t = 1, value_parser = parse_count)]
@@ -77,7 +85,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let started = Instant::now();
     let interrupted = interrupt::listen()?;
     let name = options.key.as_bytes();
-    let words = options.reserve.begin(options.is_static)?;
+    let words = options.reserve.begin(options.static_layout)?;
     let inputs: Vec<Input> = options
         .files
         .iter()
@@ -143,7 +151,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
 fn check(options: &Options, filter: Option<&FilterInfo>) -> anyhow::Result<()> {
     let name = key(options.key.as_bytes());
     let text = match filter {
-        None if !options.is_static => {
+        None if options.static_layout.is_none() => {
             format!(
                 "there is no filter {name}; create it with bloomery load, or make a static filter with --static"
             )

@@ -102,7 +102,8 @@ fn refuse_static(layout: LayoutChoice) -> Result<(), CommandError> {
         return Ok(());
     }
     Err(CommandError::Exclusive(
-        "a static filter is built from all its items at once: BF.REBUILD key BEGIN LAYOUT FUSE, then ADD and COMMIT",
+        "a static filter is built from all its items at once: BF.REBUILD key BEGIN LAYOUT FUSE or RIBBON, then \
+         ADD and COMMIT",
     ))
 }
 
@@ -200,11 +201,8 @@ fn reserve_options<'a, 'c, C: Call<'a>>(
                 })?);
             }
             b"LAYOUT" => {
-                options.layout = Some(words.value(
-                    "LAYOUT",
-                    "AUTO, BLOCKED, CLASSIC, FINGERPRINT, FUSE or PARTITIONED",
-                    choice,
-                )?);
+                let takes = "AUTO, BLOCKED, CLASSIC, FINGERPRINT, FUSE, PARTITIONED or RIBBON";
+                options.layout = Some(words.value("LAYOUT", takes, choice)?);
             }
             b"HASH" => options.hash = Some(words.value("HASH", "XXH3 or SIPHASH", choice)?),
             b"SEED" => options.seed = Some(words.value("SEED", "hexadecimal digits", Some)?),

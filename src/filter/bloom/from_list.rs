@@ -3,10 +3,11 @@
 use super::layer::{Census, Layer};
 use super::{Bloom, Body};
 use crate::error::Error;
-use crate::filter::fuse;
+use crate::filter::{fuse, ribbon};
 use crate::hash::ItemHash;
 use crate::parallel::ParallelFor;
-use crate::sizing::Shape;
+use crate::params::LayoutChoice;
+use crate::sizing::{self, Shape};
 use std::collections::HashSet;
 
 /// The sample contains every 256th hash by value. The share of repetitions is estimated from it.
@@ -45,16 +46,27 @@ impl Bloom {
         Ok(Some(list))
     }
 
+    /// Bytes that an item of this list needs while its static filter is built, besides the list and the filter.
+    pub(crate) fn build_bytes(&self) -> u64 {
+        match self.spec().layout {
+            LayoutChoice::Ribbon => sizing::ribbon::BUILD_BYTES,
+            _ => sizing::fuse::BUILD_BYTES,
+        }
+    }
+
     /// The static filter of the items in this list. Equal lists give equal filters, and so do lists in another order or with
     /// repetitions.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::Exclusive`], [`Error::Unbuilt`].
     pub(crate) fn build(&self, parallel: &ParallelFor<'_>) -> Result<Bloom, Error> {
-        let width = self.spec().built(1).next_shape(&[])?.probes;
-        let (sizes, words, items) = fuse::build(self.hashes()?, width, parallel)?;
-        let spec = self.spec().built(items);
-        let shape = Shape { cells: sizes.cells(), ..spec.next_shape(&[])? };
+        let spec = self.spec();
+        let ((cells, words), items) = match spec.layout {
+            LayoutChoice::Ribbon => ribbon::build(self.hashes()?, spec.error_rate, parallel)?,
+            _ => fuse::build(self.hashes()?, spec.built(1).next_shape(&[])?.probes, parallel)?,
+        };
+        let spec = spec.built(items);
+        let shape = Shape { cells, ..spec.next_shape(&[])? };
         let layer = Layer::from_words(shape, words, items, Census::default())?;
         Ok(Bloom::from_parts(spec, Body::Fixed(layer)))
     }

@@ -12,10 +12,11 @@ mod places;
 pub(crate) use build::build;
 
 use super::fingerprint::cells;
+use super::rounds::mixed;
 use crate::mem::{Cells, Words};
 use crate::sizing::fuse;
 use crate::sync::Ordering::Relaxed;
-use places::{Places, mix};
+use places::Places;
 
 /// A filter's words, for reading.
 #[derive(Clone, Copy)]
@@ -33,15 +34,10 @@ impl<'a> Fuse<'a> {
         Fuse { words, places: Places::new(sizes), rounds }
     }
 
-    #[inline(always)]
-    fn mixed(self, hash: u64) -> u64 {
-        (0..self.rounds).fold(hash, |hash, _| mix(hash))
-    }
-
     /// Whether the item with this hash may be in the filter.
     #[inline(always)]
     pub(crate) fn contains(self, hash: u64) -> bool {
-        let hash = self.mixed(hash);
+        let hash = mixed(hash, self.rounds);
         let found = self.places.of(hash).map(|cell| cells::get(self.words, self.places.width(), cell));
         self.rounds > 0 && found.into_iter().fold(0, |all, cell| all ^ cell) == self.places.fingerprint(hash)
     }
@@ -49,7 +45,7 @@ impl<'a> Fuse<'a> {
     /// Fetches the lines of its cells.
     #[inline(always)]
     pub(crate) fn prefetch(self, hash: u64) {
-        for cell in self.places.of(self.mixed(hash)) {
+        for cell in self.places.of(mixed(hash, self.rounds)) {
             Words::prefetch(self.words, cells::word_of(self.places.width(), cell));
         }
     }

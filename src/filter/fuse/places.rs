@@ -1,11 +1,8 @@
 //! Which cells an item has, and the fingerprint that they make together.
 
+use crate::filter::rounds::{GOLDEN, MURMUR};
 use crate::hash::fast_range;
 use crate::sizing::fuse::{ARITY, Fuse};
-
-/// Multipliers: 2^64 / golden ratio, and the second of MurmurHash3's finalizer.
-const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
-const MURMUR: u64 = 0xC4CE_B9FE_1A85_EC53;
 
 /// Where the items of a filter are. This is part of the format (docs/FORMAT.md, "Static filters").
 #[derive(Clone, Copy)]
@@ -46,12 +43,4 @@ impl Places {
     pub(super) fn fingerprint(self, hash: u64) -> u64 {
         (hash ^ hash >> 32).wrapping_mul(MURMUR) >> (u64::BITS - self.width)
     }
-}
-
-/// One round of mixing: the finalizer of MurmurHash3, which maps no two hashes to one.
-#[inline(always)]
-pub(super) fn mix(mut hash: u64) -> u64 {
-    hash = (hash ^ hash >> 33).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
-    hash = (hash ^ hash >> 33).wrapping_mul(MURMUR);
-    hash ^ hash >> 33
 }

@@ -351,7 +351,8 @@ fn parameters(kind: Kind, header: &FilterHeader) -> Result<Spec, DecodeError> {
         2 => LayoutChoice::Blocked,
         3 => LayoutChoice::Fingerprint,
         4 => LayoutChoice::Fuse,
-        6 => LayoutChoice::Partitioned,
+        6 => LayoutChoice::Ribbon,
+        7 => LayoutChoice::Partitioned,
         _ => return Err(field("layout")),
     };
     let cell = match header.cell {
@@ -452,7 +453,8 @@ fn validate(
                 3 => Layout::Fingerprint,
                 4 => Layout::Fuse,
                 5 => Layout::List,
-                6 => Layout::Partitioned,
+                6 => Layout::Ribbon,
+                7 => Layout::Partitioned,
                 _ => return Err(field("layer layout")),
             },
             cell: spec.cell,
@@ -465,6 +467,7 @@ fn validate(
         }
         let is_expected = match shape.layout {
             Layout::Fuse => spec.layout == LayoutChoice::Fuse && !spec.is_list(),
+            Layout::Ribbon => spec.layout == LayoutChoice::Ribbon && !spec.is_list(),
             Layout::List => spec.is_list(),
             _ => !spec.layout.is_static(),
         };

@@ -8,6 +8,7 @@ use crate::filter::bloom::probe::{self, Slices};
 use crate::filter::change::{Added, Removed};
 use crate::filter::fingerprint::{Step, Table};
 use crate::filter::fuse::Fuse;
+use crate::filter::ribbon::Ribbon;
 use crate::hash::ItemHash;
 use crate::mem::Words;
 use crate::params::Cell;
@@ -95,6 +96,7 @@ impl Layer {
             }
             (_, Layout::Fingerprint) => self.fingerprints().contains(item),
             (_, Layout::Fuse) => self.fuse().contains(item.high),
+            (_, Layout::Ribbon) => self.ribbon().contains(item.high),
             // This item isn't asked for. Skipping to the next one that is would take as long as visiting all.
             (_, Layout::List) => false,
             (cell, _) => self.walk(item, |words, index| counter::get(words, cell.bits(), index) != 0),
@@ -111,7 +113,13 @@ impl Layer {
     /// The cells of a binary fuse filter.
     #[inline(always)]
     fn fuse(&self) -> Fuse<'_> {
-        Fuse::new(self.words(), self.form().probes())
+        Fuse::new(self.words(), self.probes())
+    }
+
+    /// The cells of a ribbon filter.
+    #[inline(always)]
+    fn ribbon(&self) -> Ribbon<'_> {
+        Ribbon::new(self.words(), self.probes())
     }
 
     /// Like [`block_contains`](Layer::block_contains), in a block of counters.
@@ -158,6 +166,10 @@ impl Layer {
             (_, Layout::Fuse) => {
                 let fuse = self.fuse();
                 each(items, asked, |item| fuse.contains(item.high))
+            }
+            (_, Layout::Ribbon) => {
+                let ribbon = self.ribbon();
+                each(items, asked, |item| ribbon.contains(item.high))
             }
             _ => each(items, asked, |item| self.contains(item)),
         }
@@ -255,6 +267,7 @@ impl Layer {
             Layout::Fingerprint if probes.end == FETCHED_FIRST => self.fingerprints().prefetch_first(item),
             Layout::Fingerprint => self.fingerprints().prefetch_item(item),
             Layout::Fuse => self.fuse().prefetch(item.high),
+            Layout::Ribbon => self.ribbon().prefetch(item.high),
             Layout::List => {}
             // Data in the caches arrives as soon as it is requested.
             Layout::Classic | Layout::Partitioned if self.bytes() <= PREFETCHED_FROM => {}
@@ -293,8 +306,8 @@ impl Layer {
                 self.tally_fingerprint(item, Step { before, after });
                 Ok(Added { added: before == 0, changed: before != after })
             }
-            Layout::Fuse if self.contains(item) => Ok(Added::default()),
-            Layout::Fuse => Err(Error::Static),
+            Layout::Fuse | Layout::Ribbon if self.contains(item) => Ok(Added::default()),
+            Layout::Fuse | Layout::Ribbon => Err(Error::Static),
             Layout::List => {
                 let next = self.words().get(self.items() as usize).ok_or(Error::Full)?;
                 next.store(item.high, Relaxed);
@@ -346,7 +359,7 @@ impl Layer {
                 let shard = self.shard(item);
                 with_slices!(self, cells_in(shard, 1), slices => self.spread_insert::<W>(item, shard, slices))
             }
-            (_, Layout::Fingerprint | Layout::Fuse | Layout::List) => {
+            (_, Layout::Fingerprint | Layout::Fuse | Layout::List | Layout::Ribbon) => {
                 unreachable!("this layout has a single writer, and no shards")
             }
             _ => return self.count_up::<W>(item),
@@ -532,7 +545,9 @@ impl Layer {
                     probe::spread(item, slices, probes).all(|index| visit(shard, index))
                 })
             }
-            Layout::Fingerprint | Layout::Fuse | Layout::List => unreachable!("this layout has no probes"),
+            Layout::Fingerprint | Layout::Fuse | Layout::List | Layout::Ribbon => {
+                unreachable!("this layout has no probes")
+            }
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::filter::fingerprint::Table;
 use crate::mem::{Cells, Shared, Words};
 use crate::params::{Cell, limits};
 use crate::sizing::fuse::Fuse;
+use crate::sizing::ribbon::Ribbon;
 use crate::sizing::{Layout, Shape};
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
@@ -49,12 +50,14 @@ impl Form {
         const FINGERPRINT: u16 = Layout::Fingerprint as u16;
         const FUSE: u16 = Layout::Fuse as u16;
         const LIST: u16 = Layout::List as u16;
+        const RIBBON: u16 = Layout::Ribbon as u16;
         match self.0 % 8 {
             CLASSIC => Layout::Classic,
             BLOCKED => Layout::Blocked,
             FINGERPRINT => Layout::Fingerprint,
             FUSE => Layout::Fuse,
             LIST => Layout::List,
+            RIBBON => Layout::Ribbon,
             _ => Layout::Partitioned,
         }
     }
@@ -86,6 +89,7 @@ struct Rest {
 /// A layer of a small filter has one block: 32 bytes, and its cells. In a default filter, whose cells have 136 bytes,
 /// the block has 168 bytes, and the allocator uses 192 for it.
 const _: () = assert!(cfg!(all(loom, test)) || size_of::<Rest>() == 24);
+
 impl Layer {
     /// An empty layer. The allocator zeroes the memory without touching it, so this takes microseconds at any size.
     ///
@@ -97,7 +101,7 @@ impl Layer {
     pub fn new(shape: Shape) -> Result<Layer, Error> {
         let (form, rest, tallies) = Layer::head(shape)?;
         let layer = Layer(Shared::zeroed(shape.words(), form, rest, tallies)?);
-        layer.describe(shape.cells);
+        layer.describe(shape);
         Ok(layer)
     }
 
@@ -114,8 +118,7 @@ impl Layer {
             (None, Some(_)) => (census.set, census),
             (None, None) => (items, census),
         };
-        let is_described =
-            |word: &AtomicU64| Fuse::is_described_by(shape.cells, shape.probes, items, word.load(Relaxed));
+        let is_described = |word: &AtomicU64| shape.is_described_by(items, word.load(Relaxed));
         if census.is_damaged
             || layer.table().is_some_and(|table| !table.is_padded())
             || layer.descriptor().is_some_and(|word| !is_described(word))
@@ -128,13 +131,13 @@ impl Layer {
 
     /// The word that describes the cells of a static filter.
     fn descriptor(&self) -> Option<&AtomicU64> {
-        self.words().last().filter(|_| self.form().layout() == Layout::Fuse)
+        self.words().last().filter(|_| self.form().layout().is_built())
     }
 
     /// Describes the cells of an empty static filter.
-    fn describe(&self, cells: u64) {
+    fn describe(&self, shape: Shape) {
         if let Some(word) = self.descriptor() {
-            word.store(Fuse::empty(cells, self.probes()).describe(0), Relaxed);
+            word.store(shape.description(), Relaxed);
         }
     }
 
@@ -227,9 +230,9 @@ impl Layer {
 
     /// Empties the layer. A concurrent add may be partly lost.
     pub fn clear(&self) {
-        let cells = self.cells();
+        let shape = self.shape();
         self.words().iter().for_each(|word| word.store(0, Relaxed));
-        self.describe(cells);
+        self.describe(shape);
         self.recount();
         self.set_items(0);
     }
@@ -248,6 +251,9 @@ impl Layer {
     /// Number of cells: m. For bits this is the size in bits.
     pub fn cells(&self) -> u64 {
         match (self.descriptor(), self.table()) {
+            (Some(word), _) if self.form().layout() == Layout::Ribbon => {
+                Ribbon::described(word.load(Relaxed), self.probes(), self.words().len() as u64).0.cells()
+            }
             (Some(word), _) => Fuse::described(word.load(Relaxed), self.probes()).0.cells(),
             _ if self.form().layout() == Layout::List => self.words().len() as u64,
             (_, Some(table)) => table.state.geometry().cells,
@@ -261,7 +267,8 @@ impl Layer {
         1 << self.form().log2_shards()
     }
 
-    /// Probes per item: k. For fingerprints, also in FUSE: their bits.
+    /// Probes per item: k. For fingerprints, also in FUSE and RIBBON: their bits.
+    #[inline(always)]
     pub fn probes(&self) -> u32 {
         self.form().probes()
     }
@@ -305,7 +312,7 @@ impl Layer {
 
     /// Whether it is a static filter, or a list for one.
     pub(crate) fn is_static(&self) -> bool {
-        matches!(self.form().layout(), Layout::Fuse | Layout::List)
+        self.form().layout().is_static()
     }
 
     /// Whether it has as many items as it is sized for.

@@ -1,0 +1,164 @@
+//! Rounds of mixing, which all static filters have in common: what the hashes of a set's items are turned into until a
+//! filter can be built of them.
+//!
+//! The hashes are sorted first. Equal ones come together, and neighbours have neighbouring cells, so that the cells of the
+//! items that are looked at one after the other are in the caches.
+
+use crate::error::Error;
+use crate::hash::fast_range;
+use crate::parallel::{ParallelFor, is_wanted};
+use crate::sizing::fuse::MOST_ROUNDS;
+use crate::sync::Mutex;
+use std::sync::PoisonError;
+
+/// Approximate number of hashes in a bucket that is sorted in one step: 8 KiB.
+const BUCKET: usize = 1024;
+
+/// Most hashes of a bucket that are sorted [by position](sort_part).
+const MOST_NEAR: usize = 4 * BUCKET;
+
+/// Maximum number of buckets: this is the number of cache lines that are written to in turn.
+const MOST_BUCKETS: usize = 1 << 13;
+
+/// Items, cells or rows between two turns of other jobs: a millisecond, if each needs 60 ns.
+pub(super) const TURN: usize = if cfg!(small_steps) { 1 } else { 1 << 14 };
+
+/// Gives other jobs their turn.
+///
+/// # Errors
+/// [`Error::Unbuilt`] if the filter is no longer needed.
+pub(super) fn turn(parallel: &ParallelFor<'_>) -> Result<(), Error> {
+    if is_wanted(parallel) { Ok(()) } else { Err(Error::Unbuilt) }
+}
+
+/// Makes a list of this many zeros.
+pub(super) fn fill<T: Copy + Default>(
+    list: &mut Vec<T>,
+    len: usize,
+    parallel: &ParallelFor<'_>,
+) -> Result<(), Error> {
+    list.clear();
+    let refused = Error::OutOfMemory { bytes: (len as u64).saturating_mul(size_of::<T>() as u64) };
+    list.try_reserve_exact(len).map_err(|_| refused)?;
+    while list.len() < len {
+        turn(parallel)?;
+        list.resize(len.min(list.len() + 16 * TURN), T::default());
+    }
+    Ok(())
+}
+
+/// Multipliers: 2^64 / golden ratio, and the second of MurmurHash3's finalizer.
+pub(super) const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+pub(super) const MURMUR: u64 = 0xC4CE_B9FE_1A85_EC53;
+
+/// One round of mixing: MurmurHash3's finalizer, which maps no two hashes to one.
+#[inline(always)]
+pub(super) fn mix(mut hash: u64) -> u64 {
+    hash = (hash ^ hash >> 33).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
+    hash = (hash ^ hash >> 33).wrapping_mul(MURMUR);
+    hash ^ hash >> 33
+}
+
+/// A hash after this many rounds.
+#[inline(always)]
+pub(super) fn mixed(hash: u64, rounds: u64) -> u64 {
+    (0..rounds).fold(hash, |hash, _| mix(hash))
+}
+
+/// What `attempt` makes of the different hashes among these, mixed and in ascending order; of hashes mixed once more while
+/// it returns `None`. It is told the number of rounds, which is 0 if there are no hashes. Also returns the number of
+/// different hashes.
+///
+/// # Errors
+/// [`Error::OutOfMemory`]; what `attempt` returns; [`Error::Unbuilt`] if `parallel` runs no more tasks.
+pub(super) fn until_built<T>(
+    mut hashes: Vec<u64>,
+    parallel: &ParallelFor<'_>,
+    mut attempt: impl FnMut(&[u64], u64) -> Result<Option<T>, Error>,
+) -> Result<(T, u64), Error> {
+    for rounds in 1..=MOST_ROUNDS {
+        for part in hashes.chunks_mut(16 * TURN) {
+            turn(parallel)?;
+            part.iter_mut().for_each(|hash| *hash = mix(*hash));
+        }
+        sort(&mut hashes, parallel)?;
+        let rounds = if hashes.is_empty() { 0 } else { rounds };
+        if let Some(built) = attempt(&hashes, rounds)? {
+            return Ok((built, hashes.len() as u64));
+        }
+    }
+    Err(Error::Unbuilt)
+}
+
+/// Sorts the hashes, and drops repetitions: into buckets by their upper bits first, then within each.
+fn sort(hashes: &mut Vec<u64>, parallel: &ParallelFor<'_>) -> Result<(), Error> {
+    let mut spare = Vec::new();
+    fill(&mut spare, hashes.len(), parallel)?;
+    let buckets = (hashes.len() / BUCKET).clamp(1, MOST_BUCKETS).next_power_of_two();
+    let bucket = |hash: u64| fast_range(hash, buckets as u64) as usize;
+    let mut next = vec![0; buckets];
+    for part in hashes.chunks(16 * TURN) {
+        turn(parallel)?;
+        part.iter().for_each(|hash| next[bucket(*hash)] += 1);
+    }
+    let lens = next.clone();
+    let mut sum = 0;
+    for start in &mut next {
+        sum += std::mem::replace(start, sum);
+    }
+    for part in hashes.chunks(TURN) {
+        turn(parallel)?;
+        for hash in part {
+            let place = &mut next[bucket(*hash)];
+            spare[*place] = *hash;
+            *place += 1;
+        }
+    }
+    let mut rest = &mut *spare;
+    let parts: Vec<_> = lens.iter().filter_map(|len| rest.split_off_mut(..*len)).map(Mutex::new).collect();
+    parallel(parts.len(), &|part| {
+        sort_part(&mut parts[part].lock().unwrap_or_else(PoisonError::into_inner), buckets.trailing_zeros());
+    });
+    drop(parts);
+    hashes.clear();
+    for part in spare.chunks(16 * TURN) {
+        turn(parallel)?;
+        for hash in part {
+            if hashes.last() != Some(hash) {
+                hashes.push(*hash);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Sorts hashes whose first `known` bits are equal: by the next bits first, after which most are near their places.
+fn sort_part(hashes: &mut [u64], known: u32) {
+    let next_bits = |hash: u64| (hash << known >> (u64::BITS - 8)) as usize;
+    let mut ends = [0; 256];
+    hashes.iter().for_each(|hash| ends[next_bits(*hash)] += 1);
+    // A bucket is this large only if one item was repeated many times.
+    if hashes.len() > MOST_NEAR || ends.iter().any(|len| *len > 64) {
+        return hashes.sort_unstable();
+    }
+    let mut sum = 0;
+    for end in &mut ends {
+        sum += std::mem::replace(end, sum);
+    }
+    let mut near = [0; MOST_NEAR];
+    let near = &mut near[..hashes.len()];
+    for hash in hashes.iter() {
+        let place = &mut ends[next_bits(*hash)];
+        near[*place] = *hash;
+        *place += 1;
+    }
+    for index in 1..near.len() {
+        let (hash, mut place) = (near[index], index);
+        while place > 0 && near[place - 1] > hash {
+            near[place] = near[place - 1];
+            place -= 1;
+        }
+        near[place] = hash;
+    }
+    hashes.copy_from_slice(near);
+}

@@ -1,0 +1,175 @@
+//! Sizes of ribbon filters (Dillinger, Walzer, "Ribbon filter: practically smaller than Bloom and Xor", 2021).
+
+use super::fuse::MOST_ROUNDS;
+use crate::params::limits;
+
+/// Rows that an item may have a part in: those from its first one on. With 64 instead of 128, a filter of 10 million items
+/// would need 14% more rows than items rather than 5.5%.
+pub const WINDOW: u64 = 128;
+
+/// Rows of a block. In each column, a block is a word.
+pub const BLOCK: u64 = u64::BITS as u64;
+
+/// Blocks that the rows of an item lie in.
+pub const SPAN: u64 = WINDOW / BLOCK + 1;
+
+/// Most columns. An absent item tests positive in half of the columns, so the error rate halves with each.
+pub const MOST_COLUMNS: u32 = 32;
+
+/// Bytes that an item needs while a filter is built, besides the list and the filter: its hash, and a row of 20 bytes.
+pub const BUILD_BYTES: u64 = 30;
+
+/// Rows beyond the number of items, in 65,536ths: 0.35% for each doubling of the items. The more items there are, the more
+/// likely it is that somewhere too many are close together.
+const MORE_FOR_DOUBLE: u64 = 227;
+
+/// What is saved, because a few items don't need rows beyond their number. Of 600 builds of 100,000 items 39, and of
+/// 300 of a million 35 needed another round of mixing, and none more than three others.
+const LESS: u64 = 1558;
+
+/// The sizes of a ribbon filter: a table of rows and columns of bits. The first `wide` blocks have one column more than the
+/// others, so that the table isn't larger than the error rate demands. A word that describes it follows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ribbon {
+    /// All blocks.
+    pub blocks: u64,
+    /// Blocks with all columns. The others lack the last one.
+    pub wide: u64,
+    /// Columns.
+    pub columns: u32,
+}
+
+impl Ribbon {
+    /// The sizes for this number of distinct items. `None` if the error rate needs too many columns.
+    pub fn for_items(items: u64, error_rate: f64) -> Option<Ribbon> {
+        let items = items.max(1);
+        let more = (MORE_FOR_DOUBLE * u64::from(items.ilog2())).saturating_sub(LESS);
+        let starts = items.saturating_add(items.saturating_mul(more) >> 16);
+        Ribbon::of_blocks(starts.div_ceil(BLOCK) + SPAN - 1, error_rate)
+    }
+
+    /// As few columns in this many blocks as the error rate allows. All operations are exact in binary arithmetic, but for a
+    /// product and a ceiling, which are the same everywhere.
+    fn of_blocks(blocks: u64, error_rate: f64) -> Option<Ribbon> {
+        let columns = (1..=MOST_COLUMNS).find(|columns| half_to(*columns) <= error_rate)?;
+        // The share of items that need all columns: x, if x · 2^−columns + (1 − x) · 2^(1 − columns) is the error rate.
+        let share = (2.0 - error_rate / half_to(columns)).min(1.0);
+        let starts = blocks.saturating_sub(SPAN - 1);
+        let wide = libm::ceil(starts as f64 * share) as u64 + SPAN - 1;
+        Some(Ribbon { blocks, wide: wide.min(blocks), columns })
+    }
+
+    /// The table with this many cells, each of which is a row. `None` if there is none.
+    pub(crate) fn of_cells(cells: u64, error_rate: f64) -> Option<Ribbon> {
+        let is_whole = cells.is_multiple_of(BLOCK) && cells >= SPAN * BLOCK;
+        let ribbon = Ribbon::of_blocks(cells / BLOCK, error_rate)?;
+        (is_whole && cells <= limits::MAX_BYTES && ribbon.words() <= limits::MAX_BYTES / 8).then_some(ribbon)
+    }
+
+    /// Number of cells: a row is one, as an item has one row for itself.
+    pub fn cells(self) -> u64 {
+        self.blocks * BLOCK
+    }
+
+    /// Rows that may be the first of an item.
+    #[inline(always)]
+    pub fn starts(self) -> u64 {
+        (self.blocks - (SPAN - 1)) * BLOCK
+    }
+
+    /// Number of the first word of a block.
+    #[inline(always)]
+    pub fn word(self, block: u64) -> u64 {
+        block * u64::from(self.columns - 1) + block.min(self.wide)
+    }
+
+    /// Columns that all blocks of an item have, if this is the last of them.
+    #[inline(always)]
+    pub fn columns_at(self, block: u64) -> u32 {
+        self.columns - u32::from(block >= self.wide)
+    }
+
+    /// Words of the table, and the one that describes it.
+    pub fn words(self) -> u64 {
+        self.word(self.blocks).saturating_add(1)
+    }
+
+    /// The chance that an absent item tests positive.
+    pub fn rate(self) -> f64 {
+        let wide = (self.wide - (SPAN - 1)) as f64 / (self.starts() / BLOCK) as f64;
+        half_to(self.columns) * (2.0 - wide)
+    }
+
+    /// The word that follows the table of a filter whose items went through `rounds` rounds of mixing; 0 rounds is an empty
+    /// filter.
+    pub fn describe(self, rounds: u64) -> u64 {
+        self.blocks << 8 | rounds
+    }
+
+    /// The reverse: the sizes of a table of this many words, its description included, and the rounds.
+    #[inline(always)]
+    pub fn described(word: u64, columns: u32, words: u64) -> (Ribbon, u64) {
+        let blocks = word >> 8;
+        let narrow = blocks.wrapping_mul(u64::from(columns - 1));
+        (Ribbon { blocks, wide: words.wrapping_sub(narrow + 1), columns }, word & 0xFF)
+    }
+
+    /// Whether a word describes a table of this many cells with `items` items.
+    pub(crate) fn is_described_by(cells: u64, items: u64, word: u64) -> bool {
+        let rounds = word & 0xFF;
+        word >> 8 == cells / BLOCK && rounds <= MOST_ROUNDS && (rounds == 0) == (items == 0)
+    }
+}
+
+/// 2^−power.
+fn half_to(power: u32) -> f64 {
+    1.0 / (1u64 << power) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_item_needs_little_more_than_the_error_rate_demands() {
+        for (items, error_rate, most) in [
+            (10_000_000, 0.0078, 7.4),
+            (10_000_000, 0.01, 7.1),
+            (10_000_000, 1e-6, 21.1),
+            (1_000_000, 0.01, 7.02),
+            (1_000_000_000, 0.01, 7.3),
+        ] {
+            let ribbon = Ribbon::for_items(items, error_rate).unwrap();
+            let bits = ribbon.words() as f64 * 64.0 / items as f64;
+            assert!((most - 0.1..most).contains(&bits), "{items}, {error_rate}: {bits}");
+        }
+    }
+
+    /// At any error rate and of any size, the rate is kept, and with a column less in one block it would not be.
+    #[test]
+    fn no_column_is_wasted() {
+        let rates = (1..400).map(|step| libm::exp2(-f64::from(step) * 0.08)).chain([0.9, 0.5, 0.01]);
+        for error_rate in rates {
+            for items in [1, 64, 65, 1000, 123_456, 10_000_000] {
+                let ribbon = Ribbon::for_items(items, error_rate).unwrap();
+                assert!(ribbon.rate() <= error_rate * (1.0 + 1e-12), "{items}, {error_rate}: {ribbon:?}");
+                assert!(ribbon.wide >= SPAN && ribbon.wide <= ribbon.blocks);
+                let narrower = Ribbon { wide: ribbon.wide - 1, ..ribbon };
+                assert!(narrower.rate() > error_rate, "{items}, {error_rate}: {ribbon:?}");
+                assert_eq!(Ribbon::of_cells(ribbon.cells(), error_rate), Some(ribbon));
+                let word = ribbon.describe(3);
+                assert_eq!(Ribbon::described(word, ribbon.columns, ribbon.words()), (ribbon, 3));
+            }
+        }
+        assert_eq!(Ribbon::for_items(1, 1e-10), None);
+        assert_eq!(Ribbon::for_items(1, half_to(32)).map(|ribbon| ribbon.columns), Some(32));
+    }
+
+    #[test]
+    fn no_number_of_cells_overflows() {
+        for cells in [0, 64, 128, 191, 193, limits::MAX_BYTES, u64::MAX, u64::MAX - 63] {
+            assert_eq!(Ribbon::of_cells(cells, 0.001), None, "{cells}");
+        }
+        assert_eq!(Ribbon::of_cells(192, 0.4).map(Ribbon::words), Some(7));
+    }
+}
