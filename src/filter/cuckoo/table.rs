@@ -10,6 +10,8 @@ use crate::sync::Ordering::Relaxed;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 use std::sync::Arc;
+// Not loom's types, which are larger: no model has tables of buckets.
+use std::sync::atomic::{AtomicU16, AtomicU32};
 
 /// Multiplies the fingerprint when the second bucket's index is computed: MurmurHash2's constant, as in RedisBloom.
 const SPREAD: u64 = 0x5bd1_e995;
@@ -71,19 +73,18 @@ pub(crate) fn fingerprints(words: &[AtomicU64]) -> u64 {
     words.iter().map(|word| u64::from(counter::census(SLOT_BITS, word.load(Relaxed)).0)).sum()
 }
 
-/// Bits of [`Table::state`] that count the slots in use: there are at most [`limits::MAX_BYTES`].
-const USED_BITS: u32 = 48;
-
-const _: () = assert!(limits::MAX_BYTES < 1 << USED_BITS);
+const _: () = assert!(limits::MAX_BYTES < 1 << (u32::BITS + u16::BITS));
 
 /// One sub-filter: `buckets` buckets, a power of two, with one byte per slot.
 ///
 /// It has 24 bytes beside its slots, because most filters have one sub-filter and are small.
 pub struct Table {
     slots: Slots,
-    /// From the lowest bit on: the number of slots in use, in [`USED_BITS`]; the slots of a bucket, and the logarithm of the
-    /// number of buckets, in 8 bits each. Only the number in use changes.
-    state: AtomicU64,
+    /// The number of slots in use: the lower bits, and the upper ones. There are at most [`limits::MAX_BYTES`].
+    used_low: AtomicU32,
+    used_high: AtomicU16,
+    log2_buckets: u8,
+    bucket_size: u8,
 }
 
 /// Who owns the slots: they belong to one table, until another thread is to [read](Table::shared) them.
@@ -104,20 +105,29 @@ impl Table {
 
     /// A table with these slots, `buckets` × `bucket_size` in number, of which `used` are in use.
     pub(super) fn from_words(words: Words, used: u64, buckets: u64, bucket_size: u8) -> Table {
-        let state = used
-            | u64::from(bucket_size) << USED_BITS
-            | u64::from(buckets.trailing_zeros()) << (USED_BITS + u8::BITS);
-        Table { slots: Slots::Own(words), state: AtomicU64::new(state) }
+        Table::with_slots(Slots::Own(words), used, buckets, bucket_size)
+    }
+
+    fn with_slots(slots: Slots, used: u64, buckets: u64, bucket_size: u8) -> Table {
+        let table = Table {
+            slots,
+            used_low: AtomicU32::new(0),
+            used_high: AtomicU16::new(0),
+            log2_buckets: buckets.trailing_zeros() as u8,
+            bucket_size,
+        };
+        table.set_used(used);
+        table
     }
 
     /// The table, and another with the same slots in the same memory. Each counts for itself which are in use.
     pub(super) fn shared(self) -> (Table, Table) {
+        let (used, buckets, bucket_size) = (self.items(), self.buckets(), self.bucket_size);
         let slots = match self.slots {
             Slots::Own(words) => Arc::new(words),
             Slots::Shared(words) => words,
         };
-        let of =
-            |slots| Table { slots: Slots::Shared(slots), state: AtomicU64::new(self.state.load(Relaxed)) };
+        let of = |slots| Table::with_slots(Slots::Shared(slots), used, buckets, bucket_size);
         (of(Arc::clone(&slots)), of(slots))
     }
 
@@ -138,8 +148,13 @@ impl Table {
     /// being written may have more of them in use than it counts, so this doesn't go below 0.
     #[inline(always)]
     fn count_used(&self, more: i64) {
-        let (state, used) = (self.state.load(Relaxed), self.items());
-        self.state.store(state - used + used.saturating_add_signed(more), Relaxed);
+        self.set_used(self.items().saturating_add_signed(more));
+    }
+
+    #[inline(always)]
+    fn set_used(&self, used: u64) {
+        self.used_low.store(used as u32, Relaxed);
+        self.used_high.store((used >> u32::BITS) as u16, Relaxed);
     }
 
     /// Replaces the slots from `offset` on, which lie within the table.
@@ -166,7 +181,7 @@ impl Table {
 
     /// Slots in use.
     pub(super) fn items(&self) -> u64 {
-        self.state.load(Relaxed) % (1 << USED_BITS)
+        u64::from(self.used_high.load(Relaxed)) << u32::BITS | u64::from(self.used_low.load(Relaxed))
     }
 
     /// Whether no slot is free.
@@ -183,13 +198,13 @@ impl Table {
     /// Number of buckets.
     #[inline(always)]
     pub fn buckets(&self) -> u64 {
-        1 << (self.state.load(Relaxed) >> (USED_BITS + u8::BITS))
+        1 << self.log2_buckets
     }
 
     /// Slots per bucket.
     #[inline(always)]
     pub(super) fn bucket_size(&self) -> u8 {
-        (self.state.load(Relaxed) >> USED_BITS) as u8
+        self.bucket_size
     }
 
     /// Whether a bucket has a free slot, or a fingerprint whose other bucket is an exit.
@@ -493,7 +508,7 @@ impl Table {
     pub(super) fn copy(&self, parallel: &ParallelFor<'_>) -> Result<Table, Error> {
         let copy = Words::zeroed(self.words().len() as u64)?;
         in_parts(copy.len(), parallel, |part| Words::copy_range(&copy, self.words(), part));
-        Ok(Table { slots: Slots::Own(copy), state: AtomicU64::new(self.state.load(Relaxed)) })
+        Ok(Table::from_words(copy, self.items(), self.buckets(), self.bucket_size))
     }
 }
 
