@@ -76,11 +76,15 @@ def test_keys(described):
         flags = "RO access" + more
         return key(flags, "type", "keyword", "spec", ["keyword", word, "startfrom", start], count=count)
 
+    def rest(more: str = "") -> list:
+        return key("RO access" + more, "type", "index", "spec", ["index", 2], count=0)
+
     first = ["type", "index", "spec", ["index", 1]]
     others = {
         "BF.RESERVE": [behind("LIKE", 4)],
         "BF.IMPORT": [behind("GOZERO", 2, 1, " incomplete"), behind("REDISSON", 2, 2, " incomplete")],
-        **dict.fromkeys(SEVERAL, [key("RO access", "type", "index", "spec", ["index", 2], count=0)]),
+        **dict.fromkeys(SEVERAL, [rest()]),
+        "BF.MERGE": [rest(" incomplete")],  # after BLOB there are none
     }
     for command, reply in described.items():
         assert reply[KEYS] == [key(command.key, *first), *others.get(command.name, [])], command.name
