@@ -39,8 +39,9 @@ fn an_empty_key_gets_one_and_a_replica_has_the_same() {
         let begin = format!("BF.REBUILD k BEGIN ERROR 1e-9 LAYOUT {layout} HASH SIPHASH CAPACITY 7");
         assert_eq!(server.line(&begin), OK);
         let sent = pair.follow();
-        let expected =
-            format!("BF.REBUILD k BEGIN ERROR 1e-9 CAPACITY 7 SHARDS 1 LAYOUT {layout} HASH SIPHASH SEED ");
+        let expected = format!(
+            "BF.REBUILD k BEGIN ERROR 0.000000001 CAPACITY 7 SHARDS 1 LAYOUT {layout} HASH SIPHASH SEED "
+        );
         assert!(sent.len() == 1 && sent[0].starts_with(&expected), "{sent:?}");
         assert_eq!(found(server, "k", "old", 100), 0, "until it is built, the filter is empty");
         backfill(server, "k", "old", 60);
