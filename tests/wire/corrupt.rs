@@ -373,8 +373,8 @@ fn parameters_that_no_command_makes_are_refused() {
         ("bits-classic", "capacity", &[0, (1 << 48) + 1, u64::MAX]),
         ("bits-classic", "error rate", &rates),
         ("bits-classic", "hash", &[0, 3, 255]),
-        ("bits-classic", "layout", &[3, 4, 5, 7, 255]),
-        ("bits-classic", "layer layout", &[0, 3, 4, 5, 7, 255]),
+        ("bits-classic", "layout", &[3, 4, 5, 6, 8, 255]),
+        ("bits-classic", "layer layout", &[0, 3, 4, 5, 6, 8, 255]),
         // Slices are whole words of each shard.
         ("bits-partitioned", "layer cells", &[0, 64, 4480 - 128, 4480 + 64, 9 << 49, u64::MAX]),
         ("bits-partitioned", "layer probes", &[0, 6, 8, 73, u64::MAX]),
