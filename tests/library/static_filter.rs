@@ -99,6 +99,28 @@ fn the_error_rate_of_a_ribbon_filter_is_the_promise() {
     }
 }
 
+/// Every item is found, and the error rate within 5 standard deviations, also of the largest sets. Takes minutes and 4 GB, so
+/// only with `BLOOMERY_SCALE` from 100 on.
+#[test]
+fn a_hundred_million_items() {
+    if env("BLOOMERY_SCALE", 1) < 100 {
+        return;
+    }
+    let items = 100_000_000;
+    for rate in [0.5f64.powi(4), 0.5f64.powi(8), 0.01, 1e-6, 0.5f64.powi(32)] {
+        for layout in LAYOUTS {
+            let filter = built(spec(layout, rate, 1), (0..items).map(u64::to_le_bytes));
+            assert_eq!((filter.items(), hits(&filter, 0, items)), (items, items), "{layout:?}, {rate}");
+            let now = filter.rate_now();
+            assert!(now <= rate * (1.0 + 1e-12), "{layout:?}, {rate}: {now}");
+            let (found, expected) = (hits(&filter, items, items) as f64, items as f64 * now);
+            let sigma = (expected * (1.0 - now)).sqrt().max(0.4);
+            println!("{layout:?}, {rate}: {found} of {items} absent items, {expected} expected");
+            assert!((found - expected).abs() <= 5.0 * sigma, "{layout:?}, {rate}: {found}, not {expected}");
+        }
+    }
+}
+
 #[test]
 fn an_item_takes_as_many_bits_as_promised() {
     use LayoutChoice::{Fuse, Ribbon};
