@@ -107,7 +107,7 @@ fn a_hundred_million_items() {
         return;
     }
     let items = 100_000_000;
-    for rate in [0.5f64.powi(4), 0.5f64.powi(8), 0.01, 1e-6, 0.5f64.powi(32)] {
+    for rate in [0.5f64.powi(4), 0.5f64.powi(8), 0.01, 1e-6] {
         for layout in LAYOUTS {
             let filter = built(spec(layout, rate, 1), (0..items).map(u64::to_le_bytes));
             assert_eq!((filter.items(), hits(&filter, 0, items)), (items, items), "{layout:?}, {rate}");
