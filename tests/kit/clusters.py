@@ -349,5 +349,5 @@ def looks(client, keys) -> dict[str, tuple]:
 
 
 def shown(reply):
-    """A refusal by the other family's command is also included."""
+    """The reply, or its text if it is a refusal: commands of the other family refuse the key."""
     return str(reply) if isinstance(reply, Exception) else reply

@@ -16,7 +16,6 @@ import atexit
 import contextlib
 import ctypes
 import dataclasses
-import itertools
 import os
 import random
 import re
@@ -27,7 +26,6 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import redis
@@ -44,8 +42,6 @@ SERVERS = ROOT / ".cache" / "servers"
 HANG_SECONDS = 240
 START_SECONDS = 120  # also the time a large dump may take to load
 STOP_SECONDS = 10
-
-WORKERS = 16  # of pytest-xdist, at most
 
 # Every acknowledged write is in the file, and only tests rewrite the file.
 APPEND_ONLY = {"appendonly": "yes", "appendfsync": "always", "auto-aof-rewrite-percentage": "0"}
@@ -105,7 +101,7 @@ class Server:
         self._log_seen = 0
         _everyone.add(self)
         try:
-            self.start()
+            self.start_somewhere()
         except ServerFailed:
             self.destroy()
             raise
@@ -161,6 +157,18 @@ class Server:
         if wait:
             self.wait_until_ready()
 
+    def start_somewhere(self) -> None:
+        """`start`, at another port if a program that doesn't get its ports from `free_port` listens on this one."""
+        for _ in range(20):
+            try:
+                return self.start()
+            except ServerFailed:
+                if "Address already in use" not in self.log()[-1000:]:
+                    raise
+                give_back(self.port)
+                self.port = free_port()
+        raise ServerFailed(f"{self} finds no port")
+
     def wait_until_ready(self) -> None:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
@@ -169,9 +177,12 @@ class Server:
             try:
                 with self.client() as client:
                     client.ping()
-                return
+                    # Another server could answer at this port until this one sees that it can't have it.
+                    if client.info("server")["process_id"] == self.process.pid:
+                        return
             except (redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError):
-                time.sleep(0.02)
+                pass
+            time.sleep(0.02)
         raise ServerFailed(self.explain(f"did not answer within {START_SECONDS} s"))
 
     def alive(self) -> bool:
@@ -203,7 +214,9 @@ class Server:
             replica.destroy()
         self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
-        _everyone.discard(self)
+        if self in _everyone:
+            _everyone.discard(self)
+            give_back(self.port)
 
     # ---- talking to it ----------------------------------------------------------------------------------------------
 
@@ -353,30 +366,36 @@ def redis_cli() -> Path:
     return next(spec.cli for spec in matrix() if spec.product == "redis")
 
 
+PORTS = range(11_000, 21_000)  # the kernel gives none of them to clients, nor the bus ports above them
+BUS = 10_000  # a server has its cluster bus so much higher
+
+_reserved: dict[int, socket.socket] = {}
+
+
 def free_port() -> int:
-    """A port on which nothing listens, here and 10000 higher, where a server puts its cluster bus."""
-    while True:
-        port = next(_PORTS)
-        with socket.socket() as first, socket.socket() as second:
+    """A port on which nothing listens, here and where a server puts its cluster bus.
+
+    It stays reserved until `give_back` or the end of this process: a server listens only some time after it gets its
+    port, and not between `stop` and `start`. The reservation is a UDP socket at this port, which nothing else uses, so
+    it counts for every process of this machine that gets its ports here.
+    """
+    for port in random.sample(PORTS, len(PORTS)):
+        reservation = socket.socket(type=socket.SOCK_DGRAM)
+        with socket.socket() as here, socket.socket() as bus:
             try:
-                first.bind(("127.0.0.1", port))
-                second.bind(("127.0.0.1", port + 10000))
+                reservation.bind(("127.0.0.1", port))
+                here.bind(("127.0.0.1", port))
+                bus.bind(("127.0.0.1", port + BUS))
             except OSError:
+                reservation.close()
                 continue
-            return port
+        _reserved[port] = reservation
+        return port
+    raise ServerFailed("there is no free port")
 
 
-def _ports() -> Iterator[int]:
-    """Every port from 11,000 to 20,999, beginning at a random one. The kernel gives none of them to clients, nor the
-    bus ports above them. pytest-xdist's workers have separate ranges, because a port stays free until its server
-    starts."""
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    stripe = range(11_000 + worker % WORKERS, 21_000, WORKERS)
-    start = random.randrange(len(stripe))
-    return itertools.cycle([*stripe[start:], *stripe[:start]])
-
-
-_PORTS = _ports()
+def give_back(port: int) -> None:
+    _reserved.pop(port).close()
 
 
 def wait_for(condition, what: str, seconds: float = HANG_SECONDS) -> None:

@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 
-from kit.servers import MODULE, Server, ServerFailed, free_port, matrix
+from kit.servers import MODULE, Server, matrix
 
 # These need their own build or tool, which a script with the same name provides.
 WITH_SCRIPT = ("panics", "redisbloom", "san", "valgrind")
@@ -68,19 +68,6 @@ def again(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spec) 
         if name not in ("server", "suite") and value is not None and value is not False:
             words += [f"--{name.replace('_', '-')}"] + ([] if value is True else [str(value)])
     return " ".join(words)
-
-
-def start(server: Server) -> None:
-    """Uses another port if something else uses the old one: a child that outlives its parent, or another program."""
-    for _ in range(20):
-        try:
-            return server.start()
-        except ServerFailed:
-            if "Address already in use" not in server.log()[-1000:]:
-                raise
-            time.sleep(0.2)
-            server.port = free_port()
-    raise ServerFailed(f"{server} finds no port")
 
 
 @contextlib.contextmanager

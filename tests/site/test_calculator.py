@@ -19,7 +19,7 @@ KINDS = {
     "counting": (None, {"counting": ["4", "8", "16"], "expansion": ["", "", "2"], "layout": LAYOUTS}),
     "ttl": (None, {"ttl": ["24h", "15m", "90s", "86400000", "1"], "steps": ["", "", "1", "7", "999"]}),
     "window": (None, {"window": ["2", "4", "7", "64", "1000"], "every": ["", "1h"], "layout": LAYOUTS}),
-    "static": ("--static", {}),
+    "static": (None, {"static": ["fuse", "ribbon"]}),
     "cuckoo": ("--cuckoo", {"bucket-size": ["", "", "1", "4", "8", "255"], "expansion": ["", "0", "2"]}),
 }
 
@@ -120,6 +120,16 @@ def test_the_chart_has_the_memory_of_the_plan(page):
     rival, ours = (said["base"] - path[16][1] for path in said["paths"])
     memory = plan["filter"]["memory_bytes"] / plan["redisbloom"][0]["memory_bytes"]
     assert ours / rival == pytest.approx(memory, rel=0.02)
+    # Both layouts of a static filter, whichever it has.
+    for layout in ("fuse", "ribbon"):
+        said = ask(page, "static", {"capacity": "10M", "error-rate": "0.1%", "static": layout})
+        plan = as_json("plan", "-n", "10M", "-e", "0.1%", f"--static={layout}")
+        rival, *both = (said["base"] - path[16][1] for path in said["paths"])
+        static = [kind for kind in plan["kinds"] if kind["kind"] == "static"]
+        assert [kind["layout"] for kind in static] == ["FUSE", "RIBBON"]
+        for line, kind in zip(both, static, strict=True):
+            memory = kind["memory_bytes"] / plan["redisbloom"][0]["memory_bytes"]
+            assert line / rival == pytest.approx(memory, rel=0.02)
 
 
 @pytest.mark.parametrize(

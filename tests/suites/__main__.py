@@ -1,4 +1,5 @@
-"""Runs the suite that the first argument names, with the others; lists the suites if there is none."""
+"""Runs the suite that the first argument names, with the other arguments; lists the suites if there are no
+arguments."""
 
 import ast
 import importlib

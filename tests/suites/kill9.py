@@ -18,7 +18,7 @@ import redis
 
 from kit.expected import every_kind, stock_sets
 from kit.servers import io_threads
-from kit.suite import Server, clients, options, progress, run, start
+from kit.suite import Server, clients, options, progress, run
 from kit.workload import digests
 
 MEMBERS = b"".join(b"%08d" % number for number in range(20_000))
@@ -40,13 +40,13 @@ def kill9(spec, arguments) -> str:
                 time.sleep(chance.uniform(0.02, 1.5))
                 server.kill()
             server.config["aof-use-rdb-preamble"] = chance.choice(["yes", "no"])
-            start(server)
+            server.start_somewhere()
             with server.client() as client:
                 for writer in writers:
                     writer.settle(client)
                 before = digests(client)
             server.kill()
-            start(server)
+            server.start_somewhere()
             with server.client() as client:
                 assert digests(client) == before, "a second restart found other data"
             progress(number + 1, arguments.count, "kills")

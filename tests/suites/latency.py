@@ -1,12 +1,13 @@
 """How long each command holds the main thread, so that no other client is served: every command × every kind of filter.
 
 A round has a filter of the given number of MiB and kind, with new pages or with all pages in use, and with a worker
-that is idle or busy. Every command of the table runs with the largest arguments that its example stands for: 20,000
+that is idle or busy. Every command of the table runs with its example's arguments, made as large as possible: 20,000
 items, pieces of SCANDUMP, a second filter of the same kind. No hold may be longer than 5 ms; REASONS has the
 exceptions.
 
-The time is processor time of the main thread, for the longest hold; a command in pieces holds it many times
-(kit/holds.py). --short tries each kind in one of the four states. --table prints the longest hold of every command.
+The time of a command is the processor time of its longest hold of the main thread. A command in pieces holds that
+thread many times (kit/holds.py). --short tries each kind in one of the four states. --table prints the longest hold of
+every command.
 """
 
 import contextlib

@@ -23,7 +23,7 @@ import redis
 from kit.arrivals import OLDEST, ORIGINALS
 from kit.filters import BY_NAME, pairs
 from kit.foreign import Value, sealed
-from kit.suite import Server, clients, options, progress, run, start
+from kit.suite import Server, clients, options, progress, run
 from kit.workload import digests
 
 INITIAL, BATCH, ADDERS = 600, 100, 3
@@ -237,12 +237,12 @@ def killed(spec, count: int, chance: random.Random, rounds: list) -> None:
                 round_.until_lost(server)
             server.process.wait()
             server.config["aof-use-rdb-preamble"] = chance.choice(["yes", "no"])
-            start(server)
+            server.start_somewhere()
             round_.go_on(server)
             with server.client() as client:
                 before = digests(client)
             server.kill()
-            start(server)
+            server.start_somewhere()
             with server.client() as client:
                 same(before, digests(client))
                 # Earlier filters have been checked.

@@ -189,7 +189,7 @@ class Round:
             for words in map(encoded, self.traffic.commands(BATCH * 10)):
                 if words[0].endswith(b"RESERVE") or words[0] in (b"DEL", b"RENAME") or words[1] not in exists:
                     continue
-                # Spelled as ours accepts it.
+                # In a form that Bloomery accepts, which is the primary now.
                 if b"INSERT" in words[0]:
                     words = [*words[:2], b"ITEMS", *words[-3:]]
                 try:

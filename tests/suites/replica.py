@@ -109,7 +109,7 @@ class Ledger:
             client.execute_command(command, key, *words)
 
     def settle(self) -> None:
-        """A replica has all that is pending."""
+        """A replica has all pending writes, so they are certain now."""
         for at, key, item in self.pending:
             if key == WINDOW:
                 self.window.append((at, item))

@@ -26,7 +26,7 @@ from kit.appendonly import parse
 from kit.expected import every_kind
 from kit.filters import KINDS, make_all, pieces
 from kit.servers import ServerFailed, wait_for
-from kit.suite import Server, clients, options, progress, run, start
+from kit.suite import Server, clients, options, progress, run
 from kit.workload import digests
 
 APPEND_ONLY = {"appendonly": "yes", "appendfsync": "always", "auto-aof-rewrite-percentage": 0}
@@ -70,7 +70,7 @@ def snapshot(spec, seed: str, chance: random.Random) -> bool:
         with clients(server, [writer.write for writer in writers]):
             time.sleep(chance.uniform(0, 0.4))
             busy = kill(server, chance, lambda: server.info("persistence")["rdb_bgsave_in_progress"])
-        start(server)
+        server.start_somewhere()
         found = state(server)
         assert found == this or (busy and found == last), "neither this snapshot nor the one before it"
         server.check()
@@ -90,7 +90,7 @@ def rewrite(spec, seed: str, chance: random.Random) -> bool:
             server.command("BGREWRITEAOF")
             time.sleep(chance.uniform(0, 0.4))
             was_busy = kill(server, chance, busy)
-        start(server)
+        server.start_somewhere()
         settle(server, writers)
         # The remains of the rewrite don't prevent the next one.
         before = state(server)
@@ -100,7 +100,7 @@ def rewrite(spec, seed: str, chance: random.Random) -> bool:
         wait_for(lambda: not busy(), "the rewrite")
         assert server.info("persistence")["aof_last_bgrewrite_status"] == "ok"
         server.kill()
-        start(server)
+        server.start_somewhere()
         assert state(server) == before
         server.check()
     return was_busy
@@ -124,7 +124,7 @@ def full_sync(spec, seed: str, chance: random.Random) -> bool:
             was_busy = kill(chance.choice([primary, primary, replica]), chance, busy)
         for server in (primary, replica):
             if not server.alive():
-                start(server)
+                server.start_somewhere()
         settle(primary, writers)
         primary.command("CONFIG", "SET", "rdb-key-save-delay", 0)
         replica.command("REPLICAOF", "127.0.0.1", primary.port)
@@ -304,12 +304,12 @@ def brought_up(server, folder: Path, name: str, cut: int, tolerant: str) -> tupl
     server.config["aof-load-truncated"] = tolerant
     refused = False
     try:
-        start(server)
+        server.start_somewhere()
     except ServerFailed:
         refused = True
         assert tolerant == "no" and "Unexpected end of file" in server.log()[-2000:], server.log_tail()
         repair(server)
-        start(server)
+        server.start_somewhere()
     return refused, (target / name).stat().st_size
 
 
