@@ -98,7 +98,7 @@ impl Default for Settings {
 pub enum Refusal {
     /// It isn't a number.
     Invalid,
-    /// It isn't a valid value; the option accepts this.
+    /// It isn't a valid value. Says what the option accepts.
     Takes(&'static str),
     /// It is outside this range.
     Range(String),

@@ -63,7 +63,8 @@ pub(crate) struct Words {
     /// The number of words: the lower bits, and the upper ones.
     len_low: u32,
     len_high: u16,
-    /// Whether the block has room for padding. A `bool` has values to spare, in which what owns words notes its kind.
+    /// Whether the block has room for padding. A `bool` leaves bit patterns unused, in which an enum that owns words
+    /// stores its variant.
     is_padded: bool,
     /// Words of padding before `start`, if there is room: 1 to 8.
     padding: u8,
@@ -269,14 +270,22 @@ impl Words {
 
     /// The reverse of [`read_bytes`](Words::read_bytes), from byte `offset` on, a multiple of 8. The words must be 0.
     pub(crate) fn write_bytes(&self, offset: u64, bytes: &[u8]) {
-        let first = (offset / 8) as usize;
-        for (chunk, word) in bytes.chunks_exact(8).zip(&self[first..first + bytes.len() / 8]) {
-            let value = u64::from_le_bytes(chunk.try_into().unwrap_or_default());
+        #[inline(always)]
+        fn write(words: &Cells, bytes: &[u8]) {
             // A page of zeros stays untouched.
-            if value != 0 {
-                word.store(value, Relaxed);
+            if bytes.iter().fold(0, |all, byte| all | byte) != 0 {
+                for (word, bytes) in words.iter().zip(bytes.as_chunks().0) {
+                    word.store(u64::from_le_bytes(*bytes), Relaxed);
+                }
             }
         }
+        let first = (offset / 8) as usize;
+        let (lines, rest) = bytes.as_chunks::<LINE>();
+        let (words, last) = self[first..first + bytes.len() / 8].split_at(lines.len() * (LINE / 8));
+        for (words, line) in words.chunks_exact(LINE / 8).zip(lines) {
+            write(words, line);
+        }
+        write(last, rest);
     }
 
     /// Copies a range of words to the same place in others, which are 0. A page of zeros stays untouched, so the copy of a
@@ -552,11 +561,14 @@ impl<B, H, X> Drop for Shared<B, H, X> {
         // written, and the layout is that of the allocation.
         unsafe {
             let Block { owners, few, .. } = self.block.as_ref();
-            if owners.fetch_sub(1, Release) != 1 {
-                return;
+            // Nobody can become an owner beside the only one, who needs no locked instruction to end.
+            if owners.load(Acquire) != 1 {
+                if owners.fetch_sub(1, Release) != 1 {
+                    return;
+                }
+                // Not a fence, which ThreadSanitizer doesn't know.
+                owners.load(Acquire);
             }
-            // Not a fence, which ThreadSanitizer doesn't know.
-            owners.load(Acquire);
             let few = *few;
             match few & !HAS_EXTRA {
                 0 => self.block.add(1).cast::<Words>().drop_in_place(),

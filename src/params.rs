@@ -75,7 +75,7 @@ pub enum LayoutChoice {
     /// A ribbon filter, also built from all its items at once: 5 to 6% more than log2(1/p) bits, for more instructions per
     /// item.
     Ribbon = 6,
-    /// Each probe in a slice of the shard of its own: two probes of an item never meet in one cell.
+    /// Each probe in its own slice of the shard: two probes of an item never meet in one cell.
     Partitioned = 7,
 }
 
@@ -291,7 +291,7 @@ impl Spec {
         Spec { family, ..Spec::fixed(capacity, error_rate) }
     }
 
-    /// The same with a seed that nobody can guess, so that nobody can prepare items that collide.
+    /// This spec with a seed that nobody can guess, so that nobody can prepare items that collide.
     ///
     /// # Errors
     /// [`Error::NoRandomness`].
@@ -435,7 +435,7 @@ impl Spec {
 mod tests {
     use super::*;
 
-    /// Whatever the time to live, also none: rotations are a millisecond apart at least, and all of them fit into it.
+    /// Whatever the time to live, even 0: rotations are at least a millisecond apart, and all of them fit into it.
     #[test]
     fn steps_fit_into_the_time_to_live() {
         for steps in [1, 2, 31, 999].map(|steps| Steps::new(steps).unwrap()) {

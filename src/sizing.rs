@@ -10,18 +10,17 @@
 pub mod fingerprint;
 pub mod fuse;
 pub mod ribbon;
+mod shape;
 
 use crate::error::Error;
-use crate::math::{self, Spread, mixture_rate};
+use crate::math;
 use crate::params::{Cell, Family, LayoutChoice, Spec, limits};
-use crate::spelling::spelling;
 use fingerprint::Table;
 use fuse::Fuse;
 use ribbon::Ribbon;
+use shape::LEAST_SHARD_BITS;
+pub use shape::{BLOCK_BITS, Layout, Shape};
 use std::cell::RefCell;
-
-/// Bits of a block: one cache line.
-pub const BLOCK_BITS: u32 = 512;
 
 /// AUTO chooses BLOCKED if it needs at most this factor of CLASSIC's memory.
 const AUTO_PENALTY: f64 = 1.15;
@@ -34,15 +33,13 @@ const AUTO_PENALTY_IN_CHAIN: f64 = 1.10;
 /// lines of several probes cost little more than one, and blocks cost memory.
 const CACHED_BYTES: u64 = 512 << 10;
 
-/// Minimum bits of a shard if there are several, even if a few items would need less. The tally of a shard takes 128
-/// bytes, half of this minimum. In shards of a word, the tallies would take 16 times the memory of the cells. loom's
-/// models have words that it can try all values of.
-const LEAST_SHARD_BITS: u64 = if cfg!(all(loom, test)) { 64 } else { 2048 };
-
 /// A layer of a chain has at least this part of the capacity of all layers before it, whatever the expansion. So the
 /// number of layers grows with the logarithm of the items: with expansion 1, a filter of capacity 1 has 112 layers at a
 /// million items, and 277 at [`limits::MAX_CAPACITY`]. The rule never matters for expansion 2 and more.
 const LEAST_PART: u64 = 8;
+
+/// More than the relative error of the first guess of a size, and of the error rate that is computed from it.
+const ROUNDING: f64 = 1e-9;
 
 /// 2^64 / golden ratio, odd: the multiplier of Fibonacci hashing (Knuth, TAOCP 3, §6.4).
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -51,50 +48,6 @@ thread_local! {
     /// A hash table of the last shapes that this thread solved, in 8 KiB: the requirements, the penalty allowed, and
     /// the shape. Solving takes half a microsecond or more, a fifth of the time of creating a small filter.
     static SHAPES: RefCell<[Option<(LayerSpec, f64, Shape)>; 64]> = const { RefCell::new([None; 64]) };
-}
-
-/// Where the probes of one item fall.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Layout {
-    /// Anywhere in the shard.
-    Classic = 1,
-    /// Inside one block of 512 bits.
-    Blocked = 2,
-    /// One cell with a fingerprint of the item, in one of two pairs of neighbouring cells.
-    Fingerprint = 3,
-    /// Three cells, which together are a fingerprint of the item.
-    Fuse = 4,
-    /// No probes: the hashes of items one after the other, from which a static filter is built.
-    List = 5,
-    /// Some of 128 neighbouring rows, which together are a fingerprint of the item.
-    Ribbon = 6,
-    /// Each in a slice of the shard of its own.
-    Partitioned = 7,
-}
-
-spelling!(pub Layout {
-    Classic = "CLASSIC", Blocked = "BLOCKED", Fingerprint = "FINGERPRINT", Fuse = "FUSE", List = "LIST",
-    Partitioned = "PARTITIONED", Ribbon = "RIBBON",
-});
-
-impl Layout {
-    /// Whether the cells are computed from all items at once.
-    #[inline]
-    pub(crate) fn is_built(self) -> bool {
-        matches!(self, Layout::Fuse | Layout::Ribbon)
-    }
-
-    /// Whether it is one of a static filter, or of the list for one.
-    #[inline]
-    pub(crate) fn is_static(self) -> bool {
-        self.is_built() || self == Layout::List
-    }
-
-    /// Whether an item's probes set cells, which any other item may set, too.
-    pub fn has_probes(self) -> bool {
-        matches!(self, Layout::Classic | Layout::Blocked | Layout::Partitioned)
-    }
 }
 
 /// The requirements for one layer.
@@ -111,28 +64,6 @@ pub struct LayerSpec {
     /// Number of independent arrays, a power of two.
     pub shards: u32,
     /// Number of generations that share it; 0 if it isn't shared.
-    pub generations: u16,
-}
-
-/// The geometry of one layer.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Shape {
-    /// Number of items that it is sized for.
-    pub capacity: u64,
-    /// Error rate that it is sized for.
-    pub error_rate: f64,
-    /// Cells in all shards: m.
-    pub cells: u64,
-    /// Probes per item: k. For FINGERPRINT, FUSE and RIBBON: the bits of a fingerprint, each of which halves the error rate
-    /// as a probe does. For a list: 1.
-    pub probes: u32,
-    /// Number of independent arrays.
-    pub shards: u32,
-    /// Where the probes fall.
-    pub layout: Layout,
-    /// Bits or counters.
-    pub cell: Cell,
-    /// Number of generations that share the cells, if these are fingerprints; 0 if they aren't shared.
     pub generations: u16,
 }
 
@@ -215,6 +146,7 @@ impl LayerSpec {
     /// fewer, and so do slices of few words, where rounding decides: for them, all numbers are tried.
     fn smallest(&self, layout: Layout) -> Result<Shape, Error> {
         let ideal = libm::ceil(-libm::log2(self.error_rate)).clamp(1.0, limits::MAX_PROBES as f64) as u32;
+        let ln_rate = libm::log(self.error_rate);
         let shape = |cells: u64, probes: u32| Shape {
             capacity: self.capacity,
             error_rate: self.error_rate,
@@ -230,7 +162,7 @@ impl LayerSpec {
         for probes in (1..=ideal).rev() {
             let stride = shape(0, probes).stride();
             let below = best.map_or(most / stride + 1, |best| best.cells.div_ceil(stride));
-            match self.fewest_units(below, stride, probes, |units| shape(units * stride, probes)) {
+            match self.fewest_units(below, stride, (probes, ln_rate), |units| shape(units * stride, probes)) {
                 Some(units) => best = Some(shape(units * stride, probes)),
                 None if best.is_some() && layout != Layout::Partitioned => break,
                 None => {}
@@ -299,25 +231,31 @@ impl LayerSpec {
 
     /// The fewest units below `below` that keep the rate. The size for m cells without uneven ranges, −k·n / ln(1 −
     /// p^(1/k)), is the first guess, and never too large. Secants of the logarithms of rate and size lead from there to
-    /// the answer. One range needs two evaluations, bits in blocks at most eight. The last two are for the answer and
-    /// for one unit less, so the answer is exact however good the guesses are.
+    /// the answer. One range needs one or two evaluations, bits in blocks at most eight. One unit less than the answer is either
+    /// less than the first guess, or was evaluated, so the answer is exact however good the other guesses are.
     fn fewest_units(
         &self,
         below: u64,
         stride: u64,
-        probes: u32,
+        (probes, ln_rate): (u32, f64),
         mut shape: impl FnMut(u64) -> Shape,
     ) -> Option<u64> {
         let (k, items) = (f64::from(probes), self.capacity as f64);
-        let fill = libm::exp(libm::log(self.error_rate) / k);
+        let fill = libm::exp(ln_rate / k);
         let load = -libm::log1p(-fill);
         // The derivative of ln((1 − e^−load)^k) by ln m.
         let mut slope = -k * load * (1.0 - fill) / fill;
-        let (mut low, mut high) = (0, below);
-        let mut units = libm::ceil(k * items / load / stride as f64) as u64;
+        let exact = k * items / load / stride as f64;
+        let mut units = libm::ceil(exact) as u64;
         // Everything that the guess leaves out raises the rate, so no fewer units will do.
         if units >= below {
             return None;
+        }
+        let (mut low, mut high) = (0, below);
+        // If words are the units, there is one range. Its computed rate is so exact that fewer needn't be tried, unless the guess was
+        // rounded up across a whole number. In several ranges it is a sum.
+        if stride == 1 << self.cell.log2_per_word() {
+            low = (libm::ceil(exact * (1.0 - ROUNDING)) as u64).saturating_sub(1);
         }
         let mut last: Option<(f64, f64)> = None;
         for evaluations in (0..).take_while(|_| below > 1) {
@@ -343,183 +281,6 @@ impl LayerSpec {
             units = libm::ceil(units as f64 * libm::exp(-excess / slope)) as u64;
         }
         (high < below).then_some(high)
-    }
-}
-
-impl Shape {
-    /// Cells of one shard.
-    pub fn cells_per_shard(&self) -> u64 {
-        self.cells / u64::from(self.shards)
-    }
-
-    /// Words in all shards.
-    #[inline]
-    pub fn words(&self) -> u64 {
-        match (self.layout, self.table()) {
-            (Layout::Fuse, _) => Fuse::words(self.cells, self.probes),
-            (Layout::Ribbon, _) => self.ribbon().map_or(0, Ribbon::words),
-            (Layout::List, _) => self.cells,
-            (_, Some(table)) => table.words(),
-            (_, None) => self.cells >> self.cell.log2_per_word(),
-        }
-    }
-
-    /// Bits of a cell.
-    pub fn cell_bits(&self) -> u32 {
-        match self.layout {
-            Layout::Fuse | Layout::Ribbon => self.probes,
-            Layout::List => u64::BITS,
-            _ => self.table().map_or(self.cell.bits(), Table::width),
-        }
-    }
-
-    /// Whether a cell in use stands for one item: in FUSE, RIBBON, and a list.
-    pub fn is_static(&self) -> bool {
-        self.layout.is_static()
-    }
-
-    /// The table of a ribbon filter. `None` if it can't have these cells.
-    fn ribbon(&self) -> Option<Ribbon> {
-        Ribbon::of_cells(self.cells, self.error_rate)
-    }
-
-    /// The last word of an empty static filter, which describes its cells. 0 in other layouts.
-    pub(crate) fn description(&self) -> u64 {
-        match self.layout {
-            Layout::Fuse => Fuse::empty(self.cells, self.probes).describe(0),
-            Layout::Ribbon => self.ribbon().map_or(0, |ribbon| ribbon.describe(0)),
-            _ => 0,
-        }
-    }
-
-    /// Whether that word describes these cells, with `items` items.
-    pub(crate) fn is_described_by(&self, items: u64, word: u64) -> bool {
-        match self.layout {
-            Layout::Ribbon => Ribbon::is_described_by(self.cells, items, word),
-            _ => Fuse::is_described_by(self.cells, self.probes, items, word),
-        }
-    }
-
-    /// The table, if its cells are fingerprints.
-    pub fn table(&self) -> Option<Table> {
-        let like = || Table::of(self.cell.payload(), self.generations);
-        (self.layout == Layout::Fingerprint).then(|| Table {
-            cells: self.cells,
-            fingerprint: self.probes,
-            ..like()
-        })
-    }
-
-    /// Bytes of the cells.
-    pub fn bytes(&self) -> u64 {
-        self.words() * 8
-    }
-
-    /// Over which cells the probes of an item are spread.
-    fn spread(&self) -> Spread {
-        let (ranges, slices) = match self.layout {
-            Layout::Classic | Layout::Fingerprint | Layout::Fuse | Layout::List | Layout::Ribbon => {
-                (self.shards.into(), 1)
-            }
-            Layout::Partitioned => (self.shards.into(), self.probes),
-            Layout::Blocked => (self.cells / u64::from(BLOCK_BITS / self.cell.bits()), 1),
-        };
-        let (cells, probes) = (self.cells / ranges / u64::from(slices), self.probes / slices);
-        Spread { ranges: ranges as f64, slices, cells: cells as f64, probes }
-    }
-
-    /// The number of cells is a multiple of this: whole words in each shard (CLASSIC), blocks or slices of whole words.
-    fn stride(&self) -> u64 {
-        let words = match self.layout {
-            Layout::Blocked => u64::from(BLOCK_BITS / u64::BITS),
-            Layout::Partitioned => self.probes.into(),
-            _ => 1,
-        };
-        (words << self.cell.log2_per_word()) * u64::from(self.shards)
-    }
-
-    /// Error rate when it contains `items` distinct items.
-    pub fn rate_at(&self, items: f64) -> f64 {
-        if let Some(table) = self.table() {
-            return table.rate_at(items);
-        }
-        match self.layout {
-            Layout::Fuse if items > 0.0 => return libm::exp2(-f64::from(self.probes)),
-            Layout::Ribbon if items > 0.0 => return self.ribbon().map_or(1.0, Ribbon::rate),
-            Layout::Fuse | Layout::Ribbon | Layout::List => return 0.0,
-            _ => {}
-        }
-        mixture_rate(self.spread(), items)
-    }
-
-    /// Distinct items that would set a fraction `fill` of the cells (Swamidass–Baldi). If all are set, any larger
-    /// number is possible; this returns the number after which one unset cell is expected.
-    pub fn items_at(&self, fill: f64) -> f64 {
-        if let Some(table) = self.table() {
-            return table.items_at(fill * self.cells as f64);
-        }
-        if self.is_static() {
-            return libm::round(fill * self.cells as f64);
-        }
-        math::estimate_items(self.spread(), fill.min(1.0 - 1.0 / self.cells as f64))
-    }
-
-    /// Bounds of the number of distinct items that set a fraction `fill` of the cells: 8 standard deviations of the
-    /// [estimate](Shape::items_at) on either side, and one item.
-    pub fn items_between(&self, fill: f64) -> (u64, u64) {
-        let estimate = self.items_at(fill);
-        let margin = 8.0 * math::estimate_deviation(self.spread(), estimate) + 1.0;
-        ((estimate - margin).max(0.0) as u64, libm::ceil(estimate + margin) as u64)
-    }
-
-    /// Error rate at a fraction `fill` of set cells: the rate that the filter has *now*.
-    pub fn rate_now(&self, fill: f64) -> f64 {
-        if fill >= 1.0 && self.layout.has_probes() { 1.0 } else { self.rate_at(self.items_at(fill)) }
-    }
-
-    /// Whether the values are consistent. Everything that was not computed here has to pass this check.
-    ///
-    /// # Errors
-    /// The name of the first field that doesn't fit.
-    pub fn check(&self) -> Result<(), &'static str> {
-        if !self.shards.is_power_of_two() || self.shards > limits::MAX_SHARDS {
-            return Err("shards");
-        }
-        if !(1..=limits::MAX_CAPACITY).contains(&self.capacity) {
-            return Err("capacity");
-        }
-        if !(self.error_rate > 0.0 && self.error_rate < 1.0) {
-            return Err("error rate");
-        }
-        if !(1..=limits::MAX_PROBES).contains(&self.probes) {
-            return Err("probes");
-        }
-        if let Some(table) = self.table() {
-            return if self.shards == 1 && table.is_valid() { Ok(()) } else { Err("cells") };
-        }
-        if self.is_static() {
-            let is_valid = match self.layout {
-                Layout::Fuse => Fuse::is_valid(self.cells, self.probes),
-                Layout::Ribbon => self.ribbon().is_some_and(|ribbon| ribbon.columns == self.probes),
-                _ => self.cells == self.capacity && self.probes == 1 && self.cells <= limits::MAX_BYTES / 8,
-            };
-            return if is_valid && self.shards == 1 && self.cell == Cell::Bit {
-                Ok(())
-            } else {
-                Err("cells")
-            };
-        }
-        let cells_in = |bits: u64| (bits / u64::from(u64::BITS)) << self.cell.log2_per_word();
-        if self.shards > 1 && self.cells < cells_in(LEAST_SHARD_BITS) * u64::from(self.shards) {
-            return Err("shards");
-        }
-        if self.cells == 0
-            || self.cells > cells_in(limits::MAX_BYTES * 8)
-            || !self.cells.is_multiple_of(self.stride())
-        {
-            return Err("cells");
-        }
-        Ok(())
     }
 }
 
@@ -644,7 +405,7 @@ mod tests {
         u64::from(unit / shape.cell.bits() * shape.shards)
     }
 
-    /// No other size works: not with this number of probes, nor with more, nor with one less; in slices with no other
+    /// No smaller size keeps the promise with this number of probes, with more, or with one less; in slices, with any
     /// number.
     #[test]
     fn one_word_or_block_less_would_break_the_promise() {
@@ -682,7 +443,8 @@ mod tests {
             let stride = stride(&shape);
             let mut evaluations = 0;
             let limit = limits::MAX_BYTES * 8 / stride;
-            let found = spec.fewest_units(limit, stride, shape.probes, |units| {
+            let probes = (shape.probes, libm::log(spec.error_rate));
+            let found = spec.fewest_units(limit, stride, probes, |units| {
                 evaluations += 1;
                 Shape { cells: units * stride, ..shape }
             });
@@ -783,6 +545,22 @@ mod tests {
         // RedisBloom halves the rate per layer and ends at 53.5 MB.
         println!("{} layers, {bytes} bytes", so_far.len());
         assert!((bytes as f64) <= 37e6, "{bytes}");
+    }
+
+    /// Rounding to whole words changes a size by more than the difference between this rate and CLASSIC's. So sizes
+    /// don't show which of the two rates was used.
+    #[test]
+    fn slices_are_sized_by_their_own_rate() {
+        for capacity in [7, 100, 12_345] {
+            let shape =
+                LayerSpec { layout: LayoutChoice::Partitioned, ..LayerSpec::new(capacity, 0.01) }.shape();
+            let shape = shape.unwrap();
+            let slice = shape.cells as f64 / f64::from(shape.probes);
+            let textbook = (1.0 - (1.0 - 1.0 / slice).powf(capacity as f64)).powi(shape.probes as i32);
+            assert!((shape.rate_at(capacity as f64) / textbook - 1.0).abs() < 1e-9, "{shape:?}");
+            let classic = Shape { layout: Layout::Classic, ..shape };
+            assert!(shape.rate_at(capacity as f64) > classic.rate_at(capacity as f64));
+        }
     }
 
     #[test]

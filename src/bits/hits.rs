@@ -29,13 +29,13 @@ impl Hits {
         Hits(self.0 | u64::from(hit) << index)
     }
 
-    /// Number of items with the answer yes.
+    /// Number of items with the answer "yes".
     #[inline(always)]
     pub fn count(self) -> u32 {
         self.0.count_ones()
     }
 
-    /// Whether no item has the answer yes.
+    /// Whether the answer is "no" for every item.
     #[inline(always)]
     pub fn is_empty(self) -> bool {
         self.0 == 0

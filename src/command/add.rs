@@ -15,7 +15,7 @@ use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
 use super::write::{
     BLOOM_STEP, Growing, Mode, add_one, catch_up, catch_up_to, create_new, due, give_up, grow_and_add, items,
-    limit_items, send_first_items, should_pause,
+    limit_items, send_first_items, should_pause, time_probes,
 };
 use crate::error::Error;
 use crate::filter::bloom::batch::{GROUP, for_each_group, for_each_hashed_group};
@@ -160,6 +160,9 @@ fn add_arguments<'a, C: Call<'a>>(
     first: usize,
     is_new: bool,
 ) -> Result<Reply, CommandError> {
+    if let Some(filter) = key.bloom()? {
+        time_probes(call, filter);
+    }
     let mut target = key.target()?.ok_or(CommandError::NotFound)?;
     let mut adds = Adds::new(call, first);
     let items = items(call, first, BLOOM_STEP);

@@ -152,20 +152,39 @@ pub enum Effect<'e> {
     /// The same, with words that are usually those of the last such command. They are only made if somebody receives
     /// them.
     Words(Command, &'e (dyn Fn() -> Words + Sync)),
-    /// The command, applied to the key at argument 1, with [joined] words, the last of which is a seed, and the
-    /// command's own arguments at these places. Each separate argument would cost a server that writes an append-only file 500 instructions.
-    Joined(Command, &'e (dyn Fn() -> Words + Sync), &'e [usize]),
+    /// The command, applied to the key at argument 1, with a new filter in one word, and the command's own arguments at
+    /// these places. Each separate argument would cost a server that writes an append-only file 500 instructions.
+    Created(Command, &'e (dyn Fn() -> Created + Sync), &'e [usize]),
 }
 
-/// Words as one, with commas between them.
-pub fn joined(words: &[Word]) -> String {
-    let mut text = String::with_capacity(64);
-    for (index, word) in words.iter().enumerate() {
-        let comma = if index > 0 { "," } else { "" };
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{comma}{word}");
+/// A new filter as replicas get it: one word, `SPEC,` and the numbers with a comma after each, then the seed.
+pub struct Created {
+    /// Most filters have those of the filter before, so that only the seed differs.
+    pub numbers: SmallVec<[Word; 4]>,
+    /// The seed: none is longer.
+    pub seed: u64,
+}
+
+impl Created {
+    /// The beginning of the word, up to the seed.
+    pub fn beginning(numbers: &[Word]) -> String {
+        let mut text = String::from("SPEC,");
+        for number in numbers {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{number},");
+        }
+        text
     }
-    text
+
+    /// The end of the word, in hexadecimal digits. `format!` would take five times as long.
+    #[allow(clippy::indexing_slicing, reason = "four bits are the number of one of 16 digits")]
+    pub fn end(&self) -> [u8; 16] {
+        let mut rest = self.seed;
+        std::array::from_fn(|_| {
+            rest = rest.rotate_left(4);
+            b"0123456789abcdef"[(rest & 15) as usize]
+        })
+    }
 }
 
 /// The inputs of work [apart](Call::apart).

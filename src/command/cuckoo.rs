@@ -5,9 +5,7 @@
 
 use super::call::{Access, Admitted, Apart, Call, Data, Effect, Key};
 use super::error::CommandError;
-use super::options::cuckoo::{
-    creation, insertion, is_plain, new_filter, reservation, seeded, sent, sent_before_capacity,
-};
+use super::options::cuckoo::{creation, insertion, is_plain, new_filter, reservation, seeded, sent};
 use super::options::redisbloom;
 use super::reply::{Answer, Answers, Reply};
 use super::table::Command;
@@ -34,6 +32,9 @@ const LEAST_GROUP: usize = if cfg!(small_steps) { 1 } else { 4 };
 /// Slots that searches for room visit between two looks at the clock: in 10 µs.
 const SEARCHED: u64 = 1 << 10;
 
+/// Moves of a search for room that are too few to be timed: a few hundred µs.
+const SHORT_WALK: u16 = 4096;
+
 /// Steps of a compaction by CF.COMPACT. One takes 10 to 100 ns. The next command continues.
 const COMPACTED_BY_COMMAND: u64 = 1 << 15;
 
@@ -45,10 +46,10 @@ const BYTES_OF_A_STEP: u64 = 64;
 
 /// `CF.RESERVE key capacity [option…]`.
 pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
-    let (spec, capacity) = match redisbloom::sent_cuckoo_reservation(call) {
-        Some(spec) => (spec?, 3),
-        None if redisbloom::reserves(call) => (redisbloom::cuckoo(call)?, 2),
-        None => (reservation(call)?, 2),
+    let spec = match redisbloom::sent_cuckoo_reservation(call) {
+        Some(spec) => spec?,
+        None if redisbloom::reserves(call) => redisbloom::cuckoo(call)?,
+        None => reservation(call)?,
     };
     let mut key = call.open(1, Access::Write);
     if key.cuckoo()?.is_some() {
@@ -56,7 +57,7 @@ pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
     }
     if is_plain(&spec) {
         make(call, &mut key, spec)?;
-        call.replicate(Effect::Joined(Command::CfReserve, &|| sent_before_capacity(&spec), &[capacity]));
+        call.replicate(Effect::Created(Command::CfReserve, &|| sent(&spec), &[]));
     } else {
         create(call, &mut key, spec)?;
     }
@@ -80,7 +81,7 @@ fn make<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> Result
 }
 
 /// Creates the filter for an add to a missing key. Returns whether its first items are to be sent with it.
-#[cold]
+#[inline(never)]
 fn create_new<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> Result<bool, CommandError> {
     match spec.origin {
         Origin::Bloomery => make(call, key, spec).map(|()| true),
@@ -89,9 +90,9 @@ fn create_new<'a, C: Call<'a>>(call: &C, key: &mut C::Key, spec: CuckooSpec) -> 
 }
 
 /// Sends the items at these arguments, the first of a filter that an add has created.
-#[cold]
+#[inline(never)]
 fn send_first_items<'a, C: Call<'a>>(call: &C, filter: &Cuckoo, items: &[usize]) {
-    call.replicate(Effect::Joined(Command::CfInsert, &|| sent(&filter.spec()), items));
+    call.replicate(Effect::Created(Command::CfInsert, &|| sent(&filter.spec()), items));
 }
 
 /// `CF.ADD key item`, `CF.ADDNX key item`.
@@ -145,38 +146,50 @@ fn add_arguments<'a, C: Call<'a>>(
     mode: Mode,
 ) -> SmallVec<[Answer; 64]> {
     let items = call.argc().saturating_sub(first);
-    if items > 1 {
+    if items > 1 && filter.longest_walk() > SHORT_WALK {
         // The first item of a command, or of a piece, may search for room for 40 ms. Then no other item follows it.
         call.may_be_long();
     }
-    let mut answers = SmallVec::with_capacity(items);
+    let mut answers = SmallVec::from_elem(Answer::Refused, items);
     let mut growing = Growing::default();
-    let mut group = SmallVec::<[CuckooHash; GROUP]>::new();
-    let mut searched = filter.searched();
-    while answers.len() < items && !pauses(call, first, answers.len()) {
-        group.clear();
-        let next = first.saturating_add(answers.len())..call.argc();
-        let mut bytes = 0usize;
-        let within = next.take(group_of(filter)).map_while(|index| {
-            let item = (bytes < STEP_BYTES).then(|| call.arg(index))?;
+    let mut group = [CuckooHash::default(); GROUP];
+    let (mut done, mut searched) = (0usize, filter.searched());
+    while done < items && !pauses(call, first, done) {
+        let (ahead, mut len, mut bytes) = (filter.ahead(), 0usize, 0usize);
+        let next = first.saturating_add(done)..call.argc();
+        for (hash, index) in group.iter_mut().take(group_of(filter)).zip(next) {
+            let item = call.arg(index);
+            *hash = ahead.hash(item);
+            len = len.saturating_add(1);
             bytes = bytes.saturating_add(item.len());
-            Some(filter.hash_ahead(item))
-        });
-        group.extend(within);
-        for item in &group {
-            answers.push(match add_item(call, filter, *item, mode, &mut growing) {
-                Ok(added) => Answer::from(added),
-                Err(_) => Answer::Refused,
-            });
+            if bytes >= STEP_BYTES {
+                break;
+            }
+        }
+        let mut hashes = group.get(..len).unwrap_or_default();
+        loop {
+            if mode == Mode::Add {
+                let added = filter.insert_each(hashes);
+                answers.iter_mut().skip(done).take(added).for_each(|answer| *answer = Answer::Yes);
+                hashes = hashes.get(added..).unwrap_or_default();
+                done = done.saturating_add(added);
+            }
+            let Some((item, rest)) = hashes.split_first() else { break };
+            let added = add_item(call, filter, *item, mode, &mut growing);
+            if let (Ok(added), Some(answer)) = (added, answers.get_mut(done)) {
+                *answer = Answer::from(added);
+            }
+            (hashes, done) = (rest, done.saturating_add(1));
             // The longest search takes as long as a group of other items.
             if filter.searched().wrapping_sub(searched) >= SEARCHED {
                 searched = filter.searched();
-                if call.should_pause(answers.len()) {
+                if call.should_pause(done) {
                     break;
                 }
             }
         }
     }
+    answers.truncate(done);
     answers
 }
 
@@ -184,10 +197,11 @@ fn add_arguments<'a, C: Call<'a>>(
 /// the original command, it need not be built.
 fn replicate_added<'a, C: Call<'a>>(call: &C, first: usize, answers: &[Answer], new: Option<&mut Cuckoo>) {
     let is_added = |answer: &Answer| *answer == Answer::Yes;
-    if !answers.iter().any(is_added) {
+    let added = answers.iter().copied().filter(is_added).count();
+    if added == 0 {
         return;
     }
-    let all = answers.len() == call.argc().saturating_sub(first) && answers.iter().all(is_added);
+    let all = added == call.argc().saturating_sub(first);
     if all && first == INSERTED && new.is_none() {
         call.replicate(Effect::Verbatim);
     } else {
@@ -205,9 +219,12 @@ fn replicate_added<'a, C: Call<'a>>(call: &C, first: usize, answers: &[Answer], 
     call.changed(c"cf.add");
 }
 
-/// Items of a group, between two looks at the clock. Fewer if each looks into hundreds of sub-filters.
+/// Items of a group, between two looks at the clock: fewer if each item is looked up in hundreds of sub-filters.
 fn group_of(filter: &Cuckoo) -> usize {
-    LOOKED_AT.checked_div(filter.slots_asked()).unwrap_or(GROUP).clamp(LEAST_GROUP, GROUP)
+    match filter.slots_asked() {
+        asked if asked <= LOOKED_AT / GROUP => GROUP,
+        asked => LOOKED_AT.checked_div(asked).unwrap_or(GROUP).clamp(LEAST_GROUP, GROUP),
+    }
 }
 
 /// Adds one item, growing the filter within its limits.
@@ -249,7 +266,8 @@ pub(super) fn test_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
         None => answers.answers.extend(items(call, ITEM, GROUP).map(|_| Answer::No)),
         Some(filter) => {
             let group = group_of(filter);
-            let items = items(call, ITEM, group).map(|item| filter.hash_ahead(item));
+            let ahead = filter.ahead();
+            let items = items(call, ITEM, group).map(|item| ahead.hash(item));
             filter.test_each(items, group, |hits, len| {
                 answers.answers.extend((0..len).map(|index| Answer::from(hits.has(index))));
             });

@@ -19,7 +19,7 @@ pub enum CommandError {
     NotNative,
     /// The key holds a native filter, and the command needs another system's.
     NotForeign,
-    /// RedisBloom's filters have no bytes in one string.
+    /// RedisBloom has no format that is one string.
     ExportedInPieces,
     /// A reply would be too long.
     LongExport {

@@ -13,7 +13,7 @@ use crate::params::{Family, Spec};
 /// `BF.RESERVE key error_rate capacity [option…]`.
 pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     if let Some(spec) = redisbloom::sent_reservation(call) {
-        reserve_as(call, &mut vacant(call)?, spec?, 0, [3, 4])?;
+        reserve_as(call, &mut vacant(call)?, spec?, 0)?;
         return Ok(Reply::Ok);
     }
     if redisbloom::reserves(call) {
@@ -30,25 +30,24 @@ pub(super) fn reserve<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> 
     // A window without a period doesn't use the time, so its replica doesn't get one.
     let timed = matches!(spec.family, Family::Window { every_ms: 1.., .. });
     let since_ms = if timed { since_ms.unwrap_or_else(|| call.now_ms()) } else { 0 };
-    reserve_as(call, &mut key, spec, since_ms, [2, 3])?;
+    reserve_as(call, &mut key, spec, since_ms)?;
     Ok(Reply::Ok)
 }
 
-/// Creates a filter whose error rate and capacity are at these arguments. If it has no further parameters, those two are sent
-/// as they came: five arguments instead of eight.
+/// Creates a filter whose capacity is at argument 3. If it has no further parameters than an error rate and an expansion, they
+/// are sent with the seed in one word: four arguments instead of eight.
 fn reserve_as<'a, C: Call<'a>>(
     call: &C,
     key: &mut C::Key,
     spec: Spec,
     since_ms: u64,
-    numbers: [usize; 2],
 ) -> Result<(), CommandError> {
     if !options::bloom::is_plain(&spec) {
         return create(call, key, spec, since_ms);
     }
     make(call, key, spec, since_ms)?;
-    let words = || options::bloom::sent_before_numbers(&spec);
-    call.replicate(Effect::Joined(Command::Reserve, &words, &numbers));
+    let filter = || options::bloom::sent_before_capacity(&spec);
+    call.replicate(Effect::Created(Command::Reserve, &filter, &[3]));
     Ok(())
 }
 

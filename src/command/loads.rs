@@ -29,7 +29,7 @@ pub const ABANDONED: Duration = Duration::from_secs(300);
 /// arguments of one command may need. Without it, no small filter could be loaded while keys are evicted all the time.
 const SMALL: u64 = 1 << 20;
 
-/// The most bytes of memory for each byte of a head: it is kept, and what is read from it is larger.
+/// Maximum bytes of memory for each byte of a head. The head is kept, and so are its decoded fields, which are larger.
 const HEAD_FACTOR: u64 = 4;
 
 /// Filters that are being loaded, by database and key.
@@ -56,7 +56,8 @@ impl Outgoing {
         load_command(Namespace::of(&self.filter))
     }
 
-    /// Hands pieces to `sink` until it returns false, or only the last is left. Returns whether that is so.
+    /// Hands pieces to `sink` until it returns false, or only the last piece is left. Returns whether only that is
+    /// left.
     fn send(&mut self, mut sink: impl FnMut(Command, u64, &[u8]) -> bool) -> bool {
         let (command, encoder) = (self.command(), Encoder::native(&self.filter));
         if self.next.is_none() {
@@ -108,7 +109,7 @@ pub(super) enum Sent {
 #[derive(Default)]
 pub struct Ended {
     loads: Vec<Load>,
-    /// Those that replicas or the AOF may have pieces of: [`END`] ends these.
+    /// Ended loads of which replicas or the AOF may have pieces. They get [`END`].
     pub elsewhere: Vec<(i32, Vec<u8>, Namespace)>,
 }
 
@@ -559,9 +560,9 @@ impl Loads {
         })
     }
 
-    /// Writes the loads of our format, also those of which this server's own file has nothing: if this is a replica, the
-    /// servers that get the snapshot get the following pieces from the primary. Each load comes with whether its following
-    /// pieces are sent, for the server that reads what it wrote itself.
+    /// Writes the loads in our format, even if this server's own append-only file has nothing of them: if this is a
+    /// replica, the servers that get the snapshot get the following pieces from the primary. A flag with each load says
+    /// whether its following pieces are sent. The server needs it if it reads its own file.
     pub fn save(&self, sink: &mut impl Sink) {
         sink.unsigned(self.saved().count().saturating_add(self.sent().count()) as u64);
         let begin = |sink: &mut dyn Sink, (database, key): &(i32, Vec<u8>)| {
@@ -607,7 +608,7 @@ impl Loads {
 }
 
 impl Namespace {
-    /// That of the commands on a filter.
+    /// The namespace of the commands on a filter.
     pub fn of(filter: &Filter) -> Namespace {
         match filter {
             Filter::Bloom(_) | Filter::Foreign(_) | Filter::Rebuild(_) => Namespace::Bloom,

@@ -36,7 +36,7 @@ pub struct Pieces {
     at: usize,
     /// Where the items end.
     end: usize,
-    /// How long the next piece may be: a command can pause itself, but has to be given all its items.
+    /// How long the next piece may be, in arguments or bytes. A command that can pause by itself gets all of its items.
     most: usize,
 }
 

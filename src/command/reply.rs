@@ -2,6 +2,7 @@
 
 use super::error::CommandError;
 use smallvec::SmallVec;
+use std::ffi::CStr;
 
 /// A reply. `module::reply` is the only place that turns it into RESP2 or RESP3.
 #[derive(Debug, PartialEq)]
@@ -22,8 +23,12 @@ pub enum Reply {
     Array(Vec<Reply>),
     /// A flat array in RESP2, a map in RESP3; keys are simple strings.
     Map(Vec<(&'static str, Reply)>),
-    /// One field of a map: an array of its value in RESP2, a map of one entry in RESP3.
-    Entry(&'static str, Box<Reply>),
+    /// A map of numbers.
+    Numbers(Numbers),
+    /// One of its fields: an array of its value in RESP2, a map of one entry in RESP3.
+    Entry(&'static CStr, Option<u64>),
+    /// A piece of a dump: an array of the iterator for the next one, and of the bytes, or null.
+    Piece(u64, Option<Vec<u8>>),
     /// One answer per item.
     Answers(Answers),
     /// The same, where an item is refused for lack of room: `:1`/`:-1` in RESP2, a boolean in RESP3.
@@ -62,6 +67,48 @@ pub struct Answers {
     pub error: Option<CommandError>,
 }
 
+/// Numbers and their names. A map of these needs no allocation, and its names are sent as they are: without that, BF.INFO
+/// took an eighth longer than in RedisBloom.
+#[derive(Debug, PartialEq)]
+pub struct Numbers {
+    names: &'static [&'static CStr],
+    /// As many as there are names. A negative one is null. With an `Option` of each, a reply would be so large that every
+    /// command copies its own by a call of memcpy.
+    values: [i64; Numbers::MOST],
+}
+
+impl Numbers {
+    const MOST: usize = 8;
+
+    /// As many values as names.
+    pub(super) fn new<const N: usize>(
+        names: &'static [&'static CStr; N],
+        values: [Option<u64>; N],
+    ) -> Numbers {
+        const { assert!(N <= Numbers::MOST) };
+        let mut all = [-1; Numbers::MOST];
+        for (to, value) in all.iter_mut().zip(values) {
+            *to = value.map_or(-1, |value| i64::try_from(value).unwrap_or(i64::MAX));
+        }
+        Numbers { names, values: all }
+    }
+
+    /// Number of fields.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// The fields, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static CStr, Option<u64>)> {
+        self.names.iter().copied().zip(self.values.iter().map(|value| u64::try_from(*value).ok()))
+    }
+
+    /// The same as fields of a map.
+    pub fn fields(&self) -> Vec<(&'static str, Reply)> {
+        self.iter().map(|(name, value)| (name.to_str().unwrap_or_default(), value.into())).collect()
+    }
+}
+
 impl Reply {
     /// Whether a full filter of fixed size has ended the command before its last item.
     pub fn ends_early(&self) -> bool {
@@ -78,5 +125,11 @@ impl From<&str> for Reply {
 impl From<u64> for Reply {
     fn from(value: u64) -> Reply {
         Reply::Integer(i64::try_from(value).unwrap_or(i64::MAX))
+    }
+}
+
+impl From<Option<u64>> for Reply {
+    fn from(value: Option<u64>) -> Reply {
+        value.map_or(Reply::Null, Reply::from)
     }
 }

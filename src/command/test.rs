@@ -4,7 +4,7 @@ use super::blob::{Blob, Unread};
 use super::call::{Access, Call, Key};
 use super::error::CommandError;
 use super::reply::{Answer, Answers, Reply};
-use super::write::{BLOOM_STEP, items, limit_items};
+use super::write::{BLOOM_STEP, items, limit_items, time_probes};
 use crate::bits::Hits;
 use crate::filter::bloom::batch::{GROUP, Probed, for_each_group};
 use crate::filter::{Bloom, Filter, Foreign, Layer, Live, LiveRef};
@@ -121,6 +121,7 @@ pub(super) fn test_many<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError
         answers.answers.extend(items(call, FIRST_ITEM, BLOOM_STEP).map(|_| Answer::No));
         return Ok(Reply::Answers(answers));
     };
+    time_probes(call, filter);
     answers.answers.reserve(count);
     let mut yes = 0u64;
     let show = |hits: Hits, len| {

@@ -53,15 +53,14 @@ pub(super) fn scan_dump<'a, C: Call<'a>>(call: &C, namespace: Namespace) -> Resu
     }
     let encoder = Encoder::dump(filter);
     if iterator == 0 {
-        return Ok(Reply::Array(vec![1u64.into(), Reply::Bulk(encoder.head().to_vec())]));
+        return Ok(Reply::Piece(1, Some(encoder.into_head())));
     }
     let mut piece = Vec::new();
     let offset = iterator.checked_sub(1).and_then(|offset| u64::try_from(offset).ok());
-    Ok(Reply::Array(match (offset.and_then(|offset| encoder.chunk(offset, &mut piece)), namespace) {
-        (Some(end), _) => vec![end.saturating_add(1).into(), Reply::Bulk(piece)],
-        (None, Namespace::Bloom) => vec![0u64.into(), Reply::Bulk(Vec::new())],
-        (None, Namespace::Cuckoo) => vec![0u64.into(), Reply::Null],
-    }))
+    Ok(match offset.and_then(|offset| encoder.chunk(offset, &mut piece)) {
+        Some(end) => Reply::Piece(end.saturating_add(1), Some(piece)),
+        None => Reply::Piece(0, (namespace == Namespace::Bloom).then(Vec::new)),
+    })
 }
 
 /// `BF.LOADCHUNK key iterator data`, `CF.LOADCHUNK key iterator data`.

@@ -56,27 +56,38 @@ pub(super) fn should_pause<'a, C: Call<'a>>(call: &C, done: usize, step: usize) 
     done.is_multiple_of(step) && call.should_pause(done)
 }
 
+/// Probes of an item, with which a few dozen items may take a millisecond.
+const MANY_PROBES: u64 = 512;
+
+/// Times a command that tests or adds a few items, if that may take long in this filter.
+#[inline(always)]
+pub(super) fn time_probes<'a, C: Call<'a>>(call: &C, filter: LiveRef<'_>) {
+    if filter.probes() > MANY_PROBES {
+        call.may_be_long();
+    }
+}
+
 /// Bytes of items between two looks at the clock. To hash them takes up to 250 µs, with the slowest codec.
 pub(super) const STEP_BYTES: usize = 1 << 16;
 
 /// The arguments from `first` on: the items of a command, until it continues later.
 #[inline(always)]
 pub(super) fn items<'a, C: Call<'a>>(call: &C, first: usize, step: usize) -> impl Iterator<Item = &'a [u8]> {
-    let (mut next, mut bytes) = (first, 0usize);
+    let (mut next, mut left, mut bytes) = (first, 0usize, 0usize);
     std::iter::from_fn(move || {
-        let done = next.saturating_sub(first);
         if next >= call.argc() {
             return None;
         }
-        if done.is_multiple_of(step) || bytes >= STEP_BYTES {
-            bytes = 0;
-            if pauses(call, first, done) {
+        if left == 0 || bytes >= STEP_BYTES {
+            (left, bytes) = (step, 0);
+            if pauses(call, first, next.saturating_sub(first)) {
                 return None;
             }
         }
         let item = call.arg(next);
         bytes = bytes.saturating_add(item.len());
         next = next.saturating_add(1);
+        left = left.saturating_sub(1);
         Some(item)
     })
 }
@@ -137,7 +148,7 @@ pub(super) fn admit_new<'a, C: Call<'a>>(call: &C, total: u64, more: u64) -> Res
 }
 
 /// Creates the filter for an add to a missing key. Returns whether its first items are to be sent with it.
-#[cold]
+#[inline(never)]
 pub(super) fn create_new<'a, C: Call<'a>>(
     call: &C,
     key: &mut C::Key,
@@ -156,9 +167,9 @@ pub(super) fn create_new<'a, C: Call<'a>>(
 }
 
 /// Sends the items at these arguments, the first of a filter that an add has created.
-#[cold]
+#[inline(never)]
 pub(super) fn send_first_items<'a, C: Call<'a>>(call: &C, filter: &Bloom, items: &[usize]) {
-    call.replicate(Effect::Joined(Command::Insert, &|| options::bloom::sent(&filter.spec()), items));
+    call.replicate(Effect::Created(Command::Insert, &|| options::bloom::sent(&filter.spec()), items));
 }
 
 /// Creates a Bloom filter of RedisBloom, as its primary has done. A replica writes this into its own append-only file.

@@ -57,8 +57,8 @@ impl AtomicBloom {
     ///
     /// # Errors
     /// What [`Spec::validate`] refuses, [`Error::Unreachable`], [`Error::OutOfMemory`]; [`Error::Exclusive`] for a
-    /// scaling filter and for a window: they change their layers, which takes one owner; and for fingerprints, which are
-    /// moved.
+    /// scaling filter and for a window: they change their layers, which requires a single owner; and for fingerprints,
+    /// which are moved.
     pub fn new(spec: Spec) -> Result<AtomicBloom, Error> {
         spec.validate()?;
         if !matches!(spec.family, Family::Fixed(_)) {

@@ -20,7 +20,7 @@ pub(crate) struct Contents {
 #[cfg(feature = "module")]
 impl Contents {
     /// For arrays with this number of items, sized for this capacity.
-    #[inline]
+    #[inline(always)]
     fn sum(arrays: impl Iterator<Item = (u64, u64)>) -> Contents {
         arrays.fold(Contents::default(), |Contents { arrays, items, capacity }, (more, room)| Contents {
             arrays: arrays.wrapping_add(1),
@@ -143,7 +143,7 @@ impl<'a> LiveRef<'a> {
         }
     }
 
-    /// What it has in sum.
+    /// Its totals.
     #[cfg(feature = "module")]
     #[inline]
     pub(crate) fn contents(self) -> Contents {

@@ -32,8 +32,8 @@ pub use bloom::{Body, Chain, Due, Layer};
 pub use change::{Added, Removed};
 #[doc(hidden)]
 pub use cuckoo::CuckooHash;
-pub(crate) use cuckoo::fingerprints;
 pub use cuckoo::{Cuckoo, CuckooItem, CuckooSpec, Origin};
+pub(crate) use cuckoo::{fingerprints, slots_in_use};
 pub use foreign::Foreign;
 #[doc(hidden)]
 pub use garbage::Garbage;

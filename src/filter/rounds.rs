@@ -1,5 +1,5 @@
-//! Rounds of mixing, which all static filters have in common: what the hashes of a set's items are turned into until a
-//! filter can be built of them.
+//! Rounds of mixing, which all static filters have in common: the hashes of a set's items are mixed again and again
+//! until a filter can be built from them.
 //!
 //! The hashes are sorted first. Equal ones come together, and neighbours have neighbouring cells, so that the cells of the
 //! items that are looked at one after the other are in the caches.
@@ -65,9 +65,9 @@ pub(super) fn mixed(hash: u64, rounds: u64) -> u64 {
     (0..rounds).fold(hash, |hash, _| mix(hash))
 }
 
-/// What `attempt` makes of the different hashes among these, mixed and in ascending order; of hashes mixed once more while
-/// it returns `None`. It is told the number of rounds, which is 0 if there are no hashes. Also returns the number of
-/// different hashes.
+/// Mixes these hashes, and calls `attempt` with the distinct ones in ascending order, until it returns something other
+/// than `None`. Before each call, the hashes are mixed once more. `attempt` also gets the number of rounds so far,
+/// which is 0 if there are no hashes. Returns what it built, and the number of distinct hashes.
 ///
 /// # Errors
 /// [`Error::OutOfMemory`]; what `attempt` returns; [`Error::Unbuilt`] if `parallel` runs no more tasks.

@@ -166,6 +166,35 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// Sends a command with this key, a word, and these arguments. With a format for each argument, the server needs 400
+    /// instructions less than for a vector with a string of our own.
+    pub(super) fn replicate_word(self, name: &CStr, key: Text<'_>, word: &[u8], arguments: &[Text<'_>]) {
+        // SAFETY: "s" takes a string, "b" bytes and their number, and "v" is as above.
+        unsafe {
+            let (ctx, name, key) = (self.as_ptr(), name.as_ptr(), key.as_ptr());
+            let (start, len): (*const c_char, usize) = (word.as_ptr().cast(), word.len());
+            match arguments {
+                [] => server!(RedisModule_Replicate(ctx, name, c"sb".as_ptr(), key, start, len)),
+                [one] => {
+                    server!(RedisModule_Replicate(ctx, name, c"sbs".as_ptr(), key, start, len, one.as_ptr()))
+                }
+                all => {
+                    let vector: *const *mut raw::RedisModuleString = all.as_ptr().cast();
+                    server!(RedisModule_Replicate(
+                        ctx,
+                        name,
+                        c"sbv".as_ptr(),
+                        key,
+                        start,
+                        len,
+                        vector,
+                        all.len()
+                    ))
+                }
+            };
+        }
+    }
+
     /// Whether there are replicas, or some that may come back for what they have missed.
     pub(super) fn has_replicas(self) -> bool {
         let fields = [c"connected_slaves", c"repl_backlog_active"];
@@ -294,7 +323,7 @@ impl Context<'_> {
         // SAFETY: the context is that of a command, and the reply is kept for ever.
         if ok.is_null() || unsafe { server!(RedisModule_ReplyWithCallReply(self.as_ptr(), ok)) } != status::OK
         {
-            self.reply_simple("OK");
+            self.reply_simple(c"OK");
         }
     }
 
@@ -338,12 +367,17 @@ impl Context<'_> {
         };
     }
 
-    /// A simple string. Never user data, which may contain a line break. The module's own words have no NUL byte.
-    pub(super) fn reply_simple(self, text: &'static str) {
+    /// A simple string. Never user data, which may contain a line break.
+    pub(super) fn reply_simple(self, text: &CStr) {
+        // SAFETY: the text is NUL-terminated, and the server copies it.
+        unsafe { server!(RedisModule_ReplyWithSimpleString(self.as_ptr(), text.as_ptr())) };
+    }
+
+    /// The same. The module's own words have no NUL byte.
+    pub(super) fn reply_text(self, text: &'static str) {
         let mut text = SmallVec::<[u8; 64]>::from_slice(text.as_bytes());
         text.push(0);
-        // SAFETY: the text is NUL-terminated, and the server copies it.
-        unsafe { server!(RedisModule_ReplyWithSimpleString(self.as_ptr(), text.as_ptr().cast())) };
+        self.reply_simple(CStr::from_bytes_until_nul(&text).unwrap_or_default());
     }
 
     /// Announces `len` replies.

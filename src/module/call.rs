@@ -7,7 +7,7 @@ use super::names::name_of;
 use super::offload::Request;
 use super::settings::settings;
 use super::{heard, loads, log, memory, offload, reclaim, workers};
-use crate::command::{Access, Apart, Call, Command, CommandError, Effect, Loads, Reply, Rest, Word, joined};
+use crate::command::{Access, Apart, Call, Command, CommandError, Created, Effect, Loads, Reply, Rest, Word};
 use crate::config::Settings;
 use crate::filter::{Filter, Garbage, Live, LiveRef};
 use crate::parallel::{ParallelFor, Stop};
@@ -17,7 +17,6 @@ use redis_module::raw::{
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString};
-use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -34,8 +33,8 @@ const MOST_ITEMS: usize = 1 << 16;
 /// differs. Making and freeing eleven strings took a tenth of creating a small filter. Only the main thread uses them.
 static WORDS: Mutex<Vec<(Word, OwnText)>> = Mutex::new(Vec::new());
 
-/// The same for joined words: all of them but the seed, which is the last, and their text.
-static JOINED: Mutex<(Vec<Word>, String)> = Mutex::new((Vec::new(), String::new()));
+/// The numbers of the filter that was created last, and the word that begins with them.
+static CREATED: Mutex<(Vec<Word>, Vec<u8>)> = Mutex::new((Vec::new(), Vec::new()));
 
 /// A command of a client, a primary or an AOF.
 pub(super) struct ServerCall<'a> {
@@ -84,11 +83,11 @@ impl<'a> ServerCall<'a> {
         ServerCall { resumed: Some(resumed), ..ServerCall::new(ctx, command, arguments) }
     }
 
-    /// The same for a command that may be carried out in pieces.
+    /// Lets the command be carried out in pieces.
     #[inline(always)]
-    pub(super) fn divided(self, is_piece: bool) -> ServerCall<'a> {
+    pub(super) fn divide(&mut self, is_piece: bool) {
         let (may_wait, head, rest) = Default::default();
-        ServerCall { divided: Some(Divided { is_piece, may_wait, head, rest }), ..self }
+        self.divided = Some(Divided { is_piece, may_wait, head, rest });
     }
 
     /// When the command began, or said that it may be long; `None` if it isn't timed.
@@ -240,19 +239,18 @@ impl<'a> Call<'a> for ServerCall<'a> {
                 let own: Vec<OwnText> = words.iter().map(|word| OwnText::new(word)).collect();
                 self.send(command, own.iter().map(OwnText::as_text), &[]);
             }
-            Effect::Joined(command, words, indices) => {
-                let words = words();
-                let Some((seed, others)) = words.split_last() else { return };
-                let (known, text) = &mut *JOINED.lock().unwrap_or_else(PoisonError::into_inner);
-                if known != others {
-                    (*known, *text) = (others.to_vec(), joined(others));
+            Effect::Created(command, filter, indices) => {
+                let filter = filter();
+                let (numbers, word) = &mut *CREATED.lock().unwrap_or_else(PoisonError::into_inner);
+                if numbers[..] != filter.numbers[..] {
+                    *word = Created::beginning(&filter.numbers).into_bytes();
+                    *numbers = filter.numbers.to_vec();
                 }
-                let len = text.len();
-                // Writing to a string cannot fail.
-                let _ = write!(text, ",{seed}");
-                let own = OwnText::new(text.as_bytes());
-                text.truncate(len);
-                self.send(command, [own.as_text()], indices);
+                let beginning = word.len();
+                word.extend(filter.end());
+                let items: SmallVec<[Text<'_>; 16]> = indices.iter().map(|index| self.text(*index)).collect();
+                self.ctx.replicate_word(name_of(command), self.text(1), word, &items);
+                word.truncate(beginning);
             }
             Effect::Words(command, words) => {
                 let words = words();

@@ -99,7 +99,7 @@ fn finish<const INDEX: usize>(call: &ServerCall<'_>, outcome: Result<Reply, Comm
 #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 const fn is_mostly_short(index: usize) -> bool {
     use Command::{CfAdd, CfAddnx, CfDel, CfInfo, CfInsert, CfInsertnx, CfMexists, CfReserve, CfScandump};
-    use Command::{Info, Insert, Reserve, Scandump};
+    use Command::{Info, Insert, Madd, Mexists, Mtest, Reserve, Scandump};
     matches!(
         TABLE[index].command,
         CfAdd
@@ -113,6 +113,9 @@ const fn is_mostly_short(index: usize) -> bool {
             | CfScandump
             | Info
             | Insert
+            | Madd
+            | Mexists
+            | Mtest
             | Reserve
             | Scandump
     )
@@ -172,7 +175,7 @@ unsafe extern "C" fn entry<const INDEX: usize>(
     };
     let mut call = ServerCall::new(ctx, const { command_at(INDEX) }, arguments);
     if const { divides(INDEX) } {
-        call = call.divided(pieces::is_piece());
+        call.divide(pieces::is_piece());
     }
     let is_timed = const { !is_fast(INDEX) }
         && (const { !is_mostly_short(INDEX) } || arguments.len() > FEW_ARGUMENTS)

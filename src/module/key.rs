@@ -19,6 +19,8 @@ pub(super) struct OpenKey<'a> {
     value: Result<*mut Filter, WrongType>,
     /// What INFO has counted of the value, if that is compared when the key is closed.
     counted: Option<Contents>,
+    /// Whether it was opened to add an item.
+    adds: bool,
     command: PhantomData<&'a raw::RedisModuleKey>,
 }
 
@@ -38,7 +40,7 @@ impl<'a> OpenKey<'a> {
                 Access::Add if OpenKey::is_plain(value) => None,
                 Access::Add | Access::Write => Some(OpenKey::contents(value)),
             };
-            OpenKey { raw, value, counted, command: PhantomData }
+            OpenKey { raw, value, counted, adds: access == Access::Add, command: PhantomData }
         }
     }
 
@@ -137,15 +139,15 @@ impl Key for OpenKey<'_> {
 
     fn create(&mut self, value: Filter) {
         let data_type = data_type::handle_for(&value);
-        // The server frees the value that it takes the place of, and that is no longer counted then.
+        // Counted now, because the server frees the value that is replaced.
         self.count();
-        let value = data_type::give(value);
+        let (value, contents) = data_type::give(value);
         // SAFETY: the key is open for writing, and the server takes the value. If it doesn't, we free it.
         unsafe {
             let set = server!(RedisModule_ModuleTypeSetValue(self.raw, data_type, value));
             if set == status::OK {
                 self.value = Ok(value.cast());
-                self.counted = Some(OpenKey::contents(self.value));
+                self.counted = Some(contents).filter(|_| !(self.adds && OpenKey::is_plain(self.value)));
             } else {
                 drop(data_type::take(value));
             }

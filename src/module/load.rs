@@ -4,6 +4,7 @@ use super::api::{Context, Text};
 use super::names::DEFAULT_PREFIX;
 use super::server::{server, status};
 use super::{again, alloc, commands, config, data_type, guard, info, loads, log, memory, offload};
+use crate::metrics;
 use redis_module::raw;
 use std::ffi::{CString, c_int, c_void};
 
@@ -41,6 +42,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
         return status::ERR;
     }
     guard::install_hook();
+    metrics::this_is_the_main_thread();
     // SAFETY: the server's own arguments. They aren't kept beyond this call.
     let load = || unsafe { load(ctx, Text::arguments(argv, argc)) };
     match guard::call("onload", load, || Err("internal error".to_owned())) {

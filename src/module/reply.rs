@@ -88,8 +88,15 @@ fn send_reply(ctx: Context<'_>, reply: &Reply) {
         Reply::Map(fields) => {
             ctx.reply_map(fields.len());
             for (name, value) in fields {
-                ctx.reply_simple(name);
+                ctx.reply_text(name);
                 send_reply(ctx, value);
+            }
+        }
+        Reply::Numbers(numbers) => {
+            ctx.reply_map(numbers.len());
+            for (name, value) in numbers.iter() {
+                ctx.reply_simple(name);
+                send_number(ctx, value);
             }
         }
         Reply::Entry(name, value) => {
@@ -99,7 +106,15 @@ fn send_reply(ctx: Context<'_>, reply: &Reply) {
             } else {
                 ctx.reply_array(1);
             }
-            send_reply(ctx, value);
+            send_number(ctx, *value);
+        }
+        Reply::Piece(iterator, bytes) => {
+            ctx.reply_array(2);
+            send_number(ctx, Some(*iterator));
+            match bytes {
+                Some(bytes) => ctx.reply_bulk(bytes),
+                None => ctx.reply_null(),
+            }
         }
         Reply::Answers(answers) => send_answers(ctx, answers),
         Reply::Inserted(answers) | Reply::InsertedIfAbsent(answers) => {
@@ -107,6 +122,13 @@ fn send_reply(ctx: Context<'_>, reply: &Reply) {
             send_each_inserted(ctx, reply, answers);
         }
         Reply::Later => {}
+    }
+}
+
+fn send_number(ctx: Context<'_>, number: Option<u64>) {
+    match number {
+        Some(number) => ctx.reply_integer(i64::try_from(number).unwrap_or(i64::MAX)),
+        None => ctx.reply_null(),
     }
 }
 

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 /// Work that nobody waits for. Its argument says where it runs.
 pub type Job = Box<dyn FnOnce(&Seat<'_>) + Send>;
 
-/// A job that was queued, to [withdraw](Pool::withdraw) it. No two jobs of a pool have the same.
+/// A job that was queued, to [withdraw](Pool::withdraw) it. No two jobs of a pool have the same ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub(super) u64);
 

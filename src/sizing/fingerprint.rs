@@ -63,7 +63,7 @@ impl Table {
         best
     }
 
-    /// The same with as many cells as its words have room for.
+    /// This table with as many cells as its words have room for.
     pub fn filled(self) -> Table {
         let bits = u128::from(self.cell_words() - 1) * u128::from(u64::BITS);
         Table { cells: (bits / u128::from(self.width())) as u64, ..self }

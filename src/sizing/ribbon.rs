@@ -13,7 +13,7 @@ pub const BLOCK: u64 = u64::BITS as u64;
 /// Blocks that the rows of an item lie in.
 pub const SPAN: u64 = WINDOW / BLOCK + 1;
 
-/// Most columns. An absent item tests positive in half of the columns, so the error rate halves with each.
+/// Most columns. In each column, half of the absent items test positive, so the error rate halves with each column.
 pub const MOST_COLUMNS: u32 = 32;
 
 /// Bytes that an item needs while a filter is built, besides the list and the filter: its hash, and a row of 20 bytes.
@@ -23,8 +23,9 @@ pub const BUILD_BYTES: u64 = 30;
 /// likely it is that somewhere too many are close together.
 const MORE_FOR_DOUBLE: u64 = 227;
 
-/// What is saved, because a few items don't need rows beyond their number. Of 600 builds of 100,000 items 39, and of
-/// 300 of a million 35 needed another round of mixing, and none more than three others.
+/// Subtracted from that, because a few items don't need rows beyond their number. Another round of mixing was needed by
+/// 39 of 600 builds of 100,000 items, and by 35 of 300 builds of a million. None needed more than three additional
+/// rounds.
 const LESS: u64 = 1558;
 
 /// The sizes of a ribbon filter: a table of rows and columns of bits. The first `wide` blocks have one column more than the
@@ -48,8 +49,8 @@ impl Ribbon {
         Ribbon::of_blocks(starts.div_ceil(BLOCK) + SPAN - 1, error_rate)
     }
 
-    /// As few columns in this many blocks as the error rate allows. All operations are exact in binary arithmetic, but for a
-    /// product and a ceiling, which are the same everywhere.
+    /// As few columns in this many blocks as the error rate allows. All operations are exact in binary arithmetic,
+    /// except for a product and a ceiling, which are the same everywhere.
     fn of_blocks(blocks: u64, error_rate: f64) -> Option<Ribbon> {
         let columns = (1..=MOST_COLUMNS).find(|columns| half_to(*columns) <= error_rate)?;
         // The share of items that need all columns: x, if x · 2^−columns + (1 − x) · 2^(1 − columns) is the error rate.
@@ -66,7 +67,7 @@ impl Ribbon {
         (is_whole && cells <= limits::MAX_BYTES && ribbon.words() <= limits::MAX_BYTES / 8).then_some(ribbon)
     }
 
-    /// Number of cells: a row is one, as an item has one row for itself.
+    /// Number of cells. A row counts as one cell, because a filter has about one row for each item.
     pub fn cells(self) -> u64 {
         self.blocks * BLOCK
     }
@@ -145,7 +146,7 @@ mod tests {
         }
     }
 
-    /// At any error rate and of any size, the rate is kept, and with a column less in one block it would not be.
+    /// At any error rate and any size, a filter keeps the rate. With one column less in one block, it wouldn't.
     #[test]
     fn no_column_is_wasted() {
         let rates = (1..400).map(|step| libm::exp2(-f64::from(step) * 0.08)).chain([0.9, 0.5, 0.01]);

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub(super) enum Place {
     /// Cells that don't lie across words.
     By(fn(&Words, u64, &[u8]) -> Census),
-    /// Bits or slots. Parts of them may come again; the last one counts. Also holds the number of those that are set in
+    /// Bits or slots. Parts of them may come again; the last one counts. The function counts those that are set in some
     /// words.
     Over(fn(&Cells) -> u64),
     /// Cells that lie across words and parts. No part comes twice.

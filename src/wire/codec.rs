@@ -27,14 +27,6 @@ impl Kind {
     }
 }
 
-/// The header of a filter, as written.
-pub(super) struct Header {
-    pub(super) kind: Kind,
-    pub(super) bytes: Vec<u8>,
-    /// Identifies the head and the chunks of one dump: a checksum of what must not change during it.
-    pub(super) stamp: u32,
-}
-
 /// The most bytes that one bincode struct may need. A bound against hostile lengths, far above what ours need.
 const BINCODE_LIMIT: u64 = 4096;
 

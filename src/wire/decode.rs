@@ -31,16 +31,16 @@ use crate::mem::Words;
 #[derive(Debug)]
 pub struct Decoder {
     head: Head,
-    /// What its chunks carry.
+    /// The stamp that its chunks carry.
     stamp: u32,
     /// Bytes of all arrays.
     body_len: u64,
-    /// Bytes of the largest.
+    /// Bytes of the largest array.
     largest: u64,
     allocation: Allocation,
     /// The arrays that are complete.
     arrays: Vec<Filled>,
-    /// Bytes of these.
+    /// Bytes of the complete arrays.
     filled: u64,
     /// The array that has begun.
     current: Option<Box<Arrival>>,

@@ -5,6 +5,7 @@ use super::{chunk, head, redisbloom};
 use crate::filter::foreign::Scheme;
 use crate::filter::{FilterRef, Layer, Origin};
 use crate::mem::{Cells, Words};
+use std::sync::OnceLock;
 
 /// Writes a filter piece by piece. It has no position of its own: a caller can ask for any chunk at any time, as a dump
 /// over several commands does.
@@ -30,17 +31,20 @@ use crate::mem::{Cells, Words};
 /// ```
 pub struct Encoder<'a> {
     filter: FilterRef<'a>,
-    head: Vec<u8>,
     format: Format,
+    dump_number: u16,
+    /// Computed when it is asked for, like the stamp: a dump over several commands prepares each piece from scratch, and
+    /// each of the two takes as long as opening the key.
+    head: OnceLock<Vec<u8>>,
+    /// What each chunk carries in our format.
+    stamp: OnceLock<u32>,
 }
 
 /// Whose format the pieces have.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 enum Format {
-    /// Ours. Each chunk carries the stamp.
-    Native {
-        stamp: u32,
-    },
+    /// Ours.
+    Native,
     RedisBloom,
 }
 
@@ -70,31 +74,37 @@ impl<'a> Encoder<'a> {
     }
 
     fn with(filter: FilterRef<'a>, dump_number: u16) -> Encoder<'a> {
-        let head = match filter {
-            FilterRef::Foreign(filter) if matches!(filter.scheme(), Scheme::RedisBloom(_)) => {
-                redisbloom::bloom_head(filter)
-            }
-            FilterRef::Cuckoo(filter) if filter.spec().origin != Origin::Bloomery => {
-                redisbloom::cuckoo_head(filter)
-            }
-            _ => return Encoder::native_with(filter, dump_number),
+        let is_redisblooms = match filter {
+            FilterRef::Foreign(filter) => matches!(filter.scheme(), Scheme::RedisBloom(_)),
+            FilterRef::Cuckoo(filter) => filter.spec().origin != Origin::Bloomery,
+            _ => false,
         };
-        Encoder { filter, head, format: Format::RedisBloom }
+        let format = if is_redisblooms { Format::RedisBloom } else { Format::Native };
+        Encoder { format, dump_number, ..Encoder::native(filter) }
     }
 
     /// Prepares to write a filter of any kind in our format.
     pub fn native(filter: impl Into<FilterRef<'a>>) -> Encoder<'a> {
-        Encoder::native_with(filter.into(), 0)
-    }
-
-    fn native_with(filter: FilterRef<'a>, dump_number: u16) -> Encoder<'a> {
-        let (head, stamp) = head::encode(filter, dump_number);
-        Encoder { filter, head, format: Format::Native { stamp } }
+        let (head, stamp) = Default::default();
+        Encoder { filter: filter.into(), format: Format::Native, dump_number: 0, head, stamp }
     }
 
     /// The first piece.
     pub fn head(&self) -> &[u8] {
-        &self.head
+        self.head.get_or_init(|| self.write_head())
+    }
+
+    /// The first piece, for whoever needs no other.
+    pub fn into_head(mut self) -> Vec<u8> {
+        self.head.take().unwrap_or_else(|| self.write_head())
+    }
+
+    fn write_head(&self) -> Vec<u8> {
+        match (self.format, self.filter) {
+            (Format::RedisBloom, FilterRef::Foreign(filter)) => redisbloom::bloom_head(filter),
+            (Format::RedisBloom, FilterRef::Cuckoo(filter)) => redisbloom::cuckoo_head(filter),
+            (_, filter) => head::encode(filter, self.dump_number),
+        }
     }
 
     /// Puts the chunk that begins at `offset` of the body into `piece` and returns the offset of the next one. Returns
@@ -102,7 +112,7 @@ impl<'a> Encoder<'a> {
     /// [`CHUNK`] bytes of one array, and ends between two cells. RedisBloom's own chunks are 16 times as long, and it
     /// accepts any length.
     pub fn chunk(&self, offset: u64, piece: &mut Vec<u8>) -> Option<u64> {
-        if matches!(self.format, Format::Native { .. }) && !offset.is_multiple_of(8) {
+        if self.format == Format::Native && !offset.is_multiple_of(8) {
             return None;
         }
         // The array that holds the offset, and the offset inside it.
@@ -121,7 +131,7 @@ impl<'a> Encoder<'a> {
     /// the next one.
     fn write(&self, array: Array<'_>, offset: u64, inside: u64, piece: &mut Vec<u8>) -> Option<u64> {
         let prefix = match self.format {
-            Format::Native { .. } => chunk::PREFIX,
+            Format::Native => chunk::PREFIX,
             Format::RedisBloom => 0,
         };
         let most = inside.checked_add(CHUNK as u64)?;
@@ -135,8 +145,9 @@ impl<'a> Encoder<'a> {
         Words::read_bytes(array.words, usize::try_from(inside / 8).ok()?, piece.get_mut(prefix..)?);
         piece.truncate(prefix.checked_add(end)?);
         piece.drain(prefix..prefix.checked_add(skipped)?);
-        if let Format::Native { stamp } = self.format {
-            chunk::seal(piece, offset, stamp);
+        if self.format == Format::Native {
+            let stamp = self.stamp.get_or_init(|| head::stamp(self.filter, self.dump_number));
+            chunk::seal(piece, offset, *stamp);
         }
         offset.checked_add(len)
     }
@@ -173,7 +184,7 @@ impl<'a> Encoder<'a> {
 
     /// Hands every piece to `sink` in order.
     pub fn pieces(&self, mut sink: impl FnMut(&[u8])) {
-        sink(&self.head);
+        sink(self.head());
         self.chunks(|_, piece| sink(piece));
     }
 

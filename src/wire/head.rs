@@ -12,7 +12,7 @@
 //! 24  header
 //! ```
 
-use super::codec::{Header, Kind, take};
+use super::codec::{Kind, take};
 use super::error::DecodeError;
 use super::format::{MAGIC, VERSION};
 use super::kind::{self, Head};
@@ -21,19 +21,26 @@ use crate::filter::FilterRef;
 /// Bytes before the header.
 const ENVELOPE: usize = 24;
 
-/// The head of a filter with this number, and the stamp of its chunks.
-pub(super) fn encode(filter: FilterRef<'_>, dump_number: u16) -> (Vec<u8>, u32) {
-    let Header { kind, bytes, stamp } = kind::encode(filter);
-    let mut head = Vec::with_capacity(ENVELOPE.saturating_add(bytes.len()));
-    head.extend_from_slice(&MAGIC);
-    head.extend_from_slice(&[VERSION, kind as u8]);
-    head.extend_from_slice(&dump_number.to_le_bytes());
-    head.extend_from_slice(&u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
-    head.extend_from_slice(&filter.bytes().to_le_bytes());
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&head), &bytes);
-    head.extend_from_slice(&crc.to_le_bytes());
-    head.extend_from_slice(&bytes);
-    (head, stamp ^ u32::from(dump_number))
+/// The head of a filter with this number.
+pub(super) fn encode(filter: FilterRef<'_>, dump_number: u16) -> Vec<u8> {
+    // Most headers describe a filter with one layer, and fit into this.
+    let mut head = Vec::with_capacity(160);
+    head.resize(ENVELOPE, 0);
+    let kind = kind::encode(filter, &mut head);
+    let Some((envelope, header)) = head.split_first_chunk_mut::<ENVELOPE>() else { return head };
+    envelope[0..4].copy_from_slice(&MAGIC);
+    envelope[4..6].copy_from_slice(&[VERSION, kind as u8]);
+    envelope[6..8].copy_from_slice(&dump_number.to_le_bytes());
+    envelope[8..12].copy_from_slice(&u32::try_from(header.len()).unwrap_or(u32::MAX).to_le_bytes());
+    envelope[12..20].copy_from_slice(&filter.bytes().to_le_bytes());
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&envelope[..20]), header);
+    envelope[20..24].copy_from_slice(&crc.to_le_bytes());
+    head
+}
+
+/// The stamp of the chunks of a filter with this number.
+pub(super) fn stamp(filter: FilterRef<'_>, dump_number: u16) -> u32 {
+    kind::stamp(filter) ^ u32::from(dump_number)
 }
 
 /// Reads and validates a head: the only gate for bytes from outside. Also returns the stamp of its chunks.

@@ -63,14 +63,14 @@ pub fn read(bytes: &[u8]) -> Result<Filter, DecodeError> {
 pub struct Declared {
     /// Bytes of cells.
     pub cells: u64,
-    /// Whether it is a cuckoo filter. A small one in a payload only shows when it is read.
+    /// Whether it is a cuckoo filter. For a small filter in a payload, this is known only once it is read.
     pub is_cuckoo: bool,
 }
 
 /// Reads no more than the head, and verifies nothing else.
 ///
 /// # Errors
-/// What is wrong with the head. [`DecodeError::Length`] if so many cells can't be in these bytes.
+/// What is wrong with the head. [`DecodeError::Length`] if these bytes can't contain that many cells.
 pub fn declared(bytes: &[u8]) -> Result<Declared, DecodeError> {
     let of_head = |head: &[u8]| {
         Decoder::new(head)

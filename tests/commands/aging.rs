@@ -237,8 +237,9 @@ fn rotations_that_make_room_drop_the_oldest_alone() {
     assert!(dropped > 10_000, "{dropped}");
 }
 
-/// In any order, as long as no more than the capacity come within a TTL, and no more than there is room for within a
-/// TTL and a step: until then, expired items may still be there.
+/// Items keep their TTL in whatever order they come, under two conditions. No more than the capacity come within a TTL.
+/// And no more than there is room for come within a TTL and a step, because expired items may take up room for that
+/// long.
 #[test]
 fn items_within_the_capacity_keep_their_ttl() {
     const STEP: u64 = 1000;

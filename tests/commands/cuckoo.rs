@@ -161,20 +161,20 @@ fn a_filter_moves_in_pieces_and_becomes_a_key_with_the_last() {
         server.take_replicated();
         let (mut iterator, mut pieces) = (0, 0);
         loop {
-            let Ok(Reply::Array(reply)) = server.line(&format!("CF.SCANDUMP {source} {iterator}")) else {
+            let Ok(Reply::Piece(next, piece)) = server.line(&format!("CF.SCANDUMP {source} {iterator}"))
+            else {
                 panic!()
             };
-            let [Reply::Integer(next), piece] = &reply[..] else { panic!() };
-            let Reply::Bulk(piece) = piece else {
-                assert_eq!((*next, piece), (0, &Reply::Null));
+            let Some(piece) = piece else {
+                assert_eq!(next, 0);
                 break;
             };
             assert!(server.line("CF.EXISTS copy 1") == NO && server.take_replicated().is_empty());
             let text = next.to_string();
             // The other family's command accepts none of them.
-            assert!(server.run(&[b"BF.LOADCHUNK", b"copy", text.as_bytes(), piece]).is_err());
-            assert_eq!(server.run(&[b"CF.LOADCHUNK", b"copy", text.as_bytes(), piece]), Ok(Reply::Ok));
-            (iterator, pieces) = (*next, pieces + 1);
+            assert!(server.run(&[b"BF.LOADCHUNK", b"copy", text.as_bytes(), &piece]).is_err());
+            assert_eq!(server.run(&[b"CF.LOADCHUNK", b"copy", text.as_bytes(), &piece]), Ok(Reply::Ok));
+            (iterator, pieces) = (next, pieces + 1);
         }
         assert_eq!(server.dump("copy"), server.dump(source));
         assert_eq!(server.replicated.take().len(), pieces, "every piece, at once");
@@ -235,8 +235,8 @@ fn a_replica_that_obeys_ends_equal() {
                 replica.run(&words).unwrap_or_else(|error| panic!("seed {seed}: {effect:?}: {error}"));
             }
             if step == 300 {
-                let Ok(Reply::Map(info)) = primary.line("CF.INFO small") else { panic!() };
-                grown += i32::from(info[2] != ("Number of filters", Reply::Integer(1)));
+                let Ok(Reply::Numbers(info)) = primary.line("CF.INFO small") else { panic!() };
+                grown += i32::from(info.fields()[2] != ("Number of filters", Reply::Integer(1)));
             }
         }
         compacted += primary.retired.get();

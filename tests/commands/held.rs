@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 
 fn number(server: &FakeServer, key: &str, field: &str) -> i64 {
     let family = if server.copy(key).cuckoo().is_some() { "CF" } else { "BF" };
-    let Ok(Reply::Map(info)) = server.line(&format!("{family}.INFO {key}")) else { panic!() };
-    match info.iter().find(|(name, _)| *name == field) {
+    let Ok(Reply::Numbers(info)) = server.line(&format!("{family}.INFO {key}")) else { panic!() };
+    match info.fields().iter().find(|(name, _)| *name == field) {
         Some((_, Reply::Integer(value))) => *value,
         other => panic!("{other:?}"),
     }

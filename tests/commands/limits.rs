@@ -129,10 +129,7 @@ fn head() -> Vec<u8> {
     let server = FakeServer::default();
     server.line("BF.RESERVE k 0.01 700000").unwrap();
     match server.line("BF.SCANDUMP k 0") {
-        Ok(Reply::Array(reply)) => match &reply[..] {
-            [_, Reply::Bulk(head)] => head.clone(),
-            other => panic!("{other:?}"),
-        },
+        Ok(Reply::Piece(_, Some(head))) => head,
         other => panic!("{other:?}"),
     }
 }

@@ -434,16 +434,13 @@ fn a_dump_of_two_filters_is_refused() {
         let (mut iterator, mut pieces, mut refused) = (0, 0, None);
         loop {
             let reply = server.line(&format!("{family}.SCANDUMP k {iterator}"));
-            let Ok(Reply::Array(reply)) = reply else { panic!("{name}: {reply:?}") };
-            let [Reply::Integer(next), Reply::Bulk(piece)] = &reply[..] else { break };
-            if *next == 0 {
-                break;
-            }
-            refused = load(&copy, family, &(next.unsigned_abs(), piece.clone())).err();
+            let Ok(Reply::Piece(next, piece)) = reply else { panic!("{name}: {reply:?}") };
+            let (1.., Some(piece)) = (next, piece) else { break };
+            refused = load(&copy, family, &(next, piece)).err();
             if refused.is_some() {
                 break;
             }
-            (iterator, pieces) = (*next, pieces + 1);
+            (iterator, pieces) = (next, pieces + 1);
             if pieces == 2 {
                 swap(&server);
             }
@@ -487,16 +484,15 @@ fn a_dump_of_a_busy_filter_is_complete_or_refused() {
             let mut throughout: Vec<usize> = (0..added.len()).filter(|item| is_in(&added, *item)).collect();
             let is_refused = loop {
                 let reply = server.line(&format!("{family}.SCANDUMP k {iterator}"));
-                let Ok(Reply::Array(reply)) = reply else { panic!("{reply:?}") };
-                let [Reply::Integer(next), piece] = &reply[..] else { panic!("{reply:?}") };
-                let (1.., Reply::Bulk(piece)) = (*next, piece) else { break true };
-                if load(&copy, family, &(next.unsigned_abs(), piece.clone())).is_err() {
+                let Ok(Reply::Piece(next, piece)) = reply else { panic!("{reply:?}") };
+                let (1.., Some(piece)) = (next, piece) else { break true };
+                if load(&copy, family, &(next, piece)).is_err() {
                     break true;
                 }
                 if copy.keys.borrow().contains_key(&b"k"[..]) {
                     break false;
                 }
-                iterator = *next;
+                iterator = next;
                 for _ in 0..random.random_range(0..8) {
                     let item = random.random_range(0..added.len());
                     match (family, random.random_range(0..15)) {

@@ -1,6 +1,6 @@
 //! `BF.MERGE destination BLOB data`: filters as bytes are merged like those in keys, and damaged bytes change nothing.
 
-use super::algebra::{LIKE, OK, TABLES, items_for, strangers};
+use super::algebra::{LIKE, OK, TABLES, UNLIKE, items_for, strangers};
 use super::pair::{Pair, add, dumps, found};
 use crate::support::fake_server::FakeServer;
 use crate::support::internals::command::{CommandError, Reply};
@@ -122,15 +122,7 @@ fn a_blob_that_does_not_go_together_is_named() {
         let (before, blob) = (dumps(&server), |key: &str| form(&server.copy(key)));
         server.take_replicated();
         server.events.take();
-        for (key, what) in [
-            ("seed", "seed"),
-            ("hash", "hash"),
-            ("shards", "number of shards"),
-            ("large", "shape"),
-            ("scaling", "kind"),
-            ("counting", "cell width"),
-            ("guava", "origin"),
-        ] {
+        for (key, what) in UNLIKE.into_iter().chain([("guava", "origin")]) {
             let unlike = |blob| format!("ERR the filter in blob {blob} has another {what}; {LIKE}");
             assert_eq!(text(merge(&server, "plain", &[blob(key)])), unlike(1), "{key}");
             assert_eq!(text(merge(&server, "plain", &[blob("plain"), blob(key)])), unlike(2));

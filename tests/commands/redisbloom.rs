@@ -103,8 +103,8 @@ fn clients_are_not_redisbloom() {
         "CF.INSERT k C 100 ITEMS item",
         "BF.RESERVE k 0.01 100 EXPANSION 2 HASH REDISBLOOM",
         "CF.RESERVE k 100 HASH REDISBLOOM",
-        "BF.RESERVE k SPEC,2,beef 0.01 100",
-        "CF.RESERVE k SPEC,2,20,1,beef 100",
+        "BF.RESERVE k SPEC,0.01,2,beef 100",
+        "CF.RESERVE k SPEC,100,2,20,1,beef",
     ] {
         assert!(server.line(command).is_err(), "{command}");
         assert!(server.keys.borrow().is_empty(), "{command}");

@@ -196,7 +196,7 @@ impl World {
             merged.catch_up(now);
         }
         let found = self.server().text(&format!("BF.MERGE {to} {}", sources.join(" ")));
-        // Itself it has already.
+        // The destination already has its own items.
         let sources: Vec<_> = sources.iter().copied().filter(|source| *source != to).collect();
         let loses = sources.iter().find(|source| merged.loses(&self.models[**source], now)).copied();
         if exists && merged.shadow.is_some() {
@@ -207,7 +207,7 @@ impl World {
         } else {
             assert_eq!(found, OK);
             self.merges[0] += 1;
-            // A missing destination already has the first source.
+            // The model of a missing destination began as a copy of the first source.
             sources.iter().skip(usize::from(!exists)).for_each(|source| merged.merge(&self.models[*source]));
             // The law in plain words: an item that tests positive in a source does so here, and isn't older.
             for source in &sources {

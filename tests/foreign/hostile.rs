@@ -663,8 +663,8 @@ fn headers_of_our_own_format() {
     }
 }
 
-/// Every encoding with every system: only possible combinations are accepted. RedisBloom's own encoding would lose any
-/// other, and with it all items.
+/// Every encoding with every system: only possible combinations are accepted. RedisBloom's own format has no field for
+/// the encoding of items: another one would be lost, and no item would be found.
 #[test]
 fn items_are_encoded_as_their_system_could_have() {
     for (name, recipe) in golden::FOREIGN {

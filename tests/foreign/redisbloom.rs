@@ -328,7 +328,8 @@ fn a_chain_grows_as_the_original() {
     assert_eq!((filter.items(), filter.capacity(), filter.links().len()), (3, 6, 2));
 }
 
-/// The next link of a chain, so that every case of BF.RESERVE can be reached by growing into it.
+/// Links have the sizes that RedisBloom gives them. Each is tested as the next link of a chain that is loaded, because
+/// a load can have any options.
 #[test]
 fn links_have_the_originals_size() {
     let next = |options: u64, growth: u64, capacity: u64, error_rate: f64| {

@@ -100,7 +100,7 @@ fn threads_that_add_lose_nothing() {
 fn threads_that_add_and_remove_lose_nothing() {
     for layer in layers().filter(|layer| layer.cell().bits() >= 8) {
         let hasher = hasher();
-        // Few enough that no counter saturates, because it couldn't be decremented again.
+        // Few enough that no counter saturates: a saturated counter isn't decremented any more.
         let rounds = 200;
         at_once(|thread| {
             for round in 0..rounds {

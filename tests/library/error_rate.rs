@@ -122,7 +122,7 @@ fn measure(
 ) -> Measured {
     let mut measured = Measured::default();
     let mut writer = Writer::new(keys);
-    // Most filters of one spec have the same loads, and the model is slow.
+    // The last result is kept: most filters of one spec have the same loads, and the model is slow.
     let (mut model, mut rate) = (Vec::new(), 0.0);
     for number in 0..filters {
         let seed = Seed { low: split_mix(number), high: split_mix(!number) };

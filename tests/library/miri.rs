@@ -36,7 +36,7 @@ fn every_kind_of_filter() {
         let mut value = Filter::Bloom(copy);
         let source = Filter::Bloom(filter);
         let sources = [source.live().unwrap()];
-        // Fingerprints are united in filters of fixed size.
+        // Filters of fingerprints have a union only if their size is fixed.
         if kind().layout != LayoutChoice::Fingerprint || matches!(kind().family, Family::Fixed(_)) {
             let mut union = Union::plan(value.live(), &sources, None).unwrap();
             union.join(value.live().unwrap(), &alone).unwrap();

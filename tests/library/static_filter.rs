@@ -73,7 +73,7 @@ fn the_error_rate_is_that_of_the_fingerprint() {
 }
 
 /// A ribbon filter keeps any error rate, and is no better than that from a few hundred items on: within 5 standard deviations,
-/// whatever share of its blocks has a column more, and as precisely as a million questions a filter tell.
+/// whatever share of its blocks has one column more, and as precisely as a million tests of each filter can tell.
 #[test]
 fn the_error_rate_of_a_ribbon_filter_is_the_promise() {
     let questions = 1_000_000 * env("BLOOMERY_SCALE", 1);

@@ -227,7 +227,7 @@ POSITIONS = [
     (reader.VALKEY_BLOOM, SEEDS, b"user:42", 16, "1 13 11 8"),
 ]
 
-# What the originals hash for an item, and the items that they cannot have had.
+# The bytes that the originals hash for an item; None for an item that they can't contain.
 ENCODED = [
     (reader.BYTES, b"\xff", b"\xff"),
     (reader.UTF16, "hé".encode(), b"h\0\xe9\0"),

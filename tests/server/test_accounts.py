@@ -129,7 +129,7 @@ def test_queued_work_costs_nobody_keys(one_worker, kind):
 
 
 def test_other_memory_that_outlives_its_command(one_worker):
-    """Loads, rebuilds, and what has been freed: their gauges and the keys account for it."""
+    """The server's gauges and its keys account for all memory of loads, rebuilds, and filters that have been freed."""
     server = one_worker()
     with server.client() as client:
         before = settled(client)

@@ -29,6 +29,17 @@ def alike(client, kind, count=3):
     return keys
 
 
+def are_everywhere(primary, client, other) -> None:
+    """All keys are the same on the replica, and after the primary was killed."""
+    keys = sorted(key.decode() for key in client.keys())
+    primary.wait_for_replicas()
+    before = snapshots(client, keys)
+    assert differences(before, snapshots(other, keys)) == []
+    primary.restart(kill=True)
+    with primary.client() as after:
+        assert differences(before, snapshots(after, keys)) == []
+
+
 @EVERY_SERVER
 def test_replicas_and_the_append_only_file_come_to_the_same(new_server):
     primary = new_server(config={"appendonly": "yes", "appendfsync": "always", "auto-aof-rewrite-percentage": 0})
@@ -49,14 +60,7 @@ def test_replicas_and_the_append_only_file_come_to_the_same(new_server):
             for key in (a, f"{a}/new"):
                 answers = client.execute_command("BF.MEXISTS", key, *members(kind.capacity // 4, a))
                 assert set(answers) == {1}, key
-        keys = sorted(key.decode() for key in client.keys())
-        primary.wait_for_replicas()
-        before = snapshots(client, keys)
-        assert differences(before, snapshots(other, keys)) == []
-    primary.kill()
-    primary.start()
-    with primary.client() as client:
-        assert differences(before, snapshots(client, keys)) == []
+        are_everywhere(primary, client, other)
 
 
 def file_of(client, key) -> bytes:
@@ -72,8 +76,8 @@ def file_of(client, key) -> bytes:
 @EVERY_SERVER
 @pytest.mark.parametrize("compression", ["yes", "no"])
 def test_blobs_are_merged_as_their_keys_are(new_server, compression):
-    """Of every kind, as files and by DUMP, here, on a replica of another configuration, and from the append-only file:
-    by clients, in transactions and in scripts."""
+    """Filters of every kind, as files and as DUMP payloads, merged by clients, in transactions and in scripts. The
+    result is the same on the server, on a replica with another configuration, and from the append-only file."""
     config = {"appendonly": "yes", "appendfsync": "always", "auto-aof-rewrite-percentage": 0, "rdbcompression": compression}
     primary = new_server(config=config)
     replica = primary.replica(module_args=["MAX_FILTER_BYTES", "1", "THREADS", "0"])
@@ -97,14 +101,7 @@ def test_blobs_are_merged_as_their_keys_are(new_server, compression):
                 expected = snapshot(client, to)
                 for key in keys:
                     assert differences({"x": snapshot(client, key)}, {"x": expected}) == [], (kind.name, key)
-        keys = sorted(key.decode() for key in client.keys())
-        primary.wait_for_replicas()
-        before = snapshots(client, keys)
-        assert differences(before, snapshots(other, keys)) == []
-    primary.kill()
-    primary.start()
-    with primary.client() as client:
-        assert differences(before, snapshots(client, keys)) == []
+        are_everywhere(primary, client, other)
 
 
 @EVERY_SERVER

@@ -90,7 +90,7 @@ def test_a_second_load_while_the_server_runs_is_refused(new_server, tmp_path):
 
 # ---- names that are taken -------------------------------------------------------------------------------------------
 
-# A module that is called bf, which ours takes for another one.
+# A module that has the name bf without being Bloomery.
 OTHER = """
 int RedisModule_OnLoad(void *ctx, void **argv, int argc) {
     int (*get)(const char *, void *) = *(int (**)(const char *, void *))ctx;

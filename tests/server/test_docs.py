@@ -68,8 +68,10 @@ def test_every_section_says_what_the_server_is_told(server):
             docs = reply_as_map(docs)
             syntax = text.split("```")[1]
             words = set(re.findall(r"[A-Z0-9]+", syntax))
-            missing = set(tokens(docs.get("arguments", []))) - words
-            assert not missing, f"{name}: COMMAND DOCS has {missing}, the syntax has not"
+            told = set(tokens(docs.get("arguments", [])))
+            assert not told - words, f"{name}: COMMAND DOCS has {told - words}, the syntax has not"
+            layouts = set(re.findall(r"[A-Z]+", "".join(re.findall(r"LAYOUT[A-Z |]+", syntax))))
+            assert not layouts - told, f"{name}: COMMAND DOCS lacks {layouts - told}"
             complexity = docs["complexity"].split(",")[0]
             assert f"| complexity | {complexity}" in text, f"{name}: COMMAND DOCS says {complexity}"
 

@@ -80,7 +80,7 @@ def test_filters_are_counted_by_kind(client):
     client.rename("fixed", "renamed")
     assert filters(client)["window"] == 2
     sizes = {key: client.execute_command("MEMORY", "USAGE", key) for key in client.keys()}
-    # Cells are most of what the small filters need, and no more than that.
+    # Cells are more than a quarter of the memory of the small filters, and less than all of it.
     assert sum(sizes.values()) / 4 < figures(client)["cell_bytes"] < sum(sizes.values())
     client.delete("copied", "cuckoo", "foreign")
     assert filters(client) == {"fixed": 1, "scaling": 1, "counting": 1, "window": 1}

@@ -167,7 +167,7 @@ class Sequence:
         self.families = self.random.choice([["BF"], ["CF"], ["BF", "CF"]])
         self.theme = self.random.choice([*THEMES, None, None]) if "BF" in self.families else None
         self.keys = self.random.sample(KEYS, self.random.randint(1, len(KEYS)))
-        # Few items come often, so that counters climb; many fill filters.
+        # With few different items, each comes often, so counters rise. Many different items fill filters.
         self.universe = self.random.sample(ITEMS, self.random.choice([2, 6, 15, len(ITEMS)]))
         self.commands = [["FLUSHDB"]]
         for key in self.keys:

@@ -213,9 +213,8 @@ def test_maxmemory_that_changes(new_server):
 
 @EVERY_SERVER
 def test_eviction(new_server):
-    """Filters are evicted like other keys, and those that stay are complete. Without lazy eviction, during which
-    servers sometimes refuse a write while large values of any type are being freed.
-    """
+    """Filters are evicted like other keys, and those that stay are complete. The test turns lazy eviction off, because
+    with it servers sometimes refuse a write while large values of any type are being freed."""
     server = new_server(config={"maxmemory-policy": "allkeys-lru", "lazyfree-lazy-eviction": "no"})
     with server.client() as client:
         client.config_set("maxmemory", client.info("memory")["used_memory"] + (20 << 20))

@@ -277,7 +277,7 @@ def test_a_cluster_client_sends_nothing_twice(new_server, files, kind):
 @pytest.mark.parametrize("kind", ["counting", "cuckoo"])
 @EVERY_SERVER
 def test_a_failover_loses_account_and_items_alike(new_server, files, kind):
-    """The replica that takes over may lack the last batches, and then its account lacks them, too."""
+    """The replica that takes over may lack the last batches, and then its account also lacks them."""
     path, state = files
     primary = new_server()
     replica = primary.replica()

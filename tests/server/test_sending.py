@@ -225,7 +225,8 @@ def test_a_rewrite_in_the_middle(new_server, preamble):
     rewrite(middle.server, middle.client)
     assert middle.end() == b"OK"
     middle.is_whole(middle.replica)
-    # What each has in its own file: beside its primary, the replica would be empty while it gets everything again.
+    # What each has in its own file. Each starts alone: beside its primary, the replica would be empty while it gets
+    # everything again.
     for server in (middle.server, middle.replica):
         server.kill()
     for server in (middle.server, middle.replica):

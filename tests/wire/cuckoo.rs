@@ -1,6 +1,5 @@
 //! What only cuckoo filters have on the wire: padding after the slots, sizes that follow from the parameters, and a
-//! stamp that shows whether fingerprints have moved. wire_golden and wire_corrupt test what they share with other
-//! filters.
+//! stamp that shows whether fingerprints have moved. golden.rs and corrupt.rs test what they share with other filters.
 
 use crate::support::golden::{bytes, cuckoo, item};
 use crate::support::wire;
@@ -78,8 +77,8 @@ fn head(capacity: u64, bucket_size: u8, expansion: u16, tables: u32, body: u64) 
     head
 }
 
-/// By docs/FORMAT.md, in numbers that don't overflow: whether a reader accepts these parameters, and the resulting
-/// length of the body, even if it doesn't.
+/// Whether a reader accepts these parameters by docs/FORMAT.md, and the length that the body would have even if the
+/// reader refuses them. Computed in numbers that don't overflow.
 fn body_of(capacity: u64, bucket_size: u8, expansion: u16, tables: u32) -> (bool, u64) {
     let [capacity, slots, growth] = [u128::from(capacity), u128::from(bucket_size), u128::from(expansion)];
     let mut valid = slots >= 1

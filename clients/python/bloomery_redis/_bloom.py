@@ -137,11 +137,9 @@ class BloomSteps(FilterSteps, Generic[R]):
 
     @operation
     def merge_blob(self, *data: bytes) -> Steps[None]:
-        """Adds all items of filters that are in no key here: files, as `bloomery pull` and `bloomery build` write them,
-        or what DUMP replied on any server. Otherwise as `merge`.
-
-        Each is sent in one argument, 512 MiB at most unless the server allows more. The server's error if the bytes are
-        damaged, or if a filter doesn't go together with the others; nothing has changed then."""
+        """Like `merge`, but with filters as bytes: files that `bloomery pull` and `bloomery build` write, or replies of
+        DUMP on any server. Each is sent in one argument, of at most 512 MiB unless the server allows more. The server's
+        error if the bytes are damaged, or if a filter doesn't go together with the others; nothing has changed then."""
         if not data:
             raise ValueError("merge_blob takes one filter or more")
         yield from ask("BF.MERGE", self.key, "BLOB", *data)

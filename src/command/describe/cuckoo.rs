@@ -1,17 +1,18 @@
 //! Commands that describe a cuckoo filter as a whole: CF.INFO, STATS, DEBUG.
 
-use super::{Fields, advice, identity};
+use super::{advice, identity};
 use crate::command::call::{Access, Call, Key};
 use crate::command::error::CommandError;
-use crate::command::reply::Reply;
+use crate::command::reply::{Numbers, Reply};
 use crate::filter::{Cuckoo, FilterRef};
+use std::ffi::CStr;
 
 /// `CF.INFO key [FULL]`. With FULL it is CF.STATS.
 pub(in crate::command) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     match call.argc() {
         2 => {
             let key = call.open(1, Access::Read);
-            Ok(Reply::Map(brief(key.cuckoo()?.ok_or(CommandError::NotFound)?)))
+            Ok(Reply::Numbers(brief(key.cuckoo()?.ok_or(CommandError::NotFound)?)))
         }
         3 if call.arg(2).eq_ignore_ascii_case(b"FULL") => stats(call),
         // As in RedisBloom, where the command has no options.
@@ -26,7 +27,7 @@ pub(in crate::command) fn stats<'a, C: Call<'a>>(call: &C) -> Result<Reply, Comm
     let key = call.open(1, Access::Read);
     let filter = key.cuckoo()?.ok_or(CommandError::NotFound)?;
     let summary = FilterRef::from(filter).summary(call.now_ms());
-    let mut fields = brief(filter);
+    let mut fields = brief(filter).fields();
     fields.push(("Origin", summary.origin.into()));
     fields.extend(summary.hash.map(|hash| ("Hash", hash.as_str().into())));
     fields.extend([
@@ -42,18 +43,29 @@ pub(in crate::command) fn stats<'a, C: Call<'a>>(call: &C) -> Result<Reply, Comm
 }
 
 /// RedisBloom's fields.
-fn brief(filter: &Cuckoo) -> Fields {
+fn brief(filter: &Cuckoo) -> Numbers {
+    const NAMES: [&CStr; 8] = [
+        c"Size",
+        c"Number of buckets",
+        c"Number of filters",
+        c"Number of items inserted",
+        c"Number of items deleted",
+        c"Bucket size",
+        c"Expansion rate",
+        c"Max iterations",
+    ];
     let spec = filter.spec();
-    vec![
-        ("Size", (filter.allocated() as u64).into()),
-        ("Number of buckets", spec.first_buckets().into()),
-        ("Number of filters", (filter.tables().len() as u64).into()),
-        ("Number of items inserted", filter.items().into()),
-        ("Number of items deleted", filter.deletes().into()),
-        ("Bucket size", u64::from(spec.bucket_size).into()),
-        ("Expansion rate", u64::from(spec.expansion).into()),
-        ("Max iterations", u64::from(spec.max_iterations).into()),
-    ]
+    let values = [
+        filter.allocated() as u64,
+        spec.first_buckets(),
+        filter.tables().len() as u64,
+        filter.items(),
+        filter.deletes(),
+        spec.bucket_size.into(),
+        spec.expansion.into(),
+        spec.max_iterations.into(),
+    ];
+    Numbers::new(&NAMES, values.map(Some))
 }
 
 /// `CF.DEBUG key`: one line, in RedisBloom's format.

@@ -10,12 +10,14 @@ pub(super) use usage::feedback;
 
 use super::call::{Access, Call, Key};
 use super::error::CommandError;
-use super::reply::Reply;
+use super::reply::{Numbers, Reply};
 use crate::filter::foreign::Growth;
 use crate::filter::foreign::redisbloom::FORCE_64;
 use crate::filter::{LayerSummary, LiveRef, RebuildSummary, Summary};
 use crate::params::Overflow;
 use number::general;
+use std::ffi::CStr;
+use std::fmt::{self, Write};
 
 /// Layers that BF.STATS describes one by one: the newest, which have most items. A filter has more only if it was
 /// loaded with them, merged from many, or has grown ten thousand times with expansion 1.
@@ -43,11 +45,11 @@ pub(super) fn info<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let key = call.open(1, Access::Read);
     let live = key.bloom()?.ok_or(CommandError::NotFound)?;
     let Some(word) = word else {
-        return Ok(Reply::Map(FIELDS.iter().map(|(_, name, value)| (*name, value(live))).collect()));
+        return Ok(Reply::Numbers(Numbers::new(&NAMES, VALUES.map(|value| value(live)))));
     };
-    let field = FIELDS.iter().find(|(known, ..)| word.eq_ignore_ascii_case(known.as_bytes()));
-    match field {
-        Some((_, name, value)) => Ok(Reply::Entry(name, Box::new(value(live)))),
+    let mut fields = WORDS.iter().zip(NAMES).zip(VALUES);
+    match fields.find(|((known, _), _)| word.eq_ignore_ascii_case(known.as_bytes())) {
+        Some(((_, name), value)) => Ok(Reply::Entry(name, value(live))),
         None => valkey_bloom::field(call, word, live),
     }
 }
@@ -63,16 +65,16 @@ pub(super) fn stats<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     Ok(Reply::Map(full(call.arg(1), &summary, live, filter.allocated() as u64, call.now_ms())))
 }
 
-/// The argument that selects a field, the field's name, and its value.
-type Field = (&'static str, &'static str, fn(LiveRef<'_>) -> Reply);
-
-/// RedisBloom's five fields.
-const FIELDS: [Field; 5] = [
-    ("CAPACITY", "Capacity", |filter| filter.capacity().into()),
-    ("SIZE", "Size", |filter| (filter.allocated() as u64).into()),
-    ("FILTERS", "Number of filters", |filter| (filter.arrays() as u64).into()),
-    ("ITEMS", "Number of items inserted", |filter| filter.items().into()),
-    ("EXPANSION", "Expansion rate", |filter| or_null(filter.expansion())),
+/// Names of RedisBloom's five fields, the arguments that select them, and their values.
+const NAMES: [&CStr; 5] =
+    [c"Capacity", c"Size", c"Number of filters", c"Number of items inserted", c"Expansion rate"];
+const WORDS: [&str; 5] = ["CAPACITY", "SIZE", "FILTERS", "ITEMS", "EXPANSION"];
+const VALUES: [fn(LiveRef<'_>) -> Option<u64>; 5] = [
+    |filter| Some(filter.capacity()),
+    |filter| Some(filter.allocated() as u64),
+    |filter| Some(filter.arrays() as u64),
+    |filter| Some(filter.items()),
+    |filter| filter.expansion().map(u64::from),
 ];
 
 fn or_null(number: Option<impl Into<u64>>) -> Reply {
@@ -180,13 +182,19 @@ pub(super) fn identity(identity: Option<u64>) -> Reply {
 pub(super) fn debug<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
     let key = call.open(1, Access::Read);
     let live = key.bloom()?.ok_or(CommandError::NotFound)?;
+    let text = |parts: fmt::Arguments<'_>| {
+        // Most lines fit into this, and need not be moved while they become longer.
+        let mut text = String::with_capacity(128);
+        let _ = text.write_fmt(parts);
+        Reply::Bulk(text.into_bytes())
+    };
     let line = |bytes: u64, bits: u64, hashes: u32, width: u32, capacity: u64, size: u64, ratio: f64| {
         let ratio = general(ratio);
-        format!(
+        text(format_args!(
             "bytes:{bytes} bits:{bits} hashes:{hashes} hashwidth:{width} capacity:{capacity} size:{size} ratio:{ratio}"
-        )
+        ))
     };
-    let mut lines = vec![format!("size:{}", live.items())];
+    let mut lines = vec![text(format_args!("size:{}", live.items()))];
     match live {
         LiveRef::Bloom(filter) => lines.extend(filter.layers().iter().map(|one| {
             let bits = one.bytes().saturating_mul(8);
@@ -203,5 +211,5 @@ pub(super) fn debug<'a, C: Call<'a>>(call: &C) -> Result<Reply, CommandError> {
             }));
         }
     }
-    Ok(Reply::Array(lines.into_iter().map(|line| line.as_str().into()).collect()))
+    Ok(Reply::Array(lines))
 }

@@ -1,22 +1,27 @@
 //! The format of computed numbers.
 
+use std::fmt::Write;
+
 /// A number in the format of C's `%g`: six significant digits, no trailing zeros, and an exponent if the number is
 /// very small or large.
 pub(super) fn general(value: f64) -> String {
     const DIGITS: i32 = 6;
-    let scientific = format!("{value:.5e}");
-    let Some((mantissa, exponent)) = scientific.split_once('e') else { return scientific };
+    let mut text = String::with_capacity(24);
+    let _ = write!(text, "{value:.5e}");
+    let Some((mantissa, exponent)) = text.split_once('e') else { return text };
     let exponent: i32 = exponent.parse().unwrap_or(0);
-    let trimmed = |text: &str| match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text.to_owned(),
-    };
     if (-4..DIGITS).contains(&exponent) {
         let decimals = usize::try_from(DIGITS.saturating_sub(1).saturating_sub(exponent)).unwrap_or(0);
-        return trimmed(&format!("{value:.decimals$}"));
+        text.clear();
+        let _ = write!(text, "{value:.decimals$}");
+        if text.contains('.') {
+            text.truncate(text.trim_end_matches('0').trim_end_matches('.').len());
+        }
+        return text;
     }
     let sign = if exponent < 0 { '-' } else { '+' };
-    format!("{}e{sign}{:02}", trimmed(mantissa), exponent.unsigned_abs())
+    let mantissa = mantissa.trim_end_matches('0').trim_end_matches('.');
+    format!("{mantissa}e{sign}{:02}", exponent.unsigned_abs())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::valkey_bloom::Dialect;
 use super::{Arguments, bad, choice, integer, number, printable, seed, unsigned, upper};
-use crate::command::call::{Access, Call, Key, Word, Words};
+use crate::command::call::{Access, Call, Created, Key, Word, Words};
 use crate::command::error::CommandError;
 use crate::config::Settings;
 use crate::error::Error;
@@ -551,19 +551,18 @@ pub(in crate::command) fn creation(spec: &Spec, since_ms: u64, leave_out: bool) 
 /// one short command. A BF.RESERVE before the add would make it four, with MULTI and EXEC around them. Only a server
 /// that obeys reads it, see [`redisbloom::insertion`](super::redisbloom::insertion). It has every parameter in which
 /// such a filter can differ.
-pub(in crate::command) fn sent(spec: &Spec) -> Words {
-    use Word::{Hex, Number, Real, Text};
-    let expansion = Number(spec.expansion().unwrap_or(0).into());
-    let [rate, capacity, seed] = [Real(spec.error_rate), Number(spec.capacity), Hex(spec.seed.into())];
-    [Text("SPEC"), rate, capacity, expansion, seed].into_iter().collect()
+pub(in crate::command) fn sent(spec: &Spec) -> Created {
+    let mut sent = sent_before_capacity(spec);
+    sent.numbers.insert(0, Word::Number(spec.capacity));
+    sent
 }
 
-/// The argument of BF.RESERVE that stands between the key and the client's numbers, for a filter that [is
+/// The argument of BF.RESERVE that stands between the key and the client's capacity, for a filter that [is
 /// plain](is_plain).
-pub(in crate::command) fn sent_before_numbers(spec: &Spec) -> Words {
-    let mut words = sent(spec);
-    words.drain(1..3);
-    words
+pub(in crate::command) fn sent_before_capacity(spec: &Spec) -> Created {
+    let expansion = spec.expansion().unwrap_or(0);
+    let numbers = [Word::Real(spec.error_rate), Word::Number(expansion.into())];
+    Created { numbers: numbers.into_iter().collect(), seed: spec.seed.low }
 }
 
 /// Whether everything that distinguishes it from a filter that an add creates is in what [`sent`] returns.

@@ -2,7 +2,7 @@
 //! buckets is the next power of two. An expansion is also rounded up to a power of two.
 
 use super::{Arguments, choice, integer, printable, seed, upper};
-use crate::command::call::{Call, Word, Words};
+use crate::command::call::{Call, Created, Word, Words};
 use crate::command::error::CommandError;
 use crate::config::Settings;
 use crate::filter::{CuckooSpec, Origin};
@@ -119,21 +119,11 @@ pub(in crate::command) fn creation(spec: &CuckooSpec) -> Words {
     words
 }
 
-/// The argument of CF.INSERT between the key and the items that creates the filter which an add has created; see
-/// [`bloom::sent`](super::bloom::sent).
-pub(in crate::command) fn sent(spec: &CuckooSpec) -> Words {
-    use Word::{Hex, Number, Text};
+/// The argument after the key that creates a filter that [is plain](is_plain): of CF.INSERT, before the first items, or the only
+/// one of CF.RESERVE. See [`bloom::sent`](super::bloom::sent).
+pub(in crate::command) fn sent(spec: &CuckooSpec) -> Created {
     let numbers = [spec.capacity, spec.bucket_size.into(), spec.max_iterations.into(), spec.expansion.into()];
-    let words = numbers.map(Number).into_iter();
-    std::iter::once(Text("SPEC")).chain(words).chain([Hex(spec.seed.into())]).collect()
-}
-
-/// The argument of CF.RESERVE that stands between the key and the client's capacity, for a filter that [is
-/// plain](is_plain).
-pub(in crate::command) fn sent_before_capacity(spec: &CuckooSpec) -> Words {
-    let mut words = sent(spec);
-    words.remove(1);
-    words
+    Created { numbers: SmallVec::from_buf(numbers.map(Word::Number)), seed: spec.seed.low }
 }
 
 /// Whether everything that distinguishes it from a filter that an add creates is in what [`sent`] returns.

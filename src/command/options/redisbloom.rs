@@ -78,7 +78,7 @@ pub(in crate::command) fn creation(spec: &ChainSpec) -> Vec<Vec<u8>> {
 }
 
 /// `BF.INSERT key [CAPACITY c] [ERROR e] [EXPANSION x] [NOCREATE] [NONSCALING] ITEMS item…`. And what Bloomery sends for an
-/// add to a missing key: `BF.INSERT key SPEC,error_rate,capacity,expansion,seed item…`. And what valkey-bloom sends, see
+/// add to a missing key: `BF.INSERT key SPEC,capacity,error_rate,expansion,seed item…`. And what valkey-bloom sends, see
 /// [`valkey_bloom`](super::valkey_bloom): its further options begin with other letters.
 pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<bloom::Insertion, CommandError> {
     if let Some(numbers) = sent(call) {
@@ -109,7 +109,7 @@ pub(in crate::command) fn insertion<'a, C: Call<'a>>(call: &C) -> Result<bloom::
     Ok(bloom::Insertion { new, create, scale_to: None, first_item })
 }
 
-/// Argument of the first item, or number of the client's, that Bloomery sends with a new filter.
+/// Argument of the first item, or the client's capacity, that Bloomery sends with a new filter.
 const FIRST_SENT: usize = 3;
 
 /// The numbers of a new filter that Bloomery sends with its first items, in the argument before them. RedisBloom has no option
@@ -119,29 +119,29 @@ fn sent<'a, C: Call<'a>>(call: &C) -> Option<impl Iterator<Item = &'a [u8]>> {
     Some(numbers.split(|byte| *byte == b','))
 }
 
-/// `BF.RESERVE key SPEC,expansion,seed error_rate capacity`. Bloomery sends this with the client's own two numbers, because
-/// each argument costs the server time.
+/// `BF.RESERVE key SPEC,error_rate,expansion,seed capacity`. The command has at least four arguments. The capacity is as the client
+/// wrote it, because a number takes time to write.
 pub(in crate::command) fn sent_reservation<'a, C: Call<'a>>(call: &C) -> Option<Result<Spec, CommandError>> {
-    Some(sent_bloom(sent_after_numbers(call)?).ok_or(UNKNOWN))
+    Some(sent_bloom(sent_after_capacity(call)?).ok_or(UNKNOWN))
 }
 
-/// `CF.RESERVE key SPEC,bucketsize,maxiterations,expansion,seed capacity`.
+/// `CF.RESERVE key SPEC,capacity,bucketsize,maxiterations,expansion,seed`.
 pub(in crate::command) fn sent_cuckoo_reservation<'a, C: Call<'a>>(
     call: &C,
 ) -> Option<Result<CuckooSpec, CommandError>> {
-    Some(sent_cuckoo(sent_after_numbers(call)?).ok_or(UNKNOWN))
+    Some(sent_cuckoo(sent_after_capacity(call)?).ok_or(UNKNOWN))
 }
 
-/// The client's own numbers, and then the others, in the order of [`sent_bloom`] and [`sent_cuckoo`].
-fn sent_after_numbers<'a, C: Call<'a>>(call: &C) -> Option<impl Iterator<Item = &'a [u8]>> {
-    let others = sent(call).filter(|_| call.obeys())?;
-    Some((FIRST_SENT..call.argc()).map(|index| call.arg(index)).chain(others))
+/// The client's capacity, if there is one, and then the numbers, in the order of [`sent_bloom`] and [`sent_cuckoo`].
+fn sent_after_capacity<'a, C: Call<'a>>(call: &C) -> Option<impl Iterator<Item = &'a [u8]>> {
+    let numbers = sent(call).filter(|_| call.obeys())?;
+    Some((FIRST_SENT..call.argc()).map(|index| call.arg(index)).chain(numbers))
 }
 
 /// From what [`bloom::sent`] makes.
 fn sent_bloom<'a>(mut numbers: impl Iterator<Item = &'a [u8]>) -> Option<Spec> {
     // As they were read from the client.
-    let (rate, items) = (bloom::error_rate(numbers.next()?).ok()?, bloom::capacity(numbers.next()?).ok()?);
+    let (items, rate) = (bloom::capacity(numbers.next()?).ok()?, bloom::error_rate(numbers.next()?).ok()?);
     let family = Settings::family_for(u32::try_from(integer(numbers.next()?)?).ok()?);
     let seed = super::seed(numbers.next()?, HashKind::Xxh3).ok()?;
     numbers.next().is_none().then_some(Spec { family, seed, ..Spec::fixed(items, rate) })

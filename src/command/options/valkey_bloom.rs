@@ -54,7 +54,7 @@ impl Dialect {
         self.tightening.is_some() || self.seed.is_some() || self.scale_to.is_some()
     }
 
-    /// The filter of valkey-bloom's that they ask for, with these others.
+    /// The valkey-bloom filter that these options request together with the other parameters.
     pub(super) fn spec(&self, capacity: u64, error_rate: f64, expansion: u32) -> Option<ValkeySpec> {
         let tightening = self.tightening.unwrap_or(TIGHTENING);
         self.seed.map(|seed| ValkeySpec { capacity, error_rate, expansion, tightening, seed })

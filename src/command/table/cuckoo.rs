@@ -88,7 +88,7 @@ pub(super) const TABLE: &[Entry] = &[
         key: KeyUse::Insert,
         flags: "write deny-oom",
         categories: "write cuckoo",
-        summary: "Adds those items to a cuckoo filter that are absent",
+        summary: "Adds items to a cuckoo filter only if they are absent, creating it if needed",
         complexity: O_N_M,
         since: "1.0.0",
         arguments: INSERT,

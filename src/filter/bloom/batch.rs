@@ -59,7 +59,7 @@ impl Probed for Reader {
 }
 
 /// Hashes the items in groups of up to [`GROUP`]. Each group's cache lines are requested by `prefetch`, which is
-/// [`Layer::prefetch`] or [`Layer::prefetch_all`]; then `visit` gets the group, until it says stop. `filter` is a
+/// [`Layer::prefetch`] or [`Layer::prefetch_all`], unless the layer [is near](Layer::is_near); then `visit` gets the group, until it says stop. `filter` is a
 /// shared or an exclusive reference, which `visit` gets back.
 #[inline(always)]
 pub fn for_each_group<'i, F: Deref<Target: Probed>>(
@@ -84,9 +84,12 @@ pub fn for_each_hashed_group<F: Deref<Target: Probed>>(
     loop {
         let mut len = 0;
         let first = filter.first();
+        let is_near = first.is_near();
         for (slot, item) in group.iter_mut().zip(items.by_ref()) {
             *slot = item;
-            prefetch(first, item);
+            if !is_near {
+                prefetch(first, item);
+            }
             len += 1;
         }
         if len == 0 || visit(filter, &group[..len]).is_break() || len < GROUP {

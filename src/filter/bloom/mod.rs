@@ -44,7 +44,7 @@ pub enum Body {
     Fixed(Layer),
     /// A chain that grows.
     Chain(Chain),
-    /// Generations that rotate; boxed, because it is large and the other kinds are many.
+    /// Generations that rotate; boxed, because it is large and most filters are of other kinds.
     Window(Box<Window>),
 }
 
@@ -86,8 +86,8 @@ pub struct Bloom {
     dump_number: u16,
     /// Items that commands added, except those that the usage counters count.
     adds: u32,
-    /// The last, because its last word has values to spare, in which `Filter` notes what it is. A cuckoo filter is in
-    /// the words before.
+    /// The last field, because its last word leaves bit patterns unused, in which `Filter` stores its variant. A cuckoo
+    /// filter is in the words before it.
     parameters: Parameters,
 }
 
@@ -579,7 +579,8 @@ impl Bloom {
         self.copy_of(|_| true, parallel)
     }
 
-    /// A filter that shares the layers with this one, except those with a number that is `changed`, which are copies.
+    /// A filter that shares the layers with this one, except those for whose number `changed` returns true: these are
+    /// copied.
     pub(super) fn copy_of(
         &self,
         changed: impl Fn(usize) -> bool,

@@ -169,8 +169,8 @@ impl Window {
         }
     }
 
-    /// Makes room for it: begins a generation if the newest has too much of the table, otherwise drops the oldest one
-    /// with items. The others keep their age.
+    /// Makes room for an item: begins a generation if the newest has too much of the table, otherwise drops the oldest
+    /// one with items. The others keep their age.
     pub(super) fn make_room(&mut self) -> Result<(), Error> {
         let oldest = self.alive(self.newest).filter(|generation| generation.items > 0).last();
         let age = oldest.map_or(0, |generation| generation.age);

@@ -7,8 +7,9 @@
 //! sub-filters of equal size, [`Rooms`] records up to which sub-filter each bucket is full, and no full bucket is
 //! looked at again. There are at most 40 sub-filters if their sizes grow.
 
+use super::body::More;
 use super::table::Table;
-use super::{Cuckoo, CuckooHash, More, Origin, dump_number};
+use super::{Cuckoo, CuckooHash, Origin, dump_number};
 use crate::bits::counter;
 use crate::mem::Words;
 
@@ -163,7 +164,7 @@ impl Rooms {
 
     /// Asks the processor to fetch what is known of the item's second bucket. The first is the next in order.
     fn prefetch(&self, table: &Table, item: CuckooHash) {
-        let [_, second] = table.pair(item);
+        let [_, second] = table.view().pair(item);
         Words::prefetch(&self.0, second as usize / (u64::BITS / ROOM_BITS) as usize);
     }
 
@@ -171,10 +172,10 @@ impl Rooms {
     fn insert(&self, item: CuckooHash, older: &[Table], open: usize, steps: &mut u64) -> bool {
         *steps += 1;
         let mut oldest = older.len();
-        for bucket in older[open].pair(item) {
+        for bucket in older[open].view().pair(item) {
             let room = counter::get(&self.0, ROOM_BITS, bucket as usize);
             let mut next = open.max(room as usize);
-            while next < oldest && !older[next].has(bucket, 0) {
+            while next < oldest && !older[next].view().has(bucket, 0) {
                 *steps += 1;
                 next += 1;
             }

@@ -21,27 +21,32 @@
 //! primary accepted. This depends on the filter, not on the sender of the command, so that all replicas of a filter
 //! agree.
 
+mod ahead;
+mod body;
+mod buckets;
 mod closed;
 mod compaction;
+mod hash;
 mod spec;
 mod std_traits;
 mod table;
 
+pub use hash::CuckooHash;
 pub use spec::{CuckooSpec, Origin};
-pub(crate) use table::fingerprints;
-pub use table::{CuckooHash, Table};
+pub use table::Table;
+pub(crate) use table::{fingerprints, slots_in_use};
 
 use super::dump_number;
 use crate::bits::Hits;
 use crate::error::Error;
 use crate::hash::{HashKind, Hasher, Seed};
 use crate::mem::Words;
-use crate::murmur::{murmur2, murmur64a};
 use crate::parallel::{ParallelFor, alone};
 use crate::params::limits;
+use ahead::Ahead;
+use body::{Body, More, Searches};
 use closed::Closed;
-use smallvec::SmallVec;
-use std::{mem, slice};
+use std::mem;
 
 /// Most items of a group that is tested at once. Each has two buckets, and a core has 10 to 16 misses in flight.
 pub(crate) const GROUP: usize = 32;
@@ -64,96 +69,6 @@ pub struct Cuckoo {
     dump_number: u16,
     origin: Origin,
     hash: HashKind,
-}
-
-/// One sub-filter, as long as there is nothing else to remember.
-enum Body {
-    One(Table),
-    More(Box<More>),
-}
-
-/// What a filter has that has grown, has deleted or moved a fingerprint, or has a wide seed.
-#[derive(Default)]
-struct More {
-    tables: SmallVec<[Table; 1]>,
-    deletes: u64,
-    moves: u64,
-    seed_high: u64,
-    /// What searches for room have found, after the first one. It isn't saved.
-    searches: Option<Box<Searches>>,
-}
-
-impl Body {
-    /// The sub-filters, from oldest to newest: at least one.
-    #[inline(always)]
-    fn tables(&self) -> &[Table] {
-        match self {
-            Body::One(table) => slice::from_ref(table),
-            Body::More(more) => &more.tables,
-        }
-    }
-
-    /// What there is to remember.
-    #[inline(always)]
-    fn so_far(&self) -> Option<&More> {
-        match self {
-            Body::One(_) => None,
-            Body::More(more) => Some(more),
-        }
-    }
-
-    /// The same, to change it.
-    fn so_far_mut(&mut self) -> Option<&mut More> {
-        match self {
-            Body::One(_) => None,
-            Body::More(more) => Some(more),
-        }
-    }
-
-    /// The sub-filters and what there is to remember from now on.
-    fn more(&mut self) -> &mut More {
-        if let Body::One(_) = self {
-            let more = Body::More(Box::default());
-            if let (Body::One(table), Body::More(more)) = (mem::replace(self, more), &mut *self) {
-                more.tables.push(table);
-            }
-        }
-        match self {
-            Body::More(more) => more,
-            Body::One(_) => unreachable!("it has just been replaced"),
-        }
-    }
-}
-
-impl More {
-    /// Adds an item to a free slot. Returns whether there is one.
-    fn insert(&mut self, item: CuckooHash) -> bool {
-        let Some((newest, older)) = self.tables.split_last() else { return false };
-        let Some(slot) = newest.insert(item) else {
-            return older.iter().rev().any(|table| table.insert(item).is_some());
-        };
-        let closed = self.searches.as_mut().and_then(|searches| searches.closed.as_mut());
-        if let Some(closed) = closed.filter(|closed| closed.is_candidate(newest.bucket_of(slot))) {
-            closed.has_changed();
-        }
-        true
-    }
-
-    /// The same with other sub-filters, about which searches have found nothing.
-    fn with_tables(&self, tables: SmallVec<[Table; 1]>) -> More {
-        More { tables, searches: None, ..*self }
-    }
-}
-
-/// What searches for room in the newest sub-filter have found.
-#[derive(Default)]
-struct Searches {
-    /// Slots that searches have looked at.
-    looked_at: u64,
-    /// Whether one has failed since the last delete or growth. If the filter then grows, nothing more is needed.
-    failed: bool,
-    /// Known if it didn't grow.
-    closed: Option<Closed>,
 }
 
 impl Cuckoo {
@@ -310,36 +225,24 @@ impl Cuckoo {
     #[doc(hidden)]
     #[inline]
     pub fn hash(&self, item: &[u8]) -> CuckooHash {
-        self.hash_in_loop(item)
+        Ahead { origin: self.origin, hasher: self.hasher(), newest: None }.hash(item)
     }
 
-    /// The same for an item that is soon tested or added: asks for its buckets in the newest sub-filter.
+    /// What hashes items that are soon tested or added.
     #[inline(always)]
-    pub(crate) fn hash_ahead(&self, item: &[u8]) -> CuckooHash {
-        let item = self.hash_in_loop(item);
-        if let Some(newest) = self.tables().last() {
-            newest.prefetch(item);
-        }
-        item
-    }
-
-    #[inline(always)]
-    fn hash_in_loop(&self, item: &[u8]) -> CuckooHash {
-        match self.origin {
-            Origin::Bloomery => CuckooHash::new(self.hasher().hash_in_loop(item).low),
-            Origin::RedisBloom => CuckooHash::new(murmur64a(item, 0)),
-            Origin::RedisBloom1 => CuckooHash::old(murmur2(item, 0)),
-        }
+    pub(crate) fn ahead(&self) -> Ahead<'_> {
+        let newest = self.tables().last().and_then(Table::distant);
+        Ahead { origin: self.origin, hasher: self.hasher(), newest }
     }
 
     /// Whether the item may be in the filter.
     pub fn contains(&self, item: impl CuckooItem) -> bool {
         let item = item.hash_for(self);
-        self.tables().iter().rev().any(|table| table.contains(item))
+        self.tables().iter().rev().any(|table| table.view().contains(item))
     }
 
     /// Tests items in order, in groups of up to [`GROUP`], and passes the answers of each to `show` with the number of
-    /// its items. The buckets of a group are fetched together if the items were hashed [ahead](Cuckoo::hash_ahead).
+    /// its items. The buckets of a group are fetched together if the items were hashed [ahead](Cuckoo::ahead).
     #[inline(always)]
     pub(crate) fn test_each(
         &self,
@@ -370,19 +273,20 @@ impl Cuckoo {
         let Some((newest, older)) = self.tables().split_last() else { return Hits::default() };
         let all = Hits::first(items.len());
         let mut hits = Hits::default();
+        let newest = newest.view();
         for (index, item) in items.iter().enumerate() {
             hits = hits.with(index, newest.contains(*item));
         }
         let mut next = older.iter().rev();
-        next.next()
-            .into_iter()
-            .for_each(|older| (all & !hits).for_each(|index| older.prefetch(items[index])));
+        if let Some(older) = next.next().and_then(Table::distant) {
+            (all & !hits).for_each(|index| older.prefetch_both(items[index]));
+        }
         for table in older.iter().rev() {
-            let next = next.next();
+            let (table, next) = (table.view(), next.next().and_then(Table::distant));
             for index in all & !hits {
                 hits = hits.with(index, table.contains(items[index]));
                 if let Some(next) = next {
-                    next.prefetch(items[index]);
+                    next.prefetch_both(items[index]);
                 }
             }
         }
@@ -392,7 +296,7 @@ impl Cuckoo {
     /// How often the item was added, at most, if it was never deleted without having been added.
     pub fn count(&self, item: impl CuckooItem) -> u64 {
         let item = item.hash_for(self);
-        self.tables().iter().map(|table| table.count(item)).sum()
+        self.tables().iter().map(|table| table.view().count(item)).sum()
     }
 
     /// Adds one occurrence of the item, growing if need be.
@@ -428,7 +332,25 @@ impl Cuckoo {
         Ok(())
     }
 
-    /// After a change that makes room.
+    /// Adds items in order while each finds a free slot at once in the newest sub-filter. Returns how many it has added; for the
+    /// next one there is [`try_insert`](Cuckoo::try_insert).
+    #[inline(always)]
+    pub(crate) fn insert_each(&mut self, items: &[CuckooHash]) -> usize {
+        match &self.body {
+            Body::One(table) => table.insert_each(items),
+            // Each would have to be compared with what searches have found.
+            Body::More(more) if more.searches.as_ref().is_some_and(|searches| searches.closed.is_some()) => 0,
+            Body::More(more) => more.tables.last().map_or(0, |newest| newest.insert_each(items)),
+        }
+    }
+
+    /// Most fingerprints that a search for room takes to their other bucket, one after the other. A search that isn't RedisBloom's
+    /// looks at 2,048 buckets at most before it takes the first.
+    pub(crate) fn longest_walk(&self) -> u16 {
+        if self.origin == Origin::RedisBloom { self.max_iterations } else { 0 }
+    }
+
+    /// To be called after a change that makes room.
     fn forget_refusals(&mut self) {
         if let Some(searches) = self.body.so_far_mut().and_then(|more| more.searches.as_mut()) {
             (searches.failed, searches.closed) = (false, None);
@@ -442,7 +364,7 @@ impl Cuckoo {
         let More { tables, searches, .. } = self.body.more();
         let newest = tables.last()?;
         let Searches { looked_at, failed, closed } = &mut **searches.get_or_insert_default();
-        if closed.as_ref().is_some_and(|closed| closed.has_all(newest.pair(item))) {
+        if closed.as_ref().is_some_and(|closed| closed.has_all(newest.view().pair(item))) {
             return None;
         }
         let before = *looked_at;
@@ -533,7 +455,7 @@ impl Cuckoo {
     /// buckets of every sub-filter with a chance of 1/255.
     pub fn rate_at(&self, fill: f64) -> f64 {
         let seen = 2.0 * f64::from(self.bucket_size()) * self.tables().len() as f64 * fill;
-        -libm::expm1(seen * libm::log1p(-1.0 / table::FINGERPRINTS as f64))
+        -libm::expm1(seen * libm::log1p(-1.0 / hash::FINGERPRINTS as f64))
     }
 
     /// Bytes of all slots.

@@ -1,6 +1,7 @@
 //! A table of buckets: one sub-filter.
 
-use crate::bits::counter;
+use super::buckets::Buckets;
+use super::hash::CuckooHash;
 use crate::error::Error;
 use crate::mem::{Cells, Words};
 use crate::parallel::{ParallelFor, in_parts};
@@ -8,16 +9,9 @@ use crate::params::limits;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 use smallvec::{SmallVec, smallvec};
-use std::ops::Range;
 use std::sync::Arc;
 // Not loom's types, which are larger: no model has tables of buckets.
 use std::sync::atomic::{AtomicU16, AtomicU32};
-
-/// Multiplies the fingerprint when the second bucket's index is computed: MurmurHash2's constant, as in RedisBloom.
-const SPREAD: u64 = 0x5bd1_e995;
-
-/// Number of distinct fingerprints: all bytes but 0, which marks a free slot.
-pub(super) const FINGERPRINTS: u64 = 255;
 
 /// Maximum number of slots that a search for room visits. With four-slot buckets it gives up only when 97% are
 /// full.
@@ -33,44 +27,21 @@ const REMEMBERED: u64 = 4096;
 /// Buckets of tables of at least this many bytes are fetched ahead. Smaller tables are in the L2 cache.
 const PREFETCHED_FROM: u64 = 1 << 20;
 
-/// Bits per slot.
-const SLOT_BITS: u32 = 8;
-
-/// The part of an item's hash that a cuckoo filter uses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CuckooHash {
-    first: u64,
-    second: u64,
-    fingerprint: u8,
-}
-
-impl CuckooHash {
-    /// Derived from 64 bits of hash.
-    #[inline]
-    pub fn new(hash: u64) -> CuckooHash {
-        let fingerprint = hash % FINGERPRINTS + 1;
-        CuckooHash { first: hash, second: hash ^ (fingerprint * SPREAD), fingerprint: fingerprint as u8 }
-    }
-
-    /// Derived from a fingerprint and its bucket. The table of that bucket must be at least as large as the tables that
-    /// will be searched.
-    #[inline]
-    pub(super) fn found_in(bucket: u64, fingerprint: u8) -> CuckooHash {
-        CuckooHash { first: bucket, second: bucket ^ (u64::from(fingerprint) * SPREAD), fingerprint }
-    }
-
-    /// Derived from 32 bits of hash, as in RedisBloom before 2.2.0.
-    pub fn old(hash: u32) -> CuckooHash {
-        let fingerprint = if hash >> 24 == 0 { 7 } else { hash >> 24 } as u8;
-        let spread = (u64::from(fingerprint) * SPREAD) & u64::from(u32::MAX);
-        let first = u64::from(hash);
-        CuckooHash { first, second: first ^ spread, fingerprint }
-    }
-}
-
 /// Slots in use in these words of a table.
 pub(crate) fn fingerprints(words: &[AtomicU64]) -> u64 {
-    words.iter().map(|word| u64::from(counter::census(SLOT_BITS, word.load(Relaxed)).0)).sum()
+    let mut bytes = [0; 256];
+    let slots = words.chunks(bytes.len() / 8).map(|words| {
+        let bytes = &mut bytes[..words.len() * 8];
+        Words::read_bytes(words, 0, bytes);
+        slots_in_use(bytes)
+    });
+    slots.sum()
+}
+
+/// Slots in use among those with these bytes. A byte counts the slots of up to 255, so that 16 bytes are counted at once.
+pub(crate) fn slots_in_use(bytes: &[u8]) -> u64 {
+    let in_use = |slots: &[u8]| slots.iter().fold(0u8, |sum, slot| sum + u8::from(*slot != 0));
+    bytes.chunks(240).map(|slots| u64::from(in_use(slots))).sum()
 }
 
 const _: () = assert!(limits::MAX_BYTES < 1 << (u32::BITS + u16::BITS));
@@ -209,9 +180,10 @@ impl Table {
 
     /// Whether a bucket has a free slot, or a fingerprint whose other bucket is an exit.
     pub(super) fn leads_out(&self, bucket: u64, is_exit: impl Fn(u64) -> bool) -> bool {
-        self.slots(bucket).any(|slot| match self.get(slot) {
+        let buckets = self.view();
+        buckets.slots(bucket).any(|slot| match self.get(slot) {
             0 => true,
-            fingerprint => is_exit(self.other(bucket, fingerprint)),
+            fingerprint => is_exit(buckets.other(bucket, fingerprint)),
         })
     }
 
@@ -220,21 +192,14 @@ impl Table {
         self.words().len() as u64 * 8
     }
 
-    /// Indices of a bucket's slots.
-    #[inline(always)]
-    fn slots(&self, bucket: u64) -> Range<usize> {
-        let first = bucket as usize * usize::from(self.bucket_size());
-        first..first + usize::from(self.bucket_size())
-    }
-
     #[inline(always)]
     fn get(&self, slot: usize) -> u8 {
-        counter::get(self.words(), SLOT_BITS, slot) as u8
+        self.view().get(slot)
     }
 
     #[inline(always)]
     fn set(&self, slot: usize, fingerprint: u8) {
-        counter::store(self.words(), SLOT_BITS, slot, fingerprint.into());
+        self.view().set(slot, fingerprint);
     }
 
     /// The bucket of a slot.
@@ -256,118 +221,54 @@ impl Table {
         self.count_used(-1);
     }
 
-    /// The item's two buckets, which are occasionally the same.
+    /// Its buckets.
     #[inline(always)]
-    pub(super) fn pair(&self, item: CuckooHash) -> [u64; 2] {
-        [item.first & (self.buckets() - 1), item.second & (self.buckets() - 1)]
+    pub(super) fn view(&self) -> Buckets<'_> {
+        Buckets::new(self.words(), self.buckets(), self.bucket_size)
     }
 
-    /// The other bucket of a fingerprint that is in `bucket`.
+    /// The same, if they should be fetched before they are needed.
     #[inline(always)]
-    fn other(&self, bucket: u64, fingerprint: u8) -> u64 {
-        (bucket ^ (u64::from(fingerprint) * SPREAD)) & (self.buckets() - 1)
-    }
-
-    /// Asks the processor to fetch the item's buckets, up to eight slots of each, unless it has them.
-    #[inline(always)]
-    pub(super) fn prefetch(&self, item: CuckooHash) {
-        if self.bytes() > PREFETCHED_FROM {
-            self.pair(item).into_iter().for_each(|bucket| self.prefetch_bucket(bucket));
-        }
-    }
-
-    #[inline(always)]
-    fn prefetch_bucket(&self, bucket: u64) {
-        Words::prefetch(self.words(), self.slots(bucket).start / 8);
-    }
-
-    /// The first slot in the item's buckets that contains `wanted`.
-    #[inline(always)]
-    fn find(&self, item: CuckooHash, wanted: u8) -> Option<usize> {
-        let [first, second] = self.pair(item);
-        match self.find_in(first, wanted) {
-            None => self.find_in(second, wanted),
-            found => found,
-        }
-    }
-
-    /// The first slot of a bucket that contains `wanted`.
-    #[inline(always)]
-    fn find_in(&self, bucket: u64, wanted: u8) -> Option<usize> {
-        let found =
-            |(slot, marks): (usize, u64)| (marks != 0).then(|| slot + marks.trailing_zeros() as usize / 8);
-        let (first, rest) = self.marks(bucket, wanted);
-        found(first).or_else(|| rest.into_iter().flatten().find_map(found))
-    }
-
-    /// Which slots of a bucket contain `wanted`, for each word of the bucket, the first separately: a slot, and the
-    /// highest bits of the bytes of this slot and the following ones. Usually a bucket is in one word.
-    #[inline(always)]
-    fn marks(&self, bucket: u64, wanted: u8) -> ((usize, u64), Option<impl Iterator<Item = (usize, u64)>>) {
-        const ONES: u64 = u64::MAX / 0xff;
-        let Range { start, end } = self.slots(bucket);
-        let marks = move |index: usize| {
-            // Bytes that are 0 where the slot contains it. Adding 127 to the lower seven bits of the others, or these
-            // bytes themselves, sets their highest bit, and carries nothing into the next.
-            let differ = self.words()[index].load(Relaxed) ^ (ONES * u64::from(wanted));
-            let low = ONES * 0x7f;
-            !(((differ & low) + low) | differ | low)
-        };
-        // Leaves out the slots of the buckets before and after it.
-        let first = marks(start / 8) >> (start % 8 * 8);
-        let of_len = |len: usize| u64::MAX >> (64 - 8 * len);
-        if start % 8 + (end - start) <= 8 {
-            return ((start, first & of_len(end - start)), None);
-        }
-        let last = (end - 1) / 8;
-        let rest = (start / 8 + 1..=last).map(move |index| {
-            (index * 8, marks(index) & if index == last { of_len(end - index * 8) } else { u64::MAX })
-        });
-        ((start, first), Some(rest))
-    }
-
-    /// Whether a bucket contains `wanted`.
-    #[inline(always)]
-    pub(super) fn has(&self, bucket: u64, wanted: u8) -> bool {
-        let ((_, marks), rest) = self.marks(bucket, wanted);
-        marks != 0 || rest.is_some_and(|mut rest| rest.any(|(_, marks)| marks != 0))
-    }
-
-    #[inline(always)]
-    pub(super) fn contains(&self, item: CuckooHash) -> bool {
-        // Both, without a branch on what is found in the first: half of them would be mispredicted.
-        let [first, second] = self.pair(item);
-        self.has(first, item.fingerprint) | self.has(second, item.fingerprint)
+    pub(super) fn distant(&self) -> Option<Buckets<'_>> {
+        (self.bytes() > PREFETCHED_FROM).then(|| self.view())
     }
 
     /// Puts the item into a free slot of its buckets. Returns which; `None` if they are full.
-    #[inline(always)]
     pub(super) fn insert(&self, item: CuckooHash) -> Option<usize> {
         // A filter that has grown often has many full sub-filters, whose slots needn't be visited.
-        let free = if self.is_full() { None } else { self.find(item, 0) };
+        let free = if self.is_full() { None } else { self.view().find(item, 0) };
         if let Some(slot) = free {
             self.occupy(slot, item.fingerprint);
         }
         free
     }
 
+    /// Puts items into free slots of their buckets, in order, up to the first item whose buckets are full. Returns how many it
+    /// has put there.
+    #[inline(always)]
+    pub(super) fn insert_each(&self, items: &[CuckooHash]) -> usize {
+        if self.is_full() {
+            return 0;
+        }
+        let buckets = self.view();
+        let is_put = |item: &&CuckooHash| match buckets.find(**item, 0) {
+            Some(slot) => {
+                buckets.set(slot, item.fingerprint);
+                true
+            }
+            None => false,
+        };
+        let put = items.iter().take_while(is_put).count();
+        self.count_used(put as i64);
+        put
+    }
+
     pub(super) fn remove(&self, item: CuckooHash) -> bool {
-        let slot = self.find(item, item.fingerprint);
+        let slot = self.view().find(item, item.fingerprint);
         if let Some(slot) = slot {
             self.vacate(slot);
         }
         slot.is_some()
-    }
-
-    /// Counts as RedisBloom does: if both of the item's buckets are the same one, it counts twice.
-    pub(super) fn count(&self, item: CuckooHash) -> u64 {
-        let in_bucket = |bucket| {
-            let ((_, marks), rest) = self.marks(bucket, item.fingerprint);
-            let rest: u32 = rest.into_iter().flatten().map(|(_, marks)| marks.count_ones()).sum();
-            u64::from(marks.count_ones() + rest)
-        };
-        let [first, second] = self.pair(item);
-        in_bucket(first) + in_bucket(second)
     }
 
     /// Inserts by moving as few other fingerprints as possible, and at most `most`. Returns how many were moved; `None`
@@ -388,8 +289,32 @@ impl Table {
             from: Option<(u16, u8)>,
             depth: u16,
         }
-        let bucket_size = usize::from(self.bucket_size());
-        // Most searches end within a few steps, which need no allocation.
+        let (buckets, bucket_size) = (self.view(), usize::from(self.bucket_size()));
+        let fetch_others = |bucket| {
+            // If the caches don't hold the table, the other buckets on the way arrive meanwhile.
+            if let Some(buckets) = self.distant() {
+                buckets
+                    .slots(bucket)
+                    .for_each(|slot| buckets.prefetch(buckets.other(bucket, buckets.get(slot))));
+            }
+        };
+        let roots = buckets.pair(item);
+        roots.into_iter().for_each(fetch_others);
+        // Most searches end with the first move: the one below would find it also, at twice the cost.
+        let firsts = roots.into_iter().flat_map(|root| buckets.slots(root).map(move |slot| (root, slot)));
+        for (looked, (root, slot)) in (1..).zip(firsts) {
+            let other = buckets.other(root, buckets.get(slot));
+            if let Some(free) = buckets.find_in(other, 0) {
+                // Writes, then vacates.
+                buckets.set(free, buckets.get(slot));
+                buckets.set(slot, item.fingerprint);
+                [other, root].into_iter().for_each(changed);
+                self.count_used(1);
+                *searched += looked;
+                return Some(1);
+            }
+        }
+        // Most of the others end within a few steps, which need no allocation.
         let mut steps: SmallVec<[Step; 32]> = SmallVec::new();
         // A bit for each bucket, or nothing.
         let words = if self.buckets() <= REMEMBERED { self.buckets().div_ceil(64) } else { 0 };
@@ -401,18 +326,9 @@ impl Table {
                 *word != before
             })
         };
-        let push = |steps: &mut SmallVec<_>, step: Step| {
-            // If the caches don't hold the table, the other buckets on the way arrive meanwhile.
-            if self.bytes() > PREFETCHED_FROM {
-                self.slots(step.bucket).for_each(|slot| {
-                    self.prefetch_bucket(self.other(step.bucket, self.get(slot)));
-                });
-            }
-            steps.push(step);
-        };
-        for bucket in self.pair(item) {
+        for bucket in roots {
             if is_new(bucket) {
-                push(&mut steps, Step { bucket, from: None, depth: 1 });
+                steps.push(Step { bucket, from: None, depth: 1 });
             }
         }
         let (mut next, mut looked) = (0, 0);
@@ -423,24 +339,26 @@ impl Table {
                 }
                 (looked, *searched) = (looked + 1, *searched + 1);
                 let from = Some((next as u16, slot));
-                let other = self.other(bucket, self.get(self.slots(bucket).start + usize::from(slot)));
-                if let Some(free) = self.find_in(other, 0) {
+                let other =
+                    buckets.other(bucket, buckets.get(buckets.slots(bucket).start + usize::from(slot)));
+                if let Some(free) = buckets.find_in(other, 0) {
                     // Backwards from the free slot: write, then vacate.
                     let (mut to, mut from) = (free, from);
                     changed(other);
                     while let Some((step, slot)) = from {
                         let step = steps[usize::from(step)];
-                        let slot = self.slots(step.bucket).start + usize::from(slot);
-                        self.set(to, self.get(slot));
+                        let slot = buckets.slots(step.bucket).start + usize::from(slot);
+                        buckets.set(to, buckets.get(slot));
                         changed(step.bucket);
                         (to, from) = (slot, step.from);
                     }
-                    self.set(to, item.fingerprint);
+                    buckets.set(to, item.fingerprint);
                     self.count_used(1);
                     return Some(depth);
                 }
                 if depth < most && steps.len() * bucket_size < SEARCHED && is_new(other) {
-                    push(&mut steps, Step { bucket: other, from, depth: depth + 1 });
+                    fetch_others(other);
+                    steps.push(Step { bucket: other, from, depth: depth + 1 });
                 }
             }
             next += 1;
@@ -461,19 +379,20 @@ impl Table {
         mut changed: impl FnMut(u64),
     ) -> Option<u16> {
         let (mut bucket, mut fingerprint) = (item.first & (self.buckets() - 1), item.fingerprint);
+        let buckets = self.view();
         let slot_of = |bucket, turn: u16| {
-            self.slots(bucket).start + usize::from(turn) % usize::from(self.bucket_size())
+            buckets.slots(bucket).start + usize::from(turn) % usize::from(self.bucket_size())
         };
         let mut kicked: SmallVec<[u8; 512]> = SmallVec::new();
         for turn in 0..most {
             *searched += u64::from(self.bucket_size());
             let slot = slot_of(bucket, turn);
-            kicked.push(self.get(slot));
-            self.set(slot, fingerprint);
+            kicked.push(buckets.get(slot));
+            buckets.set(slot, fingerprint);
             changed(bucket);
             fingerprint = kicked[usize::from(turn)];
-            bucket = self.other(bucket, fingerprint);
-            if let Some(free) = self.find_in(bucket, 0) {
+            bucket = buckets.other(bucket, fingerprint);
+            if let Some(free) = buckets.find_in(bucket, 0) {
                 self.occupy(free, fingerprint);
                 changed(bucket);
                 return Some(turn + 1);
@@ -482,8 +401,8 @@ impl Table {
         // The way back: a fingerprint's other bucket is the one it was moved from. This never has to wait for a slot to
         // be read.
         for (turn, fingerprint) in (0..most).zip(kicked).rev() {
-            bucket = self.other(bucket, fingerprint);
-            self.set(slot_of(bucket, turn), fingerprint);
+            bucket = buckets.other(bucket, fingerprint);
+            buckets.set(slot_of(bucket, turn), fingerprint);
         }
         None
     }
@@ -518,6 +437,16 @@ mod tests {
     use crate::murmur::murmur64a;
     use std::collections::BTreeSet;
 
+    /// Also more slots in a row than a byte can count.
+    #[test]
+    fn slots_in_use_are_those_that_are_not_0() {
+        for len in [0, 1, 239, 240, 241, 255, 256, 480, 1000] {
+            assert_eq!(slots_in_use(&vec![255; len]), len as u64);
+            let slots: Vec<u8> = (0..len).map(|slot| (slot % 3) as u8).collect();
+            assert_eq!(slots_in_use(&slots), slots.iter().filter(|slot| **slot != 0).count() as u64, "{len}");
+        }
+    }
+
     /// Vectors recorded from RedisBloom, which hashes with MurmurHash64A and seed 0. They contain the hashes.
     #[test]
     fn derivation_is_redisblooms() {
@@ -526,8 +455,11 @@ mod tests {
             [(0x1e68d17c457bf117, 159, 279, 156), (0xcdde38358fd25b01, 217, 257, 76), (0, 1, 0, 405)]
         {
             let item = CuckooHash::new(hash);
-            assert_eq!((item.fingerprint, table.pair(item)), (fingerprint, [first, second]));
-            assert_eq!([table.other(first, fingerprint), table.other(second, fingerprint)], [second, first]);
+            assert_eq!((item.fingerprint, table.view().pair(item)), (fingerprint, [first, second]));
+            assert_eq!(
+                [table.view().other(first, fingerprint), table.view().other(second, fingerprint)],
+                [second, first]
+            );
         }
     }
 
@@ -546,13 +478,13 @@ mod tests {
                 table.set(slot, [0, 1, 2, 127, 128, 129, 255][random(7) as usize]);
             }
             for wanted in [0, 1, 2, 3, 127, 128, 129, 254, 255] {
-                let naive = |bucket| table.slots(bucket).filter(|slot| table.get(*slot) == wanted);
+                let naive = |bucket| table.view().slots(bucket).filter(|slot| table.get(*slot) == wanted);
                 for (first, second) in (0..16).map(|first| (first, random(16))) {
                     let item = CuckooHash { first, second, fingerprint: wanted };
                     let found = naive(first).chain(naive(second)).next();
-                    assert_eq!(table.find(item, wanted), found, "{bucket_size} {wanted}");
-                    assert_eq!(table.contains(item), found.is_some(), "{bucket_size} {wanted}");
-                    assert_eq!(table.count(item), naive(first).chain(naive(second)).count() as u64);
+                    assert_eq!(table.view().find(item, wanted), found, "{bucket_size} {wanted}");
+                    assert_eq!(table.view().contains(item), found.is_some(), "{bucket_size} {wanted}");
+                    assert_eq!(table.view().count(item), naive(first).chain(naive(second)).count() as u64);
                 }
             }
         }
@@ -563,17 +495,17 @@ mod tests {
     fn plain_search(table: &Table, item: CuckooHash, most: u16) -> Option<u16> {
         let (mut seen, remembers) = (BTreeSet::new(), table.buckets() <= REMEMBERED);
         let mut is_new = |bucket| seen.insert(bucket) || !remembers;
-        let roots = table.pair(item).into_iter().filter(|bucket| is_new(*bucket)).collect::<Vec<_>>();
+        let roots = table.view().pair(item).into_iter().filter(|bucket| is_new(*bucket)).collect::<Vec<_>>();
         let slots = |bucket, parent, depth| {
-            table.slots(bucket).map(move |slot| (slot, bucket, parent, depth)).collect::<Vec<_>>()
+            table.view().slots(bucket).map(move |slot| (slot, bucket, parent, depth)).collect::<Vec<_>>()
         };
         let mut steps: Vec<(usize, u64, Option<usize>, u16)> =
             roots.into_iter().flat_map(|bucket| slots(bucket, None, 1)).collect();
         let mut next = 0;
         while next < steps.len() && next * usize::from(table.bucket_size()) < LOOKED_AT {
             let (slot, bucket, _, depth) = steps[next];
-            let other = table.other(bucket, table.get(slot));
-            if let Some(mut to) = table.slots(other).find(|slot| table.get(*slot) == 0) {
+            let other = table.view().other(bucket, table.get(slot));
+            if let Some(mut to) = table.view().slots(other).find(|slot| table.get(*slot) == 0) {
                 let mut step = Some(next);
                 while let Some((slot, _, parent, _)) = step.map(|index| steps[index]) {
                     table.set(to, table.get(slot));
@@ -603,7 +535,7 @@ mod tests {
                 for number in 0..table.slot_count() * 2 {
                     let item = CuckooHash::new(murmur64a(&number.to_le_bytes(), 7));
                     assert_eq!(table.insert(item), plain.insert(item));
-                    if table.find(item, item.fingerprint).is_some() {
+                    if table.view().find(item, item.fingerprint).is_some() {
                         continue;
                     }
                     let mut searched = 0;

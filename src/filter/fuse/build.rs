@@ -13,7 +13,7 @@ use crate::parallel::ParallelFor;
 use crate::sizing::fuse::Fuse;
 use crate::sync::Ordering::Relaxed;
 
-/// Why there are not more.
+/// Why more items are refused.
 const TOO_MANY: &str = "a static filter holds at most 3.8 billion items; use several";
 
 /// The cells and words of the filter of the items with these hashes, and the number of items without repetitions. They

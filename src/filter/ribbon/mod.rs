@@ -41,7 +41,7 @@ impl<'a> Ribbon<'a> {
         Ribbon { words, sizes, rounds }
     }
 
-    /// Where the three blocks of an item begin, and the columns that all of them have.
+    /// The first words of the three blocks that an item's rows lie in, and the number of columns that all three have.
     #[inline(always)]
     fn blocks(self, start: u64) -> ([usize; SPAN as usize], usize) {
         let first = start / BLOCK;

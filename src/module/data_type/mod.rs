@@ -14,8 +14,8 @@ use super::{guard, log, reclaim};
 use crate::command::{Namespace, each_piece, load_command};
 use crate::filter::foreign::Scheme;
 use crate::filter::{Contents, Filter, LiveRef, Origin};
-use crate::metrics::{ACROSS, FILTERS, Gauge, PAYLOADS_REFUSED};
-use crate::params::Family;
+use crate::metrics::{ACROSS, FILTERS, PAYLOADS_REFUSED, Sum};
+use crate::params::{Family, Spec};
 use crate::wire::{Encoder, VERSION, import, redisbloom, value};
 use redis_module::raw;
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
@@ -175,15 +175,15 @@ pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx, beside: &BesideKeys
 }
 
 /// Which counter filters of this kind have. A filter that is being rebuilt counts as its live filter.
-fn gauge_of(filter: &Filter) -> &'static Gauge {
+fn gauge_of(filter: &Filter) -> &'static Sum {
     match filter.live() {
         None => &FILTERS.cuckoo,
         Some(LiveRef::Foreign(_)) => &FILTERS.foreign,
-        Some(LiveRef::Bloom(filter)) => match filter.spec().family {
-            _ if filter.spec().cell.counts() => &FILTERS.counting,
-            Family::Fixed(_) => &FILTERS.fixed,
-            Family::Scaling { .. } => &FILTERS.scaling,
-            Family::Window { .. } => &FILTERS.window,
+        Some(LiveRef::Bloom(filter)) => match filter.spec() {
+            Spec { cell, .. } if cell.counts() => &FILTERS.counting,
+            Spec { family: Family::Fixed(_), .. } => &FILTERS.fixed,
+            Spec { family: Family::Scaling { .. }, .. } => &FILTERS.scaling,
+            Spec { family: Family::Window { .. }, .. } => &FILTERS.window,
         },
     }
 }
@@ -204,11 +204,12 @@ pub(super) fn has_changed(before: Contents, now: Contents) {
     }
 }
 
-/// Gives a value to the server, which calls [`free`] for it once. It is counted until then.
-pub(super) fn give(value: Filter) -> *mut c_void {
-    gauge_of(&value).add(1);
-    has_changed(Contents::default(), contents(&value));
-    Box::into_raw(Box::new(value)).cast()
+/// Gives a value to the server, which calls [`free`] for it once. It is counted until then. Also returns what was counted.
+pub(super) fn give(value: Filter) -> (*mut c_void, Contents) {
+    gauge_of(&value).change(0, 1);
+    let contents = contents(&value);
+    has_changed(Contents::default(), contents);
+    (Box::into_raw(Box::new(value)).cast(), contents)
 }
 
 /// Takes a value back.
@@ -230,15 +231,15 @@ pub(super) unsafe fn take(value: *mut c_void) -> Box<Filter> {
 pub(super) fn change<R>(value: &mut Filter, change: impl FnOnce(&mut Filter) -> R) -> R {
     let before = gauge_of(value);
     let result = change(value);
-    before.sub(1);
-    gauge_of(value).add(1);
+    before.change(1, 0);
+    gauge_of(value).change(0, 1);
     result
 }
 
 /// Runs a load. If it returns null, the server refuses the file or payload. Nothing remains in memory then.
 fn load(work: impl FnOnce() -> Result<Filter, String>) -> *mut c_void {
     match guard::call("load", work, || Err("internal error".to_owned())) {
-        Ok(value) => give(value),
+        Ok(value) => give(value).0,
         Err(why) => {
             PAYLOADS_REFUSED.add(1);
             log::warning(&format!("refused to load a filter: {why}"));
@@ -412,5 +413,5 @@ unsafe extern "C" fn copy(
 ) -> *mut c_void {
     // SAFETY: the server passes a value of ours.
     let copy = || unsafe { read(value) }.copy(&fork).ok();
-    guard::call("copy", copy, || None).map_or(ptr::null_mut(), give)
+    guard::call("copy", copy, || None).map_or(ptr::null_mut(), |copy| give(copy).0)
 }

@@ -14,7 +14,8 @@ use crate::params::limits;
 use crate::wire::codec::take;
 use crate::wire::error::DecodeError;
 
-/// What a file has before its words. A bitset that isn't as long as the filter has whole words.
+/// What a file has before its words. If the bitset is a word or more longer than the filter, its length is written in
+/// whole words.
 pub(in crate::wire) fn bloom_v3_fields(spec: &LinkSpec) -> Vec<u8> {
     let bits = spec.bytes.saturating_mul(8);
     let length = if bits.saturating_sub(spec.modulus) < 64 { spec.modulus } else { bits };

@@ -6,7 +6,7 @@ use crate::mem::Words;
 use crate::params::{Cell, Family, LayoutChoice, Overflow, Spec, Tightening, limits};
 use crate::sizing::{LayerSpec, Layout, Shape};
 use crate::wire::arrival::{Filled, Place};
-use crate::wire::codec::{Header, Kind, put_fields, read, take_fields, write, written};
+use crate::wire::codec::{Kind, put_fields, read, take_fields, write, written};
 use crate::wire::error::DecodeError;
 use crate::wire::format::MOST_PACKED;
 use serde::{Deserialize, Serialize};
@@ -207,10 +207,11 @@ pub(super) fn place_cells(cell: Cell) -> Place {
     })
 }
 
-/// CRC-32C of the header, of which these are the bytes of the filter, with every number of items set to 0. It changes when the filter grows or rotates, but not
+/// CRC-32C of the header with every number of items set to 0. It changes when the filter grows or rotates, but not
 /// with an add. So a dump over several commands notices when its chunks no longer fit together. If a fingerprint moved from a
 /// cell that isn't dumped yet to one that is, the copy would miss it: the number of moves is part of the header.
-fn stamp(mut bytes: Vec<u8>, layers: &[LayerHeader]) -> u32 {
+fn stamp(header: &FilterHeader, layers: &[LayerHeader]) -> u32 {
+    let mut bytes = written(header);
     for layer in layers {
         write(&mut bytes, &LayerHeader { items: 0, ..*layer });
     }
@@ -265,15 +266,18 @@ fn headers(filter: &Bloom) -> (Kind, FilterHeader, LayerHeaders) {
     (kind, header, layers.collect())
 }
 
-/// The header of `filter`.
-pub(super) fn encode(filter: &Bloom) -> Header {
+/// Appends the header of `filter`.
+pub(super) fn encode(filter: &Bloom, to: &mut Vec<u8>) -> Kind {
     let (kind, header, layers) = headers(filter);
-    let mut bytes = written(&header);
-    let stamp = stamp(bytes.clone(), &layers);
-    for layer in &layers {
-        write(&mut bytes, layer);
-    }
-    Header { kind, bytes, stamp }
+    write(to, &header);
+    layers.iter().for_each(|layer| write(to, layer));
+    kind
+}
+
+/// The stamp of `filter`.
+pub(super) fn stamp_of(filter: &Bloom) -> u32 {
+    let (_, header, layers) = headers(filter);
+    stamp(&header, &layers)
 }
 
 /// The header of `filter` as short as it can be. Capacity and error rate of a layer are left out if they follow from
@@ -325,7 +329,7 @@ pub(super) fn decode(kind: Kind, mut rest: &[u8]) -> Result<BloomHead, DecodeErr
     let header: FilterHeader = read(&mut rest)?;
     let layers = read_layers(&mut rest, header.layers)?;
     let spec = parameters(kind, &header)?;
-    validate(kind, &header, spec, &layers, stamp(written(&header), &layers))
+    validate(kind, &header, spec, &layers, stamp(&header, &layers))
 }
 
 fn read_layers(rest: &mut &[u8], count: u32) -> Result<LayerHeaders, DecodeError> {

@@ -4,7 +4,7 @@ use crate::filter::{Cuckoo, CuckooSpec, Origin};
 use crate::hash::{HashKind, Seed};
 use crate::params::limits;
 use crate::wire::arrival::Filled;
-use crate::wire::codec::{Header, Kind, read, written};
+use crate::wire::codec::{Kind, read, write, written};
 use crate::wire::error::DecodeError;
 use serde::{Deserialize, Serialize};
 
@@ -61,10 +61,9 @@ fn stamp(header: &CuckooHeader) -> u32 {
     crc32c::crc32c(&written(header))
 }
 
-/// The header of `filter`.
-pub(super) fn encode(filter: &Cuckoo) -> Header {
+fn header(filter: &Cuckoo) -> CuckooHeader {
     let spec = filter.spec();
-    let header = CuckooHeader {
+    CuckooHeader {
         capacity: spec.capacity,
         seed: [spec.seed.low, spec.seed.high],
         // Readers accept no more. Counts that were at the limit when they were loaded may have grown since.
@@ -81,8 +80,18 @@ pub(super) fn encode(filter: &Cuckoo) -> Header {
         reserved: 0,
         tables: u32::try_from(filter.tables().len()).unwrap_or(u32::MAX),
         reserved_too: 0,
-    };
-    Header { kind: Kind::Cuckoo, bytes: written(&header), stamp: stamp(&header) }
+    }
+}
+
+/// Appends the header of `filter`.
+pub(super) fn encode(filter: &Cuckoo, to: &mut Vec<u8>) -> Kind {
+    write(to, &header(filter));
+    Kind::Cuckoo
+}
+
+/// The stamp of `filter`.
+pub(super) fn stamp_of(filter: &Cuckoo) -> u32 {
+    stamp(&header(filter))
 }
 
 /// Reads and validates a header. Refuses every value that no command could have made.

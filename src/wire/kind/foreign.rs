@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::filter::foreign::{Encoding, Foreign, Growth, Link, LinkSpec, RedisBloomPlan, Scheme};
 use crate::params::limits;
 use crate::wire::arrival::Filled;
-use crate::wire::codec::{Header, Kind, read, write, written};
+use crate::wire::codec::{Kind, read, write, written};
 use crate::wire::error::DecodeError;
 use crate::wire::{import, redisbloom};
 use serde::{Deserialize, Serialize};
@@ -112,8 +112,7 @@ fn stamp(header: &ForeignHeader, links: &[LinkHeader]) -> u32 {
     crc32c::crc32c(&bytes)
 }
 
-/// The header of `filter`.
-pub(super) fn encode(filter: &Foreign) -> Header {
+fn headers(filter: &Foreign) -> (ForeignHeader, Vec<LinkHeader>) {
     let mut header = ForeignHeader {
         encoding: filter.encoding() as u8,
         links: u32::try_from(filter.links().len()).unwrap_or(u32::MAX),
@@ -136,11 +135,22 @@ pub(super) fn encode(filter: &Foreign) -> Header {
             header.random_seed = is_seed_random.into();
         }
     }
-    let links: Vec<LinkHeader> =
-        filter.links().iter().map(|link| LinkHeader::new(link.spec(), link.items())).collect();
-    let mut bytes = written(&header);
-    links.iter().for_each(|link| write(&mut bytes, link));
-    Header { kind: Kind::Foreign, bytes, stamp: stamp(&header, &links) }
+    let links = filter.links().iter().map(|link| LinkHeader::new(link.spec(), link.items()));
+    (header, links.collect())
+}
+
+/// Appends the header of `filter`.
+pub(super) fn encode(filter: &Foreign, to: &mut Vec<u8>) -> Kind {
+    let (header, links) = headers(filter);
+    write(to, &header);
+    links.iter().for_each(|link| write(to, link));
+    Kind::Foreign
+}
+
+/// The stamp of `filter`.
+pub(super) fn stamp_of(filter: &Foreign) -> u32 {
+    let (header, links) = headers(filter);
+    stamp(&header, &links)
 }
 
 /// Reads and validates a header.

@@ -7,9 +7,9 @@ mod foreign;
 mod rebuild;
 
 use super::arrival::{Filled, Place};
-use super::codec::{Header, Kind};
+use super::codec::Kind;
 use super::error::DecodeError;
-use crate::filter::{Census, Filter, FilterRef, fingerprints};
+use crate::filter::{Census, Filter, FilterRef, slots_in_use};
 use crate::mem::Words;
 use crate::params::Cell;
 use bloom::BloomHead;
@@ -38,7 +38,7 @@ impl Head {
     }
 
     /// Bytes of array `index` of cells, in the order of the body; `None` after the last. They are computed when they
-    /// are asked for: a head of 80 bytes may have 65,536 sub-filters, and a list of these 512 KiB.
+    /// are asked for: a head of 80 bytes may have 65,536 sub-filters, and a list of their sizes would need 512 KiB.
     pub(super) fn array(&self, index: usize) -> Option<u64> {
         match self {
             Head::Bloom(head) => head.array(index),
@@ -77,16 +77,26 @@ impl Head {
 /// Writes into words that are 0, and counts the fingerprints.
 fn place_slots(words: &Words, offset: u64, bytes: &[u8]) -> Census {
     words.write_bytes(offset, bytes);
-    Census::of_set(fingerprints(Words::around(words, offset, bytes.len())))
+    Census::of_set(slots_in_use(bytes))
 }
 
-/// The header of a filter.
-pub(super) fn encode(filter: FilterRef<'_>) -> Header {
+/// Appends the header of a filter.
+pub(super) fn encode(filter: FilterRef<'_>, to: &mut Vec<u8>) -> Kind {
     match filter {
-        FilterRef::Bloom(filter) => bloom::encode(filter),
-        FilterRef::Cuckoo(filter) => cuckoo::encode(filter),
-        FilterRef::Foreign(filter) => foreign::encode(filter),
-        FilterRef::Rebuild(rebuild) => rebuild::encode(rebuild),
+        FilterRef::Bloom(filter) => bloom::encode(filter, to),
+        FilterRef::Cuckoo(filter) => cuckoo::encode(filter, to),
+        FilterRef::Foreign(filter) => foreign::encode(filter, to),
+        FilterRef::Rebuild(rebuild) => rebuild::encode(rebuild, to),
+    }
+}
+
+/// Identifies the head and the chunks of one dump: a checksum of what must not change during it.
+pub(super) fn stamp(filter: FilterRef<'_>) -> u32 {
+    match filter {
+        FilterRef::Bloom(filter) => bloom::stamp_of(filter),
+        FilterRef::Cuckoo(filter) => cuckoo::stamp_of(filter),
+        FilterRef::Foreign(filter) => foreign::stamp_of(filter),
+        FilterRef::Rebuild(rebuild) => rebuild::stamp_of(rebuild),
     }
 }
 
@@ -95,8 +105,8 @@ pub(super) fn pack(filter: FilterRef<'_>) -> (Kind, Vec<u8>) {
     match filter {
         FilterRef::Bloom(filter) => bloom::pack(filter),
         other => {
-            let Header { kind, bytes, .. } = encode(other);
-            (kind, bytes)
+            let mut bytes = Vec::new();
+            (encode(other, &mut bytes), bytes)
         }
     }
 }

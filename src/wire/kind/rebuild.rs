@@ -6,7 +6,7 @@ use super::foreign::{self, ForeignHead};
 use crate::filter::{Live, LiveRef, Rebuild};
 use crate::params::{Cell, limits};
 use crate::wire::arrival::{Filled, Place};
-use crate::wire::codec::{Header, Kind, read, written};
+use crate::wire::codec::{Kind, read, write};
 use crate::wire::error::DecodeError;
 use serde::{Deserialize, Serialize};
 
@@ -105,23 +105,34 @@ fn stamp(live: u32, shadow: u32) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&live.to_le_bytes()), &shadow.to_le_bytes())
 }
 
-/// The header of a filter that is being rebuilt.
-pub(super) fn encode(rebuild: &Rebuild) -> Header {
-    let live = match rebuild.live() {
-        LiveRef::Bloom(live) => bloom::encode(live),
-        LiveRef::Foreign(live) => foreign::encode(live),
+/// Appends the header of a filter that is being rebuilt.
+pub(super) fn encode(rebuild: &Rebuild, to: &mut Vec<u8>) -> Kind {
+    let mut both = Vec::new();
+    let live_kind = match rebuild.live() {
+        LiveRef::Bloom(live) => bloom::encode(live, &mut both),
+        LiveRef::Foreign(live) => foreign::encode(live, &mut both),
     };
-    let shadow = bloom::encode(rebuild.shadow());
-    let mut bytes = written(&OwnHeader {
+    let live_len = u32::try_from(both.len()).unwrap_or(u32::MAX);
+    let shadow_kind = bloom::encode(rebuild.shadow(), &mut both);
+    let own = OwnHeader {
         deletes_missed: rebuild.deletes_missed(),
-        live_len: u32::try_from(live.bytes.len()).unwrap_or(u32::MAX),
-        live_kind: live.kind as u8,
-        shadow_kind: shadow.kind as u8,
+        live_len,
+        live_kind: live_kind as u8,
+        shadow_kind: shadow_kind as u8,
         reserved: 0,
-    });
-    bytes.extend_from_slice(&live.bytes);
-    bytes.extend_from_slice(&shadow.bytes);
-    Header { kind: Kind::Rebuild, bytes, stamp: stamp(live.stamp, shadow.stamp) }
+    };
+    write(to, &own);
+    to.extend_from_slice(&both);
+    Kind::Rebuild
+}
+
+/// The stamp of a filter that is being rebuilt.
+pub(super) fn stamp_of(rebuild: &Rebuild) -> u32 {
+    let live = match rebuild.live() {
+        LiveRef::Bloom(live) => bloom::stamp_of(live),
+        LiveRef::Foreign(live) => foreign::stamp_of(live),
+    };
+    stamp(live, bloom::stamp_of(rebuild.shadow()))
 }
 
 /// Reads and validates a header.

@@ -216,7 +216,8 @@ impl Loader {
             work = work.saturating_add(spec.probes.into());
             links.push((spec, raw.items));
         }
-        // No filter has more. Without this check, its client would only find out after the last piece.
+        // No filter has more probes for an item. Without this check, the client would be told only after the last
+        // piece.
         if work > limits::MAX_FOREIGN_WORK {
             return Err(DecodeError::Field("links"));
         }

@@ -100,7 +100,7 @@ pub(crate) fn removing_what_was_added_keeps_the_rest(spec: &Spec, case: &Case) -
 /// A counter that has saturated is never trusted again.
 pub(crate) fn counters_saturate_and_stay_there(spec: &Spec, case: &Case) -> TestCaseResult {
     let Some(first) = case.a.first() else { return Ok(()) };
-    // 65,535 adds in every case would take all day: one in 64 cases.
+    // 65,535 adds in every case would take all day, so only one in 64 cases has them.
     if maximum(spec) > 255 && !case.seed.is_multiple_of(64) {
         return Ok(());
     }

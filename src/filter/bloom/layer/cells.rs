@@ -97,7 +97,7 @@ impl Layer {
             (_, Layout::Fingerprint) => self.fingerprints().contains(item),
             (_, Layout::Fuse) => self.fuse().contains(item.high),
             (_, Layout::Ribbon) => self.ribbon().contains(item.high),
-            // This item isn't asked for. Skipping to the next one that is would take as long as visiting all.
+            // Nobody asked for this item. Skipping to the next requested one would take as long as visiting all.
             (_, Layout::List) => false,
             (cell, _) => self.walk(item, |words, index| counter::get(words, cell.bits(), index) != 0),
         }
@@ -151,7 +151,7 @@ impl Layer {
                     each(items, asked, |item| self.block_counts::<WIDTH, K>(item))
                 }))
             }
-            (Cell::Bit, Layout::Classic | Layout::Partitioned) if self.bytes() > PREFETCHED_FROM => {
+            (Cell::Bit, Layout::Classic | Layout::Partitioned) if !self.is_near() => {
                 let cells = cells_in(self.words(), 1) >> self.form().log2_shards();
                 with_slices!(self, cells, slices => self.spread_contains_many(items, asked, slices))
             }
@@ -194,9 +194,9 @@ impl Layer {
         all
     }
 
-    /// The same without blocks, for several items. The lines of further probes are fetched for those items that the first two
-    /// don't exclude, for all of them at once: a quarter of the absent items would wait for its third probe, and half of those
-    /// for the next.
+    /// [`contains`](Layer::contains) for several items, in a layer without blocks. For all items that the first two
+    /// probes don't exclude, the lines of the next probes are fetched at once. Otherwise a quarter of the absent items
+    /// would wait for their third probe, and half of those for the next.
     #[inline(always)]
     fn spread_contains_many(&self, items: &[ItemHash], asked: Hits, slices: Slices) -> Hits {
         let probes = self.probes();
@@ -245,6 +245,13 @@ impl Layer {
         set(clear) + cells.map(set).sum::<i64>()
     }
 
+    /// Whether the caches are expected to hold its cells, so that fetching does nothing.
+    #[inline]
+    pub fn is_near(&self) -> bool {
+        matches!(self.form().layout(), Layout::Classic | Layout::Partitioned)
+            && self.bytes() <= PREFETCHED_FROM
+    }
+
     /// Fetches the cache lines that a test of this item will touch first. This should be done some items ahead. In a
     /// layer without blocks these are the lines of two probes, which exclude most absent items. On 1 GiB a test of an absent
     /// item takes 41 ns with two lines, 66 ns with four and 133 ns with all seven. A test of a present item takes 140
@@ -269,8 +276,7 @@ impl Layer {
             Layout::Fuse => self.fuse().prefetch(item.high),
             Layout::Ribbon => self.ribbon().prefetch(item.high),
             Layout::List => {}
-            // Data in the caches arrives as soon as it is requested.
-            Layout::Classic | Layout::Partitioned if self.bytes() <= PREFETCHED_FROM => {}
+            _ if self.is_near() => {}
             Layout::Classic | Layout::Partitioned => {
                 let (start, len) = self.shard_range(item);
                 let (log2_per_word, most) = (self.cell().log2_per_word(), probes.end.min(self.probes()));

@@ -97,8 +97,9 @@ impl Layer {
     /// [`Error::OutOfMemory`].
     ///
     /// # Panics
-    /// If `shape` fails `Shape::check`.
+    /// In builds with debug assertions, if `shape` fails `Shape::check`. It was solved here, or is another layer's.
     pub fn new(shape: Shape) -> Result<Layer, Error> {
+        debug_assert_eq!(shape.check(), Ok(()));
         let (form, rest, tallies) = Layer::head(shape)?;
         let layer = Layer(Shared::zeroed(shape.words(), form, rest, tallies)?);
         layer.describe(shape);
@@ -109,7 +110,11 @@ impl Layer {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; [`Error::Foreign`] if no fingerprints can be in such cells.
+    ///
+    /// # Panics
+    /// If `shape` fails `Shape::check`.
     pub(crate) fn from_words(shape: Shape, words: Words, items: u64, census: Census) -> Result<Layer, Error> {
+        assert_eq!(shape.check(), Ok(()), "a shape is checked where it is read");
         let (form, rest, tallies) = Layer::head(shape)?;
         let layer = Layer(Shared::with_words(words, form, rest, tallies)?);
         // Among fingerprints, an item is a cell in use whose generation hasn't expired.
@@ -148,7 +153,6 @@ impl Layer {
     }
 
     fn head(shape: Shape) -> Result<(Form, Rest, Option<Tallies>), Error> {
-        assert_eq!(shape.check(), Ok(()), "a shape is checked where it is read");
         let cell = match shape.cell {
             Cell::Bit => 0,
             Cell::Counter4 => 1,

@@ -32,10 +32,10 @@ pub(super) struct Tally {
 /// filters are small.
 const COUNTED_UP_TO: u64 = 1024;
 
-/// No number of items.
+/// Stands for a number of items that isn't known.
 pub(super) const UNKNOWN: u64 = u64::MAX;
 
-/// What a layer counts besides its items. A small layer with one shard of bits has none of it.
+/// What a layer counts besides its items. A small layer with one shard of bits needs none of this.
 pub(super) enum Tallies {
     /// Bits that are 1, of one shard.
     Ones(AtomicU64),

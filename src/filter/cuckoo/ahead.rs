@@ -1,0 +1,31 @@
+//! Items that are hashed before they are tested or added, so that their buckets arrive meanwhile.
+
+use super::buckets::Buckets;
+use super::hash::CuckooHash;
+use super::spec::Origin;
+use crate::hash::Hasher;
+use crate::murmur::{murmur2, murmur64a};
+
+/// Hashes items, and asks for their buckets in the newest sub-filter. It has what a hash needs of the filter, so that this isn't
+/// read again for each item.
+#[derive(Clone, Copy)]
+pub(crate) struct Ahead<'f> {
+    pub(super) origin: Origin,
+    pub(super) hasher: Hasher,
+    pub(super) newest: Option<Buckets<'f>>,
+}
+
+impl Ahead<'_> {
+    #[inline(always)]
+    pub(crate) fn hash(self, item: &[u8]) -> CuckooHash {
+        let item = match self.origin {
+            Origin::Bloomery => CuckooHash::new(self.hasher.hash_in_loop(item).low),
+            Origin::RedisBloom => CuckooHash::new(murmur64a(item, 0)),
+            Origin::RedisBloom1 => CuckooHash::old(murmur2(item, 0)),
+        };
+        if let Some(newest) = self.newest {
+            newest.prefetch_both(item);
+        }
+        item
+    }
+}

@@ -1,0 +1,143 @@
+//! The buckets of a table: which may have an item, and which slots of them contain a fingerprint.
+
+use super::hash::{CuckooHash, SPREAD};
+use crate::bits::counter;
+use crate::mem::{Cells, Words};
+use crate::sync::Ordering::Relaxed;
+use std::ops::Range;
+
+/// Bits per slot.
+pub(super) const SLOT_BITS: u32 = 8;
+
+/// The buckets of a table as loops over many items need them: in three registers. From the table itself they would be read
+/// again for each item, because a write to a slot might have changed them.
+#[derive(Clone, Copy)]
+pub(super) struct Buckets<'t> {
+    words: &'t Cells,
+    /// The index of the last one: all bits that an index may have.
+    last: u64,
+    /// Slots of each.
+    size: usize,
+}
+
+impl<'t> Buckets<'t> {
+    /// `count` buckets, a power of two, of `size` slots.
+    #[inline(always)]
+    pub(super) fn new(words: &'t Cells, count: u64, size: u8) -> Buckets<'t> {
+        Buckets { words, last: count - 1, size: size.into() }
+    }
+
+    /// Indices of a bucket's slots.
+    #[inline(always)]
+    pub(super) fn slots(self, bucket: u64) -> Range<usize> {
+        let first = bucket as usize * self.size;
+        first..first + self.size
+    }
+
+    /// The fingerprint in a slot, or 0.
+    #[inline(always)]
+    pub(super) fn get(self, slot: usize) -> u8 {
+        counter::get(self.words, SLOT_BITS, slot) as u8
+    }
+
+    /// Replaces what is in a slot. One thread writes.
+    #[inline(always)]
+    pub(super) fn set(self, slot: usize, fingerprint: u8) {
+        counter::store(self.words, SLOT_BITS, slot, fingerprint.into());
+    }
+
+    /// The item's two buckets, which are occasionally the same.
+    #[inline(always)]
+    pub(super) fn pair(self, item: CuckooHash) -> [u64; 2] {
+        [item.first & self.last, item.second & self.last]
+    }
+
+    /// The other bucket of a fingerprint that is in `bucket`.
+    #[inline(always)]
+    pub(super) fn other(self, bucket: u64, fingerprint: u8) -> u64 {
+        (bucket ^ (u64::from(fingerprint) * SPREAD)) & self.last
+    }
+
+    /// Asks the processor to fetch up to eight slots of a bucket.
+    #[inline(always)]
+    pub(super) fn prefetch(self, bucket: u64) {
+        Words::prefetch(self.words, self.slots(bucket).start / 8);
+    }
+
+    /// The same for the item's buckets.
+    #[inline(always)]
+    pub(super) fn prefetch_both(self, item: CuckooHash) {
+        self.pair(item).into_iter().for_each(|bucket| self.prefetch(bucket));
+    }
+
+    /// The first slot in the item's buckets that contains `wanted`.
+    #[inline(always)]
+    pub(super) fn find(self, item: CuckooHash, wanted: u8) -> Option<usize> {
+        let [first, second] = self.pair(item);
+        match self.find_in(first, wanted) {
+            None => self.find_in(second, wanted),
+            found => found,
+        }
+    }
+
+    /// The first slot of a bucket that contains `wanted`.
+    #[inline(always)]
+    pub(super) fn find_in(self, bucket: u64, wanted: u8) -> Option<usize> {
+        let found =
+            |(slot, marks): (usize, u64)| (marks != 0).then(|| slot + marks.trailing_zeros() as usize / 8);
+        let (first, rest) = self.marks(bucket, wanted);
+        found(first).or_else(|| rest.into_iter().flatten().find_map(found))
+    }
+
+    /// Which slots of a bucket contain `wanted`, for each word of the bucket, the first separately: a slot, and the
+    /// highest bits of the bytes of this slot and the following ones. Usually a bucket is in one word.
+    #[inline(always)]
+    fn marks(self, bucket: u64, wanted: u8) -> ((usize, u64), Option<impl Iterator<Item = (usize, u64)>>) {
+        const ONES: u64 = u64::MAX / 0xff;
+        let Range { start, end } = self.slots(bucket);
+        let marks = move |index: usize| {
+            // Bytes that are 0 where the slot contains it. Adding 127 to the lower seven bits of the others, or these
+            // bytes themselves, sets their highest bit, and carries nothing into the next.
+            let differ = self.words[index].load(Relaxed) ^ (ONES * u64::from(wanted));
+            let low = ONES * 0x7f;
+            !(((differ & low) + low) | differ | low)
+        };
+        // Leaves out the slots of the buckets before and after it.
+        let first = marks(start / 8) >> (start % 8 * 8);
+        let of_len = |len: usize| u64::MAX >> (64 - 8 * len);
+        if start % 8 + self.size <= 8 {
+            return ((start, first & of_len(self.size)), None);
+        }
+        let last = (end - 1) / 8;
+        let rest = (start / 8 + 1..=last).map(move |index| {
+            (index * 8, marks(index) & if index == last { of_len(end - index * 8) } else { u64::MAX })
+        });
+        ((start, first), Some(rest))
+    }
+
+    /// Whether a bucket contains `wanted`.
+    #[inline(always)]
+    pub(super) fn has(self, bucket: u64, wanted: u8) -> bool {
+        let ((_, marks), rest) = self.marks(bucket, wanted);
+        marks != 0 || rest.is_some_and(|mut rest| rest.any(|(_, marks)| marks != 0))
+    }
+
+    /// Whether one of the item's buckets contains its fingerprint.
+    #[inline(always)]
+    pub(super) fn contains(self, item: CuckooHash) -> bool {
+        // Both, without a branch on what is found in the first: half of them would be mispredicted.
+        let [first, second] = self.pair(item);
+        self.has(first, item.fingerprint) | self.has(second, item.fingerprint)
+    }
+
+    /// Counts as RedisBloom does: if both of the item's buckets are the same one, it counts twice.
+    pub(super) fn count(self, item: CuckooHash) -> u64 {
+        let in_bucket = |bucket| {
+            let ((_, marks), rest) = self.marks(bucket, item.fingerprint);
+            let rest: u32 = rest.into_iter().flatten().map(|(_, marks)| marks.count_ones()).sum();
+            u64::from(marks.count_ones() + rest)
+        };
+        let [first, second] = self.pair(item);
+        in_bucket(first) + in_bucket(second)
+    }
+}
