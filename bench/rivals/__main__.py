@@ -105,11 +105,12 @@ def as_json(results: dict) -> str:
 
 
 def publish(results: dict) -> None:
-    """Makes the pictures and the table of the documents."""
+    """Makes the pictures and the tables of the documents."""
     for name, chart in charts.CHARTS.items():
         (charts.PICTURES / name).write_text(chart(results))
     report.DOCUMENT.write_text(report.document(report.DOCUMENT.read_text(), results))
-    print(f"wrote {', '.join(charts.CHARTS)} and the table of {report.DOCUMENT.relative_to(ROOT)}")
+    report.README.write_text(report.readme(report.README.read_text(), results))
+    print(f"wrote {', '.join(charts.CHARTS)} and the tables of {report.DOCUMENT.relative_to(ROOT)} and README.md")
 
 
 if __name__ == "__main__":

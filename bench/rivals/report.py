@@ -1,12 +1,30 @@
-"""Writes the results: tables, the verdict, and the section of docs/PERFORMANCE.md."""
+"""Writes the results: tables, the verdict, the sections of docs/PERFORMANCE.md and the measured rows of README.md."""
 
+import re
 import statistics
 
 from kit.servers import ROOT
 
 RESULTS = ROOT / "docs" / "benchmarks" / "rivals.json"
 DOCUMENT = ROOT / "docs" / "PERFORMANCE.md"
+README = ROOT / "README.md"
+GAINS = "<!-- gains, by scripts/bench --rivals -->\n", "<!-- end of gains -->\n"
 BEGIN, END = "<!-- by scripts/bench --rivals -->\n", "<!-- end -->\n"
+
+# What a user gains: its words, its topic and row, and go-zero's row if there is one. Times are in filters of a million
+# items, for each item.
+FIRST = [
+    ("test one item", ("BF-1M", "BF.EXISTS, absent"), "BF.EXISTS, half present"),
+    ("add one item", ("BF-1M", "BF.ADD, new"), "BF.ADD, new"),
+    ("test 1,000 items in a command", ("BF-1M", "BF.MEXISTS ×1000, present"), "BF.MEXISTS ×1000, half present"),
+    ("add 1,000 items in a command", ("BF-1M", "BF.MADD ×1000, new"), "BF.MADD ×1000, new"),
+    ("cuckoo filter: test 1,000 items in a command", ("CF-1M", "CF.MEXISTS ×1000, present"), None),
+    ("cuckoo filter: add 1,000 items in a command", ("CF-1M", "CF.INSERT ×1000, new"), None),
+    ("cuckoo filter: delete one item", ("CF-1M", "CF.DEL"), None),
+    ("create a filter by its first add", ("keys", "BF.ADD, new key"), None),
+    ("memory, a million items at 1%", ("memory", "1,000,000, MEMORY USAGE"), None),
+    ("memory, grown from 100 to 10 million items", ("growth", "100 to 10,000,000, of the first add"), None),
+]
 
 # The rows of the document: topic and row. The others are in the JSON.
 MAIN = [
@@ -81,9 +99,43 @@ def verdict(results: dict) -> str:
     return "\n".join(lines)
 
 
+def by_name(results: dict) -> dict:
+    return {(topic["name"], row["row"]): (topic, row) for topic in results["topics"] for row in topic["rows"]}
+
+
+def with_unit(value: float, words: str) -> str:
+    return f"{value / 2**20:.2f} MiB" if words.startswith("memory") else f"{number(value)} ns"
+
+
+def first_rows(results: dict) -> list[tuple[str, dict, dict | None]]:
+    """The words of each row of FIRST, the row beside RedisBloom, and the row beside go-zero."""
+    found = by_name(results)
+    return [(words, found[name][1], found["go-zero", gozero][1] if gozero else None) for words, name, gozero in FIRST]
+
+
+def gains(results: dict) -> str:
+    """The table that docs/PERFORMANCE.md opens with."""
+    lines = []
+    for words, row, gozero in first_rows(results):
+        costs = [with_unit(row[side], words) for side in ("ours", "rival")]
+        others = [with_unit(gozero["rival"], words), f"{gozero['ratio']:.0f} ×"] if gozero else ["", ""]
+        lines.append([words, *costs, f"**{row['ratio']:.2f} ×**", *others])
+    header = ["", "Bloomery", "RedisBloom 2.8", "RedisBloom's cost over Bloomery's", "go-zero's Lua", "go-zero's over Bloomery's"]
+    return table(header, lines)
+
+
+def readme(text: str, results: dict) -> str:
+    """README.md with the rows of FIRST that it has. valkey-bloom has not been measured."""
+    for words, row, gozero in first_rows(results):
+        other = with_unit(gozero["rival"], words) if gozero else "–"
+        line = f"| {words} | {with_unit(row['ours'], words)} | {with_unit(row['rival'], words)} | | {other} |"
+        text = re.sub(rf"(?m)^\| {re.escape(words)} \|.*$", line, text)
+    return text
+
+
 def section(results: dict) -> str:
     """The main rows, as they are in docs/PERFORMANCE.md."""
-    found = {(topic["name"], row["row"]): (topic, row) for topic in results["topics"] for row in topic["rows"]}
+    found = by_name(results)
     lines = []
     for name, what in MAIN:
         topic, row = found[name, what]
@@ -95,8 +147,12 @@ def section(results: dict) -> str:
     )
 
 
+def between(text: str, marks: tuple[str, str], inner: str) -> str:
+    before, rest = text.split(marks[0])
+    _, after = rest.split(marks[1])
+    return f"{before}{marks[0]}\n{inner}\n{marks[1]}{after}"
+
+
 def document(text: str, results: dict) -> str:
-    """The document with a new section."""
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n{section(results)}\n{END}{after}"
+    """docs/PERFORMANCE.md with new tables."""
+    return between(between(text, GAINS, gains(results)), (BEGIN, END), section(results))

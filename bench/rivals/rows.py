@@ -358,7 +358,7 @@ def written(scale: Scale) -> Topic:
 
 def keys(scale: Scale) -> Topic:
     """Commands that make filters, and that delete them."""
-    few = max(scale.items // 20, 20)
+    few = max(scale.items // 5, 20)
     ten = [item(number) for number in range(10)]
     makers = {
         "BF.ADD, new key": (few, lambda key: ("BF.ADD", key, item(1))),
@@ -554,7 +554,7 @@ def gozero(scale: Scale) -> Topic:
 
 
 def amount(scale: Scale, group: int) -> int:
-    """Items of a round: commands of many items cost less for each."""
+    """Number of items in a round. It is larger for commands with many items, because each item costs less there."""
     return max(scale.items * {1: 1, 10: 2, 1000: 5}[group], group)
 
 

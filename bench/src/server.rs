@@ -9,6 +9,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// The server's core. The client has the other one.
@@ -174,14 +175,21 @@ impl Server {
         line.map(str::to_owned).with_context(|| format!("INFO has no {field}"))
     }
 
-    /// Nanoseconds of CPU time that all its threads have used.
+    /// Nanoseconds of processor time that all its threads have used. Waits until they sleep: while a thread runs, the
+    /// kernel adds to its time only every 4 ms, which is longer than some measurements take.
     pub fn cpu_ns(&self) -> Result<u64> {
-        let mut sum = 0;
-        for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-            let stat = fs::read_to_string(task?.path().join("schedstat"))?;
-            sum += stat.split(' ').next().unwrap_or_default().parse::<u64>()?;
+        let deadline = Instant::now() + Duration::from_millis(100);
+        while self.of_threads("stat")?.iter().any(|stat| stat.contains(") R ")) && Instant::now() < deadline {
+            thread::sleep(Duration::from_micros(100));
         }
-        Ok(sum)
+        let times = self.of_threads("schedstat")?;
+        times.iter().map(|times| Ok(times.split(' ').next().unwrap_or_default().parse::<u64>()?)).sum()
+    }
+
+    /// A file of each thread, as the kernel describes it.
+    fn of_threads(&self, file: &str) -> Result<Vec<String>> {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id()))?;
+        threads.map(|thread| Ok(fs::read_to_string(thread?.path().join(file))?)).collect()
     }
 }
 

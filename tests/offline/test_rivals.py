@@ -3,7 +3,11 @@
 import json
 import re
 import socket
+import subprocess
+import sys
 import threading
+from subprocess import PIPE
+from types import SimpleNamespace
 
 import pytest
 
@@ -47,6 +51,23 @@ def test_results_have_every_row():
     results = json.loads(report.RESULTS.read_text())
     found = {topic["name"]: [row["row"] for row in topic["rows"]] for topic in results["topics"]}
     assert found == {topic.name: [row.name for row in topic.rows] for topic in topics(WHOLE)}
+
+
+# ---- how it is measured ---------------------------------------------------------------------------------------------
+
+
+def test_work_shorter_than_a_tick_is_measured():
+    """The kernel brings the time of a running thread up to date only every few ms."""
+    replies_first = "import sys, time\nfor line in sys.stdin:\n    end = time.thread_time() + 0.001\n    print(flush=True)\n    while time.thread_time() < end: pass"
+    with subprocess.Popen([sys.executable, "-c", replies_first], stdin=PIPE, stdout=PIPE, text=True, bufsize=1) as process:
+        server, took = SimpleNamespace(process=process), []
+        for _ in range(20):
+            before = measure.cpu(server)
+            process.stdin.write("\n")
+            process.stdout.readline()
+            took.append(measure.cpu(server) - before)
+        process.stdin.close()
+    assert min(took) >= 900_000, took
 
 
 # ---- what is refused ------------------------------------------------------------------------------------------------
@@ -142,3 +163,4 @@ def test_documents_show_the_results():
     for name, chart in charts.CHARTS.items():
         assert (charts.PICTURES / name).read_text() == chart(results)
     assert report.document(report.DOCUMENT.read_text(), results) == report.DOCUMENT.read_text()
+    assert report.readme(report.README.read_text(), results) == report.README.read_text()

@@ -85,7 +85,7 @@ fn measure<'a>(server: &Server, sides: Vec<Side<'a>>, lines: &mut Lines, x: f64)
     Ok(())
 }
 
-/// Against the size of the filter, from caches to 4 GiB.
+/// Times against the size of the filter, from one that fits in a cache to 4 GiB.
 pub fn size(bench: &mut Bench) -> Result<()> {
     const NAMES: [(&str, LayoutChoice); 2] = [("BLOCKED", Blocked), ("CLASSIC", Classic)];
     let mut lines = Lines::new(&[
@@ -137,7 +137,7 @@ pub fn size(bench: &mut Bench) -> Result<()> {
     lines.draw(bench, "size.svg", &labels, &Axis::Log(4.0, binary))
 }
 
-/// Against the items of a command.
+/// Times against the number of items in a command.
 pub fn group(bench: &mut Bench) -> Result<()> {
     let (capacity, total) = (bench.scale.items, bench.scale.many / 5);
     let server = bench.launch.start(Some(SERVER_CORE), &[])?;
@@ -162,7 +162,7 @@ pub fn group(bench: &mut Bench) -> Result<()> {
     lines.draw(bench, "items.svg", &labels, &Axis::Log(10.0, count))
 }
 
-/// Against the number of probes, which follows from the error rate.
+/// Times against the number of probes, which follows from the error rate.
 pub fn probes(bench: &mut Bench) -> Result<()> {
     let (capacity, many) = (bench.scale.items / 10, bench.scale.many / 2);
     let server = bench.launch.start(Some(SERVER_CORE), &[])?;
