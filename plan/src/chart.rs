@@ -17,7 +17,7 @@ pub struct Line {
     pub points: Vec<(f64, f64)>,
 }
 
-/// Bytes over something.
+/// A chart of bytes against something else, x.
 #[derive(Debug, Serialize)]
 pub struct Chart {
     /// What it shows.
@@ -74,13 +74,13 @@ pub fn memory_chart(wanted: &Wanted) -> Chart {
     let layout = if base.layout.is_static() { LayoutChoice::Auto } else { base.layout };
     let of = |spec: Spec| memory(&Spec { layout, shards: base.shards, ..spec });
     let generation = items.div_ceil(GENERATIONS.into());
-    let lines = vec![
+    let mut lines = vec![
         by_rate("fixed", |rate| of(Spec::fixed(items, rate))),
         by_rate("scaling", |rate| of(Spec::scaling(items, rate))),
         by_rate(&format!("window of {GENERATIONS}"), |rate| of(Spec::window(generation, rate, GENERATIONS))),
         by_rate("counting, 4 bits", |rate| of(Spec::counting(items, rate))),
-        by_rate("static", |rate| memory(&Spec { layout: LayoutChoice::Fuse, ..Spec::fixed(items, rate) })),
     ];
+    lines.extend(static_lines(items));
     let points = CUCKOO_LOADS.iter().map(|&(slots, load)| {
         let cost = cuckoo(&roomy_cuckoo(items, slots, load, &base), items);
         point(format!("cuckoo, {slots} slots"), &cost)
@@ -92,10 +92,23 @@ pub fn memory_chart(wanted: &Wanted) -> Chart {
 pub(crate) fn rival_chart(wanted: &Wanted, filter: &Cost) -> Chart {
     let (items, _) = like(wanted);
     let mut lines = vec![by_rate("RedisBloom, fixed", |rate| redisbloom::fixed_bytes(items, rate))];
-    if let Wanted::Bloom(spec) = wanted {
-        lines.push(by_rate(&filter.kind, |rate| memory(&Spec { error_rate: rate, ..*spec })));
+    match wanted {
+        Wanted::Bloom(spec) if spec.layout.is_static() => lines.extend(static_lines(items)),
+        Wanted::Bloom(spec) => {
+            lines.push(by_rate(&filter.kind, |rate| memory(&Spec { error_rate: rate, ..*spec })));
+        }
+        Wanted::Cuckoo(_) => {}
     }
     rates_chart(items, lines, vec![point("this filter".into(), filter)])
+}
+
+/// A line for each layout of static filters.
+fn static_lines(items: u64) -> impl Iterator<Item = Line> {
+    let layouts = [LayoutChoice::Fuse, LayoutChoice::Ribbon];
+    layouts.into_iter().map(move |layout| {
+        let name = format!("static, {}", layout.as_str());
+        by_rate(&name, |rate| memory(&Spec { layout, ..Spec::fixed(items, rate) }))
+    })
 }
 
 fn memory(spec: &Spec) -> Option<u64> {
@@ -107,7 +120,7 @@ fn zeros(rate: f64) -> f64 {
     -rate.log10()
 }
 
-/// Numbers of zeros that a chart by error rate has: from 10% to 0.0001%.
+/// Powers of ten that a chart by error rate has: from 10% to 0.0001%.
 const ZEROS: (f64, f64) = (1.0, 6.0);
 
 /// A line with eight points per power of ten.
@@ -117,7 +130,7 @@ fn by_rate(name: &str, memory: impl Fn(f64) -> Option<u64>) -> Line {
     Line { name: name.into(), points: points.collect() }
 }
 
-/// Where a filter is among such lines, if it is.
+/// The point of a filter in a chart of such lines; none if it lies outside.
 fn point(name: String, cost: &Cost) -> Line {
     let place = (zeros(cost.error_rate), cost.memory_bytes as f64);
     let is_inside = (ZEROS.0..=ZEROS.1).contains(&place.0);

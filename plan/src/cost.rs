@@ -18,7 +18,7 @@ pub struct Cost {
     pub(crate) command: String,
     /// Items that all layers together are sized for.
     pub(crate) capacity: u64,
-    /// Items that fit for certain in this memory.
+    /// Items that certainly fit in this memory.
     pub(crate) room: u64,
     pub(crate) memory_bytes: u64,
     pub(crate) bits_per_item: f64,
@@ -186,7 +186,8 @@ pub(crate) fn roomy_cuckoo(items: u64, bucket_size: u8, load: f64, like: &Spec) 
     candidates.into_iter().find(has_room).unwrap_or_else(|| spec(2 * slots(&tight)))
 }
 
-/// The items of this filter, and a Bloom filter with its error rate, whose other parameters another kind may have.
+/// The number of items of this filter, and a Bloom filter with its error rate, from which other kinds get their
+/// parameters.
 pub(crate) fn like(wanted: &Wanted) -> (u64, Spec) {
     match wanted {
         Wanted::Bloom(spec) => {
@@ -196,7 +197,7 @@ pub(crate) fn like(wanted: &Wanted) -> (u64, Spec) {
             };
             (spec.capacity.saturating_mul(generations), *spec)
         }
-        // At its error rate when full.
+        // With the error rate that it has when full.
         Wanted::Cuckoo(spec) => {
             let rate = cuckoo(spec, spec.slots_of(spec.first_buckets())).error_rate;
             (spec.capacity, Spec { hash: spec.hash, ..Spec::scaling(spec.capacity, rate) })

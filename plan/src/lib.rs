@@ -22,7 +22,7 @@ pub use chart::{Chart, Line, growth_chart, memory_chart};
 pub use cost::{Cost, cuckoo_rate};
 pub use growth::Growth;
 pub use numbers::{bytes, count, percent};
-pub use options::{NOT_STATIC, Reserve, StaticLayout};
+pub use options::{Reserve, Static};
 pub use plan::{Plan, PlanOptions};
 pub use refused::Refused;
 pub use wanted::{Wanted, command};

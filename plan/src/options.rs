@@ -13,7 +13,7 @@ use clap::ValueEnum;
 const STATIC_CAPACITY: u64 = 1 << 16;
 
 /// The options that do not go with --static.
-pub const NOT_STATIC: [&str; 10] = [
+const NOT_STATIC: [&str; 10] = [
     "nonscaling",
     "expansion",
     "tightening",
@@ -26,7 +26,7 @@ pub const NOT_STATIC: [&str; 10] = [
     "cuckoo",
 ];
 
-/// The options, as they stand on the command line; [`Reserve::wanted`] validates them.
+/// The options, as they are on the command line; [`Reserve::wanted`] validates them.
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Filter (the options of BF.RESERVE; by default, a scaling filter)")]
 pub struct Reserve {
@@ -66,7 +66,7 @@ pub struct Reserve {
     #[arg(long, value_name = "TIME", value_parser = parse_positive_ms, conflicts_with_all = ["window", "every", "counting", "nonscaling", "expansion", "tightening", "shards"])]
     ttl: Option<u64>,
 
-    /// Number of parts in which items leave, each within a part of the TTL after it [default: 31]
+    /// Number of steps in which items expire; the more steps, the sooner after the TTL [default: 31]
     #[arg(long, value_name = "N", requires = "ttl", value_parser = parse_steps)]
     steps: Option<Steps>,
 
@@ -112,22 +112,23 @@ enum OnFull {
     Saturate,
     /// Add a layer
     Scale,
-    /// Drop the oldest generation before its time: a window of fingerprints
+    /// Drop the oldest generation early; only for windows of layout fingerprint
     Rotate,
 }
 
 /// [`LayoutChoice`], with its help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Layout {
-    /// Blocked above 512 KiB if that costs at most 15% more memory, else classic; fingerprint for what only that can do
+    /// Blocked above 512 KiB if that costs at most 15% more memory, else classic; fingerprint if only that supports the
+    /// options
     Auto,
     /// One cache line per item
     Blocked,
     /// The least memory
     Classic,
-    /// Two cache lines per item; the least memory to count, and below 0.1%
+    /// Two cache lines per item; the least memory for counting, and for error rates below 0.1%
     Fingerprint,
-    /// As classic, each probe in a slice of its own
+    /// Like classic, but each probe has a slice of its own
     Partitioned,
 }
 
@@ -138,6 +139,23 @@ pub enum StaticLayout {
     Fuse,
     /// A tenth less memory at 1%; a test needs more time
     Ribbon,
+}
+
+/// Whether the filter is static.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct Static {
+    /// Make it static: the least memory, and no adds afterwards
+    #[arg(
+        id = "static",
+        long = "static",
+        value_name = "LAYOUT",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "fuse",
+        ignore_case = true,
+        conflicts_with_all = NOT_STATIC
+    )]
+    pub layout: Option<StaticLayout>,
 }
 
 /// [`HashKind`], with its help.
@@ -207,7 +225,7 @@ impl Reserve {
         }
     }
 
-    /// AUTO is FINGERPRINT where no other has what the options ask for, as in BF.RESERVE.
+    /// AUTO is FINGERPRINT if no other layout supports the options, as in BF.RESERVE.
     fn layout(&self) -> LayoutChoice {
         let needs_fingerprints = self.ttl.is_some()
             || self.counting.is_some() && self.scales()

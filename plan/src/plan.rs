@@ -3,7 +3,7 @@
 use crate::arguments::parse_whole;
 use crate::cost::{Cost, cost, kinds, like, smaller};
 use crate::growth::{Growth, growth};
-use crate::options::{NOT_STATIC, Reserve, StaticLayout};
+use crate::options::{Reserve, Static};
 use crate::redisbloom;
 use crate::refused::Refused;
 use crate::wanted::Wanted;
@@ -31,17 +31,8 @@ pub struct PlanOptions {
     #[arg(long, value_name = "TIMES", default_value_t = 10, value_parser = parse_times)]
     grow: u64,
 
-    /// Plan a static filter: the least memory, and no adds
-    #[arg(
-        long = "static",
-        value_name = "LAYOUT",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "fuse",
-        ignore_case = true,
-        conflicts_with_all = NOT_STATIC
-    )]
-    static_layout: Option<StaticLayout>,
+    #[command(flatten)]
+    of_static: Static,
 
     #[command(flatten)]
     reserve: Reserve,
@@ -58,7 +49,7 @@ impl PlanOptions {
         reserve.seed.get_or_insert("0".into());
         // A static filter finds out its size when it is built; its plan needs one.
         let wanted = reserve.wanted()?;
-        self.static_layout.map_or(Ok(wanted), |layout| reserve.wanted_static(layout).map(Wanted::Bloom))
+        self.of_static.layout.map_or(Ok(wanted), |layout| reserve.wanted_static(layout).map(Wanted::Bloom))
     }
 
     /// Computes the plan.

@@ -8,7 +8,7 @@ use bloomery::{Family, Spec};
 const HIGHEST_RATE: f64 = 0.25;
 const MOST_ITEMS: u64 = 1 << 30;
 
-/// The chain that RedisBloom makes of BF.RESERVE with these numbers, by its own expansion if there is none.
+/// The chain that RedisBloom creates for BF.RESERVE with these numbers, of fixed capacity if there is no expansion.
 fn chain(items: u64, error_rate: f64, expansion: Option<u32>) -> Option<ChainSpec> {
     (items <= MOST_ITEMS).then_some(ChainSpec {
         capacity: items,
@@ -18,7 +18,7 @@ fn chain(items: u64, error_rate: f64, expansion: Option<u32>) -> Option<ChainSpe
     })
 }
 
-/// The chain of these links at its capacity, as (items, bytes), after each link that it gets.
+/// How RedisBloom's chain for this spec grows: its capacity and its bytes after each link.
 pub(crate) fn growth(spec: &Spec) -> impl Iterator<Item = (u64, u64)> {
     let links = match spec.family {
         Family::Scaling { expansion, .. } => chain(spec.capacity, spec.error_rate, Some(expansion)),

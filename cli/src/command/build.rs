@@ -11,7 +11,7 @@ use crate::output::{self, bytes, count};
 use anyhow::Context;
 use bloomery::filter::LiveRef;
 use bloomery::{Bloom, Cuckoo, Error, Filter, StaticBuilder};
-use bloomery_plan::{NOT_STATIC, Reserve, StaticLayout, Wanted};
+use bloomery_plan::{Reserve, Static, Wanted};
 use serde::Serialize;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 /// Build a filter file from items, without a server. `bloomery push` uploads it.
 ///
 /// The input may be larger than memory, but the filter must fit in memory. The file gets its name only when it is
-/// complete. With --spread, each part gets a file of its own: FILTER.0-of-64, and so on.
+/// complete. With --spread, each part gets a file of its own: FILTER.0-of-64, and so on. With --static, building needs 33
+/// bytes an item, and 39 with --static=ribbon.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -44,20 +45,10 @@ pub(crate) struct Options {
     #[arg(long)]
     json: bool,
 
-    /// Build a static filter: the least memory, and no adds afterwards. It needs 33 bytes an item
-    /// while it is built, and 39 in layout ribbon
-    #[arg(
-        long = "static",
-        value_name = "LAYOUT",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "fuse",
-        ignore_case = true,
-        conflicts_with_all = NOT_STATIC
-    )]
-    static_layout: Option<StaticLayout>,
+    #[command(flatten)]
+    of_static: Static,
 
-    /// Build one filter in N parts, to be spread over a cluster, in a file each
+    /// Build one filter in N parts, to be spread over a cluster, with a file for each part
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     spread: Option<u16>,
 
@@ -135,7 +126,7 @@ struct Part {
 
 impl Part {
     fn new(options: &Options, number: usize) -> anyhow::Result<Part> {
-        let whole = match options.static_layout {
+        let whole = match options.of_static.layout {
             Some(layout) => Wanted::Bloom(options.reserve.wanted_static(layout)?),
             None => options.reserve.wanted()?,
         };
@@ -191,7 +182,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let mut file_bytes = 0;
     for Part { builder, path } in parts {
         let filter = builder.finish().map_err(refused)?;
-        if options.static_layout.is_some() {
+        if options.of_static.layout.is_some() {
             added += filter.live().map_or(0, LiveRef::items);
         }
         file_bytes += write(&path, options.replace, &filter)?;

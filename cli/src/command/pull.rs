@@ -24,9 +24,9 @@ use tempfile::NamedTempFile;
 /// Download a filter from a server to a file.
 ///
 /// The filter may be in use. Items added during the download may or may not be in the file. If the filter grows,
-/// rotates or (a cuckoo filter) moves fingerprints, the download starts again. RedisBloom's cuckoo filters don't say
-/// whether they did, so they are read twice, and must be the same both times. With --snapshot, the server first copies
-/// the filter atomically. The file gets its name only when it is complete and has been checked.
+/// rotates or (a cuckoo filter) moves fingerprints, the download starts again. RedisBloom's cuckoo filters don't show
+/// whether fingerprints have moved, so they are read twice, and must be the same both times. With --snapshot, the
+/// server first copies the filter atomically. The file gets its name only when it is complete and has been checked.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -45,8 +45,8 @@ pub(crate) struct Options {
     #[arg(long)]
     snapshot: bool,
 
-    /// What the file is: a filter file of Bloomery's, or (of a filter that came from another system, except RedisBloom)
-    /// what its original writes and BF.IMPORT reads
+    /// Format of the file: Bloomery's, or the original format of a filter that came from another system (not
+    /// RedisBloom), as BF.IMPORT reads it
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 
@@ -278,8 +278,7 @@ impl Receiver {
         }
     }
 
-    /// Whether the pieces don't show that fingerprints have moved from a piece that is still to come to one that has
-    /// come.
+    /// Whether fingerprints can move from a later piece to an earlier one without the pieces showing it.
     fn tells_no_moves(&self, dump: &str) -> bool {
         matches!(self, Receiver::RedisBloom(_)) && dump == "CF.SCANDUMP"
     }

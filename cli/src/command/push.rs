@@ -23,8 +23,8 @@ use std::time::Instant;
 ///
 /// The program checks the file, uploads it to a temporary key in the same slot, and renames that to KEY when the upload
 /// is complete. Until then, the old filter serves. Items added to the old filter during the upload are not in the new
-/// one. The key keeps its time to live. With --merge, a file of up to 1 MiB is one command. With --spread, FILE and KEY are those that `bloomery build` and `bloomery load` were
-/// given with it; the parts are replaced one after the other.
+/// one. The key keeps its time to live. With --merge, a file of up to 1 MiB is sent as one command. With --spread, use
+/// the same FILE and KEY as with `bloomery build` and `bloomery load`; the parts are replaced one after the other.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -44,7 +44,7 @@ pub(crate) struct Options {
     #[arg(long)]
     replace: bool,
 
-    /// Add the items of the file to the filter in the key, by BF.MERGE, whose rules apply
+    /// Add the items of the file to the filter in the key, with BF.MERGE and its rules
     #[arg(long, conflicts_with_all = ["replace", "ttl"])]
     merge: bool,
 

@@ -11,7 +11,7 @@ use crate::server::connection::Server;
 use crate::server::info;
 use anyhow::Context;
 use bloomery_plan::parse_count;
-use bloomery_plan::{NOT_STATIC, Reserve, StaticLayout};
+use bloomery_plan::{Reserve, Static};
 use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
@@ -19,8 +19,9 @@ use std::time::Instant;
 
 /// Rebuild a filter from files, and swap it in.
 ///
-/// The old filter serves until the new one is complete, and items that are added meanwhile go to both. Filter options that
-/// are left out stay as they are. If anything fails, or on Ctrl-C, the rebuild is aborted, and the old filter stays.
+/// The old filter serves until the new one is complete. Items that are added meanwhile go to both. Filter options that
+/// are left out stay as they are. With --static, the key need not exist. If anything fails, or on Ctrl-C, the rebuild
+/// is aborted, and the old filter stays.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -36,17 +37,8 @@ pub(crate) struct Options {
     #[arg(default_value = "-", value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// Build a static filter: the least memory, and no adds afterwards. The key need not exist
-    #[arg(
-        long = "static",
-        value_name = "LAYOUT",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "fuse",
-        ignore_case = true,
-        conflicts_with_all = NOT_STATIC
-    )]
-    static_layout: Option<StaticLayout>,
+    #[command(flatten)]
+    of_static: Static,
 
     /// Keep the old filter if the files have fewer items than this
     #[arg(long, value_name = "ITEMS", default_value_t = 1, value_parser = parse_count)]
@@ -85,7 +77,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
     let started = Instant::now();
     let interrupted = interrupt::listen()?;
     let name = options.key.as_bytes();
-    let words = options.reserve.begin(options.static_layout)?;
+    let words = options.reserve.begin(options.of_static.layout)?;
     let inputs: Vec<Input> = options
         .files
         .iter()
@@ -151,7 +143,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Outcome> {
 fn check(options: &Options, filter: Option<&FilterInfo>) -> anyhow::Result<()> {
     let name = key(options.key.as_bytes());
     let text = match filter {
-        None if options.static_layout.is_none() => {
+        None if options.of_static.layout.is_none() => {
             format!(
                 "there is no filter {name}; create it with bloomery load, or make a static filter with --static"
             )

@@ -10,7 +10,7 @@ use crate::server::spread::Spread;
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// Show all that is known of a filter on a server, and what is wrong with it.
+/// Show all that is known about a filter on a server, and what is wrong with it.
 ///
 /// The user needs permission for BF.STATS, or CF.STATS for cuckoo filters.
 #[derive(clap::Args)]

@@ -30,7 +30,7 @@ pub(super) enum Stream {
     Unix(UnixStream),
 }
 
-/// A stream whose reads and writes end at a time.
+/// A stream with a time by which reads and writes must end.
 struct Timed {
     stream: Stream,
     until: Instant,

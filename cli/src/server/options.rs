@@ -138,7 +138,7 @@ impl Server {
         Ok(primaries(&slots, &default_host).into_iter().map(at).collect())
     }
 
-    /// Another node of the cluster of `known`: an empty host is the same.
+    /// Another node of the cluster of `known`: an empty host means the host of `known`.
     pub(super) fn other_node(&self, known: &ConnectionInfo, host: &str, port: u16) -> Option<ConnectionInfo> {
         let host = match (host, known.addr()) {
             ("", ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. }) => host.clone(),

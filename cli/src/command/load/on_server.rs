@@ -3,7 +3,7 @@
 //! So whatever happens between two steps (a killed program, a broken connection, a server that is killed, restored or
 //! replaced by its replica), the account says what is in the filter. Before each batch, a script checks that
 //!
-//! - the account is at the batch, so a batch that is sent twice, by whomever, goes in once;
+//! - the account is at the batch, so a batch that is sent twice, by any client, goes in once;
 //! - the filter is the one that was filled so far: it has the same identity, no fewer items than after the last batch, and
 //!   a sample of that batch, unless items were deleted or generations ended.
 
@@ -20,8 +20,8 @@ use redis::{Cmd, Value};
 use std::collections::HashMap;
 
 /// What the two scripts share. KEYS: the filter, the account. ARGV[1]: the kind, as in [`Kind::word`]; 2: the position
-/// that the account must have; 3: what the filter had normally dropped when a sample of items was added; 4: the number
-/// of items in the sample; then these items. The script's own arguments come after them, as `arg`.
+/// that the account must have; 3: what deletes and rotations had removed from the filter when a sample of items was
+/// added; 4: the number of items in the sample; then these items. The script's own arguments come after them, as `arg`.
 const COMMON: &str = "\
 local function fields(flat)
   local map = {}
@@ -97,8 +97,9 @@ return {'taken', 0, ARGV[3]}
 ";
 
 /// Adds a batch. arg(1): 1 if batches must come in order; 2: the offset of the account afterwards; 3: which items after
-/// that are in; 4: the span of the batch; 5: 1 if some of its items went in before; 6: the others; 7: empty lines; then
-/// the command, and its arguments after the key. Without a command, there is nothing to add.
+/// that are in; 4: the span of the batch; 5: 1 if some of its items went in before; 6: the number of the other items;
+/// 7: the number of empty lines; then the command, and its arguments after the key. Without a command, there is nothing
+/// to add.
 const BATCH: &str = "\
 local at, offset = position()
 if not offset then return {'gone'} end
@@ -197,7 +198,8 @@ impl Kind {
 
 /// What a script replied, unless it was an error.
 pub(super) enum Outcome {
-    /// All items were added. This number was absent before, and this is what the filter had normally dropped by then.
+    /// All items were added. `new` of them were absent before. `then` is what deletes and rotations had removed from
+    /// the filter by then.
     Taken { new: u64, then: String },
     /// Some items were refused.
     Refused { why: String, taken: Taken, new: u64 },

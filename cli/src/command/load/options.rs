@@ -11,10 +11,10 @@ use std::path::PathBuf;
 /// If the filter doesn't exist, --capacity and --error-rate create it. Each line is an item, without its line end (LF
 /// or CR LF). Empty lines are skipped and counted.
 ///
-/// With --resume, the account of the load is in a key next to the filter, and a script updates it atomically with the
-/// items; when the load is complete, the account moves to the file. No item is added twice or missed, wherever the load
-/// is interrupted, and whatever happens to the server. If the filter was replaced, or the input is another one, the load
-/// stops.
+/// With --resume, the load can continue after an interruption. A key next to the filter says how far the load has come,
+/// and a script adds each batch and updates this key in one step. When the load is complete, this account moves to the
+/// file. No item is added twice or missed, wherever the load is interrupted, and whatever happens to the server. If the
+/// filter was replaced, or the input has changed, the load stops.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -22,7 +22,7 @@ Examples:
   zcat urls.gz | bloomery load urls                   # into an existing filter
   bloomery load emails users.csv --column email --resume emails.state
   bloomery load users ids.txt -n 1G -e 1% --cluster --spread 64   # one filter in 64 parts
-  bloomery load users ids.txt --rebuild               # backfills the rebuild started by BF.REBUILD users BEGIN")]
+  bloomery load users ids.txt --rebuild               # adds to the rebuild started by BF.REBUILD users BEGIN")]
 pub(crate) struct Options {
     /// The filter's key
     pub(super) key: String,
@@ -39,7 +39,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "ITEMS", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub(super) batch: Option<u64>,
 
-    /// Backfill the rebuild of this filter that is in progress (BF.REBUILD key ADDBULK)
+    /// Add the items to the rebuild of this filter that is in progress (BF.REBUILD key ADDBULK)
     #[arg(long)]
     pub(super) rebuild: bool,
 

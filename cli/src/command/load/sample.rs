@@ -15,7 +15,7 @@ const ITEM_BYTES: usize = 4096;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sample {
     pub(super) items: Vec<Vec<u8>>,
-    /// What the filter had dropped normally when they went in.
+    /// What deletes and rotations had removed from the filter when they went in.
     pub(super) then: String,
 }
 

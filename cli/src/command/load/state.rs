@@ -36,7 +36,7 @@ pub(super) struct Mark {
     pub(super) identity: String,
     /// Items in it.
     pub(super) count: u64,
-    /// What it has dropped normally: deletes, generations. Empty if that isn't known.
+    /// What deletes and rotations have removed from it. Empty if that isn't known.
     pub(super) removed: String,
     /// The same, when the last batch before the account's offset went in.
     pub(super) then: String,

@@ -18,7 +18,7 @@ impl Taken {
         Taken(vec![true; usize::try_from(count).unwrap_or(usize::MAX)])
     }
 
-    /// Those of the flags.
+    /// The items whose flag is set.
     pub(super) fn of(flags: impl IntoIterator<Item = bool>) -> Taken {
         let mut flags: Vec<bool> = flags.into_iter().collect();
         while flags.last() == Some(&false) {

@@ -1,4 +1,4 @@
-//! Why a filter isn't, or not surely, at the target.
+//! Why a filter isn't at the target, or may not be.
 
 use redis::RedisError;
 

@@ -22,13 +22,13 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Carry the filters of a running server over to another
+/// Copy the filters of a running server to another
 ///
-/// The source may have RedisBloom, valkey-bloom or Bloomery; the target has Bloomery, or RedisBloom for the way back. Their
-/// versions don't matter: a Redis 8 hands its filters to a Redis 7 or a Valkey. The source is only read. In the end both
-/// sides are asked for the same items. A filter that is at the target already, and equal, is left as it is: run it again
-/// after an interruption, and it continues where it stopped. The exit code is 1 if some filters aren't at the target as they
-/// should be. docs/MOVING.md is the guide.
+/// The source may have RedisBloom, valkey-bloom or Bloomery; the target has Bloomery, or RedisBloom for the way back.
+/// Their versions don't matter: filters can move from Redis 8 to Redis 7 or Valkey. The program only reads from the
+/// source. At the end, it tests the same items on both sides. Filters that are already equal at the target are skipped.
+/// So after an interruption, run the command again: it continues where it stopped. The exit code is 1 if some filters
+/// couldn't be copied. docs/MOVING.md is the guide.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -47,36 +47,36 @@ pub(crate) struct Options {
     #[arg(long, env = "BLOOMERY_SOURCE_PASSWORD", hide_env_values = true, value_name = "PASSWORD")]
     source_password: Option<String>,
 
-    /// Carry over keys that match, as in SCAN
+    /// Copy only keys that match this pattern, as in SCAN
     #[arg(long, value_name = "PATTERN", default_value = "*")]
     r#match: String,
 
-    /// Carry over only Bloom filters, or only cuckoo filters
+    /// Copy only Bloom filters, or only cuckoo filters
     #[arg(long = "type", value_name = "TYPE")]
     family: Option<Family>,
 
-    /// Overwrite filters at the target that differ; without it they are left, and count as failures
+    /// Overwrite filters at the target that differ; without this option they stay, and count as failures
     #[arg(long)]
     replace: bool,
 
-    /// Copies of a filter that is written to meanwhile, before it counts as a failure
+    /// How often to copy a filter that clients keep changing, before it counts as a failure
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
 
-    /// Carry filters from this size on in pieces of at most 16 MiB; a smaller one travels whole, and each server does
-    /// nothing else meanwhile
+    /// Copy filters of this size and more in pieces of at most 16 MiB; a smaller filter is copied whole, while each
+    /// server does nothing else
     #[arg(long, value_name = "MIB", default_value_t = 64)]
     pieces_from: u64,
 
-    /// Random items that both sides are asked for, for each filter
+    /// Number of random items to test on both sides, for each filter
     #[arg(long, value_name = "N", default_value = "10000", value_parser = parse_count)]
     sample: u64,
 
-    /// Ask both sides for the items of this file as well, one in a line
+    /// Also test the items of this file on both sides, one item on each line
     #[arg(long, value_name = "FILE")]
     check: Option<PathBuf>,
 
-    /// Say what would be done, and write nothing
+    /// Say what would be done, without writing anything
     #[arg(long)]
     dry_run: bool,
 

@@ -10,7 +10,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 const SIZE: (u32, u32) = (860, 500);
 
 /// Colours that differ in hue and in lightness (Okabe and Ito).
-const COLOURS: [RGBColor; 7] = [
+const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -18,6 +18,7 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(86, 180, 233),
     RGBColor(86, 86, 86),
     RGBColor(150, 110, 0),
+    RGBColor(110, 64, 170),
 ];
 
 const INK: RGBColor = RGBColor(40, 40, 40);
