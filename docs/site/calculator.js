@@ -5,7 +5,7 @@ const calculator = document.querySelector(".calculator");
 const form = calculator.querySelector("form");
 const $ = (id) => calculator.querySelector(`#${id}`);
 const fields = [...form.querySelectorAll("input, select")];
-const FLAGS = ["nonscaling", "static", "cuckoo"]; // kinds that are an option; others follow from their fields
+const FLAGS = ["nonscaling", "cuckoo"]; // kinds that are an option; others follow from their fields
 
 function element(name, attributes = {}, ...children) {
   const svg = ["svg", "g", "path", "line", "text", "circle"].includes(name);

@@ -3,8 +3,8 @@
 
 use super::internals::command::table::Entry;
 use super::internals::command::{
-    Access, Apart, Call, Command, CommandError, Data, END, Effect, Key, Loads, Namespace, Reply, Rest, TABLE,
-    WrongType, joined, load_command, put_sent, run,
+    Access, Apart, Call, Command, CommandError, Created, Data, END, Effect, Key, Loads, Namespace, Reply,
+    Rest, TABLE, WrongType, load_command, put_sent, run,
 };
 use super::internals::config::Settings;
 use super::internals::{ParallelFor, Stop};
@@ -91,6 +91,8 @@ pub(crate) struct FakeServer {
     pub(crate) log: RefCell<Vec<String>>,
     pub(crate) is_out_of_memory: Cell<bool>,
     pub(crate) evicts: Cell<bool>,
+    /// Whether a command has said that it may be long.
+    pub(crate) is_timed: Cell<bool>,
     /// The number of items after which a command continues later, if it may.
     pub(crate) pauses_after: Cell<Option<usize>>,
     /// The rest of the last command.
@@ -248,10 +250,11 @@ impl<'a> Call<'a> for FakeCall<'a> {
                 let words = words().into_iter().map(|word| word.to_string().into_bytes());
                 [name(command), self.arguments[1].to_vec()].into_iter().chain(words).collect()
             }
-            Effect::Joined(command, words, indices) => {
+            Effect::Created(command, filter, indices) => {
                 let items = indices.iter().map(|index| self.arguments[*index].to_vec());
-                let words = joined(&words()).into_bytes();
-                [name(command), self.arguments[1].to_vec(), words].into_iter().chain(items).collect()
+                let filter = filter();
+                let word = [Created::beginning(&filter.numbers).as_bytes(), &filter.end()].concat();
+                [name(command), self.arguments[1].to_vec(), word].into_iter().chain(items).collect()
             }
         };
         self.server.replicated.borrow_mut().push(words);
@@ -311,6 +314,10 @@ impl<'a> Call<'a> for FakeCall<'a> {
             std::thread::scope(|scope| scope.spawn(|| work(&bytes, &in_order, &stop)).join().unwrap());
         assert_eq!(reply.is_none(), stop.is_set(), "only work that nobody waits for has no reply");
         reply.unwrap_or(Ok(Reply::Later))
+    }
+
+    fn may_be_long(&self) {
+        self.server.is_timed.set(true);
     }
 
     fn should_pause(&self, done: usize) -> bool {
